@@ -1,0 +1,86 @@
+//! The token clock of a server: fencing tokens that only go up.
+
+use crate::{Hold, Token};
+
+/// Remembers the highest token a server has seen, so that every grant gets a higher one.
+///
+/// A token is max(last + 1, unix time in µs): after a loss of memory the clock alone keeps tokens rising.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TokenClock {
+    last: u64,
+}
+
+impl TokenClock {
+    /// How far ahead of the server's clock a token from outside may be, in µs: a day.
+    pub const MAX_AHEAD_US: u64 = 86_400_000_000;
+
+    /// A clock that has seen no token.
+    pub const fn new() -> TokenClock {
+        TokenClock { last: 0 }
+    }
+
+    /// The token the next grant gets at `now_us` (unix µs). `None`: all tokens there are have been given.
+    ///
+    /// The clock moves when the grant is applied, by [`TokenClock::observe`].
+    pub fn next(&self, now_us: u64) -> Option<Token> {
+        Token::new(now_us.max(self.last.saturating_add(1)))
+    }
+
+    /// Takes note of a token, wherever it comes from.
+    pub fn observe(&mut self, token: Token) {
+        self.last = self.last.max(token.get());
+    }
+
+    /// Takes note of the token of every hold.
+    pub fn observe_all<'a>(&mut self, holds: impl Iterator<Item = &'a Hold>) {
+        for hold in holds {
+            self.observe(hold.token);
+        }
+    }
+
+    /// The highest token seen, 0 if none.
+    pub fn last(&self) -> u64 {
+        self.last
+    }
+
+    /// Whether `token` is too far ahead of `now_us` to be taken from a client.
+    pub fn is_too_far_ahead(token: Token, now_us: u64) -> bool {
+        token.get() > now_us.saturating_add(Self::MAX_AHEAD_US)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn token(n: u64) -> Token {
+        Token::new(n).unwrap()
+    }
+
+    #[test]
+    fn tokens_follow_the_clock_and_never_go_back() {
+        let mut clock = TokenClock::new();
+        assert_eq!(clock.next(1000), Some(token(1000)));
+        clock.observe(token(1000));
+        assert_eq!(clock.next(1000), Some(token(1001)));
+        assert_eq!(clock.next(999), Some(token(1001)), "the server's clock went back");
+        assert_eq!(clock.next(5000), Some(token(5000)));
+        clock.observe(token(7000));
+        clock.observe(token(20));
+        assert_eq!((clock.last(), clock.next(5000)), (7000, Some(token(7001))));
+    }
+
+    #[test]
+    fn there_is_no_token_after_the_last() {
+        let mut clock = TokenClock::new();
+        clock.observe(Token::MAX);
+        assert_eq!(clock.next(1), None);
+    }
+
+    #[test]
+    fn a_token_may_be_one_day_ahead() {
+        let day = 86_400_000_000;
+        assert!(!TokenClock::is_too_far_ahead(token(day + 5), 5));
+        assert!(TokenClock::is_too_far_ahead(token(day + 6), 5));
+    }
+}

@@ -1,0 +1,92 @@
+//! The one way a lock changes.
+//!
+//! A primary decides, applies the effect of its decision and replicates it; a replica, and a server that loads an
+//! AOF, apply what they get. An effect carries absolute times only and the primary's clock, by which whoever applies
+//! it first drops what had lapsed: nobody else's clock matters, and applying twice is the same as once.
+
+use crate::{Hold, Lock, Mode, Owner, TokenClock, UnixMs};
+
+/// A change of a lock at a time.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Effect {
+    /// The primary's clock: holds that had lapsed by it are dropped first.
+    pub clock: UnixMs,
+    /// What happens then.
+    pub change: Change,
+}
+
+/// What an [`Effect`] does.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// The hold is as given, in place of the same owner's in that mode.
+    Put {
+        /// The whole hold.
+        hold: Hold,
+        /// What becomes of the key's time to live.
+        expiry: Expiry,
+    },
+    /// The owner's hold of this mode, or of both, is gone.
+    Remove {
+        /// Whose.
+        owner: Owner,
+        /// Which; `None` for both.
+        mode: Option<Mode>,
+    },
+    /// Nothing more: lapsed holds are dropped and the key's time to live is put back.
+    Sweep,
+}
+
+/// What an effect does to the key's time to live.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Expiry {
+    /// It becomes the last deadline.
+    Anew,
+    /// It becomes the last deadline, unless somebody made it earlier than that (`EXPIRE`): that stands.
+    Keep,
+}
+
+impl Expiry {
+    /// When the key ends, if it ended at `current` (`None`: never) and the last deadline is `last` now.
+    pub fn key_deadline(self, current: Option<UnixMs>, last: UnixMs) -> UnixMs {
+        match (self, current) {
+            (Expiry::Keep, Some(current)) => current.min(last),
+            (Expiry::Keep, None) | (Expiry::Anew, _) => last,
+        }
+    }
+}
+
+/// What applying an effect did beside its change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Applied {
+    /// How many lapsed holds were dropped.
+    pub lapsed: u64,
+    /// What becomes of the key's time to live, if a hold is left.
+    pub expiry: Expiry,
+    /// Whether it changed who holds what, or a count: a renewal does not.
+    pub is_visible: bool,
+}
+
+impl Lock {
+    /// Drops what had lapsed by the effect's clock, then makes its change. O(log n) and one step a dropped hold.
+    ///
+    /// A token in the effect is noted by `tokens`. The lock may be empty afterwards: then its key has to go.
+    pub fn apply(&mut self, effect: Effect, tokens: &mut TokenClock) -> Applied {
+        let lapsed = self.holds.drop_lapsed(effect.clock);
+        let (expiry, changed) = match effect.change {
+            Change::Put { hold, expiry } => {
+                tokens.observe(hold.token);
+                let old = self.holds.get(&hold.owner, hold.mode).map(|old| old.count);
+                let count = hold.count;
+                self.holds.put(hold);
+                (expiry, old != Some(count))
+            }
+            Change::Remove { owner, mode } => {
+                let exclusive = mode != Some(Mode::Shared) && self.holds.remove(&owner, Mode::Exclusive).is_some();
+                let shared = mode != Some(Mode::Exclusive) && self.holds.remove(&owner, Mode::Shared).is_some();
+                (Expiry::Keep, exclusive || shared)
+            }
+            Change::Sweep => (Expiry::Anew, false),
+        };
+        Applied { lapsed, expiry, is_visible: changed || lapsed > 0 }
+    }
+}

@@ -1,0 +1,264 @@
+//! The locking rules: what a command may do to a lock, decided without changing it.
+
+use crate::holds::Holds;
+use crate::{Change, Effect, Expiry, Hold, Lease, LeaseChoice, Mode, Owner, Token, UnixMs};
+
+/// The value of one key: the holds on it.
+///
+/// A hold that has lapsed is stored until the next [`Effect`] is applied, but no method that takes `now` counts it.
+#[derive(Clone, Debug, Default)]
+pub struct Lock {
+    pub(crate) holds: Holds,
+}
+
+/// A request to enter a lock.
+#[derive(Clone, Debug)]
+pub struct Acquire<'a> {
+    /// Who asks.
+    pub owner: &'a Owner,
+    /// For which mode.
+    pub mode: Mode,
+    /// What happens if the owner holds that mode.
+    pub reentry: Reentry,
+    /// For how long.
+    pub lease: LeaseChoice,
+}
+
+/// What a request by an owner that is already in does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reentry {
+    /// It is refused, whichever mode the owner holds (`ACQUIRE`).
+    Refuse,
+    /// It counts one entry more.
+    Count,
+}
+
+/// The decision on an [`Acquire`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Acquired {
+    /// The owner is in as soon as the effect is applied.
+    Granted {
+        /// The fencing token of the hold.
+        token: Token,
+        /// Whether this is a new hold.
+        entry: Entry,
+        /// What to apply and replicate.
+        effect: Effect,
+    },
+    /// The owner is not in, and nothing changes.
+    Refused(Refusal),
+}
+
+/// How an owner came in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Entry {
+    /// By a new hold.
+    First,
+    /// By one entry more of a hold it had.
+    Again,
+}
+
+/// Why a request is not granted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// Another owner is in the way.
+    Held,
+    /// The owner is in the lock, and the request does not re-enter.
+    Owned,
+    /// Its absolute lease has passed.
+    LeasePassed,
+    /// The owner has entered as often as can be counted.
+    TooManyEntries,
+    /// The server has no fencing token left.
+    NoToken,
+}
+
+/// A request to leave a lock.
+#[derive(Clone, Debug)]
+pub struct Release<'a> {
+    /// Who leaves.
+    pub owner: &'a Owner,
+    /// Which mode, `None` if the command does not say.
+    pub mode: Option<Mode>,
+    /// How many entries.
+    pub entries: Entries,
+    /// Only the hold with this token.
+    pub token: Option<Token>,
+}
+
+/// How many entries a release gives up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Entries {
+    /// The last one.
+    One,
+    /// All of them.
+    All,
+}
+
+/// The decision on a [`Release`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Released {
+    /// The owner has no such hold, and nothing changes.
+    NotHeld,
+    /// The owner holds both modes and does not say which, and nothing changes.
+    Ambiguous,
+    /// An entry is given up, the owner is still in.
+    Partly(Effect),
+    /// The owner no longer holds what it named.
+    Fully(Effect),
+}
+
+/// A request to set the deadline of an owner's holds.
+#[derive(Clone, Debug)]
+pub struct Renew<'a> {
+    /// Whose holds.
+    pub owner: &'a Owner,
+    /// Which mode, `None` for both.
+    pub mode: Option<Mode>,
+    /// For how long from now.
+    pub lease: LeaseChoice,
+    /// What it says of the token.
+    pub token: RenewToken,
+}
+
+/// What a [`Renew`] says of the fencing token.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RenewToken {
+    /// Nothing.
+    Any,
+    /// Only the hold with this token (`TOKEN`).
+    Is(Token),
+    /// The token of the hold, the exclusive one if there are both, becomes at least this (`MINTOKEN`).
+    AtLeast(Token),
+}
+
+/// The decision on a [`Renew`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Renewed {
+    /// The owner has no such hold, and nothing changes.
+    NotHeld,
+    /// Its hold, or both its holds, get a new deadline.
+    Moved(Effect, Option<Effect>),
+}
+
+impl Lock {
+    /// Decides whether the owner may enter at `now`. O(log n).
+    ///
+    /// `default` is the lease of a new hold that names none, `fresh` the token a new hold would get.
+    pub fn acquire(&self, now: UnixMs, request: &Acquire, default: Lease, fresh: Option<Token>) -> Acquired {
+        let mine = self.live(request.owner, request.mode, now);
+        match (request.reentry, mine) {
+            (Reentry::Count, Some(hold)) => reenter(now, hold, request.lease),
+            (Reentry::Refuse, Some(_)) => Acquired::Refused(Refusal::Owned),
+            (Reentry::Refuse, None) if self.live(request.owner, other(request.mode), now).is_some() => {
+                Acquired::Refused(Refusal::Owned)
+            }
+            (_, None) if self.is_barred(now, request.owner, request.mode) => Acquired::Refused(Refusal::Held),
+            (_, None) => enter(now, request, default, fresh),
+        }
+    }
+
+    /// Decides what a release at `now` gives up. O(log n).
+    pub fn release(&self, now: UnixMs, request: &Release) -> Released {
+        let (exclusive, shared) = self.named(now, request.owner, request.mode, request.token);
+        let hold = match (exclusive, shared) {
+            (None, None) => return Released::NotHeld,
+            (Some(_), Some(_)) if request.entries == Entries::One || request.token.is_some() => {
+                return Released::Ambiguous;
+            }
+            (Some(_), Some(_)) => return Released::Fully(remove(now, request.owner, None)),
+            (Some(hold), None) | (None, Some(hold)) => hold,
+        };
+        if request.entries == Entries::All || hold.count <= 1 {
+            return Released::Fully(remove(now, request.owner, Some(hold.mode)));
+        }
+        Released::Partly(put(now, Hold { count: hold.count - 1, ..hold.clone() }, Expiry::Keep))
+    }
+
+    /// Decides which deadlines a renewal at `now` moves. O(log n).
+    pub fn renew(&self, now: UnixMs, request: &Renew) -> Renewed {
+        let (token, mut floor) = match request.token {
+            RenewToken::Any => (None, None),
+            RenewToken::Is(token) => (Some(token), None),
+            RenewToken::AtLeast(floor) => (None, Some(floor)),
+        };
+        let (exclusive, shared) = self.named(now, request.owner, request.mode, token);
+        let mut moved = exclusive.into_iter().chain(shared).filter_map(|hold| {
+            let (lease, deadline) = request.lease.resolve(now, hold.lease)?;
+            let token = floor.take().map_or(hold.token, |floor| floor.max(hold.token));
+            Some(put(now, Hold { lease, deadline, token, ..hold.clone() }, Expiry::Anew))
+        });
+        match (moved.next(), moved.next()) {
+            (Some(first), second) => Renewed::Moved(first, second),
+            (None, _) => Renewed::NotHeld,
+        }
+    }
+
+    /// Whether a hold of another owner keeps `owner` from entering in `mode`.
+    fn is_barred(&self, now: UnixMs, owner: &Owner, mode: Mode) -> bool {
+        let bars = |hold: &Hold| hold.is_live(now) && hold.owner != *owner;
+        match mode {
+            Mode::Shared => self.holds.exclusive().is_some_and(bars),
+            // The owner has at most two holds, so a live one of somebody else is among the last three.
+            Mode::Exclusive => self.holds.by_deadline().take(3).any(bars),
+        }
+    }
+
+    /// The live holds of `owner` that a command names by mode and token: the exclusive and the shared one.
+    fn named(
+        &self,
+        now: UnixMs,
+        owner: &Owner,
+        mode: Option<Mode>,
+        token: Option<Token>,
+    ) -> (Option<&Hold>, Option<&Hold>) {
+        let find = |wanted: Mode| {
+            self.live(owner, wanted, now)
+                .filter(|hold| mode.is_none_or(|mode| mode == wanted) && token.is_none_or(|token| token == hold.token))
+        };
+        (find(Mode::Exclusive), find(Mode::Shared))
+    }
+
+    fn live(&self, owner: &Owner, mode: Mode, now: UnixMs) -> Option<&Hold> {
+        self.holds.get(owner, mode).filter(|hold| hold.is_live(now))
+    }
+}
+
+fn enter(now: UnixMs, request: &Acquire, default: Lease, fresh: Option<Token>) -> Acquired {
+    let Some((lease, deadline)) = request.lease.resolve(now, default) else {
+        return Acquired::Refused(Refusal::LeasePassed);
+    };
+    let Some(token) = fresh else {
+        return Acquired::Refused(Refusal::NoToken);
+    };
+    let hold = Hold { owner: request.owner.clone(), mode: request.mode, count: 1, lease, deadline, token };
+    Acquired::Granted { token, entry: Entry::First, effect: put(now, hold, Expiry::Anew) }
+}
+
+/// One entry more: the lease never gets shorter and never adds up.
+fn reenter(now: UnixMs, hold: &Hold, lease: LeaseChoice) -> Acquired {
+    let Some((lease, deadline)) = lease.resolve(now, hold.lease) else {
+        return Acquired::Refused(Refusal::LeasePassed);
+    };
+    let Some(count) = hold.count.checked_add(1) else {
+        return Acquired::Refused(Refusal::TooManyEntries);
+    };
+    let (lease, deadline) = (lease.max(hold.lease), deadline.max(hold.deadline));
+    let effect = put(now, Hold { count, lease, deadline, ..hold.clone() }, Expiry::Anew);
+    Acquired::Granted { token: hold.token, entry: Entry::Again, effect }
+}
+
+fn put(now: UnixMs, hold: Hold, expiry: Expiry) -> Effect {
+    Effect { clock: now, change: Change::Put { hold, expiry } }
+}
+
+fn remove(now: UnixMs, owner: &Owner, mode: Option<Mode>) -> Effect {
+    Effect { clock: now, change: Change::Remove { owner: owner.clone(), mode } }
+}
+
+fn other(mode: Mode) -> Mode {
+    match mode {
+        Mode::Exclusive => Mode::Shared,
+        Mode::Shared => Mode::Exclusive,
+    }
+}

@@ -1,0 +1,300 @@
+//! Values that cannot be wrong: a constructor checks, everybody else trusts.
+
+use core::fmt;
+use core::ops::Deref;
+
+/// Whether a hold excludes every other owner or only writers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Mode {
+    /// The write mode: no other owner holds the lock in any mode.
+    Exclusive,
+    /// The read mode: no other owner holds the lock exclusively.
+    Shared,
+}
+
+/// A point in time: unix milliseconds of the server's clock, at most [`UnixMs::MAX`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct UnixMs(u64);
+
+impl UnixMs {
+    /// The latest time there is: 2^53 ms, so that sums with a lease fit every integer a server uses.
+    pub const MAX: UnixMs = UnixMs(1 << 53);
+    /// Before every deadline: by this clock no hold has lapsed.
+    pub const ZERO: UnixMs = UnixMs(0);
+
+    /// `ms` milliseconds after the epoch, or the latest time there is.
+    pub const fn new(ms: u64) -> UnixMs {
+        if ms > Self::MAX.0 { Self::MAX } else { UnixMs(ms) }
+    }
+
+    /// Milliseconds after the epoch.
+    pub const fn get(self) -> u64 {
+        self.0
+    }
+
+    /// The time `lease` later.
+    pub const fn plus(self, lease: Lease) -> UnixMs {
+        UnixMs::new(self.0.saturating_add(lease.0))
+    }
+
+    /// Milliseconds from `earlier` until this time, 0 if it is not earlier.
+    pub const fn since(self, earlier: UnixMs) -> u64 {
+        self.0.saturating_sub(earlier.0)
+    }
+}
+
+/// How long a hold was given, in milliseconds: 1 to [`Lease::MAX`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Lease(u64);
+
+impl Lease {
+    /// 365 days.
+    pub const MAX: Lease = Lease(31_536_000_000);
+
+    /// `ms` milliseconds, unless that is 0 or over [`Lease::MAX`].
+    pub const fn new(ms: u64) -> Option<Lease> {
+        if ms >= 1 && ms <= Self::MAX.0 { Some(Lease(ms)) } else { None }
+    }
+
+    /// Milliseconds.
+    pub const fn get(self) -> u64 {
+        self.0
+    }
+}
+
+/// What a command says of the lease.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LeaseChoice {
+    /// Nothing: the hold's own, or the default for a new hold.
+    Own,
+    /// So many milliseconds from the moment it is granted (`EX`, `PX`).
+    For(Lease),
+    /// Until then (`EXAT`, `PXAT`).
+    Until(UnixMs),
+}
+
+impl LeaseChoice {
+    /// The lease and the deadline of a hold whose own (or default) lease is `own`, granted or renewed at `now`.
+    ///
+    /// `None`: an absolute lease that has passed, or is longer than any lease may be.
+    pub fn resolve(self, now: UnixMs, own: Lease) -> Option<(Lease, UnixMs)> {
+        match self {
+            LeaseChoice::Own => Some((own, now.plus(own))),
+            LeaseChoice::For(lease) => Some((lease, now.plus(lease))),
+            LeaseChoice::Until(deadline) => Lease::new(deadline.since(now)).map(|lease| (lease, deadline)),
+        }
+    }
+}
+
+/// A fencing token: 1 to 2^53, so that every client language has an exact integer for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Token(u64);
+
+impl Token {
+    /// 2^53.
+    pub const MAX: Token = Token(1 << 53);
+
+    /// `n`, unless that is 0 or over [`Token::MAX`].
+    pub const fn new(n: u64) -> Option<Token> {
+        if n >= 1 && n <= Self::MAX.0 { Some(Token(n)) } else { None }
+    }
+
+    /// The number.
+    pub const fn get(self) -> u64 {
+        self.0
+    }
+}
+
+/// Who holds a lock: 1 to [`Owner::MAX_LEN`] bytes chosen by the client. One owner is one thread of control.
+///
+/// A UUID in its usual form (36 characters, lower case, hyphens) is kept as its 16 bytes; everything shows the bytes
+/// that came in.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Owner(Form);
+
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+enum Form {
+    Uuid([u8; 16]),
+    Bytes(Box<[u8]>),
+}
+
+impl Owner {
+    /// The longest owner in bytes.
+    pub const MAX_LEN: usize = 1024;
+
+    /// An owner of these bytes, unless there are none or too many.
+    pub fn new(bytes: &[u8]) -> Option<Owner> {
+        if bytes.is_empty() || bytes.len() > Self::MAX_LEN {
+            return None;
+        }
+        Some(Owner(parse_uuid(bytes).map_or_else(|| Form::Bytes(bytes.into()), Form::Uuid)))
+    }
+
+    /// The owner whose text is the UUID of these bytes.
+    pub fn from_uuid(bytes: [u8; 16]) -> Owner {
+        Owner(Form::Uuid(bytes))
+    }
+
+    /// The 16 bytes, if the owner is a UUID.
+    pub fn as_uuid(&self) -> Option<&[u8; 16]> {
+        match &self.0 {
+            Form::Uuid(bytes) => Some(bytes),
+            Form::Bytes(_) => None,
+        }
+    }
+
+    /// The bytes the client chose.
+    pub fn text(&self) -> OwnerText<'_> {
+        match &self.0 {
+            Form::Uuid(bytes) => OwnerText::Uuid(format_uuid(bytes)),
+            Form::Bytes(bytes) => OwnerText::Bytes(bytes),
+        }
+    }
+
+    /// Bytes on the heap beside the owner itself.
+    pub fn heap_bytes(&self) -> usize {
+        match &self.0 {
+            Form::Uuid(_) => 0,
+            Form::Bytes(bytes) => bytes.len(),
+        }
+    }
+}
+
+impl fmt::Debug for Owner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Owner({})", self.text().escape_ascii())
+    }
+}
+
+/// The bytes of an [`Owner`] as the client sent them.
+pub enum OwnerText<'a> {
+    /// Written out of the 16 bytes.
+    Uuid([u8; 36]),
+    /// As they are kept.
+    Bytes(&'a [u8]),
+}
+
+impl Deref for OwnerText<'_> {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        match self {
+            OwnerText::Uuid(text) => text,
+            OwnerText::Bytes(bytes) => bytes,
+        }
+    }
+}
+
+/// One owner's part of a lock in one mode.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Hold {
+    /// Who holds.
+    pub owner: Owner,
+    /// In which mode.
+    pub mode: Mode,
+    /// How many times the owner entered, 1 or more.
+    pub count: u32,
+    /// The lease it was given.
+    pub lease: Lease,
+    /// When it ends. The hold is live before that.
+    pub deadline: UnixMs,
+    /// Its fencing token.
+    pub token: Token,
+}
+
+impl Hold {
+    /// Whether the hold exists at `now`: a lapsed hold does not.
+    pub fn is_live(&self, now: UnixMs) -> bool {
+        now < self.deadline
+    }
+}
+
+const HYPHENS: [usize; 4] = [8, 13, 18, 23];
+
+fn parse_uuid(text: &[u8]) -> Option<[u8; 16]> {
+    let text: &[u8; 36] = text.try_into().ok()?;
+    let mut digits = text.iter().enumerate().filter(|(at, _)| !HYPHENS.contains(at)).map(|(_, byte)| hex_digit(*byte));
+    if text.iter().enumerate().any(|(at, byte)| HYPHENS.contains(&at) != (*byte == b'-')) {
+        return None;
+    }
+    let mut bytes = [0; 16];
+    for byte in &mut bytes {
+        *byte = digits.next()?? << 4 | digits.next()??;
+    }
+    Some(bytes)
+}
+
+fn hex_digit(byte: u8) -> Option<u8> {
+    match byte {
+        b'0'..=b'9' => Some(byte - b'0'),
+        b'a'..=b'f' => Some(byte - b'a' + 10),
+        _ => None,
+    }
+}
+
+fn format_uuid(bytes: &[u8; 16]) -> [u8; 36] {
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    let digit = |nibble: u8| DIGITS.get(usize::from(nibble)).copied().unwrap_or(b'0');
+    let mut nibbles = bytes.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]);
+    let mut text = [b'-'; 36];
+    for (at, place) in text.iter_mut().enumerate() {
+        if !HYPHENS.contains(&at) {
+            *place = nibbles.next().unwrap_or(b'0');
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_uuid_is_kept_in_16_bytes_and_shown_as_it_came() {
+        let text = b"0f8fad5b-d9cb-469f-a165-70867728950e";
+        let owner = Owner::new(text).unwrap();
+        assert!(owner.as_uuid().is_some());
+        assert_eq!(owner.heap_bytes(), 0);
+        assert_eq!(&*owner.text(), text);
+    }
+
+    #[test]
+    fn what_only_looks_like_a_uuid_is_kept_as_it_is() {
+        for text in [
+            "0F8FAD5B-D9CB-469F-A165-70867728950E",
+            "0f8fad5bd-9cb-469f-a165-70867728950e",
+            "0f8fad5b-d9cb-469f-a165-70867728950g",
+            "0f8fad5b-d9cb-469f-a165-7086772-950e",
+            "0f8fad5bd9cb469fa16570867728950e",
+            "----",
+        ] {
+            let owner = Owner::new(text.as_bytes()).unwrap();
+            assert!(owner.as_uuid().is_none(), "{text}");
+            assert_eq!(&*owner.text(), text.as_bytes());
+            assert_eq!(owner.heap_bytes(), text.len());
+        }
+    }
+
+    #[test]
+    fn owners_have_1_to_1024_bytes() {
+        assert!(Owner::new(b"").is_none());
+        assert!(Owner::new(&[0; 1024]).is_some());
+        assert!(Owner::new(&[0; 1025]).is_none());
+    }
+
+    #[test]
+    fn numbers_keep_their_ranges() {
+        assert_eq!((Lease::new(0), Lease::new(31_536_000_001)), (None, None));
+        assert_eq!(Lease::new(31_536_000_000), Some(Lease::MAX));
+        assert_eq!((Token::new(0), Token::new((1 << 53) + 1)), (None, None));
+        assert_eq!(Token::new(1 << 53), Some(Token::MAX));
+        assert_eq!(UnixMs::new(u64::MAX), UnixMs::MAX);
+        assert_eq!(UnixMs::MAX.get(), 1 << 53);
+        assert_eq!(UnixMs::MAX.plus(Lease::MAX), UnixMs::MAX);
+    }
+
+    #[test]
+    fn a_hold_fits_a_size_class_of_64_bytes() {
+        assert!(size_of::<Hold>() <= 64, "{}", size_of::<Hold>());
+    }
+}
