@@ -1,0 +1,88 @@
+//! `DLOCK.INFO key [OWNER owner | FULL [COUNT n]]`
+//!
+//! Replies with a map, or nil if there is no live hold.
+
+use dlock_core::{Owner, UnixMs};
+
+use crate::args::{Cursor, is};
+use crate::error::Error;
+use crate::ffi::command::{Argument, Arguments, Command, KeyUse, Spec};
+use crate::ffi::context::{Context, Now};
+use crate::ffi::key::{Access, Key, Name};
+use crate::reply::{self, Reply, ShownHold};
+
+/// Shows who holds a lock.
+pub struct Info;
+
+struct Args<'call> {
+    key: Name<'call>,
+    detail: Detail,
+}
+
+enum Detail {
+    Summary,
+    OfOwner(Owner),
+    /// At most so many of each list.
+    Full(usize),
+}
+
+impl<'call> Args<'call> {
+    fn parse(arguments: &'call Arguments<'call>) -> Result<Args<'call>, Error> {
+        let mut cursor = Cursor::new(arguments);
+        let key = cursor.key()?;
+        let detail = match cursor.word() {
+            None => Detail::Summary,
+            Some(word) if is(word, "OWNER") => Detail::OfOwner(Owner::new(cursor.value()?).ok_or(Error::Owner)?),
+            Some(word) if is(word, "FULL") => match cursor.word() {
+                None => Detail::Full(DEFAULT_COUNT),
+                Some(word) if is(word, "COUNT") => {
+                    let count = usize::try_from(cursor.integer()?).map_err(|_| Error::Count)?;
+                    Detail::Full(if count == 0 { usize::MAX } else { count })
+                }
+                Some(_) => return Err(Error::Syntax),
+            },
+            Some(_) => return Err(Error::Syntax),
+        };
+        match cursor.word() {
+            None => Ok(Args { key, detail }),
+            Some(_) => Err(Error::Syntax),
+        }
+    }
+}
+
+impl Command for Info {
+    const SPEC: Spec = Spec {
+        name: "DLOCK.INFO",
+        flags: "readonly",
+        key: KeyUse::Read,
+        arity: -2,
+        summary: "Shows who holds a lock.",
+        complexity: "O(log N) with N the number of holds on the lock, and O(M) for M holds shown or lapsed",
+        arguments: &[Argument::OneOf(
+            "detail",
+            &[
+                Argument::NamedText("OWNER", "owner"),
+                Argument::Group("full", &[Argument::Word("FULL"), Argument::Number("COUNT", "count")]),
+            ],
+        )],
+    };
+
+    fn run(context: &Context, arguments: &Arguments) -> Result<Reply, Error> {
+        let Args { key: name, detail } = Args::parse(arguments)?;
+        let now = Now::read().millis();
+        let key = Key::open(context, &name, Access::Read);
+        let Some(lock) = key.lock()? else { return Ok(Reply::Nil) };
+        let key_end = key.expiry().unwrap_or(UnixMs::MAX);
+        let Some(summary) = lock.summary(now).filter(|_| now < key_end) else { return Ok(Reply::Nil) };
+        let show = |hold| ShownHold::new(hold, now, key_end);
+        let (holds, queue) = match detail {
+            Detail::Summary => (None, None),
+            Detail::OfOwner(owner) => (Some(lock.live_holds_of(&owner, now).map(show).collect()), None),
+            Detail::Full(count) => (Some(lock.live_holds(now).take(count).map(show).collect()), Some(Vec::new())),
+        };
+        let ttl = summary.deadline.min(key_end).since(now);
+        Ok(Reply::Info(Box::new(reply::Info { summary, ttl, holds, queue })))
+    }
+}
+
+const DEFAULT_COUNT: usize = 10;

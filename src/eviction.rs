@@ -1,0 +1,29 @@
+//! Warns if the server may evict locks: an evicted lock is a freed lock.
+
+use redis_module::Context as ServerContext;
+use redis_module_macros::config_changed_event_handler;
+
+use crate::ffi::context::log_warning;
+use crate::ffi::guarded;
+
+#[config_changed_event_handler]
+fn on_config_changed(context: &ServerContext, names: &[&str]) {
+    let body = || {
+        if names.contains(&"maxmemory-policy") {
+            warn_if_locks_can_be_evicted(context);
+        }
+    };
+    guarded("config change", body, || ());
+}
+
+/// Looks at the eviction policy, at load and whenever it changes.
+pub fn warn_if_locks_can_be_evicted(context: &ServerContext) {
+    let policy = context.server_info("memory").field("maxmemory_policy");
+    let policy = policy.map_or_else(String::new, |policy| policy.to_string_lossy());
+    if !policy.is_empty() && policy != "noeviction" {
+        log_warning(&format!(
+            "dlock: maxmemory-policy is {policy}: the server may evict locks, and an evicted lock is a freed lock. \
+             Set it to noeviction"
+        ));
+    }
+}

@@ -1,0 +1,231 @@
+//! The context of a call from the server: flags, time, replies, replication, events, log.
+
+use std::ffi::{CStr, CString, c_char, c_int, c_longlong};
+use std::marker::PhantomData;
+use std::ptr::NonNull;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use redis_module::raw;
+
+use super::key::Name;
+
+/// The context of one call from the server. It lives as long as the call.
+pub struct Context<'call> {
+    pub(super) raw: *mut raw::RedisModuleCtx,
+    call: PhantomData<&'call ()>,
+}
+
+/// What the server says of itself and of the client, at one moment.
+#[derive(Clone, Copy)]
+pub struct Flags(c_int);
+
+impl Flags {
+    /// This server is a primary.
+    pub fn is_primary(self) -> bool {
+        self.has(raw::REDISMODULE_CTX_FLAGS_MASTER)
+    }
+
+    /// The command comes from a replication link, or from a file that is being loaded.
+    pub fn is_effect(self) -> bool {
+        self.has(raw::REDISMODULE_CTX_FLAGS_REPLICATED) || self.is_loading()
+    }
+
+    /// The server is loading its data.
+    pub fn is_loading(self) -> bool {
+        self.has(raw::REDISMODULE_CTX_FLAGS_LOADING | raw::REDISMODULE_CTX_FLAGS_ASYNC_LOADING)
+    }
+
+    fn has(self, flags: u32) -> bool {
+        self.0.cast_unsigned() & flags != 0
+    }
+}
+
+/// The server's clock in unix µs.
+#[derive(Clone, Copy, Debug)]
+pub struct Now(u64);
+
+impl Now {
+    /// Unix µs.
+    pub fn micros(self) -> u64 {
+        self.0
+    }
+
+    /// Unix ms.
+    pub fn millis(self) -> dlock_core::UnixMs {
+        dlock_core::UnixMs::new(self.0 / 1000)
+    }
+
+    /// The time of the running command where the server keeps one, else the time of the machine.
+    pub fn read() -> Now {
+        // SAFETY: the function takes nothing and reads the server's cached clock.
+        match unsafe { raw::RedisModule_CachedMicroseconds.map(|cached| cached()) } {
+            Some(micros) => Now(micros.max(0).cast_unsigned()),
+            None => Now::of_the_machine(),
+        }
+    }
+
+    /// The time of the machine: for a forked child, whose cached clock stands still.
+    pub fn of_the_machine() -> Now {
+        let micros = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |past| past.as_micros());
+        Now(u64::try_from(micros).unwrap_or(u64::MAX))
+    }
+}
+
+impl Context<'_> {
+    /// # Safety
+    /// `raw` must be the context the server gave to the running call.
+    pub(super) unsafe fn new<'call>(raw: *mut raw::RedisModuleCtx) -> Context<'call> {
+        Context { raw, call: PhantomData }
+    }
+
+    /// The flags now.
+    pub fn flags(&self) -> Flags {
+        // SAFETY: `self.raw` is live for the call.
+        Flags(unsafe { api!(RedisModule_GetContextFlags(self.raw)) })
+    }
+
+    /// The selected database.
+    pub fn db(&self) -> c_int {
+        // SAFETY: `self.raw` is live for the call.
+        unsafe { api!(RedisModule_GetSelectedDb(self.raw)) }
+    }
+
+    /// Selects a database for this context.
+    pub fn select_db(&self, db: c_int) {
+        // SAFETY: `self.raw` is live for the call.
+        unsafe { api!(RedisModule_SelectDb(self.raw, db)) };
+    }
+
+    /// Replicates `DLOCK.APPLY key effect`, to replicas and to the AOF.
+    pub fn replicate_effect(&self, key: &Name, effect: &[u8]) {
+        let (command, format) = (c"DLOCK.APPLY".as_ptr(), c"sb".as_ptr());
+        // SAFETY: the format announces a module string, then a buffer with its length; both outlive the call.
+        unsafe {
+            api!(RedisModule_Replicate(
+                self.raw,
+                command,
+                format,
+                key.raw(),
+                effect.as_ptr().cast::<c_char>(),
+                effect.len()
+            ))
+        };
+    }
+
+    /// Replicates the running command as it came.
+    pub fn replicate_verbatim(&self) {
+        // SAFETY: `self.raw` is live for the call.
+        unsafe { api!(RedisModule_ReplicateVerbatim(self.raw)) };
+    }
+
+    /// Tells `WATCH` and `CLIENT TRACKING` that the key changed.
+    pub fn signal_modified(&self, key: &Name) {
+        // SAFETY: context and name are live for the call.
+        unsafe { api!(RedisModule_SignalModifiedKey(self.raw, key.raw())) };
+    }
+
+    /// Sends a keyspace event of class `d`.
+    pub fn notify(&self, event: &CStr, key: &Name) {
+        // SAFETY: context, event and name are live for the call.
+        unsafe {
+            api!(RedisModule_NotifyKeyspaceEvent(self.raw, raw::REDISMODULE_NOTIFY_MODULE, event.as_ptr(), key.raw()))
+        };
+    }
+
+    /// Whether the server holds its data still (`CLIENT PAUSE`, failover, slot hand-over): then nothing may be
+    /// written except by a client's command.
+    pub fn is_held_still(&self) -> bool {
+        // SAFETY: the function takes nothing.
+        unsafe { api!(RedisModule_AvoidReplicaTraffic()) != 0 }
+    }
+
+    /// A field of the server's `INFO`, or nothing if it has none of that name.
+    pub fn server_info(&self, section: &str, field: &str) -> Option<String> {
+        let context = redis_module::Context::new(self.raw);
+        context.server_info(section).field(field).map(|value| String::from_utf8_lossy(value.as_slice()).into_owned())
+    }
+
+    /// Replies with an integer.
+    pub fn reply_integer(&self, integer: u64) {
+        let integer = c_longlong::try_from(integer).unwrap_or(c_longlong::MAX);
+        // SAFETY: `self.raw` is live for the call.
+        unsafe { api!(RedisModule_ReplyWithLongLong(self.raw, integer)) };
+    }
+
+    /// Replies with bytes.
+    pub fn reply_bytes(&self, bytes: &[u8]) {
+        // SAFETY: the server copies the bytes.
+        unsafe { api!(RedisModule_ReplyWithStringBuffer(self.raw, bytes.as_ptr().cast(), bytes.len())) };
+    }
+
+    /// Replies with nil: the null bulk of RESP2, null in RESP3.
+    pub fn reply_nil(&self) {
+        // SAFETY: `self.raw` is live for the call.
+        unsafe { api!(RedisModule_ReplyWithNull(self.raw)) };
+    }
+
+    /// Begins an array of so many elements.
+    pub fn reply_array(&self, len: usize) {
+        // SAFETY: `self.raw` is live for the call.
+        unsafe { api!(RedisModule_ReplyWithArray(self.raw, signed(len))) };
+    }
+
+    /// Begins a map of so many pairs: a flat array in RESP2.
+    pub fn reply_map(&self, pairs: usize) {
+        // SAFETY: `self.raw` is live for the call.
+        unsafe { api!(RedisModule_ReplyWithMap(self.raw, signed(pairs))) };
+    }
+
+    /// Replies with an error: its code, a space, and the rest.
+    pub fn reply_error(&self, message: &str) {
+        let message = c_string(message);
+        // SAFETY: the server copies the message.
+        unsafe { api!(RedisModule_ReplyWithError(self.raw, message.as_ptr())) };
+    }
+}
+
+/// Gives `body` the module's own view of the context of a load.
+pub fn with_loading<T>(context: &redis_module::Context, body: impl FnOnce(&Context) -> T) -> T {
+    // SAFETY: the context of the load lives for the call.
+    body(&unsafe { Context::new(context.get_raw()) })
+}
+
+/// Writes a warning to the server's log.
+pub fn log_warning(message: &str) {
+    log(c"warning", message);
+}
+
+/// Writes a notice to the server's log.
+pub fn log_notice(message: &str) {
+    log(c"notice", message);
+}
+
+fn log(level: &CStr, message: &str) {
+    let message = c_string(message);
+    // SAFETY: without a context the server logs under the name "module"; the message is an argument, never the format.
+    unsafe { api!(RedisModule_Log(std::ptr::null_mut(), level.as_ptr(), c"%s".as_ptr(), message.as_ptr())) };
+}
+
+/// A message as C wants it: everything from a NUL on is cut off, and there are no line ends in it.
+pub(super) fn c_string(message: &str) -> CString {
+    let line: Vec<u8> = message.bytes().map(|byte| if byte == b'\r' || byte == b'\n' { b' ' } else { byte }).collect();
+    let end = line.iter().position(|byte| *byte == 0).unwrap_or(line.len());
+    CString::new(line.get(..end).unwrap_or_default()).unwrap_or_default()
+}
+
+pub(super) fn signed(len: usize) -> std::ffi::c_long {
+    std::ffi::c_long::try_from(len).unwrap_or(std::ffi::c_long::MAX)
+}
+
+/// The bytes of a string of the server.
+///
+/// # Safety
+/// `string` must be a live module string, and outlive the slice unchanged.
+pub(super) unsafe fn bytes_of<'a>(string: *const raw::RedisModuleString) -> &'a [u8] {
+    let mut len = 0;
+    // SAFETY: by the caller's promise; the server answers with a pointer to `len` bytes.
+    unsafe {
+        let start = api!(RedisModule_StringPtrLen(string, &raw mut len));
+        NonNull::new(start.cast_mut()).map_or(&[], |start| std::slice::from_raw_parts(start.as_ptr().cast(), len))
+    }
+}

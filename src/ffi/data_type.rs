@@ -1,0 +1,196 @@
+//! The callbacks of the type `distrlock`: RDB, AOF rewrite, memory, digest, free.
+
+use std::ffi::{c_char, c_int, c_void};
+use std::ptr::null_mut;
+
+use dlock_core::{
+    Change, DecodeError, Effect, Expiry, Hold, Lock, Token, TokenClock, UnixMs, decode_lock, encode_effect, encode_lock,
+};
+use redis_module::native_types::RedisType;
+use redis_module::raw;
+
+use super::context::{Context, Now, c_string, log_warning};
+use super::guard::guarded;
+use crate::state::state;
+
+/// The type of a lock key, as `TYPE` prints it.
+///
+/// `copy` is missing, so the server refuses `COPY`: a lock must not exist twice. On servers without `aux_save2` the
+/// token clock is not saved; `aux_save`, which they have, would make every RDB file unloadable without the module.
+pub static DISTRLOCK: RedisType = RedisType::new(
+    "distrlock",
+    ENCODING_VERSION,
+    raw::RedisModuleTypeMethods {
+        version: raw::REDISMODULE_TYPE_METHOD_VERSION as u64,
+        rdb_load: Some(rdb_load),
+        rdb_save: Some(rdb_save),
+        aof_rewrite: Some(aof_rewrite),
+        mem_usage: Some(mem_usage),
+        digest: Some(digest),
+        free: Some(free),
+        aux_load: Some(aux_load),
+        aux_save: None,
+        aux_save_triggers: super::constant(raw::REDISMODULE_AUX_BEFORE_RDB),
+        free_effort: Some(free_effort),
+        unlink: None,
+        copy: None,
+        defrag: None,
+        mem_usage2: None,
+        free_effort2: None,
+        unlink2: None,
+        copy2: None,
+        aux_save2: Some(aux_save2),
+    },
+);
+
+/// The version of the RDB encoding. The bytes inside have a version of their own.
+const ENCODING_VERSION: i32 = 1;
+
+extern "C" fn rdb_load(io: *mut raw::RedisModuleIO, version: c_int) -> *mut c_void {
+    guarded("rdb_load", || load_lock(io, version), null_mut)
+}
+
+fn load_lock(io: *mut raw::RedisModuleIO, version: c_int) -> *mut c_void {
+    let refuse = |reason: &str| {
+        log_io(io, &format!("dlock: a lock could not be loaded: {reason}"));
+        null_mut()
+    };
+    if version != ENCODING_VERSION {
+        return refuse("it was saved by a newer version of the module");
+    }
+    let Some(bytes) = load_bytes(io) else { return refuse("the data ends too early") };
+    let lock = match decode_lock(&bytes) {
+        Ok(lock) => lock,
+        Err(error) => return refuse(&error.to_string()),
+    };
+    // SAFETY: the server gives every load a context; it lives for the call.
+    let context = unsafe { Context::new(api!(RedisModule_GetContextFromIO(io))) };
+    let flags = context.flags();
+    let now = Now::of_the_machine().micros();
+    let is_ahead = |hold: &Hold| TokenClock::is_too_far_ahead(hold.token, now);
+    if flags.is_primary() && !flags.is_loading() && lock.stored_holds().any(is_ahead) {
+        return refuse("a fencing token is more than a day ahead of the clock");
+    }
+    state().observe_all(lock.stored_holds());
+    Box::into_raw(Box::new(lock)).cast()
+}
+
+extern "C" fn rdb_save(io: *mut raw::RedisModuleIO, value: *mut c_void) {
+    guarded("rdb_save", || save_bytes(io, |bytes| encode_lock(lock_at(value), bytes)), || ());
+}
+
+/// Writes a lock as one effect a hold. Their clock is 0, so that loading them drops nothing.
+extern "C" fn aof_rewrite(io: *mut raw::RedisModuleIO, key: *mut raw::RedisModuleString, value: *mut c_void) {
+    let body = || {
+        let mut bytes = Vec::new();
+        for hold in lock_at(value).stored_holds() {
+            bytes.clear();
+            encode_hold(hold, &mut bytes);
+            let (command, format) = (c"DLOCK.APPLY".as_ptr(), c"sb".as_ptr());
+            // SAFETY: the format announces a module string, then a buffer with its length; both outlive the call.
+            unsafe {
+                api!(RedisModule_EmitAOF(io, command, format, key, bytes.as_ptr().cast::<c_char>(), bytes.len()))
+            };
+        }
+    };
+    guarded("aof_rewrite", body, || ());
+}
+
+extern "C" fn mem_usage(value: *const c_void) -> usize {
+    guarded("mem_usage", || size_of::<Lock>() + lock_at(value).heap_bytes(), || 0)
+}
+
+/// Covers every stored field of every hold, in no order.
+extern "C" fn digest(digest: *mut raw::RedisModuleDigest, value: *mut c_void) {
+    let body = || {
+        let mut bytes = Vec::new();
+        for hold in lock_at(value).stored_holds() {
+            bytes.clear();
+            encode_hold(hold, &mut bytes);
+            // SAFETY: the server reads the bytes during the call.
+            unsafe {
+                api!(RedisModule_DigestAddStringBuffer(digest, bytes.as_ptr().cast(), bytes.len()));
+                api!(RedisModule_DigestEndSequence(digest));
+            }
+        }
+    };
+    guarded("digest", body, || ());
+}
+
+/// May run on another thread: touches nothing but the value.
+extern "C" fn free(value: *mut c_void) {
+    // SAFETY: made by `Box::into_raw` in `rdb_load` or `Key::set_lock`; the server frees it once and forgets it.
+    guarded("free", || drop(unsafe { Box::from_raw(value.cast::<Lock>()) }), || ());
+}
+
+extern "C" fn free_effort(_key: *mut raw::RedisModuleString, value: *const c_void) -> usize {
+    guarded("free_effort", || lock_at(value).stored(), || 1)
+}
+
+/// The token clock, if it would matter after a restart: an idle server's file stays loadable without the module.
+extern "C" fn aux_save2(io: *mut raw::RedisModuleIO, _when: c_int) {
+    let body = || {
+        let last = state().last_token();
+        if last.saturating_add(TokenClock::MAX_AHEAD_US) > Now::of_the_machine().micros() {
+            save_bytes(io, |bytes| bytes.extend_from_slice(&last.to_le_bytes()));
+        }
+    };
+    guarded("aux_save", body, || ());
+}
+
+extern "C" fn aux_load(io: *mut raw::RedisModuleIO, _version: c_int, _when: c_int) -> c_int {
+    let body = || {
+        let bytes = load_bytes(io).ok_or(DecodeError::Truncated)?;
+        let last = bytes.try_into().map(u64::from_le_bytes).map_err(|_| DecodeError::Invalid("length"))?;
+        state().observe(Token::new(last).ok_or(DecodeError::Invalid("token"))?);
+        Ok(())
+    };
+    let loaded = guarded("aux_load", body, || Err(DecodeError::Invalid("content")));
+    if let Err(error) = loaded {
+        log_io(io, &format!("dlock: the token clock could not be loaded: {error}"));
+        return super::ERR;
+    }
+    super::OK
+}
+
+fn encode_hold(hold: &Hold, bytes: &mut Vec<u8>) {
+    let change = Change::Put { hold: hold.clone(), expiry: Expiry::Anew };
+    encode_effect(&Effect { clock: UnixMs::ZERO, change }, bytes);
+}
+
+fn lock_at<'a>(value: *const c_void) -> &'a Lock {
+    // SAFETY: the server passes a value of our type, which is a live `Lock`, and does not change it meanwhile.
+    unsafe { &*value.cast::<Lock>() }
+}
+
+fn save_bytes(io: *mut raw::RedisModuleIO, write: impl FnOnce(&mut Vec<u8>)) {
+    let mut bytes = Vec::new();
+    write(&mut bytes);
+    // SAFETY: the server copies the bytes during the call.
+    unsafe { api!(RedisModule_SaveStringBuffer(io, bytes.as_ptr().cast(), bytes.len())) };
+}
+
+/// The next string of the file; `None` on an I/O error, which the module has promised to handle.
+fn load_bytes(io: *mut raw::RedisModuleIO) -> Option<Vec<u8>> {
+    let mut len = 0;
+    // SAFETY: the server answers with `len` bytes that are ours to free, or with null.
+    unsafe {
+        let start = api!(RedisModule_LoadStringBuffer(io, &raw mut len));
+        if start.is_null() || api!(RedisModule_IsIOError(io)) != 0 {
+            return None;
+        }
+        let bytes = std::slice::from_raw_parts(start.cast::<u8>(), len).to_vec();
+        api!(RedisModule_Free(start.cast()));
+        Some(bytes)
+    }
+}
+
+fn log_io(io: *mut raw::RedisModuleIO, message: &str) {
+    let text = c_string(message);
+    // SAFETY: the message is an argument, never the format.
+    guarded(
+        "log",
+        || unsafe { api!(RedisModule_LogIOError(io, c"warning".as_ptr(), c"%s".as_ptr(), text.as_ptr())) },
+        || log_warning(message),
+    );
+}
