@@ -1,0 +1,62 @@
+//! `dlock-bench`: what a lock costs the server, measured beside its rivals.
+//!
+//! ```text
+//! dlock-bench instr [--server PATH] [--module PATH] [--only NAME]... [--json]
+//! ```
+//!
+//! | to change | look in |
+//! |---|---|
+//! | what is measured | `contenders/`, one file a set |
+//! | how instructions are counted | `callgrind` |
+//! | how a server is started and stopped | `server` |
+//! | what is too much | `limits` |
+//! | what is printed | `report` |
+//!
+//! A subcommand is a module with a `run` that takes the parsed [`command_line::Options`].
+
+mod callgrind;
+mod command_line;
+mod connection;
+mod contenders;
+mod error;
+mod instr;
+mod limits;
+mod load;
+mod owners;
+mod report;
+mod resp;
+mod run_dir;
+mod server;
+
+use std::process::ExitCode;
+
+use command_line::Subcommand;
+use error::Error;
+
+fn main() -> ExitCode {
+    match run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("dlock-bench: {error}");
+            match error {
+                Error::Usage(_) => ExitCode::from(2),
+                Error::Io { .. }
+                | Error::Server(_)
+                | Error::Reply(_)
+                | Error::Callgrind(_)
+                | Error::Contender { .. }
+                | Error::OverLimit(_) => ExitCode::FAILURE,
+            }
+        }
+    }
+}
+
+fn run() -> Result<(), Error> {
+    match command_line::parse(std::env::args().skip(1))? {
+        Subcommand::Instr(options) => instr::run(&options),
+        Subcommand::Help => {
+            println!("{}", command_line::USAGE);
+            Ok(())
+        }
+    }
+}

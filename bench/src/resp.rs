@@ -1,0 +1,151 @@
+//! RESP2: requests written once and sent many times, replies read and judged.
+
+use std::io::{self, BufRead, Read};
+
+/// One command in wire form.
+pub fn request(args: &[&[u8]]) -> Vec<u8> {
+    let mut bytes = format!("*{}\r\n", args.len()).into_bytes();
+    for arg in args {
+        bytes.extend_from_slice(format!("${}\r\n", arg.len()).as_bytes());
+        bytes.extend_from_slice(arg);
+        bytes.extend_from_slice(b"\r\n");
+    }
+    bytes
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub enum Reply {
+    Simple(String),
+    Error(String),
+    Integer(i64),
+    Bulk(Vec<u8>),
+    Nil,
+    Array(Vec<Reply>),
+}
+
+/// The reply that a request of a load must get: a broken command must not look cheap.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Expect {
+    Ok,
+    Integer(i64),
+    /// A token or a time to live.
+    Positive,
+    Nil,
+    /// An array of that many elements.
+    Array(usize),
+}
+
+impl Expect {
+    pub fn accepts(self, reply: &Reply) -> bool {
+        match (self, reply) {
+            (Self::Ok, Reply::Simple(text)) => text == "OK",
+            (Self::Integer(expected), Reply::Integer(got)) => expected == *got,
+            (Self::Positive, Reply::Integer(got)) => *got > 0,
+            (Self::Nil, Reply::Nil) => true,
+            (Self::Array(len), Reply::Array(items)) => items.len() == len,
+            (
+                Self::Ok | Self::Integer(_) | Self::Positive | Self::Nil | Self::Array(_),
+                Reply::Simple(_) | Reply::Error(_) | Reply::Integer(_) | Reply::Bulk(_) | Reply::Nil | Reply::Array(_),
+            ) => false,
+        }
+    }
+}
+
+/// Reads exactly one reply.
+pub fn read_reply(from: &mut impl BufRead) -> io::Result<Reply> {
+    let line = read_line(from)?;
+    let (kind, rest) = line.split_at_checked(1).ok_or_else(|| malformed(&line))?;
+    match kind {
+        "+" => Ok(Reply::Simple(rest.to_owned())),
+        "-" => Ok(Reply::Error(rest.to_owned())),
+        ":" => Ok(Reply::Integer(number(rest, &line)?)),
+        "$" => match number(rest, &line)? {
+            -1 => Ok(Reply::Nil),
+            len => read_bulk(from, len, &line),
+        },
+        "*" => match number(rest, &line)? {
+            -1 => Ok(Reply::Nil),
+            len => (0..len).map(|_| read_reply(from)).collect::<io::Result<_>>().map(Reply::Array),
+        },
+        _ => Err(malformed(&line)),
+    }
+}
+
+fn read_line(from: &mut impl BufRead) -> io::Result<String> {
+    let mut line = String::new();
+    from.read_line(&mut line)?;
+    match line.strip_suffix("\r\n") {
+        Some(line) => Ok(line.to_owned()),
+        None => Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the server closed the connection")),
+    }
+}
+
+fn read_bulk(from: &mut impl Read, len: i64, line: &str) -> io::Result<Reply> {
+    let len = usize::try_from(len).map_err(|_| malformed(line))?;
+    let mut bytes = vec![0; len];
+    from.read_exact(&mut bytes)?;
+    let mut end = [0; 2];
+    from.read_exact(&mut end)?;
+    if &end == b"\r\n" { Ok(Reply::Bulk(bytes)) } else { Err(malformed(line)) }
+}
+
+fn number(text: &str, line: &str) -> io::Result<i64> {
+    text.parse().map_err(|_| malformed(line))
+}
+
+fn malformed(line: &str) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, format!("not a RESP2 reply: {line:?}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_request_is_an_array_of_bulk_strings() {
+        assert_eq!(request(&[b"GET", b"k\r\n"]), b"*2\r\n$3\r\nGET\r\n$3\r\nk\r\n\r\n");
+    }
+
+    #[test]
+    fn each_kind_of_reply_is_read_to_its_end() {
+        let mut wire: &[u8] = b"+OK\r\n-ERR no\r\n:-7\r\n$2\r\n\r\n\r\n$-1\r\n*2\r\n:1\r\n*0\r\n";
+        let expected = [
+            Reply::Simple("OK".into()),
+            Reply::Error("ERR no".into()),
+            Reply::Integer(-7),
+            Reply::Bulk(b"\r\n".to_vec()),
+            Reply::Nil,
+            Reply::Array(vec![Reply::Integer(1), Reply::Array(Vec::new())]),
+        ];
+        for reply in expected {
+            assert_eq!(read_reply(&mut wire).ok(), Some(reply));
+        }
+        assert!(wire.is_empty());
+    }
+
+    #[test]
+    fn a_cut_or_foreign_reply_is_an_error() {
+        for wire in ["", "+OK", "$4\r\nab\r\n", "$-2\r\n", "hello\r\n", ":x\r\n", "\r\n"] {
+            assert!(read_reply(&mut wire.as_bytes()).is_err(), "{wire:?}");
+        }
+    }
+
+    #[test]
+    fn no_expectation_accepts_an_error() {
+        let error = Reply::Error("ERR unknown command".into());
+        let all = [Expect::Ok, Expect::Integer(1), Expect::Positive, Expect::Nil, Expect::Array(12)];
+        for expect in all {
+            assert!(!expect.accepts(&error), "{expect:?}");
+        }
+    }
+
+    #[test]
+    fn an_expectation_accepts_its_own_kind_only() {
+        assert!(Expect::Positive.accepts(&Reply::Integer(1)));
+        assert!(!Expect::Positive.accepts(&Reply::Integer(0)));
+        assert!(!Expect::Integer(1).accepts(&Reply::Integer(0)));
+        assert!(!Expect::Integer(1).accepts(&Reply::Nil));
+        assert!(!Expect::Nil.accepts(&Reply::Integer(1)));
+        assert!(!Expect::Array(1).accepts(&Reply::Array(Vec::new())));
+    }
+}
