@@ -1,0 +1,66 @@
+# dlock. `make` lists what can be done.
+
+PORT   ?= 6379
+# The server of run, demo, test and bench-instr: redis-server or valkey-server on PATH unless named here.
+SERVER ?=
+
+export PORT SERVER
+export CARGO_TARGET_DIR := $(CURDIR)/target
+export DLOCK_MODULE := $(CURDIR)/target/release/libdlock.so
+export DLOCK_MODULE_HOOKS := $(CURDIR)/target/hooks/libdlock.so
+export RUST_TEST_THREADS ?= 8
+
+.DEFAULT_GOAL := help
+.NOTPARALLEL:
+.PHONY: help setup build run demo test lint fmt bench-instr servers clean hooks port
+
+help: ## this list
+	@echo 'dlock: distributed locks as a native feature of Redis and Valkey'
+	@echo
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1|\2/p' $(firstword $(MAKEFILE_LIST)) | awk -F'|' '{ printf "  make %-12s %s\n", $$1, $$2 }'
+	@echo
+	@echo '  PORT=6380       another port for run'
+	@echo '  SERVER=path     another server for run, demo, test and bench-instr'
+
+setup: ## find what the build and the tests need, install what is missing
+	@scripts/setup
+
+build: setup ## build the module: target/release/libdlock.so
+	cargo rustc --locked --release --package dlock --lib --crate-type cdylib
+
+run: port build ## start a server with the module, in the foreground on 127.0.0.1:PORT (6379)
+	@scripts/run
+
+demo: build ## play a session of locking, on a server of its own
+	@scripts/demo
+
+test: build hooks ## run all tests (SERVER=path: on that server)
+	server=$$(scripts/server) && DLOCK_SERVER="$$server" cargo test --locked --workspace
+
+lint: setup ## check format, clippy and where unsafe code is
+	@scripts/setup lint
+	cargo fmt --all --check
+	cargo clippy --locked --workspace --all-targets -- -D warnings
+	cargo clippy --locked --workspace --all-targets --all-features -- -D warnings
+	scripts/check-unsafe
+
+fmt: ## format the code
+	cargo fmt --all
+
+bench-instr: build ## count the instructions of every command (callgrind), fail if they are over the limit
+	@scripts/setup bench
+	server=$$(scripts/server) && DLOCK_SERVER="$$server" cargo run --locked --release --package dlock-bench -- instr
+
+servers: ## fetch other servers to test on: target/servers/*/
+	@scripts/servers
+
+clean: ## remove all that was built and fetched
+	rm -rf target
+
+# Better said before the build than after it.
+port:
+	@scripts/run port
+
+# The module with the hooks that only tests may use.
+hooks: setup
+	cargo rustc --locked --profile hooks --package dlock --lib --crate-type cdylib --features panic-hook
