@@ -1,11 +1,12 @@
 //! Arguments of a command, read once from left to right into values that cannot be wrong.
 
-use dlock_core::{Lease, LeaseChoice, Mode, Owner, Token, UnixMs};
+use dlock_core::{Command, Lease, LeaseChoice, Mode, Owner, Request, Token, UnixMs};
 
 use crate::error::Error;
 use crate::ffi::command::Arguments;
-use crate::ffi::context::Now;
+use crate::ffi::context::{Context, Now};
 use crate::ffi::key::Name;
+use crate::sessions::is_long_enough;
 use crate::state::state;
 
 /// Reads arguments from left to right. The first three are the command, the key and, mostly, the owner.
@@ -106,6 +107,31 @@ pub fn lease(word: &[u8], cursor: &mut Cursor, now: Now) -> Result<Option<LeaseC
     let max = state().settings.max_lease();
     let lease = Lease::new(lease).filter(|lease| *lease <= max).ok_or(Error::LeaseTooLong(max))?;
     Ok(Some(if is_absolute { LeaseChoice::Until(UnixMs::new(given)) } else { LeaseChoice::For(lease) }))
+}
+
+/// What makes a command known that is sent twice.
+pub fn request(command: Command, id: &[u8]) -> Result<Request, Error> {
+    Request::new(command, id).ok_or(Error::RequestId)
+}
+
+/// The client to bind a hold to, which must be connected. The lease must be one that can be moved on.
+pub fn session(context: &Context, lease: LeaseChoice) -> Result<u64, Error> {
+    match lease {
+        LeaseChoice::Until(_) => return Err(Error::Syntax),
+        LeaseChoice::For(lease) if !is_long_enough(lease) => return Err(Error::SessionLease),
+        LeaseChoice::For(_) | LeaseChoice::Own => {}
+    }
+    context.connected_client().ok_or(Error::NoConnection)
+}
+
+/// For how long to wait, in ms; 0 is for ever.
+pub fn timeout(bytes: &[u8]) -> Result<u64, Error> {
+    let ms = integer(bytes).map_err(|_| Error::Timeout)?;
+    match u64::try_from(ms) {
+        Ok(ms) if ms <= UnixMs::MAX.get() => Ok(ms),
+        Ok(_) => Err(Error::Timeout),
+        Err(_) => Err(Error::NegativeTimeout),
+    }
 }
 
 /// An integer as the server reads one: decimal, no plus sign, no leading zeros.

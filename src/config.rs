@@ -12,6 +12,8 @@ use crate::state::state;
 pub struct Settings {
     default_lease: Setting,
     max_lease: Setting,
+    max_waiters: Setting,
+    session_grace: Setting,
 }
 
 impl Settings {
@@ -20,6 +22,8 @@ impl Settings {
         Settings {
             default_lease: setting("default-lease", 30_000, 1, Lease::MAX.get().cast_signed()),
             max_lease: setting("max-lease", Lease::MAX.get().cast_signed(), 1, Lease::MAX.get().cast_signed()),
+            max_waiters: setting("max-waiters", 10_000, 0, 1_000_000),
+            session_grace: setting("session-grace", 0, 0, 3_600_000),
         }
     }
 
@@ -33,8 +37,18 @@ impl Settings {
         lease(&self.default_lease).min(self.max_lease())
     }
 
-    fn all(&'static self) -> [&'static Setting; 2] {
-        [&self.default_lease, &self.max_lease]
+    /// How many may wait on this server; `None`: as many as there are.
+    pub fn max_waiters(&self) -> Option<usize> {
+        usize::try_from(self.max_waiters.value.get()).ok().filter(|max| *max > 0)
+    }
+
+    /// How long a hold is left after its session ended; `None`: it is released at once.
+    pub fn session_grace(&self) -> Option<Lease> {
+        u64::try_from(self.session_grace.value.get()).ok().and_then(Lease::new)
+    }
+
+    fn all(&'static self) -> [&'static Setting; 4] {
+        [&self.default_lease, &self.max_lease, &self.max_waiters, &self.session_grace]
     }
 }
 

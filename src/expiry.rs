@@ -1,70 +1,135 @@
 //! The key's time to live belongs to the leases: what `PERSIST`, a later `EXPIRE` or `RESTORE` made of it is put back.
+//!
+//! An event names the key. Where there was none on this primary (a file that was saved in between, a replica that is
+//! promoted) a patrol walks over all keys, a little at a time.
 
 use std::cell::Cell;
 use std::ffi::CStr;
 
-use dlock_core::{Change, Effect};
+use dlock_core::{Change, Effect, UnixMs, Waiters};
 
+use crate::alarm::{Alarm, Turn};
 use crate::ffi::MainThread;
-use crate::ffi::context::{Context, Now, log_warning};
-use crate::ffi::hooks::after;
+use crate::ffi::context::{Context, Now};
+use crate::ffi::data_type::is_any_lock;
 use crate::ffi::key::{Access, Key, Name};
-use crate::store::{Replication, decide};
+use crate::ffi::scan::{Scan, Step};
+use crate::lines::LockName;
+use crate::store::{OpenLock, Replication, close};
+use crate::waiting::{serve, stir};
 
-/// A key whose time to live is to be put back.
-struct Astray {
-    db: i32,
-    key: Box<[u8]>,
-}
+static ASTRAY: MainThread<Cell<Vec<LockName>>> = MainThread::new(Cell::new(Vec::new()));
+/// Where the key of the running `MOVE` comes from.
+static MOVED_FROM: MainThread<Cell<i32>> = MainThread::new(Cell::new(0));
 
-static ASTRAY: MainThread<Cell<Vec<Astray>>> = MainThread::new(Cell::new(Vec::new()));
+static PUTTING_BACK: MainThread<Alarm> = MainThread::new(Alarm::new(put_back));
 
-/// Called for keyspace events of class `g`. A hook writes nothing: it notes the key and starts a timer, which runs in
+static PATROL: MainThread<Cell<Option<Scan>>> = MainThread::new(Cell::new(None));
+static PATROLLING: MainThread<Alarm> = MainThread::new(Alarm::new(walk_on));
+
+/// Called for keyspace events of class `g`. A hook writes nothing: it notes the key and sets an alarm, which rings in
 /// the same turn of the event loop, after the command.
 pub fn on_generic_event(context: &Context, event: &CStr, name: &Name) {
-    if !matches!(event.to_bytes(), b"expire" | b"persist" | b"restore") {
+    match event.to_bytes() {
+        b"move_from" => MOVED_FROM.set(context.db()),
+        b"move_to" => {
+            look_at(context, event, name);
+            // On Valkey 8.1.1 the context is the client itself, which an event for another database leaves in that
+            // database: the MOVE is replicated as if sent there, and the client goes on there.
+            context.select_db(MOVED_FROM.get());
+        }
+        _ => look_at(context, event, name),
+    }
+}
+
+fn look_at(context: &Context, event: &CStr, name: &Name) {
+    if !matches!(event.to_bytes(), b"expire" | b"persist" | b"restore" | b"rename_to" | b"move_to") || !is_any_lock() {
         return;
     }
+    // The key of a lock may end earlier now: those who wait are served then.
+    stir(context.db(), name.bytes());
     let flags = context.flags();
-    if !flags.is_primary() || flags.is_loading() || !is_astray(&Key::open(context, name, Access::Peek)) {
-        return;
+    if flags.is_primary() && !flags.is_loading() {
+        note_if_astray(context, name);
     }
+}
+
+/// Two databases changed places: so did the keys that are to be seen to.
+pub fn on_swap(first: i32, second: i32) {
     let mut astray = ASTRAY.take();
-    if astray.is_empty() {
-        after(context, 0, put_back);
+    for name in &mut astray {
+        name.db = match name.db {
+            db if db == first => second,
+            db if db == second => first,
+            db => db,
+        };
     }
-    astray.push(Astray { db: context.db(), key: name.bytes().into() });
     ASTRAY.set(astray);
 }
 
+/// Has all keys looked at: they were loaded, or were another primary's until now.
+pub fn patrol() {
+    if is_any_lock() {
+        PATROL.set(Some(Scan::new()));
+        PATROLLING.wake_in(0);
+    }
+}
+
+fn walk_on(context: &Context) {
+    if !PATROLLING.rings(context) || !context.flags().is_primary() {
+        return;
+    }
+    let Some(mut scan) = PATROL.take() else { return };
+    let mut turn = Turn::begin();
+    while scan.step(context, note_if_astray) == Step::More {
+        if turn.is_over() {
+            PATROL.set(Some(scan));
+            PATROLLING.wake_in(PATROL_PAUSE_MS);
+            return;
+        }
+    }
+}
+
+fn note_if_astray(context: &Context, name: &Name) {
+    if !is_astray(context, name) {
+        return;
+    }
+    let mut astray = ASTRAY.take();
+    astray.push(LockName::new(context.db(), name.bytes()));
+    ASTRAY.set(astray);
+    PUTTING_BACK.wake_in(0);
+}
+
 /// Whether the key is a lock that would outlive its last deadline.
-fn is_astray(key: &Key) -> bool {
-    let last = key.lock().ok().flatten().and_then(|lock| lock.last_deadline());
-    last.is_some_and(|last| key.expiry().is_none_or(|expiry| expiry > last))
+fn is_astray(context: &Context, name: &Name) -> bool {
+    let Ok(key) = Key::open(context, name, Access::Peek) else { return false };
+    let last = key.lock().and_then(|lock| lock.last_deadline());
+    let is_late = |last: UnixMs| key.expiry().is_none_or(|expiry| expiry.since(last) > Waiters::GRACE_MS);
+    last.is_some_and(is_late)
 }
 
 fn put_back(context: &Context) {
-    if context.is_held_still() {
-        after(context, RETRY_MS, put_back);
+    if !PUTTING_BACK.rings(context) {
         return;
     }
     let astray = ASTRAY.take();
     if !context.flags().is_primary() {
         return;
     }
-    let clock = Now::read().millis();
-    for Astray { db, key: name } in astray {
+    let now = Now::of_the_machine();
+    for LockName { db, key: name } in astray {
         context.select_db(db);
         let name = Name::new(&name);
-        let mut key = Key::open(context, &name, Access::Write);
-        if !is_astray(&key) {
+        if !is_astray(context, &name) {
             continue;
         }
-        let sweep = Effect { clock, change: Change::Sweep };
-        if let Err(error) = decide(context, &name, &mut key, sweep, Replication::Effect) {
-            log_warning(&format!("dlock: a time to live could not be put back: {error:?}"));
-        }
+        let Ok(mut open) = OpenLock::open(context, &name) else { continue };
+        let sweep = Effect { clock: now.millis(), change: Change::Sweep, waiters: Waiters::None };
+        open.apply(sweep, Replication::Effect);
+        let grants = serve(context, &name, &mut open, now);
+        close(context, &name, open);
+        grants.tell(context, &name);
     }
 }
 
-const RETRY_MS: u32 = 20;
+const PATROL_PAUSE_MS: u32 = 5;

@@ -6,23 +6,29 @@
 
 #![allow(missing_docs, reason = "the entries that redis_module! makes have none")]
 
+mod alarm;
 mod args;
 mod commands;
 mod config;
 mod error;
+mod events;
 mod eviction;
 mod expiry;
 mod ffi;
+mod lines;
 mod reply;
+mod sessions;
 mod state;
 mod stats;
 mod store;
+mod waiter;
+mod waiting;
 
 use redis_module::{Context, RedisString, Status, redis_module};
 
 use crate::ffi::command::{Categories, add_category, register};
 use crate::ffi::data_type::DISTRLOCK;
-use crate::ffi::hooks::{Server, set_options, subscribe_to_generic_events};
+use crate::ffi::hooks::{Server, keep_context, set_options, subscribe_to_generic_events, subscribe_to_server_events};
 
 redis_module! {
     name: "dlock",
@@ -60,7 +66,9 @@ fn register_all(context: &ffi::context::Context, arguments: &[&[u8]]) -> Result<
     config::register_all(context, arguments)?;
     let categories = add_category(context);
     register_commands(context, categories)?;
-    subscribe_to_generic_events(context)
+    keep_context(context);
+    subscribe_to_generic_events(context)?;
+    subscribe_to_server_events(context)
 }
 
 fn register_commands(context: &ffi::context::Context, categories: Categories) -> Result<(), String> {

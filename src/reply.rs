@@ -1,8 +1,11 @@
 //! What a command answers, and how that is written.
 
-use dlock_core::{Hold, LockMode, Mode, Owner, Summary, Token, UnixMs};
+use std::rc::Rc;
+
+use dlock_core::{Hold, LockMode, Mode, Owner, Summary, Token, UnixMs, Waiting};
 
 use crate::ffi::context::Context;
+use crate::waiter::Waiter;
 
 /// The answer of a command.
 pub enum Reply {
@@ -14,6 +17,8 @@ pub enum Reply {
     Granted(Token, Option<Owner>),
     /// What `DLOCK.INFO` shows.
     Info(Box<Info>),
+    /// The client waits, and is answered later.
+    Later,
     /// Nobody reads it: the command came from a replication link or a file.
     Done,
 }
@@ -26,20 +31,39 @@ pub struct Info {
     pub ttl: u64,
     /// The holds asked for.
     pub holds: Option<Vec<ShownHold>>,
-    /// Whether the line is shown too.
-    pub queue: Option<Vec<()>>,
+    /// How many wait.
+    pub waiters: u64,
+    /// Who waits, if asked for.
+    pub queue: Option<Vec<ShownWaiter>>,
 }
 
 /// A hold as `DLOCK.INFO` shows it.
 pub struct ShownHold {
     hold: Hold,
     ttl: u64,
+    session: Option<u64>,
+}
+
+/// A waiter as `DLOCK.INFO` shows it.
+pub struct ShownWaiter {
+    owner: Owner,
+    mode: Mode,
+    waiting: u64,
+    client: u64,
+}
+
+impl ShownWaiter {
+    /// The waiter at `now`.
+    pub fn new(waiting: &Waiting<Rc<Waiter>>, now: UnixMs) -> ShownWaiter {
+        let Waiting { owner, mode, since, ticket, .. } = waiting;
+        ShownWaiter { owner: owner.clone(), mode: *mode, waiting: now.since(*since), client: ticket.client }
+    }
 }
 
 impl ShownHold {
-    /// The hold at `now`, in a key that ends at `key_end`.
-    pub fn new(hold: &Hold, now: UnixMs, key_end: UnixMs) -> ShownHold {
-        ShownHold { hold: hold.clone(), ttl: hold.deadline.min(key_end).since(now) }
+    /// The hold at `now`, in a key that ends at `key_end`, and the client it is bound to.
+    pub fn new(hold: &Hold, now: UnixMs, key_end: UnixMs, session: Option<u64>) -> ShownHold {
+        ShownHold { hold: hold.clone(), ttl: hold.deadline.min(key_end).since(now), session }
     }
 }
 
@@ -56,6 +80,7 @@ impl Reply {
                 context.reply_integer(token.get());
             }
             Reply::Info(info) => info.send(context),
+            Reply::Later => {}
             Reply::Done => context.reply_integer(1),
         }
     }
@@ -74,7 +99,7 @@ impl Info {
         number_field(context, "count", self.summary.entries);
         number_field(context, "token", self.summary.token.get());
         number_field(context, "ttl", self.ttl);
-        number_field(context, "waiters", 0);
+        number_field(context, "waiters", self.waiters);
         if let Some(holds) = &self.holds {
             context.reply_bytes(b"holds");
             context.reply_array(holds.len());
@@ -83,24 +108,43 @@ impl Info {
         if let Some(queue) = &self.queue {
             context.reply_bytes(b"queue");
             context.reply_array(queue.len());
+            queue.iter().for_each(|waiter| waiter.send(context));
         }
+    }
+}
+
+impl ShownWaiter {
+    fn send(&self, context: &Context) {
+        context.reply_map(4);
+        text_field(context, "owner", &self.owner.text());
+        text_field(context, "mode", mode_name(self.mode));
+        number_field(context, "waiting", self.waiting);
+        number_field(context, "client", self.client);
     }
 }
 
 impl ShownHold {
     fn send(&self, context: &Context) {
-        let mode = match self.hold.mode {
-            Mode::Exclusive => "exclusive",
-            Mode::Shared => "shared",
-        };
         context.reply_map(6);
         text_field(context, "owner", &self.hold.owner.text());
-        text_field(context, "mode", mode.as_bytes());
+        text_field(context, "mode", mode_name(self.hold.mode));
         number_field(context, "count", u64::from(self.hold.count));
         number_field(context, "token", self.hold.token.get());
         number_field(context, "ttl", self.ttl);
-        context.reply_bytes(b"session");
-        context.reply_nil();
+        match self.session {
+            Some(client) => number_field(context, "session", client),
+            None => {
+                context.reply_bytes(b"session");
+                context.reply_nil();
+            }
+        }
+    }
+}
+
+fn mode_name(mode: Mode) -> &'static [u8] {
+    match mode {
+        Mode::Exclusive => b"exclusive",
+        Mode::Shared => b"shared",
     }
 }
 

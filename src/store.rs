@@ -1,10 +1,12 @@
 //! How a change reaches the key, the replicas and those who watch.
 
-use dlock_core::{Effect, Lock, encode_effect};
+use std::cell::Cell;
 
-use crate::error::Error;
+use dlock_core::{Effect, Lock, UnixMs, encode_effect};
+
+use crate::ffi::MainThread;
 use crate::ffi::context::Context;
-use crate::ffi::key::{Key, Name};
+use crate::ffi::key::{Access, Key, Name, WrongType};
 use crate::state::state;
 
 /// How a change is replicated.
@@ -16,69 +18,100 @@ pub enum Replication {
     Verbatim,
 }
 
-/// Applies an effect to the lock in a key that is open for writing, sets the key's time to live, replicates, and tells
-/// `WATCH` and `CLIENT TRACKING` if holders or counts changed. A key without a hold goes.
+/// A lock in a key that is open for writing: it is changed by effects only.
 ///
-/// How many lapsed holds it dropped is returned.
-pub fn commit(
-    context: &Context,
-    name: &Name,
-    key: &mut Key,
-    effect: Effect,
-    replication: Replication,
-) -> Result<u64, Error> {
-    let mut bytes = Vec::new();
-    if replication == Replication::Effect {
-        bytes.reserve(64);
-        encode_effect(&effect, &mut bytes);
-    }
-    let applied = match key.lock_mut()? {
-        Some(lock) => {
-            let applied = state().with_tokens(|tokens| lock.apply(effect, tokens));
-            match lock.last_deadline() {
-                None => key.delete(),
-                Some(last) => {
-                    let current = key.expiry();
-                    let end = applied.expiry.key_deadline(current, last);
-                    if current != Some(end) {
-                        key.set_expiry(end);
-                    }
-                }
-            }
-            applied
-        }
-        None => {
-            let mut lock = Lock::default();
-            let applied = state().with_tokens(|tokens| lock.apply(effect, tokens));
-            if let Some(last) = lock.last_deadline() {
-                key.set_lock(lock);
-                key.set_expiry(last);
-            }
-            applied
-        }
-    };
-    match replication {
-        Replication::Effect => context.replicate_effect(name, &bytes),
-        Replication::Verbatim => context.replicate_verbatim(),
-    }
-    if applied.is_visible {
-        context.signal_modified(name);
-    }
-    Ok(applied.lapsed)
+/// The lock and the replicas change with each effect; the key (that there is one, and its time to live) when
+/// [`OpenLock::finish`] is called. So a lock that is freed and taken in one go keeps its key.
+pub struct OpenLock<'a> {
+    context: &'a Context<'a>,
+    name: &'a Name<'a>,
+    key: Key<'a>,
+    /// The lock, while there is no key to keep it in.
+    fresh: Lock,
+    changes: Option<Changes>,
 }
 
-/// Applies and replicates a change that this primary decided on. Counts and announces the leases that had run out.
-pub fn decide(
-    context: &Context,
-    name: &Name,
-    key: &mut Key,
-    effect: Effect,
-    replication: Replication,
-) -> Result<(), Error> {
-    let lapsed = commit(context, name, key, effect, replication)?;
+/// What the effects so far come to.
+#[derive(Default)]
+struct Changes {
+    /// When the key ends by them.
+    end: Option<UnixMs>,
+    lapsed: u64,
+    is_visible: bool,
+}
+
+/// The bytes of the effect that is being replicated, kept to be used again.
+static BYTES: MainThread<Cell<Vec<u8>>> = MainThread::new(Cell::new(Vec::new()));
+
+impl<'a> OpenLock<'a> {
+    /// Opens the lock in a key; it is empty if there is no key.
+    pub fn open(context: &'a Context, name: &'a Name) -> Result<OpenLock<'a>, WrongType> {
+        let key = Key::open(context, name, Access::Write)?;
+        Ok(OpenLock { context, name, key, fresh: Lock::default(), changes: None })
+    }
+
+    /// The lock as it is now.
+    pub fn lock(&self) -> &Lock {
+        self.key.lock().unwrap_or(&self.fresh)
+    }
+
+    /// When the key ends, as the effects so far have it; `None`: never, or there is none.
+    pub fn end(&self) -> Option<UnixMs> {
+        self.changes.as_ref().map_or_else(|| self.key.expiry(), |changes| changes.end)
+    }
+
+    /// Applies and replicates an effect.
+    pub fn apply(&mut self, effect: Effect, replication: Replication) {
+        let mut bytes = BYTES.take();
+        bytes.clear();
+        if replication == Replication::Effect {
+            encode_effect(&effect, &mut bytes);
+        }
+        let lock = self.key.lock_mut().unwrap_or(&mut self.fresh);
+        let applied = state().with_tokens(|tokens| lock.apply(effect, tokens));
+        let last = lock.last_deadline();
+        let current = || self.changes.as_ref().map_or_else(|| self.key.expiry(), |changes| changes.end);
+        let end = last.map(|last| applied.expiry.key_deadline(current, last, applied.waiters));
+        let changes = self.changes.get_or_insert_default();
+        changes.end = end;
+        changes.lapsed += applied.lapsed;
+        changes.is_visible |= applied.is_visible;
+        match replication {
+            Replication::Effect => self.context.replicate_effect(self.name, &bytes),
+            Replication::Verbatim => self.context.replicate_verbatim(),
+        }
+        BYTES.set(bytes);
+    }
+
+    /// Brings the key up to date, and tells `WATCH` and `CLIENT TRACKING` if holders or counts changed. A key without
+    /// a hold goes. Returns how many lapsed holds were dropped.
+    pub fn finish(self) -> u64 {
+        let OpenLock { context, name, mut key, fresh, changes } = self;
+        let Some(changes) = changes else { return 0 };
+        let has_key = key.lock().is_some();
+        match changes.end {
+            None if has_key => key.delete(),
+            None => {}
+            Some(end) => {
+                if !has_key {
+                    key.set_lock(fresh);
+                }
+                key.set_expiry(end);
+            }
+        }
+        drop(key);
+        if changes.is_visible {
+            context.signal_modified(name);
+        }
+        changes.lapsed
+    }
+}
+
+/// Finishes what this primary decided: counts and announces the leases that had run out.
+pub fn close(context: &Context, name: &Name, open: OpenLock) {
+    let lapsed = open.finish();
     if lapsed > 0 {
         state().stats.lapses.add(lapsed);
         context.notify(c"dlock.lapse", name);
     }
-    Ok(())
 }

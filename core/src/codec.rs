@@ -5,11 +5,13 @@
 //!
 //! ```text
 //! lock   = 0x01, holds, hold × holds               (times relative to 0)
-//! effect = 0x10 + kind, clock, body                (times relative to the clock)
+//! effect = 0x10 + waiters + kind, clock, body               (times relative to the clock)
 //! kind   = 0 put, time to live anew | 1 put, kept | 2 remove exclusive | 3 remove shared | 4 remove both | 5 sweep
+//! waiters = 8 if somebody waits
 //! body   = put: hold | remove: owner flag, owner | sweep: nothing
-//! hold   = flags, owner, count, lease, [deadline,] token
-//! flags  = 1 shared | 2 owner is a UUID | 4 deadline is reference + lease, and left out
+//! hold   = flags, owner, count, lease, [deadline,] token, [request]
+//! flags  = 1 shared | 2 owner is a UUID | 4 deadline is reference + lease, and left out | 8 has a request
+//! request = 0 acquire | 1 racquire | 2 rlock | 3 wlock | 4 release, length, id
 //! owner  = 16 bytes | length, bytes
 //! token  = relative to the reference in µs
 //! ```
@@ -17,7 +19,7 @@
 use core::fmt;
 
 use crate::holds::Holds;
-use crate::{Change, Effect, Expiry, Hold, Lease, Lock, Mode, Owner, Token, UnixMs};
+use crate::{Change, Command, Effect, Expiry, Hold, Lease, Lock, Mode, Owner, Request, Token, UnixMs, Waiters};
 
 /// Why bytes are not a lock or an effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -85,7 +87,11 @@ pub fn encode_effect(effect: &Effect, out: &mut Vec<u8>) {
         Change::Remove { mode: None, .. } => REMOVE_BOTH,
         Change::Sweep => SWEEP,
     };
-    out.push(EFFECT_VERSION | kind);
+    let waiters = match effect.waiters {
+        Waiters::None => 0,
+        Waiters::Some => SOMEBODY_WAITS,
+    };
+    out.push(EFFECT_VERSION | waiters | kind);
     put_number(out, effect.clock.get());
     match &effect.change {
         Change::Put { hold, .. } => put_hold(out, hold, effect.clock),
@@ -105,7 +111,7 @@ pub fn decode_effect(bytes: &[u8]) -> Result<Effect, DecodeError> {
         return Err(DecodeError::Version(head >> 4));
     }
     let clock = reader.time()?;
-    let change = match head & 0x0f {
+    let change = match head & 0x07 {
         PUT_ANEW => Change::Put { hold: reader.hold(clock)?, expiry: Expiry::Anew },
         PUT_KEEP => Change::Put { hold: reader.hold(clock)?, expiry: Expiry::Keep },
         REMOVE_EXCLUSIVE => Change::Remove { owner: reader.flagged_owner()?, mode: Some(Mode::Exclusive) },
@@ -115,7 +121,8 @@ pub fn decode_effect(bytes: &[u8]) -> Result<Effect, DecodeError> {
         _ => return Err(DecodeError::Invalid("kind")),
     };
     reader.end()?;
-    Ok(Effect { clock, change })
+    let waiters = if head & SOMEBODY_WAITS == 0 { Waiters::None } else { Waiters::Some };
+    Ok(Effect { clock, change, waiters })
 }
 
 fn put_hold(out: &mut Vec<u8>, hold: &Hold, reference: UnixMs) {
@@ -124,7 +131,8 @@ fn put_hold(out: &mut Vec<u8>, hold: &Hold, reference: UnixMs) {
         Mode::Exclusive => 0,
         Mode::Shared => FLAG_SHARED,
     };
-    out.push(mode | owner_flag(&hold.owner) | if due { FLAG_DUE } else { 0 });
+    let request = if hold.request.is_some() { FLAG_REQUEST } else { 0 };
+    out.push(mode | owner_flag(&hold.owner) | if due { FLAG_DUE } else { 0 } | request);
     put_owner(out, &hold.owner);
     put_number(out, u64::from(hold.count));
     put_number(out, hold.lease.get());
@@ -132,6 +140,17 @@ fn put_hold(out: &mut Vec<u8>, hold: &Hold, reference: UnixMs) {
         put_difference(out, hold.deadline.get(), reference.get());
     }
     put_difference(out, hold.token.get(), micros(reference));
+    if let Some(request) = &hold.request {
+        out.push(match request.command() {
+            Command::Acquire => ACQUIRE,
+            Command::Racquire => RACQUIRE,
+            Command::Rlock => RLOCK,
+            Command::Wlock => WLOCK,
+            Command::Release => RELEASE,
+        });
+        put_number(out, request.id().len() as u64);
+        out.extend_from_slice(request.id());
+    }
 }
 
 fn owner_flag(owner: &Owner) -> u8 {
@@ -171,7 +190,7 @@ struct Reader<'a>(&'a [u8]);
 impl<'a> Reader<'a> {
     fn hold(&mut self, reference: UnixMs) -> Result<Hold, DecodeError> {
         let flags = self.byte()?;
-        if flags & !(FLAG_SHARED | FLAG_UUID | FLAG_DUE) != 0 {
+        if flags & !(FLAG_SHARED | FLAG_UUID | FLAG_DUE | FLAG_REQUEST) != 0 {
             return Err(DecodeError::Invalid("flags"));
         }
         let mode = if flags & FLAG_SHARED == 0 { Mode::Exclusive } else { Mode::Shared };
@@ -183,7 +202,20 @@ impl<'a> Reader<'a> {
             _ => reference.plus(lease),
         };
         let token = Token::new(self.difference(micros(reference))?).ok_or(DecodeError::Invalid("token"))?;
-        Ok(Hold { owner, mode, count: count.ok_or(DecodeError::Invalid("count"))?, lease, deadline, token })
+        let request = if flags & FLAG_REQUEST == 0 { None } else { Some(Box::new(self.request()?)) };
+        Ok(Hold { owner, mode, count: count.ok_or(DecodeError::Invalid("count"))?, lease, deadline, token, request })
+    }
+
+    fn request(&mut self) -> Result<Request, DecodeError> {
+        let command = match self.byte()? {
+            ACQUIRE => Command::Acquire,
+            RACQUIRE => Command::Racquire,
+            RLOCK => Command::Rlock,
+            WLOCK => Command::Wlock,
+            RELEASE => Command::Release,
+            _ => return Err(DecodeError::Invalid("command")),
+        };
+        Request::new(command, self.bytes()?).ok_or(DecodeError::Invalid("request"))
     }
 
     fn flagged_owner(&mut self) -> Result<Owner, DecodeError> {
@@ -199,10 +231,14 @@ impl<'a> Reader<'a> {
             self.0 = rest;
             return Ok(Owner::from_uuid(*bytes));
         }
+        Owner::new(self.bytes()?).ok_or(DecodeError::Invalid("owner"))
+    }
+
+    fn bytes(&mut self) -> Result<&'a [u8], DecodeError> {
         let len = usize::try_from(self.number()?).map_err(|_| DecodeError::Truncated)?;
         let (bytes, rest) = self.0.split_at_checked(len).ok_or(DecodeError::Truncated)?;
         self.0 = rest;
-        Owner::new(bytes).ok_or(DecodeError::Invalid("owner"))
+        Ok(bytes)
     }
 
     fn time(&mut self) -> Result<UnixMs, DecodeError> {
@@ -255,7 +291,15 @@ const REMOVE_EXCLUSIVE: u8 = 2;
 const REMOVE_SHARED: u8 = 3;
 const REMOVE_BOTH: u8 = 4;
 const SWEEP: u8 = 5;
+const SOMEBODY_WAITS: u8 = 8;
 
 const FLAG_SHARED: u8 = 1;
 const FLAG_UUID: u8 = 2;
 const FLAG_DUE: u8 = 4;
+const FLAG_REQUEST: u8 = 8;
+
+const ACQUIRE: u8 = 0;
+const RACQUIRE: u8 = 1;
+const RLOCK: u8 = 2;
+const WLOCK: u8 = 3;
+const RELEASE: u8 = 4;

@@ -13,6 +13,30 @@ pub struct Effect {
     pub clock: UnixMs,
     /// What happens then.
     pub change: Change,
+    /// Whether somebody waits for the lock afterwards.
+    pub waiters: Waiters,
+}
+
+/// Whether somebody waits for a lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Waiters {
+    /// Nobody does.
+    None,
+    /// Somebody does: the key ends [`Waiters::GRACE_MS`] after the last deadline, so that the module's timer finds it
+    /// still there and hands over in place. To delete and make it again would wake every waiter in vain.
+    Some,
+}
+
+impl Waiters {
+    /// How much longer than its holds the key of a lock lives while somebody waits.
+    pub const GRACE_MS: u64 = 50;
+
+    fn key_end(self, last: UnixMs) -> UnixMs {
+        match self {
+            Waiters::None => last,
+            Waiters::Some => UnixMs::new(last.get() + Self::GRACE_MS),
+        }
+    }
 }
 
 /// What an [`Effect`] does.
@@ -32,7 +56,7 @@ pub enum Change {
         /// Which; `None` for both.
         mode: Option<Mode>,
     },
-    /// Nothing more: lapsed holds are dropped and the key's time to live is put back.
+    /// Nothing more: lapsed holds are dropped, and a time to live beyond the last deadline is put back.
     Sweep,
 }
 
@@ -46,11 +70,12 @@ pub enum Expiry {
 }
 
 impl Expiry {
-    /// When the key ends, if it ended at `current` (`None`: never) and the last deadline is `last` now.
-    pub fn key_deadline(self, current: Option<UnixMs>, last: UnixMs) -> UnixMs {
-        match (self, current) {
-            (Expiry::Keep, Some(current)) => current.min(last),
-            (Expiry::Keep, None) | (Expiry::Anew, _) => last,
+    /// When the key ends, if the last deadline is `last` now and it ended at what `current` says (`None`: never), which
+    /// is asked only if it matters.
+    pub fn key_deadline(self, current: impl FnOnce() -> Option<UnixMs>, last: UnixMs, waiters: Waiters) -> UnixMs {
+        match self {
+            Expiry::Anew => waiters.key_end(last),
+            Expiry::Keep => current().filter(|current| *current < last).unwrap_or(waiters.key_end(last)),
         }
     }
 }
@@ -62,6 +87,8 @@ pub struct Applied {
     pub lapsed: u64,
     /// What becomes of the key's time to live, if a hold is left.
     pub expiry: Expiry,
+    /// Whether somebody waits.
+    pub waiters: Waiters,
     /// Whether it changed who holds what, or a count: a renewal does not.
     pub is_visible: bool,
 }
@@ -85,8 +112,8 @@ impl Lock {
                 let shared = mode != Some(Mode::Exclusive) && self.holds.remove(&owner, Mode::Shared).is_some();
                 (Expiry::Keep, exclusive || shared)
             }
-            Change::Sweep => (Expiry::Anew, false),
+            Change::Sweep => (Expiry::Keep, false),
         };
-        Applied { lapsed, expiry, is_visible: changed || lapsed > 0 }
+        Applied { lapsed, expiry, waiters: effect.waiters, is_visible: changed || lapsed > 0 }
     }
 }

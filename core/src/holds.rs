@@ -159,19 +159,8 @@ impl Holds {
 
     /// Bytes on the heap beside the value itself, about.
     pub(crate) fn heap_bytes(&self) -> usize {
-        let owners: usize = self.by_token().map(|hold| hold.owner.heap_bytes()).sum();
-        // An owner with a shared hold among several is kept twice, and each of the three trees has about a third of
-        // its places free.
-        owners
-            + self.many().map_or(0, |many| {
-                let readers = &many.readers;
-                let a_tree_entry = (size_of::<Owner>() + 2 * size_of::<Token>() + 3 * size_of::<Slot>()) * 3 / 2;
-                let slots = readers.slots.capacity() * size_of::<Option<Hold>>();
-                size_of::<Many>()
-                    + slots
-                    + readers.free.capacity() * size_of::<Slot>()
-                    + readers.by_owner.len() * a_tree_entry
-            })
+        let owners: usize = self.by_token().map(Hold::heap_bytes).sum();
+        owners + self.many().map_or(0, |many| size_of::<Many>() + many.readers.heap_bytes())
     }
 
     fn first_lapsed(&self, now: UnixMs) -> Option<(Owner, Mode)> {
@@ -282,4 +271,19 @@ impl Readers {
         self.entries -= u64::from(hold.count);
         Some(hold)
     }
+
+    /// Bytes on the heap beside those of the holds' owners, about.
+    fn heap_bytes(&self) -> usize {
+        // The key of the owner's tree is a copy.
+        let keys: usize = self.by_owner.keys().map(Owner::heap_bytes).sum();
+        // A tree begins with one node; when there are more, about two of five places are free.
+        let len = self.by_owner.len();
+        let places = if len <= NODE_PLACES { NODE_PLACES } else { len * 5 / 3 };
+        let a_place = size_of::<(Owner, Slot)>() + size_of::<(Token, Slot)>() + size_of::<(UnixMs, Slot)>();
+        let slots = self.slots.capacity() * size_of::<Option<Hold>>() + self.free.capacity() * size_of::<Slot>();
+        keys + places * a_place + slots
+    }
 }
+
+/// Places in a node of the standard library's B-trees.
+const NODE_PLACES: usize = 11;

@@ -12,23 +12,32 @@
 //! | `lock` | the locking rules |
 //! | `view` | what can be read of a lock without changing it |
 //! | `effect` | the one way a lock changes |
+//! | `line` | who waits, in which order, and whose turn it is |
+//! | `deadlock` | whether a request would wait for itself |
+//! | `sessions` | which holds are bound to which connection |
 //! | `clock` | the token clock of a server |
 //! | `codec` | bytes of a lock (RDB) and of an effect (replication) |
 #![forbid(unsafe_code)]
 
 mod clock;
 mod codec;
+mod deadlock;
 mod effect;
 mod holds;
+mod line;
 mod lock;
+mod sessions;
 mod types;
 mod view;
 
 pub use clock::TokenClock;
 pub use codec::{DecodeError, decode_effect, decode_lock, encode_effect, encode_lock};
-pub use effect::{Applied, Change, Effect, Expiry};
+pub use deadlock::{MAX_OWNERS_SEARCHED, Step, find_cycle};
+pub use effect::{Applied, Change, Effect, Expiry, Waiters};
+pub use line::{Line, Place, Served, TwoUpgrades, Waiting};
 pub use lock::{
     Acquire, Acquired, Entries, Entry, Lock, Reentry, Refusal, Release, Released, Renew, RenewToken, Renewed,
 };
-pub use types::{Hold, Lease, LeaseChoice, Mode, Owner, OwnerText, Token, UnixMs};
+pub use sessions::{Binding, Sessions, time_to_move};
+pub use types::{Command, Hold, Lease, LeaseChoice, Mode, Owner, OwnerText, Request, Token, UnixMs};
 pub use view::{LockMode, Summary};

@@ -1,7 +1,7 @@
 //! The locking rules: what a command may do to a lock, decided without changing it.
 
 use crate::holds::Holds;
-use crate::{Change, Effect, Expiry, Hold, Lease, LeaseChoice, Mode, Owner, Token, UnixMs};
+use crate::{Change, Effect, Expiry, Hold, Lease, LeaseChoice, Mode, Owner, Request, Token, UnixMs, Waiters};
 
 /// The value of one key: the holds on it.
 ///
@@ -22,6 +22,8 @@ pub struct Acquire<'a> {
     pub reentry: Reentry,
     /// For how long.
     pub lease: LeaseChoice,
+    /// What makes it known if it comes twice.
+    pub request: Option<&'a Request>,
 }
 
 /// What a request by an owner that is already in does.
@@ -45,6 +47,8 @@ pub enum Acquired {
         /// What to apply and replicate.
         effect: Effect,
     },
+    /// It came before and was granted: nothing changes, and the answer is the token of the hold.
+    Replayed(Hold),
     /// The owner is not in, and nothing changes.
     Refused(Refusal),
 }
@@ -84,6 +88,8 @@ pub struct Release<'a> {
     pub entries: Entries,
     /// Only the hold with this token.
     pub token: Option<Token>,
+    /// What makes it known if it comes twice.
+    pub request: Option<&'a Request>,
 }
 
 /// How many entries a release gives up.
@@ -102,6 +108,8 @@ pub enum Released {
     NotHeld,
     /// The owner holds both modes and does not say which, and nothing changes.
     Ambiguous,
+    /// It came before, and gave up an entry then: nothing changes.
+    Replayed,
     /// An entry is given up, the owner is still in.
     Partly(Effect),
     /// The owner no longer holds what it named.
@@ -148,7 +156,8 @@ impl Lock {
     pub fn acquire(&self, now: UnixMs, request: &Acquire, default: Lease, fresh: Option<Token>) -> Acquired {
         let mine = self.live(request.owner, request.mode, now);
         match (request.reentry, mine) {
-            (Reentry::Count, Some(hold)) => reenter(now, hold, request.lease),
+            (_, Some(hold)) if hold.repeats(request.request) => Acquired::Replayed(hold.clone()),
+            (Reentry::Count, Some(hold)) => reenter(now, hold, request),
             (Reentry::Refuse, Some(_)) => Acquired::Refused(Refusal::Owned),
             (Reentry::Refuse, None) if self.live(request.owner, other(request.mode), now).is_some() => {
                 Acquired::Refused(Refusal::Owned)
@@ -160,6 +169,10 @@ impl Lock {
 
     /// Decides what a release at `now` gives up. O(log n).
     pub fn release(&self, now: UnixMs, request: &Release) -> Released {
+        let (exclusive, shared) = self.named(now, request.owner, request.mode, None);
+        if exclusive.into_iter().chain(shared).any(|hold| hold.repeats(request.request)) {
+            return Released::Replayed;
+        }
         let (exclusive, shared) = self.named(now, request.owner, request.mode, request.token);
         let hold = match (exclusive, shared) {
             (None, None) => return Released::NotHeld,
@@ -172,7 +185,8 @@ impl Lock {
         if request.entries == Entries::All || hold.count <= 1 {
             return Released::Fully(remove(now, request.owner, Some(hold.mode)));
         }
-        Released::Partly(put(now, Hold { count: hold.count - 1, ..hold.clone() }, Expiry::Keep))
+        let record = recorded(request.request, hold);
+        Released::Partly(put(now, Hold { count: hold.count - 1, request: record, ..hold.clone() }, Expiry::Keep))
     }
 
     /// Decides which deadlines a renewal at `now` moves. O(log n).
@@ -192,6 +206,15 @@ impl Lock {
             (Some(first), second) => Renewed::Moved(first, second),
             (None, _) => Renewed::NotHeld,
         }
+    }
+
+    /// The end of a session: the hold is gone, or is to end after `grace`. `None` if there is no such live hold.
+    pub fn end_session(&self, now: UnixMs, owner: &Owner, mode: Mode, grace: Option<Lease>) -> Option<Effect> {
+        let hold = self.live(owner, mode, now)?;
+        Some(match grace {
+            None => remove(now, owner, Some(mode)),
+            Some(grace) => put(now, Hold { deadline: now.plus(grace), ..hold.clone() }, Expiry::Anew),
+        })
     }
 
     /// Whether a hold of another owner keeps `owner` from entering in `mode`.
@@ -231,29 +254,37 @@ fn enter(now: UnixMs, request: &Acquire, default: Lease, fresh: Option<Token>) -
     let Some(token) = fresh else {
         return Acquired::Refused(Refusal::NoToken);
     };
-    let hold = Hold { owner: request.owner.clone(), mode: request.mode, count: 1, lease, deadline, token };
+    let record = request.request.cloned().map(Box::new);
+    let (owner, mode) = (request.owner.clone(), request.mode);
+    let hold = Hold { owner, mode, count: 1, lease, deadline, token, request: record };
     Acquired::Granted { token, entry: Entry::First, effect: put(now, hold, Expiry::Anew) }
 }
 
 /// One entry more: the lease never gets shorter and never adds up.
-fn reenter(now: UnixMs, hold: &Hold, lease: LeaseChoice) -> Acquired {
-    let Some((lease, deadline)) = lease.resolve(now, hold.lease) else {
+fn reenter(now: UnixMs, hold: &Hold, request: &Acquire) -> Acquired {
+    let Some((lease, deadline)) = request.lease.resolve(now, hold.lease) else {
         return Acquired::Refused(Refusal::LeasePassed);
     };
     let Some(count) = hold.count.checked_add(1) else {
         return Acquired::Refused(Refusal::TooManyEntries);
     };
     let (lease, deadline) = (lease.max(hold.lease), deadline.max(hold.deadline));
-    let effect = put(now, Hold { count, lease, deadline, ..hold.clone() }, Expiry::Anew);
+    let record = recorded(request.request, hold);
+    let effect = put(now, Hold { count, lease, deadline, request: record, ..hold.clone() }, Expiry::Anew);
     Acquired::Granted { token: hold.token, entry: Entry::Again, effect }
 }
 
+/// A record stays until another request on that hold replaces it.
+fn recorded(request: Option<&Request>, hold: &Hold) -> Option<Box<Request>> {
+    request.cloned().map(Box::new).or_else(|| hold.request.clone())
+}
+
 fn put(now: UnixMs, hold: Hold, expiry: Expiry) -> Effect {
-    Effect { clock: now, change: Change::Put { hold, expiry } }
+    Effect { clock: now, change: Change::Put { hold, expiry }, waiters: Waiters::None }
 }
 
 fn remove(now: UnixMs, owner: &Owner, mode: Option<Mode>) -> Effect {
-    Effect { clock: now, change: Change::Remove { owner: owner.clone(), mode } }
+    Effect { clock: now, change: Change::Remove { owner: owner.clone(), mode }, waiters: Waiters::None }
 }
 
 fn other(mode: Mode) -> Mode {

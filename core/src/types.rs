@@ -122,6 +122,9 @@ impl Owner {
     /// The longest owner in bytes.
     pub const MAX_LEN: usize = 1024;
 
+    /// Before every other owner.
+    pub(crate) const MIN: Owner = Owner(Form::Uuid([0; 16]));
+
     /// An owner of these bytes, unless there are none or too many.
     pub fn new(bytes: &[u8]) -> Option<Owner> {
         if bytes.is_empty() || bytes.len() > Self::MAX_LEN {
@@ -185,6 +188,48 @@ impl Deref for OwnerText<'_> {
     }
 }
 
+/// A command that can be sent twice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Command {
+    /// `DLOCK.ACQUIRE`.
+    Acquire,
+    /// `DLOCK.RACQUIRE`.
+    Racquire,
+    /// `DLOCK.RLOCK`.
+    Rlock,
+    /// `DLOCK.WLOCK`.
+    Wlock,
+    /// `DLOCK.RELEASE`.
+    Release,
+}
+
+/// What makes a command that was sent twice known: the command and an id of 1 to [`Request::MAX_LEN`] bytes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Request {
+    command: Command,
+    id: Box<[u8]>,
+}
+
+impl Request {
+    /// The longest id in bytes.
+    pub const MAX_LEN: usize = 64;
+
+    /// A request with this id, unless it has no bytes or too many.
+    pub fn new(command: Command, id: &[u8]) -> Option<Request> {
+        if id.is_empty() || id.len() > Self::MAX_LEN { None } else { Some(Request { command, id: id.into() }) }
+    }
+
+    /// The command.
+    pub fn command(&self) -> Command {
+        self.command
+    }
+
+    /// The id.
+    pub fn id(&self) -> &[u8] {
+        &self.id
+    }
+}
+
 /// One owner's part of a lock in one mode.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Hold {
@@ -200,9 +245,22 @@ pub struct Hold {
     pub deadline: UnixMs,
     /// Its fencing token.
     pub token: Token,
+    /// The last request on it that named an id.
+    pub request: Option<Box<Request>>,
 }
 
 impl Hold {
+    /// Whether the last request on it that named an id was this one.
+    pub fn repeats(&self, request: Option<&Request>) -> bool {
+        request.is_some() && self.request.as_deref() == request
+    }
+
+    /// Bytes on the heap beside the hold itself.
+    pub fn heap_bytes(&self) -> usize {
+        let request = self.request.as_ref().map_or(0, |request| size_of::<Request>() + request.id.len());
+        self.owner.heap_bytes() + request
+    }
+
     /// Whether the hold exists at `now`: a lapsed hold does not.
     pub fn is_live(&self, now: UnixMs) -> bool {
         now < self.deadline
@@ -211,30 +269,45 @@ impl Hold {
 
 const HYPHENS: [usize; 4] = [8, 13, 18, 23];
 
+#[allow(
+    clippy::indexing_slicing,
+    reason = "every index is below the length of its array: hot, and the compiler sees it"
+)]
 fn parse_uuid(text: &[u8]) -> Option<[u8; 16]> {
     let text: &[u8; 36] = text.try_into().ok()?;
-    let mut digits = text.iter().enumerate().filter(|(at, _)| !HYPHENS.contains(at)).map(|(_, byte)| hex_digit(*byte));
-    if text.iter().enumerate().any(|(at, byte)| HYPHENS.contains(&at) != (*byte == b'-')) {
+    if HYPHENS.map(|at| text[at]) != [b'-'; 4] {
         return None;
     }
     let mut bytes = [0; 16];
-    for byte in &mut bytes {
-        *byte = digits.next()?? << 4 | digits.next()??;
+    let mut seen = 0;
+    for (byte, at) in bytes.iter_mut().zip(DIGIT_PAIRS) {
+        let (high, low) = (HEX_VALUES[usize::from(text[at])], HEX_VALUES[usize::from(text[at + 1])]);
+        seen |= high | low;
+        *byte = high << 4 | low;
     }
-    Some(bytes)
+    // What is no digit has the value 0xff, which shows in the upper half of what was seen.
+    if seen <= 0x0f { Some(bytes) } else { None }
 }
 
-fn hex_digit(byte: u8) -> Option<u8> {
-    match byte {
-        b'0'..=b'9' => Some(byte - b'0'),
-        b'a'..=b'f' => Some(byte - b'a' + 10),
-        _ => None,
+/// Where the bytes of a UUID begin in its text.
+const DIGIT_PAIRS: [usize; 16] = [0, 2, 4, 6, 9, 11, 14, 16, 19, 21, 24, 26, 28, 30, 32, 34];
+
+#[allow(clippy::indexing_slicing, reason = "evaluated by the compiler")]
+/// The value of a lower case hexadecimal digit, 0xff for anything else.
+const HEX_VALUES: [u8; 256] = {
+    let mut values = [0xff; 256];
+    let mut digit = 0;
+    while digit < 16 {
+        values[HEX_DIGITS[digit as usize] as usize] = digit;
+        digit += 1;
     }
-}
+    values
+};
+
+const HEX_DIGITS: &[u8; 16] = b"0123456789abcdef";
 
 fn format_uuid(bytes: &[u8; 16]) -> [u8; 36] {
-    const DIGITS: &[u8; 16] = b"0123456789abcdef";
-    let digit = |nibble: u8| DIGITS.get(usize::from(nibble)).copied().unwrap_or(b'0');
+    let digit = |nibble: u8| HEX_DIGITS.get(usize::from(nibble)).copied().unwrap_or(b'0');
     let mut nibbles = bytes.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]);
     let mut text = [b'-'; 36];
     for (at, place) in text.iter_mut().enumerate() {

@@ -44,6 +44,11 @@ impl Lock {
         self.holds.by_deadline().next_back().is_some_and(|hold| !hold.is_live(now))
     }
 
+    /// The first deadline of all stored holds; `None` if there are none. O(1).
+    pub fn first_deadline(&self) -> Option<UnixMs> {
+        self.holds.by_deadline().next_back().map(|hold| hold.deadline)
+    }
+
     /// The last deadline of all stored holds; `None` if there are none. O(1).
     pub fn last_deadline(&self) -> Option<UnixMs> {
         self.holds.by_deadline().next().map(|hold| hold.deadline)
@@ -87,6 +92,12 @@ impl Lock {
             _ => (exclusive, shared),
         };
         first.into_iter().chain(second)
+    }
+
+    /// Who keeps others from entering in `mode`: the exclusive owner, and for `Mode::Exclusive` the readers too.
+    pub fn owners_in_the_way(&self, mode: Mode, now: UnixMs) -> impl Iterator<Item = &Owner> {
+        let is_in_the_way = move |hold: &&Hold| mode == Mode::Exclusive || hold.mode == Mode::Exclusive;
+        self.live_holds(now).filter(is_in_the_way).map(|hold| &hold.owner)
     }
 
     /// All stored holds, lapsed ones too, lowest token first.

@@ -1,19 +1,30 @@
-//! `DLOCK.ACQUIRE | RACQUIRE | RLOCK | WLOCK key owner [EX s | PX ms | EXAT s | PXAT ms]`
+//! `DLOCK.ACQUIRE | RACQUIRE | RLOCK | WLOCK key owner [EX s | PX ms | EXAT s | PXAT ms] [BLOCK ms] [SESSION] [REQUEST id]`
 //!
-//! Replies with the fencing token, or nil if the lock is held. Owner `*` is made up by the server and comes back with
+//! Replies with the fencing token, or nil if the lock is held, with `BLOCK` after having waited. Owner `*` is made up by the server and comes back with
 //! the token.
 
-use dlock_core::{Acquired, Entry, LeaseChoice, Mode, Owner, Reentry, Refusal};
+use std::rc::Rc;
+
+use dlock_core::{
+    Acquired, Change, Command as RequestOf, Entry, LeaseChoice, Mode, Owner, Reentry, Refusal, Request, Token,
+};
 
 use super::LEASE;
-use crate::args::{Cursor, lease, once};
+use crate::args::{Cursor, is, lease, once, request, session, timeout};
+
 use crate::error::Error;
 use crate::ffi::command::{Argument, Arguments, Command, KeyUse, Spec};
 use crate::ffi::context::{Context, Now};
-use crate::ffi::key::{Access, Key, Name};
+use crate::ffi::key::Name;
 use crate::reply::Reply;
+use crate::sessions::{bind, is_long_enough};
 use crate::state::state;
-use crate::store::{Replication, decide};
+use crate::store::{OpenLock, Replication, close};
+use crate::waiter::Waiter;
+use crate::waiting::{
+    Grants, Patience, bind_granted, block_again, deadlock, decide, join, place_of_repeated, serve, take_over, wait,
+    with_waiters,
+};
 
 /// Exclusive, not reentrant.
 pub struct Acquire;
@@ -24,12 +35,18 @@ pub struct Rlock;
 /// The write side of [`Rlock`]: the same as [`Racquire`].
 pub struct Wlock;
 
-const ARGUMENTS: &[Argument] = &[Argument::Text("owner"), LEASE];
+const ARGUMENTS: &[Argument] = &[
+    Argument::Text("owner"),
+    LEASE,
+    Argument::Number("BLOCK", "milliseconds"),
+    Argument::Word("SESSION"),
+    Argument::NamedText("REQUEST", "id"),
+];
 
 const fn spec(name: &'static str, summary: &'static str) -> Spec {
     Spec {
         name,
-        flags: "write deny-oom fast",
+        flags: "write deny-oom",
         key: KeyUse::Update,
         arity: -3,
         summary,
@@ -42,7 +59,7 @@ impl Command for Acquire {
     const SPEC: Spec = spec("DLOCK.ACQUIRE", "Takes a lock exclusively; refused if the owner already holds it.");
 
     fn run(context: &Context, arguments: &Arguments) -> Result<Reply, Error> {
-        run(context, arguments, Mode::Exclusive, Reentry::Refuse)
+        run(context, arguments, Kind { command: RequestOf::Acquire, mode: Mode::Exclusive, reentry: Reentry::Refuse })
     }
 }
 
@@ -50,7 +67,7 @@ impl Command for Racquire {
     const SPEC: Spec = spec("DLOCK.RACQUIRE", "Takes a lock exclusively, or enters it once more.");
 
     fn run(context: &Context, arguments: &Arguments) -> Result<Reply, Error> {
-        run(context, arguments, Mode::Exclusive, Reentry::Count)
+        run(context, arguments, Kind { command: RequestOf::Racquire, mode: Mode::Exclusive, reentry: Reentry::Count })
     }
 }
 
@@ -58,7 +75,7 @@ impl Command for Rlock {
     const SPEC: Spec = spec("DLOCK.RLOCK", "Takes a lock for reading, or enters it once more.");
 
     fn run(context: &Context, arguments: &Arguments) -> Result<Reply, Error> {
-        run(context, arguments, Mode::Shared, Reentry::Count)
+        run(context, arguments, Kind { command: RequestOf::Rlock, mode: Mode::Shared, reentry: Reentry::Count })
     }
 }
 
@@ -66,7 +83,7 @@ impl Command for Wlock {
     const SPEC: Spec = spec("DLOCK.WLOCK", "Takes a lock for writing, or enters it once more.");
 
     fn run(context: &Context, arguments: &Arguments) -> Result<Reply, Error> {
-        run(context, arguments, Mode::Exclusive, Reentry::Count)
+        run(context, arguments, Kind { command: RequestOf::Wlock, mode: Mode::Exclusive, reentry: Reentry::Count })
     }
 }
 
@@ -75,51 +92,148 @@ struct Args<'call> {
     owner: Owner,
     made_up: bool,
     lease: LeaseChoice,
+    /// For how long to wait, in ms, 0 for ever; `None`: not at all.
+    block: Option<u64>,
+    binds: bool,
+    request: Option<Request>,
 }
 
 impl<'call> Args<'call> {
-    fn parse(arguments: &'call Arguments<'call>, now: Now) -> Result<Args<'call>, Error> {
+    fn parse(arguments: &'call Arguments<'call>, now: Now, command: RequestOf) -> Result<Args<'call>, Error> {
         let mut cursor = Cursor::new(arguments);
         let key = cursor.key()?;
         let owner = cursor.required()?;
         let made_up = owner == b"*";
         let owner = if made_up { fresh_owner() } else { Owner::new(owner).ok_or(Error::Owner)? };
-        let mut chosen = None;
+        let (mut chosen, mut block, mut session, mut repeated) = (None, None, None, None);
         while let Some(word) = cursor.word() {
-            once(&mut chosen, lease(word, &mut cursor, now)?.ok_or(Error::Syntax)?)?;
+            if is(word, "BLOCK") {
+                once(&mut block, timeout(cursor.value()?)?)?;
+            } else if is(word, "SESSION") {
+                once(&mut session, ())?;
+            } else if is(word, "REQUEST") {
+                once(&mut repeated, request(command, cursor.value()?)?)?;
+            } else {
+                once(&mut chosen, lease(word, &mut cursor, now)?.ok_or(Error::Syntax)?)?;
+            }
         }
-        Ok(Args { key, owner, made_up, lease: chosen.unwrap_or(LeaseChoice::Own) })
+        if made_up && repeated.is_some() {
+            return Err(Error::RequestOfFreshOwner);
+        }
+        let lease = chosen.unwrap_or(LeaseChoice::Own);
+        Ok(Args { key, owner, made_up, lease, block, binds: session.is_some(), request: repeated })
     }
 }
 
-fn run(context: &Context, arguments: &Arguments, mode: Mode, reentry: Reentry) -> Result<Reply, Error> {
+/// What a command does, beside its name.
+struct Kind {
+    command: RequestOf,
+    mode: Mode,
+    reentry: Reentry,
+}
+
+fn run(context: &Context, arguments: &Arguments, kind: Kind) -> Result<Reply, Error> {
     let now = Now::read();
-    let Args { key: name, owner, made_up, lease } = Args::parse(arguments, now)?;
-    if !context.flags().is_primary() {
+    let Args { key: name, owner, made_up, lease, block, binds, request } = Args::parse(arguments, now, kind.command)?;
+    let client = if binds { Some(session(context, lease)?) } else { None };
+    let flags = context.flags();
+    if !flags.is_primary() {
         return Err(Error::ReadOnly);
     }
-    let mut key = Key::open(context, &name, Access::Write);
-    let state = state();
-    let request = dlock_core::Acquire { owner: &owner, mode, reentry, lease };
-    let empty = dlock_core::Lock::default();
-    let lock = key.lock()?.unwrap_or(&empty);
-    match lock.acquire(now.millis(), &request, state.settings.default_lease(), state.next_token(now)) {
-        Acquired::Granted { token, entry, effect } => {
-            decide(context, &name, &mut key, effect, Replication::Effect)?;
-            match entry {
-                Entry::First => state.stats.grants.count(),
-                Entry::Again => state.stats.reentries.count(),
-            }
+    let patience = block.filter(|_| flags.can_block()).map(|timeout_ms| Patience { timeout_ms, made_up, binds });
+    let Kind { mode, reentry, .. } = kind;
+    let request = dlock_core::Acquire { owner: &owner, mode, reentry, lease, request: request.as_ref() };
+    let mut open = OpenLock::open(context, &name)?;
+    let grants = serve(context, &name, &mut open, now);
+    let entered = enter(context, &name, &mut open, now, &request, client, patience);
+    close(context, &name, open);
+    grants.tell(context, &name);
+    match entered? {
+        Entered::In(token) => {
             context.notify(c"dlock.acquire", &name);
             Ok(Reply::Granted(token, made_up.then_some(owner)))
         }
-        Acquired::Refused(Refusal::TooManyEntries) => Err(Error::TooManyEntries),
-        Acquired::Refused(Refusal::NoToken) => Err(Error::NoToken),
-        Acquired::Refused(Refusal::Held | Refusal::Owned | Refusal::LeasePassed) => {
-            state.stats.refusals.count();
+        Entered::Before(token) => {
+            state().stats.replays.count();
+            Ok(Reply::Granted(token, None))
+        }
+        Entered::Waiting(waiter, patience) => {
+            wait(context, &name, &waiter, patience);
+            Ok(Reply::Later)
+        }
+        Entered::WaitingInPlaceOf(first, waiter, patience) => {
+            state().stats.replays.count();
+            block_again(context, &name, &waiter, patience);
+            first.tell(context, &name);
+            Ok(Reply::Later)
+        }
+        Entered::Refused => {
+            state().stats.refusals.count();
             Ok(Reply::Nil)
         }
     }
+}
+
+enum Entered {
+    In(Token),
+    /// The request came before, and was granted.
+    Before(Token),
+    Waiting(Rc<Waiter>, Patience),
+    /// The request came before, and still waited.
+    WaitingInPlaceOf(Grants, Rc<Waiter>, Patience),
+    Refused,
+}
+
+fn enter(
+    context: &Context,
+    name: &Name,
+    open: &mut OpenLock,
+    now: Now,
+    request: &dlock_core::Acquire,
+    client: Option<u64>,
+    patience: Option<Patience>,
+) -> Result<Entered, Error> {
+    match (decide(context, name, open, now, request), patience) {
+        (Acquired::Granted { token, entry, effect }, _) => {
+            if client.is_some() && matches!(&effect.change, Change::Put { hold, .. } if !is_long_enough(hold.lease)) {
+                return Err(Error::SessionLease);
+            }
+            bind_granted(context, name, &effect, entry, client);
+            open.apply(with_waiters(context, name, effect), Replication::Effect);
+            match entry {
+                Entry::First => state().stats.grants.count(),
+                Entry::Again => state().stats.reentries.count(),
+            }
+            Ok(Entered::In(token))
+        }
+        (Acquired::Replayed(hold), _) => {
+            if let Some(client) = client {
+                if !is_long_enough(hold.lease) {
+                    return Err(Error::SessionLease);
+                }
+                bind(context.db(), name.bytes(), &hold, client);
+            }
+            Ok(Entered::Before(hold.token))
+        }
+        (Acquired::Refused(Refusal::TooManyEntries), _) => Err(Error::TooManyEntries),
+        (Acquired::Refused(Refusal::NoToken), _) => Err(Error::NoToken),
+        (Acquired::Refused(_), _) if client.is_some() && is_short_by_default(request) => Err(Error::SessionLease),
+        (Acquired::Refused(Refusal::Held), Some(patience)) => match place_of_repeated(context, name, request) {
+            Some(place) => {
+                let (waiter, first) = take_over(context, place, now, request, patience);
+                Ok(Entered::WaitingInPlaceOf(first, waiter, patience))
+            }
+            None => join(context, name, open, now, request, patience).map(|waiter| Entered::Waiting(waiter, patience)),
+        },
+        (Acquired::Refused(Refusal::Owned), Some(_)) => {
+            Err(deadlock("the owner holds the lock already, and the request does not re-enter".to_owned()))
+        }
+        (Acquired::Refused(Refusal::Held | Refusal::Owned | Refusal::LeasePassed), _) => Ok(Entered::Refused),
+    }
+}
+
+fn is_short_by_default(request: &dlock_core::Acquire) -> bool {
+    request.lease == LeaseChoice::Own && !is_long_enough(state().settings.default_lease())
 }
 
 fn fresh_owner() -> Owner {

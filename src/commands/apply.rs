@@ -8,9 +8,9 @@ use crate::args::Cursor;
 use crate::error::Error;
 use crate::ffi::command::{Argument, Arguments, Command, KeyUse, Spec};
 use crate::ffi::context::{Context, log_warning};
-use crate::ffi::key::{Access, Key, Name};
+use crate::ffi::key::Name;
 use crate::reply::Reply;
-use crate::store::{Replication, commit};
+use crate::store::{OpenLock, Replication};
 
 /// Applies what a primary decided.
 pub struct Apply;
@@ -41,7 +41,8 @@ impl Command for Apply {
 
 fn apply(context: &Context, name: &Name, bytes: &[u8]) -> Result<Reply, Error> {
     let effect = decode_effect(bytes).map_err(Error::Effect)?;
-    let mut key = Key::open(context, name, Access::Write);
-    commit(context, name, &mut key, effect, Replication::Verbatim)?;
+    let mut open = OpenLock::open(context, name)?;
+    open.apply(effect, Replication::Verbatim);
+    open.finish();
     Ok(Reply::Done)
 }

@@ -33,8 +33,8 @@ impl Command for Check {
             return Err(Error::Arity);
         }
         let now = Now::read().millis();
-        let key = Key::open(context, &name, Access::Read);
-        let deadline = key.lock()?.and_then(|lock| lock.deadline_of(token, now));
+        let key = Key::open(context, &name, Access::Read)?;
+        let deadline = key.lock().and_then(|lock| lock.deadline_of(token, now));
         let left = deadline.map_or(0, |deadline| deadline.min(key.expiry().unwrap_or(UnixMs::MAX)).since(now));
         Ok(if left > 0 { Reply::Integer(left) } else { Reply::Nil })
     }

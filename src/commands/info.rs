@@ -2,14 +2,19 @@
 //!
 //! Replies with a map, or nil if there is no live hold.
 
-use dlock_core::{Owner, UnixMs};
+use std::rc::Rc;
+
+use dlock_core::{Hold, Owner, UnixMs, Waiting};
 
 use crate::args::{Cursor, is};
 use crate::error::Error;
 use crate::ffi::command::{Argument, Arguments, Command, KeyUse, Spec};
 use crate::ffi::context::{Context, Now};
 use crate::ffi::key::{Access, Key, Name};
-use crate::reply::{self, Reply, ShownHold};
+use crate::lines::with_lines;
+use crate::reply::{self, Reply, ShownHold, ShownWaiter};
+use crate::sessions::client_of;
+use crate::waiter::Waiter;
 
 /// Shows who holds a lock.
 pub struct Info;
@@ -56,7 +61,7 @@ impl Command for Info {
         flags: "readonly",
         key: KeyUse::Read,
         arity: -2,
-        summary: "Shows who holds a lock.",
+        summary: "Shows who holds a lock and who waits for it.",
         complexity: "O(log N) with N the number of holds on the lock, and O(M) for M holds shown or lapsed",
         arguments: &[Argument::OneOf(
             "detail",
@@ -70,19 +75,29 @@ impl Command for Info {
     fn run(context: &Context, arguments: &Arguments) -> Result<Reply, Error> {
         let Args { key: name, detail } = Args::parse(arguments)?;
         let now = Now::read().millis();
-        let key = Key::open(context, &name, Access::Read);
-        let Some(lock) = key.lock()? else { return Ok(Reply::Nil) };
+        let key = Key::open(context, &name, Access::Read)?;
+        let Some(lock) = key.lock() else { return Ok(Reply::Nil) };
         let key_end = key.expiry().unwrap_or(UnixMs::MAX);
         let Some(summary) = lock.summary(now).filter(|_| now < key_end) else { return Ok(Reply::Nil) };
-        let show = |hold| ShownHold::new(hold, now, key_end);
+        let session = |hold: &Hold| client_of(context.db(), name.bytes(), hold);
+        let show = |hold: &Hold| ShownHold::new(hold, now, key_end, session(hold));
         let (holds, queue) = match detail {
             Detail::Summary => (None, None),
             Detail::OfOwner(owner) => (Some(lock.live_holds_of(&owner, now).map(show).collect()), None),
-            Detail::Full(count) => (Some(lock.live_holds(now).take(count).map(show).collect()), Some(Vec::new())),
+            Detail::Full(count) => (Some(lock.live_holds(now).take(count).map(show).collect()), Some(count)),
         };
         let ttl = summary.deadline.min(key_end).since(now);
-        Ok(Reply::Info(Box::new(reply::Info { summary, ttl, holds, queue })))
+        let (waiters, queue) = with_lines(|lines| {
+            let line = lines.get(context.db(), name.bytes()).map(|found| &found.line);
+            let show = |count| line.map_or_else(Vec::new, |line| shown(line.iter().take(count), now));
+            (line.map_or(0, |line| line.len() as u64), queue.map(show))
+        });
+        Ok(Reply::Info(Box::new(reply::Info { summary, ttl, holds, waiters, queue })))
     }
+}
+
+fn shown<'a>(waiting: impl Iterator<Item = &'a Waiting<Rc<Waiter>>>, now: UnixMs) -> Vec<ShownWaiter> {
+    waiting.map(|waiting| ShownWaiter::new(waiting, now)).collect()
 }
 
 const DEFAULT_COUNT: usize = 10;

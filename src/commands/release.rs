@@ -1,18 +1,20 @@
-//! `DLOCK.RELEASE key owner [READ | WRITE] [ALL] [TOKEN token]`
+//! `DLOCK.RELEASE key owner [READ | WRITE] [ALL] [TOKEN token] [REQUEST id]`
 //!
 //! Replies 1: the owner no longer holds that mode; 0: an entry is given up, it still holds; nil: it did not hold it.
 
-use dlock_core::{Entries, Mode, Owner, Released, Token, UnixMs};
+use dlock_core::{Change, Effect, Entries, Lock, Mode, Owner, Released, Request, Token, UnixMs, Waiters};
 
 use super::MODE;
-use crate::args::{Cursor, is, mode, once, token};
+use crate::args::{Cursor, is, mode, once, request, token};
 use crate::error::Error;
 use crate::ffi::command::{Argument, Arguments, Command, KeyUse, Spec};
 use crate::ffi::context::{Context, Now};
-use crate::ffi::key::{Access, Key, Name};
+use crate::ffi::key::Name;
 use crate::reply::Reply;
+use crate::sessions::unbind;
 use crate::state::state;
-use crate::store::{Replication, commit, decide};
+use crate::store::{OpenLock, Replication, close};
+use crate::waiting::{serve, with_waiters};
 
 /// Gives up one entry, or all.
 pub struct Release;
@@ -23,13 +25,14 @@ struct Args<'call> {
     mode: Option<Mode>,
     entries: Entries,
     token: Option<Token>,
+    request: Option<Request>,
 }
 
 impl<'call> Args<'call> {
     fn parse(arguments: &'call Arguments<'call>) -> Result<Args<'call>, Error> {
         let mut cursor = Cursor::new(arguments);
         let (key, owner) = (cursor.key()?, cursor.owner()?);
-        let (mut named, mut all, mut with_token) = (None, None, None);
+        let (mut named, mut all, mut with_token, mut repeated) = (None, None, None, None);
         while let Some(word) = cursor.word() {
             if let Some(mode) = mode(word) {
                 once(&mut named, mode)?;
@@ -37,11 +40,14 @@ impl<'call> Args<'call> {
                 once(&mut all, Entries::All)?;
             } else if is(word, "TOKEN") {
                 once(&mut with_token, token(cursor.value()?)?)?;
+            } else if is(word, "REQUEST") {
+                once(&mut repeated, request(dlock_core::Command::Release, cursor.value()?)?)?;
             } else {
                 return Err(Error::Syntax);
             }
         }
-        Ok(Args { key, owner, mode: named, entries: all.unwrap_or(Entries::One), token: with_token })
+        let entries = all.unwrap_or(Entries::One);
+        Ok(Args { key, owner, mode: named, entries, token: with_token, request: repeated })
     }
 }
 
@@ -53,33 +59,92 @@ impl Command for Release {
         arity: -3,
         summary: "Gives up one entry of an owner's hold, or all.",
         complexity: "O(log N) with N the number of holds on the lock",
-        arguments: &[Argument::Text("owner"), MODE, Argument::Word("ALL"), Argument::Number("TOKEN", "token")],
+        arguments: &[
+            Argument::Text("owner"),
+            MODE,
+            Argument::Word("ALL"),
+            Argument::Number("TOKEN", "token"),
+            Argument::NamedText("REQUEST", "id"),
+        ],
     };
 
     fn run(context: &Context, arguments: &Arguments) -> Result<Reply, Error> {
-        let Args { key: name, owner, mode, entries, token } = Args::parse(arguments)?;
+        let Args { key: name, owner, mode, entries, token, request } = Args::parse(arguments)?;
         let flags = context.flags();
         // From a link or a file this is an effect: it was decided by the primary's clock, so no hold has lapsed here.
-        let now = if flags.is_effect() { UnixMs::ZERO } else { Now::read().millis() };
         if !flags.is_effect() && !flags.is_primary() {
             return Err(Error::ReadOnly);
         }
-        let mut key = Key::open(context, &name, Access::Write);
-        let Some(lock) = key.lock()? else { return Ok(Reply::Nil) };
-        let replication = if lock.has_lapsed(now) { Replication::Effect } else { Replication::Verbatim };
-        let (effect, left) = match lock.release(now, &dlock_core::Release { owner: &owner, mode, entries, token }) {
-            Released::NotHeld => return Ok(Reply::Nil),
-            Released::Ambiguous => return Err(Error::Ambiguous),
-            Released::Partly(effect) => (effect, 0),
-            Released::Fully(effect) => (effect, 1),
-        };
+        let mut open = OpenLock::open(context, &name)?;
+        let request = dlock_core::Release { owner: &owner, mode, entries, token, request: request.as_ref() };
         if flags.is_effect() {
-            commit(context, &name, &mut key, effect, Replication::Verbatim)?;
-        } else {
-            decide(context, &name, &mut key, effect, replication)?;
+            if let Released::Partly(effect) | Released::Fully(effect) = open.lock().release(UnixMs::ZERO, &request) {
+                open.apply(effect, Replication::Verbatim);
+                open.finish();
+            }
+            return Ok(Reply::Done);
+        }
+        let now = Now::read();
+        let grants = serve(context, &name, &mut open, now);
+        let released = release(context, &name, &mut open, now.millis(), &request);
+        let grants = grants.and(serve(context, &name, &mut open, now));
+        close(context, &name, open);
+        if let Ok(Left::Partly | Left::Fully) = released {
             state().stats.releases.count();
             context.notify(c"dlock.release", &name);
         }
-        Ok(Reply::Integer(left))
+        grants.tell(context, &name);
+        Ok(match released? {
+            Left::NotHeld => Reply::Nil,
+            Left::Replayed | Left::Partly => Reply::Integer(0),
+            Left::Fully => Reply::Integer(1),
+        })
     }
+}
+
+enum Left {
+    NotHeld,
+    Replayed,
+    Partly,
+    Fully,
+}
+
+/// Whether the command as it came says the same to a replica: that drops nothing that has lapsed, and knows of nobody
+/// who waits, which matters to the key if a hold is left.
+fn says_the_same(lock: &Lock, now: UnixMs, effect: &Effect) -> bool {
+    let left = match effect.change {
+        Change::Remove { mode: Some(_), .. } => lock.stored().saturating_sub(1),
+        Change::Remove { mode: None, .. } => lock.stored().saturating_sub(2),
+        Change::Put { .. } | Change::Sweep => lock.stored(),
+    };
+    !lock.has_lapsed(now) && (effect.waiters == Waiters::None || left == 0)
+}
+
+fn release(
+    context: &Context,
+    name: &Name,
+    open: &mut OpenLock,
+    now: UnixMs,
+    request: &dlock_core::Release,
+) -> Result<Left, Error> {
+    let (effect, left) = match open.lock().release(now, request) {
+        Released::NotHeld => return Ok(Left::NotHeld),
+        Released::Ambiguous => return Err(Error::Ambiguous),
+        Released::Replayed => {
+            state().stats.replays.count();
+            return Ok(Left::Replayed);
+        }
+        Released::Partly(effect) => (effect, Left::Partly),
+        Released::Fully(effect) => (effect, Left::Fully),
+    };
+    if let Change::Remove { owner, mode } = &effect.change {
+        for gone in [Mode::Exclusive, Mode::Shared].into_iter().filter(|gone| mode.is_none_or(|mode| mode == *gone)) {
+            unbind(context, name, owner, gone);
+        }
+    }
+    let effect = with_waiters(context, name, effect);
+    let replication =
+        if says_the_same(open.lock(), now, &effect) { Replication::Verbatim } else { Replication::Effect };
+    open.apply(effect, replication);
+    Ok(left)
 }

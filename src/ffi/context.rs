@@ -30,6 +30,17 @@ impl Flags {
         self.has(raw::REDISMODULE_CTX_FLAGS_REPLICATED) || self.is_loading()
     }
 
+    /// A client that waits here would be answered: not inside `MULTI`, a script, or wherever blocking is denied.
+    pub fn can_block(self) -> bool {
+        let denied = raw::REDISMODULE_CTX_FLAGS_DENY_BLOCKING;
+        !self.has(denied | raw::REDISMODULE_CTX_FLAGS_MULTI | raw::REDISMODULE_CTX_FLAGS_LUA)
+    }
+
+    /// The server is part of a cluster.
+    pub fn is_cluster(self) -> bool {
+        self.has(raw::REDISMODULE_CTX_FLAGS_CLUSTER)
+    }
+
     /// The server is loading its data.
     pub fn is_loading(self) -> bool {
         self.has(raw::REDISMODULE_CTX_FLAGS_LOADING | raw::REDISMODULE_CTX_FLAGS_ASYNC_LOADING)
@@ -38,6 +49,17 @@ impl Flags {
     fn has(self, flags: u32) -> bool {
         self.0.cast_unsigned() & flags != 0
     }
+}
+
+/// What [`Context::can_write`] found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CanWrite {
+    /// It would.
+    Yes,
+    /// Not for now: too few replicas, or the disk fails.
+    NotNow,
+    /// The key has left for another node of the cluster.
+    KeyIsElsewhere,
 }
 
 /// The server's clock in unix µs.
@@ -90,10 +112,10 @@ impl Context<'_> {
         unsafe { api!(RedisModule_GetSelectedDb(self.raw)) }
     }
 
-    /// Selects a database for this context.
-    pub fn select_db(&self, db: c_int) {
+    /// Selects a database for this context; whether there is such a database.
+    pub fn select_db(&self, db: c_int) -> bool {
         // SAFETY: `self.raw` is live for the call.
-        unsafe { api!(RedisModule_SelectDb(self.raw, db)) };
+        unsafe { api!(RedisModule_SelectDb(self.raw, db)) == super::OK }
     }
 
     /// Replicates `DLOCK.APPLY key effect`, to replicas and to the AOF.
@@ -137,6 +159,66 @@ impl Context<'_> {
     pub fn is_held_still(&self) -> bool {
         // SAFETY: the function takes nothing.
         unsafe { api!(RedisModule_AvoidReplicaTraffic()) != 0 }
+    }
+
+    /// Whether the server would take a write to this key from a client now.
+    ///
+    /// Asked by a command that changes nothing, run under the rules for scripts: it moves an expiry that there is to an
+    /// earlier time, if that is later than the end of time.
+    pub fn can_write(&self, key: &Name) -> CanWrite {
+        let (command, format) = (c"PEXPIREAT".as_ptr(), c"SEsccc".as_ptr());
+        // SAFETY: the format announces script rules, errors as replies (without which Valkey 9.1 crashes on a refusal), a
+        // module string and three C strings; all outlive the call.
+        let (reply, error) = unsafe {
+            *libc::__errno_location() = 0;
+            let reply = api!(RedisModule_Call(
+                self.raw,
+                command,
+                format,
+                key.raw(),
+                c"9223372036854775807".as_ptr(),
+                c"XX".as_ptr(),
+                c"LT".as_ptr(),
+            ));
+            (reply, *libc::__errno_location())
+        };
+        // SAFETY: the reply is ours, and freed once; null is no reply.
+        let is_done = unsafe {
+            let is_done = !reply.is_null()
+                && api!(RedisModule_CallReplyType(reply)) != super::constant(raw::REDISMODULE_REPLY_ERROR);
+            if !reply.is_null() {
+                api!(RedisModule_FreeCallReply(reply));
+            }
+            is_done
+        };
+        if is_done {
+            return CanWrite::Yes;
+        }
+        match error {
+            libc::EPERM if self.flags().is_cluster() => CanWrite::KeyIsElsewhere,
+            _ => CanWrite::NotNow,
+        }
+    }
+
+    /// The id of the client whose command is running.
+    pub fn client_id(&self) -> u64 {
+        // SAFETY: `self.raw` is live for the call.
+        unsafe { api!(RedisModule_GetClientId(self.raw)) }
+    }
+
+    /// The id of the client whose command is running, if that is a connection: not a script's or a module's.
+    pub fn connected_client(&self) -> Option<u64> {
+        let flags = self.flags();
+        let is_called =
+            flags.has(raw::REDISMODULE_CTX_FLAGS_DENY_BLOCKING) && !flags.has(raw::REDISMODULE_CTX_FLAGS_MULTI);
+        if flags.has(raw::REDISMODULE_CTX_FLAGS_LUA) || is_called {
+            // Some servers list the client of a script among the connected.
+            return None;
+        }
+        let id = self.client_id();
+        // SAFETY: with no place for the answer the function only says whether such a client is connected.
+        let known = unsafe { api!(RedisModule_GetClientInfoById(std::ptr::null_mut(), id)) };
+        Some(id).filter(|_| known == super::OK)
     }
 
     /// A field of the server's `INFO`, or nothing if it has none of that name.

@@ -2,16 +2,20 @@
 
 use std::ffi::{c_char, c_int, c_void};
 use std::ptr::null_mut;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use dlock_core::{
-    Change, DecodeError, Effect, Expiry, Hold, Lock, Token, TokenClock, UnixMs, decode_lock, encode_effect, encode_lock,
+    Change, DecodeError, Effect, Expiry, Hold, Lock, Token, TokenClock, UnixMs, Waiters, decode_lock, encode_effect,
+    encode_lock,
 };
 use redis_module::native_types::RedisType;
 use redis_module::raw;
 
-use super::context::{Context, Now, c_string, log_warning};
+use super::context::{Context, Now, bytes_of, c_string, log_warning};
 use super::guard::guarded;
+use crate::sessions::unbind_lock;
 use crate::state::state;
+use crate::waiting::stir;
 
 /// The type of a lock key, as `TYPE` prints it.
 ///
@@ -37,7 +41,7 @@ pub static DISTRLOCK: RedisType = RedisType::new(
         defrag: None,
         mem_usage2: None,
         free_effort2: None,
-        unlink2: None,
+        unlink2: Some(unlink2),
         copy2: None,
         aux_save2: Some(aux_save2),
     },
@@ -72,7 +76,7 @@ fn load_lock(io: *mut raw::RedisModuleIO, version: c_int) -> *mut c_void {
         return refuse("a fencing token is more than a day ahead of the clock");
     }
     state().observe_all(lock.stored_holds());
-    Box::into_raw(Box::new(lock)).cast()
+    into_value(lock).cast()
 }
 
 extern "C" fn rdb_save(io: *mut raw::RedisModuleIO, value: *mut c_void) {
@@ -118,13 +122,42 @@ extern "C" fn digest(digest: *mut raw::RedisModuleDigest, value: *mut c_void) {
 }
 
 /// May run on another thread: touches nothing but the value.
-extern "C" fn free(value: *mut c_void) {
-    // SAFETY: made by `Box::into_raw` in `rdb_load` or `Key::set_lock`; the server frees it once and forgets it.
+pub(super) extern "C" fn free(value: *mut c_void) {
+    LOCKS.fetch_sub(1, Ordering::Relaxed);
+    // SAFETY: made by `into_value`; the server frees it once and forgets it.
     guarded("free", || drop(unsafe { Box::from_raw(value.cast::<Lock>()) }), || ());
+}
+
+/// Makes a lock the value of a key, which the server frees by [`free`].
+pub(super) fn into_value(lock: Lock) -> *mut Lock {
+    LOCKS.fetch_add(1, Ordering::Relaxed);
+    Box::into_raw(Box::new(lock))
+}
+
+/// How many locks there are. Atomic because `free` may run on another thread.
+static LOCKS: AtomicUsize = AtomicUsize::new(0);
+
+/// Whether the server has any lock at all: if not, hooks have nothing to look for.
+pub fn is_any_lock() -> bool {
+    LOCKS.load(Ordering::Relaxed) > 0
 }
 
 extern "C" fn free_effort(_key: *mut raw::RedisModuleString, value: *const c_void) -> usize {
     guarded("free_effort", || lock_at(value).stored(), || 1)
+}
+
+/// A lock's key is removed or replaced, by whatever. Those who wait for it are served after the running command.
+extern "C" fn unlink2(key: *mut raw::RedisModuleKeyOptCtx, _value: *const c_void) {
+    let body = || {
+        // SAFETY: the server passes a live context of the key for the call.
+        let (name, db) =
+            unsafe { (api!(RedisModule_GetKeyNameFromOptCtx(key)), api!(RedisModule_GetDbIdFromOptCtx(key))) };
+        // SAFETY: the name is live for the call.
+        let name = unsafe { bytes_of(name) };
+        stir(db, name);
+        unbind_lock(db, name);
+    };
+    guarded("unlink", body, || ());
 }
 
 /// The token clock, if it would matter after a restart: an idle server's file stays loadable without the module.
@@ -155,7 +188,7 @@ extern "C" fn aux_load(io: *mut raw::RedisModuleIO, _version: c_int, _when: c_in
 
 fn encode_hold(hold: &Hold, bytes: &mut Vec<u8>) {
     let change = Change::Put { hold: hold.clone(), expiry: Expiry::Anew };
-    encode_effect(&Effect { clock: UnixMs::ZERO, change }, bytes);
+    encode_effect(&Effect { clock: UnixMs::ZERO, change, waiters: Waiters::None }, bytes);
 }
 
 fn lock_at<'a>(value: *const c_void) -> &'a Lock {

@@ -1,12 +1,13 @@
 //! An open key and the lock in it.
 
 use std::marker::PhantomData;
+use std::ptr::null_mut;
 
 use dlock_core::{Lock, UnixMs};
 use redis_module::raw;
 
 use super::context::{Context, bytes_of};
-use super::data_type::DISTRLOCK;
+use super::data_type::{DISTRLOCK, free, into_value};
 
 /// The name of a key.
 pub struct Name<'a> {
@@ -64,15 +65,20 @@ pub enum Access {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WrongType;
 
-/// An open key. Closed when dropped.
+/// An open key that holds a lock or nothing. Closed when dropped.
 pub struct Key<'a> {
     raw: *mut raw::RedisModuleKey,
+    /// The value: null if there is none.
+    lock: *mut Lock,
     life: PhantomData<&'a ()>,
 }
 
 impl<'a> Key<'a> {
     /// Opens a key of the context's database.
-    pub fn open(context: &'a Context, name: &'a Name, access: Access) -> Key<'a> {
+    ///
+    /// # Errors
+    /// [`WrongType`], if it holds something else than a lock.
+    pub fn open(context: &'a Context, name: &'a Name, access: Access) -> Result<Key<'a>, WrongType> {
         let mode = match access {
             Access::Read => raw::REDISMODULE_READ,
             Access::Peek => raw::REDISMODULE_READ | raw::REDISMODULE_OPEN_KEY_NOTOUCH,
@@ -80,29 +86,32 @@ impl<'a> Key<'a> {
         };
         // SAFETY: context and name are live for 'a, and so for the handle.
         let raw = unsafe { api!(RedisModule_OpenKey(context.raw, name.raw(), mode.cast_signed())) };
-        Key { raw, life: PhantomData }
+        let mut key = Key { raw, lock: null_mut(), life: PhantomData };
+        key.lock = key.value()?;
+        Ok(key)
     }
 
     /// The lock in the key; `None` if there is no key.
-    pub fn lock(&self) -> Result<Option<&Lock>, WrongType> {
-        // SAFETY: a value of our type is a live `Lock` made by `Box`; nobody else refers to it while we are called.
-        self.value().map(|value| unsafe { value.as_ref() })
+    pub fn lock(&self) -> Option<&Lock> {
+        // SAFETY: a value of our type is a live `Lock` made by `into_value`; the server does not free it while the
+        // handle is open, except by `delete`, which forgets it. Nobody else refers to it meanwhile.
+        unsafe { self.lock.as_ref() }
     }
 
     /// The lock in the key, to be changed; `None` if there is no key.
-    pub fn lock_mut(&mut self) -> Result<Option<&mut Lock>, WrongType> {
+    pub fn lock_mut(&mut self) -> Option<&mut Lock> {
         // SAFETY: as in `lock`, and `&mut self` keeps a second reference through this handle from existing.
-        self.value().map(|value| unsafe { value.as_mut() })
+        unsafe { self.lock.as_mut() }
     }
 
     fn value(&self) -> Result<*mut Lock, WrongType> {
         if self.raw.is_null() {
-            return Ok(std::ptr::null_mut());
+            return Ok(null_mut());
         }
         // SAFETY: the handle is open; the value is asked for only if it is of our type.
         unsafe {
             if api!(RedisModule_KeyType(self.raw)) == super::constant(raw::REDISMODULE_KEYTYPE_EMPTY) {
-                Ok(std::ptr::null_mut())
+                Ok(null_mut())
             } else if api!(RedisModule_ModuleTypeGetType(self.raw)) == *DISTRLOCK.raw_type.borrow() {
                 Ok(api!(RedisModule_ModuleTypeGetValue(self.raw)).cast())
             } else {
@@ -113,25 +122,28 @@ impl<'a> Key<'a> {
 
     /// Puts a lock into the key, which must be open for writing and hold none.
     pub fn set_lock(&mut self, lock: Lock) {
-        let value = Box::into_raw(Box::new(lock));
+        let value = into_value(lock);
         // SAFETY: the server owns the value from here on and frees it by the type's `free`; on failure we do.
         unsafe {
             let kind = *DISTRLOCK.raw_type.borrow();
-            if api!(RedisModule_ModuleTypeSetValue(self.raw, kind, value.cast())) != super::OK {
-                drop(Box::from_raw(value));
+            if api!(RedisModule_ModuleTypeSetValue(self.raw, kind, value.cast())) == super::OK {
+                self.lock = value;
+            } else {
+                free(value.cast());
             }
         }
     }
 
     /// Removes the key, which must be open for writing.
     pub fn delete(&mut self) {
+        self.lock = null_mut();
         // SAFETY: the handle is open for writing.
         unsafe { api!(RedisModule_DeleteKey(self.raw)) };
     }
 
     /// When the key expires; `None`: never, or there is no key.
     pub fn expiry(&self) -> Option<UnixMs> {
-        if self.raw.is_null() {
+        if self.lock.is_null() {
             return None;
         }
         // SAFETY: the handle is open.

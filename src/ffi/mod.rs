@@ -8,7 +8,9 @@
 //! | `data_type` | the callbacks of the type `distrlock` |
 //! | `command` | registration of commands, their docs and their entry |
 //! | `config` | registration of settings |
-//! | `hooks` | keyspace notifications and timers |
+//! | `hooks` | notifications, server events and timers |
+//! | `blocking` | clients that wait |
+//! | `scan` | a walk over all keys |
 //! | `main_thread` | module state, which only the thread of the event loop touches |
 //!
 //! Functions of the server are optional pointers, filled at load. Those every server we support has are called by
@@ -24,6 +26,7 @@ macro_rules! api {
     };
 }
 
+pub mod blocking;
 pub mod command;
 pub mod config;
 pub mod context;
@@ -32,6 +35,7 @@ mod guard;
 pub mod hooks;
 pub mod key;
 mod main_thread;
+pub mod scan;
 
 use std::ffi::c_int;
 

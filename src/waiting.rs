@@ -1,0 +1,502 @@
+//! Serving those who wait: who is granted when a lock is freed, and how a wait ends otherwise.
+//!
+//! A command serves the line of its lock before it looks at it, so that nobody passes, and after it changed it. What
+//! else frees a lock (a lease that ends, `DEL`, expiry, …) stirs the line: a timer serves it in the same turn of the
+//! event loop, outside any command, because a hook must not write.
+
+use std::cell::Cell;
+use std::rc::Rc;
+
+use dlock_core::{
+    Acquire, Acquired, Change, Effect, Entry, Mode, Place, Refusal, Served, Step, TwoUpgrades, UnixMs, Waiters,
+    Waiting, find_cycle,
+};
+
+use crate::alarm::{Alarm, RETRY_MS, Turn};
+use crate::error::Error;
+use crate::ffi::MainThread;
+use crate::ffi::blocking::block;
+use crate::ffi::context::{CanWrite, Context, Now};
+use crate::ffi::key::{Access, Key, Name, WrongType};
+use crate::lines::{Lines, LockName, is_nobody_waiting, with_lines};
+use crate::reply::Reply;
+use crate::sessions;
+use crate::state::state;
+use crate::store::{OpenLock, Replication, close};
+use crate::waiter::Waiter;
+
+/// Those who have been served. They are told when the key is closed.
+#[must_use]
+#[derive(Default)]
+pub struct Grants(Vec<Rc<Waiter>>);
+
+impl Grants {
+    /// Adds those of a second serving.
+    pub fn and(mut self, more: Grants) -> Grants {
+        self.0.extend(more.0);
+        self
+    }
+
+    /// Tells everybody. The key must be closed, since callbacks run in here.
+    pub fn tell(self, context: &Context, name: &Name) {
+        for waiter in self.0 {
+            let outcome = waiter.outcome.take();
+            if let Some(Ok(Reply::Granted(..))) = outcome {
+                context.notify(c"dlock.acquire", name);
+            }
+            waiter.outcome.set(outcome);
+            tell(&waiter);
+        }
+    }
+}
+
+/// Serves the line of an open lock as far as it goes. O(1) for each who is served, and nothing if nobody waits.
+pub fn serve(context: &Context, name: &Name, open: &mut OpenLock, now: Now) -> Grants {
+    let mut grants = Grants::default();
+    if is_nobody_waiting() {
+        return grants;
+    }
+    let db = context.db();
+    if with_lines(|lines| lines.get(db, name.bytes()).is_none()) {
+        return grants;
+    }
+    while let Some((served, waiters)) = with_lines(|lines| next(lines, db, name.bytes(), open, now)) {
+        match served {
+            Served::Refused(waiting, refusal) => {
+                waiting.ticket.outcome.set(Some(refused(refusal)));
+                grants.0.push(waiting.ticket);
+            }
+            Served::Replayed(waiting, hold) => {
+                if waiting.ticket.binds {
+                    sessions::bind(db, name.bytes(), &hold, waiting.ticket.client);
+                }
+                state().stats.replays.count();
+                waiting.ticket.outcome.set(Some(Ok(Reply::Granted(hold.token, None))));
+                grants.0.push(waiting.ticket);
+            }
+            Served::Granted { waiting, token, entry, effect } => {
+                let client = waiting.ticket.binds.then_some(waiting.ticket.client);
+                bind_granted(context, name, &effect, entry, client);
+                open.apply(Effect { waiters, ..effect }, Replication::Effect);
+                count_grant(entry, &waiting, now);
+                let owner = waiting.ticket.made_up.then_some(waiting.owner);
+                waiting.ticket.outcome.set(Some(Ok(Reply::Granted(token, owner))));
+                grants.0.push(waiting.ticket);
+            }
+        }
+    }
+    settle(db, name.bytes(), open, now);
+    grants
+}
+
+fn next(lines: &mut Lines, db: i32, key: &[u8], open: &OpenLock, now: Now) -> Option<(Served<Rc<Waiter>>, Waiters)> {
+    let state = state();
+    let found = lines.get(db, key)?;
+    let served = found.line.serve(open.lock(), now.millis(), state.settings.default_lease(), state.next_token(now))?;
+    let waiters = if found.line.is_empty() { Waiters::None } else { Waiters::Some };
+    let (Served::Granted { waiting, .. } | Served::Refused(waiting, _) | Served::Replayed(waiting, _)) = &served;
+    if let Some(place) = waiting.ticket.place.take() {
+        lines.left(&waiting.owner, &waiting.ticket.line, place);
+    }
+    Some((served, waiters))
+}
+
+/// After serving, if somebody still waits: drops what has lapsed, and sets the alarm to the next deadline.
+fn settle(db: i32, key: &[u8], open: &mut OpenLock, now: Now) {
+    let Some(line) = with_lines(|lines| lines.get(db, key).map(|found| Rc::clone(&found.name))) else { return };
+    let clock = now.millis();
+    if open.lock().has_lapsed(clock) {
+        open.apply(Effect { clock, change: Change::Sweep, waiters: Waiters::Some }, Replication::Effect);
+    }
+    watch(&line, open, clock);
+}
+
+/// Sets the alarm of a line to the first deadline, or to the end of the key if that is earlier. A line that waits
+/// for no hold, because it could not be served, is tried again soon.
+fn watch(line: &Rc<LockName>, open: &OpenLock, now: UnixMs) {
+    let key_end = open.end().map(|end| UnixMs::new(end.get() + 1));
+    let first = open.lock().first_deadline().into_iter().chain(key_end).min();
+    let alarm = first.unwrap_or(UnixMs::new(now.get() + u64::from(RETRY_MS)));
+    with_lines(|lines| lines.set_alarm(line, Some(alarm)));
+    arm();
+}
+
+/// Binds the hold a grant makes or enters to its client, if it asked for that. A new hold is nobody's otherwise.
+pub fn bind_granted(context: &Context, name: &Name, effect: &Effect, entry: Entry, client: Option<u64>) {
+    let Change::Put { hold, .. } = &effect.change else { return };
+    match (client, entry) {
+        (Some(client), _) => sessions::bind(context.db(), name.bytes(), hold, client),
+        (None, Entry::First) => sessions::unbind(context, name, &hold.owner, hold.mode),
+        (None, Entry::Again) => {}
+    }
+}
+
+fn count_grant(entry: Entry, waiting: &Waiting<Rc<Waiter>>, now: Now) {
+    let stats = &state().stats;
+    match entry {
+        Entry::First => stats.grants.count(),
+        Entry::Again => stats.reentries.count(),
+    }
+    let waited = now.micros().saturating_sub(waiting.ticket.since.micros());
+    stats.wait_usec_total.add(waited);
+    stats.wait_usec_max.raise(waited);
+}
+
+fn refused(refusal: Refusal) -> Result<Reply, Error> {
+    match refusal {
+        Refusal::LeasePassed | Refusal::Held | Refusal::Owned => Ok(Reply::Nil),
+        Refusal::TooManyEntries => Err(Error::TooManyEntries),
+        Refusal::NoToken => Err(Error::NoToken),
+    }
+}
+
+/// Has a waiter that left its line told its outcome.
+fn tell(waiter: &Waiter) {
+    if let Some(blocked) = waiter.blocked.take() {
+        blocked.unblock();
+    }
+}
+
+/// A request that was refused as held waits instead, unless that would be a deadlock.
+pub fn join(
+    context: &Context,
+    name: &Name,
+    open: &mut OpenLock,
+    now: Now,
+    request: &Acquire,
+    patience: Patience,
+) -> Result<Rc<Waiter>, Error> {
+    let db = context.db();
+    let clock = now.millis();
+    let max = state().settings.max_waiters();
+    // Only joining adds a line, and it adds a waiter: there is never a line without one.
+    let (waiter, is_first, waits_elsewhere) = with_lines(|lines| {
+        if max.is_some_and(|max| lines.waiters() >= max) {
+            return Err(Error::TooManyWaiters);
+        }
+        let waits_elsewhere = !lines.waits_of(request.owner).is_empty();
+        let found = lines.get_or_add(db, name.bytes());
+        let line = Rc::clone(&found.name);
+        let is_first = found.line.is_empty();
+        let waiter = new_waiter(context, &line, request, now, patience);
+        match found.line.join(open.lock(), clock, request, Rc::clone(&waiter)) {
+            Ok(place) => {
+                waiter.place.set(Some(place));
+                lines.joined(request.owner, &line, place);
+                Ok((waiter, is_first, waits_elsewhere))
+            }
+            Err(TwoUpgrades) => Err(deadlock("another owner waits to upgrade the lock already".to_owned())),
+        }
+    })?;
+    if !waits_elsewhere && let Some(cycle) = cycle(context, open, &waiter, clock) {
+        forget(&waiter);
+        return Err(deadlock(cycle));
+    }
+    // The key is to outlive the last deadline while somebody waits, unless somebody made it end early.
+    if is_first && open.end().is_some() && open.end() == open.lock().last_deadline() {
+        open.apply(Effect { clock, change: Change::Sweep, waiters: Waiters::Some }, Replication::Effect);
+    }
+    watch(&waiter.line, open, clock);
+    state().stats.waits.count();
+    Ok(waiter)
+}
+
+fn new_waiter(context: &Context, line: &Rc<LockName>, request: &Acquire, now: Now, patience: Patience) -> Rc<Waiter> {
+    Rc::new(Waiter {
+        line: Rc::clone(line),
+        place: Cell::new(None),
+        owner: request.owner.clone(),
+        made_up: patience.made_up,
+        binds: patience.binds,
+        since: now,
+        client: context.client_id(),
+        blocked: Cell::new(None),
+        outcome: Cell::new(None),
+    })
+}
+
+/// The place of a request that came before and still waits.
+pub fn place_of_repeated(context: &Context, name: &Name, request: &Acquire) -> Option<(Rc<LockName>, Place)> {
+    let id = request.request?;
+    with_lines(|lines| {
+        let waits: Vec<_> = lines.waits_of(request.owner).to_vec();
+        let line = &lines.get(context.db(), name.bytes())?;
+        waits.into_iter().find(|(of, place)| *of == line.name && line.line.is_repeated(*place, id))
+    })
+}
+
+/// A request that came again takes over the place it has in the line; the one that came first gets nil.
+pub fn take_over(
+    context: &Context,
+    (line, place): (Rc<LockName>, Place),
+    now: Now,
+    request: &Acquire,
+    patience: Patience,
+) -> (Rc<Waiter>, Grants) {
+    let waiter = new_waiter(context, &line, request, now, patience);
+    waiter.place.set(Some(place));
+    let first = with_lines(|lines| {
+        let found = lines.get(line.db, &line.key)?;
+        found.line.take_over(place, request.lease, Rc::clone(&waiter))
+    });
+    if let Some(first) = &first {
+        first.place.set(None);
+        first.outcome.set(Some(Ok(Reply::Nil)));
+    }
+    (waiter, Grants(first.into_iter().collect()))
+}
+
+/// Decides on a request that has just come, by the lock and by its line.
+pub fn decide(context: &Context, name: &Name, open: &OpenLock, now: Now, request: &Acquire) -> Acquired {
+    let (lock, clock) = (open.lock(), now.millis());
+    let (default, fresh) = (state().settings.default_lease(), state().next_token(now));
+    if is_nobody_waiting() {
+        return lock.acquire(clock, request, default, fresh);
+    }
+    with_lines(|lines| match lines.get(context.db(), name.bytes()) {
+        Some(found) => found.line.decide(lock, clock, request, default, fresh),
+        None => lock.acquire(clock, request, default, fresh),
+    })
+}
+
+/// The effect, with a word on whether somebody waits for the lock.
+pub fn with_waiters(context: &Context, name: &Name, effect: Effect) -> Effect {
+    if !is_waited_for(context.db(), name.bytes()) {
+        return effect;
+    }
+    Effect { waiters: Waiters::Some, ..effect }
+}
+
+/// Whether somebody waits for a lock.
+pub fn is_waited_for(db: i32, key: &[u8]) -> bool {
+    !is_nobody_waiting() && with_lines(|lines| lines.get(db, key).is_some())
+}
+
+/// The error of a request that would wait for ever.
+pub fn deadlock(how: String) -> Error {
+    state().stats.deadlocks.count();
+    Error::Deadlock(how)
+}
+
+/// How a request waits.
+#[derive(Clone, Copy, Debug)]
+pub struct Patience {
+    /// For how long, in ms; 0 is for ever.
+    pub timeout_ms: u64,
+    /// Whether the server made the owner up.
+    pub made_up: bool,
+    /// Whether the hold is to be bound to the client.
+    pub binds: bool,
+}
+
+/// Blocks the client of a waiter that has joined. The key must be closed.
+pub fn wait(context: &Context, name: &Name, waiter: &Rc<Waiter>, patience: Patience) {
+    block(context, name, patience.timeout_ms, waiter);
+    context.notify(c"dlock.wait", name);
+}
+
+/// Blocks the client of a waiter that took over a place. No new wait begins.
+pub fn block_again(context: &Context, name: &Name, waiter: &Rc<Waiter>, patience: Patience) {
+    block(context, name, patience.timeout_ms, waiter);
+}
+
+/// The cycle of owners a waiter would close, in words.
+fn cycle(context: &Context, open: &OpenLock, waiter: &Rc<Waiter>, now: UnixMs) -> Option<String> {
+    // Only an owner that waits elsewhere can lead on, or one that waits here for the holders, of whom this may be one.
+    let is_holder = open.lock().live_holds_of(&waiter.owner, now).next().is_some();
+    let others = with_lines(|lines| {
+        let here = lines.get(waiter.line.db, &waiter.line.key).map_or(0, |found| found.line.len());
+        lines.waiters() > here
+    });
+    if !others && !is_holder {
+        return None;
+    }
+    let wait = (Rc::clone(&waiter.line), waiter.place.get()?);
+    let db = context.db();
+    let in_the_way = |(line, place): &(Rc<LockName>, Place), most: usize| {
+        let mode = with_lines(|lines| lines.get(line.db, &line.key).map(|found| found.line.waits_for(*place)));
+        let owners = |lock: &dlock_core::Lock| {
+            lock.owners_in_the_way(mode.unwrap_or(Mode::Exclusive), now).take(most).cloned().collect()
+        };
+        if Rc::ptr_eq(line, &waiter.line) {
+            return owners(open.lock());
+        }
+        context.select_db(line.db);
+        let name = Name::new(&line.key);
+        let key = Key::open(context, &name, Access::Peek);
+        key.as_ref().ok().and_then(Key::lock).map_or_else(Vec::new, owners)
+    };
+    let next_wait = |owner: &dlock_core::Owner| {
+        with_lines(|lines| match lines.waits_of(owner) {
+            [(line, place)] => Some((Rc::clone(line), *place)),
+            _ => None,
+        })
+    };
+    let found = find_cycle(&waiter.owner, wait, in_the_way, next_wait);
+    context.select_db(db);
+    found.map(|steps| describe(&steps))
+}
+
+fn describe(steps: &[Step<(Rc<LockName>, Place)>]) -> String {
+    let holders = steps.iter().cycle().skip(1);
+    let parts: Vec<String> = steps
+        .iter()
+        .zip(holders)
+        .take(MAX_STEPS_SHOWN)
+        .map(|(step, holder)| {
+            let (owner, holder) =
+                (step.owner.text().escape_ascii().to_string(), holder.owner.text().escape_ascii().to_string());
+            format!("{owner} waits for {} held by {holder}", step.lock.0.key.escape_ascii())
+        })
+        .collect();
+    let more = if steps.len() > MAX_STEPS_SHOWN { ", …" } else { "" };
+    format!("{}{more}", parts.join(", "))
+}
+
+/// Called by the server when a wait ends: replies with what was decided, or nil if its time ran out first.
+pub fn answer(waiter: &Waiter, context: &Context) {
+    match waiter.outcome.take() {
+        Some(Ok(reply)) => reply.send(context),
+        Some(Err(error)) => context.reply_error(&error.text("dlock")),
+        None => {
+            forget(waiter);
+            state().stats.wait_timeouts.count();
+            context.reply_nil();
+        }
+    }
+}
+
+/// Takes a waiter that is gone, for whatever reason, out of its line. If it was the head, the next may get in.
+pub fn forget(waiter: &Waiter) {
+    waiter.blocked.take();
+    let Some(place) = waiter.place.take() else { return };
+    let was_head = with_lines(|lines| {
+        let was_head = lines.take(&waiter.line, place).is_some_and(|(_, was_head)| was_head);
+        if was_head {
+            lines.stir(&waiter.line);
+        }
+        was_head
+    });
+    if was_head {
+        SERVING.wake_in(0);
+    }
+}
+
+/// Stirs the line of a lock whose key was removed or replaced. Called by hooks.
+pub fn stir(db: i32, key: &[u8]) {
+    if is_nobody_waiting() {
+        return;
+    }
+    let is_waited_for = with_lines(|lines| {
+        let name = lines.get(db, key).map(|found| Rc::clone(&found.name));
+        name.inspect(|name| lines.stir(name)).is_some()
+    });
+    if is_waited_for {
+        SERVING.wake_in(0);
+    }
+}
+
+/// Stirs all lines, or those of one database. Called by hooks.
+pub fn stir_all(db: Option<i32>) {
+    let is_any = with_lines(|lines| {
+        lines.stir_all(db);
+        lines.is_stirred()
+    });
+    if is_any {
+        SERVING.wake_in(0);
+    }
+}
+
+/// Looks at every line that was stirred or whose alarm is due, a turn at a time.
+fn serve_due(context: &Context) {
+    if !SERVING.rings(context) {
+        return;
+    }
+    if !context.flags().is_primary() {
+        // The server unblocks everybody on demotion; nothing is granted here.
+        return;
+    }
+    let mut turn = Turn::begin();
+    loop {
+        let now = Now::of_the_machine();
+        let Some(line) = with_lines(|lines| lines.next_due(now.millis())) else { break };
+        match serve_line(context, &line, now) {
+            Looked::Done => {}
+            Looked::ServerTakesNoWrites => {
+                with_lines(|lines| lines.stir(&line));
+                SERVING.wake_in(RETRY_MS);
+                return;
+            }
+        }
+        if turn.is_over() {
+            SERVING.wake_in(1);
+            return;
+        }
+    }
+    arm();
+}
+
+enum Looked {
+    Done,
+    ServerTakesNoWrites,
+}
+
+fn serve_line(context: &Context, line: &Rc<LockName>, now: Now) -> Looked {
+    if with_lines(|lines| lines.get(line.db, &line.key).is_none()) {
+        return Looked::Done;
+    }
+    context.select_db(line.db);
+    let name = Name::new(&line.key);
+    match context.can_write(&name) {
+        CanWrite::Yes => {}
+        CanWrite::NotNow => return Looked::ServerTakesNoWrites,
+        CanWrite::KeyIsElsewhere => {
+            dismiss(line, &Error::TryAgain);
+            return Looked::Done;
+        }
+    }
+    match OpenLock::open(context, &name) {
+        Ok(mut open) => {
+            let grants = serve(context, &name, &mut open, now);
+            close(context, &name, open);
+            grants.tell(context, &name);
+        }
+        Err(WrongType) => dismiss(line, &Error::WrongType),
+    }
+    Looked::Done
+}
+
+/// Sends everybody in a line away with an error.
+fn dismiss(line: &Rc<LockName>, error: &Error) {
+    let gone: Vec<Rc<Waiter>> = with_lines(|lines| {
+        let waiters: Vec<_> = lines
+            .get(line.db, &line.key)
+            .into_iter()
+            .flat_map(|found| found.line.iter())
+            .map(|w| Rc::clone(&w.ticket))
+            .collect();
+        for waiter in &waiters {
+            if let Some(place) = waiter.place.take() {
+                lines.take(line, place);
+            }
+        }
+        waiters
+    });
+    for waiter in gone {
+        waiter.outcome.set(Some(Err(error.clone())));
+        tell(&waiter);
+    }
+}
+
+/// Has the lines looked at when the first alarm is due.
+fn arm() {
+    // The time of the running command may be older than that of the machine, by which timers run.
+    let now = Now::of_the_machine().millis();
+    if let Some(at) = with_lines(|lines| lines.next_alarm()) {
+        SERVING.wake_in(u32::try_from(at.since(now)).unwrap_or(u32::MAX));
+    }
+}
+
+static SERVING: MainThread<Alarm> = MainThread::new(Alarm::new(serve_due));
+
+const MAX_STEPS_SHOWN: usize = 8;
