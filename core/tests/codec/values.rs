@@ -1,0 +1,107 @@
+//! Locks and effects to encode: by hand, and drawn at random with every limit in them.
+
+use dlock_core::{
+    Change, Command, Effect, Expiry, Hold, Lease, Lock, Mode, Owner, Request, Token, TokenClock, UnixMs, Waiters,
+};
+use proptest::collection::vec;
+use proptest::option;
+use proptest::prelude::*;
+
+pub const UUID: &str = "0f8fad5b-d9cb-469f-a165-70867728950e";
+
+pub fn hold(owner: &[u8], mode: Mode, count: u32, lease: u64, deadline: u64, token: u64) -> Hold {
+    Hold {
+        owner: Owner::new(owner).expect("a good owner"),
+        mode,
+        count,
+        lease: Lease::new(lease).expect("a good lease"),
+        deadline: UnixMs::new(deadline),
+        token: Token::new(token).expect("a good token"),
+        request: None,
+    }
+}
+
+/// A lock with these holds, each in place of those it excludes.
+pub fn lock(holds: impl IntoIterator<Item = Hold>) -> Lock {
+    let mut lock = Lock::default();
+    for hold in holds {
+        let change = Change::Put { hold, expiry: Expiry::Anew };
+        lock.apply(Effect { clock: UnixMs::ZERO, change, waiters: Waiters::None }, &mut TokenClock::new());
+    }
+    lock
+}
+
+pub fn any_lock() -> impl Strategy<Value = Lock> {
+    let readers = vec(any_hold(), 1..20).prop_map(lock);
+    let both = (any_hold(), any_hold()).prop_map(|(a, b)| {
+        let owner = a.owner.clone();
+        lock([Hold { mode: Mode::Exclusive, ..a }, Hold { owner, mode: Mode::Shared, ..b }])
+    });
+    // A deadline of 0 has lapsed by any clock, so some of these locks may be empty.
+    prop_oneof![readers, both].prop_filter("a lock has a hold", |lock| !lock.is_empty())
+}
+
+pub fn any_effect() -> impl Strategy<Value = Effect> {
+    let puts = (any_time(), any_hold(), prop_oneof![Just(Expiry::Anew), Just(Expiry::Keep)]);
+    let due = (any_time(), any_hold()).prop_map(|(clock, hold)| {
+        let hold = Hold { deadline: clock.plus(hold.lease), ..hold };
+        (clock, Change::Put { hold, expiry: Expiry::Anew })
+    });
+    let removes = (any_time(), any_owner(), option::of(any_mode()));
+    let change = prop_oneof![
+        puts.prop_map(|(clock, hold, expiry)| (clock, Change::Put { hold, expiry })),
+        due,
+        removes.prop_map(|(clock, owner, mode)| (clock, Change::Remove { owner, mode })),
+        any_time().prop_map(|clock| (clock, Change::Sweep)),
+    ];
+    let waiters = prop_oneof![Just(Waiters::None), Just(Waiters::Some)];
+    (change, waiters).prop_map(|((clock, change), waiters)| Effect { clock, change, waiters })
+}
+
+fn any_hold() -> impl Strategy<Value = Hold> {
+    let lease = number(1, Lease::MAX.get()).prop_map(|ms| Lease::new(ms).expect("in range"));
+    let token = number(1, Token::MAX.get()).prop_map(|n| Token::new(n).expect("in range"));
+    let count = number(1, u64::from(u32::MAX)).prop_map(|n| u32::try_from(n).expect("in range"));
+    (any_owner(), any_mode(), count, lease, any_time(), token, option::of(any_request())).prop_map(
+        |(owner, mode, count, lease, deadline, token, request)| {
+            let request = request.map(Box::new);
+            Hold { owner, mode, count, lease, deadline, token, request }
+        },
+    )
+}
+
+fn any_request() -> impl Strategy<Value = Request> {
+    let command = prop_oneof![
+        Just(Command::Acquire),
+        Just(Command::Racquire),
+        Just(Command::Rlock),
+        Just(Command::Wlock),
+        Just(Command::Release),
+    ];
+    (command, vec(any::<u8>(), 1..=Request::MAX_LEN))
+        .prop_map(|(command, id)| Request::new(command, &id).expect("a good id"))
+}
+
+fn any_owner() -> impl Strategy<Value = Owner> {
+    let bytes = prop_oneof![
+        8 => vec(any::<u8>(), 1..40),
+        1 => vec(any::<u8>(), Owner::MAX_LEN),
+        1 => Just(UUID.to_uppercase().into_bytes()),
+    ];
+    let bytes = bytes.prop_map(|bytes| Owner::new(&bytes).expect("a good length"));
+    prop_oneof![bytes, any::<[u8; 16]>().prop_map(Owner::from_uuid)]
+}
+
+fn any_mode() -> impl Strategy<Value = Mode> {
+    prop_oneof![1 => Just(Mode::Exclusive), 4 => Just(Mode::Shared)]
+}
+
+fn any_time() -> impl Strategy<Value = UnixMs> {
+    number(0, UnixMs::MAX.get()).prop_map(UnixMs::new)
+}
+
+/// A number of any length in bits, with the limits more often than chance has them.
+fn number(least: u64, most: u64) -> impl Strategy<Value = u64> {
+    let any_length = (0..=53_u32, least..=most).prop_map(move |(shift, number)| (number >> shift).max(least));
+    prop_oneof![8 => any_length, 1 => Just(least), 1 => Just(most)]
+}

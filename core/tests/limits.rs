@@ -1,0 +1,143 @@
+//! Where numbers end: counts, tokens and times at their limits.
+
+#![allow(clippy::unwrap_used, reason = "a test that panics has failed, which is what it is for")]
+
+use dlock_core::{
+    Acquire, Acquired, Change, Effect, Entry, Expiry, Hold, Lease, LeaseChoice, Lock, Mode, Owner, Reentry, Refusal,
+    Renew, RenewToken, Renewed, Token, TokenClock, UnixMs, Waiters,
+};
+
+const NOW: UnixMs = UnixMs::new(1_000_000);
+const LEASE: Lease = Lease::new(1000).unwrap();
+
+#[test]
+fn entries_are_counted_up_to_four_billion() {
+    let owner = owner("alice");
+    let lock = held(Hold { count: u32::MAX - 1, ..hold("alice") });
+    let Acquired::Granted { entry: Entry::Again, effect, .. } = enter(&lock, NOW, &owner, LeaseChoice::Own) else {
+        panic!("the last entry is refused");
+    };
+    let Change::Put { hold, .. } = &effect.change else { panic!("{effect:?}") };
+    assert_eq!(hold.count, u32::MAX);
+    let full = held(hold.clone());
+    assert_eq!(enter(&full, NOW, &owner, LeaseChoice::Own), Acquired::Refused(Refusal::TooManyEntries));
+}
+
+#[test]
+fn without_a_token_nobody_new_gets_in() {
+    let (alice, bob) = (owner("alice"), owner("bob"));
+    let acquire = |lock: &Lock, owner| lock.acquire(NOW, &request(owner, LeaseChoice::Own), LEASE, None);
+    assert_eq!(acquire(&Lock::default(), &alice), Acquired::Refused(Refusal::NoToken));
+    let lock = held(hold("alice"));
+    assert_eq!(acquire(&lock, &bob), Acquired::Refused(Refusal::Held));
+    assert!(matches!(acquire(&lock, &alice), Acquired::Granted { entry: Entry::Again, .. }), "it has a token");
+}
+
+#[test]
+fn a_deadline_is_never_after_the_last_time() {
+    let late = UnixMs::new(UnixMs::MAX.get() - 1);
+    let granted = enter(&Lock::default(), late, &owner("alice"), LeaseChoice::For(Lease::MAX));
+    let Acquired::Granted { effect: Effect { change: Change::Put { hold, .. }, .. }, .. } = granted else {
+        panic!("{granted:?}");
+    };
+    assert_eq!((hold.deadline, hold.lease), (UnixMs::MAX, Lease::MAX));
+}
+
+#[test]
+fn an_absolute_lease_is_as_long_as_a_lease_may_be() {
+    let until = |ms| LeaseChoice::Until(UnixMs::new(NOW.get() + ms)).resolve(NOW, LEASE).map(|(lease, _)| lease.get());
+    let longest = Lease::MAX.get();
+    assert_eq!([until(0), until(1), until(longest), until(longest + 1)], [None, Some(1), Some(longest), None]);
+    assert_eq!(LeaseChoice::Until(UnixMs::ZERO).resolve(NOW, LEASE), None);
+}
+
+#[test]
+fn a_hold_is_live_before_its_deadline() {
+    let hold = hold("alice");
+    let at = |ms| hold.is_live(UnixMs::new(ms));
+    let deadline = hold.deadline.get();
+    assert_eq!([at(0), at(deadline - 1), at(deadline), at(deadline + 1)], [true, true, false, false]);
+}
+
+#[test]
+fn the_highest_token_can_be_had() {
+    let lock = held(hold("alice"));
+    let token = RenewToken::AtLeast(Token::MAX);
+    let request = Renew { owner: &owner("alice"), mode: None, lease: LeaseChoice::Own, token };
+    let Renewed::Moved(effect, None) = lock.renew(NOW, &request) else { panic!("not renewed") };
+    let mut tokens = TokenClock::new();
+    let mut lock = lock;
+    lock.apply(effect, &mut tokens);
+    assert_eq!(lock.deadline_of(Token::MAX, NOW), Some(NOW.plus(LEASE)));
+    assert_eq!((tokens.last(), tokens.next(1)), (Token::MAX.get(), None));
+}
+
+#[test]
+fn the_token_clock_knows_every_hold_it_saw() {
+    let token = |n| Token::new(n).unwrap();
+    let holds = [5, 9, 7].map(|n| Hold { token: token(n), ..hold("alice") });
+    let mut tokens = TokenClock::new();
+    tokens.observe_all(holds.iter());
+    assert_eq!((tokens.last(), tokens.next(1)), (9, Some(token(10))));
+    tokens.observe_all([].iter());
+    assert_eq!(tokens.last(), 9);
+}
+
+#[test]
+fn a_token_clock_begins_without_a_token() {
+    assert_eq!(TokenClock::new(), TokenClock::default());
+    assert_eq!((TokenClock::new().last(), TokenClock::new().next(0)), (0, Token::new(1)));
+}
+
+#[test]
+fn the_key_ends_with_the_last_hold_or_earlier() {
+    let (early, last, late) = (UnixMs::new(1), UnixMs::new(2), UnixMs::new(3));
+    let ends = |expiry: Expiry, waiters| {
+        [Some(early), Some(late), None].map(|current| expiry.key_deadline(|| current, last, waiters))
+    };
+    assert_eq!(ends(Expiry::Keep, Waiters::None), [early, last, last]);
+    assert_eq!(ends(Expiry::Anew, Waiters::None), [last, last, last]);
+    let behind = UnixMs::new(2 + Waiters::GRACE_MS);
+    assert_eq!(ends(Expiry::Keep, Waiters::Some), [early, behind, behind]);
+    assert_eq!(ends(Expiry::Anew, Waiters::Some), [behind, behind, behind]);
+    assert!((5..=50).contains(&Waiters::GRACE_MS), "the contract allows 50 ms, a timer needs 5");
+}
+
+#[test]
+fn an_owner_is_shown_as_text_that_can_be_read() {
+    assert_eq!(format!("{:?}", owner("al\nice")), "Owner(al\\nice)");
+    let uuid = "0f8fad5b-d9cb-469f-a165-70867728950e";
+    assert_eq!(format!("{:?}", owner(uuid)), format!("Owner({uuid})"));
+}
+
+fn enter(lock: &Lock, now: UnixMs, owner: &Owner, lease: LeaseChoice) -> Acquired {
+    lock.acquire(now, &request(owner, lease), LEASE, TokenClock::new().next(1))
+}
+
+fn request(owner: &Owner, lease: LeaseChoice) -> Acquire<'_> {
+    Acquire { owner, mode: Mode::Exclusive, reentry: Reentry::Count, lease, request: None }
+}
+
+fn held(hold: Hold) -> Lock {
+    let mut lock = Lock::default();
+    let change = Change::Put { hold, expiry: Expiry::Anew };
+    lock.apply(Effect { clock: NOW, change, waiters: Waiters::None }, &mut TokenClock::new());
+    lock
+}
+
+fn hold(name: &str) -> Hold {
+    let token = Token::new(1).unwrap();
+    Hold {
+        owner: owner(name),
+        mode: Mode::Exclusive,
+        count: 1,
+        lease: LEASE,
+        deadline: NOW.plus(LEASE),
+        token,
+        request: None,
+    }
+}
+
+fn owner(name: &str) -> Owner {
+    Owner::new(name.as_bytes()).unwrap()
+}

@@ -1,0 +1,128 @@
+//! `heap_bytes`, which `MEMORY USAGE` reports, against what the allocator gave.
+
+#![allow(clippy::unwrap_used, reason = "a test that panics has failed, which is what it is for")]
+
+use allocation_counter::measure;
+use dlock_core::{
+    Change, Command, Effect, Expiry, Hold, Lease, Lock, Mode, Owner, Request, Token, TokenClock, UnixMs, Waiters,
+};
+
+#[test]
+fn a_lock_with_one_hold_has_nothing_on_the_heap_but_a_long_owner() {
+    assert_eq!(Lock::default().heap_bytes(), 0);
+    assert_eq!(heap(1, UUID, 0), Heap { reported: 0, real: 0 });
+    assert_eq!(heap(1, 10, 0), Heap { reported: 10, real: 10 });
+    assert_eq!(heap(1, 1024, 0), Heap { reported: 1024, real: 1024 });
+}
+
+#[test]
+fn a_few_readers_are_reported_nearly_to_the_byte() {
+    for len in [UUID, 10, 1024] {
+        for readers in 2..=11 {
+            let Heap { reported, real } = heap(readers, len, 0);
+            assert!(reported.abs_diff(real) <= 64, "{readers} owners of {len} bytes: {reported}, in fact {real}");
+        }
+    }
+}
+
+#[test]
+fn many_readers_are_reported_within_a_fifth() {
+    for len in [UUID, 10, 1024] {
+        for readers in [50, 100, 1000, 10_000] {
+            let Heap { reported, real } = heap(readers, len, 0);
+            assert!(reported.abs_diff(real) <= real / 5, "{readers} owners of {len} bytes: {reported}, in fact {real}");
+        }
+    }
+}
+
+/// The places of readers that left are kept for others to come.
+#[test]
+fn the_places_of_readers_that_left_are_reported() {
+    let Heap { reported, real } = heap(1000, UUID, 998);
+    assert!(real > 64_000, "{real}: is there nothing left to report?");
+    assert!(reported.abs_diff(real) <= 64, "{reported}, in fact {real}");
+}
+
+#[test]
+fn a_lock_with_one_hold_left_is_small_again() {
+    let remove = |name| Change::Remove { owner: owner(name, UUID), mode: None };
+    let read = |name| put(reader(name, UUID));
+    let write = |name| put(Hold { mode: Mode::Exclusive, ..reader(name, UUID) });
+    let cases = [
+        ("enters again", vec![read(1), read(1)]),
+        ("is one of two that stays", vec![read(1), read(2), remove(1)]),
+        ("comes after two others left", vec![read(1), read(2), remove(1), remove(2), read(3)]),
+        ("gives up one of two modes", vec![read(1), write(1), Change::Remove { owner: owner(1, UUID), mode: SHARED }]),
+        ("takes the place of one it excludes", vec![read(1), write(2)]),
+        ("takes the place of many it excludes", vec![read(1), read(2), read(3), write(4)]),
+        ("takes the place of both modes of another", vec![read(1), write(1), write(2)]),
+    ];
+    for (what, changes) in cases {
+        let mut lock = Lock::default();
+        for change in changes {
+            lock.apply(Effect { clock: UnixMs::ZERO, change, waiters: Waiters::None }, &mut TokenClock::new());
+        }
+        assert_eq!((lock.stored(), lock.heap_bytes()), (1, 0), "the one that {what}");
+    }
+}
+
+#[test]
+fn a_request_is_reported_with_its_id() {
+    let (mut lock, mut tokens) = (Lock::default(), TokenClock::new());
+    let counted = measure(|| {
+        let request = Request::new(Command::Acquire, &[b'r'; 60]).map(Box::new);
+        let change = put(Hold { request, ..reader(1, UUID) });
+        lock.apply(Effect { clock: UnixMs::ZERO, change, waiters: Waiters::None }, &mut tokens);
+    });
+    assert_eq!(u64::try_from(lock.heap_bytes()).unwrap(), u64::try_from(counted.bytes_current).unwrap());
+    assert!(lock.heap_bytes() >= 60);
+}
+
+#[derive(Debug, PartialEq, Eq)]
+struct Heap {
+    reported: usize,
+    real: usize,
+}
+
+/// A lock to which so many readers came, and from which so many left.
+fn heap(came: u64, owner_len: usize, left: u64) -> Heap {
+    let (mut lock, mut tokens) = (Lock::default(), TokenClock::new());
+    let mut apply = |change| lock.apply(Effect { clock: UnixMs::ZERO, change, waiters: Waiters::None }, &mut tokens);
+    let counted = measure(|| {
+        for number in 0..came {
+            apply(put(reader(number, owner_len)));
+        }
+        for number in 0..left {
+            apply(Change::Remove { owner: owner(number, owner_len), mode: None });
+        }
+    });
+    Heap { reported: lock.heap_bytes(), real: usize::try_from(counted.bytes_current).unwrap() }
+}
+
+fn put(hold: Hold) -> Change {
+    Change::Put { hold, expiry: Expiry::Anew }
+}
+
+fn reader(number: u64, owner_len: usize) -> Hold {
+    Hold {
+        owner: owner(number, owner_len),
+        mode: Mode::Shared,
+        count: 1,
+        lease: Lease::new(1000).unwrap(),
+        // In another order than the tokens.
+        deadline: UnixMs::new(1_000_000 + number * 7919 % 10_007),
+        token: Token::new(number + 1).unwrap(),
+        request: None,
+    }
+}
+
+fn owner(number: u64, len: usize) -> Owner {
+    match len {
+        UUID => Owner::from_uuid(u128::from(number).to_be_bytes()),
+        _ => Owner::new(format!("{number:0len$}").as_bytes()).unwrap(),
+    }
+}
+
+/// As the length of an owner: one that is kept as 16 bytes in place.
+const UUID: usize = 0;
+const SHARED: Option<Mode> = Some(Mode::Shared);

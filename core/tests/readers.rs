@@ -1,0 +1,114 @@
+//! What a command costs does not grow with the number of readers.
+
+#![allow(clippy::unwrap_used, reason = "a test that panics has failed, which is what it is for")]
+
+use std::hint::black_box;
+use std::time::{Duration, Instant};
+
+use dlock_core::{
+    Acquire, Acquired, Entries, Lease, LeaseChoice, Lock, Mode, Owner, Reentry, Release, Released, Renew, RenewToken,
+    Renewed, TokenClock, UnixMs,
+};
+
+/// A loop over 10,000 readers takes some 500 times as long as one over 20, a search in a tree about 3 times. The bound
+/// lies far from both, so that a busy machine does not matter.
+#[test]
+fn no_operation_is_linear_in_readers() {
+    let (mut few, mut many) = (Crowd::of(20), Crowd::of(10_000));
+    for (name, operation) in OPERATIONS {
+        let (few, many) = (few.time(operation), many.time(operation));
+        assert!(many < few * 50, "{name}: {many:?} with 10,000 readers, {few:?} with 20");
+    }
+}
+
+type Operation = fn(&mut Crowd, u64);
+
+const OPERATIONS: [(&str, Operation); 8] = [
+    ("a reader comes and goes", |crowd, number| {
+        crowd.enter(1_000_000 + number);
+        crowd.leave(1_000_000 + number);
+    }),
+    ("a reader enters again and leaves once", |crowd, number| {
+        crowd.enter(number % crowd.readers);
+        crowd.leave(number % crowd.readers);
+    }),
+    ("a reader renews", |crowd, number| crowd.renew(number % crowd.readers)),
+    ("a writer is refused", |crowd, _| crowd.refuse()),
+    ("a token is looked up", |crowd, number| {
+        let owner = owner(number % crowd.readers);
+        let token = crowd.lock.live_holds_of(&owner, NOW).next().unwrap().token;
+        assert!(crowd.lock.deadline_of(token, NOW).is_some());
+    }),
+    ("the summary", |crowd, _| assert_eq!(crowd.lock.summary(NOW).unwrap().holders, crowd.readers)),
+    ("the last deadline", |crowd, _| assert!(crowd.lock.last_deadline() > Some(NOW))),
+    ("whether one has lapsed", |crowd, _| assert!(!crowd.lock.has_lapsed(NOW))),
+];
+
+struct Crowd {
+    lock: Lock,
+    tokens: TokenClock,
+    readers: u64,
+}
+
+impl Crowd {
+    fn of(readers: u64) -> Crowd {
+        let mut crowd = Crowd { lock: Lock::default(), tokens: TokenClock::new(), readers };
+        (0..readers).for_each(|number| crowd.enter(number));
+        crowd
+    }
+
+    /// The shortest of some rounds: what else the machine does only makes a round longer.
+    fn time(&mut self, operation: Operation) -> Duration {
+        let mut round = || {
+            let start = Instant::now();
+            (0..100).for_each(|number| operation(black_box(self), number * 97));
+            start.elapsed()
+        };
+        (0..10).map(|_| round()).min().unwrap()
+    }
+
+    fn enter(&mut self, number: u64) {
+        let request = Acquire {
+            owner: &owner(number),
+            mode: Mode::Shared,
+            reentry: Reentry::Count,
+            // Deadlines in another order than tokens.
+            lease: LeaseChoice::For(Lease::new(1000 + number * 7919 % 10_007).unwrap()),
+            request: None,
+        };
+        let fresh = self.tokens.next(1);
+        let Acquired::Granted { effect, .. } = self.lock.acquire(NOW, &request, LEASE, fresh) else {
+            panic!("{number} is refused");
+        };
+        self.lock.apply(effect, &mut self.tokens);
+    }
+
+    fn leave(&mut self, number: u64) {
+        let request = Release { owner: &owner(number), mode: None, entries: Entries::One, token: None, request: None };
+        let (Released::Fully(effect) | Released::Partly(effect)) = self.lock.release(NOW, &request) else {
+            panic!("{number} is not in");
+        };
+        self.lock.apply(effect, &mut self.tokens);
+    }
+
+    fn renew(&mut self, number: u64) {
+        let request = Renew { owner: &owner(number), mode: None, lease: LeaseChoice::Own, token: RenewToken::Any };
+        let Renewed::Moved(effect, None) = self.lock.renew(NOW, &request) else { panic!("{number} is not in") };
+        self.lock.apply(effect, &mut self.tokens);
+    }
+
+    fn refuse(&self) {
+        for reentry in [Reentry::Count, Reentry::Refuse] {
+            let request =
+                Acquire { owner: &owner(5), mode: Mode::Exclusive, reentry, lease: LeaseChoice::Own, request: None };
+            assert!(matches!(self.lock.acquire(NOW, &request, LEASE, None), Acquired::Refused(_)));
+        }
+    }
+}
+
+fn owner(number: u64) -> Owner {
+    Owner::from_uuid(u128::from(number).to_be_bytes())
+}
+
+const NOW: UnixMs = UnixMs::new(1_000_000);
+const LEASE: Lease = Lease::new(1000).unwrap();

@@ -1,0 +1,84 @@
+//! Tells the stories in this directory and checks that they go as written.
+//!
+//! A story is a text file. It has comments and steps; a step is some commands, a line `----`, and what they say:
+//!
+//! ```text
+//! # Bob waits until Alice's lease has run out.
+//! at 0
+//! acquire alice PX 1000
+//! acquire bob PX 1000
+//! ----
+//! t1
+//! nil (held)
+//!
+//! at 1000
+//! acquire bob PX 1000
+//! ----
+//! t2
+//! ```
+//!
+//! Every command says one line or more; `at` and `on` say nothing. `stage.rs` has the list of commands. Times are
+//! milliseconds since the story began, tokens are named t1, t2, … in the order in which they were given.
+//!
+//! `UPDATE_SCENARIOS=1 cargo test -p dlock-core --test scenarios` rewrites what the commands say; read the difference
+//! before you keep it.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    reason = "a test that panics has failed, which is what it is for"
+)]
+
+mod options;
+mod script;
+mod stage;
+mod tokens;
+mod waiters;
+
+use std::path::{Path, PathBuf};
+use std::{env, fs};
+
+use script::Script;
+use stage::Stage;
+
+#[test]
+fn every_story_goes_as_written() {
+    let stories = stories();
+    assert!(stories.len() >= 10, "only {} stories found", stories.len());
+    let failures: Vec<String> = stories.iter().filter_map(|path| check(path).err()).collect();
+    assert!(failures.is_empty(), "\n{}", failures.join("\n"));
+}
+
+#[test]
+fn a_story_that_goes_otherwise_fails() {
+    let script = Script::parse("# Nobody is there.\nacquire alice\nacquire bob\n----\nt1\nt2\n").unwrap();
+    let told = script.tell(&mut Stage::default());
+    assert_eq!(told.to_string(), "# Nobody is there.\nacquire alice\nacquire bob\n----\nt1\nnil (held)\n");
+    assert_eq!(script.difference(&told).unwrap(), "line 5: t1 | t2\n        is t1 | nil (held)");
+}
+
+#[test]
+fn a_step_without_its_end_is_no_story() {
+    assert_eq!(Script::parse("acquire alice\n\n").unwrap_err(), "line 1: a step without ----");
+}
+
+fn check(path: &Path) -> Result<(), String> {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let text = fs::read_to_string(path).map_err(|error| format!("{name}: {error}"))?;
+    let script = Script::parse(&text).map_err(|error| format!("{name}, {error}"))?;
+    let told = script.tell(&mut Stage::default());
+    if env::var_os("UPDATE_SCENARIOS").is_some() {
+        return fs::write(path, told.to_string()).map_err(|error| format!("{name}: {error}"));
+    }
+    script.difference(&told).map_or(Ok(()), |difference| Err(format!("{name}, {difference}")))
+}
+
+fn stories() -> Vec<PathBuf> {
+    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/scenarios");
+    let entries = fs::read_dir(directory).expect("the directory of this file");
+    let mut paths: Vec<PathBuf> = entries.map(|entry| entry.expect("a readable directory").path()).collect();
+    paths.retain(|path| path.extension().is_some_and(|extension| extension == "txt"));
+    paths.sort();
+    paths
+}
