@@ -1,0 +1,208 @@
+//! What the server knows about the commands: docs, flags, keys, permissions.
+
+use std::collections::{BTreeSet, HashMap};
+
+use redis::Value;
+
+use crate::support::lock::fields_of;
+use crate::support::version::Version;
+use crate::support::{Client, Server, list_of, text_of};
+
+const COMMANDS: [&str; 8] = [
+    "dlock.acquire",
+    "dlock.racquire",
+    "dlock.rlock",
+    "dlock.wlock",
+    "dlock.release",
+    "dlock.renew",
+    "dlock.check",
+    "dlock.info",
+];
+
+fn docs(client: &mut Client, command: &str) -> HashMap<String, Value> {
+    let reply = fields_of(&client.run(format!("COMMAND DOCS {command}")));
+    assert_eq!(reply.len(), 1, "{command} has docs");
+    assert_eq!(reply[0].0, command);
+    fields_of(&reply[0].1).into_iter().collect()
+}
+
+/// The words and the names in a list of arguments, at any depth.
+fn collect(arguments: &Value, tokens: &mut BTreeSet<String>, names: &mut BTreeSet<String>) {
+    for argument in list_of(arguments) {
+        let fields: HashMap<_, _> = fields_of(&argument).into_iter().collect();
+        names.insert(text_of(&fields["name"]));
+        if let Some(token) = fields.get("token") {
+            tokens.insert(text_of(token));
+        }
+        if let Some(inner) = fields.get("arguments") {
+            collect(inner, tokens, names);
+        }
+    }
+}
+
+#[test]
+fn docs_describe_every_argument() {
+    let server = Server::start();
+    let leases = ["EX", "EXAT", "PX", "PXAT"].as_slice();
+    let modes = ["READ", "WRITE"].as_slice();
+    for mut client in [server.client(), server.client().resp3()] {
+        for command in COMMANDS {
+            let docs = docs(&mut client, command);
+            let summary = text_of(&docs["summary"]);
+            assert!(summary.len() > 10, "{command}: {summary}");
+            assert!(docs.contains_key("complexity") && docs.contains_key("since"), "{command}: {docs:?}");
+            let (mut tokens, mut names) = (BTreeSet::new(), BTreeSet::new());
+            collect(&docs["arguments"], &mut tokens, &mut names);
+            let expected: Vec<&[&str]> = match command {
+                "dlock.release" => vec![modes, &["ALL", "TOKEN", "REQUEST"]],
+                "dlock.renew" => vec![leases, modes, &["MINTOKEN", "TOKEN", "SESSION"]],
+                "dlock.check" => vec![],
+                "dlock.info" => vec![&["COUNT", "FULL", "OWNER"]],
+                _ => vec![leases, &["BLOCK", "SESSION", "REQUEST"]],
+            };
+            let expected: BTreeSet<_> = expected.concat().iter().map(|word| (*word).to_owned()).collect();
+            assert_eq!(tokens, expected, "{command}");
+            let second = if command == "dlock.check" { "token" } else { "owner" };
+            assert!(names.contains("key") && names.contains(second), "{command}: {names:?}");
+        }
+    }
+}
+
+#[test]
+fn arguments_are_optional_where_the_syntax_says_so() {
+    let server = Server::start();
+    let mut client = server.client();
+    for (command, required) in
+        [("dlock.acquire", 2), ("dlock.release", 2), ("dlock.renew", 2), ("dlock.check", 2), ("dlock.info", 1)]
+    {
+        let arguments = list_of(&docs(&mut client, command)["arguments"]);
+        let optional = |argument: &Value| {
+            fields_of(argument)
+                .iter()
+                .any(|(name, flags)| name == "flags" && list_of(flags).iter().any(|flag| text_of(flag) == "optional"))
+        };
+        let found: Vec<_> = arguments.iter().map(optional).collect();
+        assert!(found[..required].iter().all(|optional| !optional), "{command}: {found:?}");
+        assert!(found[required..].iter().all(|optional| *optional), "{command}: {found:?}");
+    }
+}
+
+/// `COMMAND INFO`: arity, flags, first key, last key, step.
+#[track_caller]
+fn command_info(client: &mut Client, command: &str) -> (i64, BTreeSet<String>, [i64; 3]) {
+    let reply = list_of(&list_of(&client.run(format!("COMMAND INFO {command}")))[0]);
+    let flags = list_of(&reply[2]).iter().map(text_of).collect();
+    (crate::support::int_of(&reply[1]), flags, [3, 4, 5].map(|at| crate::support::int_of(&reply[at])))
+}
+
+#[test]
+fn flags_and_keys_are_right() {
+    let server = Server::start();
+    let mut client = server.client();
+    for command in COMMANDS.iter().chain(&["dlock.apply"]) {
+        let (_, flags, keys) = command_info(&mut client, command);
+        let has = |flag: &str| flags.contains(flag);
+        let reads = ["dlock.check", "dlock.info"].contains(command);
+        assert_eq!(keys, [1, 1, 1], "{command}");
+        assert_eq!((has("readonly"), has("write")), (reads, !reads), "{command}");
+        let takes = ["dlock.acquire", "dlock.racquire", "dlock.rlock", "dlock.wlock"].contains(command);
+        assert_eq!(has("denyoom"), takes, "{command}: {flags:?}");
+        assert_eq!(has("noscript"), *command == "dlock.apply", "{command}: {flags:?}");
+    }
+}
+
+#[test]
+fn the_server_finds_the_key_and_what_is_done_to_it() {
+    let server = Server::start();
+    let mut client = server.client();
+    for request in [
+        "DLOCK.ACQUIRE k a PX 5",
+        "DLOCK.RACQUIRE k a",
+        "DLOCK.RLOCK k a",
+        "DLOCK.WLOCK k a",
+        "DLOCK.RELEASE k a",
+        "DLOCK.RENEW k a",
+        "DLOCK.CHECK k 5",
+        "DLOCK.INFO k",
+        "DLOCK.INFO k FULL COUNT 5",
+    ] {
+        assert_eq!(list_of(&client.run(format!("COMMAND GETKEYS {request}"))), [Value::BulkString(b"k".to_vec())]);
+        let found = list_of(&client.run(format!("COMMAND GETKEYSANDFLAGS {request}")));
+        assert_eq!(found.len(), 1);
+        let pair = list_of(&found[0]);
+        assert_eq!(text_of(&pair[0]), "k");
+        let flags: Vec<_> = list_of(&pair[1]).iter().map(text_of).collect();
+        let reads = request.starts_with("DLOCK.CHECK") || request.starts_with("DLOCK.INFO");
+        let has = |flag: &str| flags.iter().any(|f| f == flag);
+        assert_eq!((has("RO"), has("RW")), (reads, !reads), "{request}: {flags:?}");
+        assert!(has("access"), "{request} tells what is stored: {flags:?}");
+    }
+}
+
+#[test]
+fn reading_needs_only_read_permission() {
+    let server = Server::start();
+    let mut client = server.client();
+    let token = client.int("DLOCK.ACQUIRE k a");
+    client.ok("ACL SETUSER watcher on nopass +@all %R~k");
+    client.ok("ACL SETUSER locker on nopass +@all ~lock:*");
+    let mut watcher = server.client();
+    watcher.ok("AUTH watcher x");
+    watcher.run("DLOCK.INFO k FULL");
+    assert!(watcher.int(format!("DLOCK.CHECK k {token}")) > 0);
+    for request in ["ACQUIRE k b", "RACQUIRE k b", "RLOCK k b", "WLOCK k b", "RELEASE k a", "RENEW k a"] {
+        assert!(watcher.error(format!("DLOCK.{request}")).starts_with("NOPERM"), "{request}");
+    }
+    for request in ["INFO other", "CHECK other 5"] {
+        assert!(watcher.error(format!("DLOCK.{request}")).starts_with("NOPERM"), "{request}");
+    }
+    let mut locker = server.client();
+    locker.ok("AUTH locker x");
+    locker.int("DLOCK.ACQUIRE lock:1 a");
+    locker.run("DLOCK.INFO lock:1");
+    for request in ["ACQUIRE k b", "INFO k", "CHECK k 5", "RELEASE k a", "RENEW k a"] {
+        assert!(locker.error(format!("DLOCK.{request}")).starts_with("NOPERM"), "{request}");
+    }
+    client.ok("ACL SETUSER picky on nopass ~* -@all +dlock.acquire +dlock.release");
+    let mut picky = server.client();
+    picky.ok("AUTH picky x");
+    picky.int("DLOCK.ACQUIRE p a");
+    assert!(picky.error("DLOCK.INFO p").starts_with("NOPERM"));
+    assert_eq!(picky.int("DLOCK.RELEASE p a"), 1);
+}
+
+#[test]
+fn the_acl_has_a_category_where_the_server_allows_one() {
+    let server = Server::start();
+    let mut client = server.client();
+    if !Version::of(&mut client).has_module_categories() {
+        assert!(client.error("ACL CAT dlock").starts_with("ERR"));
+        return;
+    }
+    assert!(list_of(&client.run("ACL CAT")).iter().any(|category| text_of(category) == "dlock"));
+    // Not by `ACL CAT dlock`: some servers leave the commands of modules out of it.
+    for command in COMMANDS {
+        let reply = list_of(&list_of(&client.run(format!("COMMAND INFO {command}")))[0]);
+        let categories: Vec<_> = list_of(&reply[6]).iter().map(text_of).collect();
+        assert!(categories.contains(&"@dlock".to_owned()), "{command}: {categories:?}");
+    }
+    client.ok("ACL SETUSER locks on nopass ~* -@all +@dlock");
+    let mut user = server.client();
+    user.ok("AUTH locks x");
+    user.int("DLOCK.ACQUIRE k a");
+    assert!(user.error("GET k").starts_with("NOPERM"));
+    client.ok("ACL SETUSER rest on nopass ~* +@all -@dlock");
+    let mut user = server.client();
+    user.ok("AUTH rest x");
+    assert!(user.error("DLOCK.ACQUIRE k a").starts_with("NOPERM"));
+}
+
+#[test]
+fn the_release_build_has_no_hooks() {
+    let server = Server::start();
+    let mut client = server.client();
+    assert!(client.error("DLOCK.PANIC k").starts_with("ERR unknown command"));
+    let all: BTreeSet<_> = list_of(&client.run("COMMAND LIST FILTERBY MODULE dlock")).iter().map(text_of).collect();
+    let known: BTreeSet<_> = COMMANDS.iter().chain(&["dlock.apply"]).map(|name| (*name).to_owned()).collect();
+    assert_eq!(all, known);
+}

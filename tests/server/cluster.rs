@@ -1,0 +1,78 @@
+//! Locks in a cluster: every lock in its slot, and slots move with their locks.
+
+use crate::support::cluster::{Cluster, in_cluster};
+use crate::support::version::Version;
+use crate::support::{lock_info, soon};
+
+#[test]
+fn a_lock_lives_where_its_slot_lives() {
+    let cluster = Cluster::start(2);
+    assert!(in_cluster(&mut cluster.client(0)));
+    let home = cluster.home_of("k");
+    let (mut here, mut there) = (cluster.client(home), cluster.client(1 - home));
+    here.int("DLOCK.ACQUIRE k a");
+    for request in
+        ["ACQUIRE k b", "RACQUIRE k b", "RLOCK k b", "WLOCK k b", "RELEASE k a", "RENEW k a", "CHECK k 5", "INFO k"]
+    {
+        let error = there.error(format!("DLOCK.{request}"));
+        assert!(error.starts_with("MOVED "), "{request}: {error}");
+    }
+    assert_eq!(here.int("DLOCK.RELEASE k a"), 1);
+}
+
+#[test]
+fn a_slot_that_moves_takes_its_lock_along() {
+    let cluster = Cluster::start(2);
+    let from = cluster.home_of("k");
+    let to = 1 - from;
+    let (mut here, mut there) = (cluster.client(from), cluster.client(to));
+    let write = here.int("DLOCK.WLOCK k a PX 600000");
+    here.int("DLOCK.RLOCK k a PX 600000");
+    let end = here.end_of("k");
+    cluster.begin_move("k", from, to);
+    // Still here: everything goes on in place.
+    assert_eq!(here.int("DLOCK.WLOCK k a"), write);
+    here.nil("DLOCK.ACQUIRE k b");
+    cluster.migrate("k", from, to);
+    assert!(here.error("DLOCK.ACQUIRE k b").starts_with("ASK "));
+    assert!(here.error("DLOCK.INFO k").starts_with("ASK "));
+    there.ok("ASKING");
+    there.nil("DLOCK.ACQUIRE k b");
+    cluster.end_move("k", to);
+    assert!(here.error("DLOCK.ACQUIRE k b").starts_with("MOVED "));
+    assert!((there.end_of("k") - end).abs() < 2000, "MIGRATE sends the time to live");
+    assert!(there.int(format!("DLOCK.CHECK k {write}")) > 0);
+    assert_eq!(lock_info(&mut there, "k").unwrap().count, 3);
+    assert_eq!(there.int("DLOCK.RELEASE k a ALL"), 1);
+    assert!(there.int("DLOCK.ACQUIRE k b") > write);
+}
+
+#[test]
+fn atomic_slot_migration_takes_the_lock_along() {
+    let cluster = Cluster::start(2);
+    let from = cluster.home_of("k");
+    let to = 1 - from;
+    let mut here = cluster.client(from);
+    if !Version::of(&mut here).migrates_slots() {
+        return;
+    }
+    let token = here.int("DLOCK.WLOCK k a PX 600000");
+    here.int("DLOCK.RLOCK k a PX 600000");
+    here.int("DLOCK.RELEASE k a READ");
+    let end = here.end_of("k");
+    let slot = here.int("CLUSTER KEYSLOT k");
+    here.ok(format!("CLUSTER MIGRATESLOTS SLOTSRANGE {slot} {slot} NODE {}", cluster.id(to)));
+    let mut n = 0;
+    soon("the slot has moved", || {
+        n += 1;
+        let _ = here.attempt(format!("DLOCK.RENEW k a PX {}", 600_000 + n));
+        here.attempt("DLOCK.INFO k").is_err_and(|error| error.starts_with("MOVED "))
+    });
+    let mut there = cluster.client(to);
+    assert!(there.int(format!("DLOCK.CHECK k {token}")) > 0);
+    assert!(there.end_of("k") >= end);
+    assert_eq!(lock_info(&mut there, "k").unwrap().count, 1);
+    there.nil("DLOCK.ACQUIRE k b");
+    assert_eq!(there.int(format!("DLOCK.RELEASE k a TOKEN {token}")), 1);
+    assert!(there.int("DLOCK.ACQUIRE k b") > token);
+}

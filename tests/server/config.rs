@@ -1,0 +1,270 @@
+//! Settings: by `CONFIG SET`, in the configuration file, as arguments of `loadmodule`, by `MODULE LOADEX`.
+
+use std::collections::BTreeMap;
+
+use crate::support::process::module_path;
+use crate::support::{Client, Server, Setup, list_of, text_of};
+
+const YEAR: i64 = 31_536_000_000;
+
+/// The module's settings as the server has them.
+#[track_caller]
+fn settings(client: &mut Client) -> BTreeMap<String, String> {
+    let flat = list_of(&client.run("CONFIG GET dlock.*"));
+    flat.chunks(2).map(|pair| (text_of(&pair[0]), text_of(&pair[1]))).collect()
+}
+
+#[track_caller]
+fn setting(client: &mut Client, name: &str) -> i64 {
+    settings(client)[&format!("dlock.{name}")].parse().expect("a number")
+}
+
+/// A setting as `redis.conf.example` describes it.
+struct Described {
+    name: String,
+    value: i64,
+    default: i64,
+    range: (i64, i64),
+}
+
+fn described() -> Vec<Described> {
+    let text = include_str!("../../redis.conf.example");
+    let number = |text: &str| -> i64 { text.split_whitespace().next().unwrap().parse().expect("a number") };
+    let mut comment = Vec::new();
+    let mut found = Vec::new();
+    for line in text.lines() {
+        if let Some(rest) = line.strip_prefix('#') {
+            comment.push(rest.trim());
+        } else if let Some((name, value)) = line.strip_prefix("dlock.").and_then(|rest| rest.split_once(' ')) {
+            let after = |word: &str| {
+                comment.iter().find_map(|line| line.strip_prefix(word)).unwrap_or_else(|| panic!("no {word} {name}"))
+            };
+            let (low, high) = after("Range: ").split_once(" to ").expect("a range");
+            let range = (number(low), number(high));
+            found.push(Described {
+                name: name.to_owned(),
+                value: number(value),
+                default: number(after("Default: ")),
+                range,
+            });
+        } else {
+            comment.clear();
+        }
+    }
+    found
+}
+
+#[test]
+fn the_example_lists_every_setting_with_its_default_and_range() {
+    let server = Server::start();
+    let mut client = server.client();
+    let real = settings(&mut client);
+    let shown: BTreeMap<_, _> =
+        described().iter().map(|d| (format!("dlock.{}", d.name), d.value.to_string())).collect();
+    assert_eq!(shown, real);
+    for Described { name, value, default, range: (low, high) } in described() {
+        assert_eq!(value, default);
+        for good in [low, high, default] {
+            client.ok(format!("CONFIG SET dlock.{name} {good}"));
+            assert_eq!(setting(&mut client, &name), good);
+        }
+        for bad in [low - 1, high + 1] {
+            client.error(format!("CONFIG SET dlock.{name} {bad}"));
+            assert_eq!(setting(&mut client, &name), default);
+        }
+    }
+}
+
+#[test]
+fn the_example_is_a_configuration_file() {
+    let lines: Vec<_> =
+        include_str!("../../redis.conf.example").lines().filter(|l| !l.starts_with("loadmodule")).collect();
+    let server = Server::conf(&lines.join("\n"));
+    assert_eq!(setting(&mut server.client(), "default-lease"), 30_000);
+}
+
+#[test]
+fn settings_have_defaults_and_ranges() {
+    let server = Server::start();
+    let mut client = server.client();
+    for (name, default, low, high) in [
+        ("default-lease", 30_000, 1, YEAR),
+        ("max-lease", YEAR, 1, YEAR),
+        ("session-grace", 0, 0, 3_600_000),
+        ("max-waiters", 10_000, 0, 1_000_000),
+    ] {
+        assert_eq!(setting(&mut client, name), default);
+        for good in [low, high, 5000] {
+            client.ok(format!("CONFIG SET dlock.{name} {good}"));
+            assert_eq!(setting(&mut client, name), good);
+        }
+        let [low, high] = [low - 1, high + 1].map(|n| n.to_string());
+        for bad in [&low, "-1", &high, "9223372036854775808", "abc", "1.5", "10s"] {
+            let error = client.error(format!("CONFIG SET dlock.{name} {bad}"));
+            assert!(error.starts_with("ERR "), "{error}");
+            assert_eq!(setting(&mut client, name), 5000);
+        }
+        client.ok(format!("CONFIG SET dlock.{name} {default}"));
+    }
+    client.error("CONFIG SET dlock.no-such-setting 1");
+}
+
+#[test]
+fn the_default_lease_is_what_a_lock_without_a_lease_gets() {
+    let server = Server::start();
+    let mut client = server.client();
+    client.ok("CONFIG SET dlock.default-lease 77000");
+    for command in ["ACQUIRE", "RACQUIRE", "RLOCK", "WLOCK"] {
+        client.leaves(command, 77_000, format!("DLOCK.{command} {command} a"));
+    }
+    // Not what is held already.
+    client.ok("CONFIG SET dlock.default-lease 50000");
+    client.leaves("ACQUIRE", 77_000, "DLOCK.RENEW ACQUIRE a");
+    // The largest lease if that is smaller.
+    client.ok("CONFIG SET dlock.max-lease 9000");
+    client.leaves("k", 9_000, "DLOCK.ACQUIRE k a");
+    assert_eq!(setting(&mut client, "default-lease"), 50_000);
+    client.ok("CONFIG SET dlock.max-lease 60000");
+    client.leaves("k2", 50_000, "DLOCK.ACQUIRE k2 a");
+}
+
+#[test]
+fn the_largest_lease_limits_leases_that_are_given() {
+    let server = Server::start();
+    let mut client = server.client();
+    client.int("DLOCK.RACQUIRE k a PX 70000");
+    client.ok("CONFIG SET dlock.max-lease 60000");
+    let now = client.now();
+    for lease in [
+        "PX 60001".to_owned(),
+        "EX 61".to_owned(),
+        format!("PXAT {}", now + 65_000),
+        format!("EXAT {}", now / 1000 + 66),
+    ] {
+        for command in ["RACQUIRE k a", "RENEW k a", "ACQUIRE free a", "RLOCK free a", "WLOCK free a"] {
+            client.error(format!("DLOCK.{command} {lease}"));
+        }
+    }
+    assert_eq!(client.int("EXISTS free"), 0);
+    client.leaves("free", 60_000, "DLOCK.ACQUIRE free a PX 60000");
+    client.leaves("free", 60_000, "DLOCK.RENEW free a EX 60");
+    // A hold's own lease was not given now.
+    client.leaves("k", 70_000, "DLOCK.RENEW k a");
+}
+
+#[test]
+fn the_configuration_file_sets_them() {
+    let mut server = Server::conf("dlock.default-lease 5000\ndlock.max-lease 60000");
+    let mut client = server.client();
+    assert_eq!((setting(&mut client, "default-lease"), setting(&mut client, "max-lease")), (5000, 60_000));
+    client.leaves("k", 5000, "DLOCK.ACQUIRE k a");
+    client.ok("CONFIG SET dlock.default-lease 6000");
+    client.ok("CONFIG REWRITE");
+    let rewritten = std::fs::read_to_string(server.path("redis.conf")).unwrap();
+    assert!(rewritten.contains("dlock.default-lease 6000"), "{rewritten}");
+    server.kill9();
+    server.reconfigure(|setup| setup.conf("dlock.default-lease 6000"));
+    for bad in ["dlock.default-lease 0", "dlock.max-lease abc", "dlock.no-such-setting 1"] {
+        let log = Setup::new().conf(bad).try_start().err().unwrap_or_else(|| panic!("{bad} is taken"));
+        assert!(!log.trim().is_empty());
+    }
+}
+
+#[test]
+fn arguments_of_loadmodule_set_them() {
+    let server = Setup::new().module_args("default-lease 5000").start();
+    let mut client = server.client();
+    assert_eq!((setting(&mut client, "default-lease"), setting(&mut client, "max-lease")), (5000, YEAR));
+    client.leaves("k", 5000, "DLOCK.ACQUIRE k a");
+    let server = Setup::new().module_args("max-waiters 7 session-grace 8 default-lease 4000").start();
+    let mut client = server.client();
+    assert_eq!((setting(&mut client, "max-waiters"), setting(&mut client, "session-grace")), (7, 8));
+    let server = Setup::new().module_args("max-lease 60000 default-lease 4000").start();
+    let mut client = server.client();
+    assert_eq!((setting(&mut client, "default-lease"), setting(&mut client, "max-lease")), (4000, 60_000));
+    client.ok("CONFIG SET dlock.default-lease 7000");
+    client.leaves("k", 7000, "DLOCK.ACQUIRE k a");
+}
+
+const BAD_ARGUMENTS: [&str; 13] = [
+    "default-lease",
+    "default-lease 0",
+    "default-lease -5",
+    "default-lease abc",
+    "default-lease 31536000001",
+    "max-lease 0",
+    "max-waiters -1",
+    "session-grace 3600001",
+    "no-such-setting 1",
+    "5000",
+    "default-lease 5000 extra",
+    "dlock.default-lease 5000",
+    "default-lease 5000 default-lease 5000",
+];
+
+#[test]
+fn bad_arguments_refuse_the_start() {
+    for bad in BAD_ARGUMENTS {
+        let log = Setup::new().module_args(bad).try_start().err().unwrap_or_else(|| panic!("{bad} is taken"));
+        assert!(log.contains("dlock"), "{bad}: a line of the log says why:\n{log}");
+    }
+}
+
+#[test]
+fn a_module_can_be_loaded_into_a_running_server() {
+    let path = module_path().display().to_string();
+    for bad in BAD_ARGUMENTS {
+        let server = Setup::plain().start();
+        let mut client = server.client();
+        client.error(format!("MODULE LOAD {path} {bad}"));
+        assert_eq!(list_of(&client.run("MODULE LIST")).len(), builtin_modules(), "{bad}");
+        client.error("DLOCK.INFO k");
+        client.ok(format!("MODULE LOAD {path} default-lease 5000"));
+        client.leaves("k", 5000, "DLOCK.ACQUIRE k a");
+    }
+}
+
+/// Modules that the server brings along.
+fn builtin_modules() -> usize {
+    list_of(&Setup::plain().start().client().run("MODULE LIST")).len()
+}
+
+#[test]
+fn loadex_takes_settings_and_arguments() {
+    let path = module_path().display().to_string();
+    for (load, default, max) in [
+        ("", 30_000, YEAR),
+        ("CONFIG dlock.default-lease 5000", 5000, YEAR),
+        ("CONFIG dlock.default-lease 5000 CONFIG dlock.max-lease 60000", 5000, 60_000),
+        ("ARGS max-lease 70000", 30_000, 70_000),
+        ("CONFIG dlock.default-lease 5000 ARGS max-lease 70000", 5000, 70_000),
+    ] {
+        let server = Setup::plain().start();
+        let mut client = server.client();
+        client.ok(format!("MODULE LOADEX {path} {load}"));
+        assert_eq!(
+            (setting(&mut client, "default-lease"), setting(&mut client, "max-lease")),
+            (default, max),
+            "{load}"
+        );
+        client.leaves("k", default, "DLOCK.ACQUIRE k a");
+    }
+    let server = Setup::plain().start();
+    let mut client = server.client();
+    for bad in ["CONFIG dlock.default-lease 0", "CONFIG dlock.max-lease abc", "ARGS max-lease 0", "ARGS x 1"] {
+        client.error(format!("MODULE LOADEX {path} {bad}"));
+        client.error("DLOCK.INFO k");
+    }
+    client.ok(format!("MODULE LOADEX {path}"));
+    client.int("DLOCK.ACQUIRE k a");
+}
+
+#[test]
+fn a_module_with_locks_is_not_unloaded() {
+    let server = Server::start();
+    let mut client = server.client();
+    client.int("DLOCK.ACQUIRE k a");
+    client.error("MODULE UNLOAD dlock");
+    assert_eq!(client.int("DLOCK.RELEASE k a"), 1);
+    client.error("MODULE UNLOAD dlock");
+}

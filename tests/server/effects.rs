@@ -1,0 +1,168 @@
+//! What goes to replicas and into the AOF: effects, and nothing for what changes nothing.
+
+use crate::support::{Server, req};
+
+const EFFECT: &str = "DLOCK.APPLY";
+const RELEASE: &str = "DLOCK.RELEASE";
+
+fn server() -> Server {
+    Server::conf("appendonly yes\nappendfsync always")
+}
+
+#[test]
+fn changes_are_appended_as_effects() {
+    let server = server();
+    let mut client = server.client();
+    for request in [
+        "DLOCK.ACQUIRE a o PX 600000",
+        "DLOCK.RACQUIRE r o",
+        "DLOCK.RACQUIRE r o",
+        "DLOCK.RACQUIRE r o PX 1",
+        "DLOCK.WLOCK w o EX 50",
+        "DLOCK.RLOCK s o",
+        "DLOCK.RLOCK s p",
+        "DLOCK.RLOCK s *",
+        "DLOCK.RENEW a o",
+        "DLOCK.RENEW a o PX 700000",
+        "DLOCK.RENEW s p READ",
+    ] {
+        let names = server.appended(|| drop(client.run(request)));
+        assert_eq!(names, [EFFECT], "{request}");
+    }
+    client.int("DLOCK.RLOCK r o");
+    let names = server.appended(|| drop(client.run("DLOCK.RENEW r o")));
+    assert_eq!(names, ["MULTI", EFFECT, EFFECT, "EXEC"], "one effect a hold");
+    client.int("DLOCK.RELEASE r o READ");
+    for request in ["DLOCK.RELEASE r o", "DLOCK.RELEASE r o ALL", "DLOCK.RELEASE a o", "DLOCK.RELEASE s p"] {
+        let names = server.appended(|| drop(client.run(request)));
+        assert!(names == [RELEASE] || names == [EFFECT], "{request}: {names:?}");
+    }
+}
+
+#[test]
+fn what_changes_nothing_is_not_appended() {
+    let server = server();
+    let mut client = server.client();
+    client.int("DLOCK.WLOCK k a PX 600000");
+    client.int("DLOCK.RLOCK k a PX 600000");
+    client.run("SET text v");
+    let names = server.appended(|| {
+        for request in [
+            "ACQUIRE k b",
+            "ACQUIRE k a",
+            "RACQUIRE k b",
+            "RLOCK k b",
+            "WLOCK k b",
+            "ACQUIRE k *",
+            "RELEASE k b",
+            "RELEASE none b",
+            "RELEASE k a TOKEN 5",
+            "RENEW k b",
+            "RENEW none b",
+            "RENEW k a TOKEN 5",
+            "CHECK k 5",
+            "INFO k",
+            "INFO k FULL",
+            "INFO none",
+        ] {
+            client.run(format!("DLOCK.{request}"));
+        }
+        for request in
+            ["ACQUIRE k a PX 0", "RELEASE k a", "RENEW k a FOO", "ACQUIRE text a", "RELEASE text a", "CHECK k 0"]
+        {
+            client.error(format!("DLOCK.{request}"));
+        }
+    });
+    assert_eq!(names, [""; 0]);
+}
+
+#[test]
+fn reading_lapsed_holds_writes_nothing() {
+    let server = server();
+    let mut client = server.client();
+    client.int("DLOCK.RLOCK k b PX 600000");
+    client.int("DLOCK.RLOCK k a PX 1");
+    let now = client.now();
+    client.pass(now + 1);
+    let names = server.appended(|| {
+        client.run("DLOCK.INFO k FULL");
+        client.run("DLOCK.INFO k OWNER a");
+        client.nil("DLOCK.CHECK k 5");
+    });
+    assert_eq!(names, [""; 0]);
+}
+
+#[test]
+fn a_release_beside_lapsed_holds_is_an_effect() {
+    let server = server();
+    let mut client = server.client();
+    client.int("DLOCK.RLOCK k b PX 600000");
+    client.int("DLOCK.RLOCK k c PX 600000");
+    client.int("DLOCK.RLOCK k a PX 1");
+    let now = client.now();
+    client.pass(now + 1);
+    let names = server.appended(|| drop(client.run("DLOCK.RELEASE k c")));
+    assert!(names.contains(&EFFECT.to_owned()) && !names.contains(&RELEASE.to_owned()), "{names:?}");
+}
+
+#[test]
+fn an_end_is_put_back_by_one_effect_and_only_if_it_is_wrong() {
+    let server = server();
+    let mut client = server.client();
+    client.int("DLOCK.ACQUIRE k a PX 600000");
+    let (dump, end) = (client.bytes("DUMP k"), client.end_of("k"));
+    let settle = |client: &mut crate::support::Client| {
+        let now = client.now();
+        client.pass(now + 1000);
+    };
+    let names = server.appended(|| {
+        client.int("PERSIST k");
+        settle(&mut client);
+    });
+    assert_eq!(names, ["PERSIST", EFFECT]);
+    let names = server.appended(|| {
+        client.ok(req!["RESTORE", "k", end, dump, "ABSTTL", "REPLACE"]);
+        client.int(format!("PEXPIREAT k {end}"));
+        client.int("PEXPIRE k 9000");
+        settle(&mut client);
+    });
+    assert_eq!(names, ["RESTORE", "PEXPIREAT", "PEXPIREAT"]);
+}
+
+#[test]
+fn transactions_and_scripts_append_effects_only() {
+    let server = server();
+    let mut client = server.client();
+    let names = server.appended(|| {
+        client.ok("MULTI");
+        for request in ["DLOCK.ACQUIRE k a", "DLOCK.ACQUIRE k b", "DLOCK.RLOCK r a", "DLOCK.RELEASE k a"] {
+            client.text(request);
+        }
+        client.run("EXEC");
+    });
+    assert_eq!((names.first().unwrap().as_str(), names.last().unwrap().as_str()), ("MULTI", "EXEC"));
+    assert!(names[1..names.len() - 1].iter().all(|name| name == EFFECT || name == RELEASE), "{names:?}");
+    let script = "redis.call('DLOCK.ACQUIRE', KEYS[1], 'a') redis.call('DLOCK.RENEW', KEYS[1], 'a', 'PX', 500000)
+        return redis.call('DLOCK.CHECK', KEYS[1], 5)";
+    let names = server.appended(|| client.nil(req!["EVAL", script, 1, "s"]));
+    assert_eq!(names, ["MULTI", EFFECT, EFFECT, "EXEC"]);
+}
+
+#[test]
+fn no_effect_carries_a_relative_time() {
+    let server = server();
+    let mut client = server.client();
+    // A lease that no deadline, clock or token looks like, in the units in which it could be carried.
+    for (command, lease) in [("ACQUIRE", "PX 12345678"), ("RLOCK", "EX 12345"), ("RENEW", "PX 23456789")] {
+        client.run(format!("DLOCK.{command} {command} a {lease}"));
+    }
+    client.run("DLOCK.ACQUIRE k a PX 600000");
+    client.run("DLOCK.RENEW k a PX 23456789");
+    for command in server.aof().iter().filter(|command| command[0].starts_with(b"DLOCK.")) {
+        let name = String::from_utf8_lossy(&command[0]).to_uppercase();
+        assert!(name == EFFECT || name == RELEASE, "{name}");
+        for unit in [b"PX".as_slice(), b"EX"] {
+            assert!(!command.iter().any(|word| word.eq_ignore_ascii_case(unit)), "{command:?}");
+        }
+    }
+}

@@ -1,0 +1,217 @@
+//! `DLOCK.INFO` and `DLOCK.CHECK`: what they show and how it looks on the wire.
+
+use redis::Value;
+
+use crate::support::lock::{fields_of, info_reply};
+use crate::support::story::story;
+use crate::support::{Client, Server, hold, list_of, lock_info, req, text_of};
+
+#[test]
+fn nothing_held_is_nil() {
+    let server = Server::start();
+    for mut client in [server.client(), server.client().resp3()] {
+        for request in ["DLOCK.INFO k", "DLOCK.INFO k OWNER a", "DLOCK.INFO k FULL", "DLOCK.CHECK k 1"] {
+            client.nil(request);
+        }
+    }
+}
+
+#[test]
+fn nil_is_the_null_bulk_reply() {
+    let server = Server::start();
+    let (mut two, mut three) = (server.client(), server.client().resp3());
+    two.int("DLOCK.ACQUIRE k a");
+    for request in [
+        "DLOCK.ACQUIRE k b",
+        "DLOCK.ACQUIRE k *",
+        "DLOCK.RACQUIRE k b",
+        "DLOCK.RLOCK k b",
+        "DLOCK.RLOCK k *",
+        "DLOCK.WLOCK k b",
+        "DLOCK.RELEASE k b",
+        "DLOCK.RENEW k b",
+        "DLOCK.CHECK k 1",
+        "DLOCK.INFO none",
+    ] {
+        assert_eq!(two.exact(request), b"$-1\r\n", "{request}");
+        assert_eq!(three.exact(request), b"_\r\n", "{request}");
+    }
+}
+
+#[test]
+fn info_is_a_map_in_resp3_and_flat_in_resp2() {
+    let server = Server::start();
+    let mut two = server.client();
+    two.int("DLOCK.WLOCK k a");
+    two.int("DLOCK.RLOCK k a");
+    let mut three = server.client().resp3();
+    for (arguments, names) in [("k", 6), ("k OWNER a", 7), ("k OWNER b", 7), ("k FULL", 8), ("k FULL COUNT 1", 8)] {
+        let request = format!("DLOCK.INFO {arguments}");
+        let flat = two.run(&request);
+        assert!(matches!(&flat, Value::Array(items) if items.len() == 2 * names), "{flat:?}");
+        let map = three.run(&request);
+        assert!(matches!(&map, Value::Map(pairs) if pairs.len() == names), "{map:?}");
+        let fields = fields_of(&map);
+        for (name, value) in &fields {
+            match name.as_str() {
+                "mode" => assert_eq!(text_of(value), "both"),
+                "holds" => assert!(list_of(value).iter().all(|hold| matches!(hold, Value::Map(_))), "{value:?}"),
+                "queue" => assert_eq!(*value, Value::Array(vec![])),
+                _ => assert!(matches!(value, Value::Int(_)), "{name} is {value:?}"),
+            }
+        }
+    }
+    let flat = two.run("DLOCK.INFO k FULL");
+    let holds = list_of(&fields_of(&flat)[6].1);
+    assert!(holds.iter().all(|hold| matches!(hold, Value::Array(items) if items.len() == 12)), "{holds:?}");
+}
+
+#[test]
+fn a_reply_counts_owners_and_entries() {
+    let server = Server::start();
+    let mut client = server.client();
+    let before = client.now();
+    let tokens = story(
+        &mut client,
+        "RLOCK k a PX 50000      -> t1
+         RLOCK k b PX 90000      -> t2
+         RLOCK k a PX 1          -> t1
+         RLOCK k c PX 10000      -> t3",
+    );
+    let info = lock_info(&mut client, "k FULL").unwrap();
+    let spent = client.now() - before;
+    assert_eq!((info.mode.as_str(), info.holders, info.count, info.waiters), ("shared", 3, 4, 0));
+    assert_eq!(info.token, tokens["t3"]);
+    assert!((90_000 - spent..=90_000).contains(&info.ttl), "the last deadline: {}", info.ttl);
+    let shown: Vec<_> = info.holds().iter().map(|hold| (hold.owner.as_slice(), hold.count, hold.token)).collect();
+    assert_eq!(shown, [(b"a".as_slice(), 2, tokens["t1"]), (b"b", 1, tokens["t2"]), (b"c", 1, tokens["t3"])]);
+    for (hold, lease) in info.holds().iter().zip([50_000, 90_000, 10_000]) {
+        assert!((lease - spent..=lease).contains(&hold.ttl), "{hold:?}");
+        assert_eq!((hold.mode.as_str(), &hold.session), ("shared", &Value::Nil));
+    }
+    assert_eq!(info.queue, Some(vec![]));
+}
+
+#[test]
+fn owner_shows_none_one_or_two_holds() {
+    let server = Server::start();
+    let mut client = server.client();
+    let tokens = story(
+        &mut client,
+        "WLOCK k a               -> t1
+         WLOCK k a               -> t1
+         RLOCK k a               -> t2
+         INFO k OWNER b          -> mode=both holders=1 count=3 token=t2",
+    );
+    assert_eq!(lock_info(&mut client, "k OWNER b").unwrap().holds(), []);
+    let info = lock_info(&mut client, "k OWNER a").unwrap();
+    assert_eq!((info.holds().len(), info.queue), (2, None));
+    let exclusive = hold(&mut client, "k", "a", "exclusive").unwrap();
+    assert_eq!((exclusive.count, exclusive.token), (2, tokens["t1"]));
+    let shared = hold(&mut client, "k", "a", "shared").unwrap();
+    assert_eq!((shared.count, shared.token), (1, tokens["t2"]));
+    story(&mut client, "RELEASE k a WRITE ALL -> 1\nINFO k OWNER a -> holds=a");
+}
+
+#[test]
+fn full_lists_holds_by_token_ten_at_first() {
+    let server = Server::start();
+    let mut client = server.client();
+    let requests: Vec<_> = (0..1000).map(|n| format!("DLOCK.RLOCK k reader{:04}", n * 7919 % 1000)).collect();
+    client.pipeline(&requests).into_iter().for_each(|reply| drop(reply.unwrap()));
+    for (arguments, shown) in [("", 10), ("COUNT 1", 1), ("count 7", 7), ("COUNT 0", 1000), ("COUNT 5000", 1000)] {
+        let info = lock_info(&mut client, &format!("k FULL {arguments}")).unwrap();
+        assert_eq!((info.holders, info.count, info.holds().len()), (1000, 1000, shown), "{arguments}");
+        assert!(info.holds().is_sorted_by(|a, b| a.token < b.token), "by token");
+        assert_eq!(info.holds()[0].owner, b"reader0000");
+        if shown == 1000 {
+            assert_eq!(info.holds()[999].token, info.token);
+        }
+    }
+    let releases: Vec<_> = (0..1000).map(|n| format!("DLOCK.RELEASE k reader{n:04}")).collect();
+    for reply in client.pipeline(&releases) {
+        assert_eq!(reply, Ok(Value::Int(1)));
+    }
+    assert_eq!(client.int("EXISTS k"), 0);
+}
+
+#[test]
+fn check_tells_what_is_left_of_a_token() {
+    let server = Server::start();
+    let mut client = server.client();
+    let left = |client: &mut Client, token: i64| client.int(format!("DLOCK.CHECK k {token}"));
+    let token = client.int("DLOCK.WLOCK k a PX 60000");
+    let shared = client.int("DLOCK.RLOCK k a PX 90000");
+    assert!((50_000..=60_000).contains(&left(&mut client, token)));
+    assert!((80_000..=90_000).contains(&left(&mut client, shared)));
+    for unknown in [token - 1, shared + 1, 1, 1 << 53] {
+        client.nil(format!("DLOCK.CHECK k {unknown}"));
+    }
+    client.nil(format!("DLOCK.CHECK other {token}"));
+    // Two holds with one token: the longest counts.
+    client.int(format!("DLOCK.RENEW k a WRITE MINTOKEN {shared}"));
+    assert!((80_000..=90_000).contains(&left(&mut client, shared)));
+    client.nil(format!("DLOCK.CHECK k {token}"));
+    client.int("DLOCK.RELEASE k a ALL");
+    client.nil(format!("DLOCK.CHECK k {shared}"));
+}
+
+#[test]
+fn check_of_a_live_hold_is_at_least_one() {
+    let server = Server::start();
+    let mut client = server.client();
+    let end = client.now() + 300;
+    let token = client.int(format!("DLOCK.ACQUIRE k a PXAT {end}"));
+    while let Value::Int(left) = client.run(format!("DLOCK.CHECK k {token}")) {
+        assert!(left >= 1);
+    }
+    assert!(client.now() >= end, "not before the deadline");
+    client.nil("DLOCK.INFO k");
+}
+
+#[test]
+fn owners_and_keys_are_any_bytes() {
+    let server = Server::start();
+    let mut client = server.client();
+    let all: Vec<u8> = (0..=255).collect();
+    let uuid = "0f8fad5b-d9cb-469f-a165-70867728950e";
+    let raw = b"\x0f\x8f\xad\x5b\xd9\xcb\x46\x9f\xa1\x65\x70\x86\x77\x28\x95\x0e";
+    let long = vec![0xff; 1024];
+    // An UUID, the same in capitals, without hyphens and as its 16 bytes are four different owners.
+    let owners: Vec<&[u8]> = vec![
+        b"\0",
+        b"\r\n",
+        b"a\r\nb",
+        b"\xff",
+        b"a\0b",
+        b" ",
+        b"**",
+        b"1",
+        b"-1",
+        &all,
+        &long,
+        raw,
+        uuid.as_bytes(),
+        b"0F8FAD5B-D9CB-469F-A165-70867728950E",
+        b"0f8fad5bd9cb469fa16570867728950e",
+        b"BLOCK",
+        b"PX",
+        b"TOKEN",
+    ];
+    for key in [b"\0\r\n\xff".as_slice(), &all, b"{", b" ", b"READ", b""] {
+        for owner in &owners {
+            client.run(req!["DLOCK.RLOCK", key, *owner]);
+        }
+        let info = info_reply(&mut client, req!["DLOCK.INFO", key, "FULL", "COUNT", 0]).unwrap();
+        let shown: Vec<&[u8]> = info.holds().iter().map(|hold| hold.owner.as_slice()).collect();
+        assert_eq!(shown, owners);
+        for (owner, held) in owners.iter().zip(info.holds()) {
+            let one = info_reply(&mut client, req!["DLOCK.INFO", key, "OWNER", *owner]).unwrap();
+            assert_eq!(one.holds().len(), 1);
+            assert_eq!(one.holds()[0].token, held.token);
+            assert_eq!(client.int(req!["DLOCK.RENEW", key, *owner, "TOKEN", held.token]), 1);
+            assert_eq!(client.int(req!["DLOCK.RELEASE", key, *owner, "TOKEN", held.token]), 1);
+        }
+        assert_eq!(client.int([b"EXISTS".as_slice(), key]), 0);
+    }
+}

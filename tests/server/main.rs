@@ -1,0 +1,48 @@
+//! What a client, a replica and an operator see of dlock, on real servers. One file a promise.
+//!
+//! `DLOCK_SERVER` names the server (default: `redis-server` on the path), `DLOCK_MODULE` and `DLOCK_MODULE_HOOKS`
+//! the module and its build with the hooks for tests.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    missing_docs,
+    reason = "a test that panics has failed, which is what it is for"
+)]
+
+mod bad_input;
+mod calls;
+mod catalog;
+mod clients;
+mod cluster;
+mod config;
+mod damaged;
+mod effects;
+mod expiry;
+mod fixture;
+mod info;
+mod keys;
+mod leases;
+mod memory;
+mod modes;
+mod observe;
+mod options;
+mod panic_guard;
+mod persistence;
+mod refusals;
+mod release;
+mod renew;
+mod replication;
+mod requests;
+mod requests_kept;
+mod requests_waiting;
+mod sessions;
+mod sessions_binding;
+mod sessions_failures;
+mod sessions_waiting;
+mod support;
+mod tokens;
+mod waiting;

@@ -1,0 +1,321 @@
+//! Locks survive restarts, whatever keeps them, and leases go on while the server is down.
+
+use std::time::{Duration, Instant};
+
+use crate::support::payload::{body, seal};
+use crate::support::state::{State, assert_same, state};
+use crate::support::story::story;
+use crate::support::workload::random_operations;
+use crate::support::{Client, Server, Setup, eventually, list_of, lock_info, req, text_of};
+
+/// One of everything: modes, counts, leases, owners, databases, an early end, lapsed holds beside live ones.
+#[track_caller]
+fn variety(client: &mut Client) -> State {
+    story(
+        client,
+        "RLOCK lapsed a PX 1            -> t1
+         RLOCK lapsed b PX 600000       -> t2
+         RLOCK lapsed c PX 1            -> t3
+         WLOCK mine a PX 1              -> t4
+         RLOCK mine a PX 600000         -> t5
+         ACQUIRE exclusive a            -> t6
+         RACQUIRE entered a PX 500000   -> t7
+         RACQUIRE entered a             -> t7
+         RACQUIRE entered a             -> t7
+         WLOCK both a PX 400000         -> t8
+         RLOCK both a PX 500000         -> t9
+         RLOCK both a                   -> t9
+         RLOCK early a PX 600000        -> t10
+         PEXPIRE early 500000           -> 1
+         SELECT 2                       -> OK
+         RLOCK k a PX 600000            -> t11
+         SELECT 0                       -> OK",
+    );
+    let ahead = client.now_us() + 1_000_000;
+    client.int(format!("DLOCK.RENEW both a READ MINTOKEN {ahead}"));
+    for owner in [b"\0\r\n\xff".as_slice(), b"0f8fad5b-d9cb-469f-a165-70867728950e", &[b'x'; 1024]] {
+        client.int(req!["DLOCK.RLOCK", b"\xff\0", owner, "PX", 600_000]);
+    }
+    let readers: Vec<_> = (0..500).map(|n| format!("DLOCK.RLOCK readers r{n} PX {}", 600_000 + n)).collect();
+    client.pipeline(&readers);
+    let now = client.now();
+    client.pass(now + 2);
+    state(client)
+}
+
+/// A way to keep data over a restart: its name, the configuration, and what to do before the end.
+type Way = (&'static str, Setup, fn(&Server));
+
+fn ways() -> Vec<Way> {
+    fn nothing(_: &Server) {}
+    fn save(server: &Server) {
+        server.client().ok("SAVE");
+    }
+    fn rewrite(server: &Server) {
+        server.client().run("BGREWRITEAOF");
+        server.wait_saved();
+    }
+    let aof = "appendonly yes\nappendfsync always";
+    let preamble = |word: &str| Setup::new().conf(&format!("{aof}\naof-use-rdb-preamble {word}"));
+    vec![
+        ("RDB", Setup::new(), save),
+        ("AOF", preamble("yes"), nothing),
+        ("AOF rewritten with an RDB preamble", preamble("yes"), rewrite),
+        ("AOF rewritten as commands", preamble("no"), rewrite),
+    ]
+}
+
+#[test]
+fn a_restart_keeps_every_lock_as_it_was() {
+    for (way, setup, keep) in ways() {
+        let mut server = setup.start();
+        let mut client = server.client();
+        let before = variety(&mut client);
+        let shown = list_of(&client.run("DLOCK.INFO readers FULL COUNT 0"));
+        keep(&server);
+        server.kill9();
+        server.boot();
+        let mut client = server.client();
+        assert_same(way, &before, &state(&mut client));
+        assert_eq!(list_of(&client.run("DLOCK.INFO readers FULL COUNT 0")).len(), shown.len());
+        story(
+            &mut client,
+            "INFO lapsed FULL       -> mode=shared holders=1 holds=b
+             INFO mine              -> mode=shared holders=1 count=1
+             INFO exclusive         -> mode=exclusive
+             INFO entered           -> count=3
+             INFO both              -> mode=both count=3
+             ACQUIRE exclusive b    -> nil
+             RELEASE entered a      -> 0
+             RELEASE both a WRITE   -> 1
+             RELEASE mine a         -> 1
+             RENEW lapsed a         -> nil
+             RLOCK lapsed a         -> t1",
+        );
+        // A hold's own lease is kept, too.
+        client.leaves("entered", 500_000, "DLOCK.RENEW entered a");
+        client.leaves("exclusive", 30_000, "DLOCK.RENEW exclusive a");
+    }
+}
+
+#[test]
+fn orderly_ends_and_reloads_keep_every_lock() {
+    let mut server = Server::start();
+    let mut client = server.client();
+    let before = variety(&mut client);
+    client.ok("DEBUG RELOAD");
+    assert_same("DEBUG RELOAD", &before, &state(&mut client));
+    client.run("BGSAVE");
+    server.wait_saved();
+    client.send("SHUTDOWN SAVE");
+    server.ended();
+    server.boot();
+    assert_same("SHUTDOWN SAVE", &before, &state(&mut server.client()));
+    server.client().ok("CONFIG SET appendonly yes");
+    server.wait_saved();
+    server.client().ok("DEBUG LOADAOF");
+    assert_same("DEBUG LOADAOF", &before, &state(&mut server.client()));
+}
+
+#[test]
+fn leases_run_on_while_the_server_is_down() {
+    for (way, setup, keep) in ways() {
+        let mut server = setup.start();
+        let mut client = server.client();
+        let gone = client.int("DLOCK.RACQUIRE gone a PX 1000");
+        client.int("DLOCK.RLOCK some a PX 1000");
+        let stays = client.int("DLOCK.RLOCK some b PX 600000");
+        let (end, last) = (client.end_of("gone"), client.end_of("some"));
+        keep(&server);
+        assert!(client.int(format!("DLOCK.CHECK gone {gone}")) > 0, "the test is too slow");
+        server.kill9();
+        let down = Instant::now();
+        eventually(Duration::from_secs(5), "downtime", || down.elapsed() > Duration::from_millis(1010));
+        server.boot();
+        let mut client = server.client();
+        client.pass(end);
+        client.nil(format!("DLOCK.CHECK gone {gone}"));
+        client.nil("DLOCK.RENEW gone a");
+        assert!(client.int("DLOCK.RACQUIRE gone b") > stays, "{way}");
+        assert_eq!(client.end_of("some"), last, "{way}");
+        assert_eq!(lock_info(&mut client, "some FULL").unwrap().holders, 1);
+        client.nil("DLOCK.RENEW some a");
+        assert_eq!(client.int(format!("DLOCK.RELEASE some b TOKEN {stays}")), 1);
+        assert_eq!(client.int("EXISTS some"), 0, "{way}");
+    }
+}
+
+#[test]
+fn a_restart_does_not_lengthen_a_lease() {
+    for (way, setup, keep) in ways() {
+        let mut server = setup.start();
+        let mut client = server.client();
+        let token = client.int("DLOCK.ACQUIRE k a PX 20000");
+        let end = client.end_of("k");
+        keep(&server);
+        for _ in 0..2 {
+            server.kill9();
+            server.boot();
+            let mut client = server.client();
+            let (now, left) = (client.now(), client.int(format!("DLOCK.CHECK k {token}")));
+            assert!(now + left <= end, "{way}");
+            assert_eq!(client.end_of("k"), end, "{way}");
+        }
+    }
+}
+
+#[test]
+fn what_was_answered_survives_kill_9() {
+    let mut server = Server::conf("appendonly yes\nappendfsync always");
+    let mut writers: Vec<_> = (0..4)
+        .map(|writer| {
+            let mut client = server.client();
+            std::thread::spawn(move || {
+                let mut held = Vec::new();
+                for n in 0.. {
+                    let key = format!("k{writer}-{n}");
+                    let Some(token) = client.ask(format!("DLOCK.ACQUIRE {key} a PX 600000")) else { break };
+                    if n % 3 > 0 {
+                        held.push((key, Some(token)));
+                    } else if client.ask(format!("DLOCK.RELEASE {key} a")).is_some() {
+                        held.push((key, None));
+                    }
+                }
+                held
+            })
+        })
+        .collect();
+    let mut client = server.client();
+    eventually(Duration::from_secs(20), "some locks", || client.int("DBSIZE") > 300);
+    server.kill9();
+    let held: Vec<_> = writers.drain(..).flat_map(|writer| writer.join().unwrap()).collect();
+    server.boot();
+    let mut client = server.client();
+    for (key, token) in &held {
+        let found = lock_info(&mut client, key).map(|info| redis::Value::Int(info.token));
+        assert_eq!(found, *token, "{key}");
+    }
+}
+
+#[test]
+fn an_end_that_was_not_yet_put_back_is_put_back_after_the_restart() {
+    for (way, setup, keep) in ways() {
+        let mut server = setup.start();
+        let mut client = server.client();
+        let readers: Vec<_> = (0..200).map(|n| format!("DLOCK.RLOCK k{n} a PX 600000")).collect();
+        client.pipeline(&readers);
+        let ends: Vec<_> = (0..200).map(|n| client.end_of(&format!("k{n}"))).collect();
+        client.pipeline(&(0..200).map(|n| format!("PERSIST k{n}")).collect::<Vec<_>>());
+        keep(&server);
+        server.kill9();
+        server.boot();
+        let mut client = server.client();
+        let what = format!("all ends are put back, {way}");
+        eventually(Duration::from_secs(3), &what, || (0..200).all(|n| client.end_of(&format!("k{n}")) == ends[n]));
+    }
+}
+
+#[test]
+fn the_rdb_of_a_server_without_locks_loads_without_the_module() {
+    let mut server = Server::start();
+    let mut client = server.client();
+    client.ok("SET text v");
+    for idle in ["DLOCK.INFO k", "DLOCK.CHECK k 1", "DLOCK.RELEASE k a", "DLOCK.RENEW k a"] {
+        client.nil(idle);
+    }
+    client.ok("SAVE");
+    server.kill9();
+    server.reconfigure(Setup::without_module);
+    server.boot();
+    let mut client = server.client();
+    assert_eq!(client.text("GET text"), "v");
+    assert!(client.error("DLOCK.INFO k").starts_with("ERR unknown command"));
+}
+
+#[test]
+fn the_digest_covers_every_field() {
+    let server = Server::start();
+    let mut client = server.client();
+    let digest = |client: &mut Client| text_of(&list_of(&client.run("DEBUG DIGEST-VALUE k"))[0]);
+    let end = client.now() + 600_000;
+    let mut seen = Vec::new();
+    let pause = |client: &mut Client| {
+        let now = client.now();
+        client.pass(now + 2);
+    };
+    let token = client.int(format!("DLOCK.RACQUIRE k a PXAT {end}"));
+    seen.push(digest(&mut client));
+    pause(&mut client);
+    // The same deadline, another lease.
+    client.int(format!("DLOCK.RENEW k a PXAT {end}"));
+    seen.push(digest(&mut client));
+    pause(&mut client);
+    // Another deadline, the same lease.
+    client.int("DLOCK.RENEW k a");
+    seen.push(digest(&mut client));
+    pause(&mut client);
+    client.int("DLOCK.RENEW k a");
+    seen.push(digest(&mut client));
+    pause(&mut client);
+    // Another token.
+    client.int(format!("DLOCK.RENEW k a PXAT {end} MINTOKEN {}", token + 1));
+    seen.push(digest(&mut client));
+    // Another count.
+    client.int("DLOCK.RACQUIRE k a PX 1");
+    seen.push(digest(&mut client));
+    // Another hold.
+    client.int("DLOCK.RLOCK k a PX 600000");
+    seen.push(digest(&mut client));
+    let all = seen.len();
+    seen.sort();
+    seen.dedup();
+    assert_eq!(seen.len(), all);
+}
+
+#[test]
+fn the_digest_covers_owner_and_mode() {
+    let server = Server::conf("rdbcompression no");
+    let mut client = server.client();
+    let digest =
+        |client: &mut Client, key: &str| text_of(&list_of(&client.run(format!("DEBUG DIGEST-VALUE {key}")))[0]);
+    client.int("DLOCK.ACQUIRE k owner-number-1 PX 600000");
+    let dump = client.bytes("DUMP k");
+    let mut other = body(&dump);
+    let at = other.windows(14).position(|bytes| bytes == b"owner-number-1").expect("the owner is found in the dump");
+    other[at + 13] = b'2';
+    client.ok(req!["RESTORE", "k2", 600_000, seal(&other, &dump)]);
+    assert_eq!(lock_info(&mut client, "k2 FULL").unwrap().holds()[0].owner, b"owner-number-2");
+    assert_ne!(digest(&mut client, "k"), digest(&mut client, "k2"));
+    // Two locks that differ in their mode only, if both commands fall into the same millisecond: most do.
+    let (end, token) = (client.now() + 600_000, client.now_us() + 60_000_000);
+    for n in 0..50 {
+        let mut both = Vec::new();
+        for (command, key) in [("RLOCK", "r"), ("WLOCK", "w")] {
+            both.push(format!("DLOCK.{command} {key}{n} a PXAT {end}"));
+            both.push(format!("DLOCK.RENEW {key}{n} a PXAT {end} MINTOKEN {}", token + n));
+        }
+        client.pipeline(&both);
+        assert_ne!(digest(&mut client, &format!("r{n}")), digest(&mut client, &format!("w{n}")));
+    }
+}
+
+#[test]
+fn every_way_to_keep_it_equals_the_server_after_random_operations() {
+    let mut server = Server::conf("appendonly yes\nappendfsync everysec\naof-use-rdb-preamble yes");
+    let mut client = server.client();
+    random_operations(&mut client, 41);
+    let before = state(&mut client);
+    client.ok("DEBUG RELOAD");
+    assert_same("RDB", &before, &state(&mut client));
+    client.ok("DEBUG LOADAOF");
+    assert_same("AOF", &before, &state(&mut client));
+    for preamble in ["yes", "no"] {
+        client.ok(format!("CONFIG SET aof-use-rdb-preamble {preamble}"));
+        client.run("BGREWRITEAOF");
+        server.wait_saved();
+        client.ok("DEBUG LOADAOF");
+        assert_same(&format!("AOF rewritten, preamble {preamble}"), &before, &state(&mut client));
+    }
+    server.restart();
+    assert_same("restart", &before, &state(&mut server.client()));
+}

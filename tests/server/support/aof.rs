@@ -1,0 +1,56 @@
+//! The append-only file as a list of commands: what the server also sends to its replicas.
+
+use std::fs;
+
+use super::server::Server;
+
+impl Server {
+    /// The commands that are in the append-only file: those of the base, if that is no RDB, and those after it.
+    #[track_caller]
+    pub fn aof(&self) -> Vec<Vec<Vec<u8>>> {
+        let manifest = fs::read_to_string(self.path("appendonlydir/appendonly.aof.manifest")).expect("an AOF");
+        let mut commands = Vec::new();
+        for line in manifest.lines() {
+            let name = line.split(' ').nth(1).expect("file NAME");
+            let historic = line.ends_with("type h");
+            let bytes = fs::read(self.path("appendonlydir").join(name)).expect("a file of the manifest");
+            if !historic && !bytes.starts_with(b"REDIS") && !bytes.starts_with(b"VALKEY") {
+                commands.extend(parse(&bytes));
+            }
+        }
+        commands
+    }
+
+    /// The names of the commands that this appended, in upper case.
+    #[track_caller]
+    pub fn appended(&self, act: impl FnOnce()) -> Vec<String> {
+        let before = self.aof().len();
+        act();
+        let name = |command: &Vec<Vec<u8>>| String::from_utf8_lossy(&command[0]).to_uppercase();
+        self.aof()[before..].iter().map(name).filter(|name| name != "SELECT").collect()
+    }
+}
+
+fn parse(mut bytes: &[u8]) -> Vec<Vec<Vec<u8>>> {
+    let mut commands = Vec::new();
+    while !bytes.is_empty() {
+        let count = number(&mut bytes, b'*');
+        let word = |bytes: &mut &[u8]| {
+            let length = number(bytes, b'$');
+            let word = bytes[..length].to_vec();
+            *bytes = &bytes[length + 2..];
+            word
+        };
+        commands.push((0..count).map(|_| word(&mut bytes)).collect());
+    }
+    commands
+}
+
+/// The number of a line `*3` or `$5`.
+fn number(bytes: &mut &[u8], kind: u8) -> usize {
+    assert_eq!(bytes[0], kind, "{:?}", String::from_utf8_lossy(&bytes[..bytes.len().min(40)]));
+    let end = bytes.iter().position(|byte| *byte == b'\r').expect("a whole line");
+    let text = std::str::from_utf8(&bytes[1..end]).expect("a number");
+    *bytes = &bytes[end + 2..];
+    text.parse().expect("a number")
+}

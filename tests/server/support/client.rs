@@ -1,0 +1,256 @@
+//! A client that shows everything: values parsed by the `redis` crate, the exact bytes of a reply, pushes, and
+//! replies that have not come yet.
+
+use std::collections::VecDeque;
+use std::io::{ErrorKind, Read, Write};
+use std::net::TcpStream;
+use std::time::{Duration, Instant};
+
+use redis::{Cmd, Value};
+
+use super::wait::PATIENCE;
+use super::wire::{bytes_of, error_text, frame_end, int_of, list_of, parse, text_of};
+
+/// Something that can be sent: `"DLOCK.ACQUIRE k a"` (split at blanks), `&["GET", "k"]`, byte strings, or a [`Cmd`].
+pub trait Request {
+    fn packed(&self) -> Vec<u8>;
+}
+
+impl Request for str {
+    fn packed(&self) -> Vec<u8> {
+        self.split_whitespace().collect::<Vec<_>>().packed()
+    }
+}
+
+impl Request for String {
+    fn packed(&self) -> Vec<u8> {
+        self.as_str().packed()
+    }
+}
+
+impl Request for Cmd {
+    fn packed(&self) -> Vec<u8> {
+        self.get_packed_command()
+    }
+}
+
+impl<T: AsRef<[u8]>> Request for [T] {
+    fn packed(&self) -> Vec<u8> {
+        let mut cmd = Cmd::new();
+        for word in self {
+            cmd.arg(word.as_ref());
+        }
+        cmd.get_packed_command()
+    }
+}
+
+impl<T: AsRef<[u8]>> Request for Vec<T> {
+    fn packed(&self) -> Vec<u8> {
+        self.as_slice().packed()
+    }
+}
+
+impl<T: AsRef<[u8]>, const N: usize> Request for [T; N] {
+    fn packed(&self) -> Vec<u8> {
+        self.as_slice().packed()
+    }
+}
+
+impl<R: Request + ?Sized> Request for &R {
+    fn packed(&self) -> Vec<u8> {
+        (**self).packed()
+    }
+}
+
+/// One connection.
+pub struct Client {
+    stream: TcpStream,
+    /// Received and not yet handed out.
+    buffer: Vec<u8>,
+    pushes: VecDeque<Value>,
+}
+
+impl Client {
+    pub fn connect(port: u16) -> std::io::Result<Self> {
+        let stream = TcpStream::connect(("127.0.0.1", port))?;
+        stream.set_nodelay(true)?;
+        Ok(Self { stream, buffer: Vec::new(), pushes: VecDeque::new() })
+    }
+
+    /// Switches this connection to RESP3.
+    pub fn resp3(mut self) -> Self {
+        self.run("HELLO 3");
+        self
+    }
+
+    /// Sends without waiting for a reply.
+    pub fn send(&mut self, request: impl Request) {
+        self.send_raw(&request.packed());
+    }
+
+    pub fn send_raw(&mut self, bytes: &[u8]) {
+        self.stream.write_all(bytes).expect("the server reads what is sent");
+    }
+
+    /// The next reply, if it comes in time. Pushes are kept aside for [`Client::push`].
+    pub fn poll(&mut self, wait: Duration) -> Option<Value> {
+        let deadline = Instant::now() + wait;
+        loop {
+            let frame = self.expect_frame(deadline)?;
+            if frame.starts_with(b">") {
+                self.pushes.push_back(parse(&frame));
+                continue;
+            }
+            return Some(parse(&frame));
+        }
+    }
+
+    /// The next reply, an error as its whole text.
+    #[track_caller]
+    pub fn read(&mut self) -> Result<Value, String> {
+        match self.poll(PATIENCE).expect("a reply in time") {
+            Value::ServerError(error) => Err(error_text(&error)),
+            value => Ok(value),
+        }
+    }
+
+    /// The next push message of a RESP3 connection, if it comes in time.
+    pub fn push(&mut self, wait: Duration) -> Option<Value> {
+        let deadline = Instant::now() + wait;
+        while self.pushes.is_empty() {
+            let frame = self.expect_frame(deadline)?;
+            assert!(frame.starts_with(b">"), "a push, not {:?}", String::from_utf8_lossy(&frame));
+            self.pushes.push_back(parse(&frame));
+        }
+        self.pushes.pop_front()
+    }
+
+    /// The pushes that were sent before now.
+    pub fn pushes(&mut self) -> Vec<Value> {
+        self.run("PING");
+        self.pushes.drain(..).collect()
+    }
+
+    /// The exact bytes of the reply.
+    pub fn exact(&mut self, request: impl Request) -> Vec<u8> {
+        self.send(request);
+        self.expect_frame(Instant::now() + PATIENCE).expect("a reply in time")
+    }
+
+    /// The reply of a server that may refuse or go away: nothing then.
+    pub fn ask(&mut self, request: impl Request) -> Option<Value> {
+        self.stream.write_all(&request.packed()).ok()?;
+        let frame = self.frame(Instant::now() + PATIENCE).ok()??;
+        Some(parse(&frame)).filter(|value| !matches!(value, Value::ServerError(_)))
+    }
+
+    #[track_caller]
+    pub fn attempt(&mut self, request: impl Request) -> Result<Value, String> {
+        self.send(request);
+        self.read()
+    }
+
+    /// Sends all, then reads all.
+    #[track_caller]
+    pub fn pipeline<R: Request>(&mut self, requests: &[R]) -> Vec<Result<Value, String>> {
+        let mut replies = Vec::with_capacity(requests.len());
+        for chunk in requests.chunks(256) {
+            let bytes: Vec<u8> = chunk.iter().flat_map(Request::packed).collect();
+            self.send_raw(&bytes);
+            replies.extend(chunk.iter().map(|_| self.read()));
+        }
+        replies
+    }
+
+    #[track_caller]
+    pub fn run(&mut self, request: impl Request) -> Value {
+        let bytes = request.packed();
+        self.send_raw(&bytes);
+        self.read().unwrap_or_else(|error| panic!("{error}\nto {:?}", String::from_utf8_lossy(&bytes)))
+    }
+
+    #[track_caller]
+    pub fn error(&mut self, request: impl Request) -> String {
+        let bytes = request.packed();
+        self.send_raw(&bytes);
+        match self.read() {
+            Err(text) => text,
+            Ok(value) => panic!("an error, not {value:?}\nto {:?}", String::from_utf8_lossy(&bytes)),
+        }
+    }
+
+    #[track_caller]
+    pub fn int(&mut self, request: impl Request) -> i64 {
+        int_of(&self.run(request))
+    }
+
+    #[track_caller]
+    pub fn text(&mut self, request: impl Request) -> String {
+        text_of(&self.run(request))
+    }
+
+    #[track_caller]
+    pub fn bytes(&mut self, request: impl Request) -> Vec<u8> {
+        bytes_of(&self.run(request))
+    }
+
+    #[track_caller]
+    pub fn nil(&mut self, request: impl Request) {
+        let value = self.run(request);
+        assert_eq!(value, Value::Nil);
+    }
+
+    #[track_caller]
+    pub fn ok(&mut self, request: impl Request) {
+        let value = self.run(request);
+        assert_eq!(value, Value::Okay);
+    }
+
+    /// The server's clock in microseconds.
+    #[track_caller]
+    pub fn now_us(&mut self) -> i64 {
+        let time = list_of(&self.run("TIME"));
+        int_of(&time[0]) * 1_000_000 + int_of(&time[1])
+    }
+
+    /// The server's clock in milliseconds.
+    #[track_caller]
+    pub fn now(&mut self) -> i64 {
+        self.now_us() / 1000
+    }
+
+    /// Waits until the server's clock is past `deadline` (unix ms).
+    #[track_caller]
+    pub fn pass(&mut self, deadline: i64) {
+        loop {
+            let left = deadline - self.now();
+            if left < 0 {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(left.unsigned_abs() + 1));
+        }
+    }
+
+    #[track_caller]
+    fn expect_frame(&mut self, deadline: Instant) -> Option<Vec<u8>> {
+        self.frame(deadline).unwrap_or_else(|e| panic!("reading a reply: {e}"))
+    }
+
+    /// One whole frame off the wire, or none in time.
+    fn frame(&mut self, deadline: Instant) -> std::io::Result<Option<Vec<u8>>> {
+        loop {
+            if let Some(end) = frame_end(&self.buffer, 0) {
+                return Ok(Some(self.buffer.drain(..end).collect()));
+            }
+            let Some(left) = deadline.checked_duration_since(Instant::now()) else { return Ok(None) };
+            self.stream.set_read_timeout(Some(left.max(Duration::from_millis(1))))?;
+            let mut chunk = [0; 65536];
+            match self.stream.read(&mut chunk) {
+                Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
+                Ok(n) => self.buffer.extend_from_slice(&chunk[..n]),
+                Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => return Ok(None),
+                Err(e) => return Err(e),
+            }
+        }
+    }
+}

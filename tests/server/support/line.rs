@@ -1,0 +1,112 @@
+//! Clients that wait in line.
+
+use std::time::Duration;
+
+use redis::Value;
+
+use super::client::{Client, Request};
+use super::lock::lock_info;
+use super::replica::counter;
+use super::server::Server;
+use super::wait::soon;
+use super::wire::int_of;
+
+/// How long to look for a reply that is not to come. One that was sent by mistake has been sent long before.
+const GLANCE: Duration = Duration::from_millis(5);
+
+/// All of them have waited for a grant each.
+#[track_caller]
+pub fn all_granted(waiters: &mut [Client]) {
+    for waiter in waiters {
+        waiter.granted();
+    }
+}
+
+impl Server {
+    /// A new client that sends this and waits in line.
+    #[track_caller]
+    pub fn waiter(&self, request: impl Request) -> Client {
+        let mut client = self.client();
+        self.lines_up(&mut client, request);
+        client
+    }
+
+    /// A client for each of these requests, in this order.
+    #[track_caller]
+    pub fn waiters<R: Request>(&self, requests: impl IntoIterator<Item = R>) -> Vec<Client> {
+        requests.into_iter().map(|request| self.waiter(request)).collect()
+    }
+
+    /// Sends a request that waits in line.
+    #[track_caller]
+    pub fn lines_up(&self, client: &mut Client, request: impl Request) {
+        let mut watch = self.client();
+        let before = counter(&mut watch, "waits");
+        client.send(request);
+        soon("the request waits", || counter(&mut watch, "waits") > before);
+    }
+
+    /// The owners in line for a lock that is held.
+    #[track_caller]
+    pub fn line(&self, key: &str) -> Vec<String> {
+        let Some(info) = lock_info(&mut self.client(), &format!("{key} FULL COUNT 0")) else { return Vec::new() };
+        let queue = info.queue.expect("FULL shows the queue");
+        assert_eq!(info.waiters, queue.len() as i64);
+        queue.into_iter().map(|queued| String::from_utf8(queued.owner).expect("a readable owner")).collect()
+    }
+
+    /// The owners that hold a lock, by token.
+    #[track_caller]
+    pub fn holders(&self, key: &str) -> Vec<String> {
+        let Some(info) = lock_info(&mut self.client(), &format!("{key} FULL COUNT 0")) else { return Vec::new() };
+        let owners = info.holds().iter().map(|hold| String::from_utf8(hold.owner.clone()));
+        owners.collect::<Result<_, _>>().expect("readable owners")
+    }
+
+    /// How many wait on this server.
+    #[track_caller]
+    pub fn waiting(&self) -> i64 {
+        counter(&mut self.client(), "waiters")
+    }
+
+    /// Waits until so many are left in all lines.
+    #[track_caller]
+    pub fn left_waiting(&self, waiters: i64) {
+        let mut watch = self.client();
+        soon(&format!("{waiters} wait"), || counter(&mut watch, "waiters") == waiters);
+    }
+}
+
+impl Client {
+    /// The token that this client waited for.
+    #[track_caller]
+    pub fn granted(&mut self) -> i64 {
+        int_of(&self.read().expect("a grant"))
+    }
+
+    /// The wait has ended without a grant.
+    #[track_caller]
+    pub fn gives_up(&mut self) {
+        assert_eq!(self.read(), Ok(Value::Nil));
+    }
+
+    /// The error that ended the wait.
+    #[track_caller]
+    pub fn fails(&mut self) -> String {
+        self.read().expect_err("an error")
+    }
+
+    /// No reply has come yet.
+    #[track_caller]
+    pub fn waits(&mut self) {
+        if let Some(reply) = self.poll(GLANCE) {
+            panic!("no reply yet, not {reply:?}");
+        }
+    }
+
+    /// What `CLIENT ID` says.
+    #[track_caller]
+    pub fn id(&mut self) -> i64 {
+        self.int("CLIENT ID")
+    }
+}

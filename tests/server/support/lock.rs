@@ -1,0 +1,129 @@
+//! `DLOCK.INFO` as a value, and as strict as the contract about what it looks like.
+
+use redis::Value;
+
+use super::client::{Client, Request};
+use super::wire::{bytes_of, int_of, list_of, text_of};
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct Info {
+    pub mode: String,
+    pub holders: i64,
+    pub count: i64,
+    pub token: i64,
+    pub ttl: i64,
+    pub waiters: i64,
+    pub holds: Option<Vec<Hold>>,
+    pub queue: Option<Vec<Queued>>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct Hold {
+    pub owner: Vec<u8>,
+    pub mode: String,
+    pub count: i64,
+    pub token: i64,
+    pub ttl: i64,
+    pub session: Value,
+}
+
+/// One that waits, as `FULL` shows it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Queued {
+    pub owner: Vec<u8>,
+    pub mode: String,
+    /// For how long, in ms.
+    pub waiting: i64,
+    /// The id of the client.
+    pub client: i64,
+}
+
+/// `DLOCK.INFO` with these arguments ("k FULL COUNT 0"). None: no live hold.
+#[track_caller]
+pub fn lock_info(client: &mut Client, arguments: &str) -> Option<Info> {
+    info_reply(client, format!("DLOCK.INFO {arguments}"))
+}
+
+/// The reply to a whole `DLOCK.INFO` command.
+#[track_caller]
+pub fn info_reply(client: &mut Client, request: impl Request) -> Option<Info> {
+    match client.run(request) {
+        Value::Nil => None,
+        value => Some(Info::of(&value)),
+    }
+}
+
+/// The one hold of an owner in one mode.
+#[track_caller]
+pub fn hold(client: &mut Client, key: &str, owner: &str, mode: &str) -> Option<Hold> {
+    let holds = lock_info(client, &format!("{key} OWNER {owner}"))?.holds.expect("OWNER shows holds");
+    holds.into_iter().find(|hold| hold.mode == mode)
+}
+
+impl Info {
+    #[track_caller]
+    pub fn of(value: &Value) -> Self {
+        let fields = fields_of(value);
+        let names: Vec<_> = fields.iter().map(|(name, _)| name.as_str()).collect();
+        let usual = ["mode", "holders", "count", "token", "ttl", "waiters"];
+        assert_eq!(names[..6], usual, "the fields, in this order");
+        assert!(matches!(names[6..], [] | ["holds"] | ["holds", "queue"]), "{names:?}");
+        let list = |at: usize| fields.get(at).map(|(_, value)| list_of(value));
+        Self {
+            mode: text_of(&fields[0].1),
+            holders: int_of(&fields[1].1),
+            count: int_of(&fields[2].1),
+            token: int_of(&fields[3].1),
+            ttl: int_of(&fields[4].1),
+            waiters: int_of(&fields[5].1),
+            holds: list(6).map(|holds| holds.iter().map(Hold::of).collect()),
+            queue: list(7).map(|queue| queue.iter().map(Queued::of).collect()),
+        }
+    }
+
+    /// The holds of `OWNER` or `FULL`.
+    #[track_caller]
+    pub fn holds(&self) -> &[Hold] {
+        self.holds.as_deref().expect("asked with OWNER or FULL")
+    }
+}
+
+impl Hold {
+    #[track_caller]
+    fn of(value: &Value) -> Self {
+        let fields = fields_of(value);
+        let names: Vec<_> = fields.iter().map(|(name, _)| name.as_str()).collect();
+        assert_eq!(names, ["owner", "mode", "count", "token", "ttl", "session"]);
+        Self {
+            owner: bytes_of(&fields[0].1),
+            mode: text_of(&fields[1].1),
+            count: int_of(&fields[2].1),
+            token: int_of(&fields[3].1),
+            ttl: int_of(&fields[4].1),
+            session: fields[5].1.clone(),
+        }
+    }
+}
+
+impl Queued {
+    #[track_caller]
+    fn of(value: &Value) -> Self {
+        let fields = fields_of(value);
+        let names: Vec<_> = fields.iter().map(|(name, _)| name.as_str()).collect();
+        assert_eq!(names, ["owner", "mode", "waiting", "client"]);
+        Self {
+            owner: bytes_of(&fields[0].1),
+            mode: text_of(&fields[1].1),
+            waiting: int_of(&fields[2].1),
+            client: int_of(&fields[3].1),
+        }
+    }
+}
+
+/// The pairs of a map, also of one that is a flat array (RESP2).
+#[track_caller]
+pub fn fields_of(value: &Value) -> Vec<(String, Value)> {
+    let flat = list_of(value);
+    assert_eq!(flat.len() % 2, 0, "pairs: {value:?}");
+    flat.chunks(2).map(|pair| (text_of(&pair[0]), pair[1].clone())).collect()
+}

@@ -1,0 +1,38 @@
+//! The fixture: real servers, a client, and ways to wait for things.
+
+pub mod aof;
+pub mod child;
+pub mod client;
+pub mod clock;
+pub mod cluster;
+pub mod line;
+pub mod lock;
+pub mod payload;
+pub mod process;
+pub mod random;
+pub mod replica;
+pub mod server;
+pub mod session;
+pub mod state;
+pub mod story;
+pub mod version;
+pub mod wait;
+pub mod wire;
+pub mod workload;
+
+pub use client::Client;
+pub use lock::{hold, lock_info};
+pub use server::{Server, Setup};
+pub use wait::{eventually, soon};
+pub use wire::{bytes_of, int_of, list_of, text_of};
+
+/// Builds a request out of words of different kinds: `req!["DLOCK.ACQUIRE", key, b"\xff", "PX", 100]`.
+macro_rules! req {
+    ($name:expr $(, $word:expr)* $(,)?) => {{
+        let mut cmd = redis::Cmd::new();
+        cmd.arg($name);
+        $( cmd.arg($word); )*
+        cmd
+    }};
+}
+pub(crate) use req;

@@ -1,0 +1,80 @@
+//! What is started and how: the module, the server's binary, its port.
+
+use std::fs;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU16, Ordering};
+use std::sync::{LazyLock, mpsc};
+
+/// The module as it is shipped.
+pub fn module_path() -> PathBuf {
+    built("DLOCK_MODULE", "target/release/libdlock.so")
+}
+
+pub fn built(variable: &str, default: &str) -> PathBuf {
+    let path =
+        std::env::var_os(variable).map_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join(default), PathBuf::from);
+    assert!(path.exists(), "no module at {}: `make build`, or set {variable}", path.display());
+    path.canonicalize().expect("a path that exists")
+}
+
+pub fn server_command(home: &Path) -> Command {
+    let binary = std::env::var_os("DLOCK_SERVER").unwrap_or_else(|| "redis-server".into());
+    let mut command = Command::new(binary);
+    let stderr = fs::File::create(home.join("stderr")).expect("a writable directory");
+    command.arg(home.join("redis.conf")).stdin(Stdio::null()).stdout(Stdio::null()).stderr(stderr);
+    die_with_the_tests(&mut command);
+    command
+}
+
+/// Has the process killed when the one of the tests ends.
+pub fn die_with_the_tests(command: &mut Command) {
+    // SAFETY: `prctl` is async-signal-safe and touches nothing of the parent.
+    unsafe {
+        command.pre_exec(|| match libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) {
+            0 => Ok(()),
+            _ => Err(std::io::Error::last_os_error()),
+        });
+    }
+}
+
+/// Sends a signal to a child.
+pub fn signal(child: &Child, signal: i32) {
+    let pid = i32::try_from(child.id()).expect("a process id");
+    // SAFETY: the process is a child that has not been waited for, so the id is still its own.
+    let done = unsafe { libc::kill(pid, signal) };
+    assert_eq!(done, 0, "signal {signal}");
+}
+
+/// Starts a process from a thread that lives as long as the tests do: a death signal is tied to the parent's
+/// *thread*, and a test's thread ends before a server that several tests share.
+pub fn spawn(command: Command) -> Child {
+    type Order = (Command, mpsc::Sender<std::io::Result<Child>>);
+    static SPAWNER: LazyLock<mpsc::Sender<Order>> = LazyLock::new(|| {
+        let (orders, inbox) = mpsc::channel::<Order>();
+        std::thread::spawn(move || {
+            for (mut command, reply) in inbox {
+                let _ = reply.send(command.spawn());
+            }
+        });
+        orders
+    });
+    let program = command.get_program().to_owned();
+    let (reply, child) = mpsc::channel();
+    SPAWNER.send((command, reply)).expect("the spawner lives");
+    let child = child.recv().expect("the spawner answers");
+    child.unwrap_or_else(|e| panic!("cannot start {}: {e} (set DLOCK_SERVER)", program.display()))
+}
+
+/// A port nobody listens on, outside of the range from which the system takes ports for outgoing connections,
+/// with room for the cluster bus (port + 10,000).
+pub fn free_port() -> u16 {
+    static NEXT: LazyLock<AtomicU16> = LazyLock::new(|| AtomicU16::new((std::process::id() % 10_000) as u16));
+    loop {
+        let port = 11_000 + NEXT.fetch_add(1, Ordering::Relaxed) % 10_000;
+        if std::net::TcpListener::bind(("127.0.0.1", port)).is_ok() {
+            return port;
+        }
+    }
+}

@@ -1,0 +1,71 @@
+//! Replicas.
+
+use super::client::Client;
+use super::server::{Server, Setup};
+use super::wait::soon;
+use super::wire::{int_of, text_of};
+
+impl Setup {
+    /// Starts a replica and waits until it has everything.
+    #[track_caller]
+    pub fn replica_of(self, primary: &Server) -> Server {
+        let replica = self.start();
+        replica.follow(primary);
+        replica
+    }
+}
+
+impl Server {
+    /// A replica of this server.
+    #[track_caller]
+    pub fn replica(&self) -> Self {
+        Setup::new().replica_of(self)
+    }
+
+    /// Becomes a replica and waits until it has everything.
+    #[track_caller]
+    pub fn follow(&self, primary: &Self) {
+        self.client().ok(format!("REPLICAOF 127.0.0.1 {}", primary.port()));
+        self.wait_synced(primary);
+    }
+
+    /// Waits until this replica has got everything that the primary did until now.
+    #[track_caller]
+    pub fn wait_synced(&self, primary: &Self) {
+        let (mut source, mut copy) = (primary.client(), self.client());
+        let mut goal = None;
+        soon("the replica is in sync", || {
+            let link = info_field(&mut copy, "replication", "master_link_status");
+            if link.as_deref() != Some("up") {
+                return false;
+            }
+            // Asked once the link is up: a primary that has just begun to replicate counts from there.
+            let goal = *goal.get_or_insert_with(|| number(&mut source, "master_repl_offset"));
+            number(&mut copy, "slave_repl_offset") >= goal
+        });
+    }
+
+    /// Becomes a primary.
+    #[track_caller]
+    pub fn promote(&self) {
+        self.client().ok("REPLICAOF NO ONE");
+    }
+}
+
+fn number(client: &mut Client, field: &str) -> i64 {
+    info_field(client, "replication", field).expect("a replication field").parse().expect("a number")
+}
+
+/// One field of the server's `INFO`.
+#[track_caller]
+pub fn info_field(client: &mut Client, section: &str, field: &str) -> Option<String> {
+    let text = text_of(&client.run(format!("INFO {section}")));
+    text.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':').map(str::to_owned))
+}
+
+/// One number of `INFO dlock`.
+#[track_caller]
+pub fn counter(client: &mut Client, name: &str) -> i64 {
+    let value = info_field(client, "dlock", &format!("dlock_{name}"));
+    int_of(&redis::Value::SimpleString(value.unwrap_or_else(|| panic!("no dlock_{name} in INFO dlock"))))
+}

@@ -1,0 +1,273 @@
+//! A real server process with the module, in a directory of its own, on a free port of 127.0.0.1.
+
+use std::fs;
+use std::os::unix::process::ExitStatusExt;
+use std::path::PathBuf;
+use std::process::{Child, ExitStatus};
+use std::time::{Duration, Instant};
+
+use tempfile::TempDir;
+
+use super::client::Client;
+use super::process::{built, free_port, module_path, server_command, signal, spawn};
+use super::replica::info_field;
+use super::wait::{PATIENCE, eventually, soon};
+use super::wire::{list_of, text_of};
+
+/// What to start: a server with the module and nothing saved, until told otherwise.
+#[derive(Clone)]
+pub struct Setup {
+    lines: Vec<String>,
+    module: Option<PathBuf>,
+    module_args: String,
+}
+
+impl Setup {
+    pub fn new() -> Self {
+        Self { lines: Vec::new(), module: Some(module_path()), module_args: String::new() }
+    }
+
+    /// Lines of `redis.conf`.
+    pub fn conf(mut self, lines: &str) -> Self {
+        self.lines.extend(lines.lines().map(|line| line.trim().to_owned()));
+        self
+    }
+
+    pub fn module_args(mut self, args: &str) -> Self {
+        args.clone_into(&mut self.module_args);
+        self
+    }
+
+    pub fn without_module(mut self) -> Self {
+        self.module = None;
+        self
+    }
+
+    /// A server without the module.
+    pub fn plain() -> Self {
+        Self { lines: Vec::new(), module: None, module_args: String::new() }
+    }
+
+    /// The build with the hooks for tests.
+    pub fn hooks(mut self) -> Self {
+        self.module = Some(built("DLOCK_MODULE_HOOKS", "target/hooks/libdlock.so"));
+        self
+    }
+
+    #[track_caller]
+    pub fn start(self) -> Server {
+        self.try_start().unwrap_or_else(|log| panic!("the server did not start:\n{log}"))
+    }
+
+    /// The server, or the log of one that ended instead.
+    pub fn try_start(self) -> Result<Server, String> {
+        let home = tempfile::Builder::new().prefix("dlock-").tempdir().expect("a temporary directory");
+        self.start_in(home)
+    }
+
+    fn start_in(self, home: TempDir) -> Result<Server, String> {
+        let mut server = Server { home, port: 0, child: None, setup: self, tolerated: None };
+        for _ in 0..20 {
+            server.port = free_port();
+            match server.try_boot() {
+                Err(log) if log.contains("Address already in use") => {
+                    let _ = fs::remove_file(server.path("server.log"));
+                }
+                Err(log) => return Err(log),
+                Ok(()) => return Ok(server),
+            }
+        }
+        panic!("no free port");
+    }
+}
+
+/// A running server. Ends with the value, and with the test process at the latest.
+pub struct Server {
+    home: TempDir,
+    port: u16,
+    child: Option<Child>,
+    setup: Setup,
+    tolerated: Option<&'static str>,
+}
+
+impl Server {
+    #[track_caller]
+    pub fn start() -> Self {
+        Setup::new().start()
+    }
+
+    /// With lines of `redis.conf`.
+    #[track_caller]
+    pub fn conf(lines: &str) -> Self {
+        Setup::new().conf(lines).start()
+    }
+
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    fn child(&self) -> &Child {
+        self.child.as_ref().expect("a running server")
+    }
+
+    #[track_caller]
+    pub fn client(&self) -> Client {
+        Client::connect(self.port).expect("the server accepts connections")
+    }
+
+    /// A file in the server's directory.
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.home.path().join(name)
+    }
+
+    pub fn log(&self) -> String {
+        let read = |name| fs::read(self.path(name)).unwrap_or_default();
+        String::from_utf8_lossy(&[read("server.log"), read("stderr")].concat()).into_owned()
+    }
+
+    /// Waits for a line of the log with this text.
+    #[track_caller]
+    pub fn logged(&self, text: &str) {
+        eventually(PATIENCE, &format!("{text:?} in the log"), || self.log().contains(text));
+    }
+
+    /// The test provokes what this word of the log tells of: it is no failure.
+    pub fn tolerate(&mut self, word: &'static str) {
+        self.tolerated = Some(word);
+    }
+
+    /// Changes what the next [`Server::boot`] starts.
+    pub fn reconfigure(&mut self, change: impl FnOnce(Setup) -> Setup) {
+        self.setup = change(self.setup.clone());
+    }
+
+    /// `kill -9`.
+    pub fn kill9(&mut self) {
+        if let Some(mut child) = self.child.take() {
+            child.kill().expect("a process that can be killed");
+            child.wait().expect("a process that can be waited for");
+        }
+    }
+
+    /// Ends the server in an orderly way. It saves what its configuration says.
+    #[track_caller]
+    pub fn shutdown(&mut self) {
+        self.client().send("SHUTDOWN");
+        let status = self.ended();
+        assert!(status.success(), "shutdown ended with {status}");
+    }
+
+    /// Waits until the process has ended by itself.
+    #[track_caller]
+    pub fn ended(&mut self) -> ExitStatus {
+        let mut child = self.child.take().expect("a running server");
+        let mut status = None;
+        eventually(PATIENCE, "the server ends", || {
+            status = child.try_wait().expect("a process that can be waited for");
+            status.is_some()
+        });
+        status.expect("just seen")
+    }
+
+    /// Starts a server that has ended, with the same directory and port.
+    #[track_caller]
+    pub fn boot(&mut self) {
+        let start = Instant::now();
+        while let Err(log) = self.try_boot() {
+            let in_use = log.contains("Address already in use");
+            assert!(in_use && start.elapsed() < PATIENCE, "the server did not start again:\n{log}");
+            let _ = fs::remove_file(self.path("server.log"));
+        }
+    }
+
+    /// [`Server::boot`], or the log of a server that ended instead.
+    pub fn try_boot(&mut self) -> Result<(), String> {
+        assert!(self.child.is_none(), "the server runs");
+        fs::write(self.path("redis.conf"), self.conf_file()).expect("a writable directory");
+        let mut child = spawn(server_command(self.home.path()));
+        let start = Instant::now();
+        loop {
+            if let Some(status) = child.try_wait().expect("a process that can be waited for") {
+                assert!(status.signal().is_none(), "the server ended with {status}:\n{}", self.log());
+                return Err(self.log());
+            }
+            if self.answers() {
+                self.child = Some(child);
+                return Ok(());
+            }
+            if start.elapsed() > PATIENCE {
+                let _ = child.kill();
+                panic!("the server does not answer:\n{}", self.log());
+            }
+            std::thread::sleep(Duration::from_millis(3));
+        }
+    }
+
+    #[track_caller]
+    pub fn restart(&mut self) {
+        self.shutdown();
+        self.boot();
+    }
+
+    /// Waits until no save or rewrite of the AOF is under way.
+    #[track_caller]
+    pub fn wait_saved(&self) {
+        let mut client = self.client();
+        soon("saved", || {
+            let field = |client: &mut Client, name| info_field(client, "persistence", name);
+            let busy = ["rdb_bgsave_in_progress", "aof_rewrite_in_progress", "aof_rewrite_scheduled"]
+                .map(|name| field(&mut client, name).as_deref() == Some("1"));
+            busy == [false; 3]
+        });
+        for status in ["rdb_last_bgsave_status", "aof_last_bgrewrite_status"] {
+            assert_eq!(info_field(&mut client, "persistence", status).as_deref(), Some("ok"), "{status}");
+        }
+    }
+
+    /// Stops the process where it is (`SIGSTOP`).
+    pub fn freeze(&self) {
+        signal(self.child(), libc::SIGSTOP);
+    }
+
+    pub fn thaw(&self) {
+        signal(self.child(), libc::SIGCONT);
+    }
+
+    fn conf_file(&self) -> String {
+        let mut text = format!(
+            "port {}\nbind 127.0.0.1\ndir {}\nlogfile server.log\nsave \"\"\nenable-debug-command yes\n\
+             enable-module-command yes\nrepl-diskless-sync-delay 0\nrepl-ping-replica-period 1\nhz 50\n",
+            self.port,
+            self.home.path().display()
+        );
+        if let Some(module) = &self.setup.module {
+            text += &format!("loadmodule {} {}\n", module.display(), self.setup.module_args);
+        }
+        text + &self.setup.lines.join("\n") + "\n"
+    }
+
+    /// Whether our own server (not another one that took the port) has loaded and answers.
+    fn answers(&self) -> bool {
+        let Ok(mut client) = Client::connect(self.port) else { return false };
+        let Some(dir) = client.ask("CONFIG GET dir") else { return false };
+        let dir = list_of(&dir).pop().map(|dir| PathBuf::from(text_of(&dir)));
+        dir.and_then(|dir| dir.canonicalize().ok()) == self.home.path().canonicalize().ok()
+            && client.ask("PING").is_some()
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.kill9();
+        let log = self.log();
+        if std::thread::panicking() {
+            let tail: Vec<_> = log.lines().rev().take(60).collect();
+            eprintln!("--- server on port {}, end of its log:", self.port);
+            tail.iter().rev().for_each(|line| eprintln!("{line}"));
+            return;
+        }
+        for bad in ["BUG REPORT", "ASSERTION FAILED", "CRITICAL", "panic"] {
+            assert!(self.tolerated == Some(bad) || !log.contains(bad), "{bad} in the log:\n{log}");
+        }
+    }
+}

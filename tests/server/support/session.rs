@@ -1,0 +1,39 @@
+//! What a hold is bound to, and the end of a connection.
+
+use redis::Value;
+
+use super::client::Client;
+use super::lock::hold;
+use super::wait::soon;
+use super::wire::int_of;
+
+/// For how long the server is given to do what it does not do.
+const TURNS_MS: i64 = 30;
+
+impl Client {
+    /// The connection an owner's hold is bound to, if any. There must be a hold.
+    #[track_caller]
+    pub fn session_of(&mut self, key: &str, owner: &str, mode: &str) -> Option<i64> {
+        let hold = hold(self, key, owner, mode).unwrap_or_else(|| panic!("no {mode} hold of {owner} on {key}"));
+        match hold.session {
+            Value::Nil => None,
+            id => Some(int_of(&id)),
+        }
+    }
+
+    /// Waits until another connection is closed and the server has done all that follows from it.
+    #[track_caller]
+    pub fn outlive_client(&mut self, id: i64) {
+        soon("the connection is closed", || self.text(format!("CLIENT LIST ID {id}")).is_empty());
+        let now = self.now();
+        self.pass(now + TURNS_MS);
+    }
+
+    /// Closes another connection, and waits until the server has done all that follows from it.
+    #[track_caller]
+    pub fn watch_close(&mut self, mut other: Self) {
+        let id = other.id();
+        drop(other);
+        self.outlive_client(id);
+    }
+}

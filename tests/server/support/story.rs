@@ -1,0 +1,90 @@
+//! Short stories about locks as text, one command a line:
+//!
+//! ```text
+//! ACQUIRE k a            -> t1      a new token, greater than all before
+//! RACQUIRE k a           -> t1      the same again
+//! RELEASE k a TOKEN t1   -> 0
+//! RLOCK k b              -> nil
+//! INFO k                 -> mode=exclusive count=1 token=t1
+//! RELEASE k a TOKEN 0    -> ! ERR   an error that begins so
+//! ```
+//!
+//! The names of `DLOCK.` commands stand without the prefix (`INFO` is always `DLOCK.INFO`).
+
+use std::collections::HashMap;
+
+use redis::Value;
+
+use super::client::Client;
+use super::lock::Info;
+
+const COMMANDS: [&str; 8] = ["ACQUIRE", "RACQUIRE", "RLOCK", "WLOCK", "RELEASE", "RENEW", "CHECK", "INFO"];
+
+/// Tells the story and checks every line. Returns the tokens by name.
+#[track_caller]
+pub fn story(client: &mut Client, text: &str) -> HashMap<String, i64> {
+    let mut tokens = HashMap::new();
+    for line in text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#')) {
+        let (command, expected) = line.split_once("->").unwrap_or_else(|| panic!("no -> in {line:?}"));
+        let words: Vec<String> = command
+            .split_whitespace()
+            .enumerate()
+            .map(|(at, word)| match (at, tokens.get(word)) {
+                (0, _) if COMMANDS.contains(&word) => format!("DLOCK.{word}"),
+                (_, Some(token)) => i64::to_string(token),
+                _ => word.to_owned(),
+            })
+            .collect();
+        let reply = client.attempt(&words);
+        if let Err(why) = check(expected.trim(), &reply, &mut tokens) {
+            panic!("{line}\n   {why}, got {reply:?}\n   tokens {tokens:?}");
+        }
+    }
+    tokens
+}
+
+fn check(expected: &str, reply: &Result<Value, String>, tokens: &mut HashMap<String, i64>) -> Result<(), String> {
+    let wrong = |what: &str| Err(format!("expected {what}"));
+    if let Some(start) = expected.strip_prefix('!') {
+        return match reply {
+            Err(text) if text.starts_with(start.trim()) => Ok(()),
+            _ => wrong("an error"),
+        };
+    }
+    match (expected, reply) {
+        ("nil", Ok(Value::Nil)) | ("OK", Ok(Value::Okay)) => Ok(()),
+        (_, Ok(Value::Int(n))) if expected.parse() == Ok(*n) => Ok(()),
+        (_, Ok(value)) if expected.contains('=') && *value != Value::Nil => fields(expected, value, tokens),
+        (_, Ok(Value::Int(token))) if expected.starts_with('t') => match tokens.get(expected) {
+            Some(known) if known == token => Ok(()),
+            Some(_) => wrong("the token of that name"),
+            None if tokens.values().any(|other| other >= token) => wrong("a token greater than all before"),
+            None => {
+                tokens.insert(expected.to_owned(), *token);
+                Ok(())
+            }
+        },
+        _ => wrong(expected),
+    }
+}
+
+fn fields(expected: &str, value: &Value, tokens: &HashMap<String, i64>) -> Result<(), String> {
+    let info = Info::of(value);
+    for (name, wanted) in expected.split_whitespace().filter_map(|field| field.split_once('=')) {
+        let found = match name {
+            "mode" => info.mode.clone(),
+            "holders" => info.holders.to_string(),
+            "count" => info.count.to_string(),
+            "token" => info.token.to_string(),
+            "holds" => {
+                info.holds().iter().map(|hold| String::from_utf8_lossy(&hold.owner)).collect::<Vec<_>>().join(",")
+            }
+            _ => return Err(format!("no field {name}")),
+        };
+        let wanted = tokens.get(wanted).map_or(wanted.to_owned(), ToString::to_string);
+        if found != wanted {
+            return Err(format!("{name} is {found}, not {wanted}"));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,44 @@
+//! What the server under test can do.
+
+use super::client::Client;
+use super::replica::info_field;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Version {
+    Redis(u32, u32),
+    Valkey(u32, u32),
+}
+
+impl Version {
+    #[track_caller]
+    pub fn of(client: &mut Client) -> Self {
+        let field = |client: &mut Client, name| info_field(client, "server", name);
+        let (make, text): (fn(u32, u32) -> Self, _) = match field(client, "valkey_version") {
+            Some(text) => (Self::Valkey, text),
+            None => (Self::Redis, field(client, "redis_version").expect("a version")),
+        };
+        let mut numbers = text.split('.').map(|n| n.parse().expect("a version number"));
+        make(numbers.next().expect("a major"), numbers.next().expect("a minor"))
+    }
+
+    /// The server stores module data beside the keys only if there is any (`aux_save2`).
+    pub fn keeps_the_token_clock(self) -> bool {
+        match self {
+            Self::Redis(major, minor) => (major, minor) >= (7, 2),
+            Self::Valkey(..) => true,
+        }
+    }
+
+    /// Modules may add a category to the ACL.
+    pub fn has_module_categories(self) -> bool {
+        match self {
+            Self::Redis(major, minor) => (major, minor) >= (7, 4),
+            Self::Valkey(major, _) => major >= 8,
+        }
+    }
+
+    /// Atomic slot migration.
+    pub fn migrates_slots(self) -> bool {
+        self >= Self::Valkey(9, 0)
+    }
+}

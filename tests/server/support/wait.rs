@@ -1,0 +1,22 @@
+//! Waiting for a condition with a deadline, never for a fixed time.
+
+use std::time::{Duration, Instant};
+
+/// What a condition gets when the test does not care: enough for a busy machine.
+pub const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Waits until `condition` holds, and fails the test with `what` if it does not in time.
+#[track_caller]
+pub fn eventually(deadline: Duration, what: &str, mut condition: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !condition() {
+        assert!(start.elapsed() < deadline, "not within {deadline:?}: {what}");
+        std::thread::sleep(Duration::from_millis(3));
+    }
+}
+
+/// [`eventually`] with [`PATIENCE`].
+#[track_caller]
+pub fn soon(what: &str, condition: impl FnMut() -> bool) {
+    eventually(PATIENCE, what, condition);
+}

@@ -1,0 +1,298 @@
+//! Fencing tokens: strictly increasing over all grants of a server, whatever happens to the key.
+
+use redis::Value;
+
+use crate::support::payload::{body, replace_number, seal};
+use crate::support::replica::counter;
+use crate::support::story::story;
+use crate::support::version::Version;
+use crate::support::{Client, Server, Setup, hold, int_of, lock_info, req};
+
+const HOUR: i64 = 3_600_000_000;
+const DAY: i64 = 24 * HOUR;
+
+/// Lifts the server's token clock an hour ahead, with a lock `ahead`.
+#[track_caller]
+fn an_hour_ahead(client: &mut Client) -> i64 {
+    let granted = client.int("DLOCK.ACQUIRE ahead a PX 900000");
+    let token = granted.max(client.now_us() + HOUR) + 1;
+    assert_eq!(client.int(format!("DLOCK.RENEW ahead a MINTOKEN {token}")), 1);
+    assert_eq!(lock_info(client, "ahead").unwrap().token, token);
+    token
+}
+
+#[track_caller]
+fn grants_above(client: &mut Client, token: i64) {
+    let next = client.int("DLOCK.ACQUIRE next-grant a PX 900000");
+    assert!(next > token, "{next} is not above {token}");
+    assert_eq!(client.int("DLOCK.RELEASE next-grant a"), 1);
+}
+
+#[test]
+fn a_token_is_the_time_in_microseconds() {
+    let server = Server::start();
+    let mut client = server.client();
+    for n in 0..100 {
+        let before = client.now_us();
+        let token = client.int(format!("DLOCK.ACQUIRE k{n} a"));
+        let after = client.now_us();
+        // The server may look at the clock once in a turn of its event loop.
+        assert!((before - 20_000..=after + 20_000).contains(&token), "{token} not in {before}..{after}");
+    }
+}
+
+#[test]
+fn tokens_increase_over_all_keys_modes_and_databases() {
+    let server = Server::start();
+    let mut client = server.client();
+    let mut last = 0;
+    for db in 0..3 {
+        client.ok(format!("SELECT {db}"));
+        let mut requests = Vec::new();
+        for n in 0..500 {
+            for command in ["ACQUIRE w", "RLOCK r", "RLOCK shared", "WLOCK r"] {
+                requests.push(format!("DLOCK.{command}{n} a{n}"));
+            }
+            requests.push(format!("DLOCK.RLOCK r{n} a{n}"));
+            requests.push(format!("DEL w{n} r{n}"));
+        }
+        for chunk in client.pipeline(&requests).chunks(6) {
+            let tokens: Vec<_> = chunk[..4].iter().map(|reply| int_of(reply.as_ref().unwrap())).collect();
+            assert!(tokens.is_sorted_by(|a, b| a < b) && tokens[0] > last, "{tokens:?} after {last}");
+            assert_eq!(chunk[4], Ok(Value::Int(tokens[1])), "re-entry returns the token of the first entry");
+            last = tokens[3];
+        }
+    }
+    assert!(last < 1 << 53);
+    assert_eq!(counter(&mut client, "last_token"), last);
+}
+
+#[test]
+fn clearing_the_data_does_not_reset_them() {
+    let server = Server::start();
+    let mut client = server.client();
+    for clear in ["FLUSHALL", "FLUSHDB", "FLUSHALL ASYNC", "DEL ahead", "DEBUG RELOAD", "RENAME ahead b"] {
+        client.run("DEL ahead b");
+        let token = an_hour_ahead(&mut client) + 1000;
+        client.int(format!("DLOCK.RENEW ahead a MINTOKEN {token}"));
+        client.run(clear);
+        grants_above(&mut client, token);
+    }
+}
+
+#[test]
+fn a_restart_does_not_reset_them() {
+    for aof in ["no", "yes"] {
+        let mut server = Server::conf(&format!("appendonly {aof}\nappendfsync always"));
+        let mut client = server.client();
+        let token = an_hour_ahead(&mut client);
+        if aof == "no" {
+            client.ok("SAVE");
+        }
+        server.kill9();
+        server.boot();
+        let mut client = server.client();
+        assert_eq!(lock_info(&mut client, "ahead").unwrap().token, token);
+        grants_above(&mut client, token);
+    }
+}
+
+#[test]
+fn a_restart_without_any_data_relies_on_the_clock() {
+    let mut server = Server::start();
+    let token = server.client().int("DLOCK.ACQUIRE k a");
+    server.kill9();
+    server.boot();
+    grants_above(&mut server.client(), token);
+}
+
+#[test]
+fn the_token_clock_survives_without_the_lock() {
+    for aof in ["no", "yes"] {
+        let mut server = Server::conf(&format!("appendonly {aof}\nappendfsync always\naof-use-rdb-preamble yes"));
+        let mut client = server.client();
+        if !Version::of(&mut client).keeps_the_token_clock() {
+            return;
+        }
+        let token = an_hour_ahead(&mut client);
+        client.ok("FLUSHALL");
+        if aof == "yes" {
+            client.run("BGREWRITEAOF");
+            server.wait_saved();
+        } else {
+            client.ok("SAVE");
+        }
+        server.kill9();
+        server.boot();
+        let mut client = server.client();
+        assert_eq!(client.int("DBSIZE"), 0);
+        grants_above(&mut client, token);
+    }
+}
+
+#[test]
+fn an_appended_grant_lifts_the_clock_even_if_its_lock_is_gone() {
+    let mut server = Server::conf("appendonly yes\nappendfsync always");
+    let mut client = server.client();
+    let token = an_hour_ahead(&mut client);
+    client.int("DEL ahead");
+    server.kill9();
+    server.boot();
+    grants_above(&mut server.client(), token);
+}
+
+#[test]
+fn a_failover_does_not_reset_them() {
+    let primary = Server::start();
+    let replica = primary.replica();
+    let mut client = primary.client();
+    let token = an_hour_ahead(&mut client);
+    client.int("DEL ahead");
+    replica.wait_synced(&primary);
+    // One that comes later gets the clock with a lock that is there.
+    let high = an_hour_ahead(&mut client) + 5000;
+    client.int(format!("DLOCK.RENEW ahead a MINTOKEN {high}"));
+    let late = primary.replica();
+    drop(primary);
+    replica.promote();
+    grants_above(&mut replica.client(), token);
+    late.promote();
+    grants_above(&mut late.client(), high);
+}
+
+#[test]
+fn restore_lifts_the_clock() {
+    let (here, there) = (Server::start(), Server::start());
+    let mut client = here.client();
+    let token = an_hour_ahead(&mut client);
+    let dump = client.bytes("DUMP ahead");
+    let mut other = there.client();
+    other.ok(req!["RESTORE", "k", 0, dump]);
+    other.int("DEL k");
+    grants_above(&mut other, token);
+}
+
+#[test]
+fn mintoken_lifts_the_hold_and_the_clock() {
+    let server = Server::start();
+    let mut client = server.client();
+    let first = client.int("DLOCK.ACQUIRE k a");
+    let lifted = first + HOUR;
+    assert_eq!(client.int(format!("DLOCK.RENEW k a MINTOKEN {lifted}")), 1);
+    client.nil(format!("DLOCK.CHECK k {first}"));
+    assert!(client.int(format!("DLOCK.CHECK k {lifted}")) > 0);
+    assert_eq!(counter(&mut client, "last_token"), lifted);
+    // At least: never down.
+    for lower in [1, first, lifted - 1, lifted] {
+        assert_eq!(client.int(format!("DLOCK.RENEW k a MINTOKEN {lower}")), 1);
+        assert_eq!(lock_info(&mut client, "k").unwrap().token, lifted);
+        assert_eq!(counter(&mut client, "last_token"), lifted);
+    }
+    client.nil(format!("DLOCK.RELEASE k a TOKEN {first}"));
+    assert_eq!(client.int("DLOCK.ACQUIRE k2 a"), lifted + 1);
+    assert_eq!(client.int("DLOCK.RLOCK k a"), lifted + 2);
+}
+
+#[test]
+fn mintoken_lifts_the_exclusive_hold_of_two() {
+    let server = Server::start();
+    let mut client = server.client();
+    let tokens = story(&mut client, "RLOCK k a -> t1\nWLOCK k a -> t2");
+    let token = |client: &mut Client, mode| hold(client, "k", "a", mode).unwrap().token;
+    let lifted = tokens["t2"] + HOUR;
+    client.int(format!("DLOCK.RENEW k a MINTOKEN {lifted}"));
+    assert_eq!((token(&mut client, "exclusive"), token(&mut client, "shared")), (lifted, tokens["t1"]));
+    client.int(format!("DLOCK.RENEW k a READ MINTOKEN {}", lifted - 5));
+    assert_eq!((token(&mut client, "exclusive"), token(&mut client, "shared")), (lifted, lifted - 5));
+    assert_eq!(lock_info(&mut client, "k").unwrap().token, lifted);
+    client.int(format!("DLOCK.RENEW k a WRITE MINTOKEN {}", lifted + 5));
+    assert_eq!((token(&mut client, "exclusive"), token(&mut client, "shared")), (lifted + 5, lifted - 5));
+}
+
+#[test]
+fn mintoken_reaches_a_day_ahead_and_no_further() {
+    let server = Server::start();
+    let mut client = server.client();
+    let token = client.int("DLOCK.ACQUIRE k a");
+    let far = client.now_us() + DAY;
+    client.error(format!("DLOCK.RENEW k a MINTOKEN {}", far + 60_000_000));
+    client.error("DLOCK.RENEW k a MINTOKEN 9007199254740992");
+    assert_eq!(lock_info(&mut client, "k").unwrap().token, token);
+    assert_eq!(client.int(format!("DLOCK.RENEW k a MINTOKEN {}", far - 60_000_000)), 1);
+    grants_above(&mut client, far - 60_000_000);
+}
+
+/// A dump of a lock whose token is two days ahead, which no command can make.
+#[track_caller]
+fn two_days_ahead(client: &mut Client) -> (i64, Vec<u8>) {
+    let old = client.int("DLOCK.ACQUIRE k a PX 900000");
+    let new = client.now_us() + 2 * DAY;
+    let dump = client.bytes("DUMP k");
+    let mut value = body(&dump);
+    assert_eq!(replace_number(&mut value, old as u64, new as u64), 1, "the token is found in the dump");
+    client.int("DEL k");
+    (new, seal(&value, &dump))
+}
+
+#[test]
+fn restoring_a_token_more_than_a_day_ahead_is_refused() {
+    let server = Server::conf("rdbcompression no");
+    let mut client = server.client();
+    let (token, dump) = two_days_ahead(&mut client);
+    client.error(req!["RESTORE", "k", 0, &dump]);
+    assert_eq!(client.int("EXISTS k"), 0);
+    assert!(client.int("DLOCK.ACQUIRE k2 a") < token - DAY, "the clock is where it was");
+    // Nor over a lock that is there.
+    let held = client.run("DUMP k2");
+    client.error(req!["RESTORE", "k2", 0, &dump, "REPLACE"]);
+    assert_eq!(client.run("DUMP k2"), held);
+}
+
+#[test]
+fn a_server_that_is_no_primary_takes_any_token() {
+    let primary = Server::conf("rdbcompression no");
+    let replica = Setup::new().conf("replica-read-only no").replica_of(&primary);
+    let (token, dump) = two_days_ahead(&mut primary.client());
+    let mut copy = replica.client();
+    copy.ok(req!["RESTORE", "k", 0, &dump]);
+    assert_eq!(lock_info(&mut copy, "k").unwrap().token, token);
+}
+
+#[test]
+fn a_token_far_ahead_is_taken_from_a_file_and_from_the_link() {
+    let mut server = Setup::new().conf("rdbcompression no\nrdbchecksum no").start();
+    let mut client = server.client();
+    let old = client.int("DLOCK.ACQUIRE k a PX 900000");
+    let new = client.now_us() + 2 * DAY;
+    client.ok("SAVE");
+    server.kill9();
+    let mut rdb = std::fs::read(server.path("dump.rdb")).unwrap();
+    assert!(replace_number(&mut rdb, old as u64, new as u64) >= 1, "the token is found in the file");
+    std::fs::write(server.path("dump.rdb"), rdb).unwrap();
+    server.boot();
+    let mut client = server.client();
+    assert_eq!(lock_info(&mut client, "k").unwrap().token, new);
+    let replica = server.replica();
+    assert!(client.int("DLOCK.ACQUIRE k2 a") > new);
+    replica.wait_synced(&server);
+    assert_eq!(lock_info(&mut replica.client(), "k").unwrap().token, new);
+    replica.promote();
+    grants_above(&mut replica.client(), new + 1);
+}
+
+#[test]
+fn an_expired_lock_in_the_file_lifts_the_clock() {
+    let mut server = Server::start();
+    let mut client = server.client();
+    let token = an_hour_ahead(&mut client);
+    client.int("DLOCK.RENEW ahead a PX 1000");
+    let end = client.end_of("ahead");
+    client.ok("SAVE");
+    server.kill9();
+    let left = end - i64::try_from(std::time::UNIX_EPOCH.elapsed().unwrap().as_millis()).unwrap();
+    std::thread::sleep(std::time::Duration::from_millis(left.max(0).unsigned_abs() + 2));
+    server.boot();
+    let mut client = server.client();
+    assert_eq!(client.int("EXISTS ahead"), 0);
+    grants_above(&mut client, token);
+}

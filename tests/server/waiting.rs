@@ -1,0 +1,19 @@
+//! Waiting in line: `BLOCK`. Who is next, what serves the line, and how a wait ends.
+
+mod barging;
+mod chaos;
+mod deadlock;
+mod ends;
+mod freed_by_commands;
+mod freed_by_time;
+mod freed_in_transactions;
+mod gone;
+mod memory;
+mod order;
+mod overwritten;
+mod paused;
+mod refused_writes;
+mod replicated;
+mod seen;
+mod slots;
+mod upgrade;

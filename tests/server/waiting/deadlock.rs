@@ -1,0 +1,168 @@
+//! Owners that would wait for each other: the one that closes the circle is told.
+
+use crate::support::replica::counter;
+use crate::support::{Server, req};
+
+#[test]
+fn two_locks() {
+    let server = Server::start();
+    let mut client = server.client();
+    client.int("DLOCK.ACQUIRE L1 b");
+    client.int("DLOCK.ACQUIRE L2 a");
+    let mut b = server.waiter("DLOCK.ACQUIRE L2 b BLOCK 0");
+    let error = client.error("DLOCK.ACQUIRE L1 a BLOCK 0");
+    assert_eq!(error, "DEADLOCK a waits for L1 held by b, b waits for L2 held by a");
+    assert_eq!(["waits", "deadlocks", "waiters"].map(|name| counter(&mut client, name)), [1, 1, 1]);
+    // Nothing has changed: trying is allowed, and giving way resolves it.
+    client.nil("DLOCK.ACQUIRE L1 a");
+    assert_eq!(server.line("L1"), [""; 0]);
+    client.int("DLOCK.RELEASE L2 a");
+    b.granted();
+    let mut a = server.waiter("DLOCK.ACQUIRE L1 a BLOCK 0");
+    client.int("DLOCK.RELEASE L1 b");
+    a.granted();
+}
+
+#[test]
+fn three_locks() {
+    let server = Server::start();
+    let mut client = server.client();
+    for (lock, owner) in [("L1", "b"), ("L2", "c"), ("L3", "a")] {
+        client.int(format!("DLOCK.WLOCK {lock} {owner}"));
+    }
+    let mut waiters = server.waiters(["DLOCK.WLOCK L2 b BLOCK 0", "DLOCK.RLOCK L3 c BLOCK 0"]);
+    let error = client.error("DLOCK.RLOCK L1 a BLOCK 50000");
+    assert_eq!(error, "DEADLOCK a waits for L1 held by b, b waits for L2 held by c, c waits for L3 held by a");
+    // Another owner may wait there: it is in no circle.
+    let mut d = server.waiter("DLOCK.WLOCK L1 d BLOCK 0");
+    client.int("DLOCK.RELEASE L3 a");
+    waiters[1].granted();
+    client.int("DLOCK.RELEASE L2 c");
+    waiters[0].granted();
+    client.int("DLOCK.RELEASE L1 b");
+    d.granted();
+}
+
+#[test]
+fn across_databases() {
+    let server = Server::start();
+    let (mut zero, mut one) = (server.client(), server.client());
+    one.ok("SELECT 1");
+    zero.int("DLOCK.ACQUIRE k a");
+    one.int("DLOCK.ACQUIRE k b");
+    let mut b = server.waiter("DLOCK.ACQUIRE k b BLOCK 0");
+    assert!(one.error("DLOCK.ACQUIRE k a BLOCK 0").starts_with("DEADLOCK "));
+    // The database of the connection is still its own.
+    one.nil("DLOCK.RELEASE k a");
+    assert_eq!(one.int("DLOCK.RELEASE k b"), 1);
+    assert_eq!(zero.int("DLOCK.RELEASE k a"), 1);
+    b.granted();
+}
+
+#[test]
+fn through_one_of_several_readers() {
+    let server = Server::start();
+    let mut client = server.client();
+    for n in 0..20 {
+        client.int(format!("DLOCK.RLOCK L1 r{n}"));
+    }
+    client.int("DLOCK.ACQUIRE L2 b");
+    let mut reader = server.waiter("DLOCK.RLOCK L2 r13 BLOCK 0");
+    let error = client.error("DLOCK.WLOCK L1 b BLOCK 0");
+    assert_eq!(error, "DEADLOCK b waits for L1 held by r13, r13 waits for L2 held by b");
+    // As a reader it would not have to wait.
+    client.int("DLOCK.RLOCK L1 b BLOCK 0");
+    reader.waits();
+}
+
+#[test]
+fn through_those_ahead_in_line() {
+    let server = Server::start();
+    let mut client = server.client();
+    client.int("DLOCK.RLOCK L1 h");
+    client.int("DLOCK.ACQUIRE L2 r");
+    let mut writer = server.waiter("DLOCK.WLOCK L1 w BLOCK 0");
+    let mut holder = server.waiter("DLOCK.ACQUIRE L2 h BLOCK 0");
+    // As a reader it could share with h, but for w who waits for h, who waits for r.
+    assert!(client.error("DLOCK.RLOCK L1 r BLOCK 0").starts_with("DEADLOCK "));
+    client.int("DLOCK.RELEASE L2 r");
+    holder.granted();
+    client.int("DLOCK.RELEASE L1 h");
+    writer.granted();
+}
+
+#[test]
+fn an_owner_that_waits_on_two_connections_is_left_out() {
+    let server = Server::start();
+    let mut client = server.client();
+    client.int("DLOCK.ACQUIRE L1 a");
+    client.int("DLOCK.ACQUIRE L2 b");
+    client.int("DLOCK.ACQUIRE L3 c");
+    let mut waiters = server.waiters(["DLOCK.ACQUIRE L2 a BLOCK 0", "DLOCK.ACQUIRE L3 a BLOCK 0"]);
+    // It has two threads of control: one of them may release L1.
+    let mut b = server.waiter("DLOCK.ACQUIRE L1 b BLOCK 0");
+    client.int("DLOCK.RELEASE L3 c");
+    waiters[1].granted();
+    client.int("DLOCK.RELEASE L1 a");
+    b.granted();
+    client.int("DLOCK.RELEASE L2 b");
+    waiters[0].granted();
+}
+
+#[test]
+fn the_one_that_closes_the_circle_on_a_second_connection_is_left_out_too() {
+    let server = Server::start();
+    let mut client = server.client();
+    client.int("DLOCK.ACQUIRE L1 b");
+    client.int("DLOCK.ACQUIRE L2 a");
+    client.int("DLOCK.ACQUIRE L3 c");
+    let _elsewhere = server.waiter("DLOCK.ACQUIRE L3 a BLOCK 0");
+    let _b = server.waiter("DLOCK.ACQUIRE L2 b BLOCK 0");
+    let mut a = server.waiter("DLOCK.ACQUIRE L1 a BLOCK 0");
+    a.waits();
+}
+
+#[test]
+fn a_chain_without_an_end_is_none() {
+    let server = Server::start();
+    let mut client = server.client();
+    for n in 0..10 {
+        client.int(format!("DLOCK.ACQUIRE L{n} o{n}"));
+    }
+    let mut waiters = server.waiters((0..9).map(|n| format!("DLOCK.ACQUIRE L{} o{n} BLOCK 0", n + 1)));
+    // More of them for the same locks, and the circle at last.
+    let _others = server.waiters((0..9).map(|n| format!("DLOCK.ACQUIRE L{n} x{n} BLOCK 0")));
+    let error = client.error("DLOCK.ACQUIRE L0 o9 BLOCK 0");
+    assert!(error.starts_with("DEADLOCK o9 waits for L0 held by o0, o0 waits for L1 held by o1, "), "{error}");
+    assert_eq!(counter(&mut client, "deadlocks"), 1);
+    client.int("DLOCK.RELEASE L9 o9");
+    waiters[8].granted();
+}
+
+#[test]
+fn a_circle_that_a_lapse_has_opened_is_none() {
+    let server = Server::start();
+    let mut client = server.client();
+    client.int("DLOCK.RLOCK L1 b PX 300");
+    client.int("DLOCK.RLOCK L1 c");
+    client.int("DLOCK.ACQUIRE L2 a");
+    let _b = server.waiter("DLOCK.ACQUIRE L2 b BLOCK 0");
+    let end = client.now() + 300;
+    client.pass(end);
+    let mut a = server.waiter("DLOCK.WLOCK L1 a BLOCK 0");
+    client.int("DLOCK.RELEASE L1 c");
+    a.granted();
+}
+
+#[test]
+fn names_of_any_bytes_make_a_readable_error() {
+    let server = Server::start();
+    let mut client = server.client();
+    let (a, b, k) = (b"a\r\n\0\xff".as_slice(), b"b\n".as_slice(), b"k\r\n+OK\r\n".as_slice());
+    client.int(req!["DLOCK.ACQUIRE", k, b]);
+    client.int(req!["DLOCK.ACQUIRE", "l", a]);
+    let _b = server.waiter(req!["DLOCK.ACQUIRE", "l", b, "BLOCK", 0]);
+    let error = client.error(req!["DLOCK.ACQUIRE", k, a, "BLOCK", 0]);
+    assert!(error.starts_with("DEADLOCK ") && error.is_ascii(), "{error}");
+    assert_eq!(client.text("PING"), "PONG", "one line");
+}

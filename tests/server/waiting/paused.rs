@@ -1,0 +1,140 @@
+//! While the server holds its data still, the module does nothing by itself; it makes up for it afterwards.
+
+use std::time::Duration;
+
+use redis::Value;
+
+use crate::support::replica::counter;
+use crate::support::{Server, lock_info, soon};
+
+#[test]
+fn nothing_is_granted_while_writes_are_paused() {
+    let server = Server::conf("appendonly yes\nappendfsync no");
+    let mut client = server.client();
+    let exclusive = client.int("DLOCK.ACQUIRE k a PX 800");
+    client.int("DLOCK.RLOCK r a PX 800");
+    client.int("DLOCK.RLOCK r b PX 600000");
+    let mut waiters = server.waiters(["k w", "r w"].map(|words| format!("DLOCK.WLOCK {words} BLOCK 0 PX 600000")));
+    let end = client.end_of("k");
+    client.ok("CLIENT PAUSE 100000 WRITE");
+    let before = server.aof().len();
+    client.pass(end + 150);
+    // Lapsed locks are looked at, those that wait look on.
+    for _ in 0..20 {
+        client.nil(format!("DLOCK.CHECK k {exclusive}"));
+        client.nil("DLOCK.INFO k FULL");
+        let info = lock_info(&mut client, "r FULL").unwrap();
+        assert_eq!((info.holders, info.waiters, info.queue.unwrap().len()), (1, 1, 1));
+        client.text("PING");
+    }
+    waiters.iter_mut().for_each(|waiter| waiter.waits());
+    assert_eq!(counter(&mut client, "waiters"), 2);
+    assert_eq!(server.aof().len(), before, "nothing was written");
+    client.ok("CLIENT UNPAUSE");
+    assert!(waiters[0].granted() > exclusive);
+    waiters[1].waits();
+    assert_eq!(client.int("DLOCK.RELEASE r b"), 1);
+    waiters[1].granted();
+}
+
+#[test]
+fn a_pause_of_everything_is_outlived() {
+    let server = Server::start();
+    let mut client = server.client();
+    client.int("DLOCK.ACQUIRE k a PX 1000");
+    let mut waiters = server.waiters(["DLOCK.ACQUIRE k b BLOCK 0 PX 100", "DLOCK.ACQUIRE k c BLOCK 0"]);
+    let from = client.now();
+    client.ok("CLIENT PAUSE 1500 ALL");
+    // Postponed with everything else.
+    let mut late = server.client();
+    late.send("DLOCK.INFO k FULL");
+    let token = waiters[0].granted();
+    assert!(token / 1000 >= from + 1490, "granted {} ms after the pause began", token / 1000 - from);
+    waiters[1].granted();
+    late.read().expect("an answer after the pause");
+    late.nil("DLOCK.ACQUIRE k d");
+}
+
+#[test]
+fn those_who_leave_or_run_out_of_time_do_so_during_a_pause() {
+    let server = Server::start();
+    let mut client = server.client();
+    client.int("DLOCK.ACQUIRE k a PX 800");
+    let end = client.end_of("k");
+    let head = server.waiter("DLOCK.ACQUIRE k gone BLOCK 0");
+    let mut second = server.waiter("DLOCK.ACQUIRE k b BLOCK 0");
+    let mut third = server.client();
+    let id = third.id();
+    server.lines_up(&mut third, "DLOCK.ACQUIRE k c BLOCK 0");
+    client.ok("CLIENT PAUSE 100000 WRITE");
+    client.pass(end + 50);
+    drop(head);
+    server.left_waiting(2);
+    assert_eq!(client.int(format!("CLIENT UNBLOCK {id} ERROR")), 1);
+    assert!(third.fails().starts_with("UNBLOCKED "));
+    second.waits();
+    client.ok("CLIENT UNPAUSE");
+    second.granted();
+    assert_eq!(server.holders("k"), ["b"]);
+}
+
+#[test]
+fn commands_that_come_during_a_pause_stand_behind_the_line() {
+    let server = Server::start();
+    let mut client = server.client();
+    client.int("DLOCK.ACQUIRE k a PX 500");
+    let end = client.end_of("k");
+    let mut first = server.waiter("DLOCK.ACQUIRE k b BLOCK 0");
+    client.ok("CLIENT PAUSE 100000 WRITE");
+    let mut newcomers: Vec<_> = (0..5).map(|_| server.client()).collect();
+    newcomers.iter_mut().for_each(|newcomer| newcomer.send("DLOCK.ACQUIRE k late"));
+    client.pass(end + 50);
+    client.ok("CLIENT UNPAUSE");
+    newcomers.iter_mut().for_each(|newcomer| assert_eq!(newcomer.read(), Ok(Value::Nil)));
+    first.granted();
+}
+
+#[test]
+fn a_failover_grants_nothing_and_sends_everybody_away() {
+    let server = Server::start();
+    let replica = server.replica();
+    let mut client = server.client();
+    client.int("DLOCK.ACQUIRE k a PX 1000");
+    client.int("DLOCK.ACQUIRE l a PX 600000");
+    let end = client.end_of("k");
+    let mut waiters = server.waiters(["k", "l"].map(|key| format!("DLOCK.ACQUIRE {key} b BLOCK 0 PX 600000")));
+    // The primary waits for its replica to catch up.
+    replica.freeze();
+    client.ok("FAILOVER");
+    client.pass(end + 100);
+    client.nil("DLOCK.INFO k");
+    waiters.iter_mut().for_each(|waiter| waiter.waits());
+    replica.thaw();
+    for waiter in &mut waiters {
+        assert!(waiter.fails().starts_with("UNBLOCKED "));
+    }
+    soon("the replica is the primary", || replica.client().attempt("DLOCK.ACQUIRE k b").is_ok());
+    assert_eq!((replica.holders("l"), server.waiting()), (vec!["a".to_owned()], 0));
+}
+
+#[test]
+fn many_lines_and_pauses_on_one_server() {
+    let server = Server::start();
+    let mut client = server.client();
+    for round in 0..5 {
+        client.pipeline(&(0..40).map(|n| format!("DLOCK.ACQUIRE k{n} a{round} PX {}", 50 + n)).collect::<Vec<_>>());
+        let mut waiters: Vec<_> = (0..40).map(|_| server.client()).collect();
+        for (n, waiter) in waiters.iter_mut().enumerate() {
+            waiter.send(format!("DLOCK.ACQUIRE k{n} b{round} BLOCK 0 PX 600000"));
+        }
+        client.ok("CLIENT PAUSE 100 WRITE");
+        let asked = client.pipeline(&(0..40).map(|n| format!("DLOCK.INFO k{n} FULL")).collect::<Vec<_>>());
+        assert!(asked.iter().all(Result::is_ok), "{asked:?}");
+        for waiter in &mut waiters {
+            assert!(waiter.poll(Duration::from_secs(10)).is_some());
+        }
+        client.pipeline(&(0..40).map(|n| format!("DLOCK.RELEASE k{n} b{round}")).collect::<Vec<_>>());
+    }
+    assert_eq!(client.int("DBSIZE"), 0);
+    assert_eq!(counter(&mut client, "waiters"), 0);
+}

@@ -1,0 +1,197 @@
+//! Grants from the line reach replicas and files as effects, after what caused them.
+
+use crate::support::line::all_granted;
+use crate::support::state::{assert_same, state};
+use crate::support::{Client, Server, lock_info, req, soon};
+
+const KEEP: &str = "PX 600000 BLOCK 0";
+
+/// What an act appends to the AOF, without the brackets of transactions.
+#[track_caller]
+fn stream(server: &Server, act: impl FnOnce()) -> Vec<String> {
+    let names = server.appended(act);
+    names.into_iter().filter(|name| name != "MULTI" && name != "EXEC").collect()
+}
+
+#[test]
+fn a_grant_follows_what_freed_the_lock() {
+    let server = Server::conf("appendonly yes\nappendfsync no");
+    let mut client = server.client();
+    for (act, expected) in [
+        ("DEL k", vec!["DEL"]),
+        ("UNLINK k", vec!["UNLINK"]),
+        ("RENAME k l", vec!["RENAME"]),
+        ("FLUSHALL", vec!["FLUSHALL"]),
+        ("FLUSHDB ASYNC", vec!["FLUSHDB"]),
+        ("SWAPDB 0 1", vec!["SWAPDB"]),
+        ("DLOCK.RELEASE k a", vec!["DLOCK.RELEASE"]),
+        ("MOVE k 1", vec!["MOVE"]),
+    ] {
+        client.ok("FLUSHALL");
+        client.int(format!("DLOCK.ACQUIRE k a {KEEP}"));
+        let mut waiter = server.waiter(format!("DLOCK.ACQUIRE k b {KEEP}"));
+        let appended = stream(&server, || {
+            client.run(act);
+            waiter.granted();
+        });
+        assert_eq!(appended, [expected, vec!["DLOCK.APPLY"]].concat(), "{act}");
+    }
+    // An expiry in the past is a deletion.
+    client.ok("FLUSHALL");
+    client.int(format!("DLOCK.ACQUIRE k a {KEEP}"));
+    let mut waiter = server.waiter(format!("DLOCK.ACQUIRE k b {KEEP}"));
+    let appended = stream(&server, || {
+        client.int("EXPIRE k -1");
+        waiter.granted();
+    });
+    assert!(matches!(appended[0].as_str(), "DEL" | "UNLINK") && appended[1..] == ["DLOCK.APPLY"], "{appended:?}");
+}
+
+#[test]
+fn a_lease_end_is_one_effect() {
+    let server = Server::conf("appendonly yes\nappendfsync no");
+    let mut client = server.client();
+    // A server that gets no time of the machine for 50 ms finds that the key has expired: then it is a deletion more.
+    let in_place = (0..10).any(|_| {
+        client.int("DLOCK.ACQUIRE k a PX 800");
+        let mut waiter = server.waiter(format!("DLOCK.ACQUIRE k b {KEEP}"));
+        let appended = stream(&server, || {
+            waiter.granted();
+        });
+        client.int("DLOCK.RELEASE k b");
+        appended == ["DLOCK.APPLY"]
+    });
+    assert!(in_place, "in place, without a deletion");
+}
+
+#[test]
+fn a_key_overwritten_or_left_alone_brings_no_effect() {
+    let server = Server::conf("appendonly yes\nappendfsync no");
+    let mut client = server.client();
+    client.int(format!("DLOCK.ACQUIRE k a {KEEP}"));
+    let mut waiter = server.waiter(format!("DLOCK.ACQUIRE k b {KEEP}"));
+    let appended = stream(&server, || {
+        client.ok("SET k v");
+        waiter.fails();
+    });
+    assert_eq!(appended, ["SET"]);
+    client.int("DEL k");
+    client.int(format!("DLOCK.ACQUIRE k a {KEEP}"));
+    let _first = server.waiter(format!("DLOCK.ACQUIRE k b {KEEP}"));
+    let appended = stream(&server, || {
+        server.waiter("DLOCK.ACQUIRE k c BLOCK 30").gives_up();
+        drop(server.waiter("DLOCK.ACQUIRE k d BLOCK 0"));
+        server.left_waiting(1);
+        client.nil("DLOCK.ACQUIRE k e");
+    });
+    assert_eq!(appended, [""; 0], "who waits and leaves does not change the lock");
+}
+
+/// Hand-overs of every kind, the locks held at the end.
+#[track_caller]
+fn hand_over(server: &Server, client: &mut Client) {
+    client.pipeline(&(0..8).map(|n| format!("DLOCK.WLOCK k{n} a PX 600000")).collect::<Vec<_>>());
+    client.int("DLOCK.RLOCK k7 a PX 600000");
+    for (owner, lease) in [("a", 1500), ("b", 600_000), ("c", 1700)] {
+        client.int(format!("DLOCK.RLOCK r {owner} PX {lease}"));
+    }
+    client.int("DLOCK.RLOCK u a PX 600000");
+    client.int("DLOCK.RLOCK u b PX 1600");
+    client.int("DLOCK.ACQUIRE short a PX 1500");
+    let mut waiters = server.waiters((0..8).map(|n| format!("DLOCK.RLOCK k{n} b {KEEP}")));
+    waiters.extend(server.waiters((0..8).map(|n| format!("DLOCK.RLOCK k{n} c {KEEP}"))));
+    waiters.push(server.waiter(format!("DLOCK.WLOCK u a {KEEP}")));
+    waiters.push(server.waiter(format!("DLOCK.ACQUIRE short b {KEEP}")));
+    let mut last = server.waiter(format!("DLOCK.WLOCK r w {KEEP}"));
+    for act in [
+        req!["DLOCK.RELEASE", "k0", "a"],
+        req!["DEL", "k1"],
+        req!["UNLINK", "k2"],
+        req!["RENAME", "k3", "renamed"],
+        req!["MOVE", "k4", 1],
+        req!["PEXPIRE", "k5", 30],
+        req!["EVAL", "return redis.call('DLOCK.RELEASE', KEYS[1], 'a')", 1, "k6"],
+        req!["DLOCK.RELEASE", "k7", "a", "WRITE"],
+    ] {
+        client.run(&act);
+    }
+    all_granted(&mut waiters);
+    soon("those whose leases are over are gone", || server.holders("r") == ["b"]);
+    client.int("DLOCK.RELEASE r b");
+    last.granted();
+}
+
+#[test]
+fn replica_and_file_are_equal_after_hand_overs() {
+    let mut server = Server::conf("appendonly yes\nappendfsync no");
+    let replica = server.replica();
+    let second = replica.replica();
+    let mut client = server.client();
+    hand_over(&server, &mut client);
+    replica.wait_synced(&server);
+    second.wait_synced(&replica);
+    let expected = state(&mut client);
+    assert_eq!(expected.len(), 13, "{expected:?}");
+    assert_same("replica", &expected, &state(&mut replica.client()));
+    assert_same("replica of the replica", &expected, &state(&mut second.client()));
+    for pair in server.aof().windows(2) {
+        assert_ne!([&pair[0][0], &pair[1][0]], [b"DEL".as_slice(), b"DEL"], "nothing goes twice");
+    }
+    server.kill9();
+    server.boot();
+    assert_same("file", &expected, &state(&mut server.client()));
+}
+
+#[test]
+fn the_key_ends_at_the_same_time_everywhere_while_somebody_waits() {
+    let server = Server::start();
+    let replica = server.replica();
+    let mut client = server.client();
+    client.int("DLOCK.ACQUIRE k a PX 600000");
+    let mut waiters = server.waiters(["b", "c"].map(|owner| format!("DLOCK.ACQUIRE k {owner} {KEEP}")));
+    for act in ["PING", "DLOCK.RENEW k a PX 700000", "DLOCK.RELEASE k a", "DLOCK.RELEASE k b", "DLOCK.RENEW k c"] {
+        client.run(act);
+        replica.wait_synced(&server);
+        let expected = state(&mut client);
+        assert_same(act, &expected, &state(&mut replica.client()));
+    }
+    all_granted(&mut waiters);
+}
+
+#[test]
+fn a_promoted_replica_has_what_was_granted_and_no_line() {
+    let server = Server::start();
+    let replica = server.replica();
+    let mut client = server.client();
+    client.int(format!("DLOCK.ACQUIRE k a {KEEP}"));
+    let mut waiters = server.waiters(["b", "c", "d"].map(|owner| format!("DLOCK.ACQUIRE k {owner} {KEEP}")));
+    client.int("DLOCK.RELEASE k a");
+    let token = waiters[0].granted();
+    replica.wait_synced(&server);
+    let mut copy = replica.client();
+    let info = lock_info(&mut copy, "k FULL").unwrap();
+    assert_eq!((info.token, info.waiters, info.queue), (token, 0, Some(vec![])), "a replica shows no queue");
+    drop(server);
+    replica.promote();
+    copy.nil("DLOCK.ACQUIRE k c");
+    let mut waiter = replica.waiter(format!("DLOCK.ACQUIRE k c {KEEP}"));
+    assert_eq!(copy.int(format!("DLOCK.RELEASE k b TOKEN {token}")), 1);
+    assert!(waiter.granted() > token);
+}
+
+#[test]
+fn a_grant_survives_a_restart_and_the_line_does_not() {
+    let mut server = Server::conf("appendonly yes\nappendfsync no");
+    let mut client = server.client();
+    client.int(format!("DLOCK.ACQUIRE k a {KEEP}"));
+    let mut waiters = server.waiters(["b", "c"].map(|owner| format!("DLOCK.ACQUIRE k {owner} {KEEP}")));
+    client.int("DEL k");
+    let token = waiters[0].granted();
+    server.kill9();
+    server.boot();
+    let mut client = server.client();
+    assert_eq!((server.holders("k"), server.line("k")), (vec!["b".to_owned()], vec![]));
+    assert!(client.int(format!("DLOCK.CHECK k {token}")) > 0);
+    assert_eq!(client.int("DLOCK.RELEASE k b"), 1);
+    assert!(client.int("DLOCK.ACQUIRE k c") > token);
+}
