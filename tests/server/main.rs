@@ -20,6 +20,7 @@ mod clients;
 mod cluster;
 mod config;
 mod damaged;
+mod docs;
 mod effects;
 mod expiry;
 mod fixture;

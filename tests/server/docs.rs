@@ -1,0 +1,186 @@
+//! The README, the pages in docs/ and the demo say what the module does: their sessions are replayed, their lists are
+//! complete.
+
+mod page;
+mod same;
+mod terminal;
+
+use std::collections::{BTreeSet, HashMap, VecDeque};
+
+use redis::Value;
+
+use crate::support::lock::fields_of;
+use crate::support::process::module_path;
+use crate::support::replica::{counter, info_field};
+use crate::support::{Client, Server, list_of, soon, text_of};
+use page::Page;
+use same::Names;
+use terminal::{Terminal, script};
+
+fn pages() -> impl Iterator<Item = Page> {
+    let top = ["README.md", "ARCHITECTURE.md", "CHANGELOG.md", "CONTRIBUTING.md"].map(Page::read);
+    top.into_iter().chain(Page::all_in("docs")).chain(Page::all_in("docs/commands"))
+}
+
+/// Plays the sessions of a page on a server of their own, and compares.
+#[track_caller]
+fn replay(page: &Page) {
+    let server = Server::start();
+    let (mut client, mut names, mut waiting) = (server.client(), Names::default(), VecDeque::<Terminal>::new());
+    let compare = |names: &mut Names, written: &str, real: &str| {
+        let where_ = page.path.display();
+        names.compare(written, real).unwrap_or_else(|difference| panic!("{where_}:\n{difference}"));
+    };
+    for block in page.sessions() {
+        let mut terminal = if block.late.is_empty() {
+            Terminal::cli(server.port(), &block.options)
+        } else {
+            let mut terminal = waiting.pop_front().expect("a command that waits");
+            compare(&mut names, &block.late, &terminal.reply());
+            terminal
+        };
+        let mut waits = false;
+        for step in &block.steps {
+            assert!(!waits, "{}: no reply before {}", page.path.display(), step.command);
+            terminal.enter(&names.translate(&step.command));
+            waits = step.reply.is_empty();
+            if !waits {
+                let real = format!("> {}\n{}", names.translate(&step.command), terminal.reply());
+                compare(&mut names, &format!("> {}\n{}", step.command, step.reply), &real);
+            }
+        }
+        if waits {
+            waiting.push_back(terminal);
+            soon("it stands in line", || counter(&mut client, "waiters") == waiting.len() as i64);
+        }
+    }
+    assert!(waiting.is_empty(), "{}: the reply of a command that waits is missing", page.path.display());
+}
+
+#[test]
+fn the_readme_shows_what_redis_cli_shows() {
+    let readme = Page::read("README.md");
+    assert!(readme.sessions().len() > 1);
+    replay(&readme);
+}
+
+#[test]
+fn the_pages_of_commands_show_what_redis_cli_shows() {
+    for page in Page::all_in("docs/commands") {
+        assert!(!page.sessions().is_empty(), "{} has an example", page.path.display());
+        replay(&page);
+    }
+}
+
+#[test]
+fn the_other_pages_show_what_redis_cli_shows() {
+    Page::all_in("docs").iter().for_each(replay);
+}
+
+#[test]
+fn the_demo_shows_what_its_transcript_has() {
+    let played = script("demo").env("DLOCK_MODULE", module_path()).output().expect("scripts/demo");
+    assert!(played.status.success(), "{}", String::from_utf8_lossy(&played.stderr));
+    let real = String::from_utf8_lossy(&played.stdout);
+    let compared = Names::default().compare(include_str!("demo.txt"), &real);
+    compared.unwrap_or_else(|difference| panic!("{difference}"));
+}
+
+/// The words of options in a list of arguments, at any depth.
+fn options(arguments: &Value, found: &mut BTreeSet<String>) {
+    for argument in list_of(arguments) {
+        let fields: HashMap<_, _> = fields_of(&argument).into_iter().collect();
+        found.extend(fields.get("token").map(text_of));
+        if let Some(inner) = fields.get("arguments") {
+            options(inner, found);
+        }
+    }
+}
+
+#[test]
+fn every_command_has_a_page_with_all_its_options() {
+    let server = Server::start();
+    let mut client = server.client();
+    let mut commands: BTreeSet<_> =
+        list_of(&client.run("COMMAND LIST FILTERBY MODULE dlock")).iter().map(text_of).collect();
+    // The hook for the test of the panic guard, which release builds lack.
+    commands.remove("dlock.panic");
+    let pages = Page::all_in("docs/commands");
+    let known: BTreeSet<_> = pages.iter().map(|page| format!("dlock.{}", page.name())).collect();
+    assert_eq!(known, commands);
+    for page in pages {
+        let command = format!("DLOCK.{}", page.name().to_uppercase());
+        let docs = fields_of(&client.run(format!("COMMAND DOCS {command}")));
+        let docs: HashMap<_, _> = fields_of(&docs[0].1).into_iter().collect();
+        let mut expected = BTreeSet::from([command]);
+        options(&docs["arguments"], &mut expected);
+        let syntax = page.syntax();
+        let words = syntax.split(|c: char| !c.is_alphanumeric() && c != '.').filter(|word| !word.is_empty());
+        let shown: BTreeSet<_> = words.filter(|word| word.to_uppercase() == *word).map(str::to_owned).collect();
+        assert_eq!(shown, expected, "{}", page.path.display());
+    }
+}
+
+#[test]
+fn every_setting_is_in_the_tables_with_its_default_and_range() {
+    let server = Server::start();
+    let mut client = server.client();
+    let real = list_of(&client.run("CONFIG GET dlock.*"));
+    let real: BTreeSet<_> = real.chunks(2).map(|pair| (text_of(&pair[0]), text_of(&pair[1]))).collect();
+    for page in ["README.md", "docs/configuration.md"].map(Page::read) {
+        let rows = page.rows("dlock.");
+        let shown: BTreeSet<_> = rows.iter().map(|cells| (cells[0].clone(), cells[1].clone())).collect();
+        assert_eq!(shown, real, "{}", page.path.display());
+        for cells in rows {
+            let (low, high) = cells[2].split_once(" to ").expect("a range");
+            assert_in_range(&mut client, &cells[0], [low, high].map(|bound| bound.parse().expect("a number")));
+        }
+    }
+}
+
+#[track_caller]
+fn assert_in_range(client: &mut Client, setting: &str, [low, high]: [i64; 2]) {
+    for good in [low, high] {
+        client.ok(format!("CONFIG SET {setting} {good}"));
+    }
+    for bad in [low - 1, high + 1] {
+        client.error(format!("CONFIG SET {setting} {bad}"));
+    }
+}
+
+#[test]
+fn every_field_of_info_is_explained() {
+    let server = Server::start();
+    let info = text_of(&server.client().run("INFO dlock"));
+    let real: BTreeSet<_> = info.lines().filter_map(|line| line.split_once(':')).map(|(name, _)| name).collect();
+    let rows = Page::read("docs/monitoring.md").rows("dlock_");
+    let shown: BTreeSet<_> = rows.iter().map(|cells| cells[0].as_str()).collect();
+    assert_eq!(shown, real);
+    let version = info_field(&mut server.client(), "dlock", "dlock_version");
+    assert_eq!(version.as_deref(), Some(env!("CARGO_PKG_VERSION")));
+}
+
+#[test]
+fn links_lead_to_files() {
+    for page in pages() {
+        for file in page.linked() {
+            assert!(file.exists(), "{} links to {}", page.path.display(), file.display());
+        }
+    }
+    let readme: BTreeSet<_> = Page::read("README.md").linked().into_iter().collect();
+    for page in Page::all_in("docs/commands") {
+        assert!(readme.contains(&page.path), "the README links to {}", page.path.display());
+    }
+}
+
+#[test]
+fn redis_cli_hints_while_one_types() {
+    let server = Server::start();
+    let mut terminal = Terminal::interactive_cli(server.port());
+    terminal.until(&format!("127.0.0.1:{}> ", server.port()));
+    terminal.type_in("DLOCK.ACQUIRE ");
+    terminal.until("key owner [EX seconds|PX milliseconds");
+    terminal.type_in("job:1 ");
+    terminal.until("job:1 ");
+    terminal.until("owner [EX seconds|PX milliseconds");
+}

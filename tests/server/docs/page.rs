@@ -1,0 +1,126 @@
+//! A page of the docs: its fenced blocks, its tables, its links.
+//!
+//! A block fenced as `console` is a session of one `redis-cli`. The blocks of a page share a server. What follows a
+//! prompt up to the next one is the reply. A block may begin with `$ redis-cli` and options. A command at the end of a
+//! block without a reply waits; the next block that does not begin with a prompt has its reply, and goes on in that
+//! terminal.
+
+use std::path::{Path, PathBuf};
+
+/// A page that was read.
+pub struct Page {
+    pub path: PathBuf,
+    text: String,
+}
+
+/// A session in one terminal.
+#[derive(Debug, Default)]
+pub struct Block {
+    /// Options of `redis-cli`.
+    pub options: Vec<String>,
+    /// The reply to a command of an earlier block, which waited.
+    pub late: String,
+    pub steps: Vec<Step>,
+}
+
+/// A command and what `redis-cli` answers.
+#[derive(Debug)]
+pub struct Step {
+    pub command: String,
+    pub reply: String,
+}
+
+/// The checkout.
+pub fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+impl Page {
+    /// A page by its path from the root of the checkout.
+    #[track_caller]
+    pub fn read(path: impl AsRef<Path>) -> Self {
+        let path = root().join(path);
+        let text = std::fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+        Self { path, text }
+    }
+
+    /// All pages in a directory, not those below it.
+    pub fn all_in(directory: &str) -> Vec<Self> {
+        let entries = std::fs::read_dir(root().join(directory)).expect("a directory");
+        let mut paths: Vec<_> = entries.map(|entry| entry.expect("an entry").path()).collect();
+        paths.retain(|path| path.extension().is_some_and(|extension| extension == "md"));
+        paths.sort();
+        paths.iter().map(Self::read).collect()
+    }
+
+    /// The file's name without its ending.
+    pub fn name(&self) -> String {
+        self.path.file_stem().expect("a file").to_string_lossy().into_owned()
+    }
+
+    /// The sessions.
+    pub fn sessions(&self) -> Vec<Block> {
+        self.fenced("console").iter().map(|lines| Block::parse(lines)).collect()
+    }
+
+    /// The first block fenced as `text`: the syntax of a command.
+    #[track_caller]
+    pub fn syntax(&self) -> String {
+        let block = self.fenced("text").into_iter().next();
+        block.unwrap_or_else(|| panic!("no syntax in {}", self.path.display())).join(" ")
+    }
+
+    /// The cells of every table row whose first cell is code that begins so.
+    pub fn rows(&self, prefix: &str) -> Vec<Vec<String>> {
+        let rows = self.text.lines().filter_map(|line| line.strip_prefix("| "));
+        rows.map(|row| row.trim_end_matches('|').split('|').map(|cell| cell.trim().replace('`', "")).collect())
+            .filter(|cells: &Vec<String>| cells[0].starts_with(prefix))
+            .collect()
+    }
+
+    /// Where its links to files lead.
+    pub fn linked(&self) -> Vec<PathBuf> {
+        let here = self.path.parent().expect("a directory");
+        let targets = self.text.split("](").skip(1).filter_map(|rest| rest.split(')').next());
+        let files = targets.filter_map(|target| target.split('#').next()).filter(|file| !file.is_empty());
+        files.filter(|file| !file.contains("://")).map(|file| here.join(file)).collect()
+    }
+
+    fn fenced(&self, language: &str) -> Vec<Vec<&str>> {
+        let mut blocks = Vec::new();
+        let mut lines = self.text.lines();
+        while let Some(line) = lines.next() {
+            if let Some(found) = line.strip_prefix("```") {
+                let block: Vec<_> = lines.by_ref().take_while(|line| !line.starts_with("```")).collect();
+                if found == language {
+                    blocks.push(block);
+                }
+            }
+        }
+        blocks
+    }
+}
+
+impl Block {
+    fn parse(lines: &[&str]) -> Self {
+        let mut block = Self::default();
+        for line in lines {
+            if let Some(options) = line.strip_prefix("$ redis-cli") {
+                block.options = options.split_whitespace().map(str::to_owned).collect();
+            } else if let Some(command) = after_prompt(line) {
+                block.steps.push(Step { command: command.to_owned(), reply: String::new() });
+            } else {
+                let reply = block.steps.last_mut().map_or(&mut block.late, |step| &mut step.reply);
+                reply.push_str(line);
+                reply.push('\n');
+            }
+        }
+        block
+    }
+}
+
+/// What was typed: `127.0.0.1:6379> PING`, `127.0.0.1:6379(TX)> EXEC`.
+fn after_prompt(line: &str) -> Option<&str> {
+    let rest = line.strip_prefix("127.0.0.1:6379")?;
+    rest.strip_prefix("(TX)").unwrap_or(rest).strip_prefix("> ")
+}

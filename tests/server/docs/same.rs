@@ -1,0 +1,154 @@
+//! Whether two transcripts say the same, apart from what differs every time: tokens, owners that the server makes up,
+//! client ids, and milliseconds left or waited.
+//!
+//! What is named in one has one name in the other too, and tokens are in the same order.
+
+use std::collections::BTreeMap;
+
+/// What is named so in the transcript that is written down, and how in the one that is real.
+#[derive(Default)]
+pub struct Names(BTreeMap<Name, Name>);
+
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Name {
+    Token(u64),
+    Owner(String),
+    Client(u64),
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum Word<'a> {
+    Plain(&'a str),
+    Named(Name),
+    Milliseconds,
+}
+
+impl Names {
+    /// Compares, and takes note of new names. An error says what differs.
+    pub fn compare(&mut self, written: &str, real: &str) -> Result<(), String> {
+        let differ = || Err(format!("--- written\n{written}\n--- real\n{real}"));
+        let (expected, found) = (words(written), words(real));
+        if expected.len() != found.len() {
+            return differ();
+        }
+        for pair in expected.into_iter().zip(found) {
+            match pair {
+                (Word::Named(written), Word::Named(real)) if self.agree(&written, &real) => {}
+                (written, real) if written == real && !matches!(written, Word::Named(_)) => {}
+                _ => return differ(),
+            }
+        }
+        Ok(())
+    }
+
+    /// A written command with the names that are real.
+    pub fn translate(&self, command: &str) -> String {
+        let mut before = "";
+        let translated = command.split(' ').map(|word| {
+            let name = name_of(before, word);
+            before = word;
+            match name.and_then(|name| self.0.get(&name)) {
+                Some(Name::Token(number) | Name::Client(number)) => number.to_string(),
+                Some(Name::Owner(owner)) => owner.clone(),
+                None => word.to_owned(),
+            }
+        });
+        translated.collect::<Vec<_>>().join(" ")
+    }
+
+    fn agree(&mut self, written: &Name, real: &Name) -> bool {
+        if let Some(known) = self.0.get(written) {
+            return known == real;
+        }
+        let is_taken = self.0.values().any(|known| known == real);
+        let before = self.0.range(..written.clone()).next_back().map(|(_, known)| known);
+        let after = self.0.range(written.clone()..).next().map(|(_, known)| known);
+        let is_in_order = match (written, real) {
+            (Name::Token(_), Name::Token(_)) => {
+                before.is_none_or(|before| before < real)
+                    && after.is_none_or(|after| !matches!(after, Name::Token(_)) || real < after)
+            }
+            (Name::Owner(_), Name::Owner(_)) | (Name::Client(_), Name::Client(_)) => true,
+            _ => false,
+        };
+        self.0.insert(written.clone(), real.clone());
+        !is_taken && is_in_order
+    }
+}
+
+/// Splits a transcript at blanks and ends of lines. How long a command took is left out.
+fn words(text: &str) -> Vec<Word<'_>> {
+    /// What the next integer of a reply is.
+    enum Next {
+        Number,
+        Milliseconds,
+        Client,
+    }
+    let (mut next, mut before, mut words) = (Next::Number, "", Vec::new());
+    for line in text.lines().map(str::trim_end).filter(|line| !is_duration(line)) {
+        for word in line.split(' ') {
+            let number = word.parse::<u64>().ok().filter(|_| before == "(integer)");
+            words.push(match (number, &next) {
+                (Some(_), Next::Milliseconds) => Word::Milliseconds,
+                (Some(number), Next::Client) => Word::Named(Name::Client(number)),
+                _ => name_of(before, word).map_or(Word::Plain(word), Word::Named),
+            });
+            match word {
+                "\"ttl\"" | "\"waiting\"" | "PTTL" | "DLOCK.CHECK" => next = Next::Milliseconds,
+                "\"client\"" => next = Next::Client,
+                ">" | "(nil)" => next = Next::Number,
+                _ if number.is_some() => next = Next::Number,
+                _ => {}
+            }
+            before = word;
+        }
+        words.push(Word::Plain("\n"));
+    }
+    words
+}
+
+/// A token has 16 digits, for the next 264 years; an owner that the server makes up is a UUID; a client is named in
+/// `CLIENT UNBLOCK`.
+fn name_of(before: &str, word: &str) -> Option<Name> {
+    if before == "UNBLOCK" {
+        return word.parse().ok().map(Name::Client);
+    }
+    let bare = word.trim_matches('"');
+    if word.len() == 16 && word.bytes().all(|byte| byte.is_ascii_digit()) {
+        return word.parse().ok().map(Name::Token);
+    }
+    let is_uuid = bare.len() == 36
+        && bare.bytes().enumerate().all(|(at, byte)| match at {
+            8 | 13 | 18 | 23 => byte == b'-',
+            _ => byte.is_ascii_hexdigit(),
+        });
+    is_uuid.then(|| Name::Owner(bare.to_owned()))
+}
+
+/// `(1.52s)`, which `redis-cli` adds to a reply that was a while in coming.
+fn is_duration(line: &str) -> bool {
+    let inner = line.strip_prefix('(').and_then(|line| line.strip_suffix("s)"));
+    inner.is_some_and(|inner| inner.parse::<f64>().is_ok())
+}
+
+#[test]
+fn transcripts_are_the_same_apart_from_names_and_times() {
+    let written = "> DLOCK.RLOCK k a\n(integer) 1795213000000001\n> DLOCK.RLOCK k b\n(integer) 1795213000000002\n\
+                   > DLOCK.CHECK k 1795213000000001\n(integer) 29999\n(0.61s)";
+    let same = "> DLOCK.RLOCK k a\n(integer) 1800000000000001\n> DLOCK.RLOCK k b\n(integer) 1800000000000007\n\
+                > DLOCK.CHECK k 1800000000000001\n(integer) 17";
+    let mut names = Names::default();
+    assert_eq!(names.compare(written, same), Ok(()));
+    assert_eq!(names.translate("DLOCK.CHECK k 1795213000000002"), "DLOCK.CHECK k 1800000000000007");
+    for (from, to) in [
+        ("k 1800000000000001", "k 1800000000000007"),
+        ("(integer) 17", "(nil)"),
+        ("k b\n(integer) 1800000000000007", "k b\n(nil)"),
+        ("k b\n(integer) 1800000000000007", "k b\n(integer) 1800000000000001"),
+        ("k b\n(integer) 1800000000000007", "k b\n(integer) 1800000000000000"),
+        ("k b", "k c"),
+    ] {
+        let other = same.replace(from, to);
+        assert!(other != same && Names::default().compare(written, &other).is_err(), "{other}");
+    }
+}
