@@ -12,7 +12,7 @@ export RUST_TEST_THREADS ?= 8
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup build run demo test lint fmt bench-instr servers clean hooks port
+.PHONY: help setup build run demo test lint fmt bench-instr bench-waiting servers clean hooks port
 
 help: ## this list
 	@echo 'dlock: distributed locks as a native feature of Redis and Valkey'
@@ -50,6 +50,11 @@ fmt: ## format the code
 bench-instr: build ## count the instructions of every command (callgrind), fail if they are over the limit
 	@scripts/setup bench
 	server=$$(scripts/server) && DLOCK_SERVER="$$server" cargo run --locked --release --package dlock-bench -- instr
+
+bench-waiting: build ## time waiting in line and sessions on a quiet machine, fail if a target is missed
+	server=$$(scripts/server) && export DLOCK_SERVER="$$server" && ulimit -n 16384 && \
+	cargo build --locked --release --package dlock-bench && bench=$$CARGO_TARGET_DIR/release/dlock-bench && \
+	{ "$$bench" waiting; waiting=$$?; "$$bench" sessions && exit $$waiting; }
 
 servers: ## fetch other servers to test on: target/servers/*/
 	@scripts/servers

@@ -1,4 +1,4 @@
-//! The command line, parsed by hand: four options do not earn a dependency.
+//! The command line, parsed by hand: a handful of options does not earn a dependency.
 
 use std::path::PathBuf;
 
@@ -8,6 +8,8 @@ use crate::error::Error;
 #[derive(Debug, PartialEq)]
 pub enum Subcommand {
     Instr(Options),
+    Waiting(Options),
+    Sessions(Options),
     Help,
 }
 
@@ -18,9 +20,12 @@ pub struct Options {
     pub server: Option<PathBuf>,
     /// The module to load; `DLOCK_MODULE`, then the release build, if not given.
     pub module: Option<PathBuf>,
-    /// Names of contenders; all of them if empty.
+    /// Names of contenders or parts; all of them if empty.
     pub only: Vec<String>,
+    /// Of `instr` only.
     pub format: Format,
+    /// How long `sessions` looks on; its own default if not given.
+    pub seconds: Option<u64>,
 }
 
 /// How the result is printed.
@@ -34,14 +39,19 @@ pub enum Format {
 pub fn parse(args: impl IntoIterator<Item = String>) -> Result<Subcommand, Error> {
     let mut args = args.into_iter();
     match args.next().as_deref() {
-        Some("instr") => parse_options(args),
+        Some("instr") => parse_options(args, Subcommand::Instr),
+        Some("waiting") => parse_options(args, Subcommand::Waiting),
+        Some("sessions") => parse_options(args, Subcommand::Sessions),
         Some("help" | "--help" | "-h") => Ok(Subcommand::Help),
         Some(other) => Err(usage(&format!("unknown subcommand `{other}`"))),
         None => Err(usage("a subcommand is missing")),
     }
 }
 
-fn parse_options(mut args: impl Iterator<Item = String>) -> Result<Subcommand, Error> {
+fn parse_options(
+    mut args: impl Iterator<Item = String>,
+    subcommand: fn(Options) -> Subcommand,
+) -> Result<Subcommand, Error> {
     let mut options = Options::default();
     while let Some(arg) = args.next() {
         let (name, attached) = match arg.split_once('=') {
@@ -60,11 +70,16 @@ fn parse_options(mut args: impl Iterator<Item = String>) -> Result<Subcommand, E
             "--module" => options.module = Some(value()?.into()),
             "--only" => options.only.push(value()?),
             "--json" if attached.is_none() => options.format = Format::Json,
+            "--seconds" => options.seconds = Some(seconds(&value()?)?),
             "--help" | "-h" => return Ok(Subcommand::Help),
             _ => return Err(usage(&format!("unknown option `{arg}`"))),
         }
     }
-    Ok(Subcommand::Instr(options))
+    Ok(subcommand(options))
+}
+
+fn seconds(text: &str) -> Result<u64, Error> {
+    text.parse().ok().filter(|seconds| *seconds > 0).ok_or_else(|| usage("`--seconds` needs a number, 1 or more"))
 }
 
 fn usage(problem: &str) -> Error {
@@ -72,14 +87,19 @@ fn usage(problem: &str) -> Error {
 }
 
 pub const USAGE: &str = "\
-usage: dlock-bench instr [options]
+usage: dlock-bench instr|waiting|sessions [options]
 
-  instr           count the server's instructions for each command (callgrind); exit 1 if a limit is passed
+  instr           count the server's instructions for each command (callgrind)
+  waiting         time waiting in line, beside BLPOP: hand-off, lease end, CPU and memory with up to 10,000 waiters
+  sessions        keep 100,000 session holds alive
+
+Exit 1 if a limit is passed.
 
   --server PATH   server to run        (default: $DLOCK_SERVER, then redis-server on the PATH)
   --module PATH   module to load       (default: $DLOCK_MODULE, then target/release/libdlock.so)
-  --only NAME     measure this one and what it is compared with; may be repeated
-  --json          print JSON instead of a table";
+  --only NAME     instr: measure this one and what it is compared with; waiting: this part; may be repeated
+  --json          instr: print JSON instead of a table
+  --seconds N     sessions: how long to look on (default: 60)";
 
 #[cfg(test)]
 mod tests {
@@ -96,14 +116,16 @@ mod tests {
             module: Some("m".into()),
             only: vec!["check".into(), "info".into()],
             format: Format::Json,
+            seconds: Some(7),
         };
-        let line = "instr --server s --module=m --only check --only=info --json";
+        let line = "instr --server s --module=m --only check --only=info --json --seconds=7";
         assert_eq!(parsed(line).ok(), Some(Subcommand::Instr(expected)));
     }
 
     #[test]
     fn what_is_not_understood_is_a_usage_error() {
-        for line in ["", "ins", "instr --server", "instr --only=", "instr --json=1", "instr -x"] {
+        for line in ["", "ins", "instr --server", "instr --only=", "instr --json=1", "instr -x", "sessions --seconds 0"]
+        {
             assert!(matches!(parsed(line), Err(Error::Usage(_))), "{line}");
         }
     }

@@ -1,5 +1,6 @@
 //! One loopback connection that sends batches and judges every reply.
 
+use std::fs;
 use std::io::{BufReader, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
@@ -48,6 +49,43 @@ impl Connection {
             Reply::Simple(text) if text == "PONG" => Ok(()),
             other => Err(Error::Reply(format!("more replies than requests: PING got {other:?}"))),
         }
+    }
+
+    /// The text of one section of `INFO`.
+    pub fn info(&mut self, section: &str) -> Result<String, Error> {
+        match self.call(&[b"INFO", section.as_bytes()])? {
+            Reply::Bulk(info) => Ok(String::from_utf8_lossy(&info).into_owned()),
+            other => Err(Error::Reply(format!("INFO {section} got {other:?}"))),
+        }
+    }
+
+    /// One number of a section of `INFO`.
+    pub fn info_number(&mut self, section: &str, field: &str) -> Result<f64, Error> {
+        let info = self.info(section)?;
+        info.lines()
+            .find_map(|line| line.strip_prefix(field)?.strip_prefix(':')?.parse().ok())
+            .ok_or_else(|| Error::Reply(format!("INFO {section} has no number {field}")))
+    }
+
+    /// Seconds of processor that the server has used.
+    pub fn cpu_seconds(&mut self) -> Result<f64, Error> {
+        Ok(self.info_number("cpu", "used_cpu_user")? + self.info_number("cpu", "used_cpu_sys")?)
+    }
+
+    /// Seconds that the server was ready to run while others had the processors; 0 where the kernel does not tell.
+    ///
+    /// What it does to the times that are measured is not the server's doing.
+    pub fn seconds_held_up(&mut self) -> Result<f64, Error> {
+        let process = self.info_number("server", "process_id")?;
+        let text = fs::read_to_string(format!("/proc/{process}/schedstat")).unwrap_or_default();
+        let nanoseconds = text.split_whitespace().nth(1).and_then(|field| field.parse::<f64>().ok());
+        Ok(nanoseconds.unwrap_or(0.0) / 1e9)
+    }
+
+    /// Reads the reply to a request that was sent before.
+    pub fn receive_for(&mut self, request: &Request) -> Result<(), Error> {
+        let reply = self.receive()?;
+        request.judge(&reply)
     }
 
     pub fn send(&mut self, bytes: &[u8]) -> Result<(), Error> {

@@ -4,7 +4,7 @@ use std::num::NonZero;
 use std::panic::resume_unwind;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
-use std::{env, thread};
+use std::thread;
 
 use crate::callgrind;
 use crate::command_line::{Format, Options};
@@ -68,7 +68,7 @@ impl Target {
         let needs_module = contenders.iter().any(|contender| contender.runs_on == RunsOn::Module);
         Ok(Self {
             program: server::find_program(options.server.as_deref())?,
-            module: if needs_module { Some(find_module(options.module.as_deref())?) } else { None },
+            module: if needs_module { Some(server::find_module(options.module.as_deref())?) } else { None },
             mode: Mode::NoPersistence,
         })
     }
@@ -89,19 +89,6 @@ impl Target {
             RunsOn::Module => self.module.as_deref(),
         }
     }
-}
-
-/// Finds the module: what was asked for, `DLOCK_MODULE`, or the release build of this workspace.
-fn find_module(asked: Option<&Path>) -> Result<PathBuf, Error> {
-    let built = || Path::new(env!("CARGO_MANIFEST_DIR")).with_file_name("target/release/libdlock.so");
-    let path = asked
-        .map(Path::to_owned)
-        .or_else(|| env::var_os("DLOCK_MODULE").filter(|value| !value.is_empty()).map(PathBuf::from))
-        .unwrap_or_else(built);
-    path.canonicalize().map_err(Error::io(format!(
-        "no module {} (`make build` makes it, --module or DLOCK_MODULE names another)",
-        path.display()
-    )))
 }
 
 /// The contenders that were asked for, and those that they are compared with.

@@ -2,15 +2,18 @@
 //!
 //! ```text
 //! dlock-bench instr [--server PATH] [--module PATH] [--only NAME]... [--json]
+//! dlock-bench waiting [--server PATH] [--module PATH] [--only PART]...
+//! dlock-bench sessions [--server PATH] [--module PATH] [--seconds N]
 //! ```
 //!
 //! | to change | look in |
 //! |---|---|
-//! | what is measured | `contenders/`, one file a set |
+//! | what `instr` measures | `contenders/`, one file a set |
+//! | what `waiting` measures | `waiting/`, one file a part |
 //! | how instructions are counted | `callgrind` |
 //! | how a server is started and stopped | `server` |
-//! | what is too much | `limits` |
-//! | what is printed | `report` |
+//! | what is too much for `instr`, what it prints | `limits`, `report` |
+//! | how times are judged and printed | `figures` |
 //!
 //! A subcommand is a module with a `run` that takes the parsed [`command_line::Options`].
 
@@ -19,14 +22,18 @@ mod command_line;
 mod connection;
 mod contenders;
 mod error;
+mod figures;
 mod instr;
 mod limits;
 mod load;
 mod owners;
+mod pings;
 mod report;
 mod resp;
 mod run_dir;
 mod server;
+mod sessions;
+mod waiting;
 
 use std::process::ExitCode;
 
@@ -54,6 +61,8 @@ fn main() -> ExitCode {
 fn run() -> Result<(), Error> {
     match command_line::parse(std::env::args().skip(1))? {
         Subcommand::Instr(options) => instr::run(&options),
+        Subcommand::Waiting(options) => waiting::run(&options),
+        Subcommand::Sessions(options) => sessions::run(&options),
         Subcommand::Help => {
             println!("{}", command_line::USAGE);
             Ok(())

@@ -25,22 +25,26 @@ pub struct Setup<'a> {
     pub wrapper: Vec<OsString>,
 }
 
-/// Who else gets the writes. AOF and replica come with the benchmarks of time.
+/// How the server is configured.
 #[derive(Debug, Clone, Copy)]
 pub enum Mode {
     NoPersistence,
+    /// Its clock at the usual rate, and room for [`MAX_CLIENTS`]. For benchmarks of time.
+    ManyClients,
 }
 
 impl Mode {
     pub fn label(self) -> &'static str {
         match self {
-            Self::NoPersistence => "no persistence",
+            Self::NoPersistence | Self::ManyClients => "no persistence",
         }
     }
 
-    fn config(self) -> &'static str {
+    fn config(self) -> String {
+        let plain = "save \"\"\nappendonly no\n";
         match self {
-            Self::NoPersistence => "save \"\"\nappendonly no\n",
+            Self::NoPersistence => plain.to_owned(),
+            Self::ManyClients => format!("{plain}hz 10\ndynamic-hz yes\nmaxclients {MAX_CLIENTS}\n"),
         }
     }
 }
@@ -83,12 +87,13 @@ impl Server {
         Connection::open(self.address)
     }
 
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
     /// The server's name and version, such as `redis 7.0.15`.
     pub fn version(&self) -> Result<String, Error> {
-        let info = match self.connect()?.call(&[b"INFO", b"server"])? {
-            Reply::Bulk(info) => String::from_utf8_lossy(&info).into_owned(),
-            other => return Err(Error::Reply(format!("INFO server got {other:?}"))),
-        };
+        let info = self.connect()?.info("server")?;
         let field = |name: &str| info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
         Ok(match (field("valkey_version"), field("redis_version")) {
             (Some(version), _) => format!("valkey {version}"),
@@ -173,6 +178,19 @@ pub fn find_program(asked: Option<&Path>) -> Result<PathBuf, Error> {
         .ok_or_else(|| Error::Server(format!("no server `{name}`; name one with --server or DLOCK_SERVER")))
 }
 
+/// Finds the module: what was asked for, `DLOCK_MODULE`, or the release build of this workspace.
+pub fn find_module(asked: Option<&Path>) -> Result<PathBuf, Error> {
+    let built = || Path::new(env!("CARGO_MANIFEST_DIR")).with_file_name("target/release/libdlock.so");
+    let path = asked
+        .map(Path::to_owned)
+        .or_else(|| env::var_os("DLOCK_MODULE").filter(|value| !value.is_empty()).map(PathBuf::from))
+        .unwrap_or_else(built);
+    path.canonicalize().map_err(Error::io(format!(
+        "no module {} (`make build` makes it, --module or DLOCK_MODULE names another)",
+        path.display()
+    )))
+}
+
 fn on_path(name: &str) -> Option<PathBuf> {
     if name.contains('/') {
         return std::path::absolute(name).ok().filter(|path| path.is_file());
@@ -195,7 +213,7 @@ fn runnable(program: &Path, dir: &RunDir) -> Result<PathBuf, Error> {
 fn configuration(setup: &Setup, dir: &RunDir, address: SocketAddr) -> Result<String, Error> {
     let mut config = format!("bind {}\nport {}\ndir {}\n", address.ip(), address.port(), quoted(dir.path())?);
     config.push_str(QUIET);
-    config.push_str(setup.mode.config());
+    config.push_str(&setup.mode.config());
     if let Some(module) = setup.module {
         config.push_str(&format!("loadmodule {}\n", quoted(module)?));
     }
@@ -231,6 +249,9 @@ activerehashing no
 jemalloc-bg-thread no
 slowlog-log-slower-than -1
 ";
+
+/// Of a server in [`Mode::ManyClients`].
+pub const MAX_CLIENTS: usize = 14_000;
 
 const FIRST_PORT: u16 = 21_000;
 const PORT_COUNT: u16 = 10_000;

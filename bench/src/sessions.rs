@@ -1,0 +1,188 @@
+//! `dlock-bench sessions`: 100,000 session holds, kept alive by the server while a `PING` loop and a replica look on.
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::TcpStream;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::command_line::{Format, Options};
+use crate::connection::Connection;
+use crate::error::Error;
+use crate::figures::{Sample, Sheet};
+use crate::load::Request;
+use crate::owners;
+use crate::pings;
+use crate::resp::{self, Expect, Reply};
+use crate::server::Server;
+use crate::waiting::{House, Open};
+
+pub fn run(options: &Options) -> Result<(), Error> {
+    if options.format == Format::Json || !options.only.is_empty() {
+        return Err(Error::Usage("sessions takes --server, --module and --seconds".into()));
+    }
+    let mut open = House::find(options)?.open()?;
+    let seconds = Duration::from_secs(options.seconds.unwrap_or(SECONDS));
+    let mut sheet = Sheet::default();
+    println!(
+        "{} session holds of {CONNECTIONS} connections, lease {LEASE} ms, {} s, {}\n",
+        CONNECTIONS * HOLDS,
+        seconds.as_secs(),
+        open.server.version()?
+    );
+    let over = AtomicBool::new(false);
+    let replica = attach_replica(&mut open)?;
+    thread::scope(|scope| {
+        scope.spawn(|| swallow(replica, &over));
+        let result = measure(&mut open, seconds, &mut sheet);
+        over.store(true, Ordering::Relaxed);
+        result
+    })?;
+    println!();
+    sheet.verdict()
+}
+
+fn measure(open: &mut Open, seconds: Duration, sheet: &mut Sheet) -> Result<(), Error> {
+    let mut crowd = open.crowd(CONNECTIONS)?;
+    let Open { server, control, .. } = open;
+    let idle = Window::watch(server, control, seconds.min(IDLE))?;
+    take(&mut crowd)?;
+    let sessions = control.info_number("dlock", "dlock_sessions")?;
+    if sessions != holds() {
+        return Err(Error::Reply(format!("{sessions} sessions instead of {}", holds())));
+    }
+    // Until the renewals are spread as they stay.
+    thread::sleep(WARM_UP);
+    let window = Window::watch(server, control, seconds)?;
+    let sessions = control.info_number("dlock", "dlock_sessions")?;
+    let lapses = control.info_number("dlock", "dlock_lapses")?;
+    let released = release(&mut crowd)?;
+    sheet.note("PING, no session", &pings::summary(&idle.pings));
+    sheet.note("PING, with the sessions", &pings::summary(&window.pings));
+    sheet.note("processor, PING loop and no session", &format!("{:.3} cores", idle.cores));
+    sheet.note("processor, with the sessions", &format!("{:.3} cores", window.cores));
+    sheet.note("processor that others had while the server was ready", &format!("{:.3} cores", window.held_up));
+    sheet.note("replicated", &format!("{:.0} bytes a second", window.replicated));
+    sheet.note("at the end", &format!("{sessions} sessions, {lapses} lapses, {released} released by their owners"));
+    sheet.judge("holds lost", holds() - released.min(sessions) + lapses, 0.0, "");
+    sheet.judge("PING, p99.9", window.pings.per_mille(999), PING_AT_MOST, " ms");
+    sheet.judge("processor for the renewals", window.cores - idle.cores, CORES_AT_MOST, " cores");
+    Ok(())
+}
+
+/// What the server did for a while.
+struct Window {
+    pings: Sample,
+    /// Seconds of processor a second.
+    cores: f64,
+    held_up: f64,
+    /// Bytes a second.
+    replicated: f64,
+}
+
+impl Window {
+    fn watch(server: &Server, control: &mut Connection, length: Duration) -> Result<Self, Error> {
+        let offset = |control: &mut Connection| control.info_number("replication", "master_repl_offset");
+        let (start, cpu, bytes) = (Instant::now(), control.cpu_seconds()?, offset(control)?);
+        let held_up = control.seconds_held_up()?;
+        let ((), pings) = pings::beside(server, PING_REST, || {
+            thread::sleep(length);
+            Ok(())
+        })?;
+        let elapsed = start.elapsed().as_secs_f64();
+        Ok(Self {
+            pings,
+            cores: (control.cpu_seconds()? - cpu) / elapsed,
+            held_up: (control.seconds_held_up()? - held_up) / elapsed,
+            replicated: (offset(control)? - bytes) / elapsed,
+        })
+    }
+}
+
+fn take(crowd: &mut [Connection]) -> Result<(), Error> {
+    let lease = LEASE.to_string();
+    for (number, connection) in crowd.iter_mut().enumerate() {
+        let owner = owners::owner(number);
+        let takes: Vec<Request> = keys(number)
+            .map(|key| {
+                Request::new(&[b"DLOCK.ACQUIRE", &key, &owner, b"PX", lease.as_bytes(), b"SESSION"], Expect::Positive)
+            })
+            .collect();
+        connection.exchange(&takes.iter().collect::<Vec<_>>())?;
+    }
+    Ok(())
+}
+
+/// How many of the holds their owners could release: the ones that were still there.
+fn release(crowd: &mut [Connection]) -> Result<f64, Error> {
+    let mut released = 0.0;
+    for (number, connection) in crowd.iter_mut().enumerate() {
+        let owner = owners::owner(number);
+        for key in keys(number) {
+            if connection.call(&[b"DLOCK.RELEASE", &key, &owner])? == Reply::Integer(1) {
+                released += 1.0;
+            }
+        }
+    }
+    Ok(released)
+}
+
+fn keys(connection: usize) -> impl Iterator<Item = Vec<u8>> {
+    (connection * HOLDS..(connection + 1) * HOLDS).map(owners::key)
+}
+
+fn holds() -> f64 {
+    (CONNECTIONS * HOLDS) as f64
+}
+
+/// A replica that takes the stream and does nothing with it, so that the processor has only one server to run.
+fn attach_replica(open: &mut Open) -> Result<TcpStream, Error> {
+    let mut stream = TcpStream::connect(open.server.address()).map_err(Error::io("connecting as a replica"))?;
+    stream
+        .set_read_timeout(Some(Duration::from_millis(100)))
+        .and_then(|()| stream.write_all(&resp::request(&[b"SYNC"])))
+        .map_err(Error::io("connecting as a replica"))?;
+    let deadline = Instant::now() + PATIENCE;
+    let mut buffer = [0; 4096];
+    while Instant::now() < deadline {
+        if open.control.info("replication")?.contains("state=online") {
+            return Ok(stream);
+        }
+        read(&mut stream, &mut buffer);
+    }
+    Err(open.server.failure("the server does not take a replica"))
+}
+
+fn swallow(mut stream: TcpStream, over: &AtomicBool) {
+    let mut buffer = vec![0; 1 << 20];
+    while !over.load(Ordering::Relaxed) && read(&mut stream, &mut buffer) == Link::Up {}
+}
+
+#[derive(PartialEq)]
+enum Link {
+    Up,
+    Down,
+}
+
+fn read(stream: &mut TcpStream, buffer: &mut [u8]) -> Link {
+    match stream.read(buffer) {
+        Ok(0) => Link::Down,
+        Ok(_) => Link::Up,
+        Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => Link::Up,
+        Err(_) => Link::Down,
+    }
+}
+
+const CONNECTIONS: usize = 1_000;
+/// Of each connection.
+const HOLDS: usize = 100;
+/// In milliseconds.
+const LEASE: u64 = 3_000;
+const SECONDS: u64 = 60;
+/// How long the server is watched without sessions.
+const IDLE: Duration = Duration::from_secs(10);
+const WARM_UP: Duration = Duration::from_secs(4);
+const PING_REST: Duration = Duration::from_millis(1);
+const PING_AT_MOST: f64 = 5.0;
+const CORES_AT_MOST: f64 = 0.5;
+const PATIENCE: Duration = Duration::from_secs(30);

@@ -1,0 +1,121 @@
+//! `dlock-bench waiting`: what waiting in line costs, beside waiting for an element of a list.
+//!
+//! Every part starts servers of its own. What is compared is measured in turns, on the same server where that is
+//! possible, so that a busy machine slows both sides alike; a ratio is the median of the ratios of the rounds.
+
+mod burst;
+mod cpu;
+mod hand_off;
+mod join;
+mod lease_end;
+mod memory;
+mod ring;
+
+use std::fs;
+use std::path::PathBuf;
+
+use crate::command_line::{Format, Options};
+use crate::connection::Connection;
+use crate::error::Error;
+use crate::figures::Sheet;
+use crate::resp::Reply;
+use crate::run_dir::RunDir;
+use crate::server::{self, MAX_CLIENTS, Mode, Server, Setup};
+
+pub fn run(options: &Options) -> Result<(), Error> {
+    if options.format == Format::Json || options.seconds.is_some() {
+        return Err(Error::Usage("waiting takes --server, --module and --only".into()));
+    }
+    let parts = selected(&options.only)?;
+    let house = House::find(options)?;
+    let mut sheet = Sheet::default();
+    println!("Waiting in line, {}", house.open()?.server.version()?);
+    for part in parts {
+        sheet.head(part.title);
+        (part.measure)(&house, &mut sheet)?;
+    }
+    println!();
+    sheet.verdict()
+}
+
+struct Part {
+    name: &'static str,
+    title: &'static str,
+    measure: fn(&House, &mut Sheet) -> Result<(), Error>,
+}
+
+const PARTS: [Part; 6] = [
+    Part {
+        name: "hand-off",
+        title: "Hand-off: release sent to next grant received, beside LPUSH to BLPOP",
+        measure: hand_off::measure,
+    },
+    Part { name: "cpu", title: "Server CPU a hand-off (release, grant, join again)", measure: cpu::measure },
+    Part { name: "join", title: "Server CPU of joining the line", measure: join::measure },
+    Part { name: "lease-end", title: "Lease end: deadline to next grant received", measure: lease_end::measure },
+    Part { name: "burst", title: "10,000 locks with a waiter each end within a second", measure: burst::measure },
+    Part { name: "memory", title: "Memory of 10,000 that wait", measure: memory::measure },
+];
+
+fn selected(only: &[String]) -> Result<Vec<&'static Part>, Error> {
+    if let Some(unknown) = only.iter().find(|name| PARTS.iter().all(|part| part.name != name.as_str())) {
+        let known = PARTS.map(|part| part.name).join(", ");
+        return Err(Error::Usage(format!("no part `{unknown}`; there are: {known}")));
+    }
+    Ok(PARTS.iter().filter(|part| only.is_empty() || only.iter().any(|name| name == part.name)).collect())
+}
+
+/// The programs of which every part starts its servers.
+pub struct House {
+    program: PathBuf,
+    module: PathBuf,
+}
+
+impl House {
+    pub fn find(options: &Options) -> Result<Self, Error> {
+        check_open_files()?;
+        Ok(Self {
+            program: server::find_program(options.server.as_deref())?,
+            module: server::find_module(options.module.as_deref())?,
+        })
+    }
+
+    /// A fresh server with a client beside the crowd.
+    pub fn open(&self) -> Result<Open, Error> {
+        let dir = RunDir::create()?;
+        let setup =
+            Setup { program: &self.program, module: Some(&self.module), mode: Mode::ManyClients, wrapper: Vec::new() };
+        let server = Server::start(&setup, &dir)?;
+        let mut control = server.connect()?;
+        match control.call(&[b"CONFIG", b"SET", b"dlock.max-waiters", b"0"])? {
+            Reply::Simple(_) => Ok(Open { control, server, _dir: dir }),
+            other => Err(Error::Reply(format!("CONFIG SET dlock.max-waiters got {other:?}"))),
+        }
+    }
+}
+
+pub struct Open {
+    pub control: Connection,
+    pub server: Server,
+    /// Goes last.
+    _dir: RunDir,
+}
+
+impl Open {
+    pub fn crowd(&self, size: usize) -> Result<Vec<Connection>, Error> {
+        (0..size).map(|_| self.server.connect()).collect()
+    }
+}
+
+/// Clients and server each need a file a connection. The server inherits the limit.
+fn check_open_files() -> Result<(), Error> {
+    let limits = fs::read_to_string("/proc/self/limits").map_err(Error::io("reading the limits of this process"))?;
+    let limit = limits.lines().find_map(|line| line.strip_prefix("Max open files")?.split_whitespace().next());
+    let needed = MAX_CLIENTS + 100;
+    match limit.and_then(|limit| limit.parse::<usize>().ok()) {
+        Some(limit) if limit < needed => Err(Error::Usage(format!(
+            "{needed} open files are needed and {limit} allowed: `ulimit -n {needed}` (make bench-waiting does that)"
+        ))),
+        Some(_) | None => Ok(()),
+    }
+}
