@@ -15,6 +15,7 @@ mod events;
 mod eviction;
 mod expiry;
 mod ffi;
+mod joining;
 mod lines;
 mod reply;
 mod sessions;

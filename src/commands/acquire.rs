@@ -16,15 +16,13 @@ use crate::error::Error;
 use crate::ffi::command::{Argument, Arguments, Command, KeyUse, Spec};
 use crate::ffi::context::{Context, Now};
 use crate::ffi::key::Name;
+use crate::joining::{Patience, block_again, deadlock, decide, join, place_of_repeated, take_over, wait};
 use crate::reply::Reply;
 use crate::sessions::{bind, is_long_enough};
 use crate::state::state;
 use crate::store::{OpenLock, Replication, close};
 use crate::waiter::Waiter;
-use crate::waiting::{
-    Grants, Patience, bind_granted, block_again, deadlock, decide, join, place_of_repeated, serve, take_over, wait,
-    with_waiters,
-};
+use crate::waiting::{Grants, bind_granted, serve, with_waiters};
 
 /// Exclusive, not reentrant.
 pub struct Acquire;
