@@ -64,6 +64,9 @@ pub fn serve(context: &Context, name: &Name, open: &mut OpenLock, now: Now) -> G
     while let Some((served, waiters)) = with_lines(|lines| next(lines, db, name.bytes(), open, now)) {
         match served {
             Served::Refused(waiting, refusal) => {
+                if refusal == Refusal::LeasePassed {
+                    state().stats.wait_timeouts.count();
+                }
                 waiting.ticket.outcome.set(Some(refused(refusal)));
                 grants.0.push(waiting.ticket);
             }

@@ -168,7 +168,7 @@ fn links_lead_to_files() {
         }
     }
     let readme: BTreeSet<_> = Page::read("README.md").linked().into_iter().collect();
-    for page in Page::all_in("docs/commands") {
+    for page in Page::all_in("docs/commands").into_iter().chain(Page::all_in("docs")) {
         assert!(readme.contains(&page.path), "the README links to {}", page.path.display());
     }
 }
