@@ -166,11 +166,11 @@ impl<L: Clone + Ord> Sessions<L> {
     }
 }
 
-/// When the lease of a bound hold is moved on: when a third of it has passed, or up to a twelfth of it earlier, so
-/// that many holds bound together are not all moved at once. `spread` is a random number.
+/// When the lease of a bound hold is moved on: when a third of it has passed, or up to a twelfth of that third earlier,
+/// so that many holds bound together are not all moved at once, and drift apart. `spread` is a random number.
 pub fn time_to_move(hold: &Hold, spread: u64) -> UnixMs {
     let third = hold.lease.get() / 3;
-    UnixMs::new(hold.deadline.get().saturating_sub(hold.lease.get()) + third - spread % (third / 4 + 1))
+    UnixMs::new(hold.deadline.get().saturating_sub(hold.lease.get()) + third - spread % (third / 12 + 1))
 }
 
 #[cfg(test)]
@@ -259,9 +259,9 @@ mod tests {
     }
 
     #[test]
-    fn leases_are_moved_on_between_a_quarter_and_a_third() {
+    fn leases_are_moved_on_shortly_before_a_third_has_passed() {
         let hold = Hold { lease: Lease::new(1200).unwrap(), ..hold("a", 6200) };
         let times: BTreeSet<u64> = (0..1000).map(|spread| time_to_move(&hold, spread).get() - 5000).collect();
-        assert_eq!((times.first(), times.last()), (Some(&300), Some(&400)));
+        assert_eq!((times.first(), times.last()), (Some(&367), Some(&400)));
     }
 }
