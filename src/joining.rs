@@ -138,11 +138,6 @@ pub fn take_over(
     (waiter, first.into_iter().collect())
 }
 
-/// Blocks the client of a waiter that took over a place. No new wait begins.
-pub fn block_again(context: &Context, name: &Name, waiter: &Rc<Waiter>, patience: Patience) {
-    block(context, name, patience.timeout_ms, waiter);
-}
-
 /// The error of a request that would wait for ever.
 pub fn deadlock(how: String) -> Error {
     state().stats.deadlocks.count();

@@ -13,10 +13,11 @@ use super::LEASE;
 use crate::args::{Cursor, is, lease, once, request, session, timeout};
 
 use crate::error::Error;
+use crate::ffi::blocking;
 use crate::ffi::command::{Argument, Arguments, Command, KeyUse, Spec};
 use crate::ffi::context::{Context, Now};
 use crate::ffi::key::Name;
-use crate::joining::{Patience, block_again, deadlock, decide, join, place_of_repeated, take_over, wait};
+use crate::joining::{Patience, deadlock, decide, join, place_of_repeated, take_over, wait};
 use crate::reply::Reply;
 use crate::sessions::{bind, is_long_enough};
 use crate::state::state;
@@ -161,7 +162,7 @@ fn run(context: &Context, arguments: &Arguments, kind: Kind) -> Result<Reply, Er
         }
         Entered::WaitingInPlaceOf(first, waiter, patience) => {
             state().stats.replays.count();
-            block_again(context, &name, &waiter, patience);
+            blocking::block(context, &name, patience.timeout_ms, &waiter);
             first.tell(context, &name);
             Ok(Reply::Later)
         }
