@@ -2,6 +2,8 @@
 
 use std::cell::Cell;
 
+use dlock_core::UnixMs;
+
 use crate::ffi::context::{Context, Now};
 use crate::ffi::hooks::{Timer, after, stop};
 
@@ -22,10 +24,27 @@ impl Alarm {
     /// event loop. The job begins with [`Alarm::rings`].
     pub fn wake_in(&self, delay_ms: u32) {
         let at = Now::of_the_machine().millis().get() + u64::from(delay_ms);
-        match self.set.get() {
-            Some((set, _)) if set <= at => return,
-            Some((_, timer)) => stop(timer),
-            None => {}
+        if !self.is_set_by(at) {
+            self.set_to(at, delay_ms);
+        }
+    }
+
+    /// The same, at a time of the machine's clock. Costs nothing if the alarm is set already.
+    pub fn wake_at(&self, at: UnixMs) {
+        if !self.is_set_by(at.get()) {
+            // The time of the running command may be older than that of the machine, by which timers run.
+            let delay = at.since(Now::of_the_machine().millis());
+            self.set_to(at.get(), u32::try_from(delay).unwrap_or(u32::MAX));
+        }
+    }
+
+    fn is_set_by(&self, at: u64) -> bool {
+        self.set.get().is_some_and(|(set, _)| set <= at)
+    }
+
+    fn set_to(&self, at: u64, delay_ms: u32) {
+        if let Some((_, timer)) = self.set.take() {
+            stop(timer);
         }
         self.set.set(Some((at, after(delay_ms, self.job))));
     }

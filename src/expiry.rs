@@ -16,7 +16,7 @@ use crate::ffi::key::{Access, Key, Name};
 use crate::ffi::scan::{Scan, Step};
 use crate::lines::LockName;
 use crate::store::{OpenLock, Replication, close};
-use crate::waiting::{serve, stir};
+use crate::waiting::{Grants, serve, stir};
 
 static ASTRAY: MainThread<Cell<Vec<LockName>>> = MainThread::new(Cell::new(Vec::new()));
 /// Where the key of the running `MOVE` comes from.
@@ -126,9 +126,11 @@ fn put_back(context: &Context) {
         let Ok(mut open) = OpenLock::open(context, &name) else { continue };
         let sweep = Effect { clock: now.millis(), change: Change::Sweep, waiters: Waiters::None };
         open.apply(sweep, Replication::Effect);
-        let grants = serve(context, &name, &mut open, now);
-        close(context, &name, open);
-        grants.tell(context, &name);
+        let mut grants = Grants::default();
+        serve(&mut open, now, &mut grants);
+        close(open);
+        grants.announce(context, &name);
+        grants.tell();
     }
 }
 

@@ -4,15 +4,14 @@
 use std::cell::Cell;
 use std::rc::Rc;
 
-use dlock_core::{
-    Acquire, Acquired, Change, Effect, Lock, Mode, Owner, Place, Step, TwoUpgrades, UnixMs, Waiters, find_cycle,
-};
+use dlock_core::{Acquire, Acquired, Change, Effect, Lock, Owner, Place, Step, UnixMs, Waiters, find_cycle};
+use smallvec::SmallVec;
 
 use crate::error::Error;
 use crate::ffi::blocking::block;
 use crate::ffi::context::{Context, Now};
 use crate::ffi::key::{Access, Key, Name};
-use crate::lines::{LockName, is_nobody_waiting, with_lines};
+use crate::lines::{LockLine, waiters, with_lines};
 use crate::reply::Reply;
 use crate::state::state;
 use crate::store::{OpenLock, Replication};
@@ -31,49 +30,30 @@ pub struct Patience {
 }
 
 /// Decides on a request that has just come, by the lock and by its line.
-pub fn decide(context: &Context, name: &Name, open: &OpenLock, now: Now, request: &Acquire) -> Acquired {
+pub fn decide(open: &OpenLock, now: Now, request: &Acquire) -> Acquired {
     let (lock, clock) = (open.lock(), now.millis());
     let (default, fresh) = (state().settings.default_lease(), state().next_token(now));
-    if is_nobody_waiting() {
-        return lock.acquire(clock, request, default, fresh);
-    }
-    with_lines(|lines| match lines.get(context.db(), name.bytes()) {
-        Some(found) => found.line.decide(lock, clock, request, default, fresh),
+    match &open.line {
+        Some(line) => line.with(|line| line.decide(lock, clock, request, default, fresh)),
         None => lock.acquire(clock, request, default, fresh),
-    })
+    }
 }
 
 /// A request that was refused as held waits instead, unless that would be a deadlock.
-pub fn join(
-    context: &Context,
-    name: &Name,
-    open: &mut OpenLock,
-    now: Now,
-    request: &Acquire,
-    patience: Patience,
-) -> Result<Rc<Waiter>, Error> {
-    let db = context.db();
-    let clock = now.millis();
-    let max = state().settings.max_waiters();
-    // Only joining adds a line, and it adds a waiter: there is never a line without one.
-    let (waiter, is_first, waits_elsewhere) = with_lines(|lines| {
-        if max.is_some_and(|max| lines.waiters() >= max) {
-            return Err(Error::TooManyWaiters);
-        }
-        let waits_elsewhere = !lines.waits_of(request.owner).is_empty();
-        let found = lines.get_or_add(db, name.bytes());
-        let line = Rc::clone(&found.name);
-        let is_first = found.line.is_empty();
-        let waiter = new_waiter(context, &line, request, now, patience);
-        match found.line.join(open.lock(), clock, request, Rc::clone(&waiter)) {
-            Ok(place) => {
-                waiter.place.set(Some(place));
-                lines.joined(request.owner, &line, place);
-                Ok((waiter, is_first, waits_elsewhere))
-            }
-            Err(TwoUpgrades) => Err(deadlock("another owner waits to upgrade the lock already".to_owned())),
-        }
-    })?;
+pub fn join(open: &mut OpenLock, now: Now, request: &Acquire, patience: Patience) -> Result<Rc<Waiter>, Error> {
+    if state().settings.max_waiters().is_some_and(|max| waiters() >= max) {
+        return Err(Error::TooManyWaiters);
+    }
+    let (context, clock) = (open.context, now.millis());
+    let is_first = open.waiters() == Waiters::None;
+    let line = line_to_join(open);
+    let waiter = new_waiter(context, &line, request, now, patience);
+    let Ok(place) = line.with(|line| line.join(open.lock(), clock, request, Rc::clone(&waiter))) else {
+        // `TwoUpgrades`: so the other one waits, and the line was there before.
+        return Err(deadlock("another owner waits to upgrade the lock already".to_owned()));
+    };
+    waiter.place.set(Some(place));
+    let waits_elsewhere = with_lines(|lines| lines.joined(request.owner, &line, place));
     if !waits_elsewhere && let Some(cycle) = cycle(context, open, &waiter, clock) {
         forget(&waiter);
         return Err(deadlock(cycle));
@@ -82,12 +62,21 @@ pub fn join(
     if is_first && open.end().is_some() && open.end() == open.lock().last_deadline() {
         open.apply(Effect { clock, change: Change::Sweep, waiters: Waiters::Some }, Replication::Effect);
     }
-    watch(&waiter.line, open, clock);
+    if open.is_changed() || !line.is_settled(clock) {
+        watch(&line, open, clock);
+    }
     state().stats.waits.count();
     Ok(waiter)
 }
 
-fn new_waiter(context: &Context, line: &Rc<LockName>, request: &Acquire, now: Now, patience: Patience) -> Rc<Waiter> {
+/// The line of an open lock; a new one if nobody waits, or those who did have just been served.
+fn line_to_join(open: &mut OpenLock) -> Rc<LockLine> {
+    let known = open.line.take().filter(|line| !line.is_empty());
+    let make = || with_lines(|lines| lines.find_or_make(open.context.db(), open.name.bytes()));
+    Rc::clone(open.line.insert(known.unwrap_or_else(make)))
+}
+
+fn new_waiter(context: &Context, line: &Rc<LockLine>, request: &Acquire, now: Now, patience: Patience) -> Rc<Waiter> {
     Rc::new(Waiter {
         line: Rc::clone(line),
         place: Cell::new(None),
@@ -108,34 +97,32 @@ pub fn wait(context: &Context, name: &Name, waiter: &Rc<Waiter>, patience: Patie
 }
 
 /// The place of a request that came before and still waits.
-pub fn place_of_repeated(context: &Context, name: &Name, request: &Acquire) -> Option<(Rc<LockName>, Place)> {
-    let id = request.request?;
-    with_lines(|lines| {
-        let waits: Vec<_> = lines.waits_of(request.owner).to_vec();
-        let line = &lines.get(context.db(), name.bytes())?;
-        waits.into_iter().find(|(of, place)| *of == line.name && line.line.is_repeated(*place, id))
-    })
+pub fn place_of_repeated(open: &OpenLock, request: &Acquire) -> Option<Place> {
+    let (id, here) = (request.request?, open.line.as_ref()?);
+    let places: SmallVec<[Place; 1]> = with_lines(|lines| {
+        let waits = lines.waits_of(request.owner).iter();
+        waits.filter(|(line, _)| Rc::ptr_eq(line, here)).map(|(_, place)| *place).collect()
+    });
+    here.with(|line| places.into_iter().find(|place| line.is_repeated(*place, id)))
 }
 
 /// A request that came again takes over the place it has in the line; the one that came first gets nil.
 pub fn take_over(
-    context: &Context,
-    (line, place): (Rc<LockName>, Place),
+    open: &OpenLock,
+    place: Place,
     now: Now,
     request: &Acquire,
     patience: Patience,
-) -> (Rc<Waiter>, Grants) {
-    let waiter = new_waiter(context, &line, request, now, patience);
+    grants: &mut Grants,
+) -> Option<Rc<Waiter>> {
+    let line = open.line.as_ref()?;
+    let waiter = new_waiter(open.context, line, request, now, patience);
+    let first = line.with(|line| line.take_over(place, request.lease, Rc::clone(&waiter)))?;
     waiter.place.set(Some(place));
-    let first = with_lines(|lines| {
-        let found = lines.get(line.db, &line.key)?;
-        found.line.take_over(place, request.lease, Rc::clone(&waiter))
-    });
-    if let Some(first) = &first {
-        first.place.set(None);
-        first.outcome.set(Some(Ok(Reply::Nil)));
-    }
-    (waiter, first.into_iter().collect())
+    first.place.set(None);
+    first.outcome.set(Some(Ok(Reply::Nil)));
+    grants.add(first);
+    Some(waiter)
 }
 
 /// The error of a request that would wait for ever.
@@ -148,24 +135,20 @@ pub fn deadlock(how: String) -> Error {
 fn cycle(context: &Context, open: &OpenLock, waiter: &Rc<Waiter>, now: UnixMs) -> Option<String> {
     // Only an owner that waits elsewhere can lead on, or one that waits here for the holders, of whom this may be one.
     let is_holder = open.lock().live_holds_of(&waiter.owner, now).next().is_some();
-    let others = with_lines(|lines| {
-        let here = lines.get(waiter.line.db, &waiter.line.key).map_or(0, |found| found.line.len());
-        lines.waiters() > here
-    });
-    if !others && !is_holder {
+    let others_wait = waiters() > waiter.line.with(|line| line.len());
+    if !others_wait && !is_holder {
         return None;
     }
     let wait = (Rc::clone(&waiter.line), waiter.place.get()?);
     let db = context.db();
-    let in_the_way = |(line, place): &(Rc<LockName>, Place), most: usize| {
-        let mode = with_lines(|lines| lines.get(line.db, &line.key).map(|found| found.line.waits_for(*place)));
-        let owners =
-            |lock: &Lock| lock.owners_in_the_way(mode.unwrap_or(Mode::Exclusive), now).take(most).cloned().collect();
+    let in_the_way = |(line, place): &(Rc<LockLine>, Place), most: usize| {
+        let mode = line.with(|line| line.waits_for(*place));
+        let owners = |lock: &Lock| lock.owners_in_the_way(mode, now).take(most).cloned().collect();
         if Rc::ptr_eq(line, &waiter.line) {
             return owners(open.lock());
         }
-        context.select_db(line.db);
-        let name = Name::new(&line.key);
+        context.select_db(line.name.db);
+        let name = Name::new(&line.name.key);
         let key = Key::open(context, &name, Access::Peek);
         key.as_ref().ok().and_then(Key::lock).map_or_else(Vec::new, owners)
     };
@@ -180,7 +163,7 @@ fn cycle(context: &Context, open: &OpenLock, waiter: &Rc<Waiter>, now: UnixMs) -
     found.map(|steps| describe(&steps))
 }
 
-fn describe(steps: &[Step<(Rc<LockName>, Place)>]) -> String {
+fn describe(steps: &[Step<(Rc<LockLine>, Place)>]) -> String {
     let holders = steps.iter().cycle().skip(1);
     let parts: Vec<String> = steps
         .iter()
@@ -189,7 +172,7 @@ fn describe(steps: &[Step<(Rc<LockName>, Place)>]) -> String {
         .map(|(step, holder)| {
             let (owner, holder) =
                 (step.owner.text().escape_ascii().to_string(), holder.owner.text().escape_ascii().to_string());
-            format!("{owner} waits for {} held by {holder}", step.lock.0.key.escape_ascii())
+            format!("{owner} waits for {} held by {holder}", step.lock.0.name.key.escape_ascii())
         })
         .collect();
     let more = if steps.len() > MAX_STEPS_SHOWN { ", …" } else { "" };

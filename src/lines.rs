@@ -1,10 +1,15 @@
-//! All waiting lines of the server, and what finds a line: its key, its owners, its alarm.
+//! All lines of this server, found by key, by owner, and by the time of the next alarm.
+//!
+//! A command looks its line up once and holds on to it ([`LockLine`] is shared); what happens to a line it holds needs no
+//! second look.
 
 use std::cell::{Cell, RefCell};
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, HashMap};
 use std::rc::Rc;
 
-use dlock_core::{Line, Owner, Place, UnixMs, Waiting};
+use dlock_core::{Line, Owner, Place, UnixMs};
+use foldhash::fast::RandomState;
+use smallvec::SmallVec;
 
 use crate::ffi::MainThread;
 use crate::waiter::Waiter;
@@ -25,23 +30,49 @@ impl LockName {
     }
 }
 
-/// The line of one lock.
+/// The line of one lock. When its last waiter leaves it is forgotten, and a new one is made for the next.
 pub struct LockLine {
-    /// Its name.
-    pub name: Rc<LockName>,
-    /// Who waits.
-    pub line: Line<Rc<Waiter>>,
-    alarm: Option<UnixMs>,
+    /// Where the lock is.
+    pub name: LockName,
+    number: u64,
+    waiting: RefCell<Line<Rc<Waiter>>>,
+    alarm: Cell<Option<UnixMs>>,
+}
+
+impl LockLine {
+    /// Lets `body` see and change who waits. It calls nothing of the server: callbacks of the server come here too.
+    pub fn with<T>(&self, body: impl FnOnce(&mut Line<Rc<Waiter>>) -> T) -> T {
+        body(&mut self.waiting.borrow_mut())
+    }
+
+    /// Whether nobody waits any more.
+    pub fn is_empty(&self) -> bool {
+        self.with(|line| line.is_empty())
+    }
+
+    /// Whether there is nothing to be done for it at `now`: it was served, and since then neither a lease nor the key
+    /// has ended, and nothing has stirred it. What a command has done meanwhile is not known here.
+    pub fn is_settled(&self, now: UnixMs) -> bool {
+        self.alarm.get().is_some_and(|at| now < at)
+    }
 }
 
 /// All lines.
 #[derive(Default)]
 pub struct Lines {
-    by_key: HashMap<i32, HashMap<Box<[u8]>, LockLine>>,
-    waits: HashMap<Owner, Vec<(Rc<LockName>, Place)>>,
-    alarms: BTreeSet<(UnixMs, Rc<LockName>)>,
-    stirred: Vec<Rc<LockName>>,
+    by_key: BTreeMap<i32, ByKey>,
+    waits: HashMap<Owner, Waits, RandomState>,
+    alarms: BTreeMap<(UnixMs, u64), Rc<LockLine>>,
+    stirred: Vec<Rc<LockLine>>,
+    /// How many lines there ever were.
+    made: u64,
 }
+
+/// The lines of one database.
+type ByKey = HashMap<Box<[u8]>, Rc<LockLine>, RandomState>;
+
+/// Where an owner waits: mostly in one place.
+type Waits = SmallVec<[(Rc<LockLine>, Place); 1]>;
 
 /// How many wait on this server: most servers, most of the time, have nobody waiting, and find that out here.
 static WAITERS: MainThread<Cell<usize>> = MainThread::new(Cell::new(0));
@@ -51,105 +82,130 @@ pub fn is_nobody_waiting() -> bool {
     WAITERS.get() == 0
 }
 
+/// How many wait on this server.
+pub fn waiters() -> usize {
+    WAITERS.get()
+}
+
 /// Lets `body` see and change the lines. It calls nothing of the server: callbacks of the server come here too.
 pub fn with_lines<T>(body: impl FnOnce(&mut Lines) -> T) -> T {
     static LINES: MainThread<RefCell<Option<Lines>>> = MainThread::new(RefCell::new(None));
     body(LINES.borrow_mut().get_or_insert_default())
 }
 
-impl Lines {
-    /// How many wait on this server.
-    pub fn waiters(&self) -> usize {
-        WAITERS.get()
+/// The line of a lock, if somebody waits for it.
+pub fn find(db: i32, key: &[u8]) -> Option<Rc<LockLine>> {
+    if is_nobody_waiting() {
+        return None;
     }
+    with_lines(|lines| lines.by_key.get(&db)?.get(key).cloned())
+}
 
+impl Lines {
     /// How many lines there are.
     pub fn len(&self) -> usize {
         self.by_key.values().map(HashMap::len).sum()
     }
 
-    /// The line of a lock, if somebody waits.
-    pub fn get(&mut self, db: i32, key: &[u8]) -> Option<&mut LockLine> {
-        self.by_key.get_mut(&db)?.get_mut(key)
+    /// The line of a lock, made if nobody waits yet. Somebody has to join it.
+    pub fn find_or_make(&mut self, db: i32, key: &[u8]) -> Rc<LockLine> {
+        let of_db = self.by_key.entry(db).or_default();
+        if let Some(line) = of_db.get(key) {
+            return Rc::clone(line);
+        }
+        self.made += 1;
+        let line = Rc::new(LockLine {
+            name: LockName::new(db, key),
+            number: self.made,
+            waiting: RefCell::default(),
+            alarm: Cell::new(None),
+        });
+        of_db.insert(key.into(), Rc::clone(&line));
+        line
     }
 
-    /// The line of a lock, made if nobody waits yet.
-    pub fn get_or_add(&mut self, db: i32, key: &[u8]) -> &mut LockLine {
-        self.by_key.entry(db).or_default().entry(key.into()).or_insert_with(|| LockLine {
-            name: Rc::new(LockName::new(db, key)),
-            line: Line::default(),
-            alarm: None,
-        })
-    }
-
-    /// Takes note that a waiter has joined.
-    pub fn joined(&mut self, owner: &Owner, name: &Rc<LockName>, place: Place) {
+    /// Takes note that a waiter has joined. Returns whether its owner waits elsewhere too.
+    pub fn joined(&mut self, owner: &Owner, line: &Rc<LockLine>, place: Place) -> bool {
         WAITERS.set(WAITERS.get() + 1);
-        self.waits.entry(owner.clone()).or_default().push((Rc::clone(name), place));
+        let waits = self.waits.entry(owner.clone()).or_default();
+        waits.push((Rc::clone(line), place));
+        waits.len() > 1
     }
 
     /// Takes note that a waiter has left the line it was in. A line without waiters goes.
-    pub fn left(&mut self, owner: &Owner, name: &Rc<LockName>, place: Place) {
+    pub fn left(&mut self, owner: &Owner, line: &Rc<LockLine>, place: Place) {
         WAITERS.set(WAITERS.get() - 1);
         if let Some(waits) = self.waits.get_mut(owner) {
-            waits.retain(|(line, at)| *at != place || line != name);
+            waits.retain(|(at, stands)| *stands != place || !Rc::ptr_eq(at, line));
             if waits.is_empty() {
                 self.waits.remove(owner);
             }
         }
-        let Some(of_db) = self.by_key.get_mut(&name.db) else { return };
-        if of_db.get(&name.key).is_some_and(|line| line.line.is_empty()) {
-            if let Some(LockLine { alarm: Some(alarm), .. }) = of_db.remove(&name.key) {
-                self.alarms.remove(&(alarm, Rc::clone(name)));
-            }
+        if line.is_empty() {
+            self.forget(line);
+        }
+    }
+
+    /// A line without waiters goes, unless it has gone before.
+    pub fn forget(&mut self, line: &Rc<LockLine>) {
+        let LockName { db, key } = &line.name;
+        let Some(of_db) = self.by_key.get_mut(db) else { return };
+        if of_db.get(key).is_some_and(|known| Rc::ptr_eq(known, line)) {
+            of_db.remove(key);
             if of_db.is_empty() {
-                self.by_key.remove(&name.db);
+                self.by_key.remove(db);
             }
+            self.set_alarm(line, None);
         }
     }
 
     /// Takes a waiter out of its line, if it is still there; whether it was the head.
-    pub fn take(&mut self, name: &Rc<LockName>, place: Place) -> Option<(Waiting<Rc<Waiter>>, bool)> {
-        let line = &mut self.get(name.db, &name.key)?.line;
-        let was_head = line.is_head(place);
-        let waiting = line.leave(place)?;
-        self.left(&waiting.owner, name, place);
-        Some((waiting, was_head))
+    pub fn take(&mut self, line: &Rc<LockLine>, place: Place) -> Option<bool> {
+        let (waiting, was_head) = line.with(|line| {
+            let was_head = line.is_head(place);
+            line.leave(place).map(|waiting| (waiting, was_head))
+        })?;
+        self.left(&waiting.owner, line, place);
+        Some(was_head)
     }
 
-    /// How many times an owner waits.
-    pub fn waits_of(&self, owner: &Owner) -> &[(Rc<LockName>, Place)] {
-        self.waits.get(owner).map_or(&[], Vec::as_slice)
+    /// Where an owner waits.
+    pub fn waits_of(&self, owner: &Owner) -> &[(Rc<LockLine>, Place)] {
+        self.waits.get(owner).map_or(&[], SmallVec::as_slice)
     }
 
     /// Sets when a line is looked at next.
-    pub fn set_alarm(&mut self, name: &Rc<LockName>, at: Option<UnixMs>) {
-        let Some(line) = self.by_key.get_mut(&name.db).and_then(|lines| lines.get_mut(&name.key)) else { return };
-        if line.alarm == at {
+    pub fn set_alarm(&mut self, line: &Rc<LockLine>, at: Option<UnixMs>) {
+        let old = line.alarm.replace(at);
+        if old == at {
             return;
         }
-        if let Some(old) = std::mem::replace(&mut line.alarm, at) {
-            self.alarms.remove(&(old, Rc::clone(name)));
+        if let Some(old) = old {
+            self.alarms.remove(&(old, line.number));
         }
         if let Some(at) = at {
-            self.alarms.insert((at, Rc::clone(name)));
+            self.alarms.insert((at, line.number), Rc::clone(line));
         }
     }
 
     /// The first alarm.
     pub fn next_alarm(&self) -> Option<UnixMs> {
-        self.alarms.first().map(|(at, _)| *at)
+        self.alarms.first_key_value().map(|((at, _), _)| *at)
     }
 
     /// Takes note that a line is to be looked at as soon as the running command is over.
-    pub fn stir(&mut self, name: &Rc<LockName>) {
-        self.stirred.push(Rc::clone(name));
+    pub fn stir(&mut self, line: &Rc<LockLine>) {
+        self.set_alarm(line, None);
+        self.stirred.push(Rc::clone(line));
     }
 
     /// Takes note that all lines, or those of one database, are to be looked at.
     pub fn stir_all(&mut self, db: Option<i32>) {
-        let lines = self.by_key.iter().filter(|(of, _)| db.is_none_or(|db| db == **of)).flat_map(|(_, lines)| lines);
-        self.stirred.extend(lines.map(|(_, line)| Rc::clone(&line.name)));
+        let of_db = self.by_key.iter().filter(|(of, _)| db.is_none_or(|db| db == **of));
+        let lines: Vec<_> = of_db.flat_map(|(_, lines)| lines.values().cloned()).collect();
+        for line in lines {
+            self.stir(&line);
+        }
     }
 
     /// Whether a line is to be looked at as soon as the running command is over.
@@ -157,14 +213,12 @@ impl Lines {
         !self.stirred.is_empty()
     }
 
-    /// The next line to be looked at by `now`. It may have lost its waiters.
-    pub fn next_due(&mut self, now: UnixMs) -> Option<Rc<LockName>> {
-        if let Some(name) = self.stirred.pop() {
-            return Some(name);
-        }
-        let (_, name) = self.alarms.first().filter(|(at, _)| *at <= now)?;
-        let name = Rc::clone(name);
-        self.set_alarm(&name, None);
-        Some(name)
+    /// The next line to be looked at by `now`, which then has no alarm. It may have lost its waiters.
+    pub fn next_due(&mut self, now: UnixMs) -> Option<Rc<LockLine>> {
+        let alarmed =
+            || self.alarms.first_key_value().filter(|((at, _), _)| *at <= now).map(|(_, line)| Rc::clone(line));
+        let line = self.stirred.pop().or_else(alarmed)?;
+        self.set_alarm(&line, None);
+        Some(line)
     }
 }

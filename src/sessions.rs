@@ -4,7 +4,7 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 use dlock_core::{
-    Binding, Change, Effect, Hold, Lease, LeaseChoice, Mode, Owner, Renew, RenewToken, Renewed, Sessions, time_to_move,
+    Binding, Change, Hold, Lease, LeaseChoice, Mode, Owner, Renew, RenewToken, Renewed, Sessions, Waiters, time_to_move,
 };
 
 use crate::alarm::{Alarm, RETRY_MS, Turn};
@@ -14,7 +14,7 @@ use crate::ffi::key::Name;
 use crate::lines::LockName;
 use crate::state::state;
 use crate::store::{OpenLock, Replication, close};
-use crate::waiting::{self, serve, with_waiters};
+use crate::waiting::{self, Grants, serve};
 
 type Bound = Sessions<Rc<LockName>>;
 
@@ -140,23 +140,24 @@ fn end(context: &Context, binding: &Binding<Rc<LockName>>, now: Now) {
     let grace = state().settings.session_grace();
     let effect = open.lock().end_session(clock, owner, *mode, grace).filter(|_| is_the_same && !is_bound_anew);
     let Some(effect) = effect else { return };
-    open.apply(with_waiters(context, &name, effect), Replication::Effect);
+    open.apply(effect, Replication::Effect);
     state().stats.session_ends.count();
     if grace.is_none() {
         state().stats.releases.count();
     }
     // Releasing is always right; granting is not while the server takes no writes.
-    let grants = if waiting::is_waited_for(*db, key) && context.can_write(&name) != CanWrite::Yes {
+    let mut grants = Grants::default();
+    if open.waiters() == Waiters::Some && context.can_write(&name) != CanWrite::Yes {
         waiting::stir(*db, key);
-        waiting::Grants::default()
     } else {
-        serve(context, &name, &mut open, now)
-    };
-    close(context, &name, open);
+        serve(&mut open, now, &mut grants);
+    }
+    close(open);
     if grace.is_none() {
         context.notify(c"dlock.release", &name);
     }
-    grants.tell(context, &name);
+    grants.announce(context, &name);
+    grants.tell();
 }
 
 /// Moves on the leases that are due, the one that would lapse first first, a turn at a time.
@@ -202,9 +203,8 @@ fn move_on(context: &Context, name: &Name, lock: &Rc<LockName>, owner: &Owner, m
                 let move_at = time_to_move(hold, rand::random());
                 with_sessions(|sessions| sessions.moved(Rc::clone(lock), hold, move_at));
             }
-            let effect: Effect = with_waiters(context, name, effect);
             open.apply(effect, Replication::Effect);
-            close(context, name, open);
+            close(open);
         }
         // It lapsed, or is gone.
         _ => unbind(context, name, owner, mode),

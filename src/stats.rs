@@ -6,7 +6,7 @@ use redis_module::{InfoContext, RedisResult};
 use redis_module_macros::info_command_handler;
 
 use crate::ffi::guarded;
-use crate::lines::with_lines;
+use crate::lines::{waiters, with_lines};
 use crate::sessions;
 use crate::state::state;
 
@@ -112,7 +112,7 @@ fn add_section(context: &InfoContext) -> RedisResult<()> {
     for (name, counter) in counters {
         section = section.field(name, counter.0.get())?;
     }
-    let (waiters, queues) = with_lines(|lines| (lines.waiters() as u64, lines.len() as u64));
+    let (waiters, queues) = (waiters() as u64, with_lines(|lines| lines.len() as u64));
     let sessions = sessions::count() as u64;
     section = section.field("waiters", waiters)?.field("queues", queues)?.field("sessions", sessions)?;
     section.field("last_token", state().last_token())?.build_section()?.build_info()?;

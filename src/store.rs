@@ -1,12 +1,14 @@
 //! How a change reaches the key, the replicas and those who watch.
 
 use std::cell::Cell;
+use std::rc::Rc;
 
-use dlock_core::{Effect, Lock, UnixMs, encode_effect};
+use dlock_core::{Effect, Lock, UnixMs, Waiters, encode_effect};
 
 use crate::ffi::MainThread;
 use crate::ffi::context::Context;
 use crate::ffi::key::{Access, Key, Name, WrongType};
+use crate::lines::{self, LockLine};
 use crate::state::state;
 
 /// How a change is replicated.
@@ -23,8 +25,12 @@ pub enum Replication {
 /// The lock and the replicas change with each effect; the key (that there is one, and its time to live) when
 /// [`OpenLock::finish`] is called. So a lock that is freed and taken in one go keeps its key.
 pub struct OpenLock<'a> {
-    context: &'a Context<'a>,
-    name: &'a Name<'a>,
+    /// The call in which it is open.
+    pub context: &'a Context<'a>,
+    /// Its name.
+    pub name: &'a Name<'a>,
+    /// Those who wait for it, if anybody did when it was opened, or has joined since.
+    pub line: Option<Rc<LockLine>>,
     key: Key<'a>,
     /// The lock, while there is no key to keep it in.
     fresh: Lock,
@@ -47,7 +53,14 @@ impl<'a> OpenLock<'a> {
     /// Opens the lock in a key; it is empty if there is no key.
     pub fn open(context: &'a Context, name: &'a Name) -> Result<OpenLock<'a>, WrongType> {
         let key = Key::open(context, name, Access::Write)?;
-        Ok(OpenLock { context, name, key, fresh: Lock::default(), changes: None })
+        let line = lines::find(context.db(), name.bytes());
+        Ok(OpenLock { context, name, line, key, fresh: Lock::default(), changes: None })
+    }
+
+    /// Opens the lock in a key to do what a primary has decided: nobody who waits here has a say.
+    pub fn open_for_effect(context: &'a Context, name: &'a Name) -> Result<OpenLock<'a>, WrongType> {
+        let key = Key::open(context, name, Access::Write)?;
+        Ok(OpenLock { context, name, line: None, key, fresh: Lock::default(), changes: None })
     }
 
     /// The lock as it is now.
@@ -60,8 +73,24 @@ impl<'a> OpenLock<'a> {
         self.changes.as_ref().map_or_else(|| self.key.expiry(), |changes| changes.end)
     }
 
-    /// Applies and replicates an effect.
-    pub fn apply(&mut self, effect: Effect, replication: Replication) {
+    /// Whether somebody waits for it.
+    pub fn waiters(&self) -> Waiters {
+        match &self.line {
+            Some(line) if !line.is_empty() => Waiters::Some,
+            Some(_) | None => Waiters::None,
+        }
+    }
+
+    /// Whether an effect was applied since it was opened.
+    pub fn is_changed(&self) -> bool {
+        self.changes.is_some()
+    }
+
+    /// Applies and replicates an effect, with a word on whether somebody waits.
+    pub fn apply(&mut self, mut effect: Effect, replication: Replication) {
+        if self.waiters() == Waiters::Some {
+            effect.waiters = Waiters::Some;
+        }
         let mut bytes = BYTES.take();
         bytes.clear();
         if replication == Replication::Effect {
@@ -86,7 +115,7 @@ impl<'a> OpenLock<'a> {
     /// Brings the key up to date, and tells `WATCH` and `CLIENT TRACKING` if holders or counts changed. A key without
     /// a hold goes. Returns how many lapsed holds were dropped.
     pub fn finish(self) -> u64 {
-        let OpenLock { context, name, mut key, fresh, changes } = self;
+        let OpenLock { context, name, mut key, fresh, changes, .. } = self;
         let Some(changes) = changes else { return 0 };
         let has_key = key.lock().is_some();
         match changes.end {
@@ -108,7 +137,8 @@ impl<'a> OpenLock<'a> {
 }
 
 /// Finishes what this primary decided: counts and announces the leases that had run out.
-pub fn close(context: &Context, name: &Name, open: OpenLock) {
+pub fn close(open: OpenLock) {
+    let (context, name) = (open.context, open.name);
     let lapsed = open.finish();
     if lapsed > 0 {
         state().stats.lapses.add(lapsed);

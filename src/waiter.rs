@@ -8,13 +8,13 @@ use dlock_core::{Owner, Place};
 use crate::error::Error;
 use crate::ffi::blocking::Blocked;
 use crate::ffi::context::Now;
-use crate::lines::LockName;
+use crate::lines::LockLine;
 use crate::reply::Reply;
 
 /// A client that waits.
 pub struct Waiter {
     /// For which lock.
-    pub line: Rc<LockName>,
+    pub line: Rc<LockLine>,
     /// Where it stands; `None` when it has left the line.
     pub place: Cell<Option<Place>>,
     /// The owner of the request.

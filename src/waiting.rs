@@ -7,117 +7,115 @@
 use std::rc::Rc;
 
 use dlock_core::{Change, Effect, Entry, Refusal, Served, UnixMs, Waiters, Waiting};
+use smallvec::SmallVec;
 
 use crate::alarm::{Alarm, RETRY_MS, Turn};
 use crate::error::Error;
 use crate::ffi::MainThread;
 use crate::ffi::context::{CanWrite, Context, Now};
 use crate::ffi::key::{Name, WrongType};
-use crate::lines::{Lines, LockName, is_nobody_waiting, with_lines};
+use crate::lines::{LockLine, find, with_lines};
 use crate::reply::Reply;
 use crate::sessions;
 use crate::state::state;
 use crate::store::{OpenLock, Replication, close};
 use crate::waiter::Waiter;
 
-/// Those who have been served. They are told when the key is closed.
-#[must_use]
+/// Those who have been served.
+///
+/// They are announced as soon as the key is closed, and told after the command that served them has replied: the server
+/// writes to the client that was told last first, and that is the one who has waited.
 #[derive(Default)]
-pub struct Grants(Vec<Rc<Waiter>>);
+pub struct Grants(SmallVec<[Rc<Waiter>; 2]>);
 
 impl Grants {
-    /// Adds those of a second serving.
-    pub fn and(mut self, more: Grants) -> Grants {
-        self.0.extend(more.0);
-        self
+    /// Adds one whose outcome is set and who has left the line.
+    pub fn add(&mut self, waiter: Rc<Waiter>) {
+        self.0.push(waiter);
     }
 
-    /// Tells everybody. The key must be closed, since callbacks run in here.
-    pub fn tell(self, context: &Context, name: &Name) {
-        for waiter in self.0 {
+    /// Sends the keyspace events.
+    pub fn announce(&self, context: &Context, name: &Name) {
+        for waiter in &self.0 {
             let outcome = waiter.outcome.take();
             if let Some(Ok(Reply::Granted(..))) = outcome {
                 context.notify(c"dlock.acquire", name);
             }
             waiter.outcome.set(outcome);
+        }
+    }
+
+    /// Tells everybody. The key must be closed, since callbacks run in here.
+    pub fn tell(self) {
+        for waiter in self.0 {
             tell(&waiter);
         }
     }
 }
 
-impl FromIterator<Rc<Waiter>> for Grants {
-    fn from_iter<I: IntoIterator<Item = Rc<Waiter>>>(waiters: I) -> Grants {
-        Grants(waiters.into_iter().collect())
-    }
-}
-
 /// Serves the line of an open lock as far as it goes. O(1) for each who is served, and nothing if nobody waits.
-pub fn serve(context: &Context, name: &Name, open: &mut OpenLock, now: Now) -> Grants {
-    let mut grants = Grants::default();
-    if is_nobody_waiting() {
-        return grants;
+pub fn serve(open: &mut OpenLock, now: Now, grants: &mut Grants) {
+    let Some(line) = open.line.clone() else { return };
+    if !open.is_changed() && line.is_settled(now.millis()) {
+        return;
     }
-    let db = context.db();
-    if with_lines(|lines| lines.get(db, name.bytes()).is_none()) {
-        return grants;
-    }
-    while let Some((served, waiters)) = with_lines(|lines| next(lines, db, name.bytes(), open, now)) {
+    while let Some(served) = next(&line, open, now) {
         match served {
             Served::Refused(waiting, refusal) => {
                 if refusal == Refusal::LeasePassed {
                     state().stats.wait_timeouts.count();
                 }
                 waiting.ticket.outcome.set(Some(refused(refusal)));
-                grants.0.push(waiting.ticket);
+                grants.add(waiting.ticket);
             }
             Served::Replayed(waiting, hold) => {
                 if waiting.ticket.binds {
-                    sessions::bind(db, name.bytes(), &hold, waiting.ticket.client);
+                    sessions::bind(line.name.db, &line.name.key, &hold, waiting.ticket.client);
                 }
                 state().stats.replays.count();
                 waiting.ticket.outcome.set(Some(Ok(Reply::Granted(hold.token, None))));
-                grants.0.push(waiting.ticket);
+                grants.add(waiting.ticket);
             }
             Served::Granted { waiting, token, entry, effect } => {
                 let client = waiting.ticket.binds.then_some(waiting.ticket.client);
-                bind_granted(context, name, &effect, entry, client);
-                open.apply(Effect { waiters, ..effect }, Replication::Effect);
+                bind_granted(open.context, open.name, &effect, entry, client);
+                open.apply(effect, Replication::Effect);
                 count_grant(entry, &waiting, now);
                 let owner = waiting.ticket.made_up.then_some(waiting.owner);
                 waiting.ticket.outcome.set(Some(Ok(Reply::Granted(token, owner))));
-                grants.0.push(waiting.ticket);
+                grants.add(waiting.ticket);
             }
         }
     }
-    settle(db, name.bytes(), open, now);
-    grants
+    settle(&line, open, now);
 }
 
-fn next(lines: &mut Lines, db: i32, key: &[u8], open: &OpenLock, now: Now) -> Option<(Served<Rc<Waiter>>, Waiters)> {
+fn next(line: &Rc<LockLine>, open: &OpenLock, now: Now) -> Option<Served<Rc<Waiter>>> {
     let state = state();
-    let found = lines.get(db, key)?;
-    let served = found.line.serve(open.lock(), now.millis(), state.settings.default_lease(), state.next_token(now))?;
-    let waiters = if found.line.is_empty() { Waiters::None } else { Waiters::Some };
+    let served =
+        line.with(|line| line.serve(open.lock(), now.millis(), state.settings.default_lease(), state.next_token(now)))?;
     let (Served::Granted { waiting, .. } | Served::Refused(waiting, _) | Served::Replayed(waiting, _)) = &served;
     if let Some(place) = waiting.ticket.place.take() {
-        lines.left(&waiting.owner, &waiting.ticket.line, place);
+        with_lines(|lines| lines.left(&waiting.owner, line, place));
     }
-    Some((served, waiters))
+    Some(served)
 }
 
 /// After serving, if somebody still waits: drops what has lapsed, and sets the alarm to the next deadline.
-fn settle(db: i32, key: &[u8], open: &mut OpenLock, now: Now) {
-    let Some(line) = with_lines(|lines| lines.get(db, key).map(|found| Rc::clone(&found.name))) else { return };
+fn settle(line: &Rc<LockLine>, open: &mut OpenLock, now: Now) {
+    if line.is_empty() {
+        return;
+    }
     let clock = now.millis();
     if open.lock().has_lapsed(clock) {
         open.apply(Effect { clock, change: Change::Sweep, waiters: Waiters::Some }, Replication::Effect);
     }
-    watch(&line, open, clock);
+    watch(line, open, clock);
 }
 
 /// Sets the alarm of a line to the first deadline, or to the end of the key if that is earlier. A line that waits
 /// for no hold, because it could not be served, is tried again soon.
-pub fn watch(line: &Rc<LockName>, open: &OpenLock, now: UnixMs) {
+pub fn watch(line: &Rc<LockLine>, open: &OpenLock, now: UnixMs) {
     let key_end = open.end().map(|end| UnixMs::new(end.get() + 1));
     let first = open.lock().first_deadline().into_iter().chain(key_end).min();
     let alarm = first.unwrap_or(UnixMs::new(now.get() + u64::from(RETRY_MS)));
@@ -161,19 +159,6 @@ fn tell(waiter: &Waiter) {
     }
 }
 
-/// The effect, with a word on whether somebody waits for the lock.
-pub fn with_waiters(context: &Context, name: &Name, effect: Effect) -> Effect {
-    if !is_waited_for(context.db(), name.bytes()) {
-        return effect;
-    }
-    Effect { waiters: Waiters::Some, ..effect }
-}
-
-/// Whether somebody waits for a lock.
-pub fn is_waited_for(db: i32, key: &[u8]) -> bool {
-    !is_nobody_waiting() && with_lines(|lines| lines.get(db, key).is_some())
-}
-
 /// Called by the server when a wait ends: replies with what was decided, or nil if its time ran out first.
 pub fn answer(waiter: &Waiter, context: &Context) {
     match waiter.outcome.take() {
@@ -192,7 +177,7 @@ pub fn forget(waiter: &Waiter) {
     waiter.blocked.take();
     let Some(place) = waiter.place.take() else { return };
     let was_head = with_lines(|lines| {
-        let was_head = lines.take(&waiter.line, place).is_some_and(|(_, was_head)| was_head);
+        let was_head = lines.take(&waiter.line, place) == Some(true);
         if was_head {
             lines.stir(&waiter.line);
         }
@@ -205,14 +190,8 @@ pub fn forget(waiter: &Waiter) {
 
 /// Stirs the line of a lock whose key was removed or replaced. Called by hooks.
 pub fn stir(db: i32, key: &[u8]) {
-    if is_nobody_waiting() {
-        return;
-    }
-    let is_waited_for = with_lines(|lines| {
-        let name = lines.get(db, key).map(|found| Rc::clone(&found.name));
-        name.inspect(|name| lines.stir(name)).is_some()
-    });
-    if is_waited_for {
+    if let Some(line) = find(db, key) {
+        with_lines(|lines| lines.stir(&line));
         SERVING.wake_in(0);
     }
 }
@@ -262,12 +241,12 @@ enum Looked {
     ServerTakesNoWrites,
 }
 
-fn serve_line(context: &Context, line: &Rc<LockName>, now: Now) -> Looked {
-    if with_lines(|lines| lines.get(line.db, &line.key).is_none()) {
+fn serve_line(context: &Context, line: &Rc<LockLine>, now: Now) -> Looked {
+    if line.is_empty() {
         return Looked::Done;
     }
-    context.select_db(line.db);
-    let name = Name::new(&line.key);
+    context.select_db(line.name.db);
+    let name = Name::new(&line.name.key);
     match context.can_write(&name) {
         CanWrite::Yes => {}
         CanWrite::NotNow => return Looked::ServerTakesNoWrites,
@@ -278,9 +257,11 @@ fn serve_line(context: &Context, line: &Rc<LockName>, now: Now) -> Looked {
     }
     match OpenLock::open(context, &name) {
         Ok(mut open) => {
-            let grants = serve(context, &name, &mut open, now);
-            close(context, &name, open);
-            grants.tell(context, &name);
+            let mut grants = Grants::default();
+            serve(&mut open, now, &mut grants);
+            close(open);
+            grants.announce(context, &name);
+            grants.tell();
         }
         Err(WrongType) => dismiss(line, &Error::WrongType),
     }
@@ -288,21 +269,13 @@ fn serve_line(context: &Context, line: &Rc<LockName>, now: Now) -> Looked {
 }
 
 /// Sends everybody in a line away with an error.
-fn dismiss(line: &Rc<LockName>, error: &Error) {
-    let gone: Vec<Rc<Waiter>> = with_lines(|lines| {
-        let waiters: Vec<_> = lines
-            .get(line.db, &line.key)
-            .into_iter()
-            .flat_map(|found| found.line.iter())
-            .map(|w| Rc::clone(&w.ticket))
-            .collect();
-        for waiter in &waiters {
-            if let Some(place) = waiter.place.take() {
-                lines.take(line, place);
-            }
+fn dismiss(line: &Rc<LockLine>, error: &Error) {
+    let gone: Vec<Rc<Waiter>> = line.with(|line| line.iter().map(|waiting| Rc::clone(&waiting.ticket)).collect());
+    for waiter in &gone {
+        if let Some(place) = waiter.place.take() {
+            with_lines(|lines| lines.take(line, place));
         }
-        waiters
-    });
+    }
     for waiter in gone {
         waiter.outcome.set(Some(Err(error.clone())));
         tell(&waiter);
@@ -311,10 +284,8 @@ fn dismiss(line: &Rc<LockName>, error: &Error) {
 
 /// Has the lines looked at when the first alarm is due.
 fn arm() {
-    // The time of the running command may be older than that of the machine, by which timers run.
-    let now = Now::of_the_machine().millis();
     if let Some(at) = with_lines(|lines| lines.next_alarm()) {
-        SERVING.wake_in(u32::try_from(at.since(now)).unwrap_or(u32::MAX));
+        SERVING.wake_at(at);
     }
 }
 

@@ -23,7 +23,7 @@ use crate::sessions::{bind, is_long_enough};
 use crate::state::state;
 use crate::store::{OpenLock, Replication, close};
 use crate::waiter::Waiter;
-use crate::waiting::{Grants, bind_granted, serve, with_waiters};
+use crate::waiting::{Grants, bind_granted, serve};
 
 /// Exclusive, not reentrant.
 pub struct Acquire;
@@ -57,32 +57,47 @@ const fn spec(name: &'static str, summary: &'static str) -> Spec {
 impl Command for Acquire {
     const SPEC: Spec = spec("DLOCK.ACQUIRE", "Takes a lock exclusively; refused if the owner already holds it.");
 
-    fn run(context: &Context, arguments: &Arguments) -> Result<Reply, Error> {
-        run(context, arguments, Kind { command: RequestOf::Acquire, mode: Mode::Exclusive, reentry: Reentry::Refuse })
+    fn run(context: &Context, arguments: &Arguments, grants: &mut Grants) -> Result<Reply, Error> {
+        run(
+            context,
+            arguments,
+            grants,
+            Kind { command: RequestOf::Acquire, mode: Mode::Exclusive, reentry: Reentry::Refuse },
+        )
     }
 }
 
 impl Command for Racquire {
     const SPEC: Spec = spec("DLOCK.RACQUIRE", "Takes a lock exclusively, or enters it once more.");
 
-    fn run(context: &Context, arguments: &Arguments) -> Result<Reply, Error> {
-        run(context, arguments, Kind { command: RequestOf::Racquire, mode: Mode::Exclusive, reentry: Reentry::Count })
+    fn run(context: &Context, arguments: &Arguments, grants: &mut Grants) -> Result<Reply, Error> {
+        run(
+            context,
+            arguments,
+            grants,
+            Kind { command: RequestOf::Racquire, mode: Mode::Exclusive, reentry: Reentry::Count },
+        )
     }
 }
 
 impl Command for Rlock {
     const SPEC: Spec = spec("DLOCK.RLOCK", "Takes a lock for reading, or enters it once more.");
 
-    fn run(context: &Context, arguments: &Arguments) -> Result<Reply, Error> {
-        run(context, arguments, Kind { command: RequestOf::Rlock, mode: Mode::Shared, reentry: Reentry::Count })
+    fn run(context: &Context, arguments: &Arguments, grants: &mut Grants) -> Result<Reply, Error> {
+        run(context, arguments, grants, Kind { command: RequestOf::Rlock, mode: Mode::Shared, reentry: Reentry::Count })
     }
 }
 
 impl Command for Wlock {
     const SPEC: Spec = spec("DLOCK.WLOCK", "Takes a lock for writing, or enters it once more.");
 
-    fn run(context: &Context, arguments: &Arguments) -> Result<Reply, Error> {
-        run(context, arguments, Kind { command: RequestOf::Wlock, mode: Mode::Exclusive, reentry: Reentry::Count })
+    fn run(context: &Context, arguments: &Arguments, grants: &mut Grants) -> Result<Reply, Error> {
+        run(
+            context,
+            arguments,
+            grants,
+            Kind { command: RequestOf::Wlock, mode: Mode::Exclusive, reentry: Reentry::Count },
+        )
     }
 }
 
@@ -131,7 +146,7 @@ struct Kind {
     reentry: Reentry,
 }
 
-fn run(context: &Context, arguments: &Arguments, kind: Kind) -> Result<Reply, Error> {
+fn run(context: &Context, arguments: &Arguments, grants: &mut Grants, kind: Kind) -> Result<Reply, Error> {
     let now = Now::read();
     let Args { key: name, owner, made_up, lease, block, binds, request } = Args::parse(arguments, now, kind.command)?;
     let client = if binds { Some(session(context, lease)?) } else { None };
@@ -143,10 +158,10 @@ fn run(context: &Context, arguments: &Arguments, kind: Kind) -> Result<Reply, Er
     let Kind { mode, reentry, .. } = kind;
     let request = dlock_core::Acquire { owner: &owner, mode, reentry, lease, request: request.as_ref() };
     let mut open = OpenLock::open(context, &name)?;
-    let grants = serve(context, &name, &mut open, now);
-    let entered = enter(context, &name, &mut open, now, &request, client, patience);
-    close(context, &name, open);
-    grants.tell(context, &name);
+    serve(&mut open, now, grants);
+    let entered = enter(&mut open, now, &request, client, patience, grants);
+    close(open);
+    grants.announce(context, &name);
     match entered? {
         Entered::In(token) => {
             context.notify(c"dlock.acquire", &name);
@@ -160,10 +175,9 @@ fn run(context: &Context, arguments: &Arguments, kind: Kind) -> Result<Reply, Er
             wait(context, &name, &waiter, patience);
             Ok(Reply::Later)
         }
-        Entered::WaitingInPlaceOf(first, waiter, patience) => {
+        Entered::WaitingAgain(waiter, patience) => {
             state().stats.replays.count();
             blocking::block(context, &name, patience.timeout_ms, &waiter);
-            first.tell(context, &name);
             Ok(Reply::Later)
         }
         Entered::Refused => {
@@ -179,26 +193,25 @@ enum Entered {
     Before(Token),
     Waiting(Rc<Waiter>, Patience),
     /// The request came before, and still waited.
-    WaitingInPlaceOf(Grants, Rc<Waiter>, Patience),
+    WaitingAgain(Rc<Waiter>, Patience),
     Refused,
 }
 
 fn enter(
-    context: &Context,
-    name: &Name,
     open: &mut OpenLock,
     now: Now,
     request: &dlock_core::Acquire,
     client: Option<u64>,
     patience: Option<Patience>,
+    grants: &mut Grants,
 ) -> Result<Entered, Error> {
-    match (decide(context, name, open, now, request), patience) {
+    match (decide(open, now, request), patience) {
         (Acquired::Granted { token, entry, effect }, _) => {
             if client.is_some() && matches!(&effect.change, Change::Put { hold, .. } if !is_long_enough(hold.lease)) {
                 return Err(Error::SessionLease);
             }
-            bind_granted(context, name, &effect, entry, client);
-            open.apply(with_waiters(context, name, effect), Replication::Effect);
+            bind_granted(open.context, open.name, &effect, entry, client);
+            open.apply(effect, Replication::Effect);
             match entry {
                 Entry::First => state().stats.grants.count(),
                 Entry::Again => state().stats.reentries.count(),
@@ -210,20 +223,21 @@ fn enter(
                 if !is_long_enough(hold.lease) {
                     return Err(Error::SessionLease);
                 }
-                bind(context.db(), name.bytes(), &hold, client);
+                bind(open.context.db(), open.name.bytes(), &hold, client);
             }
             Ok(Entered::Before(hold.token))
         }
         (Acquired::Refused(Refusal::TooManyEntries), _) => Err(Error::TooManyEntries),
         (Acquired::Refused(Refusal::NoToken), _) => Err(Error::NoToken),
         (Acquired::Refused(_), _) if client.is_some() && is_short_by_default(request) => Err(Error::SessionLease),
-        (Acquired::Refused(Refusal::Held), Some(patience)) => match place_of_repeated(context, name, request) {
-            Some(place) => {
-                let (waiter, first) = take_over(context, place, now, request, patience);
-                Ok(Entered::WaitingInPlaceOf(first, waiter, patience))
+        (Acquired::Refused(Refusal::Held), Some(patience)) => {
+            let taken_over = place_of_repeated(open, request)
+                .and_then(|place| take_over(open, place, now, request, patience, grants));
+            match taken_over {
+                Some(waiter) => Ok(Entered::WaitingAgain(waiter, patience)),
+                None => join(open, now, request, patience).map(|waiter| Entered::Waiting(waiter, patience)),
             }
-            None => join(context, name, open, now, request, patience).map(|waiter| Entered::Waiting(waiter, patience)),
-        },
+        }
         (Acquired::Refused(Refusal::Owned), Some(_)) => {
             Err(deadlock("the owner holds the lock already, and the request does not re-enter".to_owned()))
         }

@@ -11,6 +11,7 @@ use crate::ffi::context::{Context, log_warning};
 use crate::ffi::key::Name;
 use crate::reply::Reply;
 use crate::store::{OpenLock, Replication};
+use crate::waiting::Grants;
 
 /// Applies what a primary decided.
 pub struct Apply;
@@ -26,7 +27,7 @@ impl Command for Apply {
         arguments: &[Argument::Text("effect")],
     };
 
-    fn run(context: &Context, arguments: &Arguments) -> Result<Reply, Error> {
+    fn run(context: &Context, arguments: &Arguments, _grants: &mut Grants) -> Result<Reply, Error> {
         if !context.flags().is_effect() {
             return Err(Error::NotForClients);
         }
@@ -41,7 +42,7 @@ impl Command for Apply {
 
 fn apply(context: &Context, name: &Name, bytes: &[u8]) -> Result<Reply, Error> {
     let effect = decode_effect(bytes).map_err(Error::Effect)?;
-    let mut open = OpenLock::open(context, name)?;
+    let mut open = OpenLock::open_for_effect(context, name)?;
     open.apply(effect, Replication::Verbatim);
     open.finish();
     Ok(Reply::Done)

@@ -10,6 +10,7 @@ use crate::ffi::command::{Argument, Arguments, Command, KeyUse, Spec};
 use crate::ffi::context::{Context, Now};
 use crate::ffi::key::{Access, Key};
 use crate::reply::Reply;
+use crate::waiting::Grants;
 
 /// Tells whether a fencing token still stands for a hold.
 pub struct Check;
@@ -25,7 +26,7 @@ impl Command for Check {
         arguments: &[Argument::BareNumber("token")],
     };
 
-    fn run(context: &Context, arguments: &Arguments) -> Result<Reply, Error> {
+    fn run(context: &Context, arguments: &Arguments, _grants: &mut Grants) -> Result<Reply, Error> {
         let mut cursor = Cursor::new(arguments);
         let name = cursor.key()?;
         let token = token(cursor.required()?)?;

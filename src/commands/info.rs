@@ -11,10 +11,11 @@ use crate::error::Error;
 use crate::ffi::command::{Argument, Arguments, Command, KeyUse, Spec};
 use crate::ffi::context::{Context, Now};
 use crate::ffi::key::{Access, Key, Name};
-use crate::lines::with_lines;
+use crate::lines;
 use crate::reply::{self, Reply, ShownHold, ShownWaiter};
 use crate::sessions::client_of;
 use crate::waiter::Waiter;
+use crate::waiting::Grants;
 
 /// Shows who holds a lock.
 pub struct Info;
@@ -72,7 +73,7 @@ impl Command for Info {
         )],
     };
 
-    fn run(context: &Context, arguments: &Arguments) -> Result<Reply, Error> {
+    fn run(context: &Context, arguments: &Arguments, _grants: &mut Grants) -> Result<Reply, Error> {
         let Args { key: name, detail } = Args::parse(arguments)?;
         let now = Now::read().millis();
         let key = Key::open(context, &name, Access::Read)?;
@@ -87,11 +88,11 @@ impl Command for Info {
             Detail::Full(count) => (Some(lock.live_holds(now).take(count).map(show).collect()), Some(count)),
         };
         let ttl = summary.deadline.min(key_end).since(now);
-        let (waiters, queue) = with_lines(|lines| {
-            let line = lines.get(context.db(), name.bytes()).map(|found| &found.line);
-            let show = |count| line.map_or_else(Vec::new, |line| shown(line.iter().take(count), now));
-            (line.map_or(0, |line| line.len() as u64), queue.map(show))
-        });
+        let line = lines::find(context.db(), name.bytes());
+        let shown =
+            |count| line.as_ref().map_or_else(Vec::new, |line| line.with(|line| shown(line.iter().take(count), now)));
+        let queue = queue.map(shown);
+        let waiters = line.as_ref().map_or(0, |line| line.with(|line| line.len() as u64));
         Ok(Reply::Info(Box::new(reply::Info { summary, ttl, holds, waiters, queue })))
     }
 }

@@ -4,6 +4,7 @@ use crate::error::Error;
 use crate::ffi::command::{Arguments, Command, KeyUse, Spec};
 use crate::ffi::context::Context;
 use crate::reply::Reply;
+use crate::waiting::Grants;
 
 /// Panics.
 pub struct Panic;
@@ -20,7 +21,7 @@ impl Command for Panic {
     };
 
     #[allow(clippy::panic, reason = "it is what the command is for")]
-    fn run(_context: &Context, _arguments: &Arguments) -> Result<Reply, Error> {
+    fn run(_context: &Context, _arguments: &Arguments, _grants: &mut Grants) -> Result<Reply, Error> {
         panic!("DLOCK.PANIC was sent");
     }
 }

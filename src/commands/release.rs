@@ -2,7 +2,7 @@
 //!
 //! Replies 1: the owner no longer holds that mode; 0: an entry is given up, it still holds; nil: it did not hold it.
 
-use dlock_core::{Change, Effect, Entries, Lock, Mode, Owner, Released, Request, Token, UnixMs, Waiters};
+use dlock_core::{Change, Effect, Entries, Mode, Owner, Released, Request, Token, UnixMs, Waiters};
 
 use super::MODE;
 use crate::args::{Cursor, is, mode, once, request, token};
@@ -14,7 +14,7 @@ use crate::reply::Reply;
 use crate::sessions::unbind;
 use crate::state::state;
 use crate::store::{OpenLock, Replication, close};
-use crate::waiting::{serve, with_waiters};
+use crate::waiting::{Grants, serve};
 
 /// Gives up one entry, or all.
 pub struct Release;
@@ -68,16 +68,16 @@ impl Command for Release {
         ],
     };
 
-    fn run(context: &Context, arguments: &Arguments) -> Result<Reply, Error> {
+    fn run(context: &Context, arguments: &Arguments, grants: &mut Grants) -> Result<Reply, Error> {
         let Args { key: name, owner, mode, entries, token, request } = Args::parse(arguments)?;
         let flags = context.flags();
         // From a link or a file this is an effect: it was decided by the primary's clock, so no hold has lapsed here.
         if !flags.is_effect() && !flags.is_primary() {
             return Err(Error::ReadOnly);
         }
-        let mut open = OpenLock::open(context, &name)?;
         let request = dlock_core::Release { owner: &owner, mode, entries, token, request: request.as_ref() };
         if flags.is_effect() {
+            let mut open = OpenLock::open_for_effect(context, &name)?;
             if let Released::Partly(effect) | Released::Fully(effect) = open.lock().release(UnixMs::ZERO, &request) {
                 open.apply(effect, Replication::Verbatim);
                 open.finish();
@@ -85,15 +85,16 @@ impl Command for Release {
             return Ok(Reply::Done);
         }
         let now = Now::read();
-        let grants = serve(context, &name, &mut open, now);
-        let released = release(context, &name, &mut open, now.millis(), &request);
-        let grants = grants.and(serve(context, &name, &mut open, now));
-        close(context, &name, open);
+        let mut open = OpenLock::open(context, &name)?;
+        serve(&mut open, now, grants);
+        let released = release(&mut open, now.millis(), &request);
+        serve(&mut open, now, grants);
+        close(open);
         if let Ok(Left::Partly | Left::Fully) = released {
             state().stats.releases.count();
             context.notify(c"dlock.release", &name);
         }
-        grants.tell(context, &name);
+        grants.announce(context, &name);
         Ok(match released? {
             Left::NotHeld => Reply::Nil,
             Left::Replayed | Left::Partly => Reply::Integer(0),
@@ -111,22 +112,17 @@ enum Left {
 
 /// Whether the command as it came says the same to a replica: that drops nothing that has lapsed, and knows of nobody
 /// who waits, which matters to the key if a hold is left.
-fn says_the_same(lock: &Lock, now: UnixMs, effect: &Effect) -> bool {
+fn says_the_same(open: &OpenLock, now: UnixMs, effect: &Effect) -> bool {
+    let lock = open.lock();
     let left = match effect.change {
         Change::Remove { mode: Some(_), .. } => lock.stored().saturating_sub(1),
         Change::Remove { mode: None, .. } => lock.stored().saturating_sub(2),
         Change::Put { .. } | Change::Sweep => lock.stored(),
     };
-    !lock.has_lapsed(now) && (effect.waiters == Waiters::None || left == 0)
+    !lock.has_lapsed(now) && (left == 0 || open.waiters() == Waiters::None)
 }
 
-fn release(
-    context: &Context,
-    name: &Name,
-    open: &mut OpenLock,
-    now: UnixMs,
-    request: &dlock_core::Release,
-) -> Result<Left, Error> {
+fn release(open: &mut OpenLock, now: UnixMs, request: &dlock_core::Release) -> Result<Left, Error> {
     let (effect, left) = match open.lock().release(now, request) {
         Released::NotHeld => return Ok(Left::NotHeld),
         Released::Ambiguous => return Err(Error::Ambiguous),
@@ -139,12 +135,10 @@ fn release(
     };
     if let Change::Remove { owner, mode } = &effect.change {
         for gone in [Mode::Exclusive, Mode::Shared].into_iter().filter(|gone| mode.is_none_or(|mode| mode == *gone)) {
-            unbind(context, name, owner, gone);
+            unbind(open.context, open.name, owner, gone);
         }
     }
-    let effect = with_waiters(context, name, effect);
-    let replication =
-        if says_the_same(open.lock(), now, &effect) { Replication::Verbatim } else { Replication::Effect };
+    let replication = if says_the_same(open, now, &effect) { Replication::Verbatim } else { Replication::Effect };
     open.apply(effect, replication);
     Ok(left)
 }

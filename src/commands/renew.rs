@@ -14,7 +14,7 @@ use crate::reply::Reply;
 use crate::sessions::{self, is_long_enough};
 use crate::state::state;
 use crate::store::{OpenLock, Replication, close};
-use crate::waiting::{serve, with_waiters};
+use crate::waiting::{Grants, serve};
 
 /// Sets the deadline of an owner's holds.
 pub struct Renew;
@@ -71,7 +71,7 @@ impl Command for Renew {
         ],
     };
 
-    fn run(context: &Context, arguments: &Arguments) -> Result<Reply, Error> {
+    fn run(context: &Context, arguments: &Arguments, grants: &mut Grants) -> Result<Reply, Error> {
         let now = Now::read();
         let Args { key: name, owner, lease, mode, token, binds } = Args::parse(arguments, now)?;
         let client = if binds { Some(session(context, lease)?) } else { None };
@@ -79,7 +79,7 @@ impl Command for Renew {
             return Err(Error::ReadOnly);
         }
         let mut open = OpenLock::open(context, &name)?;
-        let mut grants = serve(context, &name, &mut open, now);
+        serve(&mut open, now, grants);
         let request = dlock_core::Renew { owner: &owner, mode, lease, token };
         let renewed = open.lock().renew(now.millis(), &request);
         let is_too_short =
@@ -94,19 +94,19 @@ impl Command for Renew {
             Renewed::Moved(first, second) => {
                 for effect in std::iter::once(first).chain(second) {
                     follow(context, &name, &effect, client);
-                    open.apply(with_waiters(context, &name, effect), Replication::Effect);
+                    open.apply(effect, Replication::Effect);
                 }
                 // A deadline moved: the line has a new alarm.
-                grants = grants.and(serve(context, &name, &mut open, now));
+                serve(&mut open, now, grants);
                 state().stats.renewals.count();
                 Ok(Reply::Integer(1))
             }
         };
-        close(context, &name, open);
+        close(open);
         if let Ok(Reply::Integer(_)) = reply {
             context.notify(c"dlock.renew", &name);
         }
-        grants.tell(context, &name);
+        grants.announce(context, &name);
         reply
     }
 }

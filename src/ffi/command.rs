@@ -10,6 +10,7 @@ use super::guard::guarded;
 use super::key::Name;
 use crate::error::Error;
 use crate::reply::Reply;
+use crate::waiting::Grants;
 
 /// One command: how it is registered and what it does.
 pub trait Command {
@@ -17,7 +18,9 @@ pub trait Command {
     const SPEC: Spec;
 
     /// Runs it. An error has changed nothing.
-    fn run(context: &Context, arguments: &Arguments) -> Result<Reply, Error>;
+    ///
+    /// Whoever is granted a lock by it is added to `grants`, and told after the command's own reply.
+    fn run(context: &Context, arguments: &Arguments, grants: &mut Grants) -> Result<Reply, Error>;
 }
 
 /// How a command is registered and documented. Texts are ASCII.
@@ -143,9 +146,13 @@ unsafe extern "C" fn entry<C: Command>(
         let count = usize::try_from(count).unwrap_or(0);
         (Context::new(context), Arguments(std::slice::from_raw_parts(arguments, count)))
     };
-    let run = || match C::run(&context, &arguments) {
-        Ok(reply) => reply.send(&context),
-        Err(error) => context.reply_error(&error.text(C::SPEC.name)),
+    let run = || {
+        let mut grants = Grants::default();
+        match C::run(&context, &arguments, &mut grants) {
+            Ok(reply) => reply.send(&context),
+            Err(error) => context.reply_error(&error.text(C::SPEC.name)),
+        }
+        grants.tell();
     };
     guarded(C::SPEC.name, run, || context.reply_error("ERR internal error in dlock, see the server's log"));
     super::OK
