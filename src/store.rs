@@ -53,7 +53,7 @@ impl<'a> OpenLock<'a> {
     /// Opens the lock in a key; it is empty if there is no key.
     pub fn open(context: &'a Context, name: &'a Name) -> Result<OpenLock<'a>, WrongType> {
         let key = Key::open(context, name, Access::Write)?;
-        let line = lines::find(context.db(), name.bytes());
+        let line = if lines::is_nobody_waiting() { None } else { lines::find(context.db(), name.bytes()) };
         Ok(OpenLock { context, name, line, key, fresh: Lock::default(), changes: None })
     }
 

@@ -77,6 +77,24 @@ impl Holds {
         }
     }
 
+    /// The first deadline of all holds. O(1).
+    pub(crate) fn first_deadline(&self) -> Option<UnixMs> {
+        match &self.0 {
+            Stored::None => None,
+            Stored::One(hold) => Some(hold.deadline),
+            Stored::Many(_) => self.by_deadline().next_back().map(|hold| hold.deadline),
+        }
+    }
+
+    /// The last deadline of all holds. O(1).
+    pub(crate) fn last_deadline(&self) -> Option<UnixMs> {
+        match &self.0 {
+            Stored::None => None,
+            Stored::One(hold) => Some(hold.deadline),
+            Stored::Many(_) => self.by_deadline().next().map(|hold| hold.deadline),
+        }
+    }
+
     /// All holds, the one with the last deadline first. The exclusive hold comes in its place among them.
     pub(crate) fn by_deadline(&self) -> impl DoubleEndedIterator<Item = &Hold> {
         let many = self.many();
@@ -150,7 +168,8 @@ impl Holds {
     /// Takes out every hold that has lapsed at `now`; how many there were. O(log n) for each, O(1) if there is none.
     pub(crate) fn drop_lapsed(&mut self, now: UnixMs) -> u64 {
         let mut dropped = 0;
-        while let Some((owner, mode)) = self.first_lapsed(now) {
+        while self.first_deadline().is_some_and(|deadline| deadline <= now) {
+            let Some((owner, mode)) = self.first_lapsed(now) else { break };
             self.remove(&owner, mode);
             dropped += 1;
         }

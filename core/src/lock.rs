@@ -169,12 +169,13 @@ impl Lock {
 
     /// Decides what a release at `now` gives up. O(log n).
     pub fn release(&self, now: UnixMs, request: &Release) -> Released {
-        let (exclusive, shared) = self.named(now, request.owner, request.mode, None);
-        if exclusive.into_iter().chain(shared).any(|hold| hold.repeats(request.request)) {
+        let (exclusive, shared) = self.named(now, request.owner, request.mode);
+        let repeats = |hold: &&Hold| hold.repeats(request.request);
+        if exclusive.iter().chain(shared.iter()).any(repeats) {
             return Released::Replayed;
         }
-        let (exclusive, shared) = self.named(now, request.owner, request.mode, request.token);
-        let hold = match (exclusive, shared) {
+        let has_token = |hold: &&Hold| request.token.is_none_or(|token| token == hold.token);
+        let hold = match (exclusive.filter(has_token), shared.filter(has_token)) {
             (None, None) => return Released::NotHeld,
             (Some(_), Some(_)) if request.entries == Entries::One || request.token.is_some() => {
                 return Released::Ambiguous;
@@ -196,8 +197,9 @@ impl Lock {
             RenewToken::Is(token) => (Some(token), None),
             RenewToken::AtLeast(floor) => (None, Some(floor)),
         };
-        let (exclusive, shared) = self.named(now, request.owner, request.mode, token);
-        let mut moved = exclusive.into_iter().chain(shared).filter_map(|hold| {
+        let (exclusive, shared) = self.named(now, request.owner, request.mode);
+        let has_token = |hold: &&Hold| token.is_none_or(|token| token == hold.token);
+        let mut moved = exclusive.into_iter().chain(shared).filter(has_token).filter_map(|hold| {
             let (lease, deadline) = request.lease.resolve(now, hold.lease)?;
             let token = floor.take().map_or(hold.token, |floor| floor.max(hold.token));
             Some(put(now, Hold { lease, deadline, token, ..hold.clone() }, Expiry::Anew))
@@ -227,18 +229,10 @@ impl Lock {
         }
     }
 
-    /// The live holds of `owner` that a command names by mode and token: the exclusive and the shared one.
-    fn named(
-        &self,
-        now: UnixMs,
-        owner: &Owner,
-        mode: Option<Mode>,
-        token: Option<Token>,
-    ) -> (Option<&Hold>, Option<&Hold>) {
-        let find = |wanted: Mode| {
-            self.live(owner, wanted, now)
-                .filter(|hold| mode.is_none_or(|mode| mode == wanted) && token.is_none_or(|token| token == hold.token))
-        };
+    /// The live holds of `owner` that a command names: the exclusive and the shared one.
+    fn named(&self, now: UnixMs, owner: &Owner, mode: Option<Mode>) -> (Option<&Hold>, Option<&Hold>) {
+        let find =
+            |wanted: Mode| if mode.is_none_or(|mode| mode == wanted) { self.live(owner, wanted, now) } else { None };
         (find(Mode::Exclusive), find(Mode::Shared))
     }
 

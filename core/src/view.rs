@@ -41,17 +41,17 @@ impl Lock {
 
     /// Whether a stored hold has lapsed at `now`. O(1).
     pub fn has_lapsed(&self, now: UnixMs) -> bool {
-        self.holds.by_deadline().next_back().is_some_and(|hold| !hold.is_live(now))
+        self.holds.first_deadline().is_some_and(|deadline| deadline <= now)
     }
 
     /// The first deadline of all stored holds; `None` if there are none. O(1).
     pub fn first_deadline(&self) -> Option<UnixMs> {
-        self.holds.by_deadline().next_back().map(|hold| hold.deadline)
+        self.holds.first_deadline()
     }
 
     /// The last deadline of all stored holds; `None` if there are none. O(1).
     pub fn last_deadline(&self) -> Option<UnixMs> {
-        self.holds.by_deadline().next().map(|hold| hold.deadline)
+        self.holds.last_deadline()
     }
 
     /// What the live holds come to; `None` if there are none. One step a lapsed hold, none a live one.

@@ -120,12 +120,20 @@ pub fn mode(word: &[u8]) -> Option<Mode> {
 
 /// An integer as the server reads one: decimal, no plus sign, no leading zeros.
 fn integer(bytes: &[u8]) -> Result<i64, Malformed> {
-    let digits = bytes.strip_prefix(b"-").unwrap_or(bytes);
-    let is_plain = match digits {
-        [] => false,
-        [b'0'] => digits.len() == bytes.len(),
-        [first, ..] => (b'1'..=b'9').contains(first),
+    let (is_negative, digits) = match bytes {
+        [b'-', digits @ ..] => (true, digits),
+        digits => (false, digits),
     };
-    let text = std::str::from_utf8(bytes).ok().filter(|_| is_plain);
-    text.and_then(|text| text.parse().ok()).ok_or(Malformed::Integer)
+    // "0" stands alone: "00", "-0" and "01" are no integers.
+    if !matches!(digits, [b'1'..=b'9', ..]) && bytes != b"0" {
+        return Err(Malformed::Integer);
+    }
+    let mut value: i64 = 0;
+    for digit in digits {
+        let digit = i64::from(digit.wrapping_sub(b'0'));
+        // Downwards, because there is one more number below zero than above.
+        let next = if digit <= 9 { value.checked_mul(10).and_then(|tens| tens.checked_sub(digit)) } else { None };
+        value = next.ok_or(Malformed::Integer)?;
+    }
+    if is_negative { Ok(value) } else { value.checked_neg().ok_or(Malformed::Integer) }
 }
