@@ -6,7 +6,7 @@
 use std::cell::Cell;
 use std::ffi::CStr;
 
-use dlock_core::{Change, Effect, UnixMs, Waiters};
+use dlock_core::{Change, Effect, Waiters};
 
 use crate::alarm::{Alarm, Turn};
 use crate::ffi::MainThread;
@@ -103,9 +103,7 @@ fn note_if_astray(context: &Context, name: &Name) {
 /// Whether the key is a lock that would outlive its last deadline.
 fn is_astray(context: &Context, name: &Name) -> bool {
     let Ok(key) = Key::open(context, name, Access::Peek) else { return false };
-    let last = key.lock().and_then(|lock| lock.last_deadline());
-    let is_late = |last: UnixMs| key.expiry().is_none_or(|expiry| expiry.since(last) > Waiters::GRACE_MS);
-    last.is_some_and(is_late)
+    key.lock().is_some_and(|lock| lock.is_outlived(key.expiry()))
 }
 
 fn put_back(context: &Context) {

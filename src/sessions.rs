@@ -134,11 +134,10 @@ fn end(context: &Context, binding: &Binding<Rc<LockName>>, now: Now) {
     let name = Name::new(key);
     let Ok(mut open) = OpenLock::open(context, &name) else { return };
     let clock = now.millis();
-    let is_the_same = open.lock().live_holds_of(owner, clock).any(|hold| hold.mode == *mode && hold.token == *token);
     let is_bound_anew =
         with_sessions(|sessions| sessions.client_of(&(Rc::clone(lock), owner.clone(), *mode)).is_some());
     let grace = state().settings.session_grace();
-    let effect = open.lock().end_session(clock, owner, *mode, grace).filter(|_| is_the_same && !is_bound_anew);
+    let effect = open.lock().end_session(clock, owner, *mode, *token, grace).filter(|_| !is_bound_anew);
     let Some(effect) = effect else { return };
     open.apply(effect, Replication::Effect);
     state().stats.session_ends.count();

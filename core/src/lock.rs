@@ -190,6 +190,17 @@ impl Lock {
         Released::Partly(put(now, Hold { count: hold.count - 1, request: record, ..hold.clone() }, Expiry::Keep))
     }
 
+    /// Whether the command of a [`Lock::release`] says the same to a replica as its effect: that drops nothing that has
+    /// lapsed, and knows of nobody who waits, which matters to the key if a hold is left.
+    pub fn is_told_by_command(&self, now: UnixMs, effect: &Effect, waiters: Waiters) -> bool {
+        let left = match effect.change {
+            Change::Remove { mode: Some(_), .. } => self.stored().saturating_sub(1),
+            Change::Remove { mode: None, .. } => self.stored().saturating_sub(2),
+            Change::Put { .. } | Change::Sweep => self.stored(),
+        };
+        !self.has_lapsed(now) && (left == 0 || waiters == Waiters::None)
+    }
+
     /// Decides which deadlines a renewal at `now` moves. O(log n).
     pub fn renew(&self, now: UnixMs, request: &Renew) -> Renewed {
         let (token, mut floor) = match request.token {
@@ -210,9 +221,17 @@ impl Lock {
         }
     }
 
-    /// The end of a session: the hold is gone, or is to end after `grace`. `None` if there is no such live hold.
-    pub fn end_session(&self, now: UnixMs, owner: &Owner, mode: Mode, grace: Option<Lease>) -> Option<Effect> {
-        let hold = self.live(owner, mode, now)?;
+    /// The end of a session: the hold is gone, or is to end after `grace`. `None` if there is no such live hold: another
+    /// one of the same owner, which has another token, is left alone.
+    pub fn end_session(
+        &self,
+        now: UnixMs,
+        owner: &Owner,
+        mode: Mode,
+        token: Token,
+        grace: Option<Lease>,
+    ) -> Option<Effect> {
+        let hold = self.live(owner, mode, now).filter(|hold| hold.token == token)?;
         Some(match grace {
             None => remove(now, owner, Some(mode)),
             Some(grace) => put(now, Hold { deadline: now.plus(grace), ..hold.clone() }, Expiry::Anew),

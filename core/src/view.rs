@@ -1,6 +1,6 @@
 //! What can be read of a lock without changing it. Lapsed holds do not show, except where a name says so.
 
-use crate::{Hold, Lock, Mode, Owner, Token, UnixMs};
+use crate::{Hold, Lock, Mode, Owner, Token, UnixMs, Waiters};
 
 /// What the live holds of a lock come to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,6 +52,13 @@ impl Lock {
     /// The last deadline of all stored holds; `None` if there are none. O(1).
     pub fn last_deadline(&self) -> Option<UnixMs> {
         self.holds.last_deadline()
+    }
+
+    /// Whether a key that ends then (`None`: never) outlives the last deadline by more than it may: the server or a
+    /// client has changed its time to live. O(1).
+    pub fn is_outlived(&self, key_end: Option<UnixMs>) -> bool {
+        let is_late = |last| key_end.is_none_or(|end| end.since(last) > Waiters::GRACE_MS);
+        self.last_deadline().is_some_and(is_late)
     }
 
     /// What the live holds come to; `None` if there are none. One step a lapsed hold, none a live one.

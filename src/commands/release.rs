@@ -3,7 +3,7 @@
 //! Replies 1: the owner no longer holds that mode; 0: an entry is given up, it still holds; nil: it did not hold it.
 
 use dlock_core::args::Release as Args;
-use dlock_core::{Change, Effect, Mode, Released, UnixMs, Waiters};
+use dlock_core::{Change, Mode, Released, UnixMs};
 
 use super::MODE;
 use crate::error::Error;
@@ -78,18 +78,6 @@ enum Left {
     Fully,
 }
 
-/// Whether the command as it came says the same to a replica: that drops nothing that has lapsed, and knows of nobody
-/// who waits, which matters to the key if a hold is left.
-fn says_the_same(open: &OpenLock, now: UnixMs, effect: &Effect) -> bool {
-    let lock = open.lock();
-    let left = match effect.change {
-        Change::Remove { mode: Some(_), .. } => lock.stored().saturating_sub(1),
-        Change::Remove { mode: None, .. } => lock.stored().saturating_sub(2),
-        Change::Put { .. } | Change::Sweep => lock.stored(),
-    };
-    !lock.has_lapsed(now) && (left == 0 || open.waiters() == Waiters::None)
-}
-
 fn release(open: &mut OpenLock, now: UnixMs, request: &dlock_core::Release) -> Result<Left, Error> {
     let (effect, left) = match open.lock().release(now, request) {
         Released::NotHeld => return Ok(Left::NotHeld),
@@ -106,7 +94,8 @@ fn release(open: &mut OpenLock, now: UnixMs, request: &dlock_core::Release) -> R
             unbind(open.context, open.name, owner, gone);
         }
     }
-    let replication = if says_the_same(open, now, &effect) { Replication::Verbatim } else { Replication::Effect };
+    let is_told = open.lock().is_told_by_command(now, &effect, open.waiters());
+    let replication = if is_told { Replication::Verbatim } else { Replication::Effect };
     open.apply(effect, replication);
     Ok(left)
 }

@@ -159,7 +159,9 @@ impl Shop {
 
     fn end_session(&mut self, who: Who, mode: Mode, grace: Option<u64>) {
         let expected = self.naive.end_session(self.now, who, mode, grace);
-        let effect = self.lock.end_session(self.clock(), &owner(who), mode, grace.map(lease_of));
+        let token = self.lock.live_holds_of(&owner(who), self.clock()).find(|hold| hold.mode == mode);
+        let token = token.map_or(Token::MAX, |hold| hold.token);
+        let effect = self.lock.end_session(self.clock(), &owner(who), mode, token, grace.map(lease_of));
         let ended = effect.map(|effect| self.apply(effect, ()));
         assert_eq!(ended.is_some(), expected);
     }

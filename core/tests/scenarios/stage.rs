@@ -165,7 +165,10 @@ impl Stage {
         let owner = owner(words.word());
         let mode = if words.word() == "READ" { Mode::Shared } else { Mode::Exclusive };
         let grace = words.next().and_then(|ms| Lease::new(ms.parse().expect("a grace in ms")));
-        let effect = self.lock().end_session(self.clock(), &owner, mode, grace);
+        let lock = self.lock();
+        let bound = lock.live_holds_of(&owner, self.clock()).find(|hold| hold.mode == mode);
+        let token = bound.map_or(Token::MAX, |hold| hold.token);
+        let effect = lock.end_session(self.clock(), &owner, mode, token, grace);
         let Some(effect) = effect else { return "nil".to_owned() };
         self.apply(effect);
         "1".to_owned()
