@@ -72,7 +72,7 @@ pub struct Lines {
 type ByKey = HashMap<Box<[u8]>, Rc<LockLine>, RandomState>;
 
 /// Where an owner waits: mostly in one place.
-type Waits = SmallVec<[(Rc<LockLine>, Place); 1]>;
+pub type Waits = SmallVec<[(Rc<LockLine>, Place); 1]>;
 
 /// How many wait on this server: most servers, most of the time, have nobody waiting, and find that out here.
 static WAITERS: MainThread<Cell<usize>> = MainThread::new(Cell::new(0));

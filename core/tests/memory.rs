@@ -4,7 +4,8 @@
 
 use allocation_counter::measure;
 use dlock_core::{
-    Change, Command, Effect, Expiry, Hold, Lease, Lock, Mode, Owner, Request, Token, TokenClock, UnixMs, Waiters,
+    Acquire, Change, Command, Effect, Expiry, Hold, Lease, LeaseChoice, Line, Lock, Mode, Owner, Reentry, Request,
+    Token, TokenClock, UnixMs, Waiters,
 };
 
 #[test]
@@ -41,6 +42,24 @@ fn the_places_of_readers_that_left_are_reported() {
     let Heap { reported, real } = heap(1000, UUID, 998);
     assert!(real > 64_000, "{real}: is there nothing left to report?");
     assert!(reported.abs_diff(real) <= 64, "{reported}, in fact {real}");
+}
+
+/// Beside this the module keeps for a waiter what src/waiter.rs counts.
+#[test]
+fn a_waiter_takes_at_most_200_bytes_of_a_long_line() {
+    let mut lock = Lock::default();
+    let change = put(Hold { mode: Mode::Exclusive, ..reader(0, UUID) });
+    lock.apply(Effect { clock: UnixMs::ZERO, change, waiters: Waiters::None }, &mut TokenClock::new());
+    let waiters = 10_000;
+    let mut line = Line::default();
+    let mut wait = |number: u64| {
+        let owner = owner(number, UUID);
+        let (mode, reentry, lease) = (Mode::Exclusive, Reentry::Refuse, LeaseChoice::Own);
+        let request = Acquire { owner: &owner, mode, reentry, lease, request: None };
+        line.join(&lock, UnixMs::ZERO, &request, 0_usize).unwrap();
+    };
+    let bytes = measure(|| (1..=waiters).for_each(&mut wait)).bytes_current.cast_unsigned() / waiters;
+    assert!((80..=200).contains(&bytes), "{bytes} bytes a waiter");
 }
 
 #[test]
