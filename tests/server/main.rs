@@ -46,4 +46,5 @@ mod sessions_failures;
 mod sessions_waiting;
 mod support;
 mod tokens;
+mod topology;
 mod waiting;

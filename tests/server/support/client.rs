@@ -144,6 +144,16 @@ impl Client {
         Some(parse(&frame)).filter(|value| !matches!(value, Value::ServerError(_)))
     }
 
+    /// The reply, an error as its whole text, or how the connection ended. No reply in time is an end, too.
+    pub fn outcome(&mut self, request: impl Request) -> std::io::Result<Result<Value, String>> {
+        self.stream.write_all(&request.packed())?;
+        let frame = self.frame(Instant::now() + PATIENCE)?.ok_or(ErrorKind::TimedOut)?;
+        Ok(match parse(&frame) {
+            Value::ServerError(error) => Err(error_text(&error)),
+            value => Ok(value),
+        })
+    }
+
     #[track_caller]
     pub fn attempt(&mut self, request: impl Request) -> Result<Value, String> {
         self.send(request);

@@ -28,6 +28,13 @@ pub fn server_command(home: &Path) -> Command {
     command
 }
 
+/// The same binary as a sentinel, which keeps what it knows in its configuration file.
+pub fn sentinel_command(home: &Path) -> Command {
+    let mut command = server_command(home);
+    command.arg("--sentinel");
+    command
+}
+
 /// Has the process killed when the one of the tests ends.
 pub fn die_with_the_tests(command: &mut Command) {
     // SAFETY: `prctl` is async-signal-safe and touches nothing of the parent.

@@ -45,6 +45,19 @@ impl Server {
         });
     }
 
+    /// Whether it is a primary.
+    #[track_caller]
+    pub fn is_primary(&self) -> bool {
+        info_field(&mut self.client(), "replication", "role").as_deref() == Some("master")
+    }
+
+    /// Waits until so many keys are left.
+    #[track_caller]
+    pub fn keeps_only(&self, keys: i64) {
+        let mut client = self.client();
+        soon(&format!("{keys} keys are left"), || client.int("DBSIZE") == keys);
+    }
+
     /// Becomes a primary.
     #[track_caller]
     pub fn promote(&self) {
