@@ -187,13 +187,20 @@ fn describe(steps: &[Step<(Rc<LockName>, Place)>]) -> String {
         .zip(holders)
         .take(MAX_STEPS_SHOWN)
         .map(|(step, holder)| {
-            let (owner, holder) =
-                (step.owner.text().escape_ascii().to_string(), holder.owner.text().escape_ascii().to_string());
-            format!("{owner} waits for {} held by {holder}", step.lock.0.key.escape_ascii())
+            let (owner, holder) = (readable(&step.owner.text()), readable(&holder.owner.text()));
+            format!("{owner} waits for {} held by {holder}", readable(&step.lock.0.key))
         })
         .collect();
     let more = if steps.len() > MAX_STEPS_SHOWN { ", …" } else { "" };
     format!("{}{more}", parts.join(", "))
 }
 
+/// The beginning of a name of any bytes and length.
+fn readable(name: &[u8]) -> String {
+    let shown = name.get(..MAX_BYTES_SHOWN).unwrap_or(name);
+    let more = if shown.len() < name.len() { "…" } else { "" };
+    format!("{}{more}", shown.escape_ascii())
+}
+
+const MAX_BYTES_SHOWN: usize = 64;
 const MAX_STEPS_SHOWN: usize = 8;
