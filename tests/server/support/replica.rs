@@ -3,7 +3,7 @@
 use super::client::Client;
 use super::server::{Server, Setup};
 use super::wait::soon;
-use super::wire::{int_of, text_of};
+use super::wire::{int_of, list_of, text_of};
 
 impl Setup {
     /// Starts a replica and waits until it has everything.
@@ -45,10 +45,19 @@ impl Server {
         });
     }
 
-    /// Whether it is a primary.
-    #[track_caller]
+    /// Whether it says that it is a primary. One that is changed by others may close the connection instead.
     pub fn is_primary(&self) -> bool {
-        info_field(&mut self.client(), "replication", "role").as_deref() == Some("master")
+        self.role().as_deref() == Some("master")
+    }
+
+    /// Whether it says that it is a replica.
+    pub fn is_replica(&self) -> bool {
+        self.role().as_deref() == Some("slave")
+    }
+
+    fn role(&self) -> Option<String> {
+        let reply = Client::connect(self.port()).ok()?.ask("ROLE")?;
+        list_of(&reply).first().map(text_of)
     }
 
     /// Waits until so many keys are left.

@@ -22,7 +22,7 @@ pub fn one_of(ports: Vec<u16>) -> Guide {
 #[track_caller]
 fn fail_over(from: &Server, to: &Server) {
     soon("it has handed over", || {
-        let is_done = to.is_primary() && !from.is_primary();
+        let is_done = to.is_primary() && from.is_replica();
         if !is_done {
             // Refused while one is under way, and before the replica is connected.
             let _ = from.client().attempt(format!("FAILOVER TO 127.0.0.1 {} TIMEOUT 10000", to.port()));
