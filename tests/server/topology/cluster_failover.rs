@@ -37,8 +37,7 @@ fn a_planned_cluster_failover_loses_no_lock_and_lets_in_no_second_owner() {
     let whole = ReplicatedCluster::start(3);
     let home = whole.primaries.home_of(KEPT);
     let (first, second) = (&whole.primaries.nodes[home], &whole.replicas[home]);
-    let mut session = first.client();
-    let kept = keep(&mut session, KEPT);
+    let (_session, kept) = keep(first, KEPT);
     let contest = Contest::begin(one_of(whole.ports()), &keys(), 0);
     for (from, to) in [(first, second), (second, first)] {
         let mut waiter = from.waiter(format!("DLOCK.ACQUIRE {KEPT} waiter BLOCK 0"));
@@ -61,8 +60,7 @@ fn a_planned_cluster_failover_loses_no_lock_and_lets_in_no_second_owner() {
 fn after_a_node_has_died_every_grant_that_its_replica_had_stands() {
     let mut whole = ReplicatedCluster::start(3);
     let home = whole.primaries.home_of(KEPT);
-    let mut session = whole.primaries.client(home);
-    let kept = keep(&mut session, KEPT);
+    let (_session, kept) = keep(&whole.primaries.nodes[home], KEPT);
     let contest = Contest::begin(one_of(whole.ports()), &keys(), 1);
     let highest = contest.highest_token();
     whole.primaries.nodes[home].kill9();

@@ -31,12 +31,17 @@ fn fail_over(from: &Server, to: &Server) {
     });
 }
 
-/// A lock that nobody touches during a test, held twice over.
+/// A lock that nobody touches during a test: its owner waited for it, with somebody behind, and entered twice.
 #[track_caller]
-pub fn keep(session: &mut Client, key: &str) -> i64 {
-    let token = session.int(format!("DLOCK.RACQUIRE {key} keeper PX 600000 SESSION"));
+pub fn keep(server: &Server, key: &str) -> (Client, i64) {
+    let mut other = server.client();
+    other.int(format!("DLOCK.ACQUIRE {key} other PX 600000"));
+    let mut session = server.waiter(format!("DLOCK.RACQUIRE {key} keeper PX 600000 BLOCK 0 SESSION"));
+    let _behind = server.waiter(format!("DLOCK.ACQUIRE {key} behind BLOCK 0"));
+    assert_eq!(other.int(format!("DLOCK.RELEASE {key} other")), 1);
+    let token = session.granted();
     assert_eq!(session.int(format!("DLOCK.RACQUIRE {key} keeper")), token);
-    token
+    (session, token)
 }
 
 /// It is there as it was, less its session.
@@ -52,8 +57,7 @@ fn a_planned_failover_loses_no_lock_and_lets_in_no_second_owner() {
     let first = Server::start();
     let all = [first.replica(), first.replica()];
     let [one, two] = &all;
-    let mut session = first.client();
-    let kept = keep(&mut session, "kept");
+    let (_session, kept) = keep(&first, "kept");
     let contest = Contest::begin(one_of([&first, one, two].map(Server::port).to_vec()), &keys(), 0);
     for (from, to) in [(&first, one), (one, &first), (&first, two)] {
         let highest = contest.highest_token();
@@ -76,8 +80,7 @@ fn a_planned_failover_loses_no_lock_and_lets_in_no_second_owner() {
 fn after_an_unplanned_failover_every_grant_that_the_replica_had_stands() {
     let mut primary = Setup::new().conf("appendonly yes\nappendfsync no").start();
     let replica = primary.replica();
-    let mut session = primary.client();
-    let kept = keep(&mut session, "kept");
+    let (mut session, kept) = keep(&primary, "kept");
     let contest = Contest::begin(one_of(vec![primary.port(), replica.port()]), &keys(), 1);
     // The replica is cut off (nobody listens on that port), and does not get this one.
     replica.client().ok("REPLICAOF 127.0.0.1 1");

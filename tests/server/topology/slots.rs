@@ -59,9 +59,8 @@ fn at_once(whole: &ReplicatedCluster, from: usize, to: usize) {
 fn back_and_forth(whole: &ReplicatedCluster, carry: fn(&ReplicatedCluster, usize, usize)) -> Contest {
     let home = whole.primaries.home_of(TAG);
     let away = (home + 1) % whole.primaries.nodes.len();
-    let mut session = whole.primaries.client(home);
     let key = format!("{TAG}kept");
-    let kept = keep(&mut session, &key);
+    let (_session, kept) = keep(&whole.primaries.nodes[home], &key);
     let contest = Contest::begin(one_of(whole.ports()), &keys(), 0);
     for (from, to) in [(home, away), (away, home)].into_iter().cycle().take(MOVES) {
         let mut waiter = whole.primaries.nodes[from].waiter(format!("DLOCK.ACQUIRE {key} waiter BLOCK 0"));
