@@ -12,7 +12,7 @@ export RUST_TEST_THREADS ?= 8
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup build run demo test lint fmt bench-instr bench-waiting servers clean hooks port
+.PHONY: help setup build run demo test lint fmt bench-instr bench-waiting servers matrix clean hooks port
 
 help: ## this list
 	@echo 'dlock: distributed locks as a native feature of Redis and Valkey'
@@ -21,6 +21,7 @@ help: ## this list
 	@echo
 	@echo '  PORT=6380       another port for run'
 	@echo '  SERVER=path     another server for run, demo, test and bench-instr'
+	@echo "  SERVERS='a b'   only these builds for matrix, TESTS='c d' only these files of tests/server/"
 
 setup: ## find what the build and the tests need, install what is missing
 	@scripts/setup
@@ -58,6 +59,9 @@ bench-waiting: build ## time waiting in line and sessions on a quiet machine, fa
 
 servers: ## fetch other servers to test on: target/servers/*/
 	@scripts/servers
+
+matrix: build hooks ## run the server tests on all of these servers and print a table
+	@scripts/matrix $(SERVERS)
 
 clean: ## remove all that was built and fetched
 	rm -rf target

@@ -13,6 +13,7 @@
     reason = "a test that panics has failed, which is what it is for"
 )]
 
+mod acl;
 mod bad_input;
 mod calls;
 mod catalog;
@@ -24,6 +25,7 @@ mod docs;
 mod effects;
 mod expiry;
 mod fixture;
+mod hostile;
 mod info;
 mod keys;
 mod leases;
@@ -46,4 +48,5 @@ mod sessions_failures;
 mod sessions_waiting;
 mod support;
 mod tokens;
+mod topology;
 mod waiting;

@@ -21,6 +21,15 @@ impl Server {
         commands
     }
 
+    /// How large the file is that commands are appended to.
+    #[track_caller]
+    pub fn aof_size(&self) -> u64 {
+        let manifest = fs::read_to_string(self.path("appendonlydir/appendonly.aof.manifest")).expect("an AOF");
+        let line = manifest.lines().find(|line| line.contains(" type i")).expect("a file that grows");
+        let name = line.split(' ').nth(1).expect("file NAME");
+        fs::metadata(self.path("appendonlydir").join(name)).expect("a file of the manifest").len()
+    }
+
     /// The names of the commands that this appended, in upper case.
     #[track_caller]
     pub fn appended(&self, act: impl FnOnce()) -> Vec<String> {

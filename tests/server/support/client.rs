@@ -3,7 +3,8 @@
 
 use std::collections::VecDeque;
 use std::io::{ErrorKind, Read, Write};
-use std::net::TcpStream;
+use std::net::{Shutdown, TcpStream};
+use std::os::fd::AsRawFd;
 use std::time::{Duration, Instant};
 
 use redis::{Cmd, Value};
@@ -92,6 +93,30 @@ impl Client {
         self.stream.write_all(bytes).expect("the server reads what is sent");
     }
 
+    /// Sends all, and reads nothing, to a server that may cut it off.
+    pub fn send_all<R: Request>(&mut self, requests: &[R]) {
+        let bytes: Vec<u8> = requests.iter().flat_map(Request::packed).collect();
+        let _ = self.stream.write_all(&bytes);
+    }
+
+    /// Says that nothing more will come, and stays to listen.
+    pub fn hang_up(&self) {
+        self.stream.shutdown(Shutdown::Write).expect("an open connection");
+    }
+
+    /// Goes without a word to the server, like a machine that loses its power. Takes the right to do so
+    /// (`CAP_NET_ADMIN`).
+    pub fn vanish(self) -> std::io::Result<()> {
+        let on: libc::c_int = 1;
+        let size = size_of_val(&on) as libc::socklen_t;
+        // SAFETY: the descriptor is open, and the option's value is read only.
+        let done = unsafe {
+            let value = (&raw const on).cast();
+            libc::setsockopt(self.stream.as_raw_fd(), libc::IPPROTO_TCP, libc::TCP_REPAIR, value, size)
+        };
+        if done == 0 { Ok(()) } else { Err(std::io::Error::last_os_error()) }
+    }
+
     /// The next reply, if it comes in time. Pushes are kept aside for [`Client::push`].
     pub fn poll(&mut self, wait: Duration) -> Option<Value> {
         let deadline = Instant::now() + wait;
@@ -142,6 +167,16 @@ impl Client {
         self.stream.write_all(&request.packed()).ok()?;
         let frame = self.frame(Instant::now() + PATIENCE).ok()??;
         Some(parse(&frame)).filter(|value| !matches!(value, Value::ServerError(_)))
+    }
+
+    /// The reply, an error as its whole text, or how the connection ended. No reply in time is an end, too.
+    pub fn outcome(&mut self, request: impl Request) -> std::io::Result<Result<Value, String>> {
+        self.stream.write_all(&request.packed())?;
+        let frame = self.frame(Instant::now() + PATIENCE)?.ok_or(ErrorKind::TimedOut)?;
+        Ok(match parse(&frame) {
+            Value::ServerError(error) => Err(error_text(&error)),
+            value => Ok(value),
+        })
     }
 
     #[track_caller]

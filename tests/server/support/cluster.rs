@@ -6,6 +6,9 @@ use super::server::{Server, Setup};
 use super::wait::soon;
 use super::wire::text_of;
 
+/// What makes a server a node.
+pub const CONF: &str = "cluster-enabled yes\ncluster-node-timeout 5000\ncluster-require-full-coverage no\n";
+
 pub struct Cluster {
     pub nodes: Vec<Server>,
 }
@@ -13,8 +16,7 @@ pub struct Cluster {
 impl Cluster {
     #[track_caller]
     pub fn start(size: usize) -> Self {
-        let conf = "cluster-enabled yes\ncluster-node-timeout 5000\ncluster-require-full-coverage no\n";
-        let nodes: Vec<_> = (0..size).map(|_| Setup::new().conf(conf).start()).collect();
+        let nodes: Vec<_> = (0..size).map(|_| Setup::new().conf(CONF).start()).collect();
         for (at, node) in nodes.iter().enumerate() {
             let mut client = node.client();
             let [from, to] = [at, at + 1].map(|n| n * 16384 / size);
@@ -68,7 +70,9 @@ impl Cluster {
     }
 }
 
-fn info_field_of_cluster(client: &mut Client, field: &str) -> Option<String> {
+/// One field of `CLUSTER INFO`.
+#[track_caller]
+pub fn info_field_of_cluster(client: &mut Client, field: &str) -> Option<String> {
     let text = text_of(&client.run("CLUSTER INFO"));
     text.lines().find_map(|line| line.trim().strip_prefix(field)?.strip_prefix(':').map(str::to_owned))
 }

@@ -25,6 +25,21 @@ pub fn server_command(home: &Path) -> Command {
     let stderr = fs::File::create(home.join("stderr")).expect("a writable directory");
     command.arg(home.join("redis.conf")).stdin(Stdio::null()).stdout(Stdio::null()).stderr(stderr);
     die_with_the_tests(&mut command);
+    // A file over its limit is then an error of the write, as on a full disk, and not the end of the process.
+    // SAFETY: `signal` is async-signal-safe.
+    unsafe {
+        command.pre_exec(|| match libc::signal(libc::SIGXFSZ, libc::SIG_IGN) {
+            libc::SIG_ERR => Err(std::io::Error::last_os_error()),
+            _ => Ok(()),
+        });
+    }
+    command
+}
+
+/// The same binary as a sentinel, which keeps what it knows in its configuration file.
+pub fn sentinel_command(home: &Path) -> Command {
+    let mut command = server_command(home);
+    command.arg("--sentinel");
     command
 }
 
@@ -45,6 +60,15 @@ pub fn signal(child: &Child, signal: i32) {
     // SAFETY: the process is a child that has not been waited for, so the id is still its own.
     let done = unsafe { libc::kill(pid, signal) };
     assert_eq!(done, 0, "signal {signal}");
+}
+
+/// Sets how large the files of a child may become.
+pub fn limit_files(child: &Child, bytes: u64) {
+    let limit = libc::rlimit { rlim_cur: bytes, rlim_max: libc::RLIM_INFINITY };
+    let pid = i32::try_from(child.id()).expect("a process id");
+    // SAFETY: the process is a child that has not been waited for; the limit is read, nothing is written.
+    let done = unsafe { libc::prlimit(pid, libc::RLIMIT_FSIZE, &raw const limit, std::ptr::null_mut()) };
+    assert_eq!(done, 0, "{}", std::io::Error::last_os_error());
 }
 
 /// Starts a process from a thread that lives as long as the tests do: a death signal is tied to the parent's

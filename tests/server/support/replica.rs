@@ -3,7 +3,7 @@
 use super::client::Client;
 use super::server::{Server, Setup};
 use super::wait::soon;
-use super::wire::{int_of, text_of};
+use super::wire::{int_of, list_of, text_of};
 
 impl Setup {
     /// Starts a replica and waits until it has everything.
@@ -43,6 +43,28 @@ impl Server {
             let goal = *goal.get_or_insert_with(|| number(&mut source, "master_repl_offset"));
             number(&mut copy, "slave_repl_offset") >= goal
         });
+    }
+
+    /// Whether it says that it is a primary. One that is changed by others may close the connection instead.
+    pub fn is_primary(&self) -> bool {
+        self.role().as_deref() == Some("master")
+    }
+
+    /// Whether it says that it is a replica.
+    pub fn is_replica(&self) -> bool {
+        self.role().as_deref() == Some("slave")
+    }
+
+    fn role(&self) -> Option<String> {
+        let reply = Client::connect(self.port()).ok()?.ask("ROLE")?;
+        list_of(&reply).first().map(text_of)
+    }
+
+    /// Waits until so many keys are left.
+    #[track_caller]
+    pub fn keeps_only(&self, keys: i64) {
+        let mut client = self.client();
+        soon(&format!("{keys} keys are left"), || client.int("DBSIZE") == keys);
     }
 
     /// Becomes a primary.

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
 use super::client::Client;
-use super::process::{built, free_port, module_path, server_command, signal, spawn};
+use super::process::{built, free_port, limit_files, module_path, server_command, signal, spawn};
 use super::replica::info_field;
 use super::wait::{PATIENCE, eventually, soon};
 use super::wire::{list_of, text_of};
@@ -231,6 +231,11 @@ impl Server {
 
     pub fn thaw(&self) {
         signal(self.child(), libc::SIGCONT);
+    }
+
+    /// From now on no file may grow over this, like on a disk that is full; or it may again.
+    pub fn limit_files(&self, bytes: Option<u64>) {
+        limit_files(self.child(), bytes.unwrap_or(libc::RLIM_INFINITY));
     }
 
     fn conf_file(&self) -> String {

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::client::Client;
+use super::cluster::in_cluster;
 use super::wire::{bytes_of, int_of, list_of, text_of};
 
 /// Databases that the tests use.
@@ -15,8 +16,15 @@ pub type State = BTreeMap<(i64, Vec<u8>), (String, String, i64)>;
 #[track_caller]
 pub fn state(client: &mut Client) -> State {
     let mut state = State::new();
-    for db in 0..DATABASES {
-        client.ok(format!("SELECT {db}"));
+    // A cluster has one database, and its replicas send those away who have not said so.
+    let databases = if in_cluster(client) { 1 } else { DATABASES };
+    if databases == 1 {
+        client.ok("READONLY");
+    }
+    for db in 0..databases {
+        if databases > 1 {
+            client.ok(format!("SELECT {db}"));
+        }
         let keys: Vec<_> = list_of(&client.run("KEYS *")).iter().map(bytes_of).collect();
         let asked = |words: &str| -> Vec<redis::Cmd> {
             keys.iter()
@@ -38,7 +46,9 @@ pub fn state(client: &mut Client) -> State {
             state.insert((db, key.clone()), (text_of(kind), digest, int_of(end)));
         }
     }
-    client.ok("SELECT 0");
+    if databases > 1 {
+        client.ok("SELECT 0");
+    }
     state
 }
 

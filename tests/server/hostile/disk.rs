@@ -1,0 +1,49 @@
+//! A disk that is full: what cannot be written to the AOF is refused, and made up for when there is room.
+
+use crate::support::{Server, lock_info, soon};
+
+#[test]
+fn a_full_disk_stops_locks_and_room_starts_them_again() {
+    let server = Server::conf("appendonly yes\nappendfsync everysec");
+    let mut client = server.client();
+    // So that the log, which is not full, is the smaller file.
+    client.int("SETRANGE filler 1000000 x");
+    let token = client.int("DLOCK.ACQUIRE kept a PX 600000");
+    client.int("DLOCK.ACQUIRE k a PX 1500");
+    let end = client.end_of("k");
+    let mut waiters = server.waiters(["b", "c"].map(|o| format!("DLOCK.ACQUIRE k {o} PX 600000 BLOCK 0")));
+    let mut session = server.client();
+    session.int("DLOCK.ACQUIRE s a PX 600000 SESSION");
+    soon("all is written", || server.aof().iter().any(|words| words.get(1).is_some_and(|key| key == b"s")));
+    server.limit_files(Some(server.aof_size()));
+    soon("the disk is full", || client.attempt("SET x y").is_err_and(|error| error.starts_with("MISCONF ")));
+    for request in ["ACQUIRE new a", "RELEASE kept a", "RENEW kept a", "ACQUIRE k d BLOCK 0"] {
+        let error = client.error(format!("DLOCK.{request}"));
+        assert!(error.starts_with("MISCONF "), "{request}: {error}");
+    }
+    client.pass(end + 150);
+    waiters.iter_mut().for_each(|waiter| waiter.waits());
+    assert!(client.int(format!("DLOCK.CHECK kept {token}")) > 0);
+    server.limit_files(None);
+    waiters[0].granted();
+    waiters[1].waits();
+    assert_eq!(client.int("DLOCK.RENEW kept a"), 1);
+    assert!(lock_info(&mut client, "s").is_some());
+}
+
+#[test]
+fn the_file_that_a_full_disk_left_loads() {
+    let mut server = Server::conf("appendonly yes\nappendfsync everysec");
+    let mut client = server.client();
+    client.int("SETRANGE filler 1000000 x");
+    let token = client.int("DLOCK.ACQUIRE kept a PX 600000");
+    soon("it is written", || server.aof().iter().any(|words| words.get(1).is_some_and(|key| key == b"kept")));
+    // Room for half an effect.
+    server.limit_files(Some(server.aof_size() + 20));
+    soon("the disk is full", || client.attempt("DLOCK.RACQUIRE k b").is_err_and(|e| e.starts_with("MISCONF ")));
+    server.kill9();
+    server.boot();
+    let mut client = server.client();
+    assert!(client.int(format!("DLOCK.CHECK kept {token}")) > 0);
+    assert!(client.int("DLOCK.ACQUIRE new a") > token);
+}

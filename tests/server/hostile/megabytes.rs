@@ -1,0 +1,105 @@
+//! Arguments of a megabyte: a key may be as long as any other, everything else has its limits.
+
+use crate::support::{Client, Server, lock_info, req};
+
+const MEGABYTE: usize = 1 << 20;
+/// No error says more than this, whatever it is about.
+const TEXT: usize = 4096;
+
+fn mega() -> Vec<u8> {
+    vec![b'9'; MEGABYTE]
+}
+
+#[track_caller]
+fn refuses(client: &mut Client, request: redis::Cmd, code: &str) {
+    let error = client.error(request);
+    assert!(error.starts_with(code), "{code}: {}", &error[..error.len().min(200)]);
+    assert!(error.len() < TEXT, "{} bytes of {code}", error.len());
+}
+
+#[test]
+fn a_megabyte_is_no_owner_request_number_or_option() {
+    let server = Server::start();
+    let mut client = server.client();
+    let token = client.int("DLOCK.ACQUIRE k a PX 600000");
+    let no_integer = "ERR value is not an integer";
+    for command in ["DLOCK.ACQUIRE", "DLOCK.RACQUIRE", "DLOCK.RLOCK", "DLOCK.WLOCK"] {
+        refuses(&mut client, req![command, "k", mega()], "ERR owner must");
+        refuses(&mut client, req![command, "k", "b", "REQUEST", mega()], "ERR request id must");
+        for unit in ["EX", "PX", "EXAT", "PXAT"] {
+            refuses(&mut client, req![command, "k", "b", unit, mega()], no_integer);
+        }
+        refuses(&mut client, req![command, "k", "b", "BLOCK", mega()], "ERR timeout is not an integer");
+        refuses(&mut client, req![command, "k", "b", mega()], "ERR syntax error");
+    }
+    for command in ["DLOCK.RELEASE", "DLOCK.RENEW"] {
+        refuses(&mut client, req![command, "k", mega()], "ERR owner must");
+        refuses(&mut client, req![command, "k", "a", "TOKEN", mega()], no_integer);
+        refuses(&mut client, req![command, "k", "a", mega()], "ERR syntax error");
+    }
+    refuses(&mut client, req!["DLOCK.CHECK", "k", mega()], no_integer);
+    refuses(&mut client, req!["DLOCK.INFO", "k", "OWNER", mega()], "ERR owner must");
+    refuses(&mut client, req!["DLOCK.INFO", "k", "FULL", "COUNT", mega()], no_integer);
+    refuses(&mut client, req!["DLOCK.APPLY", "k", mega()], "NOPERM");
+    assert!(client.int(format!("DLOCK.CHECK k {token}")) > 0);
+    assert_eq!(client.int("DBSIZE"), 1);
+}
+
+#[test]
+fn a_hundred_thousand_arguments_are_a_syntax_error() {
+    let server = Server::start();
+    let mut client = server.client();
+    for command in ["ACQUIRE", "RELEASE", "RENEW", "INFO"] {
+        let mut request = req![format!("DLOCK.{command}"), "k", "a"];
+        (0..100_000).for_each(|_| {
+            request.arg("READ");
+        });
+        refuses(&mut client, request, "ERR syntax error");
+    }
+    assert!(client.error(req!["DLOCK.CHECK", "k", "1", vec!["x"; 100_000]]).starts_with("ERR wrong number"));
+}
+
+#[test]
+fn a_key_of_a_megabyte_is_a_lock_like_any_other() {
+    let server = Server::conf("appendonly yes\nappendfsync no");
+    let replica = server.replica();
+    let mut client = server.client();
+    let token = client.int(req!["DLOCK.ACQUIRE", mega(), "a", "PX", 600_000]);
+    client.nil(req!["DLOCK.ACQUIRE", mega(), "b"]);
+    let mut waiter = server.waiter(req!["DLOCK.ACQUIRE", mega(), "b", "PX", 600_000, "BLOCK", 0]);
+    assert!(client.int(req!["DLOCK.CHECK", mega(), token]) > 0);
+    assert_eq!(client.int(req!["DLOCK.RELEASE", mega(), "a"]), 1);
+    let next = waiter.granted();
+    assert!(next > token);
+    replica.wait_synced(&server);
+    assert!(replica.client().int(req!["DLOCK.CHECK", mega(), next]) > 0);
+}
+
+#[test]
+fn an_error_about_long_names_is_short() {
+    let server = Server::start();
+    let mut client = server.client();
+    let (a, b) = (vec![0xff_u8; 1024], vec![0xfe_u8; 1024]);
+    let long = |last: u8| [mega(), vec![last]].concat();
+    client.int(req!["DLOCK.ACQUIRE", long(1), &a, "PX", 600_000]);
+    client.int(req!["DLOCK.ACQUIRE", long(2), &b, "PX", 600_000]);
+    let _waiter = server.waiter(req!["DLOCK.ACQUIRE", long(2), &a, "BLOCK", 0]);
+    refuses(&mut client, req!["DLOCK.ACQUIRE", long(1), &b, "BLOCK", 0], "DEADLOCK ");
+}
+
+#[test]
+fn an_error_about_many_owners_is_short() {
+    const CIRCLE: usize = 300;
+    let server = Server::start();
+    let mut client = server.client();
+    for n in 0..CIRCLE {
+        client.int(format!("DLOCK.ACQUIRE k{n} owner-{n} PX 600000"));
+    }
+    let waiting: Vec<_> =
+        (0..CIRCLE - 1).map(|n| server.waiter(format!("DLOCK.ACQUIRE k{} owner-{n} BLOCK 0", n + 1))).collect();
+    let last = CIRCLE - 1;
+    refuses(&mut client, req!["DLOCK.ACQUIRE", "k0", format!("owner-{last}"), "BLOCK", 0], "DEADLOCK ");
+    drop(waiting);
+    server.left_waiting(0);
+    assert!(lock_info(&mut client, "k0").is_some());
+}

@@ -1,0 +1,41 @@
+//! Clients that do not read, and such that send more than the server will keep: they are cut off, and leave nothing.
+
+use crate::support::{Client, Server, lock_info, soon};
+
+const READERS: usize = 2_000;
+
+/// A lock with so many holds that to show it takes more than a hundred kilobytes.
+#[track_caller]
+fn crowded(server: &Server) -> Client {
+    let mut client = server.client();
+    client.pipeline(&(0..READERS).map(|n| format!("DLOCK.RLOCK crowded reader-{n} PX 600000")).collect::<Vec<_>>());
+    client
+}
+
+#[test]
+fn who_asks_and_does_not_read_is_cut_off_and_its_lock_is_free() {
+    let server = Server::start();
+    let mut client = crowded(&server);
+    client.ok(["CONFIG", "SET", "client-output-buffer-limit", "normal 2000000 0 0"]);
+    let mut greedy = server.client();
+    greedy.int("DLOCK.ACQUIRE k a PX 600000 SESSION");
+    let mut next = server.waiter("DLOCK.ACQUIRE k b PX 600000 BLOCK 0");
+    let wish = vec!["DLOCK.INFO crowded FULL COUNT 0".to_owned(); 100];
+    greedy.send_all(&wish);
+    next.granted();
+    assert_eq!(lock_info(&mut client, "crowded").unwrap().count, READERS as i64);
+}
+
+#[test]
+fn who_waits_with_more_than_the_server_keeps_for_clients_leaves_the_line() {
+    let server = Server::conf("maxmemory-clients 8mb");
+    let mut client = server.client();
+    client.int("DLOCK.RLOCK k a PX 600000");
+    let mut greedy = server.waiter("DLOCK.WLOCK k w BLOCK 0");
+    let mut reader = server.waiter("DLOCK.RLOCK k r BLOCK 0");
+    reader.waits();
+    // What comes behind a command that waits is kept until it is over.
+    greedy.send_all(&vec![format!("ECHO {}", "x".repeat(1_000_000)); 20]);
+    reader.granted();
+    soon("it has left", || server.waiting() == 0);
+}

@@ -1,0 +1,50 @@
+//! A cluster in which every primary has a replica.
+
+use super::cluster::{CONF, Cluster, info_field_of_cluster};
+use super::server::{Server, Setup};
+use super::wait::soon;
+use super::wire::text_of;
+
+pub struct ReplicatedCluster {
+    /// The primaries, as they were at first.
+    pub primaries: Cluster,
+    /// The replica of the primary with the same number.
+    pub replicas: Vec<Server>,
+}
+
+impl ReplicatedCluster {
+    #[track_caller]
+    pub fn start(size: usize) -> Self {
+        let primaries = Cluster::start(size);
+        let replicas: Vec<_> =
+            (0..size).map(|_| Setup::new().conf(CONF).conf("appendonly yes\nappendfsync no").start()).collect();
+        let whole = Self { primaries, replicas };
+        for replica in &whole.replicas {
+            whole.primaries.client(0).ok(format!("CLUSTER MEET 127.0.0.1 {}", replica.port()));
+        }
+        for node in whole.servers() {
+            let known = || info_field_of_cluster(&mut node.client(), "cluster_known_nodes");
+            soon("the nodes know each other", || known() == Some((2 * size).to_string()));
+        }
+        for (at, replica) in whole.replicas.iter().enumerate() {
+            replica.client().ok(format!("CLUSTER REPLICATE {}", whole.primaries.id(at)));
+        }
+        for (at, replica) in whole.replicas.iter().enumerate() {
+            replica.wait_synced(&whole.primaries.nodes[at]);
+        }
+        for node in whole.servers() {
+            let replicas = || text_of(&node.client().run("CLUSTER NODES")).matches("slave ").count();
+            soon("everybody knows the replicas", || replicas() == size);
+        }
+        whole
+    }
+
+    /// All of them, the primaries of the beginning first.
+    pub fn servers(&self) -> impl Iterator<Item = &Server> {
+        self.primaries.nodes.iter().chain(&self.replicas)
+    }
+
+    pub fn ports(&self) -> Vec<u16> {
+        self.servers().map(Server::port).collect()
+    }
+}

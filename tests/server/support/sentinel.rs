@@ -1,0 +1,109 @@
+//! Sentinels: the same binary, which watches a primary and promotes a replica when it is gone.
+
+use std::fs;
+use std::path::Path;
+use std::process::Child;
+
+use redis::Value;
+use tempfile::TempDir;
+
+use super::client::Client;
+use super::process::{free_port, sentinel_command, spawn};
+use super::replica::info_field;
+use super::server::Server;
+use super::wait::soon;
+use super::wire::{list_of, text_of};
+
+/// What the sentinels call the servers they watch.
+const NAME: &str = "locks";
+
+/// Three sentinels, two of which must agree.
+pub struct Sentinels(Vec<Sentinel>);
+
+struct Sentinel {
+    home: TempDir,
+    port: u16,
+    child: Child,
+}
+
+impl Sentinels {
+    /// Watches a primary, and waits until its replicas are known and the sentinels know each other.
+    #[track_caller]
+    pub fn watch(primary: &Server, replicas: usize) -> Self {
+        let sentinels = Self((0..3).map(|_| Sentinel::start(primary)).collect());
+        for port in sentinels.ports() {
+            let mut client = Client::connect(port).expect("a sentinel");
+            let known = format!("slaves={replicas},sentinels=3");
+            soon("the sentinels know everybody", || {
+                info_field(&mut client, "sentinel", "master0").is_some_and(|field| field.contains(&known))
+            });
+        }
+        sentinels
+    }
+
+    pub fn ports(&self) -> Vec<u16> {
+        self.0.iter().map(|sentinel| sentinel.port).collect()
+    }
+
+    /// The port of the primary, by a sentinel.
+    pub fn primary(sentinel: u16) -> Option<u16> {
+        let mut client = Client::connect(sentinel).ok()?;
+        let address = client.ask(format!("SENTINEL GET-MASTER-ADDR-BY-NAME {NAME}"))?;
+        match address {
+            Value::Nil => None,
+            address => text_of(&list_of(&address)[1]).parse().ok(),
+        }
+    }
+}
+
+impl Sentinel {
+    #[track_caller]
+    fn start(primary: &Server) -> Self {
+        for _ in 0..20 {
+            match Self::try_start(primary) {
+                Ok(sentinel) => return sentinel,
+                Err(log) => assert!(log.contains("Address already in use"), "the sentinel did not start:\n{log}"),
+            }
+        }
+        panic!("no free port");
+    }
+
+    /// The sentinel, or the log of one that ended instead.
+    #[track_caller]
+    fn try_start(primary: &Server) -> Result<Self, String> {
+        let home = tempfile::Builder::new().prefix("dlock-sentinel-").tempdir().expect("a temporary directory");
+        let port = free_port();
+        fs::write(home.path().join("redis.conf"), conf(home.path(), port, primary)).expect("a writable directory");
+        let mut sentinel = Self { child: spawn(sentinel_command(home.path())), home, port };
+        let mut ended = false;
+        soon("the sentinel answers", || {
+            ended = sentinel.child.try_wait().expect("a process that can be waited for").is_some();
+            ended || Client::connect(port).is_ok_and(|mut client| client.ask("SENTINEL MYID").is_some())
+        });
+        if ended { Err(sentinel.log()) } else { Ok(sentinel) }
+    }
+
+    fn log(&self) -> String {
+        fs::read_to_string(self.home.path().join("sentinel.log")).unwrap_or_default()
+    }
+}
+
+fn conf(home: &Path, port: u16, primary: &Server) -> String {
+    format!(
+        "port {port}\nbind 127.0.0.1\ndir {}\nlogfile sentinel.log\n\
+         sentinel monitor {NAME} 127.0.0.1 {} 2\nsentinel down-after-milliseconds {NAME} 3000\n\
+         sentinel failover-timeout {NAME} 10000\nsentinel parallel-syncs {NAME} 2\n",
+        home.display(),
+        primary.port()
+    )
+}
+
+impl Drop for Sentinel {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        if std::thread::panicking() {
+            eprintln!("--- sentinel on port {}:\n{}", self.port, self.log());
+        }
+    }
+}

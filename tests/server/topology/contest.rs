@@ -1,0 +1,95 @@
+//! Clients that contend for locks in threads of their own, while the test does something to the servers.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::thread::JoinHandle;
+
+use super::player::{Field, Guide, Player};
+use super::referee::Referee;
+use crate::support::soon;
+
+/// Three that write and one that reads, so that there is always a line.
+const PLAYERS: usize = 4;
+/// How often each lock must be had for the contest to go on.
+const PROOF: usize = 20;
+
+pub struct Contest {
+    field: Arc<Field>,
+    players: Vec<JoinHandle<()>>,
+}
+
+impl Contest {
+    /// Begins, and waits until every lock has been had many times.
+    #[track_caller]
+    pub fn begin(guide: Guide, keys: &[String], copies: i64) -> Self {
+        let referee = Referee::new(keys.len());
+        let field = Field { guide, referee, is_over: AtomicBool::new(false), copies: AtomicI64::new(copies) };
+        let field = Arc::new(field);
+        let mut players = Vec::new();
+        for (lock, key) in keys.iter().enumerate() {
+            for number in 0..PLAYERS {
+                let player = Player::new(&field, lock, key, number);
+                players.push(std::thread::spawn(move || player.play()));
+            }
+        }
+        let contest = Self { field, players };
+        contest.goes_on();
+        contest
+    }
+
+    /// From now on a grant counts if so many replicas have it.
+    pub fn demand_copies(&self, copies: i64) {
+        self.field.copies.store(copies, Ordering::Relaxed);
+    }
+
+    /// Waits until every lock has been had many times more.
+    #[track_caller]
+    pub fn goes_on(&self) {
+        let before = self.field.referee.entries();
+        soon("every lock is had again and again", || {
+            // One that has failed ends the test by itself.
+            self.players.iter().any(JoinHandle::is_finished)
+                || before.iter().zip(self.field.referee.entries()).all(|(before, now)| now >= before + PROOF)
+        });
+        assert!(!self.players.iter().any(JoinHandle::is_finished), "a client has failed, see above");
+    }
+
+    /// Everybody who counted had a lower token than what is granted from now on.
+    pub fn highest_token(&self) -> i64 {
+        self.field.referee.highest()
+    }
+
+    /// What the clients have been told until now, apart from grants.
+    pub fn told(&self) -> BTreeSet<String> {
+        self.field.referee.told()
+    }
+
+    /// Ends it. How many found that a lock they held was gone.
+    #[track_caller]
+    pub fn end(mut self) -> usize {
+        self.field.is_over.store(true, Ordering::Relaxed);
+        for player in self.players.drain(..) {
+            player.join().expect("a client has failed, see above");
+        }
+        eprintln!("entries {:?}, told {:?}", self.field.referee.entries(), self.told());
+        self.field.referee.lost()
+    }
+}
+
+impl Drop for Contest {
+    fn drop(&mut self) {
+        self.field.is_over.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Fails if clients were told anything else, or one of these never.
+#[track_caller]
+pub fn assert_told(told: &BTreeSet<String>, always: &[&str], perhaps: &[&str]) {
+    for word in always {
+        assert!(told.contains(*word), "{word} in {told:?}");
+    }
+    for word in told {
+        assert!([always, perhaps].concat().contains(&word.as_str()), "{word} is not in the contract");
+    }
+}

@@ -1,0 +1,181 @@
+//! A client as it should be: it finds the server that is in charge, follows redirections, repeats what it does not
+//! know the outcome of, and counts as its own only what it was granted.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::time::{Duration, Instant};
+
+use redis::Value;
+
+use super::referee::{Mode, Referee};
+use crate::support::wait::PATIENCE;
+use crate::support::{Client, int_of};
+
+/// Longer than a failover takes, shorter than it takes to notice that a lock is stuck for good.
+const LEASE_MS: u64 = 20_000;
+/// Short, so that a player looks up now and then.
+const BLOCK_MS: u64 = 2_000;
+/// How long a player is inside.
+const VISIT: Duration = Duration::from_millis(1);
+/// Before it tries once more.
+const BREATH: Duration = Duration::from_millis(5);
+/// For how long it waits for replicas.
+const WAIT_MS: u64 = 1_000;
+
+/// Where to look for the server in charge, at the n-th try.
+pub type Guide = Arc<dyn Fn(usize) -> Option<u16> + Send + Sync>;
+
+/// What all players share.
+pub struct Field {
+    pub guide: Guide,
+    pub referee: Referee,
+    pub is_over: AtomicBool,
+    /// How many replicas must have a grant before it counts.
+    pub copies: AtomicI64,
+}
+
+pub struct Player {
+    field: Arc<Field>,
+    lock: usize,
+    key: String,
+    name: String,
+    mode: Mode,
+    server: Option<Client>,
+    tries: usize,
+}
+
+enum Verdict {
+    Answered(Value),
+    NotDone,
+    /// It may have been done.
+    Unknown,
+}
+
+/// A reply, and whether the command had been sent before: then the first one may have been executed.
+struct Answer {
+    value: Value,
+    is_repeated: bool,
+}
+
+impl Player {
+    pub fn new(field: &Arc<Field>, lock: usize, key: &str, number: usize) -> Self {
+        let mode = if number % 4 == 3 { Mode::Read } else { Mode::Write };
+        let (field, key, name) = (field.clone(), key.to_owned(), format!("{lock}-{number}"));
+        Self { field, lock, key, name, mode, server: None, tries: 0 }
+    }
+
+    /// Plays until it is over.
+    pub fn play(mut self) {
+        for round in 0.. {
+            if self.field.is_over.load(Ordering::Relaxed) {
+                return;
+            }
+            self.round(&format!("{}-{round}", self.name));
+        }
+    }
+
+    fn round(&mut self, owner: &str) {
+        let Self { lock, mode, .. } = *self;
+        let command = if mode == Mode::Write { "ACQUIRE" } else { "RLOCK" };
+        let key = &self.key;
+        let acquire = format!("DLOCK.{command} {key} {owner} PX {LEASE_MS} BLOCK {BLOCK_MS} REQUEST r");
+        let answer = self.answer(&acquire);
+        let Value::Int(token) = answer.value else {
+            assert_eq!(answer.value, Value::Nil, "{acquire}");
+            return self.field.referee.is_told("nil");
+        };
+        if self.is_kept() {
+            self.field.referee.enters(lock, owner, mode, token);
+            std::thread::sleep(VISIT);
+            self.field.referee.leaves(lock, owner);
+            self.release(owner, token, true);
+        } else {
+            self.release(owner, token, false);
+        }
+    }
+
+    fn release(&mut self, owner: &str, token: i64, was_inside: bool) {
+        let answer = self.answer(&format!("DLOCK.RELEASE {} {owner} TOKEN {token}", self.key));
+        if answer.value == Value::Nil && was_inside && !answer.is_repeated {
+            self.field.referee.has_lost(self.lock);
+        }
+        // So that a lock that was given back is free on the next primary, too.
+        let _ = self.is_kept();
+    }
+
+    /// Whether as many replicas as must have what this connection did last.
+    fn is_kept(&mut self) -> bool {
+        let copies = self.field.copies.load(Ordering::Relaxed);
+        if copies == 0 {
+            return true;
+        }
+        let Some(client) = &mut self.server else { return false };
+        match client.outcome(format!("WAIT {copies} {WAIT_MS}")) {
+            Ok(Ok(acknowledged)) => int_of(&acknowledged) >= copies,
+            Ok(Err(_)) => false,
+            Err(_) => {
+                self.server = None;
+                false
+            }
+        }
+    }
+
+    /// Sends a command until the server in charge has answered it.
+    fn answer(&mut self, request: &str) -> Answer {
+        let start = Instant::now();
+        let mut is_repeated = false;
+        loop {
+            assert!(start.elapsed() < PATIENCE, "{}: no answer to {request}", self.name);
+            let Some(client) = &mut self.server else {
+                self.find();
+                continue;
+            };
+            let outcome = client.outcome(request);
+            match self.judge(request, outcome) {
+                Verdict::Answered(value) => return Answer { value, is_repeated },
+                Verdict::NotDone => {}
+                Verdict::Unknown => is_repeated = true,
+            }
+        }
+    }
+
+    /// What an outcome means, and where to send the command next.
+    fn judge(&mut self, request: &str, outcome: std::io::Result<Result<Value, String>>) -> Verdict {
+        let error = match outcome {
+            Ok(Ok(value)) => return Verdict::Answered(value),
+            Ok(Err(error)) => error,
+            Err(_) => {
+                self.field.referee.is_told("closed");
+                self.server = None;
+                return Verdict::Unknown;
+            }
+        };
+        let words: Vec<_> = error.split(' ').collect();
+        self.field.referee.is_told(words[0]);
+        let there = || words[2].rsplit(':').next().and_then(|port| port.parse().ok()).expect("an address");
+        match words[0] {
+            "MOVED" => self.server = Client::connect(there()).ok(),
+            "ASK" => {
+                let Ok(mut client) = Client::connect(there()) else { return Verdict::NotDone };
+                let outcome = client.outcome("ASKING").and_then(|_| client.outcome(request));
+                return self.judge(request, outcome);
+            }
+            "TRYAGAIN" => std::thread::sleep(BREATH),
+            // Another one is in charge, or nobody yet.
+            "READONLY" | "UNBLOCKED" | "CLUSTERDOWN" | "LOADING" | "MASTERDOWN" => {
+                std::thread::sleep(BREATH);
+                self.server = None;
+            }
+            _ => panic!("{}: {error} to {request}", self.name),
+        }
+        if words[0] == "UNBLOCKED" { Verdict::Unknown } else { Verdict::NotDone }
+    }
+
+    fn find(&mut self) {
+        self.server = (self.field.guide)(self.tries).and_then(|port| Client::connect(port).ok());
+        self.tries += 1;
+        if self.server.is_none() {
+            std::thread::sleep(BREATH);
+        }
+    }
+}
