@@ -171,9 +171,9 @@ fn a_counter_that_lost_a_write_is_refused() {
 
 #[test]
 fn a_wait_that_ends_late_is_refused_unless_it_was_disturbed() {
-    let late = "I 1000 1 DLOCK.ACQUIRE k alice PX 1000 BLOCK 100\nO 9000000 nil\n";
+    let late = "I 1000 1 DLOCK.ACQUIRE k alice PX 1000 BLOCK 100\nO 19000000 nil\n";
     refused(&[late], "too late");
     let mut disturbed = record(Scene::Restart, &[late]);
-    disturbed.faults.push(fault(Kind::ServerKilled, 8_000_000, 8_100_000));
+    disturbed.faults.push(fault(Kind::ServerKilled, 18_000_000, 18_100_000));
     assert_eq!(check(&disturbed).violations, [""; 0]);
 }

@@ -40,7 +40,7 @@ fn answered(call: &Call) -> Option<(u64, u64)> {
 }
 
 /// How late an answer may be on a busy machine.
-const SLACK_US: u64 = 5_000_000;
+const SLACK_US: u64 = 15_000_000;
 
 /// How long a fault may still be felt.
 const AFTERMATH_US: u64 = 2_000_000;
