@@ -2,6 +2,7 @@
  * the unix time. Monotonic clocks stay as they are. It neither allocates nor locks, since an allocator asks for the
  * time while it starts: libfaketime hangs there with the jemalloc of Debian's servers. */
 #define _GNU_SOURCE
+#include <dlfcn.h>
 #include <fcntl.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -49,4 +50,10 @@ time_t time(time_t *result) {
     if (result)
         *result = now.tv_sec;
     return now.tv_sec;
+}
+
+/* Valkey loads modules with RTLD_DEEPBIND, which would give them the clock of libc. */
+void *dlopen(const char *file, int mode) {
+    void *(*next)(const char *, int) = (void *(*)(const char *, int))dlsym(RTLD_NEXT, "dlopen");
+    return next(file, mode & ~RTLD_DEEPBIND);
 }

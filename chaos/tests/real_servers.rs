@@ -1,7 +1,7 @@
 //! The tool on real servers, for a few seconds: `make chaos` is the long one. `DLOCK_SERVER` and `DLOCK_MODULE` name the
 //! server and the module, as for the other tests.
-
 #![allow(clippy::expect_used, reason = "a test that panics has failed, which is what it is for")]
+
 use std::process::{Command, Output};
 
 fn chaos(line: &str) -> Output {
