@@ -71,13 +71,15 @@ pub fn line_of_histories(tally: &Tally) -> String {
 fn line_of(scene: Scene, outcome: &Outcome) -> String {
     let faults: Vec<String> = outcome.faults.iter().map(|(kind, count)| format!("{count} {kind}")).collect();
     let found = &outcome.findings;
+    let errors: Vec<String> = found.errors.iter().map(|(code, count)| format!("{count} {code}")).collect();
     format!(
-        "{:9}  {}: {}; {} commands, {} grants, {} spans in force, {} writes ({} fenced off), longest wait {} ms, {} lost \
+        "{:9}  {}: {}; {} commands ({}), {} grants, {} spans in force, {} writes ({} fenced off), longest wait {} ms, {} lost \
          with a primary, {} violations",
         scene.name(),
         outcome.server,
         faults.join(", "),
         found.commands,
+        errors.join(", "),
         found.grants,
         found.spans,
         found.writes,

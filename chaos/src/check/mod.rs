@@ -21,6 +21,7 @@ mod waits;
 
 use std::collections::BTreeMap;
 
+use crate::connection::Reply;
 use crate::counters::Counter;
 use crate::history::Life;
 use crate::plan::{Kind, Scene};
@@ -69,6 +70,8 @@ pub struct Findings {
     pub lost: usize,
     /// The longest wait that ended, in ms.
     pub longest_wait_ms: u64,
+    /// Errors that clients got, by code, and how often no reply came (`lost`): that the faults were felt.
+    pub errors: BTreeMap<String, usize>,
 }
 
 /// Checks everything.
@@ -89,7 +92,21 @@ pub fn check(record: &Record) -> Findings {
         refused: record.counters.values().map(|counter| counter.refused).sum(),
         lost: exclusion::lost_with_primary(record, &spans),
         longest_wait_ms: waits::longest_ms(&record.lives),
+        errors: errors(&record.lives),
     }
+}
+
+fn errors(lives: &[Life]) -> BTreeMap<String, usize> {
+    let mut errors = BTreeMap::new();
+    for call in lives.iter().flat_map(|life| &life.calls) {
+        let code = match &call.reply {
+            None => "lost",
+            Some((_, Reply::Error(text))) => text.split(' ').next().unwrap_or_default(),
+            Some(_) => continue,
+        };
+        *errors.entry(code.to_owned()).or_default() += 1;
+    }
+    errors
 }
 
 #[cfg(test)]

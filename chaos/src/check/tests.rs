@@ -1,7 +1,6 @@
 //! The checker itself: hand-made histories that are good are passed, bad ones refused.
 
 use super::*;
-use crate::counters::Counter;
 
 fn record(scene: Scene, lives: &[&str]) -> Record {
     let lives = lives.iter().enumerate().map(|(at, text)| Life::parse(&format!("w{at}"), text).unwrap()).collect();
