@@ -1,8 +1,9 @@
-//! What the core answers: its lock and its clock of tokens, in the hands of commands as they are sent.
+//! What the core answers: its lock, its line and its clock of tokens, in the hands of commands as they are sent.
 
 use dlock_core::{
-    Acquire, Acquired, Command, Effect, Entries, Entry, Lease, LeaseChoice, Lock, LockMode, Mode, Owner, Reentry,
-    Release, Released, Renew, RenewToken, Renewed, Request, Token, TokenClock, UnixMs, encode_lock,
+    Acquire, Acquired, Command, Effect, Entries, Entry, Lease, LeaseChoice, Line, Lock, LockMode, Mode, Owner, Place,
+    Reentry, Refusal, Release, Released, Renew, RenewToken, Renewed, Request, Served, Token, TokenClock, UnixMs,
+    encode_lock,
 };
 
 use super::Op;
@@ -12,87 +13,169 @@ use crate::connection::Reply;
 #[derive(Clone, Debug, Default)]
 pub struct Model {
     lock: Lock,
+    /// Who waits, by the number of the command.
+    line: Line<usize>,
+    places: Vec<(usize, Place)>,
     tokens: TokenClock,
     /// Unix ms of the last command.
     now_ms: u64,
+    /// The commands that have been answered, as bits.
+    answered: u64,
+}
+
+/// What tells one state of a [`Model`] from others, beside its time.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Fingerprint {
+    lock: Vec<u8>,
+    line: Vec<usize>,
+    token: u64,
+    answered: u64,
 }
 
 impl Model {
-    /// A server that has given `token`, and whose lock is free.
-    pub fn after(token: u64) -> Model {
-        let mut tokens = TokenClock::new();
-        if let Some(token) = Token::new(token) {
-            tokens.observe(token);
-        }
-        Model { tokens, ..Model::default() }
+    /// The commands that have been answered, as bits. One that waits has been executed and is not answered yet.
+    pub fn answered(&self) -> u64 {
+        self.answered
     }
 
-    /// Every state in which the server may be after it gave this reply to this command. None: it cannot have.
-    pub fn after_op(&self, op: &Op) -> Vec<Model> {
+    /// Every state in which the server may be after it executed this command, and after that gave the replies that
+    /// were seen. None: it cannot have.
+    pub fn after_op(&self, ops: &[Op], at: usize) -> Vec<Model> {
+        let Some(op) = ops.get(at) else { return Vec::new() };
         let words: Vec<&str> = op.command.split_whitespace().collect();
-        let times = self.now_ms.max(op.from_ms)..=op.until_ms;
         let mut states: Vec<Model> = Vec::new();
-        for now_ms in times {
-            let Some(state) = self.at(now_ms).run(&words, &op.reply) else { continue };
-            // The same lock earlier is as good: whatever follows may come later.
-            if states.last().is_none_or(|last| last.key().0 != state.key().0) {
-                states.push(state);
+        for now_ms in self.now_ms.max(op.from_ms)..=op.until_ms {
+            let served = self.at(now_ms).serve(ops);
+            let state = served.and_then(|state| state.run(at, &words, &op.reply)).and_then(|state| state.serve(ops));
+            // The same state earlier is as good: whatever follows may come later.
+            states.extend(state.filter(|state| states.last().map(Model::fingerprint) != Some(state.fingerprint())));
+        }
+        states
+    }
+
+    /// Every state in which the server may be after it did something by itself: granted a waiter when a lease had
+    /// ended, or sent one away whose time was up.
+    pub fn by_itself(&self, ops: &[Op]) -> Vec<Model> {
+        let mut states = Vec::new();
+        let head = self.head(ops).and_then(|op| token_of(&op.reply));
+        if let Some(token) = head
+            && token.get() / 1000 >= self.now_ms
+        {
+            let served = self.at(token.get() / 1000).serve(ops);
+            states.extend(served.filter(|state| state.answered != self.answered));
+        }
+        for (at, place) in &self.places {
+            let Some(op) = ops.get(*at).filter(|op| op.reply == Reply::Nil) else { continue };
+            let limit =
+                value(&op.command.split_whitespace().collect::<Vec<_>>(), "BLOCK").and_then(|ms| ms.parse().ok());
+            let due = self.now_ms.max(op.from_ms + limit.unwrap_or(0_u64));
+            let mut state = self.at(due);
+            if due <= op.until_ms && state.line.leave(*place).is_some() {
+                states.push(state.answer(*at));
             }
         }
         states
     }
 
-    /// What tells this state from others.
-    pub fn key(&self) -> (Vec<u8>, u64, u64) {
-        let mut bytes = Vec::new();
-        encode_lock(&self.lock, &mut bytes);
-        (bytes, self.tokens.last(), self.now_ms)
+    /// What tells this state from others, and its time.
+    pub fn key(&self) -> (Fingerprint, u64) {
+        (self.fingerprint(), self.now_ms)
+    }
+
+    fn fingerprint(&self) -> Fingerprint {
+        let mut lock = Vec::new();
+        encode_lock(&self.lock, &mut lock);
+        let line = self.line.iter().map(|waiting| waiting.ticket).collect();
+        Fingerprint { lock, line, token: self.tokens.last(), answered: self.answered }
     }
 
     fn at(&self, now_ms: u64) -> Model {
         Model { now_ms, ..self.clone() }
     }
 
-    /// The state after the command, if the core gives this reply.
-    fn run(self, words: &[&str], reply: &Reply) -> Option<Model> {
-        let (verb, rest) = words.split_first()?;
-        let (_, rest) = rest.split_first()?;
-        match *verb {
-            "DLOCK.ACQUIRE" => self.acquire(Command::Acquire, rest, reply),
-            "DLOCK.RACQUIRE" => self.acquire(Command::Racquire, rest, reply),
-            "DLOCK.RLOCK" => self.acquire(Command::Rlock, rest, reply),
-            "DLOCK.WLOCK" => self.acquire(Command::Wlock, rest, reply),
-            "DLOCK.RELEASE" => self.release(rest, reply),
-            "DLOCK.RENEW" => self.renew(rest, reply),
-            "DLOCK.CHECK" => self.check(rest, reply),
-            "DLOCK.INFO" => self.info(reply),
-            _ => None,
-        }
+    fn answer(mut self, at: usize) -> Model {
+        self.answered |= 1 << at;
+        self.places.retain(|(waits, _)| *waits != at);
+        self
     }
 
-    fn acquire(self, command: Command, words: &[&str], reply: &Reply) -> Option<Model> {
-        let (owner, options) = (owner(words)?, words);
+    /// The command whose turn is next.
+    fn head<'a>(&self, ops: &'a [Op]) -> Option<&'a Op> {
+        let head = self.line.iter().next()?.ticket;
+        ops.get(head)
+    }
+
+    /// Serves the line as far as it goes. `None`: those who are served were told something else.
+    fn serve(mut self, ops: &[Op]) -> Option<Model> {
+        while let Some(op) = self.head(ops) {
+            let seen = token_of(&op.reply);
+            let fresh = seen.or_else(|| self.tokens.next(self.now_ms * 1000));
+            let Some(served) = self.line.serve(&self.lock, self.now(), Lease::MAX, fresh) else { break };
+            let (at, is_right, effect) = match served {
+                Served::Granted { waiting, token, entry, effect } => {
+                    let is_right = Some(token) == seen && (entry == Entry::Again || self.may_be_next(token));
+                    (waiting.ticket, is_right, Some(effect))
+                }
+                Served::Replayed(waiting, hold) => (waiting.ticket, Some(hold.token) == seen, None),
+                Served::Refused(waiting, _) => (waiting.ticket, op.reply == Reply::Nil, None),
+            };
+            if !is_right || self.now_ms > op.until_ms {
+                return None;
+            }
+            self = self.answer(at);
+            self = match effect {
+                Some(effect) => self.apply(effect),
+                None => self,
+            };
+        }
+        Some(self)
+    }
+
+    /// The state after the command, if the core gives this reply or has it wait.
+    fn run(self, at: usize, words: &[&str], reply: &Reply) -> Option<Model> {
+        let (verb, rest) = words.split_first()?;
+        let (_, rest) = rest.split_first()?;
+        let command = match *verb {
+            "DLOCK.ACQUIRE" => Command::Acquire,
+            "DLOCK.RACQUIRE" => Command::Racquire,
+            "DLOCK.RLOCK" => Command::Rlock,
+            "DLOCK.WLOCK" => Command::Wlock,
+            "DLOCK.RELEASE" => return self.release(rest, reply).map(|state| state.answer(at)),
+            "DLOCK.RENEW" => return self.renew(rest, reply).map(|state| state.answer(at)),
+            "DLOCK.CHECK" => return self.check(rest, reply).map(|state| state.answer(at)),
+            "DLOCK.INFO" => return self.info(reply).map(|state| state.answer(at)),
+            _ => return None,
+        };
+        self.acquire(at, command, rest, reply)
+    }
+
+    fn acquire(mut self, at: usize, command: Command, words: &[&str], reply: &Reply) -> Option<Model> {
         let (mode, reentry) = match command {
             Command::Acquire => (Mode::Exclusive, Reentry::Refuse),
             Command::Racquire | Command::Wlock => (Mode::Exclusive, Reentry::Count),
             Command::Rlock => (Mode::Shared, Reentry::Count),
             Command::Release => return None,
         };
-        let request = request(command, options);
-        let lease = LeaseChoice::For(lease(options)?);
+        let (owner, request) = (owner(words)?, request(command, words));
+        let lease = LeaseChoice::For(lease(words)?);
         let asked = Acquire { owner: &owner, mode, reentry, lease, request: request.as_ref() };
-        let answered = match reply {
-            Reply::Int(token) => Token::new(token.unsigned_abs()),
-            _ => None,
-        };
-        let fresh = answered.or_else(|| self.tokens.next(self.now_ms * 1000));
-        match self.lock.acquire(self.now(), &asked, Lease::MAX, fresh) {
+        let (seen, waits) = (token_of(reply), words.contains(&"BLOCK"));
+        let fresh = seen.or_else(|| self.tokens.next(self.now_ms * 1000));
+        match self.line.decide(&self.lock, self.now(), &asked, Lease::MAX, fresh) {
             Acquired::Granted { token, entry, effect } => {
-                let is_right = Some(token) == answered && (entry == Entry::Again || self.may_be_next(token));
-                is_right.then(|| self.apply(effect))
+                let is_right = Some(token) == seen && (entry == Entry::Again || self.may_be_next(token));
+                is_right.then(|| self.apply(effect).answer(at))
             }
-            Acquired::Replayed(hold) => (Some(hold.token) == answered).then_some(self),
-            Acquired::Refused(_) => (*reply == Reply::Nil).then_some(self),
+            Acquired::Replayed(hold) => (Some(hold.token) == seen).then(|| self.answer(at)),
+            Acquired::Refused(Refusal::Held) if waits => match self.line.join(&self.lock, self.now(), &asked, at) {
+                Ok(place) => {
+                    self.places.push((at, place));
+                    Some(self)
+                }
+                Err(_) => reply.is_error("DEADLOCK").then(|| self.answer(at)),
+            },
+            Acquired::Refused(_) if waits => reply.is_error("DEADLOCK").then(|| self.answer(at)),
+            Acquired::Refused(_) => (*reply == Reply::Nil).then(|| self.answer(at)),
         }
     }
 
@@ -157,7 +240,7 @@ impl Model {
             ("count", summary.entries),
             ("token", summary.token.get()),
             ("ttl", summary.deadline.since(self.now())),
-            ("waiters", 0),
+            ("waiters", self.line.len() as u64),
         ];
         let pairs = numbers.map(|(name, number)| [text(name), Reply::Int(number.cast_signed())]);
         let expected = [[text("mode"), text(mode)]].into_iter().chain(pairs).flatten().collect();
@@ -171,6 +254,13 @@ impl Model {
 
     fn now(&self) -> UnixMs {
         UnixMs::new(self.now_ms)
+    }
+}
+
+fn token_of(reply: &Reply) -> Option<Token> {
+    match reply {
+        Reply::Int(token) => Token::new(token.unsigned_abs()),
+        _ => None,
     }
 }
 

@@ -1,10 +1,10 @@
-//! Histories of one lock on a real server: a few connections send what is drawn for them, all at once.
+//! Histories of one lock on a real server: a few connections send what is drawn for them, all at once. In every other
+//! history they wait for each other.
 
 use std::sync::{Barrier, Mutex, PoisonError};
 use std::thread;
 
 use super::Op;
-use super::model::Model;
 use super::search::is_linearizable;
 use crate::connection::{Connection, Reply};
 use crate::failure::{Failure, Result};
@@ -30,13 +30,14 @@ pub fn record_and_check(server: &Server, seed: u64, ms: u64) -> Result<Tally> {
     while now() < end && tally.violations.is_empty() {
         let history = record(server, seed, number)?;
         number += 1;
-        if history.iter().any(|op| op.until_ms.saturating_sub(op.from_ms) > BLURRED_MS) {
+        let is_blurred = |op: &Op| op.until_ms.saturating_sub(op.from_ms) > BLURRED_MS && !op.command.contains("BLOCK");
+        if history.iter().any(is_blurred) {
             tally.blurred += 1;
             continue;
         }
         tally.histories += 1;
         tally.commands += history.len();
-        if !is_linearizable(&Model::after(0), &history) {
+        if !is_linearizable(&history) {
             let lines: Vec<String> = history.iter().map(describe).collect();
             tally.violations.push(format!("history {number} of seed {seed} has no order:\n{}", lines.concat()));
         }
@@ -66,7 +67,8 @@ fn record(server: &Server, seed: u64, number: u64) -> Result<Vec<Op>> {
             .enumerate()
             .map(|(at, connection)| {
                 let (random, ops, barrier) = (Random::of(seed, &format!("{key}-{at}")), &ops, &barrier);
-                let mut client = Client { connection, random, key: &key, ahead, token: 1 };
+                let own = (number % 2 == 1).then(|| format!("owner-{at}"));
+                let mut client = Client { connection, random, key: &key, ahead, token: 1, own };
                 scope.spawn(move || {
                     barrier.wait();
                     (0..COMMANDS).try_for_each(|_| {
@@ -92,6 +94,8 @@ struct Client<'a> {
     ahead: i64,
     /// The last token this connection was given.
     token: i64,
+    /// The owner of this connection alone, in a history of waiting.
+    own: Option<String>,
 }
 
 impl Client<'_> {
@@ -119,14 +123,21 @@ impl Client<'_> {
 
     fn draw(&mut self) -> String {
         let key = self.key;
-        let owner = ["alice", "bob", "carol"].get(self.random.index(3)).copied().unwrap_or("alice");
+        let (owner, patience) = match &self.own {
+            // An owner that waits is one thread of control.
+            Some(own) => (own.clone(), self.patience()),
+            None => (
+                ["alice", "bob", "carol"].get(self.random.index(3)).copied().unwrap_or("alice").to_owned(),
+                String::new(),
+            ),
+        };
         let lease = if self.random.one_in(2) { 5 + self.random.below(25) } else { 60_000 };
         let request = if self.random.one_in(3) { format!(" REQUEST r{}", self.random.below(2)) } else { String::new() };
         match self.random.below(16) {
-            0..=2 => format!("DLOCK.ACQUIRE {key} {owner} PX {lease}{request}"),
-            3 => format!("DLOCK.RACQUIRE {key} {owner} PX {lease}{request}"),
-            4 => format!("DLOCK.WLOCK {key} {owner} PX {lease}{request}"),
-            5 | 6 => format!("DLOCK.RLOCK {key} {owner} PX {lease}{request}"),
+            0..=2 => format!("DLOCK.ACQUIRE {key} {owner} PX {lease}{patience}{request}"),
+            3 => format!("DLOCK.RACQUIRE {key} {owner} PX {lease}{patience}{request}"),
+            4 => format!("DLOCK.WLOCK {key} {owner} PX {lease}{patience}{request}"),
+            5 | 6 => format!("DLOCK.RLOCK {key} {owner} PX {lease}{patience}{request}"),
             7 | 8 => format!("DLOCK.RELEASE {key} {owner}{request}"),
             9 => format!("DLOCK.RELEASE {key} {owner} ALL"),
             10 => format!("DLOCK.RELEASE {key} {owner} {}{request}", self.mode()),
@@ -136,6 +147,11 @@ impl Client<'_> {
             14 => format!("DLOCK.CHECK {key} {}", self.token),
             _ => format!("DLOCK.INFO {key}"),
         }
+    }
+
+    /// Whether and for how long to wait.
+    fn patience(&mut self) -> String {
+        if self.random.one_in(4) { String::new() } else { format!(" BLOCK {}", 1 + self.random.below(40)) }
     }
 
     fn mode(&mut self) -> &'static str {

@@ -6,21 +6,22 @@ use std::collections::HashSet;
 use super::Op;
 use super::model::Model;
 
-/// Whether there is one. At most [`MOST_OPS`] commands.
-pub fn is_linearizable(first: &Model, ops: &[Op]) -> bool {
+/// Whether there is one, for a lock that is free at first. At most [`MOST_OPS`] commands.
+pub fn is_linearizable(ops: &[Op]) -> bool {
     let all = if ops.len() >= MOST_OPS { u64::MAX } else { (1 << ops.len()) - 1 };
     let mut seen = HashSet::new();
-    // What has been ordered, as bits, and what it has come to. By a stack: histories are long.
-    let mut open = vec![(0_u64, first.clone())];
+    // The commands that have been executed, as bits, and what they have come to. By a stack: histories are long.
+    let mut open = vec![(0_u64, Model::default())];
     while let Some((done, state)) = open.pop() {
-        if done == all {
+        if state.answered() == all {
             return true;
         }
         if !seen.insert((done, state.key())) {
             continue;
         }
-        for (at, op) in next(ops, done) {
-            open.extend(state.after_op(op).into_iter().map(|after| (done | 1 << at, after)));
+        open.extend(state.by_itself(ops).into_iter().map(|after| (done, after)));
+        for at in next(ops, done, state.answered()) {
+            open.extend(state.after_op(ops, at).into_iter().map(|after| (done | 1 << at, after)));
         }
     }
     false
@@ -29,11 +30,11 @@ pub fn is_linearizable(first: &Model, ops: &[Op]) -> bool {
 /// How many commands one search can order.
 pub const MOST_OPS: usize = 64;
 
-/// The commands that may come next: those sent before any other that is left was answered.
-fn next(ops: &[Op], done: u64) -> impl Iterator<Item = (usize, &Op)> {
-    let left = move || ops.iter().enumerate().filter(move |(at, _)| done & 1 << at == 0);
-    let first_reply = left().map(|(_, op)| op.replied).min().unwrap_or(u64::MAX);
-    left().filter(move |(_, op)| op.sent < first_reply)
+/// The commands that may be executed next: those sent before any that is not answered yet was answered.
+fn next(ops: &[Op], done: u64, answered: u64) -> impl Iterator<Item = usize> {
+    let without = move |bits: u64| ops.iter().enumerate().filter(move |(at, _)| bits & 1 << at == 0);
+    let first_reply = without(answered).map(|(_, op)| op.replied).min().unwrap_or(u64::MAX);
+    without(done).filter(move |(_, op)| op.sent < first_reply).map(|(at, _)| at)
 }
 
 #[cfg(test)]
@@ -48,7 +49,7 @@ mod tests {
     }
 
     fn explains(ops: &[Op]) -> bool {
-        is_linearizable(&Model::after(1), ops)
+        is_linearizable(ops)
     }
 
     const ALICE: &str = "DLOCK.ACQUIRE k alice PX 1000";
@@ -130,5 +131,48 @@ mod tests {
         let leaves = |reply| op(13_000, 14_000, "DLOCK.RELEASE k alice", Reply::Int(reply));
         assert!(explains(&[enters(10_000), enters(11_000), leaves(1)]));
         assert!(!explains(&[enters(10_000), enters(11_000), leaves(0)]));
+    }
+
+    /// bob waits and is seen waiting, carol waits, alice releases: three grants with these tokens.
+    fn line(bob: Reply, carol: Reply) -> Vec<Op> {
+        let info =
+            [("mode", "exclusive")].map(|(name, value)| [name, value].map(|text| Reply::Text(text.into()))).concat();
+        let numbers = [("holders", 1), ("count", 1), ("token", 11_500), ("ttl", 997), ("waiters", 1)];
+        let numbers = numbers.map(|(name, number)| [Reply::Text(name.into()), Reply::Int(number)]).concat();
+        vec![
+            alice(),
+            op(13_000, 21_000, &format!("{BOB} BLOCK 0"), bob),
+            op(14_000, 14_900, "DLOCK.INFO k", Reply::List([info, numbers].concat())),
+            op(15_000, 22_000, "DLOCK.RLOCK k carol PX 1000 BLOCK 5", carol),
+            op(17_000, 17_900, "DLOCK.RELEASE k alice", Reply::Int(1)),
+            op(18_000, 18_900, "DLOCK.RELEASE k bob ALL", Reply::Int(1)),
+        ]
+    }
+
+    #[test]
+    fn a_line_in_order_is_explained() {
+        assert!(explains(&line(Reply::Int(17_500), Reply::Int(18_500))));
+    }
+
+    #[test]
+    fn a_waiter_passed_is_refused() {
+        let mut passed = line(Reply::Int(18_500), Reply::Int(17_500));
+        passed.truncate(5);
+        passed.push(op(18_000, 18_900, "DLOCK.RELEASE k carol", Reply::Int(1)));
+        assert!(!explains(&passed));
+    }
+
+    #[test]
+    fn a_waiter_sent_away_in_time_is_explained_and_one_sent_away_early_is_refused() {
+        let waits = |replied| [alice(), op(15_000, replied, "DLOCK.RLOCK k carol PX 1000 BLOCK 5", Reply::Nil)];
+        assert!(explains(&waits(22_000)));
+        assert!(!explains(&waits(18_000)), "2 ms too early");
+    }
+
+    #[test]
+    fn a_lease_that_ends_serves_the_line() {
+        let waits = |token| [alice(), op(13_000, 1_020_000, &format!("{BOB} BLOCK 0"), Reply::Int(token))];
+        assert!(explains(&waits(1_012_300)));
+        assert!(!explains(&waits(1_005_300)), "while alice has it");
     }
 }
