@@ -78,13 +78,17 @@ pub struct Findings {
 pub fn check(record: &Record) -> Findings {
     let grants = grants::of(&record.lives);
     let spans = in_force::of(record, &grants);
-    let mut violations = exclusion::overlaps(&spans);
-    violations.extend(exclusion::lost_in_force(record, &spans));
-    violations.extend(tokens::check(&grants, &spans));
-    violations.extend(fences::check(record));
-    violations.extend(waits::check(record));
+    let found = [
+        exclusion::overlaps(&spans),
+        exclusion::lost_in_force(record, &spans),
+        tokens::given_twice(&grants),
+        tokens::not_rising(&grants),
+        tokens::not_rising_in_one_lock(&spans),
+        fences::check(record),
+        waits::check(record),
+    ];
     Findings {
-        violations,
+        violations: found.into_iter().flat_map(summed_up).collect(),
         commands: record.lives.iter().map(|life| life.calls.len()).sum(),
         grants: grants.len(),
         spans: spans.len(),
@@ -95,6 +99,18 @@ pub fn check(record: &Record) -> Findings {
         errors: errors(&record.lives),
     }
 }
+
+/// Violations of one kind come in crowds: the first few, and how many more.
+fn summed_up(mut violations: Vec<String>) -> Vec<String> {
+    let more = violations.len().saturating_sub(MOST_SHOWN);
+    if more > 0 {
+        violations.truncate(MOST_SHOWN);
+        violations.push(format!("and {more} more of this kind"));
+    }
+    violations
+}
+
+const MOST_SHOWN: usize = 5;
 
 fn errors(lives: &[Life]) -> BTreeMap<String, usize> {
     let mut errors = BTreeMap::new();

@@ -7,14 +7,8 @@ use super::grants::{Grant, Hold};
 use super::in_force::Span;
 use crate::time::Micros;
 
-pub fn check(grants: &[Grant], spans: &[Span]) -> Vec<String> {
-    let mut violations = given_twice(grants);
-    violations.extend(not_rising(grants));
-    violations.extend(not_rising_in_one_lock(spans));
-    violations
-}
-
-fn given_twice(grants: &[Grant]) -> Vec<String> {
+/// A token that stands for two holds.
+pub fn given_twice(grants: &[Grant]) -> Vec<String> {
     let mut by_token: BTreeMap<u64, &Hold> = BTreeMap::new();
     let mut found = Vec::new();
     for Grant { hold, .. } in grants {
@@ -30,7 +24,7 @@ fn given_twice(grants: &[Grant]) -> Vec<String> {
 }
 
 /// A hold whose first request was sent after another grant was known has a higher token than that.
-fn not_rising(grants: &[Grant]) -> Vec<String> {
+pub fn not_rising(grants: &[Grant]) -> Vec<String> {
     // The first grant of each hold: later ones entered it again, or were repeated.
     let mut first: BTreeMap<&Hold, &Grant> = BTreeMap::new();
     for grant in grants {
@@ -60,7 +54,7 @@ fn not_rising(grants: &[Grant]) -> Vec<String> {
 }
 
 /// Holds that exclude each other come one after the other, in the order in which they were seen in force.
-fn not_rising_in_one_lock(spans: &[Span]) -> Vec<String> {
+pub fn not_rising_in_one_lock(spans: &[Span]) -> Vec<String> {
     let mut by_key: BTreeMap<&str, Vec<&Span>> = BTreeMap::new();
     for span in spans.iter().filter(|span| span.from < span.until) {
         by_key.entry(&span.hold.key).or_default().push(span);

@@ -84,7 +84,9 @@ fn record(server: &Server, seed: u64, number: u64) -> Result<Vec<Op>> {
     if failed || (unix_ahead() - ahead).abs() > 900 {
         return Err(server.failure("a history could not be recorded, or the machine's clock was set meanwhile"));
     }
-    Ok(ops.into_inner().unwrap_or_else(PoisonError::into_inner))
+    let mut ops = ops.into_inner().unwrap_or_else(PoisonError::into_inner);
+    ops.sort_by_key(|op| op.sent);
+    Ok(ops)
 }
 
 struct Client<'a> {
