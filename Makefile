@@ -12,7 +12,7 @@ export RUST_TEST_THREADS ?= 8
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup build run demo test lint fmt bench-instr bench-waiting servers matrix clean hooks port
+.PHONY: help setup build run demo test lint fmt bench-instr bench-waiting chaos chaos-mutants servers matrix clean hooks port
 
 help: ## this list
 	@echo 'dlock: distributed locks as a native feature of Redis and Valkey'
@@ -56,6 +56,13 @@ bench-waiting: build ## time waiting in line and sessions on a quiet machine, fa
 	server=$$(scripts/server) && export DLOCK_SERVER="$$server" && ulimit -n 16384 && \
 	cargo build --locked --release --package dlock-bench && bench=$$CARGO_TARGET_DIR/release/dlock-bench && \
 	{ "$$bench" waiting; waiting=$$?; "$$bench" sessions && exit $$waiting; }
+
+chaos: build ## locks under faults, two minutes, their histories checked (SECONDS=, SEED=, SERVER=)
+	server=$$(scripts/server) && DLOCK_SERVER="$$server" cargo run --locked --package dlock-chaos -- run --seconds $(or $(SECONDS),120) $(if $(SEED),--seed $(SEED))
+
+chaos-mutants: setup ## break the module in three ways, fail unless `chaos` finds each
+	cargo build --locked --package dlock-chaos
+	server=$$(scripts/server) && DLOCK_SERVER="$$server" scripts/chaos-mutants
 
 servers: ## fetch other servers to test on: target/servers/*/
 	@scripts/servers

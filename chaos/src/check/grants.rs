@@ -1,0 +1,106 @@
+//! Which commands granted what to whom.
+
+use std::collections::BTreeMap;
+
+use dlock_core::Mode;
+
+use crate::connection::Reply;
+use crate::history::{Call, Life};
+use crate::time::Micros;
+
+/// A command that was answered with a token.
+#[derive(Clone, Debug)]
+pub struct Grant {
+    pub hold: Hold,
+    /// When it was sent for the first time: the grant was not before that.
+    pub sent: Micros,
+    pub replied: Micros,
+    pub lease_ms: u64,
+    /// Where it is: the life, and the call in it.
+    pub life: usize,
+    pub call: usize,
+}
+
+/// What a token stands for.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Hold {
+    pub token: u64,
+    pub key: String,
+    pub owner: String,
+    pub mode: Mode,
+}
+
+/// The parts of a command.
+#[derive(Clone, Copy, Debug)]
+pub struct Words<'a> {
+    pub verb: &'a str,
+    pub key: &'a str,
+    /// The owner; the token of `CHECK`.
+    pub third: &'a str,
+    rest: &'a str,
+}
+
+impl<'a> Words<'a> {
+    /// `None` for what is not about a lock.
+    pub fn of(command: &'a str) -> Option<Words<'a>> {
+        let (verb, rest) = command.strip_prefix("DLOCK.")?.split_once(' ')?;
+        let (key, rest) = rest.split_once(' ')?;
+        let (third, rest) = rest.split_once(' ').unwrap_or((rest, ""));
+        Some(Words { verb, key, third, rest })
+    }
+
+    /// The mode in which an acquiring command enters; `None` for others.
+    pub fn enters(&self) -> Option<Mode> {
+        match self.verb {
+            "ACQUIRE" | "RACQUIRE" | "WLOCK" => Some(Mode::Exclusive),
+            "RLOCK" => Some(Mode::Shared),
+            _ => None,
+        }
+    }
+
+    pub fn has(&self, option: &str) -> bool {
+        self.rest.split_whitespace().any(|word| word == option)
+    }
+
+    /// The word after an option.
+    pub fn value(&self, option: &str) -> Option<&'a str> {
+        let mut words = self.rest.split_whitespace();
+        words.find(|word| *word == option)?;
+        words.next()
+    }
+
+    pub fn number(&self, option: &str) -> Option<u64> {
+        self.value(option)?.parse().ok()
+    }
+}
+
+/// All grants, by worker and then by time.
+pub fn of(lives: &[Life]) -> Vec<Grant> {
+    lives.iter().enumerate().flat_map(|(number, life)| of_life(number, life)).collect()
+}
+
+fn of_life(number: usize, life: &Life) -> Vec<Grant> {
+    let mut first_sent: BTreeMap<(&str, &str, &str, &str), Micros> = BTreeMap::new();
+    let mut grants = Vec::new();
+    for (at, call) in life.calls.iter().enumerate() {
+        let Some(words) = Words::of(&call.command) else { continue };
+        let Some(mode) = words.enters() else { continue };
+        let sent = match words.value("REQUEST") {
+            Some(id) => *first_sent.entry((words.verb, words.key, words.third, id)).or_insert(call.sent),
+            None => call.sent,
+        };
+        if let Some((replied, token)) = token_of(call) {
+            let hold = Hold { token, key: words.key.to_owned(), owner: words.third.to_owned(), mode };
+            let lease_ms = words.number("PX").unwrap_or(0);
+            grants.push(Grant { hold, sent, replied, lease_ms, life: number, call: at });
+        }
+    }
+    grants
+}
+
+fn token_of(call: &Call) -> Option<(Micros, u64)> {
+    match &call.reply {
+        Some((replied, Reply::Int(token))) => Some((*replied, token.unsigned_abs())),
+        Some(_) | None => None,
+    }
+}

@@ -1,0 +1,146 @@
+//! From when to when a hold was in force for certain.
+//!
+//! A reply says that at some time between sending and reply the hold had so much of its lease left. So it is in force
+//! from the reply until the time of sending plus that much, unless something may have ended it before: its owner gave
+//! it up, the connection that it was bound to ended, the primary was lost before the replica had it, or the server's
+//! clock jumped forward.
+
+use std::collections::BTreeMap;
+
+use dlock_core::Mode;
+
+use super::grants::{Grant, Hold, Words};
+use super::{Fault, Record};
+use crate::connection::Reply;
+use crate::history::{Call, Life};
+use crate::plan::Kind;
+use crate::time::Micros;
+
+/// A hold is in force from `from` until `until`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Span {
+    pub hold: Hold,
+    pub from: Micros,
+    pub until: Micros,
+    /// Until when it would have been, had no primary been lost.
+    pub until_if_kept: Micros,
+}
+
+/// All spans that are not empty.
+pub fn of(record: &Record, grants: &[Grant]) -> Vec<Span> {
+    let by_token: BTreeMap<u64, &Hold> = grants.iter().map(|grant| (grant.hold.token, &grant.hold)).collect();
+    let mut spans = Vec::new();
+    for (number, life) in record.lives.iter().enumerate() {
+        for (at, call) in life.calls.iter().enumerate() {
+            let granted = grants.binary_search_by_key(&(number, at), |grant| (grant.life, grant.call));
+            let told = match granted.ok().and_then(|index| grants.get(index)) {
+                Some(grant) => Some((&grant.hold, grant.sent, grant.lease_ms)),
+                None => left(call, &by_token).map(|(hold, ms)| (hold, call.sent, ms)),
+            };
+            let (Some((hold, sent, left_ms)), Some((replied, _))) = (told, &call.reply) else { continue };
+            let certain = Certainty { hold, sent, left_ms, life, at };
+            let until_if_kept = certain.until(&record.faults, Loss::Ignored);
+            let until = certain.until(&record.faults, Loss::Counted);
+            if *replied < until_if_kept {
+                spans.push(Span { hold: hold.clone(), from: *replied, until, until_if_kept });
+            }
+        }
+    }
+    spans
+}
+
+/// How much of its lease a hold had left, in ms, by the reply to a `CHECK` or a `RENEW`.
+fn left<'a>(call: &Call, by_token: &BTreeMap<u64, &'a Hold>) -> Option<(&'a Hold, u64)> {
+    let words = Words::of(&call.command)?;
+    let Some((_, Reply::Int(answer))) = &call.reply else { return None };
+    let (token, ms) = match words.verb {
+        "CHECK" => (words.third.parse().ok()?, answer.unsigned_abs()),
+        "RENEW" => (words.number("TOKEN")?, words.number("PX")?),
+        _ => return None,
+    };
+    Some((by_token.get(&token).copied()?, ms))
+}
+
+/// What one reply says of a hold.
+struct Certainty<'a> {
+    hold: &'a Hold,
+    sent: Micros,
+    left_ms: u64,
+    life: &'a Life,
+    /// The call that was replied to.
+    at: usize,
+}
+
+/// Whether the loss of a primary counts.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Loss {
+    Counted,
+    Ignored,
+}
+
+impl Certainty<'_> {
+    fn until(&self, faults: &[Fault], loss: Loss) -> Micros {
+        // The server counts whole ms, and its clock may be corrected a little.
+        let slack = 3_000 + self.left_ms * 2;
+        let mut until = self.sent + (self.left_ms * 1000).saturating_sub(slack);
+        // Faults first, in order: a jump shortens what is left, wherever the hold ends otherwise.
+        for fault in faults.iter().filter(|fault| fault.end >= self.sent && fault.jump_us > 0) {
+            if fault.begin < until {
+                until = until.saturating_sub(fault.jump_us.unsigned_abs()).max(fault.begin);
+            }
+        }
+        // The replica may have been cut off at the beginning, and the primary gone on until the end.
+        let is_lost = |fault: &&Fault| fault.kind == Kind::Promotion && fault.end >= self.sent;
+        if loss == Loss::Counted && !self.is_acknowledged() {
+            until = faults.iter().filter(is_lost).map(|fault| fault.begin).fold(until, Micros::min);
+        }
+        until.min(self.given_up()).min(self.unbound())
+    }
+
+    fn later(&self) -> impl Iterator<Item = &Call> {
+        self.life.calls.iter().skip(self.at + 1)
+    }
+
+    /// Whether the replica had it: `WAIT` on the same connection afterwards said so.
+    fn is_acknowledged(&self) -> bool {
+        let connection = self.life.calls.get(self.at).map(|call| call.connection);
+        self.later().take_while(|call| Some(call.connection) == connection).any(|call| {
+            call.command.starts_with("WAIT") && matches!(call.reply, Some((_, Reply::Int(replicas))) if replicas >= 1)
+        })
+    }
+
+    /// When its owner first sent a release that may have ended it.
+    fn given_up(&self) -> Micros {
+        let ends = |call: &&Call| {
+            Words::of(&call.command).is_some_and(|words| {
+                words.verb == "RELEASE"
+                    && (words.key, words.third) == (&self.hold.key, &self.hold.owner)
+                    && words.number("TOKEN").is_none_or(|token| token == self.hold.token)
+                    && !(words.has("READ") && self.hold.mode == Mode::Exclusive)
+                    && !(words.has("WRITE") && self.hold.mode == Mode::Shared)
+                    && !matches!(call.reply, Some((_, Reply::Int(0))))
+            })
+        };
+        self.later().find(ends).map_or(Micros::MAX, |call| call.sent)
+    }
+
+    /// When the connection may have ended that it was bound to.
+    fn unbound(&self) -> Micros {
+        let is_bound = self.life.calls.iter().any(|call| {
+            let words = Words::of(&call.command);
+            words.is_some_and(|words| {
+                words.has("SESSION") && (words.key, words.third) == (&self.hold.key, &self.hold.owner)
+            })
+        });
+        if !is_bound {
+            return Micros::MAX;
+        }
+        let ends = self.life.drops.iter().copied().chain(self.life.killed);
+        ends.filter(|end| *end >= self.sent).min().unwrap_or_else(|| self.finished())
+    }
+
+    /// A worker that ends by itself closes its connection after its last command.
+    fn finished(&self) -> Micros {
+        self.life.calls.last().and_then(|call| call.reply.as_ref()).map_or(Micros::MAX, |(replied, _)| *replied)
+    }
+}

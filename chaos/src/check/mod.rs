@@ -1,0 +1,129 @@
+//! The checker: what histories must not show, whatever was done to servers and clients.
+//!
+//! A finding is a violation for certain. Where a history leaves open what happened (a reply that never came, a lease
+//! that may just have ended), the checker assumes what speaks for the server.
+//!
+//! | file | knows |
+//! |---|---|
+//! | `grants` | which commands granted what |
+//! | `in_force` | from when to when a hold was in force for certain |
+//! | `exclusion` | nobody gets in where another is, and no hold is lost |
+//! | `tokens` | fencing tokens rise |
+//! | `fences` | fenced counters lose nothing |
+//! | `waits` | nobody waits longer than asked |
+
+mod exclusion;
+mod fences;
+mod grants;
+mod in_force;
+mod tokens;
+mod waits;
+
+use std::collections::BTreeMap;
+
+use crate::connection::Reply;
+use crate::counters::Counter;
+use crate::history::Life;
+use crate::plan::{Kind, Scene};
+use crate::time::{Micros, now};
+
+/// What was done to servers or clients.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Fault {
+    pub kind: Kind,
+    /// Before it was done.
+    pub begin: Micros,
+    /// After which it is over.
+    pub end: Micros,
+    /// By how much the server's clock jumped; forward if positive.
+    pub jump_us: i64,
+}
+
+impl Fault {
+    /// One that began then and is over now.
+    pub fn new(kind: Kind, begin: Micros) -> Fault {
+        Fault { kind, begin, end: now(), jump_us: 0 }
+    }
+}
+
+/// All that is known of a scene.
+pub struct Record {
+    pub scene: Scene,
+    pub lives: Vec<Life>,
+    pub faults: Vec<Fault>,
+    pub counters: BTreeMap<String, Counter>,
+}
+
+/// What the checker found.
+#[derive(Clone, Debug, Default)]
+pub struct Findings {
+    /// What must not be. Empty if all is well.
+    pub violations: Vec<String>,
+    pub commands: usize,
+    pub grants: usize,
+    /// Spans of time in which a hold was in force for certain: what exclusion is checked on.
+    pub spans: usize,
+    /// Writes that the counters took, and requests that they refused.
+    pub writes: usize,
+    pub refused: u64,
+    /// Holds gone with a primary that was killed, of those that somebody asked for afterwards.
+    pub lost: usize,
+    /// The longest wait that ended, in ms.
+    pub longest_wait_ms: u64,
+    /// Errors that clients got, by code, and how often no reply came (`lost`): that the faults were felt.
+    pub errors: BTreeMap<String, usize>,
+}
+
+/// Checks everything.
+pub fn check(record: &Record) -> Findings {
+    let grants = grants::of(&record.lives);
+    let spans = in_force::of(record, &grants);
+    let found = [
+        exclusion::overlaps(&spans),
+        exclusion::lost_in_force(record, &spans),
+        tokens::given_twice(&grants),
+        tokens::not_rising(&grants),
+        tokens::not_rising_in_one_lock(&spans),
+        fences::check(record),
+        waits::check(record),
+    ];
+    Findings {
+        violations: found.into_iter().flat_map(summed_up).collect(),
+        commands: record.lives.iter().map(|life| life.calls.len()).sum(),
+        grants: grants.len(),
+        spans: spans.len(),
+        writes: record.counters.values().map(|counter| counter.writes.len()).sum(),
+        refused: record.counters.values().map(|counter| counter.refused).sum(),
+        lost: exclusion::lost_with_primary(record, &spans),
+        longest_wait_ms: waits::longest_ms(&record.lives),
+        errors: errors(&record.lives),
+    }
+}
+
+/// Violations of one kind come in crowds: the first few, and how many more.
+fn summed_up(mut violations: Vec<String>) -> Vec<String> {
+    let more = violations.len().saturating_sub(MOST_SHOWN);
+    if more > 0 {
+        violations.truncate(MOST_SHOWN);
+        violations.push(format!("and {more} more of this kind"));
+    }
+    violations
+}
+
+const MOST_SHOWN: usize = 5;
+
+fn errors(lives: &[Life]) -> BTreeMap<String, usize> {
+    let mut errors = BTreeMap::new();
+    for call in lives.iter().flat_map(|life| &life.calls) {
+        let code = match &call.reply {
+            None => "lost",
+            Some((_, Reply::Error(text))) => text.split(' ').next().unwrap_or_default(),
+            Some(_) => continue,
+        };
+        *errors.entry(code.to_owned()).or_default() += 1;
+    }
+    errors
+}
+
+#[cfg(test)]
+mod tests;

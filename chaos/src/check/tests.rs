@@ -1,0 +1,178 @@
+//! The checker itself: hand-made histories that are good are passed, bad ones refused.
+
+use super::*;
+
+fn record(scene: Scene, lives: &[&str]) -> Record {
+    let lives = lives.iter().enumerate().map(|(at, text)| Life::parse(&format!("w{at}"), text).unwrap()).collect();
+    Record { scene, lives, faults: Vec::new(), counters: BTreeMap::new() }
+}
+
+fn violations(lives: &[&str]) -> Vec<String> {
+    check(&record(Scene::Restart, lives)).violations
+}
+
+fn fault(kind: Kind, begin: u64, end: u64) -> Fault {
+    Fault { kind, begin, end, jump_us: 0 }
+}
+
+/// alice has `k` exclusively from 2 ms on, for a second.
+const ALICE: &str = "I 1000 1 DLOCK.ACQUIRE k alice PX 1000\nO 2000 int 50\n";
+const ALICE_RELEASES: &str = "I 9000 1 DLOCK.RELEASE k alice TOKEN 50\nO 9500 int 1\n";
+
+#[track_caller]
+fn refused(lives: &[&str], because: &str) {
+    let found = violations(lives);
+    assert!(found.iter().any(|violation| violation.contains(because)), "{because:?} in {found:?}");
+}
+
+#[test]
+fn owners_that_follow_each_other_are_passed() {
+    let bob = "I 3000 1 DLOCK.ACQUIRE k bob PX 1000 BLOCK 0\nO 9400 int 60\n";
+    assert_eq!(violations(&[&format!("{ALICE}{ALICE_RELEASES}"), bob]), [""; 0]);
+    let late = "I 3000 1 DLOCK.ACQUIRE k bob PX 1000 BLOCK 0\nO 1001500 int 60\n";
+    assert_eq!(violations(&[ALICE, late]), [""; 0], "alice's lease has ended");
+}
+
+#[test]
+fn two_exclusive_owners_at_once_are_refused() {
+    refused(&[ALICE, "I 3000 1 DLOCK.ACQUIRE k bob PX 1000\nO 4000 int 60\n"], "two owners hold k");
+}
+
+#[test]
+fn a_reader_beside_a_writer_is_refused() {
+    refused(&[ALICE, "I 3000 1 DLOCK.RLOCK k bob PX 1000\nO 4000 int 60\n"], "two owners hold k");
+}
+
+#[test]
+fn readers_beside_each_other_are_passed() {
+    let [a, b] =
+        ["alice", "bob"].map(|who| format!("I 1000 1 DLOCK.RLOCK k {who} PX 1000\nO 2000 int {}\n", who.len()));
+    assert_eq!(violations(&[&a, &b]), [""; 0]);
+}
+
+#[test]
+fn a_second_owner_within_a_renewed_lease_is_refused() {
+    let renewed = format!("{ALICE}I 900000 1 DLOCK.RENEW k alice PX 1000 TOKEN 50\nO 901000 int 1\n");
+    let bob = "I 1500000 1 DLOCK.ACQUIRE k bob PX 1000\nO 1501000 int 60\n";
+    refused(&[&renewed, bob], "two owners hold k");
+    assert_eq!(violations(&[ALICE, bob]), [""; 0], "not without the renewal");
+}
+
+#[test]
+fn a_second_owner_within_a_lease_that_was_looked_at_is_refused() {
+    let looked_at = format!("{ALICE}I 900000 1 DLOCK.CHECK k 50\nO 901000 int 900\n");
+    refused(&[&looked_at, "I 1500000 1 DLOCK.ACQUIRE k bob PX 1000\nO 1501000 int 60\n"], "two owners hold k");
+}
+
+#[test]
+fn what_was_given_up_partly_is_still_held() {
+    let partly =
+        "I 1000 1 DLOCK.RACQUIRE k alice PX 1000\nO 2000 int 50\nI 3000 1 DLOCK.RELEASE k alice\nO 4000 int 0\n";
+    let bob = "I 5000 1 DLOCK.ACQUIRE k bob PX 1000\nO 6000 int 60\n";
+    refused(&[partly, bob], "two owners hold k");
+    assert_eq!(violations(&[&partly.replace("int 0", "int 1"), bob]), [""; 0], "given up wholly");
+}
+
+#[test]
+fn a_session_may_end_a_hold_with_its_connection() {
+    let bob = "I 5000 1 DLOCK.ACQUIRE k bob PX 1000\nO 6000 int 60\n";
+    let bound = ALICE.replace("PX 1000", "PX 1000 SESSION");
+    assert_eq!(violations(&[&format!("{bound}D 3000\n"), bob]), [""; 0]);
+    refused(&[&format!("{ALICE}D 3000\n"), bob], "two owners hold k");
+    let mut killed = record(Scene::Restart, &[&bound, bob]);
+    killed.lives[0].killed = Some(3000);
+    assert_eq!(check(&killed).violations, [""; 0]);
+}
+
+#[test]
+fn a_jump_of_the_clock_ends_leases_and_no_more() {
+    let bob = "I 500000 1 DLOCK.ACQUIRE k bob PX 1000\nO 501000 int 60\n";
+    let mut jumped = record(Scene::Clock, &[ALICE, bob]);
+    jumped.faults.push(Fault { jump_us: 700_000, ..fault(Kind::ClockJump, 400_000, 401_000) });
+    assert_eq!(check(&jumped).violations, [""; 0]);
+    jumped.faults[0].jump_us = 300_000;
+    assert_eq!(check(&jumped).violations.len(), 1, "700 ms are left of it");
+    jumped.faults[0].jump_us = -700_000;
+    assert_eq!(check(&jumped).violations.len(), 1, "back makes it longer");
+}
+
+#[test]
+fn a_hold_that_is_gone_within_its_lease_is_refused() {
+    refused(&[&format!("{ALICE}I 5000 1 DLOCK.CHECK k 50\nO 6000 nil\n")], "a hold was lost");
+    refused(&[&format!("{ALICE}I 5000 1 DLOCK.RENEW k alice PX 5 TOKEN 50\nO 6000 nil\n")], "a hold was lost");
+    assert_eq!(violations(&[&format!("{ALICE}I 5000 1 DLOCK.CHECK k 50\nO 1200000 nil\n")]), [""; 0], "late answer");
+}
+
+#[test]
+fn after_a_promotion_only_acknowledged_grants_exclude() {
+    let bob = "I 50000 1 DLOCK.ACQUIRE k bob PX 1000\nO 60000 int 60\n";
+    let asks = "I 70000 2 DLOCK.CHECK k 50\nO 80000 nil\n";
+    let with_promotion = |lives: &[&str]| {
+        let mut record = record(Scene::Promotion, lives);
+        record.faults.push(fault(Kind::Promotion, 20_000, 40_000));
+        check(&record)
+    };
+    let findings = with_promotion(&[&format!("{ALICE}{asks}"), bob]);
+    assert_eq!((findings.violations.len(), findings.lost), (0, 1), "{findings:?}");
+    let acknowledged = format!("{ALICE}I 2500 1 WAIT 1 100\nO 3000 int 1\n");
+    let findings = with_promotion(&[&format!("{acknowledged}{asks}"), bob]);
+    assert_eq!((findings.violations.len(), findings.lost), (2, 0), "two owners, and lost: {findings:?}");
+    let elsewhere = format!("{ALICE}I 2500 2 WAIT 1 100\nO 3000 int 1\n");
+    assert_eq!(with_promotion(&[&elsewhere, bob]).violations, [""; 0], "WAIT speaks for its own connection");
+}
+
+#[test]
+fn a_token_given_twice_is_refused() {
+    let bob = "I 1000 1 DLOCK.ACQUIRE other bob PX 1000\nO 2000 int 50\n";
+    refused(&[ALICE, bob], "given twice");
+}
+
+#[test]
+fn tokens_that_go_down_are_refused() {
+    refused(&[ALICE, "I 3000 1 DLOCK.ACQUIRE other bob PX 1000\nO 4000 int 49\n"], "does not rise");
+    let meanwhile = "I 1500 1 DLOCK.ACQUIRE other bob PX 1000\nO 4000 int 49\n";
+    assert_eq!(violations(&[ALICE, meanwhile]), [""; 0], "granted before alice, perhaps");
+}
+
+#[test]
+fn tokens_of_one_lock_that_go_down_are_refused_also_for_those_who_waited() {
+    let waited =
+        "I 1500 1 DLOCK.ACQUIRE k bob PX 1000 BLOCK 0\nO 9800 int 49\nI 9900 1 DLOCK.CHECK k 49\nO 9950 int 900\n";
+    refused(&[&format!("{ALICE}{ALICE_RELEASES}"), waited], "do not rise");
+}
+
+#[test]
+fn entering_again_keeps_the_token() {
+    let again = format!("{ALICE}I 3000 1 DLOCK.WLOCK k alice PX 1000\nO 4000 int 50\n");
+    assert_eq!(violations(&[&again]), [""; 0]);
+}
+
+#[test]
+fn a_request_sent_twice_may_have_been_granted_the_first_time() {
+    let lost = "I 1000 1 DLOCK.ACQUIRE k alice PX 1000 REQUEST r\nD 1500\nI 8000 2 DLOCK.ACQUIRE k alice PX 1000 REQUEST r\nO 9000 int 50\n";
+    let later = "I 3000 1 DLOCK.ACQUIRE other bob PX 1000\nO 4000 int 60\n";
+    assert_eq!(violations(&[lost, later]), [""; 0]);
+}
+
+#[test]
+fn a_counter_that_lost_a_write_is_refused() {
+    let with = |counter: Counter, life: &str| {
+        let mut record = record(Scene::Restart, &[life]);
+        record.counters.insert("k".into(), counter);
+        check(&record).violations
+    };
+    let counter = |value, writes: &[(u64, u64)]| Counter { value, fence: 60, writes: writes.to_vec(), refused: 0 };
+    assert_eq!(with(counter(2, &[(50, 1), (60, 2)]), "C 5 k 50 1\n"), [""; 0]);
+    assert!(with(counter(1, &[(50, 1), (50, 1)]), "")[0].contains("lost writes"));
+    assert!(with(counter(2, &[(60, 1), (50, 2)]), "")[0].contains("under token 50"));
+    assert!(with(counter(1, &[(60, 1)]), "C 5 k 50 1\n")[0].contains("is lost"));
+}
+
+#[test]
+fn a_wait_that_ends_late_is_refused_unless_it_was_disturbed() {
+    let late = "I 1000 1 DLOCK.ACQUIRE k alice PX 1000 BLOCK 100\nO 19000000 nil\n";
+    refused(&[late], "too late");
+    let mut disturbed = record(Scene::Restart, &[late]);
+    disturbed.faults.push(fault(Kind::ServerKilled, 18_000_000, 18_100_000));
+    assert_eq!(check(&disturbed).violations, [""; 0]);
+}

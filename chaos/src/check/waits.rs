@@ -1,0 +1,46 @@
+//! Nobody waits longer than asked. (That everybody's wait ends is seen by the run itself, when faults have stopped.)
+
+use super::Record;
+use super::grants::Words;
+use crate::history::{Call, Life};
+use crate::plan::Scene;
+
+/// Waits with a limit that were answered too late though nothing disturbed them.
+pub fn check(record: &Record) -> Vec<String> {
+    // A clock that jumps back makes waits longer.
+    if record.scene == Scene::Clock {
+        return Vec::new();
+    }
+    let is_late = |call: &&Call| {
+        let Some((replied, limit_ms)) = answered(call) else { return false };
+        let expected = call.sent + limit_ms * 1000 + SLACK_US;
+        let is_disturbed = |begin, end| begin < replied && call.sent < end + AFTERMATH_US;
+        limit_ms > 0 && replied > expected && !record.faults.iter().any(|fault| is_disturbed(fault.begin, fault.end))
+    };
+    let calls = record.lives.iter().flat_map(|life| &life.calls);
+    calls
+        .filter(is_late)
+        .map(|call| format!("`{}`, sent at {}, was answered too late", call.command, call.sent))
+        .collect()
+}
+
+/// The longest wait that was answered, in ms.
+pub fn longest_ms(lives: &[Life]) -> u64 {
+    let waits = lives.iter().flat_map(|life| &life.calls).filter_map(|call| {
+        let (replied, _) = answered(call)?;
+        Some(replied.saturating_sub(call.sent) / 1000)
+    });
+    waits.max().unwrap_or(0)
+}
+
+/// When a request that waits was answered, and how long it was ready to wait.
+fn answered(call: &Call) -> Option<(u64, u64)> {
+    let limit = Words::of(&call.command)?.number("BLOCK")?;
+    Some((call.reply.as_ref()?.0, limit))
+}
+
+/// How late an answer may be on a busy machine.
+const SLACK_US: u64 = 15_000_000;
+
+/// How long a fault may still be felt.
+const AFTERMATH_US: u64 = 2_000_000;

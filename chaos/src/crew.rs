@@ -1,0 +1,150 @@
+//! The worker processes of a scene: started, killed, stopped, and waited for.
+
+use std::env;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command};
+
+use rustix::process::{Pid, Signal, kill_process};
+use tempfile::TempDir;
+
+use crate::failure::{Doing, Failure, Result};
+use crate::history::Life;
+use crate::time::{Micros, now, wait_until};
+use crate::worker::{Acknowledgement, Job};
+
+pub struct Crew {
+    dir: TempDir,
+    seed: u64,
+    counters: u16,
+    acknowledgement: Acknowledgement,
+    at_work: Vec<Member>,
+    dead: Vec<(Job, Micros)>,
+    started: u64,
+}
+
+struct Member {
+    job: Job,
+    process: Child,
+}
+
+/// How many workers there are at a time.
+pub const SIZE: usize = 8;
+
+impl Crew {
+    /// Nobody yet, and an empty directory.
+    pub fn new(seed: u64, counters: u16, acknowledgement: Acknowledgement) -> Result<Crew> {
+        let dir = tempfile::Builder::new().prefix("dlock-chaos-").tempdir()?;
+        Ok(Crew { dir, seed, counters, acknowledgement, at_work: Vec::new(), dead: Vec::new(), started: 0 })
+    }
+
+    pub fn dir(&self) -> &Path {
+        self.dir.path()
+    }
+
+    /// Starts all of them. The orders must be there.
+    pub fn start(&mut self) -> Result<()> {
+        (0..SIZE).try_for_each(|_| self.hire())
+    }
+
+    /// Kills one and starts another in its place. Returns when it was killed.
+    pub fn kill(&mut self, choice: u64) -> Result<Micros> {
+        let mut member = self.at_work.remove(self.index(choice));
+        let at = now();
+        member.process.kill()?;
+        member.process.wait()?;
+        self.dead.push((member.job, at));
+        self.hire()?;
+        Ok(at)
+    }
+
+    /// Stops one. It goes on after [`Crew::wake_all`].
+    pub fn stop(&self, choice: u64) -> Result<()> {
+        let member = self.at_work.get(self.index(choice)).ok_or_else(|| Failure("nobody to stop".into()))?;
+        kill_process(pid(&member.process)?, Signal::STOP).doing("stopping a client")
+    }
+
+    pub fn wake_all(&self) -> Result<()> {
+        self.at_work
+            .iter()
+            .try_for_each(|member| kill_process(pid(&member.process)?, Signal::CONT).doing("waking a client"))
+    }
+
+    /// Waits until all have finished, at most so many ms, and returns who has not. Those are killed.
+    pub fn finish(&mut self, ms: u64) -> Result<Vec<String>> {
+        let mut failed = None;
+        wait_until(ms, || {
+            self.at_work.iter_mut().all(|member| match member.process.try_wait() {
+                Ok(Some(status)) if !status.success() => {
+                    failed = Some(member.job.name.clone());
+                    true
+                }
+                Ok(Some(_)) => true,
+                Ok(None) | Err(_) => false,
+            })
+        });
+        if let Some(name) = failed {
+            return Err(Failure(format!("worker {name} failed")));
+        }
+        let mut late = Vec::new();
+        for mut member in self.at_work.drain(..) {
+            if member.process.try_wait()?.is_none() {
+                late.push(member.job.name.clone());
+                let at = now();
+                member.process.kill()?;
+                member.process.wait()?;
+                self.dead.push((member.job, at));
+            } else {
+                self.dead.push((member.job, Micros::MAX));
+            }
+        }
+        Ok(late)
+    }
+
+    /// What everybody did. Everybody must have ended.
+    pub fn lives(&self) -> Result<Vec<Life>> {
+        let life = |(job, died): &(Job, Micros)| {
+            let life = Life::read(&job.name, &job.history())?;
+            Ok(Life { killed: Some(*died).filter(|died| *died != Micros::MAX), ..life })
+        };
+        self.dead.iter().map(life).collect()
+    }
+
+    /// Leaves the histories behind, and says where.
+    pub fn keep(&mut self) -> PathBuf {
+        self.dir.disable_cleanup(true);
+        self.dir.path().to_owned()
+    }
+
+    fn hire(&mut self) -> Result<()> {
+        self.started += 1;
+        let job = Job {
+            dir: self.dir.path().to_owned(),
+            name: format!("w{}", self.started),
+            seed: self.seed,
+            counters: self.counters,
+            acknowledgement: self.acknowledgement,
+        };
+        let process = Command::new(env::current_exe()?).args(job.words()).spawn().doing("starting a worker")?;
+        self.at_work.push(Member { job, process });
+        Ok(())
+    }
+
+    fn index(&self, choice: u64) -> usize {
+        usize::try_from(choice % (self.at_work.len().max(1) as u64)).unwrap_or(0)
+    }
+}
+
+impl Drop for Crew {
+    fn drop(&mut self) {
+        for member in &mut self.at_work {
+            // It may have ended already.
+            let _ = member.process.kill();
+            let _ = member.process.wait();
+        }
+    }
+}
+
+fn pid(process: &Child) -> Result<Pid> {
+    let id = i32::try_from(process.id()).ok().and_then(Pid::from_raw);
+    id.ok_or_else(|| Failure("a process without an id".into()))
+}

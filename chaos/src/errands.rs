@@ -1,0 +1,232 @@
+//! What a worker does with locks: takes them in every way there is, works under them, gives them up or does not.
+
+use crate::connection::Reply;
+use crate::failure::Result;
+use crate::time::sleep_ms;
+use crate::worker::Worker;
+
+/// One errand, drawn at random.
+pub fn run(worker: &mut Worker) -> Result<()> {
+    match worker.random.below(24) {
+        0..=8 => exclusive(worker),
+        9..=11 => reentrant(worker),
+        12..=16 => shared(worker),
+        17 | 18 => upgrade(worker),
+        19 | 20 => downgrade(worker),
+        21 => nested(worker),
+        22 => kept_alive(worker),
+        _ => forgotten(worker),
+    }
+}
+
+/// How many locks there are: few, so that there is always somebody who waits.
+const KEYS: u64 = 4;
+
+/// A lock that was entered.
+struct Held {
+    key: String,
+    owner: String,
+    lease: u64,
+    token: u64,
+}
+
+/// What a request says beside key, owner and lease.
+struct Options {
+    text: String,
+    has_request: bool,
+}
+
+fn exclusive(worker: &mut Worker) -> Result<()> {
+    let verb = ["ACQUIRE", "RACQUIRE", "WLOCK"].get(worker.random.index(3)).copied().unwrap_or("ACQUIRE");
+    let options = options(worker);
+    let Some(held) = take(worker, verb, &options)? else { return Ok(()) };
+    write(worker, &held)?;
+    release(worker, &held, "")
+}
+
+fn reentrant(worker: &mut Worker) -> Result<()> {
+    let options = options(worker);
+    let Some(held) = take(worker, "RACQUIRE", &options)? else { return Ok(()) };
+    let again = enter(worker, "WLOCK", &held.key, &held.owner, held.lease, "REQUEST again")?;
+    write(worker, &held)?;
+    if again.is_some() {
+        let command = format!("DLOCK.RELEASE {} {} REQUEST part", held.key, held.owner);
+        worker.ask_until_known(&command)?;
+        pause(worker, 5);
+        write(worker, &held)?;
+    }
+    release(worker, &held, "ALL")
+}
+
+fn shared(worker: &mut Worker) -> Result<()> {
+    let options = options(worker);
+    let Some(held) = take(worker, "RLOCK", &options)? else { return Ok(()) };
+    pause(worker, 20);
+    check_of(worker, &held)?;
+    release(worker, &held, "READ")
+}
+
+fn upgrade(worker: &mut Worker) -> Result<()> {
+    let options = options(worker);
+    let Some(read) = take(worker, "RLOCK", &options)? else { return Ok(()) };
+    pause(worker, 10);
+    let token = enter(worker, "WLOCK", &read.key, &read.owner, read.lease, "BLOCK 800")?;
+    if let Some(token) = token {
+        write(worker, &Held { token, key: read.key.clone(), owner: read.owner.clone(), lease: read.lease })?;
+    }
+    leave(worker, &format!("DLOCK.RELEASE {} {} ALL", read.key, read.owner))
+}
+
+fn downgrade(worker: &mut Worker) -> Result<()> {
+    let options = options(worker);
+    let Some(held) = take(worker, "WLOCK", &options)? else { return Ok(()) };
+    write(worker, &held)?;
+    let read = enter(worker, "RLOCK", &held.key, &held.owner, held.lease, "")?;
+    release(worker, &held, "WRITE")?;
+    if let Some(token) = read {
+        pause(worker, 10);
+        let read = Held { token, ..held };
+        check_of(worker, &read)?;
+        release(worker, &read, "READ")?;
+    }
+    Ok(())
+}
+
+/// Two locks in any order: sooner or later a circle.
+fn nested(worker: &mut Worker) -> Result<()> {
+    let (outer, inner) = (worker.random.below(KEYS), worker.random.below(KEYS));
+    let (owner, lease) = (worker.fresh_owner(), lease(worker));
+    let (outer, inner) = (format!("k{outer}"), format!("k{inner}"));
+    let Some(token) = enter(worker, "RACQUIRE", &outer, &owner, lease, "BLOCK 1000")? else { return Ok(()) };
+    pause(worker, 10);
+    if inner != outer
+        && let Some(token) = enter(worker, "RACQUIRE", &inner, &owner, lease, "BLOCK 0")?
+    {
+        let held = Held { key: inner, owner: owner.clone(), lease, token };
+        write(worker, &held)?;
+        release(worker, &held, "")?;
+    }
+    release(worker, &Held { key: outer, owner, lease, token }, "")
+}
+
+/// For longer than its lease, which the server keeps alive, or the worker itself.
+fn kept_alive(worker: &mut Worker) -> Result<()> {
+    let options = match worker.random.below(2) {
+        0 => "BLOCK 1000 SESSION",
+        _ => "BLOCK 1000",
+    };
+    let (key, owner) = (format!("k{}", worker.random.below(KEYS)), worker.fresh_owner());
+    let Some(token) = enter(worker, "ACQUIRE", &key, &owner, 300, options)? else { return Ok(()) };
+    let held = Held { key, owner, lease: 300, token };
+    for _ in 0..6 {
+        pause(worker, 80);
+        if options == "BLOCK 1000" {
+            renew(worker, &held)?;
+        }
+        check_of(worker, &held)?;
+    }
+    write(worker, &held)?;
+    if worker.random.one_in(2) { release(worker, &held, "") } else { worker.hang_up() }
+}
+
+/// Never released: the lease ends it.
+fn forgotten(worker: &mut Worker) -> Result<()> {
+    let verb = if worker.random.one_in(2) { "RLOCK" } else { "ACQUIRE" };
+    let (key, owner) = (format!("k{}", worker.random.below(KEYS)), worker.fresh_owner());
+    let lease = worker.random.between(100, 500);
+    enter(worker, verb, &key, &owner, lease, "BLOCK 500").map(drop)
+}
+
+fn options(worker: &mut Worker) -> Options {
+    let mut text = match worker.random.below(6) {
+        0 => String::new(),
+        1 | 2 => "BLOCK 0".to_owned(),
+        _ => format!("BLOCK {}", worker.random.between(20, 1500)),
+    };
+    if worker.random.one_in(3) {
+        text.push_str(" SESSION");
+    }
+    let has_request = worker.random.one_in(2);
+    if has_request {
+        text.push_str(" REQUEST first");
+    }
+    Options { text, has_request }
+}
+
+fn lease(worker: &mut Worker) -> u64 {
+    worker.random.between(300, 1500)
+}
+
+/// Enters a lock as a fresh owner.
+fn take(worker: &mut Worker, verb: &str, options: &Options) -> Result<Option<Held>> {
+    let (key, owner) = (format!("k{}", worker.random.below(KEYS)), worker.fresh_owner());
+    let lease = lease(worker);
+    let token = if options.has_request {
+        enter_for_sure(worker, &format!("DLOCK.{verb} {key} {owner} PX {lease} {}", options.text))?
+    } else {
+        enter(worker, verb, &key, &owner, lease, &options.text)?
+    };
+    Ok(token.map(|token| Held { key, owner, lease, token }))
+}
+
+fn enter(worker: &mut Worker, verb: &str, key: &str, owner: &str, lease: u64, options: &str) -> Result<Option<u64>> {
+    let reply = worker.ask(&format!("DLOCK.{verb} {key} {owner} PX {lease} {options}"))?;
+    entered(worker, key, reply)
+}
+
+fn enter_for_sure(worker: &mut Worker, command: &str) -> Result<Option<u64>> {
+    let key = command.split(' ').nth(1).unwrap_or_default().to_owned();
+    let reply = worker.ask_until_known(command)?;
+    entered(worker, &key, reply)
+}
+
+/// After a grant: how much of the lease is left by the server's clock, and whether the replica has it.
+fn entered(worker: &mut Worker, key: &str, reply: Option<Reply>) -> Result<Option<u64>> {
+    let Some(Reply::Int(token)) = reply else { return Ok(None) };
+    worker.ask(&format!("DLOCK.CHECK {key} {token}"))?;
+    worker.acknowledge()?;
+    Ok(Some(token.unsigned_abs()))
+}
+
+/// Adds one to the counter of a lock held exclusively, as if nobody else could.
+fn write(worker: &mut Worker, held: &Held) -> Result<()> {
+    let Some(value) = worker.counters.read(&held.key, held.token)? else { return Ok(()) };
+    pause(worker, 12);
+    if worker.random.one_in(4) {
+        renew(worker, held)?;
+    }
+    if let Some(value) = worker.counters.write(&held.key, held.token, value + 1)? {
+        worker.wrote(&held.key, held.token, value)?;
+    }
+    check_of(worker, held)
+}
+
+fn renew(worker: &mut Worker, held: &Held) -> Result<()> {
+    let Held { key, owner, lease, token } = held;
+    worker.ask(&format!("DLOCK.RENEW {key} {owner} PX {lease} TOKEN {token}"))?;
+    worker.acknowledge()
+}
+
+fn check_of(worker: &mut Worker, held: &Held) -> Result<()> {
+    worker.ask(&format!("DLOCK.CHECK {} {}", held.key, held.token)).map(drop)
+}
+
+fn release(worker: &mut Worker, held: &Held, what: &str) -> Result<()> {
+    let Held { key, owner, token, .. } = held;
+    leave(worker, &format!("DLOCK.RELEASE {key} {owner} {what} TOKEN {token}"))
+}
+
+/// Gives up, some for sure, some only if the first try is answered.
+fn leave(worker: &mut Worker, command: &str) -> Result<()> {
+    if worker.random.one_in(2) {
+        worker.ask(command)?;
+    } else {
+        worker.ask_until_known(&format!("{command} REQUEST last"))?;
+    }
+    Ok(())
+}
+
+fn pause(worker: &mut Worker, most_ms: u64) {
+    let ms = worker.random.between(1, most_ms);
+    sleep_ms(ms);
+}

@@ -1,0 +1,168 @@
+//! The servers of a scene and what is done to them. Every fault is noted with its beginning and end.
+
+use std::path::Path;
+
+use crate::check::Fault;
+use crate::connection::Reply;
+use crate::control::{Control, Orders, Work};
+use crate::failure::{Failure, Result};
+use crate::plan::{Kind, Scene};
+use crate::server::{Clock, Server};
+use crate::time::{now, sleep_ms, wait_until};
+
+/// The servers of a scene.
+pub struct Servers {
+    /// The primary, and the replica if the scene has one.
+    primary: Server,
+    replica: Option<Server>,
+    control: Control,
+}
+
+impl Servers {
+    pub fn start(scene: Scene, dir: &Path) -> Result<Servers> {
+        let clock = if scene == Scene::Clock { Clock::Jumping } else { Clock::Machine };
+        let primary = Server::start(clock)?;
+        let replica = match scene {
+            Scene::Restart | Scene::Clock => None,
+            Scene::Failover | Scene::Promotion => {
+                let mut replica = Server::start(Clock::Machine)?;
+                replica.kill()?;
+                replica.boot(Some(primary.port()))?;
+                Some(replica)
+            }
+        };
+        let servers = Servers { primary, replica, control: Control::in_dir(dir) };
+        servers.until_in_step()?;
+        servers.order(Work::GoOn)?;
+        Ok(servers)
+    }
+
+    pub fn primary(&self) -> &Server {
+        &self.primary
+    }
+
+    pub fn all(&mut self) -> impl Iterator<Item = &mut Server> {
+        std::iter::once(&mut self.primary).chain(&mut self.replica)
+    }
+
+    /// Tells the workers where the primary is and whether to go on.
+    pub fn order(&self, work: Work) -> Result<()> {
+        self.control.write(Orders { port: self.primary.port(), work })
+    }
+
+    /// Kills the server and starts it again with what is in its AOF.
+    pub fn restart(&mut self, choice: u64) -> Result<Fault> {
+        let begin = now();
+        self.primary.kill()?;
+        sleep_ms(choice % 300);
+        self.primary.boot(None)?;
+        Ok(Fault::new(Kind::ServerKilled, begin))
+    }
+
+    /// Has primary and replica change places in an orderly way.
+    pub fn failover(&mut self) -> Result<Fault> {
+        let begin = now();
+        let replica = self.replica.as_ref().ok_or_else(no_replica)?;
+        let mut refusal = String::new();
+        let is_begun = wait_until(PATIENCE_MS, || match self.primary.ask("FAILOVER") {
+            Ok(_) => true,
+            Err(Failure(error)) => {
+                refusal = error;
+                false
+            }
+        });
+        if !is_begun || !wait_until(PATIENCE_MS, || replica.is_primary() && !self.primary.is_primary()) {
+            return Err(self.primary.failure(&format!("no failover: {refusal}")));
+        }
+        self.swap();
+        self.order(Work::GoOn)?;
+        self.until_in_step()?;
+        Ok(Fault::new(Kind::Failover, begin))
+    }
+
+    /// Kills the primary, makes the replica one, and the killed server its replica. Half of the time the replica is cut
+    /// off a little before: what is granted meanwhile is lost.
+    pub fn promote(&mut self, choice: u64) -> Result<Fault> {
+        let begin = now();
+        let replica = self.replica.as_ref().ok_or_else(no_replica)?;
+        if choice.is_multiple_of(2) {
+            replica.ask("REPLICAOF NO ONE")?;
+            sleep_ms(choice / 2 % 200);
+        }
+        self.primary.kill()?;
+        replica.ask("REPLICAOF NO ONE")?;
+        self.swap();
+        self.order(Work::GoOn)?;
+        let fault = Fault::new(Kind::Promotion, begin);
+        let primary = self.primary.port();
+        self.replica.as_mut().ok_or_else(no_replica)?.boot(Some(primary))?;
+        self.until_in_step()?;
+        Ok(fault)
+    }
+
+    /// Pauses writes, or everything.
+    pub fn pause(&mut self, choice: u64) -> Result<Fault> {
+        let begin = now();
+        let ms = 50 + choice % 500;
+        let what = if choice.is_multiple_of(3) { "ALL" } else { "WRITE" };
+        self.primary.ask(&format!("CLIENT PAUSE {ms} {what}"))?;
+        Ok(Fault { end: now() + ms * 1000, ..Fault::new(Kind::WritesPaused, begin) })
+    }
+
+    /// Leaves the primary less memory than it uses.
+    pub fn fill_memory(&mut self, ms: u64) -> Result<Fault> {
+        let begin = now();
+        self.primary.ask("CONFIG SET maxmemory 1000000")?;
+        Ok(Fault { end: now() + ms * 1000, ..Fault::new(Kind::MemoryFull, begin) })
+    }
+
+    /// Gives every server the memory it wants.
+    pub fn free_memory(&mut self) -> Result<()> {
+        self.all().try_for_each(|server| server.ask("CONFIG SET maxmemory 0").map(drop))
+    }
+
+    /// Moves the clock of the server, and back before it is further off than [`FARTHEST_US`].
+    pub fn jump(&mut self, choice: u64) -> Result<Fault> {
+        let clock = self.primary.clock.as_mut().ok_or_else(|| Failure("a clock that does not jump".into()))?;
+        let begin = now();
+        let size = i64::try_from(200_000 + choice % 3_000_000).unwrap_or(200_000);
+        let is_forward = match clock.offset() {
+            offset if offset > FARTHEST_US => false,
+            offset if offset < -FARTHEST_US => true,
+            _ => (choice >> 32).is_multiple_of(2),
+        };
+        let jump_us = if is_forward { size } else { -size };
+        clock.jump(jump_us)?;
+        Ok(Fault { jump_us, ..Fault::new(Kind::ClockJump, begin) })
+    }
+
+    fn swap(&mut self) {
+        if let Some(replica) = &mut self.replica {
+            std::mem::swap(&mut self.primary, replica);
+        }
+    }
+
+    /// Waits until the replica gets what the primary writes.
+    fn until_in_step(&self) -> Result<()> {
+        let Some(replica) = &self.replica else { return Ok(()) };
+        let is_up = || matches!(replica.info("replication", "master_link_status").as_deref(), Ok("up"));
+        let is_known = || match self.primary.ask("WAIT 1 100") {
+            Ok(Reply::Int(replicas)) => replicas >= 1,
+            Ok(_) | Err(_) => false,
+        };
+        if wait_until(PATIENCE_MS, || is_up() && is_known()) {
+            Ok(())
+        } else {
+            Err(replica.failure("the replica does not get in step"))
+        }
+    }
+}
+
+fn no_replica() -> Failure {
+    Failure("no replica".into())
+}
+
+/// Jumps turn back beyond this.
+const FARTHEST_US: i64 = 4_000_000;
+
+const PATIENCE_MS: u64 = 60_000;

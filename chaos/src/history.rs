@@ -1,0 +1,160 @@
+//! What happened: every command with the times when it was sent and when its reply came, as its client saw it.
+//!
+//! A worker appends a line for each event to a file of its own, before it sends and after it has received; so what a
+//! killed worker did is there up to its death.
+//!
+//! ```text
+//! I time connection command…      sent, or about to be
+//! O time reply                    the reply to the last command
+//! D time                          the connection is given up, or was found closed
+//! C time key token value          the counter took this value under this token
+//! ```
+
+use std::fs::File;
+use std::io::Write;
+use std::path::Path;
+
+use crate::connection::Reply;
+use crate::failure::{Doing, Failure, Result};
+use crate::time::{Micros, now};
+
+/// What one worker did in its life.
+#[derive(Clone, Debug, Default)]
+pub struct Life {
+    pub worker: String,
+    pub calls: Vec<Call>,
+    /// When a connection ended.
+    pub drops: Vec<Micros>,
+    pub writes: Vec<Increment>,
+    /// When it was killed, if it was.
+    pub killed: Option<Micros>,
+}
+
+/// A command and what became of it.
+#[derive(Clone, Debug)]
+pub struct Call {
+    pub sent: Micros,
+    /// The number of the connection.
+    pub connection: u64,
+    pub command: String,
+    /// `None`: no reply came.
+    pub reply: Option<(Micros, Reply)>,
+}
+
+/// A write that the counter acknowledged.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Increment {
+    pub key: String,
+    pub token: u64,
+    pub value: u64,
+}
+
+/// Appends to a history.
+pub struct Recorder(File);
+
+impl Recorder {
+    pub fn create(path: &Path) -> Result<Recorder> {
+        Ok(Recorder(File::create_new(path).doing("creating a history")?))
+    }
+
+    pub fn sent(&mut self, connection: u64, command: &str) -> Result<()> {
+        self.line(&format!("I {} {connection} {command}\n", now()))
+    }
+
+    pub fn received(&mut self, reply: &Reply) -> Result<()> {
+        let text = match reply {
+            Reply::Nil => "nil".to_owned(),
+            Reply::Int(number) => format!("int {number}"),
+            Reply::Text(text) => format!("text {text}"),
+            Reply::Error(text) => format!("error {text}"),
+            Reply::List(_) => "list".to_owned(),
+        };
+        self.line(&format!("O {} {text}\n", now()))
+    }
+
+    pub fn dropped(&mut self) -> Result<()> {
+        self.line(&format!("D {}\n", now()))
+    }
+
+    pub fn written(&mut self, key: &str, token: u64, value: u64) -> Result<()> {
+        self.line(&format!("C {} {key} {token} {value}\n", now()))
+    }
+
+    /// In one write, so that a killed worker leaves at most one line cut short.
+    fn line(&mut self, line: &str) -> Result<()> {
+        self.0.write_all(line.as_bytes()).doing("writing a history")
+    }
+}
+
+impl Life {
+    /// Reads what [`Recorder`] wrote.
+    pub fn read(worker: &str, path: &Path) -> Result<Life> {
+        let text = std::fs::read_to_string(path).doing("reading a history")?;
+        Life::parse(worker, &text)
+    }
+
+    pub fn parse(worker: &str, text: &str) -> Result<Life> {
+        let mut life = Life { worker: worker.to_owned(), ..Life::default() };
+        for line in text.split_inclusive('\n').filter_map(|line| line.strip_suffix('\n')) {
+            life.add(line).ok_or_else(|| Failure(format!("history of {worker}: {line:?}")))?;
+        }
+        Ok(life)
+    }
+
+    fn add(&mut self, line: &str) -> Option<()> {
+        let mut words = line.splitn(3, ' ');
+        let (kind, time) = (words.next()?, words.next()?.parse().ok()?);
+        let rest = words.next().unwrap_or_default();
+        match kind {
+            "I" => {
+                let (connection, command) = rest.split_once(' ')?;
+                let connection = connection.parse().ok()?;
+                self.calls.push(Call { sent: time, connection, command: command.to_owned(), reply: None });
+            }
+            "O" => self.calls.last_mut()?.reply = Some((time, parse_reply(rest)?)),
+            "D" => self.drops.push(time),
+            "C" => {
+                let mut words = rest.split(' ');
+                let key = words.next()?.to_owned();
+                let (token, value) = (words.next()?.parse().ok()?, words.next()?.parse().ok()?);
+                self.writes.push(Increment { key, token, value });
+            }
+            _ => return None,
+        }
+        Some(())
+    }
+
+    /// The command that it still waited for at its end.
+    pub fn pending(&self) -> Option<&Call> {
+        self.calls.last().filter(|call| call.reply.is_none())
+    }
+}
+
+fn parse_reply(text: &str) -> Option<Reply> {
+    let (kind, rest) = text.split_once(' ').unwrap_or((text, ""));
+    Some(match kind {
+        "nil" => Reply::Nil,
+        "int" => Reply::Int(rest.parse().ok()?),
+        "text" => Reply::Text(rest.to_owned()),
+        "error" => Reply::Error(rest.to_owned()),
+        "list" => Reply::List(Vec::new()),
+        _ => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_history_is_read_as_it_was_written_up_to_the_line_cut_short() {
+        let text = "I 10 1 DLOCK.ACQUIRE k a PX 5\nO 12 int 77\nC 13 k 77 4\nD 14\nI 15 2 DLOCK.RELEASE k a\nO 1";
+        let life = Life::parse("w1", text).unwrap();
+        assert_eq!(life.calls[0].reply, Some((12, Reply::Int(77))));
+        assert_eq!((life.calls[0].sent, life.calls[0].connection), (10, 1));
+        assert_eq!(life.writes, [Increment { key: "k".into(), token: 77, value: 4 }]);
+        assert_eq!(life.drops, [14]);
+        assert_eq!(life.pending().unwrap().command, "DLOCK.RELEASE k a");
+        assert!(Life::parse("w1", "X 1\n").is_err());
+    }
+}

@@ -1,0 +1,178 @@
+//! Wing and Gong's search, with Lowe's memory: is there an order of the commands, in keeping with which were over
+//! before others began, in which the model gives the replies that were seen?
+
+use std::collections::HashSet;
+
+use super::Op;
+use super::model::Model;
+
+/// Whether there is one, for a lock that is free at first. At most [`MOST_OPS`] commands.
+pub fn is_linearizable(ops: &[Op]) -> bool {
+    let all = if ops.len() >= MOST_OPS { u64::MAX } else { (1 << ops.len()) - 1 };
+    let mut seen = HashSet::new();
+    // The commands that have been executed, as bits, and what they have come to. By a stack: histories are long.
+    let mut open = vec![(0_u64, Model::default())];
+    while let Some((done, state)) = open.pop() {
+        if state.answered() == all {
+            return true;
+        }
+        if !seen.insert((done, state.key())) {
+            continue;
+        }
+        open.extend(state.by_itself(ops).into_iter().map(|after| (done, after)));
+        for at in next(ops, done, state.answered()) {
+            open.extend(state.after_op(ops, at).into_iter().map(|after| (done | 1 << at, after)));
+        }
+    }
+    false
+}
+
+/// How many commands one search can order.
+pub const MOST_OPS: usize = 64;
+
+/// The commands that may be executed next: those sent before any that is not answered yet was answered.
+fn next(ops: &[Op], done: u64, answered: u64) -> impl Iterator<Item = usize> {
+    let without = move |bits: u64| ops.iter().enumerate().filter(move |(at, _)| bits & 1 << at == 0);
+    let first_reply = without(answered).map(|(_, op)| op.replied).min().unwrap_or(u64::MAX);
+    without(done).filter(move |(_, op)| op.sent < first_reply).map(|(at, _)| at)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::connection::Reply;
+
+    /// A command sent and answered at these µs.
+    fn op(sent: u64, replied: u64, command: &str, reply: Reply) -> Op {
+        let (from_ms, until_ms) = (sent / 1000, replied / 1000);
+        Op { command: command.to_owned(), from_ms, until_ms, sent, replied, reply }
+    }
+
+    fn explains(ops: &[Op]) -> bool {
+        is_linearizable(ops)
+    }
+
+    const ALICE: &str = "DLOCK.ACQUIRE k alice PX 1000";
+    const BOB: &str = "DLOCK.ACQUIRE k bob PX 1000";
+
+    fn alice() -> Op {
+        op(10_000, 12_000, ALICE, Reply::Int(11_500))
+    }
+
+    #[test]
+    fn one_after_the_other_is_explained() {
+        let release = op(13_000, 14_000, "DLOCK.RELEASE k alice", Reply::Int(1));
+        assert!(explains(&[alice(), release, op(15_000, 16_000, BOB, Reply::Int(15_100))]));
+    }
+
+    #[test]
+    fn what_overlaps_may_come_in_any_order() {
+        let bob = op(9_000, 20_000, BOB, Reply::Nil);
+        assert!(explains(&[bob, alice()]), "after alice");
+        let release = op(13_000, 14_000, "DLOCK.RELEASE k alice", Reply::Int(1));
+        assert!(explains(&[op(11_000, 20_000, BOB, Reply::Int(14_300)), alice(), release]));
+    }
+
+    #[test]
+    fn two_grants_at_once_are_refused() {
+        assert!(!explains(&[alice(), op(13_000, 14_000, BOB, Reply::Int(13_500))]));
+    }
+
+    #[test]
+    fn a_refusal_of_a_free_lock_is_refused() {
+        assert!(!explains(&[op(13_000, 14_000, BOB, Reply::Nil)]));
+        assert!(!explains(&[op(1_000, 2_000, BOB, Reply::Nil), alice()]), "alice came after bob was answered");
+    }
+
+    #[test]
+    fn a_lease_that_ends_too_early_or_too_late_is_refused() {
+        let taken = |sent: u64, token: i64| op(sent, sent + 1000, BOB, Reply::Int(token));
+        assert!(!explains(&[alice(), taken(1_005_000, 1_005_500)]), "alice's lease runs until 1011 ms");
+        assert!(explains(&[alice(), taken(1_011_000, 1_011_500)]));
+        assert!(!explains(&[alice(), op(1_013_000, 1_014_000, BOB, Reply::Nil)]), "alice's lease has ended");
+        assert!(explains(&[alice(), op(1_009_000, 1_010_000, BOB, Reply::Nil)]));
+    }
+
+    #[test]
+    fn a_token_used_again_or_not_of_its_time_is_refused() {
+        let release = op(13_000, 14_000, "DLOCK.RELEASE k alice", Reply::Int(1));
+        let again = |token| [alice(), release.clone(), op(15_000, 16_000, BOB, Reply::Int(token))];
+        assert!(!explains(&again(11_500)), "alice's");
+        assert!(!explains(&again(90_000)), "of the future");
+        assert!(explains(&again(15_999)));
+    }
+
+    #[test]
+    fn a_stale_answer_is_refused() {
+        let looks = |reply| op(13_000, 14_000, "DLOCK.CHECK k 11500", reply);
+        assert!(!explains(&[alice(), looks(Reply::Nil)]));
+        assert!(!explains(&[alice(), looks(Reply::Int(900))]), "too little is left");
+        assert!(explains(&[alice(), looks(Reply::Int(998))]));
+    }
+
+    #[test]
+    fn a_release_of_what_another_holds_is_refused() {
+        assert!(!explains(&[alice(), op(13_000, 14_000, "DLOCK.RELEASE k bob", Reply::Int(1))]));
+        assert!(!explains(&[alice(), op(13_000, 14_000, "DLOCK.RELEASE k alice", Reply::Nil)]));
+        assert!(!explains(&[alice(), op(13_000, 14_000, "DLOCK.RELEASE k alice", Reply::Int(0))]));
+    }
+
+    #[test]
+    fn an_entry_lost_is_refused() {
+        let enters = |sent| op(sent, sent + 500, "DLOCK.RACQUIRE k alice PX 1000", Reply::Int(10_100));
+        let leaves = |reply| op(13_000, 14_000, "DLOCK.RELEASE k alice", Reply::Int(reply));
+        assert!(explains(&[enters(10_000), enters(11_000), leaves(0)]));
+        assert!(!explains(&[enters(10_000), enters(11_000), leaves(1)]));
+    }
+
+    #[test]
+    fn a_request_executed_twice_is_refused() {
+        let enters = |sent| op(sent, sent + 500, "DLOCK.RACQUIRE k alice PX 1000 REQUEST r", Reply::Int(10_100));
+        let leaves = |reply| op(13_000, 14_000, "DLOCK.RELEASE k alice", Reply::Int(reply));
+        assert!(explains(&[enters(10_000), enters(11_000), leaves(1)]));
+        assert!(!explains(&[enters(10_000), enters(11_000), leaves(0)]));
+    }
+
+    /// bob waits and is seen waiting, carol waits, alice releases: three grants with these tokens.
+    fn line(bob: Reply, carol: Reply) -> Vec<Op> {
+        let info =
+            [("mode", "exclusive")].map(|(name, value)| [name, value].map(|text| Reply::Text(text.into()))).concat();
+        let numbers = [("holders", 1), ("count", 1), ("token", 11_500), ("ttl", 997), ("waiters", 1)];
+        let numbers = numbers.map(|(name, number)| [Reply::Text(name.into()), Reply::Int(number)]).concat();
+        vec![
+            alice(),
+            op(13_000, 21_000, &format!("{BOB} BLOCK 0"), bob),
+            op(14_000, 14_900, "DLOCK.INFO k", Reply::List([info, numbers].concat())),
+            op(15_000, 22_000, "DLOCK.RLOCK k carol PX 1000 BLOCK 5", carol),
+            op(17_000, 17_900, "DLOCK.RELEASE k alice", Reply::Int(1)),
+            op(18_000, 18_900, "DLOCK.RELEASE k bob ALL", Reply::Int(1)),
+        ]
+    }
+
+    #[test]
+    fn a_line_in_order_is_explained() {
+        assert!(explains(&line(Reply::Int(17_500), Reply::Int(18_500))));
+    }
+
+    #[test]
+    fn a_waiter_passed_is_refused() {
+        let mut passed = line(Reply::Int(18_500), Reply::Int(17_500));
+        passed.truncate(5);
+        passed.push(op(18_000, 18_900, "DLOCK.RELEASE k carol", Reply::Int(1)));
+        assert!(!explains(&passed));
+    }
+
+    #[test]
+    fn a_waiter_sent_away_in_time_is_explained_and_one_sent_away_early_is_refused() {
+        let waits = |replied| [alice(), op(15_000, replied, "DLOCK.RLOCK k carol PX 1000 BLOCK 5", Reply::Nil)];
+        assert!(explains(&waits(22_000)));
+        assert!(!explains(&waits(18_000)), "2 ms too early");
+    }
+
+    #[test]
+    fn a_lease_that_ends_serves_the_line() {
+        let waits = |token| [alice(), op(13_000, 1_020_000, &format!("{BOB} BLOCK 0"), Reply::Int(token))];
+        assert!(explains(&waits(1_012_300)));
+        assert!(!explains(&waits(1_005_300)), "while alice has it");
+    }
+}

@@ -1,0 +1,177 @@
+//! One scene: servers and workers are started, faults are injected by plan, and then everything has to come to rest.
+
+use std::collections::BTreeMap;
+
+use crate::check::{self, Fault, Findings, Record};
+use crate::control::Work;
+use crate::counters::Counters;
+use crate::crew::Crew;
+use crate::failure::Result;
+use crate::faults::Servers;
+use crate::line;
+use crate::plan::{Kind, Planned, Scene, plan};
+use crate::time::{Micros, now, sleep_ms, wait_until};
+use crate::worker::Acknowledgement;
+
+/// What came of a scene.
+pub struct Outcome {
+    pub findings: Findings,
+    pub faults: BTreeMap<Kind, usize>,
+    pub server: String,
+}
+
+/// Plays a scene for so many ms, and checks it.
+pub fn play(scene: Scene, seed: u64, ms: u64) -> Result<Outcome> {
+    let counters = Counters::default();
+    let acknowledgement = match scene {
+        Scene::Promotion => Acknowledgement::Often,
+        Scene::Restart | Scene::Failover | Scene::Clock => Acknowledgement::Never,
+    };
+    let mut crew = Crew::new(seed, counters.serve()?, acknowledgement)?;
+    let servers = Servers::start(scene, crew.dir())?;
+    crew.start()?;
+    let mut stage = Stage { servers, crew, faults: Vec::new(), undo: Vec::new(), begun: now() };
+    for planned in plan(seed, scene, ms) {
+        stage.wait_for(planned.at_ms)?;
+        stage.inject(planned)?;
+    }
+    stage.wait_for(ms)?;
+    stage.calm()?;
+    let mut found = stage.come_to_rest()?;
+    let record = Record { scene, lives: stage.crew.lives()?, faults: stage.faults.clone(), counters: counters.all() };
+    let mut findings = check::check(&record);
+    findings.violations.append(&mut found);
+    if !findings.violations.is_empty() {
+        stage.keep();
+    }
+    let mut faults = BTreeMap::new();
+    stage.faults.iter().for_each(|fault| *faults.entry(fault.kind).or_default() += 1);
+    Ok(Outcome { findings, faults, server: stage.servers.primary().version()? })
+}
+
+struct Stage {
+    servers: Servers,
+    crew: Crew,
+    faults: Vec<Fault>,
+    /// What is to be undone, and when.
+    undo: Vec<(Micros, Undo)>,
+    begun: Micros,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Undo {
+    Stop,
+    MemoryFull,
+}
+
+impl Stage {
+    /// Waits for that time of the scene, and undoes meanwhile what is due.
+    fn wait_for(&mut self, at_ms: u64) -> Result<()> {
+        let until = self.begun + at_ms * 1000;
+        loop {
+            let (due, later) = self.undo.drain(..).partition(|(at, _)| *at <= now());
+            self.undo = later;
+            due.into_iter().try_for_each(|(_, undo): (_, Undo)| self.undo(undo))?;
+            if now() >= until {
+                return Ok(());
+            }
+            sleep_ms(5);
+        }
+    }
+
+    fn inject(&mut self, planned: Planned) -> Result<()> {
+        let Planned { kind, choice, .. } = planned;
+        let fault = match kind {
+            Kind::ServerKilled => self.servers.restart(choice)?,
+            Kind::Failover => self.servers.failover()?,
+            Kind::Promotion => self.servers.promote(choice)?,
+            Kind::ClockJump => self.servers.jump(choice)?,
+            Kind::WritesPaused => self.servers.pause(choice)?,
+            Kind::ClientKilled => {
+                let begin = self.crew.kill(choice)?;
+                Fault::new(kind, begin)
+            }
+            Kind::ClientStopped => {
+                let (begin, ms) = (now(), 200 + choice % 2000);
+                self.crew.stop(choice)?;
+                self.undo.push((begin + ms * 1000, Undo::Stop));
+                Fault { end: begin + ms * 1000, ..Fault::new(kind, begin) }
+            }
+            Kind::MemoryFull => {
+                let ms = 100 + choice % 700;
+                let fault = self.servers.fill_memory(ms)?;
+                self.undo.push((fault.end, Undo::MemoryFull));
+                fault
+            }
+        };
+        self.faults.push(fault);
+        Ok(())
+    }
+
+    fn undo(&mut self, undo: Undo) -> Result<()> {
+        match undo {
+            Undo::Stop => self.crew.wake_all(),
+            Undo::MemoryFull => self.servers.free_memory(),
+        }
+    }
+
+    /// Ends all faults, and lets the workers go on undisturbed for a while.
+    fn calm(&mut self) -> Result<()> {
+        self.undo.clear();
+        self.crew.wake_all()?;
+        self.servers.free_memory()?;
+        self.servers.primary().ask("CLIENT UNPAUSE")?;
+        sleep_ms(CALM_MS);
+        Ok(())
+    }
+
+    /// Has everybody finish. Who still waits then is starved, and what is left then has leaked.
+    fn come_to_rest(&mut self) -> Result<Vec<String>> {
+        self.servers.order(Work::Finish)?;
+        let mut found = Vec::new();
+        let late = self.crew.finish(LONGEST_WAIT_MS)?;
+        for life in self.crew.lives()?.iter().filter(|life| late.contains(&life.worker)) {
+            let what = life.pending().map_or("nothing", |call| &call.command);
+            found.push(format!(
+                "{} is starved: {LONGEST_WAIT_MS} ms after the last fault it waits for `{what}`",
+                life.worker
+            ));
+        }
+        found.extend(line::check(self.servers.primary())?);
+        found.extend(self.leaks());
+        for server in self.servers.all() {
+            found.extend(server.complaints().into_iter().map(|line| format!("in the server's log: {line}")));
+        }
+        Ok(found)
+    }
+
+    /// What does not go away though nobody wants it.
+    fn leaks(&self) -> Vec<String> {
+        let server = self.servers.primary();
+        let left = || {
+            let names = ["dlock_waiters", "dlock_queues", "dlock_sessions"];
+            let counted = names.map(|name| (name, server.info("dlock", name).unwrap_or_default()));
+            let keys = ("keys", server.ask("DBSIZE").map_or_else(|_| String::new(), |reply| format!("{reply:?}")));
+            let none = ["0", "Int(0)"];
+            counted.into_iter().chain([keys]).filter(|(_, count)| !none.contains(&count.as_str())).collect::<Vec<_>>()
+        };
+        wait_until(LONGEST_WAIT_MS, || left().is_empty());
+        left().into_iter().map(|(name, count)| format!("{name} {count} is left at the end")).collect()
+    }
+
+    /// Leaves histories and servers' directories behind.
+    fn keep(&mut self) {
+        let faults: Vec<String> = self.faults.iter().map(|fault| format!("{fault:?}\n")).collect();
+        let histories = self.crew.keep();
+        // Only for whoever looks for the cause.
+        let _ = std::fs::write(histories.join("faults"), faults.concat());
+        eprintln!("kept: {}", histories.display());
+        self.servers.all().for_each(|server| eprintln!("kept: {}", server.keep().display()));
+    }
+}
+
+/// How long the workers go on after the last fault.
+const CALM_MS: u64 = 1000;
+
+/// Everybody in line before has a lease of at most 1.5 s, stretched by the clock that jumped back by at most 8 s.
+const LONGEST_WAIT_MS: u64 = 45_000;
