@@ -12,7 +12,7 @@ export RUST_TEST_THREADS ?= 8
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup build run demo test lint fmt bench-instr bench-waiting servers clean hooks port
+.PHONY: help setup build run demo test lint fmt bench-instr bench-waiting bench-wake-up servers clean hooks port
 
 help: ## this list
 	@echo 'dlock: distributed locks as a native feature of Redis and Valkey'
@@ -22,8 +22,10 @@ help: ## this list
 	@echo '  PORT=6380       another port for run'
 	@echo '  SERVER=path     another server for run, demo, test and bench-instr'
 
+# The languages of the recipes only if that is what was asked for, or for the tests: a build does without.
 setup: ## find what the build and the tests need, install what is missing
 	@scripts/setup
+	@$(if $(filter setup,$(MAKECMDGOALS)),scripts/setup test)
 
 build: setup ## build the module: target/release/libdlock.so
 	cargo rustc --locked --release --package dlock --lib --crate-type cdylib
@@ -35,6 +37,7 @@ demo: build ## play a session of locking, on a server of its own
 	@scripts/demo
 
 test: build hooks ## run all tests (SERVER=path: on that server)
+	@scripts/setup test
 	server=$$(scripts/server) && DLOCK_SERVER="$$server" cargo test --locked --workspace
 
 lint: setup ## check format, clippy and where unsafe code is
@@ -55,6 +58,10 @@ bench-waiting: build ## time waiting in line and sessions on a quiet machine, fa
 	server=$$(scripts/server) && export DLOCK_SERVER="$$server" && ulimit -n 16384 && \
 	cargo build --locked --release --package dlock-bench && bench=$$CARGO_TARGET_DIR/release/dlock-bench && \
 	{ "$$bench" waiting; waiting=$$?; "$$bench" sessions && exit $$waiting; }
+
+bench-wake-up: build ## time the wake-up after a release from Python: redis-py's own lock and DLock
+	@scripts/setup test
+	server=$$(scripts/server) && $$(scripts/python) clients/python/bench/wake_up.py --server "$$server" --module "$$DLOCK_MODULE"
 
 servers: ## fetch other servers to test on: target/servers/*/
 	@scripts/servers
