@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 import redis
@@ -98,3 +99,43 @@ async def test_tokens_rise_with_every_grant(kit: Kit) -> None:
             tokens.append(lock.token)
     assert tokens == sorted(set(tokens))
     assert lock.token is None
+
+
+def acquire_in_slices(kind: type[Kit], got: list[bool]) -> None:
+    """In a thread of its own, with an event loop of its own."""
+    kit = kind()
+
+    async def acquire() -> bool:
+        try:
+            return bool(await kit.extra("job", timeout=20, wait_slice=3, blocking_timeout=60).acquire())
+        finally:
+            await kit.aclose()
+
+    got.append(asyncio.run(acquire()))
+    kit.close()
+
+
+def test_a_wait_in_slices_keeps_its_place(kit: Kit, client: redis.Redis, holder: dlock.DLock) -> None:
+    got: list[bool] = []
+    threads = [threading.Thread(target=acquire_in_slices, args=(type(kit), got))]
+    threads[0].start()
+    soon("it is in line", lambda: waiters(client, "job") == 1)
+    owner = info(client, "job", "FULL")["queue"][0]["owner"]
+    threads.append(threading.Thread(target=lambda: dlock.DLock(client, "job", timeout=20).acquire()))
+    threads[1].start()
+    soon("another one is behind it", lambda: waiters(client, "job") == 2)
+    connections: set[int] = set()
+
+    def moved() -> bool:
+        queue: list[dict[str, Any]] = info(client, "job", "FULL")["queue"]
+        assert [waiter["owner"] == owner for waiter in queue] == [True, False]
+        connections.add(queue[0]["client"])
+        return len(connections) > 1
+
+    soon("it waits on another connection", moved)
+    holder.release()
+    threads[0].join()
+    assert got == [True]
+    assert info(client, "job", "FULL")["holds"][0]["owner"] == owner
+    client.delete("job")
+    threads[1].join()

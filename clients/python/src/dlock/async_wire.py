@@ -141,23 +141,56 @@ class Wire:
             await self.give_back(bound)
 
     async def _try_to_acquire(self, attempt: Attempt) -> tuple[int | None, Bound | None]:
-        bound = await self._take()
-        exchange = asyncio.ensure_future(_wait(bound.connection, attempt))
+        # Where it waits is the first; while it moves on, where it waited is behind it.
+        at = [await self._take()]
+        exchange = asyncio.ensure_future(self._wait(at, attempt))
         try:
             token = await asyncio.shield(exchange)
         except asyncio.CancelledError:
-            await _in_background(self._give_up(bound, exchange, attempt))
+            await _in_background(self._give_up(at, exchange, attempt))
             raise
-        except redis_py.LOST:
-            await self.close(bound)
+        except ResponseError:
+            await (self.give_back(at[0]) if len(at) == 1 else self._close_all(at))
             raise
         except BaseException:
-            await self.give_back(bound)
+            await self._close_all(at)
             raise
         if attempt.session and token is not None:
-            return token, bound
-        await self._give_back_granted(bound, attempt, token)
+            return token, at[0]
+        await self._give_back_granted(at[0], attempt, token)
         return token, None
+
+    async def _wait(self, at: list[Bound], attempt: Attempt) -> int | None:
+        try:
+            while True:
+                connection = at[0].connection
+                await connection.send_command(*attempt.command())
+                reply: asyncio.Future[int | None] = _start(connection.read_response(timeout=attempt.patience()))
+                while (pause := attempt.moves_on()) and not (await asyncio.wait([reply], timeout=pause))[0]:
+                    reply = await self._move_on(at, reply, attempt)
+                token: int | None = await reply
+                if token is not None or not attempt.goes_on():
+                    return token
+        except ResponseError as error:
+            if redis_py.lost(error):
+                raise ConnectionError(str(error)) from error
+            raise
+
+    async def _move_on(
+        self, at: list[Bound], reply: asyncio.Future[int | None], attempt: Attempt
+    ) -> asyncio.Future[int | None]:
+        """The next slice, on another connection, takes over the place in line. This one gets nil, or the token that
+        the other gets as well."""
+        at.insert(0, await self._take())
+        connection = at[0].connection
+        await connection.send_command(*attempt.command())
+        await reply
+        await self.give_back(at.pop())
+        return _start(connection.read_response(timeout=attempt.patience()))
+
+    async def _close_all(self, at: list[Bound]) -> None:
+        for bound in at:
+            await self.close(bound)
 
     async def _give_back_granted(self, bound: Bound, attempt: Attempt, token: int | None) -> None:
         try:
@@ -167,11 +200,11 @@ class Wire:
                 await _in_background(self.ask(*attempt.undo(token)))
             raise
 
-    async def _give_up(self, bound: Bound, exchange: asyncio.Future[int | None], attempt: Attempt) -> None:
+    async def _give_up(self, at: list[Bound], exchange: asyncio.Future[int | None], attempt: Attempt) -> None:
         """The caller was cancelled. Leaves no place in line and no hold."""
         try:
-            token = await _end(bound.connection, exchange)
-            await self.close(bound)
+            token = await _end([bound.connection for bound in at], exchange)
+            await self._close_all(at)
             async with self._connection() as other:
                 if token is None and not attempt.session:
                     token = await _exchange(other, attempt.once_more())
@@ -198,24 +231,14 @@ async def _exchange(connection: Any, command: Command) -> Any:
     return await connection.read_response()
 
 
-async def _wait(connection: Any, attempt: Attempt) -> int | None:
-    await connection.send_command(*attempt.command())
-    try:
-        token: int | None = await connection.read_response(timeout=attempt.patience())
-    except ResponseError as error:
-        if redis_py.lost(error):
-            raise ConnectionError(str(error)) from error
-        raise
-    return token
-
-
-async def _end(connection: Any, exchange: asyncio.Future[int | None]) -> int | None:
+async def _end(connections: list[Any], exchange: asyncio.Future[int | None]) -> int | None:
     """Waits until the server has executed what was sent: the reply, or None if the server closed the connection
     first."""
-    writer = getattr(connection, "_writer", None)
-    if writer is not None:
-        redis_py.end_of_sending(writer.get_extra_info("socket"))
+    for connection in connections:
+        writer = getattr(connection, "_writer", None)
+        if writer is not None:
+            redis_py.end_of_sending(writer.get_extra_info("socket"))
     try:
         return await asyncio.wait_for(exchange, redis_py.CLOSING)
-    except (*redis_py.LOST, ResponseError, asyncio.TimeoutError):
+    except (*redis_py.LOST, ResponseError, redis_py.Unreachable, asyncio.TimeoutError):
         return None

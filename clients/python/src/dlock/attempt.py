@@ -28,6 +28,8 @@ class Attempt:
     session: bool
     # When waiting ends, by `time.monotonic()`. None: never. It has passed: the lock is asked for once.
     ends: float | None
+    # No command waits longer than so many seconds. None: one command waits for all of it.
+    wait_slice: float | None = None
     request: str = field(default_factory=lambda: uuid.uuid4().hex)
 
     def left(self) -> float:
@@ -36,15 +38,27 @@ class Attempt:
 
     def command(self) -> Command:
         """What to send now."""
-        left = self.left()
+        left = self._slice()
         block = 0 if left == math.inf else math.ceil(left * 1000) or None
         return self._acquire(block, session=self.session)
 
     def patience(self) -> float | None:
         """Seconds to wait for the reply: the client's own time limit is for commands that do not wait.
         None: that one."""
-        left = self.left()
+        left = self._slice()
         return min(left + _GRACE, _YEAR) if left else None
+
+    def moves_on(self) -> float | None:
+        """Seconds after which the next slice is sent, well before this one ends. None: this is the last one."""
+        return None if self.wait_slice is None or self.left() <= self.wait_slice else self.wait_slice / 2
+
+    def goes_on(self) -> bool:
+        """Whether nil was the end of a slice only."""
+        return self.wait_slice is not None and self.left() > 0
+
+    def _slice(self) -> float:
+        left = self.left()
+        return left if self.wait_slice is None else min(left, self.wait_slice)
 
     def once_more(self) -> Command:
         """Not to get the lock, but to learn whether the one that was sent and given up has it."""

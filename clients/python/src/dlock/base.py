@@ -41,6 +41,7 @@ class LockBase(Generic[C]):
         mode: Mode = "exclusive",
         session: bool | None = None,
         reentrant: bool = False,
+        wait_slice: float | None = None,
     ) -> None:
         """The parameters up to `raise_on_release_error` are those of redis-py's lock. What is different:
 
@@ -60,6 +61,10 @@ class LockBase(Generic[C]):
 
         `reentrant`: who has the lock (the thread; in asyncio the task) may acquire it again, and releases it as
         often.
+
+        `wait_slice`: for connections that something on the way closes when nothing was sent for a while. No command
+        waits longer than so many seconds. The next one is sent on a second connection before that and takes over the
+        place in line, so it is as if one had waited.
         """
         if mode not in ("exclusive", "read", "write"):
             raise ValueError(f"mode is exclusive, read or write, not {mode!r}")
@@ -74,6 +79,7 @@ class LockBase(Generic[C]):
         self.mode: Mode = mode
         self.session = session
         self.reentrant = reentrant
+        self.wait_slice = wait_slice
         self.local = self._memory()
         self._prepare()
 
@@ -117,7 +123,8 @@ class LockBase(Generic[C]):
         owner = uuid.uuid4().hex.encode() if token is None else redis_py.encoder(self.redis).encode(token)
         ends = None if patience is None else time.monotonic() + patience
         session = not self.timeout if self.session is None else self.session
-        return Attempt(self.name, owner, self.mode, self.reentrant, self._lease(), session, ends)
+        lease = self._lease()
+        return Attempt(self.name, owner, self.mode, self.reentrant, lease, session, ends, self.wait_slice)
 
     def _entry(self, hold: Hold[C]) -> Attempt:
         """Entering once more. It never waits, and leaves the binding to a connection as it is."""

@@ -117,23 +117,31 @@ class Wire:
             self.give_back(bound)
 
     def _try_to_acquire(self, attempt: Attempt) -> tuple[int | None, Bound | None]:
-        bound, kept = self._take(), False
+        # Where it waits is the first; while it moves on, where it waited is behind it.
+        at, kept = [self._take()], False
         try:
-            token = self._wait(bound.connection, attempt)
+            token = self._wait(at, attempt)
             kept = attempt.session and token is not None
-            return token, bound if kept else None
+            return token, at[0] if kept else None
         except redis_py.LOST:
-            bound.connection.disconnect()
+            for bound in at:
+                bound.connection.disconnect()
             raise
         finally:
-            if not kept:
+            for bound in () if kept else at:
+                if len(at) > 1:
+                    bound.connection.disconnect()
                 self.give_back(bound)
 
-    def _wait(self, connection: Any, attempt: Attempt) -> int | None:
+    def _wait(self, at: list[Bound], attempt: Attempt) -> int | None:
         try:
-            connection.send_command(*attempt.command())
-            token: int | None = _read(connection, attempt.patience())
-            return token
+            while True:
+                at[0].connection.send_command(*attempt.command())
+                while (pause := attempt.moves_on()) and not _answers(at[0].connection, pause):
+                    self._move_on(at, attempt)
+                token: int | None = _read(at[0].connection, attempt.patience())
+                if token is not None or not attempt.goes_on():
+                    return token
         except redis_py.LOST:
             raise
         except ResponseError as error:
@@ -141,13 +149,23 @@ class Wire:
                 raise ConnectionError(str(error)) from error
             raise
         except BaseException:
-            self._give_up(connection, attempt)
+            self._give_up(at, attempt)
             raise
 
-    def _give_up(self, connection: Any, attempt: Attempt) -> None:
+    def _move_on(self, at: list[Bound], attempt: Attempt) -> None:
+        """The next slice, on another connection, takes over the place in line. This one gets nil, or the token that
+        the other gets as well."""
+        at.insert(0, self._take())
+        at[0].connection.send_command(*attempt.command())
+        at[1].connection.read_response()
+        self.give_back(at.pop())
+
+    def _give_up(self, at: list[Bound], attempt: Attempt) -> None:
         """The caller was interrupted. Leaves no place in line and no hold."""
         try:
-            token = _end(connection)
+            token = None
+            for bound in at:
+                token = _end(bound.connection) or token
             with self._connection() as other:
                 if token is None and not attempt.session:
                     token = _exchange(other, attempt.once_more())
@@ -164,12 +182,18 @@ def _exchange(connection: Any, command: Command) -> Any:
 
 def _read(connection: Any, patience: float | None) -> Any:
     """A reply, within this many seconds. None: within the client's own time limit."""
-    if patience is not None:
-        ends = time.monotonic() + patience
-        while not connection.can_read(timeout=max(0.0, min(_LOOK, ends - time.monotonic()))):
-            if time.monotonic() >= ends:
-                raise TimeoutError("no reply to a wait that is over")
+    if patience is not None and not _answers(connection, patience):
+        raise TimeoutError("no reply to a wait that is over")
     return connection.read_response()
+
+
+def _answers(connection: Any, patience: float) -> bool:
+    """Whether a reply begins within this many seconds."""
+    ends = time.monotonic() + patience
+    while not connection.can_read(timeout=max(0.0, min(_LOOK, ends - time.monotonic()))):
+        if time.monotonic() >= ends:
+            return False
+    return True
 
 
 def _end(connection: Any) -> int | None:
