@@ -12,7 +12,7 @@ export RUST_TEST_THREADS ?= 8
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup build run demo test lint fmt bench-instr bench-waiting chaos chaos-mutants servers matrix clean hooks port
+.PHONY: help setup build run demo test lint fmt bench-instr bench-waiting chaos chaos-mutants servers matrix clean hooks port bench-wake-up
 
 help: ## this list
 	@echo 'dlock: distributed locks as a native feature of Redis and Valkey'
@@ -23,8 +23,10 @@ help: ## this list
 	@echo '  SERVER=path     another server for run, demo, test and bench-instr'
 	@echo "  SERVERS='a b'   only these builds for matrix, TESTS='c d' only these files of tests/server/"
 
+# The languages of the recipes only if that is what was asked for, or for the tests: a build does without.
 setup: ## find what the build and the tests need, install what is missing
 	@scripts/setup
+	@$(if $(filter setup,$(MAKECMDGOALS)),scripts/setup test)
 
 build: setup ## build the module: target/release/libdlock.so
 	cargo rustc --locked --release --package dlock --lib --crate-type cdylib
@@ -36,6 +38,7 @@ demo: build ## play a session of locking, on a server of its own
 	@scripts/demo
 
 test: build hooks ## run all tests (SERVER=path: on that server)
+	@scripts/setup test
 	server=$$(scripts/server) && DLOCK_SERVER="$$server" cargo test --locked --workspace
 
 lint: setup ## check format, clippy and where unsafe code is
@@ -63,6 +66,10 @@ chaos: build ## locks under faults, two minutes, their histories checked (SECOND
 chaos-mutants: setup ## break the module in three ways, fail unless `chaos` finds each
 	cargo build --locked --package dlock-chaos
 	server=$$(scripts/server) && DLOCK_SERVER="$$server" scripts/chaos-mutants
+
+bench-wake-up: build ## time the wake-up after a release from Python: redis-py's own lock and DLock
+	@scripts/setup test
+	server=$$(scripts/server) && $$(scripts/python) clients/python/bench/wake_up.py --server "$$server" --module "$$DLOCK_MODULE"
 
 servers: ## fetch other servers to test on: target/servers/*/
 	@scripts/servers

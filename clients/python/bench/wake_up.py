@@ -1,0 +1,119 @@
+#!/usr/bin/env python3
+"""From a release to the moment in which the next one has the lock: redis-py's own lock and DLock, in one run.
+
+    wake_up.py --port 6379                                        on this server
+    wake_up.py --server redis-server --module libdlock.so         on one of its own
+
+The waiter is a thread of its own with a client of its own, and waits before the release. Prints a line for each kind
+of lock, and fails if DLock's median is over --limit milliseconds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import redis
+import redis.lock
+
+import dlock
+
+
+@contextlib.contextmanager
+def own_server(binary: str, module: str) -> Iterator[int]:
+    """A server with the module, and its port."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port: int = free.getsockname()[1]
+    with tempfile.TemporaryDirectory() as home:
+        words = [binary, "--port", str(port), "--bind", "127.0.0.1", "--dir", home, "--save", "", "--loadmodule", module]
+        with subprocess.Popen(words, stdout=subprocess.DEVNULL) as server:
+            try:
+                # As long as the client's own retries last.
+                while server.poll() is None:
+                    with contextlib.suppress(redis.ConnectionError):
+                        redis.Redis(port=port).ping()
+                        break
+                yield port
+            finally:
+                server.kill()
+
+
+def waits(client: Any, name: str, kind: type) -> bool:
+    """Whether the waiter is where it was to be."""
+    if kind is redis.lock.Lock:
+        return True
+    info: Any = client.execute_command("DLOCK.INFO", name)
+    fields = info if isinstance(info, dict) else dict(zip(info[::2], info[1::2]))
+    return bool(fields[b"waiters"])
+
+
+def wake_ups(address: dict[str, Any], kind: type, rounds: int) -> list[float]:
+    """Milliseconds, one figure a round."""
+    name = f"wake-up:{kind.__module__}"
+    holding, waiting = redis.Redis(**address), redis.Redis(**address)
+    figures = []
+    for number in range(rounds):
+        first = holding.lock(name, timeout=30, lock_class=kind)
+        second = waiting.lock(name, timeout=30, lock_class=kind, thread_local=False)
+        first.acquire()
+        got: list[float] = []
+        asked = threading.Event()
+
+        def wait() -> None:
+            asked.set()
+            second.acquire()
+            got.append(time.perf_counter())
+
+        thread = threading.Thread(target=wait)
+        thread.start()
+        asked.wait()
+        # Somewhere between two looks of the one that polls, each round elsewhere.
+        time.sleep(0.11 + 0.1 * ((number * 0.618) % 1))
+        while not waits(holding, name, kind):
+            time.sleep(0.001)
+        released = time.perf_counter()
+        first.release()
+        thread.join()
+        second.release()
+        figures.append((got[0] - released) * 1000)
+    return figures
+
+
+def main() -> int:
+    """The command."""
+    arguments = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    arguments.add_argument("--host", default="127.0.0.1")
+    arguments.add_argument("--port", type=int, default=6379)
+    arguments.add_argument("--server", help="starts it, instead")
+    arguments.add_argument("--module", help="what that loads")
+    arguments.add_argument("--rounds", type=int, default=40)
+    arguments.add_argument("--limit", type=float, default=5.0, help="of DLock's median, in ms")
+    given = arguments.parse_args()
+    if given.server is None:
+        return compare({"host": given.host, "port": given.port}, given.rounds, given.limit)
+    with own_server(given.server, given.module) as port:
+        return compare({"port": port}, given.rounds, given.limit)
+
+
+def compare(address: dict[str, Any], rounds: int, limit: float) -> int:
+    """Prints the figures. The exit code."""
+    medians = {}
+    for title, kind in (("redis-py Lock", redis.lock.Lock), ("DLock", dlock.DLock)):
+        figures = sorted(wake_ups(address, kind, rounds))
+        medians[kind] = statistics.median(figures)
+        worst = figures[-1]
+        print(f"{title:14} median {medians[kind]:8.3f} ms   slowest {worst:8.3f} ms   of {len(figures)}")
+    return 0 if medians[dlock.DLock] <= limit else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

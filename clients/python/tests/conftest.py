@@ -1,0 +1,48 @@
+"""A server with the module is at DLOCK_TEST_HOST and DLOCK_TEST_PORT. Everything in it is removed."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import redis
+
+from kit import AsyncioKit, Kit, PlainKit, address
+
+
+@pytest.fixture
+def client() -> Iterator[redis.Redis]:
+    """A client of an empty server."""
+    with redis.Redis(**address()) as client:
+        client.flushall()
+        yield client
+
+
+@pytest.fixture(params=[PlainKit, AsyncioKit], ids=["sync", "asyncio"])
+def kit(client: redis.Redis, request: pytest.FixtureRequest) -> Iterator[Kit]:
+    """Both of the lock classes, with methods to be awaited."""
+    kit: Kit = request.param()
+    yield kit
+    kit.close()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    """Runs tests that are coroutines, each in an event loop of its own."""
+    test = pyfuncitem.obj
+    if not inspect.iscoroutinefunction(test):
+        return None
+    arguments: dict[str, Any] = {name: pyfuncitem.funcargs[name] for name in inspect.signature(test).parameters}
+    asyncio.run(_and_close(test(**arguments), arguments.get("kit")))
+    return True
+
+
+async def _and_close(test: Any, kit: Kit | None) -> None:
+    try:
+        await asyncio.wait_for(test, 120)
+    finally:
+        if kit is not None:
+            await kit.aclose()

@@ -1,0 +1,65 @@
+"""A way to the server on which replies get lost."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from typing import Any
+
+from kit import address
+
+
+class CuttingProxy:
+    """Passes everything on, until it is told to cut: then the server gets the next command of that name, and the
+    client, instead of the reply, the end of its connection."""
+
+    def __init__(self) -> None:
+        self._cut: bytes | None = None
+        self.cuts = 0
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        host, port = self._listener.getsockname()
+        # Where clients connect to.
+        self.address: dict[str, Any] = {"host": host, "port": port}
+        self._ends: list[socket.socket] = [self._listener]
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def cut(self, command: str) -> None:
+        """The next reply to this command is lost."""
+        self._cut = command.encode()
+
+    def close(self) -> None:
+        """Ends it and its connections."""
+        for end in self._ends:
+            try:
+                end.shutdown(socket.SHUT_RDWR)
+            except OSError:
+                pass
+            end.close()
+
+    def _accept(self) -> None:
+        server = address()
+        while True:
+            try:
+                client, _ = self._listener.accept()
+            except OSError:
+                return
+            upstream = socket.create_connection((server["host"], server["port"]))
+            self._ends += [client, upstream]
+            threading.Thread(target=self._serve, args=(client, upstream), daemon=True).start()
+
+    def _serve(self, client: socket.socket, upstream: socket.socket) -> None:
+        """One command after the other, as a client that waits for each reply sends them."""
+        try:
+            while command := client.recv(65536):
+                upstream.sendall(command)
+                reply = upstream.recv(65536)
+                if self._cut is not None and self._cut in command:
+                    self._cut = None
+                    self.cuts += 1
+                    break
+                client.sendall(reply)
+        except OSError:
+            pass
+        finally:
+            client.close()
+            upstream.close()

@@ -1,0 +1,146 @@
+"""The same tests for the lock of threads and that of asyncio, and ways to see what the server has."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from typing import Any
+
+import redis
+import redis.asyncio
+
+import dlock
+import dlock.asyncio
+
+# What a condition gets, in seconds: enough for a busy machine.
+PATIENCE = 20.0
+
+
+def address() -> dict[str, Any]:
+    """Where the server is."""
+    return {"host": os.environ["DLOCK_TEST_HOST"], "port": int(os.environ["DLOCK_TEST_PORT"])}
+
+
+def soon(what: str, condition: Callable[[], bool]) -> None:
+    """Waits until a condition holds."""
+    ends = time.monotonic() + PATIENCE
+    while not condition():
+        assert time.monotonic() < ends, f"not in time: {what}"
+        time.sleep(0.003)
+
+
+def command(client: Any, *words: Any) -> Any:
+    """The reply to a command."""
+    return client.execute_command(*words)
+
+
+def info(client: redis.Redis, name: str, *options: Any) -> dict[str, Any]:
+    """What `DLOCK.INFO` says of a lock; empty if nobody has it."""
+    return _plain(command(client, "DLOCK.INFO", name, *options)) or {}
+
+
+def _plain(value: Any) -> Any:
+    """A reply with texts for keys and values, whichever protocol it came by."""
+    if isinstance(value, dict):
+        return {_plain(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, list):
+        items = [_plain(item) for item in value]
+        named = items and len(items) % 2 == 0 and items[0] in ("mode", "owner")
+        return dict(zip(items[::2], items[1::2])) if named else items
+    return value.decode() if isinstance(value, bytes) else value
+
+
+def waiters(client: redis.Redis, name: str) -> int:
+    """How many stand in line."""
+    return int(info(client, name).get("waiters", 0))
+
+
+class Plain:
+    """Something synchronous, whose methods are to be awaited."""
+
+    def __init__(self, inner: Any) -> None:
+        self._inner = inner
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._inner, name)
+        if not callable(found):
+            return found
+
+        async def call(*args: Any, **kwargs: Any) -> Any:
+            return found(*args, **kwargs)
+
+        return call
+
+    async def __aenter__(self) -> Plain:
+        self._inner.__enter__()
+        return self
+
+    async def __aexit__(self, *failure: Any) -> None:
+        self._inner.__exit__(*failure)
+
+
+class Kit:
+    """Makes clients and locks."""
+
+    def __init__(self) -> None:
+        self._clients: list[Any] = []
+
+    def client(self, **settings: Any) -> Any:
+        """A client of its own."""
+        return self.client_of(address(), **settings)
+
+    def client_of(self, where: dict[str, Any], **settings: Any) -> Any:
+        """A client of another address."""
+        raise NotImplementedError
+
+    def lock(self, name: str, *, client: Any = None, **settings: Any) -> Any:
+        """As a user gets it: `redis.lock(name, lock_class=DLock)`."""
+        raise NotImplementedError
+
+    def extra(self, name: str, *, client: Any = None, **settings: Any) -> Any:
+        """With what redis-py's own lock has not: `DLock(redis, name, …)`."""
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """Closes the clients, outside of an event loop."""
+
+    async def aclose(self) -> None:
+        """Closes the clients, in the event loop."""
+
+
+class PlainKit(Kit):
+    """`dlock.DLock`."""
+
+    def client_of(self, where: dict[str, Any], **settings: Any) -> Any:
+        self._clients.append(redis.Redis(**where, **settings))
+        return Plain(self._clients[-1])
+
+    def lock(self, name: str, *, client: Any = None, **settings: Any) -> Any:
+        client = client or self.client()
+        return Plain(client._inner.lock(name, lock_class=dlock.DLock, **settings))
+
+    def extra(self, name: str, *, client: Any = None, **settings: Any) -> Any:
+        return Plain(dlock.DLock((client or self.client())._inner, name, **settings))
+
+    def close(self) -> None:
+        for client in self._clients:
+            client.close()
+
+
+class AsyncioKit(Kit):
+    """`dlock.asyncio.DLock`."""
+
+    def client_of(self, where: dict[str, Any], **settings: Any) -> Any:
+        self._clients.append(redis.asyncio.Redis(**where, **settings))
+        return self._clients[-1]
+
+    def lock(self, name: str, *, client: Any = None, **settings: Any) -> Any:
+        return (client or self.client()).lock(name, lock_class=dlock.asyncio.DLock, **settings)
+
+    def extra(self, name: str, *, client: Any = None, **settings: Any) -> Any:
+        return dlock.asyncio.DLock(client or self.client(), name, **settings)
+
+    async def aclose(self) -> None:
+        for client in self._clients:
+            await client.aclose()

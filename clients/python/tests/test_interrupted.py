@@ -1,0 +1,115 @@
+"""Who is interrupted or cancelled while acquiring leaves no place in line and no hold."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import threading
+from collections.abc import Iterator
+from types import FrameType
+from typing import NoReturn
+
+import pytest
+import redis
+import redis.asyncio
+
+import dlock
+import dlock.asyncio
+from kit import address, info, soon, waiters
+
+
+class Interrupted(BaseException):
+    """As `KeyboardInterrupt`, or the time limit of a task queue."""
+
+
+@pytest.fixture
+def signals() -> Iterator[None]:
+    """SIGUSR1 interrupts the main thread."""
+
+    def interrupt(number: int, frame: FrameType | None) -> NoReturn:
+        raise Interrupted
+
+    before = signal.signal(signal.SIGUSR1, interrupt)
+    yield
+    signal.signal(signal.SIGUSR1, before)
+
+
+@pytest.mark.parametrize("timeout", [20, None])
+def test_an_interrupted_wait(client: redis.Redis, signals: None, timeout: float | None) -> None:
+    holder = dlock.DLock(client, "job", timeout=60)
+    holder.acquire()
+
+    def interrupt() -> None:
+        with redis.Redis(**address()) as other:
+            soon("it waits", lambda: waiters(other, "job") == 1)
+        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGUSR1)
+
+    thread = threading.Thread(target=interrupt)
+    thread.start()
+    with pytest.raises(Interrupted):
+        dlock.DLock(client, "job", timeout=timeout).acquire()
+    thread.join()
+    assert waiters(client, "job") == 0
+    holder.release()
+    assert not info(client, "job")
+
+
+@pytest.mark.parametrize("timeout", [20, None])
+async def test_a_cancelled_wait(client: redis.Redis, timeout: float | None) -> None:
+    other = redis.asyncio.Redis(**address())
+    holder = dlock.DLock(client, "job", timeout=60)
+    holder.acquire()
+    task = asyncio.create_task(dlock.asyncio.DLock(other, "job", timeout=timeout).acquire())
+    await asyncio.to_thread(soon, "it waits", lambda: waiters(client, "job") == 1)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert waiters(client, "job") == 0
+    holder.release()
+    assert not info(client, "job")
+    await other.aclose()
+
+
+@pytest.mark.parametrize("timeout", [20, None])
+@pytest.mark.parametrize("connected", [False, True])
+async def test_an_acquisition_that_is_cancelled_at_any_point(
+    client: redis.Redis, timeout: float | None, connected: bool
+) -> None:
+    """After each number of turns of the event loop."""
+    cancelled = 0
+    for turns in range(40):
+        other = redis.asyncio.Redis(**address())
+        if connected:
+            await other.ping()
+        lock = dlock.asyncio.DLock(other, "job", timeout=timeout)
+        task = asyncio.create_task(lock.acquire())
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        task.cancel()
+        try:
+            assert await task
+            await lock.release()
+        except asyncio.CancelledError:
+            cancelled += 1
+        assert not info(client, "job"), f"after {turns} turns"
+        await other.aclose()
+    assert cancelled > 2
+
+
+async def test_a_cancelled_release_can_be_repeated(client: redis.Redis) -> None:
+    other = redis.asyncio.Redis(**address())
+    for turns in range(12):
+        lock = dlock.asyncio.DLock(other, "job", timeout=20)
+        assert await lock.acquire(blocking=False)
+        task = asyncio.create_task(lock.release())
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        task.cancel()
+        try:
+            await task
+        except asyncio.CancelledError:
+            assert lock.local.token is not None
+            await lock.release()
+        assert lock.local.token is None
+        assert not info(client, "job")
+    await other.aclose()

@@ -1,0 +1,148 @@
+"""A connection that breaks, and a reply that never comes, change nothing."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import redis
+from redis.exceptions import ConnectionError, LockNotOwnedError
+
+import dlock
+from cutting import CuttingProxy
+from kit import Kit, address, info, soon, waiters
+
+
+@pytest.fixture
+def proxy() -> Iterator[CuttingProxy]:
+    """A way to the server on which replies get lost."""
+    proxy = CuttingProxy()
+    yield proxy
+    proxy.close()
+
+
+@pytest.fixture
+def client_by_proxy(kit: Kit, proxy: CuttingProxy) -> Any:
+    """A client that takes that way."""
+    return kit.client_of(proxy.address)
+
+
+async def test_an_acquisition_whose_reply_is_lost_is_had_once(
+    kit: Kit, client: redis.Redis, proxy: CuttingProxy, client_by_proxy: Any
+) -> None:
+    lock = kit.lock("job", client=client_by_proxy, timeout=20)
+    proxy.cut("DLOCK.ACQUIRE")
+    assert await lock.acquire(blocking=False)
+    assert proxy.cuts == 1
+    assert (info(client, "job")["count"], info(client, "job")["token"]) == (1, lock.token)
+    await lock.release()
+    assert not client.exists("job")
+
+
+async def test_a_session_whose_reply_is_lost_is_bound_to_the_next_connection(
+    kit: Kit, client: redis.Redis, proxy: CuttingProxy, client_by_proxy: Any
+) -> None:
+    lock = kit.lock("job", client=client_by_proxy)
+    proxy.cut("DLOCK.ACQUIRE")
+    assert await lock.acquire()
+    assert proxy.cuts == 1
+    assert info(client, "job", "FULL")["holds"][0]["session"] is not None
+    assert await lock.owned()
+    await lock.release()
+
+
+async def test_a_release_whose_reply_is_lost_is_no_error(
+    kit: Kit, client: redis.Redis, proxy: CuttingProxy, client_by_proxy: Any
+) -> None:
+    lock = kit.lock("job", client=client_by_proxy, timeout=20)
+    assert await lock.acquire()
+    proxy.cut("DLOCK.RELEASE")
+    await lock.release()
+    assert proxy.cuts == 1
+    assert not client.exists("job")
+
+
+async def test_entries_are_counted_once_whatever_is_lost(
+    kit: Kit, client: redis.Redis, proxy: CuttingProxy, client_by_proxy: Any
+) -> None:
+    lock = kit.extra("job", client=client_by_proxy, timeout=20, reentrant=True)
+    for entries in (1, 2, 3):
+        proxy.cut("DLOCK.RACQUIRE")
+        assert await lock.acquire()
+        assert info(client, "job")["count"] == entries
+    for entries in (2, 1):
+        proxy.cut("DLOCK.RELEASE")
+        await lock.release()
+        assert info(client, "job")["count"] == entries
+    proxy.cut("DLOCK.RELEASE")
+    await lock.release()
+    assert proxy.cuts == 6
+    assert not client.exists("job")
+
+
+async def test_a_wait_goes_on_after_its_connection_is_lost(kit: Kit, client: redis.Redis) -> None:
+    holder = dlock.DLock(client, "job", timeout=60, thread_local=False)
+    holder.acquire()
+
+    def cut_then_release() -> None:
+        with redis.Redis(**address()) as other:
+            soon("it waits", lambda: waiters(other, "job") == 1)
+            first = info(other, "job", "FULL")["queue"][0]
+            other.client_kill_filter(_id=str(first["client"]))
+            soon("it waits again", lambda: [
+                waiter for waiter in info(other, "job", "FULL")["queue"]
+                if waiter["owner"] == first["owner"] and waiter["client"] != first["client"]
+            ] != [])
+            holder.release()
+
+    thread = threading.Thread(target=cut_then_release)
+    thread.start()
+    lock = kit.lock("job", timeout=10, blocking_timeout=20)
+    assert await lock.acquire()
+    thread.join()
+    assert info(client, "job")["count"] == 1
+    await lock.release()
+
+
+async def test_a_wait_goes_on_after_a_failover_unblocked_it(kit: Kit, client: redis.Redis) -> None:
+    holder = dlock.DLock(client, "job", timeout=60, thread_local=False)
+    holder.acquire()
+
+    def unblock_then_release() -> None:
+        with redis.Redis(**address()) as other:
+            soon("it waits", lambda: waiters(other, "job") == 1)
+            first = info(other, "job", "FULL")["queue"][0]["client"]
+            other.client_unblock(first, error=True)
+            soon("it waits again", lambda: [
+                waiter for waiter in info(other, "job", "FULL")["queue"] if waiter["client"] != first
+            ] != [])
+            holder.release()
+
+    thread = threading.Thread(target=unblock_then_release)
+    thread.start()
+    lock = kit.lock("job", timeout=10, blocking_timeout=20)
+    assert await lock.acquire()
+    thread.join()
+    await lock.release()
+
+
+async def test_a_server_that_is_not_there_is_an_error(kit: Kit) -> None:
+    nobody = CuttingProxy()
+    nobody.close()
+    lock = kit.lock("job", client=kit.client_of(nobody.address, retry=None), timeout=1)
+    with pytest.raises(ConnectionError):
+        await lock.acquire()
+
+
+async def test_a_session_that_was_lost_cannot_be_released(kit: Kit, client: redis.Redis) -> None:
+    lock = kit.lock("job")
+    assert await lock.acquire()
+    client.client_kill_filter(_id=str(info(client, "job", "FULL")["holds"][0]["session"]))
+    soon("it is free", lambda: not info(client, "job"))
+    assert await lock.owned() is False
+    with pytest.raises(LockNotOwnedError):
+        await lock.release()
+    assert await lock.acquire(blocking=False)
+    await lock.release()

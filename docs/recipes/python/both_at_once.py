@@ -1,0 +1,77 @@
+"""The way over while programs of before and after run side by side, without two holders at any time."""
+
+import os
+import threading
+import time
+from contextlib import AbstractContextManager, ExitStack
+
+import redis
+import redis.lock
+
+from dlock import DLock
+
+ADDRESS = {"host": os.environ.get("DLOCK_TEST_HOST", "localhost"), "port": int(os.environ.get("DLOCK_TEST_PORT", "6379"))}
+
+
+def before(client: redis.Redis) -> AbstractContextManager[object]:
+    """What there was: a string, set with NX and looked at every now and then."""
+    return client.lock("job:1", timeout=30, sleep=0.005, lock_class=redis.lock.Lock)
+
+
+def after(client: redis.Redis) -> AbstractContextManager[object]:
+    """One name for both: each sees that the other has it. For locks that are strings."""
+    return client.lock("job:1", timeout=30, sleep=0.005, lock_class=DLock)
+
+
+def both(client: redis.Redis) -> AbstractContextManager[object]:
+    """Two names, and who is in between takes both, the one of before first. For any kind of lock."""
+    locks = ExitStack()
+    locks.enter_context(before(client))
+    locks.enter_context(only_new(client))
+    return locks
+
+
+def only_new(client: redis.Redis) -> AbstractContextManager[object]:
+    """When no program of before is left."""
+    return client.lock("new:job:1", timeout=30, lock_class=DLock)
+
+
+inside = 0
+most = 0
+
+
+def work(lock, rounds: int = 5) -> None:
+    """Counts how many are in at a time."""
+    global inside, most
+    with redis.Redis(**ADDRESS) as client:
+        for _ in range(rounds):
+            with lock(client):
+                inside += 1
+                most = max(most, inside)
+                time.sleep(0.002)
+                inside -= 1
+            time.sleep(0.005)
+
+
+def together(*kinds) -> int:
+    """Two programs of each kind, at once: the most that were in at a time."""
+    global most
+    most = 0
+    threads = [threading.Thread(target=work, args=(kind,)) for kind in kinds for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return most
+
+
+# In one step, where the lock of before is a string.
+print("before and after:", together(before, after))  # prints: before and after: 1
+
+# In two, where it is anything else: first every program takes both, then none takes the old one.
+print("before and both:", together(before, both))  # prints: before and both: 1
+print("both and new:", together(both, only_new))  # prints: both and new: 1
+
+# What must not be: a program of before beside one that takes the new one only. Nothing keeps them apart.
+with redis.Redis(**ADDRESS) as client, before(client):
+    print("new beside before:", client.lock("new:job:1", timeout=1, lock_class=DLock).acquire(blocking=False))  # prints: new beside before: True

@@ -1,0 +1,40 @@
+"""Wait in line for a lock. The server answers in the moment in which it is free; nothing polls."""
+import os
+import threading
+import time
+
+import redis
+
+from dlock import DLock
+
+client = redis.Redis(os.environ.get("DLOCK_TEST_HOST", "localhost"), int(os.environ.get("DLOCK_TEST_PORT", "6379")))
+
+served = []
+
+
+def work(number: int) -> None:
+    # Waits as long as it takes. The client's own socket_timeout does not end it.
+    with client.lock("job:1", timeout=30, lock_class=DLock):
+        served.append(number)
+
+
+def in_line() -> int:
+    info = client.execute_command("DLOCK.INFO", "job:1")
+    return int(info[b"waiters"] if isinstance(info, dict) else info[11])
+
+
+holder = client.lock("job:1", timeout=30, lock_class=DLock)
+holder.acquire()
+threads = [threading.Thread(target=work, args=(number,)) for number in range(5)]
+for place, thread in enumerate(threads):
+    thread.start()
+    while in_line() <= place:
+        time.sleep(0.001)
+
+# With a limit: seconds, kept in full.
+print(client.lock("job:1", timeout=30, lock_class=DLock).acquire(blocking_timeout=0.1))  # prints: False
+
+holder.release()
+for thread in threads:
+    thread.join()
+print(served)  # prints: [0, 1, 2, 3, 4]

@@ -1,0 +1,156 @@
+//! The packages in `clients/` and the recipes in `docs/recipes/` do what they promise, each with the real client of its
+//! language: `tests/clients/*.sh` and `tests/recipes/*.sh` run them, one script a language.
+//!
+//! A script finds an empty server with the module at `DLOCK_TEST_HOST` and `DLOCK_TEST_PORT`, of which it may do what it
+//! likes. It ends with 0, or with 77 after a line `missing: what` on stdout if the language is not on this machine. That
+//! is a failure too (`make test` installs the languages), unless `DLOCK_RECIPES_MISSING_OK` is set.
+//! `DLOCK_RECIPES=python,node` runs those only.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    missing_docs,
+    reason = "a test that panics has failed, which is what it is for"
+)]
+
+#[path = "server/support/mod.rs"]
+#[allow(
+    dead_code,
+    unused_imports,
+    unused_macros,
+    reason = "the fixture of the server tests has more than is needed here"
+)]
+mod support;
+
+use std::fs::File;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+use support::Server;
+use support::process::die_with_the_tests;
+
+/// What a script gets, on a busy machine too.
+const DEADLINE: Duration = Duration::from_secs(600);
+/// The exit code that says: not on this machine.
+const MISSING: i32 = 77;
+
+/// How a script ended.
+enum Outcome {
+    Passed,
+    Missing(String),
+    Failed(String),
+}
+
+#[test]
+fn the_packages_keep_their_promises() {
+    run_all("tests/clients");
+}
+
+#[test]
+fn every_recipe_does_what_it_shows() {
+    run_all("tests/recipes");
+}
+
+#[test]
+fn every_language_with_recipes_is_run() {
+    let directories = std::fs::read_dir(root().join("docs/recipes")).expect("a directory");
+    for entry in directories.map(|entry| entry.expect("an entry").path()).filter(|path| path.is_dir()) {
+        let script = root().join("tests/recipes").join(name_of(&entry)).with_extension("sh");
+        assert!(script.exists(), "{} runs {}", script.display(), entry.display());
+    }
+}
+
+/// Runs the scripts of a directory, one after the other: they share two cores with the other tests.
+fn run_all(directory: &str) {
+    let mut wrong = Vec::new();
+    for script in scripts(directory) {
+        let (name, start) = (name_of(&script), Instant::now());
+        let outcome = run(&script);
+        let took = start.elapsed().as_secs_f32();
+        match outcome {
+            Outcome::Passed => println!("{directory}: {name} passed in {took:.1} s"),
+            Outcome::Missing(what) => {
+                println!("{directory}: {name} is missing: {what}");
+                if std::env::var_os("DLOCK_RECIPES_MISSING_OK").is_none() {
+                    wrong.push(format!("{name}: missing: {what} (DLOCK_RECIPES_MISSING_OK=1 goes without)"));
+                }
+            }
+            Outcome::Failed(output) => wrong.push(format!("{name} failed after {took:.1} s:\n{output}")),
+        }
+    }
+    assert!(wrong.is_empty(), "{directory}:\n{}", wrong.join("\n"));
+}
+
+/// The scripts, by name; those that `DLOCK_RECIPES` names, if it is set.
+fn scripts(directory: &str) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(root().join(directory)).expect("a directory");
+    let mut scripts: Vec<_> = entries.map(|entry| entry.expect("an entry").path()).collect();
+    scripts.retain(|path| path.extension().is_some_and(|extension| extension == "sh"));
+    if let Ok(wanted) = std::env::var("DLOCK_RECIPES") {
+        scripts.retain(|path| wanted.split(',').any(|name| name == name_of(path)));
+    }
+    scripts.sort();
+    scripts
+}
+
+/// Runs a script on a server of its own.
+fn run(script: &Path) -> Outcome {
+    let server = Server::start();
+    let output = tempfile::NamedTempFile::new().expect("a temporary file");
+    let mut child = start(script, server.port(), output.as_file());
+    let status = wait(&mut child);
+    let text = String::from_utf8_lossy(&std::fs::read(output.path()).expect("its output")).into_owned();
+    match status.as_ref().map(ExitStatus::code) {
+        Some(Some(0)) => Outcome::Passed,
+        Some(Some(MISSING)) => {
+            let what = text.lines().find_map(|line| line.strip_prefix("missing: "));
+            what.map_or_else(|| Outcome::Failed(text.clone()), |what| Outcome::Missing(what.to_owned()))
+        }
+        Some(_) => Outcome::Failed(text),
+        None => Outcome::Failed(format!("not done after {DEADLINE:?}:\n{text}")),
+    }
+}
+
+/// Starts a script in a process group of its own, so that all it starts can be ended with it.
+fn start(script: &Path, port: u16, output: &File) -> Child {
+    let mut command = Command::new("bash");
+    let file = || Stdio::from(output.try_clone().expect("a second descriptor"));
+    command.arg(script).current_dir(root()).stdin(Stdio::null()).stdout(file()).stderr(file()).process_group(0);
+    command.env("DLOCK_TEST_HOST", "127.0.0.1").env("DLOCK_TEST_PORT", port.to_string());
+    command.env("DLOCK_MODULE", support::process::module_path());
+    die_with_the_tests(&mut command);
+    command.spawn().expect("bash")
+}
+
+/// How it ended; none: it did not, until its time was over and it was killed.
+fn wait(child: &mut Child) -> Option<ExitStatus> {
+    let start = Instant::now();
+    let status = loop {
+        if let Some(status) = child.try_wait().expect("a process that can be waited for") {
+            break Some(status);
+        }
+        if start.elapsed() > DEADLINE {
+            break None;
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    };
+    let group = i32::try_from(child.id()).expect("a process id");
+    // SAFETY: `kill` touches no memory; the group is the child's own, and only what it left behind is still in it.
+    unsafe { libc::kill(-group, libc::SIGKILL) };
+    let _ = child.wait();
+    status
+}
+
+fn name_of(path: &Path) -> String {
+    path.file_stem().expect("a name").to_string_lossy().into_owned()
+}
+
+/// The checkout.
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
