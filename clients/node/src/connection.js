@@ -79,7 +79,7 @@ function ofNodeRedis(client) {
         own.on('error', () => resolve(undefined)); // it does not connect again
       });
       await own.connect();
-      return { send: (args) => own.sendCommand(args), closed, close: () => own.destroy() };
+      return { send: (args) => own.sendCommand(args), closed, close: () => void (own.isOpen && own.destroy()) };
     },
   };
 }

@@ -11,6 +11,7 @@ export interface IoredisClient {
 
 /** A client of node-redis for one server, as far as this package uses it. */
 export interface NodeRedisClient {
+  readonly isOpen: boolean;
   readonly isReady: boolean;
   readonly options?: any;
   sendCommand(args: string[]): Promise<unknown>;

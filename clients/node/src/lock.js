@@ -79,7 +79,8 @@ export class Lock {
 
   async release() {
     const { client, key, owner, token, own } = this.#granted;
-    this.#stop();
+    this.#released = true;
+    this.#stopTimers();
     let tries = 0;
     try {
       const reply = await persist(() => {
@@ -163,13 +164,12 @@ export class Lock {
   #lose(why, cause) {
     const lost = new LockLost(this.resource, why, cause);
     if (!this.#released) this.#lost.abort(lost);
-    clearTimeout(this.#ending);
-    clearTimeout(this.#keeping);
+    this.#stopTimers();
+    this.#granted.own?.close();
     return lost;
   }
 
-  #stop() {
-    this.#released = true;
+  #stopTimers() {
     clearTimeout(this.#ending);
     clearTimeout(this.#keeping);
   }

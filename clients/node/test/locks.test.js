@@ -52,17 +52,23 @@ withEachClient(({ key, run, open }) => {
     const dlock = new DLock(await open());
     const lock = await dlock.acquire(key('lapse'), { lease: 50 });
     assert((await reasonOf(lock.signal)) instanceof LockLost);
+    assert.equal(lock.remaining, 0);
+    // The server counts from when it heard of it, a little later.
+    await until('it ended there too', async () => (await lookAt(run, key('lapse'))) === null);
     assert.equal(await lock.release(), false);
   });
 
   test('using extends the lock for as long as the routine runs, and releases it', async () => {
     const dlock = new DLock(await open());
-    const result = await dlock.using(key('using'), { lease: 300 }, async (signal, lock) => {
-      const { token } = await lookAt(run, key('using'));
-      assert.equal(token, lock.token);
-      await sleep(1000);
+    const result = await dlock.using(key('using'), { lease: 1500 }, async (signal, lock) => {
+      let [renewals, remaining] = [0, lock.remaining];
+      await until('a whole lease has passed', async () => {
+        renewals += Number(lock.remaining > remaining);
+        remaining = lock.remaining;
+        return renewals === 3;
+      });
       assert.equal(signal.aborted, false);
-      assert.equal((await lookAt(run, key('using'))).token, token);
+      assert.equal((await lookAt(run, key('using'))).token, lock.token);
       return 'done';
     });
     assert.equal(result, 'done');
@@ -89,9 +95,9 @@ withEachClient(({ key, run, open }) => {
 
   test('a session outlives its lease, and ends with its connection', async () => {
     const dlock = new DLock(await open());
-    const lock = await dlock.acquire(key('session'), { session: true, lease: 400 });
+    const lock = await dlock.acquire(key('session'), { session: true, lease: 1200 });
     const [session] = await clientsOf(run, key('session'), 'holds', 'session');
-    await sleep(1000);
+    await sleep(1500);
     assert.equal((await lookAt(run, key('session'))).token, lock.token);
     assert.equal(lock.signal.aborted, false);
     await run('CLIENT', 'KILL', 'ID', session);
