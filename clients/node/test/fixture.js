@@ -1,0 +1,144 @@
+/** Both clients on the server of DLOCK_TEST_HOST and DLOCK_TEST_PORT, and a wire between that can be cut. */
+
+import assert from 'node:assert/strict';
+import net from 'node:net';
+import { after, before, describe, test } from 'node:test';
+import { setTimeout as sleep } from 'node:timers/promises';
+
+import { Redis } from 'ioredis';
+import { createClient } from 'redis';
+
+const host = process.env.DLOCK_TEST_HOST ?? '127.0.0.1';
+const port = Number(process.env.DLOCK_TEST_PORT ?? 6379);
+/** How long anything may take on a busy machine. */
+const PATIENCE = 30_000;
+
+const KINDS = {
+  ioredis: {
+    async open({ at = port, timeout, ...options } = {}) {
+      const client = new Redis({ host, port: at, commandTimeout: timeout, socketTimeout: timeout, lazyConnect: true, ...options });
+      client.on('error', () => {});
+      await client.connect();
+      return client;
+    },
+    close: (client) => client.disconnect(),
+  },
+  'node-redis': {
+    async open({ at = port, timeout, ...options } = {}) {
+      // Silence counts as a timeout too, and would end it for good.
+      const pingInterval = timeout && timeout / 3;
+      const socket = { host, port: at, socketTimeout: timeout, reconnectStrategy: () => 20 };
+      const client = createClient({ socket, pingInterval, commandOptions: { timeout }, ...options });
+      client.on('error', () => {});
+      return client.connect();
+    },
+    close: (client) => client.destroy(),
+  },
+};
+
+/**
+ * Runs tests with each client. They get `open(options)` for clients that are closed afterwards, `run(...command)` on a
+ * connection of the test's own, `key(name)`, and `listen(key)` for the list of commands with that key from then on.
+ */
+export function withEachClient(promises) {
+  for (const [kind, { open, close }] of Object.entries(KINDS)) {
+    describe(kind, () => {
+      const opened = [];
+      const admin = new Redis({ host, port, lazyConnect: true });
+      before(() => admin.connect());
+      after(() => {
+        admin.disconnect();
+        opened.forEach(close);
+      });
+      promises({
+        kind,
+        key: (name) => `${kind}:${name}`,
+        run: (...command) => admin.call(...command),
+        async listen(key) {
+          const [monitor, heard] = [await admin.monitor(), []];
+          opened.push({ disconnect: () => monitor.disconnect(), destroy: () => monitor.disconnect() });
+          monitor.on('monitor', (_, [command, first]) => first === key && heard.push(command.toUpperCase()));
+          return heard;
+        },
+        async open(options) {
+          const client = await open(options);
+          opened.push(client);
+          return client;
+        },
+      });
+    });
+  }
+}
+
+/** What INFO says of a lock, or null. */
+export async function lookAt(run, key, ...options) {
+  const reply = await run('DLOCK.INFO', key, ...options);
+  return reply && Object.fromEntries(pairs(reply));
+}
+
+/** The clients that a lock's line or holds name in a field: `client` or `session`. */
+export async function clientsOf(run, key, list, field) {
+  const info = await lookAt(run, key, 'FULL');
+  return info[list].map((entry) => Object.fromEntries(pairs(entry))[field]);
+}
+
+function* pairs(flat) {
+  for (let i = 0; i < flat.length; i += 2) yield [flat[i], flat[i + 1]];
+}
+
+/** Waits until the line of a lock is that long. */
+export async function untilWaiting(run, key, waiters) {
+  await until(`${waiters} in line`, async () => ((await lookAt(run, key))?.waiters ?? 0) === waiters);
+}
+
+export async function until(what, condition) {
+  const end = Date.now() + PATIENCE;
+  while (!(await condition())) {
+    assert(Date.now() < end, `waited in vain: ${what}`);
+    await sleep(5);
+  }
+}
+
+/** The reason with which a signal is aborted, soon. */
+export async function reasonOf(signal) {
+  await until('the signal', async () => signal.aborted);
+  return signal.reason;
+}
+
+/** A wire to the server. `hold()` keeps what the server says, `cut()` breaks all connections, `mend()` carries again. */
+export async function wire() {
+  const pairs = new Set();
+  let held = false;
+  let replies = 0;
+  const relay = net.createServer((near) => {
+    const far = net.connect(port, host);
+    const pair = [near, far];
+    pairs.add(pair);
+    near.on('data', (data) => far.write(data));
+    far.on('data', (data) => {
+      replies += 1;
+      if (!held) near.write(data);
+    });
+    for (const end of pair) {
+      end.on('error', () => {});
+      end.on('close', () => {
+        pair.forEach((each) => each.destroy());
+        pairs.delete(pair);
+      });
+    }
+  });
+  await new Promise((resolve) => relay.listen(0, '127.0.0.1', resolve));
+  after(() => {
+    relay.close();
+    pairs.forEach((pair) => pair.forEach((end) => end.destroy()));
+  });
+  return {
+    port: relay.address().port,
+    replies: () => replies,
+    hold: () => (held = true),
+    mend: () => (held = false),
+    cut: () => pairs.forEach((pair) => pair.forEach((end) => end.destroy())),
+  };
+}
+
+export { sleep, test };

@@ -1,0 +1,142 @@
+import assert from 'node:assert/strict';
+
+import { DLock, LockLost, NotGranted } from 'dlock';
+
+import { clientsOf, lookAt, reasonOf, sleep, test, until, withEachClient } from './fixture.js';
+
+withEachClient(({ key, run, open }) => {
+  test('a lock has one owner at a time, and a greater token each time', async () => {
+    const dlock = new DLock(await open());
+    const lock = await dlock.acquire(key('one'));
+    await assert.rejects(dlock.acquire(key('one'), { wait: 0 }), NotGranted);
+    assert.equal(await lock.release(), true);
+    const next = await dlock.acquire(key('one'), { wait: 0 });
+    assert(next.token > lock.token);
+    assert.notEqual(next.owner, lock.owner);
+    assert.equal(await next.release(), true);
+    assert.equal(await lookAt(run, key('one')), null);
+  });
+
+  test('readers share a lock, writers do not', async () => {
+    const dlock = new DLock(await open());
+    const readers = [await dlock.read(key('rw')), await dlock.read(key('rw'), { wait: 0 })];
+    await assert.rejects(dlock.write(key('rw'), { wait: 0 }), NotGranted);
+    for (const reader of readers) assert.equal(await reader.release(), true);
+    const writer = await dlock.write(key('rw'), { wait: 0 });
+    await assert.rejects(dlock.read(key('rw'), { wait: 0 }), NotGranted);
+    await writer.release();
+  });
+
+  test('a late release does not touch the next holder', async () => {
+    const dlock = new DLock(await open());
+    const late = await dlock.acquire(key('late'), { lease: 20 });
+    const next = await dlock.acquire(key('late'));
+    assert.equal(await late.release(), false);
+    assert.equal((await lookAt(run, key('late'))).token, next.token);
+    assert.equal(await next.release(), true);
+  });
+
+  test('extending sets the lease anew', async () => {
+    const dlock = new DLock(await open());
+    const lock = await dlock.acquire(key('extend'), { lease: 5000 });
+    await lock.extend(60_000);
+    assert(lock.remaining > 50_000);
+    assert((await lookAt(run, key('extend'))).ttl > 50_000);
+    await run('DEL', key('extend'));
+    await assert.rejects(lock.extend(), LockLost);
+    assert(lock.signal.reason instanceof LockLost);
+    assert.equal(lock.remaining, 0);
+  });
+
+  test('a lock that nobody extends is lost with its lease', async () => {
+    const dlock = new DLock(await open());
+    const lock = await dlock.acquire(key('lapse'), { lease: 50 });
+    assert((await reasonOf(lock.signal)) instanceof LockLost);
+    assert.equal(lock.remaining, 0);
+    // The server counts from when it heard of it, a little later.
+    await until('it ended there too', async () => (await lookAt(run, key('lapse'))) === null);
+    assert.equal(await lock.release(), false);
+  });
+
+  test('using extends the lock for as long as the routine runs, and releases it', async () => {
+    const dlock = new DLock(await open());
+    const result = await dlock.using(key('using'), { lease: 1500 }, async (signal, lock) => {
+      let [renewals, remaining] = [0, lock.remaining];
+      await until('a whole lease has passed', async () => {
+        renewals += Number(lock.remaining > remaining);
+        remaining = lock.remaining;
+        return renewals === 3;
+      });
+      assert.equal(signal.aborted, false);
+      assert.equal((await lookAt(run, key('using'))).token, lock.token);
+      return 'done';
+    });
+    assert.equal(result, 'done');
+    assert.equal(await lookAt(run, key('using')), null);
+  });
+
+  test('using releases the lock of a routine that fails', async () => {
+    const dlock = new DLock(await open());
+    const failing = dlock.using(key('fails'), {}, async () => {
+      throw new Error('on purpose');
+    });
+    await assert.rejects(failing, /on purpose/);
+    assert.equal(await lookAt(run, key('fails')), null);
+  });
+
+  test('using tells the routine, and its caller, that the lock was lost', async () => {
+    const dlock = new DLock(await open());
+    const using = dlock.using(key('lost'), { lease: 300 }, async (signal) => {
+      await run('DEL', key('lost'));
+      assert((await reasonOf(signal)) instanceof LockLost);
+    });
+    await assert.rejects(using, LockLost);
+  });
+
+  test('a session outlives its lease, and ends with its connection', async () => {
+    const dlock = new DLock(await open());
+    const lock = await dlock.acquire(key('session'), { session: true, lease: 1200 });
+    const [session] = await clientsOf(run, key('session'), 'holds', 'session');
+    await sleep(1500);
+    assert.equal((await lookAt(run, key('session'))).token, lock.token);
+    assert.equal(lock.signal.aborted, false);
+    await run('CLIENT', 'KILL', 'ID', session);
+    assert((await reasonOf(lock.signal)) instanceof LockLost);
+    assert.equal(await lookAt(run, key('session')), null);
+    assert.equal(await lock.release(), false);
+  });
+
+  test('the connection of a session ends with its release', async () => {
+    const dlock = new DLock(await open());
+    const lock = await dlock.acquire(key('closed'), { session: true, wait: 0 });
+    const [session] = await clientsOf(run, key('closed'), 'holds', 'session');
+    await assert.rejects(dlock.acquire(key('closed'), { session: true, wait: 0 }), NotGranted);
+    assert.equal(await lock.release(), true);
+    assert.equal(lock.signal.aborted, false);
+    await until('closed', async () => (await run('CLIENT', 'LIST', 'ID', session)).trim() === '');
+  });
+
+  test('a lock ends with the block that declares it', async () => {
+    const dlock = new DLock(await open());
+    const lock = await dlock.acquire(key('dispose'));
+    await lock[Symbol.asyncDispose]();
+    assert.equal(await lookAt(run, key('dispose')), null);
+  });
+
+  test('the prefix of the client is put before the key', async () => {
+    const dlock = new DLock(await open({ keyPrefix: key('prefix:') }));
+    const lock = await dlock.acquire('name');
+    assert.equal((await lookAt(run, key('prefix:name'))).token, lock.token);
+    await lock.release();
+  });
+
+  test('what cannot be meant is refused', async () => {
+    const dlock = new DLock(await open());
+    for (const options of [{ lease: 0 }, { lease: 1.5 }, { wait: -1 }, { wait: NaN }, { mode: 'shared' }]) {
+      await assert.rejects(dlock.acquire(key('bad'), options), RangeError);
+    }
+    assert.throws(() => new DLock({ isCluster: true, call() {}, duplicate() {} }), TypeError);
+    await assert.rejects(dlock.acquire(key('bad'), { session: true, lease: 10 }), /SESSION/);
+    assert.equal(await lookAt(run, key('bad')), null);
+  });
+});

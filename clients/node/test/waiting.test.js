@@ -1,0 +1,158 @@
+import assert from 'node:assert/strict';
+
+import { DLock, LockLost, NotGranted } from 'dlock';
+
+import { clientsOf, lookAt, reasonOf, sleep, test, until, untilWaiting, wire, withEachClient } from './fixture.js';
+
+withEachClient(({ key, run, open, listen }) => {
+  test('twenty waiters, each for longer than three timeouts of the client, are served in order', async () => {
+    const timeout = 500;
+    const dlock = new DLock(await open({ timeout }));
+    const holder = await new DLock(await open()).acquire(key('line'));
+    const served = [];
+    const waiters = [];
+    let last;
+    for (let i = 0; i < 20; i += 1) {
+      const asked = performance.now();
+      waiters.push(
+        dlock.acquire(key('line')).then(async (lock) => {
+          served.push(i);
+          assert(performance.now() - asked > 3 * timeout);
+          await lock.release();
+        }),
+      );
+      await untilWaiting(run, key('line'), i + 1);
+      last = asked;
+    }
+    await sleep(Math.max(0, last + 3 * timeout + 50 - performance.now()));
+    assert.deepEqual(served, []);
+    await holder.release();
+    await Promise.all(waiters);
+    assert.deepEqual(served, [...Array(20).keys()]);
+  });
+
+  test('a wait ends after its time', async () => {
+    const dlock = new DLock(await open());
+    const holder = await dlock.acquire(key('patience'));
+    const asked = performance.now();
+    await assert.rejects(dlock.acquire(key('patience'), { wait: 200 }), NotGranted);
+    assert(performance.now() - asked >= 199);
+    assert.equal((await lookAt(run, key('patience'))).waiters, 0);
+    await holder.release();
+  });
+
+  test('a lock that was waited for has its whole lease', async () => {
+    const dlock = new DLock(await open());
+    const holder = await dlock.acquire(key('whole'));
+    const waiting = dlock.acquire(key('whole'), { lease: 3000 });
+    await untilWaiting(run, key('whole'), 1);
+    await sleep(1100); // more than a third: the lease is counted from a renewal
+    await holder.release();
+    const lock = await waiting;
+    assert(lock.remaining > 2000);
+    await lock.release();
+  });
+
+  test('waiting polls nothing', async () => {
+    const dlock = new DLock(await open());
+    const holder = await dlock.acquire(key('quiet'));
+    const waiting = dlock.acquire(key('quiet'));
+    await untilWaiting(run, key('quiet'), 1);
+    const heard = await listen(key('quiet'));
+    await sleep(300);
+    assert.deepEqual(heard, []);
+    await holder.release();
+    await (await waiting).release();
+    await until('the end of it was heard', async () => heard.at(-1) === 'DLOCK.RELEASE');
+  });
+
+  test('an aborted wait leaves the line and keeps nothing', async () => {
+    const dlock = new DLock(await open());
+    const holder = await dlock.acquire(key('abort'));
+    const controller = new AbortController();
+    const waiting = dlock.acquire(key('abort'), { signal: controller.signal });
+    await untilWaiting(run, key('abort'), 1);
+    controller.abort(new Error('enough'));
+    await assert.rejects(waiting, /enough/);
+    await untilWaiting(run, key('abort'), 0);
+    await holder.release();
+    assert.equal(await lookAt(run, key('abort')), null);
+    await assert.rejects(dlock.acquire(key('abort'), { signal: controller.signal }), /enough/);
+  });
+
+  test('a waiter whose connection breaks waits again', async () => {
+    const dlock = new DLock(await open());
+    const holder = await dlock.acquire(key('again'));
+    const waiting = dlock.acquire(key('again'));
+    await untilWaiting(run, key('again'), 1);
+    const [first] = await clientsOf(run, key('again'), 'queue', 'client');
+    await run('CLIENT', 'KILL', 'ID', first);
+    await until('it is back in line', async () => {
+      const [client] = await clientsOf(run, key('again'), 'queue', 'client');
+      return client !== undefined && client !== first;
+    });
+    await holder.release();
+    await (await waiting).release();
+  });
+
+  test('a grant whose reply was lost is the grant that the repeat gets', async () => {
+    const line = await wire();
+    const dlock = new DLock(await open({ at: line.port }));
+    await (await dlock.acquire(key('reply'))).release();
+    const heard = line.replies();
+    line.hold();
+    const acquiring = dlock.acquire(key('reply'));
+    await until('it was granted', async () => line.replies() > heard);
+    const { token } = await lookAt(run, key('reply'));
+    line.mend();
+    line.cut();
+    const lock = await acquiring;
+    assert.equal(lock.token, token);
+    assert.equal((await lookAt(run, key('reply'))).count, 1);
+    await lock.release();
+  });
+
+  test('a grant after waiting whose reply was lost is the grant that the repeat gets', async () => {
+    const line = await wire();
+    const dlock = new DLock(await open({ at: line.port }));
+    const holder = await new DLock(await open()).acquire(key('waited'));
+    const waiting = dlock.acquire(key('waited'));
+    await untilWaiting(run, key('waited'), 1);
+    line.hold();
+    await holder.release();
+    const { token } = await lookAt(run, key('waited'));
+    line.mend();
+    line.cut();
+    const lock = await waiting;
+    assert.equal(lock.token, token);
+    assert.equal(await lock.release(), true);
+  });
+
+  test('a lock is taken for lost one lease after the last renewal that was answered', async () => {
+    const line = await wire();
+    const dlock = new DLock(await open({ at: line.port }));
+    const lease = 900;
+    const using = dlock.using(key('cut'), { lease }, async (signal, lock) => {
+      line.hold();
+      const held = performance.now();
+      const known = lock.remaining;
+      assert((await reasonOf(signal)) instanceof LockLost);
+      assert(performance.now() - held >= known - 1);
+      line.mend();
+      line.cut();
+    });
+    await assert.rejects(using, LockLost);
+  });
+
+  test('renewals go on after the connection was lost', async () => {
+    const line = await wire();
+    const dlock = new DLock(await open({ at: line.port }));
+    await dlock.using(key('back'), { lease: 3000 }, async (signal, lock) => {
+      line.cut();
+      await sleep(1100);
+      await until('it was renewed', async () => lock.remaining > 2000);
+      assert.equal(signal.aborted, false);
+    });
+    assert.equal(await lookAt(run, key('back')), null);
+  });
+});

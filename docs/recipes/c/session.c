@@ -1,0 +1,32 @@
+/* A lock that lives as long as a connection: the server renews it, and frees it when the connection ends. */
+#include <hiredis/hiredis.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+static redisContext *connected(void) {
+    const char *host = getenv("DLOCK_TEST_HOST"), *port = getenv("DLOCK_TEST_PORT");
+    redisContext *redis = redisConnect(host ? host : "127.0.0.1", port ? atoi(port) : 6379);
+    if (!redis || redis->err) exit(1);
+    return redis;
+}
+
+/* An integer, or 0 for nil. Whatever else comes is a failure. */
+static long long number(redisReply *reply) {
+    if (!reply || (reply->type != REDIS_REPLY_INTEGER && reply->type != REDIS_REPLY_NIL)) exit(1);
+    long long result = reply->type == REDIS_REPLY_NIL ? 0 : reply->integer;
+    freeReplyObject(reply);
+    return result;
+}
+
+int main(void) {
+    redisContext *alice = connected();
+    number(redisCommand(alice, "DLOCK.ACQUIRE recipe:session alice PX 10000 SESSION"));
+    redisFree(alice); /* or the process dies; but a child that was forked without exec keeps it open */
+
+    redisContext *bob = connected();
+    long long token = number(redisCommand(bob, "DLOCK.ACQUIRE recipe:session bob PX 10000 BLOCK 5000"));
+    if (token) puts("bob: granted when the connection of alice ended");
+    number(redisCommand(bob, "DLOCK.RELEASE recipe:session bob TOKEN %lld", token));
+    redisFree(bob);
+    return 0;
+}

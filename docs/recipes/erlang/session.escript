@@ -1,0 +1,25 @@
+#!/usr/bin/env escript
+%% A lock that lives as long as a connection: the server renews it, and frees it when the connection ends.
+
+main(_) ->
+    Alice = connect(), % with no_reconnect: the lock would be gone, and nobody told
+    dlock(Alice, "ACQUIRE", ["recipe:session", "alice", "PX", 10000, "SESSION"]),
+    eredis:stop(Alice), % or the process that is linked to it ends
+
+    Bob = connect(),
+    Token = dlock(Bob, "ACQUIRE", ["recipe:session", "bob", "PX", 10000, "BLOCK", 5000]),
+    say(Token =/= undefined, "bob: granted when the connection of alice ended"),
+    dlock(Bob, "RELEASE", ["recipe:session", "bob", "TOKEN", Token]).
+
+connect() ->
+    Port = list_to_integer(os:getenv("DLOCK_TEST_PORT", "6379")),
+    {ok, Redis} = eredis:start_link(os:getenv("DLOCK_TEST_HOST", "127.0.0.1"), Port, 0, "", no_reconnect),
+    Redis.
+
+%% Without a timeout: the default is 5 seconds. Integers come as binaries, nil is undefined.
+dlock(Redis, Command, Arguments) ->
+    {ok, Reply} = eredis:q(Redis, ["DLOCK." ++ Command | Arguments], infinity),
+    Reply.
+
+say(true, What) -> io:format("~s~n", [What]);
+say(false, _) -> ok.

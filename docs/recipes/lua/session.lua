@@ -1,0 +1,18 @@
+-- A lock that lives as long as a connection: the server renews it, and frees it when the connection ends.
+local redis = require "redis"
+
+for _, name in ipairs { "ACQUIRE", "RLOCK", "WLOCK", "RENEW", "RELEASE", "CHECK" } do
+    redis.commands["dlock_" .. name:lower()] = redis.command("DLOCK." .. name)
+end
+
+local host = os.getenv("DLOCK_TEST_HOST") or "127.0.0.1"
+local port = os.getenv("DLOCK_TEST_PORT") or 6379
+
+local alice = redis.connect(host, port)
+alice:dlock_acquire("recipe:session", "alice", "PX", 10000, "SESSION")
+alice:quit() -- or the process dies
+
+local bob = redis.connect(host, port)
+local token = bob:dlock_acquire("recipe:session", "bob", "PX", 10000, "BLOCK", 5000)
+if token then print("bob: granted when the connection of alice ended") end
+bob:dlock_release("recipe:session", "bob", "TOKEN", token)

@@ -1,0 +1,15 @@
+// Wait in line: one command on a connection of its own, since it would hold up whatever else is sent on it.
+import { createClient } from 'redis';
+
+const address = { host: process.env.DLOCK_TEST_HOST ?? '127.0.0.1', port: Number(process.env.DLOCK_TEST_PORT ?? 6379) };
+const redis = await createClient({ socket: address }).connect();
+await redis.sendCommand(['DLOCK.ACQUIRE', 'recipe:wait', 'alice', 'PX', '200']); // her lease ends in a moment
+
+// Whatever timeouts the program's other connections have.
+const line = await createClient({ socket: { ...address, socketTimeout: undefined } }).connect();
+const token = await line.sendCommand(['DLOCK.ACQUIRE', 'recipe:wait', 'bob', 'PX', '30000', 'BLOCK', '60000', 'REQUEST', '1']);
+line.destroy();
+
+if (token !== null) console.log('bob: granted after waiting');
+await redis.sendCommand(['DLOCK.RELEASE', 'recipe:wait', 'bob', 'TOKEN', String(token)]);
+redis.destroy();

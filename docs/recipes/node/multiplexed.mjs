@@ -1,0 +1,24 @@
+// One connection for many owners, another one for waiting.
+import { Redis } from 'ioredis';
+
+const address = { host: process.env.DLOCK_TEST_HOST ?? '127.0.0.1', port: Number(process.env.DLOCK_TEST_PORT ?? 6379) };
+const shared = new Redis({ ...address, retryStrategy: null });
+const call = (...command) => shared.call(...command);
+
+// Owners tell apart who is who on a connection. Their session locks all end with it.
+const [alice, bob] = await Promise.all([
+  call('DLOCK.ACQUIRE', 'recipe:multiplexed:a', 'alice', 'PX', '10000', 'SESSION'),
+  call('DLOCK.ACQUIRE', 'recipe:multiplexed:b', 'bob', 'PX', '200'),
+]);
+if (alice !== null && bob !== null) console.log('alice and bob: granted on one connection');
+
+// BLOCK would hold up everybody on the shared connection, so carol waits on her own, without SESSION.
+const line = new Redis(address);
+const carol = await line.call('DLOCK.ACQUIRE', 'recipe:multiplexed:b', 'carol', 'PX', '10000', 'BLOCK', '5000');
+const bound = await call('DLOCK.RENEW', 'recipe:multiplexed:b', 'carol', 'TOKEN', String(carol), 'SESSION');
+line.disconnect();
+if (bound === 1) console.log('carol: waited on another, bound to the first');
+
+await call('DLOCK.RELEASE', 'recipe:multiplexed:a', 'alice', 'TOKEN', String(alice));
+await call('DLOCK.RELEASE', 'recipe:multiplexed:b', 'carol', 'TOKEN', String(carol));
+shared.disconnect();

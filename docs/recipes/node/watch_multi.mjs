@@ -1,0 +1,24 @@
+// A transaction that takes effect only if the lock is still held: WATCH the lock, look, then MULTI.
+import { Redis } from 'ioredis';
+
+const address = { host: process.env.DLOCK_TEST_HOST ?? '127.0.0.1', port: Number(process.env.DLOCK_TEST_PORT ?? 6379) };
+const redis = new Redis(address); // of its own: WATCH is for all that is sent on a connection
+const other = new Redis(address);
+
+async function write(token, value, meanwhile) {
+  await redis.watch('recipe:watch_multi');
+  if ((await redis.call('DLOCK.CHECK', 'recipe:watch_multi', token)) === null) {
+    await redis.unwatch();
+    return false;
+  }
+  await meanwhile();
+  return (await redis.multi().set('recipe:value', value).exec()) !== null;
+}
+
+const token = await redis.call('DLOCK.ACQUIRE', 'recipe:watch_multi', 'alice', 'PX', '30000');
+if (await write(token, 'one', async () => {})) console.log('alice: written');
+if (!(await write(token, 'two', () => other.del('recipe:watch_multi')))) {
+  console.log('alice: not written, the lock was lost');
+}
+other.disconnect();
+redis.disconnect();

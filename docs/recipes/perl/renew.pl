@@ -1,0 +1,19 @@
+# Move the end of a lease on while the work goes on.
+use strict;
+use warnings;
+use Redis;
+
+# The client has no methods with these names, and sends what it does not know. (nil is undef)
+sub dlock { my ($redis, $command, @arguments) = @_; my $name = "DLOCK.$command"; return $redis->$name(@arguments) }
+
+my $address = ($ENV{DLOCK_TEST_HOST} // "127.0.0.1") . ":" . ($ENV{DLOCK_TEST_PORT} // 6379);
+my $redis = Redis->new(server => $address);
+
+my $token = dlock($redis, "ACQUIRE", "recipe:renew", "alice", "PX", 10000);
+
+# To be sent whenever about a third of the lease has passed. No lease given: the one it has.
+print "renewed\n" if dlock($redis, "RENEW", "recipe:renew", "alice", "TOKEN", $token);
+
+dlock($redis, "RELEASE", "recipe:renew", "alice", "TOKEN", $token);
+# Lost: stop. A renewal never takes a lock.
+print "nothing to renew\n" unless dlock($redis, "RENEW", "recipe:renew", "alice", "TOKEN", $token);

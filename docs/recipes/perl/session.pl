@@ -1,0 +1,19 @@
+# A lock that lives as long as a connection: the server renews it, and frees it when the connection ends.
+use strict;
+use warnings;
+use Redis;
+
+# The client has no methods with these names, and sends what it does not know. (nil is undef)
+sub dlock { my ($redis, $command, @arguments) = @_; my $name = "DLOCK.$command"; return $redis->$name(@arguments) }
+
+my $address = ($ENV{DLOCK_TEST_HOST} // "127.0.0.1") . ":" . ($ENV{DLOCK_TEST_PORT} // 6379);
+
+# Without the option reconnect: the lock would be gone, and nobody told.
+my $alice = Redis->new(server => $address);
+dlock($alice, "ACQUIRE", "recipe:session", "alice", "PX", 10000, "SESSION");
+$alice->quit;    # or the process dies
+
+my $bob = Redis->new(server => $address);
+my $token = dlock($bob, "ACQUIRE", "recipe:session", "bob", "PX", 10000, "BLOCK", 5000);
+print "bob: granted when the connection of alice ended\n" if $token;
+dlock($bob, "RELEASE", "recipe:session", "bob", "TOKEN", $token);

@@ -1,0 +1,15 @@
+# A lock that lives as long as a connection: the server renews it, and frees it when the connection ends.
+set -euo pipefail
+cli() { redis-cli -h "${DLOCK_TEST_HOST:-127.0.0.1}" -p "${DLOCK_TEST_PORT:-6379}" "$@"; }
+
+# One redis-cli that stays, so one connection; it ends with its input, at the latest with this script.
+coproc ALICE { cli; }
+echo DLOCK.ACQUIRE recipe:session alice PX 10000 SESSION >&"${ALICE[1]}"
+read -r token <&"${ALICE[0]}"
+[[ -n $token ]] || exit 1
+# … the work …
+exec {ALICE[1]}>&-
+
+token=$(cli DLOCK.ACQUIRE recipe:session bob PX 10000 BLOCK 5000)
+[[ -z $token ]] || echo 'bob: granted when the connection of alice ended'
+cli DLOCK.RELEASE recipe:session bob TOKEN "$token" >/dev/null

@@ -1,0 +1,20 @@
+# A transaction that takes effect only if the lock is still held: WATCH the lock, look, then MULTI.
+set -euo pipefail
+cli() { redis-cli -h "${DLOCK_TEST_HOST:-127.0.0.1}" -p "${DLOCK_TEST_PORT:-6379}" "$@"; }
+coproc ALICE { cli; }
+alice() { echo "$*" >&"${ALICE[1]}" && read -r reply <&"${ALICE[0]}" && echo "$reply"; }
+
+# Prints the reply of EXEC: nothing if the lock changed hands.
+write() {
+    local token=$1 value=$2 meanwhile=$3
+    alice WATCH recipe:watch_multi >/dev/null
+    [[ -n $(alice DLOCK.CHECK recipe:watch_multi "$token") ]] || return 0
+    $meanwhile >/dev/null
+    alice MULTI >/dev/null
+    alice SET recipe:value "$value" >/dev/null
+    alice EXEC
+}
+
+token=$(alice DLOCK.ACQUIRE recipe:watch_multi alice PX 30000)
+[[ $(write "$token" one true) != OK ]] || echo 'alice: written'
+[[ -n $(write "$token" two 'cli DEL recipe:watch_multi') ]] || echo 'alice: not written, the lock was lost'

@@ -1,0 +1,12 @@
+#!/usr/bin/env bash
+# The recipes in Rust. `cargo test` has built them already.
+set -euo pipefail
+. "$(dirname "$0")/expect.bash"
+
+command -v cargo >/dev/null && command -v sqlite3 >/dev/null || missing 'cargo and sqlite3'
+# For the whole workspace, so that nothing is built anew with other features.
+cargo build --locked --quiet --manifest-path "$root/Cargo.toml" --workspace --examples
+built=${CARGO_TARGET_DIR:-$root/target}/debug/examples
+
+run() { "$built/$(basename "$1" .rs)"; }
+each rs run
