@@ -13,6 +13,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use crate::error::Error;
+use crate::inspect::LockInfo;
 use crate::server::Server;
 use crate::terms::{Grant, Hold, Renewal, Terms};
 
@@ -40,6 +41,27 @@ impl Backend {
     pub async fn release(&self, hold: &Hold, until: Instant) -> Result<(), Error> {
         match self {
             Self::Server(server) => server.release(hold, until).await,
+        }
+    }
+
+    /// A lock with all its holds and waiters.
+    pub async fn info(&self, name: &[u8]) -> Result<Option<LockInfo>, Error> {
+        match self {
+            Self::Server(server) => server.info(name).await,
+        }
+    }
+
+    /// The locks whose names match, by name.
+    pub async fn locks(&self, pattern: &[u8]) -> Result<Vec<LockInfo>, Error> {
+        match self {
+            Self::Server(server) => server.locks(pattern).await,
+        }
+    }
+
+    /// Gives up what somebody else holds. False: there was nothing.
+    pub async fn evict(&self, name: &[u8], owner: &[u8], token: Option<u64>) -> Result<bool, Error> {
+        match self {
+            Self::Server(server) => server.evict(name, owner, token).await,
         }
     }
 }

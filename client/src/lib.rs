@@ -21,6 +21,7 @@ mod backend;
 mod client;
 mod error;
 mod guard;
+mod inspect;
 mod server;
 mod terms;
 
@@ -28,3 +29,4 @@ pub use acquire::Acquire;
 pub use client::Client;
 pub use error::Error;
 pub use guard::Guard;
+pub use inspect::{HoldInfo, LockInfo, WaiterInfo};

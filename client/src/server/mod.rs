@@ -7,6 +7,7 @@
 //! - each renewal and release names the `TOKEN`, so a late one finds nothing it could touch;
 //! - an acquisition that is given up with its outcome unknown is released by its owner.
 
+mod admin;
 mod fault;
 mod link;
 mod nodes;

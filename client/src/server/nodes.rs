@@ -101,6 +101,27 @@ impl Nodes {
         }
     }
 
+    /// Every primary there is: of a cluster all that have slots.
+    pub async fn primaries(&self) -> Result<Vec<Link>, Fault> {
+        let link = self.link_for(b"", Lane::Shared).await?;
+        let slots = match link.ask(cmd("CLUSTER").arg("SLOTS"), Some(REPLY)).await {
+            // It is not in a cluster, or does not let us ask.
+            Err(Fault::Refused(_)) => return Ok(vec![link]),
+            Err(fault) => {
+                self.forget(&link);
+                return Err(fault);
+            }
+            Ok(slots) => slots,
+        };
+        let mut links: Vec<Link> = Vec::new();
+        for node in primaries_of(slots, link.info())? {
+            if !links.iter().any(|link| link.info().addr() == node.addr()) {
+                links.push(self.link_to(&node, Lane::Shared).await?);
+            }
+        }
+        Ok(links)
+    }
+
     async fn link_to(&self, node: &ConnectionInfo, lane: Lane) -> Result<Link, Fault> {
         if let Some(link) = self.open_link(&node.addr().to_string(), lane) {
             return Ok(link);
@@ -212,6 +233,24 @@ async fn ask_sentinels(
         }
     }
     Err(why)
+}
+
+/// The primaries of `CLUSTER SLOTS`: `[first, last, [host, port, …], …]` each.
+fn primaries_of(slots: Value, from: &ConnectionInfo) -> Result<Vec<ConnectionInfo>, Fault> {
+    let wrong = |error| Fault::Refused(format!("CLUSTER SLOTS: {error}"));
+    let ranges: Vec<Vec<Value>> = redis::from_redis_value(slots).map_err(wrong)?;
+    let mut primaries = Vec::new();
+    for primary in ranges.into_iter().filter_map(|range| range.into_iter().nth(2)) {
+        let mut fields = redis::from_redis_value::<Vec<Value>>(primary).map_err(wrong)?.into_iter();
+        let mut field = || fields.next().unwrap_or(Value::Nil);
+        let host: Option<String> = redis::from_redis_value(field()).map_err(wrong)?;
+        let port = redis::from_redis_value(field()).map_err(wrong)?;
+        primaries.push(match host.filter(|host| !host.is_empty()) {
+            Some(host) => address::at(from, &host, port),
+            None => from.clone(),
+        });
+    }
+    Ok(primaries)
 }
 
 /// How long a short command may take to be answered.

@@ -12,6 +12,7 @@
 
 mod abandoned;
 mod broken;
+mod inspected;
 mod kept;
 mod line;
 mod lost;
