@@ -30,3 +30,8 @@ pub use client::Client;
 pub use error::Error;
 pub use guard::Guard;
 pub use inspect::{HoldInfo, LockInfo, WaiterInfo};
+
+// Its examples are compiled.
+#[cfg(doctest)]
+#[doc = include_str!("../../docs/rust.md")]
+struct Guide;

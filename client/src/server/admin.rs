@@ -94,5 +94,5 @@ fn unexpected(error: RedisError) -> Error {
 /// For replies that may be long.
 const LONG: Duration = Duration::from_secs(10);
 
-/// How many keys a step of a scan looks at: about 0.1 ms of the server's time.
-const PAGE: u32 = 1000;
+/// How many keys a step of a scan looks at: about half a millisecond of the server's time.
+const PAGE: u32 = 250;
