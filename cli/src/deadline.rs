@@ -17,7 +17,7 @@ pub struct Deadline {
 impl Deadline {
     pub fn of(lease: Duration) -> Self {
         // Killing takes a moment, on a busy machine too.
-        let kill = KILL + (lease / 50).max(Duration::from_millis(300));
+        let kill = KILL + (lease / 20).clamp(Duration::from_millis(300), Duration::from_secs(5));
         Self { term: kill + lease.saturating_sub(kill) / 3, kill }
     }
 

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use dlock_client::{Client, Error, Guard};
 use nix::sys::signal::{Signal, kill, raise};
+use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
 use nix::unistd::Pid;
 use tokio::process::{Child, Command};
 use tokio::time::sleep_until;
@@ -106,7 +107,7 @@ enum Ending {
 
 impl Supervisor {
     fn new(child: Child, guard: Guard, lease: Duration) -> Self {
-        let end = Instant::now() + guard.remaining();
+        let end = end_of(&guard);
         Self { child, guard, deadline: Deadline::of(lease), end, ending: Ending::No }
     }
 
@@ -138,10 +139,9 @@ impl Supervisor {
 
     /// At a time when the lock should have been renewed, or the command should have ended.
     fn look(&mut self) {
-        let left = self.guard.remaining();
         match self.ending {
             Ending::No => {
-                self.end = self.end.max(Instant::now() + left);
+                self.end = self.end.max(end_of(&self.guard));
                 if Instant::now() >= self.deadline.term_at(self.end) {
                     self.end("the lock cannot be renewed");
                 }
@@ -170,7 +170,9 @@ impl Supervisor {
                 if from == From::Process {
                     self.signal(signal);
                 }
-                stop();
+                if self.stands_still() {
+                    stop();
+                }
                 // Continued. Nothing was renewed meanwhile: if that was for too long, the command must not go on.
                 self.look();
             }
@@ -182,12 +184,30 @@ impl Supervisor {
         }
     }
 
+    /// Whether the command has stopped, for which it gets a moment. One that goes on, because it ignores the signal or
+    /// belongs to no job of a shell, has to have its lock kept.
+    fn stands_still(&self) -> bool {
+        let Some(id) = self.id() else { return false };
+        let look = WaitPidFlag::WSTOPPED | WaitPidFlag::WNOHANG | WaitPidFlag::WNOWAIT;
+        (0..STOPPING.as_millis() / PAUSE.as_millis()).any(|_| {
+            let stopped = matches!(waitid(Id::Pid(id), look), Ok(WaitStatus::Stopped(..)));
+            if !stopped {
+                std::thread::sleep(PAUSE);
+            }
+            stopped
+        })
+    }
+
     /// To the command, if it still runs.
     fn signal(&self, signal: Signal) {
-        // Its id is its own until it is waited for.
-        if let Some(id) = self.child.id().and_then(|id| i32::try_from(id).ok()) {
-            let _ = kill(Pid::from_raw(id), signal);
+        if let Some(id) = self.id() {
+            let _ = kill(id, signal);
         }
+    }
+
+    /// The command's id, which is its own until it is waited for.
+    fn id(&self) -> Option<Pid> {
+        self.child.id().and_then(|id| i32::try_from(id).ok()).map(Pid::from_raw)
     }
 
     /// Gives the lock up. The code to exit with.
@@ -205,7 +225,17 @@ impl Supervisor {
     }
 }
 
+/// When the lease ends. The clock is read first: whatever comes between makes it earlier, not later.
+fn end_of(guard: &Guard) -> Instant {
+    let now = Instant::now();
+    now + guard.remaining()
+}
+
 /// As the terminal expects of a job that is suspended. Returns when it is continued.
 fn stop() {
     let _ = raise(Signal::SIGSTOP);
 }
+
+/// How long a command may take to stop, and how often that is looked at.
+const STOPPING: Duration = Duration::from_millis(200);
+const PAUSE: Duration = Duration::from_millis(5);

@@ -32,7 +32,7 @@ fn when_the_server_dies_the_command_gets_term() {
 #[test]
 fn a_command_that_ignores_term_is_killed_a_second_before_the_lease_ends() {
     let (server, notes) = (Server::start(), Notes::new());
-    let (running, pid) = start(&server, &notes, "4s", "trap '' TERM; while :; do sleep 0.02; done");
+    let (running, pid) = start(&server, &notes, "12s", "trap '' TERM; while :; do sleep 0.02; done");
     let mut watch = server.client();
     let first = watch.end_of("job");
     soon("it is renewed", || watch.end_of("job") > first);

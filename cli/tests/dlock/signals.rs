@@ -1,5 +1,7 @@
 //! Signals that are sent to `dlock run`.
 
+use std::os::unix::process::CommandExt;
+
 use crate::process::{Notes, Running, alive, dlock};
 use crate::support::{Server, soon};
 
@@ -74,15 +76,23 @@ fn nohup_is_respected() {
     assert!(!alive(pid));
 }
 
+/// `dlock run` with this lease and script, as a job of its own: elsewhere nothing stops by `TSTP`.
+fn job(server: &Server, notes: &Notes, lease: &str, script: &str) -> Running {
+    let mut command = dlock(server);
+    command.args(["run", "--lease", lease, "job", "--"]).args(notes.script(script)).process_group(0);
+    Running::start(command)
+}
+
+fn stopped(pid: i32) -> bool {
+    std::fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| stat.contains(") T "))
+}
+
 #[test]
 fn stop_and_continue_are_for_both() {
     let (server, notes) = (Server::start(), Notes::new());
-    let mut command = dlock(&server);
-    command.args(["run", "--lease", "600s", "job", "--"]).args(notes.script("while :; do sleep 0.01; done"));
-    let mut running = Running::start(command);
+    let mut running = job(&server, &notes, "600s", "while :; do sleep 0.01; done");
     let pid = notes.pid();
     let own = running.child().id() as i32;
-    let stopped = |pid| std::fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| stat.contains(") T "));
     running.signal(libc::SIGTSTP);
     soon("both stand still", || stopped(pid) && stopped(own));
     running.signal(libc::SIGCONT);
@@ -91,13 +101,28 @@ fn stop_and_continue_are_for_both() {
 }
 
 #[test]
+fn a_command_that_does_not_stop_keeps_its_lock() {
+    let (server, notes) = (Server::start(), Notes::new());
+    let script = format!("trap '' TSTP; echo ready > {}; while :; do sleep 0.01; done", notes.path("ready").display());
+    let mut running = job(&server, &notes, "3s", &script);
+    let pid = notes.pid();
+    notes.line("ready");
+    let mut watch = server.client();
+    running.signal(libc::SIGTSTP);
+    let end = watch.end_of("job");
+    soon("it outlives the lease that it had", || watch.now() > end);
+    assert!(alive(pid) && !stopped(pid) && !running.has_ended());
+    assert!(watch.end_of("job") > end);
+}
+
+#[test]
 fn a_command_is_not_continued_after_its_lease() {
     let (server, notes) = (Server::start(), Notes::new());
-    let mut command = dlock(&server);
-    command.args(["run", "--lease", "3s", "job", "--"]).args(notes.script("while :; do sleep 0.01; done"));
-    let mut running = Running::start(command);
+    let mut running = job(&server, &notes, "3s", "while :; do sleep 0.01; done");
     let pid = notes.pid();
+    let own = running.child().id() as i32;
     running.signal(libc::SIGTSTP);
+    soon("both stand still", || stopped(pid) && stopped(own));
     server.client().outlive("job");
     assert!(alive(pid));
     running.signal(libc::SIGCONT);

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use dlock_client::Error;
 
-use crate::support::{Server, lock_info};
+use crate::support::Server;
 use crate::{client_of, freed, in_time, lost, not_yet};
 
 const LEASE: Duration = Duration::from_millis(1500);
@@ -94,7 +94,7 @@ async fn after_release_and_drop_the_future_of_the_loss_resolves() {
     let over = guard.lost();
     drop(guard);
     in_time(over).await;
-    assert_eq!(lock_info(&mut server.client(), "job").map(|info| info.waiters), None);
+    freed(&server, "job");
 }
 
 #[tokio::test(flavor = "multi_thread")]
