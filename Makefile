@@ -12,7 +12,7 @@ export RUST_TEST_THREADS ?= 8
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup build run demo test lint fmt bench-instr bench-waiting chaos chaos-mutants servers matrix clean hooks port bench-wake-up
+.PHONY: help setup build run demo test lint fmt bench-instr bench-waiting chaos chaos-mutants servers matrix clean hooks port bench-wake-up module
 
 help: ## this list
 	@echo 'dlock: distributed locks as a native feature of Redis and Valkey'
@@ -28,17 +28,22 @@ setup: ## find what the build and the tests need, install what is missing
 	@scripts/setup
 	@$(if $(filter setup,$(MAKECMDGOALS)),scripts/setup test)
 
-build: setup ## build the module: target/release/libdlock.so
+build: module ## build the module and the command: target/release/libdlock.so, target/release/dlock
+	cargo build --locked --release --package dlock-cli
+
+module: setup
 	cargo rustc --locked --release --package dlock --lib --crate-type cdylib
 
-run: port build ## start a server with the module, in the foreground on 127.0.0.1:PORT (6379)
+run: port module ## start a server with the module, in the foreground on 127.0.0.1:PORT (6379)
 	@scripts/run
 
-demo: build ## play a session of locking, on a server of its own
+demo: module ## play a session of locking, on a server of its own
 	@scripts/demo
 
 test: build hooks ## run all tests (SERVER=path: on that server)
 	@scripts/setup test
+
+test: module hooks ## run all tests (SERVER=path: on that server)
 	server=$$(scripts/server) && DLOCK_SERVER="$$server" cargo test --locked --workspace
 
 lint: setup ## check format, clippy and where unsafe code is
@@ -51,11 +56,11 @@ lint: setup ## check format, clippy and where unsafe code is
 fmt: ## format the code
 	cargo fmt --all
 
-bench-instr: build ## count the instructions of every command (callgrind), fail if they are over the limit
+bench-instr: module ## count the instructions of every command (callgrind), fail if they are over the limit
 	@scripts/setup bench
 	server=$$(scripts/server) && DLOCK_SERVER="$$server" cargo run --locked --release --package dlock-bench -- instr
 
-bench-waiting: build ## time waiting in line and sessions on a quiet machine, fail if a target is missed
+bench-waiting: module ## time waiting in line and sessions on a quiet machine, fail if a target is missed
 	server=$$(scripts/server) && export DLOCK_SERVER="$$server" && ulimit -n 16384 && \
 	cargo build --locked --release --package dlock-bench && bench=$$CARGO_TARGET_DIR/release/dlock-bench && \
 	{ "$$bench" waiting; waiting=$$?; "$$bench" sessions && exit $$waiting; }

@@ -1,0 +1,203 @@
+//! The command line.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, Parser, Subcommand};
+use clap_complete::Shell;
+
+use crate::deadline::MIN_LEASE;
+
+/// Run commands under a lock of Redis or Valkey, and look at locks.
+///
+/// The server needs the dlock module. A lock is a key of its own type; whoever waits for it stands in line in the server.
+#[derive(Parser)]
+#[command(name = "dlock", version, after_help = "Exit codes and more examples: dlock run --help")]
+pub struct Cli {
+    /// redis://[user:password@]host[:port][/db], any nodes of a cluster (redis://host,host), or
+    /// redis-sentinel://host[:26379][,host…]/name[/db].
+    #[arg(short, long, global = true, value_name = "URL", env = "DLOCK_URL", hide_env_values = true)]
+    #[arg(default_value = "redis://127.0.0.1:6379")]
+    pub server: String,
+
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+#[derive(Subcommand)]
+pub enum Command {
+    /// Run a command under a lock
+    ///
+    /// The command gets DLOCK_NAME, DLOCK_OWNER and DLOCK_TOKEN (the fencing token) in its environment, and the signals
+    /// that are sent to `dlock run`. The lock is kept by a lease that is renewed. When it cannot be renewed, the command
+    /// gets TERM, and KILL at least 1 s before the lease ends. When `dlock run` is killed, the command is killed too.
+    Run(Run),
+    /// Show who holds a lock and who waits for it
+    #[command(after_help = "Exit code: 0 it is held, 1 it is free.")]
+    Info {
+        /// The lock
+        name: OsString,
+        #[command(flatten)]
+        output: Output,
+    },
+    /// List locks
+    #[command(after_help = "Goes through all keys of the server (SCAN).\n\nExample:\n  dlock ls 'deploy:*'")]
+    Ls {
+        /// Names, with * and ? as in KEYS
+        #[arg(default_value = "*")]
+        pattern: OsString,
+        #[command(flatten)]
+        output: Output,
+    },
+    /// Watch locks on a terminal; q ends it
+    #[command(after_help = "Goes through all keys of the server (SCAN) each time.")]
+    Top {
+        /// Names, with * and ? as in KEYS
+        #[arg(default_value = "*")]
+        pattern: OsString,
+        /// How often to look
+        #[arg(short, long, value_name = "TIME", default_value = "1s", value_parser = duration)]
+        interval: Duration,
+    },
+    /// Give up a lock in the name of its owner
+    #[command(after_help = "Exit code: 0 it was released, 1 that owner did not hold it.")]
+    Release {
+        /// The lock
+        name: OsString,
+        /// Its owner, as `dlock info` shows it
+        owner: OsString,
+    },
+    /// Take a lock away from whoever holds it, after asking
+    ///
+    /// The holders are shown first, and only they lose the lock; those who wait get it. A holder learns of it when it next
+    /// renews: until then both may believe to be alone. The fencing token tells them apart.
+    #[command(after_help = "Exit code: 0 it is free, 1 it was left alone.")]
+    Break {
+        /// The lock
+        name: OsString,
+        /// Do not ask
+        #[arg(short, long)]
+        yes: bool,
+    },
+    /// Print the completions for a shell
+    #[command(after_help = "Example, for bash:\n  dlock completions bash > /etc/bash_completion.d/dlock")]
+    Completions {
+        /// The shell
+        shell: Shell,
+    },
+    /// Print the man page, or write all of them
+    #[command(after_help = "Examples:\n  dlock man | man -l -\n  dlock man /usr/local/share/man/man1")]
+    Man {
+        /// Where to write dlock.1, dlock-run.1 and so on
+        directory: Option<PathBuf>,
+    },
+}
+
+/// `dlock run`.
+#[derive(Args)]
+#[command(override_usage = "dlock run [OPTIONS] NAME -- COMMAND…", after_help = RUN_HELP)]
+pub struct Run {
+    /// How long the lock outlives this process, should it die; at least 3s
+    #[arg(short, long, value_name = "TIME", default_value = "30s", value_parser = lease)]
+    pub lease: Duration,
+
+    /// How long to stand in line [default: as long as it takes]
+    #[arg(short, long, value_name = "TIME", value_parser = duration, conflicts_with = "no_wait")]
+    pub wait: Option<Duration>,
+
+    /// Do not stand in line
+    #[arg(short, long)]
+    pub no_wait: bool,
+
+    /// Share the lock with others who do, against those who do not
+    #[arg(long)]
+    pub shared: bool,
+
+    /// The exit code if the lock was not got
+    #[arg(short = 'E', long, value_name = "CODE", default_value_t = crate::exit::NOT_GOT)]
+    pub conflict_exit_code: u8,
+
+    /// The lock
+    pub name: OsString,
+
+    /// What to run, with its arguments
+    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
+    pub command: Vec<OsString>,
+}
+
+#[derive(Args)]
+pub struct Output {
+    /// JSON, also on a terminal (elsewhere it always is)
+    #[arg(long)]
+    pub json: bool,
+}
+
+const RUN_HELP: &str = "\
+Times: 500ms, 30s, 5m, 2h; without a unit seconds.
+
+Exit code: that of the command (128 and the number of the signal that killed it), or
+    1  the lock was not got (another with -E)
+   64  the command line makes no sense
+   69  no server answers, or it refuses
+   75  the lock was lost while the command ran, which was ended
+  126  the command cannot be started
+  127  there is no such command
+
+Examples:
+  dlock run backup -- /usr/local/bin/backup --full
+  dlock run --no-wait -E 0 report -- make report      # cron: skip it if it still runs
+  dlock run --wait 10m --lease 1m deploy:web -- ./deploy.sh
+  dlock run db:migrate -- sh -c 'migrate --fence \"$DLOCK_TOKEN\"'";
+
+fn lease(text: &str) -> Result<Duration, String> {
+    match duration(text)? {
+        lease if lease < MIN_LEASE => Err(format!("at least {MIN_LEASE:?}: the command is ended 1 s before")),
+        lease => Ok(lease),
+    }
+}
+
+/// `1.5`, `500ms`, `30s`, `5m`, `2h`, `1d`.
+fn duration(text: &str) -> Result<Duration, String> {
+    let (number, unit) = text.split_at(text.find(|c: char| c.is_ascii_alphabetic()).unwrap_or(text.len()));
+    let unit = match unit {
+        "ms" => 0.001,
+        "" | "s" => 1.0,
+        "m" => 60.0,
+        "h" => 3600.0,
+        "d" => 86400.0,
+        _ => return Err(format!("no unit of time: {unit} (ms, s, m, h or d)")),
+    };
+    let seconds = number.parse::<f64>().map_err(|_| "not a number".to_owned())? * unit;
+    match Duration::try_from_secs_f64(seconds) {
+        Ok(time) if seconds <= A_YEAR => Ok(time),
+        _ => Err("from 0 to 365 days".to_owned()),
+    }
+}
+
+const A_YEAR: f64 = 365.0 * 86400.0;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_have_units_and_are_seconds_without() {
+        for (text, ms) in [("0", 0), ("2", 2000), ("1.5s", 1500), ("250ms", 250), ("2m", 120_000), ("1h", 3_600_000)] {
+            assert_eq!(duration(text), Ok(Duration::from_millis(ms)), "{text}");
+        }
+        for text in ["", "s", "-1", "1w", "1 s", "inf", "NaN", "1e300", "366d"] {
+            assert!(duration(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn the_command_line_is_sound() {
+        use clap::CommandFactory;
+        Cli::command().debug_assert();
+        let parsed = Cli::parse_from(["dlock", "run", "-s", "redis://x", "job", "--", "ls", "-l", "--help"]);
+        let Command::Run(run) = parsed.command else { panic!("run") };
+        assert_eq!(run.command, ["ls", "-l", "--help"]);
+        assert_eq!(parsed.server, "redis://x");
+    }
+}

@@ -1,0 +1,35 @@
+//! Exit codes. Those of `sysexits.h` where it has one, like `flock`; those of a shell for a command that cannot run.
+
+use std::process::ExitStatus;
+
+use dlock_client::Error;
+use std::os::unix::process::ExitStatusExt;
+
+/// The lock was not got, or what was asked for is not there.
+pub const NOT_GOT: u8 = 1;
+/// The command line makes no sense (`EX_USAGE`).
+pub const USAGE: u8 = 64;
+/// No server answers, or it refuses (`EX_UNAVAILABLE`).
+pub const UNAVAILABLE: u8 = 69;
+/// The lock was lost while the command ran (`EX_TEMPFAIL`).
+pub const LOST: u8 = 75;
+/// The command was found but could not be started.
+pub const CANNOT_RUN: u8 = 126;
+/// There is no such command.
+pub const NOT_FOUND: u8 = 127;
+
+/// The code for an error.
+pub fn of(error: &Error) -> u8 {
+    match error {
+        Error::Contention => NOT_GOT,
+        Error::Lost => LOST,
+        Error::Invalid(_) => USAGE,
+        _ => UNAVAILABLE,
+    }
+}
+
+/// The code of a command that has ended, as a shell gives it: 128 and the signal that killed it.
+pub fn of_command(status: ExitStatus) -> u8 {
+    let code = status.code().or_else(|| status.signal().map(|signal| 128 + signal));
+    code.and_then(|code| u8::try_from(code).ok()).unwrap_or(u8::MAX)
+}

@@ -1,0 +1,86 @@
+//! The `dlock` command.
+#![deny(unsafe_code)]
+
+mod args;
+mod break_lock;
+mod deadline;
+mod exit;
+mod list;
+mod manual;
+mod output;
+#[allow(unsafe_code, reason = "what runs between fork and exec")]
+mod parent_death;
+mod run;
+mod signals;
+mod top;
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::process::ExitCode;
+
+use clap::Parser;
+use clap::error::ErrorKind;
+use dlock_client::{Client, Error};
+
+use args::{Cli, Command};
+
+fn main() -> ExitCode {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => {
+            let _ = error.print();
+            let asked = matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion);
+            return ExitCode::from(if asked { 0 } else { exit::USAGE });
+        }
+    };
+    // On this thread alone: the command's death signal is bound to the thread that starts it.
+    let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => return ExitCode::from(fail(exit::UNAVAILABLE, &error.to_string())),
+    };
+    let code = runtime.block_on(dispatch(cli));
+    // Nothing that is left in the background is worth waiting for.
+    runtime.shutdown_background();
+    ExitCode::from(code)
+}
+
+async fn dispatch(cli: Cli) -> u8 {
+    let outcome = match cli.command {
+        Command::Completions { shell } => Ok(manual::completions(shell)),
+        Command::Man { directory } => Ok(manual::pages(directory.as_deref())),
+        command => match Client::open(&cli.server) {
+            Ok(client) => ask_server(&client, command).await,
+            Err(error) => Err(error),
+        },
+    };
+    outcome.unwrap_or_else(|error| fail(exit::of(&error), &explain(&error)))
+}
+
+async fn ask_server(client: &Client, command: Command) -> Result<u8, Error> {
+    match command {
+        Command::Run(run) => Ok(run::run(client, run).await),
+        Command::Info { name, output } => list::info(client, bytes(&name), output.json).await,
+        Command::Ls { pattern, output } => list::ls(client, bytes(&pattern), output.json).await,
+        Command::Top { pattern, interval } => top::top(client, bytes(&pattern), interval).await,
+        Command::Release { name, owner } => break_lock::release(client, bytes(&name), bytes(&owner)).await,
+        Command::Break { name, yes } => break_lock::break_lock(client, bytes(&name), yes).await,
+        Command::Completions { .. } | Command::Man { .. } => Ok(0),
+    }
+}
+
+/// Says on standard error what went wrong.
+fn fail(code: u8, what: &str) -> u8 {
+    eprintln!("dlock: {what}");
+    code
+}
+
+fn explain(error: &Error) -> String {
+    match error {
+        Error::Refused(why) if why.contains("unknown command") => format!("{error} (is the dlock module loaded?)"),
+        error => error.to_string(),
+    }
+}
+
+fn bytes(text: &OsStr) -> &[u8] {
+    text.as_bytes()
+}

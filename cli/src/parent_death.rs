@@ -1,0 +1,28 @@
+//! A child that does not outlive us. The only unsafe code of this crate: what runs between `fork` and `exec`.
+
+use std::io;
+
+use nix::sys::prctl::set_pdeathsig;
+use nix::sys::signal::{SigSet, Signal};
+use nix::unistd::{getpid, getppid};
+use tokio::process::Command;
+
+/// Has the kernel kill the command when this thread ends, and gives it the signal mask that we were started with. To be
+/// spawned from a thread that lives as long as the process.
+pub fn die_with_us(command: &mut Command, mask: SigSet) {
+    let parent = getpid();
+    let prepare = move || {
+        set_pdeathsig(Signal::SIGKILL)?;
+        // Had the parent died before that call, nobody would send the signal.
+        if getppid() != parent {
+            return Err(io::ErrorKind::Interrupted.into());
+        }
+        mask.thread_set_mask()?;
+        Ok(())
+    };
+    // SAFETY: `prctl`, `getppid` and `sigprocmask` are async-signal-safe, an error from them is made without allocating,
+    // and nothing that the parent shares is touched.
+    unsafe {
+        command.pre_exec(prepare);
+    }
+}

@@ -1,0 +1,241 @@
+//! `dlock run`: a command under a lock.
+
+use std::ffi::OsStr;
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::process::ExitStatus;
+use std::time::{Duration, Instant};
+
+use dlock_client::{Client, Error, Guard};
+use nix::sys::signal::{Signal, kill, raise};
+use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
+use nix::unistd::Pid;
+use tokio::process::{Child, Command};
+use tokio::time::sleep_until;
+
+use crate::args::Run;
+use crate::deadline::Deadline;
+use crate::parent_death::die_with_us;
+use crate::signals::{From, Signals};
+use crate::{exit, explain, fail};
+
+pub async fn run(client: &Client, run: Run) -> u8 {
+    let mut signals = match Signals::take() {
+        Ok(signals) => signals,
+        Err(error) => return fail(exit::UNAVAILABLE, &error.to_string()),
+    };
+    let guard = match acquire(client, &run, &mut signals).await {
+        Ok(guard) => guard,
+        Err(code) => return code,
+    };
+    let child = match start(&run, &guard, &signals) {
+        Ok(child) => child,
+        Err(error) => {
+            let code = if error.kind() == io::ErrorKind::NotFound { exit::NOT_FOUND } else { exit::CANNOT_RUN };
+            let _ = guard.release().await;
+            return fail(
+                code,
+                &format!("{}: {error}", run.command.first().map_or("".into(), |word| word.display().to_string())),
+            );
+        }
+    };
+    let mut supervisor = Supervisor::new(child, guard, run.lease);
+    match supervisor.watch(&mut signals).await {
+        Ok(status) => supervisor.finish(status, &run.name).await,
+        Err(error) => fail(exit::UNAVAILABLE, &error.to_string()),
+    }
+}
+
+/// The lock, or the code to exit with.
+async fn acquire(client: &Client, run: &Run, signals: &mut Signals) -> Result<Guard, u8> {
+    let name = run.name.as_bytes();
+    let acquire = if run.shared { client.read(name) } else { client.acquire(name) }.lease(run.lease);
+    let acquire = match (run.no_wait, run.wait) {
+        (true, _) => acquire.no_wait(),
+        (false, Some(wait)) => acquire.wait(wait),
+        (false, None) => acquire,
+    };
+    let mut acquiring = acquire.into_future();
+    loop {
+        let signal = tokio::select! {
+            outcome = &mut acquiring => return outcome.map_err(|error| match error {
+                Error::Contention => fail(run.conflict_exit_code, &format!("{}: {error}", run.name.display())),
+                error => fail(exit::of(&error), &explain(&error)),
+            }),
+            (signal, _) = signals.next() => signal,
+        };
+        match signal {
+            Signal::SIGTSTP => stop(),
+            Signal::SIGCONT => {}
+            // Leaves the line: the connection ends with this process.
+            signal => {
+                let _ = signals.die_of(signal);
+                return Err(128_u8.saturating_add(u8::try_from(signal as i32).unwrap_or(0)));
+            }
+        }
+    }
+}
+
+fn start(run: &Run, guard: &Guard, signals: &Signals) -> io::Result<Child> {
+    let (program, arguments) = run.command.split_first().ok_or(io::ErrorKind::InvalidInput)?;
+    let mut command = Command::new(program);
+    command.args(arguments);
+    command.env("DLOCK_NAME", OsStr::from_bytes(guard.name()));
+    command.env("DLOCK_OWNER", guard.owner()).env("DLOCK_TOKEN", guard.token().to_string());
+    die_with_us(&mut command, signals.mask_before());
+    command.spawn()
+}
+
+/// The command while it runs.
+struct Supervisor {
+    child: Child,
+    guard: Guard,
+    deadline: Deadline,
+    /// Until when the lock is held, as far as was last seen.
+    end: Instant,
+    ending: Ending,
+}
+
+/// Whether the command has been asked to end because of the lock.
+#[derive(Clone, Copy)]
+enum Ending {
+    No,
+    /// It got TERM, and gets KILL then.
+    By(Instant),
+    Killed,
+}
+
+impl Supervisor {
+    fn new(child: Child, guard: Guard, lease: Duration) -> Self {
+        let end = end_of(&guard);
+        Self { child, guard, deadline: Deadline::of(lease), end, ending: Ending::No }
+    }
+
+    /// Hands signals on and watches the lock, until the command has ended.
+    async fn watch(&mut self, signals: &mut Signals) -> io::Result<ExitStatus> {
+        let lost = self.guard.lost();
+        tokio::pin!(lost);
+        loop {
+            let next = match self.ending {
+                Ending::No => Some(self.deadline.term_at(self.end)),
+                Ending::By(kill) => Some(kill),
+                Ending::Killed => None,
+            };
+            let alarm = async {
+                match next {
+                    Some(next) => sleep_until(next.into()).await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                biased;
+                status = self.child.wait() => return status,
+                () = &mut lost, if matches!(self.ending, Ending::No) => self.end("the lock was lost"),
+                () = alarm => self.look(),
+                (signal, from) = signals.next() => self.hand_on(signal, from),
+            }
+        }
+    }
+
+    /// At a time when the lock should have been renewed, or the command should have ended.
+    fn look(&mut self) {
+        match self.ending {
+            Ending::No => {
+                self.end = self.end.max(end_of(&self.guard));
+                if Instant::now() >= self.deadline.term_at(self.end) {
+                    self.end("the lock cannot be renewed");
+                }
+            }
+            Ending::By(kill) if Instant::now() >= kill => {
+                self.signal(Signal::SIGKILL);
+                self.ending = Ending::Killed;
+            }
+            Ending::By(_) | Ending::Killed => {}
+        }
+    }
+
+    /// Asks the command to end, and leaves it what time there is.
+    fn end(&mut self, why: &str) {
+        fail(0, &format!("{}: {why}, ending the command", String::from_utf8_lossy(self.guard.name())));
+        self.signal(Signal::SIGTERM);
+        // Should it be stopped: a stopped process ends by nothing but KILL.
+        self.signal(Signal::SIGCONT);
+        self.ending = Ending::By(self.deadline.kill_at(self.end, Instant::now()));
+        self.look();
+    }
+
+    fn hand_on(&mut self, signal: Signal, from: From) {
+        match (signal, from) {
+            (Signal::SIGTSTP, from) => {
+                if from == From::Process {
+                    self.signal(signal);
+                }
+                if self.stands_still() {
+                    stop();
+                }
+                // Continued. Nothing was renewed meanwhile: if that was for too long, the command must not go on.
+                self.look();
+            }
+            (Signal::SIGCONT, _) | (_, From::Process) => {
+                self.look();
+                self.signal(signal);
+            }
+            (_, From::Kernel) => {}
+        }
+    }
+
+    /// Whether the command has stopped, for which it gets a moment. One that goes on, because it ignores the signal or
+    /// belongs to no job of a shell, has to have its lock kept.
+    fn stands_still(&self) -> bool {
+        let Some(id) = self.id() else { return false };
+        let look = WaitPidFlag::WSTOPPED | WaitPidFlag::WNOHANG | WaitPidFlag::WNOWAIT;
+        (0..STOPPING.as_millis() / PAUSE.as_millis()).any(|_| {
+            let stopped = matches!(waitid(Id::Pid(id), look), Ok(WaitStatus::Stopped(..)));
+            if !stopped {
+                std::thread::sleep(PAUSE);
+            }
+            stopped
+        })
+    }
+
+    /// To the command, if it still runs.
+    fn signal(&self, signal: Signal) {
+        if let Some(id) = self.id() {
+            let _ = kill(id, signal);
+        }
+    }
+
+    /// The command's id, which is its own until it is waited for.
+    fn id(&self) -> Option<Pid> {
+        self.child.id().and_then(|id| i32::try_from(id).ok()).map(Pid::from_raw)
+    }
+
+    /// Gives the lock up. The code to exit with.
+    async fn finish(self, status: ExitStatus, name: &OsStr) -> u8 {
+        let released = self.guard.release().await;
+        match (self.ending, released) {
+            (Ending::By(_) | Ending::Killed, _) => exit::LOST,
+            (Ending::No, Ok(())) => exit::of_command(status),
+            (Ending::No, Err(Error::Lost)) => {
+                fail(exit::LOST, &format!("{}: the lock was lost while the command ran", name.display()))
+            }
+            // It was held to the end, and the lease ends it.
+            (Ending::No, Err(error)) => fail(exit::of_command(status), &format!("not released: {}", explain(&error))),
+        }
+    }
+}
+
+/// When the lease ends. The clock is read first: whatever comes between makes it earlier, not later.
+fn end_of(guard: &Guard) -> Instant {
+    let now = Instant::now();
+    now + guard.remaining()
+}
+
+/// As the terminal expects of a job that is suspended. Returns when it is continued.
+fn stop() {
+    let _ = raise(Signal::SIGSTOP);
+}
+
+/// How long a command may take to stop, and how often that is looked at.
+const STOPPING: Duration = Duration::from_millis(200);
+const PAUSE: Duration = Duration::from_millis(5);

@@ -1,0 +1,91 @@
+//! Signals that are for the command, and signals that it got already.
+//!
+//! The command stays in our process group, so that it can use the terminal. What the terminal sends (`Ctrl-C`, `Ctrl-Z`)
+//! the kernel gives to both; what somebody sends to us by `kill` it does not get, so that is handed on.
+
+use std::fs;
+use std::io;
+use std::thread;
+
+use nix::sys::signal::{SigSet, SigmaskHow, Signal, raise};
+use nix::sys::signalfd::{SfdFlags, SignalFd};
+use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+
+/// Where a signal came from.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum From {
+    /// The terminal: the command got it too.
+    Kernel,
+    /// A process, which sent it to us.
+    Process,
+}
+
+/// The signals of this process, read instead of handled.
+pub struct Signals {
+    queue: UnboundedReceiver<(Signal, From)>,
+    before: SigSet,
+}
+
+impl Signals {
+    /// From now on signals wait to be read. To be called before there is another thread.
+    pub fn take() -> io::Result<Self> {
+        let ignored = ignored();
+        let ours: SigSet = HANDED_ON.into_iter().filter(|signal| ignored & (1 << (*signal as u32 - 1)) == 0).collect();
+        let before = ours.thread_swap_mask(SigmaskHow::SIG_BLOCK)?;
+        let source = SignalFd::with_flags(&ours, SfdFlags::SFD_CLOEXEC)?;
+        let (sink, queue) = unbounded_channel();
+        thread::Builder::new().name("signals".to_owned()).spawn(move || {
+            while let Ok(Some(info)) = source.read_signal() {
+                let signal = i32::try_from(info.ssi_signo).ok().and_then(|number| Signal::try_from(number).ok());
+                let from = if info.ssi_code == SI_KERNEL { From::Kernel } else { From::Process };
+                if signal.is_some_and(|signal| sink.send((signal, from)).is_err()) {
+                    return;
+                }
+            }
+        })?;
+        Ok(Self { queue, before })
+    }
+
+    /// The mask that we were started with.
+    pub fn mask_before(&self) -> SigSet {
+        self.before
+    }
+
+    /// The next one. May be dropped without losing any.
+    pub async fn next(&mut self) -> (Signal, From) {
+        match self.queue.recv().await {
+            Some(next) => next,
+            // Reading them never fails; should it, there are none.
+            None => std::future::pending().await,
+        }
+    }
+
+    /// Does what the signal does to a process that handles none: ends this one, as whoever sent it expects.
+    pub fn die_of(&self, signal: Signal) -> io::Result<()> {
+        let mut only = SigSet::empty();
+        only.add(signal);
+        only.thread_unblock()?;
+        Ok(raise(signal)?)
+    }
+}
+
+/// The signals that this process was started to ignore (`nohup`), as a mask. The command will ignore them as well.
+fn ignored() -> u64 {
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0)
+}
+
+const HANDED_ON: [Signal; 8] = [
+    Signal::SIGHUP,
+    Signal::SIGINT,
+    Signal::SIGQUIT,
+    Signal::SIGTERM,
+    Signal::SIGUSR1,
+    Signal::SIGUSR2,
+    Signal::SIGTSTP,
+    Signal::SIGCONT,
+];
+
+/// `si_code` of a signal that no process sent.
+const SI_KERNEL: i32 = 0x80;

@@ -1,0 +1,103 @@
+//! A command does not outlive its lock.
+
+use std::time::{Duration, Instant};
+
+use crate::process::{Notes, Running, alive, dlock};
+use crate::support::{Server, soon};
+
+/// Runs a shell script under the lock `job` with this lease.
+fn start(server: &Server, notes: &Notes, lease: &str, script: &str) -> (Running, i32) {
+    let mut command = dlock(server);
+    command.args(["run", "--lease", lease, "job", "--"]).args(notes.script(script));
+    command.stderr(std::process::Stdio::piped()).stdout(std::process::Stdio::piped());
+    (Running::start(command), notes.pid())
+}
+
+#[test]
+fn when_the_server_dies_the_command_gets_term() {
+    let (mut server, notes) = (Server::start(), Notes::new());
+    let ended = notes.path("ended").display().to_string();
+    let script = format!("trap 'echo TERM > {ended}; exit 0' TERM; while :; do sleep 0.02; done");
+    let (running, _) = start(&server, &notes, "3s", &script);
+    let died = Instant::now();
+    server.kill9();
+    let outcome = running.outcome();
+    assert_eq!(outcome.code, Some(75), "{}", outcome.stderr);
+    assert_eq!(notes.read("ended"), "TERM\n");
+    assert!(outcome.stderr.contains("cannot be renewed"), "{}", outcome.stderr);
+    // Not at the first failure: a server may come back.
+    assert!(died.elapsed() > Duration::from_millis(200), "{:?}", died.elapsed());
+}
+
+#[test]
+fn a_command_that_ignores_term_is_killed_a_second_before_the_lease_ends() {
+    let (server, notes) = (Server::start(), Notes::new());
+    let (running, pid) = start(&server, &notes, "12s", "trap '' TERM; while :; do sleep 0.02; done");
+    let mut watch = server.client();
+    let first = watch.end_of("job");
+    soon("it is renewed", || watch.end_of("job") > first);
+    // No renewal comes for a second now, so this is the end that counts.
+    let end = watch.end_of("job");
+    server.freeze();
+    soon("the command is gone", || !alive(pid));
+    let now =
+        std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).expect("after 1970").as_millis() as i64;
+    assert!(now <= end - 1000, "killed {} ms before the end", end - now);
+    server.thaw();
+    assert_eq!(running.outcome().code, Some(75));
+}
+
+#[test]
+fn a_lock_that_was_taken_away_ends_the_command() {
+    let (server, notes) = (Server::start(), Notes::new());
+    let (running, pid) = start(&server, &notes, "3s", "exec sleep 1000");
+    server.client().int("DEL job");
+    let next = server.client().int("DLOCK.ACQUIRE job other PX 600000");
+    let outcome = running.outcome();
+    assert_eq!(outcome.code, Some(75));
+    assert!(outcome.stderr.contains("lost"), "{}", outcome.stderr);
+    assert!(!alive(pid));
+    assert!(server.client().int(format!("DLOCK.CHECK job {next}")) > 0, "the next owner's hold is not touched");
+}
+
+#[test]
+fn a_command_that_ends_after_its_lock_is_told_by_the_exit_code() {
+    let (server, notes) = (Server::start(), Notes::new());
+    let go = notes.path("go").display().to_string();
+    let (running, _) = start(&server, &notes, "600s", &format!("while [ ! -e {go} ]; do sleep 0.01; done"));
+    server.client().int("DEL job");
+    std::fs::write(&go, "").expect("a file");
+    let outcome = running.outcome();
+    assert_eq!(outcome.code, Some(75));
+    assert!(outcome.stderr.contains("lost while the command ran"), "{}", outcome.stderr);
+}
+
+#[test]
+fn a_server_that_is_away_for_less_than_that_does_no_harm() {
+    let (server, notes) = (Server::start(), Notes::new());
+    let (mut running, pid) = start(&server, &notes, "12s", "exec sleep 1000");
+    let mut watch = server.client();
+    let end = watch.end_of("job");
+    // Until a renewal is due, and a while longer.
+    watch.pass(end - 8000);
+    server.freeze();
+    std::thread::sleep(Duration::from_millis(500));
+    server.thaw();
+    soon("it is renewed", || watch.end_of("job") > end);
+    assert!(alive(pid) && !running.has_ended());
+}
+
+#[test]
+fn kill_9_of_dlock_run_ends_the_command_at_once_and_the_lock_within_a_lease() {
+    let (server, notes) = (Server::start(), Notes::new());
+    let (mut running, pid) = start(&server, &notes, "3s", "exec sleep 1000");
+    let mut watch = server.client();
+    running.signal(libc::SIGKILL);
+    let killed = watch.now();
+    soon("the command is gone", || !alive(pid));
+    let end = watch.end_of("job");
+    assert!(watch.now() < end, "at once: before the lease ends");
+    assert!(end <= killed + 3000);
+    watch.outlive("job");
+    assert!(watch.int("DLOCK.ACQUIRE job other PX 1000") > 0);
+}

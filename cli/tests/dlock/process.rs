@@ -1,0 +1,128 @@
+//! `dlock` as a process, and the command that it runs.
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::time::Instant;
+
+use crate::support::process::{die_with_the_tests, signal, spawn};
+use crate::support::wait::PATIENCE;
+use crate::support::{Server, soon};
+
+/// The command, with this server as the one to use.
+pub fn dlock(server: &Server) -> Command {
+    let mut command = bare();
+    command.env("DLOCK_URL", format!("redis://127.0.0.1:{}", server.port()));
+    command
+}
+
+/// The command without a server named.
+pub fn bare() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_dlock"));
+    command.env_remove("DLOCK_URL").stdin(Stdio::null());
+    command
+}
+
+/// What a finished process left.
+#[derive(Debug)]
+pub struct Outcome {
+    pub code: Option<i32>,
+    pub signal: Option<i32>,
+    pub stdout: String,
+    pub stderr: String,
+}
+
+/// Runs it to its end.
+#[track_caller]
+pub fn outcome(mut command: Command) -> Outcome {
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    Running::start(command).outcome()
+}
+
+/// A process that runs. Killed with the value.
+pub struct Running(Option<Child>);
+
+impl Running {
+    pub fn start(mut command: Command) -> Self {
+        die_with_the_tests(&mut command);
+        Self(Some(spawn(command)))
+    }
+
+    pub fn child(&mut self) -> &mut Child {
+        self.0.as_mut().expect("a process")
+    }
+
+    pub fn signal(&mut self, number: i32) {
+        signal(self.child(), number);
+    }
+
+    pub fn has_ended(&mut self) -> bool {
+        self.child().try_wait().expect("a process that can be waited for").is_some()
+    }
+
+    /// Waits for the end.
+    #[track_caller]
+    pub fn outcome(mut self) -> Outcome {
+        use std::os::unix::process::ExitStatusExt;
+        let start = Instant::now();
+        while !self.has_ended() {
+            assert!(start.elapsed() < 2 * PATIENCE, "it does not end");
+            std::thread::sleep(std::time::Duration::from_millis(2));
+        }
+        let output = self.0.take().expect("a process").wait_with_output().expect("its output");
+        let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("readable output");
+        let (code, signal) = (output.status.code(), output.status.signal());
+        Outcome { code, signal, stdout: text(output.stdout), stderr: text(output.stderr) }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if let Some(mut child) = self.0.take() {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+/// A directory for what commands write.
+pub struct Notes(tempfile::TempDir);
+
+impl Notes {
+    pub fn new() -> Self {
+        Self(tempfile::tempdir().expect("a temporary directory"))
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    pub fn read(&self, name: &str) -> String {
+        fs::read_to_string(self.path(name)).unwrap_or_default()
+    }
+
+    /// Waits for a whole line in that file, which a command writes when it is ready.
+    #[track_caller]
+    pub fn line(&self, name: &str) -> String {
+        soon(&format!("a line in {name}"), || self.read(name).ends_with('\n'));
+        self.read(name).trim().to_owned()
+    }
+
+    /// A shell that notes its process id, and then does this.
+    pub fn script(&self, then: &str) -> [String; 3] {
+        ["sh", "-c", &format!("echo $$ > {}; {then}", self.path("pid").display())].map(str::to_owned)
+    }
+
+    /// The process id of that shell, once it runs.
+    #[track_caller]
+    pub fn pid(&self) -> i32 {
+        self.line("pid").parse().expect("a process id")
+    }
+}
+
+/// Whether a process runs (or has ended and not been waited for by whoever has to).
+pub fn alive(pid: i32) -> bool {
+    let state = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    let state = state.rsplit(')').next().and_then(|rest| rest.split_whitespace().next()).unwrap_or("X").to_owned();
+    state != "X" && state != "Z"
+}

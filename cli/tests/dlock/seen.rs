@@ -1,0 +1,117 @@
+//! Looking at locks and taking them away, for programs: JSON and exit codes.
+
+use crate::process::{bare, dlock, outcome};
+use crate::support::{Server, lock_info};
+
+/// The output of a subcommand, which is one line of JSON.
+#[track_caller]
+fn json(server: &Server, arguments: &[&str]) -> (serde_json::Value, Option<i32>) {
+    let mut command = dlock(server);
+    command.args(arguments);
+    let outcome = outcome(command);
+    assert_eq!(outcome.stderr, "");
+    (serde_json::from_str(&outcome.stdout).expect("JSON"), outcome.code)
+}
+
+#[test]
+fn info_shows_everybody() {
+    let server = Server::start();
+    let mut client = server.client();
+    let tokens = ["a", "b"].map(|owner| client.int(format!("DLOCK.RLOCK doc {owner} PX 600000")));
+    let _writer = server.waiter("DLOCK.WLOCK doc w BLOCK 0");
+    let (info, code) = json(&server, &["info", "doc"]);
+    assert_eq!(code, Some(0));
+    for (field, value) in [("name", "doc"), ("mode", "shared")] {
+        assert_eq!(info[field], value);
+    }
+    assert_eq!((&info["holders"], &info["waiters"], &info["token"]), (&2.into(), &1.into(), &tokens[1].into()));
+    assert_eq!((&info["holds"][0]["owner"], &info["holds"][0]["token"]), (&"a".into(), &tokens[0].into()));
+    assert!(info["holds"][0]["age"].as_u64().expect("ms") < 60_000, "{info}");
+    assert!((1..=600_000).contains(&info["holds"][1]["ttl"].as_u64().expect("ms")), "{info}");
+    assert_eq!(info["queue"][0]["owner"], "w");
+    assert_eq!(json(&server, &["info", "free"]), (serde_json::Value::Null, Some(1)));
+}
+
+#[test]
+fn ls_lists_locks_that_match() {
+    let server = Server::start();
+    let mut client = server.client();
+    client.ok("SET job:0 text");
+    for name in ["job:2", "job:1", "other"] {
+        client.int(format!("DLOCK.ACQUIRE {name} me PX 600000"));
+    }
+    let names = |arguments: &[&str]| {
+        let (list, code) = json(&server, arguments);
+        assert_eq!(code, Some(0));
+        let list = list.as_array().expect("an array").clone();
+        list.iter().map(|lock| lock["name"].as_str().expect("a name").to_owned()).collect::<Vec<_>>()
+    };
+    assert_eq!(names(&["ls"]), ["job:1", "job:2", "other"]);
+    assert_eq!(names(&["ls", "job:*", "--json"]), ["job:1", "job:2"]);
+    assert!(names(&["ls", "nothing"]).is_empty());
+}
+
+#[test]
+fn release_names_the_owner() {
+    let server = Server::start();
+    server.client().int("DLOCK.ACQUIRE job me PX 600000");
+    let release = |owner: &str| {
+        let mut command = dlock(&server);
+        command.args(["release", "job", owner]);
+        outcome(command)
+    };
+    let wrong = release("you");
+    assert_eq!(wrong.code, Some(1));
+    assert!(wrong.stderr.contains("job is not held by you"), "{}", wrong.stderr);
+    assert_eq!(release("me").code, Some(0));
+    assert!(server.holders("job").is_empty());
+}
+
+#[test]
+fn break_asks_or_is_told_not_to() {
+    let server = Server::start();
+    let mut client = server.client();
+    for owner in ["a", "b"] {
+        client.int(format!("DLOCK.RLOCK doc {owner} PX 600000"));
+    }
+    let mut next = server.waiter("DLOCK.WLOCK doc next PX 600000 BLOCK 0");
+    let mut command = dlock(&server);
+    command.args(["break", "doc"]);
+    let refused = outcome(command);
+    assert_eq!(refused.code, Some(64));
+    assert!(refused.stderr.contains("--yes"), "{}", refused.stderr);
+    assert_eq!(lock_info(&mut client, "doc").expect("a lock").holders, 2);
+    let mut command = dlock(&server);
+    command.args(["break", "--yes", "doc"]);
+    assert_eq!(outcome(command).code, Some(0));
+    next.granted();
+    assert_eq!(server.holders("doc"), ["next"]);
+    let mut command = dlock(&server);
+    command.args(["break", "--yes", "free"]);
+    assert_eq!(outcome(command).code, Some(0));
+}
+
+#[test]
+fn other_keys_are_left_alone() {
+    let server = Server::start();
+    server.client().ok("SET text precious");
+    for arguments in [&["break", "--yes", "text"][..], &["release", "text", "me"], &["info", "text"]] {
+        let mut command = dlock(&server);
+        command.args(arguments);
+        let outcome = outcome(command);
+        assert_eq!(outcome.code, Some(69));
+        assert!(outcome.stderr.contains("WRONGTYPE"), "{}", outcome.stderr);
+    }
+    assert_eq!(server.client().text("GET text"), "precious");
+}
+
+#[test]
+fn the_server_is_that_of_the_option_before_that_of_the_environment() {
+    let server = Server::start();
+    server.client().int("DLOCK.ACQUIRE job me PX 600000");
+    let mut command = bare();
+    command.env("DLOCK_URL", "redis://127.0.0.1:1").args(["ls", "-s"]);
+    command.arg(format!("redis://127.0.0.1:{}", server.port()));
+    let outcome = outcome(command);
+    assert!(outcome.stdout.contains("\"job\""), "{outcome:?}");
+}

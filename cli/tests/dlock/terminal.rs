@@ -1,0 +1,203 @@
+//! `dlock` on a terminal, which tmux is.
+
+use std::process::Command;
+
+use crate::process::{Notes, alive, dlock};
+use crate::support::{Server, eventually, lock_info, soon, wait::PATIENCE};
+
+/// A terminal with a shell, of 100 columns and 20 lines.
+struct Terminal {
+    home: tempfile::TempDir,
+}
+
+impl Terminal {
+    #[track_caller]
+    fn open(server: &Server) -> Self {
+        let terminal = Self { home: tempfile::tempdir().expect("a temporary directory") };
+        let url = format!("DLOCK_URL=redis://127.0.0.1:{}", server.port());
+        terminal.tmux(&["-f", "/dev/null", "new-session", "-d", "-x", "100", "-y", "20", "-e", &url, "sh"]);
+        terminal.enter("PS1='$ '; clear");
+        terminal.shows("the prompt", |screen| screen.trim_end() == "$");
+        terminal
+    }
+
+    #[track_caller]
+    fn tmux(&self, arguments: &[&str]) -> String {
+        let mut command = Command::new("tmux");
+        command.arg("-S").arg(self.home.path().join("socket")).args(arguments).env_remove("TMUX");
+        let output = command.output().expect("tmux (make setup installs it)");
+        assert!(output.status.success(), "tmux {arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).expect("readable output")
+    }
+
+    /// Types a line.
+    fn enter(&self, line: &str) {
+        self.tmux(&["send-keys", "-l", line]);
+        self.key("Enter");
+    }
+
+    /// Types `dlock` and that.
+    fn dlock(&self, arguments: &str) {
+        self.enter(&format!("{} {arguments}", env!("CARGO_BIN_EXE_dlock")));
+    }
+
+    fn key(&self, key: &str) {
+        self.tmux(&["send-keys", key]);
+    }
+
+    fn screen(&self) -> String {
+        self.tmux(&["capture-pane", "-p"])
+    }
+
+    #[track_caller]
+    fn shows(&self, what: &str, mut as_expected: impl FnMut(&str) -> bool) {
+        let mut last = String::new();
+        let seen = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            eventually(PATIENCE, what, || {
+                last = self.screen();
+                as_expected(&last)
+            });
+        }));
+        assert!(seen.is_ok(), "{what}, not:\n{last}");
+    }
+}
+
+impl Drop for Terminal {
+    fn drop(&mut self) {
+        let _ = Command::new("tmux").arg("-S").arg(self.home.path().join("socket")).arg("kill-server").output();
+    }
+}
+
+/// The row of that lock, in words.
+fn row<'a>(screen: &'a str, name: &str) -> Option<Vec<&'a str>> {
+    screen.lines().map(|line| line.split_whitespace().collect::<Vec<_>>()).find(|words| words.first() == Some(&name))
+}
+
+#[test]
+fn top_shows_what_is_held_as_it_changes() {
+    let server = Server::start();
+    let mut client = server.client();
+    client.int("DLOCK.ACQUIRE job:1 alice PX 600000");
+    for reader in ["bob", "carol"] {
+        client.int(format!("DLOCK.RLOCK doc {reader} PX 90000"));
+    }
+    let mut dave = server.waiter("DLOCK.ACQUIRE job:1 dave PX 600000 BLOCK 0");
+    let terminal = Terminal::open(&server);
+    terminal.dlock("top --interval 100ms");
+    terminal.shows("both locks", |screen| screen.starts_with("dlock top: 2 locks, 1 waiting"));
+    let screen = terminal.screen();
+    let heading: Vec<_> = screen.lines().nth(2).expect("a heading").split_whitespace().collect();
+    assert_eq!(heading, ["NAME", "MODE", "OWNER", "AGE", "TTL", "WAITERS"]);
+    let job = row(&screen, "job:1").expect("a row");
+    assert_eq!((job[1], job[2], job[5]), ("exclusive", "alice", "1"), "{screen}");
+    assert!(job[3].ends_with('s') && job[4].starts_with('9') && job[4].contains('m'), "{screen}");
+    let doc = row(&screen, "doc").expect("a row");
+    assert_eq!((doc[1], doc[2], doc[3], doc[6]), ("shared", "bob", "+1", "0"), "{screen}");
+    assert_eq!(client.int("DLOCK.RELEASE job:1 alice"), 1);
+    dave.granted();
+    client.int("DEL doc");
+    terminal.shows("dave, and one lock", |screen| {
+        let job = row(screen, "job:1");
+        job.is_some_and(|job| (job[2], job[5]) == ("dave", "0")) && row(screen, "doc").is_none()
+    });
+    terminal.key("q");
+    terminal.shows("the shell again", |screen| screen.trim_end().ends_with('$') && !screen.contains("dlock top:"));
+}
+
+#[test]
+fn top_goes_on_while_the_server_is_away() {
+    let mut server = Server::start();
+    server.client().int("DLOCK.ACQUIRE before me PX 600000");
+    let terminal = Terminal::open(&server);
+    terminal.dlock("top --interval 100ms");
+    terminal.shows("a lock", |screen| row(screen, "before").is_some());
+    server.kill9();
+    terminal.shows("why there is nothing", |screen| screen.contains("no server answers"));
+    server.boot();
+    server.client().int("DLOCK.ACQUIRE after me PX 600000");
+    terminal.shows("the new lock", |screen| row(screen, "after").is_some());
+    terminal.key("C-c");
+    terminal.shows("the shell again", |screen| screen.trim_end().ends_with('$') && row(screen, "after").is_none());
+}
+
+#[test]
+fn people_get_tables() {
+    let server = Server::start();
+    server.client().int("DLOCK.ACQUIRE job alice PX 600000");
+    let _bob = server.waiter("DLOCK.ACQUIRE job bob BLOCK 0");
+    let terminal = Terminal::open(&server);
+    terminal.dlock("ls");
+    terminal.shows("a table", |screen| row(screen, "job").is_some_and(|row| row[2] == "alice" && row[5] == "1"));
+    terminal.dlock("info job");
+    terminal.shows("the holder and the line", |screen| {
+        screen.contains("job: exclusive") && row(screen, "alice").is_some() && row(screen, "bob").is_some()
+    });
+    terminal.dlock("info free");
+    terminal.shows("that it is free", |screen| screen.contains("free is free"));
+    terminal.dlock("ls --json | cat; dlock_code=$?");
+    terminal.shows("JSON", |screen| screen.contains("[{"));
+}
+
+#[test]
+fn break_shows_the_holder_and_asks() {
+    let server = Server::start();
+    let mut client = server.client();
+    client.int("DLOCK.ACQUIRE job alice PX 600000");
+    let terminal = Terminal::open(&server);
+    for (answer, code) in [("", 1), ("n", 1), ("y", 0)] {
+        terminal.enter("clear");
+        terminal.dlock("break job; echo code $?");
+        terminal.shows("the question", |screen| screen.contains("[y/N]") && row(screen, "alice").is_some());
+        terminal.enter(answer);
+        terminal.shows("the outcome", |screen| screen.contains(&format!("code {code}")));
+        assert_eq!(lock_info(&mut client, "job").is_none(), code == 0, "{answer:?}");
+    }
+}
+
+#[test]
+fn ctrl_c_reaches_the_command_once() {
+    let (server, notes) = (Server::start(), Notes::new());
+    let terminal = Terminal::open(&server);
+    let log = notes.path("log").display().to_string();
+    std::fs::write(notes.path("script"), format!(
+        "echo $$ > {pid}\ntrap 'echo INT >> {log}' INT\ntrap 'echo USR1 >> {log}; exit 5' USR1\nwhile :; do sleep 0.01; done\n",
+        pid = notes.path("pid").display()
+    )).expect("a file");
+    terminal.dlock(&format!("run job -- sh {}; echo code $?", notes.path("script").display()));
+    let pid = notes.pid();
+    terminal.key("C-c");
+    soon("it came", || notes.read("log").starts_with("INT\n"));
+    // What comes after it, on the way that a second one would have taken.
+    let parent = std::fs::read_to_string(format!("/proc/{pid}/stat")).expect("a process");
+    let parent: i32 = parent
+        .rsplit(')')
+        .next()
+        .and_then(|rest| rest.split_whitespace().nth(1))
+        .expect("a parent")
+        .parse()
+        .expect("an id");
+    assert!(Command::new("kill").args(["-USR1", &parent.to_string()]).status().expect("kill").success());
+    terminal.shows("the command's code", |screen| screen.contains("code 5"));
+    assert_eq!(notes.read("log"), "INT\nUSR1\n");
+}
+
+#[test]
+fn ctrl_z_suspends_and_fg_goes_on() {
+    let (server, notes) = (Server::start(), Notes::new());
+    let terminal = Terminal::open(&server);
+    terminal.enter("set -m");
+    std::fs::write(notes.path("script"), format!("echo $$ > {}\nread line; exit 4\n", notes.path("pid").display()))
+        .expect("a file");
+    terminal.dlock(&format!("run --lease 600s job -- sh {}; echo code $?", notes.path("script").display()));
+    let pid = notes.pid();
+    terminal.key("C-z");
+    terminal.shows("the shell", |screen| screen.contains("Stopped"));
+    assert!(alive(pid));
+    terminal.enter("fg; echo code $?");
+    soon("it runs", || !std::fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| stat.contains(") T ")));
+    terminal.enter("a line");
+    terminal.shows("the command's code", |screen| screen.contains("code 4"));
+    let mut ls = dlock(&server);
+    ls.arg("ls");
+    assert_eq!(crate::process::outcome(ls).stdout, "[]\n");
+}

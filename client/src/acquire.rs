@@ -1,0 +1,74 @@
+//! An acquisition, until it is awaited.
+
+use std::future::{Future, IntoFuture};
+use std::pin::Pin;
+use std::time::Duration;
+
+use crate::backend::Backend;
+use crate::error::Error;
+use crate::guard::Guard;
+use crate::terms::{Keep, Terms, Wait};
+
+/// A lock to be acquired: await it to get a [`Guard`].
+///
+/// It stands in line until it is its turn, unless told otherwise. Dropping the future leaves the line; should the grant
+/// have come in the same moment, it is released in the background, or lapses with its lease.
+#[derive(Clone)]
+#[must_use = "nothing happens until it is awaited"]
+pub struct Acquire {
+    backend: Backend,
+    terms: Terms,
+}
+
+impl Acquire {
+    pub(crate) fn new(backend: Backend, terms: Terms) -> Self {
+        Self { backend, terms }
+    }
+
+    /// For how long the lock is kept when nothing is heard from this process any more. 30 s unless set; at least 1 ms,
+    /// of a session 300 ms. The longer, the longer others wait after a crash; the shorter, the shorter an outage of the
+    /// network may last.
+    pub fn lease(mut self, lease: Duration) -> Self {
+        self.terms.lease = lease;
+        self
+    }
+
+    /// Stands in line for at most so long (to the millisecond). Zero: does not.
+    pub fn wait(mut self, wait: Duration) -> Self {
+        self.terms.wait = if wait.is_zero() { Wait::Not } else { Wait::AtMost(wait) };
+        self
+    }
+
+    /// Does not stand in line: the lock is got at once, or it is [`Error::Contention`].
+    pub fn no_wait(mut self) -> Self {
+        self.terms.wait = Wait::Not;
+        self
+    }
+
+    /// Binds the lock to a connection of its own: the server keeps the lease alive while that is open, and frees the
+    /// lock when it ends. Then it is [`lost`](Guard::lost). A connection for each guard.
+    pub fn session(mut self) -> Self {
+        self.terms.keep = Keep::Session;
+        self
+    }
+
+    async fn run(self) -> Result<Guard, Error> {
+        let Self { backend, mut terms } = self;
+        if terms.lease < Duration::from_millis(1) {
+            return Err(Error::Invalid("a lease is at least 1 ms".to_owned()));
+        }
+        // Whole milliseconds are what is sent, so no more is counted on.
+        terms.lease -= Duration::from_nanos(u64::from(terms.lease.subsec_nanos()) % 1_000_000);
+        let grant = backend.acquire(&terms).await?;
+        Ok(Guard::new(backend, terms, grant))
+    }
+}
+
+impl IntoFuture for Acquire {
+    type Output = Result<Guard, Error>;
+    type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send>>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        Box::pin(self.run())
+    }
+}

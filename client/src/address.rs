@@ -1,0 +1,137 @@
+//! What a URL says about where the servers are.
+//!
+//! ```text
+//! redis://[user:password@]host[:port][,host[:port]…][/db]            a server; one or more nodes of a cluster
+//! redis-sentinel://[user:password@]host[:port][,…]/name[/db]         the primary of that name, as Sentinel says
+//! unix:///path/to/socket
+//! ```
+//!
+//! `rediss` instead of `redis` for TLS; `valkey` and `valkeys` are the same.
+
+use std::time::Duration;
+
+use redis::io::tcp::{TcpSettings, socket2::TcpKeepalive};
+use redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo, ProtocolVersion};
+
+use crate::error::Error;
+
+/// Where to begin to look for the server that has a lock.
+#[derive(Clone, Debug)]
+pub(crate) enum Place {
+    /// Servers of which any will do to begin with: one, or nodes of a cluster.
+    Nodes(Vec<ConnectionInfo>),
+    /// Sentinels, the name they know the primary by, and how to log in there (the address is theirs to say).
+    Sentinels { sentinels: Vec<ConnectionInfo>, name: String, primary: Box<ConnectionInfo> },
+}
+
+impl Place {
+    pub fn parse(url: &str) -> Result<Self, Error> {
+        let (scheme, rest) = url.split_once("://").ok_or_else(|| invalid("a URL is redis://HOST:PORT"))?;
+        match scheme.strip_suffix("-sentinel") {
+            Some(scheme) => sentinels(scheme, rest),
+            None if scheme.contains("unix") => Ok(Self::Nodes(vec![info(url)?])),
+            None => {
+                let (login, hosts, path) = split(rest);
+                let nodes = hosts.split(',').map(|host| info(&format!("{scheme}://{login}{host}{path}")));
+                Ok(Self::Nodes(nodes.collect::<Result<_, _>>()?))
+            }
+        }
+    }
+}
+
+fn sentinels(scheme: &str, rest: &str) -> Result<Place, Error> {
+    let (login, hosts, path) = split(rest);
+    let (name, db) = path.trim_start_matches('/').split_once('/').unwrap_or((path.trim_start_matches('/'), ""));
+    if name.is_empty() {
+        return Err(invalid("a Sentinel URL ends with the name of the primary: redis-sentinel://HOST:26379/NAME"));
+    }
+    let sentinel = |host: &str| {
+        let port = if host.rsplit(']').next().is_some_and(|end| end.contains(':')) { "" } else { ":26379" };
+        info(&format!("{scheme}://{host}{port}"))
+    };
+    Ok(Place::Sentinels {
+        sentinels: hosts.split(',').map(sentinel).collect::<Result<_, _>>()?,
+        name: name.to_owned(),
+        primary: Box::new(info(&format!("{scheme}://{login}primary/{db}"))?),
+    })
+}
+
+/// Login with its `@`, hosts, and path with its `/`.
+fn split(rest: &str) -> (&str, &str, &str) {
+    let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
+    let (login, hosts) = authority.split_at(authority.rfind('@').map_or(0, |at| at + 1));
+    (login, hosts, path)
+}
+
+/// How to connect. RESP3, in which the end of a connection is told; no timeout, for a reply may take as long as the
+/// wait: a peer that is gone is noticed by keepalive.
+fn info(url: &str) -> Result<ConnectionInfo, Error> {
+    let info = url.into_connection_info().map_err(|e| invalid(&format!("{e} (a URL is redis://HOST:PORT)")))?;
+    if !info.addr().is_supported() {
+        return Err(invalid("TLS is not built in (feature `tls`)"));
+    }
+    let settings = info.redis_settings().clone().set_protocol(ProtocolVersion::RESP3);
+    let settings = settings.set_lib_name("dlock-client", env!("CARGO_PKG_VERSION"));
+    let keepalive = TcpKeepalive::new().with_time(KEEPALIVE).with_interval(KEEPALIVE / 3).with_retries(3);
+    let tcp = TcpSettings::default().set_nodelay(true).set_keepalive(keepalive);
+    Ok(info.set_redis_settings(settings).set_tcp_settings(tcp))
+}
+
+/// The same login at another address.
+pub(crate) fn at(login: &ConnectionInfo, host: &str, port: u16) -> ConnectionInfo {
+    let mut addr = login.addr().clone();
+    match &mut addr {
+        ConnectionAddr::TcpTls { host: old_host, port: old_port, .. } => {
+            host.clone_into(old_host);
+            *old_port = port;
+        }
+        _ => addr = ConnectionAddr::Tcp(host.to_owned(), port),
+    }
+    login.clone().set_addr(addr)
+}
+
+fn invalid(what: &str) -> Error {
+    Error::Invalid(what.to_owned())
+}
+
+/// A connection on which nothing comes for so long is probed; it is given up after twice that.
+const KEEPALIVE: Duration = Duration::from_secs(15);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn addresses(url: &str) -> Vec<String> {
+        match Place::parse(url).expect(url) {
+            Place::Nodes(nodes) => nodes.iter().map(|node| node.addr().to_string()).collect(),
+            Place::Sentinels { sentinels, .. } => sentinels.iter().map(|node| node.addr().to_string()).collect(),
+        }
+    }
+
+    #[test]
+    fn one_server_several_nodes_and_sockets() {
+        assert_eq!(addresses("redis://localhost"), ["localhost:6379"]);
+        assert_eq!(addresses("valkey://u:p@a:1,b:2,[::1]:3/"), ["a:1", "b:2", "::1:3"]);
+        assert_eq!(addresses("unix:///run/redis.sock"), ["/run/redis.sock"]);
+    }
+
+    #[test]
+    fn sentinels_have_their_own_port_and_the_primary_its_login() {
+        assert_eq!(addresses("redis-sentinel://a,b:7000,[::1]/main"), ["a:26379", "b:7000", "::1:26379"]);
+        let url = "redis-sentinel://user:p%40ss@a/main/3";
+        let Place::Sentinels { name, primary, sentinels } = Place::parse(url).expect(url) else { panic!("{url}") };
+        let login = primary.redis_settings();
+        assert_eq!((name.as_str(), login.db()), ("main", 3));
+        assert_eq!((login.username(), login.password()), (Some("user"), Some("p@ss")));
+        assert_eq!(sentinels[0].redis_settings().username(), None);
+    }
+
+    #[test]
+    fn urls_that_make_no_sense_are_refused() {
+        for url in
+            ["localhost", "http://a", "redis://", "redis://a:x", "redis://a/x", "redis-sentinel://a", "redis://a,"]
+        {
+            assert!(matches!(Place::parse(url), Err(Error::Invalid(_))), "{url}");
+        }
+    }
+}

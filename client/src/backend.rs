@@ -1,0 +1,67 @@
+//! What keeps the locks: the seam between guards and servers.
+//!
+//! Guards know leases, monotonic time and loss; a backend knows how to take, renew and give up one hold. A backend
+//! promises:
+//!
+//! - `acquire` that fails, or is dropped half-way, leaves nothing held for longer than a lease, and does what it can to
+//!   leave nothing at all;
+//! - the times it returns are counted from when the command was *sent*, so they are never later than the server's;
+//! - `renew` is one attempt: when to try again is the guard's business;
+//! - `release` may be repeated and come late, and never touches another hold.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use crate::error::Error;
+use crate::inspect::LockInfo;
+use crate::server::Server;
+use crate::terms::{Grant, Hold, Renewal, Terms};
+
+/// Where locks are kept.
+#[derive(Clone)]
+pub(crate) enum Backend {
+    /// One primary decides: a server, the primary that Sentinel names, or the primary of the lock's cluster slot.
+    Server(Arc<Server>),
+}
+
+impl Backend {
+    pub async fn acquire(&self, terms: &Terms) -> Result<Grant, Error> {
+        match self {
+            Self::Server(server) => server.clone().acquire(terms).await,
+        }
+    }
+
+    pub async fn renew(&self, hold: &Hold) -> Renewal {
+        match self {
+            Self::Server(server) => server.renew(hold).await,
+        }
+    }
+
+    /// Gives the hold up, trying again until `until`, when it has lapsed. [`Error::Lost`]: it was not held any more.
+    pub async fn release(&self, hold: &Hold, until: Instant) -> Result<(), Error> {
+        match self {
+            Self::Server(server) => server.release(hold, until).await,
+        }
+    }
+
+    /// A lock with all its holds and waiters.
+    pub async fn info(&self, name: &[u8]) -> Result<Option<LockInfo>, Error> {
+        match self {
+            Self::Server(server) => server.info(name).await,
+        }
+    }
+
+    /// The locks whose names match, by name.
+    pub async fn locks(&self, pattern: &[u8]) -> Result<Vec<LockInfo>, Error> {
+        match self {
+            Self::Server(server) => server.locks(pattern).await,
+        }
+    }
+
+    /// Gives up what somebody else holds. False: there was nothing.
+    pub async fn evict(&self, name: &[u8], owner: &[u8], token: Option<u64>) -> Result<bool, Error> {
+        match self {
+            Self::Server(server) => server.evict(name, owner, token).await,
+        }
+    }
+}

@@ -1,0 +1,100 @@
+//! Where locks are asked for.
+
+use std::sync::Arc;
+
+use crate::acquire::Acquire;
+use crate::address::Place;
+use crate::backend::Backend;
+use crate::error::Error;
+use crate::inspect::LockInfo;
+use crate::server::Server;
+use crate::terms::{Mode, Terms, Wait};
+
+/// Access to the locks of a server, of what Sentinel watches, or of a cluster. Cheap to clone; the clones share their
+/// connections.
+#[derive(Clone)]
+pub struct Client {
+    backend: Backend,
+}
+
+impl Client {
+    /// Connects when it is first needed.
+    ///
+    /// ```text
+    /// redis://[user:password@]host[:port][,host[:port]…][/db]      a server, or any nodes of a cluster
+    /// redis-sentinel://[user:password@]host[:port][,…]/name[/db]   the primary that Sentinel knows by that name
+    /// unix:///path/to/socket
+    /// ```
+    ///
+    /// `rediss` instead of `redis` for TLS (feature `tls`); `valkey` and `valkeys` mean the same. User and password are
+    /// the servers', not the Sentinels'.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Invalid`] if the URL cannot be understood.
+    pub fn open(url: &str) -> Result<Self, Error> {
+        let server = Server::new(Place::parse(url)?);
+        Ok(Self { backend: Backend::Server(Arc::new(server)) })
+    }
+
+    /// The lock for oneself alone, standing in line for as long as it takes.
+    pub fn acquire(&self, name: impl AsRef<[u8]>) -> Acquire {
+        self.with(name.as_ref(), Mode::Exclusive, Wait::ForEver)
+    }
+
+    /// The lock for oneself alone if it is free: otherwise [`Error::Contention`].
+    pub fn try_acquire(&self, name: impl AsRef<[u8]>) -> Acquire {
+        self.with(name.as_ref(), Mode::Exclusive, Wait::Not)
+    }
+
+    /// The lock together with other readers, standing in line for as long as it takes.
+    pub fn read(&self, name: impl AsRef<[u8]>) -> Acquire {
+        self.with(name.as_ref(), Mode::Read, Wait::ForEver)
+    }
+
+    /// The lock for oneself alone, among readers. The same as [`acquire`](Client::acquire), by another command.
+    pub fn write(&self, name: impl AsRef<[u8]>) -> Acquire {
+        self.with(name.as_ref(), Mode::Write, Wait::ForEver)
+    }
+
+    /// Who holds a lock and who waits for it: everybody. `None` if nobody holds it.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Unreachable`] or [`Error::Refused`].
+    pub async fn info(&self, name: impl AsRef<[u8]>) -> Result<Option<LockInfo>, Error> {
+        self.backend.info(name.as_ref()).await
+    }
+
+    /// The locks whose names match a pattern (`*`, `job:*`, as of `KEYS`), by name, each with its first hold and its first
+    /// waiter. In a cluster of all nodes.
+    ///
+    /// Goes through all the keys of the server by `SCAN`, which takes the longer the more keys of whatever type there are;
+    /// locks that come or go meanwhile may be missed.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Unreachable`] or [`Error::Refused`].
+    pub async fn locks(&self, pattern: impl AsRef<[u8]>) -> Result<Vec<LockInfo>, Error> {
+        self.backend.locks(pattern.as_ref()).await
+    }
+
+    /// Takes a lock away from an owner, all its holds or the one with that token: to free what somebody left behind. The
+    /// owner learns of it when it next renews. False if it had no such hold.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Unreachable`] or [`Error::Refused`].
+    pub async fn evict(
+        &self,
+        name: impl AsRef<[u8]>,
+        owner: impl AsRef<[u8]>,
+        token: Option<u64>,
+    ) -> Result<bool, Error> {
+        self.backend.evict(name.as_ref(), owner.as_ref(), token).await
+    }
+
+    fn with(&self, name: &[u8], mode: Mode, wait: Wait) -> Acquire {
+        Acquire::new(self.backend.clone(), Terms::new(name, mode, wait))
+    }
+}

@@ -1,0 +1,269 @@
+//! A lock that is held, and the task that keeps it.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tokio::runtime::Handle;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use tokio::time::{sleep_until, timeout_at};
+
+use crate::backend::Backend;
+use crate::error::Error;
+use crate::terms::{Grant, Hold, Renewal, Terms};
+
+/// A lock that is held, until it is released, dropped or lost.
+///
+/// A task of the tokio runtime that acquired it renews the lease when a third of it has passed, so the runtime must run
+/// for as long as the guard lives. Dropping the guard releases the lock in the background; if the runtime ends first,
+/// the lease does it.
+///
+/// A guard cannot stop work that goes on after the lock was [`lost`](Guard::lost). Give the [`token`](Guard::token) to
+/// whatever the lock protects, and let that refuse lower ones.
+#[derive(Debug)]
+#[must_use = "the lock is released when the guard is dropped"]
+pub struct Guard {
+    held: Arc<Held>,
+    keeper: JoinHandle<()>,
+    runtime: Handle,
+    released: bool,
+}
+
+struct Held {
+    backend: Backend,
+    hold: Hold,
+    state: watch::Sender<State>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// Held until then if nothing more is heard.
+    Until(Instant),
+    /// The server said so, or the time is over.
+    Lost,
+    Released,
+}
+
+impl Guard {
+    /// Begins to keep what was granted. Must run inside a tokio runtime.
+    pub(crate) fn new(backend: Backend, terms: Terms, grant: Grant) -> Self {
+        let Terms { name, owner, lease, .. } = terms;
+        let Grant { token, until, link } = grant;
+        let hold = Hold { name, owner, token, lease, link };
+        let held = Arc::new(Held { backend, hold, state: watch::Sender::new(State::Until(until)) });
+        let runtime = Handle::current();
+        let keeper = runtime.spawn(keep(held.clone()));
+        Self { held, keeper, runtime, released: false }
+    }
+
+    /// The name of the lock.
+    pub fn name(&self) -> &[u8] {
+        &self.held.hold.name
+    }
+
+    /// The fencing token: higher than that of any earlier grant of this server.
+    pub fn token(&self) -> u64 {
+        self.held.hold.token
+    }
+
+    /// Who holds the lock: a UUID made for this acquisition.
+    pub fn owner(&self) -> &str {
+        &self.held.hold.owner
+    }
+
+    /// How much longer the lock is held if nothing more is heard from the server. Zero once it is lost.
+    ///
+    /// By this machine's monotonic clock, counted from when the last successful renewal was *sent*, so it is never more
+    /// than what the server has. That clock stands still while the machine is suspended.
+    pub fn remaining(&self) -> Duration {
+        match self.held.state() {
+            State::Until(until) => until.saturating_duration_since(Instant::now()),
+            State::Lost | State::Released => Duration::ZERO,
+        }
+    }
+
+    /// Resolves as soon as the lock may be gone: the server said so, its lease would have ended, or the connection of a
+    /// session broke. Also once the guard is released or dropped.
+    ///
+    /// The future does not borrow the guard, so it can be raced with the work:
+    ///
+    /// ```no_run
+    /// # async fn work() {}
+    /// # async fn example(guard: dlock_client::Guard) -> Result<(), dlock_client::Error> {
+    /// tokio::select! {
+    ///     () = guard.lost() => return Err(dlock_client::Error::Lost),
+    ///     () = work() => {}
+    /// }
+    /// guard.release().await
+    /// # }
+    /// ```
+    pub fn lost(&self) -> impl Future<Output = ()> + Send + 'static {
+        let mut state = self.held.state.subscribe();
+        let session = self.held.hold.link.is_some();
+        async move {
+            while let State::Until(until) = { *state.borrow_and_update() } {
+                let changed = state.changed();
+                // The keeper says when it is over. Should its runtime be gone, time does.
+                let heard = match session {
+                    true => changed.await.is_ok(),
+                    false => matches!(timeout_at(until.into(), changed).await, Ok(Ok(()))),
+                };
+                if !heard {
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Renews the lease now and says whether the lock is held: for just before something that cannot be undone. One
+    /// round trip. A session is only looked at, the server renews it.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Lost`], or [`Error::Unreachable`] if there was no answer: it may still be held, see
+    /// [`remaining`](Guard::remaining).
+    pub async fn renew(&self) -> Result<(), Error> {
+        if self.held.state() == State::Lost {
+            return Err(Error::Lost);
+        }
+        match self.held.renew().await {
+            Renewal::Until(_) => Ok(()),
+            Renewal::Gone => Err(Error::Lost),
+            Renewal::Failed(why) => Err(Error::Unreachable(why)),
+        }
+    }
+
+    /// Gives the lock up. Those who wait in line get in before this returns.
+    ///
+    /// Sent again if the connection breaks, for up to 5 s but not beyond the lease. If this future is dropped, or fails,
+    /// the release goes on in the background.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Lost`]: the lock was not held any more, so somebody else may have been in meanwhile.
+    /// [`Error::Unreachable`]: no answer; the lock is freed by the lease at the latest.
+    pub async fn release(mut self) -> Result<(), Error> {
+        self.keeper.abort();
+        let State::Until(until) = self.held.state() else { return Err(Error::Lost) };
+        let patience = until.min(Instant::now() + RELEASE);
+        let outcome = self.held.backend.release(&self.held.hold, patience).await;
+        self.released = !matches!(outcome, Err(Error::Unreachable(_)));
+        outcome
+    }
+}
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        self.keeper.abort();
+        let last = self.held.state.send_replace(State::Released);
+        if self.released {
+            return;
+        }
+        // Once even if it may be lost: then this finds nothing.
+        let until = match last {
+            State::Until(until) => until,
+            State::Lost | State::Released => Instant::now(),
+        };
+        let held = self.held.clone();
+        self.runtime.spawn(async move {
+            let _ = held.backend.release(&held.hold, until).await;
+        });
+    }
+}
+
+impl Held {
+    /// What is so now, whether or not the keeper has come to say it.
+    fn state(&self) -> State {
+        match *self.state.borrow() {
+            State::Until(until) if self.hold.link.is_none() && until <= Instant::now() => State::Lost,
+            state => state,
+        }
+    }
+
+    /// Until when it is held, as far as is known.
+    fn until(&self) -> Instant {
+        match *self.state.borrow() {
+            State::Until(until) => until,
+            State::Lost | State::Released => Instant::now(),
+        }
+    }
+
+    async fn renew(&self) -> Renewal {
+        let renewing = self.backend.renew(&self.hold);
+        let renewal = if self.hold.link.is_some() {
+            // The server renews: however late this is asked, it is the connection that counts.
+            renewing.await
+        } else {
+            let in_time = timeout_at(self.until().into(), renewing).await;
+            in_time.unwrap_or_else(|_| Renewal::Failed("no answer before the lease ended".to_owned()))
+        };
+        match renewal {
+            Renewal::Until(until) => self.set(State::Until(until)),
+            Renewal::Gone => self.set(State::Lost),
+            Renewal::Failed(_) => {}
+        }
+        renewal
+    }
+
+    /// What was lost or released stays so, and an answer that comes late takes no time away.
+    fn set(&self, new: State) {
+        self.state.send_if_modified(|state| {
+            let changes = match (*state, new) {
+                (State::Until(old), State::Until(new)) => new > old,
+                (State::Until(_), _) => true,
+                (State::Lost | State::Released, _) => false,
+            };
+            if changes {
+                *state = new;
+            }
+            changes
+        });
+    }
+}
+
+impl std::fmt::Debug for Held {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Hold { name, owner, token, .. } = &self.hold;
+        let name = String::from_utf8_lossy(name);
+        f.debug_struct("Held").field("name", &name).field("owner", owner).field("token", token).finish()
+    }
+}
+
+/// Renews until the lock is lost. Ends with the guard.
+async fn keep(held: Arc<Held>) {
+    let third = held.hold.lease.mul_f64(spread(&held.hold.owner) / 3.0);
+    let pause = (held.hold.lease / 30).clamp(MIN_PAUSE, MAX_PAUSE);
+    let mut due = held.until().checked_sub(held.hold.lease - third).unwrap_or_else(Instant::now);
+    loop {
+        let cut = async {
+            match &held.hold.link {
+                Some(link) => link.closed().await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            () = cut => return held.set(State::Lost),
+            () = sleep_until(due.into()) => {}
+        }
+        match held.renew().await {
+            Renewal::Until(_) => due = Instant::now() + third,
+            Renewal::Gone => return,
+            Renewal::Failed(_) if Instant::now() >= held.until() => return held.set(State::Lost),
+            Renewal::Failed(_) => due = (Instant::now() + pause).min(held.until()),
+        }
+    }
+}
+
+/// From 0.9 to 1, by the owner: guards that began together do not renew together for ever.
+fn spread(owner: &str) -> f64 {
+    let sum: u32 = owner.bytes().map(u32::from).sum();
+    0.9 + 0.1 * f64::from(sum % 64) / 63.0
+}
+
+/// How long a release is tried in the foreground.
+const RELEASE: Duration = Duration::from_secs(5);
+
+/// Between two attempts at a renewal.
+const MIN_PAUSE: Duration = Duration::from_millis(10);
+const MAX_PAUSE: Duration = Duration::from_millis(500);

@@ -1,0 +1,98 @@
+//! Looking at locks, and giving up what others hold.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use redis::{RedisError, Value, cmd, from_redis_value};
+use tokio::task::JoinSet;
+
+use super::Server;
+use super::fault::Fault;
+use super::link::Link;
+use super::nodes::{Lane, REPLY};
+use crate::error::Error;
+use crate::inspect::LockInfo;
+
+impl Server {
+    /// The lock with all its holds and waiters.
+    pub async fn info(&self, name: &[u8]) -> Result<Option<LockInfo>, Error> {
+        let mut info = cmd("DLOCK.INFO");
+        info.arg(name).arg("FULL").arg("COUNT").arg(0);
+        let (reply, link) = self.nodes.call(name, &info, Lane::Shared, Some(LONG)).await?;
+        let now = clock(&link).await?;
+        LockInfo::of(name, reply, now).map_err(unexpected)
+    }
+
+    /// The locks whose names match, by name, each with its first hold and waiter.
+    pub async fn locks(&self, pattern: &[u8]) -> Result<Vec<LockInfo>, Error> {
+        let mut locks = BTreeMap::new();
+        for link in self.nodes.primaries().await? {
+            let now = clock(&link).await?;
+            let mut cursor = "0".to_owned();
+            loop {
+                let mut scan = cmd("SCAN");
+                scan.arg(&cursor).arg("MATCH").arg(pattern).arg("TYPE").arg("distrlock").arg("COUNT").arg(PAGE);
+                let page = link.ask(&scan, Some(LONG)).await?;
+                let (next, names): (String, Vec<Vec<u8>>) = from_redis_value(page).map_err(|e| unexpected(e.into()))?;
+                for info in look_at(&link, names, now).await? {
+                    locks.insert(info.name.clone(), info);
+                }
+                if next == "0" {
+                    break;
+                }
+                cursor = next;
+            }
+        }
+        Ok(locks.into_values().collect())
+    }
+
+    /// Gives up an owner's hold: the one with that token, or all. False: there was none.
+    pub async fn evict(&self, name: &[u8], owner: &[u8], token: Option<u64>) -> Result<bool, Error> {
+        let mut release = cmd("DLOCK.RELEASE");
+        release.arg(name).arg(owner).arg("ALL");
+        if let Some(token) = token {
+            release.arg("TOKEN").arg(token);
+        }
+        let (reply, _) = self.nodes.call(name, &release, Lane::Shared, Some(REPLY)).await?;
+        Ok(reply != Value::Nil)
+    }
+}
+
+/// What these locks are, asked all at once. A lock that was freed or has moved meanwhile is left out.
+async fn look_at(link: &Link, names: Vec<Vec<u8>>, now: u64) -> Result<Vec<LockInfo>, Error> {
+    let mut asked = JoinSet::new();
+    for name in names {
+        let link = link.clone();
+        asked.spawn(async move {
+            let mut info = cmd("DLOCK.INFO");
+            info.arg(&name).arg("FULL").arg("COUNT").arg(1);
+            (link.ask(&info, Some(LONG)).await, name)
+        });
+    }
+    let mut found = Vec::new();
+    while let Some(Ok((reply, name))) = asked.join_next().await {
+        match reply {
+            Ok(reply) => found.extend(LockInfo::of(&name, reply, now).map_err(unexpected)?),
+            Err(Fault::Moved(..) | Fault::Ask(_) | Fault::Later(_)) => {}
+            Err(fault) => return Err(fault.into()),
+        }
+    }
+    Ok(found)
+}
+
+/// The server's clock in µs.
+async fn clock(link: &Link) -> Result<u64, Error> {
+    let time = link.ask(&cmd("TIME"), Some(REPLY)).await?;
+    let (seconds, micros): (u64, u64) = from_redis_value(time).map_err(|e| unexpected(e.into()))?;
+    Ok(seconds * 1_000_000 + micros)
+}
+
+fn unexpected(error: RedisError) -> Error {
+    Error::Refused(format!("an unexpected reply: {error}"))
+}
+
+/// For replies that may be long.
+const LONG: Duration = Duration::from_secs(10);
+
+/// How many keys a step of a scan looks at: about half a millisecond of the server's time.
+const PAGE: u32 = 250;

@@ -1,0 +1,262 @@
+//! Finds the server that a key lives on, and a connection to it.
+//!
+//! What is known is only ever a guess from the last answer: a node that does not answer, or says that it is a replica,
+//! is forgotten, and the search begins again at the URL's servers or with Sentinel.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use redis::{Cmd, ConnectionInfo, Value, cmd};
+
+use super::fault::Fault;
+use super::link::Link;
+use super::slot::slot;
+use crate::address::{self, Place};
+
+/// Which connection a command takes.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Lane {
+    /// One for all short commands.
+    Shared,
+    /// One that nobody else uses meanwhile: for a command that waits, or to bind a hold to.
+    Own,
+}
+
+pub(crate) struct Nodes {
+    place: Place,
+    known: Mutex<Known>,
+}
+
+#[derive(Default)]
+struct Known {
+    /// The server that answered last, or that Sentinel named.
+    home: Option<ConnectionInfo>,
+    /// Of a cluster: who said to have which slot.
+    slots: HashMap<u16, ConnectionInfo>,
+    shared: HashMap<String, Link>,
+    /// Connections that waited once and are free.
+    idle: HashMap<String, Vec<Link>>,
+}
+
+impl Nodes {
+    pub fn new(place: Place) -> Self {
+        Self { place, known: Mutex::default() }
+    }
+
+    /// Sends a command to where the key lives, following redirections. Also returns the connection that answered.
+    pub async fn call(
+        &self,
+        key: &[u8],
+        command: &Cmd,
+        lane: Lane,
+        patience: Option<Duration>,
+    ) -> Result<(Value, Link), Fault> {
+        let mut asked = None;
+        for _ in 0..REDIRECTIONS {
+            let link = match &asked {
+                Some(node) => self.link_to(node, lane).await?,
+                None => self.link_for(key, lane).await?,
+            };
+            if asked.take().is_some() {
+                link.ask(&cmd("ASKING"), Some(REPLY)).await?;
+            }
+            match link.ask(command, patience).await {
+                Ok(reply) => return Ok((reply, link)),
+                Err(Fault::Moved(slot, node)) => {
+                    self.known().slots.insert(slot, *node);
+                    self.park(link, lane);
+                }
+                Err(Fault::Ask(node)) => {
+                    asked = Some(*node);
+                    self.park(link, lane);
+                }
+                Err(fault) => {
+                    if !matches!(fault, Fault::Refused(_)) {
+                        self.forget(&link);
+                    }
+                    return Err(fault);
+                }
+            }
+        }
+        Err(Fault::Later("redirected again and again".to_owned()))
+    }
+
+    /// A connection of one's own is free for the next.
+    pub fn park(&self, link: Link, lane: Lane) {
+        let mut known = self.known();
+        let address = link.address();
+        if lane == Lane::Shared || link.is_closed() {
+            return;
+        }
+        match known.shared.entry(address.clone()) {
+            Entry::Vacant(shared) => _ = shared.insert(link),
+            Entry::Occupied(_) => {
+                let idle = known.idle.entry(address).or_default();
+                if idle.len() < MAX_IDLE {
+                    idle.push(link);
+                }
+            }
+        }
+    }
+
+    /// Every primary there is: of a cluster all that have slots.
+    pub async fn primaries(&self) -> Result<Vec<Link>, Fault> {
+        let link = self.link_for(b"", Lane::Shared).await?;
+        let slots = match link.ask(cmd("CLUSTER").arg("SLOTS"), Some(REPLY)).await {
+            // It is not in a cluster, or does not let us ask.
+            Err(Fault::Refused(_)) => return Ok(vec![link]),
+            Err(fault) => {
+                self.forget(&link);
+                return Err(fault);
+            }
+            Ok(slots) => slots,
+        };
+        let mut links: Vec<Link> = Vec::new();
+        for node in primaries_of(slots, link.info())? {
+            if !links.iter().any(|link| link.info().addr() == node.addr()) {
+                links.push(self.link_to(&node, Lane::Shared).await?);
+            }
+        }
+        Ok(links)
+    }
+
+    async fn link_to(&self, node: &ConnectionInfo, lane: Lane) -> Result<Link, Fault> {
+        if let Some(link) = self.open_link(&node.addr().to_string(), lane) {
+            return Ok(link);
+        }
+        let link = Link::open(node).await?;
+        if lane == Lane::Shared {
+            self.known().shared.insert(link.address(), link.clone());
+        }
+        Ok(link)
+    }
+
+    async fn link_for(&self, key: &[u8], lane: Lane) -> Result<Link, Fault> {
+        let candidates = self.candidates(slot(key)).await?;
+        self.first_of(candidates, lane).await
+    }
+
+    async fn first_of(&self, candidates: Vec<ConnectionInfo>, lane: Lane) -> Result<Link, Fault> {
+        let mut fault = Fault::NoWay("no server".to_owned());
+        for node in candidates {
+            match self.link_to(&node, lane).await {
+                Ok(link) => {
+                    self.known().home.get_or_insert(node);
+                    return Ok(link);
+                }
+                Err(failed) => {
+                    self.forget_node(&node);
+                    fault = failed;
+                }
+            }
+        }
+        Err(fault)
+    }
+
+    /// Where to look, the likeliest first.
+    async fn candidates(&self, slot: u16) -> Result<Vec<ConnectionInfo>, Fault> {
+        let mut candidates: Vec<_> = {
+            let known = self.known();
+            known.slots.get(&slot).into_iter().chain(&known.home).cloned().collect()
+        };
+        match &self.place {
+            Place::Nodes(nodes) => candidates.extend(nodes.iter().cloned()),
+            Place::Sentinels { sentinels, name, primary } if candidates.is_empty() => {
+                candidates.push(ask_sentinels(sentinels, name, primary).await?);
+            }
+            Place::Sentinels { .. } => {}
+        }
+        let mut seen = Vec::new();
+        candidates.retain(|node| {
+            let address = node.addr().to_string();
+            let new = !seen.contains(&address);
+            seen.push(address);
+            new
+        });
+        Ok(candidates)
+    }
+
+    fn open_link(&self, address: &str, lane: Lane) -> Option<Link> {
+        let mut known = self.known();
+        match lane {
+            Lane::Shared => known.shared.get(address).filter(|link| !link.is_closed()).cloned(),
+            Lane::Own => {
+                let idle = known.idle.get_mut(address)?;
+                idle.retain(|link| !link.is_closed());
+                idle.pop()
+            }
+        }
+    }
+
+    /// After a connection failed, or what it leads to is no primary.
+    fn forget(&self, link: &Link) {
+        let mut known = self.known();
+        let address = link.address();
+        known.idle.remove(&address);
+        if known.shared.get(&address).is_some_and(|shared| shared.is(link)) {
+            known.shared.remove(&address);
+        }
+        drop(known);
+        self.forget_node(link.info());
+    }
+
+    fn forget_node(&self, node: &ConnectionInfo) {
+        let mut known = self.known();
+        known.home.take_if(|home| home.addr() == node.addr());
+        known.slots.retain(|_, other| other.addr() != node.addr());
+    }
+
+    fn known(&self) -> MutexGuard<'_, Known> {
+        // Every change is one call on a table: whoever panicked left nothing half-done.
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The primary's address, from the first Sentinel that knows one.
+async fn ask_sentinels(
+    sentinels: &[ConnectionInfo],
+    name: &str,
+    primary: &ConnectionInfo,
+) -> Result<ConnectionInfo, Fault> {
+    let mut why = Fault::NoWay("no Sentinel".to_owned());
+    for sentinel in sentinels {
+        let question = async {
+            let link = Link::open(sentinel).await?;
+            link.ask(cmd("SENTINEL").arg("GET-MASTER-ADDR-BY-NAME").arg(name), Some(REPLY)).await
+        };
+        match question.await.map(redis::from_redis_value::<Option<(String, u16)>>) {
+            Ok(Ok(Some((host, port)))) => return Ok(address::at(primary, &host, port)),
+            Ok(_) => why = Fault::NoWay(format!("Sentinel {} knows no primary called {name}", sentinel.addr())),
+            Err(fault) => why = Fault::NoWay(fault.why()),
+        }
+    }
+    Err(why)
+}
+
+/// The primaries of `CLUSTER SLOTS`: `[first, last, [host, port, …], …]` each.
+fn primaries_of(slots: Value, from: &ConnectionInfo) -> Result<Vec<ConnectionInfo>, Fault> {
+    let wrong = |error| Fault::Refused(format!("CLUSTER SLOTS: {error}"));
+    let ranges: Vec<Vec<Value>> = redis::from_redis_value(slots).map_err(wrong)?;
+    let mut primaries = Vec::new();
+    for primary in ranges.into_iter().filter_map(|range| range.into_iter().nth(2)) {
+        let mut fields = redis::from_redis_value::<Vec<Value>>(primary).map_err(wrong)?.into_iter();
+        let mut field = || fields.next().unwrap_or(Value::Nil);
+        let host: Option<String> = redis::from_redis_value(field()).map_err(wrong)?;
+        let port = redis::from_redis_value(field()).map_err(wrong)?;
+        primaries.push(match host.filter(|host| !host.is_empty()) {
+            Some(host) => address::at(from, &host, port),
+            None => from.clone(),
+        });
+    }
+    Ok(primaries)
+}
+
+/// How long a short command may take to be answered.
+pub(crate) const REPLY: Duration = Duration::from_secs(2);
+
+const REDIRECTIONS: u32 = 8;
+
+/// Free connections kept for each server.
+const MAX_IDLE: usize = 8;

@@ -1,0 +1,74 @@
+//! Acquisitions that nobody waits for any more leave nothing behind.
+
+use std::future::IntoFuture;
+use std::time::Duration;
+
+use dlock_client::{Client, Error};
+
+use crate::proxy::Proxy;
+use crate::support::{Server, lock_info, soon};
+use crate::{client_of, freed, in_time};
+
+const LONG: Duration = Duration::from_secs(600);
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_that_waits_leaves_the_line() {
+    let server = Server::start();
+    let client = client_of(&server);
+    let guard = in_time(client.acquire("job")).await.expect("a lock");
+    for acquire in [client.acquire("job"), client.acquire("job").session(), client.acquire("job").wait(LONG)] {
+        let waiting = tokio::spawn(acquire.into_future());
+        server.left_waiting(1);
+        waiting.abort();
+        server.left_waiting(0);
+    }
+    assert!(guard.release().await.is_ok());
+    freed(&server, "job");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_that_was_granted_unheard_is_released() {
+    let server = Server::start();
+    let proxy = Proxy::to(&server);
+    let client = Client::open(&proxy.url()).expect("a URL");
+    proxy.keep_integers();
+    let acquiring = tokio::spawn(client.acquire("job").lease(LONG).into_future());
+    let mut watch = server.client();
+    soon("it is granted", || lock_info(&mut watch, "job").is_some());
+    acquiring.abort();
+    proxy.cut();
+    freed(&server, "job");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_that_failed_with_its_outcome_unknown_is_released() {
+    let server = Server::start();
+    let client = client_of(&server);
+    // So that there is a connection on which the request can be sent.
+    let both = [in_time(client.acquire("one")).await, in_time(client.acquire("other")).await];
+    for guard in both {
+        assert!(guard.expect("a lock").release().await.is_ok());
+    }
+    server.freeze();
+    let outcome = in_time(client.acquire("job").lease(LONG).wait(Duration::from_millis(50))).await;
+    assert!(matches!(outcome, Err(Error::Unreachable(_))), "{outcome:?}");
+    server.thaw();
+    // The server reads what was sent to it now, in whatever order, and is asked to forget it.
+    let mut watch = server.client();
+    soon("both were executed", || crate::calls(&mut watch, "dlock.release") >= 3);
+    freed(&server, "job");
+}
+
+#[test]
+fn the_end_of_the_runtime_is_no_panic() {
+    let server = Server::start();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    let acquire = client_of(&server).acquire("job").lease(Duration::from_millis(500));
+    let guard = runtime.block_on(async { acquire.await.expect("a lock") });
+    let lost = guard.lost();
+    drop(runtime);
+    drop(guard);
+    let other = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    other.block_on(lost);
+    freed(&server, "job");
+}

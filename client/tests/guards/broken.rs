@@ -1,0 +1,62 @@
+//! Replies that are lost: what is sent again is done once.
+
+use std::future::IntoFuture;
+use std::time::Duration;
+
+use dlock_client::Client;
+
+use crate::proxy::Proxy;
+use crate::support::replica::counter;
+use crate::support::{Server, lock_info, soon};
+use crate::{in_time, is_held};
+
+/// A server, a network before it, and a client.
+fn behind_a_network() -> (Server, Proxy, Client) {
+    let server = Server::start();
+    let proxy = Proxy::to(&server);
+    let client = Client::open(&proxy.url()).expect("a URL");
+    (server, proxy, client)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_grant_whose_reply_is_lost_is_the_grant_that_is_got() {
+    let (server, proxy, client) = behind_a_network();
+    for acquire in [client.acquire("job"), client.try_acquire("job"), client.read("job")] {
+        proxy.keep_integers();
+        let acquiring = tokio::spawn(acquire.lease(Duration::from_secs(600)).into_future());
+        let mut watch = server.client();
+        soon("it is granted", || lock_info(&mut watch, "job").is_some());
+        let token = lock_info(&mut watch, "job").expect("a lock").token;
+        proxy.cut();
+        let guard = in_time(acquiring).await.expect("a task").expect("a lock");
+        assert_eq!(guard.token() as i64, token, "the first grant");
+        assert_eq!(lock_info(&mut watch, "job").expect("a lock").count, 1);
+        is_held(&server, &guard);
+        assert!(guard.release().await.is_ok());
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_release_whose_reply_is_lost_is_a_release() {
+    let (server, proxy, client) = behind_a_network();
+    let guard = in_time(client.acquire("job").lease(Duration::from_secs(600))).await.expect("a lock");
+    proxy.keep_integers();
+    let releasing = tokio::spawn(guard.release());
+    let mut watch = server.client();
+    soon("it is released", || lock_info(&mut watch, "job").is_none());
+    proxy.cut();
+    assert!(in_time(releasing).await.expect("a task").is_ok());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_renewal_whose_reply_is_lost_is_sent_again() {
+    let (server, proxy, client) = behind_a_network();
+    let guard = in_time(client.acquire("job").lease(Duration::from_secs(3))).await.expect("a lock");
+    let mut watch = server.client();
+    proxy.keep_integers();
+    soon("it is renewed", || counter(&mut watch, "renewals") >= 1);
+    proxy.cut();
+    soon("it is renewed again", || counter(&mut watch, "renewals") >= 2);
+    assert!(guard.renew().await.is_ok());
+    is_held(&server, &guard);
+}

@@ -1,0 +1,70 @@
+//! What can be seen of locks, and taking them away.
+
+use std::time::Duration;
+
+use crate::support::Server;
+use crate::support::cluster::Cluster;
+use crate::{client_of, in_time, lost};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn everybody_in_and_before_a_lock_is_shown() {
+    let server = Server::start();
+    let client = client_of(&server);
+    assert_eq!(client.info("doc").await.expect("an answer"), None);
+    let readers = [
+        in_time(client.read("doc")).await.expect("a lock"),
+        in_time(client.read("doc").session()).await.expect("a lock"),
+    ];
+    let waiting = tokio::spawn(std::future::IntoFuture::into_future(client.write("doc")));
+    server.left_waiting(1);
+    let info = client.info("doc").await.expect("an answer").expect("a lock");
+    assert_eq!((info.name.as_slice(), info.mode.as_str(), info.holders, info.waiters), (&b"doc"[..], "shared", 2, 1));
+    let shown: Vec<_> =
+        info.holds.iter().map(|hold| (hold.owner.as_slice(), hold.token, hold.session.is_some())).collect();
+    let held = [(0, false), (1, true)].map(|(n, session)| (readers[n].owner().as_bytes(), readers[n].token(), session));
+    assert_eq!(shown, held);
+    assert!(info.holds[0].age >= info.holds[1].age && info.holds[0].age < Duration::from_secs(60));
+    assert_eq!(info.queue.len(), 1);
+    assert_eq!(info.queue[0].mode, "exclusive");
+    waiting.abort();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn locks_are_found_by_pattern_among_other_keys() {
+    let server = Server::start();
+    let client = client_of(&server);
+    server.client().int("RPUSH job:list 1");
+    let _guards = [
+        in_time(client.acquire("job:2")).await,
+        in_time(client.acquire("job:1")).await,
+        in_time(client.acquire("x")).await,
+    ];
+    let found = client.locks("job:*").await.expect("an answer");
+    let names: Vec<_> = found.iter().map(|lock| lock.name.as_slice()).collect();
+    assert_eq!(names, [&b"job:1"[..], &b"job:2"[..]]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn locks_of_all_nodes_of_a_cluster_are_found() {
+    let cluster = Cluster::start(3);
+    let client = client_of(&cluster.nodes[1]);
+    let mut guards = Vec::new();
+    for name in ["a", "b", "c"] {
+        guards.push(in_time(client.acquire(name)).await.expect("a lock"));
+    }
+    let found = client.locks("*").await.expect("an answer");
+    let tokens: Vec<_> = found.iter().map(|lock| lock.token).collect();
+    assert_eq!(tokens, guards.iter().map(dlock_client::Guard::token).collect::<Vec<_>>());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lock_that_is_taken_away_is_lost_to_its_guard() {
+    let server = Server::start();
+    let client = client_of(&server);
+    let guard = in_time(client.acquire("job")).await.expect("a lock");
+    assert!(!client.evict("job", "nobody", None).await.expect("an answer"));
+    assert!(!client.evict("job", guard.owner(), Some(guard.token() + 1)).await.expect("an answer"));
+    assert!(client.evict("job", guard.owner(), Some(guard.token())).await.expect("an answer"));
+    lost(guard.renew().await);
+    in_time(guard.lost()).await;
+}

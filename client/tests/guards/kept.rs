@@ -1,0 +1,64 @@
+//! A lock is kept for as long as its guard lives.
+
+use std::time::Duration;
+
+use crate::support::replica::counter;
+use crate::support::{Server, Setup, soon};
+use crate::{client_of, in_time, is_held, not_yet};
+
+const SHORT: Duration = Duration::from_millis(600);
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_lease_is_renewed_until_the_release() {
+    let server = Server::start();
+    let guard = in_time(client_of(&server).acquire("job").lease(SHORT)).await.expect("a lock");
+    let mut watch = server.client();
+    soon("many leases have passed", || counter(&mut watch, "renewals") >= 7);
+    is_held(&server, &guard);
+    not_yet(guard.lost()).await;
+    assert!(guard.release().await.is_ok());
+    let renewals = counter(&mut watch, "renewals");
+    let now = watch.now();
+    watch.pass(now + SHORT.as_millis() as i64);
+    assert_eq!(counter(&mut watch, "renewals"), renewals, "nothing renews after the release");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_renewal_comes_when_a_third_of_the_lease_has_passed() {
+    let server = Server::start();
+    let lease = Duration::from_secs(3);
+    let guard = in_time(client_of(&server).acquire("job").lease(lease)).await.expect("a lock");
+    let mut watch = server.client();
+    let granted = watch.end_of("job") - 3000;
+    soon("it is renewed", || counter(&mut watch, "renewals") == 1);
+    let third = watch.end_of("job") - 3000 - granted;
+    // From 900 ms, counted from before the grant, and a busy machine takes from either end.
+    assert!((600..2000).contains(&third), "{third} ms");
+    drop(guard);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn broken_connections_do_not_lose_a_lock() {
+    let server = Server::start();
+    let guard = in_time(client_of(&server).acquire("job").lease(Duration::from_secs(3))).await.expect("a lock");
+    let mut watch = server.client();
+    for renewal in 1..=2 {
+        watch.int("CLIENT KILL TYPE normal SKIPME yes");
+        soon("it is renewed", || counter(&mut watch, "renewals") >= renewal);
+    }
+    is_held(&server, &guard);
+    watch.int("CLIENT KILL TYPE normal SKIPME yes");
+    assert!(guard.release().await.is_ok());
+    assert!(server.holders("job").is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_restart_that_keeps_the_lock_does_not_lose_it() {
+    let mut server = Setup::new().conf("appendonly yes\nappendfsync always").start();
+    let guard = in_time(client_of(&server).acquire("job").lease(Duration::from_secs(20))).await.expect("a lock");
+    server.kill9();
+    server.boot();
+    assert!(guard.renew().await.is_ok());
+    is_held(&server, &guard);
+    assert!(guard.release().await.is_ok());
+}

@@ -1,0 +1,107 @@
+//! Waiting in line.
+
+use std::time::Duration;
+
+use crate::support::replica::counter;
+use crate::support::{Server, soon};
+use crate::{client_of, contention, in_time, is_held};
+use std::future::IntoFuture;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn they_are_served_in_the_order_in_which_they_came() {
+    let server = Server::start();
+    let client = client_of(&server);
+    let first = in_time(client.acquire("job")).await.expect("a lock");
+    let mut watch = server.client();
+    let (order, mut served) = tokio::sync::mpsc::unbounded_channel();
+    for number in 0..20 {
+        let (waiting, order) = (client.acquire("job"), order.clone());
+        tokio::spawn(async move {
+            let guard = waiting.await.expect("a lock");
+            order.send(number).expect("somebody listens");
+            guard.release().await.expect("held");
+        });
+        soon("it stands in line", || counter(&mut watch, "waiters") == number + 1);
+    }
+    assert!(first.release().await.is_ok());
+    for number in 0..20 {
+        assert_eq!(in_time(served.recv()).await, Some(number));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_wait_is_one_command() {
+    let server = Server::start();
+    let client = client_of(&server);
+    let first = in_time(client.acquire("job")).await.expect("a lock");
+    let waiting = tokio::spawn(client.acquire("job").wait(Duration::from_secs(60)).into_future());
+    server.left_waiting(1);
+    let mut watch = server.client();
+    // Longer than the timeouts that clients of Redis have by default.
+    let now = watch.now();
+    watch.pass(now + 1500);
+    assert_eq!(counter(&mut watch, "waiters"), 1);
+    assert!(first.release().await.is_ok());
+    let guard = in_time(waiting).await.expect("a task").expect("a lock");
+    is_held(&server, &guard);
+    assert_eq!(crate::calls(&mut watch, "dlock.acquire"), 2);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lease_begins_with_the_grant_and_not_with_the_wait() {
+    let server = Server::start();
+    let client = client_of(&server);
+    let lease = Duration::from_millis(400);
+    let first = in_time(client.acquire("job")).await.expect("a lock");
+    let waiting = tokio::spawn(client.acquire("job").lease(lease).into_future());
+    server.left_waiting(1);
+    let mut watch = server.client();
+    let now = watch.now();
+    watch.pass(now + 2 * lease.as_millis() as i64);
+    assert!(first.release().await.is_ok());
+    let guard = in_time(waiting).await.expect("a task").expect("a lock");
+    assert!(guard.remaining() > lease / 4, "{:?}", guard.remaining());
+    is_held(&server, &guard);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_waiter_whose_connection_breaks_gets_into_line_again() {
+    let server = Server::start();
+    let client = client_of(&server);
+    let first = in_time(client.acquire("job")).await.expect("a lock");
+    let waiting = tokio::spawn(client.acquire("job").into_future());
+    server.left_waiting(1);
+    let mut watch = server.client();
+    watch.int("CLIENT KILL TYPE normal SKIPME yes");
+    soon("it waits again", || counter(&mut watch, "waits") == 2);
+    assert!(first.release().await.is_ok());
+    is_held(&server, &in_time(waiting).await.expect("a task").expect("a lock"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_wait_that_an_operator_ends_is_over() {
+    let server = Server::start();
+    let client = client_of(&server);
+    let _first = in_time(client.acquire("job")).await.expect("a lock");
+    let waiting = tokio::spawn(client.acquire("job").into_future());
+    server.left_waiting(1);
+    let queue = crate::lock_info(&mut server.client(), "job FULL").expect("a lock").queue.expect("a line");
+    assert_eq!(server.client().int(format!("CLIENT UNBLOCK {}", queue[0].client)), 1);
+    contention(in_time(waiting).await.expect("a task"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_reader_and_a_writer_wait_for_each_other() {
+    let server = Server::start();
+    let client = client_of(&server);
+    let reader = in_time(client.read("doc")).await.expect("a lock");
+    let writer = tokio::spawn(client.write("doc").into_future());
+    server.left_waiting(1);
+    let late = tokio::spawn(client.read("doc").into_future());
+    server.left_waiting(2);
+    assert!(reader.release().await.is_ok());
+    let writer = in_time(writer).await.expect("a task").expect("a lock");
+    is_held(&server, &writer);
+    assert!(writer.release().await.is_ok());
+    is_held(&server, &in_time(late).await.expect("a task").expect("a lock"));
+}

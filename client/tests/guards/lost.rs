@@ -1,0 +1,110 @@
+//! A guard says that its lock is lost as soon as it may be, and never later than the server.
+
+use std::time::{Duration, Instant};
+
+use dlock_client::Error;
+
+use crate::support::Server;
+use crate::{client_of, freed, in_time, lost, not_yet};
+
+const LEASE: Duration = Duration::from_millis(1500);
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_deleted_lock_is_lost_with_the_next_renewal() {
+    let server = Server::start();
+    let guard = in_time(client_of(&server).acquire("job").lease(LEASE)).await.expect("a lock");
+    server.client().int("DEL job");
+    in_time(guard.lost()).await;
+    assert_eq!(guard.remaining(), Duration::ZERO);
+    lost(guard.renew().await);
+    lost(guard.release().await);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn whoever_asks_learns_of_the_loss_at_once() {
+    let server = Server::start();
+    let client = client_of(&server);
+    let guard = in_time(client.acquire("job").lease(Duration::from_secs(600))).await.expect("a lock");
+    server.client().int("DEL job");
+    let next = in_time(client.acquire("job")).await.expect("a lock");
+    lost(guard.renew().await);
+    in_time(guard.lost()).await;
+    lost(guard.release().await);
+    assert!(next.renew().await.is_ok(), "the next owner's hold is not touched");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_release_finds_out_too() {
+    let server = Server::start();
+    let guard = in_time(client_of(&server).acquire("job").lease(Duration::from_secs(600))).await.expect("a lock");
+    server.client().ok("SET job text");
+    lost(guard.release().await);
+    assert_eq!(server.client().text("GET job"), "text");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_a_server_the_lock_is_lost_when_the_lease_ends() {
+    let mut server = Server::start();
+    let guard = in_time(client_of(&server).acquire("job").lease(LEASE)).await.expect("a lock");
+    server.kill9();
+    let left = guard.remaining();
+    let began = Instant::now();
+    not_yet(guard.lost()).await;
+    in_time(guard.lost()).await;
+    assert!(began.elapsed() >= left.saturating_sub(Duration::from_millis(1)) && left > LEASE / 2, "{left:?}");
+    assert_eq!(guard.remaining(), Duration::ZERO);
+    lost(guard.release().await);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_stands_still_has_the_lock_no_shorter_than_the_guard() {
+    let server = Server::start();
+    let guard = in_time(client_of(&server).acquire("job").lease(LEASE)).await.expect("a lock");
+    let ends = server.client().end_of("job");
+    server.freeze();
+    in_time(guard.lost()).await;
+    let believed = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).expect("after 1970");
+    server.thaw();
+    // It may have been renewed once before the server stopped, but not seen by the look before.
+    assert!((believed.as_millis() as i64) < ends + LEASE.as_millis() as i64);
+    drop(guard);
+    freed(&server, "job");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_failed_release_says_so_and_the_lease_frees_the_lock() {
+    let server = Server::start();
+    let guard = in_time(client_of(&server).acquire("job").lease(LEASE)).await.expect("a lock");
+    server.freeze();
+    let outcome = in_time(guard.release()).await;
+    assert!(matches!(outcome, Err(Error::Unreachable(_))), "{outcome:?}");
+    server.thaw();
+    freed(&server, "job");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn after_release_and_drop_the_future_of_the_loss_resolves() {
+    let server = Server::start();
+    let client = client_of(&server);
+    let guard = in_time(client.acquire("job").lease(Duration::from_secs(600))).await.expect("a lock");
+    let over = guard.lost();
+    assert!(guard.release().await.is_ok());
+    in_time(over).await;
+    let guard = in_time(client.acquire("job").lease(Duration::from_secs(600))).await.expect("a lock");
+    let over = guard.lost();
+    drop(guard);
+    in_time(over).await;
+    freed(&server, "job");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lost_guard_touches_nothing_when_it_is_dropped() {
+    let server = Server::start();
+    let client = client_of(&server);
+    let guard = in_time(client.acquire("job").lease(LEASE)).await.expect("a lock");
+    server.client().int("DEL job");
+    let next = in_time(client.acquire("job")).await.expect("a lock");
+    in_time(guard.lost()).await;
+    drop(guard);
+    assert!(next.release().await.is_ok());
+}

@@ -1,0 +1,126 @@
+//! Locks in a cluster, and under Sentinel.
+
+use std::future::IntoFuture;
+use std::time::Duration;
+
+use dlock_client::Client;
+
+use crate::support::cluster::Cluster;
+use crate::support::process::{free_port, server_command, spawn};
+use crate::support::replica::info_field;
+use crate::support::{Server, Setup, lock_info, soon};
+use crate::{in_time, is_held};
+
+fn client_of_node(node: &Server) -> Client {
+    Client::open(&format!("redis://127.0.0.1:{}", node.port())).expect("a URL")
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn any_node_of_a_cluster_leads_to_the_lock() {
+    let cluster = Cluster::start(3);
+    let client = client_of_node(&cluster.nodes[0]);
+    let mut homes = std::collections::BTreeSet::new();
+    for name in ["a", "b", "c", "{tag}d"] {
+        let guard = in_time(client.acquire(name)).await.expect("a lock");
+        let home = cluster.home_of(name);
+        homes.insert(home);
+        is_held(&cluster.nodes[home], &guard);
+        let waiting = tokio::spawn(client.acquire(name).session().into_future());
+        cluster.nodes[home].left_waiting(1);
+        assert!(guard.release().await.is_ok());
+        drop(in_time(waiting).await.expect("a task").expect("a lock"));
+    }
+    assert_eq!(homes.len(), 3, "locks on all nodes");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_guard_follows_its_slot() {
+    let cluster = Cluster::start(2);
+    let client = client_of_node(&cluster.nodes[0]);
+    let from = cluster.home_of("job");
+    let to = 1 - from;
+    let guard = in_time(client.acquire("job").lease(Duration::from_secs(20))).await.expect("a lock");
+    cluster.begin_move("job", from, to);
+    cluster.migrate("job", from, to);
+    // The slot is still the old node's, the key is not: ASK.
+    assert!(guard.renew().await.is_ok());
+    is_asked(&cluster.nodes[to], guard.token());
+    cluster.end_move("job", to);
+    assert!(guard.renew().await.is_ok());
+    assert!(guard.release().await.is_ok());
+    assert!(in_time(client.acquire("job")).await.is_ok());
+}
+
+/// Whether a node that imports the slot has the hold.
+#[track_caller]
+fn is_asked(node: &Server, token: u64) {
+    let mut client = node.client();
+    client.ok("ASKING");
+    assert_eq!(lock_info(&mut client, "job").expect("a lock").token as u64, token);
+}
+
+/// A Sentinel that watches a primary. It is the server's binary in another role.
+struct Sentinel {
+    port: u16,
+    _home: tempfile::TempDir,
+    child: std::process::Child,
+}
+
+impl Sentinel {
+    fn of(primary: &Server) -> Self {
+        let home = tempfile::tempdir().expect("a temporary directory");
+        let port = free_port();
+        let conf = format!(
+            "port {port}\nbind 127.0.0.1\ndir {}\nsentinel monitor main 127.0.0.1 {} 1\n\
+             sentinel down-after-milliseconds main 500\nsentinel failover-timeout main 3000\n",
+            home.path().display(),
+            primary.port()
+        );
+        std::fs::write(home.path().join("redis.conf"), conf).expect("a writable directory");
+        let mut command = server_command(home.path());
+        command.arg("--sentinel");
+        let sentinel = Self { port, child: spawn(command), _home: home };
+        soon("Sentinel knows the replica", || {
+            let Ok(mut client) = crate::support::Client::connect(port) else { return false };
+            info_field(&mut client, "sentinel", "master0").is_some_and(|line| line.contains("slaves=1"))
+        });
+        sentinel
+    }
+
+    fn client(&self) -> Client {
+        // The first of them does not answer.
+        let url = format!("redis-sentinel://127.0.0.1:{},127.0.0.1:{}/main", free_port(), self.port);
+        Client::open(&url).expect("a URL")
+    }
+}
+
+impl Drop for Sentinel {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_guard_lives_through_a_failover_by_sentinel() {
+    let mut primary = Setup::new().conf("repl-diskless-sync yes").start();
+    let replica = primary.replica();
+    let sentinel = Sentinel::of(&primary);
+    let client = sentinel.client();
+    let lease = Duration::from_secs(15);
+    let guard = in_time(client.acquire("job").lease(lease)).await.expect("a lock");
+    is_held(&primary, &guard);
+    replica.wait_synced(&primary);
+    let waiting = tokio::spawn(client.acquire("job").into_future());
+    primary.left_waiting(1);
+    primary.kill9();
+    soon("the replica is promoted", || {
+        info_field(&mut replica.client(), "replication", "role").as_deref() == Some("master")
+    });
+    // The waiter has come to the new primary by itself, and the guard is renewed there.
+    replica.left_waiting(1);
+    assert!(guard.renew().await.is_ok() || guard.renew().await.is_ok(), "renewed at the new primary");
+    is_held(&replica, &guard);
+    assert!(guard.release().await.is_ok());
+    is_held(&replica, &in_time(waiting).await.expect("a task").expect("a lock"));
+}

@@ -1,0 +1,91 @@
+//! A network between client and server that loses tokens and other integers on the way back.
+
+use std::io::{Read, Write};
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::sync::{Arc, Condvar, Mutex};
+use std::thread;
+
+use crate::support::Server;
+
+/// Forwards connections to a server. Replies that are integers can be kept back; connecting goes on to work.
+pub struct Proxy {
+    port: u16,
+    network: Arc<Network>,
+}
+
+#[derive(Default)]
+struct Network {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    keeps_integers: bool,
+    connections: Vec<TcpStream>,
+}
+
+impl Proxy {
+    pub fn to(server: &Server) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let port = listener.local_addr().expect("an address").port();
+        let network = Arc::new(Network::default());
+        let (target, shared) = (server.port(), network.clone());
+        thread::spawn(move || {
+            for client in listener.incoming() {
+                let (Ok(client), Ok(server)) = (client, TcpStream::connect(("127.0.0.1", target))) else { continue };
+                shared.join(client, server);
+            }
+        });
+        Self { port, network }
+    }
+
+    pub fn url(&self) -> String {
+        format!("redis://127.0.0.1:{}", self.port)
+    }
+
+    /// Integers come no more from now on.
+    pub fn keep_integers(&self) {
+        self.network.state.lock().expect("a lock").keeps_integers = true;
+    }
+
+    /// Breaks all connections, with what is kept of them. New ones work.
+    pub fn cut(&self) {
+        let mut state = self.network.state.lock().expect("a lock");
+        for connection in state.connections.drain(..) {
+            let _ = connection.shutdown(Shutdown::Both);
+        }
+        state.keeps_integers = false;
+        self.network.changed.notify_all();
+    }
+}
+
+impl Network {
+    fn join(self: &Arc<Self>, client: TcpStream, server: TcpStream) {
+        let [mut from_client, mut to_client] = [client.try_clone(), client.try_clone()].map(|c| c.expect("a socket"));
+        let [mut from_server, mut to_server] = [server.try_clone(), server.try_clone()].map(|c| c.expect("a socket"));
+        self.state.lock().expect("a lock").connections.extend([client, server]);
+        thread::spawn(move || {
+            let _ = std::io::copy(&mut from_client, &mut to_server);
+            let _ = to_server.shutdown(Shutdown::Both);
+        });
+        let network = self.clone();
+        thread::spawn(move || {
+            let mut chunk = [0; 4096];
+            while let Ok(length @ 1..) = from_server.read(&mut chunk) {
+                if chunk[0] == b':' {
+                    network.wait_until_it_passes();
+                }
+                if to_client.write_all(&chunk[..length]).is_err() {
+                    break;
+                }
+            }
+            let _ = to_client.shutdown(Shutdown::Both);
+        });
+    }
+
+    fn wait_until_it_passes(&self) {
+        let state = self.state.lock().expect("a lock");
+        let _passes = self.changed.wait_while(state, |state| state.keeps_integers).expect("a lock");
+    }
+}

@@ -1,0 +1,114 @@
+//! Taking a lock and giving it up.
+
+use std::time::{Duration, Instant};
+
+use dlock_client::{Client, Error};
+
+use crate::support::process::free_port;
+use crate::support::{Server, Setup, lock_info};
+use crate::{client_of, contention, freed, in_time, is_held};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_guard_is_what_the_server_has() {
+    let server = Server::start();
+    let lease = Duration::from_secs(20);
+    let guard = in_time(client_of(&server).acquire("job").lease(lease)).await.expect("a free lock");
+    is_held(&server, &guard);
+    assert_eq!(guard.name(), b"job");
+    let ttl = Duration::from_millis(lock_info(&mut server.client(), "job").expect("a lock").ttl as u64);
+    // Counted from before the server's clock started, and looked at later.
+    assert!(guard.remaining() <= ttl + Duration::from_millis(1) && guard.remaining() > lease / 2, "{ttl:?} {guard:?}");
+    assert!(guard.renew().await.is_ok());
+    assert!(guard.release().await.is_ok());
+    assert_eq!(lock_info(&mut server.client(), "job"), None);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn each_acquisition_has_an_owner_of_its_own_and_a_higher_token() {
+    let server = Server::start();
+    let client = client_of(&server);
+    let first = in_time(client.acquire("a")).await.expect("a lock");
+    let second = in_time(client.acquire("b")).await.expect("a lock");
+    assert_ne!(first.owner(), second.owner());
+    assert!(second.token() > first.token());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_held_lock_is_contention_at_once_or_after_the_wait() {
+    let server = Server::start();
+    let client = client_of(&server);
+    let guard = in_time(client.acquire("job")).await.expect("a lock");
+    contention(in_time(client.try_acquire("job")).await);
+    contention(in_time(client.read("job").no_wait()).await);
+    let began = Instant::now();
+    contention(in_time(client.acquire("job").wait(Duration::from_millis(80))).await);
+    assert!(began.elapsed() >= Duration::from_millis(80));
+    assert!(guard.release().await.is_ok());
+    assert!(in_time(client.try_acquire("job")).await.is_ok());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn readers_share_and_a_writer_does_not() {
+    let server = Server::start();
+    let client = client_of(&server);
+    let readers =
+        [in_time(client.read("doc")).await.expect("a lock"), in_time(client.read("doc")).await.expect("a lock")];
+    contention(in_time(client.write("doc").no_wait()).await);
+    for reader in readers {
+        assert!(reader.release().await.is_ok());
+    }
+    let writer = in_time(client.write("doc")).await.expect("a lock");
+    contention(in_time(client.read("doc").no_wait()).await);
+    drop(writer);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_dropped_guard_frees_the_lock() {
+    let server = Server::start();
+    drop(in_time(client_of(&server).acquire("job").lease(Duration::from_secs(600))).await.expect("a lock"));
+    freed(&server, "job");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_release_that_is_not_awaited_to_the_end_goes_on() {
+    let server = Server::start();
+    let guard = in_time(client_of(&server).acquire("job").lease(Duration::from_secs(600))).await.expect("a lock");
+    server.freeze();
+    let cut = tokio::time::timeout(Duration::from_millis(30), guard.release()).await;
+    assert!(cut.is_err());
+    server.thaw();
+    freed(&server, "job");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_server_is_not_contention() {
+    let client = Client::open(&format!("redis://127.0.0.1:{}", free_port())).expect("a URL");
+    for acquire in [client.acquire("job"), client.try_acquire("job"), client.acquire("job").session()] {
+        let outcome = in_time(acquire).await;
+        assert!(matches!(outcome, Err(Error::Unreachable(_))), "{outcome:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_the_server_says_against_it_is_told() {
+    let server = Server::start();
+    server.client().ok("SET text 1");
+    let outcome = in_time(client_of(&server).acquire("text")).await;
+    assert!(matches!(&outcome, Err(Error::Refused(why)) if why.starts_with("WRONGTYPE")), "{outcome:?}");
+    let plain = Setup::plain().start();
+    let outcome = in_time(client_of(&plain).acquire("job")).await;
+    assert!(matches!(&outcome, Err(Error::Refused(why)) if why.contains("unknown command")), "{outcome:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn databases_and_passwords_are_those_of_the_url() {
+    let server = Server::start();
+    let mut client = server.client();
+    client.ok("CONFIG SET requirepass secret");
+    let url = |login: &str| format!("redis://{login}127.0.0.1:{}/3", server.port());
+    let outcome = in_time(Client::open(&url("")).expect("a URL").acquire("job")).await;
+    assert!(matches!(outcome, Err(Error::Refused(_))), "{outcome:?}");
+    let guard = in_time(Client::open(&url(":secret@")).expect("a URL").acquire("job")).await.expect("a lock");
+    client.ok("SELECT 3");
+    assert_eq!(lock_info(&mut client, "job").expect("a lock").token as u64, guard.token());
+}
