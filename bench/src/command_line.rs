@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use crate::error::Error;
+use crate::server::Mode;
 
 /// What the user asked for.
 #[derive(Debug, PartialEq)]
@@ -22,6 +23,10 @@ pub struct Options {
     pub module: Option<PathBuf>,
     /// Names of contenders or parts; all of them if empty.
     pub only: Vec<String>,
+    /// Of `instr`; all of them if empty.
+    pub modes: Vec<Mode>,
+    /// Of `instr`: keep the figures instead of comparing with those that are kept.
+    pub keep: bool,
     /// Of `instr` only.
     pub format: Format,
     /// How long `sessions` looks on; its own default if not given.
@@ -69,6 +74,8 @@ fn parse_options(
             "--server" => options.server = Some(value()?.into()),
             "--module" => options.module = Some(value()?.into()),
             "--only" => options.only.push(value()?),
+            "--mode" => options.modes.push(mode(&value()?)?),
+            "--keep" if attached.is_none() => options.keep = true,
             "--json" if attached.is_none() => options.format = Format::Json,
             "--seconds" => options.seconds = Some(seconds(&value()?)?),
             "--help" | "-h" => return Ok(Subcommand::Help),
@@ -76,6 +83,13 @@ fn parse_options(
         }
     }
     Ok(subcommand(options))
+}
+
+fn mode(text: &str) -> Result<Mode, Error> {
+    Mode::ALL
+        .into_iter()
+        .find(|mode| mode.name() == text)
+        .ok_or_else(|| usage(&format!("no mode `{text}`; there are: {}", Mode::ALL.map(Mode::name).join(", "))))
 }
 
 fn seconds(text: &str) -> Result<u64, Error> {
@@ -93,11 +107,13 @@ usage: dlock-bench instr|waiting|sessions [options]
   waiting         time waiting in line, beside BLPOP: hand-off, lease end, CPU and memory with up to 10,000 waiters
   sessions        keep 100,000 session holds alive
 
-Exit 1 if a limit is passed.
+Exit 1 if a limit is passed or a target missed by too much.
 
   --server PATH   server to run        (default: $DLOCK_SERVER, then redis-server on the PATH)
   --module PATH   module to load       (default: $DLOCK_MODULE, then target/release/libdlock.so)
   --only NAME     instr: measure this one and what it is compared with; waiting: this part; may be repeated
+  --mode MODE     instr: only none, aof or replica; may be repeated
+  --keep          instr: keep the figures in bench/figures/ instead of comparing with those
   --json          instr: print JSON instead of a table
   --seconds N     sessions: how long to look on (default: 60)";
 
@@ -115,17 +131,27 @@ mod tests {
             server: Some("s".into()),
             module: Some("m".into()),
             only: vec!["check".into(), "info".into()],
+            modes: vec![Mode::Aof],
+            keep: true,
             format: Format::Json,
             seconds: Some(7),
         };
-        let line = "instr --server s --module=m --only check --only=info --json --seconds=7";
+        let line = "instr --server s --module=m --only check --only=info --mode aof --keep --json --seconds=7";
         assert_eq!(parsed(line).ok(), Some(Subcommand::Instr(expected)));
     }
 
     #[test]
     fn what_is_not_understood_is_a_usage_error() {
-        for line in ["", "ins", "instr --server", "instr --only=", "instr --json=1", "instr -x", "sessions --seconds 0"]
-        {
+        for line in [
+            "",
+            "ins",
+            "instr --server",
+            "instr --only=",
+            "instr --mode fast",
+            "instr --json=1",
+            "instr -x",
+            "sessions --seconds 0",
+        ] {
             assert!(matches!(parsed(line), Err(Error::Usage(_))), "{line}");
         }
     }

@@ -38,8 +38,9 @@ impl Load {
         Self { ring: operations.into_iter().flatten().collect(), requests_per_operation: N }
     }
 
-    pub fn requests_per_operation(&self) -> usize {
-        self.requests_per_operation
+    /// In one round of the ring.
+    pub fn operations(&self) -> usize {
+        self.ring.len() / self.requests_per_operation
     }
 
     /// Runs that many operations, starting again at the head of the ring when it is through.

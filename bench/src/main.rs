@@ -1,7 +1,7 @@
 //! `dlock-bench`: what a lock costs the server, measured beside its rivals.
 //!
 //! ```text
-//! dlock-bench instr [--server PATH] [--module PATH] [--only NAME]... [--json]
+//! dlock-bench instr [--server PATH] [--module PATH] [--only NAME]... [--mode MODE]... [--keep] [--json]
 //! dlock-bench waiting [--server PATH] [--module PATH] [--only PART]...
 //! dlock-bench sessions [--server PATH] [--module PATH] [--seconds N]
 //! ```
@@ -12,7 +12,8 @@
 //! | what `waiting` measures | `waiting/`, one file a part |
 //! | how instructions are counted | `callgrind` |
 //! | how a server is started and stopped | `server` |
-//! | what is too much for `instr`, what it prints | `limits`, `report` |
+//! | what dlock has promised to cost | `targets` |
+//! | what `instr` prints, what it keeps | `instr/table`, `ledger` |
 //! | how times are judged and printed | `figures` |
 //!
 //! A subcommand is a module with a `run` that takes the parsed [`command_line::Options`].
@@ -23,16 +24,17 @@ mod connection;
 mod contenders;
 mod error;
 mod figures;
+mod follower;
 mod instr;
-mod limits;
+mod ledger;
 mod load;
 mod owners;
 mod pings;
-mod report;
 mod resp;
 mod run_dir;
 mod server;
 mod sessions;
+mod targets;
 mod waiting;
 
 use std::process::ExitCode;
@@ -50,6 +52,7 @@ fn main() -> ExitCode {
                 Error::Io { .. }
                 | Error::Server(_)
                 | Error::Reply(_)
+                | Error::Lacking(_)
                 | Error::Callgrind(_)
                 | Error::Contender { .. }
                 | Error::OverLimit(_) => ExitCode::FAILURE,

@@ -20,7 +20,7 @@ use crate::error::Error;
 use crate::figures::Sheet;
 use crate::resp::Reply;
 use crate::run_dir::RunDir;
-use crate::server::{self, MAX_CLIENTS, Mode, Server, Setup};
+use crate::server::{self, Clock, MAX_CLIENTS, Mode, Server, Setup};
 
 pub fn run(options: &Options) -> Result<(), Error> {
     if options.format == Format::Json || options.seconds.is_some() {
@@ -83,8 +83,13 @@ impl House {
     /// A fresh server with a client beside the crowd.
     pub fn open(&self) -> Result<Open, Error> {
         let dir = RunDir::create()?;
-        let setup =
-            Setup { program: &self.program, module: Some(&self.module), mode: Mode::ManyClients, wrapper: Vec::new() };
+        let setup = Setup {
+            program: &self.program,
+            module: Some(&self.module),
+            mode: Mode::NoPersistence,
+            clock: Clock::Usual,
+            wrapper: Vec::new(),
+        };
         let server = Server::start(&setup, &dir)?;
         let mut control = server.connect()?;
         match control.call(&[b"CONFIG", b"SET", b"dlock.max-waiters", b"0"])? {
