@@ -12,15 +12,16 @@ export RUST_TEST_THREADS ?= 8
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup build run demo test lint fmt bench-instr bench-waiting servers clean hooks port
+.PHONY: help setup build run demo test lint fmt bench-instr bench-instr-keep bench-waiting servers clean hooks port
 
 help: ## this list
 	@echo 'dlock: distributed locks as a native feature of Redis and Valkey'
 	@echo
-	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1|\2/p' $(firstword $(MAKEFILE_LIST)) | awk -F'|' '{ printf "  make %-12s %s\n", $$1, $$2 }'
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1|\2/p' $(firstword $(MAKEFILE_LIST)) | awk -F'|' '{ printf "  make %-16s %s\n", $$1, $$2 }'
 	@echo
 	@echo '  PORT=6380       another port for run'
 	@echo '  SERVER=path     another server for run, demo, test and bench-instr'
+	@echo '  BENCH=options   options of bench-instr, such as BENCH="--only acquire --mode none"'
 
 setup: ## find what the build and the tests need, install what is missing
 	@scripts/setup
@@ -47,9 +48,13 @@ lint: setup ## check format, clippy and where unsafe code is
 fmt: ## format the code
 	cargo fmt --all
 
-bench-instr: build ## count the instructions of every command (callgrind), fail if they are over the limit
+bench-instr: build ## count instructions of every command and its rivals (callgrind), compare with bench/figures/
 	@scripts/setup bench
-	server=$$(scripts/server) && DLOCK_SERVER="$$server" cargo run --locked --release --package dlock-bench -- instr
+	server=$$(scripts/server) && DLOCK_SERVER="$$server" cargo run --locked --release --package dlock-bench -- instr $(BENCH)
+
+bench-instr-keep: build ## the same, and keep the figures in bench/figures/
+	@scripts/setup bench
+	server=$$(scripts/server) && DLOCK_SERVER="$$server" cargo run --locked --release --package dlock-bench -- instr --keep $(BENCH)
 
 bench-waiting: build ## time waiting in line and sessions on a quiet machine, fail if a target is missed
 	server=$$(scripts/server) && export DLOCK_SERVER="$$server" && ulimit -n 16384 && \
