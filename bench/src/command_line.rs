@@ -11,6 +11,8 @@ pub enum Subcommand {
     Instr(Options),
     Waiting(Options),
     Sessions(Options),
+    Times(Options),
+    Page(Options),
     Help,
 }
 
@@ -25,8 +27,10 @@ pub struct Options {
     pub only: Vec<String>,
     /// Of `instr`; all of them if empty.
     pub modes: Vec<Mode>,
-    /// Of `instr`: keep the figures instead of comparing with those that are kept.
+    /// Of `instr` and `times`: keep the figures instead of comparing with those that are kept.
     pub keep: bool,
+    /// Of `times`; its own default if not given.
+    pub rounds: Option<usize>,
     /// Of `instr` only.
     pub format: Format,
     /// How long `sessions` looks on; its own default if not given.
@@ -47,6 +51,8 @@ pub fn parse(args: impl IntoIterator<Item = String>) -> Result<Subcommand, Error
         Some("instr") => parse_options(args, Subcommand::Instr),
         Some("waiting") => parse_options(args, Subcommand::Waiting),
         Some("sessions") => parse_options(args, Subcommand::Sessions),
+        Some("times") => parse_options(args, Subcommand::Times),
+        Some("page") => parse_options(args, Subcommand::Page),
         Some("help" | "--help" | "-h") => Ok(Subcommand::Help),
         Some(other) => Err(usage(&format!("unknown subcommand `{other}`"))),
         None => Err(usage("a subcommand is missing")),
@@ -78,6 +84,10 @@ fn parse_options(
             "--keep" if attached.is_none() => options.keep = true,
             "--json" if attached.is_none() => options.format = Format::Json,
             "--seconds" => options.seconds = Some(seconds(&value()?)?),
+            "--rounds" => {
+                let rounds = value()?.parse().ok().filter(|rounds| *rounds > 0);
+                options.rounds = Some(rounds.ok_or_else(|| usage("`--rounds` needs a number, 1 or more"))?);
+            }
             "--help" | "-h" => return Ok(Subcommand::Help),
             _ => return Err(usage(&format!("unknown option `{arg}`"))),
         }
@@ -101,9 +111,11 @@ fn usage(problem: &str) -> Error {
 }
 
 pub const USAGE: &str = "\
-usage: dlock-bench instr|waiting|sessions [options]
+usage: dlock-bench instr|times|page|waiting|sessions [options]
 
   instr           count the server's instructions for each command (callgrind)
+  times           time every contender in one interleaved run
+  page            write docs/benchmarks.md and its plots from the figures that are kept
   waiting         time waiting in line, beside BLPOP: hand-off, lease end, CPU and memory with up to 10,000 waiters
   sessions        keep 100,000 session holds alive
 
@@ -111,9 +123,10 @@ Exit 1 if a limit is passed or a target missed by too much.
 
   --server PATH   server to run        (default: $DLOCK_SERVER, then redis-server on the PATH)
   --module PATH   module to load       (default: $DLOCK_MODULE, then target/release/libdlock.so)
-  --only NAME     instr: measure this one and what it is compared with; waiting: this part; may be repeated
+  --only NAME     instr: measure this one and what it is compared with; times, waiting: this part; may be repeated
   --mode MODE     instr: only none, aof or replica; may be repeated
-  --keep          instr: keep the figures in bench/figures/ instead of comparing with those
+  --keep          instr, times: keep the figures in bench/figures/; instr then does not compare with those
+  --rounds N      times: rounds (default: 9, which are needed to keep the figures)
   --json          instr: print JSON instead of a table
   --seconds N     sessions: how long to look on (default: 60)";
 
@@ -133,10 +146,12 @@ mod tests {
             only: vec!["check".into(), "info".into()],
             modes: vec![Mode::Aof],
             keep: true,
+            rounds: Some(9),
             format: Format::Json,
             seconds: Some(7),
         };
-        let line = "instr --server s --module=m --only check --only=info --mode aof --keep --json --seconds=7";
+        let line =
+            "instr --server s --module=m --only check --only=info --mode aof --keep --rounds 9 --json --seconds=7";
         assert_eq!(parsed(line).ok(), Some(Subcommand::Instr(expected)));
     }
 

@@ -14,6 +14,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use crate::error::Error;
+use crate::figures::Sample;
 
 /// One figure: of one measurement, or of several rounds.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -26,6 +27,10 @@ pub struct Figure {
 impl Figure {
     pub fn once(value: f64) -> Self {
         Self { median: value, least: value, most: value }
+    }
+
+    pub fn of_rounds(rounds: &Sample) -> Self {
+        Self { median: rounds.median(), least: rounds.per_mille(0), most: rounds.most() }
     }
 
     fn parse(text: &str) -> Option<Self> {
@@ -130,7 +135,11 @@ impl Ledger {
 
 /// Where figures of that sort and server are kept in the checkout.
 pub fn path(sort: &str, server: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("figures").join(format!("{sort}-{}.txt", server.replace(' ', "-")))
+    folder().join(format!("{sort}-{}.txt", server.replace(' ', "-")))
+}
+
+pub fn folder() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("figures")
 }
 
 /// Four digits that count, and no more than are there.

@@ -2,6 +2,8 @@
 //!
 //! ```text
 //! dlock-bench instr [--server PATH] [--module PATH] [--only NAME]... [--mode MODE]... [--keep] [--json]
+//! dlock-bench times [--server PATH] [--module PATH] [--only PART]... [--rounds N] [--keep]
+//! dlock-bench page [--server PATH]
 //! dlock-bench waiting [--server PATH] [--module PATH] [--only PART]...
 //! dlock-bench sessions [--server PATH] [--module PATH] [--seconds N]
 //! ```
@@ -9,6 +11,8 @@
 //! | to change | look in |
 //! |---|---|
 //! | what `instr` measures | `contenders/`, one file a set |
+//! | what `times` measures | `times/`, one file a part |
+//! | what the page of the docs says | `page/` |
 //! | what `waiting` measures | `waiting/`, one file a part |
 //! | how instructions are counted | `callgrind` |
 //! | how a server is started and stopped | `server` |
@@ -29,12 +33,14 @@ mod instr;
 mod ledger;
 mod load;
 mod owners;
+mod page;
 mod pings;
 mod resp;
 mod run_dir;
 mod server;
 mod sessions;
 mod targets;
+mod times;
 mod waiting;
 
 use std::process::ExitCode;
@@ -66,6 +72,8 @@ fn run() -> Result<(), Error> {
         Subcommand::Instr(options) => instr::run(&options),
         Subcommand::Waiting(options) => waiting::run(&options),
         Subcommand::Sessions(options) => sessions::run(&options),
+        Subcommand::Times(options) => times::run(&options),
+        Subcommand::Page(options) => page::run(&options),
         Subcommand::Help => {
             println!("{}", command_line::USAGE);
             Ok(())

@@ -91,6 +91,20 @@ pub fn judge(rows: &'static [Row], ledger: &Ledger) -> Vec<Verdict> {
         .collect()
 }
 
+/// A line each, and how many rows are met.
+pub fn text(verdicts: &[Verdict]) -> String {
+    let mut text = String::new();
+    for verdict in verdicts {
+        let outcome = if verdict.is_met() { "met" } else { "MISSED" };
+        let miss = if verdict.is_met() { String::new() } else { format!(", {}", verdict.outcome()) };
+        let bound = verdict.target.bound;
+        text.push_str(&format!("{outcome:<7}{}: {:.3}, {bound}{miss}\n", verdict.label(), verdict.value));
+    }
+    let (met, judged) = rows_met(verdicts);
+    text.push_str(&format!("\n{met} of {judged} rows met\n"));
+    text
+}
+
 /// How many of the rows that were judged are met.
 pub fn rows_met(verdicts: &[Verdict]) -> (usize, usize) {
     let judged: Vec<&str> = ROWS

@@ -20,6 +20,8 @@ use crate::error::Error;
 use crate::ledger::{self, Figure, Ledger};
 use crate::run_dir::RunDir;
 use crate::server::{self, Clock, Mode, Server, Setup};
+pub use table::grouped;
+
 use crate::targets::{self, MISSED_AT_MOST, Measure, ROWS, ROWS_MISSED_AT_MOST, Verdict};
 
 pub fn run(options: &Options) -> Result<(), Error> {

@@ -17,14 +17,7 @@ pub fn text(ledger: &Ledger, contenders: &[Contender], verdicts: &[Verdict]) -> 
     }
     push_table(&mut text, &format!("Bytes replicated an operation ({server})"), ledger, contenders, "replicated");
     text.push_str("Targets\n\n");
-    for verdict in verdicts {
-        let outcome = if verdict.is_met() { "met" } else { "MISSED" };
-        let miss = if verdict.is_met() { String::new() } else { format!(", {}", verdict.outcome()) };
-        // Writing to a string cannot fail.
-        let _ = writeln!(text, "{outcome:<7}{}: {:.3}, {}{miss}", verdict.label(), verdict.value, verdict.target.bound);
-    }
-    let (met, judged) = targets::rows_met(verdicts);
-    let _ = writeln!(text, "\n{met} of {judged} rows met");
+    text.push_str(&targets::text(verdicts));
     text
 }
 

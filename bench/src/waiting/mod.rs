@@ -16,11 +16,19 @@ use std::path::PathBuf;
 
 use crate::command_line::{Format, Options};
 use crate::connection::Connection;
+use crate::contenders::RunsOn;
 use crate::error::Error;
-use crate::figures::Sheet;
+use crate::figures::{Sample, Sheet};
 use crate::resp::Reply;
 use crate::run_dir::RunDir;
 use crate::server::{self, Clock, MAX_CLIENTS, Mode, Server, Setup};
+
+pub use ring::{Baton, Ring};
+
+/// Server CPU of a hand-off with 10,000 waiters as a ratio to one with 10, of each round.
+pub fn cpu_by_length(house: &House, rounds: usize) -> Result<Sample, Error> {
+    cpu::ratio_by_length(house, rounds)
+}
 
 pub fn run(options: &Options) -> Result<(), Error> {
     if options.format == Format::Json || options.seconds.is_some() {
@@ -80,22 +88,28 @@ impl House {
         })
     }
 
-    /// A fresh server with a client beside the crowd.
+    /// A fresh server with the module and no limit on waiters, and a client beside the crowd.
     pub fn open(&self) -> Result<Open, Error> {
+        let mut open = self.open_in(Mode::NoPersistence, RunsOn::Module)?;
+        match open.control.call(&[b"CONFIG", b"SET", b"dlock.max-waiters", b"0"])? {
+            Reply::Simple(_) => Ok(open),
+            other => Err(Error::Reply(format!("CONFIG SET dlock.max-waiters got {other:?}"))),
+        }
+    }
+
+    /// A fresh server, and a client.
+    pub fn open_in(&self, mode: Mode, runs_on: RunsOn) -> Result<Open, Error> {
         let dir = RunDir::create()?;
         let setup = Setup {
             program: &self.program,
-            module: Some(&self.module),
-            mode: Mode::NoPersistence,
+            module: (runs_on == RunsOn::Module).then_some(self.module.as_path()),
+            mode,
             clock: Clock::Usual,
             wrapper: Vec::new(),
         };
         let server = Server::start(&setup, &dir)?;
-        let mut control = server.connect()?;
-        match control.call(&[b"CONFIG", b"SET", b"dlock.max-waiters", b"0"])? {
-            Reply::Simple(_) => Ok(Open { control, server, _dir: dir }),
-            other => Err(Error::Reply(format!("CONFIG SET dlock.max-waiters got {other:?}"))),
-        }
+        let control = server.connect()?;
+        Ok(Open { control, server, _dir: dir })
     }
 }
 
