@@ -126,7 +126,7 @@ Exit 1 if a limit is passed or a target missed by too much.
   --only NAME     instr: measure this one and what it is compared with; times, waiting: this part; may be repeated
   --mode MODE     instr: only none, aof or replica; may be repeated
   --keep          instr, times: keep the figures in bench/figures/; instr then does not compare with those
-  --rounds N      times: rounds (default: 9, which are needed to keep the figures)
+  --rounds N      times: rounds (default: 9; figures of fewer are not kept)
   --json          instr: print JSON instead of a table
   --seconds N     sessions: how long to look on (default: 60)";
 

@@ -129,6 +129,7 @@ impl Ledger {
     pub fn keep(&self, path: &Path) -> Result<(), Error> {
         let mut kept = Self::read(path)?.unwrap_or_default();
         kept.update(self);
+        fs::create_dir_all(folder()).map_err(Error::io(format!("creating {}", folder().display())))?;
         fs::write(path, kept.text()).map_err(Error::io(format!("writing {}", path.display())))
     }
 }

@@ -41,7 +41,12 @@ impl Contender {
     /// Two numbers of operations whose difference is measured. The first is past all warm-up; the difference makes a
     /// clock tick disappear.
     pub fn operations(&self) -> [usize; 2] {
-        if self.name == redisson::READ_MANY { [8, 40] } else { [1_000, 5_000] }
+        let few = match self.kind {
+            // The rival's cost grows with the readers.
+            Kind::Beside(readers) if self.runs_on == RunsOn::PlainServer => (5_000 / readers).clamp(4, 1_000),
+            Kind::Pair | Kind::Renewal | Kind::Beside(_) | Kind::Look => 1_000,
+        };
+        [few, few * 5]
     }
 }
 

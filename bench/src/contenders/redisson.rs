@@ -12,9 +12,6 @@ use crate::load::{Load, Request};
 use crate::owners;
 use crate::resp::Expect;
 
-pub const READ_FEW: &str = "redisson-read-1";
-pub const READ_MANY: &str = "redisson-read-10000";
-
 pub fn all() -> Vec<Contender> {
     let contender = |name, label, kind, prepare| Contender { name, label, runs_on: RunsOn::PlainServer, kind, prepare };
     vec![
@@ -23,11 +20,13 @@ pub fn all() -> Vec<Contender> {
         contender("redisson-write", "Redisson write lock", Kind::Pair, write),
         contender("redisson-fair", "Redisson fair lock", Kind::Pair, fair),
         contender("redisson-renew", "Redisson lock, renewal", Kind::Renewal, renew),
-        contender(READ_FEW, "Redisson read lock, 1 other reader", Kind::Beside(1), |c, n| read_beside(c, n, 1)),
+        contender("redisson-read-1", "Redisson read lock, 1 other reader", Kind::Beside(1), |c, n| {
+            read_beside(c, n, 1)
+        }),
         contender("redisson-read-100", "Redisson read lock, 100 other readers", Kind::Beside(100), |c, n| {
             read_beside(c, n, 100)
         }),
-        contender(READ_MANY, "Redisson read lock, 10,000 other readers", Kind::Beside(10_000), |c, n| {
+        contender("redisson-read-10000", "Redisson read lock, 10,000 other readers", Kind::Beside(10_000), |c, n| {
             read_beside(c, n, 10_000)
         }),
     ]

@@ -28,9 +28,6 @@ pub fn run(options: &Options) -> Result<(), Error> {
         return Err(Error::Usage("times takes --server, --module, --only, --rounds and --keep".into()));
     }
     let rounds = options.rounds.unwrap_or(ROUNDS);
-    if options.keep && rounds < ROUNDS {
-        return Err(Error::Usage(format!("figures of {ROUNDS} rounds or more are kept, not of {rounds}")));
-    }
     let parts = selected(&options.only)?;
     let house = House::find(options)?;
     let mut ledger = Ledger::default();
@@ -43,7 +40,9 @@ pub fn run(options: &Options) -> Result<(), Error> {
         print!("{}", (part.table)(&ledger));
     }
     println!("\nTargets\n\n{}", targets::text(&targets::judge(&ROWS, &ledger)));
-    if options.keep {
+    if options.keep && rounds < ROUNDS {
+        println!("Not kept: that takes {ROUNDS} rounds.");
+    } else if options.keep {
         let path = ledger::path("times", ledger.fact("server"));
         ledger.keep(&path)?;
         println!("kept in {}", path.display());
