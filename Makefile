@@ -12,7 +12,7 @@ export RUST_TEST_THREADS ?= 8
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup build run demo test lint fmt bench-instr bench-instr-keep bench-waiting servers clean hooks port
+.PHONY: help setup build run demo test lint fmt bench bench-instr bench-instr-keep bench-waiting servers clean hooks port
 
 help: ## this list
 	@echo 'dlock: distributed locks as a native feature of Redis and Valkey'
@@ -20,8 +20,8 @@ help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1|\2/p' $(firstword $(MAKEFILE_LIST)) | awk -F'|' '{ printf "  make %-16s %s\n", $$1, $$2 }'
 	@echo
 	@echo '  PORT=6380       another port for run'
-	@echo '  SERVER=path     another server for run, demo, test and bench-instr'
-	@echo '  BENCH=options   options of bench-instr, such as BENCH="--only acquire --mode none"'
+	@echo '  SERVER=path     another server for run, demo, test and the benchmarks'
+	@echo '  BENCH=options   options of bench and bench-instr, such as BENCH="--only acquire --mode none"'
 
 setup: ## find what the build and the tests need, install what is missing
 	@scripts/setup
@@ -54,7 +54,13 @@ bench-instr: build ## count instructions of every command and its rivals (callgr
 
 bench-instr-keep: build ## the same, and keep the figures in bench/figures/
 	@scripts/setup bench
-	server=$$(scripts/server) && DLOCK_SERVER="$$server" cargo run --locked --release --package dlock-bench -- instr --keep $(BENCH)
+	server=$$(scripts/server) && DLOCK_SERVER="$$server" cargo run --locked --release --package dlock-bench -- instr --keep $(BENCH); \
+	kept=$$?; $$CARGO_TARGET_DIR/release/dlock-bench page && exit $$kept
+
+bench: build ## time every command beside its rivals on a quiet machine (12 minutes), write docs/benchmarks.md
+	server=$$(scripts/server) && export DLOCK_SERVER="$$server" && ulimit -n 16384 && \
+	cargo build --locked --release --package dlock-bench && bench=$$CARGO_TARGET_DIR/release/dlock-bench && \
+	"$$bench" times --keep $(BENCH) && "$$bench" page
 
 bench-waiting: build ## time waiting in line and sessions on a quiet machine, fail if a target is missed
 	server=$$(scripts/server) && export DLOCK_SERVER="$$server" && ulimit -n 16384 && \
