@@ -13,12 +13,13 @@ use crate::owners;
 use crate::pings;
 use crate::resp::{Expect, Reply};
 use crate::server::Server;
-use crate::waiting::{House, Open};
+use crate::waiting::{House, Open, check_open_files};
 
 pub fn run(options: &Options) -> Result<(), Error> {
     if options.format == Format::Json || !options.only.is_empty() {
         return Err(Error::Usage("sessions takes --server, --module and --seconds".into()));
     }
+    check_open_files()?;
     let mut open = House::find(options)?.open()?;
     let seconds = Duration::from_secs(options.seconds.unwrap_or(SECONDS));
     let mut sheet = Sheet::default();

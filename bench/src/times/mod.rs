@@ -29,6 +29,7 @@ pub fn run(options: &Options) -> Result<(), Error> {
     }
     let rounds = options.rounds.unwrap_or(ROUNDS);
     let parts = selected(&options.only)?;
+    waiting::check_open_files()?;
     let house = House::find(options)?;
     let mut ledger = Ledger::default();
     machine::describe(&house, rounds, &mut ledger)?;

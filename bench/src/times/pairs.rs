@@ -111,3 +111,25 @@ pub const LEASE: &[u8] = b"3600000";
 const FILLED_AT_ONCE: usize = 1_000;
 const WARM_UP: Duration = Duration::from_millis(20);
 const SLICE: Duration = Duration::from_millis(60);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::command_line::Options;
+
+    #[test]
+    fn every_pair_is_timed_in_every_case() {
+        let house = House::find(&Options::default()).expect("a server and the module");
+        let servers = ServerPair::open(&house, Mode::Replica).expect("servers that run");
+        let mut ledger = Ledger::default();
+        for keys in Keys::ALL {
+            for pipeline in PIPELINES {
+                compare(&servers, Mode::Replica, keys, pipeline, 1, &mut ledger).expect("rates");
+                for name in [SET_SCRIPT, "redisson-fair", "acquire"] {
+                    let figure = format!("pairs/replica/{pipeline}/{}/{name}", keys.name());
+                    assert!(ledger.figure(&figure).is_some_and(|figure| figure.median > 0.0), "{figure}");
+                }
+            }
+        }
+    }
+}

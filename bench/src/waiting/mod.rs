@@ -35,6 +35,7 @@ pub fn run(options: &Options) -> Result<(), Error> {
         return Err(Error::Usage("waiting takes --server, --module and --only".into()));
     }
     let parts = selected(&options.only)?;
+    check_open_files()?;
     let house = House::find(options)?;
     let mut sheet = Sheet::default();
     println!("Waiting in line, {}", house.open()?.server.version()?);
@@ -81,7 +82,6 @@ pub struct House {
 
 impl House {
     pub fn find(options: &Options) -> Result<Self, Error> {
-        check_open_files()?;
         Ok(Self {
             program: server::find_program(options.server.as_deref())?,
             module: server::find_module(options.module.as_deref())?,
@@ -127,13 +127,13 @@ impl Open {
 }
 
 /// Clients and server each need a file a connection. The server inherits the limit.
-fn check_open_files() -> Result<(), Error> {
+pub fn check_open_files() -> Result<(), Error> {
     let limits = fs::read_to_string("/proc/self/limits").map_err(Error::io("reading the limits of this process"))?;
     let limit = limits.lines().find_map(|line| line.strip_prefix("Max open files")?.split_whitespace().next());
     let needed = MAX_CLIENTS + 100;
     match limit.and_then(|limit| limit.parse::<usize>().ok()) {
         Some(limit) if limit < needed => Err(Error::Usage(format!(
-            "{needed} open files are needed and {limit} allowed: `ulimit -n {needed}` (make bench-waiting does that)"
+            "{needed} open files are needed and {limit} allowed: `ulimit -n {needed}` (make bench and make bench-waiting do that)"
         ))),
         Some(_) | None => Ok(()),
     }

@@ -106,3 +106,29 @@ fn note(results: &[Results], waiters: usize, ledger: &mut Ledger) {
 pub const WAITERS: [usize; 5] = [2, 8, 64, 512, 5_000];
 /// How long the holder is busy where hand-offs are timed.
 const HELD: Duration = Duration::from_micros(200);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::command_line::Options;
+
+    #[test]
+    fn in_every_way_the_lock_goes_from_one_to_the_next() {
+        let house = House::find(&Options::default()).expect("a server and the module");
+        let mut open = house.open().expect("a server that runs");
+        let crowd = Crowd::gather(&open.server, 4).expect("clients");
+        for way in Way::ALL {
+            // A second time: nothing is left of the first.
+            for held in [HELD, Duration::ZERO] {
+                let time = Duration::from_millis(100);
+                let outcome = crowd.contend(way, held, time, &mut open).expect("hand-offs");
+                let Traffic { hand_offs, commands, .. } = outcome.traffic;
+                assert!(hand_offs > 0, "{way:?}");
+                // One to get it and one to give it back; the edges of the time cut some off.
+                assert!(commands + 2 * 4 >= 2 * hand_offs, "{way:?}: {commands} for {hand_offs}");
+                assert!(outcome.latencies.iter().all(|latency| *latency > 0.0), "{way:?}");
+            }
+        }
+        crowd.dismiss();
+    }
+}
