@@ -30,8 +30,7 @@ pub fn measure(house: &House, _rounds: usize, ledger: &mut Ledger) -> Result<(),
     );
     note("reader", reader(house)?);
     note("session", session(house)?);
-    for (name, baton) in [("waiter", Baton::Lock), ("blpop", Baton::Element)] {
-        let (used, resident) = waiter(house, baton)?;
+    for (name, [used, resident]) in waiters(house)? {
         note(&format!("{name}-used"), used);
         note(&format!("{name}-resident"), resident);
     }
@@ -84,19 +83,34 @@ fn session(house: &House) -> Result<f64, Error> {
 }
 
 /// `used_memory` and resident bytes of a client that waits, without those of its connection.
-fn waiter(house: &House, baton: Baton) -> Result<(f64, f64), Error> {
-    let mut open = house.open()?;
-    let crowd = open.crowd(WAITERS + 1)?;
-    let both = |control: &mut Connection| {
-        // What is resident is as old as the server's last tick.
-        thread::sleep(Duration::from_millis(300));
-        Ok::<_, Error>((used(control)?, control.info_number("memory", "used_memory_rss")?))
-    };
-    let (used_before, resident_before) = both(&mut open.control)?;
-    let ring = Ring::form(crowd, baton, &owners::key(0), 0, &mut open.control)?;
-    let (used, resident) = both(&mut open.control)?;
-    drop(ring);
-    Ok(((used - used_before) / WAITERS as f64, (resident - resident_before) / WAITERS as f64))
+fn waiters(house: &House) -> Result<Vec<(&'static str, [f64; 2])>, Error> {
+    let lines = [("waiter", Baton::Lock), ("blpop", Baton::Element)];
+    let mut opens = Vec::new();
+    for (name, baton) in lines {
+        let open = house.open()?;
+        let crowd = open.crowd(WAITERS + 1)?;
+        opens.push((name, baton, open, crowd));
+    }
+    // The server gives the buffers of idle clients back once in a while.
+    thread::sleep(SETTLING);
+    let mut rings = Vec::new();
+    for (name, baton, mut open, crowd) in opens {
+        let before = used_and_resident(&mut open.control)?;
+        let ring = Ring::form(crowd, baton, &owners::key(0), 0, &mut open.control)?;
+        rings.push((name, open, ring, before));
+    }
+    thread::sleep(SETTLING);
+    let mut costs = Vec::new();
+    for (name, open, _ring, before) in &mut rings {
+        let [used, resident] = used_and_resident(&mut open.control)?;
+        let [used_before, resident_before] = *before;
+        costs.push((*name, [used - used_before, resident - resident_before].map(|bytes| bytes / WAITERS as f64)));
+    }
+    Ok(costs)
+}
+
+fn used_and_resident(control: &mut Connection) -> Result<[f64; 2], Error> {
+    Ok([used(control)?, control.info_number("memory", "used_memory_rss")?])
 }
 
 fn used(control: &mut Connection) -> Result<f64, Error> {
@@ -109,3 +123,4 @@ const CONNECTIONS: usize = 100;
 /// Of each connection.
 const HOLDS: usize = 300;
 const WAITERS: usize = 5_000;
+const SETTLING: Duration = Duration::from_secs(10);
