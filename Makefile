@@ -12,16 +12,17 @@ export RUST_TEST_THREADS ?= 8
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup build run demo test lint fmt bench-instr bench-waiting chaos chaos-mutants servers matrix clean hooks port bench-wake-up module
+.PHONY: $(shell sed -n 's/^\([a-z-]*\):.*/\1/p' $(firstword $(MAKEFILE_LIST)))
 
 help: ## this list
 	@echo 'dlock: distributed locks as a native feature of Redis and Valkey'
 	@echo
-	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1|\2/p' $(firstword $(MAKEFILE_LIST)) | awk -F'|' '{ printf "  make %-12s %s\n", $$1, $$2 }'
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1|\2/p' $(firstword $(MAKEFILE_LIST)) | awk -F'|' '{ printf "  make %-16s %s\n", $$1, $$2 }'
 	@echo
 	@echo '  PORT=6380       another port for run'
-	@echo '  SERVER=path     another server for run, demo, test and bench-instr'
 	@echo "  SERVERS='a b'   only these builds for matrix, TESTS='c d' only these files of tests/server/"
+	@echo '  SERVER=path     another server for run, demo, test and the benchmarks'
+	@echo '  BENCH=options   options of bench and bench-instr, such as BENCH="--only acquire --mode none"'
 
 # The languages of the recipes only if that is what was asked for, or for the tests: a build does without.
 setup: ## find what the build and the tests need, install what is missing
@@ -56,9 +57,19 @@ lint: setup ## check format, clippy and where unsafe code is
 fmt: ## format the code
 	cargo fmt --all
 
-bench-instr: module ## count the instructions of every command (callgrind), fail if they are over the limit
+bench-instr: module ## count instructions of every command and its rivals (callgrind), compare with bench/figures/
 	@scripts/setup bench
-	server=$$(scripts/server) && DLOCK_SERVER="$$server" cargo run --locked --release --package dlock-bench -- instr
+	server=$$(scripts/server) && DLOCK_SERVER="$$server" cargo run --locked --release --package dlock-bench -- instr $(BENCH)
+
+bench-instr-keep: module ## the same, and keep the figures in bench/figures/
+	@scripts/setup bench
+	server=$$(scripts/server) && DLOCK_SERVER="$$server" cargo run --locked --release --package dlock-bench -- instr --keep $(BENCH); \
+	kept=$$?; $$CARGO_TARGET_DIR/release/dlock-bench page && exit $$kept
+
+bench: module ## time every command beside its rivals on a quiet machine (12 minutes), write docs/benchmarks.md
+	server=$$(scripts/server) && export DLOCK_SERVER="$$server" && ulimit -n 16384 && \
+	cargo build --locked --release --package dlock-bench && bench=$$CARGO_TARGET_DIR/release/dlock-bench && \
+	"$$bench" times --keep $(BENCH) && "$$bench" page
 
 bench-waiting: module ## time waiting in line and sessions on a quiet machine, fail if a target is missed
 	server=$$(scripts/server) && export DLOCK_SERVER="$$server" && ulimit -n 16384 && \

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use crate::error::Error;
+use crate::server::Mode;
 
 /// What the user asked for.
 #[derive(Debug, PartialEq)]
@@ -10,6 +11,8 @@ pub enum Subcommand {
     Instr(Options),
     Waiting(Options),
     Sessions(Options),
+    Times(Options),
+    Page(Options),
     Help,
 }
 
@@ -22,6 +25,12 @@ pub struct Options {
     pub module: Option<PathBuf>,
     /// Names of contenders or parts; all of them if empty.
     pub only: Vec<String>,
+    /// Of `instr`; all of them if empty.
+    pub modes: Vec<Mode>,
+    /// Of `instr` and `times`: keep the figures instead of comparing with those that are kept.
+    pub keep: bool,
+    /// Of `times`; its own default if not given.
+    pub rounds: Option<usize>,
     /// Of `instr` only.
     pub format: Format,
     /// How long `sessions` looks on; its own default if not given.
@@ -42,6 +51,8 @@ pub fn parse(args: impl IntoIterator<Item = String>) -> Result<Subcommand, Error
         Some("instr") => parse_options(args, Subcommand::Instr),
         Some("waiting") => parse_options(args, Subcommand::Waiting),
         Some("sessions") => parse_options(args, Subcommand::Sessions),
+        Some("times") => parse_options(args, Subcommand::Times),
+        Some("page") => parse_options(args, Subcommand::Page),
         Some("help" | "--help" | "-h") => Ok(Subcommand::Help),
         Some(other) => Err(usage(&format!("unknown subcommand `{other}`"))),
         None => Err(usage("a subcommand is missing")),
@@ -69,13 +80,26 @@ fn parse_options(
             "--server" => options.server = Some(value()?.into()),
             "--module" => options.module = Some(value()?.into()),
             "--only" => options.only.push(value()?),
+            "--mode" => options.modes.push(mode(&value()?)?),
+            "--keep" if attached.is_none() => options.keep = true,
             "--json" if attached.is_none() => options.format = Format::Json,
             "--seconds" => options.seconds = Some(seconds(&value()?)?),
+            "--rounds" => {
+                let rounds = value()?.parse().ok().filter(|rounds| *rounds > 0);
+                options.rounds = Some(rounds.ok_or_else(|| usage("`--rounds` needs a number, 1 or more"))?);
+            }
             "--help" | "-h" => return Ok(Subcommand::Help),
             _ => return Err(usage(&format!("unknown option `{arg}`"))),
         }
     }
     Ok(subcommand(options))
+}
+
+fn mode(text: &str) -> Result<Mode, Error> {
+    Mode::ALL
+        .into_iter()
+        .find(|mode| mode.name() == text)
+        .ok_or_else(|| usage(&format!("no mode `{text}`; there are: {}", Mode::ALL.map(Mode::name).join(", "))))
 }
 
 fn seconds(text: &str) -> Result<u64, Error> {
@@ -87,17 +111,22 @@ fn usage(problem: &str) -> Error {
 }
 
 pub const USAGE: &str = "\
-usage: dlock-bench instr|waiting|sessions [options]
+usage: dlock-bench instr|times|page|waiting|sessions [options]
 
   instr           count the server's instructions for each command (callgrind)
+  times           time every contender in one interleaved run
+  page            write docs/benchmarks.md and its plots from the figures that are kept
   waiting         time waiting in line, beside BLPOP: hand-off, lease end, CPU and memory with up to 10,000 waiters
   sessions        keep 100,000 session holds alive
 
-Exit 1 if a limit is passed.
+Exit 1 if a limit is passed or a target missed by too much.
 
   --server PATH   server to run        (default: $DLOCK_SERVER, then redis-server on the PATH)
   --module PATH   module to load       (default: $DLOCK_MODULE, then target/release/libdlock.so)
-  --only NAME     instr: measure this one and what it is compared with; waiting: this part; may be repeated
+  --only NAME     instr: measure this one and what it is compared with; times, waiting: this part; may be repeated
+  --mode MODE     instr: only none, aof or replica; may be repeated
+  --keep          instr, times: keep the figures in bench/figures/; instr then does not compare with those
+  --rounds N      times: rounds (default: 9; figures of fewer are not kept)
   --json          instr: print JSON instead of a table
   --seconds N     sessions: how long to look on (default: 60)";
 
@@ -115,17 +144,29 @@ mod tests {
             server: Some("s".into()),
             module: Some("m".into()),
             only: vec!["check".into(), "info".into()],
+            modes: vec![Mode::Aof],
+            keep: true,
+            rounds: Some(9),
             format: Format::Json,
             seconds: Some(7),
         };
-        let line = "instr --server s --module=m --only check --only=info --json --seconds=7";
+        let line =
+            "instr --server s --module=m --only check --only=info --mode aof --keep --rounds 9 --json --seconds=7";
         assert_eq!(parsed(line).ok(), Some(Subcommand::Instr(expected)));
     }
 
     #[test]
     fn what_is_not_understood_is_a_usage_error() {
-        for line in ["", "ins", "instr --server", "instr --only=", "instr --json=1", "instr -x", "sessions --seconds 0"]
-        {
+        for line in [
+            "",
+            "ins",
+            "instr --server",
+            "instr --only=",
+            "instr --mode fast",
+            "instr --json=1",
+            "instr -x",
+            "sessions --seconds 0",
+        ] {
             assert!(matches!(parsed(line), Err(Error::Usage(_))), "{line}");
         }
     }

@@ -1,7 +1,7 @@
 //! One loopback connection that sends batches and judges every reply.
 
 use std::fs;
-use std::io::{BufReader, Write};
+use std::io::{self, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
@@ -10,7 +10,21 @@ use crate::load::Request;
 use crate::resp::{self, Reply};
 
 pub struct Connection {
-    replies: BufReader<TcpStream>,
+    replies: BufReader<Counted>,
+}
+
+/// What comes in, and how much.
+struct Counted {
+    stream: TcpStream,
+    bytes: u64,
+}
+
+impl Read for Counted {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let read = self.stream.read(buffer)?;
+        self.bytes += u64::try_from(read).unwrap_or(0);
+        Ok(read)
+    }
 }
 
 impl Connection {
@@ -20,7 +34,7 @@ impl Connection {
             .set_nodelay(true)
             .and_then(|()| stream.set_read_timeout(Some(PATIENCE)))
             .map_err(Error::io("setting up the connection"))?;
-        Ok(Self { replies: BufReader::new(stream) })
+        Ok(Self { replies: BufReader::new(Counted { stream, bytes: 0 }) })
     }
 
     /// Sends one command and returns its reply, whatever it is.
@@ -89,10 +103,16 @@ impl Connection {
     }
 
     pub fn send(&mut self, bytes: &[u8]) -> Result<(), Error> {
-        self.replies.get_mut().write_all(bytes).map_err(Error::io("sending to the server"))
+        self.replies.get_mut().stream.write_all(bytes).map_err(Error::io("sending to the server"))
     }
 
-    fn receive(&mut self) -> Result<Reply, Error> {
+    /// Bytes so far.
+    pub fn received(&self) -> u64 {
+        self.replies.get_ref().bytes
+    }
+
+    /// Reads a reply to what was sent before.
+    pub fn receive(&mut self) -> Result<Reply, Error> {
         resp::read_reply(&mut self.replies).map_err(Error::io("reading a reply"))
     }
 }

@@ -13,6 +13,8 @@ pub enum Error {
     Server(String),
     /// A reply was not the one that the load expects.
     Reply(String),
+    /// This server has not got what a contender is made of.
+    Lacking(String),
     /// Callgrind's result cannot be used.
     Callgrind(String),
     /// What went wrong while one contender was measured.
@@ -37,6 +39,7 @@ impl fmt::Display for Error {
             | Self::Reply(problem)
             | Self::Callgrind(problem)
             | Self::OverLimit(problem) => f.write_str(problem),
+            Self::Lacking(what) => write!(f, "this server has no {what}"),
             Self::Io { doing, source } => write!(f, "{doing}: {source}"),
             Self::Contender { name, source } => write!(f, "{name}: {source}"),
         }

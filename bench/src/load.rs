@@ -2,11 +2,13 @@
 
 use crate::connection::Connection;
 use crate::error::Error;
+use crate::owners;
 use crate::resp::{self, Expect, Reply};
 
 /// Requests on their way at the same time.
 pub const PIPELINE: usize = 16;
 
+#[derive(Clone)]
 pub struct Request {
     pub bytes: Vec<u8>,
     expect: Expect,
@@ -38,8 +40,23 @@ impl Load {
         Self { ring: operations.into_iter().flatten().collect(), requests_per_operation: N }
     }
 
-    pub fn requests_per_operation(&self) -> usize {
-        self.requests_per_operation
+    /// In one round of the ring.
+    pub fn operations(&self) -> usize {
+        self.ring.len() / self.requests_per_operation
+    }
+
+    /// The ring cut into batches to send over and over: whole operations, as many as fit and at least one; without
+    /// pipelining every request by itself.
+    pub fn batches(&self, pipeline: usize) -> Vec<Batch> {
+        let parts = self.requests_per_operation;
+        if pipeline == 1 {
+            let batch = |(index, request): (usize, &Request)| Batch::new(vec![request.clone()], index % parts, parts);
+            return self.ring.iter().enumerate().map(batch).collect();
+        }
+        let operations = (pipeline / parts).max(1);
+        let rounds = operations / common_divisor(operations, self.operations());
+        let requests: Vec<Request> = self.ring.iter().cycle().take(self.ring.len() * rounds).cloned().collect();
+        requests.chunks(operations * parts).map(|chunk| Batch::new(chunk.to_vec(), 0, parts)).collect()
     }
 
     /// Runs that many operations, starting again at the head of the ring when it is through.
@@ -52,6 +69,98 @@ impl Load {
                 return connection.settle();
             }
             connection.exchange(&batch)?;
+        }
+    }
+}
+
+/// Requests that go out together.
+pub struct Batch {
+    pub bytes: Vec<u8>,
+    pub requests: Vec<Request>,
+    pub begins_operation: bool,
+    pub operations_ended: usize,
+    /// Where keys stand in `bytes`.
+    keys: Vec<KeyPlaces>,
+}
+
+/// Of one request.
+struct KeyPlaces {
+    begins_operation: bool,
+    places: Vec<usize>,
+}
+
+impl Batch {
+    /// `first` tells which part of an operation the first request is, of so many.
+    fn new(requests: Vec<Request>, first: usize, parts: usize) -> Self {
+        let mut bytes = Vec::new();
+        let mut keys = Vec::new();
+        for (index, request) in requests.iter().enumerate() {
+            let places = owners::places_of_keys(&request.bytes).map(|place| bytes.len() + place).collect();
+            keys.push(KeyPlaces { begins_operation: (first + index).is_multiple_of(parts), places });
+            bytes.extend_from_slice(&request.bytes);
+        }
+        let operations_ended = (first + requests.len()) / parts;
+        Self { bytes, requests, begins_operation: first == 0, operations_ended, keys }
+    }
+
+    /// Moves every operation that begins here to the next key, and one that has begun before to the last `key`.
+    pub fn put_keys(&mut self, key: &mut Vec<u8>, mut next: impl FnMut() -> Vec<u8>) {
+        for request in &self.keys {
+            if request.begins_operation {
+                *key = next();
+            }
+            for place in &request.places {
+                if let Some(there) = self.bytes.get_mut(*place..place + key.len()) {
+                    there.copy_from_slice(key);
+                }
+            }
+        }
+    }
+}
+
+fn common_divisor(a: usize, b: usize) -> usize {
+    if b == 0 { a } else { common_divisor(b, a % b) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn load(operations: usize) -> Load {
+        Load::new((0..operations).map(|n| {
+            let key = owners::key(n);
+            [b"A", b"B", b"C"].map(|command| Request::new(&[command, &key], Expect::Ok))
+        }))
+    }
+
+    #[test]
+    fn batches_have_whole_operations_and_go_on_where_the_last_one_ended() {
+        let batches = load(2).batches(10);
+        assert_eq!(batches.iter().map(|batch| batch.operations_ended).collect::<Vec<_>>(), [3, 3]);
+        let all: Vec<u8> = batches.iter().flat_map(|batch| batch.bytes.clone()).collect();
+        let ring: Vec<u8> = load(2).ring.iter().flat_map(|request| request.bytes.clone()).collect();
+        assert_eq!(all, ring.repeat(3));
+    }
+
+    #[test]
+    fn without_pipelining_a_batch_is_a_request() {
+        let batches = load(2).batches(1);
+        assert_eq!(
+            batches.iter().map(|batch| batch.begins_operation).collect::<Vec<_>>(),
+            [true, false, false, true, false, false]
+        );
+        assert_eq!(batches.iter().map(|batch| batch.operations_ended).collect::<Vec<_>>(), [0, 0, 1, 0, 0, 1]);
+    }
+
+    #[test]
+    fn every_request_of_an_operation_gets_the_same_key() {
+        let (mut key, mut numbers) = (Vec::new(), 7..);
+        let mut next = || owners::key(numbers.next().unwrap_or(0));
+        let mut batches = load(1).batches(1);
+        for batch in batches.iter_mut().take(2) {
+            batch.put_keys(&mut key, &mut next);
+            assert_eq!(owners::places_of_keys(&batch.bytes).count(), 1);
+            assert!(batch.bytes.ends_with(b"lock:000007\r\n"));
         }
     }
 }

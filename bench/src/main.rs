@@ -1,7 +1,9 @@
 //! `dlock-bench`: what a lock costs the server, measured beside its rivals.
 //!
 //! ```text
-//! dlock-bench instr [--server PATH] [--module PATH] [--only NAME]... [--json]
+//! dlock-bench instr [--server PATH] [--module PATH] [--only NAME]... [--mode MODE]... [--keep] [--json]
+//! dlock-bench times [--server PATH] [--module PATH] [--only PART]... [--rounds N] [--keep]
+//! dlock-bench page [--server PATH]
 //! dlock-bench waiting [--server PATH] [--module PATH] [--only PART]...
 //! dlock-bench sessions [--server PATH] [--module PATH] [--seconds N]
 //! ```
@@ -9,10 +11,13 @@
 //! | to change | look in |
 //! |---|---|
 //! | what `instr` measures | `contenders/`, one file a set |
+//! | what `times` measures | `times/`, one file a part |
+//! | what the page of the docs says | `page/` |
 //! | what `waiting` measures | `waiting/`, one file a part |
 //! | how instructions are counted | `callgrind` |
 //! | how a server is started and stopped | `server` |
-//! | what is too much for `instr`, what it prints | `limits`, `report` |
+//! | what dlock has promised to cost | `targets` |
+//! | what `instr` prints, what it keeps | `instr/table`, `ledger` |
 //! | how times are judged and printed | `figures` |
 //!
 //! A subcommand is a module with a `run` that takes the parsed [`command_line::Options`].
@@ -23,16 +28,19 @@ mod connection;
 mod contenders;
 mod error;
 mod figures;
+mod follower;
 mod instr;
-mod limits;
+mod ledger;
 mod load;
 mod owners;
+mod page;
 mod pings;
-mod report;
 mod resp;
 mod run_dir;
 mod server;
 mod sessions;
+mod targets;
+mod times;
 mod waiting;
 
 use std::process::ExitCode;
@@ -50,6 +58,7 @@ fn main() -> ExitCode {
                 Error::Io { .. }
                 | Error::Server(_)
                 | Error::Reply(_)
+                | Error::Lacking(_)
                 | Error::Callgrind(_)
                 | Error::Contender { .. }
                 | Error::OverLimit(_) => ExitCode::FAILURE,
@@ -63,6 +72,8 @@ fn run() -> Result<(), Error> {
         Subcommand::Instr(options) => instr::run(&options),
         Subcommand::Waiting(options) => waiting::run(&options),
         Subcommand::Sessions(options) => sessions::run(&options),
+        Subcommand::Times(options) => times::run(&options),
+        Subcommand::Page(options) => page::run(&options),
         Subcommand::Help => {
             println!("{}", command_line::USAGE);
             Ok(())

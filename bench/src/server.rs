@@ -21,30 +21,64 @@ pub struct Setup<'a> {
     pub program: &'a Path,
     pub module: Option<&'a Path>,
     pub mode: Mode,
+    pub clock: Clock,
     /// Command that the server runs under (callgrind); empty: none.
     pub wrapper: Vec<OsString>,
 }
 
-/// How the server is configured.
-#[derive(Debug, Clone, Copy)]
+/// What becomes of writes.
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Mode {
     NoPersistence,
-    /// Its clock at the usual rate, and room for [`MAX_CLIENTS`]. For benchmarks of time.
-    ManyClients,
+    /// To a file, flushed once a second.
+    Aof,
+    /// To one replica, which the bench plays ([`crate::follower`]).
+    Replica,
 }
 
 impl Mode {
-    pub fn label(self) -> &'static str {
+    pub const ALL: [Self; 3] = [Self::NoPersistence, Self::Aof, Self::Replica];
+
+    /// For `--mode` and figures.
+    pub fn name(self) -> &'static str {
         match self {
-            Self::NoPersistence | Self::ManyClients => "no persistence",
+            Self::NoPersistence => "none",
+            Self::Aof => "aof",
+            Self::Replica => "replica",
         }
     }
 
-    fn config(self) -> String {
-        let plain = "save \"\"\nappendonly no\n";
+    pub fn label(self) -> &'static str {
         match self {
-            Self::NoPersistence => plain.to_owned(),
-            Self::ManyClients => format!("{plain}hz 10\ndynamic-hz yes\nmaxclients {MAX_CLIENTS}\n"),
+            Self::NoPersistence => "no persistence",
+            Self::Aof => "AOF everysec",
+            Self::Replica => "one replica",
+        }
+    }
+
+    fn config(self) -> &'static str {
+        match self {
+            Self::NoPersistence => "appendonly no\n",
+            Self::Aof => "appendonly yes\nappendfsync everysec\nauto-aof-rewrite-percentage 0\n",
+            Self::Replica => "appendonly no\nrepl-ping-replica-period 3600\n",
+        }
+    }
+}
+
+/// How often the server looks at its clock by itself.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Clock {
+    /// As seldom as it can be told to. For counts.
+    Still,
+    /// At the usual rate, and there is room for [`MAX_CLIENTS`]. For benchmarks of time.
+    Usual,
+}
+
+impl Clock {
+    fn config(self) -> String {
+        match self {
+            Self::Still => "hz 1\ndynamic-hz no\n".to_owned(),
+            Self::Usual => format!("hz 10\ndynamic-hz yes\nmaxclients {MAX_CLIENTS}\n"),
         }
     }
 }
@@ -213,7 +247,8 @@ fn runnable(program: &Path, dir: &RunDir) -> Result<PathBuf, Error> {
 fn configuration(setup: &Setup, dir: &RunDir, address: SocketAddr) -> Result<String, Error> {
     let mut config = format!("bind {}\nport {}\ndir {}\n", address.ip(), address.port(), quoted(dir.path())?);
     config.push_str(QUIET);
-    config.push_str(&setup.mode.config());
+    config.push_str(setup.mode.config());
+    config.push_str(&setup.clock.config());
     if let Some(module) = setup.module {
         config.push_str(&format!("loadmodule {}\n", quoted(module)?));
     }
@@ -238,19 +273,19 @@ fn free_address() -> Result<SocketAddr, Error> {
         .ok_or_else(|| Error::Server("no free port".into()))
 }
 
-/// Nothing that runs by the clock, as far as the server lets us; defaults otherwise.
+/// Nothing that runs by itself, as far as the server lets us; defaults otherwise.
 ///
 /// The slow log goes because under callgrind commands are slow enough to enter it.
 const QUIET: &str = "\
 daemonize no
-hz 1
-dynamic-hz no
+save \"\"
+repl-diskless-sync no
 activerehashing no
 jemalloc-bg-thread no
 slowlog-log-slower-than -1
 ";
 
-/// Of a server in [`Mode::ManyClients`].
+/// Of a server with [`Clock::Usual`].
 pub const MAX_CLIENTS: usize = 14_000;
 
 const FIRST_PORT: u16 = 21_000;

@@ -1,8 +1,5 @@
 //! `dlock-bench sessions`: 100,000 session holds, kept alive by the server while a `PING` loop and a replica look on.
 
-use std::io::{ErrorKind, Read, Write};
-use std::net::TcpStream;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -10,17 +7,19 @@ use crate::command_line::{Format, Options};
 use crate::connection::Connection;
 use crate::error::Error;
 use crate::figures::{Sample, Sheet};
+use crate::follower::Follower;
 use crate::load::Request;
 use crate::owners;
 use crate::pings;
-use crate::resp::{self, Expect, Reply};
+use crate::resp::{Expect, Reply};
 use crate::server::Server;
-use crate::waiting::{House, Open};
+use crate::waiting::{House, Open, check_open_files};
 
 pub fn run(options: &Options) -> Result<(), Error> {
     if options.format == Format::Json || !options.only.is_empty() {
         return Err(Error::Usage("sessions takes --server, --module and --seconds".into()));
     }
+    check_open_files()?;
     let mut open = House::find(options)?.open()?;
     let seconds = Duration::from_secs(options.seconds.unwrap_or(SECONDS));
     let mut sheet = Sheet::default();
@@ -30,14 +29,9 @@ pub fn run(options: &Options) -> Result<(), Error> {
         seconds.as_secs(),
         open.server.version()?
     );
-    let over = AtomicBool::new(false);
-    let replica = attach_replica(&mut open)?;
-    thread::scope(|scope| {
-        scope.spawn(|| swallow(replica, &over));
-        let result = measure(&mut open, seconds, &mut sheet);
-        over.store(true, Ordering::Relaxed);
-        result
-    })?;
+    let follower = Follower::attach(&open.server)?;
+    measure(&mut open, seconds, &mut sheet)?;
+    drop(follower);
     println!();
     sheet.verdict()
 }
@@ -135,44 +129,6 @@ fn holds() -> f64 {
     (CONNECTIONS * HOLDS) as f64
 }
 
-/// A replica that takes the stream and does nothing with it, so that the processor has only one server to run.
-fn attach_replica(open: &mut Open) -> Result<TcpStream, Error> {
-    let mut stream = TcpStream::connect(open.server.address()).map_err(Error::io("connecting as a replica"))?;
-    stream
-        .set_read_timeout(Some(Duration::from_millis(100)))
-        .and_then(|()| stream.write_all(&resp::request(&[b"SYNC"])))
-        .map_err(Error::io("connecting as a replica"))?;
-    let deadline = Instant::now() + PATIENCE;
-    let mut buffer = [0; 4096];
-    while Instant::now() < deadline {
-        if open.control.info("replication")?.contains("state=online") {
-            return Ok(stream);
-        }
-        read(&mut stream, &mut buffer);
-    }
-    Err(open.server.failure("the server does not take a replica"))
-}
-
-fn swallow(mut stream: TcpStream, over: &AtomicBool) {
-    let mut buffer = vec![0; 1 << 20];
-    while !over.load(Ordering::Relaxed) && read(&mut stream, &mut buffer) == Link::Up {}
-}
-
-#[derive(PartialEq)]
-enum Link {
-    Up,
-    Down,
-}
-
-fn read(stream: &mut TcpStream, buffer: &mut [u8]) -> Link {
-    match stream.read(buffer) {
-        Ok(0) => Link::Down,
-        Ok(_) => Link::Up,
-        Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => Link::Up,
-        Err(_) => Link::Down,
-    }
-}
-
 const CONNECTIONS: usize = 1_000;
 /// Of each connection.
 const HOLDS: usize = 100;
@@ -185,4 +141,3 @@ const WARM_UP: Duration = Duration::from_secs(4);
 const PING_REST: Duration = Duration::from_millis(1);
 const PING_AT_MOST: f64 = 5.0;
 const CORES_AT_MOST: f64 = 0.5;
-const PATIENCE: Duration = Duration::from_secs(30);

@@ -1,6 +1,8 @@
 //! dlock's commands on locks with a single holder.
 
-use super::{Contender, KEYS, LEASE, RunsOn, over_keys};
+use std::ops::Range;
+
+use super::{Contender, Kind, LEASE, RunsOn, over};
 use crate::connection::Connection;
 use crate::error::Error;
 use crate::load::{Load, Request};
@@ -10,19 +12,21 @@ use crate::resp::{Expect, Reply};
 pub const ACQUIRE: &str = "acquire";
 
 pub fn all() -> Vec<Contender> {
-    let contender = |name, label, prepare| Contender { name, label, runs_on: RunsOn::Module, prepare };
+    let contender = |name, label, kind, prepare| Contender { name, label, runs_on: RunsOn::Module, kind, prepare };
     vec![
-        contender(ACQUIRE, "ACQUIRE + RELEASE", |_| Ok(pair(b"DLOCK.ACQUIRE"))),
-        contender("racquire", "RACQUIRE + RELEASE", |_| Ok(pair(b"DLOCK.RACQUIRE"))),
-        contender("wlock", "WLOCK + RELEASE", |_| Ok(pair(b"DLOCK.WLOCK"))),
-        contender("refused", "ACQUIRE, refused", refused),
-        contender("check", "CHECK", check),
-        contender("info", "INFO", info),
+        contender(ACQUIRE, "ACQUIRE + RELEASE", Kind::Pair, |_, n| Ok(pair(b"DLOCK.ACQUIRE", n))),
+        contender("racquire", "RACQUIRE + RELEASE", Kind::Pair, |_, n| Ok(pair(b"DLOCK.RACQUIRE", n))),
+        contender("rlock", "RLOCK + RELEASE", Kind::Pair, |_, n| Ok(pair(b"DLOCK.RLOCK", n))),
+        contender("wlock", "WLOCK + RELEASE", Kind::Pair, |_, n| Ok(pair(b"DLOCK.WLOCK", n))),
+        contender("renew", "RENEW", Kind::Renewal, renew),
+        contender("refused", "ACQUIRE, refused", Kind::Look, refused),
+        contender("check", "CHECK", Kind::Look, check),
+        contender("info", "INFO", Kind::Look, info),
     ]
 }
 
-fn pair(enter: &[u8]) -> Load {
-    over_keys(|key, owner| {
+fn pair(enter: &[u8], numbers: Range<usize>) -> Load {
+    over(numbers, |key, owner| {
         [
             Request::new(&[enter, key, owner, b"PX", LEASE], Expect::Positive),
             Request::new(&[b"DLOCK.RELEASE", key, owner], Expect::Integer(1)),
@@ -30,30 +34,36 @@ fn pair(enter: &[u8]) -> Load {
     })
 }
 
+fn renew(connection: &mut Connection, numbers: Range<usize>) -> Result<Load, Error> {
+    hold_all(connection, numbers.clone())?;
+    Ok(over(numbers, |key, owner| [Request::new(&[b"DLOCK.RENEW", key, owner, b"PX", LEASE], Expect::Integer(1))]))
+}
+
 /// Every lock is held by somebody else.
-fn refused(connection: &mut Connection) -> Result<Load, Error> {
-    hold_all(connection)?;
-    Ok(Load::new((0..KEYS).map(|n| {
-        let (key, stranger) = (owners::key(n), owners::owner(KEYS + n));
+fn refused(connection: &mut Connection, numbers: Range<usize>) -> Result<Load, Error> {
+    hold_all(connection, numbers.clone())?;
+    let strangers = numbers.end;
+    Ok(Load::new(numbers.map(|n| {
+        let (key, stranger) = (owners::key(n), owners::owner(strangers + n));
         [Request::new(&[b"DLOCK.ACQUIRE", &key, &stranger, b"PX", LEASE], Expect::Nil)]
     })))
 }
 
-fn check(connection: &mut Connection) -> Result<Load, Error> {
-    let tokens = hold_all(connection)?;
-    Ok(Load::new(tokens.iter().enumerate().map(|(n, token)| {
+fn check(connection: &mut Connection, numbers: Range<usize>) -> Result<Load, Error> {
+    let tokens = hold_all(connection, numbers.clone())?;
+    Ok(Load::new(numbers.zip(tokens).map(|(n, token)| {
         [Request::new(&[b"DLOCK.CHECK", &owners::key(n), token.to_string().as_bytes()], Expect::Positive)]
     })))
 }
 
-fn info(connection: &mut Connection) -> Result<Load, Error> {
-    hold_all(connection)?;
-    Ok(over_keys(|key, _| [Request::new(&[b"DLOCK.INFO", key], INFO_FIELDS)]))
+fn info(connection: &mut Connection, numbers: Range<usize>) -> Result<Load, Error> {
+    hold_all(connection, numbers.clone())?;
+    Ok(over(numbers, |key, _| [Request::new(&[b"DLOCK.INFO", key], INFO_FIELDS)]))
 }
 
-/// Acquires every key of the load and returns the tokens.
-fn hold_all(connection: &mut Connection) -> Result<Vec<i64>, Error> {
-    (0..KEYS)
+/// Acquires every lock of the load and returns the tokens.
+fn hold_all(connection: &mut Connection, numbers: Range<usize>) -> Result<Vec<i64>, Error> {
+    numbers
         .map(|n| {
             let (key, owner) = (owners::key(n), owners::owner(n));
             match connection.call(&[b"DLOCK.ACQUIRE", &key, &owner, b"PX", LEASE])? {

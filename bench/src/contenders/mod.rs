@@ -4,22 +4,50 @@
 
 mod locks;
 mod readers;
+mod redisson;
+mod reentrant;
 mod strings;
+
+use std::ops::Range;
 
 use crate::connection::Connection;
 use crate::error::Error;
 use crate::load::{Load, Request};
 use crate::owners;
+use crate::resp::Reply;
+use crate::server::Mode;
 
 /// One thing that can be measured.
 pub struct Contender {
-    /// For `--only` and JSON.
+    /// For `--only`, figures and targets.
     pub name: &'static str,
     /// For people.
     pub label: &'static str,
     pub runs_on: RunsOn,
-    /// Brings a fresh server into the state that the load needs, and makes the load.
-    pub prepare: fn(&mut Connection) -> Result<Load, Error>,
+    pub kind: Kind,
+    /// Brings a fresh server into the state that the load needs, and makes the load, over locks and owners with these
+    /// numbers. [`Error::Lacking`] if the server has not got what it takes.
+    pub prepare: fn(&mut Connection, Range<usize>) -> Result<Load, Error>,
+}
+
+impl Contender {
+    pub fn runs_in(&self, mode: Mode) -> bool {
+        match (self.kind, mode) {
+            (Kind::Pair | Kind::Renewal, _) | (_, Mode::NoPersistence) => true,
+            (Kind::Beside(_) | Kind::Look, Mode::Aof | Mode::Replica) => false,
+        }
+    }
+
+    /// Two numbers of operations whose difference is measured. The first is past all warm-up; the difference makes a
+    /// clock tick disappear.
+    pub fn operations(&self) -> [usize; 2] {
+        let few = match self.kind {
+            // The rival's cost grows with the readers.
+            Kind::Beside(readers) if self.runs_on == RunsOn::PlainServer => (5_000 / readers).clamp(4, 1_000),
+            Kind::Pair | Kind::Renewal | Kind::Beside(_) | Kind::Look => 1_000,
+        };
+        [few, few * 5]
+    }
 }
 
 /// The server a contender runs on. Rivals get one without the module, as their users have it.
@@ -29,24 +57,77 @@ pub enum RunsOn {
     Module,
 }
 
-/// The rival that ratios are given to: what most people use today.
-pub use strings::SET_SCRIPT as BASELINE;
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Kind {
+    /// Enter and leave a free lock. Each of the numbers is a lock with an owner of its own.
+    Pair,
+    /// Move the lease of a lock that is held. The numbers as with pairs.
+    Renewal,
+    /// On one lock that so many readers hold.
+    Beside(usize),
+    /// Writes nothing.
+    Look,
+}
 
-pub use locks::ACQUIRE;
-pub use readers::{RENEW_FEW, RENEW_MANY, RLOCK_FEW, RLOCK_MANY};
+/// The yardstick of all figures that are kept: the cheapest there is, which checks no owner.
+pub use strings::SET_DEL;
+/// The rival that most people use today.
+pub use strings::SET_SCRIPT;
 
 /// All contenders, in the order of the table.
 pub fn all() -> Vec<Contender> {
-    [strings::all(), locks::all(), readers::all()].into_iter().flatten().collect()
+    [strings::all(), reentrant::all(), redisson::all(), locks::all(), readers::all()].into_iter().flatten().collect()
 }
 
-/// Operations of `N` requests over [`KEYS`] keys, each key with an owner of its own.
-fn over_keys<const N: usize>(operation: impl Fn(&[u8], &[u8]) -> [Request; N]) -> Load {
-    Load::new((0..KEYS).map(|n| operation(&owners::key(n), &owners::owner(n))))
+/// Operations of `N` requests over locks with these numbers, each with an owner of its own.
+fn over<const N: usize>(numbers: Range<usize>, operation: impl Fn(&[u8], &[u8]) -> [Request; N]) -> Load {
+    Load::new(numbers.map(|n| operation(&owners::key(n), &owners::owner(n))))
 }
 
-/// Locks that a load is spread over.
-const KEYS: usize = 64;
+/// Loads a script and returns its digest.
+fn script(connection: &mut Connection, text: &str) -> Result<Vec<u8>, Error> {
+    match connection.call(&[b"SCRIPT", b"LOAD", text.as_bytes()])? {
+        Reply::Bulk(digest) => Ok(digest),
+        other => Err(Error::Reply(format!("SCRIPT LOAD got {other:?}"))),
+    }
+}
+
+/// Runs every operation once.
+fn run_through(load: &Load, connection: &mut Connection) -> Result<(), Error> {
+    load.run(connection, load.operations())
+}
 
 /// Long enough that no lease ends during a run, on any machine.
-const LEASE: &[u8] = b"600000";
+const LEASE: &[u8] = b"3600000";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::run_dir::RunDir;
+    use crate::server::{self, Clock, Server, Setup};
+
+    #[test]
+    fn every_contender_gets_the_replies_it_expects() {
+        let program = server::find_program(None).expect("a server");
+        let module = server::find_module(None).expect("a module");
+        for contender in all() {
+            let dir = RunDir::create().expect("a folder");
+            let module = (contender.runs_on == RunsOn::Module).then_some(module.as_path());
+            let setup = Setup {
+                program: &program,
+                module,
+                mode: Mode::NoPersistence,
+                clock: Clock::Still,
+                wrapper: Vec::new(),
+            };
+            let server = Server::start(&setup, &dir).expect("a server that runs");
+            let mut connection = server.connect().expect("a connection");
+            match (contender.prepare)(&mut connection, 0..4) {
+                // The second round shows that the first left nothing behind.
+                Ok(load) => load.run(&mut connection, 8).unwrap_or_else(|error| panic!("{}: {error}", contender.name)),
+                Err(Error::Lacking(_)) => {}
+                Err(error) => panic!("{}: {error}", contender.name),
+            }
+        }
+    }
+}

@@ -1,40 +1,78 @@
-//! Locks made of string keys: the rivals that dlock is compared with.
+//! Locks made of string keys: what most people use.
 
-use super::{Contender, LEASE, RunsOn, over_keys};
+use std::ops::Range;
+
+use super::{Contender, Kind, LEASE, RunsOn, over, run_through, script};
 use crate::connection::Connection;
 use crate::error::Error;
 use crate::load::{Load, Request};
 use crate::resp::{Expect, Reply};
 
+pub const SET_DEL: &str = "set-del";
 pub const SET_SCRIPT: &str = "set-script";
 
 pub fn all() -> Vec<Contender> {
+    let contender = |name, label, kind, prepare| Contender { name, label, runs_on: RunsOn::PlainServer, kind, prepare };
     vec![
-        Contender { name: "set-del", label: "SET NX PX + DEL", runs_on: RunsOn::PlainServer, prepare: set_del },
-        Contender { name: SET_SCRIPT, label: "SET NX PX + script", runs_on: RunsOn::PlainServer, prepare: set_script },
+        contender(SET_DEL, "SET NX PX + DEL", Kind::Pair, set_del),
+        contender(SET_SCRIPT, "SET NX PX + script", Kind::Pair, set_script),
+        contender("set-cad", "SET NX PX + DELIFEQ or DELEX", Kind::Pair, set_compare_and_delete),
+        contender("script-renew", "script: compare, PEXPIRE", Kind::Renewal, script_renew),
+        contender("set-ifeq", "SET IFEQ PX", Kind::Renewal, set_ifeq),
     ]
 }
 
 /// No owner check: whoever comes late deletes the lock of the next owner.
-fn set_del(_: &mut Connection) -> Result<Load, Error> {
-    Ok(over_keys(|key, owner| [set(key, owner), Request::new(&[b"DEL", key], Expect::Integer(1))]))
+fn set_del(_: &mut Connection, numbers: Range<usize>) -> Result<Load, Error> {
+    Ok(over(numbers, |key, owner| [set(key, owner), Request::new(&[b"DEL", key], Expect::Integer(1))]))
 }
 
 /// The release compares the owner first, which takes a script.
-fn set_script(connection: &mut Connection) -> Result<Load, Error> {
-    let digest = match connection.call(&[b"SCRIPT", b"LOAD", COMPARE_AND_DELETE])? {
-        Reply::Bulk(digest) => digest,
-        other => return Err(Error::Reply(format!("SCRIPT LOAD got {other:?}"))),
-    };
-    Ok(over_keys(|key, owner| {
+fn set_script(connection: &mut Connection, numbers: Range<usize>) -> Result<Load, Error> {
+    let digest = script(connection, include_str!("lua/compare_and_delete.lua"))?;
+    Ok(over(numbers, |key, owner| {
         [set(key, owner), Request::new(&[b"EVALSHA", &digest, b"1", key, owner], Expect::Integer(1))]
     }))
+}
+
+/// The same in one command, on servers that have it.
+fn set_compare_and_delete(connection: &mut Connection, numbers: Range<usize>) -> Result<Load, Error> {
+    if has(connection, b"DELIFEQ")? {
+        return Ok(over(numbers, |key, owner| {
+            [set(key, owner), Request::new(&[b"DELIFEQ", key, owner], Expect::Integer(1))]
+        }));
+    }
+    if has(connection, b"DELEX")? {
+        return Ok(over(numbers, |key, owner| {
+            [set(key, owner), Request::new(&[b"DELEX", key, b"IFEQ", owner], Expect::Integer(1))]
+        }));
+    }
+    Err(Error::Lacking("DELIFEQ or DELEX".into()))
+}
+
+fn script_renew(connection: &mut Connection, numbers: Range<usize>) -> Result<Load, Error> {
+    hold(connection, numbers.clone())?;
+    let digest = script(connection, include_str!("lua/compare_and_renew.lua"))?;
+    Ok(over(numbers, |key, owner| [Request::new(&[b"EVALSHA", &digest, b"1", key, owner, LEASE], Expect::Integer(1))]))
+}
+
+fn set_ifeq(connection: &mut Connection, numbers: Range<usize>) -> Result<Load, Error> {
+    if let Reply::Error(_) = connection.call(&[b"SET", b"probe", b"a", b"IFEQ", b"b"])? {
+        return Err(Error::Lacking("SET IFEQ".into()));
+    }
+    hold(connection, numbers.clone())?;
+    Ok(over(numbers, |key, owner| [Request::new(&[b"SET", key, owner, b"IFEQ", owner, b"PX", LEASE], Expect::Ok)]))
+}
+
+fn hold(connection: &mut Connection, numbers: Range<usize>) -> Result<(), Error> {
+    run_through(&over(numbers, |key, owner| [set(key, owner)]), connection)
+}
+
+fn has(connection: &mut Connection, command: &[u8]) -> Result<bool, Error> {
+    let reply = connection.call(&[b"COMMAND", b"INFO", command])?;
+    Ok(matches!(reply, Reply::Array(commands) if commands.iter().any(|command| *command != Reply::Nil)))
 }
 
 fn set(key: &[u8], owner: &[u8]) -> Request {
     Request::new(&[b"SET", key, owner, b"NX", b"PX", LEASE], Expect::Ok)
 }
-
-/// As in the Redis documentation of `SET`.
-const COMPARE_AND_DELETE: &[u8] =
-    b"if redis.call('get',KEYS[1]) == ARGV[1] then return redis.call('del',KEYS[1]) else return 0 end";

@@ -35,6 +35,21 @@ pub fn measure(house: &House, sheet: &mut Sheet) -> Result<(), Error> {
     Ok(())
 }
 
+/// Of the most waiters to the fewest, for as many rounds.
+pub fn ratio_by_length(house: &House, rounds: usize) -> Result<Sample, Error> {
+    let mut open = house.open()?;
+    let mut ratios = Vec::new();
+    let crowd =
+        |waiters, open: &Open| Ok::<_, Error>(Crowd { waiters, members: open.crowd(waiters + 1)?, locks: vec![] });
+    let [fewest, .., most] = WAITERS;
+    let (mut few, mut many) = (crowd(fewest, &open)?, crowd(most, &open)?);
+    for _ in 0..rounds {
+        let cost_of_few = few.in_lines(fewest, &mut open)?;
+        ratios.push(many.in_lines(most, &mut open)? / cost_of_few);
+    }
+    Ok(Sample::new(ratios))
+}
+
 /// Microseconds a hand-off of an element of a list.
 fn list(house: &House, waiters: usize) -> Result<f64, Error> {
     let mut open = house.open()?;

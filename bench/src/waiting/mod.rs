@@ -16,17 +16,26 @@ use std::path::PathBuf;
 
 use crate::command_line::{Format, Options};
 use crate::connection::Connection;
+use crate::contenders::RunsOn;
 use crate::error::Error;
-use crate::figures::Sheet;
+use crate::figures::{Sample, Sheet};
 use crate::resp::Reply;
 use crate::run_dir::RunDir;
-use crate::server::{self, MAX_CLIENTS, Mode, Server, Setup};
+use crate::server::{self, Clock, MAX_CLIENTS, Mode, Server, Setup};
+
+pub use ring::{Baton, Ring};
+
+/// Server CPU of a hand-off with 10,000 waiters as a ratio to one with 10, of each round.
+pub fn cpu_by_length(house: &House, rounds: usize) -> Result<Sample, Error> {
+    cpu::ratio_by_length(house, rounds)
+}
 
 pub fn run(options: &Options) -> Result<(), Error> {
     if options.format == Format::Json || options.seconds.is_some() {
         return Err(Error::Usage("waiting takes --server, --module and --only".into()));
     }
     let parts = selected(&options.only)?;
+    check_open_files()?;
     let house = House::find(options)?;
     let mut sheet = Sheet::default();
     println!("Waiting in line, {}", house.open()?.server.version()?);
@@ -73,24 +82,34 @@ pub struct House {
 
 impl House {
     pub fn find(options: &Options) -> Result<Self, Error> {
-        check_open_files()?;
         Ok(Self {
             program: server::find_program(options.server.as_deref())?,
             module: server::find_module(options.module.as_deref())?,
         })
     }
 
-    /// A fresh server with a client beside the crowd.
+    /// A fresh server with the module and no limit on waiters, and a client beside the crowd.
     pub fn open(&self) -> Result<Open, Error> {
-        let dir = RunDir::create()?;
-        let setup =
-            Setup { program: &self.program, module: Some(&self.module), mode: Mode::ManyClients, wrapper: Vec::new() };
-        let server = Server::start(&setup, &dir)?;
-        let mut control = server.connect()?;
-        match control.call(&[b"CONFIG", b"SET", b"dlock.max-waiters", b"0"])? {
-            Reply::Simple(_) => Ok(Open { control, server, _dir: dir }),
+        let mut open = self.open_in(Mode::NoPersistence, RunsOn::Module)?;
+        match open.control.call(&[b"CONFIG", b"SET", b"dlock.max-waiters", b"0"])? {
+            Reply::Simple(_) => Ok(open),
             other => Err(Error::Reply(format!("CONFIG SET dlock.max-waiters got {other:?}"))),
         }
+    }
+
+    /// A fresh server, and a client.
+    pub fn open_in(&self, mode: Mode, runs_on: RunsOn) -> Result<Open, Error> {
+        let dir = RunDir::create()?;
+        let setup = Setup {
+            program: &self.program,
+            module: (runs_on == RunsOn::Module).then_some(self.module.as_path()),
+            mode,
+            clock: Clock::Usual,
+            wrapper: Vec::new(),
+        };
+        let server = Server::start(&setup, &dir)?;
+        let control = server.connect()?;
+        Ok(Open { control, server, _dir: dir })
     }
 }
 
@@ -108,13 +127,13 @@ impl Open {
 }
 
 /// Clients and server each need a file a connection. The server inherits the limit.
-fn check_open_files() -> Result<(), Error> {
+pub fn check_open_files() -> Result<(), Error> {
     let limits = fs::read_to_string("/proc/self/limits").map_err(Error::io("reading the limits of this process"))?;
     let limit = limits.lines().find_map(|line| line.strip_prefix("Max open files")?.split_whitespace().next());
     let needed = MAX_CLIENTS + 100;
     match limit.and_then(|limit| limit.parse::<usize>().ok()) {
         Some(limit) if limit < needed => Err(Error::Usage(format!(
-            "{needed} open files are needed and {limit} allowed: `ulimit -n {needed}` (make bench-waiting does that)"
+            "{needed} open files are needed and {limit} allowed: `ulimit -n {needed}` (make bench and make bench-waiting do that)"
         ))),
         Some(_) | None => Ok(()),
     }

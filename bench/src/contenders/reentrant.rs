@@ -1,0 +1,41 @@
+//! A reentrant lock made of a hash, the owner's entries in it counted by scripts: as short as it can be written.
+
+use std::ops::Range;
+
+use super::{Contender, Kind, LEASE, RunsOn, over, script};
+use crate::connection::Connection;
+use crate::error::Error;
+use crate::load::{Load, Request};
+use crate::resp::{Expect, Reply};
+
+pub fn all() -> Vec<Contender> {
+    let contender =
+        |name, label, prepare| Contender { name, label, runs_on: RunsOn::PlainServer, kind: Kind::Pair, prepare };
+    vec![
+        contender("reentrant", "reentrant hash, EVALSHA", by_script),
+        contender("reentrant-fcall", "reentrant hash, FCALL", by_function),
+    ]
+}
+
+fn by_script(connection: &mut Connection, numbers: Range<usize>) -> Result<Load, Error> {
+    let enter = script(connection, include_str!("lua/reentrant_enter.lua"))?;
+    let leave = script(connection, include_str!("lua/reentrant_leave.lua"))?;
+    Ok(pair(numbers, b"EVALSHA", &enter, &leave))
+}
+
+fn by_function(connection: &mut Connection, numbers: Range<usize>) -> Result<Load, Error> {
+    let library = include_bytes!("lua/reentrant_library.lua");
+    match connection.call(&[b"FUNCTION", b"LOAD", b"REPLACE", library])? {
+        Reply::Bulk(_) => Ok(pair(numbers, b"FCALL", b"bench_enter", b"bench_leave")),
+        other => Err(Error::Reply(format!("FUNCTION LOAD got {other:?}"))),
+    }
+}
+
+fn pair(numbers: Range<usize>, call: &[u8], enter: &[u8], leave: &[u8]) -> Load {
+    over(numbers, |key, owner| {
+        [
+            Request::new(&[call, enter, b"1", key, owner, LEASE], Expect::Integer(1)),
+            Request::new(&[call, leave, b"1", key, owner], Expect::Integer(1)),
+        ]
+    })
+}

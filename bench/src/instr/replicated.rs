@@ -1,0 +1,23 @@
+//! Bytes that one operation of a contender sends to a replica.
+
+use super::{LOCKS, Target};
+use crate::contenders::Contender;
+use crate::error::Error;
+use crate::follower::Follower;
+use crate::run_dir::RunDir;
+use crate::server::{Mode, Server};
+
+pub fn bytes(target: &Target, contender: &Contender) -> Result<f64, Error> {
+    let dir = RunDir::create()?;
+    let server = Server::start(&target.setup(contender.runs_on, Mode::Replica), &dir)?;
+    let mut connection = server.connect()?;
+    let _follower = Follower::attach(&server)?;
+    let load = (contender.prepare)(&mut connection, 0..LOCKS)?;
+    load.run(&mut connection, LOCKS)?;
+    let offset = |server: &Server| server.connect()?.info_number("replication", "master_repl_offset");
+    let before = offset(&server)?;
+    load.run(&mut connection, OPERATIONS)?;
+    Ok((offset(&server)? - before) / OPERATIONS as f64)
+}
+
+const OPERATIONS: usize = 6_400;

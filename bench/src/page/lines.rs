@@ -1,0 +1,140 @@
+//! A plot of lines: how the ways to do a thing go with size, both on scales of powers.
+
+use super::svg::{Anchor, Canvas, OWN, RIVALS};
+use crate::times::short;
+
+pub struct Series {
+    pub label: String,
+    /// Size and figure. Both greater than 0.
+    pub points: Vec<[f64; 2]>,
+    pub is_own: bool,
+}
+
+pub struct Titles<'a> {
+    pub title: &'a str,
+    pub subtitle: &'a str,
+    /// Of the sizes.
+    pub below: &'a str,
+}
+
+pub fn plot(titles: &Titles, series: &[Series]) -> String {
+    let mut canvas = Canvas::new(WIDTH, HEIGHT);
+    canvas.text("head", [0.0, 16.0], Anchor::Start, titles.title);
+    canvas.text("dim", [0.0, 35.0], Anchor::Start, titles.subtitle);
+    canvas.text("dim", [(LEFT + WIDTH - RIGHT) / 2.0, HEIGHT - 6.0], Anchor::Middle, titles.below);
+    let points = || series.iter().flat_map(|one| &one.points).copied();
+    let (sizes, values) = (Axis::over(points().map(|[x, _]| x)), Axis::of_decades(points().map(|[_, y]| y)));
+    let place =
+        |[x, y]: [f64; 2]| [LEFT + (WIDTH - LEFT - RIGHT) * sizes.share(x), BOTTOM - (BOTTOM - TOP) * values.share(y)];
+    for decade in values.decades() {
+        let [_, y] = place([sizes.low, decade]);
+        canvas.line("grid", &[[LEFT - 6.0, y], [WIDTH - RIGHT, y]]);
+        canvas.text("dim", [LEFT - 12.0, y + 4.0], Anchor::End, &magnitude(decade));
+    }
+    for size in distinct(points().map(|[x, _]| x)) {
+        let [x, _] = place([size, values.low]);
+        canvas.text("dim", [x, BOTTOM + 18.0], Anchor::Middle, &magnitude(size));
+    }
+    let mut labels = Vec::new();
+    let mut rivals = RIVALS.into_iter().cycle();
+    for one in series {
+        let class = if one.is_own { OWN } else { rivals.next().unwrap_or(OWN) };
+        let places: Vec<[f64; 2]> = one.points.iter().map(|point| place(*point)).collect();
+        canvas.line(class, &places);
+        for place in &places {
+            canvas.dot(class, *place);
+        }
+        if let (Some(end), Some([_, value])) = (places.last(), one.points.last()) {
+            labels.push((*end, class, format!("{} ({})", one.label, short(*value))));
+        }
+    }
+    for ([x, y], class, label) in apart(labels) {
+        canvas.text(class, [x + 10.0, y + 4.5], Anchor::Start, &label);
+    }
+    canvas.finish(titles.title)
+}
+
+type Label<'a> = ([f64; 2], &'a str, String);
+
+/// Moves labels down that would lie on the one above.
+fn apart(mut labels: Vec<Label>) -> Vec<Label> {
+    labels.sort_by(|([_, a], ..), ([_, b], ..)| a.total_cmp(b));
+    let mut free = f64::MIN;
+    for ([_, y], ..) in &mut labels {
+        *y = y.max(free);
+        free = *y + 16.0;
+    }
+    labels
+}
+
+/// A scale of powers.
+struct Axis {
+    low: f64,
+    high: f64,
+}
+
+impl Axis {
+    fn over(values: impl Iterator<Item = f64>) -> Self {
+        let (low, high) = values.fold((f64::MAX, f64::MIN), |(low, high), value| (low.min(value), high.max(value)));
+        Self { low, high }
+    }
+
+    /// From a power of ten to another.
+    fn of_decades(values: impl Iterator<Item = f64>) -> Self {
+        let Self { low, high } = Self::over(values);
+        Self { low: 10_f64.powf(low.log10().floor()), high: 10_f64.powf(high.log10().ceil()) }
+    }
+
+    fn share(&self, value: f64) -> f64 {
+        (value / self.low).ln() / (self.high / self.low).ln()
+    }
+
+    fn decades(&self) -> Vec<f64> {
+        std::iter::successors(Some(self.low), |decade| Some(decade * 10.0))
+            .take_while(|decade| *decade <= self.high * 1.01)
+            .collect()
+    }
+}
+
+fn distinct(values: impl Iterator<Item = f64>) -> Vec<f64> {
+    let mut values: Vec<f64> = values.collect();
+    values.sort_by(f64::total_cmp);
+    values.dedup();
+    values
+}
+
+/// `10,000` as `10k`.
+fn magnitude(value: f64) -> String {
+    match value {
+        value if value >= 1e6 => format!("{}M", value / 1e6),
+        value if value >= 1e3 => format!("{}k", value / 1e3),
+        value => format!("{value}"),
+    }
+}
+
+const WIDTH: f64 = 760.0;
+const HEIGHT: f64 = 380.0;
+const LEFT: f64 = 60.0;
+/// Room for labels.
+const RIGHT: f64 = 225.0;
+const TOP: f64 = 56.0;
+const BOTTOM: f64 = 330.0;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_scale_goes_over_whole_decades() {
+        let axis = Axis::of_decades([30.0, 4_000.0].into_iter());
+        assert_eq!(axis.decades(), [10.0, 100.0, 1_000.0, 10_000.0]);
+        assert!((axis.share(10.0), axis.share(10_000.0)) == (0.0, 1.0));
+    }
+
+    #[test]
+    fn labels_do_not_lie_on_each_other() {
+        let label = |y| ([0.0, y], "own", String::new());
+        let ys: Vec<f64> = apart(vec![label(20.0), label(10.0), label(100.0)]).iter().map(|([_, y], ..)| *y).collect();
+        assert_eq!(ys, [10.0, 26.0, 100.0]);
+    }
+}

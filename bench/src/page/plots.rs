@@ -1,0 +1,93 @@
+//! The plots of the page.
+
+use super::bars::{self, Bar};
+use super::lines::{self, Series, Titles};
+use crate::contenders::{self, Contender, Kind, RunsOn};
+use crate::instr::grouped;
+use crate::ledger::{Figure, Ledger};
+use crate::times::{READER_ROWS, WAITERS, Way};
+
+pub struct Plot {
+    /// Below `docs/benchmarks/`.
+    pub file: &'static str,
+    /// For those who cannot see it.
+    pub title: &'static str,
+    pub svg: String,
+}
+
+/// Those of which there are figures.
+pub fn all(ledger: &Ledger) -> Vec<Plot> {
+    [instructions(ledger), pairs(ledger), hand_off(ledger), commands(ledger), readers(ledger)]
+        .into_iter()
+        .flatten()
+        .collect()
+}
+
+fn instructions(ledger: &Ledger) -> Option<Plot> {
+    let title = "Taking a lock and giving it back: what it costs the server";
+    let bars = pair_bars(ledger, "instructions/none", |figure| grouped(figure.median));
+    let subtitle = format!("Instructions of {}, less is better", ledger.fact("server"));
+    (!bars.is_empty()).then(|| Plot { file: "instructions.svg", title, svg: bars::plot(title, &subtitle, &bars) })
+}
+
+fn pairs(ledger: &Ledger) -> Option<Plot> {
+    let title = "Pairs a second, as a ratio to SET NX PX + script";
+    let bars = pair_bars(ledger, "pairs-ratio/none/16/hot", |figure| format!("{:.2}", figure.median));
+    let subtitle = "Pipeline 16, no persistence; median, least and most of the rounds; more is better";
+    (!bars.is_empty()).then(|| Plot { file: "pairs.svg", title, svg: bars::plot(title, subtitle, &bars) })
+}
+
+fn pair_bars(ledger: &Ledger, sort: &str, value: fn(Figure) -> String) -> Vec<Bar> {
+    let bar = |contender: Contender| {
+        let figure = ledger.figure(&format!("{sort}/{}", contender.name))?;
+        let is_own = contender.runs_on == RunsOn::Module;
+        Some(Bar { label: contender.label.to_owned(), figure, value: value(figure), is_own })
+    };
+    contenders::all().into_iter().filter(|contender| contender.kind == Kind::Pair).filter_map(bar).collect()
+}
+
+fn hand_off(ledger: &Ledger) -> Option<Plot> {
+    let title = "From the release to the next holder";
+    let subtitle = "Median, microseconds; less is better";
+    let svg = by_waiters(ledger, "hand-off-p50", title, subtitle)?;
+    Some(Plot { file: "hand-off.svg", title, svg })
+}
+
+fn commands(ledger: &Ledger) -> Option<Plot> {
+    let title = "What the clients send for one hand-off";
+    let subtitle = "Commands of all clients; less is better";
+    let svg = by_waiters(ledger, "hand-off-commands", title, subtitle)?;
+    Some(Plot { file: "commands.svg", title, svg })
+}
+
+fn by_waiters(ledger: &Ledger, sort: &str, title: &str, subtitle: &str) -> Option<String> {
+    let points = |way: Way| {
+        let figure = |waiters: usize| ledger.figure(&format!("{sort}/{waiters}/{}", way.name()));
+        WAITERS.into_iter().filter_map(|waiters| Some([waiters as f64, figure(waiters)?.median])).collect()
+    };
+    let series =
+        Way::ALL.map(|way| Series { label: way.label().to_owned(), points: points(way), is_own: way == Way::Dlock });
+    plotted(series.into(), &Titles { title, subtitle, below: "waiters" })
+}
+
+fn readers(ledger: &Ledger) -> Option<Plot> {
+    let title = "A reader comes and goes beside others";
+    let titles =
+        Titles { title, subtitle: "Microseconds a pair, or a renewal; less is better", below: "other readers" };
+    let points = |name: &str| {
+        let figure = |others: usize| ledger.figure(&format!("readers/{name}/{others}"));
+        [1, 100, 10_000].into_iter().filter_map(|others| Some([others as f64, figure(others)?.median])).collect()
+    };
+    let series = READER_ROWS.map(|(name, label)| Series {
+        label: label.to_owned(),
+        points: points(name),
+        is_own: name == "rlock",
+    });
+    Some(Plot { file: "readers.svg", title, svg: plotted(series.into(), &titles)? })
+}
+
+/// What has no figures is left out.
+fn plotted(mut series: Vec<Series>, titles: &Titles) -> Option<String> {
+    series.retain(|series| !series.points.is_empty());
+    (!series.is_empty()).then(|| lines::plot(titles, &series))
+}

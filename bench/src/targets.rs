@@ -1,0 +1,251 @@
+//! What dlock has promised to cost, as data: each row of figures is judged wherever they are measured.
+
+use std::fmt;
+
+use crate::ledger::Ledger;
+
+/// A row of the promise. It is met if all its figures are.
+pub struct Row {
+    pub what: &'static str,
+    pub targets: &'static [Target],
+}
+
+pub struct Target {
+    /// Behind the row's `what`.
+    pub case: &'static str,
+    pub measure: Measure,
+    pub bound: Bound,
+}
+
+/// Names of figures in a [`Ledger`].
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Measure {
+    /// One figure divided by another.
+    Quotient(&'static str, &'static str),
+    /// A figure that is a ratio by itself: the median of the ratios of the rounds.
+    Ratio(&'static str),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Bound {
+    AtMost(f64),
+    AtLeast(f64),
+}
+
+impl fmt::Display for Bound {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::AtMost(bound) => write!(f, "at most {bound}"),
+            Self::AtLeast(bound) => write!(f, "at least {bound}"),
+        }
+    }
+}
+
+/// A target beside what was measured.
+pub struct Verdict {
+    pub row: &'static Row,
+    pub target: &'static Target,
+    pub value: f64,
+}
+
+impl Verdict {
+    pub fn is_met(&self) -> bool {
+        self.missed_by() <= 0.0
+    }
+
+    /// By which share of the bound: 0.1 is ten per cent worse than promised, a negative one is better. What is not a
+    /// number was not measured and misses.
+    pub fn missed_by(&self) -> f64 {
+        let by = match self.target.bound {
+            Bound::AtMost(bound) => self.value / bound - 1.0,
+            Bound::AtLeast(bound) => 1.0 - self.value / bound,
+        };
+        if by.is_nan() { f64::INFINITY } else { by }
+    }
+
+    /// `met` or `missed by 3.1 %`.
+    pub fn outcome(&self) -> String {
+        if self.is_met() { "met".to_owned() } else { format!("missed by {:.1} %", self.missed_by() * 100.0) }
+    }
+
+    /// `ACQUIRE + RELEASE / SET NX PX + script, AOF`.
+    pub fn label(&self) -> String {
+        match self.target.case {
+            "" => self.row.what.to_owned(),
+            case => format!("{}, {case}", self.row.what),
+        }
+    }
+}
+
+/// The verdicts on all targets whose figures are there.
+pub fn judge(rows: &'static [Row], ledger: &Ledger) -> Vec<Verdict> {
+    let value = |measure| match measure {
+        Measure::Quotient(subject, reference) => {
+            Some(ledger.figure(subject)?.median / ledger.figure(reference)?.median)
+        }
+        Measure::Ratio(name) => Some(ledger.figure(name)?.median),
+    };
+    rows.iter()
+        .flat_map(|row| row.targets.iter().map(move |target| (row, target)))
+        .filter_map(|(row, target)| Some(Verdict { row, target, value: value(target.measure)? }))
+        .collect()
+}
+
+/// A line each, and how many rows are met.
+pub fn text(verdicts: &[Verdict]) -> String {
+    let mut text = String::new();
+    for verdict in verdicts {
+        let outcome = if verdict.is_met() { "met" } else { "MISSED" };
+        let miss = if verdict.is_met() { String::new() } else { format!(", {}", verdict.outcome()) };
+        let bound = verdict.target.bound;
+        text.push_str(&format!("{outcome:<7}{}: {:.3}, {bound}{miss}\n", verdict.label(), verdict.value));
+    }
+    let (met, judged) = rows_met(verdicts);
+    text.push_str(&format!("\n{met} of {judged} rows met\n"));
+    text
+}
+
+/// How many of the rows that were judged are met.
+pub fn rows_met(verdicts: &[Verdict]) -> (usize, usize) {
+    let judged: Vec<&str> = ROWS
+        .iter()
+        .map(|row| row.what)
+        .filter(|what| verdicts.iter().any(|verdict| verdict.row.what == *what))
+        .collect();
+    let is_met = |what: &str| verdicts.iter().filter(|verdict| verdict.row.what == what).all(Verdict::is_met);
+    (judged.iter().filter(|what| is_met(what)).count(), judged.len())
+}
+
+/// What a target may be missed by, and how many rows.
+pub const MISSED_AT_MOST: f64 = 0.10;
+pub const ROWS_MISSED_AT_MOST: usize = 2;
+
+const fn at_most(case: &'static str, subject: &'static str, reference: &'static str, bound: f64) -> Target {
+    Target { case, measure: Measure::Quotient(subject, reference), bound: Bound::AtMost(bound) }
+}
+
+const fn ratio(case: &'static str, name: &'static str, bound: Bound) -> Target {
+    Target { case, measure: Measure::Ratio(name), bound }
+}
+
+pub static ROWS: [Row; 11] = [
+    Row {
+        what: "ACQUIRE + RELEASE / SET NX PX + script, instructions",
+        targets: &[
+            at_most("no persistence", "instructions/none/acquire", "instructions/none/set-script", 0.55),
+            at_most("AOF", "instructions/aof/acquire", "instructions/aof/set-script", 0.65),
+            at_most("replica", "instructions/replica/acquire", "instructions/replica/set-script", 0.62),
+        ],
+    },
+    Row {
+        what: "ACQUIRE + RELEASE / SET NX PX + DEL, instructions",
+        targets: &[
+            at_most("no persistence", "instructions/none/acquire", "instructions/none/set-del", 1.3),
+            at_most("AOF", "instructions/aof/acquire", "instructions/aof/set-del", 1.12),
+        ],
+    },
+    Row {
+        what: "RACQUIRE + RELEASE, instructions",
+        targets: &[
+            at_most("/ reentrant script", "instructions/none/racquire", "instructions/none/reentrant", 0.28),
+            at_most("/ Redisson lock", "instructions/none/racquire", "instructions/none/redisson-lock", 0.17),
+        ],
+    },
+    Row {
+        what: "RLOCK, WLOCK + RELEASE, instructions",
+        targets: &[
+            at_most("/ Redisson read lock", "instructions/none/rlock", "instructions/none/redisson-read", 0.12),
+            at_most("/ Redisson write lock", "instructions/none/wlock", "instructions/none/redisson-write", 0.15),
+        ],
+    },
+    Row {
+        what: "RENEW / script that renews, instructions",
+        targets: &[at_most("", "instructions/none/renew", "instructions/none/script-renew", 0.36)],
+    },
+    Row {
+        what: "pairs a second / SET NX PX + script",
+        targets: &[
+            ratio("pipeline 16", "pairs-ratio/none/16/hot/acquire", Bound::AtLeast(1.45)),
+            ratio("pipeline 1", "pairs-ratio/none/1/hot/acquire", Bound::AtLeast(1.08)),
+        ],
+    },
+    Row {
+        what: "hand-off, median / BLPOP",
+        targets: &[
+            ratio("2 waiters", "hand-off-ratio/2/dlock", Bound::AtMost(1.1)),
+            ratio("8 waiters", "hand-off-ratio/8/dlock", Bound::AtMost(1.1)),
+            ratio("64 waiters", "hand-off-ratio/64/dlock", Bound::AtMost(1.1)),
+            ratio("512 waiters", "hand-off-ratio/512/dlock", Bound::AtMost(1.1)),
+        ],
+    },
+    Row {
+        what: "server CPU a hand-off, 10,000 waiters / 10",
+        targets: &[ratio("", "hand-off-cpu-ratio/10000", Bound::AtMost(1.2))],
+    },
+    Row {
+        what: "memory of a held lock / of a string key with the same owner",
+        targets: &[at_most("", "memory/acquire", "memory/set-del", 1.2)],
+    },
+    Row {
+        what: "bytes replicated a pair / SET NX PX + script",
+        targets: &[at_most("", "replicated/acquire", "replicated/set-script", 1.45)],
+    },
+    Row {
+        what: "instructions with 10,000 readers / with 1",
+        targets: &[
+            at_most("RLOCK + RELEASE", "instructions/none/rlock-10000", "instructions/none/rlock-1", 1.5),
+            at_most("RENEW", "instructions/none/renew-10000", "instructions/none/renew-1", 1.5),
+        ],
+    },
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::contenders;
+    use crate::ledger::Figure;
+    use crate::server::Mode;
+
+    static SAMPLE: [Row; 1] =
+        [Row { what: "a / b", targets: &[at_most("", "a", "b", 0.5), ratio("more", "c", Bound::AtLeast(2.0))] }];
+
+    fn judged(figures: &[(&str, f64)]) -> Vec<String> {
+        let mut ledger = Ledger::default();
+        for (name, value) in figures {
+            ledger.note((*name).to_owned(), Figure::once(*value));
+        }
+        judge(&SAMPLE, &ledger).iter().map(|verdict| format!("{}: {}", verdict.label(), verdict.outcome())).collect()
+    }
+
+    #[test]
+    fn a_figure_beyond_its_bound_is_missed() {
+        assert_eq!(judged(&[("a", 50.0), ("b", 100.0), ("c", 2.0)]), ["a / b: met", "a / b, more: met"]);
+        assert_eq!(
+            judged(&[("a", 55.0), ("b", 100.0), ("c", 1.9)]),
+            ["a / b: missed by 10.0 %", "a / b, more: missed by 5.0 %"]
+        );
+    }
+
+    #[test]
+    fn what_was_not_measured_is_not_judged_and_what_failed_is_missed() {
+        assert_eq!(judged(&[("a", 1.0)]), [""; 0]);
+        assert_eq!(judged(&[("c", f64::NAN)]), ["a / b, more: missed by inf %"]);
+    }
+
+    #[test]
+    fn every_count_that_a_target_names_is_made() {
+        let names = |measure| match measure {
+            Measure::Quotient(a, b) => vec![a, b],
+            Measure::Ratio(a) => vec![a],
+        };
+        let counts = ROWS.iter().flat_map(|row| row.targets).flat_map(|target| names(target.measure));
+        for name in counts.filter(|name| name.starts_with("instructions/")) {
+            let made = contenders::all().into_iter().any(|contender| {
+                Mode::ALL.into_iter().any(|mode| {
+                    contender.runs_in(mode) && name == format!("instructions/{}/{}", mode.name(), contender.name)
+                })
+            });
+            assert!(made, "{name}");
+        }
+    }
+}

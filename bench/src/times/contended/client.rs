@@ -1,0 +1,171 @@
+//! One client that wants the lock.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use super::round::Round;
+use super::ways::{CHANNEL, KEY};
+use crate::connection::Connection;
+use crate::error::Error;
+use crate::load::Request;
+use crate::owners;
+use crate::resp::{Expect, Reply};
+
+pub struct Client {
+    connection: Connection,
+    /// Hears messages, once it has subscribed to any: a connection of its own, as RESP2 has it.
+    ears: Option<Connection>,
+    address: SocketAddr,
+    pub requests: Arc<Requests>,
+    /// From 0 to 1, another one for each client.
+    pub phase: f64,
+    has_joined: bool,
+}
+
+/// What a client sends.
+pub struct Requests {
+    pub acquire: Request,
+    pub release: Request,
+    pub pop: Request,
+    pub push: Request,
+    pub set: Request,
+    pub delete: Request,
+    pub delete_and_publish: Request,
+    subscribe: Request,
+    unsubscribe: Request,
+}
+
+impl Client {
+    pub fn connect(address: SocketAddr, number: usize, scripts: &Scripts) -> Result<Self, Error> {
+        let connection = Connection::open(address)?;
+        let requests = Arc::new(Requests::of(number, scripts));
+        let phase = (number as f64 * GOLDEN_RATIO).fract();
+        Ok(Self { connection, ears: None, address, requests, phase, has_joined: false })
+    }
+
+    /// Of an entry.
+    pub fn begin(&mut self) {
+        self.has_joined = false;
+    }
+
+    /// Says once an entry that this client stands in line.
+    pub fn join(&mut self, round: &Round) {
+        if !self.has_joined {
+            self.has_joined = true;
+            round.note_join();
+        }
+    }
+
+    /// Sends it and returns the reply, whatever it is.
+    pub fn ask(&mut self, request: &Request, round: &Round) -> Result<Reply, Error> {
+        exchange(&mut self.connection, request, round)
+    }
+
+    /// Sends it and has joined; returns when the reply is there.
+    pub fn wait(&mut self, request: &Request, round: &Round) -> Result<(), Error> {
+        let received = self.connection.received();
+        self.connection.send(&request.bytes)?;
+        self.join(round);
+        self.connection.receive_for(request)?;
+        round.count(1, request.bytes.len(), self.connection.received() - received);
+        Ok(())
+    }
+
+    pub fn subscribe(&mut self, round: &Round) -> Result<(), Error> {
+        let requests = Arc::clone(&self.requests);
+        let reply = exchange(self.ears()?, &requests.subscribe, round)?;
+        requests.subscribe.judge(&reply)
+    }
+
+    /// Waits for a message.
+    pub fn hear(&mut self, round: &Round) -> Result<(), Error> {
+        let ears = self.ears()?;
+        let received = ears.received();
+        let reply = ears.receive()?;
+        round.count(0, 0, ears.received() - received);
+        match kind(&reply) {
+            b"message" => Ok(()),
+            _ => Err(Error::Reply(format!("a subscriber got {reply:?}"))),
+        }
+    }
+
+    /// Passes over the messages that came meanwhile.
+    pub fn unsubscribe(&mut self, round: &Round) -> Result<(), Error> {
+        let requests = Arc::clone(&self.requests);
+        let ears = self.ears()?;
+        let mut reply = exchange(ears, &requests.unsubscribe, round)?;
+        while kind(&reply) == b"message" {
+            reply = ears.receive()?;
+        }
+        requests.unsubscribe.judge(&reply)
+    }
+
+    fn ears(&mut self) -> Result<&mut Connection, Error> {
+        match &mut self.ears {
+            Some(ears) => Ok(ears),
+            empty => Ok(empty.insert(Connection::open(self.address)?)),
+        }
+    }
+}
+
+fn exchange(connection: &mut Connection, request: &Request, round: &Round) -> Result<Reply, Error> {
+    let received = connection.received();
+    connection.send(&request.bytes)?;
+    let reply = connection.receive()?;
+    round.count(1, request.bytes.len(), connection.received() - received);
+    Ok(reply)
+}
+
+/// The first word of what a subscriber gets.
+fn kind(reply: &Reply) -> &[u8] {
+    match reply {
+        Reply::Array(parts) => match parts.first() {
+            Some(Reply::Bulk(kind)) => kind,
+            Some(_) | None => b"",
+        },
+        _ => b"",
+    }
+}
+
+/// Digests of scripts.
+pub struct Scripts {
+    delete: Vec<u8>,
+    delete_and_publish: Vec<u8>,
+}
+
+impl Scripts {
+    pub fn load(connection: &mut Connection) -> Result<Self, Error> {
+        let mut load = |text: &str| match connection.call(&[b"SCRIPT", b"LOAD", text.as_bytes()])? {
+            Reply::Bulk(digest) => Ok(digest),
+            other => Err(Error::Reply(format!("SCRIPT LOAD got {other:?}"))),
+        };
+        Ok(Self {
+            delete: load(include_str!("../../contenders/lua/compare_and_delete.lua"))?,
+            delete_and_publish: load(include_str!("../../contenders/lua/compare_and_publish.lua"))?,
+        })
+    }
+}
+
+impl Requests {
+    fn of(number: usize, scripts: &Scripts) -> Self {
+        let owner = owners::owner(number);
+        let eval = |digest: &[u8]| Request::new(&[b"EVALSHA", digest, b"2", KEY, CHANNEL, &owner], Expect::Integer(1));
+        Self {
+            acquire: Request::new(&[b"DLOCK.ACQUIRE", KEY, &owner, b"PX", LEASE, b"BLOCK", b"0"], Expect::Positive),
+            release: Request::new(&[b"DLOCK.RELEASE", KEY, &owner], Expect::Integer(1)),
+            pop: Request::new(&[b"BLPOP", KEY, b"0"], Expect::Array(2)),
+            push: Request::new(&[b"LPUSH", KEY, b"token"], Expect::Positive),
+            set: Request::new(&[b"SET", KEY, &owner, b"NX", b"PX", LEASE], Expect::Ok),
+            delete: Request::new(&[b"EVALSHA", &scripts.delete, b"1", KEY, &owner], Expect::Integer(1)),
+            delete_and_publish: eval(&scripts.delete_and_publish),
+            subscribe: Request::new(&[b"SUBSCRIBE", CHANNEL], Expect::Array(3)),
+            unsubscribe: Request::new(&[b"UNSUBSCRIBE", CHANNEL], Expect::Array(3)),
+        }
+    }
+}
+
+/// Its multiples spread evenly between whole numbers.
+const GOLDEN_RATIO: f64 = 0.618_033_988_749_895;
+
+/// Longer than any round takes.
+const LEASE: &[u8] = b"3600000";

@@ -1,0 +1,78 @@
+//! The threads that contend.
+
+use std::sync::Arc;
+use std::sync::mpsc::{self, Receiver, Sender};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use super::client::{Client, Scripts};
+use super::round::{Round, Traffic};
+use super::ways::Way;
+use crate::error::Error;
+use crate::server::Server;
+use crate::waiting::Open;
+
+/// Clients with a thread each, who do nothing until they are told to contend.
+pub struct Crowd {
+    members: Vec<(Sender<Arc<Round>>, JoinHandle<()>)>,
+    /// The hand-offs that a member received, in microseconds.
+    done: Receiver<Result<Vec<f64>, Error>>,
+}
+
+impl Crowd {
+    pub fn gather(server: &Server, size: usize) -> Result<Self, Error> {
+        let scripts = Scripts::load(&mut server.connect()?)?;
+        let (tell, done) = mpsc::channel();
+        let mut members = Vec::new();
+        for number in 0..size {
+            let mut client = Client::connect(server.address(), number, &scripts)?;
+            let (start, rounds) = mpsc::channel::<Arc<Round>>();
+            let tell = tell.clone();
+            let work = move || {
+                for round in rounds {
+                    // Nobody listens any more if another one has failed.
+                    let _ = tell.send(round.take_part(&mut client));
+                }
+            };
+            let thread = thread::Builder::new().stack_size(STACK).spawn(work);
+            members.push((start, thread.map_err(Error::io("starting a thread"))?));
+        }
+        Ok(Self { members, done })
+    }
+
+    /// All want the lock this way; the holder is busy for so long each time.
+    pub fn contend(&self, way: Way, held: Duration, time: Duration, open: &mut Open) -> Result<Outcome, Error> {
+        way.lay_out(&mut open.control)?;
+        let round = Arc::new(Round::new(way, held, self.members.len()));
+        for (start, _) in &self.members {
+            start.send(Arc::clone(&round)).map_err(|_| Error::Server("a client has gone".into()))?;
+        }
+        round.until_all_are_in_line()?;
+        let traffic = round.watch(time);
+        round.end();
+        way.let_go(self.members.len(), &mut open.control)?;
+        let mut latencies = Vec::new();
+        for _ in &self.members {
+            latencies.extend(self.done.recv().map_err(|_| Error::Server("a client has gone".into()))??);
+        }
+        Ok(Outcome { latencies, traffic })
+    }
+
+    /// Waits until all threads have ended.
+    pub fn dismiss(self) {
+        for (start, thread) in self.members {
+            drop(start);
+            // What a thread had to say it has said in its last round.
+            let _ = thread.join();
+        }
+    }
+}
+
+pub struct Outcome {
+    /// In microseconds.
+    pub latencies: Vec<f64>,
+    pub traffic: Traffic,
+}
+
+/// There may be thousands of threads, and they do not do much.
+const STACK: usize = 256 * 1024;

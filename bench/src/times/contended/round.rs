@@ -1,0 +1,199 @@
+//! What the threads that contend have in common while they do.
+//!
+//! Who has given the lock back wants it again when another one has got it, and that one gives it back when all others
+//! stand in line: so every hand-off is one to a client that waits, in every way of waiting. Otherwise the giver, or
+//! whoever asks by chance at the right moment, would often be first where waiting is not fair.
+
+use std::hint;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::client::Client;
+use super::ways::{Entry, Way};
+use crate::error::Error;
+
+pub struct Round {
+    way: Way,
+    /// How long a holder is busy.
+    held: Duration,
+    clients: usize,
+    start: Instant,
+    /// When the lock was given back last, in nanoseconds since the start. 0: never.
+    given_back: AtomicU64,
+    is_watched: AtomicBool,
+    is_over: AtomicBool,
+    line: Mutex<Line>,
+    /// Said whenever the line changes, and at the end.
+    news: Condvar,
+    commands: AtomicU64,
+    bytes: AtomicU64,
+}
+
+#[derive(Default)]
+struct Line {
+    /// Clients that have asked and not got it.
+    waiting: usize,
+    /// How often somebody has got in.
+    grants: u64,
+}
+
+/// What all clients did.
+#[derive(Debug, Clone, Copy)]
+pub struct Traffic {
+    /// In which it was done.
+    pub time: Duration,
+    pub hand_offs: u64,
+    pub commands: u64,
+    /// Sent and received.
+    pub bytes: u64,
+}
+
+impl Round {
+    pub fn new(way: Way, held: Duration, clients: usize) -> Self {
+        Self {
+            way,
+            held,
+            clients,
+            start: Instant::now(),
+            given_back: AtomicU64::new(0),
+            is_watched: AtomicBool::new(false),
+            is_over: AtomicBool::new(false),
+            line: Mutex::default(),
+            news: Condvar::new(),
+            commands: AtomicU64::new(0),
+            bytes: AtomicU64::new(0),
+        }
+    }
+
+    /// What happens in that time, or in a longer one if that is too short for anything to happen.
+    pub fn watch(&self, time: Duration) -> Traffic {
+        self.is_watched.store(true, Ordering::SeqCst);
+        let (before, start) = (self.traffic(), Instant::now());
+        thread::sleep(time);
+        let some = before.hand_offs + HAND_OFFS_AT_LEAST;
+        let line = self.line();
+        let rest = (time * STRETCHED_AT_MOST).saturating_sub(start.elapsed());
+        drop(self.news.wait_timeout_while(line, rest, |line| line.grants < some && !self.is_over()));
+        let (after, time) = (self.traffic(), start.elapsed());
+        self.is_watched.store(false, Ordering::SeqCst);
+        Traffic {
+            time,
+            hand_offs: after.hand_offs - before.hand_offs,
+            commands: after.commands - before.commands,
+            bytes: after.bytes - before.bytes,
+        }
+    }
+
+    /// Returns when they have been there together for the first time.
+    pub fn until_all_are_in_line(&self) -> Result<(), Error> {
+        let absent = |line: &mut Line| line.grants < 2 && !self.is_over();
+        let waited = self.news.wait_timeout_while(self.line(), PATIENCE, absent);
+        let (line, timeout) = waited.unwrap_or_else(PoisonError::into_inner);
+        drop(line);
+        match timeout.timed_out() {
+            false => Ok(()),
+            true => Err(Error::Server("this machine is too slow: not all clients get into line".into())),
+        }
+    }
+
+    /// Nobody wants it any more.
+    pub fn end(&self) {
+        let line = self.line();
+        self.is_over.store(true, Ordering::SeqCst);
+        self.news.notify_all();
+        drop(line);
+    }
+
+    pub fn is_over(&self) -> bool {
+        self.is_over.load(Ordering::SeqCst)
+    }
+
+    /// A client gets in and out until it is over. Returns how long the hand-offs to it took, in microseconds.
+    pub fn take_part(&self, client: &mut Client) -> Result<Vec<f64>, Error> {
+        let result = self.contend(client);
+        if result.is_err() {
+            // Nobody shall wait for it.
+            self.end();
+        }
+        result
+    }
+
+    fn contend(&self, client: &mut Client) -> Result<Vec<f64>, Error> {
+        let mut latencies = Vec::new();
+        loop {
+            client.begin();
+            if self.way.enter(client, self)? == Entry::Over {
+                return Ok(latencies);
+            }
+            latencies.extend(self.latency().filter(|_| self.is_watched.load(Ordering::SeqCst)));
+            client.join(self);
+            let grant = self.note_grant();
+            self.until(|line| line.waiting == self.clients - 1);
+            let entered = Instant::now();
+            while !self.is_over() && entered.elapsed() < self.held {
+                hint::spin_loop();
+            }
+            self.given_back.store(self.nanoseconds(), Ordering::SeqCst);
+            self.way.leave(client, self)?;
+            self.until(|line| line.grants > grant);
+            if self.is_over() {
+                return Ok(latencies);
+            }
+        }
+    }
+
+    /// Since the lock was given back, in microseconds.
+    fn latency(&self) -> Option<f64> {
+        let given_back = self.given_back.load(Ordering::SeqCst);
+        (given_back > 0).then(|| self.nanoseconds().saturating_sub(given_back) as f64 / 1e3)
+    }
+
+    fn nanoseconds(&self) -> u64 {
+        u64::try_from(self.start.elapsed().as_nanos()).unwrap_or(u64::MAX)
+    }
+
+    /// One more client stands in line.
+    pub fn note_join(&self) {
+        self.line().waiting += 1;
+        self.news.notify_all();
+    }
+
+    /// Which grant it is.
+    fn note_grant(&self) -> u64 {
+        let mut line = self.line();
+        line.waiting -= 1;
+        line.grants += 1;
+        self.news.notify_all();
+        line.grants
+    }
+
+    /// Waits for that, or for the end.
+    fn until(&self, condition: impl Fn(&Line) -> bool) {
+        let line = self.news.wait_while(self.line(), |line| !condition(line) && !self.is_over());
+        drop(line.unwrap_or_else(PoisonError::into_inner));
+    }
+
+    fn line(&self) -> MutexGuard<'_, Line> {
+        self.line.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub fn count(&self, commands: u64, sent: usize, received: u64) {
+        self.commands.fetch_add(commands, Ordering::Relaxed);
+        self.bytes.fetch_add(u64::try_from(sent).unwrap_or(0) + received, Ordering::Relaxed);
+    }
+
+    fn traffic(&self) -> Traffic {
+        Traffic {
+            time: self.start.elapsed(),
+            hand_offs: self.line().grants,
+            commands: self.commands.load(Ordering::Relaxed),
+            bytes: self.bytes.load(Ordering::Relaxed),
+        }
+    }
+}
+
+const HAND_OFFS_AT_LEAST: u64 = 2;
+const STRETCHED_AT_MOST: u32 = 4;
+const PATIENCE: Duration = Duration::from_secs(60);

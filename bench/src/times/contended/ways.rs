@@ -1,0 +1,149 @@
+//! The ways to wait for a lock: what a client sends, and when.
+
+use std::iter;
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use super::client::Client;
+use super::round::Round;
+use crate::connection::Connection;
+use crate::error::Error;
+use crate::load::Request;
+use crate::resp::{Expect, Reply};
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Way {
+    /// `ACQUIRE BLOCK`, `RELEASE`.
+    Dlock,
+    /// `BLPOP` of the one element of a list, `LPUSH`. No owner, no lease.
+    Element,
+    /// `SET NX PX`; who is refused subscribes and tries again at every message; the script that releases publishes one.
+    Message,
+    /// `SET NX PX` again and again, with a pause.
+    Poll10,
+    Poll100,
+}
+
+impl Way {
+    pub const ALL: [Self; 5] = [Self::Dlock, Self::Element, Self::Message, Self::Poll10, Self::Poll100];
+
+    /// For figures.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Dlock => "dlock",
+            Self::Element => "blpop",
+            Self::Message => "pubsub",
+            Self::Poll10 => "poll-10",
+            Self::Poll100 => "poll-100",
+        }
+    }
+
+    /// For people.
+    pub fn label(self) -> &'static str {
+        match self {
+            Self::Dlock => "ACQUIRE BLOCK",
+            Self::Element => "BLPOP token",
+            Self::Message => "SET NX + pub/sub",
+            Self::Poll10 => "SET NX every 10 ms",
+            Self::Poll100 => "SET NX every 100 ms",
+        }
+    }
+
+    /// How long one round is looked at, at least.
+    pub fn window(self) -> Duration {
+        match self {
+            Self::Dlock | Self::Element | Self::Message | Self::Poll10 => Duration::from_millis(150),
+            Self::Poll100 => Duration::from_millis(400),
+        }
+    }
+
+    /// Before anybody asks.
+    pub fn lay_out(self, control: &mut Connection) -> Result<(), Error> {
+        control.call(&[b"DEL", KEY])?;
+        if self == Self::Element {
+            control.exchange(&[&Request::new(&[b"LPUSH", KEY, b"token"], Expect::Integer(1))])?;
+        }
+        Ok(())
+    }
+
+    /// When it is over: lets everybody go who waits for what nobody gives back.
+    pub fn let_go(self, clients: usize, control: &mut Connection) -> Result<(), Error> {
+        if self == Self::Element {
+            let tokens = vec![&b"token"[..]; clients];
+            control.call(&[&[&b"RPUSH"[..], KEY], tokens.as_slice()].concat())?;
+        }
+        Ok(())
+    }
+
+    /// Returns when the client has it, or when the round is over and it need not get in any more.
+    pub fn enter(self, client: &mut Client, round: &Round) -> Result<Entry, Error> {
+        let requests = Arc::clone(&client.requests);
+        match self {
+            Self::Dlock => client.wait(&requests.acquire, round).map(|()| Entry::Granted),
+            Self::Element => client.wait(&requests.pop, round).map(|()| Entry::Granted),
+            Self::Message => enter_by_message(client, &requests.set, round),
+            Self::Poll10 => enter_by_polling(client, &requests.set, round, Duration::from_millis(10)),
+            Self::Poll100 => enter_by_polling(client, &requests.set, round, Duration::from_millis(100)),
+        }
+    }
+
+    pub fn leave(self, client: &mut Client, round: &Round) -> Result<(), Error> {
+        let requests = Arc::clone(&client.requests);
+        let request = match self {
+            Self::Dlock => &requests.release,
+            Self::Element => &requests.push,
+            Self::Message => &requests.delete_and_publish,
+            Self::Poll10 | Self::Poll100 => &requests.delete,
+        };
+        let reply = client.ask(request, round)?;
+        request.judge(&reply)
+    }
+}
+
+#[derive(Debug, PartialEq)]
+pub enum Entry {
+    Granted,
+    Over,
+}
+
+fn enter_by_polling(client: &mut Client, set: &Request, round: &Round, pause: Duration) -> Result<Entry, Error> {
+    // They began together, which clients of real life do not.
+    let mut pauses = iter::once(pause.mul_f64(client.phase)).chain(iter::repeat(pause));
+    loop {
+        match attempt(client, set, round)? {
+            Some(granted) => return Ok(granted),
+            None => client.join(round),
+        }
+        thread::sleep(pauses.next().unwrap_or(pause));
+    }
+}
+
+fn enter_by_message(client: &mut Client, set: &Request, round: &Round) -> Result<Entry, Error> {
+    if let Some(entry) = attempt(client, set, round)? {
+        return Ok(entry);
+    }
+    client.subscribe(round)?;
+    client.join(round);
+    // What was given back before the subscription nobody will tell.
+    let mut entry = attempt(client, set, round)?;
+    while entry.is_none() {
+        client.hear(round)?;
+        entry = attempt(client, set, round)?;
+    }
+    client.unsubscribe(round)?;
+    Ok(entry.unwrap_or(Entry::Over))
+}
+
+/// `None` if it is held by somebody else.
+fn attempt(client: &mut Client, set: &Request, round: &Round) -> Result<Option<Entry>, Error> {
+    match client.ask(set, round)? {
+        Reply::Simple(_) => Ok(Some(Entry::Granted)),
+        Reply::Nil if round.is_over() => Ok(Some(Entry::Over)),
+        Reply::Nil => Ok(None),
+        other => Err(Error::Reply(format!("SET NX got {other:?}"))),
+    }
+}
+
+pub const KEY: &[u8] = b"lock:000000";
+pub const CHANNEL: &[u8] = b"lock:000000:free";

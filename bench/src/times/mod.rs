@@ -1,0 +1,107 @@
+//! `dlock-bench times`: every contender timed in one interleaved run, on servers of its own.
+//!
+//! What is compared runs in turns, so that a busy machine slows all sides alike; a ratio is taken within a round, and of
+//! the rounds the median, the least and the most are given.
+
+mod contended;
+mod machine;
+mod memory;
+mod pairs;
+mod readers;
+mod table;
+mod team;
+
+use crate::command_line::{Format, Options};
+use crate::error::Error;
+use crate::figures::Sample;
+use crate::ledger::{self, Figure, Ledger};
+use crate::targets::{self, ROWS};
+use crate::waiting::{self, House};
+
+pub use contended::{WAITERS, Way};
+pub use pairs::PIPELINES;
+pub use table::{MEMORY_ROWS, READER_ROWS, short, spread};
+pub use team::Keys;
+
+pub fn run(options: &Options) -> Result<(), Error> {
+    if options.format == Format::Json || options.seconds.is_some() {
+        return Err(Error::Usage("times takes --server, --module, --only, --rounds and --keep".into()));
+    }
+    let rounds = options.rounds.unwrap_or(ROUNDS);
+    let parts = selected(&options.only)?;
+    waiting::check_open_files()?;
+    let house = House::find(options)?;
+    let mut ledger = Ledger::default();
+    machine::describe(&house, rounds, &mut ledger)?;
+    println!("{}, {}, {rounds} rounds", ledger.fact("server"), ledger.fact("machine"));
+    for part in parts {
+        eprintln!("timing {}", part.name);
+        (part.measure)(&house, rounds, &mut ledger)?;
+        println!("\n{}\n", part.title);
+        print!("{}", (part.table)(&ledger));
+    }
+    println!("\nTargets\n\n{}", targets::text(&targets::judge(&ROWS, &ledger)));
+    if options.keep && rounds < ROUNDS {
+        println!("Not kept: that takes {ROUNDS} rounds.");
+    } else if options.keep {
+        let path = ledger::path("times", ledger.fact("server"));
+        ledger.keep(&path)?;
+        println!("kept in {}", path.display());
+    }
+    Ok(())
+}
+
+struct Part {
+    name: &'static str,
+    title: &'static str,
+    measure: fn(&House, usize, &mut Ledger) -> Result<(), Error>,
+    table: fn(&Ledger) -> String,
+}
+
+const PARTS: [Part; 5] = [
+    Part {
+        name: "pairs",
+        title: "Pairs a second, as a ratio to SET NX PX + script: median (least to most of the rounds)",
+        measure: pairs::measure,
+        table: table::pairs,
+    },
+    Part {
+        name: "readers",
+        title: "Cost beside other readers, as a ratio to the same beside one",
+        measure: readers::measure,
+        table: table::readers,
+    },
+    Part { name: "contended", title: "One lock that all want", measure: contended::measure, table: table::contended },
+    Part { name: "cpu", title: "Server CPU a hand-off", measure: hand_off_cpu, table: table::hand_off_cpu },
+    Part { name: "memory", title: "Memory, bytes each", measure: memory::measure, table: table::memory },
+];
+
+fn selected(only: &[String]) -> Result<Vec<&'static Part>, Error> {
+    if let Some(unknown) = only.iter().find(|name| PARTS.iter().all(|part| part.name != name.as_str())) {
+        let known = PARTS.map(|part| part.name).join(", ");
+        return Err(Error::Usage(format!("no part `{unknown}`; there are: {known}")));
+    }
+    Ok(PARTS.iter().filter(|part| only.is_empty() || only.iter().any(|name| name == part.name)).collect())
+}
+
+/// Of the longest line to the shortest.
+fn hand_off_cpu(house: &House, rounds: usize, ledger: &mut Ledger) -> Result<(), Error> {
+    let ratios = waiting::cpu_by_length(house, rounds)?;
+    ledger.note("hand-off-cpu-ratio/10000".into(), Figure::of_rounds(&ratios));
+    Ok(())
+}
+
+/// The figures of one contender over the rounds, and their ratios to another's in the same round.
+fn note_rounds(ledger: &mut Ledger, [sort, ratio_sort]: [&str; 2], name: &str, own: &[f64], others: &[f64]) {
+    let mut note = |sort: &str, values: Vec<f64>| {
+        // A round in which nothing was handed over has no median.
+        let values: Vec<f64> = values.into_iter().filter(|value| value.is_finite()).collect();
+        if !values.is_empty() {
+            ledger.note(format!("{sort}/{name}"), Figure::of_rounds(&Sample::new(values)));
+        }
+    };
+    note(sort, own.to_vec());
+    note(ratio_sort, own.iter().zip(others).map(|(own, other)| own / other).collect());
+}
+
+const ROUNDS: usize = 9;

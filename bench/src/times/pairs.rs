@@ -1,0 +1,135 @@
+//! Entering and leaving a free lock, as often as the server can.
+
+use std::time::Duration;
+
+use super::note_rounds;
+use super::team::{Keys, Team};
+use crate::connection::Connection;
+use crate::contenders::{self, Contender, Kind, RunsOn, SET_SCRIPT};
+use crate::error::Error;
+use crate::follower::Follower;
+use crate::ledger::Ledger;
+use crate::load::{Load, PIPELINE, Request};
+use crate::owners;
+use crate::resp::Expect;
+use crate::server::Mode;
+use crate::waiting::{House, Open};
+
+pub fn measure(house: &House, rounds: usize, ledger: &mut Ledger) -> Result<(), Error> {
+    for mode in Mode::ALL {
+        let mut pair = ServerPair::open(house, mode)?;
+        for keys in Keys::ALL {
+            if keys == Keys::Million {
+                fill(&mut pair.plain.control, MILLION, |key, owner| {
+                    Request::new(&[b"SET", key, owner, b"NX", b"PX", LEASE], Expect::Ok)
+                })?;
+                fill(&mut pair.module.control, MILLION, |key, owner| {
+                    Request::new(&[b"DLOCK.ACQUIRE", key, owner, b"PX", LEASE], Expect::Positive)
+                })?;
+            }
+            for pipeline in PIPELINES {
+                compare(&pair, mode, keys, pipeline, rounds, ledger)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// A server for dlock and one without the module for its rivals, with their replicas if they have any.
+struct ServerPair {
+    plain: Open,
+    module: Open,
+    _followers: Vec<Follower>,
+}
+
+impl ServerPair {
+    fn open(house: &House, mode: Mode) -> Result<Self, Error> {
+        let (plain, module) = (house.open_in(mode, RunsOn::PlainServer)?, house.open_in(mode, RunsOn::Module)?);
+        let followers = match mode {
+            Mode::Replica => vec![Follower::attach(&plain.server)?, Follower::attach(&module.server)?],
+            Mode::NoPersistence | Mode::Aof => Vec::new(),
+        };
+        Ok(Self { plain, module, _followers: followers })
+    }
+
+    fn of(&self, contender: &Contender) -> &Open {
+        match contender.runs_on {
+            RunsOn::PlainServer => &self.plain,
+            RunsOn::Module => &self.module,
+        }
+    }
+}
+
+/// One table: all contenders in turns.
+fn compare(
+    servers: &ServerPair,
+    mode: Mode,
+    keys: Keys,
+    pipeline: usize,
+    rounds: usize,
+    ledger: &mut Ledger,
+) -> Result<(), Error> {
+    let case = format!("{}/{pipeline}/{}", mode.name(), keys.name());
+    eprintln!("  {case}");
+    let mut teams = Vec::new();
+    for contender in contenders::all().into_iter().filter(|contender| contender.kind == Kind::Pair) {
+        match Team::of_pairs(&servers.of(&contender).server, &contender, pipeline, keys) {
+            Ok(team) => teams.push((contender.name, team, Vec::new())),
+            Err(Error::Lacking(_)) => {}
+            Err(source) => return Err(Error::Contender { name: contender.name, source: Box::new(source) }),
+        }
+    }
+    for (_, team, _) in &mut teams {
+        team.run(WARM_UP)?;
+    }
+    for _ in 0..rounds {
+        for (_, team, rates) in &mut teams {
+            rates.push(team.run(SLICE)?);
+        }
+    }
+    let script: Vec<f64> =
+        teams.iter().find(|(name, ..)| *name == SET_SCRIPT).map(|(_, _, rates)| rates.clone()).unwrap_or_default();
+    for (name, _, rates) in &teams {
+        note_rounds(ledger, [&format!("pairs/{case}"), &format!("pairs-ratio/{case}")], name, rates, &script);
+    }
+    Ok(())
+}
+
+/// Takes that many locks that nobody asks for again.
+pub fn fill(connection: &mut Connection, locks: usize, take: impl Fn(&[u8], &[u8]) -> Request) -> Result<(), Error> {
+    for first in (0..locks).step_by(FILLED_AT_ONCE) {
+        let numbers = first..(first + FILLED_AT_ONCE).min(locks);
+        let takes = numbers.clone().map(|n| [take(format!("held:{n:06}").as_bytes(), &owners::owner(n))]);
+        Load::new(takes).run(connection, numbers.len())?;
+    }
+    Ok(())
+}
+
+pub const PIPELINES: [usize; 2] = [PIPELINE, 1];
+pub const MILLION: usize = 1_000_000;
+pub const LEASE: &[u8] = b"3600000";
+const FILLED_AT_ONCE: usize = 1_000;
+const WARM_UP: Duration = Duration::from_millis(20);
+const SLICE: Duration = Duration::from_millis(60);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::command_line::Options;
+
+    #[test]
+    fn every_pair_is_timed_in_every_case() {
+        let house = House::find(&Options::default()).expect("a server and the module");
+        let servers = ServerPair::open(&house, Mode::Replica).expect("servers that run");
+        let mut ledger = Ledger::default();
+        for keys in Keys::ALL {
+            for pipeline in PIPELINES {
+                compare(&servers, Mode::Replica, keys, pipeline, 1, &mut ledger).expect("rates");
+                for name in [SET_SCRIPT, "redisson-fair", "acquire"] {
+                    let figure = format!("pairs/replica/{pipeline}/{}/{name}", keys.name());
+                    assert!(ledger.figure(&figure).is_some_and(|figure| figure.median > 0.0), "{figure}");
+                }
+            }
+        }
+    }
+}

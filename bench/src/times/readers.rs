@@ -1,0 +1,43 @@
+//! A reader who comes and goes, or renews, beside others who stay.
+
+use std::time::Duration;
+
+use super::note_rounds;
+use super::team::Team;
+use crate::contenders::{self, Kind};
+use crate::error::Error;
+use crate::ledger::Ledger;
+use crate::load::PIPELINE;
+use crate::server::Mode;
+use crate::waiting::House;
+
+pub fn measure(house: &House, rounds: usize, ledger: &mut Ledger) -> Result<(), Error> {
+    // A server each: they all have the same lock.
+    let mut entrants = Vec::new();
+    for contender in contenders::all() {
+        let Kind::Beside(others) = contender.kind else { continue };
+        let open = house.open_in(Mode::NoPersistence, contender.runs_on)?;
+        let mut connection = open.server.connect()?;
+        let load = (contender.prepare)(&mut connection, 0..NEWCOMERS)?;
+        let mut team = Team::of_one(connection, &load, PIPELINE);
+        team.run(SLICE)?;
+        // `rlock-100`: what it does, beside how many.
+        let what = contender.name.strip_suffix(&format!("-{others}")).unwrap_or(contender.name);
+        entrants.push((what, others, team, Vec::new(), open));
+    }
+    for _ in 0..rounds {
+        for (_, _, team, times, _) in &mut entrants {
+            times.push(1e6 / team.run(SLICE)?);
+        }
+    }
+    for (what, others, _, times, _) in &entrants {
+        let beside_one = entrants.iter().find(|(other, count, ..)| other == what && *count == 1);
+        let beside_one = beside_one.map(|(_, _, _, times, _)| times.as_slice()).unwrap_or_default();
+        note_rounds(ledger, ["readers", "readers-ratio"], &format!("{what}/{others}"), times, beside_one);
+    }
+    Ok(())
+}
+
+/// Who come and go in turn.
+const NEWCOMERS: usize = 64;
+const SLICE: Duration = Duration::from_millis(60);
