@@ -41,10 +41,8 @@ run: port module ## start a server with the module, in the foreground on 127.0.0
 demo: module ## play a session of locking, on a server of its own
 	@scripts/demo
 
-test: build hooks ## run all tests (SERVER=path: on that server)
-	@scripts/setup test
-
 test: module hooks ## run all tests (SERVER=path: on that server)
+	@scripts/setup test
 	server=$$(scripts/server) && DLOCK_SERVER="$$server" cargo test --locked --workspace
 
 lint: setup ## check format, clippy and where unsafe code is
