@@ -9,6 +9,8 @@ export CARGO_TARGET_DIR := $(CURDIR)/target
 export DLOCK_MODULE := $(CURDIR)/target/release/libdlock.so
 export DLOCK_MODULE_HOOKS := $(CURDIR)/target/hooks/libdlock.so
 export RUST_TEST_THREADS ?= 8
+# Recipes of languages that `make setup` does not install: Go takes 440 MB.
+export DLOCK_RECIPES_MISSING_OK ?= go
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
