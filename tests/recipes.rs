@@ -78,7 +78,7 @@ fn run_all(directory: &str) {
             Outcome::Passed => println!("{directory}: {name} passed in {took:.1} s"),
             Outcome::Missing(what) => {
                 let _ = writeln!(std::io::stderr(), "{directory}: {name} was not run, missing: {what}");
-                if !may_be_missing(name) {
+                if !may_be_missing(&name) {
                     wrong.push(format!("{name}: missing: {what} (DLOCK_RECIPES_MISSING_OK={name} goes without)"));
                 }
             }
