@@ -40,6 +40,7 @@ redis_module! {
 }
 
 fn load(context: &Context, arguments: &[RedisString]) -> Status {
+    ffi::report_panics();
     let arguments: Vec<&[u8]> = arguments.iter().map(RedisString::as_slice).collect();
     let loaded = ffi::guarded(
         "load",

@@ -18,3 +18,15 @@ pub fn guarded<T>(entry: &str, body: impl FnOnce() -> T, fallback: impl FnOnce()
         fallback()
     })
 }
+
+/// Has a panic say where it was in the server's log, and nothing else.
+///
+/// The usual report prints a backtrace if the server's environment has `RUST_BACKTRACE`. To make one frees memory of
+/// the libc with the module's own `free`, and these are of two allocators where the server loads modules with
+/// `RTLD_DEEPBIND` (Valkey 8.1 and later): the server would crash.
+pub fn report_panics() {
+    std::panic::set_hook(Box::new(|panic| {
+        let place = panic.location().map_or_else(|| "an unknown place".to_owned(), ToString::to_string);
+        log_warning(&format!("dlock: panic at {place}"));
+    }));
+}

@@ -41,7 +41,7 @@ use std::ffi::c_int;
 
 use redis_module::raw;
 
-pub use guard::guarded;
+pub use guard::{guarded, report_panics};
 pub use main_thread::MainThread;
 
 /// What a function of the module API returns when it worked.

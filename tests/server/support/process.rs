@@ -23,6 +23,8 @@ pub fn server_command(home: &Path) -> Command {
     let binary = std::env::var_os("DLOCK_SERVER").unwrap_or_else(|| "redis-server".into());
     let mut command = Command::new(binary);
     let stderr = fs::File::create(home.join("stderr")).expect("a writable directory");
+    // An operator may have it set, and a panic is no worse for it.
+    command.env("RUST_BACKTRACE", "1");
     command.arg(home.join("redis.conf")).stdin(Stdio::null()).stdout(Stdio::null()).stderr(stderr);
     die_with_the_tests(&mut command);
     // A file over its limit is then an error of the write, as on a full disk, and not the end of the process.
