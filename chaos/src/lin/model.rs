@@ -43,10 +43,16 @@ impl Model {
     pub fn after_op(&self, ops: &[Op], at: usize) -> Vec<Model> {
         let Some(op) = ops.get(at) else { return Vec::new() };
         let words: Vec<&str> = op.command.split_whitespace().collect();
+        let is_look = matches!(words.first(), Some(&"DLOCK.CHECK" | &"DLOCK.INFO"));
         let mut states: Vec<Model> = Vec::new();
         for now_ms in self.now_ms.max(op.from_ms)..=op.until_ms {
-            let served = self.at(now_ms).serve(ops);
-            let state = served.and_then(|state| state.run(at, &words, &op.reply)).and_then(|state| state.serve(ops));
+            let state = if is_look {
+                // It changes nothing, so it does not serve the line either.
+                self.at(now_ms).run(at, &words, &op.reply)
+            } else {
+                let served = self.at(now_ms).serve(ops);
+                served.and_then(|state| state.run(at, &words, &op.reply)).and_then(|state| state.serve(ops))
+            };
             // The same state earlier is as good: whatever follows may come later.
             states.extend(state.filter(|state| states.last().map(Model::fingerprint) != Some(state.fingerprint())));
         }

@@ -175,4 +175,11 @@ mod tests {
         assert!(explains(&waits(1_012_300)));
         assert!(!explains(&waits(1_005_300)), "while alice has it");
     }
+
+    #[test]
+    fn a_look_between_the_end_of_a_lease_and_the_next_grant_is_explained() {
+        let waits = op(13_000, 1_020_000, &format!("{BOB} BLOCK 0"), Reply::Int(1_011_900));
+        let looks = op(1_011_100, 1_011_300, "DLOCK.INFO k", Reply::Nil);
+        assert!(explains(&[alice(), waits, looks]));
+    }
 }
