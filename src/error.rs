@@ -2,7 +2,8 @@
 
 use std::borrow::Cow;
 
-use dlock_core::{DecodeError, Lease, Owner, Request, Token};
+use dlock_core::args::Malformed;
+use dlock_core::{DecodeError, Owner, Request, Token};
 
 use crate::ffi::key::WrongType;
 use crate::sessions::MIN_LEASE_MS;
@@ -10,24 +11,8 @@ use crate::sessions::MIN_LEASE_MS;
 /// Why a command was not carried out. It has changed nothing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Error {
-    /// The number of arguments.
-    Arity,
-    /// An unknown, repeated or misplaced option, or one without its value.
-    Syntax,
-    /// Not an integer, or beyond 64 bits.
-    Integer,
-    /// A lease that is not positive, overflows, or has passed.
-    ExpireTime,
-    /// A lease over `dlock.max-lease`.
-    LeaseTooLong(Lease),
-    /// An owner of no bytes, or of too many.
-    Owner,
-    /// A token out of range.
-    Token,
-    /// A `MINTOKEN` more than a day ahead of the clock.
-    TokenAhead,
-    /// A negative `COUNT`.
-    Count,
+    /// The arguments say nothing.
+    Malformed(Malformed),
     /// The key is of another type.
     WrongType,
     /// The owner holds both modes and names none.
@@ -42,16 +27,8 @@ pub enum Error {
     TooManyEntries,
     /// There is no fencing token left.
     NoToken,
-    /// `BLOCK` is not an integer, or too large.
-    Timeout,
-    /// `BLOCK` is negative.
-    NegativeTimeout,
     /// Waiting would be for ever; how.
     Deadlock(String),
-    /// A request id of no bytes, or of too many.
-    RequestId,
-    /// `REQUEST` with an owner that the server makes up.
-    RequestOfFreshOwner,
     /// `SESSION` where there is no client connection.
     NoConnection,
     /// `SESSION` with too short a lease.
@@ -66,36 +43,43 @@ impl Error {
     /// The text as the client gets it, in Redis' wording where it has one. `command` names the command.
     pub fn text(&self, command: &str) -> Cow<'static, str> {
         let fixed = match self {
-            Error::Arity => return of_command("wrong number of arguments for", command),
-            Error::ExpireTime => return of_command("invalid expire time in", command),
-            Error::LeaseTooLong(max) => {
-                return format!("ERR lease is longer than dlock.max-lease, which is {} ms", max.get()).into();
-            }
-            Error::Owner => return format!("ERR owner must have 1 to {} bytes", Owner::MAX_LEN).into(),
-            Error::Token => return format!("ERR token must be between 1 and {}", Token::MAX.get()).into(),
-            Error::RequestId => return format!("ERR request id must have 1 to {} bytes", Request::MAX_LEN).into(),
+            Error::Malformed(what) => return malformed(*what, command),
             Error::SessionLease => return format!("ERR SESSION needs a lease of at least {MIN_LEASE_MS} ms").into(),
             Error::Deadlock(how) => return format!("DEADLOCK {how}").into(),
             Error::Effect(error) => return format!("ERR effect cannot be applied: {error}").into(),
-            Error::Syntax => "ERR syntax error",
-            Error::Integer => "ERR value is not an integer or out of range",
-            Error::TokenAhead => "ERR token is more than a day ahead of the server's clock",
-            Error::Count => "ERR COUNT can't be negative",
             Error::WrongType => "WRONGTYPE Operation against a key holding the wrong kind of value",
             Error::Ambiguous => "AMBIGUOUS owner holds the lock in both modes, say READ or WRITE",
             Error::ReadOnly => "READONLY You can't write against a read only replica.",
             Error::NotForClients => "NOPERM dlock.apply is taken from replication and from files only",
             Error::TooManyEntries => "ERR owner has entered the lock too often",
             Error::NoToken => "ERR fencing tokens are used up",
-            Error::Timeout => "ERR timeout is not an integer or out of range",
-            Error::NegativeTimeout => "ERR timeout is negative",
             Error::TooManyWaiters => "ERR max number of waiters reached",
-            Error::RequestOfFreshOwner => "ERR REQUEST needs an owner, '*' is another one each time",
             Error::NoConnection => "ERR SESSION needs a client connection",
             Error::TryAgain => "TRYAGAIN The lock has moved to another node while the client waited",
         };
         fixed.into()
     }
+}
+
+fn malformed(what: Malformed, command: &str) -> Cow<'static, str> {
+    let fixed = match what {
+        Malformed::Arity => return of_command("wrong number of arguments for", command),
+        Malformed::ExpireTime => return of_command("invalid expire time in", command),
+        Malformed::LeaseTooLong(max) => {
+            return format!("ERR lease is longer than dlock.max-lease, which is {} ms", max.get()).into();
+        }
+        Malformed::Owner => return format!("ERR owner must have 1 to {} bytes", Owner::MAX_LEN).into(),
+        Malformed::Token => return format!("ERR token must be between 1 and {}", Token::MAX.get()).into(),
+        Malformed::RequestId => return format!("ERR request id must have 1 to {} bytes", Request::MAX_LEN).into(),
+        Malformed::Syntax => "ERR syntax error",
+        Malformed::Integer => "ERR value is not an integer or out of range",
+        Malformed::TokenAhead => "ERR token is more than a day ahead of the server's clock",
+        Malformed::Count => "ERR COUNT can't be negative",
+        Malformed::Timeout => "ERR timeout is not an integer or out of range",
+        Malformed::NegativeTimeout => "ERR timeout is negative",
+        Malformed::RequestOfFreshOwner => "ERR REQUEST needs an owner, '*' is another one each time",
+    };
+    fixed.into()
 }
 
 fn of_command(what: &str, command: &str) -> Cow<'static, str> {
@@ -105,5 +89,11 @@ fn of_command(what: &str, command: &str) -> Cow<'static, str> {
 impl From<WrongType> for Error {
     fn from(_: WrongType) -> Error {
         Error::WrongType
+    }
+}
+
+impl From<Malformed> for Error {
+    fn from(what: Malformed) -> Error {
+        Error::Malformed(what)
     }
 }

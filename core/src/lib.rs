@@ -17,8 +17,10 @@
 //! | `sessions` | which holds are bound to which connection |
 //! | `clock` | the token clock of a server |
 //! | `codec` | bytes of a lock (RDB) and of an effect (replication) |
+//! | [`args`] | what the arguments of a command say |
 #![forbid(unsafe_code)]
 
+pub mod args;
 mod clock;
 mod codec;
 mod deadlock;

@@ -5,13 +5,11 @@
 
 use std::rc::Rc;
 
-use dlock_core::{
-    Acquired, Change, Command as RequestOf, Entry, LeaseChoice, Mode, Owner, Reentry, Refusal, Request, Token,
-};
+use dlock_core::args::Acquire as Args;
+use dlock_core::{Acquired, Change, Command as RequestOf, Entry, LeaseChoice, Mode, Owner, Reentry, Refusal, Token};
 
 use super::LEASE;
-use crate::args::{Cursor, is, lease, once, request, session, timeout};
-
+use crate::args::{limits, session};
 use crate::error::Error;
 use crate::ffi::blocking;
 use crate::ffi::command::{Argument, Arguments, Command, KeyUse, Spec};
@@ -86,44 +84,6 @@ impl Command for Wlock {
     }
 }
 
-struct Args<'call> {
-    key: Name<'call>,
-    owner: Owner,
-    made_up: bool,
-    lease: LeaseChoice,
-    /// For how long to wait, in ms, 0 for ever; `None`: not at all.
-    block: Option<u64>,
-    binds: bool,
-    request: Option<Request>,
-}
-
-impl<'call> Args<'call> {
-    fn parse(arguments: &'call Arguments<'call>, now: Now, command: RequestOf) -> Result<Args<'call>, Error> {
-        let mut cursor = Cursor::new(arguments);
-        let key = cursor.key()?;
-        let owner = cursor.required()?;
-        let made_up = owner == b"*";
-        let owner = if made_up { fresh_owner() } else { Owner::new(owner).ok_or(Error::Owner)? };
-        let (mut chosen, mut block, mut session, mut repeated) = (None, None, None, None);
-        while let Some(word) = cursor.word() {
-            if is(word, "BLOCK") {
-                once(&mut block, timeout(cursor.value()?)?)?;
-            } else if is(word, "SESSION") {
-                once(&mut session, ())?;
-            } else if is(word, "REQUEST") {
-                once(&mut repeated, request(command, cursor.value()?)?)?;
-            } else {
-                once(&mut chosen, lease(word, &mut cursor, now)?.ok_or(Error::Syntax)?)?;
-            }
-        }
-        if made_up && repeated.is_some() {
-            return Err(Error::RequestOfFreshOwner);
-        }
-        let lease = chosen.unwrap_or(LeaseChoice::Own);
-        Ok(Args { key, owner, made_up, lease, block, binds: session.is_some(), request: repeated })
-    }
-}
-
 /// What a command does, beside its name.
 struct Kind {
     command: RequestOf,
@@ -133,7 +93,10 @@ struct Kind {
 
 fn run(context: &Context, arguments: &Arguments, kind: Kind) -> Result<Reply, Error> {
     let now = Now::read();
-    let Args { key: name, owner, made_up, lease, block, binds, request } = Args::parse(arguments, now, kind.command)?;
+    let name = arguments.key()?;
+    let Args { owner, lease, block, binds, request } = Args::parse(arguments.after_key(), kind.command, limits(now))?;
+    let made_up = owner.is_none();
+    let owner = owner.unwrap_or_else(fresh_owner);
     let client = if binds { Some(session(context, lease)?) } else { None };
     let flags = context.flags();
     if !flags.is_primary() {

@@ -2,9 +2,9 @@
 //!
 //! Taken from a replication link or a file only. It never looks at this server's clock.
 
+use dlock_core::args::Malformed;
 use dlock_core::decode_effect;
 
-use crate::args::Cursor;
 use crate::error::Error;
 use crate::ffi::command::{Argument, Arguments, Command, KeyUse, Spec};
 use crate::ffi::context::{Context, log_warning};
@@ -30,8 +30,8 @@ impl Command for Apply {
         if !context.flags().is_effect() {
             return Err(Error::NotForClients);
         }
-        let mut cursor = Cursor::new(arguments);
-        let (name, bytes) = (cursor.key()?, cursor.required()?);
+        let name = arguments.key()?;
+        let bytes = arguments.after_key().next().ok_or(Malformed::Arity)?;
         apply(context, &name, bytes).inspect_err(|error| {
             let key = name.bytes().escape_ascii();
             log_warning(&format!("dlock: an effect on key '{key}' was not applied: {}", error.text(Self::SPEC.name)));

@@ -3,8 +3,8 @@
 //! Replies with the milliseconds left of the live hold with that token, or nil.
 
 use dlock_core::UnixMs;
+use dlock_core::args::Check as Args;
 
-use crate::args::{Cursor, token};
 use crate::error::Error;
 use crate::ffi::command::{Argument, Arguments, Command, KeyUse, Spec};
 use crate::ffi::context::{Context, Now};
@@ -26,12 +26,8 @@ impl Command for Check {
     };
 
     fn run(context: &Context, arguments: &Arguments) -> Result<Reply, Error> {
-        let mut cursor = Cursor::new(arguments);
-        let name = cursor.key()?;
-        let token = token(cursor.required()?)?;
-        if cursor.word().is_some() {
-            return Err(Error::Arity);
-        }
+        let name = arguments.key()?;
+        let Args { token } = Args::parse(arguments.after_key())?;
         let now = Now::read().millis();
         let key = Key::open(context, &name, Access::Read)?;
         let deadline = key.lock().and_then(|lock| lock.deadline_of(token, now));

@@ -4,13 +4,13 @@
 
 use std::rc::Rc;
 
-use dlock_core::{Hold, Owner, UnixMs, Waiting};
+use dlock_core::args::Info as Detail;
+use dlock_core::{Hold, UnixMs, Waiting};
 
-use crate::args::{Cursor, is};
 use crate::error::Error;
 use crate::ffi::command::{Argument, Arguments, Command, KeyUse, Spec};
 use crate::ffi::context::{Context, Now};
-use crate::ffi::key::{Access, Key, Name};
+use crate::ffi::key::{Access, Key};
 use crate::lines::with_lines;
 use crate::reply::{self, Reply, ShownHold, ShownWaiter};
 use crate::sessions::client_of;
@@ -18,42 +18,6 @@ use crate::waiter::Waiter;
 
 /// Shows who holds a lock.
 pub struct Info;
-
-struct Args<'call> {
-    key: Name<'call>,
-    detail: Detail,
-}
-
-enum Detail {
-    Summary,
-    OfOwner(Owner),
-    /// At most so many of each list.
-    Full(usize),
-}
-
-impl<'call> Args<'call> {
-    fn parse(arguments: &'call Arguments<'call>) -> Result<Args<'call>, Error> {
-        let mut cursor = Cursor::new(arguments);
-        let key = cursor.key()?;
-        let detail = match cursor.word() {
-            None => Detail::Summary,
-            Some(word) if is(word, "OWNER") => Detail::OfOwner(Owner::new(cursor.value()?).ok_or(Error::Owner)?),
-            Some(word) if is(word, "FULL") => match cursor.word() {
-                None => Detail::Full(DEFAULT_COUNT),
-                Some(word) if is(word, "COUNT") => {
-                    let count = usize::try_from(cursor.integer()?).map_err(|_| Error::Count)?;
-                    Detail::Full(if count == 0 { usize::MAX } else { count })
-                }
-                Some(_) => return Err(Error::Syntax),
-            },
-            Some(_) => return Err(Error::Syntax),
-        };
-        match cursor.word() {
-            None => Ok(Args { key, detail }),
-            Some(_) => Err(Error::Syntax),
-        }
-    }
-}
 
 impl Command for Info {
     const SPEC: Spec = Spec {
@@ -73,7 +37,8 @@ impl Command for Info {
     };
 
     fn run(context: &Context, arguments: &Arguments) -> Result<Reply, Error> {
-        let Args { key: name, detail } = Args::parse(arguments)?;
+        let name = arguments.key()?;
+        let detail = Detail::parse(arguments.after_key())?;
         let now = Now::read().millis();
         let key = Key::open(context, &name, Access::Read)?;
         let Some(lock) = key.lock() else { return Ok(Reply::Nil) };
@@ -99,5 +64,3 @@ impl Command for Info {
 fn shown<'a>(waiting: impl Iterator<Item = &'a Waiting<Rc<Waiter>>>, now: UnixMs) -> Vec<ShownWaiter> {
     waiting.map(|waiting| ShownWaiter::new(waiting, now)).collect()
 }
-
-const DEFAULT_COUNT: usize = 10;

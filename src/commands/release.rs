@@ -2,10 +2,10 @@
 //!
 //! Replies 1: the owner no longer holds that mode; 0: an entry is given up, it still holds; nil: it did not hold it.
 
-use dlock_core::{Change, Effect, Entries, Lock, Mode, Owner, Released, Request, Token, UnixMs, Waiters};
+use dlock_core::args::Release as Args;
+use dlock_core::{Change, Effect, Lock, Mode, Released, UnixMs, Waiters};
 
 use super::MODE;
-use crate::args::{Cursor, is, mode, once, request, token};
 use crate::error::Error;
 use crate::ffi::command::{Argument, Arguments, Command, KeyUse, Spec};
 use crate::ffi::context::{Context, Now};
@@ -18,38 +18,6 @@ use crate::waiting::{serve, with_waiters};
 
 /// Gives up one entry, or all.
 pub struct Release;
-
-struct Args<'call> {
-    key: Name<'call>,
-    owner: Owner,
-    mode: Option<Mode>,
-    entries: Entries,
-    token: Option<Token>,
-    request: Option<Request>,
-}
-
-impl<'call> Args<'call> {
-    fn parse(arguments: &'call Arguments<'call>) -> Result<Args<'call>, Error> {
-        let mut cursor = Cursor::new(arguments);
-        let (key, owner) = (cursor.key()?, cursor.owner()?);
-        let (mut named, mut all, mut with_token, mut repeated) = (None, None, None, None);
-        while let Some(word) = cursor.word() {
-            if let Some(mode) = mode(word) {
-                once(&mut named, mode)?;
-            } else if is(word, "ALL") {
-                once(&mut all, Entries::All)?;
-            } else if is(word, "TOKEN") {
-                once(&mut with_token, token(cursor.value()?)?)?;
-            } else if is(word, "REQUEST") {
-                once(&mut repeated, request(dlock_core::Command::Release, cursor.value()?)?)?;
-            } else {
-                return Err(Error::Syntax);
-            }
-        }
-        let entries = all.unwrap_or(Entries::One);
-        Ok(Args { key, owner, mode: named, entries, token: with_token, request: repeated })
-    }
-}
 
 impl Command for Release {
     const SPEC: Spec = Spec {
@@ -69,7 +37,8 @@ impl Command for Release {
     };
 
     fn run(context: &Context, arguments: &Arguments) -> Result<Reply, Error> {
-        let Args { key: name, owner, mode, entries, token, request } = Args::parse(arguments)?;
+        let name = arguments.key()?;
+        let Args { owner, mode, entries, token, request } = Args::parse(arguments.after_key())?;
         let flags = context.flags();
         // From a link or a file this is an effect: it was decided by the primary's clock, so no hold has lapsed here.
         if !flags.is_effect() && !flags.is_primary() {

@@ -2,10 +2,11 @@
 //!
 //! Replies 1, or nil if the owner has no such hold. Never makes or revives a hold.
 
-use dlock_core::{Change, Effect, LeaseChoice, Mode, Owner, RenewToken, Renewed, TokenClock};
+use dlock_core::args::Renew as Args;
+use dlock_core::{Change, Effect, Renewed};
 
 use super::{LEASE, MODE};
-use crate::args::{Cursor, is, lease, mode, once, session, token};
+use crate::args::{limits, session};
 use crate::error::Error;
 use crate::ffi::command::{Argument, Arguments, Command, KeyUse, Spec};
 use crate::ffi::context::{Context, Now};
@@ -18,41 +19,6 @@ use crate::waiting::{serve, with_waiters};
 
 /// Sets the deadline of an owner's holds.
 pub struct Renew;
-
-struct Args<'call> {
-    key: Name<'call>,
-    owner: Owner,
-    lease: LeaseChoice,
-    mode: Option<Mode>,
-    token: RenewToken,
-    binds: bool,
-}
-
-impl<'call> Args<'call> {
-    fn parse(arguments: &'call Arguments<'call>, now: Now) -> Result<Args<'call>, Error> {
-        let mut cursor = Cursor::new(arguments);
-        let (key, owner) = (cursor.key()?, cursor.owner()?);
-        let (mut chosen, mut named, mut said, mut session) = (None, None, None, None);
-        while let Some(word) = cursor.word() {
-            if let Some(mode) = mode(word) {
-                once(&mut named, mode)?;
-            } else if is(word, "TOKEN") {
-                once(&mut said, RenewToken::Is(token(cursor.value()?)?))?;
-            } else if is(word, "MINTOKEN") {
-                once(&mut said, RenewToken::AtLeast(token(cursor.value()?)?))?;
-            } else if is(word, "SESSION") {
-                once(&mut session, ())?;
-            } else {
-                once(&mut chosen, lease(word, &mut cursor, now)?.ok_or(Error::Syntax)?)?;
-            }
-        }
-        let (lease, token) = (chosen.unwrap_or(LeaseChoice::Own), said.unwrap_or(RenewToken::Any));
-        match token {
-            RenewToken::AtLeast(token) if TokenClock::is_too_far_ahead(token, now.micros()) => Err(Error::TokenAhead),
-            _ => Ok(Args { key, owner, lease, mode: named, token, binds: session.is_some() }),
-        }
-    }
-}
 
 impl Command for Renew {
     const SPEC: Spec = Spec {
@@ -73,7 +39,8 @@ impl Command for Renew {
 
     fn run(context: &Context, arguments: &Arguments) -> Result<Reply, Error> {
         let now = Now::read();
-        let Args { key: name, owner, lease, mode, token, binds } = Args::parse(arguments, now)?;
+        let name = arguments.key()?;
+        let Args { owner, lease, mode, token, binds } = Args::parse(arguments.after_key(), limits(now))?;
         let client = if binds { Some(session(context, lease)?) } else { None };
         if !context.flags().is_primary() {
             return Err(Error::ReadOnly);

@@ -3,6 +3,7 @@
 use std::ffi::{CString, c_char, c_int};
 use std::ptr::{null, null_mut};
 
+use dlock_core::args::Malformed;
 use redis_module::raw;
 
 use super::context::{Context, bytes_of, c_string, log_notice};
@@ -71,16 +72,20 @@ pub enum Argument {
 pub struct Arguments<'call>(&'call [*mut raw::RedisModuleString]);
 
 impl<'call> Arguments<'call> {
-    /// The bytes of an argument.
-    pub fn get(&self, at: usize) -> Option<&'call [u8]> {
-        // SAFETY: the server's strings outlive the call, unchanged.
-        self.0.get(at).map(|string| unsafe { bytes_of(*string) })
+    /// The key, argument 1.
+    ///
+    /// # Errors
+    /// There is none.
+    pub fn key(&self) -> Result<Name<'call>, Malformed> {
+        // SAFETY: the server's strings outlive the call.
+        self.0.get(1).map(|string| unsafe { Name::borrowed(*string) }).ok_or(Malformed::Arity)
     }
 
-    /// The key, argument 1.
-    pub fn key(&self) -> Option<Name<'call>> {
-        // SAFETY: the server's strings outlive the call.
-        self.0.get(1).map(|string| unsafe { Name::borrowed(*string) })
+    /// The arguments after the key, from left to right.
+    pub fn after_key(&self) -> impl Iterator<Item = &'call [u8]> + use<'call> {
+        let strings = self.0.get(2..).unwrap_or_default();
+        // SAFETY: the server's strings outlive the call, unchanged.
+        strings.iter().map(|string| unsafe { bytes_of(*string) })
     }
 }
 

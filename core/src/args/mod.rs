@@ -1,0 +1,65 @@
+//! What the arguments of a command say, read once from left to right into values that cannot be wrong.
+//!
+//! The words come as an iterator over bytes, those after the key: the module hands in the server's own strings, a test
+//! whatever it likes. Nothing is copied but an owner and a request id.
+
+mod acquire;
+mod check;
+mod info;
+mod release;
+mod renew;
+mod words;
+
+pub use acquire::Acquire;
+pub use check::Check;
+pub use info::Info;
+pub use release::Release;
+pub use renew::Renew;
+
+use crate::{Lease, UnixMs};
+
+/// Why the arguments say nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Malformed {
+    /// The number of arguments.
+    Arity,
+    /// An unknown, repeated or misplaced option, or one without its value.
+    Syntax,
+    /// Not an integer, or beyond 64 bits.
+    Integer,
+    /// A lease that is not positive, overflows, or has passed.
+    ExpireTime,
+    /// A lease over the longest that may be asked for, which is this.
+    LeaseTooLong(Lease),
+    /// An owner of no bytes, or of too many.
+    Owner,
+    /// A token out of range.
+    Token,
+    /// A `MINTOKEN` more than a day ahead of the clock.
+    TokenAhead,
+    /// A negative `COUNT`.
+    Count,
+    /// `BLOCK` is not an integer, or too large.
+    Timeout,
+    /// `BLOCK` is negative.
+    NegativeTimeout,
+    /// A request id of no bytes, or of too many.
+    RequestId,
+    /// `REQUEST` with an owner that the server makes up.
+    RequestOfFreshOwner,
+}
+
+/// What leases and tokens are held against.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// The server's clock, unix µs.
+    pub now_us: u64,
+    /// The longest lease a command may ask for.
+    pub max_lease: Lease,
+}
+
+impl Limits {
+    fn now(&self) -> UnixMs {
+        UnixMs::new(self.now_us / 1000)
+    }
+}
