@@ -10,9 +10,11 @@ export DLOCK_MODULE := $(CURDIR)/target/release/libdlock.so
 export DLOCK_MODULE_HOOKS := $(CURDIR)/target/hooks/libdlock.so
 export RUST_TEST_THREADS ?= 8
 
+FUZZ_TOOL := $(CURDIR)/target/release/dlock-fuzz-server
+
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup build run demo test lint fmt bench-instr bench-waiting servers clean hooks port
+.PHONY: help setup build run demo test lint fmt bench-instr bench-waiting servers fuzz fuzz-server soak memory clean hooks port fuzz-tool
 
 help: ## this list
 	@echo 'dlock: distributed locks as a native feature of Redis and Valkey'
@@ -56,11 +58,27 @@ bench-waiting: build ## time waiting in line and sessions on a quiet machine, fa
 	cargo build --locked --release --package dlock-bench && bench=$$CARGO_TARGET_DIR/release/dlock-bench && \
 	{ "$$bench" waiting; waiting=$$?; "$$bench" sessions && exit $$waiting; }
 
+fuzz: setup ## fuzz codec, argument parser and state machine (SECONDS= or RUNS= for each)
+	FUZZ_SECONDS=$(or $(SECONDS),60) scripts/fuzz
+
+fuzz-server: build fuzz-tool ## random commands to a real server, held against a model (SECONDS= SEED= SERVER=)
+	server=$$(scripts/server) && DLOCK_SERVER="$$server" $(FUZZ_TOOL) differential --seconds $(or $(SECONDS),60) $(if $(SEED),--seed $(SEED))
+
+soak: build fuzz-tool ## 10 million operations, after which no memory may be missing (OPERATIONS= SERVER=)
+	server=$$(scripts/server) && DLOCK_SERVER="$$server" $(FUZZ_TOOL) soak --operations $(or $(OPERATIONS),10000000)
+
+memory: build fuzz-tool ## the same commands under valgrind: no leak, no invalid access (SECONDS= OPERATIONS=)
+	@scripts/setup bench
+	FUZZ_SECONDS=$(or $(SECONDS),120) scripts/memory
+
 servers: ## fetch other servers to test on: target/servers/*/
 	@scripts/servers
 
 clean: ## remove all that was built and fetched
 	rm -rf target
+
+fuzz-tool: setup
+	cargo build --locked --release --package dlock-fuzz-server
 
 # Better said before the build than after it.
 port:
