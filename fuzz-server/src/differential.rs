@@ -43,9 +43,8 @@ fn play(server: &Server, seed: u64) -> Result<BTreeMap<String, u64>, String> {
         Round::begin(server.port, max_waiters).map_err(|e| format!("seed {seed}: {e}\n{}", server.log()))?;
     if let Err(difference) = round.play(&mut random, STEPS, with_time) {
         let story = round.story.get(round.story.len().saturating_sub(SHOWN)..).unwrap_or_default().join("\n  ");
-        let number = round.story.len();
         return Err(format!(
-            "a difference in step {number} of seed {seed}: {difference}\n\nthe last steps:\n  {story}\n\n\
+            "a difference with seed {seed}: {difference}\n\nthe last steps:\n  {story}\n\n\
              the model:\n{}\n\nthe server's log:\n{}\n\nto repeat it: --seed {seed} --rounds 1",
             shown(&round.model),
             server.log()

@@ -16,7 +16,7 @@ pub struct Round {
     connections: Vec<Connection>,
     looker: Connection,
     pub model: Model,
-    /// What was done, the last at the end.
+    /// What was sent and done, the last at the end.
     pub story: Vec<String>,
     /// How often what was answered.
     pub reached: BTreeMap<String, u64>,
@@ -53,7 +53,6 @@ impl Round {
             let (waiting, idle): (Vec<usize>, Vec<usize>) = (0..CONNECTIONS).partition(is_waiting);
             let scene = Scene { model: &self.model, idle: &idle, waiting: &waiting, now: now(), with_time };
             let Some(step) = draw(random, &scene) else { return Err("nothing can be done".to_owned()) };
-            self.story.push(shown(&step));
             let before = self.before();
             let when = self.take(&step, before)?;
             self.hear(before)?;
@@ -249,6 +248,7 @@ impl Round {
             self.looker.call(&[b"CLIENT", b"KILL", b"ID", id.as_bytes()])?;
         }
         let new = connect(self.port, who)?;
+        self.story.push(format!("client {client} is gone, client {} comes", new.id));
         if let Some(place) = self.connections.get_mut(who) {
             // The old one is closed here.
             *place = new;
@@ -260,6 +260,7 @@ impl Round {
     fn unblock(&mut self, who: usize, with_error: bool, before: Before) -> Result<When, String> {
         let client = self.client(who)?;
         let (id, how) = (client.to_string(), if with_error { "ERROR" } else { "TIMEOUT" });
+        self.story.push(format!("CLIENT UNBLOCK {client} {how}"));
         let answer = self.looker.call(&[b"CLIENT", b"UNBLOCK", id.as_bytes(), how.as_bytes()])?;
         same(&answer, &Answer::Integer(1))?;
         self.model.give_up(before.now, client, if with_error { Reply::Error("UNBLOCKED ") } else { Reply::Nil });
@@ -309,6 +310,8 @@ impl Round {
     }
 
     fn send(&mut self, who: usize, line: &Words) -> Result<(), String> {
+        let shown: Vec<String> = line.iter().map(|word| word.escape_ascii().to_string()).collect();
+        self.story.push(format!("client {}: {}", self.client(who)?, shown.join(" ")));
         let line: Vec<&[u8]> = line.iter().map(Vec::as_slice).collect();
         self.connection(who)?.send(&line)
     }
@@ -354,10 +357,6 @@ fn connect(port: u16, number: usize) -> Result<Connection, String> {
 
 fn same(seen: &Answer, expected: &Answer) -> Result<(), String> {
     if seen == expected { Ok(()) } else { Err(format!("the reply is {seen:?}, not {expected:?}")) }
-}
-
-fn shown(step: &Step) -> String {
-    format!("{step:?}")
 }
 
 /// Unix ms.
