@@ -12,6 +12,8 @@ export RUST_TEST_THREADS ?= 8
 # Recipes of languages that `make setup` does not install: Go takes 440 MB.
 export DLOCK_RECIPES_MISSING_OK ?= go
 
+FUZZ_TOOL := $(CURDIR)/target/release/dlock-fuzz-server
+
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .PHONY: $(shell sed -n 's/^\([a-z-]*\):.*/\1/p' $(firstword $(MAKEFILE_LIST)))
@@ -76,7 +78,7 @@ bench-waiting: module ## time waiting in line and sessions on a quiet machine, f
 	cargo build --locked --release --package dlock-bench && bench=$$CARGO_TARGET_DIR/release/dlock-bench && \
 	{ "$$bench" waiting; waiting=$$?; "$$bench" sessions && exit $$waiting; }
 
-chaos: build ## locks under faults, two minutes, their histories checked (SECONDS=, SEED=, SERVER=)
+chaos: module ## locks under faults, two minutes, their histories checked (SECONDS=, SEED=, SERVER=)
 	server=$$(scripts/server) && DLOCK_SERVER="$$server" cargo run --locked --package dlock-chaos -- run --seconds $(or $(SECONDS),120) $(if $(SEED),--seed $(SEED))
 
 chaos-mutants: setup ## break the module in three ways, fail unless `chaos` finds each
@@ -87,6 +89,19 @@ bench-wake-up: build ## time the wake-up after a release from Python: redis-py's
 	@scripts/setup test
 	server=$$(scripts/server) && $$(scripts/python) clients/python/bench/wake_up.py --server "$$server" --module "$$DLOCK_MODULE"
 
+fuzz: setup ## fuzz codec, argument parser and state machine (SECONDS= or RUNS= for each)
+	FUZZ_SECONDS=$(or $(SECONDS),60) scripts/fuzz
+
+fuzz-server: module fuzz-tool ## random commands to a real server, held against a model (SECONDS= SEED= SERVER=)
+	server=$$(scripts/server) && DLOCK_SERVER="$$server" $(FUZZ_TOOL) differential --seconds $(or $(SECONDS),60) $(if $(SEED),--seed $(SEED))
+
+soak: module fuzz-tool ## 10 million operations, after which no memory may be missing (OPERATIONS= SERVER=)
+	server=$$(scripts/server) && DLOCK_SERVER="$$server" $(FUZZ_TOOL) soak --operations $(or $(OPERATIONS),10000000)
+
+memory: module fuzz-tool ## the same commands under valgrind: no leak, no invalid access (SECONDS= OPERATIONS=)
+	@scripts/setup bench
+	FUZZ_SECONDS=$(or $(SECONDS),120) scripts/memory
+
 servers: ## fetch other servers to test on: target/servers/*/
 	@scripts/servers
 
@@ -95,6 +110,9 @@ matrix: build hooks ## run the server tests on all of these servers and print a 
 
 clean: ## remove all that was built and fetched
 	rm -rf target
+
+fuzz-tool: setup
+	cargo build --locked --release --package dlock-fuzz-server
 
 # Better said before the build than after it.
 port:

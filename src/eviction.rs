@@ -3,7 +3,7 @@
 use redis_module::Context as ServerContext;
 use redis_module_macros::config_changed_event_handler;
 
-use crate::ffi::context::log_warning;
+use crate::ffi::context::{log_warning, with_own};
 use crate::ffi::guarded;
 
 #[config_changed_event_handler]
@@ -18,8 +18,7 @@ fn on_config_changed(context: &ServerContext, names: &[&str]) {
 
 /// Looks at the eviction policy, at load and whenever it changes.
 pub fn warn_if_locks_can_be_evicted(context: &ServerContext) {
-    let policy = context.server_info("memory").field("maxmemory_policy");
-    let policy = policy.map_or_else(String::new, |policy| policy.to_string_lossy());
+    let policy = with_own(context, |context| context.server_info("memory", "maxmemory_policy")).unwrap_or_default();
     if !policy.is_empty() && policy != "noeviction" {
         log_warning(&format!(
             "dlock: maxmemory-policy is {policy}: the server may evict locks, and an evicted lock is a freed lock. \

@@ -44,7 +44,7 @@ fn load(context: &Context, arguments: &[RedisString]) -> Status {
     let arguments: Vec<&[u8]> = arguments.iter().map(RedisString::as_slice).collect();
     let loaded = ffi::guarded(
         "load",
-        || ffi::context::with_loading(context, |context| register_all(context, &arguments)),
+        || ffi::context::with_own(context, |context| register_all(context, &arguments)),
         || Err("dlock: not loaded".to_owned()),
     );
     match loaded {

@@ -223,8 +223,16 @@ impl Context<'_> {
 
     /// A field of the server's `INFO`, or nothing if it has none of that name.
     pub fn server_info(&self, section: &str, field: &str) -> Option<String> {
-        let context = redis_module::Context::new(self.raw);
-        context.server_info(section).field(field).map(|value| String::from_utf8_lossy(value.as_slice()).into_owned())
+        let (section, field) = (c_string(section), c_string(field));
+        // SAFETY: `self.raw` is live for the call; the value is the info's own and is copied before that is freed.
+        // (`field` of the crate's `ServerInfo` takes a second reference to a string of its own, and gives back one.)
+        unsafe {
+            let info = api!(RedisModule_GetServerInfo(self.raw, section.as_ptr()));
+            let value = api!(RedisModule_ServerInfoGetFieldC(info, field.as_ptr()));
+            let text = (!value.is_null()).then(|| CStr::from_ptr(value).to_string_lossy().into_owned());
+            api!(RedisModule_FreeServerInfo(self.raw, info));
+            text
+        }
     }
 
     /// Replies with an integer.
@@ -266,9 +274,9 @@ impl Context<'_> {
     }
 }
 
-/// Gives `body` the module's own view of the context of a load.
-pub fn with_loading<T>(context: &redis_module::Context, body: impl FnOnce(&Context) -> T) -> T {
-    // SAFETY: the context of the load lives for the call.
+/// Gives `body` the module's own view of the context of a load or of an event.
+pub fn with_own<T>(context: &redis_module::Context, body: impl FnOnce(&Context) -> T) -> T {
+    // SAFETY: the context that the crate hands out lives for the call.
     body(&unsafe { Context::new(context.get_raw()) })
 }
 

@@ -1,5 +1,6 @@
 //! A server that is out of memory, and one that may evict.
 
+use crate::support::replica::info_field;
 use crate::support::{Server, eventually, lock_info};
 use std::time::Duration;
 
@@ -61,6 +62,26 @@ fn a_policy_that_can_evict_locks_is_warned_of() {
     soon(1);
     client.ok("CONFIG SET maxmemory-policy volatile-ttl");
     soon(2);
+}
+
+/// Each look asks the server for a field of its `INFO`.
+#[test]
+fn looking_at_the_policy_again_and_again_loses_no_memory() {
+    let server = Server::start();
+    let mut client = server.client();
+    let turns = ["volatile-ttl", "noeviction"].map(|policy| format!("CONFIG SET maxmemory-policy {policy}"));
+    let requests: Vec<_> = turns.iter().cycle().take(500).cloned().collect();
+    let mut used = |rounds: usize| {
+        for _ in 0..rounds {
+            client.pipeline(&requests);
+        }
+        let field = info_field(&mut client, "memory", "used_memory").expect("a field");
+        field.parse::<u64>().expect("a number")
+    };
+    let before = used(2);
+    let after = used(16);
+    // 8,000 strings would be at least 256 kB.
+    assert!(after < before + 100_000, "{before} bytes before, {after} after");
 }
 
 #[test]

@@ -1,0 +1,275 @@
+//! The arguments of every command, read by the core and by a second parser: a table of words and one loop over it.
+//!
+//! The first byte picks the command, the second the clock and the longest lease. Then come the words, each on a line.
+
+use std::collections::BTreeSet;
+
+use dlock_core::args::{Acquire, Check, Info, Limits, Malformed, Release, Renew};
+use dlock_core::{Command, Entries, Lease, LeaseChoice, Mode, Owner, RenewToken, Request, TokenClock, UnixMs};
+
+use crate::bytes::Bytes;
+
+/// Reads the bytes as the arguments of a command.
+pub fn args(bytes: &[u8]) {
+    let mut bytes = Bytes::new(bytes);
+    let call = bytes.pick(&CALLS);
+    let limits = Limits { now_us: bytes.pick(&CLOCKS), max_lease: Lease::new(bytes.pick(&LEASES)).unwrap() };
+    let lines = bytes.rest();
+    let words: Vec<Vec<u8>> =
+        if lines.is_empty() { Vec::new() } else { lines.split(|byte| *byte == b'\n').map(long).collect() };
+    let parsed = parse(call, &words, limits);
+    let expected = plain(call, &words, limits);
+    assert_eq!(parsed, expected, "{call:?} {limits:?}: {}", shown(&words));
+}
+
+/// What a command's arguments say, in plain values.
+#[derive(Debug, Default, PartialEq)]
+struct Said {
+    owner: Option<Vec<u8>>,
+    lease: PlainLease,
+    block: Option<u64>,
+    request: Option<(Option<Command>, Vec<u8>)>,
+    mode: Option<Mode>,
+    all: bool,
+    session: bool,
+    token: Option<(Fence, u64)>,
+    /// What `INFO` shows of each list.
+    count: Option<u64>,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+enum PlainLease {
+    #[default]
+    Own,
+    For(u64),
+    Until(u64),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Fence {
+    Is,
+    AtLeast,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Call {
+    Enter(Command),
+    Release,
+    Renew,
+    Check,
+    Info,
+}
+
+fn parse(call: Call, words: &[Vec<u8>], limits: Limits) -> Result<Said, Malformed> {
+    let words = words.iter().map(Vec::as_slice);
+    let bytes = |owner: Owner| owner.text().to_vec();
+    let asked = |request: Request| (Some(request.command()), request.id().to_vec());
+    Ok(match call {
+        Call::Enter(command) => {
+            let Acquire { owner, lease, block, binds, request } = Acquire::parse(words, command, limits)?;
+            let (owner, request) = (owner.map(bytes), request.map(asked));
+            Said { owner, lease: plain_lease(lease), block, session: binds, request, ..Said::default() }
+        }
+        Call::Release => {
+            let Release { owner, mode, entries, token, request } = Release::parse(words)?;
+            let (owner, request, all) = (Some(bytes(owner)), request.map(asked), entries == Entries::All);
+            let token = token.map(|token| (Fence::Is, token.get()));
+            Said { owner, mode, all, token, request, ..Said::default() }
+        }
+        Call::Renew => {
+            let Renew { owner, lease, mode, token, binds } = Renew::parse(words, limits)?;
+            let token = match token {
+                RenewToken::Any => None,
+                RenewToken::Is(token) => Some((Fence::Is, token.get())),
+                RenewToken::AtLeast(token) => Some((Fence::AtLeast, token.get())),
+            };
+            let lease = plain_lease(lease);
+            Said { owner: Some(bytes(owner)), lease, mode, token, session: binds, ..Said::default() }
+        }
+        Call::Check => Said { token: Some((Fence::Is, Check::parse(words)?.token.get())), ..Said::default() },
+        Call::Info => match Info::parse(words)? {
+            Info::Summary => Said::default(),
+            Info::OfOwner(owner) => Said { owner: Some(bytes(owner)), ..Said::default() },
+            Info::Full(count) => Said { count: Some(count as u64), ..Said::default() },
+        },
+    })
+}
+
+fn plain_lease(lease: LeaseChoice) -> PlainLease {
+    match lease {
+        LeaseChoice::Own => PlainLease::Own,
+        LeaseChoice::For(lease) => PlainLease::For(lease.get()),
+        LeaseChoice::Until(deadline) => PlainLease::Until(deadline.get()),
+    }
+}
+
+fn plain(call: Call, words: &[Vec<u8>], limits: Limits) -> Result<Said, Malformed> {
+    match call {
+        Call::Enter(command) => {
+            let options = ["PX", "EX", "PXAT", "EXAT", "BLOCK", "SESSION", "REQUEST"];
+            let owner = words.first().ok_or(Malformed::Arity)?;
+            let owner = if owner == b"*" { None } else { Some(plain_owner(owner)?) };
+            let mut said = options_of(&words[1..], &options, limits)?;
+            if owner.is_none() && said.request.is_some() {
+                return Err(Malformed::RequestOfFreshOwner);
+            }
+            said.request = said.request.map(|(_, id)| (Some(command), id));
+            Ok(Said { owner, ..said })
+        }
+        Call::Release => {
+            let owner = Some(plain_owner(words.first().ok_or(Malformed::Arity)?)?);
+            let mut said = options_of(&words[1..], &["READ", "WRITE", "ALL", "TOKEN", "REQUEST"], limits)?;
+            said.request = said.request.map(|(_, id)| (Some(Command::Release), id));
+            Ok(Said { owner, ..said })
+        }
+        Call::Renew => {
+            let options = ["PX", "EX", "PXAT", "EXAT", "READ", "WRITE", "SESSION", "TOKEN", "MINTOKEN"];
+            let owner = Some(plain_owner(words.first().ok_or(Malformed::Arity)?)?);
+            let said = options_of(&words[1..], &options, limits)?;
+            match said.token {
+                Some((Fence::AtLeast, token)) if token > limits.now_us + TokenClock::MAX_AHEAD_US => {
+                    Err(Malformed::TokenAhead)
+                }
+                _ => Ok(Said { owner, ..said }),
+            }
+        }
+        Call::Check => match words {
+            [] => Err(Malformed::Arity),
+            [token] => Ok(Said { token: Some((Fence::Is, plain_token(token)?)), ..Said::default() }),
+            [token, ..] => Err(plain_token(token).err().unwrap_or(Malformed::Arity)),
+        },
+        Call::Info => plain_info(words),
+    }
+}
+
+fn plain_info(words: &[Vec<u8>]) -> Result<Said, Malformed> {
+    let upper: Vec<Vec<u8>> = words.iter().map(|word| word.to_ascii_uppercase()).collect();
+    let upper: Vec<&[u8]> = upper.iter().map(Vec::as_slice).collect();
+    let said = match upper.as_slice() {
+        [] => Said::default(),
+        [b"OWNER", _, ..] => Said { owner: Some(plain_owner(&words[1])?), ..Said::default() },
+        [b"FULL"] => Said { count: Some(10), ..Said::default() },
+        [b"FULL", b"COUNT", _, ..] => {
+            let count = u64::try_from(plain_integer(&words[2])?).map_err(|_| Malformed::Count)?;
+            Said { count: Some(if count == 0 { u64::MAX } else { count }), ..Said::default() }
+        }
+        _ => return Err(Malformed::Syntax),
+    };
+    let most = if said.count.is_some() { 3 } else { 2 };
+    if words.len() > most { Err(Malformed::Syntax) } else { Ok(said) }
+}
+
+/// Reads options, each group at most once.
+fn options_of(words: &[Vec<u8>], options: &[&str], limits: Limits) -> Result<Said, Malformed> {
+    let (mut said, mut seen) = (Said::default(), BTreeSet::new());
+    let mut at = 0;
+    while at < words.len() {
+        let word = words[at].to_ascii_uppercase();
+        let option = options.iter().find(|option| option.as_bytes() == word).ok_or(Malformed::Syntax)?;
+        let has_value = !["READ", "WRITE", "ALL", "SESSION"].contains(option);
+        let value: &[u8] = match words.get(at + 1) {
+            Some(value) if has_value => value,
+            None if has_value => return Err(Malformed::Syntax),
+            _ => b"",
+        };
+        let group = take_note(&mut said, option, value, limits)?;
+        if !seen.insert(group) {
+            return Err(Malformed::Syntax);
+        }
+        at += if has_value { 2 } else { 1 };
+    }
+    Ok(said)
+}
+
+fn take_note(said: &mut Said, option: &str, value: &[u8], limits: Limits) -> Result<&'static str, Malformed> {
+    match option {
+        "READ" => said.mode = Some(Mode::Shared),
+        "WRITE" => said.mode = Some(Mode::Exclusive),
+        "ALL" => said.all = true,
+        "SESSION" => said.session = true,
+        "BLOCK" => said.block = Some(plain_timeout(value)?),
+        "REQUEST" if value.is_empty() || value.len() > 64 => return Err(Malformed::RequestId),
+        "REQUEST" => said.request = Some((None, value.to_vec())),
+        "TOKEN" => said.token = Some((Fence::Is, plain_token(value)?)),
+        "MINTOKEN" => said.token = Some((Fence::AtLeast, plain_token(value)?)),
+        _ => said.lease = lease_of(option, value, limits)?,
+    }
+    Ok(match option {
+        "READ" | "WRITE" => "mode",
+        "TOKEN" | "MINTOKEN" => "token",
+        "ALL" => "all",
+        "SESSION" => "session",
+        "BLOCK" => "block",
+        "REQUEST" => "request",
+        _ => "lease",
+    })
+}
+
+fn lease_of(option: &str, value: &[u8], limits: Limits) -> Result<PlainLease, Malformed> {
+    let unit = if option.starts_with("EX") { 1000 } else { 1 };
+    let given = i128::from(plain_integer(value)?) * unit;
+    let now = i128::from(limits.now_us / 1000).min(i128::from(UnixMs::MAX.get()));
+    let is_absolute = option.ends_with("AT");
+    let lease = if is_absolute { given - now } else { given };
+    // What the integers of a server cannot hold is no time at all.
+    if lease <= 0 || given > i128::from(i64::MAX) || lease + now > i128::from(i64::MAX) {
+        return Err(Malformed::ExpireTime);
+    }
+    if lease > i128::from(limits.max_lease.get()) {
+        return Err(Malformed::LeaseTooLong(limits.max_lease));
+    }
+    let given = u64::try_from(given).unwrap();
+    Ok(if is_absolute { PlainLease::Until(given.min(UnixMs::MAX.get())) } else { PlainLease::For(given) })
+}
+
+fn plain_timeout(value: &[u8]) -> Result<u64, Malformed> {
+    match plain_integer(value) {
+        Ok(ms @ 0..=0x20_0000_0000_0000) => Ok(ms.unsigned_abs()),
+        Ok(..0) => Err(Malformed::NegativeTimeout),
+        Ok(_) | Err(_) => Err(Malformed::Timeout),
+    }
+}
+
+fn plain_token(value: &[u8]) -> Result<u64, Malformed> {
+    match plain_integer(value)? {
+        token @ 1..=0x20_0000_0000_0000 => Ok(token.unsigned_abs()),
+        _ => Err(Malformed::Token),
+    }
+}
+
+fn plain_owner(value: &[u8]) -> Result<Vec<u8>, Malformed> {
+    if (1..=1024).contains(&value.len()) { Ok(value.to_vec()) } else { Err(Malformed::Owner) }
+}
+
+/// An integer is what its number is written as.
+fn plain_integer(value: &[u8]) -> Result<i64, Malformed> {
+    let number = String::from_utf8_lossy(value).parse::<i64>().map_err(|_| Malformed::Integer)?;
+    if number.to_string().as_bytes() == value { Ok(number) } else { Err(Malformed::Integer) }
+}
+
+/// A line is a word. One that begins with a byte 1 stands for a long one.
+fn long(line: &[u8]) -> Vec<u8> {
+    match line {
+        [1, len, rest @ ..] => [vec![b'x'; usize::from(*len) * 5], rest.to_vec()].concat(),
+        _ => line.to_vec(),
+    }
+}
+
+fn shown(words: &[Vec<u8>]) -> String {
+    words.iter().map(|word| word.escape_ascii().to_string()).collect::<Vec<_>>().join(" ")
+}
+
+const CALLS: [Call; 8] = [
+    Call::Enter(Command::Acquire),
+    Call::Enter(Command::Racquire),
+    Call::Enter(Command::Rlock),
+    Call::Enter(Command::Wlock),
+    Call::Release,
+    Call::Renew,
+    Call::Check,
+    Call::Info,
+];
+
+/// Unix µs: a usual time, the epoch, and one that no sum may overflow.
+const CLOCKS: [u64; 3] = [1_795_214_026_913_141, 0, 1 << 62];
+const LEASES: [u64; 3] = [31_536_000_000, 60_000, 1];

@@ -1,0 +1,41 @@
+//! Choices, made of a fuzzer's bytes.
+
+/// Bytes that are read from left to right. After the last there are zeros.
+pub struct Bytes<'a>(&'a [u8]);
+
+impl<'a> Bytes<'a> {
+    pub fn new(bytes: &'a [u8]) -> Bytes<'a> {
+        Bytes(bytes)
+    }
+
+    pub fn is_over(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    pub fn byte(&mut self) -> u8 {
+        let Some((byte, rest)) = self.0.split_first() else { return 0 };
+        self.0 = rest;
+        *byte
+    }
+
+    /// A number below `bound`, which is 256 at most.
+    pub fn below(&mut self, bound: u16) -> usize {
+        usize::from(u16::from(self.byte()) % bound)
+    }
+
+    pub fn number(&mut self, bound: u16) -> u64 {
+        self.below(bound) as u64
+    }
+
+    pub fn flag(&mut self) -> bool {
+        self.byte() & 1 == 1
+    }
+
+    pub fn pick<T: Copy>(&mut self, choices: &[T]) -> T {
+        choices[self.byte() as usize % choices.len()]
+    }
+
+    pub fn rest(&mut self) -> &'a [u8] {
+        std::mem::take(&mut self.0)
+    }
+}
