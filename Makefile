@@ -3,6 +3,9 @@
 PORT   ?= 6379
 # The server of run, demo, test and bench-instr: redis-server or valkey-server on PATH unless named here.
 SERVER ?=
+# How many seeds quorum-sim runs, and the first of them.
+RUNS   ?= 100000
+SEED   ?= 0
 
 export PORT SERVER
 export CARGO_TARGET_DIR := $(CURDIR)/target
@@ -12,7 +15,7 @@ export RUST_TEST_THREADS ?= 8
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup build run demo test lint fmt bench-instr bench-waiting servers clean module hooks port
+.PHONY: help setup build run demo test lint fmt bench-instr bench-waiting bench-quorum quorum-sim quorum-kills servers clean module hooks port
 
 help: ## this list
 	@echo 'dlock: distributed locks as a native feature of Redis and Valkey'
@@ -46,6 +49,18 @@ lint: setup ## check format, clippy and where unsafe code is
 	cargo clippy --locked --workspace --all-targets -- -D warnings
 	cargo clippy --locked --workspace --all-targets --all-features -- -D warnings
 	scripts/check-unsafe
+
+quorum-sim: setup ## simulate the quorum: RUNS=100000 seeded runs, from SEED=0
+	DLOCK_QUORUM_RUNS=$(RUNS) DLOCK_QUORUM_SEED=$(SEED) cargo test --locked --package dlock-quorum simulation -- --nocapture
+
+quorum-kills: module ## 20 clients of five servers that are killed at random, for a minute
+	server=$$(scripts/server) && DLOCK_SERVER="$$server" DLOCK_QUORUM_SECONDS=60 \
+	cargo test --locked --package dlock-client --test quorum twenty_clients -- --nocapture
+
+bench-quorum: module ## time a quorum against Redlock on a quiet machine, fail if a target is missed
+	server=$$(scripts/server) && DLOCK_SERVER="$$server" \
+	CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16 \
+	cargo test --locked --release --package dlock-client --test quorum figures -- --ignored --nocapture
 
 fmt: ## format the code
 	cargo fmt --all
