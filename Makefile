@@ -26,6 +26,7 @@ help: ## this list
 	@echo '  PORT=6380       another port for run'
 	@echo "  SERVERS='a b'   only these builds for matrix, TESTS='c d' only these files of tests/server/"
 	@echo '  SERVER=path     another server for run, demo, test and the benchmarks'
+	@echo '  SECONDS= SEED=  how long, and what chance is to do, where a target says so'
 	@echo '  BENCH=options   options of bench and bench-instr, such as BENCH="--only acquire --mode none"'
 
 # The languages of the recipes only if that is what was asked for, or for the tests: a build does without.
@@ -56,6 +57,18 @@ lint: setup ## check format, clippy and where unsafe code is
 	cargo clippy --locked --workspace --all-targets --all-features -- -D warnings
 	scripts/check-unsafe
 
+quorum-sim: setup ## simulate the quorum, 100,000 seeded runs (RUNS=, SEED=)
+	DLOCK_QUORUM_RUNS=$(or $(RUNS),100000) DLOCK_QUORUM_SEED=$(or $(SEED),0) cargo test --locked --package dlock-quorum simulation -- --nocapture
+
+quorum-kills: module ## 20 clients of five servers that are killed at random, for a minute
+	server=$$(scripts/server) && DLOCK_SERVER="$$server" DLOCK_QUORUM_SECONDS=60 \
+	cargo test --locked --package dlock-client --test quorum twenty_clients -- --nocapture
+
+bench-quorum: module ## time a quorum against Redlock on a quiet machine, fail if a target is missed
+	server=$$(scripts/server) && DLOCK_SERVER="$$server" \
+	CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16 \
+	cargo test --locked --release --package dlock-client --test quorum figures -- --ignored --nocapture
+
 fmt: ## format the code
 	cargo fmt --all
 
@@ -85,7 +98,7 @@ chaos-mutants: setup ## break the module in three ways, fail unless `chaos` find
 	cargo build --locked --package dlock-chaos
 	server=$$(scripts/server) && DLOCK_SERVER="$$server" scripts/chaos-mutants
 
-bench-wake-up: build ## time the wake-up after a release from Python: redis-py's own lock and DLock
+bench-wake-up: module ## time the wake-up after a release from Python: redis-py's own lock and DLock
 	@scripts/setup test
 	server=$$(scripts/server) && $$(scripts/python) clients/python/bench/wake_up.py --server "$$server" --module "$$DLOCK_MODULE"
 

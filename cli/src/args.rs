@@ -8,6 +8,7 @@ use clap::{Args, Parser, Subcommand};
 use clap_complete::Shell;
 
 use crate::deadline::MIN_LEASE;
+use crate::servers::Servers;
 
 /// Run commands under a lock of Redis or Valkey, and look at locks.
 ///
@@ -15,11 +16,8 @@ use crate::deadline::MIN_LEASE;
 #[derive(Parser)]
 #[command(name = "dlock", version, after_help = "Exit codes and more examples: dlock run --help")]
 pub struct Cli {
-    /// redis://[user:password@]host[:port][/db], any nodes of a cluster (redis://host,host), or
-    /// redis-sentinel://host[:26379][,host…]/name[/db].
-    #[arg(short, long, global = true, value_name = "URL", env = "DLOCK_URL", hide_env_values = true)]
-    #[arg(default_value = "redis://127.0.0.1:6379")]
-    pub server: String,
+    #[command(flatten)]
+    pub servers: Servers,
 
     #[command(subcommand)]
     pub command: Command,
@@ -139,7 +137,7 @@ Times: 500ms, 30s, 5m, 2h; without a unit seconds.
 Exit code: that of the command (128 and the number of the signal that killed it), or
     1  the lock was not got (another with -E)
    64  the command line makes no sense
-   69  no server answers, or it refuses
+   69  no server answers (of several: no majority), or it refuses
    75  the lock was lost while the command ran, which was ended
   126  the command cannot be started
   127  there is no such command
@@ -148,6 +146,7 @@ Examples:
   dlock run backup -- /usr/local/bin/backup --full
   dlock run --no-wait -E 0 report -- make report      # cron: skip it if it still runs
   dlock run --wait 10m --lease 1m deploy:web -- ./deploy.sh
+  dlock run -s redis://a -s redis://b -s redis://c --longest-lease 1m report -- make report
   dlock run db:migrate -- sh -c 'migrate --fence \"$DLOCK_TOKEN\"'";
 
 fn lease(text: &str) -> Result<Duration, String> {
@@ -158,7 +157,7 @@ fn lease(text: &str) -> Result<Duration, String> {
 }
 
 /// `1.5`, `500ms`, `30s`, `5m`, `2h`, `1d`.
-fn duration(text: &str) -> Result<Duration, String> {
+pub fn duration(text: &str) -> Result<Duration, String> {
     let (number, unit) = text.split_at(text.find(|c: char| c.is_ascii_alphabetic()).unwrap_or(text.len()));
     let unit = match unit {
         "ms" => 0.001,
@@ -198,6 +197,6 @@ mod tests {
         let parsed = Cli::parse_from(["dlock", "run", "-s", "redis://x", "job", "--", "ls", "-l", "--help"]);
         let Command::Run(run) = parsed.command else { panic!("run") };
         assert_eq!(run.command, ["ls", "-l", "--help"]);
-        assert_eq!(parsed.server, "redis://x");
+        assert_eq!(parsed.servers.server, ["redis://x"]);
     }
 }

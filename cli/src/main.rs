@@ -11,6 +11,7 @@ mod output;
 #[allow(unsafe_code, reason = "what runs between fork and exec")]
 mod parent_death;
 mod run;
+mod servers;
 mod signals;
 mod top;
 
@@ -48,7 +49,7 @@ async fn dispatch(cli: Cli) -> u8 {
     let outcome = match cli.command {
         Command::Completions { shell } => Ok(manual::completions(shell)),
         Command::Man { directory } => Ok(manual::pages(directory.as_deref())),
-        command => match Client::open(&cli.server) {
+        command => match cli.servers.open() {
             Ok(client) => ask_server(&client, command).await,
             Err(error) => Err(error),
         },

@@ -14,6 +14,7 @@ use std::time::Instant;
 
 use crate::error::Error;
 use crate::inspect::LockInfo;
+use crate::quorum::Quorum;
 use crate::server::Server;
 use crate::terms::{Grant, Hold, Renewal, Terms};
 
@@ -22,18 +23,25 @@ use crate::terms::{Grant, Hold, Renewal, Terms};
 pub(crate) enum Backend {
     /// One primary decides: a server, the primary that Sentinel names, or the primary of the lock's cluster slot.
     Server(Arc<Server>),
+    /// A majority of independent servers decides.
+    Quorum(Arc<Quorum>),
 }
 
 impl Backend {
     pub async fn acquire(&self, terms: &Terms) -> Result<Grant, Error> {
         match self {
             Self::Server(server) => server.clone().acquire(terms).await,
+            Self::Quorum(quorum) => quorum.clone().acquire(terms).await,
         }
     }
 
     pub async fn renew(&self, hold: &Hold) -> Renewal {
         match self {
             Self::Server(server) => server.renew(hold).await,
+            Self::Quorum(_) => match &hold.kept {
+                Some(kept) => kept.renew().await,
+                None => Renewal::Gone,
+            },
         }
     }
 
@@ -41,6 +49,10 @@ impl Backend {
     pub async fn release(&self, hold: &Hold, until: Instant) -> Result<(), Error> {
         match self {
             Self::Server(server) => server.release(hold, until).await,
+            Self::Quorum(_) => match &hold.kept {
+                Some(kept) => kept.release().await,
+                None => Err(Error::Lost),
+            },
         }
     }
 
@@ -48,6 +60,7 @@ impl Backend {
     pub async fn info(&self, name: &[u8]) -> Result<Option<LockInfo>, Error> {
         match self {
             Self::Server(server) => server.info(name).await,
+            Self::Quorum(_) => Err(one_by_one()),
         }
     }
 
@@ -55,6 +68,7 @@ impl Backend {
     pub async fn locks(&self, pattern: &[u8]) -> Result<Vec<LockInfo>, Error> {
         match self {
             Self::Server(server) => server.locks(pattern).await,
+            Self::Quorum(_) => Err(one_by_one()),
         }
     }
 
@@ -62,6 +76,12 @@ impl Backend {
     pub async fn evict(&self, name: &[u8], owner: &[u8], token: Option<u64>) -> Result<bool, Error> {
         match self {
             Self::Server(server) => server.evict(name, owner, token).await,
+            Self::Quorum(_) => Err(one_by_one()),
         }
     }
+}
+
+/// What only a server can be asked.
+fn one_by_one() -> Error {
+    Error::Invalid("the servers of a quorum are looked at one by one: name one of them".to_owned())
 }

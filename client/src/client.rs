@@ -1,12 +1,14 @@
 //! Where locks are asked for.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::acquire::Acquire;
 use crate::address::Place;
 use crate::backend::Backend;
 use crate::error::Error;
 use crate::inspect::LockInfo;
+use crate::quorum::QuorumBuilder;
 use crate::server::Server;
 use crate::terms::{Mode, Terms, Wait};
 
@@ -35,6 +37,19 @@ impl Client {
     pub fn open(url: &str) -> Result<Self, Error> {
         let server = Server::new(Place::parse(url)?);
         Ok(Self { backend: Backend::Server(Arc::new(server)) })
+    }
+
+    /// A majority of these servers decides, each of them on its own: independent primaries, none a replica of another.
+    /// All clients name the same servers in the same order.
+    ///
+    /// `longest_lease` is the longest lease that any client of these servers asks for, and the same for all clients. So
+    /// long a server counts as down after it was started, since it may have forgotten locks; see `docs/quorum.md`.
+    pub fn quorum<U: Into<String>>(urls: impl IntoIterator<Item = U>, longest_lease: Duration) -> QuorumBuilder {
+        QuorumBuilder::new(urls.into_iter().map(Into::into).collect(), longest_lease)
+    }
+
+    pub(crate) fn of(backend: Backend) -> Self {
+        Self { backend }
     }
 
     /// The lock for oneself alone, standing in line for as long as it takes.

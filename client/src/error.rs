@@ -11,6 +11,9 @@ pub enum Error {
     /// No server answered. Whether the last command was executed is not known; what it may have taken is released in
     /// the background, and lapses with its lease at the latest.
     Unreachable(String),
+    /// Of the servers of a quorum, no majority answers: how many, and why not the others. What they may have granted is
+    /// released in the background, and lapses with its lease at the latest.
+    TooFew(String),
     /// The lock was held and is not any more: its lease ran out, it was deleted, or a failover lost it.
     Lost,
     /// The server answered with an error, which is this text. Nothing was changed.
@@ -24,6 +27,7 @@ impl fmt::Display for Error {
         match self {
             Self::Contention => f.write_str("the lock is held by somebody else"),
             Self::Unreachable(why) => write!(f, "no server answers: {why}"),
+            Self::TooFew(why) => write!(f, "too few servers answer: {why}"),
             Self::Lost => f.write_str("the lock was lost"),
             Self::Refused(why) => write!(f, "the server refused: {why}"),
             Self::Invalid(what) => f.write_str(what),

@@ -49,8 +49,9 @@ impl Guard {
     /// Begins to keep what was granted. Must run inside a tokio runtime.
     pub(crate) fn new(backend: Backend, terms: Terms, grant: Grant) -> Self {
         let Terms { name, owner, lease, .. } = terms;
-        let Grant { token, until, link } = grant;
-        let hold = Hold { name, owner, token, lease, link };
+        let Grant { token, until, link, kept } = grant;
+        let owner = kept.as_ref().map_or(owner, |kept| kept.owner());
+        let hold = Hold { name, owner, token, lease, link, kept };
         let held = Arc::new(Held { backend, hold, state: watch::Sender::new(State::Until(until)) });
         let runtime = Handle::current();
         let keeper = runtime.spawn(keep(held.clone()));

@@ -22,6 +22,7 @@ mod client;
 mod error;
 mod guard;
 mod inspect;
+mod quorum;
 mod server;
 mod terms;
 
@@ -30,6 +31,7 @@ pub use client::Client;
 pub use error::Error;
 pub use guard::Guard;
 pub use inspect::{HoldInfo, LockInfo, WaiterInfo};
+pub use quorum::QuorumBuilder;
 
 // Its examples are compiled.
 #[cfg(doctest)]

@@ -1,9 +1,11 @@
 //! What an acquisition asks for, what it got, and what became of it.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use uuid::Uuid;
 
+use crate::quorum::Kept;
 use crate::server::Link;
 
 /// How the lock is taken.
@@ -56,6 +58,8 @@ pub(crate) struct Grant {
     pub until: Instant,
     /// What the hold is bound to, if it is a session.
     pub link: Option<Link>,
+    /// What a quorum knows of it.
+    pub kept: Option<Arc<Kept>>,
 }
 
 /// A lock that is held.
@@ -65,6 +69,7 @@ pub(crate) struct Hold {
     pub token: u64,
     pub lease: Duration,
     pub link: Option<Link>,
+    pub kept: Option<Arc<Kept>>,
 }
 
 /// How one renewal went.

@@ -13,6 +13,7 @@
 mod ended;
 mod manual;
 mod process;
+mod quorum;
 mod run;
 mod seen;
 mod signals;

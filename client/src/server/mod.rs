@@ -23,7 +23,7 @@ use tokio::time::sleep;
 use crate::address::Place;
 use crate::error::Error;
 use crate::terms::{Grant, Hold, Keep, Mode, Renewal, Terms, Wait};
-use fault::Fault;
+pub(crate) use fault::Fault;
 pub(crate) use link::Link;
 use nodes::{Lane, Nodes, REPLY};
 
@@ -74,7 +74,7 @@ impl Server {
         };
         let session = (terms.keep == Keep::Session).then(|| link.clone());
         let Terms { name, owner, lease, .. } = terms.clone();
-        let hold = Hold { name, owner, token, lease, link: session };
+        let hold = Hold { name, owner, token, lease, link: session, kept: None };
         let until = if course.sent == Sent::Once && sent.elapsed() < lease / 3 {
             sent + lease
         } else {
@@ -88,7 +88,7 @@ impl Server {
         if hold.link.is_none() {
             self.nodes.park(link, lane);
         }
-        Ok(Some(Grant { token, until, link: hold.link }))
+        Ok(Some(Grant { token, until, link: hold.link, kept: None }))
     }
 
     /// One attempt. A session is only looked at: the server keeps it alive.

@@ -1,0 +1,72 @@
+//! What a quorum is made of.
+
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use dlock_quorum::Keeping;
+
+use super::Quorum;
+use super::member::Member;
+use crate::address::Place;
+use crate::backend::Backend;
+use crate::client::Client;
+use crate::error::Error;
+
+/// A quorum to be opened, from [`Client::quorum`].
+#[derive(Clone, Debug)]
+#[must_use = "nothing happens until it is opened"]
+pub struct QuorumBuilder {
+    urls: Vec<String>,
+    longest_lease: Duration,
+    timeout: Duration,
+    keeping: Keeping,
+}
+
+impl QuorumBuilder {
+    pub(crate) fn new(urls: Vec<String>, longest_lease: Duration) -> Self {
+        Self { urls, longest_lease, timeout: TIMEOUT, keeping: Keeping::InMemory }
+    }
+
+    /// How long a server has to answer before the others have to do without it: 100 ms unless set. At most a quarter of
+    /// the lease.
+    pub fn server_timeout(mut self, timeout: Duration) -> Self {
+        self.timeout = timeout;
+        self
+    }
+
+    /// Declares that all servers keep their locks on disk: `appendonly yes` and `appendfsync always`. Then they count as
+    /// soon as they are up. A server without AOF is refused; that it syncs always is for you to know.
+    pub fn persistent(mut self) -> Self {
+        self.keeping = Keeping::OnDisk;
+        self
+    }
+
+    /// Connects when it is first needed.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Invalid`] if a URL cannot be understood or names more than one server, or a time makes no sense.
+    pub fn open(self) -> Result<Client, Error> {
+        let Self { urls, longest_lease, timeout, keeping } = self;
+        if urls.is_empty() {
+            return Err(Error::Invalid("a quorum needs servers".to_owned()));
+        }
+        if timeout.is_zero() || timeout > longest_lease / 4 {
+            return Err(Error::Invalid("a server's timeout is over 0 and at most a quarter of the lease".to_owned()));
+        }
+        let member = |url: &String| match Place::parse(url)? {
+            Place::Nodes(nodes) => match <[_; 1]>::try_from(nodes) {
+                Ok([info]) => Ok(Member::new(info, keeping, longest_lease, timeout)),
+                Err(_) => Err(Error::Invalid("each URL of a quorum names one server".to_owned())),
+            },
+            Place::Sentinels { .. } => Err(Error::Invalid("the servers of a quorum are not Sentinel's".to_owned())),
+        };
+        let members = urls.iter().map(member).collect::<Result<Vec<_>, _>>()?;
+        let silent = Mutex::new(vec![false; members.len()]);
+        let quorum = Quorum { members, longest_lease, timeout, began: Instant::now(), silent };
+        Ok(Client::of(Backend::Quorum(Arc::new(quorum))))
+    }
+}
+
+/// How long a server has to answer, unless set.
+const TIMEOUT: Duration = Duration::from_millis(100);

@@ -1,0 +1,217 @@
+//! One server of a quorum: connections to it, and whether it may count.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use dlock_quorum::{Facts, Keeping, Standing, standing};
+use redis::{Cmd, ConnectionInfo, Value, cmd};
+
+use crate::server::{Fault, Link};
+
+/// A server that is asked on its own, whatever the others say.
+pub(super) struct Member {
+    info: ConnectionInfo,
+    keeping: Keeping,
+    longest_lease: Duration,
+    timeout: Duration,
+    known: Mutex<Known>,
+    /// One attempt to connect at a time.
+    opening: tokio::sync::Mutex<()>,
+}
+
+#[derive(Default)]
+struct Known {
+    /// For all short commands.
+    shared: Option<Wire>,
+    /// Connections that have waited in line, and are free.
+    idle: Vec<Wire>,
+    run_id: Option<String>,
+    /// Why it did not answer, or does not count.
+    trouble: Option<Trouble>,
+}
+
+struct Trouble {
+    why: String,
+    /// Nobody tries to connect before.
+    until: Instant,
+}
+
+/// A connection, and what the server said of itself on it.
+#[derive(Clone)]
+pub(super) struct Wire {
+    link: Link,
+    facts: Arc<Facts>,
+    read: Instant,
+    /// By which `CLIENT UNBLOCK` knows it.
+    pub client_id: i64,
+}
+
+impl Wire {
+    pub fn is_closed(&self) -> bool {
+        self.link.is_closed()
+    }
+
+    /// Sends a command and waits for the reply as long as it takes.
+    pub async fn ask(&self, command: &Cmd, patience: Option<Duration>) -> Result<Value, Fault> {
+        self.link.ask(command, patience).await
+    }
+}
+
+impl Member {
+    pub fn new(info: ConnectionInfo, keeping: Keeping, longest_lease: Duration, timeout: Duration) -> Self {
+        let opening = tokio::sync::Mutex::default();
+        Self { info, keeping, longest_lease, timeout, known: Mutex::default(), opening }
+    }
+
+    pub fn address(&self) -> String {
+        self.info.addr().to_string()
+    }
+
+    /// The `run_id` of the process that answered last.
+    pub fn run_id(&self) -> Option<String> {
+        self.known().run_id.clone()
+    }
+
+    /// Why it does not count.
+    pub fn trouble(&self) -> Option<String> {
+        self.known().trouble.as_ref().map(|trouble| trouble.why.clone())
+    }
+
+    /// The connection for short commands, whether or not the server counts.
+    pub async fn shared(&self) -> Result<Wire, Fault> {
+        if let Some(wire) = self.open_shared() {
+            return Ok(wire);
+        }
+        let _opening = self.opening.lock().await;
+        if let Some(wire) = self.open_shared() {
+            return Ok(wire);
+        }
+        let wire = self.open().await?;
+        self.known().shared = Some(wire.clone());
+        Ok(wire)
+    }
+
+    /// A connection that nobody else uses.
+    pub async fn own(&self) -> Result<Wire, Fault> {
+        let free = {
+            let mut known = self.known();
+            known.idle.retain(|wire| !wire.link.is_closed());
+            known.idle.pop()
+        };
+        match free {
+            Some(wire) => Ok(wire),
+            None => self.open().await,
+        }
+    }
+
+    /// A connection of one's own is free for the next.
+    pub fn park(&self, wire: Wire) {
+        let mut known = self.known();
+        if !wire.link.is_closed() && known.idle.len() < MAX_IDLE {
+            known.idle.push(wire);
+        }
+    }
+
+    /// Whether what this connection leads to may count, as it now stands.
+    pub fn count(&self, wire: &Wire) -> Result<(), Fault> {
+        let standing = standing(&wire.facts, self.keeping, self.longest_lease, wire.read.elapsed());
+        let why = match standing {
+            Standing::Counts => {
+                self.known().trouble = None;
+                return Ok(());
+            }
+            Standing::Young(left) => {
+                let left = left.as_secs_f64();
+                format!("started lately: it may have forgotten locks, and counts in {left:.1} s")
+            }
+            Standing::Replica => "is a replica".to_owned(),
+            Standing::Promoted => "was a replica and was promoted: it may lack locks".to_owned(),
+            Standing::NotOnDisk => "was declared persistent and has no AOF".to_owned(),
+        };
+        Err(self.failed(Fault::Later(why)))
+    }
+
+    /// It is the same server as another member: it does not count twice.
+    pub fn is_twin_of(&self, other: &str) -> Fault {
+        self.failed(Fault::Refused(format!("is the same server as {other}")))
+    }
+
+    /// Takes note of a fault.
+    pub fn failed(&self, fault: Fault) -> Fault {
+        let mut known = self.known();
+        if let Fault::Cut(_) | Fault::NoWay(_) = &fault {
+            known.shared.take_if(|wire| wire.link.is_closed());
+        }
+        let why = match &fault {
+            Fault::Refused(why) | Fault::Later(why) | Fault::NoWay(why) | Fault::Cut(why) => why.clone(),
+            Fault::Moved(..) | Fault::Ask(_) => "is a node of a cluster".to_owned(),
+        };
+        known.trouble = Some(Trouble { why, until: Instant::now() });
+        fault
+    }
+
+    /// The next command takes another connection.
+    pub fn forget(&self, wire: &Wire) {
+        self.known().shared.take_if(|shared| shared.link.is(&wire.link));
+    }
+
+    fn open_shared(&self) -> Option<Wire> {
+        self.known().shared.as_ref().filter(|wire| !wire.link.is_closed()).cloned()
+    }
+
+    async fn open(&self) -> Result<Wire, Fault> {
+        if let Some(trouble) = self.known().trouble.as_ref().filter(|trouble| Instant::now() < trouble.until) {
+            return Err(Fault::NoWay(trouble.why.clone()));
+        }
+        let opened = tokio::time::timeout(self.timeout.max(MIN_CONNECT), greet(&self.info)).await;
+        let opened = opened.unwrap_or_else(|_| Err(Fault::NoWay("does not answer".to_owned())));
+        match opened {
+            Ok(wire) => {
+                let mut known = self.known();
+                known.run_id = Some(wire.facts.run_id.clone());
+                known.trouble = None;
+                Ok(wire)
+            }
+            Err(fault) => {
+                let fault = self.failed(fault);
+                if let Some(trouble) = &mut self.known().trouble {
+                    trouble.until = Instant::now() + RECONNECT;
+                }
+                Err(fault)
+            }
+        }
+    }
+
+    fn known(&self) -> MutexGuard<'_, Known> {
+        // Every change is one assignment: whoever panicked left nothing half-done.
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Connects and asks the server what it is.
+async fn greet(info: &ConnectionInfo) -> Result<Wire, Fault> {
+    let link = Link::open(info).await?;
+    let said = link.ask(cmd("INFO").arg("server").arg("replication").arg("persistence"), None).await?;
+    let facts = match redis::from_redis_value::<String>(said) {
+        Ok(text) => Facts::parse(&text),
+        Err(_) => None,
+    };
+    let Some(facts) = facts else {
+        return Err(Fault::Refused("INFO does not say how old the server is, or what it was before".to_owned()));
+    };
+    let read = Instant::now();
+    let client_id = match link.ask(cmd("CLIENT").arg("ID"), None).await? {
+        Value::Int(id) => id,
+        other => return Err(Fault::Refused(format!("an unexpected reply: {other:?}"))),
+    };
+    Ok(Wire { link, facts: Arc::new(facts), read, client_id })
+}
+
+/// Connections kept for those who wait next.
+const MAX_IDLE: usize = 16;
+
+/// How long it may take to connect and ask, at least.
+const MIN_CONNECT: Duration = Duration::from_millis(500);
+
+/// After a failure to connect nobody tries again for so long.
+const RECONNECT: Duration = Duration::from_millis(50);

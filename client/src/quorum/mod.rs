@@ -1,0 +1,212 @@
+//! Locks that a majority of independent servers decides on.
+//!
+//! What is sent when, and what it means, is decided by `dlock-quorum`; here are the connections, the clock, the
+//! randomness and the errors.
+
+mod builder;
+mod errand;
+mod kept;
+mod member;
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use dlock_quorum::{Acquisition, Answer, Ask, Call, Hold, Outcome, Patience};
+use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+use tokio::time::timeout_at;
+
+use crate::error::Error;
+use crate::server::Fault;
+use crate::terms::{Grant, Keep, Terms, Wait};
+pub use builder::QuorumBuilder;
+use errand::{Answers, Errand};
+pub(crate) use kept::Kept;
+use member::{Member, Wire};
+
+pub(crate) struct Quorum {
+    members: Vec<Member>,
+    longest_lease: Duration,
+    timeout: Duration,
+    /// What the protocol's times are counted from.
+    began: Instant,
+    /// Who did not answer when last asked.
+    silent: Mutex<Vec<bool>>,
+}
+
+impl Quorum {
+    pub async fn acquire(self: Arc<Self>, terms: &Terms) -> Result<Grant, Error> {
+        if terms.keep == Keep::Session {
+            return Err(Error::Invalid("a quorum keeps locks by renewing them, not by sessions".to_owned()));
+        }
+        let protocol = dlock_quorum::Terms::new(self.members(), terms.lease, self.timeout, self.longest_lease);
+        let protocol = protocol.map_err(|bad| Error::Invalid(bad.to_string()))?;
+        let mut way = Way::begin(self.clone(), protocol, terms);
+        match way.go().await {
+            Outcome::Held(hold) => Ok(way.arrive(hold)),
+            Outcome::Contended => Err(Error::Contention),
+            Outcome::TooFew(answered) => {
+                let (members, majority) = (self.members(), self.majority());
+                let troubles = self.troubles();
+                Err(Error::TooFew(format!("{answered} of {members}, a majority is {majority}: {troubles}")))
+            }
+        }
+    }
+
+    fn members(&self) -> usize {
+        self.members.len()
+    }
+
+    fn majority(&self) -> usize {
+        self.members.len() / 2 + 1
+    }
+
+    fn timeout(&self) -> Duration {
+        self.timeout
+    }
+
+    /// After so long nobody waits for an answer any more, late as it may be.
+    fn give_up(&self) -> Duration {
+        (self.timeout * 4).max(Duration::from_secs(1))
+    }
+
+    fn now(&self) -> Duration {
+        self.began.elapsed()
+    }
+
+    fn at(&self, time: Duration) -> Instant {
+        self.began + time
+    }
+
+    fn member(&self, at: usize) -> Result<&Member, Fault> {
+        self.members.get(at).ok_or_else(|| Fault::NoWay("no such server".to_owned()))
+    }
+
+    /// Whether the server at the other end of this connection may count.
+    fn count(&self, at: usize, wire: &Wire) -> Result<(), Fault> {
+        let member = self.member(at)?;
+        member.count(wire)?;
+        let run_id = member.run_id();
+        let before = self.members.iter().take(at);
+        match before.into_iter().find(|other| run_id.is_some() && other.run_id() == run_id) {
+            Some(twin) => Err(member.is_twin_of(&twin.address())),
+            None => Ok(()),
+        }
+    }
+
+    /// Takes note of who answers.
+    fn note(&self, call: &Call, answer: Answer) {
+        if let Some(silent) = self.silent().get_mut(call.to) {
+            *silent = answer == Answer::Failed;
+        }
+    }
+
+    /// What is wrong with the servers that do not count.
+    fn troubles(&self) -> String {
+        let trouble = |member: &Member| Some(format!("{} {}", member.address(), member.trouble()?));
+        let troubles: Vec<String> = self.members.iter().filter_map(trouble).collect();
+        if troubles.is_empty() { "no answer in time".to_owned() } else { troubles.join("; ") }
+    }
+
+    fn silent(&self) -> std::sync::MutexGuard<'_, Vec<bool>> {
+        self.silent.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// An acquisition under way. Dropped half-way, it gives everything back.
+struct Way {
+    quorum: Arc<Quorum>,
+    errand: Errand,
+    acquisition: Acquisition,
+    calls: Vec<Call>,
+    to: Answers,
+    answers: Option<UnboundedReceiver<(Call, Answer)>>,
+    /// Releases that have been sent and not answered.
+    releases: usize,
+    has_ended: bool,
+}
+
+impl Way {
+    fn begin(quorum: Arc<Quorum>, protocol: dlock_quorum::Terms, terms: &Terms) -> Self {
+        let now = quorum.now();
+        let patience = match terms.wait {
+            Wait::Not => Patience::None,
+            Wait::AtMost(wait) => Patience::Until(now.saturating_add(wait)),
+            Wait::ForEver => Patience::Endless,
+        };
+        let silent = quorum.silent().clone();
+        let silent = silent.into_iter().enumerate().filter(|(_, silent)| *silent).map(|(at, _)| at);
+        let mut calls = Vec::new();
+        let seed = rand::random();
+        let acquisition = Acquisition::begin(protocol, patience, silent, seed, now, &mut calls);
+        let (to, answers) = unbounded_channel();
+        let errand = Errand::new(quorum.clone(), terms.clone());
+        Self { quorum, errand, acquisition, calls, to, answers: Some(answers), releases: 0, has_ended: false }
+    }
+
+    async fn go(&mut self) -> Outcome {
+        loop {
+            self.send();
+            if let Some(outcome) = self.acquisition.outcome() {
+                self.has_ended = true;
+                self.remember_the_silent();
+                if !matches!(outcome, Outcome::Held(_)) {
+                    self.settle().await;
+                }
+                return outcome;
+            }
+            let next = self.acquisition.next_timeout().map(|at| self.quorum.at(at));
+            match self.next_answer(next).await {
+                Some((call, answer)) => {
+                    self.acquisition.answer(self.quorum.now(), &call, answer, &mut self.calls);
+                }
+                None => self.acquisition.pass(self.quorum.now(), &mut self.calls),
+            }
+        }
+    }
+
+    /// Waits a moment for what was granted to be released: the process may end after this.
+    async fn settle(&mut self) {
+        let end = Instant::now() + self.quorum.timeout() / 2;
+        while self.releases > 0 && self.next_answer(Some(end)).await.is_some() {}
+    }
+
+    async fn next_answer(&mut self, until: Option<Instant>) -> Option<(Call, Answer)> {
+        let answers = self.answers.as_mut()?;
+        let answer = match until {
+            Some(until) => timeout_at(until.into(), answers.recv()).await.ok()?,
+            None => answers.recv().await,
+        };
+        let released = matches!(answer, Some((Call { ask: Ask::Release, .. }, _)));
+        self.releases = self.releases.saturating_sub(usize::from(released));
+        answer
+    }
+
+    fn arrive(&mut self, hold: Hold) -> Grant {
+        let (token, until) = (hold.token(), self.quorum.at(hold.valid_until()));
+        let answers = self.answers.take().unwrap_or_else(|| unbounded_channel().1);
+        let kept = Kept::new(self.quorum.clone(), self.errand.clone(), hold, answers);
+        Grant { token, until, link: None, kept: Some(kept) }
+    }
+
+    fn send(&mut self) {
+        self.releases += self.calls.iter().filter(|call| call.ask == Ask::Release).count();
+        self.calls.drain(..).for_each(|call| self.errand.send(call, &self.to));
+    }
+
+    fn remember_the_silent(&self) {
+        let mut silent = self.quorum.silent();
+        silent.fill(false);
+        for member in self.acquisition.suspects() {
+            silent.get_mut(member).into_iter().for_each(|silent| *silent = true);
+        }
+    }
+}
+
+impl Drop for Way {
+    fn drop(&mut self) {
+        if !self.has_ended {
+            self.acquisition.abandon(self.quorum.now(), &mut self.calls);
+            self.send();
+        }
+    }
+}

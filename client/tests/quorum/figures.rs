@@ -1,0 +1,210 @@
+//! How long it takes to get a lock, against Redlock in the same run. `make bench-quorum`.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use dlock_client::{Client, Error, Guard};
+use tokio::sync::Barrier;
+use tokio::task::JoinSet;
+use tokio::time::sleep;
+
+use crate::redlock::Redlock;
+use crate::support::Server;
+use crate::support::random::Random;
+use crate::urls;
+
+const LEASE: Duration = Duration::from_secs(4);
+const TIMEOUT: Duration = Duration::from_millis(100);
+const HELD: Duration = Duration::from_millis(5);
+const CONTENDERS: u64 = 8;
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "timings: make bench-quorum"]
+async fn figures() {
+    let servers: Vec<Server> = (0..5).map(|_| Server::start()).collect();
+    wait_until_they_count(&urls(&servers)).await;
+    let mut missed = 0;
+    println!("µs to get the lock            servers      median         p99");
+    for count in [1, 3, 5] {
+        let urls = &urls(&servers)[..count];
+        line("alone, quorum", count, &mut alone::<Quorum>(urls).await);
+        line("alone, without waiting", count, &mut alone::<WithoutWaiting>(urls).await);
+        line("alone, Redlock", count, &mut alone::<Redlock>(urls).await);
+    }
+    for count in [1, 3, 5] {
+        let urls = &urls(&servers)[..count];
+        line("8 now and then, quorum", count, &mut contended::<Quorum>(urls, Come::NowAndThen).await);
+        line("8 now and then, Redlock", count, &mut contended::<Redlock>(urls, Come::NowAndThen).await);
+        let ours = line("8 at once, quorum", count, &mut contended::<Quorum>(urls, Come::AtOnce).await);
+        let theirs = line("8 at once, Redlock", count, &mut contended::<Redlock>(urls, Come::AtOnce).await);
+        missed += u32::from(ours * 10 > theirs);
+    }
+    for (at, which) in ["the doorman", "another"].iter().enumerate() {
+        let mut took = with_one_stopped(&servers[..3], at).await;
+        let name = format!("1 of 3 stopped: {which}");
+        line(&name, 3, &mut took);
+        let p99 = took[took.len() * 99 / 100];
+        missed += u32::from(p99 > TIMEOUT + Duration::from_millis(20));
+    }
+    assert_eq!(missed, 0, "8 at once: a tenth of Redlock's median; 1 of 3 stopped: p99 at most {TIMEOUT:?} and 20 ms");
+}
+
+fn open(urls: &[String]) -> Client {
+    Client::quorum(urls, LEASE).server_timeout(TIMEOUT).open().expect("a quorum")
+}
+
+async fn wait_until_they_count(urls: &[String]) {
+    let client = open(urls);
+    while let Err(Error::TooFew(_)) = client.try_acquire("counted").lease(LEASE).await {
+        sleep(Duration::from_millis(50)).await;
+    }
+    // So that the slowest of them counts too.
+    sleep(Duration::from_secs(1)).await;
+}
+
+/// Prints a line, returns the median.
+fn line(what: &str, servers: usize, took: &mut [Duration]) -> Duration {
+    took.sort_unstable();
+    // Of an even number: between the two in the middle.
+    let half = took.len() / 2;
+    let (median, p99) = ((took[half - 1] + took[half]) / 2, took[took.len() * 99 / 100]);
+    println!("{what:30}{servers:7}{:12}{:12}   of {}", median.as_micros(), p99.as_micros(), took.len());
+    median
+}
+
+/// Somebody who takes the lock again and again.
+trait Taker: Sized + Send + 'static {
+    type Held: Send;
+    fn connect(urls: &[String], seed: u64) -> impl std::future::Future<Output = Self> + Send;
+    fn acquire(&mut self) -> impl std::future::Future<Output = Self::Held> + Send;
+    fn release(&mut self, held: Self::Held) -> impl std::future::Future<Output = ()> + Send;
+}
+
+struct Quorum(Client);
+
+impl Taker for Quorum {
+    type Held = Guard;
+
+    async fn connect(urls: &[String], _seed: u64) -> Self {
+        Self(open(urls))
+    }
+
+    async fn acquire(&mut self) -> Guard {
+        self.0.acquire("quorum").lease(LEASE).await.expect("a lock")
+    }
+
+    async fn release(&mut self, held: Guard) {
+        held.release().await.expect("held");
+    }
+}
+
+/// All are asked at once, without the doorman.
+struct WithoutWaiting(Client);
+
+impl Taker for WithoutWaiting {
+    type Held = Guard;
+
+    async fn connect(urls: &[String], _seed: u64) -> Self {
+        Self(open(urls))
+    }
+
+    async fn acquire(&mut self) -> Guard {
+        self.0.try_acquire("quorum").lease(LEASE).await.expect("a lock")
+    }
+
+    async fn release(&mut self, held: Guard) {
+        held.release().await.expect("held");
+    }
+}
+
+impl Taker for Redlock {
+    type Held = String;
+
+    async fn connect(urls: &[String], seed: u64) -> Self {
+        Redlock::open(urls, LEASE, TIMEOUT, seed).await
+    }
+
+    async fn acquire(&mut self) -> String {
+        self.get("redlock").await
+    }
+
+    async fn release(&mut self, held: String) {
+        self.give_back("redlock", &held).await;
+    }
+}
+
+async fn alone<T: Taker>(urls: &[String]) -> Vec<Duration> {
+    let mut taker = T::connect(urls, 0).await;
+    let mut took = Vec::new();
+    for _ in 0..500 {
+        let began = Instant::now();
+        let held = taker.acquire().await;
+        took.push(began.elapsed());
+        taker.release(held).await;
+    }
+    took
+}
+
+/// When the contenders come.
+#[derive(Clone, Copy)]
+enum Come {
+    /// All at the same time, and again when all have had the lock.
+    AtOnce,
+    /// Each at a random time, up to 100 ms after it left.
+    NowAndThen,
+}
+
+async fn contended<T: Taker>(urls: &[String], come: Come) -> Vec<Duration> {
+    let barrier = Arc::new(Barrier::new(CONTENDERS as usize));
+    let mut contenders = JoinSet::new();
+    for number in 0..CONTENDERS {
+        let (urls, barrier) = (urls.to_vec(), barrier.clone());
+        contenders.spawn(async move {
+            let mut taker = T::connect(&urls, number).await;
+            let mut random = Random::seeded(number);
+            let mut took = Vec::new();
+            // The first round makes the connections.
+            for round in 0..ROUNDS {
+                match come {
+                    Come::AtOnce => _ = barrier.wait().await,
+                    Come::NowAndThen => sleep(Duration::from_millis(random.below(100))).await,
+                }
+                let began = Instant::now();
+                let held = taker.acquire().await;
+                took.extend((round > 0).then(|| began.elapsed()));
+                hold().await;
+                taker.release(held).await;
+            }
+            took
+        });
+    }
+    contenders.join_all().await.concat()
+}
+
+/// 5 ms as the system counts them: the timers of tokio go by whole milliseconds.
+async fn hold() {
+    tokio::task::spawn_blocking(|| std::thread::sleep(HELD)).await.expect("a thread");
+}
+
+/// New clients, each with its connections and the stopping before its eyes: nobody has told it.
+async fn with_one_stopped(servers: &[Server], at: usize) -> Vec<Duration> {
+    let mut took = Vec::new();
+    for _ in 0..10 {
+        let client = open(&urls(servers));
+        client.acquire("stopped").lease(LEASE).await.expect("a lock").release().await.expect("held");
+        servers[at].freeze();
+        for _ in 0..10 {
+            let began = Instant::now();
+            let guard = client.acquire("stopped").lease(LEASE).await.expect("a lock");
+            took.push(began.elapsed());
+            guard.release().await.expect("held");
+        }
+        servers[at].thaw();
+        // What was sent to the stopped one is answered before the next.
+        let mut watch = servers[at].client();
+        crate::support::soon("it is free there", || crate::support::lock_info(&mut watch, "stopped").is_none());
+    }
+    took
+}
+
+const ROUNDS: usize = 21;

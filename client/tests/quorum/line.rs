@@ -1,0 +1,68 @@
+//! Waiting without polling, in one line.
+
+use std::future::IntoFuture;
+
+use crate::support::replica::counter;
+use crate::support::soon;
+use crate::{client_of, in_time, owners, servers};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn they_are_served_in_the_order_in_which_they_came() {
+    let servers = servers(3);
+    let holder = in_time(client_of(&servers).acquire("job")).await.expect("a lock");
+    let mut watch = servers[0].client();
+    let (order, mut served) = tokio::sync::mpsc::unbounded_channel();
+    for number in 0..8 {
+        let (client, order) = (client_of(&servers), order.clone());
+        tokio::spawn(async move {
+            let guard = client.acquire("job").await.expect("a lock");
+            order.send((number, guard.token())).expect("somebody listens");
+            guard.release().await.expect("held");
+        });
+        soon("it stands in line", || counter(&mut watch, "waiters") == number + 1);
+    }
+    let mut last = holder.token();
+    holder.release().await.expect("held");
+    for number in 0..8 {
+        let (who, token) = in_time(served.recv()).await.expect("somebody");
+        assert_eq!(who, number);
+        assert!(token > last);
+        last = token;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_waits_sends_nothing_to_the_others_and_a_ping_a_second_to_the_doorman() {
+    let servers = servers(3);
+    let client = client_of(&servers);
+    let guard = in_time(client.acquire("job")).await.expect("a lock");
+    servers.iter().for_each(|server| soon("it is held there", || owners(server, "job") == [guard.owner()]));
+    let waiting = tokio::spawn(client.acquire("job").into_future());
+    let mut watch = servers[0].client();
+    soon("it stands in line", || counter(&mut watch, "waiters") == 1);
+    let pings = |server: &crate::Server| crate::calls(&mut server.client(), "ping");
+    let acquires = |server: &crate::Server| crate::calls(&mut server.client(), "dlock.acquire");
+    let before: Vec<_> = servers.iter().map(acquires).collect();
+    let first = pings(&servers[0]);
+    soon("the doorman is asked", || pings(&servers[0]) >= first + 2);
+    assert_eq!(servers.iter().map(acquires).collect::<Vec<_>>(), before);
+    in_time(guard.release()).await.expect("held");
+    let guard = in_time(waiting).await.expect("a task").expect("a lock");
+    in_time(guard.release()).await.expect("held");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_doorman_that_stops_loses_its_line_to_the_next() {
+    let mut servers = servers(3);
+    let guard = in_time(client_of(&servers).acquire("job")).await.expect("a lock");
+    let waiting = tokio::spawn(client_of(&servers).acquire("job").into_future());
+    let mut watch = servers[0].client();
+    soon("it stands in line", || counter(&mut watch, "waiters") == 1);
+    servers[0].kill9();
+    let mut watch = servers[1].client();
+    soon("it stands in the next line", || counter(&mut watch, "waiters") == 1);
+    let token = guard.token();
+    in_time(guard.release()).await.expect("held");
+    let guard = in_time(waiting).await.expect("a task").expect("a lock");
+    assert!(guard.token() > token);
+}

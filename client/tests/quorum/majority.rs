@@ -1,0 +1,158 @@
+//! A majority is enough, and less is not.
+
+use std::time::{Duration, Instant};
+
+use dlock_client::Error;
+
+use crate::support::{lock_info, soon};
+use crate::{client_of, freed, in_time, owners, quorum, servers};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lock_is_held_on_all_with_the_highest_token_and_freed_on_all() {
+    let servers = servers(3);
+    let client = client_of(&servers);
+    let guard = in_time(client.acquire("job")).await.expect("a lock");
+    for server in &servers {
+        soon("it is held there", || owners(server, "job") == [guard.owner()]);
+    }
+    // Those that were asked to confirm know the token: a majority.
+    let token =
+        |server| lock_info(&mut crate::support::Server::client(server), "job FULL").expect("held").holds()[0].token;
+    let confirmed = servers.iter().filter(|server| token(server) as u64 == guard.token()).count();
+    assert!(confirmed >= 2, "{confirmed}");
+    in_time(guard.release()).await.expect("held");
+    freed(&servers, "job");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn contention_is_not_an_outage() {
+    let servers = servers(3);
+    let (client, other) = (client_of(&servers), client_of(&servers));
+    let guard = in_time(client.acquire("job")).await.expect("a lock");
+    let refused = in_time(other.try_acquire("job")).await;
+    assert!(matches!(refused, Err(Error::Contention)), "{refused:?}");
+    let refused = in_time(other.acquire("job").wait(Duration::from_millis(50))).await;
+    assert!(matches!(refused, Err(Error::Contention)), "{refused:?}");
+    in_time(guard.release()).await.expect("held");
+    let later = in_time(other.try_acquire("job")).await.expect("free");
+    assert!(in_time(later.release()).await.is_ok());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn readers_share_and_a_writer_waits() {
+    let servers = servers(3);
+    let client = client_of(&servers);
+    let readers =
+        [in_time(client.read("doc")).await.expect("shared"), in_time(client.read("doc")).await.expect("shared")];
+    let refused = in_time(client.write("doc").no_wait()).await;
+    assert!(matches!(refused, Err(Error::Contention)), "{refused:?}");
+    let highest = readers.iter().map(dlock_client::Guard::token).max();
+    for reader in readers {
+        in_time(reader.release()).await.expect("held");
+    }
+    let writer = in_time(client.write("doc")).await.expect("a lock");
+    assert!(Some(writer.token()) > highest);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn with_two_of_five_killed_it_still_locks() {
+    let mut servers = servers(5);
+    let client = client_of(&servers);
+    let before = in_time(client.acquire("job")).await.expect("a lock");
+    // The doorman is one of them.
+    servers[0].kill9();
+    servers[2].kill9();
+    in_time(before.renew()).await.expect("a majority is left");
+    let token = before.token();
+    in_time(before.release()).await.expect("held");
+    let after = in_time(client.acquire("job")).await.expect("a lock");
+    assert!(after.token() > token);
+    let fresh = client_of(&servers);
+    let refused = in_time(fresh.try_acquire("job")).await;
+    assert!(matches!(refused, Err(Error::Contention)), "{refused:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn with_three_of_five_killed_it_says_so_within_the_timeout() {
+    let mut servers = servers(5);
+    let timeout = Duration::from_millis(500);
+    let client = quorum(&servers).server_timeout(timeout).open().expect("a quorum");
+    in_time(client.acquire("job")).await.expect("a lock").release().await.expect("held");
+    [0, 1, 3].into_iter().for_each(|at| servers[at].kill9());
+    for acquire in [client.try_acquire("job"), client.acquire("job")] {
+        let began = Instant::now();
+        let outcome = in_time(acquire).await;
+        let took = began.elapsed();
+        let Err(Error::TooFew(why)) = &outcome else { panic!("{outcome:?}") };
+        assert!(why.contains("2 of 5") && why.contains(&servers[1].port().to_string()), "{why}");
+        assert!(took < timeout + MARGIN, "{took:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn with_two_of_five_stopped_it_takes_a_timeout_at_first_and_then_no_longer() {
+    let servers = servers(5);
+    let timeout = Duration::from_secs(1);
+    let client = quorum(&servers).server_timeout(timeout).open().expect("a quorum");
+    in_time(client.acquire("job")).await.expect("a lock").release().await.expect("held");
+    servers[0].freeze();
+    servers[3].freeze();
+    let mut took = Vec::new();
+    for _ in 0..5 {
+        let began = Instant::now();
+        let guard = in_time(client.acquire("job")).await.expect("a lock");
+        took.push(began.elapsed());
+        in_time(guard.release()).await.expect("held");
+    }
+    assert!(took.iter().all(|took| *took < timeout + MARGIN), "{took:?}");
+    took.sort_unstable();
+    assert!(took[2] < timeout / 2, "{took:?}");
+    servers[0].thaw();
+    servers[3].thaw();
+    freed(&servers, "job");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_guard_is_lost_when_no_majority_can_be_renewed() {
+    let mut servers = servers(3);
+    let client = client_of(&servers);
+    let guard = in_time(client.acquire("job").lease(Duration::from_secs(4))).await.expect("a lock");
+    servers[1].kill9();
+    in_time(guard.renew()).await.expect("two are left");
+    servers[2].kill9();
+    let renewed = in_time(guard.renew()).await;
+    assert!(matches!(renewed, Err(Error::Unreachable(_))), "{renewed:?}");
+    assert!(guard.remaining() > Duration::ZERO);
+    in_time(guard.lost()).await;
+    assert_eq!(guard.remaining(), Duration::ZERO);
+    let released = in_time(guard.release()).await;
+    assert!(matches!(released, Err(Error::Lost)), "{released:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lock_broken_on_a_majority_is_lost() {
+    let servers = servers(3);
+    let client = client_of(&servers);
+    let guard = in_time(client.acquire("job")).await.expect("a lock");
+    for server in &servers[1..] {
+        server.client().run("DEL job");
+    }
+    let renewed = in_time(guard.renew()).await;
+    assert!(matches!(renewed, Err(Error::Lost)), "{renewed:?}");
+    in_time(guard.lost()).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn dropped_guards_and_dropped_acquisitions_leave_nothing() {
+    let servers = servers(3);
+    let client = client_of(&servers);
+    let guard = in_time(client.acquire("job")).await.expect("a lock");
+    let waiting =
+        tokio::time::timeout(Duration::from_millis(50), std::future::IntoFuture::into_future(client.acquire("job")));
+    assert!(waiting.await.is_err());
+    drop(guard);
+    freed(&servers, "job");
+}
+
+/// What a busy machine may take on top.
+const MARGIN: Duration = Duration::from_millis(700);

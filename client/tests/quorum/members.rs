@@ -1,0 +1,88 @@
+//! Which servers count.
+
+use std::time::Duration;
+
+use dlock_client::{Client, Error};
+
+use crate::support::{Server, Setup};
+use crate::{RELAXED, in_time, quorum, servers, urls};
+
+fn too_few<T: std::fmt::Debug>(outcome: Result<T, Error>, why: &str) {
+    match outcome {
+        Err(Error::TooFew(text)) if text.contains(why) => {}
+        outcome => panic!("{why}, not {outcome:?}"),
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_may_have_forgotten_locks_counts_when_every_lease_has_ended() {
+    let mut servers = [Server::start(), Server::start(), Server::start()];
+    let longest = Duration::from_secs(4);
+    let client = Client::quorum(urls(&servers), longest).server_timeout(longest / 4).open().expect("a quorum");
+    let lease = |client: &Client| client.try_acquire("job").lease(longest);
+    too_few(in_time(lease(&client)).await, "started lately");
+    let guard = loop {
+        match in_time(lease(&client)).await {
+            Ok(guard) => break guard,
+            Err(Error::TooFew(_)) => tokio::time::sleep(Duration::from_millis(20)).await,
+            Err(error) => panic!("{error}"),
+        }
+    };
+    // Two forget it. They must not grant it to somebody else.
+    servers[1..].iter_mut().for_each(Server::kill9);
+    servers[1..].iter_mut().for_each(Server::boot);
+    let other = Client::quorum(urls(&servers), longest).server_timeout(longest / 4).open().expect("a quorum");
+    let outcome = in_time(lease(&other)).await;
+    assert!(matches!(outcome, Err(Error::TooFew(_) | Error::Contention)), "{outcome:?}");
+    in_time(guard.renew()).await.expect_err("no majority keeps it");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn replicas_and_promoted_ones_are_refused() {
+    let primary = Server::start();
+    let replica = Setup::new().replica_of(&primary);
+    replica.wait_synced(&primary);
+    let client =
+        Client::quorum(urls(std::slice::from_ref(&replica)), RELAXED * 4).server_timeout(RELAXED).open().expect("one");
+    too_few(in_time(client.try_acquire("job").lease(RELAXED * 4)).await, "is a replica");
+    replica.promote();
+    let client =
+        Client::quorum(urls(std::slice::from_ref(&replica)), RELAXED * 4).server_timeout(RELAXED).open().expect("one");
+    too_few(in_time(client.try_acquire("job").lease(RELAXED * 4)).await, "was promoted");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn persistent_ones_must_have_an_aof() {
+    let servers = [Server::start()];
+    let client = quorum(&servers).server_timeout(RELAXED).open().expect("a quorum");
+    too_few(in_time(client.try_acquire("job")).await, "has no AOF");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_server_under_two_names_counts_once() {
+    let servers = servers(1);
+    let port = servers[0].port();
+    let twice = [format!("redis://127.0.0.1:{port}"), format!("redis://localhost:{port}")];
+    let client = Client::quorum(twice, crate::LONGEST).persistent().server_timeout(RELAXED).open().expect("a quorum");
+    // Whichever is asked first, the second is found out by the time both have said who they are.
+    let _ = in_time(client.try_acquire("job")).await;
+    too_few(in_time(client.try_acquire("other")).await, "is the same server as");
+}
+
+#[test]
+fn what_cannot_be_a_quorum_is_refused() {
+    let open = |urls: &[&str]| Client::quorum(urls.iter().copied(), crate::LONGEST).open();
+    for urls in [&[][..], &["redis://a,b"], &["redis-sentinel://a/main"], &["http://a"]] {
+        assert!(matches!(open(urls), Err(Error::Invalid(_))), "{urls:?}");
+    }
+    assert!(open(&["redis://a", "redis://b", "redis://c"]).is_ok());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn leases_and_keeping_that_a_quorum_cannot_give_are_refused() {
+    let client = Client::quorum(["redis://127.0.0.1:1"], Duration::from_secs(2)).open().expect("a quorum");
+    for acquire in [client.acquire("job"), client.acquire("job").lease(RELAXED).session()] {
+        let outcome = in_time(acquire).await;
+        assert!(matches!(outcome, Err(Error::Invalid(_))), "{outcome:?}");
+    }
+}

@@ -1,0 +1,63 @@
+//! Redlock as it is usually built: `SET NX PX` on all, a script to release, and polling.
+
+use std::time::{Duration, Instant};
+
+use redis::aio::MultiplexedConnection;
+use redis::{Client, Value, cmd};
+use tokio::task::JoinSet;
+use tokio::time::{sleep, timeout};
+
+use crate::support::random::Random;
+
+pub struct Redlock {
+    servers: Vec<MultiplexedConnection>,
+    lease: Duration,
+    patience: Duration,
+    random: Random,
+}
+
+impl Redlock {
+    pub async fn open(urls: &[String], lease: Duration, patience: Duration, seed: u64) -> Self {
+        let mut servers = Vec::new();
+        for url in urls {
+            let client = Client::open(url.as_str()).expect("a URL");
+            servers.push(client.get_multiplexed_async_connection().await.expect("a server"));
+        }
+        Self { servers, lease, patience, random: Random::seeded(seed.wrapping_add(77)) }
+    }
+
+    /// Tries until it has the lock; the value it is held by.
+    pub async fn get(&mut self, key: &str) -> String {
+        loop {
+            let value = self.random.next().to_string();
+            let began = Instant::now();
+            let mut set = cmd("SET");
+            set.arg(key).arg(&value).arg("NX").arg("PX").arg(self.lease.as_millis() as u64);
+            let granted = self.ask_all(&set).await.into_iter().filter(|reply| *reply == Some(Value::Okay)).count();
+            if granted > self.servers.len() / 2 && began.elapsed() < self.lease {
+                return value;
+            }
+            self.give_back(key, &value).await;
+            // 200 ms, more or less by up to 100.
+            sleep(Duration::from_millis(100 + self.random.below(200))).await;
+        }
+    }
+
+    pub async fn give_back(&mut self, key: &str, value: &str) {
+        let mut eval = cmd("EVAL");
+        eval.arg(RELEASE).arg(1).arg(key).arg(value);
+        self.ask_all(&eval).await;
+    }
+
+    async fn ask_all(&self, command: &redis::Cmd) -> Vec<Option<Value>> {
+        let mut asked = JoinSet::new();
+        for server in &self.servers {
+            let (mut server, command, patience) = (server.clone(), command.clone(), self.patience);
+            asked.spawn(async move { timeout(patience, server.send_packed_command(&command)).await.ok()?.ok() });
+        }
+        asked.join_all().await
+    }
+}
+
+const RELEASE: &str =
+    "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('del', KEYS[1]) else return 0 end";

@@ -1,0 +1,66 @@
+//! What must hold in every run: nobody believes to hold the lock while somebody else does, and tokens go up.
+
+use dlock_core::Mode;
+
+/// What went wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Violation {
+    /// Two clients hold the lock at once, not both for reading.
+    Overlap,
+    /// A token is not higher than that of a hold before.
+    TokenOrder,
+}
+
+/// The tokens of all holds so far.
+#[derive(Default)]
+pub struct Tokens {
+    exclusive: u64,
+    shared: u64,
+}
+
+impl Tokens {
+    /// A client has come to hold the lock. Holds that are shared need no order among each other.
+    pub fn acquired(&mut self, mode: Mode, token: u64) -> Option<Violation> {
+        let before = match mode {
+            Mode::Exclusive => self.exclusive.max(self.shared),
+            Mode::Shared => self.exclusive,
+        };
+        match mode {
+            Mode::Exclusive => self.exclusive = self.exclusive.max(token),
+            Mode::Shared => self.shared = self.shared.max(token),
+        }
+        (token <= before).then_some(Violation::TokenOrder)
+    }
+}
+
+/// What a run, or many, came to.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Counts {
+    pub held: u64,
+    pub contended: u64,
+    pub too_few: u64,
+    pub lost: u64,
+    pub released: u64,
+    pub crashes_with_loss: u64,
+    pub young: u64,
+    pub calls: u64,
+    /// Attempts beyond the first of an acquisition that came to hold the lock.
+    pub attempts: u64,
+    /// The longest way to the lock, µs.
+    pub longest_wait: u64,
+}
+
+impl Counts {
+    pub fn add(&mut self, other: &Counts) {
+        self.held += other.held;
+        self.contended += other.contended;
+        self.too_few += other.too_few;
+        self.lost += other.lost;
+        self.released += other.released;
+        self.crashes_with_loss += other.crashes_with_loss;
+        self.young += other.young;
+        self.calls += other.calls;
+        self.attempts += other.attempts;
+        self.longest_wait = self.longest_wait.max(other.longest_wait);
+    }
+}

@@ -1,0 +1,90 @@
+//! A client: takes the lock, holds it a while, gives it up, again and again, by the protocol under test.
+
+use std::time::Duration;
+
+use dlock_core::Mode;
+
+use super::clock::{Monotonic, Real};
+use super::server::Origin;
+use crate::{Acquisition, Hold, Terms};
+
+pub struct Client {
+    pub clock: Monotonic,
+    /// Which of the processes that were this client.
+    pub process: u32,
+    pub stopped_until: Real,
+    pub acquisition: u32,
+    pub began: Real,
+    pub mode: Mode,
+    pub terms: Terms,
+    pub state: State,
+    pub links: Vec<Link>,
+    /// When it looks at the clock again.
+    pub timer: Option<Real>,
+}
+
+pub enum State {
+    Idle,
+    Acquiring(Acquisition),
+    Holding(Hold, Plans),
+    Leaving(Hold),
+}
+
+/// What a holder means to do.
+#[derive(Clone, Copy)]
+pub struct Plans {
+    pub release: Duration,
+}
+
+/// The connection to a server.
+pub enum Link {
+    Down,
+    /// Asked the server what it is, at this time; then these are sent.
+    Greeting(Duration, Vec<Origin>),
+    /// To this process of the server, which told its uptime at that time.
+    Up {
+        process: u32,
+        uptime: Duration,
+        read: Duration,
+    },
+}
+
+impl Client {
+    pub fn new(clock: Monotonic, servers: usize, terms: Terms) -> Client {
+        Client {
+            clock,
+            process: 0,
+            stopped_until: 0,
+            acquisition: 0,
+            began: 0,
+            mode: Mode::Exclusive,
+            terms,
+            state: State::Idle,
+            links: (0..servers).map(|_| Link::Down).collect(),
+            timer: None,
+        }
+    }
+
+    /// The process ends; another takes its place.
+    pub fn crash(&mut self) {
+        self.process += 1;
+        self.state = State::Idle;
+        self.links.iter_mut().for_each(|link| *link = Link::Down);
+        self.timer = None;
+    }
+
+    /// Whether it believes to hold the lock, or would if it looked at its clock.
+    pub fn holds(&self, now: Real) -> bool {
+        matches!(&self.state, State::Holding(hold, _) if hold.is_good(self.clock.read(now)))
+    }
+
+    /// What it waits for, by its clock.
+    pub fn next_timeout(&self) -> Option<Duration> {
+        match &self.state {
+            State::Idle => None,
+            State::Acquiring(acquisition) => acquisition.next_timeout(),
+            State::Holding(hold, plans) => Some(hold.next_timeout().map_or(plans.release, |at| at.min(plans.release))),
+            State::Leaving(hold) => hold.next_timeout(),
+        }
+    }
+}

@@ -1,0 +1,71 @@
+//! Clocks that run a little fast or slow, and are set. Real time is µs since the beginning of the run.
+
+use std::time::Duration;
+
+/// µs of real time.
+pub type Real = u64;
+
+/// A clock that nobody sets: the client's.
+pub struct Monotonic {
+    ppm: i64,
+}
+
+impl Monotonic {
+    pub fn new(ppm: i64) -> Monotonic {
+        Monotonic { ppm }
+    }
+
+    pub fn read(&self, now: Real) -> Duration {
+        Duration::from_micros((BEGIN + stretched(now as i64, self.ppm)) as u64)
+    }
+
+    /// The first moment at which the clock shows `time` or more.
+    pub fn when(&self, time: Duration) -> Real {
+        let shown = time.as_micros() as i64 - BEGIN;
+        let mut real = (shown - stretched(shown, self.ppm) + shown).max(0) as u64;
+        while self.read(real) < time {
+            real += 1;
+        }
+        real
+    }
+}
+
+/// A clock that is wrong, and is set: the server's.
+pub struct Wall {
+    ppm: i64,
+    offset: i64,
+}
+
+impl Wall {
+    pub fn new(ppm: i64, offset: i64) -> Wall {
+        Wall { ppm, offset }
+    }
+
+    /// Unix µs.
+    pub fn read(&self, now: Real) -> u64 {
+        (EPOCH + stretched(now as i64, self.ppm) + self.offset) as u64
+    }
+
+    pub fn set(&mut self, by: i64) {
+        self.offset += by;
+    }
+
+    pub fn offset(&self) -> i64 {
+        self.offset
+    }
+
+    /// A moment at which the clock, if nobody sets it, shows `unix_us` or more.
+    pub fn when(&self, unix_us: u64, now: Real) -> Real {
+        let left = unix_us as i64 - self.read(now) as i64;
+        now + (left.max(0) + left.max(0) / 500 + 1) as u64
+    }
+}
+
+fn stretched(time: i64, ppm: i64) -> i64 {
+    time + time * ppm / 1_000_000
+}
+
+/// What a client's clock shows at the beginning.
+const BEGIN: i64 = 1_000_000_000;
+
+const EPOCH: i64 = 1_700_000_000_123_456;

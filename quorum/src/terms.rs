@@ -1,0 +1,135 @@
+//! How many servers, for how long, and how long a grant is good for.
+
+use core::fmt;
+use std::time::Duration;
+
+/// What an acquisition goes by. All clients of a quorum use the same servers and the same longest lease.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Terms {
+    members: usize,
+    lease: Duration,
+    timeout: Duration,
+    pub(crate) rules: Rules,
+}
+
+/// Terms under which a quorum would not work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BadTerms {
+    /// No servers at all.
+    NoMembers,
+    /// The lease is longer than the longest lease of the quorum.
+    LeaseTooLong,
+    /// The timeout of a server is 0 or more than a quarter of the lease.
+    TimeoutTooLong,
+}
+
+impl fmt::Display for BadTerms {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            BadTerms::NoMembers => "a quorum needs servers",
+            BadTerms::LeaseTooLong => "the lease is longer than the longest lease of the quorum",
+            BadTerms::TimeoutTooLong => "the timeout of a server must be over 0 and at most a quarter of the lease",
+        })
+    }
+}
+
+impl std::error::Error for BadTerms {}
+
+/// By how much two clocks may come apart while `time` passes: a hundredth and 2 ms.
+///
+/// That bounds the rates of the client's monotonic clock and of a server's clock together with the steps by which a
+/// server's clock is set forward.
+pub fn drift_bound(time: Duration) -> Duration {
+    time / 100 + Duration::from_millis(2)
+}
+
+impl Terms {
+    /// Terms for this many servers, each of which gets `timeout` to answer.
+    ///
+    /// # Errors
+    /// [`BadTerms`], if the lease is longer than `longest_lease` or not much longer than the timeout.
+    pub fn new(members: usize, lease: Duration, timeout: Duration, longest_lease: Duration) -> Result<Terms, BadTerms> {
+        if members == 0 {
+            return Err(BadTerms::NoMembers);
+        }
+        if lease > longest_lease {
+            return Err(BadTerms::LeaseTooLong);
+        }
+        if timeout.is_zero() || timeout > lease / 4 {
+            return Err(BadTerms::TimeoutTooLong);
+        }
+        Ok(Terms { members, lease, timeout, rules: Rules::ALL })
+    }
+
+    /// How many servers there are.
+    pub fn members(&self) -> usize {
+        self.members
+    }
+
+    /// How many are a majority: two majorities share a server.
+    pub fn majority(&self) -> usize {
+        self.members / 2 + 1
+    }
+
+    /// How long a hold lives on a server without renewal.
+    pub fn lease(&self) -> Duration {
+        self.lease
+    }
+
+    /// How long a server has to answer.
+    pub fn timeout(&self) -> Duration {
+        self.timeout
+    }
+
+    /// Until when a hold is good that servers were asked for, or to renew, at `sent`.
+    pub(crate) fn valid_until(&self, sent: Duration) -> Duration {
+        (sent + self.lease).saturating_sub(drift_bound(self.lease))
+    }
+}
+
+/// The rules that the simulation can leave out, and then has to find the violation. Outside of it all hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Rules {
+    pub confirm: Confirm,
+}
+
+impl Rules {
+    pub(crate) const ALL: Rules = Rules { confirm: Confirm::WhatWasCounted };
+}
+
+/// Which servers are asked to confirm the token.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Confirm {
+    /// Those whose own token went into it.
+    WhatWasCounted,
+    /// Nobody: the majority of grants is enough.
+    #[cfg(test)]
+    Nobody,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    #[test]
+    fn a_majority_is_more_than_half() {
+        let majority = |members| Terms::new(members, SECOND, SECOND / 10, SECOND).unwrap().majority();
+        assert_eq!([1, 2, 3, 4, 5, 6, 7].map(majority), [1, 2, 2, 3, 3, 4, 4]);
+    }
+
+    #[test]
+    fn terms_that_cannot_work_are_refused() {
+        assert_eq!(Terms::new(0, SECOND, SECOND / 10, SECOND), Err(BadTerms::NoMembers));
+        assert_eq!(Terms::new(3, SECOND * 2, SECOND / 10, SECOND), Err(BadTerms::LeaseTooLong));
+        assert_eq!(Terms::new(3, SECOND, SECOND / 3, SECOND), Err(BadTerms::TimeoutTooLong));
+        assert_eq!(Terms::new(3, SECOND, Duration::ZERO, SECOND), Err(BadTerms::TimeoutTooLong));
+    }
+
+    #[test]
+    fn validity_is_the_lease_less_the_drift() {
+        let terms = Terms::new(3, SECOND, SECOND / 10, SECOND).unwrap();
+        assert_eq!(terms.valid_until(SECOND), Duration::from_millis(1988));
+    }
+}
