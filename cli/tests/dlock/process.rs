@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::Instant;
 
-use crate::support::process::{die_with_the_tests, signal, spawn};
+use crate::support::process::{die_with_the_tests, hear_all_signals, signal, spawn};
 use crate::support::wait::PATIENCE;
 use crate::support::{Server, soon};
 
@@ -45,6 +45,7 @@ pub struct Running(Option<Child>);
 impl Running {
     pub fn start(mut command: Command) -> Self {
         die_with_the_tests(&mut command);
+        hear_all_signals(&mut command);
         Self(Some(spawn(command)))
     }
 

@@ -27,6 +27,7 @@ pub fn server_command(home: &Path) -> Command {
     command.env("RUST_BACKTRACE", "1");
     command.arg(home.join("redis.conf")).stdin(Stdio::null()).stdout(Stdio::null()).stderr(stderr);
     die_with_the_tests(&mut command);
+    hear_all_signals(&mut command);
     // A file over its limit is then an error of the write, as on a full disk, and not the end of the process.
     // SAFETY: `signal` is async-signal-safe.
     unsafe {
@@ -53,6 +54,24 @@ pub fn die_with_the_tests(command: &mut Command) {
             0 => Ok(()),
             _ => Err(std::io::Error::last_os_error()),
         });
+    }
+}
+
+/// Has the process begin with no signal ignored. A shell that starts the tests in the background, as a gate may, has
+/// them ignore `INT` and `QUIT`; the process would too, and no shell below it could trap them.
+pub fn hear_all_signals(command: &mut Command) {
+    let hear = || {
+        for number in [libc::SIGINT, libc::SIGQUIT, libc::SIGHUP, libc::SIGTERM, libc::SIGTSTP] {
+            // SAFETY: `signal` is async-signal-safe and touches nothing of the parent.
+            if unsafe { libc::signal(number, libc::SIG_DFL) } == libc::SIG_ERR {
+                return Err(std::io::Error::last_os_error());
+            }
+        }
+        Ok(())
+    };
+    // SAFETY: the closure calls only what may be called between fork and exec.
+    unsafe {
+        command.pre_exec(hear);
     }
 }
 
