@@ -47,14 +47,14 @@ pub fn join(open: &mut OpenLock, now: Now, request: &Acquire, patience: Patience
     let (context, clock) = (open.context, now.millis());
     let is_first = open.waiters() == Waiters::None;
     let line = line_to_join(open);
-    let waiter = new_waiter(context, &line, request, now, patience);
+    let waiter = new_waiter(context, &line, now, patience);
     let Ok(place) = line.with(|line| line.join(open.lock(), clock, request, Rc::clone(&waiter))) else {
         // `TwoUpgrades`: so the other one waits, and the line was there before.
         return Err(deadlock("another owner waits to upgrade the lock already".to_owned()));
     };
     waiter.place.set(Some(place));
     let waits_elsewhere = with_lines(|lines| lines.joined(request.owner, &line, place));
-    if !waits_elsewhere && let Some(cycle) = cycle(context, open, &waiter, clock) {
+    if !waits_elsewhere && let Some(cycle) = cycle(open, request.owner, &waiter, clock) {
         forget(&waiter);
         return Err(deadlock(cycle));
     }
@@ -76,11 +76,10 @@ fn line_to_join(open: &mut OpenLock) -> Rc<LockLine> {
     Rc::clone(open.line.insert(known.unwrap_or_else(make)))
 }
 
-fn new_waiter(context: &Context, line: &Rc<LockLine>, request: &Acquire, now: Now, patience: Patience) -> Rc<Waiter> {
+fn new_waiter(context: &Context, line: &Rc<LockLine>, now: Now, patience: Patience) -> Rc<Waiter> {
     Rc::new(Waiter {
         line: Rc::clone(line),
         place: Cell::new(None),
-        owner: request.owner.clone(),
         made_up: patience.made_up,
         binds: patience.binds,
         since: now,
@@ -116,7 +115,7 @@ pub fn take_over(
     grants: &mut Grants,
 ) -> Option<Rc<Waiter>> {
     let line = open.line.as_ref()?;
-    let waiter = new_waiter(open.context, line, request, now, patience);
+    let waiter = new_waiter(open.context, line, now, patience);
     let first = line.with(|line| line.take_over(place, request.lease, Rc::clone(&waiter)))?;
     waiter.place.set(Some(place));
     first.place.set(None);
@@ -131,10 +130,11 @@ pub fn deadlock(how: String) -> Error {
     Error::Deadlock(how)
 }
 
-/// The cycle of owners a waiter would close, in words.
-fn cycle(context: &Context, open: &OpenLock, waiter: &Rc<Waiter>, now: UnixMs) -> Option<String> {
+/// The cycle of owners that `owner` would close as this waiter, in words.
+fn cycle(open: &OpenLock, owner: &Owner, waiter: &Rc<Waiter>, now: UnixMs) -> Option<String> {
+    let context = open.context;
     // Only an owner that waits elsewhere can lead on, or one that waits here for the holders, of whom this may be one.
-    let is_holder = open.lock().live_holds_of(&waiter.owner, now).next().is_some();
+    let is_holder = open.lock().live_holds_of(owner, now).next().is_some();
     let others_wait = waiters() > waiter.line.with(|line| line.len());
     if !others_wait && !is_holder {
         return None;
@@ -158,7 +158,7 @@ fn cycle(context: &Context, open: &OpenLock, waiter: &Rc<Waiter>, now: UnixMs) -
             _ => None,
         })
     };
-    let found = find_cycle(&waiter.owner, wait, in_the_way, next_wait);
+    let found = find_cycle(owner, wait, in_the_way, next_wait);
     context.select_db(db);
     found.map(|steps| describe(&steps))
 }

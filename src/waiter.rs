@@ -17,8 +17,6 @@ pub struct Waiter {
     pub line: Rc<LockLine>,
     /// Where it stands; `None` when it has left the line.
     pub place: Cell<Option<Place>>,
-    /// The owner of the request.
-    pub owner: Owner,
     /// Whether the server made the owner up, so that the client has to be told.
     pub made_up: bool,
     /// Whether its hold is to be bound to the client.

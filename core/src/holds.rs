@@ -67,7 +67,23 @@ impl Holds {
         }
     }
 
+    /// The exclusive and the shared hold of `owner`, live or lapsed. O(log n).
+    #[inline]
+    pub(crate) fn of(&self, owner: &Owner) -> (Option<&Hold>, Option<&Hold>) {
+        match &self.0 {
+            Stored::One(hold) if hold.owner == *owner => match hold.mode {
+                Mode::Exclusive => (Some(hold), None),
+                Mode::Shared => (None, Some(hold)),
+            },
+            Stored::None | Stored::One(_) => (None, None),
+            Stored::Many(many) => {
+                (many.exclusive.as_ref().filter(|hold| hold.owner == *owner), many.readers.get(owner))
+            }
+        }
+    }
+
     /// The hold of `owner` in `mode`, live or lapsed. O(log n).
+    #[inline]
     pub(crate) fn get(&self, owner: &Owner, mode: Mode) -> Option<&Hold> {
         match (&self.0, mode) {
             (Stored::None, _) => None,

@@ -154,14 +154,16 @@ impl Lock {
     ///
     /// `default` is the lease of a new hold that names none, `fresh` the token a new hold would get.
     pub fn acquire(&self, now: UnixMs, request: &Acquire, default: Lease, fresh: Option<Token>) -> Acquired {
-        let mine = self.live(request.owner, request.mode, now);
+        let (exclusive, shared) = self.mine(request.owner, now);
+        let (mine, other) = match request.mode {
+            Mode::Exclusive => (exclusive, shared),
+            Mode::Shared => (shared, exclusive),
+        };
         match (request.reentry, mine) {
             (_, Some(hold)) if hold.repeats(request.request) => Acquired::Replayed(hold.clone()),
             (Reentry::Count, Some(hold)) => reenter(now, hold, request),
             (Reentry::Refuse, Some(_)) => Acquired::Refused(Refusal::Owned),
-            (Reentry::Refuse, None) if self.live(request.owner, other(request.mode), now).is_some() => {
-                Acquired::Refused(Refusal::Owned)
-            }
+            (Reentry::Refuse, None) if other.is_some() => Acquired::Refused(Refusal::Owned),
             (_, None) if self.is_barred(now, request.owner, request.mode) => Acquired::Refused(Refusal::Held),
             (_, None) => enter(now, request, default, fresh),
         }
@@ -250,9 +252,15 @@ impl Lock {
 
     /// The live holds of `owner` that a command names: the exclusive and the shared one.
     fn named(&self, now: UnixMs, owner: &Owner, mode: Option<Mode>) -> (Option<&Hold>, Option<&Hold>) {
-        let find =
-            |wanted: Mode| if mode.is_none_or(|mode| mode == wanted) { self.live(owner, wanted, now) } else { None };
-        (find(Mode::Exclusive), find(Mode::Shared))
+        let (exclusive, shared) = self.mine(owner, now);
+        (exclusive.filter(|_| mode != Some(Mode::Shared)), shared.filter(|_| mode != Some(Mode::Exclusive)))
+    }
+
+    /// The live holds of `owner`: the exclusive and the shared one.
+    #[inline]
+    pub(crate) fn mine(&self, owner: &Owner, now: UnixMs) -> (Option<&Hold>, Option<&Hold>) {
+        let (exclusive, shared) = self.holds.of(owner);
+        (exclusive.filter(|hold| hold.is_live(now)), shared.filter(|hold| hold.is_live(now)))
     }
 
     fn live(&self, owner: &Owner, mode: Mode, now: UnixMs) -> Option<&Hold> {
@@ -298,11 +306,4 @@ fn put(now: UnixMs, hold: Hold, expiry: Expiry) -> Effect {
 
 fn remove(now: UnixMs, owner: &Owner, mode: Option<Mode>) -> Effect {
     Effect { clock: now, change: Change::Remove { owner: owner.clone(), mode }, waiters: Waiters::None }
-}
-
-fn other(mode: Mode) -> Mode {
-    match mode {
-        Mode::Exclusive => Mode::Shared,
-        Mode::Shared => Mode::Exclusive,
-    }
 }

@@ -279,29 +279,40 @@ fn parse_uuid(text: &[u8]) -> Option<[u8; 16]> {
         return None;
     }
     let four = |at: usize| text[at..].first_chunk().map_or(0, |four| u64::from(u32::from_le_bytes(*four)));
-    let eight = |first: usize, second: usize| digits_to_bytes(four(first) | four(second) << 32);
-    let words = [eight(0, 4)?, eight(9, 14)?, eight(19, 24)?, eight(28, 32)?];
-    let mut bytes = [0; 16];
-    for (four, word) in bytes.chunks_exact_mut(4).zip(words) {
-        four.copy_from_slice(&word);
-    }
-    Some(bytes)
-}
-
-/// The four bytes that eight lower case hexadecimal digits spell, all eight at once: an owner is read by every command.
-fn digits_to_bytes(digits: u64) -> Option<[u8; 4]> {
-    const EACH: u64 = 0x0101_0101_0101_0101;
-    // Bit 6 tells a letter from a digit.
-    let values = (digits & (0x0f * EACH)) + 9 * (digits >> 6 & EACH);
-    let are_letters = (values + 6 * EACH) >> 4 & EACH;
-    // Written out again they must be what came in: nothing but these digits is.
-    if values & (0xf0 * EACH) != 0 || values + 0x30 * EACH + 0x27 * are_letters != digits {
+    let eight = |first: usize, second: usize| four(first) | four(second) << 32;
+    let digits = [eight(0, 4), eight(9, 14), eight(19, 24), eight(28, 32)];
+    let [a, b, c, d] = digits.map(values_of_digits);
+    // Written out again they must be what came in: nothing but digits is.
+    let wrong =
+        [a, b, c, d].into_iter().zip(digits).fold(0, |wrong, (values, digits)| wrong | wrong_digits(values, digits));
+    if wrong != 0 {
         return None;
     }
+    let (first, second) =
+        (u64::from(pack(a)) | u64::from(pack(b)) << 32, u64::from(pack(c)) | u64::from(pack(d)) << 32);
+    Some((u128::from(first) | u128::from(second) << 64).to_le_bytes())
+}
+
+const EACH: u64 = 0x0101_0101_0101_0101;
+
+/// The values of eight hexadecimal digits, all eight at once: an owner is read by every command. Bit 6 tells a letter
+/// from a digit.
+fn values_of_digits(digits: u64) -> u64 {
+    (digits & (0x0f * EACH)) + 9 * (digits >> 6 & EACH)
+}
+
+/// Not 0 if these are not the values of eight lower case hexadecimal digits.
+fn wrong_digits(values: u64, digits: u64) -> u64 {
+    let are_letters = (values + 6 * EACH) >> 4 & EACH;
+    (values & (0xf0 * EACH)) | ((values + 0x30 * EACH + 0x27 * are_letters) ^ digits)
+}
+
+/// The four bytes that eight values from 0 to 15 make, two each.
+fn pack(values: u64) -> u32 {
     let pairs = (values << 4 | values >> 8) & 0x00ff_00ff_00ff_00ff;
     let fours = (pairs | pairs >> 8) & 0x0000_ffff_0000_ffff;
     let [a, b, c, d, ..] = (fours | fours >> 16).to_le_bytes();
-    Some([a, b, c, d])
+    u32::from_le_bytes([a, b, c, d])
 }
 
 const HEX_DIGITS: &[u8; 16] = b"0123456789abcdef";

@@ -92,8 +92,7 @@ impl Lock {
 
     /// The live holds of one owner, lowest token first: none to two. O(log n).
     pub fn live_holds_of(&self, owner: &Owner, now: UnixMs) -> impl Iterator<Item = &Hold> {
-        let live = |mode| self.holds.get(owner, mode).filter(|hold| hold.is_live(now));
-        let (exclusive, shared) = (live(Mode::Exclusive), live(Mode::Shared));
+        let (exclusive, shared) = self.mine(owner, now);
         let (first, second) = match (exclusive, shared) {
             (Some(a), Some(b)) if b.token < a.token => (shared, exclusive),
             _ => (exclusive, shared),

@@ -13,7 +13,8 @@ use redis_module::raw;
 
 use super::context::{Context, Now, bytes_of, c_string, log_warning};
 use super::guard::guarded;
-use crate::sessions::unbind_lock;
+use crate::lines::is_nobody_waiting;
+use crate::sessions;
 use crate::state::state;
 use crate::waiting::stir;
 
@@ -148,6 +149,9 @@ extern "C" fn free_effort(_key: *mut raw::RedisModuleString, value: *const c_voi
 
 /// A lock's key is removed or replaced, by whatever. Those who wait for it are served after the running command.
 extern "C" fn unlink2(key: *mut raw::RedisModuleKeyOptCtx, _value: *const c_void) {
+    if is_nobody_waiting() && sessions::count() == 0 {
+        return;
+    }
     let body = || {
         // SAFETY: the server passes a live context of the key for the call.
         let (name, db) =
@@ -155,7 +159,7 @@ extern "C" fn unlink2(key: *mut raw::RedisModuleKeyOptCtx, _value: *const c_void
         // SAFETY: the name is live for the call.
         let name = unsafe { bytes_of(name) };
         stir(db, name);
-        unbind_lock(db, name);
+        sessions::unbind_lock(db, name);
     };
     guarded("unlink", body, || ());
 }
