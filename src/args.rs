@@ -1,13 +1,11 @@
-//! Arguments of a command, held against this server's settings and against where the command comes from.
+//! What a command's arguments are held against: this server's settings, and where the command comes from.
 //!
 //! What the words say is read by `dlock_core::args`.
 
-use dlock_core::LeaseChoice;
-use dlock_core::args::{Limits, Malformed};
+use dlock_core::args::Limits;
 
 use crate::error::Error;
 use crate::ffi::context::{Context, Now};
-use crate::sessions::is_long_enough;
 use crate::state::state;
 
 /// What leases and tokens are held against.
@@ -15,12 +13,10 @@ pub fn limits(now: Now) -> Limits {
     Limits { now_us: now.micros(), max_lease: state().settings.max_lease() }
 }
 
-/// The client to bind a hold to, which must be connected. The lease must be one that can be moved on.
-pub fn session(context: &Context, lease: LeaseChoice) -> Result<u64, Error> {
-    match lease {
-        LeaseChoice::Until(_) => return Err(Malformed::Syntax.into()),
-        LeaseChoice::For(lease) if !is_long_enough(lease) => return Err(Error::SessionLease),
-        LeaseChoice::For(_) | LeaseChoice::Own => {}
+/// The client to bind a hold to, which must be connected, if the command `binds` one.
+pub fn client_to_bind(context: &Context, binds: bool) -> Result<Option<u64>, Error> {
+    if !binds {
+        return Ok(None);
     }
-    context.connected_client().ok_or(Error::NoConnection)
+    context.connected_client().map(Some).ok_or(Error::NoConnection)
 }

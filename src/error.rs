@@ -3,10 +3,9 @@
 use std::borrow::Cow;
 
 use dlock_core::args::Malformed;
-use dlock_core::{DecodeError, Owner, Request, Token};
+use dlock_core::{DecodeError, Lease, Owner, Request, Token};
 
 use crate::ffi::key::WrongType;
-use crate::sessions::MIN_LEASE_MS;
 
 /// Why a command was not carried out. It has changed nothing.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,8 +30,6 @@ pub enum Error {
     Deadlock(String),
     /// `SESSION` where there is no client connection.
     NoConnection,
-    /// `SESSION` with too short a lease.
-    SessionLease,
     /// `dlock.max-waiters` wait already.
     TooManyWaiters,
     /// The key has left for another node of the cluster.
@@ -44,7 +41,6 @@ impl Error {
     pub fn text(&self, command: &str) -> Cow<'static, str> {
         let fixed = match self {
             Error::Malformed(what) => return malformed(*what, command),
-            Error::SessionLease => return format!("ERR SESSION needs a lease of at least {MIN_LEASE_MS} ms").into(),
             Error::Deadlock(how) => return format!("DEADLOCK {how}").into(),
             Error::Effect(error) => return format!("ERR effect cannot be applied: {error}").into(),
             Error::WrongType => "WRONGTYPE Operation against a key holding the wrong kind of value",
@@ -71,6 +67,9 @@ fn malformed(what: Malformed, command: &str) -> Cow<'static, str> {
         Malformed::Owner => return format!("ERR owner must have 1 to {} bytes", Owner::MAX_LEN).into(),
         Malformed::Token => return format!("ERR token must be between 1 and {}", Token::MAX.get()).into(),
         Malformed::RequestId => return format!("ERR request id must have 1 to {} bytes", Request::MAX_LEN).into(),
+        Malformed::SessionLease => {
+            return format!("ERR SESSION needs a lease of at least {} ms", Lease::MIN_BOUND.get()).into();
+        }
         Malformed::Syntax => "ERR syntax error",
         Malformed::Integer => "ERR value is not an integer or out of range",
         Malformed::TokenAhead => "ERR token is more than a day ahead of the server's clock",

@@ -4,7 +4,7 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 use dlock_core::{
-    Binding, Change, Hold, Lease, LeaseChoice, Mode, Owner, Renew, RenewToken, Renewed, Sessions, Waiters, time_to_move,
+    Binding, Hold, LeaseChoice, Mode, Owner, Renew, RenewToken, Renewed, Sessions, Waiters, time_to_move,
 };
 
 use crate::alarm::{Alarm, RETRY_MS, Turn};
@@ -17,9 +17,6 @@ use crate::store::{OpenLock, Replication, close};
 use crate::waiting::{self, Grants, serve};
 
 type Bound = Sessions<Rc<LockName>>;
-
-/// The shortest lease that can be bound.
-pub const MIN_LEASE_MS: u64 = Bound::MIN_LEASE_MS;
 
 static MOVING: MainThread<Alarm> = MainThread::new(Alarm::new(move_due));
 static ENDING: MainThread<Alarm> = MainThread::new(Alarm::new(end_all));
@@ -198,7 +195,7 @@ fn move_on(context: &Context, name: &Name, lock: &Rc<LockName>, owner: &Owner, m
     let renewed = open.as_ref().map_or(Renewed::NotHeld, |open| open.lock().renew(now.millis(), &request));
     match (open, renewed) {
         (Ok(mut open), Renewed::Moved(effect, _)) => {
-            if let Change::Put { hold, .. } = &effect.change {
+            if let Some(hold) = effect.hold() {
                 let move_at = time_to_move(hold, rand::random());
                 with_sessions(|sessions| sessions.moved(Rc::clone(lock), hold, move_at));
             }
@@ -215,9 +212,4 @@ fn arm() {
     if let Some(at) = with_sessions(|sessions| sessions.next_time()) {
         MOVING.wake_in(u32::try_from(at.since(now)).unwrap_or(u32::MAX));
     }
-}
-
-/// The lease a client's command may bind, or not.
-pub fn is_long_enough(lease: Lease) -> bool {
-    lease.get() >= MIN_LEASE_MS
 }

@@ -129,7 +129,7 @@ pub fn watch(line: &Rc<LockLine>, open: &OpenLock, now: UnixMs) {
 
 /// Binds the hold a grant makes or enters to its client, if it asked for that. A new hold is nobody's otherwise.
 pub fn bind_granted(context: &Context, name: &Name, effect: &Effect, entry: Entry, client: Option<u64>) {
-    let Change::Put { hold, .. } = &effect.change else { return };
+    let Some(hold) = effect.hold() else { return };
     match (client, entry) {
         (Some(client), _) => sessions::bind(context.db(), name.bytes(), hold, client),
         (None, Entry::First) => sessions::unbind(context, name, &hold.owner, hold.mode),

@@ -17,6 +17,16 @@ pub struct Effect {
     pub waiters: Waiters,
 }
 
+impl Effect {
+    /// The hold as it is after this, if this gives or changes one.
+    pub fn hold(&self) -> Option<&Hold> {
+        match &self.change {
+            Change::Put { hold, .. } => Some(hold),
+            Change::Remove { .. } | Change::Sweep => None,
+        }
+    }
+}
+
 /// Whether somebody waits for a lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Waiters {

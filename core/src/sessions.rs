@@ -52,9 +52,6 @@ impl<L> Default for Sessions<L> {
 }
 
 impl<L: Clone + Ord> Sessions<L> {
-    /// The shortest lease a bound hold may have, in ms: a shorter one could not be moved on in time.
-    pub const MIN_LEASE_MS: u64 = 300;
-
     /// How many holds are bound.
     pub fn len(&self) -> usize {
         self.bound.len()

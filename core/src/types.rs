@@ -51,6 +51,10 @@ impl Lease {
     /// 365 days.
     pub const MAX: Lease = Lease(31_536_000_000);
 
+    /// The shortest of a hold that is bound to a connection (`SESSION`), 300 ms: a shorter one could not be moved on in
+    /// time.
+    pub const MIN_BOUND: Lease = Lease(300);
+
     /// `ms` milliseconds, unless that is 0 or over [`Lease::MAX`].
     pub const fn new(ms: u64) -> Option<Lease> {
         if ms >= 1 && ms <= Self::MAX.0 { Some(Lease(ms)) } else { None }
@@ -59,6 +63,11 @@ impl Lease {
     /// Milliseconds.
     pub const fn get(self) -> u64 {
         self.0
+    }
+
+    /// Whether a hold with it can be bound to a connection: it is [`Lease::MIN_BOUND`] or longer.
+    pub fn can_be_bound(self) -> bool {
+        self >= Self::MIN_BOUND
     }
 }
 

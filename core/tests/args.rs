@@ -242,6 +242,25 @@ fn a_token_is_lifted_by_a_day_at_most() {
 }
 
 #[test]
+fn a_session_has_a_lease_that_can_be_moved_on_in_time() {
+    for (lease, said) in [
+        ("SESSION", Ok(true)),
+        ("SESSION PX 300", Ok(true)),
+        ("EX 1 SESSION", Ok(true)),
+        ("SESSION PX 299", Err(Malformed::SessionLease)),
+        ("PXAT 6000 SESSION", Err(Malformed::Syntax)),
+        ("SESSION EXAT 6", Err(Malformed::Syntax)),
+    ] {
+        assert_eq!(acquire(&format!("alice {lease}")).map(|args| args.binds), said, "{lease}");
+        assert_eq!(renew(&format!("alice {lease}")).map(|args| args.binds), said, "{lease}");
+    }
+    // What else is wrong is said first.
+    assert_eq!(acquire("* PX 1 SESSION REQUEST r"), Err(Malformed::RequestOfFreshOwner));
+    assert_eq!(renew("alice PX 1 SESSION MINTOKEN 9007199254740992"), Err(Malformed::TokenAhead));
+    assert_eq!([299, 300].map(|ms| Lease::new(ms).unwrap().can_be_bound()), [false, true]);
+}
+
+#[test]
 fn check_names_a_token() {
     for (line, said) in [
         ("1", Ok(1)),

@@ -113,6 +113,7 @@ fn plain(call: Call, words: &[Vec<u8>], limits: Limits) -> Result<Said, Malforme
             if owner.is_none() && said.request.is_some() {
                 return Err(Malformed::RequestOfFreshOwner);
             }
+            plain_session(&said)?;
             said.request = said.request.map(|(_, id)| (Some(command), id));
             Ok(Said { owner, ..said })
         }
@@ -128,10 +129,11 @@ fn plain(call: Call, words: &[Vec<u8>], limits: Limits) -> Result<Said, Malforme
             let said = options_of(&words[1..], &options, limits)?;
             match said.token {
                 Some((Fence::AtLeast, token)) if token > limits.now_us + TokenClock::MAX_AHEAD_US => {
-                    Err(Malformed::TokenAhead)
+                    return Err(Malformed::TokenAhead);
                 }
-                _ => Ok(Said { owner, ..said }),
+                _ => plain_session(&said)?,
             }
+            Ok(Said { owner, ..said })
         }
         Call::Check => match words {
             [] => Err(Malformed::Arity),
@@ -179,6 +181,14 @@ fn options_of(words: &[Vec<u8>], options: &[&str], limits: Limits) -> Result<Sai
         at += if has_value { 2 } else { 1 };
     }
     Ok(said)
+}
+
+fn plain_session(said: &Said) -> Result<(), Malformed> {
+    match said.lease {
+        PlainLease::Until(_) if said.session => Err(Malformed::Syntax),
+        PlainLease::For(ms) if said.session && ms < 300 => Err(Malformed::SessionLease),
+        _ => Ok(()),
+    }
 }
 
 fn take_note(said: &mut Said, option: &str, value: &[u8], limits: Limits) -> Result<&'static str, Malformed> {

@@ -5,18 +5,18 @@
 
 use std::rc::Rc;
 
-use dlock_core::args::Acquire as Args;
-use dlock_core::{Acquired, Change, Command as RequestOf, Entry, LeaseChoice, Mode, Owner, Reentry, Refusal, Token};
+use dlock_core::args::{Acquire as Args, Malformed};
+use dlock_core::{Acquired, Command as RequestOf, Entry, LeaseChoice, Mode, Owner, Reentry, Refusal, Token};
 
 use super::LEASE;
-use crate::args::{limits, session};
+use crate::args::{client_to_bind, limits};
 use crate::error::Error;
 use crate::ffi::blocking;
 use crate::ffi::command::{Argument, Arguments, Command, KeyUse, Spec};
 use crate::ffi::context::{Context, Now};
 use crate::joining::{Patience, deadlock, decide, join, place_of_repeated, take_over, wait};
 use crate::reply::Reply;
-use crate::sessions::{bind, is_long_enough};
+use crate::sessions::bind;
 use crate::state::state;
 use crate::store::{OpenLock, Replication, close};
 use crate::waiter::Waiter;
@@ -111,7 +111,7 @@ fn run(context: &Context, arguments: &Arguments, grants: &mut Grants, kind: Kind
     let Args { owner, lease, block, binds, request } = Args::parse(arguments.after_key(), kind.command, limits(now))?;
     let made_up = owner.is_none();
     let owner = owner.unwrap_or_else(fresh_owner);
-    let client = if binds { Some(session(context, lease)?) } else { None };
+    let client = client_to_bind(context, binds)?;
     let flags = context.flags();
     if !flags.is_primary() {
         return Err(Error::ReadOnly);
@@ -169,8 +169,8 @@ fn enter(
 ) -> Result<Entered, Error> {
     match (decide(open, now, request), patience) {
         (Acquired::Granted { token, entry, effect }, _) => {
-            if client.is_some() && matches!(&effect.change, Change::Put { hold, .. } if !is_long_enough(hold.lease)) {
-                return Err(Error::SessionLease);
+            if client.is_some() && effect.hold().is_some_and(|hold| !hold.lease.can_be_bound()) {
+                return Err(Malformed::SessionLease.into());
             }
             bind_granted(open.context, open.name, &effect, entry, client);
             open.apply(effect, Replication::Effect);
@@ -182,8 +182,8 @@ fn enter(
         }
         (Acquired::Replayed(hold), _) => {
             if let Some(client) = client {
-                if !is_long_enough(hold.lease) {
-                    return Err(Error::SessionLease);
+                if !hold.lease.can_be_bound() {
+                    return Err(Malformed::SessionLease.into());
                 }
                 bind(open.context.db(), open.name.bytes(), &hold, client);
             }
@@ -191,7 +191,9 @@ fn enter(
         }
         (Acquired::Refused(Refusal::TooManyEntries), _) => Err(Error::TooManyEntries),
         (Acquired::Refused(Refusal::NoToken), _) => Err(Error::NoToken),
-        (Acquired::Refused(_), _) if client.is_some() && is_short_by_default(request) => Err(Error::SessionLease),
+        (Acquired::Refused(_), _) if client.is_some() && is_short_by_default(request) => {
+            Err(Malformed::SessionLease.into())
+        }
         (Acquired::Refused(Refusal::Held), Some(patience)) => {
             let taken_over = place_of_repeated(open, request)
                 .and_then(|place| take_over(open, place, now, request, patience, grants));
@@ -208,7 +210,7 @@ fn enter(
 }
 
 fn is_short_by_default(request: &dlock_core::Acquire) -> bool {
-    request.lease == LeaseChoice::Own && !is_long_enough(state().settings.default_lease())
+    request.lease == LeaseChoice::Own && !state().settings.default_lease().can_be_bound()
 }
 
 fn fresh_owner() -> Owner {

@@ -2,17 +2,17 @@
 //!
 //! Replies 1, or nil if the owner has no such hold. Never makes or revives a hold.
 
-use dlock_core::args::Renew as Args;
-use dlock_core::{Change, Effect, Renewed};
+use dlock_core::args::{Malformed, Renew as Args};
+use dlock_core::{Effect, Renewed};
 
 use super::{LEASE, MODE};
-use crate::args::{limits, session};
+use crate::args::{client_to_bind, limits};
 use crate::error::Error;
 use crate::ffi::command::{Argument, Arguments, Command, KeyUse, Spec};
 use crate::ffi::context::{Context, Now};
 use crate::ffi::key::Name;
 use crate::reply::Reply;
-use crate::sessions::{self, is_long_enough};
+use crate::sessions;
 use crate::state::state;
 use crate::store::{OpenLock, Replication, close};
 use crate::waiting::{Grants, serve};
@@ -41,7 +41,7 @@ impl Command for Renew {
         let now = Now::read();
         let name = arguments.key()?;
         let Args { owner, lease, mode, token, binds } = Args::parse(arguments.after_key(), limits(now))?;
-        let client = if binds { Some(session(context, lease)?) } else { None };
+        let client = client_to_bind(context, binds)?;
         if !context.flags().is_primary() {
             return Err(Error::ReadOnly);
         }
@@ -49,14 +49,13 @@ impl Command for Renew {
         serve(&mut open, now, grants);
         let request = dlock_core::Renew { owner: &owner, mode, lease, token };
         let renewed = open.lock().renew(now.millis(), &request);
-        let is_too_short =
-            |effect: &Effect| matches!(&effect.change, Change::Put { hold, .. } if !is_long_enough(hold.lease));
+        let is_too_short = |effect: &Effect| effect.hold().is_some_and(|hold| !hold.lease.can_be_bound());
         let reply = match renewed {
             Renewed::NotHeld => Ok(Reply::Nil),
             Renewed::Moved(first, second)
                 if client.is_some() && std::iter::once(&first).chain(&second).any(is_too_short) =>
             {
-                Err(Error::SessionLease)
+                Err(Malformed::SessionLease.into())
             }
             Renewed::Moved(first, second) => {
                 for effect in std::iter::once(first).chain(second) {
@@ -80,7 +79,7 @@ impl Command for Renew {
 
 /// Binds the renewed hold to the client that asked for it; the session it has goes by the new deadline.
 fn follow(context: &Context, name: &Name, effect: &Effect, client: Option<u64>) {
-    if let Change::Put { hold, .. } = &effect.change {
+    if let Some(hold) = effect.hold() {
         match client {
             Some(client) => sessions::bind(context.db(), name.bytes(), hold, client),
             None => sessions::moved(context.db(), name.bytes(), hold),

@@ -1,6 +1,6 @@
 //! `ACQUIRE | RACQUIRE | RLOCK | WLOCK key owner [EX s | PX ms | EXAT s | PXAT ms] [BLOCK ms] [SESSION] [REQUEST id]`
 
-use super::words::{Words, is, once, owner};
+use super::words::{Words, is, may_bind, once, owner};
 use super::{Limits, Malformed};
 use crate::{Command, LeaseChoice, Owner, Request};
 
@@ -48,6 +48,9 @@ impl Acquire {
             return Err(Malformed::RequestOfFreshOwner);
         }
         let lease = chosen.unwrap_or(LeaseChoice::Own);
+        if session.is_some() {
+            may_bind(lease)?;
+        }
         Ok(Acquire { owner, lease, block, binds: session.is_some(), request })
     }
 }

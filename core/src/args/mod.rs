@@ -47,6 +47,8 @@ pub enum Malformed {
     RequestId,
     /// `REQUEST` with an owner that the server makes up.
     RequestOfFreshOwner,
+    /// `SESSION` with a lease that is too short to be bound.
+    SessionLease,
 }
 
 /// What leases and tokens are held against.

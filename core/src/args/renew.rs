@@ -1,6 +1,6 @@
 //! `RENEW key owner [EX s | PX ms | EXAT s | PXAT ms] [READ | WRITE] [SESSION] [TOKEN token | MINTOKEN token]`
 
-use super::words::{Words, is, mode, once};
+use super::words::{Words, is, may_bind, mode, once};
 use super::{Limits, Malformed};
 use crate::{LeaseChoice, Mode, Owner, RenewToken, TokenClock};
 
@@ -42,11 +42,12 @@ impl Renew {
             }
         }
         let (lease, token) = (chosen.unwrap_or(LeaseChoice::Own), said.unwrap_or(RenewToken::Any));
-        match token {
-            RenewToken::AtLeast(least) if TokenClock::is_too_far_ahead(least, limits.now_us) => {
-                Err(Malformed::TokenAhead)
-            }
-            _ => Ok(Renew { owner, lease, mode: named, token, binds: session.is_some() }),
+        if matches!(token, RenewToken::AtLeast(least) if TokenClock::is_too_far_ahead(least, limits.now_us)) {
+            return Err(Malformed::TokenAhead);
         }
+        if session.is_some() {
+            may_bind(lease)?;
+        }
+        Ok(Renew { owner, lease, mode: named, token, binds: session.is_some() })
     }
 }

@@ -97,6 +97,15 @@ pub fn once<T>(place: &mut Option<T>, value: T) -> Result<(), Malformed> {
     }
 }
 
+/// Whether a call with this lease may say `SESSION`: one that ends at a fixed time cannot be moved on.
+pub fn may_bind(lease: LeaseChoice) -> Result<(), Malformed> {
+    match lease {
+        LeaseChoice::Until(_) => Err(Malformed::Syntax),
+        LeaseChoice::For(lease) if !lease.can_be_bound() => Err(Malformed::SessionLease),
+        LeaseChoice::For(_) | LeaseChoice::Own => Ok(()),
+    }
+}
+
 /// The owner of these bytes.
 pub fn owner(bytes: &[u8]) -> Result<Owner, Malformed> {
     Owner::new(bytes).ok_or(Malformed::Owner)
