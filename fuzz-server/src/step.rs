@@ -1,7 +1,8 @@
 //! What can happen, and how it is drawn.
 
+use dlock_seeded::Random;
+
 use crate::model::{Ask, Entries, Fence, Key, Lease, Mode, Model, Reentry, Release, Renew};
-use crate::random::Random;
 
 /// A command of one connection about one key.
 #[derive(Clone, Debug)]
@@ -57,7 +58,7 @@ pub fn db_of(connection: usize) -> u8 {
 
 /// The next step; there is an idle connection.
 pub fn draw(random: &mut Random, scene: &Scene) -> Option<Step> {
-    let who = *random.pick(scene.idle)?;
+    let who = random.pick_if_any(scene.idle)?;
     let key = key(random, who)?;
     let may_block = scene.idle.len() > 1;
     Some(match random.below(100) {
@@ -82,18 +83,18 @@ pub fn draw(random: &mut Random, scene: &Scene) -> Option<Step> {
         79..82 => rename(random, who, key)?,
         82..84 => Step::Move(who, key),
         84 => Step::Swap(who),
-        85 => Step::Flush(who, *random.pick(&[None, Some(db_of(who))])?),
+        85 => Step::Flush(who, random.pick(&[None, Some(db_of(who))])),
         86 => Step::Overwrite(who, key),
         87..89 => Step::Outlive(who, key, random.one_in(2)),
         89..93 => Step::Disconnect(any(random), random.one_in(2)),
-        93..96 if !scene.waiting.is_empty() => Step::Unblock(*random.pick(scene.waiting)?, random.one_in(2)),
+        93..96 if !scene.waiting.is_empty() => Step::Unblock(random.pick(scene.waiting), random.one_in(2)),
         96 if scene.with_time => Step::AskBriefly(who, key, Ask { blocks: true, ..ask(random, scene, false)? }),
         97 if scene.with_time => Step::Expire(who, key),
         98..100 if scene.with_time => {
             let holds: Vec<(Key, u64)> = // The server keeps a bound hold alive.
                 held(scene, who).filter(|(_, hold)| hold.session.is_none()).map(|(key, hold)| (key, hold.serial)).collect();
-            match random.pick(&holds) {
-                Some((key, serial)) => Step::Lapse(who, *key, *serial),
+            match random.pick_if_any(&holds) {
+                Some((key, serial)) => Step::Lapse(who, key, serial),
                 None => Step::Ask(who, key, Request::Delete),
             }
         }
@@ -106,12 +107,12 @@ fn any(random: &mut Random) -> usize {
 }
 
 fn key(random: &mut Random, who: usize) -> Option<Key> {
-    Some((db_of(who), *random.pick(&NAMES)?))
+    Some((db_of(who), random.pick(&NAMES)))
 }
 
 fn rename(random: &mut Random, who: usize, from: Key) -> Option<Step> {
     let others: Vec<&str> = NAMES.iter().copied().filter(|name| *name != from.1).collect();
-    Some(Step::Rename(who, from, (from.0, random.pick(&others)?)))
+    Some(Step::Rename(who, from, (from.0, random.pick(&others))))
 }
 
 fn inner(random: &mut Random, scene: &Scene, who: usize) -> Option<(Key, Request)> {
@@ -133,14 +134,14 @@ fn inner(random: &mut Random, scene: &Scene, who: usize) -> Option<(Key, Request
 }
 
 fn ask(random: &mut Random, scene: &Scene, may_block: bool) -> Option<Ask> {
-    let (command, mode, reentry) = *random.pick(&COMMANDS)?;
+    let (command, mode, reentry) = random.pick(&COMMANDS);
     let is_made_up = random.one_in(25);
     let blocks = may_block && !is_made_up && random.below(10) < 7;
     let request = (!is_made_up && random.one_in(3)).then(|| u8::try_from(random.below(3)).unwrap_or(0));
     let lease = lease(random, scene);
     let binds = random.one_in(4) && !matches!(lease, Lease::Until(_));
     // The model needs a name of its own until the server says which it made up.
-    let owner = if is_made_up { format!("*{}", random.next()).into_bytes() } else { owner(random)? };
+    let owner = if is_made_up { format!("*{}", random.number()).into_bytes() } else { owner(random)? };
     Some(Ask { command, owner, is_made_up, mode, reentry, lease, blocks, binds, request })
 }
 
@@ -171,8 +172,8 @@ fn held<'a>(scene: &'a Scene, who: usize) -> impl Iterator<Item = (Key, &'a crat
 
 fn somebody(random: &mut Random, scene: &Scene, who: usize) -> Option<(Key, Vec<u8>)> {
     let holders: Vec<(Key, Vec<u8>)> = held(scene, who).map(|(key, hold)| (key, hold.owner.clone())).collect();
-    match random.pick(&holders) {
-        Some(holder) if !random.one_in(8) => Some(holder.clone()),
+    match random.pick_if_any(&holders) {
+        Some(holder) if !random.one_in(8) => Some(holder),
         Some(_) | None => Some((key(random, who)?, owner(random)?)),
     }
 }
@@ -183,11 +184,11 @@ fn token(random: &mut Random, scene: &Scene) -> u64 {
         scene.model.all_holds().filter_map(|(_, hold)| scene.model.tokens.get(&hold.serial).copied()).collect();
     let ever: Vec<u64> = scene.model.tokens.values().copied().collect();
     let from = if random.one_in(8) { &ever } else { &live };
-    random.pick(from).copied().unwrap_or(0).max(1)
+    random.pick_if_any(from).unwrap_or(0).max(1)
 }
 
 fn mode(random: &mut Random) -> Option<Option<Mode>> {
-    random.pick(&[None, None, Some(Mode::Exclusive), Some(Mode::Shared)]).copied()
+    Some(random.pick(&[None, None, Some(Mode::Exclusive), Some(Mode::Shared)]))
 }
 
 fn lease(random: &mut Random, scene: &Scene) -> Lease {
