@@ -27,7 +27,6 @@
 mod support;
 
 use std::fs::File;
-use std::io::Write;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -35,6 +34,7 @@ use std::time::{Duration, Instant};
 
 use support::Server;
 use support::process::die_with_the_tests;
+use support::skip::skipped;
 
 /// What a script gets, on a busy machine too.
 const DEADLINE: Duration = Duration::from_secs(600);
@@ -77,7 +77,7 @@ fn run_all(directory: &str) {
         match outcome {
             Outcome::Passed => println!("{directory}: {name} passed in {took:.1} s"),
             Outcome::Missing(what) => {
-                let _ = writeln!(std::io::stderr(), "{directory}: {name} was not run, missing: {what}");
+                skipped(&format!("{directory}: {name}: missing: {what}"));
                 if !may_be_missing(&name) {
                     wrong.push(format!("{name}: missing: {what} (DLOCK_RECIPES_MISSING_OK={name} goes without)"));
                 }

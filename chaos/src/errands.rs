@@ -37,7 +37,7 @@ struct Options {
 }
 
 fn exclusive(worker: &mut Worker) -> Result<()> {
-    let verb = ["ACQUIRE", "RACQUIRE", "WLOCK"].get(worker.random.index(3)).copied().unwrap_or("ACQUIRE");
+    let verb = worker.random.pick(&["ACQUIRE", "RACQUIRE", "WLOCK"]);
     let options = options(worker);
     let Some(held) = take(worker, verb, &options)? else { return Ok(()) };
     write(worker, &held)?;
@@ -133,7 +133,7 @@ fn kept_alive(worker: &mut Worker) -> Result<()> {
 fn forgotten(worker: &mut Worker) -> Result<()> {
     let verb = if worker.random.one_in(2) { "RLOCK" } else { "ACQUIRE" };
     let (key, owner) = (format!("k{}", worker.random.below(KEYS)), worker.fresh_owner());
-    let lease = worker.random.between(100, 500);
+    let lease = worker.random.within(100..501);
     enter(worker, verb, &key, &owner, lease, "BLOCK 500").map(drop)
 }
 
@@ -141,7 +141,7 @@ fn options(worker: &mut Worker) -> Options {
     let mut text = match worker.random.below(6) {
         0 => String::new(),
         1 | 2 => "BLOCK 0".to_owned(),
-        _ => format!("BLOCK {}", worker.random.between(20, 1500)),
+        _ => format!("BLOCK {}", worker.random.within(20..1501)),
     };
     if worker.random.one_in(3) {
         text.push_str(" SESSION");
@@ -154,7 +154,7 @@ fn options(worker: &mut Worker) -> Options {
 }
 
 fn lease(worker: &mut Worker) -> u64 {
-    worker.random.between(300, 1500)
+    worker.random.within(300..1501)
 }
 
 /// Enters a lock as a fresh owner.
@@ -227,6 +227,6 @@ fn leave(worker: &mut Worker, command: &str) -> Result<()> {
 }
 
 fn pause(worker: &mut Worker, most_ms: u64) {
-    let ms = worker.random.between(1, most_ms);
+    let ms = worker.random.within(1..most_ms + 1);
     sleep_ms(ms);
 }

@@ -33,7 +33,6 @@ mod jumping;
 mod lin;
 mod line;
 mod plan;
-mod random;
 mod run;
 mod scene;
 mod server;

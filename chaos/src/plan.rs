@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::random::Random;
+use dlock_seeded::Random;
 
 /// What is tried in one part of a run. Each part has servers, workers and counters of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -108,7 +108,7 @@ pub fn plan(seed: u64, scene: Scene, ms: u64) -> Vec<Planned> {
         let slot = ms / count;
         for number in 0..count {
             let at_ms = number * slot + random.below(slot);
-            planned.push(Planned { at_ms, kind, choice: random.next() });
+            planned.push(Planned { at_ms, kind, choice: random.number() });
         }
     }
     planned.sort_by_key(|planned| (planned.at_ms, planned.kind));

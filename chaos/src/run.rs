@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 
+use dlock_seeded::Random;
+
 use crate::failure::{Failure, Result};
 use crate::lin::{self, Tally};
 use crate::plan::{Kind, Scene};
-use crate::random::Random;
 use crate::scene::{self, Outcome};
 use crate::server::{Clock, Server};
 use crate::time::{now, unix_ahead};

@@ -4,6 +4,7 @@
 
 use std::path::PathBuf;
 
+use dlock_seeded::Random;
 use rustix::process::{Signal, set_parent_process_death_signal};
 
 use crate::connection::{Connection, Reply};
@@ -12,7 +13,6 @@ use crate::counters::CounterClient;
 use crate::errands;
 use crate::failure::{Doing, Failure, Result};
 use crate::history::Recorder;
-use crate::random::Random;
 use crate::time::sleep_ms;
 
 /// What a worker is started with.
@@ -93,7 +93,7 @@ pub fn run(job: Job) -> Result<()> {
     };
     while worker.control.read()?.work == Work::GoOn {
         errands::run(&mut worker)?;
-        let pause = worker.random.between(2, 25);
+        let pause = worker.random.within(2..26);
         sleep_ms(pause);
     }
     Ok(())

@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
+use dlock_seeded::Random;
+
 use crate::model::{Ask, Hold, Model, Waiter};
 use crate::option;
-use crate::random::Random;
 use crate::round::{Round, now};
 use crate::server::Server;
 

@@ -8,13 +8,12 @@
 //! | `judge` | whether what the server shows is what the model has |
 //! | `differential` | rounds of steps, each with a seed that repeats it |
 //! | `soak` | millions of operations, after which no memory is missing |
-//! | `wire`, `server`, `random` | connections, the server's process, random numbers |
+//! | `wire`, `server` | connections, the server's process |
 
 mod differential;
 mod encode;
 mod judge;
 mod model;
-mod random;
 mod round;
 mod server;
 mod soak;

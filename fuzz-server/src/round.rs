@@ -3,10 +3,11 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use dlock_seeded::Random;
+
 use crate::encode::{Words, request_words, words};
 use crate::judge::{Before, accept, highest_token, judge};
 use crate::model::{Ask, Client, Fence, Key, Lease, Model, Renew, Reply, Value};
-use crate::random::Random;
 use crate::step::{CONNECTIONS, Request, Scene, Step, db_of, draw};
 use crate::wire::{Answer, Connection};
 

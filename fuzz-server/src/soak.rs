@@ -6,9 +6,10 @@
 use std::collections::BTreeMap;
 use std::time::Instant;
 
+use dlock_seeded::Random;
+
 use crate::encode::{Words, words};
 use crate::option;
-use crate::random::Random;
 use crate::round::now;
 use crate::server::Server;
 use crate::wire::{Answer, Connection, write_request};

@@ -4,7 +4,7 @@ use redis::{Cmd, Value};
 
 use crate::support::lock::Info;
 use crate::support::payload::{body, seal};
-use crate::support::random::Random;
+use crate::support::random::seeded;
 use crate::support::{Client, Server, bytes_of, list_of, req, text_of};
 
 /// Dumps of locks of every shape.
@@ -123,7 +123,7 @@ fn dumps_with_flipped_bits_are_refused_or_good() {
 fn dumps_with_random_bytes_are_refused_or_good() {
     let server = Server::conf("rdbcompression no");
     let mut client = server.client();
-    let mut random = Random::seeded(7);
+    let mut random = seeded(7);
     for dump in dumps(&mut client) {
         let whole = body(&dump);
         // Behind the type and the module's id, where our own bytes are.
@@ -133,10 +133,10 @@ fn dumps_with_random_bytes_are_refused_or_good() {
                 for _ in 0..1 + random.below(4) {
                     let at = 10 + random.below(bytes.len() as u64 - 10) as usize;
                     match random.below(4) {
-                        0 => bytes[at] = *random.pick(&[0, 1, 0x7f, 0x80, 0xff]),
-                        1 => bytes[at] = random.next() as u8,
+                        0 => bytes[at] = random.pick(&[0, 1, 0x7f, 0x80, 0xff]),
+                        1 => bytes[at] = random.number() as u8,
                         2 => drop(bytes.remove(at)),
-                        _ => bytes.insert(at, random.next() as u8),
+                        _ => bytes.insert(at, random.number() as u8),
                     }
                     if bytes.len() < 12 {
                         break;
@@ -207,7 +207,7 @@ fn a_damaged_effect_in_the_aof_does_no_harm() {
         .find(|path| path.to_string_lossy().ends_with(".incr.aof"))
         .unwrap();
     let whole = std::fs::read(&file).unwrap();
-    let mut random = Random::seeded(8);
+    let mut random = seeded(8);
     let mut damaged = whole.clone();
     for _ in 0..3000 {
         let mut words = effect.clone();
@@ -216,9 +216,9 @@ fn a_damaged_effect_in_the_aof_does_no_harm() {
             let Some(length @ 1..) = words.get(word).map(Vec::len) else { continue };
             let at = random.below(length as u64) as usize;
             match random.below(3) {
-                0 => words[word][at] = random.next() as u8,
+                0 => words[word][at] = random.number() as u8,
                 1 => words[word].truncate(at),
-                _ => words[word].insert(at, random.next() as u8),
+                _ => words[word].insert(at, random.number() as u8),
             }
         }
         words[1] = format!("damaged{}", random.below(50)).into_bytes();

@@ -3,7 +3,8 @@
 use crate::support::replica::info_field;
 use crate::support::{Client, Server, soon};
 
-const WRITES: [&str; 8] = [
+/// A write of every kind, to a lock that `a` holds and to a new one.
+pub const WRITES: [&str; 8] = [
     "ACQUIRE k a",
     "RACQUIRE k a",
     "RLOCK k a",

@@ -4,21 +4,11 @@ use std::time::Duration;
 
 use redis::Value;
 
+use crate::refusals::WRITES;
 use crate::support::state::{assert_same, state};
 use crate::support::story::story;
 use crate::support::workload::random_operations;
 use crate::support::{Client, Server, Setup, lock_info, req, soon};
-
-const WRITES: [&str; 8] = [
-    "ACQUIRE k a",
-    "RACQUIRE k a",
-    "RLOCK k a",
-    "WLOCK k a",
-    "RELEASE k a",
-    "RELEASE k a ALL",
-    "RENEW k a",
-    "ACQUIRE new a",
-];
 
 #[test]
 fn replicas_equal_the_primary_after_random_operations() {

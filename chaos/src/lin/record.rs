@@ -4,11 +4,12 @@
 use std::sync::{Barrier, Mutex, PoisonError};
 use std::thread;
 
+use dlock_seeded::Random;
+
 use super::Op;
 use super::search::is_linearizable;
 use crate::connection::{Connection, Reply};
 use crate::failure::{Failure, Result};
-use crate::random::Random;
 use crate::server::Server;
 use crate::time::{Micros, now, sleep_ms, unix_ahead};
 
@@ -132,10 +133,7 @@ impl Client<'_> {
         let (owner, patience) = match &self.own {
             // An owner that waits is one thread of control.
             Some(own) => (own.clone(), self.patience()),
-            None => (
-                ["alice", "bob", "carol"].get(self.random.index(3)).copied().unwrap_or("alice").to_owned(),
-                String::new(),
-            ),
+            None => (self.random.pick(&["alice", "bob", "carol"]).to_owned(), String::new()),
         };
         let lease = if self.random.one_in(2) { 5 + self.random.below(25) } else { 60_000 };
         let request = if self.random.one_in(3) { format!(" REQUEST r{}", self.random.below(2)) } else { String::new() };

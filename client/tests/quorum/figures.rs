@@ -10,7 +10,7 @@ use tokio::time::sleep;
 
 use crate::redlock::Redlock;
 use crate::support::Server;
-use crate::support::random::Random;
+use crate::support::random::seeded;
 use crate::urls;
 
 const LEASE: Duration = Duration::from_secs(4);
@@ -161,7 +161,7 @@ async fn contended<T: Taker>(urls: &[String], come: Come) -> Vec<Duration> {
         let (urls, barrier) = (urls.to_vec(), barrier.clone());
         contenders.spawn(async move {
             let mut taker = T::connect(&urls, number).await;
-            let mut random = Random::seeded(number);
+            let mut random = seeded(number);
             let mut took = Vec::new();
             // The first round makes the connections.
             for round in 0..ROUNDS {

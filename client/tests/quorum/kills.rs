@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use dlock_client::{Client, Error};
 
 use crate::support::Server;
-use crate::support::random::Random;
+use crate::support::random::seeded;
 use crate::{quorum, servers};
 
 const CLIENTS: usize = 20;
@@ -83,7 +83,7 @@ async fn work(number: usize, client: Client, book: Arc<Mutex<Book>>, end: Instan
 
 /// At most two of five are down at any time.
 fn kill_at_random(mut servers: Vec<Server>, over: &AtomicBool) -> u64 {
-    let mut random = Random::seeded(9);
+    let mut random = seeded(9);
     let mut kills = 0;
     while !over.load(Ordering::Relaxed) {
         let first = random.below(5) as usize;

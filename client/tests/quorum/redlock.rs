@@ -7,7 +7,7 @@ use redis::{Client, Value, cmd};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
-use crate::support::random::Random;
+use crate::support::random::{Random, seeded};
 
 pub struct Redlock {
     servers: Vec<MultiplexedConnection>,
@@ -23,13 +23,13 @@ impl Redlock {
             let client = Client::open(url.as_str()).expect("a URL");
             servers.push(client.get_multiplexed_async_connection().await.expect("a server"));
         }
-        Self { servers, lease, patience, random: Random::seeded(seed.wrapping_add(77)) }
+        Self { servers, lease, patience, random: seeded(seed.wrapping_add(77)) }
     }
 
     /// Tries until it has the lock; the value it is held by.
     pub async fn get(&mut self, key: &str) -> String {
         loop {
-            let value = self.random.next().to_string();
+            let value = self.random.number().to_string();
             let began = Instant::now();
             let mut set = cmd("SET");
             set.arg(key).arg(&value).arg("NX").arg("PX").arg(self.lease.as_millis() as u64);

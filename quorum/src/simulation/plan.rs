@@ -1,8 +1,9 @@
 //! What one run is like: how many take part, how bad the network is, what fails when. Drawn from the seed, within the
 //! assumptions of `docs/quorum.md` unless a test leaves one out.
 
+use dlock_seeded::Random;
+
 use super::clock::{Monotonic, Real, Wall};
-use super::random::Random;
 use super::server::{Memory, Server};
 use crate::terms::Rules;
 

@@ -30,7 +30,7 @@ impl World {
             _ => Patience::Endless,
         };
         let mut calls = Vec::new();
-        let seed = random.next();
+        let seed = random.number();
         this.state = State::Acquiring(Acquisition::begin(this.terms, patience, [], seed, now, &mut calls));
         self.send_calls(client, calls);
         self.set_timer(client);

@@ -5,12 +5,13 @@ use std::collections::BinaryHeap;
 use std::time::Duration;
 
 use dlock_core::Place;
+use dlock_seeded::Random;
 
 use super::check::{Counts, Tokens, Violation};
 use super::client::Client;
 use super::clock::Real;
 use super::plan::{Fault, Given, Plan};
-use super::random::Random;
+use super::random_of;
 use super::server::{Memory, Origin, Server};
 use crate::{Answer, Ask, Terms};
 
@@ -52,7 +53,7 @@ struct Entry {
 
 impl World {
     pub fn new(seed: u64, given: Given) -> World {
-        let mut random = Random::new(seed);
+        let mut random = random_of(seed);
         let plan = Plan::draw(&mut random, given);
         World::of(plan, given, random)
     }

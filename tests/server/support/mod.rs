@@ -15,6 +15,7 @@ pub mod replica;
 pub mod sentinel;
 pub mod server;
 pub mod session;
+pub mod skip;
 pub mod state;
 pub mod story;
 pub mod version;

@@ -7,7 +7,7 @@ use redis::{Cmd, Value};
 
 use super::client::Client;
 use super::lock::Info;
-use super::random::Random;
+use super::random::{Random, seeded};
 use super::req;
 
 pub const OPERATIONS: usize = 5000;
@@ -31,7 +31,7 @@ struct Workload<'a> {
 /// the state is one worth comparing.
 #[track_caller]
 pub fn random_operations(client: &mut Client, seed: u64) {
-    let mut work = Workload { client, random: Random::seeded(seed), known: Vec::new() };
+    let mut work = Workload { client, random: seeded(seed), known: Vec::new() };
     let mut lapsed_beside_live = 0;
     for round in 0..ROUNDS {
         let mut requests = Vec::new();
@@ -127,7 +127,7 @@ impl Workload<'_> {
     fn acquire(&mut self, long: bool) -> Cmd {
         let (key, owner, writes) = self.player();
         let command = match writes {
-            true => *self.random.pick(&["DLOCK.ACQUIRE", "DLOCK.RACQUIRE", "DLOCK.WLOCK"]),
+            true => self.random.pick(&["DLOCK.ACQUIRE", "DLOCK.RACQUIRE", "DLOCK.WLOCK"]),
             false => "DLOCK.RLOCK",
         };
         let (unit, time) = self.lease(long);
@@ -147,7 +147,7 @@ impl Workload<'_> {
         if self.known.is_empty() {
             return self.release();
         }
-        let (key, owner, token) = self.random.pick(&self.known).clone();
+        let (key, owner, token) = self.random.pick(&self.known);
         let mut request = req!["DLOCK.RELEASE", key, owner, "TOKEN", token];
         if self.random.one_in(3) {
             request.arg("ALL");
@@ -173,7 +173,7 @@ impl Workload<'_> {
         if self.known.is_empty() {
             return self.renew();
         }
-        let (key, owner, token) = self.random.pick(&self.known).clone();
+        let (key, owner, token) = self.random.pick(&self.known);
         match self.random.below(3) {
             0 => req!["DLOCK.RENEW", key, owner, "MINTOKEN", token + self.random.below(100).cast_signed()],
             1 => req!["DLOCK.RENEW", key, owner, "TOKEN", token, "PX", 1 + self.random.below(SHORT)],

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use redis::{Cmd, Value};
 
-use crate::support::random::Random;
+use crate::support::random::{Random, seeded};
 use crate::support::replica::{counter, info_field};
 use crate::support::state::{assert_same, state};
 use crate::support::{Client, Server, req, soon};
@@ -50,9 +50,9 @@ fn nothing_is_lost_in_the_chaos() {
     std::thread::scope(|scope| {
         for number in 0..CROWDS {
             let (server, seen) = (&server, &seen);
-            scope.spawn(move || crowd(server, seen, Random::seeded(100 + number), end));
+            scope.spawn(move || crowd(server, seen, seeded(100 + number), end));
         }
-        scope.spawn(|| do_the_worst(&server, Random::seeded(7), end));
+        scope.spawn(|| do_the_worst(&server, seeded(7), end));
     });
     client.ok("CLIENT UNPAUSE");
     server.left_waiting(0);
@@ -109,7 +109,7 @@ fn guest(server: &Server, seen: &Seen, random: &mut Random) -> Guest {
     let mut client = server.client();
     let key = format!("k{}", random.below(KEYS));
     let owner = format!("o{}", seen.owners.fetch_add(1, Ordering::Relaxed));
-    let command = *random.pick(&["ACQUIRE", "WLOCK", "RLOCK", "RLOCK"]);
+    let command = random.pick(&["ACQUIRE", "WLOCK", "RLOCK", "RLOCK"]);
     let lease = if random.one_in(20) { 9_000_000 } else { 1 + random.below(SHORT) };
     let block = match random.below(4) {
         0 => String::new(),
@@ -128,7 +128,7 @@ fn do_the_worst(server: &Server, mut random: Random, end: Instant) {
         let request: Cmd = match random.below(16) {
             0 => req!["CLIENT", "PAUSE", 20 + random.below(100), "ALL"],
             1 | 2 => req!["CLIENT", "PAUSE", 20 + random.below(200), "WRITE"],
-            3 => req!["FLUSHALL", *random.pick(&["SYNC", "ASYNC"])],
+            3 => req!["FLUSHALL", random.pick(&["SYNC", "ASYNC"])],
             4 => req!["SET", key, "another type", "PX", 1 + random.below(50)],
             5 if key != other => req!["RENAME", key, other],
             6 => req!["SWAPDB", 0, 1],
