@@ -116,10 +116,6 @@ pub fn rows_met(verdicts: &[Verdict]) -> (usize, usize) {
     (judged.iter().filter(|what| is_met(what)).count(), judged.len())
 }
 
-/// What a target may be missed by, and how many rows.
-pub const MISSED_AT_MOST: f64 = 0.10;
-pub const ROWS_MISSED_AT_MOST: usize = 2;
-
 const fn at_most(case: &'static str, subject: &'static str, reference: &'static str, bound: f64) -> Target {
     Target { case, measure: Measure::Quotient(subject, reference), bound: Bound::AtMost(bound) }
 }

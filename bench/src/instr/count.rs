@@ -1,25 +1,25 @@
 //! Instructions of one operation of a contender.
 
 use super::{LOCKS, Target};
-use crate::callgrind;
+use crate::callgrind::{self, Count};
 use crate::contenders::Contender;
 use crate::error::Error;
 use crate::follower::Follower;
 use crate::run_dir::RunDir;
 use crate::server::{Mode, Server, Setup};
 
-pub fn instructions(target: &Target, contender: &Contender, mode: Mode) -> Result<f64, Error> {
+/// All that the server executes for it, and what of that is code of the module.
+pub fn instructions(target: &Target, contender: &Contender, mode: Mode) -> Result<[f64; 2], Error> {
     let [few, many] = contender.operations();
     let of_few = count(target, contender, mode, few)?;
     let of_many = count(target, contender, mode, many)?;
-    match of_many.checked_sub(of_few) {
-        Some(difference) if difference > 0 => Ok(difference as f64 / (many - few) as f64),
-        Some(_) | None => Err(Error::Callgrind(format!("{many} operations cost no more than {few}"))),
-    }
+    of_many
+        .beyond(of_few, many - few)
+        .ok_or_else(|| Error::Callgrind(format!("{many} operations cost no more than {few}")))
 }
 
 /// What one server process executed from start to end.
-fn count(target: &Target, contender: &Contender, mode: Mode, operations: usize) -> Result<u64, Error> {
+fn count(target: &Target, contender: &Contender, mode: Mode, operations: usize) -> Result<Count, Error> {
     let dir = RunDir::create()?;
     let setup = Setup { wrapper: callgrind::wrapper(&dir), ..target.setup(contender.runs_on, mode) };
     let mut server = Server::start(&setup, &dir)?;
@@ -29,7 +29,7 @@ fn count(target: &Target, contender: &Contender, mode: Mode, operations: usize) 
         Err(error) => return Err(error),
     }
     server.stop()?;
-    callgrind::instructions(&dir)
+    callgrind::instructions(&dir, setup.module)
 }
 
 fn serve(server: &Server, contender: &Contender, mode: Mode, operations: usize) -> Result<(), Error> {

@@ -1,7 +1,7 @@
 //! `dlock-bench instr`: the server's instructions for each command, beside its rivals, in one run.
 //!
 //! The figures of the last run that was kept are in `bench/figures/`, one file a server. A run fails if a ratio to
-//! `SET NX PX` + `DEL` has moved from there, or if a target is missed by too much.
+//! `SET NX PX` + `DEL` has moved from there. Targets that are missed are printed, and stand on the page of the docs.
 
 mod count;
 mod guard;
@@ -22,7 +22,7 @@ use crate::run_dir::RunDir;
 use crate::server::{self, Clock, Mode, Server, Setup};
 pub use table::grouped;
 
-use crate::targets::{self, MISSED_AT_MOST, Measure, ROWS, ROWS_MISSED_AT_MOST, Verdict};
+use crate::targets::{self, Measure, ROWS};
 
 pub fn run(options: &Options) -> Result<(), Error> {
     let contenders = selected(&options.only)?;
@@ -43,29 +43,14 @@ pub fn run(options: &Options) -> Result<(), Error> {
     if options.keep {
         ledger.keep(&path)?;
         println!("\nkept in {}", path.display());
-        return verdict(&verdicts, &[]);
+        return Ok(());
     }
     let moved = guard::moved(kept.as_ref(), &ledger);
     match kept {
         Some(_) => moved.iter().for_each(|line| println!("MOVED  {line}")),
         None => println!("\nNo figures of this server are kept to compare with (make bench-instr-keep)."),
     }
-    verdict(&verdicts, &moved)
-}
-
-/// What fails the run. A miss that the promise allows is printed and does not.
-fn verdict(verdicts: &[Verdict], moved: &[String]) -> Result<(), Error> {
-    let (met, judged) = targets::rows_met(verdicts);
-    let mut failed: Vec<String> = verdicts
-        .iter()
-        .filter(|verdict| verdict.missed_by() > MISSED_AT_MOST)
-        .map(|verdict| format!("{} {}", verdict.label(), verdict.outcome()))
-        .collect();
-    if judged - met > ROWS_MISSED_AT_MOST {
-        failed.push(format!("only {met} of {judged} rows are met"));
-    }
-    failed.extend(moved.iter().map(|line| format!("moved: {line}")));
-    if failed.is_empty() { Ok(()) } else { Err(Error::OverLimit(failed.join("; "))) }
+    if moved.is_empty() { Ok(()) } else { Err(Error::OverLimit(format!("moved: {}", moved.join("; ")))) }
 }
 
 /// The server and the module that are measured.
@@ -147,10 +132,17 @@ impl Job<'_> {
         }
     }
 
-    fn measure(&self, target: &Target) -> Result<f64, Error> {
+    fn measure(&self, target: &Target) -> Result<Vec<(String, Figure)>, Error> {
         match self {
-            Self::Instructions(contender, mode) => count::instructions(target, contender, *mode),
-            Self::Replicated(contender) => replicated::bytes(target, contender),
+            Self::Instructions(contender, mode) => {
+                let [all, own] = count::instructions(target, contender, *mode)?;
+                let own = (contender.runs_on == RunsOn::Module).then_some(own);
+                let own = own.map(|own| (format!("own/{}/{}", mode.name(), contender.name), Figure::once(own)));
+                Ok([(self.figure(), Figure::once(all))].into_iter().chain(own).collect())
+            }
+            Self::Replicated(contender) => {
+                Ok(vec![(self.figure(), Figure::once(replicated::bytes(target, contender)?))])
+            }
         }
     }
 }
@@ -184,7 +176,7 @@ fn measure_all(target: &Target, jobs: &mut Vec<Job>) -> Result<Vec<(String, Figu
             let Some(job) = lock().pop() else { return Ok(figures) };
             eprintln!("measuring {}", job.figure());
             match job.measure(target) {
-                Ok(value) => figures.push((job.figure(), Figure::once(value))),
+                Ok(measured) => figures.extend(measured),
                 Err(Error::Lacking(what)) => eprintln!("{} is left out: no {what} here", job.figure()),
                 Err(source) => {
                     lock().clear();
