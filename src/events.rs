@@ -1,7 +1,7 @@
 //! What frees locks or ends sessions without a word about keys.
 
 use crate::ffi::hooks::Event;
-use crate::{expiry, sessions, waiting};
+use crate::{ended, expiry, sessions, waiting};
 
 /// Called by the server. A hook writes nothing: it notes what is to be done after the running command.
 pub fn on_event(event: Event) {
@@ -13,6 +13,7 @@ pub fn on_event(event: Event) {
         // Lines and sessions stay with the number of the database; the locks do not.
         Event::Swapped(first, second) => {
             expiry::on_swap(first, second);
+            ended::on_swap(first, second);
             for db in [first, second] {
                 sessions::unbind_all(Some(db));
                 waiting::stir_all(Some(db));

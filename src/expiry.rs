@@ -9,6 +9,7 @@ use std::ffi::CStr;
 use dlock_core::{Change, Effect, Waiters};
 
 use crate::alarm::{Alarm, Turn};
+use crate::ended;
 use crate::ffi::MainThread;
 use crate::ffi::context::{Context, Now};
 use crate::ffi::data_type::is_any_lock;
@@ -45,6 +46,9 @@ pub fn on_generic_event(context: &Context, event: &CStr, name: &Name) {
 fn look_at(context: &Context, event: &CStr, name: &Name) {
     if !matches!(event.to_bytes(), b"expire" | b"persist" | b"restore" | b"rename_to" | b"move_to") || !is_any_lock() {
         return;
+    }
+    if matches!(event.to_bytes(), b"rename_to" | b"move_to") {
+        ended::on_renamed(context.db(), name.bytes());
     }
     // The key of a lock may end earlier now: those who wait are served then.
     stir(context.db(), name.bytes());

@@ -7,6 +7,7 @@ use std::rc::Rc;
 use dlock_core::{Acquire, Acquired, Change, Effect, Lock, Owner, Place, Step, UnixMs, Waiters, find_cycle};
 use smallvec::SmallVec;
 
+use crate::ended::settled;
 use crate::error::Error;
 use crate::ffi::blocking::block;
 use crate::ffi::context::{Context, Now};
@@ -150,7 +151,8 @@ fn cycle(open: &OpenLock, owner: &Owner, waiter: &Rc<Waiter>, now: UnixMs) -> Op
         context.select_db(line.name.db);
         let name = Name::new(&line.name.key);
         let key = Key::open(context, &name, Access::Peek);
-        key.as_ref().ok().and_then(Key::lock).map_or_else(Vec::new, owners)
+        let lock = key.as_ref().ok().and_then(Key::lock);
+        lock.map_or_else(Vec::new, |lock| owners(&settled(context, &name, lock, now)))
     };
     let next_wait = |owner: &Owner| {
         with_lines(|lines| match lines.waits_of(owner) {

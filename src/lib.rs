@@ -10,6 +10,7 @@ mod alarm;
 mod args;
 mod commands;
 mod config;
+mod ended;
 mod error;
 mod events;
 mod eviction;

@@ -1,28 +1,22 @@
-//! The watchdog: holds that are bound to a client connection are kept alive while it lives, and released when it ends.
+//! The watchdog: holds that are bound to a client connection are kept alive while it lives. What happens when it ends is in
+//! [`crate::ended`].
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
-use dlock_core::{
-    Binding, Hold, LeaseChoice, Mode, Owner, Renew, RenewToken, Renewed, Sessions, Waiters, time_to_move,
-};
+use dlock_core::{Hold, LeaseChoice, Mode, Owner, Renew, RenewToken, Renewed, Sessions, time_to_move};
 
 use crate::alarm::{Alarm, RETRY_MS, Turn};
+use crate::ended;
 use crate::ffi::MainThread;
 use crate::ffi::context::{CanWrite, Context, Now};
 use crate::ffi::key::Name;
 use crate::lines::LockName;
-use crate::state::state;
 use crate::store::{OpenLock, Replication, close};
-use crate::waiting::{self, Grants, serve};
 
 type Bound = Sessions<Rc<LockName>>;
 
 static MOVING: MainThread<Alarm> = MainThread::new(Alarm::new(move_due));
-static ENDING: MainThread<Alarm> = MainThread::new(Alarm::new(end_all));
-
-/// Holds whose connection has ended, and which are still to be released.
-static ENDED: MainThread<Cell<Vec<Binding<Rc<LockName>>>>> = MainThread::new(Cell::new(Vec::new()));
 
 fn with_sessions<T>(body: impl FnOnce(&mut Bound) -> T) -> T {
     static SESSIONS: MainThread<RefCell<Option<Bound>>> = MainThread::new(RefCell::new(None));
@@ -91,69 +85,7 @@ pub fn on_client_gone(client: u64) {
     if count() == 0 {
         return;
     }
-    let gone = with_sessions(|sessions| sessions.end(client));
-    if !gone.is_empty() {
-        let mut ended = ENDED.take();
-        ended.extend(gone);
-        ENDED.set(ended);
-        ENDING.wake_in(0);
-    }
-}
-
-/// Releases what was bound to connections that have ended, a turn at a time.
-fn end_all(context: &Context) {
-    if !ENDING.rings(context) {
-        return;
-    }
-    let mut ended = ENDED.take();
-    if !context.flags().is_primary() {
-        return;
-    }
-    let mut turn = Turn::begin();
-    while let Some(binding) = ended.pop() {
-        end(context, &binding, Now::of_the_machine());
-        if turn.is_over() {
-            break;
-        }
-    }
-    if !ended.is_empty() {
-        ended.extend(ENDED.take());
-        ENDED.set(ended);
-        ENDING.wake_in(1);
-    }
-}
-
-fn end(context: &Context, binding: &Binding<Rc<LockName>>, now: Now) {
-    let Binding { lock, owner, mode, token, .. } = binding;
-    let LockName { db, key } = &**lock;
-    // A hold that was bound anew meanwhile, or is another hold of that owner, is left alone.
-    context.select_db(*db);
-    let name = Name::new(key);
-    let Ok(mut open) = OpenLock::open(context, &name) else { return };
-    let clock = now.millis();
-    let is_bound_anew =
-        with_sessions(|sessions| sessions.client_of(&(Rc::clone(lock), owner.clone(), *mode)).is_some());
-    let grace = state().settings.session_grace();
-    let effect = open.lock().end_session(clock, owner, *mode, *token, grace).filter(|_| !is_bound_anew);
-    let Some(effect) = effect else { return };
-    open.apply(effect, Replication::Effect);
-    state().stats.session_ends.count();
-    if grace.is_none() {
-        state().stats.releases.count();
-    }
-    // Releasing is always right; granting is not while the server takes no writes.
-    let mut grants = Grants::default();
-    if open.waiters() == Waiters::Some && context.can_write(&name) != CanWrite::Yes {
-        waiting::stir(*db, key);
-    } else {
-        serve(&mut open, now, &mut grants);
-    }
-    close(open);
-    if grace.is_none() {
-        context.notify(c"dlock.release", &name);
-    }
-    grants.announce(context, &name);
-    grants.tell();
+    ended::note(with_sessions(|sessions| sessions.end(client)));
 }
 
 /// Moves on the leases that are due, the one that would lapse first first, a turn at a time.

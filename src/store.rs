@@ -39,10 +39,12 @@ pub struct OpenLock<'a> {
 
 /// What the effects so far come to.
 #[derive(Default)]
-struct Changes {
+pub struct Changes {
     /// When the key ends by them.
     end: Option<UnixMs>,
     lapsed: u64,
+    /// By the end of a session.
+    released: u64,
     is_visible: bool,
 }
 
@@ -86,6 +88,11 @@ impl<'a> OpenLock<'a> {
         self.changes.is_some()
     }
 
+    /// Takes note that an effect was a release which no command asked for: it is announced when the lock is closed.
+    pub fn count_release(&mut self) {
+        self.changes.get_or_insert_default().released += 1;
+    }
+
     /// Applies and replicates an effect, with a word on whether somebody waits.
     pub fn apply(&mut self, mut effect: Effect, replication: Replication) {
         if self.waiters() == Waiters::Some {
@@ -113,10 +120,10 @@ impl<'a> OpenLock<'a> {
     }
 
     /// Brings the key up to date, and tells `WATCH` and `CLIENT TRACKING` if holders or counts changed. A key without
-    /// a hold goes. Returns how many lapsed holds were dropped.
-    pub fn finish(self) -> u64 {
+    /// a hold goes.
+    pub fn finish(self) -> Changes {
         let OpenLock { context, name, mut key, fresh, changes, .. } = self;
-        let Some(changes) = changes else { return 0 };
+        let Some(changes) = changes else { return Changes::default() };
         let has_key = key.lock().is_some();
         match changes.end {
             None if has_key => key.delete(),
@@ -132,16 +139,20 @@ impl<'a> OpenLock<'a> {
         if changes.is_visible {
             context.signal_modified(name);
         }
-        changes.lapsed
+        changes
     }
 }
 
-/// Finishes what this primary decided: counts and announces the leases that had run out.
+/// Finishes what this primary decided: counts and announces the leases that had run out, and announces what was
+/// released without a command.
 pub fn close(open: OpenLock) {
     let (context, name) = (open.context, open.name);
-    let lapsed = open.finish();
+    let Changes { lapsed, released, .. } = open.finish();
     if lapsed > 0 {
         state().stats.lapses.add(lapsed);
         context.notify(c"dlock.lapse", name);
+    }
+    for _ in 0..released {
+        context.notify(c"dlock.release", name);
     }
 }

@@ -16,10 +16,10 @@ use crate::ffi::context::{CanWrite, Context, Now};
 use crate::ffi::key::{Name, WrongType};
 use crate::lines::{LockLine, find, with_lines};
 use crate::reply::Reply;
-use crate::sessions;
 use crate::state::state;
 use crate::store::{OpenLock, Replication, close};
 use crate::waiter::Waiter;
+use crate::{ended, sessions};
 
 /// Those who have been served.
 ///
@@ -55,6 +55,20 @@ impl Grants {
             tell(&waiter);
         }
     }
+}
+
+/// Opens a lock for a command. What is still to be released of it is released, and its line is served, before the
+/// command looks at it.
+pub fn open_served<'a>(
+    context: &'a Context,
+    name: &'a Name,
+    now: Now,
+    grants: &mut Grants,
+) -> Result<OpenLock<'a>, WrongType> {
+    let mut open = OpenLock::open(context, name)?;
+    ended::settle(&mut open, now);
+    serve(&mut open, now, grants);
+    Ok(open)
 }
 
 /// Serves the line of an open lock as far as it goes. O(1) for each who is served, and nothing if nobody waits.
@@ -259,10 +273,9 @@ fn serve_line(context: &Context, line: &Rc<LockLine>, now: Now) -> Looked {
             return Looked::Done;
         }
     }
-    match OpenLock::open(context, &name) {
-        Ok(mut open) => {
-            let mut grants = Grants::default();
-            serve(&mut open, now, &mut grants);
+    let mut grants = Grants::default();
+    match open_served(context, &name, now, &mut grants) {
+        Ok(open) => {
             close(open);
             grants.announce(context, &name);
             grants.tell();

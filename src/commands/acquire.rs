@@ -20,7 +20,7 @@ use crate::sessions::bind;
 use crate::state::state;
 use crate::store::{OpenLock, Replication, close};
 use crate::waiter::Waiter;
-use crate::waiting::{Grants, bind_granted, serve};
+use crate::waiting::{Grants, bind_granted, open_served};
 
 /// Exclusive, not reentrant.
 pub struct Acquire;
@@ -119,8 +119,7 @@ fn run(context: &Context, arguments: &Arguments, grants: &mut Grants, kind: Kind
     let patience = block.filter(|_| flags.can_block()).map(|timeout_ms| Patience { timeout_ms, made_up, binds });
     let Kind { mode, reentry, .. } = kind;
     let request = dlock_core::Acquire { owner: &owner, mode, reentry, lease, request: request.as_ref() };
-    let mut open = OpenLock::open(context, &name)?;
-    serve(&mut open, now, grants);
+    let mut open = open_served(context, &name, now, grants)?;
     let entered = enter(&mut open, now, &request, client, patience, grants);
     close(open);
     grants.announce(context, &name);

@@ -5,6 +5,7 @@
 use dlock_core::UnixMs;
 use dlock_core::args::Check as Args;
 
+use crate::ended::settled;
 use crate::error::Error;
 use crate::ffi::command::{Argument, Arguments, Command, KeyUse, Spec};
 use crate::ffi::context::{Context, Now};
@@ -31,7 +32,7 @@ impl Command for Check {
         let Args { token } = Args::parse(arguments.after_key())?;
         let now = Now::read().millis();
         let key = Key::open(context, &name, Access::Read)?;
-        let deadline = key.lock().and_then(|lock| lock.deadline_of(token, now));
+        let deadline = key.lock().and_then(|lock| settled(context, &name, lock, now).deadline_of(token, now));
         let left = deadline.map_or(0, |deadline| deadline.min(key.expiry().unwrap_or(UnixMs::MAX)).since(now));
         Ok(if left > 0 { Reply::Integer(left) } else { Reply::Nil })
     }

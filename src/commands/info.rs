@@ -7,6 +7,7 @@ use std::rc::Rc;
 use dlock_core::args::Info as Detail;
 use dlock_core::{Hold, UnixMs, Waiting};
 
+use crate::ended::settled;
 use crate::error::Error;
 use crate::ffi::command::{Argument, Arguments, Command, KeyUse, Spec};
 use crate::ffi::context::{Context, Now};
@@ -42,7 +43,7 @@ impl Command for Info {
         let detail = Detail::parse(arguments.after_key())?;
         let now = Now::read().millis();
         let key = Key::open(context, &name, Access::Read)?;
-        let Some(lock) = key.lock() else { return Ok(Reply::Nil) };
+        let Some(lock) = key.lock().map(|lock| settled(context, &name, lock, now)) else { return Ok(Reply::Nil) };
         let key_end = key.expiry().unwrap_or(UnixMs::MAX);
         let Some(summary) = lock.summary(now).filter(|_| now < key_end) else { return Ok(Reply::Nil) };
         let session = |hold: &Hold| client_of(context.db(), name.bytes(), hold);

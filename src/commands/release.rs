@@ -13,7 +13,7 @@ use crate::reply::Reply;
 use crate::sessions::unbind;
 use crate::state::state;
 use crate::store::{OpenLock, Replication, close};
-use crate::waiting::{Grants, serve};
+use crate::waiting::{Grants, open_served, serve};
 
 /// Gives up one entry, or all.
 pub struct Release;
@@ -53,8 +53,7 @@ impl Command for Release {
             return Ok(Reply::Done);
         }
         let now = Now::read();
-        let mut open = OpenLock::open(context, &name)?;
-        serve(&mut open, now, grants);
+        let mut open = open_served(context, &name, now, grants)?;
         let released = release(&mut open, now.millis(), &request);
         serve(&mut open, now, grants);
         close(open);

@@ -14,8 +14,8 @@ use crate::ffi::key::Name;
 use crate::reply::Reply;
 use crate::sessions;
 use crate::state::state;
-use crate::store::{OpenLock, Replication, close};
-use crate::waiting::{Grants, serve};
+use crate::store::{Replication, close};
+use crate::waiting::{Grants, open_served, serve};
 
 /// Sets the deadline of an owner's holds.
 pub struct Renew;
@@ -45,8 +45,7 @@ impl Command for Renew {
         if !context.flags().is_primary() {
             return Err(Error::ReadOnly);
         }
-        let mut open = OpenLock::open(context, &name)?;
-        serve(&mut open, now, grants);
+        let mut open = open_served(context, &name, now, grants)?;
         let request = dlock_core::Renew { owner: &owner, mode, lease, token };
         let renewed = open.lock().renew(now.millis(), &request);
         let is_too_short = |effect: &Effect| effect.hold().is_some_and(|hold| !hold.lease.can_be_bound());

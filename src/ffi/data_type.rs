@@ -14,9 +14,9 @@ use redis_module::raw;
 use super::context::{Context, Now, bytes_of, c_string, log_warning};
 use super::guard::guarded;
 use crate::lines::is_nobody_waiting;
-use crate::sessions;
 use crate::state::state;
 use crate::waiting::stir;
+use crate::{ended, sessions};
 
 /// The type of a lock key, as `TYPE` prints it.
 ///
@@ -149,7 +149,7 @@ extern "C" fn free_effort(_key: *mut raw::RedisModuleString, value: *const c_voi
 
 /// A lock's key is removed or replaced, by whatever. Those who wait for it are served after the running command.
 extern "C" fn unlink2(key: *mut raw::RedisModuleKeyOptCtx, _value: *const c_void) {
-    if is_nobody_waiting() && sessions::count() == 0 {
+    if is_nobody_waiting() && sessions::count() == 0 && !ended::is_any() {
         return;
     }
     let body = || {
@@ -160,6 +160,7 @@ extern "C" fn unlink2(key: *mut raw::RedisModuleKeyOptCtx, _value: *const c_void
         let name = unsafe { bytes_of(name) };
         stir(db, name);
         sessions::unbind_lock(db, name);
+        ended::on_removed(db, name);
     };
     guarded("unlink", body, || ());
 }

@@ -44,6 +44,7 @@ mod requests_kept;
 mod requests_waiting;
 mod sessions;
 mod sessions_binding;
+mod sessions_ended;
 mod sessions_failures;
 mod sessions_waiting;
 mod support;

@@ -158,16 +158,17 @@ fn the_end_of_an_old_session_spares_the_owners_next_hold() {
 }
 
 #[test]
-fn a_hold_that_is_bound_anew_in_the_turn_of_the_end_is_kept() {
-    let (server, mut session, mut client) = bound();
-    let (mut other, id) = (server.client(), session.id());
-    other.ok("MULTI");
-    other.int_queued(&format!("CLIENT KILL ID {id}"));
-    other.int_queued("DLOCK.RENEW k a SESSION");
-    other.run("EXEC");
-    client.outlive_client(id);
+fn who_would_bind_a_hold_anew_must_come_before_its_session_ends() {
+    let (server, session, mut client) = bound();
+    let mut other = server.client();
+    assert_eq!(other.int("DLOCK.RENEW k a SESSION"), 1);
+    client.watch_close(session);
     let new = other.id();
     assert_eq!(client.session_of("k", "a", "exclusive"), Some(new));
+    let [killed, renewed]: [_; 2] =
+        client.pipeline(&[format!("CLIENT KILL ID {new}"), "DLOCK.RENEW k a SESSION".to_owned()]).try_into().unwrap();
+    assert_eq!((killed, renewed), (Ok(Value::Int(1)), Ok(Value::Nil)));
+    assert!(lock_info(&mut client, "k").is_none());
 }
 
 #[test]
