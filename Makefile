@@ -48,7 +48,7 @@ demo: module ## play a session of locking, on a server of its own
 
 test: module hooks ## run all tests (SERVER=path: on that server)
 	@scripts/setup test
-	server=$$(scripts/server) && DLOCK_SERVER="$$server" cargo test --locked --workspace
+	server=$$(scripts/server) && DLOCK_SERVER="$$server" cargo test --locked --workspace --features tls
 
 lint: setup ## check format, clippy and where unsafe code is
 	@scripts/setup lint

@@ -1,16 +1,17 @@
 //! Which servers are asked.
 
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Args;
-use dlock_client::{Client, Error};
+use dlock_client::{Client, Error, Tls};
 
 use crate::args::duration;
 
 /// The server, or the servers of a quorum.
 #[derive(Args)]
 pub struct Servers {
-    /// redis://[user:password@]host[:port][/db], any nodes of a cluster (redis://host,host), or
+    /// redis://[user:password@]host[:port][/db] (rediss:// for TLS), any nodes of a cluster (redis://host,host), or
     /// redis-sentinel://host[:26379][,host…]/name[/db]. Several (-s URL -s URL -s URL, or separated by blanks in the
     /// environment) are a quorum of independent servers, named in the same order everywhere.
     #[arg(short, long, global = true, value_name = "URL", env = "DLOCK_URL", hide_env_values = true)]
@@ -28,13 +29,26 @@ pub struct Servers {
     /// Of a quorum: all servers run with appendfsync always, so they count as soon as they are up
     #[arg(long, global = true)]
     pub persistent: bool,
+
+    /// Of rediss://: trust this certificate authority (PEM) instead of those that the system trusts
+    #[arg(long, global = true, value_name = "FILE", env = "DLOCK_CACERT")]
+    pub cacert: Option<PathBuf>,
+
+    /// Of rediss://: the certificate to show to a server that asks for one (PEM)
+    #[arg(long, global = true, value_name = "FILE", env = "DLOCK_CERT")]
+    pub cert: Option<PathBuf>,
+
+    /// Of rediss://: the key of that certificate (PEM)
+    #[arg(long, global = true, value_name = "FILE", env = "DLOCK_KEY")]
+    pub key: Option<PathBuf>,
 }
 
 impl Servers {
     /// A client of them.
     pub fn open(&self) -> Result<Client, Error> {
+        let tls = self.tls()?;
         if let [server] = self.server.as_slice() {
-            return Client::open(server);
+            return tls.map_or_else(|| Client::open(server), |tls| Client::open_with_tls(server, &tls));
         }
         let longest = self.longest_lease.ok_or_else(|| {
             Error::Invalid(
@@ -48,6 +62,28 @@ impl Servers {
         if self.persistent {
             quorum = quorum.persistent();
         }
+        if let Some(tls) = tls {
+            quorum = quorum.tls(tls);
+        }
         quorum.open()
     }
+
+    /// The certificates, if any are named.
+    fn tls(&self) -> Result<Option<Tls>, Error> {
+        let mut tls = Tls::new();
+        if let Some(ca) = &self.cacert {
+            tls = tls.ca(read(ca)?);
+        }
+        match (&self.cert, &self.key) {
+            (Some(certificate), Some(key)) => tls = tls.identity(read(certificate)?, read(key)?),
+            (None, None) if self.cacert.is_none() => return Ok(None),
+            (None, None) => {}
+            _ => return Err(Error::Invalid("--cert FILE and --key FILE go together".to_owned())),
+        }
+        Ok(Some(tls))
+    }
+}
+
+fn read(file: &Path) -> Result<Vec<u8>, Error> {
+    std::fs::read(file).map_err(|error| Error::Invalid(format!("{}: {error}", file.display())))
 }

@@ -14,6 +14,7 @@ use redis::io::tcp::{TcpSettings, socket2::TcpKeepalive};
 use redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo, ProtocolVersion};
 
 use crate::error::Error;
+use crate::tls::{self, Tls};
 
 /// Where to begin to look for the server that has a lock.
 #[derive(Clone, Debug)]
@@ -36,6 +37,18 @@ impl Place {
                 Ok(Self::Nodes(nodes.collect::<Result<_, _>>()?))
             }
         }
+    }
+
+    /// The same servers, with these certificates. All of them must be servers to speak TLS with.
+    pub fn secured(self, tls: &Tls) -> Result<Self, Error> {
+        let secured = |all: Vec<ConnectionInfo>| all.into_iter().map(|info| tls.secure(info)).collect::<Result<_, _>>();
+        Ok(match self {
+            Self::Nodes(nodes) => Self::Nodes(secured(nodes)?),
+            Self::Sentinels { sentinels, name, primary } => {
+                let primary = Box::new(tls.secure(*primary)?);
+                Self::Sentinels { sentinels: secured(sentinels)?, name, primary }
+            }
+        })
     }
 }
 
@@ -68,7 +81,10 @@ fn split(rest: &str) -> (&str, &str, &str) {
 fn info(url: &str) -> Result<ConnectionInfo, Error> {
     let info = url.into_connection_info().map_err(|e| invalid(&format!("{e} (a URL is redis://HOST:PORT)")))?;
     if !info.addr().is_supported() {
-        return Err(invalid("TLS is not built in (feature `tls`)"));
+        return Err(invalid(tls::NOT_BUILT_IN));
+    }
+    if let ConnectionAddr::TcpTls { insecure: true, .. } = info.addr() {
+        return Err(invalid("#insecure: certificates are always checked"));
     }
     let settings = info.redis_settings().clone().set_protocol(ProtocolVersion::RESP3);
     let settings = settings.set_lib_name("dlock-client", env!("CARGO_PKG_VERSION"));

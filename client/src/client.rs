@@ -11,6 +11,7 @@ use crate::inspect::LockInfo;
 use crate::quorum::QuorumBuilder;
 use crate::server::Server;
 use crate::terms::{Mode, Terms, Wait};
+use crate::tls::Tls;
 
 /// Access to the locks of a server, of what Sentinel watches, or of a cluster. Cheap to clone; the clones share their
 /// connections.
@@ -35,8 +36,16 @@ impl Client {
     ///
     /// [`Error::Invalid`] if the URL cannot be understood.
     pub fn open(url: &str) -> Result<Self, Error> {
-        let server = Server::new(Place::parse(url)?);
-        Ok(Self { backend: Backend::Server(Arc::new(server)) })
+        Ok(Self::at(Place::parse(url)?))
+    }
+
+    /// Over TLS, with these certificates.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Invalid`] if the URL cannot be understood or is none of TLS, or a certificate or the key cannot be read.
+    pub fn open_with_tls(url: &str, tls: &Tls) -> Result<Self, Error> {
+        Ok(Self::at(Place::parse(url)?.secured(tls)?))
     }
 
     /// A majority of these servers decides, each of them on its own: independent primaries, none a replica of another.
@@ -107,6 +116,10 @@ impl Client {
         token: Option<u64>,
     ) -> Result<bool, Error> {
         self.backend.evict(name.as_ref(), owner.as_ref(), token).await
+    }
+
+    fn at(place: Place) -> Self {
+        Self { backend: Backend::Server(Arc::new(Server::new(place))) }
     }
 
     fn with(&self, name: &[u8], mode: Mode, wait: Wait) -> Acquire {

@@ -25,6 +25,7 @@ mod inspect;
 mod quorum;
 mod server;
 mod terms;
+mod tls;
 
 pub use acquire::Acquire;
 pub use client::Client;
@@ -32,6 +33,7 @@ pub use error::Error;
 pub use guard::Guard;
 pub use inspect::{HoldInfo, LockInfo, WaiterInfo};
 pub use quorum::QuorumBuilder;
+pub use tls::Tls;
 
 // Its examples are compiled.
 #[cfg(doctest)]

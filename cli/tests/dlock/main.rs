@@ -10,6 +10,10 @@
     reason = "a test that panics has failed, which is what it is for"
 )]
 
+#[cfg(feature = "tls")]
+#[path = "../../../client/tests/guards/certified.rs"]
+#[allow(dead_code, reason = "the fixture of the client's tests, of which these need a part")]
+mod certified;
 mod ended;
 mod manual;
 mod process;
@@ -21,4 +25,6 @@ mod signals;
 #[allow(dead_code, unused_imports, reason = "the fixture of the server tests, of which these need a part")]
 mod support;
 mod terminal;
+#[cfg(feature = "tls")]
+mod tls;
 mod waiting;

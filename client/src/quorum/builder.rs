@@ -11,6 +11,7 @@ use crate::address::Place;
 use crate::backend::Backend;
 use crate::client::Client;
 use crate::error::Error;
+use crate::tls::Tls;
 
 /// A quorum to be opened, from [`Client::quorum`].
 #[derive(Clone, Debug)]
@@ -20,11 +21,12 @@ pub struct QuorumBuilder {
     longest_lease: Duration,
     timeout: Duration,
     keeping: Keeping,
+    tls: Option<Tls>,
 }
 
 impl QuorumBuilder {
     pub(crate) fn new(urls: Vec<String>, longest_lease: Duration) -> Self {
-        Self { urls, longest_lease, timeout: TIMEOUT, keeping: Keeping::InMemory }
+        Self { urls, longest_lease, timeout: TIMEOUT, keeping: Keeping::InMemory, tls: None }
     }
 
     /// How long a server has to answer before the others have to do without it: 100 ms unless set. At most a quarter of
@@ -41,20 +43,31 @@ impl QuorumBuilder {
         self
     }
 
+    /// Speaks TLS with all servers, with these certificates.
+    pub fn tls(mut self, tls: Tls) -> Self {
+        self.tls = Some(tls);
+        self
+    }
+
     /// Connects when it is first needed.
     ///
     /// # Errors
     ///
-    /// [`Error::Invalid`] if a URL cannot be understood or names more than one server, or a time makes no sense.
+    /// [`Error::Invalid`] if a URL cannot be understood or names more than one server, a time makes no sense, or a
+    /// certificate or the key cannot be read.
     pub fn open(self) -> Result<Client, Error> {
-        let Self { urls, longest_lease, timeout, keeping } = self;
+        let Self { urls, longest_lease, timeout, keeping, tls } = self;
         if urls.is_empty() {
             return Err(Error::Invalid("a quorum needs servers".to_owned()));
         }
         if timeout.is_zero() || timeout > longest_lease / 4 {
             return Err(Error::Invalid("a server's timeout is over 0 and at most a quarter of the lease".to_owned()));
         }
-        let member = |url: &String| match Place::parse(url)? {
+        let place = |url: &String| match &tls {
+            Some(tls) => Place::parse(url)?.secured(tls),
+            None => Place::parse(url),
+        };
+        let member = |url: &String| match place(url)? {
             Place::Nodes(nodes) => match <[_; 1]>::try_from(nodes) {
                 Ok([info]) => Ok(Member::new(info, keeping, longest_lease, timeout)),
                 Err(_) => Err(Error::Invalid("each URL of a quorum names one server".to_owned())),

@@ -12,6 +12,8 @@
 
 mod abandoned;
 mod broken;
+#[cfg(feature = "tls")]
+mod certified;
 mod inspected;
 mod kept;
 mod line;
@@ -23,6 +25,8 @@ mod session;
 #[allow(dead_code, unused_imports, reason = "the fixture of the server tests, of which these need a part")]
 mod support;
 mod taken;
+#[cfg(feature = "tls")]
+mod tls;
 
 use std::future::{Future, IntoFuture};
 use std::time::Duration;

@@ -1,0 +1,90 @@
+//! Servers that are reached over TLS.
+
+use std::process::Command;
+
+use crate::certified::{ANYBODY, Authority};
+use crate::process::{Notes, Running, bare, outcome};
+use crate::support::soon;
+
+const HOST: &str = "127.0.0.1";
+
+fn dlock(port: u16) -> Command {
+    let mut command = bare();
+    command.env("DLOCK_URL", format!("rediss://{HOST}:{port}"));
+    command
+}
+
+#[test]
+fn a_command_waits_and_runs_under_a_lock() {
+    let authority = Authority::new();
+    let Some((server, port)) = authority.server(HOST, ANYBODY) else { return };
+    let mut holder = server.client();
+    holder.int("DLOCK.ACQUIRE job holder PX 600000");
+    let notes = Notes::new();
+    let mut command = dlock(port);
+    let script = notes.script(&format!("echo $DLOCK_OWNER > {}; read x", notes.path("owner").display()));
+    command.arg("--cacert").arg(authority.file("ca.pem")).args(["run", "job", "--"]).args(script);
+    command.stdin(std::process::Stdio::piped());
+    let mut running = Running::start(command);
+    server.left_waiting(1);
+    assert_eq!(holder.int("DLOCK.RELEASE job holder"), 1);
+    let owner = notes.line("owner");
+    assert_eq!(server.holders("job"), [owner]);
+    drop(running.child().stdin.take());
+    assert_eq!(running.outcome().code, Some(1), "that of `read` at the end of its input");
+    soon("it is free", || server.holders("job").is_empty());
+}
+
+#[test]
+fn certificates_are_named_by_the_environment_too() {
+    let authority = Authority::new();
+    let Some((_server, port)) = authority.server(HOST, "tls-auth-clients yes") else { return };
+    authority.sign("worker");
+    let mut command = dlock(port);
+    for (variable, file) in [("DLOCK_CACERT", "ca.pem"), ("DLOCK_CERT", "worker.crt"), ("DLOCK_KEY", "worker.key")] {
+        command.env(variable, authority.file(file));
+    }
+    command.args(["run", "job", "--", "echo", "ran"]);
+    let known = outcome(command);
+    assert_eq!((known.code, known.stdout.as_str()), (Some(0), "ran\n"), "{}", known.stderr);
+    let mut command = dlock(port);
+    command.arg("--cacert").arg(authority.file("ca.pem")).args(["run", "job", "--", "echo", "ran"]);
+    let unknown = outcome(command);
+    assert_eq!((unknown.code, unknown.stdout.as_str()), (Some(69), ""));
+    assert!(unknown.stderr.contains("CertificateRequired"), "{}", unknown.stderr);
+}
+
+#[test]
+fn a_server_that_is_not_trusted_counts_as_none() {
+    let authority = Authority::new();
+    let Some((_server, port)) = authority.server(HOST, ANYBODY) else { return };
+    for command in [["run", "job", "--", "echo", "ran"].as_slice(), &["info", "job"]] {
+        let mut untrusting = dlock(port);
+        untrusting.args(command);
+        let refused = outcome(untrusting);
+        assert_eq!((refused.code, refused.stdout.as_str()), (Some(69), ""));
+        assert!(refused.stderr.contains("invalid peer certificate: UnknownIssuer"), "{}", refused.stderr);
+    }
+}
+
+#[test]
+fn certificates_that_make_no_sense_are_an_error_of_the_command_line() {
+    let (authority, notes) = (Authority::new(), Notes::new());
+    let [missing, empty] = ["missing", "empty"].map(|name| notes.path(name));
+    std::fs::write(&empty, "").expect("a writable directory");
+    let ca = authority.file("ca.pem");
+    let cases = [
+        ("rediss://localhost", "--cacert", &missing, "missing: No such file"),
+        ("rediss://localhost", "--cacert", &empty, "no certificate"),
+        ("rediss://localhost", "--cert", &ca, "--key"),
+        // Nothing is encrypted there, whatever whoever wrote this believes.
+        ("redis://localhost", "--cacert", &ca, "rediss://"),
+    ];
+    for (url, option, file, why) in cases {
+        let mut command = bare();
+        command.args(["-s", url, option]).arg(file).args(["run", "job", "--", "echo", "ran"]);
+        let outcome = outcome(command);
+        assert_eq!((outcome.code, outcome.stdout.as_str()), (Some(64), ""), "{url} {option}");
+        assert!(outcome.stderr.contains(why), "{}", outcome.stderr);
+    }
+}

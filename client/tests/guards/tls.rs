@@ -1,0 +1,146 @@
+//! The same over TLS.
+
+use std::future::IntoFuture;
+use std::time::Duration;
+
+use dlock_client::{Client, Error, Tls};
+
+use crate::certified::{ANYBODY, Authority};
+use crate::support::replica::counter;
+use crate::support::{Server, soon};
+use crate::{freed, in_time, is_held};
+
+const HOST: &str = "127.0.0.1";
+
+/// A server and a client that trusts it.
+fn trusted() -> Option<(Server, Client)> {
+    let authority = Authority::new();
+    let (server, port) = authority.server(HOST, ANYBODY)?;
+    let tls = Tls::new().ca(authority.pem());
+    let client = Client::open_with_tls(&format!("rediss://{HOST}:{port}"), &tls).expect("a URL and a certificate");
+    Some((server, client))
+}
+
+/// Why no lock can be got there.
+async fn refusal(client: &Client) -> String {
+    match in_time(client.acquire("job")).await {
+        Err(Error::Unreachable(why)) => why,
+        other => panic!("unreachable, not {other:?}"),
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lock_is_taken_renewed_and_released() {
+    let Some((server, client)) = trusted() else { return };
+    let guard = in_time(client.acquire("job")).await.expect("a lock");
+    is_held(&server, &guard);
+    assert!(guard.renew().await.is_ok());
+    assert!(guard.release().await.is_ok());
+    freed(&server, "job");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn those_who_wait_are_served_and_leave_the_line() {
+    let Some((server, client)) = trusted() else { return };
+    let first = in_time(client.acquire("job")).await.expect("a lock");
+    let waiting = tokio::spawn(client.acquire("job").into_future());
+    server.left_waiting(1);
+    let leaving = tokio::spawn(client.acquire("job").into_future());
+    server.left_waiting(2);
+    leaving.abort();
+    server.left_waiting(1);
+    assert!(first.release().await.is_ok());
+    is_held(&server, &in_time(waiting).await.expect("a task").expect("a lock"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_breaks_is_connected_again() {
+    let Some((server, client)) = trusted() else { return };
+    let guard = in_time(client.acquire("job").lease(Duration::from_secs(600))).await.expect("a lock");
+    let waiting = tokio::spawn(client.acquire("job").into_future());
+    server.left_waiting(1);
+    let mut watch = server.client();
+    assert!(watch.int("CLIENT KILL TYPE normal SKIPME yes") >= 2);
+    soon("it waits again", || counter(&mut watch, "waits") == 2);
+    assert!(guard.renew().await.is_ok() || guard.renew().await.is_ok(), "renewed on a new connection");
+    assert!(guard.release().await.is_ok());
+    is_held(&server, &in_time(waiting).await.expect("a task").expect("a lock"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_session_ends_with_its_connection() {
+    let Some((server, client)) = trusted() else { return };
+    let guard = in_time(client.acquire("job").lease(Duration::from_secs(600)).session()).await.expect("a lock");
+    server.client().int("CLIENT KILL TYPE normal SKIPME yes");
+    in_time(guard.lost()).await;
+    freed(&server, "job");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_nobody_trusted_vouches_for_is_refused() {
+    let authority = Authority::new();
+    let Some((server, port)) = authority.server(HOST, ANYBODY) else { return };
+    let url = format!("rediss://{HOST}:{port}");
+    let other = Tls::new().ca(Authority::new().pem());
+    for client in [Client::open(&url), Client::open_with_tls(&url, &other)] {
+        let why = refusal(&client.expect("a URL")).await;
+        assert!(why.contains(&port.to_string()) && why.contains("invalid peer certificate"), "{why}");
+    }
+    freed(&server, "job");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_certificate_for_another_name_is_refused() {
+    let authority = Authority::new();
+    let Some((_server, port)) = authority.server("elsewhere.example", ANYBODY) else { return };
+    let tls = Tls::new().ca(authority.pem());
+    let client = Client::open_with_tls(&format!("rediss://{HOST}:{port}"), &tls).expect("a URL and a certificate");
+    let why = refusal(&client).await;
+    assert!(why.contains("not valid for name"), "{why}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_asks_for_a_certificate_is_shown_one() {
+    let authority = Authority::new();
+    let Some((server, port)) = authority.server(HOST, "tls-auth-clients yes") else { return };
+    let url = format!("rediss://{HOST}:{port}");
+    let tls = Tls::new().ca(authority.pem());
+    let why = refusal(&Client::open_with_tls(&url, &tls).expect("a URL and a certificate")).await;
+    assert!(why.contains("CertificateRequired"), "{why}");
+    let [certificate, key] = authority.sign("worker");
+    let known = Client::open_with_tls(&url, &tls.identity(certificate, key)).expect("a URL and certificates");
+    is_held(&server, &in_time(known.acquire("job")).await.expect("a lock"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_servers_of_a_quorum_too() {
+    let authority = Authority::new();
+    let conf = format!("{ANYBODY}\nappendonly yes\nappendfsync always");
+    let Some((server, port)) = authority.server(HOST, &conf) else { return };
+    let quorum = Client::quorum([format!("rediss://{HOST}:{port}")], Duration::from_secs(60)).persistent();
+    let client = quorum.tls(Tls::new().ca(authority.pem())).server_timeout(Duration::from_secs(1)).open();
+    let guard = in_time(client.expect("a quorum").acquire("job")).await.expect("a lock");
+    is_held(&server, &guard);
+}
+
+#[test]
+fn what_is_no_certificate_or_no_url_for_one_is_refused_before_anything_is_sent() {
+    let authority = Authority::new();
+    let [certificate, key] = authority.sign("worker");
+    let good = Tls::new().ca(authority.pem());
+    let cases = [
+        ("rediss://localhost", Tls::new().ca("")),
+        ("rediss://localhost", Tls::new().ca(key.as_str())),
+        ("rediss://localhost", Tls::new().identity("", key.as_str())),
+        ("rediss://localhost", Tls::new().identity(certificate.as_str(), "no key")),
+        ("redis://localhost", good.clone()),
+        ("redis-sentinel://localhost/main", good.clone()),
+        ("unix:///run/redis.sock", good.clone()),
+        ("rediss://localhost/#insecure", good.clone()),
+    ];
+    for (url, tls) in cases {
+        let outcome = Client::open_with_tls(url, &tls).map(|_| url);
+        assert!(matches!(outcome, Err(Error::Invalid(_))), "{url}: {outcome:?}");
+    }
+    assert!(Client::open_with_tls("rediss-sentinel://localhost/main", &good).is_ok());
+}
