@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::Poll;
+use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use dlock_quorum::{Answer, Ask, Call};
@@ -66,9 +66,37 @@ impl Errand {
         owners.entry(attempt).or_insert_with(|| Uuid::new_v4().to_string()).clone()
     }
 
-    /// Sends a call; what comes back goes to `answers`, sooner or later.
-    pub fn send(&self, call: Call, answers: &Answers) {
-        let (errand, answers) = (self.clone(), answers.clone());
+    /// Sends calls; what comes back goes to `answers`, sooner or later. What has a connection goes at once, in the
+    /// order of the calls.
+    pub fn send(&self, calls: impl IntoIterator<Item = Call>, answers: &Answers) {
+        let _runtime = self.0.runtime.enter();
+        let mut open = Vec::new();
+        for call in calls {
+            let mut task = Box::pin(self.clone().carry_out(call, answers.clone()));
+            // Whoever goes on with it polls it anew.
+            if task.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_ready() {
+                continue;
+            }
+            if let Ask::Queue(_) = call.ask {
+                let task = self.0.runtime.spawn(task);
+                if let Some(wait) = self.waits().get_mut(&(call.to, call.attempt)) {
+                    wait.task = Some(task.abort_handle());
+                }
+            } else {
+                open.push(task);
+            }
+        }
+        // One task for all: what comes back at the same time wakes it once.
+        if !open.is_empty() {
+            self.0.runtime.spawn(poll_fn(move |context| {
+                open.retain_mut(|task| task.as_mut().poll(context).is_pending());
+                if open.is_empty() { Poll::Ready(()) } else { Poll::Pending }
+            }));
+        }
+    }
+
+    /// What is to be known of a call when this returns is so before the future is polled.
+    fn carry_out(self, call: Call, answers: Answers) -> impl Future<Output = ()> + Send {
         let key = (call.to, call.attempt);
         if let Ask::Queue(_) = call.ask {
             self.waits().insert(key, Wait::default());
@@ -77,17 +105,14 @@ impl Errand {
         if let Ask::Enter = call.ask {
             self.entries().insert(key, is_sent);
         }
-        let task = self.0.runtime.spawn(async move {
-            let answer = errand.ask(&call, sent).await;
+        async move {
+            let answer = self.ask(&call, sent).await;
             let is_left = call.ask == Ask::Release && matches!(answer, Err(Fault::Cut(_) | Fault::NoWay(_)));
             // Nobody listens when the acquisition is over.
             let _ = answers.send((call, answer.unwrap_or(Answer::Failed)));
             if is_left {
-                errand.insist(&call).await;
+                self.insist(&call).await;
             }
-        });
-        if let (Ask::Queue(_), Some(wait)) = (call.ask, self.waits().get_mut(&key)) {
-            wait.task = Some(task.abort_handle());
         }
     }
 

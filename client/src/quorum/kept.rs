@@ -77,7 +77,7 @@ impl Kept {
         let end = Instant::now() + self.quorum.timeout() * 2;
         loop {
             told.open += calls.len();
-            calls.drain(..).for_each(|call| self.errand.send(call, &to));
+            self.errand.send(calls.drain(..), &to);
             let next = self.next_of_release().map_or(end, |next| next.min(end));
             let is_known = told.open == 0 || told.is_clear(&self.quorum);
             if Instant::now() >= end || (self.hold().has_left() && is_known) {
@@ -101,7 +101,7 @@ impl Kept {
 
     fn send(&self, calls: Vec<Call>) -> UnboundedReceiver<(Call, Answer)> {
         let (to, answers): (Answers, _) = unbounded_channel();
-        calls.into_iter().for_each(|call| self.errand.send(call, &to));
+        self.errand.send(calls, &to);
         answers
     }
 
