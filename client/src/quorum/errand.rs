@@ -169,34 +169,52 @@ impl Errand {
         let member = quorum.member(call.to)?;
         let wire = member.own().await?;
         quorum.count(call.to, &wire)?;
-        if let Some(wait) = self.waits().get_mut(&(call.to, call.attempt)) {
-            wait.wire = Some(wire.clone());
-        }
         // 0 is for ever; the time is rounded up, so that it is over for us when it is for the server.
         let millis = block.map_or(0, |block| millis(block).saturating_add(1));
-        let reply = wire.ask(self.command(call).arg("BLOCK").arg(millis), None).await;
-        self.waits().remove(&(call.to, call.attempt));
+        let Some(reply) = self.wait_on(&wire, self.command(call).arg("BLOCK").arg(millis), call).await else {
+            return Err(Fault::NoWay("given up before it was asked".to_owned()));
+        };
         let answer = answer(call, reply.map_err(|fault| member.failed(fault)))?;
         member.park(wire);
         Ok(answer)
     }
 
+    /// Sends the request that waits and notes its connection, in one step: who ends the wait finds it sent, or keeps it
+    /// from being sent. `None`: it was.
+    async fn wait_on(&self, wire: &Wire, command: &Cmd, call: &Call) -> Option<Result<Value, Fault>> {
+        let key = (call.to, call.attempt);
+        let mut reply = pin!(wire.ask(command, None));
+        let sent = poll_fn(|context| {
+            Poll::Ready(self.waits().get_mut(&key).map(|wait| {
+                wait.wire = Some(wire.clone());
+                reply.as_mut().poll(context)
+            }))
+        });
+        let reply = match sent.await? {
+            Poll::Ready(reply) => reply,
+            Poll::Pending => reply.await,
+        };
+        self.waits().remove(&key);
+        Some(reply)
+    }
+
     /// The connection to release on: the one that asked to enter, so that it comes after that. Ends a wait in line.
     async fn way_out(&self, call: &Call) -> Result<Wire, Fault> {
         let member = self.0.quorum.member(call.to)?;
-        let entry = self.entries().remove(&(call.to, call.attempt));
+        let key = (call.to, call.attempt);
+        let (wait, entry) = (self.waits().remove(&key), self.entries().remove(&key));
+        if let Some(wait) = wait {
+            let wire = member.shared().await;
+            self.leave_line(call, wait, wire.as_ref().ok()).await;
+            return wire;
+        }
         if let Some(mut entry) = entry
             && let Ok(wire) = entry.wait_for(Option::is_some).await
             && let Some(wire) = wire.clone().filter(|wire| !wire.is_closed())
         {
             return Ok(wire);
         }
-        let wait = self.waits().remove(&(call.to, call.attempt));
-        let wire = member.shared().await;
-        if let Some(wait) = wait {
-            self.leave_line(call, wait, wire.as_ref().ok()).await;
-        }
-        wire
+        member.shared().await
     }
 
     /// Releases behind the request that waits, and ends its wait by `CLIENT UNBLOCK` or by closing its connection.
