@@ -3,8 +3,12 @@
 //! # Implementation details
 //! Who can wait stands in the line of one server first, the doorman, and asks the others when it is granted there. All
 //! clients take the first server that is up, in the same order, so that they wait in one line and nobody polls. Who
-//! finds the others held nevertheless gives everything back, and after a random time stands in the line of the first
-//! server that refused it. Who cannot wait asks all at once.
+//! finds others held stands in their lines for a moment, since whoever left the doorman is leaving them too. If that
+//! does not help it gives everything back, and after a random time stands in the line of the first server that refused
+//! it. Who cannot wait asks all at once.
+//!
+//! Nobody stands in a second line unless the doorman has let it in, and never for long: two clients with different
+//! doormen wait for each other.
 
 use std::time::Duration;
 
@@ -56,7 +60,7 @@ enum Phase {
     /// In the line of the doorman.
     Door { at: usize, probe: Probe },
     /// The others have been asked.
-    Gather { until: Duration },
+    Gather { until: Duration, refusals: Refusals },
     /// The token is being confirmed.
     Confirm { until: Duration, hold: Hold },
     /// Everything has been given back; then to this door.
@@ -72,6 +76,15 @@ enum Probe {
     Due(Duration, Whom),
     /// Asked; an answer is due by then.
     Open(Duration),
+}
+
+/// What it means that one of the others is held.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Refusals {
+    /// It may be free in a moment: the doorman has let us in.
+    MayPass,
+    /// It is held.
+    Count,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -119,7 +132,7 @@ impl Acquisition {
             Phase::Door { probe: Probe::Due(at, _) | Probe::Open(at), .. } => {
                 Some(self.end_of_line().unwrap_or(*at).min(*at))
             }
-            Phase::Gather { until } | Phase::Confirm { until, .. } | Phase::BackOff { until, .. } => Some(*until),
+            Phase::Gather { until, .. } | Phase::Confirm { until, .. } | Phase::BackOff { until, .. } => Some(*until),
             Phase::Ended(_) => None,
         }
     }
@@ -143,12 +156,18 @@ impl Acquisition {
                     *probe = Probe::Due(now + self.terms.timeout().max(PROBE_EVERY), Whom::Doorman);
                 }
             },
-            (Ask::Enter, Phase::Gather { .. }) => {
+            (Ask::Enter, Phase::Gather { until, refusals: Refusals::MayPass })
+                if answer == Answer::Refused && now + SHORTEST_WAIT * 2 <= *until =>
+            {
+                let wait = (*until - now) / 2;
+                self.call(call.to, Ask::Queue(Some(wait)), now, calls);
+            }
+            (Ask::Enter | Ask::Queue(_), Phase::Gather { .. }) => {
                 self.votes.note(call.to, answer);
                 self.tally(now, calls);
             }
             // Too late to count, but the hold is there.
-            (Ask::Enter, Phase::Confirm { hold, .. }) => hold.note_entry(call.to, answer),
+            (Ask::Enter | Ask::Queue(_), Phase::Confirm { hold, .. }) => hold.note_entry(call.to, answer),
             (Ask::Confirm(_), Phase::Confirm { hold, .. }) => {
                 hold.note_renewal(call.to, call.sent, answer);
                 match answer {
@@ -202,7 +221,7 @@ impl Acquisition {
     fn try_once(&mut self, now: Duration, calls: &mut Vec<Call>) {
         self.attempt += 1;
         self.votes.reset();
-        self.gather(now, calls);
+        self.gather(Refusals::Count, now, calls);
     }
 
     /// Stands in line.
@@ -243,7 +262,7 @@ impl Acquisition {
     fn at_the_door(&mut self, now: Duration, at: usize, answer: Answer, calls: &mut Vec<Call>) {
         self.votes.note(at, answer);
         match answer {
-            Answer::Granted(_) => self.gather(now, calls),
+            Answer::Granted(_) => self.gather(Refusals::MayPass, now, calls),
             Answer::Failed => self.door_is_down(now, at, calls),
             // The wait has run out, or somebody ended it.
             Answer::Refused | Answer::Done | Answer::Gone => self.back_off(now, at),
@@ -281,8 +300,8 @@ impl Acquisition {
     }
 
     /// Asks all that have not been asked yet.
-    fn gather(&mut self, now: Duration, calls: &mut Vec<Call>) {
-        self.phase = Phase::Gather { until: now + self.terms.timeout() };
+    fn gather(&mut self, refusals: Refusals, now: Duration, calls: &mut Vec<Call>) {
+        self.phase = Phase::Gather { until: now + self.terms.timeout(), refusals };
         for member in 0..self.terms.members() {
             if self.votes.get(member) == Vote::Unasked {
                 self.votes.set(member, Vote::Open);
@@ -400,6 +419,9 @@ impl Acquisition {
 
 /// How often a client in line asks the doorman whether it is there.
 const PROBE_EVERY: Duration = Duration::from_secs(1);
+
+/// Less than this is no wait: servers count whole milliseconds.
+const SHORTEST_WAIT: Duration = Duration::from_millis(1);
 
 /// The longest back-off after the first split. Each further one may take twice as long, up to the timeout of a server.
 const BACK_OFF: Duration = Duration::from_millis(4);

@@ -20,14 +20,15 @@ pub struct Call {
 pub enum Ask {
     /// `ACQUIRE` (or `WLOCK`, `RLOCK`) `key owner PX lease`, never sent twice. It is answered by `Granted` or `Refused`.
     Enter,
-    /// The same with `BLOCK`: for so long, or for ever. It needs a connection of its own while it waits.
+    /// The same with `BLOCK`: for so long, or for ever. It needs a connection of its own while it waits. It may follow
+    /// an `Enter` that was refused.
     Queue(Option<Duration>),
     /// `RENEW key owner PX lease MINTOKEN token`.
     Confirm(u64),
     /// `RENEW key owner PX lease`.
     Renew,
     /// `RELEASE key owner`, best on the connection that asked to enter, so that it comes after that. A caller that
-    /// waits for an answer elsewhere ends that wait.
+    /// waits in line there ends that wait.
     Release,
     /// `PING`: is it there? Not on a connection that waits.
     Ping,

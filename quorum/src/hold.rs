@@ -32,10 +32,8 @@ enum Part {
 enum State {
     /// The last renewals were sent then, `None`: none yet.
     Kept(Option<Duration>),
-    /// All but the doorman have been told; by then at the latest it is the doorman's turn.
-    Leaving(Duration, Option<usize>),
-    /// The doorman has been told; by then it is over.
-    LeavingDoor(Duration, usize),
+    /// All have been told; by then it is over.
+    Leaving(Duration),
     /// Nobody needs to be told any more.
     Left,
 }
@@ -74,7 +72,7 @@ impl Hold {
     pub fn next_timeout(&self) -> Option<Duration> {
         match self.state {
             State::Kept(sent) => Some(self.next_renewal(sent).min(self.valid_until())),
-            State::Leaving(until, _) | State::LeavingDoor(until, _) => Some(until),
+            State::Leaving(until) => Some(until),
             State::Left => None,
         }
     }
@@ -83,9 +81,8 @@ impl Hold {
     pub fn pass(&mut self, now: Duration, calls: &mut Vec<Call>) {
         match self.state {
             State::Kept(sent) if self.is_good(now) && now >= self.next_renewal(sent) => self.renew(now, calls),
-            State::Leaving(until, door) if now >= until => self.leave_door(door, now, calls),
-            State::LeavingDoor(until, _) if now >= until => self.state = State::Left,
-            State::Kept(_) | State::Leaving(..) | State::LeavingDoor(..) | State::Left => {}
+            State::Leaving(until) if now >= until => self.state = State::Left,
+            State::Kept(_) | State::Leaving(_) | State::Left => {}
         }
     }
 
@@ -100,37 +97,34 @@ impl Hold {
     }
 
     /// Takes note of what came back to `call`.
-    pub fn answer(&mut self, now: Duration, call: &Call, answer: Answer, calls: &mut Vec<Call>) {
+    pub fn answer(&mut self, call: &Call, answer: Answer) {
         if call.attempt != self.attempt {
             return;
         }
         match call.ask {
-            Ask::Enter => self.note_entry(call.to, answer),
+            Ask::Enter | Ask::Queue(_) => self.note_entry(call.to, answer),
             Ask::Confirm(_) | Ask::Renew => self.note_renewal(call.to, call.sent, answer),
             Ask::Release => {
                 // Nobody waits for one that cannot be told.
                 self.set(call.to, if answer == Answer::Failed { Part::Unknown } else { Part::None });
-                self.go_on_leaving(now, call.to, calls);
+                self.end_leaving();
             }
-            Ask::Queue(_) | Ask::Ping => {}
+            Ask::Ping => {}
         }
     }
 
-    /// Gives it up, from now on. The doorman is told last: whoever it lets in next finds the others free.
+    /// Gives it up everywhere, from now on. Whoever the doorman lets in waits at the others if it comes before this.
     pub fn release(&mut self, now: Duration, calls: &mut Vec<Call>) {
         if !matches!(self.state, State::Kept(_)) {
             return;
         }
-        let door = self.door();
-        self.state = State::Leaving(now + self.terms.timeout(), door);
+        self.state = State::Leaving(now + self.terms.timeout());
         for (to, part) in self.parts.iter().enumerate() {
-            if *part != Part::None && Some(to) != door {
+            if *part != Part::None {
                 calls.push(Call { to, attempt: self.attempt, sent: now, ask: Ask::Release });
             }
         }
-        if self.all_have_left_but(door) {
-            self.leave_door(door, now, calls);
-        }
+        self.end_leaving();
     }
 
     /// Whether there is nobody left to tell.
@@ -171,32 +165,12 @@ impl Hold {
         last.map_or(due, |last| due.max(last + self.terms.timeout()))
     }
 
-    fn go_on_leaving(&mut self, now: Duration, from: usize, calls: &mut Vec<Call>) {
-        match self.state {
-            State::Leaving(_, door) if self.all_have_left_but(door) => self.leave_door(door, now, calls),
-            State::LeavingDoor(_, door) if from == door => self.state = State::Left,
-            State::Kept(_) | State::Leaving(..) | State::LeavingDoor(..) | State::Left => {}
+    /// It is over when all have answered that are known to keep it.
+    fn end_leaving(&mut self) {
+        let is_kept = self.parts.iter().any(|part| matches!(part, Part::Kept(_)));
+        if matches!(self.state, State::Leaving(_)) && !is_kept {
+            self.state = State::Left;
         }
-    }
-
-    /// Whether all but the doorman have answered, of those that are known to keep it.
-    fn all_have_left_but(&self, door: Option<usize>) -> bool {
-        !self.parts.iter().enumerate().any(|(at, part)| matches!(part, Part::Kept(_)) && Some(at) != door)
-    }
-
-    fn leave_door(&mut self, door: Option<usize>, now: Duration, calls: &mut Vec<Call>) {
-        match door {
-            Some(to) => {
-                self.state = State::LeavingDoor(now + self.terms.timeout(), to);
-                calls.push(Call { to, attempt: self.attempt, sent: now, ask: Ask::Release });
-            }
-            None => self.state = State::Left,
-        }
-    }
-
-    /// Where those who wait stand: the first server that keeps it.
-    fn door(&self) -> Option<usize> {
-        self.parts.iter().position(|part| matches!(part, Part::Kept(_)))
     }
 
     fn set(&mut self, member: usize, part: Part) {

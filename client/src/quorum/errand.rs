@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::Poll;
+use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use dlock_quorum::{Answer, Ask, Call};
@@ -66,9 +66,37 @@ impl Errand {
         owners.entry(attempt).or_insert_with(|| Uuid::new_v4().to_string()).clone()
     }
 
-    /// Sends a call; what comes back goes to `answers`, sooner or later.
-    pub fn send(&self, call: Call, answers: &Answers) {
-        let (errand, answers) = (self.clone(), answers.clone());
+    /// Sends calls; what comes back goes to `answers`, sooner or later. What has a connection goes at once, in the
+    /// order of the calls.
+    pub fn send(&self, calls: impl IntoIterator<Item = Call>, answers: &Answers) {
+        let _runtime = self.0.runtime.enter();
+        let mut open = Vec::new();
+        for call in calls {
+            let mut task = Box::pin(self.clone().carry_out(call, answers.clone()));
+            // Whoever goes on with it polls it anew.
+            if task.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_ready() {
+                continue;
+            }
+            if let Ask::Queue(_) = call.ask {
+                let task = self.0.runtime.spawn(task);
+                if let Some(wait) = self.waits().get_mut(&(call.to, call.attempt)) {
+                    wait.task = Some(task.abort_handle());
+                }
+            } else {
+                open.push(task);
+            }
+        }
+        // One task for all: what comes back at the same time wakes it once.
+        if !open.is_empty() {
+            self.0.runtime.spawn(poll_fn(move |context| {
+                open.retain_mut(|task| task.as_mut().poll(context).is_pending());
+                if open.is_empty() { Poll::Ready(()) } else { Poll::Pending }
+            }));
+        }
+    }
+
+    /// What is to be known of a call when this returns is so before the future is polled.
+    fn carry_out(self, call: Call, answers: Answers) -> impl Future<Output = ()> + Send {
         let key = (call.to, call.attempt);
         if let Ask::Queue(_) = call.ask {
             self.waits().insert(key, Wait::default());
@@ -77,17 +105,14 @@ impl Errand {
         if let Ask::Enter = call.ask {
             self.entries().insert(key, is_sent);
         }
-        let task = self.0.runtime.spawn(async move {
-            let answer = errand.ask(&call, sent).await;
+        async move {
+            let answer = self.ask(&call, sent).await;
             let is_left = call.ask == Ask::Release && matches!(answer, Err(Fault::Cut(_) | Fault::NoWay(_)));
             // Nobody listens when the acquisition is over.
             let _ = answers.send((call, answer.unwrap_or(Answer::Failed)));
             if is_left {
-                errand.insist(&call).await;
+                self.insist(&call).await;
             }
-        });
-        if let (Ask::Queue(_), Some(wait)) = (call.ask, self.waits().get_mut(&key)) {
-            wait.task = Some(task.abort_handle());
         }
     }
 
@@ -144,34 +169,52 @@ impl Errand {
         let member = quorum.member(call.to)?;
         let wire = member.own().await?;
         quorum.count(call.to, &wire)?;
-        if let Some(wait) = self.waits().get_mut(&(call.to, call.attempt)) {
-            wait.wire = Some(wire.clone());
-        }
         // 0 is for ever; the time is rounded up, so that it is over for us when it is for the server.
         let millis = block.map_or(0, |block| millis(block).saturating_add(1));
-        let reply = wire.ask(self.command(call).arg("BLOCK").arg(millis), None).await;
-        self.waits().remove(&(call.to, call.attempt));
+        let Some(reply) = self.wait_on(&wire, self.command(call).arg("BLOCK").arg(millis), call).await else {
+            return Err(Fault::NoWay("given up before it was asked".to_owned()));
+        };
         let answer = answer(call, reply.map_err(|fault| member.failed(fault)))?;
         member.park(wire);
         Ok(answer)
     }
 
+    /// Sends the request that waits and notes its connection, in one step: who ends the wait finds it sent, or keeps it
+    /// from being sent. `None`: it was.
+    async fn wait_on(&self, wire: &Wire, command: &Cmd, call: &Call) -> Option<Result<Value, Fault>> {
+        let key = (call.to, call.attempt);
+        let mut reply = pin!(wire.ask(command, None));
+        let sent = poll_fn(|context| {
+            Poll::Ready(self.waits().get_mut(&key).map(|wait| {
+                wait.wire = Some(wire.clone());
+                reply.as_mut().poll(context)
+            }))
+        });
+        let reply = match sent.await? {
+            Poll::Ready(reply) => reply,
+            Poll::Pending => reply.await,
+        };
+        self.waits().remove(&key);
+        Some(reply)
+    }
+
     /// The connection to release on: the one that asked to enter, so that it comes after that. Ends a wait in line.
     async fn way_out(&self, call: &Call) -> Result<Wire, Fault> {
         let member = self.0.quorum.member(call.to)?;
-        let entry = self.entries().remove(&(call.to, call.attempt));
+        let key = (call.to, call.attempt);
+        let (wait, entry) = (self.waits().remove(&key), self.entries().remove(&key));
+        if let Some(wait) = wait {
+            let wire = member.shared().await;
+            self.leave_line(call, wait, wire.as_ref().ok()).await;
+            return wire;
+        }
         if let Some(mut entry) = entry
             && let Ok(wire) = entry.wait_for(Option::is_some).await
             && let Some(wire) = wire.clone().filter(|wire| !wire.is_closed())
         {
             return Ok(wire);
         }
-        let wait = self.waits().remove(&(call.to, call.attempt));
-        let wire = member.shared().await;
-        if let Some(wait) = wait {
-            self.leave_line(call, wait, wire.as_ref().ok()).await;
-        }
-        wire
+        member.shared().await
     }
 
     /// Releases behind the request that waits, and ends its wait by `CLIENT UNBLOCK` or by closing its connection.

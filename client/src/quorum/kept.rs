@@ -69,39 +69,28 @@ impl Kept {
         }
     }
 
-    /// Gives it up on all servers, the doorman last.
+    /// Gives it up on all servers.
     pub async fn release(self: &Arc<Self>) -> Result<(), Error> {
-        let (to, mut answers) = unbounded_channel();
-        let (mut calls, mut told) = (Vec::new(), Told::default());
+        let mut calls = Vec::new();
         self.hold().release(self.quorum.now(), &mut calls);
-        let end = Instant::now() + self.quorum.timeout() * 2;
-        loop {
-            told.open += calls.len();
-            calls.drain(..).for_each(|call| self.errand.send(call, &to));
-            let next = self.next_of_release().map_or(end, |next| next.min(end));
-            let is_known = told.open == 0 || told.is_clear(&self.quorum);
-            if Instant::now() >= end || (self.hold().has_left() && is_known) {
-                break;
-            }
-            match timeout_at(next.into(), answers.recv()).await {
+        let mut told = Told { open: calls.len(), ..Told::default() };
+        let mut answers = self.send(calls);
+        let end = Instant::now() + self.quorum.timeout();
+        while !(self.hold().has_left() && (told.open == 0 || told.is_clear(&self.quorum))) {
+            match timeout_at(end.into(), answers.recv()).await {
                 Ok(Some((call, answer))) => {
                     told.note(answer);
-                    self.hold().answer(self.quorum.now(), &call, answer, &mut calls);
+                    self.hold().answer(&call, answer);
                 }
-                Ok(None) => break,
-                Err(_) => self.hold().pass(self.quorum.now(), &mut calls),
+                Ok(None) | Err(_) => break,
             }
         }
         told.outcome(&self.quorum)
     }
 
-    fn next_of_release(&self) -> Option<Instant> {
-        self.hold().next_timeout().map(|at| self.quorum.at(at))
-    }
-
     fn send(&self, calls: Vec<Call>) -> UnboundedReceiver<(Call, Answer)> {
         let (to, answers): (Answers, _) = unbounded_channel();
-        calls.into_iter().for_each(|call| self.errand.send(call, &to));
+        self.errand.send(calls, &to);
         answers
     }
 
@@ -118,7 +107,7 @@ impl Kept {
         self.quorum.note(call, answer);
         // Only what is kept is noted here; the rest follows from the acquisition that has ended.
         if !matches!(call.ask, Ask::Release) {
-            self.hold().answer(self.quorum.now(), call, answer, &mut Vec::new());
+            self.hold().answer(call, answer);
         }
     }
 

@@ -190,7 +190,7 @@ impl Way {
 
     fn send(&mut self) {
         self.releases += self.calls.iter().filter(|call| call.ask == Ask::Release).count();
-        self.calls.drain(..).for_each(|call| self.errand.send(call, &self.to));
+        self.errand.send(self.calls.drain(..), &self.to);
     }
 
     fn remember_the_silent(&self) {

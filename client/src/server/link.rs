@@ -30,6 +30,8 @@ impl Link {
             .set_connection_timeout(Some(CONNECT))
             .set_response_timeout(None)
             .set_push_sender(told);
+        // What is sent behind a request that waits does not wait for its reply.
+        let info = &info.clone().set_tcp_settings(info.tcp_settings().clone().set_nodelay(true));
         let opened = async { Client::open(info.clone())?.get_multiplexed_async_connection_with_config(&config).await };
         let connection = opened.await.map_err(|error| match Fault::of(&error, info) {
             Fault::Cut(why) => Fault::NoWay(format!("{}: {why}", info.addr())),

@@ -3,8 +3,8 @@
 use std::future::IntoFuture;
 
 use crate::support::replica::counter;
-use crate::support::soon;
-use crate::{client_of, in_time, owners, servers};
+use crate::support::{Server, soon};
+use crate::{client_of, freed, in_time, owners, servers};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn they_are_served_in_the_order_in_which_they_came() {
@@ -49,6 +49,44 @@ async fn who_waits_sends_nothing_to_the_others_and_a_ping_a_second_to_the_doorma
     in_time(guard.release()).await.expect("held");
     let guard = in_time(waiting).await.expect("a task").expect("a lock");
     in_time(guard.release()).await.expect("held");
+}
+
+/// Two of three have not been left yet when the doorman lets the next in.
+fn hold_all_but_the_doorman(servers: &[Server]) {
+    for server in &servers[1..] {
+        assert!(server.client().int("DLOCK.ACQUIRE job leaving PX 60000") > 0);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_is_let_in_waits_for_the_others_to_be_left() {
+    let servers = servers(3);
+    hold_all_but_the_doorman(&servers);
+    let waiting = tokio::spawn(client_of(&servers).acquire("job").into_future());
+    let mut watch: Vec<_> = servers.iter().map(Server::client).collect();
+    soon("it stands in the other lines", || watch[1..].iter_mut().all(|server| counter(server, "waiters") == 1));
+    watch[2].run("DLOCK.RELEASE job leaving");
+    let guard = in_time(waiting).await.expect("a task").expect("a lock");
+    assert_eq!(crate::calls(&mut watch[0], "dlock.acquire"), 1, "at the first attempt");
+    assert_eq!(owners(&servers[2], "job"), [guard.owner()]);
+    // Where it still waits the release ends that.
+    in_time(guard.release()).await.expect("held");
+    watch[1].run("DLOCK.RELEASE job leaving");
+    freed(&servers, "job");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_gives_up_in_the_other_lines_leaves_nothing() {
+    let servers = servers(3);
+    hold_all_but_the_doorman(&servers);
+    let waiting = tokio::spawn(client_of(&servers).acquire("job").into_future());
+    let mut watch: Vec<_> = servers.iter().map(Server::client).collect();
+    soon("it stands in the other lines", || watch[1..].iter_mut().all(|server| counter(server, "waiters") == 1));
+    waiting.abort();
+    freed([&servers[0]], "job");
+    soon("it has left the lines", || watch[1..].iter_mut().all(|server| counter(server, "waiters") == 0));
+    watch[1..].iter_mut().for_each(|server| drop(server.run("DLOCK.RELEASE job leaving")));
+    freed(&servers, "job");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -174,7 +174,7 @@ impl World {
         self.step(to.client, |state, now, calls| match state {
             State::Idle => {}
             State::Acquiring(acquisition) => acquisition.answer(now, &to.call, answer, calls),
-            State::Holding(hold, _) | State::Leaving(hold) => hold.answer(now, &to.call, answer, calls),
+            State::Holding(hold, _) | State::Leaving(hold) => hold.answer(&to.call, answer),
         });
     }
 
