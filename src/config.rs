@@ -53,7 +53,7 @@ impl Settings {
 }
 
 /// Registers all settings. `arguments` are those of `loadmodule`: names without the prefix, each with its value; they
-/// become the defaults. An unknown name or a bad value refuses the load.
+/// become the defaults. An unknown name or a bad value refuses the load; a number is written as `CONFIG SET` wants it.
 pub fn register_all(context: &Context, arguments: &[&[u8]]) -> Result<(), String> {
     let settings = state().settings.all();
     let given = parse(&settings, arguments)?;
@@ -78,7 +78,7 @@ fn parse(settings: &[&'static Setting], arguments: &[&[u8]]) -> Result<Vec<(&'st
             .ok_or_else(|| format!("dlock: unknown module argument '{shown}'"))?;
         let value = std::str::from_utf8(value)
             .ok()
-            .and_then(|value| value.parse::<i64>().ok())
+            .and_then(|value| value.parse::<i64>().ok().filter(|number| number.to_string() == value))
             .filter(|value| (setting.min..=setting.max).contains(value))
             .ok_or_else(|| {
                 format!("dlock: module argument '{shown}' must be between {} and {}", setting.min, setting.max)

@@ -15,7 +15,7 @@ use crate::ffi::context::{Context, Now};
 use crate::ffi::data_type::is_any_lock;
 use crate::ffi::key::{Access, Key, Name};
 use crate::ffi::scan::{Scan, Step};
-use crate::lines::LockName;
+use crate::lines::{self, LockName};
 use crate::store::{OpenLock, Replication, close};
 use crate::waiting::{Grants, serve, stir};
 
@@ -95,11 +95,15 @@ fn walk_on(context: &Context) {
 }
 
 fn note_if_astray(context: &Context, name: &Name) {
-    if !is_astray(context, name) {
-        return;
+    if is_astray(context, name) {
+        look_again(LockName::new(context.db(), name.bytes()));
     }
+}
+
+/// Has a key looked at in this turn of the event loop, after the running command: the last who waited for it has left.
+pub fn look_again(lock: LockName) {
     let mut astray = ASTRAY.take();
-    astray.push(LockName::new(context.db(), name.bytes()));
+    astray.push(lock);
     ASTRAY.set(astray);
     PUTTING_BACK.wake_in(0);
 }
@@ -107,7 +111,9 @@ fn note_if_astray(context: &Context, name: &Name) {
 /// Whether the key is a lock that would outlive its last deadline.
 fn is_astray(context: &Context, name: &Name) -> bool {
     let Ok(key) = Key::open(context, name, Access::Peek) else { return false };
-    key.lock().is_some_and(|lock| lock.is_outlived(key.expiry()))
+    let line = lines::find(context.db(), name.bytes());
+    let waiters = if line.is_some() { Waiters::Some } else { Waiters::None };
+    key.lock().is_some_and(|lock| lock.is_outlived(key.expiry(), waiters))
 }
 
 fn put_back(context: &Context) {

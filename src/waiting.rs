@@ -6,6 +6,7 @@
 
 use std::rc::Rc;
 
+use dlock_core::args::Malformed;
 use dlock_core::{Change, Effect, Entry, Refusal, Served, UnixMs, Waiters, Waiting};
 use smallvec::SmallVec;
 
@@ -14,12 +15,12 @@ use crate::error::Error;
 use crate::ffi::MainThread;
 use crate::ffi::context::{CanWrite, Context, Now};
 use crate::ffi::key::{Name, WrongType};
-use crate::lines::{LockLine, find, with_lines};
+use crate::lines::{LockLine, LockName, find, with_lines};
 use crate::reply::Reply;
 use crate::state::state;
 use crate::store::{OpenLock, Replication, close};
 use crate::waiter::Waiter;
-use crate::{ended, sessions};
+use crate::{ended, expiry, sessions};
 
 /// Those who have been served.
 ///
@@ -84,6 +85,14 @@ pub fn serve(open: &mut OpenLock, now: Now, grants: &mut Grants) {
                     state().stats.wait_timeouts.count();
                 }
                 waiting.ticket.outcome.set(Some(refused(refusal)));
+                grants.add(waiting.ticket);
+            }
+            // The lease was long enough when the client began to wait: the default of that time, or the owner has a hold now.
+            Served::Granted { waiting, effect: Effect { change: Change::Put { hold, .. }, .. }, .. }
+            | Served::Replayed(waiting, hold)
+                if waiting.ticket.binds && !hold.lease.can_be_bound() =>
+            {
+                waiting.ticket.outcome.set(Some(Err(Malformed::SessionLease.into())));
                 grants.add(waiting.ticket);
             }
             Served::Replayed(waiting, hold) => {
@@ -194,14 +203,13 @@ pub fn answer(waiter: &Waiter, context: &Context) {
 pub fn forget(waiter: &Waiter) {
     waiter.blocked.take();
     let Some(place) = waiter.place.take() else { return };
-    let was_head = with_lines(|lines| {
-        let was_head = lines.take(&waiter.line, place) == Some(true);
-        if was_head {
-            lines.stir(&waiter.line);
-        }
-        was_head
-    });
-    if was_head {
+    let was_head = with_lines(|lines| lines.take(&waiter.line, place)) == Some(true);
+    if waiter.line.is_empty() {
+        // The key ends with its leases from now on.
+        let LockName { db, key } = &waiter.line.name;
+        expiry::look_again(LockName::new(*db, key));
+    } else if was_head {
+        with_lines(|lines| lines.stir(&waiter.line));
         SERVING.wake_in(0);
     }
 }

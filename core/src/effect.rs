@@ -41,7 +41,8 @@ impl Waiters {
     /// How much longer than its holds the key of a lock lives while somebody waits.
     pub const GRACE_MS: u64 = 50;
 
-    fn key_end(self, last: UnixMs) -> UnixMs {
+    /// When the key of a lock ends whose last deadline this is.
+    pub(crate) fn key_end(self, last: UnixMs) -> UnixMs {
         match self {
             Waiters::None => last,
             Waiters::Some => UnixMs::new(last.get() + Self::GRACE_MS),

@@ -54,10 +54,10 @@ impl Lock {
         self.holds.last_deadline()
     }
 
-    /// Whether a key that ends then (`None`: never) outlives the last deadline by more than it may: the server or a
-    /// client has changed its time to live. O(1).
-    pub fn is_outlived(&self, key_end: Option<UnixMs>) -> bool {
-        let is_late = |last| key_end.is_none_or(|end| end.since(last) > Waiters::GRACE_MS);
+    /// Whether a key that ends then (`None`: never) outlives the last deadline by more than it may: somebody has changed
+    /// its time to live, or has ceased to wait. O(1).
+    pub fn is_outlived(&self, key_end: Option<UnixMs>, waiters: Waiters) -> bool {
+        let is_late = |last| key_end.is_none_or(|end| end > waiters.key_end(last));
         self.last_deadline().is_some_and(is_late)
     }
 

@@ -54,11 +54,13 @@ fn a_session_ends_with_the_hold_it_was_bound_to() {
 fn a_key_may_outlive_its_holds_by_the_grace_of_those_who_wait() {
     let lock = lock([hold("alice", 5), hold("bob", 9)]);
     let end = |after: u64| Some(UnixMs::new(NOW.get() + 9 + after));
-    assert!(lock.is_outlived(None), "it never ends");
-    assert!(lock.is_outlived(end(Waiters::GRACE_MS + 1)));
-    assert!(!lock.is_outlived(end(Waiters::GRACE_MS)));
-    assert!(!lock.is_outlived(Some(NOW)), "an early end is somebody's wish");
-    assert!(!Lock::default().is_outlived(None));
+    for (waiters, grace) in [(Waiters::None, 0), (Waiters::Some, Waiters::GRACE_MS)] {
+        assert!(lock.is_outlived(None, waiters), "it never ends");
+        assert!(lock.is_outlived(end(grace + 1), waiters));
+        assert!(!lock.is_outlived(end(grace), waiters));
+        assert!(!lock.is_outlived(Some(NOW), waiters), "an early end is somebody's wish");
+        assert!(!Lock::default().is_outlived(None, waiters));
+    }
 }
 
 /// A reader with token 7 whose lease ends in so many ms.

@@ -164,19 +164,33 @@ impl Context<'_> {
     /// Whether the server would take a write to this key from a client now.
     ///
     /// Asked by a command that changes nothing, run under the rules for scripts: it moves an expiry that there is to an
-    /// earlier time, if that is later than the end of time.
+    /// earlier time, if that is later than the end of time. An operator may have taken one of the two away
+    /// (`rename-command`).
     pub fn can_write(&self, key: &Name) -> CanWrite {
-        let (command, format) = (c"PEXPIREAT".as_ptr(), c"SEsccc".as_ptr());
+        let is_done = match self.probe(c"PEXPIREAT", c"9223372036854775807", key) {
+            Err(libc::ENOENT) => self.probe(c"EXPIREAT", c"9223372036854775", key),
+            asked => asked,
+        };
+        match is_done {
+            Ok(()) => CanWrite::Yes,
+            Err(libc::EPERM) if self.flags().is_cluster() => CanWrite::KeyIsElsewhere,
+            Err(_) => CanWrite::NotNow,
+        }
+    }
+
+    /// # Errors
+    /// The error number that the server leaves when it refuses.
+    fn probe(&self, command: &CStr, at: &CStr, key: &Name) -> Result<(), c_int> {
         // SAFETY: the format announces script rules, errors as replies (without which Valkey 9.1 crashes on a refusal), a
         // module string and three C strings; all outlive the call.
         let (reply, error) = unsafe {
             *libc::__errno_location() = 0;
             let reply = api!(RedisModule_Call(
                 self.raw,
-                command,
-                format,
+                command.as_ptr(),
+                c"SEsccc".as_ptr(),
                 key.raw(),
-                c"9223372036854775807".as_ptr(),
+                at.as_ptr(),
                 c"XX".as_ptr(),
                 c"LT".as_ptr(),
             ));
@@ -191,13 +205,7 @@ impl Context<'_> {
             }
             is_done
         };
-        if is_done {
-            return CanWrite::Yes;
-        }
-        match error {
-            libc::EPERM if self.flags().is_cluster() => CanWrite::KeyIsElsewhere,
-            _ => CanWrite::NotNow,
-        }
+        if is_done { Ok(()) } else { Err(error) }
     }
 
     /// The id of the client whose command is running.

@@ -186,11 +186,13 @@ fn arguments_of_loadmodule_set_them() {
     client.leaves("k", 7000, "DLOCK.ACQUIRE k a");
 }
 
-const BAD_ARGUMENTS: [&str; 13] = [
+const BAD_ARGUMENTS: [&str; 15] = [
     "default-lease",
     "default-lease 0",
     "default-lease -5",
     "default-lease abc",
+    "default-lease +5000",
+    "default-lease 05000",
     "default-lease 31536000001",
     "max-lease 0",
     "max-waiters -1",

@@ -42,6 +42,30 @@ fn a_later_end_or_none_is_put_back_within_a_second() {
 }
 
 #[test]
+fn an_end_that_is_later_by_a_little_is_put_back_too() {
+    let server = Server::start();
+    let mut client = server.client();
+    client.int("DLOCK.ACQUIRE k a PX 40000");
+    let end = client.end_of("k");
+    assert_eq!(client.int(format!("PEXPIREAT k {}", end + 1)), 1);
+    put_back(&mut client, end, "a millisecond more");
+}
+
+#[test]
+fn a_key_ends_with_its_leases_when_nobody_waits_any_more() {
+    let server = Server::start();
+    let (mut client, mut killed) = (server.client(), server.client());
+    client.int("DLOCK.ACQUIRE k a PX 40000");
+    let end = client.end_of("k");
+    client.nil("DLOCK.ACQUIRE k b BLOCK 20");
+    put_back(&mut client, end, "a wait whose time ran out");
+    server.lines_up(&mut killed, "DLOCK.ACQUIRE k b BLOCK 60000");
+    assert_eq!(client.end_of("k"), end + 50);
+    killed.hang_up();
+    put_back(&mut client, end, "a waiter that hung up");
+}
+
+#[test]
 fn many_keys_are_put_back_at_once() {
     let server = Server::start();
     let mut client = server.client();

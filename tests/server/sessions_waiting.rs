@@ -48,6 +48,30 @@ fn who_waited_without_session_is_not_bound() {
 }
 
 #[test]
+fn a_lease_that_is_too_short_when_its_turn_comes_is_refused() {
+    let server = Server::start();
+    let (mut client, mut waiter, mut next) = (server.client(), server.client(), server.client());
+    client.int(format!("DLOCK.ACQUIRE k a PX {LEASE}"));
+    // By the default, which is another one then.
+    wait(&mut client, &mut waiter, "DLOCK.ACQUIRE k b SESSION BLOCK 0", 1);
+    client.ok("CONFIG SET dlock.default-lease 299");
+    wait(&mut client, &mut next, "DLOCK.ACQUIRE k c PX 600000 BLOCK 0", 2);
+    client.int("DLOCK.RELEASE k a");
+    assert_eq!(waiter.fails(), "ERR SESSION needs a lease of at least 300 ms");
+    assert!(next.granted() > 0, "the line goes on");
+    client.int("DLOCK.RELEASE k c");
+    // By a hold that its owner got through another connection.
+    client.ok("CONFIG SET dlock.default-lease 30000");
+    client.int(format!("DLOCK.WLOCK k a PX {LEASE}"));
+    wait(&mut client, &mut next, "DLOCK.WLOCK k b PX 299 BLOCK 0", 1);
+    wait(&mut client, &mut waiter, "DLOCK.WLOCK k b SESSION BLOCK 0", 2);
+    client.int("DLOCK.RELEASE k a");
+    assert!(next.granted() > 0);
+    assert_eq!(waiter.fails(), "ERR SESSION needs a lease of at least 300 ms");
+    assert_eq!(counter(&mut client, "sessions"), 0);
+}
+
+#[test]
 fn a_client_that_dies_while_it_waits_leaves_the_line() {
     let server = Server::start();
     let (mut client, mut dead, mut next) = (server.client(), server.client(), server.client());

@@ -179,3 +179,15 @@ fn an_evicted_lock_is_handed_over() {
     client.ok("CONFIG SET maxmemory 0");
     waiter.granted();
 }
+
+#[test]
+fn an_operator_who_takes_pexpireat_away_takes_nothing_from_those_who_wait() {
+    let server = Server::conf("rename-command PEXPIREAT \"\"");
+    let mut client = server.client();
+    client.int("DLOCK.ACQUIRE k a PX 600000");
+    let mut waiter = server.waiter("DLOCK.ACQUIRE k b PX 300 BLOCK 60000");
+    let mut next = server.waiter("DLOCK.ACQUIRE k c BLOCK 60000");
+    client.int("DEL k");
+    waiter.granted();
+    next.granted();
+}
