@@ -35,7 +35,7 @@ setup: ## find what the build and the tests need, install what is missing
 	@$(if $(filter setup,$(MAKECMDGOALS)),scripts/setup test)
 
 build: module ## build the module and the command: target/release/libdlock.so, target/release/dlock
-	cargo build --locked --release --package dlock-cli
+	cargo build --locked --release --package dlock-cli --features tls
 
 module: setup
 	cargo rustc --locked --release --package dlock --lib --crate-type cdylib
