@@ -304,7 +304,7 @@ fn parse_uuid(text: &[u8]) -> Option<[u8; 16]> {
     }
     let mut bytes = [0; 16];
     for (byte, [high, low]) in bytes.iter_mut().zip(values.as_chunks().0) {
-        *byte = high << 4 | low;
+        *byte = (high << 4) + low;
     }
     Some(bytes)
 }
@@ -354,6 +354,7 @@ mod tests {
             "0f8fad5b-d9cb-469f-a165-70867728950g",
             "0f8fad5b-d9cb-469f-a165-7086772-950e",
             "0f8fad5bd9cb469fa16570867728950e",
+            "0f8fad5b+d9cb+469f+a165+70867728950e",
             "----",
         ] {
             let owner = Owner::new(text.as_bytes()).unwrap();

@@ -63,7 +63,7 @@ impl Lock {
 
     /// What the live holds come to; `None` if there are none. One step a lapsed hold, none a live one.
     pub fn summary(&self, now: UnixMs) -> Option<Summary> {
-        let deadline = self.last_deadline().filter(|deadline| now < *deadline)?;
+        let deadline = self.last_deadline()?;
         let exclusive = self.holds.exclusive().filter(|hold| hold.is_live(now));
         let (mut holds, mut entries) = (self.holds.len() as u64, self.holds.entries());
         for hold in self.holds.by_deadline().rev().take_while(|hold| !hold.is_live(now)) {
