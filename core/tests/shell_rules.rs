@@ -45,7 +45,9 @@ fn a_partial_release_speaks_for_itself_only_if_nobody_waits() {
 fn a_session_ends_with_the_hold_it_was_bound_to() {
     let (lock, alice) = (lock([hold("alice", 5)]), owner("alice"));
     let end = |mode, token| lock.end_session(NOW, &alice, mode, Token::new(token).unwrap(), None);
-    assert!(end(Mode::Shared, 7).is_some());
+    assert!(end(Mode::Shared, 7).is_some_and(|gone| gone.hold().is_none()));
+    let grace = lock.end_session(NOW, &alice, Mode::Shared, Token::new(7).unwrap(), Lease::new(3)).unwrap();
+    assert_eq!(grace.hold().map(|hold| hold.deadline), Some(UnixMs::new(NOW.get() + 3)));
     assert_eq!(end(Mode::Shared, 8), None, "another hold of that owner");
     assert_eq!(end(Mode::Exclusive, 7), None);
 }
