@@ -61,3 +61,35 @@ fn kept() -> Result<Vec<Ledger>, Error> {
 fn docs() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).with_file_name("docs")
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::contenders;
+    use crate::server::Mode;
+    use crate::targets::{self, ROWS};
+
+    #[test]
+    fn the_page_is_what_the_kept_figures_come_to() {
+        for (path, text) in files(&kept().unwrap()).unwrap() {
+            let there = fs::read_to_string(docs().join(&path)).unwrap_or_default();
+            assert!(there == text, "docs/{} is not what `make bench` would write", path.display());
+        }
+    }
+
+    #[test]
+    fn figures_of_every_contender_and_every_target_are_kept() {
+        let kept = kept().unwrap();
+        let main = kept.first().unwrap();
+        for mode in Mode::ALL {
+            // Redis 7.0 lacks some commands of later servers: what it lacks has no figure in any mode.
+            let is_known = |name: &str| main.figure(&format!("instructions/none/{name}")).is_some();
+            for contender in contenders::all().iter().filter(|it| it.runs_in(mode) && is_known(it.name)) {
+                let name = format!("instructions/{}/{}", mode.name(), contender.name);
+                assert!(main.figure(&name).is_some(), "{name}");
+            }
+        }
+        let targets: usize = ROWS.iter().map(|row| row.targets.len()).sum();
+        assert_eq!(targets::judge(&ROWS, main).len(), targets, "on {}", main.fact("server"));
+    }
+}
