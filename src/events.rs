@@ -18,6 +18,8 @@ pub fn on_event(event: Event) {
                 sessions::unbind_all(Some(db));
                 waiting::stir_all(Some(db));
             }
+            // Whoever waited does not any more where the locks are now.
+            expiry::patrol();
         }
         Event::Loaded => {
             sessions::unbind_all(None);

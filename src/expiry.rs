@@ -1,7 +1,7 @@
 //! The key's time to live belongs to the leases: what `PERSIST`, a later `EXPIRE` or `RESTORE` made of it is put back.
 //!
 //! An event names the key. Where there was none on this primary (a file that was saved in between, a replica that is
-//! promoted) a patrol walks over all keys, a little at a time.
+//! promoted, `SWAPDB`) a patrol walks over all keys, a little at a time.
 
 use std::cell::Cell;
 use std::ffi::CStr;

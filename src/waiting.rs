@@ -131,6 +131,10 @@ fn next(line: &Rc<LockLine>, open: &OpenLock, now: Now) -> Option<Served<Rc<Wait
 /// After serving, if somebody still waits: drops what has lapsed, and sets the alarm to the next deadline.
 fn settle(line: &Rc<LockLine>, open: &mut OpenLock, now: Now) {
     if line.is_empty() {
+        if !open.is_changed() {
+            // The last were sent away.
+            expiry::look_again(LockName::new(line.name.db, &line.name.key));
+        }
         return;
     }
     let clock = now.millis();

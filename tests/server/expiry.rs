@@ -63,6 +63,10 @@ fn a_key_ends_with_its_leases_when_nobody_waits_any_more() {
     assert_eq!(client.end_of("k"), end + 50);
     killed.hang_up();
     put_back(&mut client, end, "a waiter that hung up");
+    let _waiter = server.waiter("DLOCK.ACQUIRE k b BLOCK 60000");
+    client.ok("SWAPDB 0 1");
+    client.ok("SELECT 1");
+    put_back(&mut client, end, "a line that stayed with the other database");
 }
 
 #[test]
