@@ -3,7 +3,7 @@
 use super::cluster::{CONF, Cluster, info_field_of_cluster};
 use super::server::{Server, Setup};
 use super::wait::soon;
-use super::wire::text_of;
+use super::wire::{list_of, text_of};
 
 pub struct ReplicatedCluster {
     /// The primaries, as they were at first.
@@ -35,6 +35,11 @@ impl ReplicatedCluster {
         for node in whole.servers() {
             let replicas = || text_of(&node.client().run("CLUSTER NODES")).matches("slave ").count();
             soon("everybody knows the replicas", || replicas() == size);
+            // Valkey 8.0 does not write down by itself to which shard a replica has gone, and does not start again from a
+            // file in which it is in another one than its primary.
+            let shards = || list_of(&node.client().run("CLUSTER SHARDS")).len();
+            soon("and their shards", || shards() == size);
+            node.client().ok("CLUSTER SAVECONFIG");
         }
         whole
     }
