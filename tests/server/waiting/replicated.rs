@@ -17,25 +17,33 @@ fn stream(server: &Server, act: impl FnOnce()) -> Vec<String> {
 fn a_grant_follows_what_freed_the_lock() {
     let server = Server::conf("appendonly yes\nappendfsync no");
     let mut client = server.client();
-    for (act, expected) in [
-        ("DEL k", vec!["DEL"]),
-        ("UNLINK k", vec!["UNLINK"]),
-        // Nobody waits where it is now, so its key ends with its lease again.
-        ("RENAME k l", vec!["RENAME", "DLOCK.APPLY"]),
-        ("FLUSHALL", vec!["FLUSHALL"]),
-        ("FLUSHDB ASYNC", vec!["FLUSHDB"]),
-        ("SWAPDB 0 1", vec!["SWAPDB"]),
-        ("DLOCK.RELEASE k a", vec!["DLOCK.RELEASE"]),
-        ("MOVE k 1", vec!["MOVE", "DLOCK.APPLY"]),
+    // Where the lock goes with the command nobody waits: its key ends with its lease again.
+    for (act, goes_to) in [
+        ("DEL k", None),
+        ("UNLINK k", None),
+        ("RENAME k l", Some((0, "l"))),
+        ("FLUSHALL", None),
+        ("FLUSHDB ASYNC", None),
+        ("SWAPDB 0 1", Some((1, "k"))),
+        ("DLOCK.RELEASE k a", None),
+        ("MOVE k 1", Some((1, "k"))),
     ] {
         client.ok("FLUSHALL");
         client.int(format!("DLOCK.ACQUIRE k a {KEEP}"));
+        let end = client.end_of("k");
         let mut waiter = server.waiter(format!("DLOCK.ACQUIRE k b {KEEP}"));
         let appended = stream(&server, || {
             client.run(act);
             waiter.granted();
+            if let Some((db, key)) = goes_to {
+                let mut client = server.client();
+                client.ok(format!("SELECT {db}"));
+                soon("its key ends with its lease", || client.end_of(key) == end);
+            }
         });
-        assert_eq!(appended, [expected, vec!["DLOCK.APPLY"]].concat(), "{act}");
+        let effects = 1 + usize::from(goes_to.is_some());
+        let name = act.split(' ').next().unwrap_or(act);
+        assert_eq!(appended, [vec![name], vec!["DLOCK.APPLY"; effects]].concat(), "{act}");
     }
     // An expiry in the past is a deletion.
     client.ok("FLUSHALL");
