@@ -18,8 +18,8 @@ use crate::ffi::context::{CanWrite, Context, Now};
 use crate::ffi::key::Name;
 use crate::lines::LockName;
 use crate::state::state;
-use crate::store::{OpenLock, Replication, close};
-use crate::waiting::{self, Grants, serve};
+use crate::store::{OpenLock, Replication};
+use crate::waiting::{self, Grants, close_and_tell, serve};
 
 /// Holds that are still to be released, by lock. Nothing of the server is called while it is borrowed.
 static ENDED: MainThread<RefCell<Ended>> = MainThread::new(RefCell::new(BTreeMap::new()));
@@ -64,14 +64,7 @@ pub fn on_renamed(db: i32, key: &[u8]) {
 /// Two databases changed places. Called by hooks.
 pub fn on_swap(first: i32, second: i32) {
     let mut ended = ENDED.borrow_mut();
-    let swapped = |(lock, bindings): (Rc<LockName>, _)| {
-        let db = match lock.db {
-            db if db == first => second,
-            db if db == second => first,
-            db => db,
-        };
-        (Rc::new(LockName::new(db, &lock.key)), bindings)
-    };
+    let swapped = |(lock, bindings): (Rc<LockName>, _)| (Rc::new(lock.swapped(first, second)), bindings);
     *ended = std::mem::take(&mut *ended).into_iter().map(swapped).collect();
 }
 
@@ -169,9 +162,7 @@ fn end_of_lock(context: &Context, lock: &LockName, bindings: &[Bound], now: Now)
             waiting::stir(lock.db, &lock.key);
         }
     }
-    close(open);
-    grants.announce(context, &name);
-    grants.tell();
+    close_and_tell(open, grants);
 }
 
 /// Of one lock, before the turn is looked at.

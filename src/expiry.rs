@@ -16,8 +16,8 @@ use crate::ffi::data_type::is_any_lock;
 use crate::ffi::key::{Access, Key, Name};
 use crate::ffi::scan::{Scan, Step};
 use crate::lines::{self, LockName};
-use crate::store::{OpenLock, Replication, close};
-use crate::waiting::{Grants, serve, stir};
+use crate::store::{OpenLock, Replication};
+use crate::waiting::{Grants, close_and_tell, serve, stir};
 
 static ASTRAY: MainThread<Cell<Vec<LockName>>> = MainThread::new(Cell::new(Vec::new()));
 /// Where the key of the running `MOVE` comes from.
@@ -60,15 +60,7 @@ fn look_at(context: &Context, event: &CStr, name: &Name) {
 
 /// Two databases changed places: so did the keys that are to be seen to.
 pub fn on_swap(first: i32, second: i32) {
-    let mut astray = ASTRAY.take();
-    for name in &mut astray {
-        name.db = match name.db {
-            db if db == first => second,
-            db if db == second => first,
-            db => db,
-        };
-    }
-    ASTRAY.set(astray);
+    ASTRAY.set(ASTRAY.take().iter().map(|name| name.swapped(first, second)).collect());
 }
 
 /// Has all keys looked at: they were loaded, or were another primary's until now.
@@ -136,9 +128,7 @@ fn put_back(context: &Context) {
         open.apply(sweep, Replication::Effect);
         let mut grants = Grants::default();
         serve(&mut open, now, &mut grants);
-        close(open);
-        grants.announce(context, &name);
-        grants.tell();
+        close_and_tell(open, grants);
     }
 }
 

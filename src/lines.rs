@@ -28,6 +28,16 @@ impl LockName {
     pub fn new(db: i32, key: &[u8]) -> LockName {
         LockName { db, key: key.into() }
     }
+
+    /// Where it is when two databases have changed places.
+    pub fn swapped(&self, first: i32, second: i32) -> LockName {
+        let db = match self.db {
+            db if db == first => second,
+            db if db == second => first,
+            db => db,
+        };
+        LockName::new(db, &self.key)
+    }
 }
 
 /// The line of one lock. When its last waiter leaves it is forgotten, and a new one is made for the next.

@@ -72,6 +72,14 @@ pub fn open_served<'a>(
     Ok(open)
 }
 
+/// Closes a lock outside of a command: what happened is announced, and those who have been served are told.
+pub fn close_and_tell(open: OpenLock, grants: Grants) {
+    let (context, name) = (open.context, open.name);
+    close(open);
+    grants.announce(context, name);
+    grants.tell();
+}
+
 /// Serves the line of an open lock as far as it goes. O(1) for each who is served, and nothing if nobody waits.
 pub fn serve(open: &mut OpenLock, now: Now, grants: &mut Grants) {
     let Some(line) = open.line.clone() else { return };
@@ -287,11 +295,7 @@ fn serve_line(context: &Context, line: &Rc<LockLine>, now: Now) -> Looked {
     }
     let mut grants = Grants::default();
     match open_served(context, &name, now, &mut grants) {
-        Ok(open) => {
-            close(open);
-            grants.announce(context, &name);
-            grants.tell();
-        }
+        Ok(open) => close_and_tell(open, grants),
         Err(WrongType) => dismiss(line, &Error::WrongType),
     }
     Looked::Done
