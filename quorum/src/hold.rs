@@ -113,17 +113,18 @@ impl Hold {
         }
     }
 
-    /// Gives it up everywhere, from now on. Whoever the doorman lets in waits at the others if it comes before this.
+    /// Gives it up everywhere, from now on. The doorman is told behind those that make a majority with it, so that
+    /// whoever it lets in finds them free; should it come too early, it waits there.
     pub fn release(&mut self, now: Duration, calls: &mut Vec<Call>) {
         if !matches!(self.state, State::Kept(_)) {
             return;
         }
         self.state = State::Leaving(now + self.terms.timeout());
-        for (to, part) in self.parts.iter().enumerate() {
-            if *part != Part::None {
-                calls.push(Call { to, attempt: self.attempt, sent: now, ask: Ask::Release });
-            }
-        }
+        let parts = self.parts.iter().enumerate();
+        let mut told: Vec<usize> = parts.filter(|(_, part)| **part != Part::None).map(|(to, _)| to).collect();
+        // The doorman is the first that is up.
+        told.get_mut(..self.terms.majority()).into_iter().for_each(|majority| majority.rotate_left(1));
+        calls.extend(told.into_iter().map(|to| Call { to, attempt: self.attempt, sent: now, ask: Ask::Release }));
         self.end_leaving();
     }
 
@@ -177,5 +178,28 @@ impl Hold {
         if let Some(place) = self.parts.get_mut(member) {
             *place = part;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_doorman_is_told_behind_the_others_of_a_majority() {
+        let second = Duration::from_secs(1);
+        let told = |members: usize, refused: &[usize]| {
+            let mut votes = Votes::new(members);
+            (0..members).for_each(|member| votes.set(member, Vote::Granted(1)));
+            refused.iter().for_each(|member| votes.set(*member, Vote::Refused));
+            let terms = Terms::new(members, second, second / 10, second).unwrap();
+            let mut calls = Vec::new();
+            Hold::unconfirmed(terms, 1, 1, &votes).release(second, &mut calls);
+            calls.iter().map(|call| call.to).collect::<Vec<_>>()
+        };
+        assert_eq!(told(1, &[]), [0]);
+        assert_eq!(told(3, &[]), [1, 0, 2]);
+        assert_eq!(told(5, &[]), [1, 2, 0, 3, 4]);
+        assert_eq!(told(5, &[0, 4]), [2, 3, 1]);
     }
 }

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use dlock_client::{Client, Error, Guard};
+use tokio::runtime;
 use tokio::sync::Barrier;
-use tokio::task::JoinSet;
 use tokio::time::sleep;
 
 use crate::redlock::Redlock;
@@ -24,7 +24,7 @@ async fn figures() {
     let servers: Vec<Server> = (0..5).map(|_| Server::start()).collect();
     wait_until_they_count(&urls(&servers)).await;
     let mut missed = 0;
-    println!("µs to get the lock            servers      median         p99");
+    println!("µs to get the lock                      servers      median         p99");
     for count in [1, 3, 5] {
         let urls = &urls(&servers)[..count];
         line("alone, quorum", count, &mut alone::<Quorum>(urls).await);
@@ -33,10 +33,10 @@ async fn figures() {
     }
     for count in [1, 3, 5] {
         let urls = &urls(&servers)[..count];
-        line("8 now and then, quorum", count, &mut contended::<Quorum>(urls, Come::NowAndThen).await);
-        line("8 now and then, Redlock", count, &mut contended::<Redlock>(urls, Come::NowAndThen).await);
-        let ours = line("8 at once, quorum", count, &mut contended::<Quorum>(urls, Come::AtOnce).await);
-        let theirs = line("8 at once, Redlock", count, &mut contended::<Redlock>(urls, Come::AtOnce).await);
+        line("8 now and then, quorum", count, &mut contended::<Quorum>(urls, Come::NowAndThen).concat());
+        line("8 now and then, Redlock", count, &mut contended::<Redlock>(urls, Come::NowAndThen).concat());
+        let ours = lines_of_rounds("8 at once, quorum", count, &contended::<Quorum>(urls, Come::AtOnce));
+        let theirs = lines_of_rounds("8 at once, Redlock", count, &contended::<Redlock>(urls, Come::AtOnce));
         missed += u32::from(ours * 10 > theirs);
     }
     for (at, which) in ["the doorman", "another"].iter().enumerate() {
@@ -64,12 +64,24 @@ async fn wait_until_they_count(urls: &[String]) {
 
 /// Prints a line, returns the median.
 fn line(what: &str, servers: usize, took: &mut [Duration]) -> Duration {
+    let (median, p99) = (median(took), took[took.len() * 99 / 100]);
+    println!("{what:40}{servers:7}{:12}{:12}   of {}", median.as_micros(), p99.as_micros(), took.len());
+    median
+}
+
+/// The same of rounds, each with what all contenders waited: the median of their medians. They get the lock one after
+/// the other, so the half of all together is in a gap, and what is at its edges is the worst fourth and the best fifth.
+fn lines_of_rounds(what: &str, servers: usize, rounds: &[Vec<Duration>]) -> Duration {
+    let mut medians: Vec<Duration> = rounds.iter().map(|round| median(&mut round.clone())).collect();
+    line(&format!("{what}, all"), servers, &mut rounds.concat());
+    line(&format!("{what}, a round's median"), servers, &mut medians)
+}
+
+fn median(took: &mut [Duration]) -> Duration {
     took.sort_unstable();
     // Of an even number: between the two in the middle.
     let half = took.len() / 2;
-    let (median, p99) = ((took[half - 1] + took[half]) / 2, took[took.len() * 99 / 100]);
-    println!("{what:30}{servers:7}{:12}{:12}   of {}", median.as_micros(), p99.as_micros(), took.len());
-    median
+    (took[half - 1] + took[half]) / 2
 }
 
 /// Somebody who takes the lock again and again.
@@ -154,36 +166,48 @@ enum Come {
     NowAndThen,
 }
 
-async fn contended<T: Taker>(urls: &[String], come: Come) -> Vec<Duration> {
+/// What all waited, round by round. Each contender is a thread with a runtime of its own, as it would be a process:
+/// nobody waits for another's task.
+fn contended<T: Taker>(urls: &[String], come: Come) -> Vec<Vec<Duration>> {
     let barrier = Arc::new(Barrier::new(CONTENDERS as usize));
-    let mut contenders = JoinSet::new();
-    for number in 0..CONTENDERS {
+    let contender = |number: u64| {
         let (urls, barrier) = (urls.to_vec(), barrier.clone());
-        contenders.spawn(async move {
-            let mut taker = T::connect(&urls, number).await;
-            let mut random = seeded(number);
-            let mut took = Vec::new();
-            // The first round makes the connections.
-            for round in 0..ROUNDS {
-                match come {
-                    Come::AtOnce => _ = barrier.wait().await,
-                    Come::NowAndThen => sleep(Duration::from_millis(random.below(100))).await,
-                }
-                let began = Instant::now();
-                let held = taker.acquire().await;
-                took.extend((round > 0).then(|| began.elapsed()));
-                hold().await;
-                taker.release(held).await;
-            }
-            took
-        });
-    }
-    contenders.join_all().await.concat()
+        move || {
+            let runtime = runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+            runtime.block_on(contend::<T>(&urls, number, come, &barrier))
+        }
+    };
+    let contenders: Vec<_> = (0..CONTENDERS).map(|number| std::thread::spawn(contender(number))).collect();
+    let took: Vec<_> = contenders.into_iter().map(|contender| contender.join().expect("a contender")).collect();
+    // The first round makes the connections.
+    (1..ROUNDS).map(|round| took.iter().map(|took| took[round]).collect()).collect()
 }
 
-/// 5 ms as the system counts them: the timers of tokio go by whole milliseconds.
-async fn hold() {
-    tokio::task::spawn_blocking(|| std::thread::sleep(HELD)).await.expect("a thread");
+async fn contend<T: Taker>(urls: &[String], number: u64, come: Come, barrier: &Barrier) -> Vec<Duration> {
+    let mut taker = T::connect(urls, number).await;
+    let mut random = seeded(number);
+    let mut took = Vec::new();
+    for _ in 0..ROUNDS {
+        match come {
+            Come::AtOnce => _ = barrier.wait().await,
+            Come::NowAndThen => sleep(Duration::from_millis(random.below(100))).await,
+        }
+        let began = Instant::now();
+        let held = taker.acquire().await;
+        took.push(began.elapsed());
+        hold();
+        taker.release(held).await;
+    }
+    took
+}
+
+/// Works for 5 ms, exactly: the timers of tokio go by whole milliseconds, and a sleep is late by a tenth of one.
+fn hold() {
+    let end = Instant::now() + HELD;
+    std::thread::sleep(HELD - LATE);
+    while Instant::now() < end {
+        std::hint::spin_loop();
+    }
 }
 
 /// New clients, each with its connections and the stopping before its eyes: nobody has told it.
@@ -207,4 +231,6 @@ async fn with_one_stopped(servers: &[Server], at: usize) -> Vec<Duration> {
     took
 }
 
-const ROUNDS: usize = 21;
+const ROUNDS: usize = 41;
+/// By how much a sleep may be late.
+const LATE: Duration = Duration::from_micros(150);
