@@ -4,7 +4,9 @@
 use std::cell::Cell;
 use std::rc::Rc;
 
-use dlock_core::{Acquire, Acquired, Change, Effect, Lock, Owner, Place, Step, UnixMs, Waiters, find_cycle};
+use dlock_core::{
+    Acquire, Acquired, Change, Effect, Hold, Lock, Owner, Place, Refusal, Step, UnixMs, Waiters, find_cycle,
+};
 use smallvec::SmallVec;
 
 use crate::ended::settled;
@@ -38,6 +40,11 @@ pub fn decide(open: &OpenLock, now: Now, request: &Acquire) -> Acquired {
         Some(line) => line.with(|line| line.decide(lock, clock, request, default, fresh)),
         None => lock.acquire(clock, request, default, fresh),
     }
+}
+
+/// The hold a request gets of a lock that nobody holds or waits for.
+pub fn first_hold(now: Now, request: &Acquire) -> Result<Hold, Refusal> {
+    request.first_hold(now.millis(), state().settings.default_lease(), state().next_token(now))
 }
 
 /// A request that was refused as held waits instead, unless that would be a deadlock.

@@ -18,6 +18,7 @@ mod expiry;
 mod ffi;
 mod joining;
 mod lines;
+mod quick;
 mod reply;
 mod sessions;
 mod state;

@@ -132,7 +132,7 @@ fn move_on(context: &Context, name: &Name, lock: &Rc<LockName>, owner: &Owner, m
                 with_sessions(|sessions| sessions.moved(Rc::clone(lock), hold, move_at));
             }
             open.apply(effect, Replication::Effect);
-            close(open);
+            close(&mut open);
         }
         // It lapsed, or is gone.
         _ => unbind(context, name, owner, mode),

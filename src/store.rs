@@ -33,13 +33,15 @@ pub struct OpenLock<'a> {
     pub line: Option<Rc<LockLine>>,
     key: Key<'a>,
     /// The lock, while there is no key to keep it in.
-    fresh: Lock,
-    changes: Option<Changes>,
+    fresh: Option<Box<Lock>>,
+    changes: Changes,
 }
 
 /// What the effects so far come to.
-#[derive(Default)]
+#[derive(Clone, Copy, Default)]
 pub struct Changes {
+    /// Whether there are any.
+    is_any: bool,
     /// When the key ends by them.
     end: Option<UnixMs>,
     lapsed: u64,
@@ -48,31 +50,42 @@ pub struct Changes {
     is_visible: bool,
 }
 
-/// The bytes of the effect that is being replicated, kept to be used again.
-static BYTES: MainThread<Cell<Vec<u8>>> = MainThread::new(Cell::new(Vec::new()));
+/// Lends the bytes of the effect that is being replicated, empty: they are kept to be used again.
+pub fn with_bytes(body: impl FnOnce(&mut Vec<u8>)) {
+    static BYTES: MainThread<Cell<Vec<u8>>> = MainThread::new(Cell::new(Vec::new()));
+    let mut bytes = BYTES.take();
+    bytes.clear();
+    body(&mut bytes);
+    BYTES.set(bytes);
+}
 
 impl<'a> OpenLock<'a> {
     /// Opens the lock in a key; it is empty if there is no key.
     pub fn open(context: &'a Context, name: &'a Name) -> Result<OpenLock<'a>, WrongType> {
-        let key = Key::open(context, name, Access::Write)?;
+        Ok(Self::of(context, name, Key::open(context, name, Access::Write)?))
+    }
+
+    /// The lock in a key that is open for writing.
+    pub fn of(context: &'a Context, name: &'a Name, key: Key<'a>) -> OpenLock<'a> {
         let line = if lines::is_nobody_waiting() { None } else { lines::find(context.db(), name.bytes()) };
-        Ok(OpenLock { context, name, line, key, fresh: Lock::default(), changes: None })
+        OpenLock { context, name, line, key, fresh: None, changes: Changes::default() }
     }
 
     /// Opens the lock in a key to do what a primary has decided: nobody who waits here has a say.
     pub fn open_for_effect(context: &'a Context, name: &'a Name) -> Result<OpenLock<'a>, WrongType> {
         let key = Key::open(context, name, Access::Write)?;
-        Ok(OpenLock { context, name, line: None, key, fresh: Lock::default(), changes: None })
+        Ok(OpenLock { context, name, line: None, key, fresh: None, changes: Changes::default() })
     }
 
     /// The lock as it is now.
     pub fn lock(&self) -> &Lock {
-        self.key.lock().unwrap_or(&self.fresh)
+        static EMPTY: Lock = Lock::EMPTY;
+        self.key.lock().or(self.fresh.as_deref()).unwrap_or(&EMPTY)
     }
 
     /// When the key ends, as the effects so far have it; `None`: never, or there is none.
     pub fn end(&self) -> Option<UnixMs> {
-        self.changes.as_ref().map_or_else(|| self.key.expiry(), |changes| changes.end)
+        if self.changes.is_any { self.changes.end } else { self.key.expiry() }
     }
 
     /// Whether somebody waits for it.
@@ -85,12 +98,12 @@ impl<'a> OpenLock<'a> {
 
     /// Whether an effect was applied since it was opened.
     pub fn is_changed(&self) -> bool {
-        self.changes.is_some()
+        self.changes.is_any
     }
 
     /// Takes note that an effect was a release which no command asked for: it is announced when the lock is closed.
     pub fn count_release(&mut self) {
-        self.changes.get_or_insert_default().released += 1;
+        self.changes.released += 1;
     }
 
     /// Applies and replicates an effect, with a word on whether somebody waits.
@@ -98,46 +111,53 @@ impl<'a> OpenLock<'a> {
         if self.waiters() == Waiters::Some {
             effect.waiters = Waiters::Some;
         }
-        let mut bytes = BYTES.take();
-        bytes.clear();
-        if replication == Replication::Effect {
-            encode_effect(&effect, &mut bytes);
-        }
-        let lock = self.key.lock_mut().unwrap_or(&mut self.fresh);
-        let applied = state().with_tokens(|tokens| lock.apply(effect, tokens));
-        let last = lock.last_deadline();
-        let current = || self.changes.as_ref().map_or_else(|| self.key.expiry(), |changes| changes.end);
-        let end = last.map(|last| applied.expiry.key_deadline(current, last, applied.waiters));
-        let changes = self.changes.get_or_insert_default();
-        changes.end = end;
-        changes.lapsed += applied.lapsed;
-        changes.is_visible |= applied.is_visible;
         match replication {
-            Replication::Effect => self.context.replicate_effect(self.name, &bytes),
+            Replication::Effect => with_bytes(|bytes| {
+                encode_effect(&effect, bytes);
+                self.context.replicate_effect(self.name, bytes);
+            }),
             Replication::Verbatim => self.context.replicate_verbatim(),
         }
-        BYTES.set(bytes);
+        let before = self.changes;
+        let lock = match self.key.lock_mut() {
+            Some(lock) => lock,
+            None => self.fresh.get_or_insert_default(),
+        };
+        let applied = state().with_tokens(|tokens| lock.apply(effect, tokens));
+        let last = lock.last_deadline();
+        let current = || if before.is_any { before.end } else { self.key.expiry() };
+        let end = last.map(|last| applied.expiry.key_deadline(current, last, applied.waiters));
+        self.changes = Changes {
+            is_any: true,
+            end,
+            lapsed: before.lapsed + applied.lapsed,
+            is_visible: before.is_visible || applied.is_visible,
+            ..before
+        };
     }
 
     /// Brings the key up to date, and tells `WATCH` and `CLIENT TRACKING` if holders or counts changed. A key without
     /// a hold goes.
-    pub fn finish(self) -> Changes {
-        let OpenLock { context, name, mut key, fresh, changes, .. } = self;
-        let Some(changes) = changes else { return Changes::default() };
-        let has_key = key.lock().is_some();
+    pub fn finish(&mut self) -> Changes {
+        let changes = std::mem::take(&mut self.changes);
+        if !changes.is_any {
+            self.key.close();
+            return changes;
+        }
+        let has_key = self.key.lock().is_some();
         match changes.end {
-            None if has_key => key.delete(),
+            None if has_key => self.key.delete(),
             None => {}
             Some(end) => {
-                if !has_key {
-                    key.set_lock(fresh);
+                if let Some(fresh) = self.fresh.take() {
+                    self.key.set_lock(fresh);
                 }
-                key.set_expiry(end);
+                self.key.set_expiry(end);
             }
         }
-        drop(key);
+        self.key.close();
         if changes.is_visible {
-            context.signal_modified(name);
+            self.context.signal_modified(self.name);
         }
         changes
     }
@@ -145,7 +165,7 @@ impl<'a> OpenLock<'a> {
 
 /// Finishes what this primary decided: counts and announces the leases that had run out, and announces what was
 /// released without a command.
-pub fn close(open: OpenLock) {
+pub fn close(open: &mut OpenLock) {
     let (context, name) = (open.context, open.name);
     let Changes { lapsed, released, .. } = open.finish();
     if lapsed > 0 {

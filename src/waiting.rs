@@ -36,7 +36,16 @@ impl Grants {
     }
 
     /// Sends the keyspace events.
+    #[inline]
     pub fn announce(&self, context: &Context, name: &Name) {
+        // Most commands grant nobody.
+        if !self.0.is_empty() {
+            self.announce_all(context, name);
+        }
+    }
+
+    #[inline(never)]
+    fn announce_all(&self, context: &Context, name: &Name) {
         for waiter in &self.0 {
             let outcome = waiter.outcome.take();
             if let Some(Ok(Reply::Granted(..))) = outcome {
@@ -47,11 +56,15 @@ impl Grants {
     }
 
     /// Tells everybody. The key must be closed, since callbacks run in here.
+    #[inline]
     pub fn tell(self) {
-        // Most commands grant nobody.
-        if self.0.is_empty() {
-            return;
+        if !self.0.is_empty() {
+            self.tell_all();
         }
+    }
+
+    #[inline(never)]
+    fn tell_all(self) {
         for waiter in self.0 {
             tell(&waiter);
         }
@@ -66,23 +79,34 @@ pub fn open_served<'a>(
     now: Now,
     grants: &mut Grants,
 ) -> Result<OpenLock<'a>, WrongType> {
-    let mut open = OpenLock::open(context, name)?;
+    Ok(served(OpenLock::open(context, name)?, now, grants))
+}
+
+/// The same of a lock that is open.
+pub fn served<'a>(mut open: OpenLock<'a>, now: Now, grants: &mut Grants) -> OpenLock<'a> {
     ended::settle(&mut open, now);
     serve(&mut open, now, grants);
-    Ok(open)
+    open
 }
 
 /// Closes a lock outside of a command: what happened is announced, and those who have been served are told.
-pub fn close_and_tell(open: OpenLock, grants: Grants) {
+pub fn close_and_tell(mut open: OpenLock, grants: Grants) {
     let (context, name) = (open.context, open.name);
-    close(open);
+    close(&mut open);
     grants.announce(context, name);
     grants.tell();
 }
 
 /// Serves the line of an open lock as far as it goes. O(1) for each who is served, and nothing if nobody waits.
+#[inline]
 pub fn serve(open: &mut OpenLock, now: Now, grants: &mut Grants) {
-    let Some(line) = open.line.clone() else { return };
+    if let Some(line) = &open.line {
+        serve_all(Rc::clone(line), open, now, grants);
+    }
+}
+
+#[inline(never)]
+fn serve_all(line: Rc<LockLine>, open: &mut OpenLock, now: Now, grants: &mut Grants) {
     if !open.is_changed() && line.is_settled(now.millis()) {
         return;
     }

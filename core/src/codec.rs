@@ -103,6 +103,14 @@ pub fn encode_effect(effect: &Effect, out: &mut Vec<u8>) {
     }
 }
 
+/// Appends the bytes of the effect that gives this hold: a [`Change::Put`] which sets the time to live anew, while nobody
+/// waits.
+pub fn encode_put(clock: UnixMs, hold: &Hold, out: &mut Vec<u8>) {
+    out.push(EFFECT_VERSION | PUT_ANEW);
+    put_number(out, clock.get());
+    put_hold(out, hold, clock);
+}
+
 /// An effect from the bytes of [`encode_effect`].
 pub fn decode_effect(bytes: &[u8]) -> Result<Effect, DecodeError> {
     let mut reader = Reader(bytes);
@@ -159,7 +167,7 @@ fn owner_flag(owner: &Owner) -> u8 {
 
 fn put_owner(out: &mut Vec<u8>, owner: &Owner) {
     match owner.as_uuid() {
-        Some(bytes) => out.extend_from_slice(bytes),
+        Some(bytes) => out.extend_from_slice(&bytes),
         None => {
             let text = owner.text();
             put_number(out, text.len() as u64);

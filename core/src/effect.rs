@@ -119,8 +119,8 @@ impl Lock {
                 (expiry, old != Some(count))
             }
             Change::Remove { owner, mode } => {
-                let exclusive = mode != Some(Mode::Shared) && self.holds.remove(&owner, Mode::Exclusive).is_some();
-                let shared = mode != Some(Mode::Exclusive) && self.holds.remove(&owner, Mode::Shared).is_some();
+                let exclusive = mode != Some(Mode::Shared) && self.holds.remove(&owner, Mode::Exclusive);
+                let shared = mode != Some(Mode::Exclusive) && self.holds.remove(&owner, Mode::Shared);
                 (Expiry::Keep, exclusive || shared)
             }
             Change::Sweep => (Expiry::Keep, false),

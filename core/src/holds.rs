@@ -40,6 +40,12 @@ struct Readers {
 }
 
 impl Holds {
+    pub(crate) const NONE: Holds = Holds(Stored::None);
+
+    pub(crate) fn one(hold: Hold) -> Holds {
+        Holds(Stored::One(hold))
+    }
+
     pub(crate) fn len(&self) -> usize {
         match &self.0 {
             Stored::None => 0,
@@ -162,21 +168,21 @@ impl Holds {
         }
     }
 
-    /// Takes the hold of `owner` in `mode` out. O(log n).
-    pub(crate) fn remove(&mut self, owner: &Owner, mode: Mode) -> Option<Hold> {
+    /// Takes the hold of `owner` in `mode` out; whether there was one. O(log n).
+    pub(crate) fn remove(&mut self, owner: &Owner, mode: Mode) -> bool {
         match &mut self.0 {
-            Stored::None => None,
-            Stored::One(_) => {
-                self.get(owner, mode)?;
-                match std::mem::take(&mut self.0) {
-                    Stored::One(hold) => Some(hold),
-                    Stored::None | Stored::Many(_) => None,
+            Stored::None => false,
+            Stored::One(hold) => {
+                let is_it = hold.mode == mode && hold.owner == *owner;
+                if is_it {
+                    self.0 = Stored::None;
                 }
+                is_it
             }
             Stored::Many(many) => {
-                let removed = many.remove(owner, mode);
+                let is_there = many.remove(owner, mode).is_some();
                 self.settle();
-                removed
+                is_there
             }
         }
     }
@@ -203,7 +209,8 @@ impl Holds {
         Some((hold.owner.clone(), hold.mode))
     }
 
-    fn single(&self) -> Option<&Hold> {
+    /// The hold, if it is the only one.
+    pub(crate) fn single(&self) -> Option<&Hold> {
         match &self.0 {
             Stored::One(hold) => Some(hold),
             Stored::None | Stored::Many(_) => None,
@@ -342,7 +349,12 @@ mod tests {
             for (name, mode) in ["a", "b", "c", "d"].into_iter().flat_map(|name| [(name, shared), (name, exclusive)]) {
                 let wanted = put.iter().find(|hold| hold.owner == owner(name) && hold.mode == mode);
                 assert_eq!(holds.get(&owner(name), mode), wanted);
-                assert_eq!(holds.clone().remove(&owner(name), mode).as_ref(), wanted);
+                let mut left = holds.clone();
+                assert_eq!(left.remove(&owner(name), mode), wanted.is_some());
+                assert_eq!(
+                    (left.len(), left.get(&owner(name), mode)),
+                    (put.len() - usize::from(wanted.is_some()), None)
+                );
             }
         }
     }

@@ -33,7 +33,7 @@ mod types;
 mod view;
 
 pub use clock::TokenClock;
-pub use codec::{DecodeError, decode_effect, decode_lock, encode_effect, encode_lock};
+pub use codec::{DecodeError, decode_effect, decode_lock, encode_effect, encode_lock, encode_put};
 pub use deadlock::{MAX_OWNERS_SEARCHED, Step, find_cycle};
 pub use effect::{Applied, Change, Effect, Expiry, Waiters};
 pub use line::{Line, Place, Served, TwoUpgrades, Waiting};

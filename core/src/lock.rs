@@ -149,7 +149,30 @@ pub enum Renewed {
     Moved(Effect, Option<Effect>),
 }
 
+impl From<Hold> for Lock {
+    /// A lock with one hold.
+    fn from(hold: Hold) -> Lock {
+        Lock { holds: Holds::one(hold) }
+    }
+}
+
+impl Acquire<'_> {
+    /// The hold it gets at `now` of a lock that nobody holds: what [`Lock::acquire`] comes to on [`Lock::EMPTY`].
+    ///
+    /// # Errors
+    /// [`Refusal::LeasePassed`] and [`Refusal::NoToken`].
+    pub fn first_hold(&self, now: UnixMs, default: Lease, fresh: Option<Token>) -> Result<Hold, Refusal> {
+        let (lease, deadline) = self.lease.resolve(now, default).ok_or(Refusal::LeasePassed)?;
+        let token = fresh.ok_or(Refusal::NoToken)?;
+        let request = self.request.cloned().map(Box::new);
+        Ok(Hold { owner: self.owner.clone(), mode: self.mode, count: 1, lease, deadline, token, request })
+    }
+}
+
 impl Lock {
+    /// A lock that nobody holds.
+    pub const EMPTY: Lock = Lock { holds: Holds::NONE };
+
     /// Decides whether the owner may enter at `now`. O(log n).
     ///
     /// `default` is the lease of a new hold that names none, `fresh` the token a new hold would get.
@@ -192,6 +215,18 @@ impl Lock {
         Released::Partly(put(now, Hold { count: hold.count - 1, request: record, ..hold.clone() }, Expiry::Keep))
     }
 
+    /// Whether a release at `now` leaves nothing of the lock, and nothing has lapsed before: then [`Lock::release`] comes to
+    /// [`Released::Fully`], and its command says the same as its effect. O(1).
+    pub fn is_emptied_by(&self, now: UnixMs, request: &Release) -> bool {
+        let Some(hold) = self.holds.single() else { return false };
+        hold.is_live(now)
+            && hold.owner == *request.owner
+            && (hold.count == 1 || request.entries == Entries::All)
+            && request.mode.is_none_or(|mode| mode == hold.mode)
+            && request.token.is_none_or(|token| token == hold.token)
+            && !hold.repeats(request.request)
+    }
+
     /// Whether the command of a [`Lock::release`] says the same to a replica as its effect: that drops nothing that has
     /// lapsed, and knows of nobody who waits, which matters to the key if a hold is left.
     pub fn is_told_by_command(&self, now: UnixMs, effect: &Effect, waiters: Waiters) -> bool {
@@ -205,22 +240,28 @@ impl Lock {
 
     /// Decides which deadlines a renewal at `now` moves. O(log n).
     pub fn renew(&self, now: UnixMs, request: &Renew) -> Renewed {
-        let (token, mut floor) = match request.token {
-            RenewToken::Any => (None, None),
-            RenewToken::Is(token) => (Some(token), None),
-            RenewToken::AtLeast(floor) => (None, Some(floor)),
-        };
         let (exclusive, shared) = self.named(now, request.owner, request.mode);
-        let has_token = |hold: &&Hold| token.is_none_or(|token| token == hold.token);
-        let mut moved = exclusive.into_iter().chain(shared).filter(has_token).filter_map(|hold| {
-            let (lease, deadline) = request.lease.resolve(now, hold.lease)?;
-            let token = floor.take().map_or(hold.token, |floor| floor.max(hold.token));
-            Some(put(now, Hold { lease, deadline, token, ..hold.clone() }, Expiry::Anew))
-        });
-        match (moved.next(), moved.next()) {
-            (Some(first), second) => Renewed::Moved(first, second),
-            (None, _) => Renewed::NotHeld,
+        let first = exclusive.and_then(|hold| renewed(now, hold, request.lease, request.token));
+        let token = match (request.token, &first) {
+            (RenewToken::AtLeast(_), Some(_)) => RenewToken::Any,
+            (token, _) => token,
+        };
+        let second = shared.and_then(|hold| renewed(now, hold, request.lease, token));
+        let effect = |hold| put(now, hold, Expiry::Anew);
+        match (first, second) {
+            (Some(first), second) => Renewed::Moved(effect(first), second.map(effect)),
+            (None, Some(only)) => Renewed::Moved(effect(only), None),
+            (None, None) => Renewed::NotHeld,
         }
+    }
+
+    /// The only hold, live, as a renewal at `now` leaves it: what [`Lock::renew`] comes to. `None`: that may come to
+    /// something else. O(1).
+    pub fn renewed_only(&self, now: UnixMs, request: &Renew) -> Option<Hold> {
+        let hold = self.holds.single()?;
+        let is_named =
+            hold.is_live(now) && hold.owner == *request.owner && request.mode.is_none_or(|mode| mode == hold.mode);
+        if is_named { renewed(now, hold, request.lease, request.token) } else { None }
     }
 
     /// The end of a session: the hold is gone, or is to end after `grace`. `None` if there is no such live hold: another
@@ -269,16 +310,10 @@ impl Lock {
 }
 
 fn enter(now: UnixMs, request: &Acquire, default: Lease, fresh: Option<Token>) -> Acquired {
-    let Some((lease, deadline)) = request.lease.resolve(now, default) else {
-        return Acquired::Refused(Refusal::LeasePassed);
-    };
-    let Some(token) = fresh else {
-        return Acquired::Refused(Refusal::NoToken);
-    };
-    let record = request.request.cloned().map(Box::new);
-    let (owner, mode) = (request.owner.clone(), request.mode);
-    let hold = Hold { owner, mode, count: 1, lease, deadline, token, request: record };
-    Acquired::Granted { token, entry: Entry::First, effect: put(now, hold, Expiry::Anew) }
+    match request.first_hold(now, default, fresh) {
+        Ok(hold) => Acquired::Granted { token: hold.token, entry: Entry::First, effect: put(now, hold, Expiry::Anew) },
+        Err(refusal) => Acquired::Refused(refusal),
+    }
 }
 
 /// One entry more: the lease never gets shorter and never adds up.
@@ -293,6 +328,18 @@ fn reenter(now: UnixMs, hold: &Hold, request: &Acquire) -> Acquired {
     let record = recorded(request.request, hold);
     let effect = put(now, Hold { count, lease, deadline, request: record, ..hold.clone() }, Expiry::Anew);
     Acquired::Granted { token: hold.token, entry: Entry::Again, effect }
+}
+
+/// The hold with another deadline; `None`: it is not the one with that token, or the lease has passed.
+fn renewed(now: UnixMs, hold: &Hold, lease: LeaseChoice, token: RenewToken) -> Option<Hold> {
+    let token = match token {
+        RenewToken::Any => hold.token,
+        RenewToken::Is(token) if token == hold.token => token,
+        RenewToken::Is(_) => return None,
+        RenewToken::AtLeast(floor) => floor.max(hold.token),
+    };
+    let (lease, deadline) = lease.resolve(now, hold.lease)?;
+    Some(Hold { lease, deadline, token, ..hold.clone() })
 }
 
 /// A record stays until another request on that hold replaces it.

@@ -37,6 +37,8 @@ mod naive;
 mod naive_line;
 #[path = "../../core/tests/model/plain.rs"]
 mod plain;
+#[path = "../../core/tests/model/quick.rs"]
+mod quick;
 #[path = "../../core/tests/model/reached.rs"]
 #[allow(dead_code, reason = "it is counted by the core's tests")]
 mod reached;

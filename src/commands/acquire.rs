@@ -14,13 +14,15 @@ use crate::error::Error;
 use crate::ffi::blocking;
 use crate::ffi::command::{Argument, Arguments, Command, KeyUse, Spec};
 use crate::ffi::context::{Context, Now};
-use crate::joining::{Patience, deadlock, decide, join, place_of_repeated, take_over, wait};
+use crate::ffi::key::{Access, Key};
+use crate::joining::{Patience, deadlock, decide, first_hold, join, place_of_repeated, take_over, wait};
+use crate::quick;
 use crate::reply::Reply;
 use crate::sessions::bind;
 use crate::state::state;
 use crate::store::{OpenLock, Replication, close};
 use crate::waiter::Waiter;
-use crate::waiting::{Grants, bind_granted, open_served};
+use crate::waiting::{Grants, bind_granted, served};
 
 /// Exclusive, not reentrant.
 pub struct Acquire;
@@ -119,9 +121,17 @@ fn run(context: &Context, arguments: &Arguments, grants: &mut Grants, kind: Kind
     let patience = block.filter(|_| flags.can_block()).map(|timeout_ms| Patience { timeout_ms, made_up, binds });
     let Kind { mode, reentry, .. } = kind;
     let request = dlock_core::Acquire { owner: &owner, mode, reentry, lease, request: request.as_ref() };
-    let mut open = open_served(context, &name, now, grants)?;
+    let key = Key::open(context, &name, Access::Write)?;
+    if key.lock().is_none()
+        && client.is_none()
+        && quick::is_quiet()
+        && let Ok(hold) = first_hold(now, &request)
+    {
+        return Ok(Reply::Granted(quick::take(context, &name, key, now, hold), made_up.then_some(owner)));
+    }
+    let mut open = served(OpenLock::of(context, &name, key), now, grants);
     let entered = enter(&mut open, now, &request, client, patience, grants);
-    close(open);
+    close(&mut open);
     grants.announce(context, &name);
     match entered? {
         Entered::In(token) => {

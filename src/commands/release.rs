@@ -9,11 +9,13 @@ use super::MODE;
 use crate::error::Error;
 use crate::ffi::command::{Argument, Arguments, Command, KeyUse, Spec};
 use crate::ffi::context::{Context, Now};
+use crate::ffi::key::{Access, Key};
+use crate::quick;
 use crate::reply::Reply;
-use crate::sessions::unbind;
+use crate::sessions;
 use crate::state::state;
 use crate::store::{OpenLock, Replication, close};
-use crate::waiting::{Grants, open_served, serve};
+use crate::waiting::{Grants, serve, served};
 
 /// Gives up one entry, or all.
 pub struct Release;
@@ -53,10 +55,15 @@ impl Command for Release {
             return Ok(Reply::Done);
         }
         let now = Now::read();
-        let mut open = open_served(context, &name, now, grants)?;
+        let key = Key::open(context, &name, Access::Write)?;
+        if quick::is_quiet() && key.lock().is_some_and(|lock| lock.is_emptied_by(now.millis(), &request)) {
+            quick::give_up(context, &name, key);
+            return Ok(Reply::Integer(1));
+        }
+        let mut open = served(OpenLock::of(context, &name, key), now, grants);
         let released = release(&mut open, now.millis(), &request);
         serve(&mut open, now, grants);
-        close(open);
+        close(&mut open);
         if let Ok(Left::Partly | Left::Fully) = released {
             state().stats.releases.count();
             context.notify(c"dlock.release", &name);
@@ -88,9 +95,11 @@ fn release(open: &mut OpenLock, now: UnixMs, request: &dlock_core::Release) -> R
         Released::Partly(effect) => (effect, Left::Partly),
         Released::Fully(effect) => (effect, Left::Fully),
     };
-    if let Change::Remove { owner, mode } = &effect.change {
+    if sessions::count() > 0
+        && let Change::Remove { owner, mode } = &effect.change
+    {
         for gone in [Mode::Exclusive, Mode::Shared].into_iter().filter(|gone| mode.is_none_or(|mode| mode == *gone)) {
-            unbind(open.context, open.name, owner, gone);
+            sessions::unbind(open.context, open.name, owner, gone);
         }
     }
     let is_told = open.lock().is_told_by_command(now, &effect, open.waiters());

@@ -10,12 +10,13 @@ use crate::args::{client_to_bind, limits};
 use crate::error::Error;
 use crate::ffi::command::{Argument, Arguments, Command, KeyUse, Spec};
 use crate::ffi::context::{Context, Now};
-use crate::ffi::key::Name;
+use crate::ffi::key::{Access, Key, Name};
+use crate::quick;
 use crate::reply::Reply;
 use crate::sessions;
 use crate::state::state;
-use crate::store::{Replication, close};
-use crate::waiting::{Grants, open_served, serve};
+use crate::store::{OpenLock, Replication, close};
+use crate::waiting::{Grants, serve, served};
 
 /// Sets the deadline of an owner's holds.
 pub struct Renew;
@@ -45,21 +46,31 @@ impl Command for Renew {
         if !context.flags().is_primary() {
             return Err(Error::ReadOnly);
         }
-        let mut open = open_served(context, &name, now, grants)?;
         let request = dlock_core::Renew { owner: &owner, mode, lease, token };
+        let key = Key::open(context, &name, Access::Write)?;
+        if client.is_none()
+            && quick::is_quiet()
+            && let Some(hold) = key.lock().and_then(|lock| lock.renewed_only(now.millis(), &request))
+        {
+            quick::renew(context, &name, key, now, hold);
+            return Ok(Reply::Integer(1));
+        }
+        let mut open = served(OpenLock::of(context, &name, key), now, grants);
         let renewed = open.lock().renew(now.millis(), &request);
         let is_too_short = |effect: &Effect| effect.hold().is_some_and(|hold| !hold.lease.can_be_bound());
         let reply = match renewed {
             Renewed::NotHeld => Ok(Reply::Nil),
             Renewed::Moved(first, second)
-                if client.is_some() && std::iter::once(&first).chain(&second).any(is_too_short) =>
+                if client.is_some() && (is_too_short(&first) || second.as_ref().is_some_and(is_too_short)) =>
             {
                 Err(Malformed::SessionLease.into())
             }
             Renewed::Moved(first, second) => {
-                for effect in std::iter::once(first).chain(second) {
-                    follow(context, &name, &effect, client);
-                    open.apply(effect, Replication::Effect);
+                follow(context, &name, &first, client);
+                open.apply(first, Replication::Effect);
+                if let Some(second) = second {
+                    follow(context, &name, &second, client);
+                    open.apply(second, Replication::Effect);
                 }
                 // A deadline moved: the line has a new alarm.
                 serve(&mut open, now, grants);
@@ -67,7 +78,7 @@ impl Command for Renew {
                 Ok(Reply::Integer(1))
             }
         };
-        close(open);
+        close(&mut open);
         if let Ok(Reply::Integer(_)) = reply {
             context.notify(c"dlock.renew", &name);
         }

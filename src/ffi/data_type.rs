@@ -4,10 +4,7 @@ use std::ffi::{c_char, c_int, c_void};
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use dlock_core::{
-    Change, DecodeError, Effect, Expiry, Hold, Lock, Token, TokenClock, UnixMs, Waiters, decode_lock, encode_effect,
-    encode_lock,
-};
+use dlock_core::{DecodeError, Hold, Lock, Token, TokenClock, UnixMs, decode_lock, encode_lock, encode_put};
 use redis_module::native_types::RedisType;
 use redis_module::raw;
 
@@ -77,7 +74,7 @@ fn load_lock(io: *mut raw::RedisModuleIO, version: c_int) -> *mut c_void {
         return refuse("a fencing token is more than a day ahead of the clock");
     }
     state().observe_all(lock.stored_holds());
-    into_value(lock).cast()
+    into_value(Box::new(lock)).cast()
 }
 
 extern "C" fn rdb_save(io: *mut raw::RedisModuleIO, value: *mut c_void) {
@@ -90,7 +87,7 @@ extern "C" fn aof_rewrite(io: *mut raw::RedisModuleIO, key: *mut raw::RedisModul
         let mut bytes = Vec::new();
         for hold in lock_at(value).stored_holds() {
             bytes.clear();
-            encode_hold(hold, &mut bytes);
+            encode_put(UnixMs::ZERO, hold, &mut bytes);
             let (command, format) = (c"DLOCK.APPLY".as_ptr(), c"sb".as_ptr());
             // SAFETY: the format announces a module string, then a buffer with its length; both outlive the call.
             unsafe {
@@ -111,7 +108,7 @@ extern "C" fn digest(digest: *mut raw::RedisModuleDigest, value: *mut c_void) {
         let mut bytes = Vec::new();
         for hold in lock_at(value).stored_holds() {
             bytes.clear();
-            encode_hold(hold, &mut bytes);
+            encode_put(UnixMs::ZERO, hold, &mut bytes);
             // SAFETY: the server reads the bytes during the call.
             unsafe {
                 api!(RedisModule_DigestAddStringBuffer(digest, bytes.as_ptr().cast(), bytes.len()));
@@ -130,9 +127,9 @@ pub(super) extern "C" fn free(value: *mut c_void) {
 }
 
 /// Makes a lock the value of a key, which the server frees by [`free`].
-pub(super) fn into_value(lock: Lock) -> *mut Lock {
+pub(super) fn into_value(lock: Box<Lock>) -> *mut Lock {
     LOCKS.fetch_add(1, Ordering::Relaxed);
-    Box::into_raw(Box::new(lock))
+    Box::into_raw(lock)
 }
 
 /// How many locks there are. Atomic because `free` may run on another thread.
@@ -189,11 +186,6 @@ extern "C" fn aux_load(io: *mut raw::RedisModuleIO, _version: c_int, _when: c_in
         return super::ERR;
     }
     super::OK
-}
-
-fn encode_hold(hold: &Hold, bytes: &mut Vec<u8>) {
-    let change = Change::Put { hold: hold.clone(), expiry: Expiry::Anew };
-    encode_effect(&Effect { clock: UnixMs::ZERO, change, waiters: Waiters::None }, bytes);
 }
 
 fn lock_at<'a>(value: *const c_void) -> &'a Lock {

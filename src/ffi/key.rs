@@ -121,7 +121,7 @@ impl<'a> Key<'a> {
     }
 
     /// Puts a lock into the key, which must be open for writing and hold none.
-    pub fn set_lock(&mut self, lock: Lock) {
+    pub fn set_lock(&mut self, lock: Box<Lock>) {
         let value = into_value(lock);
         // SAFETY: the server owns the value from here on and frees it by the type's `free`; on failure we do.
         unsafe {
@@ -139,6 +139,16 @@ impl<'a> Key<'a> {
         self.lock = null_mut();
         // SAFETY: the handle is open for writing.
         unsafe { api!(RedisModule_DeleteKey(self.raw)) };
+    }
+
+    /// Closes it. From here on it is as good as an open key that does not exist.
+    pub fn close(&mut self) {
+        if !self.raw.is_null() {
+            // SAFETY: opened by `open`, closed once, since the handle is forgotten.
+            unsafe { api!(RedisModule_CloseKey(self.raw)) };
+            self.raw = null_mut();
+            self.lock = null_mut();
+        }
     }
 
     /// When the key expires; `None`: never, or there is no key.
@@ -160,9 +170,6 @@ impl<'a> Key<'a> {
 
 impl Drop for Key<'_> {
     fn drop(&mut self) {
-        if !self.raw.is_null() {
-            // SAFETY: opened by `open`, closed once.
-            unsafe { api!(RedisModule_CloseKey(self.raw)) };
-        }
+        self.close();
     }
 }

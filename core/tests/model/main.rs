@@ -9,6 +9,7 @@
 //! | `world` | how a step runs on the core, a replica and the model, and that all three agree |
 //! | `shop` | how an event runs on the core and the model, line and lock, and that both agree |
 //! | `plain` | what the core says, in the plain numbers of the model |
+//! | `quick` | that the short ways of taking, renewing and giving up agree with the long ones |
 //! | `reached` | what a history came to |
 //!
 //! A history that fails becomes a named test below, with the steps proptest shrank it to. `PROPTEST_CASES` says how
@@ -26,6 +27,7 @@ mod history;
 mod naive;
 mod naive_line;
 mod plain;
+mod quick;
 mod reached;
 mod shop;
 mod world;

@@ -10,6 +10,7 @@ use dlock_core::{
 use crate::history::{Lease, OWNERS, Somebody, Step, TokenPick, TokenRule, Who};
 use crate::naive::{Asked, DEFAULT_LEASE, Enter, Fence, Hold, How, Leave, Naive, Reply, What};
 use crate::plain::{by_token, choice, entering, lease_of, owner, request_of, token_of};
+use crate::quick;
 use crate::reached::Reached;
 
 /// A primary, its replica, and the model of both.
@@ -116,7 +117,9 @@ impl World {
         let request =
             Acquire { owner: &self.owners[who], mode, reentry, lease: choice(self.now, lease), request: id.as_ref() };
         let fresh = self.primary.tokens.next(self.now * 1000);
-        let reply = match self.primary.lock.acquire(self.clock(), &request, lease_of(DEFAULT_LEASE), fresh) {
+        let decided = self.primary.lock.acquire(self.clock(), &request, lease_of(DEFAULT_LEASE), fresh);
+        quick::check_entry(&self.primary.lock, self.clock(), &request, (lease_of(DEFAULT_LEASE), fresh), &decided);
+        let reply = match decided {
             Acquired::Granted { token, entry, effect } => {
                 self.apply_once(effect, &before);
                 let how = match entry {
@@ -161,7 +164,9 @@ impl World {
         // that somebody waits.
         let says_it_all = !self.primary.lock.has_lapsed(self.clock()) && self.naive.waiters == Waiters::None;
         let verbatim = says_it_all.then(|| self.replica.lock.release(UnixMs::ZERO, &request));
-        let (reply, effect) = match self.primary.lock.release(self.clock(), &request) {
+        let decided = self.primary.lock.release(self.clock(), &request);
+        quick::check_release(&self.primary.lock, self.clock(), &request, &decided);
+        let (reply, effect) = match decided {
             Released::NotHeld => (Reply::Nil(None), None),
             Released::Ambiguous => (Reply::Ambiguous, None),
             Released::Replayed => (Reply::Replayed(None), None),
@@ -188,7 +193,9 @@ impl World {
             Fence::AtLeast(token) => RenewToken::AtLeast(token_of(token)),
         };
         let request = Renew { owner: &self.owners[who], mode, lease: choice(self.now, lease), token };
-        let reply = match self.primary.lock.renew(self.clock(), &request) {
+        let decided = self.primary.lock.renew(self.clock(), &request);
+        quick::check_renewal(&self.primary.lock, self.clock(), &request, &decided);
+        let reply = match decided {
             Renewed::NotHeld => Reply::Nil(None),
             Renewed::Moved(first, second) => {
                 self.reached.count(if second.is_some() { "renewed both" } else { "renewed" });
@@ -220,6 +227,7 @@ impl World {
         let effect = Effect { waiters: self.naive.waiters, ..effect };
         let mut bytes = Vec::new();
         encode_effect(&effect, &mut bytes);
+        quick::check_bytes(&effect, &bytes);
         let received = decode_effect(&bytes).expect("what was encoded");
         assert_eq!(received, effect);
         let expected = self.replica.clone();
