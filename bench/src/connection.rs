@@ -1,8 +1,10 @@
-//! One loopback connection that sends batches and judges every reply.
+//! One connection on this machine that sends batches and judges every reply.
 
 use std::fs;
 use std::io::{self, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
 use std::time::Duration;
 
 use crate::error::Error;
@@ -15,9 +17,15 @@ pub struct Connection {
 
 /// What comes in, and how much.
 struct Counted {
-    stream: TcpStream,
+    stream: Box<dyn Stream>,
     bytes: u64,
 }
+
+trait Stream: Read + Write + Send {}
+
+impl Stream for TcpStream {}
+
+impl Stream for UnixStream {}
 
 impl Read for Counted {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
@@ -34,7 +42,18 @@ impl Connection {
             .set_nodelay(true)
             .and_then(|()| stream.set_read_timeout(Some(PATIENCE)))
             .map_err(Error::io("setting up the connection"))?;
-        Ok(Self { replies: BufReader::new(Counted { stream, bytes: 0 }) })
+        Ok(Self::of(stream))
+    }
+
+    /// By the server's Unix socket: what the kernel does for it is little beside what the server does.
+    pub fn open_locally(socket: &Path) -> Result<Self, Error> {
+        let stream = UnixStream::connect(socket).map_err(Error::io("connecting to the server"))?;
+        stream.set_read_timeout(Some(PATIENCE)).map_err(Error::io("setting up the connection"))?;
+        Ok(Self::of(stream))
+    }
+
+    fn of(stream: impl Stream + 'static) -> Self {
+        Self { replies: BufReader::new(Counted { stream: Box::new(stream), bytes: 0 }) }
     }
 
     /// Sends one command and returns its reply, whatever it is.

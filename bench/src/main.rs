@@ -35,6 +35,7 @@ mod load;
 mod owners;
 mod page;
 mod pings;
+mod processors;
 mod resp;
 mod run_dir;
 mod server;

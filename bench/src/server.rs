@@ -87,6 +87,7 @@ impl Clock {
 pub struct Server {
     process: Child,
     address: SocketAddr,
+    socket: PathBuf,
     log: PathBuf,
 }
 
@@ -112,7 +113,7 @@ impl Server {
             .stderr(log_copy)
             .spawn()
             .map_err(Error::io(format!("starting {}", first.to_string_lossy())))?;
-        let mut server = Self { process, address, log };
+        let mut server = Self { process, address, socket: socket_in(dir), log };
         server.wait_until_ready(dir)?;
         Ok(server)
     }
@@ -121,8 +122,18 @@ impl Server {
         Connection::open(self.address)
     }
 
+    /// By its Unix socket.
+    pub fn connect_locally(&self) -> Result<Connection, Error> {
+        Connection::open_locally(&self.socket)
+    }
+
     pub fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// The id of its process.
+    pub fn process(&self) -> i32 {
+        self.process.id().cast_signed()
     }
 
     /// The server's name and version, such as `redis 7.0.15`.
@@ -246,6 +257,7 @@ fn runnable(program: &Path, dir: &RunDir) -> Result<PathBuf, Error> {
 
 fn configuration(setup: &Setup, dir: &RunDir, address: SocketAddr) -> Result<String, Error> {
     let mut config = format!("bind {}\nport {}\ndir {}\n", address.ip(), address.port(), quoted(dir.path())?);
+    config.push_str(&format!("unixsocket {}\n", quoted(&socket_in(dir))?));
     config.push_str(QUIET);
     config.push_str(setup.mode.config());
     config.push_str(&setup.clock.config());
@@ -253,6 +265,10 @@ fn configuration(setup: &Setup, dir: &RunDir, address: SocketAddr) -> Result<Str
         config.push_str(&format!("loadmodule {}\n", quoted(module)?));
     }
     Ok(config)
+}
+
+fn socket_in(dir: &RunDir) -> PathBuf {
+    dir.path().join("server.sock")
 }
 
 fn quoted(path: &Path) -> Result<String, Error> {

@@ -1,4 +1,5 @@
-//! dlock's commands on locks with a single holder.
+//! dlock's commands on locks with a single holder. The lease is the server's setting, or the hold's own, unless the name
+//! says that it is given (`-px`).
 
 use std::ops::Range;
 
@@ -14,29 +15,35 @@ pub const ACQUIRE: &str = "acquire";
 pub fn all() -> Vec<Contender> {
     let contender = |name, label, kind, prepare| Contender { name, label, runs_on: RunsOn::Module, kind, prepare };
     vec![
-        contender(ACQUIRE, "ACQUIRE + RELEASE", Kind::Pair, |_, n| Ok(pair(b"DLOCK.ACQUIRE", n))),
-        contender("racquire", "RACQUIRE + RELEASE", Kind::Pair, |_, n| Ok(pair(b"DLOCK.RACQUIRE", n))),
-        contender("rlock", "RLOCK + RELEASE", Kind::Pair, |_, n| Ok(pair(b"DLOCK.RLOCK", n))),
-        contender("wlock", "WLOCK + RELEASE", Kind::Pair, |_, n| Ok(pair(b"DLOCK.WLOCK", n))),
-        contender("renew", "RENEW", Kind::Renewal, renew),
+        contender(ACQUIRE, "ACQUIRE + RELEASE", Kind::Pair, |_, n| Ok(pair(b"DLOCK.ACQUIRE", &[], n))),
+        contender("acquire-px", "ACQUIRE PX + RELEASE", Kind::Pair, |_, n| Ok(pair(b"DLOCK.ACQUIRE", PX, n))),
+        contender("racquire", "RACQUIRE + RELEASE", Kind::Pair, |_, n| Ok(pair(b"DLOCK.RACQUIRE", &[], n))),
+        contender("racquire-px", "RACQUIRE PX + RELEASE", Kind::Pair, |_, n| Ok(pair(b"DLOCK.RACQUIRE", PX, n))),
+        contender("rlock", "RLOCK + RELEASE", Kind::Pair, |_, n| Ok(pair(b"DLOCK.RLOCK", &[], n))),
+        contender("wlock", "WLOCK + RELEASE", Kind::Pair, |_, n| Ok(pair(b"DLOCK.WLOCK", &[], n))),
+        contender("renew", "RENEW", Kind::Renewal, |connection, n| renew(connection, &[], n)),
+        contender("renew-px", "RENEW PX", Kind::Renewal, |connection, n| renew(connection, PX, n)),
         contender("refused", "ACQUIRE, refused", Kind::Look, refused),
         contender("check", "CHECK", Kind::Look, check),
         contender("info", "INFO", Kind::Look, info),
     ]
 }
 
-fn pair(enter: &[u8], numbers: Range<usize>) -> Load {
+/// A lease that is given.
+const PX: &[&[u8]] = &[b"PX", LEASE];
+
+fn pair(enter: &[u8], lease: &[&[u8]], numbers: Range<usize>) -> Load {
     over(numbers, |key, owner| {
         [
-            Request::new(&[enter, key, owner, b"PX", LEASE], Expect::Positive),
+            Request::new(&[&[enter, key, owner], lease].concat(), Expect::Positive),
             Request::new(&[b"DLOCK.RELEASE", key, owner], Expect::Integer(1)),
         ]
     })
 }
 
-fn renew(connection: &mut Connection, numbers: Range<usize>) -> Result<Load, Error> {
+fn renew(connection: &mut Connection, lease: &[&[u8]], numbers: Range<usize>) -> Result<Load, Error> {
     hold_all(connection, numbers.clone())?;
-    Ok(over(numbers, |key, owner| [Request::new(&[b"DLOCK.RENEW", key, owner, b"PX", LEASE], Expect::Integer(1))]))
+    Ok(over(numbers, |key, owner| [Request::new(&[&[b"DLOCK.RENEW", key, owner], lease].concat(), Expect::Integer(1))]))
 }
 
 /// Every lock is held by somebody else.

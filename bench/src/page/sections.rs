@@ -106,7 +106,9 @@ fn counted(ledger: &Ledger, plot: &str) -> String {
         "## Instructions\n\n{plot}\
          Instructions of the server process for one operation (callgrind, pipeline 16, 64 locks), in brackets as a ratio \
          to\n`SET NX PX` + `DEL`, which checks no owner; the last column is what a replica gets. They do not depend on \
-         how busy the\nmachine is. `make bench-instr` counts again and fails if a ratio has moved by over 5 %.\n\n{}",
+         how busy the\nmachine is. Locks have the lease of `dlock.default-lease`, and are renewed by their own; where it \
+         says `PX` the client names\none, as the rivals have to. `make bench-instr` counts again and fails if a ratio has \
+         moved by over 5 %.\n\n{}",
         table(&["operation", "no persistence", "AOF everysec", "one replica", "bytes replicated"], rows)
     )
 }
@@ -140,7 +142,8 @@ fn pairs(ledger: &Ledger, plot: &str) -> String {
     }
     format!(
         "## Pairs a second\n\n{plot}\
-         50 clients keep the server busy. Ratios are to `{SET_SCRIPT}` of the same round: median (least to most of the \
+         50 clients keep the server busy, by its Unix socket: for loopback TCP the kernel does more than the server. The \
+         server has one\nprocessor, the clients have the other. Ratios are to `{SET_SCRIPT}` of the same round: median (least to most of the \
          rounds). With a\nmillion keys the pairs jump about in a million names beside a million locks that are held. \
          Without pipelining the hot key is one\na client, or they would refuse each other.\n\n{text}"
     )

@@ -11,6 +11,7 @@ use crate::follower::Follower;
 use crate::ledger::Ledger;
 use crate::load::{Load, PIPELINE, Request};
 use crate::owners;
+use crate::processors::Apart;
 use crate::resp::Expect;
 use crate::server::Mode;
 use crate::waiting::{House, Open};
@@ -18,6 +19,7 @@ use crate::waiting::{House, Open};
 pub fn measure(house: &House, rounds: usize, ledger: &mut Ledger) -> Result<(), Error> {
     for mode in Mode::ALL {
         let mut pair = ServerPair::open(house, mode)?;
+        let _apart = Apart::keep([&pair.plain.server, &pair.module.server])?;
         for keys in Keys::ALL {
             if keys == Keys::Million {
                 fill(&mut pair.plain.control, MILLION, |key, owner| {
@@ -79,11 +81,9 @@ fn compare(
             Err(source) => return Err(Error::Contender { name: contender.name, source: Box::new(source) }),
         }
     }
-    for (_, team, _) in &mut teams {
-        team.run(WARM_UP)?;
-    }
     for _ in 0..rounds {
         for (_, team, rates) in &mut teams {
+            team.run(WARM_UP)?;
             rates.push(team.run(SLICE)?);
         }
     }

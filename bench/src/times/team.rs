@@ -47,7 +47,7 @@ impl Team {
     /// Clients that do the contender's operation with these locks.
     pub fn of_pairs(server: &Server, contender: &Contender, pipeline: usize, keys: Keys) -> Result<Self, Error> {
         let lane = |client: usize| {
-            let mut connection = server.connect()?;
+            let mut connection = server.connect_locally()?;
             let number = if keys == Keys::Hot && pipeline > 1 { 0 } else { client };
             let load = (contender.prepare)(&mut connection, number..number + 1)?;
             let jumps = match keys {

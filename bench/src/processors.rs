@@ -1,0 +1,49 @@
+//! Which processor runs what. Where the scheduler decides, it moves a client and its server together and apart, and the
+//! figures tell of that.
+
+use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
+use nix::unistd::Pid;
+
+use crate::error::Error;
+use crate::server::Server;
+
+/// This thread on one processor and servers on another, until it is dropped. Nothing if there is one only.
+pub struct Apart {
+    before: CpuSet,
+}
+
+impl Apart {
+    pub fn keep<'a>(servers: impl IntoIterator<Item = &'a Server>) -> Result<Self, Error> {
+        let before = sched_getaffinity(THIS).map_err(failed)?;
+        let has = |at: &usize| before.is_set(*at).unwrap_or(false);
+        let (first, last) = ((0..CpuSet::count()).find(has), (0..CpuSet::count()).rfind(has));
+        if let (Some(first), Some(last)) = (first, last)
+            && first < last
+        {
+            for server in servers {
+                sched_setaffinity(Pid::from_raw(server.process()), &only(first)?).map_err(failed)?;
+            }
+            sched_setaffinity(THIS, &only(last)?).map_err(failed)?;
+        }
+        Ok(Self { before })
+    }
+}
+
+impl Drop for Apart {
+    fn drop(&mut self) {
+        // What is timed next is not of this thread alone. That it was possible before says that it is now.
+        let _ = sched_setaffinity(THIS, &self.before);
+    }
+}
+
+fn only(processor: usize) -> Result<CpuSet, Error> {
+    let mut set = CpuSet::new();
+    set.set(processor).map_err(failed)?;
+    Ok(set)
+}
+
+fn failed(error: nix::Error) -> Error {
+    Error::io("choosing a processor")(error.into())
+}
+
+const THIS: Pid = Pid::from_raw(0);
