@@ -67,7 +67,6 @@ quorum-kills: module ## 20 clients of five servers that are killed at random, fo
 
 bench-quorum: module ## time a quorum against Redlock on a quiet machine, fail if a target is missed
 	server=$$(scripts/server) && DLOCK_SERVER="$$server" \
-	CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16 \
 	cargo test --locked --release --package dlock-client --test quorum figures -- --ignored --nocapture
 
 fmt: ## format the code

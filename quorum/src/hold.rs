@@ -113,8 +113,8 @@ impl Hold {
         }
     }
 
-    /// Gives it up everywhere, from now on. The doorman is told behind those that make a majority with it, so that
-    /// whoever it lets in finds them free; should it come too early, it waits there.
+    /// Gives it up everywhere, from now on. The doorman is told second: whoever it lets in finds the first one free, and
+    /// the others are told while it is on its way; should it come too early, it waits there.
     pub fn release(&mut self, now: Duration, calls: &mut Vec<Call>) {
         if !matches!(self.state, State::Kept(_)) {
             return;
@@ -123,7 +123,7 @@ impl Hold {
         let parts = self.parts.iter().enumerate();
         let mut told: Vec<usize> = parts.filter(|(_, part)| **part != Part::None).map(|(to, _)| to).collect();
         // The doorman is the first that is up.
-        told.get_mut(..self.terms.majority()).into_iter().for_each(|majority| majority.rotate_left(1));
+        told.get_mut(..2).into_iter().for_each(|first| first.reverse());
         calls.extend(told.into_iter().map(|to| Call { to, attempt: self.attempt, sent: now, ask: Ask::Release }));
         self.end_leaving();
     }
@@ -186,7 +186,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_doorman_is_told_behind_the_others_of_a_majority() {
+    fn the_doorman_is_told_second() {
         let second = Duration::from_secs(1);
         let told = |members: usize, refused: &[usize]| {
             let mut votes = Votes::new(members);
@@ -199,7 +199,7 @@ mod tests {
         };
         assert_eq!(told(1, &[]), [0]);
         assert_eq!(told(3, &[]), [1, 0, 2]);
-        assert_eq!(told(5, &[]), [1, 2, 0, 3, 4]);
-        assert_eq!(told(5, &[0, 4]), [2, 3, 1]);
+        assert_eq!(told(5, &[]), [1, 0, 2, 3, 4]);
+        assert_eq!(told(5, &[0, 4]), [2, 1, 3]);
     }
 }

@@ -231,6 +231,6 @@ async fn with_one_stopped(servers: &[Server], at: usize) -> Vec<Duration> {
     took
 }
 
-const ROUNDS: usize = 41;
+const ROUNDS: usize = 61;
 /// By how much a sleep may be late.
 const LATE: Duration = Duration::from_micros(150);
