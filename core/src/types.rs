@@ -339,6 +339,19 @@ mod tests {
         assert_eq!(&*owner.text(), text);
     }
 
+    /// Two owners are never taken for one: what is kept in 16 bytes is shown as it came, whatever stands where.
+    #[test]
+    fn every_byte_in_every_place_of_a_uuid_is_shown_as_it_came() {
+        for (at, byte) in (0..36).flat_map(|at| (0..=255).map(move |byte| (at, byte))) {
+            let mut text = *b"0f8fad5b-d9cb-469f-a165-70867728950e";
+            text[at] = byte;
+            let owner = Owner::new(&text).unwrap();
+            let is_right = if HYPHENS.contains(&at) { byte == b'-' } else { matches!(byte, b'0'..=b'9' | b'a'..=b'f') };
+            assert_eq!(owner.as_uuid().is_some(), is_right, "{byte} at {at}");
+            assert_eq!(*owner.text(), text);
+        }
+    }
+
     #[test]
     fn what_only_looks_like_a_uuid_is_kept_as_it_is() {
         for text in [
