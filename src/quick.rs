@@ -1,6 +1,6 @@
 //! The short way of what comes most: a lock is taken that nobody holds, or renewed or given up by the only one who holds
 //! it, on a server on which nobody waits and no session is bound. What may be is decided by the core here too;
-//! what happens is what [`crate::store::OpenLock`] would do, in the same order, with nothing to look at in between.
+//! what happens is what [`crate::store::OpenLock`] would do, with nothing to look at in between.
 
 use dlock_core::{Hold, Lock, Token, encode_put};
 
@@ -42,6 +42,7 @@ pub fn renew(context: &Context, name: &Name, mut key: Key, now: Now, hold: Hold)
         context.replicate_effect(name, bytes);
     });
     state().observe(token);
+    // It is there: the hold was found in it.
     if let Some(lock) = key.lock_mut() {
         *lock = Lock::from(hold);
     }

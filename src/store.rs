@@ -114,10 +114,17 @@ impl<'a> OpenLock<'a> {
         match replication {
             Replication::Effect => with_bytes(|bytes| {
                 encode_effect(&effect, bytes);
+                self.change(effect);
                 self.context.replicate_effect(self.name, bytes);
             }),
-            Replication::Verbatim => self.context.replicate_verbatim(),
+            Replication::Verbatim => {
+                self.change(effect);
+                self.context.replicate_verbatim();
+            }
         }
+    }
+
+    fn change(&mut self, effect: Effect) {
         let before = self.changes;
         let lock = match self.key.lock_mut() {
             Some(lock) => lock,

@@ -71,18 +71,8 @@ impl Grants {
     }
 }
 
-/// Opens a lock for a command. What is still to be released of it is released, and its line is served, before the
-/// command looks at it.
-pub fn open_served<'a>(
-    context: &'a Context,
-    name: &'a Name,
-    now: Now,
-    grants: &mut Grants,
-) -> Result<OpenLock<'a>, WrongType> {
-    Ok(served(OpenLock::open(context, name)?, now, grants))
-}
-
-/// The same of a lock that is open.
+/// Brings a lock that was opened up to date: what is still to be released of it is released, and its line is served,
+/// before a command looks at it.
 pub fn served<'a>(mut open: OpenLock<'a>, now: Now, grants: &mut Grants) -> OpenLock<'a> {
     ended::settle(&mut open, now);
     serve(&mut open, now, grants);
@@ -318,8 +308,8 @@ fn serve_line(context: &Context, line: &Rc<LockLine>, now: Now) -> Looked {
         }
     }
     let mut grants = Grants::default();
-    match open_served(context, &name, now, &mut grants) {
-        Ok(open) => close_and_tell(open, grants),
+    match OpenLock::open(context, &name) {
+        Ok(open) => close_and_tell(served(open, now, &mut grants), grants),
         Err(WrongType) => dismiss(line, &Error::WrongType),
     }
     Looked::Done

@@ -113,8 +113,8 @@ impl Hold {
         }
     }
 
-    /// Gives it up everywhere, from now on. The doorman is told second: whoever it lets in finds the first one free, and
-    /// the others are told while it is on its way; should it come too early, it waits there.
+    /// Gives it up everywhere, from now on. The doorman, the first that keeps it, is told second: whoever it lets in finds
+    /// the one told first free, and the others are told while it is on its way; should it come too early, it waits there.
     pub fn release(&mut self, now: Duration, calls: &mut Vec<Call>) {
         if !matches!(self.state, State::Kept(_)) {
             return;
@@ -122,8 +122,9 @@ impl Hold {
         self.state = State::Leaving(now + self.terms.timeout());
         let parts = self.parts.iter().enumerate();
         let mut told: Vec<usize> = parts.filter(|(_, part)| **part != Part::None).map(|(to, _)| to).collect();
-        // The doorman is the first that is up.
-        told.get_mut(..2).into_iter().for_each(|first| first.reverse());
+        let mut kept = told.iter().copied().filter(|to| self.is_kept_by(*to));
+        let (doorman, first) = (kept.next(), kept.next());
+        told.sort_by_key(|to| (Some(*to) != first, Some(*to) != doorman));
         calls.extend(told.into_iter().map(|to| Call { to, attempt: self.attempt, sent: now, ask: Ask::Release }));
         self.end_leaving();
     }
@@ -188,18 +189,22 @@ mod tests {
     #[test]
     fn the_doorman_is_told_second() {
         let second = Duration::from_secs(1);
-        let told = |members: usize, refused: &[usize]| {
+        let told = |members: usize, kept: &[usize], refused: &[usize]| {
             let mut votes = Votes::new(members);
-            (0..members).for_each(|member| votes.set(member, Vote::Granted(1)));
+            (0..members).for_each(|member| votes.set(member, Vote::Failed));
             refused.iter().for_each(|member| votes.set(*member, Vote::Refused));
             let terms = Terms::new(members, second, second / 10, second).unwrap();
+            let mut hold = Hold::unconfirmed(terms, 1, 1, &votes);
+            kept.iter().for_each(|member| hold.note_renewal(*member, second, Answer::Done));
             let mut calls = Vec::new();
-            Hold::unconfirmed(terms, 1, 1, &votes).release(second, &mut calls);
+            hold.release(second, &mut calls);
             calls.iter().map(|call| call.to).collect::<Vec<_>>()
         };
-        assert_eq!(told(1, &[]), [0]);
-        assert_eq!(told(3, &[]), [1, 0, 2]);
-        assert_eq!(told(5, &[]), [1, 0, 2, 3, 4]);
-        assert_eq!(told(5, &[0, 4]), [2, 1, 3]);
+        assert_eq!(told(1, &[0], &[]), [0]);
+        assert_eq!(told(3, &[0, 2], &[]), [2, 0, 1]);
+        assert_eq!(told(5, &[0, 1, 2], &[]), [1, 0, 2, 3, 4]);
+        // The first one is down.
+        assert_eq!(told(5, &[1, 2, 3], &[]), [2, 1, 0, 3, 4]);
+        assert_eq!(told(5, &[1, 2, 3], &[0, 4]), [2, 1, 3]);
     }
 }

@@ -95,9 +95,7 @@ fn release(open: &mut OpenLock, now: UnixMs, request: &dlock_core::Release) -> R
         Released::Partly(effect) => (effect, Left::Partly),
         Released::Fully(effect) => (effect, Left::Fully),
     };
-    if sessions::count() > 0
-        && let Change::Remove { owner, mode } = &effect.change
-    {
+    if let Change::Remove { owner, mode } = &effect.change {
         for gone in [Mode::Exclusive, Mode::Shared].into_iter().filter(|gone| mode.is_none_or(|mode| mode == *gone)) {
             sessions::unbind(open.context, open.name, owner, gone);
         }

@@ -10,7 +10,7 @@ use redis_module::raw;
 
 use super::context::{Context, Now, bytes_of, c_string, log_warning};
 use super::guard::guarded;
-use crate::lines::is_nobody_waiting;
+use crate::quick::is_quiet;
 use crate::state::state;
 use crate::waiting::stir;
 use crate::{ended, sessions};
@@ -146,7 +146,7 @@ extern "C" fn free_effort(_key: *mut raw::RedisModuleString, value: *const c_voi
 
 /// A lock's key is removed or replaced, by whatever. Those who wait for it are served after the running command.
 extern "C" fn unlink2(key: *mut raw::RedisModuleKeyOptCtx, _value: *const c_void) {
-    if is_nobody_waiting() && sessions::count() == 0 && !ended::is_any() {
+    if is_quiet() {
         return;
     }
     let body = || {

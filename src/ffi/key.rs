@@ -122,6 +122,9 @@ impl<'a> Key<'a> {
 
     /// Puts a lock into the key, which must be open for writing and hold none.
     pub fn set_lock(&mut self, lock: Box<Lock>) {
+        if self.raw.is_null() {
+            return;
+        }
         let value = into_value(lock);
         // SAFETY: the server owns the value from here on and frees it by the type's `free`; on failure we do.
         unsafe {
@@ -137,11 +140,13 @@ impl<'a> Key<'a> {
     /// Removes the key, which must be open for writing.
     pub fn delete(&mut self) {
         self.lock = null_mut();
-        // SAFETY: the handle is open for writing.
-        unsafe { api!(RedisModule_DeleteKey(self.raw)) };
+        if !self.raw.is_null() {
+            // SAFETY: the handle is open for writing.
+            unsafe { api!(RedisModule_DeleteKey(self.raw)) };
+        }
     }
 
-    /// Closes it. From here on it is as good as an open key that does not exist.
+    /// Closes it. From here on it is as good as a key that does not exist, and what is written to it is lost.
     pub fn close(&mut self) {
         if !self.raw.is_null() {
             // SAFETY: opened by `open`, closed once, since the handle is forgotten.
@@ -163,8 +168,10 @@ impl<'a> Key<'a> {
 
     /// Sets when the key expires. It must be open for writing.
     pub fn set_expiry(&mut self, at: UnixMs) {
-        // SAFETY: the handle is open for writing; `UnixMs` fits the integer.
-        unsafe { api!(RedisModule_SetAbsExpire(self.raw, at.get().cast_signed())) };
+        if !self.raw.is_null() {
+            // SAFETY: the handle is open for writing; `UnixMs` fits the integer.
+            unsafe { api!(RedisModule_SetAbsExpire(self.raw, at.get().cast_signed())) };
+        }
     }
 }
 
