@@ -286,12 +286,12 @@ const HYPHENS: [usize; 4] = [8, 13, 18, 23];
 fn parse_uuid(text: &[u8]) -> Option<[u64; 2]> {
     let text: &[u8; 36] = text.try_into().ok()?;
     let four = |at: usize| text.get(at..)?.first_chunk().map(|digits| u64::from(u32::from_be_bytes(*digits)));
-    let eight = |high: usize, low: usize| Some(number_of_digits(four(high)? << 32 | four(low)?));
+    let eight = |high: usize, low: usize| Some(number_of_digits((four(high)? << 32) + four(low)?));
     let hyphens = HYPHENS.into_iter().fold(0, |wrong, at| wrong | text.get(at).map_or(0xff, |found| found ^ b'-'));
     let ((a, a_wrong), (b, b_wrong)) = (eight(0, 4)?, eight(9, 14)?);
     let ((c, c_wrong), (d, d_wrong)) = (eight(19, 24)?, eight(28, 32)?);
     let wrong = a_wrong | b_wrong | c_wrong | d_wrong | u64::from(hyphens);
-    (wrong == 0).then_some([a << 32 | b, c << 32 | d])
+    (wrong == 0).then_some([(a << 32) + b, (c << 32) + d])
 }
 
 /// The number of eight lower case hexadecimal digits, and 0 if that is what they are.
@@ -303,13 +303,13 @@ fn number_of_digits(digits: u64) -> (u64, u64) {
     // Back again: what comes from another character is not that character, or over 15.
     let from_ten = ((halves + every(6)) >> 4) & every(1);
     let wrong = (halves & every(0xf0)) | ((halves + every(0x30) + from_ten * 0x27) ^ digits);
-    let bytes = (halves | halves >> 4) & 0x00ff_00ff_00ff_00ff;
-    let pairs = (bytes | bytes >> 8) & 0x0000_ffff_0000_ffff;
-    ((pairs | pairs >> 16) & 0xffff_ffff, wrong)
+    let bytes = (halves + (halves >> 4)) & 0x00ff_00ff_00ff_00ff;
+    let pairs = (bytes + (bytes >> 8)) & 0x0000_ffff_0000_ffff;
+    ((pairs + (pairs >> 16)) & 0xffff_ffff, wrong)
 }
 
 fn uuid_bytes([first, second]: [u64; 2]) -> [u8; 16] {
-    (u128::from(first) << 64 | u128::from(second)).to_be_bytes()
+    ((u128::from(first) << 64) + u128::from(second)).to_be_bytes()
 }
 
 const HEX_DIGITS: &[u8; 16] = b"0123456789abcdef";
@@ -348,6 +348,19 @@ mod tests {
             let owner = Owner::new(&text).unwrap();
             let is_right = if HYPHENS.contains(&at) { byte == b'-' } else { matches!(byte, b'0'..=b'9' | b'a'..=b'f') };
             assert_eq!(owner.as_uuid().is_some(), is_right, "{byte} at {at}");
+            assert_eq!(*owner.text(), text);
+        }
+    }
+
+    #[test]
+    fn two_wrong_bytes_do_not_make_up_for_each_other() {
+        let pairs = (0..36).flat_map(|one| (0..one).map(move |other| [one, other]));
+        for (places, byte) in pairs.flat_map(|places| b"gG-+/:`@\0\x10\x80\xff".map(|byte| (places, byte))) {
+            let mut text = *b"00000000-0000-0000-0000-000000000000";
+            places.iter().for_each(|place| text[*place] = byte);
+            let is_right = byte == b'-' && places.iter().all(|place| HYPHENS.contains(place));
+            let owner = Owner::new(&text).unwrap();
+            assert_eq!(owner.as_uuid().is_some(), is_right, "{byte} at {places:?}");
             assert_eq!(*owner.text(), text);
         }
     }
