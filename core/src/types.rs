@@ -366,6 +366,19 @@ mod tests {
     }
 
     #[test]
+    fn a_wrong_digit_does_not_make_up_for_a_wrong_hyphen() {
+        // The last digit of each eight is compared in the same byte as a hyphen.
+        for at in [7, 17, 27, 35] {
+            for (digit, hyphen) in (0..=255).flat_map(|digit| (0..=255).map(move |hyphen| (digit, hyphen))) {
+                let mut text = *b"00000000-0000-0000-0000-000000000000";
+                (text[at], text[8]) = (digit, hyphen);
+                let is_right = hyphen == b'-' && matches!(digit, b'0'..=b'9' | b'a'..=b'f');
+                assert_eq!(parse_uuid(&text).is_some(), is_right, "{digit} at {at}, {hyphen}");
+            }
+        }
+    }
+
+    #[test]
     fn what_only_looks_like_a_uuid_is_kept_as_it_is() {
         for text in [
             "0F8FAD5B-D9CB-469F-A165-70867728950E",
