@@ -60,7 +60,8 @@ fn what_a_command_that_takes_a_lock_refuses() {
     let bare = ["BLOCK", "REQUEST", "PX", "EX", "PXAT", "EXAT"];
     let twice =
         ["BLOCK 1 BLOCK 1", "SESSION SESSION", "REQUEST r REQUEST r", "PX 1 EX 1", "PXAT 6000 PX 1", "EX 1 EX 1"];
-    for options in unknown.iter().chain(&bare).chain(&twice) {
+    let nearly = ["PXA 6000", "PXATT 6000", "PXIN 6000", "EXA 6", "EXATT 6", "EXTRA 6", "XPAT 6000"];
+    for options in unknown.iter().chain(&bare).chain(&twice).chain(&nearly) {
         assert_eq!(acquire(&format!("alice {options}")), Err(Malformed::Syntax), "{options}");
     }
 }
