@@ -59,12 +59,16 @@ impl<'call, I: Iterator<Item = &'call [u8]>> Words<I> {
 
     /// The lease an option names, if `word` is such an option: `EX`, `PX`, `EXAT` or `PXAT`, and the value after it.
     pub fn lease(&mut self, word: &[u8], limits: Limits) -> Result<Option<LeaseChoice>, Malformed> {
-        let (unit, is_absolute) = match word {
-            [b'P' | b'p', b'X' | b'x'] => (1, false),
-            [b'E' | b'e', b'X' | b'x'] => (1000, false),
-            [b'P' | b'p', b'X' | b'x', at @ ..] if is(at, "AT") => (1, true),
-            [b'E' | b'e', b'X' | b'x', at @ ..] if is(at, "AT") => (1000, true),
-            _ => return Ok(None),
+        let (unit, is_absolute) = if is(word, "PX") {
+            (1, false)
+        } else if is(word, "EX") {
+            (1000, false)
+        } else if is(word, "PXAT") {
+            (1, true)
+        } else if is(word, "EXAT") {
+            (1000, true)
+        } else {
+            return Ok(None);
         };
         let given = self.integer()?.checked_mul(unit).and_then(|ms| u64::try_from(ms).ok());
         let given = given.ok_or(Malformed::ExpireTime)?;
