@@ -20,11 +20,7 @@ pub fn is_quiet() -> bool {
 /// Puts the first hold into a lock whose key, open for writing, is not there. Returns its token.
 pub fn take(context: &Context, name: &Name, mut key: Key, now: Now, hold: Hold) -> Token {
     let Hold { token, deadline, .. } = hold;
-    with_bytes(|bytes| {
-        encode_put(now.millis(), &hold, bytes);
-        context.replicate_effect(name, bytes);
-    });
-    state().observe(token);
+    note(context, name, now, &hold);
     key.set_lock(Box::new(Lock::from(hold)));
     key.set_expiry(deadline);
     key.close();
@@ -36,12 +32,8 @@ pub fn take(context: &Context, name: &Name, mut key: Key, now: Now, hold: Hold) 
 
 /// Puts the only hold into a lock anew, with another deadline.
 pub fn renew(context: &Context, name: &Name, mut key: Key, now: Now, hold: Hold) {
-    let Hold { token, deadline, .. } = hold;
-    with_bytes(|bytes| {
-        encode_put(now.millis(), &hold, bytes);
-        context.replicate_effect(name, bytes);
-    });
-    state().observe(token);
+    let deadline = hold.deadline;
+    note(context, name, now, &hold);
     // It is there: the hold was found in it.
     if let Some(lock) = key.lock_mut() {
         *lock = Lock::from(hold);
@@ -60,4 +52,13 @@ pub fn give_up(context: &Context, name: &Name, mut key: Key) {
     context.signal_modified(name);
     state().stats.releases.count();
     context.notify(c"dlock.release", name);
+}
+
+/// Tells the replicas, and the token clock.
+fn note(context: &Context, name: &Name, now: Now, hold: &Hold) {
+    with_bytes(|bytes| {
+        encode_put(now.millis(), hold, bytes);
+        context.replicate_effect(name, bytes);
+    });
+    state().observe(hold.token);
 }

@@ -218,13 +218,11 @@ impl Lock {
     /// Whether a release at `now` leaves nothing of the lock, and nothing has lapsed before: then [`Lock::release`] comes to
     /// [`Released::Fully`], and its command says the same as its effect. O(1).
     pub fn is_emptied_by(&self, now: UnixMs, request: &Release) -> bool {
-        let Some(hold) = self.holds.single() else { return false };
-        hold.is_live(now)
-            && hold.owner == *request.owner
-            && (hold.count == 1 || request.entries == Entries::All)
-            && request.mode.is_none_or(|mode| mode == hold.mode)
-            && request.token.is_none_or(|token| token == hold.token)
-            && !hold.repeats(request.request)
+        self.only(now, request.owner, request.mode).is_some_and(|hold| {
+            (hold.count == 1 || request.entries == Entries::All)
+                && request.token.is_none_or(|token| token == hold.token)
+                && !hold.repeats(request.request)
+        })
     }
 
     /// Whether the command of a [`Lock::release`] says the same to a replica as its effect: that drops nothing that has
@@ -258,10 +256,7 @@ impl Lock {
     /// The only hold, live, as a renewal at `now` leaves it: what [`Lock::renew`] comes to. `None`: that may come to
     /// something else. O(1).
     pub fn renewed_only(&self, now: UnixMs, request: &Renew) -> Option<Hold> {
-        let hold = self.holds.single()?;
-        let is_named =
-            hold.is_live(now) && hold.owner == *request.owner && request.mode.is_none_or(|mode| mode == hold.mode);
-        if is_named { renewed(now, hold, request.lease, request.token) } else { None }
+        renewed(now, self.only(now, request.owner, request.mode)?, request.lease, request.token)
     }
 
     /// The end of a session: the hold is gone, or is to end after `grace`. `None` if there is no such live hold: another
@@ -289,6 +284,13 @@ impl Lock {
             // The owner has at most two holds, so a live one of somebody else is among the last three.
             Mode::Exclusive => self.holds.by_deadline().take(3).any(bars),
         }
+    }
+
+    /// The only hold, if it is live and one of `owner` that a command names.
+    fn only(&self, now: UnixMs, owner: &Owner, mode: Option<Mode>) -> Option<&Hold> {
+        let is_named =
+            |hold: &&Hold| hold.is_live(now) && hold.owner == *owner && mode.is_none_or(|mode| mode == hold.mode);
+        self.holds.single().filter(is_named)
     }
 
     /// The live holds of `owner` that a command names: the exclusive and the shared one.
