@@ -69,26 +69,14 @@ impl ShownHold {
 
 impl Reply {
     /// Writes the answer to the client.
-    #[inline]
     pub fn send(self, context: &Context) {
-        match self {
-            // What most answers are.
-            Reply::Integer(number) => context.reply_integer(number),
-            Reply::Granted(token, None) => context.reply_integer(token.get()),
-            other => other.send_other(context),
-        }
-    }
-
-    #[inline(never)]
-    fn send_other(self, context: &Context) {
         match self {
             Reply::Nil => context.reply_nil(),
             Reply::Integer(number) => context.reply_integer(number),
-            Reply::Granted(token, owner) => {
-                if let Some(owner) = owner {
-                    context.reply_array(2);
-                    context.reply_bytes(&owner.text());
-                }
+            Reply::Granted(token, None) => context.reply_integer(token.get()),
+            Reply::Granted(token, Some(owner)) => {
+                context.reply_array(2);
+                context.reply_bytes(&owner.text());
                 context.reply_integer(token.get());
             }
             Reply::Info(info) => info.send(context),

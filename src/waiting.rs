@@ -36,16 +36,7 @@ impl Grants {
     }
 
     /// Sends the keyspace events.
-    #[inline]
     pub fn announce(&self, context: &Context, name: &Name) {
-        // Most commands grant nobody.
-        if !self.0.is_empty() {
-            self.announce_all(context, name);
-        }
-    }
-
-    #[inline(never)]
-    fn announce_all(&self, context: &Context, name: &Name) {
         for waiter in &self.0 {
             let outcome = waiter.outcome.take();
             if let Some(Ok(Reply::Granted(..))) = outcome {
@@ -56,15 +47,11 @@ impl Grants {
     }
 
     /// Tells everybody. The key must be closed, since callbacks run in here.
-    #[inline]
     pub fn tell(self) {
-        if !self.0.is_empty() {
-            self.tell_all();
+        // Most commands grant nobody.
+        if self.0.is_empty() {
+            return;
         }
-    }
-
-    #[inline(never)]
-    fn tell_all(self) {
         for waiter in self.0 {
             tell(&waiter);
         }
@@ -88,15 +75,8 @@ pub fn close_and_tell(mut open: OpenLock, grants: Grants) {
 }
 
 /// Serves the line of an open lock as far as it goes. O(1) for each who is served, and nothing if nobody waits.
-#[inline]
 pub fn serve(open: &mut OpenLock, now: Now, grants: &mut Grants) {
-    if let Some(line) = &open.line {
-        serve_all(Rc::clone(line), open, now, grants);
-    }
-}
-
-#[inline(never)]
-fn serve_all(line: Rc<LockLine>, open: &mut OpenLock, now: Now, grants: &mut Grants) {
+    let Some(line) = open.line.clone() else { return };
     if !open.is_changed() && line.is_settled(now.millis()) {
         return;
     }
