@@ -12,7 +12,7 @@ export RUST_TEST_THREADS ?= 8
 # Recipes of languages that `make setup` does not install: Go takes 440 MB.
 export DLOCK_RECIPES_MISSING_OK ?= go
 
-FUZZ_TOOL := $(CURDIR)/target/release/dlock-fuzz-server
+FUZZ_TOOL := $(CURDIR)/target/release/dlock-stress
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
@@ -72,11 +72,11 @@ bench-quorum: module ## time a quorum against Redlock on a quiet machine, fail i
 fmt: ## format the code
 	cargo fmt --all
 
-bench-instr: module ## count instructions of every command and its rivals (callgrind), compare with bench/figures/
+bench-instr: module ## count instructions of every command and its rivals (callgrind), compare with lab/bench/figures/
 	@scripts/setup bench
 	server=$$(scripts/server) && DLOCK_SERVER="$$server" cargo run --locked --release --package dlock-bench -- instr $(BENCH)
 
-bench-instr-keep: module ## the same, and keep the figures in bench/figures/
+bench-instr-keep: module ## the same, and keep the figures in lab/bench/figures/
 	@scripts/setup bench
 	server=$$(scripts/server) && DLOCK_SERVER="$$server" cargo run --locked --release --package dlock-bench -- instr --keep $(BENCH); \
 	kept=$$?; $$CARGO_TARGET_DIR/release/dlock-bench page && exit $$kept
@@ -125,7 +125,7 @@ clean: ## remove all that was built and fetched
 	rm -rf target
 
 fuzz-tool: setup
-	cargo build --locked --release --package dlock-fuzz-server
+	cargo build --locked --release --package dlock-stress
 
 # Better said before the build than after it.
 port:

@@ -1,6 +1,6 @@
 //! Reproducible choices.
 
-pub use dlock_seeded::Random;
+pub use dlock_testkit::random::Random;
 
 /// The choices of the seed in `DLOCK_SEED`, or of this one.
 pub fn seeded(seed: u64) -> Random {

@@ -1,0 +1,80 @@
+//! Help, man pages and completions, and docs/cli.md, which says the same.
+
+use std::path::Path;
+
+use crate::process::{Notes, bare, outcome};
+
+/// The output of `dlock` with these arguments.
+#[track_caller]
+fn text(arguments: &[&str]) -> String {
+    let mut command = bare();
+    command.args(arguments);
+    let outcome = outcome(command);
+    assert_eq!(outcome.code, Some(0), "{arguments:?}: {}", outcome.stderr);
+    outcome.stdout
+}
+
+const COMMANDS: [&str; 8] = ["run", "info", "ls", "top", "release", "break", "completions", "man"];
+
+fn page() -> String {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/cli.md");
+    std::fs::read_to_string(path).expect("docs/cli.md")
+}
+
+#[test]
+fn help_shows_every_command_and_examples() {
+    let help = text(&["--help"]);
+    for command in COMMANDS {
+        assert!(help.lines().any(|line| line.trim_start().starts_with(&format!("{command} "))), "{command} in {help}");
+    }
+    assert!(text(&["run", "--help"]).contains("Examples:\n  dlock run backup -- "));
+    assert!(text(&["--version"]).contains(env!("CARGO_PKG_VERSION")));
+}
+
+#[test]
+fn the_page_has_every_command_option_and_exit_code() {
+    let page = page();
+    for command in COMMANDS {
+        assert!(page.contains(&format!("dlock {command}")), "{command}");
+        let help = text(&[command, "--help"]);
+        let lines = help.lines().map(str::trim).filter(|line| line.starts_with('-'));
+        for option in lines.filter_map(|line| line.split_whitespace().find(|word| word.starts_with("--"))) {
+            assert!(["--help", "--version"].contains(&option) || page.contains(option), "{option} of {command}");
+        }
+    }
+    let help = text(&["run", "--help"]);
+    let codes =
+        help.lines().skip_while(|line| !line.starts_with("Exit code")).skip(1).take_while(|line| !line.is_empty());
+    let mut seen = 0;
+    for line in codes {
+        let code = line.split_whitespace().next().expect("a code");
+        assert!(page.contains(&format!("| {code} |")), "{code}");
+        seen += 1;
+    }
+    assert_eq!(seen, 6);
+}
+
+#[test]
+fn man_pages_are_there_for_all() {
+    let notes = Notes::new();
+    let page = text(&["man"]);
+    assert!(page.contains(".TH dlock 1") && page.contains("DLOCK_URL"), "{page}");
+    text(&["man", notes.path("").to_str().expect("a path")]);
+    for command in COMMANDS {
+        assert!(notes.read(&format!("dlock-{command}.1")).contains(".SH NAME"), "{command}");
+    }
+}
+
+#[test]
+fn completions_know_the_commands() {
+    for shell in ["bash", "zsh", "fish"] {
+        let script = text(&["completions", shell]);
+        assert!(COMMANDS.iter().all(|command| script.contains(command)), "{shell}");
+    }
+    let notes = Notes::new();
+    std::fs::write(notes.path("dlock.bash"), text(&["completions", "bash"])).expect("a file");
+    let ask = ". \"$0\"; COMP_WORDS=(dlock ru); COMP_CWORD=1; _dlock dlock ru dlock; echo \"${COMPREPLY[@]}\"";
+    let mut bash = std::process::Command::new("bash");
+    bash.args(["-c", ask]).arg(notes.path("dlock.bash"));
+    assert_eq!(outcome(bash).stdout.trim(), "run");
+}

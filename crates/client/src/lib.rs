@@ -1,0 +1,41 @@
+//! Locks for Rust, over the dlock module of Redis and Valkey.
+//!
+//! ```no_run
+//! # async fn example() -> Result<(), dlock_client::Error> {
+//! use std::time::Duration;
+//!
+//! let client = dlock_client::Client::open("redis://127.0.0.1")?;
+//! let guard = client.acquire("job:1").wait(Duration::from_secs(10)).await?;
+//! // The lock is held and its lease renewed. What it protects gets guard.token().
+//! guard.release().await?;
+//! # Ok(()) }
+//! ```
+//!
+//! [`Client`] makes [`Acquire`]s, which become [`Guard`]s; an [`Error`] says why not. Must be used inside a tokio runtime
+//! with time and I/O enabled.
+#![forbid(unsafe_code)]
+
+mod acquire;
+mod address;
+mod backend;
+mod client;
+mod error;
+mod guard;
+mod inspect;
+mod quorum;
+mod server;
+mod terms;
+mod tls;
+
+pub use acquire::Acquire;
+pub use client::Client;
+pub use error::Error;
+pub use guard::Guard;
+pub use inspect::{HoldInfo, LockInfo, WaiterInfo};
+pub use quorum::QuorumBuilder;
+pub use tls::Tls;
+
+// Its examples are compiled.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/rust.md")]
+struct Guide;

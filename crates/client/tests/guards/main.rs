@@ -1,0 +1,85 @@
+//! What guards promise, on real servers. `DLOCK_SERVER` and `DLOCK_MODULE` as in `tests/server/`.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    missing_docs,
+    reason = "a test that panics has failed, which is what it is for"
+)]
+
+mod abandoned;
+mod broken;
+#[cfg(feature = "tls")]
+mod certified;
+mod inspected;
+mod kept;
+mod line;
+mod lost;
+mod places;
+mod proxy;
+mod session;
+#[path = "../../../../tests/server/support/mod.rs"]
+#[allow(dead_code, unused_imports, reason = "the fixture of the server tests, of which these need a part")]
+mod support;
+mod taken;
+#[cfg(feature = "tls")]
+mod tls;
+
+use std::future::{Future, IntoFuture};
+use std::time::Duration;
+
+use dlock_client::{Client, Error, Guard};
+
+use support::wait::PATIENCE;
+use support::{Server, lock_info};
+
+/// A client of this server.
+fn client_of(server: &Server) -> Client {
+    Client::open(&format!("redis://127.0.0.1:{}", server.port())).expect("a URL")
+}
+
+/// What the future says, which must not take for ever.
+async fn in_time<F: IntoFuture>(future: F) -> F::Output {
+    tokio::time::timeout(PATIENCE, future.into_future()).await.expect("in time")
+}
+
+/// Waits until the server has nobody in the lock.
+#[track_caller]
+fn freed(server: &Server, name: &str) {
+    let mut client = server.client();
+    support::soon("the lock is free", || lock_info(&mut client, name).is_none());
+}
+
+/// Fails if that resolves within a moment.
+async fn not_yet(future: impl Future<Output = ()>) {
+    let early = tokio::time::timeout(Duration::from_millis(20), future).await;
+    assert!(early.is_err(), "too early");
+}
+
+fn contention<T: std::fmt::Debug>(outcome: Result<T, Error>) {
+    assert!(matches!(outcome, Err(Error::Contention)), "{outcome:?}");
+}
+
+fn lost<T: std::fmt::Debug>(outcome: Result<T, Error>) {
+    assert!(matches!(outcome, Err(Error::Lost)), "{outcome:?}");
+}
+
+/// Whether the server has exactly this hold.
+#[track_caller]
+fn is_held(server: &Server, guard: &Guard) {
+    let name = String::from_utf8_lossy(guard.name()).into_owned();
+    let info = lock_info(&mut server.client(), &format!("{name} OWNER {}", guard.owner())).expect("a lock");
+    let tokens: Vec<_> = info.holds().iter().map(|hold| hold.token as u64).collect();
+    assert_eq!(tokens, [guard.token()]);
+}
+
+/// How often the server has executed a command.
+#[track_caller]
+fn calls(client: &mut support::Client, command: &str) -> i64 {
+    let stats = support::replica::info_field(client, "commandstats", &format!("cmdstat_{command}")).unwrap_or_default();
+    let calls = stats.split(',').find_map(|field| field.strip_prefix("calls="));
+    calls.map_or(0, |calls| calls.parse().expect("a number"))
+}

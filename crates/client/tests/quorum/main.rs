@@ -1,0 +1,83 @@
+//! What a quorum of real servers promises. `DLOCK_SERVER` and `DLOCK_MODULE` as in `tests/server/`.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    missing_docs,
+    reason = "a test that panics has failed, which is what it is for"
+)]
+
+mod figures;
+mod kills;
+mod line;
+mod majority;
+mod members;
+mod redlock;
+#[path = "../../../../tests/server/support/mod.rs"]
+#[allow(dead_code, unused_imports, reason = "the fixture of the server tests, of which these need a part")]
+mod support;
+
+use std::future::IntoFuture;
+use std::time::Duration;
+
+use dlock_client::{Client, QuorumBuilder};
+
+use support::wait::PATIENCE;
+use support::{Server, Setup, lock_info};
+
+/// Longer than any lease in these tests.
+const LONGEST: Duration = Duration::from_secs(30);
+
+/// A server's time to answer where nothing is timed: long, since the machine may be busy.
+const RELAXED: Duration = Duration::from_secs(1);
+
+/// Servers that keep their locks on disk, and so count at once.
+fn servers(count: usize) -> Vec<Server> {
+    let setup = Setup::new().conf("appendonly yes\nappendfsync always");
+    (0..count).map(|_| setup.clone().start()).collect()
+}
+
+fn urls(servers: &[Server]) -> Vec<String> {
+    servers.iter().map(|server| format!("redis://127.0.0.1:{}", server.port())).collect()
+}
+
+fn quorum(servers: &[Server]) -> QuorumBuilder {
+    Client::quorum(urls(servers), LONGEST).persistent()
+}
+
+/// A client that is in no hurry.
+fn client_of(servers: &[Server]) -> Client {
+    quorum(servers).server_timeout(RELAXED).open().expect("a quorum")
+}
+
+/// What the future says, which must not take for ever.
+async fn in_time<F: IntoFuture>(future: F) -> F::Output {
+    tokio::time::timeout(PATIENCE, future.into_future()).await.expect("in time")
+}
+
+/// The owners that a server knows to hold the lock.
+fn owners(server: &Server, name: &str) -> Vec<String> {
+    let info = lock_info(&mut server.client(), &format!("{name} FULL"));
+    info.map_or_else(Vec::new, |info| {
+        info.holds().iter().map(|hold| String::from_utf8_lossy(&hold.owner).into_owned()).collect()
+    })
+}
+
+/// Waits until none of these servers has anybody in the lock.
+#[track_caller]
+fn freed<'a>(servers: impl IntoIterator<Item = &'a Server>, name: &str) {
+    for server in servers {
+        support::soon("the lock is free", || owners(server, name).is_empty());
+    }
+}
+
+/// How often a server has executed a command.
+#[track_caller]
+fn calls(client: &mut support::Client, command: &str) -> i64 {
+    let stats = support::replica::info_field(client, "commandstats", &format!("cmdstat_{command}")).unwrap_or_default();
+    let calls = stats.split(',').find_map(|field| field.strip_prefix("calls="));
+    calls.map_or(0, |calls| calls.parse().expect("a number"))
+}

@@ -1,0 +1,138 @@
+//! The golden files of `crates/core/testdata`.
+
+use std::collections::BTreeMap;
+
+use dlock_core::{Change, Command, Effect, Expiry, Hold, Mode, Owner, Request, UnixMs, Waiters};
+
+use crate::values::{UUID, hold, lock};
+use crate::{effect_bytes, effect_of, lock_bytes, lock_holds};
+
+#[test]
+fn locks_of_version_1_are_read_and_written() {
+    let golden = parse(include_str!("../../testdata/lock-v1.hex"));
+    let locks = locks();
+    assert_eq!(golden.keys().collect::<Vec<_>>(), locks.keys().collect::<Vec<_>>());
+    for (name, holds) in locks {
+        assert_eq!(lock_holds(&golden[name]).as_ref(), Ok(&holds), "{name}");
+        assert_eq!(hex(&lock_bytes(&lock(holds))), hex(&golden[name]), "{name}");
+    }
+}
+
+#[test]
+fn effects_of_version_1_are_read_and_written() {
+    let golden = parse(include_str!("../../testdata/effect-v1.hex"));
+    let effects = effects();
+    assert_eq!(golden.keys().collect::<Vec<_>>(), effects.keys().collect::<Vec<_>>());
+    for (name, effect) in effects {
+        assert_eq!(effect_of(&golden[name]).as_ref(), Ok(&effect), "{name}");
+        assert_eq!(hex(&effect_bytes(&effect)), hex(&golden[name]), "{name}");
+    }
+}
+
+fn locks() -> BTreeMap<&'static str, Vec<Hold>> {
+    use Mode::{Exclusive, Shared};
+    let uuid = UUID.as_bytes();
+    BTreeMap::from([
+        ("exclusive", vec![hold(b"alice", Exclusive, 1, 30_000, CLOCK + 30_000, TOKEN)]),
+        (
+            "both modes of a uuid",
+            vec![
+                hold(uuid, Exclusive, 2, 1000, CLOCK + 500, TOKEN + 1),
+                hold(uuid, Shared, 1, 60_000, CLOCK + 60_000, TOKEN + 2),
+            ],
+        ),
+        (
+            "readers",
+            vec![
+                hold(b"\x00\xff\n", Shared, 1, 1000, CLOCK + 1000, TOKEN + 1),
+                hold(b"bob", Shared, 300, 5000, CLOCK + 4000, TOKEN + 1),
+                hold(b"carol", Shared, 1, 5000, CLOCK + 5000, TOKEN + 7),
+            ],
+        ),
+        (
+            "requests",
+            vec![
+                Hold {
+                    request: request(Command::Release, b"r-1"),
+                    ..hold(b"alice", Exclusive, 2, 30_000, CLOCK + 30_000, TOKEN)
+                },
+                Hold {
+                    request: request(Command::Rlock, &[0xff; Request::MAX_LEN]),
+                    ..hold(b"alice", Shared, 1, 30_000, CLOCK + 30_000, TOKEN + 1)
+                },
+            ],
+        ),
+        (
+            "limits",
+            vec![hold(b"a", Exclusive, 1, 1, 1, 1), hold(b"a", Shared, u32::MAX, 31_536_000_000, 1 << 53, 1 << 53)],
+        ),
+    ])
+}
+
+fn effects() -> BTreeMap<&'static str, Effect> {
+    use Mode::{Exclusive, Shared};
+    let put = |clock, hold, expiry| Effect {
+        clock: UnixMs::new(clock),
+        change: Change::Put { hold, expiry },
+        waiters: Waiters::None,
+    };
+    let remove = |clock, owner, mode| {
+        let owner = Owner::new(owner).expect("a good owner");
+        Effect { clock: UnixMs::new(clock), change: Change::Remove { owner, mode }, waiters: Waiters::None }
+    };
+    let uuid = UUID.as_bytes();
+    let alice = hold(b"alice", Exclusive, 1, 30_000, CLOCK + 30_000, TOKEN + 5);
+    let with_request = |mode, command| {
+        let hold = Hold { request: request(command, b"r-1"), ..hold(b"alice", mode, 1, 30_000, CLOCK + 30_000, TOKEN) };
+        put(CLOCK, hold, Expiry::Anew)
+    };
+    let sweep = Effect { clock: UnixMs::new(CLOCK), change: Change::Sweep, waiters: Waiters::None };
+    BTreeMap::from([
+        ("put", put(CLOCK, alice.clone(), Expiry::Anew)),
+        ("put, kept", put(CLOCK, hold(uuid, Shared, 3, 30_000, CLOCK + 400, TOKEN - 70_000), Expiry::Keep)),
+        ("put, lapsed", put(CLOCK, hold(b"bob", Shared, 1, 1000, CLOCK - 1, TOKEN), Expiry::Anew)),
+        ("put, limits", put(0, hold(b"a", Shared, u32::MAX, 1, 1 << 53, 1 << 53), Expiry::Anew)),
+        ("put, acquire", with_request(Exclusive, Command::Acquire)),
+        ("put, racquire", with_request(Exclusive, Command::Racquire)),
+        ("put, rlock", with_request(Shared, Command::Rlock)),
+        ("put, wlock", with_request(Exclusive, Command::Wlock)),
+        ("put, release", with_request(Exclusive, Command::Release)),
+        ("put, somebody waits", Effect { waiters: Waiters::Some, ..put(CLOCK, alice.clone(), Expiry::Anew) }),
+        ("remove, somebody waits", Effect { waiters: Waiters::Some, ..remove(CLOCK, b"alice", Some(Exclusive)) }),
+        ("sweep, somebody waits", Effect { waiters: Waiters::Some, ..sweep.clone() }),
+        ("remove exclusive", remove(CLOCK, b"alice", Some(Exclusive))),
+        ("remove shared", remove(CLOCK, uuid, Some(Shared))),
+        ("remove both", remove(1 << 53, b"\0", None)),
+        ("sweep", sweep),
+    ])
+}
+
+fn request(command: Command, id: &[u8]) -> Option<Box<Request>> {
+    Request::new(command, id).map(Box::new)
+}
+
+/// The values of a golden file by name.
+fn parse(text: &str) -> BTreeMap<&str, Vec<u8>> {
+    let mut values = BTreeMap::new();
+    let mut name = "";
+    for line in text.lines() {
+        if let Some(named) = line.strip_prefix('[').and_then(|line| line.strip_suffix(']')) {
+            assert!(values.insert(named, Vec::new()).is_none(), "{named} is there twice");
+            name = named;
+            continue;
+        }
+        let digits = line.split('#').next().unwrap_or_default().trim();
+        let pairs = digits.as_bytes().chunks(2).map(|pair| str::from_utf8(pair).expect("digits"));
+        let bytes = pairs.map(|pair| u8::from_str_radix(pair, 16).expect("two digits a byte"));
+        values.entry(name).or_insert_with(Vec::new).extend(bytes);
+    }
+    values.retain(|name, _| !name.is_empty());
+    values
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+const CLOCK: u64 = 1_784_160_000_000;
+const TOKEN: u64 = CLOCK * 1000;

@@ -1,0 +1,179 @@
+//! What one run is like: how many take part, how bad the network is, what fails when. Drawn from the seed, within the
+//! assumptions of `docs/quorum.md` unless a test leaves one out.
+
+use dlock_testkit::random::Random;
+
+use super::clock::{Monotonic, Real, Wall};
+use super::server::{Memory, Server};
+use crate::terms::Rules;
+
+/// What a test leaves out.
+#[derive(Clone, Copy, Debug)]
+pub struct Given {
+    pub rules: Rules,
+    pub restarts: Restarts,
+    pub clocks: Clocks,
+}
+
+/// Whether clients wait until a server that has forgotten its locks is older than the longest lease.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Restarts {
+    WaitedOut,
+    Ignored,
+}
+
+/// How wrong the servers' clocks are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Clocks {
+    /// They agree better than the longest lease, and are set forward in small steps only.
+    Agree,
+    /// They are apart by several leases.
+    Apart,
+    /// They are set forward by up to a lease.
+    Stepped,
+    /// They are right.
+    Right,
+}
+
+impl Given {
+    pub const ALL: Given = Given { rules: Rules::ALL, restarts: Restarts::WaitedOut, clocks: Clocks::Agree };
+}
+
+pub struct Plan {
+    pub servers: usize,
+    pub clients: usize,
+    /// µs.
+    pub longest_lease: u64,
+    pub timeout: u64,
+    pub delay: u64,
+    pub slow_permille: u64,
+    pub slow: u64,
+    pub loss_permille: u64,
+    pub pause_permille: u64,
+    pub is_in_order: bool,
+    pub think: u64,
+    pub end: Real,
+    pub faults: Vec<(Real, Fault)>,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub enum Fault {
+    Crash { server: usize, down: u64 },
+    Stop { server: usize, time: u64 },
+    Set { server: usize, by: i64 },
+    CrashClient { client: usize },
+}
+
+const MS: u64 = 1000;
+
+impl Plan {
+    pub fn draw(random: &mut Random, given: Given) -> Plan {
+        let longest_lease = random.within(200..1000) * MS;
+        let (mut servers, clients) = (random.pick(&[1, 2, 3, 3, 3, 3, 4, 5, 5, 5]), random.pick(&[2, 3, 4]));
+        if given.clocks == Clocks::Apart {
+            servers = 3;
+        }
+        let mut plan = Plan {
+            servers,
+            clients,
+            longest_lease,
+            timeout: random.within(10..25) * MS,
+            delay: random.pick(&[MS / 5, MS, 4 * MS]),
+            slow_permille: random.pick(&[0, 10, 60]),
+            slow: random.pick(&[20 * MS, longest_lease / 2, 2 * longest_lease]),
+            loss_permille: random.pick(&[0, 0, 10, 100]),
+            pause_permille: random.pick(&[0, 0, 5, 20]),
+            is_in_order: random.permille(600),
+            think: random.pick(&[2, 20, 200]) * MS,
+            end: 2_500 * MS + 2 * longest_lease,
+            faults: Vec::new(),
+        };
+        plan.draw_faults(random, given);
+        plan
+    }
+
+    /// Nothing goes wrong.
+    pub fn calm(random: &mut Random, servers: usize, clients: usize) -> Plan {
+        Plan {
+            servers,
+            clients,
+            longest_lease: 1000 * MS,
+            timeout: 50 * MS,
+            delay: random.pick(&[MS / 5, MS]),
+            slow_permille: 0,
+            slow: 0,
+            loss_permille: 0,
+            pause_permille: 0,
+            is_in_order: true,
+            think: 10 * MS,
+            end: 10_000 * MS,
+            faults: Vec::new(),
+        }
+    }
+
+    pub fn draw_servers(&self, random: &mut Random, given: Given) -> Vec<Server> {
+        let apart = match given.clocks {
+            Clocks::Agree | Clocks::Stepped => random.pick(&[0, MS, 20 * MS, self.agreement()]),
+            Clocks::Apart => 4 * self.longest_lease,
+            Clocks::Right => 0,
+        };
+        let server = |_| {
+            let loses = random.pick(&[Memory::All, Memory::All, Memory::Nothing, Memory::TokenClock]);
+            Server::new(Wall::new(random.around_zero(DRIFT_PPM), random.around_zero(apart / 2)), loses)
+        };
+        (0..self.servers).map(server).collect()
+    }
+
+    pub fn draw_clocks(&self, random: &mut Random) -> Vec<Monotonic> {
+        (0..self.clients).map(|_| Monotonic::new(random.around_zero(DRIFT_PPM))).collect()
+    }
+
+    /// How far apart the servers' clocks may be: less than the longest lease even after they have drifted for a run.
+    fn agreement(&self) -> u64 {
+        self.longest_lease * 9 / 10 - 60 * MS
+    }
+
+    fn draw_faults(&mut self, random: &mut Random, given: Given) {
+        let crashes = if given.clocks == Clocks::Apart { 10 } else { random.pick(&[0, 1, 3, 6]) };
+        for _ in 0..crashes {
+            // Longer than the clocks are apart: an AOF may have lost the token clock.
+            let long = self.agreement() + 60 * MS;
+            let down = random.pick(&[MS, 20 * MS, 200 * MS]) + random.within(0..MS);
+            let fault =
+                Fault::Crash { server: self.any_server(random), down: if random.permille(300) { long } else { down } };
+            self.fail(random, fault);
+        }
+        for _ in 0..random.pick(&[0, 0, 2]) {
+            let time = random.within(0..2 * self.longest_lease);
+            let fault = Fault::Stop { server: self.any_server(random), time };
+            self.fail(random, fault);
+        }
+        for _ in 0..random.pick(&[0, 0, 1, 2]) {
+            let client = random.within(0..self.clients as u64) as usize;
+            self.fail(random, Fault::CrashClient { client });
+        }
+        for server in 0..self.servers {
+            if given.clocks == Clocks::Stepped {
+                let by = random.within(0..self.longest_lease) as i64;
+                self.fail(random, Fault::Set { server, by });
+            } else if random.permille(300) {
+                let back = self.agreement() as i64 / 2;
+                let by = if random.permille(500) { FORWARD_STEP } else { -(random.within(0..back as u64) as i64) };
+                self.fail(random, Fault::Set { server, by });
+            }
+        }
+    }
+
+    fn any_server(&self, random: &mut Random) -> usize {
+        random.within(0..self.servers as u64) as usize
+    }
+
+    fn fail(&mut self, random: &mut Random, fault: Fault) {
+        self.faults.push((random.within(0..self.end), fault));
+    }
+}
+
+/// Two clocks come apart by at most 0.4 % by rate, which leaves 0.6 % of the lease and 1 ms of
+/// [`crate::drift_bound`] for a step forward, and 1 ms since servers count whole ones.
+const DRIFT_PPM: u64 = 2000;
+const FORWARD_STEP: i64 = 1500;

@@ -1,0 +1,95 @@
+//! `dlock-bench page`: writes `docs/benchmarks.md` and its plots from the figures that are kept.
+
+mod bars;
+mod lines;
+mod plots;
+mod sections;
+mod svg;
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use crate::command_line::Options;
+use crate::error::Error;
+use crate::ledger::{self, Ledger};
+
+pub fn run(options: &Options) -> Result<(), Error> {
+    if *options != Options::default() {
+        return Err(Error::Usage("page takes no options".into()));
+    }
+    for (path, text) in files(&kept()?)? {
+        let path = docs().join(path);
+        if let Some(folder) = path.parent() {
+            fs::create_dir_all(folder).map_err(Error::io(format!("creating {}", folder.display())))?;
+        }
+        fs::write(&path, text).map_err(Error::io(format!("writing {}", path.display())))?;
+        println!("{}", path.display());
+    }
+    Ok(())
+}
+
+/// The page and its plots, by their path below `docs/`.
+fn files(kept: &[Ledger]) -> Result<Vec<(PathBuf, String)>, Error> {
+    let Some((main, others)) = kept.split_first() else {
+        return Err(Error::Usage("no figures are kept in lab/bench/figures/ (make bench)".into()));
+    };
+    let plots = plots::all(main);
+    let page = sections::page(main, others, &plots);
+    let mut files = vec![(PathBuf::from("benchmarks.md"), page)];
+    files.extend(plots.into_iter().map(|plot| (Path::new("benchmarks").join(plot.file), plot.svg)));
+    Ok(files)
+}
+
+/// All that is kept, one ledger a server. The one of which most is known is first.
+fn kept() -> Result<Vec<Ledger>, Error> {
+    let folder = ledger::folder();
+    let mut servers: BTreeMap<String, Ledger> = BTreeMap::new();
+    for entry in fs::read_dir(&folder).map_err(Error::io(format!("reading {}", folder.display())))? {
+        let path = entry.map_err(Error::io(format!("reading {}", folder.display())))?.path();
+        if path.extension().is_some_and(|extension| extension == "txt")
+            && let Some(ledger) = Ledger::read(&path)?
+        {
+            servers.entry(ledger.fact("server").to_owned()).or_default().update(&ledger);
+        }
+    }
+    let mut ledgers: Vec<Ledger> = servers.into_values().collect();
+    ledgers.sort_by_key(|ledger| std::cmp::Reverse(ledger.figures().count()));
+    Ok(ledgers)
+}
+
+fn docs() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::contenders;
+    use crate::server::Mode;
+    use crate::targets::{self, ROWS};
+
+    #[test]
+    fn the_page_is_what_the_kept_figures_come_to() {
+        for (path, text) in files(&kept().unwrap()).unwrap() {
+            let there = fs::read_to_string(docs().join(&path)).unwrap_or_default();
+            assert!(there == text, "docs/{} is not what `make bench` would write", path.display());
+        }
+    }
+
+    #[test]
+    fn figures_of_every_contender_and_every_target_are_kept() {
+        let kept = kept().unwrap();
+        let main = kept.first().unwrap();
+        for mode in Mode::ALL {
+            // Redis 7.0 lacks some commands of later servers: what it lacks has no figure in any mode.
+            let is_known = |name: &str| main.figure(&format!("instructions/none/{name}")).is_some();
+            for contender in contenders::all().iter().filter(|it| it.runs_in(mode) && is_known(it.name)) {
+                let name = format!("instructions/{}/{}", mode.name(), contender.name);
+                assert!(main.figure(&name).is_some(), "{name}");
+            }
+        }
+        let targets: usize = ROWS.iter().map(|row| row.targets.len()).sum();
+        assert_eq!(targets::judge(&ROWS, main).len(), targets, "on {}", main.fact("server"));
+    }
+}

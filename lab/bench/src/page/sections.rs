@@ -1,0 +1,230 @@
+//! The text of the page.
+
+use super::plots::Plot;
+use crate::contenders::{self, Contender, Kind, RunsOn, SET_DEL, SET_SCRIPT};
+use crate::instr::grouped;
+use crate::ledger::Ledger;
+use crate::server::Mode;
+use crate::targets::{self, Measure, ROWS, Target, Verdict};
+use crate::times::{Keys, MEMORY_ROWS, PIPELINES, READER_ROWS, WAITERS, Way, short, spread};
+
+pub fn page(main: &Ledger, others: &[Ledger], plots: &[Plot]) -> String {
+    let plot = |file: &str| {
+        let found = plots.iter().find(|plot| plot.file == file);
+        found.map_or(String::new(), |plot| format!("![{}](benchmarks/{})\n\n", plot.title, plot.file))
+    };
+    let mut text = head(main);
+    text.push_str(&judged(main));
+    text.push_str(&counted(main, &plot("instructions.svg")));
+    text.push_str(&pairs(main, &plot("pairs.svg")));
+    text.push_str(&readers(main, &plot("readers.svg")));
+    text.push_str(&contended(main, &[plot("hand-off.svg"), plot("commands.svg")].concat()));
+    text.push_str(&memory(main));
+    for other in others {
+        text.push_str(&format!("# On {}\n\n", other.fact("server")));
+        text.push_str(&described(other));
+        for section in [judged(other), counted(other, ""), pairs(other, ""), contended(other, "")] {
+            text.push_str(&section);
+        }
+    }
+    text.truncate(text.trim_end().len());
+    text.push('\n');
+    text
+}
+
+fn head(ledger: &Ledger) -> String {
+    format!(
+        "# Benchmarks\n\n\
+         What dlock costs the server, beside what people use today. This page and its plots are written by `make bench` \
+         and `make bench-instr-keep`\nfrom the figures in `lab/bench/figures/`; nothing in it is typed in by hand. \
+         The rivals' scripts are our own words for what they do on the\nserver: [`lab/bench/src/contenders/lua`]\
+         (../lab/bench/src/contenders/lua). Redisson's operations include the request that deletes the latch of an unlock.\n\n\
+         {}",
+        described(ledger)
+    )
+}
+
+fn described(ledger: &Ledger) -> String {
+    let facts = [
+        ("server", "server"),
+        ("dlock", "dlock"),
+        ("machine", "machine"),
+        ("kernel", "Linux"),
+        ("date", "timed on"),
+        ("rounds", "rounds"),
+    ];
+    let known = facts.iter().filter(|(name, _)| !ledger.fact(name).is_empty());
+    table(&["", ""], known.map(|(name, label)| vec![(*label).to_owned(), ledger.fact(name).to_owned()]).collect())
+}
+
+fn judged(ledger: &Ledger) -> String {
+    let verdicts = targets::judge(&ROWS, ledger);
+    let (met, judged) = targets::rows_met(&verdicts);
+    let rows = ROWS.iter().flat_map(|row| row.targets.iter().map(move |target| (row, target)));
+    let rows = rows.map(|(row, target)| {
+        let verdict = verdicts.iter().find(|verdict| std::ptr::eq(verdict.target, target));
+        let measured = verdict.map_or(String::new(), |verdict| format!("{:.3}", verdict.value));
+        let outcome = verdict.map_or("not measured".to_owned(), Verdict::outcome);
+        let calls = calls_alone(ledger, target).map_or(String::new(), |calls| format!("{calls:.3}"));
+        vec![row.what.to_owned(), target.case.to_owned(), measured, target.bound.to_string(), outcome, calls]
+    });
+    format!(
+        "## Targets\n\n{met} of {judged} rows are met in every figure. The last column is what would be measured if the \
+         module's own code cost nothing:\nwhat the server needs for the command, and for the calls the module makes.\n\n{}",
+        table(&["what", "case", "measured", "target", "", "the server's part"], rows.collect())
+    )
+}
+
+/// A target's ratio of instructions if the module's own code had none, where the other side is no command of ours.
+fn calls_alone(ledger: &Ledger, target: &Target) -> Option<f64> {
+    let Measure::Quotient(subject, reference) = target.measure else { return None };
+    let own = |figure: &str| ledger.figure(&format!("own/{}", figure.strip_prefix("instructions/")?));
+    match (own(subject), own(reference)) {
+        (Some(own), None) => Some((ledger.figure(subject)?.median - own.median) / ledger.figure(reference)?.median),
+        _ => None,
+    }
+}
+
+fn counted(ledger: &Ledger, plot: &str) -> String {
+    let count = |mode: &str, name: &str| ledger.figure(&format!("instructions/{mode}/{name}")).map(|f| f.median);
+    let cell = |mode: Mode, name: &str| {
+        let own = count(mode.name(), name)?;
+        Some(format!("{} ({:.2})", grouped(own), own / count(mode.name(), SET_DEL)?))
+    };
+    let row = |contender: &Contender| {
+        let sent = ledger.figure(&format!("replicated/{}", contender.name)).map(|f| grouped(f.median));
+        let cells = Mode::ALL.map(|mode| cell(mode, contender.name).unwrap_or_default());
+        [vec![label(contender)], cells.into(), vec![sent.unwrap_or_default()]].concat()
+    };
+    let all = contenders::all();
+    let counted = all.iter().filter(|contender| count("none", contender.name).is_some());
+    let rows: Vec<_> = counted.map(row).collect();
+    if rows.is_empty() {
+        return String::new();
+    }
+    format!(
+        "## Instructions\n\n{plot}\
+         Instructions of the server process for one operation (callgrind, pipeline 16, 64 locks), in brackets as a ratio \
+         to\n`SET NX PX` + `DEL`, which checks no owner; the last column is what a replica gets. They do not depend on \
+         how busy the\nmachine is. Locks have the lease of `dlock.default-lease`, and are renewed by their own; where it \
+         says `PX` the client names\none, as the rivals have to. `make bench-instr` counts again and fails if a ratio has \
+         moved by over 5 %.\n\n{}",
+        table(&["operation", "no persistence", "AOF everysec", "one replica", "bytes replicated"], rows)
+    )
+}
+
+fn pairs(ledger: &Ledger, plot: &str) -> String {
+    let mut text = String::new();
+    let cases: Vec<(Keys, usize)> =
+        Keys::ALL.into_iter().flat_map(|keys| PIPELINES.map(|pipeline| (keys, pipeline))).collect();
+    for mode in Mode::ALL {
+        let name = |sort: &str, (keys, pipeline): (Keys, usize), contender: &str| {
+            format!("{sort}/{}/{pipeline}/{}/{contender}", mode.name(), keys.name())
+        };
+        let row = |contender: Contender| {
+            let cells = cases.iter().map(|case| ledger.figure(&name("pairs-ratio", *case, contender.name)));
+            let cells: Vec<String> = cells.map(|figure| figure.map_or(String::new(), spread)).collect();
+            let rate = ledger.figure(&name("pairs", (Keys::Hot, PIPELINES[0]), contender.name))?;
+            Some([vec![label(&contender), grouped(rate.median)], cells].concat())
+        };
+        let rows: Vec<_> = contenders::all().into_iter().filter(|c| c.kind == Kind::Pair).filter_map(row).collect();
+        if rows.is_empty() {
+            continue;
+        }
+        let columns = cases.iter().map(|(keys, pipeline)| format!("{}, pipeline {pipeline}", keys.label()));
+        let head: Vec<String> =
+            ["operation", "a second (hot key, pipeline 16)"].map(str::to_owned).into_iter().chain(columns).collect();
+        let head: Vec<&str> = head.iter().map(String::as_str).collect();
+        text.push_str(&format!("### {}\n\n{}", mode.label(), table(&head, rows)));
+    }
+    if text.is_empty() {
+        return text;
+    }
+    format!(
+        "## Pairs a second\n\n{plot}\
+         50 clients keep the server busy, by its Unix socket: for loopback TCP the kernel does more than the server. The \
+         server has one\nprocessor, the clients have the other. Ratios are to `{SET_SCRIPT}` of the same round: median (least to most of the \
+         rounds). With a\nmillion keys the pairs jump about in a million names beside a million locks that are held. \
+         Without pipelining the hot key is one\na client, or they would refuse each other.\n\n{text}"
+    )
+}
+
+fn readers(ledger: &Ledger, plot: &str) -> String {
+    let row = |(name, label): (&str, &str)| {
+        let figure = |others: usize| ledger.figure(&format!("readers/{name}/{others}"));
+        let ratio = |others: usize| ledger.figure(&format!("readers-ratio/{name}/{others}"));
+        let cell = |others: usize| Some(format!("{} ({:.2})", short(figure(others)?.median), ratio(others)?.median));
+        let cells = [1, 100, 10_000].map(|others| cell(others).unwrap_or_default());
+        figure(1).map(|_| [vec![label.to_owned()], cells.into()].concat())
+    };
+    let rows: Vec<_> = READER_ROWS.into_iter().filter_map(row).collect();
+    if rows.is_empty() {
+        return String::new();
+    }
+    format!(
+        "## Readers\n\n{plot}Microseconds an operation beside readers who stay (one client, pipeline 16), in brackets as a \
+         ratio to the same beside one.\n\n{}",
+        table(&["operation", "1 other", "100 others", "10,000 others"], rows)
+    )
+}
+
+fn contended(ledger: &Ledger, plots: &str) -> String {
+    let mut text = String::new();
+    for waiters in WAITERS {
+        let row = |way: Way| {
+            let figure = |sort: &str| ledger.figure(&format!("hand-off-{sort}/{waiters}/{}", way.name()));
+            let cell = |sort: &str| figure(sort).map_or("–".to_owned(), |figure| short(figure.median));
+            let ratio = figure("ratio").map_or("–".to_owned(), spread);
+            let cells = ["p50", "p99", "p99.9", "rate", "commands", "bytes"].map(cell);
+            figure("rate").map(|_| [vec![way.label().to_owned(), ratio], cells.into()].concat())
+        };
+        let rows: Vec<_> = Way::ALL.into_iter().filter_map(row).collect();
+        if !rows.is_empty() {
+            let head =
+                ["", "median / BLPOP", "p50, us", "p99, us", "p99.9, us", "hand-offs a second", "commands", "bytes"];
+            text.push_str(&format!("### {} waiters\n\n{}", grouped(waiters as f64), table(&head, rows)));
+        }
+    }
+    if text.is_empty() {
+        return text;
+    }
+    let cpu = ledger.figure("hand-off-cpu-ratio/10000").map_or(String::new(), |figure| {
+        format!("Server CPU of a hand-off with 10,000 waiters as a ratio to one with 10: {}.\n\n", spread(figure))
+    });
+    format!(
+        "## One lock that all want\n\n{plots}\
+         Every client is a thread that sleeps in the kernel until its reply or its time comes. Who gives the lock back \
+         wants it again when\nanother one has it, and that one gives it back when all others wait. Times are from the \
+         release sent to the grant received, with a holder\nthat is busy for 200 us; hand-offs a second, commands and \
+         bytes (sent and received, a hand-off) are of holders that give back at once. \n`BLPOP` has neither owner nor \
+         lease: it is the floor. –: fewer hand-offs than it takes to tell.\n\n{cpu}{text}"
+    )
+}
+
+fn memory(ledger: &Ledger) -> String {
+    let row = |(name, label): (&str, &str)| {
+        let figure = ledger.figure(&format!("memory/{name}"))?;
+        Some(vec![label.to_owned(), grouped(figure.median)])
+    };
+    let rows: Vec<_> = MEMORY_ROWS.into_iter().filter_map(row).collect();
+    if rows.is_empty() { String::new() } else { format!("## Memory\n\n{}", table(&["", "bytes"], rows)) }
+}
+
+/// dlock's own stand out.
+fn label(contender: &Contender) -> String {
+    match contender.runs_on {
+        RunsOn::Module => format!("**{}**", contender.label),
+        RunsOn::PlainServer => contender.label.to_owned(),
+    }
+}
+
+fn table(head: &[&str], rows: Vec<Vec<String>>) -> String {
+    let line = |cells: Vec<&str>| format!("| {} |\n", cells.join(" | "));
+    let mut text = line(head.to_vec());
+    text.push_str(&line(head.iter().map(|_| "---").collect()));
+    for row in &rows {
+        text.push_str(&line(row.iter().map(String::as_str).collect()));
+    }
+    text.push('\n');
+    text
+}

@@ -1,0 +1,168 @@
+//! Histories of one lock on a real server: a few connections send what is drawn for them, all at once. In every other
+//! history they wait for each other.
+
+use std::sync::{Barrier, Mutex, PoisonError};
+use std::thread;
+
+use dlock_testkit::random::Random;
+
+use super::Op;
+use super::search::is_linearizable;
+use crate::connection::{Connection, Reply};
+use crate::failure::{Failure, Result};
+use crate::server::Server;
+use crate::time::{Micros, now, sleep_ms, unix_ahead};
+
+/// What was recorded and found.
+#[derive(Clone, Debug, Default)]
+pub struct Tally {
+    pub histories: usize,
+    pub commands: usize,
+    /// Histories that were not judged, since the machine was so busy that their times say little.
+    pub blurred: usize,
+    pub violations: Vec<String>,
+}
+
+/// Records histories for so many ms, on a busy machine for longer, and checks each.
+pub fn record_and_check(server: &Server, seed: u64, ms: u64) -> Result<Tally> {
+    let mut tally = Tally::default();
+    let end = now() + ms * 1000;
+    let mut number = 0;
+    let is_over = |tally: &Tally| now() >= end && (tally.histories >= FEWEST || now() >= end + LONGER_US);
+    while tally.violations.is_empty() && !is_over(&tally) {
+        let history = record(server, seed, number)?;
+        number += 1;
+        let is_blurred = |op: &Op| op.until_ms.saturating_sub(op.from_ms) > BLURRED_MS && !op.command.contains("BLOCK");
+        if history.iter().any(is_blurred) {
+            tally.blurred += 1;
+            continue;
+        }
+        tally.histories += 1;
+        tally.commands += history.len();
+        if !is_linearizable(&history) {
+            let lines: Vec<String> = history.iter().map(describe).collect();
+            tally.violations.push(format!("history {number} of seed {seed} has no order:\n{}", lines.concat()));
+        }
+        sleep_ms(PAUSE_MS);
+    }
+    server.ask("FLUSHALL")?;
+    Ok(tally)
+}
+
+const CONNECTIONS: usize = 4;
+/// Of each connection. Together at most what a search can order.
+const COMMANDS: usize = 12;
+/// Beyond this between sending and reply, a time says little, and a search takes long.
+const BLURRED_MS: u64 = 100;
+/// So many are judged at least, if that is possible in so much more time.
+const FEWEST: usize = 4;
+const LONGER_US: u64 = 60_000_000;
+/// Between histories: this is no load test.
+const PAUSE_MS: u64 = 10;
+
+/// One history on a key of its own.
+fn record(server: &Server, seed: u64, number: u64) -> Result<Vec<Op>> {
+    let key = format!("history-{number}");
+    let (ops, barrier) = (Mutex::new(Vec::new()), Barrier::new(CONNECTIONS));
+    let connections: Vec<Connection> = (0..CONNECTIONS).map(|_| server.admin()).collect::<Result<_>>()?;
+    let ahead = unix_ahead();
+    let failed = thread::scope(|scope| {
+        let threads: Vec<_> = connections
+            .into_iter()
+            .enumerate()
+            .map(|(at, connection)| {
+                let (random, ops, barrier) = (Random::of(seed, &format!("{key}-{at}")), &ops, &barrier);
+                let own = (number % 2 == 1).then(|| format!("owner-{at}"));
+                let mut client = Client { connection, random, key: &key, ahead, token: 1, own };
+                scope.spawn(move || {
+                    barrier.wait();
+                    (0..COMMANDS).try_for_each(|_| {
+                        let op = client.step()?;
+                        ops.lock().unwrap_or_else(PoisonError::into_inner).push(op);
+                        Ok::<_, Failure>(())
+                    })
+                })
+            })
+            .collect();
+        threads.into_iter().any(|thread| !matches!(thread.join(), Ok(Ok(()))))
+    });
+    if failed || (unix_ahead() - ahead).abs() > 900 {
+        return Err(server.failure("a history could not be recorded, or the machine's clock was set meanwhile"));
+    }
+    let mut ops = ops.into_inner().unwrap_or_else(PoisonError::into_inner);
+    ops.sort_by_key(|op| op.sent);
+    Ok(ops)
+}
+
+struct Client<'a> {
+    connection: Connection,
+    random: Random,
+    key: &'a str,
+    ahead: i64,
+    /// The last token this connection was given.
+    token: i64,
+    /// The owner of this connection alone, in a history of waiting.
+    own: Option<String>,
+}
+
+impl Client<'_> {
+    fn step(&mut self) -> Result<Op> {
+        if self.random.one_in(3) {
+            sleep_ms(1 + self.random.below(12));
+        }
+        let command = self.draw();
+        let sent = now();
+        let reply = self.connection.call(&command)?;
+        let replied = now();
+        if let Reply::Int(token) = reply
+            && token > 1_000_000
+        {
+            self.token = token;
+        }
+        // The server's clock is that of the machine, read in whole µs: 1 ms is more than enough.
+        let (from_ms, until_ms) = (self.unix_ms(sent) - 1, self.unix_ms(replied) + 1);
+        Ok(Op { command, from_ms, until_ms, sent, replied, reply })
+    }
+
+    fn unix_ms(&self, time: Micros) -> u64 {
+        time.saturating_add_signed(self.ahead) / 1000
+    }
+
+    fn draw(&mut self) -> String {
+        let key = self.key;
+        let (owner, patience) = match &self.own {
+            // An owner that waits is one thread of control.
+            Some(own) => (own.clone(), self.patience()),
+            None => (self.random.pick(&["alice", "bob", "carol"]).to_owned(), String::new()),
+        };
+        let lease = if self.random.one_in(2) { 5 + self.random.below(25) } else { 60_000 };
+        let request = if self.random.one_in(3) { format!(" REQUEST r{}", self.random.below(2)) } else { String::new() };
+        match self.random.below(16) {
+            0..=2 => format!("DLOCK.ACQUIRE {key} {owner} PX {lease}{patience}{request}"),
+            3 => format!("DLOCK.RACQUIRE {key} {owner} PX {lease}{patience}{request}"),
+            4 => format!("DLOCK.WLOCK {key} {owner} PX {lease}{patience}{request}"),
+            5 | 6 => format!("DLOCK.RLOCK {key} {owner} PX {lease}{patience}{request}"),
+            7 | 8 => format!("DLOCK.RELEASE {key} {owner}{request}"),
+            9 => format!("DLOCK.RELEASE {key} {owner} ALL"),
+            10 => format!("DLOCK.RELEASE {key} {owner} {}{request}", self.mode()),
+            11 => format!("DLOCK.RELEASE {key} {owner} TOKEN {}", self.token),
+            12 => format!("DLOCK.RENEW {key} {owner} PX {lease}"),
+            13 => format!("DLOCK.RENEW {key} {owner} PX {lease} {}", self.mode()),
+            14 => format!("DLOCK.CHECK {key} {}", self.token),
+            _ => format!("DLOCK.INFO {key}"),
+        }
+    }
+
+    /// Whether and for how long to wait.
+    fn patience(&mut self) -> String {
+        if self.random.one_in(4) { String::new() } else { format!(" BLOCK {}", 1 + self.random.below(20)) }
+    }
+
+    fn mode(&mut self) -> &'static str {
+        if self.random.one_in(2) { "READ" } else { "WRITE" }
+    }
+}
+
+fn describe(op: &Op) -> String {
+    format!("  {} .. {}  {}  {:?}\n", op.sent, op.replied, op.command, op.reply)
+}

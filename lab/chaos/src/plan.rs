@@ -1,0 +1,138 @@
+//! Which faults come when: drawn from the seed alone, so that a run can be repeated.
+
+use std::fmt;
+
+use dlock_testkit::random::Random;
+
+/// What is tried in one part of a run. Each part has servers, workers and counters of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scene {
+    /// One server with `appendfsync always` that is killed and started again. Nothing may be lost.
+    Restart,
+    /// A primary and a replica that change places by `FAILOVER`. Nothing may be lost.
+    Failover,
+    /// A primary that is killed while its replica takes over. What `WAIT` has acknowledged may not be lost.
+    Promotion,
+    /// One server whose clock jumps, forth and back.
+    Clock,
+}
+
+impl Scene {
+    pub const ALL: [Scene; 4] = [Scene::Restart, Scene::Failover, Scene::Promotion, Scene::Clock];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Scene::Restart => "restart",
+            Scene::Failover => "failover",
+            Scene::Promotion => "promotion",
+            Scene::Clock => "clock",
+        }
+    }
+
+    /// The faults of this scene, each with the ms between two of them.
+    fn faults(self) -> [(Kind, u64); 5] {
+        let own = match self {
+            Scene::Restart => (Kind::ServerKilled, 3000),
+            Scene::Failover => (Kind::Failover, 3500),
+            Scene::Promotion => (Kind::Promotion, 4000),
+            Scene::Clock => (Kind::ClockJump, 2000),
+        };
+        let others = 4000;
+        [
+            own,
+            (Kind::ClientKilled, others),
+            (Kind::ClientStopped, others),
+            (Kind::WritesPaused, others),
+            (Kind::MemoryFull, others),
+        ]
+    }
+}
+
+/// What is done to servers and clients.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Kind {
+    ServerKilled,
+    Failover,
+    Promotion,
+    ClockJump,
+    ClientKilled,
+    ClientStopped,
+    WritesPaused,
+    MemoryFull,
+}
+
+impl Kind {
+    pub const ALL: [Kind; 8] = [
+        Kind::ServerKilled,
+        Kind::Failover,
+        Kind::Promotion,
+        Kind::ClockJump,
+        Kind::ClientKilled,
+        Kind::ClientStopped,
+        Kind::WritesPaused,
+        Kind::MemoryFull,
+    ];
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Kind::ServerKilled => "server killed",
+            Kind::Failover => "failover",
+            Kind::Promotion => "promotion",
+            Kind::ClockJump => "clock jump",
+            Kind::ClientKilled => "client killed",
+            Kind::ClientStopped => "client stopped",
+            Kind::WritesPaused => "writes paused",
+            Kind::MemoryFull => "memory full",
+        })
+    }
+}
+
+/// A fault to come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Planned {
+    /// When, in ms after the beginning of the scene. One that is late makes the scene longer.
+    pub at_ms: u64,
+    pub kind: Kind,
+    /// What else there is to choose (which client, how long, how far).
+    pub choice: u64,
+}
+
+/// The faults of a scene that lasts so many ms, in order.
+pub fn plan(seed: u64, scene: Scene, ms: u64) -> Vec<Planned> {
+    let mut random = Random::of(seed, scene.name());
+    let mut planned = Vec::new();
+    for (kind, every) in scene.faults() {
+        let count = (ms / every).max(1);
+        let slot = ms / count;
+        for number in 0..count {
+            let at_ms = number * slot + random.below(slot);
+            planned.push(Planned { at_ms, kind, choice: random.number() });
+        }
+    }
+    planned.sort_by_key(|planned| (planned.at_ms, planned.kind));
+    planned
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_seed_has_one_plan() {
+        for scene in Scene::ALL {
+            assert_eq!(plan(7, scene, 30_000), plan(7, scene, 30_000));
+            assert_ne!(plan(7, scene, 30_000), plan(8, scene, 30_000));
+        }
+    }
+
+    #[test]
+    fn two_minutes_have_every_kind_of_fault_four_times_and_more() {
+        let all: Vec<Planned> = Scene::ALL.iter().flat_map(|scene| plan(1, *scene, 24_000)).collect();
+        for kind in Kind::ALL {
+            let count = all.iter().filter(|planned| planned.kind == kind).count();
+            assert!(count >= 4, "{kind}: {count}");
+        }
+    }
+}

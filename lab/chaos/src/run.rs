@@ -1,0 +1,132 @@
+//! A whole run: every scene, then histories of single locks, and a table of what was done and found.
+
+use std::collections::BTreeMap;
+
+use dlock_testkit::random::Random;
+
+use crate::failure::{Failure, Result};
+use crate::lin::{self, Tally};
+use crate::plan::{Kind, Scene};
+use crate::scene::{self, Outcome};
+use crate::server::{Clock, Server};
+use crate::time::{now, unix_ahead};
+
+/// What is asked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Options {
+    pub seed: u64,
+    pub seconds: u64,
+    /// `None`: all.
+    pub scene: Option<Scene>,
+}
+
+/// Whether everything was as it should be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    Good,
+    Violated,
+}
+
+/// Runs and reports.
+pub fn run(options: &Options) -> Result<Verdict> {
+    let (begun, ahead) = (now(), unix_ahead());
+    println!("chaos: SEED={} SECONDS={}", options.seed, options.seconds);
+    let scenes: Vec<Scene> =
+        Scene::ALL.into_iter().filter(|scene| options.scene.is_none_or(|one| one == *scene)).collect();
+    let ms = options.seconds * 1000 * SCENES_PERCENT / 100 / scenes.len().max(1) as u64;
+    let mut total = Total::default();
+    for scene in scenes {
+        let outcome = scene::play(scene, options.seed, ms)?;
+        println!("{}", line_of(scene, &outcome));
+        total.add(outcome);
+    }
+    if options.scene.is_none() {
+        let tally = histories(options.seed, options.seconds * 10 * HISTORIES_PERCENT)?;
+        println!("{}", line_of_histories(&tally));
+        total.violations.extend(tally.violations);
+    }
+    if (unix_ahead() - ahead).abs() > CLOCK_SET_US {
+        return Err(Failure("the machine's clock was set during the run: no verdict".into()));
+    }
+    println!("{}", total.summary(options.seed, (now() - begun) / 1_000_000));
+    total.violations.iter().for_each(|violation| println!("VIOLATION: {violation}"));
+    Ok(if total.violations.is_empty() { Verdict::Good } else { Verdict::Violated })
+}
+
+/// Records and checks histories for so many ms, on a server of their own.
+pub fn histories(seed: u64, ms: u64) -> Result<Tally> {
+    let server = Server::start(Clock::Machine)?;
+    lin::record_and_check(&server, seed, ms)
+}
+
+/// What histories came to, in a line.
+pub fn line_of_histories(tally: &Tally) -> String {
+    let Tally { histories, commands, blurred, violations } = tally;
+    format!(
+        "{:9}  {histories} histories of one lock, {commands} commands ({blurred} more not judged), {} violations",
+        "histories",
+        violations.len()
+    )
+}
+
+fn line_of(scene: Scene, outcome: &Outcome) -> String {
+    let faults: Vec<String> = outcome.faults.iter().map(|(kind, count)| format!("{count} {kind}")).collect();
+    let found = &outcome.findings;
+    let errors: Vec<String> = found.errors.iter().map(|(code, count)| format!("{count} {code}")).collect();
+    format!(
+        "{:9}  {}: {}; {} commands ({}), {} grants, {} spans in force, {} writes ({} fenced off), longest wait {} ms, {} lost \
+         with a primary, {} violations",
+        scene.name(),
+        outcome.server,
+        faults.join(", "),
+        found.commands,
+        errors.join(", "),
+        found.grants,
+        found.spans,
+        found.writes,
+        found.refused,
+        found.longest_wait_ms,
+        found.lost,
+        found.violations.len()
+    )
+}
+
+#[derive(Default)]
+struct Total {
+    faults: BTreeMap<Kind, usize>,
+    grants: usize,
+    lost: usize,
+    violations: Vec<String>,
+}
+
+impl Total {
+    fn add(&mut self, outcome: Outcome) {
+        for (kind, count) in outcome.faults {
+            *self.faults.entry(kind).or_default() += count;
+        }
+        self.grants += outcome.findings.grants;
+        self.lost += outcome.findings.lost;
+        self.violations.extend(outcome.findings.violations);
+    }
+
+    /// The whole run as a row of a table.
+    fn summary(&self, seed: u64, seconds: u64) -> String {
+        let faults = Kind::ALL.map(|kind| format!(" {kind} {} |", self.faults.get(&kind).copied().unwrap_or(0)));
+        let (grants, lost, violations) = (self.grants, self.lost, self.violations.len());
+        format!(
+            "| seed {seed} | {seconds} s |{} grants {grants} | lost {lost} | violations {violations} |",
+            faults.concat()
+        )
+    }
+}
+
+/// A seed for who names none.
+pub fn any_seed() -> u64 {
+    Random::of(now(), "seed").below(1_000_000)
+}
+
+/// How much of the time is for the scenes and for histories; the rest is for starting and coming to rest.
+const SCENES_PERCENT: u64 = 80;
+const HISTORIES_PERCENT: u64 = 6;
+
+const CLOCK_SET_US: i64 = 20_000;

@@ -1,0 +1,176 @@
+//! One worker: a process that contends for locks until it is told to finish, or killed.
+//!
+//! What it does is in `errands`; this file knows how a command is sent, recorded and sent again.
+
+use std::path::PathBuf;
+
+use dlock_testkit::random::Random;
+use rustix::process::{Signal, set_parent_process_death_signal};
+
+use crate::connection::{Connection, Reply};
+use crate::control::{Control, Work};
+use crate::counters::CounterClient;
+use crate::errands;
+use crate::failure::{Doing, Failure, Result};
+use crate::history::Recorder;
+use crate::time::sleep_ms;
+
+/// What a worker is started with.
+#[derive(Clone, Debug)]
+pub struct Job {
+    /// Where its orders are and its history goes.
+    pub dir: PathBuf,
+    /// Its name, which is also that of its history and the beginning of its owners.
+    pub name: String,
+    pub seed: u64,
+    /// The port of the counters.
+    pub counters: u16,
+    pub acknowledgement: Acknowledgement,
+}
+
+/// Whether grants are followed by `WAIT`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Acknowledgement {
+    Never,
+    Often,
+}
+
+impl Job {
+    /// As words of a command line.
+    pub fn words(&self) -> Vec<String> {
+        let acknowledgement = match self.acknowledgement {
+            Acknowledgement::Never => "never",
+            Acknowledgement::Often => "often",
+        };
+        let dir = self.dir.display().to_string();
+        let (seed, counters) = (self.seed.to_string(), self.counters.to_string());
+        ["worker", &dir, &self.name, &seed, &counters, acknowledgement].map(str::to_owned).to_vec()
+    }
+
+    /// From the words after `worker`.
+    pub fn parse(words: &[String]) -> Result<Job> {
+        let [dir, name, seed, counters, acknowledgement] = words else {
+            return Err(Failure("worker DIR NAME SEED COUNTERS ACKNOWLEDGEMENT".into()));
+        };
+        Ok(Job {
+            dir: dir.into(),
+            name: name.clone(),
+            seed: seed.parse().doing("seed")?,
+            counters: counters.parse().doing("counters")?,
+            acknowledgement: if acknowledgement == "often" { Acknowledgement::Often } else { Acknowledgement::Never },
+        })
+    }
+
+    pub fn history(&self) -> PathBuf {
+        self.dir.join(format!("{}.history", self.name))
+    }
+}
+
+/// A worker at work.
+pub struct Worker {
+    job: Job,
+    control: Control,
+    recorder: Recorder,
+    connection: Option<Connection>,
+    connections: u64,
+    owners: u64,
+    pub counters: CounterClient,
+    pub random: Random,
+}
+
+/// Works until told to finish.
+pub fn run(job: Job) -> Result<()> {
+    set_parent_process_death_signal(Some(Signal::KILL)).doing("prctl")?;
+    let mut worker = Worker {
+        control: Control::in_dir(&job.dir),
+        recorder: Recorder::create(&job.history())?,
+        connection: None,
+        connections: 0,
+        owners: 0,
+        counters: CounterClient::open(job.counters)?,
+        random: Random::of(job.seed, &job.name),
+        job,
+    };
+    while worker.control.read()?.work == Work::GoOn {
+        errands::run(&mut worker)?;
+        let pause = worker.random.within(2..26);
+        sleep_ms(pause);
+    }
+    Ok(())
+}
+
+impl Worker {
+    /// An owner that nobody ever was.
+    pub fn fresh_owner(&mut self) -> String {
+        self.owners += 1;
+        format!("{}-{}", self.job.name, self.owners)
+    }
+
+    /// The reply to a command; `None` if the connection ended first, so that nobody knows what became of it.
+    pub fn ask(&mut self, command: &str) -> Result<Option<Reply>> {
+        if self.connection.is_none() && !self.connect()? {
+            return Ok(None);
+        }
+        let Some(connection) = &mut self.connection else { return Ok(None) };
+        self.recorder.sent(self.connections, command)?;
+        let Ok(reply) = connection.call(command) else {
+            self.hang_up()?;
+            return Ok(None);
+        };
+        self.recorder.received(&reply)?;
+        // The primary is elsewhere now, or will be.
+        if reply.is_error("READONLY") || reply.is_error("UNBLOCKED") {
+            self.hang_up()?;
+        }
+        Ok(Some(reply))
+    }
+
+    /// Asks again while nobody knows what became of the command: it has a `REQUEST`, so it counts once.
+    pub fn ask_until_known(&mut self, command: &str) -> Result<Option<Reply>> {
+        for _ in 0..MOST_REPEATS {
+            match self.ask(command)? {
+                Some(reply) if ["READONLY", "UNBLOCKED", "LOADING"].iter().all(|code| !reply.is_error(code)) => {
+                    return Ok(Some(reply));
+                }
+                Some(_) | None => sleep_ms(30),
+            }
+        }
+        Ok(None)
+    }
+
+    /// Ends the connection, and with it what is bound to it.
+    pub fn hang_up(&mut self) -> Result<()> {
+        self.recorder.dropped()?;
+        self.connection = None;
+        Ok(())
+    }
+
+    /// Takes note of a value that the counter of `key` took.
+    pub fn wrote(&mut self, key: &str, token: u64, value: u64) -> Result<()> {
+        self.recorder.written(key, token, value)
+    }
+
+    /// Waits until the only replica has what this connection wrote, if this worker does so.
+    pub fn acknowledge(&mut self) -> Result<()> {
+        if self.job.acknowledgement == Acknowledgement::Often && !self.random.one_in(3) {
+            self.ask("WAIT 1 300")?;
+        }
+        Ok(())
+    }
+
+    /// Connects to whoever is said to be the primary; false if there is none for too long.
+    fn connect(&mut self) -> Result<bool> {
+        for _ in 0..MOST_REPEATS {
+            if let Ok(connection) = Connection::open(self.control.read()?.port) {
+                self.connections += 1;
+                self.connection = Some(connection);
+                return Ok(true);
+            }
+            sleep_ms(20);
+        }
+        Ok(false)
+    }
+}
+
+/// How often something that fails is tried again before the errand is given up.
+const MOST_REPEATS: u32 = 100;

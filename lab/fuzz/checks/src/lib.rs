@@ -1,0 +1,52 @@
+//! What has to hold of the codec, the argument parser and the state machine, whatever the bytes.
+//!
+//! Each check takes the bytes of a fuzzer and panics if something does not hold. `lab/fuzz/targets/` has them run by
+//! libFuzzer; `tests/corpora.rs` plays the kept corpora without it.
+//!
+//! | file | knows |
+//! |---|---|
+//! | `codec` | that bytes are read to a value that is written as it was read, or to an error |
+//! | `args` | that arguments are read as a second, plain parser reads them |
+//! | `machine` | that histories come to the same on the core and on the core's model |
+//! | `bytes` | how steps are made of bytes |
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    reason = "a check that panics has found something, which is what it is for"
+)]
+
+mod args;
+mod bytes;
+mod codec;
+mod machine;
+
+// The model of the core's own tests, which names its parts from the root of the crate.
+#[path = "../../../../crates/core/tests/model/crowd.rs"]
+#[allow(dead_code, reason = "its histories are drawn by the core's tests")]
+mod crowd;
+#[path = "../../../../crates/core/tests/model/history.rs"]
+#[allow(dead_code, reason = "its histories are drawn by the core's tests")]
+mod history;
+#[path = "../../../../crates/core/tests/sessions/list.rs"]
+mod list;
+#[path = "../../../../crates/core/tests/model/naive.rs"]
+mod naive;
+#[path = "../../../../crates/core/tests/model/naive_line.rs"]
+mod naive_line;
+#[path = "../../../../crates/core/tests/model/plain.rs"]
+mod plain;
+#[path = "../../../../crates/core/tests/model/quick.rs"]
+mod quick;
+#[path = "../../../../crates/core/tests/model/reached.rs"]
+#[allow(dead_code, reason = "it is counted by the core's tests")]
+mod reached;
+#[path = "../../../../crates/core/tests/model/shop.rs"]
+mod shop;
+#[path = "../../../../crates/core/tests/model/world.rs"]
+mod world;
+
+pub use args::args;
+pub use codec::codec;
+pub use machine::machine;
