@@ -122,19 +122,17 @@ fn every_command_has_a_page_with_all_its_options() {
 }
 
 #[test]
-fn every_setting_is_in_the_tables_with_its_default_and_range() {
+fn every_setting_is_in_the_table_with_its_default_and_range() {
     let server = Server::start();
     let mut client = server.client();
     let real = list_of(&client.run("CONFIG GET dlock.*"));
     let real: BTreeSet<_> = real.chunks(2).map(|pair| (text_of(&pair[0]), text_of(&pair[1]))).collect();
-    for page in ["README.md", "docs/configuration.md"].map(Page::read) {
-        let rows = page.rows("dlock.");
-        let shown: BTreeSet<_> = rows.iter().map(|cells| (cells[0].clone(), cells[1].clone())).collect();
-        assert_eq!(shown, real, "{}", page.path.display());
-        for cells in rows {
-            let (low, high) = cells[2].split_once(" to ").expect("a range");
-            assert_in_range(&mut client, &cells[0], [low, high].map(|bound| bound.parse().expect("a number")));
-        }
+    let rows = Page::read("docs/configuration.md").rows("dlock.");
+    let shown: BTreeSet<_> = rows.iter().map(|cells| (cells[0].clone(), cells[1].clone())).collect();
+    assert_eq!(shown, real);
+    for cells in rows {
+        let (low, high) = cells[2].split_once(" to ").expect("a range");
+        assert_in_range(&mut client, &cells[0], [low, high].map(|bound| bound.parse().expect("a number")));
     }
 }
 
@@ -167,9 +165,43 @@ fn links_lead_to_files() {
             assert!(file.exists(), "{} links to {}", page.path.display(), file.display());
         }
     }
-    let readme: BTreeSet<_> = Page::read("README.md").linked().into_iter().collect();
+}
+
+#[test]
+fn the_index_links_to_every_page() {
+    let index = Page::read("docs/README.md");
+    let linked: BTreeSet<_> = index.linked().into_iter().collect();
     for page in Page::all_in("docs/commands").into_iter().chain(Page::all_in("docs")) {
-        assert!(readme.contains(&page.path), "the README links to {}", page.path.display());
+        assert!(page.path == index.path || linked.contains(&page.path), "no link to {}", page.path.display());
+    }
+}
+
+/// The table of docs/operations.md: a rule that removes a category, and what to add on servers where our commands are
+/// in no category.
+#[test]
+fn rules_without_categories_refuse_what_the_category_stands_for() {
+    let server = Server::start();
+    let mut client = server.client();
+    let rows = Page::read("docs/operations.md").rows("-@");
+    let kinds: Vec<_> = rows.iter().map(|cells| cells[0].as_str()).collect();
+    assert_eq!(kinds, ["-@write", "-@blocking", "-@read"]);
+    for cells in rows {
+        client.ok(format!("ACL SETUSER limited reset ~* +@all {} {}", cells[0], cells[1]));
+        for page in Page::all_in("docs/commands") {
+            let command = format!("dlock.{}", page.name());
+            let info = list_of(&list_of(&client.run(format!("COMMAND INFO {command}")))[0]);
+            let flags: Vec<_> = list_of(&info[2]).iter().map(text_of).collect();
+            let is_refused = match cells[0].as_str() {
+                "-@write" => flags.iter().any(|flag| flag == "write"),
+                "-@read" => flags.iter().any(|flag| flag == "readonly"),
+                _ => page.syntax().contains("BLOCK"),
+            };
+            // Nobody may send the effect, whatever the rules say.
+            if command != "dlock.apply" {
+                let answer = text_of(&client.run(format!("ACL DRYRUN limited {command} job:1 5")));
+                assert_eq!(answer != "OK", is_refused, "{} and {command}: {answer}", cells[0]);
+            }
+        }
     }
 }
 
