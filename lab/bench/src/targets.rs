@@ -159,7 +159,7 @@ pub static ROWS: [Row; 11] = [
         targets: &[at_most("", "instructions/none/renew", "instructions/none/script-renew", 0.36)],
     },
     Row {
-        what: "pairs a second / SET NX PX + script",
+        what: "pairs per second / SET NX PX + script",
         targets: &[
             ratio("pipeline 16", "pairs-ratio/none/16/hot/acquire", Bound::AtLeast(1.45)),
             ratio("pipeline 1", "pairs-ratio/none/1/hot/acquire", Bound::AtLeast(1.08)),
@@ -175,7 +175,7 @@ pub static ROWS: [Row; 11] = [
         ],
     },
     Row {
-        what: "server CPU a hand-off, 10,000 waiters / 10",
+        what: "server CPU per hand-off, 10,000 waiters / 10",
         targets: &[ratio("", "hand-off-cpu-ratio/10000", Bound::AtMost(1.2))],
     },
     Row {
@@ -183,7 +183,7 @@ pub static ROWS: [Row; 11] = [
         targets: &[at_most("", "memory/acquire", "memory/set-del", 1.2)],
     },
     Row {
-        what: "bytes replicated a pair / SET NX PX + script",
+        what: "bytes replicated per pair / SET NX PX + script",
         targets: &[at_most("", "replicated/acquire", "replicated/set-script", 1.45)],
     },
     Row {

@@ -24,16 +24,16 @@ pub fn all(ledger: &Ledger) -> Vec<Plot> {
 }
 
 fn instructions(ledger: &Ledger) -> Option<Plot> {
-    let title = "Taking a lock and giving it back: what it costs the server";
+    let title = "Instructions to acquire and release a lock";
     let bars = pair_bars(ledger, "instructions/none", |figure| grouped(figure.median));
-    let subtitle = format!("Instructions of {}, less is better", ledger.fact("server"));
+    let subtitle = format!("On {}; less is better", ledger.fact("server"));
     (!bars.is_empty()).then(|| Plot { file: "instructions.svg", title, svg: bars::plot(title, &subtitle, &bars) })
 }
 
 fn pairs(ledger: &Ledger) -> Option<Plot> {
-    let title = "Pairs a second, as a ratio to SET NX PX + script";
+    let title = "Pairs per second, as a ratio to SET NX PX + script";
     let bars = pair_bars(ledger, "pairs-ratio/none/16/hot", |figure| format!("{:.2}", figure.median));
-    let subtitle = "Pipeline 16, no persistence; median, least and most of the rounds; more is better";
+    let subtitle = "Pipeline 16, no persistence; median, lowest and highest of the rounds; more is better";
     (!bars.is_empty()).then(|| Plot { file: "pairs.svg", title, svg: bars::plot(title, subtitle, &bars) })
 }
 
@@ -47,15 +47,15 @@ fn pair_bars(ledger: &Ledger, sort: &str, value: fn(Figure) -> String) -> Vec<Ba
 }
 
 fn hand_off(ledger: &Ledger) -> Option<Plot> {
-    let title = "From the release to the next holder";
+    let title = "Time from a release to the next grant";
     let subtitle = "Median, microseconds; less is better";
     let svg = by_waiters(ledger, "hand-off-p50", title, subtitle)?;
     Some(Plot { file: "hand-off.svg", title, svg })
 }
 
 fn commands(ledger: &Ledger) -> Option<Plot> {
-    let title = "What the clients send for one hand-off";
-    let subtitle = "Commands of all clients; less is better";
+    let title = "Commands that all clients send for one hand-off";
+    let subtitle = "Less is better";
     let svg = by_waiters(ledger, "hand-off-commands", title, subtitle)?;
     Some(Plot { file: "commands.svg", title, svg })
 }
@@ -71,9 +71,9 @@ fn by_waiters(ledger: &Ledger, sort: &str, title: &str, subtitle: &str) -> Optio
 }
 
 fn readers(ledger: &Ledger) -> Option<Plot> {
-    let title = "A reader comes and goes beside others";
+    let title = "A read lock beside other readers";
     let titles =
-        Titles { title, subtitle: "Microseconds a pair, or a renewal; less is better", below: "other readers" };
+        Titles { title, subtitle: "Microseconds per pair, or per renewal; less is better", below: "other readers" };
     let points = |name: &str| {
         let figure = |others: usize| ledger.figure(&format!("readers/{name}/{others}"));
         [1, 100, 10_000].into_iter().filter_map(|others| Some([others as f64, figure(others)?.median])).collect()

@@ -21,7 +21,7 @@ pub fn page(main: &Ledger, others: &[Ledger], plots: &[Plot]) -> String {
     text.push_str(&contended(main, &[plot("hand-off.svg"), plot("commands.svg")].concat()));
     text.push_str(&memory(main));
     for other in others {
-        text.push_str(&format!("# On {}\n\n", other.fact("server")));
+        text.push_str(&format!("# Results on {}\n\n", other.fact("server")));
         text.push_str(&described(other));
         for section in [judged(other), counted(other, ""), pairs(other, ""), contended(other, "")] {
             text.push_str(&section);
@@ -35,10 +35,11 @@ pub fn page(main: &Ledger, others: &[Ledger], plots: &[Plot]) -> String {
 fn head(ledger: &Ledger) -> String {
     format!(
         "# Benchmarks\n\n\
-         What dlock costs the server, beside what people use today. This page and its plots are written by `make bench` \
-         and `make bench-instr-keep`\nfrom the figures in `lab/bench/figures/`; nothing in it is typed in by hand. \
-         The rivals' scripts are our own words for what they do on the\nserver: [`lab/bench/src/contenders/lua`]\
-         (../lab/bench/src/contenders/lua). Redisson's operations include the request that deletes the latch of an unlock.\n\n\
+         This page shows what dlock costs the server, compared with other locks on Redis. `make bench` and\n\
+         `make bench-instr-keep` write this page and its plots from the figures in `lab/bench/figures/`. No figure is entered\nby hand.\n\n\
+         The scripts of the other locks are our own implementations of what they do on the server:\n\
+         [`lab/bench/src/contenders/lua`](../lab/bench/src/contenders/lua). The operations of Redisson include the request \
+         that\ndeletes the latch of an unlock.\n\n\
          {}",
         described(ledger)
     )
@@ -69,8 +70,9 @@ fn judged(ledger: &Ledger) -> String {
         vec![row.what.to_owned(), target.case.to_owned(), measured, target.bound.to_string(), outcome, calls]
     });
     format!(
-        "## Targets\n\n{met} of {judged} rows are met in every figure. The last column is what would be measured if the \
-         module's own code cost nothing:\nwhat the server needs for the command, and for the calls the module makes.\n\n{}",
+        "## Targets\n\n{met} of {judged} rows are met in every figure. The last column shows the result that would be measured \
+         if the module's own\ncode cost nothing: what the server needs for the command and for the calls that the module \
+         makes.\n\n{}",
         table(&["what", "case", "measured", "target", "", "the server's part"], rows.collect())
     )
 }
@@ -104,11 +106,12 @@ fn counted(ledger: &Ledger, plot: &str) -> String {
     }
     format!(
         "## Instructions\n\n{plot}\
-         Instructions of the server process for one operation (callgrind, pipeline 16, 64 locks), in brackets as a ratio \
-         to\n`SET NX PX` + `DEL`, which checks no owner; the last column is what a replica gets. They do not depend on \
-         how busy the\nmachine is. Locks have the lease of `dlock.default-lease`, and are renewed by their own; where it \
-         says `PX` the client names\none, as the rivals have to. `make bench-instr` counts again and fails if a ratio has \
-         moved by over 5 %.\n\n{}",
+         Instructions of the server process for one operation (callgrind, pipeline 16, 64 locks). In brackets: the ratio \
+         to\n`SET NX PX` + `DEL`, which checks no owner. The last column shows the bytes that a replica receives. The counts do \
+         not\ndepend on the load of the machine.\n\n\
+         Locks have the lease of `dlock.default-lease`, and `RENEW` uses the lease of the hold. Rows with `PX` give a lease \
+         in the\ncommand, as the other locks must. `make bench-instr` counts again and fails if a ratio differs by more \
+         than 5 %.\n\n{}",
         table(&["operation", "no persistence", "AOF everysec", "one replica", "bytes replicated"], rows)
     )
 }
@@ -133,7 +136,7 @@ fn pairs(ledger: &Ledger, plot: &str) -> String {
         }
         let columns = cases.iter().map(|(keys, pipeline)| format!("{}, pipeline {pipeline}", keys.label()));
         let head: Vec<String> =
-            ["operation", "a second (hot key, pipeline 16)"].map(str::to_owned).into_iter().chain(columns).collect();
+            ["operation", "per second (hot key, pipeline 16)"].map(str::to_owned).into_iter().chain(columns).collect();
         let head: Vec<&str> = head.iter().map(String::as_str).collect();
         text.push_str(&format!("### {}\n\n{}", mode.label(), table(&head, rows)));
     }
@@ -141,11 +144,12 @@ fn pairs(ledger: &Ledger, plot: &str) -> String {
         return text;
     }
     format!(
-        "## Pairs a second\n\n{plot}\
-         50 clients keep the server busy, by its Unix socket: for loopback TCP the kernel does more than the server. The \
-         server has one\nprocessor, the clients have the other. Ratios are to `{SET_SCRIPT}` of the same round: median (least to most of the \
-         rounds). With a\nmillion keys the pairs jump about in a million names beside a million locks that are held. \
-         Without pipelining the hot key is one\na client, or they would refuse each other.\n\n{text}"
+        "## Pairs per second\n\n{plot}\
+         50 clients keep the server busy through its Unix socket, because for loopback TCP the kernel does more work than \
+         the\nserver. The server has one processor, the clients have the other. Ratios compare with `{SET_SCRIPT}` of the same \
+         round:\nmedian (lowest to highest of the rounds).\n\n\
+         With a million keys, each pair uses another of a million names, beside a million locks that are held. Without\n\
+         pipelining, each client has its own hot key; otherwise the clients would refuse each other.\n\n{text}"
     )
 }
 
@@ -162,8 +166,8 @@ fn readers(ledger: &Ledger, plot: &str) -> String {
         return String::new();
     }
     format!(
-        "## Readers\n\n{plot}Microseconds an operation beside readers who stay (one client, pipeline 16), in brackets as a \
-         ratio to the same beside one.\n\n{}",
+        "## Readers\n\n{plot}Microseconds per operation beside readers that stay (one client, pipeline 16). In brackets: the \
+         ratio to the same\noperation beside one reader.\n\n{}",
         table(&["operation", "1 other", "100 others", "10,000 others"], rows)
     )
 }
@@ -181,7 +185,7 @@ fn contended(ledger: &Ledger, plots: &str) -> String {
         let rows: Vec<_> = Way::ALL.into_iter().filter_map(row).collect();
         if !rows.is_empty() {
             let head =
-                ["", "median / BLPOP", "p50, us", "p99, us", "p99.9, us", "hand-offs a second", "commands", "bytes"];
+                ["", "median / BLPOP", "p50, us", "p99, us", "p99.9, us", "hand-offs per second", "commands", "bytes"];
             text.push_str(&format!("### {} waiters\n\n{}", grouped(waiters as f64), table(&head, rows)));
         }
     }
@@ -189,15 +193,16 @@ fn contended(ledger: &Ledger, plots: &str) -> String {
         return text;
     }
     let cpu = ledger.figure("hand-off-cpu-ratio/10000").map_or(String::new(), |figure| {
-        format!("Server CPU of a hand-off with 10,000 waiters as a ratio to one with 10: {}.\n\n", spread(figure))
+        format!("Server CPU per hand-off with 10,000 waiters, as a ratio to 10 waiters: {}.\n\n", spread(figure))
     });
     format!(
-        "## One lock that all want\n\n{plots}\
-         Every client is a thread that sleeps in the kernel until its reply or its time comes. Who gives the lock back \
-         wants it again when\nanother one has it, and that one gives it back when all others wait. Times are from the \
-         release sent to the grant received, with a holder\nthat is busy for 200 us; hand-offs a second, commands and \
-         bytes (sent and received, a hand-off) are of holders that give back at once. \n`BLPOP` has neither owner nor \
-         lease: it is the floor. –: fewer hand-offs than it takes to tell.\n\n{cpu}{text}"
+        "## One contended lock\n\n{plots}\
+         Every client is a thread that sleeps in the kernel until its reply or its time comes. A client that releases the \
+         lock\nrequests it again when another client holds it. That client releases it when all others wait.\n\n\
+         - Times are from sending the release to receiving the grant. The holder keeps the lock for 200 us.\n\
+         - Hand-offs per second, commands and bytes (sent and received, per hand-off) are from holders that release at once.\n\
+         - `BLPOP` has neither owner nor lease: it is the lower bound.\n\
+         - A dash (–) means that there were too few hand-offs to tell.\n\n{cpu}{text}"
     )
 }
 
