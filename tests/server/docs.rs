@@ -17,11 +17,6 @@ use page::Page;
 use same::Names;
 use terminal::{Terminal, script};
 
-fn pages() -> impl Iterator<Item = Page> {
-    let top = ["README.md", "ARCHITECTURE.md", "CHANGELOG.md", "CONTRIBUTING.md"].map(Page::read);
-    top.into_iter().chain(Page::all_in("docs")).chain(Page::all_in("docs/commands"))
-}
-
 /// Plays the sessions of a page on a server of their own, and compares.
 #[track_caller]
 fn replay(page: &Page) {
@@ -159,15 +154,6 @@ fn every_field_of_info_is_explained() {
 }
 
 #[test]
-fn links_lead_to_files() {
-    for page in pages() {
-        for file in page.linked() {
-            assert!(file.exists(), "{} links to {}", page.path.display(), file.display());
-        }
-    }
-}
-
-#[test]
 fn the_index_links_to_every_page() {
     let index = Page::read("docs/README.md");
     let linked: BTreeSet<_> = index.linked().into_iter().collect();
@@ -202,6 +188,40 @@ fn rules_without_categories_refuse_what_the_category_stands_for() {
                 assert_eq!(answer != "OK", is_refused, "{} and {command}: {answer}", cells[0]);
             }
         }
+    }
+}
+
+/// Runs a check of texts on a page with this text, and returns what it finds.
+fn found_by(check: &str, text: &str) -> String {
+    let directory = tempfile::tempdir().expect("a directory");
+    let page = directory.path().join("page.md");
+    std::fs::write(&page, text).expect("a file");
+    let output = script(check).arg(&page).output().expect("a check");
+    let found = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert_eq!(output.status.success(), found.is_empty(), "{found}{}", String::from_utf8_lossy(&output.stderr));
+    found
+}
+
+#[test]
+fn a_phrasing_that_readers_stumble_over_is_found() {
+    for text in ["It comes\nto 5 ms.", "Good.\n\n- Who waits gets it.", "| a | b |\n|---|---|\n| What frees it | x |"] {
+        assert!(found_by("check-words", text).contains("page.md:"), "{text}");
+    }
+    for text in
+        ["It equals 5 ms.", "`it comes to 5`", "```text\nit comes to 5\n```", "What does it do?", "# What is new"]
+    {
+        assert_eq!(found_by("check-words", text), "", "{text}");
+    }
+}
+
+#[test]
+fn a_link_that_leads_nowhere_is_found() {
+    for text in ["[a](missing.md)", "[a\nb](page.md#none)", "![a](none.svg)", "# A\n\n[a](#a-1)"] {
+        assert!(found_by("check-links", text).contains("page.md:"), "{text}");
+    }
+    for text in ["# A `b` c\n\n[a](#a-b-c)", "# A\n\n# A\n\n[a](page.md#a-1)", "[a](https://example.com/x)", "`[a](b)`"]
+    {
+        assert_eq!(found_by("check-links", text), "", "{text}");
     }
 }
 
