@@ -110,7 +110,7 @@ fn counted(ledger: &Ledger, plot: &str) -> String {
          to\n`SET NX PX` + `DEL`, which checks no owner. The last column shows the bytes that a replica receives. The counts do \
          not\ndepend on the load of the machine.\n\n\
          Locks have the lease of `dlock.default-lease`, and `RENEW` uses the lease of the hold. Rows with `PX` give a lease \
-         in the\ncommand, as the other locks must. `make bench-instr` counts again and fails if a ratio differs by more \
+         in\nthe command, as the other locks must. `make bench-instr` counts again and fails if a ratio differs by more \
          than 5 %.\n\n{}",
         table(&["operation", "no persistence", "AOF everysec", "one replica", "bytes replicated"], rows)
     )
