@@ -12,7 +12,7 @@ use redis::Value;
 use crate::support::lock::fields_of;
 use crate::support::process::module_path;
 use crate::support::replica::{counter, info_field};
-use crate::support::{Client, Server, list_of, soon, text_of};
+use crate::support::{Client, Server, int_of, list_of, soon, text_of};
 use page::Page;
 use same::Names;
 use terminal::{Terminal, script};
@@ -184,7 +184,9 @@ fn rules_without_categories_refuse_what_the_category_stands_for() {
             };
             // Nobody may send the effect, whatever the rules say.
             if command != "dlock.apply" {
-                let answer = text_of(&client.run(format!("ACL DRYRUN limited {command} job:1 5")));
+                let least = int_of(&info[1]).unsigned_abs() as usize;
+                let arguments = ["1"].repeat(least - 1).join(" ");
+                let answer = text_of(&client.run(format!("ACL DRYRUN limited {command} {arguments}")));
                 assert_eq!(answer != "OK", is_refused, "{} and {command}: {answer}", cells[0]);
             }
         }
