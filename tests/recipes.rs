@@ -17,24 +17,15 @@
     reason = "a test that panics has failed, which is what it is for"
 )]
 
-#[path = "server/support/mod.rs"]
-#[allow(
-    dead_code,
-    unused_imports,
-    unused_macros,
-    reason = "the fixture of the server tests has more than is needed here"
-)]
-mod support;
-
 use std::fs::File;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
-use support::Server;
-use support::process::die_with_the_tests;
-use support::skip::skipped;
+use dlock_testkit::Server;
+use dlock_testkit::process::die_with_the_tests;
+use dlock_testkit::skip::skipped;
 
 /// What a script gets, on a busy machine too.
 const DEADLINE: Duration = Duration::from_secs(600);
@@ -128,7 +119,7 @@ fn start(script: &Path, port: u16, output: &File) -> Child {
     let file = || Stdio::from(output.try_clone().expect("a second descriptor"));
     command.arg(script).current_dir(root()).stdin(Stdio::null()).stdout(file()).stderr(file()).process_group(0);
     command.env("DLOCK_TEST_HOST", "127.0.0.1").env("DLOCK_TEST_PORT", port.to_string());
-    command.env("DLOCK_MODULE", support::process::module_path());
+    command.env("DLOCK_MODULE", dlock_testkit::process::module_path());
     die_with_the_tests(&mut command);
     command.spawn().expect("bash")
 }

@@ -47,7 +47,8 @@ mod sessions_binding;
 mod sessions_ended;
 mod sessions_failures;
 mod sessions_waiting;
-mod support;
 mod tokens;
 mod topology;
 mod waiting;
+
+use dlock_testkit as support;

@@ -137,9 +137,9 @@ fn the_end_of_an_old_session_spares_the_owners_next_hold() {
     let (server, mut session, mut client) = bound();
     let (mut other, id) = (server.client(), session.id());
     other.ok("MULTI");
-    other.int_queued("DLOCK.RELEASE k a");
-    other.int_queued(&format!("CLIENT KILL ID {id}"));
-    other.int_queued("DLOCK.ACQUIRE k a PX 600000");
+    other.queued("DLOCK.RELEASE k a");
+    other.queued(format!("CLIENT KILL ID {id}"));
+    other.queued("DLOCK.ACQUIRE k a PX 600000");
     other.run("EXEC");
     client.outlive_client(id);
     assert_eq!(client.session_of("k", "a", "exclusive"), None);
@@ -149,7 +149,7 @@ fn the_end_of_an_old_session_spares_the_owners_next_hold() {
     let id = session.id();
     other.ok("MULTI");
     for request in [format!("CLIENT KILL ID {id}"), "DEL k".to_owned(), "DLOCK.ACQUIRE k a PX 600000".to_owned()] {
-        other.int_queued(&request);
+        other.queued(request);
     }
     other.run("EXEC");
     client.outlive_client(id);
@@ -336,12 +336,4 @@ fn scripts_and_functions_have_no_connection() {
     assert_eq!((client.int("EXISTS none"), counter(&mut client, "sessions")), (0, 0));
     let error = client.error(req!["EVAL", "return redis.pcall('DLOCK.RENEW', KEYS[1], 'a', 'SESSION')", 1, "k"]);
     assert_eq!(error, "ERR SESSION needs a client connection");
-}
-
-impl Client {
-    /// Sends a command of a transaction.
-    #[track_caller]
-    fn int_queued(&mut self, request: &str) {
-        assert_eq!(self.text(request), "QUEUED", "{request}");
-    }
 }

@@ -4,6 +4,13 @@
 
 use std::ops::Range;
 
+/// The choices of the seed in `DLOCK_SEED`, or of this one.
+pub fn seeded(seed: u64) -> Random {
+    let seed = std::env::var("DLOCK_SEED").map_or(seed, |text| text.parse().expect("a number in DLOCK_SEED"));
+    eprintln!("random operations of DLOCK_SEED={seed}");
+    Random::seeded(seed)
+}
+
 /// Where the choices come from (SplitMix64).
 #[derive(Clone, Debug)]
 pub struct Random(u64);
@@ -57,7 +64,6 @@ impl Random {
     }
 
     /// One of these, of which there is one at least.
-    #[allow(clippy::expect_used, reason = "who has nothing to pick from is wrong")]
     pub fn pick<T: Clone>(&mut self, from: &[T]) -> T {
         self.pick_if_any(from).expect("something to pick from")
     }

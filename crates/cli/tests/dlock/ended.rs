@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use crate::process::{Notes, Running, alive, dlock};
-use crate::support::{Server, soon};
+use dlock_testkit::{Server, soon};
 
 /// Runs a shell script under the lock `job` with this lease.
 fn start(server: &Server, notes: &Notes, lease: &str, script: &str) -> (Running, i32) {

@@ -5,9 +5,9 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::Instant;
 
-use crate::support::process::{die_with_the_tests, hear_all_signals, signal, spawn};
-use crate::support::wait::PATIENCE;
-use crate::support::{Server, soon};
+use dlock_testkit::process::{die_with_the_tests, hear_all_signals, signal, spawn};
+use dlock_testkit::wait::PATIENCE;
+use dlock_testkit::{Server, soon};
 
 /// The command, with this server as the one to use.
 pub fn dlock(server: &Server) -> Command {

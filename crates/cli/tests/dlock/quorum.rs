@@ -3,7 +3,7 @@
 use std::process::Command;
 
 use crate::process::{Notes, Running, bare, outcome};
-use crate::support::{Server, Setup, soon};
+use dlock_testkit::{Server, Setup, soon};
 
 fn servers(count: usize) -> Vec<Server> {
     let setup = Setup::new().conf("appendonly yes\nappendfsync always");

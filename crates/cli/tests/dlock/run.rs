@@ -3,8 +3,8 @@
 use std::time::{Duration, Instant};
 
 use crate::process::{Notes, Running, alive, bare, dlock, outcome};
-use crate::support::process::free_port;
-use crate::support::{Server, Setup, lock_info, soon};
+use dlock_testkit::process::free_port;
+use dlock_testkit::{Server, Setup, lock_info, soon};
 
 #[test]
 fn the_command_has_the_lock_and_is_told_who_it_is() {

@@ -1,7 +1,7 @@
 //! Looking at locks and taking them away, for programs: JSON and exit codes.
 
 use crate::process::{bare, dlock, outcome};
-use crate::support::{Server, lock_info};
+use dlock_testkit::{Server, lock_info};
 
 /// The output of a subcommand, which is one line of JSON.
 #[track_caller]

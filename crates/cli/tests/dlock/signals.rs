@@ -3,7 +3,7 @@
 use std::os::unix::process::CommandExt;
 
 use crate::process::{Notes, Running, alive, dlock};
-use crate::support::{Server, soon};
+use dlock_testkit::{Server, soon};
 
 #[test]
 fn signals_are_handed_on_to_the_command() {

@@ -3,7 +3,7 @@
 use std::process::Command;
 
 use crate::process::{Notes, alive, dlock};
-use crate::support::{Server, eventually, lock_info, soon, wait::PATIENCE};
+use dlock_testkit::{Server, eventually, lock_info, soon, wait::PATIENCE};
 
 /// A terminal with a shell, of 100 columns and 20 lines.
 struct Terminal {

@@ -2,9 +2,9 @@
 
 use std::process::Command;
 
-use crate::certified::{ANYBODY, Authority};
 use crate::process::{Notes, Running, bare, outcome};
-use crate::support::soon;
+use dlock_testkit::certified::{ANYBODY, Authority};
+use dlock_testkit::soon;
 
 const HOST: &str = "127.0.0.1";
 

@@ -5,7 +5,7 @@ use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use crate::process::{Notes, Running, dlock};
-use crate::support::Server;
+use dlock_testkit::Server;
 
 #[test]
 fn two_runs_of_one_name_come_one_after_the_other() {

@@ -6,8 +6,8 @@ use std::time::Duration;
 use dlock_client::{Client, Error};
 
 use crate::proxy::Proxy;
-use crate::support::{Server, lock_info, soon};
 use crate::{client_of, freed, in_time};
+use dlock_testkit::{Server, lock_info, soon};
 
 const LONG: Duration = Duration::from_secs(600);
 

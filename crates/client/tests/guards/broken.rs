@@ -6,9 +6,9 @@ use std::time::Duration;
 use dlock_client::Client;
 
 use crate::proxy::Proxy;
-use crate::support::replica::counter;
-use crate::support::{Server, lock_info, soon};
 use crate::{in_time, is_held};
+use dlock_testkit::replica::counter;
+use dlock_testkit::{Server, lock_info, soon};
 
 /// A server, a network before it, and a client.
 fn behind_a_network() -> (Server, Proxy, Client) {

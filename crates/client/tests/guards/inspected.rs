@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use crate::support::Server;
-use crate::support::cluster::Cluster;
 use crate::{client_of, in_time, lost};
+use dlock_testkit::Server;
+use dlock_testkit::cluster::Cluster;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn everybody_in_and_before_a_lock_is_shown() {

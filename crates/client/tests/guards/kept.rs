@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use crate::support::replica::counter;
-use crate::support::{Server, Setup, soon};
 use crate::{client_of, in_time, is_held, not_yet};
+use dlock_testkit::replica::counter;
+use dlock_testkit::{Server, Setup, soon};
 
 const SHORT: Duration = Duration::from_millis(600);
 

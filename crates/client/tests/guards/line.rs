@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use crate::support::replica::counter;
-use crate::support::{Server, soon};
 use crate::{client_of, contention, in_time, is_held};
+use dlock_testkit::replica::counter;
+use dlock_testkit::{Server, soon};
 use std::future::IntoFuture;
 
 #[tokio::test(flavor = "multi_thread")]

@@ -4,8 +4,8 @@ use std::time::{Duration, Instant};
 
 use dlock_client::Error;
 
-use crate::support::Server;
 use crate::{client_of, freed, in_time, lost, not_yet};
+use dlock_testkit::Server;
 
 const LEASE: Duration = Duration::from_millis(1500);
 

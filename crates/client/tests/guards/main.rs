@@ -12,8 +12,6 @@
 
 mod abandoned;
 mod broken;
-#[cfg(feature = "tls")]
-mod certified;
 mod inspected;
 mod kept;
 mod line;
@@ -21,9 +19,6 @@ mod lost;
 mod places;
 mod proxy;
 mod session;
-#[path = "../../../../tests/server/support/mod.rs"]
-#[allow(dead_code, unused_imports, reason = "the fixture of the server tests, of which these need a part")]
-mod support;
 mod taken;
 #[cfg(feature = "tls")]
 mod tls;
@@ -33,8 +28,8 @@ use std::time::Duration;
 
 use dlock_client::{Client, Error, Guard};
 
-use support::wait::PATIENCE;
-use support::{Server, lock_info};
+use dlock_testkit::wait::PATIENCE;
+use dlock_testkit::{Server, lock_info};
 
 /// A client of this server.
 fn client_of(server: &Server) -> Client {
@@ -50,7 +45,7 @@ async fn in_time<F: IntoFuture>(future: F) -> F::Output {
 #[track_caller]
 fn freed(server: &Server, name: &str) {
     let mut client = server.client();
-    support::soon("the lock is free", || lock_info(&mut client, name).is_none());
+    dlock_testkit::soon("the lock is free", || lock_info(&mut client, name).is_none());
 }
 
 /// Fails if that resolves within a moment.
@@ -78,8 +73,9 @@ fn is_held(server: &Server, guard: &Guard) {
 
 /// How often the server has executed a command.
 #[track_caller]
-fn calls(client: &mut support::Client, command: &str) -> i64 {
-    let stats = support::replica::info_field(client, "commandstats", &format!("cmdstat_{command}")).unwrap_or_default();
+fn calls(client: &mut dlock_testkit::Client, command: &str) -> i64 {
+    let stats =
+        dlock_testkit::replica::info_field(client, "commandstats", &format!("cmdstat_{command}")).unwrap_or_default();
     let calls = stats.split(',').find_map(|field| field.strip_prefix("calls="));
     calls.map_or(0, |calls| calls.parse().expect("a number"))
 }

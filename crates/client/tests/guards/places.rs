@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use dlock_client::Client;
 
-use crate::support::cluster::Cluster;
-use crate::support::process::{free_port, server_command, spawn};
-use crate::support::replica::info_field;
-use crate::support::{Server, Setup, lock_info, soon};
 use crate::{in_time, is_held};
+use dlock_testkit::cluster::Cluster;
+use dlock_testkit::process::{free_port, server_command, spawn};
+use dlock_testkit::replica::info_field;
+use dlock_testkit::{Server, Setup, lock_info, soon};
 
 fn client_of_node(node: &Server) -> Client {
     Client::open(&format!("redis://127.0.0.1:{}", node.port())).expect("a URL")
@@ -81,7 +81,7 @@ impl Sentinel {
         command.arg("--sentinel");
         let sentinel = Self { port, child: spawn(command), _home: home };
         soon("Sentinel knows the replica", || {
-            let Ok(mut client) = crate::support::Client::connect(port) else { return false };
+            let Ok(mut client) = dlock_testkit::Client::connect(port) else { return false };
             info_field(&mut client, "sentinel", "master0").is_some_and(|line| line.contains("slaves=1"))
         });
         sentinel

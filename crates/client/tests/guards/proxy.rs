@@ -5,7 +5,7 @@ use std::net::{Shutdown, TcpListener, TcpStream};
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
 
-use crate::support::Server;
+use dlock_testkit::Server;
 
 /// Forwards connections to a server. Replies that are integers can be kept back; connecting goes on to work.
 pub struct Proxy {

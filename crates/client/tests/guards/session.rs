@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use dlock_client::Guard;
 
-use crate::support::{Server, soon};
 use crate::{calls, client_of, freed, in_time, is_held, lost, not_yet};
+use dlock_testkit::{Server, soon};
 
 const LEASE: Duration = Duration::from_millis(900);
 

@@ -4,9 +4,9 @@ use std::time::{Duration, Instant};
 
 use dlock_client::{Client, Error};
 
-use crate::support::process::free_port;
-use crate::support::{Server, Setup, lock_info};
 use crate::{client_of, contention, freed, in_time, is_held};
+use dlock_testkit::process::free_port;
+use dlock_testkit::{Server, Setup, lock_info};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_guard_is_what_the_server_has() {

@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use dlock_client::{Client, Error, Tls};
 
-use crate::certified::{ANYBODY, Authority};
-use crate::support::replica::counter;
-use crate::support::{Server, soon};
 use crate::{freed, in_time, is_held};
+use dlock_testkit::certified::{ANYBODY, Authority};
+use dlock_testkit::replica::counter;
+use dlock_testkit::{Server, soon};
 
 const HOST: &str = "127.0.0.1";
 

@@ -9,9 +9,9 @@ use tokio::sync::Barrier;
 use tokio::time::sleep;
 
 use crate::redlock::Redlock;
-use crate::support::Server;
-use crate::support::random::seeded;
 use crate::urls;
+use dlock_testkit::Server;
+use dlock_testkit::random::seeded;
 
 const LEASE: Duration = Duration::from_secs(4);
 const TIMEOUT: Duration = Duration::from_millis(100);
@@ -226,7 +226,7 @@ async fn with_one_stopped(servers: &[Server], at: usize) -> Vec<Duration> {
         servers[at].thaw();
         // What was sent to the stopped one is answered before the next.
         let mut watch = servers[at].client();
-        crate::support::soon("it is free there", || crate::support::lock_info(&mut watch, "stopped").is_none());
+        dlock_testkit::soon("it is free there", || dlock_testkit::lock_info(&mut watch, "stopped").is_none());
     }
     took
 }

@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 
 use dlock_client::{Client, Error};
 
-use crate::support::Server;
-use crate::support::random::seeded;
 use crate::{quorum, servers};
+use dlock_testkit::Server;
+use dlock_testkit::random::seeded;
 
 const CLIENTS: usize = 20;
 

@@ -2,9 +2,9 @@
 
 use std::future::IntoFuture;
 
-use crate::support::replica::counter;
-use crate::support::{Server, soon};
 use crate::{client_of, freed, in_time, owners, servers};
+use dlock_testkit::replica::counter;
+use dlock_testkit::{Server, soon};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn they_are_served_in_the_order_in_which_they_came() {

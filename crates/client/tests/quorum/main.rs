@@ -16,17 +16,14 @@ mod line;
 mod majority;
 mod members;
 mod redlock;
-#[path = "../../../../tests/server/support/mod.rs"]
-#[allow(dead_code, unused_imports, reason = "the fixture of the server tests, of which these need a part")]
-mod support;
 
 use std::future::IntoFuture;
 use std::time::Duration;
 
 use dlock_client::{Client, QuorumBuilder};
 
-use support::wait::PATIENCE;
-use support::{Server, Setup, lock_info};
+use dlock_testkit::wait::PATIENCE;
+use dlock_testkit::{Server, Setup, lock_info};
 
 /// Longer than any lease in these tests.
 const LONGEST: Duration = Duration::from_secs(30);
@@ -70,14 +67,15 @@ fn owners(server: &Server, name: &str) -> Vec<String> {
 #[track_caller]
 fn freed<'a>(servers: impl IntoIterator<Item = &'a Server>, name: &str) {
     for server in servers {
-        support::soon("the lock is free", || owners(server, name).is_empty());
+        dlock_testkit::soon("the lock is free", || owners(server, name).is_empty());
     }
 }
 
 /// How often a server has executed a command.
 #[track_caller]
-fn calls(client: &mut support::Client, command: &str) -> i64 {
-    let stats = support::replica::info_field(client, "commandstats", &format!("cmdstat_{command}")).unwrap_or_default();
+fn calls(client: &mut dlock_testkit::Client, command: &str) -> i64 {
+    let stats =
+        dlock_testkit::replica::info_field(client, "commandstats", &format!("cmdstat_{command}")).unwrap_or_default();
     let calls = stats.split(',').find_map(|field| field.strip_prefix("calls="));
     calls.map_or(0, |calls| calls.parse().expect("a number"))
 }

@@ -4,8 +4,8 @@ use std::time::{Duration, Instant};
 
 use dlock_client::Error;
 
-use crate::support::{lock_info, soon};
 use crate::{client_of, freed, in_time, owners, quorum, servers};
+use dlock_testkit::{lock_info, soon};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_lock_is_held_on_all_with_the_highest_token_and_freed_on_all() {
@@ -17,7 +17,7 @@ async fn a_lock_is_held_on_all_with_the_highest_token_and_freed_on_all() {
     }
     // Those that were asked to confirm know the token: a majority.
     let token =
-        |server| lock_info(&mut crate::support::Server::client(server), "job FULL").expect("held").holds()[0].token;
+        |server| lock_info(&mut dlock_testkit::Server::client(server), "job FULL").expect("held").holds()[0].token;
     let confirmed = servers.iter().filter(|server| token(server) as u64 == guard.token()).count();
     assert!(confirmed >= 2, "{confirmed}");
     in_time(guard.release()).await.expect("held");

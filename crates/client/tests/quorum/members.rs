@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use dlock_client::{Client, Error};
 
-use crate::support::{Server, Setup};
 use crate::{RELAXED, in_time, quorum, servers, urls};
+use dlock_testkit::{Server, Setup};
 
 fn too_few<T: std::fmt::Debug>(outcome: Result<T, Error>, why: &str) {
     match outcome {

@@ -7,7 +7,7 @@ use redis::{Client, Value, cmd};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
-use crate::support::random::{Random, seeded};
+use dlock_testkit::random::{Random, seeded};
 
 pub struct Redlock {
     servers: Vec<MultiplexedConnection>,

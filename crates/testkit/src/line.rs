@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use redis::Value;
 
-use super::client::{Client, Request};
-use super::lock::lock_info;
-use super::replica::counter;
-use super::server::Server;
-use super::wait::soon;
-use super::wire::int_of;
+use crate::client::{Client, Request};
+use crate::lock::lock_info;
+use crate::replica::counter;
+use crate::server::Server;
+use crate::wait::soon;
+use crate::wire::int_of;
 
 /// How long to look for a reply that is not to come. One that was sent by mistake has been sent long before.
 const GLANCE: Duration = Duration::from_millis(5);

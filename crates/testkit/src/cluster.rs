@@ -1,10 +1,10 @@
 //! A cluster of primaries, each with its share of the slots.
 
-use super::client::Client;
-use super::replica::info_field;
-use super::server::{Server, Setup};
-use super::wait::soon;
-use super::wire::text_of;
+use crate::client::Client;
+use crate::replica::info_field;
+use crate::server::{Server, Setup};
+use crate::wait::soon;
+use crate::wire::text_of;
 
 /// What makes a server a node.
 pub const CONF: &str = "cluster-enabled yes\ncluster-node-timeout 5000\ncluster-require-full-coverage no\n";

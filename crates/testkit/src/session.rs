@@ -2,10 +2,10 @@
 
 use redis::Value;
 
-use super::client::Client;
-use super::lock::hold;
-use super::wait::soon;
-use super::wire::int_of;
+use crate::client::Client;
+use crate::lock::hold;
+use crate::wait::soon;
+use crate::wire::int_of;
 
 /// For how long the server is given to do what it does not do.
 const TURNS_MS: i64 = 30;

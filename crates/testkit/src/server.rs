@@ -8,11 +8,11 @@ use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
-use super::client::Client;
-use super::process::{built, free_port, limit_files, module_path, server_command, signal, spawn};
-use super::replica::info_field;
-use super::wait::{PATIENCE, eventually, soon};
-use super::wire::{list_of, text_of};
+use crate::client::Client;
+use crate::process::{built, free_port, limit_files, module_path, server_command, signal, spawn};
+use crate::replica::info_field;
+use crate::wait::{PATIENCE, eventually, soon};
+use crate::wire::{list_of, text_of};
 
 /// What to start: a server with the module and nothing saved, until told otherwise.
 #[derive(Clone)]

@@ -13,8 +13,10 @@ pub fn module_path() -> PathBuf {
 }
 
 pub fn built(variable: &str, default: &str) -> PathBuf {
-    let path =
-        std::env::var_os(variable).map_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join(default), PathBuf::from);
+    let path = match std::env::var_os(variable) {
+        Some(path) => PathBuf::from(path),
+        None => Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(default),
+    };
     assert!(path.exists(), "no module at {}: `make build`, or set {variable}", path.display());
     path.canonicalize().expect("a path that exists")
 }

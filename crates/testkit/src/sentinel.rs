@@ -7,12 +7,12 @@ use std::process::Child;
 use redis::Value;
 use tempfile::TempDir;
 
-use super::client::Client;
-use super::process::{free_port, sentinel_command, spawn};
-use super::replica::info_field;
-use super::server::Server;
-use super::wait::soon;
-use super::wire::{list_of, text_of};
+use crate::client::Client;
+use crate::process::{free_port, sentinel_command, spawn};
+use crate::replica::info_field;
+use crate::server::Server;
+use crate::wait::soon;
+use crate::wire::{list_of, text_of};
 
 /// What the sentinels call the servers they watch.
 const NAME: &str = "locks";

@@ -15,8 +15,8 @@ use std::collections::HashMap;
 
 use redis::Value;
 
-use super::client::Client;
-use super::lock::Info;
+use crate::client::Client;
+use crate::lock::Info;
 
 const COMMANDS: [&str; 8] = ["ACQUIRE", "RACQUIRE", "RLOCK", "WLOCK", "RELEASE", "RENEW", "CHECK", "INFO"];
 

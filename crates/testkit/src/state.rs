@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use super::client::Client;
-use super::cluster::in_cluster;
-use super::wire::{bytes_of, int_of, list_of, text_of};
+use crate::client::Client;
+use crate::cluster::in_cluster;
+use crate::wire::{bytes_of, int_of, list_of, text_of};
 
 /// Databases that the tests use.
 pub const DATABASES: i64 = 4;

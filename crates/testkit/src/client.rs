@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 
 use redis::{Cmd, Value};
 
-use super::wait::PATIENCE;
-use super::wire::{bytes_of, error_text, frame_end, int_of, list_of, parse, text_of};
+use crate::wait::PATIENCE;
+use crate::wire::{bytes_of, error_text, frame_end, int_of, list_of, parse, text_of};
 
 /// Something that can be sent: `"DLOCK.ACQUIRE k a"` (split at blanks), `&["GET", "k"]`, byte strings, or a [`Cmd`].
 pub trait Request {
@@ -239,6 +239,12 @@ impl Client {
     pub fn ok(&mut self, request: impl Request) {
         let value = self.run(request);
         assert_eq!(value, Value::Okay);
+    }
+
+    /// Sends a command of a transaction.
+    #[track_caller]
+    pub fn queued(&mut self, request: impl Request) {
+        assert_eq!(self.text(request), "QUEUED");
     }
 
     /// The server's clock in microseconds.

@@ -2,8 +2,8 @@
 
 use redis::Value;
 
-use super::client::{Client, Request};
-use super::wire::{bytes_of, int_of, list_of, text_of};
+use crate::client::{Client, Request};
+use crate::wire::{bytes_of, int_of, list_of, text_of};
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct Info {

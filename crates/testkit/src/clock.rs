@@ -1,6 +1,6 @@
 //! Deadlines, between two looks at the server's clock.
 
-use super::client::{Client, Request};
+use crate::client::{Client, Request};
 
 /// How far the time that a command works with may be from what `TIME` said just before or after it.
 const BLUR: i64 = 2;

@@ -1,9 +1,9 @@
 //! Replicas.
 
-use super::client::Client;
-use super::server::{Server, Setup};
-use super::wait::soon;
-use super::wire::{int_of, list_of, text_of};
+use crate::client::Client;
+use crate::server::{Server, Setup};
+use crate::wait::soon;
+use crate::wire::{int_of, list_of, text_of};
 
 impl Setup {
     /// Starts a replica and waits until it has everything.

@@ -5,8 +5,8 @@ use std::path::PathBuf;
 
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
 
-use crate::support::process::free_port;
-use crate::support::{Server, Setup};
+use crate::process::free_port;
+use crate::{Server, Setup};
 
 /// A private certificate authority, and what it has signed, as files.
 pub struct Authority {

@@ -1,9 +1,9 @@
 //! A cluster in which every primary has a replica.
 
-use super::cluster::{CONF, Cluster, info_field_of_cluster};
-use super::server::{Server, Setup};
-use super::wait::soon;
-use super::wire::{list_of, text_of};
+use crate::cluster::{CONF, Cluster, info_field_of_cluster};
+use crate::server::{Server, Setup};
+use crate::wait::soon;
+use crate::wire::{list_of, text_of};
 
 pub struct ReplicatedCluster {
     /// The primaries, as they were at first.

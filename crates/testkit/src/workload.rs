@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use redis::{Cmd, Value};
 
-use super::client::Client;
-use super::lock::Info;
-use super::random::{Random, seeded};
-use super::req;
+use crate::client::Client;
+use crate::lock::Info;
+use crate::random::{Random, seeded};
+use crate::req;
 
 pub const OPERATIONS: usize = 5000;
 const ROUNDS: usize = 10;

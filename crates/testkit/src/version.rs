@@ -1,7 +1,7 @@
 //! What the server under test can do.
 
-use super::client::Client;
-use super::replica::info_field;
+use crate::client::Client;
+use crate::replica::info_field;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Version {

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use super::server::Server;
+use crate::server::Server;
 
 impl Server {
     /// The commands that are in the append-only file: those of the base, if that is no RDB, and those after it.

@@ -1,0 +1,47 @@
+//! A client that is a process of its own, so that it can be killed or stopped.
+
+use std::process::{Child, Command, Stdio};
+
+use crate::process::{die_with_the_tests, signal, spawn};
+use crate::server::Server;
+
+/// Sends each command and waits for its reply, then keeps the connection open for ever. All of it is done by the shell
+/// itself: a child of it would keep the connection, too.
+const SCRIPT: &str = r#"
+exec 3<>"/dev/tcp/127.0.0.1/$1"
+for command in "${@:2}"; do
+    printf '%s\r\n' "$command" >&3
+    read -r <&3
+done
+while read -r <&3; do :; done
+"#;
+
+/// A process that sends commands on one connection and then does nothing, with the connection open.
+pub struct ClientProcess(Child);
+
+impl ClientProcess {
+    pub fn start(server: &Server, commands: &[&str]) -> Self {
+        let mut command = Command::new("bash");
+        command.args(["-c", SCRIPT, "client", &server.port().to_string()]).args(commands);
+        command.stdin(Stdio::null()).stdout(Stdio::null());
+        die_with_the_tests(&mut command);
+        Self(spawn(command))
+    }
+
+    /// `kill -9`. The process may not be gone yet.
+    pub fn kill9(&self) {
+        signal(&self.0, libc::SIGKILL);
+    }
+
+    /// Stops the process where it is (`SIGSTOP`).
+    pub fn freeze(&self) {
+        signal(&self.0, libc::SIGSTOP);
+    }
+}
+
+impl Drop for ClientProcess {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
