@@ -1,8 +1,11 @@
-//! What the tests, the harnesses of `lab/` and the simulations share: real servers, a client that shows everything,
-//! ways to wait for things, and choices that a seed repeats.
+//! What the tests, the harnesses of `lab/` and the simulations share. Whatever goes wrong panics: in a test, it has
+//! failed.
 //!
-//! `DLOCK_SERVER` names the server (default: `redis-server` on the path), `DLOCK_MODULE` and `DLOCK_MODULE_HOOKS`
-//! the module and its build with the hooks for tests. Whatever goes wrong panics: in a test, it has failed.
+//! | module | what | feature |
+//! |---|---|---|
+//! | `servers` | real servers, a client, ways to wait for things; all of it is here, too | `servers`, on by default |
+//! | `histories` | random histories on the core and on a model of it | `histories` |
+//! | [`random`] | choices that a seed repeats | |
 
 #![allow(
     clippy::unwrap_used,
@@ -15,46 +18,13 @@
     reason = "a test that panics has failed, which is what it is for"
 )]
 
-pub mod aof;
-#[cfg(feature = "certificates")]
-pub mod certified;
-pub mod child;
-pub mod client;
-pub mod clock;
-pub mod cluster;
-pub mod cluster_replicas;
-pub mod line;
-pub mod lock;
-pub mod payload;
-pub mod process;
+#[cfg(feature = "histories")]
+pub mod histories;
 pub mod random;
-pub mod replica;
-pub mod sentinel;
-pub mod server;
-pub mod session;
-pub mod skip;
-pub mod state;
-pub mod story;
-pub mod version;
-pub mod wait;
-pub mod wire;
-pub mod workload;
+#[cfg(feature = "servers")]
+pub mod servers;
 
+#[cfg(feature = "servers")]
 pub use redis;
-
-pub use client::Client;
-pub use lock::{hold, lock_info};
-pub use server::{Server, Setup};
-pub use wait::{eventually, soon};
-pub use wire::{bytes_of, int_of, list_of, text_of};
-
-/// Builds a request out of words of different kinds: `req!["DLOCK.ACQUIRE", key, b"\xff", "PX", 100]`.
-#[macro_export]
-macro_rules! req {
-    ($name:expr $(, $word:expr)* $(,)?) => {{
-        let mut cmd = $crate::redis::Cmd::new();
-        cmd.arg($name);
-        $( cmd.arg($word); )*
-        cmd
-    }};
-}
+#[cfg(feature = "servers")]
+pub use servers::*;

@@ -22,31 +22,6 @@ mod bytes;
 mod codec;
 mod machine;
 
-// The model of the core's own tests, which names its parts from the root of the crate.
-#[path = "../../../../crates/core/tests/model/crowd.rs"]
-#[allow(dead_code, reason = "its histories are drawn by the core's tests")]
-mod crowd;
-#[path = "../../../../crates/core/tests/model/history.rs"]
-#[allow(dead_code, reason = "its histories are drawn by the core's tests")]
-mod history;
-#[path = "../../../../crates/core/tests/sessions/list.rs"]
-mod list;
-#[path = "../../../../crates/core/tests/model/naive.rs"]
-mod naive;
-#[path = "../../../../crates/core/tests/model/naive_line.rs"]
-mod naive_line;
-#[path = "../../../../crates/core/tests/model/plain.rs"]
-mod plain;
-#[path = "../../../../crates/core/tests/model/quick.rs"]
-mod quick;
-#[path = "../../../../crates/core/tests/model/reached.rs"]
-#[allow(dead_code, reason = "it is counted by the core's tests")]
-mod reached;
-#[path = "../../../../crates/core/tests/model/shop.rs"]
-mod shop;
-#[path = "../../../../crates/core/tests/model/world.rs"]
-mod world;
-
 pub use args::args;
 pub use codec::codec;
 pub use machine::machine;

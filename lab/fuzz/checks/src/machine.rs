@@ -5,12 +5,13 @@
 
 use dlock_core::{Entries, Mode, Owner, Reentry, Sessions, Waiters, find_cycle};
 
+use dlock_testkit::histories::bound;
+use dlock_testkit::histories::crowd::{Ask, Event, Patience};
+use dlock_testkit::histories::history::{Lease, Somebody, Step, TokenPick, TokenRule};
+use dlock_testkit::histories::shop::Shop;
+use dlock_testkit::histories::world::World;
+
 use crate::bytes::Bytes;
-use crate::crowd::{Ask, Event, Patience};
-use crate::history::{Lease, Somebody, Step, TokenPick, TokenRule};
-use crate::list;
-use crate::shop::Shop;
-use crate::world::World;
 
 /// Plays the bytes as a history.
 pub fn machine(bytes: &[u8]) {
@@ -149,21 +150,21 @@ fn bound_holds(bytes: &mut Bytes) {
         serial += 1;
         let deadline = |bytes: &mut Bytes| (bytes.number(256) << 16) + serial;
         let step = match bytes.below(16) {
-            0..=4 => list::Step::Bind(id(bytes), bytes.number(3), deadline(bytes), bytes.number(50)),
-            5..=6 => list::Step::Moved(id(bytes), deadline(bytes), bytes.number(50)),
-            7..=8 => list::Step::Unbind(id(bytes)),
-            9 => list::Step::UnbindLock(bytes.byte() % 3),
-            10 => list::Step::UnbindFrom(bytes.byte() % 4),
-            11 => list::Step::End(bytes.number(3)),
-            _ => list::Step::Due(bytes.number(60), bytes.flag()),
+            0..=4 => bound::Step::Bind(id(bytes), bytes.number(3), deadline(bytes), bytes.number(50)),
+            5..=6 => bound::Step::Moved(id(bytes), deadline(bytes), bytes.number(50)),
+            7..=8 => bound::Step::Unbind(id(bytes)),
+            9 => bound::Step::UnbindLock(bytes.byte() % 3),
+            10 => bound::Step::UnbindFrom(bytes.byte() % 4),
+            11 => bound::Step::End(bytes.number(3)),
+            _ => bound::Step::Due(bytes.number(60), bytes.flag()),
         };
-        list::play(&mut sessions, &mut list, &step);
-        list::compare(&sessions, &list);
+        bound::play(&mut sessions, &mut list, &step);
+        bound::compare(&sessions, &list);
     }
     for client in 0..3 {
-        list::play(&mut sessions, &mut list, &list::Step::End(client));
+        bound::play(&mut sessions, &mut list, &bound::Step::End(client));
     }
-    assert!(list::is_over(&mut sessions));
+    assert!(bound::is_over(&mut sessions));
 }
 
 /// Each owner waits for one lock or none, and each lock for some owners: who reaches himself is on a cycle.

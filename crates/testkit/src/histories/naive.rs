@@ -2,7 +2,7 @@
 
 use dlock_core::{Entries, Mode, Reentry, Refusal, Waiters};
 
-use crate::history::{Id, Lease, Who};
+use super::history::{Id, Lease, Who};
 
 /// A hold in plain numbers.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -2,8 +2,8 @@
 
 use dlock_core::{Command, LeaseChoice, Mode, Owner, Reentry, Request, Token, UnixMs};
 
-use crate::history::{Lease, Who};
-use crate::naive::{Asked, Hold, What};
+use super::history::{Lease, Who};
+use super::naive::{Asked, Hold, What};
 
 /// The owner of this number: some are UUIDs, which are stored in another form.
 pub fn owner(who: Who) -> Owner {

@@ -5,7 +5,7 @@ use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;
 
-use crate::history::{Lease, Who};
+use super::history::{Lease, Who};
 
 /// One thing that happens to a lock and its line.
 #[derive(Clone, Debug)]

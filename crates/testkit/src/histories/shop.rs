@@ -8,12 +8,12 @@ use dlock_core::{
     Renewed, Request, Served, Token, TokenClock, TwoUpgrades, UnixMs,
 };
 
-use crate::crowd::{Ask, Event, Patience};
-use crate::history::Who;
-use crate::naive::{Asked, DEFAULT_LEASE, Enter, Fence, How, Leave, Naive, Reply};
-use crate::naive_line::NaiveLine;
-use crate::plain::{by_token, choice, entering, lease_of, owner, request_of};
-use crate::reached::Reached;
+use super::crowd::{Ask, Event, Patience};
+use super::history::Who;
+use super::naive::{Asked, DEFAULT_LEASE, Enter, Fence, How, Leave, Naive, Reply};
+use super::naive_line::NaiveLine;
+use super::plain::{by_token, choice, entering, lease_of, owner, request_of};
+use super::reached::Reached;
 
 /// A lock with its line, and the model of both.
 #[derive(Default)]
@@ -64,7 +64,7 @@ impl Shop {
             Event::Release(who, mode, entries) => {
                 self.release(Leave { owner: *who, mode: *mode, entries: *entries, token: None, request: None });
             }
-            Event::Renew(who, lease) => self.renew(*who, crate::history::Lease::For(*lease)),
+            Event::Renew(who, lease) => self.renew(*who, super::history::Lease::For(*lease)),
             Event::SessionEnds(who, mode, grace) => self.end_session(*who, *mode, *grace),
             Event::Leave(at) => self.leave(*at),
             Event::Delete => {
@@ -143,7 +143,7 @@ impl Shop {
         assert_eq!(reply, expected);
     }
 
-    fn renew(&mut self, who: Who, lease: crate::history::Lease) {
+    fn renew(&mut self, who: Who, lease: super::history::Lease) {
         let expected = self.naive.renew(self.now, who, None, lease, Fence::Any);
         let who = owner(who);
         let request = Renew { owner: &who, mode: None, lease: choice(self.now, lease), token: RenewToken::Any };

@@ -1,11 +1,7 @@
 //! Bound holds over random histories, against a list of them.
 
-#![allow(clippy::unwrap_used, reason = "a test that panics has failed, which is what it is for")]
-
-mod list;
-
 use dlock_core::Sessions;
-use list::{Step, compare, play};
+use dlock_testkit::histories::bound::{Step, compare, is_over, play};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
@@ -22,7 +18,7 @@ proptest! {
         for client in 0..3 {
             play(&mut sessions, &mut list, &Step::End(client));
         }
-        prop_assert!(list::is_over(&mut sessions));
+        prop_assert!(is_over(&mut sessions));
     }
 }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use dlock_core::{Mode, Refusal};
 
-use crate::naive::{How, Naive, Reply};
+use super::naive::{How, Naive, Reply};
 
 /// How often a history came to something, and how many holds and waiters there were at most.
 #[derive(Debug, Default)]

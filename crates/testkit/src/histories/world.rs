@@ -7,11 +7,11 @@ use dlock_core::{
     RenewToken, Renewed, TokenClock, UnixMs, Waiters, decode_effect, decode_lock, encode_effect, encode_lock,
 };
 
-use crate::history::{Lease, OWNERS, Somebody, Step, TokenPick, TokenRule, Who};
-use crate::naive::{Asked, DEFAULT_LEASE, Enter, Fence, Hold, How, Leave, Naive, Reply, What};
-use crate::plain::{by_token, choice, entering, lease_of, owner, request_of, token_of};
-use crate::quick;
-use crate::reached::Reached;
+use super::history::{Lease, OWNERS, Somebody, Step, TokenPick, TokenRule, Who};
+use super::naive::{Asked, DEFAULT_LEASE, Enter, Fence, Hold, How, Leave, Naive, Reply, What};
+use super::plain::{by_token, choice, entering, lease_of, owner, request_of, token_of};
+use super::quick;
+use super::reached::Reached;
 
 /// A primary, its replica, and the model of both.
 pub struct World {

@@ -2,8 +2,8 @@
 
 use dlock_core::{Mode, Refusal};
 
-use crate::history::Lease;
-use crate::naive::{Enter, Naive, Reply};
+use super::history::Lease;
+use super::naive::{Enter, Naive, Reply};
 
 /// Somebody who waits.
 #[derive(Clone, Copy, Debug)]

@@ -1,16 +1,5 @@
-//! Random histories of one lock and its line, on the core and on a model that is too simple to be wrong.
-//!
-//! | file | knows |
-//! |---|---|
-//! | `history` | which steps there are and how they are drawn |
-//! | `naive` | what the contract says of each step: a list of holds and loops over it |
-//! | `crowd` | the same for a line: who comes, waits and goes |
-//! | `naive_line` | what the contract says of the line: a list |
-//! | `world` | how a step runs on the core, a replica and the model, and that all three agree |
-//! | `shop` | how an event runs on the core and the model, line and lock, and that both agree |
-//! | `plain` | what the core says, in the plain numbers of the model |
-//! | `quick` | that the short ways of taking, renewing and giving up agree with the long ones |
-//! | `reached` | what a history came to |
+//! Random histories of one lock and its line, on the core and on a model that is too simple to be wrong
+//! (`dlock_testkit::histories`).
 //!
 //! A history that fails becomes a named test below, with the steps proptest shrank it to. `PROPTEST_CASES` says how
 //! many histories are drawn.
@@ -22,23 +11,14 @@
     reason = "a test that panics has failed, which is what it is for"
 )]
 
-mod crowd;
-mod history;
-mod naive;
-mod naive_line;
-mod plain;
-mod quick;
-mod reached;
-mod shop;
-mod world;
-
-use history::history;
+use dlock_testkit::histories::crowd;
+use dlock_testkit::histories::history::history;
+use dlock_testkit::histories::reached::Reached;
+use dlock_testkit::histories::shop::Shop;
+use dlock_testkit::histories::world::World;
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::TestRunner;
-use reached::Reached;
-use shop::Shop;
-use world::World;
 
 proptest! {
     // Without a file of failures: each one becomes a test.

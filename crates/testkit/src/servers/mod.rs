@@ -1,0 +1,45 @@
+//! Real servers, a client that shows everything, and ways to wait for things.
+//!
+//! `DLOCK_SERVER` names the server (default: `redis-server` on the path), `DLOCK_MODULE` and `DLOCK_MODULE_HOOKS`
+//! the module and its build with the hooks for tests.
+
+pub mod aof;
+#[cfg(feature = "certificates")]
+pub mod certified;
+pub mod child;
+pub mod client;
+pub mod clock;
+pub mod cluster;
+pub mod cluster_replicas;
+pub mod line;
+pub mod lock;
+pub mod payload;
+pub mod process;
+pub mod replica;
+pub mod sentinel;
+pub mod server;
+pub mod session;
+pub mod skip;
+pub mod state;
+pub mod story;
+pub mod version;
+pub mod wait;
+pub mod wire;
+pub mod workload;
+
+pub use client::Client;
+pub use lock::{hold, lock_info};
+pub use server::{Server, Setup};
+pub use wait::{eventually, soon};
+pub use wire::{bytes_of, int_of, list_of, text_of};
+
+/// Builds a request out of words of different kinds: `req!["DLOCK.ACQUIRE", key, b"\xff", "PX", 100]`.
+#[macro_export]
+macro_rules! req {
+    ($name:expr $(, $word:expr)* $(,)?) => {{
+        let mut cmd = $crate::redis::Cmd::new();
+        cmd.arg($name);
+        $( cmd.arg($word); )*
+        cmd
+    }};
+}
