@@ -1,48 +1,62 @@
 //! Rounds of random steps, each with a seed that repeats it.
 
 use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
 
 use dlock_testkit::random::Random;
+use dlock_testkit::{Server, Setup};
 
-use crate::model::{Ask, Hold, Model, Waiter};
-use crate::option;
+use crate::model::Model;
 use crate::round::{Round, now};
-use crate::server::Server;
+
+#[derive(clap::Args)]
+pub struct Options {
+    /// How long.
+    #[arg(long, default_value_t = 10)]
+    seconds: u64,
+    /// The seed of the first round; the next has the next. By the clock if there is none.
+    #[arg(long)]
+    seed: Option<u64>,
+    /// At most so many: 1 repeats a seed.
+    #[arg(long, default_value_t = u64::MAX, hide_default_value = true)]
+    rounds: u64,
+    /// How much of the time to be busy, in percent.
+    #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=100))]
+    share: u32,
+}
 
 /// Plays rounds until the time is over, or something differs.
-pub fn run(options: &[String]) -> Result<(), String> {
-    let time = Duration::from_secs(option(options, "--seconds")?.unwrap_or(10));
-    let first = option(options, "--seed")?.unwrap_or_else(now);
-    let rounds = option(options, "--rounds")?.unwrap_or(u64::MAX);
-    let share = option(options, "--share")?.unwrap_or(100).clamp(1, 100);
-    let server = Server::start("default-lease 900000")?;
+pub fn run(options: &Options) -> Result<(), String> {
+    let first = options.seed.unwrap_or_else(now);
+    let mut server = Setup::new().conf("hz 100").module_args("default-lease 900000").start();
     let start = Instant::now();
     let (mut steps, mut done) = (0, 0);
     let mut reached: BTreeMap<String, u64> = BTreeMap::new();
-    while done < rounds && start.elapsed() < time {
+    while done < options.rounds && start.elapsed() < Duration::from_secs(options.seconds) {
         let (seed, began) = (first + done, Instant::now());
         for (what, times) in play(&server, seed)? {
             *reached.entry(what).or_default() += times;
         }
         (steps, done) = (steps + STEPS, done + 1);
-        let busy = began.elapsed();
-        std::thread::sleep(busy * u32::try_from(100 - share).unwrap_or(0) / u32::try_from(share).unwrap_or(100));
+        std::thread::sleep(began.elapsed() * (100 - options.share) / options.share);
     }
     println!("{done} rounds from seed {first}, {steps} steps in {} s, no difference", start.elapsed().as_secs());
     for (what, times) in reached {
         println!("{times:>9}  {what}");
     }
-    server.stop()
+    // In an orderly way, so that a tool it runs under can say what it has found.
+    server.shutdown();
+    Ok(())
 }
 
 fn play(server: &Server, seed: u64) -> Result<BTreeMap<String, u64>, String> {
     let mut random = Random::seeded(seed);
     let max_waiters = if random.one_in(4) { 3 } else { 0 };
     let with_time = random.one_in(3);
-    let mut round =
-        Round::begin(server.port, max_waiters).map_err(|e| format!("seed {seed}: {e}\n{}", server.log()))?;
-    if let Err(difference) = round.play(&mut random, STEPS, with_time) {
+    let mut round = Round::begin(server.port(), max_waiters);
+    let played = catch_unwind(AssertUnwindSafe(|| round.play(&mut random, STEPS, with_time)));
+    if let Err(difference) = played.unwrap_or_else(|_| Err("the panic above".to_owned())) {
         let story = round.story.get(round.story.len().saturating_sub(SHOWN)..).unwrap_or_default().join("\n  ");
         return Err(format!(
             "a difference with seed {seed}: {difference}\n\nthe last steps:\n  {story}\n\n\
@@ -55,17 +69,11 @@ fn play(server: &Server, seed: u64) -> Result<BTreeMap<String, u64>, String> {
 }
 
 fn shown(model: &Model) -> String {
-    let holds = model.all_holds().map(|((db, name), hold)| {
-        let Hold { owner, mode, count, session, request, serial, .. } = hold;
-        let token = model.tokens.get(serial);
-        format!("  {db} {name}: {} {mode:?} {count} token {token:?} {session:?} {request:?}", owner.escape_ascii())
-    });
-    let waiters = model.lines.iter().flat_map(|((db, name), line)| {
-        line.iter().map(move |Waiter { client, ask, is_upgrade }| {
-            let Ask { owner, command, request, .. } = ask;
-            format!("  {db} {name}: {client} waits, {command} {} {request:?} {is_upgrade}", owner.escape_ascii())
-        })
-    });
+    let holds = model.all_holds().map(|((db, name), hold)| format!("  {db} {name}: {hold:?}"));
+    let waiters = model
+        .lines
+        .iter()
+        .flat_map(|((db, name), line)| line.0.iter().map(move |waiter| format!("  {db} {name}: waits {waiter:?}")));
     holds.chain(waiters).collect::<Vec<_>>().join("\n")
 }
 

@@ -1,6 +1,8 @@
 //! Steps as the words of a command.
 
-use crate::model::{Ask, Entries, Fence, Lease, Mode, Release, Renew};
+use dlock_core::{Entries, Mode};
+
+use crate::model::{Ask, Asked, Fence, Lease, Leave, Renew, What};
 use crate::step::Request;
 
 /// The words of a command.
@@ -15,7 +17,7 @@ pub fn words(text: &str) -> Words {
 pub fn request_words(name: &str, request: &Request, block: u64) -> Words {
     match request {
         Request::Enter(ask) => ask_words(name, ask, block),
-        Request::Release(release) => release_words(name, release),
+        Request::Release(leave) => release_words(name, leave),
         Request::Renew(renew) => renew_words(name, renew),
         Request::Check(token) => words(&format!("DLOCK.CHECK {name} {token}")),
         Request::Delete => words(&format!("{} {name}", if name == "b" { "UNLINK" } else { "DEL" })),
@@ -23,7 +25,7 @@ pub fn request_words(name: &str, request: &Request, block: u64) -> Words {
 }
 
 fn ask_words(name: &str, ask: &Ask, block: u64) -> Words {
-    let mut line = words(&format!("DLOCK.{} {name}", ask.command));
+    let mut line = words(&format!("DLOCK.{} {name}", command(ask.what)));
     line.push(if ask.is_made_up { b"*".to_vec() } else { ask.owner.clone() });
     line.extend(lease_words(ask.lease));
     if ask.blocks {
@@ -38,17 +40,17 @@ fn ask_words(name: &str, ask: &Ask, block: u64) -> Words {
     line
 }
 
-fn release_words(name: &str, release: &Release) -> Words {
+fn release_words(name: &str, leave: &Leave) -> Words {
     let mut line = words(&format!("DLOCK.RELEASE {name}"));
-    line.push(release.owner.clone());
-    if let Some(id) = release.request {
+    line.push(leave.owner.clone());
+    if let Some(Asked { id, .. }) = leave.request {
         line.extend(words(&format!("REQUEST id-{id}")));
     }
-    line.extend(mode_words(release.mode));
-    if release.entries == Entries::All {
+    line.extend(mode_words(leave.mode));
+    if leave.entries == Entries::All {
         line.extend(words("ALL"));
     }
-    if let Some(token) = release.token {
+    if let Some(token) = leave.token {
         line.extend(words(&format!("TOKEN {token}")));
     }
     line
@@ -68,6 +70,16 @@ fn renew_words(name: &str, renew: &Renew) -> Words {
         Fence::AtLeast(token) => line.extend(words(&format!("MINTOKEN {token}"))),
     }
     line
+}
+
+fn command(what: What) -> &'static str {
+    match what {
+        What::Acquire => "ACQUIRE",
+        What::Racquire => "RACQUIRE",
+        What::Rlock => "RLOCK",
+        What::Wlock => "WLOCK",
+        What::Release => "RELEASE",
+    }
 }
 
 fn mode_words(mode: Option<Mode>) -> Words {

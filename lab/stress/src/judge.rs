@@ -1,11 +1,16 @@
 //! Whether what the server shows is what the model has.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+
+use dlock_core::Mode;
+use dlock_testkit::lock::{Hold as Shown, Info};
+use dlock_testkit::redis::Value;
+use dlock_testkit::wire::error_text;
+use dlock_testkit::{Client, bytes_of, text_of};
 
 use crate::encode::{Words, words};
-use crate::model::{Hold, Key, Mode, Model, Reply, Value};
+use crate::model::{self, Key, Model, Reply, UNKNOWN};
 use crate::step::NAMES;
-use crate::wire::{Answer, Connection, write_request};
 
 /// What was before a step.
 #[derive(Clone, Copy, Debug)]
@@ -14,29 +19,37 @@ pub struct Before {
     pub now: u64,
     /// The highest token.
     pub token: u64,
-    /// How many holds there had been.
-    pub serials: u64,
 }
 
 /// The highest token of all that were seen.
 pub fn highest_token(model: &Model) -> u64 {
-    model.tokens.values().copied().max().unwrap_or(0)
+    model.seen.last().copied().unwrap_or(0)
 }
 
 /// Looks at everything that can be seen, on a connection of its own. Tokens that were not known are taken note of:
 /// they must be above all that were.
-pub fn judge(looker: &mut Connection, model: &mut Model, before: Before) -> Result<(), String> {
-    let answers = look(looker)?;
-    let mut answers = answers.iter();
-    let mut next = || answers.next().ok_or_else(|| "too few replies".to_owned());
+pub fn judge(looker: &mut Client, model: &mut Model, before: Before) -> Result<(), String> {
+    let mut lines: Vec<Words> = Vec::new();
+    for db in [0, 1] {
+        lines.push(words(&format!("SELECT {db}")));
+        for name in NAMES {
+            lines.push(words(&format!("DLOCK.INFO {name} FULL COUNT 0")));
+            lines.push(words(&format!("TYPE {name}")));
+        }
+    }
+    lines.push(words("INFO dlock"));
+    // In one go: in between nothing else happens.
+    let mut answers = looker.pipeline(&lines).into_iter();
+    let mut next = || answers.next().expect("a reply to each");
     for db in [0, 1] {
         next()?;
         for name in NAMES {
-            let (info, kind) = (next()?, next()?);
-            key(model, (db, name), info, kind, before).map_err(|e| format!("key {name} of database {db}: {e}"))?;
+            let (info, kind) = (next(), next()?);
+            key(model, (db, name), info, &text_of(&kind), before)
+                .map_err(|e| format!("key {name} of database {db}: {e}"))?;
         }
     }
-    let info = String::from_utf8_lossy(next()?.text()?).into_owned();
+    let info = text_of(&next()?);
     for (field, expected) in
         [("dlock_waiters", model.waiters()), ("dlock_queues", model.queues()), ("dlock_sessions", model.sessions())]
     {
@@ -49,71 +62,24 @@ pub fn judge(looker: &mut Connection, model: &mut Model, before: Before) -> Resu
     Ok(())
 }
 
-/// Sends everything in one go: in between nothing else happens.
-fn look(looker: &mut Connection) -> Result<Vec<Answer>, String> {
-    let mut lines: Vec<Words> = Vec::new();
-    for db in [0, 1] {
-        lines.push(words(&format!("SELECT {db}")));
-        for name in NAMES {
-            lines.push(words(&format!("DLOCK.INFO {name} FULL COUNT 0")));
-            lines.push(words(&format!("TYPE {name}")));
-        }
-    }
-    lines.push(words("INFO dlock"));
-    let mut bytes = Vec::new();
-    for line in &lines {
-        let line: Vec<&[u8]> = line.iter().map(Vec::as_slice).collect();
-        write_request(&mut bytes, &line);
-    }
-    looker.send_bytes(&bytes)?;
-    lines.iter().map(|_| looker.read()).collect()
-}
-
-fn key(model: &mut Model, key: Key, info: &Answer, kind: &Answer, before: Before) -> Result<(), String> {
+fn key(model: &mut Model, key: Key, info: Result<Value, String>, kind: &str, before: Before) -> Result<(), String> {
     let expected = match model.keys.get(&key) {
         None => "none",
-        Some(Value::Text) => "string",
-        Some(Value::Lock(_)) => "distrlock",
+        Some(model::Value::Text) => "string",
+        Some(model::Value::Lock(_)) => "distrlock",
     };
     // A lock whose last hold has lapsed is there until the server looks.
-    let kind = String::from_utf8_lossy(kind.text()?).into_owned();
-    if kind != expected {
-        return Err(format!("its type is {kind}, not {expected}"));
+    same("its type", kind, expected)?;
+    match (expected, info) {
+        ("none", info) => same("INFO", info, Ok(Value::Nil)),
+        ("string", Err(text)) if text.starts_with("WRONGTYPE") => Ok(()),
+        ("distrlock", Ok(info)) if info != Value::Nil => lock(model, key, &Info::of(&info), before),
+        (_, info) => Err(format!("INFO of a {expected}: {info:?}")),
     }
-    match expected {
-        "none" => return same("INFO", info, &Answer::Nil),
-        "string" if matches!(info, Answer::Error(text) if text.starts_with("WRONGTYPE")) => return Ok(()),
-        "string" => return Err(format!("INFO of a string: {info:?}")),
-        _ => {}
-    }
-    bind_tokens(model, key, info.field("holds")?, before)?;
-    summary(model, key, info)?;
-    holds(model, key, info.field("holds")?, before.now)?;
-    queue(model, key, info.field("queue")?)
 }
 
-/// New holds of a key have new tokens, in the order they were granted.
-fn bind_tokens(model: &mut Model, key: Key, shown: &Answer, before: Before) -> Result<(), String> {
-    let mut new: BTreeMap<u64, u64> = BTreeMap::new();
-    for shown in shown.list()? {
-        let (owner, mode) = (shown.field("owner")?.text()?, mode_of(shown.field("mode")?)?);
-        let hold = model.holds(key).iter().find(|hold| hold.owner == owner && hold.mode == mode);
-        let hold = hold.ok_or_else(|| format!("there should be no such hold: {shown:?}"))?;
-        if hold.serial > before.serials {
-            new.insert(hold.serial, shown.field("token")?.integer()?);
-        }
-    }
-    let tokens: Vec<u64> = new.values().copied().collect();
-    if !tokens.is_sorted_by(|a, b| a < b) || tokens.first().is_some_and(|first| *first <= before.token) {
-        return Err(format!("tokens {tokens:?} of new holds, in the order of their grants, after {}", before.token));
-    }
-    for (serial, token) in new {
-        model.tokens.entry(serial).or_insert(token);
-    }
-    Ok(())
-}
-
-fn summary(model: &Model, key: Key, info: &Answer) -> Result<(), String> {
+fn lock(model: &mut Model, key: Key, info: &Info, before: Before) -> Result<(), String> {
+    learn_tokens(model, key, info.holds(), before)?;
     let holds = model.holds(key);
     let has = |mode| holds.iter().any(|hold| hold.mode == mode);
     let mode = match (has(Mode::Exclusive), has(Mode::Shared)) {
@@ -121,85 +87,80 @@ fn summary(model: &Model, key: Key, info: &Answer) -> Result<(), String> {
         (true, false) => "exclusive",
         (false, _) => "shared",
     };
-    same("mode", info.field("mode")?.text()?, mode.as_bytes())?;
-    let owners: std::collections::BTreeSet<&[u8]> = holds.iter().map(|hold| hold.owner.as_slice()).collect();
-    same("holders", info.field("holders")?.integer()?, owners.len() as u64)?;
-    same("count", info.field("count")?.integer()?, holds.iter().map(|hold| hold.count).sum())?;
-    let token = holds.iter().filter_map(|hold| model.tokens.get(&hold.serial)).max();
-    same("token", info.field("token")?.integer()?, token.copied().unwrap_or(0))?;
-    same("waiters", info.field("waiters")?.integer()?, model.line(key).len() as u64)
+    same("mode", info.mode.as_str(), mode)?;
+    let owners: BTreeSet<&[u8]> = holds.iter().map(|hold| hold.owner.as_slice()).collect();
+    same("holders", info.holders.unsigned_abs(), owners.len() as u64)?;
+    same("count", info.count.unsigned_abs(), holds.iter().map(|hold| hold.count).sum())?;
+    same("token", Some(info.token.unsigned_abs()), holds.iter().map(|hold| hold.token).max())?;
+    let line = model.lines.get(&key).map_or(&[][..], |line| &line.0);
+    same("waiters", info.waiters.unsigned_abs(), line.len() as u64)?;
+    same("number of holds", info.holds().len(), holds.len())?;
+    if !info.holds().is_sorted_by_key(|hold| hold.token) {
+        return Err(format!("holds are not by token: {info:?}"));
+    }
+    holds.iter().try_for_each(|hold| same_hold(hold, info.holds(), before.now))?;
+    let waiting = info.queue.iter().flatten().map(|w| (w.owner.as_slice(), w.mode.as_str(), w.client.unsigned_abs()));
+    let expected = line.iter().map(|w| (w.enter.owner.as_slice(), name(w.enter.mode), w.ticket));
+    same("queue", waiting.collect::<Vec<_>>(), expected.collect())
 }
 
-fn holds(model: &Model, key: Key, shown: &Answer, now: u64) -> Result<(), String> {
-    let shown = shown.list()?;
-    let token_of = |hold: &Hold| model.tokens.get(&hold.serial).copied().unwrap_or(0);
-    let mut expected: Vec<&Hold> = model.holds(key).iter().collect();
-    expected.sort_by_key(|hold| token_of(hold));
-    same("number of holds", shown.len(), expected.len())?;
-    if !shown.iter().map(|hold| hold.field("token").and_then(Answer::integer)).is_sorted_by(|a, b| a <= b) {
-        return Err(format!("holds are not by token: {shown:?}"));
-    }
-    for hold in expected {
-        // Two holds of one owner may have one token (MINTOKEN), and are in no order then.
-        let is_it = |shown: &&Answer| {
-            let of = |name| shown.field(name);
-            of("owner").and_then(|owner| owner.text().map(<[u8]>::to_vec)).as_deref() == Ok(hold.owner.as_slice())
-                && of("mode").and_then(mode_of) == Ok(hold.mode)
-        };
-        let shown = shown.iter().find(is_it).ok_or_else(|| format!("no hold of {hold:?}"))?;
-        let of_hold = |what: &str| format!("{what} of {hold:?}");
-        same(&of_hold("count"), shown.field("count")?.integer()?, hold.count)?;
-        same(&of_hold("token"), shown.field("token")?.integer()?, token_of(hold))?;
-        let session = hold.session.map_or(Answer::Nil, |client| Answer::Integer(client.cast_signed()));
-        same(&of_hold("session"), shown.field("session")?, &session)?;
-        let (ttl, left) = (shown.field("ttl")?.integer()?, hold.deadline.saturating_sub(now));
-        if ttl.abs_diff(left) > SLACK_MS {
-            return Err(format!("{} is {ttl}, {left} ms are left", of_hold("ttl")));
+/// New holds of a key have new tokens, in the order they were granted.
+fn learn_tokens(model: &mut Model, key: Key, shown: &[Shown], before: Before) -> Result<(), String> {
+    let mut new: BTreeMap<u64, u64> = BTreeMap::new();
+    for shown in shown {
+        let hold = model.holds(key).iter().find(|hold| is_it(hold, shown));
+        let hold = hold.ok_or_else(|| format!("there should be no such hold: {shown:?}"))?;
+        if hold.token > UNKNOWN {
+            new.insert(hold.token, shown.token.unsigned_abs());
         }
+    }
+    if !new.values().is_sorted_by(|a, b| a < b) {
+        return Err(format!("tokens {new:?} of new holds are not in the order of their grants"));
+    }
+    for (made_up, token) in new {
+        model.learn(made_up, token, before.token)?;
+        model.all_holds_mut().filter(|hold| hold.token == made_up).for_each(|hold| hold.token = token);
     }
     Ok(())
 }
 
-fn queue(model: &Model, key: Key, shown: &Answer) -> Result<(), String> {
-    let (line, shown) = (model.line(key), shown.list()?);
-    let mut waiting = Vec::new();
-    for waiter in shown {
-        waiting.push((
-            waiter.field("owner")?.text()?.to_vec(),
-            mode_of(waiter.field("mode")?)?,
-            waiter.field("client")?.integer()?,
-        ));
+/// Two holds of one owner may have one token (MINTOKEN), and are in no order then.
+fn is_it(hold: &model::Hold, shown: &Shown) -> bool {
+    hold.owner == shown.owner && name(hold.mode) == shown.mode
+}
+
+fn same_hold(hold: &model::Hold, shown: &[Shown], now: u64) -> Result<(), String> {
+    let shown = shown.iter().find(|shown| is_it(hold, shown)).ok_or_else(|| format!("no hold of {hold:?}"))?;
+    let session = hold.session.map_or(Value::Nil, |client| Value::Int(client.cast_signed()));
+    let (seen, expected) = ((shown.count, shown.token, &shown.session), (hold.count, hold.token, &session));
+    same(
+        &format!("count, token and session of {hold:?}"),
+        seen,
+        (expected.0.cast_signed(), expected.1.cast_signed(), expected.2),
+    )?;
+    let left = hold.deadline.saturating_sub(now);
+    if shown.ttl.unsigned_abs().abs_diff(left) > SLACK_MS {
+        return Err(format!("the ttl of {hold:?} is {}, {left} ms are left", shown.ttl));
     }
-    let expected: Vec<_> = line.iter().map(|w| (w.ask.owner.clone(), w.ask.mode, w.client)).collect();
-    same("queue", waiting, expected)
+    Ok(())
 }
 
 /// Whether an answer is the one that the model gives; a token it did not know is taken note of.
-pub fn accept(model: &mut Model, expected: &Reply, answer: &Answer, floor: u64) -> Result<(), String> {
+pub fn accept(model: &mut Model, expected: &Reply, answer: &Value, floor: u64) -> Result<(), String> {
     let is_right = match (expected, answer) {
-        (Reply::Token(serial), Answer::Integer(token)) => return bind(model, *serial, *token, floor),
-        (Reply::FreshOwner(serial), Answer::List(pair)) => {
-            let [owner, Answer::Integer(token)] = pair.as_slice() else { return Err(format!("{pair:?}")) };
-            let owner = owner.text()?.to_vec();
-            for hold in model.keys.values_mut().flat_map(|value| match value {
-                Value::Lock(holds) => holds.as_mut_slice(),
-                Value::Text => &mut [],
-            }) {
-                if hold.serial == *serial {
-                    hold.owner.clone_from(&owner);
-                }
-            }
-            if owner.len() != 36 {
-                return Err(format!("an owner was made up, but {owner:?}"));
-            }
-            return bind(model, *serial, *token, floor);
+        (Reply::Token(expected), Value::Int(token)) => return accept_token(model, *expected, *token, floor),
+        (Reply::FreshOwner(expected), Value::Array(pair)) => {
+            let [owner, Value::Int(token)] = pair.as_slice() else { return Err(format!("{pair:?}")) };
+            let owner = bytes_of(owner);
+            same("the length of an owner that was made up", owner.len(), 36)?;
+            model.all_holds_mut().filter(|hold| hold.token == *expected).for_each(|hold| hold.owner.clone_from(&owner));
+            return accept_token(model, *expected, *token, floor);
         }
-        (Reply::Integer(expected), Answer::Integer(number)) => number == expected,
-        (Reply::Positive, Answer::Integer(number)) => *number > 0,
-        (Reply::Nil, Answer::Nil) => true,
-        (Reply::Ok, Answer::Status(text)) => text == "OK",
-        (Reply::Error(begin), Answer::Error(text)) => text.contains(begin),
-        (Reply::All(expected), Answer::List(answers)) if expected.len() == answers.len() => {
+        (Reply::Integer(expected), Value::Int(number)) => number == expected,
+        (Reply::Positive, Value::Int(number)) => *number > 0,
+        (Reply::Nil, Value::Nil) | (Reply::Ok, Value::Okay) => true,
+        (Reply::Error(begin), Value::ServerError(error)) => error_text(error).contains(begin),
+        (Reply::All(expected), Value::Array(answers)) if expected.len() == answers.len() => {
             return expected.iter().zip(answers).try_for_each(|(e, answer)| accept(model, e, answer, floor));
         }
         _ => false,
@@ -207,21 +168,15 @@ pub fn accept(model: &mut Model, expected: &Reply, answer: &Answer, floor: u64) 
     if is_right { Ok(()) } else { Err(format!("the reply is {answer:?}, the model says {expected:?}")) }
 }
 
-fn bind(model: &mut Model, serial: u64, token: i64, floor: u64) -> Result<(), String> {
+fn accept_token(model: &mut Model, expected: u64, token: i64, floor: u64) -> Result<(), String> {
     let token = token.unsigned_abs();
-    match model.tokens.insert(serial, token) {
-        None if token > floor => Ok(()),
-        None => Err(format!("a new token, {token}, is not above {floor}")),
-        Some(old) if old == token => Ok(()),
-        Some(old) => Err(format!("the token is {token}, and was {old}")),
-    }
+    if expected > UNKNOWN { model.learn(expected, token, floor) } else { same("the token", token, expected) }
 }
 
-fn mode_of(answer: &Answer) -> Result<Mode, String> {
-    match answer.text()? {
-        b"exclusive" => Ok(Mode::Exclusive),
-        b"shared" => Ok(Mode::Shared),
-        other => Err(format!("{other:?} is no mode")),
+fn name(mode: Mode) -> &'static str {
+    match mode {
+        Mode::Exclusive => "exclusive",
+        Mode::Shared => "shared",
     }
 }
 
@@ -229,7 +184,7 @@ fn number(info: &str, field: &str) -> Option<u64> {
     info.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':')?.trim().parse().ok())
 }
 
-fn same<T: PartialEq + std::fmt::Debug>(what: &str, seen: T, expected: T) -> Result<(), String> {
+pub fn same<T: PartialEq + std::fmt::Debug>(what: &str, seen: T, expected: T) -> Result<(), String> {
     if seen == expected { Ok(()) } else { Err(format!("{what} is {seen:?}, not {expected:?}")) }
 }
 

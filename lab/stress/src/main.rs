@@ -8,26 +8,37 @@
 //! | `judge` | whether what the server shows is what the model has |
 //! | `differential` | rounds of steps, each with a seed that repeats it |
 //! | `soak` | millions of operations, after which no memory is missing |
-//! | `wire`, `server` | connections, the server's process |
+//!
+//! What the server must not do at all (end, be silent, reply something that is no reply) is a panic.
+
+#![allow(clippy::expect_used, reason = "a harness that cannot go on has nobody to tell but the one who runs it")]
 
 mod differential;
 mod encode;
 mod judge;
 mod model;
 mod round;
-mod server;
 mod soak;
 mod step;
-mod wire;
 
 use std::process::ExitCode;
 
+use clap::Parser;
+
+/// Holds a real server against a model, or works it for long. The server is $DLOCK_SERVER, the module $DLOCK_MODULE.
+#[derive(Parser)]
+#[command(name = "dlock-stress")]
+enum Job {
+    /// Random commands over several connections, each reply held against a model.
+    Differential(differential::Options),
+    /// Mixed commands with waiters and sessions, after which the server's memory is what it was.
+    Soak(soak::Options),
+}
+
 fn main() -> ExitCode {
-    let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let done = match arguments.split_first() {
-        Some((command, options)) if command == "differential" => differential::run(options),
-        Some((command, options)) if command == "soak" => soak::run(options),
-        _ => Err(USAGE.to_owned()),
+    let done = match Job::parse() {
+        Job::Differential(options) => differential::run(&options),
+        Job::Soak(options) => soak::run(&options),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
@@ -37,25 +48,3 @@ fn main() -> ExitCode {
         }
     }
 }
-
-/// The value of an option, a number.
-fn option(options: &[String], name: &str) -> Result<Option<u64>, String> {
-    let Some(at) = options.iter().position(|option| option == name) else { return Ok(None) };
-    let value = options.get(at + 1).and_then(|value| value.parse().ok());
-    value.map(Some).ok_or_else(|| format!("{name} needs a number\n\n{USAGE}"))
-}
-
-const USAGE: &str = "usage: dlock-stress differential [--seconds N] [--seed N] [--rounds N] [--share PERCENT]
-       dlock-stress soak [--operations N] [--seed N]
-
-  differential   random commands over several connections, each reply held against a model
-
-  soak           mixed commands with waiters and sessions, after which the server's memory is what it was
-
-  --seconds N      how long (10)
-  --seed N         the seed of the first round; the next has the next (by the clock)
-  --rounds N       at most so many: 1 repeats a seed
-  --share PERCENT  how much of the time to be busy (100)
-  --operations N   of soak: how many (10000000)
-
-The server is $DLOCK_SERVER, the module $DLOCK_MODULE.";

@@ -4,18 +4,27 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use dlock_testkit::random::Random;
+use dlock_testkit::redis::Value as Answer;
+use dlock_testkit::replica::counter;
+use dlock_testkit::wait::PATIENCE;
+use dlock_testkit::{Client, text_of};
 
 use crate::encode::{Words, request_words, words};
-use crate::judge::{Before, accept, highest_token, judge};
-use crate::model::{Ask, Client, Fence, Key, Lease, Model, Renew, Reply, Value};
+use crate::judge::{Before, accept, highest_token, judge, same};
+use crate::model::{self, Ask, Fence, Key, Lease, Model, Renew, Reply, Value};
 use crate::step::{CONNECTIONS, Request, Scene, Step, db_of, draw};
-use crate::wire::{Answer, Connection};
+
+/// A connection, and how the server numbers it.
+struct Connection {
+    client: Client,
+    id: model::Client,
+}
 
 /// A model, and the connections to the server that it is held against.
 pub struct Round {
     port: u16,
     connections: Vec<Connection>,
-    looker: Connection,
+    looker: Client,
     pub model: Model,
     /// What was sent and done, the last at the end.
     pub story: Vec<String>,
@@ -32,18 +41,15 @@ enum When {
 
 impl Round {
     /// A round on a server that has no locks.
-    pub fn begin(port: u16, max_waiters: usize) -> Result<Round, String> {
-        let mut looker = Connection::open(port)?;
-        looker.call(&[b"FLUSHALL"])?;
-        let limit = max_waiters.to_string();
-        looker.call(&[b"CONFIG", b"SET", b"dlock.max-waiters", limit.as_bytes()])?;
-        let connections = (0..CONNECTIONS).map(|number| connect(port, number)).collect::<Result<_, _>>()?;
-        let mut model = Model { max_waiters, ..Model::default() };
+    pub fn begin(port: u16, max_waiters: usize) -> Round {
+        let mut looker = open(port);
+        looker.ok("FLUSHALL");
+        looker.ok(format!("CONFIG SET dlock.max-waiters {max_waiters}"));
+        let connections = (0..CONNECTIONS).map(|number| connect(port, number)).collect();
         // Tokens of rounds before are lower than this.
-        let info = String::from_utf8_lossy(looker.call(&[b"INFO", b"dlock"])?.text()?).into_owned();
-        let last = info.lines().find_map(|line| line.strip_prefix("dlock_last_token:")?.trim().parse().ok());
-        model.tokens.insert(0, last.unwrap_or(0));
-        Ok(Round { port, connections, looker, model, story: Vec::new(), reached: BTreeMap::new() })
+        let last = counter(&mut looker, "last_token").unsigned_abs();
+        let model = Model::new(max_waiters, [last].into());
+        Round { port, connections, looker, model, story: Vec::new(), reached: BTreeMap::new() }
     }
 
     /// So many steps; an error says what differs.
@@ -66,11 +72,11 @@ impl Round {
     pub fn end(mut self) -> Result<BTreeMap<String, u64>, String> {
         let before = self.before();
         self.connections.clear();
-        self.model = Model { tokens: self.model.tokens, ..Model::default() };
+        self.model = Model::new(0, self.model.seen);
         let deadline = Instant::now() + SOON;
         loop {
             // A waiter whose end the server has not noticed yet may still be granted what another left.
-            self.looker.call(&[b"FLUSHALL"])?;
+            self.looker.ok("FLUSHALL");
             match judge(&mut self.looker, &mut self.model, before) {
                 Ok(()) => return Ok(self.reached),
                 Err(difference) if Instant::now() > deadline => return Err(difference),
@@ -80,7 +86,7 @@ impl Round {
     }
 
     fn before(&self) -> Before {
-        Before { now: now(), token: highest_token(&self.model), serials: self.model.serials }
+        Before { now: now(), token: highest_token(&self.model) }
     }
 
     fn take(&mut self, step: &Step, before: Before) -> Result<When, String> {
@@ -124,7 +130,7 @@ impl Round {
             }
             Step::Expire(who, key) => self.expire(*who, *key, before),
             Step::Outlive(who, key, forever) => self.outlive(*who, *key, *forever, before),
-            Step::Lapse(who, key, serial) => self.lapse(*who, *key, *serial, before),
+            Step::Lapse(who, key, token) => self.lapse(*who, *key, *token, before),
             Step::Disconnect(who, by_server) => self.disconnect(*who, *by_server, before),
             Step::Unblock(who, with_error) => self.unblock(*who, *with_error, before),
         }
@@ -143,14 +149,13 @@ impl Round {
         Ok(match request {
             Request::Enter(ask) if place == Place::Connection => self.model.enter(now, client, key, ask),
             Request::Enter(ask) => self.model.enter(now, client, key, &Ask { blocks: false, ..ask.clone() }),
-            Request::Release(release) => self.model.release(now, key, release),
+            Request::Release(leave) => self.model.release(now, key, leave),
             Request::Renew(renew) => self.model.renew(now, client, key, renew),
             Request::Delete => self.model.delete(key),
             Request::Check(_) if self.model.keys.get(&key) == Some(&Value::Text) => Reply::Error("WRONGTYPE "),
             Request::Check(token) => {
-                let is_live = |serial| self.model.tokens.get(&serial) == Some(token);
-                let found = self.model.holds(key).iter().any(|hold| is_live(hold.serial));
-                if found { Reply::Positive } else { Reply::Nil }
+                let is_live = self.model.holds(key).iter().any(|hold| hold.token == *token);
+                if is_live { Reply::Positive } else { Reply::Nil }
             }
         })
     }
@@ -167,20 +172,19 @@ impl Round {
         if *expected == Reply::Later {
             return Ok(When::Soon);
         }
-        let answer = self.connection(who)?.read()?;
+        let answer = self.connection(who)?.reply();
         accept(&mut self.model, expected, &answer, before.token)?;
         Ok(When::Now)
     }
 
     fn transaction(&mut self, who: usize, requests: &[(Key, Request)], before: Before) -> Result<When, String> {
-        let status = |text: &str| Answer::Status(text.to_owned());
         self.send(who, &words("MULTI"))?;
-        same(&self.connection(who)?.read()?, &status("OK"))?;
+        same("the reply", self.connection(who)?.reply(), Answer::Okay)?;
         let mut expected = Vec::new();
         for (key, request) in requests {
             expected.push(self.expect(before.now, who, *key, request, Place::Transaction)?);
             self.send(who, &request_words(key.1, request, 0))?;
-            same(&self.connection(who)?.read()?, &status("QUEUED"))?;
+            same("the reply", text_of(&self.connection(who)?.reply()).as_str(), "QUEUED")?;
         }
         expected.iter().for_each(|reply| self.count(reply));
         self.run(who, &words("EXEC"), Reply::All(expected), before)
@@ -217,8 +221,8 @@ impl Round {
         self.run(who, &words(&command), expected, before)
     }
 
-    fn lapse(&mut self, who: usize, key: Key, serial: u64, before: Before) -> Result<When, String> {
-        let Some(hold) = self.model.holds(key).iter().find(|hold| hold.serial == serial).cloned() else {
+    fn lapse(&mut self, who: usize, key: Key, token: u64, before: Before) -> Result<When, String> {
+        let Some(hold) = self.model.holds(key).iter().find(|hold| hold.token == token).cloned() else {
             return Ok(When::Now);
         };
         let renew = Renew {
@@ -231,7 +235,7 @@ impl Round {
         let request = Request::Renew(renew);
         let expected = self.expect(before.now, who, key, &request, Place::Connection)?;
         self.run(who, &request_words(key.1, &request, 0), expected, before)?;
-        self.model.lapse(before.now, key, serial);
+        self.model.lapse(before.now, key, token);
         self.reach("lapsed");
         Ok(When::Soon)
     }
@@ -245,10 +249,9 @@ impl Round {
             (false, false) => "a connection ended",
         });
         if by_server {
-            let id = client.to_string();
-            self.looker.call(&[b"CLIENT", b"KILL", b"ID", id.as_bytes()])?;
+            self.looker.run(format!("CLIENT KILL ID {client}"));
         }
-        let new = connect(self.port, who)?;
+        let new = connect(self.port, who);
         self.story.push(format!("client {client} is gone, client {} comes", new.id));
         if let Some(place) = self.connections.get_mut(who) {
             // The old one is closed here.
@@ -260,10 +263,9 @@ impl Round {
 
     fn unblock(&mut self, who: usize, with_error: bool, before: Before) -> Result<When, String> {
         let client = self.client(who)?;
-        let (id, how) = (client.to_string(), if with_error { "ERROR" } else { "TIMEOUT" });
-        self.story.push(format!("CLIENT UNBLOCK {client} {how}"));
-        let answer = self.looker.call(&[b"CLIENT", b"UNBLOCK", id.as_bytes(), how.as_bytes()])?;
-        same(&answer, &Answer::Integer(1))?;
+        let command = format!("CLIENT UNBLOCK {client} {}", if with_error { "ERROR" } else { "TIMEOUT" });
+        self.story.push(command.clone());
+        same("the reply", self.looker.int(command), 1)?;
         self.model.give_up(before.now, client, if with_error { Reply::Error("UNBLOCKED ") } else { Reply::Nil });
         Ok(When::Soon)
     }
@@ -275,7 +277,9 @@ impl Round {
             let Some(connection) = self.connections.iter_mut().find(|connection| connection.id == client) else {
                 continue;
             };
-            let answer = connection.read().map_err(|e| format!("client {client}, who should get {expected:?}: {e}"))?;
+            let answer = connection.client.poll(PATIENCE);
+            let answer =
+                answer.ok_or_else(|| format!("client {client} is told nothing, and should be {expected:?}"))?;
             accept(&mut self.model, &expected, &answer, before.token).map_err(|e| format!("client {client}: {e}"))?;
             self.reach(match expected {
                 Reply::Token(_) => "granted from the line",
@@ -303,7 +307,7 @@ impl Round {
             }
         }
         for connection in &mut self.connections {
-            if let Some(answer) = connection.look()? {
+            if let Some(answer) = connection.client.poll(Duration::ZERO) {
                 return Err(format!("client {} is told {answer:?}, the model says nothing", connection.id));
             }
         }
@@ -313,15 +317,15 @@ impl Round {
     fn send(&mut self, who: usize, line: &Words) -> Result<(), String> {
         let shown: Vec<String> = line.iter().map(|word| word.escape_ascii().to_string()).collect();
         self.story.push(format!("client {}: {}", self.client(who)?, shown.join(" ")));
-        let line: Vec<&[u8]> = line.iter().map(Vec::as_slice).collect();
-        self.connection(who)?.send(&line)
+        self.connection(who)?.client.send(line);
+        Ok(())
     }
 
     fn connection(&mut self, who: usize) -> Result<&mut Connection, String> {
         self.connections.get_mut(who).ok_or_else(|| format!("no connection {who}"))
     }
 
-    fn client(&self, who: usize) -> Result<Client, String> {
+    fn client(&self, who: usize) -> Result<model::Client, String> {
         self.connections.get(who).map(|connection| connection.id).ok_or_else(|| format!("no connection {who}"))
     }
 
@@ -349,15 +353,22 @@ enum Place {
     Script,
 }
 
-fn connect(port: u16, number: usize) -> Result<Connection, String> {
-    let mut connection = Connection::open(port)?;
-    let db = db_of(number).to_string();
-    connection.call(&[b"SELECT", db.as_bytes()])?;
-    Ok(connection)
+fn open(port: u16) -> Client {
+    Client::connect(port).expect("a server that takes connections")
 }
 
-fn same(seen: &Answer, expected: &Answer) -> Result<(), String> {
-    if seen == expected { Ok(()) } else { Err(format!("the reply is {seen:?}, not {expected:?}")) }
+fn connect(port: u16, number: usize) -> Connection {
+    let mut client = open(port);
+    client.ok(format!("SELECT {}", db_of(number)));
+    let id = client.id().unsigned_abs();
+    Connection { client, id }
+}
+
+impl Connection {
+    /// The next reply, which may be an error.
+    fn reply(&mut self) -> Answer {
+        self.client.poll(PATIENCE).expect("a reply in time")
+    }
 }
 
 /// Unix ms.

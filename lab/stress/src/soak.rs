@@ -4,31 +4,41 @@
 //! The first part makes whatever is made once (tables, buffers); from then on it has to stay flat.
 
 use std::collections::BTreeMap;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
+use dlock_testkit::client::{Client, Request};
 use dlock_testkit::random::Random;
+use dlock_testkit::redis::Value;
+use dlock_testkit::replica::{counter, info_field};
+use dlock_testkit::{Server, Setup};
 
-use crate::encode::{Words, words};
-use crate::option;
 use crate::round::now;
-use crate::server::Server;
-use crate::wire::{Answer, Connection, write_request};
+
+#[derive(clap::Args)]
+pub struct Options {
+    /// How many.
+    #[arg(long, default_value_t = 10_000_000)]
+    operations: u64,
+    /// What is drawn. By the clock if there is none.
+    #[arg(long)]
+    seed: Option<u64>,
+}
 
 /// Works until so many operations are done; an error if memory grew.
-pub fn run(options: &[String]) -> Result<(), String> {
-    let operations = option(options, "--operations")?.unwrap_or(10_000_000);
-    let seed = option(options, "--seed")?.unwrap_or_else(now);
+pub fn run(options: &Options) -> Result<(), String> {
+    let Options { operations, seed } = *options;
+    let seed = seed.unwrap_or_else(now);
     println!("{operations} operations from seed {seed}");
-    let server = Server::start("default-lease 60000")?;
-    let mut soak = Soak::begin(&server, seed)?;
+    let mut server = Setup::new().conf("hz 100").module_args("default-lease 60000").start();
+    let mut soak = Soak::begin(&server, seed);
     let start = Instant::now();
     let mut readings = Vec::new();
     for part in 1..=PARTS {
         while soak.done < operations * part / PARTS {
-            soak.batch()?;
+            soak.batch(&server);
         }
-        readings.push(soak.settle()?);
-        let read = readings.last().copied().unwrap_or(0);
+        let read = soak.settle(&server);
+        readings.push(read);
         println!("{:>10} operations, {:>5} s, used_memory {read}", soak.done, start.elapsed().as_secs());
     }
     for (what, times) in &soak.answers {
@@ -41,112 +51,100 @@ pub fn run(options: &[String]) -> Result<(), String> {
         return Err(format!("used_memory grew by {} bytes, {MOST_GROWTH} are allowed; seed {seed}", most - first));
     }
     drop(soak);
-    server.stop()
+    server.shutdown();
+    Ok(())
 }
 
 struct Soak {
-    port: u16,
     random: Random,
-    workers: Vec<Connection>,
-    waiters: Vec<Connection>,
+    workers: Vec<Client>,
+    waiters: Vec<Client>,
     done: u64,
     batches: u64,
     answers: BTreeMap<String, u64>,
 }
 
 impl Soak {
-    fn begin(server: &Server, seed: u64) -> Result<Soak, String> {
-        let open = |count: usize| (0..count).map(|_| Connection::open(server.port)).collect::<Result<Vec<_>, _>>();
-        let (workers, waiters) = (open(WORKERS)?, open(WAITERS)?);
-        let random = Random::seeded(seed);
-        let soak = Soak { port: server.port, random, workers, waiters, done: 0, batches: 0, answers: BTreeMap::new() };
+    fn begin(server: &Server, seed: u64) -> Soak {
         // What the server remembers of slow commands is not ours.
-        soak.looker()?.call(&[b"CONFIG", b"SET", b"slowlog-log-slower-than", b"-1"])?;
-        Ok(soak)
+        server.client().ok("CONFIG SET slowlog-log-slower-than -1");
+        Soak {
+            random: Random::seeded(seed),
+            workers: clients(server, WORKERS),
+            waiters: clients(server, WAITERS),
+            done: 0,
+            batches: 0,
+            answers: BTreeMap::new(),
+        }
     }
 
     /// Every connection sends its part, then reads its replies.
-    fn batch(&mut self) -> Result<(), String> {
+    fn batch(&mut self, server: &Server) {
         self.batches += 1;
         let mut counts = Vec::new();
-        for number in 0..WORKERS {
-            let mut lines: Vec<Words> = Vec::new();
+        for (number, worker) in self.workers.iter_mut().enumerate() {
+            let mut lines = Vec::new();
             while lines.len() < PIPELINE {
                 operation(&mut self.random, number, &mut lines);
             }
             counts.push(lines.len());
-            send(self.workers.get_mut(number), &lines)?;
+            send(worker, &lines);
         }
-        for number in 0..WAITERS {
+        for (number, waiter) in self.waiters.iter_mut().enumerate() {
             let bound = if number % 2 == 0 { "SESSION" } else { "" };
             let command = if number % 4 == 3 { "RLOCK" } else { "WLOCK" };
             let pair = [
-                words(&format!("DLOCK.{command} hot waiter-{number} PX 60000 BLOCK 0 {bound}")),
-                words(&format!("DLOCK.RELEASE hot waiter-{number}")),
+                format!("DLOCK.{command} hot waiter-{number} PX 60000 BLOCK 0 {bound}"),
+                format!("DLOCK.RELEASE hot waiter-{number}"),
             ];
-            let lines: Vec<Words> = pair.iter().cycle().take(HAND_OFFS * 2).cloned().collect();
-            send(self.waiters.get_mut(number), &lines)?;
+            send(waiter, &pair.iter().cycle().take(HAND_OFFS * 2).collect::<Vec<_>>());
+            counts.push(HAND_OFFS * 2);
         }
-        for (connection, count) in self.workers.iter_mut().zip(counts) {
-            self.done += read(connection, count, &mut self.answers)?;
-        }
-        for connection in &mut self.waiters {
-            self.done += read(connection, HAND_OFFS * 2, &mut self.answers)?;
+        for (client, count) in self.workers.iter_mut().chain(&mut self.waiters).zip(counts) {
+            self.done += read(client, count, &mut self.answers);
         }
         if self.batches.is_multiple_of(20) {
-            self.replace_a_worker()?;
+            // A connection ends, and with it the holds that are bound to it.
+            let at = usize::try_from(self.batches / 20).unwrap_or(0) % WORKERS;
+            self.workers.splice(at..=at, [server.client()]);
         }
-        Ok(())
-    }
-
-    /// A connection ends, and with it the holds that are bound to it.
-    fn replace_a_worker(&mut self) -> Result<(), String> {
-        let new = Connection::open(self.port)?;
-        let at = usize::try_from(self.batches / 20).unwrap_or(0) % WORKERS;
-        if let Some(place) = self.workers.get_mut(at) {
-            *place = new;
-        }
-        Ok(())
     }
 
     /// Nothing is left of what was done; how much memory the server uses.
-    fn settle(&mut self) -> Result<u64, String> {
+    fn settle(&mut self, server: &Server) -> u64 {
         self.workers.clear();
-        let mut looker = self.looker()?;
-        looker.call(&[b"FLUSHALL"])?;
-        let deadline = Instant::now() + std::time::Duration::from_secs(60);
-        let field = |looker: &mut Connection, section: &str, field: &str| -> Result<u64, String> {
-            let info = looker.call(&[b"INFO", section.as_bytes()])?;
-            let info = String::from_utf8_lossy(info.text()?).into_owned();
-            let found = info.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':')?.trim().parse().ok());
-            found.ok_or_else(|| format!("no {field}"))
+        let mut looker = server.client();
+        looker.ok("FLUSHALL");
+        let deadline = Instant::now() + Duration::from_secs(60);
+        let field = |looker: &mut Client, section, field| -> u64 {
+            info_field(looker, section, field).expect("a field of INFO").parse().expect("a number")
         };
         // Buffers of connections shrink when the server gets to it.
-        let clients = WAITERS as u64 + 1;
+        let clients_left = WAITERS as u64 + 1;
         let mut least = u64::MAX;
         let mut quiet = 0;
         while quiet < 20 && Instant::now() < deadline {
-            std::thread::sleep(std::time::Duration::from_millis(100));
-            let used = field(&mut looker, "memory", "used_memory")?;
-            let is_over = field(&mut looker, "dlock", "dlock_sessions")? == 0
-                && field(&mut looker, "clients", "connected_clients")? == clients;
+            std::thread::sleep(Duration::from_millis(100));
+            let used = field(&mut looker, "memory", "used_memory");
+            let is_over = counter(&mut looker, "sessions") == 0
+                && field(&mut looker, "clients", "connected_clients") == clients_left;
             quiet = if is_over && used >= least { quiet + 1 } else { 0 };
             if is_over {
                 least = least.min(used);
             }
         }
         drop(looker);
-        self.workers = (0..WORKERS).map(|_| Connection::open(self.port)).collect::<Result<_, _>>()?;
-        Ok(least)
-    }
-
-    fn looker(&self) -> Result<Connection, String> {
-        Connection::open(self.port)
+        self.workers = clients(server, WORKERS);
+        least
     }
 }
 
+fn clients(server: &Server, count: usize) -> Vec<Client> {
+    (0..count).map(|_| server.client()).collect()
+}
+
 /// One operation, or a transaction of some.
-fn operation(random: &mut Random, worker: usize, lines: &mut Vec<Words>) {
+fn operation(random: &mut Random, worker: usize, lines: &mut Vec<String>) {
     let key = format!("k{}", random.below(KEYS));
     let owner = match random.below(12) {
         0 => format!("0f8fad5b-d9cb-469f-a165-{:012}", random.below(6)),
@@ -180,38 +178,35 @@ fn operation(random: &mut Random, worker: usize, lines: &mut Vec<Words>) {
         29 => format!("PEXPIRE {key} {}", 1 + random.below(50_000)),
         30 => format!("DLOCK.ACQUIRE {key} {owner} PX none"),
         _ => {
-            lines.push(words("MULTI"));
-            lines.push(words(&format!("DLOCK.RLOCK {key} {owner} {lease}")));
-            lines.push(words(&format!("DLOCK.RELEASE {key} {owner}")));
+            lines.push("MULTI".to_owned());
+            lines.push(format!("DLOCK.RLOCK {key} {owner} {lease}"));
+            lines.push(format!("DLOCK.RELEASE {key} {owner}"));
             "EXEC".to_owned()
         }
     };
-    lines.push(words(&line));
+    lines.push(line);
 }
 
-fn send(connection: Option<&mut Connection>, lines: &[Words]) -> Result<(), String> {
-    let mut bytes = Vec::new();
-    for line in lines {
-        let line: Vec<&[u8]> = line.iter().map(Vec::as_slice).collect();
-        write_request(&mut bytes, &line);
-    }
-    connection.ok_or("no connection")?.send_bytes(&bytes)
+fn send(client: &mut Client, lines: &[impl Request]) {
+    let bytes: Vec<u8> = lines.iter().flat_map(Request::packed).collect();
+    client.send_raw(&bytes);
 }
 
 /// Reads so many replies, and counts them by kind.
-fn read(connection: &mut Connection, count: usize, answers: &mut BTreeMap<String, u64>) -> Result<u64, String> {
+fn read(client: &mut Client, count: usize, answers: &mut BTreeMap<String, u64>) -> u64 {
     for _ in 0..count {
-        let kind = match connection.read()? {
-            Answer::Error(text) => text.split_whitespace().take(4).collect::<Vec<_>>().join(" "),
-            Answer::Integer(_) => "integer".to_owned(),
-            Answer::Nil => "nil".to_owned(),
-            Answer::Status(text) => text,
-            Answer::List(_) => "list".to_owned(),
-            Answer::Bytes(_) => "text".to_owned(),
+        let kind = match client.read() {
+            Err(text) => text.split_whitespace().take(4).collect::<Vec<_>>().join(" "),
+            Ok(Value::Int(_)) => "integer".to_owned(),
+            Ok(Value::Nil) => "nil".to_owned(),
+            Ok(Value::Okay) => "OK".to_owned(),
+            Ok(Value::SimpleString(text)) => text,
+            Ok(Value::BulkString(_)) => "text".to_owned(),
+            Ok(_) => "list".to_owned(),
         };
         *answers.entry(kind).or_default() += 1;
     }
-    Ok(count as u64)
+    count as u64
 }
 
 const PARTS: u64 = 20;

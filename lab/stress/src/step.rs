@@ -1,14 +1,15 @@
 //! What can happen, and how it is drawn.
 
+use dlock_core::{Entries, Mode, Reentry};
 use dlock_testkit::random::Random;
 
-use crate::model::{Ask, Entries, Fence, Key, Lease, Mode, Model, Reentry, Release, Renew};
+use crate::model::{Ask, Asked, Fence, Hold, Key, Lease, Leave, Model, Owner, Renew, What};
 
 /// A command of one connection about one key.
 #[derive(Clone, Debug)]
 pub enum Request {
     Enter(Ask),
-    Release(Release),
+    Release(Leave),
     Renew(Renew),
     Check(u64),
     Delete,
@@ -90,9 +91,9 @@ pub fn draw(random: &mut Random, scene: &Scene) -> Option<Step> {
         97 if scene.with_time => Step::Expire(who, key),
         98..100 if scene.with_time => {
             let holds: Vec<(Key, u64)> = // The server keeps a bound hold alive.
-                held(scene, who).filter(|(_, hold)| hold.session.is_none()).map(|(key, hold)| (key, hold.serial)).collect();
+                held(scene, who).filter(|(_, hold)| hold.session.is_none()).map(|(key, hold)| (key, hold.token)).collect();
             match random.pick_if_any(&holds) {
-                Some((key, serial)) => Step::Lapse(who, key, serial),
+                Some((key, token)) => Step::Lapse(who, key, token),
                 None => Step::Ask(who, key, Request::Delete),
             }
         }
@@ -132,7 +133,7 @@ fn inner(random: &mut Random, scene: &Scene, who: usize) -> (Key, Request) {
 }
 
 fn ask(random: &mut Random, scene: &Scene, may_block: bool) -> Ask {
-    let (command, mode, reentry) = random.pick(&COMMANDS);
+    let (what, mode, reentry) = random.pick(&COMMANDS);
     let is_made_up = random.one_in(25);
     let blocks = may_block && !is_made_up && random.below(10) < 7;
     let request = (!is_made_up && random.one_in(3)).then(|| u8::try_from(random.below(3)).unwrap_or(0));
@@ -140,16 +141,17 @@ fn ask(random: &mut Random, scene: &Scene, may_block: bool) -> Ask {
     let binds = random.one_in(4) && !matches!(lease, Lease::Until(_));
     // The model needs a name of its own until the server says which it made up.
     let owner = if is_made_up { format!("*{}", random.number()).into_bytes() } else { owner(random) };
-    Ask { command, owner, is_made_up, mode, reentry, lease, blocks, binds, request }
+    Ask { what, owner, is_made_up, mode, reentry, lease, blocks, binds, request }
 }
 
 /// Mostly of a hold there is.
-fn release(random: &mut Random, scene: &Scene, who: usize) -> (Key, Release) {
+fn release(random: &mut Random, scene: &Scene, who: usize) -> (Key, Leave) {
     let (key, owner) = somebody(random, scene, who);
     let entries = if random.one_in(4) { Entries::All } else { Entries::One };
     let token = random.one_in(4).then(|| token(random, scene));
-    let request = random.one_in(3).then(|| u8::try_from(random.below(3)).unwrap_or(0));
-    (key, Release { owner, mode: mode(random), entries, token, request })
+    let id = random.one_in(3).then(|| u8::try_from(random.below(3)).unwrap_or(0));
+    let request = id.map(|id| Asked { what: What::Release, id });
+    (key, Leave { owner, mode: mode(random), entries, token, request })
 }
 
 fn renew(random: &mut Random, scene: &Scene, who: usize) -> (Key, Renew) {
@@ -164,12 +166,12 @@ fn renew(random: &mut Random, scene: &Scene, who: usize) -> (Key, Renew) {
     (key, Renew { owner, mode: mode(random), lease, fence, binds })
 }
 
-fn held<'a>(scene: &'a Scene, who: usize) -> impl Iterator<Item = (Key, &'a crate::model::Hold)> {
+fn held<'a>(scene: &'a Scene, who: usize) -> impl Iterator<Item = (Key, &'a Hold)> {
     scene.model.all_holds().filter(move |((db, _), _)| *db == db_of(who))
 }
 
-fn somebody(random: &mut Random, scene: &Scene, who: usize) -> (Key, Vec<u8>) {
-    let holders: Vec<(Key, Vec<u8>)> = held(scene, who).map(|(key, hold)| (key, hold.owner.clone())).collect();
+fn somebody(random: &mut Random, scene: &Scene, who: usize) -> (Key, Owner) {
+    let holders: Vec<(Key, Owner)> = held(scene, who).map(|(key, hold)| (key, hold.owner.clone())).collect();
     match random.pick_if_any(&holders) {
         Some(holder) if !random.one_in(8) => holder,
         Some(_) | None => (key(random, who), owner(random)),
@@ -178,9 +180,8 @@ fn somebody(random: &mut Random, scene: &Scene, who: usize) -> (Key, Vec<u8>) {
 
 /// Mostly of a hold there is, or of one there was.
 fn token(random: &mut Random, scene: &Scene) -> u64 {
-    let live: Vec<u64> =
-        scene.model.all_holds().filter_map(|(_, hold)| scene.model.tokens.get(&hold.serial).copied()).collect();
-    let ever: Vec<u64> = scene.model.tokens.values().copied().collect();
+    let live: Vec<u64> = scene.model.all_holds().map(|(_, hold)| hold.token).collect();
+    let ever: Vec<u64> = scene.model.seen.iter().copied().collect();
     let from = if random.one_in(8) { &ever } else { &live };
     random.pick_if_any(from).unwrap_or(0).max(1)
 }
@@ -199,7 +200,7 @@ fn lease(random: &mut Random, scene: &Scene) -> Lease {
     }
 }
 
-fn owner(random: &mut Random) -> Vec<u8> {
+fn owner(random: &mut Random) -> Owner {
     match random.below(8) {
         0 => b"0f8fad5b-d9cb-469f-a165-70867728950e".to_vec(),
         1 => b"\0\r\n\xff".to_vec(),
@@ -211,11 +212,11 @@ fn owner(random: &mut Random) -> Vec<u8> {
 pub const CONNECTIONS: usize = 7;
 pub const NAMES: [&str; 3] = ["a", "b", "c"];
 
-const COMMANDS: [(&str, Mode, Reentry); 6] = [
-    ("ACQUIRE", Mode::Exclusive, Reentry::Refuse),
-    ("RACQUIRE", Mode::Exclusive, Reentry::Count),
-    ("RLOCK", Mode::Shared, Reentry::Count),
-    ("RLOCK", Mode::Shared, Reentry::Count),
-    ("RLOCK", Mode::Shared, Reentry::Count),
-    ("WLOCK", Mode::Exclusive, Reentry::Count),
+const COMMANDS: [(What, Mode, Reentry); 6] = [
+    (What::Acquire, Mode::Exclusive, Reentry::Refuse),
+    (What::Racquire, Mode::Exclusive, Reentry::Count),
+    (What::Rlock, Mode::Shared, Reentry::Count),
+    (What::Rlock, Mode::Shared, Reentry::Count),
+    (What::Rlock, Mode::Shared, Reentry::Count),
+    (What::Wlock, Mode::Exclusive, Reentry::Count),
 ];

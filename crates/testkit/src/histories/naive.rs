@@ -6,14 +6,16 @@ use super::history::{Id, Lease, Who};
 
 /// A hold in plain numbers.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Hold {
+pub struct Hold<O = Who> {
     pub token: u64,
-    pub owner: Who,
+    pub owner: O,
     pub mode: Mode,
     pub count: u64,
     pub lease: u64,
     pub deadline: u64,
     pub request: Option<Asked>,
+    /// The client that it is bound to. The lock keeps it and does nothing with it.
+    pub session: Option<u64>,
 }
 
 /// A command that has an id.
@@ -29,18 +31,21 @@ pub enum What {
     Acquire,
     Racquire,
     Rlock,
+    Wlock,
     Release,
 }
 
 /// A lock, its key and the token clock of its server.
-#[derive(Clone, Debug)]
-pub struct Naive {
+#[derive(Clone, Debug, PartialEq)]
+pub struct Naive<O = Who> {
     /// In no order. A lapsed one stays until the next change.
-    pub holds: Vec<Hold>,
+    pub holds: Vec<Hold<O>>,
     /// When the key ends; `None` for never. Means nothing without holds: then there is no key.
     pub end: Option<u64>,
     pub last_token: u64,
     pub waiters: Waiters,
+    /// What a hold gets that asks for none, in ms.
+    pub default_lease: u64,
 }
 
 /// What a command is answered.
@@ -73,36 +78,39 @@ pub enum Fence {
 
 /// A request to enter.
 #[derive(Clone, Copy, Debug)]
-pub struct Enter {
-    pub owner: Who,
+pub struct Enter<O = Who> {
+    pub owner: O,
     pub mode: Mode,
     pub reentry: Reentry,
     pub lease: Lease,
     pub request: Option<Asked>,
+    /// The client to bind the hold to.
+    pub session: Option<u64>,
 }
 
 /// A request to leave.
 #[derive(Clone, Copy, Debug)]
-pub struct Leave {
-    pub owner: Who,
+pub struct Leave<O = Who> {
+    pub owner: O,
     pub mode: Option<Mode>,
     pub entries: Entries,
     pub token: Option<u64>,
     pub request: Option<Asked>,
 }
 
-impl Default for Naive {
-    fn default() -> Naive {
-        Naive { holds: Vec::new(), end: None, last_token: 0, waiters: Waiters::None }
+impl<O> Default for Naive<O> {
+    fn default() -> Naive<O> {
+        Naive { holds: Vec::new(), end: None, last_token: 0, waiters: Waiters::None, default_lease: DEFAULT_LEASE }
     }
 }
 
-impl Naive {
-    pub fn acquire(&mut self, now: u64, enter: Enter) -> Reply {
-        let Enter { owner, mode, reentry, lease, request } = enter;
-        let mine = |hold: &&Hold| now < hold.deadline && hold.owner == owner;
-        let repeated = |hold: &&Hold| mine(hold) && hold.mode == mode && hold.request == request;
-        if let Some(hold) = self.holds.iter().find(|hold| request.is_some() && repeated(hold)) {
+impl<O: Clone + Ord> Naive<O> {
+    pub fn acquire(&mut self, now: u64, enter: Enter<O>) -> Reply {
+        let Enter { owner, mode, reentry, lease, request, session } = enter;
+        let mine = |hold: &&Hold<O>| now < hold.deadline && hold.owner == owner;
+        let repeated = |hold: &&Hold<O>| mine(hold) && hold.mode == mode && hold.request == request;
+        if let Some(hold) = self.holds.iter_mut().find(|hold| request.is_some() && repeated(&&**hold)) {
+            hold.session = session.or(hold.session);
             return Reply::Replayed(Some(hold.token));
         }
         if reentry == Reentry::Refuse && self.holds.iter().any(|hold| mine(&hold)) {
@@ -114,32 +122,32 @@ impl Naive {
             };
             let (lease, deadline) = (lease.max(old.lease), deadline.max(old.deadline));
             let token = old.token;
-            self.put(now, Hold { count: old.count + 1, lease, deadline, request: request.or(old.request), ..old });
+            let (request, session) = (request.or(old.request), session.or(old.session));
+            self.put(now, Hold { count: old.count + 1, lease, deadline, request, session, ..old });
             self.set_end();
             return Reply::Token(token, How::Again);
         }
         for hold in &self.holds {
-            let excludes = mode == Mode::Exclusive || hold.mode == Mode::Exclusive;
-            if now < hold.deadline && hold.owner != owner && excludes {
+            if now < hold.deadline && hold.owner != owner && excludes(mode, hold.mode) {
                 return Reply::Nil(Some(Refusal::Held));
             }
         }
-        let Some((lease, deadline)) = resolve(lease, now, DEFAULT_LEASE) else {
+        let Some((lease, deadline)) = resolve(lease, now, self.default_lease) else {
             return Reply::Nil(Some(Refusal::LeasePassed));
         };
         let token = (self.last_token + 1).max(now * 1000);
-        self.put(now, Hold { token, owner, mode, count: 1, lease, deadline, request });
+        self.put(now, Hold { token, owner, mode, count: 1, lease, deadline, request, session });
         self.set_end();
         Reply::Token(token, How::New)
     }
 
-    pub fn release(&mut self, now: u64, leave: Leave) -> Reply {
+    pub fn release(&mut self, now: u64, leave: Leave<O>) -> Reply {
         let Leave { owner, mode, entries, token, request } = leave;
-        let is_repeated = |hold: &Hold| request.is_some() && hold.request == request;
-        if self.find(now, owner, mode, None).iter().any(is_repeated) {
+        let is_repeated = |hold: &Hold<O>| request.is_some() && hold.request == request;
+        if self.find(now, &owner, mode, None).iter().any(is_repeated) {
             return Reply::Replayed(None);
         }
-        let found = self.find(now, owner, mode, token);
+        let found = self.find(now, &owner, mode, token);
         match found.as_slice() {
             [] => return Reply::Nil(None),
             // A token names the hold, unless both have it. ALL drops both.
@@ -157,7 +165,7 @@ impl Naive {
         Reply::One
     }
 
-    pub fn renew(&mut self, now: u64, owner: Who, mode: Option<Mode>, lease: Lease, fence: Fence) -> Reply {
+    pub fn renew(&mut self, now: u64, owner: &O, mode: Option<Mode>, lease: Lease, fence: Fence) -> Reply {
         let token = match fence {
             Fence::Is(token) => Some(token),
             Fence::Any | Fence::AtLeast(_) => None,
@@ -180,7 +188,7 @@ impl Naive {
     }
 
     /// Whether the end of a session ended this hold, or gave it so many ms.
-    pub fn end_session(&mut self, now: u64, owner: Who, mode: Mode, grace: Option<u64>) -> bool {
+    pub fn end_session(&mut self, now: u64, owner: &O, mode: Mode, grace: Option<u64>) -> bool {
         let Some(hold) = self.find(now, owner, Some(mode), None).first().cloned() else { return false };
         self.drop_lapsed(now);
         match grace {
@@ -205,8 +213,8 @@ impl Naive {
         self.end.is_some_and(|end| end <= now)
     }
 
-    pub fn live(&self, now: u64) -> Vec<Hold> {
-        let mut live: Vec<Hold> = self.holds.iter().filter(|hold| now < hold.deadline).cloned().collect();
+    pub fn live(&self, now: u64) -> Vec<Hold<O>> {
+        let mut live: Vec<Hold<O>> = self.holds.iter().filter(|hold| now < hold.deadline).cloned().collect();
         live.sort();
         live
     }
@@ -219,15 +227,15 @@ impl Naive {
         self.holds.iter().map(|hold| hold.deadline).max()
     }
 
-    fn find(&self, now: u64, owner: Who, mode: Option<Mode>, token: Option<u64>) -> Vec<Hold> {
+    fn find(&self, now: u64, owner: &O, mode: Option<Mode>, token: Option<u64>) -> Vec<Hold<O>> {
         let mut found = self.live(now);
         found.retain(|hold| {
-            hold.owner == owner && mode.is_none_or(|mode| mode == hold.mode) && token.is_none_or(|t| t == hold.token)
+            hold.owner == *owner && mode.is_none_or(|mode| mode == hold.mode) && token.is_none_or(|t| t == hold.token)
         });
         found
     }
 
-    fn put(&mut self, now: u64, hold: Hold) {
+    fn put(&mut self, now: u64, hold: Hold<O>) {
         self.drop_lapsed(now);
         self.holds.retain(|old| old.owner != hold.owner || old.mode != hold.mode);
         self.last_token = self.last_token.max(hold.token);
@@ -255,6 +263,11 @@ impl Naive {
         };
         self.end = self.last_deadline().map(|last| last + grace);
     }
+}
+
+/// Whether holds of two owners cannot be on one lock together.
+pub fn excludes(a: Mode, b: Mode) -> bool {
+    a == Mode::Exclusive || b == Mode::Exclusive
 }
 
 /// The lease and the deadline; `None` if it has passed.

@@ -38,6 +38,7 @@ pub fn plain(hold: &dlock_core::Hold) -> Hold {
         lease: hold.lease.get(),
         deadline: hold.deadline.get(),
         request: hold.request.as_deref().map(asked),
+        session: None,
     }
 }
 
@@ -55,6 +56,7 @@ pub fn request_of(asked: Asked) -> Request {
         What::Acquire => Command::Acquire,
         What::Racquire => Command::Racquire,
         What::Rlock => Command::Rlock,
+        What::Wlock => Command::Wlock,
         What::Release => Command::Release,
     };
     Request::new(command, &[asked.id]).expect("an id of one byte")
@@ -63,8 +65,9 @@ pub fn request_of(asked: Asked) -> Request {
 pub fn asked(request: &Request) -> Asked {
     let what = match request.command() {
         Command::Acquire => What::Acquire,
-        Command::Racquire | Command::Wlock => What::Racquire,
+        Command::Racquire => What::Racquire,
         Command::Rlock => What::Rlock,
+        Command::Wlock => What::Wlock,
         Command::Release => What::Release,
     };
     Asked { what, id: request.id()[0] }

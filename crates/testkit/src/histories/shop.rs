@@ -10,7 +10,7 @@ use dlock_core::{
 
 use super::crowd::{Ask, Event, Patience};
 use super::history::Who;
-use super::naive::{Asked, DEFAULT_LEASE, Enter, Fence, How, Leave, Naive, Reply};
+use super::naive::{Asked, DEFAULT_LEASE, Enter, Fence, How, Leave, Naive, Reply, excludes};
 use super::naive_line::NaiveLine;
 use super::plain::{by_token, choice, entering, lease_of, owner, request_of};
 use super::reached::Reached;
@@ -56,7 +56,7 @@ impl Shop {
                 // Ids may come again after 256 requests, which no history has.
                 self.ids = self.ids.wrapping_add(1);
                 let request = has_id.then_some(Asked { what: entering(mode, reentry), id: self.ids });
-                let enter = Enter { owner, mode, reentry, lease, request };
+                let enter = Enter { owner, mode, reentry, lease, request, session: None };
                 self.asked = request.map(|_| enter).or(self.asked);
                 self.ask(enter, patience);
             }
@@ -94,7 +94,7 @@ impl Shop {
     fn wait(&mut self, enter: Enter, request: &Acquire) {
         self.tickets += 1;
         let (ticket, before) = (self.tickets, self.line.len());
-        if let Some(at) = self.naive_line.repeated(enter) {
+        if let Some(at) = self.naive_line.repeated(&enter) {
             let waiter = &mut self.naive_line.0[at];
             let first = std::mem::replace(&mut waiter.ticket, ticket);
             (waiter.enter, waiter.asked) = (enter, self.now);
@@ -144,7 +144,7 @@ impl Shop {
     }
 
     fn renew(&mut self, who: Who, lease: super::history::Lease) {
-        let expected = self.naive.renew(self.now, who, None, lease, Fence::Any);
+        let expected = self.naive.renew(self.now, &who, None, lease, Fence::Any);
         let who = owner(who);
         let request = Renew { owner: &who, mode: None, lease: choice(self.now, lease), token: RenewToken::Any };
         let reply = match self.lock.renew(self.clock(), &request) {
@@ -158,7 +158,7 @@ impl Shop {
     }
 
     fn end_session(&mut self, who: Who, mode: Mode, grace: Option<u64>) {
-        let expected = self.naive.end_session(self.now, who, mode, grace);
+        let expected = self.naive.end_session(self.now, &who, mode, grace);
         let token = self.lock.live_holds_of(&owner(who), self.clock()).find(|hold| hold.mode == mode);
         let token = token.map_or(Token::MAX, |hold| hold.token);
         let effect = self.lock.end_session(self.clock(), &owner(who), mode, token, grace.map(lease_of));
@@ -254,8 +254,4 @@ impl Shop {
 fn request<'a>(now: u64, enter: Enter, owner: &'a Owner, request: Option<&'a Request>) -> Acquire<'a> {
     let Enter { mode, reentry, lease, .. } = enter;
     Acquire { owner, mode, reentry, lease: choice(now, lease), request }
-}
-
-fn excludes(a: Mode, b: Mode) -> bool {
-    a == Mode::Exclusive || b == Mode::Exclusive
 }

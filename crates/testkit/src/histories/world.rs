@@ -72,7 +72,7 @@ impl World {
             Step::Acquire { owner, mode, reentry, lease, request } => {
                 let (owner, mode, reentry, lease) = (*owner, *mode, *reentry, *lease);
                 let request = request.map(|id| Asked { what: entering(mode, reentry), id });
-                self.acquire(Enter { owner, mode, reentry, lease, request });
+                self.acquire(Enter { owner, mode, reentry, lease, request, session: None });
             }
             Step::Release { owner, mode, entries, token, request } => {
                 let owner = self.find(*owner);
@@ -110,7 +110,7 @@ impl World {
 
     fn acquire(&mut self, enter: Enter) -> Reply {
         self.sent = enter.request.map(|_| Sent::Enter(enter)).or(self.sent);
-        let Enter { owner: who, mode, reentry, lease, request } = enter;
+        let Enter { owner: who, mode, reentry, lease, request, .. } = enter;
         let before = self.naive.clone();
         let expected = self.naive.acquire(self.now, enter);
         let id = request.map(request_of);
@@ -186,7 +186,7 @@ impl World {
 
     fn renew(&mut self, who: Who, mode: Option<Mode>, lease: Lease, fence: Fence) {
         let before = self.naive.clone();
-        let expected = self.naive.renew(self.now, who, mode, lease, fence);
+        let expected = self.naive.renew(self.now, &who, mode, lease, fence);
         let token = match fence {
             Fence::Any => RenewToken::Any,
             Fence::Is(token) => RenewToken::Is(token_of(token)),

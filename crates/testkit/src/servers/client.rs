@@ -66,8 +66,9 @@ impl<R: Request + ?Sized> Request for &R {
 /// One connection.
 pub struct Client {
     stream: TcpStream,
-    /// Received and not yet handed out.
+    /// Received, of which so many bytes are handed out.
     buffer: Vec<u8>,
+    taken: usize,
     pushes: VecDeque<Value>,
 }
 
@@ -75,7 +76,7 @@ impl Client {
     pub fn connect(port: u16) -> std::io::Result<Self> {
         let stream = TcpStream::connect(("127.0.0.1", port))?;
         stream.set_nodelay(true)?;
-        Ok(Self { stream, buffer: Vec::new(), pushes: VecDeque::new() })
+        Ok(Self { stream, buffer: Vec::new(), taken: 0, pushes: VecDeque::new() })
     }
 
     /// Switches this connection to RESP3.
@@ -280,13 +281,20 @@ impl Client {
     /// One whole frame off the wire, or none in time.
     fn frame(&mut self, deadline: Instant) -> std::io::Result<Option<Vec<u8>>> {
         loop {
-            if let Some(end) = frame_end(&self.buffer, 0) {
-                return Ok(Some(self.buffer.drain(..end).collect()));
+            if let Some(end) = frame_end(&self.buffer, self.taken) {
+                let frame = self.buffer[self.taken..end].to_vec();
+                self.taken = end;
+                return Ok(Some(frame));
             }
-            let Some(left) = deadline.checked_duration_since(Instant::now()) else { return Ok(None) };
-            self.stream.set_read_timeout(Some(left.max(Duration::from_millis(1))))?;
+            self.buffer.drain(..std::mem::take(&mut self.taken));
+            // Once the time is over, only what has come already.
+            let left = deadline.saturating_duration_since(Instant::now());
+            self.stream.set_nonblocking(left.is_zero())?;
+            self.stream.set_read_timeout(Some(left).filter(|left| !left.is_zero()))?;
             let mut chunk = [0; 65536];
-            match self.stream.read(&mut chunk) {
+            let read = self.stream.read(&mut chunk);
+            self.stream.set_nonblocking(false)?;
+            match read {
                 Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
                 Ok(n) => self.buffer.extend_from_slice(&chunk[..n]),
                 Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => return Ok(None),

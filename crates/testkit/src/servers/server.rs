@@ -162,7 +162,7 @@ impl Server {
     pub fn ended(&mut self) -> ExitStatus {
         let mut child = self.child.take().expect("a running server");
         let mut status = None;
-        eventually(PATIENCE, "the server ends", || {
+        eventually(2 * PATIENCE, "the server ends", || {
             status = child.try_wait().expect("a process that can be waited for");
             status.is_some()
         });

@@ -1,6 +1,6 @@
 //! What other commands do to a key that is a lock, and what else ends a hold.
 
-use super::{Client, Key, Model, Reply, Value};
+use super::{Client, Hold, Key, Model, Reply, Value};
 
 impl Model {
     /// `DEL`. Who waits is served after the command, or by the next one for that lock.
@@ -48,32 +48,31 @@ impl Model {
     }
 
     /// A hold's lease has run out.
-    pub fn lapse(&mut self, now: u64, key: Key, serial: u64) {
-        self.holds_mut(key).retain(|hold| hold.serial != serial);
-        self.drop_empty(key);
+    pub fn lapse(&mut self, now: u64, key: Key, token: u64) {
+        self.remove_holds(key, |hold| hold.token == token);
         self.serve(now, key);
     }
 
     /// A connection is gone: it leaves its line, and its holds go with it.
     pub fn disconnect(&mut self, now: u64, client: Client) {
-        for line in self.lines.values_mut() {
-            line.retain(|waiter| waiter.client != client);
-        }
+        self.leave_lines(client);
         let keys: Vec<Key> = self.keys.keys().copied().collect();
-        for key in keys {
-            if let Some(Value::Lock(holds)) = self.keys.get_mut(&key) {
-                holds.retain(|hold| hold.session != Some(client));
-                self.drop_empty(key);
-            }
-        }
+        keys.into_iter().for_each(|key| self.remove_holds(key, |hold| hold.session == Some(client)));
         self.serve_all(now);
+    }
+
+    fn remove_holds(&mut self, key: Key, is_gone: impl Fn(&Hold) -> bool) {
+        if let Some(Value::Lock(lock)) = self.keys.get_mut(&key) {
+            lock.holds.retain(|hold| !is_gone(hold));
+        }
+        self.drop_empty(key);
     }
 
     /// A key's value, to be put elsewhere: its holds are bound no more.
     fn take(&mut self, key: Key) -> Option<Value> {
         let mut value = self.keys.remove(&key)?;
-        if let Value::Lock(holds) = &mut value {
-            holds.iter_mut().for_each(|hold| hold.session = None);
+        if let Value::Lock(lock) = &mut value {
+            lock.holds.iter_mut().for_each(|hold| hold.session = None);
         }
         Some(value)
     }
