@@ -1,7 +1,7 @@
 //! What a worker does with locks: takes them in every way there is, works under them, gives them up or does not.
 
-use crate::connection::Reply;
 use crate::failure::Result;
+use crate::history::Reply;
 use crate::time::sleep_ms;
 use crate::worker::Worker;
 

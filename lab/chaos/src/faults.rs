@@ -2,13 +2,19 @@
 
 use std::path::Path;
 
+use dlock_testkit::redis::Value;
+use dlock_testkit::replica::info_field;
+use dlock_testkit::{Client, Server, Setup};
+
 use crate::check::Fault;
-use crate::connection::Reply;
 use crate::control::{Control, Orders, Work};
 use crate::failure::{Failure, Result};
+use crate::jumping::JumpingClock;
 use crate::plan::{Kind, Scene};
-use crate::server::{Clock, Server};
 use crate::time::{now, sleep_ms, wait_until};
+
+/// What every server is started with: nothing may be lost by a kill.
+pub const CONF: &str = "appendonly yes\nappendfsync always\nmaxmemory-policy noeviction";
 
 /// The servers of a scene.
 pub struct Servers {
@@ -16,22 +22,19 @@ pub struct Servers {
     primary: Server,
     replica: Option<Server>,
     control: Control,
+    clock: Option<JumpingClock>,
 }
 
 impl Servers {
     pub fn start(scene: Scene, dir: &Path) -> Result<Servers> {
-        let clock = if scene == Scene::Clock { Clock::Jumping } else { Clock::Machine };
-        let primary = Server::start(clock)?;
+        let clock = if scene == Scene::Clock { Some(JumpingClock::build(dir)?) } else { None };
+        let setup = clock.iter().fold(Setup::new().conf(CONF), |setup, clock| clock.give(setup));
+        let primary = setup.start();
         let replica = match scene {
             Scene::Restart | Scene::Clock => None,
-            Scene::Failover | Scene::Promotion => {
-                let mut replica = Server::start(Clock::Machine)?;
-                replica.kill()?;
-                replica.boot(Some(primary.port()))?;
-                Some(replica)
-            }
+            Scene::Failover | Scene::Promotion => Some(Setup::new().conf(CONF).replica_of(&primary)),
         };
-        let servers = Servers { primary, replica, control: Control::in_dir(dir) };
+        let servers = Servers { primary, replica, control: Control::in_dir(dir), clock };
         servers.until_in_step()?;
         servers.order(Work::GoOn)?;
         Ok(servers)
@@ -51,12 +54,12 @@ impl Servers {
     }
 
     /// Kills the server and starts it again with what is in its AOF.
-    pub fn restart(&mut self, choice: u64) -> Result<Fault> {
+    pub fn restart(&mut self, choice: u64) -> Fault {
         let begin = now();
-        self.primary.kill()?;
+        self.primary.kill9();
         sleep_ms(choice % 300);
-        self.primary.boot(None)?;
-        Ok(Fault::new(Kind::ServerKilled, begin))
+        self.primary.boot();
+        Fault::new(Kind::ServerKilled, begin)
     }
 
     /// Has primary and replica change places in an orderly way.
@@ -64,15 +67,15 @@ impl Servers {
         let begin = now();
         let replica = self.replica.as_ref().ok_or_else(no_replica)?;
         let mut refusal = String::new();
-        let is_begun = wait_until(PATIENCE_MS, || match self.primary.ask("FAILOVER") {
+        let is_begun = wait_until(PATIENCE_MS, || match self.primary.client().attempt("FAILOVER") {
             Ok(_) => true,
-            Err(Failure(error)) => {
+            Err(error) => {
                 refusal = error;
                 false
             }
         });
         if !is_begun || !wait_until(PATIENCE_MS, || replica.is_primary() && !self.primary.is_primary()) {
-            return Err(self.primary.failure(&format!("no failover: {refusal}")));
+            return Err(failure(&self.primary, &format!("no failover: {refusal}")));
         }
         self.swap();
         self.order(Work::GoOn)?;
@@ -86,44 +89,46 @@ impl Servers {
         let begin = now();
         let replica = self.replica.as_ref().ok_or_else(no_replica)?;
         if choice.is_multiple_of(2) {
-            replica.ask("REPLICAOF NO ONE")?;
+            replica.promote();
             sleep_ms(choice / 2 % 200);
         }
-        self.primary.kill()?;
-        replica.ask("REPLICAOF NO ONE")?;
+        self.primary.kill9();
+        replica.promote();
         self.swap();
         self.order(Work::GoOn)?;
         let fault = Fault::new(Kind::Promotion, begin);
         let primary = self.primary.port();
-        self.replica.as_mut().ok_or_else(no_replica)?.boot(Some(primary))?;
+        let replica = self.replica.as_mut().ok_or_else(no_replica)?;
+        replica.reconfigure(|_| Setup::new().conf(CONF).conf(&format!("replicaof 127.0.0.1 {primary}")));
+        replica.boot();
         self.until_in_step()?;
         Ok(fault)
     }
 
     /// Pauses writes, or everything.
-    pub fn pause(&mut self, choice: u64) -> Result<Fault> {
+    pub fn pause(&mut self, choice: u64) -> Fault {
         let begin = now();
         let ms = 50 + choice % 500;
         let what = if choice.is_multiple_of(3) { "ALL" } else { "WRITE" };
-        self.primary.ask(&format!("CLIENT PAUSE {ms} {what}"))?;
-        Ok(Fault { end: now() + ms * 1000, ..Fault::new(Kind::WritesPaused, begin) })
+        self.primary.client().ok(format!("CLIENT PAUSE {ms} {what}"));
+        Fault { end: now() + ms * 1000, ..Fault::new(Kind::WritesPaused, begin) }
     }
 
     /// Leaves the primary less memory than it uses.
-    pub fn fill_memory(&mut self, ms: u64) -> Result<Fault> {
+    pub fn fill_memory(&mut self, ms: u64) -> Fault {
         let begin = now();
-        self.primary.ask("CONFIG SET maxmemory 1000000")?;
-        Ok(Fault { end: now() + ms * 1000, ..Fault::new(Kind::MemoryFull, begin) })
+        self.primary.client().ok("CONFIG SET maxmemory 1000000");
+        Fault { end: now() + ms * 1000, ..Fault::new(Kind::MemoryFull, begin) }
     }
 
     /// Gives every server the memory it wants.
-    pub fn free_memory(&mut self) -> Result<()> {
-        self.all().try_for_each(|server| server.ask("CONFIG SET maxmemory 0").map(drop))
+    pub fn free_memory(&mut self) {
+        self.all().for_each(|server| server.client().ok("CONFIG SET maxmemory 0"));
     }
 
     /// Moves the clock of the server, and back before it is further off than [`FARTHEST_US`].
     pub fn jump(&mut self, choice: u64) -> Result<Fault> {
-        let clock = self.primary.clock.as_mut().ok_or_else(|| Failure("a clock that does not jump".into()))?;
+        let clock = self.clock.as_mut().ok_or_else(|| Failure("a clock that does not jump".into()))?;
         let begin = now();
         let size = i64::try_from(200_000 + choice % 3_000_000).unwrap_or(200_000);
         let is_forward = match clock.offset() {
@@ -145,17 +150,21 @@ impl Servers {
     /// Waits until the replica gets what the primary writes.
     fn until_in_step(&self) -> Result<()> {
         let Some(replica) = &self.replica else { return Ok(()) };
-        let is_up = || matches!(replica.info("replication", "master_link_status").as_deref(), Ok("up"));
-        let is_known = || match self.primary.ask("WAIT 1 100") {
-            Ok(Reply::Int(replicas)) => replicas >= 1,
-            Ok(_) | Err(_) => false,
+        let is_up = || {
+            let status = |mut client: Client| info_field(&mut client, "replication", "master_link_status");
+            Client::connect(replica.port()).ok().and_then(status).as_deref() == Some("up")
         };
+        let is_known = || matches!(self.primary.client().attempt("WAIT 1 100"), Ok(Value::Int(1..)));
         if wait_until(PATIENCE_MS, || is_up() && is_known()) {
             Ok(())
         } else {
-            Err(replica.failure("the replica does not get in step"))
+            Err(failure(replica, "the replica does not get in step"))
         }
     }
+}
+
+fn failure(server: &Server, problem: &str) -> Failure {
+    Failure(format!("{problem}; its log:\n{}", server.log()))
 }
 
 fn no_replica() -> Failure {

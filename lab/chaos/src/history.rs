@@ -14,8 +14,11 @@ use std::fs::File;
 use std::io::Write;
 use std::path::Path;
 
-use crate::connection::Reply;
-use crate::failure::{Doing, Failure, Result};
+use dlock_testkit::redis::Value;
+use dlock_testkit::text_of;
+
+use crate::failure;
+use crate::failure::{Doing, Failure};
 use crate::time::{Micros, now};
 
 /// What one worker did in its life.
@@ -41,6 +44,34 @@ pub struct Call {
     pub reply: Option<(Micros, Reply)>,
 }
 
+/// What a server answered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Reply {
+    Nil,
+    Int(i64),
+    Text(String),
+    /// The whole text, its code first.
+    Error(String),
+    List(Vec<Reply>),
+}
+
+impl Reply {
+    pub fn of(answer: Result<Value, String>) -> Reply {
+        match answer {
+            Err(text) => Reply::Error(text),
+            Ok(Value::Nil) => Reply::Nil,
+            Ok(Value::Int(number)) => Reply::Int(number),
+            Ok(Value::Array(items)) => Reply::List(items.into_iter().map(|item| Reply::of(Ok(item))).collect()),
+            Ok(text) => Reply::Text(text_of(&text)),
+        }
+    }
+
+    /// Whether it is an error with this code.
+    pub fn is_error(&self, code: &str) -> bool {
+        matches!(self, Reply::Error(text) if text.split(' ').next() == Some(code))
+    }
+}
+
 /// A write that the counter acknowledged.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Increment {
@@ -53,15 +84,15 @@ pub struct Increment {
 pub struct Recorder(File);
 
 impl Recorder {
-    pub fn create(path: &Path) -> Result<Recorder> {
+    pub fn create(path: &Path) -> failure::Result<Recorder> {
         Ok(Recorder(File::create_new(path).doing("creating a history")?))
     }
 
-    pub fn sent(&mut self, connection: u64, command: &str) -> Result<()> {
+    pub fn sent(&mut self, connection: u64, command: &str) -> failure::Result<()> {
         self.line(&format!("I {} {connection} {command}\n", now()))
     }
 
-    pub fn received(&mut self, reply: &Reply) -> Result<()> {
+    pub fn received(&mut self, reply: &Reply) -> failure::Result<()> {
         let text = match reply {
             Reply::Nil => "nil".to_owned(),
             Reply::Int(number) => format!("int {number}"),
@@ -72,28 +103,28 @@ impl Recorder {
         self.line(&format!("O {} {text}\n", now()))
     }
 
-    pub fn dropped(&mut self) -> Result<()> {
+    pub fn dropped(&mut self) -> failure::Result<()> {
         self.line(&format!("D {}\n", now()))
     }
 
-    pub fn written(&mut self, key: &str, token: u64, value: u64) -> Result<()> {
+    pub fn written(&mut self, key: &str, token: u64, value: u64) -> failure::Result<()> {
         self.line(&format!("C {} {key} {token} {value}\n", now()))
     }
 
     /// In one write, so that a killed worker leaves at most one line cut short.
-    fn line(&mut self, line: &str) -> Result<()> {
+    fn line(&mut self, line: &str) -> failure::Result<()> {
         self.0.write_all(line.as_bytes()).doing("writing a history")
     }
 }
 
 impl Life {
     /// Reads what [`Recorder`] wrote.
-    pub fn read(worker: &str, path: &Path) -> Result<Life> {
+    pub fn read(worker: &str, path: &Path) -> failure::Result<Life> {
         let text = std::fs::read_to_string(path).doing("reading a history")?;
         Life::parse(worker, &text)
     }
 
-    pub fn parse(worker: &str, text: &str) -> Result<Life> {
+    pub fn parse(worker: &str, text: &str) -> failure::Result<Life> {
         let mut life = Life { worker: worker.to_owned(), ..Life::default() };
         for line in text.split_inclusive('\n').filter_map(|line| line.strip_suffix('\n')) {
             life.add(line).ok_or_else(|| Failure(format!("history of {worker}: {line:?}")))?;

@@ -5,6 +5,8 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use dlock_testkit::Setup;
+
 use crate::failure::{Doing, Failure, Result};
 
 /// The clock of one server.
@@ -35,9 +37,9 @@ impl JumpingClock {
         Ok(JumpingClock { library, path, file, offset: 0 })
     }
 
-    /// Has a command, once started, live by this clock.
-    pub fn give(&self, command: &mut Command) {
-        command.env("LD_PRELOAD", &self.library).env("CHAOS_CLOCK", &self.path);
+    /// Has a server, once started, live by this clock.
+    pub fn give(&self, setup: Setup) -> Setup {
+        setup.env("LD_PRELOAD", self.library.clone()).env("CHAOS_CLOCK", self.path.clone())
     }
 
     /// How far it is ahead, in µs.

@@ -1,11 +1,6 @@
 //! `dlock-chaos`: locks under faults. Worker processes contend for locks while servers are killed and fail over,
 //! clients die and stop, writes are paused, memory runs out and clocks jump; then their histories are checked.
 //!
-//! ```text
-//! dlock-chaos run [--seed N] [--seconds N] [--scene restart|failover|promotion|clock]
-//! dlock-chaos histories [--seed N] [--seconds N]
-//! ```
-//!
 //! | file | knows |
 //! |---|---|
 //! | `run` | the whole run and its report |
@@ -21,7 +16,6 @@
 //! | `jumping` | a clock that jumps |
 
 mod check;
-mod connection;
 mod control;
 mod counters;
 mod crew;
@@ -35,19 +29,33 @@ mod line;
 mod plan;
 mod run;
 mod scene;
-mod server;
 mod time;
 mod worker;
 
 use std::process::ExitCode;
 
-use failure::{Doing, Failure, Result};
-use plan::Scene;
+use clap::Parser;
+
+use failure::Result;
 use run::{Options, Verdict};
 use worker::Job;
 
+/// Locks under faults: who held what and when is recorded, and checked. The server is $DLOCK_SERVER, the module
+/// $DLOCK_MODULE. Ends with 1 after a violation, with 2 if there is no verdict.
+#[derive(Parser)]
+#[command(name = "dlock-chaos")]
+enum Command {
+    /// Every scene, or one, and histories of single locks.
+    Run(Options),
+    /// Histories of single locks only.
+    Histories(Options),
+    /// One of the processes that contend for locks.
+    #[command(hide = true)]
+    Worker(Job),
+}
+
 fn main() -> ExitCode {
-    match go() {
+    match go(Command::parse()) {
         Ok(Verdict::Good) => ExitCode::SUCCESS,
         Ok(Verdict::Violated) => ExitCode::from(VIOLATED),
         Err(failure) => {
@@ -60,41 +68,15 @@ fn main() -> ExitCode {
 /// What the process ends with if something is wrong with the locks, and not with the run.
 const VIOLATED: u8 = 1;
 
-fn go() -> Result<Verdict> {
-    let mut line = std::env::args_os().skip(1);
-    let words = |line: std::iter::Skip<std::env::ArgsOs>| -> Vec<String> {
-        line.map(|word| word.to_string_lossy().into_owned()).collect()
-    };
-    match line.next().unwrap_or_default().to_str() {
-        Some("guard") => Err(server::guard(line)),
-        Some("worker") => worker::run(Job::parse(&words(line))?).map(|()| Verdict::Good),
-        Some("run") => run::run(&options(&words(line))?),
-        Some("histories") => {
-            let options = options(&words(line))?;
-            let tally = run::histories(options.seed, options.seconds * 1000)?;
+fn go(command: Command) -> Result<Verdict> {
+    match command {
+        Command::Worker(job) => worker::run(job).map(|()| Verdict::Good),
+        Command::Run(options) => run::run(&options),
+        Command::Histories(options) => {
+            let tally = run::histories(options.seed(), options.seconds * 1000)?;
             println!("{}", run::line_of_histories(&tally));
             tally.violations.iter().for_each(|violation| println!("VIOLATION: {violation}"));
             Ok(if tally.violations.is_empty() { Verdict::Good } else { Verdict::Violated })
         }
-        _ => Err(Failure(USAGE.into())),
     }
 }
-
-fn options(words: &[String]) -> Result<Options> {
-    let mut options = Options { seed: run::any_seed(), seconds: 120, scene: None };
-    for pair in words.chunks(2) {
-        match pair {
-            [name, value] if name == "--seed" => options.seed = value.parse().doing(name)?,
-            [name, value] if name == "--seconds" => options.seconds = value.parse().doing(name)?,
-            [name, value] if name == "--scene" => {
-                let scene = Scene::ALL.into_iter().find(|scene| scene.name() == value);
-                options.scene = Some(scene.ok_or_else(|| Failure(USAGE.into()))?);
-            }
-            _ => return Err(Failure(USAGE.into())),
-        }
-    }
-    Ok(options)
-}
-
-const USAGE: &str = "usage: dlock-chaos run [--seed N] [--seconds N] [--scene restart|failover|promotion|clock]
-       dlock-chaos histories [--seed N] [--seconds N]";

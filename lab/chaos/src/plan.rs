@@ -5,7 +5,7 @@ use std::fmt;
 use dlock_testkit::random::Random;
 
 /// What is tried in one part of a run. Each part has servers, workers and counters of its own.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Scene {
     /// One server with `appendfsync always` that is killed and started again. Nothing may be lost.
     Restart,

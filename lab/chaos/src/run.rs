@@ -2,22 +2,34 @@
 
 use std::collections::BTreeMap;
 
+use dlock_testkit::Server;
 use dlock_testkit::random::Random;
 
 use crate::failure::{Failure, Result};
+use crate::faults;
 use crate::lin::{self, Tally};
 use crate::plan::{Kind, Scene};
 use crate::scene::{self, Outcome};
-use crate::server::{Clock, Server};
 use crate::time::{now, unix_ahead};
 
 /// What is asked for.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, clap::Args)]
 pub struct Options {
-    pub seed: u64,
+    /// What chance is to do; any if there is none.
+    #[arg(long)]
+    seed: Option<u64>,
+    /// How long.
+    #[arg(long, default_value_t = 120)]
     pub seconds: u64,
-    /// `None`: all.
-    pub scene: Option<Scene>,
+    /// Only this scene, and no histories.
+    #[arg(long)]
+    scene: Option<Scene>,
+}
+
+impl Options {
+    pub fn seed(&self) -> u64 {
+        self.seed.unwrap_or_else(|| Random::of(now(), "seed").below(1_000_000))
+    }
 }
 
 /// Whether everything was as it should be.
@@ -29,33 +41,33 @@ pub enum Verdict {
 
 /// Runs and reports.
 pub fn run(options: &Options) -> Result<Verdict> {
-    let (begun, ahead) = (now(), unix_ahead());
-    println!("chaos: SEED={} SECONDS={}", options.seed, options.seconds);
+    let (begun, ahead, seed) = (now(), unix_ahead(), options.seed());
+    println!("chaos: SEED={seed} SECONDS={}", options.seconds);
     let scenes: Vec<Scene> =
         Scene::ALL.into_iter().filter(|scene| options.scene.is_none_or(|one| one == *scene)).collect();
     let ms = options.seconds * 1000 * SCENES_PERCENT / 100 / scenes.len().max(1) as u64;
     let mut total = Total::default();
     for scene in scenes {
-        let outcome = scene::play(scene, options.seed, ms)?;
+        let outcome = scene::play(scene, seed, ms)?;
         println!("{}", line_of(scene, &outcome));
         total.add(outcome);
     }
     if options.scene.is_none() {
-        let tally = histories(options.seed, options.seconds * 10 * HISTORIES_PERCENT)?;
+        let tally = histories(seed, options.seconds * 10 * HISTORIES_PERCENT)?;
         println!("{}", line_of_histories(&tally));
         total.violations.extend(tally.violations);
     }
     if (unix_ahead() - ahead).abs() > CLOCK_SET_US {
         return Err(Failure("the machine's clock was set during the run: no verdict".into()));
     }
-    println!("{}", total.summary(options.seed, (now() - begun) / 1_000_000));
+    println!("{}", total.summary(seed, (now() - begun) / 1_000_000));
     total.violations.iter().for_each(|violation| println!("VIOLATION: {violation}"));
     Ok(if total.violations.is_empty() { Verdict::Good } else { Verdict::Violated })
 }
 
 /// Records and checks histories for so many ms, on a server of their own.
 pub fn histories(seed: u64, ms: u64) -> Result<Tally> {
-    let server = Server::start(Clock::Machine)?;
+    let server = Server::conf(faults::CONF);
     lin::record_and_check(&server, seed, ms)
 }
 
@@ -118,11 +130,6 @@ impl Total {
             faults.concat()
         )
     }
-}
-
-/// A seed for who names none.
-pub fn any_seed() -> u64 {
-    Random::of(now(), "seed").below(1_000_000)
 }
 
 /// How much of the time is for the scenes and for histories; the rest is for starting and coming to rest.

@@ -2,6 +2,9 @@
 
 use std::collections::BTreeMap;
 
+use dlock_testkit::Server;
+use dlock_testkit::replica::{counter, info_field};
+
 use crate::check::{self, Fault, Findings, Record};
 use crate::control::Work;
 use crate::counters::Counters;
@@ -46,7 +49,7 @@ pub fn play(scene: Scene, seed: u64, ms: u64) -> Result<Outcome> {
     }
     let mut faults = BTreeMap::new();
     stage.faults.iter().for_each(|fault| *faults.entry(fault.kind).or_default() += 1);
-    Ok(Outcome { findings, faults, server: stage.servers.primary().version()? })
+    Ok(Outcome { findings, faults, server: version(stage.servers.primary()) })
 }
 
 struct Stage {
@@ -82,11 +85,11 @@ impl Stage {
     fn inject(&mut self, planned: Planned) -> Result<()> {
         let Planned { kind, choice, .. } = planned;
         let fault = match kind {
-            Kind::ServerKilled => self.servers.restart(choice)?,
+            Kind::ServerKilled => self.servers.restart(choice),
             Kind::Failover => self.servers.failover()?,
             Kind::Promotion => self.servers.promote(choice)?,
             Kind::ClockJump => self.servers.jump(choice)?,
-            Kind::WritesPaused => self.servers.pause(choice)?,
+            Kind::WritesPaused => self.servers.pause(choice),
             Kind::ClientKilled => {
                 let begin = self.crew.kill(choice)?;
                 Fault::new(kind, begin)
@@ -99,7 +102,7 @@ impl Stage {
             }
             Kind::MemoryFull => {
                 let ms = 100 + choice % 700;
-                let fault = self.servers.fill_memory(ms)?;
+                let fault = self.servers.fill_memory(ms);
                 self.undo.push((fault.end, Undo::MemoryFull));
                 fault
             }
@@ -111,7 +114,10 @@ impl Stage {
     fn undo(&mut self, undo: Undo) -> Result<()> {
         match undo {
             Undo::Stop => self.crew.wake_all(),
-            Undo::MemoryFull => self.servers.free_memory(),
+            Undo::MemoryFull => {
+                self.servers.free_memory();
+                Ok(())
+            }
         }
     }
 
@@ -119,8 +125,8 @@ impl Stage {
     fn calm(&mut self) -> Result<()> {
         self.undo.clear();
         self.crew.wake_all()?;
-        self.servers.free_memory()?;
-        self.servers.primary().ask("CLIENT UNPAUSE")?;
+        self.servers.free_memory();
+        self.servers.primary().client().ok("CLIENT UNPAUSE");
         sleep_ms(CALM_MS);
         Ok(())
     }
@@ -137,7 +143,7 @@ impl Stage {
                 life.worker
             ));
         }
-        found.extend(line::check(self.servers.primary())?);
+        found.extend(line::check(self.servers.primary()));
         found.extend(self.leaks());
         for server in self.servers.all() {
             found.extend(server.complaints().into_iter().map(|line| format!("in the server's log: {line}")));
@@ -147,13 +153,11 @@ impl Stage {
 
     /// What does not go away though nobody wants it.
     fn leaks(&self) -> Vec<String> {
-        let server = self.servers.primary();
-        let left = || {
-            let names = ["dlock_waiters", "dlock_queues", "dlock_sessions"];
-            let counted = names.map(|name| (name, server.info("dlock", name).unwrap_or_default()));
-            let keys = ("keys", server.ask("DBSIZE").map_or_else(|_| String::new(), |reply| format!("{reply:?}")));
-            let none = ["0", "Int(0)"];
-            counted.into_iter().chain([keys]).filter(|(_, count)| !none.contains(&count.as_str())).collect::<Vec<_>>()
+        let mut client = self.servers.primary().client();
+        let mut left = || {
+            let counted = ["waiters", "queues", "sessions"].map(|name| (name, counter(&mut client, name)));
+            let keys = ("keys", client.int("DBSIZE"));
+            counted.into_iter().chain([keys]).filter(|(_, count)| *count != 0).collect::<Vec<_>>()
         };
         wait_until(LONGEST_WAIT_MS, || left().is_empty());
         left().into_iter().map(|(name, count)| format!("{name} {count} is left at the end")).collect()
@@ -168,6 +172,16 @@ impl Stage {
         eprintln!("kept: {}", histories.display());
         self.servers.all().for_each(|server| eprintln!("kept: {}", server.keep().display()));
     }
+}
+
+/// Name and version.
+fn version(server: &Server) -> String {
+    let mut client = server.client();
+    let mut field = |name| info_field(&mut client, "server", name);
+    field("valkey_version").map_or_else(
+        || format!("Redis {}", field("redis_version").unwrap_or_default()),
+        |version| format!("Valkey {version}"),
+    )
 }
 
 /// How long the workers go on after the last fault.

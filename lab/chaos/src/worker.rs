@@ -3,20 +3,21 @@
 //! What it does is in `errands`; this file knows how a command is sent, recorded and sent again.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
+use dlock_testkit::Client;
 use dlock_testkit::random::Random;
 use rustix::process::{Signal, set_parent_process_death_signal};
 
-use crate::connection::{Connection, Reply};
 use crate::control::{Control, Work};
 use crate::counters::CounterClient;
 use crate::errands;
-use crate::failure::{Doing, Failure, Result};
-use crate::history::Recorder;
+use crate::failure::{Doing, Result};
+use crate::history::{Recorder, Reply};
 use crate::time::sleep_ms;
 
-/// What a worker is started with.
-#[derive(Clone, Debug)]
+/// What a worker is started with, as the words of a command line.
+#[derive(Clone, Debug, clap::Args)]
 pub struct Job {
     /// Where its orders are and its history goes.
     pub dir: PathBuf,
@@ -25,18 +26,18 @@ pub struct Job {
     pub seed: u64,
     /// The port of the counters.
     pub counters: u16,
+    #[arg(value_enum)]
     pub acknowledgement: Acknowledgement,
 }
 
 /// Whether grants are followed by `WAIT`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Acknowledgement {
     Never,
     Often,
 }
 
 impl Job {
-    /// As words of a command line.
     pub fn words(&self) -> Vec<String> {
         let acknowledgement = match self.acknowledgement {
             Acknowledgement::Never => "never",
@@ -45,20 +46,6 @@ impl Job {
         let dir = self.dir.display().to_string();
         let (seed, counters) = (self.seed.to_string(), self.counters.to_string());
         ["worker", &dir, &self.name, &seed, &counters, acknowledgement].map(str::to_owned).to_vec()
-    }
-
-    /// From the words after `worker`.
-    pub fn parse(words: &[String]) -> Result<Job> {
-        let [dir, name, seed, counters, acknowledgement] = words else {
-            return Err(Failure("worker DIR NAME SEED COUNTERS ACKNOWLEDGEMENT".into()));
-        };
-        Ok(Job {
-            dir: dir.into(),
-            name: name.clone(),
-            seed: seed.parse().doing("seed")?,
-            counters: counters.parse().doing("counters")?,
-            acknowledgement: if acknowledgement == "often" { Acknowledgement::Often } else { Acknowledgement::Never },
-        })
     }
 
     pub fn history(&self) -> PathBuf {
@@ -71,7 +58,7 @@ pub struct Worker {
     job: Job,
     control: Control,
     recorder: Recorder,
-    connection: Option<Connection>,
+    connection: Option<Client>,
     connections: u64,
     owners: u64,
     pub counters: CounterClient,
@@ -113,10 +100,11 @@ impl Worker {
         }
         let Some(connection) = &mut self.connection else { return Ok(None) };
         self.recorder.sent(self.connections, command)?;
-        let Ok(reply) = connection.call(command) else {
+        let Ok(answer) = connection.outcome_within(FOR_EVER, command) else {
             self.hang_up()?;
             return Ok(None);
         };
+        let reply = Reply::of(answer);
         self.recorder.received(&reply)?;
         // The primary is elsewhere now, or will be.
         if reply.is_error("READONLY") || reply.is_error("UNBLOCKED") {
@@ -161,7 +149,7 @@ impl Worker {
     /// Connects to whoever is said to be the primary; false if there is none for too long.
     fn connect(&mut self) -> Result<bool> {
         for _ in 0..MOST_REPEATS {
-            if let Ok(connection) = Connection::open(self.control.read()?.port) {
+            if let Ok(connection) = Client::connect(self.control.read()?.port) {
                 self.connections += 1;
                 self.connection = Some(connection);
                 return Ok(true);
@@ -171,6 +159,9 @@ impl Worker {
         Ok(false)
     }
 }
+
+/// A command that blocks has its own end, or none.
+const FOR_EVER: Duration = Duration::from_secs(1_000_000);
 
 /// How often something that fails is tried again before the errand is given up.
 const MOST_REPEATS: u32 = 100;

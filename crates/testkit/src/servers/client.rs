@@ -172,8 +172,13 @@ impl Client {
 
     /// The reply, an error as its whole text, or how the connection ended. No reply in time is an end, too.
     pub fn outcome(&mut self, request: impl Request) -> std::io::Result<Result<Value, String>> {
+        self.outcome_within(PATIENCE, request)
+    }
+
+    /// [`Client::outcome`] of a request that may take so long.
+    pub fn outcome_within(&mut self, wait: Duration, request: impl Request) -> std::io::Result<Result<Value, String>> {
         self.stream.write_all(&request.packed())?;
-        let frame = self.frame(Instant::now() + PATIENCE)?.ok_or(ErrorKind::TimedOut)?;
+        let frame = self.frame(Instant::now() + wait)?.ok_or(ErrorKind::TimedOut)?;
         Ok(match parse(&frame) {
             Value::ServerError(error) => Err(error_text(&error)),
             value => Ok(value),

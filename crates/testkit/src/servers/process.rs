@@ -13,7 +13,7 @@ pub fn module_path() -> PathBuf {
 }
 
 pub fn built(variable: &str, default: &str) -> PathBuf {
-    let path = match std::env::var_os(variable) {
+    let path = match std::env::var_os(variable).filter(|path| !path.is_empty()) {
         Some(path) => PathBuf::from(path),
         None => Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(default),
     };
@@ -22,7 +22,8 @@ pub fn built(variable: &str, default: &str) -> PathBuf {
 }
 
 pub fn server_command(home: &Path) -> Command {
-    let binary = std::env::var_os("DLOCK_SERVER").unwrap_or_else(|| "redis-server".into());
+    let named = std::env::var_os("DLOCK_SERVER").filter(|name| !name.is_empty());
+    let binary = named.unwrap_or_else(|| "redis-server".into());
     let mut command = Command::new(binary);
     let stderr = fs::File::create(home.join("stderr")).expect("a writable directory");
     // An operator may have it set, and a panic is no worse for it.

@@ -20,11 +20,12 @@ pub struct Setup {
     lines: Vec<String>,
     module: Option<PathBuf>,
     module_args: String,
+    environment: Vec<(&'static str, PathBuf)>,
 }
 
 impl Setup {
     pub fn new() -> Self {
-        Self { lines: Vec::new(), module: Some(module_path()), module_args: String::new() }
+        Self { module: Some(module_path()), ..Self::plain() }
     }
 
     /// Lines of `redis.conf`.
@@ -38,6 +39,12 @@ impl Setup {
         self
     }
 
+    /// A variable of the process's environment.
+    pub fn env(mut self, name: &'static str, value: PathBuf) -> Self {
+        self.environment.push((name, value));
+        self
+    }
+
     pub fn without_module(mut self) -> Self {
         self.module = None;
         self
@@ -45,7 +52,7 @@ impl Setup {
 
     /// A server without the module.
     pub fn plain() -> Self {
-        Self { lines: Vec::new(), module: None, module_args: String::new() }
+        Self { lines: Vec::new(), module: None, module_args: String::new(), environment: Vec::new() }
     }
 
     /// The build with the hooks for tests.
@@ -66,7 +73,7 @@ impl Setup {
     }
 
     fn start_in(self, home: TempDir) -> Result<Server, String> {
-        let mut server = Server { home, port: 0, child: None, setup: self, tolerated: None };
+        let mut server = Server { home, port: 0, child: None, setup: self, tolerated: None, is_kept: false };
         for _ in 0..20 {
             server.port = free_port();
             match server.try_boot() {
@@ -88,6 +95,7 @@ pub struct Server {
     child: Option<Child>,
     setup: Setup,
     tolerated: Option<&'static str>,
+    is_kept: bool,
 }
 
 impl Server {
@@ -134,6 +142,22 @@ impl Server {
     /// The test provokes what this word of the log tells of: it is no failure.
     pub fn tolerate(&mut self, word: &'static str) {
         self.tolerated = Some(word);
+    }
+
+    /// What the log says of crashes and panics.
+    pub fn complaints(&self) -> Vec<String> {
+        let is_bad = |line: &&str| {
+            let mut words = ["BUG REPORT", "ASSERTION FAILED", "CRITICAL", "panic"].into_iter();
+            words.any(|bad| self.tolerated != Some(bad) && line.contains(bad))
+        };
+        self.log().lines().filter(is_bad).map(str::to_owned).collect()
+    }
+
+    /// Leaves the directory behind, and what the log says to whoever looks into it.
+    pub fn keep(&mut self) -> PathBuf {
+        self.home.disable_cleanup(true);
+        self.is_kept = true;
+        self.home.path().to_owned()
     }
 
     /// Changes what the next [`Server::boot`] starts.
@@ -184,7 +208,9 @@ impl Server {
     pub fn try_boot(&mut self) -> Result<(), String> {
         assert!(self.child.is_none(), "the server runs");
         fs::write(self.path("redis.conf"), self.conf_file()).expect("a writable directory");
-        let mut child = spawn(server_command(self.home.path()));
+        let mut command = server_command(self.home.path());
+        command.envs(self.setup.environment.iter().map(|(name, value)| (name, value)));
+        let mut child = spawn(command);
         let start = Instant::now();
         loop {
             if let Some(status) = child.try_wait().expect("a process that can be waited for") {
@@ -264,15 +290,14 @@ impl Server {
 impl Drop for Server {
     fn drop(&mut self) {
         self.kill9();
-        let log = self.log();
         if std::thread::panicking() {
+            let log = self.log();
             let tail: Vec<_> = log.lines().rev().take(60).collect();
             eprintln!("--- server on port {}, end of its log:", self.port);
             tail.iter().rev().for_each(|line| eprintln!("{line}"));
             return;
         }
-        for bad in ["BUG REPORT", "ASSERTION FAILED", "CRITICAL", "panic"] {
-            assert!(self.tolerated == Some(bad) || !log.contains(bad), "{bad} in the log:\n{log}");
-        }
+        let complaints = self.complaints();
+        assert!(self.is_kept || complaints.is_empty(), "in the log: {complaints:?}\n{}", self.log());
     }
 }

@@ -7,7 +7,7 @@ use dlock_core::Mode;
 use super::Record;
 use super::grants::Words;
 use super::in_force::Span;
-use crate::connection::Reply;
+use crate::history::Reply;
 use crate::time::Micros;
 
 /// Two owners in one lock at once, one of them exclusively.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use dlock_core::Mode;
 
-use crate::connection::Reply;
+use crate::history::Reply;
 use crate::history::{Call, Life};
 use crate::time::Micros;
 

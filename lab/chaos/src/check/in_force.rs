@@ -11,7 +11,7 @@ use dlock_core::Mode;
 
 use super::grants::{Grant, Hold, Words};
 use super::{Fault, Record};
-use crate::connection::Reply;
+use crate::history::Reply;
 use crate::history::{Call, Life};
 use crate::plan::Kind;
 use crate::time::Micros;

@@ -21,9 +21,9 @@ mod waits;
 
 use std::collections::BTreeMap;
 
-use crate::connection::Reply;
 use crate::counters::Counter;
 use crate::history::Life;
+use crate::history::Reply;
 use crate::plan::{Kind, Scene};
 use crate::time::{Micros, now};
 

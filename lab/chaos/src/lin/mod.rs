@@ -13,7 +13,7 @@ mod search;
 
 pub use record::{Tally, record_and_check};
 
-use crate::connection::Reply;
+use crate::history::Reply;
 
 /// A command of a history, with its times by the server's clock.
 #[derive(Clone, Debug)]

@@ -7,7 +7,7 @@ use dlock_core::{
 };
 
 use super::Op;
-use crate::connection::Reply;
+use crate::history::Reply;
 
 /// A server with one lock.
 #[derive(Clone, Debug, Default)]

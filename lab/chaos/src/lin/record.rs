@@ -5,12 +5,12 @@ use std::sync::{Barrier, Mutex, PoisonError};
 use std::thread;
 
 use dlock_testkit::random::Random;
+use dlock_testkit::{Client as Connection, Server};
 
 use super::Op;
 use super::search::is_linearizable;
-use crate::connection::{Connection, Reply};
 use crate::failure::{Failure, Result};
-use crate::server::Server;
+use crate::history::Reply;
 use crate::time::{Micros, now, sleep_ms, unix_ahead};
 
 /// What was recorded and found.
@@ -45,7 +45,7 @@ pub fn record_and_check(server: &Server, seed: u64, ms: u64) -> Result<Tally> {
         }
         sleep_ms(PAUSE_MS);
     }
-    server.ask("FLUSHALL")?;
+    server.client().ok("FLUSHALL");
     Ok(tally)
 }
 
@@ -64,7 +64,7 @@ const PAUSE_MS: u64 = 10;
 fn record(server: &Server, seed: u64, number: u64) -> Result<Vec<Op>> {
     let key = format!("history-{number}");
     let (ops, barrier) = (Mutex::new(Vec::new()), Barrier::new(CONNECTIONS));
-    let connections: Vec<Connection> = (0..CONNECTIONS).map(|_| server.admin()).collect::<Result<_>>()?;
+    let connections: Vec<Connection> = (0..CONNECTIONS).map(|_| server.client()).collect();
     let ahead = unix_ahead();
     let failed = thread::scope(|scope| {
         let threads: Vec<_> = connections
@@ -87,7 +87,10 @@ fn record(server: &Server, seed: u64, number: u64) -> Result<Vec<Op>> {
         threads.into_iter().any(|thread| !matches!(thread.join(), Ok(Ok(()))))
     });
     if failed || (unix_ahead() - ahead).abs() > 900 {
-        return Err(server.failure("a history could not be recorded, or the machine's clock was set meanwhile"));
+        return Err(Failure(format!(
+            "no history: a connection ended, or the machine's clock was set\n{}",
+            server.log()
+        )));
     }
     let mut ops = ops.into_inner().unwrap_or_else(PoisonError::into_inner);
     ops.sort_by_key(|op| op.sent);
@@ -112,7 +115,7 @@ impl Client<'_> {
         }
         let command = self.draw();
         let sent = now();
-        let reply = self.connection.call(&command)?;
+        let reply = Reply::of(self.connection.outcome(&command)?);
         let replied = now();
         if let Reply::Int(token) = reply
             && token > 1_000_000

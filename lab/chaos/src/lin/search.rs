@@ -40,7 +40,7 @@ fn next(ops: &[Op], done: u64, answered: u64) -> impl Iterator<Item = usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::connection::Reply;
+    use crate::history::Reply;
 
     /// A command sent and answered at these µs.
     fn op(sent: u64, replied: u64, command: &str, reply: Reply) -> Op {
