@@ -81,8 +81,12 @@ enum Loss {
 impl Certainty<'_> {
     fn until(&self, faults: &[Fault], loss: Loss) -> Micros {
         // The server counts whole ms, and its clock may be corrected a little.
-        let slack = 3_000 + self.left_ms * 2;
-        let mut until = self.sent + (self.left_ms * 1000).saturating_sub(slack);
+        let end = |sent: Micros, left_ms: u64| sent + (left_ms * 1000).saturating_sub(3_000 + left_ms * 2);
+        let mut until = end(self.sent, self.left_ms);
+        // A renewal says how long the lease is from now on: that is shorter if the clock has jumped back.
+        for (sent, lease_ms) in self.renewals() {
+            until = until.min(end(sent, lease_ms));
+        }
         // Faults first, in order: a jump shortens what is left, wherever the hold ends otherwise.
         for fault in faults.iter().filter(|fault| fault.end >= self.sent && fault.jump_us > 0) {
             if fault.begin < until {
@@ -99,6 +103,15 @@ impl Certainty<'_> {
 
     fn later(&self) -> impl Iterator<Item = &Call> {
         self.life.calls.iter().skip(self.at + 1)
+    }
+
+    /// The renewals that its owner sent later: when, and the lease.
+    fn renewals(&self) -> impl Iterator<Item = (Micros, u64)> {
+        self.later().filter_map(|call| {
+            let words = Words::of(&call.command)?;
+            let is_it = words.verb == "RENEW" && words.number("TOKEN") == Some(self.hold.token);
+            is_it.then_some((call.sent, words.number("PX")?))
+        })
     }
 
     /// Whether the replica had it: `WAIT` on the same connection afterwards said so.

@@ -97,6 +97,16 @@ fn a_jump_of_the_clock_ends_leases_and_no_more() {
 }
 
 #[test]
+fn a_renewal_may_shorten_a_lease_that_a_jump_made_longer() {
+    let renewed =
+        "I 3000 1 DLOCK.CHECK k 50\nO 4000 int 2000\nI 5000 1 DLOCK.RENEW k alice PX 100 TOKEN 50\nO 900000 int 1\n";
+    let bob = "I 901000 1 DLOCK.ACQUIRE k bob PX 1000\nO 902000 int 60\n";
+    assert_eq!(violations(&[&format!("{ALICE}{renewed}"), bob]), [""; 0]);
+    let early = "I 50000 1 DLOCK.ACQUIRE k bob PX 1000\nO 60000 int 60\n";
+    refused(&[&format!("{ALICE}{renewed}"), early], "two owners hold k");
+}
+
+#[test]
 fn a_hold_that_is_gone_within_its_lease_is_refused() {
     refused(&[&format!("{ALICE}I 5000 1 DLOCK.CHECK k 50\nO 6000 nil\n")], "a hold was lost");
     refused(&[&format!("{ALICE}I 5000 1 DLOCK.RENEW k alice PX 5 TOKEN 50\nO 6000 nil\n")], "a hold was lost");
