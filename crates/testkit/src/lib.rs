@@ -5,6 +5,7 @@
 //! |---|---|---|
 //! | `servers` | real servers, a client, ways to wait for things; all of it is here, too | `servers`, on by default |
 //! | `histories` | random histories on the core and on a model of it | `histories` |
+//! | `exclusion` | what must hold of locks, whoever contended for them | `histories` |
 //! | [`random`] | choices that a seed repeats | |
 
 #![allow(
@@ -18,6 +19,8 @@
     reason = "a test that panics has failed, which is what it is for"
 )]
 
+#[cfg(feature = "histories")]
+pub mod exclusion;
 #[cfg(feature = "histories")]
 pub mod histories;
 pub mod random;

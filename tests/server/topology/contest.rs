@@ -73,6 +73,7 @@ impl Contest {
             player.join().expect("a client has failed, see above");
         }
         eprintln!("entries {:?}, told {:?}", self.field.referee.entries(), self.told());
+        self.field.referee.judge();
         self.field.referee.lost()
     }
 }

@@ -5,9 +5,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::time::{Duration, Instant};
 
+use dlock_core::Mode;
 use redis::Value;
 
-use super::referee::{Mode, Referee};
+use super::referee::Referee;
 use crate::support::wait::PATIENCE;
 use crate::support::{Client, int_of};
 
@@ -59,7 +60,7 @@ struct Answer {
 
 impl Player {
     pub fn new(field: &Arc<Field>, lock: usize, key: &str, number: usize) -> Self {
-        let mode = if number % 4 == 3 { Mode::Read } else { Mode::Write };
+        let mode = if number % 4 == 3 { Mode::Shared } else { Mode::Exclusive };
         let (field, key, name) = (field.clone(), key.to_owned(), format!("{lock}-{number}"));
         Self { field, lock, key, name, mode, server: None, tries: 0 }
     }
@@ -76,7 +77,7 @@ impl Player {
 
     fn round(&mut self, owner: &str) {
         let Self { lock, mode, .. } = *self;
-        let command = if mode == Mode::Write { "ACQUIRE" } else { "RLOCK" };
+        let command = if mode == Mode::Exclusive { "ACQUIRE" } else { "RLOCK" };
         let key = &self.key;
         let acquire = format!("DLOCK.{command} {key} {owner} PX {LEASE_MS} BLOCK {BLOCK_MS} REQUEST r");
         let answer = self.answer(&acquire);

@@ -1,17 +1,15 @@
-//! Who is inside, as the clients see it: it must never be two.
+//! Who is inside, as the clients see it.
 
 use std::collections::BTreeSet;
 use std::sync::{Mutex, MutexGuard};
+use std::time::Instant;
 
-/// How a lock is held.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Mode {
-    Write,
-    Read,
-}
+use dlock_core::Mode;
+use dlock_testkit::exclusion::{Hold, Span, violations};
 
-/// Sees everybody who goes in and out, for every lock, and fails the test that lets in one too many.
+/// Writes down who goes in and out of every lock.
 pub struct Referee {
+    begin: Instant,
     gates: Vec<Mutex<Gate>>,
     /// What clients were told, apart from grants: the first words of errors, `closed`, `nil`.
     told: Mutex<BTreeSet<String>>,
@@ -19,53 +17,38 @@ pub struct Referee {
 
 #[derive(Default)]
 struct Gate {
-    writer: Option<String>,
-    readers: BTreeSet<String>,
-    /// The highest token of all that went in, and of the writers among them.
-    highest: i64,
-    highest_write: i64,
-    entries: usize,
+    spans: Vec<Span>,
     /// First releases that got nil: the lock was gone.
     lost: usize,
 }
 
 impl Referee {
     pub fn new(locks: usize) -> Self {
-        Self { gates: (0..locks).map(|_| Mutex::default()).collect(), told: Mutex::default() }
+        let gates = (0..locks).map(|_| Mutex::default()).collect();
+        Self { begin: Instant::now(), gates, told: Mutex::default() }
     }
 
     fn gate(&self, lock: usize) -> MutexGuard<'_, Gate> {
         self.gates[lock].lock().expect("no other client has failed")
     }
 
+    fn now(&self) -> u64 {
+        self.begin.elapsed().as_nanos() as u64
+    }
+
     /// A client has been granted the lock, and goes in.
-    #[track_caller]
     pub fn enters(&self, lock: usize, owner: &str, mode: Mode, token: i64) {
+        let hold = Hold { token: token as u64, key: lock.to_string(), owner: owner.to_owned(), mode };
         let mut gate = self.gate(lock);
-        assert_eq!(gate.writer, None, "{owner} gets lock {lock} beside its writer");
-        match mode {
-            Mode::Write => {
-                assert!(gate.readers.is_empty(), "{owner} writes lock {lock} beside {:?}", gate.readers);
-                assert!(token > gate.highest, "{owner} gets {token} after {}", gate.highest);
-                gate.writer = Some(owner.to_owned());
-                gate.highest_write = token;
-            }
-            Mode::Read => {
-                assert!(token > gate.highest_write, "{owner} gets {token} after {}", gate.highest_write);
-                gate.readers.insert(owner.to_owned());
-            }
-        }
-        gate.highest = gate.highest.max(token);
-        gate.entries += 1;
+        gate.spans.push(Span { hold, from: self.now(), until: u64::MAX });
     }
 
     /// It goes out, before it gives the lock back.
     pub fn leaves(&self, lock: usize, owner: &str) {
         let mut gate = self.gate(lock);
-        if gate.writer.as_deref() == Some(owner) {
-            gate.writer = None;
-        }
-        gate.readers.remove(owner);
+        let now = self.now();
+        let span = gate.spans.iter_mut().rfind(|span| span.hold.owner == owner);
+        span.expect("it is inside").until = now;
     }
 
     /// What it held was not there any more.
@@ -83,12 +66,20 @@ impl Referee {
 
     /// How often somebody went in, by lock.
     pub fn entries(&self) -> Vec<usize> {
-        (0..self.gates.len()).map(|lock| self.gate(lock).entries).collect()
+        (0..self.gates.len()).map(|lock| self.gate(lock).spans.len()).collect()
     }
 
     /// The highest token of all.
     pub fn highest(&self) -> i64 {
-        (0..self.gates.len()).map(|lock| self.gate(lock).highest).max().expect("a lock")
+        let of_lock = |lock| self.gate(lock).spans.iter().map(|span| span.hold.token).max();
+        (0..self.gates.len()).filter_map(of_lock).max().expect("a lock that was had") as i64
+    }
+
+    /// Two that were inside at once, or tokens that did not rise, fail the test.
+    #[track_caller]
+    pub fn judge(&self) {
+        let found: Vec<_> = (0..self.gates.len()).flat_map(|lock| violations(&self.gate(lock).spans)).collect();
+        assert!(found.is_empty(), "{found:#?}");
     }
 
     pub fn lost(&self) -> usize {

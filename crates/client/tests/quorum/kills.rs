@@ -7,19 +7,15 @@ use std::time::{Duration, Instant};
 use dlock_client::{Client, Error};
 
 use crate::{quorum, servers};
+use dlock_core::Mode;
 use dlock_testkit::Server;
+use dlock_testkit::exclusion::{Hold, Span, violations};
 use dlock_testkit::random::seeded;
 
 const CLIENTS: usize = 20;
 
-/// What all clients write down under the lock.
-#[derive(Default)]
-struct Book {
-    /// Who is in, and until when it may be.
-    inside: Option<(usize, Instant)>,
-    last_token: u64,
-    entered: [u64; CLIENTS],
-}
+/// Who was in, and from when to when.
+type Book = Arc<Mutex<Vec<Span>>>;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn twenty_clients_under_random_kills_never_overlap_and_all_get_on() {
@@ -28,30 +24,35 @@ async fn twenty_clients_under_random_kills_never_overlap_and_all_get_on() {
     let clients: Vec<Client> = (0..CLIENTS)
         .map(|_| quorum(&servers).server_timeout(Duration::from_millis(250)).open().expect("a quorum"))
         .collect();
-    let (book, over) = (Arc::new(Mutex::new(Book::default())), Arc::new(AtomicBool::new(false)));
+    let (book, over) = (Book::default(), Arc::new(AtomicBool::new(false)));
     let killer = std::thread::spawn({
         let over = over.clone();
         move || kill_at_random(servers, &over)
     });
-    let end = Instant::now() + Duration::from_secs(seconds);
+    let begin = Instant::now();
+    let end = begin + Duration::from_secs(seconds);
     let workers: Vec<_> = clients
         .into_iter()
         .enumerate()
-        .map(|(number, client)| tokio::spawn(work(number, client, book.clone(), end)))
+        .map(|(number, client)| tokio::spawn(work(number, client, book.clone(), begin, end)))
         .collect();
     let mut errors = 0;
     for worker in workers {
-        errors += worker.await.expect("no overlap, and tokens that go up");
+        errors += worker.await.expect("locks, or that there is none");
     }
     over.store(true, Ordering::Relaxed);
     let kills = killer.join().expect("servers that start again");
-    let entered = book.lock().unwrap().entered;
-    eprintln!("{kills} kills in {seconds} s, {} times in, {errors} errors: {entered:?}", entered.iter().sum::<u64>());
+    let book = book.lock().unwrap();
+    let times = |number: usize| book.iter().filter(|span| span.hold.owner == number.to_string()).count();
+    let entered: Vec<_> = (0..CLIENTS).map(times).collect();
+    eprintln!("{kills} kills in {seconds} s, {} times in, {errors} errors: {entered:?}", book.len());
+    assert_eq!(violations(&book), [""; 0]);
     assert!(entered.iter().all(|times| *times > 0), "{entered:?}");
     assert!(kills >= 5);
 }
 
-async fn work(number: usize, client: Client, book: Arc<Mutex<Book>>, end: Instant) -> u64 {
+async fn work(number: usize, client: Client, book: Book, begin: Instant, end: Instant) -> u64 {
+    let since = |time: Instant| time.duration_since(begin).as_nanos() as u64;
     let mut errors = 0;
     while Instant::now() < end {
         let guard = match client.acquire("job").lease(Duration::from_secs(3)).wait(Duration::from_secs(5)).await {
@@ -62,20 +63,16 @@ async fn work(number: usize, client: Client, book: Arc<Mutex<Book>>, end: Instan
             }
             Err(error) => panic!("{error}"),
         };
-        let until = Instant::now() + guard.remaining();
-        {
+        // One that is held up for a whole lease may find others in.
+        let until = since(Instant::now() + guard.remaining());
+        let hold = Hold { token: guard.token(), key: "job".into(), owner: number.to_string(), mode: Mode::Exclusive };
+        let place = {
             let mut book = book.lock().unwrap();
-            if let Some((other, until)) = book.inside {
-                // One that was held up for a whole lease may find others in.
-                assert!(Instant::now() >= until, "{number} while {other} was in");
-            }
-            assert!(guard.token() > book.last_token, "{} after {}", guard.token(), book.last_token);
-            book.last_token = guard.token();
-            book.inside = Some((number, until));
-            book.entered[number] += 1;
-        }
+            book.push(Span { hold, from: since(Instant::now()), until });
+            book.len() - 1
+        };
         tokio::time::sleep(Duration::from_millis(2)).await;
-        book.lock().unwrap().inside.take_if(|(inside, _)| *inside == number);
+        book.lock().unwrap()[place].until = until.min(since(Instant::now()));
         errors += u64::from(guard.release().await.is_err());
     }
     errors

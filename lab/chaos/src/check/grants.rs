@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use dlock_core::Mode;
+use dlock_testkit::exclusion::Hold;
 
 use crate::history::Reply;
 use crate::history::{Call, Life};
@@ -19,15 +20,6 @@ pub struct Grant {
     /// Where it is: the life, and the call in it.
     pub life: usize,
     pub call: usize,
-}
-
-/// What a token stands for.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Hold {
-    pub token: u64,
-    pub key: String,
-    pub owner: String,
-    pub mode: Mode,
 }
 
 /// The parts of a command.

@@ -8,26 +8,25 @@
 use std::collections::BTreeMap;
 
 use dlock_core::Mode;
+use dlock_testkit::exclusion::{Hold, Span};
 
-use super::grants::{Grant, Hold, Words};
+use super::grants::{Grant, Words};
 use super::{Fault, Record};
 use crate::history::Reply;
 use crate::history::{Call, Life};
 use crate::plan::Kind;
 use crate::time::Micros;
 
-/// A hold is in force from `from` until `until`.
+/// A hold in force.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Span {
-    pub hold: Hold,
-    pub from: Micros,
-    pub until: Micros,
+pub struct InForce {
+    pub span: Span,
     /// Until when it would have been, had no primary been lost.
     pub until_if_kept: Micros,
 }
 
 /// All spans that are not empty.
-pub fn of(record: &Record, grants: &[Grant]) -> Vec<Span> {
+pub fn of(record: &Record, grants: &[Grant]) -> Vec<InForce> {
     let by_token: BTreeMap<u64, &Hold> = grants.iter().map(|grant| (grant.hold.token, &grant.hold)).collect();
     let mut spans = Vec::new();
     for (number, life) in record.lives.iter().enumerate() {
@@ -42,7 +41,8 @@ pub fn of(record: &Record, grants: &[Grant]) -> Vec<Span> {
             let until_if_kept = certain.until(&record.faults, Loss::Ignored);
             let until = certain.until(&record.faults, Loss::Counted);
             if *replied < until_if_kept {
-                spans.push(Span { hold: hold.clone(), from: *replied, until, until_if_kept });
+                let span = Span { hold: hold.clone(), from: *replied, until };
+                spans.push(InForce { span, until_if_kept });
             }
         }
     }

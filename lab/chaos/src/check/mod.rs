@@ -3,23 +3,27 @@
 //! A finding is a violation for certain. Where a history leaves open what happened (a reply that never came, a lease
 //! that may just have ended), the checker assumes what speaks for the server.
 //!
+//! That nobody gets in where another is, the testkit knows.
+//!
 //! | file | knows |
 //! |---|---|
 //! | `grants` | which commands granted what |
 //! | `in_force` | from when to when a hold was in force for certain |
-//! | `exclusion` | nobody gets in where another is, and no hold is lost |
-//! | `tokens` | fencing tokens rise |
+//! | `losses` | no hold is lost |
+//! | `tokens` | fencing tokens rise, whatever the lock |
 //! | `fences` | fenced counters lose nothing |
 //! | `waits` | nobody waits longer than asked |
 
-mod exclusion;
 mod fences;
 mod grants;
 mod in_force;
+mod losses;
 mod tokens;
 mod waits;
 
 use std::collections::BTreeMap;
+
+use dlock_testkit::exclusion;
 
 use crate::counters::Counter;
 use crate::history::Life;
@@ -77,13 +81,13 @@ pub struct Findings {
 /// Checks everything.
 pub fn check(record: &Record) -> Findings {
     let grants = grants::of(&record.lives);
-    let spans = in_force::of(record, &grants);
+    let in_force = in_force::of(record, &grants);
     let found = [
-        exclusion::overlaps(&spans),
-        exclusion::lost_in_force(record, &spans),
+        exclusion::overlaps(in_force.iter().map(|hold| &hold.span)),
+        exclusion::not_rising(in_force.iter().map(|hold| &hold.span)),
+        losses::lost_in_force(record, &in_force),
         tokens::given_twice(&grants),
         tokens::not_rising(&grants),
-        tokens::not_rising_in_one_lock(&spans),
         fences::check(record),
         waits::check(record),
     ];
@@ -91,10 +95,10 @@ pub fn check(record: &Record) -> Findings {
         violations: found.into_iter().flat_map(summed_up).collect(),
         commands: record.lives.iter().map(|life| life.calls.len()).sum(),
         grants: grants.len(),
-        spans: spans.len(),
+        spans: in_force.len(),
         writes: record.counters.values().map(|counter| counter.writes.len()).sum(),
         refused: record.counters.values().map(|counter| counter.refused).sum(),
-        lost: exclusion::lost_with_primary(record, &spans),
+        lost: losses::lost_with_primary(record, &in_force),
         longest_wait_ms: waits::longest_ms(&record.lives),
         errors: errors(&record.lives),
     }

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use super::exclusion::conflict;
-use super::grants::{Grant, Hold};
-use super::in_force::Span;
+use dlock_testkit::exclusion::Hold;
+
+use super::grants::Grant;
 use crate::time::Micros;
 
 /// A token that stands for two holds.
@@ -52,31 +52,3 @@ pub fn not_rising(grants: &[Grant]) -> Vec<String> {
     }
     found
 }
-
-/// Holds that exclude each other come one after the other, in the order in which they were seen in force.
-pub fn not_rising_in_one_lock(spans: &[Span]) -> Vec<String> {
-    let mut by_key: BTreeMap<&str, Vec<&Span>> = BTreeMap::new();
-    for span in spans.iter().filter(|span| span.from < span.until) {
-        by_key.entry(&span.hold.key).or_default().push(span);
-    }
-    let mut found = BTreeMap::new();
-    for mut spans in by_key.into_values() {
-        spans.sort_by_key(|span| span.from);
-        // Enough of those before: a token that went down would show against one of them.
-        for (at, span) in spans.iter().enumerate() {
-            for before in spans.iter().take(at).rev().take(LOOKED_BACK) {
-                if conflict(before, span) && before.hold.token >= span.hold.token {
-                    found.entry((&before.hold, &span.hold)).or_insert_with(|| {
-                        format!(
-                            "tokens of {} do not rise: {} had {}, then {} had {}",
-                            span.hold.key, before.hold.owner, before.hold.token, span.hold.owner, span.hold.token
-                        )
-                    });
-                }
-            }
-        }
-    }
-    found.into_values().collect()
-}
-
-const LOOKED_BACK: usize = 200;

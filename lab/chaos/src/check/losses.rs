@@ -1,0 +1,63 @@
+//! No hold is lost while its lease runs.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::Record;
+use super::grants::Words;
+use super::in_force::InForce;
+use crate::history::Reply;
+use crate::time::Micros;
+
+/// Commands that were told that a hold is gone while it was in force.
+pub fn lost_in_force(record: &Record, spans: &[InForce]) -> Vec<String> {
+    let by_token = by_token(spans);
+    let mut found = BTreeMap::new();
+    for Denial { token, sent, replied, command } in denials(record) {
+        let of_it = by_token.get(&token).into_iter().flatten();
+        if let Some(span) = of_it.into_iter().find(|InForce { span, .. }| span.from <= sent && replied < span.until) {
+            found.entry(token).or_insert_with(|| {
+                format!("a hold was lost: `{command}` got nil at {replied}, its lease runs until {}", span.span.until)
+            });
+        }
+    }
+    found.into_values().collect()
+}
+
+/// How many holds went with a primary that was killed, of those that somebody asked for afterwards.
+pub fn lost_with_primary(record: &Record, spans: &[InForce]) -> usize {
+    let by_token = by_token(spans);
+    let is_lost = |denial: &Denial| {
+        let mut of_it = by_token.get(&denial.token).into_iter().flatten();
+        of_it.any(|in_force| in_force.span.until <= denial.sent && denial.replied < in_force.until_if_kept)
+    };
+    denials(record).filter(is_lost).map(|denial| denial.token).collect::<BTreeSet<_>>().len()
+}
+
+fn by_token(spans: &[InForce]) -> BTreeMap<u64, Vec<&InForce>> {
+    let mut by_token: BTreeMap<u64, Vec<&InForce>> = BTreeMap::new();
+    for span in spans {
+        by_token.entry(span.span.hold.token).or_default().push(span);
+    }
+    by_token
+}
+
+/// A command about one hold that got nil.
+struct Denial<'a> {
+    token: u64,
+    sent: Micros,
+    replied: Micros,
+    command: &'a str,
+}
+
+fn denials(record: &Record) -> impl Iterator<Item = Denial<'_>> {
+    record.lives.iter().flat_map(|life| &life.calls).filter_map(|call| {
+        let words = Words::of(&call.command)?;
+        let Some((replied, Reply::Nil)) = call.reply else { return None };
+        let token = match words.verb {
+            "CHECK" => words.third.parse().ok()?,
+            "RENEW" | "RELEASE" => words.number("TOKEN")?,
+            _ => return None,
+        };
+        Some(Denial { token, sent: call.sent, replied, command: &call.command })
+    })
+}
