@@ -10,12 +10,12 @@ use std::fs;
 use std::path::Path;
 
 use crate::error::Error;
-use crate::run_dir::RunDir;
+use tempfile::TempDir;
 
 /// The command that runs a server under callgrind, with its output in the folder of the run.
 ///
 /// Children are followed because a server may be a script that starts the real one.
-pub fn wrapper(dir: &RunDir) -> Vec<OsString> {
+pub fn wrapper(dir: &TempDir) -> Vec<OsString> {
     let mut out_file = OsString::from("--callgrind-out-file=");
     out_file.push(dir.path().join(OUT_PREFIX));
     out_file.push("%p");
@@ -47,7 +47,7 @@ impl Count {
 }
 
 /// Instructions of all processes that were counted in this folder. `module` is the file of the module.
-pub fn instructions(dir: &RunDir, module: Option<&Path>) -> Result<Count, Error> {
+pub fn instructions(dir: &TempDir, module: Option<&Path>) -> Result<Count, Error> {
     let module = module.and_then(Path::file_name).map(|name| name.to_string_lossy().into_owned());
     let entries = fs::read_dir(dir.path()).map_err(Error::io("looking for callgrind's output"))?;
     let mut sum = None;

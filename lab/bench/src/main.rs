@@ -1,13 +1,5 @@
 //! `dlock-bench`: what a lock costs the server, measured beside its rivals.
 //!
-//! ```text
-//! dlock-bench instr [--server PATH] [--module PATH] [--only NAME]... [--mode MODE]... [--keep] [--json]
-//! dlock-bench times [--server PATH] [--module PATH] [--only PART]... [--rounds N] [--keep]
-//! dlock-bench page [--server PATH]
-//! dlock-bench waiting [--server PATH] [--module PATH] [--only PART]...
-//! dlock-bench sessions [--server PATH] [--module PATH] [--seconds N]
-//! ```
-//!
 //! | to change | look in |
 //! |---|---|
 //! | what `instr` measures | `contenders/`, one file a set |
@@ -20,7 +12,7 @@
 //! | what `instr` prints, what it keeps | `instr/table`, `ledger` |
 //! | how times are judged and printed | `figures` |
 //!
-//! A subcommand is a module with a `run` that takes the parsed [`command_line::Options`].
+//! A subcommand is a module with a `run` that takes its parsed options ([`command_line`]).
 
 mod callgrind;
 mod command_line;
@@ -37,7 +29,6 @@ mod page;
 mod pings;
 mod processors;
 mod resp;
-mod run_dir;
 mod server;
 mod sessions;
 mod targets;
@@ -46,6 +37,7 @@ mod waiting;
 
 use std::process::ExitCode;
 
+use clap::Parser;
 use command_line::Subcommand;
 use error::Error;
 
@@ -69,15 +61,11 @@ fn main() -> ExitCode {
 }
 
 fn run() -> Result<(), Error> {
-    match command_line::parse(std::env::args().skip(1))? {
+    match Subcommand::parse() {
         Subcommand::Instr(options) => instr::run(&options),
         Subcommand::Waiting(options) => waiting::run(&options),
         Subcommand::Sessions(options) => sessions::run(&options),
         Subcommand::Times(options) => times::run(&options),
-        Subcommand::Page(options) => page::run(&options),
-        Subcommand::Help => {
-            println!("{}", command_line::USAGE);
-            Ok(())
-        }
+        Subcommand::Page => page::run(),
     }
 }

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use crate::connection::Connection;
 use crate::error::Error;
 use crate::resp::{self, Reply};
-use crate::run_dir::RunDir;
+use tempfile::TempDir;
 
 /// What to start.
 pub struct Setup<'a> {
@@ -27,8 +27,9 @@ pub struct Setup<'a> {
 }
 
 /// What becomes of writes.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, clap::ValueEnum)]
 pub enum Mode {
+    #[value(name = "none")]
     NoPersistence,
     /// To a file, flushed once a second.
     Aof,
@@ -83,6 +84,11 @@ impl Clock {
     }
 }
 
+/// A folder for one run: configuration, log and callgrind's output. Gone when dropped.
+pub fn run_dir() -> Result<TempDir, Error> {
+    tempfile::Builder::new().prefix("dlock-bench-").tempdir().map_err(Error::io("creating a folder"))
+}
+
 /// A running server. Killed when dropped; [`Server::stop`] ends it properly.
 pub struct Server {
     process: Child,
@@ -93,7 +99,7 @@ pub struct Server {
 
 impl Server {
     /// Starts it and waits until it answers.
-    pub fn start(setup: &Setup, dir: &RunDir) -> Result<Self, Error> {
+    pub fn start(setup: &Setup, dir: &TempDir) -> Result<Self, Error> {
         let address = free_address()?;
         let config = dir.path().join("server.conf");
         fs::write(&config, configuration(setup, dir, address)?)
@@ -173,7 +179,7 @@ impl Server {
         self.process.try_wait().map_err(Error::io("waiting for the server"))
     }
 
-    fn wait_until_ready(&mut self, dir: &RunDir) -> Result<(), Error> {
+    fn wait_until_ready(&mut self, dir: &TempDir) -> Result<(), Error> {
         let deadline = Instant::now() + PATIENCE;
         while Instant::now() < deadline {
             if self.exited()?.is_some() {
@@ -188,7 +194,7 @@ impl Server {
     }
 
     /// Whether what answers on the port is this server and not a stranger who took the port first.
-    fn is_ours(&self, dir: &RunDir) -> bool {
+    fn is_ours(&self, dir: &TempDir) -> bool {
         let reply = self.connect().and_then(|mut connection| connection.call(&[b"CONFIG", b"GET", b"dir"]));
         let expected = dir.path().canonicalize().map(|path| path.into_os_string().into_encoded_bytes());
         match (reply, expected) {
@@ -245,7 +251,7 @@ fn on_path(name: &str) -> Option<PathBuf> {
 }
 
 /// The path to start. `redis-check-rdb` is the server only under the server's name, which a link gives it.
-fn runnable(program: &Path, dir: &RunDir) -> Result<PathBuf, Error> {
+fn runnable(program: &Path, dir: &TempDir) -> Result<PathBuf, Error> {
     let name = program.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
     let Some(stem) = name.strip_suffix(CHECK_RDB) else {
         return Ok(program.to_owned());
@@ -255,7 +261,7 @@ fn runnable(program: &Path, dir: &RunDir) -> Result<PathBuf, Error> {
     Ok(link)
 }
 
-fn configuration(setup: &Setup, dir: &RunDir, address: SocketAddr) -> Result<String, Error> {
+fn configuration(setup: &Setup, dir: &TempDir, address: SocketAddr) -> Result<String, Error> {
     let mut config = format!("bind {}\nport {}\ndir {}\n", address.ip(), address.port(), quoted(dir.path())?);
     config.push_str(&format!("unixsocket {}\n", quoted(&socket_in(dir))?));
     config.push_str(QUIET);
@@ -267,7 +273,7 @@ fn configuration(setup: &Setup, dir: &RunDir, address: SocketAddr) -> Result<Str
     Ok(config)
 }
 
-fn socket_in(dir: &RunDir) -> PathBuf {
+fn socket_in(dir: &TempDir) -> PathBuf {
     dir.path().join("server.sock")
 }
 

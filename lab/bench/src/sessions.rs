@@ -3,7 +3,7 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::command_line::{Format, Options};
+use crate::command_line::Sessions;
 use crate::connection::Connection;
 use crate::error::Error;
 use crate::figures::{Sample, Sheet};
@@ -15,13 +15,10 @@ use crate::resp::{Expect, Reply};
 use crate::server::Server;
 use crate::waiting::{House, Open, check_open_files};
 
-pub fn run(options: &Options) -> Result<(), Error> {
-    if options.format == Format::Json || !options.only.is_empty() {
-        return Err(Error::Usage("sessions takes --server, --module and --seconds".into()));
-    }
+pub fn run(options: &Sessions) -> Result<(), Error> {
     check_open_files()?;
-    let mut open = House::find(options)?.open()?;
-    let seconds = Duration::from_secs(options.seconds.unwrap_or(SECONDS));
+    let mut open = House::find(&options.place)?.open()?;
+    let seconds = Duration::from_secs(options.seconds);
     let mut sheet = Sheet::default();
     println!(
         "{} session holds of {CONNECTIONS} connections, lease {LEASE} ms, {} s, {}\n",
@@ -134,7 +131,6 @@ const CONNECTIONS: usize = 1_000;
 const HOLDS: usize = 100;
 /// In milliseconds.
 const LEASE: u64 = 3_000;
-const SECONDS: u64 = 60;
 /// How long the server is watched without sessions.
 const IDLE: Duration = Duration::from_secs(10);
 const WARM_UP: Duration = Duration::from_secs(4);

@@ -103,7 +103,6 @@ const LEASE: &[u8] = b"3600000";
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::run_dir::RunDir;
     use crate::server::{self, Clock, Server, Setup};
 
     #[test]
@@ -111,7 +110,7 @@ mod tests {
         let program = server::find_program(None).expect("a server");
         let module = server::find_module(None).expect("a module");
         for contender in all() {
-            let dir = RunDir::create().expect("a folder");
+            let dir = crate::server::run_dir().expect("a folder");
             let module = (contender.runs_on == RunsOn::Module).then_some(module.as_path());
             let setup = Setup {
                 program: &program,

@@ -5,7 +5,6 @@ use crate::callgrind::{self, Count};
 use crate::contenders::Contender;
 use crate::error::Error;
 use crate::follower::Follower;
-use crate::run_dir::RunDir;
 use crate::server::{Mode, Server, Setup};
 
 /// All that the server executes for it, and what of that is code of the module.
@@ -20,7 +19,7 @@ pub fn instructions(target: &Target, contender: &Contender, mode: Mode) -> Resul
 
 /// What one server process executed from start to end.
 fn count(target: &Target, contender: &Contender, mode: Mode, operations: usize) -> Result<Count, Error> {
-    let dir = RunDir::create()?;
+    let dir = crate::server::run_dir()?;
     let setup = Setup { wrapper: callgrind::wrapper(&dir), ..target.setup(contender.runs_on, mode) };
     let mut server = Server::start(&setup, &dir)?;
     match serve(&server, contender, mode, operations) {

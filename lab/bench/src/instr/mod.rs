@@ -14,19 +14,18 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
 
-use crate::command_line::{Format, Options};
+use crate::command_line::{Instr, Place};
 use crate::contenders::{self, Contender, RunsOn, SET_DEL, SET_SCRIPT};
 use crate::error::Error;
 use crate::ledger::{self, Figure, Ledger};
-use crate::run_dir::RunDir;
 use crate::server::{self, Clock, Mode, Server, Setup};
 pub use table::grouped;
 
 use crate::targets::{self, Measure, ROWS};
 
-pub fn run(options: &Options) -> Result<(), Error> {
+pub fn run(options: &Instr) -> Result<(), Error> {
     let contenders = selected(&options.only)?;
-    let target = Target::find(options, &contenders)?;
+    let target = Target::find(&options.place, &contenders)?;
     let mut jobs = jobs(&contenders, &options.modes);
     let mut ledger = Ledger::default();
     ledger.note_fact("server", &target.version()?);
@@ -36,9 +35,10 @@ pub fn run(options: &Options) -> Result<(), Error> {
     let path = ledger::path("instr", ledger.fact("server"));
     let kept = Ledger::read(&path)?;
     let verdicts = targets::judge(&ROWS, &ledger);
-    match options.format {
-        Format::Table => print!("{}", table::text(&ledger, &contenders, &verdicts)),
-        Format::Json => print!("{}", table::json(&ledger, &verdicts)),
+    if options.json {
+        print!("{}", table::json(&ledger, &verdicts));
+    } else {
+        print!("{}", table::text(&ledger, &contenders, &verdicts));
     }
     if options.keep {
         ledger.keep(&path)?;
@@ -61,11 +61,11 @@ struct Target {
 }
 
 impl Target {
-    fn find(options: &Options, contenders: &[Contender]) -> Result<Self, Error> {
+    fn find(place: &Place, contenders: &[Contender]) -> Result<Self, Error> {
         let needs_module = contenders.iter().any(|contender| contender.runs_on == RunsOn::Module);
         Ok(Self {
-            program: server::find_program(options.server.as_deref())?,
-            module: if needs_module { Some(server::find_module(options.module.as_deref())?) } else { None },
+            program: server::find_program(place.server.as_deref())?,
+            module: if needs_module { Some(server::find_module(place.module.as_deref())?) } else { None },
         })
     }
 
@@ -78,7 +78,7 @@ impl Target {
     }
 
     fn version(&self) -> Result<String, Error> {
-        let dir = RunDir::create()?;
+        let dir = server::run_dir()?;
         let server = Server::start(&self.setup(RunsOn::PlainServer, Mode::NoPersistence), &dir)?;
         let version = server.version()?;
         server.stop()?;

@@ -4,11 +4,10 @@ use super::{LOCKS, Target};
 use crate::contenders::Contender;
 use crate::error::Error;
 use crate::follower::Follower;
-use crate::run_dir::RunDir;
 use crate::server::{Mode, Server};
 
 pub fn bytes(target: &Target, contender: &Contender) -> Result<f64, Error> {
-    let dir = RunDir::create()?;
+    let dir = crate::server::run_dir()?;
     let server = Server::start(&target.setup(contender.runs_on, Mode::Replica), &dir)?;
     let mut connection = server.connect()?;
     let _follower = Follower::attach(&server)?;

@@ -10,14 +10,10 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::command_line::Options;
 use crate::error::Error;
 use crate::ledger::{self, Ledger};
 
-pub fn run(options: &Options) -> Result<(), Error> {
-    if *options != Options::default() {
-        return Err(Error::Usage("page takes no options".into()));
-    }
+pub fn run() -> Result<(), Error> {
     for (path, text) in files(&kept()?)? {
         let path = docs().join(path);
         if let Some(folder) = path.parent() {

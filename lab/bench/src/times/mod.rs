@@ -11,7 +11,7 @@ mod readers;
 mod table;
 mod team;
 
-use crate::command_line::{Format, Options};
+use crate::command_line::Times;
 use crate::error::Error;
 use crate::figures::Sample;
 use crate::ledger::{self, Figure, Ledger};
@@ -23,14 +23,11 @@ pub use pairs::PIPELINES;
 pub use table::{MEMORY_ROWS, READER_ROWS, short, spread};
 pub use team::Keys;
 
-pub fn run(options: &Options) -> Result<(), Error> {
-    if options.format == Format::Json || options.seconds.is_some() {
-        return Err(Error::Usage("times takes --server, --module, --only, --rounds and --keep".into()));
-    }
+pub fn run(options: &Times) -> Result<(), Error> {
     let rounds = options.rounds.unwrap_or(ROUNDS);
     let parts = selected(&options.only)?;
     waiting::check_open_files()?;
-    let house = House::find(options)?;
+    let house = House::find(&options.place)?;
     let mut ledger = Ledger::default();
     machine::describe(&house, rounds, &mut ledger)?;
     println!("{}, {}, {rounds} rounds", ledger.fact("server"), ledger.fact("machine"));

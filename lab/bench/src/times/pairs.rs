@@ -115,11 +115,11 @@ const SLICE: Duration = Duration::from_millis(60);
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::command_line::Options;
+    use crate::command_line::Place;
 
     #[test]
     fn every_pair_is_timed_in_every_case() {
-        let house = House::find(&Options::default()).expect("a server and the module");
+        let house = House::find(&Place::default()).expect("a server and the module");
         let servers = ServerPair::open(&house, Mode::Replica).expect("servers that run");
         let mut ledger = Ledger::default();
         for keys in Keys::ALL {

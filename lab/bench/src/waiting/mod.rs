@@ -14,14 +14,14 @@ mod ring;
 use std::fs;
 use std::path::PathBuf;
 
-use crate::command_line::{Format, Options};
+use crate::command_line::{Place, Waiting};
 use crate::connection::Connection;
 use crate::contenders::RunsOn;
 use crate::error::Error;
 use crate::figures::{Sample, Sheet};
 use crate::resp::Reply;
-use crate::run_dir::RunDir;
 use crate::server::{self, Clock, MAX_CLIENTS, Mode, Server, Setup};
+use tempfile::TempDir;
 
 pub use ring::{Baton, Ring};
 
@@ -30,13 +30,10 @@ pub fn cpu_by_length(house: &House, rounds: usize) -> Result<Sample, Error> {
     cpu::ratio_by_length(house, rounds)
 }
 
-pub fn run(options: &Options) -> Result<(), Error> {
-    if options.format == Format::Json || options.seconds.is_some() {
-        return Err(Error::Usage("waiting takes --server, --module and --only".into()));
-    }
+pub fn run(options: &Waiting) -> Result<(), Error> {
     let parts = selected(&options.only)?;
     check_open_files()?;
-    let house = House::find(options)?;
+    let house = House::find(&options.place)?;
     let mut sheet = Sheet::default();
     println!("Waiting in line, {}", house.open()?.server.version()?);
     for part in parts {
@@ -81,10 +78,10 @@ pub struct House {
 }
 
 impl House {
-    pub fn find(options: &Options) -> Result<Self, Error> {
+    pub fn find(place: &Place) -> Result<Self, Error> {
         Ok(Self {
-            program: server::find_program(options.server.as_deref())?,
-            module: server::find_module(options.module.as_deref())?,
+            program: server::find_program(place.server.as_deref())?,
+            module: server::find_module(place.module.as_deref())?,
         })
     }
 
@@ -99,7 +96,7 @@ impl House {
 
     /// A fresh server, and a client.
     pub fn open_in(&self, mode: Mode, runs_on: RunsOn) -> Result<Open, Error> {
-        let dir = RunDir::create()?;
+        let dir = server::run_dir()?;
         let setup = Setup {
             program: &self.program,
             module: (runs_on == RunsOn::Module).then_some(self.module.as_path()),
@@ -117,7 +114,7 @@ pub struct Open {
     pub control: Connection,
     pub server: Server,
     /// Goes last.
-    _dir: RunDir,
+    _dir: TempDir,
 }
 
 impl Open {

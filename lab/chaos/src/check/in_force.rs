@@ -17,16 +17,16 @@ use crate::history::{Call, Life};
 use crate::plan::Kind;
 use crate::time::Micros;
 
-/// A hold in force.
+/// A hold that was seen in force.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct InForce {
+pub struct Seen {
     pub span: Span,
     /// Until when it would have been, had no primary been lost.
     pub until_if_kept: Micros,
 }
 
 /// All spans that are not empty.
-pub fn of(record: &Record, grants: &[Grant]) -> Vec<InForce> {
+pub fn of(record: &Record, grants: &[Grant]) -> Vec<Seen> {
     let by_token: BTreeMap<u64, &Hold> = grants.iter().map(|grant| (grant.hold.token, &grant.hold)).collect();
     let mut spans = Vec::new();
     for (number, life) in record.lives.iter().enumerate() {
@@ -42,7 +42,7 @@ pub fn of(record: &Record, grants: &[Grant]) -> Vec<InForce> {
             let until = certain.until(&record.faults, Loss::Counted);
             if *replied < until_if_kept {
                 let span = Span { hold: hold.clone(), from: *replied, until };
-                spans.push(InForce { span, until_if_kept });
+                spans.push(Seen { span, until_if_kept });
             }
         }
     }

@@ -4,17 +4,17 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::Record;
 use super::grants::Words;
-use super::in_force::InForce;
+use super::in_force::Seen;
 use crate::history::Reply;
 use crate::time::Micros;
 
 /// Commands that were told that a hold is gone while it was in force.
-pub fn lost_in_force(record: &Record, spans: &[InForce]) -> Vec<String> {
+pub fn lost_in_force(record: &Record, spans: &[Seen]) -> Vec<String> {
     let by_token = by_token(spans);
     let mut found = BTreeMap::new();
     for Denial { token, sent, replied, command } in denials(record) {
         let of_it = by_token.get(&token).into_iter().flatten();
-        if let Some(span) = of_it.into_iter().find(|InForce { span, .. }| span.from <= sent && replied < span.until) {
+        if let Some(span) = of_it.into_iter().find(|Seen { span, .. }| span.from <= sent && replied < span.until) {
             found.entry(token).or_insert_with(|| {
                 format!("a hold was lost: `{command}` got nil at {replied}, its lease runs until {}", span.span.until)
             });
@@ -24,7 +24,7 @@ pub fn lost_in_force(record: &Record, spans: &[InForce]) -> Vec<String> {
 }
 
 /// How many holds went with a primary that was killed, of those that somebody asked for afterwards.
-pub fn lost_with_primary(record: &Record, spans: &[InForce]) -> usize {
+pub fn lost_with_primary(record: &Record, spans: &[Seen]) -> usize {
     let by_token = by_token(spans);
     let is_lost = |denial: &Denial| {
         let mut of_it = by_token.get(&denial.token).into_iter().flatten();
@@ -33,8 +33,8 @@ pub fn lost_with_primary(record: &Record, spans: &[InForce]) -> usize {
     denials(record).filter(is_lost).map(|denial| denial.token).collect::<BTreeSet<_>>().len()
 }
 
-fn by_token(spans: &[InForce]) -> BTreeMap<u64, Vec<&InForce>> {
-    let mut by_token: BTreeMap<u64, Vec<&InForce>> = BTreeMap::new();
+fn by_token(spans: &[Seen]) -> BTreeMap<u64, Vec<&Seen>> {
+    let mut by_token: BTreeMap<u64, Vec<&Seen>> = BTreeMap::new();
     for span in spans {
         by_token.entry(span.span.hold.token).or_default().push(span);
     }

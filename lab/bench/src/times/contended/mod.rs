@@ -111,11 +111,11 @@ const HELD: Duration = Duration::from_micros(200);
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::command_line::Options;
+    use crate::command_line::Place;
 
     #[test]
     fn in_every_way_the_lock_goes_from_one_to_the_next() {
-        let house = House::find(&Options::default()).expect("a server and the module");
+        let house = House::find(&Place::default()).expect("a server and the module");
         let mut open = house.open().expect("a server that runs");
         let crowd = Crowd::gather(&open.server, 4).expect("clients");
         for way in Way::ALL {
