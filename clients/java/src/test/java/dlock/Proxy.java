@@ -70,8 +70,13 @@ final class Proxy implements AutoCloseable {
 
     private void accept() {
         for (;;) {
+            Socket client;
             try {
-                Socket client = listener.accept();
+                client = listener.accept();
+            } catch (IOException e) {
+                return;
+            }
+            try {
                 Socket upstream = new Socket(InetAddress.getLoopbackAddress(), server);
                 sockets.add(client);
                 sockets.add(upstream);
@@ -79,7 +84,8 @@ final class Proxy implements AutoCloseable {
                 start(() -> pass(client, upstream, cutting, true));
                 start(() -> pass(upstream, client, cutting, false));
             } catch (IOException e) {
-                return;
+                // The server is away.
+                close(client);
             }
         }
     }
