@@ -13,6 +13,8 @@ import java.util.Comparator;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.CompletionException;
 import java.util.concurrent.TimeUnit;
 import java.util.function.BooleanSupplier;
 import java.util.function.Supplier;
@@ -206,10 +208,10 @@ final class TestServer implements AutoCloseable {
         return joined(Node.limited(admin, admin.send(Words.command(command)), 20_000));
     }
 
-    static <T> T joined(java.util.concurrent.CompletableFuture<T> future) {
+    static <T> T joined(CompletableFuture<T> future) {
         try {
             return future.join();
-        } catch (java.util.concurrent.CompletionException e) {
+        } catch (CompletionException e) {
             throw (RuntimeException) Futures.cause(e);
         }
     }
@@ -277,7 +279,7 @@ final class TestServer implements AutoCloseable {
     /** Waits until a condition holds. */
     static void soon(String what, BooleanSupplier condition) {
         long end = System.nanoTime() + TimeUnit.MILLISECONDS.toNanos(PATIENCE_MILLIS);
-        while (!condition.getAsBoolean()) {
+        while (!holds(condition)) {
             if (System.nanoTime() > end) {
                 throw new AssertionError("waited in vain: " + what);
             }
@@ -289,8 +291,17 @@ final class TestServer implements AutoCloseable {
         }
     }
 
+    private static boolean holds(BooleanSupplier condition) {
+        try {
+            return condition.getAsBoolean();
+        } catch (Unanswered e) {
+            // A server that becomes a primary ends its connections.
+            return false;
+        }
+    }
+
     /** Has another thread do something, and waits for its result. */
     static <T> T elsewhere(Supplier<T> work) {
-        return joined(java.util.concurrent.CompletableFuture.supplyAsync(work, task -> new Thread(task).start()));
+        return joined(CompletableFuture.supplyAsync(work, task -> new Thread(task).start()));
     }
 }
