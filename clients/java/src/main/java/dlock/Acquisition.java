@@ -178,6 +178,9 @@ final class Acquisition {
             at.giveBack();
             if (token != null) {
                 granted(new Grant(Words.number(token), sent, null));
+            } else if (end.isNever()) {
+                // An operator has ended the wait, but nobody here said that it may end.
+                again(0);
             } else {
                 finish(null);
             }

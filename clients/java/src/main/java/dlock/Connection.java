@@ -32,6 +32,7 @@ final class Connection {
     private boolean finishing;
     private boolean finished;
     private Throwable failure;
+    private Runnable atEnd;
     private String mode = "";
     private String role = "";
 
@@ -159,6 +160,18 @@ final class Connection {
         return ended;
     }
 
+    /** Has that run when the connection ends, instead of what was said before; {@code null}: nothing. */
+    void whenEnded(Runnable task) {
+        boolean over;
+        synchronized (this) {
+            atEnd = task;
+            over = failure != null;
+        }
+        if (over && task != null) {
+            task.run();
+        }
+    }
+
     /** Sends a command. The future fails with {@link Unanswered} or {@link ServerException}. */
     CompletableFuture<Object> send(byte[]... command) {
         CompletableFuture<Object> reply = new CompletableFuture<>();
@@ -205,6 +218,7 @@ final class Connection {
 
     void fail(Throwable reason) {
         List<CompletableFuture<Object>> left;
+        Runnable task;
         synchronized (this) {
             if (failure != null) {
                 return;
@@ -213,6 +227,7 @@ final class Connection {
             left = new ArrayList<>(unanswered);
             unanswered.clear();
             outgoing.clear();
+            task = atEnd;
         }
         try {
             channel.close();
@@ -223,6 +238,9 @@ final class Connection {
         loop.selector().wakeup();
         left.forEach(reply -> reply.completeExceptionally(lost(reason)));
         ended.complete(reason);
+        if (task != null) {
+            task.run();
+        }
     }
 
     private Unanswered lost(Throwable reason) {

@@ -1,9 +1,7 @@
 package dlock;
 
 import java.security.SecureRandom;
-import java.util.Map;
 import java.util.concurrent.CompletableFuture;
-import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.Executor;
 import java.util.concurrent.Future;
 import java.util.concurrent.RejectedExecutionException;
@@ -28,7 +26,8 @@ final class Core implements AutoCloseable {
     private final String name;
     private final AtomicLong ids = new AtomicLong();
     private final ThreadLocal<ThreadOwner> owners = ThreadLocal.withInitial(() -> new ThreadOwner(freshOwner()));
-    private final Map<String, DSemaphore.Permits> permits = new ConcurrentHashMap<>();
+    /** What the client's threads have of semaphores. */
+    final Permits permits = new Permits();
     private volatile boolean closed;
 
     Core(Backend backend, long patienceMillis, long besideMillis, Executor executor) {
@@ -65,11 +64,6 @@ final class Core implements AutoCloseable {
     /** The owner that the current thread is, with what it holds. */
     ThreadOwner currentOwner() {
         return owners.get();
-    }
-
-    /** What this client's threads have of a semaphore. */
-    DSemaphore.Permits permits(String semaphore) {
-        return permits.computeIfAbsent(semaphore, key -> new DSemaphore.Permits());
     }
 
     void checkOpen() {

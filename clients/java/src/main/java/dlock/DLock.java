@@ -112,7 +112,7 @@ public final class DLock implements Lock {
             mine.hold.release();
         } else if (!mine.hold.isHeld()) {
             throw mine.hold.lostOr("lost before its release");
-        } else if (!mine.uncertain) {
+        } else if (isCounted(mine)) {
             certainly(mine, mine.hold.leaveOnce());
         }
     }
@@ -270,12 +270,16 @@ public final class DLock implements Lock {
         if (!mine.hold.isHeld()) {
             throw mine.hold.lostOr("lost before it was entered again");
         }
-        // Of several locks the server counts no entries.
-        if (request.names.size() == 1 && !mine.uncertain) {
+        if (isCounted(mine)) {
             certainly(mine, mine.hold.enter(request));
         }
         mine.entries++;
         return true;
+    }
+
+    /** Whether the server counts the entries. Of several locks it does not. */
+    private boolean isCounted(ThreadOwner.ThreadHold mine) {
+        return request.names.size() == 1 && !mine.uncertain;
     }
 
     /**

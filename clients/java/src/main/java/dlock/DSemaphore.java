@@ -1,7 +1,6 @@
 package dlock;
 
 import java.time.Duration;
-import java.util.ArrayList;
 import java.util.List;
 import java.util.Optional;
 import java.util.concurrent.CompletableFuture;
@@ -120,7 +119,7 @@ public final class DSemaphore {
      */
     public void release(int permits) {
         positive(permits);
-        List<CompletableFuture<Boolean>> released = core.permits(name).release(permits);
+        List<CompletableFuture<Boolean>> released = core.permits.release(name, permits);
         boolean all = true;
         for (CompletableFuture<Boolean> each : released) {
             all &= Hold.join(each);
@@ -136,7 +135,7 @@ public final class DSemaphore {
      * @throws IllegalMonitorStateException there is nothing
      */
     public long fencingToken() {
-        Hold last = core.permits(name).lastOf(Thread.currentThread());
+        Hold last = core.permits.lastOf(name, Thread.currentThread());
         if (last == null) {
             throw new IllegalMonitorStateException(Thread.currentThread() + " has acquired no permits of " + name);
         }
@@ -196,73 +195,12 @@ public final class DSemaphore {
         if (hold == null) {
             return false;
         }
-        core.permits(name).add(hold);
+        core.permits.add(name, hold);
         return true;
     }
 
     @Override
     public String toString() {
         return "DSemaphore " + name + " of " + limit;
-    }
-
-    /** The permits of one name that a client's threads have acquired. */
-    static final class Permits {
-        private static final class Acquired {
-            final Hold hold;
-            final Thread by;
-
-            Acquired(Hold hold, Thread by) {
-                this.hold = hold;
-                this.by = by;
-            }
-        }
-
-        /** The oldest first. */
-        private final List<Acquired> all = new ArrayList<>();
-
-        synchronized void add(Hold hold) {
-            all.add(new Acquired(hold, Thread.currentThread()));
-        }
-
-        synchronized Hold lastOf(Thread thread) {
-            for (int i = all.size() - 1; i >= 0; i--) {
-                if (all.get(i).by == thread) {
-                    return all.get(i).hold;
-                }
-            }
-            return null;
-        }
-
-        synchronized List<CompletableFuture<Boolean>> release(long permits) {
-            long there = all.stream().mapToLong(acquired -> acquired.hold.permits()).sum();
-            if (there < permits) {
-                throw new IllegalStateException(
-                        "only " + there + " of these permits were acquired here and not released");
-            }
-            List<CompletableFuture<Boolean>> released = new ArrayList<>();
-            long left = release(permits, Thread.currentThread(), released);
-            release(left, null, released);
-            return released;
-        }
-
-        /** Releases what that thread acquired; {@code null}: whoever did. Returns how many are still to be released. */
-        private long release(long permits, Thread by, List<CompletableFuture<Boolean>> released) {
-            long left = permits;
-            for (int i = all.size() - 1; i >= 0 && left > 0; i--) {
-                Hold hold = all.get(i).hold;
-                if (by != null && all.get(i).by != by) {
-                    continue;
-                }
-                long some = Math.min(left, hold.permits());
-                if (some == hold.permits()) {
-                    all.remove(i);
-                    released.add(hold.releaseAsync());
-                } else {
-                    released.add(hold.releasePermits(some));
-                }
-                left -= some;
-            }
-            return left;
-        }
     }
 }

@@ -165,8 +165,8 @@ final class DriverBackend implements Backend {
         }
 
         @Override
-        public CompletableFuture<Throwable> ended() {
-            return new CompletableFuture<>();
+        public void whenEnded(Runnable task) {
+            throw new UnsupportedOperationException("a driver's connections are its own");
         }
 
         @Override

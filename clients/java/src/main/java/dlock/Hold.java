@@ -68,7 +68,7 @@ public final class Hold implements AutoCloseable {
         }
         if (line != null) {
             Line bound = line;
-            bound.ended().thenAccept(reason -> unbound(bound));
+            bound.whenEnded(() -> unbound(bound));
         }
         return this;
     }
@@ -477,7 +477,7 @@ public final class Hold implements AutoCloseable {
         if (late) {
             taken.leave();
         } else {
-            taken.ended().thenAccept(reason -> unbound(taken));
+            taken.whenEnded(() -> unbound(taken));
         }
     }
 

@@ -28,8 +28,8 @@ interface Line {
      */
     CompletableFuture<Object> leave();
 
-    /** Completes when the connection has ended. */
-    CompletableFuture<Throwable> ended();
+    /** Has that run when the connection ends, at once if it has ended, unless the line is given back before. */
+    void whenEnded(Runnable task);
 
     /** Lets others use the connection. Nothing is waiting, and nothing is bound to it. */
     void giveBack();

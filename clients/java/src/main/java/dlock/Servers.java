@@ -158,12 +158,13 @@ final class Servers implements Backend {
         }
 
         @Override
-        public CompletableFuture<Throwable> ended() {
-            return connection.ended();
+        public void whenEnded(Runnable task) {
+            connection.whenEnded(task);
         }
 
         @Override
         public void giveBack() {
+            connection.whenEnded(null);
             route.node.giveBack(connection);
         }
     }

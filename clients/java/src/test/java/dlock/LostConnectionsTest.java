@@ -8,6 +8,7 @@ import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import java.time.Duration;
+import java.util.Optional;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.TimeUnit;
 import org.junit.jupiter.api.AfterEach;
@@ -113,6 +114,22 @@ final class LostConnectionsTest {
         server.untilWaiting("unblocked", 1);
         server.run("CLIENT", "UNBLOCK", server.each("unblocked", "queue", "client").get(0), "ERROR");
         server.untilWaiting("unblocked", 1);
+        hold.release();
+        waiting.get(20, TimeUnit.SECONDS).release();
+    }
+
+    @Test
+    void a_wait_that_an_operator_ends_goes_on_if_it_has_no_end() throws Exception {
+        DLock lock = client.lock("operator");
+        Hold hold = lock.acquire();
+        CompletableFuture<Hold> waiting = lock.acquireAsync();
+        CompletableFuture<Optional<Hold>> timed = lock.tryAcquireAsync(Duration.ofHours(1));
+        server.untilWaiting("operator", 2);
+        for (Object waiter : server.each("operator", "queue", "client")) {
+            server.run("CLIENT", "UNBLOCK", waiter);
+        }
+        assertEquals(Optional.empty(), timed.get(20, TimeUnit.SECONDS));
+        server.untilWaiting("operator", 1);
         hold.release();
         waiting.get(20, TimeUnit.SECONDS).release();
     }
