@@ -1,18 +1,19 @@
 #!/usr/bin/env bash
-# Builds clients/java and runs its tests, which start servers of their own: DLOCK_SERVER with the module DLOCK_MODULE.
+# Builds clients/java and runs its tests. They start their own servers: DLOCK_SERVER with the module DLOCK_MODULE.
 # Exit 77: there is no JDK, or no JUnit 5.
 #
 #   tests/clients/java.sh                 all of them
 #   tests/clients/java.sh LocksTest       one class
 #
-# DLOCK_JAVA names another `java` to run them with, such as one that has virtual threads.
+# DLOCK_JAVA names another `java` that runs the tests, for example one with virtual threads.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 
 missing() { echo "missing: $1"; exit 77; }
 
 junit=/usr/share/java/junit-platform-console-standalone.jar
-command -v javac >/dev/null && command -v jar >/dev/null || missing 'a JDK, 11 or later (default-jdk-headless)'
+[[ $(javac -version 2>/dev/null) =~ ^javac\ ([0-9]+) ]] && ((BASH_REMATCH[1] >= 11)) ||
+    missing 'a JDK, 11 or later (default-jdk-headless)'
 [[ -e $junit ]] || missing 'JUnit 5 (junit5)'
 
 DLOCK_SERVER=${DLOCK_SERVER:-$(scripts/server)}

@@ -7,29 +7,29 @@ import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.TimeUnit;
 
 /**
- * One acquisition, however often it has to be sent: with the same {@code REQUEST}, so that a repeat gets the place or
- * the grant of the first.
+ * One acquisition. After a lost connection the command is sent again with the same {@code REQUEST}, so the repeat gets
+ * the place or the grant of the first.
  *
- * <p>A lock that is free costs one command on the shared connection. Otherwise the request waits on a line of its own.
- * So does one whose hold is to be bound to its connection.
+ * <p>A free lock costs one command on the shared connection. A request that waits, or that binds its hold to a session,
+ * uses a connection of its own.
  */
 final class Acquisition {
-    /** What was granted. */
+    /** A grant, as the server replied it. */
     static final class Grant {
         final long token;
-        /** When the command that was granted was sent, by {@link System#nanoTime}. */
+        /** The time at which the granted command was sent, by {@link System#nanoTime}. */
         final long sent;
-        /** The line that the hold is bound to, if it is a session. */
-        final Line line;
+        /** The connection that a session hold is bound to, else {@code null}. */
+        final DedicatedConnection connection;
 
-        Grant(long token, long sent, Line line) {
+        Grant(long token, long sent, DedicatedConnection connection) {
             this.token = token;
             this.sent = sent;
-            this.line = line;
+            this.connection = connection;
         }
     }
 
-    /** A try that lasted longer found a server that worked. */
+    /** After a longer wait, a failure is the first one of a new outage. */
     private static final long WORKED_NANOS = TimeUnit.SECONDS.toNanos(1);
 
     private final Core core;
@@ -37,17 +37,17 @@ final class Acquisition {
     private final String owner;
     private final String id;
     private final Deadline end;
-    /** The grant, or {@code null}: not in time. Fails with {@link DLockException} or is cancelled. */
+    /** The grant, or {@code null} if the wait has ended. Fails with {@link DLockException}, or is cancelled. */
     private final CompletableFuture<Grant> result = new CompletableFuture<>();
-    /** Completes when nothing is left behind of an acquisition that was abandoned. */
+    /** Completes when an abandoned acquisition has left the queue and holds nothing. */
     private final CompletableFuture<Void> undone = new CompletableFuture<>();
 
     // Guarded by this.
     private boolean decided;
     private boolean abandoned;
     private boolean leaving;
-    private Line line;
-    /** When to give up, if no server answers now. */
+    private DedicatedConnection connection;
+    /** The end of the client's patience during an outage. */
     private Deadline outage;
     private int failures;
 
@@ -61,9 +61,9 @@ final class Acquisition {
 
     CompletableFuture<Grant> start() {
         if (request.isSession()) {
-            stand();
+            queue();
         } else {
-            attempt();
+            tryAtOnce();
         }
         return result;
     }
@@ -73,12 +73,12 @@ final class Acquisition {
     }
 
     /**
-     * Gives up. The result is cancelled, unless it is there already, and the caller's then.
+     * Abandons the acquisition: cancels the result, unless it is decided already.
      *
      * @return completes when the request has left the queue and holds nothing. Never fails
      */
     CompletableFuture<Void> abandon() {
-        Line left;
+        DedicatedConnection left;
         synchronized (this) {
             if (decided) {
                 return result.handle((grant, failed) -> null);
@@ -87,21 +87,21 @@ final class Acquisition {
                 return undone;
             }
             abandoned = true;
-            left = line;
+            left = connection;
             leaving = left != null;
         }
         if (left != null) {
             left.leave().thenAccept(this::undo);
         }
-        // Otherwise the step that is under way sees it. It takes as long as a server may take to answer.
+        // Without a connection, the current step sees the flag. It lasts one reply timeout at most.
         result.completeExceptionally(new CancellationException());
         return undone;
     }
 
-    /** Asks for a lock that is probably free. */
-    private void attempt() {
+    /** Acquires without waiting, on the shared connection. */
+    private void tryAtOnce() {
         long sent = System.nanoTime();
-        core.backend.ask(request.first(), command(Line.NOT_AT_ALL)).whenComplete((reply, failed) -> {
+        core.backend.ask(request.first(), command(DedicatedConnection.NOT_AT_ALL)).whenComplete((reply, failed) -> {
             if (isAbandoned()) {
                 undo(failed == null ? reply : null);
             } else if (failed != null) {
@@ -111,14 +111,14 @@ final class Acquisition {
             } else if (end.hasPassed()) {
                 finish(null);
             } else {
-                stand();
+                queue();
             }
         });
     }
 
-    /** Waits in the queue. */
-    private void stand() {
-        core.backend.line(request.first()).whenComplete((taken, failed) -> {
+    /** Waits in the queue, on a connection of its own. */
+    private void queue() {
+        core.backend.dedicated(request.first()).whenComplete((taken, failed) -> {
             if (failed != null) {
                 if (isAbandoned()) {
                     undo(null);
@@ -131,7 +131,7 @@ final class Acquisition {
             long sent;
             synchronized (this) {
                 if (!abandoned) {
-                    line = taken;
+                    connection = taken;
                     sent = System.nanoTime();
                     reply = taken.request(this::command, end);
                 } else {
@@ -148,13 +148,13 @@ final class Acquisition {
         });
     }
 
-    private void answered(Line at, long sent, Object token, Throwable refused) {
+    private void answered(DedicatedConnection at, long sent, Object token, Throwable refused) {
         synchronized (this) {
             if (leaving) {
-                // The line has been left, and what came is undone.
+                // abandon() handles the reply.
                 return;
             }
-            line = null;
+            connection = null;
         }
         if (refused != null) {
             Throwable reason = Futures.cause(refused);
@@ -162,13 +162,13 @@ final class Acquisition {
                 at.giveBack();
                 failed(reason, System.nanoTime() - sent);
             } else {
-                long stood = System.nanoTime() - sent;
-                // Where nothing more can be executed before it is sent again.
+                long waited = System.nanoTime() - sent;
+                // The server executes nothing more of it before the repeat is sent.
                 at.leave().thenRun(() -> {
                     if (isAbandoned()) {
                         undo(null);
                     } else {
-                        failed(reason, stood);
+                        failed(reason, waited);
                     }
                 });
             }
@@ -179,7 +179,7 @@ final class Acquisition {
             if (token != null) {
                 granted(new Grant(Words.number(token), sent, null));
             } else if (end.isNever()) {
-                // An operator has ended the wait, but nobody here said that it may end.
+                // An operator ended the wait (CLIENT UNBLOCK), but the caller wants to wait forever.
                 again(0);
             } else {
                 finish(null);
@@ -187,8 +187,8 @@ final class Acquisition {
         }
     }
 
-    /** {@code stoodNanos}: how long the request stood in the queue before that. */
-    private void failed(Throwable reason, long stoodNanos) {
+    /** {@code waitedNanos}: the time that the request was in the queue before it failed. */
+    private void failed(Throwable reason, long waitedNanos) {
         boolean held = reason instanceof ServerException && ((ServerException) reason).code().equals("WRONGTYPE");
         if (held && core.besideMillis > 0) {
             if (end.hasPassed()) {
@@ -205,14 +205,14 @@ final class Acquisition {
         long pause;
         boolean over;
         synchronized (this) {
-            if (outage == null || stoodNanos > WORKED_NANOS) {
+            if (outage == null || waitedNanos > WORKED_NANOS) {
                 outage = core.patience();
                 failures = 0;
             }
             pause = Core.pauseMillis(failures++);
             over = outage.leftMillis() <= pause;
         }
-        // After the time to wait there is one more try, to learn what became of the last one.
+        // After the end of the wait, one more try without BLOCK learns the outcome of the last one.
         if (core.isClosed() || over) {
             finish(core.unavailable(reason));
             undo(null);
@@ -228,7 +228,7 @@ final class Acquisition {
             } else if (core.isClosed()) {
                 finish(core.unavailable(new Unanswered("the client is closed", null)));
             } else {
-                stand();
+                queue();
             }
         });
     }
@@ -244,10 +244,10 @@ final class Acquisition {
     private void granted(Grant grant) {
         if (decide()) {
             result.complete(grant);
-        } else if (grant.line == null) {
+        } else if (grant.connection == null) {
             undo(grant.token);
         } else {
-            grant.line.leave().thenRun(() -> undo(grant.token));
+            grant.connection.leave().thenRun(() -> undo(grant.token));
         }
     }
 
@@ -261,13 +261,13 @@ final class Acquisition {
         }
     }
 
-    /** From here on it can no longer be abandoned, unless it was before: then returns false. */
+    /** Decides the result, unless the acquisition is abandoned. Afterwards it cannot be abandoned anymore. */
     private synchronized boolean decide() {
         decided = !abandoned;
         return decided;
     }
 
-    /** Gives back what may have been granted. Whoever waits has no other hold of that side. */
+    /** Releases the hold that may have been granted. A waiting owner has no other hold in that mode. */
     private void undo(Object token) {
         if (core.isClosed()) {
             undone.complete(null);
@@ -282,7 +282,7 @@ final class Acquisition {
             Deadline lapsed = Deadline.afterMillis(Math.min(request.lease.millis, core.patienceMillis));
             releases.add(core.repeat(name, Words.command(words.toArray()), lapsed));
         }
-        // What cannot be given back ends with its lease.
+        // Without a reply, the hold lapses.
         Futures.all(releases).whenComplete((done, failed) -> undone.complete(null));
     }
 }

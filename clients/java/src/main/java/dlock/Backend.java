@@ -2,23 +2,23 @@ package dlock;
 
 import java.util.concurrent.CompletableFuture;
 
-/** The way to the server that has a key. Nothing here repeats a command. */
+/** Sends commands to the server that has a key. It never repeats one. */
 interface Backend extends AutoCloseable {
-    /** Whether a hold can be bound to a connection. */
+    /** Returns whether a hold can be bound to a connection. */
     boolean hasSessions();
 
-    /** Whether two keys can be used by one command. */
+    /** Returns whether one command can use both keys. */
     boolean together(String one, String other);
 
     /**
-     * Sends a command that is answered at once.
+     * Sends a command that does not wait.
      *
      * @return the reply. Fails with {@link Unanswered} or {@link ServerException}
      */
     CompletableFuture<Object> ask(String key, byte[][] command);
 
-    /** Returns a connection for a request that may wait. Nobody else sends anything on it until it is given back. */
-    CompletableFuture<Line> line(String key);
+    /** Returns a connection for one request that may wait. It is shared with nobody until it is returned. */
+    CompletableFuture<DedicatedConnection> dedicated(String key);
 
     @Override
     void close();

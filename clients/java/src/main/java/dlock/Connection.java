@@ -17,7 +17,7 @@ import java.util.List;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.TimeUnit;
 
-/** A connection to a server. Replies come in the order of the commands. Once it has failed it stays so. */
+/** A connection to a server. Replies come in the order of the commands. A failed connection is never reopened. */
 final class Connection {
     private final Loop loop;
     private final Address address;
@@ -47,7 +47,7 @@ final class Connection {
         Connection connection;
         boolean connected;
         try {
-            // Looks the name up, which may take its time: not on the loop's thread.
+            // Resolving the name may block, so this does not run on the loop's thread.
             InetSocketAddress where = new InetSocketAddress(address.host, address.port);
             if (where.isUnresolved()) {
                 throw new UnknownHostException(address.host);
@@ -84,7 +84,7 @@ final class Connection {
         return new Unanswered(address + " cannot be reached: " + cause, cause);
     }
 
-    /** Finds dead peers after about half a minute, where the platform lets one say so. */
+    /** Sets TCP keepalive to detect a dead peer after 30 seconds, where the platform allows that. */
     private static void setOptions(SocketChannel channel) throws IOException {
         channel.setOption(StandardSocketOptions.TCP_NODELAY, true);
         channel.setOption(StandardSocketOptions.SO_KEEPALIVE, true);
@@ -145,7 +145,7 @@ final class Connection {
         return address;
     }
 
-    /** Returns what the server said it is: {@code standalone}, {@code cluster} or {@code sentinel}. */
+    /** Returns the server's mode: {@code standalone}, {@code cluster} or {@code sentinel}. */
     String mode() {
         return mode;
     }
@@ -155,12 +155,12 @@ final class Connection {
         return role;
     }
 
-    /** Completes with the reason when the connection has ended, from whichever side. */
+    /** Completes with the reason when either side has ended the connection. */
     CompletableFuture<Throwable> ended() {
         return ended;
     }
 
-    /** Has that run when the connection ends, instead of what was said before; {@code null}: nothing. */
+    /** Sets the task that runs when the connection ends, at once if it has ended. {@code null} removes it. */
     void whenEnded(Runnable task) {
         boolean over;
         synchronized (this) {
@@ -182,7 +182,7 @@ final class Connection {
             if (failed == null) {
                 unanswered.add(reply);
                 outgoing.add(bytes);
-                // The loop's thread sends what the socket does not take at once.
+                // The loop's thread sends the rest if the socket buffer is full.
                 if (key != null && outgoing.size() == 1) {
                     try {
                         write();
@@ -198,7 +198,7 @@ final class Connection {
         return reply;
     }
 
-    /** Tells the server that nothing more comes. It answers what it has, and then closes the connection. */
+    /** Ends the sending side. The server executes the commands that it has received, then closes the connection. */
     void finish() {
         synchronized (this) {
             finishing = true;
@@ -232,9 +232,9 @@ final class Connection {
         try {
             channel.close();
         } catch (IOException ignored) {
-            // It is of no more use either way.
+            // The connection is unusable in either case.
         }
-        // The socket is closed when the selector has let go of it.
+        // The selector closes the socket when it deregisters the key.
         loop.selector().wakeup();
         left.forEach(reply -> reply.completeExceptionally(lost(reason)));
         ended.complete(reason);
@@ -265,7 +265,7 @@ final class Connection {
         }
     }
 
-    /** The socket can do something. On the loop's thread. */
+    /** Connects, writes or reads. Runs on the loop's thread. */
     void ready(SelectionKey selected) throws IOException {
         if (selected.isConnectable()) {
             channel.finishConnect();
@@ -285,7 +285,7 @@ final class Connection {
         }
     }
 
-    /** Sends what can be sent, and asks to be told when the rest can. Holds the monitor. */
+    /** Sends as much as the socket takes, and registers for the rest. The caller holds the monitor. */
     private void write() throws IOException {
         boolean taken = wire.write(outgoing);
         if (taken && outgoing.isEmpty() && finishing && !finished) {
@@ -308,7 +308,7 @@ final class Connection {
                     return;
                 }
                 count = wire.read(incoming);
-                // In TLS, what was read may have to be answered before anything else can be sent.
+                // A TLS record that was read may require a reply.
                 if (count <= 0) {
                     write();
                 }
@@ -336,7 +336,7 @@ final class Connection {
             next = unanswered.poll();
         }
         if (next == null) {
-            throw new IOException("a reply to nothing: "
+            throw new IOException("unexpected reply: "
                     + (reply instanceof byte[] ? new String((byte[]) reply, StandardCharsets.UTF_8) : reply));
         }
         if (reply instanceof Resp.ErrorReply) {

@@ -9,24 +9,24 @@ import java.util.concurrent.ScheduledThreadPoolExecutor;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicLong;
 
-/** What all locks of a client share: the way to the servers, the clock, names, and how commands are repeated. */
+/** The state that all locks of a client share: backend, timer, owner names, and the policy for repeats. */
 final class Core implements AutoCloseable {
     private static final long FIRST_PAUSE_MILLIS = 25;
     private static final long LONGEST_PAUSE_MILLIS = 1000;
 
     final Backend backend;
     final long patienceMillis;
-    /** How long to wait before asking again for a key that is not a lock; 0: that is an error. */
+    /** The pause between two tries on a key that is not a lock. 0: such a key is an error. */
     final long besideMillis;
-    /** Runs what users are told. */
+    /** Runs listeners and completes the users' futures. */
     final Executor executor;
-    /** Runs at its time what never blocks. */
+    /** Runs tasks that never block. */
     final ScheduledThreadPoolExecutor timer;
 
     private final String name;
     private final AtomicLong ids = new AtomicLong();
     private final ThreadLocal<ThreadOwner> owners = ThreadLocal.withInitial(() -> new ThreadOwner(freshOwner()));
-    /** What the client's threads have of semaphores. */
+    /** The permits that the client's threads hold. */
     final Permits permits = new Permits();
     private volatile boolean closed;
 
@@ -51,17 +51,17 @@ final class Core implements AutoCloseable {
         timer.setExecuteExistingDelayedTasksAfterShutdownPolicy(false);
     }
 
-    /** An owner that nobody else is. */
+    /** Returns a new owner name, unique among all clients. */
     String freshOwner() {
         return name + ":" + Long.toString(ids.incrementAndGet(), 36);
     }
 
-    /** An id that no other command of this client has. */
+    /** Returns a new request id, unique in this client. */
     String freshId() {
         return Long.toString(ids.incrementAndGet(), 36);
     }
 
-    /** The owner that the current thread is, with what it holds. */
+    /** Returns the owner of the current thread, with its holds. */
     ThreadOwner currentOwner() {
         return owners.get();
     }
@@ -83,7 +83,7 @@ final class Core implements AutoCloseable {
         backend.close();
     }
 
-    /** An answer, and whether an earlier copy of the command may have been executed. */
+    /** A reply, and whether the server may have executed an earlier copy of the command. */
     static final class Answer {
         final Object reply;
         final boolean repeated;
@@ -94,15 +94,15 @@ final class Core implements AutoCloseable {
         }
     }
 
-    /** When to give up a command that nobody answers. */
+    /** Returns the time at which an unanswered command fails. */
     Deadline patience() {
         return Deadline.afterMillis(patienceMillis);
     }
 
     /**
-     * Sends a command that does no harm if it is executed twice, again until it is answered.
+     * Sends an idempotent command, again if it is not answered.
      *
-     * @return fails with {@link ServerException}, or with {@link UnavailableException} when it is given up
+     * @return fails with {@link ServerException}, or with {@link UnavailableException} at that time
      */
     CompletableFuture<Answer> repeat(String key, byte[][] command, Deadline giveUp) {
         return repeat(key, command, giveUp, 0);
@@ -125,7 +125,7 @@ final class Core implements AutoCloseable {
         }).thenCompose(answer -> answer);
     }
 
-    /** The first repeat is sent at once. */
+    /** Returns the pause before a repeat. The first repeat is sent at once. */
     static long pauseMillis(int before) {
         return before == 0 ? 0 : Math.min(FIRST_PAUSE_MILLIS << Math.min(before - 1, 10), LONGEST_PAUSE_MILLIS);
     }
@@ -136,7 +136,7 @@ final class Core implements AutoCloseable {
                 : new UnavailableException(closed ? "the client is closed" : reason.getMessage(), reason);
     }
 
-    /** Runs something that never blocks at its time, unless the client is closed before. */
+    /** Schedules a task that never blocks. It does not run after the client is closed. */
     Future<?> schedule(Runnable task, long nanos) {
         try {
             return timer.schedule(task, Math.max(0, nanos), TimeUnit.NANOSECONDS);
@@ -145,7 +145,7 @@ final class Core implements AutoCloseable {
         }
     }
 
-    /** Tells a user something, on a thread that may block. */
+    /** Calls code of the user, on a thread that may block. */
     void tell(Runnable told) {
         Runnable guarded = () -> {
             try {
@@ -159,7 +159,7 @@ final class Core implements AutoCloseable {
         try {
             executor.execute(guarded);
         } catch (RejectedExecutionException e) {
-            // The client is closed, which is what is told.
+            // The client is closed, and the task reports that.
             new Thread(guarded, "dlock-closed").start();
         }
     }

@@ -11,16 +11,17 @@ import java.util.concurrent.locks.Lock;
 import java.util.function.Consumer;
 
 /**
- * A lock in a Redis or Valkey server, or several that are taken together.
+ * A lock in a Redis or Valkey server, or several locks that are acquired together.
  *
- * <p>As a {@link Lock} it belongs to the thread that locked it, which may lock it again and unlocks it as often, as with
- * {@link java.util.concurrent.locks.ReentrantLock}. Waiting is one command: the server keeps the queue, first come,
- * first served.
+ * <p>As a {@link Lock} it belongs to the thread that locked it. It is reentrant, like
+ * {@link java.util.concurrent.locks.ReentrantLock}. A waiting thread sends one command and then sleeps: the server
+ * keeps the queue, first come, first served.
  *
- * <p>{@link #acquire} and {@link #acquireAsync} give a {@link Hold} instead, which belongs to no thread and is not
+ * <p>{@link #acquire} and {@link #acquireAsync} return a {@link Hold} instead, which belongs to no thread and is not
  * reentrant.
  *
- * <p>Objects of the same client and name are the same lock. All methods may throw a {@link DLockException}.
+ * <p>All objects that one client returns for a name are the same lock. Every method that sends a command may throw a
+ * {@link DLockException}.
  */
 public final class DLock implements Lock {
     private final Core core;
@@ -35,19 +36,19 @@ public final class DLock implements Lock {
         }
     }
 
-    /** Returns the same lock, taken with that lease. It is renewed, for 30 seconds, unless the client says otherwise. */
+    /** Returns the same lock with this lease. The default is the client's: renewed, 30 seconds. */
     public DLock withLease(Lease lease) {
         return new DLock(core, Request.lock(request.names, request.mode, lease));
     }
 
-    /** Returns the names: one, or several that are taken together. */
+    /** Returns the name, or the names of locks that are acquired together. */
     public List<String> names() {
         return request.names;
     }
 
     /**
-     * Has a listener told of each hold that was taken through this object from now on, and is lost. It is called by a
-     * thread of the client's executor.
+     * Adds a listener. A thread of the client's executor calls it for each hold that is acquired through this object
+     * from now on and then lost.
      *
      * @return this
      */
@@ -59,10 +60,10 @@ public final class DLock implements Lock {
     // Lock
 
     /**
-     * Waits for the lock, however long it takes.
+     * Acquires the lock. Waits as long as necessary.
      *
      * @throws DeadlockException waiting would never end
-     * @throws LockLostException the thread has lost the lock, and has not unlocked it since
+     * @throws LockLostException the thread has lost the lock and not unlocked it since
      */
     @Override
     public void lock() {
@@ -72,8 +73,8 @@ public final class DLock implements Lock {
     }
 
     /**
-     * Waits for the lock, unless the thread is interrupted. By the time that the exception is thrown the thread has left
-     * the queue and holds nothing; if the server does not answer, at most 3 seconds pass before that.
+     * Acquires the lock unless the thread is interrupted. When the exception is thrown, the request has left the queue
+     * and holds nothing. If the server does not answer, the exception is thrown after 3 seconds at most.
      */
     @Override
     public void lockInterruptibly() throws InterruptedException {
@@ -83,13 +84,13 @@ public final class DLock implements Lock {
         }
     }
 
-    /** Takes the lock if it is free and nobody waits for it. */
+    /** Acquires the lock if it is free and has no waiters. */
     @Override
     public boolean tryLock() {
         return again() || keep(granting(Deadline.afterMillis(0)).await());
     }
 
-    /** Waits for the lock at most that long, in which it is as {@link #lockInterruptibly}. */
+    /** Acquires the lock as {@link #lockInterruptibly} does, but waits for this time at most. */
     @Override
     public boolean tryLock(long time, TimeUnit unit) throws InterruptedException {
         checkInterrupt();
@@ -101,7 +102,7 @@ public final class DLock implements Lock {
      *
      * @throws IllegalMonitorStateException the thread has not locked it
      * @throws LockLostException the lock was lost before
-     * @throws UnavailableException no server answered. The entry is given up all the same
+     * @throws UnavailableException no server answered. The client counts the entry as released
      */
     @Override
     public void unlock() {
@@ -117,17 +118,17 @@ public final class DLock implements Lock {
         }
     }
 
-    /** Unsupported: a server has no conditions. */
+    /** Throws {@link UnsupportedOperationException}: dlock has no conditions. */
     @Override
     public Condition newCondition() {
         throw new UnsupportedOperationException("dlock has no conditions");
     }
 
-    // What the thread has
+    // The current thread's hold
 
     /**
-     * Returns the fencing token of the current thread's hold: greater than that of every earlier grant. Give it to
-     * whatever the lock protects, and let that refuse smaller ones.
+     * Returns the fencing token of the current thread's hold: greater than the token of every earlier grant. Pass
+     * it to the resource that the lock protects, which refuses smaller tokens.
      *
      * @throws IllegalMonitorStateException the thread has not locked it
      */
@@ -135,21 +136,20 @@ public final class DLock implements Lock {
         return mine().hold.fencingToken();
     }
 
-    /** Returns whether the current thread holds the lock, as far as is known without asking the server. */
+    /** Returns whether the current thread holds the lock, without asking the server. */
     public boolean isHeldByCurrentThread() {
         ThreadOwner.ThreadHold mine = core.currentOwner().hold(request);
         return mine != null && mine.hold.isHeld();
     }
 
-    /** Returns how often the current thread has locked the lock and not unlocked it. */
+    /** Returns the number of times that the current thread has entered the lock. */
     public int getHoldCount() {
         ThreadOwner.ThreadHold mine = core.currentOwner().hold(request);
         return mine == null ? 0 : mine.entries;
     }
 
     /**
-     * Returns the hold of the current thread, to extend it, or to look after it from another thread. Its {@code release}
-     * unlocks all entries.
+     * Returns the hold of the current thread, for example to extend it. Its {@code release} releases all entries.
      *
      * @throws IllegalMonitorStateException the thread has not locked it
      */
@@ -159,27 +159,27 @@ public final class DLock implements Lock {
 
     // Holds
 
-    /** Waits for the lock as {@link #lockInterruptibly}, for a hold that belongs to no thread. */
+    /** Acquires the lock as {@link #lockInterruptibly} does, for a hold that belongs to no thread. */
     public Hold acquire() throws InterruptedException {
         checkInterrupt();
         return freshGranting(Deadline.NEVER).awaitInterruptibly();
     }
 
-    /** Waits for the lock at most that long; not at all if the time is zero. Empty: it was not granted in time. */
+    /** Acquires the lock, and waits for this time at most. Returns empty if it was not granted in time. */
     public Optional<Hold> tryAcquire(Duration wait) throws InterruptedException {
         checkInterrupt();
         return Optional.ofNullable(freshGranting(after(wait)).awaitInterruptibly());
     }
 
     /**
-     * Waits for the lock without a thread. If the future is cancelled, or completed in any other way, before the lock is
-     * granted, the request leaves the queue.
+     * Acquires the lock without a thread that waits. Cancel the future, or complete it in any other way, to leave the
+     * queue.
      */
     public CompletableFuture<Hold> acquireAsync() {
         return asynchronously(core, freshGranting(Deadline.NEVER));
     }
 
-    /** The same, at most that long. Empty: it was not granted in time. */
+    /** The same, but waits for this time at most. Completes with empty if the lock was not granted in time. */
     public CompletableFuture<Optional<Hold>> tryAcquireAsync(Duration wait) {
         Granting granting = freshGranting(after(wait));
         CompletableFuture<Hold> hold = asynchronously(core, granting);
@@ -192,14 +192,14 @@ public final class DLock implements Lock {
         return result;
     }
 
-    // What the server says
+    // Queries
 
-    /** Asks the server whether anybody holds the lock; of several, any of them. */
+    /** Asks the server whether the lock is held by any owner. Of several locks, one is enough. */
     public boolean isLocked() {
         return request.names.stream().anyMatch(name -> LockInfo.of(core, name).holders > 0);
     }
 
-    /** Asks the server how many requests wait for the lock; of several, the most of any of them. */
+    /** Asks the server for the number of waiters. Of several locks, returns the largest number. */
     public int getQueueLength() {
         return request.names.stream().mapToInt(name -> LockInfo.of(core, name).waiters).max().orElse(0);
     }
@@ -261,7 +261,7 @@ public final class DLock implements Lock {
         return mine;
     }
 
-    /** Enters once more, if the thread is in already. */
+    /** Enters once more, if the thread holds the lock. */
     private boolean again() {
         ThreadOwner.ThreadHold mine = core.currentOwner().hold(request);
         if (mine == null) {
@@ -277,14 +277,14 @@ public final class DLock implements Lock {
         return true;
     }
 
-    /** Whether the server counts the entries. Of several locks it does not. */
+    /** Returns whether the server counts the entries. It does not for several locks. */
     private boolean isCounted(ThreadOwner.ThreadHold mine) {
         return request.names.size() == 1 && !mine.uncertain;
     }
 
     /**
-     * Waits for a change of the server's count. If its outcome is unknown, entries are counted here only from then on:
-     * the last unlock releases all that the server counts.
+     * Waits for a change of the server's count. If its outcome is unknown, only this client counts from then on. The
+     * last unlock releases all entries that the server counts.
      */
     private static void certainly(ThreadOwner.ThreadHold mine, CompletableFuture<Void> change) {
         try {

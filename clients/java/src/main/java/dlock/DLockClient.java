@@ -11,7 +11,7 @@ import java.util.concurrent.Executors;
 import javax.net.ssl.SSLContext;
 
 /**
- * Makes locks of the dlock module of Redis and Valkey. A program has one, for all its threads.
+ * A client of the dlock module of Redis and Valkey. One client serves all threads of a program.
  *
  * <pre>{@code
  * DLockClient client = DLockClient.connect("redis://127.0.0.1:6379");
@@ -27,7 +27,7 @@ import javax.net.ssl.SSLContext;
 public final class DLockClient implements AutoCloseable {
     private final Core core;
     private final Lease lease;
-    /** Made here, so ended here. */
+    /** The default executor, which this client ends; {@code null}: the user's own. */
     private final ExecutorService ownExecutor;
 
     private DLockClient(Core core, Lease lease, ExecutorService ownExecutor) {
@@ -40,25 +40,25 @@ public final class DLockClient implements AutoCloseable {
      * Connects to a server, a primary that Sentinel knows, or a cluster.
      *
      * @param url see {@link Builder#url}
-     * @throws UnavailableException it cannot be reached
+     * @throws UnavailableException no server can be reached
      */
     public static DLockClient connect(String url) {
         return builder().url(url).connect();
     }
 
-    /** Returns a builder, for what a URL cannot say. */
+    /** Returns a builder for all other settings. */
     public static Builder builder() {
         return new Builder();
     }
 
-    /** Returns the lock of that name, which is the key. */
+    /** Returns the reentrant lock of this name. The name is the key. */
     public DLock lock(String name) {
         return new DLock(core, Request.lock(List.of(name), Request.Mode.EXCLUSIVE, lease));
     }
 
     /**
-     * Returns several locks as one: the server grants all of them or none, in one command ({@code DLOCK.MACQUIRE}), so
-     * programs need not agree on an order. In a cluster their names have the same hash tag.
+     * Returns several locks as one: the server grants all of them or none ({@code DLOCK.MACQUIRE}), so programs need
+     * not agree on an order. In a cluster the names must have the same hash tag.
      */
     public DLock lock(String name, String... more) {
         List<String> names = new ArrayList<>(List.of(name));
@@ -72,21 +72,20 @@ public final class DLockClient implements AutoCloseable {
         return new DLock(core, Request.lock(List.copyOf(names), Request.Mode.EXCLUSIVE, lease));
     }
 
-    /** Returns the lock of that name for readers and writers. */
+    /** Returns the lock of this name for readers and writers. */
     public DReadWriteLock readWriteLock(String name) {
         return new DReadWriteLock(
                 new DLock(core, Request.lock(List.of(name), Request.Mode.READ, lease)),
                 new DLock(core, Request.lock(List.of(name), Request.Mode.WRITE, lease)));
     }
 
-    /** Returns the semaphore of that name with so many permits ({@code DLOCK.SACQUIRE}). */
+    /** Returns the semaphore of this name with {@code limit} permits ({@code DLOCK.SACQUIRE}). */
     public DSemaphore semaphore(String name, long limit) {
         return new DSemaphore(core, Objects.requireNonNull(name, "name"), limit, lease);
     }
 
     /**
-     * Ends the connections. What is held ends too: with its connection if it is a session, else with its lease. So
-     * unlock first.
+     * Closes all connections. Session holds end at once, the others lapse. Unlock before you close the client.
      */
     @Override
     public void close() {
@@ -96,7 +95,7 @@ public final class DLockClient implements AutoCloseable {
         }
     }
 
-    /** Says what a client is to be like. */
+    /** Settings of a client. */
     public static final class Builder {
         private String url = "redis://127.0.0.1:6379";
         private Driver driver;
@@ -130,14 +129,14 @@ public final class DLockClient implements AutoCloseable {
             return this;
         }
 
-        /** Logs in as that user, instead of the one in the URL. */
+        /** Sets the user and password, instead of those in the URL. */
         public Builder credentials(String name, String secret) {
             this.user = name;
             this.password = Objects.requireNonNull(secret);
             return this;
         }
 
-        /** Logs in to the Sentinels. Without it, no user and password are sent to them. */
+        /** Sets the user and password for the Sentinels. By default the client does not log in to them. */
         public Builder sentinelCredentials(String name, String secret) {
             this.sentinelUser = name;
             this.sentinelPassword = Objects.requireNonNull(secret);
@@ -145,50 +144,50 @@ public final class DLockClient implements AutoCloseable {
         }
 
         /**
-         * Decides whom to trust, and what certificate to show, instead of {@link SSLContext#getDefault}. The URL is one
-         * with TLS. The server's certificate has to be for the host that is connected to.
+         * Sets the trusted authorities and the client certificate, instead of {@link SSLContext#getDefault}. Needs a
+         * URL with TLS. The server's certificate must be valid for the host to which the client connects.
          */
         public Builder sslContext(SSLContext context) {
             this.sslContext = Objects.requireNonNull(context);
             return this;
         }
 
-        /** Names the connections, as {@code CLIENT LIST} shows it. */
+        /** Sets the name of the connections in {@code CLIENT LIST}. */
         public Builder clientName(String name) {
             this.clientName = Objects.requireNonNull(name);
             return this;
         }
 
-        /** Sends commands through a client that the program has, instead of to a URL. */
+        /** Sends commands through another Redis client, instead of own connections. */
         public Builder driver(Driver other) {
             this.driver = Objects.requireNonNull(other);
             return this;
         }
 
         /**
-         * Says how long a call of the driver may last: less than its read timeout. 1 second by default. A longer wait is
-         * made of several calls that keep its place in the queue, each twice as long as the time to the next.
+         * Sets the longest {@code BLOCK} of a driver's call, which must be shorter than the driver's read timeout. The
+         * default is 1 second. A longer wait consists of several calls: each takes over the place of the previous one.
          */
         public Builder longestWait(Duration time) {
             this.longestWait = atLeast(time, 10);
             return this;
         }
 
-        /** The lease of locks that are given none: renewed, 30 seconds. */
+        /** Sets the default lease: renewed, 30 seconds. */
         public Builder lease(Lease other) {
             this.lease = Objects.requireNonNull(other);
             return this;
         }
 
-        /** How long connecting, or the reply to a command that does not wait, may take: 5 seconds. */
+        /** Sets the timeout for connecting, and for replies to commands that do not wait: 5 seconds. */
         public Builder timeout(Duration time) {
             this.timeout = atLeast(time, 1);
             return this;
         }
 
         /**
-         * How long commands are sent again while no server answers, as in a failover, before an
-         * {@link UnavailableException}: 30 seconds.
+         * Sets the time for which a command is sent again while no server answers, for example in a failover. Then it
+         * fails with {@link UnavailableException}. The default is 30 seconds.
          */
         public Builder patience(Duration time) {
             this.patience = atLeast(time, 1);
@@ -196,24 +195,24 @@ public final class DLockClient implements AutoCloseable {
         }
 
         /**
-         * Takes a key that is not a lock for a lock that is held: for the time in which programs of before still take the
-         * same name with {@code SET NX}. Otherwise it is a {@link ServerException}.
+         * Treats a key of another type as a held lock, while old programs still lock the same name with {@code SET NX}.
+         * By default such a key is an error ({@link ServerException}).
          *
-         * @param pause between two looks at such a key
+         * @param pause the time between two tries on such a key
          */
         public Builder besideOldLocks(Duration pause) {
             this.besideOldLocks = atLeast(pause, 1);
             return this;
         }
 
-        /** Runs listeners, completes futures, and looks up names of hosts. By default, threads of the client's own. */
+        /** Sets the executor that runs listeners, completes futures and resolves host names. */
         public Builder executor(Executor other) {
             this.executor = Objects.requireNonNull(other);
             return this;
         }
 
         /**
-         * Makes the client, and connects if it has a URL.
+         * Creates the client, and connects unless it has a driver.
          *
          * @throws UnavailableException no server can be reached
          * @throws ServerException the server refuses the user

@@ -1,6 +1,6 @@
 package dlock;
 
-/** The reason why a lock could not be used. See the subclasses. */
+/** A failure of a command. The subclasses tell the reasons apart. */
 public abstract class DLockException extends RuntimeException {
     private static final long serialVersionUID = 1;
 

@@ -3,12 +3,12 @@ package dlock;
 import java.util.concurrent.locks.ReadWriteLock;
 
 /**
- * A lock that readers share and a writer has alone, in order: readers next to each other in the queue get in together,
- * and a reader does not overtake a writer that waits.
+ * A lock for readers, who share it, and writers, who exclude all others. The queue is first come, first served: a
+ * reader does not overtake a waiting writer, and adjacent readers are granted together.
  *
- * <p>A thread that writes may also lock for reading, and then unlock for writing: it keeps reading. A thread that reads
- * may lock for writing: it waits until the other readers are gone, or gets a {@link DeadlockException} if another reader
- * waits for the same.
+ * <p>Downgrade: a writing thread may lock for reading and then unlock for writing. Upgrade: a reading thread may lock
+ * for writing. It waits for the other readers, or gets a {@link DeadlockException} if another reader waits for an
+ * upgrade.
  */
 public final class DReadWriteLock implements ReadWriteLock {
     private final DLock reading;
@@ -19,7 +19,7 @@ public final class DReadWriteLock implements ReadWriteLock {
         this.writing = writing;
     }
 
-    /** Returns the same lock, taken with that lease. */
+    /** Returns the same lock with this lease. */
     public DReadWriteLock withLease(Lease lease) {
         return new DReadWriteLock(reading.withLease(lease), writing.withLease(lease));
     }

@@ -9,13 +9,14 @@ import java.util.concurrent.TimeUnit;
 import java.util.function.Consumer;
 
 /**
- * Permits that the programs on all machines share, with the methods of {@link java.util.concurrent.Semaphore}.
+ * A semaphore that programs on all machines share, with the methods of {@link java.util.concurrent.Semaphore}.
  *
- * <p>The limit belongs to the request: nothing has to be created, and no permit is lost with a process that dies, since
- * each acquisition has its own lease. Requests are served in order, so a large one holds back smaller ones behind it.
+ * <p>The limit is a part of each request, so a semaphore is not created or resized. Each acquisition has its own lease,
+ * so the permits of a dead process return. The queue is first come, first served: a large request holds back smaller
+ * ones behind it.
  *
- * <p>Permits belong to no thread: any thread of this client may release what another one has acquired, but no more than
- * was acquired through this client.
+ * <p>Permits do not belong to threads: a thread may release permits that another thread of this client has acquired.
+ * Two threads that each hold permits and wait for more can block each other forever.
  */
 public final class DSemaphore {
     private final Core core;
@@ -37,70 +38,70 @@ public final class DSemaphore {
         this.lease = lease;
     }
 
-    /** Returns the same semaphore, with that lease for what is acquired through it. */
+    /** Returns the same semaphore with this lease. */
     public DSemaphore withLease(Lease other) {
         return new DSemaphore(core, name, limit, other);
     }
 
-    /** Returns how many permits there are. */
+    /** Returns the number of permits. */
     public long limit() {
         return limit;
     }
 
-    /** Has a listener told of permits that were acquired through this object from now on, and are lost. */
+    /** Adds a listener for permits that are acquired through this object from now on and then lost. */
     public DSemaphore onLost(Consumer<? super LockLostException> listener) {
         listeners.add(listener);
         return this;
     }
 
-    /** Waits for a permit, unless the thread is interrupted: then it has left the queue when that is thrown. */
+    /** Acquires a permit unless the thread is interrupted. The exception is thrown after the request left the queue. */
     public void acquire() throws InterruptedException {
         acquire(1);
     }
 
-    /** Waits for so many permits together. */
+    /** Acquires permits, all at once, unless the thread is interrupted. */
     public void acquire(int permits) throws InterruptedException {
         DLock.checkInterrupt();
         keep(granting(permits, Deadline.NEVER).awaitInterruptibly());
     }
 
-    /** Waits for a permit, whatever interrupts it. */
+    /** Acquires a permit. An interrupt does not end the wait. */
     public void acquireUninterruptibly() {
         acquireUninterruptibly(1);
     }
 
-    /** Waits for so many permits together, whatever interrupts it. */
+    /** Acquires permits, all at once. An interrupt does not end the wait. */
     public void acquireUninterruptibly(int permits) {
         keep(granting(permits, Deadline.NEVER).await());
     }
 
-    /** Takes a permit if there is one and nobody waits. */
+    /** Acquires a permit if one is free and there are no waiters. */
     public boolean tryAcquire() {
         return tryAcquire(1);
     }
 
-    /** Takes so many permits if there are and nobody waits. */
+    /** Acquires permits if enough are free and there are no waiters. */
     public boolean tryAcquire(int permits) {
         return keep(granting(permits, Deadline.afterMillis(0)).await());
     }
 
-    /** Waits for a permit at most that long. */
+    /** Acquires a permit, and waits for this time at most. */
     public boolean tryAcquire(long timeout, TimeUnit unit) throws InterruptedException {
         return tryAcquire(1, timeout, unit);
     }
 
-    /** Waits for so many permits at most that long. */
+    /** Acquires permits, all at once, and waits for this time at most. */
     public boolean tryAcquire(int permits, long timeout, TimeUnit unit) throws InterruptedException {
         DLock.checkInterrupt();
         return keep(granting(permits, Deadline.afterNanos(unit.toNanos(timeout))).awaitInterruptibly());
     }
 
-    /** Waits for permits without a thread, for a hold of their own: they are released by it, not by {@link #release}. */
+    /** Acquires permits without a thread that waits. Release them by the hold, not by {@link #release}. */
     public CompletableFuture<Hold> acquireAsync(int permits) {
         return DLock.asynchronously(core, granting(permits, Deadline.NEVER));
     }
 
-    /** Waits for permits at most that long, for a hold of their own. Empty: they were not granted in time. */
+    /** Acquires permits as a hold, and waits for this time at most. Empty: they were not granted in time. */
     public Optional<Hold> tryAcquireHold(int permits, Duration wait) throws InterruptedException {
         DLock.checkInterrupt();
         return Optional.ofNullable(granting(permits, DLock.after(wait)).awaitInterruptibly());
@@ -112,10 +113,10 @@ public final class DSemaphore {
     }
 
     /**
-     * Releases so many permits: first those that the current thread acquired last, then those of other threads.
+     * Releases permits, newest first: those of the current thread, then those of other threads.
      *
-     * @throws IllegalStateException there are fewer that were acquired through this client; nothing was released
-     * @throws LockLostException some of them were lost before; the others are released
+     * @throws IllegalStateException the threads of this client hold fewer permits. No permit is released
+     * @throws LockLostException some permits were lost before. The others are released
      */
     public void release(int permits) {
         positive(permits);
@@ -130,9 +131,9 @@ public final class DSemaphore {
     }
 
     /**
-     * Returns the fencing token of what the current thread acquired last and has not released.
+     * Returns the fencing token of the permits that the current thread acquired last.
      *
-     * @throws IllegalMonitorStateException there is nothing
+     * @throws IllegalMonitorStateException the thread holds no permits
      */
     public long fencingToken() {
         Hold last = core.permits.lastOf(name, Thread.currentThread());
@@ -142,12 +143,12 @@ public final class DSemaphore {
         return last.fencingToken();
     }
 
-    /** Asks the server how many permits are left; 0 while somebody holds the name as an exclusive lock. */
+    /** Asks the server for the number of free permits. It is 0 while an owner holds the name as an exclusive lock. */
     public int availablePermits() {
         return (int) Math.min(Integer.MAX_VALUE, LockInfo.of(core, name).available(limit));
     }
 
-    /** Takes all the permits that are left, and returns how many these were. */
+    /** Acquires all free permits, and returns their number. */
     public int drainPermits() {
         for (;;) {
             int left = availablePermits();
@@ -160,17 +161,17 @@ public final class DSemaphore {
         }
     }
 
-    /** Asks the server how many requests wait. */
+    /** Asks the server for the number of waiters. */
     public int getQueueLength() {
         return LockInfo.of(core, name).waiters;
     }
 
-    /** Asks the server whether anybody waits. */
+    /** Asks the server whether there are waiters. */
     public boolean hasQueuedThreads() {
         return getQueueLength() > 0;
     }
 
-    /** Returns true: the queue is in order. */
+    /** Returns true: the queue is first come, first served. */
     public boolean isFair() {
         return true;
     }

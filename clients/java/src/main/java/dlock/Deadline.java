@@ -44,8 +44,8 @@ final class Deadline {
         return never ? Long.MAX_VALUE : left / 1_000_000 + (left % 1_000_000 == 0 ? 0 : 1);
     }
 
-    /** What {@code BLOCK} is given: 0 for ever. */
+    /** What {@code BLOCK} is given: 0 forever. */
     long block() {
-        return never ? 0 : hasPassed() ? Line.NOT_AT_ALL : leftMillis();
+        return never ? 0 : hasPassed() ? DedicatedConnection.NOT_AT_ALL : leftMillis();
     }
 }

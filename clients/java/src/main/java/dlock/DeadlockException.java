@@ -1,8 +1,8 @@
 package dlock;
 
 /**
- * Waiting would never end: a circle of owners would wait for each other, two readers would both wait to write, or a
- * thread would wait for itself. The request has not joined the queue; release something and try again.
+ * Waiting would never end: owners would wait for each other in a cycle, or a second reader would wait for an upgrade.
+ * The request has not joined the queue. Release a lock and try again.
  */
 public final class DeadlockException extends ServerException {
     private static final long serialVersionUID = 1;

@@ -1,11 +1,10 @@
 package dlock;
 
 /**
- * Sends a command through a client that the program already has.
+ * Sends a command through another Redis client.
  *
- * <p>Several threads call it at the same time, so each call takes a connection of its own out of a pool: a call that
- * waits in a queue lasts up to {@link DLockClient.Builder#longestWait}, and nothing else can be sent on its connection
- * meanwhile.
+ * <p>Several threads call it at the same time. Each call needs a connection of its own, usually from a pool: a call
+ * that waits occupies its connection for up to {@link DLockClient.Builder#longestWait}.
  */
 @FunctionalInterface
 public interface Driver {
@@ -15,9 +14,8 @@ public interface Driver {
      * @param arguments the command's name and its arguments
      * @return {@code null} for nil, a {@code Long} for an integer, {@code byte[]} or {@code String} for a string, a
      *     {@code List} for an array
-     * @throws Exception an error reply of the server is an exception whose message, or that of one of its causes, is the
-     *     error: it begins with the code in upper case. All other exceptions count as a lost connection, after which
-     *     the command is sent again
+     * @throws Exception for an error reply, an exception whose message, or the message of one of its causes, begins
+     *     with the code in upper case. Any other exception counts as a lost connection: the command is sent again
      */
     Object call(byte[]... arguments) throws Exception;
 }

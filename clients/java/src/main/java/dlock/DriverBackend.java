@@ -8,7 +8,7 @@ import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
 import java.util.function.LongFunction;
 
-/** A client that the program already has. */
+/** Sends commands through another Redis client of the program. */
 final class DriverBackend implements Backend {
     private final Driver driver;
     private final long longestWaitMillis;
@@ -42,8 +42,8 @@ final class DriverBackend implements Backend {
     }
 
     @Override
-    public CompletableFuture<Line> line(String key) {
-        return CompletableFuture.completedFuture(new DriverLine(key));
+    public CompletableFuture<DedicatedConnection> dedicated(String key) {
+        return CompletableFuture.completedFuture(new DriverConnection(key));
     }
 
     @Override
@@ -59,10 +59,10 @@ final class DriverBackend implements Backend {
         }
     }
 
-    /** An error of the server is in the message of the exception, or of one that it wraps. */
+    /** Finds an error reply in the message of an exception, or of one of its causes. */
     static RuntimeException failure(Exception thrown) {
         Throwable each = thrown;
-        // Exceptions may be linked in a circle.
+        // Causes may form a cycle.
         for (int depth = 0; each != null && depth < 20; depth++) {
             String message = String.valueOf(each.getMessage());
             if (!ServerException.codeOf(message).isEmpty()) {
@@ -74,10 +74,10 @@ final class DriverBackend implements Backend {
     }
 
     /**
-     * A place in a queue that is kept by calls which are shorter than the driver's read timeout. The next call repeats
-     * the same request before the last one ends, and so takes over its place.
+     * Waits with calls that are shorter than the driver's read timeout. Each call repeats the request before the
+     * previous call ends, and so takes over its place in the queue.
      */
-    private final class DriverLine implements Line {
+    private final class DriverConnection implements DedicatedConnection {
         private final String key;
         private final List<CompletableFuture<Object>> calls = new ArrayList<>();
         private final CompletableFuture<Object> result = new CompletableFuture<>();
@@ -86,7 +86,7 @@ final class DriverBackend implements Backend {
         private boolean leaving;
         private int last;
 
-        DriverLine(String key) {
+        DriverConnection(String key) {
             this.key = key;
         }
 
@@ -153,8 +153,8 @@ final class DriverBackend implements Backend {
                 left = new ArrayList<>(calls);
             }
             if (left.stream().anyMatch(call -> !call.isDone())) {
-                // Takes over the place, and gives it up at once. Should it overtake what it is to replace, that ends by
-                // itself.
+                // Takes over the place in the queue and leaves it after 1 ms. If it arrives before the call that it
+                // replaces, that call ends by itself.
                 left.add(DriverBackend.this.ask(key, command.apply(1)));
             }
             return Futures.all(left).handle((done, failed) -> left.stream()
@@ -171,7 +171,7 @@ final class DriverBackend implements Backend {
 
         @Override
         public void giveBack() {
-            // Connections are the driver's business.
+            // The driver pools its connections.
         }
     }
 }

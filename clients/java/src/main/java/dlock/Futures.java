@@ -7,11 +7,11 @@ import java.util.concurrent.ExecutionException;
 import java.util.concurrent.Executor;
 import java.util.concurrent.TimeUnit;
 
-/** What {@link CompletableFuture} lacks. */
+/** Helpers for {@link CompletableFuture}. */
 final class Futures {
     private Futures() {}
 
-    /** The reason itself, out of what futures wrap it in. */
+    /** Returns the reason without the exceptions in which futures wrap it. */
     static Throwable cause(Throwable failure) {
         Throwable reason = failure;
         while ((reason instanceof CompletionException || reason instanceof ExecutionException)
@@ -21,7 +21,7 @@ final class Futures {
         return reason;
     }
 
-    /** The reason as something that may be thrown out of a stage. */
+    /** Wraps a reason so that a stage can throw it. */
     static CompletionException rethrown(Throwable failure) {
         return failure instanceof CompletionException
                 ? (CompletionException) failure

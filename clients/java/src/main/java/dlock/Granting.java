@@ -8,9 +8,9 @@ import java.util.concurrent.TimeUnit;
 import java.util.concurrent.TimeoutException;
 import java.util.function.Consumer;
 
-/** Makes a {@link Hold} of what is granted, and has it looked after. */
+/** Acquires a lock and returns the {@link Hold}, which is kept alive from then on. */
 final class Granting {
-    /** How long an interrupted thread waits for its request to have left the queue, if the server does not answer. */
+    /** The longest time that an interrupted thread waits until its request has left the queue. */
     private static final long LEAVING_MILLIS = 3000;
 
     private final Core core;
@@ -19,14 +19,14 @@ final class Granting {
     private final Deadline end;
     private final Thread thread;
     private final List<Consumer<? super LockLostException>> listeners;
-    /** {@code null}: not in time. */
+    /** The hold, or {@code null} if the wait has ended. */
     private final CompletableFuture<Hold> result = new CompletableFuture<>();
 
     // Guarded by this.
     private Acquisition current;
     private boolean abandoned;
 
-    /** {@code thread}: whose the hold will be; {@code null}: nobody's in particular. */
+    /** {@code thread}: the thread to which the hold belongs, or {@code null}. */
     Granting(
             Core core,
             Request request,
@@ -47,7 +47,7 @@ final class Granting {
         return result;
     }
 
-    /** Gives up. Completes when nothing is left in the queue or held. Never fails. */
+    /** Abandons the acquisition. Completes when it has left the queue and holds nothing. Never fails. */
     CompletableFuture<Void> abandon() {
         CompletableFuture<Void> left;
         synchronized (this) {
@@ -60,7 +60,7 @@ final class Granting {
                         : hold.releaseAsync().handle((released, failed) -> null));
     }
 
-    /** The hold, or {@code null}: not in time. An interrupt ends the wait, and by then nothing is left of it. */
+    /** Waits for the result. An interrupt abandons the acquisition before the exception is thrown. */
     Hold awaitInterruptibly() throws InterruptedException {
         try {
             return start().get();
@@ -76,7 +76,7 @@ final class Granting {
         }
     }
 
-    /** Whether it was interrupted meanwhile. */
+    /** Waits, and returns whether the thread was interrupted again. */
     private static boolean awaitLeft(CompletableFuture<Void> left) {
         Deadline enough = Deadline.afterMillis(LEAVING_MILLIS);
         boolean interrupted = false;
@@ -85,7 +85,7 @@ final class Granting {
                 left.get(enough.leftNanos(), TimeUnit.NANOSECONDS);
                 return interrupted;
             } catch (TimeoutException | ExecutionException e) {
-                // It goes on in the background.
+                // The rest happens in the background.
                 return interrupted;
             } catch (InterruptedException e) {
                 interrupted = true;
@@ -93,7 +93,7 @@ final class Granting {
         }
     }
 
-    /** The same, whatever interrupts it. */
+    /** Waits for the result. An interrupt does not end the wait; the thread's interrupt status is kept. */
     Hold await() {
         CompletableFuture<Hold> hold = start();
         boolean interrupted = false;

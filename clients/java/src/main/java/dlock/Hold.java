@@ -35,7 +35,7 @@ public final class Hold implements AutoCloseable {
     private final Request request;
     private final String owner;
     private final long token;
-    /** The thread that holds it; {@code null}: none in particular. */
+    /** The thread to which the hold belongs, or {@code null}. */
     private final Thread thread;
     private final List<Consumer<? super LockLostException>> listeners = new ArrayList<>();
 
@@ -45,8 +45,8 @@ public final class Hold implements AutoCloseable {
     private long leaseNanos;
     private long until;
     private long permits;
-    /** What the session is bound to; {@code null}: nothing, or no more. */
-    private Line line;
+    /** The connection that a session is bound to, or {@code null}. */
+    private DedicatedConnection connection;
     private Future<?> timer;
 
     Hold(Core core, Request request, String owner, Acquisition.Grant grant, Thread thread) {
@@ -55,55 +55,55 @@ public final class Hold implements AutoCloseable {
         this.owner = owner;
         this.token = grant.token;
         this.thread = thread;
-        this.line = grant.line;
+        this.connection = grant.connection;
         this.permits = request.permits;
         this.leaseNanos = TimeUnit.MILLISECONDS.toNanos(request.lease.millis);
         this.until = grant.sent + leaseNanos;
     }
 
-    /** Starts to look after the hold. */
+    /** Starts to keep the hold alive. */
     Hold keep() {
         synchronized (this) {
             schedule(renewalNanos());
         }
-        if (line != null) {
-            Line bound = line;
+        if (connection != null) {
+            DedicatedConnection bound = connection;
             bound.whenEnded(() -> unbound(bound));
         }
         return this;
     }
 
     /**
-     * Returns the fencing token: greater than that of every earlier grant of the same server. Give it to whatever the
-     * lock protects, and let that refuse smaller ones.
+     * Returns the fencing token: greater than the token of every earlier grant. Pass it to the resource that the lock
+     * protects, which refuses smaller tokens.
      */
     public long fencingToken() {
         return token;
     }
 
-    /** Returns who the server knows as the holder. */
+    /** Returns the owner name. */
     public String owner() {
         return owner;
     }
 
-    /** Returns the names of the locks: one, or several that were taken together. */
+    /** Returns the name of the lock, or the names of locks that were acquired together. */
     public List<String> names() {
         return request.names;
     }
 
-    /** Returns for how long the lock is certainly held, if nobody deletes it; zero if it is lost or released. */
+    /** Returns the time for which the lock is certainly held, unless a client deletes it. Zero if lost or released. */
     public synchronized Duration remaining() {
         return Duration.ofNanos(state == State.HELD ? Math.max(0, until - System.nanoTime()) : 0);
     }
 
-    /** Returns whether the lock is held, as far as is known here, without asking the server. */
+    /** Returns whether the lock is held, without asking the server. */
     public boolean isHeld() {
         return !remaining().isZero();
     }
 
     /**
-     * Has a listener told, once, when the hold is lost; at once if it is lost already. It is called by a thread of the
-     * client's executor. A hold that is released in time is not lost.
+     * Adds a listener. A thread of the client's executor calls it once if the hold is lost, at once if it is lost
+     * already. A released hold is not lost.
      *
      * @return this
      */
@@ -134,9 +134,9 @@ public final class Hold implements AutoCloseable {
     }
 
     /**
-     * Makes the lease end after this time from now, and be that long from then on.
+     * Renews the hold with this lease, which becomes the hold's own.
      *
-     * @throws LockLostException the hold was lost, or released, before
+     * @throws LockLostException the hold was lost or released before
      */
     public void extend(Duration lease) {
         long millis = lease.toMillis();
@@ -160,10 +160,11 @@ public final class Hold implements AutoCloseable {
     }
 
     /**
-     * Releases the lock. Does nothing if that was done before.
+     * Releases the lock, with all entries. Does nothing if it was released before.
      *
      * @throws LockLostException the hold was lost before
-     * @throws UnavailableException no server answered; it is tried further in the background until the lease has ended
+     * @throws UnavailableException no server answered. The client repeats the release in the background until the lease
+     *     ends
      */
     public void release() {
         synchronized (this) {
@@ -176,7 +177,7 @@ public final class Hold implements AutoCloseable {
         }
     }
 
-    /** Releases the lock as {@link #release()} does, except that it does not matter whether the hold was lost. */
+    /** Releases the lock as {@link #release()} does, but does not report a lost hold. */
     @Override
     public void close() {
         synchronized (this) {
@@ -188,13 +189,13 @@ public final class Hold implements AutoCloseable {
     }
 
     /**
-     * Releases the lock without waiting for it.
+     * Releases the lock without waiting for the reply.
      *
-     * @return whether the lock was held up to then
+     * @return whether the lock was held until the release
      */
     public CompletableFuture<Boolean> releaseAsync() {
         boolean wasHeld;
-        Line bound;
+        DedicatedConnection bound;
         synchronized (this) {
             wasHeld = state == State.HELD;
             if (state == State.RELEASED) {
@@ -204,8 +205,8 @@ public final class Hold implements AutoCloseable {
                 state = State.RELEASED;
             }
             stopTimer();
-            bound = line;
-            line = null;
+            bound = connection;
+            connection = null;
         }
         Deadline lapsed = lapse();
         CompletableFuture<Boolean> released = released(lapsed).thenApply(all -> all && wasHeld);
@@ -213,11 +214,11 @@ public final class Hold implements AutoCloseable {
             if (bound != null && failed == null) {
                 bound.giveBack();
             } else if (bound != null) {
-                // The end of its connection releases a session in any case.
+                // The end of the connection releases a session.
                 bound.leave();
             }
         });
-        // The caller is told when its patience is over. Meanwhile it is tried further.
+        // The caller waits no longer than the patience. The repeats continue until the lease ends.
         return released.copy().orTimeout(core.patienceMillis, TimeUnit.MILLISECONDS).exceptionally(failed -> {
             Throwable reason = Futures.cause(failed);
             if (reason instanceof TimeoutException) {
@@ -227,18 +228,18 @@ public final class Hold implements AutoCloseable {
         });
     }
 
-    /** When the server has let go of it in any case, with some time to spare. */
+    /** Returns a time at which the hold has certainly lapsed on the server. */
     private synchronized Deadline lapse() {
         return Deadline.afterNanos(Math.max(0, until - System.nanoTime()) + TimeUnit.SECONDS.toNanos(1));
     }
 
-    /** Releases every name, all of its entries. Whether none of them was lost. */
+    /** Releases all entries of every name. Completes with whether none of them was lost. */
     private CompletableFuture<Boolean> released(Deadline lapsed) {
         List<CompletableFuture<Boolean>> all = new ArrayList<>();
         for (String name : request.names) {
             byte[][] command =
                     Words.command("DLOCK.RELEASE", name, owner, request.mode.side, "ALL", "TOKEN", token);
-            // A repeat that finds nothing finds what the first one did.
+            // A repeat gets nil if the first copy was executed.
             all.add(core.repeat(name, command, lapsed)
                     .thenApply(answer -> answer.reply != null || answer.repeated && !lapsed.hasPassed())
                     .exceptionally(Hold::isGone));
@@ -254,7 +255,7 @@ public final class Hold implements AutoCloseable {
         throw Futures.rethrown(reason);
     }
 
-    /** Releases some of the permits, fewer than there are. */
+    /** Releases some of the permits, but not all. */
     CompletableFuture<Boolean> releasePermits(long some) {
         synchronized (this) {
             permits -= some;
@@ -272,7 +273,7 @@ public final class Hold implements AutoCloseable {
         return thread;
     }
 
-    /** Gives up an entry that is not the last one. */
+    /** Releases one entry, but not the last. */
     CompletableFuture<Void> leaveOnce() {
         byte[][] command = Words.command("DLOCK.RELEASE", request.first(), owner, request.mode.side,
                 "TOKEN", token, "REQUEST", core.freshId());
@@ -284,10 +285,10 @@ public final class Hold implements AutoCloseable {
         });
     }
 
-    /** Enters once more. Fails with {@link LockLostException} if the hold is not there any more. */
+    /** Enters once more. Fails with {@link LockLostException} if the server has no such hold. */
     CompletableFuture<Void> enter(Request again) {
         long sent = System.nanoTime();
-        byte[][] command = again.acquire(owner, core.freshId(), false, Line.NOT_AT_ALL);
+        byte[][] command = again.acquire(owner, core.freshId(), false, DedicatedConnection.NOT_AT_ALL);
         return core.repeat(request.first(), command, core.patience()).thenCompose(answer -> {
             Long reply = Words.number(answer.reply);
             if (reply != null && reply == token) {
@@ -306,7 +307,7 @@ public final class Hold implements AutoCloseable {
         });
     }
 
-    /** The lease now is the longer one of that and what it was. */
+    /** Re-entry keeps the longer of the two leases. */
     private synchronized void entered(long sent, long nanos) {
         if (state == State.HELD) {
             leaseNanos = Math.max(leaseNanos, nanos);
@@ -315,7 +316,7 @@ public final class Hold implements AutoCloseable {
     }
 
     /**
-     * Learns from the server when the lease ends, after a wait in which it may have begun at any time.
+     * Asks the server for the end of the lease, if the hold may have been granted long before the reply came.
      *
      * @return whether it is still held
      */
@@ -337,13 +338,13 @@ public final class Hold implements AutoCloseable {
         return new LockLostException(request + ": " + otherwise, null);
     }
 
-    // Keeping it
+    // Keeping it alive
 
     private long renewalNanos() {
         return request.lease.kind == Lease.Kind.FIXED ? Long.MAX_VALUE : leaseNanos / 3;
     }
 
-    /** Has {@link #tick} called after that time, or when the lease ends. Holds the monitor. */
+    /** Schedules {@link #tick} after this time, or at the end of the lease. The caller holds the monitor. */
     private void schedule(long nanos) {
         stopTimer();
         if (state == State.HELD) {
@@ -372,7 +373,7 @@ public final class Hold implements AutoCloseable {
         if (lapsed) {
             lose("its lease ended", null);
         } else if (thread != null && !thread.isAlive()) {
-            // Nobody is left who could unlock it.
+            // The thread ended without unlocking.
             releaseAsync();
         } else if (request.lease.kind != Lease.Kind.FIXED) {
             CompletableFuture<Long> renewal =
@@ -401,7 +402,7 @@ public final class Hold implements AutoCloseable {
         });
     }
 
-    /** A session is renewed by the server. What can be found out is whether the server is still there. */
+    /** Checks the hold. The server renews a session, so the client only checks that the server and the hold exist. */
     private CompletableFuture<Long> look() {
         long sent = System.nanoTime();
         return each("DLOCK.CHECK").thenApply(left -> {
@@ -420,19 +421,19 @@ public final class Hold implements AutoCloseable {
         }
     }
 
-    /** The connection of the session has ended. If the server did not end the hold with it, binds it to another one. */
-    private void unbound(Line ended) {
+    /** Handles the end of the session's connection. Binds the hold to a new one, if the server still has the hold. */
+    private void unbound(DedicatedConnection ended) {
         synchronized (this) {
-            if (line != ended || state != State.HELD) {
+            if (connection != ended || state != State.HELD) {
                 return;
             }
-            line = null;
+            connection = null;
         }
         bindAgain(0);
     }
 
     private void bindAgain(int before) {
-        core.backend.line(request.first()).whenComplete((taken, failed) -> {
+        core.backend.dedicated(request.first()).whenComplete((taken, failed) -> {
             if (failed != null) {
                 bindLater(before, Futures.cause(failed));
                 return;
@@ -459,19 +460,19 @@ public final class Hold implements AutoCloseable {
 
     private void bindLater(int before, Throwable reason) {
         if (Unanswered.mayRepeat(reason) && isHeld() && !core.isClosed()) {
-            // A lease later it is lost in any case.
+            // The timer of the lease ends these tries.
             Futures.after(Core.pauseMillis(before)).thenRun(() -> bindAgain(before + 1));
         } else {
             lose("its connection ended", reason);
         }
     }
 
-    private void bound(Line taken) {
+    private void bound(DedicatedConnection taken) {
         boolean late;
         synchronized (this) {
             late = state != State.HELD;
             if (!late) {
-                line = taken;
+                connection = taken;
             }
         }
         if (late) {
@@ -481,11 +482,11 @@ public final class Hold implements AutoCloseable {
         }
     }
 
-    /** Marks it as lost, unless it is released or lost already. Returns what to throw. */
+    /** Marks the hold as lost, unless it is released or lost already. Returns the exception to throw. */
     LockLostException lose(String why, Throwable cause) {
         List<Consumer<? super LockLostException>> told;
         LockLostException loss;
-        Line bound;
+        DedicatedConnection bound;
         synchronized (this) {
             if (state != State.HELD) {
                 return lostOr(state == State.RELEASED ? "released" : why);
@@ -496,36 +497,36 @@ public final class Hold implements AutoCloseable {
             stopTimer();
             told = new ArrayList<>(listeners);
             listeners.clear();
-            bound = line;
-            line = null;
+            bound = connection;
+            connection = null;
         }
         if (bound != null) {
             bound.leave();
         }
         if (request.names.size() > 1) {
-            // What is left of several.
+            // Releases the other locks of the set.
             released(lapse());
         }
         told.forEach(listener -> core.tell(() -> listener.accept(loss)));
         return loss;
     }
 
-    /** Sends that command for each name, to be repeated by the caller: the least of the replies, or nil. */
+    /** Sends the command once for each name. Completes with the smallest reply, or {@code null} if one is nil. */
     private CompletableFuture<Long> each(String command, Object... options) {
-        Line bound;
+        DedicatedConnection bound;
         synchronized (this) {
-            bound = line;
+            bound = connection;
         }
         List<CompletableFuture<Object>> replies = new ArrayList<>();
         for (String name : request.names) {
             byte[][] words = words(command, name, options);
-            // A session is asked about where it is bound, so that a connection that is dead is found out.
+            // On the session's own connection, to detect that it is dead.
             replies.add(bound != null ? bound.ask(words) : core.backend.ask(name, words));
         }
         return least(replies);
     }
 
-    /** The same, repeated until it is answered. */
+    /** The same, but repeats unanswered commands. */
     private CompletableFuture<Long> ask(String command, Object... options) {
         List<CompletableFuture<Object>> replies = new ArrayList<>();
         for (String name : request.names) {
@@ -564,7 +565,7 @@ public final class Hold implements AutoCloseable {
         });
     }
 
-    /** The result, with the exception itself where there is one. An interrupt does not end it. */
+    /** Waits for the result, and throws the exception itself. An interrupt does not end the wait. */
     static <T> T join(CompletableFuture<T> future) {
         try {
             return future.join();
@@ -581,7 +582,7 @@ public final class Hold implements AutoCloseable {
         if (!(reason instanceof RuntimeException)) {
             return new IllegalStateException(reason);
         }
-        // Of the thread that gets it, not of the one that found out.
+        // The stack of the calling thread is more useful than that of the I/O thread.
         reason.setStackTrace(new Throwable().getStackTrace());
         return (RuntimeException) reason;
     }

@@ -3,7 +3,7 @@ package dlock;
 import java.time.Duration;
 import java.util.Objects;
 
-/** Decides when a lock ends by itself, and who prevents it. */
+/** Determines when a lock ends by itself, and how it is kept alive. */
 public final class Lease {
     enum Kind {
         RENEWED,
@@ -23,23 +23,23 @@ public final class Lease {
     }
 
     /**
-     * The client renews the lease whenever a third of it has passed, until the release. If the process dies, the lock
-     * ends with the lease. A lost connection does no harm if the client can connect again before that.
+     * The client renews the lease when a third of it has passed, until the release. If the process dies, the lock ends
+     * with the lease. The lock survives a lost connection if the client connects again within the lease.
      */
     public static Lease renewed(Duration time) {
         return new Lease(Kind.RENEWED, time, 3);
     }
 
-    /** Nobody renews the lease: the lock ends after this time, released or not. */
+    /** The lease is not renewed: the lock ends after this time if it is not released. */
     public static Lease fixed(Duration time) {
         return new Lease(Kind.FIXED, time, 1);
     }
 
     /**
-     * The server renews the lease for as long as the connection that took the lock is open, and frees the lock when it
-     * ends. If the process dies, the next owner gets the lock at once. Each hold has a connection of its own.
+     * The server renews the lease while the connection that acquired the lock is open, and releases the lock when the
+     * connection ends. If the process dies, the next owner gets the lock at once. Each hold has its own connection.
      *
-     * @param time the lease, 300 ms or more: how long the lock outlives a server that dies together with the holder
+     * @param time the lease, 300 ms or more. The lock lapses after it if the server restarts and the client is gone
      */
     public static Lease session(Duration time) {
         return new Lease(Kind.SESSION, time, 300);

@@ -2,7 +2,7 @@ package dlock;
 
 import java.util.List;
 
-/** What the server says of a lock. */
+/** The reply to {@code DLOCK.INFO}, as far as it is used. */
 final class LockInfo {
     String mode = "free";
     int holders;
@@ -36,7 +36,7 @@ final class LockInfo {
         return info;
     }
 
-    /** How many permits of a semaphore are left. */
+    /** Returns the number of free permits of a semaphore. */
     long available(long limit) {
         boolean shared = mode.equals("shared") || mode.equals("free");
         return shared ? Math.max(0, limit - count) : 0;

@@ -1,11 +1,11 @@
 package dlock;
 
 /**
- * The lock ended before it was released: its lease ran out, its session ended, or somebody deleted its key. Work that
- * was done under the lock may have overlapped with that of the next owner.
+ * The hold ended before it was released: its lease or its session ended, or another client deleted the key. The work
+ * under the lock may have overlapped with the next owner's.
  *
- * <p>It is an {@link IllegalMonitorStateException}, because that is what {@code unlock} of a lock throws if the thread
- * does not hold it.
+ * <p>It extends {@link IllegalMonitorStateException}, which {@code Lock.unlock} throws if the thread does not hold the
+ * lock.
  */
 public final class LockLostException extends IllegalMonitorStateException {
     private static final long serialVersionUID = 1;

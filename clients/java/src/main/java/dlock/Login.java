@@ -1,6 +1,6 @@
 package dlock;
 
-/** What a connection needs besides an address. */
+/** The settings of a connection, except its address. */
 final class Login {
     final String user;
     final String password;

@@ -27,7 +27,7 @@ final class Loop implements AutoCloseable {
         thread.start();
     }
 
-    /** Runs a task on the loop's thread, soon. */
+    /** Runs a task on the loop's thread. */
     void execute(Runnable task) {
         tasks.add(task);
         selector.wakeup();
@@ -67,7 +67,7 @@ final class Loop implements AutoCloseable {
         try {
             connection.ready(key);
         } catch (IOException | RuntimeException | Error e) {
-            // What failed on one connection ends that one.
+            // A failure ends only the connection on which it happened.
             connection.fail(e instanceof CancelledKeyException ? new IOException("closed") : e);
         }
     }
@@ -82,7 +82,7 @@ final class Loop implements AutoCloseable {
         try {
             selector.close();
         } catch (IOException ignored) {
-            // There is nothing left to do with it.
+            // The selector is not used anymore.
         }
     }
 }

@@ -8,7 +8,7 @@ import java.util.concurrent.RejectedExecutionException;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.TimeoutException;
 
-/** The connections to one server: one for whatever is answered at once, and one for each request that may wait. */
+/** The connections to one server: a shared one for commands that do not wait, and a pool for requests that may. */
 final class Node {
     private static final int MAX_IDLE = 8;
 
@@ -33,7 +33,7 @@ final class Node {
         return address;
     }
 
-    /** The connection for all, made anew if the last one has ended. */
+    /** Returns the shared connection. Connects if there is none, or if it has ended. */
     synchronized CompletableFuture<Connection> shared() {
         if (shared == null || shared.isCompletedExceptionally() || hasEnded(shared)) {
             shared = open();
@@ -45,7 +45,7 @@ final class Node {
         return connection.isDone() && connection.join().ended().isDone();
     }
 
-    /** A connection for the caller alone. */
+    /** Takes a connection out of the pool. Connects if the pool is empty. */
     CompletableFuture<Connection> take() {
         synchronized (this) {
             for (Connection next; (next = idle.poll()) != null; ) {
@@ -70,7 +70,7 @@ final class Node {
         }
     }
 
-    /** Sends a command that is answered at once. A connection without an answer in time is given up. */
+    /** Sends a command that does not wait. Ends the connection if there is no reply in time. */
     CompletableFuture<Object> ask(Connection connection, byte[][] command) {
         return limited(connection, connection.send(command), timeoutMillis);
     }
@@ -89,7 +89,7 @@ final class Node {
         return timeoutMillis;
     }
 
-    /** Ends the connections that nothing is bound to, so that new ones are made: the server has changed. */
+    /** Ends the shared connection and the idle ones, because the server has changed its role. */
     void reset() {
         close(false);
     }
@@ -116,7 +116,7 @@ final class Node {
 
     private CompletableFuture<Connection> open() {
         try {
-            // Looking up a name may block.
+            // Resolving a name may block.
             return CompletableFuture.supplyAsync(() -> Connection.open(loop, address, login, timeoutMillis), executor)
                     .thenCompose(opened -> opened);
         } catch (RejectedExecutionException e) {

@@ -6,7 +6,7 @@ import java.util.List;
 import java.util.Map;
 import java.util.concurrent.CompletableFuture;
 
-/** The permits that a client's threads have acquired and not released, of all semaphores. */
+/** The permits of all semaphores that the client's threads hold. */
 final class Permits {
     private static final class Acquired {
         final Hold hold;
@@ -18,14 +18,14 @@ final class Permits {
         }
     }
 
-    /** By the semaphore's name, the oldest first. */
+    /** The acquisitions by the name of the semaphore, oldest first. */
     private final Map<String, List<Acquired>> all = new HashMap<>();
 
     synchronized void add(String name, Hold hold) {
         all.computeIfAbsent(name, key -> new ArrayList<>()).add(new Acquired(hold, Thread.currentThread()));
     }
 
-    /** What that thread acquired last, or {@code null}. */
+    /** Returns the last acquisition of the thread, or {@code null}. */
     synchronized Hold lastOf(String name, Thread thread) {
         Hold last = null;
         for (Acquired acquired : all.getOrDefault(name, List.of())) {
@@ -34,7 +34,7 @@ final class Permits {
         return last;
     }
 
-    /** Releases permits: first what the current thread acquired last, then what others did. */
+    /** Releases permits, newest first: those of the current thread, then those of other threads. */
     synchronized List<CompletableFuture<Boolean>> release(String name, long permits) {
         List<Acquired> acquired = all.getOrDefault(name, List.of());
         long there = acquired.stream().mapToLong(each -> each.hold.permits()).sum();
@@ -51,7 +51,7 @@ final class Permits {
         return released;
     }
 
-    /** Releases what that thread acquired; {@code null}: whoever did. Returns how many are still to be released. */
+    /** Releases permits of one thread, or of any if it is {@code null}. Returns the number that is left to release. */
     private static long release(
             List<Acquired> acquired, long permits, Thread by, List<CompletableFuture<Boolean>> released) {
         long left = permits;

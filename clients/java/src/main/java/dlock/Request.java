@@ -3,7 +3,7 @@ package dlock;
 import java.util.ArrayList;
 import java.util.List;
 
-/** What is asked for: which locks, how, and for whom. */
+/** The arguments of an acquiring command, except the owner. */
 final class Request {
     enum Mode {
         EXCLUSIVE("WRITE"),
@@ -11,7 +11,7 @@ final class Request {
         WRITE("WRITE"),
         PERMITS("READ");
 
-        /** How {@code DLOCK.RELEASE} and {@code DLOCK.RENEW} name it. */
+        /** The name of the mode in {@code DLOCK.RELEASE} and {@code DLOCK.RENEW}. */
         final String side;
 
         Mode(String side) {
@@ -19,11 +19,11 @@ final class Request {
         }
     }
 
-    /** One, or several that are taken together. */
+    /** The key, or the keys that are acquired together. */
     final List<String> names;
     final Mode mode;
     final Lease lease;
-    /** Of a semaphore, else 0. */
+    /** The limit of a semaphore, else 0. */
     final long limit;
     final long permits;
 
@@ -47,7 +47,7 @@ final class Request {
         return names.get(0);
     }
 
-    /** The command that takes it. {@code block} as for {@link Line#request}. */
+    /** Returns the acquiring command. {@code block} is the time to wait, as in {@link DedicatedConnection#request}. */
     byte[][] acquire(String owner, String id, boolean session, long block) {
         List<byte[]> words = new ArrayList<>();
         if (names.size() > 1) {
@@ -61,7 +61,7 @@ final class Request {
             words.addAll(Words.of(limit, "PERMITS", permits));
         }
         words.addAll(Words.of("PX", lease.millis));
-        if (block != Line.NOT_AT_ALL) {
+        if (block != DedicatedConnection.NOT_AT_ALL) {
             words.addAll(Words.of("BLOCK", block));
         }
         if (session) {

@@ -19,7 +19,7 @@ import java.util.List;
 final class Resp {
     private Resp() {}
 
-    /** An error that the server replied with. Data: it may be an element of an array. */
+    /** An error reply. It can be an element of an array, so it is data and not an exception. */
     static final class ErrorReply {
         final String message;
 
@@ -33,7 +33,7 @@ final class Resp {
         }
     }
 
-    /** What the server says without having been asked. */
+    /** A message that is not a reply to a command. */
     static final class Push {
         final List<Object> items;
 
@@ -42,7 +42,7 @@ final class Resp {
         }
     }
 
-    /** The bytes are not a reply. The connection they came from is of no more use. */
+    /** The bytes are not a reply. The connection is unusable. */
     static final class MalformedReply extends IOException {
         private static final long serialVersionUID = 1;
 
@@ -70,9 +70,9 @@ final class Resp {
         out.put((byte) '\r').put((byte) '\n');
     }
 
-    /** Makes replies of bytes, however these are cut. Any bytes give replies or a {@link MalformedReply}. */
+    /** Decodes a stream of bytes in pieces of any size. Any input gives replies or a {@link MalformedReply}. */
     static final class Decoder {
-        /** What {@link #next} returns until a whole reply has come. */
+        /** The result of {@link #next} while a reply is incomplete. */
         static final Object INCOMPLETE = new Object();
 
         static final int MAX_BULK = 64 << 20;
@@ -87,7 +87,7 @@ final class Resp {
         private byte[] buffer = new byte[512];
         private int start;
         private int end;
-        /** How far the line at {@code start} has been looked through for its end. */
+        /** The end of the search for the end of the line at {@code start}. */
         private int scanned;
         /** The type and length of the bulk whose header has been read; length -1: none. */
         private char bulkType;
@@ -111,7 +111,7 @@ final class Resp {
             end += more;
         }
 
-        /** The next whole reply, or {@link #INCOMPLETE}. */
+        /** Returns the next reply, or {@link #INCOMPLETE}. */
         Object next() throws MalformedReply {
             for (;;) {
                 Object value = element();
@@ -133,7 +133,7 @@ final class Resp {
             }
         }
 
-        /** A value without parts, or with none; NOTHING if its parts follow, or if it was an empty attribute. */
+        /** Decodes one value. Returns NOTHING for an aggregate whose elements follow, and for an empty attribute. */
         private Object element() throws MalformedReply {
             if (bulkLength >= 0) {
                 return bulk();
@@ -230,7 +230,7 @@ final class Resp {
             }
         }
 
-        /** Where the line at {@code start} ends, or -1. */
+        /** Returns the end of the line at {@code start}, or -1 if it is incomplete. */
         private int lineEnd() throws MalformedReply {
             for (; scanned < end; scanned++) {
                 if (buffer[scanned] == '\n') {
@@ -269,7 +269,7 @@ final class Resp {
         }
 
         private static BigInteger bigInteger(String line) throws MalformedReply {
-            // Longer ones take long to convert.
+            // The conversion of a long number takes quadratic time.
             if (line.length() > 1000) {
                 throw new MalformedReply("a number too long");
             }

@@ -1,6 +1,6 @@
 package dlock;
 
-/** The server refused a command, for example because the key holds something else, or because of its ACL. */
+/** The server refused a command, for example because the key has another type, or because of an ACL. */
 public class ServerException extends DLockException {
     private static final long serialVersionUID = 1;
 

@@ -6,7 +6,7 @@ import java.util.ArrayList;
 import java.util.List;
 
 /**
- * What a URL says about where the servers are. See {@link DLockClient.Builder#url}.
+ * A parsed URL. See {@link DLockClient.Builder#url} for its syntax.
  */
 final class ServerUrl {
     final List<Address> addresses;
@@ -74,7 +74,7 @@ final class ServerUrl {
         }
     }
 
-    /** Without what {@code %} stands for in a URL; {@code +} stands for itself. */
+    /** Decodes percent escapes. Unlike in a form, {@code +} is a plus sign. */
     private static String decoded(String text) {
         return URLDecoder.decode(text.replace("+", "%2B"), StandardCharsets.UTF_8);
     }

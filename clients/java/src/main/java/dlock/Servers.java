@@ -10,9 +10,9 @@ import java.util.concurrent.Executor;
 import java.util.concurrent.TimeUnit;
 import java.util.function.LongFunction;
 
-/** The servers themselves: one, the primary that Sentinel knows, or the nodes of a cluster. */
+/** The client's own connections to one server, to the primary that Sentinel knows, or to the nodes of a cluster. */
 final class Servers implements Backend {
-    /** How long a server gets to close a connection that was given up. */
+    /** The time that a server has to close an abandoned connection. */
     private static final long LEAVING_MILLIS = 2000;
 
     private final Loop loop = new Loop();
@@ -33,7 +33,7 @@ final class Servers implements Backend {
         this.executor = executor;
     }
 
-    /** Connects for the first time, and finds out what is there. */
+    /** Connects for the first time, and detects whether the server belongs to a cluster. */
     CompletableFuture<Void> start() {
         if (url.primary != null) {
             topology = new Topology.Sentinels(this, url.addresses, url.primary);
@@ -55,7 +55,7 @@ final class Servers implements Backend {
         return nodes.computeIfAbsent(address, key -> new Node(loop, key, login, timeoutMillis, executor));
     }
 
-    /** Asks a Sentinel, on a connection for this one question. */
+    /** Sends one command to a Sentinel, on a new connection. */
     CompletableFuture<Object> askSentinel(Address sentinel, byte[][] question) {
         Node node = new Node(loop, sentinel, sentinelLogin, timeoutMillis, executor);
         return node.take().thenCompose(connection ->
@@ -87,10 +87,9 @@ final class Servers implements Backend {
     }
 
     @Override
-    public CompletableFuture<Line> line(String key) {
-        CompletableFuture<Line> line = route(key).thenCompose(route ->
-                route.node.take().thenApply(connection -> new OwnLine(key, route, connection)));
-        return noted(key, line);
+    public CompletableFuture<DedicatedConnection> dedicated(String key) {
+        return noted(key, route(key).thenCompose(route ->
+                route.node.take().thenApply(connection -> new ServerConnection(key, route, connection))));
     }
 
     private CompletableFuture<Topology.Route> route(String key) {
@@ -99,7 +98,7 @@ final class Servers implements Backend {
                 : topology.route(key);
     }
 
-    /** The future, with what its failure says about where the servers are taken note of first. */
+    /** Returns the future after the topology has learned from its failure. */
     private <T> CompletableFuture<T> noted(String key, CompletableFuture<T> future) {
         return future.whenComplete((done, failed) -> {
             if (failed != null) {
@@ -115,14 +114,14 @@ final class Servers implements Backend {
         loop.close();
     }
 
-    /** A line that is a connection. */
-    private final class OwnLine implements Line {
+    /** A connection of this client. */
+    private final class ServerConnection implements DedicatedConnection {
         private final String key;
         private final Topology.Route route;
         private final Connection connection;
         private CompletableFuture<Object> reply;
 
-        OwnLine(String key, Topology.Route route, Connection connection) {
+        ServerConnection(String key, Topology.Route route, Connection connection) {
             this.key = key;
             this.route = route;
             this.connection = connection;
@@ -169,7 +168,7 @@ final class Servers implements Backend {
         }
     }
 
-    /** The slot of a key in a cluster: CRC-16/XMODEM of the key, or of what is in its first braces. */
+    /** Returns the cluster slot of a key: CRC-16/XMODEM of the key, or of its hash tag. */
     static int slot(String key) {
         byte[] bytes = key.getBytes(StandardCharsets.UTF_8);
         int from = 0;

@@ -5,7 +5,7 @@ import java.util.List;
 import java.util.Map;
 import java.util.Objects;
 
-/** A thread as the server knows it, and the locks that it holds. Only that thread uses it. */
+/** The owner name of a thread, and the locks that it holds. Only this thread uses it. */
 final class ThreadOwner {
     final String name;
     private final Map<Key, ThreadHold> holds = new HashMap<>();
@@ -26,11 +26,11 @@ final class ThreadOwner {
         holds.remove(new Key(request));
     }
 
-    /** A hold, and how often the thread entered it. */
+    /** A hold, and the number of times that the thread entered it. */
     static final class ThreadHold {
         final Hold hold;
         int entries = 1;
-        /** Whether the server may count other entries than {@link #entries}, because an answer is missing. */
+        /** Whether the server's count may differ from {@link #entries}, because a reply is missing. */
         boolean uncertain;
 
         ThreadHold(Hold hold) {
@@ -38,7 +38,7 @@ final class ThreadOwner {
         }
     }
 
-    /** Exclusive and write are one side of a lock. */
+    /** A lock and the side of it that is held. Exclusive and write are the same side. */
     private static final class Key {
         private final List<String> names;
         private final String side;

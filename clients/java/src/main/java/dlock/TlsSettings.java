@@ -4,7 +4,7 @@ import javax.net.ssl.SSLContext;
 import javax.net.ssl.SSLEngine;
 import javax.net.ssl.SSLParameters;
 
-/** How to speak TLS: whom to trust, and that the certificate has to be for the host that is connected to. */
+/** TLS with an {@link SSLContext}. The server's certificate must be valid for the host. */
 final class TlsSettings {
     private final SSLContext context;
 

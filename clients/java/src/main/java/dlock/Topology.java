@@ -9,12 +9,12 @@ import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.atomic.AtomicReferenceArray;
 import java.util.function.Function;
 
-/** Knows which server has a key, and learns from what servers answer. */
+/** Maps keys to servers, and learns from errors. */
 abstract class Topology {
-    /** Where to send a command. */
+    /** The server for a command. */
     static final class Route {
         final Node node;
-        /** The slot is on its way to that node, which answers only if it is told that one knows. */
+        /** Whether {@code ASKING} must precede the command, because the slot is being imported. */
         final boolean asking;
 
         Route(Node node, boolean asking) {
@@ -25,14 +25,14 @@ abstract class Topology {
 
     abstract CompletableFuture<Route> route(String key);
 
-    /** A command for that key failed. */
+    /** Learns from the failure of a command. */
     abstract void note(String key, Throwable failure);
 
     boolean together(String one, String other) {
         return true;
     }
 
-    /** The first success, tried in turn; the last failure if there is none. */
+    /** Tries the addresses in turn. Returns the first success, or the last failure. */
     static <T> CompletableFuture<T> firstOf(List<Address> addresses, Function<Address, CompletableFuture<T>> attempt) {
         CompletableFuture<T> result = attempt.apply(addresses.get(0));
         for (Address next : addresses.subList(1, addresses.size())) {
@@ -63,13 +63,13 @@ abstract class Topology {
         @Override
         void note(String key, Throwable failure) {
             if (code(failure).equals("READONLY")) {
-                // Its name may stand for another server by now.
+                // The host name may refer to another server now.
                 node.reset();
             }
         }
     }
 
-    /** The primary of a name that Sentinels watch. */
+    /** The primary that Sentinels monitor under a name. */
     static final class Sentinels extends Topology {
         private final Servers servers;
         private final List<Address> sentinels;
@@ -103,7 +103,7 @@ abstract class Topology {
             });
         }
 
-        /** Sentinel may not have noticed yet. */
+        /** Checks the role, because Sentinel may not have noticed a failover yet. */
         private CompletableFuture<Route> verified(Address address) {
             Node node = servers.node(address);
             return node.shared().thenApply(connection -> {
@@ -138,7 +138,7 @@ abstract class Topology {
         private final Servers servers;
         private final List<Address> seeds;
         private final AtomicReferenceArray<Address> owners = new AtomicReferenceArray<>(SLOTS);
-        /** The nodes that slots are moving to, each for the next command. */
+        /** The importing nodes of slots, each for the next command. */
         private final Map<Integer, Address> asked = new ConcurrentHashMap<>();
         private CompletableFuture<Void> learning;
         private boolean stale = true;
@@ -225,7 +225,7 @@ abstract class Topology {
                 List<?> primary = (List<?>) range.get(2);
                 String host = primary.get(0) == null ? "" : Words.text(primary.get(0));
                 int port = Words.number(primary.get(1)).intValue();
-                // A node that does not know its own name is where it was asked.
+                // A node that does not know its own address has the one at which it was asked.
                 Address owner = new Address(host.isEmpty() || host.equals("?") ? source.host : host, port);
                 for (int slot = Words.number(range.get(0)).intValue();
                         slot <= Words.number(range.get(1)).intValue(); slot++) {

@@ -1,8 +1,7 @@
 package dlock;
 
 /**
- * A command has no answer, and perhaps never reached a server: the same command may be sent again. Does not leave the
- * package.
+ * A command was not answered, and perhaps not sent. It may be sent again. This exception does not leave the package.
  */
 final class Unanswered extends RuntimeException {
     private static final long serialVersionUID = 1;
@@ -11,7 +10,9 @@ final class Unanswered extends RuntimeException {
         super(message, cause);
     }
 
-    /** Whether the same command may be sent again: nobody answered it, or the answer is "not now" or "not here". */
+    /**
+     * Returns whether the command may be sent again: it was not answered, or refused for the moment or by this server.
+     */
     static boolean mayRepeat(Throwable failure) {
         if (failure instanceof ServerException) {
             switch (((ServerException) failure).code()) {

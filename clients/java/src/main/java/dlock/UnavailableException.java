@@ -1,8 +1,8 @@
 package dlock;
 
 /**
- * No server answered within {@link DLockClient.Builder#patience}. Whatever the unanswered command may have taken is
- * given back in the background, and lapses with its lease at the latest.
+ * No server answered within {@link DLockClient.Builder#patience}. If the server executed the command nevertheless, the
+ * client releases the hold in the background. At the latest, the hold lapses.
  */
 public final class UnavailableException extends DLockException {
     private static final long serialVersionUID = 1;

@@ -16,16 +16,16 @@ abstract class Wire {
         this.channel = channel;
     }
 
-    /** Sends what can be sent now. Returns whether the socket took it; if not, call again when it takes more. */
+    /** Sends as much as the socket takes. Returns false if the socket buffer is full. */
     abstract boolean write(ArrayDeque<ByteBuffer> outgoing) throws IOException;
 
-    /** Fills the empty buffer with what has come: 0 if nothing has, -1 at the end. */
+    /** Reads into the empty buffer. Returns the number of bytes, 0 if none are available, -1 at the end. */
     abstract int read(ByteBuffer into) throws IOException;
 
-    /** Tells the server that nothing more will be sent. Everything has been written. */
+    /** Ends the sending side, after everything was written. */
     abstract void finish() throws IOException;
 
-    /** How large the buffer to read into has to be. */
+    /** Returns the size of the buffer for {@link #read}. */
     abstract int readSize();
 
     static final class Plain extends Wire {
@@ -64,9 +64,9 @@ abstract class Wire {
         private static final ByteBuffer NOTHING = ByteBuffer.allocate(0);
 
         private final SSLEngine engine;
-        /** Encrypted bytes that came, to be decrypted; filled from its position. */
+        /** Encrypted input, in write mode. */
         private ByteBuffer received;
-        /** Encrypted bytes that the socket has not taken yet; read from its position. */
+        /** Encrypted output that the socket has not taken, in read mode. */
         private final ByteBuffer unsent;
 
         Tls(SocketChannel channel, SSLEngine engine) throws IOException {
@@ -145,7 +145,7 @@ abstract class Wire {
             return status == HandshakeStatus.NEED_UNWRAP || status == HandshakeStatus.NOT_HANDSHAKING;
         }
 
-        /** Goes on with the handshake as far as it can without more input. Returns whether it is over. */
+        /** Continues the handshake until it needs input. Returns whether it is complete. */
         private boolean handshake() throws IOException {
             for (;;) {
                 switch (engine.getHandshakeStatus()) {
@@ -168,7 +168,7 @@ abstract class Wire {
             }
         }
 
-        /** Encrypts what is given, if what was encrypted before is sent. Returns whether it did. */
+        /** Encrypts one record, unless earlier output is unsent. Returns whether it encrypted. */
         private boolean wrap(ByteBuffer plain) throws IOException {
             if (!flush()) {
                 return false;

@@ -4,7 +4,7 @@ import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
 import java.util.List;
 
-/** The words of commands and replies. */
+/** Conversions of the arguments of commands, and of replies. */
 final class Words {
     private Words() {}
 
@@ -12,7 +12,7 @@ final class Words {
         return text.getBytes(StandardCharsets.UTF_8);
     }
 
-    /** Words of strings, numbers and bytes. */
+    /** Returns strings, numbers and bytes as arguments. */
     static List<byte[]> of(Object... words) {
         List<byte[]> all = new ArrayList<>(words.length);
         for (Object word : words) {
@@ -25,12 +25,12 @@ final class Words {
         return of(words).toArray(new byte[0][]);
     }
 
-    /** What a reply says, as text. */
+    /** Returns a reply as text. */
     static String text(Object value) {
         return value instanceof byte[] ? new String((byte[]) value, StandardCharsets.UTF_8) : String.valueOf(value);
     }
 
-    /** A reply that is an integer, or nil. Some clients make a string of it. */
+    /** Returns a reply that is an integer or nil. Some clients return integers as strings. */
     static Long number(Object value) {
         if (value == null) {
             return null;

@@ -56,8 +56,8 @@ final class AddressesTest {
     @Test
     void a_deadline_becomes_what_block_is_given() {
         assertEquals(0, Deadline.NEVER.block());
-        assertEquals(Line.NOT_AT_ALL, Deadline.afterMillis(0).block());
-        assertEquals(Line.NOT_AT_ALL, Deadline.afterNanos(-1).block());
+        assertEquals(DedicatedConnection.NOT_AT_ALL, Deadline.afterMillis(0).block());
+        assertEquals(DedicatedConnection.NOT_AT_ALL, Deadline.afterNanos(-1).block());
         long block = Deadline.afterMillis(1000).block();
         assertTrue(block > 0 && block <= 1000, "" + block);
         assertTrue(DLock.after(Duration.ofSeconds(Long.MAX_VALUE)).isNever());

@@ -13,14 +13,15 @@ import java.util.concurrent.atomic.AtomicLong;
 import java.util.stream.Collectors;
 import org.junit.jupiter.api.Test;
 
-/** What is sent, word for word. */
+/** The commands, word for word. */
 final class CommandsTest {
+    private static final long NOT_AT_ALL = DedicatedConnection.NOT_AT_ALL;
     private static final Lease LEASE = Lease.renewed(Duration.ofSeconds(30));
 
     @Test
     void a_lock_is_reentrant() {
         Request request = Request.lock(List.of("job:1"), Request.Mode.EXCLUSIVE, LEASE);
-        assertEquals("DLOCK.RACQUIRE job:1 me PX 30000 REQUEST 7", words(request, false, Line.NOT_AT_ALL));
+        assertEquals("DLOCK.RACQUIRE job:1 me PX 30000 REQUEST 7", words(request, false, NOT_AT_ALL));
         assertEquals("DLOCK.RACQUIRE job:1 me PX 30000 BLOCK 0 SESSION REQUEST 7", words(request, true, 0));
     }
 
@@ -29,7 +30,7 @@ final class CommandsTest {
         Request reading = Request.lock(List.of("doc"), Request.Mode.READ, LEASE);
         assertEquals("DLOCK.RLOCK doc me PX 30000 BLOCK 10 REQUEST 7", words(reading, false, 10));
         Request writing = Request.lock(List.of("doc"), Request.Mode.WRITE, LEASE);
-        assertEquals("DLOCK.WLOCK doc me PX 30000 REQUEST 7", words(writing, false, Line.NOT_AT_ALL));
+        assertEquals("DLOCK.WLOCK doc me PX 30000 REQUEST 7", words(writing, false, NOT_AT_ALL));
     }
 
     @Test
@@ -41,7 +42,7 @@ final class CommandsTest {
     @Test
     void permits_have_a_limit() {
         Request request = Request.permits("pool", 10, 3, LEASE);
-        assertEquals("DLOCK.SACQUIRE pool me 10 PERMITS 3 PX 30000 REQUEST 7", words(request, false, Line.NOT_AT_ALL));
+        assertEquals("DLOCK.SACQUIRE pool me 10 PERMITS 3 PX 30000 REQUEST 7", words(request, false, NOT_AT_ALL));
     }
 
     @Test

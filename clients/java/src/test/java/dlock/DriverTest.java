@@ -26,7 +26,7 @@ import org.junit.jupiter.api.AfterAll;
 import org.junit.jupiter.api.BeforeAll;
 import org.junit.jupiter.api.Test;
 
-/** Locks over a client of somebody else: one with blocking sockets, RESP2, a pool and a read timeout. */
+/** Locks over another Redis client, which has blocking sockets, RESP2, a pool and a read timeout. */
 final class DriverTest {
     private static final int READ_TIMEOUT = 1000;
 
@@ -95,7 +95,7 @@ final class DriverTest {
                     lock.lockInterruptibly();
                     lock.unlock();
                 } catch (InterruptedException e) {
-                    // What was wanted, in about half of the rounds.
+                    // About half of the rounds end here.
                 }
             });
             thread.start();

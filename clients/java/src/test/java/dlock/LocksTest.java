@@ -238,7 +238,7 @@ final class LocksTest {
         assertEquals(Duration.ZERO, hold.remaining());
         assertThrows(LockLostException.class, hold::release);
         hold.close();
-        // Who comes later is told at once.
+        // A late listener is called at once.
         CompletableFuture<LockLostException> late = new CompletableFuture<>();
         hold.onLost(late::complete);
         assertSame(lost.get(), late.get(20, TimeUnit.SECONDS));

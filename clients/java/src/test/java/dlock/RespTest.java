@@ -21,7 +21,8 @@ final class RespTest {
     @Test
     void a_command_is_an_array_of_strings() {
         byte[] bytes = Resp.encode(Words.command("DLOCK.ACQUIRE", "k\r\n", ""));
-        assertEquals("*3\r\n$13\r\nDLOCK.ACQUIRE\r\n$3\r\nk\r\n\r\n$0\r\n\r\n", new String(bytes, StandardCharsets.UTF_8));
+        String expected = "*3\r\n$13\r\nDLOCK.ACQUIRE\r\n$3\r\nk\r\n\r\n$0\r\n\r\n";
+        assertEquals(expected, new String(bytes, StandardCharsets.UTF_8));
     }
 
     @Test
@@ -75,8 +76,10 @@ final class RespTest {
         for (String each : cases) {
             assertThrows(Resp.MalformedReply.class, () -> decode(each.getBytes(StandardCharsets.UTF_8)), each);
         }
-        assertThrows(Resp.MalformedReply.class, () -> decode("*1\r\n".repeat(100).getBytes(StandardCharsets.UTF_8)));
-        assertThrows(Resp.MalformedReply.class, () -> decode(("+" + "x".repeat(70_000)).getBytes(StandardCharsets.UTF_8)));
+        byte[] deep = "*1\r\n".repeat(100).getBytes(StandardCharsets.UTF_8);
+        assertThrows(Resp.MalformedReply.class, () -> decode(deep));
+        byte[] endless = ("+" + "x".repeat(70_000)).getBytes(StandardCharsets.UTF_8);
+        assertThrows(Resp.MalformedReply.class, () -> decode(endless));
     }
 
     @Test
