@@ -29,4 +29,5 @@ javac --release 11 -Xlint:all,-try -Werror -cp "$library:$junit" -d "$classes" "
 chosen=(--scan-classpath "$classes")
 (($# == 0)) || chosen=("${@/#/--select-class=dlock.}")
 "${DLOCK_JAVA:-java}" -Xmx512m -jar "$junit" --class-path "$library:$classes" "${chosen[@]}" \
-    --disable-banner --disable-ansi-colors --details=tree --details-theme=ascii --fail-if-no-tests
+    --disable-banner --disable-ansi-colors --details=tree --details-theme=ascii --fail-if-no-tests \
+    --config=junit.jupiter.execution.timeout.default=180s

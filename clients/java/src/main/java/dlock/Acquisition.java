@@ -35,6 +35,7 @@ final class Acquisition {
     private final Core core;
     private final Request request;
     private final String owner;
+    private final boolean isOwnerFresh;
     private final String id;
     private final Deadline end;
     /** The grant, or {@code null} if the wait has ended. Fails with {@link DLockException}, or is cancelled. */
@@ -51,10 +52,12 @@ final class Acquisition {
     private Deadline outage;
     private int failures;
 
-    Acquisition(Core core, Request request, String owner, Deadline end) {
+    /** {@code isOwnerFresh}: whether no other request has this owner. */
+    Acquisition(Core core, Request request, String owner, boolean isOwnerFresh, Deadline end) {
         this.core = core;
         this.request = request;
         this.owner = owner;
+        this.isOwnerFresh = isOwnerFresh;
         this.id = core.freshId();
         this.end = end;
     }
@@ -127,23 +130,20 @@ final class Acquisition {
                 }
                 return;
             }
-            CompletableFuture<Object> reply;
-            long sent;
+            boolean proceeds;
             synchronized (this) {
-                if (!abandoned) {
+                proceeds = !abandoned;
+                if (proceeds) {
                     connection = taken;
-                    sent = System.nanoTime();
-                    reply = taken.request(this::command, end);
-                } else {
-                    sent = 0;
-                    reply = null;
                 }
             }
-            if (reply == null) {
+            if (proceeds) {
+                long sent = System.nanoTime();
+                taken.request(this::command, end)
+                        .whenComplete((token, refused) -> answered(taken, sent, token, refused));
+            } else {
                 taken.giveBack();
                 undo(null);
-            } else {
-                reply.whenComplete((token, refused) -> answered(taken, sent, token, refused));
             }
         });
     }
@@ -267,22 +267,41 @@ final class Acquisition {
         return decided;
     }
 
-    /** Releases the hold that may have been granted. A waiting owner has no other hold in that mode. */
+    /** Releases the hold that may have been granted. The token is {@code null} if the outcome is unknown. */
     private void undo(Object token) {
         if (core.isClosed()) {
             undone.complete(null);
-            return;
+        } else if (token != null) {
+            release(Words.number(token));
+        } else if (isOwnerFresh) {
+            release(null);
+        } else {
+            // The owner may hold the lock again by now, so only the entry of this request may be released. The repeat
+            // without BLOCK returns the token of this request, or adds an entry that is released below.
+            byte[][] repeat = request.acquire(owner, id, false, DedicatedConnection.NOT_AT_ALL);
+            core.repeat(request.first(), repeat, lapse()).whenComplete((answer, failed) -> {
+                if (failed == null && answer.reply != null) {
+                    release(Words.number(answer.reply));
+                } else {
+                    undone.complete(null);
+                }
+            });
         }
+    }
+
+    private void release(Long token) {
         List<CompletableFuture<?>> releases = new ArrayList<>();
         for (String name : request.names) {
-            List<Object> words = new ArrayList<>(List.of("DLOCK.RELEASE", name, owner, request.mode.side, "ALL"));
-            if (token != null) {
-                words.addAll(List.of("TOKEN", Words.number(token)));
-            }
-            Deadline lapsed = Deadline.afterMillis(Math.min(request.lease.millis, core.patienceMillis));
-            releases.add(core.repeat(name, Words.command(words.toArray()), lapsed));
+            List<Object> words = new ArrayList<>(List.of("DLOCK.RELEASE", name, owner, request.mode.side));
+            words.addAll(isOwnerFresh ? List.of("ALL") : List.of("REQUEST", core.freshId()));
+            words.addAll(token == null ? List.of() : List.of("TOKEN", token));
+            releases.add(core.repeat(name, Words.command(words.toArray()), lapse()));
         }
         // Without a reply, the hold lapses.
         Futures.all(releases).whenComplete((done, failed) -> undone.complete(null));
+    }
+
+    private Deadline lapse() {
+        return Deadline.afterMillis(Math.min(request.lease.millis, core.patienceMillis));
     }
 }

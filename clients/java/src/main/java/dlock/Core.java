@@ -25,7 +25,7 @@ final class Core implements AutoCloseable {
 
     private final String name;
     private final AtomicLong ids = new AtomicLong();
-    private final ThreadLocal<ThreadOwner> owners = ThreadLocal.withInitial(() -> new ThreadOwner(freshOwner()));
+    private final ThreadLocal<ThreadOwner> owners = ThreadLocal.withInitial(() -> new ThreadOwner(this::freshOwner));
     /** The permits that the client's threads hold. */
     final Permits permits = new Permits();
     private volatile boolean closed;

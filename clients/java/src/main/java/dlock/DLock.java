@@ -68,7 +68,7 @@ public final class DLock implements Lock {
     @Override
     public void lock() {
         if (!again()) {
-            keep(granting(Deadline.NEVER).await());
+            keep(await(granting(Deadline.NEVER)));
         }
     }
 
@@ -80,21 +80,21 @@ public final class DLock implements Lock {
     public void lockInterruptibly() throws InterruptedException {
         checkInterrupt();
         if (!again()) {
-            keep(granting(Deadline.NEVER).awaitInterruptibly());
+            keep(awaitInterruptibly(granting(Deadline.NEVER)));
         }
     }
 
     /** Acquires the lock if it is free and has no waiters. */
     @Override
     public boolean tryLock() {
-        return again() || keep(granting(Deadline.afterMillis(0)).await());
+        return again() || keep(await(granting(Deadline.afterMillis(0))));
     }
 
     /** Acquires the lock as {@link #lockInterruptibly} does, but waits for this time at most. */
     @Override
     public boolean tryLock(long time, TimeUnit unit) throws InterruptedException {
         checkInterrupt();
-        return again() || keep(granting(Deadline.afterNanos(unit.toNanos(time))).awaitInterruptibly());
+        return again() || keep(awaitInterruptibly(granting(Deadline.afterNanos(unit.toNanos(time)))));
     }
 
     /**
@@ -110,7 +110,12 @@ public final class DLock implements Lock {
         ThreadOwner.ThreadHold mine = mine();
         if (--mine.entries == 0) {
             me.holdsNoLonger(request);
-            mine.hold.release();
+            try {
+                mine.hold.release();
+            } catch (UnavailableException e) {
+                me.leaveUnsettled();
+                throw e;
+            }
         } else if (!mine.hold.isHeld()) {
             throw mine.hold.lostOr("lost before its release");
         } else if (isCounted(mine)) {
@@ -237,7 +242,31 @@ public final class DLock implements Lock {
 
     private Granting granting(Deadline end) {
         core.checkOpen();
-        return new Granting(core, request, core.currentOwner().name, end, Thread.currentThread(), listeners);
+        String owner = core.currentOwner().nameFor(request);
+        return new Granting(core, request, owner, end, Thread.currentThread(), listeners);
+    }
+
+    private Hold await(Granting granting) {
+        try {
+            return granting.await();
+        } catch (UnavailableException e) {
+            core.currentOwner().leaveUnsettled();
+            throw e;
+        }
+    }
+
+    private Hold awaitInterruptibly(Granting granting) throws InterruptedException {
+        try {
+            return granting.awaitInterruptibly();
+        } catch (UnavailableException e) {
+            core.currentOwner().leaveUnsettled();
+            throw e;
+        } catch (InterruptedException e) {
+            if (granting.isUnsettled()) {
+                core.currentOwner().leaveUnsettled();
+            }
+            throw e;
+        }
     }
 
     private Granting freshGranting(Deadline end) {

@@ -244,7 +244,8 @@ public final class DLockClient implements AutoCloseable {
                     password == null ? where.password : password,
                     where.database, clientName, tls);
             Login sentinelLogin = new Login(sentinelUser, sentinelPassword, 0, clientName, tls);
-            Servers servers = new Servers(where, login, sentinelLogin, timeout.toMillis(), runs);
+            Servers servers = new Servers(
+                    where, login, sentinelLogin, timeout.toMillis(), patience.toMillis(), runs);
             boolean started = false;
             try {
                 Hold.join(servers.start());

@@ -26,6 +26,9 @@ final class Granting {
     private Acquisition current;
     private boolean abandoned;
 
+    /** Whether an interrupted request may still be in the queue, because the server did not answer. */
+    private boolean unsettled;
+
     /** {@code thread}: the thread to which the hold belongs, or {@code null}. */
     Granting(
             Core core,
@@ -69,11 +72,16 @@ final class Granting {
         } catch (InterruptedException e) {
             CompletableFuture<Void> left = abandon();
             boolean again = awaitLeft(left);
+            unsettled = !left.isDone();
             if (again) {
                 Thread.currentThread().interrupt();
             }
             throw e;
         }
+    }
+
+    boolean isUnsettled() {
+        return unsettled;
     }
 
     /** Waits, and returns whether the thread was interrupted again. */
@@ -115,7 +123,7 @@ final class Granting {
     }
 
     private void next() {
-        Acquisition acquisition = new Acquisition(core, request, owner, end);
+        Acquisition acquisition = new Acquisition(core, request, owner, thread == null, end);
         synchronized (this) {
             if (!abandoned) {
                 current = acquisition;

@@ -2,6 +2,10 @@ package dlock;
 
 import java.io.IOException;
 import java.util.ArrayDeque;
+import java.util.ArrayList;
+import java.util.HashSet;
+import java.util.List;
+import java.util.Set;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.Executor;
 import java.util.concurrent.RejectedExecutionException;
@@ -18,14 +22,21 @@ final class Node {
     private final long timeoutMillis;
     private final Executor executor;
     private final ArrayDeque<Connection> idle = new ArrayDeque<>();
+    /** The connections on which requests wait. */
+    private final Set<Connection> waiting = new HashSet<>();
+    private final long patienceMillis;
     private CompletableFuture<Connection> shared;
     private boolean closed;
+    private boolean isChecking;
+    /** The end of the patience with a server that does not answer; {@code null}: it answers. */
+    private Deadline silence;
 
-    Node(Loop loop, Address address, Login login, long timeoutMillis, Executor executor) {
+    Node(Loop loop, Address address, Login login, long timeoutMillis, long patienceMillis, Executor executor) {
         this.loop = loop;
         this.address = address;
         this.login = login;
         this.timeoutMillis = timeoutMillis;
+        this.patienceMillis = patienceMillis;
         this.executor = executor;
     }
 
@@ -83,6 +94,60 @@ final class Node {
             }
         });
         return reply;
+    }
+
+    /**
+     * Watches a request that waits. A server that hangs keeps its connections open, so while requests wait, the shared
+     * connection is used to find out whether the server still answers.
+     */
+    void watch(Connection connection, CompletableFuture<Object> reply) {
+        boolean isFirst;
+        synchronized (this) {
+            waiting.add(connection);
+            isFirst = !isChecking;
+            isChecking = true;
+        }
+        reply.whenComplete((done, failed) -> {
+            synchronized (this) {
+                waiting.remove(connection);
+            }
+        });
+        if (isFirst) {
+            checkLater();
+        }
+    }
+
+    private void checkLater() {
+        Futures.after(timeoutMillis).thenRun(() -> {
+            synchronized (this) {
+                isChecking = !closed && !waiting.isEmpty();
+                if (!isChecking) {
+                    silence = null;
+                    return;
+                }
+            }
+            shared().thenCompose(connection -> ask(connection, Words.command("PING")))
+                    .whenComplete((pong, failed) -> checked(failed));
+        });
+    }
+
+    private void checked(Throwable failed) {
+        List<Connection> left = List.of();
+        synchronized (this) {
+            // An error reply is an answer too.
+            if (failed == null || !(Futures.cause(failed) instanceof Unanswered)) {
+                silence = null;
+            } else if (silence == null) {
+                silence = Deadline.afterMillis(patienceMillis);
+            } else if (silence.hasPassed()) {
+                left = new ArrayList<>(waiting);
+            }
+        }
+        if (!left.isEmpty()) {
+            reset();
+            left.forEach(connection -> connection.fail(new IOException("the server does not answer")));
+        }
+        checkLater();
     }
 
     long timeoutMillis() {

@@ -20,16 +20,24 @@ final class Servers implements Backend {
     private final Login login;
     private final Login sentinelLogin;
     private final long timeoutMillis;
+    private final long patienceMillis;
     private final Executor executor;
     private final Map<Address, Node> nodes = new ConcurrentHashMap<>();
     private volatile Topology topology;
     private volatile boolean closed;
 
-    Servers(ServerUrl url, Login login, Login sentinelLogin, long timeoutMillis, Executor executor) {
+    Servers(
+            ServerUrl url,
+            Login login,
+            Login sentinelLogin,
+            long timeoutMillis,
+            long patienceMillis,
+            Executor executor) {
         this.url = url;
         this.login = login;
         this.sentinelLogin = sentinelLogin;
         this.timeoutMillis = timeoutMillis;
+        this.patienceMillis = patienceMillis;
         this.executor = executor;
     }
 
@@ -52,12 +60,12 @@ final class Servers implements Backend {
     }
 
     Node node(Address address) {
-        return nodes.computeIfAbsent(address, key -> new Node(loop, key, login, timeoutMillis, executor));
+        return nodes.computeIfAbsent(address, key -> new Node(loop, key, login, timeoutMillis, patienceMillis, executor));
     }
 
     /** Sends one command to a Sentinel, on a new connection. */
     CompletableFuture<Object> askSentinel(Address sentinel, byte[][] question) {
-        Node node = new Node(loop, sentinel, sentinelLogin, timeoutMillis, executor);
+        Node node = new Node(loop, sentinel, sentinelLogin, timeoutMillis, patienceMillis, executor);
         return node.take().thenCompose(connection ->
                 node.ask(connection, question).whenComplete((reply, failed) -> connection.close()));
     }
@@ -119,7 +127,7 @@ final class Servers implements Backend {
         private final String key;
         private final Topology.Route route;
         private final Connection connection;
-        private CompletableFuture<Object> reply;
+        private volatile CompletableFuture<Object> reply;
 
         ServerConnection(String key, Topology.Route route, Connection connection) {
             this.key = key;
@@ -134,6 +142,7 @@ final class Servers implements Backend {
             }
             CompletableFuture<Object> sent = connection.send(command.apply(end.block()));
             reply = sent;
+            route.node.watch(connection, sent);
             if (!end.isNever()) {
                 Node.limited(connection, sent, end.leftMillis() + timeoutMillis);
             }

@@ -4,14 +4,41 @@ import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Objects;
+import java.util.function.Supplier;
 
 /** The owner name of a thread, and the locks that it holds. Only this thread uses it. */
 final class ThreadOwner {
-    final String name;
+    private final Supplier<String> names;
     private final Map<Key, ThreadHold> holds = new HashMap<>();
+    private String name;
+    /** Whether a request of this name may still be executed, because it was not answered. */
+    private boolean unsettled;
 
-    ThreadOwner(String name) {
-        this.name = name;
+    ThreadOwner(Supplier<String> names) {
+        this.names = names;
+    }
+
+    /**
+     * Returns the owner name for an acquisition. All locks that the thread holds at a time have the same name, so that
+     * the server can find deadlocks. A thread that holds nothing gets a new name, and so does one with an unanswered
+     * request: a late copy of that request then cannot affect the new hold. The two modes of a lock share a name.
+     */
+    String nameFor(Request request) {
+        for (Map.Entry<Key, ThreadHold> each : holds.entrySet()) {
+            if (each.getKey().names.equals(request.names)) {
+                return each.getValue().hold.owner();
+            }
+        }
+        if (holds.isEmpty() || unsettled) {
+            name = names.get();
+            unsettled = false;
+        }
+        return name;
+    }
+
+    /** Records that a request of this thread was not answered. */
+    void leaveUnsettled() {
+        unsettled = true;
     }
 
     ThreadHold hold(Request request) {

@@ -76,6 +76,26 @@ final class LocksTest {
     }
 
     @Test
+    void all_locks_of_a_thread_have_the_same_owner() {
+        DLock one = client.lock("owner:1");
+        DReadWriteLock two = client.readWriteLock("owner:2");
+        one.lock();
+        two.writeLock().lock();
+        String owner = one.hold().owner();
+        assertEquals(owner, two.writeLock().hold().owner());
+        one.unlock();
+        two.readLock().lock();
+        two.writeLock().unlock();
+        one.lock();
+        assertEquals(owner, one.hold().owner());
+        one.unlock();
+        two.readLock().unlock();
+        one.lock();
+        assertNotEquals(owner, one.hold().owner());
+        one.unlock();
+    }
+
+    @Test
     void another_thread_cannot_unlock() {
         DLock lock = client.lock("stranger");
         lock.lock();

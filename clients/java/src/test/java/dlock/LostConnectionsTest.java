@@ -10,6 +10,7 @@ import static org.junit.jupiter.api.Assertions.assertTrue;
 import java.time.Duration;
 import java.util.Optional;
 import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.ExecutionException;
 import java.util.concurrent.TimeUnit;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.BeforeEach;
@@ -205,6 +206,43 @@ final class LostConnectionsTest {
         }
     }
 
+    /** The thread holds another lock or none, and loses the answer to an unlock or to a lock. */
+    @Test
+    void a_late_copy_of_an_unanswered_command_does_not_end_the_next_hold() throws Exception {
+        try (DLockClient impatient = DLockClient.builder().url(server.url())
+                .timeout(Duration.ofMillis(200)).patience(Duration.ofMillis(300)).connect()) {
+            for (boolean nested : new boolean[] {false, true}) {
+                DLock outer = impatient.lock("outer");
+                DLock lock = impatient.lock("next");
+                if (nested) {
+                    outer.lock();
+                }
+                lock.lock();
+                String before = lock.hold().owner();
+                server.freeze();
+                assertThrows(UnavailableException.class, lock::unlock);
+                server.thaw();
+                lock.lock();
+                assertNotEquals(before, lock.hold().owner());
+                server.freeze();
+                assertThrows(UnavailableException.class, () -> impatient.lock("next:other").lock());
+                server.thaw();
+                impatient.lock("next:other").lock();
+                // All copies of the unanswered commands were executed, or will be before this.
+                soon("all answers are there", () -> server.figure("clients", "blocked_clients") == 0);
+                Thread.sleep(500);
+                assertTrue(lock.hold().check());
+                assertTrue(impatient.lock("next:other").hold().check());
+                impatient.lock("next:other").unlock();
+                lock.unlock();
+                if (nested) {
+                    outer.unlock();
+                }
+                soon("nothing is left", () -> server.isFree("next") && server.isFree("next:other"));
+            }
+        }
+    }
+
     @Test
     void an_uncertain_entry_is_released_with_the_last_one() throws Exception {
         try (DLockClient impatient = DLockClient.builder().url(proxy.url())
@@ -249,6 +287,31 @@ final class LostConnectionsTest {
         server.untilWaiting("deaf", 0);
         hold.release();
         soon("nobody has it", () -> server.isFree("deaf"));
+    }
+
+    @Test
+    void a_wait_without_an_end_notices_a_server_that_hangs() throws Exception {
+        try (DLockClient impatient = DLockClient.builder().url(server.url())
+                .timeout(Duration.ofMillis(200)).patience(Duration.ofMillis(600)).connect()) {
+            DLock lock = impatient.lock("hangs");
+            Hold hold = lock.withLease(Lease.fixed(Duration.ofSeconds(60))).acquire();
+            CompletableFuture<Hold> waiting = lock.acquireAsync();
+            server.untilWaiting("hangs", 1);
+            // It waits on while the server answers, and through a short silence.
+            Thread.sleep(1000);
+            server.freeze();
+            Thread.sleep(300);
+            server.thaw();
+            Thread.sleep(500);
+            assertFalse(waiting.isDone());
+            assertEquals(1, server.waiters("hangs"));
+            server.freeze();
+            ExecutionException error = assertThrows(ExecutionException.class, () -> waiting.get(20, TimeUnit.SECONDS));
+            assertTrue(error.getCause() instanceof UnavailableException, String.valueOf(error));
+            server.thaw();
+            server.untilWaiting("hangs", 0);
+            hold.release();
+        }
     }
 
     @Test
