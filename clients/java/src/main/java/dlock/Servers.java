@@ -60,7 +60,8 @@ final class Servers implements Backend {
     }
 
     Node node(Address address) {
-        return nodes.computeIfAbsent(address, key -> new Node(loop, key, login, timeoutMillis, patienceMillis, executor));
+        return nodes.computeIfAbsent(
+                address, key -> new Node(loop, key, login, timeoutMillis, patienceMillis, executor));
     }
 
     /** Sends one command to a Sentinel, on a new connection. */
