@@ -4,7 +4,7 @@
 //! A script finds an empty server with the module at `DLOCK_TEST_HOST` and `DLOCK_TEST_PORT`, of which it may do what it
 //! likes. It ends with 0, or with 77 after a line `missing: what` on stdout if the language is not on this machine. That
 //! is a failure too (`make test` installs the languages), unless `DLOCK_RECIPES_MISSING_OK=go,erlang` names it: then it is
-//! reported as missing, past what libtest captures.
+//! reported as missing, past what libtest captures. So are its lines `skipped: test: reason`.
 //! `DLOCK_RECIPES=python,node` runs those only.
 
 #![allow(
@@ -34,7 +34,8 @@ const MISSING: i32 = 77;
 
 /// How a script ended.
 enum Outcome {
-    Passed,
+    /// With what it said it left out.
+    Passed(Vec<String>),
     Missing(String),
     Failed(String),
 }
@@ -66,7 +67,10 @@ fn run_all(directory: &str) {
         let outcome = run(&script);
         let took = start.elapsed().as_secs_f32();
         match outcome {
-            Outcome::Passed => println!("{directory}: {name} passed in {took:.1} s"),
+            Outcome::Passed(left_out) => {
+                left_out.iter().for_each(|what| skipped(&format!("{directory}: {name}: {what}")));
+                println!("{directory}: {name} passed in {took:.1} s");
+            }
             Outcome::Missing(what) => {
                 skipped(&format!("{directory}: {name}: missing: {what}"));
                 if !may_be_missing(&name) {
@@ -103,7 +107,10 @@ fn run(script: &Path) -> Outcome {
     let status = wait(&mut child);
     let text = String::from_utf8_lossy(&std::fs::read(output.path()).expect("its output")).into_owned();
     match status.as_ref().map(ExitStatus::code) {
-        Some(Some(0)) => Outcome::Passed,
+        Some(Some(0)) => {
+            let left_out = text.lines().filter_map(|line| line.strip_prefix("skipped: "));
+            Outcome::Passed(left_out.map(str::to_owned).collect())
+        }
         Some(Some(MISSING)) => {
             let what = text.lines().find_map(|line| line.strip_prefix("missing: "));
             what.map_or_else(|| Outcome::Failed(text.clone()), |what| Outcome::Missing(what.to_owned()))

@@ -1,0 +1,307 @@
+package dlock;
+
+import java.util.ArrayList;
+import java.util.List;
+import java.util.concurrent.CancellationException;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.TimeUnit;
+
+/**
+ * One acquisition. After a lost connection the command is sent again with the same {@code REQUEST}, so the repeat gets
+ * the place or the grant of the first.
+ *
+ * <p>A free lock costs one command on the shared connection. A request that waits, or that binds its hold to a session,
+ * uses a connection of its own.
+ */
+final class Acquisition {
+    /** A grant, as the server replied it. */
+    static final class Grant {
+        final long token;
+        /** The time at which the granted command was sent, by {@link System#nanoTime}. */
+        final long sent;
+        /** The connection that a session hold is bound to, else {@code null}. */
+        final DedicatedConnection connection;
+
+        Grant(long token, long sent, DedicatedConnection connection) {
+            this.token = token;
+            this.sent = sent;
+            this.connection = connection;
+        }
+    }
+
+    /** After a longer wait, a failure is the first one of a new outage. */
+    private static final long WORKED_NANOS = TimeUnit.SECONDS.toNanos(1);
+
+    private final Core core;
+    private final Request request;
+    private final String owner;
+    private final boolean isOwnerFresh;
+    private final String id;
+    private final Deadline end;
+    /** The grant, or {@code null} if the wait has ended. Fails with {@link DLockException}, or is cancelled. */
+    private final CompletableFuture<Grant> result = new CompletableFuture<>();
+    /** Completes when an abandoned acquisition has left the queue and holds nothing. */
+    private final CompletableFuture<Void> undone = new CompletableFuture<>();
+
+    // Guarded by this.
+    private boolean decided;
+    private boolean abandoned;
+    private boolean leaving;
+    private DedicatedConnection connection;
+    /** The end of the client's patience during an outage. */
+    private Deadline outage;
+    private int failures;
+
+    /** {@code isOwnerFresh}: whether no other request has this owner. */
+    Acquisition(Core core, Request request, String owner, boolean isOwnerFresh, Deadline end) {
+        this.core = core;
+        this.request = request;
+        this.owner = owner;
+        this.isOwnerFresh = isOwnerFresh;
+        this.id = core.freshId();
+        this.end = end;
+    }
+
+    CompletableFuture<Grant> start() {
+        if (request.isSession()) {
+            queue();
+        } else {
+            tryAtOnce();
+        }
+        return result;
+    }
+
+    CompletableFuture<Grant> result() {
+        return result;
+    }
+
+    /**
+     * Abandons the acquisition: cancels the result, unless it is decided already.
+     *
+     * @return completes when the request has left the queue and holds nothing. Never fails
+     */
+    CompletableFuture<Void> abandon() {
+        DedicatedConnection left;
+        synchronized (this) {
+            if (decided) {
+                return result.handle((grant, failed) -> null);
+            }
+            if (abandoned) {
+                return undone;
+            }
+            abandoned = true;
+            left = connection;
+            leaving = left != null;
+        }
+        if (left != null) {
+            left.leave().thenAccept(this::undo);
+        }
+        // Without a connection, the current step sees the flag. It lasts one reply timeout at most.
+        result.completeExceptionally(new CancellationException());
+        return undone;
+    }
+
+    /** Acquires without waiting, on the shared connection. */
+    private void tryAtOnce() {
+        long sent = System.nanoTime();
+        core.backend.ask(request.first(), command(DedicatedConnection.NOT_AT_ALL)).whenComplete((reply, failed) -> {
+            if (isAbandoned()) {
+                undo(failed == null ? reply : null);
+            } else if (failed != null) {
+                failed(Futures.cause(failed), 0);
+            } else if (reply != null) {
+                granted(new Grant(Words.number(reply), sent, null));
+            } else if (end.hasPassed()) {
+                finish(null);
+            } else {
+                queue();
+            }
+        });
+    }
+
+    /** Waits in the queue, on a connection of its own. */
+    private void queue() {
+        core.backend.dedicated(request.first()).whenComplete((taken, failed) -> {
+            if (failed != null) {
+                if (isAbandoned()) {
+                    undo(null);
+                } else {
+                    failed(Futures.cause(failed), 0);
+                }
+                return;
+            }
+            boolean proceeds;
+            synchronized (this) {
+                proceeds = !abandoned;
+                if (proceeds) {
+                    connection = taken;
+                }
+            }
+            if (proceeds) {
+                long sent = System.nanoTime();
+                taken.request(this::command, end)
+                        .whenComplete((token, refused) -> answered(taken, sent, token, refused));
+            } else {
+                taken.giveBack();
+                undo(null);
+            }
+        });
+    }
+
+    private void answered(DedicatedConnection at, long sent, Object token, Throwable refused) {
+        synchronized (this) {
+            if (leaving) {
+                // abandon() handles the reply.
+                return;
+            }
+            connection = null;
+        }
+        if (refused != null) {
+            Throwable reason = Futures.cause(refused);
+            if (reason instanceof ServerException) {
+                at.giveBack();
+                failed(reason, System.nanoTime() - sent);
+            } else {
+                long waited = System.nanoTime() - sent;
+                // The server executes nothing more of it before the repeat is sent.
+                at.leave().thenRun(() -> {
+                    if (isAbandoned()) {
+                        undo(null);
+                    } else {
+                        failed(reason, waited);
+                    }
+                });
+            }
+        } else if (token != null && request.isSession()) {
+            granted(new Grant(Words.number(token), sent, at));
+        } else {
+            at.giveBack();
+            if (token != null) {
+                granted(new Grant(Words.number(token), sent, null));
+            } else if (end.isNever()) {
+                // An operator ended the wait (CLIENT UNBLOCK), but the caller wants to wait forever.
+                again(0);
+            } else {
+                finish(null);
+            }
+        }
+    }
+
+    /** {@code waitedNanos}: the time that the request was in the queue before it failed. */
+    private void failed(Throwable reason, long waitedNanos) {
+        boolean held = reason instanceof ServerException && ((ServerException) reason).code().equals("WRONGTYPE");
+        if (held && core.besideMillis > 0) {
+            if (end.hasPassed()) {
+                finish(null);
+            } else {
+                again(Math.min(core.besideMillis, end.leftMillis()));
+            }
+            return;
+        }
+        if (!Unanswered.mayRepeat(reason)) {
+            finish(reason instanceof RuntimeException ? (RuntimeException) reason : core.unavailable(reason));
+            return;
+        }
+        long pause;
+        boolean over;
+        synchronized (this) {
+            if (outage == null || waitedNanos > WORKED_NANOS) {
+                outage = core.patience();
+                failures = 0;
+            }
+            pause = Core.pauseMillis(failures++);
+            over = outage.leftMillis() <= pause;
+        }
+        // After the end of the wait, one more try without BLOCK learns the outcome of the last one.
+        if (core.isClosed() || over) {
+            finish(core.unavailable(reason));
+            undo(null);
+        } else {
+            again(pause);
+        }
+    }
+
+    private void again(long pauseMillis) {
+        Futures.after(pauseMillis).thenRun(() -> {
+            if (isAbandoned()) {
+                undo(null);
+            } else if (core.isClosed()) {
+                finish(core.unavailable(new Unanswered("the client is closed", null)));
+            } else {
+                queue();
+            }
+        });
+    }
+
+    private byte[][] command(long block) {
+        return request.acquire(owner, id, request.isSession(), block);
+    }
+
+    private synchronized boolean isAbandoned() {
+        return abandoned;
+    }
+
+    private void granted(Grant grant) {
+        if (decide()) {
+            result.complete(grant);
+        } else if (grant.connection == null) {
+            undo(grant.token);
+        } else {
+            grant.connection.leave().thenRun(() -> undo(grant.token));
+        }
+    }
+
+    private void finish(RuntimeException failure) {
+        if (!decide()) {
+            undo(null);
+        } else if (failure == null) {
+            result.complete(null);
+        } else {
+            result.completeExceptionally(failure);
+        }
+    }
+
+    /** Decides the result, unless the acquisition is abandoned. Afterwards it cannot be abandoned anymore. */
+    private synchronized boolean decide() {
+        decided = !abandoned;
+        return decided;
+    }
+
+    /** Releases the hold that may have been granted. The token is {@code null} if the outcome is unknown. */
+    private void undo(Object token) {
+        if (core.isClosed()) {
+            undone.complete(null);
+        } else if (token != null) {
+            release(Words.number(token));
+        } else if (isOwnerFresh) {
+            release(null);
+        } else {
+            // The owner may hold the lock again by now, so only the entry of this request may be released. The repeat
+            // without BLOCK returns the token of this request, or adds an entry that is released below.
+            byte[][] repeat = request.acquire(owner, id, false, DedicatedConnection.NOT_AT_ALL);
+            core.repeat(request.first(), repeat, lapse()).whenComplete((answer, failed) -> {
+                if (failed == null && answer.reply != null) {
+                    release(Words.number(answer.reply));
+                } else {
+                    undone.complete(null);
+                }
+            });
+        }
+    }
+
+    private void release(Long token) {
+        List<CompletableFuture<?>> releases = new ArrayList<>();
+        for (String name : request.names) {
+            List<Object> words = new ArrayList<>(List.of("DLOCK.RELEASE", name, owner, request.mode.side));
+            words.addAll(isOwnerFresh ? List.of("ALL") : List.of("REQUEST", core.freshId()));
+            words.addAll(token == null ? List.of() : List.of("TOKEN", token));
+            releases.add(core.repeat(name, Words.command(words.toArray()), lapse()));
+        }
+        // Without a reply, the hold lapses.
+        Futures.all(releases).whenComplete((done, failed) -> undone.complete(null));
+    }
+
+    private Deadline lapse() {
+        return Deadline.afterMillis(Math.min(request.lease.millis, core.patienceMillis));
+    }
+}

@@ -1,0 +1,25 @@
+package dlock;
+
+import java.util.concurrent.CompletableFuture;
+
+/** Sends commands to the server that has a key. It never repeats one. */
+interface Backend extends AutoCloseable {
+    /** Returns whether a hold can be bound to a connection. */
+    boolean hasSessions();
+
+    /** Returns whether one command can use both keys. */
+    boolean together(String one, String other);
+
+    /**
+     * Sends a command that does not wait.
+     *
+     * @return the reply. Fails with {@link Unanswered} or {@link ServerException}
+     */
+    CompletableFuture<Object> ask(String key, byte[][] command);
+
+    /** Returns a connection for one request that may wait. It is shared with nobody until it is returned. */
+    CompletableFuture<DedicatedConnection> dedicated(String key);
+
+    @Override
+    void close();
+}

@@ -1,0 +1,331 @@
+package dlock;
+
+import java.time.Duration;
+import java.util.List;
+import java.util.Optional;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.CopyOnWriteArrayList;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.locks.Condition;
+import java.util.concurrent.locks.Lock;
+import java.util.function.Consumer;
+
+/**
+ * A lock in a Redis or Valkey server, or several locks that are acquired together.
+ *
+ * <p>As a {@link Lock} it belongs to the thread that locked it. It is reentrant, like
+ * {@link java.util.concurrent.locks.ReentrantLock}. A waiting thread sends one command and then sleeps: the server
+ * keeps the queue, first come, first served.
+ *
+ * <p>{@link #acquire} and {@link #acquireAsync} return a {@link Hold} instead, which belongs to no thread and is not
+ * reentrant.
+ *
+ * <p>All objects that one client returns for a name are the same lock. Every method that sends a command may throw a
+ * {@link DLockException}.
+ */
+public final class DLock implements Lock {
+    private final Core core;
+    private final Request request;
+    private final List<Consumer<? super LockLostException>> listeners = new CopyOnWriteArrayList<>();
+
+    DLock(Core core, Request request) {
+        this.core = core;
+        this.request = request;
+        if (request.isSession() && !core.backend.hasSessions()) {
+            throw new IllegalArgumentException("a driver has no connections that a session could be bound to");
+        }
+    }
+
+    /** Returns the same lock with this lease. The default is the client's: renewed, 30 seconds. */
+    public DLock withLease(Lease lease) {
+        return new DLock(core, Request.lock(request.names, request.mode, lease));
+    }
+
+    /** Returns the name, or the names of locks that are acquired together. */
+    public List<String> names() {
+        return request.names;
+    }
+
+    /**
+     * Adds a listener. A thread of the client's executor calls it for each hold that is acquired through this object
+     * from now on and then lost.
+     *
+     * @return this
+     */
+    public DLock onLost(Consumer<? super LockLostException> listener) {
+        listeners.add(listener);
+        return this;
+    }
+
+    // Lock
+
+    /**
+     * Acquires the lock. Waits as long as necessary.
+     *
+     * @throws DeadlockException waiting would never end
+     * @throws LockLostException the thread has lost the lock and not unlocked it since
+     */
+    @Override
+    public void lock() {
+        if (!again()) {
+            keep(await(granting(Deadline.NEVER)));
+        }
+    }
+
+    /**
+     * Acquires the lock unless the thread is interrupted. When the exception is thrown, the request has left the queue
+     * and holds nothing. If the server does not answer, the exception is thrown after 3 seconds at most.
+     */
+    @Override
+    public void lockInterruptibly() throws InterruptedException {
+        checkInterrupt();
+        if (!again()) {
+            keep(awaitInterruptibly(granting(Deadline.NEVER)));
+        }
+    }
+
+    /** Acquires the lock if it is free and has no waiters. */
+    @Override
+    public boolean tryLock() {
+        return again() || keep(await(granting(Deadline.afterMillis(0))));
+    }
+
+    /** Acquires the lock as {@link #lockInterruptibly} does, but waits for this time at most. */
+    @Override
+    public boolean tryLock(long time, TimeUnit unit) throws InterruptedException {
+        checkInterrupt();
+        return again() || keep(awaitInterruptibly(granting(Deadline.afterNanos(unit.toNanos(time)))));
+    }
+
+    /**
+     * Releases the lock, or one entry of it.
+     *
+     * @throws IllegalMonitorStateException the thread has not locked it
+     * @throws LockLostException the lock was lost before
+     * @throws UnavailableException no server answered. The client counts the entry as released
+     */
+    @Override
+    public void unlock() {
+        ThreadOwner me = core.currentOwner();
+        ThreadOwner.ThreadHold mine = mine();
+        if (--mine.entries == 0) {
+            me.holdsNoLonger(request);
+            try {
+                mine.hold.release();
+            } catch (UnavailableException e) {
+                me.leaveUnsettled();
+                throw e;
+            }
+        } else if (!mine.hold.isHeld()) {
+            throw mine.hold.lostOr("lost before its release");
+        } else if (isCounted(mine)) {
+            certainly(mine, mine.hold.leaveOnce());
+        }
+    }
+
+    /** Throws {@link UnsupportedOperationException}: dlock has no conditions. */
+    @Override
+    public Condition newCondition() {
+        throw new UnsupportedOperationException("dlock has no conditions");
+    }
+
+    // The current thread's hold
+
+    /**
+     * Returns the fencing token of the current thread's hold: greater than the token of every earlier grant. Pass
+     * it to the resource that the lock protects, which refuses smaller tokens.
+     *
+     * @throws IllegalMonitorStateException the thread has not locked it
+     */
+    public long fencingToken() {
+        return mine().hold.fencingToken();
+    }
+
+    /** Returns whether the current thread holds the lock, without asking the server. */
+    public boolean isHeldByCurrentThread() {
+        ThreadOwner.ThreadHold mine = core.currentOwner().hold(request);
+        return mine != null && mine.hold.isHeld();
+    }
+
+    /** Returns the number of times that the current thread has entered the lock. */
+    public int getHoldCount() {
+        ThreadOwner.ThreadHold mine = core.currentOwner().hold(request);
+        return mine == null ? 0 : mine.entries;
+    }
+
+    /**
+     * Returns the hold of the current thread, for example to extend it. Its {@code release} releases all entries.
+     *
+     * @throws IllegalMonitorStateException the thread has not locked it
+     */
+    public Hold hold() {
+        return mine().hold;
+    }
+
+    // Holds
+
+    /** Acquires the lock as {@link #lockInterruptibly} does, for a hold that belongs to no thread. */
+    public Hold acquire() throws InterruptedException {
+        checkInterrupt();
+        return freshGranting(Deadline.NEVER).awaitInterruptibly();
+    }
+
+    /** Acquires the lock, and waits for this time at most. Returns empty if it was not granted in time. */
+    public Optional<Hold> tryAcquire(Duration wait) throws InterruptedException {
+        checkInterrupt();
+        return Optional.ofNullable(freshGranting(after(wait)).awaitInterruptibly());
+    }
+
+    /**
+     * Acquires the lock without a thread that waits. Cancel the future, or complete it in any other way, to leave the
+     * queue.
+     */
+    public CompletableFuture<Hold> acquireAsync() {
+        return asynchronously(core, freshGranting(Deadline.NEVER));
+    }
+
+    /** The same, but waits for this time at most. Completes with empty if the lock was not granted in time. */
+    public CompletableFuture<Optional<Hold>> tryAcquireAsync(Duration wait) {
+        Granting granting = freshGranting(after(wait));
+        CompletableFuture<Hold> hold = asynchronously(core, granting);
+        CompletableFuture<Optional<Hold>> result = hold.thenApply(Optional::ofNullable);
+        result.whenComplete((done, failed) -> {
+            if (failed != null) {
+                hold.cancel(false);
+            }
+        });
+        return result;
+    }
+
+    // Queries
+
+    /** Asks the server whether the lock is held by any owner. Of several locks, one is enough. */
+    public boolean isLocked() {
+        return request.names.stream().anyMatch(name -> LockInfo.of(core, name).holders > 0);
+    }
+
+    /** Asks the server for the number of waiters. Of several locks, returns the largest number. */
+    public int getQueueLength() {
+        return request.names.stream().mapToInt(name -> LockInfo.of(core, name).waiters).max().orElse(0);
+    }
+
+    static Deadline after(Duration wait) {
+        try {
+            return Deadline.afterNanos(wait.toNanos());
+        } catch (ArithmeticException e) {
+            return Deadline.NEVER;
+        }
+    }
+
+    static void checkInterrupt() throws InterruptedException {
+        if (Thread.interrupted()) {
+            throw new InterruptedException();
+        }
+    }
+
+    static CompletableFuture<Hold> asynchronously(Core core, Granting granting) {
+        CompletableFuture<Hold> result = new CompletableFuture<>();
+        granting.start().whenComplete((hold, failed) -> core.tell(() -> {
+            if (failed != null) {
+                result.completeExceptionally(Futures.cause(failed));
+            } else if (!result.complete(hold) && hold != null) {
+                hold.releaseAsync();
+            }
+        }));
+        result.whenComplete((hold, failed) -> {
+            if (failed != null) {
+                granting.abandon();
+            }
+        });
+        return result;
+    }
+
+    private Granting granting(Deadline end) {
+        core.checkOpen();
+        String owner = core.currentOwner().nameFor(request);
+        return new Granting(core, request, owner, end, Thread.currentThread(), listeners);
+    }
+
+    private Hold await(Granting granting) {
+        try {
+            return granting.await();
+        } catch (UnavailableException e) {
+            core.currentOwner().leaveUnsettled();
+            throw e;
+        }
+    }
+
+    private Hold awaitInterruptibly(Granting granting) throws InterruptedException {
+        try {
+            return granting.awaitInterruptibly();
+        } catch (UnavailableException e) {
+            core.currentOwner().leaveUnsettled();
+            throw e;
+        } catch (InterruptedException e) {
+            if (granting.isUnsettled()) {
+                core.currentOwner().leaveUnsettled();
+            }
+            throw e;
+        }
+    }
+
+    private Granting freshGranting(Deadline end) {
+        core.checkOpen();
+        return new Granting(core, request, core.freshOwner(), end, null, listeners);
+    }
+
+    private boolean keep(Hold hold) {
+        if (hold == null) {
+            return false;
+        }
+        core.currentOwner().holds(request, new ThreadOwner.ThreadHold(hold));
+        return true;
+    }
+
+    private ThreadOwner.ThreadHold mine() {
+        ThreadOwner.ThreadHold mine = core.currentOwner().hold(request);
+        if (mine == null) {
+            throw new IllegalMonitorStateException(request + " is not locked by " + Thread.currentThread());
+        }
+        return mine;
+    }
+
+    /** Enters once more, if the thread holds the lock. */
+    private boolean again() {
+        ThreadOwner.ThreadHold mine = core.currentOwner().hold(request);
+        if (mine == null) {
+            return false;
+        }
+        if (!mine.hold.isHeld()) {
+            throw mine.hold.lostOr("lost before it was entered again");
+        }
+        if (isCounted(mine)) {
+            certainly(mine, mine.hold.enter(request));
+        }
+        mine.entries++;
+        return true;
+    }
+
+    /** Returns whether the server counts the entries. It does not for several locks. */
+    private boolean isCounted(ThreadOwner.ThreadHold mine) {
+        return request.names.size() == 1 && !mine.uncertain;
+    }
+
+    /**
+     * Waits for a change of the server's count. If its outcome is unknown, only this client counts from then on. The
+     * last unlock releases all entries that the server counts.
+     */
+    private static void certainly(ThreadOwner.ThreadHold mine, CompletableFuture<Void> change) {
+        try {
+            Hold.join(change);
+        } catch (UnavailableException e) {
+            mine.uncertain = true;
+            throw e;
+        }
+    }
+
+    @Override
+    public String toString() {
+        return "DLock " + request;
+    }
+}

@@ -1,0 +1,282 @@
+package dlock;
+
+import java.security.NoSuchAlgorithmException;
+import java.time.Duration;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.Objects;
+import java.util.concurrent.Executor;
+import java.util.concurrent.ExecutorService;
+import java.util.concurrent.Executors;
+import javax.net.ssl.SSLContext;
+
+/**
+ * A client of the dlock module of Redis and Valkey. One client serves all threads of a program.
+ *
+ * <pre>{@code
+ * DLockClient client = DLockClient.connect("redis://127.0.0.1:6379");
+ * DLock lock = client.lock("job:1");
+ * lock.lock();
+ * try {
+ *     write(report, lock.fencingToken());
+ * } finally {
+ *     lock.unlock();
+ * }
+ * }</pre>
+ */
+public final class DLockClient implements AutoCloseable {
+    private final Core core;
+    private final Lease lease;
+    /** The default executor, which this client ends; {@code null}: the user's own. */
+    private final ExecutorService ownExecutor;
+
+    private DLockClient(Core core, Lease lease, ExecutorService ownExecutor) {
+        this.core = core;
+        this.lease = lease;
+        this.ownExecutor = ownExecutor;
+    }
+
+    /**
+     * Connects to a server, a primary that Sentinel knows, or a cluster.
+     *
+     * @param url see {@link Builder#url}
+     * @throws UnavailableException no server can be reached
+     */
+    public static DLockClient connect(String url) {
+        return builder().url(url).connect();
+    }
+
+    /** Returns a builder for all other settings. */
+    public static Builder builder() {
+        return new Builder();
+    }
+
+    /** Returns the reentrant lock of this name. The name is the key. */
+    public DLock lock(String name) {
+        return new DLock(core, Request.lock(List.of(name), Request.Mode.EXCLUSIVE, lease));
+    }
+
+    /**
+     * Returns several locks as one: the server grants all of them or none ({@code DLOCK.MACQUIRE}), so programs need
+     * not agree on an order. In a cluster the names must have the same hash tag.
+     */
+    public DLock lock(String name, String... more) {
+        List<String> names = new ArrayList<>(List.of(name));
+        names.addAll(List.of(more));
+        for (String other : more) {
+            if (!core.backend.together(name, other)) {
+                throw new IllegalArgumentException(
+                        name + " and " + other + " are not in the same slot of the cluster: give them a hash tag");
+            }
+        }
+        return new DLock(core, Request.lock(List.copyOf(names), Request.Mode.EXCLUSIVE, lease));
+    }
+
+    /** Returns the lock of this name for readers and writers. */
+    public DReadWriteLock readWriteLock(String name) {
+        return new DReadWriteLock(
+                new DLock(core, Request.lock(List.of(name), Request.Mode.READ, lease)),
+                new DLock(core, Request.lock(List.of(name), Request.Mode.WRITE, lease)));
+    }
+
+    /** Returns the semaphore of this name with {@code limit} permits ({@code DLOCK.SACQUIRE}). */
+    public DSemaphore semaphore(String name, long limit) {
+        return new DSemaphore(core, Objects.requireNonNull(name, "name"), limit, lease);
+    }
+
+    /**
+     * Closes all connections. Session holds end at once, the others lapse. Unlock before you close the client.
+     */
+    @Override
+    public void close() {
+        core.close();
+        if (ownExecutor != null) {
+            ownExecutor.shutdown();
+        }
+    }
+
+    /** Settings of a client. */
+    public static final class Builder {
+        private String url = "redis://127.0.0.1:6379";
+        private Driver driver;
+        private Duration longestWait = Duration.ofSeconds(1);
+        private String user;
+        private String password;
+        private String sentinelUser;
+        private String sentinelPassword;
+        private SSLContext sslContext;
+        private String clientName = "dlock-java";
+        private Lease lease = Lease.renewed(Duration.ofSeconds(30));
+        private Duration timeout = Duration.ofSeconds(5);
+        private Duration patience = Duration.ofSeconds(30);
+        private Duration besideOldLocks = Duration.ZERO;
+        private Executor executor;
+
+        private Builder() {}
+
+        /**
+         * Names the servers:
+         *
+         * <ul>
+         *   <li>{@code redis://[user:password@]host[:6379][/database]}: one server, or a node of a cluster;
+         *   <li>{@code redis://a:7000,b:7000}: nodes of a cluster, tried in turn;
+         *   <li>{@code redis-sentinel://[user:password@]a[:26379],b,c/name[/database]}: the primary of that name;
+         *   <li>{@code rediss} instead of {@code redis}: with TLS. {@code valkey} and {@code valkeys} are the same.
+         * </ul>
+         */
+        public Builder url(String servers) {
+            this.url = Objects.requireNonNull(servers);
+            return this;
+        }
+
+        /** Sets the user and password, instead of those in the URL. */
+        public Builder credentials(String name, String secret) {
+            this.user = name;
+            this.password = Objects.requireNonNull(secret);
+            return this;
+        }
+
+        /** Sets the user and password for the Sentinels. By default the client does not log in to them. */
+        public Builder sentinelCredentials(String name, String secret) {
+            this.sentinelUser = name;
+            this.sentinelPassword = Objects.requireNonNull(secret);
+            return this;
+        }
+
+        /**
+         * Sets the trusted authorities and the client certificate, instead of {@link SSLContext#getDefault}. Needs a
+         * URL with TLS. The server's certificate must be valid for the host to which the client connects.
+         */
+        public Builder sslContext(SSLContext context) {
+            this.sslContext = Objects.requireNonNull(context);
+            return this;
+        }
+
+        /** Sets the name of the connections in {@code CLIENT LIST}. */
+        public Builder clientName(String name) {
+            this.clientName = Objects.requireNonNull(name);
+            return this;
+        }
+
+        /** Sends commands through another Redis client, instead of own connections. */
+        public Builder driver(Driver other) {
+            this.driver = Objects.requireNonNull(other);
+            return this;
+        }
+
+        /**
+         * Sets the longest {@code BLOCK} of a driver's call, which must be shorter than the driver's read timeout. The
+         * default is 1 second. A longer wait consists of several calls: each takes over the place of the previous one.
+         */
+        public Builder longestWait(Duration time) {
+            this.longestWait = atLeast(time, 10);
+            return this;
+        }
+
+        /** Sets the default lease: renewed, 30 seconds. */
+        public Builder lease(Lease other) {
+            this.lease = Objects.requireNonNull(other);
+            return this;
+        }
+
+        /** Sets the timeout for connecting, and for replies to commands that do not wait: 5 seconds. */
+        public Builder timeout(Duration time) {
+            this.timeout = atLeast(time, 1);
+            return this;
+        }
+
+        /**
+         * Sets the time for which a command is sent again while no server answers, for example in a failover. Then it
+         * fails with {@link UnavailableException}. The default is 30 seconds.
+         */
+        public Builder patience(Duration time) {
+            this.patience = atLeast(time, 1);
+            return this;
+        }
+
+        /**
+         * Treats a key of another type as a held lock, while old programs still lock the same name with {@code SET NX}.
+         * By default such a key is an error ({@link ServerException}).
+         *
+         * @param pause the time between two tries on such a key
+         */
+        public Builder besideOldLocks(Duration pause) {
+            this.besideOldLocks = atLeast(pause, 1);
+            return this;
+        }
+
+        /** Sets the executor that runs listeners, completes futures and resolves host names. */
+        public Builder executor(Executor other) {
+            this.executor = Objects.requireNonNull(other);
+            return this;
+        }
+
+        /**
+         * Creates the client, and connects unless it has a driver.
+         *
+         * @throws UnavailableException no server can be reached
+         * @throws ServerException the server refuses the user
+         */
+        public DLockClient connect() {
+            ExecutorService own = executor == null ? Executors.newCachedThreadPool(Builder::daemon) : null;
+            Executor runs = executor == null ? own : executor;
+            DLockClient client = null;
+            try {
+                Backend backend = driver == null ? servers(runs) : new DriverBackend(driver, longestWait.toMillis());
+                Core core = new Core(backend, patience.toMillis(), besideOldLocks.toMillis(), runs);
+                client = new DLockClient(core, lease, own);
+                return client;
+            } finally {
+                if (client == null && own != null) {
+                    own.shutdown();
+                }
+            }
+        }
+
+        private Backend servers(Executor runs) {
+            ServerUrl where = ServerUrl.parse(url);
+            if (sslContext != null && !where.tls) {
+                throw new IllegalArgumentException("an SSLContext, but a URL without TLS");
+            }
+            TlsSettings tls = where.tls ? new TlsSettings(sslContext == null ? defaultContext() : sslContext) : null;
+            Login login = new Login(
+                    password == null ? where.user : user,
+                    password == null ? where.password : password,
+                    where.database, clientName, tls);
+            Login sentinelLogin = new Login(sentinelUser, sentinelPassword, 0, clientName, tls);
+            Servers servers = new Servers(
+                    where, login, sentinelLogin, timeout.toMillis(), patience.toMillis(), runs);
+            boolean started = false;
+            try {
+                Hold.join(servers.start());
+                started = true;
+                return servers;
+            } finally {
+                if (!started) {
+                    servers.close();
+                }
+            }
+        }
+
+        private static SSLContext defaultContext() {
+            try {
+                return SSLContext.getDefault();
+            } catch (NoSuchAlgorithmException e) {
+                throw new IllegalStateException(e);
+            }
+        }
+
+        private static Duration atLeast(Duration time, long millis) {
+            if (time.toMillis() < millis) {
+                throw new IllegalArgumentException(time + " is shorter than " + millis + " ms");
+            }
+            return time;
+        }
+
+        private static Thread daemon(Runnable run) {
+            Thread thread = new Thread(run, "dlock-worker");
+            thread.setDaemon(true);
+            return thread;
+        }
+    }
+}

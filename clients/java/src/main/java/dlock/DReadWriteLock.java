@@ -1,0 +1,36 @@
+package dlock;
+
+import java.util.concurrent.locks.ReadWriteLock;
+
+/**
+ * A lock for readers, who share it, and writers, who exclude all others. The queue is first come, first served: a
+ * reader does not overtake a waiting writer, and adjacent readers are granted together.
+ *
+ * <p>Downgrade: a writing thread may lock for reading and then unlock for writing. Upgrade: a reading thread may lock
+ * for writing. It waits for the other readers, or gets a {@link DeadlockException} if another reader waits for an
+ * upgrade.
+ */
+public final class DReadWriteLock implements ReadWriteLock {
+    private final DLock reading;
+    private final DLock writing;
+
+    DReadWriteLock(DLock reading, DLock writing) {
+        this.reading = reading;
+        this.writing = writing;
+    }
+
+    /** Returns the same lock with this lease. */
+    public DReadWriteLock withLease(Lease lease) {
+        return new DReadWriteLock(reading.withLease(lease), writing.withLease(lease));
+    }
+
+    @Override
+    public DLock readLock() {
+        return reading;
+    }
+
+    @Override
+    public DLock writeLock() {
+        return writing;
+    }
+}

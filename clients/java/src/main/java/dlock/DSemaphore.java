@@ -1,0 +1,207 @@
+package dlock;
+
+import java.time.Duration;
+import java.util.List;
+import java.util.Optional;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.CopyOnWriteArrayList;
+import java.util.concurrent.TimeUnit;
+import java.util.function.Consumer;
+
+/**
+ * A semaphore that programs on all machines share, with the methods of {@link java.util.concurrent.Semaphore}.
+ *
+ * <p>The limit is a part of each request, so a semaphore is not created or resized. Each acquisition has its own lease,
+ * so the permits of a dead process return. The queue is first come, first served: a large request holds back smaller
+ * ones behind it.
+ *
+ * <p>Permits do not belong to threads: a thread may release permits that another thread of this client has acquired.
+ * Two threads that each hold permits and wait for more can block each other forever.
+ */
+public final class DSemaphore {
+    private final Core core;
+    private final String name;
+    private final long limit;
+    private final Lease lease;
+    private final List<Consumer<? super LockLostException>> listeners = new CopyOnWriteArrayList<>();
+
+    DSemaphore(Core core, String name, long limit, Lease lease) {
+        if (limit < 1 || limit > 0xffffffffL) {
+            throw new IllegalArgumentException("a limit is 1 to 4294967295, not " + limit);
+        }
+        if (lease.kind == Lease.Kind.SESSION && !core.backend.hasSessions()) {
+            throw new IllegalArgumentException("a driver has no connections that a session could be bound to");
+        }
+        this.core = core;
+        this.name = name;
+        this.limit = limit;
+        this.lease = lease;
+    }
+
+    /** Returns the same semaphore with this lease. */
+    public DSemaphore withLease(Lease other) {
+        return new DSemaphore(core, name, limit, other);
+    }
+
+    /** Returns the number of permits. */
+    public long limit() {
+        return limit;
+    }
+
+    /** Adds a listener for permits that are acquired through this object from now on and then lost. */
+    public DSemaphore onLost(Consumer<? super LockLostException> listener) {
+        listeners.add(listener);
+        return this;
+    }
+
+    /** Acquires a permit unless the thread is interrupted. The exception is thrown after the request left the queue. */
+    public void acquire() throws InterruptedException {
+        acquire(1);
+    }
+
+    /** Acquires permits, all at once, unless the thread is interrupted. */
+    public void acquire(int permits) throws InterruptedException {
+        DLock.checkInterrupt();
+        keep(granting(permits, Deadline.NEVER).awaitInterruptibly());
+    }
+
+    /** Acquires a permit. An interrupt does not end the wait. */
+    public void acquireUninterruptibly() {
+        acquireUninterruptibly(1);
+    }
+
+    /** Acquires permits, all at once. An interrupt does not end the wait. */
+    public void acquireUninterruptibly(int permits) {
+        keep(granting(permits, Deadline.NEVER).await());
+    }
+
+    /** Acquires a permit if one is free and there are no waiters. */
+    public boolean tryAcquire() {
+        return tryAcquire(1);
+    }
+
+    /** Acquires permits if enough are free and there are no waiters. */
+    public boolean tryAcquire(int permits) {
+        return keep(granting(permits, Deadline.afterMillis(0)).await());
+    }
+
+    /** Acquires a permit, and waits for this time at most. */
+    public boolean tryAcquire(long timeout, TimeUnit unit) throws InterruptedException {
+        return tryAcquire(1, timeout, unit);
+    }
+
+    /** Acquires permits, all at once, and waits for this time at most. */
+    public boolean tryAcquire(int permits, long timeout, TimeUnit unit) throws InterruptedException {
+        DLock.checkInterrupt();
+        return keep(granting(permits, Deadline.afterNanos(unit.toNanos(timeout))).awaitInterruptibly());
+    }
+
+    /** Acquires permits without a thread that waits. Release them by the hold, not by {@link #release}. */
+    public CompletableFuture<Hold> acquireAsync(int permits) {
+        return DLock.asynchronously(core, granting(permits, Deadline.NEVER));
+    }
+
+    /** Acquires permits as a hold, and waits for this time at most. Empty: they were not granted in time. */
+    public Optional<Hold> tryAcquireHold(int permits, Duration wait) throws InterruptedException {
+        DLock.checkInterrupt();
+        return Optional.ofNullable(granting(permits, DLock.after(wait)).awaitInterruptibly());
+    }
+
+    /** Releases a permit. */
+    public void release() {
+        release(1);
+    }
+
+    /**
+     * Releases permits, newest first: those of the current thread, then those of other threads.
+     *
+     * @throws IllegalStateException the threads of this client hold fewer permits. No permit is released
+     * @throws LockLostException some permits were lost before. The others are released
+     */
+    public void release(int permits) {
+        positive(permits);
+        List<CompletableFuture<Boolean>> released = core.permits.release(name, permits);
+        boolean all = true;
+        for (CompletableFuture<Boolean> each : released) {
+            all &= Hold.join(each);
+        }
+        if (!all) {
+            throw new LockLostException("permits of " + name + " were lost before their release", null);
+        }
+    }
+
+    /**
+     * Returns the fencing token of the permits that the current thread acquired last.
+     *
+     * @throws IllegalMonitorStateException the thread holds no permits
+     */
+    public long fencingToken() {
+        Hold last = core.permits.lastOf(name, Thread.currentThread());
+        if (last == null) {
+            throw new IllegalMonitorStateException(Thread.currentThread() + " has acquired no permits of " + name);
+        }
+        return last.fencingToken();
+    }
+
+    /** Asks the server for the number of free permits. It is 0 while an owner holds the name as an exclusive lock. */
+    public int availablePermits() {
+        return (int) Math.min(Integer.MAX_VALUE, LockInfo.of(core, name).available(limit));
+    }
+
+    /** Acquires all free permits, and returns their number. */
+    public int drainPermits() {
+        for (;;) {
+            int left = availablePermits();
+            if (left == 0 || tryAcquire(left)) {
+                return left;
+            }
+            if (getQueueLength() > 0) {
+                return 0;
+            }
+        }
+    }
+
+    /** Asks the server for the number of waiters. */
+    public int getQueueLength() {
+        return LockInfo.of(core, name).waiters;
+    }
+
+    /** Asks the server whether there are waiters. */
+    public boolean hasQueuedThreads() {
+        return getQueueLength() > 0;
+    }
+
+    /** Returns true: the queue is first come, first served. */
+    public boolean isFair() {
+        return true;
+    }
+
+    private Granting granting(int permits, Deadline end) {
+        core.checkOpen();
+        positive(permits);
+        if (permits > limit) {
+            throw new IllegalArgumentException("there are " + limit + " permits, never " + permits);
+        }
+        return new Granting(
+                core, Request.permits(name, limit, permits, lease), core.freshOwner(), end, null, listeners);
+    }
+
+    private static void positive(int permits) {
+        if (permits < 1) {
+            throw new IllegalArgumentException("not a number of permits: " + permits);
+        }
+    }
+
+    private boolean keep(Hold hold) {
+        if (hold == null) {
+            return false;
+        }
+        core.permits.add(name, hold);
+        return true;
+    }
+
+    @Override
+    public String toString() {
+        return "DSemaphore " + name + " of " + limit;
+    }
+}

@@ -1,0 +1,51 @@
+package dlock;
+
+import java.util.concurrent.TimeUnit;
+
+/** A point in time of the clock that only goes forward. */
+final class Deadline {
+    static final Deadline NEVER = new Deadline(0, true);
+
+    private final long nanos;
+    private final boolean never;
+
+    private Deadline(long nanos, boolean never) {
+        this.nanos = nanos;
+        this.never = never;
+    }
+
+    static Deadline afterNanos(long nanos) {
+        // Longer than a server waits, and far from an overflow.
+        return nanos > TimeUnit.DAYS.toNanos(36500)
+                ? NEVER
+                : new Deadline(System.nanoTime() + Math.max(0, nanos), false);
+    }
+
+    static Deadline afterMillis(long millis) {
+        return afterNanos(TimeUnit.MILLISECONDS.toNanos(millis));
+    }
+
+    boolean isNever() {
+        return never;
+    }
+
+    boolean hasPassed() {
+        return !never && leftNanos() == 0;
+    }
+
+    /** How much time is left, never negative. */
+    long leftNanos() {
+        return never ? Long.MAX_VALUE : Math.max(0, nanos - System.nanoTime());
+    }
+
+    /** The milliseconds that are left, rounded up. */
+    long leftMillis() {
+        long left = leftNanos();
+        return never ? Long.MAX_VALUE : left / 1_000_000 + (left % 1_000_000 == 0 ? 0 : 1);
+    }
+
+    /** What {@code BLOCK} is given: 0 forever. */
+    long block() {
+        return never ? 0 : hasPassed() ? DedicatedConnection.NOT_AT_ALL : leftMillis();
+    }
+}

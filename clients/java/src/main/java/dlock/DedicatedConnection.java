@@ -1,0 +1,36 @@
+package dlock;
+
+import java.util.concurrent.CompletableFuture;
+import java.util.function.LongFunction;
+
+/** A connection for one request that waits in a queue, or that binds its hold to a session. */
+interface DedicatedConnection {
+    /** The request does not wait. */
+    long NOT_AT_ALL = -1;
+
+    /**
+     * Sends the request.
+     *
+     * @param command returns the command for a time to wait in ms: 0 forever, or {@link #NOT_AT_ALL}
+     * @param end the end of the wait
+     * @return the reply. Fails with {@link Unanswered} or {@link ServerException}
+     */
+    CompletableFuture<Object> request(LongFunction<byte[][]> command, Deadline end);
+
+    /** Sends a command that does not wait. */
+    CompletableFuture<Object> ask(byte[][] command);
+
+    /**
+     * Ends the request, and the use of the connection.
+     *
+     * @return the reply to the request, or {@code null}. Completes when the server will execute nothing more that was
+     *     sent here. Never fails
+     */
+    CompletableFuture<Object> leave();
+
+    /** Sets the task that runs when the connection ends. {@link #giveBack} removes it. */
+    void whenEnded(Runnable task);
+
+    /** Returns the connection to its pool. No request waits on it, and no hold is bound to it. */
+    void giveBack();
+}

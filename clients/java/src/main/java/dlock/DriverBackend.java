@@ -1,0 +1,177 @@
+package dlock;
+
+import java.util.ArrayList;
+import java.util.List;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.CompletionException;
+import java.util.concurrent.ExecutorService;
+import java.util.concurrent.Executors;
+import java.util.function.LongFunction;
+
+/** Sends commands through another Redis client of the program. */
+final class DriverBackend implements Backend {
+    private final Driver driver;
+    private final long longestWaitMillis;
+    private final ExecutorService callers = Executors.newCachedThreadPool(run -> {
+        Thread thread = new Thread(run, "dlock-driver");
+        thread.setDaemon(true);
+        return thread;
+    });
+
+    DriverBackend(Driver driver, long longestWaitMillis) {
+        this.driver = driver;
+        this.longestWaitMillis = longestWaitMillis;
+    }
+
+    @Override
+    public boolean hasSessions() {
+        return false;
+    }
+
+    @Override
+    public boolean together(String one, String other) {
+        return true;
+    }
+
+    @Override
+    public CompletableFuture<Object> ask(String key, byte[][] command) {
+        if (callers.isShutdown()) {
+            return CompletableFuture.failedFuture(new Unanswered("the client is closed", null));
+        }
+        return CompletableFuture.supplyAsync(() -> call(command), callers);
+    }
+
+    @Override
+    public CompletableFuture<DedicatedConnection> dedicated(String key) {
+        return CompletableFuture.completedFuture(new DriverConnection(key));
+    }
+
+    @Override
+    public void close() {
+        callers.shutdown();
+    }
+
+    private Object call(byte[][] command) {
+        try {
+            return driver.call(command);
+        } catch (Exception e) {
+            throw new CompletionException(failure(e));
+        }
+    }
+
+    /** Finds an error reply in the message of an exception, or of one of its causes. */
+    static RuntimeException failure(Exception thrown) {
+        Throwable each = thrown;
+        // Causes may form a cycle.
+        for (int depth = 0; each != null && depth < 20; depth++) {
+            String message = String.valueOf(each.getMessage());
+            if (!ServerException.codeOf(message).isEmpty()) {
+                return ServerException.of(message, thrown);
+            }
+            each = each.getCause();
+        }
+        return new Unanswered("the driver failed: " + thrown, thrown);
+    }
+
+    /**
+     * Waits with calls that are shorter than the driver's read timeout. Each call repeats the request before the
+     * previous call ends, and so takes over its place in the queue.
+     */
+    private final class DriverConnection implements DedicatedConnection {
+        private final String key;
+        private final List<CompletableFuture<Object>> calls = new ArrayList<>();
+        private final CompletableFuture<Object> result = new CompletableFuture<>();
+        private LongFunction<byte[][]> command;
+        private Deadline end;
+        private boolean leaving;
+        private int last;
+
+        DriverConnection(String key) {
+            this.key = key;
+        }
+
+        @Override
+        public CompletableFuture<Object> request(LongFunction<byte[][]> request, Deadline until) {
+            command = request;
+            end = until;
+            next();
+            return result;
+        }
+
+        private void next() {
+            long block;
+            int number;
+            CompletableFuture<Object> call;
+            synchronized (this) {
+                if (leaving || result.isDone()) {
+                    return;
+                }
+                block = end.isNever() ? longestWaitMillis : Math.min(end.block(), longestWaitMillis);
+                number = ++last;
+                calls.removeIf(CompletableFuture::isDone);
+                call = DriverBackend.this.ask(key, command.apply(block));
+                calls.add(call);
+            }
+            call.whenComplete((reply, failed) -> answered(number, reply, failed));
+            if (block == longestWaitMillis) {
+                Futures.after(longestWaitMillis / 2).thenRun(() -> {
+                    if (!call.isDone()) {
+                        next();
+                    }
+                });
+            }
+        }
+
+        private void answered(int number, Object reply, Throwable failed) {
+            boolean ousted;
+            synchronized (this) {
+                ousted = number != last;
+            }
+            if (reply != null) {
+                result.complete(reply);
+            } else if (ousted) {
+                return;
+            } else if (failed != null) {
+                result.completeExceptionally(Futures.cause(failed));
+            } else if (end.hasPassed()) {
+                result.complete(null);
+            } else {
+                next();
+            }
+        }
+
+        @Override
+        public CompletableFuture<Object> ask(byte[][] question) {
+            return DriverBackend.this.ask(key, question);
+        }
+
+        @Override
+        public CompletableFuture<Object> leave() {
+            List<CompletableFuture<Object>> left;
+            synchronized (this) {
+                leaving = true;
+                left = new ArrayList<>(calls);
+            }
+            if (left.stream().anyMatch(call -> !call.isDone())) {
+                // Takes over the place in the queue and leaves it after 1 ms. If it arrives before the call that it
+                // replaces, that call ends by itself.
+                left.add(DriverBackend.this.ask(key, command.apply(1)));
+            }
+            return Futures.all(left).handle((done, failed) -> left.stream()
+                    .filter(call -> !call.isCompletedExceptionally())
+                    .map(call -> call.getNow(null))
+                    .filter(reply -> reply != null)
+                    .findFirst().orElse(null));
+        }
+
+        @Override
+        public void whenEnded(Runnable task) {
+            throw new UnsupportedOperationException("a driver's connections are its own");
+        }
+
+        @Override
+        public void giveBack() {
+            // The driver pools its connections.
+        }
+    }
+}

@@ -1,0 +1,39 @@
+package dlock;
+
+import java.util.List;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.CompletionException;
+import java.util.concurrent.ExecutionException;
+import java.util.concurrent.Executor;
+import java.util.concurrent.TimeUnit;
+
+/** Helpers for {@link CompletableFuture}. */
+final class Futures {
+    private Futures() {}
+
+    /** Returns the reason without the exceptions in which futures wrap it. */
+    static Throwable cause(Throwable failure) {
+        Throwable reason = failure;
+        while ((reason instanceof CompletionException || reason instanceof ExecutionException)
+                && reason.getCause() != null) {
+            reason = reason.getCause();
+        }
+        return reason;
+    }
+
+    /** Wraps a reason so that a stage can throw it. */
+    static CompletionException rethrown(Throwable failure) {
+        return failure instanceof CompletionException
+                ? (CompletionException) failure
+                : new CompletionException(failure);
+    }
+
+    static CompletableFuture<Void> after(long millis) {
+        Executor later = CompletableFuture.delayedExecutor(millis, TimeUnit.MILLISECONDS, Runnable::run);
+        return CompletableFuture.runAsync(() -> {}, later);
+    }
+
+    static CompletableFuture<Void> all(List<? extends CompletableFuture<?>> futures) {
+        return CompletableFuture.allOf(futures.toArray(new CompletableFuture<?>[0]));
+    }
+}

@@ -1,0 +1,52 @@
+package dlock;
+
+import java.time.Duration;
+import java.util.Objects;
+
+/** Determines when a lock ends by itself, and how it is kept alive. */
+public final class Lease {
+    enum Kind {
+        RENEWED,
+        FIXED,
+        SESSION
+    }
+
+    final Kind kind;
+    final long millis;
+
+    private Lease(Kind kind, Duration time, long least) {
+        this.kind = kind;
+        this.millis = Objects.requireNonNull(time, "time").toMillis();
+        if (millis < least) {
+            throw new IllegalArgumentException("a lease of " + time + " is shorter than " + least + " ms");
+        }
+    }
+
+    /**
+     * The client renews the lease when a third of it has passed, until the release. If the process dies, the lock ends
+     * with the lease. The lock survives a lost connection if the client connects again within the lease.
+     */
+    public static Lease renewed(Duration time) {
+        return new Lease(Kind.RENEWED, time, 3);
+    }
+
+    /** The lease is not renewed: the lock ends after this time if it is not released. */
+    public static Lease fixed(Duration time) {
+        return new Lease(Kind.FIXED, time, 1);
+    }
+
+    /**
+     * The server renews the lease while the connection that acquired the lock is open, and releases the lock when the
+     * connection ends. If the process dies, the next owner gets the lock at once. Each hold has its own connection.
+     *
+     * @param time the lease, 300 ms or more. The lock lapses after it if the server restarts and the client is gone
+     */
+    public static Lease session(Duration time) {
+        return new Lease(Kind.SESSION, time, 300);
+    }
+
+    @Override
+    public String toString() {
+        return kind.name().toLowerCase(java.util.Locale.ROOT) + " lease of " + millis + " ms";
+    }
+}

@@ -1,0 +1,44 @@
+package dlock;
+
+import java.util.List;
+
+/** The reply to {@code DLOCK.INFO}, as far as it is used. */
+final class LockInfo {
+    String mode = "free";
+    int holders;
+    long count;
+    int waiters;
+
+    private LockInfo() {}
+
+    static LockInfo of(Core core, String name) {
+        Core.Answer answer = Hold.join(core.repeat(name, Words.command("DLOCK.INFO", name), core.patience()));
+        LockInfo info = new LockInfo();
+        List<?> fields = answer.reply instanceof List ? (List<?>) answer.reply : List.of();
+        for (int i = 0; i + 1 < fields.size(); i += 2) {
+            Object value = fields.get(i + 1);
+            switch (Words.text(fields.get(i))) {
+                case "mode":
+                    info.mode = Words.text(value);
+                    break;
+                case "holders":
+                    info.holders = Words.number(value).intValue();
+                    break;
+                case "count":
+                    info.count = Words.number(value);
+                    break;
+                case "waiters":
+                    info.waiters = Words.number(value).intValue();
+                    break;
+                default:
+            }
+        }
+        return info;
+    }
+
+    /** Returns the number of free permits of a semaphore. */
+    long available(long limit) {
+        boolean shared = mode.equals("shared") || mode.equals("free");
+        return shared ? Math.max(0, limit - count) : 0;
+    }
+}

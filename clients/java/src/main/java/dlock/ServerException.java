@@ -1,0 +1,37 @@
+package dlock;
+
+/** The server refused a command, for example because the key has another type, or because of an ACL. */
+public class ServerException extends DLockException {
+    private static final long serialVersionUID = 1;
+
+    private final String code;
+
+    ServerException(String message, Throwable cause) {
+        super(message, cause);
+        this.code = codeOf(message);
+    }
+
+    /** Returns the first word of the server's error, for example {@code WRONGTYPE}. */
+    public String code() {
+        return code;
+    }
+
+    /** Returns the exception for an error reply. */
+    static ServerException of(String message, Throwable cause) {
+        return codeOf(message).equals("DEADLOCK")
+                ? new DeadlockException(message, cause)
+                : new ServerException(message, cause);
+    }
+
+    /** Returns the first word if it looks like an error code, else an empty string. */
+    static String codeOf(String message) {
+        int end = message.indexOf(' ');
+        String first = end < 0 ? message : message.substring(0, end);
+        boolean upper = first.length() >= 2;
+        for (int i = 0; i < first.length(); i++) {
+            char c = first.charAt(i);
+            upper &= c >= 'A' && c <= 'Z' || i > 0 && c >= '0' && c <= '9' || i > 0 && c == '_';
+        }
+        return upper ? first : "";
+    }
+}

@@ -1,0 +1,212 @@
+package dlock;
+
+import java.nio.charset.StandardCharsets;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.Map;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.Executor;
+import java.util.concurrent.TimeUnit;
+import java.util.function.LongFunction;
+
+/** The client's own connections to one server, to the primary that Sentinel knows, or to the nodes of a cluster. */
+final class Servers implements Backend {
+    /** The time that a server has to close an abandoned connection. */
+    private static final long LEAVING_MILLIS = 2000;
+
+    private final Loop loop = new Loop();
+    private final ServerUrl url;
+    private final Login login;
+    private final Login sentinelLogin;
+    private final long timeoutMillis;
+    private final long patienceMillis;
+    private final Executor executor;
+    private final Map<Address, Node> nodes = new ConcurrentHashMap<>();
+    private volatile Topology topology;
+    private volatile boolean closed;
+
+    Servers(
+            ServerUrl url,
+            Login login,
+            Login sentinelLogin,
+            long timeoutMillis,
+            long patienceMillis,
+            Executor executor) {
+        this.url = url;
+        this.login = login;
+        this.sentinelLogin = sentinelLogin;
+        this.timeoutMillis = timeoutMillis;
+        this.patienceMillis = patienceMillis;
+        this.executor = executor;
+    }
+
+    /** Connects for the first time, and detects whether the server belongs to a cluster. */
+    CompletableFuture<Void> start() {
+        if (url.primary != null) {
+            topology = new Topology.Sentinels(this, url.addresses, url.primary);
+            return topology.route("").thenCompose(route -> route.node.shared()).thenApply(connection -> null);
+        }
+        return Topology.firstOf(url.addresses, address -> node(address).shared()).thenAccept(connection -> {
+            if (connection.mode().equals("cluster")) {
+                topology = new Topology.Cluster(this, url.addresses);
+            } else if (url.addresses.size() == 1) {
+                topology = new Topology.Single(node(url.addresses.get(0)));
+            } else {
+                throw new IllegalArgumentException(connection.address() + " is not a node of a cluster,"
+                        + " so the URL names one server only");
+            }
+        });
+    }
+
+    Node node(Address address) {
+        return nodes.computeIfAbsent(
+                address, key -> new Node(loop, key, login, timeoutMillis, patienceMillis, executor));
+    }
+
+    /** Sends one command to a Sentinel, on a new connection. */
+    CompletableFuture<Object> askSentinel(Address sentinel, byte[][] question) {
+        Node node = new Node(loop, sentinel, sentinelLogin, timeoutMillis, patienceMillis, executor);
+        return node.take().thenCompose(connection ->
+                node.ask(connection, question).whenComplete((reply, failed) -> connection.close()));
+    }
+
+    @Override
+    public boolean hasSessions() {
+        return true;
+    }
+
+    @Override
+    public boolean together(String one, String other) {
+        return topology.together(one, other);
+    }
+
+    @Override
+    public CompletableFuture<Object> ask(String key, byte[][] command) {
+        return noted(key, route(key).thenCompose(route -> {
+            if (!route.asking) {
+                return route.node.shared().thenCompose(connection -> route.node.ask(connection, command));
+            }
+            return route.node.take().thenCompose(connection -> {
+                connection.send(Words.command("ASKING"));
+                return route.node.ask(connection, command)
+                        .whenComplete((reply, failed) -> route.node.giveBack(connection));
+            });
+        }));
+    }
+
+    @Override
+    public CompletableFuture<DedicatedConnection> dedicated(String key) {
+        return noted(key, route(key).thenCompose(route ->
+                route.node.take().thenApply(connection -> new ServerConnection(key, route, connection))));
+    }
+
+    private CompletableFuture<Topology.Route> route(String key) {
+        return closed
+                ? CompletableFuture.failedFuture(new Unanswered("the client is closed", null))
+                : topology.route(key);
+    }
+
+    /** Returns the future after the topology has learned from its failure. */
+    private <T> CompletableFuture<T> noted(String key, CompletableFuture<T> future) {
+        return future.whenComplete((done, failed) -> {
+            if (failed != null) {
+                topology.note(key, Futures.cause(failed));
+            }
+        });
+    }
+
+    @Override
+    public void close() {
+        closed = true;
+        nodes.values().forEach(Node::close);
+        loop.close();
+    }
+
+    /** A connection of this client. */
+    private final class ServerConnection implements DedicatedConnection {
+        private final String key;
+        private final Topology.Route route;
+        private final Connection connection;
+        private volatile CompletableFuture<Object> reply;
+
+        ServerConnection(String key, Topology.Route route, Connection connection) {
+            this.key = key;
+            this.route = route;
+            this.connection = connection;
+        }
+
+        @Override
+        public CompletableFuture<Object> request(LongFunction<byte[][]> command, Deadline end) {
+            if (route.asking) {
+                connection.send(Words.command("ASKING"));
+            }
+            CompletableFuture<Object> sent = connection.send(command.apply(end.block()));
+            reply = sent;
+            route.node.watch(connection, sent);
+            if (!end.isNever()) {
+                Node.limited(connection, sent, end.leftMillis() + timeoutMillis);
+            }
+            return noted(key, sent);
+        }
+
+        @Override
+        public CompletableFuture<Object> ask(byte[][] command) {
+            return route.node.ask(connection, command);
+        }
+
+        @Override
+        public CompletableFuture<Object> leave() {
+            connection.finish();
+            CompletableFuture<Throwable> ended = connection.ended();
+            ended.copy().orTimeout(LEAVING_MILLIS, TimeUnit.MILLISECONDS)
+                    .whenComplete((reason, late) -> connection.close());
+            return ended.handle((reason, failed) -> reply == null || reply.isCompletedExceptionally()
+                    ? null
+                    : reply.getNow(null));
+        }
+
+        @Override
+        public void whenEnded(Runnable task) {
+            connection.whenEnded(task);
+        }
+
+        @Override
+        public void giveBack() {
+            connection.whenEnded(null);
+            route.node.giveBack(connection);
+        }
+    }
+
+    /** Returns the cluster slot of a key: CRC-16/XMODEM of the key, or of its hash tag. */
+    static int slot(String key) {
+        byte[] bytes = key.getBytes(StandardCharsets.UTF_8);
+        int from = 0;
+        int to = bytes.length;
+        for (int open = 0; open < bytes.length; open++) {
+            if (bytes[open] == '{') {
+                int close = open + 1;
+                while (close < bytes.length && bytes[close] != '}') {
+                    close++;
+                }
+                if (close < bytes.length && close > open + 1) {
+                    from = open + 1;
+                    to = close;
+                }
+                break;
+            }
+        }
+        int crc = 0;
+        for (int i = from; i < to; i++) {
+            crc ^= (bytes[i] & 0xff) << 8;
+            for (int bit = 0; bit < 8; bit++) {
+                crc = (crc & 0x8000) == 0 ? crc << 1 : crc << 1 ^ 0x1021;
+            }
+        }
+        return crc & 0x3fff;
+    }
+
+    List<Address> known() {
+        return new ArrayList<>(nodes.keySet());
+    }
+}

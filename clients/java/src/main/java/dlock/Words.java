@@ -1,0 +1,40 @@
+package dlock;
+
+import java.nio.charset.StandardCharsets;
+import java.util.ArrayList;
+import java.util.List;
+
+/** Conversions of the arguments of commands, and of replies. */
+final class Words {
+    private Words() {}
+
+    static byte[] bytes(String text) {
+        return text.getBytes(StandardCharsets.UTF_8);
+    }
+
+    /** Returns strings, numbers and bytes as arguments. */
+    static List<byte[]> of(Object... words) {
+        List<byte[]> all = new ArrayList<>(words.length);
+        for (Object word : words) {
+            all.add(word instanceof byte[] ? (byte[]) word : bytes(word.toString()));
+        }
+        return all;
+    }
+
+    static byte[][] command(Object... words) {
+        return of(words).toArray(new byte[0][]);
+    }
+
+    /** Returns a reply as text. */
+    static String text(Object value) {
+        return value instanceof byte[] ? new String((byte[]) value, StandardCharsets.UTF_8) : String.valueOf(value);
+    }
+
+    /** Returns a reply that is an integer or nil. Some clients return integers as strings. */
+    static Long number(Object value) {
+        if (value == null) {
+            return null;
+        }
+        return value instanceof Number ? ((Number) value).longValue() : Long.valueOf(text(value));
+    }
+}

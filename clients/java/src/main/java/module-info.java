@@ -1,0 +1,4 @@
+/** Locks of the dlock module of Redis and Valkey. */
+module dlock {
+    exports dlock;
+}

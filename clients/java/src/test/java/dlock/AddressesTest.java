@@ -1,0 +1,84 @@
+package dlock;
+
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertNull;
+import static org.junit.jupiter.api.Assertions.assertThrows;
+import static org.junit.jupiter.api.Assertions.assertTrue;
+
+import java.time.Duration;
+import org.junit.jupiter.api.Test;
+
+/** URLs, slots, deadlines: what needs no server. */
+final class AddressesTest {
+    @Test
+    void a_url_names_servers() {
+        ServerUrl url = ServerUrl.parse("redis://host");
+        assertEquals("[host:6379]", url.addresses.toString());
+        assertNull(url.primary);
+        assertNull(url.user);
+        assertNull(url.password);
+
+        url = ServerUrl.parse("valkeys://al%40ice:p%3A%2F+@a:7000,[::1]:7001,b/3");
+        assertTrue(url.tls);
+        assertEquals("[a:7000, [::1]:7001, b:6379]", url.addresses.toString());
+        assertEquals("al@ice", url.user);
+        assertEquals("p:/+", url.password);
+        assertEquals(3, url.database);
+
+        url = ServerUrl.parse("redis-sentinel://:secret@a,b:26380/main/2");
+        assertEquals("[a:26379, b:26380]", url.addresses.toString());
+        assertEquals("main", url.primary);
+        assertNull(url.user);
+        assertEquals("secret", url.password);
+        assertEquals(2, url.database);
+        assertTrue(ServerUrl.parse("rediss-sentinel://a/main").tls);
+    }
+
+    @Test
+    void what_is_no_url_is_refused() {
+        for (String url : new String[] {"host", "http://host", "redis://", "redis://host:x", "redis://host:0",
+            "redis://host:65536", "redis://host/x", "redis://host/-1", "redis-sentinel://host", "redis://a,,b",
+            "unix:///socket"}) {
+            assertThrows(IllegalArgumentException.class, () -> ServerUrl.parse(url), url);
+        }
+    }
+
+    @Test
+    void slots_are_those_of_the_server() {
+        // From the specification of Redis Cluster.
+        assertEquals(0x31C3, Servers.slot("123456789"));
+        assertEquals(Servers.slot("user1000"), Servers.slot("{user1000}.following"));
+        assertEquals(Servers.slot("{bar"), Servers.slot("foo{{bar}}zap"));
+        assertEquals(Servers.slot("bar"), Servers.slot("foo{bar}{zap}"));
+        assertTrue(Servers.slot("foo{}{bar}") != Servers.slot("bar"));
+    }
+
+    @Test
+    void a_deadline_becomes_what_block_is_given() {
+        assertEquals(0, Deadline.NEVER.block());
+        assertEquals(DedicatedConnection.NOT_AT_ALL, Deadline.afterMillis(0).block());
+        assertEquals(DedicatedConnection.NOT_AT_ALL, Deadline.afterNanos(-1).block());
+        long block = Deadline.afterMillis(1000).block();
+        assertTrue(block > 0 && block <= 1000, "" + block);
+        assertTrue(DLock.after(Duration.ofSeconds(Long.MAX_VALUE)).isNever());
+        assertTrue(Deadline.afterNanos(Long.MAX_VALUE).isNever());
+        assertTrue(Deadline.afterNanos(1_000_000_000).leftMillis() <= 1000);
+    }
+
+    @Test
+    void pauses_between_repeats_grow_to_a_second() {
+        assertEquals(0, Core.pauseMillis(0));
+        assertEquals(25, Core.pauseMillis(1));
+        assertEquals(50, Core.pauseMillis(2));
+        assertEquals(1000, Core.pauseMillis(1000));
+    }
+
+    @Test
+    void codes_of_errors_are_their_first_word() {
+        assertEquals("WRONGTYPE", ServerException.codeOf("WRONGTYPE Operation against a key"));
+        assertEquals("ERR", ServerException.codeOf("ERR"));
+        assertEquals("", ServerException.codeOf("Read timed out"));
+        assertEquals("", ServerException.codeOf(""));
+        assertEquals("", ServerException.codeOf("A reply"));
+    }
+}

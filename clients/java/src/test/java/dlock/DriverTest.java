@@ -1,0 +1,223 @@
+package dlock;
+
+import static dlock.TestServer.elsewhere;
+import static dlock.TestServer.soon;
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertFalse;
+import static org.junit.jupiter.api.Assertions.assertThrows;
+import static org.junit.jupiter.api.Assertions.assertTrue;
+
+import java.io.IOException;
+import java.net.InetAddress;
+import java.net.Socket;
+import java.nio.ByteBuffer;
+import java.time.Duration;
+import java.util.ArrayList;
+import java.util.Collections;
+import java.util.Deque;
+import java.util.List;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.ConcurrentLinkedDeque;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.atomic.AtomicInteger;
+import java.util.stream.Collectors;
+import java.util.stream.IntStream;
+import org.junit.jupiter.api.AfterAll;
+import org.junit.jupiter.api.BeforeAll;
+import org.junit.jupiter.api.Test;
+
+/** Locks over another Redis client, which has blocking sockets, RESP2, a pool and a read timeout. */
+final class DriverTest {
+    private static final int READ_TIMEOUT = 1000;
+
+    private static TestServer server;
+    private static Pool pool;
+    private static DLockClient client;
+
+    @BeforeAll
+    static void start() {
+        server = TestServer.start();
+        pool = new Pool(server.port);
+        client = DLockClient.builder().driver(pool).longestWait(Duration.ofMillis(400))
+                .patience(Duration.ofSeconds(5)).connect();
+    }
+
+    @AfterAll
+    static void stop() {
+        client.close();
+        server.close();
+    }
+
+    @Test
+    void a_lock_excludes_and_is_entered_again() {
+        DLock lock = client.lock("excludes");
+        lock.lock();
+        lock.lock();
+        assertEquals(2, server.count("excludes"));
+        assertFalse(elsewhere(() -> lock.tryLock()));
+        assertTrue(lock.isLocked());
+        lock.unlock();
+        lock.unlock();
+        assertTrue(server.isFree("excludes"));
+    }
+
+    @Test
+    void waits_longer_than_the_read_timeout_keep_their_places() throws Exception {
+        DLock lock = client.lock("places");
+        List<Integer> served = Collections.synchronizedList(new ArrayList<>());
+        List<CompletableFuture<Void>> waiting = new ArrayList<>();
+        Hold hold = lock.acquire();
+        for (int i = 0; i < 10; i++) {
+            int number = i;
+            waiting.add(lock.acquireAsync().thenAccept(each -> {
+                served.add(number);
+                each.releaseAsync();
+            }));
+            server.untilWaiting("places", i + 1);
+        }
+        Thread.sleep(3L * READ_TIMEOUT);
+        assertEquals(10, server.waiters("places"));
+        hold.release();
+        for (CompletableFuture<Void> each : waiting) {
+            each.get(20, TimeUnit.SECONDS);
+        }
+        assertEquals(IntStream.range(0, 10).boxed().collect(Collectors.toList()), served);
+        soon("all are released", () -> server.isFree("places"));
+    }
+
+    @Test
+    void races_of_interrupt_against_grant_leave_no_hold() throws Exception {
+        DLock lock = client.lock("race");
+        for (int round = 0; round < 50; round++) {
+            Hold hold = lock.acquire();
+            Thread thread = new Thread(() -> {
+                try {
+                    lock.lockInterruptibly();
+                    lock.unlock();
+                } catch (InterruptedException e) {
+                    // About half of the rounds end here.
+                }
+            });
+            thread.start();
+            server.untilWaiting("race", 1);
+            CompletableFuture<Boolean> released = hold.releaseAsync();
+            for (long end = System.nanoTime() + round * 20_000L; System.nanoTime() < end; ) {
+                Thread.onSpinWait();
+            }
+            thread.interrupt();
+            thread.join(20_000);
+            released.join();
+            assertFalse(thread.isAlive());
+            assertTrue(server.isFree("race"), "round " + round + ": " + server.info("race", "FULL"));
+        }
+    }
+
+    @Test
+    void a_timed_wait_ends() throws Exception {
+        DLock lock = client.lock("timed");
+        Hold hold = lock.acquire();
+        long start = System.nanoTime();
+        assertFalse(lock.tryLock(900, TimeUnit.MILLISECONDS));
+        assertTrue(System.nanoTime() - start >= TimeUnit.MILLISECONDS.toNanos(899));
+        server.untilWaiting("timed", 0);
+        hold.release();
+    }
+
+    @Test
+    void a_lease_is_renewed() throws Exception {
+        Hold hold = client.lock("renewed").withLease(Lease.renewed(Duration.ofMillis(600))).acquire();
+        Thread.sleep(1500);
+        assertTrue(hold.check());
+        hold.release();
+    }
+
+    @Test
+    void a_call_that_fails_is_repeated() {
+        DLock lock = client.lock("fails");
+        int before = pool.failed.get();
+        pool.failAfter = "DLOCK.RACQUIRE";
+        lock.lock();
+        assertEquals(before + 1, pool.failed.get());
+        assertEquals(1, server.count("fails"));
+        pool.failAfter = "DLOCK.RELEASE";
+        lock.unlock();
+        assertEquals(before + 2, pool.failed.get());
+        assertTrue(server.isFree("fails"));
+    }
+
+    @Test
+    void there_are_no_sessions() {
+        Lease session = Lease.session(Duration.ofSeconds(1));
+        assertThrows(IllegalArgumentException.class, () -> client.lock("session").withLease(session));
+        assertThrows(IllegalArgumentException.class, () -> client.semaphore("session", 1).withLease(session));
+    }
+
+    @Test
+    void errors_of_the_server_are_found_in_what_is_wrapped() {
+        server.run("SET", "string", "value");
+        ServerException refused = assertThrows(ServerException.class, client.lock("string")::lock);
+        assertEquals("WRONGTYPE", refused.code());
+        Exception wrapped = new RuntimeException("Error in execution", new RuntimeException("DEADLOCK a waits for b"));
+        assertTrue(DriverBackend.failure(wrapped) instanceof DeadlockException);
+        assertTrue(DriverBackend.failure(new RuntimeException("Read timed out")) instanceof Unanswered);
+        assertTrue(DriverBackend.failure(new RuntimeException()) instanceof Unanswered);
+    }
+
+    /** A plain client: a connection for each call, kept for the next one. */
+    private static final class Pool implements Driver {
+        private final int port;
+        private final Deque<Socket> idle = new ConcurrentLinkedDeque<>();
+        private volatile String failAfter;
+        private final AtomicInteger failed = new AtomicInteger();
+
+        Pool(int port) {
+            this.port = port;
+        }
+
+        @Override
+        public Object call(byte[]... arguments) throws IOException {
+            Socket socket = idle.poll();
+            if (socket == null) {
+                socket = new Socket(InetAddress.getLoopbackAddress(), port);
+                socket.setSoTimeout(READ_TIMEOUT);
+            }
+            boolean usable = false;
+            try {
+                socket.getOutputStream().write(Resp.encode(arguments));
+                Object reply = read(socket);
+                if (Words.text(arguments[0]).equals(failAfter)) {
+                    failAfter = null;
+                    failed.incrementAndGet();
+                    throw new IOException("Unexpected end of stream.");
+                }
+                usable = true;
+                if (reply instanceof Resp.ErrorReply) {
+                    throw new IllegalStateException("wrapped", new RuntimeException(reply.toString()));
+                }
+                return reply;
+            } finally {
+                if (usable) {
+                    idle.push(socket);
+                } else {
+                    socket.close();
+                }
+            }
+        }
+
+        private static Object read(Socket socket) throws IOException {
+            Resp.Decoder decoder = new Resp.Decoder();
+            byte[] buffer = new byte[4096];
+            for (;;) {
+                int count = socket.getInputStream().read(buffer);
+                if (count < 0) {
+                    throw new IOException("Unexpected end of stream.");
+                }
+                decoder.feed(ByteBuffer.wrap(buffer, 0, count));
+                Object reply = decoder.next();
+                if (reply != Resp.Decoder.INCOMPLETE) {
+                    return reply;
+                }
+            }
+        }
+    }
+}

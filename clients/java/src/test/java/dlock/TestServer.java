@@ -1,0 +1,307 @@
+package dlock;
+
+import java.io.File;
+import java.io.IOException;
+import java.io.UncheckedIOException;
+import java.net.ServerSocket;
+import java.nio.charset.StandardCharsets;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.Comparator;
+import java.util.LinkedHashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.CompletionException;
+import java.util.concurrent.TimeUnit;
+import java.util.function.BooleanSupplier;
+import java.util.function.Supplier;
+import java.util.stream.Stream;
+
+/** A server with the module on a free port of this machine, and ways to see what it has. */
+final class TestServer implements AutoCloseable {
+    /** How long a condition may take on a busy machine. */
+    private static final long PATIENCE_MILLIS = 30_000;
+
+    private static final Loop LOOP = new Loop();
+
+    final int port;
+    private final Path home;
+    private final List<String> words;
+    private final Login login;
+    private Process process;
+    private Connection admin;
+
+    private TestServer(int port, Path home, List<String> words, Login login) {
+        this.port = port;
+        this.home = home;
+        this.words = words;
+        this.login = login;
+    }
+
+    static TestServer start(String... options) {
+        return start(login(null, null), options);
+    }
+
+    static TestServer start(Login login, String... options) {
+        String module = env("DLOCK_MODULE");
+        // A port may be taken between the look and the start.
+        for (int tries = 1; ; tries++) {
+            int port = freePort();
+            List<String> words = new ArrayList<>(List.of(env("DLOCK_SERVER"), "--port", "" + port, "--bind",
+                    "127.0.0.1", "--save", "", "--loadmodule", module));
+            for (String option : options) {
+                words.add(option.replace("{port}", "" + port));
+            }
+            TestServer server = new TestServer(port, temporary(), words, login);
+            try {
+                server.launch();
+                return server;
+            } catch (AssertionError e) {
+                server.close();
+                if (tries == 3) {
+                    throw e;
+                }
+            }
+        }
+    }
+
+    /** A Sentinel, whose options are a file. */
+    static TestServer sentinel(String name, int primary) {
+        int port = freePort();
+        Path home = temporary();
+        Path config = home.resolve("sentinel.conf");
+        try {
+            Files.writeString(config, String.join("\n",
+                    "port " + port, "bind 127.0.0.1", "dir " + home,
+                    "sentinel monitor " + name + " 127.0.0.1 " + primary + " 1",
+                    "sentinel down-after-milliseconds " + name + " 1000",
+                    "sentinel failover-timeout " + name + " 5000", ""));
+        } catch (IOException e) {
+            throw new UncheckedIOException(e);
+        }
+        TestServer server = new TestServer(port, home,
+                List.of(env("DLOCK_SERVER"), config.toString(), "--sentinel"), login(null, null));
+        server.launch();
+        return server;
+    }
+
+    static Login login(String user, String password) {
+        return new Login(user, password, 0, "test", null);
+    }
+
+    static int freePort() {
+        try (ServerSocket socket = new ServerSocket(0)) {
+            // The bus of a cluster has this port + 10000.
+            return socket.getLocalPort() % 20_000 + 11_000;
+        } catch (IOException e) {
+            throw new UncheckedIOException(e);
+        }
+    }
+
+    static String env(String name) {
+        String value = System.getenv(name);
+        if (value == null || value.isEmpty()) {
+            throw new AssertionError(name + " is not set");
+        }
+        return value;
+    }
+
+    static Path temporary() {
+        try {
+            return Files.createTempDirectory("dlock-java");
+        } catch (IOException e) {
+            throw new UncheckedIOException(e);
+        }
+    }
+
+    Path home() {
+        return home;
+    }
+
+    /** Starts it, or starts it again after {@link #kill}. */
+    void launch() {
+        try {
+            process = new ProcessBuilder(words)
+                    .directory(home.toFile())
+                    .redirectErrorStream(true)
+                    .redirectOutput(ProcessBuilder.Redirect.appendTo(new File(home.toFile(), "log")))
+                    .start();
+        } catch (IOException e) {
+            throw new UncheckedIOException(e);
+        }
+        Runtime.getRuntime().addShutdownHook(new Thread(process::destroyForcibly));
+        soon("the server answers", () -> {
+            if (!process.isAlive()) {
+                throw new AssertionError("the server ended: " + log());
+            }
+            try {
+                return run("PING") != null;
+            } catch (DLockException | Unanswered e) {
+                return false;
+            }
+        });
+    }
+
+    private String log() {
+        try {
+            return Files.readString(home.resolve("log"));
+        } catch (IOException e) {
+            return "no log: " + e;
+        }
+    }
+
+    void kill() {
+        process.destroyForcibly();
+        try {
+            process.waitFor();
+        } catch (InterruptedException e) {
+            throw new AssertionError(e);
+        }
+    }
+
+    /** Stops it from doing anything, as a machine that hangs. */
+    void freeze() {
+        signal("-STOP");
+    }
+
+    void thaw() {
+        signal("-CONT");
+    }
+
+    private void signal(String signal) {
+        try {
+            new ProcessBuilder("kill", signal, "" + process.pid()).inheritIO().start().waitFor();
+        } catch (IOException | InterruptedException e) {
+            throw new AssertionError(e);
+        }
+    }
+
+    @Override
+    public void close() {
+        if (admin != null) {
+            admin.close();
+        }
+        kill();
+        try (Stream<Path> files = Files.walk(home)) {
+            files.sorted(Comparator.reverseOrder()).map(Path::toFile).forEach(File::delete);
+        } catch (IOException e) {
+            throw new UncheckedIOException(e);
+        }
+    }
+
+    String url() {
+        return "redis://127.0.0.1:" + port;
+    }
+
+    DLockClient client() {
+        return DLockClient.connect(url());
+    }
+
+    /** The reply to a command. */
+    synchronized Object run(Object... command) {
+        if (admin == null || admin.ended().isDone()) {
+            admin = joined(Connection.open(LOOP, new Address("127.0.0.1", port), login, 5000));
+        }
+        return joined(Node.limited(admin, admin.send(Words.command(command)), 20_000));
+    }
+
+    static <T> T joined(CompletableFuture<T> future) {
+        try {
+            return future.join();
+        } catch (CompletionException e) {
+            throw (RuntimeException) Futures.cause(e);
+        }
+    }
+
+    boolean has(String command) {
+        List<?> known = (List<?>) run("COMMAND", "INFO", command);
+        return known.get(0) != null;
+    }
+
+    /** What INFO says of a lock, with text for strings; empty if there is none. */
+    Map<String, Object> info(String name, Object... options) {
+        List<Object> words = new ArrayList<>(List.of("DLOCK.INFO", name));
+        words.addAll(Arrays.asList(options));
+        Object reply = run(words.toArray());
+        return reply == null ? Map.of() : map(reply);
+    }
+
+    static Map<String, Object> map(Object flat) {
+        List<?> fields = (List<?>) flat;
+        Map<String, Object> map = new LinkedHashMap<>();
+        for (int i = 0; i < fields.size(); i += 2) {
+            Object value = fields.get(i + 1);
+            map.put(Words.text(fields.get(i)), value instanceof byte[] ? Words.text(value) : value);
+        }
+        return map;
+    }
+
+    /** The field of each hold or waiter. */
+    List<Object> each(String name, String list, String field) {
+        List<Object> values = new ArrayList<>();
+        Object all = info(name, "FULL", "COUNT", 0).getOrDefault(list, List.of());
+        for (Object one : (List<?>) all) {
+            values.add(map(one).get(field));
+        }
+        return values;
+    }
+
+    long waiters(String name) {
+        return (long) info(name).getOrDefault("waiters", 0L);
+    }
+
+    long count(String name) {
+        return (long) info(name).getOrDefault("count", 0L);
+    }
+
+    boolean isFree(String name) {
+        return info(name).isEmpty();
+    }
+
+    void untilWaiting(String name, long waiters) {
+        soon(waiters + " wait for " + name, () -> waiters(name) == waiters);
+    }
+
+    /** A field of INFO, as a number. */
+    long figure(String section, String field) {
+        String text = new String((byte[]) run("INFO", section), StandardCharsets.UTF_8);
+        for (String line : text.split("\r\n")) {
+            if (line.startsWith(field + ":")) {
+                return Long.parseLong(line.substring(field.length() + 1));
+            }
+        }
+        throw new AssertionError("no " + field + " in INFO " + section);
+    }
+
+    /** Waits until a condition holds. */
+    static void soon(String what, BooleanSupplier condition) {
+        long end = System.nanoTime() + TimeUnit.MILLISECONDS.toNanos(PATIENCE_MILLIS);
+        while (!holds(condition)) {
+            if (System.nanoTime() > end) {
+                throw new AssertionError("waited in vain: " + what);
+            }
+            try {
+                Thread.sleep(2);
+            } catch (InterruptedException e) {
+                throw new AssertionError("interrupted while waiting: " + what, e);
+            }
+        }
+    }
+
+    private static boolean holds(BooleanSupplier condition) {
+        try {
+            return condition.getAsBoolean();
+        } catch (Unanswered e) {
+            // A server that becomes a primary ends its connections.
+            return false;
+        }
+    }
+
+    /** Has another thread do something, and waits for its result. */
+    static <T> T elsewhere(Supplier<T> work) {
+        return joined(CompletableFuture.supplyAsync(work, task -> new Thread(task).start()));
+    }
+}

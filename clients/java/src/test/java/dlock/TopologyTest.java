@@ -1,0 +1,209 @@
+package dlock;
+
+import static dlock.TestServer.soon;
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertThrows;
+import static org.junit.jupiter.api.Assertions.assertTrue;
+
+import java.time.Duration;
+import java.util.List;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.TimeUnit;
+import org.junit.jupiter.api.Test;
+
+/** Sentinel and clusters. */
+final class TopologyTest {
+    private static final int SLOTS = 16384;
+
+    @Test
+    void a_failover_by_sentinel_is_followed() throws Exception {
+        try (TestServer primary = TestServer.start();
+                TestServer replica = TestServer.start("--replicaof", "127.0.0.1 " + primary.port);
+                TestServer sentinel = TestServer.sentinel("main", primary.port)) {
+            soon("the replica is in sync", () ->
+                    Words.text(replica.run("INFO", "replication")).contains("master_link_status:up"));
+            soon("Sentinel knows the replica", () ->
+                    ((List<?>) sentinel.run("SENTINEL", "REPLICAS", "main")).size() == 1);
+            String url = "redis-sentinel://127.0.0.1:1,127.0.0.1:" + sentinel.port + "/main";
+            try (DLockClient client = DLockClient.builder().url(url).timeout(Duration.ofSeconds(2))
+                    .patience(Duration.ofSeconds(60)).connect()) {
+                DLock lock = client.lock("failover");
+                Hold hold = lock.acquire();
+                assertEquals(hold.fencingToken(), primary.info("failover").get("token"));
+                CompletableFuture<Hold> waiting = lock.acquireAsync();
+                primary.untilWaiting("failover", 1);
+                soon("the replica has it", () -> primary.run("WAIT", 1, 100).equals(1L));
+                primary.kill();
+                // The wait goes on at the new primary, and so do renewals.
+                replica.untilWaiting("failover", 1);
+                assertTrue(hold.check());
+                hold.release();
+                Hold next = waiting.get(20, TimeUnit.SECONDS);
+                assertTrue(next.fencingToken() > hold.fencingToken());
+                assertEquals(next.fencingToken(), replica.info("failover").get("token"));
+                next.release();
+            }
+            DLockClient.Builder unknown = DLockClient.builder()
+                    .url("redis-sentinel://127.0.0.1:" + sentinel.port + "/other");
+            UnavailableException error = assertThrows(UnavailableException.class, unknown::connect);
+            assertTrue(error.getMessage().contains("other"), error.getMessage());
+        }
+    }
+
+    @Test
+    void a_planned_failover_without_sentinel_is_an_error_in_the_end() {
+        try (TestServer primary = TestServer.start(); TestServer other = TestServer.start()) {
+            try (DLockClient client = DLockClient.builder().url(primary.url())
+                    .patience(Duration.ofMillis(500)).connect()) {
+                primary.run("REPLICAOF", "127.0.0.1", other.port);
+                ServerException error = assertThrows(ServerException.class, client.lock("readonly")::lock);
+                assertEquals("READONLY", error.code());
+            }
+        }
+    }
+
+    @Test
+    void in_a_cluster_a_lock_is_where_its_key_is() throws Exception {
+        try (Cluster cluster = new Cluster(); DLockClient client = cluster.client()) {
+            for (String name : List.of("a", "b", "c", "{x}1", "{x}2")) {
+                DLock lock = client.lock(name);
+                Hold hold = lock.acquire();
+                assertEquals(hold.fencingToken(), cluster.with(name).info(name).get("token"));
+                CompletableFuture<Hold> waiting = lock.acquireAsync();
+                cluster.with(name).untilWaiting(name, 1);
+                hold.release();
+                waiting.get(20, TimeUnit.SECONDS).release();
+                try (Hold session = lock.withLease(Lease.session(Duration.ofSeconds(3))).acquire()) {
+                    assertTrue(session.check());
+                }
+            }
+            assertThrows(IllegalArgumentException.class, () -> client.lock("a", "b"));
+            client.lock("{x}1", "{x}2");
+        }
+    }
+
+    @Test
+    void a_slot_that_moved_is_followed() throws Exception {
+        try (Cluster cluster = new Cluster(); DLockClient client = cluster.client()) {
+            for (String name : List.of("a", "b", "c")) {
+                DLock lock = client.lock(name);
+                lock.acquire().release();
+                cluster.move(name);
+                Hold hold = lock.acquire();
+                assertEquals(hold.fencingToken(), cluster.with(name).info(name).get("token"));
+                hold.release();
+            }
+        }
+    }
+
+    @Test
+    void a_waiter_goes_where_its_slot_goes() throws Exception {
+        try (Cluster cluster = new Cluster(); DLockClient client = cluster.client()) {
+            DLock lock = client.lock("a");
+            Hold hold = lock.acquire();
+            CompletableFuture<Hold> waiting = lock.acquireAsync();
+            TestServer here = cluster.with("a");
+            here.untilWaiting("a", 1);
+            TestServer there = cluster.migrate("a");
+            there.untilWaiting("a", 1);
+            assertTrue(hold.check());
+            hold.release();
+            waiting.get(20, TimeUnit.SECONDS).release();
+            assertTrue(there.isFree("a"));
+        }
+    }
+
+    @Test
+    void a_slot_on_its_way_is_asked_for_where_it_goes() throws Exception {
+        try (Cluster cluster = new Cluster(); DLockClient client = cluster.client()) {
+            TestServer here = cluster.with("a");
+            TestServer there = cluster.without("a");
+            long slot = Servers.slot("a");
+            there.run("CLUSTER", "SETSLOT", slot, "IMPORTING", cluster.id(here));
+            here.run("CLUSTER", "SETSLOT", slot, "MIGRATING", cluster.id(there));
+            DLock lock = client.lock("a");
+            lock.lock();
+            lock.unlock();
+            try (Hold session = lock.withLease(Lease.session(Duration.ofSeconds(3))).acquire()) {
+                there.run("CLUSTER", "SETSLOT", slot, "NODE", cluster.id(there));
+                here.run("CLUSTER", "SETSLOT", slot, "NODE", cluster.id(there));
+                assertEquals(session.fencingToken(), there.info("a").get("token"));
+            }
+        }
+    }
+
+    /** Two nodes with half of the slots each. */
+    private static final class Cluster implements AutoCloseable {
+        private final TestServer first;
+        private final TestServer second;
+
+        Cluster() {
+            first = node();
+            second = node();
+            first.run("CLUSTER", "ADDSLOTSRANGE", 0, SLOTS / 2 - 1);
+            second.run("CLUSTER", "ADDSLOTSRANGE", SLOTS / 2, SLOTS - 1);
+            first.run("CLUSTER", "MEET", "127.0.0.1", second.port);
+            soon("the nodes know each other", () -> ready(first) && ready(second));
+        }
+
+        private static TestServer node() {
+            return TestServer.start("--cluster-enabled", "yes", "--cluster-node-timeout", "5000");
+        }
+
+        private static boolean ready(TestServer node) {
+            String info = Words.text(node.run("CLUSTER", "INFO"));
+            return info.contains("cluster_state:ok") && info.contains("cluster_known_nodes:2");
+        }
+
+        DLockClient client() {
+            return DLockClient.connect("redis://127.0.0.1:1,127.0.0.1:" + first.port);
+        }
+
+        String id(TestServer node) {
+            return Words.text(node.run("CLUSTER", "MYID"));
+        }
+
+        TestServer with(String key) {
+            long slot = Servers.slot(key);
+            for (Object each : (List<?>) first.run("CLUSTER", "SLOTS")) {
+                List<?> range = (List<?>) each;
+                if (slot >= (long) range.get(0) && slot <= (long) range.get(1)) {
+                    return (long) ((List<?>) range.get(2)).get(1) == first.port ? first : second;
+                }
+            }
+            throw new AssertionError("nobody has " + key);
+        }
+
+        TestServer without(String key) {
+            return with(key) == first ? second : first;
+        }
+
+        /** Gives the slot of a key that does not exist to the other node. */
+        void move(String key) {
+            TestServer here = with(key);
+            TestServer there = without(key);
+            String id = id(there);
+            there.run("CLUSTER", "SETSLOT", Servers.slot(key), "NODE", id);
+            here.run("CLUSTER", "SETSLOT", Servers.slot(key), "NODE", id);
+        }
+
+        /** Moves the slot with the key, as resharding does. Returns where it is then. */
+        TestServer migrate(String key) {
+            TestServer here = with(key);
+            TestServer there = without(key);
+            int slot = Servers.slot(key);
+            there.run("CLUSTER", "SETSLOT", slot, "IMPORTING", id(here));
+            here.run("CLUSTER", "SETSLOT", slot, "MIGRATING", id(there));
+            here.run("MIGRATE", "127.0.0.1", there.port, key, 0, 5000);
+            there.run("CLUSTER", "SETSLOT", slot, "NODE", id(there));
+            here.run("CLUSTER", "SETSLOT", slot, "NODE", id(there));
+            return there;
+        }
+
+        @Override
+        public void close() {
+            first.close();
+            second.close();
+        }
+    }
+}
