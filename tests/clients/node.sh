@@ -2,6 +2,7 @@
 # Tests the package for ioredis and node-redis as a user gets it: installed from its file, not from the checkout. The
 # server is at DLOCK_TEST_HOST and DLOCK_TEST_PORT.
 set -euo pipefail
+export DLOCK_SERVER=${DLOCK_SERVER:-$(scripts/server)}
 : "${DLOCK_TEST_HOST:?}" "${DLOCK_TEST_PORT:?}"
 home=$(scripts/node) || { echo "$home"; exit 77; }
 PATH=$PWD/target/languages/node/bin:$PATH

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Tests the package for redis-py as a user gets it: installed from its wheel, not from the checkout.
 set -euo pipefail
+export DLOCK_SERVER=${DLOCK_SERVER:-$(scripts/server)}
 python=$(scripts/python) || { echo 'missing: Python, or its packages (make test installs them)'; exit 77; }
 export PYTHONDONTWRITEBYTECODE=1
 root=$PWD

@@ -20,6 +20,7 @@ const { isMoving } = require('./errors.js');
  * @property {string} prefix what the client is set to put before every key
  * @property {(args: string[], key: string) => Promise<unknown>} send
  * @property {(key: string) => Promise<Connection>} connect to the server that has the key
+ * @property {(key: string) => unknown} socket what it sends on now, if it repeats unanswered commands by itself on the next one
  * @property {(key: string) => Promise<unknown>} find has a cluster's client find out which node has the key
  */
 
@@ -46,6 +47,7 @@ function ofIoredis(client) {
     prefix: String(client.options.keyPrefix ?? ''),
     send: ([command = '', ...args]) => client.call(command, ...args),
     connect: () => duplicateOfIoredis(client),
+    socket: () => client.stream,
     find: async () => undefined,
   };
 }
@@ -79,6 +81,7 @@ function ofIoredisCluster(cluster) {
       if (!node) throw new Error('the cluster is not connected');
       return duplicateOfIoredis(node);
     },
+    socket: (key) => nodeOf(key)?.stream,
     find: (key) => cluster.call('EXISTS', key),
   };
 }
@@ -121,6 +124,7 @@ function ofNodeRedis(client) {
     prefix: String(client.options?.keyPrefix ?? ''),
     send: (args) => client.sendCommand(args),
     connect: () => duplicateOfNodeRedis(client),
+    socket: () => undefined,
     find: async () => undefined,
   };
 }
@@ -138,6 +142,7 @@ function ofNodeRedisCluster(cluster) {
       if (!master) throw new Error('the cluster is not connected');
       return duplicateOfNodeRedis(await cluster.nodeClient(master));
     },
+    socket: () => undefined,
     find: (key) => cluster.sendCommand(key, false, ['EXISTS', key]),
   };
 }
@@ -152,6 +157,7 @@ function ofNodeRedisSentinel(sentinel) {
     send: (args) => sentinel.sendCommand(false, args),
     // Its pool lends the client of the primary only for as long as this takes.
     connect: () => sentinel._execute(false, duplicateOfNodeRedis),
+    socket: () => undefined,
     find: async () => undefined,
   };
 }

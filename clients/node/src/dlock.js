@@ -112,7 +112,7 @@ class DLock {
       if (!terms.session && terms.replicas === 0) {
         // Most locks are free: no connection for those.
         const sent = performance.now();
-        const reply = await unlessAborted(this.#first(target, command, terms), signal);
+        const reply = await unlessAborted(this.#first(target, command, terms, signal), signal);
         if (reply) return new Lock({ client, target, owner, token: Number(reply), sent, terms, own: undefined });
         if (terms.wait === 0) return null;
       }
@@ -140,10 +140,11 @@ class DLock {
    * @param {Target} target
    * @param {string[]} command
    * @param {Terms} terms
+   * @param {AbortSignal | undefined} signal
    */
-  async #first(target, command, terms) {
+  async #first(target, command, terms, signal) {
     try {
-      return await persist(() => this.#client.send(command, target.keys[0] ?? ''));
+      return await persist(() => this.#client.send(command, target.keys[0] ?? ''), signal);
     } catch (error) {
       if (!mayRepeat(error)) throw error;
       if (terms.wait === 0) throw new NoAnswer(target.resource, error);

@@ -92,18 +92,20 @@ function explained(error) {
 
 /**
  * Sends a command that does no harm if it is executed twice, again if need be. A client that has lost its connection
- * keeps what it is given until it has a new one, so the second try is usually the last.
+ * keeps what it is given until it has a new one, so the second try is usually the last. Once the signal is aborted, it is
+ * not sent again: the caller has undone it.
  *
  * @template T
  * @param {() => Promise<T>} send
+ * @param {AbortSignal} [signal]
  * @returns {Promise<T>}
  */
-async function persist(send) {
+async function persist(send, signal) {
   for (let tries = 1; ; tries += 1) {
     try {
       return await send();
     } catch (error) {
-      if (tries === 3 || !mayRepeat(error)) throw explained(error);
+      if (tries === 3 || signal?.aborted || !mayRepeat(error)) throw explained(error);
     }
   }
 }

@@ -1,6 +1,7 @@
 /** A client of ioredis for one server or for Sentinel, as far as this package uses it. */
 export interface IoredisClient {
   readonly options: { keyPrefix?: string | undefined };
+  readonly stream: unknown;
   call(command: string, ...args: string[]): Promise<unknown>;
   duplicate(override?: object): IoredisClient;
   connect(): Promise<unknown>;
@@ -11,7 +12,7 @@ export interface IoredisClient {
 
 /** A `Cluster` of ioredis, as far as this package uses it. */
 export interface IoredisCluster {
-  readonly isCluster: true;
+  readonly isCluster: boolean;
   readonly options: object;
   readonly slots: string[][];
   nodes(role: 'master'): IoredisClient[];

@@ -86,6 +86,7 @@ class Lock {
     this.#released = true;
     this.#stopTimers();
     const commands = target.release(owner, token);
+    const socket = client.socket(target.keys[0] ?? '');
     let tries = 0;
     const send = () =>
       persist(() => {
@@ -97,7 +98,8 @@ class Lock {
       const noAnswer = () => new NoAnswer(this.resource);
       const replies = await within(terms.answer, undefined, noAnswer, (signal) => unlessAborted(send(), signal));
       // A second try that finds nothing finds what the first has done, unless it had been lost before.
-      return !replies.includes(null) || (tries > 1 && performance.now() < this.#until);
+      const repeated = tries > 1 || client.socket(target.keys[0] ?? '') !== socket;
+      return !replies.includes(null) || (repeated && performance.now() < this.#until);
     } finally {
       this.#own?.close();
     }
@@ -107,7 +109,7 @@ class Lock {
     await this.release();
   }
 
-  /** Renews the lease whenever a third of it has passed, until the release or until it is lost. */
+  /** Renews the lease whenever a third of it has passed, until the release or until it is lost: see `using`. */
   keep() {
     clearTimeout(this.#keeping);
     this.#keeping = timer(() => void this.#refresh(), this.#lease / 3);

@@ -61,6 +61,10 @@ export async function primaryAndReplica() {
   await until('the replica is in step', async () =>
     (await primary.run('INFO', 'replication')).includes(`port=${replica.port},state=online`),
   );
+  // The first acknowledgement takes longer than those that follow.
+  await primary.run('SET', 'replicated', '1');
+  await primary.run('DEL', 'replicated');
+  await primary.run('WAIT', '1', '20000');
   return { primary, replica };
 }
 

@@ -55,6 +55,12 @@ class Server:
         """Makes it a replica, and waits until it has what the primary has."""
         self.client.replicaof("127.0.0.1", str(primary.port))
         soon("it replicates", lambda: self._online(primary))
+        # The first acknowledgement takes longer than those that follow.
+        with primary.client.pipeline(transaction=False) as pipeline:
+            pipeline.set("replicated", 1)
+            pipeline.delete("replicated")
+            pipeline.wait(1, 20_000)
+            assert pipeline.execute()[-1] == 1
 
     def _online(self, primary: Server) -> bool:
         replication = primary.client.info("replication")

@@ -11,7 +11,7 @@ import redis
 from redis.exceptions import ConnectionError
 
 import redis_dlock
-from kit import AsyncioKit, Kit, info, soon
+from kit import Kit, info, soon
 from servers import Server, free_port
 
 
@@ -28,8 +28,7 @@ async def test_a_wait_with_a_limit_ends_although_nobody_answers(kit: Kit) -> Non
     began = time.monotonic()
     with pytest.raises(ConnectionError):
         await kit.lock("job", client=nobody, timeout=20).acquire(blocking_timeout=0.5)
-    # In threads, a pool connects as often as the client is configured to, and cannot be told to stop.
-    assert time.monotonic() - began < (2 if isinstance(kit, AsyncioKit) else 10)
+    assert time.monotonic() - began < 2
 
 
 async def test_a_wait_goes_on_when_the_server_comes_back(kit: Kit) -> None:

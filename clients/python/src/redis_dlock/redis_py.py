@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import selectors
 import socket
 import time
 import weakref
@@ -112,6 +113,25 @@ def in_cluster(client: Any) -> bool:
 def lends(source: Any) -> bool:
     """Returns whether it is a pool. The nodes of asyncio's cluster client lend no connections."""
     return hasattr(source, "get_connection")
+
+
+def has_open_connection(pool: Any) -> bool:
+    """Returns whether the next connection that the pool lends is open. True also for a pool that does not show it."""
+    idle = getattr(pool, "_available_connections", None)
+    if not isinstance(idle, list):
+        return True
+    try:
+        sock = getattr(idle[-1], "_sock", None)
+        # Readable while nobody waits for a reply: the server has closed it.
+        return sock is not None and not _readable(sock)
+    except (IndexError, OSError, ValueError):
+        return False
+
+
+def _readable(sock: Any) -> bool:
+    with selectors.DefaultSelector() as selector:
+        selector.register(sock, selectors.EVENT_READ)
+        return bool(selector.select(0))
 
 
 def own_settings(source: Any, retry: Any, connect_within: float | None) -> dict[str, Any]:

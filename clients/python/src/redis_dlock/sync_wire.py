@@ -123,12 +123,18 @@ class Wire:
         attempt.token, attempt.unanswered = None, False
 
     def _once(self, attempt: Attempt) -> None:
-        if not attempt.session and (not attempt.waits or redis_py.Crowd.room(self._source())):
+        if not attempt.session and (not attempt.waits or self._lends_at_once(attempt)):
             with redis_py.Crowd(self._source()), self._connection() as connection:
                 _try(connection, attempt)
             if attempt.token is not None or attempt.left() == 0:
                 return
         self._wait(attempt)
+
+    def _lends_at_once(self, attempt: Attempt) -> bool:
+        """Returns whether the pool is worth asking before a wait. While the server is away, a pool that has to connect
+        would take as long as the client's own retries, whatever limit the wait has."""
+        pool = self._source()
+        return redis_py.Crowd.room(pool) and (attempt.ends is None or redis_py.has_open_connection(pool))
 
     def _wait(self, attempt: Attempt) -> None:
         """Waits on a connection of its own; when it moves on, the one where it waited before comes second."""
