@@ -9,6 +9,15 @@ For asyncio: `from redis_dlock.asyncio import DLock`.
 from redis.exceptions import LockError, LockNotOwnedError
 
 from .errors import DeadlockError, ReplicasError
+from .several import DSemaphore, acquire_all
 from .sync import DLock
 
-__all__ = ["DLock", "DeadlockError", "LockError", "LockNotOwnedError", "ReplicasError"]
+__all__ = [
+    "DLock",
+    "DSemaphore",
+    "DeadlockError",
+    "LockError",
+    "LockNotOwnedError",
+    "ReplicasError",
+    "acquire_all",
+]

@@ -189,8 +189,8 @@ class LockBase(Generic[C]):
             raise error
 
     def _printed(self) -> str:
-        name: Name = self.name
-        return name if isinstance(name, str) else bytes(name).decode(errors="replace")
+        names: tuple[Name, ...] = self._target.names
+        return " ".join(name if isinstance(name, str) else bytes(name).decode(errors="replace") for name in names)
 
     def _error(self, message: str) -> LockError:
         return LockError(message, lock_name=self._printed())

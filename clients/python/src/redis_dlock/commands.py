@@ -31,6 +31,8 @@ class Target:
     # For a semaphore: the limit, and the permits that one acquisition takes.
     limit: int | None = None
     permits: int = 1
+    # All of the names or none, even if it is only one.
+    together: bool = False
 
     @property
     def side(self) -> str:
@@ -39,7 +41,7 @@ class Target:
 
     def acquire(self, owner: bytes) -> Command:
         """Returns the acquiring command up to its options."""
-        if len(self.names) > 1:
+        if self.together:
             return ("DLOCK.MACQUIRE", len(self.names), *self.names, owner)
         if self.limit is not None:
             return ("DLOCK.SACQUIRE", self.names[0], owner, self.limit, "PERMITS", self.permits)
