@@ -6,7 +6,7 @@ const { randomUUID } = require('node:crypto');
 const { clientOf } = require('./connection.js');
 const { LockLost, NoAnswer, NotGranted, TooFewReplicas, mayRepeat, persist } = require('./errors.js');
 const { Lock } = require('./lock.js');
-const { checkResource, checkRoutine, checkedOptions, termsOf } = require('./options.js');
+const { checkResource, checkResources, checkRoutine, checkedOptions, isCount, termsOf, withoutMode } = require('./options.js');
 const { queue } = require('./queue.js');
 const { Target } = require('./target.js');
 const { unlessAborted, within } = require('./time.js');
@@ -15,6 +15,11 @@ const { unlessAborted, within } = require('./time.js');
  * @typedef {import('./index.js').DLock} Declared
  * @typedef {import('./index.js').LockOptions} LockOptions
  * @typedef {import('./options.js').Terms} Terms
+ */
+
+/**
+ * @template T
+ * @typedef {(signal: AbortSignal, lock: import('./index.js').Lock) => Promise<T> | T} Routine
  */
 
 /** @implements {Declared} */
@@ -61,15 +66,69 @@ class DLock {
   /**
    * @template T
    * @param {string} resource
-   * @param {LockOptions | ((signal: AbortSignal, lock: import('./index.js').Lock) => Promise<T> | T)} options
-   * @param {(signal: AbortSignal, lock: import('./index.js').Lock) => Promise<T> | T} [routine]
+   * @param {LockOptions | Routine<T>} options
+   * @param {Routine<T>} [routine]
    * @returns {Promise<T>}
    */
   async using(resource, options, routine) {
     if (typeof options === 'function' && routine === undefined) return this.using(resource, {}, options);
     checkRoutine(routine);
     const lock = await this.acquire(resource, /** @type {LockOptions} */ (options));
-    return keepDuring(lock, /** @type {NonNullable<typeof routine>} */ (routine));
+    return keepDuring(lock, /** @type {Routine<T>} */ (routine));
+  }
+
+  /**
+   * @param {string[]} resources
+   * @param {LockOptions} [options]
+   */
+  async acquireAll(resources, options) {
+    checkResources(resources);
+    const terms = this.#terms(withoutMode(options));
+    const keys = resources.map((resource) => this.#client.prefix + resource);
+    return this.#acquire(Target.all(keys, resources.join(' ')), terms);
+  }
+
+  /**
+   * @template T
+   * @param {string[]} resources
+   * @param {LockOptions | Routine<T>} options
+   * @param {Routine<T>} [routine]
+   * @returns {Promise<T>}
+   */
+  async usingAll(resources, options, routine) {
+    if (typeof options === 'function' && routine === undefined) return this.usingAll(resources, {}, options);
+    checkRoutine(routine);
+    const lock = await this.acquireAll(resources, /** @type {LockOptions} */ (options));
+    return keepDuring(lock, /** @type {Routine<T>} */ (routine));
+  }
+
+  /**
+   * @param {string} resource
+   * @param {number} limit
+   * @returns {import('./index.js').Semaphore}
+   */
+  semaphore(resource, limit) {
+    checkResource(resource);
+    if (!isCount(limit, 1)) throw new RangeError('limit is a whole number, 1 or more');
+    /** @param {import('./index.js').SemaphoreOptions} [options] */
+    const acquire = async ({ permits = 1, ...options } = {}) => {
+      if (!isCount(permits, 1) || permits > limit) throw new RangeError('permits is a whole number, 1 to the limit');
+      const terms = this.#terms(withoutMode(options));
+      return this.#acquire(Target.permits(this.#client.prefix + resource, resource, limit, permits), terms);
+    };
+    /**
+     * @template T
+     * @param {import('./index.js').SemaphoreOptions | Routine<T>} options
+     * @param {Routine<T>} [routine]
+     * @returns {Promise<T>}
+     */
+    const using = async (options, routine) => {
+      if (typeof options === 'function' && routine === undefined) return using({}, options);
+      checkRoutine(routine);
+      const lock = await acquire(/** @type {import('./index.js').SemaphoreOptions} */ (options));
+      return keepDuring(lock, /** @type {Routine<T>} */ (routine));
+    };
+    return { resource, limit, acquire, using };
   }
 
   /** @param {LockOptions} [options] */
@@ -156,7 +215,7 @@ class DLock {
 /**
  * @template T
  * @param {Lock} lock
- * @param {(signal: AbortSignal, lock: import('./index.js').Lock) => Promise<T> | T} routine
+ * @param {Routine<T>} routine
  * @returns {Promise<T>}
  */
 async function keepDuring(lock, routine) {

@@ -137,6 +137,43 @@ export declare class DLock {
    */
   using<T>(resource: string, routine: Routine<T>): Promise<T>;
   using<T>(resource: string, options: LockOptions, routine: Routine<T>): Promise<T>;
+  /**
+   * Acquires all of these locks exclusively, or none: 1 to 64 different names. Programs need not agree on an order, and
+   * such requests never deadlock among themselves. In a cluster all names must be in one slot. Needs a module with
+   * `DLOCK.MACQUIRE`.
+   *
+   * @returns one lock for all of them, with one token
+   */
+  acquireAll(resources: string[], options?: Omit<LockOptions, 'mode'>): Promise<Lock>;
+  /** `using` for all of these locks. */
+  usingAll<T>(resources: string[], routine: Routine<T>): Promise<T>;
+  usingAll<T>(resources: string[], options: Omit<LockOptions, 'mode'>, routine: Routine<T>): Promise<T>;
+  /**
+   * A semaphore. The limit belongs to each request: nothing is created on the server. Needs a module with
+   * `DLOCK.SACQUIRE`.
+   */
+  semaphore(resource: string, limit: number): Semaphore;
+}
+
+/** A semaphore: at most `limit` permits are taken at a time, by all programs together. */
+export interface Semaphore {
+  readonly resource: string;
+  readonly limit: number;
+  /**
+   * Takes permits, strictly first come, first served: a request for many holds back smaller ones behind it. They have
+   * one lease and one token, and are released together.
+   *
+   * @throws {NotGranted} they were not free in the time to wait
+   */
+  acquire(options?: SemaphoreOptions): Promise<Lock>;
+  /** Takes permits, runs the routine, and releases them however that ends: see {@link DLock.using}. */
+  using<T>(routine: Routine<T>): Promise<T>;
+  using<T>(options: SemaphoreOptions, routine: Routine<T>): Promise<T>;
+}
+
+export interface SemaphoreOptions extends Omit<LockOptions, 'mode'> {
+  /** How many permits to take: 1 to the limit. Default 1. */
+  permits?: number;
 }
 
 /** The lock was not granted within the time to wait. */

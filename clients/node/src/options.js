@@ -72,6 +72,26 @@ function checkResource(resource) {
   throw new TypeError(`resource is a name, a string that is not empty, not ${inWords(resource)}`);
 }
 
+/** @param {unknown} resources */
+function checkResources(resources) {
+  if (!Array.isArray(resources) || resources.length < 1 || resources.length > 64) {
+    throw new TypeError('resources is an array of 1 to 64 names');
+  }
+  resources.forEach(checkResource);
+  if (new Set(resources).size < resources.length) throw new TypeError('resources has a name twice');
+}
+
+/**
+ * Exclusive locks and semaphores have no mode.
+ *
+ * @param {unknown} options
+ */
+function withoutMode(options) {
+  const checked = checkedOptions(options);
+  if (checked.mode !== undefined) throw new TypeError('there is no mode here');
+  return checked;
+}
+
 /** @param {unknown} routine */
 function checkRoutine(routine) {
   if (typeof routine !== 'function') throw new TypeError(`routine is a function, not ${inWords(routine)}`);
@@ -91,4 +111,4 @@ function inWords(value) {
   return typeof value === 'object' || typeof value === 'function' ? `a value of type ${typeof value}` : JSON.stringify(value) ?? 'undefined';
 }
 
-module.exports = { checkLease, checkResource, checkRoutine, checkedOptions, inWords, isCount, termsOf };
+module.exports = { checkLease, checkResource, checkResources, checkRoutine, checkedOptions, isCount, termsOf, withoutMode };

@@ -27,6 +27,25 @@ class Target {
   }
 
   /**
+   * @param {string[]} keys
+   * @param {string} resource
+   */
+  static all(keys, resource) {
+    return new Target(resource, keys, (owner) => ['DLOCK.MACQUIRE', String(keys.length), ...keys, owner]);
+  }
+
+  /**
+   * @param {string} key
+   * @param {string} resource
+   * @param {number} limit
+   * @param {number} permits
+   */
+  static permits(key, resource, limit, permits) {
+    const count = ['PERMITS', String(permits)];
+    return new Target(resource, [key], (owner) => ['DLOCK.SACQUIRE', key, owner, String(limit), ...count], count);
+  }
+
+  /**
    * A command for each key.
    *
    * @param {string} owner
