@@ -112,7 +112,11 @@ fn run(script: &Path) -> Outcome {
     let status = wait(&mut child);
     let text = String::from_utf8_lossy(&std::fs::read(output.path()).expect("its output")).into_owned();
     match status.as_ref().map(ExitStatus::code) {
-        Some(Some(0)) => Outcome::Passed,
+        Some(Some(0)) => {
+            // What the script left out, by name.
+            text.lines().filter_map(|line| line.strip_prefix("skipped: ")).for_each(skipped);
+            Outcome::Passed
+        }
         Some(Some(MISSING)) => {
             let what = text.lines().find_map(|line| line.strip_prefix("missing: "));
             what.map_or_else(|| Outcome::Failed(text.clone()), |what| Outcome::Missing(what.to_owned()))
