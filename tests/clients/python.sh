@@ -15,7 +15,8 @@ oldest=$(scripts/python oldest)
 PATH=$root/target/languages/node/bin:$PATH
 command -v npm >/dev/null || { echo 'missing: npm, for pyright'; exit 77; }
 export DLOCK_PYRIGHT=$root/target/pyright/node_modules/.bin
-[[ -x $DLOCK_PYRIGHT/pyright ]] || npm install --prefix "$root/target/pyright" --no-audit --no-fund --loglevel=error pyright
+[[ -x $DLOCK_PYRIGHT/pyright ]] ||
+    npm install --prefix "$root/target/pyright" --no-audit --no-fund --loglevel=error pyright
 
 cd clients/python
 "$python" -m mypy --cache-dir "$root/target/python/mypy" src tests bench examples

@@ -17,7 +17,8 @@ const locked = (name, handler) => async (request, response) => {
   const gone = new AbortController();
   response.on('close', () => gone.abort(new Error('the client has gone')));
   try {
-    await dlock.using(name(request), { signal: gone.signal }, (signal, lock) => handler(request, response, signal, lock));
+    const run = (signal, lock) => handler(request, response, signal, lock);
+    await dlock.using(name(request), { signal: gone.signal }, run);
   } catch (error) {
     if (gone.signal.aborted) return;
     const busy = error instanceof NotGranted || error instanceof NoAnswer;

@@ -20,7 +20,8 @@ const { isMoving } = require('./errors.js');
  * @property {string} prefix what the client is set to put before every key
  * @property {(args: string[], key: string) => Promise<unknown>} send
  * @property {(key: string) => Promise<Connection>} connect to the server that has the key
- * @property {(key: string) => unknown} socket what it sends on now, if it repeats unanswered commands by itself on the next one
+ * @property {(key: string) => unknown} socket what it sends on now, if it repeats unanswered commands by itself on the
+ *   next one
  * @property {(key: string) => Promise<unknown>} find has a cluster's client find out which node has the key
  */
 

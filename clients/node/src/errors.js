@@ -92,8 +92,8 @@ function explained(error) {
 
 /**
  * Sends a command that does no harm if it is executed twice, again if need be. A client that has lost its connection
- * keeps what it is given until it has a new one, so the second try is usually the last. Once the signal is aborted, it is
- * not sent again: the caller has undone it.
+ * keeps what it is given until it has a new one, so the second try is usually the last. Once the signal is aborted, it
+ * is not sent again: the caller has undone it.
  *
  * @template T
  * @param {() => Promise<T>} send

@@ -198,7 +198,8 @@ class Lock {
     clearTimeout(this.#ending);
     if (this.#over()) return;
     const left = this.#until - performance.now();
-    this.#ending = timer(() => (this.#until <= performance.now() ? this.#lose('its lease ended') : this.#watchEnd()), left);
+    const end = () => (this.#until <= performance.now() ? this.#lose('its lease ended') : this.#watchEnd());
+    this.#ending = timer(end, left);
   }
 
   #over() {

@@ -51,12 +51,16 @@ function termsOf(options) {
   const terms = { signal: undefined, ...DEFAULTS, ...given };
   const { lease, wait, answer, mode, session, replicas, replicasTimeout, signal } = /** @type {Terms} */ (terms);
   checkLease(lease);
-  if (typeof wait !== 'number' || !(wait >= 0)) throw new RangeError('wait is a number of milliseconds, 0 or more, or Infinity');
+  if (typeof wait !== 'number' || !(wait >= 0)) {
+    throw new RangeError('wait is a number of milliseconds, 0 or more, or Infinity');
+  }
   if (!isCount(answer, 1)) throw new RangeError('answer is a whole number of milliseconds, 1 or more');
   if (!MODES.includes(mode)) throw new RangeError('mode is exclusive, read or write');
   if (typeof session !== 'boolean') throw new TypeError('session is true or false');
   if (!isCount(replicas, 0)) throw new RangeError('replicas is a whole number, 0 or more');
-  if (!isCount(replicasTimeout, 1)) throw new RangeError('replicasTimeout is a whole number of milliseconds, 1 or more');
+  if (!isCount(replicasTimeout, 1)) {
+    throw new RangeError('replicasTimeout is a whole number of milliseconds, 1 or more');
+  }
   if (signal !== undefined && !(signal instanceof AbortSignal)) throw new TypeError('signal is an AbortSignal');
   return { lease, wait, answer, mode, session, replicas, replicasTimeout, signal };
 }
@@ -108,7 +112,17 @@ function isCount(value, least) {
 /** @param {unknown} value */
 function inWords(value) {
   if (Array.isArray(value)) return 'an array';
-  return typeof value === 'object' || typeof value === 'function' ? `a value of type ${typeof value}` : JSON.stringify(value) ?? 'undefined';
+  if (typeof value === 'object' || typeof value === 'function') return `a value of type ${typeof value}`;
+  return JSON.stringify(value) ?? 'undefined';
 }
 
-module.exports = { checkLease, checkResource, checkResources, checkRoutine, checkedOptions, isCount, termsOf, withoutMode };
+module.exports = {
+  checkLease,
+  checkResource,
+  checkResources,
+  checkRoutine,
+  checkedOptions,
+  isCount,
+  termsOf,
+  withoutMode,
+};

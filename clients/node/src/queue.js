@@ -1,5 +1,5 @@
 'use strict';
-/** Waiting in the server's queue: one BLOCK on a connection of its own, repeated with the same REQUEST if that breaks. */
+/** Waits in the server's queue: one BLOCK on a connection of its own, repeated with the same REQUEST if that breaks. */
 
 const { NoAnswer, explained, isMoving, mayRepeat } = require('./errors.js');
 const { unlessAborted } = require('./time.js');

@@ -68,7 +68,8 @@ const SENTINELS = {
     return { client, close: () => client.disconnect() };
   },
   'node-redis': async (port) => {
-    const client = createSentinel({ name: 'main', sentinelRootNodes: [{ host: '127.0.0.1', port }], scanInterval: 100 });
+    const sentinelRootNodes = [{ host: '127.0.0.1', port }];
+    const client = createSentinel({ name: 'main', sentinelRootNodes, scanInterval: 100 });
     client.on('error', () => {});
     await client.connect();
     return { client, close: () => client.destroy() };

@@ -8,7 +8,8 @@ import { primaryAndReplica, start } from './servers.js';
 /** Fails unless the promise settles within so many milliseconds, and gives how long it took. */
 async function settles(promise, ms, what) {
   const began = performance.now();
-  await Promise.race([promise.then(() => {}, () => {}), sleep(ms).then(() => assert.fail(`not settled after ${ms} ms: ${what}`))]);
+  const late = sleep(ms).then(() => assert.fail(`not settled after ${ms} ms: ${what}`));
+  await Promise.race([promise.then(() => {}, () => {}), late]);
   return performance.now() - began;
 }
 
@@ -69,7 +70,8 @@ withEachClient(({ key, run, open }) => {
       await lock.release();
       await (await waiting).release();
       const short = { replicas: 2, replicasTimeout: 50, session };
-      await assert.rejects(dlock.acquire('job', short), (error) => error instanceof TooFewReplicas && error.acknowledged === 1);
+      const tooFew = (error) => error instanceof TooFewReplicas && error.acknowledged === 1;
+      await assert.rejects(dlock.acquire('job', short), tooFew);
       assert.equal(await lookAt(primary.run, 'job'), null);
     }
 

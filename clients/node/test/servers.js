@@ -17,6 +17,10 @@ const module = process.env.DLOCK_MODULE ?? join(import.meta.dirname, '../../../t
 /** Ended with the file. (An `after` in a hook would run at the end of that hook.) */
 const running = new Set();
 after(() => Promise.all([...running].map((stop) => stop())));
+/** The same if the file is ended because it takes too long. */
+const children = new Set();
+process.on('exit', () => children.forEach((child) => child.kill('SIGKILL')));
+process.on('SIGTERM', () => process.exit(1));
 
 /** A port that is free now. A cluster's bus has a port that is 10000 higher. */
 export async function freePort() {
@@ -40,6 +44,7 @@ export async function start({ options = [], withModule = true, port, sentinel } 
   if (!sentinel) words.push('--save', '', '--repl-diskless-sync-delay', '0');
   if (withModule && !sentinel) words.push('--loadmodule', module);
   const child = spawn(binary, [...words, ...options], { stdio: 'ignore' });
+  children.add(child);
   const ended = new Promise((resolve) => child.once('exit', resolve));
   const client = new Redis({ host: '127.0.0.1', port: at, retryStrategy: () => 20, maxRetriesPerRequest: null });
   client.on('error', () => {});
@@ -95,7 +100,9 @@ export async function cluster() {
     /** Gives the slot of a key that does not exist to the other node, without telling any client. */
     async move(key) {
       const [slot, here] = [await slotOf(key), await with_(key)];
-      for (const node of [1 - here, here]) await nodes[node].run('CLUSTER', 'SETSLOT', String(slot), 'NODE', ids[1 - here]);
+      for (const node of [1 - here, here]) {
+        await nodes[node].run('CLUSTER', 'SETSLOT', String(slot), 'NODE', ids[1 - here]);
+      }
     },
   };
 }
@@ -111,7 +118,9 @@ export async function sentinels() {
       '',
     ].join('\n'),
   });
-  await until('the sentinel knows the replica', async () => (await watcher.run('SENTINEL', 'REPLICAS', 'main')).length === 1);
+  await until('the sentinel knows the replica', async () => {
+    return (await watcher.run('SENTINEL', 'REPLICAS', 'main')).length === 1;
+  });
   return {
     port: watcher.port,
     primary,

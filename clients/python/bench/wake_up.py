@@ -34,7 +34,8 @@ def own_server(binary: str, module: str) -> Iterator[int]:
     with socket.create_server(("127.0.0.1", 0)) as free:
         port: int = free.getsockname()[1]
     with tempfile.TemporaryDirectory() as home:
-        words = [binary, "--port", str(port), "--bind", "127.0.0.1", "--dir", home, "--save", "", "--loadmodule", module]
+        words = [binary, "--port", str(port), "--bind", "127.0.0.1", "--dir", home, "--save", ""]
+        words += ["--loadmodule", module]
         with subprocess.Popen(words, stdout=subprocess.DEVNULL) as server:
             try:
                 # As long as the client's own retries last.

@@ -29,7 +29,8 @@ export async function program(): Promise<number> {
     return await locks[0]!.using('name', {}, async (signal, lock) => (first || signal.aborted ? 0 : lock.token));
   } catch (error) {
     if (error instanceof TooFewReplicas) return error.acknowledged;
-    if (error instanceof LockLost || error instanceof NotGranted || error instanceof NoAnswer) return error.resource.length;
+    if (error instanceof LockLost || error instanceof NotGranted) return error.resource.length;
+    if (error instanceof NoAnswer) return error.resource.length;
     throw error;
   }
 }

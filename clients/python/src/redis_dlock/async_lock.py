@@ -109,7 +109,8 @@ class DLock(LockBase[Line], Lock):
     async def locked(self) -> bool:
         """Returns whether anybody has the lock."""
         try:
-            return [await self._wire.ask("DLOCK.INFO", name) for name in self._target.names] != [None] * len(self._target.names)
+            found = [await self._wire.ask("DLOCK.INFO", name) for name in self._target.names]
+            return found != [None] * len(found)
         except ResponseError as error:
             if redis_py.wrong_type(error):
                 return True

@@ -355,8 +355,8 @@ class Wire:
 
     @asynccontextmanager
     async def _connection(self, within: float | None = None) -> AsyncIterator[Any]:
-        """Yields a connection of the pool, or one beside it if the pool is full. Closes it if it breaks, or if the reply
-        is not waited for."""
+        """Yields a connection of the pool, or one beside it if the pool is full. Closes it if it breaks, or if the
+        reply is not waited for."""
         source = self._source()
         line: Line | None = None
         try:

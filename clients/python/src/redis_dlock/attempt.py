@@ -35,7 +35,7 @@ class Replicas:
 
 @dataclass
 class Attempt:
-    """Repeats carry the same `REQUEST`, so after a lost connection a repeat gets the place or the grant of the first."""
+    """Repeats carry the same `REQUEST`: after a lost connection, a repeat gets the place or the grant of the first."""
 
     target: Target
     owner: bytes

@@ -100,11 +100,12 @@ class AllOf(DLock):
 
 
 def acquire_all(redis: Any, names: Iterable[Name], timeout: float | None = None, **settings: Any) -> AllOf:
-    """Acquires all of these locks or none, and returns the guard, which releases them at the end of a `with` block or by
-    `release`. The settings are those of `DLock`. Raises `LockError` if they were not granted within `blocking_timeout`.
+    """Acquires all of these locks or none, and returns the guard. It releases them at the end of a `with` block, or
+    by `release`. The settings are those of `DLock`. Raises `LockError` if they were not granted within
+    `blocking_timeout`.
 
-    Programs need not agree on an order: such requests never deadlock among themselves. While one waits it holds nothing.
-    In a cluster all names must be in one slot.
+    Programs need not agree on an order: such requests never deadlock among themselves. While one waits, it holds
+    nothing. In a cluster all names must be in one slot.
     """
     guard = AllOf(redis, names, timeout=timeout, **settings)
     return guard.__enter__()

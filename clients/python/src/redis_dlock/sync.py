@@ -115,7 +115,8 @@ class DLock(LockBase[Line], Lock):
     def locked(self) -> bool:
         """Returns whether anybody has the lock."""
         try:
-            return [self._wire.ask("DLOCK.INFO", name) for name in self._target.names] != [None] * len(self._target.names)
+            found = [self._wire.ask("DLOCK.INFO", name) for name in self._target.names]
+            return found != [None] * len(found)
         except ResponseError as error:
             if redis_py.wrong_type(error):
                 return True
