@@ -1,16 +1,23 @@
 #!/usr/bin/env bash
-# Runs the tests of clients/node against ioredis and node-redis, on the server at DLOCK_TEST_HOST and DLOCK_TEST_PORT.
-# Exit 77: Node.js, or what npm has to fetch, is not there.
+# Tests the package for ioredis and node-redis as a user gets it: installed from its file, not from the checkout. The
+# server is at DLOCK_TEST_HOST and DLOCK_TEST_PORT.
 set -euo pipefail
-cd "$(dirname "$0")/../../clients/node"
-
-missing() { echo "missing: $1"; exit 77; }
-
+export DLOCK_SERVER=${DLOCK_SERVER:-$(scripts/server)}
 : "${DLOCK_TEST_HOST:?}" "${DLOCK_TEST_PORT:?}"
-PATH=$PWD/../../target/languages/node/bin:$PATH
-command -v npm >/dev/null && node -e 'process.exitCode = Number(parseInt(process.versions.node) < 20)' || missing 'Node.js 20 or later, with npm'
-if [[ ! node_modules/.package-lock.json -nt package.json ]]; then
-    npm install --no-audit --no-fund --loglevel=error || missing 'the packages of clients/node (npm install)'
-fi
-node_modules/.bin/tsc --project tsconfig.json
-exec node --test --test-reporter=spec --test-force-exit test/*.test.js
+home=$(scripts/node) || { echo "$home"; exit 77; }
+PATH=$PWD/target/languages/node/bin:$PATH
+
+rm -rf "$home/test" "$home/examples" "$home/checkout"
+mkdir "$home/checkout"
+cp -r clients/node/{src,tsconfig.json,cluster-key-slot.d.ts} "$home/checkout/"
+cp -r clients/node/{test,examples} "$home/"
+cp clients/node/README.md "$home/"
+cd "$home"
+tsc=node_modules/.bin/tsc
+# The types of the source; then programs that use the package, as modules and as CommonJS.
+"$tsc" --project checkout/tsconfig.json --typeRoots node_modules/@types
+for resolution in node16 nodenext; do
+    "$tsc" --strict --noEmit --exactOptionalPropertyTypes --target es2022 --lib es2023,esnext.disposable \
+        --types node --module "$resolution" --moduleResolution "$resolution" test/types/*
+done
+exec node --test --test-reporter=spec --test-force-exit --test-timeout=300000 test/*.test.js

@@ -1,8 +1,27 @@
-# The package for redis-py: its types and its tests.
+#!/usr/bin/env bash
+# Tests the package for redis-py as a user gets it: installed from its wheel, not from the checkout.
 set -euo pipefail
+export DLOCK_SERVER=${DLOCK_SERVER:-$(scripts/server)}
 python=$(scripts/python) || { echo 'missing: Python, or its packages (make test installs them)'; exit 77; }
 export PYTHONDONTWRITEBYTECODE=1
-packages=$PWD/target/python
+root=$PWD
+scripts/python make
+
+installed=$("$python" -c 'import redis_dlock; print(redis_dlock.__file__)')
+[[ $installed == "$root"/target/python/lib/* ]] || { echo "the tests would use $installed"; exit 1; }
+
+redis_py=$(scripts/python redis-py)
+oldest=$(scripts/python oldest)
+PATH=$root/target/languages/node/bin:$PATH
+command -v npm >/dev/null || { echo 'missing: npm, for pyright'; exit 77; }
+export DLOCK_PYRIGHT=$root/target/pyright/node_modules/.bin
+[[ -x $DLOCK_PYRIGHT/pyright ]] ||
+    npm install --prefix "$root/target/pyright" --no-audit --no-fund --loglevel=error pyright
+
 cd clients/python
-"$python" -m mypy --cache-dir "$packages/mypy" src tests bench
+"$python" -m mypy --cache-dir "$root/target/python/mypy" src tests bench examples
 "$python" -m pytest
+"$python" tests/redis_py/run.py "$redis_py"
+
+# The oldest redis-py that the package accepts: what redis-py's own lock does, and lost connections.
+"$oldest" -m pytest tests/test_as_redis_py.py tests/test_lost_connections.py tests/test_sessions.py tests/test_lost.py

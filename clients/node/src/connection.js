@@ -1,8 +1,15 @@
-/** The two clients as this package needs them: to send a command, and to have a connection of one's own. */
+'use strict';
+/** The clients as this package needs them: to send a command, and to have a connection of one's own. */
+const slotOf = require('cluster-key-slot');
+
+const { isMoving } = require('./errors.js');
 
 /**
  * @typedef {import('./index.js').IoredisClient} IoredisClient
+ * @typedef {import('./index.js').IoredisCluster} IoredisCluster
  * @typedef {import('./index.js').NodeRedisClient} NodeRedisClient
+ * @typedef {import('./index.js').NodeRedisCluster} NodeRedisCluster
+ * @typedef {import('./index.js').NodeRedisSentinel} NodeRedisSentinel
  *
  * @typedef {object} Connection a connection that nobody else uses, and that is not made again when it breaks
  * @property {(args: string[]) => Promise<unknown>} send
@@ -11,22 +18,25 @@
  *
  * @typedef {object} Client the client of the program, shared with whatever else it does
  * @property {string} prefix what the client is set to put before every key
- * @property {(args: string[]) => Promise<unknown>} send
- * @property {() => Promise<Connection>} connect
+ * @property {(args: string[], key: string) => Promise<unknown>} send
+ * @property {(key: string) => Promise<Connection>} connect to the server that has the key
+ * @property {(key: string) => unknown} socket what it sends on now, if it repeats unanswered commands by itself on the
+ *   next one
+ * @property {(key: string) => Promise<unknown>} find has a cluster's client find out which node has the key
  */
 
 /**
- * @param {IoredisClient | NodeRedisClient} client
+ * @param {any} client
  * @returns {Client}
  */
-export function clientOf(client) {
-  if ('call' in client && typeof client.call === 'function' && !('isCluster' in client && client.isCluster)) {
-    return ofIoredis(client);
-  }
-  if ('sendCommand' in client && 'isReady' in client && typeof client.duplicate === 'function') {
-    return ofNodeRedis(/** @type {NodeRedisClient} */ (client));
-  }
-  throw new TypeError('dlock needs a client of ioredis or of node-redis for one server, not a cluster or a pool');
+function clientOf(client) {
+  const has = (/** @type {string} */ name) => typeof client?.[name] === 'function';
+  if (client?.isCluster === true && has('call') && has('nodes')) return ofIoredisCluster(client);
+  if (has('call') && has('duplicate') && !client.isCluster) return ofIoredis(client);
+  if (has('sendCommand') && has('nodeClient')) return ofNodeRedisCluster(client);
+  if (has('sendCommand') && has('getMasterNode') && has('_execute')) return ofNodeRedisSentinel(client);
+  if (has('sendCommand') && has('duplicate') && 'isReady' in client) return ofNodeRedis(client);
+  throw new TypeError('client is a client, a cluster or a sentinel of ioredis or node-redis');
 }
 
 /**
@@ -37,25 +47,73 @@ function ofIoredis(client) {
   return {
     prefix: String(client.options.keyPrefix ?? ''),
     send: ([command = '', ...args]) => client.call(command, ...args),
-    async connect() {
-      const own = client.duplicate({
-        lazyConnect: true,
-        enableReadyCheck: false,
-        retryStrategy: null,
-        reconnectOnError: null,
-        commandTimeout: undefined,
-        socketTimeout: undefined,
-        blockingTimeout: undefined,
-      });
-      /** @type {unknown} */
-      let why;
-      own.on('error', (error) => (why = error));
-      const closed = new Promise((resolve) => own.once('end', () => resolve(undefined)));
-      await own.connect().catch((error) => Promise.reject(why ?? error));
-      const send = (/** @type {string[]} */ [command = '', ...args]) => own.call(command, ...args);
-      return { send, closed, close: () => own.disconnect() };
-    },
+    connect: () => duplicateOfIoredis(client),
+    socket: () => client.stream,
+    find: async () => undefined,
   };
+}
+
+/**
+ * @param {IoredisCluster} cluster
+ * @returns {Client}
+ */
+function ofIoredisCluster(cluster) {
+  const options = /** @type {{ keyPrefix?: string, redisOptions?: { keyPrefix?: string } }} */ (cluster.options);
+  /** @param {string} key */
+  const nodeOf = (key) => {
+    const address = cluster.slots[slotOf(key)]?.[0];
+    return cluster.nodes('master').find(({ options }) => address === addressOf(options));
+  };
+  return {
+    prefix: String(options.keyPrefix ?? options.redisOptions?.keyPrefix ?? ''),
+    // ioredis does not know where the key of these commands is, so it would ask any node first.
+    async send([command = '', ...args], key) {
+      try {
+        const node = nodeOf(key);
+        if (node) return await node.call(command, ...args);
+      } catch (error) {
+        if (!isMoving(error)) throw error;
+        await cluster.call('EXISTS', key);
+      }
+      return cluster.call(command, ...args);
+    },
+    async connect(key) {
+      const node = nodeOf(key) ?? cluster.nodes('master')[0];
+      if (!node) throw new Error('the cluster is not connected');
+      return duplicateOfIoredis(node);
+    },
+    socket: (key) => nodeOf(key)?.stream,
+    find: (key) => cluster.call('EXISTS', key),
+  };
+}
+
+/** @param {object} options of a node's client */
+function addressOf(options) {
+  const { host, port } = /** @type {{ host?: string, port?: number }} */ (options);
+  return `${host}:${port}`;
+}
+
+/**
+ * @param {IoredisClient} client
+ * @returns {Promise<Connection>}
+ */
+async function duplicateOfIoredis(client) {
+  const own = client.duplicate({
+    lazyConnect: true,
+    enableReadyCheck: false,
+    retryStrategy: null,
+    reconnectOnError: null,
+    commandTimeout: undefined,
+    socketTimeout: undefined,
+    blockingTimeout: undefined,
+  });
+  /** @type {unknown} */
+  let why;
+  own.on('error', (error) => (why = error));
+  const closed = new Promise((resolve) => own.once('end', () => resolve(undefined)));
+  await own.connect().catch((error) => Promise.reject(why ?? error));
+  const send = (/** @type {string[]} */ [command = '', ...args]) => own.call(command, ...args);
+  return { send, closed, close: () => own.disconnect() };
 }
 
 /**
@@ -63,23 +121,66 @@ function ofIoredis(client) {
  * @returns {Client}
  */
 function ofNodeRedis(client) {
-  const { socket, commandOptions, keyPrefix } = client.options ?? {};
   return {
-    prefix: String(keyPrefix ?? ''),
+    prefix: String(client.options?.keyPrefix ?? ''),
     send: (args) => client.sendCommand(args),
-    async connect() {
-      const own = client.duplicate({
-        socket: { ...socket, socketTimeout: undefined, reconnectStrategy: false },
-        commandOptions: { ...commandOptions, timeout: undefined },
-        disableOfflineQueue: false,
-        pingInterval: undefined,
-      });
-      const closed = new Promise((resolve) => {
-        own.once('end', () => resolve(undefined));
-        own.on('error', () => resolve(undefined)); // it does not connect again
-      });
-      await own.connect();
-      return { send: (args) => own.sendCommand(args), closed, close: () => void (own.isOpen && own.destroy()) };
-    },
+    connect: () => duplicateOfNodeRedis(client),
+    socket: () => undefined,
+    find: async () => undefined,
   };
 }
+
+/**
+ * @param {NodeRedisCluster & { _keyPrefix?: unknown }} cluster
+ * @returns {Client}
+ */
+function ofNodeRedisCluster(cluster) {
+  return {
+    prefix: String(cluster._keyPrefix ?? ''),
+    send: (args, key) => cluster.sendCommand(key, false, args),
+    async connect(key) {
+      const master = cluster.slots[slotOf(key)]?.master;
+      if (!master) throw new Error('the cluster is not connected');
+      return duplicateOfNodeRedis(await cluster.nodeClient(master));
+    },
+    socket: () => undefined,
+    find: (key) => cluster.sendCommand(key, false, ['EXISTS', key]),
+  };
+}
+
+/**
+ * @param {NodeRedisSentinel & { _keyPrefix?: unknown }} sentinel
+ * @returns {Client}
+ */
+function ofNodeRedisSentinel(sentinel) {
+  return {
+    prefix: String(sentinel._keyPrefix ?? ''),
+    send: (args) => sentinel.sendCommand(false, args),
+    // Its pool lends the client of the primary only for as long as this takes.
+    connect: () => sentinel._execute(false, duplicateOfNodeRedis),
+    socket: () => undefined,
+    find: async () => undefined,
+  };
+}
+
+/**
+ * @param {NodeRedisClient} client
+ * @returns {Promise<Connection>}
+ */
+async function duplicateOfNodeRedis(client) {
+  const { socket, commandOptions } = client.options ?? {};
+  const own = client.duplicate({
+    socket: { ...socket, socketTimeout: undefined, reconnectStrategy: false },
+    commandOptions: { ...commandOptions, timeout: undefined },
+    disableOfflineQueue: false,
+    pingInterval: undefined,
+  });
+  const closed = new Promise((resolve) => {
+    own.once('end', () => resolve(undefined));
+    own.on('error', () => resolve(undefined)); // it does not connect again
+  });
+  await own.connect();
+  return { send: (args) => own.sendCommand(args), closed, close: () => void (own.isOpen && own.destroy()) };
+}
+
+module.exports = { clientOf };

@@ -1,7 +1,8 @@
-/** How taking and keeping a lock fails, and which failures may be tried again. */
+'use strict';
+/** How acquiring and keeping a lock fails, and which failures may be tried again. */
 
-/** The lock was not granted within the time given to wait. */
-export class NotGranted extends Error {
+/** The lock was not granted within the time to wait. */
+class NotGranted extends Error {
   /** @param {string} resource */
   constructor(resource) {
     super(`not granted: ${resource}`);
@@ -10,12 +11,40 @@ export class NotGranted extends Error {
   }
 }
 
-/** The lock is, or must be taken to be, no longer held. */
-export class LockLost extends Error {
+/** The server did not answer in time. */
+class NoAnswer extends Error {
+  /**
+   * @param {string} resource
+   * @param {unknown} [cause]
+   */
+  constructor(resource, cause) {
+    super(`no answer from the server in time: ${resource}`, cause === undefined ? undefined : { cause });
+    this.name = 'NoAnswer';
+    this.resource = resource;
+  }
+}
+
+/** Too few replicas acknowledged the grant or the renewal in time. */
+class TooFewReplicas extends Error {
+  /**
+   * @param {string} resource
+   * @param {number} acknowledged
+   * @param {number} wanted
+   */
+  constructor(resource, acknowledged, wanted) {
+    super(`${acknowledged} of ${wanted} replicas acknowledged in time: ${resource}`);
+    this.name = 'TooFewReplicas';
+    this.resource = resource;
+    this.acknowledged = acknowledged;
+  }
+}
+
+/** The lock is no longer held, or must be assumed lost. */
+class LockLost extends Error {
   /**
    * @param {string} resource
    * @param {string} why
-   * @param {unknown} [cause] of not knowing better, if a command failed
+   * @param {unknown} [cause] the failure of a command, because of which it is not known
    */
   constructor(resource, why, cause) {
     super(`lock lost: ${resource}: ${why}`, cause === undefined ? undefined : { cause });
@@ -24,31 +53,61 @@ export class LockLost extends Error {
   }
 }
 
+/** @param {unknown} error */
+function messageOf(error) {
+  return error instanceof Error ? error.message : '';
+}
+
+/**
+ * Whether a slot of a cluster is on its way to another node.
+ *
+ * @param {unknown} error
+ */
+function isMoving(error) {
+  return /^(MOVED|ASK|TRYAGAIN|CLUSTERDOWN) /.test(messageOf(error));
+}
+
 /**
  * Whether the outcome of the command is unknown, or was only "not now", so that the same command with the same
- * REQUEST may be sent again. What the server answers begins with a code in upper case; whatever else a client rejects
+ * REQUEST may be sent again. What the server answers begins with a code in upper case. Whatever else a client rejects
  * with (a closed socket, a timeout) is not an answer.
  *
  * @param {unknown} error
  */
-export function mayRepeat(error) {
-  const message = error instanceof Error ? error.message : '';
+function mayRepeat(error) {
   if (error instanceof TypeError || error instanceof RangeError) return false;
-  return !/^[A-Z]{2,}[A-Z0-9]* /.test(message) || /^(LOADING |UNBLOCKED .*state changed)/.test(message);
+  const message = messageOf(error);
+  return !/^[A-Z]{2,}[A-Z0-9]* /.test(message) || /^(LOADING |UNBLOCKED .*state changed|READONLY )/.test(message);
+}
+
+/**
+ * The error to reject with for an answer of the server.
+ *
+ * @param {unknown} error
+ */
+function explained(error) {
+  if (!/^ERR unknown command\b.*\bdlock\./is.test(messageOf(error))) return error;
+  return new Error(`${messageOf(error)} (is the dlock module loaded on this server?)`, { cause: error });
 }
 
 /**
  * Sends a command that does no harm if it is executed twice, again if need be. A client that has lost its connection
- * keeps what it is given until it has a new one, so the second try is usually the last.
+ * keeps what it is given until it has a new one, so the second try is usually the last. Once the signal is aborted, it
+ * is not sent again: the caller has undone it.
  *
- * @param {() => Promise<unknown>} send
+ * @template T
+ * @param {() => Promise<T>} send
+ * @param {AbortSignal} [signal]
+ * @returns {Promise<T>}
  */
-export async function persist(send) {
+async function persist(send, signal) {
   for (let tries = 1; ; tries += 1) {
     try {
       return await send();
     } catch (error) {
-      if (tries === 3 || !mayRepeat(error)) throw error;
+      if (tries === 3 || signal?.aborted || !mayRepeat(error)) throw explained(error);
     }
   }
 }
+
+module.exports = { LockLost, NoAnswer, NotGranted, TooFewReplicas, explained, isMoving, mayRepeat, persist };

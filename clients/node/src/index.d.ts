@@ -1,12 +1,22 @@
 /** A client of ioredis for one server or for Sentinel, as far as this package uses it. */
 export interface IoredisClient {
   readonly options: { keyPrefix?: string | undefined };
+  readonly stream: unknown;
   call(command: string, ...args: string[]): Promise<unknown>;
   duplicate(override?: object): IoredisClient;
   connect(): Promise<unknown>;
   disconnect(): void;
   on(event: string, listener: (...args: any[]) => void): unknown;
   once(event: string, listener: (...args: any[]) => void): unknown;
+}
+
+/** A `Cluster` of ioredis, as far as this package uses it. */
+export interface IoredisCluster {
+  readonly isCluster: boolean;
+  readonly options: object;
+  readonly slots: string[][];
+  nodes(role: 'master'): IoredisClient[];
+  call(command: string, ...args: string[]): Promise<unknown>;
 }
 
 /** A client of node-redis for one server, as far as this package uses it. */
@@ -22,79 +32,148 @@ export interface NodeRedisClient {
   once(event: string, listener: (...args: any[]) => void): unknown;
 }
 
+/** What `createCluster` of node-redis makes, as far as this package uses it. */
+export interface NodeRedisCluster {
+  readonly slots: Array<{ master: any }>;
+  sendCommand(firstKey: string, isReadonly: boolean, args: string[]): Promise<unknown>;
+  nodeClient(node: any): any;
+}
+
+/** What `createSentinel` of node-redis makes, as far as this package uses it. */
+export interface NodeRedisSentinel {
+  getMasterNode(): unknown;
+  sendCommand(isReadonly: boolean, args: string[]): Promise<unknown>;
+  _execute<T>(isReadonly: boolean, task: (client: any) => Promise<T>): Promise<T>;
+}
+
+export type AnyClient = IoredisClient | IoredisCluster | NodeRedisClient | NodeRedisCluster | NodeRedisSentinel;
+
 export interface LockOptions {
-  /** How long the lock is held without being extended, in milliseconds. Default 30000. */
+  /** How long the lock is held unless it is extended, in milliseconds. Default 30000. */
   lease?: number;
   /**
-   * How long to wait for it, in milliseconds: 0 not at all, `Infinity` (the default) until it is granted or `signal`
-   * is aborted. Waiting takes one connection and one command, whatever its length.
+   * How long to wait for the lock, in milliseconds: 0 not at all, `Infinity` (the default) until it is granted or
+   * `signal` is aborted. It is a bound: an acquisition settles at most `answer` later, even without a server. Waiting
+   * takes one connection and one command, whatever its length.
    */
   wait?: number;
+  /**
+   * How long a command may take that does not wait, in milliseconds. Default 2000. An acquisition rejects with
+   * {@link NoAnswer} this long after `wait`, and a release this long after it was called.
+   */
+  answer?: number;
   /** `exclusive` (the default) and `write` exclude everybody else, `read` excludes writers. */
   mode?: 'exclusive' | 'read' | 'write';
   /**
-   * Bind the lock to a connection of its own, which is kept until the release: the server renews the lease while that
-   * lives, and frees the lock when it ends. `lease` is 300 or more then. Default false.
+   * Bind the lock to a connection of its own, which is kept until the release. The server renews the lease while that
+   * connection lives, and frees the lock when it ends. `lease` must be 300 or more. Default false.
    */
   session?: boolean;
-  /** Ends the waiting: `acquire` rejects with its reason, and the place in line is given up. */
+  /**
+   * How many replicas must acknowledge the grant and each renewal. Default 0. If fewer do within `replicasTimeout`, the
+   * lock is released, and the acquisition rejects with {@link TooFewReplicas}. Takes a connection of its own.
+   */
+  replicas?: number;
+  /** How long the replicas may take, in milliseconds. Default 1000. */
+  replicasTimeout?: number;
+  /** Ends the waiting: the acquisition rejects with its reason, and the place in the queue is given up. */
   signal?: AbortSignal;
 }
 
 /** A lock that is held. */
 export interface Lock extends AsyncDisposable {
+  /** The name, or the names joined by spaces if several were locked together. */
   readonly resource: string;
   /** A UUID of this acquisition. */
   readonly owner: string;
-  /** The fencing token: greater than that of every earlier grant. Give it to whatever the lock protects. */
+  /** The fencing token: greater than that of every earlier grant. Pass it to whatever the lock protects. */
   readonly token: number;
   /**
-   * Aborted, with a {@link LockLost}, when the lock is lost or must be taken for lost: no later than one lease after
-   * the last renewal that succeeded was sent, by a clock that only goes forward.
+   * Aborted, with a {@link LockLost}, when the lock is lost or must be assumed lost: at the latest one lease after the
+   * last confirmed renewal was sent, by a clock that only goes forward.
    */
   readonly signal: AbortSignal;
   /** The milliseconds for which the lock is certainly held, if nobody deletes it; 0 once it is lost or released. */
   readonly remaining: number;
   /**
-   * Sets the lease anew, from now on. One command.
+   * Sets the lease again, from now on. One command.
    *
    * @param lease milliseconds; as before unless given
    * @throws {LockLost} it was lost or released before
+   * @throws {TooFewReplicas} it was renewed, but too few replicas acknowledged that
    */
   extend(lease?: number): Promise<void>;
   /**
-   * Gives it up. One command, sent again if the connection breaks meanwhile.
+   * Releases the lock. One command, sent again if the connection breaks meanwhile.
    *
    * @returns false: the server no longer had it. After a lost reply that may be because the first try released it.
+   * @throws {NoAnswer} the server did not answer in time
    */
   release(): Promise<boolean>;
 }
 
-/** Takes locks through a client that is connected. It can be shared with whatever else the program does. */
+type Routine<T> = (signal: AbortSignal, lock: Lock) => Promise<T> | T;
+
+/** Acquires locks through a connected client, which the rest of the program may use as well. */
 export declare class DLock {
-  /** @param defaults for every lock that is taken through it */
-  constructor(client: IoredisClient | NodeRedisClient, defaults?: LockOptions);
+  /** @param defaults for every lock that is acquired through it */
+  constructor(client: AnyClient, defaults?: LockOptions);
   /**
-   * Takes a lock. One command if it is free, otherwise a place in line, first come first served.
+   * Acquires a lock. One command if it is free, otherwise a place in the queue, first come, first served.
    *
    * @throws {NotGranted} it was not granted in the time to wait
+   * @throws {NoAnswer} the server could not be reached, or did not answer, in that time
    */
   acquire(resource: string, options?: LockOptions): Promise<Lock>;
-  /** Takes a lock for reading: `acquire` with `mode: 'read'`. */
+  /** Acquires a lock for reading: `acquire` with `mode: 'read'`. */
   read(resource: string, options?: LockOptions): Promise<Lock>;
-  /** Takes a lock for writing: `acquire` with `mode: 'write'`. */
+  /** Acquires a lock for writing: `acquire` with `mode: 'write'`. */
   write(resource: string, options?: LockOptions): Promise<Lock>;
   /**
-   * Takes a lock, runs the routine, and releases the lock however that ends. Meanwhile the lease is moved on whenever
-   * a third of it has passed. The routine's signal is the lock's: what cannot be undone should look at it first.
+   * Acquires a lock, runs the routine, and releases the lock however that ends. Meanwhile the lease is renewed whenever
+   * a third of it has passed. The routine's signal is the lock's: check it before anything that cannot be undone.
    *
    * @throws {LockLost} the routine ended, but the lock had been lost before
    */
-  using<T>(
-    resource: string,
-    options: LockOptions,
-    routine: (signal: AbortSignal, lock: Lock) => Promise<T>,
-  ): Promise<T>;
+  using<T>(resource: string, routine: Routine<T>): Promise<T>;
+  using<T>(resource: string, options: LockOptions, routine: Routine<T>): Promise<T>;
+  /**
+   * Acquires all of these locks exclusively, or none: 1 to 64 different names. Programs need not agree on an order, and
+   * such requests never deadlock among themselves. In a cluster all names must be in one slot. Needs a module with
+   * `DLOCK.MACQUIRE`.
+   *
+   * @returns one lock for all of them, with one token
+   */
+  acquireAll(resources: string[], options?: Omit<LockOptions, 'mode'>): Promise<Lock>;
+  /** `using` for all of these locks. */
+  usingAll<T>(resources: string[], routine: Routine<T>): Promise<T>;
+  usingAll<T>(resources: string[], options: Omit<LockOptions, 'mode'>, routine: Routine<T>): Promise<T>;
+  /**
+   * A semaphore. The limit belongs to each request: nothing is created on the server. Needs a module with
+   * `DLOCK.SACQUIRE`.
+   */
+  semaphore(resource: string, limit: number): Semaphore;
+}
+
+/** A semaphore: at most `limit` permits are taken at a time, by all programs together. */
+export interface Semaphore {
+  readonly resource: string;
+  readonly limit: number;
+  /**
+   * Takes permits, strictly first come, first served: a request for many holds back smaller ones behind it. They have
+   * one lease and one token, and are released together.
+   *
+   * @throws {NotGranted} they were not free in the time to wait
+   */
+  acquire(options?: SemaphoreOptions): Promise<Lock>;
+  /** Takes permits, runs the routine, and releases them however that ends: see {@link DLock.using}. */
+  using<T>(routine: Routine<T>): Promise<T>;
+  using<T>(options: SemaphoreOptions, routine: Routine<T>): Promise<T>;
+}
+
+export interface SemaphoreOptions extends Omit<LockOptions, 'mode'> {
+  /** How many permits to take: 1 to the limit. Default 1. */
+  permits?: number;
 }
 
 /** The lock was not granted within the time to wait. */
@@ -103,7 +182,20 @@ export declare class NotGranted extends Error {
   readonly resource: string;
 }
 
-/** The lock is no longer held, or must be taken for lost. `cause` is the last failure of a command, if any. */
+/** The server did not answer in time. `cause` is the last failure, if any. A grant that comes later is released. */
+export declare class NoAnswer extends Error {
+  constructor(resource: string, cause?: unknown);
+  readonly resource: string;
+}
+
+/** Too few replicas acknowledged the grant or the renewal in time. */
+export declare class TooFewReplicas extends Error {
+  constructor(resource: string, acknowledged: number, wanted: number);
+  readonly resource: string;
+  readonly acknowledged: number;
+}
+
+/** The lock is no longer held, or must be assumed lost. `cause` is the last failure of a command, if any. */
 export declare class LockLost extends Error {
   constructor(resource: string, why: string, cause?: unknown);
   readonly resource: string;

@@ -1,3 +1,6 @@
-/** Locks of the dlock module. What each name promises is said in index.d.ts. */
-export { DLock } from './dlock.js';
-export { LockLost, NotGranted } from './errors.js';
+'use strict';
+/** Locks of the dlock module. index.d.ts says what each name promises. */
+const { DLock } = require('./dlock.js');
+const { LockLost, NoAnswer, NotGranted, TooFewReplicas } = require('./errors.js');
+
+module.exports = { DLock, LockLost, NoAnswer, NotGranted, TooFewReplicas };

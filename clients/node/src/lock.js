@@ -1,32 +1,35 @@
-/** A lock that was granted: until when it is known to be held, and how it is kept and given up. */
+'use strict';
+/** A lock that was granted: until when it is known to be held, and how it is kept and released. */
 
-import { LockLost, mayRepeat, persist } from './errors.js';
-
-/** The longest that setTimeout takes. */
-const LONGEST = 2 ** 31 - 1;
+const { LockLost, NoAnswer, TooFewReplicas, mayRepeat, persist } = require('./errors.js');
+const { checkLease } = require('./options.js');
+const { waitFor } = require('./queue.js');
+const { timer, unlessAborted, within } = require('./time.js');
 
 /**
  * @typedef {import('./index.js').Lock} Declared
+ * @typedef {import('./connection.js').Connection} Connection
  *
  * @typedef {object} Granted
  * @property {import('./connection.js').Client} client
- * @property {string} key
- * @property {string} resource
+ * @property {import('./target.js').Target} target
  * @property {string} owner
  * @property {number} token
- * @property {number} lease
  * @property {number} sent when the command that was granted was sent
- * @property {import('./connection.js').Connection | undefined} own the connection that a session is bound to
+ * @property {import('./options.js').Terms} terms
+ * @property {Connection | undefined} own the connection that a session is bound to
  */
 
 /** @implements {Declared} */
-export class Lock {
+class Lock {
   #granted;
   #lease;
   /** Held until then for certain, by performance.now(). */
   #until;
   #lost = new AbortController();
   #released = false;
+  /** The connection of a session, while it is open. */
+  #own;
   /** @type {NodeJS.Timeout | undefined} */
   #ending;
   /** @type {NodeJS.Timeout | undefined} */
@@ -35,16 +38,20 @@ export class Lock {
   /** @param {Granted} granted */
   constructor(granted) {
     this.#granted = granted;
-    this.#lease = granted.lease;
-    this.#until = granted.sent + granted.lease;
+    this.#lease = granted.terms.lease;
+    this.#until = granted.sent + this.#lease;
+    this.#own = granted.own;
     this.#watchEnd();
     if (!granted.own) return;
-    granted.own.closed.then(() => this.#lose('the connection of its session ended'));
+    granted.own.closed.then(() => {
+      this.#own = undefined;
+      this.#lose('the connection of its session ended');
+    });
     this.keep();
   }
 
   get resource() {
-    return this.#granted.resource;
+    return this.#granted.target.resource;
   }
 
   get owner() {
@@ -65,32 +72,36 @@ export class Lock {
 
   /** @param {number} [lease] */
   async extend(lease = this.#lease) {
-    const { client, key, owner, token, own, resource } = this.#granted;
-    if (!Number.isSafeInteger(lease) || lease < 1) throw new RangeError('lease is a whole number of milliseconds, 1 or more');
-    if (this.#over()) throw new LockLost(resource, 'released', this.signal.reason);
+    checkLease(lease);
+    if (this.#over()) throw new LockLost(this.resource, 'released', this.signal.reason);
     const sent = performance.now();
-    const command = ['DLOCK.RENEW', key, owner, 'PX', String(lease), 'TOKEN', String(token)];
-    const reply = await persist(() => (own ?? client).send(command));
-    if (reply === null) throw this.#lose('the server has no such hold');
+    const replies = await unlessAborted(this.#renew(lease), this.signal);
+    if (replies.includes(null)) throw this.#lose('the server has no such hold');
+    this.#confirmed(sent, lease);
     this.#lease = lease;
-    this.#until = sent + lease;
-    this.#watchEnd();
   }
 
   async release() {
-    const { client, key, owner, token, own } = this.#granted;
+    const { client, target, owner, token, terms } = this.#granted;
     this.#released = true;
     this.#stopTimers();
+    const commands = target.release(owner, token);
+    const socket = client.socket(target.keys[0] ?? '');
     let tries = 0;
-    try {
-      const reply = await persist(() => {
+    const send = () =>
+      persist(() => {
         tries += 1;
-        return client.send(['DLOCK.RELEASE', key, owner, 'TOKEN', String(token)]);
+        const { send } = tries === 1 && this.#own ? this.#own : client;
+        return Promise.all(commands.map((command) => send(command, command[1] ?? '')));
       });
+    try {
+      const noAnswer = () => new NoAnswer(this.resource);
+      const replies = await within(terms.answer, undefined, noAnswer, (signal) => unlessAborted(send(), signal));
       // A second try that finds nothing finds what the first has done, unless it had been lost before.
-      return reply !== null || (tries > 1 && performance.now() < this.#until);
+      const repeated = tries > 1 || client.socket(target.keys[0] ?? '') !== socket;
+      return !replies.includes(null) || (repeated && performance.now() < this.#until);
     } finally {
-      own?.close();
+      this.#own?.close();
     }
   }
 
@@ -98,33 +109,58 @@ export class Lock {
     await this.release();
   }
 
-  /** Moves the lease on whenever a third of it has passed, until the release or until it is lost. */
+  /** Renews the lease whenever a third of it has passed, until the release or until it is lost: see `using`. */
   keep() {
     clearTimeout(this.#keeping);
     this.#keeping = timer(() => void this.#refresh(), this.#lease / 3);
   }
 
   /**
-   * Whether the lock is still held, with at least two thirds of the lease to go: asked of the server if the command
-   * that was granted waited longer than that.
+   * Whether the lock is still held, with at least two thirds of the lease left: asked of the server if the command that
+   * was granted waited longer than that.
+   *
+   * @param {AbortSignal | undefined} signal ends the asking
    */
-  async confirm() {
+  async confirm(signal) {
     const sent = this.#until - this.#lease;
     if (performance.now() - sent <= this.#lease / 3) return true;
     clearTimeout(this.#ending);
     try {
-      await this.extend();
+      await unlessAborted(this.extend(), signal);
       return true;
     } catch (error) {
-      await this.release().catch(() => {});
+      this.release().catch(() => {}); // then the lease ends it
       if (error instanceof LockLost) return false;
       throw error;
     }
   }
 
+  /** @param {number} lease */
+  async #renew(lease) {
+    const { client, target, owner, token, terms } = this.#granted;
+    const commands = target.renew(owner, token, lease);
+    const own = this.#own;
+    if (terms.replicas === 0) {
+      const way = own ?? client;
+      return Promise.all(commands.map((command) => persist(() => way.send(command, command[1] ?? ''))));
+    }
+    const line = own ?? (await client.connect(target.keys[0] ?? ''));
+    try {
+      const sent = [...commands, waitFor(terms)].map((command) => line.send(command));
+      const replies = await Promise.all(sent);
+      const acknowledged = Number(replies.pop());
+      if (!replies.includes(null) && acknowledged < terms.replicas) {
+        throw new TooFewReplicas(this.resource, acknowledged, terms.replicas);
+      }
+      return replies;
+    } finally {
+      if (line !== own) line.close();
+    }
+  }
+
   async #refresh() {
     try {
-      await (this.#granted.own ? this.#look() : this.extend());
+      await (this.#own && this.#granted.terms.replicas === 0 ? this.#look(this.#own) : this.extend());
       if (!this.#over()) this.keep();
     } catch (error) {
       if (this.#over()) return;
@@ -136,13 +172,25 @@ export class Lock {
     }
   }
 
-  /** A session is renewed by the server. What is to be found out is whether the server is still there. */
-  async #look() {
-    const { key, token, own } = this.#granted;
+  /**
+   * The server renews a session. What is to be found out is whether the server is still there.
+   *
+   * @param {Connection} own
+   */
+  async #look(own) {
+    const { target, token } = this.#granted;
     const sent = performance.now();
-    const left = await own?.send(['DLOCK.CHECK', key, String(token)]);
-    if (left === null) throw this.#lose('the server has no such hold');
-    this.#until = sent + Number(left);
+    const left = await Promise.all(target.check(token).map((command) => own.send(command)));
+    if (left.includes(null)) throw this.#lose('the server has no such hold');
+    this.#confirmed(sent, Math.min(...left.map(Number)));
+  }
+
+  /**
+   * @param {number} sent
+   * @param {number} left
+   */
+  #confirmed(sent, left) {
+    this.#until = sent + left;
     this.#watchEnd();
   }
 
@@ -150,7 +198,8 @@ export class Lock {
     clearTimeout(this.#ending);
     if (this.#over()) return;
     const left = this.#until - performance.now();
-    this.#ending = timer(() => (this.#until <= performance.now() ? this.#lose('its lease ended') : this.#watchEnd()), left);
+    const end = () => (this.#until <= performance.now() ? this.#lose('its lease ended') : this.#watchEnd());
+    this.#ending = timer(end, left);
   }
 
   #over() {
@@ -165,7 +214,7 @@ export class Lock {
     const lost = new LockLost(this.resource, why, cause);
     if (!this.#released) this.#lost.abort(lost);
     this.#stopTimers();
-    this.#granted.own?.close();
+    this.#own?.close();
     return lost;
   }
 
@@ -175,12 +224,4 @@ export class Lock {
   }
 }
 
-/**
- * A timer that does not keep the program running.
- *
- * @param {() => void} then
- * @param {number} after
- */
-function timer(then, after) {
-  return setTimeout(then, Math.min(Math.max(Math.ceil(after), 0), LONGEST)).unref();
-}
+exports.Lock = Lock;

@@ -16,7 +16,8 @@ const PATIENCE = 30_000;
 const KINDS = {
   ioredis: {
     async open({ at = port, timeout, ...options } = {}) {
-      const client = new Redis({ host, port: at, commandTimeout: timeout, socketTimeout: timeout, lazyConnect: true, ...options });
+      const timeouts = { commandTimeout: timeout, socketTimeout: timeout };
+      const client = new Redis({ host, port: at, ...timeouts, lazyConnect: true, ...options });
       client.on('error', () => {});
       await client.connect();
       return client;
@@ -105,7 +106,7 @@ export async function reasonOf(signal) {
   return signal.reason;
 }
 
-/** A wire to the server. `hold()` keeps what the server says, `cut()` breaks all connections, `mend()` carries again. */
+/** A wire to the server. `hold()` drops what the server says, `cut()` breaks connections, `mend()` carries again. */
 export async function wire() {
   const pairs = new Set();
   let held = false;

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 
-import { DLock, LockLost, NotGranted } from 'dlock';
+import { DLock, LockLost, NotGranted } from 'redis-dlock';
 
 import { clientsOf, lookAt, reasonOf, sleep, test, until, withEachClient } from './fixture.js';
 

@@ -25,7 +25,7 @@ from typing import Any
 import redis
 import redis.lock
 
-import dlock
+import redis_dlock
 
 
 @contextlib.contextmanager
@@ -34,7 +34,8 @@ def own_server(binary: str, module: str) -> Iterator[int]:
     with socket.create_server(("127.0.0.1", 0)) as free:
         port: int = free.getsockname()[1]
     with tempfile.TemporaryDirectory() as home:
-        words = [binary, "--port", str(port), "--bind", "127.0.0.1", "--dir", home, "--save", "", "--loadmodule", module]
+        words = [binary, "--port", str(port), "--bind", "127.0.0.1", "--dir", home, "--save", ""]
+        words += ["--loadmodule", module]
         with subprocess.Popen(words, stdout=subprocess.DEVNULL) as server:
             try:
                 # As long as the client's own retries last.
@@ -107,12 +108,12 @@ def main() -> int:
 def compare(address: dict[str, Any], rounds: int, limit: float) -> int:
     """Prints the figures. The exit code."""
     medians = {}
-    for title, kind in (("redis-py Lock", redis.lock.Lock), ("DLock", dlock.DLock)):
+    for title, kind in (("redis-py Lock", redis.lock.Lock), ("DLock", redis_dlock.DLock)):
         figures = sorted(wake_ups(address, kind, rounds))
         medians[kind] = statistics.median(figures)
         worst = figures[-1]
         print(f"{title:14} median {medians[kind]:8.3f} ms   slowest {worst:8.3f} ms   of {len(figures)}")
-    return 0 if medians[dlock.DLock] <= limit else 1
+    return 0 if medians[redis_dlock.DLock] <= limit else 1
 
 
 if __name__ == "__main__":

@@ -29,6 +29,12 @@ def kit(client: redis.Redis, request: pytest.FixtureRequest) -> Iterator[Kit]:
     kit.close()
 
 
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    """Says by name what is not tested; the gate repeats such lines at its end."""
+    if report.skipped and isinstance(report.longrepr, tuple):
+        print(f"\nskipped: {report.nodeid}: {report.longrepr[2].removeprefix('Skipped: ')}")
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
     """Runs tests that are coroutines, each in an event loop of its own."""

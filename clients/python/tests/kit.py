@@ -10,8 +10,8 @@ from typing import Any
 import redis
 import redis.asyncio
 
-import dlock
-import dlock.asyncio
+import redis_dlock
+import redis_dlock.asyncio
 
 # What a condition gets, in seconds: enough for a busy machine.
 PATIENCE = 20.0
@@ -110,7 +110,7 @@ class Kit:
 
 
 class PlainKit(Kit):
-    """`dlock.DLock`."""
+    """`redis_dlock.DLock`."""
 
     def client_of(self, where: dict[str, Any], **settings: Any) -> Any:
         self._clients.append(redis.Redis(**where, **settings))
@@ -118,10 +118,10 @@ class PlainKit(Kit):
 
     def lock(self, name: str, *, client: Any = None, **settings: Any) -> Any:
         client = client or self.client()
-        return Plain(client._inner.lock(name, lock_class=dlock.DLock, **settings))
+        return Plain(client._inner.lock(name, lock_class=redis_dlock.DLock, **settings))
 
     def extra(self, name: str, *, client: Any = None, **settings: Any) -> Any:
-        return Plain(dlock.DLock((client or self.client())._inner, name, **settings))
+        return Plain(redis_dlock.DLock((client or self.client())._inner, name, **settings))
 
     def close(self) -> None:
         for client in self._clients:
@@ -129,17 +129,17 @@ class PlainKit(Kit):
 
 
 class AsyncioKit(Kit):
-    """`dlock.asyncio.DLock`."""
+    """`redis_dlock.asyncio.DLock`."""
 
     def client_of(self, where: dict[str, Any], **settings: Any) -> Any:
         self._clients.append(redis.asyncio.Redis(**where, **settings))
         return self._clients[-1]
 
     def lock(self, name: str, *, client: Any = None, **settings: Any) -> Any:
-        return (client or self.client()).lock(name, lock_class=dlock.asyncio.DLock, **settings)
+        return (client or self.client()).lock(name, lock_class=redis_dlock.asyncio.DLock, **settings)
 
     def extra(self, name: str, *, client: Any = None, **settings: Any) -> Any:
-        return dlock.asyncio.DLock(client or self.client(), name, **settings)
+        return redis_dlock.asyncio.DLock(client or self.client(), name, **settings)
 
     async def aclose(self) -> None:
         for client in self._clients:

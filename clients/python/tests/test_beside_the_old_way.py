@@ -8,7 +8,7 @@ import time
 import redis
 import redis.lock
 
-import dlock
+import redis_dlock
 from kit import Kit, address, info, soon
 
 ROUNDS = 6
@@ -42,7 +42,7 @@ def test_there_are_never_two_holders(client: redis.Redis) -> None:
                 # Whoever polls gets in only when nobody waits in line.
                 time.sleep(0.01)
 
-    kinds: list[type] = [redis.lock.Lock, dlock.DLock]
+    kinds: list[type] = [redis.lock.Lock, redis_dlock.DLock]
     threads = [threading.Thread(target=work, args=(kind, number)) for number in range(3) for kind in kinds]
     for thread in threads:
         thread.start()
@@ -53,10 +53,10 @@ def test_there_are_never_two_holders(client: redis.Redis) -> None:
 
 
 def test_who_overwrites_a_lock_sends_those_in_line_to_look(client: redis.Redis) -> None:
-    holder = dlock.DLock(client, "job", timeout=60)
+    holder = redis_dlock.DLock(client, "job", timeout=60)
     holder.acquire()
     got: list[bool] = []
-    lock = dlock.DLock(client, "job", timeout=20, sleep=0.01)
+    lock = redis_dlock.DLock(client, "job", timeout=20, sleep=0.01)
     thread = threading.Thread(target=lambda: got.append(lock.acquire()))
     thread.start()
     soon("it waits", lambda: info(client, "job").get("waiters") == 1)

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import redis
 
-import dlock
-import dlock.asyncio
+import redis_dlock
+import redis_dlock.asyncio
 from kit import Kit, address, info, soon, waiters
 
 
@@ -39,14 +39,14 @@ async def test_a_lock_that_was_lost_is_not_entered_again(kit: Kit, client: redis
         lock = kit.extra("job", reentrant=True, **settings)
         assert await lock.acquire()
         client.delete("job")
-        with pytest.raises(dlock.LockNotOwnedError):
+        with pytest.raises(redis_dlock.LockNotOwnedError):
             await lock.acquire()
         assert not info(client, "job")
         assert lock.local.token is None
 
 
 def test_a_reentrant_lock_belongs_to_a_thread(client: redis.Redis) -> None:
-    lock = dlock.DLock(client, "job", timeout=20, reentrant=True)
+    lock = redis_dlock.DLock(client, "job", timeout=20, reentrant=True)
     got: list[bool] = []
     with lock:
         thread = threading.Thread(target=lambda: got.append(lock.acquire(blocking=False)))
@@ -57,7 +57,7 @@ def test_a_reentrant_lock_belongs_to_a_thread(client: redis.Redis) -> None:
 
 async def test_a_reentrant_lock_belongs_to_a_task(client: redis.Redis) -> None:
     other = redis.asyncio.Redis(**address())
-    lock = dlock.asyncio.DLock(other, "job", timeout=20, reentrant=True)
+    lock = redis_dlock.asyncio.DLock(other, "job", timeout=20, reentrant=True)
     async with lock:
         assert not await asyncio.create_task(lock.acquire(blocking=False))
         assert await lock.acquire()
@@ -94,16 +94,16 @@ async def test_the_only_reader_may_become_the_writer_and_go_back(kit: Kit, clien
 
 
 def test_a_circle_of_owners_is_refused(client: redis.Redis) -> None:
-    left, right = (dlock.DLock(client, name, timeout=60, thread_local=False) for name in ("left", "right"))
+    left, right = (redis_dlock.DLock(client, name, timeout=60, thread_local=False) for name in ("left", "right"))
     assert left.acquire(token="alice") and right.acquire(token="bob")
-    other = dlock.DLock(client, "right", timeout=60)
+    other = redis_dlock.DLock(client, "right", timeout=60)
     thread = threading.Thread(target=lambda: other.acquire(token="alice"))
     thread.start()
     soon("alice waits for bob", lambda: waiters(client, "right") == 1)
-    with pytest.raises(dlock.DeadlockError) as failure:
-        dlock.DLock(client, "left", timeout=60).acquire(token="bob")
+    with pytest.raises(redis_dlock.DeadlockError) as failure:
+        redis_dlock.DLock(client, "left", timeout=60).acquire(token="bob")
     assert failure.value.lock_name == "left"
-    assert isinstance(failure.value, dlock.LockError)
+    assert isinstance(failure.value, redis_dlock.LockError)
     right.release()
     thread.join()
 
@@ -122,4 +122,4 @@ async def test_a_hold_of_somebody_else_can_be_released_by_its_owner(kit: Kit, cl
 
 def test_a_mode_that_does_not_exist_is_refused(client: redis.Redis) -> None:
     with pytest.raises(ValueError, match="exclusive, read or write"):
-        dlock.DLock(client, "job", mode="shared")  # type: ignore[arg-type]
+        redis_dlock.DLock(client, "job", mode="shared")  # type: ignore[arg-type]

@@ -13,8 +13,8 @@ import pytest
 import redis
 import redis.asyncio
 
-import dlock
-import dlock.asyncio
+import redis_dlock
+import redis_dlock.asyncio
 from kit import address, info, soon, waiters
 
 
@@ -36,7 +36,7 @@ def signals() -> Iterator[None]:
 
 @pytest.mark.parametrize("timeout", [20, None])
 def test_an_interrupted_wait(client: redis.Redis, signals: None, timeout: float | None) -> None:
-    holder = dlock.DLock(client, "job", timeout=60)
+    holder = redis_dlock.DLock(client, "job", timeout=60)
     holder.acquire()
 
     def interrupt() -> None:
@@ -47,7 +47,7 @@ def test_an_interrupted_wait(client: redis.Redis, signals: None, timeout: float 
     thread = threading.Thread(target=interrupt)
     thread.start()
     with pytest.raises(Interrupted):
-        dlock.DLock(client, "job", timeout=timeout).acquire()
+        redis_dlock.DLock(client, "job", timeout=timeout).acquire()
     thread.join()
     assert waiters(client, "job") == 0
     holder.release()
@@ -57,9 +57,9 @@ def test_an_interrupted_wait(client: redis.Redis, signals: None, timeout: float 
 @pytest.mark.parametrize("timeout", [20, None])
 async def test_a_cancelled_wait(client: redis.Redis, timeout: float | None) -> None:
     other = redis.asyncio.Redis(**address())
-    holder = dlock.DLock(client, "job", timeout=60)
+    holder = redis_dlock.DLock(client, "job", timeout=60)
     holder.acquire()
-    task = asyncio.create_task(dlock.asyncio.DLock(other, "job", timeout=timeout).acquire())
+    task = asyncio.create_task(redis_dlock.asyncio.DLock(other, "job", timeout=timeout).acquire())
     await asyncio.to_thread(soon, "it waits", lambda: waiters(client, "job") == 1)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -81,7 +81,7 @@ async def test_an_acquisition_that_is_cancelled_at_any_point(
         other = redis.asyncio.Redis(**address())
         if connected:
             await other.ping()
-        lock = dlock.asyncio.DLock(other, "job", timeout=timeout)
+        lock = redis_dlock.asyncio.DLock(other, "job", timeout=timeout)
         task = asyncio.create_task(lock.acquire())
         for _ in range(turns):
             await asyncio.sleep(0)
@@ -99,7 +99,7 @@ async def test_an_acquisition_that_is_cancelled_at_any_point(
 async def test_a_cancelled_release_can_be_repeated(client: redis.Redis) -> None:
     other = redis.asyncio.Redis(**address())
     for turns in range(12):
-        lock = dlock.asyncio.DLock(other, "job", timeout=20)
+        lock = redis_dlock.asyncio.DLock(other, "job", timeout=20)
         assert await lock.acquire(blocking=False)
         task = asyncio.create_task(lock.release())
         for _ in range(turns):

@@ -10,7 +10,7 @@ import pytest
 import redis
 from redis.exceptions import ConnectionError, LockNotOwnedError
 
-import dlock
+import redis_dlock
 from cutting import CuttingProxy
 from kit import Kit, address, info, soon, waiters
 
@@ -83,7 +83,7 @@ async def test_entries_are_counted_once_whatever_is_lost(
 
 
 async def test_a_wait_goes_on_after_its_connection_is_lost(kit: Kit, client: redis.Redis) -> None:
-    holder = dlock.DLock(client, "job", timeout=60, thread_local=False)
+    holder = redis_dlock.DLock(client, "job", timeout=60, thread_local=False)
     holder.acquire()
 
     def cut_then_release() -> None:
@@ -107,7 +107,7 @@ async def test_a_wait_goes_on_after_its_connection_is_lost(kit: Kit, client: red
 
 
 async def test_a_wait_goes_on_after_a_failover_unblocked_it(kit: Kit, client: redis.Redis) -> None:
-    holder = dlock.DLock(client, "job", timeout=60, thread_local=False)
+    holder = redis_dlock.DLock(client, "job", timeout=60, thread_local=False)
     holder.acquire()
 
     def unblock_then_release() -> None:

@@ -10,13 +10,13 @@ import sys
 import pytest
 import redis
 
-import dlock
+import redis_dlock
 from kit import Kit, info, soon
 
 HOLD_AND_SLEEP = """
-import sys, threading, redis, dlock
+import sys, threading, redis, redis_dlock
 client = redis.Redis(host=sys.argv[1], port=int(sys.argv[2]))
-assert client.lock("job", lock_class=dlock.DLock).acquire()
+assert client.lock("job", lock_class=redis_dlock.DLock).acquire()
 print("held", flush=True)
 threading.Event().wait()
 """
@@ -42,7 +42,7 @@ def test_a_killed_process_holds_nothing(client: redis.Redis) -> None:
         assert process.stdout is not None and process.stdout.readline() == b"held\n"
         assert info(client, "job")
         process.send_signal(signal.SIGKILL)
-        lock = dlock.DLock(client, "job", blocking_timeout=15)
+        lock = redis_dlock.DLock(client, "job", blocking_timeout=15)
         assert lock.acquire(), "long before a lease of 30 seconds ends"
         lock.release()
 
@@ -85,5 +85,5 @@ async def test_a_second_acquisition_of_a_lost_lock_lets_go_of_the_first(kit: Kit
     for _ in range(6):
         assert await lock.acquire(blocking=False)
         client.delete("job")
-    with pytest.raises(dlock.LockNotOwnedError):
+    with pytest.raises(redis_dlock.LockNotOwnedError):
         await lock.release()

@@ -11,8 +11,8 @@ import pytest
 import redis
 import redis.asyncio
 
-import dlock
-import dlock.asyncio
+import redis_dlock
+import redis_dlock.asyncio
 from kit import Kit, address, info, soon, waiters
 
 WAITERS = 20
@@ -20,9 +20,9 @@ SOCKET_TIMEOUT = 0.2
 
 
 @pytest.fixture
-def holder(client: redis.Redis) -> Iterator[dlock.DLock]:
+def holder(client: redis.Redis) -> Iterator[redis_dlock.DLock]:
     """Somebody who has the lock already."""
-    lock = dlock.DLock(client, "job", timeout=60)
+    lock = redis_dlock.DLock(client, "job", timeout=60)
     assert lock.acquire()
     yield lock
 
@@ -38,13 +38,13 @@ def acquisitions(client: redis.Redis) -> int:
     return int(client.info("commandstats")["cmdstat_dlock.acquire"]["calls"])
 
 
-def test_threads_are_served_in_order(client: redis.Redis, holder: dlock.DLock) -> None:
+def test_threads_are_served_in_order(client: redis.Redis, holder: redis_dlock.DLock) -> None:
     served: list[int] = []
     before = acquisitions(client)
     other = redis.Redis(**address(), socket_timeout=SOCKET_TIMEOUT)
 
     def wait(number: int) -> None:
-        with other.lock("job", lock_class=dlock.DLock):
+        with other.lock("job", lock_class=redis_dlock.DLock):
             served.append(number)
 
     threads = [threading.Thread(target=wait, args=(number,)) for number in range(WAITERS)]
@@ -60,13 +60,13 @@ def test_threads_are_served_in_order(client: redis.Redis, holder: dlock.DLock) -
     other.close()
 
 
-async def test_tasks_are_served_in_order(client: redis.Redis, holder: dlock.DLock) -> None:
+async def test_tasks_are_served_in_order(client: redis.Redis, holder: redis_dlock.DLock) -> None:
     served: list[int] = []
     before = acquisitions(client)
     other = redis.asyncio.Redis(**address(), socket_timeout=SOCKET_TIMEOUT)
 
     async def wait(number: int) -> None:
-        async with other.lock("job", lock_class=dlock.asyncio.DLock):
+        async with other.lock("job", lock_class=redis_dlock.asyncio.DLock):
             served.append(number)
 
     tasks = []
@@ -98,7 +98,8 @@ async def test_tokens_rise_with_every_grant(kit: Kit) -> None:
         async with lock:
             tokens.append(lock.token)
     assert tokens == sorted(set(tokens))
-    assert lock.token is None
+    with pytest.raises(redis_dlock.LockError):
+        lock.token
 
 
 def acquire_in_slices(kind: type[Kit], got: list[bool]) -> None:
@@ -115,13 +116,13 @@ def acquire_in_slices(kind: type[Kit], got: list[bool]) -> None:
     kit.close()
 
 
-def test_a_wait_in_slices_keeps_its_place(kit: Kit, client: redis.Redis, holder: dlock.DLock) -> None:
+def test_a_wait_in_slices_keeps_its_place(kit: Kit, client: redis.Redis, holder: redis_dlock.DLock) -> None:
     got: list[bool] = []
     threads = [threading.Thread(target=acquire_in_slices, args=(type(kit), got))]
     threads[0].start()
     soon("it is in line", lambda: waiters(client, "job") == 1)
     owner = info(client, "job", "FULL")["queue"][0]["owner"]
-    threads.append(threading.Thread(target=lambda: dlock.DLock(client, "job", timeout=20).acquire()))
+    threads.append(threading.Thread(target=lambda: redis_dlock.DLock(client, "job", timeout=20).acquire()))
     threads[1].start()
     soon("another one is behind it", lambda: waiters(client, "job") == 2)
     connections: set[int] = set()

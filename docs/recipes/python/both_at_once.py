@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager, ExitStack
 import redis
 import redis.lock
 
-from dlock import DLock
+from redis_dlock import DLock
 
 ADDRESS = {"host": os.environ.get("DLOCK_TEST_HOST", "localhost"), "port": int(os.environ.get("DLOCK_TEST_PORT", "6379"))}
 

@@ -3,7 +3,7 @@ import os
 
 import redis
 
-from dlock import DLock
+from redis_dlock import DLock
 
 client = redis.Redis(os.environ.get("DLOCK_TEST_HOST", "localhost"), int(os.environ.get("DLOCK_TEST_PORT", "6379")))
 

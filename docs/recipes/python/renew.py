@@ -3,7 +3,7 @@ import os
 
 import redis
 
-from dlock import DLock, LockNotOwnedError
+from redis_dlock import DLock, LockNotOwnedError
 
 client = redis.Redis(os.environ.get("DLOCK_TEST_HOST", "localhost"), int(os.environ.get("DLOCK_TEST_PORT", "6379")))
 

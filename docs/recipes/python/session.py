@@ -5,14 +5,14 @@ import sys
 
 import redis
 
-from dlock import DLock
+from redis_dlock import DLock
 
 client = redis.Redis(os.environ.get("DLOCK_TEST_HOST", "localhost"), int(os.environ.get("DLOCK_TEST_PORT", "6379")))
 
 holder = """
-import os, sys, threading, redis, dlock
+import os, sys, threading, redis, redis_dlock
 client = redis.Redis(os.environ.get("DLOCK_TEST_HOST", "localhost"), int(os.environ.get("DLOCK_TEST_PORT", "6379")))
-client.lock("job:1", lock_class=dlock.DLock).acquire()
+client.lock("job:1", lock_class=redis_dlock.DLock).acquire()
 print("held", flush=True)
 threading.Event().wait()
 """

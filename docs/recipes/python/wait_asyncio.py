@@ -5,7 +5,7 @@ import os
 
 import redis.asyncio
 
-from dlock.asyncio import DLock
+from redis_dlock.asyncio import DLock
 
 
 async def main() -> None:

@@ -1,0 +1,128 @@
+'use strict';
+/** What callers pass, checked before anything is sent: a wrong argument must not lock the wrong thing. */
+
+/**
+ * @typedef {import('./index.js').LockOptions} LockOptions
+ * @typedef {object} Terms
+ * @property {number} lease
+ * @property {number} wait
+ * @property {number} answer
+ * @property {'exclusive' | 'read' | 'write'} mode
+ * @property {boolean} session
+ * @property {number} replicas
+ * @property {number} replicasTimeout
+ * @property {AbortSignal | undefined} signal
+ */
+
+/** @type {Required<Omit<LockOptions, 'signal'>>} */
+const DEFAULTS = {
+  lease: 30_000,
+  wait: Infinity,
+  answer: 2000,
+  mode: 'exclusive',
+  session: false,
+  replicas: 0,
+  replicasTimeout: 1000,
+};
+const NAMES = [...Object.keys(DEFAULTS), 'signal'];
+const MODES = ['exclusive', 'read', 'write'];
+
+/**
+ * @param {unknown} options
+ * @returns {LockOptions}
+ */
+function checkedOptions(options) {
+  if (options === undefined) return {};
+  if (typeof options !== 'object' || options === null || Array.isArray(options)) {
+    throw new TypeError(`options is an object, such as { lease: 5000 }, not ${inWords(options)}`);
+  }
+  for (const name of Object.keys(options)) {
+    if (!NAMES.includes(name)) throw new TypeError(`unknown option ${name}; there are ${NAMES.join(', ')}`);
+  }
+  return options;
+}
+
+/**
+ * @param {LockOptions} options
+ * @returns {Terms}
+ */
+function termsOf(options) {
+  const given = Object.fromEntries(Object.entries(options).filter(([, value]) => value !== undefined));
+  const terms = { signal: undefined, ...DEFAULTS, ...given };
+  const { lease, wait, answer, mode, session, replicas, replicasTimeout, signal } = /** @type {Terms} */ (terms);
+  checkLease(lease);
+  if (typeof wait !== 'number' || !(wait >= 0)) {
+    throw new RangeError('wait is a number of milliseconds, 0 or more, or Infinity');
+  }
+  if (!isCount(answer, 1)) throw new RangeError('answer is a whole number of milliseconds, 1 or more');
+  if (!MODES.includes(mode)) throw new RangeError('mode is exclusive, read or write');
+  if (typeof session !== 'boolean') throw new TypeError('session is true or false');
+  if (!isCount(replicas, 0)) throw new RangeError('replicas is a whole number, 0 or more');
+  if (!isCount(replicasTimeout, 1)) {
+    throw new RangeError('replicasTimeout is a whole number of milliseconds, 1 or more');
+  }
+  if (signal !== undefined && !(signal instanceof AbortSignal)) throw new TypeError('signal is an AbortSignal');
+  return { lease, wait, answer, mode, session, replicas, replicasTimeout, signal };
+}
+
+/** @param {unknown} lease */
+function checkLease(lease) {
+  if (!isCount(lease, 1)) throw new RangeError('lease is a whole number of milliseconds, 1 or more');
+}
+
+/** @param {unknown} resource */
+function checkResource(resource) {
+  if (typeof resource === 'string' && resource !== '') return;
+  throw new TypeError(`resource is a name, a string that is not empty, not ${inWords(resource)}`);
+}
+
+/** @param {unknown} resources */
+function checkResources(resources) {
+  if (!Array.isArray(resources) || resources.length < 1 || resources.length > 64) {
+    throw new TypeError('resources is an array of 1 to 64 names');
+  }
+  resources.forEach(checkResource);
+  if (new Set(resources).size < resources.length) throw new TypeError('resources has a name twice');
+}
+
+/**
+ * Exclusive locks and semaphores have no mode.
+ *
+ * @param {unknown} options
+ */
+function withoutMode(options) {
+  const checked = checkedOptions(options);
+  if (checked.mode !== undefined) throw new TypeError('there is no mode here');
+  return checked;
+}
+
+/** @param {unknown} routine */
+function checkRoutine(routine) {
+  if (typeof routine !== 'function') throw new TypeError(`routine is a function, not ${inWords(routine)}`);
+}
+
+/**
+ * @param {unknown} value
+ * @param {number} least
+ */
+function isCount(value, least) {
+  return Number.isSafeInteger(value) && /** @type {number} */ (value) >= least;
+}
+
+/** @param {unknown} value */
+function inWords(value) {
+  if (Array.isArray(value)) return 'an array';
+  if (typeof value === 'object' || typeof value === 'function') return `a value of type ${typeof value}`;
+  return JSON.stringify(value) ?? 'undefined';
+}
+
+module.exports = {
+  checkLease,
+  checkResource,
+  checkResources,
+  checkRoutine,
+  checkedOptions,
+  isCount,
+  termsOf,
+  withoutMode,
+};

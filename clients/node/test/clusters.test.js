@@ -1,0 +1,103 @@
+import assert from 'node:assert/strict';
+import { after, before, describe, test } from 'node:test';
+
+import { DLock, LockLost, NotGranted } from 'redis-dlock';
+import { Cluster, Redis } from 'ioredis';
+import { createCluster, createSentinel } from 'redis';
+
+import { lookAt, reasonOf, until, untilWaiting } from './fixture.js';
+import { cluster, sentinels } from './servers.js';
+
+const CLUSTERS = {
+  ioredis: async (ports) => {
+    const client = new Cluster(ports.map((port) => ({ host: '127.0.0.1', port })));
+    client.on('error', () => {});
+    await new Promise((resolve) => client.once('ready', resolve));
+    return { client, close: () => client.disconnect() };
+  },
+  'node-redis': async (ports) => {
+    const client = createCluster({ rootNodes: ports.map((port) => ({ socket: { host: '127.0.0.1', port } })) });
+    client.on('error', () => {});
+    await client.connect();
+    return { client, close: () => client.destroy() };
+  },
+};
+
+describe('cluster', () => {
+  let servers;
+  before(async () => (servers = await cluster()));
+
+  for (const [kind, open] of Object.entries(CLUSTERS)) {
+    test(`${kind}: locks are where their keys are, and follow them`, async () => {
+      const { client, close } = await open(servers.ports);
+      after(close);
+      const dlock = new DLock(client);
+      for (const name of ['a', 'b', 'c', 'd']) {
+        const key = `${kind}:${name}`;
+        const run = (...command) => servers.on(key, ...command);
+        for (const session of [false, true]) {
+          const holder = await dlock.acquire(key, { session });
+          assert.equal((await lookAt(run, key)).token, holder.token);
+          await assert.rejects(dlock.acquire(key, { session, wait: 0 }), NotGranted);
+          const waiting = dlock.acquire(key, { session });
+          await untilWaiting(run, key, 1);
+          await holder.extend();
+          assert.equal(await holder.release(), true);
+          const next = await waiting;
+          assert(next.token > holder.token);
+          assert.equal(await next.release(), true);
+        }
+        // The client's map of the cluster is wrong now.
+        await servers.move(key);
+        const moved = await dlock.acquire(key, { wait: 10_000 });
+        assert.equal((await lookAt(run, key)).token, moved.token);
+        await moved.release();
+        await servers.move(key);
+        const session = await dlock.acquire(key, { wait: 10_000, session: true });
+        assert.equal((await lookAt(run, key)).token, session.token);
+        await session.release();
+      }
+    });
+  }
+});
+
+const SENTINELS = {
+  ioredis: async (port) => {
+    const client = new Redis({ sentinels: [{ host: '127.0.0.1', port }], name: 'main', retryStrategy: () => 50 });
+    client.on('error', () => {});
+    return { client, close: () => client.disconnect() };
+  },
+  'node-redis': async (port) => {
+    const sentinelRootNodes = [{ host: '127.0.0.1', port }];
+    const client = createSentinel({ name: 'main', sentinelRootNodes, scanInterval: 100 });
+    client.on('error', () => {});
+    await client.connect();
+    return { client, close: () => client.destroy() };
+  },
+};
+
+describe('sentinel', () => {
+  for (const [kind, open] of Object.entries(SENTINELS)) {
+    test(`${kind}: locks are on the primary, and a wait goes on after a failover`, async () => {
+      const { port, primary, replica, failover } = await sentinels();
+      const { client, close } = await open(port);
+      after(close);
+      const dlock = new DLock(client);
+      const holder = await dlock.acquire('job', { lease: 60_000 });
+      assert.equal((await lookAt(primary.run, 'job')).token, holder.token);
+      const session = await dlock.acquire('session', { session: true });
+      const waiting = dlock.acquire('job', { wait: 60_000 });
+      await untilWaiting(primary.run, 'job', 1);
+      await until('the replica has the lock', async () => (await lookAt(replica.run, 'job'))?.token === holder.token);
+
+      await failover();
+      assert((await reasonOf(session.signal)) instanceof LockLost, 'its connection was one to the old primary');
+      await untilWaiting(replica.run, 'job', 1);
+      await until('the holder is released', () => holder.release().catch(() => false));
+      const next = await waiting;
+      assert.equal((await lookAt(replica.run, 'job')).token, next.token);
+      assert(next.token > holder.token);
+      assert.equal(await next.release(), true);
+    });
+  }
+});

@@ -1,0 +1,73 @@
+// The adapter of the conformance suite (tests/conformance/README.md): node conformance.mjs ioredis | node-redis
+import { createInterface } from 'node:readline';
+
+import { Redis } from 'ioredis';
+import { createClient } from 'redis';
+import { DLock, LockLost, NoAnswer, NotGranted, TooFewReplicas } from 'redis-dlock';
+
+const OPEN = {
+  ioredis(port) {
+    const client = new Redis({ host: '127.0.0.1', port });
+    client.on('error', () => {});
+    return client;
+  },
+  'node-redis'(port) {
+    const client = createClient({ socket: { host: '127.0.0.1', port } });
+    client.on('error', () => {});
+    client.connect().catch(() => {}); // an acquisition says so
+    return client;
+  },
+};
+const open = OPEN[process.argv[2]];
+const locks = new Map();
+const cancelled = new Error('cancelled');
+
+const TASKS = {
+  async acquire({ lock, port, name, lease, wait, mode, session, keep, replicas, replicas_timeout: replicasTimeout }) {
+    const cancel = new AbortController();
+    const entry = { cancel };
+    locks.set(lock, entry);
+    const options = { lease, wait: wait ?? Infinity, mode, session, replicas, replicasTimeout, signal: cancel.signal };
+    entry.lock = await new DLock(open(port)).acquire(name, options);
+    if (keep) entry.lock.keep();
+    return { result: 'granted', token: entry.lock.token };
+  },
+  async release({ lock }) {
+    const held = locks.get(lock).lock;
+    if (!held) return { result: 'failed' };
+    return { result: (await held.release()) ? 'released' : 'lost' };
+  },
+  async extend({ lock, lease }) {
+    await locks.get(lock).lock.extend(lease);
+    return { result: 'extended' };
+  },
+  async lost({ lock }) {
+    const { signal } = locks.get(lock).lock;
+    if (!signal.aborted) await new Promise((resolve) => signal.addEventListener('abort', resolve));
+    return { result: signal.reason instanceof LockLost ? 'lost' : 'error' };
+  },
+  async cancel({ lock }) {
+    locks.get(lock).cancel.abort(cancelled);
+    return { result: 'ok' };
+  },
+};
+
+function resultOf(error, task) {
+  if (error === cancelled) return 'canceled';
+  if (error instanceof NotGranted) return 'refused';
+  if (error instanceof LockLost) return 'lost';
+  if (error instanceof TooFewReplicas) return 'too-few-replicas';
+  if (/is the dlock module loaded/.test(error.message)) return 'no-module';
+  if (task !== 'acquire') return 'failed';
+  return error instanceof NoAnswer ? 'unreachable' : 'error';
+}
+
+console.log(JSON.stringify({ features: ['cancel'] }));
+for await (const line of createInterface({ input: process.stdin })) {
+  const { id, do: task, ...request } = JSON.parse(line);
+  TASKS[task](request).then(
+    (answer) => console.log(JSON.stringify({ id, ...answer })),
+    (error) => console.log(JSON.stringify({ id, result: resultOf(error, task), message: String(error) })),
+  );
+}
+process.exit();

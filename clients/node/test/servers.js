@@ -1,0 +1,134 @@
+/** Servers beside the one at DLOCK_TEST_HOST and DLOCK_TEST_PORT: clusters, sentinels, replicas. */
+
+import { spawn } from 'node:child_process';
+import { mkdtemp, rm, writeFile } from 'node:fs/promises';
+import net from 'node:net';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { after } from 'node:test';
+
+import { Redis } from 'ioredis';
+
+import { until } from './fixture.js';
+
+const binary = process.env.DLOCK_SERVER ?? 'redis-server';
+const module = process.env.DLOCK_MODULE ?? join(import.meta.dirname, '../../../target/release/libdlock.so');
+
+/** Ended with the file. (An `after` in a hook would run at the end of that hook.) */
+const running = new Set();
+after(() => Promise.all([...running].map((stop) => stop())));
+/** The same if the file is ended because it takes too long. */
+const children = new Set();
+process.on('exit', () => children.forEach((child) => child.kill('SIGKILL')));
+process.on('SIGTERM', () => process.exit(1));
+
+/** A port that is free now. A cluster's bus has a port that is 10000 higher. */
+export async function freePort() {
+  const server = net.createServer();
+  await new Promise((resolve) => server.listen(0, '127.0.0.1', resolve));
+  const { port } = server.address();
+  await new Promise((resolve) => server.close(resolve));
+  return (port % 10_000) + 11_000;
+}
+
+/** A server on a free port, or on the one given. It ends with the file, or with `stop()`. */
+export async function start({ options = [], withModule = true, port, sentinel } = {}) {
+  const at = port ?? (await freePort());
+  const home = await mkdtemp(join(tmpdir(), 'dlock-'));
+  const words = [];
+  if (sentinel) {
+    await writeFile(join(home, 'sentinel.conf'), sentinel);
+    words.push(join(home, 'sentinel.conf'), '--sentinel');
+  }
+  words.push('--port', String(at), '--bind', '127.0.0.1', '--dir', home);
+  if (!sentinel) words.push('--save', '', '--repl-diskless-sync-delay', '0');
+  if (withModule && !sentinel) words.push('--loadmodule', module);
+  const child = spawn(binary, [...words, ...options], { stdio: 'ignore' });
+  children.add(child);
+  const ended = new Promise((resolve) => child.once('exit', resolve));
+  const client = new Redis({ host: '127.0.0.1', port: at, retryStrategy: () => 20, maxRetriesPerRequest: null });
+  client.on('error', () => {});
+  const stop = async () => {
+    client.disconnect();
+    child.kill('SIGKILL');
+    await ended;
+    await rm(home, { recursive: true, force: true });
+  };
+  running.add(stop);
+  await client.ping();
+  return { port: at, run: (...command) => client.call(...command), stop };
+}
+
+/** A primary with a replica that is in step. */
+export async function primaryAndReplica() {
+  const [primary, replica] = await Promise.all([start(), start()]);
+  await replica.run('REPLICAOF', '127.0.0.1', String(primary.port));
+  await until('the replica is in step', async () =>
+    (await primary.run('INFO', 'replication')).includes(`port=${replica.port},state=online`),
+  );
+  // The first acknowledgement takes longer than those that follow.
+  await primary.run('SET', 'replicated', '1');
+  await primary.run('DEL', 'replicated');
+  await primary.run('WAIT', '1', '20000');
+  return { primary, replica };
+}
+
+/** Two nodes, with half of the slots each, and a function that gives the slot of a key to the other one. */
+export async function cluster() {
+  const options = ['--cluster-enabled', 'yes', '--cluster-node-timeout', '5000'];
+  const nodes = await Promise.all([start({ options }), start({ options })]);
+  await nodes[0].run('CLUSTER', 'ADDSLOTSRANGE', '0', '8191');
+  await nodes[1].run('CLUSTER', 'ADDSLOTSRANGE', '8192', '16383');
+  await nodes[0].run('CLUSTER', 'MEET', '127.0.0.1', String(nodes[1].port));
+  for (const { run } of nodes) {
+    await until('the nodes know each other', async () => {
+      const info = await run('CLUSTER', 'INFO');
+      return info.includes('cluster_state:ok') && info.includes('cluster_known_nodes:2');
+    });
+  }
+  const ids = await Promise.all(nodes.map(({ run }) => run('CLUSTER', 'MYID')));
+  const slotOf = (key) => nodes[0].run('CLUSTER', 'KEYSLOT', key);
+  const with_ = async (key) => {
+    const slot = await slotOf(key);
+    const [, , [, port]] = (await nodes[0].run('CLUSTER', 'SLOTS')).find(([from, to]) => from <= slot && slot <= to);
+    return nodes.findIndex((node) => node.port === port);
+  };
+  return {
+    ports: nodes.map(({ port }) => port),
+    /** A command to the node that has the key. */
+    on: async (key, ...command) => nodes[await with_(key)].run(...command),
+    /** Gives the slot of a key that does not exist to the other node, without telling any client. */
+    async move(key) {
+      const [slot, here] = [await slotOf(key), await with_(key)];
+      for (const node of [1 - here, here]) {
+        await nodes[node].run('CLUSTER', 'SETSLOT', String(slot), 'NODE', ids[1 - here]);
+      }
+    },
+  };
+}
+
+/** A primary, a replica and a sentinel that watches them. */
+export async function sentinels() {
+  const { primary, replica } = await primaryAndReplica();
+  const watcher = await start({
+    sentinel: [
+      `sentinel monitor main 127.0.0.1 ${primary.port} 1`,
+      'sentinel down-after-milliseconds main 1000',
+      'sentinel failover-timeout main 5000',
+      '',
+    ].join('\n'),
+  });
+  await until('the sentinel knows the replica', async () => {
+    return (await watcher.run('SENTINEL', 'REPLICAS', 'main')).length === 1;
+  });
+  return {
+    port: watcher.port,
+    primary,
+    replica,
+    /** Kills the primary, and waits until the replica has taken over. */
+    async failover() {
+      await primary.stop();
+      await until('the replica is the primary', async () => (await replica.run('ROLE'))[0] === 'master');
+    },
+  };
+}

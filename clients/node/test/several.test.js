@@ -1,0 +1,66 @@
+import assert from 'node:assert/strict';
+
+import { DLock, LockLost, NotGranted } from 'redis-dlock';
+
+import { lookAt, reasonOf, sleep, test, untilWaiting, withEachClient } from './fixture.js';
+
+withEachClient(({ kind, key, run, open }) => {
+  /** Runs the test if the module has the command, and says so if it has not. */
+  const testWith = (command, name, body) =>
+    test(name, async (t) => {
+      const answer = await run(command).catch((error) => error.message);
+      if (!/unknown command/.test(answer)) return body();
+      console.log(`skipped: ${kind}: ${name}: the module has no ${command}`);
+      return t.skip(`the module has no ${command}`);
+    });
+
+  testWith('DLOCK.SACQUIRE', 'a semaphore admits as many as its limit', async () => {
+    const pool = new DLock(await open()).semaphore(key('pool'), 3);
+    const [one, two] = [await pool.acquire(), await pool.acquire({ permits: 2, session: true })];
+    assert.equal((await lookAt(run, key('pool'))).count, 3);
+    assert(two.token > one.token);
+    await assert.rejects(pool.acquire({ wait: 0 }), NotGranted);
+    const waiting = pool.using(async (signal, lock) => lock.token);
+    await untilWaiting(run, key('pool'), 1);
+    assert.equal(await two.release(), true);
+    assert((await waiting) > two.token);
+    assert.equal(await one.release(), true);
+    assert.equal(await lookAt(run, key('pool')), null);
+  });
+
+  testWith('DLOCK.MACQUIRE', 'all of several locks or none', async () => {
+    const dlock = new DLock(await open({ keyPrefix: key('') }));
+    for (const session of [false, true]) {
+      const lock = await dlock.acquireAll(['a', 'b'], { session });
+      for (const name of ['a', 'b']) assert.equal((await lookAt(run, key(name))).token, lock.token);
+      await assert.rejects(dlock.acquireAll(['b', 'c'], { wait: 0 }), NotGranted);
+      assert.equal(await lookAt(run, key('c')), null);
+      await lock.extend();
+      assert.equal(await lock.release(), true);
+      for (const name of ['a', 'b']) assert.equal(await lookAt(run, key(name)), null);
+    }
+  });
+
+  testWith('DLOCK.MACQUIRE', 'several locks are renewed and lost together', async () => {
+    const dlock = new DLock(await open());
+    const using = dlock.usingAll([key('x'), key('y')], { lease: 900 }, async (signal) => {
+      await sleep(1300);
+      assert.equal(signal.aborted, false);
+      await run('DEL', key('y'));
+      assert((await reasonOf(signal)) instanceof LockLost);
+    });
+    await assert.rejects(using, LockLost);
+    assert.equal(await lookAt(run, key('x')), null);
+  });
+
+  test('arguments of several locks and of semaphores are checked', async () => {
+    const dlock = new DLock(await open());
+    for (const resources of ['a', [], ['a', ''], ['a', 'a'], Array(65).fill('a'), undefined]) {
+      await assert.rejects(dlock.acquireAll(resources), TypeError);
+    }
+    await assert.rejects(dlock.acquireAll(['a'], { mode: 'read' }), /there is no mode/);
+    for (const limit of [0, 1.5, '2', undefined]) assert.throws(() => dlock.semaphore('a', limit), RangeError);
+    await assert.rejects(dlock.semaphore('a', 2).acquire({ permits: 3 }), RangeError);
+    await assert.rejects(dlock.semaphore('a', 2).using({}, 5), /routine is a function/);
+  });
+});

@@ -1,0 +1,23 @@
+"""Locks of the dlock module of Redis and Valkey, with the interface of redis-py's own `Lock`.
+
+    with DLock(redis, "job:1", timeout=30) as lock:
+        work(fence=lock.token)
+
+For asyncio: `from redis_dlock.asyncio import DLock`.
+"""
+
+from redis.exceptions import LockError, LockNotOwnedError
+
+from .errors import DeadlockError, ReplicasError
+from .several import DSemaphore, acquire_all
+from .sync import DLock
+
+__all__ = [
+    "DLock",
+    "DSemaphore",
+    "DeadlockError",
+    "LockError",
+    "LockNotOwnedError",
+    "ReplicasError",
+    "acquire_all",
+]

@@ -1,0 +1,232 @@
+"""The lock of asyncio."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from types import TracebackType
+from typing import Literal, TypeVar
+
+from redis.asyncio.lock import Lock
+from redis.exceptions import LockError, LockNotOwnedError, ResponseError
+
+from . import redis_py
+from .async_watch import Watch
+from .async_wire import Line, Wire, in_background
+from .attempt import Attempt
+from .base import LockBase, least
+from .commands import milliseconds
+from .holds import Hold, PerTask, PerThread, Shared
+
+L = TypeVar("L", bound="DLock")
+
+
+class DLock(LockBase[Line], Lock):
+    """As `redis_dlock.DLock`, for asyncio. A reentrant lock belongs to the task that acquired it."""
+
+    def _prepare(self) -> None:
+        self._wire = Wire(self.redis, self.name)
+
+    def _memory(self) -> Shared[Line] | PerThread[Line] | PerTask[Line]:
+        return PerTask() if self.reentrant else super()._memory()
+
+    async def __aenter__(self: L) -> L:
+        if await self.acquire():
+            return self
+        raise self._not_acquired()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        try:
+            await self.release()
+        except LockError as error:
+            self._exit(error)
+
+    async def acquire(
+        self,
+        blocking: bool | None = None,
+        blocking_timeout: float | None = None,
+        token: str | bytes | None = None,
+    ) -> bool:
+        """Acquires the lock, and returns whether it did.
+
+        The parameters are those of `redis_dlock.DLock.acquire`, without `sleep`. When `CancelledError` comes out of a
+        cancelled wait, the request has left the queue, and the lock is not held.
+        """
+        if (hold := self._again()) is not None:
+            return await self._enter(hold)
+        attempt = self._attempt(blocking, blocking_timeout, token)
+        try:
+            while True:
+                sent = time.monotonic()
+                try:
+                    await self._wire.acquire(attempt)
+                    break
+                except ResponseError as error:
+                    self._refused(error)
+                if not (left := attempt.left()):
+                    return False
+                await asyncio.sleep(min(self.sleep, left))
+            if attempt.token is None:
+                return False
+            await self._keep(attempt, attempt.token, sent)
+            return True
+        except BaseException:
+            await in_background(self._forget(attempt))
+            raise
+
+    async def _keep(self, attempt: Attempt, token: int, sent: float) -> None:
+        before = self._hold
+        since = time.monotonic() if attempt.queued else sent
+        self._hold = Hold(attempt.owner, token, attempt.connection, since, attempt.queued)
+        if before is not None:
+            await self._let_go(before)
+        if self.auto_renewal or self.on_lost is not None:
+            self._watch(self._hold)
+
+    async def _forget(self, attempt: Attempt) -> None:
+        """Acquiring failed: whatever it has got already is given back."""
+        hold = self._hold
+        if hold is not None and hold.owner == attempt.owner and hold.token == attempt.token is not None:
+            self._hold = None
+            await self._let_go(hold)
+        await self._wire.give_up(attempt)
+
+    async def _enter(self, hold: Hold[Line]) -> bool:
+        attempt = self._entry(hold)
+        try:
+            await self._wire.acquire(attempt)
+        except ResponseError as error:
+            self._refused(error)
+        if attempt.token == hold.token:
+            hold.entries += 1
+            return True
+        await self._wire.give_up(attempt)
+        await self._let_go(hold)
+        raise self._lost_before_entry()
+
+    async def locked(self) -> bool:
+        """Returns whether anybody has the lock."""
+        try:
+            found = [await self._wire.ask("DLOCK.INFO", name) for name in self._target.names]
+            return found != [None] * len(found)
+        except ResponseError as error:
+            if redis_py.wrong_type(error):
+                return True
+            raise
+
+    async def owned(self) -> bool:
+        """Returns whether this lock object has the lock. It may be lost by the time that you read the answer."""
+        hold = self._hold
+        return hold is not None and await self._left_now(hold) is not None
+
+    async def _left_now(self, hold: Hold[Line]) -> int | None:
+        try:
+            return self._left_of(hold, [await self._wire.ask(*command) for command in self._left(hold)])
+        except ResponseError as error:
+            if redis_py.wrong_type(error):
+                return None
+            raise
+
+    async def release(self) -> None:
+        """Releases the lock, or one entry of a reentrant one.
+
+        Raises `LockError` if it was not acquired, `LockNotOwnedError` if it has been lost since.
+        """
+        hold = self._to_release()
+        if hold.watch is not None and hold.entries == 1:
+            hold.watch.stop()
+        try:
+            replies, repeated = await self._wire.release(self._release(hold), hold)
+            reply = least(replies)
+        except ResponseError as error:
+            hold.release_sent = False
+            if not redis_py.wrong_type(error):
+                raise
+            reply, repeated = None, False
+        except BaseException:
+            # The end of its connection releases a session in any case.
+            await self._let_go(hold)
+            raise
+        if self._still_entered(hold, reply):
+            return
+        await self._let_go(hold)
+        if reply is None and not repeated:
+            raise self._no_longer_owned("release")
+
+    async def _let_go(self, hold: Hold[Line]) -> None:
+        if hold.watch is not None:
+            hold.watch.stop()
+        line, hold.connection = hold.connection, None
+        if line is not None:
+            await line.close()
+
+    async def extend(self, additional_time: float, replace_ttl: bool = False) -> Literal[True]:
+        """Adds seconds to what is left of the timeout, or makes these seconds what is left."""
+        hold, _ = self._to_renew("extend")
+        lease = milliseconds(additional_time)
+        if not replace_ttl:
+            left = await self._left_now(hold)
+            if left is None:
+                raise self._no_longer_owned("extend")
+            lease += left
+        return await self._renew(hold, lease, "extend")
+
+    async def reacquire(self) -> Literal[True]:
+        """Starts the timeout again."""
+        hold, timeout = self._to_renew("reacquire")
+        return await self._renew(hold, milliseconds(timeout), "reacquire")
+
+    async def _renew(self, hold: Hold[Line], lease: int, doing: str) -> Literal[True]:
+        sent = time.monotonic()
+        try:
+            renewals = self._target.renew(hold.owner, hold.token, lease)
+            renewed = least(await self._wire.renew(renewals, self._replicas))
+        except ResponseError as error:
+            if not redis_py.wrong_type(error):
+                raise
+            renewed = None
+        if not renewed:
+            raise self._no_longer_owned(doing)
+        if hold.watch is not None:
+            hold.watch.renewed(sent, lease / 1000)
+        return True
+
+    # Losing
+
+    @property
+    def lost(self) -> asyncio.Future[LockNotOwnedError]:
+        """Done when the lock that is held is lost, or must be assumed lost: its lease has passed since the last renewal
+        that the server confirmed, the connection of its session has ended, or the server has no such hold. Its result
+        is the error. It stays pending after a release. Costs a connection for the rest of the hold; a session has its
+        own. Raises `LockError` if the lock is not held.
+        """
+        return asyncio.shield(self._watch(self._held()).lost)
+
+    def _watch(self, hold: Hold[Line]) -> Watch:
+        if hold.watch is None:
+            if hold.token is None:
+                raise self._error("The token is not known, because the owner was set by hand")
+            hold.watch = Watch(self._wire, hold, self._terms(hold, hold.token), self.on_lost)
+        watch: Watch = hold.watch
+        return watch
+
+    # What redis-py's lock consists of, for programs that call it.
+
+    async def do_acquire(self, token: str | bytes) -> bool:
+        """`acquire`, once, for this owner."""
+        return await self.acquire(blocking=False, token=token)
+
+    async def do_release(self, expected_token: str | bytes) -> None:
+        """`release`, for this owner, whoever acquired it."""
+        self._take_over(expected_token)
+        await self.release()
+
+    async def do_extend(self, additional_time: float, replace_ttl: bool) -> Literal[True]:
+        """`extend`."""
+        return await self.extend(additional_time, replace_ttl)
+
+    async def do_reacquire(self) -> Literal[True]:
+        """`reacquire`."""
+        return await self.reacquire()

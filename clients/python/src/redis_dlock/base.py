@@ -1,0 +1,290 @@
+"""What the two lock classes share: settings, the memory of a hold, and how replies are read."""
+
+from __future__ import annotations
+
+import functools
+import logging
+import time
+import uuid
+from collections.abc import Callable
+from typing import Any, Generic, TypeVar
+
+from redis.exceptions import LockError, LockNotOwnedError, ResponseError
+
+from . import commands, redis_py
+from .attempt import Attempt, Replicas
+from .commands import Command, Mode, Name, Target
+from .errors import DeadlockError
+from .holds import Hold, PerTask, PerThread, Shared
+from .watch import Terms
+
+C = TypeVar("C")
+
+logger = logging.getLogger("redis_dlock")
+
+
+class LockBase(Generic[C]):
+    """Sends nothing, and does not wait."""
+
+    # As redis-py declares them.
+    name: Any
+    local: Any
+
+    def __init__(
+        self,
+        redis: Any,
+        name: Name,
+        timeout: float | None = None,
+        sleep: float = 0.1,
+        blocking: bool = True,
+        blocking_timeout: float | None = None,
+        thread_local: bool = True,
+        raise_on_release_error: bool = True,
+        *,
+        mode: Mode = "exclusive",
+        session: bool | None = None,
+        reentrant: bool = False,
+        auto_renewal: bool = False,
+        on_lost: Callable[[LockNotOwnedError], Any] | None = None,
+        replicas: int = 0,
+        replicas_timeout: float = 1.0,
+        wait_slice: float | None = None,
+    ) -> None:
+        """The parameters up to `raise_on_release_error` are those of redis-py's lock. These work differently:
+
+        `timeout`: the lease in seconds. None: the lock is held for as long as its connection lives (a session). This
+        connection is not one of the client's pool.
+
+        `sleep` is not used for waiting, which happens in the server. It is the pause between two looks at a key that is
+        not a dlock lock, because another program locks it with `SET NX`.
+
+        These are new:
+
+        `mode`: "read" shares the lock with other readers, "write" excludes them; "exclusive" is a lock without
+        readers.
+
+        `session`: bind the hold to a connection even if it has a timeout (True), or never (False: it ends with the
+        server's default lease unless it is extended). None: if it has no timeout.
+
+        `reentrant`: the holder (the thread; in asyncio the task) may acquire the lock again, and releases it as often.
+
+        `auto_renewal`: a lock with a timeout is renewed until it is released or lost, or until its lock object is gone.
+
+        `on_lost`: called once with the error if the lock is lost, or must be assumed lost, before it is released. The
+        lock of threads calls it in a thread of its own; that of asyncio calls it in the event loop, and awaits what it
+        returns.
+
+        `replicas`: a grant counts only if this many replicas acknowledge it within `replicas_timeout` seconds. If
+        fewer do, it is released, and `ReplicasError` is raised.
+
+        `wait_slice`: for connections that something on the way closes when they are idle. No command waits longer
+        than this many seconds. Well before that, the next one is sent on a second connection and takes over the place
+        in the queue.
+        """
+        if mode not in ("exclusive", "read", "write"):
+            raise ValueError(f"mode is exclusive, read or write, not {mode!r}")
+        if auto_renewal and not timeout:
+            raise ValueError("auto_renewal needs a timeout: without one, the server renews the lock")
+        if replicas < 0 or replicas_timeout <= 0:
+            raise ValueError("replicas is 0 or more, replicas_timeout is more than 0")
+        self.redis = redis
+        self.name = name
+        self.timeout = timeout
+        self.sleep = sleep
+        self.blocking = blocking
+        self.blocking_timeout = blocking_timeout
+        self.thread_local = bool(thread_local)
+        self.raise_on_release_error = raise_on_release_error
+        self.mode: Mode = mode
+        self.session = session
+        self.reentrant = reentrant
+        self.auto_renewal = auto_renewal
+        self.on_lost = on_lost
+        self.wait_slice = wait_slice
+        self._replicas = Replicas(replicas, replicas_timeout) if replicas else None
+        self._target = self._what()
+        self.local = self._memory()
+        self._prepare()
+
+    def _what(self) -> Target:
+        return Target((self.name,), self.mode, self.reentrant)
+
+    def _prepare(self) -> None:
+        """The rest of the construction."""
+
+    def _memory(self) -> Shared[C] | PerThread[C] | PerTask[C]:
+        return PerThread() if self.thread_local else Shared()
+
+    @property
+    def _hold(self) -> Hold[C] | None:
+        hold: Hold[C] | None = self.local.hold
+        if hold is not None and hold.elsewhere():
+            self.local.hold = None
+            return None
+        return hold
+
+    @_hold.setter
+    def _hold(self, hold: Hold[C] | None) -> None:
+        self.local.hold = hold
+
+    def _held(self) -> Hold[C]:
+        hold = self._hold
+        if hold is None:
+            raise self._error("The lock is not held")
+        return hold
+
+    @property
+    def owner(self) -> bytes:
+        """The holder, as the server knows it. Pass it to `acquire(token=…)` of another lock object: a reader that wants
+        to write has to be the same owner. Raises `LockError` if the lock is not held."""
+        return self._held().owner
+
+    @property
+    def token(self) -> int:
+        """The fencing token. Every grant has a higher one: send it along with every write, and let the receiver refuse
+        lower tokens than it has seen. Raises `LockError` if the lock is not held."""
+        token = self._held().token
+        if token is None:
+            raise self._error("The token is not known, because the owner was set by hand")
+        return token
+
+    # Acquiring
+
+    def _attempt(self, blocking: bool | None, blocking_timeout: float | None, token: str | bytes | None) -> Attempt:
+        """Returns a new acquisition, with an owner of its own unless the caller named one."""
+        blocking = self.blocking if blocking is None else blocking
+        patience = self.blocking_timeout if blocking_timeout is None else blocking_timeout
+        waits = blocking and patience != 0
+        owner = uuid.uuid4().hex.encode() if token is None else redis_py.encoder(self.redis).encode(token)
+        ends = None if patience is None or not waits else time.monotonic() + patience
+        session = not self.timeout if self.session is None else self.session
+        return Attempt(
+            self._target, owner, self._lease(), session, ends, waits, self.wait_slice, self._replicas
+        )
+
+    def _entry(self, hold: Hold[C]) -> Attempt:
+        """Returns a re-entry. It never waits, and leaves the binding to a connection as it is."""
+        target = Target((self.name,), self.mode, reentrant=True)
+        return Attempt(target, hold.owner, self._lease(), session=False, ends=None, waits=False)
+
+    def _lease(self) -> int | None:
+        return commands.milliseconds(self.timeout) if self.timeout else None
+
+    def _again(self) -> Hold[C] | None:
+        """Returns the hold that would be entered again."""
+        hold = self._hold
+        return hold if self.reentrant and hold is not None and hold.token is not None else None
+
+    def _lost_before_entry(self) -> LockNotOwnedError:
+        self._hold = None
+        return self._not_owned("Cannot enter a lock again that's no longer owned")
+
+    # Reading errors
+
+    def _refused(self, error: ResponseError) -> None:
+        """Raises the error of an acquisition, unless a program has locked the key with `SET NX`."""
+        if commands.code(error) == "DEADLOCK":
+            raise DeadlockError(str(error), lock_name=self._printed()) from error
+        if not redis_py.wrong_type(error):
+            raise error
+
+    def _printed(self) -> str:
+        names: tuple[Name, ...] = self._target.names
+        return " ".join(name if isinstance(name, str) else bytes(name).decode(errors="replace") for name in names)
+
+    def _error(self, message: str) -> LockError:
+        return LockError(message, lock_name=self._printed())
+
+    def _not_owned(self, message: str) -> LockNotOwnedError:
+        return LockNotOwnedError(message, lock_name=self._printed())
+
+    def _not_acquired(self) -> LockError:
+        return self._error("Unable to acquire lock within the time specified")
+
+    # Releasing and renewing
+
+    def _take_over(self, owner: str | bytes) -> None:
+        encoded: bytes = redis_py.encoder(self.redis).encode(owner)
+        hold = self._hold
+        if hold is None or hold.owner != encoded:
+            self._hold = Hold(encoded)
+
+    def _to_release(self) -> Hold[C]:
+        hold = self._hold
+        if hold is None:
+            raise self._error("Cannot release a lock that's not owned or is already unlocked.")
+        return hold
+
+    def _release(self, hold: Hold[C]) -> list[Command]:
+        """Returns the same commands for a release that was sent before and not answered."""
+        hold.releasing = hold.releasing or uuid.uuid4().hex
+        return self._target.release(hold.owner, hold.token, hold.releasing)
+
+    def _still_entered(self, hold: Hold[C], reply: int | None) -> bool:
+        """Takes the reply to a release into the memory. If the lock is no longer held, forgets the hold."""
+        hold.releasing, hold.release_sent = None, False
+        if reply == 0:
+            hold.entries -= 1
+            return True
+        self._hold = None
+        return False
+
+    def _no_longer_owned(self, doing: str) -> LockNotOwnedError:
+        return self._not_owned(f"Cannot {doing} a lock that's no longer owned")
+
+    def _to_renew(self, doing: str) -> tuple[Hold[C], float]:
+        """Returns the hold, and the timeout in seconds."""
+        hold = self._hold
+        if hold is None:
+            raise self._error(f"Cannot {doing} an unlocked lock")
+        if self.timeout is None:
+            raise self._error(f"Cannot {doing} a lock with no timeout")
+        return hold, self.timeout
+
+    def _left(self, hold: Hold[C]) -> list[Command]:
+        """Asks for the milliseconds that are left, and so whether the hold is live."""
+        if hold.token is None:
+            return [("DLOCK.INFO", name, "OWNER", hold.owner) for name in self._target.names]
+        return self._target.check(hold.token)
+
+    def _left_of(self, hold: Hold[C], replies: list[Any]) -> int | None:
+        if hold.token is None:
+            replies = [_ttl_of_owner(reply, self.mode) for reply in replies]
+        return least(replies)
+
+    def _terms(self, hold: Hold[C], token: int) -> Terms:
+        renews = self.auto_renewal or self._replicas is not None and hold.connection is not None
+        renew = self._target.renew(hold.owner, token, self._lease()) if renews else None
+        error: Callable[[str], LockNotOwnedError] = functools.partial(LockNotOwnedError, lock_name=self._printed())
+        return Terms(renew, self._target.check(token), self.timeout or None, self._replicas, error)
+
+    def _exit(self, error: LockError) -> None:
+        """A release at the end of a `with` block has failed."""
+        if self.raise_on_release_error:
+            raise error
+        logger.warning("%s was released, or no longer owned, before the end of its block: %s", self._printed(), error)
+
+
+def least(replies: list[Any]) -> int | None:
+    """Returns the lowest of the replies; None if one of them is None."""
+    return None if None in replies else min(replies)
+
+
+def _ttl_of_owner(info: Any, mode: Mode) -> int | None:
+    """Returns the milliseconds left of the hold of this mode, from the reply to `DLOCK.INFO … OWNER`."""
+    wanted = "shared" if mode == "read" else "exclusive"
+    for hold in _fields(info).get("holds", []):
+        fields = _fields(hold)
+        found = fields["mode"]
+        if (found.decode() if isinstance(found, bytes) else found) == wanted:
+            ttl: int = fields["ttl"]
+            return ttl
+    return None
+
+
+def _fields(reply: Any) -> dict[str, Any]:
+    """Returns a map, which RESP2 sends as a flat array."""
+    if reply is None:
+        return {}
+    pairs = reply.items() if isinstance(reply, dict) else zip(reply[::2], reply[1::2])
+    return {name.decode() if isinstance(name, bytes) else name: value for name, value in pairs}

@@ -1,0 +1,92 @@
+"""Builds the commands of the module. Sends nothing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, Union
+
+Mode = Literal["exclusive", "read", "write"]
+Name = Union[str, bytes, memoryview]
+Word = Union[str, bytes, memoryview, int]
+Command = tuple[Word, ...]
+
+# The mode as `DLOCK.RELEASE` and `DLOCK.RENEW` name it.
+_SIDE = {"exclusive": "WRITE", "write": "WRITE", "read": "READ"}
+_ENTER = {"exclusive": "DLOCK.ACQUIRE", "write": "DLOCK.WLOCK", "read": "DLOCK.RLOCK"}
+
+
+def milliseconds(seconds: float) -> int:
+    """Returns whole milliseconds, truncated as in redis-py."""
+    return int(seconds * 1000)
+
+
+@dataclass(frozen=True)
+class Target:
+    """What a lock object locks: the keys, the mode, and the commands for them."""
+
+    # One key, or several that are locked together.
+    names: tuple[Name, ...]
+    mode: Mode
+    reentrant: bool = False
+    # For a semaphore: the limit, and the permits that one acquisition takes.
+    limit: int | None = None
+    permits: int = 1
+    # All of the names or none, even if it is only one.
+    together: bool = False
+
+    @property
+    def side(self) -> str:
+        """Returns the mode as `RELEASE` and `RENEW` name it."""
+        return _SIDE[self.mode]
+
+    def acquire(self, owner: bytes) -> Command:
+        """Returns the acquiring command up to its options."""
+        if self.together:
+            return ("DLOCK.MACQUIRE", len(self.names), *self.names, owner)
+        if self.limit is not None:
+            return ("DLOCK.SACQUIRE", self.names[0], owner, self.limit, "PERMITS", self.permits)
+        if self.reentrant and self.mode == "exclusive":
+            return ("DLOCK.RACQUIRE", self.names[0], owner)
+        return (_ENTER[self.mode], self.names[0], owner)
+
+    def release(self, owner: bytes, token: int | None, request: str) -> list[Command]:
+        """Returns a command for each key. Each releases one entry, or all permits of one acquisition, of the hold with
+        this token. Without a token, of whatever hold the owner has."""
+        which: Command = () if token is None else ("TOKEN", token)
+        count: Command = ("PERMITS", self.permits) if self.limit is not None and self.permits > 1 else ()
+        return [
+            ("DLOCK.RELEASE", name, owner, self.side, *count, *which, "REQUEST", request) for name in self.names
+        ]
+
+    def renew(self, owner: bytes, token: int | None, lease: int | None) -> list[Command]:
+        """Returns a command for each key: `lease` ms from now, or the hold's own lease."""
+        length: Command = () if lease is None else ("PX", lease)
+        which: Command = () if token is None else ("TOKEN", token)
+        return [("DLOCK.RENEW", name, owner, *length, self.side, *which) for name in self.names]
+
+    def check(self, token: int) -> list[Command]:
+        """Returns a command for each key that asks for the milliseconds left."""
+        return [("DLOCK.CHECK", name, token) for name in self.names]
+
+
+def options(*, lease: int | None, block: int | None, session: bool, request: str) -> Command:
+    """Returns the options of an acquiring command. `lease` in ms (None: the server's default), `block` in ms
+    (0: forever, None: do not wait)."""
+    words: list[Word] = []
+    if lease is not None:
+        words += ["PX", lease]
+    if block is not None:
+        words += ["BLOCK", block]
+    if session:
+        words.append("SESSION")
+    return (*words, "REQUEST", request)
+
+
+def wait(replicas: int, seconds: float) -> Command:
+    """Returns the command that waits until replicas have acknowledged what this connection wrote."""
+    return ("WAIT", replicas, max(1, milliseconds(seconds)))
+
+
+def code(error: Exception) -> str:
+    """Returns the code of an error reply: its first word."""
+    return str(error).split(" ", 1)[0]

@@ -1,0 +1,87 @@
+"""What a lock object remembers of its lock: for each thread, for all threads, or for each task."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+import weakref
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any, Generic, TypeVar
+
+C = TypeVar("C")
+
+
+@dataclass(eq=False)
+class Hold(Generic[C]):
+    """A lock that was acquired."""
+
+    # The holder, as the server knows it.
+    owner: bytes
+    # The fencing token. None: the owner was set by hand (`lock.local.token = …`), so the token is not known.
+    token: int | None = None
+    # The connection that a session hold is bound to.
+    connection: C | None = None
+    # When the command that was granted was sent, by `time.monotonic()`; for a grant after a wait, when it was read.
+    since: float = 0.0
+    queued: bool = False
+    # The number of entries.
+    entries: int = 1
+    # The id of a release that was not answered, and whether it was sent, so that it may have been executed.
+    releasing: str | None = None
+    release_sent: bool = False
+    # Renews the lock, or notices its loss.
+    watch: Any = None
+    # The process that acquired it.
+    process: int = field(default_factory=os.getpid)
+
+    def elsewhere(self) -> bool:
+        """Returns whether it belongs to the process that this one was forked from."""
+        return self.process != os.getpid() and (self.connection is not None or self.watch is not None)
+
+
+class _Slot(Generic[C]):
+    """Where the hold is kept. `token` is what redis-py calls it: the owner."""
+
+    hold: Hold[C] | None = None
+
+    @property
+    def token(self) -> bytes | None:
+        """The owner. As with redis-py's lock, setting it takes over a hold that was acquired elsewhere."""
+        return None if self.hold is None else self.hold.owner
+
+    @token.setter
+    def token(self, owner: bytes | None) -> None:
+        self.hold = None if owner is None else Hold(owner)
+
+
+class Shared(_Slot[C], SimpleNamespace):
+    """One hold, for every user of the lock object."""
+
+
+class PerThread(_Slot[C], threading.local):
+    """A hold for each thread."""
+
+
+class PerTask(_Slot[C], SimpleNamespace):
+    """A hold for each asyncio task, so that only the task that has a reentrant lock enters it again."""
+
+    def __init__(self) -> None:
+        self._holds: weakref.WeakKeyDictionary[asyncio.Task[object], Hold[C]] = weakref.WeakKeyDictionary()
+
+    @property
+    def hold(self) -> Hold[C] | None:
+        """The hold of the current task."""
+        task = asyncio.current_task()
+        return None if task is None else self._holds.get(task)
+
+    @hold.setter
+    def hold(self, hold: Hold[C] | None) -> None:
+        task = asyncio.current_task()
+        if task is None:
+            raise RuntimeError("a reentrant lock is used by tasks")
+        if hold is None:
+            self._holds.pop(task, None)
+        else:
+            self._holds[task] = hold

@@ -1,0 +1,111 @@
+"""Semaphores, and several locks at once, for threads and processes. They need a module with `DLOCK.SACQUIRE` and
+`DLOCK.MACQUIRE`."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable
+from types import TracebackType
+from typing import Any, TypeVar
+
+from redis.exceptions import LockError
+
+from .commands import Name, Target
+from .permits import Permits
+from .sync import DLock
+
+A = TypeVar("A", bound="AllOf")
+
+
+class Permit(DLock):
+    """Permits of a semaphore, taken together, with one lease and one token."""
+
+    def __init__(self, redis: Any, name: Name, limit: int, permits: int, **settings: Any) -> None:
+        self._limit, self._permits = limit, permits
+        super().__init__(redis, name, mode="read", thread_local=False, **settings)
+
+    def _what(self) -> Target:
+        return Target((self.name,), self.mode, limit=self._limit, permits=self._permits)
+
+
+class DSemaphore:
+    """A semaphore with the interface of `threading.Semaphore`: at most `limit` permits are taken at a time, by all
+    programs together.
+
+        with DSemaphore(redis, "downloads", 5, timeout=30) as permit:
+            work(fence=permit.token)
+
+    Waiting happens in the server, strictly first come, first served. The limit belongs to each request: nothing is
+    created on the server, and nothing is left behind.
+    """
+
+    def __init__(self, redis: Any, name: Name, limit: int, timeout: float | None = None, **settings: Any) -> None:
+        """`timeout` and the other settings are those of `DLock`; each acquisition has a lease of its own."""
+        if limit < 1:
+            raise ValueError("limit is 1 or more")
+        self.redis = redis
+        self.name = name
+        self.limit = limit
+        self._settings = {"timeout": timeout, **settings}
+        self._taken: Permits[Permit] = Permits(threading.get_ident)
+
+    def permit(self, permits: int = 1) -> Permit:
+        """Returns a lock object for so many permits, which is not acquired yet."""
+        if not 1 <= permits <= self.limit:
+            raise ValueError("permits is 1 to limit")
+        return Permit(self.redis, self.name, self.limit, permits, **self._settings)
+
+    def acquire(self, blocking: bool = True, timeout: float | None = None, *, permits: int = 1) -> bool:
+        """Takes permits, and returns whether it did. `timeout` is the number of seconds to wait; None: no limit."""
+        permit = self.permit(permits)
+        if not permit.acquire(blocking=blocking, blocking_timeout=timeout):
+            return False
+        self._taken.add(permit)
+        return True
+
+    def release(self, n: int = 1) -> None:
+        """Gives back what n acquisitions took: of this thread, if it has some. Raises `LockError` (a `ValueError`) if
+        there are fewer, `LockNotOwnedError` if one was lost."""
+        for permit in self._taken.take(n):
+            permit.release()
+
+    def __enter__(self) -> Permit:
+        permit = self.permit()
+        if not permit.acquire():
+            raise LockError("Unable to acquire lock within the time specified")
+        self._taken.add(permit)
+        return permit
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        for permit in self._taken.take(1):
+            permit.__exit__(kind, value, traceback)
+
+
+class AllOf(DLock):
+    """Several locks that were acquired together, with one token."""
+
+    def __init__(self, redis: Any, names: Iterable[Name], **settings: Any) -> None:
+        self.names = tuple(names)
+        if not self.names:
+            raise ValueError("names are 1 to 64")
+        super().__init__(redis, self.names[0], thread_local=False, **settings)
+
+    def _what(self) -> Target:
+        return Target(self.names, self.mode, together=True)
+
+    def __enter__(self: A) -> A:
+        return self if self._hold is not None else super().__enter__()
+
+
+def acquire_all(redis: Any, names: Iterable[Name], timeout: float | None = None, **settings: Any) -> AllOf:
+    """Acquires all of these locks or none, and returns the guard. It releases them at the end of a `with` block, or
+    by `release`. The settings are those of `DLock`. Raises `LockError` if they were not granted within
+    `blocking_timeout`.
+
+    Programs need not agree on an order: such requests never deadlock among themselves. While one waits, it holds
+    nothing. In a cluster all names must be in one slot.
+    """
+    guard = AllOf(redis, names, timeout=timeout, **settings)
+    return guard.__enter__()

@@ -1,0 +1,238 @@
+"""The lock of threads and processes."""
+
+from __future__ import annotations
+
+import threading
+import time
+from types import TracebackType
+from typing import Literal, TypeVar
+
+from redis.exceptions import LockError, ResponseError
+from redis.lock import Lock
+
+from . import redis_py
+from .attempt import Attempt
+from .base import LockBase, least
+from .commands import milliseconds
+from .holds import Hold
+from .sync_watch import Watch
+from .sync_wire import Line, Wire
+
+L = TypeVar("L", bound="DLock")
+
+
+class DLock(LockBase[Line], Lock):
+    """A lock with the interface of redis-py's `Lock`: `redis.lock("name", lock_class=DLock)`.
+
+    Waiting happens in the server, first come, first served. Every acquisition has a fencing token (`token`).
+    """
+
+    def _prepare(self) -> None:
+        self._wire = Wire(self.redis, self.name)
+
+    def __enter__(self: L) -> L:
+        if self.acquire():
+            return self
+        raise self._not_acquired()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        try:
+            self.release()
+        except LockError as error:
+            self._exit(error)
+
+    def acquire(
+        self,
+        sleep: float | None = None,
+        blocking: bool | None = None,
+        blocking_timeout: float | None = None,
+        token: str | bytes | None = None,
+    ) -> bool:
+        """Acquires the lock, and returns whether it did.
+
+        `blocking=False` does not wait. `blocking_timeout` is the number of seconds to wait at most; None: no limit.
+        `token` names the owner, instead of a new one for every acquisition. After an interrupted wait
+        (`KeyboardInterrupt`, for example) the lock is not held.
+
+        Raises `DeadlockError` if waiting would never end. Costs one command if the lock is free; a wait costs a
+        connection and another command.
+        """
+        if (hold := self._again()) is not None:
+            return self._enter(hold)
+        attempt = self._attempt(blocking, blocking_timeout, token)
+        pause = self.sleep if sleep is None else sleep
+        try:
+            while True:
+                sent = time.monotonic()
+                try:
+                    self._wire.acquire(attempt)
+                    break
+                except ResponseError as error:
+                    self._refused(error)
+                if not (left := attempt.left()):
+                    return False
+                time.sleep(min(pause, left))
+            if attempt.token is None:
+                return False
+            self._keep(attempt, attempt.token, sent)
+            return True
+        except BaseException:
+            self._forget(attempt)
+            raise
+
+    def _keep(self, attempt: Attempt, token: int, sent: float) -> None:
+        before = self._hold
+        since = time.monotonic() if attempt.queued else sent
+        self._hold = Hold(attempt.owner, token, attempt.connection, since, attempt.queued)
+        if before is not None:
+            self._let_go(before)
+        if self.auto_renewal or self.on_lost is not None:
+            self._watch(self._hold)
+
+    def _forget(self, attempt: Attempt) -> None:
+        """Acquiring failed: whatever it has got already is given back."""
+        hold = self._hold
+        if hold is not None and hold.owner == attempt.owner and hold.token == attempt.token is not None:
+            self._hold = None
+            self._let_go(hold)
+        self._wire.give_up(attempt)
+
+    def _enter(self, hold: Hold[Line]) -> bool:
+        attempt = self._entry(hold)
+        try:
+            self._wire.acquire(attempt)
+        except ResponseError as error:
+            self._refused(error)
+        if attempt.token == hold.token:
+            hold.entries += 1
+            return True
+        self._wire.give_up(attempt)
+        self._let_go(hold)
+        raise self._lost_before_entry()
+
+    def locked(self) -> bool:
+        """Returns whether anybody has the lock."""
+        try:
+            found = [self._wire.ask("DLOCK.INFO", name) for name in self._target.names]
+            return found != [None] * len(found)
+        except ResponseError as error:
+            if redis_py.wrong_type(error):
+                return True
+            raise
+
+    def owned(self) -> bool:
+        """Returns whether this lock object has the lock. It may be lost by the time that you read the answer."""
+        hold = self._hold
+        return hold is not None and self._left_now(hold) is not None
+
+    def _left_now(self, hold: Hold[Line]) -> int | None:
+        try:
+            return self._left_of(hold, [self._wire.ask(*command) for command in self._left(hold)])
+        except ResponseError as error:
+            if redis_py.wrong_type(error):
+                return None
+            raise
+
+    def release(self) -> None:
+        """Releases the lock, or one entry of a reentrant one.
+
+        Raises `LockError` if it was not acquired, `LockNotOwnedError` if it has been lost since.
+        """
+        hold = self._to_release()
+        if hold.watch is not None and hold.entries == 1:
+            hold.watch.stop()
+        try:
+            replies, repeated = self._wire.release(self._release(hold), hold)
+            reply = least(replies)
+        except ResponseError as error:
+            hold.release_sent = False
+            if not redis_py.wrong_type(error):
+                raise
+            reply, repeated = None, False
+        except BaseException:
+            # The end of its connection releases a session in any case.
+            self._let_go(hold)
+            raise
+        if self._still_entered(hold, reply):
+            return
+        self._let_go(hold)
+        if reply is None and not repeated:
+            raise self._no_longer_owned("release")
+
+    def _let_go(self, hold: Hold[Line]) -> None:
+        if hold.watch is not None:
+            hold.watch.stop()
+        line, hold.connection = hold.connection, None
+        if line is not None:
+            line.close()
+
+    def extend(self, additional_time: float, replace_ttl: bool = False) -> Literal[True]:
+        """Adds seconds to what is left of the timeout, or makes these seconds what is left."""
+        hold, _ = self._to_renew("extend")
+        lease = milliseconds(additional_time)
+        if not replace_ttl:
+            left = self._left_now(hold)
+            if left is None:
+                raise self._no_longer_owned("extend")
+            lease += left
+        return self._renew(hold, lease, "extend")
+
+    def reacquire(self) -> Literal[True]:
+        """Starts the timeout again."""
+        hold, timeout = self._to_renew("reacquire")
+        return self._renew(hold, milliseconds(timeout), "reacquire")
+
+    def _renew(self, hold: Hold[Line], lease: int, doing: str) -> Literal[True]:
+        sent = time.monotonic()
+        try:
+            renewals = self._target.renew(hold.owner, hold.token, lease)
+            renewed = least(self._wire.renew(renewals, self._replicas))
+        except ResponseError as error:
+            if not redis_py.wrong_type(error):
+                raise
+            renewed = None
+        if not renewed:
+            raise self._no_longer_owned(doing)
+        if hold.watch is not None:
+            hold.watch.renewed(sent, lease / 1000)
+        return True
+
+    # Losing
+
+    @property
+    def lost(self) -> threading.Event:
+        """Set when the lock that is held is lost, or must be assumed lost: its lease has passed since the last renewal
+        that the server confirmed, the connection of its session has ended, or the server has no such hold. It stays
+        unset after a release. Costs a thread and a connection for the rest of the hold; a session has its own. Raises
+        `LockError` if the lock is not held.
+        """
+        return self._watch(self._held()).lost
+
+    def _watch(self, hold: Hold[Line]) -> Watch:
+        if hold.watch is None:
+            if hold.token is None:
+                raise self._error("The token is not known, because the owner was set by hand")
+            hold.watch = Watch(self._wire, hold, self._terms(hold, hold.token), self.on_lost)
+        watch: Watch = hold.watch
+        return watch
+
+    # What redis-py's lock consists of, for programs that call it.
+
+    def do_acquire(self, token: str | bytes) -> bool:
+        """`acquire`, once, for this owner."""
+        return self.acquire(blocking=False, token=token)
+
+    def do_release(self, expected_token: str | bytes) -> None:
+        """`release`, for this owner, whoever acquired it."""
+        self._take_over(expected_token)
+        self.release()
+
+    def do_extend(self, additional_time: float, replace_ttl: bool) -> Literal[True]:
+        """`extend`."""
+        return self.extend(additional_time, replace_ttl)
+
+    def do_reacquire(self) -> Literal[True]:
+        """`reacquire`."""
+        return self.reacquire()

@@ -1,0 +1,70 @@
+"""How long a hold is known to be live, and when to renew it or to ask for it. Keeps no time and sends nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from redis.exceptions import LockNotOwnedError
+
+from .attempt import Replicas
+from .commands import Command
+from .errors import ReplicasError
+
+# How often a session without a timeout is asked for until its lease is known, in seconds.
+_FIRST_LOOK = 1.0
+
+
+@dataclass
+class Terms:
+    """What a watch does."""
+
+    # Renews the hold; None: the watch only asks for it.
+    renew: list[Command] | None
+    check: list[Command]
+    # The lease in seconds; None: the server's default.
+    lease: float | None
+    replicas: Replicas | None
+    # Makes the error that the loss is reported with.
+    error: Callable[[str], LockNotOwnedError]
+
+    def commands(self) -> list[Command]:
+        """Returns what is sent for one look, in one round trip."""
+        wait = [self.replicas.wait()] if self.renew and self.replicas else []
+        return [*(self.renew or []), *self.check, *wait]
+
+    def left(self, replies: list[Any]) -> float | None:
+        """Returns the seconds left, or None if the hold is gone. Raises `ReplicasError` if too few replicas know."""
+        renewed, checked = len(self.renew or []), len(self.check)
+        if None in replies[: renewed + checked]:
+            return None
+        if self.renew and self.replicas and replies[-1] < self.replicas.count:
+            raise ReplicasError(self.replicas.too_few(replies[-1]))
+        left: int = min(replies[renewed : renewed + checked])
+        return left / 1000
+
+
+class Validity:
+    """The hold is live until `until` for certain, if nobody deletes it. Times are those of `time.monotonic()`."""
+
+    def __init__(self, since: float, lease: float | None, *, ask_first: bool) -> None:
+        """`ask_first`: the grant came after a wait, so it may be older than `since`."""
+        self._lease = lease
+        self.until = float("inf") if lease is None else since + lease
+        self.due = since + (0.0 if ask_first else _FIRST_LOOK if lease is None else lease / 3)
+
+    def confirmed(self, sent: float, left: float) -> None:
+        """The server had the hold, with so many seconds left after `sent`."""
+        self._lease = max(left, self._lease or 0.0)
+        self.until = sent + left
+        self.due = sent + left / 3
+
+    def set_to(self, sent: float, lease: float) -> None:
+        """The caller renewed the hold."""
+        self._lease = lease
+        self.confirmed(sent, lease)
+
+    def failed(self, now: float) -> None:
+        """It is unknown whether the server has the hold. Asks again soon."""
+        self.due = min(now + min((self._lease or _FIRST_LOOK) / 30, 1.0), self.until)

@@ -1,0 +1,176 @@
+"""The adapters of the conformance suite (tests/conformance/README.md): python conformance_adapter.py sync | asyncio"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+import threading
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import redis
+import redis.asyncio
+
+import redis_dlock
+import redis_dlock.asyncio
+
+Answer = dict[str, Any]
+
+
+def settings(request: dict[str, Any]) -> dict[str, Any]:
+    """Returns the arguments of the lock class. Without a timeout it would be a session."""
+    return {
+        "timeout": request["lease"] / 1000,
+        "mode": request["mode"],
+        "session": request["session"],
+        "auto_renewal": request["keep"],
+        "replicas": request["replicas"],
+        "replicas_timeout": request["replicas_timeout"] / 1000,
+    }
+
+
+def waiting(request: dict[str, Any]) -> dict[str, Any]:
+    """Returns the arguments of `acquire`."""
+    wait = request["wait"]
+    return {"blocking": wait != 0, "blocking_timeout": None if wait in (None, 0) else wait / 1000}
+
+
+def result_of(error: BaseException, task: str) -> Answer:
+    """Returns the result that an error stands for."""
+    if isinstance(error, redis_dlock.ReplicasError):
+        result = "too-few-replicas"
+    elif "is the dlock module loaded" in str(error):
+        result = "no-module"
+    elif isinstance(error, asyncio.CancelledError):
+        result = "canceled"
+    elif isinstance(error, redis_dlock.LockNotOwnedError):
+        result = "lost"
+    elif task != "acquire":
+        result = "failed"
+    else:
+        result = "unreachable" if isinstance(error, (redis.ConnectionError, redis.TimeoutError)) else "error"
+    return {"result": result, "message": repr(error)}
+
+
+def answer(number: int, reply: Answer) -> None:
+    """Writes an answer, in one piece."""
+    sys.stdout.write(json.dumps({"id": number, **reply}) + "\n")
+    sys.stdout.flush()
+
+
+class Threads:
+    """Each request has a thread of its own."""
+
+    features: list[str] = []
+
+    def __init__(self) -> None:
+        self._locks: dict[str, redis_dlock.DLock] = {}
+
+    def run(self) -> None:
+        """Until the end of the input."""
+        for line in sys.stdin:
+            threading.Thread(target=self._do, args=(json.loads(line),), daemon=True).start()
+
+    def _do(self, request: dict[str, Any]) -> None:
+        try:
+            reply = self._tasks[request["do"]](request)
+        except Exception as error:  # noqa: BLE001 - it is the answer
+            reply = result_of(error, request["do"])
+        with _writing:
+            answer(request["id"], reply)
+
+    @property
+    def _tasks(self) -> dict[str, Callable[[dict[str, Any]], Answer]]:
+        return {"acquire": self._acquire, "release": self._release, "extend": self._extend, "lost": self._lost}
+
+    def _acquire(self, request: dict[str, Any]) -> Answer:
+        client = redis.Redis(port=request["port"])
+        lock = redis_dlock.DLock(client, request["name"], thread_local=False, **settings(request))
+        self._locks[request["lock"]] = lock
+        return {"result": "granted", "token": lock.token} if lock.acquire(**waiting(request)) else {"result": "refused"}
+
+    def _release(self, request: dict[str, Any]) -> Answer:
+        self._locks[request["lock"]].release()
+        return {"result": "released"}
+
+    def _extend(self, request: dict[str, Any]) -> Answer:
+        self._locks[request["lock"]].extend(request["lease"] / 1000, replace_ttl=True)
+        return {"result": "extended"}
+
+    def _lost(self, request: dict[str, Any]) -> Answer:
+        self._locks[request["lock"]].lost.wait()
+        return {"result": "lost"}
+
+
+_writing = threading.Lock()
+
+
+class Tasks:
+    """Each request is a task."""
+
+    features = ["cancel"]
+
+    def __init__(self) -> None:
+        self._locks: dict[str, redis_dlock.asyncio.DLock] = {}
+        self._acquiring: dict[str, asyncio.Task[bool]] = {}
+        self._working: set[asyncio.Task[None]] = set()
+
+    def run(self) -> None:
+        """Until the end of the input."""
+        asyncio.run(self._run())
+
+    async def _run(self) -> None:
+        while line := await asyncio.to_thread(sys.stdin.readline):
+            task = asyncio.create_task(self._do(json.loads(line)))
+            self._working.add(task)
+            task.add_done_callback(self._working.discard)
+        for task in self._working:
+            task.cancel()
+
+    async def _do(self, request: dict[str, Any]) -> None:
+        try:
+            reply = await self._tasks[request["do"]](request)
+        except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 - it is the answer
+            reply = result_of(error, request["do"])
+        answer(request["id"], reply)
+
+    @property
+    def _tasks(self) -> dict[str, Callable[[dict[str, Any]], Awaitable[Answer]]]:
+        return {
+            "acquire": self._acquire,
+            "release": self._release,
+            "extend": self._extend,
+            "lost": self._lost,
+            "cancel": self._cancel,
+        }
+
+    async def _acquire(self, request: dict[str, Any]) -> Answer:
+        client = redis.asyncio.Redis(port=request["port"])
+        lock = redis_dlock.asyncio.DLock(client, request["name"], **settings(request))
+        self._locks[request["lock"]] = lock
+        self._acquiring[request["lock"]] = asyncio.create_task(lock.acquire(**waiting(request)))
+        granted = await self._acquiring[request["lock"]]
+        return {"result": "granted", "token": lock.token} if granted else {"result": "refused"}
+
+    async def _release(self, request: dict[str, Any]) -> Answer:
+        await self._locks[request["lock"]].release()
+        return {"result": "released"}
+
+    async def _extend(self, request: dict[str, Any]) -> Answer:
+        await self._locks[request["lock"]].extend(request["lease"] / 1000, replace_ttl=True)
+        return {"result": "extended"}
+
+    async def _lost(self, request: dict[str, Any]) -> Answer:
+        await self._locks[request["lock"]].lost
+        return {"result": "lost"}
+
+    async def _cancel(self, request: dict[str, Any]) -> Answer:
+        self._acquiring[request["lock"]].cancel()
+        return {"result": "ok"}
+
+
+if __name__ == "__main__":
+    adapter = Threads() if sys.argv[1] == "sync" else Tasks()
+    print(json.dumps({"features": adapter.features}), flush=True)
+    adapter.run()

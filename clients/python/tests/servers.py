@@ -1,0 +1,83 @@
+"""Servers beside the one at DLOCK_TEST_HOST and DLOCK_TEST_PORT."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+import tempfile
+from pathlib import Path
+from types import TracebackType
+from typing import TypeVar
+
+import redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
+
+from kit import soon
+
+S = TypeVar("S", bound="Server")
+MODULE = Path(__file__).parents[3] / "target/release/libdlock.so"
+
+
+def free_port() -> int:
+    """Returns a port that is free now, and below 45536, so that a cluster's bus has one too."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port: int = free.getsockname()[1] % 10_000 + 11_000
+    return port
+
+
+class Server:
+    """A server on a free port, or on the one given. Use it in a `with` block."""
+
+    def __init__(self, *options: str, module: bool = True, port: int | None = None, ready: bool = True) -> None:
+        self.port = port or free_port()
+        self._home = tempfile.TemporaryDirectory()
+        binary = os.environ.get("DLOCK_SERVER") or shutil.which("redis-server") or "valkey-server"
+        words = [binary, "--port", str(self.port), "--bind", "127.0.0.1", "--dir", self._home.name, "--save", ""]
+        words += ["--repl-diskless-sync-delay", "0"]
+        if module:
+            words += ["--loadmodule", os.environ.get("DLOCK_MODULE") or str(MODULE)]
+        self._process = subprocess.Popen([*words, *options], stdout=subprocess.DEVNULL)
+        self.client = redis.Redis(port=self.port, retry=Retry(NoBackoff(), 0))
+        if ready:
+            soon("it answers", self.answers)
+
+    def answers(self) -> bool:
+        """Whether it does."""
+        try:
+            return bool(self.client.ping())
+        except redis.RedisError:
+            return False
+
+    def replicate(self, primary: Server) -> None:
+        """Makes it a replica, and waits until it has what the primary has."""
+        self.client.replicaof("127.0.0.1", str(primary.port))
+        soon("it replicates", lambda: self._online(primary))
+        # The first acknowledgement takes longer than those that follow.
+        with primary.client.pipeline(transaction=False) as pipeline:
+            pipeline.set("replicated", 1)
+            pipeline.delete("replicated")
+            pipeline.wait(1, 20_000)
+            assert pipeline.execute()[-1] == 1
+
+    def _online(self, primary: Server) -> bool:
+        replication = primary.client.info("replication")
+        known = [each for name, each in replication.items() if name.startswith("slave")]
+        return any(each["port"] == self.port and each["state"] == "online" for each in known)
+
+    def close(self) -> None:
+        """Ends it."""
+        self.client.close()
+        self._process.kill()
+        self._process.wait()
+        self._home.cleanup()
+
+    def __enter__(self: S) -> S:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()

@@ -1,0 +1,61 @@
+"""A forked child has none of its parent's sessions."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+
+import redis
+
+import redis_dlock
+from kit import info, soon
+
+
+def _in_child(lock: redis_dlock.DLock, answers: multiprocessing.queues.SimpleQueue[object]) -> None:
+    answers.put(lock.owned())
+    try:
+        lock.release()
+        answers.put("released")
+    except redis_dlock.LockError as error:
+        answers.put(type(error).__name__)
+
+
+def test_a_child_does_not_release_the_session_of_its_parent(client: redis.Redis) -> None:
+    fork = multiprocessing.get_context("fork")
+    lock = redis_dlock.DLock(client, "job", thread_local=False)
+    with lock:
+        answers = fork.SimpleQueue()
+        child = fork.Process(target=_in_child, args=(lock, answers))
+        child.start()
+        child.join()
+        assert [answers.get(), answers.get()] == [False, "LockError"]
+        assert info(client, "job")["token"] == lock.token
+        assert lock.owned()
+    assert not info(client, "job")
+
+
+FORK_AND_DIE = """
+import os, sys, time, redis, redis_dlock
+client = redis.Redis(host=sys.argv[1], port=int(sys.argv[2]))
+lock = redis_dlock.DLock(client, "job", thread_local=False)
+lock.acquire()
+if os.fork() == 0:
+    time.sleep(60)
+print("held", flush=True)
+time.sleep(60)
+"""
+
+
+def test_a_child_does_not_keep_the_session_of_a_dead_parent(client: redis.Redis) -> None:
+    command = [sys.executable, "-c", FORK_AND_DIE, os.environ["DLOCK_TEST_HOST"], os.environ["DLOCK_TEST_PORT"]]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, start_new_session=True) as process:
+        try:
+            assert process.stdout is not None and process.stdout.readline() == b"held\n"
+            process.send_signal(signal.SIGKILL)
+            process.wait()
+            soon("the lock is free, though the child lives", lambda: not info(client, "job"))
+        finally:
+            os.killpg(process.pid, signal.SIGKILL)

@@ -1,0 +1,170 @@
+"""The holder is told when the lock is lost; automatic renewal keeps it, and ends with it."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import threading
+import time
+from typing import Any
+
+import pytest
+import redis
+import redis.asyncio
+
+import redis_dlock
+import redis_dlock.asyncio
+from cutting import CuttingProxy
+from kit import Kit, address, info, soon
+
+
+async def is_lost(lost: Any, within: float = 20.0) -> bool:
+    """Waits for the event of threads or the future of asyncio."""
+    if isinstance(lost, threading.Event):
+        return lost.wait(within)
+    done, _ = await asyncio.wait([lost], timeout=within)
+    return bool(done)
+
+
+def lost_already(lost: Any) -> bool:
+    """Whether it is set, or done."""
+    return bool(lost.is_set() if isinstance(lost, threading.Event) else lost.done())
+
+
+async def test_auto_renewal_keeps_the_lock_until_the_release(kit: Kit, client: redis.Redis) -> None:
+    lock = kit.extra("job", timeout=0.6, auto_renewal=True)
+    assert await lock.acquire()
+    lost, token = lock.lost, lock.token
+    assert not await is_lost(lost, 1.5), "longer than two leases"
+    assert info(client, "job")["token"] == token
+    await lock.release()
+    assert not info(client, "job")
+    calls = _renewals(client)
+    assert not await is_lost(lost, 0.4)
+    assert _renewals(client) == calls, "nothing renews after the release"
+
+
+def _renewals(client: redis.Redis) -> int:
+    return int(client.info("commandstats").get("cmdstat_dlock.renew", {"calls": 0})["calls"])
+
+
+async def test_auto_renewal_ends_with_the_lock_object(kit: Kit, client: redis.Redis) -> None:
+    lock = kit.extra("job", timeout=0.6, auto_renewal=True)
+    assert await lock.acquire()
+    del lock
+    gc.collect()
+    await asyncio.to_thread(soon, "its lease ends", lambda: not info(client, "job"))
+
+
+def test_auto_renewal_ends_with_the_thread_that_holds(client: redis.Redis) -> None:
+    lock = redis_dlock.DLock(client, "job", timeout=0.6, auto_renewal=True)
+    thread = threading.Thread(target=lock.acquire)
+    thread.start()
+    thread.join()
+    gc.collect()
+    soon("its lease ends", lambda: not info(client, "job"))
+
+
+async def test_a_deleted_lock_is_lost(kit: Kit, client: redis.Redis) -> None:
+    told: list[redis_dlock.LockNotOwnedError] = []
+    for settings in ({"timeout": 0.9, "auto_renewal": True}, {"timeout": 0.9}, {"session": True, "timeout": 0.9}):
+        lock = kit.extra("job", on_lost=told.append, **settings)
+        assert await lock.acquire()
+        lost = lock.lost
+        client.delete("job")
+        assert await is_lost(lost)
+        await asyncio.to_thread(soon, "the callback is called", lambda: len(told) == 1)
+        assert told.pop().lock_name == "job"
+        with pytest.raises(redis_dlock.LockNotOwnedError):
+            await lock.release()
+
+
+async def test_a_session_is_lost_as_soon_as_its_connection_ends(kit: Kit, client: redis.Redis) -> None:
+    lock = kit.lock("job")
+    assert await lock.acquire()
+    lost = lock.lost
+    began = time.monotonic()
+    client.client_kill_filter(_id=str(info(client, "job", "FULL")["holds"][0]["session"]))
+    assert await is_lost(lost)
+    assert time.monotonic() - began < 5, "no lease of 30 seconds has to pass"
+
+
+async def test_a_watched_session_is_released_on_its_connection(kit: Kit, client: redis.Redis) -> None:
+    lock = kit.lock("job")
+    for _ in range(3):
+        assert await lock.acquire()
+        lost = lock.lost
+        await lock.release()
+        assert not lost_already(lost)
+        assert not info(client, "job")
+
+
+async def test_a_lease_that_nobody_renews_is_lost_with_its_end(kit: Kit, client: redis.Redis) -> None:
+    lock = kit.lock("job", timeout=0.4)
+    assert await lock.acquire()
+    began = time.monotonic()
+    assert await is_lost(lock.lost)
+    assert 0.2 < time.monotonic() - began < 5
+
+
+async def test_extending_moves_the_loss(kit: Kit, client: redis.Redis) -> None:
+    lock = kit.lock("job", timeout=0.5)
+    assert await lock.acquire()
+    lost = lock.lost
+    assert await lock.extend(60)
+    assert not await is_lost(lost, 0.8)
+    await lock.release()
+
+
+async def test_without_the_server_it_is_lost_one_lease_after_the_last_renewal(kit: Kit, client: redis.Redis) -> None:
+    proxy = CuttingProxy()
+    try:
+        lock = kit.extra("job", client=kit.client_of(proxy.address), timeout=1.2, auto_renewal=True)
+        assert await lock.acquire()
+        lost = lock.lost
+        renewed = _renewals(client)
+        await asyncio.to_thread(soon, "it was renewed", lambda: _renewals(client) > renewed)
+        renewed_at = time.monotonic()
+        proxy.close()
+        assert await is_lost(lost)
+        assert 0.7 < time.monotonic() - renewed_at < 1.2 + 0.5
+    finally:
+        proxy.close()
+
+
+async def test_the_future_of_asyncio_survives_a_cancelled_wait(client: redis.Redis) -> None:
+    own = redis.asyncio.Redis(**address())
+    lock = redis_dlock.asyncio.DLock(own, "job", timeout=0.9)
+    assert await lock.acquire()
+    with pytest.raises(asyncio.TimeoutError):
+        await asyncio.wait_for(lock.lost, 0.01)
+    client.delete("job")
+    error = await asyncio.wait_for(lock.lost, 20)
+    assert isinstance(error, redis_dlock.LockNotOwnedError)
+    await own.aclose()
+
+
+async def test_a_coroutine_may_be_told(client: redis.Redis) -> None:
+    own = redis.asyncio.Redis(**address())
+    told = asyncio.Event()
+
+    async def on_lost(error: redis_dlock.LockNotOwnedError) -> None:
+        told.set()
+
+    lock = redis_dlock.asyncio.DLock(own, "job", timeout=0.6, on_lost=on_lost)
+    assert await lock.acquire()
+    client.delete("job")
+    await asyncio.wait_for(told.wait(), 20)
+    await own.aclose()
+
+
+async def test_what_is_not_held_has_no_token_and_cannot_be_lost(kit: Kit) -> None:
+    lock = kit.extra("job", timeout=20)
+    for name in ("token", "owner", "lost"):
+        with pytest.raises(redis_dlock.LockError):
+            getattr(lock, name)
+
+
+def test_auto_renewal_needs_a_timeout(client: redis.Redis) -> None:
+    with pytest.raises(ValueError, match="auto_renewal"):
+        redis_dlock.DLock(client, "job", auto_renewal=True)

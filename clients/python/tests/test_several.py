@@ -1,0 +1,139 @@
+"""Semaphores, and several locks at once. The module must have `DLOCK.SACQUIRE` and `DLOCK.MACQUIRE`."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from typing import Any
+
+import pytest
+import redis
+import redis.asyncio
+
+import redis_dlock
+import redis_dlock.asyncio
+from kit import AsyncioKit, Kit, Plain, address, command, info, soon, waiters
+
+
+@pytest.fixture(autouse=True)
+def commands(client: redis.Redis) -> None:
+    """The server must know them."""
+    for name in ("DLOCK.SACQUIRE", "DLOCK.MACQUIRE"):
+        with pytest.raises(redis.ResponseError) as answer:
+            command(client, name)
+        if "unknown command" in str(answer.value):
+            pytest.skip(f"the module has no {name}")
+
+
+def semaphore(kit: Kit, limit: int, **settings: Any) -> Any:
+    """A semaphore of the kit's kind."""
+    if isinstance(kit, AsyncioKit):
+        return redis_dlock.asyncio.DSemaphore(kit.client(), "pool", limit, **settings)
+    return Plain(redis_dlock.DSemaphore(kit.client()._inner, "pool", limit, **settings))
+
+
+async def acquire_all(kit: Kit, names: list[str], **settings: Any) -> Any:
+    """A guard of the kit's kind."""
+    if isinstance(kit, AsyncioKit):
+        return await redis_dlock.asyncio.acquire_all(kit.client(), names, **settings)
+    return Plain(redis_dlock.acquire_all(kit.client()._inner, names, **settings))
+
+
+async def test_a_semaphore_admits_as_many_as_its_limit(kit: Kit, client: redis.Redis) -> None:
+    pool = semaphore(kit, 2, timeout=20)
+    assert await pool.acquire() and await pool.acquire(blocking=False)
+    assert info(client, "pool")["count"] == 2
+    assert await pool.acquire(blocking=False) is False
+    assert await pool.acquire(timeout=0.05) is False
+    await pool.release()
+    assert await pool.acquire(blocking=False)
+    await pool.release(2)
+    assert not info(client, "pool")
+    with pytest.raises(ValueError, match="more than was acquired"):
+        await pool.release()
+
+
+async def test_permits_are_taken_together_and_returned_together(kit: Kit, client: redis.Redis) -> None:
+    pool = semaphore(kit, 3)
+    assert await pool.acquire(permits=2)
+    assert info(client, "pool")["count"] == 2
+    assert await pool.acquire(permits=2, blocking=False) is False
+    await pool.release()
+    assert not info(client, "pool")
+    for permits in (0, 4):
+        with pytest.raises(ValueError, match="1 to limit"):
+            await pool.acquire(permits=permits)
+
+
+def test_each_thread_gives_back_its_own(client: redis.Redis) -> None:
+    pool = redis_dlock.DSemaphore(client, "pool", 2, timeout=20)
+    entered = threading.Barrier(2)
+
+    def work(tokens: list[int]) -> None:
+        with pool as permit:
+            entered.wait(20)
+            tokens.append(permit.token)
+
+    tokens: list[int] = []
+    threads = [threading.Thread(target=work, args=(tokens,)) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(set(tokens)) == 2
+    assert not info(client, "pool")
+
+
+async def test_a_wait_for_a_permit_is_in_the_server(client: redis.Redis) -> None:
+    own = redis.asyncio.Redis(**address())
+    pool = redis_dlock.asyncio.DSemaphore(own, "pool", 1, timeout=20)
+    async with pool as permit:
+        waiting = asyncio.create_task(pool.acquire())
+        await asyncio.to_thread(soon, "it waits", lambda: waiters(client, "pool") == 1)
+        token = permit.token
+    assert await waiting
+    assert info(client, "pool")["token"] > token
+    await pool.release()
+    await own.aclose()
+
+
+async def test_all_of_several_locks_or_none(kit: Kit, client: redis.Redis) -> None:
+    for settings in ({"timeout": 20.0}, {}):
+        guard = await acquire_all(kit, ["a", "b"], **settings)
+        async with guard:
+            assert info(client, "a")["token"] == info(client, "b")["token"] == guard.token
+            assert await guard.owned() and await guard.locked()
+            with pytest.raises(redis_dlock.LockError, match="Unable to acquire"):
+                await acquire_all(kit, ["b", "c"], timeout=20, blocking=False)
+            assert not info(client, "c")
+        assert client.dbsize() == 0
+
+
+async def test_several_locks_are_renewed_and_lost_together(kit: Kit, client: redis.Redis) -> None:
+    guard = await acquire_all(kit, ["a", "b"], timeout=0.9, auto_renewal=True)
+    lost = guard.lost
+    await asyncio.sleep(1.2)
+    assert await guard.owned()
+    client.delete("b")
+
+    def is_lost() -> bool:
+        return bool(lost.is_set() if hasattr(lost, "is_set") else lost.done())
+
+    await asyncio.to_thread(soon, "it is lost", is_lost)
+    with pytest.raises(redis_dlock.LockNotOwnedError):
+        await guard.release()
+    assert client.dbsize() == 0
+
+
+async def test_a_key_that_is_no_lock_is_waited_for(kit: Kit, client: redis.Redis) -> None:
+    client.set("b", "of another program", px=200)
+    guard = await acquire_all(kit, ["a", "b"], timeout=20, sleep=0.01, blocking_timeout=20)
+    await guard.release()
+    assert client.dbsize() == 0
+
+
+def test_wrong_arguments(client: redis.Redis) -> None:
+    with pytest.raises(ValueError, match="limit"):
+        redis_dlock.DSemaphore(client, "pool", 0)
+    with pytest.raises(ValueError, match="names"):
+        redis_dlock.acquire_all(client, [])
