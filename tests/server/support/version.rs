@@ -37,7 +37,12 @@ impl Version {
         }
     }
 
-    /// Atomic slot migration.
+    /// Atomic slot migration as Redis has it: `CLUSTER MIGRATION IMPORT`.
+    pub fn imports_slots(self) -> bool {
+        matches!(self, Self::Redis(major, minor) if (major, minor) >= (8, 4))
+    }
+
+    /// Atomic slot migration as Valkey has it: `CLUSTER MIGRATESLOTS`.
     pub fn migrates_slots(self) -> bool {
         self >= Self::Valkey(9, 0)
     }
