@@ -50,4 +50,5 @@ mod sessions_waiting;
 mod support;
 mod tokens;
 mod topology;
+mod upgrade;
 mod waiting;
