@@ -12,6 +12,11 @@ export RUST_TEST_THREADS ?= 8
 # Recipes of languages that `make setup` does not install: Go takes 440 MB.
 export DLOCK_RECIPES_MISSING_OK ?= go
 
+# How the module and the command are built, here and for a release. Larger functions make the file larger, but save a
+# tenth of the module's own instructions.
+MODULE_BUILD := --package dlock --lib --crate-type cdylib -- -C llvm-args=-inline-threshold=3000
+COMMAND_BUILD := --package dlock-cli --features tls
+
 FUZZ_TOOL := $(CURDIR)/target/release/dlock-stress
 
 .DEFAULT_GOAL := help
@@ -35,11 +40,10 @@ setup: ## find what the build and the tests need, install what is missing
 	@$(if $(filter setup,$(MAKECMDGOALS)),scripts/setup test)
 
 build: module ## build the module and the command: target/release/libdlock.so, target/release/dlock
-	cargo build --locked --release --package dlock-cli --features tls
+	cargo build --locked --release $(COMMAND_BUILD)
 
-# Larger functions make the file larger, but save a tenth of the module's own instructions.
 module: setup
-	cargo rustc --locked --release --package dlock --lib --crate-type cdylib -- -C llvm-args=-inline-threshold=3000
+	cargo rustc --locked --release $(MODULE_BUILD)
 
 run: port module ## start a server with the module, in the foreground on 127.0.0.1:PORT (6379)
 	@scripts/run
@@ -121,6 +125,28 @@ servers: ## fetch other servers to test on: target/servers/*/
 
 matrix: build hooks ## run the server tests on all of these servers and print a table
 	@scripts/matrix $(SERVERS)
+
+upgrade: module ## take locks from the previous release to this module and back: as replicas, by RDB, by AOF
+	previous=$$(scripts/previous) && server=$$(scripts/server) && \
+	DLOCK_MODULE_PREVIOUS="$$previous" DLOCK_SERVER="$$server" cargo test --locked --test server upgrade:: -- --ignored
+
+dist: setup ## build a release for an old glibc: tarball, Debian packages, checksums in target/dist (TARGETS=)
+	@scripts/setup dist
+	MODULE_BUILD='$(MODULE_BUILD)' COMMAND_BUILD='$(COMMAND_BUILD)' scripts/dist $(TARGETS)
+
+dist-check: ## install that release into bare Debian systems and images, and use it (needs root; SUITES=)
+	@scripts/setup dist-check
+	scripts/dist-check $(SUITES)
+
+dist-test: hooks ## run the server tests on the module of that release
+	tar --extract --gzip --file target/dist/dlock-*-linux-$$(uname -m).tar.gz --directory target \
+		--transform 's,^[^/]*,released,' && \
+	server=$$(scripts/server) && DLOCK_MODULE=$(CURDIR)/target/released/lib/libdlock.so DLOCK_SERVER="$$server" \
+	cargo test --locked --test server
+
+lint-packaging: ## check the scripts, workflows, images and manifests
+	@scripts/setup lint-packaging
+	scripts/lint-packaging
 
 clean: ## remove all that was built and fetched
 	rm -rf target

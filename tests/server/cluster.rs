@@ -1,6 +1,7 @@
 //! Locks in a cluster: every lock in its slot, and slots move with their locks.
 
 use crate::support::cluster::{Cluster, in_cluster};
+use crate::support::replica::counter;
 use crate::support::skip::skipped;
 use crate::support::version::Version;
 use crate::support::{lock_info, soon};
@@ -73,6 +74,36 @@ fn atomic_slot_migration_takes_the_lock_along() {
     assert!(there.int(format!("DLOCK.CHECK k {token}")) > 0);
     assert!(there.end_of("k") >= end);
     assert_eq!(lock_info(&mut there, "k").unwrap().count, 1);
+    there.nil("DLOCK.ACQUIRE k b");
+    assert_eq!(there.int(format!("DLOCK.RELEASE k a TOKEN {token}")), 1);
+    assert!(there.int("DLOCK.ACQUIRE k b") > token);
+}
+
+/// Redis 8.4 and later have a migration of their own, which the other node asks for.
+#[test]
+fn atomic_slot_migration_of_redis_takes_the_lock_along() {
+    let cluster = Cluster::start(2);
+    let from = cluster.home_of("k");
+    let to = 1 - from;
+    let (mut here, mut there) = (cluster.client(from), cluster.client(to));
+    if !Version::of(&mut here).imports_slots() {
+        return skipped("this server has no CLUSTER MIGRATION");
+    }
+    let token = here.int("DLOCK.WLOCK k a PX 600000");
+    let end = here.end_of("k");
+    let mut waiter = cluster.client(from);
+    waiter.send("DLOCK.ACQUIRE k w BLOCK 60000");
+    soon("it waits", || lock_info(&mut here, "k").is_some_and(|info| info.waiters == 1));
+    let slot = here.int("CLUSTER KEYSLOT k");
+    there.run(format!("CLUSTER MIGRATION IMPORT {slot} {slot}"));
+    // The keys that the node then removes are granted to nobody.
+    let error = waiter.read().expect_err("it is sent to the other node");
+    assert!(error.starts_with("MOVED ") || error.starts_with("TRYAGAIN "), "{error}");
+    soon("the keys are removed here", || here.int("DBSIZE") == 0);
+    assert_eq!(counter(&mut here, "grants"), 1);
+    assert!(here.error("DLOCK.INFO k").starts_with("MOVED "));
+    assert!(there.int(format!("DLOCK.CHECK k {token}")) > 0);
+    assert_eq!(there.end_of("k"), end);
     there.nil("DLOCK.ACQUIRE k b");
     assert_eq!(there.int(format!("DLOCK.RELEASE k a TOKEN {token}")), 1);
     assert!(there.int("DLOCK.ACQUIRE k b") > token);

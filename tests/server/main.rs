@@ -49,6 +49,7 @@ mod sessions_failures;
 mod sessions_waiting;
 mod tokens;
 mod topology;
+mod upgrade;
 mod waiting;
 
 use dlock_testkit as support;

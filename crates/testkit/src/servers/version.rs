@@ -37,7 +37,19 @@ impl Version {
         }
     }
 
-    /// Atomic slot migration.
+    /// Redis 8.6 asks the allocator for the size of a place inside of an allocation, for module values with a TTL.
+    /// jemalloc answers; libc's answer is wrong, and may be a crash.
+    pub fn measures_module_values(client: &mut Client) -> bool {
+        let allocator = info_field(client, "memory", "mem_allocator").expect("an allocator");
+        !matches!(Self::of(client), Self::Redis(8, 6)) || allocator != "libc"
+    }
+
+    /// Atomic slot migration as Redis has it: `CLUSTER MIGRATION IMPORT`.
+    pub fn imports_slots(self) -> bool {
+        matches!(self, Self::Redis(major, minor) if (major, minor) >= (8, 4))
+    }
+
+    /// Atomic slot migration as Valkey has it: `CLUSTER MIGRATESLOTS`.
     pub fn migrates_slots(self) -> bool {
         self >= Self::Valkey(9, 0)
     }

@@ -1,0 +1,299 @@
+//! What an older version of the module wrote is read by this one, and what a newer one wrote is refused with its
+//! reason.
+//!
+//! `tests/server/upgrade/` has what each release wrote (`scripts/golden`). The tests that run the previous release
+//! itself need its module: `make upgrade` builds it from the history (`scripts/previous`) and runs them.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use crate::support::payload::{body, seal};
+use crate::support::process::built;
+use crate::support::story::story;
+use crate::support::{Client, Server, Setup, bytes_of, eventually, list_of, lock_info, req};
+
+/// Whether the previous release reads what this version writes, as long as no newer feature is used. Once it does not,
+/// the changelog says so, and these tests demand that the previous release says that the data is too new.
+const PREVIOUS_READS_OURS: bool = true;
+
+/// Unix time in ms of the year 2200, in which the golden files were recorded.
+const RECORDED: i64 = 7_258_118_400_000;
+
+/// What every release wrote, by version.
+fn golden() -> Vec<(String, PathBuf)> {
+    let home = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/server/upgrade");
+    let found: Vec<_> = fs::read_dir(home)
+        .expect("the golden files")
+        .map(|entry| entry.expect("a directory that can be read"))
+        .filter(|entry| entry.path().is_dir())
+        .map(|entry| (entry.file_name().into_string().expect("a version"), entry.path()))
+        .collect();
+    assert!(!found.is_empty(), "no golden files");
+    found
+}
+
+/// Expects what `commands.txt` took.
+#[track_caller]
+fn has_everything(server: &Server) {
+    let mut client = server.client();
+    for key in ["exclusive", "entered", "shared", "both", "partly", "renewed"] {
+        let end = client.int(format!("PEXPIRETIME {key}"));
+        assert!((RECORDED..RECORDED + 3_600_000).contains(&end), "{key} ends at {end}");
+    }
+    let shared = lock_info(&mut client, "shared FULL").expect("held");
+    let counts: Vec<_> = shared.holds().iter().map(|hold| hold.count).collect();
+    assert_eq!(counts, [1, 2, 1]);
+    assert!(shared.token > RECORDED * 1000 && shared.ttl > 0);
+    story(
+        &mut client,
+        "INFO exclusive FULL     -> mode=exclusive holders=1 count=1 holds=a
+         INFO entered FULL       -> mode=exclusive count=3 holds=0f8fad5b-d9cb-469f-a165-70867728950e
+         RACQUIRE entered 0f8fad5b-d9cb-469f-a165-70867728950e REQUEST third -> t1
+         INFO entered            -> mode=exclusive count=3
+         INFO shared FULL        -> mode=shared holders=3 count=4 holds=a,b,c
+         INFO both FULL          -> mode=both holders=1 count=2 holds=a,a
+         INFO partly             -> mode=exclusive count=1
+         EXISTS released         -> 0
+         INFO renewed            -> mode=exclusive count=1
+         ACQUIRE exclusive b     -> nil
+         ACQUIRE released b      -> t2
+         RELEASE shared b        -> 0
+         RELEASE shared b        -> 1
+         RELEASE partly a        -> 1
+         RENEW renewed a         -> 1",
+    );
+}
+
+#[test]
+fn an_rdb_of_every_release_is_read() {
+    for (version, home) in golden() {
+        let mut server = Server::start();
+        server.shutdown();
+        fs::copy(home.join("dump.rdb"), server.path("dump.rdb")).expect(&version);
+        server.boot();
+        has_everything(&server);
+    }
+}
+
+#[test]
+fn an_aof_of_every_release_is_read() {
+    for (version, home) in golden() {
+        let mut server = Server::conf("appendonly yes\naof-use-rdb-preamble no");
+        server.shutdown();
+        let file = server.path("appendonlydir/appendonly.aof.1.incr.aof");
+        assert!(file.exists(), "the file that the server appends to");
+        fs::copy(home.join("appendonly.aof"), file).expect(&version);
+        server.boot();
+        has_everything(&server);
+    }
+}
+
+/// The dump of a lock, as a version of the module would write it that has the next encoding.
+fn from_the_future(client: &mut Client) -> Vec<u8> {
+    client.int("DLOCK.ACQUIRE k a");
+    let dump = client.bytes("DUMP k");
+    let mut future = body(&dump);
+    // Type (1 byte), the mark of a 64-bit length (1 byte), the id of the module's type, which ends with the version.
+    assert_eq!((future[0], future[1], future[9]), (7, 0x81, 1), "{}", dump.escape_ascii());
+    future[9] += 1;
+    client.run("DEL k");
+    seal(&future, &dump)
+}
+
+#[test]
+fn a_newer_lock_is_refused_with_its_reason() {
+    let server = Server::start();
+    let mut client = server.client();
+    let future = from_the_future(&mut client);
+    client.error(req!["RESTORE", "k", 0, future]);
+    server.logged("newer version of the module");
+}
+
+#[test]
+fn a_newer_rdb_is_refused_with_its_reason() {
+    let mut server = Server::conf("rdbchecksum no");
+    let mut client = server.client();
+    client.int("DLOCK.ACQUIRE k a");
+    client.ok("SAVE");
+    let id = body(&client.bytes("DUMP k"))[1..10].to_vec();
+    server.kill9();
+    let mut file = fs::read(server.path("dump.rdb")).expect("saved");
+    // The last place: the token clock has the same id, and is before the keys.
+    let at = file.windows(9).rposition(|window| window == id).expect("the lock");
+    file[at + 8] += 1;
+    fs::write(server.path("dump.rdb"), file).expect("a writable directory");
+    let log = server.try_boot().expect_err("the server refuses to start");
+    assert!(log.contains("newer version of the module"), "{log}");
+}
+
+/// A server with the previous release.
+fn previous() -> Setup {
+    let module = built("DLOCK_MODULE_PREVIOUS", "target/previous/libdlock.so");
+    Setup::plain().conf(&format!("loadmodule {}", module.display()))
+}
+
+/// The holds of every lock as (owner, mode, count, token), and when its key ends.
+type Locks = BTreeMap<Vec<u8>, (i64, Vec<(Vec<u8>, String, i64, i64)>)>;
+
+#[track_caller]
+fn locks(server: &Server) -> Locks {
+    let mut client = server.client();
+    let keys: Vec<_> = list_of(&client.run("KEYS *")).iter().map(bytes_of).collect();
+    keys.into_iter()
+        .map(|key| {
+            let name = String::from_utf8(key.clone()).expect("a plain name");
+            let info = lock_info(&mut client, &format!("{name} FULL COUNT 0")).expect("held");
+            let holds = info.holds().iter().map(|h| (h.owner.clone(), h.mode.clone(), h.count, h.token)).collect();
+            (key, (client.int(format!("PEXPIRETIME {name}")), holds))
+        })
+        .collect()
+}
+
+/// One of everything that the previous release had. The session lives as long as the client.
+#[track_caller]
+fn variety(client: &mut Client) {
+    story(
+        client,
+        "ACQUIRE exclusive a PX 600000  -> t1
+         RACQUIRE entered a PX 600000   -> t2
+         RACQUIRE entered a REQUEST r1  -> t2
+         RLOCK shared a PX 600000       -> t3
+         RLOCK shared b PX 700000       -> t4
+         RLOCK shared b                 -> t4
+         WLOCK both a PX 600000         -> t5
+         RLOCK both a PX 600000         -> t6
+         RACQUIRE partly a PX 600000    -> t7
+         RACQUIRE partly a              -> t7
+         RELEASE partly a               -> 0
+         RLOCK session a PX 600000 SESSION -> t8",
+    );
+}
+
+/// What changes while a replica follows, or after it took over.
+#[track_caller]
+fn more(server: &Server) {
+    story(
+        &mut server.client(),
+        "RACQUIRE entered a REQUEST r1  -> t1
+         RELEASE entered a              -> 0
+         RELEASE exclusive a            -> 1
+         ACQUIRE exclusive b PX 600000  -> t2
+         RENEW shared a PX 650000       -> 1
+         RELEASE shared b ALL           -> 1
+         RLOCK later a PX 600000        -> t3",
+    );
+}
+
+#[track_caller]
+fn same(what: &str, old: &Server, new: &Server) {
+    assert_eq!(locks(old), locks(new), "{what}");
+}
+
+#[test]
+#[ignore = "make upgrade builds the previous release and runs this"]
+fn a_replica_is_upgraded_first_and_takes_over() {
+    let old = previous().start();
+    let mut owner = old.client();
+    variety(&mut owner);
+    let new = old.replica();
+    same("after the full synchronisation", &old, &new);
+    let mut waiter = old.client();
+    waiter.send("DLOCK.ACQUIRE exclusive w BLOCK 60000 PX 600000");
+    eventually(std::time::Duration::from_secs(10), "it waits", || {
+        lock_info(&mut old.client(), "exclusive").is_some_and(|info| info.waiters == 1)
+    });
+    old.client().int("DLOCK.RELEASE exclusive a");
+    waiter.read().expect("granted");
+    old.client().int("DLOCK.RELEASE exclusive w");
+    old.client().int("DLOCK.ACQUIRE exclusive a PX 600000");
+    more(&old);
+    new.wait_synced(&old);
+    same("by the stream", &old, &new);
+    let highest = locks(&old).values().flat_map(|(_, holds)| holds.iter().map(|hold| hold.3)).max();
+
+    old.client().run(format!("FAILOVER TO 127.0.0.1 {}", new.port()));
+    eventually(std::time::Duration::from_secs(20), "the new one takes over", || new.is_primary() && old.is_replica());
+    let token = new.client().int("DLOCK.ACQUIRE after a PX 600000");
+    assert!(Some(token) > highest, "tokens rise over an upgrade");
+    story(
+        &mut new.client(),
+        "RELEASE exclusive b -> 1
+         RELEASE entered a   -> 1
+         RENEW shared a      -> 1
+         RELEASE session a   -> 1",
+    );
+    old_reads(&old, &new, "the stream of the new primary");
+}
+
+/// The old server has what the new one has; or says why not.
+#[track_caller]
+fn old_reads(old: &Server, new: &Server, what: &str) {
+    if PREVIOUS_READS_OURS {
+        old.wait_synced(new);
+        same(what, old, new);
+    } else {
+        old.logged("newer version of the module");
+    }
+}
+
+#[test]
+#[ignore = "make upgrade builds the previous release and runs this"]
+fn a_replica_that_is_still_old_follows_a_new_primary() {
+    let new = Server::start();
+    let mut owner = new.client();
+    variety(&mut owner);
+    let old = previous().start();
+    old.client().ok(format!("REPLICAOF 127.0.0.1 {}", new.port()));
+    old_reads(&old, &new, "after the full synchronisation");
+    more(&new);
+    old_reads(&old, &new, "by the stream");
+}
+
+/// The ways to keep data: the configuration, and what to do before the end.
+fn ways() -> [(&'static str, &'static str); 4] {
+    [
+        ("", "SAVE"),
+        ("appendonly yes\nappendfsync always", "PING"),
+        ("appendonly yes\nappendfsync always\naof-use-rdb-preamble yes", "BGREWRITEAOF"),
+        ("appendonly yes\nappendfsync always\naof-use-rdb-preamble no", "BGREWRITEAOF"),
+    ]
+}
+
+/// Files that one module wrote, and the other reads.
+#[track_caller]
+fn restarts_with(from: Setup, to: &Setup, lines: &str, keep: &str) -> Result<(), String> {
+    let mut server = from.conf(lines).start();
+    let mut owner = server.client();
+    variety(&mut owner);
+    more(&server);
+    server.client().run(keep);
+    server.wait_saved();
+    let before = locks(&server);
+    server.kill9();
+    server.reconfigure(|_| to.clone().conf(lines));
+    server.try_boot()?;
+    assert_eq!(before, locks(&server), "{lines} {keep}");
+    Ok(())
+}
+
+#[test]
+#[ignore = "make upgrade builds the previous release and runs this"]
+fn files_of_the_previous_release_are_read() {
+    for (lines, keep) in ways() {
+        restarts_with(previous(), &Setup::new(), lines, keep).expect("the new one reads the files of the old one");
+    }
+}
+
+#[test]
+#[ignore = "make upgrade builds the previous release and runs this"]
+fn files_of_this_version_are_read_by_the_previous_release_or_are_too_new() {
+    for (lines, keep) in ways() {
+        match (restarts_with(Setup::new(), &previous(), lines, keep), PREVIOUS_READS_OURS) {
+            (Ok(()), true) => {}
+            (Err(log), false) => assert!(log.contains("newer version of the module"), "{log}"),
+            (Ok(()), false) => panic!("{lines} {keep}: it reads them"),
+            (Err(log), true) => panic!("{log}"),
+        }
+    }
+}
