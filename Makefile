@@ -99,7 +99,7 @@ bench-waiting: module ## time waiting in line and sessions on a quiet machine, f
 chaos: module ## locks under faults, two minutes, their histories checked (SECONDS=, SEED=, SERVER=)
 	server=$$(scripts/server) && DLOCK_SERVER="$$server" cargo run --locked --package dlock-chaos -- run --seconds $(or $(SECONDS),120) $(if $(SEED),--seed $(SEED))
 
-chaos-mutants: setup ## break the module in three ways, fail unless `chaos` finds each
+chaos-mutants: setup ## break the module in five ways, fail unless `chaos` finds each
 	cargo build --locked --package dlock-chaos
 	server=$$(scripts/server) && DLOCK_SERVER="$$server" scripts/chaos-mutants
 

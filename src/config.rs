@@ -3,59 +3,39 @@
 use std::cell::Cell;
 
 use dlock_core::Lease;
+use dlock_core::args::Limits;
+use dlock_core::engine::Settings;
 
+use crate::ffi::MainThread;
 use crate::ffi::config::{Setting, load, register};
 use crate::ffi::context::Context;
-use crate::state::state;
 
-/// What the operator set.
-pub struct Settings {
-    default_lease: Setting,
-    max_lease: Setting,
-    max_waiters: Setting,
-    session_grace: Setting,
+static DEFAULT_LEASE: MainThread<Setting> = setting("default-lease", 30_000, 1, Lease::MAX.get().cast_signed());
+static MAX_LEASE: MainThread<Setting> =
+    setting("max-lease", Lease::MAX.get().cast_signed(), 1, Lease::MAX.get().cast_signed());
+static MAX_WAITERS: MainThread<Setting> = setting("max-waiters", 10_000, 0, 1_000_000);
+static SESSION_GRACE: MainThread<Setting> = setting("session-grace", 0, 0, 3_600_000);
+
+/// What the operator set, as the engine wants it.
+#[inline]
+pub fn settings() -> Settings {
+    Settings {
+        // `dlock.max-lease` if that is smaller than the default.
+        default_lease: lease(&DEFAULT_LEASE).min(lease(&MAX_LEASE)),
+        max_waiters: usize::try_from(MAX_WAITERS.value.get()).ok().filter(|max| *max > 0),
+        session_grace: u64::try_from(SESSION_GRACE.value.get()).ok().and_then(Lease::new),
+    }
 }
 
-impl Settings {
-    /// The defaults.
-    pub const fn new() -> Settings {
-        Settings {
-            default_lease: setting("default-lease", 30_000, 1, Lease::MAX.get().cast_signed()),
-            max_lease: setting("max-lease", Lease::MAX.get().cast_signed(), 1, Lease::MAX.get().cast_signed()),
-            max_waiters: setting("max-waiters", 10_000, 0, 1_000_000),
-            session_grace: setting("session-grace", 0, 0, 3_600_000),
-        }
-    }
-
-    /// The longest lease a command may ask for.
-    pub fn max_lease(&self) -> Lease {
-        lease(&self.max_lease)
-    }
-
-    /// The lease of a new hold that names none: `dlock.max-lease` if that is smaller than the default.
-    pub fn default_lease(&self) -> Lease {
-        lease(&self.default_lease).min(self.max_lease())
-    }
-
-    /// How many may wait on this server; `None`: as many as there are.
-    pub fn max_waiters(&self) -> Option<usize> {
-        usize::try_from(self.max_waiters.value.get()).ok().filter(|max| *max > 0)
-    }
-
-    /// How long a hold is left after its session ended; `None`: it is released at once.
-    pub fn session_grace(&self) -> Option<Lease> {
-        u64::try_from(self.session_grace.value.get()).ok().and_then(Lease::new)
-    }
-
-    fn all(&'static self) -> [&'static Setting; 4] {
-        [&self.default_lease, &self.max_lease, &self.max_waiters, &self.session_grace]
-    }
+/// The bounds of leases and tokens at `now`.
+pub fn limits(now: dlock_core::Now) -> Limits {
+    Limits { now_us: now.us(), max_lease: lease(&MAX_LEASE) }
 }
 
 /// Registers all settings. `arguments` are those of `loadmodule`: names without the prefix, each with its value; they
 /// become the defaults. An unknown name or a bad value refuses the load; a number is written as `CONFIG SET` wants it.
-pub fn register_all(context: &Context, arguments: &[&[u8]]) -> Result<(), String> {
-    let settings = state().settings.all();
+pub fn register_all(context: &Context<'_>, arguments: &[&[u8]]) -> Result<(), String> {
+    let settings: [&'static Setting; 4] = [&DEFAULT_LEASE, &MAX_LEASE, &MAX_WAITERS, &SESSION_GRACE];
     let given = parse(&settings, arguments)?;
     for setting in settings {
         let default = given.iter().find(|(name, _)| *name == setting.name).map_or(setting.default, |(_, value)| *value);
@@ -91,8 +71,8 @@ fn parse(settings: &[&'static Setting], arguments: &[&[u8]]) -> Result<Vec<(&'st
     Ok(given)
 }
 
-const fn setting(name: &'static str, default: i64, min: i64, max: i64) -> Setting {
-    Setting { name, default, min, max, value: Cell::new(default) }
+const fn setting(name: &'static str, default: i64, min: i64, max: i64) -> MainThread<Setting> {
+    MainThread::new(Setting { name, default, min, max, value: Cell::new(default) })
 }
 
 fn lease(setting: &Setting) -> Lease {

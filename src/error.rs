@@ -2,38 +2,29 @@
 
 use std::borrow::Cow;
 
-use dlock_core::args::Malformed;
+use dlock_core::args::{AcquireAll, Malformed};
+use dlock_core::engine::{Fault, WrongType};
 use dlock_core::{DecodeError, Lease, Owner, Request, Token};
 
-use crate::ffi::key::WrongType;
+use crate::state::Busy;
 
 /// Why a command was not carried out. It has changed nothing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Error {
-    /// The arguments say nothing.
+    /// The arguments are invalid.
     Malformed(Malformed),
-    /// The key is of another type.
-    WrongType,
-    /// The owner holds both modes and names none.
-    Ambiguous,
-    /// Sent by a client to a replica.
+    /// The engine refuses.
+    Fault(Fault),
+    /// A client sent it to a replica.
     ReadOnly,
-    /// `DLOCK.APPLY` from a client.
+    /// A client sent `DLOCK.APPLY`.
     NotForClients,
-    /// The bytes of an effect are none.
+    /// The bytes are no effect.
     Effect(DecodeError),
-    /// The owner has entered as often as can be counted.
-    TooManyEntries,
-    /// There is no fencing token left.
-    NoToken,
-    /// Waiting would be for ever; how.
-    Deadlock(String),
     /// `SESSION` where there is no client connection.
     NoConnection,
-    /// `dlock.max-waiters` wait already.
-    TooManyWaiters,
-    /// The key has left for another node of the cluster.
-    TryAgain,
+    /// The engine is at work.
+    Busy,
 }
 
 impl Error {
@@ -41,17 +32,20 @@ impl Error {
     pub fn text(&self, command: &str) -> Cow<'static, str> {
         let fixed = match self {
             Error::Malformed(what) => return malformed(*what, command),
-            Error::Deadlock(how) => return format!("DEADLOCK {how}").into(),
-            Error::Effect(error) => return format!("ERR effect cannot be applied: {error}").into(),
-            Error::WrongType => "WRONGTYPE Operation against a key holding the wrong kind of value",
-            Error::Ambiguous => "AMBIGUOUS owner holds the lock in both modes, say READ or WRITE",
+            Error::Fault(Fault::Deadlock(how)) => return format!("DEADLOCK {how}").into(),
+            Error::Effect(error) => return format!("ERR invalid effect: {error}").into(),
+            Error::Fault(Fault::SessionLease) => return malformed(Malformed::SessionLease, command),
+            Error::Fault(Fault::WrongType) => "WRONGTYPE Operation against a key holding the wrong kind of value",
+            Error::Fault(Fault::Ambiguous) => "AMBIGUOUS owner holds the lock in both modes, say READ or WRITE",
+            Error::Fault(Fault::TooManyEntries) => "ERR owner has entered the lock too often",
+            Error::Fault(Fault::NoToken) => "ERR fencing tokens are used up",
+            Error::Fault(Fault::TooManyWaiters) => "ERR max number of waiters reached",
+            Error::Fault(Fault::SessionAbsolute) => "ERR a hold bound to a session cannot have an absolute lease",
+            Error::Fault(Fault::TryAgain) => "TRYAGAIN The lock has moved to another node while the client waited",
             Error::ReadOnly => "READONLY You can't write against a read only replica.",
-            Error::NotForClients => "NOPERM dlock.apply is taken from replication and from files only",
-            Error::TooManyEntries => "ERR owner has entered the lock too often",
-            Error::NoToken => "ERR fencing tokens are used up",
-            Error::TooManyWaiters => "ERR max number of waiters reached",
+            Error::NotForClients => "NOPERM dlock.apply is accepted only from replication and from files",
             Error::NoConnection => "ERR SESSION needs a client connection",
-            Error::TryAgain => "TRYAGAIN The lock has moved to another node while the client waited",
+            Error::Busy => "ERR dlock is busy: a module must not run its commands from a notification",
         };
         fixed.into()
     }
@@ -64,6 +58,7 @@ fn malformed(what: Malformed, command: &str) -> Cow<'static, str> {
         Malformed::LeaseTooLong(max) => {
             return format!("ERR lease is longer than dlock.max-lease, which is {} ms", max.get()).into();
         }
+        Malformed::KeyCount => return format!("ERR numkeys can't be greater than {}", AcquireAll::MAX_KEYS).into(),
         Malformed::Owner => return format!("ERR owner must have 1 to {} bytes", Owner::MAX_LEN).into(),
         Malformed::Token => return format!("ERR token must be between 1 and {}", Token::MAX.get()).into(),
         Malformed::RequestId => return format!("ERR request id must have 1 to {} bytes", Request::MAX_LEN).into(),
@@ -72,7 +67,13 @@ fn malformed(what: Malformed, command: &str) -> Cow<'static, str> {
         }
         Malformed::Syntax => "ERR syntax error",
         Malformed::Integer => "ERR value is not an integer or out of range",
-        Malformed::TokenAhead => "ERR token is more than a day ahead of the server's clock",
+        Malformed::TokenAhead => "ERR token is more than an hour ahead of the server's clock",
+        Malformed::Limit => "ERR limit must be between 1 and 4294967295",
+        Malformed::Permits => "ERR PERMITS must be between 1 and 4294967295",
+        Malformed::PermitsOverLimit => "ERR PERMITS can't be larger than limit",
+        Malformed::NoKeys => "ERR numkeys should be greater than 0",
+        Malformed::TooManyKeys => "ERR Number of keys can't be greater than number of args",
+        Malformed::SameKey => "ERR a key is given twice",
         Malformed::Count => "ERR COUNT can't be negative",
         Malformed::Timeout => "ERR timeout is not an integer or out of range",
         Malformed::NegativeTimeout => "ERR timeout is negative",
@@ -86,13 +87,31 @@ fn of_command(what: &str, command: &str) -> Cow<'static, str> {
 }
 
 impl From<WrongType> for Error {
-    fn from(_: WrongType) -> Error {
-        Error::WrongType
+    fn from(WrongType: WrongType) -> Error {
+        Error::Fault(Fault::WrongType)
+    }
+}
+
+impl From<Fault> for Error {
+    fn from(fault: Fault) -> Error {
+        Error::Fault(fault)
     }
 }
 
 impl From<Malformed> for Error {
     fn from(what: Malformed) -> Error {
         Error::Malformed(what)
+    }
+}
+
+impl From<Busy> for Error {
+    fn from(Busy: Busy) -> Error {
+        Error::Busy
+    }
+}
+
+impl From<crate::ffi::key::WrongType> for Error {
+    fn from(_: crate::ffi::key::WrongType) -> Error {
+        Error::Fault(Fault::WrongType)
     }
 }

@@ -16,7 +16,7 @@ fn on_config_changed(context: &ServerContext, names: &[&str]) {
     guarded("config change", body, || ());
 }
 
-/// Looks at the eviction policy, at load and whenever it changes.
+/// Warns at load, and whenever the policy changes.
 pub fn warn_if_locks_can_be_evicted(context: &ServerContext) {
     let policy = with_own(context, |context| context.server_info("memory", "maxmemory_policy")).unwrap_or_default();
     if !policy.is_empty() && policy != "noeviction" {

@@ -1,28 +1,28 @@
 //! `DLOCK.ACQUIRE | RACQUIRE | RLOCK | WLOCK key owner [EX s | PX ms | EXAT s | PXAT ms] [BLOCK ms] [SESSION] [REQUEST id]`
+//! and `DLOCK.SACQUIRE key owner limit [PERMITS k] …` with the same options.
 //!
-//! Replies with the fencing token, or nil if the lock is held, with `BLOCK` after having waited. Owner `*` is made up by the server and comes back with
-//! the token.
+//! Replies with the fencing token, or nil if the lock is held; with `BLOCK`, if the wait ran out. With owner `*` the
+//! server draws an owner and replies with owner and token.
 
 use std::rc::Rc;
 
-use dlock_core::args::{Acquire as Args, Malformed};
-use dlock_core::{Acquired, Command as RequestOf, Entry, LeaseChoice, Mode, Owner, Reentry, Refusal, Token};
+use dlock_core::args::Acquire as Args;
+use dlock_core::engine::{Ask, Call, Entered, Fault};
+use dlock_core::{ClientId, Command as Which, Name, Owner};
 
-use super::LEASE;
-use crate::args::{client_to_bind, limits};
+use super::options::{BLOCK, LEASE, REQUEST};
+use super::sending::finish;
+use crate::config::limits;
 use crate::error::Error;
-use crate::ffi::blocking;
-use crate::ffi::command::{Argument, Arguments, Command, KeyUse, Spec};
-use crate::ffi::context::{Context, Now};
-use crate::ffi::key::{Access, Key};
-use crate::joining::{Patience, deadlock, decide, first_hold, join, place_of_repeated, take_over, wait};
-use crate::quick;
-use crate::reply::Reply;
-use crate::sessions::bind;
-use crate::state::state;
-use crate::store::{OpenLock, Replication, close};
+use crate::ffi::blocking::{Ticket, block};
+use crate::ffi::command::{Arguments, Command};
+use crate::ffi::context::{Context, Flags, now};
+use crate::ffi::spec::{Argument, KeyUse, Keys, Spec};
+use crate::ffi::strings::KeyName;
+use crate::keyspace::ServerKeys;
+use crate::reply;
+use crate::state::{Outputs, with_engine};
 use crate::waiter::Waiter;
-use crate::waiting::{Grants, bind_granted, served};
 
 /// Exclusive, not reentrant.
 pub struct Acquire;
@@ -30,22 +30,19 @@ pub struct Acquire;
 pub struct Racquire;
 /// Shared, reentrant.
 pub struct Rlock;
-/// The write side of [`Rlock`]: the same as [`Racquire`].
+/// The write side of [`Rlock`], identical to [`Racquire`].
 pub struct Wlock;
+/// Shared, up to a limit.
+pub struct Sacquire;
 
-const ARGUMENTS: &[Argument] = &[
-    Argument::Text("owner"),
-    LEASE,
-    Argument::Number("BLOCK", "milliseconds"),
-    Argument::Word("SESSION"),
-    Argument::NamedText("REQUEST", "id"),
-];
+const ARGUMENTS: &[Argument] = &[Argument::Text("owner"), LEASE, BLOCK, Argument::Word("SESSION"), REQUEST];
 
 const fn spec(name: &'static str, summary: &'static str) -> Spec {
     Spec {
         name,
-        flags: "write deny-oom",
-        key: KeyUse::Update,
+        flags: "write deny-oom blocking",
+        categories: "dlock write slow blocking",
+        keys: Keys::First(KeyUse::Update),
         arity: -3,
         summary,
         complexity: "O(log N) with N the number of holds on the lock",
@@ -54,175 +51,156 @@ const fn spec(name: &'static str, summary: &'static str) -> Spec {
 }
 
 impl Command for Acquire {
-    const SPEC: Spec = spec("DLOCK.ACQUIRE", "Takes a lock exclusively; refused if the owner already holds it.");
+    const SPEC: Spec = spec("DLOCK.ACQUIRE", "Acquires a lock exclusively. Not reentrant.");
 
-    fn run(context: &Context, arguments: &Arguments, grants: &mut Grants) -> Result<Reply, Error> {
-        run(
-            context,
-            arguments,
-            grants,
-            Kind { command: RequestOf::Acquire, mode: Mode::Exclusive, reentry: Reentry::Refuse },
-        )
+    fn run(context: &mut Context<'_>, arguments: &Arguments<'_>) {
+        run(context, arguments, Which::Acquire, &Self::SPEC);
     }
 }
 
 impl Command for Racquire {
-    const SPEC: Spec = spec("DLOCK.RACQUIRE", "Takes a lock exclusively, or enters it once more.");
+    const SPEC: Spec = spec("DLOCK.RACQUIRE", "Acquires a lock exclusively, or enters it once more.");
 
-    fn run(context: &Context, arguments: &Arguments, grants: &mut Grants) -> Result<Reply, Error> {
-        run(
-            context,
-            arguments,
-            grants,
-            Kind { command: RequestOf::Racquire, mode: Mode::Exclusive, reentry: Reentry::Count },
-        )
+    fn run(context: &mut Context<'_>, arguments: &Arguments<'_>) {
+        run(context, arguments, Which::Racquire, &Self::SPEC);
     }
 }
 
 impl Command for Rlock {
-    const SPEC: Spec = spec("DLOCK.RLOCK", "Takes a lock for reading, or enters it once more.");
+    const SPEC: Spec = spec("DLOCK.RLOCK", "Acquires a lock for reading, or enters it once more.");
 
-    fn run(context: &Context, arguments: &Arguments, grants: &mut Grants) -> Result<Reply, Error> {
-        run(context, arguments, grants, Kind { command: RequestOf::Rlock, mode: Mode::Shared, reentry: Reentry::Count })
+    fn run(context: &mut Context<'_>, arguments: &Arguments<'_>) {
+        run(context, arguments, Which::Rlock, &Self::SPEC);
     }
 }
 
 impl Command for Wlock {
-    const SPEC: Spec = spec("DLOCK.WLOCK", "Takes a lock for writing, or enters it once more.");
+    const SPEC: Spec = spec("DLOCK.WLOCK", "Acquires a lock for writing, or enters it once more.");
 
-    fn run(context: &Context, arguments: &Arguments, grants: &mut Grants) -> Result<Reply, Error> {
-        run(
-            context,
-            arguments,
-            grants,
-            Kind { command: RequestOf::Wlock, mode: Mode::Exclusive, reentry: Reentry::Count },
-        )
+    fn run(context: &mut Context<'_>, arguments: &Arguments<'_>) {
+        run(context, arguments, Which::Wlock, &Self::SPEC);
     }
 }
 
-/// What a command does, beside its name.
-struct Kind {
-    command: RequestOf,
-    mode: Mode,
-    reentry: Reentry,
-}
+impl Command for Sacquire {
+    const SPEC: Spec = Spec {
+        arity: -4,
+        arguments: &[
+            Argument::Text("owner"),
+            Argument::BareNumber("limit"),
+            Argument::Number("PERMITS", "permits"),
+            LEASE,
+            BLOCK,
+            Argument::Word("SESSION"),
+            REQUEST,
+        ],
+        ..spec("DLOCK.SACQUIRE", "Acquires permits of a semaphore.")
+    };
 
-fn run(context: &Context, arguments: &Arguments, grants: &mut Grants, kind: Kind) -> Result<Reply, Error> {
-    let now = Now::read();
-    let name = arguments.key()?;
-    let Args { owner, lease, block, binds, request } = Args::parse(arguments.after_key(), kind.command, limits(now))?;
-    let made_up = owner.is_none();
-    let owner = owner.unwrap_or_else(fresh_owner);
-    let client = client_to_bind(context, binds)?;
-    let flags = context.flags();
-    if !flags.is_primary() {
-        return Err(Error::ReadOnly);
-    }
-    let patience = block.filter(|_| flags.can_block()).map(|timeout_ms| Patience { timeout_ms, made_up, binds });
-    let Kind { mode, reentry, .. } = kind;
-    let request = dlock_core::Acquire { owner: &owner, mode, reentry, lease, request: request.as_ref() };
-    let key = Key::open(context, &name, Access::Write)?;
-    if key.lock().is_none()
-        && client.is_none()
-        && quick::is_quiet()
-        && let Ok(hold) = first_hold(now, &request)
-    {
-        return Ok(Reply::Granted(quick::take(context, &name, key, now, hold), made_up.then_some(owner)));
-    }
-    let mut open = served(OpenLock::of(context, &name, key), now, grants);
-    let entered = enter(&mut open, now, &request, client, patience, grants);
-    close(&mut open);
-    grants.announce(context, &name);
-    match entered? {
-        Entered::In(token) => {
-            context.notify(c"dlock.acquire", &name);
-            Ok(Reply::Granted(token, made_up.then_some(owner)))
-        }
-        Entered::Before(token) => {
-            state().stats.replays.count();
-            Ok(Reply::Granted(token, None))
-        }
-        Entered::Waiting(waiter, patience) => {
-            wait(context, &name, &waiter, patience);
-            Ok(Reply::Later)
-        }
-        Entered::WaitingAgain(waiter, patience) => {
-            state().stats.replays.count();
-            blocking::block(context, &name, patience.timeout_ms, &waiter);
-            Ok(Reply::Later)
-        }
-        Entered::Refused => {
-            state().stats.refusals.count();
-            Ok(Reply::Nil)
-        }
+    fn run(context: &mut Context<'_>, arguments: &Arguments<'_>) {
+        run(context, arguments, Which::Sacquire, &Self::SPEC);
     }
 }
 
-enum Entered {
-    In(Token),
-    /// The request came before, and was granted.
-    Before(Token),
-    Waiting(Rc<Waiter>, Patience),
-    /// The request came before, and still waited.
-    WaitingAgain(Rc<Waiter>, Patience),
-    Refused,
+fn run(context: &mut Context<'_>, arguments: &Arguments<'_>, command: Which, spec: &Spec) {
+    let name = match arguments.key() {
+        Ok(name) => name,
+        Err(error) => return context.reply_error(&Error::from(error).text(spec.name)),
+    };
+    let own = [name];
+    let outcome = acquire(context, arguments, command, &own);
+    finish(context, &own, spec, outcome, |context, outcome| outcome.reply(context, &own));
 }
 
-fn enter(
-    open: &mut OpenLock,
-    now: Now,
-    request: &dlock_core::Acquire,
-    client: Option<u64>,
-    patience: Option<Patience>,
-    grants: &mut Grants,
-) -> Result<Entered, Error> {
-    match (decide(open, now, request), patience) {
-        (Acquired::Granted { token, entry, effect }, _) => {
-            if client.is_some() && effect.hold().is_some_and(|hold| !hold.lease.can_be_bound()) {
-                return Err(Malformed::SessionLease.into());
+fn acquire(
+    context: &mut Context<'_>,
+    arguments: &Arguments<'_>,
+    command: Which,
+    own: &[KeyName<'_>; 1],
+) -> Result<(Outcome, Outputs), Error> {
+    let now = now();
+    let args = Args::parse(arguments.after_key(), command, limits(now))?;
+    let (caller, ask) = Caller::new(context, args)?;
+    let [name] = own;
+    let db = context.db();
+    let call = Call { name: Name { db, key: name.bytes() }, now, client: caller.client };
+    let mut waiter = None;
+    let wait = caller.timeout_ms.map(|_| make_waiter(&mut waiter));
+    let mut keys = ServerKeys::of_command(context, db, own);
+    let (entered, outputs) = with_engine(|engine| engine.acquire(&mut keys, call, &ask, wait))?;
+    let owner = ask.is_owner_drawn.then_some(ask.owner);
+    Ok((Outcome { entered, owner, waiter, timeout_ms: caller.timeout_ms }, outputs))
+}
+
+/// What a request leads to, with what is needed to reply.
+pub(super) struct Outcome {
+    pub entered: Result<Entered, Fault>,
+    /// The owner, if the server drew it.
+    pub owner: Option<Owner>,
+    pub waiter: Option<Rc<Waiter>>,
+    pub timeout_ms: Option<u64>,
+}
+
+impl Outcome {
+    /// Replies, or blocks the client on the first key.
+    #[inline]
+    pub(super) fn reply(self, context: &mut Context<'_>, own: &[KeyName<'_>]) -> Result<(), Error> {
+        match (self.entered?, self.waiter, own.first()) {
+            (Entered::Granted(token), ..) => reply::granted(context, token, self.owner.as_ref()),
+            (Entered::Replayed(token), ..) => context.reply_integer(token.get()),
+            // Somebody let it in while the events were sent.
+            (Entered::Waiting(_), Some(waiter), _) if waiter.is_over() => waiter.answer(context),
+            (Entered::Waiting(_), Some(waiter), Some(name)) => {
+                block(context, name, self.timeout_ms.unwrap_or(0), &waiter);
             }
-            bind_granted(open.context, open.name, &effect, entry, client);
-            open.apply(effect, Replication::Effect);
-            match entry {
-                Entry::First => state().stats.grants.count(),
-                Entry::Again => state().stats.reentries.count(),
-            }
-            Ok(Entered::In(token))
+            (Entered::Waiting(_) | Entered::Refused, ..) => context.reply_nil(),
         }
-        (Acquired::Replayed(hold), _) => {
-            if let Some(client) = client {
-                if !hold.lease.can_be_bound() {
-                    return Err(Malformed::SessionLease.into());
-                }
-                bind(open.context.db(), open.name.bytes(), &hold, client);
-            }
-            Ok(Entered::Before(hold.token))
-        }
-        (Acquired::Refused(Refusal::TooManyEntries), _) => Err(Error::TooManyEntries),
-        (Acquired::Refused(Refusal::NoToken), _) => Err(Error::NoToken),
-        (Acquired::Refused(_), _) if client.is_some() && is_short_by_default(request) => {
-            Err(Malformed::SessionLease.into())
-        }
-        (Acquired::Refused(Refusal::Held), Some(patience)) => {
-            let taken_over = place_of_repeated(open, request)
-                .and_then(|place| take_over(open, place, now, request, patience, grants));
-            match taken_over {
-                Some(waiter) => Ok(Entered::WaitingAgain(waiter, patience)),
-                None => join(open, now, request, patience).map(|waiter| Entered::Waiting(waiter, patience)),
-            }
-        }
-        (Acquired::Refused(Refusal::Owned), Some(_)) => {
-            Err(deadlock("the owner holds the lock already, and the request does not re-enter".to_owned()))
-        }
-        (Acquired::Refused(Refusal::Held | Refusal::Owned | Refusal::LeasePassed), _) => Ok(Entered::Refused),
+        Ok(())
     }
 }
 
-fn is_short_by_default(request: &dlock_core::Acquire) -> bool {
-    request.lease == LeaseChoice::Own && !state().settings.default_lease().can_be_bound()
+/// Makes the waiter of a request that waits, and leaves it to the caller, too.
+pub(super) fn make_waiter(
+    place: &mut Option<Rc<Waiter>>,
+) -> impl FnOnce(dlock_core::engine::WaiterId) -> Rc<Waiter> + use<'_> {
+    |id| Rc::clone(place.insert(Rc::new(Waiter::new(id))))
 }
 
-fn fresh_owner() -> Owner {
+/// The client of an acquiring command.
+pub(super) struct Caller {
+    pub client: ClientId,
+    /// How long the client may wait, in ms; `None`: not at all.
+    pub timeout_ms: Option<u64>,
+}
+
+impl Caller {
+    /// Looks where the command comes from.
+    ///
+    /// # Errors
+    /// [`Error::NoConnection`] and [`Error::ReadOnly`].
+    pub(super) fn new(context: &Context<'_>, args: Args) -> Result<(Caller, Ask), Error> {
+        let flags = context.flags();
+        let Args { owner, want, lease, block, binds, request } = args;
+        let client = client(context, flags, binds, block.is_some())?;
+        if !flags.is_primary() {
+            return Err(Error::ReadOnly);
+        }
+        let timeout_ms = block.filter(|_| flags.can_block());
+        let is_owner_drawn = owner.is_none();
+        let owner = owner.unwrap_or_else(draw_owner);
+        Ok((Caller { client, timeout_ms }, Ask { owner, is_owner_drawn, want, lease, request, binds }))
+    }
+}
+
+/// The client to bind a hold to, which must be connected, if the command binds one; else the client that may wait.
+pub(super) fn client(context: &Context<'_>, flags: Flags, binds: bool, waits: bool) -> Result<ClientId, Error> {
+    if binds {
+        return context.connected_client(flags).map(ClientId).ok_or(Error::NoConnection);
+    }
+    Ok(ClientId(if waits { context.client_id() } else { 0 }))
+}
+
+fn draw_owner() -> Owner {
     let uuid = uuid::Builder::from_random_bytes(rand::random()).into_uuid();
     Owner::from_uuid(uuid.into_bytes())
 }

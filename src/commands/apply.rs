@@ -1,17 +1,17 @@
 //! `DLOCK.APPLY key effect`, internal: the replication effect.
 //!
-//! Taken from a replication link or a file only. It never looks at this server's clock.
+//! It is accepted only from a replication link or a file, and never looks at this server's clock.
 
 use dlock_core::args::Malformed;
-use dlock_core::decode_effect;
+use dlock_core::engine::replay;
+use dlock_core::{Name, decode_effect};
 
 use crate::error::Error;
-use crate::ffi::command::{Argument, Arguments, Command, KeyUse, Spec};
+use crate::ffi::command::{Arguments, Command};
 use crate::ffi::context::{Context, log_warning};
-use crate::ffi::key::Name;
-use crate::reply::Reply;
-use crate::store::{OpenLock, Replication};
-use crate::waiting::Grants;
+use crate::ffi::spec::{Argument, KeyUse, Keys, Spec};
+use crate::keyspace::ServerKeys;
+use crate::state::read_engine;
 
 /// Applies what a primary decided.
 pub struct Apply;
@@ -20,30 +20,39 @@ impl Command for Apply {
     const SPEC: Spec = Spec {
         name: "DLOCK.APPLY",
         flags: "write fast deny-script",
-        key: KeyUse::Update,
+        categories: "write fast admin dangerous",
+        keys: Keys::First(KeyUse::Update),
         arity: 3,
         summary: "Internal: applies a change that a primary decided on.",
         complexity: "O(log N) with N the number of holds on the lock",
         arguments: &[Argument::Text("effect")],
     };
 
-    fn run(context: &Context, arguments: &Arguments, _grants: &mut Grants) -> Result<Reply, Error> {
-        if !context.flags().is_effect() {
-            return Err(Error::NotForClients);
+    fn run(context: &mut Context<'_>, arguments: &Arguments<'_>) {
+        let applied = apply(context, arguments);
+        if let (Err(error), Ok(key)) = (&applied, arguments.key())
+            && *error != Error::NotForClients
+        {
+            let key = key.bytes().escape_ascii();
+            log_warning(&format!("dlock: cannot apply an effect on key '{key}': {}", error.text(Self::SPEC.name)));
         }
-        let name = arguments.key()?;
-        let bytes = arguments.after_key().next().ok_or(Malformed::Arity)?;
-        apply(context, &name, bytes).inspect_err(|error| {
-            let key = name.bytes().escape_ascii();
-            log_warning(&format!("dlock: an effect on key '{key}' was not applied: {}", error.text(Self::SPEC.name)));
-        })
+        match applied {
+            Ok(()) => context.reply_integer(1),
+            Err(error) => context.reply_error(&error.text(Self::SPEC.name)),
+        }
     }
 }
 
-fn apply(context: &Context, name: &Name, bytes: &[u8]) -> Result<Reply, Error> {
+fn apply(context: &mut Context<'_>, arguments: &Arguments<'_>) -> Result<(), Error> {
+    if !context.flags().is_effect() {
+        return Err(Error::NotForClients);
+    }
+    let own = [arguments.key()?];
+    let bytes = arguments.after_key().next().ok_or(Malformed::Arity)?;
     let effect = decode_effect(bytes).map_err(Error::Effect)?;
-    let mut open = OpenLock::open_for_effect(context, name)?;
-    open.apply(effect, Replication::Verbatim);
-    open.finish();
-    Ok(Reply::Done)
+    let db = context.db();
+    let [key] = &own;
+    let name = Name { db, key: key.bytes() };
+    let mut keys = ServerKeys::of_command(context, db, &own);
+    Ok(read_engine(|engine| replay(&mut keys, name, effect, &mut engine.memory))??)
 }

@@ -2,38 +2,46 @@
 //!
 //! Replies with the milliseconds left of the live hold with that token, or nil.
 
-use dlock_core::UnixMs;
 use dlock_core::args::Check as Args;
+use dlock_core::{Lock, Name};
 
-use crate::ended::settled;
 use crate::error::Error;
-use crate::ffi::command::{Argument, Arguments, Command, KeyUse, Spec};
-use crate::ffi::context::{Context, Now};
+use crate::ffi::command::{Arguments, Command};
+use crate::ffi::context::{Context, now};
 use crate::ffi::key::{Access, Key};
-use crate::reply::Reply;
-use crate::waiting::Grants;
+use crate::ffi::spec::{Argument, KeyUse, Keys, Spec};
+use crate::state::read_engine;
 
-/// Tells whether a fencing token still stands for a hold.
+/// Tells whether a fencing token is still good.
 pub struct Check;
 
 impl Command for Check {
     const SPEC: Spec = Spec {
         name: "DLOCK.CHECK",
         flags: "readonly fast",
-        key: KeyUse::Read,
+        categories: "dlock read fast",
+        keys: Keys::First(KeyUse::Read),
         arity: 3,
-        summary: "Tells how many milliseconds are left of the hold with a fencing token.",
+        summary: "Returns the milliseconds left of the hold with a fencing token.",
         complexity: "O(log N) with N the number of holds on the lock",
         arguments: &[Argument::BareNumber("token")],
     };
 
-    fn run(context: &Context, arguments: &Arguments, _grants: &mut Grants) -> Result<Reply, Error> {
-        let name = arguments.key()?;
-        let Args { token } = Args::parse(arguments.after_key())?;
-        let now = Now::read().millis();
-        let key = Key::open(context, &name, Access::Read)?;
-        let deadline = key.lock().and_then(|lock| settled(context, &name, lock, now).deadline_of(token, now));
-        let left = deadline.map_or(0, |deadline| deadline.min(key.expiry().unwrap_or(UnixMs::MAX)).since(now));
-        Ok(if left > 0 { Reply::Integer(left) } else { Reply::Nil })
+    fn run(context: &mut Context<'_>, arguments: &Arguments<'_>) {
+        let left = check(context, arguments);
+        match left {
+            Ok(Some(left)) => context.reply_integer(left),
+            Ok(None) => context.reply_nil(),
+            Err(error) => context.reply_error(&error.text(Self::SPEC.name)),
+        }
     }
+}
+
+fn check(context: &mut Context<'_>, arguments: &Arguments<'_>) -> Result<Option<u64>, Error> {
+    let key = arguments.key()?;
+    let Args { token } = Args::parse(arguments.after_key())?;
+    let (now, name) = (now(), Name { db: context.db(), key: key.bytes() });
+    let open = Key::open(context, key.again(), Access::Read)?;
+    let lock = open.lock().unwrap_or(&Lock::EMPTY);
+    Ok(read_engine(|engine| engine.check(name, lock, open.expiry(), now, token))?)
 }

@@ -1,35 +1,23 @@
-//! One command one file: its registration and docs, its arguments, what it does.
+//! One command one file: its registration and docs, its arguments, its reply.
 
 mod acquire;
 mod apply;
 mod check;
 mod info;
+mod macquire;
+mod options;
 #[cfg(feature = "panic-hook")]
 mod panic;
 mod release;
 mod renew;
+mod sending;
 
-pub use acquire::{Acquire, Racquire, Rlock, Wlock};
+pub use acquire::{Acquire, Racquire, Rlock, Sacquire, Wlock};
 pub use apply::Apply;
 pub use check::Check;
 pub use info::Info;
+pub use macquire::Macquire;
 #[cfg(feature = "panic-hook")]
 pub use panic::Panic;
 pub use release::Release;
 pub use renew::Renew;
-
-use crate::ffi::command::Argument;
-
-/// How long: `EX seconds | PX milliseconds | EXAT unix-seconds | PXAT unix-milliseconds`.
-const LEASE: Argument = Argument::OneOf(
-    "lease",
-    &[
-        Argument::Number("EX", "seconds"),
-        Argument::Number("PX", "milliseconds"),
-        Argument::Number("EXAT", "unix-time-seconds"),
-        Argument::Number("PXAT", "unix-time-milliseconds"),
-    ],
-);
-
-/// Which hold: `READ | WRITE`.
-const MODE: Argument = Argument::OneOf("mode", &[Argument::Word("READ"), Argument::Word("WRITE")]);

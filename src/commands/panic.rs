@@ -1,10 +1,8 @@
 //! `DLOCK.PANIC key`, only in builds for tests: shows that a panic does not end the server.
 
-use crate::error::Error;
-use crate::ffi::command::{Arguments, Command, KeyUse, Spec};
+use crate::ffi::command::{Arguments, Command};
 use crate::ffi::context::Context;
-use crate::reply::Reply;
-use crate::waiting::Grants;
+use crate::ffi::spec::{KeyUse, Keys, Spec};
 
 /// Panics.
 pub struct Panic;
@@ -13,15 +11,16 @@ impl Command for Panic {
     const SPEC: Spec = Spec {
         name: "DLOCK.PANIC",
         flags: "readonly",
-        key: KeyUse::Read,
+        categories: "dlock read",
+        keys: Keys::First(KeyUse::Read),
         arity: 2,
         summary: "Panics, to show what happens then.",
         complexity: "O(1)",
         arguments: &[],
     };
 
-    #[allow(clippy::panic, reason = "it is what the command is for")]
-    fn run(_context: &Context, _arguments: &Arguments, _grants: &mut Grants) -> Result<Reply, Error> {
+    #[allow(clippy::panic, reason = "the purpose of the command")]
+    fn run(_context: &mut Context<'_>, _arguments: &Arguments<'_>) {
         panic!("DLOCK.PANIC was sent");
     }
 }

@@ -1,22 +1,22 @@
 //! `DLOCK.RENEW key owner [EX s | PX ms | EXAT s | PXAT ms] [READ | WRITE] [SESSION] [TOKEN token | MINTOKEN token]`
 //!
-//! Replies 1, or nil if the owner has no such hold. Never makes or revives a hold.
+//! Replies 1, or nil if the owner has no such hold. Never creates or revives a hold.
 
-use dlock_core::args::{Malformed, Renew as Args};
-use dlock_core::{Effect, Renewed};
+use dlock_core::args::Renew as Args;
+use dlock_core::engine::{Call, Fault};
+use dlock_core::{Name, Renew as Request};
 
-use super::{LEASE, MODE};
-use crate::args::{client_to_bind, limits};
+use super::acquire::client;
+use super::options::{LEASE, MODE};
+use super::sending::finish;
+use crate::config::limits;
 use crate::error::Error;
-use crate::ffi::command::{Argument, Arguments, Command, KeyUse, Spec};
-use crate::ffi::context::{Context, Now};
-use crate::ffi::key::{Access, Key, Name};
-use crate::quick;
-use crate::reply::Reply;
-use crate::sessions;
-use crate::state::state;
-use crate::store::{OpenLock, Replication, close};
-use crate::waiting::{Grants, serve, served};
+use crate::ffi::command::{Arguments, Command};
+use crate::ffi::context::{Context, now};
+use crate::ffi::spec::{Argument, KeyUse, Keys, Spec};
+use crate::ffi::strings::KeyName;
+use crate::keyspace::ServerKeys;
+use crate::state::{Outputs, with_engine};
 
 /// Sets the deadline of an owner's holds.
 pub struct Renew;
@@ -25,7 +25,8 @@ impl Command for Renew {
     const SPEC: Spec = Spec {
         name: "DLOCK.RENEW",
         flags: "write fast",
-        key: KeyUse::Update,
+        categories: "dlock write fast",
+        keys: Keys::First(KeyUse::Update),
         arity: -3,
         summary: "Sets the deadline of an owner's holds.",
         complexity: "O(log N) with N the number of holds on the lock",
@@ -38,61 +39,41 @@ impl Command for Renew {
         ],
     };
 
-    fn run(context: &Context, arguments: &Arguments, grants: &mut Grants) -> Result<Reply, Error> {
-        let now = Now::read();
-        let name = arguments.key()?;
-        let Args { owner, lease, mode, token, binds } = Args::parse(arguments.after_key(), limits(now))?;
-        let client = client_to_bind(context, binds)?;
-        if !context.flags().is_primary() {
-            return Err(Error::ReadOnly);
-        }
-        let request = dlock_core::Renew { owner: &owner, mode, lease, token };
-        let key = Key::open(context, &name, Access::Write)?;
-        if client.is_none()
-            && quick::is_quiet()
-            && let Some(hold) = key.lock().and_then(|lock| lock.renewed_only(now.millis(), &request))
-        {
-            quick::renew(context, &name, key, now, hold);
-            return Ok(Reply::Integer(1));
-        }
-        let mut open = served(OpenLock::of(context, &name, key), now, grants);
-        let renewed = open.lock().renew(now.millis(), &request);
-        let is_too_short = |effect: &Effect| effect.hold().is_some_and(|hold| !hold.lease.can_be_bound());
-        let reply = match renewed {
-            Renewed::NotHeld => Ok(Reply::Nil),
-            Renewed::Moved(first, second)
-                if client.is_some() && (is_too_short(&first) || second.as_ref().is_some_and(is_too_short)) =>
-            {
-                Err(Malformed::SessionLease.into())
-            }
-            Renewed::Moved(first, second) => {
-                follow(context, &name, &first, client);
-                open.apply(first, Replication::Effect);
-                if let Some(second) = second {
-                    follow(context, &name, &second, client);
-                    open.apply(second, Replication::Effect);
-                }
-                // A deadline moved: the line has a new alarm.
-                serve(&mut open, now, grants);
-                state().stats.renewals.count();
-                Ok(Reply::Integer(1))
-            }
+    fn run(context: &mut Context<'_>, arguments: &Arguments<'_>) {
+        let name = match arguments.key() {
+            Ok(name) => name,
+            Err(error) => return context.reply_error(&Error::from(error).text(Self::SPEC.name)),
         };
-        close(&mut open);
-        if let Ok(Reply::Integer(_)) = reply {
-            context.notify(c"dlock.renew", &name);
-        }
-        grants.announce(context, &name);
-        reply
+        let own = [name];
+        let is_renewed = renew(context, arguments, &own);
+        finish(context, &own, &Self::SPEC, is_renewed, |context, is_renewed| {
+            if is_renewed? {
+                context.reply_integer(1)
+            } else {
+                context.reply_nil()
+            }
+            Ok(())
+        });
     }
 }
 
-/// Binds the renewed hold to the client that asked for it; the session it has goes by the new deadline.
-fn follow(context: &Context, name: &Name, effect: &Effect, client: Option<u64>) {
-    if let Some(hold) = effect.hold() {
-        match client {
-            Some(client) => sessions::bind(context.db(), name.bytes(), hold, client),
-            None => sessions::moved(context.db(), name.bytes(), hold),
-        }
+#[allow(clippy::type_complexity, reason = "the answer of the engine, and what it has to send")]
+fn renew(
+    context: &mut Context<'_>,
+    arguments: &Arguments<'_>,
+    own: &[KeyName<'_>; 1],
+) -> Result<(Result<bool, Fault>, Outputs), Error> {
+    let now = now();
+    let Args { owner, lease, mode, token, binds } = Args::parse(arguments.after_key(), limits(now))?;
+    let flags = context.flags();
+    let client = client(context, flags, binds, false)?;
+    if !flags.is_primary() {
+        return Err(Error::ReadOnly);
     }
+    let request = Request { owner: &owner, mode, lease, token };
+    let [name] = own;
+    let db = context.db();
+    let call = Call { name: Name { db, key: name.bytes() }, now, client };
+    let mut keys = ServerKeys::of_command(context, db, own);
+    Ok(with_engine(|engine| engine.renew(&mut keys, call, &request, binds))?)
 }

@@ -5,8 +5,18 @@ use std::ffi::{c_char, c_int, c_longlong, c_void};
 
 use redis_module::raw;
 
-use super::context::{Context, c_string};
+use super::context::Context;
 use super::guard::guarded;
+use super::main_thread::MainThread;
+use super::strings::c_string;
+
+static IS_CHANGED: MainThread<Cell<bool>> = MainThread::new(Cell::new(false));
+
+/// Whether a setting was set since the last call.
+#[inline]
+pub fn is_changed() -> bool {
+    IS_CHANGED.replace(false)
+}
 
 /// A whole number that an operator sets.
 pub struct Setting {
@@ -41,20 +51,16 @@ pub fn register(context: &Context, setting: &'static Setting, default: i64) -> R
             data,
         ))
     };
-    if registered == super::OK {
-        Ok(())
-    } else {
-        Err(format!("dlock: setting {} could not be registered", setting.name))
-    }
+    if registered == super::OK { Ok(()) } else { Err(format!("dlock: cannot register setting {}", setting.name)) }
 }
 
-/// Takes over what the configuration file and the load command say of the registered settings.
+/// Sets the registered settings to what the configuration file and the load command say.
 pub fn load(context: &Context) -> Result<(), String> {
     // SAFETY: called once, during the load, after all settings are registered.
     if unsafe { api!(RedisModule_LoadConfigs(context.raw)) } == super::OK {
         Ok(())
     } else {
-        Err("dlock: the settings could not be loaded".to_owned())
+        Err("dlock: cannot load the settings".to_owned())
     }
 }
 
@@ -70,6 +76,7 @@ extern "C" fn set(
 ) -> c_int {
     let body = || {
         setting(data).value.set(value);
+        IS_CHANGED.set(true);
         super::OK
     };
     guarded("config set", body, || super::ERR)

@@ -1,12 +1,12 @@
 //! The context of a call from the server: flags, time, replies, replication, events, log.
 
-use std::ffi::{CStr, CString, c_char, c_int, c_longlong};
+use std::ffi::{CStr, c_int, c_longlong};
 use std::marker::PhantomData;
-use std::ptr::NonNull;
 
+use dlock_core::Now;
 use redis_module::raw;
 
-use super::key::Name;
+use super::strings::{KeyName, c_string};
 
 /// The context of one call from the server. It lives as long as the call.
 pub struct Context<'call> {
@@ -14,7 +14,7 @@ pub struct Context<'call> {
     call: PhantomData<&'call ()>,
 }
 
-/// What the server says of itself and of the client, at one moment.
+/// The state of the server and of the client at one moment.
 #[derive(Clone, Copy)]
 pub struct Flags(c_int);
 
@@ -29,7 +29,7 @@ impl Flags {
         self.has(raw::REDISMODULE_CTX_FLAGS_REPLICATED) || self.is_loading()
     }
 
-    /// A client that waits here would be answered: not inside `MULTI`, a script, or wherever blocking is denied.
+    /// A client may wait here: not inside `MULTI`, a script, or wherever blocking is denied.
     pub fn can_block(self) -> bool {
         let denied = raw::REDISMODULE_CTX_FLAGS_DENY_BLOCKING;
         !self.has(denied | raw::REDISMODULE_CTX_FLAGS_MULTI | raw::REDISMODULE_CTX_FLAGS_LUA)
@@ -53,46 +53,30 @@ impl Flags {
 /// What [`Context::can_write`] found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CanWrite {
-    /// It would.
+    /// Writes are accepted.
     Yes,
-    /// Not for now: too few replicas, or the disk fails.
+    /// Not now: too few replicas, or the disk fails.
     NotNow,
     /// The key has left for another node of the cluster.
     KeyIsElsewhere,
 }
 
-/// The server's clock in unix µs.
-#[derive(Clone, Copy, Debug)]
-pub struct Now(u64);
-
-impl Now {
-    /// Unix µs.
-    pub fn micros(self) -> u64 {
-        self.0
+/// The time of the running command where the server keeps one, else the machine's time.
+pub fn now() -> Now {
+    // SAFETY: the function takes nothing and reads the server's cached clock.
+    match unsafe { raw::RedisModule_CachedMicroseconds.map(|cached| cached()) } {
+        Some(micros) => Now::from_us(micros.max(0).cast_unsigned()),
+        None => machine_time(),
     }
+}
 
-    /// Unix ms.
-    pub fn millis(self) -> dlock_core::UnixMs {
-        dlock_core::UnixMs::new(self.0 / 1000)
-    }
-
-    /// The time of the running command where the server keeps one, else the time of the machine.
-    pub fn read() -> Now {
-        // SAFETY: the function takes nothing and reads the server's cached clock.
-        match unsafe { raw::RedisModule_CachedMicroseconds.map(|cached| cached()) } {
-            Some(micros) => Now(micros.max(0).cast_unsigned()),
-            None => Now::of_the_machine(),
-        }
-    }
-
-    /// The time of the machine: for a forked child, whose cached clock stands still.
-    pub fn of_the_machine() -> Now {
-        let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-        // SAFETY: the call fills in the struct it is given. It cannot fail: every machine has this clock.
-        unsafe { libc::clock_gettime(libc::CLOCK_REALTIME, &raw mut time) };
-        let (seconds, nanoseconds) = (time.tv_sec.max(0).cast_unsigned(), time.tv_nsec.max(0).cast_unsigned());
-        Now(seconds.saturating_mul(1_000_000).saturating_add(nanoseconds / 1_000))
-    }
+/// The machine's time: for timers, and for a forked child, whose cached clock stands still.
+pub fn machine_time() -> Now {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: the call fills in the struct it is given. It cannot fail: every machine has this clock.
+    unsafe { libc::clock_gettime(libc::CLOCK_REALTIME, &raw mut time) };
+    let (seconds, nanoseconds) = (time.tv_sec.max(0).cast_unsigned(), time.tv_nsec.max(0).cast_unsigned());
+    Now::from_us(seconds.saturating_mul(1_000_000).saturating_add(nanoseconds / 1_000))
 }
 
 impl Context<'_> {
@@ -115,41 +99,19 @@ impl Context<'_> {
     }
 
     /// Selects a database for this context; whether there is such a database.
-    pub fn select_db(&self, db: c_int) -> bool {
+    pub fn select_db(&mut self, db: c_int) -> bool {
         // SAFETY: `self.raw` is live for the call.
         unsafe { api!(RedisModule_SelectDb(self.raw, db)) == super::OK }
     }
 
-    /// Replicates `DLOCK.APPLY key effect`, to replicas and to the AOF.
-    pub fn replicate_effect(&self, key: &Name, effect: &[u8]) {
-        let (command, format) = (c"DLOCK.APPLY".as_ptr(), c"sb".as_ptr());
-        // SAFETY: the format announces a module string, then a buffer with its length; both outlive the call.
-        unsafe {
-            api!(RedisModule_Replicate(
-                self.raw,
-                command,
-                format,
-                key.raw(),
-                effect.as_ptr().cast::<c_char>(),
-                effect.len()
-            ))
-        };
-    }
-
-    /// Replicates the running command as it came.
-    pub fn replicate_verbatim(&self) {
-        // SAFETY: `self.raw` is live for the call.
-        unsafe { api!(RedisModule_ReplicateVerbatim(self.raw)) };
-    }
-
     /// Tells `WATCH` and `CLIENT TRACKING` that the key changed.
-    pub fn signal_modified(&self, key: &Name) {
+    pub fn signal_modified(&mut self, key: &KeyName) {
         // SAFETY: context and name are live for the call.
         unsafe { api!(RedisModule_SignalModifiedKey(self.raw, key.raw())) };
     }
 
     /// Sends a keyspace event of class `d`.
-    pub fn notify(&self, event: &CStr, key: &Name) {
+    pub fn notify(&mut self, event: &CStr, key: &KeyName) {
         // SAFETY: context, event and name are live for the call.
         unsafe {
             api!(RedisModule_NotifyKeyspaceEvent(self.raw, raw::REDISMODULE_NOTIFY_MODULE, event.as_ptr(), key.raw()))
@@ -163,12 +125,12 @@ impl Context<'_> {
         unsafe { api!(RedisModule_AvoidReplicaTraffic()) != 0 }
     }
 
-    /// Whether the server would take a write to this key from a client now.
+    /// Returns whether the server accepts writes to this key from a client now. Runs a command, which may remove an
+    /// expired key: no key is open meanwhile. See `key::ask_whether_writable`.
     ///
-    /// Asked by a command that changes nothing, run under the rules for scripts: it moves an expiry that there is to an
-    /// earlier time, if that is later than the end of time. An operator may have taken one of the two away
-    /// (`rename-command`).
-    pub fn can_write(&self, key: &Name) -> CanWrite {
+    /// The command changes nothing, and runs under the rules for scripts: it sets an earlier expiry, if there is one and
+    /// if the end of time is earlier. An operator may have taken one of the two commands away (`rename-command`).
+    pub fn can_write(&mut self, key: &KeyName) -> CanWrite {
         let is_done = match self.probe(c"PEXPIREAT", c"9223372036854775807", key) {
             Err(libc::ENOENT) => self.probe(c"EXPIREAT", c"9223372036854775", key),
             asked => asked,
@@ -182,7 +144,7 @@ impl Context<'_> {
 
     /// # Errors
     /// The error number that the server leaves when it refuses.
-    fn probe(&self, command: &CStr, at: &CStr, key: &Name) -> Result<(), c_int> {
+    fn probe(&mut self, command: &CStr, at: &CStr, key: &KeyName) -> Result<(), c_int> {
         // SAFETY: the format announces script rules, errors as replies (without which Valkey 9.1 crashes on a refusal), a
         // module string and three C strings; all outlive the call.
         let (reply, error) = unsafe {
@@ -217,8 +179,7 @@ impl Context<'_> {
     }
 
     /// The id of the client whose command is running, if that is a connection: not a script's or a module's.
-    pub fn connected_client(&self) -> Option<u64> {
-        let flags = self.flags();
+    pub fn connected_client(&self, flags: Flags) -> Option<u64> {
         let is_called =
             flags.has(raw::REDISMODULE_CTX_FLAGS_DENY_BLOCKING) && !flags.has(raw::REDISMODULE_CTX_FLAGS_MULTI);
         if flags.has(raw::REDISMODULE_CTX_FLAGS_LUA) || is_called {
@@ -231,7 +192,7 @@ impl Context<'_> {
         Some(id).filter(|_| known == super::OK)
     }
 
-    /// A field of the server's `INFO`, or nothing if it has none of that name.
+    /// A field of the server's `INFO`; `None` if there is no field of that name.
     pub fn server_info(&self, section: &str, field: &str) -> Option<String> {
         let (section, field) = (c_string(section), c_string(field));
         // SAFETY: `self.raw` is live for the call; the value is the info's own and is copied before that is freed.
@@ -264,13 +225,13 @@ impl Context<'_> {
         unsafe { api!(RedisModule_ReplyWithNull(self.raw)) };
     }
 
-    /// Begins an array of so many elements.
+    /// Begins an array of `len` elements.
     pub fn reply_array(&self, len: usize) {
         // SAFETY: `self.raw` is live for the call.
         unsafe { api!(RedisModule_ReplyWithArray(self.raw, signed(len))) };
     }
 
-    /// Begins a map of so many pairs: a flat array in RESP2.
+    /// Begins a map of `pairs` pairs: a flat array in RESP2.
     pub fn reply_map(&self, pairs: usize) {
         // SAFETY: `self.raw` is live for the call.
         unsafe { api!(RedisModule_ReplyWithMap(self.raw, signed(pairs))) };
@@ -306,26 +267,6 @@ fn log(level: &CStr, message: &str) {
     unsafe { api!(RedisModule_Log(std::ptr::null_mut(), level.as_ptr(), c"%s".as_ptr(), message.as_ptr())) };
 }
 
-/// A message as C wants it: everything from a NUL on is cut off, and there are no line ends in it.
-pub(super) fn c_string(message: &str) -> CString {
-    let line: Vec<u8> = message.bytes().map(|byte| if byte == b'\r' || byte == b'\n' { b' ' } else { byte }).collect();
-    let end = line.iter().position(|byte| *byte == 0).unwrap_or(line.len());
-    CString::new(line.get(..end).unwrap_or_default()).unwrap_or_default()
-}
-
-pub(super) fn signed(len: usize) -> std::ffi::c_long {
+fn signed(len: usize) -> std::ffi::c_long {
     std::ffi::c_long::try_from(len).unwrap_or(std::ffi::c_long::MAX)
-}
-
-/// The bytes of a string of the server.
-///
-/// # Safety
-/// `string` must be a live module string, and outlive the slice unchanged.
-pub(super) unsafe fn bytes_of<'a>(string: *const raw::RedisModuleString) -> &'a [u8] {
-    let mut len = 0;
-    // SAFETY: by the caller's promise; the server answers with a pointer to `len` bytes.
-    unsafe {
-        let start = api!(RedisModule_StringPtrLen(string, &raw mut len));
-        NonNull::new(start.cast_mut()).map_or(&[], |start| std::slice::from_raw_parts(start.as_ptr().cast(), len))
-    }
 }

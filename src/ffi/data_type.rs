@@ -1,19 +1,20 @@
 //! The callbacks of the type `distrlock`: RDB, AOF rewrite, memory, digest, free.
 
+use std::cell::Cell;
 use std::ffi::{c_char, c_int, c_void};
 use std::ptr::null_mut;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
-use dlock_core::{DecodeError, Hold, Lock, Token, TokenClock, UnixMs, decode_lock, encode_lock, encode_put};
+use dlock_core::{
+    Change, DecodeError, Effect, Expiry, Lock, Token, UnixMs, decode_lock, encode_effect, encode_lock, encode_put,
+};
 use redis_module::native_types::RedisType;
 use redis_module::raw;
 
-use super::context::{Context, Now, bytes_of, c_string, log_warning};
+use super::context::{Context, log_warning};
 use super::guard::guarded;
-use crate::quick::is_quiet;
-use crate::state::state;
-use crate::waiting::stir;
-use crate::{ended, sessions};
+use super::hooks::{self, Origin};
+use super::main_thread::MainThread;
+use super::strings::{bytes_of, c_string};
 
 /// The type of a lock key, as `TYPE` prints it.
 ///
@@ -66,107 +67,126 @@ fn load_lock(io: *mut raw::RedisModuleIO, version: c_int) -> *mut c_void {
         Err(error) => return refuse(&error.to_string()),
     };
     // SAFETY: the server gives every load a context; it lives for the call.
-    let context = unsafe { Context::new(api!(RedisModule_GetContextFromIO(io))) };
-    let flags = context.flags();
-    let now = Now::of_the_machine().micros();
-    let is_ahead = |hold: &Hold| TokenClock::is_too_far_ahead(hold.token, now);
-    if flags.is_primary() && !flags.is_loading() && lock.stored_holds().any(is_ahead) {
-        return refuse("a fencing token is more than a day ahead of the clock");
+    let flags = unsafe { Context::new(api!(RedisModule_GetContextFromIO(io))) }.flags();
+    let origin = if !flags.is_primary() || flags.is_loading() { Origin::Trusted } else { Origin::Restored };
+    if let Err(reason) = (hooks::hooks().loaded)(&lock, origin) {
+        return refuse(&reason);
     }
-    state().observe_all(lock.stored_holds());
-    into_value(Box::new(lock)).cast()
+    if origin == Origin::Restored {
+        // SAFETY: the name is live for the call, or null where the value belongs to no key.
+        unsafe {
+            let (name, db) = (api!(RedisModule_GetKeyNameFromIO(io)), api!(RedisModule_GetDbIdFromIO(io)));
+            if !name.is_null() {
+                (hooks::hooks().restored)(db, bytes_of(name));
+            }
+        }
+    }
+    Box::into_raw(Box::new(lock)).cast()
 }
 
 extern "C" fn rdb_save(io: *mut raw::RedisModuleIO, value: *mut c_void) {
-    guarded("rdb_save", || save_bytes(io, |bytes| encode_lock(lock_at(value), bytes)), || ());
+    guarded("rdb_save", || save_bytes(io, |bytes| with_lock(value, |lock| encode_lock(lock, bytes))), || ());
 }
 
-/// Writes a lock as one effect a hold. Their clock is 0, so that loading them drops nothing.
+/// Writes a lock as one effect per hold. Their clock is 0, so that loading them drops nothing; the server writes the TTL.
 extern "C" fn aof_rewrite(io: *mut raw::RedisModuleIO, key: *mut raw::RedisModuleString, value: *mut c_void) {
     let body = || {
         let mut bytes = Vec::new();
-        for hold in lock_at(value).stored_holds() {
-            bytes.clear();
-            encode_put(UnixMs::ZERO, hold, &mut bytes);
-            let (command, format) = (c"DLOCK.APPLY".as_ptr(), c"sb".as_ptr());
-            // SAFETY: the format announces a module string, then a buffer with its length; both outlive the call.
-            unsafe {
-                api!(RedisModule_EmitAOF(io, command, format, key, bytes.as_ptr().cast::<c_char>(), bytes.len()))
-            };
-        }
+        let emit = |lock: &Lock| {
+            for hold in lock.stored_holds() {
+                bytes.clear();
+                let change = Change::Put { hold: hold.clone(), expiry: Expiry::Leave };
+                encode_effect(&Effect { clock: UnixMs::ZERO, change }, &mut bytes);
+                let (command, format) = (c"DLOCK.APPLY".as_ptr(), c"sb".as_ptr());
+                // SAFETY: the format announces a module string, then a buffer with its length; both outlive the call.
+                unsafe {
+                    api!(RedisModule_EmitAOF(io, command, format, key, bytes.as_ptr().cast::<c_char>(), bytes.len()))
+                };
+            }
+        };
+        with_lock(value, emit);
     };
     guarded("aof_rewrite", body, || ());
 }
 
 extern "C" fn mem_usage(value: *const c_void) -> usize {
-    guarded("mem_usage", || size_of::<Lock>() + lock_at(value).heap_bytes(), || 0)
+    guarded("mem_usage", || with_lock(value, |lock| size_of::<Lock>() + lock.heap_bytes()), || 0)
 }
 
 /// Covers every stored field of every hold, in no order.
 extern "C" fn digest(digest: *mut raw::RedisModuleDigest, value: *mut c_void) {
     let body = || {
         let mut bytes = Vec::new();
-        for hold in lock_at(value).stored_holds() {
-            bytes.clear();
-            encode_put(UnixMs::ZERO, hold, &mut bytes);
-            // SAFETY: the server reads the bytes during the call.
-            unsafe {
-                api!(RedisModule_DigestAddStringBuffer(digest, bytes.as_ptr().cast(), bytes.len()));
-                api!(RedisModule_DigestEndSequence(digest));
+        let add = |lock: &Lock| {
+            for hold in lock.stored_holds() {
+                bytes.clear();
+                encode_put(UnixMs::ZERO, hold, &mut bytes);
+                // SAFETY: the server reads the bytes during the call.
+                unsafe {
+                    api!(RedisModule_DigestAddStringBuffer(digest, bytes.as_ptr().cast(), bytes.len()));
+                    api!(RedisModule_DigestEndSequence(digest));
+                }
             }
-        }
+        };
+        with_lock(value, add);
     };
     guarded("digest", body, || ());
 }
 
 /// May run on another thread: touches nothing but the value.
 pub(super) extern "C" fn free(value: *mut c_void) {
-    LOCKS.fetch_sub(1, Ordering::Relaxed);
-    // SAFETY: made by `into_value`; the server frees it once and forgets it.
+    // SAFETY: made by `Box::into_raw`; the server frees it once and forgets it.
     guarded("free", || drop(unsafe { Box::from_raw(value.cast::<Lock>()) }), || ());
 }
 
-/// Makes a lock the value of a key, which the server frees by [`free`].
-pub(super) fn into_value(lock: Box<Lock>) -> *mut Lock {
-    LOCKS.fetch_add(1, Ordering::Relaxed);
-    Box::into_raw(lock)
-}
-
-/// How many locks there are. Atomic because `free` may run on another thread.
-static LOCKS: AtomicUsize = AtomicUsize::new(0);
-
-/// Whether the server has any lock at all: if not, hooks have nothing to look for.
-pub fn is_any_lock() -> bool {
-    LOCKS.load(Ordering::Relaxed) > 0
-}
-
 extern "C" fn free_effort(_key: *mut raw::RedisModuleString, value: *const c_void) -> usize {
-    guarded("free_effort", || lock_at(value).stored(), || 1)
+    guarded("free_effort", || with_lock(value, Lock::stored), || 1)
 }
 
-/// A lock's key is removed or replaced, by whatever. Those who wait for it are served after the running command.
-extern "C" fn unlink2(key: *mut raw::RedisModuleKeyOptCtx, _value: *const c_void) {
-    if is_quiet() {
-        return;
-    }
+/// By what a key is removed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Unlinking {
+    /// By others: a command, an expiry, eviction.
+    Others,
+    /// By opening it: it had expired. The call that opens it is told.
+    Opening,
+    /// By the module, which knows.
+    Module,
+}
+
+static UNLINKING: MainThread<Cell<(Unlinking, bool)>> = MainThread::new(Cell::new((Unlinking::Others, false)));
+
+/// Runs a call that may remove a key, for this reason: its result, and whether it removed one.
+pub(super) fn unlinking<T>(by: Unlinking, call: impl FnOnce() -> T) -> (T, bool) {
+    UNLINKING.set((by, false));
+    let result = call();
+    let (_, was_removed) = UNLINKING.replace((Unlinking::Others, false));
+    (result, was_removed)
+}
+
+/// A lock's key is removed or replaced. Those who wait for it are served after the running command.
+extern "C" fn unlink2(key: *mut raw::RedisModuleKeyOptCtx, value: *const c_void) {
     let body = || {
-        // SAFETY: the server passes a live context of the key for the call.
-        let (name, db) =
-            unsafe { (api!(RedisModule_GetKeyNameFromOptCtx(key)), api!(RedisModule_GetDbIdFromOptCtx(key))) };
-        // SAFETY: the name is live for the call.
-        let name = unsafe { bytes_of(name) };
-        stir(db, name);
-        sessions::unbind_lock(db, name);
-        ended::on_removed(db, name);
+        let (by, _) = UNLINKING.get();
+        UNLINKING.set((by, true));
+        if by == Unlinking::Module {
+            return;
+        }
+        // SAFETY: the server passes a live context of the key for the call, and with it a live name.
+        let (name, db) = unsafe {
+            let name = bytes_of(api!(RedisModule_GetKeyNameFromOptCtx(key)));
+            (name, api!(RedisModule_GetDbIdFromOptCtx(key)))
+        };
+        let is_foreign = by == Unlinking::Others;
+        with_lock(value, |lock| (hooks::hooks().removed)(db, name, lock, is_foreign));
     };
     guarded("unlink", body, || ());
 }
 
-/// The token clock, if it would matter after a restart: an idle server's file stays loadable without the module.
+/// The token clock, if it matters after a restart: an idle server's file stays loadable without the module.
 extern "C" fn aux_save2(io: *mut raw::RedisModuleIO, _when: c_int) {
     let body = || {
-        let last = state().last_token();
-        if last.saturating_add(TokenClock::MAX_AHEAD_US) > Now::of_the_machine().micros() {
+        if let Some(last) = (hooks::hooks().token_to_save)() {
             save_bytes(io, |bytes| bytes.extend_from_slice(&last.to_le_bytes()));
         }
     };
@@ -177,7 +197,7 @@ extern "C" fn aux_load(io: *mut raw::RedisModuleIO, _version: c_int, _when: c_in
     let body = || {
         let bytes = load_bytes(io).ok_or(DecodeError::Truncated)?;
         let last = bytes.try_into().map(u64::from_le_bytes).map_err(|_| DecodeError::Invalid("length"))?;
-        state().observe(Token::new(last).ok_or(DecodeError::Invalid("token"))?);
+        (hooks::hooks().token_loaded)(Token::new(last).ok_or(DecodeError::Invalid("token"))?);
         Ok(())
     };
     let loaded = guarded("aux_load", body, || Err(DecodeError::Invalid("content")));
@@ -188,9 +208,9 @@ extern "C" fn aux_load(io: *mut raw::RedisModuleIO, _version: c_int, _when: c_in
     super::OK
 }
 
-fn lock_at<'a>(value: *const c_void) -> &'a Lock {
-    // SAFETY: the server passes a value of our type, which is a live `Lock`, and does not change it meanwhile.
-    unsafe { &*value.cast::<Lock>() }
+fn with_lock<T>(value: *const c_void, body: impl FnOnce(&Lock) -> T) -> T {
+    // SAFETY: the server passes a value of our type, which is a live `Lock`, and does not change it during the callback.
+    body(unsafe { &*value.cast::<Lock>() })
 }
 
 fn save_bytes(io: *mut raw::RedisModuleIO, write: impl FnOnce(&mut Vec<u8>)) {

@@ -14,17 +14,17 @@ pub fn guarded<T>(entry: &str, body: impl FnOnce() -> T, fallback: impl FnOnce()
             .copied()
             .or_else(|| panic.downcast_ref::<String>().map(String::as_str))
             .unwrap_or("no reason given");
-        log_warning(&format!("dlock: panic in {entry}: {reason}. Please report this; the server goes on"));
+        log_warning(&format!("dlock: panic in {entry}: {reason}. Please report this; the server continues"));
         fallback()
     })
 }
 
-/// Has a panic say where it was in the server's log, and nothing else.
+/// Logs a panic's location in the server's log, and nothing else.
 ///
-/// The usual report prints a backtrace if the server's environment has `RUST_BACKTRACE`. To make one frees memory of
-/// the libc with the module's own `free`, and these are of two allocators where the server loads modules with
+/// The usual report prints a backtrace if the server's environment has `RUST_BACKTRACE`. Making one frees memory of
+/// the libc with the module's own `free`, and these belong to two allocators where the server loads modules with
 /// `RTLD_DEEPBIND` (Valkey 8.1 and later): the server would crash.
-pub fn report_panics() {
+pub fn log_panics() {
     std::panic::set_hook(Box::new(|panic| {
         let place = panic.location().map_or_else(|| "an unknown place".to_owned(), ToString::to_string);
         log_warning(&format!("dlock: panic at {place}"));

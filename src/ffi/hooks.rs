@@ -1,28 +1,76 @@
-//! Keyspace notifications, server events, timers and module options.
+//! Server events, timers, module options, and what the server calls of the module.
 
 use std::cell::Cell;
-use std::ffi::{CStr, c_char, c_int, c_void};
+use std::ffi::{c_int, c_void};
 use std::ptr::null_mut;
 
+use dlock_core::{Lock, Token};
 use redis_module::raw;
 
-use super::context::Context;
+use super::context::{Context, Flags};
 use super::guard::guarded;
-use super::key::Name;
 use super::main_thread::MainThread;
 
-/// How the module and this server work together.
+/// What the server calls of the module. None of these runs a command or writes a key.
+#[derive(Clone, Copy)]
+pub struct Hooks {
+    /// A lock's key is removed or replaced: database, name, lock, and whether by others than a call of the module.
+    pub removed: fn(c_int, &[u8], &Lock, bool),
+    /// A lock was decoded from a file or a dump.
+    pub loaded: fn(&Lock, Origin) -> Result<(), String>,
+    /// A key was restored.
+    pub restored: fn(c_int, &[u8]),
+    /// The highest token, if a file has to keep it.
+    pub token_to_save: fn() -> Option<u64>,
+    /// A file has kept this token.
+    pub token_loaded: fn(Token),
+    /// Something happened that no key tells.
+    pub event: fn(Event),
+    /// The module's one timer has run.
+    pub timer: fn(&mut Context<'_>),
+}
+
+/// Where a lock comes from that is decoded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Origin {
+    /// From a primary, or from a file of this server.
+    Trusted,
+    /// From a client, by `RESTORE`.
+    Restored,
+}
+
+static HOOKS: MainThread<Cell<Option<&'static Hooks>>> = MainThread::new(Cell::new(None));
+
+/// Sets what the server calls. Called once, during the load, before anything is registered.
+pub fn set_hooks(hooks: &'static Hooks) {
+    HOOKS.set(Some(hooks));
+}
+
+pub(super) fn hooks() -> &'static Hooks {
+    const NONE: Hooks = Hooks {
+        removed: |_, _, _, _| (),
+        loaded: |_, _| Ok(()),
+        restored: |_, _| (),
+        token_to_save: || None,
+        token_loaded: |_| (),
+        event: |_| (),
+        timer: |_| (),
+    };
+    HOOKS.get().unwrap_or(&NONE)
+}
+
+/// What the server is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Server {
     /// Redis.
     Redis,
-    /// Valkey, whose slot migration wants to be told that the module can take part.
+    /// Valkey, whose slot migration asks whether the module can take part.
     Valkey,
 }
 
 /// Tells the server what the module takes care of itself.
-pub fn set_options(context: &Context, server: Server) {
-    // The header the bindings are made of has these as expressions, which do not come through.
+pub fn set_options(context: &Context<'_>, server: Server) {
+    // The header that the bindings are made from has these as expressions, which do not come through.
     const NO_IMPLICIT_SIGNAL_MODIFIED: u32 = 1 << 1;
     const HANDLE_ATOMIC_SLOT_MIGRATION: u32 = 1 << 5;
     let migration = match server {
@@ -34,32 +82,8 @@ pub fn set_options(context: &Context, server: Server) {
     unsafe { api!(RedisModule_SetModuleOptions(context.raw, options.cast_signed())) };
 }
 
-/// Has [`crate::expiry::on_generic_event`] called for keyspace events of class `g`.
-pub fn subscribe_to_generic_events(context: &Context) -> Result<(), String> {
-    // SAFETY: called during the load with a function of this module, which is never unloaded.
-    let subscribed = unsafe {
-        api!(RedisModule_SubscribeToKeyspaceEvents(context.raw, raw::REDISMODULE_NOTIFY_GENERIC, Some(generic_event)))
-    };
-    if subscribed == super::OK { Ok(()) } else { Err("dlock: keyspace events could not be subscribed to".to_owned()) }
-}
-
-extern "C" fn generic_event(
-    context: *mut raw::RedisModuleCtx,
-    _class: c_int,
-    event: *const c_char,
-    key: *mut raw::RedisModuleString,
-) -> c_int {
-    let body = || {
-        // SAFETY: the server passes a live context, event name and key for the call.
-        let (context, event, key) = unsafe { (Context::new(context), CStr::from_ptr(event), Name::borrowed(key)) };
-        crate::expiry::on_generic_event(&context, event, &key);
-    };
-    guarded("keyspace event", body, || ());
-    super::OK
-}
-
-/// Has the module told of what frees locks or ends sessions without a word about keys.
-pub fn subscribe_to_server_events(context: &Context) -> Result<(), String> {
+/// Subscribes to what frees locks or ends sessions without a word about keys. Commands of others cost nothing by it.
+pub fn subscribe_to_server_events(context: &Context<'_>) -> Result<(), String> {
     for id in [
         raw::REDISMODULE_EVENT_FLUSHDB,
         raw::REDISMODULE_EVENT_SWAPDB,
@@ -73,7 +97,7 @@ pub fn subscribe_to_server_events(context: &Context) -> Result<(), String> {
             api!(RedisModule_SubscribeToServerEvent(context.raw, event, Some(server_event)))
         };
         if subscribed != super::OK {
-            return Err("dlock: server events could not be subscribed to".to_owned());
+            return Err("dlock: cannot subscribe to server events".to_owned());
         }
     }
     Ok(())
@@ -88,13 +112,13 @@ extern "C" fn server_event(
     let body = || {
         // SAFETY: the server passes with each event the structure that belongs to it.
         if let Some(event) = unsafe { event_of(event.id, sub_event, data) } {
-            crate::events::on_event(event);
+            (hooks().event)(event);
         }
     };
     guarded("server event", body, || ());
 }
 
-/// What the module is told of.
+/// A server event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
     /// A database is empty now; `None`: all are.
@@ -105,7 +129,7 @@ pub enum Event {
     Loaded,
     /// A client is gone.
     ClientGone(u64),
-    /// The server is a primary or a replica now.
+    /// The server became a primary or a replica.
     RoleChanged,
 }
 
@@ -133,35 +157,49 @@ unsafe fn event_of(id: u64, sub_event: u64, data: *mut c_void) -> Option<Event> 
     }
 }
 
-/// A timer that is set.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Timer(raw::RedisModuleTimerID);
-
 /// The context for timers that are set where the server gives none.
 static DETACHED: MainThread<Cell<*mut raw::RedisModuleCtx>> = MainThread::new(Cell::new(null_mut()));
 
-/// Makes the context that [`after`] and [`stop`] use. Called during the load.
-pub fn keep_context(context: &Context) {
+/// Creates the context that timers are set with. Called once, during the load.
+pub fn keep_context(context: &Context<'_>) {
     // SAFETY: called during the load; the context is kept for good.
     DETACHED.set(unsafe { api!(RedisModule_GetDetachedThreadSafeContext(context.raw)) });
 }
 
-/// Runs `job` once, after `delay_ms`, outside any command: with 0 still in this turn of the event loop.
-pub fn after(delay_ms: u32, job: fn(&Context)) -> Timer {
-    // SAFETY: the context is kept since the load; the pointer carries a function, which `run_job` turns back.
-    Timer(unsafe {
-        api!(RedisModule_CreateTimer(DETACHED.get(), i64::from(delay_ms), Some(run_job), job as *mut c_void))
-    })
+/// The state of the server, where no context is at hand.
+pub fn server_flags() -> Flags {
+    // SAFETY: the context is kept since the load.
+    unsafe { Context::new(DETACHED.get()) }.flags()
 }
 
-/// Stops a timer that has not begun to run.
-pub fn stop(timer: Timer) {
-    // SAFETY: the context is kept since the load; the server knows which timers there are.
-    unsafe { api!(RedisModule_StopTimer(DETACHED.get(), timer.0, null_mut())) };
+/// The module's one timer: the time it is set for, in unix ms, and the server's handle.
+static TIMER: MainThread<Cell<Option<(u64, raw::RedisModuleTimerID)>>> = MainThread::new(Cell::new(None));
+
+/// Whether the timer is set for this time (unix ms) or earlier.
+#[inline]
+pub fn is_timer_set_by(at_ms: u64) -> bool {
+    TIMER.get().is_some_and(|(set, _)| set <= at_ms)
 }
 
-unsafe extern "C" fn run_job(context: *mut raw::RedisModuleCtx, job: *mut c_void) {
-    // SAFETY: `after` put a function of this type in, and the context is live for the call.
-    let (context, job) = unsafe { (Context::new(context), std::mem::transmute::<*mut c_void, fn(&Context)>(job)) };
-    guarded("timer", || job(&context), || ());
+/// Sets the timer for `at_ms` (unix ms), which is in `delay_ms`. With 0 it still runs in this turn of the event loop,
+/// outside of any command.
+pub fn set_timer(at_ms: u64, delay_ms: i64) {
+    // SAFETY: the context is kept since the load. A timer that runs has taken itself out of `TIMER` first, so this one has
+    // not run yet; the callback is a function of this module, which is never unloaded.
+    let timer = unsafe {
+        if let Some((_, timer)) = TIMER.take() {
+            api!(RedisModule_StopTimer(DETACHED.get(), timer, null_mut()));
+        }
+        api!(RedisModule_CreateTimer(DETACHED.get(), delay_ms, Some(timer_runs), null_mut()))
+    };
+    TIMER.set(Some((at_ms, timer)));
+}
+
+unsafe extern "C" fn timer_runs(context: *mut raw::RedisModuleCtx, _data: *mut c_void) {
+    let body = || {
+        TIMER.set(None);
+        // SAFETY: the context is live for the call.
+        (hooks().timer)(&mut unsafe { Context::new(context) });
+    };
+    guarded("timer", body, || ());
 }

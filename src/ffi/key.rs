@@ -1,107 +1,88 @@
-//! An open key and the lock in it.
+//! An open key, and the lock in it.
+//!
+//! An open key borrows its context mutably. Everything that may run a command, expire a key or call the module back takes
+//! the context mutably, too, or needs no context and is in a function that takes one: the compiler refuses it while a key
+//! is open, and the pointer to the lock stays valid.
 
+use std::ffi::c_char;
 use std::marker::PhantomData;
 use std::ptr::null_mut;
 
 use dlock_core::{Lock, UnixMs};
 use redis_module::raw;
 
-use super::context::{Context, bytes_of};
-use super::data_type::{DISTRLOCK, free, into_value};
-
-/// The name of a key.
-pub struct Name<'a> {
-    raw: *mut raw::RedisModuleString,
-    owned: bool,
-    life: PhantomData<&'a ()>,
-}
-
-impl Name<'_> {
-    /// # Safety
-    /// `raw` must be a live module string for `'a`.
-    pub(super) unsafe fn borrowed<'a>(raw: *mut raw::RedisModuleString) -> Name<'a> {
-        Name { raw, owned: false, life: PhantomData }
-    }
-
-    /// A name of these bytes.
-    pub fn new(bytes: &[u8]) -> Name<'static> {
-        // SAFETY: the server copies the bytes; without a context the string is ours to free.
-        let raw = unsafe { api!(RedisModule_CreateString(std::ptr::null_mut(), bytes.as_ptr().cast(), bytes.len())) };
-        Name { raw, owned: true, life: PhantomData }
-    }
-
-    /// The bytes.
-    pub fn bytes(&self) -> &[u8] {
-        // SAFETY: the string is live as long as `self`, and nobody changes the name of a key.
-        unsafe { bytes_of(self.raw) }
-    }
-
-    pub(super) fn raw(&self) -> *mut raw::RedisModuleString {
-        self.raw
-    }
-}
-
-impl Drop for Name<'_> {
-    fn drop(&mut self) {
-        if self.owned {
-            // SAFETY: created by `Name::new` without a context, freed once.
-            unsafe { api!(RedisModule_FreeString(std::ptr::null_mut(), self.raw)) };
-        }
-    }
-}
+use super::context::{CanWrite, Context};
+use super::data_type::{self, DISTRLOCK, Unlinking};
+use super::strings::KeyName;
 
 /// What a key is open for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
-    /// To be read.
+    /// To be read. If the key had expired, the engine hears of it as of any other removal.
     Read,
-    /// To be looked at without counting as a use of the key.
+    /// To be looked at without counting as a use of the key. The server may have removed it if it had expired.
     Peek,
     /// To be changed; the server has removed it if it had expired.
     Write,
 }
 
-/// The key is of another type.
+/// The key holds another type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WrongType;
 
-/// An open key that holds a lock or nothing. Closed when dropped.
-pub struct Key<'a> {
+/// An open key that holds a lock or nothing. It is closed when dropped.
+pub struct Key<'k> {
     raw: *mut raw::RedisModuleKey,
+    context: *mut raw::RedisModuleCtx,
+    name: KeyName<'k>,
     /// The value: null if there is none.
     lock: *mut Lock,
-    life: PhantomData<&'a ()>,
+    was_removed: bool,
+    /// The context stays borrowed while the key is open.
+    life: PhantomData<&'k mut ()>,
 }
 
-impl<'a> Key<'a> {
+impl<'k> Key<'k> {
     /// Opens a key of the context's database.
     ///
     /// # Errors
-    /// [`WrongType`], if it holds something else than a lock.
-    pub fn open(context: &'a Context, name: &'a Name, access: Access) -> Result<Key<'a>, WrongType> {
+    /// [`WrongType`] if it holds another type.
+    pub fn open(context: &'k mut Context<'_>, name: KeyName<'k>, access: Access) -> Result<Key<'k>, WrongType> {
         let mode = match access {
             Access::Read => raw::REDISMODULE_READ,
             Access::Peek => raw::REDISMODULE_READ | raw::REDISMODULE_OPEN_KEY_NOTOUCH,
             Access::Write => raw::REDISMODULE_READ | raw::REDISMODULE_WRITE,
         };
-        // SAFETY: context and name are live for 'a, and so for the handle.
-        let raw = unsafe { api!(RedisModule_OpenKey(context.raw, name.raw(), mode.cast_signed())) };
-        let mut key = Key { raw, lock: null_mut(), life: PhantomData };
+        let context = context.raw;
+        // SAFETY: context and name are live for 'k, and so for the handle. If the server removes an expired key, its
+        // callback only notes that.
+        let open = || unsafe { api!(RedisModule_OpenKey(context, name.raw(), mode.cast_signed())) };
+        let (raw, was_removed) =
+            if access == Access::Read { (open(), false) } else { data_type::unlinking(Unlinking::Opening, open) };
+        let mut key = Key { raw, context, name, lock: null_mut(), was_removed, life: PhantomData };
         key.lock = key.value()?;
         Ok(key)
     }
 
     /// The lock in the key; `None` if there is no key.
+    #[inline]
     pub fn lock(&self) -> Option<&Lock> {
-        // SAFETY: a value of our type is a live `Lock` made by `into_value`; the server does not free it while the
-        // handle is open, except by `delete`, which forgets it. Nobody else refers to it meanwhile.
+        // SAFETY: a value of our type is a live `Lock` made by `into_value`. The server frees it when the key is removed:
+        // by `delete`, which forgets it, or by a command or an expiry, which need the context that this key borrows.
+        // Nobody else refers to it meanwhile.
         unsafe { self.lock.as_ref() }
     }
 
     /// The lock in the key, to be changed; `None` if there is no key.
+    #[inline]
     pub fn lock_mut(&mut self) -> Option<&mut Lock> {
         // SAFETY: as in `lock`, and `&mut self` keeps a second reference through this handle from existing.
         unsafe { self.lock.as_mut() }
+    }
+
+    /// Whether opening removed an expired key.
+    pub fn was_removed(&self) -> bool {
+        self.was_removed
     }
 
     fn value(&self) -> Result<*mut Lock, WrongType> {
@@ -125,14 +106,14 @@ impl<'a> Key<'a> {
         if self.raw.is_null() {
             return;
         }
-        let value = into_value(lock);
+        let value = Box::into_raw(lock);
         // SAFETY: the server owns the value from here on and frees it by the type's `free`; on failure we do.
         unsafe {
             let kind = *DISTRLOCK.raw_type.borrow();
             if api!(RedisModule_ModuleTypeSetValue(self.raw, kind, value.cast())) == super::OK {
                 self.lock = value;
             } else {
-                free(value.cast());
+                data_type::free(value.cast());
             }
         }
     }
@@ -141,18 +122,9 @@ impl<'a> Key<'a> {
     pub fn delete(&mut self) {
         self.lock = null_mut();
         if !self.raw.is_null() {
-            // SAFETY: the handle is open for writing.
-            unsafe { api!(RedisModule_DeleteKey(self.raw)) };
-        }
-    }
-
-    /// Closes it. From here on it is as good as a key that does not exist, and what is written to it is lost.
-    pub fn close(&mut self) {
-        if !self.raw.is_null() {
-            // SAFETY: opened by `open`, closed once, since the handle is forgotten.
-            unsafe { api!(RedisModule_CloseKey(self.raw)) };
-            self.raw = null_mut();
-            self.lock = null_mut();
+            // SAFETY: the handle is open for writing. The type's callback knows that the module itself removes the key.
+            let delete = || unsafe { api!(RedisModule_DeleteKey(self.raw)) };
+            data_type::unlinking(Unlinking::Module, delete);
         }
     }
 
@@ -173,10 +145,48 @@ impl<'a> Key<'a> {
             unsafe { api!(RedisModule_SetAbsExpire(self.raw, at.get().cast_signed())) };
         }
     }
+
+    /// Replicates `DLOCK.APPLY key effect`, to replicas and to the AOF. Touches no key.
+    pub fn replicate_effect(&mut self, effect: &[u8]) {
+        let (command, format) = (c"DLOCK.APPLY".as_ptr(), c"sb".as_ptr());
+        // SAFETY: the format announces a module string, then a buffer with its length; both outlive the call.
+        unsafe {
+            let (effect, len) = (effect.as_ptr().cast::<c_char>(), effect.len());
+            api!(RedisModule_Replicate(self.context, command, format, self.name.raw(), effect, len))
+        };
+    }
+
+    /// Replicates the running command as it came. Touches no key.
+    pub fn replicate_verbatim(&mut self) {
+        // SAFETY: the context is live while the key is open.
+        unsafe { api!(RedisModule_ReplicateVerbatim(self.context)) };
+    }
+
+    /// Tells `WATCH` and `CLIENT TRACKING` that the key changed, and closes it.
+    pub fn close_modified(mut self) {
+        self.close();
+        // SAFETY: context and name are live for 'k.
+        unsafe { api!(RedisModule_SignalModifiedKey(self.context, self.name.raw())) };
+    }
+
+    fn close(&mut self) {
+        if !self.raw.is_null() {
+            // SAFETY: opened by `open`, closed once, since the handle is forgotten.
+            unsafe { api!(RedisModule_CloseKey(self.raw)) };
+            self.raw = null_mut();
+            self.lock = null_mut();
+        }
+    }
 }
 
 impl Drop for Key<'_> {
     fn drop(&mut self) {
         self.close();
     }
+}
+
+/// Asks whether the server accepts writes to this key from a client now. Returns that, and whether asking removed the key:
+/// it had expired, and no hook tells.
+pub fn ask_whether_writable(context: &mut Context<'_>, name: &KeyName<'_>) -> (CanWrite, bool) {
+    data_type::unlinking(Unlinking::Opening, || context.can_write(name))
 }

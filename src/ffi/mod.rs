@@ -1,19 +1,24 @@
 //! The only unsafe code: thin, safe wrappers around what the module needs of the server.
 //!
+//! This is the ground floor: it imports nothing of the module. What the server calls is passed in, as a type that
+//! implements a trait ([`command::Command`], [`blocking::Ticket`]) or at load ([`hooks::Hooks`]).
+//!
 //! | file | wraps |
 //! |---|---|
 //! | `guard` | every entry from C: a panic becomes a log line and an error |
-//! | `context` | the call context: flags, time, replies, replication, events, log |
-//! | `key` | an open key and the lock in it |
+//! | `context` | the call context: flags, time, replies, events, log |
+//! | `strings` | strings of C and of the server, names of keys |
+//! | `key` | an open key, and the lock in it |
 //! | `data_type` | the callbacks of the type `distrlock` |
-//! | `command` | registration of commands, their docs and their entry |
+//! | `spec` | what is said about a command when it is registered |
+//! | `command` | registration of commands and their entry; `command_docs`: their `COMMAND DOCS` |
+//! | `acl` | ACL categories, and what a client may read |
 //! | `config` | registration of settings |
-//! | `hooks` | notifications, server events and timers |
+//! | `hooks` | server events, timers, and what the server calls of the module |
 //! | `blocking` | clients that wait |
-//! | `scan` | a walk over all keys |
-//! | `main_thread` | module state, which only the thread of the event loop touches |
+//! | `main_thread` | module state, which only the thread of the event loop may use |
 //!
-//! Functions of the server are optional pointers, filled at load. Those every server we support has are called by
+//! Functions of the server are optional pointers, filled at load. Functions that every supported server has are called by
 //! [`api!`]; the others are checked where they are used.
 
 /// Calls a function of the module API that every supported server has.
@@ -26,8 +31,10 @@ macro_rules! api {
     };
 }
 
+pub mod acl;
 pub mod blocking;
 pub mod command;
+mod command_docs;
 pub mod config;
 pub mod context;
 pub mod data_type;
@@ -35,18 +42,19 @@ mod guard;
 pub mod hooks;
 pub mod key;
 mod main_thread;
-pub mod scan;
+pub mod spec;
+pub mod strings;
 
 use std::ffi::c_int;
 
 use redis_module::raw;
 
-pub use guard::{guarded, report_panics};
-pub use main_thread::MainThread;
+pub use guard::{guarded, log_panics};
+pub use main_thread::{MainThread, this_is_the_main_thread};
 
-/// What a function of the module API returns when it worked.
+/// What a function of the module API returns on success.
 const OK: c_int = constant(raw::REDISMODULE_OK);
-/// What it returns when it did not.
+/// What it returns on failure.
 const ERR: c_int = constant(raw::REDISMODULE_ERR);
 
 /// A constant of the module API, which the bindings have in a wider type than the functions use.

@@ -4,15 +4,18 @@ use std::collections::BTreeSet;
 
 use redis::Cmd;
 
+use crate::support::skip::skipped;
 use crate::support::version::Version;
 use crate::support::{Client, Server, int_of, list_of, req, text_of};
 
 /// Each as it is sent for a key. `DLOCK.APPLY` is nobody's.
-const COMMANDS: [&str; 8] = [
+const COMMANDS: [&str; 10] = [
     "DLOCK.ACQUIRE {key} a PX 60000",
     "DLOCK.RACQUIRE {key} a SESSION",
     "DLOCK.RLOCK {key} a REQUEST id",
     "DLOCK.WLOCK {key} a BLOCK 1",
+    "DLOCK.SACQUIRE {key} a 9",
+    "DLOCK.MACQUIRE 1 {key} b",
     "DLOCK.RENEW {key} a",
     "DLOCK.INFO {key} FULL",
     "DLOCK.CHECK {key} 5",
@@ -107,4 +110,121 @@ fn dry_run(admin: &mut Client, name: &str) -> Option<Cmd> {
         request.arg(word);
     });
     Some(request)
+}
+
+const ACQUIRING: [&str; 6] = ["acquire", "racquire", "rlock", "wlock", "sacquire", "macquire"];
+const CHANGING: [&str; 2] = ["release", "renew"];
+const READING: [&str; 2] = ["check", "info"];
+
+/// A command as it is sent for the key `k`.
+fn request(command: &str) -> String {
+    let arguments = match command {
+        "check" => "k 5",
+        "info" => "k",
+        "sacquire" => "k a 5",
+        "macquire" => "1 k a",
+        _ => "k a",
+    };
+    format!("DLOCK.{command} {arguments}")
+}
+
+/// What the server answers to these commands of a user with these rules, and of no other: whether it lets them run.
+#[track_caller]
+fn may_run<const N: usize>(admin: &mut Client, rules: &str, commands: [&str; N]) -> [bool; N] {
+    admin.ok(format!("ACL SETUSER probe reset on nopass ~* {rules}"));
+    commands.map(|command| {
+        let answer = text_of(&admin.run(format!("ACL DRYRUN probe {}", request(command))));
+        assert!(answer == "OK" || answer.contains("no permissions to run"), "{rules}: {command}: {answer}");
+        answer == "OK"
+    })
+}
+
+/// A server whose commands of modules can be in categories.
+fn with_categories() -> Option<(Server, Client)> {
+    let server = Server::start();
+    let mut admin = server.client();
+    if Version::of(&mut admin).puts_module_commands_in_categories() {
+        return Some((server, admin));
+    }
+    skipped("this server has no categories for the commands of modules");
+    None
+}
+
+#[test]
+fn the_categories_are_those_that_a_command_of_the_servers_own_would_have() {
+    let Some((_server, mut admin)) = with_categories() else { return };
+    for command in [&ACQUIRING[..], &CHANGING, &READING].concat() {
+        let info = list_of(&list_of(&admin.run(format!("COMMAND INFO dlock.{command}")))[0]);
+        let flags: BTreeSet<_> = list_of(&info[2]).iter().map(text_of).collect();
+        let categories: BTreeSet<_> = list_of(&info[6]).iter().map(text_of).collect();
+        let has = |category: &str| categories.contains(category);
+        let reads = READING.contains(&command);
+        assert_eq!((has("@read"), has("@write")), (reads, !reads), "{command}: {categories:?}");
+        assert_eq!(has("@blocking"), ACQUIRING.contains(&command), "{command}: {categories:?}");
+        assert!(has("@fast") != has("@slow"), "{command}: {categories:?}");
+        assert_eq!(has("@fast"), flags.contains("fast"), "{command}: {categories:?}, {flags:?}");
+        assert!(!has("@admin") && !has("@dangerous"), "{command}: {categories:?}");
+    }
+}
+
+#[test]
+fn who_may_not_write_may_not_lock() {
+    let Some((server, mut admin)) = with_categories() else { return };
+    assert_eq!(may_run(&mut admin, "+@all -@write", ACQUIRING), [false; 6]);
+    assert_eq!(may_run(&mut admin, "+@all -@write", CHANGING), [false; 2]);
+    assert_eq!(may_run(&mut admin, "+@all -@write", READING), [true; 2]);
+    assert_eq!(may_run(&mut admin, "-@all +@read", ACQUIRING), [false; 6]);
+    assert_eq!(may_run(&mut admin, "-@all +@read", READING), [true; 2]);
+    assert_eq!(may_run(&mut admin, "-@all +@write", ACQUIRING), [true; 6]);
+    assert_eq!(may_run(&mut admin, "-@all +@write", CHANGING), [true; 2]);
+    assert_eq!(may_run(&mut admin, "+@all -@read", READING), [false; 2]);
+    // And really, not in a dry run only.
+    admin.ok("ACL SETUSER reader reset on nopass ~* +@all -@write");
+    let mut reader = as_user(&server, "reader");
+    for command in ACQUIRING {
+        assert!(reader.error(request(command)).starts_with("NOPERM "), "{command}");
+    }
+}
+
+#[test]
+fn who_may_not_block_may_not_run_what_can_wait() {
+    let Some((server, mut admin)) = with_categories() else { return };
+    assert_eq!(may_run(&mut admin, "+@all -@blocking", ACQUIRING), [false; 6]);
+    assert_eq!(may_run(&mut admin, "+@all -@blocking", CHANGING), [true; 2]);
+    assert_eq!(may_run(&mut admin, "+@all -@blocking", READING), [true; 2]);
+    let mut user = as_user(&server, "probe");
+    let token = admin.int("DLOCK.ACQUIRE k a PX 600000");
+    for options in ["", "BLOCK 0", "BLOCK 10"] {
+        assert!(user.error(format!("DLOCK.ACQUIRE k b {options}")).starts_with("NOPERM "), "{options}");
+    }
+    assert!(user.int(format!("DLOCK.CHECK k {token}")) > 0);
+    assert_eq!(user.int("DLOCK.RELEASE k a"), 1);
+}
+
+fn as_user(server: &Server, user: &str) -> Client {
+    let mut client = server.client();
+    client.ok(format!("AUTH {user} x"));
+    client
+}
+
+/// The rules of docs/operations.md for servers that have no categories for the commands of modules. They say the same
+/// on the others.
+#[test]
+fn rules_that_name_the_commands_say_the_same_on_every_server() {
+    let server = Server::start();
+    let mut admin = server.client();
+    let without = |names: &[&str]| names.iter().map(|name| format!(" -dlock.{name}")).collect::<String>();
+    let no_writes = format!("+@all -@write{}", without(&[&ACQUIRING[..], &CHANGING].concat()));
+    assert_eq!(may_run(&mut admin, &no_writes, ACQUIRING), [false; 6]);
+    assert_eq!(may_run(&mut admin, &no_writes, CHANGING), [false; 2]);
+    assert_eq!(may_run(&mut admin, &no_writes, READING), [true; 2]);
+    let no_waits = format!("+@all -@blocking{}", without(&ACQUIRING));
+    assert_eq!(may_run(&mut admin, &no_waits, ACQUIRING), [false; 6]);
+    assert_eq!(may_run(&mut admin, &no_waits, CHANGING), [true; 2]);
+    let mut user = as_user(&server, "probe");
+    assert!(user.error("DLOCK.RLOCK k a BLOCK 0").starts_with("NOPERM "));
+    let docs = include_str!("../../docs/operations.md");
+    for rule in ACQUIRING {
+        assert!(docs.contains(&format!("-dlock.{rule}")), "docs/operations.md has the rule -dlock.{rule}");
+    }
 }

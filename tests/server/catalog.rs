@@ -8,11 +8,13 @@ use crate::support::lock::fields_of;
 use crate::support::version::Version;
 use crate::support::{Client, Server, list_of, text_of};
 
-const COMMANDS: [&str; 8] = [
+const COMMANDS: [&str; 10] = [
     "dlock.acquire",
     "dlock.racquire",
     "dlock.rlock",
     "dlock.wlock",
+    "dlock.sacquire",
+    "dlock.macquire",
     "dlock.release",
     "dlock.renew",
     "dlock.check",
@@ -54,7 +56,8 @@ fn docs_describe_every_argument() {
             let (mut tokens, mut names) = (BTreeSet::new(), BTreeSet::new());
             collect(&docs["arguments"], &mut tokens, &mut names);
             let expected: Vec<&[&str]> = match command {
-                "dlock.release" => vec![modes, &["ALL", "TOKEN", "REQUEST"]],
+                "dlock.release" => vec![modes, &["ALL", "PERMITS", "TOKEN", "REQUEST"]],
+                "dlock.sacquire" => vec![leases, &["PERMITS", "BLOCK", "SESSION", "REQUEST"]],
                 "dlock.renew" => vec![leases, modes, &["MINTOKEN", "TOKEN", "SESSION"]],
                 "dlock.check" => vec![],
                 "dlock.info" => vec![&["COUNT", "FULL", "OWNER"]],
@@ -72,9 +75,15 @@ fn docs_describe_every_argument() {
 fn arguments_are_optional_where_the_syntax_says_so() {
     let server = Server::start();
     let mut client = server.client();
-    for (command, required) in
-        [("dlock.acquire", 2), ("dlock.release", 2), ("dlock.renew", 2), ("dlock.check", 2), ("dlock.info", 1)]
-    {
+    for (command, required) in [
+        ("dlock.acquire", 2),
+        ("dlock.sacquire", 3),
+        ("dlock.macquire", 3),
+        ("dlock.release", 2),
+        ("dlock.renew", 2),
+        ("dlock.check", 2),
+        ("dlock.info", 1),
+    ] {
         let arguments = list_of(&docs(&mut client, command)["arguments"]);
         let optional = |argument: &Value| {
             fields_of(argument)
@@ -100,13 +109,25 @@ fn flags_and_keys_are_right() {
     let server = Server::start();
     let mut client = server.client();
     for command in COMMANDS.iter().chain(&["dlock.apply"]) {
-        let (_, flags, keys) = command_info(&mut client, command);
+        let (arity, flags, keys) = command_info(&mut client, command);
         let has = |flag: &str| flags.contains(flag);
         let reads = ["dlock.check", "dlock.info"].contains(command);
-        assert_eq!(keys, [1, 1, 1], "{command}");
+        if *command == "dlock.macquire" {
+            // How many there are is argument 1; `COMMAND GETKEYS` finds them.
+            assert!(has("movablekeys"), "{flags:?}");
+        } else {
+            assert_eq!(keys, [1, 1, 1], "{command}");
+        }
+        let least = match *command {
+            "dlock.info" => -2,
+            "dlock.sacquire" | "dlock.macquire" => -4,
+            "dlock.check" | "dlock.apply" => 3,
+            _ => -3,
+        };
+        assert_eq!(arity, least, "{command}");
         assert_eq!((has("readonly"), has("write")), (reads, !reads), "{command}");
-        let takes = ["dlock.acquire", "dlock.racquire", "dlock.rlock", "dlock.wlock"].contains(command);
-        assert_eq!(has("denyoom"), takes, "{command}: {flags:?}");
+        let takes = command.ends_with("acquire") || command.ends_with("lock");
+        assert_eq!((has("denyoom"), has("blocking")), (takes, takes), "{command}: {flags:?}");
         assert_eq!(has("noscript"), *command == "dlock.apply", "{command}: {flags:?}");
     }
 }
@@ -120,6 +141,8 @@ fn the_server_finds_the_key_and_what_is_done_to_it() {
         "DLOCK.RACQUIRE k a",
         "DLOCK.RLOCK k a",
         "DLOCK.WLOCK k a",
+        "DLOCK.SACQUIRE k a 5 PERMITS 2",
+        "DLOCK.MACQUIRE 1 k a",
         "DLOCK.RELEASE k a",
         "DLOCK.RENEW k a",
         "DLOCK.CHECK k 5",
@@ -150,7 +173,16 @@ fn reading_needs_only_read_permission() {
     watcher.ok("AUTH watcher x");
     watcher.run("DLOCK.INFO k FULL");
     assert!(watcher.int(format!("DLOCK.CHECK k {token}")) > 0);
-    for request in ["ACQUIRE k b", "RACQUIRE k b", "RLOCK k b", "WLOCK k b", "RELEASE k a", "RENEW k a"] {
+    for request in [
+        "ACQUIRE k b",
+        "RACQUIRE k b",
+        "RLOCK k b",
+        "WLOCK k b",
+        "SACQUIRE k b 9",
+        "MACQUIRE 1 k b",
+        "RELEASE k a",
+        "RENEW k a",
+    ] {
         assert!(watcher.error(format!("DLOCK.{request}")).starts_with("NOPERM"), "{request}");
     }
     for request in ["INFO other", "CHECK other 5"] {
@@ -186,6 +218,8 @@ fn the_acl_has_a_category_where_the_server_allows_one() {
         let categories: Vec<_> = list_of(&reply[6]).iter().map(text_of).collect();
         assert!(categories.contains(&"@dlock".to_owned()), "{command}: {categories:?}");
     }
+    let apply = list_of(&list_of(&client.run("COMMAND INFO dlock.apply"))[0]);
+    assert!(list_of(&apply[6]).iter().all(|category| text_of(category) != "@dlock"), "APPLY is for the link");
     client.ok("ACL SETUSER locks on nopass ~* -@all +@dlock");
     let mut user = server.client();
     user.ok("AUTH locks x");

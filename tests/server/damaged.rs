@@ -58,7 +58,7 @@ fn works(client: &mut Client, key: &str, dump: &[u8]) {
     }
     let shown = dump.escape_ascii().to_string();
     keeps_the_rules(client, key, &shown);
-    // What was taken can be stored and restored again, the same: in one turn, before a too late end is put back.
+    // What was taken can be stored and restored again, the same.
     let again = client.bytes(format!("DUMP {key}"));
     let restore = req!["RESTORE", "again", 900_000, &again, "REPLACE"];
     let replies = client.pipeline(&[req!["MULTI"], restore, req!["DUMP", "again"], req!["EXEC"]]);

@@ -2,7 +2,9 @@
 
 mod connections;
 mod disk;
+mod ends_that_meet;
 mod loading;
+mod long_turns;
 mod masses;
 mod megabytes;
 mod output;

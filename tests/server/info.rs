@@ -215,3 +215,83 @@ fn owners_and_keys_are_any_bytes() {
         assert_eq!(client.int([b"EXISTS".as_slice(), key]), 0);
     }
 }
+
+/// A lock that is free and has waiters: writes are refused, so nobody is let in.
+fn free_with_waiters<const N: usize>(server: &Server, requests: [&str; N]) -> (Client, Vec<Client>) {
+    let mut client = server.client();
+    client.int("DLOCK.ACQUIRE k a PX 300");
+    let end = client.end_of("k");
+    let waiters = server.waiters(requests);
+    client.ok("CONFIG SET min-replicas-to-write 1");
+    client.pass(end);
+    (client, waiters)
+}
+
+#[test]
+fn a_free_lock_with_waiters_is_shown_as_free() {
+    let server = Server::start();
+    let (mut client, mut waiters) =
+        free_with_waiters(&server, ["DLOCK.WLOCK k b BLOCK 0 PX 600000", "DLOCK.RLOCK k c BLOCK 0 PX 600000"]);
+    for mut client in [server.client(), server.client().resp3()] {
+        let null = |value: &Value| *value == Value::Nil;
+        for (arguments, names) in [("k", 6), ("k OWNER a", 7), ("k OWNER b", 7), ("k FULL", 8), ("k FULL COUNT 1", 8)] {
+            let fields = fields_of(&client.run(format!("DLOCK.INFO {arguments}")));
+            assert_eq!(fields.len(), names, "{arguments}");
+            assert_eq!(text_of(&fields[0].1), "free", "{arguments}");
+            assert!(null(&fields[3].1), "{arguments}: no token: {fields:?}");
+            let numbers = [1, 2, 4, 5].map(|at| fields[at].1.clone());
+            assert_eq!(numbers, [0, 0, 0, 2].map(Value::Int), "{arguments}: holders, count, ttl, waiters");
+            if names > 6 {
+                assert_eq!(fields[6].1, Value::Array(vec![]), "{arguments}: no holds");
+            }
+            if names > 7 {
+                let shown = if arguments.contains("COUNT") { 1 } else { 2 };
+                assert_eq!(list_of(&fields[7].1).len(), shown, "{arguments}");
+            }
+        }
+    }
+    client.ok("CONFIG SET min-replicas-to-write 0");
+    waiters[0].granted();
+    assert_eq!(lock_info(&mut client, "k").unwrap().mode, "exclusive");
+}
+
+#[test]
+fn a_waiter_is_shown_with_what_it_asks_for() {
+    let server = Server::start();
+    let (mut two, mut three) = (server.client(), server.client().resp3());
+    two.int("DLOCK.ACQUIRE k a PX 600000");
+    let mut ids = Vec::new();
+    let mut waiters = Vec::new();
+    for request in ["DLOCK.WLOCK k b BLOCK 0", "DLOCK.RLOCK k c BLOCK 60000", "DLOCK.ACQUIRE k * BLOCK 0"] {
+        let mut waiter = server.client();
+        ids.push(waiter.id());
+        server.lines_up(&mut waiter, request);
+        waiters.push(waiter);
+    }
+    for client in [&mut two, &mut three] {
+        let info = fields_of(&client.run("DLOCK.INFO k FULL"));
+        let queue = list_of(&info[7].1);
+        assert_eq!((info[7].0.as_str(), queue.len()), ("queue", 3));
+        for (at, waiter) in queue.iter().enumerate() {
+            let fields = fields_of(waiter);
+            let names: Vec<_> = fields.iter().map(|(name, _)| name.as_str()).collect();
+            assert_eq!(names, ["owner", "mode", "waiting", "client", "permits", "limit", "keys"]);
+            let mode = if at == 1 { "shared" } else { "exclusive" };
+            assert_eq!((text_of(&fields[1].1).as_str(), &fields[3].1), (mode, &Value::Int(ids[at])));
+            assert_eq!([&fields[4].1, &fields[5].1, &fields[6].1], [&Value::Int(1), &Value::Nil, &Value::Int(1)]);
+        }
+        assert_eq!(text_of(&fields_of(&queue[2])[0].1).len(), 36, "the owner that the server made up");
+    }
+}
+
+#[test]
+fn nobody_holds_and_nobody_waits_is_nil_again() {
+    let server = Server::start();
+    let (mut client, waiters) = free_with_waiters(&server, ["DLOCK.WLOCK k b BLOCK 0"]);
+    assert_eq!(lock_info(&mut client, "k").map(|info| info.mode).as_deref(), Some("free"));
+    drop(waiters);
+    server.left_waiting(0);
+    for arguments in ["k", "k OWNER b", "k FULL"] {
+        client.nil(format!("DLOCK.INFO {arguments}"));
+    }
+}

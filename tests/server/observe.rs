@@ -82,6 +82,78 @@ fn lapses_are_counted_when_the_module_meets_them() {
     assert_eq!(counter(&mut client, "lapses"), 2, "each lapses once");
 }
 
+#[test]
+fn leases_that_end_on_an_idle_lock_are_counted() {
+    let server = Server::start();
+    let mut client = server.client();
+    client.int("DLOCK.ACQUIRE one a PX 50");
+    for owner in ["a", "b", "c"] {
+        client.int(format!("DLOCK.RLOCK three {owner} PX 100"));
+    }
+    client.int("DLOCK.WLOCK both a PX 60");
+    client.int("DLOCK.RLOCK both a PX 90");
+    // Nobody asks for these locks: the server removes the keys.
+    soon("the keys are gone", || client.int("DBSIZE") == 0);
+    assert_eq!(counter(&mut client, "lapses"), 6);
+    // A command on the key meets it first.
+    client.int("DLOCK.ACQUIRE one a PX 50");
+    client.outlive("one");
+    client.int("DLOCK.ACQUIRE one b PX 600000");
+    assert_eq!(counter(&mut client, "lapses"), 7);
+    assert_eq!(counter(&mut client, "releases"), 0);
+}
+
+#[test]
+fn of_a_key_that_goes_the_lapsed_holds_are_counted_and_no_others() {
+    let server = Server::start();
+    let mut client = server.client();
+    for (act, lapsed) in [("DEL k", 2), ("UNLINK k", 2), ("PEXPIRE k 0", 2), ("SET k v", 2)] {
+        let before = counter(&mut client, "lapses");
+        for (owner, lease) in [("a", 20), ("b", 20), ("c", 600_000)] {
+            client.int(format!("DLOCK.RLOCK k {owner} PX {lease}"));
+        }
+        let now = client.now();
+        client.pass(now + 20);
+        client.run(act);
+        assert_eq!(counter(&mut client, "lapses") - before, lapsed, "{act}");
+        client.int("DEL k");
+        assert_eq!(counter(&mut client, "lapses") - before, lapsed, "{act}: once");
+    }
+    // An early end is no lapse: the deadline had not passed.
+    let before = counter(&mut client, "lapses");
+    client.int("DLOCK.ACQUIRE k a PX 600000");
+    client.int("PEXPIRE k 30");
+    soon("the key is gone", || client.int("DBSIZE") == 0);
+    client.int("DLOCK.ACQUIRE k a PX 600000");
+    client.int("DEL k");
+    assert_eq!(counter(&mut client, "lapses"), before);
+}
+
+#[test]
+fn lapses_count_on_the_primary_alone() {
+    let primary = Server::start();
+    let replica = primary.replica();
+    let (mut client, mut copy) = (primary.client(), replica.client());
+    client.int("DLOCK.RLOCK k a PX 50");
+    client.int("DLOCK.RLOCK k b PX 200");
+    replica.wait_synced(&primary);
+    replica.keeps_only(0);
+    assert_eq!([&mut client, &mut copy].map(|client| counter(client, "lapses")), [2, 0]);
+    assert_eq!(copy.int("DBSIZE"), 0);
+}
+
+#[test]
+fn a_lapse_while_somebody_waits_is_counted_once() {
+    let server = Server::start();
+    let mut client = server.client();
+    client.int("DLOCK.ACQUIRE k a PX 300");
+    let mut waiter = server.waiter("DLOCK.ACQUIRE k b PX 600000 BLOCK 0");
+    waiter.granted();
+    assert_eq!(counter(&mut client, "lapses"), 1);
+    assert_eq!(client.int("DLOCK.RELEASE k b"), 1);
+    assert_eq!(counter(&mut client, "lapses"), 1);
+}
+
 /// Everything published on this pattern while acting: `channel message`.
 #[track_caller]
 fn events(server: &Server, pattern: &str, act: impl FnOnce(&mut Client)) -> Vec<String> {

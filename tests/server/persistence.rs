@@ -200,20 +200,32 @@ fn what_was_answered_survives_kill_9() {
 }
 
 #[test]
-fn an_end_that_was_not_yet_put_back_is_put_back_after_the_restart() {
+fn an_end_set_by_others_survives_a_restart_and_prolongs_nothing() {
     for (way, setup, keep) in ways() {
         let mut server = setup.start();
         let mut client = server.client();
-        let readers: Vec<_> = (0..200).map(|n| format!("DLOCK.RLOCK k{n} a PX 600000")).collect();
-        client.pipeline(&readers);
-        let ends: Vec<_> = (0..200).map(|n| client.end_of(&format!("k{n}"))).collect();
-        client.pipeline(&(0..200).map(|n| format!("PERSIST k{n}")).collect::<Vec<_>>());
+        for (key, act) in
+            [("none", "PERSIST none"), ("later", "PEXPIRE later 900000"), ("early", "PEXPIRE early 60000")]
+        {
+            client.int(format!("DLOCK.RLOCK {key} a PX 600000"));
+            client.int(format!("DLOCK.RLOCK {key} b PX 1500"));
+            client.int(act);
+        }
+        client.int("DLOCK.ACQUIRE lapsed a PX 1500");
+        client.int("PERSIST lapsed");
+        let (now, before) = (client.now(), state(&mut client));
         keep(&server);
         server.kill9();
         server.boot();
         let mut client = server.client();
-        let what = format!("all ends are put back, {way}");
-        eventually(Duration::from_secs(3), &what, || (0..200).all(|n| client.end_of(&format!("k{n}")) == ends[n]));
+        assert_same(way, &before, &state(&mut client));
+        for (key, most) in [("none", 600_000), ("later", 600_000), ("early", 60_000)] {
+            assert!(lock_info(&mut client, key).unwrap().ttl <= most, "{way}: {key}");
+        }
+        client.pass(now + 1500);
+        client.nil("DLOCK.INFO lapsed");
+        assert_eq!(lock_info(&mut client, "none FULL").unwrap().holders, 1, "{way}");
+        client.leaves("lapsed", 5000, "DLOCK.ACQUIRE lapsed b PX 5000");
     }
 }
 

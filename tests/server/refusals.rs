@@ -48,3 +48,44 @@ fn data_that_cannot_be_saved() {
     refuses(&mut client, "MISCONF ");
     assert!(client.int(format!("DLOCK.CHECK k {token}")) > 0);
 }
+
+/// A request with several errors gets the first of these, in this order.
+#[test]
+fn of_several_errors_the_first_in_order_is_returned() {
+    let server = Server::conf("dlock.max-waiters 1");
+    let mut client = server.client();
+    client.ok("SET text v");
+    client.int("DLOCK.ACQUIRE own a PX 600000");
+    client.int("DLOCK.ACQUIRE L1 b PX 600000");
+    client.int("DLOCK.RLOCK r a PX 600000");
+    client.int("DLOCK.RLOCK r b PX 600000");
+    // The one that may wait: an upgrade, and an owner of a cycle.
+    let upgrade = server.waiter("DLOCK.WLOCK r b BLOCK 0");
+    // What has no lease of its own cannot be bound.
+    client.ok("CONFIG SET dlock.default-lease 200");
+    for (request, error) in [
+        ("ACQUIRE text a PX 0 SESSION BLOCK 0", "ERR invalid expire time"),
+        ("ACQUIRE text a SESSION BLOCK -1", "ERR timeout is negative"),
+        ("ACQUIRE text a SESSION BLOCK 0", "WRONGTYPE "),
+        ("ACQUIRE own a SESSION BLOCK 0", "ERR SESSION needs a lease"),
+        ("ACQUIRE own c SESSION BLOCK 0", "ERR SESSION needs a lease"),
+        ("ACQUIRE own a BLOCK 0", "DEADLOCK "),
+        ("WLOCK r a BLOCK 0", "DEADLOCK "),
+        ("ACQUIRE own c BLOCK 0", "ERR max number of waiters reached"),
+    ] {
+        let found = client.error(format!("DLOCK.{request}"));
+        assert!(found.starts_with(error), "{request}: {found}");
+    }
+    drop(upgrade);
+    server.left_waiting(0);
+    // Too many waiters come before a cycle.
+    let _b = server.waiter("DLOCK.ACQUIRE own b BLOCK 0");
+    assert_eq!(client.error("DLOCK.ACQUIRE L1 a BLOCK 0"), "ERR max number of waiters reached");
+    client.ok("CONFIG SET dlock.max-waiters 2");
+    assert!(client.error("DLOCK.ACQUIRE L1 a BLOCK 0").starts_with("DEADLOCK "));
+    // A token too far ahead is a range, and comes before the type of the key.
+    let beyond = client.now_us() + 2 * 3_600_000_000;
+    assert!(client.error(format!("DLOCK.RENEW text a MINTOKEN {beyond}")).starts_with("ERR "));
+    let passed = client.now() - 1;
+    assert!(client.error(format!("DLOCK.RENEW text a PXAT {passed}")).starts_with("ERR "));
+}

@@ -129,19 +129,6 @@ fn with_grace_the_hold_stays_unbound_for_as_long() {
 }
 
 #[test]
-fn a_key_that_is_renamed_or_moved_at_once_is_freed_where_it_is() {
-    for (rename, db, key) in [("RENAME k k2", 0, "k2"), ("MOVE k 1", 1, "k"), ("SWAPDB 0 1", 1, "k")] {
-        let mut ending = Ending::of("WLOCK");
-        let (select, info) = (format!("SELECT {db}"), format!("DLOCK.INFO {key}"));
-        let [_, _, info] = ending.and([rename, &select, &info]);
-        assert_eq!(info, Ok(Value::Nil), "{rename}");
-        let taken = ending.killer.int(format!("DLOCK.ACQUIRE {key} b"));
-        assert!(taken > ending.token, "{rename}");
-        assert_eq!(counter(&mut ending.killer, "session_ends"), 1, "{rename}");
-    }
-}
-
-#[test]
 fn many_holds_of_one_session_are_over_at_once() {
     let mut ending = Ending::of("WLOCK");
     let names: Vec<String> = (0..2000).map(|n| format!("n{n}")).collect();
@@ -174,4 +161,98 @@ fn what_a_command_released_for_a_session_is_announced_and_replicated() {
     assert!(heard[0].contains("dlock.release") && heard[1].contains("dlock.acquire"), "{heard:?}");
     replica.wait_synced(&ending.server);
     assert_same("replica", &state(&mut ending.server.client()), &state(&mut replica.client()));
+}
+
+#[test]
+fn a_server_that_is_demoted_forgets_ends_that_a_pause_holds_back() {
+    for grace in [0, 60_000] {
+        let mut ending = Ending::of("WLOCK");
+        ending.killer.ok(format!("CONFIG SET dlock.session-grace {grace}"));
+        ending.killer.ok("CLIENT PAUSE 600000 WRITE");
+        let check = format!("DLOCK.CHECK k {}", ending.token);
+        let [pending] = ending.and([&check]);
+        match grace {
+            0 => assert_eq!(pending, Ok(Value::Nil)),
+            _ => assert!(matches!(pending, Ok(Value::Int(1..=60_000))), "{pending:?}"),
+        }
+        // It follows a primary that does not answer: its data stays. The very next command sees the hold.
+        let replies = ending.killer.pipeline(&["REPLICAOF 127.0.0.1 1", &check, "DLOCK.INFO k OWNER a"]);
+        assert!(matches!(replies[1], Ok(Value::Int(500_000..=600_000))), "grace {grace}: {replies:?}");
+        let hold = hold(&mut ending.killer, "k", "a", "exclusive").expect("held");
+        assert_eq!((hold.token, hold.session), (ending.token, Value::Nil));
+        // And when it is a primary again it does not take up what it has forgotten.
+        ending.killer.ok("CLIENT UNPAUSE");
+        ending.server.promote();
+        let now = ending.killer.now();
+        ending.killer.pass(now + 100);
+        assert!(ending.killer.int(&check) > 500_000, "grace {grace}");
+    }
+}
+
+#[test]
+fn a_failover_forgets_ends_that_it_held_back() {
+    let mut ending = Ending::of("WLOCK");
+    let replica = ending.server.replica();
+    replica.wait_synced(&ending.server);
+    // The primary waits for its replica to catch up.
+    replica.freeze();
+    let check = format!("DLOCK.CHECK k {}", ending.token);
+    ending.killer.int("PUBLISH nobody there");
+    ending.killer.ok("FAILOVER");
+    let [pending] = ending.and([&check]);
+    assert_eq!(pending, Ok(Value::Nil), "it counts as released");
+    replica.thaw();
+    let mut seen = 0;
+    crate::support::soon("it is a replica", || {
+        let replies = ending.killer.pipeline(&["ROLE", &check, "ROLE"]);
+        let is_replica = |reply: &Result<Value, String>| {
+            reply.as_ref().is_ok_and(|role| crate::support::text_of(&crate::support::list_of(role)[0]) == "slave")
+        };
+        if is_replica(&replies[0]) {
+            assert!(matches!(replies[1], Ok(Value::Int(1..))), "hidden from CHECK: {replies:?}");
+            seen += 1;
+        }
+        seen > 20
+    });
+    crate::support::soon("the other one is the primary", || replica.is_primary());
+    assert!(replica.client().int(&check) > 0, "there it is held until its lease ends");
+}
+
+#[test]
+fn with_grace_an_end_that_a_pause_holds_back_is_a_deadline() {
+    let mut ending = Ending::of("WLOCK");
+    ending.killer.ok("CONFIG SET dlock.session-grace 400");
+    ending.killer.ok("CLIENT PAUSE 600000 WRITE");
+    let before = ending.killer.now();
+    let check = format!("DLOCK.CHECK k {}", ending.token);
+    let [left] = ending.and([&check]);
+    assert!(matches!(left, Ok(Value::Int(1..=400))), "{left:?}");
+    let info = lock_info(&mut ending.killer, "k OWNER a").expect("held");
+    assert_eq!((info.holds()[0].session.clone(), info.ttl <= 400), (Value::Nil, true));
+    let ended = ending.killer.now();
+    ending.killer.pass(before + 390);
+    ending.killer.pass(ended + 400);
+    ending.killer.nil(&check);
+    ending.killer.nil("DLOCK.INFO k");
+    ending.killer.ok("CLIENT UNPAUSE");
+    assert!(ending.killer.int("DLOCK.ACQUIRE k b") > ending.token);
+}
+
+#[test]
+fn under_another_name_an_ended_hold_lapses() {
+    for (act, db, key) in [("RENAME k l", 0, "l"), ("MOVE k 1", 1, "k")] {
+        let server = Server::start();
+        let (mut session, mut killer) = (server.client(), server.client());
+        let token = session.int("DLOCK.WLOCK k a PX 1500 SESSION");
+        let end = killer.end_of("k");
+        let id = session.id();
+        killer.pipeline(&[format!("CLIENT KILL ID {id}"), act.to_owned()]);
+        // Under its old name the lock is free, under the new one nobody keeps it alive.
+        assert!(killer.int("DLOCK.ACQUIRE k b PX 600000") > token, "{act}");
+        killer.ok(format!("SELECT {db}"));
+        assert!(hold(&mut killer, key, "a", "exclusive").is_none_or(|hold| hold.session == Value::Nil), "{act}");
+        killer.pass(end);
+        killer.nil(format!("DLOCK.CHECK {key} {token}"));
+        assert!(killer.int(format!("DLOCK.ACQUIRE {key} c")) > token, "{act}");
+    }
 }

@@ -128,7 +128,8 @@ fn nothing_is_renewed_while_writes_are_refused_but_ends_release() {
     let end = client.end_of("k");
     client.watch_close(gone);
     assert!(lock_info(&mut client, "ended").is_none());
-    assert!(lock_info(&mut client, "waited").is_none(), "released, and not granted");
+    let waited = lock_info(&mut client, "waited").unwrap();
+    assert_eq!((waited.holders, waited.waiters), (0, 1), "released, and not granted");
     assert_eq!(counter(&mut client, "session_ends"), 2);
     client.pass(end);
     assert!(lock_info(&mut client, "k").is_none(), "it lapses");

@@ -9,14 +9,15 @@ use crate::support::story::story;
 use crate::support::version::Version;
 use crate::support::{Client, Server, Setup, hold, int_of, lock_info, req};
 
-const HOUR: i64 = 3_600_000_000;
+const MINUTE: i64 = 60_000_000;
+const HOUR: i64 = 60 * MINUTE;
 const DAY: i64 = 24 * HOUR;
 
-/// Lifts the server's token clock an hour ahead, with a lock `ahead`.
+/// Lifts the server's token clock by half an hour, with a lock `ahead`.
 #[track_caller]
-fn an_hour_ahead(client: &mut Client) -> i64 {
+fn half_an_hour_ahead(client: &mut Client) -> i64 {
     let granted = client.int("DLOCK.ACQUIRE ahead a PX 900000");
-    let token = granted.max(client.now_us() + HOUR) + 1;
+    let token = granted.max(client.now_us() + HOUR / 2) + 1;
     assert_eq!(client.int(format!("DLOCK.RENEW ahead a MINTOKEN {token}")), 1);
     assert_eq!(lock_info(client, "ahead").unwrap().token, token);
     token
@@ -74,7 +75,7 @@ fn clearing_the_data_does_not_reset_them() {
     let mut client = server.client();
     for clear in ["FLUSHALL", "FLUSHDB", "FLUSHALL ASYNC", "DEL ahead", "DEBUG RELOAD", "RENAME ahead b"] {
         client.run("DEL ahead b");
-        let token = an_hour_ahead(&mut client) + 1000;
+        let token = half_an_hour_ahead(&mut client) + 1000;
         client.int(format!("DLOCK.RENEW ahead a MINTOKEN {token}"));
         client.run(clear);
         grants_above(&mut client, token);
@@ -86,7 +87,7 @@ fn a_restart_does_not_reset_them() {
     for aof in ["no", "yes"] {
         let mut server = Server::conf(&format!("appendonly {aof}\nappendfsync always"));
         let mut client = server.client();
-        let token = an_hour_ahead(&mut client);
+        let token = half_an_hour_ahead(&mut client);
         if aof == "no" {
             client.ok("SAVE");
         }
@@ -115,7 +116,7 @@ fn the_token_clock_survives_without_the_lock() {
         if !Version::of(&mut client).keeps_the_token_clock() {
             return skipped("this server keeps a module's data only beside keys");
         }
-        let token = an_hour_ahead(&mut client);
+        let token = half_an_hour_ahead(&mut client);
         client.ok("FLUSHALL");
         if aof == "yes" {
             client.run("BGREWRITEAOF");
@@ -135,7 +136,7 @@ fn the_token_clock_survives_without_the_lock() {
 fn an_appended_grant_lifts_the_clock_even_if_its_lock_is_gone() {
     let mut server = Server::conf("appendonly yes\nappendfsync always");
     let mut client = server.client();
-    let token = an_hour_ahead(&mut client);
+    let token = half_an_hour_ahead(&mut client);
     client.int("DEL ahead");
     server.kill9();
     server.boot();
@@ -147,11 +148,11 @@ fn a_failover_does_not_reset_them() {
     let primary = Server::start();
     let replica = primary.replica();
     let mut client = primary.client();
-    let token = an_hour_ahead(&mut client);
+    let token = half_an_hour_ahead(&mut client);
     client.int("DEL ahead");
     replica.wait_synced(&primary);
     // One that comes later gets the clock with a lock that is there.
-    let high = an_hour_ahead(&mut client) + 5000;
+    let high = half_an_hour_ahead(&mut client) + 5000;
     client.int(format!("DLOCK.RENEW ahead a MINTOKEN {high}"));
     let late = primary.replica();
     drop(primary);
@@ -165,7 +166,7 @@ fn a_failover_does_not_reset_them() {
 fn restore_lifts_the_clock() {
     let (here, there) = (Server::start(), Server::start());
     let mut client = here.client();
-    let token = an_hour_ahead(&mut client);
+    let token = half_an_hour_ahead(&mut client);
     let dump = client.bytes("DUMP ahead");
     let mut other = there.client();
     other.ok(req!["RESTORE", "k", 0, dump]);
@@ -178,7 +179,7 @@ fn mintoken_lifts_the_hold_and_the_clock() {
     let server = Server::start();
     let mut client = server.client();
     let first = client.int("DLOCK.ACQUIRE k a");
-    let lifted = first + HOUR;
+    let lifted = first + HOUR / 2;
     assert_eq!(client.int(format!("DLOCK.RENEW k a MINTOKEN {lifted}")), 1);
     client.nil(format!("DLOCK.CHECK k {first}"));
     assert!(client.int(format!("DLOCK.CHECK k {lifted}")) > 0);
@@ -200,7 +201,7 @@ fn mintoken_lifts_the_exclusive_hold_of_two() {
     let mut client = server.client();
     let tokens = story(&mut client, "RLOCK k a -> t1\nWLOCK k a -> t2");
     let token = |client: &mut Client, mode| hold(client, "k", "a", mode).unwrap().token;
-    let lifted = tokens["t2"] + HOUR;
+    let lifted = tokens["t2"] + HOUR / 2;
     client.int(format!("DLOCK.RENEW k a MINTOKEN {lifted}"));
     assert_eq!((token(&mut client, "exclusive"), token(&mut client, "shared")), (lifted, tokens["t1"]));
     client.int(format!("DLOCK.RENEW k a READ MINTOKEN {}", lifted - 5));
@@ -211,49 +212,136 @@ fn mintoken_lifts_the_exclusive_hold_of_two() {
 }
 
 #[test]
-fn mintoken_reaches_a_day_ahead_and_no_further() {
+fn mintoken_reaches_an_hour_ahead_and_no_further() {
     let server = Server::start();
     let mut client = server.client();
     let token = client.int("DLOCK.ACQUIRE k a");
-    let far = client.now_us() + DAY;
-    client.error(format!("DLOCK.RENEW k a MINTOKEN {}", far + 60_000_000));
-    client.error("DLOCK.RENEW k a MINTOKEN 9007199254740992");
+    let far = client.now_us() + HOUR;
+    for beyond in [far + MINUTE, far + 2 * HOUR, far + DAY, 1 << 53] {
+        let error = client.error(format!("DLOCK.RENEW k a MINTOKEN {beyond}"));
+        assert!(error.starts_with("ERR "), "{error}");
+        // Also where there is nothing to renew: ranges are checked first.
+        client.error(format!("DLOCK.RENEW none a MINTOKEN {beyond}"));
+    }
     assert_eq!(lock_info(&mut client, "k").unwrap().token, token);
-    assert_eq!(client.int(format!("DLOCK.RENEW k a MINTOKEN {}", far - 60_000_000)), 1);
-    grants_above(&mut client, far - 60_000_000);
-}
-
-/// A dump of a lock whose token is two days ahead, which no command can make.
-#[track_caller]
-fn two_days_ahead(client: &mut Client) -> (i64, Vec<u8>) {
-    let old = client.int("DLOCK.ACQUIRE k a PX 900000");
-    let new = client.now_us() + 2 * DAY;
-    let dump = client.bytes("DUMP k");
-    let mut value = body(&dump);
-    assert_eq!(replace_number(&mut value, old as u64, new as u64), 1, "the token is found in the dump");
-    client.int("DEL k");
-    (new, seal(&value, &dump))
+    assert_eq!(counter(&mut client, "last_token"), token, "nobody's tokens have moved");
+    assert_eq!(client.int(format!("DLOCK.RENEW k a MINTOKEN {}", far - MINUTE)), 1);
+    grants_above(&mut client, far - MINUTE);
 }
 
 #[test]
-fn restoring_a_token_more_than_a_day_ahead_is_refused() {
+fn mintoken_goes_by_the_clock_and_not_by_the_last_token() {
+    let server = Server::start();
+    let mut client = server.client();
+    let token = half_an_hour_ahead(&mut client);
+    client.error(format!("DLOCK.RENEW ahead a MINTOKEN {}", token + HOUR));
+    assert_eq!(lock_info(&mut client, "ahead").unwrap().token, token);
+}
+
+/// A dump of a lock of which one number is another.
+#[track_caller]
+fn dump_with(client: &mut Client, old: i64, new: i64) -> Vec<u8> {
+    let dump = client.bytes("DUMP k");
+    let mut value = body(&dump);
+    assert_eq!(replace_number(&mut value, old as u64, new as u64), 1, "the number is found in the dump");
+    client.int("DEL k");
+    seal(&value, &dump)
+}
+
+/// A dump of a lock whose token is so many µs ahead.
+#[track_caller]
+fn token_ahead(client: &mut Client, ahead: i64) -> (i64, Vec<u8>) {
+    let old = client.int("DLOCK.ACQUIRE k a PX 900000");
+    let new = client.now_us() + ahead;
+    (new, dump_with(client, old, new))
+}
+
+/// A dump of a lock whose deadline is so many ms ahead.
+#[track_caller]
+fn deadline_ahead(client: &mut Client, ahead: i64) -> Vec<u8> {
+    let old = client.now() + 900_000;
+    client.int(format!("DLOCK.ACQUIRE k a PXAT {old}"));
+    let new = client.now() + ahead;
+    dump_with(client, old, new)
+}
+
+#[test]
+fn restoring_a_token_more_than_an_hour_ahead_is_refused() {
+    for ahead in [HOUR + MINUTE, 2 * HOUR, 2 * DAY] {
+        let server = Server::conf("rdbcompression no");
+        let mut client = server.client();
+        let (token, dump) = token_ahead(&mut client, ahead);
+        client.error(req!["RESTORE", "k", 0, &dump]);
+        assert_eq!(client.int("EXISTS k"), 0);
+        assert!(client.int("DLOCK.ACQUIRE k2 a") < token - ahead + MINUTE, "the clock is where it was");
+        // Nor over a lock that is there, or in a transaction or script.
+        let held = client.run("DUMP k2");
+        client.error(req!["RESTORE", "k2", 0, &dump, "REPLACE"]);
+        client.error(req!["EVAL", "return redis.call('RESTORE', KEYS[1], 0, ARGV[1], 'REPLACE')", 1, "k2", &dump]);
+        client.ok("MULTI");
+        client.text(req!["RESTORE", "k2", 0, &dump, "REPLACE"]);
+        client.run("EXEC");
+        assert_eq!(client.run("DUMP k2"), held);
+    }
     let server = Server::conf("rdbcompression no");
     let mut client = server.client();
-    let (token, dump) = two_days_ahead(&mut client);
-    client.error(req!["RESTORE", "k", 0, &dump]);
-    assert_eq!(client.int("EXISTS k"), 0);
-    assert!(client.int("DLOCK.ACQUIRE k2 a") < token - DAY, "the clock is where it was");
-    // Nor over a lock that is there.
-    let held = client.run("DUMP k2");
-    client.error(req!["RESTORE", "k2", 0, &dump, "REPLACE"]);
-    assert_eq!(client.run("DUMP k2"), held);
+    let (token, dump) = token_ahead(&mut client, HOUR - MINUTE);
+    client.ok(req!["RESTORE", "k", 0, &dump]);
+    assert_eq!(lock_info(&mut client, "k").unwrap().token, token);
+    grants_above(&mut client, token);
+}
+
+/// 365 days and an hour, in ms.
+const LONGEST: i64 = (365 * DAY + HOUR) / 1000;
+
+#[test]
+fn restoring_a_deadline_beyond_the_longest_lease_is_refused() {
+    let server = Server::conf("rdbcompression no");
+    let mut client = server.client();
+    for beyond in [60_000, 366 * DAY / 1000, 10 * 366 * DAY / 1000] {
+        let dump = deadline_ahead(&mut client, LONGEST + beyond);
+        client.error(req!["RESTORE", "k", 0, &dump]);
+        client.error(req!["RESTORE", "k", 5000, &dump]);
+        assert_eq!(client.int("EXISTS k"), 0, "{beyond}");
+        client.int("DLOCK.RACQUIRE k2 a");
+        let held = client.run("DUMP k2");
+        client.error(req!["RESTORE", "k2", 0, &dump, "REPLACE"]);
+        assert_eq!(client.run("DUMP k2"), held);
+    }
+    let dump = deadline_ahead(&mut client, LONGEST - 60_000);
+    client.ok(req!["RESTORE", "k", 0, &dump]);
+    assert!(lock_info(&mut client, "k").is_some());
+}
+
+#[test]
+fn a_deadline_far_ahead_is_taken_from_a_file_and_from_the_link() {
+    let mut server = Setup::new().conf("rdbcompression no\nrdbchecksum no").start();
+    let mut client = server.client();
+    let old = client.now() + 900_000;
+    client.int(format!("DLOCK.ACQUIRE k a PXAT {old}"));
+    client.int("PERSIST k");
+    let new = client.now() + 2 * LONGEST;
+    client.ok("SAVE");
+    server.kill9();
+    let mut rdb = std::fs::read(server.path("dump.rdb")).unwrap();
+    assert!(replace_number(&mut rdb, old as u64, new as u64) >= 1, "the deadline is found in the file");
+    std::fs::write(server.path("dump.rdb"), rdb).unwrap();
+    server.boot();
+    let mut client = server.client();
+    assert!(lock_info(&mut client, "k").unwrap().ttl > LONGEST);
+    let replica = server.replica();
+    assert!(lock_info(&mut replica.client(), "k").unwrap().ttl > LONGEST);
+    // Not from a client, though it was read here.
+    let dump = client.bytes("DUMP k");
+    client.error(req!["RESTORE", "k2", 0, &dump]);
+    assert_eq!(client.int("EXISTS k2"), 0);
 }
 
 #[test]
 fn a_server_that_is_no_primary_takes_any_token() {
     let primary = Server::conf("rdbcompression no");
     let replica = Setup::new().conf("replica-read-only no").replica_of(&primary);
-    let (token, dump) = two_days_ahead(&mut primary.client());
+    let (token, dump) = token_ahead(&mut primary.client(), 2 * DAY);
     let mut copy = replica.client();
     copy.ok(req!["RESTORE", "k", 0, &dump]);
     assert_eq!(lock_info(&mut copy, "k").unwrap().token, token);
@@ -285,7 +373,7 @@ fn a_token_far_ahead_is_taken_from_a_file_and_from_the_link() {
 fn an_expired_lock_in_the_file_lifts_the_clock() {
     let mut server = Server::start();
     let mut client = server.client();
-    let token = an_hour_ahead(&mut client);
+    let token = half_an_hour_ahead(&mut client);
     client.int("DLOCK.RENEW ahead a PX 1000");
     let end = client.end_of("ahead");
     client.ok("SAVE");

@@ -1,6 +1,7 @@
 //! Waiting in line: `BLOCK`. Who is next, what serves the line, and how a wait ends.
 
 mod barging;
+mod borders;
 mod chaos;
 mod deadlock;
 mod ends;

@@ -11,8 +11,11 @@ pub struct TokenClock {
 }
 
 impl TokenClock {
-    /// How far ahead of the server's clock a token from outside may be, in µs: a day.
-    pub const MAX_AHEAD_US: u64 = 86_400_000_000;
+    /// How far ahead of the server's clock a token from outside may be, in µs: an hour.
+    pub const MAX_AHEAD_US: u64 = 3_600_000_000;
+
+    /// A clock that is more than this behind the server's, in µs, does not matter after a restart: a day.
+    pub const MATTERS_US: u64 = 86_400_000_000;
 
     /// A clock that has seen no token.
     pub const fn new() -> TokenClock {
@@ -26,12 +29,12 @@ impl TokenClock {
         Token::new(now_us.max(self.last.saturating_add(1)))
     }
 
-    /// Takes note of a token, wherever it comes from.
+    /// Advances the clock to a token, wherever that comes from.
     pub fn observe(&mut self, token: Token) {
         self.last = self.last.max(token.get());
     }
 
-    /// Takes note of the token of every hold.
+    /// Advances the clock to the tokens of these holds.
     pub fn observe_all<'a>(&mut self, holds: impl Iterator<Item = &'a Hold>) {
         for hold in holds {
             self.observe(hold.token);
@@ -78,9 +81,9 @@ mod tests {
     }
 
     #[test]
-    fn a_token_may_be_one_day_ahead() {
-        let day = 86_400_000_000;
-        assert!(!TokenClock::is_too_far_ahead(token(day + 5), 5));
-        assert!(TokenClock::is_too_far_ahead(token(day + 6), 5));
+    fn a_token_may_be_one_hour_ahead() {
+        let hour = 3_600_000_000;
+        assert!(!TokenClock::is_too_far_ahead(token(hour + 5), 5));
+        assert!(TokenClock::is_too_far_ahead(token(hour + 6), 5));
     }
 }

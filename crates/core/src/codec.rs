@@ -1,25 +1,26 @@
 //! Bytes of a lock (RDB, `DUMP`) and of an effect (replication, AOF).
 //!
 //! Both begin with a version. Decoding is total: any bytes give a value that keeps every rule of the types, or an
-//! error. Numbers are LEB128; those that may be on either side of a reference are zigzagged.
+//! error. Numbers are LEB128; numbers that may be on either side of a reference are zigzagged.
 //!
 //! ```text
-//! lock   = 0x01, holds, hold × holds               (times relative to 0)
-//! effect = 0x10 + waiters + kind, clock, body               (times relative to the clock)
-//! kind   = 0 put, time to live anew | 1 put, kept | 2 remove exclusive | 3 remove shared | 4 remove both | 5 sweep
-//! waiters = 8 if somebody waits
-//! body   = put: hold | remove: owner flag, owner | sweep: nothing
-//! hold   = flags, owner, count, lease, [deadline,] token, [request]
-//! flags  = 1 shared | 2 owner is a UUID | 4 deadline is reference + lease, and left out | 8 has a request
-//! request = 0 acquire | 1 racquire | 2 rlock | 3 wlock | 4 release, length, id
-//! owner  = 16 bytes | length, bytes
-//! token  = relative to the reference in µs
+//! lock    = version, holds, hold × holds             (times relative to 0)
+//! effect  = 16 × version + kind, clock, body         (times relative to the clock)
+//! version = 1, or 2 if there is a kind or a request that version 1 does not know
+//! kind    = 0 put, TTL anew | 1 put, TTL kept | 2 remove exclusive | 3 remove shared | 4 remove both | 5 sweep |
+//!           6 put, TTL left alone (version 2); 8 is added by releases before 0.2 while there are waiters, and ignored
+//! body    = put: hold | remove: owner flag, owner | sweep: nothing
+//! hold    = flags, owner, count, lease, [deadline,] token, [request]
+//! flags   = 1 shared | 2 owner is a UUID | 4 deadline is reference + lease, and left out | 8 has a request
+//! request = 0 acquire | 1 racquire | 2 rlock | 3 wlock | 4 release | 5 sacquire | 6 macquire, length, id
+//! owner   = 16 bytes | length, bytes
+//! token   = relative to the reference in µs
 //! ```
 
 use core::fmt;
 
-use crate::holds::Holds;
-use crate::{Change, Command, Effect, Expiry, Hold, Lease, Lock, Mode, Owner, Request, Token, UnixMs, Waiters};
+use crate::holds::{Holds, Trash};
+use crate::{Change, Command, Effect, Expiry, Hold, Lease, Lock, Mode, Owner, Request, Token, UnixMs};
 
 /// Why bytes are not a lock or an effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,17 +38,18 @@ pub enum DecodeError {
 impl fmt::Display for DecodeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            DecodeError::Truncated => write!(f, "it ends too early"),
-            DecodeError::TrailingBytes => write!(f, "it goes on after its end"),
-            DecodeError::Version(version) => write!(f, "its version {version} is not known"),
-            DecodeError::Invalid(what) => write!(f, "its {what} cannot be"),
+            DecodeError::Truncated => write!(f, "the data end too early"),
+            DecodeError::TrailingBytes => write!(f, "the data continue after their end"),
+            DecodeError::Version(version) => write!(f, "format version {version} is unknown: is this module too old?"),
+            DecodeError::Invalid(what) => write!(f, "invalid {what}"),
         }
     }
 }
 
 /// Appends the bytes of a lock with all its stored holds.
 pub fn encode_lock(lock: &Lock, out: &mut Vec<u8>) {
-    out.push(LOCK_VERSION);
+    let is_old = lock.stored_holds().all(is_of_version_1);
+    out.push(if is_old { VERSION_1 } else { VERSION_2 });
     put_number(out, lock.stored() as u64);
     for hold in lock.stored_holds() {
         put_hold(out, hold, UnixMs::ZERO);
@@ -56,15 +58,11 @@ pub fn encode_lock(lock: &Lock, out: &mut Vec<u8>) {
 
 /// A lock from the bytes of [`encode_lock`]. It has at least one hold.
 pub fn decode_lock(bytes: &[u8]) -> Result<Lock, DecodeError> {
-    let mut reader = Reader(bytes);
-    match reader.byte()? {
-        LOCK_VERSION => {}
-        version => return Err(DecodeError::Version(version)),
-    }
+    let mut reader = Reader::of_lock(bytes)?;
     let count = reader.number()?;
     let mut holds = Holds::default();
     for added in 0..count {
-        holds.put(reader.hold(UnixMs::ZERO)?);
+        holds.put(reader.hold(UnixMs::ZERO)?, &mut Trash::new());
         // A hold that took the place of another, or of one it excludes, means that the bytes are no lock.
         if holds.len() as u64 != added + 1 {
             return Err(DecodeError::Invalid("set of holds"));
@@ -80,18 +78,15 @@ pub fn decode_lock(bytes: &[u8]) -> Result<Lock, DecodeError> {
 /// Appends the bytes of an effect.
 pub fn encode_effect(effect: &Effect, out: &mut Vec<u8>) {
     let kind = match &effect.change {
-        Change::Put { expiry: Expiry::Anew, .. } => PUT_ANEW,
-        Change::Put { expiry: Expiry::Keep, .. } => PUT_KEEP,
-        Change::Remove { mode: Some(Mode::Exclusive), .. } => REMOVE_EXCLUSIVE,
-        Change::Remove { mode: Some(Mode::Shared), .. } => REMOVE_SHARED,
-        Change::Remove { mode: None, .. } => REMOVE_BOTH,
-        Change::Sweep => SWEEP,
+        Change::Put { expiry: Expiry::Anew, hold } => return encode_put(effect.clock, hold, out),
+        Change::Put { expiry: Expiry::Keep, hold } => version_of(hold) | PUT_KEEP,
+        Change::Put { expiry: Expiry::Leave, .. } => EFFECT_2 | PUT_LEAVE,
+        Change::Remove { mode: Some(Mode::Exclusive), .. } => EFFECT_1 | REMOVE_EXCLUSIVE,
+        Change::Remove { mode: Some(Mode::Shared), .. } => EFFECT_1 | REMOVE_SHARED,
+        Change::Remove { mode: None, .. } => EFFECT_1 | REMOVE_BOTH,
+        Change::Sweep => EFFECT_1 | SWEEP,
     };
-    let waiters = match effect.waiters {
-        Waiters::None => 0,
-        Waiters::Some => SOMEBODY_WAITS,
-    };
-    out.push(EFFECT_VERSION | waiters | kind);
+    out.push(kind);
     put_number(out, effect.clock.get());
     match &effect.change {
         Change::Put { hold, .. } => put_hold(out, hold, effect.clock),
@@ -103,25 +98,21 @@ pub fn encode_effect(effect: &Effect, out: &mut Vec<u8>) {
     }
 }
 
-/// Appends the bytes of the effect that gives this hold: a [`Change::Put`] which sets the time to live anew, while nobody
-/// waits.
+/// Appends the bytes of the effect that gives this hold: a [`Change::Put`] that sets the TTL anew.
 pub fn encode_put(clock: UnixMs, hold: &Hold, out: &mut Vec<u8>) {
-    out.push(EFFECT_VERSION | PUT_ANEW);
+    out.push(version_of(hold) | PUT_ANEW);
     put_number(out, clock.get());
     put_hold(out, hold, clock);
 }
 
-/// An effect from the bytes of [`encode_effect`].
+/// Returns the effect with the bytes of [`encode_effect`].
 pub fn decode_effect(bytes: &[u8]) -> Result<Effect, DecodeError> {
-    let mut reader = Reader(bytes);
-    let head = reader.byte()?;
-    if head & 0xf0 != EFFECT_VERSION {
-        return Err(DecodeError::Version(head >> 4));
-    }
+    let (mut reader, kind) = Reader::of_effect(bytes)?;
     let clock = reader.time()?;
-    let change = match head & 0x07 {
+    let change = match kind {
         PUT_ANEW => Change::Put { hold: reader.hold(clock)?, expiry: Expiry::Anew },
         PUT_KEEP => Change::Put { hold: reader.hold(clock)?, expiry: Expiry::Keep },
+        PUT_LEAVE if reader.version == VERSION_2 => Change::Put { hold: reader.hold(clock)?, expiry: Expiry::Leave },
         REMOVE_EXCLUSIVE => Change::Remove { owner: reader.flagged_owner()?, mode: Some(Mode::Exclusive) },
         REMOVE_SHARED => Change::Remove { owner: reader.flagged_owner()?, mode: Some(Mode::Shared) },
         REMOVE_BOTH => Change::Remove { owner: reader.flagged_owner()?, mode: None },
@@ -129,8 +120,15 @@ pub fn decode_effect(bytes: &[u8]) -> Result<Effect, DecodeError> {
         _ => return Err(DecodeError::Invalid("kind")),
     };
     reader.end()?;
-    let waiters = if head & SOMEBODY_WAITS == 0 { Waiters::None } else { Waiters::Some };
-    Ok(Effect { clock, change, waiters })
+    Ok(Effect { clock, change })
+}
+
+fn version_of(hold: &Hold) -> u8 {
+    if is_of_version_1(hold) { EFFECT_1 } else { EFFECT_2 }
+}
+
+fn is_of_version_1(hold: &Hold) -> bool {
+    hold.request.as_ref().is_none_or(|request| !matches!(request.command(), Command::Sacquire | Command::Macquire))
 }
 
 fn put_hold(out: &mut Vec<u8>, hold: &Hold, reference: UnixMs) {
@@ -155,6 +153,8 @@ fn put_hold(out: &mut Vec<u8>, hold: &Hold, reference: UnixMs) {
             Command::Rlock => RLOCK,
             Command::Wlock => WLOCK,
             Command::Release => RELEASE,
+            Command::Sacquire => SACQUIRE,
+            Command::Macquire => MACQUIRE,
         });
         put_number(out, request.id().len() as u64);
         out.extend_from_slice(request.id());
@@ -193,9 +193,28 @@ fn micros(time: UnixMs) -> u64 {
     time.get().saturating_mul(1000)
 }
 
-struct Reader<'a>(&'a [u8]);
+struct Reader<'a> {
+    bytes: &'a [u8],
+    version: u8,
+}
 
 impl<'a> Reader<'a> {
+    fn of_lock(bytes: &'a [u8]) -> Result<Reader<'a>, DecodeError> {
+        match bytes.split_first().ok_or(DecodeError::Truncated)? {
+            (version @ &(VERSION_1 | VERSION_2), bytes) => Ok(Reader { bytes, version: *version }),
+            (version, _) => Err(DecodeError::Version(*version)),
+        }
+    }
+
+    fn of_effect(bytes: &'a [u8]) -> Result<(Reader<'a>, u8), DecodeError> {
+        let (head, bytes) = bytes.split_first().ok_or(DecodeError::Truncated)?;
+        match head >> 4 {
+            version @ VERSION_1 => Ok((Reader { bytes, version }, head & 0x07)),
+            version @ VERSION_2 => Ok((Reader { bytes, version }, head & 0x0f)),
+            version => Err(DecodeError::Version(version)),
+        }
+    }
+
     fn hold(&mut self, reference: UnixMs) -> Result<Hold, DecodeError> {
         let flags = self.byte()?;
         if flags & !(FLAG_SHARED | FLAG_UUID | FLAG_DUE | FLAG_REQUEST) != 0 {
@@ -221,6 +240,8 @@ impl<'a> Reader<'a> {
             RLOCK => Command::Rlock,
             WLOCK => Command::Wlock,
             RELEASE => Command::Release,
+            SACQUIRE if self.version == VERSION_2 => Command::Sacquire,
+            MACQUIRE if self.version == VERSION_2 => Command::Macquire,
             _ => return Err(DecodeError::Invalid("command")),
         };
         Request::new(command, self.bytes()?).ok_or(DecodeError::Invalid("request"))
@@ -235,8 +256,8 @@ impl<'a> Reader<'a> {
 
     fn owner(&mut self, flags: u8) -> Result<Owner, DecodeError> {
         if flags & FLAG_UUID != 0 {
-            let (bytes, rest) = self.0.split_first_chunk::<16>().ok_or(DecodeError::Truncated)?;
-            self.0 = rest;
+            let (bytes, rest) = self.bytes.split_first_chunk::<16>().ok_or(DecodeError::Truncated)?;
+            self.bytes = rest;
             return Ok(Owner::from_uuid(*bytes));
         }
         Owner::new(self.bytes()?).ok_or(DecodeError::Invalid("owner"))
@@ -244,8 +265,8 @@ impl<'a> Reader<'a> {
 
     fn bytes(&mut self) -> Result<&'a [u8], DecodeError> {
         let len = usize::try_from(self.number()?).map_err(|_| DecodeError::Truncated)?;
-        let (bytes, rest) = self.0.split_at_checked(len).ok_or(DecodeError::Truncated)?;
-        self.0 = rest;
+        let (bytes, rest) = self.bytes.split_at_checked(len).ok_or(DecodeError::Truncated)?;
+        self.bytes = rest;
         Ok(bytes)
     }
 
@@ -276,13 +297,13 @@ impl<'a> Reader<'a> {
     }
 
     fn byte(&mut self) -> Result<u8, DecodeError> {
-        let (byte, rest) = self.0.split_first().ok_or(DecodeError::Truncated)?;
-        self.0 = rest;
+        let (byte, rest) = self.bytes.split_first().ok_or(DecodeError::Truncated)?;
+        self.bytes = rest;
         Ok(*byte)
     }
 
     fn end(&self) -> Result<(), DecodeError> {
-        if self.0.is_empty() { Ok(()) } else { Err(DecodeError::TrailingBytes) }
+        if self.bytes.is_empty() { Ok(()) } else { Err(DecodeError::TrailingBytes) }
     }
 }
 
@@ -290,8 +311,10 @@ fn time(ms: u64) -> Result<UnixMs, DecodeError> {
     if ms <= UnixMs::MAX.get() { Ok(UnixMs::new(ms)) } else { Err(DecodeError::Invalid("time")) }
 }
 
-const LOCK_VERSION: u8 = 1;
-const EFFECT_VERSION: u8 = 0x10;
+const VERSION_1: u8 = 1;
+const VERSION_2: u8 = 2;
+const EFFECT_1: u8 = VERSION_1 << 4;
+const EFFECT_2: u8 = VERSION_2 << 4;
 
 const PUT_ANEW: u8 = 0;
 const PUT_KEEP: u8 = 1;
@@ -299,7 +322,7 @@ const REMOVE_EXCLUSIVE: u8 = 2;
 const REMOVE_SHARED: u8 = 3;
 const REMOVE_BOTH: u8 = 4;
 const SWEEP: u8 = 5;
-const SOMEBODY_WAITS: u8 = 8;
+const PUT_LEAVE: u8 = 6;
 
 const FLAG_SHARED: u8 = 1;
 const FLAG_UUID: u8 = 2;
@@ -311,3 +334,5 @@ const RACQUIRE: u8 = 1;
 const RLOCK: u8 = 2;
 const WLOCK: u8 = 3;
 const RELEASE: u8 = 4;
+const SACQUIRE: u8 = 5;
+const MACQUIRE: u8 = 6;

@@ -1,130 +1,102 @@
 //! The one way a lock changes.
 //!
-//! A primary decides, applies the effect of its decision and replicates it; a replica, and a server that loads an
-//! AOF, apply what they get. An effect carries absolute times only and the primary's clock, by which whoever applies
-//! it first drops what had lapsed: nobody else's clock matters, and applying twice is the same as once.
+//! A primary decides, applies the effect of its decision and replicates it. A replica, and a server that loads an AOF,
+//! apply what they get. An effect carries absolute times only, and the primary's clock: by it, everybody first drops
+//! what has lapsed. No other clock matters, and applying an effect twice is the same as applying it once.
 
+use crate::holds::Trash;
 use crate::{Hold, Lock, Mode, Owner, TokenClock, UnixMs};
 
 /// A change of a lock at a time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Effect {
-    /// The primary's clock: holds that had lapsed by it are dropped first.
+    /// The primary's clock: holds that have lapsed by it are dropped first.
     pub clock: UnixMs,
     /// What happens then.
     pub change: Change,
-    /// Whether somebody waits for the lock afterwards.
-    pub waiters: Waiters,
-}
-
-impl Effect {
-    /// The hold as it is after this, if this gives or changes one.
-    pub fn hold(&self) -> Option<&Hold> {
-        match &self.change {
-            Change::Put { hold, .. } => Some(hold),
-            Change::Remove { .. } | Change::Sweep => None,
-        }
-    }
-}
-
-/// Whether somebody waits for a lock.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Waiters {
-    /// Nobody does.
-    None,
-    /// Somebody does: the key ends [`Waiters::GRACE_MS`] after the last deadline, so that the module's timer finds it
-    /// still there and hands over in place. To delete and make it again would wake every waiter in vain.
-    Some,
-}
-
-impl Waiters {
-    /// How much longer than its holds the key of a lock lives while somebody waits.
-    pub const GRACE_MS: u64 = 50;
-
-    /// When the key of a lock ends whose last deadline this is.
-    pub(crate) fn key_end(self, last: UnixMs) -> UnixMs {
-        match self {
-            Waiters::None => last,
-            Waiters::Some => UnixMs::new(last.get() + Self::GRACE_MS),
-        }
-    }
 }
 
 /// What an [`Effect`] does.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Change {
-    /// The hold is as given, in place of the same owner's in that mode.
+    /// The hold takes the place of the same owner's in that mode.
     Put {
         /// The whole hold.
         hold: Hold,
-        /// What becomes of the key's time to live.
+        /// What happens to the key's TTL.
         expiry: Expiry,
     },
-    /// The owner's hold of this mode, or of both, is gone.
+    /// The owner's hold of this mode, or of both, ends.
     Remove {
-        /// Whose.
+        /// The owner.
         owner: Owner,
-        /// Which; `None` for both.
+        /// The mode; `None` for both.
         mode: Option<Mode>,
     },
-    /// Nothing more: lapsed holds are dropped, and a time to live beyond the last deadline is put back.
+    /// Nothing more: lapsed holds are dropped, and a TTL beyond the last deadline is set to it.
     Sweep,
 }
 
-/// What an effect does to the key's time to live.
+/// What an effect does to the key's TTL.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Expiry {
     /// It becomes the last deadline.
     Anew,
-    /// It becomes the last deadline, unless somebody made it earlier than that (`EXPIRE`): that stands.
+    /// It becomes the last deadline, unless it is earlier than the last deadline was before: that stands.
     Keep,
+    /// Nothing: the server itself writes the TTL into a file.
+    Leave,
 }
 
-impl Expiry {
-    /// When the key ends, if the last deadline is `last` now and it ended at what `current` says (`None`: never), which
-    /// is asked only if it matters.
-    pub fn key_deadline(self, current: impl FnOnce() -> Option<UnixMs>, last: UnixMs, waiters: Waiters) -> UnixMs {
-        match self {
-            Expiry::Anew => waiters.key_end(last),
-            Expiry::Keep => current().filter(|current| *current < last).unwrap_or(waiters.key_end(last)),
-        }
+/// What a server remembers beside its locks and that effects change.
+#[derive(Debug, Default)]
+pub struct Memory {
+    /// The token clock, which advances with every token in an effect.
+    pub tokens: TokenClock,
+    /// What is left of large locks, to be freed a piece at a time.
+    pub trash: Trash,
+}
+
+impl Memory {
+    /// A server that has seen no effect.
+    pub const fn new() -> Memory {
+        Memory { tokens: TokenClock::new(), trash: Trash::new() }
     }
 }
 
-/// What applying an effect did beside its change.
+/// What applying an effect did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Applied {
     /// How many lapsed holds were dropped.
     pub lapsed: u64,
-    /// What becomes of the key's time to live, if a hold is left.
+    /// What happens to the key's TTL, if a hold is left.
     pub expiry: Expiry,
-    /// Whether somebody waits.
-    pub waiters: Waiters,
-    /// Whether it changed who holds what, or a count: a renewal does not.
+    /// Whether holders or counts changed: a renewal changes neither.
     pub is_visible: bool,
 }
 
 impl Lock {
-    /// Drops what had lapsed by the effect's clock, then makes its change. O(log n) and one step a dropped hold.
+    /// Drops what has lapsed by the effect's clock, then makes its change. O(log n).
     ///
-    /// A token in the effect is noted by `tokens`. The lock may be empty afterwards: then its key has to go.
-    pub fn apply(&mut self, effect: Effect, tokens: &mut TokenClock) -> Applied {
-        let lapsed = self.holds.drop_lapsed(effect.clock);
-        let (expiry, changed) = match effect.change {
+    /// The lock may be empty afterwards: then its key has to go.
+    pub fn apply(&mut self, effect: Effect, memory: &mut Memory) -> Applied {
+        let Memory { tokens, trash } = memory;
+        let lapsed = self.holds.drop_lapsed(effect.clock, trash);
+        let (expiry, is_changed) = match effect.change {
             Change::Put { hold, expiry } => {
                 tokens.observe(hold.token);
                 let old = self.holds.get(&hold.owner, hold.mode).map(|old| old.count);
                 let count = hold.count;
-                self.holds.put(hold);
+                self.holds.put(hold, trash);
                 (expiry, old != Some(count))
             }
             Change::Remove { owner, mode } => {
-                let exclusive = mode != Some(Mode::Shared) && self.holds.remove(&owner, Mode::Exclusive);
-                let shared = mode != Some(Mode::Exclusive) && self.holds.remove(&owner, Mode::Shared);
+                let exclusive = mode != Some(Mode::Shared) && self.holds.remove(&owner, Mode::Exclusive, trash);
+                let shared = mode != Some(Mode::Exclusive) && self.holds.remove(&owner, Mode::Shared, trash);
                 (Expiry::Keep, exclusive || shared)
             }
             Change::Sweep => (Expiry::Keep, false),
         };
-        Applied { lapsed, expiry, waiters: effect.waiters, is_visible: changed || lapsed > 0 }
+        Applied { lapsed, expiry, is_visible: is_changed || lapsed > 0 }
     }
 }

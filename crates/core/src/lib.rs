@@ -5,6 +5,9 @@
 //! [`Lock::release`], [`Lock::renew`]); the decision carries the effect. The primary applies that effect and
 //! replicates it, a replica applies what it gets, so both have the same lock by construction.
 //!
+//! An [`Engine`] is what a server remembers beside its locks: waiters, sessions, and when which lock is due. It is a
+//! state machine, too: it reaches locks through a [`Keyspace`] and hands out replies and events as data.
+//!
 //! | file | knows |
 //! |---|---|
 //! | `types` | owner, token, lease, time, mode, hold: values that cannot be wrong |
@@ -12,34 +15,31 @@
 //! | `lock` | the locking rules |
 //! | `view` | what can be read of a lock without changing it |
 //! | `effect` | the one way a lock changes |
-//! | `line` | who waits, in which order, and whose turn it is |
-//! | `deadlock` | whether a request would wait for itself |
-//! | `sessions` | which holds are bound to which connection |
 //! | `clock` | the token clock of a server |
 //! | `codec` | bytes of a lock (RDB) and of an effect (replication) |
-//! | [`args`] | what the arguments of a command say |
+//! | `engine` | waiting, sessions, visits, deadlocks: everything that concerns more than one command |
+//! | [`args`] | the arguments of commands |
 #![forbid(unsafe_code)]
 
 pub mod args;
 mod clock;
 mod codec;
-mod deadlock;
 mod effect;
+pub mod engine;
 mod holds;
-mod line;
 mod lock;
-mod sessions;
 mod types;
 mod view;
 
 pub use clock::TokenClock;
 pub use codec::{DecodeError, decode_effect, decode_lock, encode_effect, encode_lock, encode_put};
-pub use deadlock::{MAX_OWNERS_SEARCHED, Step, find_cycle};
-pub use effect::{Applied, Change, Effect, Expiry, Waiters};
-pub use line::{Line, Place, Served, TwoUpgrades, Waiting};
+pub use effect::{Applied, Change, Effect, Expiry, Memory};
+pub use engine::{Engine, Keyspace};
+pub use holds::Trash;
 pub use lock::{
-    Acquire, Acquired, Entries, Entry, Lock, Reentry, Refusal, Release, Released, Renew, RenewToken, Renewed,
+    Acquire, Acquired, Entries, Entry, Lock, Refusal, Release, Released, Renew, RenewToken, Renewed, Terms, Want,
 };
-pub use sessions::{Binding, Sessions, time_to_move};
-pub use types::{Command, Hold, Lease, LeaseChoice, Mode, Owner, OwnerText, Request, Token, UnixMs};
+pub use types::{
+    ClientId, Command, Hold, Lease, LeaseChoice, Mode, Name, Now, Owner, OwnerText, Request, Token, UnixMs,
+};
 pub use view::{LockMode, Summary};

@@ -1,77 +1,119 @@
 //! The locking rules: what a command may do to a lock, decided without changing it.
 
-use crate::holds::Holds;
-use crate::{Change, Effect, Expiry, Hold, Lease, LeaseChoice, Mode, Owner, Request, Token, UnixMs, Waiters};
+use std::num::NonZeroU32;
+
+use crate::holds::{Holds, Sum, Trash};
+use crate::{Hold, Lease, LeaseChoice, Mode, Owner, Request, Token, UnixMs};
 
 /// The value of one key: the holds on it.
 ///
-/// A hold that has lapsed is stored until the next [`Effect`] is applied, but no method that takes `now` counts it.
+/// A hold that has lapsed is stored until the next [`Effect`](crate::Effect) is applied, but no method that takes `now`
+/// counts it.
 #[derive(Clone, Debug, Default)]
 pub struct Lock {
     pub(crate) holds: Holds,
 }
 
+/// What a request wants of a lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Want {
+    /// The lock exclusively, by an owner that does not hold it (`ACQUIRE`, `MACQUIRE`).
+    ExclusiveOnce,
+    /// The lock exclusively, or one entry more (`RACQUIRE`, `WLOCK`).
+    Exclusive,
+    /// A shared hold, or one entry more (`RLOCK`).
+    Shared,
+    /// Permits: shared entries, if all owners together then have at most `limit` (`SACQUIRE`).
+    Permits {
+        /// How many entries.
+        permits: NonZeroU32,
+        /// The most entries of all owners together.
+        limit: NonZeroU32,
+    },
+}
+
+impl Want {
+    /// The mode of the hold that the request leads to.
+    pub fn mode(self) -> Mode {
+        match self {
+            Want::ExclusiveOnce | Want::Exclusive => Mode::Exclusive,
+            Want::Shared | Want::Permits { .. } => Mode::Shared,
+        }
+    }
+
+    /// The number of entries that the request asks for.
+    pub fn entries(self) -> u32 {
+        match self {
+            Want::ExclusiveOnce | Want::Exclusive | Want::Shared => 1,
+            Want::Permits { permits, .. } => permits.get(),
+        }
+    }
+
+    /// The most entries of all owners together, if the request has a limit.
+    pub fn limit(self) -> Option<u32> {
+        match self {
+            Want::ExclusiveOnce | Want::Exclusive | Want::Shared => None,
+            Want::Permits { limit, .. } => Some(limit.get()),
+        }
+    }
+}
+
 /// A request to enter a lock.
 #[derive(Clone, Debug)]
 pub struct Acquire<'a> {
-    /// Who asks.
+    /// The owner that asks.
     pub owner: &'a Owner,
-    /// For which mode.
-    pub mode: Mode,
-    /// What happens if the owner holds that mode.
-    pub reentry: Reentry,
-    /// For how long.
+    /// What it wants.
+    pub want: Want,
+    /// The lease.
     pub lease: LeaseChoice,
-    /// What makes it known if it comes twice.
+    /// Identifies the request if it is sent twice.
     pub request: Option<&'a Request>,
 }
 
-/// What a request by an owner that is already in does.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Reentry {
-    /// It is refused, whichever mode the owner holds (`ACQUIRE`).
-    Refuse,
-    /// It counts one entry more.
-    Count,
+/// What the server gives to a grant.
+#[derive(Clone, Copy, Debug)]
+pub struct Terms {
+    /// The lease of a new hold that names none.
+    pub default: Lease,
+    /// The token of a new hold; `None` if all tokens are used up.
+    pub fresh: Option<Token>,
 }
 
 /// The decision on an [`Acquire`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Acquired {
-    /// The owner is in as soon as the effect is applied.
-    Granted {
-        /// The fencing token of the hold.
-        token: Token,
-        /// Whether this is a new hold.
-        entry: Entry,
-        /// What to apply and replicate.
-        effect: Effect,
-    },
-    /// It came before and was granted: nothing changes, and the answer is the token of the hold.
+    /// The owner gets this hold.
+    Granted(Hold, Entry),
+    /// The same request was granted before: nothing changes, and the answer is the token of this hold.
     Replayed(Hold),
-    /// The owner is not in, and nothing changes.
+    /// The owner gets nothing, and nothing changes.
     Refused(Refusal),
 }
 
-/// How an owner came in.
+/// How an owner enters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Entry {
     /// By a new hold.
     First,
-    /// By one entry more of a hold it had.
+    /// By more entries of a hold that it has.
     Again,
 }
 
 /// Why a request is not granted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// Another owner is in the way.
+    /// Another owner is in the way, or a waiter.
     Held,
-    /// The owner is in the lock, and the request does not re-enter.
+    /// The owner holds the lock, and the request is not reentrant.
     Owned,
-    /// Its absolute lease has passed.
+    /// The owner's own permits and those it asks for exceed the limit.
+    OverLimit,
+    /// The owner is the only holder and asks for more permits behind a waiter that waits for it.
+    OnlyHolder,
+    /// The absolute lease has passed.
     LeasePassed,
-    /// The owner has entered as often as can be counted.
+    /// The hold would count more entries than a hold can.
     TooManyEntries,
     /// The server has no fencing token left.
     NoToken,
@@ -80,56 +122,61 @@ pub enum Refusal {
 /// A request to leave a lock.
 #[derive(Clone, Debug)]
 pub struct Release<'a> {
-    /// Who leaves.
+    /// The owner that leaves.
     pub owner: &'a Owner,
-    /// Which mode, `None` if the command does not say.
+    /// The mode, if the command names one.
     pub mode: Option<Mode>,
     /// How many entries.
     pub entries: Entries,
     /// Only the hold with this token.
     pub token: Option<Token>,
-    /// What makes it known if it comes twice.
+    /// Identifies the request if it is sent twice.
     pub request: Option<&'a Request>,
 }
 
-/// How many entries a release gives up.
+/// How many entries a release gives back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Entries {
-    /// The last one.
-    One,
+    /// This many.
+    Some(NonZeroU32),
     /// All of them.
     All,
+}
+
+impl Entries {
+    /// One entry.
+    pub const ONE: Entries = Entries::Some(NonZeroU32::MIN);
 }
 
 /// The decision on a [`Release`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Released {
-    /// The owner has no such hold, and nothing changes.
+    /// The owner has no such hold, or too few entries: nothing changes.
     NotHeld,
-    /// The owner holds both modes and does not say which, and nothing changes.
+    /// The owner holds both modes and names none: nothing changes.
     Ambiguous,
-    /// It came before, and gave up an entry then: nothing changes.
+    /// The same request gave back entries before: nothing changes.
     Replayed,
-    /// An entry is given up, the owner is still in.
-    Partly(Effect),
-    /// The owner no longer holds what it named.
-    Fully(Effect),
+    /// The owner keeps this hold, with fewer entries.
+    Partly(Hold),
+    /// The owner's hold of this mode ends, or both end.
+    Fully(Option<Mode>),
 }
 
 /// A request to set the deadline of an owner's holds.
 #[derive(Clone, Debug)]
 pub struct Renew<'a> {
-    /// Whose holds.
+    /// The owner.
     pub owner: &'a Owner,
-    /// Which mode, `None` for both.
+    /// The mode; `None` for both.
     pub mode: Option<Mode>,
-    /// For how long from now.
+    /// The lease from now on.
     pub lease: LeaseChoice,
-    /// What it says of the token.
+    /// What the command says about the token.
     pub token: RenewToken,
 }
 
-/// What a [`Renew`] says of the fencing token.
+/// What a [`Renew`] says about the fencing token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RenewToken {
     /// Nothing.
@@ -143,10 +190,10 @@ pub enum RenewToken {
 /// The decision on a [`Renew`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Renewed {
-    /// The owner has no such hold, and nothing changes.
+    /// The owner has no such hold: nothing changes.
     NotHeld,
-    /// Its hold, or both its holds, get a new deadline.
-    Moved(Effect, Option<Effect>),
+    /// The hold, or both holds, with their new deadlines.
+    Moved(Hold, Option<Hold>),
 }
 
 impl From<Hold> for Lock {
@@ -156,43 +203,65 @@ impl From<Hold> for Lock {
     }
 }
 
-impl Acquire<'_> {
-    /// The hold it gets at `now` of a lock that nobody holds: what [`Lock::acquire`] comes to on [`Lock::EMPTY`].
-    ///
-    /// # Errors
-    /// [`Refusal::LeasePassed`] and [`Refusal::NoToken`].
-    pub fn first_hold(&self, now: UnixMs, default: Lease, fresh: Option<Token>) -> Result<Hold, Refusal> {
-        let (lease, deadline) = self.lease.resolve(now, default).ok_or(Refusal::LeasePassed)?;
-        let token = fresh.ok_or(Refusal::NoToken)?;
-        let request = self.request.cloned().map(Box::new);
-        Ok(Hold { owner: self.owner.clone(), mode: self.mode, count: 1, lease, deadline, token, request })
+impl FromIterator<Hold> for Lock {
+    /// A lock with these holds; a later one takes the place of an earlier one that it excludes.
+    fn from_iter<I: IntoIterator<Item = Hold>>(holds: I) -> Lock {
+        let (mut lock, mut trash) = (Lock::EMPTY, Trash::new());
+        holds.into_iter().for_each(|hold| lock.holds.put(hold, &mut trash));
+        lock
     }
 }
 
 impl Lock {
-    /// A lock that nobody holds.
+    /// A lock without a hold.
     pub const EMPTY: Lock = Lock { holds: Holds::NONE };
 
     /// Decides whether the owner may enter at `now`. O(log n).
-    ///
-    /// `default` is the lease of a new hold that names none, `fresh` the token a new hold would get.
-    pub fn acquire(&self, now: UnixMs, request: &Acquire, default: Lease, fresh: Option<Token>) -> Acquired {
+    pub fn acquire(&self, now: UnixMs, request: &Acquire, terms: Terms) -> Acquired {
+        self.acquire_without(now, request, terms, Sum::default())
+    }
+
+    /// Decides the same, but counts some live shared holds of other owners as released: their sessions have ended.
+    pub(crate) fn acquire_without(&self, now: UnixMs, request: &Acquire, terms: Terms, departed: Sum) -> Acquired {
         let (exclusive, shared) = self.mine(request.owner, now);
-        let (mine, other) = match request.mode {
-            Mode::Exclusive => (exclusive, shared),
-            Mode::Shared => (shared, exclusive),
+        let mine = match request.want.mode() {
+            Mode::Exclusive => exclusive,
+            Mode::Shared => shared,
         };
-        match (request.reentry, mine) {
-            (_, Some(hold)) if hold.repeats(request.request) => Acquired::Replayed(hold.clone()),
-            (Reentry::Count, Some(hold)) => reenter(now, hold, request),
-            (Reentry::Refuse, Some(_)) => Acquired::Refused(Refusal::Owned),
-            (Reentry::Refuse, None) if other.is_some() => Acquired::Refused(Refusal::Owned),
-            (_, None) if self.is_barred(now, request.owner, request.mode) => Acquired::Refused(Refusal::Held),
-            (_, None) => enter(now, request, default, fresh),
+        if let Some(hold) = mine.filter(|hold| hold.repeats(request.request)) {
+            return Acquired::Replayed(hold.clone());
+        }
+        let refusal = match request.want {
+            Want::ExclusiveOnce if exclusive.is_some() || shared.is_some() => Some(Refusal::Owned),
+            Want::Exclusive if exclusive.is_some() => None,
+            Want::ExclusiveOnce | Want::Exclusive => {
+                self.is_held_by_others(now, request.owner, departed).then_some(Refusal::Held)
+            }
+            Want::Shared if shared.is_some() => None,
+            Want::Shared => self.is_closed_to(request.owner, now).then_some(Refusal::Held),
+            Want::Permits { permits, limit } => {
+                let own = shared.map_or(0, |hold| u64::from(hold.count));
+                let (permits, limit) = (u64::from(permits.get()), u64::from(limit.get()));
+                if own + permits > limit {
+                    Some(Refusal::OverLimit)
+                } else if exclusive.is_some() {
+                    None
+                } else if self.is_closed_to(request.owner, now) {
+                    Some(Refusal::Held)
+                } else {
+                    let taken = self.holds.live_shared(now).minus(departed).entries;
+                    (taken + permits > limit).then_some(Refusal::Held)
+                }
+            }
+        };
+        match (refusal, mine) {
+            (Some(refusal), _) => Acquired::Refused(refusal),
+            (None, Some(hold)) => reenter(now, hold, request),
+            (None, None) => enter(now, request, terms),
         }
     }
 
-    /// Decides what a release at `now` gives up. O(log n).
+    /// Decides what a release at `now` gives back. O(log n).
     pub fn release(&self, now: UnixMs, request: &Release) -> Released {
         let (exclusive, shared) = self.named(now, request.owner, request.mode);
         let repeats = |hold: &&Hold| hold.repeats(request.request);
@@ -202,41 +271,24 @@ impl Lock {
         let has_token = |hold: &&Hold| request.token.is_none_or(|token| token == hold.token);
         let hold = match (exclusive.filter(has_token), shared.filter(has_token)) {
             (None, None) => return Released::NotHeld,
-            (Some(_), Some(_)) if request.entries == Entries::One || request.token.is_some() => {
+            (Some(_), Some(_)) if request.entries != Entries::All || request.token.is_some() => {
                 return Released::Ambiguous;
             }
-            (Some(_), Some(_)) => return Released::Fully(remove(now, request.owner, None)),
+            (Some(_), Some(_)) => return Released::Fully(None),
             (Some(hold), None) | (None, Some(hold)) => hold,
         };
-        if request.entries == Entries::All || hold.count <= 1 {
-            return Released::Fully(remove(now, request.owner, Some(hold.mode)));
-        }
-        let record = recorded(request.request, hold);
-        Released::Partly(put(now, Hold { count: hold.count - 1, request: record, ..hold.clone() }, Expiry::Keep))
-    }
-
-    /// Whether a release at `now` leaves nothing of the lock, and nothing has lapsed before: then [`Lock::release`] comes to
-    /// [`Released::Fully`], and its command says the same as its effect. O(1).
-    pub fn is_emptied_by(&self, now: UnixMs, request: &Release) -> bool {
-        self.only(now, request.owner, request.mode).is_some_and(|hold| {
-            (hold.count == 1 || request.entries == Entries::All)
-                && request.token.is_none_or(|token| token == hold.token)
-                && !hold.repeats(request.request)
-        })
-    }
-
-    /// Whether the command of a [`Lock::release`] says the same to a replica as its effect: that drops nothing that has
-    /// lapsed, and knows of nobody who waits, which matters to the key if a hold is left.
-    pub fn is_told_by_command(&self, now: UnixMs, effect: &Effect, waiters: Waiters) -> bool {
-        let left = match effect.change {
-            Change::Remove { mode: Some(_), .. } => self.stored().saturating_sub(1),
-            Change::Remove { mode: None, .. } => self.stored().saturating_sub(2),
-            Change::Put { .. } | Change::Sweep => self.stored(),
+        let left = match request.entries {
+            Entries::All => Some(0),
+            Entries::Some(entries) => hold.count.checked_sub(entries.get()),
         };
-        !self.has_lapsed(now) && (left == 0 || waiters == Waiters::None)
+        match left {
+            None => Released::NotHeld,
+            Some(0) => Released::Fully(Some(hold.mode)),
+            Some(count) => Released::Partly(Hold { count, request: recorded(request.request, hold), ..hold.clone() }),
+        }
     }
 
-    /// Decides which deadlines a renewal at `now` moves. O(log n).
+    /// Decides which deadlines a renewal at `now` sets. O(log n).
     pub fn renew(&self, now: UnixMs, request: &Renew) -> Renewed {
         let (exclusive, shared) = self.named(now, request.owner, request.mode);
         let first = exclusive.and_then(|hold| renewed(now, hold, request.lease, request.token));
@@ -245,52 +297,29 @@ impl Lock {
             (token, _) => token,
         };
         let second = shared.and_then(|hold| renewed(now, hold, request.lease, token));
-        let effect = |hold| put(now, hold, Expiry::Anew);
         match (first, second) {
-            (Some(first), second) => Renewed::Moved(effect(first), second.map(effect)),
-            (None, Some(only)) => Renewed::Moved(effect(only), None),
+            (Some(first), second) => Renewed::Moved(first, second),
+            (None, Some(only)) => Renewed::Moved(only, None),
             (None, None) => Renewed::NotHeld,
         }
     }
 
-    /// The only hold, live, as a renewal at `now` leaves it: what [`Lock::renew`] comes to. `None`: that may come to
-    /// something else. O(1).
-    pub fn renewed_only(&self, now: UnixMs, request: &Renew) -> Option<Hold> {
-        renewed(now, self.only(now, request.owner, request.mode)?, request.lease, request.token)
-    }
-
-    /// The end of a session: the hold is gone, or is to end after `grace`. `None` if there is no such live hold: another
-    /// one of the same owner, which has another token, is left alone.
-    pub fn end_session(
-        &self,
-        now: UnixMs,
-        owner: &Owner,
-        mode: Mode,
-        token: Token,
-        grace: Option<Lease>,
-    ) -> Option<Effect> {
-        let hold = self.live(owner, mode, now).filter(|hold| hold.token == token)?;
-        Some(match grace {
-            None => remove(now, owner, Some(mode)),
-            Some(grace) => put(now, Hold { deadline: now.plus(grace), ..hold.clone() }, Expiry::Anew),
-        })
-    }
-
-    /// Whether a hold of another owner keeps `owner` from entering in `mode`.
-    fn is_barred(&self, now: UnixMs, owner: &Owner, mode: Mode) -> bool {
-        let bars = |hold: &Hold| hold.is_live(now) && hold.owner != *owner;
-        match mode {
-            Mode::Shared => self.holds.exclusive().is_some_and(bars),
-            // The owner has at most two holds, so a live one of somebody else is among the last three.
-            Mode::Exclusive => self.holds.by_deadline().take(3).any(bars),
+    /// Whether an owner other than this one has a live hold, without the shared ones whose sessions have ended.
+    pub(crate) fn is_held_by_others(&self, now: UnixMs, owner: &Owner, departed: Sum) -> bool {
+        if self.is_closed_to(owner, now) {
+            return true;
         }
+        // Nearly always there is one hold, and it is the owner's or not.
+        if let Some(hold) = self.holds.single() {
+            return hold.owner != *owner && hold.is_live(now) && departed.holds == 0;
+        }
+        let own = usize::from(self.live(owner, Mode::Shared, now).is_some());
+        self.holds.live_shared(now).minus(departed).holds > own
     }
 
-    /// The only hold, if it is live and one of `owner` that a command names.
-    fn only(&self, now: UnixMs, owner: &Owner, mode: Option<Mode>) -> Option<&Hold> {
-        let is_named =
-            |hold: &&Hold| hold.is_live(now) && hold.owner == *owner && mode.is_none_or(|mode| mode == hold.mode);
-        self.holds.single().filter(is_named)
+    /// Whether another owner holds the lock exclusively.
+    fn is_closed_to(&self, owner: &Owner, now: UnixMs) -> bool {
+        self.holds.exclusive().is_some_and(|hold| hold.owner != *owner && hold.is_live(now))
     }
 
     /// The live holds of `owner` that a command names: the exclusive and the shared one.
@@ -306,33 +335,35 @@ impl Lock {
         (exclusive.filter(|hold| hold.is_live(now)), shared.filter(|hold| hold.is_live(now)))
     }
 
-    fn live(&self, owner: &Owner, mode: Mode, now: UnixMs) -> Option<&Hold> {
+    pub(crate) fn live(&self, owner: &Owner, mode: Mode, now: UnixMs) -> Option<&Hold> {
         self.holds.get(owner, mode).filter(|hold| hold.is_live(now))
     }
 }
 
-fn enter(now: UnixMs, request: &Acquire, default: Lease, fresh: Option<Token>) -> Acquired {
-    match request.first_hold(now, default, fresh) {
-        Ok(hold) => Acquired::Granted { token: hold.token, entry: Entry::First, effect: put(now, hold, Expiry::Anew) },
-        Err(refusal) => Acquired::Refused(refusal),
-    }
+fn enter(now: UnixMs, request: &Acquire, terms: Terms) -> Acquired {
+    let Some((lease, deadline)) = request.lease.resolve(now, terms.default) else {
+        return Acquired::Refused(Refusal::LeasePassed);
+    };
+    let Some(token) = terms.fresh else { return Acquired::Refused(Refusal::NoToken) };
+    let (owner, mode, count) = (request.owner.clone(), request.want.mode(), request.want.entries());
+    let request = request.request.cloned().map(Box::new);
+    Acquired::Granted(Hold { owner, mode, count, lease, deadline, token, request }, Entry::First)
 }
 
-/// One entry more: the lease never gets shorter and never adds up.
+/// More entries: re-entry never shortens a lease and never adds leases up.
 fn reenter(now: UnixMs, hold: &Hold, request: &Acquire) -> Acquired {
     let Some((lease, deadline)) = request.lease.resolve(now, hold.lease) else {
         return Acquired::Refused(Refusal::LeasePassed);
     };
-    let Some(count) = hold.count.checked_add(1) else {
+    let Some(count) = hold.count.checked_add(request.want.entries()) else {
         return Acquired::Refused(Refusal::TooManyEntries);
     };
     let (lease, deadline) = (lease.max(hold.lease), deadline.max(hold.deadline));
     let record = recorded(request.request, hold);
-    let effect = put(now, Hold { count, lease, deadline, request: record, ..hold.clone() }, Expiry::Anew);
-    Acquired::Granted { token: hold.token, entry: Entry::Again, effect }
+    Acquired::Granted(Hold { count, lease, deadline, request: record, ..hold.clone() }, Entry::Again)
 }
 
-/// The hold with another deadline; `None`: it is not the one with that token, or the lease has passed.
+/// The hold with another deadline; `None` if it is not the one with that token, or if the lease has passed.
 fn renewed(now: UnixMs, hold: &Hold, lease: LeaseChoice, token: RenewToken) -> Option<Hold> {
     let token = match token {
         RenewToken::Any => hold.token,
@@ -347,12 +378,4 @@ fn renewed(now: UnixMs, hold: &Hold, lease: LeaseChoice, token: RenewToken) -> O
 /// A record stays until another request on that hold replaces it.
 fn recorded(request: Option<&Request>, hold: &Hold) -> Option<Box<Request>> {
     request.cloned().map(Box::new).or_else(|| hold.request.clone())
-}
-
-fn put(now: UnixMs, hold: Hold, expiry: Expiry) -> Effect {
-    Effect { clock: now, change: Change::Put { hold, expiry }, waiters: Waiters::None }
-}
-
-fn remove(now: UnixMs, owner: &Owner, mode: Option<Mode>) -> Effect {
-    Effect { clock: now, change: Change::Remove { owner: owner.clone(), mode }, waiters: Waiters::None }
 }

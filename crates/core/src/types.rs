@@ -13,7 +13,7 @@ pub enum Mode {
 }
 
 /// A point in time: unix milliseconds of the server's clock, at most [`UnixMs::MAX`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct UnixMs(u64);
 
 impl UnixMs {
@@ -41,6 +41,40 @@ impl UnixMs {
     pub const fn since(self, earlier: UnixMs) -> u64 {
         self.0.saturating_sub(earlier.0)
     }
+}
+
+/// The time at which a command or a timer runs: unix microseconds of the server's clock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Now(u64);
+
+impl Now {
+    /// The time `us` microseconds after the epoch.
+    pub const fn from_us(us: u64) -> Now {
+        Now(us)
+    }
+
+    /// Microseconds after the epoch: what fencing tokens count.
+    pub const fn us(self) -> u64 {
+        self.0
+    }
+
+    /// Milliseconds after the epoch, rounded down: what leases count.
+    pub const fn ms(self) -> UnixMs {
+        UnixMs::new(self.0 / 1000)
+    }
+}
+
+/// The id of a client connection, as `CLIENT ID` prints it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ClientId(pub u64);
+
+/// Where a lock is: a database and the name of a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Name<'a> {
+    /// The number of the database.
+    pub db: i32,
+    /// The name of the key: any bytes.
+    pub key: &'a [u8],
 }
 
 /// How long a hold was given, in milliseconds: 1 to [`Lease::MAX`].
@@ -132,9 +166,6 @@ impl Owner {
     /// The longest owner in bytes.
     pub const MAX_LEN: usize = 1024;
 
-    /// Before every other owner.
-    pub(crate) const MIN: Owner = Owner(Form::Uuid([0; 2]));
-
     /// An owner of these bytes, unless there are none or too many.
     pub fn new(bytes: &[u8]) -> Option<Owner> {
         if bytes.is_empty() || bytes.len() > Self::MAX_LEN {
@@ -201,7 +232,7 @@ impl Deref for OwnerText<'_> {
     }
 }
 
-/// A command that can be sent twice.
+/// A command that `REQUEST` can identify.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Command {
     /// `DLOCK.ACQUIRE`.
@@ -212,11 +243,15 @@ pub enum Command {
     Rlock,
     /// `DLOCK.WLOCK`.
     Wlock,
+    /// `DLOCK.SACQUIRE`.
+    Sacquire,
+    /// `DLOCK.MACQUIRE`.
+    Macquire,
     /// `DLOCK.RELEASE`.
     Release,
 }
 
-/// What makes a command that was sent twice known: the command and an id of 1 to [`Request::MAX_LEN`] bytes.
+/// Identifies a command that a client may send twice: the command and an id of 1 to [`Request::MAX_LEN`] bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Request {
     command: Command,

@@ -1,8 +1,8 @@
 //! What can be read of a lock without changing it. Lapsed holds do not show, except where a name says so.
 
-use crate::{Hold, Lock, Mode, Owner, Token, UnixMs, Waiters};
+use crate::{Hold, Lock, Mode, Owner, Token, UnixMs};
 
-/// What the live holds of a lock come to.
+/// The live holds of a lock, summed up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Summary {
     /// The modes held.
@@ -11,21 +11,52 @@ pub struct Summary {
     pub holders: u64,
     /// Entries of all holds together.
     pub entries: u64,
-    /// The highest token.
-    pub token: Token,
-    /// The last deadline.
-    pub deadline: UnixMs,
+    /// The highest token; `None` without a live hold.
+    pub token: Option<Token>,
+    /// The last deadline; `None` without a live hold.
+    pub deadline: Option<UnixMs>,
 }
 
 /// The modes in which a lock is held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LockMode {
+    /// Not at all.
+    Free,
     /// By one owner, exclusively.
     Exclusive,
     /// By one or more owners, shared.
     Shared,
     /// By one owner, in both modes.
     Both,
+}
+
+impl Summary {
+    /// The sum of holds that are all live, in any order. One step a hold.
+    pub(crate) fn of<'a>(holds: impl Iterator<Item = &'a Hold>) -> Summary {
+        let (mut exclusive, mut shared) = (0, 0);
+        let mut summary = Summary { mode: LockMode::Free, holders: 0, entries: 0, token: None, deadline: None };
+        for hold in holds {
+            match hold.mode {
+                Mode::Exclusive => exclusive += 1,
+                Mode::Shared => shared += 1,
+            }
+            summary.entries += u64::from(hold.count);
+            summary.token = summary.token.max(Some(hold.token));
+            summary.deadline = summary.deadline.max(Some(hold.deadline));
+        }
+        (summary.mode, summary.holders) = mode(exclusive, shared);
+        summary
+    }
+}
+
+/// Beside an exclusive hold there is only the same owner's shared one.
+fn mode(exclusive: usize, shared: usize) -> (LockMode, u64) {
+    match (exclusive, shared) {
+        (0, 0) => (LockMode::Free, 0),
+        (0, _) => (LockMode::Shared, shared as u64),
+        (_, 0) => (LockMode::Exclusive, 1),
+        (_, _) => (LockMode::Both, 1),
+    }
 }
 
 impl Lock {
@@ -44,6 +75,11 @@ impl Lock {
         self.holds.first_deadline().is_some_and(|deadline| deadline <= now)
     }
 
+    /// How many stored holds have lapsed at `now`. One step for each 512.
+    pub fn lapsed(&self, now: UnixMs) -> usize {
+        self.holds.lapsed(now).holds
+    }
+
     /// The first deadline of all stored holds; `None` if there are none. O(1).
     pub fn first_deadline(&self) -> Option<UnixMs> {
         self.holds.first_deadline()
@@ -54,35 +90,33 @@ impl Lock {
         self.holds.last_deadline()
     }
 
-    /// Whether a key that ends then (`None`: never) outlives the last deadline by more than it may: somebody has changed
-    /// its time to live, or has ceased to wait. O(1).
-    pub fn is_outlived(&self, key_end: Option<UnixMs>, waiters: Waiters) -> bool {
-        let is_late = |last| key_end.is_none_or(|end| end > waiters.key_end(last));
-        self.last_deadline().is_some_and(is_late)
+    /// Sums up the live holds. One step for each 512 that have lapsed, and one for each that has a higher token than
+    /// every live one.
+    pub fn summary(&self, now: UnixMs) -> Summary {
+        let exclusive = self.holds.exclusive().filter(|hold| hold.is_live(now));
+        let shared = self.holds.live_shared(now);
+        let (mode, holders) = mode(usize::from(exclusive.is_some()), shared.holds);
+        let entries = exclusive.map_or(0, |hold| u64::from(hold.count)) + shared.entries;
+        let (token, deadline) = if mode == LockMode::Free {
+            (None, None)
+        } else if self.holds.lapsed(now).holds > shared.holds {
+            // The shorter way: all that are live.
+            let live = Summary::of(self.holds.by_deadline().take_while(|hold| hold.is_live(now)));
+            (live.token, live.deadline)
+        } else {
+            (self.holds.by_token().rev().find(|hold| hold.is_live(now)).map(|hold| hold.token), self.last_deadline())
+        };
+        Summary { mode, holders, entries, token, deadline }
     }
 
-    /// What the live holds come to; `None` if there are none. One step a lapsed hold, none a live one.
-    pub fn summary(&self, now: UnixMs) -> Option<Summary> {
-        let deadline = self.last_deadline()?;
-        let exclusive = self.holds.exclusive().filter(|hold| hold.is_live(now));
-        let (mut holds, mut entries) = (self.holds.len() as u64, self.holds.entries());
-        for hold in self.holds.by_deadline().rev().take_while(|hold| !hold.is_live(now)) {
-            holds -= 1;
-            entries -= u64::from(hold.count);
-        }
-        let (mode, holders) = match (exclusive, holds) {
-            (Some(_), 1) => (LockMode::Exclusive, 1),
-            // Beside a live exclusive hold there is only the same owner's shared one.
-            (Some(_), _) => (LockMode::Both, 1),
-            (None, _) => (LockMode::Shared, holds),
-        };
-        let token = self.holds.by_token().rev().find(|hold| hold.is_live(now))?.token;
-        Some(Summary { mode, holders, entries, token, deadline })
+    /// The live holds with this token. O(log n).
+    pub fn with_token(&self, token: Token, now: UnixMs) -> impl Iterator<Item = &Hold> {
+        self.holds.with_token(token).filter(move |hold| hold.is_live(now))
     }
 
     /// The latest deadline of a live hold with this token. O(log n).
     pub fn deadline_of(&self, token: Token, now: UnixMs) -> Option<UnixMs> {
-        self.holds.with_token(token).filter(|hold| hold.is_live(now)).map(|hold| hold.deadline).max()
+        self.with_token(token, now).map(|hold| hold.deadline).max()
     }
 
     /// The live holds, lowest token first.
@@ -100,10 +134,24 @@ impl Lock {
         first.into_iter().chain(second)
     }
 
-    /// Who keeps others from entering in `mode`: the exclusive owner, and for `Mode::Exclusive` the readers too.
-    pub fn owners_in_the_way(&self, mode: Mode, now: UnixMs) -> impl Iterator<Item = &Owner> {
-        let is_in_the_way = move |hold: &&Hold| mode == Mode::Exclusive || hold.mode == Mode::Exclusive;
-        self.live_holds(now).filter(is_in_the_way).map(|hold| &hold.owner)
+    /// The live exclusive hold.
+    pub fn exclusive(&self, now: UnixMs) -> Option<&Hold> {
+        self.holds.exclusive().filter(|hold| hold.is_live(now))
+    }
+
+    /// All stored holds, in no order. The fastest way to see them all.
+    pub(crate) fn stored_in_no_order(&self) -> impl Iterator<Item = &Hold> {
+        self.holds.iter()
+    }
+
+    /// How many holds are live. One step for each 512 that have lapsed.
+    pub(crate) fn live_count(&self, now: UnixMs) -> usize {
+        self.stored() - self.lapsed(now)
+    }
+
+    /// The live holds, the one with the last deadline first.
+    pub(crate) fn live_by_deadline(&self, now: UnixMs) -> impl Iterator<Item = &Hold> {
+        self.holds.by_deadline().take_while(move |hold| hold.is_live(now))
     }
 
     /// All stored holds, lapsed ones too, lowest token first.

@@ -2,13 +2,17 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that panics has failed, which is what it is for")]
 
-use dlock_core::args::{Acquire, Check, Info, Limits, Malformed, Release, Renew};
-use dlock_core::{Command, Entries, Lease, LeaseChoice, Mode, Owner, RenewToken, Request, Token, TokenClock, UnixMs};
+use std::num::NonZeroU32;
+
+use dlock_core::args::{Acquire, AcquireAll, Check, Info, Limits, Malformed, Release, Renew};
+use dlock_core::engine::Detail;
+use dlock_core::{
+    Command, Entries, Lease, LeaseChoice, Mode, Owner, RenewToken, Request, Token, TokenClock, UnixMs, Want,
+};
 
 #[test]
 fn each_option_of_a_command_that_takes_a_lock() {
-    let plain =
-        Acquire { owner: Some(owner("alice")), lease: LeaseChoice::Own, block: None, binds: false, request: None };
+    let plain = plain();
     let asked = Request::new(Command::Acquire, b"r");
     for (line, said) in [
         ("alice", plain.clone()),
@@ -33,10 +37,19 @@ fn each_option_of_a_command_that_takes_a_lock() {
 
 #[test]
 fn a_request_is_of_the_command_that_names_it() {
-    for command in [Command::Acquire, Command::Racquire, Command::Rlock, Command::Wlock] {
+    for (command, want) in [
+        (Command::Acquire, Want::ExclusiveOnce),
+        (Command::Racquire, Want::Exclusive),
+        (Command::Wlock, Want::Exclusive),
+        (Command::Rlock, Want::Shared),
+    ] {
         let said = Acquire::parse(words("alice REQUEST r"), command, LIMITS).unwrap();
-        assert_eq!(said.request, Request::new(command, b"r"));
+        assert_eq!((said.request, said.want), (Request::new(command, b"r"), want));
     }
+    let said = semaphore("alice 2 REQUEST r").unwrap();
+    assert_eq!(said.request, Request::new(Command::Sacquire, b"r"));
+    let said = several("1 k alice REQUEST r").unwrap().acquire;
+    assert_eq!(said.request, Request::new(Command::Macquire, b"r"));
     assert_eq!(Release::parse(words("alice REQUEST r")).unwrap().request, Request::new(Command::Release, b"r"));
 }
 
@@ -56,7 +69,7 @@ fn what_a_command_that_takes_a_lock_refuses() {
     ] {
         assert_eq!(acquire(line), Err(why), "{line}");
     }
-    let unknown = ["''", "alice", "BLOCKS", "READ", "WRITE", "ALL", "TOKEN 1", "MINTOKEN 1"];
+    let unknown = ["''", "alice", "BLOCKS", "READ", "WRITE", "ALL", "PERMITS 1", "TOKEN 1", "MINTOKEN 1"];
     let bare = ["BLOCK", "REQUEST", "PX", "EX", "PXAT", "EXAT"];
     let twice =
         ["BLOCK 1 BLOCK 1", "SESSION SESSION", "REQUEST r REQUEST r", "PX 1 EX 1", "PXAT 6000 PX 1", "EX 1 EX 1"];
@@ -64,6 +77,83 @@ fn what_a_command_that_takes_a_lock_refuses() {
     for options in unknown.iter().chain(&bare).chain(&twice).chain(&nearly) {
         assert_eq!(acquire(&format!("alice {options}")), Err(Malformed::Syntax), "{options}");
     }
+}
+
+#[test]
+fn a_semaphore_has_a_limit_and_permits_within_it() {
+    let wants = |permits, limit| Want::Permits { permits: nonzero(permits), limit: nonzero(limit) };
+    for (line, want) in [
+        ("alice 1", wants(1, 1)),
+        ("alice 4294967295", wants(1, u32::MAX)),
+        ("alice 5 PERMITS 5", wants(5, 5)),
+        ("alice 5 permits 1", wants(1, 5)),
+        ("alice 4294967295 PERMITS 4294967295", wants(u32::MAX, u32::MAX)),
+    ] {
+        assert_eq!(semaphore(line), Ok(Acquire { want, ..plain() }), "{line}");
+    }
+    let all = semaphore("* 3 PX 7 PERMITS 2 BLOCK 9 SESSION EX 1");
+    assert_eq!(all, Err(Malformed::Syntax), "a lease twice");
+    let all = semaphore("* 3 PERMITS 2 BLOCK 9 SESSION EX 1").unwrap();
+    let wanted =
+        Acquire { owner: None, want: wants(2, 3), block: Some(9), binds: true, lease: lasting(1000), ..plain() };
+    assert_eq!(all, wanted);
+    for (line, why) in [
+        ("", Malformed::Arity),
+        ("alice", Malformed::Arity),
+        ("'' 1", Malformed::Owner),
+        ("alice 0", Malformed::Limit),
+        ("alice -1", Malformed::Limit),
+        ("alice 4294967296", Malformed::Limit),
+        ("alice x", Malformed::Integer),
+        ("alice PERMITS 1", Malformed::Integer),
+        ("alice 2 PERMITS", Malformed::Syntax),
+        ("alice 2 PERMITS 0", Malformed::Permits),
+        ("alice 2 PERMITS -1", Malformed::Permits),
+        ("alice 2 PERMITS 4294967296", Malformed::Permits),
+        ("alice 2 PERMITS x", Malformed::Integer),
+        ("alice 2 PERMITS 3", Malformed::PermitsOverLimit),
+        ("alice 2 PERMITS 1 PERMITS 1", Malformed::Syntax),
+        ("alice 2 PERMITS 3 NX", Malformed::Syntax),
+        ("alice 2 3", Malformed::Syntax),
+        ("* 2 REQUEST r", Malformed::RequestOfFreshOwner),
+    ] {
+        assert_eq!(semaphore(line), Err(why), "{line}");
+    }
+}
+
+#[test]
+fn several_locks_have_names_that_differ() {
+    let keys = |line| several(line).map(|said| said.keys.iter().map(|key| key.to_vec()).collect::<Vec<_>>());
+    assert_eq!(keys("1 k alice"), Ok(vec![b"k".to_vec()]));
+    assert_eq!(keys("3 c a b alice"), Ok(vec![b"c".to_vec(), b"a".to_vec(), b"b".to_vec()]), "in their order");
+    assert_eq!(keys("2 '' a alice"), Ok(vec![b"".to_vec(), b"a".to_vec()]));
+    let said = several("2 a b * PX 7 BLOCK 9").unwrap().acquire;
+    assert_eq!(said, Acquire { owner: None, lease: lasting(7), block: Some(9), ..plain() });
+    for (line, why) in [
+        ("", Malformed::Arity),
+        ("0 a", Malformed::NoKeys),
+        ("-1 a b", Malformed::NoKeys),
+        ("x a b", Malformed::Integer),
+        ("+1 a b", Malformed::Integer),
+        ("01 a b", Malformed::Integer),
+        ("2 a", Malformed::TooManyKeys),
+        ("1 a", Malformed::TooManyKeys),
+        ("2 a alice", Malformed::TooManyKeys),
+        ("3 a b alice", Malformed::TooManyKeys),
+        ("9223372036854775807 a b", Malformed::TooManyKeys),
+        ("2 a a alice", Malformed::SameKey),
+        ("3 a b a alice", Malformed::SameKey),
+        ("1 a ''", Malformed::Owner),
+        ("1 a alice PERMITS 1", Malformed::Syntax),
+        ("1 a * REQUEST r", Malformed::RequestOfFreshOwner),
+    ] {
+        assert_eq!(several(line).map(|_| ()), Err(why), "{line}");
+    }
+    let many = |number: usize| {
+        let names: Vec<String> = (0..number).map(|name| format!("k{name}")).collect();
+        several(&format!("{number} {} alice", names.join(" "))).map(|said| said.keys.len())
+    };
+    assert_eq!([many(64), many(65)], [Ok(64), Err(Malformed::KeyCount)]);
 }
 
 #[test]
@@ -138,7 +228,7 @@ fn no_lease_is_over_a_year() {
 
 #[test]
 fn each_option_of_release() {
-    let plain = Release { owner: owner("alice"), mode: None, entries: Entries::One, token: None, request: None };
+    let plain = Release { owner: owner("alice"), mode: None, entries: Entries::ONE, token: None, request: None };
     let asked = Request::new(Command::Release, b"r");
     for (line, said) in [
         ("alice", plain.clone()),
@@ -147,6 +237,11 @@ fn each_option_of_release() {
         ("alice READ", Release { mode: Some(Mode::Shared), ..plain.clone() }),
         ("alice WRITE", Release { mode: Some(Mode::Exclusive), ..plain.clone() }),
         ("alice ALL", Release { entries: Entries::All, ..plain.clone() }),
+        ("alice PERMITS 3", Release { entries: some(3), ..plain.clone() }),
+        (
+            "alice permits 4294967295 READ",
+            Release { entries: some(u32::MAX), mode: Some(Mode::Shared), ..plain.clone() },
+        ),
         ("alice TOKEN 7", Release { token: token(7), ..plain.clone() }),
         ("alice REQUEST r", Release { request: asked.clone(), ..plain.clone() }),
         (
@@ -171,13 +266,26 @@ fn what_release_refuses() {
         ("''", Malformed::Owner),
         ("alice TOKEN 0", Malformed::Token),
         ("alice TOKEN x", Malformed::Integer),
+        ("alice PERMITS 0", Malformed::Permits),
+        ("alice PERMITS -1", Malformed::Permits),
+        ("alice PERMITS 4294967296", Malformed::Permits),
+        ("alice PERMITS x", Malformed::Integer),
         ("alice REQUEST ''", Malformed::RequestId),
     ] {
         assert_eq!(release(line), Err(why), "{line}");
     }
     let unknown = ["''", "alice", "READS", "SESSION", "BLOCK 1", "PX 1", "EX 1", "PXAT 6000", "MINTOKEN 1"];
-    let bare = ["TOKEN", "REQUEST"];
-    let twice = ["READ WRITE", "READ READ", "ALL ALL", "TOKEN 1 TOKEN 1", "REQUEST r REQUEST r"];
+    let bare = ["TOKEN", "REQUEST", "PERMITS"];
+    let twice = [
+        "READ WRITE",
+        "READ READ",
+        "ALL ALL",
+        "ALL PERMITS 2",
+        "PERMITS 2 ALL",
+        "PERMITS 2 PERMITS 2",
+        "TOKEN 1 TOKEN 1",
+        "REQUEST r REQUEST r",
+    ];
     for options in unknown.iter().chain(&bare).chain(&twice) {
         assert_eq!(release(&format!("alice {options}")), Err(Malformed::Syntax), "{options}");
     }
@@ -233,13 +341,13 @@ fn what_renew_refuses() {
 }
 
 #[test]
-fn a_token_is_lifted_by_a_day_at_most() {
-    let day = LIMITS.now_us + TokenClock::MAX_AHEAD_US;
+fn a_token_is_raised_by_an_hour_at_most() {
+    let hour = LIMITS.now_us + TokenClock::MAX_AHEAD_US;
     let lift = |to: u64| renew(&format!("alice MINTOKEN {to}")).map(|said| said.token);
-    assert_eq!(lift(day), Ok(RenewToken::AtLeast(Token::new(day).unwrap())));
-    assert_eq!(lift(day + 1), Err(Malformed::TokenAhead));
-    let is = renew(&format!("alice TOKEN {}", day + 1)).unwrap().token;
-    assert_eq!(is, RenewToken::Is(Token::new(day + 1).unwrap()), "to name a token lifts nothing");
+    assert_eq!(lift(hour), Ok(RenewToken::AtLeast(Token::new(hour).unwrap())));
+    assert_eq!(lift(hour + 1), Err(Malformed::TokenAhead));
+    let is = renew(&format!("alice TOKEN {}", hour + 1)).unwrap().token;
+    assert_eq!(is, RenewToken::Is(Token::new(hour + 1).unwrap()), "to name a token lifts nothing");
 }
 
 #[test]
@@ -281,12 +389,12 @@ fn check_names_a_token() {
 #[test]
 fn how_much_info_shows() {
     for (line, said) in [
-        ("", Ok(Info::Summary)),
-        ("OWNER alice", Ok(Info::OfOwner(owner("alice")))),
-        ("owner *", Ok(Info::OfOwner(owner("*")))),
-        ("FULL", Ok(Info::Full(10))),
-        ("full count 1", Ok(Info::Full(1))),
-        ("FULL COUNT 0", Ok(Info::Full(usize::MAX))),
+        ("", Ok(Info(Detail::Summary))),
+        ("OWNER alice", Ok(Info(Detail::OfOwner(owner("alice"))))),
+        ("owner *", Ok(Info(Detail::OfOwner(owner("*"))))),
+        ("FULL", Ok(Info(Detail::Full(10)))),
+        ("full count 1", Ok(Info(Detail::Full(1)))),
+        ("FULL COUNT 0", Ok(Info(Detail::Full(usize::MAX)))),
         ("FULL COUNT -1", Err(Malformed::Count)),
         ("FULL COUNT x", Err(Malformed::Integer)),
         ("OWNER ''", Err(Malformed::Owner)),
@@ -314,7 +422,7 @@ fn how_much_info_shows() {
 fn which_words_are_integers() {
     let read = |word: &str| Info::parse([&b"FULL"[..], b"COUNT", word.as_bytes()].into_iter());
     for integer in [1, 9, 10, 19, 90, 1_234_567_890, i64::MAX] {
-        assert_eq!(read(&integer.to_string()), Ok(Info::Full(usize::try_from(integer).unwrap())));
+        assert_eq!(read(&integer.to_string()), Ok(Info(Detail::Full(usize::try_from(integer).unwrap()))));
     }
     for negative in [-1, -10, i64::MIN] {
         assert_eq!(read(&negative.to_string()), Err(Malformed::Count), "{negative}");
@@ -364,6 +472,48 @@ fn how_long_an_owner_and_a_request_may_be() {
     let bytes = [&b"\0\xff\r\n"[..], b"REQUEST", b"\0"];
     let said = Release::parse(bytes.into_iter()).unwrap();
     assert_eq!((&*said.owner.text(), said.request.unwrap().id()), (bytes[0], bytes[2]), "any bytes will do");
+}
+
+fn plain() -> Acquire {
+    let (owner, want) = (Some(owner("alice")), Want::ExclusiveOnce);
+    Acquire { owner, want, lease: LeaseChoice::Own, block: None, binds: false, request: None }
+}
+
+fn semaphore(line: &str) -> Result<Acquire, Malformed> {
+    Acquire::parse(words(line), Command::Sacquire, LIMITS)
+}
+
+#[test]
+fn the_keys_of_several_are_counted_as_the_server_counts_them() {
+    for (line, count) in [
+        ("1 x a", Some(1)),
+        ("3 x y z a PX 5", Some(3)),
+        // What is given twice, or too often, is a key all the same.
+        ("2 x x a", Some(2)),
+        ("0 x a", Some(0)),
+        ("2 x a", None),
+        ("2 x y", None),
+        ("-1 x a", None),
+        ("+1 x a", None),
+        ("01 x a", None),
+        ("x y a", None),
+        ("9223372036854775808 x a", None),
+        ("", None),
+    ] {
+        assert_eq!(AcquireAll::key_count(words(line)), count, "{line}");
+    }
+}
+
+fn several(line: &str) -> Result<AcquireAll<'_>, Malformed> {
+    AcquireAll::parse(words(line), LIMITS)
+}
+
+fn some(entries: u32) -> Entries {
+    Entries::Some(nonzero(entries))
+}
+
+fn nonzero(number: u32) -> NonZeroU32 {
+    NonZeroU32::new(number).unwrap()
 }
 
 fn acquire(line: &str) -> Result<Acquire, Malformed> {

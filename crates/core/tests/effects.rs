@@ -5,8 +5,7 @@
 use std::collections::BTreeSet;
 
 use dlock_core::{
-    Change, Effect, Expiry, Hold, Lease, Lock, LockMode, Mode, Owner, Token, TokenClock, UnixMs, Waiters, decode_lock,
-    encode_lock,
+    Change, Effect, Expiry, Hold, Lease, Lock, LockMode, Memory, Mode, Owner, Token, UnixMs, decode_lock, encode_lock,
 };
 use proptest::collection::vec;
 use proptest::option;
@@ -17,7 +16,7 @@ proptest! {
 
     #[test]
     fn a_lock_is_what_its_effects_say(effects in vec(effect(), 1..40)) {
-        let (mut lock, mut tokens) = (Lock::default(), TokenClock::new());
+        let (mut lock, mut memory) = (Lock::default(), Memory::new());
         let mut holds = Vec::new();
         for effect in effects {
             let before = visible(&holds);
@@ -28,14 +27,13 @@ proptest! {
                 Change::Sweep => Expiry::Keep,
             };
             let last_token = match &effect.change {
-                Change::Put { hold, .. } => tokens.last().max(hold.token.get()),
-                Change::Remove { .. } | Change::Sweep => tokens.last(),
+                Change::Put { hold, .. } => memory.tokens.last().max(hold.token.get()),
+                Change::Remove { .. } | Change::Sweep => memory.tokens.last(),
             };
-            let waiters = effect.waiters;
-            let applied = lock.apply(effect, &mut tokens);
-            prop_assert_eq!((applied.lapsed, applied.expiry, applied.waiters), (lapsed, expiry, waiters));
+            let applied = lock.apply(effect, &mut memory);
+            prop_assert_eq!((applied.lapsed, applied.expiry), (lapsed, expiry));
             prop_assert_eq!(applied.is_visible, lapsed > 0 || before != visible(&holds));
-            prop_assert_eq!(tokens.last(), last_token);
+            prop_assert_eq!(memory.tokens.last(), last_token);
             compare(&lock, &holds);
             compare(&reloaded(&lock), &holds);
         }
@@ -82,18 +80,19 @@ fn compare(lock: &Lock, holds: &[Hold]) {
 }
 
 fn compare_summary(lock: &Lock, now: UnixMs, live: Vec<&Hold>) {
-    let Some(summary) = lock.summary(now) else { return assert!(live.is_empty()) };
+    let summary = lock.summary(now);
     let is_held = |mode| live.iter().any(|hold| hold.mode == mode);
     let mode = match (is_held(Mode::Exclusive), is_held(Mode::Shared)) {
         (true, true) => LockMode::Both,
         (true, false) => LockMode::Exclusive,
-        (false, _) => LockMode::Shared,
+        (false, true) => LockMode::Shared,
+        (false, false) => LockMode::Free,
     };
     assert_eq!(summary.mode, mode);
     assert_eq!(summary.holders, live.iter().map(|hold| &hold.owner).collect::<BTreeSet<_>>().len() as u64);
     assert_eq!(summary.entries, live.iter().map(|hold| u64::from(hold.count)).sum::<u64>());
-    assert_eq!(Some(summary.token), live.iter().map(|hold| hold.token).max());
-    assert_eq!(Some(summary.deadline), live.iter().map(|hold| hold.deadline).max());
+    assert_eq!(summary.token, live.iter().map(|hold| hold.token).max());
+    assert_eq!(summary.deadline, live.iter().map(|hold| hold.deadline).max());
 }
 
 /// What `WATCH` is to see of a lock: who holds what, and how often.
@@ -119,12 +118,7 @@ fn effect() -> impl Strategy<Value = Effect> {
         3 => (owner(), option::of(mode())).prop_map(|(owner, mode)| Change::Remove { owner, mode }),
         1 => Just(Change::Sweep),
     ];
-    let waiters = prop_oneof![Just(Waiters::None), Just(Waiters::Some)];
-    (0..LAST_MS / 2, change, waiters).prop_map(|(clock, change, waiters)| Effect {
-        clock: UnixMs::new(clock),
-        change,
-        waiters,
-    })
+    (0..LAST_MS / 2, change).prop_map(|(clock, change)| Effect { clock: UnixMs::new(clock), change })
 }
 
 /// Few values of everything, so that they meet.

@@ -2,44 +2,60 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that panics has failed, which is what it is for")]
 
+use std::num::NonZeroU32;
+
 use dlock_core::{
-    Acquire, Acquired, Change, Effect, Entry, Expiry, Hold, Lease, LeaseChoice, Lock, Mode, Owner, Reentry, Refusal,
-    Renew, RenewToken, Renewed, Token, TokenClock, UnixMs, Waiters,
+    Acquire, Acquired, Change, Effect, Entry, Expiry, Hold, Lease, LeaseChoice, Lock, Memory, Mode, Owner, Refusal,
+    Renew, RenewToken, Renewed, Terms, Token, TokenClock, UnixMs, Want,
 };
 
 const NOW: UnixMs = UnixMs::new(1_000_000);
 const LEASE: Lease = Lease::new(1000).unwrap();
+const TERMS: Terms = Terms { default: LEASE, fresh: Token::new(1) };
 
 #[test]
 fn entries_are_counted_up_to_four_billion() {
     let owner = owner("alice");
     let lock = held(Hold { count: u32::MAX - 1, ..hold("alice") });
-    let Acquired::Granted { entry: Entry::Again, effect, .. } = enter(&lock, NOW, &owner, LeaseChoice::Own) else {
+    let Acquired::Granted(hold, Entry::Again) = enter(&lock, NOW, &owner, LeaseChoice::Own) else {
         panic!("the last entry is refused");
     };
-    let Change::Put { hold, .. } = &effect.change else { panic!("{effect:?}") };
     assert_eq!(hold.count, u32::MAX);
-    let full = held(hold.clone());
+    let full = held(hold);
     assert_eq!(enter(&full, NOW, &owner, LeaseChoice::Own), Acquired::Refused(Refusal::TooManyEntries));
+}
+
+#[test]
+fn permits_are_counted_up_to_four_billion_over_all_owners() {
+    let most = NonZeroU32::MAX;
+    let (alice, bob) = (owner("alice"), owner("bob"));
+    let all = Hold { count: u32::MAX, mode: Mode::Shared, ..hold("alice") };
+    let lock = held(all);
+    let ask = |owner, permits| {
+        let want = Want::Permits { permits, limit: most };
+        lock.acquire(NOW, &Acquire { owner, want, lease: LeaseChoice::Own, request: None }, TERMS)
+    };
+    assert_eq!(ask(&bob, NonZeroU32::MIN), Acquired::Refused(Refusal::Held));
+    assert_eq!(ask(&bob, most), Acquired::Refused(Refusal::Held));
+    assert_eq!(ask(&alice, most), Acquired::Refused(Refusal::OverLimit));
 }
 
 #[test]
 fn without_a_token_nobody_new_gets_in() {
     let (alice, bob) = (owner("alice"), owner("bob"));
-    let acquire = |lock: &Lock, owner| lock.acquire(NOW, &request(owner, LeaseChoice::Own), LEASE, None);
+    let acquire =
+        |lock: &Lock, owner| lock.acquire(NOW, &request(owner, LeaseChoice::Own), Terms { fresh: None, ..TERMS });
     assert_eq!(acquire(&Lock::default(), &alice), Acquired::Refused(Refusal::NoToken));
     let lock = held(hold("alice"));
     assert_eq!(acquire(&lock, &bob), Acquired::Refused(Refusal::Held));
-    assert!(matches!(acquire(&lock, &alice), Acquired::Granted { entry: Entry::Again, .. }), "it has a token");
+    assert!(matches!(acquire(&lock, &alice), Acquired::Granted(_, Entry::Again)), "it has a token");
 }
 
 #[test]
 fn a_deadline_is_never_after_the_last_time() {
     let late = UnixMs::new(UnixMs::MAX.get() - 1);
     let granted = enter(&Lock::default(), late, &owner("alice"), LeaseChoice::For(Lease::MAX));
-    let Acquired::Granted { effect: Effect { change: Change::Put { hold, .. }, .. }, .. } = granted else {
-        panic!("{granted:?}");
-    };
+    let Acquired::Granted(hold, Entry::First) = granted else { panic!("{granted:?}") };
     assert_eq!((hold.deadline, hold.lease), (UnixMs::MAX, Lease::MAX));
 }
 
@@ -64,12 +80,12 @@ fn the_highest_token_can_be_had() {
     let lock = held(hold("alice"));
     let token = RenewToken::AtLeast(Token::MAX);
     let request = Renew { owner: &owner("alice"), mode: None, lease: LeaseChoice::Own, token };
-    let Renewed::Moved(effect, None) = lock.renew(NOW, &request) else { panic!("not renewed") };
-    let mut tokens = TokenClock::new();
+    let Renewed::Moved(hold, None) = lock.renew(NOW, &request) else { panic!("not renewed") };
+    let mut memory = Memory::new();
     let mut lock = lock;
-    lock.apply(effect, &mut tokens);
+    lock.apply(Effect { clock: NOW, change: Change::Put { hold, expiry: Expiry::Anew } }, &mut memory);
     assert_eq!(lock.deadline_of(Token::MAX, NOW), Some(NOW.plus(LEASE)));
-    assert_eq!((tokens.last(), tokens.next(1)), (Token::MAX.get(), None));
+    assert_eq!((memory.tokens.last(), memory.tokens.next(1)), (Token::MAX.get(), None));
 }
 
 #[test]
@@ -90,20 +106,6 @@ fn a_token_clock_begins_without_a_token() {
 }
 
 #[test]
-fn the_key_ends_with_the_last_hold_or_earlier() {
-    let (early, last, late) = (UnixMs::new(1), UnixMs::new(2), UnixMs::new(3));
-    let ends = |expiry: Expiry, waiters| {
-        [Some(early), Some(late), None].map(|current| expiry.key_deadline(|| current, last, waiters))
-    };
-    assert_eq!(ends(Expiry::Keep, Waiters::None), [early, last, last]);
-    assert_eq!(ends(Expiry::Anew, Waiters::None), [last, last, last]);
-    let behind = UnixMs::new(2 + Waiters::GRACE_MS);
-    assert_eq!(ends(Expiry::Keep, Waiters::Some), [early, behind, behind]);
-    assert_eq!(ends(Expiry::Anew, Waiters::Some), [behind, behind, behind]);
-    assert!((5..=50).contains(&Waiters::GRACE_MS), "the contract allows 50 ms, a timer needs 5");
-}
-
-#[test]
 fn an_owner_is_shown_as_text_that_can_be_read() {
     assert_eq!(format!("{:?}", owner("al\nice")), "Owner(al\\nice)");
     let uuid = "0f8fad5b-d9cb-469f-a165-70867728950e";
@@ -111,17 +113,17 @@ fn an_owner_is_shown_as_text_that_can_be_read() {
 }
 
 fn enter(lock: &Lock, now: UnixMs, owner: &Owner, lease: LeaseChoice) -> Acquired {
-    lock.acquire(now, &request(owner, lease), LEASE, TokenClock::new().next(1))
+    lock.acquire(now, &request(owner, lease), TERMS)
 }
 
 fn request(owner: &Owner, lease: LeaseChoice) -> Acquire<'_> {
-    Acquire { owner, mode: Mode::Exclusive, reentry: Reentry::Count, lease, request: None }
+    Acquire { owner, want: Want::Exclusive, lease, request: None }
 }
 
 fn held(hold: Hold) -> Lock {
     let mut lock = Lock::default();
     let change = Change::Put { hold, expiry: Expiry::Anew };
-    lock.apply(Effect { clock: NOW, change, waiters: Waiters::None }, &mut TokenClock::new());
+    lock.apply(Effect { clock: NOW, change }, &mut Memory::new());
     lock
 }
 

@@ -3,11 +3,12 @@
 #![allow(clippy::unwrap_used, reason = "a test that panics has failed, which is what it is for")]
 
 use std::hint::black_box;
+use std::num::NonZeroU32;
 use std::time::{Duration, Instant};
 
 use dlock_core::{
-    Acquire, Acquired, Entries, Lease, LeaseChoice, Lock, Mode, Owner, Reentry, Release, Released, Renew, RenewToken,
-    Renewed, TokenClock, UnixMs,
+    Acquire, Acquired, Change, Effect, Entries, Expiry, Hold, Lease, LeaseChoice, Lock, Memory, Owner, Release,
+    Released, Renew, RenewToken, Renewed, Terms, UnixMs, Want,
 };
 
 /// A loop over 10,000 readers takes some 500 times as long as one over 20, a search in a tree about 3 times. The bound
@@ -39,20 +40,20 @@ const OPERATIONS: [(&str, Operation); 8] = [
         let token = crowd.lock.live_holds_of(&owner, NOW).next().unwrap().token;
         assert!(crowd.lock.deadline_of(token, NOW).is_some());
     }),
-    ("the summary", |crowd, _| assert_eq!(crowd.lock.summary(NOW).unwrap().holders, crowd.readers)),
+    ("the summary", |crowd, _| assert_eq!(crowd.lock.summary(NOW).holders, crowd.readers)),
     ("the last deadline", |crowd, _| assert!(crowd.lock.last_deadline() > Some(NOW))),
     ("whether one has lapsed", |crowd, _| assert!(!crowd.lock.has_lapsed(NOW))),
 ];
 
 struct Crowd {
     lock: Lock,
-    tokens: TokenClock,
+    memory: Memory,
     readers: u64,
 }
 
 impl Crowd {
     fn of(readers: u64) -> Crowd {
-        let mut crowd = Crowd { lock: Lock::default(), tokens: TokenClock::new(), readers };
+        let mut crowd = Crowd { lock: Lock::default(), memory: Memory::new(), readers };
         (0..readers).for_each(|number| crowd.enter(number));
         crowd
     }
@@ -70,39 +71,48 @@ impl Crowd {
     fn enter(&mut self, number: u64) {
         let request = Acquire {
             owner: &owner(number),
-            mode: Mode::Shared,
-            reentry: Reentry::Count,
+            want: Want::Shared,
             // Deadlines in another order than tokens.
             lease: LeaseChoice::For(Lease::new(1000 + number * 7919 % 10_007).unwrap()),
             request: None,
         };
-        let fresh = self.tokens.next(1);
-        let Acquired::Granted { effect, .. } = self.lock.acquire(NOW, &request, LEASE, fresh) else {
+        let terms = Terms { default: LEASE, fresh: self.memory.tokens.next(1) };
+        let Acquired::Granted(hold, _) = self.lock.acquire(NOW, &request, terms) else {
             panic!("{number} is refused");
         };
-        self.lock.apply(effect, &mut self.tokens);
+        self.put(hold);
     }
 
     fn leave(&mut self, number: u64) {
-        let request = Release { owner: &owner(number), mode: None, entries: Entries::One, token: None, request: None };
-        let (Released::Fully(effect) | Released::Partly(effect)) = self.lock.release(NOW, &request) else {
-            panic!("{number} is not in");
-        };
-        self.lock.apply(effect, &mut self.tokens);
+        let request = Release { owner: &owner(number), mode: None, entries: Entries::ONE, token: None, request: None };
+        match self.lock.release(NOW, &request) {
+            Released::Partly(hold) => self.put(hold),
+            Released::Fully(mode) => self.apply(Change::Remove { owner: owner(number), mode }),
+            other => panic!("{number}: {other:?}"),
+        }
     }
 
     fn renew(&mut self, number: u64) {
         let request = Renew { owner: &owner(number), mode: None, lease: LeaseChoice::Own, token: RenewToken::Any };
-        let Renewed::Moved(effect, None) = self.lock.renew(NOW, &request) else { panic!("{number} is not in") };
-        self.lock.apply(effect, &mut self.tokens);
+        let Renewed::Moved(hold, None) = self.lock.renew(NOW, &request) else { panic!("{number} is not in") };
+        self.put(hold);
     }
 
     fn refuse(&self) {
-        for reentry in [Reentry::Count, Reentry::Refuse] {
-            let request =
-                Acquire { owner: &owner(5), mode: Mode::Exclusive, reentry, lease: LeaseChoice::Own, request: None };
-            assert!(matches!(self.lock.acquire(NOW, &request, LEASE, None), Acquired::Refused(_)));
+        let full = Want::Permits { permits: NonZeroU32::MIN, limit: NonZeroU32::MIN };
+        for want in [Want::Exclusive, Want::ExclusiveOnce, full] {
+            let request = Acquire { owner: &owner(5), want, lease: LeaseChoice::Own, request: None };
+            let decision = self.lock.acquire(NOW, &request, Terms { default: LEASE, fresh: None });
+            assert!(matches!(decision, Acquired::Refused(_)));
         }
+    }
+
+    fn put(&mut self, hold: Hold) {
+        self.apply(Change::Put { hold, expiry: Expiry::Anew });
+    }
+
+    fn apply(&mut self, change: Change) {
+        self.lock.apply(Effect { clock: NOW, change }, &mut self.memory);
     }
 }
 

@@ -4,7 +4,8 @@
 //! | module | what | feature |
 //! |---|---|---|
 //! | `servers` | real servers, a client, ways to wait for things; all of it is here, too | `servers`, on by default |
-//! | `histories` | random histories on the core and on a model of it | `histories` |
+//! | `histories` | random histories on the engine and on a model of it | `histories` |
+//! | `keyspace` | the keys of a server, in memory | `histories` |
 //! | `exclusion` | what must hold of locks, whoever contended for them | `histories` |
 //! | [`random`] | choices that a seed repeats | |
 
@@ -23,6 +24,8 @@
 pub mod exclusion;
 #[cfg(feature = "histories")]
 pub mod histories;
+#[cfg(feature = "histories")]
+pub mod keyspace;
 pub mod random;
 #[cfg(feature = "servers")]
 pub mod servers;

@@ -2,8 +2,6 @@
 //!
 //! The same ones in every run, so that runs can be compared.
 
-use dlock_testkit::random::Random;
-
 /// Key number `n`.
 pub fn key(n: usize) -> Vec<u8> {
     format!("lock:{n:06}").into_bytes()
@@ -17,8 +15,9 @@ pub fn places_of_keys(request: &[u8]) -> impl Iterator<Item = usize> {
 
 /// Owner number `n`: looks random, is not.
 pub fn owner(n: usize) -> Vec<u8> {
-    let mut random = Random::seeded(u64::try_from(n).unwrap_or(u64::MAX));
-    let (high, low) = (random.number(), random.number());
+    let seed = u64::try_from(n).unwrap_or(u64::MAX);
+    let high = mixed(seed);
+    let low = mixed(high);
     let version = high & !0xf000 | 0x4000;
     let variant = low & (u64::MAX >> 2) | (1 << 63);
     format!(
@@ -30,6 +29,14 @@ pub fn owner(n: usize) -> Vec<u8> {
         variant & 0xffff_ffff_ffff
     )
     .into_bytes()
+}
+
+/// The output function of SplitMix64.
+fn mixed(seed: u64) -> u64 {
+    let mut z = seed.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
 }
 
 #[cfg(test)]

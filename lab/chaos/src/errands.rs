@@ -7,7 +7,7 @@ use crate::worker::Worker;
 
 /// One errand, drawn at random.
 pub fn run(worker: &mut Worker) -> Result<()> {
-    match worker.random.below(24) {
+    match worker.random.below(32) {
         0..=8 => exclusive(worker),
         9..=11 => reentrant(worker),
         12..=16 => shared(worker),
@@ -15,12 +15,17 @@ pub fn run(worker: &mut Worker) -> Result<()> {
         19 | 20 => downgrade(worker),
         21 => nested(worker),
         22 => kept_alive(worker),
+        23..=27 => permits(worker),
+        28..=30 => several(worker),
         _ => forgotten(worker),
     }
 }
 
 /// How many locks there are: few, so that there is always somebody who waits.
 const KEYS: u64 = 4;
+
+/// How many more there are of which permits are taken.
+const SEMAPHORES: u64 = 2;
 
 /// A lock that was entered.
 struct Held {
@@ -39,9 +44,67 @@ struct Options {
 fn exclusive(worker: &mut Worker) -> Result<()> {
     let verb = worker.random.pick(&["ACQUIRE", "RACQUIRE", "WLOCK"]);
     let options = options(worker);
-    let Some(held) = take(worker, verb, &options)? else { return Ok(()) };
+    let (key, owner, lease) = (any_key(worker), worker.fresh_owner(), lease(worker));
+    let Some(held) = take_as(worker, verb, (key, owner, lease), "", &options)? else { return Ok(()) };
     write(worker, &held)?;
     release(worker, &held, "")
+}
+
+/// Permits: some at once, later one more, given back one by one or all together.
+fn permits(worker: &mut Worker) -> Result<()> {
+    let options = options(worker);
+    let (key, owner, lease) = (format!("p{}", worker.random.below(SEMAPHORES)), worker.fresh_owner(), lease(worker));
+    let limit = worker.random.pick(&[2, 3, 3, 3, 4]);
+    let permits = if worker.random.one_in(3) { worker.random.within(1..limit + 1) } else { 1 };
+    let wanted = format!("{limit} PERMITS {permits}");
+    let Some(held) = take_as(worker, "SACQUIRE", (key, owner, lease), &wanted, &options)? else { return Ok(()) };
+    pause(worker, 20);
+    if worker.random.one_in(3) {
+        let Held { key, owner, lease, .. } = &held;
+        worker.ask(&format!("DLOCK.SACQUIRE {key} {owner} {limit} PX {lease} BLOCK 200"))?;
+    }
+    check_of(worker, &held)?;
+    if permits > 1 {
+        worker.ask_until_known(&format!("DLOCK.RELEASE {} {} PERMITS 1 REQUEST part", held.key, held.owner))?;
+        pause(worker, 10);
+        check_of(worker, &held)?;
+    }
+    match worker.random.below(12) {
+        // Its lease ends it, or the end of its session.
+        0 if options.text.contains("SESSION") => worker.hang_up(),
+        0 => Ok(()),
+        _ => release(worker, &held, "ALL"),
+    }
+}
+
+/// Several locks at once, in any order: all of them, or none.
+fn several(worker: &mut Worker) -> Result<()> {
+    let options = options(worker);
+    let mut keys = vec![any_key(worker)];
+    for _ in 0..worker.random.within(1..3) {
+        let key = any_key(worker);
+        if !keys.contains(&key) {
+            keys.push(key);
+        }
+    }
+    let (owner, lease) = (worker.fresh_owner(), lease(worker));
+    let command = format!("DLOCK.MACQUIRE {} {} {owner} PX {lease} {}", keys.len(), keys.join(" "), options.text);
+    let reply = if options.has_request { worker.ask_until_known(&command)? } else { worker.ask(&command)? };
+    let Some(Reply::Int(token)) = reply else {
+        // It has none of them.
+        for key in keys {
+            worker.ask(&format!("DLOCK.RELEASE {key} {owner}"))?;
+        }
+        return Ok(());
+    };
+    let hold = |key| Held { key, owner: owner.clone(), lease, token: token.unsigned_abs() };
+    let held: Vec<Held> = keys.into_iter().map(hold).collect();
+    held.iter().try_for_each(|held| check_of(worker, held))?;
+    worker.acknowledge()?;
+    for held in &held {
+        write(worker, held)?;
+    }
+    held.iter().try_for_each(|held| release(worker, held, ""))
 }
 
 fn reentrant(worker: &mut Worker) -> Result<()> {
@@ -153,31 +216,42 @@ fn options(worker: &mut Worker) -> Options {
     Options { text, has_request }
 }
 
+/// A lock that is held exclusively by some, and of which some take permits; or one without permits.
+fn any_key(worker: &mut Worker) -> String {
+    match worker.random.below(KEYS + SEMAPHORES) {
+        number @ ..KEYS => format!("k{number}"),
+        number => format!("p{}", number - KEYS),
+    }
+}
+
 fn lease(worker: &mut Worker) -> u64 {
     worker.random.within(300..1501)
 }
 
 /// Enters a lock as a fresh owner.
 fn take(worker: &mut Worker, verb: &str, options: &Options) -> Result<Option<Held>> {
-    let (key, owner) = (format!("k{}", worker.random.below(KEYS)), worker.fresh_owner());
-    let lease = lease(worker);
-    let token = if options.has_request {
-        enter_for_sure(worker, &format!("DLOCK.{verb} {key} {owner} PX {lease} {}", options.text))?
-    } else {
-        enter(worker, verb, &key, &owner, lease, &options.text)?
-    };
+    let (key, owner, lease) = (format!("k{}", worker.random.below(KEYS)), worker.fresh_owner(), lease(worker));
+    take_as(worker, verb, (key, owner, lease), "", options)
+}
+
+/// Enters a lock. `wanted` stands behind the owner: the limit, and how many permits.
+fn take_as(
+    worker: &mut Worker,
+    verb: &str,
+    (key, owner, lease): (String, String, u64),
+    wanted: &str,
+    options: &Options,
+) -> Result<Option<Held>> {
+    let space = if wanted.is_empty() { "" } else { " " };
+    let command = format!("DLOCK.{verb} {key} {owner}{space}{wanted} PX {lease} {}", options.text);
+    let reply = if options.has_request { worker.ask_until_known(&command)? } else { worker.ask(&command)? };
+    let token = entered(worker, &key, reply)?;
     Ok(token.map(|token| Held { key, owner, lease, token }))
 }
 
 fn enter(worker: &mut Worker, verb: &str, key: &str, owner: &str, lease: u64, options: &str) -> Result<Option<u64>> {
     let reply = worker.ask(&format!("DLOCK.{verb} {key} {owner} PX {lease} {options}"))?;
     entered(worker, key, reply)
-}
-
-fn enter_for_sure(worker: &mut Worker, command: &str) -> Result<Option<u64>> {
-    let key = command.split(' ').nth(1).unwrap_or_default().to_owned();
-    let reply = worker.ask_until_known(command)?;
-    entered(worker, &key, reply)
 }
 
 /// After a grant: how much of the lease is left by the server's clock, and whether the replica has it.

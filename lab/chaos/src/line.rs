@@ -1,4 +1,4 @@
-//! The order of a line when nothing disturbs it: first come, first served, and nobody is forgotten.
+//! The order of a queue when nothing disturbs it: first come, first served, and nobody is forgotten.
 
 use std::time::Duration;
 
@@ -7,38 +7,55 @@ use dlock_testkit::{Server, lock_info};
 
 use crate::time::wait_until;
 
-/// How many stand in line.
+/// How many wait.
 const LENGTH: usize = 8;
 const PATIENCE_MS: u64 = 20_000;
 
-/// Puts clients into line one after the other, and lets them through. Returns what must not be.
+/// What the waiters ask for, by their number.
+type Wanted = fn(usize) -> &'static str;
+
+/// Puts clients into a queue one after the other, and lets them through: one after the other, too. Returns what must
+/// not be.
 pub fn check(server: &Server) -> Vec<String> {
+    let exclusive: Wanted = |_| "ACQUIRE queue waiter-{}";
+    // A small request behind a large one waits, though it would fit.
+    let permits: Wanted =
+        |number| if number % 2 == 0 { "SACQUIRE queue waiter-{} 2 PERMITS 2" } else { "SACQUIRE queue waiter-{} 2" };
+    let several: Wanted =
+        |number| if number % 2 == 0 { "MACQUIRE 2 queue other waiter-{}" } else { "ACQUIRE queue waiter-{}" };
+    [exclusive, permits, several].into_iter().flat_map(|wanted| check_of(server, wanted)).collect()
+}
+
+fn check_of(server: &Server, wanted: Wanted) -> Vec<String> {
     let mut admin = server.client();
-    let mut last = admin.int("DLOCK.ACQUIRE line first PX 60000");
+    let mut last = admin.int("DLOCK.ACQUIRE queue first PX 60000");
     let mut waiters = Vec::new();
     for number in 0..LENGTH {
         let mut waiter = server.client();
-        waiter.send(format!("DLOCK.ACQUIRE line waiter-{number} PX 60000 BLOCK 0"));
-        let mut waiting = || lock_info(&mut admin, "line").map(|info| info.waiters);
+        let request = wanted(number).replace("{}", &number.to_string());
+        waiter.send(format!("DLOCK.{request} PX 60000 BLOCK 0"));
+        let mut waiting = || lock_info(&mut admin, "queue").map(|info| info.waiters);
         if !wait_until(PATIENCE_MS, || waiting() == i64::try_from(number + 1).ok()) {
-            return vec![format!("waiter {number} does not get into the line")];
+            return vec![format!("`{request}` does not get into the queue")];
         }
-        waiters.push(waiter);
+        waiters.push((request, waiter));
     }
     let mut found = Vec::new();
     let mut owner = "first".to_owned();
-    for (number, mut waiter) in waiters.into_iter().enumerate() {
-        admin.run(format!("DLOCK.RELEASE line {owner}"));
+    for (number, (request, mut waiter)) in waiters.into_iter().enumerate() {
+        for key in ["queue", "other"] {
+            admin.run(format!("DLOCK.RELEASE {key} {owner} ALL"));
+        }
         match waiter.poll(Duration::from_millis(PATIENCE_MS)) {
             Some(Value::Int(token)) if token > last => last = token,
-            Some(reply) => found.push(format!("waiter {number} of a line in order got {reply:?} after token {last}")),
+            Some(reply) => found.push(format!("`{request}` of a queue in order got {reply:?} after token {last}")),
             None => {
-                found.push(format!("waiter {number} of a line was forgotten"));
+                found.push(format!("`{request}` of a queue was forgotten"));
                 break;
             }
         }
         owner = format!("waiter-{number}");
     }
-    admin.run("DEL line");
+    admin.run("DEL queue other");
     found
 }

@@ -11,8 +11,8 @@
 //! | `counters` | what the locks protect |
 //! | `history` | what workers write down |
 //! | `check` | what histories must not show |
-//! | `lin` | whether the core explains a history of one lock |
-//! | `line` | the order of a line that nothing disturbs |
+//! | `lin` | whether the contract explains a history of two locks |
+//! | `line` | the order of a queue that nothing disturbs |
 //! | `jumping` | a clock that jumps |
 
 mod check;
@@ -45,9 +45,9 @@ use worker::Job;
 #[derive(Parser)]
 #[command(name = "dlock-chaos")]
 enum Command {
-    /// Every scene, or one, and histories of single locks.
+    /// Every scene, or one, and histories of two locks.
     Run(Options),
-    /// Histories of single locks only.
+    /// Histories of two locks only.
     Histories(Options),
     /// One of the processes that contend for locks.
     #[command(hide = true)]

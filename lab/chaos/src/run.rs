@@ -1,4 +1,4 @@
-//! A whole run: every scene, then histories of single locks, and a table of what was done and found.
+//! A whole run: every scene, then histories of two locks, and a table of what was done and found.
 
 use std::collections::BTreeMap;
 
@@ -75,7 +75,7 @@ pub fn histories(seed: u64, ms: u64) -> Result<Tally> {
 pub fn line_of_histories(tally: &Tally) -> String {
     let Tally { histories, commands, blurred, violations } = tally;
     format!(
-        "{:9}  {histories} histories of one lock, {commands} commands ({blurred} more not judged), {} violations",
+        "{:9}  {histories} histories of two locks, {commands} commands ({blurred} more not judged), {} violations",
         "histories",
         violations.len()
     )

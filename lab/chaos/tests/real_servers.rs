@@ -17,7 +17,7 @@ fn is_good(line: &str) -> String {
 }
 
 #[test]
-fn histories_of_one_lock_are_linearizable() {
+fn histories_of_two_locks_are_linearizable() {
     let out = is_good("histories --seed 11 --seconds 4");
     let count: usize = out.split_whitespace().nth(1).expect("a number").parse().expect("a number");
     assert!(count > 0, "{out}");

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use dlock_testkit::random::Random;
 use dlock_testkit::{Server, Setup};
 
-use crate::model::Model;
+use crate::model::{DEFAULT_LEASE, Model, Settings, db_of, name_of};
 use crate::round::{Round, now};
 
 #[derive(clap::Args)]
@@ -29,7 +29,7 @@ pub struct Options {
 /// Plays rounds until the time is over, or something differs.
 pub fn run(options: &Options) -> Result<(), String> {
     let first = options.seed.unwrap_or_else(now);
-    let mut server = Setup::new().conf("hz 100").module_args("default-lease 900000").start();
+    let mut server = Setup::new().conf("hz 100").module_args(&format!("default-lease {DEFAULT_LEASE}")).start();
     let start = Instant::now();
     let (mut steps, mut done) = (0, 0);
     let mut reached: BTreeMap<String, u64> = BTreeMap::new();
@@ -52,9 +52,9 @@ pub fn run(options: &Options) -> Result<(), String> {
 
 fn play(server: &Server, seed: u64) -> Result<BTreeMap<String, u64>, String> {
     let mut random = Random::seeded(seed);
-    let max_waiters = if random.one_in(4) { 3 } else { 0 };
+    let settings = Settings { max_waiters: random.one_in(4).then_some(3), grace: random.one_in(4).then_some(600_000) };
     let with_time = random.one_in(3);
-    let mut round = Round::begin(server.port(), max_waiters);
+    let mut round = Round::begin(server.port(), settings);
     let played = catch_unwind(AssertUnwindSafe(|| round.play(&mut random, STEPS, with_time)));
     if let Err(difference) = played.unwrap_or_else(|_| Err("the panic above".to_owned())) {
         let story = round.story.get(round.story.len().saturating_sub(SHOWN)..).unwrap_or_default().join("\n  ");
@@ -69,11 +69,9 @@ fn play(server: &Server, seed: u64) -> Result<BTreeMap<String, u64>, String> {
 }
 
 fn shown(model: &Model) -> String {
-    let holds = model.all_holds().map(|((db, name), hold)| format!("  {db} {name}: {hold:?}"));
-    let waiters = model
-        .lines
-        .iter()
-        .flat_map(|((db, name), line)| line.0.iter().map(move |waiter| format!("  {db} {name}: waits {waiter:?}")));
+    let of = |key: usize| format!("{} {}", db_of(key), name_of(key));
+    let holds = model.holds().map(|(key, hold)| format!("  {}: {hold:?}", of(key)));
+    let waiters = model.naive.waiting.iter().map(|waiter| format!("  waits: {waiter:?}"));
     holds.chain(waiters).collect::<Vec<_>>().join("\n")
 }
 

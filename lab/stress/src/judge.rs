@@ -3,14 +3,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use dlock_core::Mode;
-use dlock_testkit::lock::{Hold as Shown, Info};
+use dlock_testkit::histories::naive::{Counts, Hold, Request};
+use dlock_testkit::histories::{KEYS, KeyNo};
+use dlock_testkit::lock::{Hold as Shown, Info, Queued};
 use dlock_testkit::redis::Value;
 use dlock_testkit::wire::error_text;
-use dlock_testkit::{Client, bytes_of, text_of};
+use dlock_testkit::{Client, bytes_of, int_of, text_of};
 
 use crate::encode::{Words, words};
-use crate::model::{self, Key, Model, Reply, UNKNOWN};
-use crate::step::NAMES;
+use crate::model::{Model, Reply, UNKNOWN, db_of, name_of};
 
 /// What was before a step.
 #[derive(Clone, Copy, Debug)]
@@ -26,89 +27,166 @@ pub fn highest_token(model: &Model) -> u64 {
     model.seen.last().copied().unwrap_or(0)
 }
 
-/// Looks at everything that can be seen, on a connection of its own. Tokens that were not known are taken note of:
-/// they must be above all that were.
+/// Looks at everything that can be seen, on a connection of its own. Tokens that were not known are learned: they must
+/// be above all that were.
 pub fn judge(looker: &mut Client, model: &mut Model, before: Before) -> Result<(), String> {
     let mut lines: Vec<Words> = Vec::new();
-    for db in [0, 1] {
+    for (db, name) in KEYS {
         lines.push(words(&format!("SELECT {db}")));
-        for name in NAMES {
-            lines.push(words(&format!("DLOCK.INFO {name} FULL COUNT 0")));
-            lines.push(words(&format!("TYPE {name}")));
-        }
+        lines.push(words(&format!("DLOCK.INFO {name} FULL COUNT 0")));
+        lines.push(words(&format!("TYPE {name}")));
+        lines.push(words(&format!("PTTL {name}")));
     }
     lines.push(words("INFO dlock"));
     // In one go: in between nothing else happens.
     let mut answers = looker.pipeline(&lines).into_iter();
     let mut next = || answers.next().expect("a reply to each");
-    for db in [0, 1] {
+    for key in 0..KEYS.len() {
         next()?;
-        for name in NAMES {
-            let (info, kind) = (next(), next()?);
-            key(model, (db, name), info, &text_of(&kind), before)
-                .map_err(|e| format!("key {name} of database {db}: {e}"))?;
-        }
+        let (info, kind, ttl) = (next(), text_of(&next()?), int_of(&next()?));
+        one_key(model, key, info, &kind, ttl, before)
+            .map_err(|e| format!("key {} of database {}: {e}", name_of(key), db_of(key)))?;
     }
-    let info = text_of(&next()?);
-    for (field, expected) in
-        [("dlock_waiters", model.waiters()), ("dlock_queues", model.queues()), ("dlock_sessions", model.sessions())]
-    {
-        same(field, number(&info, field), Some(expected as u64))?;
+    totals(model, &text_of(&next()?))
+}
+
+fn totals(model: &Model, info: &str) -> Result<(), String> {
+    let number = |field: &str| number(info, field);
+    same("dlock_waiters", number("dlock_waiters"), Some(model.naive.waiting.len() as u64))?;
+    same("dlock_queues", number("dlock_queues"), Some(model.queues() as u64))?;
+    if !model.is_paused {
+        let bound = model.holds().filter(|(_, hold)| hold.session.is_some()).count();
+        same("dlock_sessions", number("dlock_sessions"), Some(bound as u64))?;
+    }
+    if let Some(base) = model.base {
+        let counts = model.naive.counts;
+        let expected = Counts {
+            grants: base.grants + counts.grants,
+            reentries: base.reentries + counts.reentries,
+            refusals: base.refusals + counts.refusals,
+            renewals: base.renewals + counts.renewals,
+            waits: base.waits + counts.waits,
+            deadlocks: base.deadlocks + counts.deadlocks,
+            replays: base.replays + counts.replays,
+        };
+        same("what INFO counts", counts_of(info), expected)?;
     }
     let last = highest_token(model);
-    if number(&info, "dlock_last_token").is_none_or(|seen| seen < last) {
+    if number("dlock_last_token").is_none_or(|seen| seen < last) {
         return Err(format!("dlock_last_token is below {last}:\n{info}"));
     }
     Ok(())
 }
 
-fn key(model: &mut Model, key: Key, info: Result<Value, String>, kind: &str, before: Before) -> Result<(), String> {
-    let expected = match model.keys.get(&key) {
-        None => "none",
-        Some(model::Value::Text) => "string",
-        Some(model::Value::Lock(_)) => "distrlock",
-    };
-    // A lock whose last hold has lapsed is there until the server looks.
-    same("its type", kind, expected)?;
-    match (expected, info) {
-        ("none", info) => same("INFO", info, Ok(Value::Nil)),
-        ("string", Err(text)) if text.starts_with("WRONGTYPE") => Ok(()),
-        ("distrlock", Ok(info)) if info != Value::Nil => lock(model, key, &Info::of(&info), before),
-        (_, info) => Err(format!("INFO of a {expected}: {info:?}")),
+/// What `INFO dlock` has counted.
+pub fn counts_of(info: &str) -> Counts {
+    let count = |name: &str| number(info, &format!("dlock_{name}")).unwrap_or(0);
+    Counts {
+        grants: count("grants"),
+        reentries: count("reentries"),
+        refusals: count("refusals"),
+        renewals: count("renewals"),
+        waits: count("waits"),
+        deadlocks: count("deadlocks"),
+        replays: count("replays"),
     }
 }
 
-fn lock(model: &mut Model, key: Key, info: &Info, before: Before) -> Result<(), String> {
+fn one_key(
+    model: &mut Model,
+    key: KeyNo,
+    info: Result<Value, String>,
+    kind: &str,
+    ttl: i64,
+    before: Before,
+) -> Result<(), String> {
+    if model.is_other(key) {
+        same("its type", kind, "string")?;
+        return match info {
+            Err(text) if text.starts_with("WRONGTYPE") => Ok(()),
+            info => Err(format!("INFO of a string: {info:?}")),
+        };
+    }
+    let is_stored = model.naive.keys.get(key).is_some_and(|key| !key.holds.is_empty());
+    match kind {
+        "distrlock" if is_stored => {}
+        // A key that outlives its holds stays until somebody acquires the lock.
+        "distrlock" if model.late.contains(&key) => drop(model.remains.insert(key)),
+        "none" if !is_stored => drop(model.remains.remove(&key)),
+        kind => return Err(format!("its type is {kind}, it has {:?}", model.naive.keys.get(key))),
+    }
+    let is_shown = model.naive.live(key).next().is_some() || !model.naive.queue(key).is_empty();
+    match info? {
+        Value::Nil if !is_shown => {}
+        info if is_shown && info != Value::Nil => lock(model, key, &Info::of(&info), before)?,
+        info => return Err(format!("INFO is {info:?}")),
+    }
+    if is_stored { expiry(model, key, ttl, before.now) } else { Ok(()) }
+}
+
+/// The watchdog extends the lease of a bound hold when a third of it has passed, or a little earlier. A re-entry with a
+/// short lease makes that third pass at once. Behind an earlier expiry of the key nobody sees it.
+fn follow_watchdog(model: &mut Model, key: KeyNo, shown: &[Shown], now: u64) {
+    let Some(found) = model.naive.keys.get_mut(key).filter(|found| found.early.is_none()) else { return };
+    for hold in found.holds.iter_mut().filter(|hold| hold.session.is_some()) {
+        let third = hold.lease / 3;
+        let may_be_extended = now + SLACK_MS >= hold.deadline - hold.lease + third - third / 12;
+        let mut shown = shown.iter().filter(|shown| shown.token.unsigned_abs() == hold.token);
+        let is_whole = |ttl: i64| ttl.unsigned_abs().abs_diff(hold.lease) <= SLACK_MS;
+        if may_be_extended && shown.any(|shown| name(hold.mode) == shown.mode && is_whole(shown.ttl)) {
+            hold.deadline = now + hold.lease;
+        }
+    }
+}
+
+/// The key expires at the last deadline, or when somebody has set it to expire earlier.
+fn expiry(model: &Model, key: KeyNo, ttl: i64, now: u64) -> Result<(), String> {
+    let Some(found) = model.naive.keys.get(key).filter(|_| !model.late.contains(&key)) else { return Ok(()) };
+    let last = found.holds.iter().map(|hold| hold.deadline).max();
+    let Some(expected) = found.early.or(last) else { return Ok(()) };
+    close("the key's TTL", ttl, expected, now)
+}
+
+fn lock(model: &mut Model, key: KeyNo, info: &Info, before: Before) -> Result<(), String> {
     learn_tokens(model, key, info.holds(), before)?;
-    let holds = model.holds(key);
+    follow_watchdog(model, key, info.holds(), before.now);
+    let holds: Vec<Hold> = model.naive.live(key).cloned().collect();
     let has = |mode| holds.iter().any(|hold| hold.mode == mode);
     let mode = match (has(Mode::Exclusive), has(Mode::Shared)) {
         (true, true) => "both",
         (true, false) => "exclusive",
-        (false, _) => "shared",
+        (false, true) => "shared",
+        (false, false) => "free",
     };
     same("mode", info.mode.as_str(), mode)?;
-    let owners: BTreeSet<&[u8]> = holds.iter().map(|hold| hold.owner.as_slice()).collect();
+    let owners: BTreeSet<usize> = holds.iter().map(|hold| hold.owner).collect();
     same("holders", info.holders.unsigned_abs(), owners.len() as u64)?;
     same("count", info.count.unsigned_abs(), holds.iter().map(|hold| hold.count).sum())?;
-    same("token", Some(info.token.unsigned_abs()), holds.iter().map(|hold| hold.token).max())?;
-    let line = model.lines.get(&key).map_or(&[][..], |line| &line.0);
-    same("waiters", info.waiters.unsigned_abs(), line.len() as u64)?;
+    same("token", info.token.unsigned_abs(), holds.iter().map(|hold| hold.token).max().unwrap_or(0))?;
     same("number of holds", info.holds().len(), holds.len())?;
     if !info.holds().is_sorted_by_key(|hold| hold.token) {
         return Err(format!("holds are not by token: {info:?}"));
     }
-    holds.iter().try_for_each(|hold| same_hold(hold, info.holds(), before.now))?;
-    let waiting = info.queue.iter().flatten().map(|w| (w.owner.as_slice(), w.mode.as_str(), w.client.unsigned_abs()));
-    let expected = line.iter().map(|w| (w.enter.owner.as_slice(), name(w.enter.mode), w.ticket));
-    same("queue", waiting.collect::<Vec<_>>(), expected.collect())
+    let early = model.naive.keys.get(key).and_then(|key| key.early).unwrap_or(u64::MAX);
+    if let Some(last) = holds.iter().map(|hold| hold.end().min(early)).max() {
+        close("ttl", info.ttl, last, before.now)?;
+    }
+    for hold in &holds {
+        same_hold(model, hold, info.holds(), early, before.now)?;
+    }
+    let queue: Vec<Request> = model.naive.queue(key).into_iter().cloned().collect();
+    same("waiters", info.waiters.unsigned_abs(), queue.len() as u64)?;
+    let shown = info.queue.as_deref().unwrap_or_default();
+    same("the length of the queue", shown.len(), queue.len())?;
+    queue.iter().zip(shown).try_for_each(|(waiter, shown)| same_waiter(model, waiter, shown))
 }
 
-/// New holds of a key have new tokens, in the order they were granted.
-fn learn_tokens(model: &mut Model, key: Key, shown: &[Shown], before: Before) -> Result<(), String> {
+/// New holds of a key have new tokens, in the order in which they were granted.
+fn learn_tokens(model: &mut Model, key: KeyNo, shown: &[Shown], before: Before) -> Result<(), String> {
     let mut new: BTreeMap<u64, u64> = BTreeMap::new();
     for shown in shown {
-        let hold = model.holds(key).iter().find(|hold| is_it(hold, shown));
+        let holds: Vec<Hold> = model.naive.live(key).cloned().collect();
+        let hold = holds.iter().find(|hold| is_it(model, hold, shown));
         let hold = hold.ok_or_else(|| format!("there should be no such hold: {shown:?}"))?;
         if hold.token > UNKNOWN {
             new.insert(hold.token, shown.token.unsigned_abs());
@@ -117,20 +195,16 @@ fn learn_tokens(model: &mut Model, key: Key, shown: &[Shown], before: Before) ->
     if !new.values().is_sorted_by(|a, b| a < b) {
         return Err(format!("tokens {new:?} of new holds are not in the order of their grants"));
     }
-    for (made_up, token) in new {
-        model.learn(made_up, token, before.token)?;
-        model.all_holds_mut().filter(|hold| hold.token == made_up).for_each(|hold| hold.token = token);
-    }
-    Ok(())
+    new.into_iter().try_for_each(|(made_up, token)| model.learn(made_up, token, before.token))
 }
 
 /// Two holds of one owner may have one token (MINTOKEN), and are in no order then.
-fn is_it(hold: &model::Hold, shown: &Shown) -> bool {
-    hold.owner == shown.owner && name(hold.mode) == shown.mode
+fn is_it(model: &mut Model, hold: &Hold, shown: &Shown) -> bool {
+    name(hold.mode) == shown.mode && model.is_owner(hold.owner, &shown.owner)
 }
 
-fn same_hold(hold: &model::Hold, shown: &[Shown], now: u64) -> Result<(), String> {
-    let shown = shown.iter().find(|shown| is_it(hold, shown)).ok_or_else(|| format!("no hold of {hold:?}"))?;
+fn same_hold(model: &mut Model, hold: &Hold, shown: &[Shown], early: u64, now: u64) -> Result<(), String> {
+    let shown = shown.iter().find(|shown| is_it(model, hold, shown)).ok_or_else(|| format!("no hold of {hold:?}"))?;
     let session = hold.session.map_or(Value::Nil, |client| Value::Int(client.cast_signed()));
     let (seen, expected) = ((shown.count, shown.token, &shown.session), (hold.count, hold.token, &session));
     same(
@@ -138,26 +212,35 @@ fn same_hold(hold: &model::Hold, shown: &[Shown], now: u64) -> Result<(), String
         seen,
         (expected.0.cast_signed(), expected.1.cast_signed(), expected.2),
     )?;
-    let left = hold.deadline.saturating_sub(now);
-    if shown.ttl.unsigned_abs().abs_diff(left) > SLACK_MS {
-        return Err(format!("the ttl of {hold:?} is {}, {left} ms are left", shown.ttl));
-    }
-    Ok(())
+    close(&format!("the ttl of {hold:?}"), shown.ttl, hold.end().min(early), now)
 }
 
-/// Whether an answer is the one that the model gives; a token it did not know is taken note of.
+fn same_waiter(model: &mut Model, waiter: &Request, shown: &Queued) -> Result<(), String> {
+    let seen = (shown.mode.as_str(), shown.client, shown.permits, shown.limit, shown.keys);
+    let want = waiter.want;
+    let keys = i64::try_from(waiter.keys.len()).unwrap_or(0);
+    let expected =
+        (name(want.mode()), waiter.client.cast_signed(), i64::from(want.entries()), want.limit().map(i64::from), keys);
+    same(&format!("mode, client, permits, limit and keys of {waiter:?}"), seen, expected)?;
+    if model.is_owner(waiter.owner, &shown.owner) {
+        Ok(())
+    } else {
+        Err(format!("the owner of {waiter:?} is shown as {}", shown.owner.escape_ascii()))
+    }
+}
+
+/// Whether an answer is the one that the model gives; a token it did not know is learned.
 pub fn accept(model: &mut Model, expected: &Reply, answer: &Value, floor: u64) -> Result<(), String> {
     let is_right = match (expected, answer) {
         (Reply::Token(expected), Value::Int(token)) => return accept_token(model, *expected, *token, floor),
-        (Reply::FreshOwner(expected), Value::Array(pair)) => {
+        (Reply::FreshOwner(who, expected), Value::Array(pair)) => {
             let [owner, Value::Int(token)] = pair.as_slice() else { return Err(format!("{pair:?}")) };
-            let owner = bytes_of(owner);
-            same("the length of an owner that was made up", owner.len(), 36)?;
-            model.all_holds_mut().filter(|hold| hold.token == *expected).for_each(|hold| hold.owner.clone_from(&owner));
+            same("whether the owner is the one that was drawn", model.is_owner(*who, &bytes_of(owner)), true)?;
             return accept_token(model, *expected, *token, floor);
         }
         (Reply::Integer(expected), Value::Int(number)) => number == expected,
         (Reply::Positive, Value::Int(number)) => *number > 0,
+        (Reply::Either, Value::Int(number)) => matches!(number, 0 | 1),
         (Reply::Nil, Value::Nil) | (Reply::Ok, Value::Okay) => true,
         (Reply::Error(begin), Value::ServerError(error)) => error_text(error).contains(begin),
         (Reply::All(expected), Value::Array(answers)) if expected.len() == answers.len() => {
@@ -186,6 +269,14 @@ fn number(info: &str, field: &str) -> Option<u64> {
 
 pub fn same<T: PartialEq + std::fmt::Debug>(what: &str, seen: T, expected: T) -> Result<(), String> {
     if seen == expected { Ok(()) } else { Err(format!("{what} is {seen:?}, not {expected:?}")) }
+}
+
+fn close(what: &str, ms: i64, end: u64, now: u64) -> Result<(), String> {
+    let left = end.saturating_sub(now);
+    if ms < 0 || ms.unsigned_abs().abs_diff(left) > SLACK_MS {
+        return Err(format!("{what} is {ms} ms, {left} ms are left"));
+    }
+    Ok(())
 }
 
 /// How far the server's reading of the clock may be from ours, on a busy machine.

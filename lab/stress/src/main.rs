@@ -2,9 +2,9 @@
 //!
 //! | file | knows |
 //! |---|---|
-//! | `model/` | what the contract says of a server: locks, lines, sessions |
+//! | `model` | what the contract says of a server: the naive model of the testkit, as clients see it |
 //! | `step`, `encode` | what can happen, how it is drawn, and which words say it |
-//! | `round` | how a step is played on both |
+//! | `round`, `longer` | how a step is played on both |
 //! | `judge` | whether what the server shows is what the model has |
 //! | `differential` | rounds of steps, each with a seed that repeats it |
 //! | `soak` | millions of operations, after which no memory is missing |
@@ -16,6 +16,7 @@
 mod differential;
 mod encode;
 mod judge;
+mod longer;
 mod model;
 mod round;
 mod soak;

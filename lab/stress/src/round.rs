@@ -3,29 +3,33 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use dlock_testkit::Client;
+use dlock_testkit::histories::leave::Renewal;
+use dlock_testkit::histories::naive::{Lease, Request};
 use dlock_testkit::random::Random;
 use dlock_testkit::redis::Value as Answer;
 use dlock_testkit::replica::counter;
 use dlock_testkit::wait::PATIENCE;
-use dlock_testkit::{Client, text_of};
 
-use crate::encode::{Words, request_words, words};
-use crate::judge::{Before, accept, highest_token, judge, same};
-use crate::model::{self, Ask, Fence, Key, Lease, Model, Renew, Reply, Value};
-use crate::step::{CONNECTIONS, Request, Scene, Step, db_of, draw};
+use crate::encode::{Words, call_words, keys_of, words};
+use crate::judge::{Before, accept, counts_of, highest_token, judge};
+use crate::model::{self, Model, Reply, Settings, db_of, name_of};
+use crate::step::{CONNECTIONS, Call, Scene, Step, db_of_connection, draw};
 
 /// A connection, and how the server numbers it.
-struct Connection {
-    client: Client,
-    id: model::Client,
+pub struct Connection {
+    pub client: Client,
+    pub id: model::Client,
 }
 
 /// A model, and the connections to the server that it is held against.
 pub struct Round {
-    port: u16,
-    connections: Vec<Connection>,
-    looker: Client,
+    pub(super) port: u16,
+    pub(super) connections: Vec<Connection>,
+    pub(super) looker: Client,
     pub model: Model,
+    /// After a pause the server takes a moment to look whether it may go on.
+    pub(super) catches_up_until: Instant,
     /// What was sent and done, the last at the end.
     pub story: Vec<String>,
     /// How often what was answered.
@@ -34,22 +38,25 @@ pub struct Round {
 
 /// Whether what the server shows is right at once, or soon.
 #[derive(Clone, Copy, PartialEq)]
-enum When {
+pub enum When {
     Now,
     Soon,
 }
 
 impl Round {
     /// A round on a server that has no locks.
-    pub fn begin(port: u16, max_waiters: usize) -> Round {
+    pub fn begin(port: u16, settings: Settings) -> Round {
         let mut looker = open(port);
         looker.ok("FLUSHALL");
-        looker.ok(format!("CONFIG SET dlock.max-waiters {max_waiters}"));
+        looker.ok(format!("CONFIG SET dlock.max-waiters {}", settings.max_waiters.unwrap_or(0)));
+        looker.ok(format!("CONFIG SET dlock.session-grace {}", settings.grace.unwrap_or(0)));
         let connections = (0..CONNECTIONS).map(|number| connect(port, number)).collect();
         // Tokens of rounds before are lower than this.
         let last = counter(&mut looker, "last_token").unsigned_abs();
-        let model = Model::new(max_waiters, [last].into());
-        Round { port, connections, looker, model, story: Vec::new(), reached: BTreeMap::new() }
+        let base = counts_of(&looker.text("INFO dlock"));
+        let model = Model::new(&settings, Some(base), [last].into());
+        let catches_up_until = Instant::now();
+        Round { port, connections, looker, model, catches_up_until, story: Vec::new(), reached: BTreeMap::new() }
     }
 
     /// So many steps; an error says what differs.
@@ -60,19 +67,25 @@ impl Round {
             let (waiting, idle): (Vec<usize>, Vec<usize>) = (0..CONNECTIONS).partition(is_waiting);
             let scene = Scene { model: &self.model, idle: &idle, waiting: &waiting, now: now(), with_time };
             let Some(step) = draw(random, &scene) else { return Err("nothing can be done".to_owned()) };
-            let before = self.before();
-            let when = self.take(&step, before)?;
-            self.hear(before)?;
-            self.look(before, when)?;
+            self.step(&step)?;
         }
         Ok(())
+    }
+
+    /// One step, and whether the server shows then what the model has.
+    pub(super) fn step(&mut self, step: &Step) -> Result<(), String> {
+        let before = self.before();
+        let when = self.take(step, before)?;
+        self.hear(before)?;
+        self.look(before, when)
     }
 
     /// All connections end and all keys go: nobody waits, and nothing is bound.
     pub fn end(mut self) -> Result<BTreeMap<String, u64>, String> {
         let before = self.before();
         self.connections.clear();
-        self.model = Model::new(0, self.model.seen);
+        // Who was still served depends on who left first.
+        self.model = Model::new(&Settings { max_waiters: None, grace: None }, None, self.model.seen);
         let deadline = Instant::now() + SOON;
         loop {
             // A waiter whose end the server has not noticed yet may still be granted what another left.
@@ -85,189 +98,109 @@ impl Round {
         }
     }
 
-    fn before(&self) -> Before {
-        Before { now: now(), token: highest_token(&self.model) }
+    /// Time goes on.
+    fn before(&mut self) -> Before {
+        let now = now();
+        self.model.naive.advance(now * 1000);
+        Before { now, token: highest_token(&self.model) }
     }
 
     fn take(&mut self, step: &Step, before: Before) -> Result<When, String> {
-        match step {
-            Step::Ask(who, key, request) => {
-                let line = request_words(key.1, request, 0);
-                let expected = self.expect(before.now, *who, *key, request, Place::Connection)?;
-                self.model.serve_all(before.now);
-                self.send(*who, &line)?;
-                self.answered(*who, &expected, before)
+        let now = match step {
+            Step::Call(who, call) => {
+                let expected = self.expect(*who, call, Place::Connection)?;
+                let line = call_words(&self.model, call, 0);
+                (*who, line, expected)
             }
-            Step::AskBriefly(who, key, ask) => self.ask_briefly(*who, *key, ask, before),
-            Step::Transaction(who, requests) => self.transaction(*who, requests, before),
-            Step::Script(who, key, request) => {
-                let mut line = words("EVAL");
-                line.push(b"return redis.call(unpack(ARGV))".to_vec());
-                line.extend(words(&format!("1 {}", key.1)));
-                line.extend(request_words(key.1, request, 0));
-                let expected = self.expect(before.now, *who, *key, request, Place::Script)?;
-                self.run(*who, &line, expected, before)
+            Step::CallBriefly(who, call) => return self.call_briefly(*who, call, before),
+            Step::Transaction(who, calls) => return self.transaction(*who, calls, before),
+            Step::Script(who, call) => {
+                let expected = self.expect(*who, call, Place::Script)?;
+                (*who, script(call, call_words(&self.model, call, 0)), expected)
             }
             Step::Overwrite(who, key) => {
-                let expected = self.model.overwrite(*key);
-                self.run(*who, &words(&format!("SET {} text", key.1)), expected, before)
+                (*who, words(&format!("SET {} text", name_of(*key))), self.model.overwrite(*key))
             }
             Step::Rename(who, from, to) => {
-                let expected = self.model.rename(*from, *to);
-                self.run(*who, &words(&format!("RENAME {} {}", from.1, to.1)), expected, before)
+                let line = words(&format!("RENAME {} {}", name_of(*from), name_of(*to)));
+                (*who, line, self.model.rename(*from, *to))
             }
-            Step::Move(who, key) => {
-                let expected = self.model.move_to(*key, 1 - key.0);
-                self.run(*who, &words(&format!("MOVE {} {}", key.1, 1 - key.0)), expected, before)
+            Step::Move(who, from, to) => {
+                let line = words(&format!("MOVE {} {}", name_of(*from), db_of(*to)));
+                (*who, line, self.model.move_to(*from, *to))
             }
-            Step::Swap(who) => {
-                let expected = self.model.swap();
-                self.run(*who, &words("SWAPDB 0 1"), expected, before)
-            }
+            Step::Swap(who) => (*who, words("SWAPDB 0 1"), self.model.swap()),
             Step::Flush(who, db) => {
-                let expected = self.model.flush(*db);
-                self.run(*who, &words(if db.is_some() { "FLUSHDB" } else { "FLUSHALL" }), expected, before)
+                (*who, words(if db.is_some() { "FLUSHDB" } else { "FLUSHALL" }), self.model.flush(*db))
             }
-            Step::Expire(who, key) => self.expire(*who, *key, before),
-            Step::Outlive(who, key, forever) => self.outlive(*who, *key, *forever, before),
-            Step::Lapse(who, key, token) => self.lapse(*who, *key, *token, before),
-            Step::Disconnect(who, by_server) => self.disconnect(*who, *by_server, before),
-            Step::Unblock(who, with_error) => self.unblock(*who, *with_error, before),
-        }
+            Step::SetTtl(who, key, ms) => {
+                let line = match ms {
+                    Some(ms) => format!("PEXPIRE {} {ms}", name_of(*key)),
+                    None => format!("PERSIST {}", name_of(*key)),
+                };
+                let expected = self.model.set_ttl(*key, *ms);
+                self.reach_if("early expiry", self.model.naive.keys.get(*key).is_some_and(|key| key.early.is_some()));
+                (*who, words(&line), expected)
+            }
+            Step::Expire(who, key) => return self.expire(*who, *key, before),
+            Step::Lapse(who, key, owner, mode, persists) => {
+                return self.lapse(*who, *key, *owner, *mode, *persists, before);
+            }
+            Step::Disconnect(who, by_server) => return self.disconnect(*who, *by_server),
+            Step::Unblock(who, with_error) => return self.unblock(*who, *with_error),
+            Step::Pause(meanwhile, kept) => return self.pause(meanwhile, kept.as_ref(), before),
+        };
+        let (who, line, expected) = now;
+        self.run(who, &line, expected, before)
     }
 
-    /// What the model says of a request, and does.
-    fn expect(&mut self, now: u64, who: usize, key: Key, request: &Request, place: Place) -> Result<Reply, String> {
+    /// What the model says of a command, and does.
+    pub(super) fn expect(&mut self, who: usize, call: &Call, place: Place) -> Result<Reply, String> {
         let client = self.client(who)?;
-        let binds = match request {
-            Request::Enter(Ask { binds, .. }) | Request::Renew(Renew { binds, .. }) => *binds,
-            Request::Release(_) | Request::Check(_) | Request::Delete => false,
+        let binds = match call {
+            Call::Enter(_, Request { binds, .. }, _) | Call::Renew(_, Renewal { binds, .. }) => *binds,
+            Call::Release(..) | Call::Check(..) | Call::Delete(_) => false,
         };
         if binds && place == Place::Script {
             return Ok(Reply::Error("ERR SESSION needs a client connection"));
         }
-        Ok(match request {
-            Request::Enter(ask) if place == Place::Connection => self.model.enter(now, client, key, ask),
-            Request::Enter(ask) => self.model.enter(now, client, key, &Ask { blocks: false, ..ask.clone() }),
-            Request::Release(leave) => self.model.release(now, key, leave),
-            Request::Renew(renew) => self.model.renew(now, client, key, renew),
-            Request::Delete => self.model.delete(key),
-            Request::Check(_) if self.model.keys.get(&key) == Some(&Value::Text) => Reply::Error("WRONGTYPE "),
-            Request::Check(token) => {
-                let is_live = self.model.holds(key).iter().any(|hold| hold.token == *token);
-                if is_live { Reply::Positive } else { Reply::Nil }
+        Ok(match call {
+            Call::Enter(_, request, blocks) => {
+                let since = self.model.naive.now_us;
+                let request = Request { ticket: client, client, since, ..request.clone() };
+                self.model.enter(&request, *blocks && place == Place::Connection)
             }
+            Call::Release(key, leave) => self.model.release(*key, *leave),
+            Call::Renew(key, renewal) => {
+                let reply = self.model.renew(*key, Renewal { client, ..*renewal });
+                let is_short = matches!(renewal.lease, Lease::For(ms) if ms < 300);
+                self.reach_if(
+                    "short renewal refused",
+                    is_short && matches!(reply, Reply::Error("ERR SESSION needs a lease of at least 300 ms")),
+                );
+                reply
+            }
+            Call::Delete(key) => self.model.delete(*key),
+            Call::Check(key, token) => self.model.check(*key, *token),
         })
     }
 
     /// Sends a command that was played on the model; whoever it let in is served.
-    fn run(&mut self, who: usize, line: &Words, expected: Reply, before: Before) -> Result<When, String> {
-        self.model.serve_all(before.now);
+    pub(super) fn run(&mut self, who: usize, line: &Words, expected: Reply, before: Before) -> Result<When, String> {
+        self.model.serve();
         self.send(who, line)?;
         self.answered(who, &expected, before)
     }
 
-    fn answered(&mut self, who: usize, expected: &Reply, before: Before) -> Result<When, String> {
+    pub(super) fn answered(&mut self, who: usize, expected: &Reply, before: Before) -> Result<When, String> {
         self.count(expected);
+        self.story.push(format!("  should be {expected:?}; told: {:?}", self.model.told));
         if *expected == Reply::Later {
             return Ok(When::Soon);
         }
         let answer = self.connection(who)?.reply();
         accept(&mut self.model, expected, &answer, before.token)?;
         Ok(When::Now)
-    }
-
-    fn transaction(&mut self, who: usize, requests: &[(Key, Request)], before: Before) -> Result<When, String> {
-        self.send(who, &words("MULTI"))?;
-        same("the reply", self.connection(who)?.reply(), Answer::Okay)?;
-        let mut expected = Vec::new();
-        for (key, request) in requests {
-            expected.push(self.expect(before.now, who, *key, request, Place::Transaction)?);
-            self.send(who, &request_words(key.1, request, 0))?;
-            same("the reply", text_of(&self.connection(who)?.reply()).as_str(), "QUEUED")?;
-        }
-        expected.iter().for_each(|reply| self.count(reply));
-        self.run(who, &words("EXEC"), Reply::All(expected), before)
-    }
-
-    fn ask_briefly(&mut self, who: usize, key: Key, ask: &Ask, before: Before) -> Result<When, String> {
-        let request = Request::Enter(ask.clone());
-        let expected = self.expect(before.now, who, key, &request, Place::Connection)?;
-        self.send(who, &request_words(key.1, &request, MOMENT_MS))?;
-        if expected != Reply::Later {
-            return self.answered(who, &expected, before);
-        }
-        let client = self.client(who)?;
-        self.model.give_up(before.now, client, Reply::Nil);
-        self.reach("wait that timed out");
-        Ok(When::Soon)
-    }
-
-    fn expire(&mut self, who: usize, key: Key, before: Before) -> Result<When, String> {
-        let expected = self.model.delete(key);
-        self.send(who, &words(&format!("PEXPIRE {} {MOMENT_MS}", key.1)))?;
-        self.answered(who, &expected, before)?;
-        self.model.serve_all(before.now);
-        Ok(When::Soon)
-    }
-
-    fn outlive(&mut self, who: usize, key: Key, forever: bool, before: Before) -> Result<When, String> {
-        let command = match self.model.keys.get(&key) {
-            Some(Value::Lock(_)) if forever => format!("PERSIST {}", key.1),
-            Some(Value::Lock(_)) => format!("PEXPIRE {} 9000000000", key.1),
-            Some(Value::Text) | None => format!("EXISTS {}", key.1),
-        };
-        let expected = Reply::Integer(i64::from(self.model.keys.contains_key(&key)));
-        self.run(who, &words(&command), expected, before)
-    }
-
-    fn lapse(&mut self, who: usize, key: Key, token: u64, before: Before) -> Result<When, String> {
-        let Some(hold) = self.model.holds(key).iter().find(|hold| hold.token == token).cloned() else {
-            return Ok(When::Now);
-        };
-        let renew = Renew {
-            owner: hold.owner,
-            mode: Some(hold.mode),
-            lease: Lease::For(MOMENT_MS),
-            fence: Fence::Any,
-            binds: false,
-        };
-        let request = Request::Renew(renew);
-        let expected = self.expect(before.now, who, key, &request, Place::Connection)?;
-        self.run(who, &request_words(key.1, &request, 0), expected, before)?;
-        self.model.lapse(before.now, key, token);
-        self.reach("lapsed");
-        Ok(When::Soon)
-    }
-
-    fn disconnect(&mut self, who: usize, by_server: bool, before: Before) -> Result<When, String> {
-        let client = self.client(who)?;
-        let bound = self.model.all_holds().any(|(_, hold)| hold.session == Some(client));
-        self.reach(match (self.model.is_waiting(client), bound) {
-            (true, _) => "a waiter's connection ended",
-            (false, true) => "a session ended",
-            (false, false) => "a connection ended",
-        });
-        if by_server {
-            self.looker.run(format!("CLIENT KILL ID {client}"));
-        }
-        let new = connect(self.port, who);
-        self.story.push(format!("client {client} is gone, client {} comes", new.id));
-        if let Some(place) = self.connections.get_mut(who) {
-            // The old one is closed here.
-            *place = new;
-        }
-        self.model.disconnect(before.now, client);
-        Ok(When::Soon)
-    }
-
-    fn unblock(&mut self, who: usize, with_error: bool, before: Before) -> Result<When, String> {
-        let client = self.client(who)?;
-        let command = format!("CLIENT UNBLOCK {client} {}", if with_error { "ERROR" } else { "TIMEOUT" });
-        self.story.push(command.clone());
-        same("the reply", self.looker.int(command), 1)?;
-        self.model.give_up(before.now, client, if with_error { Reply::Error("UNBLOCKED ") } else { Reply::Nil });
-        Ok(When::Soon)
     }
 
     /// Who else is answered by the model is answered by the server.
@@ -282,7 +215,7 @@ impl Round {
                 answer.ok_or_else(|| format!("client {client} is told nothing, and should be {expected:?}"))?;
             accept(&mut self.model, &expected, &answer, before.token).map_err(|e| format!("client {client}: {e}"))?;
             self.reach(match expected {
-                Reply::Token(_) => "granted from the line",
+                Reply::Token(_) | Reply::FreshOwner(..) => "granted from the queue",
                 Reply::Nil => "sent away with nil",
                 _ => "sent away with an error",
             });
@@ -292,6 +225,7 @@ impl Round {
 
     /// The server shows what the model has, and nobody else is answered.
     fn look(&mut self, before: Before, when: When) -> Result<(), String> {
+        let is_soon = when == When::Soon || self.catches_up_until > Instant::now();
         let deadline = Instant::now() + SOON;
         loop {
             let mut model = self.model.clone();
@@ -300,7 +234,7 @@ impl Round {
                     self.model = model;
                     break;
                 }
-                Err(_) if when == When::Soon && Instant::now() < deadline => {
+                Err(_) if is_soon && Instant::now() < deadline => {
                     std::thread::sleep(Duration::from_millis(1));
                 }
                 Err(difference) => return Err(difference),
@@ -314,25 +248,25 @@ impl Round {
         Ok(())
     }
 
-    fn send(&mut self, who: usize, line: &Words) -> Result<(), String> {
+    pub(super) fn send(&mut self, who: usize, line: &Words) -> Result<(), String> {
         let shown: Vec<String> = line.iter().map(|word| word.escape_ascii().to_string()).collect();
         self.story.push(format!("client {}: {}", self.client(who)?, shown.join(" ")));
         self.connection(who)?.client.send(line);
         Ok(())
     }
 
-    fn connection(&mut self, who: usize) -> Result<&mut Connection, String> {
+    pub(super) fn connection(&mut self, who: usize) -> Result<&mut Connection, String> {
         self.connections.get_mut(who).ok_or_else(|| format!("no connection {who}"))
     }
 
-    fn client(&self, who: usize) -> Result<model::Client, String> {
+    pub(super) fn client(&self, who: usize) -> Result<model::Client, String> {
         self.connections.get(who).map(|connection| connection.id).ok_or_else(|| format!("no connection {who}"))
     }
 
-    fn count(&mut self, reply: &Reply) {
+    pub(super) fn count(&mut self, reply: &Reply) {
         self.reach(match reply {
-            Reply::Token(_) | Reply::FreshOwner(_) => "granted",
-            Reply::Integer(_) | Reply::Positive | Reply::Ok => "done",
+            Reply::Token(_) | Reply::FreshOwner(..) => "granted",
+            Reply::Integer(_) | Reply::Positive | Reply::Either | Reply::Ok => "done",
             Reply::Nil => "nil",
             Reply::Error(begin) => begin,
             Reply::All(_) => "transaction",
@@ -340,33 +274,50 @@ impl Round {
         });
     }
 
-    fn reach(&mut self, what: &str) {
+    pub(super) fn reach_if(&mut self, what: &str, is_reached: bool) {
+        if is_reached {
+            self.reach(what);
+        }
+    }
+
+    pub(super) fn reach(&mut self, what: &str) {
         *self.reached.entry(what.trim().to_owned()).or_default() += 1;
     }
 }
 
 /// Where a command comes from.
 #[derive(Clone, Copy, PartialEq)]
-enum Place {
+pub enum Place {
     Connection,
     Transaction,
     Script,
+}
+
+/// The words of a script that runs a command.
+fn script(call: &Call, line: Words) -> Words {
+    let keys = keys_of(call);
+    let mut script = words("EVAL");
+    script.push(b"return redis.call(unpack(ARGV))".to_vec());
+    script.extend(words(&keys.len().to_string()));
+    script.extend(keys.iter().map(|key| name_of(*key).as_bytes().to_vec()));
+    script.extend(line);
+    script
 }
 
 fn open(port: u16) -> Client {
     Client::connect(port).expect("a server that takes connections")
 }
 
-fn connect(port: u16, number: usize) -> Connection {
+pub fn connect(port: u16, number: usize) -> Connection {
     let mut client = open(port);
-    client.ok(format!("SELECT {}", db_of(number)));
+    client.ok(format!("SELECT {}", db_of_connection(number)));
     let id = client.id().unsigned_abs();
     Connection { client, id }
 }
 
 impl Connection {
     /// The next reply, which may be an error.
-    fn reply(&mut self) -> Answer {
+    pub fn reply(&mut self) -> Answer {
         self.client.poll(PATIENCE).expect("a reply in time")
     }
 }
@@ -377,7 +328,5 @@ pub fn now() -> u64 {
     u64::try_from(past).unwrap_or(u64::MAX)
 }
 
-/// How long a moment is that is waited for.
-const MOMENT_MS: u64 = 25;
 /// How long the server may take for what need not be done at once. A busy machine is slow.
-const SOON: Duration = Duration::from_secs(30);
+pub const SOON: Duration = Duration::from_secs(15);

@@ -91,14 +91,9 @@ impl Soak {
             send(worker, &lines);
         }
         for (number, waiter) in self.waiters.iter_mut().enumerate() {
-            let bound = if number % 2 == 0 { "SESSION" } else { "" };
-            let command = if number % 4 == 3 { "RLOCK" } else { "WLOCK" };
-            let pair = [
-                format!("DLOCK.{command} hot waiter-{number} PX 60000 BLOCK 0 {bound}"),
-                format!("DLOCK.RELEASE hot waiter-{number}"),
-            ];
-            send(waiter, &pair.iter().cycle().take(HAND_OFFS * 2).collect::<Vec<_>>());
-            counts.push(HAND_OFFS * 2);
+            let lines: Vec<String> = (0..HAND_OFFS).flat_map(|_| hand_off(number)).collect();
+            send(waiter, &lines);
+            counts.push(lines.len());
         }
         for (client, count) in self.workers.iter_mut().chain(&mut self.waiters).zip(counts) {
             self.done += read(client, count, &mut self.answers);
@@ -143,6 +138,23 @@ fn clients(server: &Server, count: usize) -> Vec<Client> {
     (0..count).map(|_| server.client()).collect()
 }
 
+/// What a waiter does: it waits for the lock in its own way, and frees it.
+fn hand_off(number: usize) -> Vec<String> {
+    let bound = if number.is_multiple_of(2) { "SESSION" } else { "" };
+    let wait = format!("PX 60000 BLOCK 0 {bound}");
+    let free = format!("DLOCK.RELEASE hot waiter-{number}");
+    match number % 8 {
+        3 => vec![format!("DLOCK.RLOCK hot waiter-{number} {wait}"), free],
+        5 | 6 => vec![format!("DLOCK.SACQUIRE hot waiter-{number} 3 PERMITS 2 {wait}"), format!("{free} PERMITS 2")],
+        4 | 7 => vec![
+            format!("DLOCK.MACQUIRE 2 hot warm waiter-{number} {wait}"),
+            free,
+            format!("DLOCK.RELEASE warm waiter-{number}"),
+        ],
+        _ => vec![format!("DLOCK.WLOCK hot waiter-{number} {wait}"), free],
+    }
+}
+
 /// One operation, or a transaction of some.
 fn operation(random: &mut Random, worker: usize, lines: &mut Vec<String>) {
     let key = format!("k{}", random.below(KEYS));
@@ -161,7 +173,7 @@ fn operation(random: &mut Random, worker: usize, lines: &mut Vec<String>) {
         if owner != "*" && random.one_in(4) { format!("REQUEST r{}", random.below(4)) } else { String::new() };
     // A hold that is bound lives until its connection ends.
     let session = if !lease.starts_with("PX ") && random.one_in(10) { "SESSION" } else { "" };
-    let line = match random.below(32) {
+    let line = match random.below(38) {
         0..4 => format!("DLOCK.ACQUIRE {key} {owner} {lease} {request} {session}"),
         4..6 => format!("DLOCK.RACQUIRE {key} {owner} {lease} {request}"),
         6..12 => format!("DLOCK.RLOCK {key} {owner} {lease} {request} {session}"),
@@ -177,6 +189,9 @@ fn operation(random: &mut Random, worker: usize, lines: &mut Vec<String>) {
         28 => format!("RENAME {key} {key}-{worker}"),
         29 => format!("PEXPIRE {key} {}", 1 + random.below(50_000)),
         30 => format!("DLOCK.ACQUIRE {key} {owner} PX none"),
+        31..34 => format!("DLOCK.SACQUIRE {key} {owner} 9 PERMITS {} {lease} {request} {session}", 1 + random.below(4)),
+        34 => format!("DLOCK.RELEASE {key} {owner} PERMITS {} {request}", 1 + random.below(4)),
+        35 | 36 => format!("DLOCK.MACQUIRE 3 {key} {key}-{worker} other-{worker} {owner} {lease} {request} {session}"),
         _ => {
             lines.push("MULTI".to_owned());
             lines.push(format!("DLOCK.RLOCK {key} {owner} {lease}"));

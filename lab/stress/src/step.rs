@@ -1,44 +1,52 @@
 //! What can happen, and how it is drawn.
 
-use dlock_core::{Entries, Mode, Reentry};
+use std::num::NonZeroU32;
+
+use dlock_core::{Command, Entries, Mode, Want};
+use dlock_testkit::histories::leave::{Fence, Leave, Renewal};
+use dlock_testkit::histories::naive::{Hold, Lease, Request};
+use dlock_testkit::histories::{KEYS, KeyNo, Who};
 use dlock_testkit::random::Random;
 
-use crate::model::{Ask, Asked, Fence, Hold, Key, Lease, Leave, Model, Owner, Renew, What};
+use crate::model::{Model, OWNERS, db_of, name_of};
 
-/// A command of one connection about one key.
+/// A command of one connection. Who asks is filled in when it is sent.
 #[derive(Clone, Debug)]
-pub enum Request {
-    Enter(Ask),
-    Release(Leave),
-    Renew(Renew),
-    Check(u64),
-    Delete,
+pub enum Call {
+    /// The name of the command, its arguments, and whether it has `BLOCK`.
+    Enter(Command, Request, bool),
+    Release(KeyNo, Leave),
+    Renew(KeyNo, Renewal),
+    Check(KeyNo, u64),
+    Delete(KeyNo),
 }
 
-/// One thing that happens.
+/// One thing that happens. The first number is that of a connection.
 #[derive(Clone, Debug)]
 pub enum Step {
-    Ask(usize, Key, Request),
+    Call(usize, Call),
     /// With `BLOCK` for a moment, until it has passed.
-    AskBriefly(usize, Key, Ask),
-    Transaction(usize, Vec<(Key, Request)>),
+    CallBriefly(usize, Call),
+    Transaction(usize, Vec<Call>),
     /// From a script, where there is no client to block or to bind to.
-    Script(usize, Key, Request),
-    Overwrite(usize, Key),
-    Rename(usize, Key, Key),
-    Move(usize, Key),
+    Script(usize, Call),
+    Overwrite(usize, KeyNo),
+    Rename(usize, KeyNo, KeyNo),
+    Move(usize, KeyNo, KeyNo),
     Swap(usize),
-    Flush(usize, Option<u8>),
+    Flush(usize, Option<i32>),
+    /// `PEXPIRE` in so many ms, or `PERSIST`. Nothing ends in the time that the round takes.
+    SetTtl(usize, KeyNo, Option<u64>),
     /// `PEXPIRE` in a moment, until the key is gone.
-    Expire(usize, Key),
-    /// `PERSIST` or a late `PEXPIRE`, which is put back.
-    Outlive(usize, Key, bool),
-    /// A hold is given a moment more, until that has passed.
-    Lapse(usize, Key, u64),
+    Expire(usize, KeyNo),
+    /// A hold is given a moment more, until that has passed. With `PERSIST`, the key may stay.
+    Lapse(usize, KeyNo, Who, Mode, bool),
     /// A connection ends, closed by the client or by the server.
     Disconnect(usize, bool),
     /// `CLIENT UNBLOCK`, with an error or without.
     Unblock(usize, bool),
+    /// `CLIENT PAUSE … WRITE`: what happens meanwhile, and a command that the server keeps until it goes on.
+    Pause(Vec<Step>, Option<(usize, Call)>),
 }
 
 /// What steps are drawn from.
@@ -53,8 +61,8 @@ pub struct Scene<'a> {
 }
 
 /// The database of a connection.
-pub fn db_of(connection: usize) -> u8 {
-    u8::from(connection >= CONNECTIONS - 2)
+pub fn db_of_connection(connection: usize) -> i32 {
+    i32::from(connection >= CONNECTIONS - 2)
 }
 
 /// The next step; there is an idle connection.
@@ -63,99 +71,189 @@ pub fn draw(random: &mut Random, scene: &Scene) -> Option<Step> {
     let key = key(random, who);
     let may_block = scene.idle.len() > 1;
     Some(match random.below(100) {
-        0..42 => Step::Ask(who, key, Request::Enter(ask(random, scene, may_block))),
-        42..58 => {
-            let (key, release) = release(random, scene, who);
-            Step::Ask(who, key, Request::Release(release))
-        }
-        58..65 => {
-            let (key, renew) = renew(random, scene, who);
-            Step::Ask(who, key, Request::Renew(renew))
-        }
-        65..68 => Step::Ask(who, key, Request::Check(token(random, scene))),
-        68..72 => Step::Ask(who, key, Request::Delete),
-        72..76 => Step::Transaction(who, (0..2 + random.below(3)).map(|_| inner(random, scene, who)).collect()),
-        76..79 => {
-            let (key, request) = inner(random, scene, who);
-            Step::Script(who, key, request)
-        }
-        79..82 => rename(random, who, key),
-        82..84 => Step::Move(who, key),
-        84 => Step::Swap(who),
-        85 => Step::Flush(who, random.pick(&[None, Some(db_of(who))])),
-        86 => Step::Overwrite(who, key),
-        87..89 => Step::Outlive(who, key, random.one_in(2)),
-        89..93 => Step::Disconnect(any(random), random.one_in(2)),
-        93..96 if !scene.waiting.is_empty() => Step::Unblock(random.pick(scene.waiting), random.one_in(2)),
-        96 if scene.with_time => Step::AskBriefly(who, key, Ask { blocks: true, ..ask(random, scene, false) }),
+        0..40 => Step::Call(who, enter(random, scene, who, may_block)),
+        40..55 => Step::Call(who, release(random, scene, who)),
+        55..62 => Step::Call(who, renew(random, scene, who)),
+        62..65 => Step::Call(who, Call::Check(key, token(random, scene))),
+        65..68 => Step::Call(who, Call::Delete(key)),
+        68..72 => Step::Transaction(who, (0..2 + random.below(3)).map(|_| inner(random, scene, who)).collect()),
+        72..75 => Step::Script(who, inner(random, scene, who)),
+        75..78 => onto(scene, who, key, other_name(random, key), Step::Rename),
+        78..80 => onto(scene, who, key, (key + KEYS.len() / 2) % KEYS.len(), Step::Move),
+        80 => Step::Swap(who),
+        81 => Step::Flush(who, random.pick(&[None, Some(db_of(key))])),
+        82 if has_queue_only(scene, key) => Step::Call(who, Call::Delete(key)),
+        82 => Step::Overwrite(who, key),
+        83..87 => Step::SetTtl(who, key, ttl(random)),
+        87..91 => Step::Disconnect(any(random), random.one_in(2)),
+        91..94 if !scene.waiting.is_empty() => Step::Unblock(random.pick(scene.waiting), random.one_in(2)),
+        94..96 => pause(random, scene, who),
+        96 if scene.with_time => Step::CallBriefly(who, enter(random, scene, who, true)),
         97 if scene.with_time => Step::Expire(who, key),
-        98..100 if scene.with_time => {
-            let holds: Vec<(Key, u64)> = // The server keeps a bound hold alive.
-                held(scene, who).filter(|(_, hold)| hold.session.is_none()).map(|(key, hold)| (key, hold.token)).collect();
-            match random.pick_if_any(&holds) {
-                Some((key, token)) => Step::Lapse(who, key, token),
-                None => Step::Ask(who, key, Request::Delete),
-            }
-        }
-        _ => Step::Ask(who, key, Request::Enter(ask(random, scene, may_block))),
+        98..100 if scene.with_time => lapse(random, scene, who, key),
+        _ => Step::Call(who, enter(random, scene, who, may_block)),
     })
+}
+
+/// The server learns that another type has come onto a name without a key when it looks at the queue next, and nobody
+/// knows when that is.
+fn has_queue_only(scene: &Scene, key: KeyNo) -> bool {
+    !scene.model.exists(key) && !scene.model.naive.queue(key).is_empty()
+}
+
+fn onto(scene: &Scene, who: usize, from: KeyNo, to: KeyNo, step: impl Fn(usize, KeyNo, KeyNo) -> Step) -> Step {
+    let is_silent = scene.model.is_other(from) && has_queue_only(scene, to);
+    if is_silent { Step::Call(who, Call::Delete(from)) } else { step(who, from, to) }
+}
+
+/// What happens in a pause takes no write.
+fn pause(random: &mut Random, scene: &Scene, who: usize) -> Step {
+    let meanwhile = (0..1 + random.below(3))
+        .map(|_| match random.below(6) {
+            0 => Step::Call(who, Call::Check(key(random, who), token(random, scene))),
+            1 if !scene.waiting.is_empty() => Step::Unblock(random.pick(scene.waiting), random.one_in(2)),
+            _ => Step::Disconnect(any(random), random.one_in(2)),
+        })
+        .collect();
+    let call = match random.below(4) {
+        0 => None,
+        1 => Some(enter(random, scene, who, false)),
+        2 => Some(release(random, scene, who)),
+        _ => Some(unfenced(renew(random, scene, who))),
+    };
+    Step::Pause(meanwhile, call.map(|call| (who, call)))
+}
+
+fn lapse(random: &mut Random, scene: &Scene, who: usize, key: KeyNo) -> Step {
+    // The server keeps a bound hold alive.
+    let holds = held(scene, who).filter(|(_, hold)| hold.session.is_none());
+    let holds: Vec<(KeyNo, Who, Mode)> = holds.map(|(key, hold)| (key, hold.owner, hold.mode)).collect();
+    match random.pick_if_any(&holds) {
+        Some((key, owner, mode)) => Step::Lapse(who, key, owner, mode, random.one_in(3)),
+        None => Step::Call(who, Call::Delete(key)),
+    }
 }
 
 fn any(random: &mut Random) -> usize {
     usize::try_from(random.below(CONNECTIONS as u64)).unwrap_or(0)
 }
 
-fn key(random: &mut Random, who: usize) -> Key {
-    (db_of(who), random.pick(&NAMES))
+fn keys_of(who: usize) -> Vec<KeyNo> {
+    (0..KEYS.len()).filter(|key| db_of(*key) == db_of_connection(who)).collect()
 }
 
-fn rename(random: &mut Random, who: usize, from: Key) -> Step {
-    let others: Vec<&str> = NAMES.iter().copied().filter(|name| *name != from.1).collect();
-    Step::Rename(who, from, (from.0, random.pick(&others)))
+fn key(random: &mut Random, who: usize) -> KeyNo {
+    random.pick(&keys_of(who))
 }
 
-fn inner(random: &mut Random, scene: &Scene, who: usize) -> (Key, Request) {
-    let key = key(random, who);
-    match random.below(10) {
-        0..5 => (key, Request::Enter(ask(random, scene, true))),
-        5..8 => {
-            let (key, release) = release(random, scene, who);
-            (key, Request::Release(release))
-        }
-        8 => {
-            let (key, renew) = renew(random, scene, who);
-            // The token of a hold that the same transaction made is not known, and so not what MINTOKEN makes of it.
-            let fence = if matches!(renew.fence, Fence::AtLeast(_)) { Fence::Any } else { renew.fence };
-            (key, Request::Renew(Renew { fence, ..renew }))
-        }
-        _ => (key, Request::Delete),
+fn other_name(random: &mut Random, from: KeyNo) -> KeyNo {
+    let is_other = |key: &KeyNo| db_of(*key) == db_of(from) && name_of(*key) != name_of(from);
+    random.pick(&(0..KEYS.len()).filter(is_other).collect::<Vec<_>>())
+}
+
+/// Far from every deadline of [`lease`] that is drawn before or after, so that it is earlier or not for everybody.
+fn ttl(random: &mut Random) -> Option<u64> {
+    match random.below(4) {
+        0 => None,
+        1 => Some(9_000_000_000),
+        _ => Some(121_000 + random.below(13) * 60_000),
     }
 }
 
-fn ask(random: &mut Random, scene: &Scene, may_block: bool) -> Ask {
-    let (what, mode, reentry) = random.pick(&COMMANDS);
-    let is_made_up = random.one_in(25);
-    let blocks = may_block && !is_made_up && random.below(10) < 7;
-    let request = (!is_made_up && random.one_in(3)).then(|| u8::try_from(random.below(3)).unwrap_or(0));
+/// What a transaction or a script does: the token of a hold that it has made is not known, and so not what `MINTOKEN`
+/// makes of it, nor whether a short lease is refused.
+fn inner(random: &mut Random, scene: &Scene, who: usize) -> Call {
+    match random.below(10) {
+        0..5 => enter(random, scene, who, true),
+        5..8 => release(random, scene, who),
+        8 => unfenced(renew(random, scene, who)),
+        _ => Call::Delete(key(random, who)),
+    }
+}
+
+fn unfenced(call: Call) -> Call {
+    match call {
+        Call::Renew(key, renewal) => {
+            let fence = if matches!(renewal.fence, Fence::AtLeast(_)) { Fence::Any } else { renewal.fence };
+            let is_short = matches!(renewal.lease, Lease::For(ms) if ms < 300);
+            let lease = if is_short { Lease::Own } else { renewal.lease };
+            Call::Renew(key, Renewal { fence, lease, ..renewal })
+        }
+        call => call,
+    }
+}
+
+fn enter(random: &mut Random, scene: &Scene, who: usize, may_block: bool) -> Call {
+    let command = random.pick(&COMMANDS);
+    let key = key(random, who);
+    let number = |random: &mut Random, most: u64| {
+        let number = u32::try_from(1 + random.below(most)).unwrap_or(1);
+        NonZeroU32::new(number).unwrap_or(NonZeroU32::MIN)
+    };
+    let want = match command {
+        Command::Acquire | Command::Macquire | Command::Release => Want::ExclusiveOnce,
+        Command::Racquire | Command::Wlock => Want::Exclusive,
+        Command::Rlock => Want::Shared,
+        Command::Sacquire => {
+            let (permits, limit) = (number(random, 4), number(random, 6));
+            Want::Permits { permits: permits.min(limit), limit }
+        }
+    };
+    let keys = if command == Command::Macquire { several(random, who) } else { vec![key] };
+    let is_drawn = random.one_in(25);
+    let id = (!is_drawn && random.one_in(3)).then(|| u8::try_from(random.below(3)).unwrap_or(0));
     let lease = lease(random, scene);
-    let binds = random.one_in(4) && !matches!(lease, Lease::Until(_));
-    // The model needs a name of its own until the server says which it made up.
-    let owner = if is_made_up { format!("*{}", random.number()).into_bytes() } else { owner(random) };
-    Ask { what, owner, is_made_up, mode, reentry, lease, blocks, binds, request }
+    let request = Request {
+        ticket: 0,
+        client: 0,
+        // The model needs a number of its own until the server says which owner it has drawn.
+        owner: if is_drawn { usize::try_from(random.number() >> 8).unwrap_or(0) + OWNERS } else { owner(random) },
+        is_drawn,
+        keys,
+        want,
+        lease,
+        binds: random.one_in(4) && !matches!(lease, Lease::Until(_)),
+        asked: id.map(|id| (command, id)),
+        since: 0,
+        is_upgrade: false,
+    };
+    Call::Enter(command, request, may_block && random.below(10) < 7)
+}
+
+fn several(random: &mut Random, who: usize) -> Vec<KeyNo> {
+    let mut from = keys_of(who);
+    let count = random.pick(&[1, 2, 2, 2, 3]);
+    let mut keys = Vec::new();
+    while keys.len() < count && !from.is_empty() {
+        let key = random.pick(&from);
+        from.retain(|other| *other != key);
+        keys.push(key);
+    }
+    keys
 }
 
 /// Mostly of a hold there is.
-fn release(random: &mut Random, scene: &Scene, who: usize) -> (Key, Leave) {
+fn release(random: &mut Random, scene: &Scene, who: usize) -> Call {
     let (key, owner) = somebody(random, scene, who);
-    let entries = if random.one_in(4) { Entries::All } else { Entries::One };
+    let entries = match random.below(8) {
+        0 | 1 => Entries::All,
+        2 => Entries::Some(NonZeroU32::MIN.saturating_add(1)),
+        3 => Entries::Some(NonZeroU32::MIN.saturating_add(2)),
+        _ => Entries::ONE,
+    };
     let token = random.one_in(4).then(|| token(random, scene));
     let id = random.one_in(3).then(|| u8::try_from(random.below(3)).unwrap_or(0));
-    let request = id.map(|id| Asked { what: What::Release, id });
-    (key, Leave { owner, mode: mode(random), entries, token, request })
+    let asked = id.map(|id| (Command::Release, id));
+    Call::Release(key, Leave { owner, mode: mode(random), entries, token, asked })
 }
 
-fn renew(random: &mut Random, scene: &Scene, who: usize) -> (Key, Renew) {
-    let (key, owner) = somebody(random, scene, who);
+fn renew(random: &mut Random, scene: &Scene, who: usize) -> Call {
+    let bound = held(scene, who).filter(|(_, hold)| hold.session.is_some());
+    let bound: Vec<(KeyNo, Who)> = bound.map(|(key, hold)| (key, hold.owner)).collect();
+    let (key, owner) = match random.pick_if_any(&bound) {
+        Some(holder) if random.one_in(2) => holder,
+        Some(_) | None => somebody(random, scene, who),
+    };
     let fence = match random.below(6) {
         0 => Fence::Is(token(random, scene)),
         1 => Fence::AtLeast(token(random, scene) + random.below(3) * 1000),
@@ -163,15 +261,19 @@ fn renew(random: &mut Random, scene: &Scene, who: usize) -> (Key, Renew) {
     };
     let lease = lease(random, scene);
     let binds = random.one_in(4) && !matches!(lease, Lease::Until(_));
-    (key, Renew { owner, mode: mode(random), lease, fence, binds })
+    let renewal = Renewal { client: 0, owner, mode: mode(random), lease, fence, binds };
+    let short = Renewal { lease: Lease::For(1 + random.below(299)), binds: false, ..renewal };
+    // A short lease is for holds that are bound, which refuse it.
+    let is_short = random.one_in(3) && !scene.model.would_shorten(key, short);
+    Call::Renew(key, if is_short { short } else { renewal })
 }
 
-fn held<'a>(scene: &'a Scene, who: usize) -> impl Iterator<Item = (Key, &'a Hold)> {
-    scene.model.all_holds().filter(move |((db, _), _)| *db == db_of(who))
+fn held<'a>(scene: &'a Scene, who: usize) -> impl Iterator<Item = (KeyNo, &'a Hold)> {
+    scene.model.holds().filter(move |(key, _)| db_of(*key) == db_of_connection(who))
 }
 
-fn somebody(random: &mut Random, scene: &Scene, who: usize) -> (Key, Owner) {
-    let holders: Vec<(Key, Owner)> = held(scene, who).map(|(key, hold)| (key, hold.owner.clone())).collect();
+fn somebody(random: &mut Random, scene: &Scene, who: usize) -> (KeyNo, Who) {
+    let holders: Vec<(KeyNo, Who)> = held(scene, who).map(|(key, hold)| (key, hold.owner)).collect();
     match random.pick_if_any(&holders) {
         Some(holder) if !random.one_in(8) => holder,
         Some(_) | None => (key(random, who), owner(random)),
@@ -180,7 +282,7 @@ fn somebody(random: &mut Random, scene: &Scene, who: usize) -> (Key, Owner) {
 
 /// Mostly of a hold there is, or of one there was.
 fn token(random: &mut Random, scene: &Scene) -> u64 {
-    let live: Vec<u64> = scene.model.all_holds().map(|(_, hold)| hold.token).collect();
+    let live: Vec<u64> = scene.model.holds().map(|(_, hold)| hold.token).collect();
     let ever: Vec<u64> = scene.model.seen.iter().copied().collect();
     let from = if random.one_in(8) { &ever } else { &live };
     random.pick_if_any(from).unwrap_or(0).max(1)
@@ -200,23 +302,21 @@ fn lease(random: &mut Random, scene: &Scene) -> Lease {
     }
 }
 
-fn owner(random: &mut Random) -> Owner {
-    match random.below(8) {
-        0 => b"0f8fad5b-d9cb-469f-a165-70867728950e".to_vec(),
-        1 => b"\0\r\n\xff".to_vec(),
-        number => format!("owner-{}", number % 5).into_bytes(),
-    }
+fn owner(random: &mut Random) -> Who {
+    usize::try_from(random.below(OWNERS as u64)).unwrap_or(0)
 }
 
 /// The last two are in database 1, the others in database 0.
 pub const CONNECTIONS: usize = 7;
-pub const NAMES: [&str; 3] = ["a", "b", "c"];
 
-const COMMANDS: [(What, Mode, Reentry); 6] = [
-    (What::Acquire, Mode::Exclusive, Reentry::Refuse),
-    (What::Racquire, Mode::Exclusive, Reentry::Count),
-    (What::Rlock, Mode::Shared, Reentry::Count),
-    (What::Rlock, Mode::Shared, Reentry::Count),
-    (What::Rlock, Mode::Shared, Reentry::Count),
-    (What::Wlock, Mode::Exclusive, Reentry::Count),
+const COMMANDS: [Command; 9] = [
+    Command::Acquire,
+    Command::Racquire,
+    Command::Rlock,
+    Command::Rlock,
+    Command::Wlock,
+    Command::Sacquire,
+    Command::Sacquire,
+    Command::Macquire,
+    Command::Macquire,
 ];

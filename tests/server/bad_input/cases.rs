@@ -1,7 +1,7 @@
 //! The lines of "bad input" for every command they apply to, with what each is answered.
 
 pub const ACQUIRING: [&str; 4] = ["ACQUIRE", "RACQUIRE", "RLOCK", "WLOCK"];
-const DAY_US: i64 = 24 * 60 * 60 * 1_000_000;
+const HOUR_US: i64 = 60 * 60 * 1_000_000;
 const YEAR_MS: i64 = 365 * 24 * 60 * 60 * 1000;
 
 /// What a bad command is answered.
@@ -214,7 +214,7 @@ pub fn renew(now: i64) -> Vec<Case> {
     for option in ["TOKEN", "MINTOKEN", "PX 5000 MINTOKEN"] {
         cases.extend(with_owner(bad_tokens(option)));
     }
-    let far = format!("MINTOKEN {}", now * 1000 + DAY_US + 60_000_000);
+    let far = format!("MINTOKEN {}", now * 1000 + HOUR_US + 60_000_000);
     cases.extend(with_owner(vec![
         case(&far, Says::Names("token")),
         case(&format!("READ {far} PX 5000"), Says::Names("token")),

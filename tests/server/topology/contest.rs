@@ -9,8 +9,8 @@ use super::player::{Field, Guide, Player};
 use super::referee::Referee;
 use crate::support::soon;
 
-/// Three that write and one that reads, so that there is always a line.
-const PLAYERS: usize = 4;
+/// So many that there is always a queue.
+const PLAYERS: usize = 5;
 /// How often each lock must be had for the contest to go on.
 const PROOF: usize = 20;
 
@@ -27,9 +27,9 @@ impl Contest {
         let field = Field { guide, referee, is_over: AtomicBool::new(false), copies: AtomicI64::new(copies) };
         let field = Arc::new(field);
         let mut players = Vec::new();
-        for (lock, key) in keys.iter().enumerate() {
+        for lock in 0..keys.len() {
             for number in 0..PLAYERS {
-                let player = Player::new(&field, lock, key, number);
+                let player = Player::new(&field, keys, lock, number);
                 players.push(std::thread::spawn(move || player.play()));
             }
         }

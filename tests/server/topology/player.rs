@@ -37,12 +37,34 @@ pub struct Field {
 
 pub struct Player {
     field: Arc<Field>,
-    lock: usize,
-    key: String,
+    /// The locks that it takes together, and their keys.
+    locks: Vec<(usize, String)>,
     name: String,
-    mode: Mode,
+    part: Part,
     server: Option<Client>,
     tries: usize,
+}
+
+/// What a player does with its locks.
+#[derive(Clone, Copy)]
+enum Part {
+    /// `ACQUIRE`.
+    Writes,
+    /// `MACQUIRE`.
+    TakesSeveral,
+    /// `RLOCK`.
+    Reads,
+    /// `SACQUIRE` with the limit 1: to the referee, which knows no limits, it excludes everybody.
+    TakesThePermit,
+}
+
+impl Part {
+    fn mode(self) -> Mode {
+        match self {
+            Self::Reads => Mode::Shared,
+            Self::Writes | Self::TakesSeveral | Self::TakesThePermit => Mode::Exclusive,
+        }
+    }
 }
 
 enum Verdict {
@@ -59,10 +81,18 @@ struct Answer {
 }
 
 impl Player {
-    pub fn new(field: &Arc<Field>, lock: usize, key: &str, number: usize) -> Self {
-        let mode = if number % 4 == 3 { Mode::Shared } else { Mode::Exclusive };
-        let (field, key, name) = (field.clone(), key.to_owned(), format!("{lock}-{number}"));
-        Self { field, lock, key, name, mode, server: None, tries: 0 }
+    /// Two of a lock's players write, one takes the next lock with it. The others read the first lock, and take the one
+    /// permit of any other.
+    pub fn new(field: &Arc<Field>, keys: &[String], lock: usize, number: usize) -> Self {
+        let part = match number {
+            0 | 1 => Part::Writes,
+            2 => Part::TakesSeveral,
+            _ if lock == 0 => Part::Reads,
+            _ => Part::TakesThePermit,
+        };
+        let several = if matches!(part, Part::TakesSeveral) { 2 } else { 1 };
+        let locks = (0..keys.len()).cycle().skip(lock).take(several).map(|at| (at, keys[at].clone())).collect();
+        Self { field: field.clone(), locks, name: format!("{lock}-{number}"), part, server: None, tries: 0 }
     }
 
     /// Plays until it is over.
@@ -76,29 +106,35 @@ impl Player {
     }
 
     fn round(&mut self, owner: &str) {
-        let Self { lock, mode, .. } = *self;
-        let command = if mode == Mode::Exclusive { "ACQUIRE" } else { "RLOCK" };
-        let key = &self.key;
-        let acquire = format!("DLOCK.{command} {key} {owner} PX {LEASE_MS} BLOCK {BLOCK_MS} REQUEST r");
+        let keys = self.locks.iter().map(|(_, key)| key.as_str()).collect::<Vec<_>>().join(" ");
+        let start = match self.part {
+            Part::Writes => format!("ACQUIRE {keys} {owner}"),
+            Part::TakesSeveral => format!("MACQUIRE {} {keys} {owner}", self.locks.len()),
+            Part::Reads => format!("RLOCK {keys} {owner}"),
+            Part::TakesThePermit => format!("SACQUIRE {keys} {owner} 1"),
+        };
+        let acquire = format!("DLOCK.{start} PX {LEASE_MS} BLOCK {BLOCK_MS} REQUEST r");
         let answer = self.answer(&acquire);
         let Value::Int(token) = answer.value else {
             assert_eq!(answer.value, Value::Nil, "{acquire}");
             return self.field.referee.is_told("nil");
         };
-        if self.is_kept() {
-            self.field.referee.enters(lock, owner, mode, token);
+        let is_inside = self.is_kept();
+        if is_inside {
+            let (referee, mode) = (&self.field.referee, self.part.mode());
+            self.locks.iter().for_each(|(lock, _)| referee.enters(*lock, owner, mode, token));
             std::thread::sleep(VISIT);
-            self.field.referee.leaves(lock, owner);
-            self.release(owner, token, true);
-        } else {
-            self.release(owner, token, false);
+            self.locks.iter().for_each(|(lock, _)| referee.leaves(*lock, owner));
         }
+        self.release(owner, token, is_inside);
     }
 
     fn release(&mut self, owner: &str, token: i64, was_inside: bool) {
-        let answer = self.answer(&format!("DLOCK.RELEASE {} {owner} TOKEN {token}", self.key));
-        if answer.value == Value::Nil && was_inside && !answer.is_repeated {
-            self.field.referee.has_lost(self.lock);
+        for (lock, key) in self.locks.clone() {
+            let answer = self.answer(&format!("DLOCK.RELEASE {key} {owner} TOKEN {token}"));
+            if answer.value == Value::Nil && was_inside && !answer.is_repeated {
+                self.field.referee.has_lost(lock);
+            }
         }
         // So that a lock that was given back is free on the next primary, too.
         let _ = self.is_kept();

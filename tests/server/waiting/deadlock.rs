@@ -44,22 +44,6 @@ fn three_locks() {
 }
 
 #[test]
-fn across_databases() {
-    let server = Server::start();
-    let (mut zero, mut one) = (server.client(), server.client());
-    one.ok("SELECT 1");
-    zero.int("DLOCK.ACQUIRE k a");
-    one.int("DLOCK.ACQUIRE k b");
-    let mut b = server.waiter("DLOCK.ACQUIRE k b BLOCK 0");
-    assert!(one.error("DLOCK.ACQUIRE k a BLOCK 0").starts_with("DEADLOCK "));
-    // The database of the connection is still its own.
-    one.nil("DLOCK.RELEASE k a");
-    assert_eq!(one.int("DLOCK.RELEASE k b"), 1);
-    assert_eq!(zero.int("DLOCK.RELEASE k a"), 1);
-    b.granted();
-}
-
-#[test]
 fn through_one_of_several_readers() {
     let server = Server::start();
     let mut client = server.client();

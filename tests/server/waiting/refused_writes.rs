@@ -3,7 +3,7 @@
 use std::fs;
 
 use crate::support::replica::{counter, info_field};
-use crate::support::{Client, Server, soon};
+use crate::support::{Client, Server, lock_info, soon};
 
 /// A lock `k` whose lease is over, and whose line `b, c` has not been served.
 #[track_caller]
@@ -11,7 +11,8 @@ fn nothing_is_granted(server: &Server, client: &mut Client, end: i64, waiters: &
     client.pass(end + 150);
     waiters.iter_mut().for_each(|waiter| waiter.waits());
     assert_eq!(counter(client, "waiters"), waiters.len() as i64);
-    client.nil("DLOCK.INFO k");
+    let info = lock_info(client, "k FULL").expect("some wait");
+    assert_eq!((info.mode.as_str(), info.ttl, info.waiters), ("free", 0, waiters.len() as i64));
     assert_eq!(server.waiting(), waiters.len() as i64);
 }
 
@@ -81,4 +82,90 @@ fn a_disk_that_fails() {
     fs::remove_dir_all(in_the_way).unwrap();
     saved(&mut client, "ok");
     waiters[0].granted();
+}
+
+/// `k` is held, and one waits for it.
+fn held_and_waited_for(server: &Server, lease: &str) -> (Client, Client) {
+    let mut client = server.client();
+    client.int(format!("DLOCK.ACQUIRE k a {lease}"));
+    (client, server.waiter("DLOCK.ACQUIRE k b BLOCK 0 PX 600000"))
+}
+
+/// Writes are refused, the lock is free, and who waits waits on until writes are accepted again.
+#[track_caller]
+fn waits_until_writes_are_accepted(client: &mut Client, waiter: &mut Client, what: &str) {
+    let now = client.now();
+    client.pass(now + 150);
+    if let Some(reply) = waiter.poll(std::time::Duration::from_millis(5)) {
+        panic!("{what}: no grant yet, not {reply:?}");
+    }
+    let info = lock_info(client, "k FULL").unwrap_or_else(|| panic!("{what}: one waits"));
+    assert_eq!((info.mode.as_str(), info.holders, info.waiters), ("free", 0, 1), "{what}");
+    client.ok("CONFIG SET min-replicas-to-write 0");
+    waiter.granted();
+}
+
+#[test]
+fn no_timer_makes_up_for_a_pause_while_writes_are_refused() {
+    for expiry in ["PERSIST k", "PEXPIRE k 900000", "PING"] {
+        let server = Server::start();
+        let (mut client, mut waiter) = held_and_waited_for(&server, "PX 600");
+        let pause = ["CLIENT PAUSE 900 WRITE", "CONFIG SET min-replicas-to-write 1"];
+        client.pipeline(&[&[expiry], &pause[..]].concat());
+        let now = client.now();
+        client.pass(now + 1100);
+        waits_until_writes_are_accepted(&mut client, &mut waiter, expiry);
+    }
+}
+
+#[test]
+fn whatever_frees_a_lock_grants_nothing_while_writes_are_refused() {
+    for free in
+        ["DEL k", "UNLINK k", "RENAME k l", "MOVE k 1", "PEXPIREAT k 1", "FLUSHDB", "FLUSHALL ASYNC", "SWAPDB 0 1"]
+    {
+        let server = Server::start();
+        let (mut client, mut waiter) = held_and_waited_for(&server, "PX 600000");
+        client.ok("MULTI");
+        client.text(free);
+        client.text("CONFIG SET min-replicas-to-write 1");
+        client.run("EXEC");
+        waits_until_writes_are_accepted(&mut client, &mut waiter, free);
+    }
+}
+
+#[test]
+fn no_end_by_time_grants_anything_while_writes_are_refused() {
+    for (what, lease, requests) in [
+        ("a lease end", "PX 500", [""].as_slice()),
+        ("an early end", "PX 600000", &["PEXPIRE k 200"]),
+        ("a lease end without an end of the key", "PX 500", &["PERSIST k"]),
+        ("a lease end before a later end of the key", "PX 500", &["PEXPIRE k 900000"]),
+    ] {
+        let server = Server::start();
+        let (mut client, mut waiter) = held_and_waited_for(&server, lease);
+        let end = client.now() + 600;
+        requests.iter().filter(|request| !request.is_empty()).for_each(|request| drop(client.run(request)));
+        client.ok("CONFIG SET min-replicas-to-write 1");
+        client.pass(end);
+        waits_until_writes_are_accepted(&mut client, &mut waiter, what);
+    }
+}
+
+#[test]
+fn a_session_that_ends_while_writes_are_refused_releases_and_grants_nothing() {
+    for paused in [false, true] {
+        let server = Server::start();
+        let mut session = server.client();
+        session.int("DLOCK.ACQUIRE k a PX 600000 SESSION");
+        let (mut client, mut waiter) = (server.client(), server.waiter("DLOCK.ACQUIRE k b BLOCK 0 PX 600000"));
+        if paused {
+            client.ok("CLIENT PAUSE 300 WRITE");
+        }
+        client.ok("CONFIG SET min-replicas-to-write 1");
+        client.watch_close(session);
+        let now = client.now();
+        client.pass(now + 300);
+        soon("the session has ended", || counter(&mut client, "session_ends") == 1);
+        waits_until_writes_are_accepted(&mut client, &mut waiter, "the end of a session");
+    }
 }

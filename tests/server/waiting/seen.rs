@@ -7,7 +7,7 @@ use redis::Value;
 use crate::support::line::all_granted;
 use crate::support::lock::{Info, fields_of};
 use crate::support::replica::counter;
-use crate::support::{Client, Server, list_of, lock_info, text_of};
+use crate::support::{Client, Server, list_of, lock_info, soon, text_of};
 
 #[test]
 fn info_full_shows_the_line() {
@@ -229,6 +229,31 @@ fn watch_and_tracking_see_a_lapse_while_somebody_waits() {
     tracker.push(crate::support::wait::PATIENCE).expect("an invalidation");
     assert_eq!(server.holders("k"), ["a"]);
     waiter.waits();
+    watcher.ok("MULTI");
+    watcher.text("PING");
+    assert_eq!(watcher.run("EXEC"), Value::Nil);
+}
+
+#[test]
+fn watch_and_tracking_see_the_last_waiter_of_a_free_lock_leave() {
+    let server = Server::start();
+    let mut client = server.client();
+    client.int("DLOCK.ACQUIRE k a PX 300");
+    let end = client.end_of("k");
+    let (first, last) = (server.waiter("DLOCK.ACQUIRE k b BLOCK 0"), server.waiter("DLOCK.ACQUIRE k c BLOCK 0"));
+    // Nobody is let in.
+    client.ok("CONFIG SET min-replicas-to-write 1");
+    client.pass(end);
+    soon("the key is gone", || client.int("EXISTS k") == 0);
+    drop(first);
+    server.left_waiting(1);
+    let (mut watcher, mut tracker) = (server.client(), server.client().resp3());
+    tracker.ok("CLIENT TRACKING ON");
+    watcher.ok("WATCH k");
+    assert_eq!(text_of(&fields_of(&tracker.run("DLOCK.INFO k"))[0].1), "free");
+    drop(last);
+    assert!(tracker.push(crate::support::wait::PATIENCE).is_some());
+    tracker.nil("DLOCK.INFO k");
     watcher.ok("MULTI");
     watcher.text("PING");
     assert_eq!(watcher.run("EXEC"), Value::Nil);

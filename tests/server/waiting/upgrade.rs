@@ -134,3 +134,29 @@ fn readers_get_in_when_a_writer_downgrades() {
     last.waits();
     assert_eq!(server.line("k"), ["w", "r3"]);
 }
+
+#[test]
+fn an_upgrade_whose_hold_is_released_is_still_an_upgrade() {
+    for end in ["DLOCK.RELEASE k a", "a lapse"] {
+        let server = Server::start();
+        let mut client = server.client();
+        client.int("DLOCK.RLOCK k b PX 600000");
+        client.int("DLOCK.RLOCK k c PX 600000");
+        client.int(format!("DLOCK.RLOCK k a PX {}", if end == "a lapse" { 600 } else { 600_000 }));
+        let mut writer = server.waiter("DLOCK.WLOCK k w BLOCK 0");
+        let mut upgrader = server.waiter("DLOCK.WLOCK k a BLOCK 0 PX 600000");
+        if end != "a lapse" {
+            client.int(end);
+        }
+        crate::support::soon("its hold is gone", || server.holders("k") == ["b", "c"]);
+        assert_eq!(server.line("k"), ["a", "w"], "{end}: it keeps its place");
+        let error = client.error("DLOCK.WLOCK k b BLOCK 100");
+        assert!(error.starts_with("DEADLOCK "), "{end}: {error}");
+        client.int("DLOCK.RELEASE k b");
+        // The only holder may upgrade all the same: nobody has to wait for it.
+        client.int("DLOCK.WLOCK k c BLOCK 100");
+        client.int("DLOCK.RELEASE k c ALL");
+        upgrader.granted();
+        writer.waits();
+    }
+}

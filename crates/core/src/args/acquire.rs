@@ -1,26 +1,34 @@
-//! `ACQUIRE | RACQUIRE | RLOCK | WLOCK key owner [EX s | PX ms | EXAT s | PXAT ms] [BLOCK ms] [SESSION] [REQUEST id]`
+//! `ACQUIRE | RACQUIRE | RLOCK | WLOCK key owner …`, `SACQUIRE key owner limit [PERMITS k] …` and
+//! `MACQUIRE numkeys key [key …] owner …`, each with
+//! `[EX s | PX ms | EXAT s | PXAT ms] [BLOCK ms] [SESSION] [REQUEST id]`
+
+use std::num::NonZeroU32;
+
+use smallvec::SmallVec;
 
 use super::words::{Words, is, may_bind, once, owner};
 use super::{Limits, Malformed};
-use crate::{Command, LeaseChoice, Owner, Request};
+use crate::{Command, LeaseChoice, Owner, Request, Want};
 
-/// The arguments of the commands that take a lock.
+/// The arguments of the commands that acquire one lock.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Acquire {
-    /// For whom; `None`: for an owner that the server makes up (`*`).
+    /// The owner; `None`: the server draws one (`*`).
     pub owner: Option<Owner>,
-    /// For how long.
+    /// What the command wants of the lock.
+    pub want: Want,
+    /// The lease.
     pub lease: LeaseChoice,
-    /// For how long to wait, in ms, 0 for ever; `None`: not at all.
+    /// How long the request may wait, in ms; 0 is forever; `None`: not at all.
     pub block: Option<u64>,
     /// `SESSION`.
     pub binds: bool,
-    /// `REQUEST`; never with an owner that is made up.
+    /// `REQUEST`; never with an owner that the server draws.
     pub request: Option<Request>,
 }
 
 impl Acquire {
-    /// Reads the words after the key. `command` is the one that takes them.
+    /// Reads the words after the key of `command`.
     ///
     /// # Errors
     /// What is wrong with the first word that is wrong, or with all of them together.
@@ -32,7 +40,11 @@ impl Acquire {
         let mut words = Words::new(words);
         let named = words.required()?;
         let owner = if named == b"*" { None } else { Some(owner(named)?) };
-        let (mut chosen, mut block, mut session, mut request) = (None, None, None, None);
+        let limit = match command {
+            Command::Sacquire => Some(words.limit()?),
+            _ => None,
+        };
+        let (mut chosen, mut block, mut session, mut request, mut permits) = (None, None, None, None, None);
         while let Some(word) = words.word() {
             if is(word, "BLOCK") {
                 once(&mut block, words.timeout()?)?;
@@ -40,6 +52,8 @@ impl Acquire {
                 once(&mut session, ())?;
             } else if is(word, "REQUEST") {
                 once(&mut request, words.request(command)?)?;
+            } else if limit.is_some() && is(word, "PERMITS") {
+                once(&mut permits, words.permits()?)?;
             } else {
                 once(&mut chosen, words.lease(word, limits)?.ok_or(Malformed::Syntax)?)?;
             }
@@ -47,10 +61,80 @@ impl Acquire {
         if owner.is_none() && request.is_some() {
             return Err(Malformed::RequestOfFreshOwner);
         }
+        let want = match limit {
+            Some(limit) => {
+                let permits = permits.unwrap_or(NonZeroU32::MIN);
+                if permits > limit {
+                    return Err(Malformed::PermitsOverLimit);
+                }
+                Want::Permits { permits, limit }
+            }
+            None => want(command),
+        };
         let lease = chosen.unwrap_or(LeaseChoice::Own);
         if session.is_some() {
             may_bind(lease)?;
         }
-        Ok(Acquire { owner, lease, block, binds: session.is_some(), request })
+        Ok(Acquire { owner, want, lease, block, binds: session.is_some(), request })
+    }
+}
+
+fn want(command: Command) -> Want {
+    match command {
+        Command::Acquire | Command::Macquire | Command::Release => Want::ExclusiveOnce,
+        Command::Racquire | Command::Wlock => Want::Exclusive,
+        Command::Rlock | Command::Sacquire => Want::Shared,
+    }
+}
+
+/// The arguments of `MACQUIRE`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AcquireAll<'call> {
+    /// The keys: 1 to [`AcquireAll::MAX_KEYS`], each once.
+    pub keys: SmallVec<[&'call [u8]; 8]>,
+    /// The rest.
+    pub acquire: Acquire,
+}
+
+impl<'call> AcquireAll<'call> {
+    /// The most keys.
+    pub const MAX_KEYS: usize = 64;
+
+    /// Reads the words after the command's name.
+    ///
+    /// # Errors
+    /// What is wrong with the first word that is wrong, or with all of them together.
+    pub fn parse(words: impl Iterator<Item = &'call [u8]>, limits: Limits) -> Result<AcquireAll<'call>, Malformed> {
+        let mut words = Words::new(words);
+        let number = words.required_integer()?;
+        if number <= 0 {
+            return Err(Malformed::NoKeys);
+        }
+        let mut keys = SmallVec::new();
+        for _ in 0..number {
+            // The owner is behind the keys.
+            keys.push(words.word().ok_or(Malformed::TooManyKeys)?);
+            if keys.len() > Self::MAX_KEYS {
+                return Err(Malformed::KeyCount);
+            }
+        }
+        let mut sorted = keys.clone();
+        sorted.sort_unstable();
+        if sorted.windows(2).any(|pair| matches!(pair, [first, second] if first == second)) {
+            return Err(Malformed::SameKey);
+        }
+        let acquire = Acquire::parse(words.rest(), Command::Macquire, limits).map_err(|error| match error {
+            Malformed::Arity => Malformed::TooManyKeys,
+            error => error,
+        })?;
+        Ok(AcquireAll { keys, acquire })
+    }
+
+    /// Returns the number of keys in the words after the command's name; `None` if it is invalid, or leaves no room for
+    /// an owner. The keys follow it.
+    pub fn key_count(words: impl Iterator<Item = &'call [u8]>) -> Option<usize> {
+        let mut words = Words::new(words);
+        let count = usize::try_from(words.required_integer().ok()?).ok()?;
+        (words.rest().count() > count).then_some(count)
     }
 }

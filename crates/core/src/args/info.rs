@@ -2,18 +2,11 @@
 
 use super::Malformed;
 use super::words::{Words, is, owner};
-use crate::Owner;
+use crate::engine::Detail;
 
 /// The arguments of `INFO`: how much to show.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Info {
-    /// What is in every answer.
-    Summary,
-    /// And the holds of one owner.
-    OfOwner(Owner),
-    /// And all holds and waiters, but at most so many of each.
-    Full(usize),
-}
+pub struct Info(pub Detail);
 
 impl Info {
     /// Reads the words after the key.
@@ -23,20 +16,20 @@ impl Info {
     pub fn parse<'call>(words: impl Iterator<Item = &'call [u8]>) -> Result<Info, Malformed> {
         let mut words = Words::new(words);
         let detail = match words.word() {
-            None => Info::Summary,
-            Some(word) if is(word, "OWNER") => Info::OfOwner(owner(words.value()?)?),
+            None => Detail::Summary,
+            Some(word) if is(word, "OWNER") => Detail::OfOwner(owner(words.value()?)?),
             Some(word) if is(word, "FULL") => match words.word() {
-                None => Info::Full(DEFAULT_COUNT),
+                None => Detail::Full(DEFAULT_COUNT),
                 Some(word) if is(word, "COUNT") => {
                     let count = usize::try_from(words.integer()?).map_err(|_| Malformed::Count)?;
-                    Info::Full(if count == 0 { usize::MAX } else { count })
+                    Detail::Full(if count == 0 { usize::MAX } else { count })
                 }
                 Some(_) => return Err(Malformed::Syntax),
             },
             Some(_) => return Err(Malformed::Syntax),
         };
         match words.word() {
-            None => Ok(detail),
+            None => Ok(Info(detail)),
             Some(_) => Err(Malformed::Syntax),
         }
     }

@@ -1,7 +1,7 @@
-//! What the arguments of a command say, read once from left to right into values that cannot be wrong.
+//! The arguments of commands, read once from left to right into values that cannot be wrong.
 //!
-//! The words come as an iterator over bytes, those after the key: the module hands in the server's own strings, a test
-//! whatever it likes. Nothing is copied but an owner and a request id.
+//! The words after the key come as an iterator over bytes: the module hands in the server's own strings, a test whatever
+//! it likes. Nothing is copied but an owner and a request id.
 
 mod acquire;
 mod check;
@@ -10,7 +10,7 @@ mod release;
 mod renew;
 mod words;
 
-pub use acquire::Acquire;
+pub use acquire::{Acquire, AcquireAll};
 pub use check::Check;
 pub use info::Info;
 pub use release::Release;
@@ -18,7 +18,7 @@ pub use renew::Renew;
 
 use crate::{Lease, UnixMs};
 
-/// Why the arguments say nothing.
+/// Why the arguments are invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Malformed {
     /// The number of arguments.
@@ -35,7 +35,7 @@ pub enum Malformed {
     Owner,
     /// A token out of range.
     Token,
-    /// A `MINTOKEN` more than a day ahead of the clock.
+    /// A `MINTOKEN` more than an hour ahead of the clock.
     TokenAhead,
     /// A negative `COUNT`.
     Count,
@@ -45,13 +45,27 @@ pub enum Malformed {
     NegativeTimeout,
     /// A request id of no bytes, or of too many.
     RequestId,
-    /// `REQUEST` with an owner that the server makes up.
+    /// `REQUEST` with an owner that the server draws.
     RequestOfFreshOwner,
     /// `SESSION` with a lease that is too short to be bound.
     SessionLease,
+    /// The limit of a semaphore is out of range.
+    Limit,
+    /// `PERMITS` is out of range.
+    Permits,
+    /// `PERMITS` is larger than the limit.
+    PermitsOverLimit,
+    /// `numkeys` is 0 or negative.
+    NoKeys,
+    /// `numkeys` is larger than the number of keys given.
+    TooManyKeys,
+    /// More keys than one request may have.
+    KeyCount,
+    /// A key is given twice.
+    SameKey,
 }
 
-/// What leases and tokens are held against.
+/// The bounds of leases and tokens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// The server's clock, unix µs.

@@ -1,4 +1,4 @@
-//! `RELEASE key owner [READ | WRITE] [ALL] [TOKEN token] [REQUEST id]`
+//! `RELEASE key owner [READ | WRITE] [ALL | PERMITS k] [TOKEN token] [REQUEST id]`
 
 use super::Malformed;
 use super::words::{Words, is, mode, once};
@@ -7,11 +7,11 @@ use crate::{Command, Entries, Mode, Owner, Request, Token};
 /// The arguments of `RELEASE`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Release {
-    /// Whose.
+    /// The owner.
     pub owner: Owner,
-    /// In which mode, if it says so.
+    /// The mode, if the command names one.
     pub mode: Option<Mode>,
-    /// How much of it.
+    /// How many entries.
     pub entries: Entries,
     /// Only the hold with this token.
     pub token: Option<Token>,
@@ -27,12 +27,14 @@ impl Release {
     pub fn parse<'call>(words: impl Iterator<Item = &'call [u8]>) -> Result<Release, Malformed> {
         let mut words = Words::new(words);
         let owner = words.owner()?;
-        let (mut named, mut all, mut token, mut request) = (None, None, None, None);
+        let (mut named, mut entries, mut token, mut request) = (None, None, None, None);
         while let Some(word) = words.word() {
             if let Some(mode) = mode(word) {
                 once(&mut named, mode)?;
             } else if is(word, "ALL") {
-                once(&mut all, Entries::All)?;
+                once(&mut entries, Entries::All)?;
+            } else if is(word, "PERMITS") {
+                once(&mut entries, Entries::Some(words.permits()?))?;
             } else if is(word, "TOKEN") {
                 once(&mut token, words.token()?)?;
             } else if is(word, "REQUEST") {
@@ -41,6 +43,6 @@ impl Release {
                 return Err(Malformed::Syntax);
             }
         }
-        Ok(Release { owner, mode: named, entries: all.unwrap_or(Entries::One), token, request })
+        Ok(Release { owner, mode: named, entries: entries.unwrap_or(Entries::ONE), token, request })
     }
 }

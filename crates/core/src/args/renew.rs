@@ -7,13 +7,13 @@ use crate::{LeaseChoice, Mode, Owner, RenewToken, TokenClock};
 /// The arguments of `RENEW`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Renew {
-    /// Whose.
+    /// The owner.
     pub owner: Owner,
-    /// For how long.
+    /// The lease.
     pub lease: LeaseChoice,
-    /// In which mode, if it says so.
+    /// The mode, if the command names one.
     pub mode: Option<Mode>,
-    /// `TOKEN` or `MINTOKEN`; the latter at most a day ahead of the clock.
+    /// `TOKEN` or `MINTOKEN`; the latter at most an hour ahead of the clock.
     pub token: RenewToken,
     /// `SESSION`.
     pub binds: bool,

@@ -1,5 +1,7 @@
 //! The words of a command, and the values that several commands have.
 
+use std::num::NonZeroU32;
+
 use super::{Limits, Malformed};
 use crate::{Command, Lease, LeaseChoice, Mode, Owner, Request, Token, UnixMs};
 
@@ -32,12 +34,34 @@ impl<'call, I: Iterator<Item = &'call [u8]>> Words<I> {
         integer(self.value()?)
     }
 
+    /// An integer that every call has.
+    pub fn required_integer(&mut self) -> Result<i64, Malformed> {
+        integer(self.required()?)
+    }
+
+    /// The words that were not read yet.
+    pub fn rest(self) -> I {
+        self.0
+    }
+
+    /// The limit of a semaphore: 1 to 2^32 - 1.
+    pub fn limit(&mut self) -> Result<NonZeroU32, Malformed> {
+        let limit = self.required_integer()?;
+        u32::try_from(limit).ok().and_then(NonZeroU32::new).ok_or(Malformed::Limit)
+    }
+
+    /// The value of `PERMITS`: 1 to 2^32 - 1.
+    pub fn permits(&mut self) -> Result<NonZeroU32, Malformed> {
+        let permits = self.integer()?;
+        u32::try_from(permits).ok().and_then(NonZeroU32::new).ok_or(Malformed::Permits)
+    }
+
     /// The value of an option, a token.
     pub fn token(&mut self) -> Result<Token, Malformed> {
         token(self.value()?)
     }
 
-    /// The value of `REQUEST`: what makes a command known that is sent twice.
+    /// The value of `REQUEST`: the id of a command that may be sent twice.
     pub fn request(&mut self, command: Command) -> Result<Request, Malformed> {
         Request::new(command, self.value()?).ok_or(Malformed::RequestId)
     }
@@ -47,7 +71,7 @@ impl<'call, I: Iterator<Item = &'call [u8]>> Words<I> {
         owner(self.required()?)
     }
 
-    /// The value of `BLOCK`: for how long to wait, in ms; 0 is for ever.
+    /// The value of `BLOCK`: how long to wait, in ms; 0 is forever.
     pub fn timeout(&mut self) -> Result<u64, Malformed> {
         let ms = integer(self.value()?).map_err(|_| Malformed::Timeout)?;
         match u64::try_from(ms) {
@@ -89,7 +113,7 @@ pub fn is(word: &[u8], option: &str) -> bool {
     word.eq_ignore_ascii_case(option.as_bytes())
 }
 
-/// Takes note of an option's value; a second one is an error.
+/// Sets an option's value; a second one is an error.
 pub fn once<T>(place: &mut Option<T>, value: T) -> Result<(), Malformed> {
     match place.replace(value) {
         None => Ok(()),
@@ -97,7 +121,7 @@ pub fn once<T>(place: &mut Option<T>, value: T) -> Result<(), Malformed> {
     }
 }
 
-/// Whether a call with this lease may say `SESSION`: one that ends at a fixed time cannot be moved on.
+/// Whether a call with this lease may say `SESSION`: a lease that ends at a fixed time cannot be extended.
 pub fn may_bind(lease: LeaseChoice) -> Result<(), Malformed> {
     match lease {
         LeaseChoice::Until(_) => Err(Malformed::Syntax),

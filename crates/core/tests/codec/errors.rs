@@ -10,14 +10,14 @@ const HOLD: &[u8] = b"\x00\x01a\x01\x01\x10\x02";
 #[test]
 fn bytes_that_are_no_lock_say_why() {
     let invalid = DecodeError::Invalid;
-    let cases: [(&[&[u8]], DecodeError); 27] = [
+    let cases: [(&[&[u8]], DecodeError); 29] = [
         (&[b""], DecodeError::Truncated),
         (&[b"\x01"], DecodeError::Truncated),
         (&[b"\x01\x02", HOLD], DecodeError::Truncated),
         (&[b"\x01\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01", HOLD], DecodeError::Truncated),
         (&[b"\x01\x01", HOLD, b"\0"], DecodeError::TrailingBytes),
         (&[b"\x00\x01", HOLD], DecodeError::Version(0)),
-        (&[b"\x02\x01", HOLD], DecodeError::Version(2)),
+        (&[b"\x03\x01", HOLD], DecodeError::Version(3)),
         (&[b"\xff"], DecodeError::Version(255)),
         (&[b"\x01\x00"], invalid("number of holds")),
         (&[b"\x01\xff\xff\xff\xff\xff\xff\xff\xff\xff\x02"], invalid("number")),
@@ -36,11 +36,15 @@ fn bytes_that_are_no_lock_say_why() {
         (&[b"\x01\x01\x00\x01a\x01\x01\x10\x00"], invalid("token")),
         (&[b"\x01\x01\x08\x01a\x01\x01\x10\x02"], DecodeError::Truncated),
         (&[b"\x01\x01\x08\x01a\x01\x01\x10\x02\x05\x01r"], invalid("command")),
+        (&[b"\x01\x01\x08\x01a\x01\x01\x10\x02\x06\x01r"], invalid("command")),
+        (&[b"\x02\x01\x08\x01a\x01\x01\x10\x02\x07\x01r"], invalid("command")),
         (&[b"\x01\x01\x08\x01a\x01\x01\x10\x02\x04\x00"], invalid("request")),
         (&[b"\x01\x01\x08\x01a\x01\x01\x10\x02\x04\x41", &[b'r'; 65]], invalid("request")),
         (&[b"\x01\x01\x08\x01a\x01\x01\x10\x02\x04\x02r"], DecodeError::Truncated),
     ];
     assert!(lock_holds(&[b"\x01\x01", HOLD].concat()).is_ok());
+    assert!(lock_holds(b"\x02\x01\x08\x01a\x01\x01\x10\x02\x05\x01r").is_ok());
+    assert!(lock_holds(b"\x02\x01\x08\x01a\x01\x01\x10\x02\x06\x01r").is_ok());
     for (parts, error) in cases {
         let bytes = parts.concat();
         assert_eq!(lock_holds(&bytes), Err(error), "{}", bytes.escape_ascii());
@@ -50,15 +54,17 @@ fn bytes_that_are_no_lock_say_why() {
 #[test]
 fn bytes_that_are_no_effect_say_why() {
     let invalid = DecodeError::Invalid;
-    let cases: [(&[u8], DecodeError); 14] = [
+    let cases: [(&[u8], DecodeError); 15] = [
         (b"", DecodeError::Truncated),
         (b"\x15", DecodeError::Truncated),
         (b"\x15\x05\x00", DecodeError::TrailingBytes),
         (b"\x05\x05", DecodeError::Version(0)),
-        (b"\x25\x05", DecodeError::Version(2)),
+        (b"\x35\x05", DecodeError::Version(3)),
         (b"\xf5\x05", DecodeError::Version(15)),
         (b"\x16\x05", invalid("kind")),
         (b"\x1f\x05", invalid("kind")),
+        // Version 2 has no flag for waiters.
+        (b"\x2d\x05", invalid("kind")),
         // A clock of 2^53 + 1.
         (b"\x15\x81\x80\x80\x80\x80\x80\x80\x10", invalid("time")),
         (b"\x12\x05\x01\x01a", invalid("flags")),
@@ -85,10 +91,10 @@ fn an_owner_has_at_most_1024_bytes() {
 #[test]
 fn an_error_says_what_is_wrong() {
     let says = [
-        (DecodeError::Truncated, "it ends too early"),
-        (DecodeError::TrailingBytes, "it goes on after its end"),
-        (DecodeError::Version(7), "its version 7 is not known"),
-        (DecodeError::Invalid("lease"), "its lease cannot be"),
+        (DecodeError::Truncated, "the data end too early"),
+        (DecodeError::TrailingBytes, "the data continue after their end"),
+        (DecodeError::Version(7), "format version 7 is unknown: is this module too old?"),
+        (DecodeError::Invalid("lease"), "invalid lease"),
     ];
     for (error, text) in says {
         assert_eq!(error.to_string(), text);

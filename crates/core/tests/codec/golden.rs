@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use dlock_core::{Change, Command, Effect, Expiry, Hold, Mode, Owner, Request, UnixMs, Waiters};
+use dlock_core::{Change, Command, Effect, Expiry, Hold, Mode, Owner, Request, UnixMs};
 
 use crate::values::{UUID, hold, lock};
 use crate::{effect_bytes, effect_of, lock_bytes, lock_holds};
@@ -20,13 +20,78 @@ fn locks_of_version_1_are_read_and_written() {
 
 #[test]
 fn effects_of_version_1_are_read_and_written() {
+    let mut golden = parse(include_str!("../../testdata/effect-v1.hex"));
+    golden.retain(|name, _| !name.ends_with(WITH_WAITERS));
+    compare_effects(&golden, &effects());
+}
+
+/// Releases before 0.2 said in an effect that somebody waits. It changes nothing.
+#[test]
+fn effects_of_version_1_that_say_that_somebody_waits_are_read() {
     let golden = parse(include_str!("../../testdata/effect-v1.hex"));
     let effects = effects();
+    let with_waiters = golden.iter().filter(|(name, _)| name.ends_with(WITH_WAITERS));
+    let read: Vec<&str> = with_waiters
+        .map(|(name, bytes)| {
+            let plain = name.trim_end_matches(WITH_WAITERS);
+            let plain = if plain == "remove" { "remove exclusive" } else { plain };
+            assert_eq!(effect_of(bytes).as_ref(), Ok(&effects[plain]), "{name}");
+            plain
+        })
+        .collect();
+    assert_eq!(read, ["put", "remove exclusive", "sweep"]);
+}
+
+const WITH_WAITERS: &str = ", somebody waits";
+
+#[test]
+fn locks_of_version_2_are_read_and_written() {
+    let golden = parse(include_str!("../../testdata/lock-v2.hex"));
+    let locks = locks_2();
+    assert_eq!(golden.keys().collect::<Vec<_>>(), locks.keys().collect::<Vec<_>>());
+    for (name, holds) in locks {
+        assert_eq!(lock_holds(&golden[name]).as_ref(), Ok(&holds), "{name}");
+        assert_eq!(hex(&lock_bytes(&lock(holds))), hex(&golden[name]), "{name}");
+    }
+}
+
+#[test]
+fn effects_of_version_2_are_read_and_written() {
+    compare_effects(&parse(include_str!("../../testdata/effect-v2.hex")), &effects_2());
+}
+
+fn compare_effects(golden: &BTreeMap<&str, Vec<u8>>, effects: &BTreeMap<&'static str, Effect>) {
     assert_eq!(golden.keys().collect::<Vec<_>>(), effects.keys().collect::<Vec<_>>());
     for (name, effect) in effects {
-        assert_eq!(effect_of(&golden[name]).as_ref(), Ok(&effect), "{name}");
-        assert_eq!(hex(&effect_bytes(&effect)), hex(&golden[name]), "{name}");
+        assert_eq!(effect_of(&golden[name]).as_ref(), Ok(effect), "{name}");
+        assert_eq!(hex(&effect_bytes(effect)), hex(&golden[name]), "{name}");
     }
+}
+
+/// Version 2 differs by the requests of `SACQUIRE` and `MACQUIRE` only.
+fn locks_2() -> BTreeMap<&'static str, Vec<Hold>> {
+    use Mode::{Exclusive, Shared};
+    let hold = |owner, mode, count| hold(owner, mode, count, 30_000, CLOCK + 30_000, TOKEN);
+    let permits = Hold { request: request(Command::Sacquire, b"r-1"), ..hold(b"alice", Shared, 3) };
+    let several = Hold { request: request(Command::Macquire, b"r-1"), ..hold(UUID.as_bytes(), Exclusive, 1) };
+    let others = Hold { request: request(Command::Release, b"r-2"), token: next_token(), ..hold(b"bob", Shared, 1) };
+    BTreeMap::from([("permits", vec![permits.clone()]), ("several", vec![several]), ("mixed", vec![permits, others])])
+}
+
+fn effects_2() -> BTreeMap<&'static str, Effect> {
+    let put =
+        |hold: &Hold, expiry| Effect { clock: UnixMs::new(CLOCK), change: Change::Put { hold: hold.clone(), expiry } };
+    let locks = locks_2();
+    BTreeMap::from([
+        ("put, sacquire", put(&locks["permits"][0], Expiry::Anew)),
+        ("put, sacquire, kept", put(&locks["permits"][0], Expiry::Keep)),
+        ("put, macquire", put(&locks["several"][0], Expiry::Anew)),
+        ("put, ttl left alone", put(&locks["permits"][0], Expiry::Leave)),
+    ])
+}
+
+fn next_token() -> dlock_core::Token {
+    dlock_core::Token::new(TOKEN + 1).expect("a good token")
 }
 
 fn locks() -> BTreeMap<&'static str, Vec<Hold>> {
@@ -71,14 +136,10 @@ fn locks() -> BTreeMap<&'static str, Vec<Hold>> {
 
 fn effects() -> BTreeMap<&'static str, Effect> {
     use Mode::{Exclusive, Shared};
-    let put = |clock, hold, expiry| Effect {
-        clock: UnixMs::new(clock),
-        change: Change::Put { hold, expiry },
-        waiters: Waiters::None,
-    };
+    let put = |clock, hold, expiry| Effect { clock: UnixMs::new(clock), change: Change::Put { hold, expiry } };
     let remove = |clock, owner, mode| {
         let owner = Owner::new(owner).expect("a good owner");
-        Effect { clock: UnixMs::new(clock), change: Change::Remove { owner, mode }, waiters: Waiters::None }
+        Effect { clock: UnixMs::new(clock), change: Change::Remove { owner, mode } }
     };
     let uuid = UUID.as_bytes();
     let alice = hold(b"alice", Exclusive, 1, 30_000, CLOCK + 30_000, TOKEN + 5);
@@ -86,7 +147,7 @@ fn effects() -> BTreeMap<&'static str, Effect> {
         let hold = Hold { request: request(command, b"r-1"), ..hold(b"alice", mode, 1, 30_000, CLOCK + 30_000, TOKEN) };
         put(CLOCK, hold, Expiry::Anew)
     };
-    let sweep = Effect { clock: UnixMs::new(CLOCK), change: Change::Sweep, waiters: Waiters::None };
+    let sweep = Effect { clock: UnixMs::new(CLOCK), change: Change::Sweep };
     BTreeMap::from([
         ("put", put(CLOCK, alice.clone(), Expiry::Anew)),
         ("put, kept", put(CLOCK, hold(uuid, Shared, 3, 30_000, CLOCK + 400, TOKEN - 70_000), Expiry::Keep)),
@@ -97,9 +158,6 @@ fn effects() -> BTreeMap<&'static str, Effect> {
         ("put, rlock", with_request(Shared, Command::Rlock)),
         ("put, wlock", with_request(Exclusive, Command::Wlock)),
         ("put, release", with_request(Exclusive, Command::Release)),
-        ("put, somebody waits", Effect { waiters: Waiters::Some, ..put(CLOCK, alice.clone(), Expiry::Anew) }),
-        ("remove, somebody waits", Effect { waiters: Waiters::Some, ..remove(CLOCK, b"alice", Some(Exclusive)) }),
-        ("sweep, somebody waits", Effect { waiters: Waiters::Some, ..sweep.clone() }),
         ("remove exclusive", remove(CLOCK, b"alice", Some(Exclusive))),
         ("remove shared", remove(CLOCK, uuid, Some(Shared))),
         ("remove both", remove(1 << 53, b"\0", None)),

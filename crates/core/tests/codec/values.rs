@@ -1,8 +1,6 @@
 //! Locks and effects to encode: by hand, and drawn at random with every limit in them.
 
-use dlock_core::{
-    Change, Command, Effect, Expiry, Hold, Lease, Lock, Mode, Owner, Request, Token, TokenClock, UnixMs, Waiters,
-};
+use dlock_core::{Change, Command, Effect, Expiry, Hold, Lease, Lock, Memory, Mode, Owner, Request, Token, UnixMs};
 use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;
@@ -26,7 +24,7 @@ pub fn lock(holds: impl IntoIterator<Item = Hold>) -> Lock {
     let mut lock = Lock::default();
     for hold in holds {
         let change = Change::Put { hold, expiry: Expiry::Anew };
-        lock.apply(Effect { clock: UnixMs::ZERO, change, waiters: Waiters::None }, &mut TokenClock::new());
+        lock.apply(Effect { clock: UnixMs::ZERO, change }, &mut Memory::new());
     }
     lock
 }
@@ -54,8 +52,7 @@ pub fn any_effect() -> impl Strategy<Value = Effect> {
         removes.prop_map(|(clock, owner, mode)| (clock, Change::Remove { owner, mode })),
         any_time().prop_map(|clock| (clock, Change::Sweep)),
     ];
-    let waiters = prop_oneof![Just(Waiters::None), Just(Waiters::Some)];
-    (change, waiters).prop_map(|((clock, change), waiters)| Effect { clock, change, waiters })
+    change.prop_map(|(clock, change)| Effect { clock, change })
 }
 
 fn any_hold() -> impl Strategy<Value = Hold> {
@@ -77,6 +74,8 @@ fn any_request() -> impl Strategy<Value = Request> {
         Just(Command::Rlock),
         Just(Command::Wlock),
         Just(Command::Release),
+        Just(Command::Sacquire),
+        Just(Command::Macquire),
     ];
     (command, vec(any::<u8>(), 1..=Request::MAX_LEN))
         .prop_map(|(command, id)| Request::new(command, &id).expect("a good id"))

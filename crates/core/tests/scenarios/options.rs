@@ -1,8 +1,9 @@
-//! What stands behind the owner in a command of a story.
+//! What stands behind the owner in a command of a scenario.
 
+use std::num::NonZeroU32;
 use std::str::SplitWhitespace;
 
-use dlock_core::{Command, Entries, Lease, LeaseChoice, Mode, Request, Token, UnixMs};
+use dlock_core::{ClientId, Command, Entries, Lease, LeaseChoice, Mode, Request, Token, UnixMs};
 
 use crate::stage::time;
 use crate::tokens::TokenNames;
@@ -11,18 +12,15 @@ use crate::tokens::TokenNames;
 pub struct Options {
     pub lease: LeaseChoice,
     pub mode: Option<Mode>,
-    pub entries: Entries,
+    pub entries: Option<Entries>,
+    pub permits: NonZeroU32,
     pub token: Option<Token>,
     pub min_token: Option<Token>,
     pub request: Option<Request>,
-    pub patience: Patience,
-}
-
-/// What a request does that cannot be granted at once.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Patience {
-    None,
-    Block,
+    pub blocks: bool,
+    pub binds: bool,
+    /// `BY c2`: the client that sends the command.
+    pub client: ClientId,
 }
 
 impl Options {
@@ -30,11 +28,14 @@ impl Options {
         let mut options = Options {
             lease: LeaseChoice::Own,
             mode: None,
-            entries: Entries::One,
+            entries: None,
+            permits: NonZeroU32::MIN,
             token: None,
             min_token: None,
             request: None,
-            patience: Patience::None,
+            blocks: false,
+            binds: false,
+            client: ClientId(1),
         };
         while let Some(word) = words.next() {
             match word {
@@ -44,11 +45,17 @@ impl Options {
                 "PXAT" => options.lease = LeaseChoice::Until(words.time(1)),
                 "READ" => options.mode = Some(Mode::Shared),
                 "WRITE" => options.mode = Some(Mode::Exclusive),
-                "ALL" => options.entries = Entries::All,
+                "ALL" => options.entries = Some(Entries::All),
+                "PERMITS" => {
+                    options.permits = words.nonzero();
+                    options.entries = Some(Entries::Some(options.permits));
+                }
                 "TOKEN" => options.token = Some(names.resolve(words.word())),
                 "MINTOKEN" => options.min_token = Some(names.resolve(words.word())),
                 "REQUEST" => options.request = Request::new(command, words.word().as_bytes()),
-                "BLOCK" => options.patience = Patience::Block,
+                "BLOCK" => options.blocks = true,
+                "SESSION" => options.binds = true,
+                "BY" => options.client = words.client(),
                 _ => panic!("{word}: no such option"),
             }
         }
@@ -71,6 +78,17 @@ impl<'a> Words<'a> {
     pub fn number(&mut self) -> u64 {
         let word = self.word();
         word.parse().unwrap_or_else(|_| panic!("{word}: not a number"))
+    }
+
+    pub fn nonzero(&mut self) -> NonZeroU32 {
+        u32::try_from(self.number()).ok().and_then(NonZeroU32::new).expect("a number in its range")
+    }
+
+    /// `c2`.
+    pub fn client(&mut self) -> ClientId {
+        let word = self.word();
+        let number = word.strip_prefix('c').and_then(|number| number.parse().ok());
+        ClientId(number.unwrap_or_else(|| panic!("{word}: clients are called c1, c2, …")))
     }
 
     pub fn lease(&mut self, unit: u64) -> Lease {

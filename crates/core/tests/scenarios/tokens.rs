@@ -23,6 +23,11 @@ impl TokenNames {
         name
     }
 
+    /// The name of a token that a waiter got: new, or known.
+    pub fn name_or_give(&mut self, token: Token) -> String {
+        if self.names.contains_key(&token) { self.name(token) } else { self.give(token) }
+    }
+
     /// A hold has this token at least.
     pub fn lift(&mut self, token: Token) {
         self.highest = self.highest.max(Some(token));

@@ -1,4 +1,4 @@
-//! Runs the protocol against servers with the module's own rules, on a network that loses and delays, with crashes,
+//! Runs the protocol against servers with the module's own engine, on a network that loses and delays, with crashes,
 //! restarts with and without memory, wrong clocks and pauses. One seed is one run, always the same.
 //!
 //! | file | knows |
@@ -7,7 +7,7 @@
 //! | `world` | the order of events, the network |
 //! | `turns` | how clients follow the protocol, and are checked |
 //! | `client` | what a client does |
-//! | `server` | a server: the rules of `dlock-core`, a line, a token clock |
+//! | `server` | a server: the engine of `dlock-core` over keys in memory |
 //! | `clock` | clocks that drift and are set |
 //! | `check` | what must hold |
 //!

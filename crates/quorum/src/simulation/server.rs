@@ -1,9 +1,12 @@
-//! A server with one lock, kept by the rules of the module (`dlock-core`).
+//! A server with one lock: the engine that the module ships, over keys in memory.
 
-use dlock_core::{
-    Acquire, Acquired, Effect, Entries, Lease, LeaseChoice, Line, Lock, Mode, Owner, Place, Reentry, Refusal, Release,
-    Released, Renew, RenewToken, Renewed, Served, Token, TokenClock, UnixMs,
+use dlock_core::engine::{
+    Answer as Waited, Ask as Request, Call as Command, Entered, Left, Output, Role, Settings, WaiterId,
 };
+use dlock_core::{
+    ClientId, Engine, Entries, Lease, LeaseChoice, Mode, Owner, Release, Renew, RenewToken, Token, TokenClock, Want,
+};
+use dlock_testkit::keyspace::{KeyName, MemoryKeyspace, name};
 
 use super::clock::{Real, Wall};
 use crate::{Answer, Ask, Call};
@@ -51,11 +54,13 @@ pub struct Server {
     pub stopped_until: Real,
     pub loses: Memory,
     started: u64,
-    lock: Lock,
-    line: Line<Origin>,
-    places: Vec<(Place, Origin)>,
-    tokens: TokenClock,
+    engine: Engine<Origin>,
+    space: MemoryKeyspace,
+    key: KeyName,
+    waiting: Vec<(WaiterId, Origin)>,
 }
+
+const SETTINGS: Settings = Settings { default_lease: Lease::MAX, max_waiters: None, session_grace: None };
 
 impl Server {
     pub fn new(clock: Wall, loses: Memory) -> Server {
@@ -67,26 +72,32 @@ impl Server {
             loses,
             // Up long before the run begins.
             started: 0,
-            lock: Lock::default(),
-            line: Line::default(),
-            places: Vec::new(),
-            tokens: TokenClock::new(),
+            engine: Engine::new(0, SETTINGS),
+            space: MemoryKeyspace::default(),
+            key: (0, b"lock".to_vec()),
+            waiting: Vec::new(),
         }
     }
 
     pub fn crash(&mut self) {
         self.is_up = false;
         self.process += 1;
-        self.line = Line::default();
-        self.places.clear();
+        self.waiting.clear();
+        let mut tokens = self.engine.memory.tokens;
+        self.engine = Engine::new(0, SETTINGS);
         match self.loses {
-            Memory::Nothing => {}
+            Memory::Nothing => self.space.reload(),
             Memory::TokenClock => {
-                self.tokens = TokenClock::new();
-                self.tokens.observe_all(self.lock.stored_holds());
+                tokens = TokenClock::new();
+                tokens.observe_all(self.space.lock(&self.key).stored_holds());
+                self.space.reload();
             }
-            Memory::All => (self.lock, self.tokens) = (Lock::default(), TokenClock::new()),
+            Memory::All => {
+                tokens = TokenClock::new();
+                self.space.flush(None);
+            }
         }
+        self.engine.memory.tokens = tokens;
     }
 
     pub fn start(&mut self, now: Real) {
@@ -99,119 +110,131 @@ impl Server {
         (self.clock.read(now) / 1_000_000).saturating_sub(self.started)
     }
 
-    /// Runs a command; `place` is set if it waits.
-    pub fn run(&mut self, now: Real, from: Origin, answers: &mut Answers) -> Option<Place> {
-        self.serve(now, answers);
+    /// Runs a command. Returns the waiter if it waits.
+    pub fn run(&mut self, now: Real, from: Origin, answers: &mut Answers) -> Option<WaiterId> {
+        self.set_clock(now);
         let owner = from.owner();
-        let mut place = None;
-        match from.call.ask {
-            Ask::Ping => answers.push((from, Answer::Done)),
-            Ask::Enter | Ask::Queue(_) => place = self.enter(now, &owner, from, answers),
+        let answer = match from.call.ask {
+            Ask::Ping => Answer::Done,
+            Ask::Enter | Ask::Queue(_) => match self.enter(owner, from) {
+                Ok(answer) => answer,
+                Err(waiter) => {
+                    self.waiting.push((waiter, from));
+                    self.send(answers);
+                    return Some(waiter);
+                }
+            },
             Ask::Confirm(token) => {
                 let token = Token::new(token).map_or(RenewToken::Any, RenewToken::AtLeast);
-                answers.push((from, self.renew(now, &owner, from.lease_ms, token)));
+                self.renew(&owner, from, token)
             }
-            Ask::Renew => answers.push((from, self.renew(now, &owner, from.lease_ms, RenewToken::Any))),
+            Ask::Renew => self.renew(&owner, from, RenewToken::Any),
             Ask::Release => {
-                self.leave_line(|waiting| waiting.owner() == owner);
-                let request = Release { owner: &owner, mode: None, entries: Entries::All, token: None, request: None };
-                let answer = match self.lock.release(self.unix_ms(now), &request) {
-                    Released::Fully(effect) | Released::Partly(effect) => {
-                        self.apply(effect);
-                        Answer::Done
-                    }
-                    Released::NotHeld | Released::Ambiguous | Released::Replayed => Answer::Gone,
-                };
-                answers.push((from, answer));
+                self.abandon(|waiting| waiting.owner() == owner);
+                self.release(&owner)
             }
-        }
-        self.serve(now, answers);
-        place
+        };
+        answers.push((from, answer));
+        self.send(answers);
+        None
     }
 
-    /// Serves the line as far as it goes.
-    pub fn serve(&mut self, now: Real, answers: &mut Answers) {
-        let (now_ms, default) = (self.unix_ms(now), Lease::MAX);
-        while let Some(served) = self.line.serve(&self.lock, now_ms, default, self.tokens.next(self.clock.read(now))) {
-            let (from, answer) = match served {
-                Served::Granted { waiting, token, effect, .. } => {
-                    self.apply(effect);
-                    (waiting.ticket, Answer::Granted(token.get()))
-                }
-                Served::Replayed(waiting, _) | Served::Refused(waiting, _) => (waiting.ticket, Answer::Refused),
-            };
-            self.places.retain(|(_, waiting)| *waiting != from);
-            answers.push((from, answer));
-        }
+    /// Runs the timer: does what is due.
+    pub fn tick(&mut self, now: Real, answers: &mut Answers) {
+        self.set_clock(now);
+        self.engine.tick(&mut self.space, Role::Primary);
+        self.send(answers);
     }
 
-    /// The wait of this place has run out.
-    pub fn unblock(&mut self, now: Real, place: Place, answers: &mut Answers) {
-        if let Some(waiting) = self.line.leave(place) {
-            self.places.retain(|(at, _)| *at != place);
-            answers.push((waiting.ticket, Answer::Refused));
-            self.serve(now, answers);
+    /// The wait of this waiter has run out.
+    pub fn unblock(&mut self, waiter: WaiterId, answers: &mut Answers) {
+        if let Some(from) = self.engine.abandon(waiter) {
+            self.waiting.retain(|(id, _)| *id != waiter);
+            answers.push((from, Answer::Refused));
         }
     }
 
     /// The client's connections are gone.
     pub fn disconnect(&mut self, client: usize, process: u32) {
-        self.leave_line(|waiting| (waiting.client, waiting.process) == (client, process));
+        self.abandon(|waiting| (waiting.client, waiting.process) == (client, process));
     }
 
-    /// When somebody in line may get in because a lease ends.
-    pub fn next_turn(&self, now: Real) -> Option<Real> {
-        if self.line.is_empty() {
-            return None;
-        }
-        let deadline = self.lock.live_holds(self.unix_ms(now)).map(|hold| hold.deadline).min()?;
-        Some(self.clock.when(deadline.get() * 1000, now))
+    /// When the timer is set for.
+    pub fn next_tick(&self, now: Real) -> Option<Real> {
+        let at = self.engine.wake_at()?;
+        Some(self.clock.when(at.get() * 1000, now))
     }
 
-    fn enter(&mut self, now: Real, owner: &Owner, from: Origin, answers: &mut Answers) -> Option<Place> {
-        let lease = LeaseChoice::For(Lease::new(from.lease_ms).unwrap());
-        let request = Acquire { owner, mode: from.mode, reentry: Reentry::Refuse, lease, request: None };
-        let (now_ms, fresh) = (self.unix_ms(now), self.tokens.next(self.clock.read(now)));
-        match self.line.decide(&self.lock, now_ms, &request, Lease::MAX, fresh) {
-            Acquired::Granted { token, effect, .. } => {
-                self.apply(effect);
-                answers.push((from, Answer::Granted(token.get())));
-                None
-            }
-            Acquired::Refused(Refusal::Held) if matches!(from.call.ask, Ask::Queue(_)) => {
-                let place = self.line.join(&self.lock, now_ms, &request, from).unwrap();
-                self.places.push((place, from));
-                Some(place)
-            }
-            Acquired::Refused(_) | Acquired::Replayed(_) => {
-                answers.push((from, Answer::Refused));
-                None
-            }
+    /// The answer, or the waiter if the request waits.
+    fn enter(&mut self, owner: Owner, from: Origin) -> Result<Answer, WaiterId> {
+        let want = match from.mode {
+            Mode::Exclusive => Want::ExclusiveOnce,
+            Mode::Shared => Want::Shared,
+        };
+        let lease = lease(from);
+        let request = Request { owner, is_owner_drawn: false, want, lease, request: None, binds: false };
+        let wait = matches!(from.call.ask, Ask::Queue(_)).then_some(|_: WaiterId| from);
+        let call = command(&self.space, &self.key);
+        match self.engine.acquire(&mut self.space, call, &request, wait) {
+            Ok(Entered::Granted(token) | Entered::Replayed(token)) => Ok(Answer::Granted(token.get())),
+            Ok(Entered::Waiting(waiter)) => Err(waiter),
+            Ok(Entered::Refused) => Ok(Answer::Refused),
+            Err(_) => Ok(Answer::Failed),
         }
     }
 
-    fn renew(&mut self, now: Real, owner: &Owner, lease_ms: u64, token: RenewToken) -> Answer {
-        let lease = LeaseChoice::For(Lease::new(lease_ms).unwrap());
-        match self.lock.renew(self.unix_ms(now), &Renew { owner, mode: None, lease, token }) {
-            Renewed::NotHeld => Answer::Gone,
-            Renewed::Moved(first, second) => {
-                std::iter::once(first).chain(second).for_each(|effect| self.apply(effect));
-                Answer::Done
-            }
+    fn renew(&mut self, owner: &Owner, from: Origin, token: RenewToken) -> Answer {
+        let request = Renew { owner, mode: None, lease: lease(from), token };
+        let call = command(&self.space, &self.key);
+        match self.engine.renew(&mut self.space, call, &request, false) {
+            Ok(true) => Answer::Done,
+            Ok(false) => Answer::Gone,
+            Err(_) => Answer::Failed,
         }
     }
 
-    fn apply(&mut self, effect: Effect) {
-        self.lock.apply(effect, &mut self.tokens);
+    fn release(&mut self, owner: &Owner) -> Answer {
+        let request = Release { owner, mode: None, entries: Entries::All, token: None, request: None };
+        let call = command(&self.space, &self.key);
+        match self.engine.release(&mut self.space, call, &request) {
+            Ok(Left::Fully | Left::Partly) => Answer::Done,
+            Ok(Left::NotHeld) => Answer::Gone,
+            Err(_) => Answer::Failed,
+        }
     }
 
-    fn leave_line(&mut self, leaves: impl Fn(&Origin) -> bool) {
-        let gone: Vec<Place> = self.places.iter().filter(|(_, from)| leaves(from)).map(|(place, _)| *place).collect();
-        self.places.retain(|(_, from)| !leaves(from));
-        gone.into_iter().for_each(|place| drop(self.line.leave(place)));
+    /// Sends what waiters are told.
+    fn send(&mut self, answers: &mut Answers) {
+        for output in self.engine.take_outputs() {
+            let Output::Answer(from, answer) = output else { continue };
+            self.waiting.retain(|(_, waiting)| *waiting != from);
+            let answer = match answer {
+                Waited::Granted(token, _) => Answer::Granted(token.get()),
+                Waited::Nil => Answer::Refused,
+                Waited::Fault(_) => Answer::Failed,
+            };
+            answers.push((from, answer));
+        }
+        // Nobody replicates.
+        drop(self.space.take_stream());
     }
 
-    fn unix_ms(&self, now: Real) -> UnixMs {
-        UnixMs::new(self.clock.read(now) / 1000)
+    fn abandon(&mut self, leaves: impl Fn(&Origin) -> bool) {
+        for (waiter, _) in self.waiting.extract_if(.., |(_, from)| leaves(from)) {
+            self.engine.abandon(waiter);
+        }
     }
+
+    fn set_clock(&mut self, now: Real) {
+        self.space.set_now_us(self.clock.read(now));
+    }
+}
+
+/// Where and when a command runs. No hold is bound, so it does not matter for which client.
+fn command<'a>(space: &MemoryKeyspace, key: &'a KeyName) -> Command<'a> {
+    Command { name: name(key), now: dlock_core::Keyspace::now(space), client: ClientId(0) }
+}
+
+fn lease(from: Origin) -> LeaseChoice {
+    LeaseChoice::For(Lease::new(from.lease_ms).unwrap())
 }

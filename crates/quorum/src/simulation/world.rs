@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::time::Duration;
 
-use dlock_core::Place;
+use dlock_core::engine::WaiterId;
 use dlock_testkit::random::Random;
 
 use super::check::{Counts, Tokens, Violation};
@@ -39,7 +39,7 @@ pub(super) enum Event {
     Request { from: Origin, to_process: u32 },
     Reply { to: Origin, answer: Answer, broken: Option<u32> },
     Turn { server: usize, process: u32 },
-    Unblock { server: usize, process: u32, place: Place },
+    Unblock { server: usize, process: u32, waiter: WaiterId },
     Start { server: usize },
     Disconnect { server: usize, client: usize, process: u32 },
     Fault(Fault),
@@ -129,9 +129,8 @@ impl World {
                 self.for_server(from.call.to, event, |world| world.request(from, to_process));
             }
             Event::Turn { server, process } => self.on_server(server, process, |_, _| ()),
-            Event::Unblock { server, process, place } => {
-                let now = self.now;
-                self.on_server(server, process, |server, answers| server.unblock(now, place, answers));
+            Event::Unblock { server, process, waiter } => {
+                self.on_server(server, process, |server, answers| server.unblock(waiter, answers));
             }
             Event::Disconnect { server, client, process } => {
                 let current = self.servers[server].process;
@@ -170,11 +169,11 @@ impl World {
             return self.send(from.client, server, 1, reply);
         }
         let now = self.now;
-        let mut place = None;
-        self.on_server(server, to_process, |server, answers| place = server.run(now, from, answers));
-        if let (Some(place), Ask::Queue(Some(time))) = (place, from.call.ask) {
+        let mut waiter = None;
+        self.on_server(server, to_process, |server, answers| waiter = server.run(now, from, answers));
+        if let (Some(waiter), Ask::Queue(Some(time))) = (waiter, from.call.ask) {
             let time = (time.as_micros() as u64).div_ceil(1000) * 1000;
-            self.at(now + time, Event::Unblock { server, process: to_process, place });
+            self.at(now + time, Event::Unblock { server, process: to_process, waiter });
         }
     }
 
@@ -191,10 +190,10 @@ impl World {
             return self.at(until, Event::Turn { server: at, process });
         }
         let mut answers = Vec::new();
-        server.serve(now, &mut answers);
         run(server, &mut answers);
-        server.serve(now, &mut answers);
-        if let Some(turn) = server.next_turn(now) {
+        // What a command leaves to the timer is done in the same turn.
+        server.tick(now, &mut answers);
+        if let Some(turn) = server.next_tick(now) {
             self.at(turn, Event::Turn { server: at, process });
         }
         for (to, answer) in answers {

@@ -1,26 +1,25 @@
-//! Random histories of one lock and its line, on the core and on a model that is too simple to be wrong. The core's own
-//! tests draw them, a fuzzer makes them of bytes.
+//! Random histories on the engine and on a model of it that is too simple to be wrong.
 //!
 //! | file | knows |
 //! |---|---|
 //! | `history` | which steps there are and how they are drawn |
-//! | `naive` | what the contract says of each step: a list of holds and loops over it |
-//! | `crowd` | the same for a line: who comes, waits and goes |
-//! | `naive_line` | what the contract says of the line: a list |
-//! | `bound` | bound holds, in a list |
-//! | `world` | how a step runs on the core, a replica and the model, and that all three agree |
-//! | `shop` | how an event runs on the core and the model, line and lock, and that both agree |
+//! | `naive` | what the contract says of requests: lists, and loops over them |
+//! | `leave` | the same of releases, renewals and of what happens without a command |
+//! | `served` | the model as a server that answers waiters by itself |
+//! | `world` | how a step runs on the engine and the model |
+//! | `compare` | that both agree after it, and a replica with them |
 //! | `plain` | what the core says, in the plain numbers of the model |
-//! | `quick` | that the short ways of taking, renewing and giving up agree with the long ones |
 //! | `reached` | what a history came to |
 
-pub mod bound;
-pub mod crowd;
-pub mod history;
+mod compare;
+mod history;
+pub mod leave;
 pub mod naive;
-pub mod naive_line;
 mod plain;
-mod quick;
-pub mod reached;
-pub mod shop;
-pub mod world;
+mod reached;
+mod served;
+mod world;
+
+pub use history::*;
+pub use reached::Reached;
+pub use world::World;

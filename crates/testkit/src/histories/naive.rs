@@ -1,282 +1,480 @@
-//! What the contract says, as simply as it can be written: a list of holds and loops over it.
+//! What the contract says, as simply as it can be written: lists, and loops over them.
 
-use dlock_core::{Entries, Mode, Reentry, Refusal, Waiters};
+use dlock_core::{Command, Mode, Want};
 
-use super::history::{Id, Lease, Who};
+use super::history::{KEYS, KeyNo, Who};
+
+/// A command that has an id.
+pub type Asked = (Command, u8);
 
 /// A hold in plain numbers.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Hold<O = Who> {
-    pub token: u64,
-    pub owner: O,
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Hold {
+    pub owner: Who,
     pub mode: Mode,
     pub count: u64,
     pub lease: u64,
     pub deadline: u64,
+    pub token: u64,
     pub request: Option<Asked>,
-    /// The client that it is bound to. The lock keeps it and does nothing with it.
+    /// The client it is bound to.
     pub session: Option<u64>,
+    /// When it ends, because its session has: the server has not done so yet.
+    pub ended: Option<u64>,
 }
 
-/// A command that has an id.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Asked {
-    pub what: What,
-    pub id: Id,
+impl Hold {
+    /// When it ends.
+    pub fn end(&self) -> u64 {
+        self.ended.unwrap_or(self.deadline)
+    }
 }
 
-/// The commands that can have an id.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum What {
-    Acquire,
-    Racquire,
-    Rlock,
-    Wlock,
-    Release,
+/// One key.
+#[derive(Clone, Debug, Default)]
+pub struct Key {
+    /// Live ones.
+    pub holds: Vec<Hold>,
+    /// Somebody has the key expire before its last deadline.
+    pub early: Option<u64>,
+    pub is_other: bool,
+    /// Its time ran out early, and the server has not noticed: until then at most.
+    pub unnoticed: Option<u64>,
 }
 
-/// A lock, its key and the token clock of its server.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Naive<O = Who> {
-    /// In no order. A lapsed one stays until the next change.
-    pub holds: Vec<Hold<O>>,
-    /// When the key ends; `None` for never. Means nothing without holds: then there is no key.
-    pub end: Option<u64>,
-    pub last_token: u64,
-    pub waiters: Waiters,
-    /// What a hold gets that asks for none, in ms.
-    pub default_lease: u64,
+/// A request that came, or waits.
+#[derive(Clone, Debug)]
+pub struct Request {
+    pub ticket: u64,
+    pub client: u64,
+    pub owner: Who,
+    pub is_drawn: bool,
+    pub keys: Vec<KeyNo>,
+    pub want: Want,
+    pub lease: Lease,
+    pub binds: bool,
+    pub asked: Option<Asked>,
+    /// When it began to wait, in µs.
+    pub since: u64,
+    pub is_upgrade: bool,
+}
+
+/// What a request says of the lease; an end is a time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lease {
+    Own,
+    For(u64),
+    Until(u64),
+}
+
+impl Lease {
+    /// The lease and the deadline; `None` if it has passed.
+    pub fn resolve(self, now: u64, own: u64) -> Option<(u64, u64)> {
+        match self {
+            Lease::Own => Some((own, now + own)),
+            Lease::For(ms) => Some((ms, now + ms)),
+            Lease::Until(at) => (at > now).then(|| (at - now, at)),
+        }
+    }
 }
 
 /// What a command is answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reply {
-    Token(u64, How),
-    /// It came before: the token, or `0` of a partial release.
-    Replayed(Option<u64>),
-    Nil(Option<Refusal>),
-    /// `1` of a full release, or of a renewal.
-    One,
-    /// `0` of a partial release.
-    Zero,
+    Granted(u64),
+    Replayed(u64),
+    Waits,
+    /// It takes the place of the request with this ticket.
+    TakesOver(u64),
+    Nil,
+    Deadlock,
+    SessionLease,
+    SessionAbsolute,
+    TooManyWaiters,
+    WrongType,
     Ambiguous,
+    /// `0` of a release, `1` of a release or a renewal.
+    Number(u8),
 }
 
+/// Whether the locks let a request in, whoever waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum How {
-    New,
+pub enum Verdict {
+    /// By a new hold, or more entries.
+    Enters,
     Again,
+    /// Its holds record it: the highest token.
+    Recorded(u64),
+    /// Others are in the way.
+    Held,
+    /// The owner itself is.
+    Owned,
+    OverLimit,
 }
 
-/// What a renewal says of the token, in plain numbers.
-#[derive(Clone, Copy, Debug)]
-pub enum Fence {
-    Any,
-    Is(u64),
-    AtLeast(u64),
+/// What becomes of a waiter now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Turn {
+    NotYet,
+    /// The lease of its hold, and whether it is a new one.
+    Enters(Verdict),
+    Recorded(u64),
+    LeasePassed,
+    /// The lease is too short by now for a session.
+    SessionLease,
 }
 
-/// A request to enter.
-#[derive(Clone, Copy, Debug)]
-pub struct Enter<O = Who> {
-    pub owner: O,
-    pub mode: Mode,
-    pub reentry: Reentry,
-    pub lease: Lease,
-    pub request: Option<Asked>,
-    /// The client to bind the hold to.
-    pub session: Option<u64>,
+/// What `INFO dlock` counts, as far as it does not depend on when a timer runs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    pub grants: u64,
+    pub reentries: u64,
+    pub refusals: u64,
+    pub renewals: u64,
+    pub waits: u64,
+    pub deadlocks: u64,
+    pub replays: u64,
 }
 
-/// A request to leave.
-#[derive(Clone, Copy, Debug)]
-pub struct Leave<O = Who> {
-    pub owner: O,
-    pub mode: Option<Mode>,
-    pub entries: Entries,
-    pub token: Option<u64>,
-    pub request: Option<Asked>,
+/// The locks, their queues and the token clock of a server.
+#[derive(Clone, Debug)]
+pub struct Naive {
+    pub now_us: u64,
+    pub keys: Vec<Key>,
+    /// All that wait, in the order in which they came.
+    pub waiting: Vec<Request>,
+    pub last_token: u64,
+    pub default_lease: u64,
+    pub max_waiters: Option<usize>,
+    /// Whether the deadlock search sees only the keys of the request itself.
+    pub is_blind: bool,
+    pub counts: Counts,
 }
 
-impl<O> Default for Naive<O> {
-    fn default() -> Naive<O> {
-        Naive { holds: Vec::new(), end: None, last_token: 0, waiters: Waiters::None, default_lease: DEFAULT_LEASE }
+impl Naive {
+    pub fn now(&self) -> u64 {
+        self.now_us / 1000
     }
-}
 
-impl<O: Clone + Ord> Naive<O> {
-    pub fn acquire(&mut self, now: u64, enter: Enter<O>) -> Reply {
-        let Enter { owner, mode, reentry, lease, request, session } = enter;
-        let mine = |hold: &&Hold<O>| now < hold.deadline && hold.owner == owner;
-        let repeated = |hold: &&Hold<O>| mine(hold) && hold.mode == mode && hold.request == request;
-        if let Some(hold) = self.holds.iter_mut().find(|hold| request.is_some() && repeated(&&**hold)) {
-            hold.session = session.or(hold.session);
-            return Reply::Replayed(Some(hold.token));
+    pub fn live(&self, key: KeyNo) -> impl Iterator<Item = &Hold> {
+        let now = self.now();
+        self.keys[key].holds.iter().filter(move |hold| now < hold.end())
+    }
+
+    pub fn mine(&self, key: KeyNo, owner: Who, mode: Mode) -> Option<&Hold> {
+        self.live(key).find(|hold| hold.owner == owner && hold.mode == mode)
+    }
+
+    /// Who waits for a key, the head first.
+    pub fn queue(&self, key: KeyNo) -> Vec<&Request> {
+        let (upgrades, others): (Vec<&Request>, Vec<&Request>) =
+            self.waiting.iter().filter(|waiter| waiter.keys.contains(&key)).partition(|waiter| waiter.is_upgrade);
+        upgrades.into_iter().chain(others).collect()
+    }
+
+    pub fn fresh_token(&self) -> u64 {
+        self.now_us.max(self.last_token + 1)
+    }
+
+    // What the locks say of a request.
+
+    pub fn judge(&self, request: &Request) -> Verdict {
+        match request.keys.as_slice() {
+            [key] => self.judge_one(request, *key),
+            keys => self.judge_all(request, keys),
         }
-        if reentry == Reentry::Refuse && self.holds.iter().any(|hold| mine(&hold)) {
-            return Reply::Nil(Some(Refusal::Owned));
+    }
+
+    fn judge_one(&self, request: &Request, key: KeyNo) -> Verdict {
+        let Request { owner, want, asked, .. } = request;
+        let (exclusive, shared) = (self.mine(key, *owner, Mode::Exclusive), self.mine(key, *owner, Mode::Shared));
+        let mine = if want.mode() == Mode::Exclusive { exclusive } else { shared };
+        if let Some(hold) = mine.filter(|hold| asked.is_some() && hold.request == *asked) {
+            return Verdict::Recorded(hold.token);
         }
-        if let Some(old) = self.holds.iter().filter(mine).find(|hold| hold.mode == mode).cloned() {
-            let Some((lease, deadline)) = resolve(lease, now, old.lease) else {
-                return Reply::Nil(Some(Refusal::LeasePassed));
-            };
-            let (lease, deadline) = (lease.max(old.lease), deadline.max(old.deadline));
-            let token = old.token;
-            let (request, session) = (request.or(old.request), session.or(old.session));
-            self.put(now, Hold { count: old.count + 1, lease, deadline, request, session, ..old });
-            self.set_end();
-            return Reply::Token(token, How::Again);
-        }
-        for hold in &self.holds {
-            if now < hold.deadline && hold.owner != owner && excludes(mode, hold.mode) {
-                return Reply::Nil(Some(Refusal::Held));
+        let others = |mode| self.live(key).any(|hold| hold.owner != *owner && hold.mode == mode);
+        let (writer, reader) = (others(Mode::Exclusive), others(Mode::Shared));
+        let new = if mine.is_some() { Verdict::Again } else { Verdict::Enters };
+        match want {
+            Want::ExclusiveOnce if exclusive.is_some() || shared.is_some() => Verdict::Owned,
+            Want::Exclusive if exclusive.is_some() => Verdict::Again,
+            Want::ExclusiveOnce | Want::Exclusive if writer || reader => Verdict::Held,
+            Want::ExclusiveOnce | Want::Exclusive => Verdict::Enters,
+            Want::Shared if shared.is_some() => Verdict::Again,
+            Want::Shared if writer => Verdict::Held,
+            Want::Shared => Verdict::Enters,
+            Want::Permits { permits, limit } => {
+                let (permits, limit) = (u64::from(permits.get()), u64::from(limit.get()));
+                let own = shared.map_or(0, |hold| hold.count);
+                let all: u64 = self.live(key).filter(|hold| hold.mode == Mode::Shared).map(|hold| hold.count).sum();
+                if own + permits > limit {
+                    Verdict::OverLimit
+                } else if writer || all + permits > limit {
+                    Verdict::Held
+                } else {
+                    new
+                }
             }
         }
-        let Some((lease, deadline)) = resolve(lease, now, self.default_lease) else {
-            return Reply::Nil(Some(Refusal::LeasePassed));
-        };
-        let token = (self.last_token + 1).max(now * 1000);
-        self.put(now, Hold { token, owner, mode, count: 1, lease, deadline, request, session });
-        self.set_end();
-        Reply::Token(token, How::New)
     }
 
-    pub fn release(&mut self, now: u64, leave: Leave<O>) -> Reply {
-        let Leave { owner, mode, entries, token, request } = leave;
-        let is_repeated = |hold: &Hold<O>| request.is_some() && hold.request == request;
-        if self.find(now, &owner, mode, None).iter().any(is_repeated) {
-            return Reply::Replayed(None);
+    fn judge_all(&self, request: &Request, keys: &[KeyNo]) -> Verdict {
+        let Request { owner, asked, .. } = request;
+        let record = |key: &KeyNo| {
+            let hold = self.mine(*key, *owner, Mode::Exclusive)?;
+            (asked.is_some() && hold.request == *asked).then_some(hold.token)
+        };
+        let records: Vec<u64> = keys.iter().filter_map(record).collect();
+        if records.len() == keys.len() {
+            return Verdict::Recorded(records.into_iter().max().expect("one at least"));
         }
-        let found = self.find(now, &owner, mode, token);
-        match found.as_slice() {
-            [] => return Reply::Nil(None),
-            // A token names the hold, unless both have it. ALL drops both.
-            [_, _] if token.is_some() || entries == Entries::One => return Reply::Ambiguous,
-            [hold] if hold.count > 1 && entries == Entries::One => {
-                self.put(now, Hold { count: hold.count - 1, request: request.or(hold.request), ..hold.clone() });
-                self.keep_early_end();
-                return Reply::Zero;
+        if keys.iter().any(|key| self.live(*key).any(|hold| hold.owner == *owner)) {
+            Verdict::Owned
+        } else if keys.iter().any(|key| self.live(*key).next().is_some()) {
+            Verdict::Held
+        } else {
+            Verdict::Enters
+        }
+    }
+
+    /// Whether the owner passes those that wait.
+    fn may_overtake(&self, request: &Request, verdict: Verdict) -> bool {
+        let [key] = *request.keys.as_slice() else { return false };
+        let (owner, has) = (request.owner, |mode| self.mine(key, request.owner, mode).is_some());
+        let is_alone = self.live(key).all(|hold| hold.owner == owner);
+        match request.want {
+            Want::ExclusiveOnce => false,
+            Want::Exclusive => verdict == Verdict::Again || (has(Mode::Shared) && is_alone),
+            Want::Shared => verdict == Verdict::Again || has(Mode::Exclusive),
+            Want::Permits { .. } => has(Mode::Exclusive),
+        }
+    }
+
+    /// What becomes of a waiter, if the server looks now.
+    pub fn turn(&self, waiter: &Request) -> Turn {
+        let is_head = |key: &KeyNo| self.queue(*key).first().is_some_and(|head| head.ticket == waiter.ticket);
+        if !waiter.keys.iter().all(is_head) {
+            return Turn::NotYet;
+        }
+        let verdict = self.judge(waiter);
+        let own = match verdict {
+            Verdict::Held | Verdict::Owned | Verdict::OverLimit => return Turn::NotYet,
+            Verdict::Again => self.mine(waiter.keys[0], waiter.owner, waiter.want.mode()).map_or(0, |hold| hold.lease),
+            Verdict::Enters => self.default_lease,
+            Verdict::Recorded(token) => {
+                let is_short = |key: &KeyNo| {
+                    self.mine(*key, waiter.owner, waiter.want.mode()).is_some_and(|hold| hold.lease < MIN_BOUND)
+                };
+                let is_refused = waiter.binds && waiter.keys.iter().any(is_short);
+                return if is_refused { Turn::SessionLease } else { Turn::Recorded(token) };
             }
-            _ => {}
+        };
+        match waiter.lease.resolve(self.now(), own) {
+            None => Turn::LeasePassed,
+            Some((lease, _)) if waiter.binds && lease < MIN_BOUND => Turn::SessionLease,
+            Some(_) => Turn::Enters(verdict),
         }
-        self.drop_lapsed(now);
-        self.holds.retain(|hold| !found.contains(hold));
-        self.keep_early_end();
-        Reply::One
     }
 
-    pub fn renew(&mut self, now: u64, owner: &O, mode: Option<Mode>, lease: Lease, fence: Fence) -> Reply {
-        let token = match fence {
-            Fence::Is(token) => Some(token),
-            Fence::Any | Fence::AtLeast(_) => None,
-        };
-        let found = self.find(now, owner, mode, token);
-        if found.is_empty() || found.iter().any(|hold| resolve(lease, now, hold.lease).is_none()) {
-            return Reply::Nil(None);
+    // Commands.
+
+    /// A request comes. It may wait if `may_wait`.
+    pub fn acquire(&mut self, mut request: Request, may_wait: bool) -> Reply {
+        if request.keys.iter().any(|key| self.keys[*key].is_other) {
+            return Reply::WrongType;
         }
-        for hold in &found {
-            let (lease, deadline) = resolve(lease, now, hold.lease).expect("looked at above");
-            let is_lifted = found.len() == 1 || hold.mode == Mode::Exclusive;
-            let token = match fence {
-                Fence::AtLeast(floor) if is_lifted => hold.token.max(floor),
-                Fence::Any | Fence::Is(_) | Fence::AtLeast(_) => hold.token,
+        let verdict = self.judge(&request);
+        let mode = request.want.mode();
+        if let Verdict::Recorded(token) = verdict {
+            let holds = request.keys.iter().filter_map(|key| self.mine(*key, request.owner, mode));
+            if request.binds && holds.map(|hold| hold.lease).any(|lease| lease < MIN_BOUND) {
+                return Reply::SessionLease;
+            }
+            self.counts.replays += 1;
+            self.bind(&request);
+            return Reply::Replayed(token);
+        }
+        let own = match request.keys.as_slice() {
+            [key] if request.want != Want::ExclusiveOnce => self.mine(*key, request.owner, mode).map(|hold| hold.lease),
+            _ => None,
+        };
+        if request.binds && request.lease == Lease::Own && own.unwrap_or(self.default_lease) < MIN_BOUND {
+            return Reply::SessionLease;
+        }
+        let has_queue = request.keys.iter().any(|key| !self.queue(*key).is_empty());
+        let is_let_in = matches!(verdict, Verdict::Enters | Verdict::Again);
+        if is_let_in && (!has_queue || self.may_overtake(&request, verdict)) {
+            return Reply::Granted(self.enter(&request));
+        }
+        if !may_wait {
+            self.counts.refusals += 1;
+            return Reply::Nil;
+        }
+        let deadlock = |this: &mut Naive| {
+            this.counts.deadlocks += 1;
+            Reply::Deadlock
+        };
+        if verdict == Verdict::OverLimit {
+            return deadlock(self);
+        }
+        if let Some(first) = self.take_over(&request) {
+            return Reply::TakesOver(first);
+        }
+        if verdict == Verdict::Owned || (has_queue && self.is_only_holder_of_permits(&request)) {
+            return deadlock(self);
+        }
+        let holds_shared = |key: &KeyNo| self.mine(*key, request.owner, Mode::Shared).is_some();
+        request.is_upgrade = request.want == Want::Exclusive && request.keys.iter().any(holds_shared);
+        let is_other_upgrade =
+            |waiter: &&Request| waiter.is_upgrade && waiter.keys == request.keys && waiter.owner != request.owner;
+        if request.is_upgrade && self.waiting.iter().any(|waiter| is_other_upgrade(&waiter)) {
+            return deadlock(self);
+        }
+        let places: usize = self.waiting.iter().map(|waiter| waiter.keys.len()).sum();
+        if self.max_waiters.is_some_and(|max| places + request.keys.len() > max) {
+            return Reply::TooManyWaiters;
+        }
+        request.since = self.now_us;
+        self.waiting.push(request);
+        if self.closes_a_cycle() {
+            self.waiting.pop();
+            return deadlock(self);
+        }
+        self.counts.waits += 1;
+        Reply::Waits
+    }
+
+    fn is_only_holder_of_permits(&self, request: &Request) -> bool {
+        let key = request.keys[0];
+        let is_semaphore = matches!(request.want, Want::Permits { .. });
+        let has = |mode| self.mine(key, request.owner, mode).is_some();
+        let is_alone = self.live(key).all(|hold| hold.owner == request.owner);
+        is_semaphore && has(Mode::Shared) && !has(Mode::Exclusive) && is_alone
+    }
+
+    /// The same request waits: this one takes its place, with its own arguments.
+    fn take_over(&mut self, request: &Request) -> Option<u64> {
+        let same_keys = |waiter: &Request| {
+            waiter.keys.len() == request.keys.len() && waiter.keys.iter().all(|key| request.keys.contains(key))
+        };
+        let is_same =
+            |waiter: &Request| waiter.owner == request.owner && waiter.asked == request.asked && same_keys(waiter);
+        request.asked?;
+        let first = self.waiting.iter_mut().find(|waiter| is_same(waiter))?;
+        self.counts.replays += 1;
+        (first.want, first.lease, first.binds, first.client) =
+            (request.want, request.lease, request.binds, request.client);
+        Some(std::mem::replace(&mut first.ticket, request.ticket))
+    }
+
+    /// Gives the request what it asks for; the token.
+    pub fn enter(&mut self, request: &Request) -> u64 {
+        let (now, fresh, mode) = (self.now(), self.fresh_token(), request.want.mode());
+        let count = u64::from(request.want.entries());
+        let mut token = fresh;
+        for key in request.keys.clone() {
+            let old = self.mine(key, request.owner, mode).cloned();
+            let hold = match old {
+                None => {
+                    self.counts.grants += 1;
+                    let (lease, deadline) = request.lease.resolve(now, self.default_lease).expect("not passed");
+                    let (owner, asked) = (request.owner, request.asked);
+                    self.last_token = fresh;
+                    Hold {
+                        owner,
+                        mode,
+                        count,
+                        lease,
+                        deadline,
+                        token: fresh,
+                        request: asked,
+                        session: None,
+                        ended: None,
+                    }
+                }
+                Some(old) => {
+                    self.counts.reentries += 1;
+                    let (lease, deadline) = request.lease.resolve(now, old.lease).expect("not passed");
+                    token = old.token;
+                    let (lease, deadline) = (lease.max(old.lease), deadline.max(old.end()));
+                    let (count, request) = (old.count + count, request.asked.or(old.request));
+                    Hold { count, lease, deadline, request, ended: None, ..old }
+                }
             };
-            self.put(now, Hold { token, lease, deadline, ..hold.clone() });
+            self.put(key, hold);
+            self.keys[key].early = None;
         }
-        self.set_end();
-        Reply::One
+        self.bind(request);
+        token
     }
 
-    /// Whether the end of a session ended this hold, or gave it so many ms.
-    pub fn end_session(&mut self, now: u64, owner: &O, mode: Mode, grace: Option<u64>) -> bool {
-        let Some(hold) = self.find(now, owner, Some(mode), None).first().cloned() else { return false };
-        self.drop_lapsed(now);
-        match grace {
-            Some(grace) => self.put(now, Hold { deadline: now + grace, ..hold }),
-            None => self.holds.retain(|other| *other != hold),
+    pub(super) fn bind(&mut self, request: &Request) {
+        if request.binds {
+            for key in &request.keys {
+                let mine = |hold: &&mut Hold| hold.owner == request.owner && hold.mode == request.want.mode();
+                let hold = self.keys[*key].holds.iter_mut().filter(|hold| hold.ended.is_none()).find(mine);
+                hold.expect("it was granted").session = Some(request.client);
+            }
         }
-        true
     }
 
-    /// Drops lapsed holds; the key ends with the last of the others, or earlier.
-    pub fn sweep(&mut self, now: u64) {
-        self.drop_lapsed(now);
-        self.keep_early_end();
-    }
-
-    pub fn delete(&mut self) {
-        self.holds.clear();
-        self.end = None;
-    }
-
-    pub fn is_ended(&self, now: u64) -> bool {
-        self.end.is_some_and(|end| end <= now)
-    }
-
-    pub fn live(&self, now: u64) -> Vec<Hold<O>> {
-        let mut live: Vec<Hold<O>> = self.holds.iter().filter(|hold| now < hold.deadline).cloned().collect();
-        live.sort();
-        live
-    }
-
-    pub fn lapsed(&self, now: u64) -> usize {
-        self.holds.iter().filter(|hold| hold.deadline <= now).count()
-    }
-
-    pub fn last_deadline(&self) -> Option<u64> {
-        self.holds.iter().map(|hold| hold.deadline).max()
-    }
-
-    fn find(&self, now: u64, owner: &O, mode: Option<Mode>, token: Option<u64>) -> Vec<Hold<O>> {
-        let mut found = self.live(now);
-        found.retain(|hold| {
-            hold.owner == *owner && mode.is_none_or(|mode| mode == hold.mode) && token.is_none_or(|t| t == hold.token)
-        });
-        found
-    }
-
-    fn put(&mut self, now: u64, hold: Hold<O>) {
-        self.drop_lapsed(now);
-        self.holds.retain(|old| old.owner != hold.owner || old.mode != hold.mode);
-        self.last_token = self.last_token.max(hold.token);
-        self.holds.push(hold);
-    }
-
-    fn drop_lapsed(&mut self, now: u64) {
-        self.holds.retain(|hold| now < hold.deadline);
-    }
-
-    /// An end that somebody made earlier stands, but the key never outlives its last hold.
-    fn keep_early_end(&mut self) {
-        self.end = match (self.end, self.last_deadline()) {
-            (_, None) => None,
-            (Some(end), Some(last)) if end < last => Some(end),
-            (_, Some(_)) => return self.set_end(),
+    /// The hold takes the place of the same owner's, and of every one that it excludes: those are none any more.
+    fn put(&mut self, key: KeyNo, hold: Hold) {
+        let now = self.now();
+        let excludes = |old: &Hold| {
+            let exclusive = old.mode == Mode::Exclusive || hold.mode == Mode::Exclusive;
+            if old.owner == hold.owner { old.mode == hold.mode } else { exclusive }
         };
+        let is_in_the_way = |old: &Hold| old.owner != hold.owner && excludes(old) && now < old.end();
+        assert!(!self.keys[key].holds.iter().any(is_in_the_way), "{hold:?} beside {:?}", self.keys[key].holds);
+        self.keys[key].holds.retain(|old| !excludes(old));
+        self.keys[key].holds.push(hold);
     }
 
-    /// The key ends with its last hold, or a little later if somebody waits.
-    fn set_end(&mut self) {
-        let grace = match self.waiters {
-            Waiters::None => 0,
-            Waiters::Some => Waiters::GRACE_MS,
+    /// Whether the request that came last waits for its own owner, through others.
+    fn closes_a_cycle(&self) -> bool {
+        let origin = self.waiting.last().expect("it came");
+        let waits = |owner: Who| self.waiting.iter().filter(|waiter| waiter.owner == owner).collect::<Vec<_>>();
+        if waits(origin.owner).len() > 1 {
+            return false;
+        }
+        let may_look =
+            |key: KeyNo| origin.keys.contains(&key) || (KEYS[key].0 == KEYS[origin.keys[0]].0 && !self.is_blind);
+        let (mut met, mut next) = (vec![origin.owner], vec![origin]);
+        while let Some(waiter) = next.pop() {
+            for key in waiter.keys.iter().copied().filter(|key| may_look(*key)) {
+                for owner in self.waits_for(waiter, key) {
+                    if owner == origin.owner {
+                        return true;
+                    }
+                    if !met.contains(&owner) {
+                        met.push(owner);
+                        if let [waiter] = waits(owner).as_slice() {
+                            next.push(waiter);
+                        }
+                    }
+                }
+            }
+        }
+        false
+    }
+
+    /// The owners that a waiter waits for on one of its keys.
+    fn waits_for(&self, waiter: &Request, key: KeyNo) -> Vec<Who> {
+        let queue = self.queue(key);
+        let ahead: Vec<&Request> = queue.into_iter().take_while(|other| other.ticket != waiter.ticket).collect();
+        let excludes = |request: &Request, hold: &Hold| {
+            request.owner != hold.owner && (request.want.mode() == Mode::Exclusive || hold.mode == Mode::Exclusive)
         };
-        self.end = self.last_deadline().map(|last| last + grace);
+        let mut owners: Vec<Who> = ahead.iter().map(|other| other.owner).collect();
+        for hold in self.live(key) {
+            if excludes(waiter, hold) || ahead.iter().any(|other| excludes(other, hold)) {
+                owners.push(hold.owner);
+            }
+        }
+        owners
     }
 }
 
-/// Whether holds of two owners cannot be on one lock together.
-pub fn excludes(a: Mode, b: Mode) -> bool {
-    a == Mode::Exclusive || b == Mode::Exclusive
-}
-
-/// The lease and the deadline; `None` if it has passed.
-fn resolve(lease: Lease, now: u64, own: u64) -> Option<(u64, u64)> {
-    match lease {
-        Lease::Own => Some((own, now + own)),
-        Lease::For(ms) => Some((ms, now + ms)),
-        Lease::Until(more) => u64::try_from(more).ok().filter(|more| *more > 0).map(|more| (more, now + more)),
-    }
-}
-
-pub const DEFAULT_LEASE: u64 = 50;
+/// The shortest lease of a hold that is bound.
+pub const MIN_BOUND: u64 = 300;

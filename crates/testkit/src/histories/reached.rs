@@ -1,22 +1,22 @@
-//! What a history came to: proof that the drawn ones come to the states that are hard.
+//! What histories come to: proof that those that are drawn come to the states that are hard.
 
 use std::collections::BTreeMap;
 
-use dlock_core::{Mode, Refusal};
+use dlock_core::Want;
+use dlock_core::engine::{Answer, Fault};
 
-use super::naive::{How, Naive, Reply};
+use super::naive::{Reply, Request, Turn, Verdict};
 
-/// How often a history came to something, and how many holds and waiters there were at most.
+/// How often histories came to something.
 #[derive(Debug, Default)]
 pub struct Reached {
     pub times: BTreeMap<&'static str, u64>,
-    pub holds: usize,
+    /// How many waited at most.
     pub waiting: usize,
 }
 
 impl Reached {
     pub fn add(&mut self, other: &Reached) {
-        self.holds = self.holds.max(other.holds);
         self.waiting = self.waiting.max(other.waiting);
         for (what, times) in &other.times {
             *self.times.entry(what).or_default() += times;
@@ -27,59 +27,70 @@ impl Reached {
         *self.times.entry(what).or_default() += 1;
     }
 
-    pub fn acquired(&mut self, reply: Reply) {
-        self.count(match reply {
-            Reply::Token(_, How::New) => "granted",
-            Reply::Token(_, How::Again) => "entered again",
-            Reply::Replayed(_) => "acquire replayed",
-            Reply::Nil(Some(Refusal::Held)) => "held",
-            Reply::Nil(Some(Refusal::Owned)) => "owned",
-            Reply::Nil(Some(Refusal::LeasePassed)) => "lease passed",
-            _ => "acquired otherwise",
-        });
+    pub fn count_if(&mut self, what: &'static str, is_so: bool) {
+        if is_so {
+            self.count(what);
+        }
     }
 
-    /// What a waiter came to when its turn had come.
-    pub fn served(&mut self, is_upgrade: bool, reply: Reply) {
+    pub fn acquired(&mut self, request: &Request, reply: Reply) {
+        let is_multiple = request.keys.len() > 1;
         self.count(match reply {
-            Reply::Token(_, How::New) if is_upgrade => "upgraded from the line",
-            Reply::Token(_, How::New) => "granted from the line",
-            Reply::Token(_, How::Again) => "entered again from the line",
-            Reply::Replayed(_) => "replayed from the line",
-            Reply::Nil(_) => "refused from the line",
-            Reply::One | Reply::Zero | Reply::Ambiguous => "served otherwise",
+            Reply::Granted(_) if is_multiple => "several granted",
+            Reply::Granted(_) => "granted",
+            Reply::Replayed(_) if is_multiple => "several replayed",
+            Reply::Replayed(_) => "replayed",
+            Reply::Waits if is_multiple => "several wait",
+            Reply::Waits => "waits",
+            Reply::TakesOver(_) if is_multiple => "several taken over",
+            Reply::TakesOver(_) => "taken over",
+            Reply::Nil => "refused",
+            Reply::Deadlock => "deadlock",
+            Reply::SessionLease => "session lease",
+            Reply::TooManyWaiters => "too many waiters",
+            Reply::WrongType => "wrong type",
+            Reply::SessionAbsolute | Reply::Ambiguous | Reply::Number(_) => "acquired otherwise",
         });
     }
 
     pub fn released(&mut self, reply: Reply) {
         self.count(match reply {
-            Reply::One => "released",
-            Reply::Zero => "released partly",
+            Reply::Number(0) => "released partly",
+            Reply::Number(_) => "released",
             Reply::Ambiguous => "ambiguous",
-            Reply::Replayed(_) => "release replayed",
             _ => "not released",
         });
     }
 
-    /// The state after a step.
-    pub fn state(&mut self, naive: &Naive, now: u64) {
-        let (holds, lapsed) = (&naive.holds, naive.lapsed(now));
-        self.holds = self.holds.max(holds.len());
-        match lapsed {
-            0 => {}
-            all if all == holds.len() => self.count("all lapsed"),
-            _ => self.count("lapsed beside live"),
-        }
-        if naive.end.is_some_and(|end| Some(end) < naive.last_deadline()) {
-            self.count("early end");
-        }
-        let writer = holds.iter().find(|hold| hold.mode == Mode::Exclusive);
-        let both = writer.zip(holds.iter().find(|hold| hold.mode == Mode::Shared));
-        if let Some((writer, reader)) = both {
-            self.count("both modes");
-            if writer.token == reader.token {
-                self.count("both modes, one token");
-            }
-        }
+    pub fn renewed(&mut self, reply: Reply) {
+        self.count(match reply {
+            Reply::Number(_) => "renewed",
+            Reply::SessionAbsolute => "renewed absolutely",
+            Reply::SessionLease => "renewed too shortly",
+            _ => "not renewed",
+        });
+    }
+
+    pub fn served(&mut self, waiter: &Request, turn: Turn) {
+        self.count(match turn {
+            Turn::Enters(_) if waiter.keys.len() > 1 => "several served",
+            Turn::Recorded(_) if waiter.keys.len() > 1 => "several served by a record",
+            Turn::Enters(_) if waiter.is_upgrade => "upgraded",
+            Turn::Enters(_) if matches!(waiter.want, Want::Permits { .. }) => "permits served",
+            Turn::Enters(Verdict::Again) => "entered again from the queue",
+            Turn::Enters(_) => "served",
+            Turn::Recorded(_) => "served by a record",
+            Turn::NotYet | Turn::LeasePassed | Turn::SessionLease => "served otherwise",
+        });
+    }
+
+    pub fn ended(&mut self, answer: &Answer) {
+        self.count(match answer {
+            Answer::Granted(..) => "served otherwise",
+            Answer::Nil => "lease passed in the queue",
+            Answer::Fault(Fault::WrongType) => "sent away from another type",
+            Answer::Fault(Fault::TryAgain) => "sent away to another node",
+            Answer::Fault(_) => "too short for a session in the queue",
+        });
     }
 }

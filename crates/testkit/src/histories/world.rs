@@ -1,371 +1,759 @@
-//! Plays a history on the core, on a replica and on the model, and compares all three after every step.
+//! Plays a history on the engine and on the model, and compares them after every step.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
-use dlock_core::{
-    Acquire, Acquired, Applied, Change, Effect, Entry, Lock, LockMode, Mode, Owner, Release, Released, Renew,
-    RenewToken, Renewed, TokenClock, UnixMs, Waiters, decode_effect, decode_lock, encode_effect, encode_lock,
+use dlock_core::engine::{
+    Answer, Ask, Call, Entered, Event, Fault, Input, Left, Output, Permission, Role, Settings, WaiterId,
 };
+use dlock_core::{ClientId, Command, Engine, Keyspace, LeaseChoice, Memory, Name, Renew, RenewToken, UnixMs, Want};
 
-use super::history::{Lease, OWNERS, Somebody, Step, TokenPick, TokenRule, Who};
-use super::naive::{Asked, DEFAULT_LEASE, Enter, Fence, Hold, How, Leave, Naive, Reply, What};
-use super::plain::{by_token, choice, entering, lease_of, owner, request_of, token_of};
-use super::quick;
+use super::history::{
+    Acquiring, CLIENTS, ClientNo, History, KEYS, KeyNo, Op, Permit, Somebody, Step, TokenPick, TokenRule, What, Who,
+};
+use super::leave::{Fence, Leave, Renewal};
+use super::naive::{Key, Lease, Naive, Reply, Request, Turn};
+use super::plain;
 use super::reached::Reached;
+use crate::keyspace::{KeyName, MemoryKeyspace, RunningRelease, name};
 
-/// A primary, its replica, and the model of both.
+/// A primary with its engine, a replica, and the model of both.
 pub struct World {
-    now: u64,
-    primary: Node,
-    replica: Node,
-    naive: Naive,
-    owners: Vec<Owner>,
-    /// Of the stored holds.
-    tokens: BTreeSet<u64>,
+    pub(super) space: MemoryKeyspace,
+    pub(super) engine: Engine<u64>,
+    pub(super) replica: MemoryKeyspace,
+    pub(super) replica_memory: Memory,
+    pub(super) naive: Naive,
+    pub(super) role: Role,
+    grace: Option<u64>,
+    clients: [u64; CLIENTS],
+    waiters: BTreeMap<u64, WaiterId>,
+    tickets: u64,
+    drawn: Who,
     /// The last request that had an id.
-    sent: Option<Sent>,
-    reached: Reached,
-}
-
-#[derive(Clone, Copy)]
-enum Sent {
-    Enter(Enter),
-    Leave(Leave),
-}
-
-/// The lock on one server.
-#[derive(Clone, Debug, Default)]
-struct Node {
-    lock: Lock,
-    end: Option<UnixMs>,
-    tokens: TokenClock,
+    sent: Option<Request>,
+    /// Keys whose TTL somebody made longer, and that no effect has changed since.
+    pub(super) late: BTreeSet<KeyNo>,
+    /// Keys whose lock was overwritten: nobody may wait for them after the timer has run.
+    overwritten: BTreeSet<KeyNo>,
+    pub(super) reached: Reached,
 }
 
 impl World {
-    /// Plays the history; panics where the three do not agree.
-    pub fn play(steps: &[Step]) -> Reached {
-        let mut world = World::new();
-        for step in steps {
+    /// Plays the history; panics where the engine and the model do not agree.
+    pub fn play(history: &History) -> Reached {
+        let mut world = World::new(history);
+        world.gather(history.crowd);
+        for step in &history.steps {
             world.step(step);
-            world.compare();
         }
         world.reached
     }
 
-    fn new() -> World {
+    fn new(history: &History) -> World {
+        let History { default_lease, grace, max_waiters, .. } = *history;
+        let settings = Settings {
+            default_lease: plain::lease(default_lease),
+            max_waiters,
+            session_grace: grace.map(plain::lease),
+        };
+        let space = MemoryKeyspace::at(BEGIN_MS);
         World {
-            now: BEGIN_MS,
-            primary: Node::default(),
-            replica: Node::default(),
-            naive: Naive::default(),
-            owners: (0..OWNERS).map(owner).collect(),
-            tokens: BTreeSet::new(),
+            naive: Naive::new(BEGIN_MS * 1000, default_lease, max_waiters),
+            engine: Engine::new(7, settings),
+            space,
+            // Its clock stands still: a replica removes nothing by itself.
+            replica: MemoryKeyspace::default(),
+            replica_memory: Memory::new(),
+            role: Role::Primary,
+            grace,
+            clients: std::array::from_fn(|client| 1 + client as u64),
+            waiters: BTreeMap::new(),
+            tickets: 0,
+            drawn: 1000,
             sent: None,
+            late: BTreeSet::new(),
+            overwritten: BTreeSet::new(),
             reached: Reached::default(),
         }
     }
 
+    fn gather(&mut self, crowd: usize) {
+        for number in 0..crowd {
+            let (client, owner, lease) = (number % CLIENTS, Some(100 + number), super::history::Lease::For(500));
+            let what = What::Rlock(0);
+            self.acquire(&Acquiring { client, owner, what, lease, block: false, binds: true, id: None });
+        }
+    }
+
     fn step(&mut self, step: &Step) {
-        match step {
-            Step::Wait(ms) => self.now += ms,
-            Step::ClockBack(ms) => self.now -= ms,
-            Step::Acquire { owner, mode, reentry, lease, request } => {
-                let (owner, mode, reentry, lease) = (*owner, *mode, *reentry, *lease);
-                let request = request.map(|id| Asked { what: entering(mode, reentry), id });
-                self.acquire(Enter { owner, mode, reentry, lease, request, session: None });
+        self.notice_expired();
+        let is_up = self.role == Role::Primary;
+        match &step.op {
+            Op::Wait(us) => self.wait(*us),
+            Op::ClientGone(client) => self.client_gone(*client),
+            Op::Abandon(at) => self.abandon(*at),
+            Op::Blind(is_blind) => (self.space.is_blind, self.naive.is_blind) = (*is_blind, *is_blind),
+            Op::Resume if self.role == Role::HeldStill => self.become_primary(),
+            Op::Promote if self.role == Role::Replica => {
+                self.input(Input::RoleChanged);
+                self.become_primary();
             }
-            Step::Release { owner, mode, entries, token, request } => {
-                let owner = self.find(*owner);
-                let token = token.map(|pick| self.pick(owner, pick));
-                let request = request.map(|id| Asked { what: What::Release, id });
-                self.release(Leave { owner, mode: *mode, entries: *entries, token, request });
+            Op::Demote => self.demote(),
+            Op::Pause if is_up => self.role = Role::HeldStill,
+            Op::Acquire(acquiring) if is_up => self.acquire(acquiring),
+            Op::Upgrade { client, key, holder, lease } if is_up => {
+                let (owner, what) = (Some(self.find(*key, Somebody::Holder(*holder))), What::Racquire(*key));
+                self.acquire(&Acquiring {
+                    client: *client,
+                    owner,
+                    what,
+                    lease: *lease,
+                    block: true,
+                    binds: false,
+                    id: None,
+                });
             }
-            Step::Renew { owner, mode, lease, token } => {
-                let owner = self.find(*owner);
+            Op::Resend { client, block } if is_up => self.resend(*client, *block),
+            Op::Release { key, who, mode, entries, token, id } if is_up => {
+                let owner = self.find(*key, *who);
+                let token = token.map(|pick| self.pick(*key, owner, pick));
+                let asked = id.map(|id| (Command::Release, id));
+                self.release(*key, Leave { owner, mode: *mode, entries: *entries, token, asked });
+            }
+            Op::Renew { client, key, who, mode, lease, token, binds } if is_up => {
+                let owner = self.find(*key, *who);
                 let fence = match token {
                     TokenRule::Any => Fence::Any,
-                    TokenRule::Is(pick) => Fence::Is(self.pick(owner, *pick)),
-                    TokenRule::AtLeast(pick, more) => Fence::AtLeast(self.pick(owner, *pick) + more),
+                    TokenRule::Is(pick) => Fence::Is(self.pick(*key, owner, *pick)),
+                    TokenRule::AtLeast(pick, more) => Fence::AtLeast(self.pick(*key, owner, *pick) + more),
                 };
-                self.renew(owner, *mode, *lease, fence);
+                let (client, lease) = (self.clients[*client], self.lease(*lease));
+                self.renew(*key, Renewal { client, owner, mode: *mode, lease, fence, binds: *binds });
             }
-            Step::Expire(ms) => self.set_end(Some(self.now + ms)),
-            Step::Persist => self.set_end(None),
-            Step::KeyEnds if self.naive.is_ended(self.now) => self.delete(),
-            Step::KeyEnds => {}
-            Step::Delete => self.delete(),
-            Step::Resend => self.resend(),
-            Step::Waiters(waiters) => self.naive.waiters = *waiters,
-            Step::Sweep => {
-                let lapsed = self.naive.lapsed(self.now) as u64;
-                self.naive.sweep(self.now);
-                let applied =
-                    self.apply(Effect { clock: self.clock(), change: Change::Sweep, waiters: self.naive.waiters });
-                assert_eq!((applied.lapsed, applied.is_visible), (lapsed, lapsed > 0));
+            op if is_up => self.change_keys(op),
+            _ => {}
+        }
+        if step.then_tick {
+            self.tick();
+        }
+        self.compare();
+    }
+
+    // Time and clients.
+
+    fn wait(&mut self, us: u64) {
+        let now = self.naive.now_us + us;
+        self.space.set_now_us(now);
+        self.naive.advance(now);
+        self.notice_expired();
+    }
+
+    /// Keys that have expired hold nothing, whatever the end of a session would have given to a hold.
+    fn notice_expired(&mut self) {
+        for key in 0..KEYS.len() {
+            if self.space.has_expired(&plain::key_name(key)) {
+                let now = self.naive.now();
+                let holds = std::mem::take(&mut self.naive.keys[key].holds);
+                assert!(holds.iter().all(|hold| hold.ended.is_some() || hold.deadline <= now), "{key} had {holds:?}");
             }
-            Step::Reload => self.primary.lock = reloaded(&self.primary.lock),
-            Step::Resync => self.replica.lock = reloaded(&self.primary.lock),
         }
     }
 
-    fn acquire(&mut self, enter: Enter) -> Reply {
-        self.sent = enter.request.map(|_| Sent::Enter(enter)).or(self.sent);
-        let Enter { owner: who, mode, reentry, lease, request, .. } = enter;
-        let before = self.naive.clone();
-        let expected = self.naive.acquire(self.now, enter);
-        let id = request.map(request_of);
-        let request =
-            Acquire { owner: &self.owners[who], mode, reentry, lease: choice(self.now, lease), request: id.as_ref() };
-        let fresh = self.primary.tokens.next(self.now * 1000);
-        let decided = self.primary.lock.acquire(self.clock(), &request, lease_of(DEFAULT_LEASE), fresh);
-        quick::check_entry(&self.primary.lock, self.clock(), &request, (lease_of(DEFAULT_LEASE), fresh), &decided);
-        let reply = match decided {
-            Acquired::Granted { token, entry, effect } => {
-                self.apply_once(effect, &before);
-                let how = match entry {
-                    Entry::First => How::New,
-                    Entry::Again => How::Again,
-                };
-                Reply::Token(token.get(), how)
-            }
-            Acquired::Replayed(hold) => Reply::Replayed(Some(hold.token.get())),
-            Acquired::Refused(refusal) => Reply::Nil(Some(refusal)),
-        };
-        assert_eq!(reply, expected);
-        self.reached.acquired(reply);
-        reply
+    fn become_primary(&mut self) {
+        self.role = Role::Primary;
+        // Until then the timer does not try again.
+        self.wait(RETRY_US);
     }
 
-    /// A client that did not get the answer asks again. What was answered then is answered again, and again.
-    fn resend(&mut self) {
-        let Some(sent) = self.sent else { return };
-        let [first, second] = [(); 2].map(|()| match sent {
-            Sent::Enter(enter) => self.acquire(enter),
-            Sent::Leave(leave) => self.release(leave),
-        });
-        match first {
-            Reply::Token(token, _) => assert_eq!(second, Reply::Replayed(Some(token))),
-            Reply::Zero => assert_eq!(second, Reply::Replayed(None)),
-            // There is nothing left to record it on. Who has another hold gives that one up.
-            Reply::One => {}
-            Reply::Replayed(_) | Reply::Nil(_) | Reply::Ambiguous => assert_eq!(second, first),
+    fn demote(&mut self) {
+        self.role = Role::Replica;
+        self.input(Input::RoleChanged);
+        while !self.naive.waiting.is_empty() {
+            self.abandon(0);
+        }
+        (0..KEYS.len()).for_each(|key| self.naive.unbind(key));
+        self.tick();
+    }
+
+    fn client_gone(&mut self, client: ClientNo) {
+        let id = self.clients[client];
+        self.clients[client] += CLIENTS as u64;
+        self.input(Input::ClientGone(ClientId(id)));
+        while let Some(at) = self.naive.waiting.iter().position(|waiter| waiter.client == id) {
+            self.abandon(at);
+        }
+        self.naive.end_session(id, self.grace);
+        let has_ended = self.naive.keys.iter().any(|key| key.holds.iter().any(|hold| hold.ended.is_some()));
+        self.reached.count_if("session ended", has_ended);
+        self.reached.count_if("session ended in a pause", has_ended && self.role == Role::HeldStill);
+    }
+
+    fn abandon(&mut self, at: usize) {
+        if at < self.naive.waiting.len() {
+            let waiter = self.naive.waiting.remove(at);
+            let id = self.waiters.remove(&waiter.ticket).expect("it waits");
+            assert_eq!(self.engine.abandon(id), Some(waiter.ticket));
+            assert_eq!(self.engine.abandon(id), None, "it has left");
         }
     }
 
-    fn release(&mut self, leave: Leave) -> Reply {
-        self.sent = leave.request.map(|_| Sent::Leave(leave)).or(self.sent);
-        let Leave { owner: who, mode, entries, token, request } = leave;
-        let before = self.naive.clone();
-        let expected = self.naive.release(self.now, leave);
-        let id = request.map(request_of);
-        let request =
-            Release { owner: &self.owners[who], mode, entries, token: token.map(token_of), request: id.as_ref() };
-        // Without a lapsed hold the command itself may be replicated: it says the same by any clock. It does not say
-        // that somebody waits.
-        let says_it_all = !self.primary.lock.has_lapsed(self.clock()) && self.naive.waiters == Waiters::None;
-        let verbatim = says_it_all.then(|| self.replica.lock.release(UnixMs::ZERO, &request));
-        let decided = self.primary.lock.release(self.clock(), &request);
-        quick::check_release(&self.primary.lock, self.clock(), &request, &decided);
-        let (reply, effect) = match decided {
-            Released::NotHeld => (Reply::Nil(None), None),
-            Released::Ambiguous => (Reply::Ambiguous, None),
-            Released::Replayed => (Reply::Replayed(None), None),
-            Released::Partly(effect) => (Reply::Zero, Some(effect)),
-            Released::Fully(effect) => (Reply::One, Some(effect)),
+    fn input(&mut self, input: Input<'_>) {
+        self.engine.input(input, self.space.now());
+    }
+
+    /// The engine hears which locks went: whether any did.
+    fn unlinked(&mut self) -> bool {
+        let names = self.space.take_unlinked();
+        names.iter().for_each(|key| self.input(Input::Removed(name(key))));
+        !names.is_empty()
+    }
+
+    // Commands.
+
+    fn may_run(&self, keys: &[KeyNo]) -> bool {
+        keys.iter().all(|key| !self.space.permissions.contains_key(&plain::key_name(*key)))
+    }
+
+    fn acquire(&mut self, acquiring: &Acquiring) {
+        let Acquiring { client, owner, what, lease, block, binds, id } = acquiring;
+        let (keys, want) = match what {
+            What::Acquire(key) => (vec![*key], Want::ExclusiveOnce),
+            What::Racquire(key) => (vec![*key], Want::Exclusive),
+            What::Rlock(key) => (vec![*key], Want::Shared),
+            What::Sacquire(key, permits, limit) => (vec![*key], Want::Permits { permits: *permits, limit: *limit }),
+            What::Macquire(keys) => (keys.clone(), Want::ExclusiveOnce),
         };
-        assert_eq!(reply, expected);
-        self.reached.released(reply);
-        let Some(effect) = effect else { return reply };
-        if let Some(released) = verbatim {
-            self.reached.count("verbatim release");
-            self.compare_verbatim(&effect, released);
+        let is_drawn = owner.is_none();
+        self.drawn += 3 * usize::from(is_drawn);
+        let request = Request {
+            ticket: 0,
+            client: self.clients[*client],
+            owner: owner.unwrap_or(self.drawn),
+            is_drawn,
+            keys,
+            want,
+            lease: self.lease(*lease),
+            binds: *binds,
+            asked: id.map(|id| (plain::command(what), id)),
+            since: 0,
+            is_upgrade: false,
+        };
+        if id.is_some() {
+            self.sent = Some(request.clone());
         }
-        self.apply_once(effect, &before);
-        reply
+        self.request(request, *block);
     }
 
-    fn renew(&mut self, who: Who, mode: Option<Mode>, lease: Lease, fence: Fence) {
-        let before = self.naive.clone();
-        let expected = self.naive.renew(self.now, &who, mode, lease, fence);
-        let token = match fence {
-            Fence::Any => RenewToken::Any,
-            Fence::Is(token) => RenewToken::Is(token_of(token)),
-            Fence::AtLeast(token) => RenewToken::AtLeast(token_of(token)),
-        };
-        let request = Renew { owner: &self.owners[who], mode, lease: choice(self.now, lease), token };
-        let decided = self.primary.lock.renew(self.clock(), &request);
-        quick::check_renewal(&self.primary.lock, self.clock(), &request, &decided);
-        let reply = match decided {
-            Renewed::NotHeld => Reply::Nil(None),
-            Renewed::Moved(first, second) => {
-                self.reached.count(if second.is_some() { "renewed both" } else { "renewed" });
-                if self.naive.last_token > before.last_token {
-                    self.reached.count("token lifted");
-                }
-                let lapsed = before.lapsed(self.now) as u64;
-                let applied = self.apply(first);
-                assert_eq!((applied.lapsed, applied.is_visible), (lapsed, lapsed > 0));
-                if let Some(second) = second {
-                    let applied = self.apply(second);
-                    assert_eq!((applied.lapsed, applied.is_visible), (0, false));
-                }
-                Reply::One
-            }
-        };
-        assert_eq!(reply, expected);
+    fn resend(&mut self, client: ClientNo, block: bool) {
+        if let Some(sent) = self.sent.clone() {
+            let lease = match sent.lease {
+                // A lease that has passed is a syntax error.
+                Lease::Until(at) if at <= self.naive.now() => Lease::For(400),
+                lease => lease,
+            };
+            self.request(Request { client: self.clients[client], lease, ..sent }, block);
+        }
     }
 
-    /// Applies the one effect of a command, which the model has done already.
-    fn apply_once(&mut self, effect: Effect, before: &Naive) {
-        let applied = self.apply(effect);
-        assert_eq!(applied.lapsed, before.lapsed(self.now) as u64);
-        assert!(applied.is_visible, "an entry or a release changes a count");
-    }
-
-    /// Applies an effect on the primary, and what a link makes of it on the replica, there once or twice.
-    fn apply(&mut self, effect: Effect) -> Applied {
-        let effect = Effect { waiters: self.naive.waiters, ..effect };
-        let mut bytes = Vec::new();
-        encode_effect(&effect, &mut bytes);
-        quick::check_bytes(&effect, &bytes);
-        let received = decode_effect(&bytes).expect("what was encoded");
-        assert_eq!(received, effect);
-        let expected = self.replica.clone();
-        let applied = self.primary.apply(effect);
-        assert_eq!(self.replica.apply(received.clone()), applied, "from {expected:?}");
-        let mut twice = self.replica.clone();
-        let again = twice.apply(received);
-        assert_eq!((again.lapsed, again.is_visible), (0, false));
-        assert_eq!(twice.stored(), self.replica.stored());
-        assert_eq!(twice.end, self.replica.end);
-        applied
-    }
-
-    /// A release that was replicated as the command has to do what its effect does.
-    fn compare_verbatim(&self, effect: &Effect, released: Released) {
-        let (Released::Partly(local) | Released::Fully(local)) = released else {
-            panic!("the replica decides {released:?}, the primary {effect:?}");
-        };
-        let (mut by_effect, mut by_command) = (self.replica.clone(), self.replica.clone());
-        assert_eq!(by_effect.apply(effect.clone()), by_command.apply(local));
-        assert_eq!(by_effect.stored(), by_command.stored());
-        assert_eq!(by_effect.end, by_command.end);
-    }
-
-    fn set_end(&mut self, end: Option<u64>) {
-        if self.naive.holds.is_empty() {
+    fn request(&mut self, request: Request, block: bool) {
+        if !self.may_run(&request.keys) {
             return;
         }
-        self.naive.end = end;
-        self.primary.end = end.map(UnixMs::new);
-        self.replica.end = self.primary.end;
-    }
-
-    fn delete(&mut self) {
-        self.naive.delete();
-        self.primary.delete();
-        self.replica.delete();
-    }
-
-    /// Everything that can be seen of the lock, now and a little later.
-    fn compare(&mut self) {
-        let mut stored = self.naive.holds.clone();
-        stored.sort();
-        for node in [&self.primary, &self.replica] {
-            assert_eq!(node.stored(), stored);
-            assert_eq!(by_token(reloaded(&node.lock).stored_holds()), stored);
-            assert_eq!(node.end.map(UnixMs::get), self.naive.end.filter(|_| !stored.is_empty()));
-            assert_eq!(node.tokens.last(), self.naive.last_token);
-        }
-        let before = std::mem::replace(&mut self.tokens, stored.iter().map(|hold| hold.token).collect());
-        for time in [self.now, self.now + 1 + self.naive.last_token % 70] {
-            self.compare_view(time, &before);
-        }
-        self.reached.state(&self.naive, self.now);
-    }
-
-    fn compare_view(&self, now: u64, before: &BTreeSet<u64>) {
-        let (lock, time, live) = (&self.primary.lock, UnixMs::new(now), self.naive.live(now));
-        assert_eq!(lock.is_empty(), self.naive.holds.is_empty());
-        assert_eq!(lock.stored(), self.naive.holds.len());
-        assert_eq!(lock.has_lapsed(time), self.naive.lapsed(now) > 0);
-        assert_eq!(lock.last_deadline().map(UnixMs::get), self.naive.last_deadline());
-        assert_eq!(by_token(lock.live_holds(time)), live);
-        for who in self.naive.holds.iter().map(|hold| hold.owner).chain([0]) {
-            let mine: Vec<Hold> = live.iter().filter(|hold| hold.owner == who).cloned().collect();
-            assert_eq!(by_token(lock.live_holds_of(&self.owners[who], time)), mine);
-        }
-        for token in self.tokens.union(before).copied().chain([NEVER]) {
-            let longest = live.iter().filter(|hold| hold.token == token).map(|hold| hold.deadline).max();
-            assert_eq!(lock.deadline_of(token_of(token), time).map(UnixMs::get), longest, "token {token}");
-        }
-        self.compare_summary(time, &live);
-    }
-
-    fn compare_summary(&self, time: UnixMs, live: &[Hold]) {
-        let Some(summary) = self.primary.lock.summary(time) else { return assert!(live.is_empty()) };
-        let is_held = |mode| live.iter().any(|hold| hold.mode == mode);
-        let mode = match (is_held(Mode::Exclusive), is_held(Mode::Shared)) {
-            (true, false) => LockMode::Exclusive,
-            (false, true) => LockMode::Shared,
-            (true, true) => LockMode::Both,
-            (false, false) => panic!("a summary of nothing"),
+        self.tickets += 1;
+        let ticket = self.tickets;
+        let request = Request { ticket, ..request };
+        let names: Vec<KeyName> = request.keys.iter().map(|key| plain::key_name(*key)).collect();
+        let names: Vec<Name<'_>> = names.iter().map(name).collect();
+        let call = Call { name: names[0], now: self.space.now(), client: ClientId(request.client) };
+        let ask = Ask {
+            owner: plain::owner(request.owner),
+            is_owner_drawn: request.is_drawn,
+            want: request.want,
+            lease: choice(request.lease),
+            request: request.asked.map(plain::request),
+            binds: request.binds,
         };
-        assert_eq!(summary.mode, mode);
-        assert_eq!(summary.holders, live.iter().map(|hold| hold.owner).collect::<BTreeSet<_>>().len() as u64);
-        assert_eq!(summary.entries, live.iter().map(|hold| hold.count).sum::<u64>());
-        assert_eq!(Some(summary.token.get()), live.iter().map(|hold| hold.token).max());
-        assert_eq!(Some(summary.deadline.get()), live.iter().map(|hold| hold.deadline).max());
+        let wait = block.then_some(|_: WaiterId| ticket);
+        let entered = if names.len() == 1 && request.asked.is_none_or(|(command, _)| command != Command::Macquire) {
+            self.engine.acquire(&mut self.space, call, &ask, wait)
+        } else {
+            self.engine.acquire_all(&mut self.space, call, &names, &ask, wait)
+        };
+        let outputs = self.engine.take_outputs();
+        let is_takeover = matches!(entered, Ok(Entered::Waiting(_))) && !outputs.contains(&Output::Own(0, Event::Wait));
+        let mut before = split(outputs, request.keys.len(), None).0;
+        let first = if is_takeover { before.pop() } else { None };
+        self.naive.begin_command(&request.keys, request.owner);
+        self.answers(before);
+        let expected = self.naive.acquire(request.clone(), block);
+        let reply = match &entered {
+            Ok(Entered::Granted(token)) => Reply::Granted(token.get()),
+            Ok(Entered::Replayed(token)) => Reply::Replayed(token.get()),
+            Ok(Entered::Waiting(id)) => {
+                self.waiters.insert(ticket, *id);
+                match first {
+                    Some((first, Answer::Nil)) => {
+                        assert_eq!(self.waiters.remove(&first), Some(*id), "it has the place of the first");
+                        Reply::TakesOver(first)
+                    }
+                    _ => Reply::Waits,
+                }
+            }
+            Ok(Entered::Refused) => Reply::Nil,
+            Err(fault) => reply_of(fault),
+        };
+        assert_eq!(reply, expected, "{request:?} {entered:?} {:?}", self.naive);
+        self.reached.acquired(&request, reply);
+        self.end_command(&request.keys);
     }
 
-    fn find(&self, somebody: Somebody) -> Who {
-        let holds = &self.naive.holds;
+    fn release(&mut self, key: KeyNo, leave: Leave) {
+        if !self.may_run(&[key]) {
+            return;
+        }
+        let Leave { owner, mode, entries, token, asked } = leave;
+        let running = RunningRelease {
+            owner: plain::owner(owner),
+            mode,
+            entries,
+            token: token.map(plain::token),
+            request: asked.map(plain::request),
+        };
+        self.space.running = Some(running.clone());
+        let key_name = plain::key_name(key);
+        let call = Call { name: name(&key_name), now: self.space.now(), client: ClientId(0) };
+        let stats = self.engine.stats;
+        let left = self.engine.release(&mut self.space, call, &running.request());
+        self.space.running = None;
+        // Those that waited before the release, and those that it lets in.
+        let is_certain =
+            self.engine.stats.replays == stats.replays || self.engine.stats.session_ends == stats.session_ends;
+        let is_released = matches!(left, Ok(Left::Fully)) || (matches!(left, Ok(Left::Partly)) && is_certain);
+        let marker = is_released.then_some(Event::Release);
+        let (before, after) = split(self.engine.take_outputs(), 1, marker);
+        self.naive.begin_command(&[key], leave.owner);
+        self.answers(before);
+        let expected = self.naive.release(key, leave);
+        let reply = match left {
+            Ok(Left::NotHeld) => Reply::Nil,
+            Ok(Left::Partly) => Reply::Number(0),
+            Ok(Left::Fully) => Reply::Number(1),
+            Err(fault) => reply_of(&fault),
+        };
+        assert_eq!(reply, expected, "{leave:?} {:?}", self.naive);
+        self.reached.released(reply);
+        self.answers(after);
+        self.end_command(&[key]);
+    }
+
+    fn renew(&mut self, key: KeyNo, renewal: Renewal) {
+        if !self.may_run(&[key]) {
+            return;
+        }
+        let Renewal { client, owner, mode, lease, fence, binds } = renewal;
+        let owner = plain::owner(owner);
+        let token = match fence {
+            Fence::Any => RenewToken::Any,
+            Fence::Is(token) => RenewToken::Is(plain::token(token)),
+            Fence::AtLeast(token) => RenewToken::AtLeast(plain::token(token)),
+        };
+        let request = Renew { owner: &owner, mode, lease: choice(lease), token };
+        let key_name = plain::key_name(key);
+        let call = Call { name: name(&key_name), now: self.space.now(), client: ClientId(client) };
+        let renewed = self.engine.renew(&mut self.space, call, &request, binds);
+        let before = split(self.engine.take_outputs(), 1, None).0;
+        self.naive.begin_command(&[key], renewal.owner);
+        self.answers(before);
+        let expected = self.naive.renew(key, renewal);
+        let reply = match renewed {
+            Ok(false) => Reply::Nil,
+            Ok(true) => Reply::Number(1),
+            Err(fault) => reply_of(&fault),
+        };
+        assert_eq!(reply, expected, "{renewal:?} {:?}", self.naive);
+        self.reached.renewed(reply);
+        self.end_command(&[key]);
+    }
+
+    /// After a command, nobody waits for its keys who could have them, unless the timer runs in the same turn.
+    fn end_command(&mut self, keys: &[KeyNo]) {
+        self.sync();
+        if self.engine.wake_at().is_some_and(|at| at <= self.space.now().ms()) {
+            return;
+        }
+        let is_concerned = |waiter: &&Request| waiter.keys.iter().any(|key| keys.contains(key));
+        for waiter in self.naive.waiting.iter().filter(is_concerned).filter(|waiter| self.may_be_served(waiter)) {
+            assert_eq!(self.naive.turn(waiter), Turn::NotYet, "{waiter:?} {:?}", self.naive);
+        }
+    }
+
+    // The timer.
+
+    pub(super) fn tick(&mut self) {
+        let mut ticks = 0;
+        while self.engine.wake_at().is_some_and(|at| at <= self.space.now().ms()) {
+            self.engine.tick(&mut self.space, self.role);
+            let (answers, none) = split(self.engine.take_outputs(), 0, None);
+            assert!(none.is_empty());
+            self.answers(answers);
+            ticks += 1;
+            assert!(ticks < 50, "the timer has always something to do: {:?}", self.naive);
+        }
+        self.sync();
+        if self.role == Role::Primary {
+            self.follow_watchdog();
+            self.check_settled();
+        }
+    }
+
+    /// Whether the server lets a waiter in at all.
+    fn may_be_served(&self, waiter: &Request) -> bool {
+        let may = |key: &KeyNo| {
+            let (name, naive) = (plain::key_name(*key), &self.naive.keys[*key]);
+            // Of a key that somebody had expire early, the server learns when it removes it.
+            let is_unnoticed =
+                self.space.has_expired(&name) && naive.unnoticed.is_some_and(|until| self.naive.now() < until);
+            !self.space.permissions.contains_key(&name) && !naive.is_other && !is_unnoticed
+        };
+        waiter.keys.iter().all(may)
+    }
+
+    fn check_settled(&mut self) {
+        for key in &self.naive.keys {
+            assert!(key.holds.iter().all(|hold| hold.ended.is_none()), "not released: {:?}", self.naive);
+        }
+        for key in std::mem::take(&mut self.overwritten) {
+            assert!(self.naive.queue(key).is_empty(), "{key}: {:?}", self.naive);
+        }
+        for waiter in self.naive.waiting.iter().filter(|waiter| self.may_be_served(waiter)) {
+            assert_eq!(self.naive.turn(waiter), Turn::NotYet, "{waiter:?} {:?}", self.naive);
+        }
+        let now = self.naive.now();
+        let wakes = |at: u64| self.engine.wake_at().is_some_and(|wake| wake.get() <= at);
+        let ends =
+            self.naive.keys.iter().flat_map(|key| key.holds.iter().map(|hold| hold.deadline).chain(key.unnoticed));
+        for at in ends.filter(|at| *at > now) {
+            let mut then = self.naive.clone();
+            then.advance(at * 1000);
+            let is_noticed = |key: &KeyNo| then.keys[*key].unnoticed.is_none_or(|until| until <= at);
+            let is_turn = |waiter: &&Request| {
+                self.may_be_served(waiter) && waiter.keys.iter().all(is_noticed) && then.turn(waiter) != Turn::NotYet
+            };
+            if let Some(waiter) = then.waiting.iter().find(is_turn) {
+                assert!(wakes(at), "at {at}, not {:?}: {waiter:?} {:?}", self.engine.wake_at(), self.naive);
+            }
+        }
+        for (key, hold) in self.bound() {
+            if self.may_run(&[key]) {
+                let due = hold.deadline - hold.lease + hold.lease / 3;
+                assert!(wakes(due), "{hold:?} is due at {due}, not {:?}", self.engine.wake_at());
+            }
+        }
+        let has_expired = (0..KEYS.len()).any(|key| self.space.has_expired(&plain::key_name(key)));
+        if self.space.permissions.is_empty() && !has_expired {
+            assert_eq!(self.engine.gauges().sessions, self.bound().len());
+        }
+    }
+
+    fn bound(&self) -> Vec<(KeyNo, super::naive::Hold)> {
+        let holds =
+            |key| self.naive.live(key).filter(|hold| hold.session.is_some()).map(move |hold| (key, hold.clone()));
+        (0..KEYS.len()).flat_map(holds).collect()
+    }
+
+    /// The watchdog extends leases when a third of them has passed, or a little earlier.
+    fn follow_watchdog(&mut self) {
+        let now = self.naive.now();
+        for (key, hold) in self.bound() {
+            let lock = self.space.lock(&plain::key_name(key));
+            let stored = lock.stored_holds().map(plain::hold);
+            let stored = stored.into_iter().find(|stored| (stored.owner, stored.mode) == (hold.owner, hold.mode));
+            let deadline = stored.unwrap_or_else(|| panic!("{hold:?} is gone from {key}")).deadline;
+            let (begin, third) = (hold.deadline - hold.lease, hold.lease / 3);
+            if deadline == hold.deadline {
+                let is_due = now >= begin + third && self.may_run(&[key]) && hold.deadline != now + hold.lease;
+                assert!(!is_due, "{hold:?} was not extended at {now}");
+                continue;
+            }
+            assert_eq!(deadline, now + hold.lease, "{hold:?} at {now}");
+            assert!(now >= begin + third - third / 12, "{hold:?} was extended at {now}");
+            assert!(self.may_run(&[key]), "{hold:?} was extended without permission");
+            self.reached.count("watchdog");
+            let is_it = |other: &&mut super::naive::Hold| other.token == hold.token && other.mode == hold.mode;
+            let found = self.naive.keys[key].holds.iter_mut().filter(|other| other.owner == hold.owner).find(is_it);
+            found.expect("it is bound").deadline = deadline;
+            self.naive.keep_early(key);
+            self.late.remove(&key);
+        }
+    }
+
+    /// Holds whose sessions have ended: has the engine released them, or given them their grace?
+    fn sync(&mut self) {
+        for key in 0..KEYS.len() {
+            let lock = self.space.lock(&plain::key_name(key));
+            let stored: Vec<super::naive::Hold> = lock.stored_holds().map(plain::hold).collect();
+            let before = self.naive.keys[key].holds.clone();
+            self.naive.keys[key].holds.retain_mut(|hold| {
+                let Some(end) = hold.ended else { return true };
+                let name = |hold: &super::naive::Hold| (hold.token, hold.owner, hold.mode);
+                let is_it = |other: &&super::naive::Hold| name(other) == name(hold);
+                let Some(found) = stored.iter().find(is_it) else { return false };
+                if found.deadline == end {
+                    (hold.deadline, hold.ended) = (end, None);
+                }
+                true
+            });
+            if before != self.naive.keys[key].holds {
+                self.naive.keep_early(key);
+            }
+        }
+        self.naive.advance(self.naive.now_us);
+    }
+
+    // What a wait comes to.
+
+    fn answers(&mut self, answers: Answers) {
+        for (ticket, answer) in answers {
+            let at = self.naive.waiting.iter().position(|waiter| waiter.ticket == ticket).expect("it waits");
+            let waiter = self.naive.waiting[at].clone();
+            self.waiters.remove(&ticket).expect("it waits");
+            let has = |permit| {
+                waiter.keys.iter().any(|key| self.space.permissions.get(&plain::key_name(*key)) == Some(&permit))
+            };
+            let turn = self.naive.turn(&waiter);
+            match &answer {
+                Answer::Fault(Fault::WrongType) => {
+                    assert!(waiter.keys.iter().any(|key| self.naive.keys[*key].is_other));
+                }
+                Answer::Fault(Fault::TryAgain) => assert!(has(Permission::Elsewhere)),
+                Answer::Fault(Fault::SessionLease) => assert_eq!(turn, Turn::SessionLease, "{:?}", self.naive),
+                Answer::Nil => assert_eq!(turn, Turn::LeasePassed, "{:?}", self.naive),
+                Answer::Granted(token, owner) => {
+                    assert!(!has(Permission::ReleaseOnly) && !has(Permission::Elsewhere) && self.role == Role::Primary);
+                    assert_eq!(owner.as_ref().map(plain::who), waiter.is_drawn.then_some(waiter.owner));
+                    self.reached.served(&waiter, turn);
+                    self.naive.waiting.remove(at);
+                    let Some(Reply::Granted(expected) | Reply::Replayed(expected)) = self.naive.let_in(&waiter, turn)
+                    else {
+                        panic!("{waiter:?} is granted, but {turn:?} {:?}", self.naive);
+                    };
+                    assert_eq!(token.get(), expected);
+                    continue;
+                }
+                answer => panic!("{answer:?}"),
+            }
+            self.reached.ended(&answer);
+            self.naive.waiting.remove(at);
+        }
+    }
+
+    // What the server does to keys.
+
+    fn change_keys(&mut self, op: &Op) {
+        self.sync_replica();
+        let now = self.naive.now();
+        match op {
+            Op::Expire(key, ms) => {
+                let name = plain::key_name(*key);
+                if !self.space.exists(&name) || self.naive.keys[*key].is_other {
+                    return;
+                }
+                let last = self.space.lock(&name).last_deadline().map(UnixMs::get);
+                self.space.set_expiry(&name, Some(now + ms));
+                if self.unlinked() {
+                    return self.naive.clear(*key);
+                }
+                self.replica.set_expiry(&name, Some(now + ms));
+                let is_early = last.is_some_and(|last| now + ms < last);
+                self.naive.keys[*key].early = is_early.then_some(now + ms);
+                self.late.remove(key);
+                if !is_early {
+                    self.late.insert(*key);
+                }
+                self.reached.count_if("early expiry", is_early);
+            }
+            Op::Persist(key) => {
+                let name = plain::key_name(*key);
+                if self.space.exists(&name) {
+                    self.space.set_expiry(&name, None);
+                    self.replica.set_expiry(&name, None);
+                    self.naive.keys[*key].early = None;
+                    self.late.insert(*key);
+                }
+            }
+            Op::Delete(key) => self.delete(*key),
+            Op::Overwrite(key) => {
+                let name = plain::key_name(*key);
+                self.space.set_other(&name);
+                self.drain();
+                self.replica.set_other(&name);
+                self.naive.overwrite(*key);
+                if self.unlinked() {
+                    self.overwritten.insert(*key);
+                }
+            }
+            Op::MoveAway(key) => {
+                self.space.permissions.insert(plain::key_name(*key), Permission::Elsewhere);
+                self.delete(*key);
+                let was_lock = self.unlinked();
+                self.tick();
+                assert!(!was_lock || self.naive.queue(*key).is_empty(), "{:?}", self.naive);
+            }
+            Op::Rename(from, to) if from != to => self.rename(*from, *to),
+            Op::Restore(from, to, ttl) => self.restore(*from, *to, ttl.map(|ttl| now + ttl)),
+            Op::Flush(db) => {
+                self.space.flush(*db);
+                self.replica.flush(*db);
+                self.naive.flush(*db);
+                self.overwritten.clear();
+                self.input(Input::Flushed(*db));
+            }
+            Op::Swap => {
+                self.space.swap(0, 1);
+                self.replica.swap(0, 1);
+                self.naive.swap();
+                let swapped = |key: &KeyNo| if *key < 3 { key + 3 } else { key - 3 };
+                self.late = self.late.iter().map(swapped).collect();
+                self.overwritten.clear();
+                self.input(Input::Swapped(0, 1));
+            }
+            Op::Reload => {
+                self.space.reload();
+                self.replica.reload();
+                (0..KEYS.len()).for_each(|key| self.naive.unbind(key));
+                self.input(Input::Loaded);
+            }
+            Op::ExpireActively => self.space.expire_actively(),
+            Op::Permit(key, permit) => self.permit(*key, *permit),
+            _ => {}
+        }
+        self.unlinked();
+    }
+
+    fn delete(&mut self, key: KeyNo) {
+        let name = plain::key_name(key);
+        self.space.delete(&name);
+        self.overwritten.remove(&key);
+        self.naive.clear(key);
+        self.late.remove(&key);
+    }
+
+    fn rename(&mut self, from: KeyNo, to: KeyNo) {
+        let (name, target) = (plain::key_name(from), plain::key_name(to));
+        if !self.space.exists(&name) {
+            return;
+        }
+        self.space.rename(&name, &target);
+        self.drain();
+        self.replica.rename(&name, &target);
+        self.naive.rename(from, to);
+        self.naive.advance(self.naive.now_us);
+        self.late.insert(to);
+        self.late.remove(&from);
+        self.overwritten.remove(&from);
+        self.overwritten.remove(&to);
+        self.reached.count("renamed");
+    }
+
+    fn restore(&mut self, from: KeyNo, to: KeyNo, expiry: Option<u64>) {
+        let name = plain::key_name(to);
+        let Some(bytes) = self.space.dump(&plain::key_name(from)) else { return };
+        let lock = self.space.restore(&name, &bytes, expiry);
+        self.drain();
+        self.unlinked();
+        self.engine.memory.tokens.observe_all(lock.stored_holds());
+        self.replica.restore(&name, &bytes, expiry);
+        self.input(Input::Restored(crate::keyspace::name(&name)));
+        let last = lock.last_deadline().map(UnixMs::get);
+        let early = expiry.filter(|at| last.is_some_and(|last| *at < last));
+        let holds = lock.stored_holds().map(plain::hold).collect();
+        self.naive.keys[to] = Key { holds, early, is_other: false, unnoticed: None };
+        self.naive.advance(self.naive.now_us);
+        self.late.insert(to);
+        self.overwritten.remove(&to);
+    }
+
+    fn permit(&mut self, key: KeyNo, permit: Permit) {
+        let name = plain::key_name(key);
+        match permit {
+            Permit::Full => {
+                if self.space.permissions.remove(&name).is_some() {
+                    self.wait(RETRY_US);
+                }
+            }
+            Permit::ReleaseOnly => drop(self.space.permissions.insert(name, Permission::ReleaseOnly)),
+            Permit::Elsewhere => drop(self.space.permissions.insert(name, Permission::Elsewhere)),
+        }
+    }
+
+    // Choices that depend on what there is.
+
+    fn lease(&self, lease: super::history::Lease) -> Lease {
+        match lease {
+            super::history::Lease::Own => Lease::Own,
+            super::history::Lease::For(ms) => Lease::For(ms),
+            super::history::Lease::Until(ms) => Lease::Until(self.naive.now() + ms),
+        }
+    }
+
+    fn find(&self, key: KeyNo, somebody: Somebody) -> Who {
+        let holds: Vec<_> = self.naive.live(key).collect();
         match somebody {
-            Somebody::Holder(place) => holds.get(place % holds.len().max(1)).map_or(0, |hold| hold.owner),
+            Somebody::Holder(at) => holds.get(at % holds.len().max(1)).map_or(0, |hold| hold.owner),
             Somebody::Any(who) => who,
         }
     }
 
-    fn pick(&self, who: Who, pick: TokenPick) -> u64 {
-        let holds = &self.naive.holds;
-        let hold = match pick {
-            TokenPick::Mine(mode) => holds.iter().find(|hold| hold.owner == who && hold.mode == mode),
-            TokenPick::Of(place) => holds.get(place % holds.len().max(1)),
-            TokenPick::Never => None,
-        };
-        hold.map_or(NEVER, |hold| hold.token)
-    }
-
-    fn clock(&self) -> UnixMs {
-        UnixMs::new(self.now)
+    fn pick(&self, key: KeyNo, owner: Who, pick: TokenPick) -> u64 {
+        let holds: Vec<_> = self.naive.live(key).collect();
+        match pick {
+            TokenPick::Mine(mode) => self.naive.mine(key, owner, mode).map_or(NEVER, |hold| hold.token),
+            TokenPick::Of(at) => holds.get(at % holds.len().max(1)).map_or(NEVER, |hold| hold.token),
+            TokenPick::Never => NEVER,
+        }
     }
 }
 
-impl Node {
-    fn apply(&mut self, effect: Effect) -> Applied {
-        let applied = self.lock.apply(effect, &mut self.tokens);
-        self.end =
-            self.lock.last_deadline().map(|last| applied.expiry.key_deadline(|| self.end, last, applied.waiters));
-        applied
-    }
+type Answers = Vec<(u64, Answer)>;
 
-    fn delete(&mut self) {
-        (self.lock, self.end) = (Lock::default(), None);
+/// The answers before and after the last event of this kind on the command's own key; without one, all are before.
+fn split(outputs: Vec<Output<u64>>, keys: usize, marker: Option<Event>) -> (Answers, Answers) {
+    let is_marker = |output: &Output<u64>| matches!(output, Output::Own(_, event) if Some(*event) == marker);
+    let cut = outputs.iter().rposition(is_marker).unwrap_or(outputs.len());
+    let (mut before, mut after) = (Vec::new(), Vec::new());
+    for (at, output) in outputs.into_iter().enumerate() {
+        match output {
+            Output::Own(index, event) => assert!(index < keys, "{event:?} on key {index} of {keys}"),
+            Output::Answer(ticket, answer) if at > cut => after.push((ticket, answer)),
+            Output::Answer(ticket, answer) => before.push((ticket, answer)),
+            Output::Event(..) | Output::Modified(..) => {}
+        }
     }
+    (before, after)
+}
 
-    fn stored(&self) -> Vec<Hold> {
-        by_token(self.lock.stored_holds())
+fn reply_of(fault: &Fault) -> Reply {
+    match fault {
+        Fault::WrongType => Reply::WrongType,
+        Fault::Ambiguous => Reply::Ambiguous,
+        Fault::Deadlock(_) => Reply::Deadlock,
+        Fault::TooManyWaiters => Reply::TooManyWaiters,
+        Fault::SessionLease => Reply::SessionLease,
+        Fault::SessionAbsolute => Reply::SessionAbsolute,
+        Fault::TooManyEntries | Fault::NoToken | Fault::TryAgain => panic!("{fault:?}"),
     }
 }
 
-fn reloaded(lock: &Lock) -> Lock {
-    if lock.is_empty() {
-        return Lock::default();
+fn choice(lease: Lease) -> LeaseChoice {
+    match lease {
+        Lease::Own => LeaseChoice::Own,
+        Lease::For(ms) => LeaseChoice::For(plain::lease(ms)),
+        Lease::Until(at) => LeaseChoice::Until(UnixMs::new(at)),
     }
-    let mut bytes = Vec::new();
-    encode_lock(lock, &mut bytes);
-    decode_lock(&bytes).expect("what was encoded")
 }
 
 const BEGIN_MS: u64 = 1_000_000;
+/// How long the timer waits before it tries again what the server did not allow.
+const RETRY_US: u64 = 20_000;
+/// A token that no hold ever had.
 const NEVER: u64 = 7;

@@ -10,6 +10,7 @@ pub struct Info {
     pub mode: String,
     pub holders: i64,
     pub count: i64,
+    /// The highest live one; 0 stands for the nil of a lock that nobody holds.
     pub token: i64,
     pub ttl: i64,
     pub waiters: i64,
@@ -36,9 +37,15 @@ pub struct Queued {
     pub waiting: i64,
     /// The id of the client.
     pub client: i64,
+    /// How many entries it asks for.
+    pub permits: i64,
+    /// None: no limit.
+    pub limit: Option<i64>,
+    /// How many keys it waits for together.
+    pub keys: i64,
 }
 
-/// `DLOCK.INFO` with these arguments ("k FULL COUNT 0"). None: no live hold.
+/// `DLOCK.INFO` with these arguments ("k FULL COUNT 0"). None: no live hold and no waiter.
 #[track_caller]
 pub fn lock_info(client: &mut Client, arguments: &str) -> Option<Info> {
     info_reply(client, format!("DLOCK.INFO {arguments}"))
@@ -69,11 +76,14 @@ impl Info {
         assert_eq!(names[..6], usual, "the fields, in this order");
         assert!(matches!(names[6..], [] | ["holds"] | ["holds", "queue"]), "{names:?}");
         let list = |at: usize| fields.get(at).map(|(_, value)| list_of(value));
+        let mode = text_of(&fields[0].1);
+        assert!(["exclusive", "shared", "both", "free"].contains(&mode.as_str()), "{mode}");
+        assert_eq!(fields[3].1 == Value::Nil, mode == "free", "a token, or nil if nobody holds it: {fields:?}");
         Self {
-            mode: text_of(&fields[0].1),
+            token: if mode == "free" { 0 } else { int_of(&fields[3].1) },
+            mode,
             holders: int_of(&fields[1].1),
             count: int_of(&fields[2].1),
-            token: int_of(&fields[3].1),
             ttl: int_of(&fields[4].1),
             waiters: int_of(&fields[5].1),
             holds: list(6).map(|holds| holds.iter().map(Hold::of).collect()),
@@ -110,12 +120,15 @@ impl Queued {
     fn of(value: &Value) -> Self {
         let fields = fields_of(value);
         let names: Vec<_> = fields.iter().map(|(name, _)| name.as_str()).collect();
-        assert_eq!(names, ["owner", "mode", "waiting", "client"]);
+        assert_eq!(names, ["owner", "mode", "waiting", "client", "permits", "limit", "keys"]);
         Self {
             owner: bytes_of(&fields[0].1),
             mode: text_of(&fields[1].1),
             waiting: int_of(&fields[2].1),
             client: int_of(&fields[3].1),
+            permits: int_of(&fields[4].1),
+            limit: (fields[5].1 != Value::Nil).then(|| int_of(&fields[5].1)),
+            keys: int_of(&fields[6].1),
         }
     }
 }

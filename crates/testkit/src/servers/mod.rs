@@ -22,6 +22,7 @@ pub mod session;
 pub mod skip;
 pub mod state;
 pub mod story;
+pub mod turn;
 pub mod version;
 pub mod wait;
 pub mod wire;

@@ -114,6 +114,10 @@ impl Server {
         self.port
     }
 
+    pub fn pid(&self) -> u32 {
+        self.child().id()
+    }
+
     fn child(&self) -> &Child {
         self.child.as_ref().expect("a running server")
     }

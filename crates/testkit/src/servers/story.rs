@@ -18,7 +18,8 @@ use redis::Value;
 use crate::client::Client;
 use crate::lock::Info;
 
-const COMMANDS: [&str; 8] = ["ACQUIRE", "RACQUIRE", "RLOCK", "WLOCK", "RELEASE", "RENEW", "CHECK", "INFO"];
+const COMMANDS: [&str; 10] =
+    ["ACQUIRE", "RACQUIRE", "RLOCK", "WLOCK", "SACQUIRE", "MACQUIRE", "RELEASE", "RENEW", "CHECK", "INFO"];
 
 /// Tells the story and checks every line. Returns the tokens by name.
 #[track_caller]

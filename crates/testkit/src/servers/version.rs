@@ -37,6 +37,14 @@ impl Version {
         }
     }
 
+    /// Commands of modules may be in the server's own categories.
+    pub fn puts_module_commands_in_categories(self) -> bool {
+        match self {
+            Self::Redis(major, minor) => (major, minor) >= (7, 2),
+            Self::Valkey(..) => true,
+        }
+    }
+
     /// Redis 8.6 asks the allocator for the size of a place inside of an allocation, for module values with a TTL.
     /// jemalloc answers; libc's answer is wrong, and may be a crash.
     pub fn measures_module_values(client: &mut Client) -> bool {

@@ -27,8 +27,7 @@ struct Workload<'a> {
     known: Vec<(String, Vec<u8>, i64)>,
 }
 
-/// Runs the operations, waits until every short lease has ended and every key's end is put back, and checks that
-/// the state is one worth comparing.
+/// Runs the operations, waits until every short lease has ended, and checks that the state is one worth comparing.
 #[track_caller]
 pub fn random_operations(client: &mut Client, seed: u64) {
     let mut work = Workload { client, random: seeded(seed), known: Vec::new() };

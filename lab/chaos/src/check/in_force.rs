@@ -27,30 +27,35 @@ pub struct Seen {
 
 /// All spans that are not empty.
 pub fn of(record: &Record, grants: &[Grant]) -> Vec<Seen> {
-    let by_token: BTreeMap<u64, &Hold> = grants.iter().map(|grant| (grant.hold.token, &grant.hold)).collect();
+    let by_token: ByToken = grants.iter().map(|grant| ((grant.hold.token, &*grant.hold.key), &grant.hold)).collect();
     let mut spans = Vec::new();
     for (number, life) in record.lives.iter().enumerate() {
         for (at, call) in life.calls.iter().enumerate() {
-            let granted = grants.binary_search_by_key(&(number, at), |grant| (grant.life, grant.call));
-            let told = match granted.ok().and_then(|index| grants.get(index)) {
-                Some(grant) => Some((&grant.hold, grant.sent, grant.lease_ms)),
-                None => left(call, &by_token).map(|(hold, ms)| (hold, call.sent, ms)),
-            };
-            let (Some((hold, sent, left_ms)), Some((replied, _))) = (told, &call.reply) else { continue };
-            let certain = Certainty { hold, sent, left_ms, life, at };
-            let until_if_kept = certain.until(&record.faults, Loss::Ignored);
-            let until = certain.until(&record.faults, Loss::Counted);
-            if *replied < until_if_kept {
-                let span = Span { hold: hold.clone(), from: *replied, until };
-                spans.push(Seen { span, until_if_kept });
+            let Some((replied, _)) = call.reply else { continue };
+            let place = |grant: &Grant| (grant.life, grant.call);
+            let first = grants.partition_point(|grant| place(grant) < (number, at));
+            let granted = grants.iter().skip(first).take_while(|grant| place(grant) == (number, at));
+            let told = granted.map(|grant| (&grant.hold, grant.sent, grant.lease_ms));
+            let told = told.chain(left(call, &by_token).map(|(hold, ms)| (hold, call.sent, ms)));
+            for (hold, sent, left_ms) in told {
+                let certain = Certainty { hold, sent, left_ms, life, at };
+                let until_if_kept = certain.until(&record.faults, Loss::Ignored);
+                let until = certain.until(&record.faults, Loss::Counted);
+                if replied < until_if_kept {
+                    let span = Span { hold: hold.clone(), from: replied, until };
+                    spans.push(Seen { span, until_if_kept });
+                }
             }
         }
     }
     spans
 }
 
+/// A token stands for one hold on each of the keys that were taken together.
+type ByToken<'a> = BTreeMap<(u64, &'a str), &'a Hold>;
+
 /// How much of its lease a hold had left, in ms, by the reply to a `CHECK` or a `RENEW`.
-fn left<'a>(call: &Call, by_token: &BTreeMap<u64, &'a Hold>) -> Option<(&'a Hold, u64)> {
+fn left<'a>(call: &Call, by_token: &ByToken<'a>) -> Option<(&'a Hold, u64)> {
     let words = Words::of(&call.command)?;
     let Some((_, Reply::Int(answer))) = &call.reply else { return None };
     let (token, ms) = match words.verb {
@@ -58,7 +63,7 @@ fn left<'a>(call: &Call, by_token: &BTreeMap<u64, &'a Hold>) -> Option<(&'a Hold
         "RENEW" => (words.number("TOKEN")?, words.number("PX")?),
         _ => return None,
     };
-    Some((by_token.get(&token).copied()?, ms))
+    Some((by_token.get(&(token, words.key())).copied()?, ms))
 }
 
 /// What one reply says of a hold.
@@ -109,7 +114,9 @@ impl Certainty<'_> {
     fn renewals(&self) -> impl Iterator<Item = (Micros, u64)> {
         self.later().filter_map(|call| {
             let words = Words::of(&call.command)?;
-            let is_it = words.verb == "RENEW" && words.number("TOKEN") == Some(self.hold.token);
+            let is_it = words.verb == "RENEW"
+                && words.names(&self.hold.key, &self.hold.owner)
+                && words.number("TOKEN") == Some(self.hold.token);
             is_it.then_some((call.sent, words.number("PX")?))
         })
     }
@@ -127,7 +134,7 @@ impl Certainty<'_> {
         let ends = |call: &&Call| {
             Words::of(&call.command).is_some_and(|words| {
                 words.verb == "RELEASE"
-                    && (words.key, words.third) == (&self.hold.key, &self.hold.owner)
+                    && words.names(&self.hold.key, &self.hold.owner)
                     && words.number("TOKEN").is_none_or(|token| token == self.hold.token)
                     && !(words.has("READ") && self.hold.mode == Mode::Exclusive)
                     && !(words.has("WRITE") && self.hold.mode == Mode::Shared)
@@ -141,9 +148,7 @@ impl Certainty<'_> {
     fn unbound(&self) -> Micros {
         let is_bound = self.life.calls.iter().any(|call| {
             let words = Words::of(&call.command);
-            words.is_some_and(|words| {
-                words.has("SESSION") && (words.key, words.third) == (&self.hold.key, &self.hold.owner)
-            })
+            words.is_some_and(|words| words.has("SESSION") && words.names(&self.hold.key, &self.hold.owner))
         });
         if !is_bound {
             return Micros::MAX;

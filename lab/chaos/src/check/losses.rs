@@ -12,10 +12,10 @@ use crate::time::Micros;
 pub fn lost_in_force(record: &Record, spans: &[Seen]) -> Vec<String> {
     let by_token = by_token(spans);
     let mut found = BTreeMap::new();
-    for Denial { token, sent, replied, command } in denials(record) {
-        let of_it = by_token.get(&token).into_iter().flatten();
+    for Denial { hold, sent, replied, command } in denials(record) {
+        let of_it = by_token.get(&hold).into_iter().flatten();
         if let Some(span) = of_it.into_iter().find(|Seen { span, .. }| span.from <= sent && replied < span.until) {
-            found.entry(token).or_insert_with(|| {
+            found.entry(hold).or_insert_with(|| {
                 format!("a hold was lost: `{command}` got nil at {replied}, its lease runs until {}", span.span.until)
             });
         }
@@ -27,23 +27,24 @@ pub fn lost_in_force(record: &Record, spans: &[Seen]) -> Vec<String> {
 pub fn lost_with_primary(record: &Record, spans: &[Seen]) -> usize {
     let by_token = by_token(spans);
     let is_lost = |denial: &Denial| {
-        let mut of_it = by_token.get(&denial.token).into_iter().flatten();
+        let mut of_it = by_token.get(&denial.hold).into_iter().flatten();
         of_it.any(|in_force| in_force.span.until <= denial.sent && denial.replied < in_force.until_if_kept)
     };
-    denials(record).filter(is_lost).map(|denial| denial.token).collect::<BTreeSet<_>>().len()
+    denials(record).filter(is_lost).map(|denial| denial.hold).collect::<BTreeSet<_>>().len()
 }
 
-fn by_token(spans: &[Seen]) -> BTreeMap<u64, Vec<&Seen>> {
-    let mut by_token: BTreeMap<u64, Vec<&Seen>> = BTreeMap::new();
-    for span in spans {
-        by_token.entry(span.span.hold.token).or_default().push(span);
+fn by_token(spans: &[Seen]) -> BTreeMap<(u64, &str), Vec<&Seen>> {
+    let mut by_token: BTreeMap<(u64, &str), Vec<&Seen>> = BTreeMap::new();
+    for seen in spans {
+        by_token.entry((seen.span.hold.token, &seen.span.hold.key)).or_default().push(seen);
     }
     by_token
 }
 
 /// A command about one hold that got nil.
 struct Denial<'a> {
-    token: u64,
+    /// Its token and key.
+    hold: (u64, &'a str),
     sent: Micros,
     replied: Micros,
     command: &'a str,
@@ -58,6 +59,6 @@ fn denials(record: &Record) -> impl Iterator<Item = Denial<'_>> {
             "RENEW" | "RELEASE" => words.number("TOKEN")?,
             _ => return None,
         };
-        Some(Denial { token, sent: call.sent, replied, command: &call.command })
+        Some(Denial { hold: (token, words.key()), sent: call.sent, replied, command: &call.command })
     })
 }

@@ -12,12 +12,16 @@
 //! | `losses` | no hold is lost |
 //! | `tokens` | fencing tokens rise, whatever the lock |
 //! | `fences` | fenced counters lose nothing |
+//! | `permits` | never more entries than the limit |
+//! | `several` | all of several locks, or none |
 //! | `waits` | nobody waits longer than asked |
 
 mod fences;
 mod grants;
 mod in_force;
 mod losses;
+mod permits;
+mod several;
 mod tokens;
 mod waits;
 
@@ -88,6 +92,8 @@ pub fn check(record: &Record) -> Findings {
         losses::lost_in_force(record, &in_force),
         tokens::given_twice(&grants),
         tokens::not_rising(&grants),
+        permits::over_limit(record, &grants, &in_force),
+        several::partly_taken(record),
         fences::check(record),
         waits::check(record),
     ];

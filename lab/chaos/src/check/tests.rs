@@ -164,6 +164,66 @@ fn a_request_sent_twice_may_have_been_granted_the_first_time() {
     assert_eq!(violations(&[lost, later]), [""; 0]);
 }
 
+/// An owner takes permits at 1 ms, for a second.
+fn takes(owner: &str, limit: u64, permits: u64, token: u64) -> String {
+    format!("I 1000 1 DLOCK.SACQUIRE k {owner} {limit} PERMITS {permits} PX 1000\nO 2000 int {token}\n")
+}
+
+#[test]
+fn permits_up_to_the_limit_are_passed_and_one_more_is_refused() {
+    let [alice, bob] = [takes("alice", 3, 2, 50), takes("bob", 3, 1, 60)];
+    let carol = |limit| takes("carol", limit, 1, 70);
+    assert_eq!(violations(&[&alice, &bob]), [""; 0]);
+    refused(&[&alice, &bob, &carol(3)], "over the limit: carol got 1 (token 70), 4 of 3 taken");
+    assert_eq!(violations(&[&alice, &bob, &carol(4)]), [""; 0], "another limit");
+    refused(&[&alice, &takes("bob", 2, 1, 60), &carol(4)], "over the limit: bob");
+    assert_eq!(
+        violations(&[&takes("alice", 1, 1, 50), &takes("bob", 2, 1, 60)]),
+        [""; 0],
+        "the limit was lower before"
+    );
+    refused(&[&takes("bob", 1, 1, 60), "I 1 1 DLOCK.RLOCK k alice PX 1000\nO 1500 int 50\n"], "over the limit: bob");
+}
+
+#[test]
+fn permits_given_back_are_there_for_others() {
+    let gives_back = "I 3000 1 DLOCK.RELEASE k alice PERMITS 1\nO 4000 int 0\n";
+    let alice = format!("{}{gives_back}", takes("alice", 2, 2, 50));
+    let bob = "I 3100 1 DLOCK.SACQUIRE k bob 2 PX 1000\nO 4100 int 60\n";
+    assert_eq!(violations(&[&alice, bob]), [""; 0]);
+    let looks = "I 4200 1 DLOCK.CHECK k 50\nO 4300 int 900\n";
+    assert_eq!(violations(&[&format!("{alice}{looks}"), bob]), [""; 0], "one is left of two");
+    refused(&[&alice.replace(gives_back, ""), bob], "over the limit: bob");
+}
+
+#[test]
+fn a_permit_that_is_gone_within_its_lease_is_refused() {
+    refused(&[&format!("{}I 5000 1 DLOCK.CHECK k 50\nO 6000 nil\n", takes("alice", 2, 1, 50))], "a hold was lost");
+}
+
+const BOTH: &str = "I 1000 1 DLOCK.MACQUIRE 2 k other alice PX 1000\nO 2000 int 50\n";
+
+#[test]
+fn locks_taken_together_share_their_token_and_exclude_others() {
+    let looks = "I 3000 1 DLOCK.CHECK k 50\nO 4000 int 900\nI 5000 1 DLOCK.CHECK other 50\nO 6000 int 900\n";
+    let leaves = "I 7000 1 DLOCK.RELEASE k alice TOKEN 50\nO 8000 int 1\n";
+    let bob = |key| format!("I 9000 1 DLOCK.ACQUIRE {key} bob PX 1000\nO 10000 int 60\n");
+    assert_eq!(violations(&[&format!("{BOTH}{looks}{leaves}"), &bob("k")]), [""; 0]);
+    refused(&[&format!("{BOTH}{looks}{leaves}"), &bob("other")], "two owners hold other");
+    refused(&[BOTH, "I 1 1 DLOCK.ACQUIRE third alice PX 1000\nO 1500 int 50\n"], "given twice");
+}
+
+#[test]
+fn one_of_several_locks_that_is_not_there_is_refused() {
+    refused(&[&format!("{BOTH}I 3000 1 DLOCK.CHECK other 50\nO 4000 nil\n")], "a hold was lost");
+    let nothing = BOTH.replace("int 50", "nil");
+    let leaves = |reply| format!("{nothing}I 3000 1 DLOCK.RELEASE other alice\nO 4000 {reply}\n");
+    assert_eq!(violations(&[&leaves("nil")]), [""; 0]);
+    refused(&[&leaves("int 1")], "was refused, and left a hold on other");
+    let again = format!("{BOTH}{}", leaves("int 1")).replace("O 2000 int 50\n", "D 2000\n");
+    assert_eq!(violations(&[&again]), [""; 0], "the first may have been granted");
+}
+
 #[test]
 fn a_counter_that_lost_a_write_is_refused() {
     let with = |counter: Counter, life: &str| {

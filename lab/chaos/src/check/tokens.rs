@@ -7,17 +7,17 @@ use dlock_testkit::exclusion::Hold;
 use super::grants::Grant;
 use crate::time::Micros;
 
-/// A token that stands for two holds.
+/// A token that stands for two holds that were not taken together.
 pub fn given_twice(grants: &[Grant]) -> Vec<String> {
-    let mut by_token: BTreeMap<u64, &Hold> = BTreeMap::new();
+    let mut by_token: BTreeMap<u64, &Grant> = BTreeMap::new();
     let mut found = Vec::new();
-    for Grant { hold, .. } in grants {
-        let first = by_token.entry(hold.token).or_insert(hold);
-        if *first != hold {
-            found.push(format!(
-                "token {} was given twice: for {} to {} and for {} to {}",
-                hold.token, first.key, first.owner, hold.key, hold.owner
-            ));
+    for grant in grants {
+        let first = by_token.entry(grant.hold.token).or_insert(grant);
+        let is_together = first.keys.contains(&grant.hold.key) || grant.keys.contains(&first.hold.key);
+        if (&first.hold.owner, first.hold.mode) != (&grant.hold.owner, grant.hold.mode) || !is_together {
+            let [one, other] =
+                [&first.hold, &grant.hold].map(|Hold { key, owner, mode, .. }| format!("{key} to {owner} ({mode:?})"));
+            found.push(format!("token {} was given twice: for {one} and for {other}", grant.hold.token));
         }
     }
     found

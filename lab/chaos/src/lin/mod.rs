@@ -1,10 +1,10 @@
-//! Linearizability: what several connections saw of one lock must be what the core would have said to somebody who
-//! sent the same commands one after the other, each at some time between its sending and its reply.
+//! Linearizability: what several connections saw of two locks must be what the contract says to somebody who sends the
+//! same commands one after the other, each at some time between its sending and its reply.
 //!
 //! | file | knows |
 //! |---|---|
 //! | `record` | how histories are made on a real server |
-//! | `model` | what the core answers to a command at a time |
+//! | `model` | what the contract answers to a command at a time |
 //! | `search` | whether there is an order that explains a history |
 
 mod model;

@@ -1,35 +1,40 @@
-//! What the core answers: its lock, its line and its clock of tokens, in the hands of commands as they are sent.
+//! What the contract says: the testkit's model of it, in the hands of commands as they are sent.
 
-use dlock_core::{
-    Acquire, Acquired, Command, Effect, Entries, Entry, Lease, LeaseChoice, Line, Lock, LockMode, Mode, Owner, Place,
-    Reentry, Refusal, Release, Released, Renew, RenewToken, Renewed, Request, Served, Token, TokenClock, UnixMs,
-    encode_lock,
-};
+use std::num::NonZeroU32;
+
+use dlock_core::{Command, Entries, Lease as LongestLease, Mode, Want};
+use dlock_testkit::histories::leave::{Fence, Leave, Renewal};
+use dlock_testkit::histories::naive::{self, Asked, Counts, Key, Lease, Naive, Request, Turn};
+use dlock_testkit::histories::{KEYS, KeyNo, Who};
 
 use super::Op;
 use crate::history::Reply;
 
-/// A server with one lock.
-#[derive(Clone, Debug, Default)]
+/// A server with two locks.
+#[derive(Clone, Debug)]
 pub struct Model {
-    lock: Lock,
-    /// Who waits, by the number of the command.
-    line: Line<usize>,
-    places: Vec<(usize, Place)>,
-    tokens: TokenClock,
-    /// Unix ms of the last command.
-    now_ms: u64,
+    naive: Naive,
     /// The commands that have been answered, as bits.
     answered: u64,
 }
 
 /// What tells one state of a [`Model`] from others, beside its time.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Fingerprint {
-    lock: Vec<u8>,
-    line: Vec<usize>,
-    token: u64,
-    answered: u64,
+pub type Fingerprint = Vec<u64>;
+
+impl Default for Model {
+    fn default() -> Model {
+        let naive = Naive {
+            now_us: 0,
+            keys: vec![Key::default(); KEYS.len()],
+            waiting: Vec::new(),
+            last_token: 0,
+            default_lease: LongestLease::MAX.get(),
+            max_waiters: None,
+            is_blind: false,
+            counts: Counts::default(),
+        };
+        Model { naive, answered: 0 }
+    }
 }
 
 impl Model {
@@ -41,43 +46,51 @@ impl Model {
     /// Every state in which the server may be after it executed this command, and after that gave the replies that
     /// were seen. None: it cannot have.
     pub fn after_op(&self, ops: &[Op], at: usize) -> Vec<Model> {
-        let Some(op) = ops.get(at) else { return Vec::new() };
-        let words: Vec<&str> = op.command.split_whitespace().collect();
-        let is_look = matches!(words.first(), Some(&"DLOCK.CHECK" | &"DLOCK.INFO"));
-        let mut states: Vec<Model> = Vec::new();
-        for now_ms in self.now_ms.max(op.from_ms)..=op.until_ms {
-            let state = if is_look {
-                // It changes nothing, so it does not serve the line either.
-                self.at(now_ms).run(at, &words, &op.reply)
-            } else {
-                let served = self.at(now_ms).serve(ops);
-                served.and_then(|state| state.run(at, &words, &op.reply)).and_then(|state| state.serve(ops))
-            };
-            // The same state earlier is as good: whatever follows may come later.
-            states.extend(state.filter(|state| states.last().map(Model::fingerprint) != Some(state.fingerprint())));
+        let Some((op, words)) = ops.get(at).and_then(|op| Some((op, Words::of(&op.command)?))) else {
+            return Vec::new();
+        };
+        let is_look = matches!(words.verb, "CHECK" | "INFO");
+        // A new token is the time in µs, unless the last was as high: these times explain the tokens that were seen.
+        let waiting = self.naive.waiting.iter().filter_map(|waiter| ops.get(index(waiter.ticket)));
+        let tokens: Vec<u64> = waiting.chain([op]).filter_map(|op| token_of(&op.reply)).collect();
+        let mut states: Vec<(Fingerprint, Model)> = Vec::new();
+        for now_ms in self.naive.now().max(op.from_ms)..=op.until_ms {
+            let of_this_ms = tokens.iter().copied().filter(|token| token / 1000 == now_ms);
+            for now_us in [now_ms * 1000].into_iter().chain(of_this_ms) {
+                let state = if is_look {
+                    // It changes nothing, so it does not serve the queue either.
+                    self.at(now_us).run(ops, at, &words)
+                } else {
+                    let served = self.at(now_us).serve(ops, &words.keys);
+                    served.and_then(|state| state.run(ops, at, &words)).and_then(|state| state.serve(ops, &words.keys))
+                };
+                // The same state earlier is as good: whatever follows may come later.
+                let Some(state) = state else { continue };
+                let fingerprint = state.fingerprint();
+                if states.iter().all(|(known, _)| *known != fingerprint) {
+                    states.push((fingerprint, state));
+                }
+            }
         }
-        states
+        states.into_iter().map(|(_, state)| state).collect()
     }
 
     /// Every state in which the server may be after it did something by itself: granted a waiter when a lease had
     /// ended, or sent one away whose time was up.
     pub fn by_itself(&self, ops: &[Op]) -> Vec<Model> {
         let mut states = Vec::new();
-        let head = self.head(ops).and_then(|op| token_of(&op.reply));
-        if let Some(token) = head
-            && token.get() / 1000 >= self.now_ms
-        {
-            let served = self.at(token.get() / 1000).serve(ops);
-            states.extend(served.filter(|state| state.answered != self.answered));
-        }
-        for (at, place) in &self.places {
-            let Some(op) = ops.get(*at).filter(|op| op.reply == Reply::Nil) else { continue };
-            let limit =
-                value(&op.command.split_whitespace().collect::<Vec<_>>(), "BLOCK").and_then(|ms| ms.parse().ok());
-            let due = self.now_ms.max(op.from_ms + limit.unwrap_or(0_u64));
-            let mut state = self.at(due);
-            if due <= op.until_ms && state.line.leave(*place).is_some() {
-                states.push(state.answer(*at));
+        for waiter in &self.naive.waiting {
+            let Some(op) = ops.get(index(waiter.ticket)) else { continue };
+            if let Some(token) = token_of(&op.reply).filter(|token| token / 1000 >= self.naive.now()) {
+                let served = self.at(token).serve(ops, &waiter.keys);
+                states.extend(served.filter(|state| state.answered != self.answered));
+            }
+            if op.reply == Reply::Nil {
+                let limit = Words::of(&op.command).and_then(|words| words.number("BLOCK")).unwrap_or(0);
+                let due = self.naive.now().max(op.from_ms + limit);
+                if due <= op.until_ms {
+                    states.push(self.at(due * 1000).leave(waiter.ticket));
+                }
             }
         }
         states
@@ -85,187 +98,257 @@ impl Model {
 
     /// What tells this state from others, and its time.
     pub fn key(&self) -> (Fingerprint, u64) {
-        (self.fingerprint(), self.now_ms)
+        (self.fingerprint(), self.naive.now())
     }
 
     fn fingerprint(&self) -> Fingerprint {
-        let mut lock = Vec::new();
-        encode_lock(&self.lock, &mut lock);
-        let line = self.line.iter().map(|waiting| waiting.ticket).collect();
-        Fingerprint { lock, line, token: self.tokens.last(), answered: self.answered }
+        let mut numbers = vec![self.answered, self.naive.last_token];
+        for key in &self.naive.keys {
+            let mut holds: Vec<&naive::Hold> = key.holds.iter().collect();
+            holds.sort_unstable_by_key(|hold| (hold.token, hold.owner, hold.mode));
+            numbers.push(holds.len() as u64);
+            for hold in holds {
+                let (command, id) = hold.request.map_or((0, 0), |(command, id)| (1 + command as u64, u64::from(id)));
+                numbers.extend([hold.owner as u64, hold.mode as u64, hold.count, hold.lease, hold.deadline]);
+                numbers.extend([hold.token, command, id]);
+            }
+        }
+        numbers.extend(self.naive.waiting.iter().map(|waiter| waiter.ticket));
+        numbers
     }
 
-    fn at(&self, now_ms: u64) -> Model {
-        Model { now_ms, ..self.clone() }
+    fn at(&self, now_us: u64) -> Model {
+        let mut state = self.clone();
+        state.naive.advance(now_us);
+        state
     }
 
-    fn answer(mut self, at: usize) -> Model {
+    fn answer(mut self, at: u64) -> Model {
         self.answered |= 1 << at;
-        self.places.retain(|(waits, _)| *waits != at);
         self
     }
 
-    /// The command whose turn is next.
-    fn head<'a>(&self, ops: &'a [Op]) -> Option<&'a Op> {
-        let head = self.line.iter().next()?.ticket;
-        ops.get(head)
+    /// The waiter leaves, and is answered.
+    fn leave(mut self, ticket: u64) -> Model {
+        self.naive.waiting.retain(|waiter| waiter.ticket != ticket);
+        self.answer(ticket)
     }
 
-    /// Serves the line as far as it goes. `None`: those who are served were told something else.
-    fn serve(mut self, ops: &[Op]) -> Option<Model> {
-        while let Some(op) = self.head(ops) {
-            let seen = token_of(&op.reply);
-            let fresh = seen.or_else(|| self.tokens.next(self.now_ms * 1000));
-            let Some(served) = self.line.serve(&self.lock, self.now(), Lease::MAX, fresh) else { break };
-            let (at, is_right, effect) = match served {
-                Served::Granted { waiting, token, entry, effect } => {
-                    let is_right = Some(token) == seen && (entry == Entry::Again || self.may_be_next(token));
-                    (waiting.ticket, is_right, Some(effect))
-                }
-                Served::Replayed(waiting, hold) => (waiting.ticket, Some(hold.token) == seen, None),
-                Served::Refused(waiting, _) => (waiting.ticket, op.reply == Reply::Nil, None),
+    /// Serves the queues of these locks as far as they go. `None`: those who are served were told something else.
+    fn serve(mut self, ops: &[Op], keys: &[KeyNo]) -> Option<Model> {
+        loop {
+            let concerned = |waiter: &&Request| waiter.keys.iter().any(|key| keys.contains(key));
+            let mut turns = self.naive.waiting.iter().filter(concerned).map(|waiter| (waiter, self.naive.turn(waiter)));
+            let Some((waiter, turn)) = turns.find(|(_, turn)| *turn != Turn::NotYet) else { return Some(self) };
+            let (waiter, op) = (waiter.clone(), ops.get(index(waiter.ticket))?);
+            self = self.leave(waiter.ticket);
+            let expected = match turn {
+                Turn::Enters(_) => Reply::Int(self.naive.enter(&waiter).cast_signed()),
+                Turn::Recorded(token) => Reply::Int(token.cast_signed()),
+                Turn::LeasePassed => Reply::Nil,
+                Turn::NotYet | Turn::SessionLease => return None,
             };
-            if !is_right || self.now_ms > op.until_ms {
+            if op.reply != expected || self.naive.now() > op.until_ms {
                 return None;
             }
-            self = self.answer(at);
-            self = match effect {
-                Some(effect) => self.apply(effect),
-                None => self,
-            };
         }
-        Some(self)
     }
 
-    /// The state after the command, if the core gives this reply or has it wait.
-    fn run(self, at: usize, words: &[&str], reply: &Reply) -> Option<Model> {
-        let (verb, rest) = words.split_first()?;
-        let (_, rest) = rest.split_first()?;
-        let command = match *verb {
-            "DLOCK.ACQUIRE" => Command::Acquire,
-            "DLOCK.RACQUIRE" => Command::Racquire,
-            "DLOCK.RLOCK" => Command::Rlock,
-            "DLOCK.WLOCK" => Command::Wlock,
-            "DLOCK.RELEASE" => return self.release(rest, reply).map(|state| state.answer(at)),
-            "DLOCK.RENEW" => return self.renew(rest, reply).map(|state| state.answer(at)),
-            "DLOCK.CHECK" => return self.check(rest, reply).map(|state| state.answer(at)),
-            "DLOCK.INFO" => return self.info(reply).map(|state| state.answer(at)),
-            _ => return None,
+    /// The state after the command, if the model gives this reply or has it wait.
+    fn run(self, ops: &[Op], at: usize, words: &Words<'_>) -> Option<Model> {
+        let reply = &ops.get(at)?.reply;
+        let state = match words.verb {
+            "RELEASE" => self.release(words, reply),
+            "RENEW" => self.renew(words, reply),
+            "CHECK" => self.check(words, reply),
+            "INFO" => self.info(words, reply),
+            _ => return self.acquire(ops, at, words, reply),
         };
-        self.acquire(at, command, rest, reply)
+        state.map(|state| state.answer(at as u64))
     }
 
-    fn acquire(mut self, at: usize, command: Command, words: &[&str], reply: &Reply) -> Option<Model> {
-        let (mode, reentry) = match command {
-            Command::Acquire => (Mode::Exclusive, Reentry::Refuse),
-            Command::Racquire | Command::Wlock => (Mode::Exclusive, Reentry::Count),
-            Command::Rlock => (Mode::Shared, Reentry::Count),
-            Command::Release => return None,
+    fn acquire(mut self, ops: &[Op], at: usize, words: &Words<'_>, reply: &Reply) -> Option<Model> {
+        let (command, want) = words.enters()?;
+        let request = Request {
+            ticket: at as u64,
+            client: 0,
+            owner: words.owner()?,
+            is_drawn: false,
+            keys: words.keys.clone(),
+            want,
+            lease: words.lease()?,
+            binds: false,
+            asked: words.asked(command),
+            since: 0,
+            is_upgrade: false,
         };
-        let (owner, request) = (owner(words)?, request(command, words));
-        let lease = LeaseChoice::For(lease(words)?);
-        let asked = Acquire { owner: &owner, mode, reentry, lease, request: request.as_ref() };
-        let (seen, waits) = (token_of(reply), words.contains(&"BLOCK"));
-        let fresh = seen.or_else(|| self.tokens.next(self.now_ms * 1000));
-        match self.line.decide(&self.lock, self.now(), &asked, Lease::MAX, fresh) {
-            Acquired::Granted { token, entry, effect } => {
-                let is_right = Some(token) == seen && (entry == Entry::Again || self.may_be_next(token));
-                is_right.then(|| self.apply(effect).answer(at))
+        let is_right = match self.naive.acquire(request, words.has("BLOCK")) {
+            naive::Reply::Waits => return Some(self),
+            // The first request is told nil.
+            naive::Reply::TakesOver(first) => {
+                return (ops.get(index(first))?.reply == Reply::Nil).then(|| self.answer(first));
             }
-            Acquired::Replayed(hold) => (Some(hold.token) == seen).then(|| self.answer(at)),
-            Acquired::Refused(Refusal::Held) if waits => match self.line.join(&self.lock, self.now(), &asked, at) {
-                Ok(place) => {
-                    self.places.push((at, place));
-                    Some(self)
-                }
-                Err(_) => reply.is_error("DEADLOCK").then(|| self.answer(at)),
-            },
-            Acquired::Refused(_) if waits => reply.is_error("DEADLOCK").then(|| self.answer(at)),
-            Acquired::Refused(_) => (*reply == Reply::Nil).then(|| self.answer(at)),
-        }
-    }
-
-    /// Whether a new hold may have this token: one more than the last, or the time in µs if that is more.
-    fn may_be_next(&self, token: Token) -> bool {
-        let (token, last) = (token.get(), self.tokens.last());
-        token > last && (token / 1000 == self.now_ms || (token == last + 1 && self.now_ms <= token / 1000))
-    }
-
-    fn release(self, words: &[&str], reply: &Reply) -> Option<Model> {
-        let (owner, request) = (owner(words)?, request(Command::Release, words));
-        let entries = if words.contains(&"ALL") { Entries::All } else { Entries::One };
-        let token = value(words, "TOKEN").and_then(|token| Token::new(token.parse().ok()?));
-        let asked = Release { owner: &owner, mode: mode(words), entries, token, request: request.as_ref() };
-        match (self.lock.release(self.now(), &asked), reply) {
-            (Released::NotHeld, Reply::Nil) | (Released::Replayed, Reply::Int(0)) => Some(self),
-            (Released::Ambiguous, reply) if reply.is_error("AMBIGUOUS") => Some(self),
-            (Released::Partly(effect), Reply::Int(0)) | (Released::Fully(effect), Reply::Int(1)) => {
-                Some(self.apply(effect))
-            }
-            _ => None,
-        }
-    }
-
-    fn renew(self, words: &[&str], reply: &Reply) -> Option<Model> {
-        let owner = owner(words)?;
-        let lease = LeaseChoice::For(lease(words)?);
-        let asked = Renew { owner: &owner, mode: mode(words), lease, token: RenewToken::Any };
-        match (self.lock.renew(self.now(), &asked), reply) {
-            (Renewed::NotHeld, Reply::Nil) => Some(self),
-            (Renewed::Moved(first, second), Reply::Int(1)) => {
-                let moved = self.apply(first);
-                Some(match second {
-                    Some(second) => moved.apply(second),
-                    None => moved,
-                })
-            }
-            _ => None,
-        }
-    }
-
-    fn check(self, words: &[&str], reply: &Reply) -> Option<Model> {
-        let token = Token::new(words.first()?.parse().ok()?)?;
-        let left = self.lock.deadline_of(token, self.now()).map(|deadline| deadline.since(self.now()));
-        let is_right = match (left, reply) {
-            (None, Reply::Nil) => true,
-            (Some(left), Reply::Int(answer)) => left == answer.unsigned_abs(),
+            naive::Reply::Granted(token) | naive::Reply::Replayed(token) => token_of(reply) == Some(token),
+            naive::Reply::Nil => *reply == Reply::Nil,
+            naive::Reply::Deadlock => reply.is_error("DEADLOCK"),
             _ => false,
         };
-        is_right.then_some(self)
+        is_right.then(|| self.answer(at as u64))
     }
 
-    fn info(self, reply: &Reply) -> Option<Model> {
-        let Some(summary) = self.lock.summary(self.now()) else { return (*reply == Reply::Nil).then_some(self) };
-        let mode = match summary.mode {
-            LockMode::Exclusive => "exclusive",
-            LockMode::Shared => "shared",
-            LockMode::Both => "both",
+    fn release(mut self, words: &Words<'_>, reply: &Reply) -> Option<Model> {
+        let entries = match words.number("PERMITS") {
+            _ if words.has("ALL") => Entries::All,
+            Some(permits) => Entries::Some(count(permits)?),
+            None => Entries::ONE,
         };
-        let numbers = [
-            ("holders", summary.holders),
-            ("count", summary.entries),
-            ("token", summary.token.get()),
-            ("ttl", summary.deadline.since(self.now())),
-            ("waiters", self.line.len() as u64),
+        let (token, asked) = (words.number("TOKEN"), words.asked(Command::Release));
+        let leave = Leave { owner: words.owner()?, mode: words.mode(), entries, token, asked };
+        let expected = self.naive.release(words.key()?, leave);
+        is_reply(expected, reply).then_some(self)
+    }
+
+    fn renew(mut self, words: &Words<'_>, reply: &Reply) -> Option<Model> {
+        let (owner, mode, lease) = (words.owner()?, words.mode(), words.lease()?);
+        let renewal = Renewal { client: 0, owner, mode, lease, fence: Fence::Any, binds: false };
+        let expected = self.naive.renew(words.key()?, renewal);
+        is_reply(expected, reply).then_some(self)
+    }
+
+    fn check(self, words: &Words<'_>, reply: &Reply) -> Option<Model> {
+        let (token, now) = (words.third.parse().ok()?, self.naive.now());
+        let of_it = self.naive.live(words.key()?).filter(|hold| hold.token == token);
+        let expected = of_it.map(|hold| hold.deadline).max().map_or(Reply::Nil, |end| number(end - now));
+        (*reply == expected).then_some(self)
+    }
+
+    fn info(self, words: &Words<'_>, reply: &Reply) -> Option<Model> {
+        let key = words.key()?;
+        let holds: Vec<&naive::Hold> = self.naive.live(key).collect();
+        let waiters = self.naive.queue(key).len();
+        if holds.is_empty() && waiters == 0 {
+            return (*reply == Reply::Nil).then_some(self);
+        }
+        let has = |mode| holds.iter().any(|hold| hold.mode == mode);
+        let mode = match (has(Mode::Exclusive), has(Mode::Shared)) {
+            (true, true) => "both",
+            (true, false) => "exclusive",
+            (false, true) => "shared",
+            (false, false) => "free",
+        };
+        let holders = if mode == "both" { 1 } else { holds.len() as u64 };
+        let end = holds.iter().map(|hold| hold.deadline).max();
+        let fields = [
+            ("mode", text(mode)),
+            ("holders", number(holders)),
+            ("count", number(holds.iter().map(|hold| hold.count).sum())),
+            ("token", holds.iter().map(|hold| hold.token).max().map_or(Reply::Nil, number)),
+            ("ttl", number(end.map_or(0, |end| end - self.naive.now()))),
+            ("waiters", number(waiters as u64)),
         ];
-        let pairs = numbers.map(|(name, number)| [text(name), Reply::Int(number.cast_signed())]);
-        let expected = [[text("mode"), text(mode)]].into_iter().chain(pairs).flatten().collect();
+        let expected = fields.into_iter().flat_map(|(name, value)| [text(name), value]).collect();
         (*reply == Reply::List(expected)).then_some(self)
-    }
-
-    fn apply(mut self, effect: Effect) -> Model {
-        self.lock.apply(effect, &mut self.tokens);
-        self
-    }
-
-    fn now(&self) -> UnixMs {
-        UnixMs::new(self.now_ms)
     }
 }
 
-fn token_of(reply: &Reply) -> Option<Token> {
+/// The parts of a command.
+struct Words<'a> {
+    verb: &'a str,
+    keys: Vec<KeyNo>,
+    /// The owner; the token of `CHECK`.
+    third: &'a str,
+    rest: Vec<&'a str>,
+}
+
+impl<'a> Words<'a> {
+    fn of(command: &'a str) -> Option<Words<'a>> {
+        let mut words = command.strip_prefix("DLOCK.")?.split_whitespace();
+        let verb = words.next()?;
+        let count = if verb == "MACQUIRE" { words.next()?.parse().ok()? } else { 1 };
+        let keys = words.by_ref().take(count).map(key_no).collect();
+        let third = words.next().unwrap_or_default();
+        Some(Words { verb, keys, third, rest: words.collect() })
+    }
+
+    /// What an acquiring command wants.
+    fn enters(&self) -> Option<(Command, Want)> {
+        Some(match self.verb {
+            "ACQUIRE" => (Command::Acquire, Want::ExclusiveOnce),
+            "RACQUIRE" => (Command::Racquire, Want::Exclusive),
+            "WLOCK" => (Command::Wlock, Want::Exclusive),
+            "RLOCK" => (Command::Rlock, Want::Shared),
+            "MACQUIRE" => (Command::Macquire, Want::ExclusiveOnce),
+            "SACQUIRE" => {
+                let limit = count(self.rest.first()?.parse().ok()?)?;
+                let permits = count(self.number("PERMITS").unwrap_or(1))?;
+                (Command::Sacquire, Want::Permits { permits, limit })
+            }
+            _ => return None,
+        })
+    }
+
+    fn key(&self) -> Option<KeyNo> {
+        self.keys.first().copied()
+    }
+
+    /// The owner as a number: its bytes, of which there are at most eight.
+    fn owner(&self) -> Option<Who> {
+        let number =
+            self.third.bytes().try_fold(0_u64, |number, byte| Some(number.checked_mul(256)? + u64::from(byte)));
+        usize::try_from(number?).ok()
+    }
+
+    fn has(&self, option: &str) -> bool {
+        self.rest.contains(&option)
+    }
+
+    fn value(&self, option: &str) -> Option<&'a str> {
+        self.rest.iter().skip_while(|word| **word != option).nth(1).copied()
+    }
+
+    fn number(&self, option: &str) -> Option<u64> {
+        self.value(option)?.parse().ok()
+    }
+
+    fn lease(&self) -> Option<Lease> {
+        self.number("PX").map(Lease::For)
+    }
+
+    /// The request that this command repeats or records. Its id is told by the last byte.
+    fn asked(&self, command: Command) -> Option<Asked> {
+        Some((command, self.value("REQUEST")?.bytes().last()?))
+    }
+
+    fn mode(&self) -> Option<Mode> {
+        match (self.has("READ"), self.has("WRITE")) {
+            (true, _) => Some(Mode::Shared),
+            (false, true) => Some(Mode::Exclusive),
+            (false, false) => None,
+        }
+    }
+}
+
+/// The second lock of a history ends with a plus.
+fn key_no(key: &str) -> KeyNo {
+    usize::from(key.ends_with('+'))
+}
+
+fn count(number: u64) -> Option<NonZeroU32> {
+    NonZeroU32::new(number.try_into().ok()?)
+}
+
+fn is_reply(expected: naive::Reply, reply: &Reply) -> bool {
+    match expected {
+        naive::Reply::Number(is) => *reply == number(u64::from(is)),
+        naive::Reply::Nil => *reply == Reply::Nil,
+        naive::Reply::Ambiguous => reply.is_error("AMBIGUOUS"),
+        _ => false,
+    }
+}
+
+fn token_of(reply: &Reply) -> Option<u64> {
     match reply {
-        Reply::Int(token) => Token::new(token.unsigned_abs()),
+        Reply::Int(token) => Some(token.unsigned_abs()),
         _ => None,
     }
 }
@@ -274,26 +357,11 @@ fn text(text: &str) -> Reply {
     Reply::Text(text.to_owned())
 }
 
-fn owner(words: &[&str]) -> Option<Owner> {
-    Owner::new(words.first()?.as_bytes())
+fn number(number: u64) -> Reply {
+    Reply::Int(number.cast_signed())
 }
 
-fn value<'a>(words: &[&'a str], option: &str) -> Option<&'a str> {
-    words.iter().skip_while(|word| **word != option).nth(1).copied()
-}
-
-fn lease(words: &[&str]) -> Option<Lease> {
-    Lease::new(value(words, "PX")?.parse().ok()?)
-}
-
-fn request(command: Command, words: &[&str]) -> Option<Request> {
-    Request::new(command, value(words, "REQUEST")?.as_bytes())
-}
-
-fn mode(words: &[&str]) -> Option<Mode> {
-    match (words.contains(&"READ"), words.contains(&"WRITE")) {
-        (true, _) => Some(Mode::Shared),
-        (false, true) => Some(Mode::Exclusive),
-        (false, false) => None,
-    }
+/// The number of a command, from the ticket of the request that it is.
+fn index(ticket: u64) -> usize {
+    usize::try_from(ticket).unwrap_or(usize::MAX)
 }

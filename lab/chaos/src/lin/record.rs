@@ -1,4 +1,4 @@
-//! Histories of one lock on a real server: a few connections send what is drawn for them, all at once. In every other
+//! Histories of two locks on a real server: a few connections send what is drawn for them, all at once. In every other
 //! history they wait for each other.
 
 use std::sync::{Barrier, Mutex, PoisonError};
@@ -60,7 +60,7 @@ const LONGER_US: u64 = 60_000_000;
 /// Between histories: this is no load test.
 const PAUSE_MS: u64 = 10;
 
-/// One history on a key of its own.
+/// One history on two keys of its own; the second ends with a plus.
 fn record(server: &Server, seed: u64, number: u64) -> Result<Vec<Op>> {
     let key = format!("history-{number}");
     let (ops, barrier) = (Mutex::new(Vec::new()), Barrier::new(CONNECTIONS));
@@ -72,7 +72,7 @@ fn record(server: &Server, seed: u64, number: u64) -> Result<Vec<Op>> {
             .enumerate()
             .map(|(at, connection)| {
                 let (random, ops, barrier) = (Random::of(seed, &format!("{key}-{at}")), &ops, &barrier);
-                let own = (number % 2 == 1).then(|| format!("owner-{at}"));
+                let own = (number % 2 == 1).then(|| format!("own-{at}"));
                 let mut client = Client { connection, random, key: &key, ahead, token: 1, own };
                 scope.spawn(move || {
                     barrier.wait();
@@ -132,7 +132,8 @@ impl Client<'_> {
     }
 
     fn draw(&mut self) -> String {
-        let key = self.key;
+        let plus = if self.random.one_in(4) { "+" } else { "" };
+        let key = format!("{}{plus}", self.key);
         let (owner, patience) = match &self.own {
             // An owner that waits is one thread of control.
             Some(own) => (own.clone(), self.patience()),
@@ -140,18 +141,30 @@ impl Client<'_> {
         };
         let lease = if self.random.one_in(2) { 5 + self.random.below(25) } else { 60_000 };
         let request = if self.random.one_in(3) { format!(" REQUEST r{}", self.random.below(2)) } else { String::new() };
-        match self.random.below(16) {
-            0..=2 => format!("DLOCK.ACQUIRE {key} {owner} PX {lease}{patience}{request}"),
-            3 => format!("DLOCK.RACQUIRE {key} {owner} PX {lease}{patience}{request}"),
-            4 => format!("DLOCK.WLOCK {key} {owner} PX {lease}{patience}{request}"),
-            5 | 6 => format!("DLOCK.RLOCK {key} {owner} PX {lease}{patience}{request}"),
-            7 | 8 => format!("DLOCK.RELEASE {key} {owner}{request}"),
-            9 => format!("DLOCK.RELEASE {key} {owner} ALL"),
-            10 => format!("DLOCK.RELEASE {key} {owner} {}{request}", self.mode()),
-            11 => format!("DLOCK.RELEASE {key} {owner} TOKEN {}", self.token),
-            12 => format!("DLOCK.RENEW {key} {owner} PX {lease}"),
-            13 => format!("DLOCK.RENEW {key} {owner} PX {lease} {}", self.mode()),
-            14 => format!("DLOCK.CHECK {key} {}", self.token),
+        let options = format!("PX {lease}{patience}{request}");
+        match self.random.below(21) {
+            0 | 1 => format!("DLOCK.ACQUIRE {key} {owner} {options}"),
+            2 => format!("DLOCK.RACQUIRE {key} {owner} {options}"),
+            3 => format!("DLOCK.WLOCK {key} {owner} {options}"),
+            4 => format!("DLOCK.RLOCK {key} {owner} {options}"),
+            5..=7 => {
+                let limit = self.random.within(1..5);
+                let permits = self.random.within(1..limit + 1);
+                format!("DLOCK.SACQUIRE {key} {owner} {limit} PERMITS {permits} {options}")
+            }
+            8 | 9 => {
+                let key = self.key;
+                let keys = if self.random.one_in(2) { format!("{key} {key}+") } else { format!("{key}+ {key}") };
+                format!("DLOCK.MACQUIRE 2 {keys} {owner} {options}")
+            }
+            10 | 11 => format!("DLOCK.RELEASE {key} {owner}{request}"),
+            12 => format!("DLOCK.RELEASE {key} {owner} PERMITS {}{request}", self.random.within(1..4)),
+            13 | 14 => format!("DLOCK.RELEASE {key} {owner} ALL"),
+            15 => format!("DLOCK.RELEASE {key} {owner} {}{request}", self.mode()),
+            16 => format!("DLOCK.RELEASE {key} {owner} TOKEN {}", self.token),
+            17 => format!("DLOCK.RENEW {key} {owner} PX {lease}"),
+            18 => format!("DLOCK.RENEW {key} {owner} PX {lease} {}", self.mode()),
+            19 => format!("DLOCK.CHECK {key} {}", self.token),
             _ => format!("DLOCK.INFO {key}"),
         }
     }

@@ -135,14 +135,12 @@ mod tests {
 
     /// bob waits and is seen waiting, carol waits, alice releases: three grants with these tokens.
     fn line(bob: Reply, carol: Reply) -> Vec<Op> {
-        let info =
-            [("mode", "exclusive")].map(|(name, value)| [name, value].map(|text| Reply::Text(text.into()))).concat();
-        let numbers = [("holders", 1), ("count", 1), ("token", 11_500), ("ttl", 997), ("waiters", 1)];
-        let numbers = numbers.map(|(name, number)| [Reply::Text(name.into()), Reply::Int(number)]).concat();
+        let fields = [("holders", 1), ("count", 1), ("token", 11_500), ("ttl", 997), ("waiters", 1)];
+        let held = info("exclusive", &fields);
         vec![
             alice(),
             op(13_000, 21_000, &format!("{BOB} BLOCK 0"), bob),
-            op(14_000, 14_900, "DLOCK.INFO k", Reply::List([info, numbers].concat())),
+            op(14_000, 14_900, "DLOCK.INFO k", Reply::List(held)),
             op(15_000, 22_000, "DLOCK.RLOCK k carol PX 1000 BLOCK 5", carol),
             op(17_000, 17_900, "DLOCK.RELEASE k alice", Reply::Int(1)),
             op(18_000, 18_900, "DLOCK.RELEASE k bob ALL", Reply::Int(1)),
@@ -179,7 +177,75 @@ mod tests {
     #[test]
     fn a_look_between_the_end_of_a_lease_and_the_next_grant_is_explained() {
         let waits = op(13_000, 1_020_000, &format!("{BOB} BLOCK 0"), Reply::Int(1_011_900));
-        let looks = op(1_011_100, 1_011_300, "DLOCK.INFO k", Reply::Nil);
-        assert!(explains(&[alice(), waits, looks]));
+        let looks = |reply| op(1_011_100, 1_011_300, "DLOCK.INFO k", reply);
+        let free = info("free", &[("holders", 0), ("count", 0)]);
+        let [token, none] = [Reply::Text("token".into()), Reply::Nil];
+        let rest = numbers(&[("ttl", 0), ("waiters", 1)]);
+        let free = Reply::List([free, vec![token, none], rest].concat());
+        assert!(explains(&[alice(), waits.clone(), looks(free)]));
+        let fields = [("holders", 1), ("count", 1), ("token", 11_500), ("ttl", 997), ("waiters", 1)];
+        let seen = op(14_000, 14_900, "DLOCK.INFO k", Reply::List(info("exclusive", &fields)));
+        assert!(!explains(&[alice(), waits, seen, looks(Reply::Nil)]), "bob waits");
+    }
+
+    const PERMIT: &str = "DLOCK.SACQUIRE k bob 2 PX 1000";
+
+    #[test]
+    fn permits_up_to_the_limit_are_explained_and_one_more_is_refused() {
+        let takes =
+            |sent: u64, owner: &str, reply| op(sent, sent + 900, &format!("DLOCK.SACQUIRE k {owner} 2 PX 1000"), reply);
+        let [first, second] = [10_000, 11_000].map(|sent: u64| (sent, Reply::Int(sent.cast_signed() + 500)));
+        let two = [takes(first.0, "alice", first.1), takes(second.0, "carol", second.1)];
+        let third = |reply| [two.to_vec(), vec![op(13_000, 13_900, PERMIT, reply)]].concat();
+        assert!(explains(&third(Reply::Nil)));
+        assert!(!explains(&third(Reply::Int(13_500))), "one too many");
+        let gives_back = op(12_000, 12_900, "DLOCK.RELEASE k carol", Reply::Int(1));
+        assert!(explains(
+            &[two.to_vec(), vec![gives_back], vec![op(13_000, 13_900, PERMIT, Reply::Int(13_500))]].concat()
+        ));
+    }
+
+    #[test]
+    fn a_small_request_that_passes_a_large_one_is_refused() {
+        let small =
+            |sent: u64, owner: &str, reply| op(sent, sent + 900, &format!("DLOCK.SACQUIRE k {owner} 2 PX 1000"), reply);
+        let large = |reply| op(12_000, 21_000, "DLOCK.SACQUIRE k bob 2 PERMITS 2 PX 1000 BLOCK 0", reply);
+        let seen = op(13_000, 13_900, "DLOCK.INFO k", {
+            let held = info("shared", &[("holders", 1), ("count", 1), ("token", 10_500), ("ttl", 997), ("waiters", 1)]);
+            Reply::List(held)
+        });
+        let leaves = op(20_000, 20_900, "DLOCK.RELEASE k alice", Reply::Int(1));
+        let alice = small(10_000, "alice", Reply::Int(10_500));
+        let passes = |reply| [alice.clone(), large(Reply::Int(20_500)), seen.clone(), small(15_000, "carol", reply)];
+        assert!(explains(&[passes(Reply::Nil).to_vec(), vec![leaves.clone()]].concat()));
+        assert!(!explains(&[passes(Reply::Int(15_500)).to_vec(), vec![leaves]].concat()));
+    }
+
+    #[test]
+    fn several_locks_are_taken_together_or_not_at_all() {
+        let both = |reply| op(13_000, 13_900, "DLOCK.MACQUIRE 2 k k+ bob PX 1000", reply);
+        let looks = |reply| op(14_000, 14_900, "DLOCK.CHECK k+ 13500", reply);
+        assert!(explains(&[alice(), both(Reply::Nil), looks(Reply::Nil)]));
+        assert!(!explains(&[alice(), both(Reply::Int(13_500))]), "alice has one of them");
+        let release = op(12_100, 12_900, "DLOCK.RELEASE k alice", Reply::Int(1));
+        let taken = |reply| [alice(), release.clone(), both(Reply::Int(13_500)), looks(reply)];
+        assert!(explains(&taken(Reply::Int(999))));
+        assert!(!explains(&taken(Reply::Nil)), "one of them only");
+    }
+
+    #[test]
+    fn a_request_for_several_locks_waits_until_all_are_free() {
+        let both = |reply| op(13_000, 21_000, "DLOCK.MACQUIRE 2 k+ k bob PX 1000 BLOCK 0", reply);
+        let release = op(17_000, 17_900, "DLOCK.RELEASE k alice", Reply::Int(1));
+        assert!(explains(&[alice(), both(Reply::Int(17_500)), release.clone()]));
+        assert!(!explains(&[alice(), both(Reply::Int(15_500)), release]), "alice has one of them");
+    }
+
+    fn info(mode: &str, fields: &[(&str, i64)]) -> Vec<Reply> {
+        [["mode", mode].map(|text| Reply::Text(text.into())).to_vec(), numbers(fields)].concat()
+    }
+
+    fn numbers(fields: &[(&str, i64)]) -> Vec<Reply> {
+        fields.iter().flat_map(|(name, number)| [Reply::Text((*name).into()), Reply::Int(*number)]).collect()
     }
 }

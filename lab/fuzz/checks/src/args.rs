@@ -4,8 +4,9 @@
 
 use std::collections::BTreeSet;
 
-use dlock_core::args::{Acquire, Check, Info, Limits, Malformed, Release, Renew};
-use dlock_core::{Command, Entries, Lease, LeaseChoice, Mode, Owner, RenewToken, Request, TokenClock, UnixMs};
+use dlock_core::args::{Acquire, AcquireAll, Check, Info, Limits, Malformed, Release, Renew};
+use dlock_core::engine::Detail;
+use dlock_core::{Command, Entries, Lease, LeaseChoice, Mode, Owner, RenewToken, Request, TokenClock, UnixMs, Want};
 
 use crate::bytes::Bytes;
 
@@ -25,7 +26,12 @@ pub fn args(bytes: &[u8]) {
 /// What a command's arguments say, in plain values.
 #[derive(Debug, Default, PartialEq)]
 struct Said {
+    /// The keys, if the command has several.
+    keys: Vec<Vec<u8>>,
     owner: Option<Vec<u8>>,
+    /// Of a semaphore.
+    limit: Option<u64>,
+    permits: Option<u64>,
     lease: PlainLease,
     block: Option<u64>,
     request: Option<(Option<Command>, Vec<u8>)>,
@@ -66,15 +72,37 @@ fn parse(call: Call, words: &[Vec<u8>], limits: Limits) -> Result<Said, Malforme
     let asked = |request: Request| (Some(request.command()), request.id().to_vec());
     Ok(match call {
         Call::Enter(command) => {
-            let Acquire { owner, lease, block, binds, request } = Acquire::parse(words, command, limits)?;
-            let (owner, request) = (owner.map(bytes), request.map(asked));
-            Said { owner, lease: plain_lease(lease), block, session: binds, request, ..Said::default() }
+            let (keys, acquire) = if command == Command::Macquire {
+                let AcquireAll { keys, acquire } = AcquireAll::parse(words, limits)?;
+                (keys.iter().map(|key| key.to_vec()).collect(), acquire)
+            } else {
+                (Vec::new(), Acquire::parse(words, command, limits)?)
+            };
+            let Acquire { owner, want, lease, block, binds, request } = acquire;
+            let expected = match command {
+                Command::Racquire | Command::Wlock => Want::Exclusive,
+                Command::Rlock => Want::Shared,
+                Command::Acquire | Command::Macquire | Command::Release | Command::Sacquire => Want::ExclusiveOnce,
+            };
+            let (permits, limit) = match want {
+                Want::Permits { permits, limit } => (Some(u64::from(permits.get())), Some(u64::from(limit.get()))),
+                want => {
+                    assert_eq!(want, expected, "{command:?}");
+                    (None, None)
+                }
+            };
+            let (owner, request, lease) = (owner.map(bytes), request.map(asked), plain_lease(lease));
+            Said { keys, owner, limit, permits, lease, block, session: binds, request, ..Said::default() }
         }
         Call::Release => {
             let Release { owner, mode, entries, token, request } = Release::parse(words)?;
-            let (owner, request, all) = (Some(bytes(owner)), request.map(asked), entries == Entries::All);
+            let (owner, request) = (Some(bytes(owner)), request.map(asked));
+            let (all, permits) = match entries {
+                Entries::All => (true, None),
+                Entries::Some(entries) => (false, Some(u64::from(entries.get()))),
+            };
             let token = token.map(|token| (Fence::Is, token.get()));
-            Said { owner, mode, all, token, request, ..Said::default() }
+            Said { owner, permits, mode, all, token, request, ..Said::default() }
         }
         Call::Renew => {
             let Renew { owner, lease, mode, token, binds } = Renew::parse(words, limits)?;
@@ -87,10 +115,10 @@ fn parse(call: Call, words: &[Vec<u8>], limits: Limits) -> Result<Said, Malforme
             Said { owner: Some(bytes(owner)), lease, mode, token, session: binds, ..Said::default() }
         }
         Call::Check => Said { token: Some((Fence::Is, Check::parse(words)?.token.get())), ..Said::default() },
-        Call::Info => match Info::parse(words)? {
-            Info::Summary => Said::default(),
-            Info::OfOwner(owner) => Said { owner: Some(bytes(owner)), ..Said::default() },
-            Info::Full(count) => Said { count: Some(count as u64), ..Said::default() },
+        Call::Info => match Info::parse(words)?.0 {
+            Detail::Summary => Said::default(),
+            Detail::OfOwner(owner) => Said { owner: Some(bytes(owner)), ..Said::default() },
+            Detail::Full(count) => Said { count: Some(count as u64), ..Said::default() },
         },
     })
 }
@@ -105,23 +133,20 @@ fn plain_lease(lease: LeaseChoice) -> PlainLease {
 
 fn plain(call: Call, words: &[Vec<u8>], limits: Limits) -> Result<Said, Malformed> {
     match call {
-        Call::Enter(command) => {
-            let options = ["PX", "EX", "PXAT", "EXAT", "BLOCK", "SESSION", "REQUEST"];
-            let owner = words.first().ok_or(Malformed::Arity)?;
-            let owner = if owner == b"*" { None } else { Some(plain_owner(owner)?) };
-            let mut said = options_of(&words[1..], &options, limits)?;
-            if owner.is_none() && said.request.is_some() {
-                return Err(Malformed::RequestOfFreshOwner);
-            }
-            plain_session(&said)?;
-            said.request = said.request.map(|(_, id)| (Some(command), id));
-            Ok(Said { owner, ..said })
+        Call::Enter(Command::Macquire) => {
+            let count = plain_key_count(words)?;
+            let (keys, rest) = words[1..].split_at(count);
+            let said = plain_enter(Command::Macquire, rest, limits)?;
+            Ok(Said { keys: keys.to_vec(), ..said })
         }
+        Call::Enter(command) => plain_enter(command, words, limits),
         Call::Release => {
             let owner = Some(plain_owner(words.first().ok_or(Malformed::Arity)?)?);
-            let mut said = options_of(&words[1..], &["READ", "WRITE", "ALL", "TOKEN", "REQUEST"], limits)?;
+            let options = ["READ", "WRITE", "ALL", "PERMITS", "TOKEN", "REQUEST"];
+            let mut said = options_of(&words[1..], &options, limits)?;
             said.request = said.request.map(|(_, id)| (Some(Command::Release), id));
-            Ok(Said { owner, ..said })
+            let permits = if said.all { None } else { Some(said.permits.unwrap_or(1)) };
+            Ok(Said { owner, permits, ..said })
         }
         Call::Renew => {
             let options = ["PX", "EX", "PXAT", "EXAT", "READ", "WRITE", "SESSION", "TOKEN", "MINTOKEN"];
@@ -141,6 +166,56 @@ fn plain(call: Call, words: &[Vec<u8>], limits: Limits) -> Result<Said, Malforme
             [token, ..] => Err(plain_token(token).err().unwrap_or(Malformed::Arity)),
         },
         Call::Info => plain_info(words),
+    }
+}
+
+/// How many keys `MACQUIRE` has. There is an owner behind them.
+fn plain_key_count(words: &[Vec<u8>]) -> Result<usize, Malformed> {
+    let (number, words) = words.split_first().ok_or(Malformed::Arity)?;
+    let number = match plain_integer(number)? {
+        ..=0 => return Err(Malformed::NoKeys),
+        number => usize::try_from(number).unwrap(),
+    };
+    // Those that are missing are missed before it is said that there are too many.
+    if number > words.len() && words.len() <= 64 {
+        return Err(Malformed::TooManyKeys);
+    }
+    if number > 64 {
+        return Err(Malformed::KeyCount);
+    }
+    let (keys, rest) = words.split_at(number);
+    if keys.iter().collect::<BTreeSet<_>>().len() < keys.len() {
+        return Err(Malformed::SameKey);
+    }
+    if rest.is_empty() { Err(Malformed::TooManyKeys) } else { Ok(number) }
+}
+
+fn plain_enter(command: Command, words: &[Vec<u8>], limits: Limits) -> Result<Said, Malformed> {
+    let owner = words.first().ok_or(Malformed::Arity)?;
+    let owner = if owner == b"*" { None } else { Some(plain_owner(owner)?) };
+    let mut options = vec!["PX", "EX", "PXAT", "EXAT", "BLOCK", "SESSION", "REQUEST"];
+    let (mut limit, mut from) = (None, 1);
+    if command == Command::Sacquire {
+        options.push("PERMITS");
+        (limit, from) = (Some(plain_entries(words.get(1).ok_or(Malformed::Arity)?, Malformed::Limit)?), 2);
+    }
+    let mut said = options_of(&words[from..], &options, limits)?;
+    if owner.is_none() && said.request.is_some() {
+        return Err(Malformed::RequestOfFreshOwner);
+    }
+    let permits = limit.map(|_| said.permits.unwrap_or(1));
+    if permits > limit {
+        return Err(Malformed::PermitsOverLimit);
+    }
+    plain_session(&said)?;
+    said.request = said.request.map(|(_, id)| (Some(command), id));
+    Ok(Said { owner, limit, permits, ..said })
+}
+
+fn plain_entries(value: &[u8], why: Malformed) -> Result<u64, Malformed> {
+    match plain_integer(value)? {
+        number @ 1..=0xffff_ffff => Ok(number.unsigned_abs()),
+        _ => Err(why),
     }
 }
 
@@ -196,6 +271,7 @@ fn take_note(said: &mut Said, option: &str, value: &[u8], limits: Limits) -> Res
         "READ" => said.mode = Some(Mode::Shared),
         "WRITE" => said.mode = Some(Mode::Exclusive),
         "ALL" => said.all = true,
+        "PERMITS" => said.permits = Some(plain_entries(value, Malformed::Permits)?),
         "SESSION" => said.session = true,
         "BLOCK" => said.block = Some(plain_timeout(value)?),
         "REQUEST" if value.is_empty() || value.len() > 64 => return Err(Malformed::RequestId),
@@ -207,7 +283,7 @@ fn take_note(said: &mut Said, option: &str, value: &[u8], limits: Limits) -> Res
     Ok(match option {
         "READ" | "WRITE" => "mode",
         "TOKEN" | "MINTOKEN" => "token",
-        "ALL" => "all",
+        "ALL" | "PERMITS" => "entries",
         "SESSION" => "session",
         "BLOCK" => "block",
         "REQUEST" => "request",
@@ -269,7 +345,7 @@ fn shown(words: &[Vec<u8>]) -> String {
     words.iter().map(|word| word.escape_ascii().to_string()).collect::<Vec<_>>().join(" ")
 }
 
-const CALLS: [Call; 8] = [
+const CALLS: [Call; 10] = [
     Call::Enter(Command::Acquire),
     Call::Enter(Command::Racquire),
     Call::Enter(Command::Rlock),
@@ -278,6 +354,8 @@ const CALLS: [Call; 8] = [
     Call::Renew,
     Call::Check,
     Call::Info,
+    Call::Enter(Command::Sacquire),
+    Call::Enter(Command::Macquire),
 ];
 
 /// Unix µs: a usual time, the epoch, and one that no sum may overflow.

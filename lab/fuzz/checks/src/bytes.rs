@@ -31,8 +31,8 @@ impl<'a> Bytes<'a> {
         self.byte() & 1 == 1
     }
 
-    pub fn pick<T: Copy>(&mut self, choices: &[T]) -> T {
-        choices[self.byte() as usize % choices.len()]
+    pub fn pick<T: Clone>(&mut self, choices: &[T]) -> T {
+        choices[self.byte() as usize % choices.len()].clone()
     }
 
     pub fn rest(&mut self) -> &'a [u8] {

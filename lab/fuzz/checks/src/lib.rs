@@ -7,7 +7,7 @@
 //! |---|---|
 //! | `codec` | that bytes are read to a value that is written as it was read, or to an error |
 //! | `args` | that arguments are read as a second, plain parser reads them |
-//! | `machine` | that histories come to the same on the core and on the core's model |
+//! | `machine` | that histories come to the same on the engine and on its model |
 //! | `bytes` | how steps are made of bytes |
 
 #![allow(

@@ -1,110 +1,130 @@
-//! Histories of locks, lines, sessions and of the search for deadlocks, played on the core and on the models.
+//! Histories of a server, played on the engine and on the model.
 //!
-//! The first byte says what is played. Every step is made of the bytes after it, few of each kind, so that a fuzzer
-//! that changes a byte changes a step.
+//! Every step is made of a few bytes, few of each kind, so that a fuzzer that changes a byte changes a step.
 
-use dlock_core::{Entries, Mode, Owner, Reentry, Sessions, Waiters, find_cycle};
+use std::num::NonZeroU32;
 
-use dlock_testkit::histories::bound;
-use dlock_testkit::histories::crowd::{Ask, Event, Patience};
-use dlock_testkit::histories::history::{Lease, Somebody, Step, TokenPick, TokenRule};
-use dlock_testkit::histories::shop::Shop;
-use dlock_testkit::histories::world::World;
+use dlock_core::{Entries, Mode};
+use dlock_testkit::histories::{
+    Acquiring, CLIENTS, History, KEYS, KeyNo, Lease, OWNERS, Op, Permit, Somebody, Step, TokenPick, TokenRule, What,
+    World,
+};
 
 use crate::bytes::Bytes;
 
 /// Plays the bytes as a history.
 pub fn machine(bytes: &[u8]) {
     let mut bytes = Bytes::new(bytes);
-    match bytes.below(8) {
-        0..=2 => drop(World::play(&steps(&mut bytes))),
-        3..=5 => drop(Shop::play(&events(&mut bytes))),
-        6 => bound_holds(&mut bytes),
-        _ => cycles(&mut bytes),
-    }
+    World::play(&history(&mut bytes));
 }
 
-fn steps(bytes: &mut Bytes) -> Vec<Step> {
-    let owners = if bytes.flag() { 3 } else { 12 };
+fn history(bytes: &mut Bytes) -> History {
+    let default_lease = bytes.pick(&[60, 500]);
+    let grace = bytes.pick(&[None, None, Some(30), Some(600)]);
+    let max_waiters = bytes.pick(&[None, None, None, Some(0), Some(2), Some(4)]);
+    let crowd = if bytes.below(16) == 15 { 70 } else { 0 };
     let mut steps = Vec::new();
     while !bytes.is_over() && steps.len() < MAX_STEPS {
-        steps.push(step(bytes, owners));
+        let byte = bytes.byte();
+        steps.push(Step { op: op(byte >> 2, bytes), then_tick: byte & 3 != 0 });
     }
-    steps
+    History { default_lease, grace, max_waiters, crowd, steps }
 }
 
-fn step(bytes: &mut Bytes, owners: u16) -> Step {
-    match bytes.below(24) {
-        0..=6 => {
-            let (mode, reentry) = bytes.pick(&WAYS_IN);
-            let (owner, lease) = (bytes.below(owners), lease(bytes));
-            Step::Acquire { owner, mode, reentry, lease, request: id(bytes) }
-        }
-        7..=10 => {
-            let (owner, mode, entries) = (somebody(bytes, owners), mode(bytes), entries(bytes));
-            let token = (bytes.below(3) == 0).then(|| token_pick(bytes));
-            Step::Release { owner, mode, entries, token, request: id(bytes) }
-        }
-        11..=13 => {
-            let (owner, mode, lease) = (somebody(bytes, owners), mode(bytes), lease(bytes));
-            let token = match bytes.below(4) {
-                0 => TokenRule::Is(token_pick(bytes)),
-                1 => TokenRule::AtLeast(token_pick(bytes), bytes.number(256) * 10),
-                _ => TokenRule::Any,
-            };
-            Step::Renew { owner, mode, lease, token }
-        }
-        14 | 15 => Step::Wait(bytes.number(90) + 1),
-        16 => Step::ClockBack(bytes.number(20)),
-        17 => Step::Expire(bytes.number(120) + 1),
-        18 => Step::Persist,
-        19 => Step::KeyEnds,
-        20 => Step::Resend,
-        21 => Step::Waiters(if bytes.flag() { Waiters::Some } else { Waiters::None }),
-        22 => Step::Sweep,
-        _ => match bytes.below(8) {
-            0 => Step::Delete,
-            1..=3 => Step::Reload,
-            _ => Step::Resync,
+/// What happens: `kind` is below 64.
+fn op(kind: u8, bytes: &mut Bytes) -> Op {
+    match kind {
+        0..=21 => Op::Acquire(acquiring(bytes)),
+        22 | 23 => Op::Resend { client: client(bytes), block: bytes.flag() },
+        24..=33 => release(bytes),
+        34..=38 => renew(bytes),
+        39..=43 => Op::Wait(bytes.number(256) * 150 + 1),
+        44 | 45 => Op::Wait(bytes.number(256) * 1500 + 40_000),
+        46 | 47 => Op::Abandon(bytes.below(6)),
+        48..=50 => Op::ClientGone(client(bytes)),
+        51 => Op::Expire(key(bytes), bytes.number(256)),
+        52 => bytes.pick(&[Op::Pause, Op::Resume]),
+        53 => Op::Resume,
+        54 => Op::Delete(key(bytes)),
+        55 => Op::Rename(key(bytes), key(bytes)),
+        56 => Op::Restore(key(bytes), key(bytes), bytes.pick(&[None, Some(40), Some(200)])),
+        57 => Op::Flush(bytes.pick(&[None, Some(0), Some(1)])),
+        58 => bytes.pick(&[Op::Swap, Op::Reload, Op::ExpireActively]),
+        59 => Op::Overwrite(key(bytes)),
+        60 => Op::Permit(key(bytes), bytes.pick(&[Permit::Full, Permit::ReleaseOnly, Permit::Elsewhere])),
+        61 => bytes.pick(&[Op::Demote, Op::Promote, Op::Promote]),
+        62 => bytes.pick(&[Op::Blind(true), Op::Blind(false)]),
+        _ => match bytes.below(3) {
+            0 => Op::Persist(key(bytes)),
+            1 => Op::MoveAway(key(bytes)),
+            _ => Op::ExpireActively,
         },
     }
 }
 
-fn events(bytes: &mut Bytes) -> Vec<Event> {
-    let owners = if bytes.flag() { 3 } else { 8 };
-    let mut events = Vec::new();
-    while !bytes.is_over() && events.len() < MAX_STEPS {
-        events.push(event(bytes, owners));
-    }
-    events
+fn acquiring(bytes: &mut Bytes) -> Acquiring {
+    let what = match bytes.below(18) {
+        0..=2 => What::Acquire(key(bytes)),
+        3..=5 => What::Racquire(key(bytes)),
+        6..=9 => What::Rlock(key(bytes)),
+        10..=13 => {
+            let (key, permits, limit) = (key(bytes), number(bytes, 3), number(bytes, 5));
+            What::Sacquire(key, permits.min(limit), limit)
+        }
+        several => What::Macquire(SEVERAL[several - 14].to_vec()),
+    };
+    // One byte says how: whether it waits, is bound, has an id, is of a drawn owner.
+    let (who, how) = (bytes.below(16), bytes.byte());
+    let owner = (how & 15 != 15).then_some(who % OWNERS);
+    let binds = how & 16 == 16;
+    let id = (how & 32 == 32 && owner.is_some()).then_some(how >> 7);
+    let lease = lease(bytes);
+    let lease = if binds { long(lease) } else { lease };
+    Acquiring { client: who % CLIENTS, owner, what, lease, block: how & 3 != 0, binds, id }
 }
 
-fn event(bytes: &mut Bytes, owners: u16) -> Event {
-    match bytes.below(16) {
-        0..=5 => {
-            let (mode, reentry) = bytes.pick(&WAYS_IN);
-            let (owner, lease) = (bytes.below(owners), lease(bytes));
-            Event::Ask(Ask { owner, mode, reentry, lease, has_id: bytes.flag(), patience: patience(bytes) })
-        }
-        6 => Event::AskAgain(patience(bytes)),
-        7..=9 => Event::Release(bytes.below(owners), mode(bytes), entries(bytes)),
-        10 => Event::Wait(bytes.number(60) + 1),
-        11 => Event::Look,
-        12 => Event::Renew(bytes.below(owners), bytes.number(80) + 1),
-        13 => {
-            let mode = if bytes.flag() { Mode::Shared } else { Mode::Exclusive };
-            Event::SessionEnds(bytes.below(owners), mode, bytes.flag().then(|| bytes.number(40) + 1))
-        }
-        14 => Event::Leave(bytes.below(8)),
-        _ => Event::Delete,
-    }
+fn release(bytes: &mut Bytes) -> Op {
+    let (key, who, mode) = (key(bytes), somebody(bytes), mode(bytes));
+    let entries = bytes.pick(&[Entries::ONE, Entries::ONE, Entries::All, Entries::Some(nonzero(2))]);
+    let token = (bytes.below(4) == 0).then(|| token_pick(bytes));
+    Op::Release { key, who, mode, entries, token, id: bytes.pick(&[None, None, Some(0), Some(1)]) }
+}
+
+fn renew(bytes: &mut Bytes) -> Op {
+    let (client, key, who, mode) = (client(bytes), key(bytes), somebody(bytes), mode(bytes));
+    let token = match bytes.below(4) {
+        0 => TokenRule::Is(token_pick(bytes)),
+        1 => TokenRule::AtLeast(token_pick(bytes), bytes.number(256) * 10),
+        _ => TokenRule::Any,
+    };
+    let (lease, binds) = (lease(bytes), bytes.flag());
+    Op::Renew { client, key, who, mode, lease: if binds { long(lease) } else { lease }, token, binds }
+}
+
+fn key(bytes: &mut Bytes) -> KeyNo {
+    // Those of the first database are met more often.
+    bytes.pick(&[0, 0, 0, 1, 1, 2, 3]) % KEYS.len()
+}
+
+fn client(bytes: &mut Bytes) -> usize {
+    bytes.below(256) % CLIENTS
 }
 
 fn lease(bytes: &mut Bytes) -> Lease {
     match bytes.byte() {
-        0..=80 => Lease::Own,
-        ms @ 81..=200 => Lease::For(u64::from(ms) - 80),
-        ms => Lease::Until(i64::from(ms) - 204),
+        0..=60 => Lease::Own,
+        ms @ 61..=160 => Lease::For(u64::from(ms) - 60),
+        ms @ 161..=220 => Lease::For(u64::from(ms - 161) * 10 + 300),
+        ms => Lease::Until(u64::from(ms - 220) * 4),
+    }
+}
+
+/// A lease that can stand beside `SESSION`.
+fn long(lease: Lease) -> Lease {
+    match lease {
+        Lease::Own => Lease::Own,
+        Lease::For(ms) => Lease::For(ms.max(300)),
+        Lease::Until(ms) => Lease::For(ms + 300),
     }
 }
 
@@ -112,21 +132,9 @@ fn mode(bytes: &mut Bytes) -> Option<Mode> {
     bytes.pick(&[None, Some(Mode::Exclusive), Some(Mode::Shared)])
 }
 
-fn entries(bytes: &mut Bytes) -> Entries {
-    bytes.pick(&[Entries::One, Entries::One, Entries::All])
-}
-
-fn patience(bytes: &mut Bytes) -> Patience {
-    bytes.pick(&[Patience::Block, Patience::Block, Patience::Block, Patience::None])
-}
-
-fn id(bytes: &mut Bytes) -> Option<u8> {
-    bytes.pick(&[None, None, Some(0), Some(1)])
-}
-
-fn somebody(bytes: &mut Bytes, owners: u16) -> Somebody {
+fn somebody(bytes: &mut Bytes) -> Somebody {
     let byte = bytes.below(256);
-    if byte < 192 { Somebody::Holder(byte) } else { Somebody::Any(byte % usize::from(owners)) }
+    if byte < 192 { Somebody::Holder(byte) } else { Somebody::Any(byte % OWNERS) }
 }
 
 fn token_pick(bytes: &mut Bytes) -> TokenPick {
@@ -138,76 +146,17 @@ fn token_pick(bytes: &mut Bytes) -> TokenPick {
     }
 }
 
-fn bound_holds(bytes: &mut Bytes) {
-    let (mut sessions, mut list) = (Sessions::default(), Vec::new());
-    let mut serial = 0;
-    while !bytes.is_over() {
-        let id = |bytes: &mut Bytes| {
-            let byte = bytes.byte();
-            (byte % 3, byte / 3 % 2, byte / 6 % 2 == 1)
-        };
-        // Deadlines that differ: which of two equal ones is first does not matter.
-        serial += 1;
-        let deadline = |bytes: &mut Bytes| (bytes.number(256) << 16) + serial;
-        let step = match bytes.below(16) {
-            0..=4 => bound::Step::Bind(id(bytes), bytes.number(3), deadline(bytes), bytes.number(50)),
-            5..=6 => bound::Step::Moved(id(bytes), deadline(bytes), bytes.number(50)),
-            7..=8 => bound::Step::Unbind(id(bytes)),
-            9 => bound::Step::UnbindLock(bytes.byte() % 3),
-            10 => bound::Step::UnbindFrom(bytes.byte() % 4),
-            11 => bound::Step::End(bytes.number(3)),
-            _ => bound::Step::Due(bytes.number(60), bytes.flag()),
-        };
-        bound::play(&mut sessions, &mut list, &step);
-        bound::compare(&sessions, &list);
-    }
-    for client in 0..3 {
-        bound::play(&mut sessions, &mut list, &bound::Step::End(client));
-    }
-    assert!(bound::is_over(&mut sessions));
+/// From 1 to `most`.
+fn number(bytes: &mut Bytes, most: u16) -> NonZeroU32 {
+    nonzero(u32::try_from(bytes.below(most)).unwrap() + 1)
 }
 
-/// Each owner waits for one lock or none, and each lock for some owners: who reaches himself is on a cycle.
-fn cycles(bytes: &mut Bytes) {
-    const OWNERS: usize = 8;
-    let owners: [Owner; OWNERS] = std::array::from_fn(|n| Owner::new(&[b'a' + u8::try_from(n).unwrap()]).unwrap());
-    let holders: [u8; OWNERS] = std::array::from_fn(|_| bytes.byte());
-    let waits: [Option<usize>; OWNERS] = std::array::from_fn(|_| Some(bytes.below(12)).filter(|lock| *lock < OWNERS));
-    let start = bytes.below(8);
-    let held_by = |lock: usize| (0..OWNERS).filter(move |owner| holders[lock] >> owner & 1 == 1);
-    let number = |owner: &Owner| owners.iter().position(|other| other == owner).unwrap();
-    let found = find_cycle(
-        &owners[0],
-        start,
-        |lock, most| held_by(*lock).take(most).map(|owner| owners[owner].clone()).collect(),
-        |owner| waits[number(owner)],
-    );
-    // Everybody in the way of owner 0, and in the way of those; its own hold on the lock it wants is in nobody's way.
-    let mut reached: Vec<usize> = held_by(start).filter(|owner| *owner != 0).collect();
-    let mut at = 0;
-    while let Some(owner) = reached.get(at).copied() {
-        let more: Vec<usize> = waits[owner].into_iter().flat_map(held_by).filter(|n| !reached.contains(n)).collect();
-        // Who is owner 0 is not asked further: the cycle is closed.
-        reached.extend(more);
-        at += if reached.contains(&0) { reached.len() } else { 1 };
-    }
-    assert_eq!(found.is_some(), reached.contains(&0), "{holders:?} {waits:?} {start}");
-    let Some(path) = found else { return };
-    assert_eq!((number(&path[0].owner), path[0].lock), (0, start));
-    for (step, next) in path.iter().zip(path.iter().cycle().skip(1)) {
-        assert!(held_by(step.lock).any(|owner| owner == number(&next.owner)), "{path:?}");
-    }
-    assert!(path[1..].iter().all(|step| waits[number(&step.owner)] == Some(step.lock)));
+fn nonzero(number: u32) -> NonZeroU32 {
+    NonZeroU32::new(number).unwrap()
 }
 
-const WAYS_IN: [(Mode, Reentry); 6] = [
-    (Mode::Exclusive, Reentry::Count),
-    (Mode::Exclusive, Reentry::Refuse),
-    (Mode::Shared, Reentry::Count),
-    (Mode::Shared, Reentry::Count),
-    (Mode::Exclusive, Reentry::Count),
-    (Mode::Shared, Reentry::Count),
-];
+/// The keys of requests for several locks.
+const SEVERAL: [&[KeyNo]; 4] = [&[0, 1], &[1, 0], &[0, 1, 2], &[2, 1]];
 
 /// A longer history is slower, and seldom worth more.
 const MAX_STEPS: usize = 64;

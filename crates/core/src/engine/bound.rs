@@ -1,0 +1,343 @@
+//! The holds of one lock that are bound to client connections.
+//!
+//! A binding is not part of the lock: it exists in the primary's memory only. A session whose connection has ended stays
+//! here until its holds are released; until then they count as released already.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use foldhash::fast::FixedState;
+use hashbrown::HashMap;
+
+use crate::holds::{Deadlines, HoldId, Sum};
+use crate::{ClientId, Hold, Lease, Mode, Owner, Token, UnixMs};
+
+#[derive(Debug, Default)]
+pub(super) struct Bound {
+    bindings: BTreeMap<HoldId, Binding>,
+    by_owner: BTreeMap<Owner, ByMode>,
+    /// To which client the hold with a token is bound: how a reader tells many holds of an ended session from others.
+    by_token: HashMap<(Token, Mode), ByToken, FixedState>,
+    sessions: BTreeMap<ClientId, Session>,
+    renewals: BTreeSet<(UnixMs, HoldId)>,
+    /// The sessions that have ended and still have holds.
+    ended: Vec<ClientId>,
+    /// The latest clock of an effect: what had a deadline before it is not in the lock any more.
+    swept: Option<UnixMs>,
+    /// Before this time the server does not accept renewals.
+    not_before: UnixMs,
+    next: HoldId,
+}
+
+#[derive(Debug, Default)]
+struct ByMode {
+    exclusive: Option<HoldId>,
+    shared: Option<HoldId>,
+}
+
+/// The holds with one token and mode: nearly always one.
+#[derive(Clone, Copy, Debug)]
+struct ByToken {
+    client: ClientId,
+    holds: u32,
+    /// There was more than one (`MINTOKEN`): then the owner decides.
+    is_ambiguous: bool,
+}
+
+/// The holds of one client.
+#[derive(Debug, Default)]
+struct Session {
+    deadlines: Deadlines,
+    end: Option<SessionEnd>,
+}
+
+/// The end of a session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct SessionEnd {
+    /// When the connection ended.
+    pub at: UnixMs,
+    /// How long the holds may stay unbound.
+    pub grace: Option<Lease>,
+}
+
+impl SessionEnd {
+    /// The deadline that the end of the session gives to its holds.
+    pub(super) fn deadline(self) -> UnixMs {
+        self.grace.map_or(self.at, |grace| self.at.plus(grace))
+    }
+}
+
+/// A hold that is bound.
+#[derive(Clone, Debug)]
+pub(super) struct Binding {
+    pub owner: Owner,
+    pub mode: Mode,
+    pub client: ClientId,
+    /// The token of the hold: another hold of the same owner has another.
+    pub token: Token,
+    pub deadline: UnixMs,
+    entries: u32,
+    renew_at: UnixMs,
+}
+
+impl Bound {
+    /// How many holds are bound.
+    pub(super) fn len(&self) -> usize {
+        self.bindings.len()
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.bindings.is_empty()
+    }
+
+    /// The clients that holds are bound to.
+    pub(super) fn clients(&self) -> impl Iterator<Item = ClientId> {
+        self.sessions.keys().copied()
+    }
+
+    /// Whether a hold is bound to this client.
+    pub(super) fn has_client(&self, client: ClientId) -> bool {
+        self.sessions.contains_key(&client)
+    }
+
+    /// Binds a hold, which is due for renewal at `renew_at`. The latest binding wins.
+    pub(super) fn bind(&mut self, hold: &Hold, client: ClientId, renew_at: UnixMs) {
+        self.unbind(&hold.owner, hold.mode);
+        let id = self.next;
+        self.next += 1;
+        let Hold { mode, token, deadline, count, .. } = *hold;
+        let owner = hold.owner.clone();
+        self.insert(id, Binding { owner, mode, client, token, deadline, entries: count, renew_at });
+    }
+
+    fn insert(&mut self, id: HoldId, binding: Binding) {
+        *self.by_owner.entry(binding.owner.clone()).or_default().of(binding.mode) = Some(id);
+        let session = self.sessions.entry(binding.client).or_default();
+        session.deadlines.insert(binding.deadline, id, binding.entries);
+        self.renewals.insert((binding.renew_at, id));
+        self.add_token(binding.token, binding.mode, binding.client);
+        self.bindings.insert(id, binding);
+    }
+
+    fn add_token(&mut self, token: Token, mode: Mode, client: ClientId) {
+        let first = ByToken { client, holds: 0, is_ambiguous: false };
+        let by_token = self.by_token.entry((token, mode)).or_insert(first);
+        by_token.is_ambiguous |= by_token.holds > 0;
+        by_token.holds += 1;
+    }
+
+    fn remove_token(&mut self, token: Token, mode: Mode) {
+        let Some(by_token) = self.by_token.get_mut(&(token, mode)) else { return };
+        by_token.holds -= 1;
+        if by_token.holds == 0 {
+            self.by_token.remove(&(token, mode));
+        }
+    }
+
+    /// Follows a change of a hold, if it is bound.
+    pub(super) fn follow(&mut self, hold: &Hold, renew_at: UnixMs) {
+        let Some(id) = self.id(&hold.owner, hold.mode) else { return };
+        let Some(binding) = self.bindings.get_mut(&id) else { return };
+        if let Some(session) = self.sessions.get_mut(&binding.client) {
+            session.deadlines.remove(binding.deadline, id);
+            session.deadlines.insert(hold.deadline, id, hold.count);
+        }
+        self.renewals.remove(&(binding.renew_at, id));
+        self.renewals.insert((renew_at, id));
+        let (token, mode, client) = (binding.token, binding.mode, binding.client);
+        (binding.token, binding.deadline, binding.entries, binding.renew_at) =
+            (hold.token, hold.deadline, hold.count, renew_at);
+        if token != hold.token {
+            self.remove_token(token, mode);
+            self.add_token(hold.token, mode, client);
+        }
+    }
+
+    /// Records the clock of an effect: by it, the lock has dropped what had lapsed.
+    pub(super) fn sweep(&mut self, clock: UnixMs) {
+        self.swept = self.swept.max(Some(clock));
+    }
+
+    /// Unbinds a hold: its client, if that has no other hold here.
+    pub(super) fn unbind(&mut self, owner: &Owner, mode: Mode) -> Option<ClientId> {
+        let id = self.id(owner, mode)?;
+        self.remove(id)
+    }
+
+    /// Unbinds a hold by its id: its client, if that has no other hold here.
+    pub(super) fn remove(&mut self, id: HoldId) -> Option<ClientId> {
+        let binding = self.bindings.remove(&id)?;
+        self.renewals.remove(&(binding.renew_at, id));
+        self.remove_token(binding.token, binding.mode);
+        if let Some(by_mode) = self.by_owner.get_mut(&binding.owner) {
+            *by_mode.of(binding.mode) = None;
+            if by_mode.exclusive.is_none() && by_mode.shared.is_none() {
+                self.by_owner.remove(&binding.owner);
+            }
+        }
+        let session = self.sessions.get_mut(&binding.client)?;
+        session.deadlines.remove(binding.deadline, id);
+        if session.deadlines.total().holds > 0 {
+            return None;
+        }
+        self.sessions.remove(&binding.client);
+        if self.ended.last() == Some(&binding.client) {
+            self.ended.pop();
+        } else {
+            self.ended.retain(|ended| *ended != binding.client);
+        }
+        Some(binding.client)
+    }
+
+    /// The client that a hold is bound to, unless its session has ended.
+    pub(super) fn client_of(&self, owner: &Owner, mode: Mode) -> Option<ClientId> {
+        let binding = self.bindings.get(&self.id(owner, mode)?)?;
+        let session = self.sessions.get(&binding.client)?;
+        session.end.is_none().then_some(binding.client)
+    }
+
+    /// The end of the session that this hold was bound to. O(1) where few sessions have ended.
+    pub(super) fn end_of(&self, hold: &Hold) -> Option<SessionEnd> {
+        if self.ended.is_empty() {
+            return None;
+        }
+        let by_token = self.by_token.get(&(hold.token, hold.mode))?;
+        let client = if by_token.is_ambiguous {
+            let binding = self.bindings.get(&self.id(&hold.owner, hold.mode)?)?;
+            Some(binding.client).filter(|_| binding.token == hold.token)?
+        } else {
+            by_token.client
+        };
+        if self.ended.len() <= FEW && !self.ended.contains(&client) {
+            return None;
+        }
+        self.sessions.get(&client)?.end
+    }
+
+    /// Records that the connection of a client has ended: whether it had a hold here.
+    pub(super) fn end(&mut self, client: ClientId, end: SessionEnd) -> bool {
+        let Some(session) = self.sessions.get_mut(&client) else { return false };
+        if session.end.is_none() {
+            session.end = Some(end);
+            self.ended.push(client);
+        }
+        true
+    }
+
+    /// Whether holds of an ended session are still to be released.
+    pub(super) fn has_ended(&self) -> bool {
+        !self.ended.is_empty()
+    }
+
+    /// A hold of an ended session, and that end.
+    pub(super) fn next_ended(&self) -> Option<(HoldId, &Binding, SessionEnd)> {
+        let session = self.sessions.get(self.ended.last()?)?;
+        let (_, id) = session.deadlines.last()?;
+        Some((id, self.bindings.get(&id)?, session.end?))
+    }
+
+    /// The binding of a hold whose session has ended.
+    pub(super) fn ended_of(&self, owner: &Owner, mode: Mode) -> Option<(HoldId, &Binding, SessionEnd)> {
+        if self.ended.is_empty() {
+            return None;
+        }
+        let id = self.id(owner, mode)?;
+        let binding = self.bindings.get(&id)?;
+        Some((id, binding, self.sessions.get(&binding.client)?.end?))
+    }
+
+    /// The holds that the lock still has live and that count as released at `now`: their sessions have ended.
+    pub(super) fn departed(&self, now: UnixMs) -> Sum {
+        let clock = self.swept.map_or(now, |swept| swept.max(now));
+        let sessions = self.ended.iter().filter_map(|client| self.sessions.get(client));
+        let departed = sessions.filter(|session| session.end.is_some_and(|end| end.deadline() <= now));
+        departed.fold(Sum::default(), |sum, session| sum.plus(session.deadlines.live(clock)))
+    }
+
+    /// When the next renewal is due, and the deadline before which it has to happen.
+    pub(super) fn next_renewal(&self) -> Option<(UnixMs, UnixMs)> {
+        let (at, id) = self.renewals.first()?;
+        Some(((*at).max(self.not_before), self.bindings.get(id)?.deadline))
+    }
+
+    /// A hold that is due for renewal at `now`.
+    pub(super) fn due(&self, now: UnixMs) -> Option<(HoldId, &Binding)> {
+        let (_, id) = self.renewals.first().filter(|(at, _)| (*at).max(self.not_before) <= now)?;
+        Some((*id, self.bindings.get(id)?))
+    }
+
+    /// Does not name a hold as due any more: its session has ended.
+    pub(super) fn skip_renewal(&mut self, id: HoldId) {
+        if let Some(binding) = self.bindings.get(&id) {
+            self.renewals.remove(&(binding.renew_at, id));
+        }
+    }
+
+    /// Names no hold as due before this time.
+    pub(super) fn put_off(&mut self, until: UnixMs) {
+        self.not_before = until;
+    }
+
+    /// Takes out the bindings of all owners but one: them, and how many of their sessions' holds had ended. `None` if
+    /// there are none.
+    pub(super) fn split_others(&mut self, owner: &Owner) -> Option<(Bound, usize)> {
+        let own = usize::from(self.by_owner.contains_key(owner));
+        if self.by_owner.len() == own {
+            return None;
+        }
+        let mut kept = Bound { swept: self.swept, next: self.next, ..Bound::default() };
+        for mode in [Mode::Exclusive, Mode::Shared] {
+            let Some(id) = self.id(owner, mode) else { continue };
+            let Some(binding) = self.bindings.get(&id).cloned() else { continue };
+            self.remove(id);
+            kept.insert(id, binding);
+        }
+        let sessions = self.ended.iter().filter_map(|client| self.sessions.get(client));
+        let ended = sessions.map(|session| session.deadlines.total().holds).sum();
+        Some((std::mem::replace(self, kept), ended))
+    }
+
+    /// Whether an ended session still has a grace at `now`.
+    pub(super) fn has_grace(&self, now: UnixMs) -> bool {
+        let sessions = self.ended.iter().filter_map(|client| self.sessions.get(client));
+        sessions.filter_map(|session| session.end).any(|end| end.deadline() > now)
+    }
+
+    /// Takes apart what is not needed any more: at most `most` bindings; whether any is left.
+    pub(super) fn take_apart(&mut self, most: usize) -> bool {
+        for _ in 0..most {
+            self.renewals.pop_first();
+            self.by_owner.pop_first();
+            if self.bindings.pop_first().is_none() {
+                return false;
+            }
+        }
+        true
+    }
+
+    fn id(&self, owner: &Owner, mode: Mode) -> Option<HoldId> {
+        let by_mode = self.by_owner.get(owner)?;
+        match mode {
+            Mode::Exclusive => by_mode.exclusive,
+            Mode::Shared => by_mode.shared,
+        }
+    }
+}
+
+impl ByMode {
+    fn of(&mut self, mode: Mode) -> &mut Option<HoldId> {
+        match mode {
+            Mode::Exclusive => &mut self.exclusive,
+            Mode::Shared => &mut self.shared,
+        }
+    }
+}
+
+/// Up to this many ended sessions, a list of them is the fastest way to find one.
+const FEW: usize = 8;
+
+/// When the lease of a bound hold is extended: when a third of it has passed, or up to a twelfth of that third earlier,
+/// so that holds that are bound together are not all extended at once, and drift apart. `spread` is a random number.
+pub(super) fn renewal_time(hold: &Hold, spread: u64) -> UnixMs {
+    let third = hold.lease.get() / 3;
+    UnixMs::new(hold.deadline.get().saturating_sub(hold.lease.get()) + third - spread % (third / 12 + 1))
+}

@@ -1,0 +1,409 @@
+//! A request for one lock: it is granted, refused, or waits.
+
+use smallvec::{SmallVec, smallvec};
+
+use super::keyspace::{GRACE_MS, Keyspace, OpenLock};
+use super::queue::{Place, Rank, Waiter, WaiterId};
+use super::record::RecordId;
+use super::{Answer, Call, Engine, Event, Fault, Output};
+use crate::holds::Sum;
+use crate::lock::{Acquire, Acquired, Refusal};
+use crate::{Change, Effect, Lease, LeaseChoice, Lock, Mode, Name, Now, Owner, Request, Token, UnixMs, Want};
+
+/// What a request asks for.
+#[derive(Clone, Debug)]
+pub struct Ask {
+    /// The owner.
+    pub owner: Owner,
+    /// Whether the server drew the owner (`*`), so that the client has to be told.
+    pub is_owner_drawn: bool,
+    /// What it wants of each lock.
+    pub want: Want,
+    /// The lease.
+    pub lease: LeaseChoice,
+    /// `REQUEST`.
+    pub request: Option<Request>,
+    /// `SESSION`: the hold is bound to the client.
+    pub binds: bool,
+}
+
+/// What a request leads to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Entered {
+    /// The owner has entered; the token of the hold.
+    Granted(Token),
+    /// The same request was granted before; the token of the hold.
+    Replayed(Token),
+    /// The request waits: the caller blocks the client.
+    Waiting(WaiterId),
+    /// Nothing: the reply is nil.
+    Refused,
+}
+
+impl Ask {
+    pub(super) fn acquire(&self) -> Acquire<'_> {
+        Acquire { owner: &self.owner, want: self.want, lease: self.lease, request: self.request.as_ref() }
+    }
+}
+
+impl<T> Engine<T> {
+    /// Decides on `ACQUIRE`, `RACQUIRE`, `RLOCK`, `WLOCK` and `SACQUIRE`. `wait` makes the ticket of a request that may
+    /// wait; without it, the request gets an answer at once. O(log n), beside what is due on the lock.
+    ///
+    /// # Errors
+    /// A [`Fault`]; the request has changed nothing.
+    pub fn acquire<S: Keyspace>(
+        &mut self,
+        space: &mut S,
+        call: Call<'_>,
+        ask: &Ask,
+        wait: Option<impl FnOnce(WaiterId) -> T>,
+    ) -> Result<Entered, Fault> {
+        let (name, now) = (call.name, call.now);
+        let mut id = self.arrive(space, name, now);
+        let head = self.head_of(id);
+        let mut open = self.open(space, id, name, Some(0))?;
+        let several = id.and_then(|id| self.work(id, &mut open, now, Some(&ask.owner)));
+        if self.begins_anew(head, several) {
+            self.close(id, open);
+            return self.acquire(space, call, ask, wait);
+        }
+        let decision = match self.decide(id, &open, now, ask) {
+            Acquired::Granted(hold, entry) => match self.check_session(ask, hold.lease) {
+                Err(fault) => Err(fault),
+                Ok(()) => {
+                    let token = hold.token;
+                    if ask.binds && id.is_none() {
+                        id = Some(self.find_or_create(name));
+                    }
+                    self.grant(id, &mut open, now, hold, entry, ask.binds.then_some(call.client));
+                    self.emit(id, Some(0), Event::Acquire);
+                    if let Some(id) = id {
+                        self.watch(id, &mut open, now);
+                    }
+                    Ok(Decided::Entered(Entered::Granted(token)))
+                }
+            },
+            Acquired::Replayed(hold) => match self.check_session(ask, hold.lease) {
+                Err(fault) => Err(fault),
+                Ok(()) => {
+                    self.stats.replays += 1;
+                    if ask.binds {
+                        let bound = self.find_or_create(name);
+                        self.bind(bound, &hold, call.client);
+                        id = Some(bound);
+                    }
+                    Ok(Decided::Entered(Entered::Replayed(hold.token)))
+                }
+            },
+            Acquired::Refused(refusal) => {
+                // Nothing counts lapsed permits twice.
+                if matches!(ask.want, Want::Permits { .. }) && open.lock().has_lapsed(now.ms()) {
+                    let sweep = Effect { clock: now.ms(), change: Change::Sweep };
+                    self.apply(id, &mut open, sweep, super::Replication::Effect);
+                }
+                let first = self.repeated(ask, id.as_slice());
+                let is_upgrade = is_upgrade(open.lock(), ask, now.ms());
+                let own = open.lock().live(&ask.owner, ask.want.mode(), now.ms()).map(|hold| hold.lease);
+                let own = own.filter(|_| ask.want != Want::ExclusiveOnce);
+                self.refuse(refusal, ask, own, wait.is_some(), first)
+                    .and_then(|decided| match decided {
+                        Decided::Join if is_upgrade && self.is_upgrade_ahead(id, &ask.owner) => {
+                            Err(self.deadlock("another owner waits to upgrade the lock already".to_owned()))
+                        }
+                        Decided::Join => Ok(Decided::Join),
+                        decided => Ok(decided),
+                    })
+                    .map(|decided| match decided {
+                        Decided::Join if is_upgrade => Decided::JoinAsUpgrade,
+                        decided => decided,
+                    })
+            }
+        };
+        self.close(id, open);
+        self.depart(space, id, now);
+        let (decided, wait) = match (decision?, wait) {
+            (Decided::Entered(entered), _) => return Ok(entered),
+            (decided, Some(wait)) => (decided, wait),
+            (_, None) => return Ok(Entered::Refused),
+        };
+        let rank = if decided == Decided::JoinAsUpgrade { Rank::Upgrade } else { Rank::Arrival };
+        match decided {
+            Decided::TakeOver(first) => Ok(self.take_over(first, call, ask, wait)),
+            Decided::Entered(_) | Decided::Join | Decided::JoinAsUpgrade => {
+                let records = smallvec![self.find_or_create(name)];
+                self.join(space, call, ask, records, rank, wait)
+            }
+        }
+    }
+
+    /// Finds the record of a lock, if it has one. A request for several locks that has become its head, and was not
+    /// looked at since, comes first.
+    pub(super) fn arrive<S: Keyspace>(&mut self, space: &mut S, name: Name<'_>, now: Now) -> Option<RecordId> {
+        let id = self.look_up(name)?;
+        self.serve_several(space, id, now);
+        // A record that has nothing left to remember is gone.
+        self.records.contains_key(id).then_some(id)
+    }
+
+    pub(super) fn head_of(&self, id: Option<RecordId>) -> Option<WaiterId> {
+        self.records.get(id?)?.queue.head()
+    }
+
+    /// Whether a request for several locks has become the head while a command did what was due: it may get in, and comes
+    /// before the command, which begins anew. A command does so a few times at most; then it stands behind the request.
+    pub(super) fn begins_anew(&mut self, before: Option<WaiterId>, several: Option<WaiterId>) -> bool {
+        let is_new = several.is_some() && several != before && self.restarts < MAX_RESTARTS;
+        self.restarts = if is_new { self.restarts + 1 } else { 0 };
+        is_new
+    }
+
+    /// Ends a command's work on a lock, whose key is closed.
+    pub(super) fn depart<S: Keyspace>(&mut self, space: &mut S, id: Option<RecordId>, now: Now) {
+        if let Some(id) = id {
+            self.serve_several(space, id, now);
+            self.drop_if_idle(id);
+        }
+    }
+
+    fn decide<K: super::OpenKey>(&self, id: Option<RecordId>, open: &OpenLock<K>, now: Now, ask: &Ask) -> Acquired {
+        let (lock, request, terms) = (open.lock(), ask.acquire(), self.terms(now));
+        let Some(record) = id.and_then(|id| self.records.get(id)) else {
+            return lock.acquire(now.ms(), &request, terms);
+        };
+        let departed = id.map_or(Sum::default(), |id| self.departed(id, open, now));
+        let decision = lock.acquire_without(now.ms(), &request, terms, departed);
+        if record.queue.is_empty() {
+            return decision;
+        }
+        // Nobody overtakes a waiter, except owners that hold the lock already.
+        match (&decision, ask.want) {
+            (Acquired::Granted(..), Want::Permits { .. })
+                if lock.live(&ask.owner, Mode::Exclusive, now.ms()).is_none() =>
+            {
+                Acquired::Refused(self.only_holder(lock, ask, now, departed))
+            }
+            (Acquired::Refused(Refusal::Held), Want::Permits { .. }) => {
+                Acquired::Refused(self.only_holder(lock, ask, now, departed))
+            }
+            (Acquired::Granted(..) | Acquired::Refused(Refusal::LeasePassed | Refusal::NoToken), _)
+                if lock.live_holds_of(&ask.owner, now.ms()).next().is_none() =>
+            {
+                Acquired::Refused(Refusal::Held)
+            }
+            _ => decision,
+        }
+    }
+
+    /// The only holder that asks for more permits behind a waiter waits for a waiter that waits for it.
+    fn only_holder(&self, lock: &Lock, ask: &Ask, now: Now, departed: Sum) -> Refusal {
+        let is_holder = lock.live(&ask.owner, Mode::Shared, now.ms()).is_some();
+        if is_holder && !lock.is_held_by_others(now.ms(), &ask.owner, departed) {
+            Refusal::OnlyHolder
+        } else {
+            Refusal::Held
+        }
+    }
+
+    /// A hold that is bound to a session has a lease that can be extended in time.
+    pub(super) fn check_session(&self, ask: &Ask, lease: Lease) -> Result<(), Fault> {
+        if ask.binds && !lease.can_be_bound() { Err(Fault::SessionLease) } else { Ok(()) }
+    }
+
+    /// What becomes of a request that is not granted. `own` is the lease of the hold that it would enter again.
+    pub(super) fn refuse(
+        &mut self,
+        refusal: Refusal,
+        ask: &Ask,
+        own: Option<Lease>,
+        may_wait: bool,
+        first: Option<WaiterId>,
+    ) -> Result<Decided, Fault> {
+        let lease = own.unwrap_or(self.settings.default_lease);
+        if ask.binds && ask.lease == LeaseChoice::Own && !lease.can_be_bound() {
+            return Err(Fault::SessionLease);
+        }
+        let why = match refusal {
+            Refusal::TooManyEntries => return Err(Fault::TooManyEntries),
+            Refusal::NoToken => return Err(Fault::NoToken),
+            _ if !may_wait || refusal == Refusal::LeasePassed => {
+                self.stats.refusals += 1;
+                return Ok(Decided::Entered(Entered::Refused));
+            }
+            Refusal::OverLimit => "the owner's own permits and those it asks for exceed the limit",
+            Refusal::Held | Refusal::Owned | Refusal::OnlyHolder if first.is_some() => {
+                return Ok(first.map_or(Decided::Join, Decided::TakeOver));
+            }
+            Refusal::Held => return Ok(Decided::Join),
+            Refusal::Owned => "the owner holds the lock already, and the request is not reentrant",
+            Refusal::OnlyHolder => "the owner holds the lock, and a waiter ahead waits for it",
+            Refusal::LeasePassed => return Ok(Decided::Entered(Entered::Refused)),
+        };
+        Err(self.deadlock(why.to_owned()))
+    }
+
+    /// The same request, if it was sent before and still waits for exactly these locks.
+    pub(super) fn repeated(&self, ask: &Ask, records: &[RecordId]) -> Option<WaiterId> {
+        let request = ask.request.as_ref()?;
+        let is_same = |id: &&WaiterId| {
+            self.waiters.get(**id).is_some_and(|waiter| {
+                waiter.request.as_deref() == Some(request)
+                    && waiter.records.len() == records.len()
+                    && records.iter().all(|record| waiter.records.contains(record))
+            })
+        };
+        self.waits.get(&ask.owner)?.iter().find(is_same).copied()
+    }
+
+    /// The request that came again takes over the place of the first, with its own arguments. The first gets nil.
+    pub(super) fn take_over(
+        &mut self,
+        id: WaiterId,
+        call: Call<'_>,
+        ask: &Ask,
+        wait: impl FnOnce(WaiterId) -> T,
+    ) -> Entered {
+        let Some(waiter) = self.waiters.get_mut(id) else { return Entered::Refused };
+        let first = std::mem::replace(&mut waiter.ticket, wait(id));
+        (waiter.want, waiter.lease, waiter.binds, waiter.client) = (ask.want, ask.lease, ask.binds, call.client);
+        let records = waiter.records.clone();
+        self.stats.replays += 1;
+        self.outbox.push(Output::Answer(first, Answer::Nil));
+        for record in records {
+            self.stir(record);
+        }
+        Entered::Waiting(id)
+    }
+
+    /// Puts a request into the queues of these locks, in one step.
+    pub(super) fn join<S: Keyspace>(
+        &mut self,
+        space: &mut S,
+        call: Call<'_>,
+        ask: &Ask,
+        records: SmallVec<[RecordId; 1]>,
+        rank: Rank,
+        wait: impl FnOnce(WaiterId) -> T,
+    ) -> Result<Entered, Fault> {
+        if self.settings.max_waiters.is_some_and(|max| self.places + records.len() > max) {
+            records.iter().for_each(|id| self.drop_if_idle(*id));
+            return Err(Fault::TooManyWaiters);
+        }
+        let id = self.stand(call, ask, records.clone(), rank, wait);
+        if let Some(cycle) = self.find_cycle(space, id) {
+            self.withdraw(id);
+            records.iter().for_each(|id| self.drop_if_idle(*id));
+            return Err(self.deadlock(cycle));
+        }
+        for record in records.iter().copied() {
+            self.begin_to_watch(space, record, call.now);
+        }
+        self.stats.waits += 1;
+        for index in 0..records.len() {
+            self.outbox.push(Output::Own(index, Event::Wait));
+        }
+        Ok(Entered::Waiting(id))
+    }
+
+    fn stand(
+        &mut self,
+        call: Call<'_>,
+        ask: &Ask,
+        records: SmallVec<[RecordId; 1]>,
+        rank: Rank,
+        wait: impl FnOnce(WaiterId) -> T,
+    ) -> WaiterId {
+        let place = Place { rank, arrival: self.arrivals };
+        self.arrivals += 1;
+        let id = self.waiters.insert_with_key(|id| Waiter {
+            ticket: wait(id),
+            owner: ask.owner.clone(),
+            is_owner_drawn: ask.is_owner_drawn,
+            want: ask.want,
+            lease: ask.lease,
+            request: ask.request.clone().map(Box::new),
+            binds: ask.binds,
+            client: call.client,
+            since: call.now,
+            place,
+            records: records.clone(),
+            in_the_way: 0,
+            search: 0,
+        });
+        self.waits.entry(ask.owner.clone()).or_default().push(id);
+        let is_several = records.len() > 1;
+        for record in records {
+            let Some(record) = self.records.get_mut(record) else { continue };
+            self.queues += usize::from(record.queue.is_empty());
+            record.queue.join(place, id, ask.want.mode(), is_several);
+            self.places += 1;
+        }
+        id
+    }
+
+    /// Takes out a request that has just joined: nothing has changed.
+    fn withdraw(&mut self, id: WaiterId) {
+        let records = self.waiters.get(id).map(|waiter| waiter.records.clone()).unwrap_or_default();
+        let attention: SmallVec<[_; 1]> =
+            records.iter().map(|id| self.records.get(*id).map(|record| (record.attention, record.queue_due))).collect();
+        self.take_waiter(id, None);
+        for (id, before) in records.into_iter().zip(attention) {
+            if let (Some(record), Some((attention, due))) = (self.records.get_mut(id), before) {
+                (record.was_deserted, record.queue_due) = (false, due);
+                self.set_attention(id, attention);
+            }
+        }
+    }
+
+    /// Sees to a lock whose queue a request has joined: the key is to outlive the last deadline a little, unless somebody
+    /// set its end.
+    fn begin_to_watch<S: Keyspace>(&mut self, space: &mut S, id: RecordId, now: Now) {
+        let Some(record) = self.records.get(id) else { return };
+        if record.has_grace && record.queue_due.is_some_and(|due| now.ms() < due) {
+            return;
+        }
+        let (db, key) = (record.db, std::rc::Rc::clone(&record.key));
+        let Ok(mut open) = self.open(space, Some(id), Name { db, key: &key }, None) else { return };
+        self.watch(id, &mut open, now);
+        if open.is_changed() || !open.ends_with_last_lease() {
+            self.close(Some(id), open);
+            return;
+        }
+        if let Some(record) = self.records.get_mut(id) {
+            record.has_grace = true;
+        }
+        open.close_with_grace(GRACE_MS);
+    }
+
+    fn is_upgrade_ahead(&self, id: Option<RecordId>, owner: &Owner) -> bool {
+        let Some(record) = id.and_then(|id| self.records.get(id)) else { return false };
+        let mut upgrades = record.queue.upgrades().filter_map(|id| self.waiters.get(id));
+        upgrades.any(|waiter| waiter.owner != *owner)
+    }
+
+    pub(super) fn deadlock(&mut self, how: String) -> Fault {
+        self.stats.deadlocks += 1;
+        Fault::Deadlock(how)
+    }
+}
+
+/// How often a command begins anew.
+const MAX_RESTARTS: u32 = 16;
+
+/// What is to be done with a request once its key is closed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Decided {
+    /// Nothing more.
+    Entered(Entered),
+    /// It waits at the end of the queue.
+    Join,
+    /// It waits before all that do not hold the lock.
+    JoinAsUpgrade,
+    /// It takes the place of the same request, sent before.
+    TakeOver(WaiterId),
+}
+
+/// Whether the request is for the write mode, by an owner that holds the lock shared.
+fn is_upgrade(lock: &Lock, ask: &Ask, now: UnixMs) -> bool {
+    ask.want == Want::Exclusive && lock.live(&ask.owner, Mode::Shared, now).is_some()
+}

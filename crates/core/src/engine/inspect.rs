@@ -1,0 +1,213 @@
+//! What `INFO` and `CHECK` show. Reading changes nothing: holds whose sessions have ended are left out here before they
+//! are released.
+
+use super::record::{Record, RecordId};
+use super::{Engine, WaiterId};
+use crate::{ClientId, Hold, Lock, LockMode, Mode, Name, Now, Owner, Summary, Token, UnixMs};
+
+/// How much `INFO` shows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Detail {
+    /// The fields of every answer.
+    Summary,
+    /// And the holds of one owner.
+    OfOwner(Owner),
+    /// And all holds and waiters, at most this many of each.
+    Full(usize),
+}
+
+/// What `INFO` shows of a lock.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Inspection {
+    /// The live holds, summed up.
+    pub summary: Summary,
+    /// Milliseconds to the last deadline, 0 without a live hold.
+    pub ttl: u64,
+    /// How many requests wait.
+    pub waiters: usize,
+    /// The holds asked for.
+    pub holds: Option<Vec<ShownHold>>,
+    /// The waiters asked for.
+    pub queue: Option<Vec<ShownWaiter>>,
+}
+
+/// A hold as `INFO` shows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ShownHold {
+    /// The hold.
+    pub hold: Hold,
+    /// Milliseconds to its deadline.
+    pub ttl: u64,
+    /// The client that it is bound to.
+    pub session: Option<ClientId>,
+}
+
+/// A waiter as `INFO` shows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ShownWaiter {
+    /// The owner.
+    pub owner: Owner,
+    /// The mode it asks for.
+    pub mode: Mode,
+    /// For how long it has waited, in ms.
+    pub waiting: u64,
+    /// The client.
+    pub client: ClientId,
+    /// How many entries it asks for.
+    pub permits: u32,
+    /// The most entries of all owners together, if it named a limit.
+    pub limit: Option<u32>,
+    /// How many locks it waits for together.
+    pub keys: usize,
+}
+
+/// A lock in an open key, as a reader sees it.
+struct View<'a> {
+    lock: &'a Lock,
+    record: Option<&'a Record>,
+    key_end: UnixMs,
+    now: UnixMs,
+}
+
+impl View<'_> {
+    /// When a live hold ends; `None` if it counts as released.
+    fn end_of(&self, hold: &Hold) -> Option<UnixMs> {
+        let session_end = self.record.and_then(|record| record.bound.end_of(hold));
+        // What had lapsed before its session ended stays so; a grace may be longer than what was left of the lease.
+        let session_end = session_end.filter(|end| hold.is_live(end.at));
+        let deadline = session_end.map_or(hold.deadline, super::SessionEnd::deadline);
+        Some(deadline.min(self.key_end)).filter(|end| *end > self.now)
+    }
+
+    /// How many live holds count as released.
+    fn departed(&self) -> usize {
+        self.record.map_or(0, |record| record.bound.departed(self.now).holds)
+    }
+
+    /// The holds that show, with the end of each, where sessions have ended: not those that count as released, and with a
+    /// grace, those whose lease has run out since. In no order; looked at once. `None` where no session has ended.
+    fn shown(&self) -> Option<Vec<(&Hold, UnixMs)>> {
+        let record = self.record.filter(|record| record.bound.has_ended())?;
+        // Where nobody else is left, there is no need to look at each.
+        if !record.bound.has_grace(self.now) && self.departed() >= self.lock.live_count(self.now) {
+            return Some(Vec::new());
+        }
+        Some(self.lock.stored_in_no_order().filter_map(|hold| Some((hold, self.end_of(hold)?))).collect())
+    }
+
+    /// The holds, summed up, and when the last of them ends.
+    fn summary(&self, shown: Option<&[(&Hold, UnixMs)]>) -> (Summary, UnixMs) {
+        match shown {
+            _ if self.key_end <= self.now => (Summary::of(std::iter::empty()), self.now),
+            Some(shown) => {
+                let last = shown.iter().map(|(_, end)| *end).max();
+                (Summary::of(shown.iter().map(|(hold, _)| *hold)), last.unwrap_or(self.now))
+            }
+            None => {
+                let summary = self.lock.summary(self.now);
+                (summary, summary.deadline.unwrap_or(self.now).min(self.key_end))
+            }
+        }
+    }
+
+    fn show(&self, hold: &Hold) -> Option<ShownHold> {
+        let ttl = self.end_of(hold)?.since(self.now);
+        let session = self.record.and_then(|record| record.bound.client_of(&hold.owner, hold.mode));
+        Some(ShownHold { hold: hold.clone(), ttl, session })
+    }
+
+    /// The first holds by token, at most this many.
+    fn holds(&self, shown: Option<&[(&Hold, UnixMs)]>, most: usize) -> Vec<ShownHold> {
+        let mut held: Vec<&Hold> = match shown {
+            Some(shown) => shown.iter().map(|(hold, _)| *hold).collect(),
+            None if self.lock.lapsed(self.now) <= self.lock.stored() / 2 => {
+                return self.lock.live_holds(self.now).filter_map(|hold| self.show(hold)).take(most).collect();
+            }
+            // The shorter way: all that are live.
+            None => self.lock.live_by_deadline(self.now).collect(),
+        };
+        if most < held.len() {
+            held.select_nth_unstable_by_key(most, |hold| hold.token);
+            held.truncate(most);
+        }
+        held.sort_unstable_by_key(|hold| hold.token);
+        held.into_iter().filter_map(|hold| self.show(hold)).collect()
+    }
+}
+
+impl<T> Engine<T> {
+    /// Returns what `INFO` shows of the lock in a key that ends at `key_end` (`None`: never). `None` if there is neither
+    /// a live hold nor a waiter.
+    pub fn inspect(
+        &mut self,
+        name: Name<'_>,
+        lock: &Lock,
+        key_end: Option<UnixMs>,
+        now: Now,
+        detail: &Detail,
+    ) -> Option<Inspection> {
+        let id = self.look_up(name);
+        let record = id.and_then(|id| self.records.get(id));
+        let record = record.map(|record| &**record);
+        let view = View { lock, record, key_end: key_end.unwrap_or(UnixMs::MAX), now: now.ms() };
+        let shown = view.shown();
+        let (summary, end) = view.summary(shown.as_deref());
+        let waiters = record.map_or(0, |record| record.queue.len());
+        if summary.mode == LockMode::Free && waiters == 0 {
+            return None;
+        }
+        let ttl = end.since(view.now);
+        let holds = match detail {
+            Detail::Summary => None,
+            Detail::OfOwner(owner) => {
+                Some(lock.live_holds_of(owner, UnixMs::ZERO).filter_map(|hold| view.show(hold)).collect())
+            }
+            Detail::Full(most) => {
+                Some(if summary.mode == LockMode::Free { Vec::new() } else { view.holds(shown.as_deref(), *most) })
+            }
+        };
+        let queue = match detail {
+            Detail::Summary | Detail::OfOwner(_) => None,
+            Detail::Full(most) => Some(self.show_queue(id, *most, now)),
+        };
+        Some(Inspection { summary, ttl, waiters, holds, queue })
+    }
+
+    /// Returns how many milliseconds are left of the live hold with this token, in a key that ends at `key_end`
+    /// (`None`: never).
+    pub fn check(
+        &mut self,
+        name: Name<'_>,
+        lock: &Lock,
+        key_end: Option<UnixMs>,
+        now: Now,
+        token: Token,
+    ) -> Option<u64> {
+        let record = self.look_up(name).and_then(|id| self.records.get(id));
+        let view = View {
+            lock,
+            record: record.map(|record| &**record),
+            key_end: key_end.unwrap_or(UnixMs::MAX),
+            now: now.ms(),
+        };
+        let ends = lock.with_token(token, UnixMs::ZERO).filter_map(|hold| view.end_of(hold));
+        ends.max().map(|end| end.since(view.now))
+    }
+
+    fn show_queue(&self, id: Option<RecordId>, most: usize, now: Now) -> Vec<ShownWaiter> {
+        let Some(record) = id.and_then(|id| self.records.get(id)) else { return Vec::new() };
+        let show = |id: WaiterId| {
+            let waiter = self.waiters.get(id)?;
+            Some(ShownWaiter {
+                owner: waiter.owner.clone(),
+                mode: waiter.mode(),
+                waiting: now.us().saturating_sub(waiter.since.us()) / 1000,
+                client: waiter.client,
+                permits: waiter.want.entries(),
+                limit: waiter.want.limit(),
+                keys: waiter.records.len(),
+            })
+        };
+        record.queue.iter().filter_map(show).take(most).collect()
+    }
+}

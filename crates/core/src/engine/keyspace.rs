@@ -1,0 +1,272 @@
+//! The server's keys, as the engine sees them, and an open lock.
+
+use crate::{Applied, Change, Effect, Expiry, Lock, Memory, Name, Now, UnixMs};
+
+/// The keys of a server, and what else the engine asks of it.
+///
+/// Opening a key borrows the keyspace: whatever may run a command or expire a key cannot be called meanwhile.
+pub trait Keyspace {
+    /// A key that is open for change.
+    type Key<'k>: OpenKey
+    where
+        Self: 'k;
+
+    /// Opens a key for change. The server may remove an expired key first.
+    ///
+    /// # Errors
+    /// [`WrongType`] if the key holds another type.
+    fn open(&mut self, name: Name<'_>) -> Result<Self::Key<'_>, WrongType>;
+
+    /// Looks at the lock in a key without counting as a use of the key. The server may remove an expired key first.
+    ///
+    /// # Errors
+    /// [`WrongType`] if the key holds another type.
+    fn peek<R>(&mut self, name: Name<'_>, look: impl FnOnce(&Lock) -> R) -> Result<R, WrongType>;
+
+    /// Returns what the server lets a timer do to this key now. May run commands, and remove an expired key.
+    fn permission(&mut self, name: Name<'_>) -> Permission;
+
+    /// Whether the last [`Keyspace::peek`] or [`Keyspace::permission`] removed an expired key with a lock. Nobody else
+    /// tells the engine.
+    fn has_removed(&self) -> bool;
+
+    /// Returns whether the client of the running command may read this key. Timers may read every key.
+    fn may_read(&mut self, name: Name<'_>) -> bool;
+
+    /// Returns the machine's time.
+    fn now(&self) -> Now;
+}
+
+/// A key that is open for change. It is closed when dropped.
+pub trait OpenKey {
+    /// The lock in the key; `None` if there is no key.
+    fn lock(&self) -> Option<&Lock>;
+
+    /// The lock in the key, to be changed; `None` if there is no key.
+    fn lock_mut(&mut self) -> Option<&mut Lock>;
+
+    /// When the key expires; `None`: never, or there is no key.
+    fn expiry(&self) -> Option<UnixMs>;
+
+    /// Whether opening removed an expired key.
+    fn was_removed(&self) -> bool;
+
+    /// Replicates an effect on this key.
+    fn replicate(&mut self, effect: &Effect);
+
+    /// Replicates the running command as it came.
+    fn replicate_verbatim(&mut self);
+
+    /// Closes the key. It gets this lock if there was no key, and is deleted if `end` says so. `signal` tells `WATCH`
+    /// and `CLIENT TRACKING`.
+    fn close(self, end: KeyEnd, signal: Signal);
+}
+
+/// What happens to a key when it is closed.
+#[derive(Debug)]
+pub enum KeyEnd {
+    /// Nothing.
+    Untouched,
+    /// It is deleted, if there is one.
+    Deleted,
+    /// It expires then.
+    At(UnixMs),
+    /// It is created with this lock, and expires then; `None`: never.
+    Created(Box<Lock>, Option<UnixMs>),
+}
+
+/// Whether `WATCH` and `CLIENT TRACKING` hear of a change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Signal {
+    /// They do.
+    Modified,
+    /// They do not.
+    Silent,
+}
+
+/// The key holds another type.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WrongType;
+
+/// What the server lets a timer do to a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Permission {
+    /// Everything.
+    Full,
+    /// Only releases: the server accepts no writes (`NOREPLICAS`, `MISCONF`).
+    ReleaseOnly,
+    /// Nothing: the key has left, or is leaving, for another node of the cluster.
+    Elsewhere,
+}
+
+/// How a change is replicated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Replication {
+    /// As its effect.
+    Effect,
+    /// As the command that came, because it says the same to everybody who has the same lock.
+    Verbatim,
+}
+
+/// An open lock. It is changed by effects only.
+///
+/// The lock and the replicas change with each effect; the key (its existence and its TTL) when the lock is closed. A
+/// lock that is freed and taken in one go therefore keeps its key.
+pub struct OpenLock<K: OpenKey> {
+    key: K,
+    /// The index of its key among those of the running command; `None` in a timer.
+    pub own: Option<usize>,
+    /// The lock, while there is no key to keep it in.
+    fresh: Option<Box<Lock>>,
+    /// What the effects did to the key's TTL; `None` without an effect.
+    ttl: Option<Ttl>,
+    is_visible: bool,
+}
+
+/// The TTL of a key after effects.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Ttl {
+    /// The last deadline.
+    Last,
+    /// Somebody made it earlier.
+    Early(UnixMs),
+    /// As it was.
+    Untouched,
+}
+
+/// How much longer than its last deadline a primary keeps a key with waiters, in ms: a timer then finds the key still
+/// there and hands the lock over in place. To delete the key and create it again would wake every waiter in vain.
+pub const GRACE_MS: u64 = 50;
+
+impl<K: OpenKey> OpenLock<K> {
+    /// The lock in an open key; it is empty if there is no key.
+    pub fn new(key: K, own: Option<usize>) -> OpenLock<K> {
+        OpenLock { key, own, fresh: None, ttl: None, is_visible: false }
+    }
+
+    /// The lock as it is now.
+    #[inline]
+    pub fn lock(&self) -> &Lock {
+        static EMPTY: Lock = Lock::EMPTY;
+        self.key.lock().or(self.fresh.as_deref()).unwrap_or(&EMPTY)
+    }
+
+    /// Whether an effect was applied since it was opened.
+    pub fn is_changed(&self) -> bool {
+        self.ttl.is_some()
+    }
+
+    /// When the key ends, if that is before the last deadline.
+    pub fn early_end(&self) -> Option<UnixMs> {
+        match self.ttl {
+            Some(Ttl::Last) => None,
+            Some(Ttl::Early(at)) => Some(at),
+            Some(Ttl::Untouched) | None => {
+                self.key.expiry().filter(|end| self.lock().last_deadline().is_some_and(|last| *end < last))
+            }
+        }
+    }
+
+    /// Whether the key lives longer than its last deadline because there was a waiter.
+    pub fn has_grace(&self) -> bool {
+        let last = self.lock().last_deadline();
+        !self.is_changed() && last.is_some_and(|last| self.key.expiry() == Some(UnixMs::new(last.get() + GRACE_MS)))
+    }
+
+    /// Whether the key ends when its last lease does: nobody set its TTL, and no effect changed it since it was opened.
+    pub fn ends_with_last_lease(&self) -> bool {
+        let last = self.lock().last_deadline();
+        !self.is_changed() && last.is_some() && self.key.expiry() == last
+    }
+
+    /// Whether the key has a TTL.
+    pub fn has_expiry(&self) -> bool {
+        self.key.expiry().is_some()
+    }
+
+    /// Applies an effect, and replicates it.
+    pub fn apply(&mut self, effect: Effect, replication: Replication, memory: &mut Memory) -> Applied {
+        match replication {
+            Replication::Effect => self.key.replicate(&effect),
+            Replication::Verbatim => self.key.replicate_verbatim(),
+        }
+        let before = self.lock().last_deadline();
+        let expiry = match &effect.change {
+            Change::Put { expiry, .. } => *expiry,
+            Change::Remove { .. } | Change::Sweep => Expiry::Keep,
+        };
+        let lock = match self.key.lock_mut() {
+            Some(lock) => lock,
+            None => self.fresh.get_or_insert_default(),
+        };
+        let applied = lock.apply(effect, memory);
+        let is_empty = lock.is_empty();
+        self.ttl = Some(match (expiry, self.ttl) {
+            (Expiry::Anew, _) | (Expiry::Keep, Some(Ttl::Last)) => Ttl::Last,
+            (Expiry::Leave, ttl) => ttl.unwrap_or(Ttl::Untouched),
+            (Expiry::Keep, Some(Ttl::Early(at))) => Ttl::Early(at),
+            // The key goes, so nobody asks for its TTL.
+            (Expiry::Keep, _) if is_empty => Ttl::Last,
+            // What somebody made of the TTL stands if it ends the key before the last deadline that there was.
+            (Expiry::Keep, Some(Ttl::Untouched) | None) => {
+                before.and_then(|last| self.key.expiry().filter(|end| *end < last)).map_or(Ttl::Last, Ttl::Early)
+            }
+        });
+        // A change that leaves nothing behind the early end ends that: whoever applies the next one sees no early end.
+        if let (Some(Ttl::Early(at)), Some(last)) = (self.ttl, self.lock().last_deadline())
+            && last <= at
+        {
+            self.ttl = Some(Ttl::Last);
+        }
+        self.is_visible |= applied.is_visible;
+        applied
+    }
+
+    /// Closes the lock. Its key gets its TTL, `grace_ms` behind the last deadline, or goes with the last hold.
+    #[inline]
+    pub fn close(mut self, grace_ms: u64) {
+        let Some(ttl) = self.ttl else { return self.key.close(KeyEnd::Untouched, Signal::Silent) };
+        let end = match self.lock().last_deadline() {
+            None => KeyEnd::Deleted,
+            Some(last) => {
+                let at = match ttl {
+                    Ttl::Last => Some(UnixMs::new(last.get() + grace_ms)),
+                    Ttl::Early(at) => Some(at.min(last)),
+                    Ttl::Untouched => None,
+                };
+                match (self.fresh.take(), at) {
+                    (Some(lock), at) => KeyEnd::Created(lock, at),
+                    (None, Some(at)) => KeyEnd::At(at),
+                    (None, None) => KeyEnd::Untouched,
+                }
+            }
+        };
+        self.key.close(end, if self.is_visible { Signal::Modified } else { Signal::Silent });
+    }
+
+    /// Closes a lock that no effect changed, and sets the TTL of its key to `grace_ms` behind the last deadline.
+    pub fn close_with_grace(self, grace_ms: u64) {
+        let end = match self.lock().last_deadline() {
+            Some(last) if !self.is_changed() => KeyEnd::At(UnixMs::new(last.get() + grace_ms)),
+            _ => return self.close(grace_ms),
+        };
+        self.key.close(end, Signal::Silent);
+    }
+}
+
+/// Applies what a primary decided: an effect from the replication link or a file. No clock is read, and no queue is
+/// served.
+///
+/// # Errors
+/// [`WrongType`] if the key holds another type.
+pub fn replay<S: Keyspace>(
+    space: &mut S,
+    name: Name<'_>,
+    effect: Effect,
+    memory: &mut Memory,
+) -> Result<(), WrongType> {
+    let mut open = OpenLock::new(space.open(name)?, None);
+    open.apply(effect, Replication::Verbatim, memory);
+    open.close(0);
+    Ok(())
+}

@@ -1,0 +1,178 @@
+//! `RELEASE` and `RENEW`.
+
+use super::keyspace::{Keyspace, OpenKey, OpenLock, Replication, WrongType};
+use super::record::RecordId;
+use super::{Call, Engine, Event, Fault};
+use crate::lock::{Release, Released, Renew, Renewed};
+use crate::{Change, Effect, Expiry, Hold, LeaseChoice, Memory, Name, UnixMs};
+
+/// What a release leaves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Left {
+    /// The owner had no such hold, or too few entries.
+    NotHeld,
+    /// The owner still holds that mode, or the same request was sent before.
+    Partly,
+    /// The owner does not hold that mode any more.
+    Fully,
+}
+
+impl<T> Engine<T> {
+    /// Decides on `RELEASE`. O(log n), beside what is due on the lock.
+    ///
+    /// # Errors
+    /// [`Fault::WrongType`] and [`Fault::Ambiguous`].
+    pub fn release<S: Keyspace>(
+        &mut self,
+        space: &mut S,
+        call: Call<'_>,
+        request: &Release<'_>,
+    ) -> Result<Left, Fault> {
+        let (name, now) = (call.name, call.now);
+        let id = self.arrive(space, name, now);
+        let head = self.head_of(id);
+        let mut open = self.open(space, id, name, Some(0))?;
+        let several = id.and_then(|id| self.work(id, &mut open, now, Some(request.owner)));
+        if self.begins_anew(head, several) {
+            self.close(id, open);
+            return self.release(space, call, request);
+        }
+        let released = open.lock().release(now.ms(), request);
+        let left = match released {
+            Released::NotHeld => Ok(Left::NotHeld),
+            Released::Ambiguous => Err(Fault::Ambiguous),
+            Released::Replayed => {
+                self.stats.replays += 1;
+                Ok(Left::Partly)
+            }
+            released @ (Released::Partly(_) | Released::Fully(_)) => {
+                let left = if matches!(released, Released::Partly(_)) { Left::Partly } else { Left::Fully };
+                if let Some(effect) = effect_of(released, request, now.ms()) {
+                    // Whoever applies the command looks at no clock: it may not have to drop anything.
+                    let is_exact = !open.lock().has_lapsed(now.ms());
+                    let replication = if is_exact { Replication::Verbatim } else { Replication::Effect };
+                    self.apply(id, &mut open, effect, replication);
+                }
+                self.stats.releases += 1;
+                self.emit(id, Some(0), Event::Release);
+                if let Some(id) = id {
+                    self.serve(id, &mut open, now);
+                }
+                Ok(left)
+            }
+        };
+        self.close(id, open);
+        self.depart(space, id, now);
+        left
+    }
+
+    /// Decides on `RENEW`; whether the owner has such a hold. `binds`: to the client. O(log n), beside what is due on
+    /// the lock.
+    ///
+    /// # Errors
+    /// [`Fault::WrongType`], [`Fault::SessionLease`] and [`Fault::SessionAbsolute`].
+    pub fn renew<S: Keyspace>(
+        &mut self,
+        space: &mut S,
+        call: Call<'_>,
+        request: &Renew<'_>,
+        binds: bool,
+    ) -> Result<bool, Fault> {
+        let (name, now) = (call.name, call.now);
+        let mut id = self.arrive(space, name, now);
+        let head = self.head_of(id);
+        let mut open = self.open(space, id, name, Some(0))?;
+        let several = id.and_then(|id| self.work(id, &mut open, now, Some(request.owner)));
+        if self.begins_anew(head, several) {
+            self.close(id, open);
+            return self.renew(space, call, request, binds);
+        }
+        let renewed = match open.lock().renew(now.ms(), request) {
+            Renewed::NotHeld => Ok(None),
+            Renewed::Moved(first, second) => {
+                let checked = std::iter::once(&first).chain(second.as_ref());
+                let fault = checked.map(|hold| self.check_bound(id, hold, request.lease, binds)).find(Result::is_err);
+                fault.unwrap_or(Ok(())).map(|()| Some((first, second)))
+            }
+        };
+        let is_renewed = match renewed {
+            Err(fault) => Err(fault),
+            Ok(None) => Ok(false),
+            Ok(Some((first, second))) => {
+                if binds && id.is_none() {
+                    id = Some(self.find_or_create(name));
+                }
+                for hold in std::iter::once(first).chain(second) {
+                    self.renew_one(id, &mut open, call, hold, binds);
+                }
+                self.stats.renewals += 1;
+                self.emit(id, Some(0), Event::Renew);
+                if let Some(id) = id {
+                    self.watch(id, &mut open, now);
+                }
+                Ok(true)
+            }
+        };
+        self.close(id, open);
+        self.depart(space, id, now);
+        is_renewed
+    }
+
+    fn renew_one<K: OpenKey>(
+        &mut self,
+        id: Option<RecordId>,
+        open: &mut OpenLock<K>,
+        call: Call<'_>,
+        hold: Hold,
+        binds: bool,
+    ) {
+        let bound = binds.then(|| hold.clone());
+        let put = Effect { clock: call.now.ms(), change: Change::Put { hold, expiry: Expiry::Anew } };
+        self.apply(id, open, put, Replication::Effect);
+        if let (Some(id), Some(hold)) = (id, bound) {
+            self.bind(id, &hold, call.client);
+        }
+    }
+
+    /// A hold that is bound, or is to be, keeps a lease of 300 ms or more, and never an absolute one.
+    fn check_bound(&self, id: Option<RecordId>, hold: &Hold, lease: LeaseChoice, binds: bool) -> Result<(), Fault> {
+        let record = id.and_then(|id| self.records.get(id));
+        if !binds && record.is_none_or(|record| record.bound.client_of(&hold.owner, hold.mode).is_none()) {
+            return Ok(());
+        }
+        match lease {
+            LeaseChoice::Until(_) => Err(Fault::SessionAbsolute),
+            LeaseChoice::Own | LeaseChoice::For(_) if !hold.lease.can_be_bound() => Err(Fault::SessionLease),
+            LeaseChoice::Own | LeaseChoice::For(_) => Ok(()),
+        }
+    }
+}
+
+/// Applies a `RELEASE` that a primary has carried out: it came verbatim over the replication link, or from a file. No
+/// clock is read.
+///
+/// # Errors
+/// [`WrongType`] if the key holds another type.
+pub fn replay_release<S: Keyspace>(
+    space: &mut S,
+    name: Name<'_>,
+    request: &Release<'_>,
+    memory: &mut Memory,
+) -> Result<(), WrongType> {
+    let mut open = OpenLock::new(space.open(name)?, None);
+    let released = open.lock().release(UnixMs::ZERO, request);
+    if let Some(effect) = effect_of(released, request, UnixMs::ZERO) {
+        open.apply(effect, Replication::Verbatim, memory);
+    }
+    open.close(0);
+    Ok(())
+}
+
+fn effect_of(released: Released, request: &Release<'_>, clock: UnixMs) -> Option<Effect> {
+    let change = match released {
+        Released::NotHeld | Released::Ambiguous | Released::Replayed => return None,
+        Released::Partly(hold) => Change::Put { hold, expiry: Expiry::Keep },
+        Released::Fully(mode) => Change::Remove { owner: request.owner.clone(), mode },
+    };
+    Some(Effect { clock, change })
+}

@@ -1,0 +1,133 @@
+//! The queue of one lock: first come, first served.
+//!
+//! # Implementation details
+//! Waiters stand in a tree by place, so that any of them leaves in O(log n). An upgrade, which holds the lock shared and
+//! waits for the other holders to leave, stands before all others. Only the head is served, and nobody overtakes it who
+//! does not hold the lock already: the queue moves only when its head can be granted, and finding out is O(1).
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
+
+use slotmap::new_key_type;
+use smallvec::SmallVec;
+
+use super::record::RecordId;
+use crate::{ClientId, LeaseChoice, Mode, Now, Owner, Request, Want};
+
+new_key_type! {
+    /// Identifies a waiter for as long as it waits, and nobody else afterwards.
+    pub struct WaiterId;
+}
+
+/// A place in a queue. Smaller is nearer to the head. A request has the same place in all of its queues.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Place {
+    pub rank: Rank,
+    pub arrival: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Rank {
+    Upgrade,
+    Arrival,
+}
+
+/// A request that waits.
+#[derive(Debug)]
+pub(super) struct Waiter<T> {
+    /// By what the caller finds the client again.
+    pub ticket: T,
+    pub owner: Owner,
+    /// Whether the server drew the owner, so that the client has to be told.
+    pub is_owner_drawn: bool,
+    pub want: Want,
+    /// The lease, from the grant on.
+    pub lease: LeaseChoice,
+    pub request: Option<Box<Request>>,
+    /// Whether the hold is bound to the client.
+    pub binds: bool,
+    pub client: ClientId,
+    pub since: Now,
+    pub place: Place,
+    /// The locks it waits for, in the order of the command.
+    pub records: SmallVec<[RecordId; 1]>,
+    /// Among these, the lock that was in the way when they were looked at last.
+    pub in_the_way: usize,
+    /// The last deadlock search that met it.
+    pub search: u64,
+}
+
+impl<T> Waiter<T> {
+    /// Whether it waits for several locks together.
+    pub(super) fn is_multiple(&self) -> bool {
+        self.records.len() > 1
+    }
+
+    pub(super) fn mode(&self) -> Mode {
+        self.want.mode()
+    }
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Queue {
+    places: BTreeMap<Place, WaiterId>,
+    writers: BTreeSet<Place>,
+    /// The requests that wait for other locks, too.
+    several: BTreeSet<Place>,
+}
+
+impl Queue {
+    pub(super) fn len(&self) -> usize {
+        self.places.len()
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.places.is_empty()
+    }
+
+    /// The waiters, the head first.
+    pub(super) fn iter(&self) -> impl Iterator<Item = WaiterId> {
+        self.places.values().copied()
+    }
+
+    pub(super) fn head(&self) -> Option<WaiterId> {
+        self.places.first_key_value().map(|(_, waiter)| *waiter)
+    }
+
+    /// Adds a request at its place. `is_several`: it waits for other locks, too.
+    pub(super) fn join(&mut self, place: Place, waiter: WaiterId, mode: Mode, is_several: bool) {
+        self.places.insert(place, waiter);
+        if mode == Mode::Exclusive {
+            self.writers.insert(place);
+        }
+        if is_several {
+            self.several.insert(place);
+        }
+    }
+
+    pub(super) fn leave(&mut self, place: Place) {
+        self.places.remove(&place);
+        self.writers.remove(&place);
+        self.several.remove(&place);
+    }
+
+    /// The requests for several locks that stand between two places, nearest to the head first: behind `from`, which was
+    /// looked at before, and ahead of `place`.
+    pub(super) fn several_ahead(&self, from: Option<Place>, place: Place) -> impl Iterator<Item = (Place, WaiterId)> {
+        let behind = from.map_or(Bound::Unbounded, Bound::Excluded);
+        let range = if from.is_some_and(|from| from >= place) { None } else { Some((behind, Bound::Excluded(place))) };
+        let several = range.into_iter().flat_map(|range| self.several.range(range));
+        several.filter_map(|place| Some((*place, *self.places.get(place)?)))
+    }
+
+    /// The first request for exclusive possession ahead of a place, or at it.
+    pub(super) fn first_writer(&self, place: Place) -> Option<WaiterId> {
+        let first = self.writers.first().filter(|writer| **writer <= place)?;
+        self.places.get(first).copied()
+    }
+
+    /// The waiters that upgrade.
+    pub(super) fn upgrades(&self) -> impl Iterator<Item = WaiterId> {
+        self.places.iter().take_while(|(place, _)| place.rank == Rank::Upgrade).map(|(_, waiter)| *waiter)
+    }
+}

@@ -1,0 +1,351 @@
+//! Requests for several locks at once: all or none.
+//!
+//! Such a request stands in the queue of every lock. It is granted when it is the head of all of them and none of the
+//! locks is held; until then it holds nothing. It remembers which lock was in the way, and looks there first: nothing
+//! else can have let it in.
+
+use std::rc::Rc;
+
+use smallvec::SmallVec;
+
+use super::enter::{Ask, Decided, Entered};
+use super::keyspace::{Keyspace, Permission};
+use super::queue::{Rank, WaiterId};
+use super::record::{Attention, RecordId};
+use super::{Answer, Call, Engine, Event, Fault};
+use crate::lock::{Acquired, Entry, Refusal};
+use crate::{ClientId, Hold, Lease, Lock, Mode, Name, Now, Owner, Request, Token, UnixMs, Want};
+
+/// How one of several locks is held.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Free,
+    /// By the owner, with this request recorded.
+    Recorded(Token, Lease),
+    /// By the owner.
+    Owned,
+    /// By others, until this time at least.
+    Held(Option<UnixMs>),
+}
+
+impl<T> Engine<T> {
+    /// Decides on `MACQUIRE`: `names` are its keys, each once, all in one database. `call.name` is the first. O(n log n)
+    /// for n keys, beside what is due on the locks.
+    ///
+    /// # Errors
+    /// A [`Fault`]; the request has changed nothing.
+    pub fn acquire_all<S: Keyspace>(
+        &mut self,
+        space: &mut S,
+        call: Call<'_>,
+        names: &[Name<'_>],
+        ask: &Ask,
+        wait: Option<impl FnOnce(WaiterId) -> T>,
+    ) -> Result<Entered, Fault> {
+        let now = call.now;
+        for (index, name) in names.iter().enumerate() {
+            self.bring_up_to_date(space, index, *name, now, &ask.owner)?;
+        }
+        let mut states: SmallVec<[State; 8]> = SmallVec::new();
+        let mut is_queued = false;
+        for name in names {
+            let id = self.look_up(*name);
+            is_queued |= id.and_then(|id| self.records.get(id)).is_some_and(|record| !record.queue.is_empty());
+            states.push(self.state(space, id, *name, &ask.owner, ask.request.as_ref(), now)?);
+        }
+        let recorded = states.iter().filter_map(|state| match state {
+            State::Recorded(token, lease) => Some((*token, *lease)),
+            State::Free | State::Owned | State::Held(_) => None,
+        });
+        if recorded.clone().count() == names.len()
+            && let Some((token, _)) = recorded.clone().max()
+        {
+            for (_, lease) in recorded.clone() {
+                self.check_session(ask, lease)?;
+            }
+            self.replay_all(space, names, ask, call.client, now);
+            return Ok(Entered::Replayed(token));
+        }
+        let is_owned = states.iter().any(|state| matches!(state, State::Recorded(..) | State::Owned));
+        let refusal = if is_owned {
+            Refusal::Owned
+        } else if is_queued || states.iter().any(|state| matches!(state, State::Held(_))) {
+            Refusal::Held
+        } else {
+            match self.first_hold(ask, now) {
+                Acquired::Granted(hold, _) => {
+                    self.check_session(ask, hold.lease)?;
+                    let token = hold.token;
+                    self.grant_all(space, names, hold, ask.binds.then_some(call.client), now, Granted::Command);
+                    return Ok(Entered::Granted(token));
+                }
+                Acquired::Refused(refusal) => refusal,
+                Acquired::Replayed(hold) => return Ok(Entered::Replayed(hold.token)),
+            }
+        };
+        let known: Option<SmallVec<[RecordId; 1]>> = names.iter().map(|name| self.find(*name)).collect();
+        let first = known.and_then(|records| self.repeated(ask, &records));
+        let decided = self.refuse(refusal, ask, None, wait.is_some(), first)?;
+        match (decided, wait) {
+            (Decided::Entered(entered), _) => Ok(entered),
+            (_, None) => Ok(Entered::Refused),
+            (Decided::TakeOver(first), Some(wait)) => Ok(self.take_over(first, call, ask, wait)),
+            (Decided::Join | Decided::JoinAsUpgrade, Some(wait)) => {
+                let records = names.iter().map(|name| self.find_or_create(*name)).collect();
+                self.join(space, call, ask, records, Rank::Arrival, wait)
+            }
+        }
+    }
+
+    /// Does what is due on one of the locks before the command looks at it.
+    fn bring_up_to_date<S: Keyspace>(
+        &mut self,
+        space: &mut S,
+        index: usize,
+        name: Name<'_>,
+        now: Now,
+        owner: &Owner,
+    ) -> Result<(), Fault> {
+        let Some(id) = self.arrive(space, name, now) else { return Ok(()) };
+        let mut open = self.open(space, Some(id), name, Some(index))?;
+        self.work(id, &mut open, now, Some(owner));
+        self.close(Some(id), open);
+        self.depart(space, Some(id), now);
+        Ok(())
+    }
+
+    fn first_hold(&self, ask: &Ask, now: Now) -> Acquired {
+        Lock::EMPTY.acquire(now.ms(), &ask.acquire(), self.terms(now))
+    }
+
+    fn state<S: Keyspace>(
+        &mut self,
+        space: &mut S,
+        id: Option<RecordId>,
+        name: Name<'_>,
+        owner: &Owner,
+        request: Option<&Request>,
+        now: Now,
+    ) -> Result<State, Fault> {
+        let departed = id.and_then(|id| self.records.get(id)).filter(|record| record.bound.has_ended());
+        let has_grace = departed.is_some_and(|record| record.bound.has_grace(now.ms()));
+        let departed = departed.map_or(0, |record| record.bound.departed(now.ms()).holds);
+        let look = |lock: &Lock| {
+            let (exclusive, shared) = lock.mine(owner, now.ms());
+            match (exclusive, shared) {
+                (Some(hold), _) if hold.repeats(request) => State::Recorded(hold.token, hold.lease),
+                (Some(_), _) | (_, Some(_)) => State::Owned,
+                // With a grace, a hold may outlive its lease.
+                (None, None) if has_grace && !lock.is_empty() => State::Held(lock.first_deadline()),
+                // More than there are cannot have departed: then none is taken for released.
+                (None, None) => {
+                    let live = lock.stored() - lock.lapsed(now.ms());
+                    if live == 0 || live == departed { State::Free } else { State::Held(lock.first_deadline()) }
+                }
+            }
+        };
+        Ok(self.peek(space, id, name, look)?)
+    }
+
+    fn replay_all<S: Keyspace>(&mut self, space: &mut S, names: &[Name<'_>], ask: &Ask, client: ClientId, now: Now) {
+        self.stats.replays += 1;
+        if !ask.binds {
+            return;
+        }
+        for name in names {
+            let look = |lock: &Lock| lock.live(&ask.owner, Mode::Exclusive, now.ms()).cloned();
+            let id = self.look_up(*name);
+            if let Ok(Some(hold)) = self.peek(space, id, *name, look) {
+                let id = self.find_or_create(*name);
+                self.bind(id, &hold, client);
+            }
+        }
+    }
+
+    /// Puts the same hold into every lock. They are free, and the request is the head of their queues.
+    fn grant_all<S: Keyspace>(
+        &mut self,
+        space: &mut S,
+        names: &[Name<'_>],
+        hold: Hold,
+        client: Option<ClientId>,
+        now: Now,
+        by: Granted,
+    ) {
+        for (index, name) in names.iter().enumerate() {
+            let mut id = self.look_up(*name);
+            if client.is_some() && id.is_none() {
+                id = Some(self.find_or_create(*name));
+            }
+            // It was looked at in this call, and nothing else runs meanwhile.
+            let own = (by == Granted::Command).then_some(index);
+            let Ok(mut open) = self.open(space, id, *name, own) else { continue };
+            if by == Granted::Wait {
+                self.settle_attention(id);
+            }
+            self.grant(id, &mut open, now, hold.clone(), Entry::First, client);
+            self.emit(id, own, Event::Acquire);
+            if let Some(id) = id {
+                // Another request of the owner may be the head now: reentrant, or the same for other locks.
+                let next = self.serve(id, &mut open, now);
+                if next.and_then(|next| self.waiters.get(next)).is_some_and(|next| next.owner == hold.owner) {
+                    self.stir(id);
+                }
+            }
+            self.close(id, open);
+            if let Some(id) = id {
+                self.drop_if_idle(id);
+            }
+        }
+    }
+
+    /// The request has left the queue of this lock, and nobody else can get in: the lock is taken in the same step.
+    fn settle_attention(&mut self, id: Option<RecordId>) {
+        let Some(id) = id else { return };
+        self.set_attention(id, Attention::None);
+        if let Some(record) = self.records.get_mut(id) {
+            record.was_deserted = false;
+        }
+    }
+
+    /// Lets a request for several locks in, if it is the head of this queue and its turn has come everywhere. One that
+    /// leaves without the locks makes room for the next.
+    pub(super) fn serve_several<S: Keyspace>(&mut self, space: &mut S, id: RecordId, now: Now) {
+        while let Some(head) = self.head_of(Some(id))
+            && self.waiters.get(head).is_some_and(|waiter| waiter.is_multiple())
+        {
+            let granted = self.stats.grants;
+            self.try_several(space, head, now);
+            if self.waiters.contains_key(head) || self.stats.grants != granted {
+                return;
+            }
+        }
+    }
+
+    /// Lets a request for several locks in, if its turn has come everywhere. At most one look at each lock.
+    pub(super) fn try_several<S: Keyspace>(&mut self, space: &mut S, id: WaiterId, now: Now) {
+        let Some(waiter) = self.waiters.get(id) else { return };
+        let is_head =
+            |record: &RecordId| self.records.get(*record).is_some_and(|record| record.queue.head() == Some(id));
+        if !waiter.records.iter().all(is_head) {
+            return;
+        }
+        let (records, start, owner) = (waiter.records.clone(), waiter.in_the_way, waiter.owner.clone());
+        let request = waiter.request.clone();
+        let mut recorded: Option<(Token, usize)> = None;
+        for (index, record_id) in (0..).zip(&records).cycle().skip(start).take(records.len()) {
+            self.refresh(*record_id);
+            let Some(record) = self.records.get(*record_id) else { return };
+            // What has ended is released first. The visit that has done so comes back here.
+            if record.bound.has_ended() {
+                return self.stir(*record_id);
+            }
+            let (db, key) = (record.db, Rc::clone(&record.key));
+            let name = Name { db, key: &key };
+            match self.ask(space, *record_id, name) {
+                Permission::Full => {}
+                Permission::ReleaseOnly => return self.look_again(id, index, *record_id, super::visit::retry(now)),
+                Permission::Elsewhere => return self.answer(id, Answer::Fault(Fault::TryAgain), None),
+            }
+            match self.state(space, Some(*record_id), name, &owner, request.as_deref(), now) {
+                Err(fault) => return self.answer(id, Answer::Fault(fault), None),
+                Ok(State::Free) => {}
+                Ok(State::Recorded(token, _)) => {
+                    let (highest, count) = recorded.unwrap_or((token, 0));
+                    recorded = Some((highest.max(token), count + 1));
+                }
+                Ok(State::Owned) => return self.look_again_at_its_end(space, id, index, *record_id),
+                Ok(State::Held(until)) => match until {
+                    Some(until) => return self.look_again(id, index, *record_id, until),
+                    None => return,
+                },
+            }
+        }
+        let names: SmallVec<[(i32, Rc<[u8]>); 8]> = records
+            .iter()
+            .filter_map(|id| self.records.get(*id))
+            .map(|record| (record.db, Rc::clone(&record.key)))
+            .collect();
+        let names: SmallVec<[Name<'_>; 8]> = names.iter().map(|(db, key)| Name { db: *db, key }).collect();
+        match recorded {
+            Some((token, count)) if count == records.len() => {
+                self.stats.replays += 1;
+                self.bind_all_waiting(space, id, &names, now);
+                self.answer(id, Answer::Granted(token, None), None);
+            }
+            // Another connection of the owner has some of the locks.
+            Some(_) => {
+                if let Some(record) = records.first() {
+                    self.look_again_at_its_end(space, id, 0, *record);
+                }
+            }
+            None => self.grant_several(space, id, &names, now),
+        }
+    }
+
+    fn grant_several<S: Keyspace>(&mut self, space: &mut S, id: WaiterId, names: &[Name<'_>], now: Now) {
+        let Some(waiter) = self.waiters.get(id) else { return };
+        let request = crate::lock::Acquire {
+            owner: &waiter.owner,
+            want: Want::ExclusiveOnce,
+            lease: waiter.lease,
+            request: waiter.request.as_deref(),
+        };
+        let hold = match Lock::EMPTY.acquire(now.ms(), &request, self.terms(now)) {
+            Acquired::Granted(hold, _) | Acquired::Replayed(hold) => hold,
+            Acquired::Refused(refusal) => {
+                let answer = self.refusal(refusal);
+                return self.answer(id, answer, None);
+            }
+        };
+        if waiter.binds && !hold.lease.can_be_bound() {
+            return self.answer(id, Answer::Fault(Fault::SessionLease), None);
+        }
+        let (token, client) = (hold.token, self.client_to_bind(id));
+        self.count_wait(id, now);
+        self.answer(id, Answer::Granted(token, None), None);
+        self.grant_all(space, names, hold, client, now, Granted::Wait);
+    }
+
+    fn bind_all_waiting<S: Keyspace>(&mut self, space: &mut S, id: WaiterId, names: &[Name<'_>], now: Now) {
+        let (Some(client), Some(waiter)) = (self.client_to_bind(id), self.waiters.get(id)) else { return };
+        let owner = waiter.owner.clone();
+        for name in names {
+            let look = |lock: &Lock| lock.live(&owner, Mode::Exclusive, now.ms()).cloned();
+            let id = self.look_up(*name);
+            let hold = self.peek(space, id, *name, look).ok().flatten();
+            if let Some(hold) = hold.filter(|hold| hold.lease.can_be_bound()) {
+                let id = self.find_or_create(*name);
+                self.bind(id, &hold, client);
+            }
+        }
+    }
+
+    /// Remembers which lock is in the way, and has it looked at when a lease on it ends.
+    fn look_again(&mut self, id: WaiterId, index: usize, record_id: RecordId, at: UnixMs) {
+        if let Some(waiter) = self.waiters.get_mut(id) {
+            waiter.in_the_way = index;
+        }
+        if let Some(record) = self.records.get_mut(record_id) {
+            record.queue_due = Some(at);
+        }
+        self.schedule(record_id);
+    }
+
+    fn look_again_at_its_end<S: Keyspace>(&mut self, space: &mut S, id: WaiterId, index: usize, record_id: RecordId) {
+        let Some(record) = self.records.get(record_id) else { return };
+        let (db, key) = (record.db, Rc::clone(&record.key));
+        if let Ok(Some(at)) = self.peek(space, Some(record_id), Name { db, key: &key }, Lock::first_deadline) {
+            self.look_again(id, index, record_id, at);
+        }
+    }
+}
+
+/// What led to a grant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Granted {
+    /// The running command.
+    Command,
+    /// The end of a wait.
+    Wait,
+}

@@ -1,0 +1,235 @@
+//! Deadlines in order, with the number of entries behind them.
+//!
+//! # Implementation details
+//! Sorted runs of at most [`RUN`] deadlines. A run knows the sum of its entries, so counting what has lapsed costs one
+//! step a run, and taking out what has lapsed moves whole runs.
+
+use crate::UnixMs;
+
+/// Identifies a hold within one lock or one session. Ids only rise, so none is used twice.
+pub(crate) type HoldId = u64;
+
+/// The deadlines of many holds, in order.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Deadlines {
+    runs: Vec<Run>,
+    total: Sum,
+}
+
+/// How many holds, and how many entries they have together.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Sum {
+    pub holds: usize,
+    pub entries: u64,
+}
+
+impl Sum {
+    pub(crate) fn minus(self, other: Sum) -> Sum {
+        Sum { holds: self.holds.saturating_sub(other.holds), entries: self.entries.saturating_sub(other.entries) }
+    }
+
+    pub(crate) fn plus(self, other: Sum) -> Sum {
+        Sum { holds: self.holds + other.holds, entries: self.entries + other.entries }
+    }
+}
+
+/// Neighbouring deadlines, at least one.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Run {
+    items: Vec<Item>,
+    entries: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Item {
+    at: UnixMs,
+    id: HoldId,
+    entries: u32,
+}
+
+/// The most deadlines in a run: to move them all within memory costs less than a command.
+const RUN: usize = 512;
+
+impl Deadlines {
+    pub(crate) fn total(&self) -> Sum {
+        self.total
+    }
+
+    /// The first deadline and whose it is. O(1).
+    pub(crate) fn first(&self) -> Option<(UnixMs, HoldId)> {
+        self.runs.first()?.items.first().map(|item| (item.at, item.id))
+    }
+
+    /// The last deadline and whose it is. O(1).
+    pub(crate) fn last(&self) -> Option<(UnixMs, HoldId)> {
+        self.runs.last()?.items.last().map(|item| (item.at, item.id))
+    }
+
+    /// All ids, the first deadline first.
+    pub(crate) fn iter(&self) -> impl DoubleEndedIterator<Item = HoldId> {
+        self.runs.iter().flat_map(|run| run.items.iter().map(|item| item.id))
+    }
+
+    /// What has lapsed at `now`. One step for each run of 512.
+    pub(crate) fn lapsed(&self, now: UnixMs) -> Sum {
+        let mut sum = Sum::default();
+        for run in &self.runs {
+            if run.items.last().is_some_and(|last| last.at <= now) {
+                sum = sum.plus(run.sum());
+                continue;
+            }
+            for item in run.items.iter().take_while(|item| item.at <= now) {
+                sum.holds += 1;
+                sum.entries += u64::from(item.entries);
+            }
+            break;
+        }
+        sum
+    }
+
+    /// What is live at `now`.
+    pub(crate) fn live(&self, now: UnixMs) -> Sum {
+        self.total.minus(self.lapsed(now))
+    }
+
+    /// Adds a hold. O(log n).
+    pub(crate) fn insert(&mut self, at: UnixMs, id: HoldId, entries: u32) {
+        self.total = self.total.plus(Sum { holds: 1, entries: u64::from(entries) });
+        let item = Item { at, id, entries };
+        let index = self.run_of(at, id).min(self.runs.len().saturating_sub(1));
+        let Some(run) = self.runs.get_mut(index) else {
+            self.runs.push(Run { items: vec![item], entries: u64::from(entries) });
+            return;
+        };
+        run.items.insert(run.position(at, id), item);
+        run.entries += u64::from(entries);
+        if run.items.len() > RUN {
+            let upper = run.split();
+            self.runs.insert(index + 1, upper);
+        }
+    }
+
+    /// Takes a hold out. O(log n).
+    pub(crate) fn remove(&mut self, at: UnixMs, id: HoldId) {
+        let index = self.run_of(at, id);
+        let Some(run) = self.runs.get_mut(index) else { return };
+        let position = run.position(at, id);
+        if run.items.get(position).is_none_or(|item| item.id != id) {
+            return;
+        }
+        let gone = run.items.remove(position);
+        run.entries -= u64::from(gone.entries);
+        self.total = self.total.minus(Sum { holds: 1, entries: u64::from(gone.entries) });
+        if run.items.is_empty() {
+            self.runs.remove(index);
+        } else if run.items.len() < run.items.capacity() / 4 {
+            run.items.shrink_to(run.items.len() * 2);
+        }
+        if self.runs.len() < self.runs.capacity() / 4 {
+            self.runs.shrink_to(self.runs.len() * 2);
+        }
+    }
+
+    /// Takes out all that has lapsed at `now`, in whole runs. One step a run.
+    pub(crate) fn drain_lapsed(&mut self, now: UnixMs) -> Vec<Run> {
+        let whole = self.runs.iter().take_while(|run| run.items.last().is_some_and(|last| last.at <= now)).count();
+        let mut drained: Vec<Run> = self.runs.drain(..whole).collect();
+        if let Some(run) = self.runs.first_mut() {
+            let cut = run.items.partition_point(|item| item.at <= now);
+            let upper = Run::of(run.items.split_off(cut));
+            let lower = Run::of(std::mem::take(&mut run.items));
+            *run = upper;
+            if !lower.items.is_empty() {
+                drained.push(lower);
+            }
+        }
+        for run in &drained {
+            self.total = self.total.minus(run.sum());
+        }
+        drained
+    }
+
+    /// Bytes on the heap, about.
+    pub(crate) fn heap_bytes(&self) -> usize {
+        let items: usize = self.runs.iter().map(|run| run.items.capacity()).sum();
+        self.runs.capacity() * size_of::<Run>() + items * size_of::<Item>()
+    }
+
+    /// The run in which a deadline stands, or would stand; the number of runs if it is behind all of them.
+    fn run_of(&self, at: UnixMs, id: HoldId) -> usize {
+        self.runs.partition_point(|run| run.items.last().is_some_and(|last| (last.at, last.id) < (at, id)))
+    }
+}
+
+impl Run {
+    fn of(items: Vec<Item>) -> Run {
+        let entries = items.iter().map(|item| u64::from(item.entries)).sum();
+        Run { items, entries }
+    }
+
+    /// The last id, which is taken out.
+    pub(crate) fn pop(&mut self) -> Option<HoldId> {
+        self.items.pop().map(|item| item.id)
+    }
+
+    fn sum(&self) -> Sum {
+        Sum { holds: self.items.len(), entries: self.entries }
+    }
+
+    fn position(&self, at: UnixMs, id: HoldId) -> usize {
+        self.items.partition_point(|item| (item.at, item.id) < (at, id))
+    }
+
+    fn split(&mut self) -> Run {
+        let upper = Run::of(self.items.split_off(RUN / 2));
+        self.entries -= upper.entries;
+        upper
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeMap;
+
+    #[test]
+    fn sums_agree_with_a_plain_count() {
+        let mut deadlines = Deadlines::default();
+        let mut plain: BTreeMap<(UnixMs, HoldId), u32> = BTreeMap::new();
+        let mut state = 1_u64;
+        let mut next = |below: u64| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            (state >> 33) % below
+        };
+        for id in 0..5000 {
+            let (at, entries) = (UnixMs::new(next(1000)), u32::try_from(next(5)).unwrap() + 1);
+            deadlines.insert(at, id, entries);
+            plain.insert((at, id), entries);
+            if next(3) == 0 {
+                let (at, id) = *plain.keys().nth(usize::try_from(next(plain.len() as u64)).unwrap()).unwrap();
+                deadlines.remove(at, id);
+                plain.remove(&(at, id));
+            }
+        }
+        for now in (0..1001).step_by(37).map(UnixMs::new) {
+            let lapsed: Vec<u32> =
+                plain.iter().filter(|((at, _), _)| *at <= now).map(|(_, entries)| *entries).collect();
+            let wanted = Sum { holds: lapsed.len(), entries: lapsed.iter().map(|entries| u64::from(*entries)).sum() };
+            assert_eq!(deadlines.lapsed(now), wanted);
+        }
+        assert!(deadlines.iter().eq(plain.keys().map(|(_, id)| *id)));
+        let mut drained: Vec<HoldId> = Vec::new();
+        for mut run in deadlines.drain_lapsed(UnixMs::new(400)) {
+            drained.extend(std::iter::from_fn(|| run.pop()));
+        }
+        drained.sort_unstable();
+        let mut wanted: Vec<HoldId> =
+            plain.keys().filter(|(at, _)| *at <= UnixMs::new(400)).map(|(_, id)| *id).collect();
+        wanted.sort_unstable();
+        assert_eq!(drained, wanted);
+        plain.retain(|(at, _), _| *at > UnixMs::new(400));
+        assert_eq!(deadlines.total().holds, plain.len());
+        assert_eq!(deadlines.first(), plain.keys().next().copied());
+        assert_eq!(deadlines.last(), plain.keys().next_back().copied());
+    }
+}

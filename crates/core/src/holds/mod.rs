@@ -1,0 +1,375 @@
+//! How the holds of one lock are stored and found.
+//!
+//! # Implementation details
+//! Nearly every lock has one hold: that one is stored in place, without a second allocation. With more, [`Readers`]
+//! finds shared holds by owner, by token and by deadline. There is at most one exclusive hold, and beside it only the
+//! same owner's shared one: [`Holds::put`] ensures it.
+
+mod deadlines;
+mod readers;
+
+pub(crate) use deadlines::{Deadlines, HoldId, Sum};
+use readers::Readers;
+
+use crate::{Hold, Mode, Owner, Token, UnixMs};
+
+/// The holds of one lock, live and lapsed.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Holds(Stored);
+
+#[derive(Clone, Debug, Default)]
+enum Stored {
+    #[default]
+    None,
+    One(Hold),
+    Many(Box<Many>),
+}
+
+#[derive(Clone, Debug, Default)]
+struct Many {
+    exclusive: Option<Hold>,
+    readers: Readers,
+}
+
+impl Holds {
+    pub(crate) const NONE: Holds = Holds(Stored::None);
+
+    pub(crate) fn one(hold: Hold) -> Holds {
+        Holds(Stored::One(hold))
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        match &self.0 {
+            Stored::None => 0,
+            Stored::One(_) => 1,
+            Stored::Many(many) => usize::from(many.exclusive.is_some()) + many.readers.total().holds,
+        }
+    }
+
+    pub(crate) fn exclusive(&self) -> Option<&Hold> {
+        match &self.0 {
+            Stored::One(hold) if hold.mode == Mode::Exclusive => Some(hold),
+            Stored::None | Stored::One(_) => None,
+            Stored::Many(many) => many.exclusive.as_ref(),
+        }
+    }
+
+    /// The exclusive and the shared hold of `owner`, live or lapsed. O(log n).
+    #[inline]
+    pub(crate) fn of(&self, owner: &Owner) -> (Option<&Hold>, Option<&Hold>) {
+        match &self.0 {
+            Stored::One(hold) if hold.owner == *owner => match hold.mode {
+                Mode::Exclusive => (Some(hold), None),
+                Mode::Shared => (None, Some(hold)),
+            },
+            Stored::None | Stored::One(_) => (None, None),
+            Stored::Many(many) => {
+                (many.exclusive.as_ref().filter(|hold| hold.owner == *owner), many.readers.get(owner))
+            }
+        }
+    }
+
+    /// The hold of `owner` in `mode`, live or lapsed. O(log n).
+    #[inline]
+    pub(crate) fn get(&self, owner: &Owner, mode: Mode) -> Option<&Hold> {
+        match (&self.0, mode) {
+            (Stored::None, _) => None,
+            (Stored::One(hold), _) => Some(hold).filter(|hold| hold.mode == mode && hold.owner == *owner),
+            (Stored::Many(many), Mode::Exclusive) => many.exclusive.as_ref().filter(|hold| hold.owner == *owner),
+            (Stored::Many(many), Mode::Shared) => many.readers.get(owner),
+        }
+    }
+
+    /// The first deadline of all holds. O(1).
+    pub(crate) fn first_deadline(&self) -> Option<UnixMs> {
+        match &self.0 {
+            Stored::None => None,
+            Stored::One(hold) => Some(hold.deadline),
+            Stored::Many(many) => {
+                many.exclusive.iter().map(|hold| hold.deadline).chain(many.readers.first_deadline()).min()
+            }
+        }
+    }
+
+    /// The last deadline of all holds. O(1).
+    pub(crate) fn last_deadline(&self) -> Option<UnixMs> {
+        match &self.0 {
+            Stored::None => None,
+            Stored::One(hold) => Some(hold.deadline),
+            Stored::Many(many) => {
+                many.exclusive.iter().map(|hold| hold.deadline).chain(many.readers.last_deadline()).max()
+            }
+        }
+    }
+
+    /// The holds that have lapsed at `now`, of both modes. One step for each 512 of them.
+    pub(crate) fn lapsed(&self, now: UnixMs) -> Sum {
+        match &self.0 {
+            Stored::None => Sum::default(),
+            Stored::One(hold) => lapsed(hold, now),
+            Stored::Many(many) => {
+                let exclusive = many.exclusive.as_ref().map_or(Sum::default(), |hold| lapsed(hold, now));
+                many.readers.lapsed(now).plus(exclusive)
+            }
+        }
+    }
+
+    /// The shared holds that are live at `now`. One step for each 512 that have lapsed.
+    pub(crate) fn live_shared(&self, now: UnixMs) -> Sum {
+        match &self.0 {
+            Stored::One(hold) if hold.mode == Mode::Shared => one(hold).minus(lapsed(hold, now)),
+            Stored::None | Stored::One(_) => Sum::default(),
+            Stored::Many(many) => many.readers.total().minus(many.readers.lapsed(now)),
+        }
+    }
+
+    /// All holds, the one with the last deadline first. The exclusive hold comes in its place among them.
+    pub(crate) fn by_deadline(&self) -> impl DoubleEndedIterator<Item = &Hold> {
+        let many = self.many();
+        let readers = many.into_iter().flat_map(|many| many.readers.by_deadline().rev());
+        let exclusive = many.and_then(|many| many.exclusive.as_ref());
+        // Beside an exclusive hold there is at most one other, so one comparison orders them.
+        let is_last = exclusive.is_some_and(|hold| self.readers_last().is_none_or(|last| last <= hold.deadline));
+        let (first, last) = if is_last { (exclusive, None) } else { (None, exclusive) };
+        self.single().into_iter().chain(first).chain(readers).chain(last)
+    }
+
+    /// All holds, lowest token first; those with one token in no order.
+    pub(crate) fn by_token(&self) -> impl DoubleEndedIterator<Item = &Hold> {
+        let many = self.many();
+        let readers = many.into_iter().flat_map(|many| many.readers.by_token());
+        let exclusive = many.and_then(|many| many.exclusive.as_ref());
+        let reader = many.and_then(|many| many.readers.by_token().next());
+        let is_first = exclusive.is_some_and(|hold| reader.is_none_or(|reader| hold.token <= reader.token));
+        let (first, last) = if is_first { (exclusive, None) } else { (None, exclusive) };
+        self.single().into_iter().chain(first).chain(readers).chain(last)
+    }
+
+    /// All holds, in no order. The fastest way to see them all.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Hold> {
+        let many = self.many();
+        let readers = many.into_iter().flat_map(|many| many.readers.iter());
+        self.single().into_iter().chain(many.and_then(|many| many.exclusive.as_ref())).chain(readers)
+    }
+
+    /// The holds with this token. O(log n) and one step a hold found.
+    pub(crate) fn with_token(&self, token: Token) -> impl Iterator<Item = &Hold> {
+        let many = self.many();
+        let exclusive = many.and_then(|many| many.exclusive.as_ref());
+        let readers = many.into_iter().flat_map(move |many| many.readers.with_token(token));
+        self.single().into_iter().chain(exclusive).filter(move |hold| hold.token == token).chain(readers)
+    }
+
+    /// Adds the hold, in place of the same owner's in the same mode and of every hold it excludes. O(log n).
+    pub(crate) fn put(&mut self, hold: Hold, trash: &mut Trash) {
+        match &mut self.0 {
+            Stored::None => self.0 = Stored::One(hold),
+            Stored::One(old) if old.owner == hold.owner && old.mode == hold.mode => *old = hold,
+            Stored::One(old) if excludes(old, &hold) => *old = hold,
+            Stored::One(_) => {
+                let mut many = Box::<Many>::default();
+                if let Stored::One(old) = std::mem::take(&mut self.0) {
+                    many.put(old, trash);
+                }
+                many.put(hold, trash);
+                self.0 = Stored::Many(many);
+            }
+            Stored::Many(many) => {
+                many.put(hold, trash);
+                self.simplify(trash);
+            }
+        }
+    }
+
+    /// Takes the hold of `owner` in `mode` out: whether there was one. O(log n).
+    pub(crate) fn remove(&mut self, owner: &Owner, mode: Mode, trash: &mut Trash) -> bool {
+        match &mut self.0 {
+            Stored::None => false,
+            Stored::One(hold) => {
+                let is_it = hold.mode == mode && hold.owner == *owner;
+                if is_it {
+                    self.0 = Stored::None;
+                }
+                is_it
+            }
+            Stored::Many(many) => {
+                let is_there = many.remove(owner, mode).is_some();
+                self.simplify(trash);
+                is_there
+            }
+        }
+    }
+
+    /// Drops every hold that has lapsed at `now`: how many there were. O(1) if there is none. Frees a bounded number of
+    /// dropped holds: the rest goes with later changes.
+    pub(crate) fn drop_lapsed(&mut self, now: UnixMs, trash: &mut Trash) -> u64 {
+        match &mut self.0 {
+            Stored::None => 0,
+            Stored::One(hold) if hold.is_live(now) => 0,
+            Stored::One(_) => {
+                self.0 = Stored::None;
+                1
+            }
+            Stored::Many(many) => {
+                many.readers.free_some_dead();
+                let exclusive = many.exclusive.take_if(|hold| !hold.is_live(now)).is_some();
+                let mut rests = None;
+                let dropped = many.readers.drop_lapsed(now, &mut rests) + usize::from(exclusive);
+                if let Some(rests) = rests {
+                    trash.add(rests);
+                }
+                if dropped > 0 {
+                    self.simplify(trash);
+                }
+                dropped as u64
+            }
+        }
+    }
+
+    /// Bytes on the heap beside the value itself, about.
+    pub(crate) fn heap_bytes(&self) -> usize {
+        let owners: usize = self.by_token().map(Hold::heap_bytes).sum();
+        owners + self.many().map_or(0, |many| size_of::<Many>() + many.readers.heap_bytes())
+    }
+
+    /// The hold, if it is the only one.
+    pub(crate) fn single(&self) -> Option<&Hold> {
+        match &self.0 {
+            Stored::One(hold) => Some(hold),
+            Stored::None | Stored::Many(_) => None,
+        }
+    }
+
+    fn many(&self) -> Option<&Many> {
+        match &self.0 {
+            Stored::Many(many) => Some(many),
+            Stored::None | Stored::One(_) => None,
+        }
+    }
+
+    fn readers_last(&self) -> Option<UnixMs> {
+        self.many().and_then(|many| many.readers.last_deadline())
+    }
+
+    /// Returns to the small form when one hold or none is left.
+    fn simplify(&mut self, trash: &mut Trash) {
+        if self.len() > 1 {
+            return;
+        }
+        let Stored::Many(many) = std::mem::take(&mut self.0) else { return };
+        let Many { exclusive, mut readers } = *many;
+        self.0 = exclusive.or_else(|| readers.take_only()).map_or(Stored::None, Stored::One);
+        trash.add(readers);
+    }
+}
+
+fn one(hold: &Hold) -> Sum {
+    Sum { holds: 1, entries: u64::from(hold.count) }
+}
+
+fn lapsed(hold: &Hold, now: UnixMs) -> Sum {
+    if hold.is_live(now) { Sum::default() } else { one(hold) }
+}
+
+/// What is left of locks that had many holds. Taking it apart at once would hold the server up.
+#[derive(Debug, Default)]
+pub struct Trash(Vec<Readers>);
+
+impl Trash {
+    /// Nothing.
+    pub const fn new() -> Trash {
+        Trash(Vec::new())
+    }
+
+    /// Whether there is nothing to free.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Frees some of it: one step for each of `most` holds.
+    pub fn free_some(&mut self, most: usize) {
+        if self.0.last_mut().is_some_and(|readers| !readers.take_apart(most)) {
+            self.0.pop();
+        }
+    }
+
+    fn add(&mut self, readers: Readers) {
+        if readers.stored() > MANY {
+            self.0.push(readers);
+        }
+    }
+}
+
+/// How many holds are freed at once.
+const MANY: usize = 64;
+
+/// Whether two holds cannot be on one lock together.
+fn excludes(a: &Hold, b: &Hold) -> bool {
+    a.owner != b.owner && (a.mode == Mode::Exclusive || b.mode == Mode::Exclusive)
+}
+
+impl Many {
+    fn put(&mut self, hold: Hold, trash: &mut Trash) {
+        if self.exclusive.as_ref().is_some_and(|old| excludes(old, &hold)) {
+            self.exclusive = None;
+        }
+        match hold.mode {
+            Mode::Shared => self.readers.put(hold),
+            Mode::Exclusive => {
+                let kept = self.readers.remove(&hold.owner);
+                trash.add(std::mem::take(&mut self.readers));
+                if let Some(kept) = kept {
+                    self.readers.put(kept);
+                }
+                self.exclusive = Some(hold);
+            }
+        }
+    }
+
+    fn remove(&mut self, owner: &Owner, mode: Mode) -> Option<Hold> {
+        match mode {
+            Mode::Exclusive => self.exclusive.take_if(|hold| hold.owner == *owner),
+            Mode::Shared => self.readers.remove(owner),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Lease;
+
+    #[test]
+    fn holds_are_found_and_taken_out_by_owner_and_mode() {
+        let (shared, exclusive) = (Mode::Shared, Mode::Exclusive);
+        for put in [
+            vec![hold("a", exclusive, 1)],
+            vec![hold("a", shared, 1)],
+            vec![hold("a", exclusive, 1), hold("a", shared, 2)],
+            vec![hold("a", shared, 1), hold("b", shared, 2), hold("c", shared, 3)],
+        ] {
+            let mut holds = Holds::default();
+            let mut trash = Trash::new();
+            put.iter().cloned().for_each(|hold| holds.put(hold, &mut trash));
+            for (name, mode) in ["a", "b", "c", "d"].into_iter().flat_map(|name| [(name, shared), (name, exclusive)]) {
+                let wanted = put.iter().find(|hold| hold.owner == owner(name) && hold.mode == mode);
+                assert_eq!(holds.get(&owner(name), mode), wanted);
+                let mut left = holds.clone();
+                assert_eq!(left.remove(&owner(name), mode, &mut trash), wanted.is_some());
+                assert_eq!(
+                    (left.len(), left.get(&owner(name), mode)),
+                    (put.len() - usize::from(wanted.is_some()), None)
+                );
+            }
+        }
+    }
+
+    fn hold(name: &str, mode: Mode, number: u64) -> Hold {
+        let (lease, token) = (Lease::MAX, Token::new(number).unwrap());
+        Hold { owner: owner(name), mode, count: 1, lease, deadline: UnixMs::new(number), token, request: None }
+    }
+
+    fn owner(name: &str) -> Owner {
+        Owner::new(name.as_bytes()).unwrap()
+    }
+}

@@ -1,0 +1,186 @@
+//! Many shared holds of one lock.
+//!
+//! # Implementation details
+//! Holds are found by owner, by token and by deadline in O(log n), so no command is linear in the number of readers.
+//! Dropping many lapsed holds at once would be. They are therefore only *marked*: everything that lapsed by the sweep
+//! and was there before it is dead, and is freed a few at a time by the changes that follow.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::deadlines::{Deadlines, HoldId, Run, Sum};
+use crate::{Hold, Owner, Token, UnixMs};
+
+#[derive(Clone, Debug, Default)]
+pub(super) struct Readers {
+    holds: BTreeMap<HoldId, Hold>,
+    by_owner: BTreeMap<Owner, HoldId>,
+    by_token: BTreeSet<(Token, HoldId)>,
+    by_deadline: Deadlines,
+    /// Lapsed holds that were dropped and are not freed yet.
+    dead: Vec<Run>,
+    /// The last sweep that only marked: what lapsed by its clock and has a lower id is dead.
+    sweep: Option<(UnixMs, HoldId)>,
+    next: HoldId,
+}
+
+/// How many dropped holds one change frees, and how many are freed at once instead of marked.
+const PIECE: usize = 64;
+
+impl Readers {
+    pub(super) fn total(&self) -> Sum {
+        self.by_deadline.total()
+    }
+
+    pub(super) fn lapsed(&self, now: UnixMs) -> Sum {
+        self.by_deadline.lapsed(now)
+    }
+
+    pub(super) fn get(&self, owner: &Owner) -> Option<&Hold> {
+        self.at(*self.by_owner.get(owner)?)
+    }
+
+    pub(super) fn first_deadline(&self) -> Option<UnixMs> {
+        self.by_deadline.first().map(|(at, _)| at)
+    }
+
+    pub(super) fn last_deadline(&self) -> Option<UnixMs> {
+        self.by_deadline.last().map(|(at, _)| at)
+    }
+
+    pub(super) fn by_deadline(&self) -> impl DoubleEndedIterator<Item = &Hold> {
+        self.by_deadline.iter().filter_map(|id| self.at(id))
+    }
+
+    pub(super) fn by_token(&self) -> impl DoubleEndedIterator<Item = &Hold> {
+        self.by_token.iter().filter_map(|(_, id)| self.at(*id))
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Hold> {
+        self.holds.iter().filter(|(id, hold)| !self.is_dead(**id, hold)).map(|(_, hold)| hold)
+    }
+
+    pub(super) fn with_token(&self, token: Token) -> impl Iterator<Item = &Hold> {
+        self.by_token.range((token, HoldId::MIN)..=(token, HoldId::MAX)).filter_map(|(_, id)| self.at(*id))
+    }
+
+    /// Adds the hold in place of the same owner's. O(log n).
+    pub(super) fn put(&mut self, hold: Hold) {
+        self.free_owner(&hold.owner);
+        let id = self.next;
+        self.next += 1;
+        self.by_owner.insert(hold.owner.clone(), id);
+        self.by_token.insert((hold.token, id));
+        self.by_deadline.insert(hold.deadline, id, hold.count);
+        self.holds.insert(id, hold);
+    }
+
+    /// Takes the hold of `owner` out. O(log n).
+    pub(super) fn remove(&mut self, owner: &Owner) -> Option<Hold> {
+        self.get(owner)?;
+        self.free_owner(owner)
+    }
+
+    /// Drops every hold that has lapsed at `now`: how many. At most [`PIECE`] are freed at once. `rests` gets the others, if
+    /// few holds are left.
+    pub(super) fn drop_lapsed(&mut self, now: UnixMs, rests: &mut Option<Readers>) -> usize {
+        let lapsed = self.lapsed(now).holds;
+        if lapsed > PIECE && self.total().holds - lapsed <= PIECE {
+            let mut kept = Readers::default();
+            self.by_deadline().rev().take_while(|hold| hold.is_live(now)).cloned().for_each(|hold| kept.put(hold));
+            *rests = Some(std::mem::replace(self, kept));
+        } else if lapsed > PIECE {
+            if self.sweep.is_some_and(|(clock, _)| now < clock) {
+                // The clock was set back: the mark would no longer cover what an earlier sweep dropped.
+                self.free_dead(usize::MAX);
+            }
+            self.dead.append(&mut self.by_deadline.drain_lapsed(now));
+            self.sweep = Some((now, self.next));
+        } else {
+            while let Some((_, id)) = self.by_deadline.first().filter(|(at, _)| *at <= now) {
+                self.free(id);
+            }
+        }
+        lapsed
+    }
+
+    /// Frees some of what was dropped: at most `most` holds.
+    pub(super) fn free_dead(&mut self, most: usize) {
+        for _ in 0..most {
+            let Some(run) = self.dead.last_mut() else { break };
+            match run.pop() {
+                // It is gone if its owner entered again since.
+                Some(id) => drop(self.free(id)),
+                None => drop(self.dead.pop()),
+            }
+        }
+        if self.dead.is_empty() {
+            self.sweep = None;
+        }
+    }
+
+    /// Frees some of the holds, dead or not, to take the whole apart: whether any is left.
+    pub(super) fn take_apart(&mut self, most: usize) -> bool {
+        for _ in 0..most {
+            if self.holds.pop_first().is_none()
+                && self.by_owner.pop_first().is_none()
+                && self.by_token.pop_first().is_none()
+            {
+                return false;
+            }
+        }
+        true
+    }
+
+    /// How many holds are stored, dropped ones too.
+    pub(super) fn stored(&self) -> usize {
+        self.holds.len()
+    }
+
+    pub(super) fn free_some_dead(&mut self) {
+        if !self.dead.is_empty() {
+            self.free_dead(PIECE);
+        }
+    }
+
+    /// The one hold that is left.
+    pub(super) fn take_only(&mut self) -> Option<Hold> {
+        let (_, id) = self.by_deadline.first()?;
+        self.free(id)
+    }
+
+    /// Bytes on the heap beside those of the holds' owners, about.
+    pub(super) fn heap_bytes(&self) -> usize {
+        // The key of the owner's tree is a copy.
+        let keys: usize = self.by_owner.keys().map(Owner::heap_bytes).sum();
+        // A tree begins with one node; when there are more, about two of five places are free.
+        let len = self.holds.len();
+        let places = if len <= NODE_PLACES { NODE_PLACES } else { len * 5 / 3 };
+        let a_place = size_of::<(HoldId, Hold)>() + size_of::<(Owner, HoldId)>() + size_of::<(Token, HoldId)>();
+        keys + places * a_place + self.by_deadline.heap_bytes()
+    }
+
+    fn at(&self, id: HoldId) -> Option<&Hold> {
+        self.holds.get(&id).filter(|hold| !self.is_dead(id, hold))
+    }
+
+    fn is_dead(&self, id: HoldId, hold: &Hold) -> bool {
+        self.sweep.is_some_and(|(clock, next)| id < next && hold.deadline <= clock)
+    }
+
+    /// Frees the hold of an owner, dead or not.
+    fn free_owner(&mut self, owner: &Owner) -> Option<Hold> {
+        let id = self.by_owner.get(owner).copied()?;
+        self.free(id)
+    }
+
+    fn free(&mut self, id: HoldId) -> Option<Hold> {
+        let hold = self.holds.remove(&id)?;
+        self.by_owner.remove(&hold.owner);
+        self.by_token.remove(&(hold.token, id));
+        self.by_deadline.remove(hold.deadline, id);
+        Some(hold)
+    }
+}
+
+/// Places in a node of the standard library's B-trees.
+const NODE_PLACES: usize = 11;

@@ -1,0 +1,314 @@
+//! What a hostile review found: each test failed before its fix.
+#![allow(missing_docs, clippy::unwrap_used, clippy::indexing_slicing, reason = "a test")]
+
+use std::collections::BTreeMap;
+use std::num::NonZeroU32;
+
+use dlock_core::engine::{
+    Answer, Ask, Call, Engine, Entered, Input, KeyEnd, Keyspace, OpenKey, Output, Permission, Role, Settings, Signal,
+    WaiterId, WrongType,
+};
+use dlock_core::{
+    ClientId, Effect, Lease, LeaseChoice, Lock, Memory, Mode, Name, Now, Owner, UnixMs, Want, decode_effect,
+    encode_effect,
+};
+
+/// The keys of a server that removes an expired key whenever somebody looks at it.
+#[derive(Default)]
+struct Keys {
+    ms: u64,
+    keys: BTreeMap<Vec<u8>, (Lock, Option<UnixMs>)>,
+    has_removed: bool,
+    stream: Vec<(Vec<u8>, Option<Vec<u8>>)>,
+}
+
+impl Keys {
+    fn expire(&mut self, name: Name<'_>) -> bool {
+        let has_expired = self.keys.get(name.key).is_some_and(|(_, end)| end.is_some_and(|end| self.ms > end.get()));
+        if has_expired {
+            self.keys.remove(name.key);
+            self.stream.push((name.key.to_vec(), None));
+        }
+        has_expired
+    }
+
+    fn set_expiry(&mut self, key: &str, at: u64) {
+        self.keys.get_mut(key.as_bytes()).unwrap().1 = Some(UnixMs::new(at));
+    }
+
+    fn expiry(&self, key: &str) -> Option<u64> {
+        self.keys.get(key.as_bytes())?.1.map(UnixMs::get)
+    }
+
+    /// Has a replica do what was replicated so far.
+    fn replicate_to(&mut self, replica: &mut Keys) {
+        for (key, what) in std::mem::take(&mut self.stream) {
+            let name = Name { db: 0, key: &key };
+            match what {
+                Some(bytes) => {
+                    let effect = decode_effect(&bytes).unwrap();
+                    dlock_core::engine::replay(replica, name, effect, &mut Memory::new()).unwrap();
+                }
+                None => drop(replica.keys.remove(&key)),
+            }
+        }
+    }
+}
+
+struct Open<'k> {
+    space: &'k mut Keys,
+    name: Vec<u8>,
+    was_removed: bool,
+}
+
+impl Keyspace for Keys {
+    type Key<'k> = Open<'k>;
+
+    fn open(&mut self, name: Name<'_>) -> Result<Open<'_>, WrongType> {
+        let was_removed = self.expire(name);
+        Ok(Open { space: self, name: name.key.to_vec(), was_removed })
+    }
+
+    fn peek<R>(&mut self, name: Name<'_>, look: impl FnOnce(&Lock) -> R) -> Result<R, WrongType> {
+        self.has_removed = self.expire(name);
+        Ok(look(self.keys.get(name.key).map_or(&Lock::EMPTY, |(lock, _)| lock)))
+    }
+
+    fn permission(&mut self, name: Name<'_>) -> Permission {
+        self.has_removed = self.expire(name);
+        Permission::Full
+    }
+
+    fn has_removed(&self) -> bool {
+        self.has_removed
+    }
+
+    fn may_read(&mut self, _name: Name<'_>) -> bool {
+        true
+    }
+
+    fn now(&self) -> Now {
+        Now::from_us(self.ms * 1000)
+    }
+}
+
+impl OpenKey for Open<'_> {
+    fn lock(&self) -> Option<&Lock> {
+        self.space.keys.get(&self.name).map(|(lock, _)| lock)
+    }
+
+    fn lock_mut(&mut self) -> Option<&mut Lock> {
+        self.space.keys.get_mut(&self.name).map(|(lock, _)| lock)
+    }
+
+    fn expiry(&self) -> Option<UnixMs> {
+        self.space.keys.get(&self.name)?.1
+    }
+
+    fn was_removed(&self) -> bool {
+        self.was_removed
+    }
+
+    fn replicate(&mut self, effect: &Effect) {
+        let mut bytes = Vec::new();
+        encode_effect(effect, &mut bytes);
+        self.space.stream.push((self.name.clone(), Some(bytes)));
+    }
+
+    fn replicate_verbatim(&mut self) {}
+
+    fn close(self, end: KeyEnd, _signal: Signal) {
+        match end {
+            KeyEnd::Untouched => {}
+            KeyEnd::Deleted => drop(self.space.keys.remove(&self.name)),
+            KeyEnd::At(at) => {
+                if let Some(key) = self.space.keys.get_mut(&self.name) {
+                    key.1 = Some(at);
+                }
+            }
+            KeyEnd::Created(lock, at) => drop(self.space.keys.insert(self.name, (*lock, at))),
+        }
+    }
+}
+
+/// A server: its engine and its keys.
+struct Server {
+    engine: Engine<u64>,
+    keys: Keys,
+}
+
+const START: u64 = 1_700_000_000_000;
+
+impl Server {
+    fn new() -> Server {
+        let settings = Settings { default_lease: Lease::new(30_000).unwrap(), max_waiters: None, session_grace: None };
+        Server { engine: Engine::new(7, settings), keys: Keys { ms: START, ..Keys::default() } }
+    }
+
+    fn acquire(&mut self, key: &str, owner: &str, want: Want, lease: u64, client: u64, binds: bool) -> Entered {
+        self.acquire_all(&[key], owner, want, lease, client, binds)
+    }
+
+    fn acquire_all(&mut self, keys: &[&str], owner: &str, want: Want, lease: u64, client: u64, binds: bool) -> Entered {
+        let names: Vec<Name<'_>> = keys.iter().map(|key| Name { db: 0, key: key.as_bytes() }).collect();
+        let lease = LeaseChoice::For(Lease::new(lease).unwrap());
+        let ask = Ask { owner: self::owner(owner), is_owner_drawn: false, want, lease, request: None, binds };
+        let call = Call { name: names[0], now: self.keys.now(), client: ClientId(client) };
+        let wait = Some(|_: WaiterId| client);
+        match names.len() {
+            1 => self.engine.acquire(&mut self.keys, call, &ask, wait).unwrap(),
+            _ => self.engine.acquire_all(&mut self.keys, call, &names, &ask, wait).unwrap(),
+        }
+    }
+
+    fn at(&mut self, ms: u64) {
+        self.keys.ms = START + ms;
+    }
+
+    fn gone(&mut self, client: u64) {
+        let now = self.keys.now();
+        self.engine.input(Input::ClientGone(ClientId(client)), now);
+    }
+
+    /// Has the timer run for what is due now: who got which token meanwhile.
+    fn tick(&mut self) -> Vec<u64> {
+        while self.engine.wake_at().is_some_and(|at| at <= self.keys.now().ms()) {
+            self.engine.tick(&mut self.keys, Role::Primary);
+        }
+        let granted = |output| match output {
+            Output::Answer(client, Answer::Granted(..)) => Some(client),
+            _ => None,
+        };
+        self.engine.take_outputs().into_iter().filter_map(granted).collect()
+    }
+
+    /// The owners of live holds.
+    fn holds(&self, key: &str) -> Vec<(String, Mode)> {
+        let lock = self.keys.keys.get(key.as_bytes()).map_or(&Lock::EMPTY, |(lock, _)| lock);
+        let show = |hold: &dlock_core::Hold| (String::from_utf8_lossy(&hold.owner.text()).into_owned(), hold.mode);
+        lock.live_holds(self.keys.now().ms()).map(show).collect()
+    }
+}
+
+fn owner(name: &str) -> Owner {
+    Owner::new(name.as_bytes()).unwrap()
+}
+
+/// A key that expires under a look (the probe of a timer, a look without opening it) takes the bindings of its lock along.
+#[test]
+fn bindings_of_a_key_that_expired_under_a_look_do_not_count_against_new_holders() {
+    let mut server = Server::new();
+    for number in 0..100 {
+        server.acquire("k", &format!("x{number}"), Want::Shared, 60_000, 1, true);
+    }
+    let Entered::Waiting(first) = server.acquire("k", "w", Want::ExclusiveOnce, 60_000, 2, false) else { panic!() };
+    for number in 0..36 {
+        server.acquire("k", &format!("r{number}"), Want::Shared, 60_000, 100 + number, false);
+    }
+    server.acquire("k", "z", Want::ExclusiveOnce, 60_000, 3, false);
+    server.keys.set_expiry("k", START + 50);
+    server.at(51);
+    server.gone(1);
+    server.engine.abandon(first);
+    assert_eq!(server.tick(), (100..136).collect::<Vec<u64>>());
+    assert_eq!(server.holds("k").len(), 36);
+    assert_eq!(server.engine.gauges().sessions, 0);
+}
+
+/// While many holds of an ended session are still to be released, the head of the queue may own one of them.
+#[test]
+fn an_upgrade_does_not_push_a_reader_out_while_a_large_session_ends() {
+    let mut server = Server::new();
+    // The first deadline is released last.
+    server.acquire("k", "o", Want::Shared, 20_000, 1, true);
+    for number in 0..300 {
+        server.acquire("k", &format!("x{number}"), Want::Shared, 60_000, 1, true);
+    }
+    server.acquire("k", "p", Want::Shared, 60_000, 2, false);
+    assert!(matches!(server.acquire("k", "o", Want::Exclusive, 60_000, 3, false), Entered::Waiting(_)));
+    server.at(10);
+    server.gone(1);
+    assert_eq!(server.tick(), [0_u64; 0]);
+    assert_eq!(server.holds("k"), [("p".to_owned(), Mode::Shared)]);
+    assert_eq!(server.engine.gauges().sessions, 0);
+}
+
+/// More permits for an owner whose hold has ended with its session are a new hold, which stays.
+#[test]
+fn permits_that_were_waited_for_outlive_the_session_of_the_permits_before() {
+    let mut server = Server::new();
+    let (one, limit) = (NonZeroU32::MIN, NonZeroU32::new(400).unwrap());
+    server.acquire("k", "o", Want::Shared, 20_000, 1, true);
+    for number in 0..300 {
+        server.acquire("k", &format!("x{number}"), Want::Shared, 60_000, 1, true);
+    }
+    server.acquire("k", "p", Want::Permits { permits: NonZeroU32::new(99).unwrap(), limit }, 60_000, 2, false);
+    let more = Want::Permits { permits: one, limit };
+    assert!(matches!(server.acquire("k", "o", more, 60_000, 3, false), Entered::Waiting(_)));
+    server.at(10);
+    server.gone(1);
+    assert_eq!(server.tick(), [3]);
+    assert_eq!(server.holds("k"), [("p".to_owned(), Mode::Shared), ("o".to_owned(), Mode::Shared)]);
+}
+
+/// A replica closes the key after each effect, the primary after all of them.
+#[test]
+fn the_key_ends_at_the_same_time_on_a_replica_where_one_visit_makes_several_changes() {
+    let mut server = Server::new();
+    server.acquire("k", "a", Want::Shared, 60_000, 1, true);
+    server.acquire("k", "b", Want::Shared, 15_000, 2, true);
+    server.keys.set_expiry("k", START + 16_000);
+    let mut replica = Keys { ms: START, ..Keys::default() };
+    server.keys.replicate_to(&mut replica);
+    replica.set_expiry("k", START + 16_000);
+    // In one visit: the end of one session, after which the early end is none, and the renewal of the other.
+    for renewal in 0..3 {
+        server.at(5_000 * renewal);
+        if renewal == 1 {
+            server.gone(1);
+        }
+        server.tick();
+        server.keys.replicate_to(&mut replica);
+        assert_eq!(server.keys.expiry("k"), replica.expiry("k"), "{renewal}");
+    }
+    assert_eq!(server.holds("k"), [("b".to_owned(), Mode::Shared)]);
+}
+
+/// What an operator made of the TTL is not changed by a client that only waits: nothing of that is replicated.
+#[test]
+fn a_waiter_that_leaves_does_not_change_a_ttl_that_somebody_set() {
+    for expiry in [None, Some(START + 600_000), Some(START + 30_000)] {
+        for is_set_before in [false, true] {
+            let mut server = Server::new();
+            server.acquire("k", "a", Want::ExclusiveOnce, 60_000, 1, false);
+            let set = |server: &mut Server| server.keys.keys.get_mut(&b"k"[..]).unwrap().1 = expiry.map(UnixMs::new);
+            if is_set_before {
+                set(&mut server);
+            }
+            let waiting = server.acquire("k", "b", Want::ExclusiveOnce, 60_000, 2, false);
+            let Entered::Waiting(id) = waiting else { panic!("{waiting:?}") };
+            if !is_set_before {
+                set(&mut server);
+            }
+            server.engine.abandon(id);
+            server.tick();
+            assert_eq!(server.keys.expiry("k"), expiry, "{is_set_before}");
+        }
+    }
+}
+
+/// The deadlock search takes one millisecond at most, also where everybody ahead waits for the next in the same queue.
+#[test]
+fn to_join_a_long_queue_of_readers_is_cheap() {
+    let mut server = Server::new();
+    server.acquire("k", "w", Want::ExclusiveOnce, 60_000, 1, false);
+    let mut best = std::time::Duration::MAX;
+    for number in 0..7900 {
+        let start = std::time::Instant::now();
+        server.acquire("k", &format!("r{number}"), Want::Shared, 60_000, 2 + number, false);
+        if number >= 7890 {
+            best = best.min(start.elapsed());
+        }
+    }
+    assert!(best < std::time::Duration::from_millis(15), "{best:?}");
+}

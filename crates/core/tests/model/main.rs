@@ -1,0 +1,79 @@
+//! Random histories on the engine and on a model that is too simple to be wrong (`dlock_testkit::histories`).
+//!
+//! A history that fails becomes a named test below, with the steps proptest shrank it to. `PROPTEST_CASES` says how
+//! many histories are drawn.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    reason = "a test that panics has failed, which is what it is for"
+)]
+
+use dlock_testkit::histories::{Reached, World, history};
+use proptest::prelude::*;
+use proptest::strategy::ValueTree;
+use proptest::test_runner::TestRunner;
+
+proptest! {
+    // Without a file of failures: each one becomes a test.
+    #![proptest_config(ProptestConfig {
+        failure_persistence: None,
+        max_shrink_iters: 3000,
+        ..ProptestConfig::default()
+    })]
+
+    #[test]
+    fn the_engine_and_a_replica_are_as_the_model(history in history()) {
+        World::play(&history);
+    }
+}
+
+/// The histories are worth nothing if they never come to the states that are hard.
+#[test]
+fn histories_reach_every_kind_of_state() {
+    let mut runner = TestRunner::deterministic();
+    let mut reached = Reached::default();
+    for _ in 0..600 {
+        let history = history().new_tree(&mut runner).expect("a history").current();
+        reached.add(&World::play(&history));
+    }
+    assert!(reached.waiting >= 10, "{reached:?}");
+    for what in HARD {
+        let times = reached.times.get(what).copied().unwrap_or_default();
+        assert!(times >= 5, "{what}: {times} times, {reached:?}");
+    }
+}
+
+const HARD: [&str; 30] = [
+    "granted",
+    "replayed",
+    "refused",
+    "deadlock",
+    "too many waiters",
+    "waits",
+    "served",
+    "permits served",
+    "upgraded",
+    "entered again from the queue",
+    "lease passed in the queue",
+    "taken over",
+    "several granted",
+    "several replayed",
+    "several wait",
+    "several served",
+    "several taken over",
+    "released",
+    "released partly",
+    "ambiguous",
+    "renewed",
+    "renewed absolutely",
+    "renewed too shortly",
+    "session lease",
+    "session ended",
+    "session ended in a pause",
+    "watchdog",
+    "early expiry",
+    "sent away from another type",
+    "sent away to another node",
+];

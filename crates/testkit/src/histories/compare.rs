@@ -1,0 +1,171 @@
+//! What can be seen of the engine, against the model; and of the replica, against the primary.
+
+use dlock_core::engine::Detail;
+use dlock_core::{Keyspace, LockMode, Mode, UnixMs};
+
+use super::history::{KEYS, KeyNo};
+use super::naive::{Counts, Hold, Request};
+use super::plain;
+use super::world::World;
+use crate::keyspace::name;
+
+impl World {
+    pub(super) fn compare(&mut self) {
+        self.sync_replica();
+        for key in 0..KEYS.len() {
+            self.compare_holds(key);
+            self.compare_expiry(key);
+            if !self.naive.keys[key].is_other {
+                self.compare_inspection(key);
+            }
+        }
+        let stats = self.engine.stats;
+        let counts = Counts {
+            grants: stats.grants,
+            reentries: stats.reentries,
+            refusals: stats.refusals,
+            renewals: stats.renewals,
+            waits: stats.waits,
+            deadlocks: stats.deadlocks,
+            replays: stats.replays,
+        };
+        assert_eq!(counts, self.naive.counts);
+        let gauges = self.engine.gauges();
+        let queues = (0..KEYS.len()).filter(|key| !self.naive.queue(*key).is_empty()).count();
+        assert_eq!((gauges.waiters, gauges.queues), (self.naive.waiting.len(), queues));
+        assert_eq!(gauges.last_token, self.naive.last_token.max(self.engine.memory.tokens.last()));
+        self.reached.waiting = self.reached.waiting.max(gauges.waiters);
+    }
+
+    fn compare_holds(&self, key: KeyNo) {
+        let now = self.naive.now();
+        let lock = self.space.lock(&plain::key_name(key));
+        let stored = plain::sorted(lock.live_holds(UnixMs::new(now)).map(plain::hold).collect());
+        let live = self.naive.keys[key].holds.iter().filter(|hold| now < hold.deadline);
+        let plain = live.map(|hold| Hold { session: None, ended: None, ..hold.clone() });
+        assert_eq!(stored, plain::sorted(plain.collect()), "{key} {:?}", self.naive);
+    }
+
+    /// The TTL of a key is its last deadline, unless somebody changed it. While somebody waits it may be longer.
+    fn compare_expiry(&self, key: KeyNo) {
+        let name = plain::key_name(key);
+        let lock = self.space.lock(&name);
+        let (Some(expiry), Some(last)) = (self.space.expiry(&name), lock.last_deadline()) else { return };
+        let last = last.get();
+        if let Some(early) = self.naive.keys[key].early {
+            assert_eq!(expiry, Some(early), "{key} {:?}", self.naive);
+        } else if !self.late.contains(&key) {
+            let longest = last + GRACE_MS;
+            let is_right = expiry.is_some_and(|expiry| last <= expiry && expiry <= longest);
+            assert!(is_right, "{key} expires at {expiry:?}, its last lease ends at {last} {:?}", self.naive);
+        }
+    }
+
+    fn compare_inspection(&mut self, key: KeyNo) {
+        let (key_name, now) = (plain::key_name(key), self.space.now());
+        let key_end = self.space.expiry(&key_name).flatten();
+        let end = |hold: &Hold| hold.end().min(key_end.unwrap_or(u64::MAX));
+        let (ms, us) = (now.ms().get(), now.us());
+        let visible: Vec<Hold> = self.naive.live(key).filter(|hold| end(hold) > ms).cloned().collect();
+        let queue: Vec<Request> = self.naive.queue(key).into_iter().cloned().collect();
+        let lock = self.space.lock(&key_name).clone();
+        let expiry = key_end.map(UnixMs::new);
+        let shown = self.engine.inspect(name(&key_name), &lock, expiry, now, &Detail::Full(usize::MAX));
+        let Some(shown) = shown else {
+            return assert!(visible.is_empty() && queue.is_empty(), "{key} {:?}", self.naive);
+        };
+        let has = |mode| visible.iter().any(|hold| hold.mode == mode);
+        let mode = match (has(Mode::Exclusive), has(Mode::Shared)) {
+            (false, false) => LockMode::Free,
+            (true, false) => LockMode::Exclusive,
+            (false, true) => LockMode::Shared,
+            (true, true) => LockMode::Both,
+        };
+        let mut owners: Vec<usize> = visible.iter().map(|hold| hold.owner).collect();
+        owners.sort_unstable();
+        owners.dedup();
+        assert_eq!((shown.summary.mode, shown.summary.holders), (mode, owners.len() as u64), "{key} {:?}", self.naive);
+        assert_eq!(shown.summary.entries, visible.iter().map(|hold| hold.count).sum::<u64>());
+        assert_eq!(shown.summary.token.map(|token| token.get()), visible.iter().map(|hold| hold.token).max());
+        assert_eq!(shown.ttl, visible.iter().map(|hold| end(hold) - ms).max().unwrap_or(0));
+        let holds = shown.holds.expect("all were asked for");
+        assert!(holds.is_sorted_by_key(|shown| shown.hold.token));
+        let mut holds: Vec<_> = holds
+            .iter()
+            .map(|shown| {
+                let hold = plain::hold(&shown.hold);
+                (hold.token, hold.owner, hold.mode, hold.count, shown.ttl, shown.session.map(|client| client.0))
+            })
+            .collect();
+        let wanted = visible.iter();
+        let mut wanted: Vec<_> = wanted
+            .map(|hold| {
+                let session = hold.session.filter(|_| hold.ended.is_none());
+                (hold.token, hold.owner, hold.mode, hold.count, end(hold) - ms, session)
+            })
+            .collect();
+        holds.sort_unstable();
+        wanted.sort_unstable();
+        assert_eq!(holds, wanted, "{key} {:?}", self.naive);
+        assert_eq!(shown.waiters, queue.len());
+        let waiters: Vec<_> = shown
+            .queue
+            .expect("it was asked for")
+            .into_iter()
+            .map(|waiter| {
+                let keys = waiter.keys;
+                (
+                    plain::who(&waiter.owner),
+                    waiter.mode,
+                    waiter.waiting,
+                    waiter.client.0,
+                    waiter.permits,
+                    waiter.limit,
+                    keys,
+                )
+            })
+            .collect();
+        let wanted: Vec<_> = queue
+            .iter()
+            .map(|waiter| {
+                let (want, waiting) = (waiter.want, (us - waiter.since) / 1000);
+                (waiter.owner, want.mode(), waiting, waiter.client, want.entries(), want.limit(), waiter.keys.len())
+            })
+            .collect();
+        assert_eq!(waiters, wanted, "{key} {:?}", self.naive);
+        for hold in &visible {
+            let left = visible.iter().filter(|other| other.token == hold.token).map(|other| end(other) - ms).max();
+            let checked = self.engine.check(name(&key_name), &lock, expiry, now, plain::token(hold.token));
+            assert_eq!(checked, left, "{key} {:?}", self.naive);
+        }
+        assert_eq!(self.engine.check(name(&key_name), &lock, expiry, now, plain::token(7)), None);
+    }
+
+    /// The replica does what the primary has replicated so far.
+    pub(super) fn drain(&mut self) {
+        self.space.replicate_to(&mut self.replica, &mut self.replica_memory);
+    }
+
+    /// The replica has what the primary has, but the grace for those that wait.
+    pub(super) fn sync_replica(&mut self) {
+        self.drain();
+        for key in 0..KEYS.len() {
+            let name = plain::key_name(key);
+            let (ours, theirs) = (self.space.lock(&name), self.replica.lock(&name));
+            if self.space.has_expired(&name) {
+                continue;
+            }
+            let stored = |lock: &dlock_core::Lock| plain::sorted(lock.stored_holds().map(plain::hold).collect());
+            assert_eq!(stored(theirs), stored(ours), "{key}");
+            if ours.is_empty() || self.late.contains(&key) {
+                continue;
+            }
+            let last = ours.last_deadline().map_or(0, UnixMs::get);
+            let (ours, theirs) = (self.space.expiry(&name).flatten(), self.replica.expiry(&name).flatten());
+            let is_grace = theirs == Some(last) && ours.is_some_and(|ours| ours > last && ours <= last + GRACE_MS);
+            assert!(ours == theirs || is_grace, "{key} expires at {ours:?}, on the replica at {theirs:?}");
+        }
+    }
+}
+
+const GRACE_MS: u64 = 50;

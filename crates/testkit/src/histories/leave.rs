@@ -1,0 +1,166 @@
+//! What the contract says of releases, renewals, and of what happens without a command.
+
+use dlock_core::{Entries, Mode};
+
+use super::history::{KeyNo, Who};
+use super::naive::{Asked, Hold, Key, Lease, MIN_BOUND, Naive, Reply};
+
+/// A `RELEASE`.
+#[derive(Clone, Copy, Debug)]
+pub struct Leave {
+    pub owner: Who,
+    pub mode: Option<Mode>,
+    pub entries: Entries,
+    pub token: Option<u64>,
+    pub asked: Option<Asked>,
+}
+
+/// A `RENEW`.
+#[derive(Clone, Copy, Debug)]
+pub struct Renewal {
+    pub client: u64,
+    pub owner: Who,
+    pub mode: Option<Mode>,
+    pub lease: Lease,
+    pub fence: Fence,
+    pub binds: bool,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub enum Fence {
+    Any,
+    Is(u64),
+    AtLeast(u64),
+}
+
+impl Naive {
+    pub fn release(&mut self, key: KeyNo, leave: Leave) -> Reply {
+        let Leave { owner, mode, entries, token, asked } = leave;
+        if self.keys[key].is_other {
+            return Reply::WrongType;
+        }
+        let found = self.named(key, owner, mode);
+        if found.iter().any(|hold| asked.is_some() && hold.request == asked) {
+            self.counts.replays += 1;
+            return Reply::Number(0);
+        }
+        let found: Vec<Hold> = found.into_iter().filter(|hold| token.is_none_or(|token| token == hold.token)).collect();
+        let (left, request) = match (found.as_slice(), entries) {
+            ([], _) => return Reply::Nil,
+            // A token names the hold, unless both have it. ALL ends both.
+            ([_, _], Entries::All) if token.is_none() => (0, None),
+            ([_, _], _) => return Reply::Ambiguous,
+            ([hold], Entries::Some(entries)) if u64::from(entries.get()) > hold.count => return Reply::Nil,
+            ([hold], Entries::Some(entries)) => (hold.count - u64::from(entries.get()), asked.or(hold.request)),
+            (_, _) => (0, None),
+        };
+        for hold in &mut self.keys[key].holds {
+            if found.contains(hold) {
+                (hold.count, hold.request) = (left, request);
+            }
+        }
+        self.keys[key].holds.retain(|hold| hold.count > 0);
+        self.keep_early(key);
+        Reply::Number(u8::from(left == 0))
+    }
+
+    pub fn renew(&mut self, key: KeyNo, renewal: Renewal) -> Reply {
+        let Renewal { client, owner, mode, lease, fence, binds } = renewal;
+        if self.keys[key].is_other {
+            return Reply::WrongType;
+        }
+        let (now, mut found) = (self.now(), self.named(key, owner, mode));
+        if let Fence::Is(token) = fence {
+            found.retain(|hold| hold.token == token);
+        }
+        if found.is_empty() {
+            return Reply::Nil;
+        }
+        let mut renewed = Vec::new();
+        for hold in &found {
+            let (lease_ms, deadline) = lease.resolve(now, hold.lease).expect("it comes from now");
+            if binds || hold.session.is_some() {
+                match lease {
+                    Lease::Until(_) => return Reply::SessionAbsolute,
+                    Lease::Own | Lease::For(_) if lease_ms < MIN_BOUND => return Reply::SessionLease,
+                    Lease::Own | Lease::For(_) => {}
+                }
+            }
+            let is_raised = found.len() == 1 || hold.mode == Mode::Exclusive;
+            let token = match fence {
+                Fence::AtLeast(floor) if is_raised => hold.token.max(floor),
+                Fence::Any | Fence::Is(_) | Fence::AtLeast(_) => hold.token,
+            };
+            let session = if binds { Some(client) } else { hold.session };
+            renewed.push(Hold { lease: lease_ms, deadline, token, session, ..hold.clone() });
+        }
+        for hold in renewed {
+            self.last_token = self.last_token.max(hold.token);
+            self.keys[key].holds.retain(|old| old.ended.is_some() || old.owner != owner || old.mode != hold.mode);
+            self.keys[key].holds.push(hold);
+        }
+        self.keys[key].early = None;
+        self.counts.renewals += 1;
+        Reply::Number(1)
+    }
+
+    fn named(&self, key: KeyNo, owner: Who, mode: Option<Mode>) -> Vec<Hold> {
+        let named = |hold: &&Hold| hold.owner == owner && mode.is_none_or(|mode| mode == hold.mode);
+        self.live(key).filter(named).cloned().collect()
+    }
+
+    /// An expiry that somebody made earlier stands, but the key never outlives its last hold.
+    pub fn keep_early(&mut self, key: KeyNo) {
+        let last = self.keys[key].holds.iter().map(|hold| hold.deadline).max();
+        self.keys[key].early = self.keys[key].early.filter(|early| last.is_some_and(|last| *early < last));
+    }
+
+    /// A connection ends: its holds count as released, or end with the grace.
+    pub fn end_session(&mut self, client: u64, grace: Option<u64>) {
+        let now = self.now();
+        for hold in self.keys.iter_mut().flat_map(|key| &mut key.holds) {
+            if hold.session == Some(client) && now < hold.end() {
+                (hold.session, hold.ended) = (None, Some(now + grace.unwrap_or(0)));
+            }
+        }
+    }
+
+    /// Before a command of an owner: what its sessions left behind ends with the grace.
+    pub fn begin_command(&mut self, keys: &[KeyNo], owner: Who) {
+        let now = self.now();
+        for key in keys {
+            let mine = |hold: &&mut Hold| hold.owner == owner && hold.ended.is_some_and(|end| now < end);
+            for hold in self.keys[*key].holds.iter_mut().filter(|hold| mine(hold)) {
+                (hold.deadline, hold.ended) = (hold.end(), None);
+            }
+            self.keep_early(*key);
+        }
+    }
+
+    /// The key is gone, or another has its name.
+    pub fn clear(&mut self, key: KeyNo) {
+        self.keys[key] = Key::default();
+    }
+
+    /// Nobody knows any more to which clients the holds of a key were bound.
+    pub fn unbind(&mut self, key: KeyNo) {
+        for hold in &mut self.keys[key].holds {
+            (hold.session, hold.ended) = (None, None);
+        }
+    }
+
+    /// Time goes on.
+    pub fn advance(&mut self, now_us: u64) {
+        self.now_us = now_us;
+        let now = self.now();
+        for key in &mut self.keys {
+            if key.early.is_some_and(|early| early < now) {
+                // The waiters are served at the latest when the next lease ends.
+                key.unnoticed = key.holds.iter().map(|hold| hold.deadline).min();
+                key.holds.clear();
+                key.early = None;
+            }
+            key.holds.retain(|hold| now < hold.end() || (hold.ended.is_some() && now < hold.deadline));
+        }
+    }
+}

@@ -1,0 +1,103 @@
+//! The model as a server that goes on by itself: who is answered when something has changed, and what commands of the
+//! server do to keys.
+
+use super::history::{KEYS, KeyNo};
+use super::naive::{Counts, Key, Naive, Reply, Request, Turn};
+
+impl Naive {
+    /// A server without locks.
+    pub fn new(now_us: u64, default_lease: u64, max_waiters: Option<usize>) -> Naive {
+        Naive {
+            now_us,
+            keys: vec![Key::default(); KEYS.len()],
+            waiting: Vec::new(),
+            last_token: 0,
+            default_lease,
+            max_waiters,
+            is_blind: false,
+            counts: Counts::default(),
+        }
+    }
+
+    /// Answers every waiter whose turn has come, as far as `may_look` allows, and returns them with their answers.
+    pub fn serve(&mut self, may_look: impl Fn(&Request) -> bool) -> Vec<(Request, Reply)> {
+        let mut served = Vec::new();
+        while let Some((at, answer)) = self.next_answer(&may_look) {
+            let waiter = self.waiting.remove(at);
+            let reply = match answer {
+                None => Reply::WrongType,
+                Some(Turn::LeasePassed) => Reply::Nil,
+                Some(Turn::SessionLease) => Reply::SessionLease,
+                Some(turn) => self.let_in(&waiter, turn).expect("its turn has come"),
+            };
+            served.push((waiter, reply));
+        }
+        served
+    }
+
+    /// The first waiter that is answered now, and its turn; no turn if its key has another type.
+    fn next_answer(&self, may_look: impl Fn(&Request) -> bool) -> Option<(usize, Option<Turn>)> {
+        let looked_at = self.waiting.iter().enumerate().filter(|(_, waiter)| may_look(waiter));
+        looked_at.into_iter().find_map(|(at, waiter)| {
+            if waiter.keys.iter().any(|key| self.keys[*key].is_other) {
+                return Some((at, None));
+            }
+            let turn = self.turn(waiter);
+            (turn != Turn::NotYet).then_some((at, Some(turn)))
+        })
+    }
+
+    /// Gives a waiter, which has left its queues, what its turn leads to; `None` if that is no grant.
+    pub fn let_in(&mut self, waiter: &Request, turn: Turn) -> Option<Reply> {
+        match turn {
+            Turn::Enters(_) => Some(Reply::Granted(self.enter(waiter))),
+            Turn::Recorded(token) => {
+                self.counts.replays += 1;
+                self.bind(waiter);
+                Some(Reply::Replayed(token))
+            }
+            Turn::NotYet | Turn::LeasePassed | Turn::SessionLease => None,
+        }
+    }
+
+    /// The server releases the holds whose sessions have ended, or gives them their grace.
+    pub fn settle_sessions(&mut self) {
+        let now = self.now();
+        for key in 0..KEYS.len() {
+            let holds = &mut self.keys[key].holds;
+            holds.retain(|hold| hold.ended.is_none_or(|end| now < end));
+            for hold in holds {
+                if let Some(end) = hold.ended.take() {
+                    hold.deadline = end;
+                }
+            }
+            self.keep_early(key);
+        }
+    }
+
+    /// `RENAME`, `MOVE`: the lock goes, the queue stays.
+    pub fn rename(&mut self, from: KeyNo, to: KeyNo) {
+        self.keys[to] = std::mem::take(&mut self.keys[from]);
+        self.unbind(to);
+    }
+
+    /// `SWAPDB`.
+    pub fn swap(&mut self) {
+        let half = KEYS.len() / 2;
+        for key in 0..half {
+            self.keys.swap(key, key + half);
+        }
+        (0..KEYS.len()).for_each(|key| self.unbind(key));
+    }
+
+    /// `FLUSHDB`, `FLUSHALL`.
+    pub fn flush(&mut self, db: Option<i32>) {
+        (0..KEYS.len()).filter(|key| db.is_none_or(|db| db == KEYS[*key].0)).for_each(|key| self.clear(key));
+    }
+
+    /// `SET`.
+    pub fn overwrite(&mut self, key: KeyNo) {
+        self.clear(key);
+        self.keys[key].is_other = true;
+    }
+}

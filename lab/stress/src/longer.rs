@@ -1,0 +1,154 @@
+//! Steps that are more than one command and its reply.
+
+use std::time::Instant;
+
+use dlock_core::Mode;
+use dlock_testkit::histories::leave::{Fence, Renewal};
+use dlock_testkit::histories::naive::Lease;
+use dlock_testkit::histories::{KeyNo, Who};
+use dlock_testkit::redis::Value as Answer;
+use dlock_testkit::text_of;
+
+use crate::encode::{call_words, words};
+use crate::judge::{Before, same};
+use crate::model::{Reply, name_of};
+use crate::round::{Place, Round, SOON, When, connect};
+use crate::step::{Call, Step};
+
+impl Round {
+    pub(super) fn transaction(&mut self, who: usize, calls: &[Call], before: Before) -> Result<When, String> {
+        self.send(who, &words("MULTI"))?;
+        same("the reply", self.connection(who)?.reply(), Answer::Okay)?;
+        let mut expected = Vec::new();
+        for call in calls {
+            expected.push(self.expect(who, call, Place::Transaction)?);
+            let line = call_words(&self.model, call, 0);
+            self.send(who, &line)?;
+            same("the reply", text_of(&self.connection(who)?.reply()).as_str(), "QUEUED")?;
+        }
+        expected.iter().for_each(|reply| self.count(reply));
+        self.run(who, &words("EXEC"), Reply::All(expected), before)
+    }
+
+    pub(super) fn call_briefly(&mut self, who: usize, call: &Call, before: Before) -> Result<When, String> {
+        let expected = self.expect(who, call, Place::Connection)?;
+        let line = call_words(&self.model, call, MOMENT_MS);
+        if expected != Reply::Later {
+            return self.run(who, &line, expected, before);
+        }
+        self.send(who, &line)?;
+        self.model.give_up(self.client(who)?, Reply::Nil);
+        self.reach("wait that timed out");
+        Ok(When::Soon)
+    }
+
+    pub(super) fn expire(&mut self, who: usize, key: KeyNo, before: Before) -> Result<When, String> {
+        let expected = self.model.delete(key);
+        self.run(who, &words(&format!("PEXPIRE {} {MOMENT_MS}", name_of(key))), expected, before)?;
+        Ok(When::Soon)
+    }
+
+    pub(super) fn lapse(
+        &mut self,
+        who: usize,
+        key: KeyNo,
+        owner: Who,
+        mode: Mode,
+        persists: bool,
+        before: Before,
+    ) -> Result<When, String> {
+        let ms = if persists { LONG_MOMENT_MS } else { MOMENT_MS };
+        let (lease, fence) = (Lease::For(ms), Fence::Any);
+        let renewal = Renewal { client: 0, owner, mode: Some(mode), lease, fence, binds: false };
+        let call = Call::Renew(key, renewal);
+        let expected = self.expect(who, &call, Place::Connection)?;
+        let line = call_words(&self.model, &call, 0);
+        if persists {
+            // In one go, so that the lease has not ended yet.
+            let expected = Reply::All(vec![expected, self.model.set_ttl(key, None)]);
+            self.send(who, &words("MULTI"))?;
+            self.send(who, &line)?;
+            self.send(who, &words(&format!("PERSIST {}", name_of(key))))?;
+            self.send(who, &words("EXEC"))?;
+            for _ in 0..3 {
+                self.connection(who)?.reply();
+            }
+            self.answered(who, &expected, before)?;
+        } else {
+            self.run(who, &line, expected, before)?;
+        }
+        self.model.lapse(key, owner, mode);
+        self.reach("lapsed");
+        Ok(When::Soon)
+    }
+
+    pub(super) fn disconnect(&mut self, who: usize, by_server: bool) -> Result<When, String> {
+        let client = self.client(who)?;
+        let bound = self.model.holds().any(|(_, hold)| hold.session == Some(client));
+        self.reach(match (self.model.is_waiting(client), bound) {
+            (true, _) => "a waiter's connection ended",
+            (false, true) if self.model.is_paused => "a session ended in a pause",
+            (false, true) => "a session ended",
+            (false, false) => "a connection ended",
+        });
+        if by_server {
+            self.looker.run(format!("CLIENT KILL ID {client}"));
+        }
+        let new = connect(self.port, who);
+        self.story.push(format!("client {client} is gone, client {} comes", new.id));
+        if let Some(place) = self.connections.get_mut(who) {
+            // The old one is closed here.
+            *place = new;
+        }
+        self.model.disconnect(client);
+        Ok(When::Soon)
+    }
+
+    pub(super) fn unblock(&mut self, who: usize, with_error: bool) -> Result<When, String> {
+        let client = self.client(who)?;
+        // In a pause, its connection may have ended before.
+        if !self.model.is_waiting(client) {
+            return Ok(When::Now);
+        }
+        let command = format!("CLIENT UNBLOCK {client} {}", if with_error { "ERROR" } else { "TIMEOUT" });
+        self.story.push(command.clone());
+        same("the reply", self.looker.int(command), 1)?;
+        self.model.give_up(client, if with_error { Reply::Error("UNBLOCKED ") } else { Reply::Nil });
+        Ok(When::Soon)
+    }
+
+    /// The server holds its data still. What it could not do meanwhile, it does before the command that it kept.
+    pub(super) fn pause(
+        &mut self,
+        meanwhile: &[Step],
+        kept: Option<&(usize, Call)>,
+        before: Before,
+    ) -> Result<When, String> {
+        self.story.push("CLIENT PAUSE WRITE".to_owned());
+        self.looker.ok(format!("CLIENT PAUSE {} WRITE", SOON.as_millis()));
+        self.model.is_paused = true;
+        meanwhile.iter().try_for_each(|step| self.step(step))?;
+        if let Some((who, call)) = kept {
+            let line = call_words(&self.model, call, 0);
+            self.send(*who, &line)?;
+        }
+        self.story.push("CLIENT UNPAUSE".to_owned());
+        self.looker.ok("CLIENT UNPAUSE");
+        self.catches_up_until = Instant::now() + CATCH_UP;
+        self.model.resume();
+        self.reach("pause");
+        if let Some((who, call)) = kept {
+            let expected = self.expect(*who, call, Place::Connection)?;
+            self.model.serve();
+            self.answered(*who, &expected, before)?;
+        }
+        Ok(When::Soon)
+    }
+}
+
+/// How long a moment is that is waited for.
+const MOMENT_MS: u64 = 25;
+/// The same where the server must have done something else before it has passed.
+const LONG_MOMENT_MS: u64 = 200;
+/// How long the server may take after a pause until all that happens is served at once again: it looks every 20 ms.
+const CATCH_UP: std::time::Duration = std::time::Duration::from_secs(1);

@@ -1,0 +1,403 @@
+//! What the contract says of a whole server: the naive model of the testkit, and beside it what only a client sees.
+//!
+//! Nothing of the module or of what its core decides is in here. Leases are long: what lapses is told
+//! ([`Model::lapse`]). The model makes up the token of a new hold, above [`UNKNOWN`], and the owner that the server
+//! draws, until the server shows the real ones.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use dlock_core::Mode;
+use dlock_testkit::histories::leave::{Fence, Leave, Renewal};
+use dlock_testkit::histories::naive::{self, Counts, Hold, Naive, Request};
+use dlock_testkit::histories::{KEYS, KeyNo, Who};
+
+/// The number of a connection, as the server gives it out.
+pub type Client = u64;
+
+/// What a client is answered.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Reply {
+    /// This token, or any new one if it is not known.
+    Token(u64),
+    /// The same, and an owner that the server draws.
+    FreshOwner(Who, u64),
+    Integer(i64),
+    /// A number above zero.
+    Positive,
+    /// 0 or 1.
+    Either,
+    Nil,
+    Ok,
+    /// An error that begins so.
+    Error(&'static str),
+    /// Those of a transaction.
+    All(Vec<Reply>),
+    /// None yet: the client waits.
+    Later,
+}
+
+/// A server.
+#[derive(Clone, Debug)]
+pub struct Model {
+    /// The ticket of a waiter is its client.
+    pub naive: Naive,
+    /// What the server had counted when the round began. `None`: counts are not compared.
+    pub base: Option<Counts>,
+    /// `dlock.session-grace`, in ms.
+    grace: Option<u64>,
+    /// Who else is answered, in order.
+    pub told: Vec<(Client, Reply)>,
+    /// The real tokens of those that were made up, as far as they were seen.
+    tokens: BTreeMap<u64, u64>,
+    /// Every real token that was seen.
+    pub seen: BTreeSet<u64>,
+    /// Owners that the server has drawn.
+    drawn: BTreeMap<Who, Vec<u8>>,
+    /// Keys with a TTL that somebody made longer, or with none.
+    pub late: BTreeSet<KeyNo>,
+    /// Keys that are still there without a live hold. Only a late key can be.
+    pub remains: BTreeSet<KeyNo>,
+    /// The server holds its data still.
+    pub is_paused: bool,
+}
+
+impl Model {
+    /// A server without locks that has given out these tokens.
+    pub fn new(settings: &Settings, base: Option<Counts>, seen: BTreeSet<u64>) -> Model {
+        let Settings { max_waiters, grace } = *settings;
+        let mut naive = Naive::new(0, DEFAULT_LEASE, max_waiters);
+        naive.last_token = UNKNOWN;
+        Model {
+            naive,
+            base,
+            grace,
+            seen,
+            told: Vec::new(),
+            tokens: BTreeMap::new(),
+            drawn: BTreeMap::new(),
+            late: BTreeSet::new(),
+            remains: BTreeSet::new(),
+            is_paused: false,
+        }
+    }
+
+    // Commands of the module.
+
+    /// A request to enter, which may wait if `may_wait`.
+    pub fn enter(&mut self, request: &Request, may_wait: bool) -> Reply {
+        self.begin(&request.keys, request.owner);
+        let reply = self.naive.acquire(request.clone(), may_wait);
+        if let naive::Reply::TakesOver(first) = reply {
+            self.told.push((first, Reply::Nil));
+        }
+        self.entered(request, reply);
+        self.serve_keys(&request.keys);
+        told(request, reply)
+    }
+
+    /// `RELEASE`.
+    pub fn release(&mut self, key: KeyNo, leave: Leave) -> Reply {
+        self.begin(&[key], leave.owner);
+        let reply = self.naive.release(key, leave);
+        self.serve_keys(&[key]);
+        plain(reply)
+    }
+
+    /// `RENEW`.
+    pub fn renew(&mut self, key: KeyNo, renewal: Renewal) -> Reply {
+        self.begin(&[key], renewal.owner);
+        let reply = self.naive.renew(key, renewal);
+        if reply == naive::Reply::Number(1) {
+            self.late.remove(&key);
+            let known = self.naive.keys.get(key).into_iter().flat_map(|key| &key.holds).map(|hold| hold.token);
+            self.seen.extend(known.filter(|token| *token < UNKNOWN));
+        }
+        self.serve_keys(&[key]);
+        plain(reply)
+    }
+
+    /// `CHECK`.
+    pub fn check(&self, key: KeyNo, token: u64) -> Reply {
+        if self.is_other(key) {
+            return plain(naive::Reply::WrongType);
+        }
+        if self.naive.live(key).any(|hold| hold.token == token) { Reply::Positive } else { Reply::Nil }
+    }
+
+    /// Before a command looks at its keys, those are served whose turn has come there.
+    fn begin(&mut self, keys: &[KeyNo], owner: Who) {
+        self.naive.begin_command(keys, owner);
+        self.serve_keys(keys);
+    }
+
+    fn entered(&mut self, request: &Request, reply: naive::Reply) {
+        if matches!(reply, naive::Reply::Granted(_)) {
+            for key in &request.keys {
+                self.late.remove(key);
+                self.remains.remove(key);
+            }
+        }
+    }
+
+    // What happens without a command.
+
+    /// Answers everybody whose turn has come, unless the server holds its data still.
+    pub fn serve(&mut self) {
+        if !self.is_paused {
+            let served = self.naive.serve(|_| true);
+            self.tell(served);
+        }
+    }
+
+    fn serve_keys(&mut self, keys: &[KeyNo]) {
+        let served = self.naive.serve(|waiter| waiter.keys.iter().any(|key| keys.contains(key)));
+        self.tell(served);
+    }
+
+    fn tell(&mut self, served: Vec<(Request, naive::Reply)>) {
+        for (waiter, reply) in served {
+            self.entered(&waiter, reply);
+            self.told.push((waiter.ticket, told(&waiter, reply)));
+        }
+    }
+
+    /// A client leaves its queues, with this answer.
+    pub fn give_up(&mut self, client: Client, reply: Reply) {
+        self.told.push((client, reply));
+        self.naive.waiting.retain(|waiter| waiter.ticket != client);
+        self.serve();
+    }
+
+    /// A connection is gone: it leaves its queues, and its holds end.
+    pub fn disconnect(&mut self, client: Client) {
+        self.naive.waiting.retain(|waiter| waiter.ticket != client);
+        self.naive.end_session(client, self.grace);
+        if !self.is_paused {
+            self.naive.settle_sessions();
+        }
+        self.serve();
+    }
+
+    /// The server holds its data still no longer, and catches up.
+    pub fn resume(&mut self) {
+        self.is_paused = false;
+        self.naive.settle_sessions();
+        self.serve();
+    }
+
+    /// The lease of a hold has run out.
+    pub fn lapse(&mut self, key: KeyNo, owner: Who, mode: Mode) {
+        if let Some(found) = self.naive.keys.get_mut(key) {
+            found.holds.retain(|hold| hold.owner != owner || hold.mode != mode);
+        }
+        self.naive.keep_early(key);
+        self.serve();
+    }
+
+    // Commands of the server.
+
+    /// `DEL`, or the end of a TTL.
+    pub fn delete(&mut self, key: KeyNo) -> Reply {
+        let existed = self.exists(key);
+        self.forget(key);
+        self.naive.clear(key);
+        Reply::Integer(i64::from(existed))
+    }
+
+    /// `SET key text`.
+    pub fn overwrite(&mut self, key: KeyNo) -> Reply {
+        self.forget(key);
+        self.naive.overwrite(key);
+        Reply::Ok
+    }
+
+    /// `RENAME`, of two different keys.
+    pub fn rename(&mut self, from: KeyNo, to: KeyNo) -> Reply {
+        if !self.exists(from) {
+            return Reply::Error("ERR no such key");
+        }
+        self.forget(to);
+        for keys in [&mut self.late, &mut self.remains] {
+            if keys.remove(&from) {
+                keys.insert(to);
+            }
+        }
+        self.naive.rename(from, to);
+        Reply::Ok
+    }
+
+    /// `MOVE`.
+    pub fn move_to(&mut self, from: KeyNo, to: KeyNo) -> Reply {
+        if self.exists(to) || !self.exists(from) {
+            return Reply::Integer(0);
+        }
+        self.rename(from, to);
+        Reply::Integer(1)
+    }
+
+    /// `SWAPDB 0 1`: the locks change places, the queues do not.
+    pub fn swap(&mut self) -> Reply {
+        for keys in [&mut self.late, &mut self.remains] {
+            *keys = keys.iter().map(|key| (key + KEYS.len() / 2) % KEYS.len()).collect();
+        }
+        self.naive.swap();
+        Reply::Ok
+    }
+
+    /// `FLUSHALL`, or `FLUSHDB` of one database.
+    pub fn flush(&mut self, db: Option<i32>) -> Reply {
+        for key in (0..KEYS.len()).filter(|key| db.is_none_or(|db| db == db_of(*key))) {
+            self.forget(key);
+        }
+        self.naive.flush(db);
+        Reply::Ok
+    }
+
+    /// `PEXPIRE` with so many ms, or `PERSIST`.
+    pub fn set_ttl(&mut self, key: KeyNo, ms: Option<u64>) -> Reply {
+        if !self.exists(key) {
+            return Reply::Integer(0);
+        }
+        let at = ms.map(|ms| self.naive.now() + ms);
+        if let Some(found) = self.naive.keys.get_mut(key).filter(|found| !found.is_other) {
+            let last = found.holds.iter().map(|hold| hold.deadline).max();
+            found.early = at.filter(|at| last.is_some_and(|last| *at < last));
+            if found.early.is_some() {
+                self.late.remove(&key)
+            } else {
+                self.late.insert(key)
+            };
+        }
+        // PERSIST says whether there was a TTL.
+        if ms.is_some() { Reply::Integer(1) } else { Reply::Either }
+    }
+
+    fn forget(&mut self, key: KeyNo) {
+        self.late.remove(&key);
+        self.remains.remove(&key);
+    }
+
+    // What there is.
+
+    /// Whether there is a key.
+    pub fn exists(&self, key: KeyNo) -> bool {
+        let is_held = self.naive.keys.get(key).is_some_and(|key| !key.holds.is_empty());
+        is_held || self.is_other(key) || self.remains.contains(&key)
+    }
+
+    /// Whether a key has another type.
+    pub fn is_other(&self, key: KeyNo) -> bool {
+        self.naive.keys.get(key).is_some_and(|key| key.is_other)
+    }
+
+    /// Every live hold.
+    pub fn holds(&self) -> impl Iterator<Item = (KeyNo, &Hold)> {
+        (0..KEYS.len()).flat_map(|key| self.naive.live(key).map(move |hold| (key, hold)))
+    }
+
+    /// How many queues somebody waits in.
+    pub fn queues(&self) -> usize {
+        (0..KEYS.len()).filter(|key| !self.naive.queue(*key).is_empty()).count()
+    }
+
+    /// Whether a client waits.
+    pub fn is_waiting(&self, client: Client) -> bool {
+        self.naive.waiting.iter().any(|waiter| waiter.ticket == client)
+    }
+
+    /// An owner as the server knows it, once it is known.
+    pub fn owner(&self, who: Who) -> Option<Vec<u8>> {
+        match who {
+            0 => Some(b"0f8fad5b-d9cb-469f-a165-70867728950e".to_vec()),
+            1 => Some(b"\0\r\n\xff".to_vec()),
+            2..OWNERS => Some(format!("owner-{who}").into_bytes()),
+            _ => self.drawn.get(&who).cloned(),
+        }
+    }
+
+    /// Whether this is the owner, as far as that is known: one that the server has drawn is learned.
+    pub fn is_owner(&mut self, who: Who, shown: &[u8]) -> bool {
+        let is_known = |owner: Who| self.owner(owner).is_some_and(|owner| owner == shown);
+        if self.owner(who).is_some() {
+            return is_known(who);
+        }
+        let is_new = shown.len() == 36 && !self.drawn.keys().copied().chain(0..OWNERS).any(is_known);
+        if is_new {
+            self.drawn.insert(who, shown.to_vec());
+        }
+        is_new
+    }
+
+    /// Learns the real token of one that was made up: a new one, above `floor`.
+    pub fn learn(&mut self, made_up: u64, token: u64, floor: u64) -> Result<(), String> {
+        self.seen.insert(token);
+        let holds = self.naive.keys.iter_mut().flat_map(|key| &mut key.holds);
+        holds.filter(|hold| hold.token == made_up).for_each(|hold| hold.token = token);
+        match self.tokens.insert(made_up, token) {
+            None if token > floor => Ok(()),
+            None => Err(format!("a new token, {token}, is not above {floor}")),
+            Some(old) if old == token => Ok(()),
+            Some(old) => Err(format!("the token is {token}, and was {old}")),
+        }
+    }
+
+    /// Whether this renewal would give a hold a lease that ends soon.
+    pub fn would_shorten(&self, key: KeyNo, renewal: Renewal) -> bool {
+        let plain = Renewal {
+            fence: if let Fence::Is(token) = renewal.fence { Fence::Is(token) } else { Fence::Any },
+            ..renewal
+        };
+        self.naive.clone().renew(key, plain) == naive::Reply::Number(1)
+    }
+}
+
+/// What a client is answered, of what the naive model says of its request.
+fn told(request: &Request, reply: naive::Reply) -> Reply {
+    match reply {
+        naive::Reply::Granted(token) | naive::Reply::Replayed(token) if request.is_drawn => {
+            Reply::FreshOwner(request.owner, token)
+        }
+        reply => plain(reply),
+    }
+}
+
+fn plain(reply: naive::Reply) -> Reply {
+    match reply {
+        naive::Reply::Granted(token) | naive::Reply::Replayed(token) => Reply::Token(token),
+        naive::Reply::Waits | naive::Reply::TakesOver(_) => Reply::Later,
+        naive::Reply::Nil => Reply::Nil,
+        naive::Reply::Number(number) => Reply::Integer(i64::from(number)),
+        naive::Reply::Deadlock => Reply::Error("DEADLOCK "),
+        naive::Reply::SessionLease => Reply::Error("ERR SESSION needs a lease of at least 300 ms"),
+        naive::Reply::SessionAbsolute => Reply::Error("ERR a hold bound to a session cannot have an absolute lease"),
+        naive::Reply::TooManyWaiters => Reply::Error("ERR max number of waiters reached"),
+        naive::Reply::WrongType => Reply::Error("WRONGTYPE "),
+        naive::Reply::Ambiguous => Reply::Error("AMBIGUOUS "),
+    }
+}
+
+/// What an operator has set.
+#[derive(Clone, Copy, Debug)]
+pub struct Settings {
+    /// `dlock.max-waiters`.
+    pub max_waiters: Option<usize>,
+    /// `dlock.session-grace`, in ms.
+    pub grace: Option<u64>,
+}
+
+/// The database of a key.
+pub fn db_of(key: KeyNo) -> i32 {
+    KEYS.get(key).map_or(0, |key| key.0)
+}
+
+/// The name of a key.
+pub fn name_of(key: KeyNo) -> &'static str {
+    KEYS.get(key).map_or("", |key| key.1)
+}
+
+/// How many owners there are, beside those that the server draws.
+pub const OWNERS: Who = 7;
+/// Tokens above this are made up: the server's count microseconds.
+pub const UNKNOWN: u64 = 1 << 62;
+/// What the server is started with, in ms.
+pub const DEFAULT_LEASE: u64 = 900_000;

@@ -1,0 +1,38 @@
+//! How the wait of a client ends: what the server calls then.
+
+use std::cell::Cell;
+
+use dlock_core::engine::Answer;
+
+use crate::error::Error;
+use crate::ffi::blocking::{Blocked, Ticket};
+use crate::ffi::context::Context;
+use crate::reply;
+use crate::state::{abandon, read_engine};
+use crate::waiter::Waiter;
+
+impl Ticket for Waiter {
+    fn blocked(&self) -> &Cell<Option<Blocked>> {
+        &self.blocked
+    }
+
+    fn answer(&self, context: &mut Context<'_>) {
+        match self.answer.take() {
+            Some(Answer::Granted(token, owner)) => reply::granted(context, token, owner.as_ref()),
+            Some(Answer::Nil) => context.reply_nil(),
+            Some(Answer::Fault(fault)) => context.reply_error(&Error::from(fault).text("dlock")),
+            None => {
+                self.gone();
+                // Nobody counts for a wait that ended while another module's callback ran.
+                read_engine(|engine| engine.stats.wait_timeouts += 1).unwrap_or(());
+                context.reply_nil();
+            }
+        }
+    }
+
+    fn gone(&self) {
+        if let Some(id) = self.id.take() {
+            abandon(id);
+        }
+    }
+}

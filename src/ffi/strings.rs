@@ -1,0 +1,80 @@
+//! Strings: those of C, those of the server, and names of keys.
+
+use std::ffi::CString;
+use std::marker::PhantomData;
+use std::ptr::{NonNull, null_mut};
+
+use redis_module::raw;
+
+/// The name of a key, as a string of the server.
+pub struct KeyName<'a> {
+    raw: *mut raw::RedisModuleString,
+    /// Its bytes, as long as the string lives.
+    bytes: *const [u8],
+    is_owned: bool,
+    life: PhantomData<&'a ()>,
+}
+
+impl<'a> KeyName<'a> {
+    /// # Safety
+    /// `raw` must be a live module string for `'a`, and nobody may change it.
+    pub(super) unsafe fn borrowed(raw: *mut raw::RedisModuleString) -> KeyName<'a> {
+        // SAFETY: by the caller's promise.
+        let bytes = unsafe { bytes_of(raw) };
+        KeyName { raw, bytes, is_owned: false, life: PhantomData }
+    }
+
+    /// A name of these bytes.
+    pub fn new(bytes: &[u8]) -> KeyName<'static> {
+        // SAFETY: the server copies the bytes; without a context the string is ours to free.
+        let raw = unsafe { api!(RedisModule_CreateString(null_mut(), bytes.as_ptr().cast(), bytes.len())) };
+        // SAFETY: the string is ours, and nobody changes it.
+        let bytes = unsafe { bytes_of(raw) };
+        KeyName { raw, bytes, is_owned: true, life: PhantomData }
+    }
+
+    /// The same name again, for as long as this one lives.
+    pub fn again(&self) -> KeyName<'_> {
+        KeyName { raw: self.raw, bytes: self.bytes, is_owned: false, life: PhantomData }
+    }
+
+    /// The bytes.
+    #[inline]
+    pub fn bytes(&self) -> &[u8] {
+        // SAFETY: the string is live as long as `self`, and nobody changes the name of a key.
+        unsafe { &*self.bytes }
+    }
+
+    pub(super) fn raw(&self) -> *mut raw::RedisModuleString {
+        self.raw
+    }
+}
+
+impl Drop for KeyName<'_> {
+    fn drop(&mut self) {
+        if self.is_owned {
+            // SAFETY: created by `KeyName::new` without a context, freed once.
+            unsafe { api!(RedisModule_FreeString(null_mut(), self.raw)) };
+        }
+    }
+}
+
+/// A message as C wants it: everything from a NUL on is cut off, and there are no line ends in it.
+pub(super) fn c_string(message: &str) -> CString {
+    let line: Vec<u8> = message.bytes().map(|byte| if byte == b'\r' || byte == b'\n' { b' ' } else { byte }).collect();
+    let end = line.iter().position(|byte| *byte == 0).unwrap_or(line.len());
+    CString::new(line.get(..end).unwrap_or_default()).unwrap_or_default()
+}
+
+/// The bytes of a string of the server.
+///
+/// # Safety
+/// `string` must be a live module string, and outlive the slice unchanged.
+pub(super) unsafe fn bytes_of<'a>(string: *const raw::RedisModuleString) -> &'a [u8] {
+    let mut len = 0;
+    // SAFETY: by the caller's promise; the server answers with a pointer to `len` bytes.
+    unsafe {
+        let start = api!(RedisModule_StringPtrLen(string, &raw mut len));
+        NonNull::new(start.cast_mut()).map_or(&[], |start| std::slice::from_raw_parts(start.as_ptr().cast(), len))
+    }
+}

@@ -1,0 +1,81 @@
+//! What the server calls beside commands: keys that go, clients that leave, the timer. A hook writes nothing: it tells
+//! the engine, which acts in the same turn of the event loop, after the running command.
+
+use dlock_core::engine::{Input, Role};
+use dlock_core::{ClientId, Lease, Lock, Name, Token, TokenClock, UnixMs};
+
+use crate::ffi::context::{Context, machine_time};
+use crate::ffi::hooks::{Event, Hooks, Origin, server_flags};
+use crate::keyspace::ServerKeys;
+use crate::outputs::send_events;
+use crate::state::{concerns, count_lapses, input, read_engine, with_engine};
+
+/// What the server calls.
+pub static HOOKS: Hooks = Hooks { removed, loaded, restored, token_to_save, token_loaded, event, timer };
+
+fn removed(db: i32, key: &[u8], lock: &Lock, is_foreign: bool) {
+    let lapsed = lock.lapsed(machine_time().ms());
+    if lapsed > 0 {
+        let flags = server_flags();
+        if flags.is_primary() && !flags.is_loading() {
+            count_lapses(lapsed as u64);
+        }
+    }
+    let name = Name { db, key };
+    if is_foreign && concerns(name) {
+        input(Input::Removed(name));
+    }
+}
+
+/// A restored token may be an hour ahead of the clock, and a deadline by that more than the longest lease.
+fn loaded(lock: &Lock, origin: Origin) -> Result<(), String> {
+    if origin == Origin::Restored {
+        let now = machine_time();
+        if lock.stored_holds().any(|hold| TokenClock::is_too_far_ahead(hold.token, now.us())) {
+            return Err("a fencing token is more than an hour ahead of the clock".to_owned());
+        }
+        let latest = UnixMs::new(now.ms().get() + Lease::MAX.get() + TokenClock::MAX_AHEAD_US / 1000);
+        if lock.last_deadline() > Some(latest) {
+            return Err("a deadline is more than 365 days and an hour ahead of the clock".to_owned());
+        }
+    }
+    read_engine(|engine| engine.memory.tokens.observe_all(lock.stored_holds()))
+        .map_err(|_| "the module is busy".to_owned())
+}
+
+fn restored(db: i32, key: &[u8]) {
+    input(Input::Restored(Name { db, key }));
+}
+
+fn token_to_save() -> Option<u64> {
+    let last = read_engine(|engine| engine.memory.tokens.last()).unwrap_or(0);
+    (last.saturating_add(TokenClock::MATTERS_US) > machine_time().us()).then_some(last)
+}
+
+fn token_loaded(token: Token) {
+    read_engine(|engine| engine.memory.tokens.observe(token)).unwrap_or(());
+}
+
+fn event(event: Event) {
+    input(match event {
+        Event::Flushed(db) => Input::Flushed(db),
+        Event::Swapped(first, second) => Input::Swapped(first, second),
+        Event::Loaded => Input::Loaded,
+        Event::ClientGone(client) => Input::ClientGone(ClientId(client)),
+        Event::RoleChanged => Input::RoleChanged,
+    });
+}
+
+fn timer(context: &mut Context<'_>) {
+    let flags = context.flags();
+    let role = if !flags.is_primary() {
+        Role::Replica
+    } else if flags.is_loading() || context.is_held_still() {
+        Role::HeldStill
+    } else {
+        Role::Primary
+    };
+    if let Ok(((), outputs)) = with_engine(|engine| engine.tick(&mut ServerKeys::of_timer(context), role)) {
+        send_events(context, &[], outputs).send();
+    }
+}

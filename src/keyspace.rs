@@ -1,0 +1,167 @@
+//! The server's keys, as the engine reaches them.
+
+use std::cell::Cell;
+
+use dlock_core::engine::{KeyEnd, Keyspace, OpenKey, Permission, Signal, WrongType};
+use dlock_core::{Effect, Lock, Name, Now, UnixMs, encode_effect};
+
+use crate::ffi::MainThread;
+use crate::ffi::acl::User;
+use crate::ffi::context::{CanWrite, Context, machine_time};
+use crate::ffi::key::{Access, Key, ask_whether_writable};
+use crate::ffi::strings::KeyName;
+
+/// The keys of the server, as a command or the timer reaches them.
+pub struct ServerKeys<'a, 'call> {
+    context: &'a mut Context<'call>,
+    /// The keys of the running command; none in the timer.
+    own: &'a [KeyName<'a>],
+    db: i32,
+    /// The client's user, once somebody asked.
+    user: Option<Option<User>>,
+    /// The last look at a key removed it: it had expired.
+    has_removed: bool,
+}
+
+impl<'a, 'call> ServerKeys<'a, 'call> {
+    /// The keys as a command reaches them that names `own`.
+    #[inline]
+    pub fn of_command(context: &'a mut Context<'call>, db: i32, own: &'a [KeyName<'a>]) -> ServerKeys<'a, 'call> {
+        ServerKeys { context, own, db, user: None, has_removed: false }
+    }
+
+    /// The keys as the timer reaches them.
+    pub fn of_timer(context: &'a mut Context<'call>) -> ServerKeys<'a, 'call> {
+        let db = context.db();
+        ServerKeys { context, own: &[], db, user: None, has_removed: false }
+    }
+
+    /// The server's string of a name, which a command brings along. The context is in its database then.
+    #[inline]
+    fn find<'s>(&'s mut self, name: Name<'_>) -> (&'s mut Context<'call>, KeyName<'s>) {
+        if name.db != self.db && self.context.select_db(name.db) {
+            self.db = name.db;
+        }
+        let is_it = |own: &&KeyName<'a>| std::ptr::eq(own.bytes(), name.key);
+        let string = match self.own.iter().find(is_it) {
+            Some(own) => own.again(),
+            None => KeyName::new(name.key),
+        };
+        (self.context, string)
+    }
+}
+
+impl Keyspace for ServerKeys<'_, '_> {
+    type Key<'k>
+        = Key<'k>
+    where
+        Self: 'k;
+
+    #[inline]
+    fn open(&mut self, name: Name<'_>) -> Result<Key<'_>, WrongType> {
+        let (context, string) = self.find(name);
+        Key::open(context, string, Access::Write).map_err(|_| WrongType)
+    }
+
+    fn peek<R>(&mut self, name: Name<'_>, look: impl FnOnce(&Lock) -> R) -> Result<R, WrongType> {
+        let (context, string) = self.find(name);
+        let (seen, has_removed) = match Key::open(context, string, Access::Peek) {
+            Ok(key) => (Ok(look(key.lock().unwrap_or(&Lock::EMPTY))), key.was_removed()),
+            Err(_) => (Err(WrongType), false),
+        };
+        self.has_removed = has_removed;
+        seen
+    }
+
+    fn permission(&mut self, name: Name<'_>) -> Permission {
+        // The server has accepted a running command; in a cluster, only for the command's own keys.
+        if !self.own.is_empty() && !self.context.flags().is_cluster() {
+            self.has_removed = false;
+            return Permission::Full;
+        }
+        let (context, string) = self.find(name);
+        let (answer, has_removed) = ask_whether_writable(context, &string);
+        drop(string);
+        self.has_removed = has_removed;
+        match answer {
+            CanWrite::Yes => Permission::Full,
+            CanWrite::NotNow => Permission::ReleaseOnly,
+            CanWrite::KeyIsElsewhere => Permission::Elsewhere,
+        }
+    }
+
+    fn has_removed(&self) -> bool {
+        self.has_removed
+    }
+
+    fn may_read(&mut self, name: Name<'_>) -> bool {
+        if self.own.is_empty() {
+            return true;
+        }
+        let user = self.user.get_or_insert_with(|| User::of(self.context));
+        let string = KeyName::new(name.key);
+        user.as_ref().is_some_and(|user| user.may_read(&string))
+    }
+
+    fn now(&self) -> Now {
+        machine_time()
+    }
+}
+
+impl OpenKey for Key<'_> {
+    #[inline]
+    fn lock(&self) -> Option<&Lock> {
+        Key::lock(self)
+    }
+
+    #[inline]
+    fn lock_mut(&mut self) -> Option<&mut Lock> {
+        Key::lock_mut(self)
+    }
+
+    fn expiry(&self) -> Option<UnixMs> {
+        Key::expiry(self)
+    }
+
+    fn was_removed(&self) -> bool {
+        Key::was_removed(self)
+    }
+
+    #[inline]
+    fn replicate(&mut self, effect: &Effect) {
+        // The bytes are kept to be used again.
+        static BYTES: MainThread<Cell<Vec<u8>>> = MainThread::new(Cell::new(Vec::new()));
+        let mut bytes = BYTES.take();
+        bytes.clear();
+        encode_effect(effect, &mut bytes);
+        self.replicate_effect(&bytes);
+        BYTES.set(bytes);
+    }
+
+    fn replicate_verbatim(&mut self) {
+        Key::replicate_verbatim(self);
+    }
+
+    #[inline]
+    fn close(mut self, end: KeyEnd, signal: Signal) {
+        match end {
+            KeyEnd::Untouched => {}
+            KeyEnd::Deleted => {
+                if Key::lock(&self).is_some() {
+                    self.delete();
+                }
+            }
+            KeyEnd::At(at) => self.set_expiry(at),
+            KeyEnd::Created(lock, at) => {
+                self.set_lock(lock);
+                if let Some(at) = at {
+                    self.set_expiry(at);
+                }
+            }
+        }
+        match signal {
+            Signal::Modified => self.close_modified(),
+            Signal::Silent => {}
+        }
+    }
+}

@@ -1,0 +1,71 @@
+//! Sends what the engine has to send, when it does not work any more: callbacks of the server may run in here.
+//!
+//! The order is: keyspace events, the command's own reply, the answers to those who waited. The server writes to the
+//! client that was answered last first, and that is the one who has waited.
+
+use std::ffi::CStr;
+
+use dlock_core::engine::{Event, Output};
+
+use crate::ffi::context::Context;
+use crate::ffi::strings::KeyName;
+use crate::state::{Outputs, recycle};
+
+/// What is left to send after the command's own reply.
+pub struct Answers(Outputs);
+
+/// Sends the keyspace events. `own` are the keys of the running command.
+#[inline]
+pub fn send_events(context: &mut Context<'_>, own: &[KeyName<'_>], outputs: Outputs) -> Answers {
+    for output in &outputs {
+        match output {
+            Output::Own(index, event) => {
+                if let Some(name) = own.get(*index) {
+                    context.notify(name_of(*event), name);
+                }
+            }
+            Output::Event(db, key, event) => {
+                in_database(context, *db, |context| context.notify(name_of(*event), &KeyName::new(key)));
+            }
+            Output::Modified(db, key) => {
+                in_database(context, *db, |context| context.signal_modified(&KeyName::new(key)));
+            }
+            Output::Answer(..) => {}
+        }
+    }
+    Answers(outputs)
+}
+
+impl Answers {
+    /// Answers those who waited.
+    #[inline]
+    pub fn send(mut self) {
+        for output in self.0.drain(..) {
+            if let Output::Answer(waiter, answer) = output {
+                waiter.end(answer);
+            }
+        }
+        recycle(self.0);
+    }
+}
+
+fn in_database(context: &mut Context<'_>, db: i32, body: impl FnOnce(&mut Context<'_>)) {
+    let selected = context.db();
+    if db == selected {
+        return body(context);
+    }
+    if context.select_db(db) {
+        body(context);
+        context.select_db(selected);
+    }
+}
+
+fn name_of(event: Event) -> &'static CStr {
+    match event {
+        Event::Acquire => c"dlock.acquire",
+        Event::Release => c"dlock.release",
+        Event::Renew => c"dlock.renew",
+        Event::Wait => c"dlock.wait",
+        Event::Lapse => c"dlock.lapse",
+    }
+}

@@ -1,0 +1,224 @@
+//! No client holds the event loop: what it can make large is done in pieces, and a search has a budget.
+
+use std::time::Duration;
+
+use crate::support::replica::counter;
+use crate::support::turn::least_of_three;
+use crate::support::{Client, Server, eventually, lock_info, req, soon};
+
+/// How large a client makes it.
+const MANY: usize = 100_000;
+/// The aim is 5 ms for work that can be divided. The rest is for a machine that is busy with other tests.
+const PIECE: Duration = Duration::from_millis(10);
+/// The aim is 1 ms for a search. The rest is for what the command does beside it, and for a busy machine.
+const SEARCH: Duration = Duration::from_millis(3);
+
+#[track_caller]
+fn within(limit: Duration, found: Duration, what: &str) {
+    eprintln!("{what}: {found:?}");
+    assert!(found <= limit, "{what}: {found:?}, not {limit:?}");
+}
+
+/// So many owners read `k0` and wait for `k1`, which others read. A search from `k0` finds all of the others behind
+/// each of the first.
+fn crossing(server: &Server, waiters: usize, bytes: usize) -> Vec<Client> {
+    const OTHERS: usize = 260;
+    let mut client = server.client();
+    client.pour((0..waiters).map(|n| format!("DLOCK.RLOCK k0 {n:0bytes$} PX 600000")));
+    client.pour((0..OTHERS).map(|n| format!("DLOCK.RLOCK k1 {:0bytes$} PX 600000", n + 100_000)));
+    queue(server, waiters, |n| format!("DLOCK.WLOCK k1 {n:0bytes$} BLOCK 0"))
+}
+
+fn queue(server: &Server, waiters: usize, request: impl Fn(usize) -> String) -> Vec<Client> {
+    let mut clients: Vec<_> = (0..waiters).map(|_| server.client()).collect();
+    clients.iter_mut().enumerate().for_each(|(n, client)| client.send(request(n)));
+    server.left_waiting(waiters as i64);
+    clients
+}
+
+/// The longest turn in which this request, which waits for a ms and is given up, is looked at.
+#[track_caller]
+fn search(server: &Server, request: &str) -> Duration {
+    let mut client = server.client();
+    least_of_three(|| server.longest_turn(|| (0..3).for_each(|_| client.nil(request))))
+}
+
+#[test]
+fn a_deadlock_search_has_a_budget_whatever_the_sizes() {
+    for (waiters, bytes) in [(480, 6), (480, 1000), (700, 1000)] {
+        let server = Server::start();
+        let _queue = crossing(&server, waiters, bytes);
+        let found = search(&server, &format!("DLOCK.WLOCK k0 {:x>bytes$} BLOCK 1", ""));
+        within(SEARCH, found, &format!("{waiters} waiters, owners of {bytes} bytes"));
+    }
+}
+
+#[test]
+fn a_deadlock_search_through_a_long_queue_has_a_budget() {
+    let server = Server::start();
+    server.client().int("DLOCK.ACQUIRE k0 holder PX 600000");
+    let _queue = queue(&server, 700, |n| format!("DLOCK.RLOCK k0 {n:01000} BLOCK 0"));
+    server.client().int("DLOCK.ACQUIRE other z PX 600000");
+    let _elsewhere = server.waiter("DLOCK.ACQUIRE other holder BLOCK 0");
+    let found = search(&server, "DLOCK.WLOCK k0 y BLOCK 1");
+    within(SEARCH, found, "700 waiters for one lock");
+}
+
+#[test]
+fn a_short_cycle_is_found_however_many_wait_elsewhere() {
+    let server = Server::start();
+    let _queue = crossing(&server, 480, 1000);
+    let mut client = server.client();
+    client.int("DLOCK.ACQUIRE L1 b");
+    client.int("DLOCK.ACQUIRE L2 a");
+    let _b = server.waiter("DLOCK.ACQUIRE L2 b BLOCK 0");
+    let error = client.error("DLOCK.ACQUIRE L1 a BLOCK 0");
+    assert_eq!(error, "DEADLOCK a waits for L1 held by b, b waits for L2 held by a");
+}
+
+/// 100,000 readers, and one more, which may be bound to a connection.
+fn readers(server: &Server, request: impl Fn(usize) -> String) -> (Client, Client) {
+    let (mut session, mut client) = (server.client(), server.client());
+    session.pour((0..MANY).map(request));
+    client.int("DLOCK.RLOCK k bound PX 600000");
+    assert_eq!(lock_info(&mut client, "k").unwrap().holders, MANY as i64 + 1);
+    (session, client)
+}
+
+/// The same, with leases that all end at the time that is returned: late enough for a machine as busy as this one.
+fn readers_until(server: &Server) -> (Client, i64) {
+    let mut client = server.client();
+    for seconds in [4, 8, 16, 32] {
+        client.ok("FLUSHALL");
+        let end = client.now() + seconds * 1000;
+        client.pour((0..MANY).map(|n| format!("DLOCK.RLOCK k reader-{n} PXAT {end}")));
+        client.int("DLOCK.RLOCK k bound PX 600000");
+        if lock_info(&mut client, "k").unwrap().holders == MANY as i64 + 1 {
+            return (client, end);
+        }
+    }
+    panic!("100,000 commands take longer than half a minute");
+}
+
+#[test]
+fn reading_a_crowded_lock_is_quick_while_ended_sessions_wait_out_a_pause() {
+    let server = Server::start();
+    let (_readers, mut client) = readers(&server, |n| format!("DLOCK.RLOCK k reader-{n} PX 600000"));
+    let mut session = server.client();
+    assert_eq!(session.int("DLOCK.RENEW k bound SESSION"), 1);
+    let token = client.int("DLOCK.RLOCK k last PX 600000");
+    client.ok("CLIENT PAUSE 600000 WRITE");
+    client.watch_close(session);
+    assert_eq!(lock_info(&mut client, "k OWNER bound").unwrap().holds(), [], "its session has ended");
+    for request in [format!("DLOCK.CHECK k {token}"), "DLOCK.INFO k".to_owned(), "DLOCK.INFO k FULL".to_owned()] {
+        let found = least_of_three(|| server.takes(|| drop(client.run(&request))));
+        within(PIECE, found, &request);
+    }
+    client.ok("CLIENT UNPAUSE");
+}
+
+#[test]
+fn reading_is_quick_while_a_hundred_thousand_ended_holds_wait_out_a_pause() {
+    let server = Server::start();
+    let (session, mut client) = readers(&server, |n| format!("DLOCK.RLOCK k reader-{n} PX 600000 SESSION"));
+    let token = client.int("DLOCK.RLOCK k last PX 600000");
+    client.ok("CLIENT PAUSE 600000 WRITE");
+    let found = server.longest_turn(|| client.watch_close(session));
+    let info = lock_info(&mut client, "k").unwrap();
+    assert_eq!((info.holders, info.count, info.token), (2, 2, token), "those of the session are over");
+    for request in [format!("DLOCK.CHECK k {token}"), "DLOCK.INFO k".to_owned(), "DLOCK.INFO k FULL".to_owned()] {
+        let found = least_of_three(|| server.takes(|| drop(client.run(&request))));
+        within(PIECE, found, &request);
+    }
+    within(PIECE, found, "the end of the session");
+    let found = server.longest_turn(|| {
+        client.ok("CLIENT UNPAUSE");
+        soon("all are released", || counter(&mut client, "session_ends") == MANY as i64);
+    });
+    within(PIECE, found, "the releases after the pause");
+    assert_eq!(lock_info(&mut client, "k").unwrap().holders, 2);
+}
+
+#[test]
+fn a_session_of_a_hundred_thousand_locks_ends_in_pieces() {
+    let found = least_of_three(|| {
+        let server = Server::start();
+        let (mut session, mut client) = (server.client(), server.client());
+        session.pour((0..MANY).map(|n| format!("DLOCK.ACQUIRE k{n} a PX 600000 SESSION")));
+        assert_eq!(counter(&mut client, "sessions"), MANY as i64);
+        server.longest_turn(|| {
+            drop(session);
+            soon("all are released", || client.int("DBSIZE") == 0);
+        })
+    });
+    within(PIECE, found, "100,000 locks");
+}
+
+#[test]
+fn a_session_of_a_hundred_thousand_holds_of_one_lock_ends_in_pieces() {
+    let found = least_of_three(|| {
+        let server = Server::start();
+        let (session, mut client) = readers(&server, |n| format!("DLOCK.RLOCK k reader-{n} PX 600000 SESSION"));
+        let mut writer = server.waiter("DLOCK.WLOCK k bound BLOCK 0");
+        let turn = server.longest_turn(|| {
+            drop(session);
+            writer.granted();
+            soon("all are released", || counter(&mut client, "session_ends") == MANY as i64);
+        });
+        let info = lock_info(&mut client, "k").unwrap();
+        assert_eq!((info.mode.as_str(), info.holders, info.count), ("both", 1, 2));
+        turn
+    });
+    within(PIECE, found, "100,000 holds of one lock");
+}
+
+#[test]
+fn a_hundred_thousand_lapsed_holds_are_dropped_in_pieces() {
+    let server = Server::start();
+    let (mut client, end) = readers_until(&server);
+    let (dump, last) = (client.bytes("DUMP k"), client.end_of("k"));
+    client.pass(end);
+    let mut at = 0;
+    let found = least_of_three(|| {
+        at += 1;
+        let key = format!("copy{at}");
+        client.ok(req!["RESTORE", &key, last, &dump, "ABSTTL"]);
+        let turn = server.longest_turn(|| {
+            assert!(client.int(format!("DLOCK.RLOCK {key} new PX 600000")) > 0);
+        });
+        let info = lock_info(&mut client, &key).unwrap();
+        assert_eq!((info.holders, info.count), (2, 2), "what has lapsed does not count");
+        turn
+    });
+    within(PIECE, found, "an RLOCK beside 100,000 lapsed holds");
+    // However much is left of them, they are over for everybody.
+    client.int("DLOCK.RLOCK k new PX 600000");
+    client.int("DLOCK.RELEASE k bound");
+    client.int("DLOCK.WLOCK k new");
+}
+
+#[test]
+fn a_lock_that_a_crowd_has_left_gives_its_memory_back() {
+    const LEFT: i64 = 10_000;
+    for way in ["release", "lapse"] {
+        let server = Server::start();
+        let (mut client, end) = if way == "lapse" {
+            readers_until(&server)
+        } else {
+            (readers(&server, |n| format!("DLOCK.RLOCK k reader-{n} PX 600000")).0, 0)
+        };
+        let most = client.int("MEMORY USAGE k SAMPLES 0");
+        assert!(most > 40 * MANY as i64, "{most} bytes with all of them");
+        client.int("DLOCK.RLOCK k other PX 600000");
+        client.pass(end);
+        if way == "release" {
+            client.pour((0..MANY).map(|n| format!("DLOCK.RELEASE k reader-{n}")));
+        }
+        eventually(Duration::from_secs(5), &format!("less than {LEFT} bytes are left after {way}"), || {
+            // Commands drop what has lapsed, a piece at a time.
+            client.int("DLOCK.RLOCK k other PX 600000");
+            client.int("MEMORY USAGE k SAMPLES 0") < LEFT
+        });
+        assert_eq!(lock_info(&mut client, "k").unwrap().holders, 2, "{way}");
+    }
+}

@@ -1,0 +1,120 @@
+//! What a thousand requests for the same 64 locks cost the server: no long turn, and no dear release.
+
+use std::time::Duration;
+
+use crate::support::random::{Random, seeded};
+use crate::support::replica::counter;
+use crate::support::turn::least_of_three;
+use crate::support::{Client, Server};
+
+const WAITERS: usize = 1000;
+const KEYS: usize = 64;
+/// The aim is 5 ms. The rest is for a machine that is busy with other tests: on one that is not, the longest turn is
+/// below the aim.
+const TURN: Duration = Duration::from_millis(10);
+/// How many times as much as that of a lock without waiters a release may cost.
+const RATIO: u32 = 64;
+
+/// All keys, in any order.
+fn shuffled(random: &mut Random) -> String {
+    let mut left: Vec<usize> = (0..KEYS).collect();
+    let keys = (0..KEYS).map(|_| format!("k{}", left.swap_remove(random.below(left.len() as u64) as usize)));
+    keys.collect::<Vec<_>>().join(" ")
+}
+
+/// A thousand clients that wait for all of the locks; the longest turn while they came.
+fn crowd(server: &Server) -> (Vec<Client>, Duration) {
+    let mut random = seeded(19);
+    let mut clients: Vec<_> = (0..WAITERS).map(|_| server.client()).collect();
+    let requests: Vec<_> = (0..WAITERS)
+        .map(|n| format!("DLOCK.MACQUIRE {KEYS} {} w{n} BLOCK 0 PX 600000", shuffled(&mut random)))
+        .collect();
+    let mut watch = server.client();
+    let turn = server.longest_turn(|| {
+        for (client, request) in clients.iter_mut().zip(&requests) {
+            client.send(request);
+            // One after the other: what a thousand clients send at once is no single turn's work.
+            watch.run("PING");
+        }
+        server.left_waiting(WAITERS as i64);
+    });
+    (clients, turn)
+}
+
+fn prepare() -> (Server, Client) {
+    let server = Server::conf("maxclients 4000");
+    let mut client = server.client();
+    client.ok("CONFIG SET dlock.max-waiters 0");
+    for n in 0..KEYS {
+        client.int(format!("DLOCK.ACQUIRE k{n} h PX 600000"));
+    }
+    (server, client)
+}
+
+#[test]
+fn a_thousand_requests_for_the_same_locks_do_not_hold_the_event_loop() {
+    let mut found = [Duration::MAX; 4];
+    for _ in 0..3 {
+        let (server, mut client) = prepare();
+        let (mut waiters, joining) = crowd(&server);
+        assert_eq!(counter(&mut client, "queues"), KEYS as i64);
+        let releases: Vec<_> = (0..KEYS).map(|n| format!("DLOCK.RELEASE k{n} h")).collect();
+        let granting = server.longest_turn(|| {
+            client.pipeline(&releases);
+            waiters[0].granted();
+        });
+        // The locks go on from one to the next.
+        let handing = server.longest_turn(|| {
+            for n in 0..8 {
+                let releases: Vec<_> = (0..KEYS).map(|key| format!("DLOCK.RELEASE k{key} w{n}")).collect();
+                client.pipeline(&releases);
+                waiters[n + 1].granted();
+            }
+        });
+        // Half of them die, one after the other.
+        let leaving = server.longest_turn(|| {
+            for waiter in waiters.drain(WAITERS / 2..) {
+                drop(waiter);
+                client.run("PING");
+            }
+            server.left_waiting(WAITERS as i64 / 2 - 9);
+        });
+        eprintln!("joining {joining:?}, granting {granting:?}, handing over {handing:?}, leaving {leaving:?}");
+        for (least, turn) in found.iter_mut().zip([joining, granting, handing, leaving]) {
+            *least = turn.min(*least);
+        }
+    }
+    for (what, turn) in ["joining", "granting", "handing over", "leaving"].iter().zip(found) {
+        assert!(turn <= TURN, "{what}: {turn:?}, not {TURN:?}");
+    }
+}
+
+#[test]
+fn a_release_costs_at_most_sixty_four_times_that_of_a_single_lock() {
+    // All of the locks but the last, which stays in the way.
+    let releases: Vec<_> = (0..KEYS - 1).map(|n| format!("DLOCK.RELEASE k{n} h")).collect();
+    let measure = |is_crowded: bool| {
+        least_of_three(|| {
+            let (server, mut client) = prepare();
+            let _waiters = is_crowded.then(|| crowd(&server).0);
+            server.takes(|| assert!(client.pipeline(&releases).iter().all(|reply| *reply == Ok(redis::Value::Int(1)))))
+        })
+    };
+    let (alone, crowded) = (measure(false), measure(true));
+    eprintln!("63 releases: {alone:?} of locks without waiters, {crowded:?} of locks with a thousand for all of them");
+    assert!(crowded <= alone * RATIO, "{crowded:?}, and {alone:?} of locks without waiters");
+}
+
+#[test]
+fn a_flush_does_not_hold_the_event_loop() {
+    let found = least_of_three(|| {
+        let (server, mut client) = prepare();
+        let (mut waiters, _) = crowd(&server);
+        server.longest_turn(|| {
+            client.ok("FLUSHALL");
+            waiters[0].granted();
+        })
+    });
+    eprintln!("a flush of all the locks: {found:?}");
+    assert!(found <= TURN, "{found:?}, not {TURN:?}");
+}

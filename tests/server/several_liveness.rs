@@ -1,0 +1,176 @@
+//! Liveness: whatever sets of locks clients take, in whatever order, and however many of them die: everybody gets in,
+//! nobody gets in beside another, and nobody waits for longer than those before explain.
+//!
+//! `DLOCK_LIVENESS_SECONDS` lets it run for longer than the few seconds of `make test`. `DLOCK_SEED` repeats the
+//! choices of a run.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard};
+use std::time::{Duration, Instant};
+
+use crate::support::random::{Random, seeded};
+use crate::support::replica::counter;
+use crate::support::wait::PATIENCE;
+use crate::support::{Client, Server, int_of, soon};
+
+const CLIENTS: usize = 12;
+const KEYS: usize = 8;
+/// The most keys of one request.
+const MOST: u64 = 4;
+/// How many may hold permits of one key.
+const LIMIT: i64 = 2;
+const SECONDS: u64 = 8;
+/// How many grants that touch a client's keys may come between its request and its grant. The requests of all others
+/// may have come before; so may those that they sent while this one was on its way.
+const OVERTAKEN: usize = 4 * CLIENTS;
+
+/// What clients know of each other.
+#[derive(Default)]
+struct Board {
+    /// Who is inside, by key: -1 an exclusive owner, else how many permits.
+    inside: BTreeMap<u64, i64>,
+    /// The keys of every grant, as bits.
+    grants: Vec<u64>,
+    /// By client.
+    entries: [usize; CLIENTS],
+    deaths: usize,
+    most_overtaken: usize,
+}
+
+struct Field {
+    server: Server,
+    board: Mutex<Board>,
+    is_over: AtomicBool,
+}
+
+impl Field {
+    fn board(&self) -> MutexGuard<'_, Board> {
+        self.board.lock().expect("no other client has failed")
+    }
+
+    /// The client has been granted what it asked for, and goes in.
+    #[track_caller]
+    fn enters(&self, number: usize, want: &Want, seen: usize) {
+        let mut board = self.board();
+        for key in &want.keys {
+            let inside = board.inside.entry(*key).or_default();
+            if want.is_permit {
+                assert!((0..LIMIT).contains(inside), "client {number} gets a permit of {key} beside {inside}");
+                *inside += 1;
+            } else {
+                assert_eq!(*inside, 0, "client {number} gets {key} beside others");
+                *inside = -1;
+            }
+        }
+        let overtaken = board.grants[seen..].iter().filter(|keys| **keys & want.bits() != 0).count();
+        assert!(overtaken <= OVERTAKEN, "client {number} was overtaken {overtaken} times");
+        board.most_overtaken = board.most_overtaken.max(overtaken);
+        board.grants.push(want.bits());
+        board.entries[number] += 1;
+    }
+
+    /// It goes out, before it gives anything back.
+    fn leaves(&self, want: &Want) {
+        let mut board = self.board();
+        for key in &want.keys {
+            let inside = board.inside.get_mut(key).expect("it went in");
+            *inside += if want.is_permit { -1 } else { 1 };
+        }
+    }
+}
+
+struct Want {
+    keys: Vec<u64>,
+    is_permit: bool,
+}
+
+impl Want {
+    /// Some of the keys in any order, or a permit of one.
+    fn drawn(random: &mut Random) -> Self {
+        if random.one_in(4) {
+            return Self { keys: vec![random.below(KEYS as u64)], is_permit: true };
+        }
+        let mut left: Vec<u64> = (0..KEYS as u64).collect();
+        let count = random.within(1..MOST + 1);
+        let keys = (0..count).map(|_| left.swap_remove(random.below(left.len() as u64) as usize)).collect();
+        Self { keys, is_permit: false }
+    }
+
+    fn bits(&self) -> u64 {
+        self.keys.iter().map(|key| 1 << key).sum()
+    }
+
+    fn request(&self, owner: &str) -> String {
+        let keys = self.keys.iter().map(|key| format!("k{key}")).collect::<Vec<_>>().join(" ");
+        let options = "SESSION PX 60000 BLOCK 0";
+        match (self.is_permit, self.keys.len()) {
+            (true, _) => format!("DLOCK.SACQUIRE {keys} {owner} {LIMIT} {options}"),
+            (false, count) => format!("DLOCK.MACQUIRE {count} {keys} {owner} {options}"),
+        }
+    }
+}
+
+/// One client: it asks, goes in, goes out, and dies now and then, while it waits or while it is inside.
+fn play(field: &Field, number: usize, seed: u64) {
+    let mut random = Random::of(seed, &format!("client {number}"));
+    let mut connection: Option<Client> = None;
+    for round in 0.. {
+        if field.is_over.load(Ordering::Relaxed) {
+            return;
+        }
+        let client = connection.get_or_insert_with(|| field.server.client());
+        let want = Want::drawn(&mut random);
+        let owner = format!("{number}-{round}");
+        let seen = field.board().grants.len();
+        client.send(want.request(&owner));
+        if random.one_in(8) {
+            // It dies, and whatever it gets meanwhile goes with it.
+            std::thread::sleep(Duration::from_micros(random.below(4000)));
+            connection = None;
+            field.board().deaths += 1;
+            continue;
+        }
+        let reply = client.poll(PATIENCE).unwrap_or_else(|| panic!("client {number} does not get in"));
+        let token = int_of(&reply);
+        field.enters(number, &want, seen);
+        std::thread::sleep(Duration::from_micros(random.below(1500)));
+        field.leaves(&want);
+        if random.one_in(8) {
+            connection = None;
+            field.board().deaths += 1;
+            continue;
+        }
+        let releases = want.keys.iter().map(|key| format!("DLOCK.RELEASE k{key} {owner} TOKEN {token}"));
+        for reply in client.pipeline(&releases.collect::<Vec<_>>()) {
+            assert_eq!(reply.as_ref().map(int_of), Ok(1), "client {number} releases what it has");
+        }
+    }
+}
+
+#[test]
+fn everybody_gets_in() {
+    let seed = seeded(u64::from(std::process::id())).number();
+    let seconds = std::env::var("DLOCK_LIVENESS_SECONDS").map_or(SECONDS, |text| text.parse().expect("a number"));
+    let time = Duration::from_secs(seconds);
+    let field = &Field { server: Server::start(), board: Mutex::default(), is_over: AtomicBool::new(false) };
+    std::thread::scope(|scope| {
+        let players: Vec<_> = (0..CLIENTS).map(|number| scope.spawn(move || play(field, number, seed))).collect();
+        let start = Instant::now();
+        while start.elapsed() < time && !players.iter().any(|player| player.is_finished()) {
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        field.is_over.store(true, Ordering::Relaxed);
+    });
+    let mut client = field.server.client();
+    soon("nothing is left", || client.int("DBSIZE") == 0);
+    assert_eq!(["waiters", "queues", "sessions"].map(|name| counter(&mut client, name)), [0; 3]);
+    assert_eq!(counter(&mut client, "deadlocks"), 0);
+    let board = field.board();
+    let Board { entries, deaths, most_overtaken, .. } = &*board;
+    eprintln!("entries {entries:?}, {deaths} deaths, overtaken {most_overtaken} times at most");
+    // Every client took its share; how large it is depends on the machine.
+    let total: usize = entries.iter().sum();
+    assert!(entries.iter().all(|count| *count > 0 && count * CLIENTS * 4 > total), "{entries:?}");
+    assert!(*deaths > CLIENTS, "{deaths} deaths");
+}

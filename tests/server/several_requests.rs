@@ -1,0 +1,164 @@
+//! `DLOCK.MACQUIRE … REQUEST`: a request that is sent twice is carried out once.
+
+use crate::several::owners;
+use crate::support::replica::counter;
+use crate::support::story::story;
+use crate::support::{Server, int_of};
+
+#[test]
+fn a_repeat_gets_the_answer_of_the_first() {
+    let server = Server::start();
+    let mut client = server.client();
+    story(
+        &mut client,
+        "MACQUIRE 2 x y a REQUEST 1        -> t1
+         MACQUIRE 2 x y a REQUEST 1        -> t1
+         # In any order, and whatever else it says.
+         MACQUIRE 2 y x a REQUEST 1 PX 5   -> t1
+         MACQUIRE 2 x y a REQUEST 1 BLOCK 0 -> t1
+         INFO x                            -> count=1
+         INFO y                            -> count=1
+         # Another id, another owner, another command.
+         MACQUIRE 2 x y a REQUEST 2        -> nil
+         MACQUIRE 2 x y b REQUEST 1        -> nil
+         ACQUIRE x a REQUEST 1             -> nil
+         MACQUIRE 2 x y a                  -> nil",
+    );
+    assert_eq!(counter(&mut client, "replays"), 3);
+}
+
+#[test]
+fn the_answer_is_the_highest_token() {
+    let server = Server::start();
+    story(
+        &mut server.client(),
+        "MACQUIRE 2 x y a REQUEST 1        -> t1
+         ACQUIRE other b                   -> t2
+         RENEW y a MINTOKEN t2             -> 1
+         MACQUIRE 2 x y a REQUEST 1        -> t2
+         RENEW x a TOKEN t1                -> 1",
+    );
+}
+
+#[test]
+fn only_some_of_the_holds_are_no_repeat() {
+    for act in ["DEL y", "DLOCK.RELEASE y a", "PEXPIRE y -1", "RENAME y z"] {
+        let server = Server::start();
+        let mut client = server.client();
+        client.int("DLOCK.MACQUIRE 3 w x y a REQUEST 1 PX 60000");
+        client.run(act);
+        client.nil("DLOCK.MACQUIRE 3 w x y a REQUEST 1");
+        let error = client.error("DLOCK.MACQUIRE 3 w x y a REQUEST 1 BLOCK 0");
+        assert!(error.starts_with("DEADLOCK "), "{act}: {error}");
+        assert_eq!(owners(&server, "w x y"), "a a -", "{act}");
+        // What is left is a set that records it.
+        assert!(client.int("DLOCK.MACQUIRE 2 w x a REQUEST 1") > 0, "{act}");
+        // A larger set is another one, too.
+        client.nil("DLOCK.MACQUIRE 4 w x y v a REQUEST 1");
+    }
+    // A record that another request on one of the holds replaced.
+    let server = Server::start();
+    let mut client = server.client();
+    client.int("DLOCK.MACQUIRE 2 x y a REQUEST 1");
+    client.int("DLOCK.RACQUIRE y a REQUEST 2");
+    client.nil("DLOCK.MACQUIRE 2 x y a REQUEST 1");
+    client.int("DLOCK.MACQUIRE 1 x a REQUEST 1");
+}
+
+#[test]
+fn a_repeat_binds_all_holds_to_its_session() {
+    let server = Server::start();
+    let mut client = server.client();
+    let mut session = server.client();
+    let token = client.int("DLOCK.MACQUIRE 2 x y a REQUEST 1 PX 60000");
+    assert_eq!(session.int("DLOCK.MACQUIRE 2 x y a REQUEST 1 SESSION"), token);
+    let id = session.id();
+    for key in ["x", "y"] {
+        assert_eq!(client.session_of(key, "a", "exclusive"), Some(id));
+    }
+    client.watch_close(session);
+    assert_eq!(owners(&server, "x y"), "- -");
+}
+
+#[test]
+fn a_session_that_one_hold_cannot_have_binds_none() {
+    let server = Server::start();
+    let mut client = server.client();
+    client.int("DLOCK.MACQUIRE 2 x y a REQUEST 1 PX 60000");
+    client.int("DLOCK.RENEW y a PX 250");
+    let error = client.error("DLOCK.MACQUIRE 2 x y a REQUEST 1 SESSION");
+    assert!(error.starts_with("ERR SESSION needs a lease"), "{error}");
+    assert_eq!(client.session_of("x", "a", "exclusive"), None);
+    assert_eq!(counter(&mut client, "sessions"), 0);
+}
+
+#[test]
+fn a_repeat_takes_the_place_of_the_request_that_waits() {
+    let server = Server::start();
+    let mut client = server.client();
+    client.int("DLOCK.ACQUIRE x h PX 60000");
+    let mut first = server.waiter("DLOCK.MACQUIRE 2 x y a REQUEST 1 BLOCK 0 PX 60000");
+    let mut behind = server.waiter("DLOCK.ACQUIRE y b BLOCK 0 PX 60000");
+    // Without BLOCK, nil, and the queues are unchanged.
+    client.nil("DLOCK.MACQUIRE 2 y x a REQUEST 1");
+    let mut second = server.client();
+    second.send("DLOCK.MACQUIRE 2 y x a REQUEST 1 BLOCK 0 PX 90000");
+    first.gives_up();
+    assert_eq!((server.line("x"), server.line("y")), (vec!["a".into()], vec!["a".into(), "b".to_owned()]));
+    behind.waits();
+    client.int("DLOCK.RELEASE x h");
+    let token = second.granted();
+    assert!(client.int("PTTL x") > 60_000, "its own arguments");
+    assert_eq!(client.int("DLOCK.MACQUIRE 2 x y a REQUEST 1"), token);
+    client.int("DLOCK.RELEASE y a");
+    behind.granted();
+}
+
+#[test]
+fn another_set_of_keys_is_another_request() {
+    let server = Server::start();
+    let mut client = server.client();
+    client.int("DLOCK.ACQUIRE x h PX 60000");
+    let mut first = server.waiter("DLOCK.MACQUIRE 2 x y a REQUEST 1 BLOCK 0");
+    for other in ["1 x", "3 x y z", "2 x z"] {
+        let mut waiter = server.waiter(format!("DLOCK.MACQUIRE {other} a REQUEST 1 BLOCK 20"));
+        waiter.gives_up();
+        first.waits();
+    }
+    // A request for one lock is no repeat of it either.
+    server.waiter("DLOCK.ACQUIRE x a REQUEST 1 BLOCK 20").gives_up();
+    first.waits();
+    client.int("DLOCK.RELEASE x h");
+    first.granted();
+}
+
+#[test]
+fn the_first_gets_the_answer_of_a_repeat_that_was_granted_at_once() {
+    let server = Server::start();
+    let mut client = server.client();
+    client.int("DLOCK.ACQUIRE x h PX 60000");
+    let mut first = server.waiter("DLOCK.MACQUIRE 2 x y a REQUEST 1 BLOCK 0 PX 60000");
+    // In one turn: the lock is free, the first is at the head of all its queues.
+    let replies = client.pipeline(&["DLOCK.RELEASE x h", "DLOCK.MACQUIRE 2 x y a REQUEST 1"]);
+    let token = int_of(replies[1].as_ref().unwrap());
+    assert_eq!(first.granted(), token);
+    assert_eq!(owners(&server, "x y"), "a a");
+    assert_eq!(server.waiting(), 0);
+}
+
+#[test]
+fn a_session_is_bound_although_looking_at_the_key_removes_an_expired_lock() {
+    let server = Server::start();
+    let (mut client, mut other) = (server.client(), server.client());
+    client.ok("DEBUG SET-ACTIVE-EXPIRE 0");
+    for request in ["DLOCK.MACQUIRE 1 k b PX 5000 SESSION", "DLOCK.MACQUIRE 2 k k2 b PX 5000 SESSION"] {
+        client.int("DLOCK.ACQUIRE k a PX 20");
+        let now = client.now();
+        client.pass(now + 40);
+        client.int(request);
+        assert!(client.session_of("k", "b", "exclusive").is_some(), "{request}");
+        let bound = if request.contains("k2") { 2 } else { 1 };
+        assert_eq!(counter(&mut other, "sessions"), bound, "{request}");
+        client.ok("FLUSHALL");
+    }
+}

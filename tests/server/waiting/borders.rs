@@ -1,0 +1,136 @@
+//! The search for deadlocks goes through keys that the client may read, in its own database, and through no others.
+
+use crate::support::replica::counter;
+use crate::support::{Client, Server};
+
+/// A server, its administrator, and a user with these permissions.
+fn with_user(rules: &str) -> (Server, Client, Client) {
+    let server = Server::start();
+    let (mut admin, mut user) = (server.client(), server.client());
+    admin.ok(format!("ACL SETUSER user on >secret +@all {rules}"));
+    user.ok("AUTH user secret");
+    (server, admin, user)
+}
+
+#[test]
+fn a_cycle_over_foreign_keys_is_neither_found_nor_named() {
+    let (server, mut admin, mut user) = with_user("~m:*");
+    admin.int("DLOCK.ACQUIRE m:1 insider PX 600000");
+    admin.int("DLOCK.ACQUIRE secret:1 me PX 600000");
+    let mut insider = server.waiter("DLOCK.ACQUIRE secret:1 insider PX 600000 BLOCK 0");
+    // Longer than a search, and then its time is over.
+    user.nil("DLOCK.ACQUIRE m:1 me BLOCK 100");
+    assert_eq!(["deadlocks", "wait_timeouts"].map(|name| counter(&mut admin, name)), [0, 1]);
+    // Who may read both is told.
+    let error = admin.error("DLOCK.ACQUIRE m:1 me BLOCK 0");
+    assert_eq!(error, "DEADLOCK me waits for m:1 held by insider, insider waits for secret:1 held by me");
+    admin.int("DLOCK.RELEASE secret:1 me");
+    insider.granted();
+}
+
+#[test]
+fn a_longer_way_over_a_foreign_key_is_not_followed_either() {
+    let (server, mut admin, mut user) = with_user("~m:*");
+    for (lock, owner) in [("m:1", "a"), ("secret:1", "b"), ("m:2", "me")] {
+        admin.int(format!("DLOCK.ACQUIRE {lock} {owner} PX 600000"));
+    }
+    let mut waiters = server.waiters(["DLOCK.ACQUIRE secret:1 a BLOCK 0", "DLOCK.ACQUIRE m:2 b BLOCK 0"]);
+    user.nil("DLOCK.ACQUIRE m:1 me BLOCK 50");
+    let error = admin.error("DLOCK.ACQUIRE m:1 me BLOCK 0");
+    assert!(error.starts_with("DEADLOCK ") && error.contains("secret:1"), "{error}");
+    admin.int("DLOCK.RELEASE m:2 me");
+    waiters[1].granted();
+}
+
+#[test]
+fn a_cycle_among_own_keys_is_found() {
+    for rules in ["~m:*", "~other %R~m:2 %W~m:2 ~m:1"] {
+        let (server, mut admin, mut user) = with_user(rules);
+        admin.int("DLOCK.ACQUIRE m:1 b PX 600000");
+        admin.int("DLOCK.ACQUIRE m:2 a PX 600000");
+        let _b = server.waiter("DLOCK.ACQUIRE m:2 b BLOCK 0");
+        let error = user.error("DLOCK.ACQUIRE m:1 a BLOCK 0");
+        assert_eq!(error, "DEADLOCK a waits for m:1 held by b, b waits for m:2 held by a", "{rules}");
+    }
+}
+
+#[test]
+fn a_cycle_over_a_key_that_may_only_be_read_is_found() {
+    let (server, mut admin, mut user) = with_user("~m:* %R~shown:*");
+    admin.int("DLOCK.ACQUIRE m:1 b PX 600000");
+    admin.int("DLOCK.ACQUIRE shown:1 a PX 600000");
+    let _b = server.waiter("DLOCK.ACQUIRE shown:1 b BLOCK 0");
+    assert!(user.error("DLOCK.ACQUIRE m:1 a BLOCK 0").starts_with("DEADLOCK "));
+    // Not over one that may only be written.
+    admin.ok("ACL SETUSER user resetkeys ~m:* %W~shown:*");
+    user.nil("DLOCK.ACQUIRE m:1 a BLOCK 50");
+}
+
+#[test]
+fn foreign_users_of_an_owners_name_cause_no_deadlock() {
+    let (server, mut admin, _) = with_user("~m:*");
+    admin.ok("ACL SETUSER victim on >secret +@all ~v:*");
+    let mut victim = server.client();
+    victim.ok("AUTH victim secret");
+    victim.int("DLOCK.ACQUIRE v:2 worker PX 600000");
+    // Another user makes it look as if the worker waited for the one that now waits for the worker.
+    let mut attacker = server.client();
+    attacker.ok("AUTH user secret");
+    attacker.int("DLOCK.ACQUIRE m:1 victim PX 600000");
+    server.lines_up(&mut attacker, "DLOCK.ACQUIRE m:1 worker BLOCK 0");
+    victim.nil("DLOCK.ACQUIRE v:2 victim BLOCK 50");
+    server.lines_up(&mut victim, "DLOCK.ACQUIRE v:2 victim BLOCK 0");
+    assert_eq!(counter(&mut admin, "deadlocks"), 0);
+    admin.int("DLOCK.RELEASE v:2 worker");
+    victim.granted();
+}
+
+#[test]
+fn another_database_is_another_search() {
+    let server = Server::start();
+    let (mut zero, mut one) = (server.client(), server.client());
+    one.ok("SELECT 1");
+    zero.int("DLOCK.ACQUIRE k a PX 600000");
+    one.int("DLOCK.ACQUIRE k b PX 600000");
+    let mut b = server.waiter("DLOCK.ACQUIRE k b BLOCK 0");
+    one.nil("DLOCK.ACQUIRE k a BLOCK 50");
+    server.lines_up(&mut one, "DLOCK.ACQUIRE k a BLOCK 0");
+    assert_eq!(counter(&mut zero, "deadlocks"), 0);
+    assert_eq!(zero.int("DLOCK.RELEASE k a"), 1);
+    b.granted();
+    zero.ok("SELECT 1");
+    assert_eq!(zero.int("DLOCK.RELEASE k b"), 1);
+    one.granted();
+}
+
+#[test]
+fn an_owner_that_also_waits_in_another_database_is_left_out() {
+    let server = Server::start();
+    let (mut client, mut elsewhere) = (server.client(), server.client());
+    elsewhere.ok("SELECT 1");
+    elsewhere.int("DLOCK.ACQUIRE k x PX 600000");
+    client.int("DLOCK.ACQUIRE L1 b PX 600000");
+    client.int("DLOCK.ACQUIRE L2 a PX 600000");
+    let _b = server.waiter("DLOCK.ACQUIRE L2 b BLOCK 0");
+    server.lines_up(&mut elsewhere, "DLOCK.ACQUIRE k b BLOCK 0");
+    client.nil("DLOCK.ACQUIRE L1 a BLOCK 50");
+}
+
+#[test]
+fn those_ahead_in_the_queue_are_waited_for() {
+    let server = Server::start();
+    let mut client = server.client();
+    client.int("DLOCK.WLOCK L1 h PX 600000");
+    client.int("DLOCK.ACQUIRE L2 r PX 600000");
+    // w waits for h, who waits for nobody; it stands ahead of whoever comes, and does not get in before h is out.
+    let mut w = server.waiter("DLOCK.WLOCK L1 w BLOCK 0");
+    let mut behind = server.waiter("DLOCK.RLOCK L1 q BLOCK 0");
+    client.int("DLOCK.RELEASE L1 h");
+    w.granted();
+    let mut wants = server.waiter("DLOCK.ACQUIRE L2 w BLOCK 0");
+    assert!(client.error("DLOCK.RLOCK L1 r BLOCK 0").starts_with("DEADLOCK "), "w holds L1 and waits for r");
+    client.int("DLOCK.RELEASE L2 r");
+    wants.granted();
+    client.int("DLOCK.RELEASE L1 w");
+    behind.granted();
+}
