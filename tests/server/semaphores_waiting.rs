@@ -266,8 +266,8 @@ fn a_permit_comes_back_when_its_holder_dies() {
     let mut client = server.client();
     let mut session = server.client();
     session.int("DLOCK.SACQUIRE k a 3 PERMITS 2 SESSION");
-    client.int("DLOCK.SACQUIRE k b 3 PX 1500");
     let end = client.now() + 1500;
+    client.int("DLOCK.SACQUIRE k b 3 PX 1500");
     let mut waiters = server.waiters(["c", "d", "e"].map(|owner| request(&format!("SACQUIRE k {owner} 3"))));
     drop(session);
     all_granted(&mut waiters[..2]);

@@ -208,8 +208,8 @@ fn a_lease_or_session_that_ends_lets_it_in() {
     let mut client = server.client();
     let mut session = server.client();
     session.int("DLOCK.ACQUIRE x s PX 600000 SESSION");
-    client.int("DLOCK.ACQUIRE y t PX 1200");
     let end = client.now() + 1200;
+    client.int("DLOCK.ACQUIRE y t PX 1200");
     let mut waiter = server.waiter(request("MACQUIRE 3 x y z a"));
     drop(session);
     waiter.granted();
@@ -232,8 +232,8 @@ fn leases_that_end_one_after_the_other_let_it_in_at_the_last() {
     // Also if one of them was prolonged meanwhile.
     client.int("DLOCK.ACQUIRE v h PX 300");
     let mut waiter = server.waiter(request("MACQUIRE 2 v w b"));
-    client.int("DLOCK.RENEW v h PX 900");
     let end = client.now() + 900;
+    client.int("DLOCK.RENEW v h PX 900");
     waiter.granted();
     assert!(client.now() >= end - 4);
 }
