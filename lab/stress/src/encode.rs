@@ -20,9 +20,11 @@ pub fn words(text: &str) -> Words {
 pub fn keys_of(call: &Call) -> &[KeyNo] {
     match call {
         Call::Enter(_, request, _) => &request.keys,
-        Call::Release(key, _) | Call::Renew(key, _) | Call::Check(key, _) | Call::Delete(key) => {
-            std::slice::from_ref(key)
-        }
+        Call::Release(key, _)
+        | Call::Renew(key, _)
+        | Call::Check(key, _)
+        | Call::Delete(key)
+        | Call::SetTtl(key, _) => std::slice::from_ref(key),
     }
 }
 
@@ -33,6 +35,8 @@ pub fn call_words(model: &Model, call: &Call, block: u64) -> Words {
         Call::Release(key, leave) => release_words(model, *key, leave),
         Call::Renew(key, renewal) => renew_words(model, *key, renewal),
         Call::Check(key, token) => words(&format!("DLOCK.CHECK {} {token}", name_of(*key))),
+        Call::SetTtl(key, Some(ms)) => words(&format!("PEXPIRE {} {ms}", name_of(*key))),
+        Call::SetTtl(key, None) => words(&format!("PERSIST {}", name_of(*key))),
         // Both ways to delete.
         Call::Delete(key) => words(&format!("{} {}", if key % 3 == 1 { "UNLINK" } else { "DEL" }, name_of(*key))),
     }

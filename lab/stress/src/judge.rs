@@ -127,10 +127,15 @@ fn one_key(
 /// The watchdog extends the lease of a bound hold when a third of it has passed, or a little earlier. A re-entry with a
 /// short lease makes that third pass at once. Behind an earlier expiry of the key nobody sees it.
 fn follow_watchdog(model: &mut Model, key: KeyNo, shown: &[Shown], now: u64) {
-    let Some(found) = model.naive.keys.get_mut(key).filter(|found| found.early.is_none()) else { return };
+    let Some(found) = model.naive.keys.get_mut(key) else { return };
     for hold in found.holds.iter_mut().filter(|hold| hold.session.is_some()) {
-        let third = hold.lease / 3;
-        let may_be_extended = now + SLACK_MS >= hold.deadline - hold.lease + third - third / 12;
+        let (third, which) = (hold.lease / 3, (key, hold.owner, hold.mode));
+        let is_due = now + SLACK_MS >= hold.deadline - hold.lease + third - third / 12;
+        if found.early.is_some() {
+            is_due.then(|| model.hidden.insert(which));
+            continue;
+        }
+        let may_be_extended = model.hidden.remove(&which) || is_due;
         let mut shown = shown.iter().filter(|shown| shown.token.unsigned_abs() == hold.token);
         let is_whole = |ttl: i64| ttl.unsigned_abs().abs_diff(hold.lease) <= SLACK_MS;
         if may_be_extended && shown.any(|shown| name(hold.mode) == shown.mode && is_whole(shown.ttl)) {

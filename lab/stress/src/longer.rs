@@ -1,17 +1,18 @@
 //! Steps that are more than one command and its reply.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use dlock_core::Mode;
 use dlock_testkit::histories::leave::{Fence, Renewal};
 use dlock_testkit::histories::naive::Lease;
 use dlock_testkit::histories::{KeyNo, Who};
+use dlock_testkit::lock::info_reply;
 use dlock_testkit::redis::Value as Answer;
 use dlock_testkit::text_of;
 
 use crate::encode::{call_words, words};
 use crate::judge::{Before, same};
-use crate::model::{Reply, name_of};
+use crate::model::{Reply, db_of, name_of};
 use crate::round::{Place, Round, SOON, When, connect};
 use crate::step::{Call, Step};
 
@@ -82,6 +83,39 @@ impl Round {
         Ok(When::Soon)
     }
 
+    /// The watchdog is no command: it leaves an early expiry alone.
+    pub(super) fn watch(&mut self, who: usize, key: KeyNo, owner: Who, before: Before) -> Result<When, String> {
+        let (mode, lease) = (Some(Mode::Shared), Lease::For(SHORT_LEASE_MS));
+        let bind = Call::Renew(key, Renewal { client: 0, owner, mode, lease, fence: Fence::Any, binds: true });
+        self.transaction(who, &[bind, Call::SetTtl(key, Some(EARLY_MS))], before)?;
+        self.hear(before)?;
+        let owner_text = self.model.owner(owner).unwrap_or_default();
+        let line = [b"DLOCK.INFO".to_vec(), name_of(key).into(), b"OWNER".to_vec(), owner_text];
+        self.looker.ok(format!("SELECT {}", db_of(key)));
+        let (deadline, mut least) = (Instant::now() + SOON, i64::MAX);
+        loop {
+            let info = info_reply(&mut self.looker, &line).ok_or("the hold was lost")?;
+            let hold = info.holds().iter().find(|hold| hold.mode == "shared").ok_or("the hold was lost")?;
+            if hold.ttl > least {
+                break;
+            }
+            least = hold.ttl;
+            if Instant::now() > deadline {
+                return Err(format!("the watchdog does not extend {hold:?}"));
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        self.look(before, When::Now)?;
+        self.reach("the watchdog met an early expiry");
+        // Long again, before it is lost on a busy machine.
+        let long =
+            Renewal { client: 0, owner, mode, lease: Lease::For(LONG_LEASE_MS), fence: Fence::Any, binds: false };
+        let call = Call::Renew(key, long);
+        let expected = self.expect(who, &call, Place::Connection)?;
+        let line = call_words(&self.model, &call, 0);
+        self.run(who, &line, expected, before)
+    }
+
     pub(super) fn disconnect(&mut self, who: usize, by_server: bool) -> Result<When, String> {
         let client = self.client(who)?;
         let bound = self.model.holds().any(|(_, hold)| hold.session == Some(client));
@@ -150,5 +184,10 @@ impl Round {
 const MOMENT_MS: u64 = 25;
 /// The same where the server must have done something else before it has passed.
 const LONG_MOMENT_MS: u64 = 200;
+/// A lease of which a third passes soon, and the rest not on a busy machine either.
+const SHORT_LEASE_MS: u64 = 3000;
+const LONG_LEASE_MS: u64 = 1_000_000;
+/// Before the end of every lease but the short one.
+const EARLY_MS: u64 = 121_000;
 /// How long the server may take after a pause until all that happens is served at once again: it looks every 20 ms.
-const CATCH_UP: std::time::Duration = std::time::Duration::from_secs(1);
+const CATCH_UP: Duration = Duration::from_secs(1);

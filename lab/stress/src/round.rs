@@ -133,19 +133,11 @@ impl Round {
             Step::Flush(who, db) => {
                 (*who, words(if db.is_some() { "FLUSHDB" } else { "FLUSHALL" }), self.model.flush(*db))
             }
-            Step::SetTtl(who, key, ms) => {
-                let line = match ms {
-                    Some(ms) => format!("PEXPIRE {} {ms}", name_of(*key)),
-                    None => format!("PERSIST {}", name_of(*key)),
-                };
-                let expected = self.model.set_ttl(*key, *ms);
-                self.reach_if("early expiry", self.model.naive.keys.get(*key).is_some_and(|key| key.early.is_some()));
-                (*who, words(&line), expected)
-            }
             Step::Expire(who, key) => return self.expire(*who, *key, before),
             Step::Lapse(who, key, owner, mode, persists) => {
                 return self.lapse(*who, *key, *owner, *mode, *persists, before);
             }
+            Step::Watch(who, key, owner) => return self.watch(*who, *key, *owner, before),
             Step::Disconnect(who, by_server) => return self.disconnect(*who, *by_server),
             Step::Unblock(who, with_error) => return self.unblock(*who, *with_error),
             Step::Pause(meanwhile, kept) => return self.pause(meanwhile, kept.as_ref(), before),
@@ -159,7 +151,7 @@ impl Round {
         let client = self.client(who)?;
         let binds = match call {
             Call::Enter(_, Request { binds, .. }, _) | Call::Renew(_, Renewal { binds, .. }) => *binds,
-            Call::Release(..) | Call::Check(..) | Call::Delete(_) => false,
+            Call::Release(..) | Call::Check(..) | Call::Delete(_) | Call::SetTtl(..) => false,
         };
         if binds && place == Place::Script {
             return Ok(Reply::Error("ERR SESSION needs a client connection"));
@@ -182,6 +174,12 @@ impl Round {
             }
             Call::Delete(key) => self.model.delete(*key),
             Call::Check(key, token) => self.model.check(*key, *token),
+            Call::SetTtl(key, ms) => {
+                let reply = self.model.set_ttl(*key, *ms);
+                let is_early = self.model.naive.keys.get(*key).is_some_and(|key| key.early.is_some());
+                self.reach_if("early expiry", is_early);
+                reply
+            }
         })
     }
 
@@ -204,7 +202,7 @@ impl Round {
     }
 
     /// Who else is answered by the model is answered by the server.
-    fn hear(&mut self, before: Before) -> Result<(), String> {
+    pub(super) fn hear(&mut self, before: Before) -> Result<(), String> {
         for (client, expected) in std::mem::take(&mut self.model.told) {
             // Whoever is told and gone at once has heard nothing.
             let Some(connection) = self.connections.iter_mut().find(|connection| connection.id == client) else {
@@ -224,7 +222,7 @@ impl Round {
     }
 
     /// The server shows what the model has, and nobody else is answered.
-    fn look(&mut self, before: Before, when: When) -> Result<(), String> {
+    pub(super) fn look(&mut self, before: Before, when: When) -> Result<(), String> {
         let is_soon = when == When::Soon || self.catches_up_until > Instant::now();
         let deadline = Instant::now() + SOON;
         loop {

@@ -19,6 +19,8 @@ pub enum Call {
     Renew(KeyNo, Renewal),
     Check(KeyNo, u64),
     Delete(KeyNo),
+    /// `PEXPIRE` in so many ms, or `PERSIST`. Nothing ends in the time that the round takes.
+    SetTtl(KeyNo, Option<u64>),
 }
 
 /// One thing that happens. The first number is that of a connection.
@@ -35,12 +37,12 @@ pub enum Step {
     Move(usize, KeyNo, KeyNo),
     Swap(usize),
     Flush(usize, Option<i32>),
-    /// `PEXPIRE` in so many ms, or `PERSIST`. Nothing ends in the time that the round takes.
-    SetTtl(usize, KeyNo, Option<u64>),
     /// `PEXPIRE` in a moment, until the key is gone.
     Expire(usize, KeyNo),
     /// A hold is given a moment more, until that has passed. With `PERSIST`, the key may stay.
     Lapse(usize, KeyNo, Who, Mode, bool),
+    /// A shared hold is bound with a short lease and the key expires early, until the watchdog has extended the lease.
+    Watch(usize, KeyNo, Who),
     /// A connection ends, closed by the client or by the server.
     Disconnect(usize, bool),
     /// `CLIENT UNBLOCK`, with an error or without.
@@ -84,13 +86,14 @@ pub fn draw(random: &mut Random, scene: &Scene) -> Option<Step> {
         81 => Step::Flush(who, random.pick(&[None, Some(db_of(key))])),
         82 if has_queue_only(scene, key) => Step::Call(who, Call::Delete(key)),
         82 => Step::Overwrite(who, key),
-        83..87 => Step::SetTtl(who, key, ttl(random)),
+        83..87 => Step::Call(who, Call::SetTtl(key, ttl(random))),
         87..91 => Step::Disconnect(any(random), random.one_in(2)),
         91..94 if !scene.waiting.is_empty() => Step::Unblock(random.pick(scene.waiting), random.one_in(2)),
         94..96 => pause(random, scene, who),
         96 if scene.with_time => Step::CallBriefly(who, enter(random, scene, who, true)),
         97 if scene.with_time => Step::Expire(who, key),
-        98..100 if scene.with_time => lapse(random, scene, who, key),
+        98 if scene.with_time => lapse(random, scene, who, key),
+        99 if scene.with_time => watch(random, scene, who, key),
         _ => Step::Call(who, enter(random, scene, who, may_block)),
     })
 }
@@ -134,6 +137,20 @@ fn lapse(random: &mut Random, scene: &Scene, who: usize, key: KeyNo) -> Step {
     }
 }
 
+/// The key has another hold, whose lease is long: before its end, the early expiry is early.
+fn watch(random: &mut Random, scene: &Scene, who: usize, key: KeyNo) -> Step {
+    let is_shared = |hold: &&Hold| hold.mode == Mode::Shared;
+    let holds = held(scene, who).filter(|(_, hold)| is_shared(hold));
+    let holds: Vec<(KeyNo, Who)> = holds
+        .filter(|(key, _)| scene.model.naive.live(*key).filter(is_shared).count() > 1)
+        .map(|(key, hold)| (key, hold.owner))
+        .collect();
+    match random.pick_if_any(&holds) {
+        Some((key, owner)) => Step::Watch(who, key, owner),
+        None => lapse(random, scene, who, key),
+    }
+}
+
 fn any(random: &mut Random) -> usize {
     usize::try_from(random.below(CONNECTIONS as u64)).unwrap_or(0)
 }
@@ -163,10 +180,11 @@ fn ttl(random: &mut Random) -> Option<u64> {
 /// What a transaction or a script does: the token of a hold that it has made is not known, and so not what `MINTOKEN`
 /// makes of it, nor whether a short lease is refused.
 fn inner(random: &mut Random, scene: &Scene, who: usize) -> Call {
-    match random.below(10) {
+    match random.below(11) {
         0..5 => enter(random, scene, who, true),
         5..8 => release(random, scene, who),
         8 => unfenced(renew(random, scene, who)),
+        9 => Call::SetTtl(key(random, who), ttl(random)),
         _ => Call::Delete(key(random, who)),
     }
 }
