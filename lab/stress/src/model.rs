@@ -57,7 +57,7 @@ pub struct Model {
     pub late: BTreeSet<KeyNo>,
     /// Keys that are still there without a live hold. Only a late key can be.
     pub remains: BTreeSet<KeyNo>,
-    /// Bound holds whose lease the watchdog may have extended behind an earlier expiry of the key, where nobody sees it.
+    /// Bound holds whose lease the watchdog may have extended behind an earlier expiry of the key, unseen.
     pub hidden: BTreeSet<(KeyNo, Who, Mode)>,
     /// The server holds its data still.
     pub is_paused: bool,
