@@ -173,7 +173,7 @@ class Lock {
   }
 
   /**
-   * The server renews a session. What is to be found out is whether the server is still there.
+   * The server renews a session. It only finds out whether the server is still there.
    *
    * @param {Connection} own
    */

@@ -4,7 +4,7 @@
 //! | file | knows |
 //! |---|---|
 //! | `run` | the whole run and its report |
-//! | `scene` | how one scene goes, and how it comes to rest |
+//! | `scene` | how one scene runs and ends |
 //! | `plan` | which faults come when: the seed decides |
 //! | `faults` | what is done to servers, and the servers |
 //! | `crew`, `worker`, `errands` | worker processes; how one asks; what it does with locks |

@@ -256,7 +256,7 @@ impl Model {
         Reply::Ok
     }
 
-    /// `PEXPIRE` with so many ms, or `PERSIST`.
+    /// `PEXPIRE` in ms, or `PERSIST`.
     pub fn set_ttl(&mut self, key: KeyNo, ms: Option<u64>) -> Reply {
         if !self.exists(key) {
             return Reply::Integer(0);

@@ -19,7 +19,7 @@ pub enum Call {
     Renew(KeyNo, Renewal),
     Check(KeyNo, u64),
     Delete(KeyNo),
-    /// `PEXPIRE` in so many ms, or `PERSIST`. Nothing ends in the time that the round takes.
+    /// `PEXPIRE` in ms, or `PERSIST`. Nothing ends in the time that the round takes.
     SetTtl(KeyNo, Option<u64>),
 }
 

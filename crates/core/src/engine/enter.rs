@@ -390,7 +390,7 @@ impl<T> Engine<T> {
 /// How often a command begins anew.
 const MAX_RESTARTS: u32 = 16;
 
-/// What is to be done with a request once its key is closed.
+/// The next step of a request once its key is closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Decided {
     /// Nothing more.

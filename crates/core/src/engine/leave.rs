@@ -134,7 +134,7 @@ impl<T> Engine<T> {
         }
     }
 
-    /// A hold that is bound, or is to be, keeps a lease of 300 ms or more, and never an absolute one.
+    /// A hold that is bound, or will be, keeps a lease of 300 ms or more, and never an absolute one.
     fn check_bound(&self, id: Option<RecordId>, hold: &Hold, lease: LeaseChoice, binds: bool) -> Result<(), Fault> {
         let record = id.and_then(|id| self.records.get(id));
         if !binds && record.is_none_or(|record| record.bound.client_of(&hold.owner, hold.mode).is_none()) {

@@ -274,7 +274,7 @@ impl<T> Engine<T> {
         self.find(name).is_some()
     }
 
-    /// Returns when [`Engine::tick`] is to be called; `None`: not before the next input.
+    /// Returns the time of the next [`Engine::tick`]; `None`: not before the next input.
     #[inline]
     pub fn wake_at(&self) -> Option<UnixMs> {
         let is_due = !(self.stirred.is_empty()

@@ -2,7 +2,7 @@
 //!
 //! | command | prints |
 //! |---|---|
-//! | `at MS` | nothing: it is now so many ms after the scenario began. No timer runs |
+//! | `at MS` | nothing: sets the time to MS ms after the scenario began. No timer runs |
 //! | `on KEY`, `on DB/KEY` | nothing: the commands that follow are about this key |
 //! | `tick` | the timer runs until it has nothing to do: a line for each waiter that gets an answer, or `nothing` |
 //! | `wake` | when the timer wants to run: `now`, a time, or `never` |
@@ -548,7 +548,7 @@ fn key_name(word: &str) -> KeyName {
     (db.parse().expect("a database"), key.as_bytes().to_vec())
 }
 
-/// The time so many ms after a scenario began.
+/// The time, in ms after a scenario began.
 pub fn time(ms: u64) -> UnixMs {
     UnixMs::new(BEGIN_MS + ms)
 }

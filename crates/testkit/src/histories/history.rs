@@ -75,7 +75,7 @@ pub enum Op {
     /// The time of the waiter with this number is over.
     Abandon(usize),
     ClientGone(ClientNo),
-    /// `PEXPIRE`, so many ms from now; 0 deletes.
+    /// `PEXPIRE`, in ms from now; 0 deletes.
     Expire(KeyNo, u64),
     Persist(KeyNo),
     Delete(KeyNo),
@@ -144,7 +144,7 @@ pub enum Somebody {
 pub enum Lease {
     Own,
     For(u64),
-    /// Until so many ms from now.
+    /// Until this many ms from now.
     Until(u64),
 }
 

@@ -510,7 +510,7 @@ impl World {
         self.naive.advance(self.naive.now_us);
     }
 
-    // What a wait comes to.
+    // The result of a wait.
 
     fn answers(&mut self, answers: Answers) {
         for (ticket, answer) in answers {
