@@ -8,7 +8,7 @@ use crate::error::Error;
 use crate::ffi::blocking::{Blocked, Ticket};
 use crate::ffi::context::Context;
 use crate::reply;
-use crate::state::{abandon, read_engine};
+use crate::state::{abandon, read_engine, time_out};
 use crate::waiter::Waiter;
 
 impl Ticket for Waiter {
@@ -22,7 +22,9 @@ impl Ticket for Waiter {
             Some(Answer::Nil) => context.reply_nil(),
             Some(Answer::Fault(fault)) => context.reply_error(&Error::from(fault).text("dlock")),
             None => {
-                self.gone();
+                if let Some(id) = self.id.take() {
+                    time_out(id);
+                }
                 // Nobody counts for a wait that ended while another module's callback ran.
                 read_engine(|engine| engine.stats.wait_timeouts += 1).unwrap_or(());
                 context.reply_nil();

@@ -4,7 +4,7 @@ use std::cell::Cell;
 
 use dlock_core::Lease;
 use dlock_core::args::Limits;
-use dlock_core::engine::Settings;
+use dlock_core::engine::{LogSettings, Settings};
 
 use crate::ffi::MainThread;
 use crate::ffi::config::{Setting, load, register};
@@ -15,6 +15,9 @@ static MAX_LEASE: MainThread<Setting> =
     setting("max-lease", Lease::MAX.get().cast_signed(), 1, Lease::MAX.get().cast_signed());
 static MAX_WAITERS: MainThread<Setting> = setting("max-waiters", 10_000, 0, 1_000_000);
 static SESSION_GRACE: MainThread<Setting> = setting("session-grace", 0, 0, 3_600_000);
+static LOG_MAX_LEN: MainThread<Setting> = setting("log-max-len", 128, 0, 100_000);
+static LOG_WAIT: MainThread<Setting> = setting("log-wait", 1000, -1, 3_600_000);
+static LOG_HOLD: MainThread<Setting> = setting("log-hold", -1, -1, Lease::MAX.get().cast_signed());
 
 /// What the operator set, as the engine wants it.
 #[inline]
@@ -27,6 +30,16 @@ pub fn settings() -> Settings {
     }
 }
 
+/// What the operator wants to see in the log.
+pub fn log_settings() -> LogSettings {
+    let number = |setting: &Setting| u64::try_from(setting.value.get()).ok();
+    LogSettings {
+        max_len: usize::try_from(LOG_MAX_LEN.value.get()).unwrap_or(0),
+        wait_ms: number(&LOG_WAIT),
+        hold_ms: number(&LOG_HOLD),
+    }
+}
+
 /// The bounds of leases and tokens at `now`.
 pub fn limits(now: dlock_core::Now) -> Limits {
     Limits { now_us: now.us(), max_lease: lease(&MAX_LEASE) }
@@ -35,7 +48,8 @@ pub fn limits(now: dlock_core::Now) -> Limits {
 /// Registers all settings. `arguments` are those of `loadmodule`: names without the prefix, each with its value; they
 /// become the defaults. An unknown name or a bad value refuses the load; a number is written as `CONFIG SET` wants it.
 pub fn register_all(context: &Context<'_>, arguments: &[&[u8]]) -> Result<(), String> {
-    let settings: [&'static Setting; 4] = [&DEFAULT_LEASE, &MAX_LEASE, &MAX_WAITERS, &SESSION_GRACE];
+    let settings: [&'static Setting; 7] =
+        [&DEFAULT_LEASE, &MAX_LEASE, &MAX_WAITERS, &SESSION_GRACE, &LOG_MAX_LEN, &LOG_WAIT, &LOG_HOLD];
     let given = parse(&settings, arguments)?;
     for setting in settings {
         let default = given.iter().find(|(name, _)| *name == setting.name).map_or(setting.default, |(_, value)| *value);

@@ -23,6 +23,10 @@ pub enum Error {
     Effect(DecodeError),
     /// `SESSION` where there is no client connection.
     NoConnection,
+    /// `LOG` has no such subcommand.
+    Subcommand(String),
+    /// The user may not see the log.
+    NotForUser,
     /// The engine is at work.
     Busy,
 }
@@ -34,6 +38,7 @@ impl Error {
             Error::Malformed(what) => return malformed(*what, command),
             Error::Fault(Fault::Deadlock(how)) => return format!("DEADLOCK {how}").into(),
             Error::Effect(error) => return format!("ERR invalid effect: {error}").into(),
+            Error::Subcommand(name) => return format!("ERR unknown subcommand '{name}'. Try {command} HELP.").into(),
             Error::Fault(Fault::SessionLease) => return malformed(Malformed::SessionLease, command),
             Error::Fault(Fault::WrongType) => "WRONGTYPE Operation against a key holding the wrong kind of value",
             Error::Fault(Fault::Ambiguous) => "AMBIGUOUS owner holds the lock in both modes, say READ or WRITE",
@@ -44,6 +49,9 @@ impl Error {
             Error::Fault(Fault::TryAgain) => "TRYAGAIN The lock has moved to another node while the client waited",
             Error::ReadOnly => "READONLY You can't write against a read only replica.",
             Error::NotForClients => "NOPERM dlock.apply is accepted only from replication and from files",
+            Error::NotForUser => {
+                "NOPERM this user has no permissions to run SLOWLOG, which dlock.log needs on this server"
+            }
             Error::NoConnection => "ERR SESSION needs a client connection",
             Error::Busy => "ERR dlock is busy: a module must not run its commands from a notification",
         };
@@ -74,6 +82,7 @@ fn malformed(what: Malformed, command: &str) -> Cow<'static, str> {
         Malformed::NoKeys => "ERR numkeys should be greater than 0",
         Malformed::TooManyKeys => "ERR Number of keys can't be greater than number of args",
         Malformed::SameKey => "ERR a key is given twice",
+        Malformed::LogCount => "ERR count should be greater than or equal to -1",
         Malformed::Count => "ERR COUNT can't be negative",
         Malformed::Timeout => "ERR timeout is not an integer or out of range",
         Malformed::NegativeTimeout => "ERR timeout is negative",

@@ -1,30 +1,32 @@
 //! What the server calls beside commands: keys that go, clients that leave, the timer. A hook writes nothing: it tells
 //! the engine, which acts in the same turn of the event loop, after the running command.
 
-use dlock_core::engine::{Input, Role};
+use dlock_core::engine::{Input, Lost, Role};
 use dlock_core::{ClientId, Lease, Lock, Name, Token, TokenClock, UnixMs};
 
 use crate::ffi::context::{Context, machine_time};
 use crate::ffi::hooks::{Event, Hooks, Origin, server_flags};
 use crate::keyspace::ServerKeys;
 use crate::outputs::send_events;
-use crate::state::{concerns, count_lapses, input, read_engine, with_engine};
+use crate::state::{apply_settings, concerns, input, log_flush, lose, read_engine, with_engine};
 
 /// What the server calls.
 pub static HOOKS: Hooks = Hooks { removed, loaded, restored, token_to_save, token_loaded, event, timer };
 
 fn removed(db: i32, key: &[u8], lock: &Lock, is_foreign: bool) {
-    let lapsed = lock.lapsed(machine_time().ms());
-    if lapsed > 0 {
-        let flags = server_flags();
-        if flags.is_primary() && !flags.is_loading() {
-            count_lapses(lapsed as u64);
-        }
-    }
     let name = Name { db, key };
+    if is_in_charge() {
+        lose(Lost::of(name, lock, machine_time()));
+    }
     if is_foreign && concerns(name) {
         input(Input::Removed(name));
     }
+}
+
+/// A primary decides what happens to locks. Nobody does while the server loads.
+fn is_in_charge() -> bool {
+    let flags = server_flags();
+    flags.is_primary() && !flags.is_loading()
 }
 
 /// A restored token may be an hour ahead of the clock, and a deadline by that more than the longest lease.
@@ -58,6 +60,12 @@ fn token_loaded(token: Token) {
 
 fn event(event: Event) {
     input(match event {
+        Event::SettingChanged => return apply_settings(),
+        Event::Flushing(db) => {
+            return if is_in_charge() {
+                log_flush(db)
+            };
+        }
         Event::Flushed(db) => Input::Flushed(db),
         Event::Swapped(first, second) => Input::Swapped(first, second),
         Event::Loaded => Input::Loaded,

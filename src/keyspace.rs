@@ -109,6 +109,10 @@ impl Keyspace for ServerKeys<'_, '_> {
 }
 
 impl OpenKey for Key<'_> {
+    fn name(&self) -> Name<'_> {
+        Name { db: Key::db(self), key: Key::name(self) }
+    }
+
     #[inline]
     fn lock(&self) -> Option<&Lock> {
         Key::lock(self)

@@ -7,6 +7,7 @@
 #![allow(missing_docs, reason = "the entries that redis_module! makes have none")]
 
 mod answering;
+mod clients;
 mod commands;
 mod config;
 mod error;
@@ -82,6 +83,7 @@ fn register_commands(context: &ffi::context::Context<'_>, categories: Categories
     register::<commands::Renew>(context, categories)?;
     register::<commands::Check>(context, categories)?;
     register::<commands::Info>(context, categories)?;
+    register::<commands::Log>(context, categories)?;
     register::<commands::Apply>(context, categories)?;
     #[cfg(feature = "panic-hook")]
     register::<commands::Panic>(context, categories)?;

@@ -1,6 +1,6 @@
 //! How answers are written.
 
-use dlock_core::engine::{Inspection, ShownHold, ShownWaiter};
+use dlock_core::engine::{Inspection, LogEntry, LogEvent, ShownHold, ShownWaiter};
 use dlock_core::{LockMode, Mode, Owner, Token};
 
 use crate::ffi::context::Context;
@@ -63,6 +63,35 @@ fn waiter(context: &Context<'_>, shown: &ShownWaiter) {
     number_field(context, "keys", Some(shown.keys as u64));
 }
 
+/// Replies with an entry of the log.
+pub fn log_entry(context: &Context<'_>, entry: &LogEntry) {
+    let event = match entry.event {
+        LogEvent::Wait => "wait",
+        LogEvent::Timeout => "timeout",
+        LogEvent::Hold => "hold",
+        LogEvent::Lapse => "lapse",
+        LogEvent::SessionEnd => "session-end",
+        LogEvent::Delete => "delete",
+        LogEvent::Flush => "flush",
+        LogEvent::Deadlock => "deadlock",
+    };
+    let peer = entry.client.as_ref().map(|(_, peer)| peer);
+    context.reply_map(13);
+    number_field(context, "id", Some(entry.id));
+    number_field(context, "time", Some(entry.time.get()));
+    text_field(context, "event", event.as_bytes());
+    number_field(context, "db", entry.db.and_then(|db| u64::try_from(db).ok()));
+    may_be_text_field(context, "key", entry.key.as_deref());
+    may_be_text_field(context, "owner", entry.owner.as_deref());
+    may_be_text_field(context, "mode", entry.mode.map(mode_name));
+    number_field(context, "token", entry.token.map(Token::get));
+    number_field(context, "waited", entry.waited);
+    number_field(context, "held", entry.held);
+    number_field(context, "client", entry.client.as_ref().map(|(client, _)| client.0));
+    may_be_text_field(context, "addr", peer.map(|peer| &*peer.addr));
+    may_be_text_field(context, "name", peer.and_then(|peer| peer.name.as_deref()));
+}
+
 fn mode_name(mode: Mode) -> &'static [u8] {
     match mode {
         Mode::Exclusive => b"exclusive",
@@ -73,6 +102,13 @@ fn mode_name(mode: Mode) -> &'static [u8] {
 fn text_field(context: &Context<'_>, name: &str, value: &[u8]) {
     context.reply_bytes(name.as_bytes());
     context.reply_bytes(value);
+}
+
+fn may_be_text_field(context: &Context<'_>, name: &str, value: Option<&[u8]>) {
+    match value {
+        Some(value) => text_field(context, name, value),
+        None => number_field(context, name, None),
+    }
 }
 
 fn number_field(context: &Context<'_>, name: &str, value: Option<u64>) {

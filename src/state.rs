@@ -7,10 +7,11 @@
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
-use dlock_core::engine::{Engine, Input, Output, WaiterId};
-use dlock_core::{ClientId, Name};
+use dlock_core::engine::{Engine, Input, Lost, Output, WaiterId};
+use dlock_core::{ClientId, Name, Now};
 
-use crate::config::settings;
+use crate::clients;
+use crate::config::{log_settings, settings};
 use crate::ffi::MainThread;
 use crate::ffi::config::is_changed;
 use crate::ffi::context::machine_time;
@@ -26,8 +27,6 @@ struct State {
     engine: RefCell<Option<ServerEngine>>,
     inbox: RefCell<Vec<Note>>,
     has_notes: Cell<bool>,
-    /// Leases that ran out on keys which the server removed, and that the engine has not counted yet.
-    lapses: Cell<u64>,
     /// An empty list whose memory is used again.
     spare: Cell<Outputs>,
 }
@@ -36,13 +35,47 @@ static STATE: MainThread<State> = MainThread::new(State {
     engine: RefCell::new(None),
     inbox: RefCell::new(Vec::new()),
     has_notes: Cell::new(false),
-    lapses: Cell::new(0),
     spare: Cell::new(Vec::new()),
 });
 
-/// Counts leases that had run out on a key which the server has removed.
-pub fn count_lapses(lapsed: u64) {
-    STATE.lapses.set(STATE.lapses.get() + lapsed);
+/// Counts and logs what went with a key that was removed by others: now if the engine does not work, else before it works
+/// again.
+pub fn lose(lost: Lost) {
+    match STATE.engine.try_borrow_mut() {
+        Ok(mut engine) => engine.get_or_insert_with(new_engine).lose(&lost),
+        Err(_) => keep_note(Note::Lost(Box::new(lost))),
+    }
+}
+
+/// Logs a flush that removes locks.
+pub fn log_flush(db: Option<i32>) {
+    if let Ok(mut engine) = STATE.engine.try_borrow_mut() {
+        engine.get_or_insert_with(new_engine).log_flush(db, machine_time());
+    }
+}
+
+/// Has the engine work by the settings as they are now.
+pub fn apply_settings() {
+    if let Ok(mut engine) = STATE.engine.try_borrow_mut()
+        && let Some(engine) = engine.as_mut()
+    {
+        set_settings(engine);
+    }
+}
+
+fn set_settings(engine: &mut ServerEngine) {
+    if is_changed() {
+        engine.settings = settings();
+        engine.log.configure(log_settings());
+    }
+}
+
+#[cold]
+fn new_engine() -> ServerEngine {
+    let mut engine = Engine::new(rand::random(), settings());
+    engine.log.configure(log_settings());
+    engine.log.identify_by(clients::identify);
+    engine
 }
 
 /// Something that happened while the engine worked.
@@ -55,6 +88,8 @@ enum Note {
     Loaded,
     RoleChanged,
     WaiterGone(WaiterId),
+    TimedOut(WaiterId, Now),
+    Lost(Box<Lost>),
 }
 
 /// The engine is at work: a command came from a callback of another module.
@@ -70,13 +105,8 @@ pub struct Busy;
 pub fn with_engine<R>(body: impl FnOnce(&mut ServerEngine) -> R) -> Result<(R, Outputs), Busy> {
     let state: &State = &STATE;
     let mut engine = state.engine.try_borrow_mut().map_err(|_| Busy)?;
-    let engine = engine.get_or_insert_with(|| Engine::new(rand::random(), settings()));
-    if is_changed() {
-        engine.settings = settings();
-    }
-    if state.lapses.get() > 0 {
-        engine.stats.lapses += state.lapses.take();
-    }
+    let engine = engine.get_or_insert_with(new_engine);
+    set_settings(engine);
     if state.has_notes.get() {
         empty_inbox(state, engine);
     }
@@ -120,9 +150,7 @@ fn keep(outputs: Outputs) {
 pub fn input(input: Input<'_>) {
     let told = STATE.engine.try_borrow_mut().map(|mut engine| {
         if let Some(engine) = engine.as_mut() {
-            if is_changed() {
-                engine.settings = settings();
-            }
+            set_settings(engine);
             engine.input(input, machine_time());
             arm(engine);
         }
@@ -153,10 +181,28 @@ pub fn abandon(id: WaiterId) {
     }
 }
 
+/// Takes out a waiter whose time is over, and logs that.
+pub fn time_out(id: WaiterId) {
+    let now = machine_time();
+    let told = STATE.engine.try_borrow_mut().map(|mut engine| {
+        if let Some(engine) = engine.as_mut() {
+            engine.time_out(id, now);
+            arm(engine);
+        }
+    });
+    if told.is_err() {
+        leave(Note::TimedOut(id, now));
+    }
+}
+
 fn leave(note: Note) {
+    keep_note(note);
+    wake_now();
+}
+
+fn keep_note(note: Note) {
     STATE.inbox.borrow_mut().push(note);
     STATE.has_notes.set(true);
-    wake_now();
 }
 
 fn note(input: Input<'_>) -> Note {
@@ -186,6 +232,14 @@ fn empty_inbox(state: &State, engine: &mut ServerEngine) {
             Note::RoleChanged => Input::RoleChanged,
             Note::WaiterGone(id) => {
                 engine.abandon(*id);
+                continue;
+            }
+            Note::TimedOut(id, at) => {
+                engine.time_out(*id, *at);
+                continue;
+            }
+            Note::Lost(lost) => {
+                engine.lose(lost);
                 continue;
             }
         };

@@ -4,6 +4,7 @@ mod acquire;
 mod apply;
 mod check;
 mod info;
+mod log;
 mod macquire;
 mod options;
 #[cfg(feature = "panic-hook")]
@@ -16,6 +17,7 @@ pub use acquire::{Acquire, Racquire, Rlock, Sacquire, Wlock};
 pub use apply::Apply;
 pub use check::Check;
 pub use info::Info;
+pub use log::Log;
 pub use macquire::Macquire;
 #[cfg(feature = "panic-hook")]
 pub use panic::Panic;

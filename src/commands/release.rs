@@ -67,6 +67,7 @@ fn release(
     let [key] = own;
     let db = context.db();
     let name = Name { db, key: key.bytes() };
+    let client = ClientId(context.client_id());
     let mut keys = ServerKeys::of_command(context, db, own);
     // From a link or a file this is an effect: the primary decided it by its own clock.
     if flags.is_effect() {
@@ -76,6 +77,6 @@ fn release(
     if !flags.is_primary() {
         return Err(Error::ReadOnly);
     }
-    let call = Call { name, now: now(), client: ClientId(0) };
+    let call = Call { name, now: now(), client };
     Ok(with_engine(|engine| engine.release(&mut keys, call, &request))?)
 }

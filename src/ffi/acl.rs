@@ -1,8 +1,12 @@
 //! ACL categories of the module's commands, and what a client may read.
 
+use std::cell::Cell;
+use std::ffi::c_int;
+
 use redis_module::raw;
 
 use super::context::{Context, log_notice};
+use super::main_thread::MainThread;
 use super::spec::Categories;
 use super::strings::KeyName;
 
@@ -16,9 +20,18 @@ pub fn add_category(context: &Context<'_>) -> Categories {
             );
             return Categories::ServerOnly;
         };
-        if add(context.raw, c"dlock".as_ptr()) == super::OK { Categories::OfModules } else { Categories::ServerOnly }
+        let is_added = add(context.raw, c"dlock".as_ptr()) == super::OK;
+        HAS_CATEGORIES.set(is_added);
+        if is_added { Categories::OfModules } else { Categories::ServerOnly }
     }
 }
+
+/// Whether the server has ACL categories of modules, as [`add_category`] has found.
+pub fn has_categories() -> bool {
+    HAS_CATEGORIES.get()
+}
+
+static HAS_CATEGORIES: MainThread<Cell<bool>> = MainThread::new(Cell::new(false));
 
 /// The user of the client whose command is running.
 pub struct User(*mut raw::RedisModuleUser);
@@ -37,6 +50,18 @@ impl User {
             let user = user_of(name);
             api!(RedisModule_FreeString(context.raw, name));
             (!user.is_null()).then_some(User(user))
+        }
+    }
+
+    /// Whether the user may run this command of the server's.
+    pub fn may_run<const N: usize>(&self, words: [&str; N]) -> bool {
+        let words = words.map(|word| KeyName::new(word.as_bytes()));
+        let mut arguments = words.each_ref().map(KeyName::raw);
+        let count = c_int::try_from(N).unwrap_or(0);
+        // SAFETY: the function is optional, and checked; user and words are live for the call.
+        unsafe {
+            raw::RedisModule_ACLCheckCommandPermissions
+                .is_some_and(|check| check(self.0, arguments.as_mut_ptr(), count) == super::OK)
         }
     }
 

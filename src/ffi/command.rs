@@ -63,7 +63,7 @@ pub fn register<C: Command>(context: &Context<'_>, categories: Categories) -> Re
     let failed = |what: &str| format!("dlock: cannot {what} command {}", C::SPEC.name);
     let (first, last, step) = match C::SPEC.keys {
         Keys::First(_) => (1, 1, 1),
-        Keys::Numbered(_) => (0, 0, 0),
+        Keys::None | Keys::Numbered(_) => (0, 0, 0),
     };
     // SAFETY: the server copies the strings; the entry is a function of this module, which is never unloaded.
     let (created, command) = unsafe {
@@ -114,7 +114,7 @@ unsafe extern "C" fn entry<C: Command>(
             Keys::Numbered(key_use) if unsafe { api!(RedisModule_IsKeysPositionRequest(context.raw)) } != 0 => {
                 report_keys(&context, &arguments, key_use);
             }
-            Keys::First(_) | Keys::Numbered(_) => C::run(&mut context, &arguments),
+            Keys::None | Keys::First(_) | Keys::Numbered(_) => C::run(&mut context, &arguments),
         }
     };
     let apologize = || {

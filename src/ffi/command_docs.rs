@@ -12,7 +12,6 @@ use super::strings::c_string;
 /// `command` must be a live command of this module.
 pub(super) unsafe fn document(command: *mut raw::RedisModuleCommand, spec: &Spec) -> c_int {
     let mut texts = Texts(Vec::new());
-    let (Keys::First(key_use) | Keys::Numbered(key_use)) = spec.keys;
     // SAFETY: these are plain C structs, for which all zero means "not given".
     let (mut info, mut key_specs) = unsafe {
         let info: raw::RedisModuleCommandInfo = std::mem::zeroed();
@@ -20,12 +19,15 @@ pub(super) unsafe fn document(command: *mut raw::RedisModuleCommand, spec: &Spec
         (info, key_specs)
     };
     let [key_spec, _] = &mut key_specs;
-    key_spec.flags = u64::from(flags_of(key_use));
-    key_spec.begin_search_type = raw::RedisModuleKeySpecBeginSearchType_REDISMODULE_KSPEC_BS_INDEX;
-    key_spec.bs.index.pos = 1;
+    if let Keys::First(key_use) | Keys::Numbered(key_use) = spec.keys {
+        key_spec.flags = u64::from(flags_of(key_use));
+        key_spec.begin_search_type = raw::RedisModuleKeySpecBeginSearchType_REDISMODULE_KSPEC_BS_INDEX;
+        key_spec.bs.index.pos = 1;
+    }
     let (none, multiple) = (raw::REDISMODULE_CMD_ARG_NONE, raw::REDISMODULE_CMD_ARG_MULTIPLE);
     let mut arguments = Vec::new();
     match spec.keys {
+        Keys::None => {}
         Keys::First(_) => {
             key_spec.find_keys_type = raw::RedisModuleKeySpecFindKeysType_REDISMODULE_KSPEC_FK_RANGE;
             key_spec.fk.range =
@@ -48,7 +50,7 @@ pub(super) unsafe fn document(command: *mut raw::RedisModuleCommand, spec: &Spec
     info.complexity = texts.keep(spec.complexity);
     info.since = texts.keep(env!("CARGO_PKG_VERSION"));
     info.arity = spec.arity;
-    info.key_specs = key_specs.as_mut_ptr();
+    info.key_specs = if spec.keys == Keys::None { null_mut() } else { key_specs.as_mut_ptr() };
     info.args = arguments.as_mut_ptr();
     // SAFETY: all pointers are live during the call, lists end with an empty element; the server copies everything.
     let result = unsafe { api!(RedisModule_SetCommandInfo(command, &raw const info)) };
@@ -108,12 +110,14 @@ impl Texts {
             Argument::Word(word) => self.argument(&word.to_lowercase(), ArgumentKind::Word, Some(word), optional),
             Argument::Number(word, name) => self.argument(name, ArgumentKind::Number, Some(word), optional),
             Argument::NamedText(word, name) => self.argument(name, ArgumentKind::Text, Some(word), optional),
-            Argument::OneOf(name, choices) => self.list(name, ArgumentKind::OneOf, choices),
-            Argument::Group(name, parts) => self.list(name, ArgumentKind::Group, parts),
+            Argument::MayBeNumber(name) => self.argument(name, ArgumentKind::Number, None, optional),
+            Argument::OneOf(name, choices) => self.list(name, ArgumentKind::OneOf, choices, optional),
+            Argument::Choice(name, choices) => self.list(name, ArgumentKind::OneOf, choices, none),
+            Argument::Group(name, parts) => self.list(name, ArgumentKind::Group, parts, optional),
         }
     }
 
-    fn list(&mut self, name: &str, kind: ArgumentKind, parts: &[Argument]) -> raw::RedisModuleCommandArg {
+    fn list(&mut self, name: &str, kind: ArgumentKind, parts: &[Argument], flags: u32) -> raw::RedisModuleCommandArg {
         let mut parts: Vec<_> = parts.iter().map(|part| self.document(part)).collect();
         for part in &mut parts {
             // Inside a choice the choice is optional, not each part; in a group the words after the first are.
@@ -125,7 +129,7 @@ impl Texts {
             first.flags = raw::REDISMODULE_CMD_ARG_NONE.cast_signed();
         }
         parts.push(end_of_arguments());
-        let mut list = self.argument(name, kind, None, raw::REDISMODULE_CMD_ARG_OPTIONAL);
+        let mut list = self.argument(name, kind, None, flags);
         list.subargs = Box::into_raw(parts.into_boxed_slice()).cast();
         list
     }

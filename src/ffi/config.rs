@@ -7,6 +7,7 @@ use redis_module::raw;
 
 use super::context::Context;
 use super::guard::guarded;
+use super::hooks::{self, Event};
 use super::main_thread::MainThread;
 use super::strings::c_string;
 
@@ -77,6 +78,7 @@ extern "C" fn set(
     let body = || {
         setting(data).value.set(value);
         IS_CHANGED.set(true);
+        (hooks::hooks().event)(Event::SettingChanged);
         super::OK
     };
     guarded("config set", body, || super::ERR)

@@ -35,6 +35,12 @@ impl Flags {
         !self.has(denied | raw::REDISMODULE_CTX_FLAGS_MULTI | raw::REDISMODULE_CTX_FLAGS_LUA)
     }
 
+    /// The command is called by another module, which may do everything.
+    pub fn is_called_by_module(self) -> bool {
+        let called = self.has(raw::REDISMODULE_CTX_FLAGS_DENY_BLOCKING);
+        called && !self.has(raw::REDISMODULE_CTX_FLAGS_MULTI | raw::REDISMODULE_CTX_FLAGS_LUA)
+    }
+
     /// The server is part of a cluster.
     pub fn is_cluster(self) -> bool {
         self.has(raw::REDISMODULE_CTX_FLAGS_CLUSTER)
@@ -217,6 +223,13 @@ impl Context<'_> {
     pub fn reply_bytes(&self, bytes: &[u8]) {
         // SAFETY: the server copies the bytes.
         unsafe { api!(RedisModule_ReplyWithStringBuffer(self.raw, bytes.as_ptr().cast(), bytes.len())) };
+    }
+
+    /// Replies with a status, such as `OK`.
+    pub fn reply_status(&self, status: &str) {
+        let status = c_string(status);
+        // SAFETY: the server copies the status.
+        unsafe { api!(RedisModule_ReplyWithSimpleString(self.raw, status.as_ptr())) };
     }
 
     /// Replies with nil: the null bulk of RESP2, null in RESP3.

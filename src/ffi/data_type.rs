@@ -3,6 +3,7 @@
 use std::cell::Cell;
 use std::ffi::{c_char, c_int, c_void};
 use std::ptr::null_mut;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use dlock_core::{
     Change, DecodeError, Effect, Expiry, Lock, Token, UnixMs, decode_lock, encode_effect, encode_lock, encode_put,
@@ -81,7 +82,7 @@ fn load_lock(io: *mut raw::RedisModuleIO, version: c_int) -> *mut c_void {
             }
         }
     }
-    Box::into_raw(Box::new(lock)).cast()
+    into_value(Box::new(lock)).cast()
 }
 
 extern "C" fn rdb_save(io: *mut raw::RedisModuleIO, value: *mut c_void) {
@@ -133,9 +134,23 @@ extern "C" fn digest(digest: *mut raw::RedisModuleDigest, value: *mut c_void) {
     guarded("digest", body, || ());
 }
 
-/// May run on another thread: touches nothing but the value.
+/// How many locks the server has, those included that it has not freed yet.
+static LOCKS: AtomicUsize = AtomicUsize::new(0);
+
+pub(super) fn locks() -> usize {
+    LOCKS.load(Ordering::Relaxed)
+}
+
+/// Hands a lock to the server.
+pub(super) fn into_value(lock: Box<Lock>) -> *mut Lock {
+    LOCKS.fetch_add(1, Ordering::Relaxed);
+    Box::into_raw(lock)
+}
+
+/// May run on another thread: touches nothing but the value and the number of locks.
 pub(super) extern "C" fn free(value: *mut c_void) {
-    // SAFETY: made by `Box::into_raw`; the server frees it once and forgets it.
+    LOCKS.fetch_sub(1, Ordering::Relaxed);
+    // SAFETY: made by `into_value`; the server frees it once and forgets it.
     guarded("free", || drop(unsafe { Box::from_raw(value.cast::<Lock>()) }), || ());
 }
 

@@ -10,6 +10,7 @@ use redis_module::raw;
 use super::context::{Context, Flags};
 use super::guard::guarded;
 use super::main_thread::MainThread;
+use super::scan;
 
 /// What the server calls of the module. None of these runs a command or writes a key.
 #[derive(Clone, Copy)]
@@ -104,14 +105,14 @@ pub fn subscribe_to_server_events(context: &Context<'_>) -> Result<(), String> {
 }
 
 extern "C" fn server_event(
-    _context: *mut raw::RedisModuleCtx,
+    context: *mut raw::RedisModuleCtx,
     event: raw::RedisModuleEvent,
     sub_event: u64,
     data: *mut c_void,
 ) {
     let body = || {
         // SAFETY: the server passes with each event the structure that belongs to it.
-        if let Some(event) = unsafe { event_of(event.id, sub_event, data) } {
+        if let Some(event) = unsafe { event_of(context, event.id, sub_event, data) } {
             (hooks().event)(event);
         }
     };
@@ -131,14 +132,23 @@ pub enum Event {
     ClientGone(u64),
     /// The server became a primary or a replica.
     RoleChanged,
+    /// A setting was set.
+    SettingChanged,
+    /// Locks are about to be flushed: of this database; `None`: of all.
+    Flushing(Option<c_int>),
 }
 
 /// # Safety
-/// `data` must point to the structure of that event.
-unsafe fn event_of(id: u64, sub_event: u64, data: *mut c_void) -> Option<Event> {
+/// `context` must be that of the event, and `data` must point to the structure of that event.
+unsafe fn event_of(context: *mut raw::RedisModuleCtx, id: u64, sub_event: u64, data: *mut c_void) -> Option<Event> {
     // SAFETY: by the caller's promise.
     unsafe {
         match (id, sub_event) {
+            (raw::REDISMODULE_EVENT_FLUSHDB, raw::REDISMODULE_SUBEVENT_FLUSHDB_START) => {
+                let db = (*data.cast::<raw::RedisModuleFlushInfo>()).dbnum;
+                let db = Some(db).filter(|db| *db >= 0);
+                scan::has_lock(&mut Context::new(context), db).then_some(Event::Flushing(db))
+            }
             (raw::REDISMODULE_EVENT_FLUSHDB, raw::REDISMODULE_SUBEVENT_FLUSHDB_END) => {
                 let db = (*data.cast::<raw::RedisModuleFlushInfo>()).dbnum;
                 Some(Event::Flushed(Some(db).filter(|db| *db >= 0)))
@@ -164,6 +174,11 @@ static DETACHED: MainThread<Cell<*mut raw::RedisModuleCtx>> = MainThread::new(Ce
 pub fn keep_context(context: &Context<'_>) {
     // SAFETY: called during the load; the context is kept for good.
     DETACHED.set(unsafe { api!(RedisModule_GetDetachedThreadSafeContext(context.raw)) });
+}
+
+/// The kept context.
+pub(super) fn detached() -> *mut raw::RedisModuleCtx {
+    DETACHED.get()
 }
 
 /// The state of the server, where no context is at hand.

@@ -4,7 +4,7 @@
 //! the context mutably, too, or needs no context and is in a function that takes one: the compiler refuses it while a key
 //! is open, and the pointer to the lock stays valid.
 
-use std::ffi::c_char;
+use std::ffi::{c_char, c_int};
 use std::marker::PhantomData;
 use std::ptr::null_mut;
 
@@ -80,6 +80,17 @@ impl<'k> Key<'k> {
         unsafe { self.lock.as_mut() }
     }
 
+    /// Its name.
+    pub fn name(&self) -> &[u8] {
+        self.name.bytes()
+    }
+
+    /// The database it is in.
+    pub fn db(&self) -> c_int {
+        // SAFETY: the context is live while the key is open, and stays in the key's database.
+        unsafe { api!(RedisModule_GetSelectedDb(self.context)) }
+    }
+
     /// Whether opening removed an expired key.
     pub fn was_removed(&self) -> bool {
         self.was_removed
@@ -106,7 +117,7 @@ impl<'k> Key<'k> {
         if self.raw.is_null() {
             return;
         }
-        let value = Box::into_raw(lock);
+        let value = data_type::into_value(lock);
         // SAFETY: the server owns the value from here on and frees it by the type's `free`; on failure we do.
         unsafe {
             let kind = *DISTRLOCK.raw_type.borrow();

@@ -16,6 +16,8 @@
 //! | `config` | registration of settings |
 //! | `hooks` | server events, timers, and what the server calls of the module |
 //! | `blocking` | clients that wait |
+//! | `clients` | who a client is |
+//! | `scan` | whether a database has a lock |
 //! | `main_thread` | module state, which only the thread of the event loop may use |
 //!
 //! Functions of the server are optional pointers, filled at load. Functions that every supported server has are called by
@@ -33,6 +35,7 @@ macro_rules! api {
 
 pub mod acl;
 pub mod blocking;
+pub mod clients;
 pub mod command;
 mod command_docs;
 pub mod config;
@@ -42,6 +45,7 @@ mod guard;
 pub mod hooks;
 pub mod key;
 mod main_thread;
+mod scan;
 pub mod spec;
 pub mod strings;
 

@@ -25,6 +25,8 @@ pub struct Spec {
 /// Where the keys of a command are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Keys {
+    /// It has none.
+    None,
     /// The key is argument 1.
     First(KeyUse),
     /// Argument 1 is the number of keys, which follow.
@@ -52,10 +54,14 @@ pub enum Argument {
     Number(&'static str, &'static str),
     /// An integer without a word, with its name.
     BareNumber(&'static str),
+    /// An optional integer without a word, with its name.
+    MayBeNumber(&'static str),
     /// An optional word and the string that follows it, with the name of the value.
     NamedText(&'static str, &'static str),
     /// At most one of these, under one name.
     OneOf(&'static str, &'static [Argument]),
+    /// Exactly one of these, under one name.
+    Choice(&'static str, &'static [Argument]),
     /// These together, under one name; optional.
     Group(&'static str, &'static [Argument]),
 }

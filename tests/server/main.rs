@@ -29,6 +29,8 @@ mod hostile;
 mod info;
 mod keys;
 mod leases;
+mod log;
+mod log_command;
 mod memory;
 mod modes;
 mod observe;

@@ -323,7 +323,7 @@ impl Lock {
     }
 
     /// The live holds of `owner` that a command names: the exclusive and the shared one.
-    fn named(&self, now: UnixMs, owner: &Owner, mode: Option<Mode>) -> (Option<&Hold>, Option<&Hold>) {
+    pub(crate) fn named(&self, now: UnixMs, owner: &Owner, mode: Option<Mode>) -> (Option<&Hold>, Option<&Hold>) {
         let (exclusive, shared) = self.mine(owner, now);
         (exclusive.filter(|_| mode != Some(Mode::Shared)), shared.filter(|_| mode != Some(Mode::Exclusive)))
     }

@@ -93,6 +93,10 @@ impl Keyspace for Keys {
 }
 
 impl OpenKey for Open<'_> {
+    fn name(&self) -> Name<'_> {
+        Name { db: 0, key: &self.name }
+    }
+
     fn lock(&self) -> Option<&Lock> {
         self.space.keys.get(&self.name).map(|(lock, _)| lock)
     }

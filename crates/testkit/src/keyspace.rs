@@ -335,6 +335,10 @@ pub struct MemoryKey<'k> {
 }
 
 impl OpenKey for MemoryKey<'_> {
+    fn name(&self) -> Name<'_> {
+        name(&self.name)
+    }
+
     fn lock(&self) -> Option<&Lock> {
         match self.space.keys.get(&self.name)? {
             Key { value: Value::Lock(lock), .. } => Some(lock),

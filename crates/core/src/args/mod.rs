@@ -6,6 +6,7 @@
 mod acquire;
 mod check;
 mod info;
+mod log;
 mod release;
 mod renew;
 mod words;
@@ -13,6 +14,7 @@ mod words;
 pub use acquire::{Acquire, AcquireAll};
 pub use check::Check;
 pub use info::Info;
+pub use log::{Log, Subcommand};
 pub use release::Release;
 pub use renew::Renew;
 
@@ -37,6 +39,8 @@ pub enum Malformed {
     Token,
     /// A `MINTOKEN` more than an hour ahead of the clock.
     TokenAhead,
+    /// A number of log entries below -1.
+    LogCount,
     /// A negative `COUNT`.
     Count,
     /// `BLOCK` is not an integer, or too large.

@@ -152,7 +152,7 @@ pub fn mode(word: &[u8]) -> Option<Mode> {
 }
 
 /// An integer as the server reads one: decimal, no plus sign, no leading zeros.
-fn integer(bytes: &[u8]) -> Result<i64, Malformed> {
+pub fn integer(bytes: &[u8]) -> Result<i64, Malformed> {
     let (is_negative, digits) = match bytes {
         [b'-', digits @ ..] => (true, digits),
         digits => (false, digits),

@@ -223,6 +223,17 @@ impl Bound {
         true
     }
 
+    /// The holds that are bound to this client, the first deadline first.
+    pub(super) fn of_client(&self, client: ClientId) -> impl Iterator<Item = &Binding> {
+        let ids = self.sessions.get(&client).into_iter().flat_map(|session| session.deadlines.iter());
+        ids.filter_map(|id| self.bindings.get(&id))
+    }
+
+    /// The tokens of holds whose sessions have ended.
+    pub(super) fn ended_tokens(&self) -> impl Iterator<Item = Token> {
+        self.ended.iter().flat_map(|client| self.of_client(*client)).map(|binding| binding.token)
+    }
+
     /// Whether holds of an ended session are still to be released.
     pub(super) fn has_ended(&self) -> bool {
         !self.ended.is_empty()

@@ -5,7 +5,7 @@ use smallvec::{SmallVec, smallvec};
 use super::keyspace::{GRACE_MS, Keyspace, OpenLock};
 use super::queue::{Place, Rank, Waiter, WaiterId};
 use super::record::RecordId;
-use super::{Answer, Call, Engine, Event, Fault, Output};
+use super::{Answer, Call, Engine, Event, Fault, LogEvent, Output};
 use crate::holds::Sum;
 use crate::lock::{Acquire, Acquired, Refusal};
 use crate::{Change, Effect, Lease, LeaseChoice, Lock, Mode, Name, Now, Owner, Request, Token, UnixMs, Want};
@@ -106,10 +106,10 @@ impl<T> Engine<T> {
                 let is_upgrade = is_upgrade(open.lock(), ask, now.ms());
                 let own = open.lock().live(&ask.owner, ask.want.mode(), now.ms()).map(|hold| hold.lease);
                 let own = own.filter(|_| ask.want != Want::ExclusiveOnce);
-                self.refuse(refusal, ask, own, wait.is_some(), first)
+                self.refuse(refusal, call, ask, own, wait.is_some(), first)
                     .and_then(|decided| match decided {
                         Decided::Join if is_upgrade && self.is_upgrade_ahead(id, &ask.owner) => {
-                            Err(self.deadlock("another owner waits to upgrade the lock already".to_owned()))
+                            Err(self.deadlock(call, ask, "another owner waits to upgrade the lock already".to_owned()))
                         }
                         Decided::Join => Ok(Decided::Join),
                         decided => Ok(decided),
@@ -214,6 +214,7 @@ impl<T> Engine<T> {
     pub(super) fn refuse(
         &mut self,
         refusal: Refusal,
+        call: Call<'_>,
         ask: &Ask,
         own: Option<Lease>,
         may_wait: bool,
@@ -239,7 +240,7 @@ impl<T> Engine<T> {
             Refusal::OnlyHolder => "the owner holds the lock, and a waiter ahead waits for it",
             Refusal::LeasePassed => return Ok(Decided::Entered(Entered::Refused)),
         };
-        Err(self.deadlock(why.to_owned()))
+        Err(self.deadlock(call, ask, why.to_owned()))
     }
 
     /// The same request, if it was sent before and still waits for exactly these locks.
@@ -263,6 +264,7 @@ impl<T> Engine<T> {
         ask: &Ask,
         wait: impl FnOnce(WaiterId) -> T,
     ) -> Entered {
+        self.note_waited(id, LogEvent::Timeout, None, call.now);
         let Some(waiter) = self.waiters.get_mut(id) else { return Entered::Refused };
         let first = std::mem::replace(&mut waiter.ticket, wait(id));
         (waiter.want, waiter.lease, waiter.binds, waiter.client) = (ask.want, ask.lease, ask.binds, call.client);
@@ -293,7 +295,7 @@ impl<T> Engine<T> {
         if let Some(cycle) = self.find_cycle(space, id) {
             self.withdraw(id);
             records.iter().for_each(|id| self.drop_if_idle(*id));
-            return Err(self.deadlock(cycle));
+            return Err(self.deadlock(call, ask, cycle));
         }
         for record in records.iter().copied() {
             self.begin_to_watch(space, record, call.now);
@@ -381,8 +383,9 @@ impl<T> Engine<T> {
         upgrades.any(|waiter| waiter.owner != *owner)
     }
 
-    pub(super) fn deadlock(&mut self, how: String) -> Fault {
+    fn deadlock(&mut self, call: Call<'_>, ask: &Ask, how: String) -> Fault {
         self.stats.deadlocks += 1;
+        self.log_deadlock(call, ask);
         Fault::Deadlock(how)
     }
 }

@@ -39,6 +39,9 @@ pub trait Keyspace {
 
 /// A key that is open for change. It is closed when dropped.
 pub trait OpenKey {
+    /// Where it is.
+    fn name(&self) -> Name<'_>;
+
     /// The lock in the key; `None` if there is no key.
     fn lock(&self) -> Option<&Lock>;
 
@@ -149,6 +152,11 @@ impl<K: OpenKey> OpenLock<K> {
     pub fn lock(&self) -> &Lock {
         static EMPTY: Lock = Lock::EMPTY;
         self.key.lock().or(self.fresh.as_deref()).unwrap_or(&EMPTY)
+    }
+
+    /// Where it is.
+    pub fn name(&self) -> Name<'_> {
+        self.key.name()
     }
 
     /// Whether an effect was applied since it was opened.

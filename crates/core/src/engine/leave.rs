@@ -47,6 +47,9 @@ impl<T> Engine<T> {
             }
             released @ (Released::Partly(_) | Released::Fully(_)) => {
                 let left = if matches!(released, Released::Partly(_)) { Left::Partly } else { Left::Fully };
+                if let Released::Fully(mode) = released {
+                    self.note_release(call, open.lock(), request.owner, mode);
+                }
                 if let Some(effect) = effect_of(released, request, now.ms()) {
                     // Whoever applies the command looks at no clock: it may not have to drop anything.
                     let is_exact = !open.lock().has_lapsed(now.ms());

@@ -17,9 +17,11 @@
 mod bound;
 mod deadlock;
 mod enter;
+mod histogram;
 mod inspect;
 mod keyspace;
 mod leave;
+mod log;
 mod queue;
 mod record;
 mod several;
@@ -38,9 +40,11 @@ use slotmap::SlotMap;
 use smallvec::SmallVec;
 
 pub use enter::{Ask, Entered};
+pub use histogram::Histogram;
 pub use inspect::{Detail, Inspection, ShownHold, ShownWaiter};
 pub use keyspace::{GRACE_MS, KeyEnd, Keyspace, OpenKey, OpenLock, Permission, Replication, Signal, WrongType, replay};
 pub use leave::{Left, replay_release};
+pub use log::{Log, LogEntry, LogEvent, LogSettings, Lost, Peer};
 pub use queue::WaiterId;
 pub use stats::{Gauges, Stats};
 pub use visit::Role;
@@ -54,6 +58,8 @@ pub struct Engine<T> {
     pub settings: Settings,
     /// What `INFO dlock` counts.
     pub stats: Stats,
+    /// What `DLOCK.LOG` shows.
+    pub log: Log,
     /// The token clock, and what is left of large locks.
     pub memory: Memory,
     /// Boxed: the places of those that are gone stay.
@@ -218,6 +224,7 @@ impl<T> Engine<T> {
         Engine {
             settings,
             stats: Stats::default(),
+            log: Log::new(),
             memory: Memory::new(),
             records: SlotMap::with_key(),
             names: HashTable::new(),
@@ -327,6 +334,7 @@ impl<T> Engine<T> {
     fn end_sessions(&mut self, client: ClientId, at: UnixMs) {
         let Some(records) = self.clients.remove(&client) else { return };
         let end = SessionEnd { at, grace: self.settings.session_grace };
+        self.log_session_end(client, &records, at);
         if records.len() > RECORDS_AT_ONCE {
             self.leaving.push_back(Leaving { client, end, records });
             return;

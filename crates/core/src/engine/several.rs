@@ -85,7 +85,7 @@ impl<T> Engine<T> {
         };
         let known: Option<SmallVec<[RecordId; 1]>> = names.iter().map(|name| self.find(*name)).collect();
         let first = known.and_then(|records| self.repeated(ask, &records));
-        let decided = self.refuse(refusal, ask, None, wait.is_some(), first)?;
+        let decided = self.refuse(refusal, call, ask, None, wait.is_some(), first)?;
         match (decided, wait) {
             (Decided::Entered(entered), _) => Ok(entered),
             (_, None) => Ok(Entered::Refused),
@@ -294,7 +294,7 @@ impl<T> Engine<T> {
         let hold = match Lock::EMPTY.acquire(now.ms(), &request, self.terms(now)) {
             Acquired::Granted(hold, _) | Acquired::Replayed(hold) => hold,
             Acquired::Refused(refusal) => {
-                let answer = self.refusal(refusal);
+                let answer = self.refusal(refusal, id, now);
                 return self.answer(id, answer, None);
             }
         };
@@ -302,7 +302,7 @@ impl<T> Engine<T> {
             return self.answer(id, Answer::Fault(Fault::SessionLease), None);
         }
         let (token, client) = (hold.token, self.client_to_bind(id));
-        self.count_wait(id, now);
+        self.note_granted(id, token, now);
         self.answer(id, Answer::Granted(token, None), None);
         self.grant_all(space, names, hold, client, now, Granted::Wait);
     }

@@ -6,7 +6,7 @@ use super::bound::renewal_time;
 use super::keyspace::{GRACE_MS, Keyspace, OpenKey, OpenLock, Permission, Replication, WrongType};
 use super::queue::{Waiter, WaiterId};
 use super::record::{Attention, RecordId};
-use super::{Answer, Engine, Event, Fault, Output};
+use super::{Answer, Engine, Event, Fault, LogEvent, Output};
 use crate::holds::Sum;
 use crate::lock::{Acquire, Acquired, Entry, Refusal, Terms};
 use crate::{Applied, Change, ClientId, Effect, Expiry, Hold, LeaseChoice, Lock, Mode, Name, Now, Owner, UnixMs};
@@ -259,6 +259,9 @@ impl<T> Engine<T> {
         effect: Effect,
         replication: Replication,
     ) -> Applied {
+        if open.lock().has_lapsed(effect.clock) {
+            self.note_lapses(id, open, effect.clock);
+        }
         if let Some(id) = id {
             self.follow(id, &effect);
         }
@@ -281,7 +284,7 @@ impl<T> Engine<T> {
             Change::Put { hold, .. } => {
                 record.bound.follow(hold, renewal_time(hold, spread));
                 if hold.mode == Mode::Exclusive {
-                    self.evict_others(id, &hold.owner);
+                    self.evict_others(id, &hold.owner, effect.clock);
                 }
             }
             Change::Remove { owner, mode } => {
@@ -296,9 +299,12 @@ impl<T> Engine<T> {
     }
 
     /// An exclusive grant ends what others had bound: holds whose sessions have ended and that were not released yet.
-    fn evict_others(&mut self, id: RecordId, owner: &Owner) {
+    fn evict_others(&mut self, id: RecordId, owner: &Owner, now: UnixMs) {
         let Some(record) = self.records.get_mut(id) else { return };
         let Some((others, ended)) = record.bound.split_others(owner) else { return };
+        if self.settings.session_grace.is_none() {
+            self.note_departed(others.ended_tokens(), ended as u64, now.get() * 1000);
+        }
         self.discard(id, others);
         self.stats.session_ends += ended as u64;
         if self.settings.session_grace.is_none() && ended > 0 {
@@ -367,6 +373,7 @@ impl<T> Engine<T> {
         self.apply(Some(id), open, effect, Replication::Effect);
         self.stats.session_ends += 1;
         if is_released {
+            self.note_departed(std::iter::once(binding.token), 1, now.us());
             self.stats.releases += 1;
             self.emit(Some(id), open.own, Event::Release);
         }
@@ -426,7 +433,7 @@ impl<T> Engine<T> {
                 Acquired::Refused(Refusal::Held | Refusal::Owned | Refusal::OverLimit | Refusal::OnlyHolder) => {
                     break None;
                 }
-                Acquired::Refused(refusal) => self.refusal(refusal),
+                Acquired::Refused(refusal) => self.refusal(refusal, head, now),
                 // The lease was long enough when the client began to wait.
                 Acquired::Granted(hold, _) | Acquired::Replayed(hold) if binds && !hold.lease.can_be_bound() => {
                     Answer::Fault(Fault::SessionLease)
@@ -440,7 +447,7 @@ impl<T> Engine<T> {
                 }
                 Acquired::Granted(hold, entry) => {
                     let (token, client) = (hold.token, self.client_to_bind(head));
-                    self.count_wait(head, now);
+                    self.note_granted(head, token, now);
                     self.grant(Some(id), open, now, hold, entry, client);
                     self.emit(Some(id), open.own, Event::Acquire);
                     Answer::Granted(token, None)
@@ -514,16 +521,11 @@ impl<T> Engine<T> {
         self.waiters.get(id).filter(|waiter| waiter.binds).map(|waiter| waiter.client)
     }
 
-    pub(super) fn count_wait(&mut self, id: WaiterId, now: Now) {
-        let waited = self.waiters.get(id).map_or(0, |waiter| now.us().saturating_sub(waiter.since.us()));
-        self.stats.wait_usec_total = self.stats.wait_usec_total.wrapping_add(waited);
-        self.stats.wait_usec_max = self.stats.wait_usec_max.max(waited);
-    }
-
-    pub(super) fn refusal(&mut self, refusal: Refusal) -> Answer {
+    pub(super) fn refusal(&mut self, refusal: Refusal, id: WaiterId, now: Now) -> Answer {
         match refusal {
             Refusal::LeasePassed => {
                 self.stats.wait_timeouts += 1;
+                self.note_waited(id, LogEvent::Timeout, None, now);
                 Answer::Nil
             }
             Refusal::Held | Refusal::Owned | Refusal::OverLimit | Refusal::OnlyHolder => Answer::Nil,

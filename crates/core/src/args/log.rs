@@ -1,0 +1,78 @@
+//! `LOG GET [count] | LEN | RESET | HELP`
+
+use super::Malformed;
+use super::words::{Words, integer, is};
+
+/// The arguments of `LOG`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Log {
+    /// The newest entries, at most so many.
+    Get(usize),
+    /// How many there are.
+    Len,
+    /// Removes all.
+    Reset,
+    /// What the subcommands are.
+    Help,
+}
+
+/// The name of a subcommand.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Subcommand {
+    /// `GET`.
+    Get,
+    /// `LEN`.
+    Len,
+    /// `RESET`.
+    Reset,
+    /// `HELP`.
+    Help,
+}
+
+impl Subcommand {
+    /// The subcommand of this name, in any case; `None` if there is none.
+    pub fn of(word: &[u8]) -> Option<Subcommand> {
+        let all = [Subcommand::Get, Subcommand::Len, Subcommand::Reset, Subcommand::Help];
+        all.into_iter().find(|subcommand| is(word, subcommand.name()))
+    }
+
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Subcommand::Get => "GET",
+            Subcommand::Len => "LEN",
+            Subcommand::Reset => "RESET",
+            Subcommand::Help => "HELP",
+        }
+    }
+}
+
+impl Log {
+    /// Reads the words after the subcommand.
+    ///
+    /// # Errors
+    /// What is wrong with the first word that is wrong.
+    pub fn parse<'call>(subcommand: Subcommand, words: impl Iterator<Item = &'call [u8]>) -> Result<Log, Malformed> {
+        let mut words = Words::new(words);
+        let log = match subcommand {
+            Subcommand::Get => match words.word() {
+                None => Log::Get(DEFAULT_COUNT),
+                Some(word) if words.word().is_none() => Log::Get(count(integer(word)?)?),
+                Some(_) => return Err(Malformed::Arity),
+            },
+            Subcommand::Len => Log::Len,
+            Subcommand::Reset => Log::Reset,
+            Subcommand::Help => Log::Help,
+        };
+        if words.word().is_some() { Err(Malformed::Arity) } else { Ok(log) }
+    }
+}
+
+fn count(count: i64) -> Result<usize, Malformed> {
+    match count {
+        -1 => Ok(usize::MAX),
+        count => usize::try_from(count).map_err(|_| Malformed::LogCount),
+    }
+}
+
+const DEFAULT_COUNT: usize = 10;

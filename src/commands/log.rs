@@ -1,0 +1,107 @@
+//! `DLOCK.LOG GET [count] | LEN | RESET | HELP`
+//!
+//! Replies with the newest entries, how many there are, or `OK`.
+
+use dlock_core::args::{Log as Args, Malformed, Subcommand};
+use dlock_core::engine::LogEntry;
+
+use crate::error::Error;
+use crate::ffi::acl::{User, has_categories};
+use crate::ffi::command::{Arguments, Command};
+use crate::ffi::context::Context;
+use crate::ffi::spec::{Argument, Keys, Spec};
+use crate::reply;
+use crate::state::read_engine;
+
+/// Shows long waits, leases that ran out, and locks that went.
+pub struct Log;
+
+const HELP: [&str; 11] = [
+    "DLOCK.LOG <subcommand> [<arg> [value] [opt] ...]. Subcommands are:",
+    "GET [<count>]",
+    "    Return the newest <count> entries (default: 10, -1 means all). An entry has the",
+    "    fields id, time, event, db, key, owner, mode, token, waited, held, client, addr, name.",
+    "LEN",
+    "    Return the number of entries.",
+    "RESET",
+    "    Remove all entries.",
+    "HELP",
+    "    Print this help.",
+    "See CONFIG GET dlock.log-* for what is logged.",
+];
+
+impl Command for Log {
+    const SPEC: Spec = Spec {
+        name: "DLOCK.LOG",
+        flags: "admin allow-loading allow-stale",
+        categories: "admin slow dangerous",
+        keys: Keys::None,
+        arity: -2,
+        summary: "Shows long waits, leases that ran out, and locks that were removed.",
+        complexity: "O(N) with N the number of entries shown",
+        arguments: &[Argument::Choice(
+            "subcommand",
+            &[
+                Argument::Group("get", &[Argument::Word("GET"), Argument::MayBeNumber("count")]),
+                Argument::Word("LEN"),
+                Argument::Word("RESET"),
+                Argument::Word("HELP"),
+            ],
+        )],
+    };
+
+    fn run(context: &mut Context<'_>, arguments: &Arguments<'_>) {
+        if let Err((error, command)) = run(context, arguments) {
+            context.reply_error(&error.text(&command));
+        }
+    }
+}
+
+/// An error comes with the command it is about.
+fn run(context: &mut Context<'_>, arguments: &Arguments<'_>) -> Result<(), (Error, String)> {
+    let command = Log::SPEC.name.to_owned();
+    let mut words = arguments.all();
+    let Some(word) = words.next() else { return Err((Malformed::Arity.into(), command)) };
+    let Some(subcommand) = Subcommand::of(word) else {
+        let shown = String::from_utf8_lossy(word.get(..128).unwrap_or(word)).into_owned();
+        return Err((Error::Subcommand(shown), command));
+    };
+    if !may_run(context, subcommand) {
+        return Err((Error::NotForUser, command));
+    }
+    let command = format!("{command}|{}", subcommand.name());
+    let log = Args::parse(subcommand, words).map_err(|error| (error.into(), command.clone()))?;
+    show(context, log).map_err(|error| (error, command))
+}
+
+/// Where the server lets modules choose no categories, the rights are those of the server's own log.
+fn may_run(context: &Context<'_>, subcommand: Subcommand) -> bool {
+    let same = match subcommand {
+        Subcommand::Get | Subcommand::Help => "GET",
+        Subcommand::Len => "LEN",
+        Subcommand::Reset => "RESET",
+    };
+    has_categories()
+        || context.flags().is_called_by_module()
+        || User::of(context).is_some_and(|user| user.may_run(["SLOWLOG", same]))
+}
+
+fn show(context: &Context<'_>, log: Args) -> Result<(), Error> {
+    match log {
+        Args::Get(count) => {
+            let entries: Vec<LogEntry> = read_engine(|engine| engine.log.entries().take(count).cloned().collect())?;
+            context.reply_array(entries.len());
+            entries.iter().for_each(|entry| reply::log_entry(context, entry));
+        }
+        Args::Len => context.reply_integer(read_engine(|engine| engine.log.entries().len())? as u64),
+        Args::Reset => {
+            read_engine(|engine| engine.log.reset())?;
+            context.reply_status("OK");
+        }
+        Args::Help => {
+            context.reply_array(HELP.len());
+            HELP.iter().for_each(|line| context.reply_status(line));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,64 @@
+//! Looks for a lock among the keys of a database that is about to be flushed.
+
+use std::ffi::{c_int, c_void};
+
+use dlock_core::{Lock, UnixMs};
+use redis_module::raw;
+
+use super::context::{Context, machine_time};
+use super::data_type::{self, DISTRLOCK};
+
+/// How many keys are looked at. The rest of a larger database is taken to have a lock, since the server has one.
+const MOST_KEYS: u32 = 100_000;
+
+struct Search {
+    now: UnixMs,
+    keys: u32,
+    is_found: bool,
+}
+
+/// Whether a database has a lock with a live hold; `None`: any database.
+pub fn has_lock(context: &mut Context<'_>, db: Option<c_int>) -> bool {
+    if data_type::locks() == 0 {
+        return false;
+    }
+    let mut search = Search { now: machine_time().ms(), keys: 0, is_found: false };
+    let before = context.db();
+    for db in db.map_or(0..c_int::MAX, |db| db..db + 1) {
+        if search.is_found || !context.select_db(db) {
+            break;
+        }
+        scan(context, &mut search);
+    }
+    context.select_db(before);
+    search.is_found
+}
+
+fn scan(context: &Context<'_>, search: &mut Search) {
+    // SAFETY: the cursor is made, used and freed here; the search outlives the scan, which calls `look` with it.
+    unsafe {
+        let cursor = api!(RedisModule_ScanCursorCreate());
+        let data = std::ptr::from_mut(search).cast::<c_void>();
+        while !(*data.cast::<Search>()).is_found && api!(RedisModule_Scan(context.raw, cursor, Some(look), data)) != 0 {
+        }
+        api!(RedisModule_ScanCursorDestroy(cursor));
+    }
+}
+
+unsafe extern "C" fn look(
+    _context: *mut raw::RedisModuleCtx,
+    _name: *mut raw::RedisModuleString,
+    key: *mut raw::RedisModuleKey,
+    data: *mut c_void,
+) {
+    // SAFETY: `data` is that of `scan`; the key is open for the call, and its value is asked for only if it is of our type.
+    unsafe {
+        let search = &mut *data.cast::<Search>();
+        search.keys += 1;
+        search.is_found |= search.keys >= MOST_KEYS;
+        if !key.is_null() && api!(RedisModule_ModuleTypeGetType(key)) == *DISTRLOCK.raw_type.borrow() {
+            let lock = api!(RedisModule_ModuleTypeGetValue(key)).cast::<Lock>();
+            search.is_found |= lock.as_ref().is_some_and(|lock| lock.last_deadline().is_some_and(|at| search.now < at));
+        }
+    }
+}
