@@ -38,8 +38,7 @@ static STATE: MainThread<State> = MainThread::new(State {
     spare: Cell::new(Vec::new()),
 });
 
-/// Counts and logs what went with a key that was removed by others: now if the engine does not work, else before it works
-/// again.
+/// Counts and logs what went with a key that others removed: now if the engine does not work, else before it works again.
 pub fn lose(lost: Lost) {
     match STATE.engine.try_borrow_mut() {
         Ok(mut engine) => engine.get_or_insert_with(new_engine).lose(&lost),

@@ -51,7 +51,7 @@ unsafe extern "C" fn look(
     key: *mut raw::RedisModuleKey,
     data: *mut c_void,
 ) {
-    // SAFETY: `data` is that of `scan`; the key is open for the call, and its value is asked for only if it is of our type.
+    // SAFETY: `data` is that of `scan`. The key is open for the call; its value is asked for only if it is of our type.
     unsafe {
         let search = &mut *data.cast::<Search>();
         search.keys += 1;

@@ -72,6 +72,24 @@ fn docs_describe_every_argument() {
 }
 
 #[test]
+fn docs_of_the_log_describe_its_subcommands() {
+    let server = Server::start();
+    let mut client = server.client();
+    let docs = docs(&mut client, "dlock.log");
+    let (mut tokens, mut names) = (BTreeSet::new(), BTreeSet::new());
+    collect(&docs["arguments"], &mut tokens, &mut names);
+    assert_eq!(tokens, ["GET", "HELP", "LEN", "RESET"].map(str::to_owned).into());
+    assert!(names.contains("count") && !names.contains("key"), "{names:?}");
+    let (arity, flags, keys) = command_info(&mut client, "dlock.log");
+    assert_eq!((arity, keys), (-2, [0; 3]));
+    for flag in ["admin", "loading", "stale"] {
+        assert!(flags.contains(flag), "{flag}: {flags:?}");
+    }
+    assert!(!flags.contains("write") && !flags.contains("noscript"), "{flags:?}");
+    client.error("COMMAND GETKEYS DLOCK.LOG GET 5");
+}
+
+#[test]
 fn arguments_are_optional_where_the_syntax_says_so() {
     let server = Server::start();
     let mut client = server.client();
@@ -237,6 +255,6 @@ fn the_release_build_has_no_hooks() {
     let mut client = server.client();
     assert!(client.error("DLOCK.PANIC k").starts_with("ERR unknown command"));
     let all: BTreeSet<_> = list_of(&client.run("COMMAND LIST FILTERBY MODULE dlock")).iter().map(text_of).collect();
-    let known: BTreeSet<_> = COMMANDS.iter().chain(&["dlock.apply"]).map(|name| (*name).to_owned()).collect();
+    let known: BTreeSet<_> = COMMANDS.iter().chain(&["dlock.apply", "dlock.log"]).map(|name| (*name).to_owned()).collect();
     assert_eq!(all, known);
 }

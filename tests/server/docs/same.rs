@@ -1,9 +1,10 @@
 //! Whether two transcripts say the same, apart from what differs every time: tokens, owners that the server makes up,
-//! client ids, and milliseconds left or waited.
+//! client ids and addresses, times, and milliseconds left, waited or held.
 //!
 //! What is named in one has one name in the other too, and tokens are in the same order.
 
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 
 /// What is named so in the transcript that is written down, and how in the one that is real.
 #[derive(Default)]
@@ -21,6 +22,7 @@ enum Word<'a> {
     Plain(&'a str),
     Named(Name),
     Milliseconds,
+    Address,
 }
 
 impl Names {
@@ -91,10 +93,13 @@ fn words(text: &str) -> Vec<Word<'_>> {
             words.push(match (number, &next) {
                 (Some(_), Next::Milliseconds) => Word::Milliseconds,
                 (Some(number), Next::Client) => Word::Named(Name::Client(number)),
+                _ if word.trim_matches('"').parse::<SocketAddr>().is_ok() => Word::Address,
                 _ => name_of(before, word).map_or(Word::Plain(word), Word::Named),
             });
             match word {
-                "\"ttl\"" | "\"waiting\"" | "PTTL" | "DLOCK.CHECK" => next = Next::Milliseconds,
+                "\"ttl\"" | "\"waiting\"" | "\"time\"" | "\"waited\"" | "\"held\"" | "PTTL" | "DLOCK.CHECK" => {
+                    next = Next::Milliseconds
+                }
                 "\"client\"" => next = Next::Client,
                 ">" | "(nil)" => next = Next::Number,
                 _ if number.is_some() => next = Next::Number,

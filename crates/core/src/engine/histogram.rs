@@ -1,8 +1,8 @@
 //! How long waits and holds took.
 //!
 //! # Implementation details
-//! Times up to 63 µs are counted one by one. Every power of two above has 32 buckets of the same width, and a percentile
-//! is the middle of its bucket: it is off by under 1.6 %. To count a time is one addition.
+//! Times up to 63 µs are counted one by one. Every power of two above has 32 buckets of the same width. A percentile is
+//! the middle of its bucket: it is off by under 1.6 %. To count a time is one addition.
 
 /// Times in µs, counted in buckets.
 #[derive(Debug)]

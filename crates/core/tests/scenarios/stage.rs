@@ -17,11 +17,13 @@
 //! | `expire MS`, `persist`, `ttl`, `del`, `rename KEY`, `set`, `flush [DB]`, `swap A B` | as Redis |
 //! | `restore KEY [MS]` | `OK`: the key gets what `DUMP` says of another, with this TTL |
 //! | `evict` | the server removes what has expired |
-//! | `leave w`, `gone c` | the time of a waiter is over; the connection of a client ends |
+//! | `leave w`, `time-out w`, `gone c` | a waiter leaves; its time is over; the connection of a client ends |
 //! | `pause`, `resume`, `demote`, `promote`, `reload`, `restart` | what happens to the server |
 //! | `permit full\|release-only\|elsewhere` | nothing: what the server lets timers do to the key |
 //! | `blind yes\|no` | nothing: whether clients may read only the keys that they name |
 //! | `grace MS\|none`, `max-waiters N`, `default-lease MS` | nothing: what the operator sets |
+//! | `log-wait MS`, `log-hold MS`, `log-max-len N` | nothing: what the operator wants to see in the log |
+//! | `log` | a line for each entry, the newest first; then the log is empty |
 //! | `replicated`, `events`, `counts` | what was replicated and sent since it was last asked; counters above 0 |
 //!
 //! Every command that lets waiters in prints a line for each of them behind its own. `BY c2` names the client; without
@@ -30,8 +32,8 @@
 use std::collections::BTreeMap;
 
 use dlock_core::engine::{
-    Answer, Ask, Call, Detail, Entered, Event, Fault, Input, Inspection, Left, Output, Permission, Role, Settings,
-    ShownHold, WaiterId,
+    Answer, Ask, Call, Detail, Entered, Event, Fault, Input, Inspection, Left, LogEntry, LogSettings, Lost, Output,
+    Peer, Permission, Role, Settings, ShownHold, WaiterId,
 };
 use dlock_core::{
     Change, ClientId, Command, Effect, Engine, Entries, Expiry, Hold, Keyspace, Lease, Lock, LockMode, Memory, Mode,
@@ -46,6 +48,7 @@ pub struct Stage {
     key: KeyName,
     space: MemoryKeyspace,
     engine: Engine<u64>,
+    log_settings: LogSettings,
     role: Role,
     replica: MemoryKeyspace,
     memory: Memory,
@@ -61,10 +64,13 @@ pub struct Stage {
 impl Default for Stage {
     fn default() -> Stage {
         let settings = Settings { default_lease: DEFAULT_LEASE, max_waiters: None, session_grace: None };
+        let mut engine = Engine::new(7, settings);
+        engine.log.identify_by(|_| Some(Peer { addr: [].into(), name: None }));
         Stage {
             key: (0, b"lock".to_vec()),
             space: MemoryKeyspace::at(BEGIN_MS),
-            engine: Engine::new(7, settings),
+            engine,
+            log_settings: LogSettings::default(),
             role: Role::Primary,
             replica: MemoryKeyspace::default(),
             memory: Memory::new(),
@@ -114,6 +120,11 @@ impl Stage {
             "stored" => return self.stored(),
             "ttl" => self.ttl(),
             "leave" => self.leave(words.word()),
+            "time-out" => self.time_out(words.word()),
+            "log" => return self.log(),
+            "log-wait" | "log-hold" | "log-max-len" => {
+                return self.nothing(|this| this.set_log(command, words.number()));
+            }
             "gone" => return self.nothing(|this| this.gone(words.client())),
             "replicated" => return list("effects", std::mem::take(&mut self.replicated)),
             "events" => return list("events", std::mem::take(&mut self.events)),
@@ -302,6 +313,44 @@ impl Stage {
         format!("{waiter} left")
     }
 
+    fn time_out(&mut self, waiter: &str) -> String {
+        let ticket = waiter.strip_prefix('w').and_then(|number| number.parse().ok());
+        let Some((id, ..)) = ticket.and_then(|ticket: u64| self.waiters.remove(&ticket)) else {
+            return "it does not wait".to_owned();
+        };
+        self.engine.time_out(id, self.space.now());
+        format!("{waiter} got nil")
+    }
+
+    fn set_log(&mut self, what: &str, number: u64) {
+        match what {
+            "log-wait" => self.log_settings.wait_ms = Some(number),
+            "log-hold" => self.log_settings.hold_ms = Some(number),
+            _ => self.log_settings.max_len = usize::try_from(number).expect("a length"),
+        }
+        self.engine.log.configure(self.log_settings);
+    }
+
+    fn log(&mut self) -> Vec<String> {
+        let line = |entry: &LogEntry| {
+            let bytes = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+            let words = [
+                Some(format!("{}. {:?}", entry.id, entry.event)),
+                entry.key.as_deref().map(bytes),
+                entry.owner.as_deref().map(bytes),
+                entry.mode.map(|mode| name_of(mode).to_owned()),
+                entry.token.map(|token| self.names.name(token)),
+                entry.waited.map(|ms| format!("waited={ms}")),
+                entry.held.map(|ms| format!("held={ms}")),
+                entry.client.as_ref().map(|(client, _)| format!("by c{}", client.0)),
+            ];
+            words.into_iter().flatten().collect::<Vec<_>>().join(" ")
+        };
+        let lines = self.engine.log.entries().map(line).collect();
+        self.engine.log.reset();
+        list("entries", lines)
+    }
+
     fn gone(&mut self, client: ClientId) {
         self.engine.input(Input::ClientGone(client), self.space.now());
         let is_its = |(_, (_, _, of)): &(&u64, &(WaiterId, Owner, ClientId))| *of == client;
@@ -372,6 +421,8 @@ impl Stage {
                 was_there.to_string()
             }
             "del" => {
+                let lost = Lost::of(name(&key), self.space.lock(&key), self.space.now());
+                self.engine.lose(&lost);
                 self.space.delete(&key);
                 was_there.to_string()
             }
@@ -403,6 +454,7 @@ impl Stage {
             }
             "flush" => {
                 let db = words.next().map(|db| db.parse().expect("a database"));
+                self.engine.log_flush(db, self.space.now());
                 self.space.flush(db);
                 self.replica.flush(db);
                 self.engine.input(Input::Flushed(db), self.space.now());
