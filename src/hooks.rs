@@ -6,6 +6,7 @@ use dlock_core::{ClientId, Lease, Lock, Name, Token, TokenClock, UnixMs};
 
 use crate::ffi::context::{Context, machine_time};
 use crate::ffi::hooks::{Event, Hooks, Origin, server_flags};
+use crate::ffi::scan::has_lock;
 use crate::keyspace::ServerKeys;
 use crate::outputs::send_events;
 use crate::state::{apply_settings, concerns, input, log_flush, lose, read_engine, with_engine};
@@ -62,9 +63,10 @@ fn event(event: Event) {
     input(match event {
         Event::SettingChanged => return apply_settings(),
         Event::Flushing(db) => {
-            return if is_in_charge() {
-                log_flush(db)
-            };
+            if is_in_charge() && has_lock(db) {
+                log_flush(db);
+            }
+            return;
         }
         Event::Flushed(db) => Input::Flushed(db),
         Event::Swapped(first, second) => Input::Swapped(first, second),

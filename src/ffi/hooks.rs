@@ -10,7 +10,6 @@ use redis_module::raw;
 use super::context::{Context, Flags};
 use super::guard::guarded;
 use super::main_thread::MainThread;
-use super::scan;
 
 /// What the server calls of the module. None of these runs a command or writes a key.
 #[derive(Clone, Copy)]
@@ -105,14 +104,14 @@ pub fn subscribe_to_server_events(context: &Context<'_>) -> Result<(), String> {
 }
 
 extern "C" fn server_event(
-    context: *mut raw::RedisModuleCtx,
+    _context: *mut raw::RedisModuleCtx,
     event: raw::RedisModuleEvent,
     sub_event: u64,
     data: *mut c_void,
 ) {
     let body = || {
         // SAFETY: the server passes with each event the structure that belongs to it.
-        if let Some(event) = unsafe { event_of(context, event.id, sub_event, data) } {
+        if let Some(event) = unsafe { event_of(event.id, sub_event, data) } {
             (hooks().event)(event);
         }
     };
@@ -134,20 +133,20 @@ pub enum Event {
     RoleChanged,
     /// A setting was set.
     SettingChanged,
-    /// Locks are about to be flushed: of this database; `None`: of all.
+    /// A database is about to be emptied; `None`: all are.
     Flushing(Option<c_int>),
 }
 
 /// # Safety
-/// `context` must be that of the event, and `data` must point to the structure of that event.
-unsafe fn event_of(context: *mut raw::RedisModuleCtx, id: u64, sub_event: u64, data: *mut c_void) -> Option<Event> {
+/// `data` must point to the structure of that event.
+unsafe fn event_of(id: u64, sub_event: u64, data: *mut c_void) -> Option<Event> {
     // SAFETY: by the caller's promise.
     unsafe {
         match (id, sub_event) {
             (raw::REDISMODULE_EVENT_FLUSHDB, raw::REDISMODULE_SUBEVENT_FLUSHDB_START) => {
                 let db = (*data.cast::<raw::RedisModuleFlushInfo>()).dbnum;
                 let db = Some(db).filter(|db| *db >= 0);
-                scan::has_lock(&mut Context::new(context), db).then_some(Event::Flushing(db))
+                Some(Event::Flushing(db))
             }
             (raw::REDISMODULE_EVENT_FLUSHDB, raw::REDISMODULE_SUBEVENT_FLUSHDB_END) => {
                 let db = (*data.cast::<raw::RedisModuleFlushInfo>()).dbnum;

@@ -45,7 +45,7 @@ mod guard;
 pub mod hooks;
 pub mod key;
 mod main_thread;
-mod scan;
+pub mod scan;
 pub mod spec;
 pub mod strings;
 

@@ -7,6 +7,7 @@ use redis_module::raw;
 
 use super::context::{Context, machine_time};
 use super::data_type::{self, DISTRLOCK};
+use super::hooks::detached;
 
 /// How many keys are looked at. The rest of a larger database is taken to have a lock, since the server has one.
 const MOST_KEYS: u32 = 100_000;
@@ -18,11 +19,13 @@ struct Search {
 }
 
 /// Whether a database has a lock with a live hold; `None`: any database.
-pub fn has_lock(context: &mut Context<'_>, db: Option<c_int>) -> bool {
+pub fn has_lock(db: Option<c_int>) -> bool {
     if data_type::locks() == 0 {
         return false;
     }
     let mut search = Search { now: machine_time().ms(), keys: 0, is_found: false };
+    // SAFETY: the context is kept since the load.
+    let context = &mut unsafe { Context::new(detached()) };
     let before = context.db();
     for db in db.map_or(0..c_int::MAX, |db| db..db + 1) {
         if search.is_found || !context.select_db(db) {

@@ -255,6 +255,7 @@ fn the_release_build_has_no_hooks() {
     let mut client = server.client();
     assert!(client.error("DLOCK.PANIC k").starts_with("ERR unknown command"));
     let all: BTreeSet<_> = list_of(&client.run("COMMAND LIST FILTERBY MODULE dlock")).iter().map(text_of).collect();
-    let known: BTreeSet<_> = COMMANDS.iter().chain(&["dlock.apply", "dlock.log"]).map(|name| (*name).to_owned()).collect();
+    let known: BTreeSet<_> =
+        COMMANDS.iter().chain(&["dlock.apply", "dlock.log"]).map(|name| (*name).to_owned()).collect();
     assert_eq!(all, known);
 }

@@ -118,7 +118,7 @@ fn the_log_is_for_administrators() {
         assert_eq!(categories, ["@admin", "@dangerous", "@slow"].map(str::to_owned).into());
     }
     let mut user = server.client();
-    let categories = version.puts_module_commands_in_categories();
+    let categories = version.has_module_categories();
     let mut may = |rules: &str, request: &str| {
         admin.ok(format!("ACL SETUSER probe reset on nopass ~* {rules}"));
         user.ok("AUTH probe x");
