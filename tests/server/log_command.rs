@@ -26,7 +26,7 @@ fn ids(client: &mut Client, request: &str) -> Vec<i64> {
 fn get_shows_the_newest_entries_ten_at_first() {
     let server = Server::start();
     let mut client = server.client();
-    assert_eq!(ids(&mut client, "DLOCK.LOG GET"), []);
+    assert_eq!(ids(&mut client, "DLOCK.LOG GET"), Vec::<i64>::new());
     fill(&mut client, 25);
     assert_eq!(ids(&mut client, "dlock.log get"), (15..25).rev().collect::<Vec<_>>());
     for (count, shown) in [("0", 0), ("1", 1), ("25", 25), ("1000", 25), ("-1", 25)] {
@@ -164,7 +164,7 @@ fn percentiles(client: &mut Client, field: &str) -> [f64; 3] {
     assert_eq!(names.iter().map(|(name, _)| *name).collect::<Vec<_>>(), ["p50", "p99", "p99.9"], "{text}");
     let values = names.iter().map(|(_, value)| {
         assert_eq!(value.split_once('.').expect("decimals").1.len(), 3, "{text}");
-        value.parse().expect("a number")
+        value.parse::<f64>().expect("a number")
     });
     values.collect::<Vec<_>>().try_into().expect("three")
 }
