@@ -313,16 +313,12 @@ impl Bound {
         sessions.filter_map(|session| session.end).any(|end| end.deadline() > now)
     }
 
-    /// Takes apart what is not needed any more: at most `most` bindings; whether any is left.
-    pub(super) fn take_apart(&mut self, most: usize) -> bool {
-        for _ in 0..most {
-            self.renewals.pop_first();
-            self.by_owner.pop_first();
-            if self.bindings.pop_first().is_none() {
-                return false;
-            }
-        }
-        true
+    /// Takes at most `most` bindings apart. Returns the clients whose last binding on this lock was among them.
+    pub(super) fn take_apart(&mut self, most: usize) -> Vec<ClientId> {
+        // Nobody asks for these sessions any more, and to find one in a long list takes time.
+        self.ended.clear();
+        let ids: Vec<HoldId> = self.bindings.keys().copied().take(most).collect();
+        ids.into_iter().filter_map(|id| self.remove(id)).collect()
     }
 
     fn id(&self, owner: &Owner, mode: Mode) -> Option<HoldId> {

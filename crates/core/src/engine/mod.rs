@@ -75,8 +75,8 @@ pub struct Engine<T> {
     stirred: VecDeque<RecordId>,
     /// Keys that others gave a TTL, or none, that has to be looked at.
     ttls: Vec<(i32, Rc<[u8]>)>,
-    /// Bindings that are not valid any more, to be freed a piece at a time.
-    old_bound: Vec<Bound>,
+    /// Bindings that are not valid any more and the lock that they were on, to be freed a piece at a time.
+    old_bound: Vec<(RecordId, Bound)>,
     /// The timer has more to do, but not before this time.
     not_before: UnixMs,
     outbox: Vec<Output<T>>,
@@ -271,11 +271,6 @@ impl<T> Engine<T> {
         Gauges { waiters: self.waiters.len(), queues: self.queues, sessions: self.bound, last_token }
     }
 
-    /// Whether nothing waits, is bound or is due: no event concerns the engine.
-    pub fn is_idle(&self) -> bool {
-        self.records.is_empty() && self.clients.is_empty()
-    }
-
     /// Whether a lock has a record: only then does its removal concern the engine.
     pub fn remembers(&self, name: Name<'_>) -> bool {
         self.find(name).is_some()
@@ -296,6 +291,8 @@ impl<T> Engine<T> {
 
     /// Takes in what happened outside of the module's commands.
     pub fn input(&mut self, input: Input<'_>, now: Now) {
+        // What frees a lock is served in the same turn. If the server still holds its data still, the timer waits again.
+        self.not_before = UnixMs::ZERO;
         match input {
             Input::Removed(name) => {
                 if let Some(id) = self.find(name) {
@@ -584,8 +581,19 @@ impl<T> Engine<T> {
                 self.check_client(id, client);
             }
         } else {
-            // Clients that still name this lock find no hold on it.
-            self.old_bound.push(bound);
+            self.old_bound.push((id, bound));
+        }
+    }
+
+    /// Frees some of the bindings that are not valid any more.
+    fn free_bound(&mut self, most: usize) {
+        let Some((id, bound)) = self.old_bound.last_mut() else { return };
+        let (id, clients, is_done) = (*id, bound.take_apart(most), bound.is_empty());
+        if is_done {
+            self.old_bound.pop();
+        }
+        for client in clients {
+            self.check_client(id, client);
         }
     }
 

@@ -236,12 +236,13 @@ impl<T> Engine<T> {
         for (index, record_id) in (0..).zip(&records).cycle().skip(start).take(records.len()) {
             self.refresh(*record_id);
             let Some(record) = self.records.get(*record_id) else { return };
-            // What has ended is released first. The visit that has done so comes back here.
-            if record.bound.has_ended() {
-                return self.stir(*record_id);
-            }
+            let has_ended = record.bound.has_ended();
             let (db, key) = (record.db, Rc::clone(&record.key));
             let name = Name { db, key: &key };
+            // What has ended is released first. If there is much of it, the visit that is done with it comes back here.
+            if has_ended && !self.release_all_ended(space, *record_id, name, now) {
+                return self.stir(*record_id);
+            }
             match self.ask(space, *record_id, name) {
                 Permission::Full => {}
                 Permission::ReleaseOnly => return self.look_again(id, index, *record_id, super::visit::retry(now)),

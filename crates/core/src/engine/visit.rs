@@ -91,10 +91,8 @@ impl<T> Engine<T> {
             self.visit(space, id, space.now());
         } else if !self.memory.trash.is_empty() {
             self.memory.trash.free_some(FREED_AT_ONCE);
-        } else if let Some(bound) = self.old_bound.last_mut() {
-            if !bound.take_apart(FREED_AT_ONCE) {
-                self.old_bound.pop();
-            }
+        } else if !self.old_bound.is_empty() {
+            self.free_bound(FREED_AT_ONCE);
         } else {
             return None;
         }
@@ -343,6 +341,21 @@ impl<T> Engine<T> {
         if let Some(owner) = open.lock().exclusive(UnixMs::ZERO).map(|hold| hold.owner.clone()) {
             self.release_ended_of(id, open, now, &owner);
         }
+    }
+
+    /// Releases holds whose sessions have ended, on a lock that is not open. Returns whether none is left.
+    pub(super) fn release_all_ended<S: Keyspace>(
+        &mut self,
+        space: &mut S,
+        id: RecordId,
+        name: Name<'_>,
+        now: Now,
+    ) -> bool {
+        // The visit sees to a key of another type.
+        let Ok(mut open) = self.open(space, Some(id), name, None) else { return false };
+        self.release_ended(id, &mut open, now);
+        self.close(Some(id), open);
+        !self.records.get(id).is_some_and(|record| record.bound.has_ended())
     }
 
     /// Releases the holds of one owner whose session has ended.
