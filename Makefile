@@ -66,6 +66,9 @@ lint: setup ## check format, clippy, where unsafe code is, and texts
 quorum-sim: setup ## simulate the quorum, 100,000 seeded runs (RUNS=, SEED=)
 	DLOCK_QUORUM_RUNS=$(or $(RUNS),100000) DLOCK_QUORUM_SEED=$(or $(SEED),0) cargo test --locked --package dlock-quorum simulation -- --nocapture
 
+check-model: setup ## visit every state of small instances of the engine and the quorum, print a table (SCOPE=name)
+	cargo run --locked --package dlock-check-model -- $(if $(SCOPE),'$(SCOPE)')
+
 quorum-kills: module ## 20 clients of five servers that are killed at random, for a minute
 	server=$$(scripts/server) && DLOCK_SERVER="$$server" DLOCK_QUORUM_SECONDS=60 \
 	cargo test --locked --package dlock-client --test quorum twenty_clients -- --nocapture

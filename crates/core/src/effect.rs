@@ -49,7 +49,7 @@ pub enum Expiry {
 }
 
 /// What a server remembers beside its locks and that effects change.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Memory {
     /// The token clock, which advances with every token in an effect.
     pub tokens: TokenClock,

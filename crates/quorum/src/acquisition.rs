@@ -40,7 +40,7 @@ pub enum Outcome {
 }
 
 /// A client on its way to a majority.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Acquisition {
     terms: Terms,
     patience: Patience,
@@ -55,7 +55,7 @@ pub struct Acquisition {
     phase: Phase,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 enum Phase {
     /// In the line of the doorman.
     Door { at: usize, probe: Probe },
@@ -331,7 +331,7 @@ impl Acquisition {
         let Some(token) = self.votes.highest() else { return };
         let counted = |vote: Vote| match self.terms.rules.confirm {
             Confirm::WhatWasCounted => matches!(vote, Vote::Granted(_)),
-            #[cfg(test)]
+            #[cfg(any(test, feature = "check"))]
             Confirm::Nobody => false,
         };
         let asked: Vec<usize> = self.votes.iter().filter(|(_, vote)| counted(*vote)).map(|(at, _)| at).collect();
@@ -341,11 +341,11 @@ impl Acquisition {
         self.skip_confirmation(now, calls);
     }
 
-    #[cfg(not(test))]
-    #[allow(clippy::unused_self, reason = "the rule is left out in the simulation only")]
+    #[cfg(not(any(test, feature = "check")))]
+    #[allow(clippy::unused_self, reason = "the rule is left out in checks only")]
     fn skip_confirmation(&mut self, _now: Duration, _calls: &mut Vec<Call>) {}
 
-    #[cfg(test)]
+    #[cfg(any(test, feature = "check"))]
     fn skip_confirmation(&mut self, now: Duration, calls: &mut Vec<Call>) {
         if let (Confirm::Nobody, Phase::Confirm { hold, .. }) = (self.terms.rules.confirm, &mut self.phase) {
             for (member, _) in self.votes.iter().filter(|(_, vote)| matches!(vote, Vote::Granted(_))) {

@@ -11,7 +11,7 @@ use hashbrown::HashMap;
 use crate::holds::{Deadlines, HoldId, Sum};
 use crate::{ClientId, Hold, Lease, Mode, Owner, Token, UnixMs};
 
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Bound {
     bindings: BTreeMap<HoldId, Binding>,
     by_owner: BTreeMap<Owner, ByMode>,
@@ -28,7 +28,7 @@ pub(super) struct Bound {
     next: HoldId,
 }
 
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct ByMode {
     exclusive: Option<HoldId>,
     shared: Option<HoldId>,
@@ -44,7 +44,7 @@ struct ByToken {
 }
 
 /// The holds of one client.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct Session {
     deadlines: Deadlines,
     end: Option<SessionEnd>,
@@ -319,6 +319,32 @@ impl Bound {
         self.ended.clear();
         let ids: Vec<HoldId> = self.bindings.keys().copied().take(most).collect();
         ids.into_iter().filter_map(|id| self.remove(id)).collect()
+    }
+
+    /// The bindings, laid open.
+    #[cfg(feature = "check")]
+    pub(super) fn views(&self) -> impl Iterator<Item = super::BindingView<'_>> {
+        self.bindings.iter().map(|(id, binding)| super::BindingView {
+            owner: &binding.owner,
+            mode: binding.mode,
+            client: binding.client,
+            token: binding.token,
+            deadline: binding.deadline,
+            renew_at: self.renewals.contains(&(binding.renew_at, *id)).then(|| binding.renew_at.max(self.not_before)),
+        })
+    }
+
+    /// The sessions that have ended, laid open.
+    #[cfg(feature = "check")]
+    pub(super) fn ends(&self) -> impl Iterator<Item = (ClientId, UnixMs, Option<Lease>)> {
+        let end = |client: &ClientId| Some((*client, self.sessions.get(client)?.end?));
+        self.ended.iter().filter_map(end).map(|(client, end)| (client, end.at, end.grace))
+    }
+
+    /// Whether the session of a client has ended.
+    #[cfg(feature = "check")]
+    pub(super) fn has_session_ended(&self, client: ClientId) -> bool {
+        self.ended.contains(&client)
     }
 
     fn id(&self, owner: &Owner, mode: Mode) -> Option<HoldId> {

@@ -15,6 +15,8 @@
 //! has ended, extend leases, serve the queue, close. Commands do the same to their lock before and after their own work.
 
 mod bound;
+#[cfg(feature = "check")]
+mod check;
 mod deadlock;
 mod enter;
 mod histogram;
@@ -39,6 +41,8 @@ use record::{Attention, Record, RecordId};
 use slotmap::SlotMap;
 use smallvec::SmallVec;
 
+#[cfg(feature = "check")]
+pub use check::{BindingView, RecordView, Snapshot, WaiterView};
 pub use enter::{Ask, Entered};
 pub use histogram::Histogram;
 pub use inspect::{Detail, Inspection, ShownHold, ShownWaiter};
@@ -52,7 +56,7 @@ pub use visit::Role;
 use crate::{ClientId, Lease, Memory, Name, Now, Owner, Token, UnixMs};
 
 /// The state machine. `T` is what the caller needs to find a waiting client again.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Engine<T> {
     /// What the operator set.
     pub settings: Settings,
@@ -97,7 +101,7 @@ pub struct Engine<T> {
     db_epochs: BTreeMap<i32, u64>,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Leaving {
     client: ClientId,
     end: SessionEnd,
@@ -146,7 +150,7 @@ pub enum Input<'a> {
 }
 
 /// What the caller has to send.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Output<T> {
     /// A keyspace event on the key of the running command with this index.
     Own(usize, Event),

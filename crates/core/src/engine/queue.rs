@@ -33,7 +33,7 @@ pub(super) enum Rank {
 }
 
 /// A request that waits.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Waiter<T> {
     /// By what the caller finds the client again.
     pub ticket: T,
@@ -68,7 +68,7 @@ impl<T> Waiter<T> {
     }
 }
 
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Queue {
     places: BTreeMap<Place, WaiterId>,
     writers: BTreeSet<Place>,

@@ -13,7 +13,7 @@ new_key_type! {
     pub(super) struct RecordId;
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Record {
     pub db: i32,
     pub key: Rc<[u8]>,

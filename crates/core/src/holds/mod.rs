@@ -272,7 +272,7 @@ fn lapsed(hold: &Hold, now: UnixMs) -> Sum {
 }
 
 /// What is left of locks that had many holds. Taking it apart at once would hold the server up.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Trash(Vec<Readers>);
 
 impl Trash {

@@ -1,0 +1,46 @@
+//! Explores every scope and prints a table: `dlock-check-model [NAME [DEPTH]]`. Fails if a property is broken, or if a
+//! counter-example is not found.
+
+#![allow(clippy::unwrap_used, reason = "a checker that panics has failed, which is what it is for")]
+
+use std::process::ExitCode;
+use std::sync::Mutex;
+use std::thread;
+
+use dlock_check_model::report::{self, Explored};
+use dlock_check_model::{engine, quorum};
+
+/// What is to be explored, and the property that has to break, if one has to.
+type Job = (Box<dyn FnOnce() -> Explored + Send>, Option<&'static str>);
+
+fn main() -> ExitCode {
+    let mut arguments = std::env::args().skip(1);
+    let wanted = arguments.next().unwrap_or_default();
+    let depth: Option<usize> = arguments.next().and_then(|depth| depth.parse().ok());
+    let mut jobs: Vec<Job> = Vec::new();
+    for scope in engine::scopes().into_iter().filter(|scope| scope.name.contains(&wanted)) {
+        let depth = depth.unwrap_or(scope.depth[0]);
+        jobs.push((Box::new(move || report::explore::<engine::World>(scope.name, &scope, depth)), None));
+    }
+    let quorum = quorum::scopes().into_iter().map(|scope| (scope, None));
+    let counter_examples = quorum::counter_examples().into_iter().map(|(scope, property)| (scope, Some(property)));
+    for (scope, broken) in quorum.chain(counter_examples).filter(|(scope, _)| scope.name.contains(&wanted)) {
+        let depth = depth.unwrap_or(scope.depth[0]);
+        jobs.push((Box::new(move || report::explore::<quorum::World>(scope.name, &scope, depth)), broken));
+    }
+    println!("{}", report::head());
+    // Each exploration has one thread, so that it is strictly breadth first.
+    let (jobs, is_right) = (Mutex::new(jobs.into_iter()), Mutex::new(true));
+    thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                while let Some((explore, broken)) = { jobs.lock().unwrap().next() } {
+                    let explored = explore();
+                    println!("{explored}");
+                    *is_right.lock().unwrap() &= explored.broken.map(|(broken, _)| broken.property) == broken;
+                }
+            });
+        }
+    });
+    if is_right.into_inner().unwrap() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
