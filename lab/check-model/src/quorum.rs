@@ -62,13 +62,13 @@ pub fn scopes() -> Vec<Scope> {
         forgets: false,
         ahead: AHEAD_MS,
         left_out: None,
-        depth: [30, 9],
+        depth: [10, 7],
     };
     vec![
         calm.clone(),
-        Scope { name: "quorum: a loss, a late reply", losses: 1, late_replies: 1, depth: [12, 6], ..calm.clone() },
-        Scope { name: "quorum: a crash with memory", crashes: 1, depth: [14, 7], ..calm.clone() },
-        Scope { name: "quorum: a crash without memory", crashes: 1, forgets: true, depth: [14, 7], ..calm },
+        Scope { name: "quorum: a loss, a late reply", losses: 1, late_replies: 1, depth: [7, 5], ..calm.clone() },
+        Scope { name: "quorum: a crash with memory", crashes: 1, depth: [9, 6], ..calm.clone() },
+        Scope { name: "quorum: a crash without memory", crashes: 1, forgets: true, depth: [9, 6], ..calm },
     ]
 }
 

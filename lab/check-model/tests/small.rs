@@ -1,5 +1,7 @@
 //! Every scope to a smaller depth than `make check-model` goes to.
 
+#![allow(clippy::expect_used, reason = "a test that panics has failed, which is what it is for")]
+
 use dlock_check_model::report::{Explored, explore, head};
 use dlock_check_model::{engine, quorum};
 

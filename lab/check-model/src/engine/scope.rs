@@ -286,7 +286,7 @@ fn readers() -> Scope {
         releases: vec![of_mode(Mode::Shared), of_mode(Mode::Exclusive), ALL, ONE],
         events: vec![Event::Time, Event::HalfTime, Event::Unblock],
         reaches: &["grants", "waits", "deadlocks", "grants after a wait", "upgrades after a wait"],
-        depth: [10, 6],
+        depth: [9, 6],
         ..scope("readers and upgrades")
     }
 }
@@ -307,7 +307,7 @@ fn semaphore() -> Scope {
         releases: vec![ONE, ReleaseHow { entries: Some(2), ..ONE }, ALL],
         events: vec![Event::Time, Event::HalfTime, Event::Unblock],
         reaches: &["grants", "refusals", "waits", "deadlocks", "grants after a wait"],
-        depth: [9, 5],
+        depth: [8, 5],
         ..scope("semaphore, limit 2")
     }
 }
@@ -321,7 +321,7 @@ fn several() -> Scope {
         releases: vec![ONE],
         events: vec![Event::Time, Event::Delete, Event::Unblock],
         reaches: &["grants of several", "waits", "deadlocks", "grants after a wait", "grants of several after a wait"],
-        depth: [7, 4],
+        depth: [6, 4],
         ..scope("two locks")
     }
 }
@@ -332,7 +332,7 @@ fn sessions() -> Scope {
         enters: vec![in_session(tries(Once)), in_session(waits(Once)), in_session(waits(Read)), tries(Once)],
         renews: vec![RenewHow { binds: true, lease: Some(LONG), ..RENEW }, RenewHow { lease: Some(SHORT), ..RENEW }],
         events: vec![Event::Time, Event::Gone, Event::Delete, Event::Pause],
-        depth: [8, 5],
+        depth: [7, 5],
         ..scope("sessions")
     }
 }
@@ -377,7 +377,7 @@ fn requests() -> Scope {
         releases: vec![ONE, ReleaseHow { request: Some(3), ..ONE }],
         events: vec![Event::Time, Event::Gone],
         reaches: &["grants", "waits", "replays", "places taken over", "grants after a wait"],
-        depth: [6, 4],
+        depth: [5, 4],
         ..scope("requests sent twice")
     }
 }
@@ -390,7 +390,7 @@ fn turns() -> Scope {
         events: vec![Event::Time, Event::Delete, Event::Flush, Event::Unblock],
         turns: Turns::EndSometime,
         max_waiters: Some(3),
-        depth: [7, 4],
+        depth: [6, 4],
         ..scope("turns of several commands")
     }
 }
@@ -409,7 +409,7 @@ fn failures() -> Scope {
             Event::FailOver,
             Event::Flush,
         ],
-        depth: [6, 4],
+        depth: [5, 4],
         ..scope("pauses, refused writes, failovers")
     }
 }
