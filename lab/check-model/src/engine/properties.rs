@@ -5,7 +5,7 @@ use dlock_core::{Change, Lock, Mode, UnixMs, decode_effect};
 use dlock_testkit::keyspace::Replicated;
 use stateright::Property;
 
-use super::action::{Action, Enter, KeyNo, Release, Wanted, Who, key_name};
+use super::action::{Action, Enter, Fence, KeyNo, Release, Wanted, Who, key_name};
 use super::rules::Scene;
 use super::scope::Scope;
 use super::world::{Happened, Held, MOST_TICKS, RETRY_MS, Reply, Told, World};
@@ -400,6 +400,8 @@ impl Step<'_> {
         match self.action {
             Action::Release(Release { key, owner, how }) => {
                 let is_named = how.mode.is_none_or(|mode| mode == old.mode);
+                // The token of another hold names none of the owner's.
+                let is_named = is_named && how.token != Fence::Other;
                 (*key, *owner) == (old.key, old.owner) && is_named && self.happened.reply == Reply::Number(1)
             }
             Action::Delete(key) => *key == old.key,
