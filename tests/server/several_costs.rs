@@ -2,52 +2,27 @@
 
 use std::time::Duration;
 
-use crate::support::random::{Random, seeded};
+use crate::support::crowds::{KEYS, WAITERS, join, several_held, waiters_for_all};
 use crate::support::replica::counter;
 use crate::support::turn::least_of_three;
 use crate::support::{Client, Server};
 
-const WAITERS: usize = 1000;
-const KEYS: usize = 64;
 /// The aim is 5 ms. The rest is for a machine that is busy with other tests: on one that is not, the longest turn is
 /// below the aim.
 const TURN: Duration = Duration::from_millis(10);
 /// How many times as much as that of a lock without waiters a release may cost.
 const RATIO: u32 = 64;
 
-/// All keys, in any order.
-fn shuffled(random: &mut Random) -> String {
-    let mut left: Vec<usize> = (0..KEYS).collect();
-    let keys = (0..KEYS).map(|_| format!("k{}", left.swap_remove(random.below(left.len() as u64) as usize)));
-    keys.collect::<Vec<_>>().join(" ")
-}
-
 /// A thousand clients that wait for all of the locks; the longest turn while they came.
 fn crowd(server: &Server) -> (Vec<Client>, Duration) {
-    let mut random = seeded(19);
-    let mut clients: Vec<_> = (0..WAITERS).map(|_| server.client()).collect();
-    let requests: Vec<_> = (0..WAITERS)
-        .map(|n| format!("DLOCK.MACQUIRE {KEYS} {} w{n} BLOCK 0 PX 600000", shuffled(&mut random)))
-        .collect();
-    let mut watch = server.client();
-    let turn = server.longest_turn(|| {
-        for (client, request) in clients.iter_mut().zip(&requests) {
-            client.send(request);
-            // One after the other: what a thousand clients send at once is no single turn's work.
-            watch.run("PING");
-        }
-        server.left_waiting(WAITERS as i64);
-    });
-    (clients, turn)
+    let mut waiters = waiters_for_all(server);
+    let turn = server.longest_turn(|| join(server, &mut waiters));
+    (waiters.into_iter().map(|(client, _)| client).collect(), turn)
 }
 
 fn prepare() -> (Server, Client) {
     let server = Server::conf("maxclients 4000");
-    let mut client = server.client();
-    client.ok("CONFIG SET dlock.max-waiters 0");
-    for n in 0..KEYS {
-        client.int(format!("DLOCK.ACQUIRE k{n} h PX 600000"));
-    }
+    let client = several_held(&server);
     (server, client)
 }
 

@@ -35,9 +35,16 @@ pub struct Load {
 }
 
 impl Load {
-    /// Each operation is one request (`[a]`) or several that belong together (`[acquire, release]`).
-    pub fn new<const N: usize>(operations: impl IntoIterator<Item = [Request; N]>) -> Self {
-        Self { ring: operations.into_iter().flatten().collect(), requests_per_operation: N }
+    /// Each operation is one request (`[a]`) or several that belong together (`[acquire, release]`): as many in each.
+    pub fn new(operations: impl IntoIterator<Item = impl IntoIterator<Item = Request>>) -> Self {
+        let mut ring = Vec::new();
+        let mut operations_in_ring = 0;
+        for operation in operations {
+            ring.extend(operation);
+            operations_in_ring += 1;
+        }
+        let requests_per_operation = ring.len().checked_div(operations_in_ring).unwrap_or(1);
+        Self { ring, requests_per_operation }
     }
 
     /// In one round of the ring.

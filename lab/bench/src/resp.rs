@@ -31,6 +31,8 @@ pub enum Expect {
     /// A token or a time to live.
     Positive,
     Nil,
+    /// Any string.
+    Bulk,
     /// An array of that many elements.
     Array(usize),
 }
@@ -41,10 +43,10 @@ impl Expect {
             (Self::Ok, Reply::Simple(text)) => text == "OK",
             (Self::Integer(expected), Reply::Integer(got)) => expected == *got,
             (Self::Positive, Reply::Integer(got)) => *got > 0,
-            (Self::Nil, Reply::Nil) => true,
+            (Self::Nil, Reply::Nil) | (Self::Bulk, Reply::Bulk(_)) => true,
             (Self::Array(len), Reply::Array(items)) => items.len() == len,
             (
-                Self::Ok | Self::Integer(_) | Self::Positive | Self::Nil | Self::Array(_),
+                Self::Ok | Self::Integer(_) | Self::Positive | Self::Nil | Self::Bulk | Self::Array(_),
                 Reply::Simple(_) | Reply::Error(_) | Reply::Integer(_) | Reply::Bulk(_) | Reply::Nil | Reply::Array(_),
             ) => false,
         }
@@ -133,7 +135,7 @@ mod tests {
     #[test]
     fn no_expectation_accepts_an_error() {
         let error = Reply::Error("ERR unknown command".into());
-        let all = [Expect::Ok, Expect::Integer(1), Expect::Positive, Expect::Nil, Expect::Array(12)];
+        let all = [Expect::Ok, Expect::Integer(1), Expect::Positive, Expect::Nil, Expect::Bulk, Expect::Array(12)];
         for expect in all {
             assert!(!expect.accepts(&error), "{expect:?}");
         }

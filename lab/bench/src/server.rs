@@ -1,4 +1,8 @@
 //! A real server process with a quiet configuration, on a free loopback port.
+//!
+//! The testkit starts the servers of `times/stalls`, but not these: they run under callgrind, have a Unix socket and do
+//! as little as possible by themselves, and a failure is a value, since a contender that a server lacks is left out. Nor
+//! is its client used, which copies each reply: the time of the client would hide the difference of two servers.
 
 use std::env;
 use std::ffi::OsString;
@@ -251,7 +255,7 @@ fn on_path(name: &str) -> Option<PathBuf> {
 }
 
 /// The path to start. `redis-check-rdb` is the server only under the server's name, which a link gives it.
-fn runnable(program: &Path, dir: &TempDir) -> Result<PathBuf, Error> {
+pub fn runnable(program: &Path, dir: &TempDir) -> Result<PathBuf, Error> {
     let name = program.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
     let Some(stem) = name.strip_suffix(CHECK_RDB) else {
         return Ok(program.to_owned());

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use crate::ledger::Ledger;
+use crate::times::stalls;
 
 /// A row of the promise. It is met if all its figures are.
 pub struct Row {
@@ -24,6 +25,16 @@ pub enum Measure {
     Quotient(&'static str, &'static str),
     /// A figure that is a ratio by itself: the median of the ratios of the rounds.
     Ratio(&'static str),
+}
+
+impl Measure {
+    /// Of the figures.
+    pub fn names(self) -> Vec<&'static str> {
+        match self {
+            Self::Quotient(subject, reference) => vec![subject, reference],
+            Self::Ratio(name) => vec![name],
+        }
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -120,11 +131,11 @@ const fn at_most(case: &'static str, subject: &'static str, reference: &'static 
     Target { case, measure: Measure::Quotient(subject, reference), bound: Bound::AtMost(bound) }
 }
 
-const fn ratio(case: &'static str, name: &'static str, bound: Bound) -> Target {
+pub const fn ratio(case: &'static str, name: &'static str, bound: Bound) -> Target {
     Target { case, measure: Measure::Ratio(name), bound }
 }
 
-pub static ROWS: [Row; 11] = [
+pub static ROWS: [Row; 24] = [
     Row {
         what: "ACQUIRE + RELEASE / SET NX PX + script, instructions",
         targets: &[
@@ -158,6 +169,81 @@ pub static ROWS: [Row; 11] = [
         what: "RENEW / script that renews, instructions",
         targets: &[at_most("", "instructions/none/renew", "instructions/none/script-renew", 0.36)],
     },
+    Row {
+        what: "ACQUIRE PX + RELEASE on a busy server / SET NX PX + script, instructions",
+        targets: &[
+            at_most("no persistence", "instructions/none/acquire-px-busy", "instructions/none/set-script", 0.55),
+            at_most("AOF", "instructions/aof/acquire-px-busy", "instructions/aof/set-script", 0.64),
+            at_most("replica", "instructions/replica/acquire-px-busy", "instructions/replica/set-script", 0.60),
+        ],
+    },
+    Row {
+        what: "ACQUIRE PX + RELEASE on a busy server / SET NX PX + DEL, instructions",
+        targets: &[
+            at_most("no persistence", "instructions/none/acquire-px-busy", "instructions/none/set-del", 1.33),
+            at_most("AOF", "instructions/aof/acquire-px-busy", "instructions/aof/set-del", 1.17),
+        ],
+    },
+    Row {
+        what: "ACQUIRE PX + RELEASE on a busy server / SET NX PX + DELIFEQ or DELEX, instructions",
+        targets: &[at_most("", "instructions/none/acquire-px-busy", "instructions/none/set-cad", 1.1)],
+    },
+    Row {
+        what: "ACQUIRE PX + RELEASE on a busy server / on a quiet one, instructions",
+        targets: &[at_most("", "instructions/none/acquire-px-busy", "instructions/none/acquire-px", 1.03)],
+    },
+    Row {
+        what: "ACQUIRE PX + RELEASE with the log / without, instructions",
+        targets: &[at_most("", "instructions/none/acquire-px", "instructions/none/acquire-px-no-log", 1.01)],
+    },
+    Row {
+        what: "RACQUIRE PX + RELEASE on a busy server / reentrant script, instructions",
+        targets: &[at_most("", "instructions/none/racquire-px-busy", "instructions/none/reentrant", 0.27)],
+    },
+    Row {
+        what: "RENEW PX on a busy server / script that renews, instructions",
+        targets: &[at_most("", "instructions/none/renew-px-busy", "instructions/none/script-renew", 0.36)],
+    },
+    Row {
+        what: "commands on other keys, module loaded / not loaded, instructions",
+        targets: &[
+            at_most("SET EX", "instructions/none/set-ex-loaded", "instructions/none/set-ex", 1.015),
+            at_most("SET EX + DEL", "instructions/none/set-ex-del-loaded", "instructions/none/set-ex-del", 1.015),
+            at_most("HSET + EXPIRE", "instructions/none/hset-expire-loaded", "instructions/none/hset-expire", 1.015),
+        ],
+    },
+    Row {
+        what: "commands on other keys, module busy / not loaded, instructions",
+        targets: &[
+            at_most("SET EX", "instructions/none/set-ex-busy", "instructions/none/set-ex", 1.015),
+            at_most("SET EX + DEL", "instructions/none/set-ex-del-busy", "instructions/none/set-ex-del", 1.015),
+            at_most("HSET + EXPIRE", "instructions/none/hset-expire-busy", "instructions/none/hset-expire", 1.015),
+        ],
+    },
+    Row {
+        what: "SACQUIRE PX + RELEASE, instructions",
+        targets: &[
+            at_most(
+                "100 permits taken / RPermitExpirableSemaphore",
+                "instructions/none/sacquire-100",
+                "instructions/none/redisson-permits-100",
+                0.25,
+            ),
+            at_most("10,000 taken / 1", "instructions/none/sacquire-10000", "instructions/none/sacquire-1", 1.5),
+        ],
+    },
+    Row {
+        what: "MACQUIRE PX + RELEASE of 8 locks / script: SET NX PX of all or none, instructions",
+        targets: &[at_most("", "instructions/none/macquire-8", "instructions/none/set-all-8", 0.6)],
+    },
+    Row {
+        what: "32 clients that need 2 of 16 locks",
+        targets: &[
+            ratio("longest wait / try and back off", "several-longest-ratio/macquire-try", Bound::AtMost(0.2)),
+            ratio("rate / ordered locks", "several-rate-ratio/macquire-ordered", Bound::AtLeast(1.0)),
+        ],
+    },
+    Row { what: "longest stall, ms", targets: &stalls::TARGETS },
     Row {
         what: "pairs per second / SET NX PX + script",
         targets: &[
@@ -230,11 +316,7 @@ mod tests {
 
     #[test]
     fn every_count_that_a_target_names_is_made() {
-        let names = |measure| match measure {
-            Measure::Quotient(a, b) => vec![a, b],
-            Measure::Ratio(a) => vec![a],
-        };
-        let counts = ROWS.iter().flat_map(|row| row.targets).flat_map(|target| names(target.measure));
+        let counts = ROWS.iter().flat_map(|row| row.targets).flat_map(|target| target.measure.names());
         for name in counts.filter(|name| name.starts_with("instructions/")) {
             let made = contenders::all().into_iter().any(|contender| {
                 Mode::ALL.into_iter().any(|mode| {

@@ -2,12 +2,11 @@
 
 use std::time::Duration;
 
+use crate::support::crowds::{MANY, crossing, queue, readers, readers_until, session_of_many};
 use crate::support::replica::counter;
 use crate::support::turn::least_of_three;
-use crate::support::{Client, Server, eventually, lock_info, req, soon};
+use crate::support::{Server, eventually, lock_info, req, soon};
 
-/// How large a client makes it.
-const MANY: usize = 100_000;
 /// The aim is 5 ms for work that can be divided. The rest is for a machine that is busy with other tests.
 const PIECE: Duration = Duration::from_millis(10);
 /// The aim is 1 ms for a search. The rest is for what the command does beside it, and for a busy machine.
@@ -17,23 +16,6 @@ const SEARCH: Duration = Duration::from_millis(3);
 fn within(limit: Duration, found: Duration, what: &str) {
     eprintln!("{what}: {found:?}");
     assert!(found <= limit, "{what}: {found:?}, not {limit:?}");
-}
-
-/// So many owners read `k0` and wait for `k1`, which others read. A search from `k0` finds all of the others behind
-/// each of the first.
-fn crossing(server: &Server, waiters: usize, bytes: usize) -> Vec<Client> {
-    const OTHERS: usize = 260;
-    let mut client = server.client();
-    client.pour((0..waiters).map(|n| format!("DLOCK.RLOCK k0 {n:0bytes$} PX 600000")));
-    client.pour((0..OTHERS).map(|n| format!("DLOCK.RLOCK k1 {:0bytes$} PX 600000", n + 100_000)));
-    queue(server, waiters, |n| format!("DLOCK.WLOCK k1 {n:0bytes$} BLOCK 0"))
-}
-
-fn queue(server: &Server, waiters: usize, request: impl Fn(usize) -> String) -> Vec<Client> {
-    let mut clients: Vec<_> = (0..waiters).map(|_| server.client()).collect();
-    clients.iter_mut().enumerate().for_each(|(n, client)| client.send(request(n)));
-    server.left_waiting(waiters as i64);
-    clients
 }
 
 /// The longest turn in which this request, which waits for a ms and is given up, is looked at.
@@ -74,30 +56,6 @@ fn a_short_cycle_is_found_however_many_wait_elsewhere() {
     let _b = server.waiter("DLOCK.ACQUIRE L2 b BLOCK 0");
     let error = client.error("DLOCK.ACQUIRE L1 a BLOCK 0");
     assert_eq!(error, "DEADLOCK a waits for L1 held by b, b waits for L2 held by a");
-}
-
-/// 100,000 readers, and one more, which may be bound to a connection.
-fn readers(server: &Server, request: impl Fn(usize) -> String) -> (Client, Client) {
-    let (mut session, mut client) = (server.client(), server.client());
-    session.pour((0..MANY).map(request));
-    client.int("DLOCK.RLOCK k bound PX 600000");
-    assert_eq!(lock_info(&mut client, "k").unwrap().holders, MANY as i64 + 1);
-    (session, client)
-}
-
-/// The same, with leases that all end at the time that is returned: late enough for a machine as busy as this one.
-fn readers_until(server: &Server) -> (Client, i64) {
-    let mut client = server.client();
-    for seconds in [4, 8, 16, 32] {
-        client.ok("FLUSHALL");
-        let end = client.now() + seconds * 1000;
-        client.pour((0..MANY).map(|n| format!("DLOCK.RLOCK k reader-{n} PXAT {end}")));
-        client.int("DLOCK.RLOCK k bound PX 600000");
-        if lock_info(&mut client, "k").unwrap().holders == MANY as i64 + 1 {
-            return (client, end);
-        }
-    }
-    panic!("100,000 commands take longer than half a minute");
 }
 
 #[test]
@@ -143,8 +101,7 @@ fn reading_is_quick_while_a_hundred_thousand_ended_holds_wait_out_a_pause() {
 fn a_session_of_a_hundred_thousand_locks_ends_in_pieces() {
     let found = least_of_three(|| {
         let server = Server::start();
-        let (mut session, mut client) = (server.client(), server.client());
-        session.pour((0..MANY).map(|n| format!("DLOCK.ACQUIRE k{n} a PX 600000 SESSION")));
+        let (session, mut client) = (session_of_many(&server), server.client());
         assert_eq!(counter(&mut client, "sessions"), MANY as i64);
         server.longest_turn(|| {
             drop(session);

@@ -23,7 +23,11 @@ pub fn built(variable: &str, default: &str) -> PathBuf {
 
 pub fn server_command(home: &Path) -> Command {
     let named = std::env::var_os("DLOCK_SERVER").filter(|name| !name.is_empty());
-    let binary = named.unwrap_or_else(|| "redis-server".into());
+    command_of(&PathBuf::from(named.unwrap_or_else(|| "redis-server".into())), home)
+}
+
+/// This binary as a server.
+pub fn command_of(binary: &Path, home: &Path) -> Command {
     let mut command = Command::new(binary);
     let stderr = fs::File::create(home.join("stderr")).expect("a writable directory");
     // An operator may have it set, and a panic is no worse for it.

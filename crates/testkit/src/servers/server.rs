@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
 use crate::client::Client;
-use crate::process::{built, free_port, limit_files, module_path, server_command, signal, spawn};
+use crate::process::{built, command_of, free_port, limit_files, module_path, server_command, signal, spawn};
 use crate::replica::info_field;
 use crate::wait::{PATIENCE, eventually, soon};
 use crate::wire::{list_of, text_of};
@@ -17,6 +17,7 @@ use crate::wire::{list_of, text_of};
 /// What to start: a server with the module and nothing saved, until told otherwise.
 #[derive(Clone)]
 pub struct Setup {
+    program: Option<PathBuf>,
     lines: Vec<String>,
     module: Option<PathBuf>,
     module_args: String,
@@ -26,6 +27,11 @@ pub struct Setup {
 impl Setup {
     pub fn new() -> Self {
         Self { module: Some(module_path()), ..Self::plain() }
+    }
+
+    /// Not the server and the module that the environment names.
+    pub fn of(program: PathBuf, module: PathBuf) -> Self {
+        Self { program: Some(program), module: Some(module), ..Self::plain() }
     }
 
     /// Lines of `redis.conf`.
@@ -52,7 +58,7 @@ impl Setup {
 
     /// A server without the module.
     pub fn plain() -> Self {
-        Self { lines: Vec::new(), module: None, module_args: String::new(), environment: Vec::new() }
+        Self { program: None, lines: Vec::new(), module: None, module_args: String::new(), environment: Vec::new() }
     }
 
     /// The build with the hooks for tests.
@@ -212,7 +218,8 @@ impl Server {
     pub fn try_boot(&mut self) -> Result<(), String> {
         assert!(self.child.is_none(), "the server runs");
         fs::write(self.path("redis.conf"), self.conf_file()).expect("a writable directory");
-        let mut command = server_command(self.home.path());
+        let home = self.home.path();
+        let mut command = self.setup.program.as_deref().map_or_else(|| server_command(home), |it| command_of(it, home));
         command.envs(self.setup.environment.iter().map(|(name, value)| (name, value)));
         let mut child = spawn(command);
         let start = Instant::now();

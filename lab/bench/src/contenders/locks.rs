@@ -3,7 +3,7 @@
 
 use std::ops::Range;
 
-use super::{Contender, Kind, LEASE, RunsOn, over};
+use super::{Company, Contender, Kind, LEASE, Prepare, RunsOn, over};
 use crate::connection::Connection;
 use crate::error::Error;
 use crate::load::{Load, Request};
@@ -13,16 +13,27 @@ use crate::resp::{Expect, Reply};
 pub const ACQUIRE: &str = "acquire";
 
 pub fn all() -> Vec<Contender> {
-    let contender = |name, label, kind, prepare| Contender { name, label, runs_on: RunsOn::Module, kind, prepare };
+    let contender = |name, label, kind, prepare: Prepare| Contender::new(name, label, RunsOn::Module, kind, prepare);
     vec![
         contender(ACQUIRE, "ACQUIRE + RELEASE", Kind::Pair, |_, n| Ok(pair(b"DLOCK.ACQUIRE", &[], n))),
-        contender("acquire-px", "ACQUIRE PX + RELEASE", Kind::Pair, |_, n| Ok(pair(b"DLOCK.ACQUIRE", PX, n))),
+        contender("acquire-px", "ACQUIRE PX + RELEASE", Kind::Pair, |_, n| Ok(pair(b"DLOCK.ACQUIRE", PX, n))).exactly(),
+        contender("acquire-px-busy", "ACQUIRE PX + RELEASE, busy server", Kind::Pair, |_, n| {
+            Ok(pair(b"DLOCK.ACQUIRE", PX, n))
+        })
+        .beside(Company::Locks),
+        contender("acquire-px-no-log", "ACQUIRE PX + RELEASE, no log", Kind::Pair, without_log).beside(Company::Nobody),
         contender("racquire", "RACQUIRE + RELEASE", Kind::Pair, |_, n| Ok(pair(b"DLOCK.RACQUIRE", &[], n))),
         contender("racquire-px", "RACQUIRE PX + RELEASE", Kind::Pair, |_, n| Ok(pair(b"DLOCK.RACQUIRE", PX, n))),
+        contender("racquire-px-busy", "RACQUIRE PX + RELEASE, busy server", Kind::Pair, |_, n| {
+            Ok(pair(b"DLOCK.RACQUIRE", PX, n))
+        })
+        .beside(Company::Locks),
         contender("rlock", "RLOCK + RELEASE", Kind::Pair, |_, n| Ok(pair(b"DLOCK.RLOCK", &[], n))),
         contender("wlock", "WLOCK + RELEASE", Kind::Pair, |_, n| Ok(pair(b"DLOCK.WLOCK", &[], n))),
         contender("renew", "RENEW", Kind::Renewal, |connection, n| renew(connection, &[], n)),
         contender("renew-px", "RENEW PX", Kind::Renewal, |connection, n| renew(connection, PX, n)),
+        contender("renew-px-busy", "RENEW PX, busy server", Kind::Renewal, |connection, n| renew(connection, PX, n))
+            .beside(Company::Locks),
         contender("refused", "ACQUIRE, refused", Kind::Look, refused),
         contender("check", "CHECK", Kind::Look, check),
         contender("info", "INFO", Kind::Look, info),
@@ -39,6 +50,14 @@ fn pair(enter: &[u8], lease: &[&[u8]], numbers: Range<usize>) -> Load {
             Request::new(&[b"DLOCK.RELEASE", key, owner], Expect::Integer(1)),
         ]
     })
+}
+
+/// A server whose log is off.
+fn without_log(connection: &mut Connection, numbers: Range<usize>) -> Result<Load, Error> {
+    match connection.call(&[b"CONFIG", b"SET", b"dlock.log-max-len", b"0"])? {
+        Reply::Simple(_) => Ok(pair(b"DLOCK.ACQUIRE", PX, numbers)),
+        _ => Err(Error::Lacking("dlock.log-max-len".into())),
+    }
 }
 
 fn renew(connection: &mut Connection, lease: &[&[u8]], numbers: Range<usize>) -> Result<Load, Error> {

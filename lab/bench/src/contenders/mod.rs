@@ -2,10 +2,14 @@
 //!
 //! A new set is a file with an `all()` and a line in [`all`].
 
+mod company;
 mod locks;
+mod others;
 mod readers;
 mod redisson;
 mod reentrant;
+mod semaphores;
+mod several;
 mod strings;
 
 use std::ops::Range;
@@ -25,16 +29,41 @@ pub struct Contender {
     pub label: &'static str,
     pub runs_on: RunsOn,
     pub kind: Kind,
+    pub company: Company,
+    /// How often it is counted; the median is kept.
+    pub counts: usize,
+    /// Whether its pairs are timed, too.
+    pub is_timed: bool,
     /// Brings a fresh server into the state that the load needs, and makes the load, over locks and owners with these
     /// numbers. [`Error::Lacking`] if the server has not got what it takes.
-    pub prepare: fn(&mut Connection, Range<usize>) -> Result<Load, Error>,
+    pub prepare: Prepare,
 }
 
+pub type Prepare = fn(&mut Connection, Range<usize>) -> Result<Load, Error>;
+
 impl Contender {
+    fn new(name: &'static str, label: &'static str, runs_on: RunsOn, kind: Kind, prepare: Prepare) -> Self {
+        let company = Company::Nobody;
+        Self { name, label, runs_on, kind, company, counts: 1, is_timed: kind == Kind::Pair, prepare }
+    }
+
+    /// It is counted only, beside these, and often enough that a per cent can be told.
+    fn beside(self, company: Company) -> Self {
+        Self { company, is_timed: false, ..self }.exactly()
+    }
+
+    /// Every server draws its hash seeds anew, which makes a per cent.
+    fn exactly(self) -> Self {
+        Self { counts: 3, ..self }
+    }
+
     pub fn runs_in(&self, mode: Mode) -> bool {
         match (self.kind, mode) {
             (Kind::Pair | Kind::Renewal, _) | (_, Mode::NoPersistence) => true,
-            (Kind::Beside(_) | Kind::Look, Mode::Aof | Mode::Replica) => false,
+            (
+                Kind::Beside(_) | Kind::Look | Kind::OtherKeys | Kind::Permits(_) | Kind::Several(_),
+                Mode::Aof | Mode::Replica,
+            ) => false,
         }
     }
 
@@ -44,7 +73,8 @@ impl Contender {
         let few = match self.kind {
             // The rival's cost grows with the readers.
             Kind::Beside(readers) if self.runs_on == RunsOn::PlainServer => (5_000 / readers).clamp(4, 1_000),
-            Kind::Pair | Kind::Renewal | Kind::Beside(_) | Kind::Look => 1_000,
+            Kind::Several(locks) => 1_000 / locks,
+            Kind::Pair | Kind::Renewal | Kind::Beside(_) | Kind::Look | Kind::OtherKeys | Kind::Permits(_) => 500,
         };
         [few, few * 5]
     }
@@ -67,6 +97,12 @@ pub enum Kind {
     Beside(usize),
     /// Writes nothing.
     Look,
+    /// On keys that are no locks.
+    OtherKeys,
+    /// Takes and gives back a permit of a semaphore of which so many are taken.
+    Permits(usize),
+    /// Enters and leaves so many free locks at once.
+    Several(usize),
 }
 
 /// The yardstick of all figures that are kept: the cheapest there is, which checks no owner.
@@ -74,9 +110,30 @@ pub use strings::SET_DEL;
 /// The rival that most people use today.
 pub use strings::SET_SCRIPT;
 
+pub use company::Company;
+pub use others::COMMANDS as OTHER_COMMANDS;
+pub use semaphores::{SEMAPHORES, TAKEN};
+pub use several::{LOCKS_AT_ONCE, SEVERAL};
+
 /// All contenders, in the order of the table.
 pub fn all() -> Vec<Contender> {
-    [strings::all(), reentrant::all(), redisson::all(), locks::all(), readers::all()].into_iter().flatten().collect()
+    let sets = [
+        strings::all(),
+        reentrant::all(),
+        redisson::all(),
+        locks::all(),
+        readers::all(),
+        others::all(),
+        semaphores::all(),
+        several::all(),
+    ];
+    sets.into_iter().flatten().collect()
+}
+
+/// Whether this is a figure of a contender that [`Error::Lacking`] may leave out.
+pub fn may_lack(figure: &str) -> bool {
+    let name = figure.rsplit('/').next().unwrap_or_default();
+    ["set-cad", "set-ifeq", "acquire-px-no-log"].contains(&name)
 }
 
 /// Operations of `N` requests over locks with these numbers, each with an owner of its own.
@@ -120,11 +177,12 @@ mod tests {
                 wrapper: Vec::new(),
             };
             let server = Server::start(&setup, &dir).expect("a server that runs");
+            let _company = contender.company.gather(&server).expect("company");
             let mut connection = server.connect().expect("a connection");
             match (contender.prepare)(&mut connection, 0..4) {
                 // The second round shows that the first left nothing behind.
                 Ok(load) => load.run(&mut connection, 8).unwrap_or_else(|error| panic!("{}: {error}", contender.name)),
-                Err(Error::Lacking(_)) => {}
+                Err(Error::Lacking(_)) if may_lack(contender.name) => {}
                 Err(error) => panic!("{}: {error}", contender.name),
             }
         }

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::{Contender, Kind, LEASE, RunsOn, run_through};
+use super::{Contender, Kind, LEASE, Prepare, RunsOn, run_through};
 use crate::connection::Connection;
 use crate::error::Error;
 use crate::load::{Load, Request};
@@ -10,12 +10,8 @@ use crate::owners;
 use crate::resp::Expect;
 
 pub fn all() -> Vec<Contender> {
-    let contender = |name, label, others, prepare| Contender {
-        name,
-        label,
-        runs_on: RunsOn::Module,
-        kind: Kind::Beside(others),
-        prepare,
+    let contender = |name, label, others, prepare: Prepare| {
+        Contender::new(name, label, RunsOn::Module, Kind::Beside(others), prepare)
     };
     vec![
         contender("rlock-1", "RLOCK + RELEASE, 1 other reader", 1, |c, n| rlock(c, n, 1)),

@@ -5,7 +5,7 @@
 
 use std::ops::Range;
 
-use super::{Contender, Kind, LEASE, RunsOn, over, run_through, script};
+use super::{Contender, Kind, LEASE, Prepare, RunsOn, over, run_through, script};
 use crate::connection::Connection;
 use crate::error::Error;
 use crate::load::{Load, Request};
@@ -13,7 +13,8 @@ use crate::owners;
 use crate::resp::Expect;
 
 pub fn all() -> Vec<Contender> {
-    let contender = |name, label, kind, prepare| Contender { name, label, runs_on: RunsOn::PlainServer, kind, prepare };
+    let contender =
+        |name, label, kind, prepare: Prepare| Contender::new(name, label, RunsOn::PlainServer, kind, prepare);
     vec![
         contender("redisson-lock", "Redisson lock", Kind::Pair, lock),
         contender("redisson-read", "Redisson read lock", Kind::Pair, read),
@@ -33,27 +34,44 @@ pub fn all() -> Vec<Contender> {
 }
 
 fn lock(connection: &mut Connection, numbers: Range<usize>) -> Result<Load, Error> {
-    let enter = script(connection, include_str!("lua/redisson_lock.lua"))?;
-    let leave = script(connection, include_str!("lua/redisson_unlock.lua"))?;
+    let scripts = LockScripts::load(connection)?;
     Ok(over(numbers, |key, owner| {
         let names = Names::of(key, owner);
-        [enter_lock(&enter, &names), names.leave(&leave, &[], &[MESSAGE, LEASE, &names.owner]), names.forget()]
+        [scripts.enter(&names), scripts.leave(&names), names.forget()]
     }))
 }
 
+pub struct LockScripts {
+    enter: Vec<u8>,
+    leave: Vec<u8>,
+}
+
+impl LockScripts {
+    pub fn load(connection: &mut Connection) -> Result<Self, Error> {
+        Ok(Self {
+            enter: script(connection, include_str!("lua/redisson_lock.lua"))?,
+            leave: script(connection, include_str!("lua/redisson_unlock.lua"))?,
+        })
+    }
+
+    pub fn enter(&self, names: &Names) -> Request {
+        Request::new(&[b"EVALSHA", &self.enter, b"1", &names.key, LEASE, &names.owner], Expect::Nil)
+    }
+
+    pub fn leave(&self, names: &Names) -> Request {
+        names.leave(&self.leave, &[], &[MESSAGE, LEASE, &names.owner])
+    }
+}
+
 fn renew(connection: &mut Connection, numbers: Range<usize>) -> Result<Load, Error> {
-    let enter = script(connection, include_str!("lua/redisson_lock.lua"))?;
-    let holds = over(numbers.clone(), |key, owner| [enter_lock(&enter, &Names::of(key, owner))]);
+    let scripts = LockScripts::load(connection)?;
+    let holds = over(numbers.clone(), |key, owner| [scripts.enter(&Names::of(key, owner))]);
     run_through(&holds, connection)?;
     let renew = script(connection, include_str!("lua/redisson_renew.lua"))?;
     Ok(over(numbers, |key, owner| {
         let names = Names::of(key, owner);
         [Request::new(&[b"EVALSHA", &renew, b"1", key, LEASE, &names.owner], Expect::Integer(1))]
     }))
-}
-
-fn enter_lock(enter: &[u8], names: &Names) -> Request {
-    Request::new(&[b"EVALSHA", enter, b"1", &names.key, LEASE, &names.owner], Expect::Nil)
 }
 
 fn write(connection: &mut Connection, numbers: Range<usize>) -> Result<Load, Error> {
@@ -138,7 +156,7 @@ impl ReadScripts {
 }
 
 /// What the keys, channels and owners of one lock and one client are called.
-struct Names {
+pub struct Names {
     key: Vec<u8>,
     /// A client and one of its threads.
     owner: Vec<u8>,
@@ -147,7 +165,7 @@ struct Names {
 }
 
 impl Names {
-    fn of(key: &[u8], owner: &[u8]) -> Self {
+    pub fn of(key: &[u8], owner: &[u8]) -> Self {
         Self {
             key: key.to_vec(),
             owner: joined(&[owner, b":1"]),
@@ -173,7 +191,7 @@ impl Names {
         Request::new(&[&head[..], keys, &names, args, &last].concat(), Expect::Integer(1))
     }
 
-    fn forget(&self) -> Request {
+    pub fn forget(&self) -> Request {
         Request::new(&[b"DEL", &self.latch], Expect::Integer(1))
     }
 }

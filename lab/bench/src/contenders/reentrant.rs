@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::{Contender, Kind, LEASE, RunsOn, over, script};
+use super::{Contender, Kind, LEASE, Prepare, RunsOn, over, script};
 use crate::connection::Connection;
 use crate::error::Error;
 use crate::load::{Load, Request};
@@ -10,7 +10,7 @@ use crate::resp::{Expect, Reply};
 
 pub fn all() -> Vec<Contender> {
     let contender =
-        |name, label, prepare| Contender { name, label, runs_on: RunsOn::PlainServer, kind: Kind::Pair, prepare };
+        |name, label, prepare: Prepare| Contender::new(name, label, RunsOn::PlainServer, Kind::Pair, prepare);
     vec![
         contender("reentrant", "reentrant hash, EVALSHA", by_script),
         contender("reentrant-fcall", "reentrant hash, FCALL", by_function),

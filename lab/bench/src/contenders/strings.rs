@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::{Contender, Kind, LEASE, RunsOn, over, run_through, script};
+use super::{Contender, Kind, LEASE, Prepare, RunsOn, over, run_through, script};
 use crate::connection::Connection;
 use crate::error::Error;
 use crate::load::{Load, Request};
@@ -12,7 +12,8 @@ pub const SET_DEL: &str = "set-del";
 pub const SET_SCRIPT: &str = "set-script";
 
 pub fn all() -> Vec<Contender> {
-    let contender = |name, label, kind, prepare| Contender { name, label, runs_on: RunsOn::PlainServer, kind, prepare };
+    let contender =
+        |name, label, kind, prepare: Prepare| Contender::new(name, label, RunsOn::PlainServer, kind, prepare);
     vec![
         contender(SET_DEL, "SET NX PX + DEL", Kind::Pair, set_del),
         contender(SET_SCRIPT, "SET NX PX + script", Kind::Pair, set_script),

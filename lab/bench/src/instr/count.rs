@@ -4,17 +4,23 @@ use super::{LOCKS, Target};
 use crate::callgrind::{self, Count};
 use crate::contenders::Contender;
 use crate::error::Error;
+use crate::figures::Sample;
 use crate::follower::Follower;
 use crate::server::{Mode, Server, Setup};
 
 /// All that the server executes for it, and what of that is code of the module.
 pub fn instructions(target: &Target, contender: &Contender, mode: Mode) -> Result<[f64; 2], Error> {
     let [few, many] = contender.operations();
-    let of_few = count(target, contender, mode, few)?;
-    let of_many = count(target, contender, mode, many)?;
-    of_many
-        .beyond(of_few, many - few)
-        .ok_or_else(|| Error::Callgrind(format!("{many} operations cost no more than {few}")))
+    let once = || {
+        let of_few = count(target, contender, mode, few)?;
+        let of_many = count(target, contender, mode, many)?;
+        of_many
+            .beyond(of_few, many - few)
+            .ok_or_else(|| Error::Callgrind(format!("{many} operations cost no more than {few}")))
+    };
+    let counts = (0..contender.counts).map(|_| once()).collect::<Result<Vec<_>, Error>>()?;
+    let median = |part: fn(&[f64; 2]) -> f64| Sample::new(counts.iter().map(part)).median();
+    Ok([median(|[all, _]| *all), median(|[_, own]| *own)])
 }
 
 /// What one server process executed from start to end.
@@ -32,12 +38,13 @@ fn count(target: &Target, contender: &Contender, mode: Mode, operations: usize) 
 }
 
 fn serve(server: &Server, contender: &Contender, mode: Mode, operations: usize) -> Result<(), Error> {
-    let mut connection = server.connect()?;
     // Before there is anything in the snapshot, and gone before the server stops.
     let _follower = match mode {
         Mode::Replica => Some(Follower::attach(server)?),
         Mode::NoPersistence | Mode::Aof => None,
     };
+    let _company = contender.company.gather(server)?;
+    let mut connection = server.connect()?;
     let load = (contender.prepare)(&mut connection, 0..LOCKS)?;
     load.run(&mut connection, operations)
 }

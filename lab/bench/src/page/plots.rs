@@ -2,7 +2,7 @@
 
 use super::bars::{self, Bar};
 use super::lines::{self, Series, Titles};
-use crate::contenders::{self, Contender, Kind, RunsOn};
+use crate::contenders::{self, Contender, LOCKS_AT_ONCE, RunsOn, SEMAPHORES, SEVERAL, TAKEN};
 use crate::instr::grouped;
 use crate::ledger::{Figure, Ledger};
 use crate::times::{READER_ROWS, WAITERS, Way};
@@ -17,10 +17,9 @@ pub struct Plot {
 
 /// Those of which there are figures.
 pub fn all(ledger: &Ledger) -> Vec<Plot> {
-    [instructions(ledger), pairs(ledger), hand_off(ledger), commands(ledger), readers(ledger)]
-        .into_iter()
-        .flatten()
-        .collect()
+    let counted = [instructions(ledger), semaphores(ledger), several(ledger)];
+    let timed = [pairs(ledger), hand_off(ledger), commands(ledger), readers(ledger)];
+    counted.into_iter().chain(timed).flatten().collect()
 }
 
 fn instructions(ledger: &Ledger) -> Option<Plot> {
@@ -43,7 +42,7 @@ fn pair_bars(ledger: &Ledger, sort: &str, value: fn(Figure) -> String) -> Vec<Ba
         let is_own = contender.runs_on == RunsOn::Module;
         Some(Bar { label: contender.label.to_owned(), figure, value: value(figure), is_own })
     };
-    contenders::all().into_iter().filter(|contender| contender.kind == Kind::Pair).filter_map(bar).collect()
+    contenders::all().into_iter().filter(|contender| contender.is_timed).filter_map(bar).collect()
 }
 
 fn hand_off(ledger: &Ledger) -> Option<Plot> {
@@ -84,6 +83,27 @@ fn readers(ledger: &Ledger) -> Option<Plot> {
         is_own: name == "rlock",
     });
     Some(Plot { file: "readers.svg", title, svg: plotted(series.into(), &titles)? })
+}
+
+fn semaphores(ledger: &Ledger) -> Option<Plot> {
+    let title = "Instructions to acquire and release a permit";
+    let titles = Titles { title, subtitle: "Less is better", below: "permits that others hold" };
+    let series = SEMAPHORES.map(|row| sized(ledger, row, TAKEN, "sacquire"));
+    Some(Plot { file: "semaphores.svg", title, svg: plotted(series.into(), &titles)? })
+}
+
+fn several(ledger: &Ledger) -> Option<Plot> {
+    let title = "Instructions to acquire and release several locks";
+    let titles = Titles { title, subtitle: "Less is better", below: "locks" };
+    let series = SEVERAL.map(|row| sized(ledger, row, LOCKS_AT_ONCE, "macquire"));
+    Some(Plot { file: "several.svg", title, svg: plotted(series.into(), &titles)? })
+}
+
+/// Counts of contenders whose names end with a size.
+fn sized(ledger: &Ledger, (name, label): (&str, &str), sizes: [usize; 3], own: &str) -> Series {
+    let figure = |size: usize| ledger.figure(&format!("instructions/none/{name}-{size}"));
+    let points = sizes.into_iter().filter_map(|size| Some([size as f64, figure(size)?.median])).collect();
+    Series { label: label.to_owned(), points, is_own: name == own }
 }
 
 /// What has no figures is left out.

@@ -1,5 +1,6 @@
 //! The text of the page.
 
+use super::more;
 use super::plots::Plot;
 use crate::contenders::{self, Contender, Kind, RunsOn, SET_DEL, SET_SCRIPT};
 use crate::instr::grouped;
@@ -16,14 +17,20 @@ pub fn page(main: &Ledger, others: &[Ledger], plots: &[Plot]) -> String {
     let mut text = head(main);
     text.push_str(&judged(main));
     text.push_str(&counted(main, &plot("instructions.svg")));
+    text.push_str(&more::other_keys(main));
+    text.push_str(&more::semaphores(main, &plot("semaphores.svg")));
+    text.push_str(&more::several(main, &plot("several.svg")));
     text.push_str(&pairs(main, &plot("pairs.svg")));
     text.push_str(&readers(main, &plot("readers.svg")));
     text.push_str(&contended(main, &[plot("hand-off.svg"), plot("commands.svg")].concat()));
+    text.push_str(&more::stalls(main));
     text.push_str(&memory(main));
     for other in others {
         text.push_str(&format!("# Results on {}\n\n", other.fact("server")));
         text.push_str(&described(other));
-        for section in [judged(other), counted(other, ""), pairs(other, ""), contended(other, "")] {
+        let counted = [judged(other), counted(other, ""), more::other_keys(other), more::semaphores(other, "")];
+        let timed = [more::several(other, ""), pairs(other, ""), contended(other, ""), more::stalls(other)];
+        for section in counted.into_iter().chain(timed) {
             text.push_str(&section);
         }
     }
@@ -62,7 +69,12 @@ fn judged(ledger: &Ledger) -> String {
     let verdicts = targets::judge(&ROWS, ledger);
     let (met, judged) = targets::rows_met(&verdicts);
     let rows = ROWS.iter().flat_map(|row| row.targets.iter().map(move |target| (row, target)));
-    let rows = rows.map(|(row, target)| {
+    // Without one of its commands a server has no such figure.
+    let is_known = |target: &Target| {
+        let verdict = verdicts.iter().any(|verdict| std::ptr::eq(verdict.target, target));
+        verdict || !target.measure.names().iter().any(|name| contenders::may_lack(name))
+    };
+    let rows = rows.filter(|(_, target)| is_known(target)).map(|(row, target)| {
         let verdict = verdicts.iter().find(|verdict| std::ptr::eq(verdict.target, target));
         let measured = verdict.map_or(String::new(), |verdict| format!("{:.3}", verdict.value));
         let outcome = verdict.map_or("not measured".to_owned(), Verdict::outcome);
@@ -99,7 +111,10 @@ fn counted(ledger: &Ledger, plot: &str) -> String {
         [vec![label(contender)], cells.into(), vec![sent.unwrap_or_default()]].concat()
     };
     let all = contenders::all();
-    let counted = all.iter().filter(|contender| count("none", contender.name).is_some());
+    // Those have a section of their own.
+    let is_here = |kind| !matches!(kind, Kind::OtherKeys | Kind::Permits(_) | Kind::Several(_));
+    let is_counted = |contender: &&Contender| is_here(contender.kind) && count("none", contender.name).is_some();
+    let counted = all.iter().filter(is_counted);
     let rows: Vec<_> = counted.map(row).collect();
     if rows.is_empty() {
         return String::new();
@@ -108,7 +123,8 @@ fn counted(ledger: &Ledger, plot: &str) -> String {
         "## Instructions\n\n{plot}\
          Instructions of the server process for one operation (callgrind, pipeline 16, 64 locks). In brackets: the ratio \
          to\n`SET NX PX` + `DEL`, which checks no owner. The last column shows the bytes that a replica receives. The counts do \
-         not\ndepend on the load of the machine.\n\n\
+         not\ndepend on the load of the machine. Every server holds 100 other keys.\n\n\
+         A busy server also has a client that waits for a lock, and a lock that is bound to a connection.\n\n\
          Locks have the lease of `dlock.default-lease`, and `RENEW` uses the lease of the hold. Rows with `PX` give a lease \
          in\nthe command, as the other locks must. `make bench-instr` counts again and fails if a ratio differs by more \
          than 5 %.\n\n{}",
@@ -130,7 +146,7 @@ fn pairs(ledger: &Ledger, plot: &str) -> String {
             let rate = ledger.figure(&name("pairs", (Keys::Hot, PIPELINES[0]), contender.name))?;
             Some([vec![label(&contender), grouped(rate.median)], cells].concat())
         };
-        let rows: Vec<_> = contenders::all().into_iter().filter(|c| c.kind == Kind::Pair).filter_map(row).collect();
+        let rows: Vec<_> = contenders::all().into_iter().filter(|c| c.is_timed).filter_map(row).collect();
         if rows.is_empty() {
             continue;
         }
@@ -223,7 +239,7 @@ fn label(contender: &Contender) -> String {
     }
 }
 
-fn table(head: &[&str], rows: Vec<Vec<String>>) -> String {
+pub fn table(head: &[&str], rows: Vec<Vec<String>>) -> String {
     let line = |cells: Vec<&str>| format!("| {} |\n", cells.join(" | "));
     let mut text = line(head.to_vec());
     text.push_str(&line(head.iter().map(|_| "---").collect()));

@@ -8,6 +8,8 @@ mod machine;
 mod memory;
 mod pairs;
 mod readers;
+pub mod several;
+pub mod stalls;
 mod table;
 mod team;
 
@@ -20,7 +22,7 @@ use crate::waiting::{self, House};
 
 pub use contended::{WAITERS, Way};
 pub use pairs::PIPELINES;
-pub use table::{MEMORY_ROWS, READER_ROWS, short, spread};
+pub use table::{MEMORY_ROWS, READER_ROWS, SEVERAL_COLUMNS, short, spread};
 pub use team::Keys;
 
 pub fn run(options: &Times) -> Result<(), Error> {
@@ -55,7 +57,7 @@ struct Part {
     table: fn(&Ledger) -> String,
 }
 
-const PARTS: [Part; 5] = [
+const PARTS: [Part; 7] = [
     Part {
         name: "pairs",
         title: "Pairs a second, as a ratio to SET NX PX + script: median (least to most of the rounds)",
@@ -69,6 +71,13 @@ const PARTS: [Part; 5] = [
         table: table::readers,
     },
     Part { name: "contended", title: "One lock that all want", measure: contended::measure, table: table::contended },
+    Part {
+        name: "several",
+        title: "32 clients that each need 2 of 16 locks",
+        measure: several::measure,
+        table: table::several,
+    },
+    Part { name: "stalls", title: "Longest stall of a PING, ms", measure: stalls::measure, table: table::stalls },
     Part { name: "cpu", title: "Server CPU a hand-off", measure: hand_off_cpu, table: table::hand_off_cpu },
     Part { name: "memory", title: "Memory, bytes each", measure: memory::measure, table: table::memory },
 ];

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::note_rounds;
 use super::team::{Keys, Team};
 use crate::connection::Connection;
-use crate::contenders::{self, Contender, Kind, RunsOn, SET_SCRIPT};
+use crate::contenders::{self, Contender, RunsOn, SET_SCRIPT};
 use crate::error::Error;
 use crate::follower::Follower;
 use crate::ledger::Ledger;
@@ -74,7 +74,7 @@ fn compare(
     let case = format!("{}/{pipeline}/{}", mode.name(), keys.name());
     eprintln!("  {case}");
     let mut teams = Vec::new();
-    for contender in contenders::all().into_iter().filter(|contender| contender.kind == Kind::Pair) {
+    for contender in contenders::all().into_iter().filter(|contender| contender.is_timed) {
         match Team::of_pairs(&servers.of(&contender).server, &contender, pipeline, keys) {
             Ok(team) => teams.push((contender.name, team, Vec::new())),
             Err(Error::Lacking(_)) => {}

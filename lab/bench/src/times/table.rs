@@ -4,8 +4,10 @@ use std::fmt::Write;
 
 use super::contended::{WAITERS, Way};
 use super::pairs::PIPELINES;
+use super::several::Means;
+use super::stalls::CASES;
 use super::team::Keys;
-use crate::contenders::{self, Contender, Kind};
+use crate::contenders::{self, Contender};
 use crate::instr::grouped;
 use crate::ledger::{Figure, Ledger};
 use crate::server::Mode;
@@ -13,8 +15,7 @@ use crate::server::Mode;
 /// A row a contender, a column a case; modes one below the other.
 pub fn pairs(ledger: &Ledger) -> String {
     let mut text = String::new();
-    let contenders: Vec<Contender> =
-        contenders::all().into_iter().filter(|contender| contender.kind == Kind::Pair).collect();
+    let contenders: Vec<Contender> = contenders::all().into_iter().filter(|contender| contender.is_timed).collect();
     for mode in Mode::ALL {
         let cases: Vec<(usize, Keys)> =
             Keys::ALL.into_iter().flat_map(|keys| PIPELINES.map(|pipeline| (pipeline, keys))).collect();
@@ -61,6 +62,26 @@ pub fn contended(ledger: &Ledger) -> String {
     text
 }
 
+pub fn several(ledger: &Ledger) -> String {
+    let mut text = String::new();
+    push_row(&mut text, "", SEVERAL_COLUMNS.map(|(_, label)| label.to_owned()));
+    for means in Means::ALL {
+        let cells = SEVERAL_COLUMNS
+            .map(|(sort, _)| ledger.figure(&format!("{sort}/{}", means.name())).map_or(String::new(), spread));
+        push_row(&mut text, means.label(), cells);
+    }
+    text
+}
+
+pub fn stalls(ledger: &Ledger) -> String {
+    let mut text = String::new();
+    for case in &CASES {
+        let figure = ledger.figure(&format!("stall/{}", case.name)).map(spread);
+        let _ = writeln!(text, "{:<64}{:>24}", case.label, figure.unwrap_or_default());
+    }
+    text
+}
+
 pub fn hand_off_cpu(ledger: &Ledger) -> String {
     let ratio = ledger.figure("hand-off-cpu-ratio/10000").map_or(String::new(), spread);
     format!("10,000 waiters / 10: {ratio}\n")
@@ -102,6 +123,13 @@ pub fn short(value: f64) -> String {
 
 pub const READER_ROWS: [(&str, &str); 3] =
     [("rlock", "RLOCK + RELEASE"), ("renew", "RENEW"), ("redisson-read", "Redisson read lock")];
+
+pub const SEVERAL_COLUMNS: [(&str, &str); 4] = [
+    ("several-rate", "per second"),
+    ("several-rate-ratio/of", "rate / ordered"),
+    ("several-longest", "longest wait, ms"),
+    ("several-longest-ratio/of", "longest wait / back off"),
+];
 
 pub const HAND_OFF_ROWS: [(&str, &str); 7] = [
     ("hand-off-ratio", "median, as a ratio to BLPOP"),

@@ -94,6 +94,13 @@ impl House {
         }
     }
 
+    /// What the testkit starts, as long as the folder is there.
+    pub fn testkit(&self) -> Result<(TempDir, dlock_testkit::Setup), Error> {
+        let dir = server::run_dir()?;
+        let program = server::runnable(&self.program, &dir)?;
+        Ok((dir, dlock_testkit::Setup::of(program, self.module.clone()).conf("maxclients 10000")))
+    }
+
     /// A fresh server, and a client.
     pub fn open_in(&self, mode: Mode, runs_on: RunsOn) -> Result<Open, Error> {
         let dir = server::run_dir()?;

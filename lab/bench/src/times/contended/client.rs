@@ -25,6 +25,7 @@ pub struct Client {
 /// What a client sends.
 pub struct Requests {
     pub acquire: Request,
+    pub take_permit: Request,
     pub release: Request,
     pub pop: Request,
     pub push: Request,
@@ -152,6 +153,10 @@ impl Requests {
         let eval = |digest: &[u8]| Request::new(&[b"EVALSHA", digest, b"2", KEY, CHANNEL, &owner], Expect::Integer(1));
         Self {
             acquire: Request::new(&[b"DLOCK.ACQUIRE", KEY, &owner, b"PX", LEASE, b"BLOCK", b"0"], Expect::Positive),
+            take_permit: Request::new(
+                &[b"DLOCK.SACQUIRE", KEY, &owner, b"1", b"PX", LEASE, b"BLOCK", b"0"],
+                Expect::Positive,
+            ),
             release: Request::new(&[b"DLOCK.RELEASE", KEY, &owner], Expect::Integer(1)),
             pop: Request::new(&[b"BLPOP", KEY, b"0"], Expect::Array(2)),
             push: Request::new(&[b"LPUSH", KEY, b"token"], Expect::Positive),

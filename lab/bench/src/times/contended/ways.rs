@@ -16,6 +16,8 @@ use crate::resp::{Expect, Reply};
 pub enum Way {
     /// `ACQUIRE BLOCK`, `RELEASE`.
     Dlock,
+    /// `SACQUIRE BLOCK` of the one permit of a semaphore, `RELEASE`.
+    Permit,
     /// `BLPOP` of the one element of a list, `LPUSH`. No owner, no lease.
     Element,
     /// `SET NX PX`; who is refused subscribes and tries again at every message; the script that releases publishes one.
@@ -26,12 +28,13 @@ pub enum Way {
 }
 
 impl Way {
-    pub const ALL: [Self; 5] = [Self::Dlock, Self::Element, Self::Message, Self::Poll10, Self::Poll100];
+    pub const ALL: [Self; 6] = [Self::Dlock, Self::Permit, Self::Element, Self::Message, Self::Poll10, Self::Poll100];
 
     /// For figures.
     pub fn name(self) -> &'static str {
         match self {
             Self::Dlock => "dlock",
+            Self::Permit => "permit",
             Self::Element => "blpop",
             Self::Message => "pubsub",
             Self::Poll10 => "poll-10",
@@ -43,6 +46,7 @@ impl Way {
     pub fn label(self) -> &'static str {
         match self {
             Self::Dlock => "ACQUIRE BLOCK",
+            Self::Permit => "SACQUIRE BLOCK, limit 1",
             Self::Element => "BLPOP token",
             Self::Message => "SET NX + pub/sub",
             Self::Poll10 => "SET NX every 10 ms",
@@ -53,7 +57,7 @@ impl Way {
     /// How long one round is looked at, at least.
     pub fn window(self) -> Duration {
         match self {
-            Self::Dlock | Self::Element | Self::Message | Self::Poll10 => Duration::from_millis(150),
+            Self::Dlock | Self::Permit | Self::Element | Self::Message | Self::Poll10 => Duration::from_millis(150),
             Self::Poll100 => Duration::from_millis(400),
         }
     }
@@ -81,6 +85,7 @@ impl Way {
         let requests = Arc::clone(&client.requests);
         match self {
             Self::Dlock => client.wait(&requests.acquire, round).map(|()| Entry::Granted),
+            Self::Permit => client.wait(&requests.take_permit, round).map(|()| Entry::Granted),
             Self::Element => client.wait(&requests.pop, round).map(|()| Entry::Granted),
             Self::Message => enter_by_message(client, &requests.set, round),
             Self::Poll10 => enter_by_polling(client, &requests.set, round, Duration::from_millis(10)),
@@ -91,7 +96,7 @@ impl Way {
     pub fn leave(self, client: &mut Client, round: &Round) -> Result<(), Error> {
         let requests = Arc::clone(&client.requests);
         let request = match self {
-            Self::Dlock => &requests.release,
+            Self::Dlock | Self::Permit => &requests.release,
             Self::Element => &requests.push,
             Self::Message => &requests.delete_and_publish,
             Self::Poll10 | Self::Poll100 => &requests.delete,

@@ -1,0 +1,97 @@
+//! What a client can make large.
+
+use crate::client::Client;
+use crate::lock::lock_info;
+use crate::random::{Random, seeded};
+use crate::server::Server;
+
+/// Holds, locks.
+pub const MANY: usize = 100_000;
+/// Of requests for several locks.
+pub const KEYS: usize = 64;
+/// With such requests.
+pub const WAITERS: usize = 1000;
+
+/// So many owners read `k0` and wait for `k1`, which others read. A search from `k0` finds all of the others behind
+/// each of the first.
+pub fn crossing(server: &Server, waiters: usize, bytes: usize) -> Vec<Client> {
+    const OTHERS: usize = 260;
+    let mut client = server.client();
+    client.pour((0..waiters).map(|n| format!("DLOCK.RLOCK k0 {n:0bytes$} PX 600000")));
+    client.pour((0..OTHERS).map(|n| format!("DLOCK.RLOCK k1 {:0bytes$} PX 600000", n + 100_000)));
+    queue(server, waiters, |n| format!("DLOCK.WLOCK k1 {n:0bytes$} BLOCK 0"))
+}
+
+/// Clients that wait.
+pub fn queue(server: &Server, waiters: usize, request: impl Fn(usize) -> String) -> Vec<Client> {
+    let mut clients: Vec<_> = (0..waiters).map(|_| server.client()).collect();
+    clients.iter_mut().enumerate().for_each(|(n, client)| client.send(request(n)));
+    server.left_waiting(waiters as i64);
+    clients
+}
+
+/// [`MANY`] readers of `k`, the connection that they came by, and one more.
+pub fn readers(server: &Server, request: impl Fn(usize) -> String) -> (Client, Client) {
+    let (mut session, mut client) = (server.client(), server.client());
+    session.pour((0..MANY).map(request));
+    client.int("DLOCK.RLOCK k bound PX 600000");
+    assert_eq!(lock_info(&mut client, "k").unwrap().holders, MANY as i64 + 1);
+    (session, client)
+}
+
+/// The same, with leases that all end at the time that is returned: late enough for a machine as busy as this one.
+pub fn readers_until(server: &Server) -> (Client, i64) {
+    let mut client = server.client();
+    for seconds in [4, 8, 16, 32] {
+        client.ok("FLUSHALL");
+        let end = client.now() + seconds * 1000;
+        client.pour((0..MANY).map(|n| format!("DLOCK.RLOCK k reader-{n} PXAT {end}")));
+        client.int("DLOCK.RLOCK k bound PX 600000");
+        if lock_info(&mut client, "k").unwrap().holders == MANY as i64 + 1 {
+            return (client, end);
+        }
+    }
+    panic!("100,000 commands take longer than half a minute");
+}
+
+/// A connection that holds [`MANY`] locks as long as it lives.
+pub fn session_of_many(server: &Server) -> Client {
+    let mut session = server.client();
+    session.pour((0..MANY).map(|n| format!("DLOCK.ACQUIRE k{n} a PX 600000 SESSION")));
+    session
+}
+
+/// Somebody holds [`KEYS`] locks, `k0` and so on, for which any number may wait.
+pub fn several_held(server: &Server) -> Client {
+    let mut client = server.client();
+    client.ok("CONFIG SET dlock.max-waiters 0");
+    for n in 0..KEYS {
+        client.int(format!("DLOCK.ACQUIRE k{n} h PX 600000"));
+    }
+    client
+}
+
+/// [`WAITERS`] clients, and what each sends to wait for all of these locks.
+pub fn waiters_for_all(server: &Server) -> Vec<(Client, String)> {
+    let mut random = seeded(19);
+    let request = |n| format!("DLOCK.MACQUIRE {KEYS} {} w{n} BLOCK 0 PX 600000", shuffled(&mut random));
+    let requests: Vec<_> = (0..WAITERS).map(request).collect();
+    requests.into_iter().map(|request| (server.client(), request)).collect()
+}
+
+/// They come one after the other: what a thousand clients send at once is no single turn's work.
+pub fn join(server: &Server, waiters: &mut [(Client, String)]) {
+    let mut watch = server.client();
+    for (client, request) in &mut *waiters {
+        client.send(&**request);
+        watch.run("PING");
+    }
+    server.left_waiting(waiters.len() as i64);
+}
+
+/// All keys, in any order.
+fn shuffled(random: &mut Random) -> String {
+    let mut left: Vec<usize> = (0..KEYS).collect();
+    let keys = (0..KEYS).map(|_| format!("k{}", left.swap_remove(random.below(left.len() as u64) as usize)));
+    keys.collect::<Vec<_>>().join(" ")
+}

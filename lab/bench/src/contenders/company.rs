@@ -1,0 +1,56 @@
+//! Who else is at the server while a contender is measured.
+
+use crate::connection::Connection;
+use crate::error::Error;
+use crate::load::{Load, Request};
+use crate::owners;
+use crate::resp::Expect;
+use crate::server::Server;
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Company {
+    Nobody,
+    /// A client holds a lock as long as its connection lives, and another one waits for that lock: a server with the
+    /// module is never quiet.
+    Locks,
+    /// A client waits for an element of a list. No module is involved.
+    List,
+}
+
+impl Company {
+    /// Brings it to the server, for as long as these connections live.
+    ///
+    /// The server has the same number of keys whoever is there, and enough of them that no table of the server grows or
+    /// shrinks while a contender comes and goes: otherwise a comparison would tell of tables.
+    pub fn gather(self, server: &Server) -> Result<Vec<Connection>, Error> {
+        let mut first = server.connect()?;
+        let spare = match self {
+            Self::Nobody | Self::List => KEYS,
+            Self::Locks => KEYS - 1,
+        };
+        let keys = (0..spare).map(|n| {
+            let key = format!("spare:{n:05}");
+            [Request::new(&[b"SET", key.as_bytes(), &owners::owner(n), b"PX", LEASE], Expect::Ok)]
+        });
+        Load::new(keys).run(&mut first, spare)?;
+        let mut second = server.connect()?;
+        match self {
+            Self::Nobody => return Ok(Vec::new()),
+            Self::Locks => {
+                let hold = [b"DLOCK.ACQUIRE", ELSEWHERE, b"holder", b"PX", LEASE, b"SESSION"];
+                first.exchange(&[&Request::new(&hold, Expect::Positive)])?;
+                second.send(
+                    &Request::new(&[b"DLOCK.ACQUIRE", ELSEWHERE, b"waiter", b"BLOCK", b"0"], Expect::Nil).bytes,
+                )?;
+            }
+            Self::List => second.send(&Request::new(&[b"BLPOP", ELSEWHERE, b"0"], Expect::Nil).bytes)?,
+        }
+        // Under callgrind it takes a while until the server has read it.
+        while first.info_number("clients", "blocked_clients")? < 1.0 {}
+        Ok(vec![first, second])
+    }
+}
+
+const ELSEWHERE: &[u8] = b"spare:elsewhere";
+const KEYS: usize = 100;
+const LEASE: &[u8] = b"3600000";

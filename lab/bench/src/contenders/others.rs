@@ -1,0 +1,81 @@
+//! Commands on keys that are no locks: what a module costs those who share its server.
+
+use std::ops::Range;
+
+use super::{Company, Contender, Kind, Prepare, RunsOn, over};
+use crate::connection::Connection;
+use crate::error::Error;
+use crate::load::{Load, Request};
+use crate::resp::Expect;
+
+/// By name and label; who is there is added to the names (see [`all`]).
+pub const COMMANDS: [(&str, &str); 4] = [
+    ("set-ex", "SET EX"),
+    ("set-ex-del", "SET EX + DEL"),
+    ("hset-expire", "HSET + EXPIRE"),
+    ("lpush-lpop", "LPUSH + LPOP"),
+];
+
+pub fn all() -> Vec<Contender> {
+    let plain = |name, label, prepare: Prepare| {
+        Contender::new(name, label, RunsOn::PlainServer, Kind::OtherKeys, prepare).beside(Company::Nobody)
+    };
+    let list = |name, label, prepare: Prepare| {
+        Contender::new(name, label, RunsOn::PlainServer, Kind::OtherKeys, prepare).beside(Company::List)
+    };
+    let loaded = |name, label, prepare: Prepare| {
+        Contender::new(name, label, RunsOn::Module, Kind::OtherKeys, prepare).beside(Company::Nobody)
+    };
+    let busy = |name, label, prepare: Prepare| {
+        Contender::new(name, label, RunsOn::Module, Kind::OtherKeys, prepare).beside(Company::Locks)
+    };
+    vec![
+        plain("set-ex", "SET EX", set),
+        loaded("set-ex-loaded", "SET EX, module loaded", set),
+        busy("set-ex-busy", "SET EX, module busy", set),
+        plain("set-ex-del", "SET EX + DEL", set_del),
+        loaded("set-ex-del-loaded", "SET EX + DEL, module loaded", set_del),
+        busy("set-ex-del-busy", "SET EX + DEL, module busy", set_del),
+        list("set-ex-del-blpop", "SET EX + DEL, BLPOP elsewhere", set_del),
+        plain("hset-expire", "HSET + EXPIRE", hset_expire),
+        loaded("hset-expire-loaded", "HSET + EXPIRE, module loaded", hset_expire),
+        busy("hset-expire-busy", "HSET + EXPIRE, module busy", hset_expire),
+        // What the server itself does for a blocked client when a key of the type that it waits for is created.
+        plain("lpush-lpop", "LPUSH + LPOP", push_pop),
+        list("lpush-lpop-blpop", "LPUSH + LPOP, BLPOP elsewhere", push_pop),
+    ]
+}
+
+fn set(_: &mut Connection, numbers: Range<usize>) -> Result<Load, Error> {
+    Ok(over(numbers, |key, value| [Request::new(&[b"SET", key, value, b"EX", SECONDS], Expect::Ok)]))
+}
+
+/// Every `SET` creates a key.
+fn set_del(_: &mut Connection, numbers: Range<usize>) -> Result<Load, Error> {
+    Ok(over(numbers, |key, value| {
+        [
+            Request::new(&[b"SET", key, value, b"EX", SECONDS], Expect::Ok),
+            Request::new(&[b"DEL", key], Expect::Integer(1)),
+        ]
+    }))
+}
+
+fn hset_expire(connection: &mut Connection, numbers: Range<usize>) -> Result<Load, Error> {
+    // From the first measured `HSET` on the field is there.
+    let fill = over(numbers.clone(), |key, value| [Request::new(&[b"HSET", key, b"field", value], Expect::Integer(1))]);
+    super::run_through(&fill, connection)?;
+    Ok(over(numbers, |key, value| {
+        [
+            Request::new(&[b"HSET", key, b"field", value], Expect::Integer(0)),
+            Request::new(&[b"EXPIRE", key, SECONDS], Expect::Integer(1)),
+        ]
+    }))
+}
+
+fn push_pop(_: &mut Connection, numbers: Range<usize>) -> Result<Load, Error> {
+    Ok(over(numbers, |key, value| {
+        [Request::new(&[b"LPUSH", key, value], Expect::Integer(1)), Request::new(&[b"LPOP", key], Expect::Bulk)]
+    }))
+}
+
+const SECONDS: &[u8] = b"3600";

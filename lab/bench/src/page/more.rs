@@ -1,0 +1,118 @@
+//! The sections of the page about what is no single lock.
+
+use super::sections::table;
+use crate::contenders::{LOCKS_AT_ONCE, OTHER_COMMANDS, SEMAPHORES, SEVERAL, TAKEN};
+use crate::instr::grouped;
+use crate::ledger::Ledger;
+use crate::times::several::Means;
+use crate::times::stalls::CASES;
+use crate::times::{SEVERAL_COLUMNS, spread};
+
+/// Median instructions without persistence.
+fn count(ledger: &Ledger, name: &str) -> Option<f64> {
+    ledger.figure(&format!("instructions/none/{name}")).map(|figure| figure.median)
+}
+
+pub fn other_keys(ledger: &Ledger) -> String {
+    let row = |(name, label): (&str, &str)| {
+        let plain = count(ledger, name)?;
+        let cell = |company: &str| {
+            let beside = count(ledger, &format!("{name}-{company}"));
+            beside.map_or("–".to_owned(), |beside| format!("{} ({:.3})", grouped(beside), beside / plain))
+        };
+        let cells = ["loaded", "busy", "blpop"].map(cell);
+        Some([vec![label.to_owned(), grouped(plain)], cells.into()].concat())
+    };
+    let rows: Vec<_> = OTHER_COMMANDS.into_iter().filter_map(row).collect();
+    if rows.is_empty() {
+        return String::new();
+    }
+    format!(
+        "## Other keys on the same server\n\n\
+         Instructions for commands on keys that are no locks. In brackets: the ratio to a server without the module.\n\n\
+         While a client waits for a lock, the server looks up every key that a command creates, because a module could wait\n\
+         for a key of any type. It does the same for lists while a client waits in `BLPOP`. The last column shows this on a\n\
+         server without the module.\n\n{}",
+        table(&["commands", "no module", "module loaded", "busy server", "no module, a client in BLPOP"], rows)
+    )
+}
+
+pub fn semaphores(ledger: &Ledger, plot: &str) -> String {
+    let rows = sized(ledger, &SEMAPHORES, TAKEN);
+    if rows.is_empty() {
+        return String::new();
+    }
+    format!(
+        "## Semaphores\n\n{plot}\
+         Instructions to acquire and release one permit while others hold so many. `RSemaphore` has no leases: a permit is\n\
+         lost with its holder. In brackets: `SACQUIRE` as a ratio to it.\n\n{}",
+        table(&["operation", "1 permit", "100 permits", "10,000 permits"], rows)
+    )
+}
+
+pub fn several(ledger: &Ledger, plot: &str) -> String {
+    let rows = sized(ledger, &SEVERAL, LOCKS_AT_ONCE);
+    let mut text = String::new();
+    if !rows.is_empty() {
+        text.push_str(&format!(
+            "## Several locks\n\n{plot}\
+             Instructions to acquire and release so many free locks. Each lock of `MACQUIRE` is released by a request of its\n\
+             own; the script that releases has all keys. In brackets: `MACQUIRE` as a ratio to it.\n\n{}",
+            table(&["operation", "2 locks", "8 locks", "64 locks"], rows)
+        ));
+    }
+    let row = |means: Means| {
+        let cell = |(sort, _): (&str, &str)| ledger.figure(&format!("{sort}/{}", means.name())).map(spread);
+        let cells = SEVERAL_COLUMNS.map(cell);
+        cells[0]
+            .is_some()
+            .then(|| [vec![means.label().to_owned()], cells.map(Option::unwrap_or_default).into()].concat())
+    };
+    let rows: Vec<_> = Means::ALL.into_iter().filter_map(row).collect();
+    if !rows.is_empty() {
+        let head = [&[""][..], &SEVERAL_COLUMNS.map(|(_, label)| label)].concat();
+        text.push_str(&format!(
+            "### Contention for several locks\n\n\
+             32 clients need 2 of 16 locks each, chosen at random, for 1 ms, again and again. A client that backs off waits\n\
+             for 1 to 10 ms. Median (lowest to highest of the rounds).\n\n{}",
+            table(&head, rows)
+        ));
+    }
+    text
+}
+
+pub fn stalls(ledger: &Ledger) -> String {
+    let row = |case: &crate::times::stalls::Case| {
+        let figure = ledger.figure(&format!("stall/{}", case.name))?;
+        Some(vec![case.label.to_owned(), spread(figure), case.one_piece.to_owned()])
+    };
+    let rows: Vec<_> = CASES.iter().filter_map(row).collect();
+    if rows.is_empty() {
+        return String::new();
+    }
+    format!(
+        "## Longest stall\n\n\
+         The longest that a `PING` of another client waits, in milliseconds, while the server does what a client has made\n\
+         large: median (lowest to highest). The last column says why something is done in one piece.\n\n{}",
+        table(&["", "ms", ""], rows)
+    )
+}
+
+/// Rows of contenders whose names end with a size. In brackets: the first row as a ratio to it.
+fn sized(ledger: &Ledger, rows: &[(&str, &str)], sizes: [usize; 3]) -> Vec<Vec<String>> {
+    let figure = |name: &str, size: usize| count(ledger, &format!("{name}-{size}"));
+    let own = rows.first().map_or("", |(name, _)| *name);
+    let cell = |name: &str, size: usize| {
+        let ratio = |count: f64| figure(own, size).map_or(f64::NAN, |own| own / count);
+        figure(name, size).map(|count| match name == own {
+            true => grouped(count),
+            false => format!("{} ({:.2})", grouped(count), ratio(count)),
+        })
+    };
+    let row = |(name, label): &(&str, &str)| {
+        let cells = sizes.map(|size| cell(name, size));
+        let label = if *name == own { format!("**{label}**") } else { (*label).to_owned() };
+        cells[0].is_some().then(|| [vec![label], cells.map(Option::unwrap_or_default).into()].concat())
+    };
+    rows.iter().filter_map(row).collect()
+}

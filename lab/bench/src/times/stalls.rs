@@ -1,0 +1,216 @@
+//! The longest that a `PING` waits while the server does what a client has made large.
+//!
+//! Servers, crowds and the watch are those of the tests: a stretch counts by the CPU time that the server took in it.
+
+use std::time::Duration;
+
+use dlock_testkit::crowds::{
+    MANY, crossing, join, queue, readers, readers_until, session_of_many, several_held, waiters_for_all,
+};
+use dlock_testkit::replica::counter;
+use dlock_testkit::{Server, Setup, req, soon};
+
+use crate::error::Error;
+use crate::figures::Sample;
+use crate::ledger::{Figure, Ledger};
+use crate::targets::{Bound, Target, ratio};
+use crate::waiting::House;
+
+/// Something large.
+pub struct Case {
+    /// For figures.
+    pub name: &'static str,
+    /// For people.
+    pub label: &'static str,
+    /// Why it is done in one piece, if it is.
+    pub one_piece: &'static str,
+    measure: fn(&Setup) -> Duration,
+}
+
+pub static CASES: [Case; 13] = [
+    Case {
+        name: "search-480",
+        label: "deadlock search, 480 waiters, owners of 1,000 bytes",
+        one_piece: "",
+        measure: |setup| search(setup, 480),
+    },
+    Case {
+        name: "search-700",
+        label: "deadlock search, 700 waiters, owners of 1,000 bytes",
+        one_piece: "",
+        measure: |setup| search(setup, 700),
+    },
+    Case {
+        name: "read-ended",
+        label: "CHECK, INFO and INFO FULL beside 100,000 ended holds in a pause",
+        one_piece: "",
+        measure: read_ended,
+    },
+    Case { name: "end-locks", label: "end of a session of 100,000 locks", one_piece: "", measure: end_of_locks },
+    Case {
+        name: "end-holds",
+        label: "end of a session of 100,000 holds of one lock",
+        one_piece: "",
+        measure: end_of_holds,
+    },
+    Case { name: "lapsed", label: "RLOCK beside 100,000 lapsed holds", one_piece: "", measure: drop_lapsed },
+    Case { name: "set-over", label: "SET over a key with 1,000 MACQUIRE waiters", one_piece: "", measure: set_over },
+    Case { name: "joins", label: "1,000 clients join the queues of 64 locks", one_piece: "", measure: joins },
+    Case {
+        name: "grant-readers",
+        label: "RELEASE that grants 3,000 readers",
+        one_piece: "all of them are next, and a grant is one step",
+        measure: grant_readers,
+    },
+    Case {
+        name: "swapdb",
+        label: "SWAPDB with 100,000 session locks",
+        one_piece: "",
+        measure: |setup| beside_sessions(setup, "SWAPDB 0 1"),
+    },
+    Case {
+        name: "flushall",
+        label: "FLUSHALL with 100,000 session locks",
+        one_piece: "the server deletes all keys in one command",
+        measure: |setup| beside_sessions(setup, "FLUSHALL SYNC"),
+    },
+    Case {
+        name: "flushall-async",
+        label: "FLUSHALL ASYNC with 100,000 session locks",
+        one_piece: "",
+        measure: |setup| beside_sessions(setup, "FLUSHALL ASYNC"),
+    },
+    Case {
+        name: "flushall-strings",
+        label: "FLUSHALL with 100,000 strings, without the module",
+        one_piece: "for comparison",
+        measure: flush_strings,
+    },
+];
+
+/// Of what can be divided.
+pub const TARGETS: [Target; 11] = [
+    at_most_5("deadlock search, 480 waiters", "stall/search-480"),
+    at_most_5("deadlock search, 700 waiters", "stall/search-700"),
+    at_most_5("CHECK and INFO beside ended holds", "stall/read-ended"),
+    at_most_5("end of a session of 100,000 locks", "stall/end-locks"),
+    at_most_5("end of a session of 100,000 holds", "stall/end-holds"),
+    at_most_5("RLOCK beside 100,000 lapsed holds", "stall/lapsed"),
+    at_most_5("SET over a key with 1,000 waiters", "stall/set-over"),
+    at_most_5("1,000 joins of 64 queues", "stall/joins"),
+    at_most_5("RELEASE that grants 3,000 readers", "stall/grant-readers"),
+    at_most_5("SWAPDB with 100,000 session locks", "stall/swapdb"),
+    at_most_5("FLUSHALL ASYNC with 100,000 session locks", "stall/flushall-async"),
+];
+
+const fn at_most_5(case: &'static str, figure: &'static str) -> Target {
+    ratio(case, figure, Bound::AtMost(5.0))
+}
+
+pub fn measure(house: &House, rounds: usize, ledger: &mut Ledger) -> Result<(), Error> {
+    // Of one as large as another there is less to tell than of ratios.
+    let rounds = rounds.min(ROUNDS);
+    let (_dir, setup) = house.testkit()?;
+    for case in &CASES {
+        eprintln!("  {}", case.label);
+        let stalls = (0..rounds).map(|_| (case.measure)(&setup).as_secs_f64() * 1e3);
+        ledger.note(format!("stall/{}", case.name), Figure::of_rounds(&Sample::new(stalls)));
+    }
+    Ok(())
+}
+
+fn search(setup: &Setup, waiters: usize) -> Duration {
+    const BYTES: usize = 1000;
+    let server = setup.clone().start();
+    let _queue = crossing(&server, waiters, BYTES);
+    let (mut client, request) = (server.client(), format!("DLOCK.WLOCK k0 {:x>BYTES$} BLOCK 1", ""));
+    server.longest_turn(|| (0..3).for_each(|_| client.nil(&*request)))
+}
+
+fn read_ended(setup: &Setup) -> Duration {
+    let server = setup.clone().start();
+    let (session, mut client) = readers(&server, |n| format!("DLOCK.RLOCK k reader-{n} PX 600000 SESSION"));
+    let token = client.int("DLOCK.RLOCK k last PX 600000");
+    client.ok("CLIENT PAUSE 600000 WRITE");
+    client.watch_close(session);
+    server.longest_turn(|| {
+        for request in [format!("DLOCK.CHECK k {token}"), "DLOCK.INFO k".to_owned(), "DLOCK.INFO k FULL".to_owned()] {
+            client.run(&*request);
+        }
+    })
+}
+
+fn end_of_locks(setup: &Setup) -> Duration {
+    let server = setup.clone().start();
+    let (session, mut client) = (session_of_many(&server), server.client());
+    server.longest_turn(|| {
+        drop(session);
+        soon("all are released", || client.int("DBSIZE") == 0);
+    })
+}
+
+fn end_of_holds(setup: &Setup) -> Duration {
+    let server = setup.clone().start();
+    let (session, mut client) = readers(&server, |n| format!("DLOCK.RLOCK k reader-{n} PX 600000 SESSION"));
+    let ended = i64::try_from(MANY).unwrap_or(i64::MAX);
+    server.longest_turn(|| {
+        drop(session);
+        soon("all are released", || counter(&mut client, "session_ends") == ended);
+    })
+}
+
+fn drop_lapsed(setup: &Setup) -> Duration {
+    let server = setup.clone().start();
+    let (mut client, end) = readers_until(&server);
+    let (dump, last) = (client.bytes("DUMP k"), client.end_of("k"));
+    client.pass(end);
+    client.ok(req!["RESTORE", "copy", last, &dump, "ABSTTL"]);
+    server.longest_turn(|| drop(client.run("DLOCK.RLOCK copy new PX 600000")))
+}
+
+fn set_over(setup: &Setup) -> Duration {
+    let server = setup.clone().start();
+    let mut client = several_held(&server);
+    let mut waiters = waiters_for_all(&server);
+    join(&server, &mut waiters);
+    server.longest_turn(|| {
+        client.ok("SET k0 over");
+        server.left_waiting(0);
+    })
+}
+
+fn joins(setup: &Setup) -> Duration {
+    let server = setup.clone().start();
+    several_held(&server);
+    let mut waiters = waiters_for_all(&server);
+    server.longest_turn(|| join(&server, &mut waiters))
+}
+
+fn grant_readers(setup: &Setup) -> Duration {
+    let server = setup.clone().start();
+    let mut client = server.client();
+    client.ok("CONFIG SET dlock.max-waiters 0");
+    client.int("DLOCK.WLOCK k writer PX 600000");
+    let _readers = queue(&server, READERS, |n| format!("DLOCK.RLOCK k reader-{n} PX 600000 BLOCK 0"));
+    server.longest_turn(|| {
+        client.int("DLOCK.RELEASE k writer");
+        server.left_waiting(0);
+    })
+}
+
+fn beside_sessions(setup: &Setup, request: &str) -> Duration {
+    let server = setup.clone().start();
+    let _session = session_of_many(&server);
+    let mut client = server.client();
+    server.longest_turn(|| client.ok(request))
+}
+
+fn flush_strings(setup: &Setup) -> Duration {
+    let server: Server = setup.clone().without_module().start();
+    let mut client = server.client();
+    client.pour((0..MANY).map(|n| format!("SET k{n} a PX 600000")));
+    server.longest_turn(|| client.ok("FLUSHALL SYNC"))
+}
+
+const ROUNDS: usize = 3;
+const READERS: usize = 3_000;
