@@ -1,8 +1,8 @@
 //! A real server process with a quiet configuration, on a free loopback port.
 //!
-//! The testkit starts the servers of `times/stalls`, but not these: they run under callgrind, have a Unix socket and do
-//! as little as possible by themselves, and a failure is a value, since a contender that a server lacks is left out. Nor
-//! is its client used, which copies each reply: the time of the client would hide the difference of two servers.
+//! The testkit starts the servers of `times/stalls`, but not these. They run under callgrind, have a Unix socket and do
+//! as little as possible by themselves. A failure is a value, because a contender that a server lacks is left out. The
+//! testkit's client is not used here either: it copies each reply, and that time would hide what two servers differ in.
 
 use std::env;
 use std::ffi::OsString;

@@ -1,7 +1,7 @@
 //! Semaphores: one more permit is taken and given back while others hold theirs.
 //!
-//! The scripts of Redisson's two semaphores are our own: the same commands in the same order. Its `RSemaphore` counts only,
-//! and a permit is lost with its holder. The script on a sorted set is the recipe of many books.
+//! The scripts of Redisson's two semaphores are our own: the same commands in the same order. Its `RSemaphore` counts
+//! only, and a permit is lost with its holder. The script on a sorted set is the common recipe.
 
 use std::ops::Range;
 

@@ -30,9 +30,8 @@ pub fn other_keys(ledger: &Ledger) -> String {
     format!(
         "## Other keys on the same server\n\n\
          Instructions for commands on keys that are no locks. In brackets: the ratio to a server without the module.\n\n\
-         While a client waits for a lock, the server looks up every key that a command creates, because a module could wait\n\
-         for a key of any type. It does the same for lists while a client waits in `BLPOP`. The last column shows this on a\n\
-         server without the module.\n\n{}",
+         While a client waits for a lock, the server itself looks up each list, sorted set and stream that is\n\
+         created. It does the same for lists while a client waits in `BLPOP`. The last column shows that.\n\n{}",
         table(&["commands", "no module", "module loaded", "busy server", "no module, a client in BLPOP"], rows)
     )
 }
@@ -44,8 +43,8 @@ pub fn semaphores(ledger: &Ledger, plot: &str) -> String {
     }
     format!(
         "## Semaphores\n\n{plot}\
-         Instructions to acquire and release one permit while others hold so many. `RSemaphore` has no leases: a permit is\n\
-         lost with its holder. In brackets: `SACQUIRE` as a ratio to it.\n\n{}",
+         Instructions to acquire and release one permit while others hold so many. `RSemaphore` has no leases: a\n\
+         permit is lost with its holder. In brackets: `SACQUIRE` as a ratio to it.\n\n{}",
         table(&["operation", "1 permit", "100 permits", "10,000 permits"], rows)
     )
 }
@@ -56,8 +55,8 @@ pub fn several(ledger: &Ledger, plot: &str) -> String {
     if !rows.is_empty() {
         text.push_str(&format!(
             "## Several locks\n\n{plot}\
-             Instructions to acquire and release so many free locks. Each lock of `MACQUIRE` is released by a request of its\n\
-             own; the script that releases has all keys. In brackets: `MACQUIRE` as a ratio to it.\n\n{}",
+             Instructions to acquire and release so many free locks. Each lock of `MACQUIRE` is released by a request\n\
+             of its own; the script that releases has all keys. In brackets: `MACQUIRE` as a ratio to it.\n\n{}",
             table(&["operation", "2 locks", "8 locks", "64 locks"], rows)
         ));
     }
@@ -73,8 +72,8 @@ pub fn several(ledger: &Ledger, plot: &str) -> String {
         let head = [&[""][..], &SEVERAL_COLUMNS.map(|(_, label)| label)].concat();
         text.push_str(&format!(
             "### Contention for several locks\n\n\
-             32 clients need 2 of 16 locks each, chosen at random, for 1 ms, again and again. A client that backs off waits\n\
-             for 1 to 10 ms. Median (lowest to highest of the rounds).\n\n{}",
+             32 clients need 2 of 16 locks each, chosen at random, for 1 ms, again and again. A client that backs off\n\
+             waits for 1 to 10 ms. Median (lowest to highest of the rounds).\n\n{}",
             table(&head, rows)
         ));
     }
@@ -92,8 +91,8 @@ pub fn stalls(ledger: &Ledger) -> String {
     }
     format!(
         "## Longest stall\n\n\
-         The longest that a `PING` of another client waits, in milliseconds, while the server does what a client has made\n\
-         large: median (lowest to highest). The last column says why something is done in one piece.\n\n{}",
+         The longest that a `PING` of another client waits, in milliseconds, while the server does what a client has\n\
+         made large: median (lowest to highest). The last column says why something is done in one piece.\n\n{}",
         table(&["", "ms", ""], rows)
     )
 }

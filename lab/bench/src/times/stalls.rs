@@ -7,8 +7,8 @@ use std::time::Duration;
 use dlock_testkit::crowds::{
     MANY, crossing, join, queue, readers, readers_until, session_of_many, several_held, waiters_for_all,
 };
-use dlock_testkit::replica::counter;
-use dlock_testkit::{Server, Setup, req, soon};
+use dlock_testkit::replica::{counter, info_field};
+use dlock_testkit::{Client, Server, Setup, req, soon};
 
 use crate::error::Error;
 use crate::figures::Sample;
@@ -27,7 +27,7 @@ pub struct Case {
     measure: fn(&Setup) -> Duration,
 }
 
-pub static CASES: [Case; 13] = [
+pub static CASES: [Case; 14] = [
     Case {
         name: "search-480",
         label: "deadlock search, 480 waiters, owners of 1,000 bytes",
@@ -61,6 +61,12 @@ pub static CASES: [Case; 13] = [
         label: "RELEASE that grants 3,000 readers",
         one_piece: "all of them are next, and a grant is one step",
         measure: grant_readers,
+    },
+    Case {
+        name: "xadd",
+        label: "XADD for 3,000 clients in XREAD BLOCK, without the module",
+        one_piece: "for comparison",
+        measure: answer_stream,
     },
     Case {
         name: "swapdb",
@@ -195,6 +201,19 @@ fn grant_readers(setup: &Setup) -> Duration {
     server.longest_turn(|| {
         client.int("DLOCK.RELEASE k writer");
         server.left_waiting(0);
+    })
+}
+
+fn answer_stream(setup: &Setup) -> Duration {
+    let server: Server = setup.clone().without_module().start();
+    let mut client = server.client();
+    let mut readers: Vec<_> = (0..READERS).map(|_| server.client()).collect();
+    readers.iter_mut().for_each(|reader| reader.send("XREAD BLOCK 0 STREAMS k $"));
+    let blocked = |client: &mut Client| info_field(client, "clients", "blocked_clients");
+    soon("all wait", || blocked(&mut client) == Some(READERS.to_string()));
+    server.longest_turn(|| {
+        client.run("XADD k * a 1");
+        soon("all are answered", || blocked(&mut client).as_deref() == Some("0"));
     })
 }
 

@@ -1,4 +1,5 @@
--- KEYS: permits that are left, channel, ends of leases. ARGV: id, permits given back, the client's clock, publishing command.
+-- KEYS: permits that are left, channel, ends of leases.
+-- ARGV: id, permits given back, the client's clock, publishing command.
 local ends = redis.call('zscore', KEYS[3], ARGV[1])
 if redis.call('zrem', KEYS[3], ARGV[1]) ~= 1 then
   return 0
