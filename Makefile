@@ -89,7 +89,7 @@ bench-instr-keep: module ## the same, and keep the figures in lab/bench/figures/
 	server=$$(scripts/server) && DLOCK_SERVER="$$server" cargo run --locked --release --package dlock-bench -- instr --keep $(BENCH); \
 	kept=$$?; $$CARGO_TARGET_DIR/release/dlock-bench page && exit $$kept
 
-bench: module ## time every command beside its rivals on a quiet machine (12 minutes), write docs/benchmarks.md
+bench: module ## time every command beside its rivals on a quiet machine (15 minutes), write docs/benchmarks.md
 	server=$$(scripts/server) && export DLOCK_SERVER="$$server" && ulimit -n 16384 && \
 	cargo build --locked --release --package dlock-bench && bench=$$CARGO_TARGET_DIR/release/dlock-bench && \
 	"$$bench" times --keep $(BENCH) && "$$bench" page

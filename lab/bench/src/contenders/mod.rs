@@ -30,8 +30,8 @@ pub struct Contender {
     pub runs_on: RunsOn,
     pub kind: Kind,
     pub company: Company,
-    /// How often it is counted; the median is kept.
-    pub counts: usize,
+    /// Whether a per cent has to be told.
+    is_exact: bool,
     /// Whether its pairs are timed, too.
     pub is_timed: bool,
     /// Brings a fresh server into the state that the load needs, and makes the load, over locks and owners with these
@@ -44,7 +44,7 @@ pub type Prepare = fn(&mut Connection, Range<usize>) -> Result<Load, Error>;
 impl Contender {
     fn new(name: &'static str, label: &'static str, runs_on: RunsOn, kind: Kind, prepare: Prepare) -> Self {
         let company = Company::Nobody;
-        Self { name, label, runs_on, kind, company, counts: 1, is_timed: kind == Kind::Pair, prepare }
+        Self { name, label, runs_on, kind, company, is_exact: false, is_timed: kind == Kind::Pair, prepare }
     }
 
     /// It is counted only, beside these, and often enough that a per cent can be told.
@@ -52,9 +52,13 @@ impl Contender {
         Self { company, is_timed: false, ..self }.exactly()
     }
 
-    /// Every server draws its hash seeds anew, which makes a per cent.
     fn exactly(self) -> Self {
-        Self { counts: 3, ..self }
+        Self { is_exact: true, ..self }
+    }
+
+    /// How often it is counted; the median is kept. Every server draws its hash seeds anew, which makes a per cent.
+    pub fn counts(&self, mode: Mode) -> usize {
+        if self.is_exact && mode == Mode::NoPersistence { 3 } else { 1 }
     }
 
     pub fn runs_in(&self, mode: Mode) -> bool {

@@ -18,7 +18,7 @@ pub fn instructions(target: &Target, contender: &Contender, mode: Mode) -> Resul
             .beyond(of_few, many - few)
             .ok_or_else(|| Error::Callgrind(format!("{many} operations cost no more than {few}")))
     };
-    let counts = (0..contender.counts).map(|_| once()).collect::<Result<Vec<_>, Error>>()?;
+    let counts = (0..contender.counts(mode)).map(|_| once()).collect::<Result<Vec<_>, Error>>()?;
     let median = |part: fn(&[f64; 2]) -> f64| Sample::new(counts.iter().map(part)).median();
     Ok([median(|[all, _]| *all), median(|[_, own]| *own)])
 }
