@@ -1,18 +1,22 @@
 //! The command line.
 
 use std::ffi::OsString;
+use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
 use clap_complete::Shell;
+use dlock_client::{Acquire, Client};
 
 use crate::deadline::MIN_LEASE;
+use crate::output::shown;
 use crate::servers::Servers;
 
 /// Run commands under a lock of Redis or Valkey, and look at locks.
 ///
-/// The server needs the dlock module. A lock is a key of its own type; whoever waits for it stands in line in the server.
+/// The server needs the dlock module. A lock is a key of its own type; whoever waits for it stands in line in the
+/// server.
 #[derive(Parser)]
 #[command(name = "dlock", version, after_help = "Exit codes and more examples: dlock run --help")]
 pub struct Cli {
@@ -28,8 +32,9 @@ pub enum Command {
     /// Run a command under a lock
     ///
     /// The command gets DLOCK_NAME, DLOCK_OWNER and DLOCK_TOKEN (the fencing token) in its environment, and the signals
-    /// that are sent to `dlock run`. The lock is kept by a lease that is renewed. When it cannot be renewed, the command
-    /// gets TERM, and KILL at least 1 s before the lease ends. When `dlock run` is killed, the command is killed too.
+    /// that are sent to `dlock run`. The lock is kept by a lease that is renewed. When it cannot be renewed, the
+    /// command gets TERM, and KILL at least 1 s before the lease ends. When `dlock run` is killed, the command is
+    /// killed too.
     Run(Run),
     /// Show who holds a lock and who waits for it
     #[command(after_help = "Exit code: 0 it is held, 1 it is free.")]
@@ -68,8 +73,8 @@ pub enum Command {
     },
     /// Take a lock away from whoever holds it, after asking
     ///
-    /// The holders are shown first, and only they lose the lock; those who wait get it. A holder learns of it when it next
-    /// renews: until then both may believe to be alone. The fencing token tells them apart.
+    /// The holders are shown first, and only they lose the lock; those who wait get it. A holder learns of it when it
+    /// next renews: until then both may believe to be alone. The fencing token tells them apart.
     #[command(after_help = "Exit code: 0 it is free, 1 it was left alone.")]
     Break {
         /// The lock
@@ -94,8 +99,21 @@ pub enum Command {
 
 /// `dlock run`.
 #[derive(Args)]
-#[command(override_usage = "dlock run [OPTIONS] NAME -- COMMAND…", after_help = RUN_HELP)]
+#[command(override_usage = RUN_USAGE, after_help = RUN_HELP)]
 pub struct Run {
+    /// One of several locks that are acquired together, all or none
+    #[arg(short = 'k', long = "lock", value_name = "NAME", conflicts_with_all = ["shared", "limit"])]
+    pub keys: Vec<OsString>,
+
+    /// Run at most N commands of this name at a time, in the order in which they came
+    #[arg(long, value_name = "N", conflicts_with = "shared", value_parser = clap::value_parser!(u32).range(1..))]
+    pub limit: Option<u32>,
+
+    /// How many of the N this command counts as
+    #[arg(long, value_name = "K", requires = "limit", default_value_t = 1)]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..))]
+    pub permits: u32,
+
     /// How long the lock outlives this process, should it die; at least 3s
     #[arg(short, long, value_name = "TIME", default_value = "30s", value_parser = lease)]
     pub lease: Duration,
@@ -108,6 +126,19 @@ pub struct Run {
     #[arg(short, long)]
     pub no_wait: bool,
 
+    /// How long to look for a server that does not answer [default: as long as --wait; without it 30s, with --no-wait
+    /// 2s]
+    #[arg(long, value_name = "TIME", value_parser = duration, conflicts_with = "wait")]
+    pub outage: Option<Duration>,
+
+    /// The lock counts only if N replicas have it, at first and with each renewal
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub replicas: u32,
+
+    /// How long replicas may take to acknowledge it
+    #[arg(long, value_name = "TIME", value_parser = duration, default_value = "1s", requires = "replicas")]
+    pub replicas_timeout: Duration,
+
     /// Share the lock with others who do, against those who do not
     #[arg(long)]
     pub shared: bool,
@@ -116,12 +147,40 @@ pub struct Run {
     #[arg(short = 'E', long, value_name = "CODE", default_value_t = crate::exit::NOT_GOT)]
     pub conflict_exit_code: u8,
 
-    /// The lock
-    pub name: OsString,
+    /// The lock; left out with -k
+    name: OsString,
 
     /// What to run, with its arguments
-    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
-    pub command: Vec<OsString>,
+    #[arg(required_unless_present = "keys", trailing_var_arg = true, allow_hyphen_values = true)]
+    command: Vec<OsString>,
+}
+
+impl Run {
+    /// What to acquire.
+    pub fn acquire(&self, client: &Client) -> Acquire {
+        let name = self.name.as_bytes();
+        match self.limit {
+            _ if !self.keys.is_empty() => client.acquire_all(self.keys.iter().map(|key| key.as_bytes())),
+            Some(limit) => client.semaphore(name, limit).acquire_many(self.permits),
+            None if self.shared => client.read(name),
+            None => client.acquire(name),
+        }
+    }
+
+    /// The program and its arguments.
+    pub fn program(&self) -> Option<(&OsString, &[OsString])> {
+        match self.keys.as_slice() {
+            [] => self.command.split_first(),
+            // There is no name, so the first word is the program.
+            _ => Some((&self.name, &self.command)),
+        }
+    }
+
+    /// The locks, for messages.
+    pub fn shown(&self) -> String {
+        let names = if self.keys.is_empty() { std::slice::from_ref(&self.name) } else { &self.keys };
+        names.iter().map(|name| shown(name.as_bytes())).collect::<Vec<_>>().join(" ")
+    }
 }
 
 #[derive(Args)]
@@ -131,13 +190,17 @@ pub struct Output {
     pub json: bool,
 }
 
+const RUN_USAGE: &str = "\
+dlock run [OPTIONS] NAME -- COMMAND…
+       dlock run [OPTIONS] -k NAME -k NAME… -- COMMAND…";
+
 const RUN_HELP: &str = "\
 Times: 500ms, 30s, 5m, 2h; without a unit seconds.
 
 Exit code: that of the command (128 and the number of the signal that killed it), or
     1  the lock was not got (another with -E)
    64  the command line makes no sense
-   69  no server answers (of several: no majority), or it refuses
+   69  no server answers (of several: no majority), it refuses, or too few replicas have the lock
    75  the lock was lost while the command ran, which was ended
   126  the command cannot be started
   127  there is no such command
@@ -146,6 +209,8 @@ Examples:
   dlock run backup -- /usr/local/bin/backup --full
   dlock run --no-wait -E 0 report -- make report      # cron: skip it if it still runs
   dlock run --wait 10m --lease 1m deploy:web -- ./deploy.sh
+  dlock run --limit 4 render -- ./render page.svg     # at most four at a time
+  dlock run -k account:1 -k account:2 -- ./transfer   # both locks or none
   dlock run -s redis://a -s redis://b -s redis://c --longest-lease 1m report -- make report
   dlock run db:migrate -- sh -c 'migrate --fence \"$DLOCK_TOKEN\"'";
 
@@ -198,5 +263,12 @@ mod tests {
         let Command::Run(run) = parsed.command else { panic!("run") };
         assert_eq!(run.command, ["ls", "-l", "--help"]);
         assert_eq!(parsed.servers.server, ["redis://x"]);
+        let parsed = Cli::parse_from(["dlock", "run", "-k", "a", "--lock", "b", "--", "ls", "-l"]);
+        let Command::Run(run) = parsed.command else { panic!("run") };
+        assert_eq!(run.keys, ["a", "b"]);
+        assert_eq!(run.program(), Some((&"ls".into(), &["-l".into()][..])));
+        let parsed = Cli::parse_from(["dlock", "run", "-k", "a", "true"]);
+        let Command::Run(run) = parsed.command else { panic!("run") };
+        assert_eq!(run.program(), Some((&"true".into(), &[][..])));
     }
 }

@@ -32,15 +32,14 @@ pub fn describe(lock: &LockInfo) -> Vec<String> {
     let heading = ["HELD BY", "MODE", "AGE", "TTL", "TOKEN", "SESSION"].map(str::to_owned);
     let holds = lock.holds.iter().map(|hold| {
         let session = hold.session.map_or("-".to_owned(), |id| id.to_string());
-        [shown(&hold.owner), hold.mode.clone(), time(hold.age), time(hold.ttl), hold.token.to_string(), session]
+        [shown(&hold.owner), hold.mode.to_string(), time(hold.age), time(hold.ttl), hold.token.to_string(), session]
     });
     lines.extend(columns(&std::iter::once(heading).chain(holds).collect::<Vec<_>>()));
     if !lock.queue.is_empty() {
         let heading = ["WAITING", "MODE", "FOR", "CLIENT"].map(str::to_owned);
-        let queue = lock
-            .queue
-            .iter()
-            .map(|waiter| [shown(&waiter.owner), waiter.mode.clone(), time(waiter.waiting), waiter.client.to_string()]);
+        let queue = lock.queue.iter().map(|waiter| {
+            [shown(&waiter.owner), waiter.mode.to_string(), time(waiter.waiting), waiter.client.to_string()]
+        });
         lines.push(String::new());
         lines.extend(columns(&std::iter::once(heading).chain(queue).collect::<Vec<_>>()));
     }

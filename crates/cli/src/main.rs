@@ -54,7 +54,7 @@ async fn dispatch(cli: Cli) -> u8 {
             Err(error) => Err(error),
         },
     };
-    outcome.unwrap_or_else(|error| fail(exit::of(&error), &explain(&error)))
+    outcome.unwrap_or_else(|error| fail(exit::of(&error), &error.to_string()))
 }
 
 async fn ask_server(client: &Client, command: Command) -> Result<u8, Error> {
@@ -73,13 +73,6 @@ async fn ask_server(client: &Client, command: Command) -> Result<u8, Error> {
 fn fail(code: u8, what: &str) -> u8 {
     eprintln!("dlock: {what}");
     code
-}
-
-fn explain(error: &Error) -> String {
-    match error {
-        Error::Refused(why) if why.contains("unknown command") => format!("{error} (is the dlock module loaded?)"),
-        error => error.to_string(),
-    }
 }
 
 fn bytes(text: &OsStr) -> &[u8] {

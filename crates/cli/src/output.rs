@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 pub fn lock(lock: &LockInfo) -> Value {
     json!({
         "name": text(&lock.name),
-        "mode": lock.mode,
+        "mode": lock.mode.as_str(),
         "holders": lock.holders,
         "count": lock.count,
         "token": lock.token,
@@ -24,7 +24,7 @@ pub fn lock(lock: &LockInfo) -> Value {
 fn hold(hold: &HoldInfo) -> Value {
     json!({
         "owner": text(&hold.owner),
-        "mode": hold.mode,
+        "mode": hold.mode.as_str(),
         "count": hold.count,
         "token": hold.token,
         "age": millis(hold.age),
@@ -36,9 +36,12 @@ fn hold(hold: &HoldInfo) -> Value {
 fn waiter(waiter: &WaiterInfo) -> Value {
     json!({
         "owner": text(&waiter.owner),
-        "mode": waiter.mode,
+        "mode": waiter.mode.as_str(),
         "waiting": millis(waiter.waiting),
         "client": waiter.client,
+        "permits": waiter.permits,
+        "limit": waiter.limit,
+        "keys": waiter.keys,
     })
 }
 
@@ -100,7 +103,7 @@ fn row(lock: &LockInfo) -> [String; 6] {
     let owner = first.map(|hold| shown(&hold.owner)).unwrap_or_default();
     let owner = if lock.holders > 1 { format!("{owner} +{}", lock.holders - 1) } else { owner };
     let age = first.map(|hold| time(hold.age)).unwrap_or_default();
-    [shown(&lock.name), lock.mode.clone(), owner, age, time(lock.ttl), lock.waiters.to_string()]
+    [shown(&lock.name), lock.mode.to_string(), owner, age, time(lock.ttl), lock.waiters.to_string()]
 }
 
 #[cfg(test)]

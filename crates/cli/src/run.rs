@@ -17,7 +17,7 @@ use crate::args::Run;
 use crate::deadline::Deadline;
 use crate::parent_death::die_with_us;
 use crate::signals::{From, Signals};
-use crate::{exit, explain, fail};
+use crate::{exit, fail};
 
 pub async fn run(client: &Client, run: Run) -> u8 {
     let mut signals = match Signals::take() {
@@ -33,23 +33,24 @@ pub async fn run(client: &Client, run: Run) -> u8 {
         Err(error) => {
             let code = if error.kind() == io::ErrorKind::NotFound { exit::NOT_FOUND } else { exit::CANNOT_RUN };
             let _ = guard.release().await;
-            return fail(
-                code,
-                &format!("{}: {error}", run.command.first().map_or("".into(), |word| word.display().to_string())),
-            );
+            let program = run.program().map_or(String::new(), |(program, _)| program.display().to_string());
+            return fail(code, &format!("{program}: {error}"));
         }
     };
     let mut supervisor = Supervisor::new(child, guard, run.lease);
     match supervisor.watch(&mut signals).await {
-        Ok(status) => supervisor.finish(status, &run.name).await,
+        Ok(status) => supervisor.finish(status, &run.shown()).await,
         Err(error) => fail(exit::UNAVAILABLE, &error.to_string()),
     }
 }
 
 /// The lock, or the code to exit with.
 async fn acquire(client: &Client, run: &Run, signals: &mut Signals) -> Result<Guard, u8> {
-    let name = run.name.as_bytes();
-    let acquire = if run.shared { client.read(name) } else { client.acquire(name) }.lease(run.lease);
+    let acquire = run.acquire(client).lease(run.lease).replicas(run.replicas, run.replicas_timeout);
+    let acquire = match run.outage {
+        Some(limit) => acquire.outage(limit),
+        None => acquire,
+    };
     let acquire = match (run.no_wait, run.wait) {
         (true, _) => acquire.no_wait(),
         (false, Some(wait)) => acquire.wait(wait),
@@ -59,8 +60,8 @@ async fn acquire(client: &Client, run: &Run, signals: &mut Signals) -> Result<Gu
     loop {
         let signal = tokio::select! {
             outcome = &mut acquiring => return outcome.map_err(|error| match error {
-                Error::Contention => fail(run.conflict_exit_code, &format!("{}: {error}", run.name.display())),
-                error => fail(exit::of(&error), &explain(&error)),
+                Error::Contention => fail(run.conflict_exit_code, &format!("{}: {error}", run.shown())),
+                error => fail(exit::of(&error), &error.to_string()),
             }),
             (signal, _) = signals.next() => signal,
         };
@@ -77,10 +78,11 @@ async fn acquire(client: &Client, run: &Run, signals: &mut Signals) -> Result<Gu
 }
 
 fn start(run: &Run, guard: &Guard, signals: &Signals) -> io::Result<Child> {
-    let (program, arguments) = run.command.split_first().ok_or(io::ErrorKind::InvalidInput)?;
+    let (program, arguments) = run.program().ok_or(io::ErrorKind::InvalidInput)?;
     let mut command = Command::new(program);
     command.args(arguments);
-    command.env("DLOCK_NAME", OsStr::from_bytes(guard.name()));
+    let names: Vec<_> = guard.names().collect();
+    command.env("DLOCK_NAME", OsStr::from_bytes(&names.join(&b' ')));
     command.env("DLOCK_OWNER", guard.owner()).env("DLOCK_TOKEN", guard.token().to_string());
     die_with_us(&mut command, signals.mask_before());
     command.spawn()
@@ -211,16 +213,16 @@ impl Supervisor {
     }
 
     /// Gives the lock up. The code to exit with.
-    async fn finish(self, status: ExitStatus, name: &OsStr) -> u8 {
+    async fn finish(self, status: ExitStatus, name: &str) -> u8 {
         let released = self.guard.release().await;
         match (self.ending, released) {
             (Ending::By(_) | Ending::Killed, _) => exit::LOST,
             (Ending::No, Ok(())) => exit::of_command(status),
             (Ending::No, Err(Error::Lost)) => {
-                fail(exit::LOST, &format!("{}: the lock was lost while the command ran", name.display()))
+                fail(exit::LOST, &format!("{name}: the lock was lost while the command ran"))
             }
             // It was held to the end, and the lease ends it.
-            (Ending::No, Err(error)) => fail(exit::of_command(status), &format!("not released: {}", explain(&error))),
+            (Ending::No, Err(error)) => fail(exit::of_command(status), &format!("not released: {error}")),
         }
     }
 }

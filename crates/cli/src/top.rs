@@ -10,7 +10,7 @@ use crossterm::{cursor, execute, queue};
 use dlock_client::{Client, Error, LockInfo};
 
 use crate::output::table;
-use crate::{exit, explain, fail};
+use crate::{exit, fail};
 
 pub async fn top(client: &Client, pattern: &[u8], interval: Duration) -> Result<u8, Error> {
     if !io::stdout().is_terminal() || !io::stdin().is_terminal() {
@@ -88,7 +88,7 @@ fn summary(locks: &Result<Vec<LockInfo>, Error>) -> String {
             let waiters: u64 = locks.iter().map(|lock| lock.waiters).sum();
             format!("dlock top: {} locks, {waiters} waiting (q: quit)", locks.len())
         }
-        Err(error) => format!("dlock top: {} (q: quit)", explain(error)),
+        Err(error) => format!("dlock top: {} (q: quit)", error),
     }
 }
 

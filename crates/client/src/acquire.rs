@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::backend::Backend;
 use crate::error::Error;
 use crate::guard::Guard;
-use crate::terms::{Keep, Terms, Wait};
+use crate::terms::{Keep, Replicas, Terms, Wait};
 
 /// A lock to be acquired: await it to get a [`Guard`].
 ///
@@ -25,15 +25,16 @@ impl Acquire {
         Self { backend, terms }
     }
 
-    /// For how long the lock is kept when nothing is heard from this process any more. 30 s unless set; at least 1 ms,
-    /// of a session 300 ms. The longer, the longer others wait after a crash; the shorter, the shorter an outage of the
-    /// network may last.
+    /// For how long the lock is kept when nothing is heard from this process any more. 30 s unless set; 1 ms to 365
+    /// days, of a session at least 300 ms. The longer, the longer others wait after a crash; the shorter, the shorter
+    /// an outage of the network may last.
     pub fn lease(mut self, lease: Duration) -> Self {
         self.terms.lease = lease;
         self
     }
 
-    /// Stands in line for at most so long (to the millisecond). Zero: does not.
+    /// Stands in line for at most so long (to the millisecond). Zero: does not. While no server answers, time passes
+    /// too: [`Error::Unreachable`] comes when the wait is over.
     pub fn wait(mut self, wait: Duration) -> Self {
         self.terms.wait = if wait.is_zero() { Wait::Not } else { Wait::AtMost(wait) };
         self
@@ -42,6 +43,26 @@ impl Acquire {
     /// Does not stand in line: the lock is got at once, or it is [`Error::Contention`].
     pub fn no_wait(mut self) -> Self {
         self.terms.wait = Wait::Not;
+        self
+    }
+
+    /// For how long to look for a server that does not answer, if the wait has no limit: 30 s unless set; without
+    /// waiting, 2 s. With [`wait`](Acquire::wait), an outage counts as waiting instead, and this has no effect. Over a
+    /// quorum, it has none either.
+    pub fn outage(mut self, limit: Duration) -> Self {
+        self.terms.outage = Some(limit);
+        self
+    }
+
+    /// The grant and each renewal count only if that many replicas acknowledge them within the timeout (`WAIT`). If
+    /// fewer do, the grant is released, and the error is [`Error::TooFewReplicas`]; a renewal counts as failed, so that
+    /// the guard is lost when the lease has passed since the last one that was acknowledged.
+    ///
+    /// Makes it less likely that a failover loses the lock. It does not exclude it: the server may promote a replica
+    /// that has not acknowledged. Only the fencing token protects against that. Zero replicas is the default. Not for a
+    /// quorum, whose servers are independent.
+    pub fn replicas(mut self, count: u32, timeout: Duration) -> Self {
+        self.terms.replicas = (count > 0).then_some(Replicas { count, timeout });
         self
     }
 
@@ -54,9 +75,7 @@ impl Acquire {
 
     async fn run(self) -> Result<Guard, Error> {
         let Self { backend, mut terms } = self;
-        if terms.lease < Duration::from_millis(1) {
-            return Err(Error::Invalid("a lease is at least 1 ms".to_owned()));
-        }
+        terms.check()?;
         // Whole milliseconds are what is sent, so no more is counted on.
         terms.lease -= Duration::from_nanos(u64::from(terms.lease.subsec_nanos()) % 1_000_000);
         let grant = backend.acquire(&terms).await?;

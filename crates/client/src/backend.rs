@@ -17,6 +17,7 @@ use crate::inspect::LockInfo;
 use crate::quorum::Quorum;
 use crate::server::Server;
 use crate::terms::{Grant, Hold, Renewal, Terms};
+use crate::watch::Watch;
 
 /// Where locks are kept.
 #[derive(Clone)]
@@ -68,6 +69,14 @@ impl Backend {
     pub async fn locks(&self, pattern: &[u8]) -> Result<Vec<LockInfo>, Error> {
         match self {
             Self::Server(server) => server.locks(pattern).await,
+            Self::Quorum(_) => Err(one_by_one()),
+        }
+    }
+
+    /// The holders of a lock, and each change of them.
+    pub fn watch(&self, name: &[u8]) -> Result<Watch, Error> {
+        match self {
+            Self::Server(server) => Ok(Watch::new(server.clone(), name.to_vec())),
             Self::Quorum(_) => Err(one_by_one()),
         }
     }

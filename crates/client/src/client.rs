@@ -9,9 +9,11 @@ use crate::backend::Backend;
 use crate::error::Error;
 use crate::inspect::LockInfo;
 use crate::quorum::QuorumBuilder;
+use crate::semaphore::Semaphore;
 use crate::server::Server;
 use crate::terms::{Mode, Terms, Wait};
 use crate::tls::Tls;
+use crate::watch::Watch;
 
 /// Access to the locks of a server, of what Sentinel watches, or of a cluster. Cheap to clone; the clones share their
 /// connections.
@@ -43,7 +45,8 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// [`Error::Invalid`] if the URL cannot be understood or is none of TLS, or a certificate or the key cannot be read.
+    /// [`Error::Invalid`] if the URL cannot be understood or is none of TLS, or a certificate or the key cannot be
+    /// read.
     pub fn open_with_tls(url: &str, tls: &Tls) -> Result<Self, Error> {
         Ok(Self::at(Place::parse(url)?.secured(tls)?))
     }
@@ -81,6 +84,25 @@ impl Client {
         self.with(name.as_ref(), Mode::Write, Wait::ForEver)
     }
 
+    /// A semaphore: at most `limit` permits are taken at a time, by all programs together. Nothing is sent yet.
+    pub fn semaphore(&self, name: impl AsRef<[u8]>, limit: u32) -> Semaphore {
+        Semaphore::new(self.backend.clone(), name.as_ref(), limit)
+    }
+
+    /// All of these locks exclusively, or none: 1 to 64, each named once. Waits in the queues of all of them until none
+    /// is held, and holds nothing while it waits.
+    ///
+    /// Programs need not agree on an order: such requests never deadlock among themselves if their programs hold
+    /// nothing else. One [`Guard`] renews and releases all of them. In a cluster, all names must be in one slot
+    /// (`{account}:1`,
+    /// `{account}:2`). Not offered over a quorum.
+    ///
+    /// [`Guard`]: crate::Guard
+    pub fn acquire_all<N: AsRef<[u8]>>(&self, names: impl IntoIterator<Item = N>) -> Acquire {
+        let names = names.into_iter().map(|name| name.as_ref().to_vec()).collect();
+        Acquire::new(self.backend.clone(), Terms::new(names, Mode::Together, Wait::ForEver))
+    }
+
     /// Who holds a lock and who waits for it: everybody. `None` if nobody holds it.
     ///
     /// # Errors
@@ -90,11 +112,11 @@ impl Client {
         self.backend.info(name.as_ref()).await
     }
 
-    /// The locks whose names match a pattern (`*`, `job:*`, as of `KEYS`), by name, each with its first hold and its first
-    /// waiter. In a cluster of all nodes.
+    /// The locks whose names match a pattern (`*`, `job:*`, as of `KEYS`), by name, each with its first hold and its
+    /// first waiter. In a cluster of all nodes.
     ///
-    /// Goes through all the keys of the server by `SCAN`, which takes the longer the more keys of whatever type there are;
-    /// locks that come or go meanwhile may be missed.
+    /// Goes through all the keys of the server by `SCAN`, which takes the longer the more keys of whatever type there
+    /// are; locks that come or go meanwhile may be missed.
     ///
     /// # Errors
     ///
@@ -103,8 +125,20 @@ impl Client {
         self.backend.locks(pattern.as_ref()).await
     }
 
-    /// Takes a lock away from an owner, all its holds or the one with that token: to free what somebody left behind. The
-    /// owner learns of it when it next renews. False if it had no such hold.
+    /// Watches who holds a lock: tells the present holders, and then each change of them, by push messages of the
+    /// server (`CLIENT TRACKING`). For observers of a leader, which need not poll. On a connection of its own.
+    ///
+    /// Must be called inside a tokio runtime.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Invalid`] for a quorum, whose servers are looked at one by one.
+    pub fn watch(&self, name: impl AsRef<[u8]>) -> Result<Watch, Error> {
+        self.backend.watch(name.as_ref())
+    }
+
+    /// Takes a lock away from an owner, all its holds or the one with that token: to free what somebody left behind.
+    /// The owner learns of it when it next renews. False if it had no such hold.
     ///
     /// # Errors
     ///
@@ -123,6 +157,6 @@ impl Client {
     }
 
     fn with(&self, name: &[u8], mode: Mode, wait: Wait) -> Acquire {
-        Acquire::new(self.backend.clone(), Terms::new(name, mode, wait))
+        Acquire::new(self.backend.clone(), Terms::new(vec![name.to_vec()], mode, wait))
     }
 }

@@ -1,6 +1,9 @@
 //! Why there is no lock, told apart by what the caller can do about it.
 
 use std::fmt;
+use std::sync::Arc;
+
+use redis::RedisError;
 
 /// Why a lock was not got, or is not held any more.
 #[derive(Debug)]
@@ -10,14 +13,22 @@ pub enum Error {
     Contention,
     /// No server answered. Whether the last command was executed is not known; what it may have taken is released in
     /// the background, and lapses with its lease at the latest.
-    Unreachable(String),
+    Unreachable(Cause),
     /// Of the servers of a quorum, no majority answers: how many, and why not the others. What they may have granted is
     /// released in the background, and lapses with its lease at the latest.
     TooFew(String),
+    /// Fewer replicas than asked for acknowledged the grant or the renewal in time. A grant has been released.
+    #[non_exhaustive]
+    TooFewReplicas {
+        /// How many acknowledged it.
+        acknowledged: u32,
+        /// How many were asked for.
+        wanted: u32,
+    },
     /// The lock was held and is not any more: its lease ran out, it was deleted, or a failover lost it.
     Lost,
-    /// The server answered with an error, which is this text. Nothing was changed.
-    Refused(String),
+    /// The server answered with an error. Nothing was changed.
+    Refused(Cause),
     /// The URL or an argument makes no sense. Nothing was sent.
     Invalid(String),
 }
@@ -26,13 +37,87 @@ impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Contention => f.write_str("the lock is held by somebody else"),
-            Self::Unreachable(why) => write!(f, "no server answers: {why}"),
+            Self::Unreachable(cause) => write!(f, "no server answers: {cause}"),
             Self::TooFew(why) => write!(f, "too few servers answer: {why}"),
+            Self::TooFewReplicas { acknowledged, wanted } => {
+                write!(f, "{acknowledged} of {wanted} replicas acknowledged in time")
+            }
             Self::Lost => f.write_str("the lock was lost"),
-            Self::Refused(why) => write!(f, "the server refused: {why}"),
+            Self::Refused(cause) if cause.is_module_missing() => {
+                write!(f, "the server refused: {cause} (is the dlock module loaded?)")
+            }
+            Self::Refused(cause) => write!(f, "the server refused: {cause}"),
             Self::Invalid(what) => f.write_str(what),
         }
     }
 }
 
-impl std::error::Error for Error {}
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Unreachable(cause) | Self::Refused(cause) => cause.source.as_deref().map(|source| source as _),
+            _ => None,
+        }
+    }
+}
+
+/// What stands behind an [`Error`]: the server's answer, or what happened to the connection.
+///
+/// [`std::error::Error::source`] of the [`Error`] is the error of the crate `redis`, if there is one.
+#[derive(Clone, Debug)]
+pub struct Cause {
+    code: Option<String>,
+    message: String,
+    source: Option<Arc<RedisError>>,
+}
+
+impl Cause {
+    /// The first word of the server's error, such as `WRONGTYPE`, `DEADLOCK` or `READONLY`. `None`: no server said it.
+    pub fn code(&self) -> Option<&str> {
+        self.code.as_deref()
+    }
+
+    /// The server's error with its code, or what happened to the connection.
+    pub fn message(&self) -> &str {
+        &self.message
+    }
+
+    /// Whether the server does not know the commands of dlock.
+    pub fn is_module_missing(&self) -> bool {
+        self.message.contains("unknown command")
+    }
+
+    /// The same, with the address that it came from.
+    pub(crate) fn at(self, address: impl fmt::Display) -> Self {
+        Self { message: format!("{address}: {}", self.message), ..self }
+    }
+}
+
+impl fmt::Display for Cause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl From<RedisError> for Cause {
+    fn from(error: RedisError) -> Self {
+        let code = error.code().map(str::to_owned);
+        let message = match (&code, error.detail()) {
+            (Some(code), Some(detail)) => format!("{code} {detail}"),
+            _ => error.to_string(),
+        };
+        Self { code, message, source: Some(Arc::new(error)) }
+    }
+}
+
+impl From<String> for Cause {
+    fn from(message: String) -> Self {
+        Self { code: None, message, source: None }
+    }
+}
+
+impl From<&str> for Cause {
+    fn from(message: &str) -> Self {
+        message.to_owned().into()
+    }
+}

@@ -11,9 +11,14 @@ use tokio::time::{sleep_until, timeout_at};
 
 use crate::backend::Backend;
 use crate::error::Error;
+use crate::server::Fault;
 use crate::terms::{Grant, Hold, Renewal, Terms};
 
-/// A lock that is held, until it is released, dropped or lost.
+/// A lock that is held, until it is released, dropped or lost: one lock, permits of a semaphore, or several locks that
+/// were acquired together.
+///
+/// Several locks are renewed and released together, and the guard is lost as soon as one of them is. The others then
+/// stay held until the guard is dropped or released, or until their lease ends.
 ///
 /// A task of the tokio runtime that acquired it renews the lease when a third of it has passed, so the runtime must run
 /// for as long as the guard lives. Dropping the guard releases the lock in the background; if the runtime ends first,
@@ -48,19 +53,27 @@ enum State {
 impl Guard {
     /// Begins to keep what was granted. Must run inside a tokio runtime.
     pub(crate) fn new(backend: Backend, terms: Terms, grant: Grant) -> Self {
-        let Terms { name, owner, lease, .. } = terms;
-        let Grant { token, until, link, kept } = grant;
-        let owner = kept.as_ref().map_or(owner, |kept| kept.owner());
-        let hold = Hold { name, owner, token, lease, link, kept };
+        let owner = grant.kept.as_ref().map_or_else(|| terms.owner.clone(), |kept| kept.owner());
+        let (hold, until) = (Hold::new(&terms, owner, &grant), grant.until);
         let held = Arc::new(Held { backend, hold, state: watch::Sender::new(State::Until(until)) });
         let runtime = Handle::current();
         let keeper = runtime.spawn(keep(held.clone()));
         Self { held, keeper, runtime, released: false }
     }
 
-    /// The name of the lock.
+    /// The name of the lock; the first one of several.
     pub fn name(&self) -> &[u8] {
-        &self.held.hold.name
+        self.held.hold.name()
+    }
+
+    /// The names of all locks that were acquired together, in the order in which they were given.
+    pub fn names(&self) -> impl ExactSizeIterator<Item = &[u8]> {
+        self.held.hold.names.iter().map(Vec::as_slice)
+    }
+
+    /// How many permits of a semaphore this guard has; 1 for a lock.
+    pub fn permits(&self) -> u32 {
+        self.held.hold.permits
     }
 
     /// The fencing token: higher than that of any earlier grant of this server.
@@ -131,14 +144,14 @@ impl Guard {
         match self.held.renew().await {
             Renewal::Until(_) => Ok(()),
             Renewal::Gone => Err(Error::Lost),
-            Renewal::Failed(why) => Err(Error::Unreachable(why)),
+            Renewal::Failed(fault) => Err(fault.into()),
         }
     }
 
     /// Gives the lock up. Those who wait in line get in before this returns.
     ///
-    /// Sent again if the connection breaks, for up to 5 s but not beyond the lease. If this future is dropped, or fails,
-    /// the release goes on in the background.
+    /// Sent again if the connection breaks, for up to 5 s but not beyond the lease. If this future is dropped, or
+    /// fails, the release goes on in the background.
     ///
     /// # Errors
     ///
@@ -197,7 +210,7 @@ impl Held {
             renewing.await
         } else {
             let in_time = timeout_at(self.until().into(), renewing).await;
-            in_time.unwrap_or_else(|_| Renewal::Failed("no answer before the lease ended".to_owned()))
+            in_time.unwrap_or_else(|_| Renewal::Failed(Fault::Cut("no answer before the lease ended".into())))
         };
         match renewal {
             Renewal::Until(until) => self.set(State::Until(until)),
@@ -225,9 +238,9 @@ impl Held {
 
 impl std::fmt::Debug for Held {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Hold { name, owner, token, .. } = &self.hold;
-        let name = String::from_utf8_lossy(name);
-        f.debug_struct("Held").field("name", &name).field("owner", owner).field("token", token).finish()
+        let Hold { names, owner, token, .. } = &self.hold;
+        let names: Vec<_> = names.iter().map(|name| String::from_utf8_lossy(name)).collect();
+        f.debug_struct("Held").field("names", &names).field("owner", owner).field("token", token).finish()
     }
 }
 

@@ -1,23 +1,83 @@
 //! Who holds what and who waits: for people who look after locks, not for those who take them.
 
 use std::collections::HashMap;
-use std::time::Duration;
+use std::fmt;
+use std::time::{Duration, SystemTime};
 
-use redis::{RedisError, Value, from_redis_value};
+use redis::{ErrorKind, RedisError, Value, from_redis_value};
 
-/// A lock that is held, as its server shows it.
+/// How a lock is held.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum LockMode {
+    /// By nobody. A request waits for it, which waits for other locks as well.
+    Free,
+    /// By one owner alone.
+    Exclusive,
+    /// By readers, or by the holders of permits.
+    Shared,
+    /// By one owner that reads and writes.
+    Both,
+}
+
+/// How an owner holds a lock, or wants to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum HoldMode {
+    /// Alone.
+    Exclusive,
+    /// As a reader, or by permits.
+    Shared,
+}
+
+impl LockMode {
+    /// The name, as the server and the command `dlock` print it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Free => "free",
+            Self::Exclusive => "exclusive",
+            Self::Shared => "shared",
+            Self::Both => "both",
+        }
+    }
+}
+
+impl HoldMode {
+    /// The name, as the server and the command `dlock` print it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Exclusive => "exclusive",
+            Self::Shared => "shared",
+        }
+    }
+}
+
+impl fmt::Display for LockMode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.as_str())
+    }
+}
+
+impl fmt::Display for HoldMode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.as_str())
+    }
+}
+
+/// A lock that is held or waited for, as its server shows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct LockInfo {
     /// The lock's name.
     pub name: Vec<u8>,
-    /// `exclusive`, `shared` or `both` (one owner that reads and writes).
-    pub mode: String,
+    /// How it is held.
+    pub mode: LockMode,
     /// How many owners it has.
     pub holders: u64,
     /// How many entries in total: more than holders if an owner entered again.
     pub count: u64,
-    /// The highest token of its holds.
-    pub token: u64,
+    /// The highest token of its holds. `None`: it is free.
+    pub token: Option<u64>,
     /// Until the last hold lapses.
     pub ttl: Duration,
     /// How many requests stand in line.
@@ -30,19 +90,20 @@ pub struct LockInfo {
 
 /// One hold of a lock.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct HoldInfo {
     /// Whose it is.
     pub owner: Vec<u8>,
-    /// `exclusive` or `shared`.
-    pub mode: String,
-    /// How many times the owner entered.
+    /// How it is held.
+    pub mode: HoldMode,
+    /// How many times the owner entered, or how many permits it has.
     pub count: u64,
     /// Its fencing token.
     pub token: u64,
     /// Until it lapses.
     pub ttl: Duration,
-    /// Since the grant. Taken from the token, which is the time of the grant in µs unless grants came faster than that, the
-    /// server's clock was set back, or a client lifted it.
+    /// Since the grant. Taken from the token, which is the time of the grant in µs unless grants came faster than that,
+    /// the server's clock was set back, or a client lifted it.
     pub age: Duration,
     /// The id of the connection that it is bound to.
     pub session: Option<i64>,
@@ -50,15 +111,30 @@ pub struct HoldInfo {
 
 /// One request that waits.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct WaiterInfo {
     /// Whose it is.
     pub owner: Vec<u8>,
-    /// `exclusive` or `shared`.
-    pub mode: String,
+    /// How it wants to hold the lock.
+    pub mode: HoldMode,
     /// For how long.
     pub waiting: Duration,
     /// The id of the connection that it waits on.
     pub client: i64,
+    /// How many entries it asks for.
+    pub permits: u64,
+    /// The limit of the semaphore, if it is one.
+    pub limit: Option<u64>,
+    /// The number of locks that it waits for together.
+    pub keys: u64,
+}
+
+impl HoldInfo {
+    /// When it was granted, by the server's clock: the time in the token. The same reservations apply as to
+    /// [`age`](HoldInfo::age).
+    pub fn since(&self) -> SystemTime {
+        SystemTime::UNIX_EPOCH + Duration::from_micros(self.token)
+    }
 }
 
 impl LockInfo {
@@ -72,7 +148,7 @@ impl LockInfo {
         let queue: Vec<Value> = fields.take("queue")?;
         Ok(Some(Self {
             name: name.to_vec(),
-            mode: fields.take("mode")?,
+            mode: fields.lock_mode()?,
             holders: fields.take("holders")?,
             count: fields.take("count")?,
             token: fields.take("token")?,
@@ -90,7 +166,7 @@ impl HoldInfo {
         let token = fields.take("token")?;
         Ok(Self {
             owner: fields.take("owner")?,
-            mode: fields.take("mode")?,
+            mode: fields.hold_mode()?,
             count: fields.take("count")?,
             token,
             ttl: fields.millis("ttl")?,
@@ -105,9 +181,12 @@ impl WaiterInfo {
         let mut fields = Fields::of(value)?;
         Ok(Self {
             owner: fields.take("owner")?,
-            mode: fields.take("mode")?,
+            mode: fields.hold_mode()?,
             waiting: fields.millis("waiting")?,
             client: fields.take("client")?,
+            permits: fields.take("permits")?,
+            limit: fields.take("limit")?,
+            keys: fields.take("keys")?,
         })
     }
 }
@@ -124,7 +203,23 @@ impl Fields {
         Ok(from_redis_value(self.0.remove(name).unwrap_or(Value::Nil))?)
     }
 
+    fn lock_mode(&mut self) -> Result<LockMode, RedisError> {
+        let name: String = self.take("mode")?;
+        let modes = [LockMode::Free, LockMode::Exclusive, LockMode::Shared, LockMode::Both];
+        modes.into_iter().find(|mode| mode.as_str() == name).ok_or_else(|| unknown(name))
+    }
+
+    fn hold_mode(&mut self) -> Result<HoldMode, RedisError> {
+        let name: String = self.take("mode")?;
+        let modes = [HoldMode::Exclusive, HoldMode::Shared];
+        modes.into_iter().find(|mode| mode.as_str() == name).ok_or_else(|| unknown(name))
+    }
+
     fn millis(&mut self, name: &str) -> Result<Duration, RedisError> {
         self.take(name).map(Duration::from_millis)
     }
+}
+
+fn unknown(mode: String) -> RedisError {
+    (ErrorKind::UnexpectedReturnType, "an unknown mode", mode).into()
 }

@@ -11,8 +11,8 @@
 //! # Ok(()) }
 //! ```
 //!
-//! [`Client`] makes [`Acquire`]s, which become [`Guard`]s; an [`Error`] says why not. Must be used inside a tokio runtime
-//! with time and I/O enabled.
+//! [`Client`] makes [`Acquire`]s, which become [`Guard`]s; an [`Error`] says why not. Must be used inside a tokio
+//! runtime with time and I/O enabled.
 #![forbid(unsafe_code)]
 
 mod acquire;
@@ -22,18 +22,23 @@ mod client;
 mod error;
 mod guard;
 mod inspect;
+mod join;
 mod quorum;
+mod semaphore;
 mod server;
 mod terms;
 mod tls;
+mod watch;
 
 pub use acquire::Acquire;
 pub use client::Client;
-pub use error::Error;
+pub use error::{Cause, Error};
 pub use guard::Guard;
-pub use inspect::{HoldInfo, LockInfo, WaiterInfo};
+pub use inspect::{HoldInfo, HoldMode, LockInfo, LockMode, WaiterInfo};
 pub use quorum::QuorumBuilder;
+pub use semaphore::Semaphore;
 pub use tls::Tls;
+pub use watch::Watch;
 
 // Its examples are compiled.
 #[cfg(doctest)]

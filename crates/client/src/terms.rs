@@ -5,8 +5,9 @@ use std::time::{Duration, Instant};
 
 use uuid::Uuid;
 
+use crate::error::Error;
 use crate::quorum::Kept;
-use crate::server::Link;
+use crate::server::{Fault, Link};
 
 /// How the lock is taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -14,6 +15,13 @@ pub(crate) enum Mode {
     Exclusive,
     Read,
     Write,
+    /// Permits of a semaphore.
+    Permits {
+        limit: u32,
+        permits: u32,
+    },
+    /// All of the names exclusively, or none.
+    Together,
 }
 
 /// How long to stand in line.
@@ -33,21 +41,54 @@ pub(crate) enum Keep {
     Session,
 }
 
+/// How many replicas must acknowledge a grant or a renewal, and by when.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Replicas {
+    pub count: u32,
+    pub timeout: Duration,
+}
+
 /// One acquisition. Its owner is used for no other, so whatever is sent late or twice concerns this one only.
 #[derive(Clone, Debug)]
 pub(crate) struct Terms {
-    pub name: Vec<u8>,
+    /// The lock, or the locks that are taken together.
+    pub names: Vec<Vec<u8>>,
     pub owner: String,
     pub mode: Mode,
     pub lease: Duration,
     pub keep: Keep,
     pub wait: Wait,
+    /// How long an outage may take, if the wait has no limit.
+    pub outage: Option<Duration>,
+    pub replicas: Option<Replicas>,
 }
 
 impl Terms {
-    pub fn new(name: &[u8], mode: Mode, wait: Wait) -> Self {
+    pub fn new(names: Vec<Vec<u8>>, mode: Mode, wait: Wait) -> Self {
         let owner = Uuid::new_v4().to_string();
-        Self { name: name.to_vec(), owner, mode, lease: DEFAULT_LEASE, keep: Keep::Renewal, wait }
+        Self { names, owner, mode, lease: DEFAULT_LEASE, keep: Keep::Renewal, wait, outage: None, replicas: None }
+    }
+
+    /// The lock, or the first of several.
+    pub fn name(&self) -> &[u8] {
+        self.names.first().map_or(&[], Vec::as_slice)
+    }
+
+    /// Checks what the server would refuse, or what does not fit into a time.
+    pub fn check(&self) -> Result<(), Error> {
+        let invalid = |why: &str| Err(Error::Invalid(why.to_owned()));
+        if self.lease < Duration::from_millis(1) || self.lease > MAX_LEASE {
+            return invalid("a lease is 1 ms to 365 days");
+        }
+        match self.mode {
+            Mode::Permits { limit, permits } if permits == 0 || permits > limit => {
+                invalid("permits are 1 to the limit of the semaphore")
+            }
+            Mode::Together if self.names.is_empty() || self.names.len() > MAX_NAMES => {
+                invalid("1 to 64 locks are acquired together")
+            }
+            _ => Ok(()),
+        }
     }
 }
 
@@ -64,10 +105,13 @@ pub(crate) struct Grant {
 
 /// A lock that is held.
 pub(crate) struct Hold {
-    pub name: Vec<u8>,
+    pub names: Vec<Vec<u8>>,
     pub owner: String,
+    /// The permits; 1 for a lock.
+    pub permits: u32,
     pub token: u64,
     pub lease: Duration,
+    pub replicas: Option<Replicas>,
     pub link: Option<Link>,
     pub kept: Option<Arc<Kept>>,
 }
@@ -79,8 +123,28 @@ pub(crate) enum Renewal {
     /// Not held any more.
     Gone,
     /// No usable answer: the hold is as it was, or renewed without our knowing.
-    Failed(String),
+    Failed(Fault),
+}
+
+impl Hold {
+    pub fn new(terms: &Terms, owner: String, grant: &Grant) -> Self {
+        let Terms { names, lease, mode, replicas, .. } = terms.clone();
+        let permits = if let Mode::Permits { permits, .. } = mode { permits } else { 1 };
+        let (token, link, kept) = (grant.token, grant.link.clone(), grant.kept.clone());
+        Self { names, owner, permits, token, lease, replicas, link, kept }
+    }
+
+    /// The lock, or the first of several.
+    pub fn name(&self) -> &[u8] {
+        self.names.first().map_or(&[], Vec::as_slice)
+    }
 }
 
 /// The lease of those who name none, the same as the server's.
 const DEFAULT_LEASE: Duration = Duration::from_secs(30);
+
+/// The longest lease that a server grants.
+const MAX_LEASE: Duration = Duration::from_secs(365 * 86400);
+
+/// The most locks that one request takes.
+const MAX_NAMES: usize = 64;

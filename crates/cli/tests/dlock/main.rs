@@ -11,6 +11,7 @@
 )]
 
 mod ended;
+mod limits;
 mod manual;
 mod process;
 mod quorum;

@@ -110,7 +110,16 @@ fn mistakes_and_missing_servers_have_codes_of_their_own() {
         assert_eq!(outcome.code, Some(64), "{wrong:?}: {}", outcome.stderr);
     }
     let mut command = bare();
-    command.args(["run", "-s", &format!("redis://127.0.0.1:{}", free_port()), "job", "--", "true"]);
+    command.args([
+        "run",
+        "--outage",
+        "100ms",
+        "-s",
+        &format!("redis://127.0.0.1:{}", free_port()),
+        "job",
+        "--",
+        "true",
+    ]);
     let gone = outcome(command);
     assert_eq!(gone.code, Some(69), "{}", gone.stderr);
     let plain = Setup::plain().start();

@@ -172,7 +172,7 @@ impl Errand {
         // 0 is for ever; the time is rounded up, so that it is over for us when it is for the server.
         let millis = block.map_or(0, |block| millis(block).saturating_add(1));
         let Some(reply) = self.wait_on(&wire, self.command(call).arg("BLOCK").arg(millis), call).await else {
-            return Err(Fault::NoWay("given up before it was asked".to_owned()));
+            return Err(Fault::NoWay("given up before it was asked".into()));
         };
         let answer = answer(call, reply.map_err(|fault| member.failed(fault)))?;
         member.park(wire);
@@ -234,11 +234,11 @@ impl Errand {
     }
 
     fn command(&self, call: &Call) -> Cmd {
-        let Terms { name, mode, lease, .. } = &self.0.terms;
+        let Terms { mode, lease, .. } = &self.0.terms;
         let mut command = cmd(match (call.ask, mode) {
-            (Ask::Enter | Ask::Queue(_), Mode::Exclusive) => "DLOCK.ACQUIRE",
             (Ask::Enter | Ask::Queue(_), Mode::Read) => "DLOCK.RLOCK",
             (Ask::Enter | Ask::Queue(_), Mode::Write) => "DLOCK.WLOCK",
+            (Ask::Enter | Ask::Queue(_), _) => "DLOCK.ACQUIRE",
             (Ask::Confirm(_) | Ask::Renew, _) => "DLOCK.RENEW",
             (Ask::Release, _) => "DLOCK.RELEASE",
             (Ask::Ping, _) => "PING",
@@ -246,7 +246,7 @@ impl Errand {
         if call.ask == Ask::Ping {
             return command;
         }
-        command.arg(name).arg(self.owner(call.attempt));
+        command.arg(self.0.terms.name()).arg(self.owner(call.attempt));
         match call.ask {
             Ask::Release => command.arg("ALL"),
             Ask::Confirm(token) => command.arg("PX").arg(millis(*lease)).arg("MINTOKEN").arg(token),

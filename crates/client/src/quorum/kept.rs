@@ -10,6 +10,7 @@ use tokio::time::timeout_at;
 use super::Quorum;
 use super::errand::{Answers, Errand};
 use crate::error::Error;
+use crate::server::Fault;
 use crate::terms::Renewal;
 
 /// A hold on several servers.
@@ -60,10 +61,10 @@ impl Kept {
             }
             match timeout_at(end.into(), answers.recv()).await {
                 Ok(Some((call, answer))) => self.note(&call, answer),
-                Ok(None) => return Renewal::Failed(self.quorum.troubles()),
+                Ok(None) => return Renewal::Failed(Fault::Cut(self.quorum.troubles().into())),
                 Err(_) => {
                     self.note_the_rest(answers);
-                    return Renewal::Failed(self.quorum.troubles());
+                    return Renewal::Failed(Fault::Cut(self.quorum.troubles().into()));
                 }
             }
         }

@@ -128,12 +128,12 @@ impl Member {
             Standing::Promoted => "was a replica and was promoted: it may lack locks".to_owned(),
             Standing::NotOnDisk => "was declared persistent and has no AOF".to_owned(),
         };
-        Err(self.failed(Fault::Later(why)))
+        Err(self.failed(Fault::Later(why.into())))
     }
 
     /// It is the same server as another member: it does not count twice.
     pub fn is_twin_of(&self, other: &str) -> Fault {
-        self.failed(Fault::Refused(format!("is the same server as {other}")))
+        self.failed(Fault::Refused(format!("is the same server as {other}").into()))
     }
 
     /// Takes note of a fault.
@@ -143,8 +143,8 @@ impl Member {
             known.shared.take_if(|wire| wire.link.is_closed());
         }
         let why = match &fault {
-            Fault::Refused(why) | Fault::Later(why) | Fault::NoWay(why) | Fault::Cut(why) => why.clone(),
-            Fault::Moved(..) | Fault::Ask(_) => "is a node of a cluster".to_owned(),
+            Fault::Refused(why) | Fault::Later(why) | Fault::NoWay(why) | Fault::Cut(why) => why.to_string(),
+            Fault::TooFewReplicas { .. } | Fault::Moved(..) | Fault::Ask(_) => "is a node of a cluster".to_owned(),
         };
         known.trouble = Some(Trouble { why, until: Instant::now() });
         fault
@@ -161,10 +161,10 @@ impl Member {
 
     async fn open(&self) -> Result<Wire, Fault> {
         if let Some(trouble) = self.known().trouble.as_ref().filter(|trouble| Instant::now() < trouble.until) {
-            return Err(Fault::NoWay(trouble.why.clone()));
+            return Err(Fault::NoWay(trouble.why.clone().into()));
         }
         let opened = tokio::time::timeout(self.timeout.max(MIN_CONNECT), greet(&self.info)).await;
-        let opened = opened.unwrap_or_else(|_| Err(Fault::NoWay("does not answer".to_owned())));
+        let opened = opened.unwrap_or_else(|_| Err(Fault::NoWay("does not answer".into())));
         match opened {
             Ok(wire) => {
                 let mut known = self.known();
@@ -197,12 +197,12 @@ async fn greet(info: &ConnectionInfo) -> Result<Wire, Fault> {
         Err(_) => None,
     };
     let Some(facts) = facts else {
-        return Err(Fault::Refused("INFO does not say how old the server is, or what it was before".to_owned()));
+        return Err(Fault::Refused("INFO does not say how old the server is, or what it was before".into()));
     };
     let read = Instant::now();
     let client_id = match link.ask(cmd("CLIENT").arg("ID"), None).await? {
         Value::Int(id) => id,
-        other => return Err(Fault::Refused(format!("an unexpected reply: {other:?}"))),
+        other => return Err(Fault::Refused(format!("an unexpected reply: {other:?}").into())),
     };
     Ok(Wire { link, facts: Arc::new(facts), read, client_id })
 }

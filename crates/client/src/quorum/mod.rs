@@ -17,7 +17,7 @@ use tokio::time::timeout_at;
 
 use crate::error::Error;
 use crate::server::Fault;
-use crate::terms::{Grant, Keep, Terms, Wait};
+use crate::terms::{Grant, Keep, Mode, Terms, Wait};
 pub use builder::QuorumBuilder;
 use errand::{Answers, Errand};
 pub(crate) use kept::Kept;
@@ -37,6 +37,13 @@ impl Quorum {
     pub async fn acquire(self: Arc<Self>, terms: &Terms) -> Result<Grant, Error> {
         if terms.keep == Keep::Session {
             return Err(Error::Invalid("a quorum keeps locks by renewing them, not by sessions".to_owned()));
+        }
+        if terms.replicas.is_some() {
+            return Err(Error::Invalid("the servers of a quorum have no replicas".to_owned()));
+        }
+        if matches!(terms.mode, Mode::Permits { .. } | Mode::Together) {
+            let why = "a quorum has single locks only, neither semaphores nor several locks at once";
+            return Err(Error::Invalid(why.to_owned()));
         }
         let protocol = dlock_quorum::Terms::new(self.members(), terms.lease, self.timeout, self.longest_lease);
         let protocol = protocol.map_err(|bad| Error::Invalid(bad.to_string()))?;
@@ -78,7 +85,7 @@ impl Quorum {
     }
 
     fn member(&self, at: usize) -> Result<&Member, Fault> {
-        self.members.get(at).ok_or_else(|| Fault::NoWay("no such server".to_owned()))
+        self.members.get(at).ok_or_else(|| Fault::NoWay("no such server".into()))
     }
 
     /// Whether the server at the other end of this connection may count.
@@ -130,7 +137,7 @@ impl Way {
         let now = quorum.now();
         let patience = match terms.wait {
             Wait::Not => Patience::None,
-            Wait::AtMost(wait) => Patience::Until(now.saturating_add(wait)),
+            Wait::AtMost(wait) => Patience::Until(now.saturating_add(wait.min(LONGEST_WAIT))),
             Wait::ForEver => Patience::Endless,
         };
         let silent = quorum.silent().clone();
@@ -201,6 +208,9 @@ impl Way {
         }
     }
 }
+
+/// No clock overflows by a longer wait.
+const LONGEST_WAIT: Duration = Duration::from_secs(100 * 365 * 86400);
 
 impl Drop for Way {
     fn drop(&mut self) {

@@ -10,7 +10,7 @@ use super::Server;
 use super::fault::Fault;
 use super::link::Link;
 use super::nodes::{Lane, REPLY};
-use crate::error::Error;
+use crate::error::{Cause, Error};
 use crate::inspect::LockInfo;
 
 impl Server {
@@ -81,14 +81,15 @@ async fn look_at(link: &Link, names: Vec<Vec<u8>>, now: u64) -> Result<Vec<LockI
 }
 
 /// The server's clock in µs.
-async fn clock(link: &Link) -> Result<u64, Error> {
+pub(super) async fn clock(link: &Link) -> Result<u64, Fault> {
     let time = link.ask(&cmd("TIME"), Some(REPLY)).await?;
-    let (seconds, micros): (u64, u64) = from_redis_value(time).map_err(|e| unexpected(e.into()))?;
+    let (seconds, micros): (u64, u64) =
+        from_redis_value(time).map_err(|e| Fault::Refused(RedisError::from(e).into()))?;
     Ok(seconds * 1_000_000 + micros)
 }
 
 fn unexpected(error: RedisError) -> Error {
-    Error::Refused(format!("an unexpected reply: {error}"))
+    Error::Refused(Cause::from(error))
 }
 
 /// For replies that may be long.

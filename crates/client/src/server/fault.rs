@@ -3,18 +3,20 @@
 use redis::{ConnectionInfo, ErrorKind, RedisError, ServerErrorKind};
 
 use crate::address;
-use crate::error::Error;
+use crate::error::{Cause, Error};
 
 #[derive(Debug)]
 pub(crate) enum Fault {
     /// The server said no for good. Nothing was changed.
-    Refused(String),
+    Refused(Cause),
     /// Not now, or not here: nothing was changed, and it is worth asking again.
-    Later(String),
+    Later(Cause),
     /// Nothing could be sent.
-    NoWay(String),
+    NoWay(Cause),
     /// Sent, and no answer came: it may have been executed.
-    Cut(String),
+    Cut(Cause),
+    /// Too few replicas acknowledged a grant, which was released, or a renewal.
+    TooFewReplicas { acknowledged: u32, wanted: u32 },
     /// The slot lives at that node.
     Moved(u16, Box<ConnectionInfo>),
     /// This once, that node has it.
@@ -23,48 +25,55 @@ pub(crate) enum Fault {
 
 impl Fault {
     /// The meaning of an error that came over a connection to `from`.
-    pub fn of(error: &RedisError, from: &ConnectionInfo) -> Self {
+    pub fn of(error: RedisError, from: &ConnectionInfo) -> Self {
         match error.kind() {
             ErrorKind::Server(kind) => Self::of_server(kind, error, from),
             // The wait was ended from outside, or by a demotion: the grant may have come before.
-            ErrorKind::Extension if error.code() == Some("UNBLOCKED") => Self::Cut(text(error)),
+            ErrorKind::Extension if error.code() == Some("UNBLOCKED") => Self::Cut(error.into()),
             ErrorKind::Extension
             | ErrorKind::AuthenticationFailed
             | ErrorKind::InvalidClientConfig
-            | ErrorKind::RESP3NotSupported => Self::Refused(text(error)),
-            _ => Self::Cut(text(error)),
+            | ErrorKind::RESP3NotSupported => Self::Refused(error.into()),
+            _ => Self::Cut(Cause::from(error).at(from.addr())),
         }
     }
 
-    fn of_server(kind: ServerErrorKind, error: &RedisError, from: &ConnectionInfo) -> Self {
+    fn of_server(kind: ServerErrorKind, error: RedisError, from: &ConnectionInfo) -> Self {
         match kind {
-            ServerErrorKind::Moved | ServerErrorKind::Ask => match redirection(error, from) {
+            ServerErrorKind::Moved | ServerErrorKind::Ask => match redirection(&error, from) {
                 Some((slot, node)) if kind == ServerErrorKind::Moved => Self::Moved(slot, Box::new(node)),
                 Some((_, node)) => Self::Ask(Box::new(node)),
-                None => Self::Later(text(error)),
+                None => Self::Later(error.into()),
             },
             ServerErrorKind::BusyLoading
             | ServerErrorKind::TryAgain
             | ServerErrorKind::ClusterDown
             | ServerErrorKind::MasterDown
-            | ServerErrorKind::ReadOnly => Self::Later(text(error)),
-            _ => Self::Refused(text(error)),
+            | ServerErrorKind::ReadOnly => Self::Later(error.into()),
+            _ => Self::Refused(error.into()),
         }
     }
 
-    pub fn why(self) -> String {
+    pub fn cause(self) -> Cause {
         match self {
-            Self::Refused(why) | Self::Later(why) | Self::NoWay(why) | Self::Cut(why) => why,
-            Self::Moved(_, node) | Self::Ask(node) => format!("the key is at {}", node.addr()),
+            Self::Refused(cause) | Self::Later(cause) | Self::NoWay(cause) | Self::Cut(cause) => cause,
+            Self::TooFewReplicas { .. } => Error::from(self).to_string().into(),
+            Self::Moved(_, node) | Self::Ask(node) => format!("the key is at {}", node.addr()).into(),
         }
+    }
+
+    /// Whether something else was written over the key.
+    pub fn is_wrong_type(&self) -> bool {
+        matches!(self, Self::Refused(cause) if cause.code() == Some("WRONGTYPE"))
     }
 }
 
 impl From<Fault> for Error {
     fn from(fault: Fault) -> Self {
         match fault {
-            Fault::Refused(why) => Self::Refused(why),
-            other => Self::Unreachable(other.why()),
+            Fault::Refused(cause) => Self::Refused(cause),
+            Fault::TooFewReplicas { acknowledged, wanted } => Self::TooFewReplicas { acknowledged, wanted },
+            other => Self::Unreachable(other.cause()),
         }
     }
 }
@@ -76,12 +85,4 @@ fn redirection(error: &RedisError, from: &ConnectionInfo) -> Option<(u16, Connec
     let own = from.addr().to_string();
     let host = if host.is_empty() { own.rsplit_once(':')?.0 } else { host };
     Some((slot, address::at(from, host, port.parse().ok()?)))
-}
-
-/// As the server said it, or as the library did.
-fn text(error: &RedisError) -> String {
-    match (error.code(), error.detail()) {
-        (Some(code), Some(detail)) => format!("{code} {detail}"),
-        _ => error.to_string(),
-    }
 }

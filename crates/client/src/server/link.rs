@@ -1,5 +1,6 @@
 //! One connection, and whether it is still open.
 
+use std::pin::pin;
 use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
@@ -7,6 +8,7 @@ use redis::{AsyncConnectionConfig, Client, Cmd, ConnectionInfo, PushInfo, PushKi
 use tokio::sync::watch;
 
 use super::fault::Fault;
+use crate::join::join_all;
 
 /// A connection. Closed when its last clone is dropped, even in the middle of a command: so a request that waits in
 /// line leaves the line when nobody wants it any more.
@@ -15,14 +17,19 @@ pub(crate) struct Link {
     connection: MultiplexedConnection,
     info: ConnectionInfo,
     closed: watch::Receiver<bool>,
+    /// Changes when the server says that a tracked key has changed.
+    touched: watch::Receiver<()>,
 }
 
 impl Link {
     pub async fn open(info: &ConnectionInfo) -> Result<Self, Fault> {
         let (end, closed) = watch::channel(false);
+        let (touch, touched) = watch::channel(());
         let told = move |push: PushInfo| {
-            if push.kind == PushKind::Disconnection {
-                end.send_replace(true);
+            match push.kind {
+                PushKind::Disconnection => _ = end.send_replace(true),
+                PushKind::Invalidate => touch.send_replace(()),
+                _ => {}
             }
             Ok::<_, RedisError>(())
         };
@@ -33,11 +40,11 @@ impl Link {
         // What is sent behind a request that waits does not wait for its reply.
         let info = &info.clone().set_tcp_settings(info.tcp_settings().clone().set_nodelay(true));
         let opened = async { Client::open(info.clone())?.get_multiplexed_async_connection_with_config(&config).await };
-        let connection = opened.await.map_err(|error| match Fault::of(&error, info) {
-            Fault::Cut(why) => Fault::NoWay(format!("{}: {why}", info.addr())),
+        let connection = opened.await.map_err(|error| match Fault::of(error, info) {
+            Fault::Cut(cause) => Fault::NoWay(cause),
             fault => fault,
         })?;
-        Ok(Self { connection, info: info.clone(), closed })
+        Ok(Self { connection, info: info.clone(), closed, touched })
     }
 
     pub fn info(&self) -> &ConnectionInfo {
@@ -62,6 +69,21 @@ impl Link {
         let _ = self.closed.clone().wait_for(|closed| *closed).await;
     }
 
+    /// From now on only later changes of tracked keys count.
+    pub fn forget_touches(&mut self) {
+        self.touched.mark_unchanged();
+    }
+
+    /// Waits until a key changes that was read on this connection after `CLIENT TRACKING ON`. False: the connection has
+    /// ended.
+    pub async fn touched(&mut self) -> bool {
+        let mut closed = self.closed.clone();
+        tokio::select! {
+            changed = self.touched.changed() => changed.is_ok(),
+            _ = closed.wait_for(|closed| *closed) => false,
+        }
+    }
+
     /// The reply, waiting for it no longer than that.
     pub async fn ask(&self, cmd: &Cmd, patience: Option<Duration>) -> Result<Value, Fault> {
         let mut connection = self.connection.clone();
@@ -70,13 +92,47 @@ impl Link {
             None => reply.await,
             Some(patience) => match tokio::time::timeout(patience, reply).await {
                 Ok(reply) => reply,
-                Err(_) => return Err(Fault::Cut(format!("{}: no reply within {patience:?}", self.info.addr()))),
+                Err(_) => {
+                    return Err(Fault::Cut(format!("{}: no reply within {patience:?}", self.info.addr()).into()));
+                }
             },
         };
-        reply.and_then(Value::extract_error).map_err(|error| match Fault::of(&error, &self.info) {
-            Fault::Cut(why) => Fault::Cut(format!("{}: {why}", self.info.addr())),
-            fault => fault,
-        })
+        reply.and_then(Value::extract_error).map_err(|error| Fault::of(error, &self.info))
+    }
+
+    /// Sends several commands at once. Returns the first reply alone if it is nil, which it may take `patience` for;
+    /// otherwise all replies, for which the others may take `rest` longer.
+    pub async fn ask_all(
+        &self,
+        commands: &[Cmd],
+        patience: Option<Duration>,
+        rest: Duration,
+    ) -> Result<Vec<Value>, Fault> {
+        let Some((first, others)) = commands.split_first() else { return Ok(Vec::new()) };
+        let mut first = pin!(self.ask(first, patience));
+        let mut others = pin!(join_all(others.iter().map(|command| self.ask(command, None))));
+        let mut early = None;
+        let first = loop {
+            // In this order, so that the first is sent first.
+            tokio::select! {
+                biased;
+                reply = &mut first => break reply?,
+                replies = &mut others, if early.is_none() => early = Some(replies),
+            }
+        };
+        if first == Value::Nil {
+            return Ok(vec![first]);
+        }
+        let others = match early {
+            Some(replies) => replies,
+            None => match tokio::time::timeout(rest, others).await {
+                Ok(replies) => replies,
+                Err(_) => {
+                    return Err(Fault::Cut(format!("{}: no reply within {rest:?}", self.info.addr()).into()));
+                }
+            },
+        };
+        std::iter::once(Ok(first)).chain(others).collect()
     }
 }
 

@@ -2,30 +2,36 @@
 //!
 //! What makes it safe to send everything again when a connection breaks:
 //!
-//! - each acquisition has an owner of its own and a `REQUEST`, so the repeat of one that was granted gets its token, and
-//!   the repeat of one that waits takes its place;
+//! - each acquisition has an owner of its own and a `REQUEST`, so the repeat of one that was granted gets its token,
+//!   and the repeat of one that waits takes its place;
 //! - each renewal and release names the `TOKEN`, so a late one finds nothing it could touch;
 //! - an acquisition that is given up with its outcome unknown is released by its owner.
 
 mod admin;
+mod commands;
 mod fault;
 mod link;
 mod nodes;
+mod observe;
+mod retry;
 mod slot;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use redis::{Cmd, Value, cmd};
+use redis::Value;
 use tokio::runtime::Handle;
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 
 use crate::address::Place;
 use crate::error::Error;
-use crate::terms::{Grant, Hold, Keep, Mode, Renewal, Terms, Wait};
+use crate::join::join_all;
+use crate::terms::{Grant, Hold, Keep, Renewal, Replicas, Terms, Wait};
+use commands::millis;
 pub(crate) use fault::Fault;
 pub(crate) use link::Link;
 use nodes::{Lane, Nodes, REPLY};
+use retry::{PAUSE, RetryState, Sent};
 
 pub(crate) struct Server {
     nodes: Nodes,
@@ -38,19 +44,19 @@ impl Server {
 
     pub async fn acquire(self: Arc<Self>, terms: &Terms) -> Result<Grant, Error> {
         let mut abandoned = Abandoned { server: Some(self.clone()), terms: terms.clone(), runtime: Handle::current() };
-        let mut course = Course::new(terms.wait);
+        let mut retry = RetryState::new(terms);
         loop {
             let began = Instant::now();
-            let failed = match self.ask_for(terms, &course).await {
+            let failed = match self.ask_in_time(terms, &mut retry).await {
                 Ok(Some(grant)) => {
                     abandoned.server = None;
                     return Ok(grant);
                 }
                 Ok(None) => Err(Error::Contention),
-                Err(fault) => course.next(fault, began).await,
+                Err(fault) => retry.next(fault, began).await,
             };
             if let Err(error) = failed {
-                if course.sent == Sent::Once {
+                if retry.sent == Sent::Once {
                     abandoned.server = None;
                 }
                 return Err(error);
@@ -58,79 +64,158 @@ impl Server {
         }
     }
 
+    /// A wait with a limit is over then, also if no connection can be made.
+    async fn ask_in_time(&self, terms: &Terms, retry: &mut RetryState) -> Result<Option<Grant>, Fault> {
+        let Some(left) = retry.left() else { return self.ask_for(terms, retry).await };
+        let replicas = terms.replicas.map_or(Duration::ZERO, |replicas| replicas.timeout);
+        let patience = left.saturating_add(REPLY * 2).saturating_add(replicas * 2);
+        match timeout(patience, self.ask_for(terms, retry)).await {
+            Ok(answer) => answer,
+            Err(_) => Err(Fault::Cut("no reply in time".into())),
+        }
+    }
+
     /// Sends the request once. None: not granted.
-    async fn ask_for(&self, terms: &Terms, course: &Course) -> Result<Option<Grant>, Fault> {
-        let (block, patience) = match (terms.wait, course.left()) {
+    async fn ask_for(&self, terms: &Terms, retry: &mut RetryState) -> Result<Option<Grant>, Fault> {
+        let (block, patience) = match (terms.wait, retry.left()) {
             (Wait::Not, _) => (None, Some(REPLY)),
-            (Wait::ForEver, _) | (_, None) => (Some(0), None),
-            (Wait::AtMost(_), Some(left)) => (Some(millis(left).max(1)), Some(left + REPLY)),
+            (Wait::AtMost(_), Some(left)) if left < A_YEAR => (Some(millis(left).max(1)), Some(left + REPLY)),
+            _ => (Some(0), None),
         };
-        let lane = if block.is_none() && terms.keep == Keep::Renewal { Lane::Shared } else { Lane::Own };
+        let shares = block.is_none() && terms.keep == Keep::Renewal && terms.replicas.is_none();
+        let lane = if shares { Lane::Shared } else { Lane::Own };
+        let mut all = vec![commands::acquire(terms, block)];
+        let mut rest = Duration::ZERO;
+        if let Some(replicas) = terms.replicas {
+            // Redis 7.0.0 to 7.0.11 does not count a grant to a blocked client as its write, and no server counts a
+            // repeat that is not executed as one. `WAIT` then waits for nothing. A renewal is a write.
+            if block.is_some() || retry.sent == Sent::Again {
+                all.extend(commands::confirm(terms));
+            }
+            all.push(commands::wait(replicas));
+            rest = replicas.timeout + REPLY;
+        }
         let sent = Instant::now();
-        let (reply, link) = self.nodes.call(&terms.name, &request(terms, block), lane, patience).await?;
-        let Some(token) = token(&reply)? else {
-            self.nodes.park(link, lane);
+        let (replies, link) = self.nodes.call_all(terms.name(), &all, lane, patience, rest).await?;
+        let Some(token) = commands::token(replies.first().unwrap_or(&Value::Nil))? else {
+            // With something still on its way, a connection is of no use to others.
+            if replies.len() == all.len() {
+                self.nodes.park(link, lane);
+            }
             return Ok(None);
         };
         let session = (terms.keep == Keep::Session).then(|| link.clone());
-        let Terms { name, owner, lease, .. } = terms.clone();
-        let hold = Hold { name, owner, token, lease, link: session, kept: None };
-        let until = if course.sent == Sent::Once && sent.elapsed() < lease / 3 {
-            sent + lease
-        } else {
-            // It may have been granted long ago: in line nobody knows when the lease began.
-            match self.renew(&hold).await {
-                Renewal::Until(until) => until,
-                Renewal::Gone => return Err(Fault::Later("the lease ended before the grant was heard of".to_owned())),
-                Renewal::Failed(why) => return Err(Fault::Cut(why)),
+        let mut grant = Grant { token, until: sent + terms.lease, link: session, kept: None };
+        let hold = Hold::new(terms, terms.owner.clone(), &grant);
+        if let Some(replicas) = terms.replicas
+            && let Err(fault) = commands::acknowledged(replies.last().unwrap_or(&Value::Nil), replicas)
+        {
+            if !matches!(self.release(&hold, Instant::now() + REPLY).await, Ok(()) | Err(Error::Lost)) {
+                retry.sent = Sent::Again;
             }
-        };
+            return Err(fault);
+        }
+        if retry.sent == Sent::Again || sent.elapsed() >= terms.lease / 3 {
+            // It may have been granted long ago: in the queue nobody knows when the lease began.
+            grant.until = match self.renew(&hold).await {
+                Renewal::Until(until) => until,
+                Renewal::Gone => return Err(Fault::Later("the lease ended before the grant was heard of".into())),
+                Renewal::Failed(fault) => return Err(Fault::Cut(fault.cause())),
+            };
+        }
         if hold.link.is_none() {
             self.nodes.park(link, lane);
         }
-        Ok(Some(Grant { token, until, link: hold.link, kept: None }))
+        Ok(Some(grant))
     }
 
-    /// One attempt. A session is only looked at: the server keeps it alive.
+    /// One attempt. A session is only looked at, because the server keeps it alive; unless replicas must acknowledge.
     pub async fn renew(&self, hold: &Hold) -> Renewal {
         let patience = (hold.lease / 6).clamp(Duration::from_millis(50), REPLY);
         let sent = Instant::now();
-        let reply = match &hold.link {
-            Some(link) => link.ask(cmd("DLOCK.CHECK").arg(&hold.name).arg(hold.token), Some(patience)).await,
-            None => {
-                let mut renew = cmd("DLOCK.RENEW");
-                renew.arg(&hold.name).arg(&hold.owner).arg("PX").arg(millis(hold.lease)).arg("TOKEN").arg(hold.token);
-                self.nodes.call(&hold.name, &renew, Lane::Shared, Some(patience)).await.map(|(reply, _)| reply)
+        let replies = match (hold.replicas, &hold.link) {
+            (Some(replicas), link) => self.renew_with_replicas(hold, link.as_ref(), replicas, patience).await,
+            (None, Some(link)) => {
+                let checks = hold.names.iter().map(|name| commands::check(hold, name));
+                let checks = checks.map(|check| async move { link.ask(&check, Some(patience)).await });
+                join_all(checks).await.into_iter().collect()
+            }
+            (None, None) => {
+                let renewals = hold.names.iter().map(|name| self.renew_one(hold, name, patience));
+                join_all(renewals).await.into_iter().collect()
             }
         };
-        match reply {
-            Ok(Value::Nil) => Renewal::Gone,
-            Ok(Value::Int(left)) if hold.link.is_some() => {
-                Renewal::Until(sent + Duration::from_millis(u64::try_from(left).unwrap_or(0)))
+        let replies: Vec<Value> = match replies {
+            Ok(replies) => replies,
+            Err(fault) if fault.is_wrong_type() => return Renewal::Gone,
+            Err(fault) => return Renewal::Failed(fault),
+        };
+        let mut until = sent + hold.lease;
+        for reply in &replies {
+            match reply {
+                Value::Nil => return Renewal::Gone,
+                Value::Int(left) if hold.link.is_some() && hold.replicas.is_none() => {
+                    until = until.min(sent + Duration::from_millis(u64::try_from(*left).unwrap_or(0)));
+                }
+                Value::Int(_) => {}
+                other => return Renewal::Failed(commands::unexpected(other)),
             }
-            Ok(Value::Int(_)) => Renewal::Until(sent + hold.lease),
-            Ok(other) => Renewal::Failed(format!("an unexpected reply: {other:?}")),
-            // Something else was written over the key.
-            Err(Fault::Refused(why)) if why.starts_with("WRONGTYPE") => Renewal::Gone,
-            Err(fault) => Renewal::Failed(fault.why()),
         }
+        Renewal::Until(until)
     }
 
+    async fn renew_one(&self, hold: &Hold, name: &[u8], patience: Duration) -> Result<Value, Fault> {
+        let renew = commands::renew(hold, name);
+        self.nodes.call(name, &renew, Lane::Shared, Some(patience)).await.map(|(reply, _)| reply)
+    }
+
+    /// Renews, and fails unless enough replicas have it.
+    async fn renew_with_replicas(
+        &self,
+        hold: &Hold,
+        link: Option<&Link>,
+        replicas: Replicas,
+        patience: Duration,
+    ) -> Result<Vec<Value>, Fault> {
+        let mut all: Vec<_> = hold.names.iter().map(|name| commands::renew(hold, name)).collect();
+        all.push(commands::wait(replicas));
+        let rest = replicas.timeout + REPLY;
+        let mut replies = match link {
+            Some(link) => link.ask_all(&all, Some(patience), rest).await?,
+            None => {
+                let (replies, link) = self.nodes.call_all(hold.name(), &all, Lane::Own, Some(patience), rest).await?;
+                if replies.len() == all.len() {
+                    self.nodes.park(link, Lane::Own);
+                }
+                replies
+            }
+        };
+        let waited = if replies.len() == all.len() { replies.pop() } else { None };
+        if let Some(waited) = waited.filter(|_| !replies.contains(&Value::Nil)) {
+            commands::acknowledged(&waited, replicas)?;
+        }
+        Ok(replies)
+    }
+
+    /// Gives the hold up. Of several locks, the first error is returned after all were tried.
     pub async fn release(&self, hold: &Hold, until: Instant) -> Result<(), Error> {
-        let mut release = cmd("DLOCK.RELEASE");
-        release.arg(&hold.name).arg(&hold.owner).arg("TOKEN").arg(hold.token);
+        join_all(hold.names.iter().map(|name| self.release_one(hold, name, until))).await.into_iter().collect()
+    }
+
+    async fn release_one(&self, hold: &Hold, name: &[u8], until: Instant) -> Result<(), Error> {
+        let release = commands::release(hold, name);
         let mut sent = Sent::Once;
         loop {
             let reply = match hold.link.as_ref().filter(|link| !link.is_closed()) {
                 Some(link) => link.ask(&release, Some(REPLY)).await,
-                None => self.nodes.call(&hold.name, &release, Lane::Shared, Some(REPLY)).await.map(|(reply, _)| reply),
+                None => self.nodes.call(name, &release, Lane::Shared, Some(REPLY)).await.map(|(reply, _)| reply),
             };
             match reply {
                 // The first one may have done it.
                 Ok(Value::Nil) if sent == Sent::Once => return Err(Error::Lost),
                 Ok(_) => return Ok(()),
-                Err(Fault::Refused(why)) if why.starts_with("WRONGTYPE") => return Err(Error::Lost),
-                Err(Fault::Refused(why)) => return Err(Error::Refused(why)),
+                Err(fault) if fault.is_wrong_type() => return Err(Error::Lost),
+                Err(fault @ Fault::Refused(_)) => return Err(fault.into()),
                 Err(fault) if Instant::now() + PAUSE >= until => return Err(fault.into()),
                 Err(Fault::Cut(_)) => sent = Sent::Again,
                 Err(_) => {}
@@ -139,15 +224,19 @@ impl Server {
         }
     }
 
-    /// Releases what an acquisition may have been granted without anybody hearing of it. Asks twice, a while apart:
-    /// what was sent before the connection ended may still be on its way when the first one comes.
+    /// Releases what an acquisition may have been granted without anybody hearing of it.
     async fn release_by_owner(&self, terms: &Terms) {
-        let mut release = cmd("DLOCK.RELEASE");
-        release.arg(&terms.name).arg(&terms.owner).arg("ALL");
+        join_all(terms.names.iter().map(|name| self.release_by_owner_one(terms, name))).await;
+    }
+
+    /// Asks twice, a while apart: what was sent before the connection ended may still be on its way when the first one
+    /// comes.
+    async fn release_by_owner_one(&self, terms: &Terms, name: &[u8]) {
+        let release = commands::release_all(name, &terms.owner);
         let end = Instant::now() + terms.lease;
         let mut missed = 0;
         loop {
-            match self.nodes.call(&terms.name, &release, Lane::Shared, Some(REPLY)).await {
+            match self.nodes.call(name, &release, Lane::Shared, Some(REPLY)).await {
                 Ok((Value::Nil, _)) if missed == 0 => missed += 1,
                 Ok(_) | Err(Fault::Refused(_)) => return,
                 Err(_) if Instant::now() >= end => return,
@@ -174,104 +263,8 @@ impl Drop for Abandoned {
     }
 }
 
-/// Whether a command was sent before with its outcome unknown.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Sent {
-    Once,
-    Again,
-}
-
-/// How an acquisition gets on, and whether to go on after a fault.
-struct Course {
-    wait: Wait,
-    began: Instant,
-    /// Since when nothing but faults has come.
-    failing: Option<Instant>,
-    pause: Duration,
-    sent: Sent,
-}
-
-impl Course {
-    fn new(wait: Wait) -> Self {
-        Self { wait, began: Instant::now(), failing: None, pause: PAUSE, sent: Sent::Once }
-    }
-
-    /// What is left of the wait, if it has an end.
-    fn left(&self) -> Option<Duration> {
-        match self.wait {
-            Wait::Not => Some(Duration::ZERO),
-            Wait::AtMost(wait) => Some(wait.saturating_sub(self.began.elapsed())),
-            Wait::ForEver => None,
-        }
-    }
-
-    /// Waits a little before the next attempt, if there is to be one after the one that began then.
-    async fn next(&mut self, fault: Fault, began: Instant) -> Result<(), Error> {
-        match &fault {
-            Fault::Refused(_) => return Err(fault.into()),
-            // Nobody there from the beginning: the address is wrong, or the server is down.
-            Fault::NoWay(_) if self.failing.is_none() && self.sent == Sent::Once => return Err(fault.into()),
-            Fault::Cut(_) => self.sent = Sent::Again,
-            Fault::NoWay(_) | Fault::Later(_) | Fault::Moved(..) | Fault::Ask(_) => {}
-        }
-        // An attempt that got into line is no part of a row of failures.
-        if began.elapsed() > LASTED {
-            (self.failing, self.pause) = (None, PAUSE);
-        }
-        let failing = self.failing.get_or_insert_with(Instant::now).elapsed();
-        let over = match self.wait {
-            Wait::Not => failing > REPLY,
-            Wait::AtMost(wait) => failing > FAILING || self.began.elapsed() > wait,
-            Wait::ForEver => failing > FAILING,
-        };
-        if over {
-            return Err(fault.into());
-        }
-        sleep(self.pause).await;
-        self.pause = (self.pause * 2).min(MAX_PAUSE);
-        Ok(())
-    }
-}
-
-fn request(terms: &Terms, block: Option<u64>) -> Cmd {
-    let mut request = cmd(match terms.mode {
-        Mode::Exclusive => "DLOCK.ACQUIRE",
-        Mode::Read => "DLOCK.RLOCK",
-        Mode::Write => "DLOCK.WLOCK",
-    });
-    request.arg(&terms.name).arg(&terms.owner).arg("PX").arg(millis(terms.lease));
-    // The owner makes one request only.
-    request.arg("REQUEST").arg("1");
-    if let Some(block) = block {
-        request.arg("BLOCK").arg(block);
-    }
-    if terms.keep == Keep::Session {
-        request.arg("SESSION");
-    }
-    request
-}
-
-fn token(reply: &Value) -> Result<Option<u64>, Fault> {
-    match reply {
-        Value::Nil => Ok(None),
-        Value::Int(token) if *token > 0 => Ok(Some(token.unsigned_abs())),
-        other => Err(Fault::Refused(format!("an unexpected reply: {other:?}"))),
-    }
-}
-
-fn millis(duration: Duration) -> u64 {
-    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
-}
-
-/// Between two attempts, at first and at most.
-const PAUSE: Duration = Duration::from_millis(20);
-const MAX_PAUSE: Duration = Duration::from_millis(500);
-
-/// For how long a server that was there is looked for, if the wait is not over before. A failover takes less.
-const FAILING: Duration = Duration::from_secs(30);
-
-/// What takes longer than to fail to connect was more than a failure.
-const LASTED: Duration = Duration::from_secs(5);
-
 /// How late a request may come that was sent just before its connection ended.
 const STRAGGLER: Duration = Duration::from_secs(1);
+
+/// A longer wait is one without a limit, for the server.
+const A_YEAR: Duration = Duration::from_secs(365 * 86400);

@@ -5,6 +5,7 @@
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
+use std::slice;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -53,6 +54,20 @@ impl Nodes {
         lane: Lane,
         patience: Option<Duration>,
     ) -> Result<(Value, Link), Fault> {
+        let command = slice::from_ref(command);
+        let (mut replies, link) = self.call_all(key, command, lane, patience, Duration::ZERO).await?;
+        Ok((replies.pop().unwrap_or(Value::Nil), link))
+    }
+
+    /// The same for several commands at once: see [`Link::ask_all`].
+    pub async fn call_all(
+        &self,
+        key: &[u8],
+        commands: &[Cmd],
+        lane: Lane,
+        patience: Option<Duration>,
+        rest: Duration,
+    ) -> Result<(Vec<Value>, Link), Fault> {
         let mut asked = None;
         for _ in 0..REDIRECTIONS {
             let link = match &asked {
@@ -62,12 +77,14 @@ impl Nodes {
             if asked.take().is_some() {
                 link.ask(&cmd("ASKING"), Some(REPLY)).await?;
             }
-            match link.ask(command, patience).await {
-                Ok(reply) => return Ok((reply, link)),
+            match link.ask_all(commands, patience, rest).await {
+                Ok(replies) => return Ok((replies, link)),
                 Err(Fault::Moved(slot, node)) => {
                     self.known().slots.insert(slot, *node);
                     self.park(link, lane);
                 }
+                // `ASKING` is for one command, and of several keys some may still be here.
+                Err(Fault::Ask(_)) if commands.len() > 1 => return Err(Fault::Later("the slot is moving".into())),
                 Err(Fault::Ask(node)) => {
                     asked = Some(*node);
                     self.park(link, lane);
@@ -80,7 +97,7 @@ impl Nodes {
                 }
             }
         }
-        Err(Fault::Later("redirected again and again".to_owned()))
+        Err(Fault::Later("redirected again and again".into()))
     }
 
     /// A connection of one's own is free for the next.
@@ -139,7 +156,7 @@ impl Nodes {
     }
 
     async fn first_of(&self, candidates: Vec<ConnectionInfo>, lane: Lane) -> Result<Link, Fault> {
-        let mut fault = Fault::NoWay("no server".to_owned());
+        let mut fault = Fault::NoWay("no server".into());
         for node in candidates {
             match self.link_to(&node, lane).await {
                 Ok(link) => {
@@ -220,7 +237,7 @@ async fn ask_sentinels(
     name: &str,
     primary: &ConnectionInfo,
 ) -> Result<ConnectionInfo, Fault> {
-    let mut why = Fault::NoWay("no Sentinel".to_owned());
+    let mut why = Fault::NoWay("no Sentinel".into());
     for sentinel in sentinels {
         let question = async {
             let link = Link::open(sentinel).await?;
@@ -228,8 +245,8 @@ async fn ask_sentinels(
         };
         match question.await.map(redis::from_redis_value::<Option<(String, u16)>>) {
             Ok(Ok(Some((host, port)))) => return Ok(address::at(primary, &host, port)),
-            Ok(_) => why = Fault::NoWay(format!("Sentinel {} knows no primary called {name}", sentinel.addr())),
-            Err(fault) => why = Fault::NoWay(fault.why()),
+            Ok(_) => why = Fault::NoWay(format!("Sentinel {} knows no primary called {name}", sentinel.addr()).into()),
+            Err(fault) => why = Fault::NoWay(fault.cause().at(sentinel.addr())),
         }
     }
     Err(why)
@@ -237,7 +254,7 @@ async fn ask_sentinels(
 
 /// The primaries of `CLUSTER SLOTS`: `[first, last, [host, port, …], …]` each.
 fn primaries_of(slots: Value, from: &ConnectionInfo) -> Result<Vec<ConnectionInfo>, Fault> {
-    let wrong = |error| Fault::Refused(format!("CLUSTER SLOTS: {error}"));
+    let wrong = |error| Fault::Refused(format!("CLUSTER SLOTS: {error}").into());
     let ranges: Vec<Vec<Value>> = redis::from_redis_value(slots).map_err(wrong)?;
     let mut primaries = Vec::new();
     for primary in ranges.into_iter().filter_map(|range| range.into_iter().nth(2)) {

@@ -16,12 +16,17 @@ mod inspected;
 mod kept;
 mod line;
 mod lost;
+mod outages;
 mod places;
 mod proxy;
+mod replicas;
+mod semaphore;
 mod session;
+mod several;
 mod taken;
 #[cfg(feature = "tls")]
 mod tls;
+mod watched;
 
 use std::future::{Future, IntoFuture};
 use std::time::Duration;

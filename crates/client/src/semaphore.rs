@@ -1,0 +1,72 @@
+//! Permits instead of locks.
+
+use crate::acquire::Acquire;
+use crate::backend::Backend;
+use crate::terms::{Mode, Terms, Wait};
+
+/// A semaphore, from [`Client::semaphore`]: at most `limit` permits are taken at a time, by all programs together.
+///
+/// ```no_run
+/// # async fn example() -> Result<(), dlock_client::Error> {
+/// let client = dlock_client::Client::open("redis://127.0.0.1")?;
+/// let downloads = client.semaphore("downloads", 5);
+/// let guard = downloads.acquire().await?;
+/// // At most five programs are here at the same time.
+/// guard.release().await?;
+/// # Ok(()) }
+/// ```
+///
+/// Requests are served strictly in the order in which they came: a large one at the head of the queue holds back
+/// smaller ones behind it. The limit belongs to each request. Nothing is created on the server, and nothing is left
+/// behind.
+///
+/// Each acquisition has its own owner, lease and token. A task that waits for more permits while it holds some may wait
+/// forever: take all of them by one [`acquire_many`](Semaphore::acquire_many). Not offered over a quorum, whose servers
+/// would admit more than the limit.
+#[derive(Clone)]
+pub struct Semaphore {
+    backend: Backend,
+    name: Vec<u8>,
+    limit: u32,
+}
+
+impl Semaphore {
+    pub(crate) fn new(backend: Backend, name: &[u8], limit: u32) -> Self {
+        Self { backend, name: name.to_vec(), limit }
+    }
+
+    /// The name of the semaphore, a key on the server.
+    pub fn name(&self) -> &[u8] {
+        &self.name
+    }
+
+    /// How many permits may be taken at a time.
+    pub fn limit(&self) -> u32 {
+        self.limit
+    }
+
+    /// Takes one permit, waiting for as long as it takes.
+    pub fn acquire(&self) -> Acquire {
+        self.acquire_many(1)
+    }
+
+    /// Takes that many permits together, waiting for as long as it takes. They have one guard, lease and token.
+    pub fn acquire_many(&self, permits: u32) -> Acquire {
+        self.with(permits, Wait::ForEver)
+    }
+
+    /// Takes one permit if one is free; otherwise [`Error::Contention`](crate::Error::Contention).
+    pub fn try_acquire(&self) -> Acquire {
+        self.try_acquire_many(1)
+    }
+
+    /// Takes that many permits if they are free; otherwise [`Error::Contention`](crate::Error::Contention).
+    pub fn try_acquire_many(&self, permits: u32) -> Acquire {
+        self.with(permits, Wait::Not)
+    }
+
+    fn with(&self, permits: u32, wait: Wait) -> Acquire {
+        let mode = Mode::Permits { limit: self.limit, permits };
+        Acquire::new(self.backend.clone(), Terms::new(vec![self.name.clone()], mode, wait))
+    }
+}

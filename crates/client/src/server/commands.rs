@@ -1,0 +1,110 @@
+//! The commands of the module, and their replies.
+
+use std::time::Duration;
+
+use redis::{Cmd, Value, cmd};
+
+use super::fault::Fault;
+use crate::terms::{Hold, Keep, Mode, Replicas, Terms};
+
+/// Acquires, waiting for that many milliseconds (0: without limit).
+pub(super) fn acquire(terms: &Terms, block: Option<u64>) -> Cmd {
+    let mut acquire = match terms.mode {
+        Mode::Exclusive => on(terms, "DLOCK.ACQUIRE"),
+        Mode::Read => on(terms, "DLOCK.RLOCK"),
+        Mode::Write => on(terms, "DLOCK.WLOCK"),
+        Mode::Permits { limit, permits } => {
+            let mut acquire = on(terms, "DLOCK.SACQUIRE");
+            acquire.arg(limit).arg("PERMITS").arg(permits);
+            acquire
+        }
+        Mode::Together => {
+            let mut acquire = cmd("DLOCK.MACQUIRE");
+            acquire.arg(terms.names.len()).arg(&terms.names).arg(&terms.owner);
+            acquire
+        }
+    };
+    // The owner makes one request only.
+    acquire.arg("PX").arg(millis(terms.lease)).arg("REQUEST").arg("1");
+    if let Some(block) = block {
+        acquire.arg("BLOCK").arg(block);
+    }
+    if terms.keep == Keep::Session {
+        acquire.arg("SESSION");
+    }
+    acquire
+}
+
+fn on(terms: &Terms, command: &str) -> Cmd {
+    let mut command = cmd(command);
+    command.arg(terms.name()).arg(&terms.owner);
+    command
+}
+
+/// Renews what the owner of an acquisition was granted, whatever its token: nothing else is the owner's.
+pub(super) fn confirm(terms: &Terms) -> impl Iterator<Item = Cmd> {
+    terms.names.iter().map(|name| {
+        let mut renew = cmd("DLOCK.RENEW");
+        renew.arg(name).arg(&terms.owner).arg("PX").arg(millis(terms.lease));
+        renew
+    })
+}
+
+pub(super) fn renew(hold: &Hold, name: &[u8]) -> Cmd {
+    let mut renew = cmd("DLOCK.RENEW");
+    renew.arg(name).arg(&hold.owner).arg("PX").arg(millis(hold.lease)).arg("TOKEN").arg(hold.token);
+    renew
+}
+
+pub(super) fn check(hold: &Hold, name: &[u8]) -> Cmd {
+    let mut check = cmd("DLOCK.CHECK");
+    check.arg(name).arg(hold.token);
+    check
+}
+
+pub(super) fn release(hold: &Hold, name: &[u8]) -> Cmd {
+    let mut release = release_all(name, &hold.owner);
+    release.arg("TOKEN").arg(hold.token);
+    release
+}
+
+/// Releases whatever the owner has.
+pub(super) fn release_all(name: &[u8], owner: &str) -> Cmd {
+    let mut release = cmd("DLOCK.RELEASE");
+    release.arg(name).arg(owner).arg("ALL");
+    release
+}
+
+/// Waits until replicas have what was written on this connection.
+pub(super) fn wait(replicas: Replicas) -> Cmd {
+    let mut wait = cmd("WAIT");
+    wait.arg(replicas.count).arg(millis(replicas.timeout).max(1));
+    wait
+}
+
+pub(super) fn token(reply: &Value) -> Result<Option<u64>, Fault> {
+    match reply {
+        Value::Nil => Ok(None),
+        Value::Int(token) if *token > 0 => Ok(Some(token.unsigned_abs())),
+        other => Err(unexpected(other)),
+    }
+}
+
+/// Whether a reply to `WAIT` is enough.
+pub(super) fn acknowledged(reply: &Value, replicas: Replicas) -> Result<(), Fault> {
+    match reply {
+        Value::Int(count) => match u32::try_from(*count).unwrap_or(0) {
+            acknowledged if acknowledged >= replicas.count => Ok(()),
+            acknowledged => Err(Fault::TooFewReplicas { acknowledged, wanted: replicas.count }),
+        },
+        other => Err(unexpected(other)),
+    }
+}
+
+pub(super) fn unexpected(reply: &Value) -> Fault {
+    Fault::Refused(format!("an unexpected reply: {reply:?}").into())
+}
+
+pub(super) fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,64 @@
+//! Permits of a semaphore.
+
+use std::future::IntoFuture;
+use std::time::Duration;
+
+use dlock_client::Error;
+use dlock_testkit::{Server, lock_info};
+
+use crate::{client_of, contention, freed, in_time, lost};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn at_most_that_many_permits_are_taken_and_the_next_come_in_order() {
+    let server = Server::start();
+    let semaphore = client_of(&server).semaphore("pool", 2);
+    let first = in_time(semaphore.acquire()).await.expect("a permit");
+    let second = in_time(semaphore.acquire()).await.expect("a permit");
+    assert_eq!((first.name(), first.permits()), (&b"pool"[..], 1));
+    contention(in_time(semaphore.try_acquire()).await);
+    contention(in_time(semaphore.acquire().wait(Duration::from_millis(50))).await);
+    let third = tokio::spawn(semaphore.acquire().into_future());
+    server.left_waiting(1);
+    // A large request holds back those behind it.
+    let both = tokio::spawn(semaphore.acquire_many(2).into_future());
+    server.left_waiting(2);
+    assert!(first.release().await.is_ok());
+    let third = in_time(third).await.expect("a task").expect("a permit");
+    assert!(third.token() > second.token());
+    assert!(second.release().await.is_ok());
+    contention(in_time(semaphore.try_acquire()).await);
+    assert!(third.release().await.is_ok());
+    let both = in_time(both).await.expect("a task").expect("two permits");
+    assert_eq!((both.permits(), lock_info(&mut server.client(), "pool").expect("taken").count), (2, 2));
+    assert!(both.release().await.is_ok());
+    assert_eq!(lock_info(&mut server.client(), "pool"), None);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn permits_are_renewed_lost_and_returned_together() {
+    let server = Server::start();
+    let semaphore = client_of(&server).semaphore("pool", 3);
+    let lease = Duration::from_millis(1200);
+    let kept = in_time(semaphore.acquire_many(2).lease(lease)).await.expect("permits");
+    let mut watch = server.client();
+    let end = watch.end_of("pool");
+    dlock_testkit::soon("they outlive a lease", || watch.end_of("pool") > end + 1200);
+    assert_eq!(lock_info(&mut watch, "pool").expect("taken").count, 2);
+    watch.int("DEL pool");
+    in_time(kept.lost()).await;
+    lost(kept.release().await);
+    let session = in_time(semaphore.acquire_many(3).session()).await.expect("permits");
+    drop(session);
+    freed(&server, "pool");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn impossible_numbers_are_refused_before_anything_is_sent() {
+    let server = Server::start();
+    let client = client_of(&server);
+    for (limit, permits) in [(0, 1), (2, 0), (2, 3)] {
+        let outcome = in_time(client.semaphore("pool", limit).acquire_many(permits)).await;
+        assert!(matches!(outcome, Err(Error::Invalid(_))), "{permits} of {limit}: {outcome:?}");
+    }
+    assert!(in_time(client.semaphore("pool", u32::MAX).acquire_many(u32::MAX)).await.is_ok());
+}
