@@ -34,6 +34,19 @@ pub struct Servers {
     #[arg(long, global = true, value_name = "FILE", env = "DLOCK_CACERT")]
     pub cacert: Option<PathBuf>,
 
+    /// Of Sentinels that ask for a password: their user [default: the default user]
+    #[arg(long, global = true, value_name = "USER", env = "DLOCK_SENTINEL_USER", requires = "sentinel_password")]
+    pub sentinel_user: Option<String>,
+
+    /// Of Sentinels that ask for a password: the password (other users see it in the list of processes, unless it is in
+    /// the environment)
+    #[arg(long, global = true, value_name = "PASSWORD", env = "DLOCK_SENTINEL_PASSWORD", hide_env_values = true)]
+    pub sentinel_password: Option<String>,
+
+    /// Of Sentinels with TLS of their own: trust this certificate authority (PEM) there
+    #[arg(long, global = true, value_name = "FILE", env = "DLOCK_SENTINEL_CACERT")]
+    pub sentinel_cacert: Option<PathBuf>,
+
     /// Of rediss://: the certificate to show to a server that asks for one (PEM)
     #[arg(long, global = true, value_name = "FILE", env = "DLOCK_CERT")]
     pub cert: Option<PathBuf>,
@@ -48,7 +61,17 @@ impl Servers {
     pub fn open(&self) -> Result<Client, Error> {
         let tls = self.tls()?;
         if let [server] = self.server.as_slice() {
-            return tls.map_or_else(|| Client::open(server), |tls| Client::open_with_tls(server, &tls));
+            let mut client = Client::builder(server);
+            if let Some(tls) = tls {
+                client = client.tls(tls);
+            }
+            if let Some(password) = &self.sentinel_password {
+                client = client.sentinel_login(self.sentinel_user.as_deref(), password);
+            }
+            if let Some(ca) = &self.sentinel_cacert {
+                client = client.sentinel_tls(Tls::new().ca(read(ca)?));
+            }
+            return client.open();
         }
         let longest = self.longest_lease.ok_or_else(|| {
             Error::Invalid(

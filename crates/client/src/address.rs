@@ -39,17 +39,70 @@ impl Place {
         }
     }
 
-    /// The same servers, with these certificates. All of them must be servers to speak TLS with.
-    pub fn secured(self, tls: &Tls) -> Result<Self, Error> {
+    /// The same servers, with these certificates. All of them must be servers to speak TLS with; the Sentinels too, if
+    /// they are meant.
+    pub fn secured(self, tls: &Tls, with_sentinels: bool) -> Result<Self, Error> {
         let secured = |all: Vec<ConnectionInfo>| all.into_iter().map(|info| tls.secure(info)).collect::<Result<_, _>>();
         Ok(match self {
             Self::Nodes(nodes) => Self::Nodes(secured(nodes)?),
             Self::Sentinels { sentinels, name, primary } => {
                 let primary = Box::new(tls.secure(*primary)?);
-                Self::Sentinels { sentinels: secured(sentinels)?, name, primary }
+                let sentinels = if with_sentinels { secured(sentinels)? } else { sentinels };
+                Self::Sentinels { sentinels, name, primary }
             }
         })
     }
+}
+
+impl Place {
+    /// A server that another client connects to.
+    pub fn of(info: &ConnectionInfo) -> Self {
+        Self::Nodes(vec![prepared(info.clone())])
+    }
+
+    /// The same servers, with Sentinels that are reached in their own way.
+    pub fn sentinels_by(self, login: Option<&(Option<String>, String)>, security: &Security) -> Result<Self, Error> {
+        let (mut sentinels, name, primary) = match self {
+            Self::Sentinels { sentinels, name, primary } => (sentinels, name, primary),
+            place if login.is_none() && matches!(security, Security::AsServers) => return Ok(place),
+            Self::Nodes(_) => return Err(invalid("there are no Sentinels: their URL is redis-sentinel://HOST/NAME")),
+        };
+        for info in &mut sentinels {
+            if let Some((user, password)) = login {
+                let mut settings = info.redis_settings().clone().set_password(password);
+                if let Some(user) = user {
+                    settings = settings.set_username(user);
+                }
+                *info = info.clone().set_redis_settings(settings);
+            }
+            if !matches!(security, Security::AsServers) {
+                *info = by_scheme(info, if matches!(security, Security::Plain) { "redis" } else { "rediss" })?;
+            }
+            if let Security::Tls(tls) = security {
+                *info = tls.secure(info.clone())?;
+            }
+        }
+        Ok(Self::Sentinels { sentinels, name, primary })
+    }
+}
+
+/// Whether Sentinels are spoken to over TLS.
+#[derive(Clone)]
+pub(crate) enum Security {
+    AsServers,
+    Plain,
+    Tls(Tls),
+}
+
+/// The same host, port and login, with or without TLS.
+fn by_scheme(old: &ConnectionInfo, scheme: &str) -> Result<ConnectionInfo, Error> {
+    let (host, port) = match old.addr() {
+        ConnectionAddr::Tcp(host, port) | ConnectionAddr::TcpTls { host, port, .. } => (host, port),
+        _ => return Err(invalid("a Sentinel has a host and a port")),
+    };
+    let host = if host.contains(':') { format!("[{host}]") } else { host.clone() };
+    let new = info(&format!("{scheme}://{host}:{port}"))?;
+    Ok(new.set_redis_settings(old.redis_settings().clone()))
 }
 
 fn sentinels(scheme: &str, rest: &str) -> Result<Place, Error> {
@@ -86,11 +139,15 @@ fn info(url: &str) -> Result<ConnectionInfo, Error> {
     if let ConnectionAddr::TcpTls { insecure: true, .. } = info.addr() {
         return Err(invalid("#insecure: certificates are always checked"));
     }
+    Ok(prepared(info))
+}
+
+fn prepared(info: ConnectionInfo) -> ConnectionInfo {
     let settings = info.redis_settings().clone().set_protocol(ProtocolVersion::RESP3);
     let settings = settings.set_lib_name("dlock-client", env!("CARGO_PKG_VERSION"));
     let keepalive = TcpKeepalive::new().with_time(KEEPALIVE).with_interval(KEEPALIVE / 3).with_retries(3);
     let tcp = TcpSettings::default().set_nodelay(true).set_keepalive(keepalive);
-    Ok(info.set_redis_settings(settings).set_tcp_settings(tcp))
+    info.set_redis_settings(settings).set_tcp_settings(tcp)
 }
 
 /// The same login at another address.
@@ -149,5 +206,21 @@ mod tests {
         {
             assert!(matches!(Place::parse(url), Err(Error::Invalid(_))), "{url}");
         }
+    }
+    #[cfg(feature = "tls")]
+    #[test]
+    fn sentinels_may_leave_tls_or_enter_it() {
+        let is_tls = |info: &ConnectionInfo| matches!(info.addr(), ConnectionAddr::TcpTls { .. });
+        let ways = |url: &str, security: Security| {
+            let login = (Some("user".to_owned()), "secret".to_owned());
+            let place = Place::parse(url).and_then(|place| place.sentinels_by(Some(&login), &security)).expect(url);
+            let Place::Sentinels { sentinels, primary, .. } = place else { panic!("{url}") };
+            assert_eq!(sentinels[0].redis_settings().password(), Some("secret"));
+            assert_eq!(sentinels[0].addr().to_string(), "a:26379");
+            (is_tls(&sentinels[0]), is_tls(&primary))
+        };
+        assert_eq!(ways("rediss-sentinel://a/main", Security::AsServers), (true, true));
+        assert_eq!(ways("rediss-sentinel://a/main", Security::Plain), (false, true));
+        assert_eq!(ways("redis-sentinel://a/main", Security::Tls(Tls::new())), (true, false));
     }
 }

@@ -6,8 +6,10 @@ use std::time::Duration;
 use crate::acquire::Acquire;
 use crate::address::Place;
 use crate::backend::Backend;
+use crate::builder::ClientBuilder;
 use crate::error::Error;
 use crate::inspect::LockInfo;
+use crate::login::Setup;
 use crate::quorum::QuorumBuilder;
 use crate::semaphore::Semaphore;
 use crate::server::Server;
@@ -38,7 +40,7 @@ impl Client {
     ///
     /// [`Error::Invalid`] if the URL cannot be understood.
     pub fn open(url: &str) -> Result<Self, Error> {
-        Ok(Self::at(Place::parse(url)?))
+        Self::builder(url).open()
     }
 
     /// Over TLS, with these certificates.
@@ -48,7 +50,19 @@ impl Client {
     /// [`Error::Invalid`] if the URL cannot be understood or is none of TLS, or a certificate or the key cannot be
     /// read.
     pub fn open_with_tls(url: &str, tls: &Tls) -> Result<Self, Error> {
-        Ok(Self::at(Place::parse(url)?.secured(tls)?))
+        Self::builder(url).tls(tls.clone()).open()
+    }
+
+    /// A client with more options than a URL has: the login and the TLS settings of Sentinels, a name, credentials that
+    /// change.
+    pub fn builder(url: &str) -> ClientBuilder {
+        ClientBuilder::new(url)
+    }
+
+    /// The servers, the login and the certificates of a client of the crate `redis`, which the program has already.
+    /// Makes connections of its own: those of others do not tell when they end, and a request that waits holds them up.
+    pub fn from_redis(client: &redis::Client) -> Self {
+        Self::at(Place::of(client.get_connection_info()), Setup::default())
     }
 
     /// A majority of these servers decides, each of them on its own: independent primaries, none a replica of another.
@@ -152,8 +166,8 @@ impl Client {
         self.backend.evict(name.as_ref(), owner.as_ref(), token).await
     }
 
-    fn at(place: Place) -> Self {
-        Self { backend: Backend::Server(Arc::new(Server::new(place))) }
+    pub(crate) fn at(place: Place, setup: Setup) -> Self {
+        Self { backend: Backend::Server(Arc::new(Server::new(place, setup))) }
     }
 
     fn with(&self, name: &[u8], mode: Mode, wait: Wait) -> Acquire {

@@ -18,11 +18,15 @@
 mod acquire;
 mod address;
 mod backend;
+pub mod blocking;
+mod builder;
 mod client;
 mod error;
 mod guard;
 mod inspect;
 mod join;
+mod login;
+mod owner;
 mod quorum;
 mod semaphore;
 mod server;
@@ -31,10 +35,12 @@ mod tls;
 mod watch;
 
 pub use acquire::Acquire;
+pub use builder::ClientBuilder;
 pub use client::Client;
 pub use error::{Cause, Error};
 pub use guard::Guard;
 pub use inspect::{HoldInfo, HoldMode, LockInfo, LockMode, WaiterInfo};
+pub use login::Credentials;
 pub use quorum::QuorumBuilder;
 pub use semaphore::Semaphore;
 pub use tls::Tls;

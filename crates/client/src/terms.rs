@@ -3,9 +3,8 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use uuid::Uuid;
-
 use crate::error::Error;
+use crate::owner::new_owner;
 use crate::quorum::Kept;
 use crate::server::{Fault, Link};
 
@@ -65,7 +64,7 @@ pub(crate) struct Terms {
 
 impl Terms {
     pub fn new(names: Vec<Vec<u8>>, mode: Mode, wait: Wait) -> Self {
-        let owner = Uuid::new_v4().to_string();
+        let owner = new_owner();
         Self { names, owner, mode, lease: DEFAULT_LEASE, keep: Keep::Renewal, wait, outage: None, replicas: None }
     }
 

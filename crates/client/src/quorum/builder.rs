@@ -36,8 +36,8 @@ impl QuorumBuilder {
         self
     }
 
-    /// Declares that all servers keep their locks on disk: `appendonly yes` and `appendfsync always`. Then they count as
-    /// soon as they are up. A server without AOF is refused; that it syncs always is for you to know.
+    /// Declares that all servers keep their locks on disk: `appendonly yes` and `appendfsync always`. Then they count
+    /// as soon as they are up. A server without AOF is refused; that it syncs always is for you to know.
     pub fn persistent(mut self) -> Self {
         self.keeping = Keeping::OnDisk;
         self
@@ -64,7 +64,7 @@ impl QuorumBuilder {
             return Err(Error::Invalid("a server's timeout is over 0 and at most a quarter of the lease".to_owned()));
         }
         let place = |url: &String| match &tls {
-            Some(tls) => Place::parse(url)?.secured(tls),
+            Some(tls) => Place::parse(url)?.secured(tls, true),
             None => Place::parse(url),
         };
         let member = |url: &String| match place(url)? {

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use dlock_quorum::{Facts, Keeping, Standing, standing};
 use redis::{Cmd, ConnectionInfo, Value, cmd};
 
+use crate::login::Setup;
 use crate::server::{Fault, Link};
 
 /// A server that is asked on its own, whatever the others say.
@@ -34,6 +35,8 @@ struct Trouble {
     why: String,
     /// Nobody tries to connect before.
     until: Instant,
+    /// When it counts, if it is only too young.
+    counts_at: Option<Instant>,
 }
 
 /// A connection, and what the server said of itself on it.
@@ -75,6 +78,11 @@ impl Member {
     /// Why it does not count.
     pub fn trouble(&self) -> Option<String> {
         self.known().trouble.as_ref().map(|trouble| trouble.why.clone())
+    }
+
+    /// When it counts, if it is only too young.
+    pub fn counts_in(&self) -> Option<Duration> {
+        self.known().trouble.as_ref()?.counts_at?.checked_duration_since(Instant::now())
     }
 
     /// The connection for short commands, whether or not the server counts.
@@ -121,8 +129,13 @@ impl Member {
                 return Ok(());
             }
             Standing::Young(left) => {
-                let left = left.as_secs_f64();
-                format!("started lately: it may have forgotten locks, and counts in {left:.1} s")
+                let why =
+                    format!("started lately: it may have forgotten locks, and counts in {:.1} s", left.as_secs_f64());
+                let fault = self.failed(Fault::Later(why.into()));
+                if let Some(trouble) = &mut self.known().trouble {
+                    trouble.counts_at = Some(Instant::now() + left);
+                }
+                return Err(fault);
             }
             Standing::Replica => "is a replica".to_owned(),
             Standing::Promoted => "was a replica and was promoted: it may lack locks".to_owned(),
@@ -146,7 +159,7 @@ impl Member {
             Fault::Refused(why) | Fault::Later(why) | Fault::NoWay(why) | Fault::Cut(why) => why.to_string(),
             Fault::TooFewReplicas { .. } | Fault::Moved(..) | Fault::Ask(_) => "is a node of a cluster".to_owned(),
         };
-        known.trouble = Some(Trouble { why, until: Instant::now() });
+        known.trouble = Some(Trouble { why, until: Instant::now(), counts_at: None });
         fault
     }
 
@@ -190,7 +203,7 @@ impl Member {
 
 /// Connects and asks the server what it is.
 async fn greet(info: &ConnectionInfo) -> Result<Wire, Fault> {
-    let link = Link::open(info).await?;
+    let link = Link::open(info, &Setup::default()).await?;
     let said = link.ask(cmd("INFO").arg("server").arg("replication").arg("persistence"), None).await?;
     let facts = match redis::from_redis_value::<String>(said) {
         Ok(text) => Facts::parse(&text),

@@ -13,9 +13,10 @@ use std::time::{Duration, Instant};
 
 use dlock_quorum::{Acquisition, Answer, Ask, Call, Hold, Outcome, Patience};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
-use tokio::time::timeout_at;
+use tokio::time::{sleep, timeout_at};
 
 use crate::error::Error;
+use crate::owner::new_owner;
 use crate::server::Fault;
 use crate::terms::{Grant, Keep, Mode, Terms, Wait};
 pub use builder::QuorumBuilder;
@@ -47,16 +48,36 @@ impl Quorum {
         }
         let protocol = dlock_quorum::Terms::new(self.members(), terms.lease, self.timeout, self.longest_lease);
         let protocol = protocol.map_err(|bad| Error::Invalid(bad.to_string()))?;
-        let mut way = Way::begin(self.clone(), protocol, terms);
-        match way.go().await {
-            Outcome::Held(hold) => Ok(way.arrive(hold)),
-            Outcome::Contended => Err(Error::Contention),
-            Outcome::TooFew(answered) => {
-                let (members, majority) = (self.members(), self.majority());
-                let troubles = self.troubles();
-                Err(Error::TooFew(format!("{answered} of {members}, a majority is {majority}: {troubles}")))
+        let end = match terms.wait {
+            Wait::AtMost(wait) => Instant::now() + wait.min(LONGEST_WAIT),
+            Wait::Not | Wait::ForEver => Instant::now() + terms.outage.unwrap_or_default().min(LONGEST_WAIT),
+        };
+        let (mut terms, mut pause) = (terms.clone(), PAUSE);
+        loop {
+            let mut way = Way::begin(self.clone(), protocol, &terms);
+            match way.go().await {
+                Outcome::Held(hold) => return Ok(way.arrive(hold)),
+                Outcome::Contended => return Err(Error::Contention),
+                // An outage counts as waiting.
+                Outcome::TooFew(_) if Instant::now() + pause < end => sleep(pause).await,
+                Outcome::TooFew(_) => return Err(Error::TooFew(self.too_few(way.answered()))),
+            }
+            pause = (pause * 2).min(MAX_PAUSE);
+            // What the last round sent may come late, and must not touch what this one gets.
+            terms.owner = new_owner();
+            if let Wait::AtMost(_) = terms.wait {
+                terms.wait = Wait::AtMost(end.saturating_duration_since(Instant::now()));
             }
         }
+    }
+
+    /// What is told of so few answers.
+    fn too_few(&self, answered: usize) -> String {
+        let (members, majority) = (self.members(), self.majority());
+        let young: Vec<_> = self.members.iter().filter_map(Member::counts_in).collect();
+        let soon = ready_in(answered, majority, young)
+            .map_or_else(String::new, |time| format!("; a majority counts in {:.1} s", time.as_secs_f64()));
+        format!("{answered} of {members}, a majority is {majority}: {}{soon}", self.troubles())
     }
 
     fn members(&self) -> usize {
@@ -119,6 +140,12 @@ impl Quorum {
     }
 }
 
+/// When enough servers count, if it is only the young ones that are waited for.
+fn ready_in(answered: usize, majority: usize, mut young: Vec<Duration>) -> Option<Duration> {
+    young.sort();
+    young.get(majority.checked_sub(answered + 1)?).copied()
+}
+
 /// An acquisition under way. Dropped half-way, it gives everything back.
 struct Way {
     quorum: Arc<Quorum>,
@@ -129,7 +156,18 @@ struct Way {
     answers: Option<UnboundedReceiver<(Call, Answer)>>,
     /// Releases that have been sent and not answered.
     releases: usize,
+    /// Whether each server has answered the last attempt, if it was asked to enter.
+    entries: Vec<Entry>,
     has_ended: bool,
+}
+
+/// What became of the request to enter.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Entry {
+    Unasked,
+    Open,
+    Failed,
+    Answered,
 }
 
 impl Way {
@@ -147,7 +185,8 @@ impl Way {
         let acquisition = Acquisition::begin(protocol, patience, silent, seed, now, &mut calls);
         let (to, answers) = unbounded_channel();
         let errand = Errand::new(quorum.clone(), terms.clone());
-        Self { quorum, errand, acquisition, calls, to, answers: Some(answers), releases: 0, has_ended: false }
+        let entries = vec![Entry::Unasked; quorum.members()];
+        Self { quorum, errand, acquisition, calls, to, answers: Some(answers), releases: 0, entries, has_ended: false }
     }
 
     async fn go(&mut self) -> Outcome {
@@ -171,10 +210,19 @@ impl Way {
         }
     }
 
-    /// Waits a moment for what was granted to be released: the process may end after this.
+    /// Waits a moment for what was granted to be released, because the process may end after this, and for the answers
+    /// that are still open, so that the error does not depend on which of them came first.
     async fn settle(&mut self) {
         let end = Instant::now() + self.quorum.timeout() / 2;
-        while self.releases > 0 && self.next_answer(Some(end)).await.is_some() {}
+        while (self.releases > 0 || self.entries.contains(&Entry::Open)) && self.next_answer(Some(end)).await.is_some()
+        {
+        }
+    }
+
+    /// How many servers answered the last attempt.
+    fn answered(&self) -> usize {
+        // Whoever was not asked to enter has answered in its queue.
+        self.entries.iter().filter(|entry| !matches!(entry, Entry::Failed | Entry::Open)).count()
     }
 
     async fn next_answer(&mut self, until: Option<Instant>) -> Option<(Call, Answer)> {
@@ -183,6 +231,11 @@ impl Way {
             Some(until) => timeout_at(until.into(), answers.recv()).await.ok()?,
             None => answers.recv().await,
         };
+        if let Some((Call { ask: Ask::Enter, to, .. }, answer)) = &answer
+            && let Some(entry) = self.entries.get_mut(*to)
+        {
+            *entry = if *answer == Answer::Failed { Entry::Failed } else { Entry::Answered };
+        }
         let released = matches!(answer, Some((Call { ask: Ask::Release, .. }, _)));
         self.releases = self.releases.saturating_sub(usize::from(released));
         answer
@@ -196,6 +249,9 @@ impl Way {
     }
 
     fn send(&mut self) {
+        for call in self.calls.iter().filter(|call| call.ask == Ask::Enter) {
+            self.entries.get_mut(call.to).into_iter().for_each(|entry| *entry = Entry::Open);
+        }
         self.releases += self.calls.iter().filter(|call| call.ask == Ask::Release).count();
         self.errand.send(self.calls.drain(..), &self.to);
     }
@@ -208,6 +264,10 @@ impl Way {
         }
     }
 }
+
+/// Between two rounds while too few servers answer, at first and at most.
+const PAUSE: Duration = Duration::from_millis(50);
+const MAX_PAUSE: Duration = Duration::from_millis(500);
 
 /// No clock overflows by a longer wait.
 const LONGEST_WAIT: Duration = Duration::from_secs(100 * 365 * 86400);

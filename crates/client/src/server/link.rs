@@ -4,11 +4,13 @@ use std::pin::pin;
 use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
-use redis::{AsyncConnectionConfig, Client, Cmd, ConnectionInfo, PushInfo, PushKind, RedisError, Value};
+use redis::{AsyncConnectionConfig, Client, Cmd, ConnectionInfo, PushInfo, PushKind, RedisError, Value, cmd};
 use tokio::sync::watch;
 
 use super::fault::Fault;
+use crate::error::Cause;
 use crate::join::join_all;
+use crate::login::Setup;
 
 /// A connection. Closed when its last clone is dropped, even in the middle of a command: so a request that waits in
 /// line leaves the line when nobody wants it any more.
@@ -22,7 +24,11 @@ pub(crate) struct Link {
 }
 
 impl Link {
-    pub async fn open(info: &ConnectionInfo) -> Result<Self, Fault> {
+    pub async fn open(info: &ConnectionInfo, setup: &Setup) -> Result<Self, Fault> {
+        let info = setup
+            .log_in(info.clone())
+            .await
+            .map_err(|error| Fault::NoWay(Cause::from(format!("no credentials: {error}")).at(info.addr())))?;
         let (end, closed) = watch::channel(false);
         let (touch, touched) = watch::channel(());
         let told = move |push: PushInfo| {
@@ -38,13 +44,18 @@ impl Link {
             .set_response_timeout(None)
             .set_push_sender(told);
         // What is sent behind a request that waits does not wait for its reply.
-        let info = &info.clone().set_tcp_settings(info.tcp_settings().clone().set_nodelay(true));
+        let settings = info.tcp_settings().clone().set_nodelay(true);
+        let info = info.set_tcp_settings(settings);
         let opened = async { Client::open(info.clone())?.get_multiplexed_async_connection_with_config(&config).await };
-        let connection = opened.await.map_err(|error| match Fault::of(error, info) {
+        let connection = opened.await.map_err(|error| match Fault::of(error, &info) {
             Fault::Cut(cause) => Fault::NoWay(cause),
             fault => fault,
         })?;
-        Ok(Self { connection, info: info.clone(), closed, touched })
+        let link = Self { connection, info, closed, touched };
+        if let Some(name) = &setup.client_name {
+            link.ask(cmd("CLIENT").arg("SETNAME").arg(name), Some(CONNECT)).await?;
+        }
+        Ok(link)
     }
 
     pub fn info(&self) -> &ConnectionInfo {

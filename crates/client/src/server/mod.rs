@@ -26,6 +26,7 @@ use tokio::time::{sleep, timeout};
 use crate::address::Place;
 use crate::error::Error;
 use crate::join::join_all;
+use crate::login::Setup;
 use crate::terms::{Grant, Hold, Keep, Renewal, Replicas, Terms, Wait};
 use commands::millis;
 pub(crate) use fault::Fault;
@@ -38,8 +39,8 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    pub fn new(place: Place) -> Self {
-        Self { nodes: Nodes::new(place) }
+    pub fn new(place: Place, setup: Setup) -> Self {
+        Self { nodes: Nodes::new(place, setup) }
     }
 
     pub async fn acquire(self: Arc<Self>, terms: &Terms) -> Result<Grant, Error> {

@@ -15,6 +15,7 @@ use super::fault::Fault;
 use super::link::Link;
 use super::slot::slot;
 use crate::address::{self, Place};
+use crate::login::Setup;
 
 /// Which connection a command takes.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -27,6 +28,7 @@ pub(crate) enum Lane {
 
 pub(crate) struct Nodes {
     place: Place,
+    setup: Setup,
     known: Mutex<Known>,
 }
 
@@ -42,8 +44,8 @@ struct Known {
 }
 
 impl Nodes {
-    pub fn new(place: Place) -> Self {
-        Self { place, known: Mutex::default() }
+    pub fn new(place: Place, setup: Setup) -> Self {
+        Self { place, setup, known: Mutex::default() }
     }
 
     /// Sends a command to where the key lives, following redirections. Also returns the connection that answered.
@@ -143,7 +145,7 @@ impl Nodes {
         if let Some(link) = self.open_link(&node.addr().to_string(), lane) {
             return Ok(link);
         }
-        let link = Link::open(node).await?;
+        let link = Link::open(node, &self.setup).await?;
         if lane == Lane::Shared {
             self.known().shared.insert(link.address(), link.clone());
         }
@@ -240,7 +242,7 @@ async fn ask_sentinels(
     let mut why = Fault::NoWay("no Sentinel".into());
     for sentinel in sentinels {
         let question = async {
-            let link = Link::open(sentinel).await?;
+            let link = Link::open(sentinel, &Setup::default()).await?;
             link.ask(cmd("SENTINEL").arg("GET-MASTER-ADDR-BY-NAME").arg(name), Some(REPLY)).await
         };
         match question.await.map(redis::from_redis_value::<Option<(String, u16)>>) {

@@ -11,10 +11,12 @@
 )]
 
 mod abandoned;
+mod blocking;
 mod broken;
 mod inspected;
 mod kept;
 mod line;
+mod logins;
 mod lost;
 mod outages;
 mod places;

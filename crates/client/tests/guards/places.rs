@@ -122,3 +122,32 @@ async fn a_guard_lives_through_a_failover_by_sentinel() {
     assert!(guard.release().await.is_ok());
     is_held(&replica, &in_time(waiting).await.expect("a task").expect("a lock"));
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn sentinels_have_users_and_passwords_of_their_own() {
+    let primary = Setup::new().conf("repl-diskless-sync yes").start();
+    let _replica = primary.replica();
+    let sentinel = Sentinel::of(&primary);
+    let mut admin = dlock_testkit::Client::connect(sentinel.port).expect("a Sentinel");
+    admin.ok("ACL SETUSER observer on >secret +@all");
+    admin.ok("ACL SETUSER default resetpass >other");
+    let url = format!("redis-sentinel://127.0.0.1:{}/main", sentinel.port);
+    let open = |login: Option<(Option<&str>, &str)>| {
+        let builder = Client::builder(&url);
+        let builder = match login {
+            Some((user, password)) => builder.sentinel_login(user, password),
+            None => builder,
+        };
+        builder.open().expect("a client").try_acquire("job").outage(std::time::Duration::ZERO)
+    };
+    for login in [Some((Some("observer"), "secret")), Some((None, "other"))] {
+        is_held(&primary, &in_time(open(login)).await.expect("a lock"));
+        crate::freed(&primary, "job");
+    }
+    for login in [None, Some((Some("observer"), "wrong"))] {
+        let outcome = in_time(open(login)).await;
+        assert!(matches!(outcome, Err(dlock_client::Error::Unreachable(_))), "{outcome:?}");
+    }
+    let wrong = Client::builder("redis://127.0.0.1").sentinel_login(None, "x").open();
+    assert!(matches!(wrong, Err(dlock_client::Error::Invalid(_))));
+}

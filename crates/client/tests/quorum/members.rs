@@ -86,3 +86,33 @@ async fn leases_and_keeping_that_a_quorum_cannot_give_are_refused() {
         assert!(matches!(outcome, Err(Error::Invalid(_))), "{outcome:?}");
     }
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn fresh_servers_are_told_of_in_the_same_words_each_time_with_the_time_that_is_left() {
+    let servers: Vec<_> = (0..3).map(|_| Server::start()).collect();
+    let without_numbers = |text: &str| text.replace(|c: char| c.is_ascii_digit(), "");
+    let mut told = Vec::new();
+    for round in 0..10 {
+        let client = Client::quorum(urls(&servers), Duration::from_secs(3600)).server_timeout(RELAXED);
+        let client = client.open().expect("a quorum");
+        let acquire = if round % 2 == 0 { client.acquire("job") } else { client.try_acquire("job") };
+        match in_time(acquire).await {
+            Err(Error::TooFew(why)) => told.push(why),
+            other => panic!("{other:?}"),
+        }
+    }
+    assert!(told[0].starts_with("0 of 3, a majority is 2: "), "{}", told[0]);
+    assert!(told[0].contains("; a majority counts in ") && told[0].matches("started lately").count() == 3);
+    for why in &told {
+        assert_eq!(without_numbers(why), without_numbers(&told[0]));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_waits_gets_the_lock_when_fresh_servers_count() {
+    let servers: Vec<_> = (0..3).map(|_| Server::start()).collect();
+    let lease = Duration::from_secs(1);
+    let client = Client::quorum(urls(&servers), lease).server_timeout(lease / 4).open().expect("a quorum");
+    let guard = in_time(client.acquire("job").lease(lease).wait(Duration::from_secs(60))).await.expect("a lock");
+    guard.release().await.expect("held");
+}

@@ -1,0 +1,167 @@
+//! Locks for programs without tokio.
+//!
+//! ```no_run
+//! # fn example() -> Result<(), dlock_client::Error> {
+//! use std::time::Duration;
+//!
+//! let client = dlock_client::blocking::Client::open("redis://127.0.0.1")?;
+//! let guard = client.lock(|client| client.acquire("job:1").wait(Duration::from_secs(10)))?;
+//! // The lock is held and its lease renewed. What it protects gets guard.token().
+//! guard.release()?;
+//! # Ok(()) }
+//! ```
+//!
+//! A client has one thread of its own, which keeps its locks. What is asked for is described with the asynchronous
+//! client: everything that it can acquire can be acquired here. Must not be used inside an asynchronous runtime.
+
+use std::future::{Future, IntoFuture};
+use std::io;
+use std::ops::Deref;
+use std::sync::Arc;
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use tokio::runtime::{Builder, Handle};
+use tokio::sync::oneshot;
+use tokio::time::sleep;
+
+use crate::{Acquire, Error};
+
+/// Access to locks, from any thread. Cheap to clone; the clones share their connections and their thread.
+#[derive(Clone)]
+pub struct Client {
+    client: crate::Client,
+    background: Arc<Background>,
+}
+
+impl Client {
+    /// The same as [`crate::Client::open`]. Starts a thread.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Invalid`] if the URL cannot be understood, or no thread can be started.
+    pub fn open(url: &str) -> Result<Self, Error> {
+        Self::new(crate::Client::open(url)?)
+    }
+
+    /// Blocks instead of being awaited: a client with other options, or of a quorum. Starts a thread.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Invalid`] if no thread can be started.
+    pub fn new(client: crate::Client) -> Result<Self, Error> {
+        let background = Background::start().map_err(|error| Error::Invalid(format!("no thread: {error}")))?;
+        Ok(Self { client, background: Arc::new(background) })
+    }
+
+    /// Acquires what the asynchronous client describes: `client.lock(|client| client.acquire("job"))`.
+    ///
+    /// # Errors
+    ///
+    /// Those of the acquisition.
+    pub fn lock(&self, what: impl FnOnce(&crate::Client) -> Acquire) -> Result<Guard, Error> {
+        let guard = self.block_on(what(&self.client).into_future())?;
+        Ok(Guard { guard, background: self.background.clone() })
+    }
+
+    /// Waits for anything else that the asynchronous client does: `client.block_on(client.asynchronous().info("job"))`.
+    pub fn block_on<F: Future>(&self, future: F) -> F::Output {
+        self.background.handle.block_on(future)
+    }
+
+    /// The client behind this one.
+    pub fn asynchronous(&self) -> &crate::Client {
+        &self.client
+    }
+}
+
+/// A lock that is held, until it is released, dropped or lost. A thread in the background renews it, and releases it
+/// when the guard is dropped.
+///
+/// Has the methods of [`crate::Guard`] that do not wait, such as `token()` and `remaining()`.
+#[derive(Debug)]
+#[must_use = "the lock is released when the guard is dropped"]
+pub struct Guard {
+    // Before the thread that releases it.
+    guard: crate::Guard,
+    background: Arc<Background>,
+}
+
+impl Guard {
+    /// The same as [`crate::Guard::renew`].
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Lost`], or [`Error::Unreachable`] if there was no answer.
+    pub fn renew(&self) -> Result<(), Error> {
+        self.background.handle.block_on(self.guard.renew())
+    }
+
+    /// Whether the lock may be gone: the server said so, its lease would have ended, or its session broke.
+    pub fn is_lost(&self) -> bool {
+        self.guard.remaining().is_zero()
+    }
+
+    /// Waits until the lock may be gone.
+    pub fn wait_until_lost(&self) {
+        self.background.handle.block_on(self.guard.lost());
+    }
+
+    /// The same as [`crate::Guard::release`].
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Lost`]: the lock was not held any more. [`Error::Unreachable`]: no answer; the lease frees the lock.
+    pub fn release(self) -> Result<(), Error> {
+        let Self { guard, background } = self;
+        background.handle.block_on(guard.release())
+    }
+}
+
+impl Deref for Guard {
+    type Target = crate::Guard;
+
+    fn deref(&self) -> &crate::Guard {
+        &self.guard
+    }
+}
+
+/// The thread that everything runs on. Ends with the last client and guard, when what they released is released.
+#[derive(Debug)]
+struct Background {
+    handle: Handle,
+    stop: Option<oneshot::Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Background {
+    fn start() -> io::Result<Self> {
+        let runtime = Builder::new_current_thread().enable_all().build()?;
+        let handle = runtime.handle().clone();
+        let (stop, stopped) = oneshot::channel::<()>();
+        let run = move || {
+            runtime.block_on(async {
+                let _ = stopped.await;
+                let end = Instant::now() + LAST_RELEASES;
+                while runtime.metrics().num_alive_tasks() > 0 && Instant::now() < end {
+                    sleep(LOOK).await;
+                }
+            });
+        };
+        let thread = thread::Builder::new().name("dlock".to_owned()).spawn(run)?;
+        Ok(Self { handle, stop: Some(stop), thread: Some(thread) })
+    }
+}
+
+impl Drop for Background {
+    fn drop(&mut self) {
+        drop(self.stop.take());
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// How long the end of the last client may take, and how often that is looked at.
+const LAST_RELEASES: Duration = Duration::from_secs(5);
+const LOOK: Duration = Duration::from_millis(2);

@@ -1,0 +1,111 @@
+//! What a client is made of, beyond its URL.
+
+use std::fmt;
+use std::future::Future;
+
+use crate::address::{Place, Security};
+use crate::client::Client;
+use crate::error::Error;
+use crate::login::{Credentials, Setup};
+use crate::tls::Tls;
+
+/// A client to be opened, from [`Client::builder`].
+///
+/// ```no_run
+/// # fn example() -> Result<(), dlock_client::Error> {
+/// let client = dlock_client::Client::builder("redis-sentinel://sentinel-1,sentinel-2/main")
+///     .sentinel_login(Some("observer"), "secret")
+///     .client_name("billing")
+///     .open()?;
+/// # Ok(()) }
+/// ```
+#[derive(Clone)]
+#[must_use = "nothing happens until it is opened"]
+pub struct ClientBuilder {
+    url: String,
+    tls: Option<Tls>,
+    sentinel_login: Option<(Option<String>, String)>,
+    sentinel_security: Security,
+    setup: Setup,
+}
+
+impl ClientBuilder {
+    pub(crate) fn new(url: &str) -> Self {
+        Self {
+            url: url.to_owned(),
+            tls: None,
+            sentinel_login: None,
+            sentinel_security: Security::AsServers,
+            setup: Setup::default(),
+        }
+    }
+
+    /// Speaks TLS with these certificates. The URL must be one of TLS (`rediss://`).
+    pub fn tls(mut self, tls: Tls) -> Self {
+        self.tls = Some(tls);
+        self
+    }
+
+    /// Logs in at the Sentinels, which have users and passwords of their own. `None`: the default user.
+    pub fn sentinel_login(mut self, user: Option<&str>, password: &str) -> Self {
+        self.sentinel_login = Some((user.map(str::to_owned), password.to_owned()));
+        self
+    }
+
+    /// Speaks TLS with the Sentinels by these certificates, whatever is spoken with the servers.
+    pub fn sentinel_tls(mut self, tls: Tls) -> Self {
+        self.sentinel_security = Security::Tls(tls);
+        self
+    }
+
+    /// Speaks no TLS with the Sentinels, although the servers have it.
+    pub fn sentinel_plain(mut self) -> Self {
+        self.sentinel_security = Security::Plain;
+        self
+    }
+
+    /// Names all connections: `CLIENT LIST` and the log of the server show it. No blanks.
+    pub fn client_name(mut self, name: &str) -> Self {
+        self.setup.client_name = Some(name.to_owned());
+        self
+    }
+
+    /// Asks for user and password before each new connection to a server, instead of taking them from the URL: for
+    /// passwords that expire. If the provider fails, the connection counts as one that could not be made. Connections
+    /// that are open stay logged in. Sentinels are not concerned.
+    pub fn credentials<F, R>(mut self, provider: F) -> Self
+    where
+        F: Fn() -> R + Send + Sync + 'static,
+        R: Future<Output = Result<Credentials, Box<dyn std::error::Error + Send + Sync>>> + Send + 'static,
+    {
+        self.setup.provide(provider);
+        self
+    }
+
+    /// Connects when it is first needed.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Invalid`] if the URL cannot be understood, an option does not go with it, or a certificate or the key
+    /// cannot be read.
+    pub fn open(self) -> Result<Client, Error> {
+        let Self { url, tls, sentinel_login, sentinel_security, setup } = self;
+        if setup.client_name.as_ref().is_some_and(|name| name.contains(|c: char| !c.is_ascii_graphic())) {
+            return Err(Error::Invalid("the name of a client has no blanks and no special characters".to_owned()));
+        }
+        let place = Place::parse(&url)?;
+        // The Sentinels may leave TLS, or enter it, by a setting of their own.
+        let place = place.sentinels_by(sentinel_login.as_ref(), &sentinel_security)?;
+        let place = match &tls {
+            Some(tls) => place.secured(tls, matches!(sentinel_security, Security::AsServers))?,
+            None => place,
+        };
+        Ok(Client::at(place, setup))
+    }
+}
+
+impl fmt::Debug for ClientBuilder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ClientBuilder").finish_non_exhaustive()
+    }
+}

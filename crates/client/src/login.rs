@@ -1,0 +1,52 @@
+//! What is said on each new connection.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use redis::ConnectionInfo;
+
+/// User and password for a server: see [`ClientBuilder::credentials`](crate::ClientBuilder::credentials).
+#[derive(Clone)]
+pub struct Credentials {
+    user: Option<String>,
+    password: String,
+}
+
+impl Credentials {
+    /// For this user; `None` is the default user.
+    pub fn new(user: Option<&str>, password: impl Into<String>) -> Self {
+        Self { user: user.map(str::to_owned), password: password.into() }
+    }
+}
+
+type BoxError = Box<dyn std::error::Error + Send + Sync>;
+type Provided = Pin<Box<dyn Future<Output = Result<Credentials, BoxError>> + Send>>;
+
+/// The name and the login of connections.
+#[derive(Clone, Default)]
+pub(crate) struct Setup {
+    pub client_name: Option<String>,
+    provider: Option<Arc<dyn Fn() -> Provided + Send + Sync>>,
+}
+
+impl Setup {
+    pub fn provide<F, R>(&mut self, provider: F)
+    where
+        F: Fn() -> R + Send + Sync + 'static,
+        R: Future<Output = Result<Credentials, BoxError>> + Send + 'static,
+    {
+        self.provider = Some(Arc::new(move || Box::pin(provider())));
+    }
+
+    /// The same server, with what the provider says.
+    pub async fn log_in(&self, info: ConnectionInfo) -> Result<ConnectionInfo, BoxError> {
+        let Some(provider) = &self.provider else { return Ok(info) };
+        let Credentials { user, password } = provider().await?;
+        let mut settings = info.redis_settings().clone().set_password(password);
+        if let Some(user) = user {
+            settings = settings.set_username(user);
+        }
+        Ok(info.set_redis_settings(settings))
+    }
+}

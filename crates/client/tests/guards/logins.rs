@@ -1,0 +1,62 @@
+//! Names and logins of connections.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use dlock_client::{Client, Credentials, Error};
+use dlock_testkit::Server;
+
+use crate::in_time;
+
+fn url(server: &Server) -> String {
+    format!("redis://127.0.0.1:{}", server.port())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn connections_have_the_name_that_was_given() {
+    let server = Server::start();
+    let client = Client::builder(&url(&server)).client_name("billing").open().expect("a client");
+    let _guard = in_time(client.acquire("job").session()).await.expect("a lock");
+    let list = server.client().text("CLIENT LIST");
+    assert!(list.contains("name=billing"), "{list}");
+    let wrong = Client::builder(&url(&server)).client_name("two words").open();
+    assert!(matches!(wrong, Err(Error::Invalid(_))));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn credentials_are_asked_for_before_each_connection() {
+    let server = Server::start();
+    let mut admin = server.client();
+    admin.ok("ACL SETUSER worker on >first ~* +@all");
+    let asked = Arc::new(AtomicUsize::new(0));
+    let count = asked.clone();
+    let client = Client::builder(&url(&server)).credentials(move || {
+        let number = count.fetch_add(1, Ordering::Relaxed);
+        async move {
+            match number {
+                0 => Ok(Credentials::new(Some("worker"), "first")),
+                1 => Ok(Credentials::new(Some("worker"), "second")),
+                _ => Err("no more".into()),
+            }
+        }
+    });
+    let client = client.open().expect("a client");
+    let _shared = in_time(client.acquire("one").no_wait()).await.expect("a lock");
+    assert!(admin.text("CLIENT LIST").contains("user=worker"));
+    admin.ok("ACL SETUSER worker resetpass >second");
+    let _own = in_time(client.acquire("two").session()).await.expect("a lock");
+    assert_eq!(asked.load(Ordering::Relaxed), 2);
+    let outcome = in_time(client.try_acquire("three").session().outage(std::time::Duration::ZERO)).await;
+    let Err(Error::Unreachable(why)) = outcome else { panic!("{outcome:?}") };
+    assert!(why.message().contains("no credentials: no more"), "{why}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_of_the_crate_redis_says_where_to_connect() {
+    let server = Server::start();
+    let redis = redis::Client::open(format!("{}/3", url(&server))).expect("a client");
+    let guard = in_time(Client::from_redis(&redis).acquire("job")).await.expect("a lock");
+    let mut client = server.client();
+    client.ok("SELECT 3");
+    assert_eq!(dlock_testkit::lock_info(&mut client, "job").expect("taken").token as u64, guard.token());
+}
