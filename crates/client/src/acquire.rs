@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::backend::Backend;
 use crate::error::Error;
 use crate::guard::Guard;
-use crate::terms::{Keep, Replicas, Terms, Wait};
+use crate::terms::{Keep, Replicas, Terms, Wait, whole_millis};
 
 /// A lock to be acquired: await it to get a [`Guard`].
 ///
@@ -66,6 +66,12 @@ impl Acquire {
         self
     }
 
+    /// Does not renew the lease: the lock is lost when it ends, unless [`Guard::renew`] or [`Guard::extend`] is called.
+    pub fn no_renewal(mut self) -> Self {
+        self.terms.keep = Keep::Nobody;
+        self
+    }
+
     /// Binds the lock to a connection of its own: the server keeps the lease alive while that is open, and frees the
     /// lock when it ends. Then it is [`lost`](Guard::lost). A connection for each guard.
     pub fn session(mut self) -> Self {
@@ -76,8 +82,7 @@ impl Acquire {
     async fn run(self) -> Result<Guard, Error> {
         let Self { backend, mut terms } = self;
         terms.check()?;
-        // Whole milliseconds are what is sent, so no more is counted on.
-        terms.lease -= Duration::from_nanos(u64::from(terms.lease.subsec_nanos()) % 1_000_000);
+        terms.lease = whole_millis(terms.lease)?;
         let grant = backend.acquire(&terms).await?;
         Ok(Guard::new(backend, terms, grant))
     }

@@ -10,7 +10,7 @@
 //! - `release` may be repeated and come late, and never touches another hold.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::error::Error;
 use crate::inspect::LockInfo;
@@ -36,9 +36,9 @@ impl Backend {
         }
     }
 
-    pub async fn renew(&self, hold: &Hold) -> Renewal {
+    pub async fn renew(&self, hold: &Hold, lease: Duration) -> Renewal {
         match self {
-            Self::Server(server) => server.renew(hold).await,
+            Self::Server(server) => server.renew(hold, lease).await,
             Self::Quorum(_) => match &hold.kept {
                 Some(kept) => kept.renew().await,
                 None => Renewal::Gone,

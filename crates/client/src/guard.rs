@@ -1,7 +1,7 @@
 //! A lock that is held, and the task that keeps it.
 
 use std::future::Future;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use tokio::runtime::Handle;
@@ -12,7 +12,7 @@ use tokio::time::{sleep_until, timeout_at};
 use crate::backend::Backend;
 use crate::error::Error;
 use crate::server::Fault;
-use crate::terms::{Grant, Hold, Renewal, Terms};
+use crate::terms::{Grant, Hold, Keep, Renewal, Terms, whole_millis};
 
 /// A lock that is held, until it is released, dropped or lost: one lock, permits of a semaphore, or several locks that
 /// were acquired together.
@@ -39,6 +39,8 @@ struct Held {
     backend: Backend,
     hold: Hold,
     state: watch::Sender<State>,
+    /// The lease that the last renewal asked for.
+    lease: Mutex<Duration>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,7 +57,8 @@ impl Guard {
     pub(crate) fn new(backend: Backend, terms: Terms, grant: Grant) -> Self {
         let owner = grant.kept.as_ref().map_or_else(|| terms.owner.clone(), |kept| kept.owner());
         let (hold, until) = (Hold::new(&terms, owner, &grant), grant.until);
-        let held = Arc::new(Held { backend, hold, state: watch::Sender::new(State::Until(until)) });
+        let (state, lease) = (watch::Sender::new(State::Until(until)), Mutex::new(hold.lease));
+        let held = Arc::new(Held { backend, hold, state, lease });
         let runtime = Handle::current();
         let keeper = runtime.spawn(keep(held.clone()));
         Self { held, keeper, runtime, released: false }
@@ -148,6 +151,21 @@ impl Guard {
         }
     }
 
+    /// Renews the lease now, and makes it this long from now on; 1 ms to 365 days.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`renew`](Guard::renew): the lease may then be the old or the new one, and the guard counts on the
+    /// shorter. [`Error::Invalid`] for a session or a quorum, whose lease is fixed.
+    pub async fn extend(&self, lease: Duration) -> Result<(), Error> {
+        if self.held.hold.link.is_some() || self.held.hold.kept.is_some() {
+            return Err(Error::Invalid("the lease of a session or of a quorum is fixed".to_owned()));
+        }
+        let lease = whole_millis(lease)?;
+        self.held.set_lease(lease);
+        self.renew().await
+    }
+
     /// Gives the lock up. Those who wait in line get in before this returns.
     ///
     /// Sent again if the connection breaks, for up to 5 s but not beyond the lease. If this future is dropped, or
@@ -195,6 +213,23 @@ impl Held {
         }
     }
 
+    fn lease(&self) -> Duration {
+        *self.lease.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The next renewal asks for this lease. The server may begin to count it at any time from now on.
+    fn set_lease(&self, lease: Duration) {
+        *self.lease.lock().unwrap_or_else(PoisonError::into_inner) = lease;
+        let end = Instant::now() + lease;
+        self.state.send_if_modified(|state| match state {
+            State::Until(until) if *until > end => {
+                *until = end;
+                true
+            }
+            _ => false,
+        });
+    }
+
     /// Until when it is held, as far as is known.
     fn until(&self) -> Instant {
         match *self.state.borrow() {
@@ -204,7 +239,8 @@ impl Held {
     }
 
     async fn renew(&self) -> Renewal {
-        let renewing = self.backend.renew(&self.hold);
+        let lease = self.lease();
+        let renewing = self.backend.renew(&self.hold, lease);
         let renewal = if self.hold.link.is_some() {
             // The server renews: however late this is asked, it is the connection that counts.
             renewing.await
@@ -246,9 +282,11 @@ impl std::fmt::Debug for Held {
 
 /// Renews until the lock is lost. Ends with the guard.
 async fn keep(held: Arc<Held>) {
-    let third = held.hold.lease.mul_f64(spread(&held.hold.owner) / 3.0);
-    let pause = (held.hold.lease / 30).clamp(MIN_PAUSE, MAX_PAUSE);
-    let mut due = held.until().checked_sub(held.hold.lease - third).unwrap_or_else(Instant::now);
+    if held.hold.keep == Keep::Nobody {
+        return expire(held).await;
+    }
+    let third = |lease: Duration| lease.mul_f64(spread(&held.hold.owner) / 3.0);
+    let mut due = held.until().checked_sub(held.hold.lease - third(held.hold.lease)).unwrap_or_else(Instant::now);
     loop {
         let cut = async {
             match &held.hold.link {
@@ -261,12 +299,23 @@ async fn keep(held: Arc<Held>) {
             () = sleep_until(due.into()) => {}
         }
         match held.renew().await {
-            Renewal::Until(_) => due = Instant::now() + third,
+            Renewal::Until(_) => due = Instant::now() + third(held.lease()),
             Renewal::Gone => return,
             Renewal::Failed(_) if Instant::now() >= held.until() => return held.set(State::Lost),
-            Renewal::Failed(_) => due = (Instant::now() + pause).min(held.until()),
+            Renewal::Failed(_) => {
+                let pause = (held.lease() / 30).clamp(MIN_PAUSE, MAX_PAUSE);
+                due = (Instant::now() + pause).min(held.until());
+            }
         }
     }
+}
+
+/// Waits for the end of the lease, however often it is renewed by hand.
+async fn expire(held: Arc<Held>) {
+    while Instant::now() < held.until() {
+        sleep_until(held.until().into()).await;
+    }
+    held.set(State::Lost);
 }
 
 /// From 0.9 to 1, by the owner: guards that began together do not renew together for ever.

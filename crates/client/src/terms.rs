@@ -38,6 +38,8 @@ pub(crate) enum Keep {
     Renewal,
     /// The server, for as long as a connection lives.
     Session,
+    /// Nobody, unless it is renewed by hand.
+    Nobody,
 }
 
 /// How many replicas must acknowledge a grant or a renewal, and by when.
@@ -76,9 +78,6 @@ impl Terms {
     /// Checks what the server would refuse, or what does not fit into a time.
     pub fn check(&self) -> Result<(), Error> {
         let invalid = |why: &str| Err(Error::Invalid(why.to_owned()));
-        if self.lease < Duration::from_millis(1) || self.lease > MAX_LEASE {
-            return invalid("a lease is 1 ms to 365 days");
-        }
         match self.mode {
             Mode::Permits { limit, permits } if permits == 0 || permits > limit => {
                 invalid("permits are 1 to the limit of the semaphore")
@@ -89,6 +88,14 @@ impl Terms {
             _ => Ok(()),
         }
     }
+}
+
+/// A lease in whole milliseconds: no more is sent, so no more is counted on.
+pub(crate) fn whole_millis(lease: Duration) -> Result<Duration, Error> {
+    if lease < Duration::from_millis(1) || lease > MAX_LEASE {
+        return Err(Error::Invalid("a lease is 1 ms to 365 days".to_owned()));
+    }
+    Ok(lease - Duration::from_nanos(u64::from(lease.subsec_nanos()) % 1_000_000))
 }
 
 /// A lock that was got.
@@ -110,6 +117,7 @@ pub(crate) struct Hold {
     pub permits: u32,
     pub token: u64,
     pub lease: Duration,
+    pub keep: Keep,
     pub replicas: Option<Replicas>,
     pub link: Option<Link>,
     pub kept: Option<Arc<Kept>>,
@@ -127,10 +135,10 @@ pub(crate) enum Renewal {
 
 impl Hold {
     pub fn new(terms: &Terms, owner: String, grant: &Grant) -> Self {
-        let Terms { names, lease, mode, replicas, .. } = terms.clone();
+        let Terms { names, lease, mode, keep, replicas, .. } = terms.clone();
         let permits = if let Mode::Permits { permits, .. } = mode { permits } else { 1 };
         let (token, link, kept) = (grant.token, grant.link.clone(), grant.kept.clone());
-        Self { names, owner, permits, token, lease, replicas, link, kept }
+        Self { names, owner, permits, token, lease, keep, replicas, link, kept }
     }
 
     /// The lock, or the first of several.

@@ -50,9 +50,9 @@ pub(super) fn confirm(terms: &Terms) -> impl Iterator<Item = Cmd> {
     })
 }
 
-pub(super) fn renew(hold: &Hold, name: &[u8]) -> Cmd {
+pub(super) fn renew(hold: &Hold, name: &[u8], lease: Duration) -> Cmd {
     let mut renew = cmd("DLOCK.RENEW");
-    renew.arg(name).arg(&hold.owner).arg("PX").arg(millis(hold.lease)).arg("TOKEN").arg(hold.token);
+    renew.arg(name).arg(&hold.owner).arg("PX").arg(millis(lease)).arg("TOKEN").arg(hold.token);
     renew
 }
 

@@ -83,7 +83,7 @@ impl Server {
             (Wait::AtMost(_), Some(left)) if left < A_YEAR => (Some(millis(left).max(1)), Some(left + REPLY)),
             _ => (Some(0), None),
         };
-        let shares = block.is_none() && terms.keep == Keep::Renewal && terms.replicas.is_none();
+        let shares = block.is_none() && terms.keep != Keep::Session && terms.replicas.is_none();
         let lane = if shares { Lane::Shared } else { Lane::Own };
         let mut all = vec![commands::acquire(terms, block)];
         let mut rest = Duration::ZERO;
@@ -118,7 +118,7 @@ impl Server {
         }
         if retry.sent == Sent::Again || sent.elapsed() >= terms.lease / 3 {
             // It may have been granted long ago: in the queue nobody knows when the lease began.
-            grant.until = match self.renew(&hold).await {
+            grant.until = match self.renew(&hold, hold.lease).await {
                 Renewal::Until(until) => until,
                 Renewal::Gone => return Err(Fault::Later("the lease ended before the grant was heard of".into())),
                 Renewal::Failed(fault) => return Err(Fault::Cut(fault.cause())),
@@ -131,18 +131,18 @@ impl Server {
     }
 
     /// One attempt. A session is only looked at, because the server keeps it alive; unless replicas must acknowledge.
-    pub async fn renew(&self, hold: &Hold) -> Renewal {
-        let patience = (hold.lease / 6).clamp(Duration::from_millis(50), REPLY);
+    pub async fn renew(&self, hold: &Hold, lease: Duration) -> Renewal {
+        let patience = (lease / 6).clamp(Duration::from_millis(50), REPLY);
         let sent = Instant::now();
         let replies = match (hold.replicas, &hold.link) {
-            (Some(replicas), link) => self.renew_with_replicas(hold, link.as_ref(), replicas, patience).await,
+            (Some(replicas), _) => self.renew_with_replicas(hold, lease, replicas, patience).await,
             (None, Some(link)) => {
                 let checks = hold.names.iter().map(|name| commands::check(hold, name));
                 let checks = checks.map(|check| async move { link.ask(&check, Some(patience)).await });
                 join_all(checks).await.into_iter().collect()
             }
             (None, None) => {
-                let renewals = hold.names.iter().map(|name| self.renew_one(hold, name, patience));
+                let renewals = hold.names.iter().map(|name| self.renew_one(hold, name, lease, patience));
                 join_all(renewals).await.into_iter().collect()
             }
         };
@@ -151,7 +151,7 @@ impl Server {
             Err(fault) if fault.is_wrong_type() => return Renewal::Gone,
             Err(fault) => return Renewal::Failed(fault),
         };
-        let mut until = sent + hold.lease;
+        let mut until = sent + lease;
         for reply in &replies {
             match reply {
                 Value::Nil => return Renewal::Gone,
@@ -165,8 +165,8 @@ impl Server {
         Renewal::Until(until)
     }
 
-    async fn renew_one(&self, hold: &Hold, name: &[u8], patience: Duration) -> Result<Value, Fault> {
-        let renew = commands::renew(hold, name);
+    async fn renew_one(&self, hold: &Hold, name: &[u8], lease: Duration, patience: Duration) -> Result<Value, Fault> {
+        let renew = commands::renew(hold, name, lease);
         self.nodes.call(name, &renew, Lane::Shared, Some(patience)).await.map(|(reply, _)| reply)
     }
 
@@ -174,14 +174,14 @@ impl Server {
     async fn renew_with_replicas(
         &self,
         hold: &Hold,
-        link: Option<&Link>,
+        lease: Duration,
         replicas: Replicas,
         patience: Duration,
     ) -> Result<Vec<Value>, Fault> {
-        let mut all: Vec<_> = hold.names.iter().map(|name| commands::renew(hold, name)).collect();
+        let mut all: Vec<_> = hold.names.iter().map(|name| commands::renew(hold, name, lease)).collect();
         all.push(commands::wait(replicas));
         let rest = replicas.timeout + REPLY;
-        let mut replies = match link {
+        let mut replies = match &hold.link {
             Some(link) => link.ask_all(&all, Some(patience), rest).await?,
             None => {
                 let (replies, link) = self.nodes.call_all(hold.name(), &all, Lane::Own, Some(patience), rest).await?;

@@ -24,7 +24,7 @@ fn trusted() -> Option<(Server, Client)> {
 /// Why no lock can be got there.
 async fn refusal(client: &Client) -> String {
     match in_time(client.acquire("job")).await {
-        Err(Error::Unreachable(why)) => why,
+        Err(Error::Unreachable(why)) => why.to_string(),
         other => panic!("unreachable, not {other:?}"),
     }
 }

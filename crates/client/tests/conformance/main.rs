@@ -1,0 +1,169 @@
+//! The conformance suite of all clients (`tests/conformance`), played against this one.
+//!
+//! Without arguments, starts the suite with itself as the adapter; `adapter` is the adapter.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    missing_docs,
+    reason = "a test that panics has failed, which is what it is for"
+)]
+
+use std::collections::HashMap;
+use std::io::{BufRead, Write};
+use std::process::Command;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use dlock_client::{Client, Error, Guard};
+use serde_json::{Value, json};
+use tokio::task::AbortHandle;
+
+fn main() {
+    let arguments: Vec<_> = std::env::args().skip(1).collect();
+    match arguments.iter().map(String::as_str).find(|argument| !argument.starts_with('-')) {
+        Some("adapter") => adapter(),
+        Some(filter) if !"conformance".contains(filter) => {}
+        _ if arguments.iter().any(|argument| argument == "--list") => println!("conformance: test"),
+        _ => play(),
+    }
+}
+
+fn play() {
+    let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
+    let python = Command::new(format!("{root}/scripts/python")).output();
+    let python = match python {
+        Ok(output) if output.status.success() => String::from_utf8(output.stdout).expect("a path"),
+        _ => return println!("skipped: Python, or its packages, is missing (make test installs them)"),
+    };
+    let myself = std::env::current_exe().expect("this program");
+    let mut suite = Command::new(python.trim());
+    suite.arg(format!("{root}/tests/conformance/run.py")).args(["--title", "Rust", "--"]).arg(myself).arg("adapter");
+    suite.env("PYTHONDONTWRITEBYTECODE", "1");
+    assert!(suite.status().expect("it starts").success(), "a scenario failed");
+}
+
+/// What the letters of a scenario stand for.
+#[derive(Default)]
+struct Entry {
+    guard: Option<Arc<Guard>>,
+    cancel: Option<AbortHandle>,
+}
+
+type Locks = Arc<Mutex<HashMap<String, Entry>>>;
+
+fn adapter() {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("threads");
+    let locks = Locks::default();
+    say(&json!({"features": ["cancel"]}));
+    for line in std::io::stdin().lock().lines().map_while(Result::ok) {
+        let request: Value = serde_json::from_str(&line).expect("a request");
+        runtime.spawn(handle(locks.clone(), request));
+    }
+}
+
+async fn handle(locks: Locks, request: Value) {
+    let lock = request["lock"].as_str().expect("a letter").to_owned();
+    let mut answer = match request["do"].as_str() {
+        Some("acquire") => acquire(&locks, &lock, &request).await,
+        Some("cancel") => {
+            let cancel = locks.lock().expect("a lock").get(&lock).and_then(|entry| entry.cancel.clone());
+            cancel.inspect(AbortHandle::abort);
+            json!({"result": "ok"})
+        }
+        Some("release") => release(&locks, &lock).await,
+        Some("extend") => match guard(&locks, &lock) {
+            Some(guard) => result("extended", guard.extend(millis(&request["lease"])).await),
+            None => json!({"result": "lost"}),
+        },
+        Some("lost") => {
+            if let Some(guard) = guard(&locks, &lock) {
+                guard.lost().await;
+            }
+            json!({"result": "lost"})
+        }
+        other => json!({"result": "error", "message": format!("{other:?}")}),
+    };
+    answer["id"] = request["id"].clone();
+    say(&answer);
+}
+
+async fn acquire(locks: &Locks, lock: &str, request: &Value) -> Value {
+    let client = Client::open(&format!("redis://127.0.0.1:{}", request["port"])).expect("a URL");
+    let name = request["name"].as_str().expect("a name");
+    let acquire = match request["mode"].as_str() {
+        Some("read") => client.read(name),
+        Some("write") => client.write(name),
+        _ => client.acquire(name),
+    };
+    let replicas = request["replicas"].as_u64().and_then(|count| u32::try_from(count).ok()).unwrap_or(0);
+    let mut acquire = acquire.lease(millis(&request["lease"])).replicas(replicas, millis(&request["replicas_timeout"]));
+    if !request["wait"].is_null() {
+        acquire = acquire.wait(millis(&request["wait"]));
+    }
+    if request["session"] == true {
+        acquire = acquire.session();
+    } else if request["keep"] != true {
+        acquire = acquire.no_renewal();
+    }
+    let task = tokio::spawn(acquire.into_future());
+    let entry = Entry { guard: None, cancel: Some(task.abort_handle()) };
+    locks.lock().expect("a lock").insert(lock.to_owned(), entry);
+    match task.await {
+        Ok(Ok(guard)) => {
+            let token = guard.token();
+            locks.lock().expect("a lock").entry(lock.to_owned()).or_default().guard = Some(Arc::new(guard));
+            json!({"result": "granted", "token": token})
+        }
+        Ok(Err(error)) => failed(&error, "error"),
+        Err(_) => json!({"result": "canceled"}),
+    }
+}
+
+async fn release(locks: &Locks, lock: &str) -> Value {
+    let guard = locks.lock().expect("a lock").get_mut(lock).and_then(|entry| entry.guard.take());
+    let Some(mut guard) = guard else { return json!({"result": "failed"}) };
+    // A step that waits for the loss may still have it.
+    let guard = loop {
+        match Arc::try_unwrap(guard) {
+            Ok(guard) => break guard,
+            Err(shared) => guard = shared,
+        }
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    };
+    result("released", guard.release().await)
+}
+
+fn guard(locks: &Locks, lock: &str) -> Option<Arc<Guard>> {
+    locks.lock().expect("a lock").get(lock).and_then(|entry| entry.guard.clone())
+}
+
+fn result(name: &str, outcome: Result<(), Error>) -> Value {
+    match outcome {
+        Ok(()) => json!({"result": name}),
+        Err(error) => failed(&error, "failed"),
+    }
+}
+
+/// What an error is called; `otherwise` if it depends on the request.
+fn failed(error: &Error, otherwise: &str) -> Value {
+    let name = match error {
+        Error::Contention => "refused",
+        Error::Lost => "lost",
+        Error::TooFewReplicas { .. } => "too-few-replicas",
+        Error::Refused(cause) if cause.is_module_missing() => "no-module",
+        Error::Unreachable(_) if otherwise == "error" => "unreachable",
+        _ => otherwise,
+    };
+    json!({"result": name, "message": error.to_string()})
+}
+
+fn millis(value: &Value) -> Duration {
+    Duration::from_millis(value.as_u64().expect("milliseconds"))
+}
+
+fn say(answer: &Value) {
+    let mut out = std::io::stdout().lock();
+    writeln!(out, "{answer}").and_then(|()| out.flush()).expect("somebody reads");
+}
