@@ -62,3 +62,26 @@ async fn a_restart_that_keeps_the_lock_does_not_lose_it() {
     is_held(&server, &guard);
     assert!(guard.release().await.is_ok());
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lease_that_nobody_renews_ends_and_is_extended_by_hand() {
+    let server = Server::start();
+    let client = client_of(&server);
+    let short = Duration::from_millis(400);
+    let guard = in_time(client.acquire("job").lease(short).no_renewal()).await.expect("a lock");
+    in_time(guard.lost()).await;
+    crate::lost(guard.release().await);
+    let guard = in_time(client.acquire("job").lease(short).no_renewal()).await.expect("a lock");
+    assert!(guard.extend(Duration::from_secs(600)).await.is_ok());
+    assert!(guard.remaining() > Duration::from_secs(500));
+    let mut watch = server.client();
+    let now = watch.now();
+    watch.pass(now + 600);
+    assert!(guard.renew().await.is_ok(), "held by the new lease");
+    // A shorter one counts at once.
+    assert!(guard.extend(short).await.is_ok());
+    assert!(guard.remaining() <= short);
+    in_time(guard.lost()).await;
+    let outcome = guard.extend(Duration::ZERO).await;
+    assert!(matches!(outcome, Err(dlock_client::Error::Invalid(_))), "{outcome:?}");
+}
