@@ -5,7 +5,7 @@
 //! the middle of its bucket: it is off by under 1.6 %. To count a time is one addition.
 
 /// Times in µs, counted in buckets.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Histogram {
     counts: Box<[u64]>,
     total: u64,

@@ -16,7 +16,7 @@ use super::{Ask, Call, Engine, OpenKey, OpenLock};
 use crate::{ClientId, Hold, Lock, Mode, Name, Now, Owner, Token, UnixMs};
 
 /// The last events, and how long all waits and holds took.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Log {
     /// The waits that ended with a grant.
     pub waits: Histogram,
