@@ -94,6 +94,14 @@ bench: module ## time every command beside its rivals on a quiet machine (15 min
 	cargo build --locked --release --package dlock-bench && bench=$$CARGO_TARGET_DIR/release/dlock-bench && \
 	"$$bench" times --keep $(BENCH) && "$$bench" page
 
+bench-peers: module ## time dlock beside etcd, ZooKeeper, PostgreSQL and Redlock (20 minutes), write docs/comparison.md
+	@scripts/setup peers
+	server=$$(scripts/server) && export DLOCK_SERVER="$$server" && ulimit -n 16384 && \
+	cargo build --locked --release --manifest-path lab/peers/measure/Cargo.toml && \
+	cargo build --locked --package dlock-comparison && \
+	{ $$CARGO_TARGET_DIR/release/dlock-peers --keep lab/peers/figures/peers.json $(BENCH); measured=$$?; \
+	$$CARGO_TARGET_DIR/debug/dlock-comparison && exit $$measured; }
+
 bench-waiting: module ## time waiting in line and sessions on a quiet machine, fail if a target is missed
 	server=$$(scripts/server) && export DLOCK_SERVER="$$server" && ulimit -n 16384 && \
 	cargo build --locked --release --package dlock-bench && bench=$$CARGO_TARGET_DIR/release/dlock-bench && \

@@ -1,0 +1,65 @@
+//! etcd: a lease that is kept alive, and the `Lock` RPC, which is etcd's own `concurrency.Mutex` behind gRPC.
+
+use std::time::Instant;
+
+use etcd_client::{Client, LockOptions};
+use tokio::task::JoinHandle;
+use tokio::time::sleep;
+
+use super::{Held, Key, LEASE};
+use crate::result::{Result, failed};
+
+pub struct Etcd {
+    client: Client,
+    lease: i64,
+    keeper: JoinHandle<()>,
+}
+
+impl Etcd {
+    pub async fn connect(addresses: &[String]) -> Result<Self> {
+        let mut client = Client::connect(addresses, None).await?;
+        let lease = client.lease_grant(LEASE.as_secs().cast_signed(), None).await?.id();
+        let keeper = tokio::spawn(keep_alive(client.clone(), lease));
+        Ok(Self { client, lease, keeper })
+    }
+
+    pub async fn acquire(&mut self, lock: &str) -> Result<Held> {
+        let answer = self.client.lock(lock, Some(LockOptions::new().with_lease(self.lease))).await?;
+        let Some(header) = answer.header() else { return failed("an answer without a revision") };
+        Ok(Held { token: u64::try_from(header.revision()).ok(), key: Key::Bytes(answer.key().to_vec()) })
+    }
+
+    pub async fn release(&mut self, key: Vec<u8>) -> Result<()> {
+        let began = Instant::now();
+        loop {
+            match self.client.unlock(key.clone()).await {
+                // A server is gone. The lease is kept alive, so nobody else would free the lock.
+                Err(_) if began.elapsed() < LEASE => sleep(LEASE / 200).await,
+                done => return Ok(done.map(drop)?),
+            }
+        }
+    }
+
+    pub async fn close(mut self) {
+        // It would end by itself, later.
+        let _ = self.client.lease_revoke(self.lease).await;
+    }
+}
+
+impl Drop for Etcd {
+    fn drop(&mut self) {
+        self.keeper.abort();
+    }
+}
+
+/// Three times in a TTL, as etcd's own client does it. Begins again when a server is gone.
+async fn keep_alive(mut client: Client, lease: i64) {
+    loop {
+        if let Ok((mut keeper, mut answers)) = client.lease_keep_alive(lease).await {
+            while keeper.keep_alive().await.is_ok() && matches!(answers.message().await, Ok(Some(_))) {
+                sleep(LEASE / 3).await;
+            }
+        }
+        sleep(LEASE / 40).await;
+    }
+}

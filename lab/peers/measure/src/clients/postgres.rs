@@ -1,0 +1,53 @@
+//! PostgreSQL's advisory locks, on a connection, with prepared statements.
+
+use std::hash::{DefaultHasher, Hash, Hasher};
+
+use tokio_postgres::{Client, NoTls, Statement};
+
+use super::{Held, Key};
+use crate::result::{Result, failed};
+
+pub struct Postgres {
+    client: Client,
+    lock: Statement,
+    unlock: Statement,
+}
+
+impl Postgres {
+    pub async fn connect(addresses: &[String]) -> Result<Self> {
+        let Some(address) = addresses.first() else { return failed("no server") };
+        let client = connect(address).await?;
+        let lock = client.prepare("SELECT pg_advisory_lock($1)").await?;
+        let unlock = client.prepare("SELECT pg_advisory_unlock($1)").await?;
+        Ok(Self { client, lock, unlock })
+    }
+
+    pub async fn acquire(&mut self, lock: &str) -> Result<Held> {
+        self.client.query_one(&self.lock, &[&id(lock)]).await?;
+        Ok(Held { token: None, key: Key::Implied })
+    }
+
+    pub async fn release(&mut self, lock: &str) -> Result<()> {
+        if self.client.query_one(&self.unlock, &[&id(lock)]).await?.get(0) {
+            Ok(())
+        } else {
+            failed("pg_advisory_unlock: not held")
+        }
+    }
+}
+
+pub async fn connect(address: &str) -> Result<Client> {
+    let (host, port) = address.split_once(':').unwrap_or((address, "5432"));
+    let settings = format!("host={host} port={port} user=postgres dbname=postgres");
+    let (client, connection) = tokio_postgres::connect(&settings, NoTls).await?;
+    // Ends with the client.
+    tokio::spawn(connection);
+    Ok(client)
+}
+
+/// Its locks have numbers, not names.
+fn id(lock: &str) -> i64 {
+    let mut hasher = DefaultHasher::new();
+    lock.hash(&mut hasher);
+    hasher.finish().cast_signed()
+}

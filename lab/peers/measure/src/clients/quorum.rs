@@ -1,0 +1,24 @@
+//! dlock on a majority of three servers, by the crate dlock-client.
+
+use super::{Held, Key, LEASE};
+use crate::result::Result;
+
+pub struct Quorum(dlock_client::Client);
+
+impl Quorum {
+    pub fn open(addresses: &[String], on_disk: bool) -> Result<Self> {
+        let urls = addresses.iter().map(|address| format!("redis://{address}"));
+        let quorum = dlock_client::Client::quorum(urls, LEASE);
+        Ok(Self(if on_disk { quorum.persistent() } else { quorum }.open()?))
+    }
+
+    pub async fn acquire(&self, lock: &str) -> Result<Held> {
+        let guard = self.0.acquire(lock).lease(LEASE).await?;
+        Ok(Held { token: Some(guard.token()), key: Key::Guard(Box::new(guard)) })
+    }
+
+    /// An error unless a majority counts.
+    pub async fn answers(&self) -> Result<()> {
+        Ok(self.0.try_acquire("answers").lease(LEASE).await?.release().await?)
+    }
+}

@@ -1,0 +1,56 @@
+//! Many clients, each with a lock of its own: how many pairs of acquire and release a second.
+
+use std::cell::Cell;
+use std::rc::Rc;
+use std::time::Instant;
+
+use futures::future::join_all;
+use tokio::task::spawn_local;
+
+use super::Round;
+use crate::processes::Usage;
+use crate::result::{Result, failed};
+
+pub async fn run(round: &mut Round, count: usize) -> Result<()> {
+    let clients = round.clients(count).await?;
+    let pairs = Rc::new(Cell::new(0_u64));
+    // Once each, so that nothing is made for the first time while it counts.
+    let warm = clients.into_iter().enumerate().map(|(number, mut client)| async move {
+        let lock = format!("pairs-{count}-{number}");
+        let held = client.acquire(&lock).await.map_err(|error| error.to_string())?;
+        client.release(&lock, held).await.map_err(|error| error.to_string())?;
+        Ok((lock, client))
+    });
+    let warm: std::result::Result<Vec<_>, String> = join_all(warm).await.into_iter().collect();
+    let (servers, own) = (round.servers.usage(), Usage::own());
+    let began = Instant::now();
+    let end = began + round.window;
+    let tasks = warm?.into_iter().map(|(lock, mut client)| {
+        let pairs = pairs.clone();
+        spawn_local(async move {
+            while Instant::now() < end {
+                let held = client.acquire(&lock).await.map_err(|error| error.to_string())?;
+                client.release(&lock, held).await.map_err(|error| error.to_string())?;
+                if Instant::now() < end {
+                    pairs.set(pairs.get() + 1);
+                }
+            }
+            Ok::<_, String>(client)
+        })
+    });
+    let ended = join_all(tasks).await;
+    let (seconds, servers_after, own_after) = (began.elapsed().as_secs_f64(), round.servers.usage(), Usage::own());
+    for task in ended {
+        match task? {
+            Ok(client) => client.close().await,
+            Err(error) => return failed(error),
+        }
+    }
+    if count == 64 {
+        // Who is busy all the time is the reason for the figure.
+        round.note("busy/servers", (servers_after.cpu_seconds - servers.cpu_seconds) / seconds * 100.0);
+        round.note("busy/clients", (own_after.cpu_seconds - own.cpu_seconds) / seconds * 100.0);
+    }
+    round.note(format!("pairs/{count}"), pairs.get() as f64 / (end - began).as_secs_f64());
+    Ok(())
+}

@@ -1,0 +1,61 @@
+//! What a thousand waiting clients cost the servers while nothing happens.
+
+use std::time::Duration;
+
+use futures::future::join_all;
+use tokio::sync::watch;
+use tokio::task::spawn_local;
+use tokio::time::sleep;
+
+use super::Round;
+use crate::result::{Result, failed};
+
+pub async fn run(round: &mut Round) -> Result<()> {
+    let mut holder = round.client().await?;
+    let held = holder.acquire("waiters").await?;
+    sleep(Duration::from_millis(300)).await;
+    let before = round.servers.usage();
+    let (stop, stopped) = watch::channel(false);
+    let mut tasks = Vec::new();
+    let joined = async {
+        for _ in 0..WAITERS / BATCH {
+            for mut client in round.clients(BATCH).await? {
+                let mut stopped = stopped.clone();
+                tasks.push(spawn_local(async move {
+                    let granted = tokio::select! {
+                        granted = client.acquire("waiters") => Some(granted.map(drop).map_err(|error| error.to_string())),
+                        _ = stopped.wait_for(|stop| *stop) => None,
+                    };
+                    client.close().await;
+                    granted
+                }));
+            }
+        }
+        // What connecting and joining leave behind.
+        sleep(Duration::from_millis(1500)).await;
+        let waiting = round.servers.usage();
+        sleep(LOOK).await;
+        Ok::<_, Box<dyn std::error::Error>>((waiting, round.servers.usage()))
+    };
+    let (waiting, after) = tokio::select! {
+        looked = joined => looked?,
+        lost = holder.keep("waiters", &held) => return lost,
+    };
+    stop.send(true)?;
+    for ended in join_all(tasks).await {
+        match ended? {
+            None => {}
+            Some(Ok(())) => return failed("a waiter was granted a lock that is held"),
+            Some(Err(error)) => return failed(error),
+        }
+    }
+    holder.release("waiters", held).await?;
+    holder.close().await;
+    round.note("waiters/cpu", (after.cpu_seconds - waiting.cpu_seconds) / LOOK.as_secs_f64() * 100.0);
+    round.note("waiters/memory", (waiting.bytes - before.bytes) / WAITERS as f64 / 1024.0);
+    Ok(())
+}
+
+const WAITERS: usize = 1000;
+const BATCH: usize = 100;
+const LOOK: Duration = Duration::from_secs(2);

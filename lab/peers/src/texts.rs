@@ -1,0 +1,193 @@
+//! What the page says besides its figures. Lines are at most 120 columns long: they are printed as they are.
+
+use crate::systems::{Kept, Made};
+
+pub const HEAD: &str = "\
+# dlock beside etcd, ZooKeeper, PostgreSQL and Redlock
+
+This page compares locks of different systems: how long a lock takes, how fast it passes to the next client, how many
+a second, and what happens when a process dies. All systems ran on one machine, in one run, each with the lock recipe
+of its own documentation. `make bench-peers` measures them and writes this page from the figures in
+[`lab/peers/figures/peers.json`](../lab/peers/figures/peers.json). No figure is entered by hand.
+
+Each figure is the median of the rounds, followed by the least and the most. In each round, every system is started
+anew and measured, one after the other. Servers run on one core and clients on another. All nodes of a cluster share
+the core and the disk. So the figures say what a lock *costs*; they do not say how long the network between three
+machines takes, which is the same for all of them.
+";
+
+pub const SYSTEMS: &str = "\
+## What is compared
+
+A system is compared with systems that keep a grant as safely. There are four classes: a grant is in the memory of one
+server, on its disk (synced before the answer), in the memory of several servers, or on the disks of a majority.
+
+The lease, session timeout or TTL is 4 seconds everywhere. This is the shortest session that ZooKeeper grants with its
+usual `tickTime`. What the table does not name is left as the package has it.
+";
+
+pub fn settings(made: Made, kept: Kept) -> &'static str {
+    match (made, kept) {
+        (Made::Dlock, Kept::Memory) => "`appendonly no`; `DLOCK.ACQUIRE … PX 4000 BLOCK 0 SESSION`",
+        (Made::Dlock, _) => "`appendonly yes`, `appendfsync always`; the same commands",
+        (Made::DlockReplica, _) => "one replica; `WAIT 1` follows each grant and each release",
+        (Made::DlockQuorum, Kept::Majority) => "`appendonly no`; the [quorum](quorum.md) of the crate dlock-client",
+        (Made::DlockQuorum, _) => "`appendonly yes`, `appendfsync always`; the same quorum",
+        (Made::Redlock, Kept::Memory) => "`appendonly no`; a script releases; the next try after 0 to 200 ms [1]",
+        (Made::Redlock, Kept::Majority) => "`appendonly no`; all servers are asked at once; the same tries [1]",
+        (Made::Redlock, _) => "`appendonly yes`, `appendfsync always` [1]",
+        (Made::Etcd, _) => "a lease that is kept alive, and the `Lock` RPC [2]; flags of the clustering guide [3]",
+        (Made::ZooKeeper, _) => {
+            "ephemeral sequential nodes and a watch on the predecessor [4]; `tickTime=2000`, `initLimit=10`, \
+             `syncLimit=5`, `maxClientCnxns=0` [5]; `-Xmx1000m`"
+        }
+        (Made::Postgres, _) => "`pg_advisory_lock` on a connection, prepared [6]; `max_connections=1100`",
+    }
+}
+
+pub const TARGETS: &str = "\
+## Targets
+
+dlock is meant to take at most half of the time that the best peer of its class takes, and to do 1.5 times as much.
+";
+
+pub const MISSED: &str = "\
+The reasons for what is missed can be read in the tables below:
+
+- **Memory of one server.** A pair is two round trips for dlock, PostgreSQL and `SET NX PX` alike. One client
+  therefore measures the kernel's sockets and the client's runtime more than any server. With 64 clients, the one
+  thread of the clients is busy all the time, and its share is the same for every system that answers fast enough.
+- **Memory of several servers.** Redlock asks all servers once per acquire. dlock's quorum also waits in the queue of
+  its first server and confirms the majority: three round trips. They buy a queue, tokens that rise, and the safety
+  that [quorum](quorum.md#why-it-is-safe) describes.
+- **Disk.** One sync takes as long for everyone, and a pair is two writes for everyone. What is left beside the sync
+  is small. A quorum syncs the grant, its confirmation and the release on three servers.
+";
+
+pub const ALONE: &str = "\
+## One client alone
+
+The time of one acquire and release, of a lock that nobody else wants. CPU and bytes (`/proc/PID/io`) are those of all
+servers for one pair. The bytes are whole pages of the files that were written; the file system's journal is not in
+it.
+";
+
+pub const PAIRS: &str = "\
+## Pairs a second
+
+Pairs of acquire and release a second, each client with a connection and a lock of its own. The last columns are with
+64 clients: what is busy 100 % of the time, servers or clients, sets the limit.
+";
+
+pub const HAND_OFF: &str = "\
+## Hand-off
+
+The time from the moment at which the holder sends its release to the moment at which the next client has the lock,
+with 2, 64 and 512 waiting clients. All of them want one lock, give it back at once, and queue again.
+
+\"Out of order\" looks at 64 clients that came one after the other, 6 ms apart. It is the share of pairs of clients in
+which the later one got the lock first: 0 is the order of the requests, 0.5 is chance.
+";
+
+pub const WAITERS: &str = "\
+## A thousand clients wait
+
+What all servers together need for 1,000 clients that wait for one lock, while nothing happens. The CPU goes into what
+keeps sessions and leases alive, and into polling. The memory is that of the servers after 1,000 clients have
+connected and queued, less that before, per client (shared pages are divided among the processes). A Java heap grows
+until it is collected, so ZooKeeper's memory says little; negative memory means that some was given back.
+";
+
+pub const HOLDER: &str = "\
+## The holder dies
+
+The holder is a process. *Killed*: `kill -9`, and the time until the next client has the lock. *Stopped*: `SIGSTOP`,
+which looks like a process that hangs, measured once; \"never\" is longer than 8 seconds, twice the lease.
+
+A session of dlock and a connection of PostgreSQL end with the process, because the kernel closes the connection. They
+do not end when the process hangs, and not at once when its machine or its network fails. etcd, ZooKeeper and leases
+of dlock (here: the quorum) treat all of these alike: the lock is free when the timeout is over. [Leases and
+sessions](choosing.md) describes how to choose.
+";
+
+pub const FAILOVER: &str = "\
+## A server dies
+
+Four clients raise a counter under the lock: each reads it, works for 2 ms, and writes it back. After a second, the
+leader is killed with `kill -9`; where all servers are equal, the first one, which is the gate server of dlock's
+quorum.
+
+\"Nobody gets in\" is the longest time without a grant in the six seconds after the kill. \"Two inside\" counts grants
+while another client was still at work. \"Lost\" counts writes that another write replaced; \"with fencing\" the same on a
+counter that refuses a lower token (dlock's token, etcd's revision, ZooKeeper's sequence number). Redlock has no
+token.
+
+A primary of dlock with a replica is not in this table: Sentinel or an operator decides when to promote the replica,
+and [a failover can lose a lock](replication.md#what-can-be-lost). PostgreSQL's advisory locks end with their server.
+";
+
+pub const CHOICE: &str = "\
+## Which one to take
+
+**etcd** if a lock must survive any failure of a minority, whatever the clocks of the servers do: it runs consensus
+(Raft), syncs each step to disk, and fails over by itself. Every Kubernetes cluster already has one. Its revision is a
+fencing token. You pay with a sync and a round trip between the servers for each step, and a dead holder blocks the
+others for its TTL.
+
+**ZooKeeper** for the same reasons, if you already run it, or if you use Curator and its recipes (leader election,
+barriers, semaphores), which have been in use for longer than anything else here. Its session ends by timeout, too.
+
+**PostgreSQL** if the lock protects data in the same database. No other system can be as simple: the lock is there, it
+needs no second server, and `pg_advisory_xact_lock` ends with the very transaction that it protects, so neither leases
+nor fencing are needed. Each waiting client occupies a connection and a server process, there is no lease for a client
+that hangs, and a failover forgets all advisory locks.
+
+**Redlock**, or plain `SET NX PX`, if your servers load no modules. Client libraries exist for every language. Waiting
+is polling, so hand-off takes tenths of a second, the order is chance, and there is no fencing token.
+
+**dlock on one server** if you run Redis or Valkey and a lost lock wastes work, or the resource checks the token. It
+has a queue in the order of the requests, hand-off without polling, and a session that ends with the process. **Its
+quorum** if a lock has to survive the failure of a server. It depends on clocks that run at the same speed, as Redlock
+does and etcd and ZooKeeper do not; [quorum](quorum.md#assumptions) says how exactly. Where that is not acceptable,
+take etcd or ZooKeeper.
+";
+
+pub const REPEAT: &str = "\
+## Repeat it
+
+On Debian 12 with [Rust](https://rustup.rs), on a machine with at least two cores on which nothing else runs:
+
+```text
+make bench-peers
+```
+
+It installs the servers (`scripts/setup peers`: `etcd-server`, `zookeeper`, `postgresql`, and `protoc`) without
+starting their services, starts its own on 127.0.0.1 with data in a temporary folder, measures for about 15 minutes,
+and writes this page. It fails if a system could not be measured. Parts of it, which keep nothing:
+
+```text
+cargo build --locked --release --manifest-path lab/peers/measure/Cargo.toml
+DLOCK_SERVER=$(scripts/server) DLOCK_MODULE=target/release/libdlock.so \\
+    target/release/dlock-peers --rounds 1 --only dlock --only etcd-1
+```
+
+The commands that start each server are in [`lab/peers/measure/src/servers`](../lab/peers/measure/src/servers), and
+the recipes in [`lab/peers/measure/src/clients`](../lab/peers/measure/src/clients).
+";
+
+pub const SOURCES: &str = "\
+## Sources
+
+1. Redis: [Distributed locks](https://redis.io/docs/latest/develop/clients/patterns/distributed-locks/), for one
+   server and for Redlock; `appendfsync always` is what it recommends against restarts. It names no delay between two
+   tries; up to 200 ms, at random, is that of Redlock-rb, the implementation by its author.
+2. etcd: [Concurrency API](https://etcd.io/docs/v3.4/dev-guide/api_concurrency_reference_v3/), the `Lock` service;
+   [leases and locks](https://etcd.io/docs/v3.4/learning/why/).
+3. etcd: [Clustering guide](https://etcd.io/docs/v3.4/op-guide/clustering/), static. Heartbeat and election timeout
+   are the [defaults](https://etcd.io/docs/v3.4/tuning/).
+4. ZooKeeper: [Recipes](https://zookeeper.apache.org/doc/r3.8.0/recipes.html#sc_recipes_Locks), locks.
+5. ZooKeeper: [Administrator's guide](https://zookeeper.apache.org/doc/r3.8.0/zookeeperAdmin.html). `forceSync` is
+   left on. `maxClientCnxns` limits the connections of one address, which is all that a test on one machine has.
+6. PostgreSQL: [Advisory locks](https://www.postgresql.org/docs/15/explicit-locking.html#ADVISORY-LOCKS) and [their
+   functions](https://www.postgresql.org/docs/15/functions-admin.html#FUNCTIONS-ADVISORY-LOCKS).
+";
