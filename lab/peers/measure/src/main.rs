@@ -16,7 +16,9 @@ mod result;
 mod servers;
 mod systems;
 
+use std::cell::RefCell;
 use std::process::ExitCode;
+use std::rc::Rc;
 use std::time::{Duration, Instant};
 use std::{env, fs};
 
@@ -90,19 +92,18 @@ fn run(options: &Options) -> Result<()> {
             println!("\n{seconds:4} s  round {} of {}: {name}", number + 1, options.rounds);
             // All that a system has started ends with its runtime.
             let local = LocalSet::new();
-            let measured =
-                local.block_on(&runtime()?, timeout(PATIENCE, measure(*system, number == 0, options.window)));
-            let (version, measured, error) = match measured {
-                Ok(Ok(measured)) => measured,
-                Ok(Err(error)) => (String::new(), Vec::new(), Some(error.to_string())),
-                Err(_) => (String::new(), Vec::new(), Some(format!("not done after {} s", PATIENCE.as_secs()))),
+            let measured = Rc::default();
+            let all = measure(*system, number == 0, options.window, Rc::clone(&measured));
+            let error = match local.block_on(&runtime()?, async { timeout(PATIENCE, all).await }) {
+                Ok(Ok(version)) => {
+                    figures.facts.insert(format!("version/{name}"), version);
+                    None
+                }
+                Ok(Err(error)) => Some(error.to_string()),
+                Err(_) => Some(format!("not done after {} s", PATIENCE.as_secs())),
             };
-            if !version.is_empty() {
-                figures.facts.insert(format!("version/{name}"), version);
-            }
-            for (figure, value) in measured {
-                let shown = value.map_or("not while it was waited for".to_owned(), |value| format!("{value:.4}"));
-                println!("        {figure:24} {shown}");
+            drop(local);
+            for (figure, value) in measured.take() {
                 figures.note(name, &figure, value);
             }
             if let Some(error) = error {
@@ -120,16 +121,17 @@ fn run(options: &Options) -> Result<()> {
 }
 
 /// How long a system may take for a round.
-const PATIENCE: Duration = Duration::from_secs(90);
+const PATIENCE: Duration = Duration::from_secs(180);
 
-type Measured = (String, Vec<(String, Option<f64>)>, Option<String>);
+type Measured = Rc<RefCell<Vec<(String, Option<f64>)>>>;
 
-/// What was measured until it failed, if it did.
-async fn measure(system: System, is_first: bool, window: Duration) -> Result<Measured> {
+/// Measures everything; the version of the servers.
+async fn measure(system: System, is_first: bool, window: Duration, figures: Measured) -> Result<String> {
     let servers = system.start().await?;
-    let mut round = Round { system, servers, window, figures: Vec::new() };
-    let error = round.run(is_first).await.err().map(|error| error.to_string());
-    Ok((round.servers.version.clone(), round.figures, error))
+    let mut round = Round { system, servers, window, figures };
+    let version = round.servers.version.clone();
+    round.run(is_first).await?;
+    Ok(version)
 }
 
 /// The process of a holder that is going to be killed.

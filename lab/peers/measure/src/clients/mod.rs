@@ -71,8 +71,10 @@ impl Client {
 
     /// Ends its session, where dropping it does not.
     pub async fn close(self) {
-        if let Self::Etcd(client) = self {
-            client.close().await;
+        match self {
+            Self::Etcd(client) => client.close().await,
+            Self::Postgres(client) => client.close().await,
+            Self::Dlock(_) | Self::Quorum(_) | Self::Redlock(_) | Self::ZooKeeper(_) => {}
         }
     }
 }
@@ -82,3 +84,6 @@ pub const LEASE: Duration = Duration::from_secs(4);
 
 /// The same in milliseconds.
 const LEASE_MS: u64 = 4000;
+
+/// How long each of several independent servers has to answer. Three servers and a thousand clients share two cores.
+const SERVER_TIMEOUT: Duration = Duration::from_secs(1);

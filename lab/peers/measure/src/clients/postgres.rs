@@ -34,6 +34,11 @@ impl Postgres {
             failed("pg_advisory_unlock: not held")
         }
     }
+
+    /// A server process that waits for a lock does not see that its client is gone.
+    pub async fn close(self) {
+        let _ = self.client.cancel_token().cancel_query(NoTls).await;
+    }
 }
 
 pub async fn connect(address: &str) -> Result<Client> {

@@ -1,6 +1,6 @@
 //! dlock on a majority of three servers, by the crate dlock-client.
 
-use super::{Held, Key, LEASE};
+use super::{Held, Key, LEASE, SERVER_TIMEOUT};
 use crate::result::Result;
 
 pub struct Quorum(dlock_client::Client);
@@ -8,7 +8,7 @@ pub struct Quorum(dlock_client::Client);
 impl Quorum {
     pub fn open(addresses: &[String], on_disk: bool) -> Result<Self> {
         let urls = addresses.iter().map(|address| format!("redis://{address}"));
-        let quorum = dlock_client::Client::quorum(urls, LEASE);
+        let quorum = dlock_client::Client::quorum(urls, LEASE).server_timeout(SERVER_TIMEOUT);
         Ok(Self(if on_disk { quorum.persistent() } else { quorum }.open()?))
     }
 

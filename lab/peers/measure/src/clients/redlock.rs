@@ -9,7 +9,7 @@ use redis::{Script, Value, cmd};
 use tokio::time::{sleep, timeout};
 
 use super::dlock::connection;
-use super::{Held, Key, LEASE, LEASE_MS};
+use super::{Held, Key, LEASE, LEASE_MS, SERVER_TIMEOUT};
 use crate::result::{Result, failed};
 
 pub struct Redlock {
@@ -79,9 +79,6 @@ impl Redlock {
         join_all(asked).await.into_iter().filter(|done| *done).count()
     }
 }
-
-/// How long a server has to answer: small beside the lease, as the page says.
-const SERVER_TIMEOUT: Duration = Duration::from_millis(100);
 
 /// Clocks may differ by this.
 const DRIFT: Duration = Duration::from_millis(42);

@@ -4,9 +4,8 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use futures::future::join_all;
 use tokio::sync::watch;
-use tokio::task::spawn_local;
+use tokio::task::JoinSet;
 use tokio::time::sleep;
 
 use super::{Round, microseconds, rank};
@@ -28,16 +27,23 @@ pub async fn run(round: &mut Round, waiters: usize) -> Result<()> {
     let mut clients = round.clients(waiters + 1).await?;
     let Some(mut first) = clients.pop() else { return failed("no client") };
     let held = first.acquire(&lock).await?;
-    let mut tasks = Vec::new();
-    for (place, client) in clients.into_iter().enumerate() {
-        let (lock, seen, stopped) = (lock.clone(), seen.clone(), stopped.clone());
-        tasks.push(spawn_local(wait_in_turn(client, place, lock, seen, stopped)));
-        sleep(if waiters > 100 { Duration::from_millis(2) } else { Duration::from_millis(6) }).await;
+    // They end with it.
+    let mut tasks = JoinSet::new();
+    let joined = async {
+        for (place, client) in clients.into_iter().enumerate() {
+            let (lock, seen, stopped) = (lock.clone(), seen.clone(), stopped.clone());
+            tasks.spawn_local(wait_in_turn(client, place, lock, seen, stopped));
+            sleep(if waiters > 100 { Duration::from_millis(2) } else { Duration::from_millis(6) }).await;
+        }
+        sleep(Duration::from_millis(300)).await;
+    };
+    tokio::select! {
+        () = joined => {}
+        lost = first.keep(&lock, &held) => return lost,
     }
-    sleep(Duration::from_millis(300)).await;
     seen.released.set(Some(Instant::now()));
     first.release(&lock, held).await?;
-    tasks.push(spawn_local(wait_in_turn(first, waiters, lock, seen.clone(), stopped)));
+    tasks.spawn_local(wait_in_turn(first, waiters, lock, seen.clone(), stopped));
     sleep(round.window).await;
     if waiters == 64 {
         // Redlock takes longer until each has had its turn.
@@ -47,7 +53,7 @@ pub async fn run(round: &mut Round, waiters: usize) -> Result<()> {
         }
     }
     stop.send(true)?;
-    for ended in join_all(tasks).await {
+    while let Some(ended) = tasks.join_next().await {
         if let Err(error) = ended? {
             return failed(error);
         }

@@ -7,12 +7,15 @@ pub mod holder;
 mod pairs;
 mod waiters;
 
+use std::cell::RefCell;
+use std::rc::Rc;
 use std::time::Duration;
 
 use futures::future::join_all;
+use tokio::time::{sleep, timeout};
 
-use crate::clients::Client;
-use crate::result::Result;
+use crate::clients::{Client, LEASE};
+use crate::result::{Result, failed};
 use crate::servers::Servers;
 use crate::systems::System;
 
@@ -22,33 +25,58 @@ pub struct Round {
     pub servers: Servers,
     /// How long each load runs.
     pub window: Duration,
-    pub figures: Vec<(String, Option<f64>)>,
+    /// Kept by the caller, too: what was measured before a system hangs is not lost.
+    pub figures: Rc<RefCell<Vec<(String, Option<f64>)>>>,
 }
 
 impl Round {
-    /// Everything, in an order in which nothing is left over for the next.
+    /// Everything, in an order in which nothing is left over for the next. What fails twice is named, and the rest is
+    /// measured all the same.
     pub async fn run(&mut self, is_first: bool) -> Result<()> {
-        alone::run(self).await?;
-        for clients in [16, 64] {
-            pairs::run(self, clients).await?;
-        }
-        for waiters in [2, 64, 512] {
-            hand_off::run(self, waiters).await?;
-        }
-        waiters::run(self).await?;
-        holder::run(self, is_first).await?;
+        let mut parts = PARTS.to_vec();
         if self.system.0.fails_over() {
-            failover::run(self).await?;
+            parts.push(Part::Failover);
         }
-        Ok(())
+        let mut missing = Vec::new();
+        for part in parts {
+            for is_last in [part == Part::Failover, true] {
+                let why = match timeout(PATIENCE, self.measure(part, is_first)).await {
+                    Ok(Ok(())) => break,
+                    Ok(Err(error)) => error.to_string(),
+                    Err(_) => format!("not done after {} s", PATIENCE.as_secs()),
+                };
+                println!("        {part:?}: {why}");
+                if is_last {
+                    missing.push(format!("{part:?}: {why}"));
+                    break;
+                }
+                // What is left of it may hold locks until its leases end.
+                sleep(LEASE).await;
+            }
+        }
+        if missing.is_empty() { Ok(()) } else { failed(missing.join(", ")) }
     }
 
-    fn note(&mut self, figure: impl Into<String>, value: f64) {
-        self.figures.push((figure.into(), Some(value)));
+    async fn measure(&mut self, part: Part, is_first: bool) -> Result<()> {
+        match part {
+            Part::Alone => alone::run(self).await,
+            Part::Pairs(clients) => pairs::run(self, clients).await,
+            Part::HandOff(waiters) => hand_off::run(self, waiters).await,
+            Part::Waiters => waiters::run(self).await,
+            Part::Holder => holder::run(self, is_first).await,
+            Part::Failover => failover::run(self).await,
+        }
     }
 
-    fn note_if(&mut self, figure: impl Into<String>, value: Option<f64>) {
-        self.figures.push((figure.into(), value));
+    fn note(&self, figure: impl Into<String>, value: f64) {
+        self.note_if(figure, Some(value));
+    }
+
+    fn note_if(&self, figure: impl Into<String>, value: Option<f64>) {
+        let figure = figure.into();
+        let shown = value.map_or("not while it was waited for".to_owned(), |value| format!("{value:.4}"));
+        println!("        {figure:24} {shown}");
+        self.figures.borrow_mut().push((figure, value));
     }
 
     async fn client(&self) -> Result<Client> {
@@ -68,6 +96,31 @@ impl Round {
         Ok(clients)
     }
 }
+
+/// One measurement.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Part {
+    Alone,
+    Pairs(usize),
+    HandOff(usize),
+    Waiters,
+    Holder,
+    Failover,
+}
+
+const PARTS: [Part; 8] = [
+    Part::Alone,
+    Part::Pairs(16),
+    Part::Pairs(64),
+    Part::HandOff(2),
+    Part::HandOff(64),
+    Part::HandOff(512),
+    Part::Waiters,
+    Part::Holder,
+];
+
+/// How long one may take.
+const PATIENCE: Duration = Duration::from_secs(30);
 
 /// The smallest value that this share of all does not exceed.
 fn rank(sorted: &[f64], share: f64) -> Option<f64> {

@@ -5,7 +5,7 @@ use std::rc::Rc;
 use std::time::Instant;
 
 use futures::future::join_all;
-use tokio::task::spawn_local;
+use tokio::task::JoinSet;
 
 use super::Round;
 use crate::processes::Usage;
@@ -25,9 +25,10 @@ pub async fn run(round: &mut Round, count: usize) -> Result<()> {
     let (servers, own) = (round.servers.usage(), Usage::own());
     let began = Instant::now();
     let end = began + round.window;
-    let tasks = warm?.into_iter().map(|(lock, mut client)| {
+    let mut tasks = JoinSet::new();
+    for (lock, mut client) in warm? {
         let pairs = pairs.clone();
-        spawn_local(async move {
+        tasks.spawn_local(async move {
             while Instant::now() < end {
                 let held = client.acquire(&lock).await.map_err(|error| error.to_string())?;
                 client.release(&lock, held).await.map_err(|error| error.to_string())?;
@@ -36,9 +37,12 @@ pub async fn run(round: &mut Round, count: usize) -> Result<()> {
                 }
             }
             Ok::<_, String>(client)
-        })
-    });
-    let ended = join_all(tasks).await;
+        });
+    }
+    let mut ended = Vec::new();
+    while let Some(task) = tasks.join_next().await {
+        ended.push(task);
+    }
     let (seconds, servers_after, own_after) = (began.elapsed().as_secs_f64(), round.servers.usage(), Usage::own());
     for task in ended {
         match task? {

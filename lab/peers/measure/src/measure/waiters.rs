@@ -2,9 +2,8 @@
 
 use std::time::Duration;
 
-use futures::future::join_all;
 use tokio::sync::watch;
-use tokio::task::spawn_local;
+use tokio::task::JoinSet;
 use tokio::time::sleep;
 
 use super::Round;
@@ -16,19 +15,19 @@ pub async fn run(round: &mut Round) -> Result<()> {
     sleep(Duration::from_millis(300)).await;
     let before = round.servers.usage();
     let (stop, stopped) = watch::channel(false);
-    let mut tasks = Vec::new();
+    let mut tasks = JoinSet::new();
     let joined = async {
         for _ in 0..WAITERS / BATCH {
             for mut client in round.clients(BATCH).await? {
                 let mut stopped = stopped.clone();
-                tasks.push(spawn_local(async move {
+                tasks.spawn_local(async move {
                     let granted = tokio::select! {
                         granted = client.acquire("waiters") => Some(granted.map(drop).map_err(|error| error.to_string())),
                         _ = stopped.wait_for(|stop| *stop) => None,
                     };
                     client.close().await;
                     granted
-                }));
+                });
             }
         }
         // What connecting and joining leave behind.
@@ -42,7 +41,7 @@ pub async fn run(round: &mut Round) -> Result<()> {
         lost = holder.keep("waiters", &held) => return lost,
     };
     stop.send(true)?;
-    for ended in join_all(tasks).await {
+    while let Some(ended) = tasks.join_next().await {
         match ended? {
             None => {}
             Some(Ok(())) => return failed("a waiter was granted a lock that is held"),
