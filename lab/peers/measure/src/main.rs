@@ -121,7 +121,7 @@ fn run(options: &Options) -> Result<()> {
 }
 
 /// How long a system may take for a round.
-const PATIENCE: Duration = Duration::from_secs(180);
+const PATIENCE: Duration = Duration::from_secs(240);
 
 type Measured = Rc<RefCell<Vec<(String, Option<f64>)>>>;
 

@@ -83,23 +83,14 @@ impl Drop for Process {
 #[derive(Clone, Copy, Default)]
 pub struct Usage {
     pub cpu_seconds: f64,
-    /// Memory of these processes; pages that several of them share are divided among them.
-    pub bytes: f64,
     /// Sent to the disk.
     pub written: f64,
 }
 
 impl Usage {
     pub fn of<'a>(processes: impl IntoIterator<Item = &'a Process>) -> Self {
-        let parents = parents();
-        let mut wanted: Vec<i32> = processes.into_iter().map(|process| process.pid().as_raw()).collect();
         let mut usage = Self::default();
-        let mut at = 0;
-        while let Some(&pid) = wanted.get(at) {
-            usage.add(pid);
-            wanted.extend(parents.iter().filter(|(_, parent)| **parent == pid).map(|(child, _)| *child));
-            at += 1;
-        }
+        descendants(processes).into_iter().for_each(|pid| usage.add(pid));
         usage
     }
 
@@ -117,9 +108,27 @@ impl Usage {
         // utime and stime: fields 14 and 15 of the whole line.
         let ticks: f64 = [11, 12].iter().filter_map(|at| fields.get(*at)?.parse::<f64>().ok()).sum();
         self.cpu_seconds += ticks / TICKS_PER_SECOND;
-        self.bytes += field(&read("smaps_rollup"), "Pss:") * 1024.0;
         self.written += field(&read("io"), "write_bytes:");
     }
+}
+
+/// Bytes of memory of processes and their descendants; pages that several of them share are divided among them. The
+/// kernel looks at each page for that, so it takes a while.
+pub fn memory<'a>(processes: impl IntoIterator<Item = &'a Process>) -> f64 {
+    let rollup = |pid: i32| fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).unwrap_or_default();
+    descendants(processes).into_iter().map(|pid| field(&rollup(pid), "Pss:") * 1024.0).sum()
+}
+
+/// The processes, and all that they have started.
+fn descendants<'a>(processes: impl IntoIterator<Item = &'a Process>) -> Vec<i32> {
+    let parents = parents();
+    let mut found: Vec<i32> = processes.into_iter().map(|process| process.pid().as_raw()).collect();
+    let mut at = 0;
+    while let Some(&pid) = found.get(at) {
+        found.extend(parents.iter().filter(|(_, parent)| **parent == pid).map(|(child, _)| *child));
+        at += 1;
+    }
+    found
 }
 
 /// The parent of each process.

@@ -16,12 +16,12 @@ use crate::systems::System;
 
 pub async fn run(round: &mut Round, is_first: bool) -> Result<()> {
     let killed = after(round, Signal::SIGKILL, Duration::from_secs(15)).await?;
-    round.note_if("holder/killed", killed);
     if is_first {
         // What does not happen in twice the lease, does not happen.
         let stopped = after(round, Signal::SIGSTOP, Duration::from_secs(8)).await?;
         round.note_if("holder/stopped", stopped);
     }
+    round.note_if("holder/killed", killed);
     Ok(())
 }
 

@@ -13,7 +13,7 @@ pub async fn run(round: &mut Round) -> Result<()> {
     let mut holder = round.client().await?;
     let held = holder.acquire("waiters").await?;
     sleep(Duration::from_millis(300)).await;
-    let before = round.servers.usage();
+    let before = round.servers.memory();
     let (stop, stopped) = watch::channel(false);
     let mut tasks = JoinSet::new();
     let joined = async {
@@ -34,9 +34,9 @@ pub async fn run(round: &mut Round) -> Result<()> {
         sleep(Duration::from_millis(1500)).await;
         let waiting = round.servers.usage();
         sleep(LOOK).await;
-        Ok::<_, Box<dyn std::error::Error>>((waiting, round.servers.usage()))
+        Ok::<_, Box<dyn std::error::Error>>((waiting, round.servers.usage(), round.servers.memory()))
     };
-    let (waiting, after) = tokio::select! {
+    let (waiting, after, memory) = tokio::select! {
         looked = joined => looked?,
         lost = holder.keep("waiters", &held) => return lost,
     };
@@ -51,7 +51,7 @@ pub async fn run(round: &mut Round) -> Result<()> {
     holder.release("waiters", held).await?;
     holder.close().await;
     round.note("waiters/cpu", (after.cpu_seconds - waiting.cpu_seconds) / LOOK.as_secs_f64() * 100.0);
-    round.note("waiters/memory", (waiting.bytes - before.bytes) / WAITERS as f64 / 1024.0);
+    round.note("waiters/memory", (memory - before) / WAITERS as f64 / 1024.0);
     Ok(())
 }
 

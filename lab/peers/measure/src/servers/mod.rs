@@ -13,7 +13,7 @@ use nix::sys::signal::Signal;
 use tempfile::TempDir;
 use tokio::time::{sleep, timeout};
 
-use crate::processes::{Process, Usage};
+use crate::processes::{Process, Usage, memory};
 use crate::result::{Result, failed};
 
 pub struct Servers {
@@ -35,6 +35,10 @@ impl Servers {
 
     pub fn usage(&self) -> Usage {
         Usage::of(&self.processes)
+    }
+
+    pub fn memory(&self) -> f64 {
+        memory(&self.processes)
     }
 
     /// `kill -9` for this one.
