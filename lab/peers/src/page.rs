@@ -91,7 +91,7 @@ fn facts(figures: &Figures) -> String {
     ];
     let mut text = table(&["", ""], rows.map(|(name, fact)| vec![name.to_owned(), fact]).into());
     if !figures.fact("missing").is_empty() {
-        text += &format!("\n**Missing:** {}.\n", figures.fact("missing"));
+        text += &wrapped(&format!("\n**Missing:** {}.", figures.fact("missing")));
     }
     text
 }
@@ -191,6 +191,23 @@ fn number(value: f64) -> String {
         grouped.push(digit);
     }
     if fraction.is_empty() { grouped } else { format!("{grouped}.{fraction}") }
+}
+
+/// The text with its words in lines of at most 120 columns.
+fn wrapped(text: &str) -> String {
+    let mut lines = String::from("\n");
+    let mut width = 0;
+    for word in text.split_whitespace() {
+        let length = word.chars().count();
+        if width > 0 {
+            let fits = width + 1 + length <= 120;
+            lines.push(if fits { ' ' } else { '\n' });
+            width = if fits { width + 1 } else { 0 };
+        }
+        lines += word;
+        width += length;
+    }
+    lines + "\n"
 }
 
 fn table(head: &[&str], rows: Vec<Vec<String>>) -> String {

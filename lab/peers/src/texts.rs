@@ -23,7 +23,7 @@ A system is compared with systems that keep a grant as safely. There are four cl
 server, on its disk (synced before the answer), in the memory of several servers, or on the disks of a majority.
 
 The lease, session timeout or TTL is 4 seconds everywhere. This is the shortest session that ZooKeeper grants with its
-usual `tickTime`. What the table does not name is left as the package has it.
+usual `tickTime`. All other settings are the defaults of the package.
 ";
 
 pub fn settings(made: Made, kept: Kept) -> &'static str {
@@ -52,7 +52,7 @@ dlock is meant to take at most half of the time that the best peer of its class 
 ";
 
 pub const MISSED: &str = "\
-The reasons for what is missed can be read in the tables below:
+How the systems are built explains a part of what is missed; CPU and bytes are in the tables below:
 
 - **Memory of one server.** A pair is two round trips for dlock, PostgreSQL and `SET NX PX` alike. One client
   therefore measures the kernel's sockets and the client's runtime more than any server. With 64 clients, the one
@@ -60,8 +60,8 @@ The reasons for what is missed can be read in the tables below:
 - **Memory of several servers.** Redlock asks all servers once per acquire. dlock's quorum also waits in the queue of
   its first server and confirms the majority: three round trips. They buy a queue, tokens that rise, and the safety
   that [quorum](quorum.md#why-it-is-safe) describes.
-- **Disk.** One sync takes as long for everyone, and a pair is two writes for everyone. What is left beside the sync
-  is small. A quorum syncs the grant, its confirmation and the release on three servers.
+- **Disk.** One sync takes as long for everyone, and a pair is two writes for everyone. Little is left beside the
+  sync. A quorum syncs the grant, its confirmation and the release on three servers.
 ";
 
 pub const ALONE: &str = "\
@@ -83,7 +83,7 @@ pub const HAND_OFF: &str = "\
 ## Hand-off
 
 The time from the moment at which the holder sends its release to the moment at which the next client has the lock,
-with 2, 64 and 512 waiting clients. All of them want one lock, give it back at once, and queue again.
+with 2, 64 and 512 waiting clients. All of them want one lock, release it at once, and queue again.
 
 \"Out of order\" looks at 64 clients that came one after the other, 6 ms apart. It is the share of pairs of clients in
 which the later one got the lock first: 0 is the order of the requests, 0.5 is chance.
@@ -92,10 +92,10 @@ which the later one got the lock first: 0 is the order of the requests, 0.5 is c
 pub const WAITERS: &str = "\
 ## A thousand clients wait
 
-What all servers together need for 1,000 clients that wait for one lock, while nothing happens. The CPU goes into what
-keeps sessions and leases alive, and into polling. The memory is that of the servers after 1,000 clients have
-connected and queued, less that before, per client (shared pages are divided among the processes). A Java heap grows
-until it is collected, so ZooKeeper's memory says little; negative memory means that some was given back.
+The table shows the cost of 1,000 clients that wait for one lock, while nothing happens, for all servers together. The
+CPU goes into what keeps sessions and leases alive, and into polling. The memory is that of the servers after 1,000
+clients have connected and queued, less that before, per client (shared pages are divided among the processes). A Java
+heap grows until it is collected, so ZooKeeper's memory says little; negative memory means that some was given back.
 ";
 
 pub const HOLDER: &str = "\
