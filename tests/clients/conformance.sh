@@ -4,21 +4,26 @@ set -euo pipefail
 export DLOCK_SERVER=${DLOCK_SERVER:-$(scripts/server)}
 python=$(scripts/python) || { echo 'missing: Python, or its packages (make test installs them)'; exit 77; }
 node=$(scripts/node) || { echo "$node"; exit 77; }
+javac -version >/dev/null 2>&1 || { echo 'missing: a JDK, 11 or later (default-jdk-headless)'; exit 77; }
 export PYTHONDONTWRITEBYTECODE=1
 PATH=$PWD/target/languages/node/bin:$PATH
 scripts/python make
 
 mkdir -p "$node/test"
 cp clients/node/test/conformance.mjs "$node/test/"
+java=$(clients/java/build)
+classes=$(mktemp -d)
+trap 'rm -r "$classes"' EXIT
+javac --release 11 -cp "$java" -d "$classes" clients/java/src/test/java/dlock/ConformanceAdapter.java
+
 pids=()
 play() { "$python" tests/conformance/run.py --title "$1" -- "${@:2}" & pids+=($!); }
 play 'Python, threads' "$python" clients/python/tests/conformance_adapter.py sync
 play 'Python, asyncio' "$python" clients/python/tests/conformance_adapter.py asyncio
-failed=0
-for pid in "${pids[@]}"; do wait "$pid" || failed=1; done
-pids=()
 play 'Node.js, ioredis' node "$node/test/conformance.mjs" ioredis
 play 'Node.js, node-redis' node "$node/test/conformance.mjs" node-redis
+play 'Java' java -cp "$java:$classes" dlock.ConformanceAdapter
+failed=0
 for pid in "${pids[@]}"; do wait "$pid" || failed=1; done
 for scenario in tests/conformance/scenarios/*.txt; do
     grep -qF "($(basename "$(dirname "$scenario")")/$(basename "$scenario"))" tests/conformance/README.md ||

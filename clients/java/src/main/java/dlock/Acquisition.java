@@ -21,11 +21,14 @@ final class Acquisition {
         final long sent;
         /** The connection that a session hold is bound to, else {@code null}. */
         final DedicatedConnection connection;
+        /** Whether too few replicas have acknowledged it, else {@code null}. */
+        final TooFewReplicasException unconfirmed;
 
-        Grant(long token, long sent, DedicatedConnection connection) {
-            this.token = token;
+        Grant(Object token, long sent, DedicatedConnection connection, TooFewReplicasException unconfirmed) {
+            this.token = Words.number(token);
             this.sent = sent;
             this.connection = connection;
+            this.unconfirmed = unconfirmed;
         }
     }
 
@@ -48,7 +51,7 @@ final class Acquisition {
     private boolean abandoned;
     private boolean leaving;
     private DedicatedConnection connection;
-    /** The end of the client's patience during an outage. */
+    /** The time at which the acquisition fails if the outage lasts. */
     private Deadline outage;
     private int failures;
 
@@ -63,7 +66,7 @@ final class Acquisition {
     }
 
     CompletableFuture<Grant> start() {
-        if (request.isSession()) {
+        if (request.isSession() || request.replicas != null) {
             queue();
         } else {
             tryAtOnce();
@@ -110,7 +113,7 @@ final class Acquisition {
             } else if (failed != null) {
                 failed(Futures.cause(failed), 0);
             } else if (reply != null) {
-                granted(new Grant(Words.number(reply), sent, null));
+                granted(new Grant(reply, sent, null, null));
             } else if (end.hasPassed()) {
                 finish(null);
             } else {
@@ -139,8 +142,7 @@ final class Acquisition {
             }
             if (proceeds) {
                 long sent = System.nanoTime();
-                taken.request(this::command, end)
-                        .whenComplete((token, refused) -> answered(taken, sent, token, refused));
+                asked(taken).whenComplete((grant, refused) -> answered(taken, sent, grant, refused));
             } else {
                 taken.giveBack();
                 undo(null);
@@ -148,7 +150,53 @@ final class Acquisition {
         });
     }
 
-    private void answered(DedicatedConnection at, long sent, Object token, Throwable refused) {
+    /** Sends the request. Completes with the grant, or with {@code null} if the wait has ended. */
+    private CompletableFuture<Grant> asked(DedicatedConnection at) {
+        DedicatedConnection bound = request.isSession() ? at : null;
+        Replicas replicas = request.replicas;
+        long sent = System.nanoTime();
+        if (replicas == null) {
+            return at.request(this::command, end)
+                    .thenApply(token -> token == null ? null : new Grant(token, sent, bound, null));
+        }
+        // The command that does not wait, and WAIT, in one round trip.
+        CompletableFuture<Object> first = at.request(this::command, Deadline.afterMillis(0));
+        CompletableFuture<Long> number = replicas.acknowledged(at);
+        return first.thenCompose(token -> {
+            if (token != null) {
+                return number.thenApply(acknowledged -> new Grant(token, sent, bound, tooFew(acknowledged)));
+            }
+            return end.hasPassed()
+                    ? CompletableFuture.completedFuture(null)
+                    : at.request(this::command, end).thenCompose(later -> confirmed(at, bound, later));
+        });
+    }
+
+    /**
+     * Waits for the replicas after a grant to a request that has waited. Redis before 7.0.12 does not count such a
+     * grant as a write of its connection, so {@code WAIT} would not wait for it. A renewal is such a write.
+     */
+    private CompletableFuture<Grant> confirmed(DedicatedConnection at, DedicatedConnection bound, Object token) {
+        if (token == null) {
+            return CompletableFuture.completedFuture(null);
+        }
+        long sent = System.nanoTime();
+        return new HoldCommands(core, request, owner, Words.number(token))
+                .acknowledged(at, request.lease.millis)
+                .handle((renewed, failed) -> {
+                    Throwable reason = Futures.cause(failed);
+                    if (failed != null && !(reason instanceof TooFewReplicasException)) {
+                        throw Futures.rethrown(failed);
+                    }
+                    return new Grant(token, sent, bound, (TooFewReplicasException) reason);
+                });
+    }
+
+    private TooFewReplicasException tooFew(long acknowledged) {
+        return acknowledged < request.replicas.count ? request.replicas.tooFew(request.names, acknowledged) : null;
+    }
+
+    private void answered(DedicatedConnection at, long sent, Grant grant, Throwable refused) {
         synchronized (this) {
             if (leaving) {
                 // abandon() handles the reply.
@@ -172,12 +220,16 @@ final class Acquisition {
                     }
                 });
             }
-        } else if (token != null && request.isSession()) {
-            granted(new Grant(Words.number(token), sent, at));
+        } else if (grant != null && grant.unconfirmed != null) {
+            // The end of the connection releases a session.
+            at.leave().thenRun(() -> release(grant.token));
+            undone.thenRun(() -> finish(grant.unconfirmed));
+        } else if (grant != null && request.isSession()) {
+            granted(grant);
         } else {
             at.giveBack();
-            if (token != null) {
-                granted(new Grant(Words.number(token), sent, null));
+            if (grant != null) {
+                granted(grant);
             } else if (end.isNever()) {
                 // An operator ended the wait (CLIENT UNBLOCK), but the caller wants to wait forever.
                 again(0);
@@ -205,8 +257,8 @@ final class Acquisition {
         long pause;
         boolean over;
         synchronized (this) {
-            if (outage == null || waitedNanos > WORKED_NANOS) {
-                outage = core.patience();
+            if (outage == null || waitedNanos > WORKED_NANOS && !end.hasPassed()) {
+                outage = core.outage(end);
                 failures = 0;
             }
             pause = Core.pauseMillis(failures++);

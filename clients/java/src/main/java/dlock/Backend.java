@@ -4,8 +4,8 @@ import java.util.concurrent.CompletableFuture;
 
 /** Sends commands to the server that has a key. It never repeats one. */
 interface Backend extends AutoCloseable {
-    /** Returns whether a hold can be bound to a connection. */
-    boolean hasSessions();
+    /** Returns whether a hold can be bound to a connection, and whether commands can be sent behind each other. */
+    boolean hasOwnConnections();
 
     /** Returns whether one command can use both keys. */
     boolean together(String one, String other);

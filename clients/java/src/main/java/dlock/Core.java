@@ -8,6 +8,7 @@ import java.util.concurrent.RejectedExecutionException;
 import java.util.concurrent.ScheduledThreadPoolExecutor;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicLong;
+import java.util.function.Supplier;
 
 /** The state that all locks of a client share: backend, timer, owner names, and the policy for repeats. */
 final class Core implements AutoCloseable {
@@ -16,6 +17,7 @@ final class Core implements AutoCloseable {
 
     final Backend backend;
     final long patienceMillis;
+    private final long timeoutMillis;
     /** The pause between two tries on a key that is not a lock. 0: such a key is an error. */
     final long besideMillis;
     /** Runs listeners and completes the users' futures. */
@@ -30,9 +32,10 @@ final class Core implements AutoCloseable {
     final Permits permits = new Permits();
     private volatile boolean closed;
 
-    Core(Backend backend, long patienceMillis, long besideMillis, Executor executor) {
+    Core(Backend backend, long patienceMillis, long timeoutMillis, long besideMillis, Executor executor) {
         this.backend = backend;
         this.patienceMillis = patienceMillis;
+        this.timeoutMillis = timeoutMillis;
         this.besideMillis = besideMillis;
         this.executor = executor;
         byte[] random = new byte[12];
@@ -84,11 +87,11 @@ final class Core implements AutoCloseable {
     }
 
     /** A reply, and whether the server may have executed an earlier copy of the command. */
-    static final class Answer {
-        final Object reply;
+    static final class Answer<T> {
+        final T reply;
         final boolean repeated;
 
-        Answer(Object reply, boolean repeated) {
+        Answer(T reply, boolean repeated) {
             this.reply = reply;
             this.repeated = repeated;
         }
@@ -100,28 +103,42 @@ final class Core implements AutoCloseable {
     }
 
     /**
+     * Returns the end of an outage that begins now, for a request that waits until {@code end}. The outage counts as
+     * waiting. A request that does not wait gets the time of one reply.
+     */
+    Deadline outage(Deadline end) {
+        return Deadline.afterMillis(
+                end.isNever() ? patienceMillis : Math.min(patienceMillis, Math.max(end.leftMillis(), timeoutMillis)));
+    }
+
+    /**
      * Sends an idempotent command, again if it is not answered.
      *
      * @return fails with {@link ServerException}, or with {@link UnavailableException} at that time
      */
-    CompletableFuture<Answer> repeat(String key, byte[][] command, Deadline giveUp) {
-        return repeat(key, command, giveUp, 0);
+    CompletableFuture<Answer<Object>> repeat(String key, byte[][] command, Deadline giveUp) {
+        return repeat(() -> backend.ask(key, command), giveUp);
     }
 
-    private CompletableFuture<Answer> repeat(String key, byte[][] command, Deadline giveUp, int before) {
-        return backend.ask(key, command).handle((reply, failed) -> {
+    /** The same, for commands that are sent in another way. */
+    <T> CompletableFuture<Answer<T>> repeat(Supplier<CompletableFuture<T>> send, Deadline giveUp) {
+        return repeat(send, giveUp, 0);
+    }
+
+    private <T> CompletableFuture<Answer<T>> repeat(Supplier<CompletableFuture<T>> send, Deadline giveUp, int before) {
+        return send.get().handle((reply, failed) -> {
             if (failed == null) {
-                return CompletableFuture.completedFuture(new Answer(reply, before > 0));
+                return CompletableFuture.completedFuture(new Answer<>(reply, before > 0));
             }
             Throwable reason = Futures.cause(failed);
             if (!Unanswered.mayRepeat(reason)) {
-                return CompletableFuture.<Answer>failedFuture(reason);
+                return CompletableFuture.<Answer<T>>failedFuture(reason);
             }
             long pause = pauseMillis(before);
             if (closed || giveUp.leftMillis() <= pause) {
-                return CompletableFuture.<Answer>failedFuture(unavailable(reason));
+                return CompletableFuture.<Answer<T>>failedFuture(unavailable(reason));
             }
-            return Futures.after(pause).thenCompose(done -> repeat(key, command, giveUp, before + 1));
+            return Futures.after(pause).thenCompose(done -> repeat(send, giveUp, before + 1));
         }).thenCompose(answer -> answer);
     }
 

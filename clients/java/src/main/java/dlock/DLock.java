@@ -31,14 +31,20 @@ public final class DLock implements Lock {
     DLock(Core core, Request request) {
         this.core = core;
         this.request = request;
-        if (request.isSession() && !core.backend.hasSessions()) {
-            throw new IllegalArgumentException("a driver has no connections that a session could be bound to");
-        }
+        request.checkFor(core.backend);
     }
 
     /** Returns the same lock with this lease. The default is the client's: renewed, 30 seconds. */
     public DLock withLease(Lease lease) {
-        return new DLock(core, Request.lock(request.names, request.mode, lease));
+        return new DLock(core, request.with(lease));
+    }
+
+    /**
+     * Returns the same lock, whose grants and renewals this many replicas must acknowledge ({@code WAIT}). If fewer do,
+     * a grant is released, and {@link TooFewReplicasException} is thrown.
+     */
+    public DLock withReplicas(int count, Duration timeout) {
+        return new DLock(core, request.with(new Replicas(count, timeout)));
     }
 
     /** Returns the name, or the names of locks that are acquired together. */
@@ -317,7 +323,7 @@ public final class DLock implements Lock {
      */
     private static void certainly(ThreadOwner.ThreadHold mine, CompletableFuture<Void> change) {
         try {
-            Hold.join(change);
+            Futures.join(change);
         } catch (UnavailableException e) {
             mine.uncertain = true;
             throw e;

@@ -81,7 +81,7 @@ public final class DLockClient implements AutoCloseable {
 
     /** Returns the semaphore of this name with {@code limit} permits ({@code DLOCK.SACQUIRE}). */
     public DSemaphore semaphore(String name, long limit) {
-        return new DSemaphore(core, Objects.requireNonNull(name, "name"), limit, lease);
+        return new DSemaphore(core, Objects.requireNonNull(name, "name"), limit, lease, null);
     }
 
     /**
@@ -223,7 +223,8 @@ public final class DLockClient implements AutoCloseable {
             DLockClient client = null;
             try {
                 Backend backend = driver == null ? servers(runs) : new DriverBackend(driver, longestWait.toMillis());
-                Core core = new Core(backend, patience.toMillis(), besideOldLocks.toMillis(), runs);
+                Core core = new Core(
+                        backend, patience.toMillis(), timeout.toMillis(), besideOldLocks.toMillis(), runs);
                 client = new DLockClient(core, lease, own);
                 return client;
             } finally {
@@ -248,7 +249,7 @@ public final class DLockClient implements AutoCloseable {
                     where, login, sentinelLogin, timeout.toMillis(), patience.toMillis(), runs);
             boolean started = false;
             try {
-                Hold.join(servers.start());
+                Futures.join(servers.start());
                 started = true;
                 return servers;
             } finally {

@@ -1,5 +1,6 @@
 package dlock;
 
+import java.time.Duration;
 import java.util.concurrent.locks.ReadWriteLock;
 
 /**
@@ -22,6 +23,11 @@ public final class DReadWriteLock implements ReadWriteLock {
     /** Returns the same lock with this lease. */
     public DReadWriteLock withLease(Lease lease) {
         return new DReadWriteLock(reading.withLease(lease), writing.withLease(lease));
+    }
+
+    /** Returns the same lock, whose grants and renewals this many replicas must acknowledge. */
+    public DReadWriteLock withReplicas(int count, Duration timeout) {
+        return new DReadWriteLock(reading.withReplicas(count, timeout), writing.withReplicas(count, timeout));
     }
 
     @Override

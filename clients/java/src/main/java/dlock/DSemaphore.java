@@ -22,25 +22,29 @@ public final class DSemaphore {
     private final Core core;
     private final String name;
     private final long limit;
-    private final Lease lease;
+    /** A request for one permit. */
+    private final Request one;
     private final List<Consumer<? super LockLostException>> listeners = new CopyOnWriteArrayList<>();
 
-    DSemaphore(Core core, String name, long limit, Lease lease) {
+    DSemaphore(Core core, String name, long limit, Lease lease, Replicas replicas) {
         if (limit < 1 || limit > 0xffffffffL) {
             throw new IllegalArgumentException("a limit is 1 to 4294967295, not " + limit);
-        }
-        if (lease.kind == Lease.Kind.SESSION && !core.backend.hasSessions()) {
-            throw new IllegalArgumentException("a driver has no connections that a session could be bound to");
         }
         this.core = core;
         this.name = name;
         this.limit = limit;
-        this.lease = lease;
+        this.one = Request.permits(name, limit, 1, lease).with(replicas);
+        one.checkFor(core.backend);
     }
 
     /** Returns the same semaphore with this lease. */
     public DSemaphore withLease(Lease other) {
-        return new DSemaphore(core, name, limit, other);
+        return new DSemaphore(core, name, limit, other, one.replicas);
+    }
+
+    /** Returns the same semaphore, whose grants and renewals this many replicas must acknowledge. */
+    public DSemaphore withReplicas(int count, Duration timeout) {
+        return new DSemaphore(core, name, limit, one.lease, new Replicas(count, timeout));
     }
 
     /** Returns the number of permits. */
@@ -123,7 +127,7 @@ public final class DSemaphore {
         List<CompletableFuture<Boolean>> released = core.permits.release(name, permits);
         boolean all = true;
         for (CompletableFuture<Boolean> each : released) {
-            all &= Hold.join(each);
+            all &= Futures.join(each);
         }
         if (!all) {
             throw new LockLostException("permits of " + name + " were lost before their release", null);
@@ -182,8 +186,8 @@ public final class DSemaphore {
         if (permits > limit) {
             throw new IllegalArgumentException("there are " + limit + " permits, never " + permits);
         }
-        return new Granting(
-                core, Request.permits(name, limit, permits, lease), core.freshOwner(), end, null, listeners);
+        Request request = Request.permits(name, limit, permits, one.lease).with(one.replicas);
+        return new Granting(core, request, core.freshOwner(), end, null, listeners);
     }
 
     private static void positive(int permits) {

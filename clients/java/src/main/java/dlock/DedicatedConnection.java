@@ -18,7 +18,12 @@ interface DedicatedConnection {
     CompletableFuture<Object> request(LongFunction<byte[][]> command, Deadline end);
 
     /** Sends a command that does not wait. */
-    CompletableFuture<Object> ask(byte[][] command);
+    default CompletableFuture<Object> ask(byte[][] command) {
+        return ask(command, 0);
+    }
+
+    /** Sends a command that waits for this time at most. */
+    CompletableFuture<Object> ask(byte[][] command, long millis);
 
     /**
      * Ends the request, and the use of the connection.

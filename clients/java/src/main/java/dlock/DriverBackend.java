@@ -24,7 +24,7 @@ final class DriverBackend implements Backend {
     }
 
     @Override
-    public boolean hasSessions() {
+    public boolean hasOwnConnections() {
         return false;
     }
 
@@ -141,7 +141,7 @@ final class DriverBackend implements Backend {
         }
 
         @Override
-        public CompletableFuture<Object> ask(byte[][] question) {
+        public CompletableFuture<Object> ask(byte[][] question, long millis) {
             return DriverBackend.this.ask(key, question);
         }
 

@@ -36,4 +36,26 @@ final class Futures {
     static CompletableFuture<Void> all(List<? extends CompletableFuture<?>> futures) {
         return CompletableFuture.allOf(futures.toArray(new CompletableFuture<?>[0]));
     }
+
+    /** Waits for the result, and throws the exception itself. An interrupt does not end the wait. */
+    static <T> T join(CompletableFuture<T> future) {
+        try {
+            return future.join();
+        } catch (CompletionException e) {
+            throw unwrapped(e);
+        }
+    }
+
+    static RuntimeException unwrapped(Throwable failure) {
+        Throwable reason = cause(failure);
+        if (reason instanceof Unanswered) {
+            return new UnavailableException(reason.getMessage(), reason);
+        }
+        if (!(reason instanceof RuntimeException)) {
+            return new IllegalStateException(reason);
+        }
+        // The stack of the calling thread is more useful than that of the I/O thread.
+        reason.setStackTrace(new Throwable().getStackTrace());
+        return (RuntimeException) reason;
+    }
 }

@@ -68,7 +68,7 @@ final class Granting {
         try {
             return start().get();
         } catch (ExecutionException e) {
-            throw Hold.unwrapped(e);
+            throw Futures.unwrapped(e);
         } catch (InterruptedException e) {
             CompletableFuture<Void> left = abandon();
             boolean again = awaitLeft(left);
@@ -112,7 +112,7 @@ final class Granting {
                 } catch (InterruptedException e) {
                     interrupted = true;
                 } catch (ExecutionException e) {
-                    throw Hold.unwrapped(e);
+                    throw Futures.unwrapped(e);
                 }
             }
         } finally {

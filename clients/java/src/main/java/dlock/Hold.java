@@ -4,7 +4,6 @@ import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.concurrent.CompletableFuture;
-import java.util.concurrent.CompletionException;
 import java.util.concurrent.Future;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.TimeoutException;
@@ -33,8 +32,8 @@ public final class Hold implements AutoCloseable {
 
     private final Core core;
     private final Request request;
-    private final String owner;
-    private final long token;
+    private final HoldCommands commands;
+    private final Binding binding;
     /** The thread to which the hold belongs, or {@code null}. */
     private final Thread thread;
     private final List<Consumer<? super LockLostException>> listeners = new ArrayList<>();
@@ -45,17 +44,14 @@ public final class Hold implements AutoCloseable {
     private long leaseNanos;
     private long until;
     private long permits;
-    /** The connection that a session is bound to, or {@code null}. */
-    private DedicatedConnection connection;
     private Future<?> timer;
 
     Hold(Core core, Request request, String owner, Acquisition.Grant grant, Thread thread) {
         this.core = core;
         this.request = request;
-        this.owner = owner;
-        this.token = grant.token;
+        this.commands = new HoldCommands(core, request, owner, grant.token);
+        this.binding = new Binding(commands, grant.connection, this::isHeld, this::lose);
         this.thread = thread;
-        this.connection = grant.connection;
         this.permits = request.permits;
         this.leaseNanos = TimeUnit.MILLISECONDS.toNanos(request.lease.millis);
         this.until = grant.sent + leaseNanos;
@@ -66,10 +62,7 @@ public final class Hold implements AutoCloseable {
         synchronized (this) {
             schedule(renewalNanos());
         }
-        if (connection != null) {
-            DedicatedConnection bound = connection;
-            bound.whenEnded(() -> unbound(bound));
-        }
+        binding.watch();
         return this;
     }
 
@@ -78,12 +71,12 @@ public final class Hold implements AutoCloseable {
      * protects, which refuses smaller tokens.
      */
     public long fencingToken() {
-        return token;
+        return commands.token;
     }
 
     /** Returns the owner name. */
     public String owner() {
-        return owner;
+        return commands.owner;
     }
 
     /** Returns the name of the lock, or the names of locks that were acquired together. */
@@ -130,13 +123,14 @@ public final class Hold implements AutoCloseable {
         if (!isHeld()) {
             return false;
         }
-        return join(ask("DLOCK.CHECK").thenApply(left -> left != null && isHeld()));
+        return Futures.join(commands.check().thenApply(left -> left != null && isHeld()));
     }
 
     /**
      * Renews the hold with this lease, which becomes the hold's own.
      *
      * @throws LockLostException the hold was lost or released before
+     * @throws TooFewReplicasException the lock is still held, but {@link #remaining} counts from the renewal before
      */
     public void extend(Duration lease) {
         long millis = lease.toMillis();
@@ -147,7 +141,7 @@ public final class Hold implements AutoCloseable {
             throw lostOr("released");
         }
         long sent = System.nanoTime();
-        Long renewed = join(ask("DLOCK.RENEW", "PX", millis));
+        Long renewed = Futures.join(commands.renew(millis));
         synchronized (this) {
             if (renewed != null && state == State.HELD) {
                 leaseNanos = TimeUnit.MILLISECONDS.toNanos(millis);
@@ -172,7 +166,7 @@ public final class Hold implements AutoCloseable {
                 return;
             }
         }
-        if (!join(releaseAsync())) {
+        if (!Futures.join(releaseAsync())) {
             throw lostOr("lost before its release");
         }
     }
@@ -185,7 +179,7 @@ public final class Hold implements AutoCloseable {
                 return;
             }
         }
-        join(releaseAsync());
+        Futures.join(releaseAsync());
     }
 
     /**
@@ -195,7 +189,6 @@ public final class Hold implements AutoCloseable {
      */
     public CompletableFuture<Boolean> releaseAsync() {
         boolean wasHeld;
-        DedicatedConnection bound;
         synchronized (this) {
             wasHeld = state == State.HELD;
             if (state == State.RELEASED) {
@@ -205,11 +198,9 @@ public final class Hold implements AutoCloseable {
                 state = State.RELEASED;
             }
             stopTimer();
-            bound = connection;
-            connection = null;
         }
-        Deadline lapsed = lapse();
-        CompletableFuture<Boolean> released = released(lapsed).thenApply(all -> all && wasHeld);
+        DedicatedConnection bound = binding.end();
+        CompletableFuture<Boolean> released = commands.releaseAll(lapse()).thenApply(all -> all && wasHeld);
         released.whenComplete((ok, failed) -> {
             if (bound != null && failed == null) {
                 bound.giveBack();
@@ -233,36 +224,12 @@ public final class Hold implements AutoCloseable {
         return Deadline.afterNanos(Math.max(0, until - System.nanoTime()) + TimeUnit.SECONDS.toNanos(1));
     }
 
-    /** Releases all entries of every name. Completes with whether none of them was lost. */
-    private CompletableFuture<Boolean> released(Deadline lapsed) {
-        List<CompletableFuture<Boolean>> all = new ArrayList<>();
-        for (String name : request.names) {
-            byte[][] command =
-                    Words.command("DLOCK.RELEASE", name, owner, request.mode.side, "ALL", "TOKEN", token);
-            // A repeat gets nil if the first copy was executed.
-            all.add(core.repeat(name, command, lapsed)
-                    .thenApply(answer -> answer.reply != null || answer.repeated && !lapsed.hasPassed())
-                    .exceptionally(Hold::isGone));
-        }
-        return Futures.all(all).thenApply(done -> all.stream().allMatch(CompletableFuture::join));
-    }
-
-    private static boolean isGone(Throwable failed) {
-        Throwable reason = Futures.cause(failed);
-        if (reason instanceof ServerException && ((ServerException) reason).code().equals("WRONGTYPE")) {
-            return false;
-        }
-        throw Futures.rethrown(reason);
-    }
-
     /** Releases some of the permits, but not all. */
     CompletableFuture<Boolean> releasePermits(long some) {
         synchronized (this) {
             permits -= some;
         }
-        byte[][] command = Words.command("DLOCK.RELEASE", request.first(), owner, request.mode.side, "PERMITS", some,
-                "TOKEN", token, "REQUEST", core.freshId());
-        return core.repeat(request.first(), command, core.patience()).thenApply(answer -> answer.reply != null);
+        return commands.releaseSome("PERMITS", some).thenApply(reply -> reply != null);
     }
 
     synchronized long permits() {
@@ -275,10 +242,7 @@ public final class Hold implements AutoCloseable {
 
     /** Releases one entry, but not the last. */
     CompletableFuture<Void> leaveOnce() {
-        byte[][] command = Words.command("DLOCK.RELEASE", request.first(), owner, request.mode.side,
-                "TOKEN", token, "REQUEST", core.freshId());
-        return core.repeat(request.first(), command, core.patience()).thenAccept(answer -> {
-            Long reply = Words.number(answer.reply);
+        return commands.releaseSome().thenAccept(reply -> {
             if (reply == null || reply != 0) {
                 throw lose("it was lost before its release", null);
             }
@@ -288,20 +252,15 @@ public final class Hold implements AutoCloseable {
     /** Enters once more. Fails with {@link LockLostException} if the server has no such hold. */
     CompletableFuture<Void> enter(Request again) {
         long sent = System.nanoTime();
-        byte[][] command = again.acquire(owner, core.freshId(), false, DedicatedConnection.NOT_AT_ALL);
-        return core.repeat(request.first(), command, core.patience()).thenCompose(answer -> {
-            Long reply = Words.number(answer.reply);
-            if (reply != null && reply == token) {
+        return commands.enter(again).thenCompose(reply -> {
+            if (reply != null && reply == commands.token) {
                 entered(sent, TimeUnit.MILLISECONDS.toNanos(again.lease.millis));
                 return CompletableFuture.completedFuture(null);
             }
-            CompletableFuture<?> undone = CompletableFuture.completedFuture(null);
-            if (reply != null) {
-                undone = core.repeat(request.first(), Words.command("DLOCK.RELEASE", request.first(), owner,
-                        request.mode.side, "ALL", "TOKEN", reply), core.patience());
-            }
+            CompletableFuture<Void> undone =
+                    reply == null ? CompletableFuture.completedFuture(null) : commands.releaseOther(reply);
             LockLostException why = lose("it was lost before it was entered again", null);
-            return undone.handle((done, failed) -> {
+            return undone.thenRun(() -> {
                 throw why;
             });
         });
@@ -311,7 +270,8 @@ public final class Hold implements AutoCloseable {
     private synchronized void entered(long sent, long nanos) {
         if (state == State.HELD) {
             leaseNanos = Math.max(leaseNanos, nanos);
-            until = Math.max(until, sent + nanos);
+            // Replicas have not acknowledged the longer lease.
+            until = request.replicas == null ? Math.max(until, sent + nanos) : until;
         }
     }
 
@@ -377,10 +337,11 @@ public final class Hold implements AutoCloseable {
             releaseAsync();
         } else if (request.lease.kind != Lease.Kind.FIXED) {
             CompletableFuture<Long> renewal =
-                    request.lease.kind == Lease.Kind.SESSION ? look() : renewed();
+                    request.isSession() && request.replicas == null ? look() : renewed();
             renewal.whenComplete((ok, failed) -> {
-                if (failed != null && !Unanswered.mayRepeat(Futures.cause(failed))) {
-                    lose("it cannot be renewed", Futures.cause(failed));
+                Throwable reason = Futures.cause(failed);
+                if (failed != null && !Unanswered.mayRepeat(reason) && !(reason instanceof TooFewReplicasException)) {
+                    lose("it cannot be renewed", reason);
                     return;
                 }
                 synchronized (this) {
@@ -391,12 +352,16 @@ public final class Hold implements AutoCloseable {
     }
 
     private CompletableFuture<Long> renewed() {
+        long nanos;
+        synchronized (this) {
+            nanos = leaseNanos;
+        }
         long sent = System.nanoTime();
-        return each("DLOCK.RENEW", "PX", TimeUnit.NANOSECONDS.toMillis(leaseNanos)).thenApply(ok -> {
+        return commands.renew(binding.connection(), TimeUnit.NANOSECONDS.toMillis(nanos)).thenApply(ok -> {
             if (ok == null) {
                 lose("the server has no such hold", null);
             } else {
-                heldUntil(sent + leaseNanos);
+                heldUntil(sent + nanos);
             }
             return ok;
         });
@@ -405,7 +370,7 @@ public final class Hold implements AutoCloseable {
     /** Checks the hold. The server renews a session, so the client only checks that the server and the hold exist. */
     private CompletableFuture<Long> look() {
         long sent = System.nanoTime();
-        return each("DLOCK.CHECK").thenApply(left -> {
+        return commands.check(binding.connection()).thenApply(left -> {
             if (left == null) {
                 lose("the server has no such hold", null);
             } else {
@@ -421,72 +386,10 @@ public final class Hold implements AutoCloseable {
         }
     }
 
-    /** Handles the end of the session's connection. Binds the hold to a new one, if the server still has the hold. */
-    private void unbound(DedicatedConnection ended) {
-        synchronized (this) {
-            if (connection != ended || state != State.HELD) {
-                return;
-            }
-            connection = null;
-        }
-        bindAgain(0);
-    }
-
-    private void bindAgain(int before) {
-        core.backend.dedicated(request.first()).whenComplete((taken, failed) -> {
-            if (failed != null) {
-                bindLater(before, Futures.cause(failed));
-                return;
-            }
-            List<CompletableFuture<Object>> bindings = new ArrayList<>();
-            for (String name : request.names) {
-                bindings.add(taken.ask(Words.command(
-                        "DLOCK.RENEW", name, owner, request.mode.side, "SESSION", "TOKEN", token)));
-            }
-            Futures.all(bindings).whenComplete((done, refused) -> {
-                Throwable reason = Futures.cause(refused);
-                if (reason != null) {
-                    taken.leave();
-                    bindLater(before, reason);
-                } else if (bindings.stream().anyMatch(binding -> binding.join() == null)) {
-                    taken.leave();
-                    lose("its connection ended", null);
-                } else {
-                    bound(taken);
-                }
-            });
-        });
-    }
-
-    private void bindLater(int before, Throwable reason) {
-        if (Unanswered.mayRepeat(reason) && isHeld() && !core.isClosed()) {
-            // The timer of the lease ends these tries.
-            Futures.after(Core.pauseMillis(before)).thenRun(() -> bindAgain(before + 1));
-        } else {
-            lose("its connection ended", reason);
-        }
-    }
-
-    private void bound(DedicatedConnection taken) {
-        boolean late;
-        synchronized (this) {
-            late = state != State.HELD;
-            if (!late) {
-                connection = taken;
-            }
-        }
-        if (late) {
-            taken.leave();
-        } else {
-            taken.whenEnded(() -> unbound(taken));
-        }
-    }
-
     /** Marks the hold as lost, unless it is released or lost already. Returns the exception to throw. */
     LockLostException lose(String why, Throwable cause) {
         List<Consumer<? super LockLostException>> told;
         LockLostException loss;
-        DedicatedConnection bound;
         synchronized (this) {
             if (state != State.HELD) {
                 return lostOr(state == State.RELEASED ? "released" : why);
@@ -497,98 +400,21 @@ public final class Hold implements AutoCloseable {
             stopTimer();
             told = new ArrayList<>(listeners);
             listeners.clear();
-            bound = connection;
-            connection = null;
         }
+        DedicatedConnection bound = binding.end();
         if (bound != null) {
             bound.leave();
         }
         if (request.names.size() > 1) {
             // Releases the other locks of the set.
-            released(lapse());
+            commands.releaseAll(lapse());
         }
         told.forEach(listener -> core.tell(() -> listener.accept(loss)));
         return loss;
     }
 
-    /** Sends the command once for each name. Completes with the smallest reply, or {@code null} if one is nil. */
-    private CompletableFuture<Long> each(String command, Object... options) {
-        DedicatedConnection bound;
-        synchronized (this) {
-            bound = connection;
-        }
-        List<CompletableFuture<Object>> replies = new ArrayList<>();
-        for (String name : request.names) {
-            byte[][] words = words(command, name, options);
-            // On the session's own connection, to detect that it is dead.
-            replies.add(bound != null ? bound.ask(words) : core.backend.ask(name, words));
-        }
-        return least(replies);
-    }
-
-    /** The same, but repeats unanswered commands. */
-    private CompletableFuture<Long> ask(String command, Object... options) {
-        List<CompletableFuture<Object>> replies = new ArrayList<>();
-        for (String name : request.names) {
-            replies.add(core.repeat(name, words(command, name, options), core.patience())
-                    .thenApply(answer -> answer.reply));
-        }
-        return least(replies);
-    }
-
-    private byte[][] words(String command, String name, Object... options) {
-        if (command.equals("DLOCK.CHECK")) {
-            return Words.command(command, name, token);
-        }
-        List<Object> words = new ArrayList<>(List.of(command, name, owner, request.mode.side, "TOKEN", token));
-        words.addAll(List.of(options));
-        return Words.command(words.toArray());
-    }
-
-    private static CompletableFuture<Long> least(List<CompletableFuture<Object>> replies) {
-        return Futures.all(replies).thenApply(done -> {
-            Long least = Long.MAX_VALUE;
-            for (CompletableFuture<Object> reply : replies) {
-                Long number = Words.number(reply.join());
-                if (number == null) {
-                    return null;
-                }
-                least = Math.min(least, number);
-            }
-            return least;
-        }).exceptionally(failed -> {
-            Throwable reason = Futures.cause(failed);
-            if (reason instanceof ServerException && ((ServerException) reason).code().equals("WRONGTYPE")) {
-                return null;
-            }
-            throw Futures.rethrown(reason);
-        });
-    }
-
-    /** Waits for the result, and throws the exception itself. An interrupt does not end the wait. */
-    static <T> T join(CompletableFuture<T> future) {
-        try {
-            return future.join();
-        } catch (CompletionException e) {
-            throw unwrapped(e);
-        }
-    }
-
-    static RuntimeException unwrapped(Throwable failure) {
-        Throwable reason = Futures.cause(failure);
-        if (reason instanceof Unanswered) {
-            return new UnavailableException(reason.getMessage(), reason);
-        }
-        if (!(reason instanceof RuntimeException)) {
-            return new IllegalStateException(reason);
-        }
-        // The stack of the calling thread is more useful than that of the I/O thread.
-        reason.setStackTrace(new Throwable().getStackTrace());
-        return (RuntimeException) reason;
-    }
-
     @Override
     public String toString() {
-        return "Hold of " + request + " by " + owner + ", token " + token;
+        return "Hold of " + request + " by " + commands.owner + ", token " + commands.token;
     }
 }

@@ -12,7 +12,8 @@ final class LockInfo {
     private LockInfo() {}
 
     static LockInfo of(Core core, String name) {
-        Core.Answer answer = Hold.join(core.repeat(name, Words.command("DLOCK.INFO", name), core.patience()));
+        byte[][] command = Words.command("DLOCK.INFO", name);
+        Core.Answer<Object> answer = Futures.join(core.repeat(name, command, core.patience()));
         LockInfo info = new LockInfo();
         List<?> fields = answer.reply instanceof List ? (List<?>) answer.reply : List.of();
         for (int i = 0; i + 1 < fields.size(); i += 2) {

@@ -26,21 +26,41 @@ final class Request {
     /** The limit of a semaphore, else 0. */
     final long limit;
     final long permits;
+    /** The replicas that must acknowledge a grant, or {@code null}. */
+    final Replicas replicas;
 
-    private Request(List<String> names, Mode mode, Lease lease, long limit, long permits) {
+    private Request(List<String> names, Mode mode, Lease lease, long limit, long permits, Replicas replicas) {
         this.names = names;
         this.mode = mode;
         this.lease = lease;
         this.limit = limit;
         this.permits = permits;
+        this.replicas = replicas;
     }
 
     static Request lock(List<String> names, Mode mode, Lease lease) {
-        return new Request(names, mode, lease, 0, 0);
+        return new Request(names, mode, lease, 0, 0, null);
     }
 
     static Request permits(String name, long limit, long permits, Lease lease) {
-        return new Request(List.of(name), Mode.PERMITS, lease, limit, permits);
+        return new Request(List.of(name), Mode.PERMITS, lease, limit, permits, null);
+    }
+
+    Request with(Lease other) {
+        return new Request(names, mode, other, limit, permits, replicas);
+    }
+
+    Request with(Replicas other) {
+        return new Request(names, mode, lease, limit, permits, other);
+    }
+
+    /** Throws {@link IllegalArgumentException} if this needs own connections, and the backend has none. */
+    void checkFor(Backend backend) {
+        if ((isSession() || replicas != null) && !backend.hasOwnConnections()) {
+            throw new IllegalArgumentException(isSession()
+                    ? "a driver has no connections that a session could be bound to"
+                    : "a driver has no connections on which replicas could be waited for");
+        }
     }
 
     String first() {

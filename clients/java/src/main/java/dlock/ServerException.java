@@ -1,5 +1,7 @@
 package dlock;
 
+import java.util.Locale;
+
 /** The server refused a command, for example because the key has another type, or because of an ACL. */
 public class ServerException extends DLockException {
     private static final long serialVersionUID = 1;
@@ -18,9 +20,13 @@ public class ServerException extends DLockException {
 
     /** Returns the exception for an error reply. */
     static ServerException of(String message, Throwable cause) {
-        return codeOf(message).equals("DEADLOCK")
-                ? new DeadlockException(message, cause)
-                : new ServerException(message, cause);
+        if (codeOf(message).equals("DEADLOCK")) {
+            return new DeadlockException(message, cause);
+        }
+        boolean isUnknown =
+                message.startsWith("ERR unknown command") && message.toUpperCase(Locale.ROOT).contains("DLOCK.");
+        return new ServerException(
+                message + (isUnknown ? " (is the dlock module loaded on this server?)" : ""), cause);
     }
 
     /** Returns the first word if it looks like an error code, else an empty string. */

@@ -72,7 +72,7 @@ final class Servers implements Backend {
     }
 
     @Override
-    public boolean hasSessions() {
+    public boolean hasOwnConnections() {
         return true;
     }
 
@@ -151,8 +151,8 @@ final class Servers implements Backend {
         }
 
         @Override
-        public CompletableFuture<Object> ask(byte[][] command) {
-            return route.node.ask(connection, command);
+        public CompletableFuture<Object> ask(byte[][] command, long millis) {
+            return Node.limited(connection, connection.send(command), millis + timeoutMillis);
         }
 
         @Override

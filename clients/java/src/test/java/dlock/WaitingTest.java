@@ -23,6 +23,7 @@ import java.util.stream.Collectors;
 import java.util.stream.IntStream;
 import org.junit.jupiter.api.AfterAll;
 import org.junit.jupiter.api.BeforeAll;
+import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
 
 /** Waiting: in order, and given up without a trace. */
@@ -173,6 +174,7 @@ final class WaitingTest {
     }
 
     @Test
+    @Tag("virtual-threads")
     void two_thousand_virtual_threads_are_served_in_order() throws Exception {
         Consumer<Runnable> start = virtualThreads();
         Skip.unless(start != null, "two_thousand_virtual_threads_are_served_in_order",

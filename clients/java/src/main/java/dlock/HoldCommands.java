@@ -1,0 +1,150 @@
+package dlock;
+
+import java.util.ArrayList;
+import java.util.List;
+import java.util.concurrent.CompletableFuture;
+import java.util.function.Function;
+
+/** The commands on a hold. Of several locks, each command is sent once for each name. */
+final class HoldCommands {
+    final Core core;
+    final Request request;
+    final String owner;
+    final long token;
+
+    HoldCommands(Core core, Request request, String owner, long token) {
+        this.core = core;
+        this.request = request;
+        this.owner = owner;
+        this.token = token;
+    }
+
+    /**
+     * Asks for the milliseconds that are left.
+     *
+     * @param at the session's own connection, to detect that it is dead; {@code null} for the shared one
+     * @return completes with {@code null} if the server has no such hold
+     */
+    CompletableFuture<Long> check(DedicatedConnection at) {
+        return each(at, this::checkOf);
+    }
+
+    /** The same, but repeats unanswered commands. */
+    CompletableFuture<Long> check() {
+        List<CompletableFuture<Object>> replies = new ArrayList<>();
+        request.names.forEach(name -> replies.add(core.repeat(name, checkOf(name), core.patience())
+                .thenApply(answer -> answer.reply)));
+        return least(replies);
+    }
+
+    /**
+     * Renews the hold. If replicas must acknowledge that, too few of them are a {@link TooFewReplicasException}.
+     *
+     * @param at the session's own connection, or {@code null}
+     * @return completes with {@code null} if the server has no such hold
+     */
+    CompletableFuture<Long> renew(DedicatedConnection at, long millis) {
+        if (request.replicas == null) {
+            return each(at, name -> renewalOf(name, millis));
+        }
+        if (at != null) {
+            return acknowledged(at, millis);
+        }
+        return core.backend.dedicated(request.first()).thenCompose(taken ->
+                acknowledged(taken, millis).whenComplete((renewed, failed) -> taken.giveBack()));
+    }
+
+    /** The same, but repeats unanswered commands. */
+    CompletableFuture<Long> renew(long millis) {
+        return core.repeat(() -> renew(null, millis), core.patience()).thenApply(answer -> answer.reply);
+    }
+
+    /** Renews the hold, with {@code WAIT} in the same round trip. */
+    CompletableFuture<Long> acknowledged(DedicatedConnection at, long millis) {
+        CompletableFuture<Long> renewed = each(at, name -> renewalOf(name, millis));
+        return request.replicas.confirmed(request.names, renewed, request.replicas.acknowledged(at));
+    }
+
+    /** Binds the hold to this connection. Completes with {@code null} if the server has no such hold. */
+    CompletableFuture<Long> bind(DedicatedConnection at) {
+        return each(at, name ->
+                Words.command("DLOCK.RENEW", name, owner, request.mode.side, "SESSION", "TOKEN", token));
+    }
+
+    /** Releases all entries of every name. Completes with whether none of them was lost. */
+    CompletableFuture<Boolean> releaseAll(Deadline lapsed) {
+        List<CompletableFuture<Boolean>> all = new ArrayList<>();
+        for (String name : request.names) {
+            byte[][] command =
+                    Words.command("DLOCK.RELEASE", name, owner, request.mode.side, "ALL", "TOKEN", token);
+            // A repeat gets nil if the first copy was executed.
+            all.add(core.repeat(name, command, lapsed)
+                    .thenApply(answer -> answer.reply != null || answer.repeated && !lapsed.hasPassed())
+                    .exceptionally(failed -> nilIfGone(failed, false)));
+        }
+        return Futures.all(all).thenApply(done -> all.stream().allMatch(CompletableFuture::join));
+    }
+
+    /** Releases one entry, or some of the permits. Completes with the reply. */
+    CompletableFuture<Long> releaseSome(Object... options) {
+        List<Object> words = new ArrayList<>(List.of("DLOCK.RELEASE", request.first(), owner, request.mode.side));
+        words.addAll(List.of(options));
+        words.addAll(List.of("TOKEN", token, "REQUEST", core.freshId()));
+        return core.repeat(request.first(), Words.command(words.toArray()), core.patience())
+                .thenApply(answer -> Words.number(answer.reply));
+    }
+
+    /** Enters once more. Completes with the token, or with {@code null}. */
+    CompletableFuture<Long> enter(Request again) {
+        byte[][] command = again.acquire(owner, core.freshId(), false, DedicatedConnection.NOT_AT_ALL);
+        return core.repeat(request.first(), command, core.patience())
+                .thenApply(answer -> Words.number(answer.reply));
+    }
+
+    /** Releases a hold that this owner got instead of this one. Never fails. */
+    CompletableFuture<Void> releaseOther(long other) {
+        byte[][] command = Words.command(
+                "DLOCK.RELEASE", request.first(), owner, request.mode.side, "ALL", "TOKEN", other);
+        return core.repeat(request.first(), command, core.patience()).handle((done, failed) -> null);
+    }
+
+    private byte[][] checkOf(String name) {
+        return Words.command("DLOCK.CHECK", name, token);
+    }
+
+    private byte[][] renewalOf(String name, long millis) {
+        return Words.command("DLOCK.RENEW", name, owner, request.mode.side, "TOKEN", token, "PX", millis);
+    }
+
+    private CompletableFuture<Long> each(DedicatedConnection at, Function<String, byte[][]> of) {
+        List<CompletableFuture<Object>> replies = new ArrayList<>();
+        for (String name : request.names) {
+            replies.add(at != null ? at.ask(of.apply(name)) : core.backend.ask(name, of.apply(name)));
+        }
+        return least(replies);
+    }
+
+    /** Completes with the smallest reply, or with {@code null} if one is nil. */
+    private static CompletableFuture<Long> least(List<CompletableFuture<Object>> replies) {
+        return Futures.all(replies).thenApply(done -> {
+            Long least = Long.MAX_VALUE;
+            for (CompletableFuture<Object> reply : replies) {
+                Long number = Words.number(reply.join());
+                if (number == null) {
+                    return null;
+                }
+                least = Math.min(least, number);
+            }
+            return least;
+        }).exceptionally(failed -> nilIfGone(failed, null));
+    }
+
+    /** A key of another type has no such hold. */
+    private static <T> T nilIfGone(Throwable failed, T nil) {
+        Throwable reason = Futures.cause(failed);
+        if (reason instanceof ServerException && ((ServerException) reason).code().equals("WRONGTYPE")) {
+            return nil;
+        }
+        throw Futures.rethrown(reason);
+    }
+}

@@ -1,0 +1,40 @@
+package dlock;
+
+import java.time.Duration;
+import java.util.List;
+import java.util.concurrent.CompletableFuture;
+
+/** How many replicas must acknowledge a grant and a renewal, and in which time. */
+final class Replicas {
+    final int count;
+    final long millis;
+
+    Replicas(int count, Duration timeout) {
+        this.count = count;
+        this.millis = timeout.toMillis();
+        if (count < 1 || millis < 1) {
+            throw new IllegalArgumentException(
+                    "a number of replicas and a time of 1 ms or more, not " + count + " and " + timeout);
+        }
+    }
+
+    /** Waits until the replicas have what was sent on this connection before. Completes with their number. */
+    CompletableFuture<Long> acknowledged(DedicatedConnection at) {
+        return at.ask(Words.command("WAIT", count, millis), millis).thenApply(Words::number);
+    }
+
+    /** Completes with this reply, unless it is a reply and too few replicas have acknowledged it. */
+    <T> CompletableFuture<T> confirmed(List<String> names, CompletableFuture<T> reply, CompletableFuture<Long> number) {
+        return reply.thenCombine(number, (value, acknowledged) -> {
+            if (value != null && acknowledged < count) {
+                throw tooFew(names, acknowledged);
+            }
+            return value;
+        });
+    }
+
+    TooFewReplicasException tooFew(List<String> names, long acknowledged) {
+        return new TooFewReplicasException(acknowledged + " of " + count + " replicas acknowledged "
+                + String.join(" ", names) + " within " + millis + " ms", acknowledged);
+    }
+}
