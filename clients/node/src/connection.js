@@ -13,13 +13,15 @@ const { isMoving } = require('./errors.js');
  *
  * @typedef {object} Connection a connection that nobody else uses, and that is not made again when it breaks
  * @property {(args: string[]) => Promise<unknown>} send
+ * @property {(channel: string) => Promise<unknown>} subscribe if it was made with a listener
  * @property {Promise<void>} closed fulfilled when it has ended, from whichever side
  * @property {() => void} close
  *
  * @typedef {object} Client the client of the program, shared with whatever else it does
  * @property {string} prefix what the client is set to put before every key
  * @property {(args: string[], key: string) => Promise<unknown>} send
- * @property {(key: string) => Promise<Connection>} connect to the server that has the key
+ * @property {(key: string, onMessage?: () => void) => Promise<Connection>} connect to the server that has the key; with
+ *   a listener in version 2 of the protocol, in which messages about keys are like others
  * @property {(key: string) => unknown} socket what it sends on now, if it repeats unanswered commands by itself on the
  *   next one
  * @property {(key: string) => Promise<unknown>} find has a cluster's client find out which node has the key
@@ -47,7 +49,7 @@ function ofIoredis(client) {
   return {
     prefix: String(client.options.keyPrefix ?? ''),
     send: ([command = '', ...args]) => client.call(command, ...args),
-    connect: () => duplicateOfIoredis(client),
+    connect: (_, onMessage) => duplicateOfIoredis(client, onMessage),
     socket: () => client.stream,
     find: async () => undefined,
   };
@@ -77,10 +79,10 @@ function ofIoredisCluster(cluster) {
       }
       return cluster.call(command, ...args);
     },
-    async connect(key) {
+    async connect(key, onMessage) {
       const node = nodeOf(key) ?? cluster.nodes('master')[0];
       if (!node) throw new Error('the cluster is not connected');
-      return duplicateOfIoredis(node);
+      return duplicateOfIoredis(node, onMessage);
     },
     socket: (key) => nodeOf(key)?.stream,
     find: (key) => cluster.call('EXISTS', key),
@@ -95,10 +97,13 @@ function addressOf(options) {
 
 /**
  * @param {IoredisClient} client
+ * @param {() => void} [onMessage]
  * @returns {Promise<Connection>}
  */
-async function duplicateOfIoredis(client) {
+async function duplicateOfIoredis(client, onMessage) {
+  /** @type {any} */
   const own = client.duplicate({
+    ...(onMessage && { protocol: 2 }),
     lazyConnect: true,
     enableReadyCheck: false,
     retryStrategy: null,
@@ -109,11 +114,12 @@ async function duplicateOfIoredis(client) {
   });
   /** @type {unknown} */
   let why;
-  own.on('error', (error) => (why = error));
+  own.on('error', (/** @type {unknown} */ error) => (why = error));
   const closed = new Promise((resolve) => own.once('end', () => resolve(undefined)));
-  await own.connect().catch((error) => Promise.reject(why ?? error));
+  await own.connect().catch((/** @type {unknown} */ error) => Promise.reject(why ?? error));
   const send = (/** @type {string[]} */ [command = '', ...args]) => own.call(command, ...args);
-  return { send, closed, close: () => own.disconnect() };
+  if (onMessage) own.on('message', onMessage);
+  return { send, subscribe: (channel) => own.subscribe(channel), closed, close: () => own.disconnect() };
 }
 
 /**
@@ -124,7 +130,7 @@ function ofNodeRedis(client) {
   return {
     prefix: String(client.options?.keyPrefix ?? ''),
     send: (args) => client.sendCommand(args),
-    connect: () => duplicateOfNodeRedis(client),
+    connect: (_, onMessage) => duplicateOfNodeRedis(client, onMessage),
     socket: () => undefined,
     find: async () => undefined,
   };
@@ -138,10 +144,10 @@ function ofNodeRedisCluster(cluster) {
   return {
     prefix: String(cluster._keyPrefix ?? ''),
     send: (args, key) => cluster.sendCommand(key, false, args),
-    async connect(key) {
+    async connect(key, onMessage) {
       const master = cluster.slots[slotOf(key)]?.master;
       if (!master) throw new Error('the cluster is not connected');
-      return duplicateOfNodeRedis(await cluster.nodeClient(master));
+      return duplicateOfNodeRedis(await cluster.nodeClient(master), onMessage);
     },
     socket: () => undefined,
     find: (key) => cluster.sendCommand(key, false, ['EXISTS', key]),
@@ -157,7 +163,7 @@ function ofNodeRedisSentinel(sentinel) {
     prefix: String(sentinel._keyPrefix ?? ''),
     send: (args) => sentinel.sendCommand(false, args),
     // Its pool lends the client of the primary only for as long as this takes.
-    connect: () => sentinel._execute(false, duplicateOfNodeRedis),
+    connect: (_, onMessage) => sentinel._execute(false, (client) => duplicateOfNodeRedis(client, onMessage)),
     socket: () => undefined,
     find: async () => undefined,
   };
@@ -165,11 +171,14 @@ function ofNodeRedisSentinel(sentinel) {
 
 /**
  * @param {NodeRedisClient} client
+ * @param {() => void} [onMessage]
  * @returns {Promise<Connection>}
  */
-async function duplicateOfNodeRedis(client) {
+async function duplicateOfNodeRedis(client, onMessage) {
   const { socket, commandOptions } = client.options ?? {};
+  /** @type {any} */
   const own = client.duplicate({
+    ...(onMessage && { RESP: 2, clientSideCache: undefined, maintNotifications: 'disabled' }),
     socket: { ...socket, socketTimeout: undefined, reconnectStrategy: false },
     commandOptions: { ...commandOptions, timeout: undefined },
     disableOfflineQueue: false,
@@ -180,7 +189,12 @@ async function duplicateOfNodeRedis(client) {
     own.on('error', () => resolve(undefined)); // it does not connect again
   });
   await own.connect();
-  return { send: (args) => own.sendCommand(args), closed, close: () => void (own.isOpen && own.destroy()) };
+  return {
+    send: (args) => own.sendCommand(args),
+    subscribe: (channel) => own.subscribe(channel, onMessage),
+    closed,
+    close: () => void (own.isOpen && own.destroy()),
+  };
 }
 
 module.exports = { clientOf };

@@ -8,6 +8,7 @@ const { LockLost, NoAnswer, NotGranted, TooFewReplicas, mayRepeat, persist } = r
 const { Lock } = require('./lock.js');
 const { checkResource, checkResources, checkRoutine, checkedOptions } = require('./options.js');
 const { isCount, termsOf, withoutMode } = require('./options.js');
+const { elect, holder, watch } = require('./observe.js');
 const { queue } = require('./queue.js');
 const { Target } = require('./target.js');
 const { unlessAborted, within } = require('./time.js');
@@ -130,6 +131,31 @@ class DLock {
       return keepDuring(lock, /** @type {Routine<T>} */ (routine));
     };
     return { resource, limit, acquire, using };
+  }
+
+  /** @param {string} resource */
+  async holder(resource) {
+    checkResource(resource);
+    return holder(this.#client, this.#client.prefix + resource);
+  }
+
+  /**
+   * @param {string} resource
+   * @param {{ signal?: AbortSignal }} [options]
+   */
+  watch(resource, options) {
+    checkResource(resource);
+    return watch(this.#client, this.#client.prefix + resource, options?.signal);
+  }
+
+  /**
+   * @param {string} resource
+   * @param {import('./index.js').ElectionOptions} options
+   */
+  async elect(resource, options) {
+    checkResource(resource);
+    checkRoutine(options?.onStarted);
+    return elect(this, resource, options);
   }
 
   /** @param {LockOptions} [options] */

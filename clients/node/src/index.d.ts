@@ -153,6 +153,39 @@ export declare class DLock {
    * `DLOCK.SACQUIRE`.
    */
   semaphore(resource: string, limit: number): Semaphore;
+  /** Asks the server for the holder of a lock. null: it is free. */
+  holder(resource: string): Promise<Holder | null>;
+  /**
+   * Yields the holders of a lock: the present one at once, then each change. null: it is free. The server reports
+   * changes (`CLIENT TRACKING`), so nothing polls; changes that follow each other quickly may be reported as one. It
+   * outlives outages, takes two connections, and ends with the loop or the signal.
+   */
+  watch(resource: string, options?: { signal?: AbortSignal }): AsyncGenerator<Holder | null, void, void>;
+  /**
+   * Takes part in an election: of all programs that do so, one at a time is the leader. Resolves after `signal` is
+   * aborted, which ends the term and releases the lock. Rejects if `onStarted` or `onStopped` does.
+   */
+  elect(resource: string, options: ElectionOptions): Promise<void>;
+}
+
+/** The holder of a lock. Of several readers, the one that has held it for the longest time. */
+export interface Holder {
+  /** The fencing token. */
+  readonly token: number;
+  readonly owner: string;
+  /** When the lock was granted, by the server's clock. The token contains it. */
+  readonly since: Date;
+}
+
+export interface ElectionOptions extends Omit<LockOptions, 'mode' | 'wait'> {
+  /**
+   * Called when this program becomes the leader. It may do the leader's work, until the signal is aborted: then the term
+   * has ended, or must be assumed to have ended. If it returns earlier, the program stays the leader. Pass `lock.token`
+   * to whatever the leader writes to.
+   */
+  onStarted: (signal: AbortSignal, lock: Lock) => unknown;
+  /** Called after the end of the term, and before the lock is released. */
+  onStopped?: (lock: Lock) => unknown;
 }
 
 /** A semaphore: at most `limit` permits are taken at a time, by all programs together. */

@@ -1,0 +1,81 @@
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+
+import { DLock } from 'redis-dlock';
+
+import { until as soon, withEachClient } from './fixture.js';
+
+withEachClient(({ open, run, key }) => {
+  test('an observer sees each change of the holder', async () => {
+    const [name, seen, stop] = [key('watched'), [], new AbortController()];
+    const owners = () => seen.map((holder) => holder?.owner ?? null);
+    const dlock = new DLock(await open());
+    const watching = (async () => {
+      for await (const holder of dlock.watch(name, { signal: stop.signal })) seen.push(holder);
+    })();
+    await soon('it is free', () => seen.length === 1);
+    const token = await run('DLOCK.ACQUIRE', name, 'a', 'PX', 60_000);
+    await soon('a is seen', () => seen.length === 2);
+    assert.equal(seen[1].token, token);
+    assert.ok(Math.abs(seen[1].since - Date.now()) < 60_000);
+    assert.deepEqual(await dlock.holder(name), seen[1]);
+    await run('DLOCK.RELEASE', name, 'a');
+    await soon('the release is seen', () => seen.length === 3);
+    await run('DLOCK.ACQUIRE', name, 'b', 'PX', 200);
+    await soon('the lapse is seen', () => seen.length === 5);
+    await run('DLOCK.ACQUIRE', name, 'c', 'PX', 60_000);
+    await soon('c is seen', () => seen.length === 6);
+    await run('FLUSHDB');
+    await soon('the flush is seen', () => seen.length === 7);
+    assert.deepEqual(owners(), [null, 'a', null, 'b', null, 'c', null]);
+    assert.equal(await dlock.holder(name), null);
+    stop.abort();
+    await watching;
+  });
+
+  test('an observer outlives its connections', async () => {
+    const [name, seen, stop] = [key('cut'), [], new AbortController()];
+    const dlock = new DLock(await open());
+    const watching = (async () => {
+      for await (const holder of dlock.watch(name, { signal: stop.signal })) seen.push(holder?.owner ?? null);
+    })();
+    await soon('it is free', () => seen.length === 1);
+    await run('CLIENT', 'KILL', 'TYPE', 'pubsub');
+    await run('DLOCK.ACQUIRE', name, 'a', 'PX', 60_000);
+    await soon('a is seen', () => seen.length === 2);
+    await run('DLOCK.RELEASE', name, 'a');
+    await soon('the release is seen', () => seen.length === 3);
+    assert.deepEqual(seen, [null, 'a', null]);
+    stop.abort();
+    await watching;
+  });
+
+  test('one program leads at a time, until it stops or loses the lock', async () => {
+    const [name, events, tokens] = [key('leader'), [], []];
+    const programs = await Promise.all([1, 2].map(async () => {
+      const stop = new AbortController();
+      const dlock = new DLock(await open());
+      const done = dlock.elect(name, {
+        lease: 1500,
+        signal: stop.signal,
+        onStarted(signal, lock) {
+          events.push('started');
+          tokens.push(lock.token);
+        },
+        onStopped: () => events.push('stopped'),
+      });
+      return { stop, done, dlock };
+    }));
+    await soon('one leads', () => events.length === 1);
+    assert.equal((await programs[0].dlock.holder(name)).token, tokens[0]);
+    await run('DEL', name);
+    await soon('the other one leads, and the first has stopped', () => events.length === 3);
+    assert.equal(events.filter((event) => event === 'stopped').length, 1);
+    programs.forEach(({ stop }) => stop.abort());
+    await Promise.all(programs.map(({ done }) => done));
+    assert.equal(events.filter((event) => event === 'started').length, tokens.length);
+    assert.equal(events.filter((event) => event === 'stopped').length, tokens.length);
+    assert.ok(tokens[1] > tokens[0]);
+    assert.equal(await programs[0].dlock.holder(name), null);
+  });
+});
