@@ -33,6 +33,7 @@ final class Connection {
     private boolean finished;
     private Throwable failure;
     private Runnable atEnd;
+    private volatile Runnable invalidated;
     private String mode = "";
     private String role = "";
 
@@ -170,6 +171,11 @@ final class Connection {
         if (over && task != null) {
             task.run();
         }
+    }
+
+    /** Sets the task that runs when a tracked key has changed. */
+    void whenInvalidated(Runnable task) {
+        invalidated = task;
     }
 
     /** Sends a command. The future fails with {@link Unanswered} or {@link ServerException}. */
@@ -329,6 +335,11 @@ final class Connection {
 
     private void answer(Object reply) throws IOException {
         if (reply instanceof Resp.Push) {
+            // The only pushes that this client asks for are about tracked keys.
+            Runnable told = invalidated;
+            if (told != null) {
+                told.run();
+            }
             return;
         }
         CompletableFuture<Object> next;

@@ -5,9 +5,11 @@ import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Objects;
+import java.util.Optional;
 import java.util.concurrent.Executor;
 import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
+import java.util.function.Consumer;
 import javax.net.ssl.SSLContext;
 
 /**
@@ -82,6 +84,35 @@ public final class DLockClient implements AutoCloseable {
     /** Returns the semaphore of this name with {@code limit} permits ({@code DLOCK.SACQUIRE}). */
     public DSemaphore semaphore(String name, long limit) {
         return new DSemaphore(core, Objects.requireNonNull(name, "name"), limit, lease, null);
+    }
+
+    /** Asks the server for the holder of a lock. Empty: it is free. */
+    public Optional<Holder> holder(String name) {
+        return Optional.ofNullable(Holder.of(
+                Futures.join(core.repeat(name, Holder.question(name), core.patience())).reply));
+    }
+
+    /**
+     * Reports the holder of a lock to a listener: the present one at once, then each change. Empty: it is free. Changes
+     * that follow each other quickly may be reported as one.
+     */
+    public Watcher watch(String name, Consumer<Optional<Holder>> listener) {
+        core.checkOpen();
+        if (!core.backend.hasOwnConnections()) {
+            throw new IllegalArgumentException("a driver has no connections on which changes could be reported");
+        }
+        return new Watcher(core, Objects.requireNonNull(name), Objects.requireNonNull(listener)).start();
+    }
+
+    /**
+     * Takes part in an election, until it is closed or the client is.
+     *
+     * @param started called when this program becomes the leader, with the hold of the term. It starts the leader's
+     *     work, and returns
+     * @param stopped called when the term has ended, or must be assumed to have ended: it stops the work
+     */
+    public Election elect(String name, Consumer<? super Hold> started, Consumer<? super Hold> stopped) {
+        return new Election(this, core, name, Objects.requireNonNull(started), Objects.requireNonNull(stopped)).start();
     }
 
     /**

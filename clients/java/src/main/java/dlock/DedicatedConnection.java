@@ -36,6 +36,9 @@ interface DedicatedConnection {
     /** Sets the task that runs when the connection ends. {@link #giveBack} removes it. */
     void whenEnded(Runnable task);
 
+    /** Sets the task that runs when a key has changed that this connection tracks. */
+    void whenInvalidated(Runnable task);
+
     /** Returns the connection to its pool. No request waits on it, and no hold is bound to it. */
     void giveBack();
 }

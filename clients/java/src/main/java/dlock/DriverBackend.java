@@ -170,6 +170,11 @@ final class DriverBackend implements Backend {
         }
 
         @Override
+        public void whenInvalidated(Runnable task) {
+            throw new UnsupportedOperationException("a driver's connections are its own");
+        }
+
+        @Override
         public void giveBack() {
             // The driver pools its connections.
         }

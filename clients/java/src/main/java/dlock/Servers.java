@@ -172,6 +172,11 @@ final class Servers implements Backend {
         }
 
         @Override
+        public void whenInvalidated(Runnable task) {
+            connection.whenInvalidated(task);
+        }
+
+        @Override
         public void giveBack() {
             connection.whenEnded(null);
             route.node.giveBack(connection);

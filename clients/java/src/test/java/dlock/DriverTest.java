@@ -28,7 +28,7 @@ import org.junit.jupiter.api.Test;
 
 /** Locks over another Redis client, which has blocking sockets, RESP2, a pool and a read timeout. */
 final class DriverTest {
-    private static final int READ_TIMEOUT = 1000;
+    private static final int READ_TIMEOUT = 2000;
 
     private static TestServer server;
     private static Pool pool;
@@ -38,7 +38,7 @@ final class DriverTest {
     static void start() {
         server = TestServer.start();
         pool = new Pool(server.port);
-        client = DLockClient.builder().driver(pool).longestWait(Duration.ofMillis(400))
+        client = DLockClient.builder().driver(pool).longestWait(Duration.ofMillis(1200))
                 .patience(Duration.ofSeconds(5)).connect();
     }
 
@@ -75,7 +75,7 @@ final class DriverTest {
             }));
             server.untilWaiting("places", i + 1);
         }
-        Thread.sleep(3L * READ_TIMEOUT);
+        Thread.sleep(3L * READ_TIMEOUT / 2);
         assertEquals(10, server.waiters("places"));
         hold.release();
         for (CompletableFuture<Void> each : waiting) {

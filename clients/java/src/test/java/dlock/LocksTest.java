@@ -374,12 +374,13 @@ final class LocksTest {
 
     @Test
     void a_lock_of_before_is_waited_for_if_the_client_is_told_so() throws Exception {
-        server.run("SET", "before", "old program", "PX", 400);
+        server.run("SET", "before", "old program");
         try (DLockClient beside = DLockClient.builder()
                 .url(server.url()).besideOldLocks(Duration.ofMillis(20)).connect()) {
             DLock lock = beside.lock("before");
             assertFalse(lock.tryLock());
             assertFalse(lock.tryLock(50, TimeUnit.MILLISECONDS));
+            server.run("PEXPIRE", "before", 100);
             lock.lock();
             assertEquals(null, server.run("SET", "before", "old program", "NX"));
             lock.unlock();

@@ -1,0 +1,128 @@
+package dlock;
+
+import java.util.Optional;
+import java.util.concurrent.CompletableFuture;
+import java.util.function.Consumer;
+
+/**
+ * Leader election: of all programs that take part in an election of a name, one at a time is the leader. A leader that
+ * hangs may overlap with the next one: pass {@link Hold#fencingToken} to whatever the leader writes to.
+ */
+public final class Election implements AutoCloseable {
+    private static final long PAUSE_MILLIS = 1000;
+
+    private final DLockClient client;
+    private final DLock lock;
+    private final Core core;
+    private final Consumer<? super Hold> started;
+    private final Consumer<? super Hold> stopped;
+
+    // Guarded by this.
+    private boolean closed;
+    private CompletableFuture<Hold> campaign;
+    private Hold term;
+    /** Completes when the listeners of the last term have returned. */
+    private CompletableFuture<Void> told = CompletableFuture.completedFuture(null);
+
+    Election(DLockClient client, Core core, String name, Consumer<? super Hold> started, Consumer<? super Hold> stopped) {
+        this.client = client;
+        this.core = core;
+        this.lock = client.lock(name);
+        this.started = started;
+        this.stopped = stopped;
+    }
+
+    Election start() {
+        campaign();
+        return this;
+    }
+
+    /** Returns whether this program is the leader, as far as it knows. */
+    public synchronized boolean isLeader() {
+        return term != null && term.isHeld();
+    }
+
+    /** Asks the server for the present leader. */
+    public Optional<Holder> leader() {
+        return client.holder(lock.names().get(0));
+    }
+
+    /** Ends the term, and releases the lock after the listener for that has returned. */
+    @Override
+    public void close() {
+        CompletableFuture<Hold> left;
+        Hold ended;
+        synchronized (this) {
+            if (closed) {
+                return;
+            }
+            closed = true;
+            left = campaign;
+            ended = term;
+            term = null;
+        }
+        left.cancel(false);
+        if (ended != null) {
+            Futures.join(tell(stopped, ended).thenCompose(done -> ended.releaseAsync()).handle((ok, failed) -> null));
+        }
+    }
+
+    private void campaign() {
+        CompletableFuture<Hold> next;
+        synchronized (this) {
+            if (closed || core.isClosed()) {
+                return;
+            }
+            campaign = next = lock.acquireAsync();
+        }
+        next.whenComplete((hold, failed) -> {
+            if (failed == null) {
+                lead(hold);
+            } else {
+                Futures.after(PAUSE_MILLIS).thenRun(this::campaign);
+            }
+        });
+    }
+
+    private void lead(Hold hold) {
+        synchronized (this) {
+            if (!closed) {
+                term = hold;
+                tell(started, hold);
+            }
+        }
+        if (!isTerm(hold)) {
+            hold.releaseAsync();
+            return;
+        }
+        hold.onLost(loss -> {
+            synchronized (this) {
+                if (term != hold) {
+                    return;
+                }
+                term = null;
+            }
+            tell(stopped, hold).thenRun(this::campaign);
+        });
+    }
+
+    private synchronized boolean isTerm(Hold hold) {
+        return term == hold;
+    }
+
+    /** Calls a listener after the one before has returned. */
+    private synchronized CompletableFuture<Void> tell(Consumer<? super Hold> listener, Hold hold) {
+        CompletableFuture<Void> done = new CompletableFuture<>();
+        told = told.thenCompose(before -> {
+            core.tell(() -> {
+                try {
+                    listener.accept(hold);
+                } finally {
+                    done.complete(null);
+                }
+            });
+            return done;
+        });
+        return told;
+    }
+}

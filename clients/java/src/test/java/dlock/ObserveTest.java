@@ -1,0 +1,121 @@
+package dlock;
+
+import static dlock.TestServer.soon;
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertThrows;
+import static org.junit.jupiter.api.Assertions.assertTrue;
+
+import java.time.Duration;
+import java.time.Instant;
+import java.util.ArrayList;
+import java.util.Collections;
+import java.util.List;
+import java.util.Optional;
+import java.util.stream.Collectors;
+import org.junit.jupiter.api.AfterAll;
+import org.junit.jupiter.api.BeforeAll;
+import org.junit.jupiter.api.Test;
+
+/** Observers of a lock, and elections. */
+final class ObserveTest {
+    private static TestServer server;
+    private static DLockClient client;
+
+    private final List<Optional<Holder>> seen = Collections.synchronizedList(new ArrayList<>());
+
+    @BeforeAll
+    static void start() {
+        server = TestServer.start();
+        client = DLockClient.builder().url(server.url()).lease(Lease.renewed(Duration.ofMillis(1500))).connect();
+    }
+
+    @AfterAll
+    static void stop() {
+        client.close();
+        server.close();
+    }
+
+    private List<String> owners() {
+        return List.copyOf(seen).stream().map(each -> each.map(Holder::owner).orElse("")).collect(Collectors.toList());
+    }
+
+    private void untilSeen(String... owners) {
+        soon("seen " + List.of(owners), () -> owners().equals(List.of(owners)));
+    }
+
+    @Test
+    void an_observer_sees_each_change_of_the_holder() {
+        try (Watcher watcher = client.watch("watched", seen::add)) {
+            untilSeen("");
+            long token = (long) server.run("DLOCK.ACQUIRE", "watched", "a", "PX", 60_000);
+            untilSeen("", "a");
+            Holder holder = client.holder("watched").orElseThrow();
+            assertEquals(holder, seen.get(1).orElseThrow());
+            assertEquals(token, holder.fencingToken());
+            assertTrue(Duration.between(holder.since(), Instant.now()).abs().toMinutes() < 1, holder.since().toString());
+            server.run("DLOCK.RENEW", "watched", "a", "PX", 50_000);
+            server.run("DLOCK.RELEASE", "watched", "a");
+            untilSeen("", "a", "");
+            server.run("DLOCK.ACQUIRE", "watched", "b", "PX", 200);
+            untilSeen("", "a", "", "b", "");
+            server.run("DLOCK.ACQUIRE", "watched", "c", "PX", 60_000);
+            untilSeen("", "a", "", "b", "", "c");
+            server.run("DEL", "watched");
+            untilSeen("", "a", "", "b", "", "c", "");
+            assertEquals(Optional.empty(), client.holder("watched"));
+        }
+        server.run("DLOCK.ACQUIRE", "watched", "d", "PX", 100);
+        assertEquals(7, seen.size());
+    }
+
+    @Test
+    void an_observer_outlives_its_connection_and_the_server() {
+        try (TestServer mortal = TestServer.start();
+                DLockClient its = mortal.client();
+                Watcher watcher = its.watch("mortal", seen::add)) {
+            untilSeen("");
+            mortal.run("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes");
+            mortal.run("DLOCK.ACQUIRE", "mortal", "a", "PX", 60_000);
+            untilSeen("", "a");
+            mortal.kill();
+            mortal.launch();
+            mortal.run("DLOCK.ACQUIRE", "mortal", "b", "PX", 60_000);
+            soon("b is seen", () -> owners().get(owners().size() - 1).equals("b"));
+        }
+    }
+
+    @Test
+    void one_program_leads_at_a_time() {
+        List<String> events = Collections.synchronizedList(new ArrayList<>());
+        List<Long> tokens = Collections.synchronizedList(new ArrayList<>());
+        List<Election> elections = new ArrayList<>();
+        for (String name : List.of("a", "b")) {
+            elections.add(client.elect("leader", term -> {
+                events.add("started " + name);
+                tokens.add(term.fencingToken());
+            }, term -> events.add("stopped " + name)));
+            soon("a leads", () -> events.size() == 1);
+        }
+        assertTrue(elections.get(0).isLeader());
+        assertEquals(tokens.get(0), elections.get(1).leader().orElseThrow().fencingToken());
+        server.untilWaiting("leader", 1);
+        elections.get(0).close();
+        soon("b leads", () -> events.size() == 3);
+        assertEquals(List.of("started a", "stopped a", "started b"), events);
+        // A term that is lost ends, and the next one begins.
+        server.run("DEL", "leader");
+        soon("b leads again", () -> events.size() == 5);
+        assertEquals(List.of("stopped b", "started b"), events.subList(3, 5));
+        assertEquals(tokens.stream().sorted().collect(Collectors.toList()), tokens);
+        elections.get(1).close();
+        assertTrue(server.isFree("leader"));
+        assertEquals("stopped b", events.get(5));
+    }
+
+    @Test
+    void a_driver_reports_no_changes() {
+        try (DLockClient driven = DLockClient.builder().driver(words -> null).connect()) {
+            assertThrows(IllegalArgumentException.class, () -> driven.watch("name", seen::add));
+        }
+    }
+}
