@@ -31,12 +31,16 @@ def free_port() -> int:
 class Server:
     """A server on a free port, or on the one given. Use it in a `with` block."""
 
-    def __init__(self, *options: str, module: bool = True, port: int | None = None, ready: bool = True) -> None:
+    def __init__(
+        self, *options: str, module: bool = True, port: int | None = None, ready: bool = True, config: str | None = None
+    ) -> None:
         self.port = port or free_port()
         self._home = tempfile.TemporaryDirectory()
         binary = os.environ.get("DLOCK_SERVER") or shutil.which("redis-server") or "valkey-server"
-        words = [binary, "--port", str(self.port), "--bind", "127.0.0.1", "--dir", self._home.name, "--save", ""]
-        words += ["--repl-diskless-sync-delay", "0"]
+        words = [binary, *([config, "--sentinel"] if config else [])]
+        words += ["--port", str(self.port), "--bind", "127.0.0.1", "--dir", self._home.name]
+        if not config:
+            words += ["--save", "", "--repl-diskless-sync-delay", "0"]
         if module:
             words += ["--loadmodule", os.environ.get("DLOCK_MODULE") or str(MODULE)]
         self._process = subprocess.Popen([*words, *options], stdout=subprocess.DEVNULL)

@@ -9,6 +9,8 @@ For asyncio: `from redis_dlock.asyncio import DLock`.
 from redis.exceptions import LockError, LockNotOwnedError
 
 from .errors import DeadlockError, ReplicasError
+from .observed import Holder
+from .observe import Election, Term, holder, watch
 from .several import DSemaphore, acquire_all
 from .sync import DLock
 
@@ -16,8 +18,13 @@ __all__ = [
     "DLock",
     "DSemaphore",
     "DeadlockError",
+    "Election",
+    "Holder",
     "LockError",
     "LockNotOwnedError",
     "ReplicasError",
+    "Term",
     "acquire_all",
+    "holder",
+    "watch",
 ]

@@ -1,6 +1,8 @@
 """Locks for asyncio: `DLock(redis, "name")` with a client of `redis.asyncio`."""
 
 from .async_lock import DLock
+from .async_observe import Election, Term, holder, watch
 from .async_several import DSemaphore, acquire_all
+from .observed import Holder
 
-__all__ = ["DLock", "DSemaphore", "acquire_all"]
+__all__ = ["DLock", "DSemaphore", "Election", "Holder", "Term", "acquire_all", "holder", "watch"]

@@ -1,0 +1,183 @@
+"""As `observe`, for asyncio."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import socket
+import uuid
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any
+
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
+from redis.exceptions import LockError, TimeoutError
+
+from . import observed as holders
+from . import redis_py
+from .async_lock import DLock
+from .async_wire import Wire, _exchange
+from .commands import Name, Word
+from .errors import DeadlockError
+from .observed import Holder
+
+
+async def holder(redis: Any, name: Name) -> Holder | None:
+    """Returns the holder of a lock; None: it is free. Costs one command."""
+    return holders.read(await Wire(redis, name).ask(*holders.question(name)))[0]
+
+
+async def watch(redis: Any, name: Name) -> AsyncGenerator[Holder | None, None]:
+    """Yields the holders of a lock: the present one at once, then each change. None: it is free.
+
+        async for leader in watch(redis, "leader"):
+            print(leader.owner if leader else "no leader")
+
+    As `redis_dlock.watch`. It ends with its task, or with `aclose()`.
+    """
+    wire = Wire(redis, name)
+    known: list[Holder | None] = []
+    pause = 0.0
+    while True:
+        link = Link(wire)
+        try:
+            await link.open()
+            while not _is_cancelled():
+                found, until = await link.ask(name)
+                pause = 0.0
+                if known != [found]:
+                    known = [found]
+                    yield found
+                else:
+                    await link.wait(until)
+        except Exception as error:
+            if not holders.may_repeat(error) or _is_cancelled():
+                raise
+        finally:
+            await link.close()
+        if _is_cancelled():
+            raise asyncio.CancelledError
+        await asyncio.sleep(pause)
+        pause = min(max(2 * pause, redis_py.OUTAGE_PAUSE), holders.LONGEST_PAUSE)
+
+
+def _is_cancelled() -> bool:
+    """Returns whether the task was cancelled. On some ways redis-py and asyncio swallow the exception."""
+    cancelling = getattr(asyncio.current_task(), "cancelling", None)
+    return cancelling is not None and cancelling() > 0
+
+
+class Link:
+    """Two connections: the server sends what it has to say about the keys of one to the other."""
+
+    def __init__(self, wire: Wire) -> None:
+        source = wire._source()
+        settings = holders.settings_of(source, Retry(NoBackoff(), 0))
+        self._asking = source.connection_class(**settings)
+        self._listening = source.connection_class(**settings)
+
+    async def open(self) -> None:
+        """Connects both."""
+        await self._listening.connect()
+        number = await _answer(self._listening, "CLIENT", "ID")
+        await _answer(self._listening, "SUBSCRIBE", holders.INVALIDATED)
+        await self._asking.connect()
+        await _answer(self._asking, "CLIENT", "TRACKING", "ON", "REDIRECT", number)
+
+    async def ask(self, name: Name) -> tuple[Holder | None, float]:
+        """Returns the holder, and for how many seconds that is known."""
+        return holders.read(await _answer(self._asking, *holders.question(name)))
+
+    async def wait(self, seconds: float) -> None:
+        """Waits for a change, for this time at most."""
+        try:
+            await self._listening.read_response(timeout=seconds, disconnect_on_error=False)
+        except (asyncio.TimeoutError, TimeoutError):
+            pass
+
+    async def close(self) -> None:
+        """Closes both."""
+        await self._asking.disconnect(nowait=True)
+        await self._listening.disconnect(nowait=True)
+
+
+async def _answer(connection: Any, *command: Word) -> Any:
+    return (await asyncio.wait_for(_exchange(connection, command), holders.ANSWER))[0]
+
+
+@dataclass(frozen=True)
+class Term:
+    """The time for which a process is the leader."""
+
+    # The fencing token: greater than that of every earlier leader. Send it with every write.
+    token: int
+
+
+class Election:
+    """As `redis_dlock.Election`, for asyncio.
+
+    `on_started(term)` is a coroutine function, and does the leader's work. It is cancelled when the term ends, or must
+    be assumed to have ended. If it returns earlier, the process stays the leader.
+    """
+
+    def __init__(
+        self,
+        redis: Any,
+        name: Name,
+        on_started: Callable[[Term], Awaitable[Any]],
+        on_stopped: Callable[[Term], Any] | None = None,
+        *,
+        timeout: float = 10.0,
+        candidate: str | None = None,
+        **settings: Any,
+    ) -> None:
+        """The parameters are those of `redis_dlock.Election`."""
+        self.candidate = candidate or f"{socket.gethostname()}:{uuid.uuid4().hex}"
+        self.is_leader = False
+        self._redis, self._name = redis, name
+        self._on_started, self._on_stopped = on_started, on_stopped
+        self._settings = {"timeout": timeout, "auto_renewal": True, **settings}
+
+    async def leader(self) -> Holder | None:
+        """Asks the server for the present leader."""
+        return await holder(self._redis, self._name)
+
+    async def run(self) -> None:
+        """Takes part until the task is cancelled, which ends the term and releases the lock."""
+        while not _is_cancelled():
+            lock = DLock(self._redis, self._name, **self._settings)
+            try:
+                await lock.acquire(token=self.candidate)
+            except (DeadlockError, *redis_py.LOST):
+                # The server is away, or still has the last term, whose lease ends soon.
+                await asyncio.sleep(holders.LONGEST_PAUSE)
+                continue
+            await self._lead(lock)
+        raise asyncio.CancelledError
+
+    async def _lead(self, lock: DLock) -> None:
+        term, lost = Term(lock.token), lock.lost
+        self.is_leader = True
+        work = asyncio.ensure_future(self._on_started(term))
+        try:
+            if _is_cancelled():
+                raise asyncio.CancelledError
+            await asyncio.wait({work, lost}, return_when=asyncio.FIRST_COMPLETED)
+            if work.done():
+                work.result()
+                await lost
+        finally:
+            self.is_leader = False
+            work.cancel()
+            await asyncio.wait({work})
+            try:
+                if self._on_stopped is not None:
+                    result = self._on_stopped(term)
+                    if inspect.isawaitable(result):
+                        await result
+            finally:
+                try:
+                    await lock.release()
+                except (LockError, *redis_py.LOST):
+                    pass  # The lease has ended, or ends it.

@@ -1,0 +1,68 @@
+"""Who holds a lock, and how a watch of that keeps up to date. Sends nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from redis.exceptions import ResponseError
+
+from . import commands, redis_py
+from .base import _fields
+from .commands import Command, Name
+
+# The channel on which the server says that a watched key has changed.
+INVALIDATED = "__redis__:invalidate"
+# A watch asks at least this often, in seconds, so that it notices a connection that is dead.
+HEARTBEAT = 10.0
+# The longest pause between two attempts to reach the server, in seconds.
+LONGEST_PAUSE = 1.0
+# How long a reply may take, in seconds.
+ANSWER = 5.0
+
+
+@dataclass(frozen=True)
+class Holder:
+    """The holder of a lock. Of several readers, the one that has held it for the longest time."""
+
+    # The fencing token.
+    token: int
+    owner: bytes
+    # When the lock was granted: Unix time in seconds, by the server's clock. The token contains it.
+    since: float
+
+
+def question(name: Name) -> Command:
+    """Returns the command that asks for the holder."""
+    return ("DLOCK.INFO", name, "FULL", "COUNT", 1)
+
+
+def read(reply: Any) -> tuple[Holder | None, float]:
+    """Returns the holder, and the seconds after which the question should be repeated."""
+    info = _fields(reply)
+    holds = [_fields(hold) for hold in info.get("holds", [])]
+    if not holds:
+        return None, HEARTBEAT
+    token, owner = holds[0]["token"], holds[0]["owner"]
+    owner = owner if isinstance(owner, bytes) else str(owner).encode()
+    left = math.ceil(info["ttl"]) / 1000
+    return Holder(token, owner, token / 1e6), min(HEARTBEAT, left + 0.001)
+
+
+def settings_of(source: Any, retry: Any) -> dict[str, Any]:
+    """Returns the settings of a watch's connections. Version 2 of the protocol sends changes as messages."""
+    settings = redis_py.own_settings(source, retry, ANSWER)
+    # Notifications of maintenance need version 3.
+    settings = {name: value for name, value in settings.items() if "maint_notifications" not in name}
+    return {**settings, "protocol": 2}
+
+
+def may_repeat(error: Exception) -> bool:
+    """Returns whether a watch goes on after this error. It outlives an outage and a slot that moves."""
+    if isinstance(error, asyncio.TimeoutError):
+        return True
+    if isinstance(error, (*redis_py.LOST, *redis_py.MOVING, redis_py.Unreachable)):
+        return True
+    return isinstance(error, ResponseError) and commands.code(error) in ("LOADING", "UNBLOCKED", "MASTERDOWN")

@@ -1,0 +1,222 @@
+"""Observers of a lock see each change of its holder, and elections have one leader at a time."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import redis
+import redis.asyncio
+
+import redis_dlock
+import redis_dlock.asyncio
+from kit import Kit, PlainKit, address, command, info, soon
+from redis_dlock import Election, Holder, Term
+from servers import Server
+
+
+class Seen:
+    """What an observer has seen, in a thread or a task."""
+
+    def __init__(self, kit: Kit, name: str, **where: Any) -> None:
+        self.holders: list[Holder | None] = []
+        where = {**address(), **where}
+        if isinstance(kit, PlainKit):
+            self._redis: Any = redis.Redis(**where)
+            self._watcher = redis_dlock.watch(self._redis, name)
+            self._thread = threading.Thread(target=self._read, daemon=True)
+            self._thread.start()
+        else:
+            self._redis = redis.asyncio.Redis(**where)
+            self._task = asyncio.ensure_future(self._read_async(name))
+
+    def _read(self) -> None:
+        for holder in self._watcher:
+            self.holders.append(holder)
+
+    async def _read_async(self, name: str) -> None:
+        async for holder in redis_dlock.asyncio.watch(self._redis, name):
+            self.holders.append(holder)
+
+    def owners(self) -> list[bytes | None]:
+        """The owners that it has seen; None: free."""
+        return [holder.owner if holder else None for holder in self.holders]
+
+    async def until(self, condition: Callable[[Seen], bool]) -> None:
+        """Waits for what it has seen."""
+        await asyncio.to_thread(soon, "it is seen", lambda: condition(self))
+
+    async def close(self) -> None:
+        """Ends it."""
+        if hasattr(self, "_thread"):
+            self._watcher.close()
+            await asyncio.to_thread(self._thread.join, 20)
+            assert not self._thread.is_alive()
+            self._redis.close()
+        else:
+            self._task.cancel()
+            done, _ = await asyncio.wait({self._task}, timeout=20)
+            assert done, "it ends when it is cancelled"
+            await self._redis.aclose()
+
+
+async def test_each_change_of_holder_is_seen(kit: Kit, client: redis.Redis) -> None:
+    seen = Seen(kit, "job")
+    await seen.until(lambda it: it.owners() == [None])
+    token = command(client, "DLOCK.ACQUIRE", "job", "a", "PX", 60000)
+    await seen.until(lambda it: it.owners() == [None, b"a"])
+    [holder] = seen.holders[1:]
+    assert holder is not None and holder.token == token
+    assert abs(holder.since - time.time()) < 60
+    command(client, "DLOCK.RENEW", "job", "a", "PX", 50000)
+    command(client, "DLOCK.RELEASE", "job", "a")
+    await seen.until(lambda it: it.owners() == [None, b"a", None])
+    for owner in ("b", "c"):
+        command(client, "DLOCK.ACQUIRE", "job", owner, "PX", 60000)
+        await seen.until(lambda it: it.owners()[-1] is not None)
+        client.delete("job")
+        await seen.until(lambda it: it.owners()[-1] is None)
+    command(client, "DLOCK.ACQUIRE", "job", "d", "PX", 60000)
+    await seen.until(lambda it: it.owners()[-1] == b"d")
+    client.flushall()
+    await seen.until(lambda it: it.owners()[3:] == [b"b", None, b"c", None, b"d", None])
+    await seen.close()
+
+
+async def test_a_lapse_is_seen(kit: Kit, client: redis.Redis) -> None:
+    seen = Seen(kit, "job")
+    command(client, "DLOCK.ACQUIRE", "job", "a", "PX", 300)
+    await seen.until(lambda it: it.owners()[-2:] == [b"a", None])
+    await seen.close()
+
+
+async def test_a_watch_outlives_its_connections_and_the_server(kit: Kit, client: redis.Redis) -> None:
+    with Server() as server:
+        seen = Seen(kit, "job", port=server.port)
+        await seen.until(lambda it: it.owners() == [None])
+        server.client.client_kill_filter(_type="normal", skipme=True)
+        server.client.client_kill_filter(_type="pubsub", skipme=True)
+        command(server.client, "DLOCK.ACQUIRE", "job", "a", "PX", 60000)
+        await seen.until(lambda it: it.owners() == [None, b"a"])
+        port = server.port
+    with Server(port=port) as server:
+        command(server.client, "DLOCK.ACQUIRE", "job", "b", "PX", 60000)
+        await seen.until(lambda it: it.owners()[-1] == b"b")
+        await seen.close()
+
+
+async def test_nothing_polls(kit: Kit, client: redis.Redis) -> None:
+    command(client, "DLOCK.ACQUIRE", "job", "a", "PX", 60000)
+    seen = Seen(kit, "job")
+    await seen.until(lambda it: it.owners() == [b"a"])
+    client.config_resetstat()
+    await asyncio.sleep(1)
+    assert "cmdstat_dlock.info" not in client.info("commandstats")
+    await seen.close()
+
+
+async def test_the_holder_is_asked_for(kit: Kit, client: redis.Redis) -> None:
+    name = "job"
+    async_client = redis.asyncio.Redis(**address())
+    for expected in (None, b"a"):
+        if expected:
+            command(client, "DLOCK.ACQUIRE", name, "a", "PX", 60000)
+        if isinstance(kit, PlainKit):
+            found = redis_dlock.holder(client, name)
+        else:
+            found = await redis_dlock.asyncio.holder(async_client, name)
+        assert (found and found.owner) == expected
+    await async_client.aclose()
+
+
+# Elections
+
+def test_one_thread_leads_at_a_time(client: redis.Redis) -> None:
+    events: list[tuple[str, str, int]] = []
+    leading = threading.Lock()
+
+    def candidate(name: str) -> Election:
+        def started(term: Term) -> None:
+            assert leading.acquire(blocking=False), "two leaders"
+            events.append(("started", name, term.token))
+
+        def stopped(term: Term) -> None:
+            leading.release()
+            events.append(("stopped", name, term.token))
+
+        return Election(client, "leader", started, stopped, timeout=5, candidate=name)
+
+    elections = {name: candidate(name) for name in ("a", "b", "c")}
+    threads = {name: threading.Thread(target=each.run, daemon=True) for name, each in elections.items()}
+    for thread in threads.values():
+        thread.start()
+    for turn in range(3):
+        soon("there is a leader", functools.partial(lambda turn: len(events) == 2 * turn + 1, turn))
+        leader = events[-1][1]
+        assert elections[leader].is_leader
+        assert [each.is_leader for each in elections.values()].count(True) == 1
+        found = elections[leader].leader()
+        assert found is not None and (found.owner, found.token) == (leader.encode(), events[-1][2])
+        elections[leader].stop()
+        threads[leader].join(20)
+        assert not threads[leader].is_alive()
+    assert [event for event, _, _ in events] == ["started", "stopped"] * 3
+    tokens = [token for event, _, token in events if event == "started"]
+    assert tokens == sorted(tokens)
+    assert not info(client, "leader")
+
+
+def test_a_term_that_is_lost_ends_and_the_next_one_begins(client: redis.Redis) -> None:
+    terms: list[Term] = []
+
+    def started(term: Term) -> None:
+        terms.append(term)
+        term.ended.wait()
+
+    election = Election(client, "leader", started, timeout=1)
+    thread = threading.Thread(target=election.run, daemon=True)
+    thread.start()
+    soon("it leads", lambda: len(terms) == 1)
+    client.delete("leader")
+    soon("it leads again", lambda: len(terms) == 2)
+    assert terms[0].ended.is_set() and not terms[1].ended.is_set()
+    assert terms[1].token > terms[0].token
+    election.stop()
+    thread.join(20)
+    assert not thread.is_alive()
+
+
+async def test_tasks_lead_one_at_a_time(client: redis.Redis) -> None:
+    events: list[str] = []
+
+    async def lead(term: redis_dlock.asyncio.Term) -> None:
+        events.append("started")
+        try:
+            await asyncio.Event().wait()
+        finally:
+            events.append("cancelled")
+
+    async with redis.asyncio.Redis(**address()) as its:
+        elections = [
+            redis_dlock.asyncio.Election(its, "leader", lead, lambda term: events.append("stopped"), timeout=1)
+            for _ in range(2)
+        ]
+        tasks = [asyncio.ensure_future(each.run()) for each in elections]
+        await asyncio.to_thread(soon, "one leads", lambda: events == ["started"])
+        leader = [each.is_leader for each in elections].index(True)
+        found = await elections[leader].leader()
+        assert found is not None and found.owner == elections[leader].candidate.encode()
+        client.delete("leader")
+        await asyncio.to_thread(soon, "the next one leads", lambda: events.count("started") == 2)
+        await asyncio.to_thread(soon, "the first one has stopped", lambda: events.count("stopped") == 1)
+        assert [event for event in events if event != "started"] == ["cancelled", "stopped"]
+        for task in tasks:
+            task.cancel()
+        _, left = await asyncio.wait(tasks, timeout=20)
+        assert not left, "they end when they are cancelled"
+        assert not info(client, "leader")
+    await asyncio.to_thread(soon, "all have stopped", lambda: events.count("stopped") == 2)

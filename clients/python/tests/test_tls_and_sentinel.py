@@ -1,0 +1,139 @@
+"""Locks over TLS with an authority of one's own, and locks of the primary that Sentinel knows, through a failover."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis
+import redis.asyncio
+import redis.asyncio.sentinel
+import redis.sentinel
+from redis.backoff import NoBackoff
+from redis.retry import Retry
+
+import redis_dlock
+import redis_dlock.asyncio
+from kit import command, info, soon
+from servers import Server, free_port
+
+
+# Their types are not declared.
+plain: Any = redis.sentinel
+tasks: Any = redis.asyncio.sentinel
+
+
+def openssl(home: Path, *words: str) -> None:
+    """Runs openssl there."""
+    subprocess.run(["openssl", *words], cwd=home, check=True, capture_output=True)
+
+
+@pytest.fixture(scope="module")
+def tls() -> Iterator[tuple[Server, dict[str, Any]]]:
+    """A server that speaks TLS besides plain text, and the settings for a client of it."""
+    with tempfile.TemporaryDirectory() as directory:
+        home, port = Path(directory), free_port()
+        openssl(home, "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2", "-subj", "/CN=localhost",
+                "-addext", "subjectAltName=IP:127.0.0.1", "-keyout", "key.pem", "-out", "cert.pem")
+        files = {name: str(home / f"{name}.pem") for name in ("key", "cert")}
+        options = ["--tls-port", str(port), "--tls-auth-clients", "no", "--tls-key-file", files["key"]]
+        options += ["--tls-cert-file", files["cert"], "--tls-ca-cert-file", files["cert"]]
+        try:
+            server = Server(*options)
+        except AssertionError:
+            pytest.skip("this server has no TLS")
+        with server:
+            yield server, {"port": port, "ssl": True, "ssl_ca_certs": files["cert"]}
+
+
+def test_threads_lock_and_wait_over_tls(tls: tuple[Server, dict[str, Any]]) -> None:
+    server, settings = tls
+    with redis.Redis(**settings) as client:
+        for session in (False, True):
+            with redis_dlock.DLock(client, "job", timeout=30, session=session) as lock:
+                assert info(server.client, "job")["token"] == lock.token
+                assert not redis_dlock.DLock(client, "job", timeout=30).acquire(blocking_timeout=0.1)
+            soon("it is free", lambda: not info(server.client, "job"))
+        with redis_dlock.watch(client, "job") as watcher:
+            assert next(watcher) is None
+            lock = redis_dlock.DLock(client, "job", timeout=30)
+            assert lock.acquire()
+            assert next(watcher) is not None
+            lock.release()
+    with redis.Redis(port=settings["port"], ssl=True, retry=Retry(NoBackoff(), 0)) as stranger, pytest.raises(redis.ConnectionError):
+        redis_dlock.DLock(stranger, "job", timeout=30).acquire(blocking=False)
+
+
+async def test_tasks_lock_and_wait_over_tls(tls: tuple[Server, dict[str, Any]]) -> None:
+    server, settings = tls
+    async with redis.asyncio.Redis(**settings) as client:
+        for session in (False, True):
+            async with redis_dlock.asyncio.DLock(client, "task", timeout=30, session=session) as lock:
+                assert info(server.client, "task")["token"] == lock.token
+                waiting = redis_dlock.asyncio.DLock(client, "task", timeout=30)
+                assert not await waiting.acquire(blocking_timeout=0.1)
+            await asyncio.to_thread(soon, "it is free", lambda: not info(server.client, "task"))
+
+
+class Sentinel(Server):
+    """A Sentinel of the primary `main`."""
+
+    def __init__(self, primary: int) -> None:
+        with tempfile.NamedTemporaryFile("w", suffix=".conf", delete=False) as file:
+            file.write(f"sentinel monitor main 127.0.0.1 {primary} 1\nsentinel down-after-milliseconds main 1000\n")
+            file.write("sentinel failover-timeout main 5000\n")
+        super().__init__(config=file.name, module=False)
+
+
+def fails_over(sentinel: redis.Redis) -> bool:
+    """Returns whether Sentinel begins a failover. At first it does not know whether the replica is fit for it."""
+    try:
+        return bool(command(sentinel, "SENTINEL", "FAILOVER", "main"))
+    except redis.ResponseError:
+        return False
+
+
+def has(role: str, client: redis.Redis) -> bool:
+    """Returns whether the server has this role. A server that changes its role closes its connections."""
+    try:
+        return bool(client.info("replication")["role"] == role)
+    except redis.ConnectionError:
+        return False
+
+
+async def test_a_lock_of_the_primary_that_sentinel_knows_survives_a_failover() -> None:
+    with Server() as primary, Server() as replica:
+        replica.replicate(primary)
+        with Sentinel(primary.port) as sentinel:
+            where = [("127.0.0.1", sentinel.port)]
+            known = plain.Sentinel(where)
+            soon("it knows the replica", lambda: known.discover_slaves("main") == [("127.0.0.1", replica.port)])
+            lock = redis_dlock.DLock(known.master_for("main"), "job", timeout=60, replicas=1, replicas_timeout=20)
+            its = tasks.Sentinel(where)
+            task = redis_dlock.asyncio.DLock(its.master_for("main"), "task", timeout=60)
+            assert lock.acquire() and await task.acquire()
+            token = lock.token
+            assert info(primary.client, "job")["token"] == token
+            await asyncio.to_thread(soon, "Sentinel begins", lambda: fails_over(sentinel.client))
+            await asyncio.to_thread(soon, "the replica is the primary", lambda: has("master", replica.client))
+            await asyncio.to_thread(
+                soon, "Sentinel says so", lambda: known.discover_master("main") == ("127.0.0.1", replica.port)
+            )
+            await asyncio.to_thread(soon, "the old primary knows", lambda: has("slave", primary.client))
+            assert info(replica.client, "job")["token"] == token
+            lock.release()
+            await task.release()
+            assert not info(replica.client, "job") and not info(replica.client, "task")
+            again = redis_dlock.DLock(known.master_for("main"), "job", timeout=60)
+            assert again.acquire(blocking_timeout=20)
+            assert info(replica.client, "job")["token"] == again.token > token
+            again.release()
+            for client in (lock.redis, again.redis, *known.sentinels):
+                client.close()
+            for client in (task.redis, *its.sentinels):
+                await client.aclose()
