@@ -179,9 +179,9 @@ export interface Holder {
 
 export interface ElectionOptions extends Omit<LockOptions, 'mode' | 'wait'> {
   /**
-   * Called when this program becomes the leader. It may do the leader's work, until the signal is aborted: then the term
-   * has ended, or must be assumed to have ended. If it returns earlier, the program stays the leader. Pass `lock.token`
-   * to whatever the leader writes to.
+   * Called when this program becomes the leader. It may do the leader's work, until the signal is aborted: then the
+   * term has ended, or must be assumed to have ended. If it returns earlier, the program stays the leader. Pass
+   * `lock.token` to whatever the leader writes to.
    */
   onStarted: (signal: AbortSignal, lock: Lock) => unknown;
   /** Called after the end of the term, and before the lock is released. */

@@ -38,7 +38,8 @@ def tls() -> Iterator[tuple[Server, dict[str, Any]]]:
     """A server that speaks TLS besides plain text, and the settings for a client of it."""
     with tempfile.TemporaryDirectory() as directory:
         home, port = Path(directory), free_port()
-        openssl(home, "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2", "-subj", "/CN=localhost",
+        openssl(home, "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes",
+                "-days", "2", "-subj", "/CN=localhost",
                 "-addext", "subjectAltName=IP:127.0.0.1", "-keyout", "key.pem", "-out", "cert.pem")
         files = {name: str(home / f"{name}.pem") for name in ("key", "cert")}
         options = ["--tls-port", str(port), "--tls-auth-clients", "no", "--tls-key-file", files["key"]]
@@ -65,8 +66,9 @@ def test_threads_lock_and_wait_over_tls(tls: tuple[Server, dict[str, Any]]) -> N
             assert lock.acquire()
             assert next(watcher) is not None
             lock.release()
-    with redis.Redis(port=settings["port"], ssl=True, retry=Retry(NoBackoff(), 0)) as stranger, pytest.raises(redis.ConnectionError):
-        redis_dlock.DLock(stranger, "job", timeout=30).acquire(blocking=False)
+    with redis.Redis(port=settings["port"], ssl=True, retry=Retry(NoBackoff(), 0)) as stranger:
+        with pytest.raises(redis.ConnectionError):
+            redis_dlock.DLock(stranger, "job", timeout=30).acquire(blocking=False)
 
 
 async def test_tasks_lock_and_wait_over_tls(tls: tuple[Server, dict[str, Any]]) -> None:

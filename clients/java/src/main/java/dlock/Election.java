@@ -24,7 +24,12 @@ public final class Election implements AutoCloseable {
     /** Completes when the listeners of the last term have returned. */
     private CompletableFuture<Void> told = CompletableFuture.completedFuture(null);
 
-    Election(DLockClient client, Core core, String name, Consumer<? super Hold> started, Consumer<? super Hold> stopped) {
+    Election(
+            DLockClient client,
+            Core core,
+            String name,
+            Consumer<? super Hold> started,
+            Consumer<? super Hold> stopped) {
         this.client = client;
         this.core = core;
         this.lock = client.lock(name);
