@@ -58,7 +58,7 @@ def test_threads_lock_and_wait_over_tls(tls: tuple[Server, dict[str, Any]]) -> N
         for session in (False, True):
             with redis_dlock.DLock(client, "job", timeout=30, session=session) as lock:
                 assert info(server.client, "job")["token"] == lock.token
-                assert not redis_dlock.DLock(client, "job", timeout=30).acquire(blocking_timeout=0.1)
+                assert not redis_dlock.DLock(client, "job", timeout=30).acquire(blocking_timeout=0 if session else 3)
             soon("it is free", lambda: not info(server.client, "job"))
         with redis_dlock.watch(client, "job") as watcher:
             assert next(watcher) is None
@@ -78,7 +78,7 @@ async def test_tasks_lock_and_wait_over_tls(tls: tuple[Server, dict[str, Any]]) 
             async with redis_dlock.asyncio.DLock(client, "task", timeout=30, session=session) as lock:
                 assert info(server.client, "task")["token"] == lock.token
                 waiting = redis_dlock.asyncio.DLock(client, "task", timeout=30)
-                assert not await waiting.acquire(blocking_timeout=0.1)
+                assert not await waiting.acquire(blocking_timeout=0 if session else 3)
             await asyncio.to_thread(soon, "it is free", lambda: not info(server.client, "task"))
 
 
