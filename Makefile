@@ -68,6 +68,8 @@ quorum-sim: setup ## simulate the quorum, 100,000 seeded runs (RUNS=, SEED=)
 
 check-model: setup ## visit every state of small instances of the engine and the quorum, print a table (SCOPE=name)
 	cargo run --locked --package dlock-check-model -- $(if $(SCOPE),'$(SCOPE)')
+simulate: setup ## simulate whole deployments on the core, each from a seed, in one thread each (SEED=, RUNS=)
+	cargo run --locked --package dlock-simulation -- --runs $(or $(RUNS),10000) $(if $(SEED),--seed $(SEED))
 
 quorum-kills: module ## 20 clients of five servers that are killed at random, for a minute
 	server=$$(scripts/server) && DLOCK_SERVER="$$server" DLOCK_QUORUM_SECONDS=60 \

@@ -33,6 +33,8 @@ pub struct MemoryKeyspace {
     pub permissions: BTreeMap<KeyName, Permission>,
     /// Whether the client of the running command may read only the keys that it names.
     pub is_blind: bool,
+    /// Whether the server removes nothing by its own clock: it is a replica, or loads a file.
+    pub keeps_expired: bool,
     /// The `RELEASE` that runs: it may be replicated as it came.
     pub running: Option<RunningRelease>,
     stream: Vec<(KeyName, Replicated)>,
@@ -273,7 +275,8 @@ impl MemoryKeyspace {
 
     fn live(&self, key: &KeyName) -> Option<&Key> {
         // The server calls a key expired when its time has passed.
-        self.keys.get(key).filter(|found| found.expiry.is_none_or(|at| self.ms() <= at.get()))
+        let is_live = |found: &&Key| self.keeps_expired || found.expiry.is_none_or(|at| self.ms() <= at.get());
+        self.keys.get(key).filter(is_live)
     }
 
     fn expire_lazily(&mut self, key: &KeyName) -> bool {

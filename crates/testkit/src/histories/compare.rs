@@ -128,7 +128,7 @@ impl World {
         let wanted: Vec<_> = queue
             .iter()
             .map(|waiter| {
-                let (want, waiting) = (waiter.want, (us - waiter.since) / 1000);
+                let (want, waiting) = (waiter.want, us.saturating_sub(waiter.since) / 1000);
                 (waiter.owner, want.mode(), waiting, waiter.client, want.entries(), want.limit(), waiter.keys.len())
             })
             .collect();
@@ -148,6 +148,10 @@ impl World {
 
     /// The replica has what the primary has, but the grace for those that wait.
     pub(super) fn sync_replica(&mut self) {
+        // The replicas of a deployment are servers of their own.
+        if self.deployed.is_some() {
+            return;
+        }
         self.drain();
         for key in 0..KEYS.len() {
             let name = plain::key_name(key);

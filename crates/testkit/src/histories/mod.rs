@@ -8,18 +8,21 @@
 //! | `served` | the model as a server that answers waiters by itself |
 //! | `world` | how a step runs on the engine and the model |
 //! | `compare` | that both agree after it, and a replica with them |
+//! | `deployed` | an engine and its model as one server of a deployment, which fails and is promoted |
 //! | `plain` | what the core says, in the plain numbers of the model |
 //! | `reached` | what a history came to |
 
 mod compare;
+mod deployed;
 mod history;
 pub mod leave;
 pub mod naive;
-mod plain;
+pub mod plain;
 mod reached;
 mod served;
 mod world;
 
+pub use deployed::{SavedKeys, Snapshot};
 pub use history::*;
 pub use reached::Reached;
 pub use world::World;

@@ -7,6 +7,7 @@ use dlock_core::engine::{
 };
 use dlock_core::{ClientId, Command, Engine, Keyspace, LeaseChoice, Memory, Name, Renew, RenewToken, UnixMs, Want};
 
+use super::deployed::Deployed;
 use super::history::{
     Acquiring, CLIENTS, ClientNo, History, KEYS, KeyNo, Op, Permit, Somebody, Step, TokenPick, TokenRule, What, Who,
 };
@@ -24,15 +25,17 @@ pub struct World {
     pub(super) replica_memory: Memory,
     pub(super) naive: Naive,
     pub(super) role: Role,
-    grace: Option<u64>,
+    pub(super) grace: Option<u64>,
     clients: [u64; CLIENTS],
-    waiters: BTreeMap<u64, WaiterId>,
+    pub(super) waiters: BTreeMap<u64, WaiterId>,
     tickets: u64,
     drawn: Who,
     /// The last request that had an id.
     sent: Option<Request>,
     /// Keys whose TTL somebody made longer, and that no effect has changed since.
     pub(super) late: BTreeSet<KeyNo>,
+    /// What a server of a deployment keeps beside.
+    pub(super) deployed: Option<Deployed>,
     /// Keys whose lock was overwritten: nobody may wait for them after the timer has run.
     overwritten: BTreeSet<KeyNo>,
     pub(super) reached: Reached,
@@ -49,7 +52,7 @@ impl World {
         world.reached
     }
 
-    fn new(history: &History) -> World {
+    pub(super) fn new(history: &History) -> World {
         let History { default_lease, grace, max_waiters, .. } = *history;
         let settings = Settings {
             default_lease: plain::lease(default_lease),
@@ -72,6 +75,7 @@ impl World {
             drawn: 1000,
             sent: None,
             late: BTreeSet::new(),
+            deployed: None,
             overwritten: BTreeSet::new(),
             reached: Reached::default(),
         }
@@ -149,7 +153,7 @@ impl World {
     }
 
     /// Keys that have expired hold nothing, whatever the end of a session would have given to a hold.
-    fn notice_expired(&mut self) {
+    pub(super) fn notice_expired(&mut self) {
         for key in 0..KEYS.len() {
             if self.space.has_expired(&plain::key_name(key)) {
                 let now = self.naive.now();
@@ -165,7 +169,7 @@ impl World {
         self.wait(RETRY_US);
     }
 
-    fn demote(&mut self) {
+    pub(super) fn demote(&mut self) {
         self.role = Role::Replica;
         self.input(Input::RoleChanged);
         while !self.naive.waiting.is_empty() {
@@ -178,6 +182,10 @@ impl World {
     fn client_gone(&mut self, client: ClientNo) {
         let id = self.clients[client];
         self.clients[client] += CLIENTS as u64;
+        self.close_client(id);
+    }
+
+    pub(super) fn close_client(&mut self, id: u64) {
         self.input(Input::ClientGone(ClientId(id)));
         while let Some(at) = self.naive.waiting.iter().position(|waiter| waiter.client == id) {
             self.abandon(at);
@@ -188,7 +196,7 @@ impl World {
         self.reached.count_if("session ended in a pause", has_ended && self.role == Role::HeldStill);
     }
 
-    fn abandon(&mut self, at: usize) {
+    pub(super) fn abandon(&mut self, at: usize) {
         if at < self.naive.waiting.len() {
             let waiter = self.naive.waiting.remove(at);
             let id = self.waiters.remove(&waiter.ticket).expect("it waits");
@@ -197,12 +205,12 @@ impl World {
         }
     }
 
-    fn input(&mut self, input: Input<'_>) {
+    pub(super) fn input(&mut self, input: Input<'_>) {
         self.engine.input(input, self.space.now());
     }
 
     /// The engine hears which locks went: whether any did.
-    fn unlinked(&mut self) -> bool {
+    pub(super) fn unlinked(&mut self) -> bool {
         let names = self.space.take_unlinked();
         names.iter().for_each(|key| self.input(Input::Removed(name(key))));
         !names.is_empty()
@@ -255,9 +263,10 @@ impl World {
         }
     }
 
-    fn request(&mut self, request: Request, block: bool) {
+    /// The reply, and the ticket if the request waits; `None` if the server does not serve its keys.
+    pub(super) fn request(&mut self, request: Request, block: bool) -> Option<(u64, Reply)> {
         if !self.may_run(&request.keys) {
-            return;
+            return None;
         }
         self.tickets += 1;
         let ticket = self.tickets;
@@ -305,11 +314,12 @@ impl World {
         assert_eq!(reply, expected, "{request:?} {entered:?} {:?}", self.naive);
         self.reached.acquired(&request, reply);
         self.end_command(&request.keys);
+        Some((ticket, reply))
     }
 
-    fn release(&mut self, key: KeyNo, leave: Leave) {
+    pub(super) fn release(&mut self, key: KeyNo, leave: Leave) -> Option<Reply> {
         if !self.may_run(&[key]) {
-            return;
+            return None;
         }
         let Leave { owner, mode, entries, token, asked } = leave;
         let running = RunningRelease {
@@ -344,11 +354,12 @@ impl World {
         self.reached.released(reply);
         self.answers(after);
         self.end_command(&[key]);
+        Some(reply)
     }
 
-    fn renew(&mut self, key: KeyNo, renewal: Renewal) {
+    pub(super) fn renew(&mut self, key: KeyNo, renewal: Renewal) -> Option<Reply> {
         if !self.may_run(&[key]) {
-            return;
+            return None;
         }
         let Renewal { client, owner, mode, lease, fence, binds } = renewal;
         let owner = plain::owner(owner);
@@ -373,6 +384,7 @@ impl World {
         assert_eq!(reply, expected, "{renewal:?} {:?}", self.naive);
         self.reached.renewed(reply);
         self.end_command(&[key]);
+        Some(reply)
     }
 
     /// After a command, nobody waits for its keys who could have them, unless the timer runs in the same turn.
@@ -517,6 +529,9 @@ impl World {
             let at = self.naive.waiting.iter().position(|waiter| waiter.ticket == ticket).expect("it waits");
             let waiter = self.naive.waiting[at].clone();
             self.waiters.remove(&ticket).expect("it waits");
+            if let Some(deployed) = &mut self.deployed {
+                deployed.answered.push((waiter.clone(), answer.clone()));
+            }
             let has = |permit| {
                 waiter.keys.iter().any(|key| self.space.permissions.get(&plain::key_name(*key)) == Some(&permit))
             };
@@ -630,7 +645,7 @@ impl World {
         self.unlinked();
     }
 
-    fn delete(&mut self, key: KeyNo) {
+    pub(super) fn delete(&mut self, key: KeyNo) {
         let name = plain::key_name(key);
         self.space.delete(&name);
         self.overwritten.remove(&key);

@@ -1,0 +1,348 @@
+//! A world as one server of a deployment: its clock is set, it fails over, loads files and applies what another server
+//! has replicated. Each step of a primary is still held against the model.
+
+use dlock_core::engine::{Answer, Input, Role};
+use dlock_core::{Token, UnixMs};
+
+use super::history::{History, KEYS, KeyNo};
+use super::leave::{Leave, Renewal};
+use super::naive::{Hold, Key, Naive, Reply, Request};
+use super::plain;
+use super::world::World;
+use crate::keyspace::{KeyName, MemoryKeyspace, Replicated};
+use dlock_core::engine::Permission;
+
+/// What a server of a deployment keeps beside its locks.
+#[derive(Debug, Default)]
+pub struct Deployed {
+    /// How the waits ended that the driver has not told the clients yet.
+    pub(super) answered: Vec<(Request, Answer)>,
+    /// Holds that have lapsed, but are stored: a clock that goes back makes them live again.
+    lapsed: Vec<(KeyNo, Hold)>,
+}
+
+/// What the model knows after something was replicated.
+#[derive(Clone, Debug)]
+pub struct Snapshot {
+    keys: Vec<Key>,
+    lapsed: Vec<(KeyNo, Hold)>,
+    last_token: u64,
+}
+
+impl Default for Snapshot {
+    /// Of a server without locks.
+    fn default() -> Snapshot {
+        Snapshot { keys: vec![Key::default(); KEYS.len()], lapsed: Vec::new(), last_token: 0 }
+    }
+}
+
+/// The bytes of locks, when their keys expire, and the token clock: what a file or a full sync has.
+#[derive(Clone, Debug, Default)]
+pub struct SavedKeys {
+    keys: Vec<(KeyName, Vec<u8>, Option<u64>)>,
+    last_token: u64,
+}
+
+impl World {
+    /// A server without keys.
+    pub fn deployed(now_us: u64, default_lease: u64, role: Role) -> World {
+        let history = History { default_lease, grace: None, max_waiters: None, crowd: 0, steps: Vec::new() };
+        let mut world = World::new(&history);
+        world.deployed = Some(Deployed::default());
+        world.role = role;
+        world.space.keeps_expired = role == Role::Replica;
+        world.space.set_now_us(now_us);
+        world.naive.now_us = now_us;
+        world
+    }
+
+    /// Its clock, in µs.
+    pub fn now_us(&self) -> u64 {
+        self.naive.now_us
+    }
+
+    /// What it is.
+    pub fn role(&self) -> Role {
+        self.role
+    }
+
+    /// When its timer is due, in µs of its clock.
+    pub fn wake_at_us(&self) -> Option<u64> {
+        self.engine.wake_at().map(|at| at.get() * 1000)
+    }
+
+    /// The model of its locks.
+    pub fn model(&self) -> &Naive {
+        &self.naive
+    }
+
+    /// The highest token it has seen.
+    pub fn last_token(&self) -> u64 {
+        self.engine.memory.tokens.last()
+    }
+
+    /// Sets its clock, forward or back.
+    pub fn set_clock(&mut self, now_us: u64) {
+        if self.role == Role::Replica {
+            self.space.set_now_us(now_us);
+            self.naive.now_us = now_us;
+            return;
+        }
+        let (before, now) = (self.naive.now_us, now_us / 1000);
+        for key in 0..KEYS.len() {
+            let lapses = |hold: &&Hold| hold.ended.is_none() && hold.deadline <= now;
+            let lapsed = self.naive.keys[key].holds.iter().filter(lapses);
+            let lapsed: Vec<_> = lapsed.map(|hold| (key, hold.clone())).collect();
+            self.remember_lapsed(lapsed);
+        }
+        self.space.set_now_us(now_us);
+        self.naive.advance(now_us);
+        if now_us < before {
+            self.forget_ends();
+            self.revive();
+        }
+        self.notice_expired();
+    }
+
+    fn remember_lapsed(&mut self, lapsed: Vec<(KeyNo, Hold)>) {
+        self.deployed.as_mut().expect("a deployed server").lapsed.extend(lapsed);
+    }
+
+    /// A session that has ended has ended, whatever the clock says now.
+    fn forget_ends(&mut self) {
+        for hold in self.naive.keys.iter_mut().flat_map(|key| &mut key.holds) {
+            hold.ended = hold.ended.map(|_| 0);
+        }
+    }
+
+    /// Holds that are stored are live if the clock says so.
+    fn revive(&mut self) {
+        let now = self.naive.now();
+        for (key, hold) in self.take_lapsed() {
+            if now < hold.deadline {
+                self.naive.keys[key].holds.push(hold);
+            } else {
+                self.remember_lapsed(vec![(key, hold)]);
+            }
+        }
+    }
+
+    /// The holds that have lapsed and are stored.
+    fn take_lapsed(&mut self) -> Vec<(KeyNo, Hold)> {
+        let lapsed = std::mem::take(&mut self.deployed.as_mut().expect("a deployed server").lapsed);
+        let kept = std::mem::replace(&mut self.space.keeps_expired, true);
+        let stored = lapsed.into_iter().filter(|(key, hold)| self.stores(*key, hold)).collect();
+        self.space.keeps_expired = kept;
+        stored
+    }
+
+    fn stores(&self, key: KeyNo, hold: &Hold) -> bool {
+        let same = |stored: &dlock_core::Hold| {
+            stored.token.get() == hold.token && stored.mode == hold.mode && stored.deadline.get() == hold.deadline
+        };
+        self.space.lock(&plain::key_name(key)).stored_holds().any(same)
+    }
+
+    // Requests.
+
+    /// A request to enter: its ticket and the reply; `None` if the server does not serve its keys.
+    pub fn enter(&mut self, request: Request, block: bool) -> Option<(u64, Reply)> {
+        self.request(request, block)
+    }
+
+    /// A `RELEASE`.
+    pub fn leave(&mut self, key: KeyNo, leave: Leave) -> Option<Reply> {
+        self.release(key, leave)
+    }
+
+    /// A `RENEW`.
+    pub fn prolong(&mut self, key: KeyNo, renewal: Renewal) -> Option<Reply> {
+        self.renew(key, renewal)
+    }
+
+    /// `DEL`.
+    pub fn remove(&mut self, key: KeyNo) {
+        self.delete(key);
+        self.unlinked();
+    }
+
+    /// The time of a wait is over: whether it still waited.
+    pub fn give_up(&mut self, ticket: u64) -> bool {
+        let at = self.naive.waiting.iter().position(|waiter| waiter.ticket == ticket);
+        at.map(|at| self.abandon(at)).is_some()
+    }
+
+    /// A connection ends.
+    pub fn disconnect(&mut self, client: u64) {
+        self.close_client(client);
+    }
+
+    /// The server removes what has expired.
+    pub fn expire_keys(&mut self) {
+        self.space.expire_actively();
+        self.unlinked();
+    }
+
+    /// Runs the timer if it is due, and compares the server with the model.
+    pub fn end_turn(&mut self) {
+        self.tick();
+        if self.role != Role::Replica {
+            self.compare();
+        }
+    }
+
+    /// The ends of waits since the last call.
+    pub fn take_answered(&mut self) -> Vec<(Request, Answer)> {
+        std::mem::take(&mut self.deployed.as_mut().expect("a deployed server").answered)
+    }
+
+    // Replication.
+
+    /// What it has replicated since the last call.
+    pub fn take_replicated(&mut self) -> Vec<(KeyName, Replicated)> {
+        self.space.take_stream()
+    }
+
+    /// Does what a primary has replicated.
+    pub fn apply(&mut self, changes: &[(KeyName, Replicated)]) {
+        let kept = std::mem::replace(&mut self.space.keeps_expired, true);
+        MemoryKeyspace::replay_on(changes.to_vec(), &mut self.space, &mut self.engine.memory);
+        self.space.keeps_expired = kept;
+        self.space.take_stream();
+    }
+
+    /// What the model knows now.
+    pub fn snapshot(&mut self) -> Snapshot {
+        let lapsed = self.take_lapsed();
+        self.remember_lapsed(lapsed.clone());
+        Snapshot { keys: self.naive.keys.clone(), lapsed, last_token: self.naive.last_token }
+    }
+
+    /// What a file or a full sync has of it. On a server that saves no token clock, that is not in it.
+    pub fn save(&mut self, has_token_clock: bool) -> SavedKeys {
+        let kept = std::mem::replace(&mut self.space.keeps_expired, true);
+        let names = self.space.names();
+        let keys = names.into_iter().filter_map(|name| {
+            let (bytes, expiry) = (self.space.dump(&name)?, self.space.expiry(&name)?);
+            Some((name, bytes, expiry))
+        });
+        let keys = keys.collect();
+        self.space.keeps_expired = kept;
+        SavedKeys { keys, last_token: if has_token_clock { self.last_token() } else { 0 } }
+    }
+
+    /// Has these keys instead of its own.
+    pub fn load(&mut self, saved: &SavedKeys) {
+        let kept = std::mem::replace(&mut self.space.keeps_expired, true);
+        self.space.flush(None);
+        for (name, bytes, expiry) in &saved.keys {
+            let lock = self.space.restore(name, bytes, *expiry);
+            self.engine.memory.tokens.observe_all(lock.stored_holds());
+        }
+        if let Some(token) = Token::new(saved.last_token) {
+            self.engine.memory.tokens.observe(token);
+        }
+        self.space.take_stream();
+        self.space.take_unlinked();
+        self.space.keeps_expired = kept;
+        self.input(Input::Loaded);
+    }
+
+    /// Whether it stores the same locks as another server.
+    pub fn differs_from(&self, other: &World) -> Option<String> {
+        let holds = |world: &World, key| {
+            let lock = world.space.lock(&plain::key_name(key));
+            plain::sorted(lock.stored_holds().map(plain::hold).collect())
+        };
+        (0..KEYS.len()).find_map(|key| {
+            // A primary may look at a key that has expired and that it has not removed yet.
+            if self.space.has_expired(&plain::key_name(key)) || other.space.has_expired(&plain::key_name(key)) {
+                return None;
+            }
+            let (ours, theirs) = (holds(self, key), holds(other, key));
+            (ours != theirs).then(|| format!("key {key}: {ours:?}, not {theirs:?}"))
+        })
+    }
+
+    // Roles.
+
+    /// `CLIENT PAUSE`, `FAILOVER`: the server does nothing to its locks by itself.
+    pub fn hold_still(&mut self) {
+        self.role = Role::HeldStill;
+    }
+
+    /// The end of that.
+    pub fn go_on(&mut self) {
+        self.role = Role::Primary;
+    }
+
+    /// The server becomes a replica. Those that wait get `UNBLOCKED`.
+    pub fn stand_down(&mut self) {
+        self.demote();
+        self.space.keeps_expired = true;
+        self.deployed.as_mut().expect("a deployed server").lapsed.clear();
+    }
+
+    /// The server becomes a primary. What it has is what the model knew when it was replicated.
+    ///
+    /// # Errors
+    /// Says how the token clock lags behind what it has seen.
+    pub fn stand_up(&mut self, snapshot: &Snapshot) -> Result<(), String> {
+        self.space.keeps_expired = false;
+        self.role = Role::Primary;
+        self.naive.keys.clone_from(&snapshot.keys);
+        (0..KEYS.len()).for_each(|key| self.naive.unbind(key));
+        let unbound = |(key, hold): &(KeyNo, Hold)| (*key, Hold { session: None, ended: None, ..hold.clone() });
+        let deployed = self.deployed.as_mut().expect("a deployed server");
+        deployed.lapsed = snapshot.lapsed.iter().map(unbound).collect();
+        let last = self.engine.memory.tokens.last();
+        if last < snapshot.last_token {
+            return Err(format!("the token clock is at {last}, but {} was given", snapshot.last_token));
+        }
+        self.naive.last_token = last;
+        self.input(Input::RoleChanged);
+        // By its own clock, more or less of it has lapsed.
+        self.revive();
+        self.set_clock(self.naive.now_us);
+        Ok(())
+    }
+
+    // Slots.
+
+    /// The server does not serve this key: its slot is elsewhere. Those that wait for it are sent away.
+    pub fn lose_slot(&mut self, key: KeyNo) {
+        self.space.permissions.insert(plain::key_name(key), Permission::Elsewhere);
+        self.delete(key);
+        self.unlinked();
+    }
+
+    /// The server serves this key.
+    pub fn gain_slot(&mut self, key: KeyNo) {
+        self.space.permissions.remove(&plain::key_name(key));
+    }
+
+    /// Takes over a lock from another server, by `DUMP` and `RESTORE` with the TTL in ms.
+    pub fn import(&mut self, from: &World, key: KeyNo) {
+        let name = plain::key_name(key);
+        let Some(bytes) = from.space.dump(&name) else { return };
+        let expiry = from.space.expiry(&name).flatten();
+        let lock = self.space.restore(&name, &bytes, expiry);
+        self.unlinked();
+        self.engine.memory.tokens.observe_all(lock.stored_holds());
+        self.naive.last_token = self.naive.last_token.max(self.engine.memory.tokens.last());
+        self.naive.keys[key] = from.naive.keys[key].clone();
+        self.naive.unbind(key);
+        self.input(Input::Restored(crate::keyspace::name(&name)));
+        let is_it = |(of, _): &&(KeyNo, Hold)| *of == key;
+        let lapsed = &from.deployed.as_ref().expect("a deployed server").lapsed;
+        let lapsed = lapsed.iter().filter(is_it).map(|(key, hold)| (*key, Hold { session: None, ..hold.clone() }));
+        self.remember_lapsed(lapsed.collect());
+        self.revive();
+        self.set_clock(self.naive.now_us);
+    }
+
+    /// The last deadline that is stored in a key.
+    pub fn last_deadline(&self, key: KeyNo) -> Option<u64> {
+        self.space.lock(&plain::key_name(key)).last_deadline().map(UnixMs::get)
+    }
+}

@@ -1,0 +1,139 @@
+//! What must hold of that which clients believe to hold. A belief that turns out wrong has to be explained: its effect
+//! did not reach the server that decides now, or its lease has ended by the clock of that server.
+
+use dlock_testkit::exclusion::{Hold, Span, violations};
+
+use crate::clients::{Belief, Clients};
+use crate::servers::{Place, Servers};
+use dlock_core::Mode;
+
+/// Why a client was wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Why {
+    /// The effect had not reached this server.
+    Lost,
+    /// By the clock of the server, the lease has ended.
+    Clock,
+    /// The server did not know the session, so that nobody extended the lease.
+    Unbound,
+}
+
+/// Beliefs that were wrong, by their reason.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Explained {
+    pub lost: usize,
+    pub clock: usize,
+    pub unbound: usize,
+}
+
+impl Explained {
+    pub fn add(&mut self, other: &Explained) {
+        self.lost += other.lost;
+        self.clock += other.clock;
+        self.unbound += other.unbound;
+    }
+}
+
+/// Watches what servers grant, in the order of the true time.
+#[derive(Default)]
+pub struct Oracle {
+    pub explained: Explained,
+    spans: Vec<Span>,
+}
+
+impl Oracle {
+    /// A server has granted a hold: nobody whom it excludes believes to hold the lock without an explanation.
+    pub fn granted(&mut self, servers: &Servers, clients: &mut Clients, server: usize, owner: usize, belief: &Belief) {
+        for (client, other) in clients.all.iter_mut().enumerate().filter(|(client, _)| *client != owner) {
+            other.beliefs.retain(|theirs| {
+                let excludes = theirs.mode == Mode::Exclusive || belief.mode == Mode::Exclusive;
+                if theirs.key != belief.key || !excludes || !theirs.is_live(servers.now_us) {
+                    return true;
+                }
+                let why = explain(servers, server, theirs).unwrap_or_else(|| {
+                    panic!("two owners hold key {}: {client} by {theirs:?}, {owner} by {belief:?}", belief.key)
+                });
+                assert!(
+                    why == Why::Lost || theirs.token < belief.token,
+                    "tokens do not rise: {theirs:?}, then {belief:?}"
+                );
+                self.note(why);
+                self.end(servers.now_us, client, theirs);
+                false
+            });
+        }
+    }
+
+    /// A client was told that it does not hold what it believes to hold.
+    pub fn missed(&mut self, servers: &Servers, server: usize, client: usize, belief: &Belief) {
+        if belief.is_live(servers.now_us) {
+            let why = explain(servers, server, belief);
+            self.note(why.unwrap_or_else(|| panic!("a hold of {client} was lost: {belief:?}")));
+        }
+    }
+
+    /// A belief ends.
+    pub fn end(&mut self, now_us: u64, owner: usize, belief: &Belief) {
+        let until = if belief.session.is_some() { now_us } else { now_us.min(belief.until) };
+        let (key, owner) = (belief.key.to_string(), owner.to_string());
+        let hold = Hold { token: belief.token, key, owner, mode: belief.mode };
+        self.spans.push(Span { hold, from: belief.from, until });
+    }
+
+    /// Where nothing can be lost, the checker of all other histories has to agree.
+    pub fn finish(&self, servers: &Servers) {
+        let Explained { lost, clock, unbound } = self.explained;
+        // Two primaries at once give tokens that rise by their clocks only.
+        let may_differ = servers.faults.promotions > 0 && servers.has_wrong_clock();
+        if servers.faults.lost_units + lost + clock + unbound == 0 && !may_differ {
+            let found = violations(&self.spans);
+            assert!(found.is_empty(), "{found:?}");
+        }
+    }
+
+    fn note(&mut self, why: Why) {
+        match why {
+            Why::Lost => self.explained.lost += 1,
+            Why::Clock => self.explained.clock += 1,
+            Why::Unbound => self.explained.unbound += 1,
+        }
+    }
+}
+
+/// Why a server may decide as if a belief were wrong.
+fn explain(servers: &Servers, server: usize, belief: &Belief) -> Option<Why> {
+    let here = servers.place(server);
+    if let Some((_, why)) = belief.lapsed.iter().find(|(place, _)| servers.contains(here, *place)) {
+        return Some(*why);
+    }
+    let known = belief.deadlines.iter().rposition(|(place, _)| servers.contains(here, *place));
+    let Some(known) = known else { return Some(Why::Lost) };
+    let has_ended = servers.clock(server) / 1000 >= belief.deadlines[known].1;
+    let is_last = known + 1 == belief.deadlines.len();
+    let is_bound_here = belief.session.is_none_or(|connection| connection.server == server);
+    match (has_ended, is_last) {
+        (false, _) => None,
+        (true, false) => Some(Why::Lost),
+        (true, true) if is_bound_here => Some(Why::Clock),
+        (true, true) => Some(Why::Unbound),
+    }
+}
+
+/// Writes down which beliefs have ended by the clock of this primary.
+pub fn note_lapsed(servers: &Servers, clients: &mut Clients, server: usize) {
+    let place = servers.place(server);
+    for belief in clients.all.iter_mut().flat_map(|client| &mut client.beliefs) {
+        if let Some(why) = explain(servers, server, belief).filter(|why| *why != Why::Lost)
+            && !belief.lapsed.iter().any(|(lapsed, _)| servers.contains(place, *lapsed))
+        {
+            belief.lapsed.push((place, why));
+        }
+    }
+}
+
+/// Writes down the deadline of a hold on a server, if it is another one.
+pub fn note_deadline(belief: &mut Belief, place: Place, deadline: u64) {
+    if belief.deadlines.last().is_none_or(|(at, last)| *last != deadline || at.lineage != place.lineage) {
+        belief.deadlines.push((place, deadline));
+    }
+}

@@ -1,0 +1,384 @@
+//! The servers: what was replicated where, what a crash leaves, who is promoted.
+//!
+//! The stream of a primary is a *lineage*: units that are applied together, each with what the model knew after it. A
+//! server that is promoted, or restarts without its last units, begins a new lineage that branches off where it is.
+
+use dlock_core::engine::Role;
+use dlock_testkit::histories::{SavedKeys, Snapshot, World};
+use dlock_testkit::keyspace::{KeyName, Replicated};
+
+use crate::plan::{DEFAULT_LEASE, Files, OTHER_NODE, REPLICATED, SERVERS, SLOTS, Setting};
+
+/// A place in the stream of a primary: so many units.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    pub lineage: usize,
+    pub offset: usize,
+}
+
+struct Lineage {
+    /// Where it branched off.
+    from: Option<Place>,
+    units: Vec<Unit>,
+}
+
+struct Unit {
+    changes: Vec<(KeyName, Replicated)>,
+    after: Snapshot,
+}
+
+pub struct Server {
+    pub world: World,
+    pub is_up: bool,
+    /// What it has.
+    pub place: Place,
+    /// What it would have after a crash.
+    synced: Place,
+    rdb: (Place, SavedKeys),
+    skew_us: i64,
+    drift: i64,
+}
+
+pub struct Servers {
+    pub all: Vec<Server>,
+    /// Whom clients are told to connect to.
+    pub primary: usize,
+    /// A server that calls itself a primary though another was promoted.
+    pub former: Option<usize>,
+    /// Which slots the other node serves.
+    pub moved: [bool; SLOTS.len()],
+    files: Files,
+    lineages: Vec<Lineage>,
+    pub now_us: u64,
+    /// What can explain that two owners believe to hold a lock.
+    pub faults: Faults,
+}
+
+/// What has happened that may cost a hold.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Faults {
+    /// Units that a promotion or a restart has lost.
+    pub lost_units: usize,
+    pub promotions: usize,
+    pub restarts: usize,
+    pub jumps: usize,
+    pub full_syncs: usize,
+    pub moves: usize,
+}
+
+impl Faults {
+    pub fn add(&mut self, other: &Faults) {
+        self.lost_units += other.lost_units;
+        self.promotions += other.promotions;
+        self.restarts += other.restarts;
+        self.jumps += other.jumps;
+        self.full_syncs += other.full_syncs;
+        self.moves += other.moves;
+    }
+}
+
+impl Servers {
+    pub fn new(setting: &Setting) -> Servers {
+        let start = Place { lineage: 0, offset: 0 };
+        let server = |number: usize| {
+            let role = if number == 0 || number == OTHER_NODE { Role::Primary } else { Role::Replica };
+            let place = if number == OTHER_NODE { Place { lineage: 1, offset: 0 } } else { start };
+            Server {
+                world: World::deployed(BEGIN_US, DEFAULT_LEASE, role),
+                is_up: true,
+                place,
+                synced: place,
+                rdb: (place, SavedKeys::default()),
+                skew_us: setting.skew_us[number],
+                drift: setting.drift[number],
+            }
+        };
+        let lineage = || Lineage { from: None, units: Vec::new() };
+        let mut servers = Servers {
+            all: (0..SERVERS).map(server).collect(),
+            primary: 0,
+            former: None,
+            moved: [false; SLOTS.len()],
+            files: setting.files,
+            lineages: vec![lineage(), lineage()],
+            now_us: 0,
+            faults: Faults::default(),
+        };
+        for key in SLOTS.concat() {
+            servers.all[OTHER_NODE].world.lose_slot(key);
+        }
+        (0..SERVERS).for_each(|server| servers.set_clock(server));
+        servers
+    }
+
+    // Time.
+
+    /// The clock of a server, in µs.
+    pub fn clock(&self, server: usize) -> u64 {
+        let Server { skew_us, drift, .. } = self.all[server];
+        let now = i64::try_from(BEGIN_US + self.now_us).expect("a time of this century");
+        let gained = i64::try_from(self.now_us).expect("a short run") / 1000 * drift / 1000;
+        u64::try_from(now + gained + skew_us).expect("a time after the epoch")
+    }
+
+    /// Whether a clock is, or was, not at the true time.
+    pub fn has_wrong_clock(&self) -> bool {
+        self.faults.jumps > 0 || self.all.iter().any(|server| server.skew_us != 0 || server.drift != 0)
+    }
+
+    pub fn set_clock(&mut self, server: usize) {
+        let clock = self.clock(server);
+        let world = &mut self.all[server].world;
+        if world.now_us() != clock {
+            world.set_clock(clock);
+        }
+    }
+
+    pub fn jump(&mut self, server: usize, by_us: i64) {
+        let Server { is_up, skew_us, world, .. } = &mut self.all[server];
+        // A server that is held still and whose clock goes back would be held still for longer.
+        if *is_up && world.role() != Role::HeldStill && skew_us.abs() < 4_000_000 {
+            *skew_us += by_us;
+            self.faults.jumps += 1;
+            self.set_clock(server);
+        }
+    }
+
+    /// The next timer of a server: the true time, and the server's number.
+    pub fn next_timer(&self) -> Option<(u64, usize)> {
+        let due = (0..SERVERS).filter(|server| self.all[*server].is_up).filter_map(|server| {
+            let at = self.all[server].world.wake_at_us()?;
+            let left = at.saturating_sub(self.clock(server));
+            // A clock that is slow needs a little longer.
+            Some((self.now_us + left + left / 1000, server))
+        });
+        due.min()
+    }
+
+    /// Whether a server is up and a primary.
+    pub fn is_writing(&self, server: usize) -> bool {
+        self.all[server].is_up && self.all[server].world.role() != Role::Replica
+    }
+
+    /// Whether a server carries out commands now.
+    pub fn is_serving(&self, server: usize) -> bool {
+        self.all[server].is_up && self.all[server].world.role() == Role::Primary
+    }
+
+    // The stream.
+
+    /// Whether what is at `earlier` is part of what is at `later`.
+    pub fn contains(&self, later: Place, earlier: Place) -> bool {
+        let mut place = later;
+        loop {
+            if place.lineage == earlier.lineage {
+                return earlier.offset <= place.offset;
+            }
+            match self.lineages[place.lineage].from {
+                Some(Place { lineage, offset }) => place = Place { lineage, offset: offset.min(place.offset) },
+                None => return false,
+            }
+        }
+    }
+
+    fn unit(&self, mut place: Place) -> Option<&Unit> {
+        loop {
+            let lineage = &self.lineages[place.lineage];
+            match lineage.from {
+                Some(from) if place.offset <= from.offset => place.lineage = from.lineage,
+                from => {
+                    let begin = from.map_or(0, |from| from.offset);
+                    return lineage.units.get(place.offset.checked_sub(begin + 1)?);
+                }
+            }
+        }
+    }
+
+    fn snapshot(&self, place: Place) -> Snapshot {
+        self.unit(place).map(|unit| unit.after.clone()).unwrap_or_default()
+    }
+
+    /// Puts what a primary has replicated into its stream.
+    pub fn record(&mut self, server: usize) {
+        let (files, Server { world, place, synced, .. }) = (self.files, &mut self.all[server]);
+        let changes = world.take_replicated();
+        if changes.is_empty() {
+            return;
+        }
+        let after = world.snapshot();
+        place.offset += 1;
+        if files == Files::AofAlways {
+            *synced = *place;
+        }
+        self.lineages[place.lineage].units.push(Unit { changes, after });
+    }
+
+    /// So many units reach a replica; it is synchronized first if it has something else.
+    pub fn replicate(&mut self, server: usize, units: usize) {
+        let primary = self.primary;
+        if server == primary || !self.all[server].is_up || !self.all[primary].is_up || self.former == Some(server) {
+            return;
+        }
+        let (mine, theirs) = (self.all[server].place, self.all[primary].place);
+        self.set_clock(server);
+        if !self.contains(theirs, mine) {
+            self.synchronize(server);
+        }
+        let begin = self.all[server].place.offset;
+        for offset in begin..theirs.offset.min(begin + units) {
+            let place = Place { lineage: theirs.lineage, offset: offset + 1 };
+            let changes = self.unit(place).expect("it was replicated").changes.clone();
+            self.all[server].world.apply(&changes);
+            self.all[server].place = place;
+            if self.files == Files::AofAlways {
+                self.all[server].synced = place;
+            }
+        }
+        if self.all[server].place == theirs
+            && let Some(difference) = self.all[server].world.differs_from(&self.all[primary].world)
+        {
+            panic!("the replica {server} differs from its primary: {difference}");
+        }
+    }
+
+    fn synchronize(&mut self, server: usize) {
+        let place = self.all[self.primary].place;
+        let primary = self.primary;
+        let saved = self.all[primary].world.save(true);
+        let replica = &mut self.all[server];
+        replica.world.load(&saved);
+        replica.world.end_turn();
+        (replica.place, replica.synced, replica.rdb) = (place, place, (place, saved));
+        self.faults.full_syncs += 1;
+    }
+
+    // Files.
+
+    pub fn fsync(&mut self, server: usize) {
+        let Server { place, synced, is_up, .. } = &mut self.all[server];
+        if *is_up && self.files != Files::Rdb {
+            *synced = *place;
+        }
+    }
+
+    pub fn save(&mut self, server: usize) {
+        let Server { place, synced, is_up, rdb, world, .. } = &mut self.all[server];
+        if *is_up {
+            // An AOF is rewritten.
+            *rdb = (*place, world.save(true));
+            *synced = *place;
+        }
+    }
+
+    // What fails.
+
+    pub fn crash(&mut self, server: usize) {
+        self.all[server].is_up = false;
+        if self.former == Some(server) {
+            self.former = None;
+        }
+    }
+
+    /// Starts a server that has crashed: the primary goes on as a primary.
+    pub fn restart(&mut self, server: usize) -> Result<(), String> {
+        if self.all[server].is_up {
+            return Ok(());
+        }
+        let clock = self.clock(server);
+        let Server { synced, rdb: (begin, saved), .. } = &self.all[server];
+        let (synced, begin) = (*synced, *begin);
+        let mut world = World::deployed(clock, DEFAULT_LEASE, Role::Replica);
+        world.load(saved);
+        for offset in begin.offset..synced.offset {
+            let place = Place { lineage: synced.lineage, offset: offset + 1 };
+            world.apply(&self.unit(place).expect("it was written").changes.clone());
+        }
+        world.end_turn();
+        let before = self.all[server].place;
+        let restarted = &mut self.all[server];
+        (restarted.world, restarted.is_up, restarted.place) = (world, true, synced);
+        self.faults.restarts += 1;
+        if server != self.primary {
+            return Ok(());
+        }
+        self.faults.lost_units += before.offset - synced.offset;
+        self.stand_up(server)
+    }
+
+    /// A replica is promoted. Returns the former primary, whose clients lose it if it is down.
+    pub fn promote(&mut self, server: usize) -> Result<bool, String> {
+        let former = self.primary;
+        let is_replica = server < REPLICATED && server != former && self.former.is_none();
+        if !is_replica || !self.all[server].is_up || !self.contains(self.all[former].place, self.all[server].place) {
+            return Ok(false);
+        }
+        self.faults.promotions += 1;
+        self.faults.lost_units += self.all[former].place.offset - self.all[server].place.offset;
+        if self.all[former].is_up {
+            self.former = Some(former);
+        }
+        self.primary = server;
+        self.set_clock(server);
+        self.stand_up(server)?;
+        Ok(true)
+    }
+
+    fn stand_up(&mut self, server: usize) -> Result<(), String> {
+        let place = self.all[server].place;
+        let snapshot = self.snapshot(place);
+        // A server that has everything goes on in the stream that there is, unless another still writes to it.
+        let lineage = self.lineages.len();
+        self.lineages.push(Lineage { from: Some(place), units: Vec::new() });
+        let promoted = &mut self.all[server];
+        promoted.place.lineage = lineage;
+        if promoted.synced == place {
+            promoted.synced.lineage = lineage;
+        }
+        promoted.world.stand_up(&snapshot)?;
+        for (slot, keys) in SLOTS.iter().enumerate() {
+            for key in keys.iter().copied().filter(|_| self.moved[slot]) {
+                promoted.world.lose_slot(key);
+            }
+        }
+        promoted.world.end_turn();
+        self.record(server);
+        Ok(())
+    }
+
+    /// Whether the former primary, or this one, becomes a replica.
+    pub fn demote(&mut self, server: usize) {
+        if self.former == Some(server) {
+            self.former = None;
+        }
+        self.all[server].world.stand_down();
+        self.all[server].world.take_replicated();
+    }
+
+    // Slots.
+
+    /// Moves a slot to the other node.
+    pub fn move_slot(&mut self, slot: usize) -> bool {
+        let (source, target) = (self.primary, OTHER_NODE);
+        if self.moved[slot] || !self.is_writing(source) || self.former.is_some() {
+            return false;
+        }
+        self.faults.moves += 1;
+        self.set_clock(source);
+        self.set_clock(target);
+        for key in SLOTS[slot].iter().copied() {
+            let (before, after) = self.all.split_at_mut(target);
+            after[0].world.gain_slot(key);
+            after[0].world.import(&before[source].world, key);
+            before[source].world.lose_slot(key);
+        }
+        self.moved[slot] = true;
+        true
+    }
+
+    pub fn place(&self, server: usize) -> Place {
+        self.all[server].place
+    }
+}
+
+/// The true time at which a run begins.
+const BEGIN_US: u64 = 1_000_000_000_000;

@@ -1,0 +1,44 @@
+//! The shortest history that still fails: events are left out, many at first, then one by one.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use crate::plan::Plan;
+use crate::run::{Counts, play};
+
+/// Plays a plan; what was wrong, if something was.
+pub fn outcome(plan: &Plan) -> Result<Counts, String> {
+    catch_unwind(AssertUnwindSafe(|| play(plan))).map_err(|cause| {
+        let text = cause.downcast_ref::<String>().cloned();
+        text.or_else(|| cause.downcast_ref::<&str>().map(|text| (*text).to_owned())).unwrap_or_default()
+    })
+}
+
+/// A plan that fails, without the events that it does not need for that; and how it fails.
+pub fn shortest(plan: &Plan) -> (Plan, String) {
+    let mut best = plan.clone();
+    let mut why = match outcome(&best) {
+        Err(why) => why,
+        Ok(_) => return (best, "it does not fail".to_owned()),
+    };
+    let mut size = best.events.len().div_ceil(2).max(1);
+    loop {
+        let (mut at, mut has_shrunk) = (0, false);
+        while at < best.events.len() {
+            let mut shorter = best.clone();
+            let removed = shorter.events.drain(at..(at + size).min(best.events.len()));
+            let passed: u64 = removed.map(|event| event.after_us).sum();
+            match outcome(&shorter).err().or_else(|| {
+                // The time may matter, though what happened does not.
+                shorter.events.get_mut(at)?.after_us += passed;
+                outcome(&shorter).err()
+            }) {
+                Some(shorter_why) => (best, why, has_shrunk) = (shorter, shorter_why, true),
+                None => at += size,
+            }
+        }
+        match size {
+            1 if !has_shrunk => return (best, why),
+            _ => size = (size / 2).max(1),
+        }
+    }
+}
