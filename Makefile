@@ -68,8 +68,12 @@ quorum-sim: setup ## simulate the quorum, 100,000 seeded runs (RUNS=, SEED=)
 
 check-model: setup ## visit every state of small instances of the engine and the quorum, print a table (SCOPE=name)
 	cargo run --locked --package dlock-check-model -- $(if $(SCOPE),'$(SCOPE)')
+
 simulate: setup ## simulate whole deployments on the core, each from a seed, in one thread each (SEED=, RUNS=)
 	cargo run --locked --package dlock-simulation -- --runs $(or $(RUNS),10000) $(if $(SEED),--seed $(SEED))
+
+planted: setup ## plant bugs in a copy of the core, fail unless every one is noticed (PLANTED='--server' or names)
+	scripts/planted $(PLANTED)
 
 quorum-kills: module ## 20 clients of five servers that are killed at random, for a minute
 	server=$$(scripts/server) && DLOCK_SERVER="$$server" DLOCK_QUORUM_SECONDS=60 \

@@ -10,7 +10,7 @@ use std::time::Instant;
 use clap::Parser;
 use dlock_simulation::{Counts, Plan, outcome, shortest};
 
-/// Plays deployments of dlock, each drawn from a seed. A run that fails is shown as the shortest history that still does.
+/// Plays deployments of dlock, each drawn from a seed. Shows the first that fails as its shortest history.
 #[derive(Parser)]
 struct Options {
     /// The first seed.
