@@ -1,16 +1,17 @@
 //! The command line.
 
 use std::ffi::OsString;
+use std::net::SocketAddr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
-use dlock_client::{Acquire, Client};
+use dlock_client::{Acquire, Client, LogEntry};
 
 use crate::deadline::MIN_LEASE;
-use crate::output::shown;
+use crate::output::{for_people, shown};
 use crate::servers::Servers;
 
 /// Run commands under a lock of Redis or Valkey, and look at locks.
@@ -42,18 +43,44 @@ pub enum Command {
         /// The lock
         name: OsString,
         #[command(flatten)]
-        output: Output,
+        format: Format,
     },
     /// List locks
-    #[command(after_help = "Goes through all keys of the server (SCAN).\n\nExample:\n  dlock ls 'deploy:*'")]
+    #[command(after_help = LS_HELP)]
     Ls {
         /// Names, with * and ? as in KEYS
         #[arg(default_value = "*")]
         pattern: OsString,
         #[command(flatten)]
+        format: Format,
+    },
+    /// Print each change of the holders of a lock, as it happens
+    ///
+    /// The server tells of changes, so nothing is sent while there are none. Holders that change faster than they can be
+    /// read may be missed: the last state never is.
+    Watch {
+        /// The lock
+        name: OsString,
+        #[command(flatten)]
         output: Output,
     },
-    /// Watch locks on a terminal; q ends it
+    /// Show what happened: long waits, leases that ran out, deadlocks
+    #[command(after_help = LOG_HELP)]
+    Log(LogOptions),
+    /// Show who waits for whom, and deadlocks
+    #[command(after_help = GRAPH_HELP)]
+    Graph {
+        /// Names of locks, with * and ? as in KEYS
+        #[arg(default_value = "*")]
+        pattern: OsString,
+        /// As what
+        #[arg(short, long, value_enum, default_value_t = Drawing::Text)]
+        format: Drawing,
+    },
+    /// Serve what servers count, and their most contended locks, to Prometheus
+    #[command(after_help = METRICS_HELP)]
+    Metrics(MetricsOptions),
+    /// Show locks on a terminal, again and again; q ends it, h shows the keys
     #[command(after_help = "Goes through all keys of the server (SCAN) each time.")]
     Top {
         /// Names, with * and ? as in KEYS
@@ -190,6 +217,112 @@ pub struct Output {
     pub json: bool,
 }
 
+/// How to print several of something.
+#[derive(Args, Clone, Copy)]
+pub struct Format {
+    /// JSON, also on a terminal (elsewhere it always is)
+    #[arg(long, conflicts_with = "table")]
+    pub json: bool,
+    /// A table, also in a pipe
+    #[arg(long)]
+    pub table: bool,
+}
+
+impl Format {
+    /// Whether to print for people.
+    pub fn table(self) -> bool {
+        self.table || for_people(self.json)
+    }
+}
+
+/// `dlock log`.
+#[derive(Args)]
+pub struct LogOptions {
+    /// Wait for more; ended by Ctrl-C
+    #[arg(short, long)]
+    pub follow: bool,
+
+    /// How many entries to begin with
+    #[arg(short = 'n', long, value_name = "N", default_value_t = 10)]
+    pub count: u64,
+
+    /// Only these events: wait, timeout, hold, lapse, session-end, delete, flush, deadlock
+    #[arg(short, long = "event", value_name = "EVENT", value_delimiter = ',')]
+    pub events: Vec<String>,
+
+    #[command(flatten)]
+    pub format: Format,
+}
+
+impl LogOptions {
+    /// Whether to print that.
+    pub fn wants(&self, entry: &LogEntry) -> bool {
+        self.events.is_empty() || self.events.contains(&entry.event)
+    }
+}
+
+/// As what to print a graph.
+#[derive(Clone, Copy, ValueEnum)]
+pub enum Drawing {
+    /// Lines to read
+    Text,
+    /// For Graphviz
+    Dot,
+    /// For Markdown
+    Mermaid,
+}
+
+/// `dlock metrics`.
+#[derive(Args)]
+pub struct MetricsOptions {
+    /// Serve them at http://ADDRESS/metrics, such as 127.0.0.1:9122 [default: print them once]
+    #[arg(long, value_name = "ADDRESS")]
+    pub listen: Option<SocketAddr>,
+
+    /// How many of the most contended locks to show, at most 16 (three series each)
+    #[arg(long, value_name = "N", default_value_t = crate::metrics::MAX_LOCKS, value_parser = locks)]
+    pub locks: usize,
+
+    /// Names of the locks to show, with * and ? as in KEYS
+    #[arg(long, value_name = "PATTERN", default_value = "*")]
+    pub pattern: OsString,
+}
+
+const LS_HELP: &str = "\
+Goes through all keys of the server (SCAN). If some nodes of a cluster do not answer, prints the locks of the others.
+
+Exit code: 0; 69 if a server did not answer.
+
+Example:
+  dlock ls 'deploy:*'";
+
+const LOG_HELP: &str = "\
+Several servers (-s URL -s URL) are read one by one, also without --longest-lease.
+
+Exit code: 0; 69 if a server did not answer.
+
+Examples:
+  dlock log --event lapse,deadlock
+  dlock log --follow";
+
+const GRAPH_HELP: &str = "\
+Goes through all keys of the servers (SCAN). Several servers (-s URL -s URL) are read one by one: an owner that holds a
+lock on one and waits on another may be part of a deadlock that neither of them sees.
+
+Exit code: 0; 69 if a server did not answer.
+
+Examples:
+  dlock graph
+  dlock graph --format dot | dot -Tsvg > waits.svg
+  dlock graph -s redis://a -s redis://b 'order:*'";
+
+const METRICS_HELP: &str = "\
+Reads INFO dlock each time it is asked. If anybody waits, it also goes through all keys of the server (SCAN) for the most
+contended locks; --locks 0 leaves that out. Several servers (-s URL -s URL) are read one by one.
+
+Example:
+  dlock metrics --listen 127.0.0.1:9122";
+
 const RUN_USAGE: &str = "\
 dlock run [OPTIONS] NAME -- COMMAND…
        dlock run [OPTIONS] -k NAME -k NAME… -- COMMAND…";
@@ -213,6 +346,13 @@ Examples:
   dlock run -k account:1 -k account:2 -- ./transfer   # both locks or none
   dlock run -s redis://a -s redis://b -s redis://c --longest-lease 1m report -- make report
   dlock run db:migrate -- sh -c 'migrate --fence \"$DLOCK_TOKEN\"'";
+
+fn locks(text: &str) -> Result<usize, String> {
+    match text.parse() {
+        Ok(count @ 0..=crate::metrics::MAX_LOCKS) => Ok(count),
+        _ => Err(format!("from 0 to {}", crate::metrics::MAX_LOCKS)),
+    }
+}
 
 fn lease(text: &str) -> Result<Duration, String> {
     match duration(text)? {

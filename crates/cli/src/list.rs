@@ -3,42 +3,57 @@
 use dlock_client::{Client, Error, LockInfo};
 use serde_json::Value;
 
+use crate::args::Format;
 use crate::exit;
-use crate::output::{self, columns, for_people, print, shown, table, time};
+use crate::output::{self, columns, complain, print, shown, table, time};
 
-pub async fn info(client: &Client, name: &[u8], json: bool) -> Result<u8, Error> {
+pub async fn info(client: &Client, name: &[u8], format: Format) -> Result<u8, Error> {
     let lock = client.info(name).await?;
     match &lock {
-        _ if !for_people(json) => print(&lock.as_ref().map_or(Value::Null, output::lock).to_string()),
+        _ if !format.table() => print(&lock.as_ref().map_or(Value::Null, output::lock).to_string()),
         Some(lock) => describe(lock).iter().for_each(|line| print(line)),
         None => print(&format!("{} is free", shown(name))),
     }
-    Ok(if lock.is_some() { 0 } else { exit::NOT_GOT })
+    // A free lock may have a queue.
+    Ok(if lock.is_some_and(|lock| lock.holders > 0) { 0 } else { exit::NOT_GOT })
 }
 
-pub async fn ls(client: &Client, pattern: &[u8], json: bool) -> Result<u8, Error> {
-    let locks = client.locks(pattern).await?;
-    if for_people(json) {
+/// With a server missing, lists the locks of the others.
+pub async fn ls(client: &Client, pattern: &[u8], format: Format) -> Result<u8, Error> {
+    let found = client.survey(pattern, 1).await?;
+    let mut locks: Vec<_> = found.answers.into_iter().flat_map(|(_, locks)| locks).collect();
+    // A lock that moves may be met twice.
+    locks.sort_by(|one, other| one.name.cmp(&other.name));
+    locks.dedup_by(|one, other| one.name == other.name);
+    if format.table() {
         table(&locks).iter().for_each(|line| print(line));
     } else {
         print(&Value::Array(locks.iter().map(output::lock).collect()).to_string());
     }
-    Ok(0)
+    complain(&found.missing);
+    Ok(if found.missing.is_empty() { 0 } else { exit::UNAVAILABLE })
 }
 
 /// Everything about a lock, for people.
 pub fn describe(lock: &LockInfo) -> Vec<String> {
-    let mut lines = vec![format!("{}: {}", shown(&lock.name), lock.mode), String::new()];
-    let heading = ["HELD BY", "MODE", "AGE", "TTL", "TOKEN", "SESSION"].map(str::to_owned);
-    let holds = lock.holds.iter().map(|hold| {
-        let session = hold.session.map_or("-".to_owned(), |id| id.to_string());
-        [shown(&hold.owner), hold.mode.to_string(), time(hold.age), time(hold.ttl), hold.token.to_string(), session]
-    });
-    lines.extend(columns(&std::iter::once(heading).chain(holds).collect::<Vec<_>>()));
+    let permits = if lock.count > lock.holders { format!(", {} entries", lock.count) } else { String::new() };
+    let mut lines = vec![format!("{}: {}{permits}", shown(&lock.name), lock.mode)];
+    if !lock.holds.is_empty() {
+        let heading = ["HELD BY", "MODE", "PERMITS", "AGE", "TTL", "TOKEN", "SESSION"].map(str::to_owned);
+        let holds = lock.holds.iter().map(|hold| {
+            let session = hold.session.map_or("-".to_owned(), |id| id.to_string());
+            let (mode, permits, token) = (hold.mode.to_string(), hold.count.to_string(), hold.token.to_string());
+            [shown(&hold.owner), mode, permits, time(hold.age), time(hold.ttl), token, session]
+        });
+        lines.push(String::new());
+        lines.extend(columns(&std::iter::once(heading).chain(holds).collect::<Vec<_>>()));
+    }
     if !lock.queue.is_empty() {
-        let heading = ["WAITING", "MODE", "FOR", "CLIENT"].map(str::to_owned);
+        let heading = ["WAITING", "MODE", "PERMITS", "LIMIT", "LOCKS", "FOR", "CLIENT"].map(str::to_owned);
         let queue = lock.queue.iter().map(|waiter| {
-            [shown(&waiter.owner), waiter.mode.to_string(), time(waiter.waiting), waiter.client.to_string()]
+            let limit = waiter.limit.map_or("-".to_owned(), |limit| limit.to_string());
+            let (mode, permits, keys) = (waiter.mode.to_string(), waiter.permits.to_string(), waiter.keys.to_string());
+            [shown(&waiter.owner), mode, permits, limit, keys, time(waiter.waiting), waiter.client.to_string()]
         });
         lines.push(String::new());
         lines.extend(columns(&std::iter::once(heading).chain(queue).collect::<Vec<_>>()));

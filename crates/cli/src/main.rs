@@ -5,8 +5,12 @@ mod args;
 mod break_lock;
 mod deadline;
 mod exit;
+mod exposition;
+mod graph;
 mod list;
+mod log;
 mod manual;
+mod metrics;
 mod output;
 #[allow(unsafe_code, reason = "what runs between fork and exec")]
 mod parent_death;
@@ -14,6 +18,7 @@ mod run;
 mod servers;
 mod signals;
 mod top;
+mod watch;
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -49,6 +54,18 @@ async fn dispatch(cli: Cli) -> u8 {
     let outcome = match cli.command {
         Command::Completions { shell } => Ok(manual::completions(shell)),
         Command::Man { directory } => Ok(manual::pages(directory.as_deref())),
+        Command::Log(options) => match cli.servers.each() {
+            Ok(clients) => log::log(&clients, &options).await,
+            Err(error) => Err(error),
+        },
+        Command::Graph { pattern, format } => match cli.servers.each() {
+            Ok(clients) => graph::graph(&clients, bytes(&pattern), format).await,
+            Err(error) => Err(error),
+        },
+        Command::Metrics(options) => match cli.servers.each() {
+            Ok(clients) => metrics::metrics(clients, options).await,
+            Err(error) => Err(error),
+        },
         command => match cli.servers.open() {
             Ok(client) => ask_server(&client, command).await,
             Err(error) => Err(error),
@@ -60,12 +77,18 @@ async fn dispatch(cli: Cli) -> u8 {
 async fn ask_server(client: &Client, command: Command) -> Result<u8, Error> {
     match command {
         Command::Run(run) => Ok(run::run(client, run).await),
-        Command::Info { name, output } => list::info(client, bytes(&name), output.json).await,
-        Command::Ls { pattern, output } => list::ls(client, bytes(&pattern), output.json).await,
+        Command::Info { name, format } => list::info(client, bytes(&name), format).await,
+        Command::Ls { pattern, format } => list::ls(client, bytes(&pattern), format).await,
+        Command::Watch { name, output } => watch::watch(client, bytes(&name), output.json).await,
         Command::Top { pattern, interval } => top::top(client, bytes(&pattern), interval).await,
         Command::Release { name, owner } => break_lock::release(client, bytes(&name), bytes(&owner)).await,
         Command::Break { name, yes } => break_lock::break_lock(client, bytes(&name), yes).await,
-        Command::Completions { .. } | Command::Man { .. } => Ok(0),
+        // What `dispatch` does itself.
+        Command::Log(_)
+        | Command::Graph { .. }
+        | Command::Metrics(_)
+        | Command::Completions { .. }
+        | Command::Man { .. } => Ok(0),
     }
 }
 

@@ -3,14 +3,14 @@
 use std::io::{self, IsTerminal, Write};
 use std::time::Duration;
 
-use dlock_client::{HoldInfo, LockInfo, WaiterInfo};
+use dlock_client::{Error, HoldInfo, LockInfo, WaiterInfo};
 use serde_json::{Value, json};
 
 /// A lock as JSON. Times are in milliseconds; bytes that are no UTF-8 are replaced.
 pub fn lock(lock: &LockInfo) -> Value {
     json!({
         "name": text(&lock.name),
-        "mode": lock.mode.as_str(),
+        "mode": lock.mode.to_string(),
         "holders": lock.holders,
         "count": lock.count,
         "token": lock.token,
@@ -24,7 +24,7 @@ pub fn lock(lock: &LockInfo) -> Value {
 fn hold(hold: &HoldInfo) -> Value {
     json!({
         "owner": text(&hold.owner),
-        "mode": hold.mode.as_str(),
+        "mode": hold.mode.to_string(),
         "count": hold.count,
         "token": hold.token,
         "age": millis(hold.age),
@@ -36,7 +36,7 @@ fn hold(hold: &HoldInfo) -> Value {
 fn waiter(waiter: &WaiterInfo) -> Value {
     json!({
         "owner": text(&waiter.owner),
-        "mode": waiter.mode.as_str(),
+        "mode": waiter.mode.to_string(),
         "waiting": millis(waiter.waiting),
         "client": waiter.client,
         "permits": waiter.permits,
@@ -50,6 +50,13 @@ pub fn print(line: &str) {
     let _ = writeln!(io::stdout(), "{line}");
 }
 
+/// Says which servers did not answer.
+pub fn complain(missing: &[(String, Error)]) {
+    for (server, error) in missing {
+        eprintln!("dlock: missing: {server}: {error}");
+    }
+}
+
 /// Whether to print for people.
 pub fn for_people(json: bool) -> bool {
     !json && io::stdout().is_terminal()
@@ -60,11 +67,11 @@ pub fn shown(bytes: &[u8]) -> String {
     text(bytes).chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
 }
 
-fn text(bytes: &[u8]) -> String {
+pub fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-fn millis(duration: Duration) -> u64 {
+pub fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
@@ -80,6 +87,22 @@ pub fn time(duration: Duration) -> String {
     }
 }
 
+/// A time of the server, since the Unix epoch: `2026-11-22 07:05:21.123` (UTC).
+pub fn moment(since_epoch: Duration) -> String {
+    let (days, seconds) = (since_epoch.as_secs() / 86400, since_epoch.as_secs() % 86400);
+    // Years that begin in March, so that a leap day is the last one; the day 0 is 1 March of the year 0.
+    let day = days + 719_468;
+    let (era, day) = (day / 146_097, day % 146_097);
+    let year = (day - day / 1460 + day / 36524 - day / 146_096) / 365;
+    let day = day - (365 * year + year / 4 - year / 100);
+    let month = (5 * day + 2) / 153;
+    let (day, month) = (day - (153 * month + 2) / 5 + 1, if month < 10 { month + 3 } else { month - 9 });
+    let year = era * 400 + year + u64::from(month <= 2);
+    let (hours, minutes) = (seconds / 3600, seconds / 60 % 60);
+    let millis = since_epoch.subsec_millis();
+    format!("{year:04}-{month:02}-{day:02} {hours:02}:{minutes:02}:{:02}.{millis:03}", seconds % 60)
+}
+
 /// Rows in columns: as wide as they need, two blanks between.
 pub fn columns<const N: usize>(rows: &[[String; N]]) -> Vec<String> {
     let width = |column: usize| rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max();
@@ -91,19 +114,21 @@ pub fn columns<const N: usize>(rows: &[[String; N]]) -> Vec<String> {
     rows.iter().map(line).collect()
 }
 
-/// One lock a line, with a heading.
-pub fn table(locks: &[LockInfo]) -> Vec<String> {
-    let heading = ["NAME", "MODE", "OWNER", "AGE", "TTL", "WAITERS"].map(str::to_owned);
-    let rows: Vec<_> = std::iter::once(heading).chain(locks.iter().map(row)).collect();
+/// One lock in each line, with a heading.
+pub fn table<'a>(locks: impl IntoIterator<Item = &'a LockInfo>) -> Vec<String> {
+    let heading = ["NAME", "MODE", "OWNER", "AGE", "TTL", "WAITERS", "WAIT", "PERMITS"].map(str::to_owned);
+    let rows: Vec<_> = std::iter::once(heading).chain(locks.into_iter().map(row)).collect();
     columns(&rows)
 }
 
-fn row(lock: &LockInfo) -> [String; 6] {
+fn row(lock: &LockInfo) -> [String; 8] {
     let first = lock.holds.first();
-    let owner = first.map(|hold| shown(&hold.owner)).unwrap_or_default();
+    let owner = first.map_or("-".to_owned(), |hold| shown(&hold.owner));
     let owner = if lock.holders > 1 { format!("{owner} +{}", lock.holders - 1) } else { owner };
-    let age = first.map(|hold| time(hold.age)).unwrap_or_default();
-    [shown(&lock.name), lock.mode.to_string(), owner, age, time(lock.ttl), lock.waiters.to_string()]
+    let age = first.map_or("-".to_owned(), |hold| time(hold.age));
+    let wait = lock.queue.first().map_or("-".to_owned(), |waiter| time(waiter.waiting));
+    let (mode, permits) = (lock.mode.to_string(), lock.count.to_string());
+    [shown(&lock.name), mode, owner, age, time(lock.ttl), lock.waiters.to_string(), wait, permits]
 }
 
 #[cfg(test)]
@@ -114,6 +139,19 @@ mod tests {
     fn times_are_as_exact_as_they_are_long() {
         let shown = [850, 12_340, 245_000, 11_220_000, 187_200_000].map(|ms| time(Duration::from_millis(ms)));
         assert_eq!(shown, ["850ms", "12.3s", "4m05s", "3h07m", "2d04h"]);
+    }
+
+    #[test]
+    fn moments_are_dates() {
+        for (seconds, date) in [
+            (0, "1970-01-01 00:00:00.000"),
+            (951_782_399, "2000-02-28 23:59:59.000"),
+            (951_782_400, "2000-02-29 00:00:00.000"),
+            (4_107_542_400, "2100-03-01 00:00:00.000"),
+            (1_795_331_096, "2026-11-22 07:04:56.000"),
+        ] {
+            assert_eq!(moment(Duration::from_secs(seconds)), date);
+        }
     }
 
     #[test]

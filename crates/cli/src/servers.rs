@@ -59,19 +59,8 @@ pub struct Servers {
 impl Servers {
     /// A client of them.
     pub fn open(&self) -> Result<Client, Error> {
-        let tls = self.tls()?;
         if let [server] = self.server.as_slice() {
-            let mut client = Client::builder(server);
-            if let Some(tls) = tls {
-                client = client.tls(tls);
-            }
-            if let Some(password) = &self.sentinel_password {
-                client = client.sentinel_login(self.sentinel_user.as_deref(), password);
-            }
-            if let Some(ca) = &self.sentinel_cacert {
-                client = client.sentinel_tls(Tls::new().ca(read(ca)?));
-            }
-            return client.open();
+            return self.one(server);
         }
         let longest = self.longest_lease.ok_or_else(|| {
             Error::Invalid(
@@ -85,10 +74,29 @@ impl Servers {
         if self.persistent {
             quorum = quorum.persistent();
         }
-        if let Some(tls) = tls {
+        if let Some(tls) = self.tls()? {
             quorum = quorum.tls(tls);
         }
         quorum.open()
+    }
+
+    /// A client of each of them, also if they are a quorum.
+    pub fn each(&self) -> Result<Vec<Client>, Error> {
+        self.server.iter().map(|server| self.one(server)).collect()
+    }
+
+    fn one(&self, server: &str) -> Result<Client, Error> {
+        let mut client = Client::builder(server);
+        if let Some(tls) = self.tls()? {
+            client = client.tls(tls);
+        }
+        if let Some(password) = &self.sentinel_password {
+            client = client.sentinel_login(self.sentinel_user.as_deref(), password);
+        }
+        if let Some(ca) = &self.sentinel_cacert {
+            client = client.sentinel_tls(Tls::new().ca(read(ca)?));
+        }
+        client.open()
     }
 
     /// The certificates, if any are named.

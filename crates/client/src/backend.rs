@@ -57,6 +57,14 @@ impl Backend {
         }
     }
 
+    /// The server, unless it is a quorum.
+    pub fn server(&self) -> Result<&Arc<Server>, Error> {
+        match self {
+            Self::Server(server) => Ok(server),
+            Self::Quorum(_) => Err(one_by_one()),
+        }
+    }
+
     /// A lock with all its holds and waiters.
     pub async fn info(&self, name: &[u8]) -> Result<Option<LockInfo>, Error> {
         match self {

@@ -166,6 +166,11 @@ impl Client {
         self.backend.evict(name.as_ref(), owner.as_ref(), token).await
     }
 
+    /// What keeps the locks.
+    pub(crate) fn backend(&self) -> &Backend {
+        &self.backend
+    }
+
     pub(crate) fn at(place: Place, setup: Setup) -> Self {
         Self { backend: Backend::Server(Arc::new(Server::new(place, setup))) }
     }

@@ -192,14 +192,14 @@ impl WaiterInfo {
 }
 
 /// The fields of a map.
-struct Fields(HashMap<String, Value>);
+pub(crate) struct Fields(HashMap<String, Value>);
 
 impl Fields {
-    fn of(map: Value) -> Result<Self, RedisError> {
+    pub fn of(map: Value) -> Result<Self, RedisError> {
         Ok(Self(from_redis_value(map)?))
     }
 
-    fn take<T: redis::FromRedisValue>(&mut self, name: &str) -> Result<T, RedisError> {
+    pub fn take<T: redis::FromRedisValue>(&mut self, name: &str) -> Result<T, RedisError> {
         Ok(from_redis_value(self.0.remove(name).unwrap_or(Value::Nil))?)
     }
 

@@ -30,6 +30,7 @@ mod owner;
 mod quorum;
 mod semaphore;
 mod server;
+mod survey;
 mod terms;
 mod tls;
 mod watch;
@@ -43,6 +44,7 @@ pub use inspect::{HoldInfo, HoldMode, LockInfo, LockMode, WaiterInfo};
 pub use login::Credentials;
 pub use quorum::QuorumBuilder;
 pub use semaphore::Semaphore;
+pub use survey::{Answers, Figures, LogEntry};
 pub use tls::Tls;
 pub use watch::Watch;
 

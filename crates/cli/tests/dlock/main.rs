@@ -13,6 +13,8 @@
 mod ended;
 mod limits;
 mod manual;
+mod monitoring;
+mod observed;
 mod process;
 mod quorum;
 mod run;
@@ -21,4 +23,5 @@ mod signals;
 mod terminal;
 #[cfg(feature = "tls")]
 mod tls;
+mod troubleshooting;
 mod waiting;

@@ -87,7 +87,7 @@ fn top_shows_what_is_held_as_it_changes() {
     terminal.shows("both locks", |screen| screen.starts_with("dlock top: 2 locks, 1 waiting"));
     let screen = terminal.screen();
     let heading: Vec<_> = screen.lines().nth(2).expect("a heading").split_whitespace().collect();
-    assert_eq!(heading, ["NAME", "MODE", "OWNER", "AGE", "TTL", "WAITERS"]);
+    assert_eq!(heading, ["NAME", "MODE", "OWNER", "AGE", "TTL", "WAITERS", "WAIT", "PERMITS"]);
     let job = row(&screen, "job:1").expect("a row");
     assert_eq!((job[1], job[2], job[5]), ("exclusive", "alice", "1"), "{screen}");
     assert!(job[3].ends_with('s') && job[4].starts_with('9') && job[4].contains('m'), "{screen}");
@@ -200,4 +200,104 @@ fn ctrl_z_suspends_and_fg_goes_on() {
     let mut ls = dlock(&server);
     ls.arg("ls");
     assert_eq!(crate::process::outcome(ls).stdout, "[]\n");
+}
+
+/// What `dlock` prints for programs.
+fn json_of(server: &Server, arguments: &[&str]) -> serde_json::Value {
+    let mut command = dlock(server);
+    command.args(arguments);
+    serde_json::from_str(&crate::process::outcome(command).stdout).expect("JSON")
+}
+
+/// The names of the locks on the screen, in its order.
+fn names(screen: &str) -> Vec<String> {
+    let below = screen.lines().skip_while(|line| !line.starts_with("NAME ")).skip(1);
+    below.take_while(|line| !line.is_empty() && !line.starts_with("LOG")).filter_map(first_word).collect()
+}
+
+fn first_word(line: &str) -> Option<String> {
+    line.split_whitespace().next().map(str::to_owned)
+}
+
+#[test]
+fn top_sorts_scrolls_and_filters_10000_locks() {
+    let mut server = Server::conf("dlock.log-wait 0\nappendonly yes");
+    let mut client = server.client();
+    // One lock has the longest wait, and the last one two waiters.
+    client.int("DLOCK.ACQUIRE lock:5000 owner:5000 PX 6000000");
+    let mut long = server.waiter("DLOCK.ACQUIRE lock:5000 long PX 6000000 BLOCK 0");
+    let others = (0..10_000).filter(|n| *n != 5000);
+    let requests: Vec<_> = others.map(|n| format!("DLOCK.ACQUIRE lock:{n:04} owner:{n} PX 6000000")).collect();
+    assert!(client.pipeline(&requests).iter().all(Result::is_ok));
+    let _waiters = ["a", "b"].map(|w| server.waiter(format!("DLOCK.ACQUIRE lock:9999 {w} PX 6000000 BLOCK 0")));
+    let terminal = Terminal::open(&server);
+    terminal.dlock("top --interval 100ms");
+    terminal.shows("all locks", |screen| screen.starts_with("dlock top: 10000 locks, 3 waiting"));
+    let top = |screen: &str| names(screen).first().cloned().unwrap_or_default();
+    terminal.shows("them by name", |screen| names(screen).len() == 17 && top(screen) == "lock:0000");
+
+    terminal.key("PageDown");
+    terminal.shows("the next page", |screen| top(screen) == "lock:0017" && screen.contains("from row 18"));
+    terminal.key("Down");
+    terminal.shows("one more", |screen| top(screen) == "lock:0018");
+    terminal.key("End");
+    terminal.shows("the end", |screen| names(screen).last().is_some_and(|name| name == "lock:9999"));
+    terminal.key("Home");
+    terminal.shows("the beginning", |screen| top(screen) == "lock:0000");
+
+    for (key, first, second) in
+        [("w", "lock:9999", "lock:5000"), ("t", "lock:5000", "lock:9999"), ("o", "lock:5000", "lock:0000")]
+    {
+        terminal.key(key);
+        terminal.shows("them sorted", |screen| screen.contains("sorted by") && names(screen)[..2] == [first, second]);
+    }
+    terminal.key("n");
+
+    for (filter, found) in [("77 99", vec!["lock:7799", "lock:9977"]), ("owner:owner:4321", vec!["lock:4321"])] {
+        terminal.key("/");
+        terminal.tmux(&["send-keys", "-l", filter]);
+        terminal.key("Enter");
+        terminal.shows("what fits", |screen| names(screen) == found);
+        terminal.key("/");
+        terminal.key("Escape");
+        terminal.shows("all again", |screen| names(screen).len() == 17);
+    }
+    // Of the three that wait, the one that waits for that lock.
+    let blocked = client.text("CLIENT LIST");
+    let id = json_of(&server, &["info", "lock:5000"])["queue"][0]["client"].clone();
+    let line = blocked.lines().find(|line| line.starts_with(&format!("id={id} "))).expect("the client").to_owned();
+    let address = line.split(' ').find_map(|field| field.strip_prefix("addr=")).expect("an address");
+    terminal.key("/");
+    terminal.tmux(&["send-keys", "-l", &format!("addr:{address}")]);
+    terminal.key("Enter");
+    terminal.shows("the lock that it waits for", |screen| names(screen) == ["lock:5000"]);
+
+    // The pane of the log.
+    terminal.key("l");
+    client.int("DLOCK.RELEASE lock:5000 owner:5000");
+    long.granted();
+    terminal.shows("the wait", |screen| {
+        screen
+            .lines()
+            .skip_while(|line| !line.starts_with("LOG"))
+            .any(|line| line.contains("wait") && line.contains("lock:5000"))
+    });
+    terminal.key("l");
+    terminal.key("/");
+    terminal.key("Escape");
+
+    terminal.tmux(&["resize-window", "-x", "60", "-y", "10"]);
+    terminal.shows("a smaller table", |screen| screen.lines().count() == 10 && names(screen).len() == 7);
+    terminal.tmux(&["resize-window", "-x", "100", "-y", "30"]);
+    terminal.shows("a larger table", |screen| names(screen).len() == 27);
+
+    server.kill9();
+    terminal.shows("that it is away, with what was there", |screen| {
+        screen.contains("no server answers") && top(screen) == "lock:0000"
+    });
+    server.boot();
+    server.client().int("DLOCK.ACQUIRE a me PX 600000");
+    terminal.shows("that it is back", |screen| screen.starts_with("dlock top: 10001 locks") && top(screen) == "a");
+    terminal.key("q");
+    terminal.shows("the shell again", |screen| screen.trim_end().ends_with('$') && !screen.contains("dlock top:"));
 }

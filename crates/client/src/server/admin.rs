@@ -1,7 +1,7 @@
 //! Looking at locks, and giving up what others hold.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
+use std::sync::Arc;
 
 use redis::{RedisError, Value, cmd, from_redis_value};
 use tokio::task::JoinSet;
@@ -10,6 +10,7 @@ use super::Server;
 use super::fault::Fault;
 use super::link::Link;
 use super::nodes::{Lane, REPLY};
+use super::survey::LONG;
 use crate::error::{Cause, Error};
 use crate::inspect::LockInfo;
 
@@ -24,26 +25,11 @@ impl Server {
     }
 
     /// The locks whose names match, by name, each with its first hold and waiter.
-    pub async fn locks(&self, pattern: &[u8]) -> Result<Vec<LockInfo>, Error> {
-        let mut locks = BTreeMap::new();
-        for link in self.nodes.primaries().await? {
-            let now = clock(&link).await?;
-            let mut cursor = "0".to_owned();
-            loop {
-                let mut scan = cmd("SCAN");
-                scan.arg(&cursor).arg("MATCH").arg(pattern).arg("TYPE").arg("distrlock").arg("COUNT").arg(PAGE);
-                let page = link.ask(&scan, Some(LONG)).await?;
-                let (next, names): (String, Vec<Vec<u8>>) = from_redis_value(page).map_err(|e| unexpected(e.into()))?;
-                for info in look_at(&link, names, now).await? {
-                    locks.insert(info.name.clone(), info);
-                }
-                if next == "0" {
-                    break;
-                }
-                cursor = next;
-            }
-        }
-        Ok(locks.into_values().collect())
+    pub async fn locks(self: &Arc<Self>, pattern: &[u8]) -> Result<Vec<LockInfo>, Error> {
+        let found = self.survey(pattern, 1).await?.all()?;
+        // A lock that moved meanwhile may have been met twice.
+        let by_name = found.into_iter().flat_map(|(_, locks)| locks).map(|lock| (lock.name.clone(), lock));
+        Ok(by_name.collect::<BTreeMap<_, _>>().into_values().collect())
     }
 
     /// Gives up an owner's hold: the one with that token, or all. False: there was none.
@@ -59,13 +45,13 @@ impl Server {
 }
 
 /// What these locks are, asked all at once. A lock that was freed or has moved meanwhile is left out.
-async fn look_at(link: &Link, names: Vec<Vec<u8>>, now: u64) -> Result<Vec<LockInfo>, Error> {
+pub(super) async fn look_at(link: &Link, names: Vec<Vec<u8>>, now: u64, depth: usize) -> Result<Vec<LockInfo>, Error> {
     let mut asked = JoinSet::new();
     for name in names {
         let link = link.clone();
         asked.spawn(async move {
             let mut info = cmd("DLOCK.INFO");
-            info.arg(&name).arg("FULL").arg("COUNT").arg(1);
+            info.arg(&name).arg("FULL").arg("COUNT").arg(depth);
             (link.ask(&info, Some(LONG)).await, name)
         });
     }
@@ -88,12 +74,6 @@ pub(super) async fn clock(link: &Link) -> Result<u64, Fault> {
     Ok(seconds * 1_000_000 + micros)
 }
 
-fn unexpected(error: RedisError) -> Error {
+pub(super) fn unexpected(error: RedisError) -> Error {
     Error::Refused(Cause::from(error))
 }
-
-/// For replies that may be long.
-const LONG: Duration = Duration::from_secs(10);
-
-/// How many keys a step of a scan looks at: about half a millisecond of the server's time.
-const PAGE: u32 = 250;

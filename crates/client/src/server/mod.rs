@@ -15,6 +15,7 @@ mod nodes;
 mod observe;
 mod retry;
 mod slot;
+mod survey;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

@@ -120,28 +120,29 @@ impl Nodes {
         }
     }
 
-    /// Every primary there is: of a cluster all that have slots.
-    pub async fn primaries(&self) -> Result<Vec<Link>, Fault> {
+    /// Where every primary is: of a cluster all that have slots.
+    pub async fn primaries(&self) -> Result<Vec<ConnectionInfo>, Fault> {
         let link = self.link_for(b"", Lane::Shared).await?;
         let slots = match link.ask(cmd("CLUSTER").arg("SLOTS"), Some(REPLY)).await {
             // It is not in a cluster, or does not let us ask.
-            Err(Fault::Refused(_)) => return Ok(vec![link]),
+            Err(Fault::Refused(_)) => return Ok(vec![link.info().clone()]),
             Err(fault) => {
                 self.forget(&link);
                 return Err(fault);
             }
             Ok(slots) => slots,
         };
-        let mut links: Vec<Link> = Vec::new();
+        let mut primaries: Vec<ConnectionInfo> = Vec::new();
         for node in primaries_of(slots, link.info())? {
-            if !links.iter().any(|link| link.info().addr() == node.addr()) {
-                links.push(self.link_to(&node, Lane::Shared).await?);
+            if !primaries.iter().any(|known| known.addr() == node.addr()) {
+                primaries.push(node);
             }
         }
-        Ok(links)
+        Ok(primaries)
     }
 
-    async fn link_to(&self, node: &ConnectionInfo, lane: Lane) -> Result<Link, Fault> {
+    /// A connection to that node.
+    pub async fn link_to(&self, node: &ConnectionInfo, lane: Lane) -> Result<Link, Fault> {
         if let Some(link) = self.open_link(&node.addr().to_string(), lane) {
             return Ok(link);
         }

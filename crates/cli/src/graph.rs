@@ -1,0 +1,261 @@
+//! `dlock graph`: who waits for whom.
+//!
+//! Nodes are owners, which may hold locks on one server and wait on another. Everybody in a queue waits for the request
+//! ahead, and for the holders that the request excludes. A request for a permit waits for any holder, not for a
+//! particular one: such an edge is drawn, and is not part of a cycle.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use dlock_client::{Client, Error, HoldMode, LockInfo};
+
+use crate::args::Drawing;
+use crate::exit;
+use crate::output::{complain, print, shown, time};
+
+/// That one owner waits for another.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Edge {
+    pub from: Vec<u8>,
+    pub to: Vec<u8>,
+    pub why: Why,
+    pub lock: Vec<u8>,
+    pub server: String,
+    pub waiting: Duration,
+    /// Part of a circle in which everybody waits for the next.
+    pub in_cycle: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Why {
+    /// The other holds the lock.
+    Held,
+    /// The other holds permits: those of any holder will do.
+    Permits,
+    /// The other is ahead in the queue.
+    Ahead,
+}
+
+impl Why {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Held => "held",
+            Self::Permits => "permits",
+            Self::Ahead => "ahead",
+        }
+    }
+}
+
+pub async fn graph(clients: &[Client], pattern: &[u8], drawing: Drawing) -> Result<u8, Error> {
+    let (mut edges, mut missing) = (Vec::new(), Vec::new());
+    for client in clients {
+        match client.survey(pattern, 0).await {
+            Ok(found) => {
+                for (server, locks) in found.answers {
+                    locks.iter().for_each(|lock| edges.extend(edges_of(&server, lock)));
+                }
+                missing.extend(found.missing);
+            }
+            // Of several servers, the others are still worth a look.
+            Err(error) if clients.len() > 1 => missing.push(("a server".to_owned(), error)),
+            Err(error) => return Err(error),
+        }
+    }
+    let cycles = mark_cycles(&mut edges);
+    let lines = match drawing {
+        Drawing::Text => as_text(&edges, &cycles),
+        Drawing::Dot => as_dot(&edges),
+        Drawing::Mermaid => as_mermaid(&edges),
+    };
+    lines.iter().for_each(|line| print(line));
+    complain(&missing);
+    Ok(if missing.is_empty() { 0 } else { exit::UNAVAILABLE })
+}
+
+fn edges_of(server: &str, lock: &LockInfo) -> Vec<Edge> {
+    let mut edges = Vec::new();
+    let mut ahead: Option<&[u8]> = None;
+    for waiter in &lock.queue {
+        let mut edge = |to: &[u8], why| {
+            // An owner does not wait for itself: it upgrades, or uses two connections.
+            if to != waiter.owner {
+                edges.push(Edge {
+                    from: waiter.owner.clone(),
+                    to: to.to_vec(),
+                    why,
+                    lock: lock.name.clone(),
+                    server: server.to_owned(),
+                    waiting: waiter.waiting,
+                    in_cycle: false,
+                });
+            }
+        };
+        let waits_alone = waiter.mode == HoldMode::Exclusive;
+        for hold in &lock.holds {
+            if waits_alone || hold.mode == HoldMode::Exclusive {
+                edge(&hold.owner, Why::Held);
+            } else if waiter.limit.is_some() {
+                edge(&hold.owner, Why::Permits);
+            }
+        }
+        if let Some(ahead) = ahead {
+            edge(ahead, Why::Ahead);
+        }
+        ahead = Some(&waiter.owner);
+    }
+    edges
+}
+
+/// Marks the edges that are part of a cycle. Returns the owners of each, in their order around it.
+fn mark_cycles(edges: &mut [Edge]) -> Vec<Vec<Vec<u8>>> {
+    let mut next: BTreeMap<&[u8], BTreeSet<&[u8]>> = BTreeMap::new();
+    for edge in edges.iter().filter(|edge| edge.why != Why::Permits) {
+        next.entry(&edge.from).or_default().insert(&edge.to);
+    }
+    let on_cycle: Vec<bool> =
+        edges.iter().map(|edge| edge.why != Why::Permits && path(&next, &edge.to, &edge.from).is_some()).collect();
+    let mut cycles: Vec<Vec<Vec<u8>>> = Vec::new();
+    for (edge, _) in edges.iter().zip(&on_cycle).filter(|(_, is_on)| **is_on) {
+        let told = |cycle: &Vec<Vec<u8>>| cycle.contains(&edge.from) && cycle.contains(&edge.to);
+        if !cycles.iter().any(told) {
+            let back = path(&next, &edge.to, &edge.from).unwrap_or_default();
+            cycles.push(std::iter::once(edge.from.clone()).chain(back).collect());
+        }
+    }
+    for (edge, is_on) in edges.iter_mut().zip(on_cycle) {
+        edge.in_cycle = is_on;
+    }
+    cycles
+}
+
+/// The shortest way from one owner to another, both included.
+fn path(next: &BTreeMap<&[u8], BTreeSet<&[u8]>>, from: &[u8], to: &[u8]) -> Option<Vec<Vec<u8>>> {
+    let mut reached: BTreeMap<&[u8], &[u8]> = BTreeMap::new();
+    let mut todo = std::collections::VecDeque::from([from]);
+    while let Some(owner) = todo.pop_front() {
+        if owner == to {
+            let mut way = vec![owner.to_vec()];
+            let mut at = owner;
+            while at != from {
+                at = reached.get(at)?;
+                way.push(at.to_vec());
+            }
+            way.reverse();
+            return Some(way);
+        }
+        let Some((&owner, further)) = next.get_key_value(owner) else { continue };
+        for &other in further {
+            if other != from && !reached.contains_key(other) {
+                reached.insert(other, owner);
+                todo.push_back(other);
+            }
+        }
+    }
+    None
+}
+
+fn as_text(edges: &[Edge], cycles: &[Vec<Vec<u8>>]) -> Vec<String> {
+    if edges.is_empty() {
+        return vec!["nobody waits".to_owned()];
+    }
+    let several = edges.iter().map(|edge| &edge.server).collect::<BTreeSet<_>>().len() > 1;
+    let mut lines: Vec<_> = edges
+        .iter()
+        .map(|edge| {
+            let place = if several { format!("{} on {}", shown(&edge.lock), edge.server) } else { shown(&edge.lock) };
+            let why = match edge.why {
+                Why::Held => format!("which holds {place}"),
+                Why::Permits => format!("which has permits of {place}"),
+                Why::Ahead => format!("which is ahead for {place}"),
+            };
+            let mark = if edge.in_cycle { "  (cycle)" } else { "" };
+            format!("{} waits {} for {}, {why}{mark}", shown(&edge.from), time(edge.waiting), shown(&edge.to))
+        })
+        .collect();
+    for cycle in cycles {
+        let owners: Vec<_> = cycle.iter().map(|owner| shown(owner)).collect();
+        lines.push(format!("DEADLOCK: {}", owners.join(" -> ")));
+    }
+    lines
+}
+
+fn as_dot(edges: &[Edge]) -> Vec<String> {
+    let quoted = |text: &str| format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\""));
+    let mut lines = vec!["digraph waits {".to_owned(), "  rankdir=LR;".to_owned()];
+    for edge in edges {
+        let label = quoted(&label(edge));
+        let style = if edge.why == Why::Held { "solid" } else { "dashed" };
+        let color = if edge.in_cycle { ", color=red, penwidth=2" } else { "" };
+        let [from, to] = [&edge.from, &edge.to].map(|owner| quoted(&shown(owner)));
+        lines.push(format!("  {from} -> {to} [label={label}, style={style}{color}];"));
+    }
+    lines.push("}".to_owned());
+    lines
+}
+
+fn as_mermaid(edges: &[Edge]) -> Vec<String> {
+    // Entities, so that no character of a name is read as a part of the picture.
+    let safe = |text: &str| {
+        let plain = |c: char| c.is_alphanumeric() || " .:-_@/".contains(c);
+        text.chars().map(|c| if plain(c) { c.to_string() } else { format!("#{};", u32::from(c)) }).collect::<String>()
+    };
+    let owners: BTreeSet<_> = edges.iter().flat_map(|edge| [&edge.from, &edge.to]).collect();
+    let ids: BTreeMap<_, _> = owners.into_iter().zip(0..).collect();
+    let id = |owner| ids.get(owner).copied().unwrap_or(0);
+    let mut lines = vec!["graph LR".to_owned()];
+    lines.extend(ids.iter().map(|(owner, id)| format!("  o{id}[\"{}\"]", safe(&shown(owner)))));
+    for edge in edges {
+        let arrow = if edge.why == Why::Held { "-->" } else { "-.->" };
+        lines.push(format!("  o{} {arrow}|\"{}\"| o{}", id(&edge.from), safe(&label(edge)), id(&edge.to)));
+    }
+    let red: Vec<_> =
+        edges.iter().zip(0..).filter(|(edge, _)| edge.in_cycle).map(|(_, n): (_, u32)| n.to_string()).collect();
+    if !red.is_empty() {
+        lines.push(format!("  linkStyle {} stroke:red,stroke-width:3px", red.join(",")));
+    }
+    lines
+}
+
+fn label(edge: &Edge) -> String {
+    format!("{} {} {} {}", shown(&edge.lock), edge.why.name(), time(edge.waiting), edge.server)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn edge(from: &str, to: &str, why: Why) -> Edge {
+        let bytes = |text: &str| text.as_bytes().to_vec();
+        let (server, waiting) = ("s".to_owned(), Duration::from_secs(1));
+        Edge { from: bytes(from), to: bytes(to), why, lock: bytes("l"), server, waiting, in_cycle: false }
+    }
+
+    #[test]
+    fn a_cycle_is_marked_and_told_once() {
+        use Why::{Ahead, Held};
+        let mut edges = [
+            edge("a", "b", Held),
+            edge("b", "c", Ahead),
+            edge("c", "a", Held),
+            edge("d", "a", Held),
+            edge("b", "e", Held),
+        ];
+        let cycles = mark_cycles(&mut edges);
+        assert_eq!(edges.each_ref().map(|edge| edge.in_cycle), [true, true, true, false, false]);
+        assert_eq!(cycles, [["a", "b", "c", "a"].map(|owner| owner.as_bytes().to_vec())]);
+    }
+
+    #[test]
+    fn a_permit_of_anybody_is_no_part_of_a_cycle() {
+        let mut edges = [edge("a", "b", Why::Permits), edge("b", "a", Why::Held)];
+        assert!(mark_cycles(&mut edges).is_empty());
+        assert!(edges.iter().all(|edge| !edge.in_cycle));
+    }
+
+    #[test]
+    fn names_do_not_break_a_picture() {
+        let edges = [edge("a\"]; x", "b\\", Why::Held)];
+        assert!(as_dot(&edges)[2].starts_with(r#"  "a\"]; x" -> "b\\" [label="#), "{:?}", as_dot(&edges));
+        assert_eq!(as_mermaid(&edges)[1], "  o0[\"a#34;#93;#59; x\"]");
+    }
+}

@@ -1,0 +1,215 @@
+//! `dlock log`: what happened to locks.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use dlock_client::{Client, Error, LogEntry};
+use serde_json::{Value, json};
+use tokio::time::sleep;
+
+use crate::args::LogOptions;
+use crate::exit;
+use crate::output::{columns, complain, millis, moment, print, shown, text, time};
+
+/// An entry, and the server that has it.
+type Entry = (String, LogEntry);
+
+pub async fn log(clients: &[Client], options: &LogOptions) -> Result<u8, Error> {
+    let people = options.format.table();
+    let mut seen = Seen::default();
+    // What is asked for may be rare among what is logged.
+    let newest = if options.events.is_empty() { options.count } else { NEWEST };
+    let (mut entries, missing) = read(clients, newest).await?;
+    for entry in &entries {
+        seen.is_new(entry);
+    }
+    entries.retain(|(_, entry)| options.wants(entry));
+    // The newest last, where the prompt is.
+    entries.sort_by_key(|(_, entry)| (entry.time, entry.id));
+    let shown = usize::try_from(options.count).unwrap_or(usize::MAX);
+    entries.drain(..entries.len().saturating_sub(shown));
+    if people {
+        let rows: Vec<_> = std::iter::once(HEADING.map(str::to_owned)).chain(entries.iter().map(row)).collect();
+        columns(&rows).iter().for_each(|line| print(line));
+    } else if options.follow {
+        entries.iter().for_each(|entry| print(&as_json(entry).to_string()));
+    } else {
+        print(&Value::Array(entries.iter().map(as_json).collect()).to_string());
+    }
+    complain(&missing);
+    if options.follow { follow(clients, options, seen, people).await } else { Ok(exit_code(missing.is_empty())) }
+}
+
+/// The newest entries of all servers, for the pane of `dlock top`: as lines, the newest first.
+pub async fn newest(client: &Client, count: u64) -> Result<Vec<String>, Error> {
+    let (mut entries, _) = read(std::slice::from_ref(client), count).await?;
+    entries.sort_by_key(|(_, entry)| std::cmp::Reverse((entry.time, entry.id)));
+    Ok(columns(&entries.iter().map(row).collect::<Vec<_>>()))
+}
+
+/// Prints what is new, until it is ended.
+async fn follow(clients: &[Client], options: &LogOptions, mut seen: Seen, people: bool) -> Result<u8, Error> {
+    let mut was_missing = Vec::new();
+    loop {
+        sleep(INTERVAL).await;
+        let (mut entries, missing) = match read(clients, NEWEST).await {
+            Ok(read) => read,
+            Err(error) => (Vec::new(), vec![("all".to_owned(), error)]),
+        };
+        let names: Vec<_> = missing.iter().map(|(server, _)| server.clone()).collect();
+        if names != was_missing {
+            complain(&missing);
+            was_missing = names;
+        }
+        entries.sort_by_key(|(server, entry)| (server.clone(), entry.id));
+        seen.gaps(&entries).iter().for_each(|gap| eprintln!("dlock: {gap}"));
+        entries.retain(|entry| seen.is_new(entry));
+        entries.retain(|(_, entry)| options.wants(entry));
+        entries.sort_by_key(|(_, entry)| (entry.time, entry.id));
+        for entry in &entries {
+            print(&if people { line(entry) } else { as_json(entry).to_string() });
+        }
+    }
+}
+
+/// For each server the id that comes next, once an entry was seen. Ids begin at 0.
+#[derive(Default)]
+struct Seen(HashMap<String, u64>);
+
+impl Seen {
+    /// Records an entry. Returns whether it was not recorded before.
+    fn is_new(&mut self, (server, entry): &Entry) -> bool {
+        let next = self.0.entry(server.clone()).or_default();
+        let is_new = entry.id >= *next;
+        *next = (*next).max(entry.id + 1);
+        is_new
+    }
+
+    /// Returns what was missed: entries that were overwritten before they were read, and logs of a server that was
+    /// started again, which begin anew.
+    fn gaps(&mut self, entries: &[Entry]) -> Vec<String> {
+        let mut ids: HashMap<&String, (u64, u64)> = HashMap::new();
+        for (server, entry) in entries {
+            let (oldest, newest) = ids.entry(server).or_insert((entry.id, entry.id));
+            (*oldest, *newest) = ((*oldest).min(entry.id), (*newest).max(entry.id));
+        }
+        let mut gaps = Vec::new();
+        for (server, (oldest, newest)) in ids {
+            let Some(next) = self.0.get_mut(server) else { continue };
+            if newest + 1 < *next {
+                gaps.push(format!("{server} was started again, its log is new"));
+                *next = 0;
+            } else if oldest > *next {
+                gaps.push(format!("{server}: {} entries were overwritten before they were read", oldest - *next));
+            }
+        }
+        gaps
+    }
+}
+
+/// The entries of all servers, and the servers that did not answer.
+async fn read(clients: &[Client], count: u64) -> Result<(Vec<Entry>, Vec<(String, Error)>), Error> {
+    let (mut entries, mut missing) = (Vec::new(), Vec::new());
+    for client in clients {
+        let answers = client.log(count).await?;
+        let tagged = |(server, entries): (String, Vec<LogEntry>)| entries.into_iter().map(move |e| (server.clone(), e));
+        entries.extend(answers.answers.into_iter().flat_map(tagged));
+        missing.extend(answers.missing);
+    }
+    Ok((entries, missing))
+}
+
+fn as_json((server, entry): &Entry) -> Value {
+    json!({
+        "server": server,
+        "id": entry.id,
+        "time": millis(entry.time),
+        "event": entry.event,
+        "db": entry.db,
+        "key": entry.key.as_deref().map(text),
+        "owner": entry.owner.as_deref().map(text),
+        "mode": entry.mode,
+        "token": entry.token,
+        "waited": entry.waited.map(millis),
+        "held": entry.held.map(millis),
+        "client": entry.client,
+        "addr": entry.addr,
+        "name": entry.name.as_deref().map(text),
+    })
+}
+
+fn row((_, entry): &Entry) -> [String; COLUMNS] {
+    let or_dash = |cell: Option<String>| cell.filter(|cell| !cell.is_empty()).unwrap_or_else(|| "-".to_owned());
+    let addr = entry.addr.as_ref().map(|addr| shown(addr.as_bytes()));
+    let from = match (addr, entry.name.as_deref().map(shown).filter(|name| !name.is_empty())) {
+        (Some(addr), Some(name)) => Some(format!("{addr} {name}")),
+        (addr, name) => addr.or(name),
+    };
+    [
+        moment(entry.time),
+        entry.event.clone(),
+        or_dash(entry.key.as_deref().map(shown)),
+        or_dash(entry.owner.as_deref().map(shown)),
+        or_dash(entry.waited.map(time)),
+        or_dash(entry.held.map(time)),
+        or_dash(entry.token.map(|token| token.to_string())),
+        or_dash(from),
+    ]
+}
+
+/// A row by itself: nobody knows how wide the next ones are.
+fn line(entry: &Entry) -> String {
+    let cells = row(entry).into_iter().zip(WIDTHS).map(|(cell, width)| format!("{cell:<width$}"));
+    cells.collect::<Vec<_>>().join("  ").trim_end().to_owned()
+}
+
+fn exit_code(complete: bool) -> u8 {
+    if complete { 0 } else { exit::UNAVAILABLE }
+}
+
+const COLUMNS: usize = 8;
+const HEADING: [&str; COLUMNS] = ["TIME (UTC)", "EVENT", "LOCK", "OWNER", "WAITED", "HELD", "TOKEN", "CLIENT"];
+const WIDTHS: [usize; COLUMNS] = [23, 11, 20, 20, 6, 6, 16, 0];
+
+/// How often to look for new entries, and at how many.
+const INTERVAL: Duration = Duration::from_millis(500);
+const NEWEST: u64 = 1000;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entries(ids: std::ops::Range<u64>) -> Vec<Entry> {
+        let entry = |id| LogEntry {
+            id,
+            time: Duration::ZERO,
+            event: "hold".to_owned(),
+            db: None,
+            key: None,
+            owner: None,
+            mode: None,
+            token: None,
+            waited: None,
+            held: None,
+            client: None,
+            addr: None,
+            name: None,
+        };
+        ids.map(|id| ("s".to_owned(), entry(id))).collect()
+    }
+
+    #[test]
+    fn entries_are_new_once_and_gaps_are_told() {
+        let mut seen = Seen::default();
+        let mut new = |ids: std::ops::Range<u64>| {
+            let entries = entries(ids);
+            let gaps = seen.gaps(&entries);
+            (entries.iter().filter(|entry| seen.is_new(entry)).count(), gaps)
+        };
+        let told = |gap: &str| vec![gap.to_owned()];
+        assert_eq!(new(0..2), (2, vec![]));
+        assert_eq!(new(0..5), (3, vec![]));
+        assert_eq!(new(8..9), (1, told("s: 3 entries were overwritten before they were read")));
+        assert_eq!(new(0..3), (3, told("s was started again, its log is new")));
+    }
+}
