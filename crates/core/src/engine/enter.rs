@@ -140,6 +140,7 @@ impl<T> Engine<T> {
     /// Finds the record of a lock, if it has one. A request for several locks that has become its head, and was not
     /// looked at since, comes first.
     pub(super) fn arrive<S: Keyspace>(&mut self, space: &mut S, name: Name<'_>, now: Now) -> Option<RecordId> {
+        self.heed(now);
         let id = self.look_up(name)?;
         self.serve_several(space, id, now);
         // A record that has nothing left to remember is gone.

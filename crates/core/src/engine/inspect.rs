@@ -3,6 +3,7 @@
 
 use super::record::{Record, RecordId};
 use super::{Engine, WaiterId};
+use crate::holds::Sum;
 use crate::{ClientId, Hold, Lock, LockMode, Mode, Name, Now, Owner, Summary, Token, UnixMs};
 
 /// How much `INFO` shows.
@@ -79,18 +80,24 @@ impl View<'_> {
         Some(deadline.min(self.key_end)).filter(|end| *end > self.now)
     }
 
-    /// How many live holds count as released.
-    fn departed(&self) -> usize {
-        self.record.map_or(0, |record| record.bound.departed(self.now).holds)
+    /// The live holds that count as released.
+    fn departed(&self) -> Sum {
+        self.record.map_or(Sum::default(), |record| record.bound.departed(self.now))
     }
 
     /// The holds that show, with the end of each, where sessions have ended: not those that count as released, and with a
-    /// grace, those whose lease has run out since. In no order; looked at once. `None` where no session has ended.
+    /// grace, those whose lease has run out since. In no order; looked at once. `None` where no session has ended, or
+    /// where the sums say enough.
     fn shown(&self) -> Option<Vec<(&Hold, UnixMs)>> {
         let record = self.record.filter(|record| record.bound.has_ended())?;
         // Where nobody else is left, there is no need to look at each.
-        if !record.bound.has_grace(self.now) && self.departed() >= self.lock.live_count(self.now) {
-            return Some(Vec::new());
+        if !record.bound.has_grace(self.now) {
+            if self.departed().holds >= self.lock.live_count(self.now) {
+                return Some(Vec::new());
+            }
+            if self.lock.exclusive(UnixMs::ZERO).is_none() {
+                return None;
+            }
         }
         Some(self.lock.stored_in_no_order().filter_map(|hold| Some((hold, self.end_of(hold)?))).collect())
     }
@@ -103,11 +110,28 @@ impl View<'_> {
                 let last = shown.iter().map(|(_, end)| *end).max();
                 (Summary::of(shown.iter().map(|(hold, _)| *hold)), last.unwrap_or(self.now))
             }
+            None if self.departed().holds > 0 => self.summary_of_the_rest(),
             None => {
                 let summary = self.lock.summary(self.now);
                 (summary, summary.deadline.unwrap_or(self.now).min(self.key_end))
             }
         }
+    }
+
+    /// The same for a lock without an exclusive hold, some of whose holds count as released and leave others. One step
+    /// for each of these with a higher token, or a later deadline, than all others.
+    fn summary_of_the_rest(&self) -> (Summary, UnixMs) {
+        let rest = self.lock.holds.live_shared(self.now).minus(self.departed());
+        let shows = |hold: &&Hold| self.end_of(hold).is_some();
+        let last = self.lock.holds.by_deadline().find(shows);
+        let summary = Summary {
+            mode: LockMode::Shared,
+            holders: rest.holds as u64,
+            entries: rest.entries,
+            token: self.lock.holds.by_token().rev().find(shows).map(|hold| hold.token),
+            deadline: last.map(|hold| hold.deadline),
+        };
+        (summary, last.and_then(|hold| self.end_of(hold)).unwrap_or(self.now))
     }
 
     fn show(&self, hold: &Hold) -> Option<ShownHold> {

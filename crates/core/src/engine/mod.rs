@@ -326,6 +326,14 @@ impl<T> Engine<T> {
         }
     }
 
+    /// Waits no longer than it meant to, although the clock was set back.
+    #[inline]
+    fn heed(&mut self, now: Now) {
+        if self.not_before > UnixMs::ZERO {
+            self.not_before = self.not_before.min(visit::retry(now));
+        }
+    }
+
     /// Takes out a waiter whose client is gone, or whose time is over. The next in its queues may get in.
     pub fn abandon(&mut self, id: WaiterId) -> Option<T> {
         let waiter = self.take_waiter(id, None)?;
