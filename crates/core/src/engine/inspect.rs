@@ -88,14 +88,15 @@ impl View<'_> {
     /// The holds that show, with the end of each, where sessions have ended: not those that count as released, and with a
     /// grace, those whose lease has run out since. In no order; looked at once. `None` where no session has ended, or
     /// where the sums say enough.
-    fn shown(&self) -> Option<Vec<(&Hold, UnixMs)>> {
+    fn shown(&self, detail: &Detail) -> Option<Vec<(&Hold, UnixMs)>> {
         let record = self.record.filter(|record| record.bound.has_ended())?;
         // Where nobody else is left, there is no need to look at each.
         if !record.bound.has_grace(self.now) {
             if self.departed().holds >= self.lock.live_count(self.now) {
                 return Some(Vec::new());
             }
-            if self.lock.exclusive(UnixMs::ZERO).is_none() {
+            // Sums say enough. To find the lowest tokens of the rest, all have to be looked at.
+            if !matches!(detail, Detail::Full(_)) && self.lock.exclusive(UnixMs::ZERO).is_none() {
                 return None;
             }
         }
@@ -174,7 +175,7 @@ impl<T> Engine<T> {
         let record = id.and_then(|id| self.records.get(id));
         let record = record.map(|record| &**record);
         let view = View { lock, record, key_end: key_end.unwrap_or(UnixMs::MAX), now: now.ms() };
-        let shown = view.shown();
+        let shown = view.shown(detail);
         let (summary, end) = view.summary(shown.as_deref());
         let waiters = record.map_or(0, |record| record.queue.len());
         if summary.mode == LockMode::Free && waiters == 0 {

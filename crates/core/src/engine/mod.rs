@@ -81,6 +81,8 @@ pub struct Engine<T> {
     ttls: Vec<(i32, Rc<[u8]>)>,
     /// Bindings that are not valid any more and the lock that they were on, to be freed a piece at a time.
     old_bound: Vec<(RecordId, Bound)>,
+    /// The last step of the timer took as long as one may take.
+    is_large: bool,
     /// The timer has more to do, but not before this time.
     not_before: UnixMs,
     outbox: Vec<Output<T>>,
@@ -241,6 +243,7 @@ impl<T> Engine<T> {
             stirred: VecDeque::new(),
             ttls: Vec::new(),
             old_bound: Vec::new(),
+            is_large: false,
             not_before: UnixMs::ZERO,
             outbox: Vec::new(),
             hasher,

@@ -26,8 +26,8 @@ pub enum Role {
 const RETRY_MS: u64 = 20;
 /// How long one tick may take before others have their turn, in µs.
 const BUDGET_US: u64 = 2000;
-/// How much a tick does at least, so that a server with too little time does not make it crawl.
-const VISITS: u32 = 16;
+/// How much a tick does at least if it is not large, so that a server with too little time does not make it crawl.
+const STEPS: u32 = 16;
 /// How many holds of ended sessions a visit releases, and how many leases it extends.
 const PIECE: usize = 64;
 /// How many holds of a large lock are freed between two looks at the clock.
@@ -53,16 +53,13 @@ impl<T> Engine<T> {
             }
         }
         let mut now = start;
-        let mut visits: u32 = 0;
-        loop {
+        for steps in 1.. {
+            self.is_large = self.has_large_rests();
             let Some(()) = self.step(space, now) else { return };
-            visits += 1;
-            if visits.is_multiple_of(VISITS) || self.has_large_rests() {
-                now = space.now();
-                if now.us().saturating_sub(start.us()) > BUDGET_US {
-                    self.not_before = after(now, 1);
-                    return;
-                }
+            now = space.now();
+            if now.us().saturating_sub(start.us()) > BUDGET_US && (self.is_large || steps >= STEPS) {
+                self.not_before = after(now, 1);
+                return;
             }
         }
     }
@@ -337,6 +334,7 @@ impl<T> Engine<T> {
             let (owner, mode) = (binding.owner.clone(), binding.mode);
             self.release_one(id, open, now, &owner, mode);
         }
+        self.is_large = true;
         // The exclusive owner is in everybody's way.
         if let Some(owner) = open.lock().exclusive(UnixMs::ZERO).map(|hold| hold.owner.clone()) {
             self.release_ended_of(id, open, now, &owner);
@@ -419,6 +417,7 @@ impl<T> Engine<T> {
                 }
             }
         }
+        self.is_large = true;
     }
 
     /// Serves the queue of an open lock as far as it goes: O(1) for each request. Returns the head, if that is a request
