@@ -28,7 +28,7 @@ impl Figures {
     /// Adds what a round has measured.
     pub fn note(&mut self, system: &str, figure: &str, value: Option<f64>) {
         let figures = self.systems.entry(system.to_owned()).or_default();
-        figures.entry(figure.to_owned()).or_default().push(value.map(|value| rounded(value)));
+        figures.entry(figure.to_owned()).or_default().push(value.map(rounded));
     }
 
     /// None: not measured.
