@@ -6,8 +6,10 @@ export PYTHONDONTWRITEBYTECODE=1
 # The programs in the README, on the server of the tests.
 programs=$(mktemp -d)
 trap 'rm -r "$programs"' EXIT
-awk -v to="$programs/readme_" '/^```python$/ { number++; file = to number ".py"; next } /^```/ { file = "" } file { print >file }' \
-    docs/recipes/python/README.md
+awk -v to="$programs/readme_" '
+    /^```python$/ { number++; file = to number ".py"; next }
+    /^```/ { file = "" }
+    file { print >file }' docs/recipes/python/README.md
 sed -i -e '1i import os' \
     -e 's/redis\.Redis()/redis.Redis(os.environ["DLOCK_TEST_HOST"], int(os.environ["DLOCK_TEST_PORT"]))/' \
     "$programs"/readme_*.py
