@@ -43,7 +43,7 @@ pub fn semaphores(ledger: &Ledger, plot: &str) -> String {
     }
     format!(
         "## Semaphores\n\n{plot}\
-         Instructions to acquire and release one permit while others hold so many. `RSemaphore` has no leases: a\n\
+         Instructions to acquire and release one permit while others hold N. `RSemaphore` has no leases: a\n\
          permit is lost with its holder. In brackets: `SACQUIRE` as a ratio to it.\n\n{}",
         table(&["operation", "1 permit", "100 permits", "10,000 permits"], rows)
     )
@@ -55,7 +55,7 @@ pub fn several(ledger: &Ledger, plot: &str) -> String {
     if !rows.is_empty() {
         text.push_str(&format!(
             "## Several locks\n\n{plot}\
-             Instructions to acquire and release so many free locks. Each lock of `MACQUIRE` is released by a request\n\
+             Instructions to acquire and release N free locks. Each lock of `MACQUIRE` is released by a request\n\
              of its own; the script that releases has all keys. In brackets: `MACQUIRE` as a ratio to it.\n\n{}",
             table(&["operation", "2 locks", "8 locks", "64 locks"], rows)
         ));
