@@ -120,6 +120,10 @@ chaos-mutants: setup ## break the module in five ways, fail unless `chaos` finds
 	cargo build --locked --package dlock-chaos
 	server=$$(scripts/server) && DLOCK_SERVER="$$server" scripts/chaos-mutants
 
+pictures: build ## draw docs/pictures from a real server (3 minutes)
+	@scripts/setup test
+	DLOCK_COMMAND=$$CARGO_TARGET_DIR/release/dlock scripts/pictures
+
 bench-wake-up: module ## time the wake-up after a release from Python: redis-py's own lock and DLock
 	@scripts/setup test
 	server=$$(scripts/server) && $$(scripts/python) clients/python/bench/wake_up.py --server "$$server" --module "$$DLOCK_MODULE"
