@@ -109,18 +109,20 @@ final class ConformanceAdapter {
         if (replicas > 0) {
             lock = lock.withReplicas(replicas, millis(request, "replicas_timeout"));
         }
-        CompletableFuture<Optional<Hold>> acquiring;
+        // The client's own future is canceled: a stage that follows it would lose a hold that is granted meanwhile.
+        Optional<Hold> hold;
         if (request.containsKey("wait")) {
-            acquiring = lock.tryAcquireAsync(millis(request, "wait"));
+            hold = join(request, lock.tryAcquireAsync(millis(request, "wait")));
         } else {
-            CompletableFuture<Hold> granted = lock.acquireAsync();
-            acquiring = granted.thenApply(Optional::of);
-            acquiring.whenComplete((hold, failed) -> granted.cancel(true));
+            hold = Optional.of(join(request, lock.acquireAsync()));
         }
-        ACQUIRING.get(request.get("lock")).complete(acquiring);
-        Optional<Hold> hold = acquiring.join();
         hold.ifPresent(held -> HOLDS.put(request.get("lock"), held));
         return hold.map(held -> "granted " + held.fencingToken()).orElse("refused");
+    }
+
+    private static <T> T join(Map<String, String> request, CompletableFuture<T> acquiring) {
+        ACQUIRING.get(request.get("lock")).complete(acquiring);
+        return acquiring.join();
     }
 
     private static String resultOf(Throwable failure, String task) {
