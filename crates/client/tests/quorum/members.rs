@@ -96,9 +96,7 @@ async fn fresh_servers_are_told_of_in_the_same_words_each_time_with_the_time_tha
         let client = Client::quorum(urls(&servers), Duration::from_secs(3600)).server_timeout(RELAXED);
         let client = client.open().expect("a quorum");
         // A lock of its own for each round: what the last round left on a server may take its lease to end.
-        let name = format!("job:{round}");
-        let acquire = client.try_acquire(&*name);
-        match in_time(acquire).await {
+        match in_time(client.try_acquire(format!("job:{round}"))).await {
             Err(Error::TooFew(why)) => told.push(why),
             other => panic!("{other:?}"),
         }
