@@ -47,7 +47,7 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// [`Error::Invalid`] if the URL cannot be understood or is none of TLS, or a certificate or the key cannot be
+    /// [`Error::Invalid`] if the URL cannot be understood or is not a TLS URL, or a certificate or the key cannot be
     /// read.
     pub fn open_with_tls(url: &str, tls: &Tls) -> Result<Self, Error> {
         Self::builder(url).tls(tls.clone()).open()

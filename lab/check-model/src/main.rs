@@ -10,7 +10,7 @@ use std::thread;
 use dlock_check_model::report::{self, Explored};
 use dlock_check_model::{engine, quorum};
 
-/// What is to be explored, and the property that has to break, if one has to.
+/// A scope to explore, and the property that must break in it, if one must.
 type Job = (Box<dyn FnOnce() -> Explored + Send>, Option<&'static str>);
 
 fn main() -> ExitCode {

@@ -43,7 +43,7 @@ impl RetryState {
         }
     }
 
-    /// Waits a little before the next attempt, if there is to be one after the one that began then. An outage counts as
+    /// Waits a little before the next attempt, if the last one, which began then, is not final. An outage counts as
     /// waiting.
     pub async fn next(&mut self, fault: Fault, began: Instant) -> Result<(), Error> {
         match &fault {

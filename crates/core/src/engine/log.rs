@@ -34,9 +34,9 @@ pub struct Log {
 pub struct LogSettings {
     /// How many entries are kept.
     pub max_len: usize,
-    /// Waits from so many ms on are logged; `None`: none are.
+    /// Waits of this many ms or more are logged; `None`: none are.
     pub wait_ms: Option<u64>,
-    /// Holds that are released after so many ms or more are logged; `None`: none are.
+    /// Holds that are released after this many ms or more are logged; `None`: none are.
     pub hold_ms: Option<u64>,
 }
 

@@ -97,15 +97,15 @@ pub enum Kind {
     Pair,
     /// Move the lease of a lock that is held. The numbers as with pairs.
     Renewal,
-    /// On one lock that so many readers hold.
+    /// On one lock that this many readers hold.
     Beside(usize),
     /// Writes nothing.
     Look,
     /// On keys that are no locks.
     OtherKeys,
-    /// Takes and gives back a permit of a semaphore of which so many are taken.
+    /// Takes and gives back a permit of a semaphore of which this many are taken.
     Permits(usize),
-    /// Enters and leaves so many free locks at once.
+    /// Enters and leaves this many free locks at once.
     Several(usize),
 }
 

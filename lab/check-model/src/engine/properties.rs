@@ -520,7 +520,7 @@ fn stored(lock: &Lock) -> Vec<&dlock_core::Hold> {
     lock.stored_holds().collect()
 }
 
-/// What an action came to: proof that a scope comes to the states that are hard.
+/// The result of an action, which shows that a scope reaches the states that are hard.
 fn reaches(action: &Action, happened: &Happened) -> Vec<&'static str> {
     let mut reached = Vec::new();
     if let Action::Enter(enter) = action {

@@ -80,7 +80,7 @@ pub struct Told {
     pub answer: Answer,
 }
 
-/// What an action came to.
+/// The result of an action.
 pub struct Happened {
     pub reply: Reply,
     /// Whose wait ended, in order.
