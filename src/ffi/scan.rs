@@ -10,7 +10,7 @@ use super::data_type::{self, DISTRLOCK};
 use super::hooks::detached;
 
 /// How many keys are looked at. The rest of a larger database is taken to have a lock, since the server has one.
-const MOST_KEYS: u32 = 100_000;
+const MOST_KEYS: u32 = 10_000;
 
 struct Search {
     now: UnixMs,

@@ -77,6 +77,8 @@ pub struct Engine<T> {
     agenda: BTreeSet<(UnixMs, RecordId)>,
     overdue: BTreeSet<(UnixMs, RecordId)>,
     stirred: VecDeque<RecordId>,
+    /// Records whose databases may have been emptied or have changed places, to be looked at a piece at a time.
+    unsettled: Vec<RecordId>,
     /// Keys that others gave a TTL, or none, that has to be looked at.
     ttls: Vec<(i32, Rc<[u8]>)>,
     /// Bindings that are not valid any more and the lock that they were on, to be freed a piece at a time.
@@ -241,6 +243,7 @@ impl<T> Engine<T> {
             agenda: BTreeSet::new(),
             overdue: BTreeSet::new(),
             stirred: VecDeque::new(),
+            unsettled: Vec::new(),
             ttls: Vec::new(),
             old_bound: Vec::new(),
             is_large: false,
@@ -289,6 +292,7 @@ impl<T> Engine<T> {
         let is_due = !(self.stirred.is_empty()
             && self.overdue.is_empty()
             && self.leaving.is_empty()
+            && self.unsettled.is_empty()
             && self.ttls.is_empty()
             && self.old_bound.is_empty()
             && self.memory.trash.is_empty());
@@ -312,7 +316,11 @@ impl<T> Engine<T> {
             Input::Flushed(db) => self.invalidate(db),
             Input::Swapped(first, second) => {
                 // Where the locks are now, nobody waits for them.
-                for record in self.records.values().filter(|record| record.has_grace) {
+                let heads = self.waiters.iter().flat_map(|(id, waiter)| {
+                    let records = waiter.records.iter().filter_map(|record| self.records.get(*record));
+                    records.filter(move |record| record.has_grace && record.queue.head() == Some(id))
+                });
+                for record in heads {
                     match record.db {
                         db if db == first => self.ttls.push((second, Rc::clone(&record.key))),
                         db if db == second => self.ttls.push((first, Rc::clone(&record.key))),
@@ -381,11 +389,7 @@ impl<T> Engine<T> {
             Some(db) => drop(self.db_epochs.insert(db, self.epoch)),
             None => self.all_epoch = self.epoch,
         }
-        let concerned = self.records.iter().filter(|(_, record)| db.is_none_or(|db| db == record.db));
-        let ids: Vec<RecordId> = concerned.map(|(id, _)| id).collect();
-        for id in ids {
-            self.stir(id);
-        }
+        self.unsettled = self.records.keys().collect();
     }
 
     // Records.
@@ -415,6 +419,7 @@ impl<T> Engine<T> {
         record.epoch = self.epoch;
         if is_stale {
             self.forget_bound(id);
+            self.stir(id);
         }
         for index in 0..self.leaving.len() {
             let Some(leaving) = self.leaving.get_mut(index) else { break };

@@ -28,8 +28,10 @@ const RETRY_MS: u64 = 20;
 const BUDGET_US: u64 = 2000;
 /// How much a tick does at least if it is not large, so that a server with too little time does not make it crawl.
 const STEPS: u32 = 16;
-/// How many holds of ended sessions a visit releases, and how many leases it extends.
+/// How many holds of ended sessions a visit releases, how many leases it extends, and how many waiters it answers.
 const PIECE: usize = 64;
+/// How many waiters a tick answers before the caller sends the answers: to send one costs more than to decide on it.
+const ANSWERS_AT_ONCE: usize = 2 * PIECE;
 /// How many holds of a large lock are freed between two looks at the clock.
 const FREED_AT_ONCE: usize = 512;
 
@@ -47,17 +49,22 @@ impl<T> Engine<T> {
             Role::Replica => {
                 self.ttls.clear();
                 self.leaving.clear();
+                for id in std::mem::take(&mut self.unsettled) {
+                    self.stir(id);
+                }
                 while let Some(id) = self.next_due(UnixMs::MAX) {
                     self.stand_down(id);
                 }
             }
         }
         let mut now = start;
+        let waiting = self.waiters.len();
         for steps in 1.. {
             self.is_large = self.has_large_rests();
             let Some(()) = self.step(space, now) else { return };
             now = space.now();
-            if now.us().saturating_sub(start.us()) > BUDGET_US && (self.is_large || steps >= STEPS) {
+            let is_over = now.us().saturating_sub(start.us()) > BUDGET_US && (self.is_large || steps >= STEPS);
+            if is_over || waiting.saturating_sub(self.waiters.len()) >= ANSWERS_AT_ONCE {
                 self.not_before = after(now, 1);
                 return;
             }
@@ -75,13 +82,23 @@ impl<T> Engine<T> {
     }
 
     fn has_large_rests(&self) -> bool {
-        !self.old_bound.is_empty() || !self.memory.trash.is_empty()
+        !self.old_bound.is_empty() || !self.memory.trash.is_empty() || !self.unsettled.is_empty()
+    }
+
+    /// Has some of the records visited whose databases were emptied or changed places.
+    fn settle(&mut self) {
+        for _ in 0..PIECE {
+            let Some(id) = self.unsettled.pop() else { return };
+            self.refresh(id);
+        }
     }
 
     /// Does one piece of what is due; `None` if nothing is.
     fn step<S: Keyspace>(&mut self, space: &mut S, now: Now) -> Option<()> {
         if !self.leaving.is_empty() {
             self.end_leaving();
+        } else if !self.unsettled.is_empty() {
+            self.settle();
         } else if let Some((db, key)) = self.ttls.pop() {
             self.correct_ttl(space, Name { db, key: &key }, now);
         } else if let Some(id) = self.next_due(now.ms()) {
@@ -420,9 +437,10 @@ impl<T> Engine<T> {
         self.is_large = true;
     }
 
-    /// Serves the queue of an open lock as far as it goes: O(1) for each request. Returns the head, if that is a request
-    /// for several locks: it is looked at when the key is closed.
+    /// Serves the queue of an open lock as far as it goes: O(1) for each request. A timer serves the rest of a long one.
+    /// Returns the head, if that is a request for several locks: it is looked at when the key is closed.
     pub(super) fn serve<K: OpenKey>(&mut self, id: RecordId, open: &mut OpenLock<K>, now: Now) -> Option<WaiterId> {
+        let mut answered = 0..PIECE;
         let several = loop {
             let head = self.records.get(id)?.queue.head();
             let Some((head, waiter)) = head.and_then(|head| Some((head, self.waiters.get(head)?))) else { break None };
@@ -435,6 +453,11 @@ impl<T> Engine<T> {
                 self.release_ended_of(id, open, now, &owner);
             }
             let Some(waiter) = self.waiters.get(head) else { break None };
+            if answered.next().is_none() {
+                self.is_large = true;
+                self.stir(id);
+                break None;
+            }
             let departed = self.departed(id, open, now);
             let Waiter { owner, want, lease, request, .. } = waiter;
             let request = Acquire { owner, want: *want, lease: *lease, request: request.as_deref() };
@@ -582,13 +605,14 @@ impl<T> Engine<T> {
         Some(waiter)
     }
 
-    /// Sends everybody in a queue away with an error.
+    /// Sends everybody in a queue away with an error: some of them, if there are many.
     fn dismiss(&mut self, id: RecordId, fault: &Fault) {
-        let waiters: SmallVec<[WaiterId; 8]> =
-            self.records.get(id).into_iter().flat_map(|record| record.queue.iter()).collect();
-        for waiter in waiters {
-            self.answer(waiter, Answer::Fault(fault.clone()), None);
+        for _ in 0..PIECE {
+            let Some(head) = self.head_of(Some(id)) else { return };
+            self.answer(head, Answer::Fault(fault.clone()), None);
         }
+        self.is_large = true;
+        self.stir(id);
     }
 }
 
