@@ -110,8 +110,8 @@ fn one_key(
     let is_stored = model.naive.keys.get(key).is_some_and(|key| !key.holds.is_empty());
     match kind {
         "distrlock" if is_stored => {}
-        // A key that outlives its holds stays until somebody acquires the lock.
-        "distrlock" if model.late.contains(&key) => drop(model.remains.insert(key)),
+        // A key that outlives its holds stays until somebody acquires the lock, or until the timer serves its queue.
+        "distrlock" if model.late.contains(&key) && !model.is_due(key) => drop(model.remains.insert(key)),
         "none" if !is_stored => drop(model.remains.remove(&key)),
         kind => return Err(format!("its type is {kind}, it has {:?}", model.naive.keys.get(key))),
     }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use dlock_testkit::Client;
+use dlock_testkit::histories::KEYS;
 use dlock_testkit::histories::leave::Renewal;
 use dlock_testkit::histories::naive::{Lease, Request};
 use dlock_testkit::random::Random;
@@ -223,7 +224,8 @@ impl Round {
 
     /// The server shows what the model has, and nobody else is answered.
     pub(super) fn look(&mut self, before: Before, when: When) -> Result<(), String> {
-        let is_soon = when == When::Soon || self.catches_up_until > Instant::now();
+        let is_due = (0..KEYS.len()).any(|key| self.model.is_due(key));
+        let is_soon = when == When::Soon || is_due || self.catches_up_until > Instant::now();
         let deadline = Instant::now() + SOON;
         loop {
             let mut model = self.model.clone();

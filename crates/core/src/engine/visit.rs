@@ -1,7 +1,5 @@
 //! A visit: everything that is due on one lock, in one order.
 
-use smallvec::SmallVec;
-
 use super::bound::renewal_time;
 use super::keyspace::{GRACE_MS, Keyspace, OpenKey, OpenLock, Permission, Replication, WrongType};
 use super::queue::{Waiter, WaiterId};
