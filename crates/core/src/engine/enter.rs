@@ -2,7 +2,7 @@
 
 use smallvec::{SmallVec, smallvec};
 
-use super::keyspace::{GRACE_MS, Keyspace, OpenLock};
+use super::keyspace::{GRACE_MS, Keyspace, OpenKey, OpenLock};
 use super::queue::{Place, Rank, Waiter, WaiterId};
 use super::record::RecordId;
 use super::{Answer, Call, Engine, Event, Fault, LogEvent, Output};
@@ -59,70 +59,11 @@ impl<T> Engine<T> {
         ask: &Ask,
         wait: Option<impl FnOnce(WaiterId) -> T>,
     ) -> Result<Entered, Fault> {
-        let (name, now) = (call.name, call.now);
-        let mut id = self.arrive(space, name, now);
-        let head = self.head_of(id);
-        let mut open = self.open(space, id, name, Some(0))?;
-        let several = id.and_then(|id| self.work(id, &mut open, now, Some(&ask.owner)));
-        if self.begins_anew(head, several) {
-            self.close(id, open);
-            return self.acquire(space, call, ask, wait);
-        }
-        let decision = match self.decide(id, &open, now, ask) {
-            Acquired::Granted(hold, entry) => match self.check_session(ask, hold.lease) {
-                Err(fault) => Err(fault),
-                Ok(()) => {
-                    let token = hold.token;
-                    if ask.binds && id.is_none() {
-                        id = Some(self.find_or_create(name));
-                    }
-                    self.grant(id, &mut open, now, hold, entry, ask.binds.then_some(call.client));
-                    self.emit(id, Some(0), Event::Acquire);
-                    if let Some(id) = id {
-                        self.watch(id, &mut open, now);
-                    }
-                    Ok(Decided::Entered(Entered::Granted(token)))
-                }
-            },
-            Acquired::Replayed(hold) => match self.check_session(ask, hold.lease) {
-                Err(fault) => Err(fault),
-                Ok(()) => {
-                    self.stats.replays += 1;
-                    if ask.binds {
-                        let bound = self.find_or_create(name);
-                        self.bind(bound, &hold, call.client);
-                        id = Some(bound);
-                    }
-                    Ok(Decided::Entered(Entered::Replayed(hold.token)))
-                }
-            },
-            Acquired::Refused(refusal) => {
-                // Nothing counts lapsed permits twice.
-                if matches!(ask.want, Want::Permits { .. }) && open.lock().has_lapsed(now.ms()) {
-                    let sweep = Effect { clock: now.ms(), change: Change::Sweep };
-                    self.apply(id, &mut open, sweep, super::Replication::Effect);
-                }
-                let first = self.repeated(ask, id.as_slice());
-                let is_upgrade = is_upgrade(open.lock(), ask, now.ms());
-                let own = open.lock().live(&ask.owner, ask.want.mode(), now.ms()).map(|hold| hold.lease);
-                let own = own.filter(|_| ask.want != Want::ExclusiveOnce);
-                self.refuse(refusal, call, ask, own, wait.is_some(), first)
-                    .and_then(|decided| match decided {
-                        Decided::Join if is_upgrade && self.is_upgrade_ahead(id, &ask.owner) => {
-                            Err(self.deadlock(call, ask, "another owner waits to upgrade the lock already".to_owned()))
-                        }
-                        Decided::Join => Ok(Decided::Join),
-                        decided => Ok(decided),
-                    })
-                    .map(|decided| match decided {
-                        Decided::Join if is_upgrade => Decided::JoinAsUpgrade,
-                        decided => decided,
-                    })
-            }
-        };
-        self.close(id, open);
-        self.depart(space, id, now);
-        let (decided, wait) = match (decision?, wait) {
+        let may_wait = wait.is_some();
+        let decided = self.on_lock(space, call.name, 0, call.now, &ask.owner, |engine, id, open| {
+            engine.enter(id, open, call, ask, may_wait)
+        })??;
+        let (decided, wait) = match (decided, wait) {
             (Decided::Entered(entered), _) => return Ok(entered),
             (decided, Some(wait)) => (decided, wait),
             (_, None) => return Ok(Entered::Refused),
@@ -131,43 +72,69 @@ impl<T> Engine<T> {
         match decided {
             Decided::TakeOver(first) => Ok(self.take_over(first, call, ask, wait)),
             Decided::Entered(_) | Decided::Join | Decided::JoinAsUpgrade => {
-                let records = smallvec![self.find_or_create(name)];
+                let records = smallvec![self.find_or_create(call.name)];
                 self.join(space, call, ask, records, rank, wait)
             }
         }
     }
 
-    /// Finds the record of a lock, if it has one. A request for several locks that has become its head, and was not
-    /// looked at since, comes first.
-    pub(super) fn arrive<S: Keyspace>(&mut self, space: &mut S, name: Name<'_>, now: Now) -> Option<RecordId> {
-        self.heed(now);
-        let id = self.look_up(name)?;
-        self.serve_several(space, id, now);
-        // A record that has nothing left to remember is gone.
-        self.records.contains_key(id).then_some(id)
-    }
-
-    pub(super) fn head_of(&self, id: Option<RecordId>) -> Option<WaiterId> {
-        self.records.get(id?)?.queue.head()
-    }
-
-    /// Whether a request for several locks has become the head while a command did what was due: it may get in, and comes
-    /// before the command, which begins anew. A command does so a few times at most; then it stands behind the request.
-    pub(super) fn begins_anew(&mut self, before: Option<WaiterId>, several: Option<WaiterId>) -> bool {
-        let is_new = several.is_some() && several != before && self.restarts < MAX_RESTARTS;
-        self.restarts = if is_new { self.restarts + 1 } else { 0 };
-        is_new
-    }
-
-    /// Ends a command's work on a lock, whose key is closed.
-    pub(super) fn depart<S: Keyspace>(&mut self, space: &mut S, id: Option<RecordId>, now: Now) {
-        if let Some(id) = id {
-            self.serve_several(space, id, now);
-            self.drop_if_idle(id);
+    /// Lets the owner in if it may enter now.
+    #[inline]
+    fn enter<K: OpenKey>(
+        &mut self,
+        id: &mut Option<RecordId>,
+        open: &mut OpenLock<K>,
+        call: Call<'_>,
+        ask: &Ask,
+        may_wait: bool,
+    ) -> Result<Decided, Fault> {
+        let (name, now) = (call.name, call.now);
+        match self.decide(*id, open, now, ask) {
+            Acquired::Granted(hold, entry) => {
+                self.check_session(ask, hold.lease)?;
+                let token = hold.token;
+                if ask.binds && id.is_none() {
+                    *id = Some(self.find_or_create(name));
+                }
+                self.grant(*id, open, now, hold, entry, ask.binds.then_some(call.client));
+                self.emit(*id, Some(0), Event::Acquire);
+                if let Some(id) = *id {
+                    self.watch(id, open, now);
+                }
+                Ok(Decided::Entered(Entered::Granted(token)))
+            }
+            Acquired::Replayed(hold) => {
+                self.check_session(ask, hold.lease)?;
+                self.stats.replays += 1;
+                if ask.binds {
+                    let bound = self.find_or_create(name);
+                    self.bind(bound, &hold, call.client);
+                    *id = Some(bound);
+                }
+                Ok(Decided::Entered(Entered::Replayed(hold.token)))
+            }
+            Acquired::Refused(refusal) => {
+                // Nothing counts lapsed permits twice.
+                if matches!(ask.want, Want::Permits { .. }) && open.lock().has_lapsed(now.ms()) {
+                    let sweep = Effect { clock: now.ms(), change: Change::Sweep };
+                    self.apply(*id, open, sweep, super::Replication::Effect);
+                }
+                let first = self.repeated(ask, id.as_slice());
+                let is_upgrade = is_upgrade(open.lock(), ask, now.ms());
+                let own = open.lock().live(&ask.owner, ask.want.mode(), now.ms()).map(|hold| hold.lease);
+                let own = own.filter(|_| ask.want != Want::ExclusiveOnce);
+                match self.refuse(refusal, call, ask, own, may_wait, first)? {
+                    Decided::Join if is_upgrade && self.is_upgrade_ahead(*id, &ask.owner) => {
+                        Err(self.deadlock(call, ask, "another owner waits to upgrade the lock already".to_owned()))
+                    }
+                    Decided::Join if is_upgrade => Ok(Decided::JoinAsUpgrade),
+                    decided => Ok(decided),
+                }
+            }
         }
     }
 
-    fn decide<K: super::OpenKey>(&self, id: Option<RecordId>, open: &OpenLock<K>, now: Now, ask: &Ask) -> Acquired {
+    fn decide<K: OpenKey>(&self, id: Option<RecordId>, open: &OpenLock<K>, now: Now, ask: &Ask) -> Acquired {
         let (lock, request, terms) = (open.lock(), ask.acquire(), self.terms(now));
         let Some(record) = id.and_then(|id| self.records.get(id)) else {
             return lock.acquire(now.ms(), &request, terms);
@@ -390,9 +357,6 @@ impl<T> Engine<T> {
         Fault::Deadlock(how)
     }
 }
-
-/// How often a command begins anew.
-const MAX_RESTARTS: u32 = 16;
 
 /// The next step of a request once its key is closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

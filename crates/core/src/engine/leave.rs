@@ -28,45 +28,47 @@ impl<T> Engine<T> {
         call: Call<'_>,
         request: &Release<'_>,
     ) -> Result<Left, Fault> {
-        let (name, now) = (call.name, call.now);
-        let id = self.arrive(space, name, now);
-        let head = self.head_of(id);
-        let mut open = self.open(space, id, name, Some(0))?;
-        let several = id.and_then(|id| self.work(id, &mut open, now, Some(request.owner)));
-        if self.begins_anew(head, several) {
-            self.close(id, open);
-            return self.release(space, call, request);
-        }
+        self.on_lock(space, call.name, 0, call.now, request.owner, |engine, id, open| {
+            engine.leave(*id, open, call, request)
+        })?
+    }
+
+    /// Takes the owner out if it holds the lock so.
+    #[inline]
+    fn leave<K: OpenKey>(
+        &mut self,
+        id: Option<RecordId>,
+        open: &mut OpenLock<K>,
+        call: Call<'_>,
+        request: &Release<'_>,
+    ) -> Result<Left, Fault> {
+        let now = call.now;
         let released = open.lock().release(now.ms(), request);
         let left = match released {
-            Released::NotHeld => Ok(Left::NotHeld),
-            Released::Ambiguous => Err(Fault::Ambiguous),
+            Released::NotHeld => return Ok(Left::NotHeld),
+            Released::Ambiguous => return Err(Fault::Ambiguous),
             Released::Replayed => {
                 self.stats.replays += 1;
-                Ok(Left::Partly)
+                return Ok(Left::Partly);
             }
-            released @ (Released::Partly(_) | Released::Fully(_)) => {
-                let left = if matches!(released, Released::Partly(_)) { Left::Partly } else { Left::Fully };
-                if let Released::Fully(mode) = released {
-                    self.note_release(call, open.lock(), request.owner, mode);
-                }
-                if let Some(effect) = effect_of(released, request, now.ms()) {
-                    // Whoever applies the command looks at no clock: it may not have to drop anything.
-                    let is_exact = !open.lock().has_lapsed(now.ms());
-                    let replication = if is_exact { Replication::Verbatim } else { Replication::Effect };
-                    self.apply(id, &mut open, effect, replication);
-                }
-                self.stats.releases += 1;
-                self.emit(id, Some(0), Event::Release);
-                if let Some(id) = id {
-                    self.serve(id, &mut open, now);
-                }
-                Ok(left)
+            Released::Partly(_) => Left::Partly,
+            Released::Fully(mode) => {
+                self.note_release(call, open.lock(), request.owner, mode);
+                Left::Fully
             }
         };
-        self.close(id, open);
-        self.depart(space, id, now);
-        left
+        if let Some(effect) = effect_of(released, request, now.ms()) {
+            // Whoever applies the command looks at no clock: it may not have to drop anything.
+            let is_exact = !open.lock().has_lapsed(now.ms());
+            let replication = if is_exact { Replication::Verbatim } else { Replication::Effect };
+            self.apply(id, open, effect, replication);
+        }
+        self.stats.releases += 1;
+        self.emit(id, Some(0), Event::Release);
+        if let Some(id) = id {
+            self.serve(id, open, now);
+        }
+        Ok(left)
     }
 
     /// Decides on `RENEW`; whether the owner has such a hold. `binds`: to the client. O(log n), beside what is due on
@@ -81,44 +83,25 @@ impl<T> Engine<T> {
         request: &Renew<'_>,
         binds: bool,
     ) -> Result<bool, Fault> {
-        let (name, now) = (call.name, call.now);
-        let mut id = self.arrive(space, name, now);
-        let head = self.head_of(id);
-        let mut open = self.open(space, id, name, Some(0))?;
-        let several = id.and_then(|id| self.work(id, &mut open, now, Some(request.owner)));
-        if self.begins_anew(head, several) {
-            self.close(id, open);
-            return self.renew(space, call, request, binds);
-        }
-        let renewed = match open.lock().renew(now.ms(), request) {
-            Renewed::NotHeld => Ok(None),
-            Renewed::Moved(first, second) => {
-                let checked = std::iter::once(&first).chain(second.as_ref());
-                let fault = checked.map(|hold| self.check_bound(id, hold, request.lease, binds)).find(Result::is_err);
-                fault.unwrap_or(Ok(())).map(|()| Some((first, second)))
+        self.on_lock(space, call.name, 0, call.now, request.owner, |engine, id, open| {
+            let now = call.now;
+            let Renewed::Moved(first, second) = open.lock().renew(now.ms(), request) else { return Ok(false) };
+            for hold in std::iter::once(&first).chain(second.as_ref()) {
+                engine.check_bound(*id, hold, request.lease, binds)?;
             }
-        };
-        let is_renewed = match renewed {
-            Err(fault) => Err(fault),
-            Ok(None) => Ok(false),
-            Ok(Some((first, second))) => {
-                if binds && id.is_none() {
-                    id = Some(self.find_or_create(name));
-                }
-                for hold in std::iter::once(first).chain(second) {
-                    self.renew_one(id, &mut open, call, hold, binds);
-                }
-                self.stats.renewals += 1;
-                self.emit(id, Some(0), Event::Renew);
-                if let Some(id) = id {
-                    self.watch(id, &mut open, now);
-                }
-                Ok(true)
+            if binds && id.is_none() {
+                *id = Some(engine.find_or_create(call.name));
             }
-        };
-        self.close(id, open);
-        self.depart(space, id, now);
-        is_renewed
+            for hold in std::iter::once(first).chain(second) {
+                engine.renew_one(*id, open, call, hold, binds);
+            }
+            engine.stats.renewals += 1;
+            engine.emit(*id, Some(0), Event::Renew);
+            if let Some(id) = *id {
+                engine.watch(id, open, now);
+            }
+            Ok(true)
+        })?
     }
 
     fn renew_one<K: OpenKey>(

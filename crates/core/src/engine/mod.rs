@@ -97,8 +97,6 @@ pub struct Engine<T> {
     queues: usize,
     bound: usize,
     searches: u64,
-    /// How often the running command has begun anew.
-    restarts: u32,
     epoch: u64,
     /// The epoch at which all bindings became invalid, and those of single databases.
     all_epoch: u64,
@@ -256,7 +254,6 @@ impl<T> Engine<T> {
             queues: 0,
             bound: 0,
             searches: 0,
-            restarts: 0,
             epoch: 0,
             all_epoch: 0,
             db_epochs: BTreeMap::new(),

@@ -43,8 +43,11 @@ impl<T> Engine<T> {
         wait: Option<impl FnOnce(WaiterId) -> T>,
     ) -> Result<Entered, Fault> {
         let now = call.now;
+        self.heed(now);
         for (index, name) in names.iter().enumerate() {
-            self.bring_up_to_date(space, index, *name, now, &ask.owner)?;
+            if self.remembers(*name) {
+                self.on_lock(space, *name, index, now, &ask.owner, |_, _, _| ())?;
+            }
         }
         let mut states: SmallVec<[State; 8]> = SmallVec::new();
         let mut is_queued = false;
@@ -72,7 +75,7 @@ impl<T> Engine<T> {
         } else if is_queued || states.iter().any(|state| matches!(state, State::Held(_))) {
             Refusal::Held
         } else {
-            match self.first_hold(ask, now) {
+            match Lock::EMPTY.acquire(now.ms(), &ask.acquire(), self.terms(now)) {
                 Acquired::Granted(hold, _) => {
                     self.check_session(ask, hold.lease)?;
                     let token = hold.token;
@@ -95,27 +98,6 @@ impl<T> Engine<T> {
                 self.join(space, call, ask, records, Rank::Arrival, wait)
             }
         }
-    }
-
-    /// Does what is due on one of the locks before the command looks at it.
-    fn bring_up_to_date<S: Keyspace>(
-        &mut self,
-        space: &mut S,
-        index: usize,
-        name: Name<'_>,
-        now: Now,
-        owner: &Owner,
-    ) -> Result<(), Fault> {
-        let Some(id) = self.arrive(space, name, now) else { return Ok(()) };
-        let mut open = self.open(space, Some(id), name, Some(index))?;
-        self.work(id, &mut open, now, Some(owner));
-        self.close(Some(id), open);
-        self.depart(space, Some(id), now);
-        Ok(())
-    }
-
-    fn first_hold(&self, ask: &Ask, now: Now) -> Acquired {
-        Lock::EMPTY.acquire(now.ms(), &ask.acquire(), self.terms(now))
     }
 
     fn state<S: Keyspace>(

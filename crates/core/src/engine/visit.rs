@@ -26,6 +26,8 @@ const RETRY_MS: u64 = 20;
 const BUDGET_US: u64 = 2000;
 /// How much a tick does at least if it is not large, so that a server with too little time does not make it crawl.
 const STEPS: u32 = 16;
+/// How often a command begins anew because a request for several locks has become the head. Then it queues behind it.
+const MAX_RESTARTS: u32 = 16;
 /// How many holds of ended sessions a visit releases, how many leases it extends, and how many waiters it answers.
 const PIECE: usize = 64;
 /// How many waiters a tick answers before the caller sends the answers: to send one costs more than to decide on it.
@@ -196,6 +198,10 @@ impl<T> Engine<T> {
         }
     }
 
+    pub(super) fn head_of(&self, id: Option<RecordId>) -> Option<WaiterId> {
+        self.records.get(id?)?.queue.head()
+    }
+
     /// Opens a lock for change. `own` is the index of its key among those of the running command.
     pub(super) fn open<'k, S: Keyspace>(
         &mut self,
@@ -245,19 +251,51 @@ impl<T> Engine<T> {
         }
     }
 
-    /// What is due on an open lock when a command comes: it sees the lock after that. Returns the request for several
-    /// locks that has become the head.
-    pub(super) fn work<K: OpenKey>(
+    /// Runs a command on one lock. It does what is due there, then the command's own work, `body`, then what has become
+    /// due. `body` may give the lock a record. `own` is the index of the lock's key among those of the command.
+    #[inline]
+    pub(super) fn on_lock<S: Keyspace, R>(
         &mut self,
-        id: RecordId,
-        open: &mut OpenLock<K>,
+        space: &mut S,
+        name: Name<'_>,
+        own: usize,
         now: Now,
-        owner: Option<&Owner>,
-    ) -> Option<WaiterId> {
-        self.release_ended(id, open, now);
-        if let Some(owner) = owner {
-            self.release_ended_of(id, open, now, owner);
+        owner: &Owner,
+        body: impl FnOnce(&mut Self, &mut Option<RecordId>, &mut OpenLock<S::Key<'_>>) -> R,
+    ) -> Result<R, WrongType> {
+        self.heed(now);
+        let mut restarts = 0..MAX_RESTARTS;
+        loop {
+            let mut id = self.look_up(name);
+            if let Some(found) = id {
+                // A request for several locks that has become the head, and was not looked at since, comes first.
+                self.serve_several(space, found, now);
+                // A record that has nothing left to remember is gone.
+                id = id.filter(|id| self.records.contains_key(*id));
+            }
+            let head = self.head_of(id);
+            let mut open = self.open(space, id, name, Some(own))?;
+            let several = id.and_then(|id| self.work(id, &mut open, now, owner));
+            // One that becomes the head now may get in, and comes before the command, too.
+            if several.is_some() && several != head && restarts.next().is_some() {
+                self.close(id, open);
+                continue;
+            }
+            let done = body(self, &mut id, &mut open);
+            self.close(id, open);
+            if let Some(id) = id {
+                self.serve_several(space, id, now);
+                self.drop_if_idle(id);
+            }
+            return Ok(done);
         }
+    }
+
+    /// What is due on an open lock when a command comes: it sees the lock after that. Returns the request for several
+    /// locks that is the head then.
+    fn work<K: OpenKey>(&mut self, id: RecordId, open: &mut OpenLock<K>, now: Now, owner: &Owner) -> Option<WaiterId> {
+        self.release_ended(id, open, now);
+        self.release_ended_of(id, open, now, owner);
         self.serve(id, open, now)
     }
 
