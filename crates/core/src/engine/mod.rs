@@ -14,6 +14,7 @@
 //! One *visit* does what is due on a lock, always in this order: ask what the server permits, open the key, release what
 //! has ended, extend leases, serve the queue, close. Commands do the same to their lock before and after their own work.
 
+mod agenda;
 mod bound;
 #[cfg(feature = "check")]
 mod check;
@@ -24,8 +25,11 @@ mod inspect;
 mod keyspace;
 mod leave;
 mod log;
+mod open;
 mod queue;
 mod record;
+mod serve;
+mod sessions;
 mod several;
 mod stats;
 mod visit;
@@ -33,11 +37,11 @@ mod visit;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::rc::Rc;
 
-use bound::{Bound, SessionEnd, renewal_time};
+use bound::{Bound, SessionEnd};
 use foldhash::fast::FixedState;
 use hashbrown::{HashMap, HashTable};
 use queue::Waiter;
-use record::{Attention, Record, RecordId};
+use record::{Record, RecordId};
 use slotmap::SlotMap;
 use smallvec::SmallVec;
 
@@ -219,9 +223,6 @@ impl From<WrongType> for Fault {
     }
 }
 
-/// How many records of an ended session one step looks at.
-const RECORDS_AT_ONCE: usize = 64;
-
 impl<T> Engine<T> {
     /// An engine that remembers nothing. `seed` is random: it protects the tables against chosen names, and spreads
     /// renewals.
@@ -348,37 +349,6 @@ impl<T> Engine<T> {
         Some(waiter.ticket)
     }
 
-    fn end_sessions(&mut self, client: ClientId, at: UnixMs) {
-        let Some(records) = self.clients.remove(&client) else { return };
-        let end = SessionEnd { at, grace: self.settings.session_grace };
-        self.log_session_end(client, &records, at);
-        if records.len() > RECORDS_AT_ONCE {
-            self.leaving.push_back(Leaving { client, end, records });
-            return;
-        }
-        for id in records {
-            self.end_session(id, client, end);
-        }
-    }
-
-    fn end_session(&mut self, id: RecordId, client: ClientId, end: SessionEnd) {
-        if self.records.get_mut(id).is_some_and(|record| record.bound.end(client, end)) {
-            self.stir(id);
-        }
-    }
-
-    /// Looks at some of the locks of sessions that have ended.
-    fn end_leaving(&mut self) {
-        for _ in 0..RECORDS_AT_ONCE {
-            let Some(leaving) = self.leaving.front_mut() else { return };
-            let (client, end) = (leaving.client, leaving.end);
-            match leaving.records.pop_first() {
-                Some(id) => self.end_session(id, client, end),
-                None => drop(self.leaving.pop_front()),
-            }
-        }
-    }
-
     /// All bindings, or those of one database, are void, and all queues there need a look.
     fn invalidate(&mut self, db: Option<i32>) {
         self.epoch += 1;
@@ -387,231 +357,6 @@ impl<T> Engine<T> {
             None => self.all_epoch = self.epoch,
         }
         self.unsettled = self.records.keys().collect();
-    }
-
-    // Records.
-
-    #[inline]
-    fn find(&self, name: Name<'_>) -> Option<RecordId> {
-        if self.records.is_empty() {
-            return None;
-        }
-        let hash = self.hash(name);
-        let is_it = |id: &RecordId| self.records.get(*id).is_some_and(|record| record.name() == name);
-        self.names.find(hash, is_it).copied()
-    }
-
-    /// The record of a lock, up to date with what happened to its database and to the clients of its holds.
-    #[inline]
-    fn look_up(&mut self, name: Name<'_>) -> Option<RecordId> {
-        let id = self.find(name)?;
-        self.refresh(id);
-        Some(id)
-    }
-
-    fn refresh(&mut self, id: RecordId) {
-        let Some(record) = self.records.get_mut(id) else { return };
-        let db_epoch = self.db_epochs.get(&record.db).copied().unwrap_or(0);
-        let is_stale = record.epoch < self.all_epoch.max(db_epoch);
-        record.epoch = self.epoch;
-        if is_stale {
-            self.forget_bound(id);
-            self.stir(id);
-        }
-        for index in 0..self.leaving.len() {
-            let Some(leaving) = self.leaving.get_mut(index) else { break };
-            if leaving.records.remove(&id) {
-                let (client, end) = (leaving.client, leaving.end);
-                self.end_session(id, client, end);
-            }
-        }
-    }
-
-    fn find_or_create(&mut self, name: Name<'_>) -> RecordId {
-        if let Some(id) = self.look_up(name) {
-            return id;
-        }
-        let hash = self.hash(name);
-        let id = self.records.insert(Box::new(Record {
-            db: name.db,
-            key: name.key.into(),
-            hash,
-            queue: queue::Queue::default(),
-            bound: Bound::default(),
-            queue_due: None,
-            attention: Attention::None,
-            has_grace: false,
-            was_deserted: false,
-            epoch: self.epoch,
-        }));
-        let records = &self.records;
-        self.names.insert_unique(hash, id, |id| records.get(*id).map_or(0, |record| record.hash));
-        id
-    }
-
-    fn hash(&self, name: Name<'_>) -> u64 {
-        use std::hash::BuildHasher;
-        self.hasher.hash_one(name)
-    }
-
-    /// Forgets a record that has nothing left to remember.
-    fn drop_if_idle(&mut self, id: RecordId) {
-        let Some(record) = self.records.get(id) else { return };
-        if !record.is_idle() {
-            return;
-        }
-        let hash = record.hash;
-        self.set_attention(id, Attention::None);
-        if let Ok(entry) = self.names.find_entry(hash, |other| *other == id) {
-            entry.remove();
-        }
-        self.records.remove(id);
-        let records = &self.records;
-        if self.names.len() < self.names.capacity() / 8 {
-            self.names.shrink_to(self.names.len() * 2, |id| records.get(*id).map_or(0, |record| record.hash));
-        }
-    }
-
-    // The agenda.
-
-    /// Has a record visited before the end of the turn.
-    fn stir(&mut self, id: RecordId) {
-        self.set_attention(id, Attention::Now);
-    }
-
-    /// Has a record visited when it is due next.
-    fn schedule(&mut self, id: RecordId) {
-        let Some(record) = self.records.get(id) else { return };
-        if record.attention == Attention::Now {
-            return;
-        }
-        let renewal = record.bound.next_renewal().map(|(at, _)| at);
-        let attention = if record.bound.has_ended() || record.was_deserted {
-            Attention::Now
-        } else {
-            match (record.queue_due, renewal) {
-                (Some(first), Some(second)) => Attention::At(first.min(second)),
-                (Some(at), None) | (None, Some(at)) => Attention::At(at),
-                (None, None) => Attention::None,
-            }
-        };
-        self.set_attention(id, attention);
-    }
-
-    fn set_attention(&mut self, id: RecordId, attention: Attention) {
-        let Some(record) = self.records.get_mut(id) else { return };
-        let old = std::mem::replace(&mut record.attention, attention);
-        if old == attention {
-            return;
-        }
-        match old {
-            // It is skipped when its turn comes.
-            Attention::None | Attention::Now => {}
-            Attention::At(at) => drop(self.agenda.remove(&(at, id))),
-            Attention::Overdue(at) => drop(self.overdue.remove(&(at, id))),
-        }
-        match attention {
-            Attention::None => {}
-            Attention::At(at) => drop(self.agenda.insert((at, id))),
-            Attention::Overdue(at) => drop(self.overdue.insert((at, id))),
-            Attention::Now => self.stirred.push_back(id),
-        }
-    }
-
-    /// The record that needs a visit most at `now`. It is out of the agenda then.
-    fn next_due(&mut self, now: UnixMs) -> Option<RecordId> {
-        while let Some(id) = self.stirred.pop_front() {
-            if self.records.get(id).is_some_and(|record| record.attention == Attention::Now) {
-                self.set_attention(id, Attention::None);
-                return Some(id);
-            }
-        }
-        // Of all that is due, the lease that would run out first comes first.
-        while let Some((_, id)) = self.agenda.first().copied().filter(|(at, _)| *at <= now) {
-            let Some(record) = self.records.get(id) else { break };
-            let renewal = record.bound.next_renewal().filter(|(at, _)| *at <= now).map(|(_, deadline)| deadline);
-            let urgency = record.queue_due.filter(|at| *at <= now).or(renewal).unwrap_or(now);
-            self.set_attention(id, Attention::Overdue(urgency));
-        }
-        let (_, id) = self.overdue.first().copied()?;
-        self.set_attention(id, Attention::None);
-        Some(id)
-    }
-
-    // Bindings.
-
-    /// Binds a hold to a client.
-    fn bind(&mut self, id: RecordId, hold: &crate::Hold, client: ClientId) {
-        let spread = self.random();
-        let Some(record) = self.records.get_mut(id) else { return };
-        let before = record.bound.len();
-        let previous = record.bound.client_of(&hold.owner, hold.mode);
-        record.bound.bind(hold, client, renewal_time(hold, spread));
-        self.bound = self.bound + record.bound.len() - before;
-        if let Some(previous) = previous.filter(|previous| *previous != client) {
-            self.check_client(id, previous);
-        }
-        self.clients.entry(client).or_default().insert(id);
-        self.schedule(id);
-    }
-
-    /// Unbinds a hold.
-    fn unbind(&mut self, id: RecordId, owner: &Owner, mode: crate::Mode) {
-        let Some(record) = self.records.get_mut(id) else { return };
-        let before = record.bound.len();
-        let client = record.bound.unbind(owner, mode);
-        self.bound -= before - record.bound.len();
-        if let Some(client) = client {
-            self.check_client(id, client);
-        }
-    }
-
-    /// Forgets where a client has holds, if it has none on this lock any more.
-    fn check_client(&mut self, id: RecordId, client: ClientId) {
-        if self.records.get(id).is_some_and(|record| record.bound.has_client(client)) {
-            return;
-        }
-        if let Some(records) = self.clients.get_mut(&client) {
-            records.remove(&id);
-            if records.is_empty() {
-                self.clients.remove(&client);
-            }
-        }
-    }
-
-    /// Unbinds all holds of a lock: it is gone, or another lock has its name.
-    fn forget_bound(&mut self, id: RecordId) {
-        let Some(record) = self.records.get_mut(id) else { return };
-        record.has_grace = false;
-        if record.bound.is_empty() {
-            return;
-        }
-        let bound = std::mem::take(&mut record.bound);
-        self.discard(id, bound);
-    }
-
-    /// Forgets bindings; `id` is the lock that they were on.
-    fn discard(&mut self, id: RecordId, bound: Bound) {
-        self.bound -= bound.len();
-        if bound.len() <= RECORDS_AT_ONCE {
-            for client in bound.clients() {
-                self.check_client(id, client);
-            }
-        } else {
-            self.old_bound.push((id, bound));
-        }
-    }
-
-    /// Frees some of the bindings that are not valid any more.
-    fn free_bound(&mut self, most: usize) {
-        let Some((id, bound)) = self.old_bound.last_mut() else { return };
-        let (id, clients, is_done) = (*id, bound.take_apart(most), bound.is_empty());
-        if is_done {
-            self.old_bound.pop();
-        }
-        for client in clients {
-            self.check_client(id, client);
-        }
     }
 
     /// The next number of a sequence that `seed` began (SplitMix64).

@@ -1,0 +1,258 @@
+//! Holds that are bound to clients: how they are bound, extended, and released when a session has ended.
+
+use super::bound::{Bound, SessionEnd, renewal_time};
+use super::keyspace::{Keyspace, OpenKey, OpenLock, Replication};
+use super::record::RecordId;
+use super::visit::PIECE;
+use super::{Engine, Event, Leaving};
+use crate::{Change, ClientId, Effect, Expiry, Hold, LeaseChoice, Mode, Name, Now, Owner, UnixMs};
+
+/// How many records of an ended session one step looks at.
+const RECORDS_AT_ONCE: usize = 64;
+
+impl<T> Engine<T> {
+    pub(super) fn end_sessions(&mut self, client: ClientId, at: UnixMs) {
+        let Some(records) = self.clients.remove(&client) else { return };
+        let end = SessionEnd { at, grace: self.settings.session_grace };
+        self.log_session_end(client, &records, at);
+        if records.len() > RECORDS_AT_ONCE {
+            self.leaving.push_back(Leaving { client, end, records });
+            return;
+        }
+        for id in records {
+            self.end_session(id, client, end);
+        }
+    }
+
+    pub(super) fn end_session(&mut self, id: RecordId, client: ClientId, end: SessionEnd) {
+        if self.records.get_mut(id).is_some_and(|record| record.bound.end(client, end)) {
+            self.stir(id);
+        }
+    }
+
+    /// Looks at some of the locks of sessions that have ended.
+    pub(super) fn end_leaving(&mut self) {
+        for _ in 0..RECORDS_AT_ONCE {
+            let Some(leaving) = self.leaving.front_mut() else { return };
+            let (client, end) = (leaving.client, leaving.end);
+            match leaving.records.pop_first() {
+                Some(id) => self.end_session(id, client, end),
+                None => drop(self.leaving.pop_front()),
+            }
+        }
+    }
+
+    /// Binds a hold to a client.
+    pub(super) fn bind(&mut self, id: RecordId, hold: &Hold, client: ClientId) {
+        let spread = self.random();
+        let Some(record) = self.records.get_mut(id) else { return };
+        let before = record.bound.len();
+        let previous = record.bound.client_of(&hold.owner, hold.mode);
+        record.bound.bind(hold, client, renewal_time(hold, spread));
+        self.bound = self.bound + record.bound.len() - before;
+        if let Some(previous) = previous.filter(|previous| *previous != client) {
+            self.check_client(id, previous);
+        }
+        self.clients.entry(client).or_default().insert(id);
+        self.schedule(id);
+    }
+
+    /// Unbinds a hold.
+    pub(super) fn unbind(&mut self, id: RecordId, owner: &Owner, mode: Mode) {
+        let Some(record) = self.records.get_mut(id) else { return };
+        let before = record.bound.len();
+        let client = record.bound.unbind(owner, mode);
+        self.bound -= before - record.bound.len();
+        if let Some(client) = client {
+            self.check_client(id, client);
+        }
+    }
+
+    /// Forgets where a client has holds, if it has none on this lock any more.
+    fn check_client(&mut self, id: RecordId, client: ClientId) {
+        if self.records.get(id).is_some_and(|record| record.bound.has_client(client)) {
+            return;
+        }
+        if let Some(records) = self.clients.get_mut(&client) {
+            records.remove(&id);
+            if records.is_empty() {
+                self.clients.remove(&client);
+            }
+        }
+    }
+
+    /// Unbinds all holds of a lock: it is gone, or another lock has its name.
+    pub(super) fn forget_bound(&mut self, id: RecordId) {
+        let Some(record) = self.records.get_mut(id) else { return };
+        record.has_grace = false;
+        if record.bound.is_empty() {
+            return;
+        }
+        let bound = std::mem::take(&mut record.bound);
+        self.discard(id, bound);
+    }
+
+    /// Forgets bindings; `id` is the lock that they were on.
+    fn discard(&mut self, id: RecordId, bound: Bound) {
+        self.bound -= bound.len();
+        if bound.len() <= RECORDS_AT_ONCE {
+            for client in bound.clients() {
+                self.check_client(id, client);
+            }
+        } else {
+            self.old_bound.push((id, bound));
+        }
+    }
+
+    /// Frees some of the bindings that are not valid any more.
+    pub(super) fn free_bound(&mut self, most: usize) {
+        let Some((id, bound)) = self.old_bound.last_mut() else { return };
+        let (id, clients, is_done) = (*id, bound.take_apart(most), bound.is_empty());
+        if is_done {
+            self.old_bound.pop();
+        }
+        for client in clients {
+            self.check_client(id, client);
+        }
+    }
+
+    pub(super) fn follow(&mut self, id: RecordId, effect: &Effect) {
+        let spread = self.random();
+        let Some(record) = self.records.get_mut(id) else { return };
+        if record.bound.is_empty() {
+            return;
+        }
+        record.bound.sweep(effect.clock);
+        match &effect.change {
+            Change::Put { hold, .. } => {
+                record.bound.follow(hold, renewal_time(hold, spread));
+                if hold.mode == Mode::Exclusive {
+                    self.evict_others(id, &hold.owner, effect.clock);
+                }
+            }
+            Change::Remove { owner, mode } => {
+                for gone in [Mode::Exclusive, Mode::Shared] {
+                    if mode.is_none_or(|mode| mode == gone) {
+                        self.unbind(id, owner, gone);
+                    }
+                }
+            }
+            Change::Sweep => {}
+        }
+    }
+
+    /// An exclusive grant ends what others had bound: holds whose sessions have ended and that were not released yet.
+    fn evict_others(&mut self, id: RecordId, owner: &Owner, now: UnixMs) {
+        let Some(record) = self.records.get_mut(id) else { return };
+        let Some((others, ended)) = record.bound.split_others(owner) else { return };
+        if self.settings.session_grace.is_none() {
+            self.note_departed(others.ended_tokens(), ended as u64, now.get() * 1000);
+        }
+        self.discard(id, others);
+        self.stats.session_ends += ended as u64;
+        if self.settings.session_grace.is_none() && ended > 0 {
+            self.stats.releases += ended as u64;
+            self.emit(Some(id), None, Event::Release);
+        }
+    }
+
+    /// Releases holds whose sessions have ended: some of them, if there are many.
+    pub(super) fn release_ended<K: OpenKey>(&mut self, id: RecordId, open: &mut OpenLock<K>, now: Now) {
+        for _ in 0..PIECE {
+            let Some(record) = self.records.get_mut(id) else { return };
+            let Some((_, binding, _)) = record.bound.next_ended() else { return };
+            let (owner, mode) = (binding.owner.clone(), binding.mode);
+            self.release_one(id, open, now, &owner, mode);
+        }
+        self.is_large = true;
+        // The exclusive owner is in everybody's way.
+        if let Some(owner) = open.lock().exclusive(UnixMs::ZERO).map(|hold| hold.owner.clone()) {
+            self.release_ended_of(id, open, now, &owner);
+        }
+    }
+
+    /// Releases holds whose sessions have ended, on a lock that is not open. Returns whether none is left.
+    pub(super) fn release_all_ended<S: Keyspace>(
+        &mut self,
+        space: &mut S,
+        id: RecordId,
+        name: Name<'_>,
+        now: Now,
+    ) -> bool {
+        // The visit sees to a key of another type.
+        let Ok(mut open) = self.open(space, Some(id), name, None) else { return false };
+        self.release_ended(id, &mut open, now);
+        self.close(Some(id), open);
+        !self.records.get(id).is_some_and(|record| record.bound.has_ended())
+    }
+
+    /// Releases the holds of one owner whose session has ended.
+    pub(super) fn release_ended_of<K: OpenKey>(
+        &mut self,
+        id: RecordId,
+        open: &mut OpenLock<K>,
+        now: Now,
+        owner: &Owner,
+    ) {
+        for mode in [Mode::Exclusive, Mode::Shared] {
+            self.release_one(id, open, now, owner, mode);
+        }
+    }
+
+    fn release_one<K: OpenKey>(&mut self, id: RecordId, open: &mut OpenLock<K>, now: Now, owner: &Owner, mode: Mode) {
+        let ended = self.records.get(id).and_then(|record| record.bound.ended_of(owner, mode));
+        let Some((binding, end)) = ended.map(|(_, binding, end)| (binding.clone(), end)) else { return };
+        self.unbind(id, owner, mode);
+        let is_it = |hold: &&Hold| hold.token == binding.token;
+        // It may have lapsed since its session ended; what had lapsed then is left alone.
+        let Some(hold) = open.lock().live(owner, mode, end.at.min(now.ms())).filter(is_it) else { return };
+        let deadline = end.deadline();
+        let effect = if end.grace.is_some() && deadline > now.ms() {
+            let hold = Hold { deadline, ..hold.clone() };
+            Effect { clock: end.at.min(now.ms()), change: Change::Put { hold, expiry: Expiry::Keep } }
+        } else if hold.is_live(now.ms()) {
+            Effect { clock: now.ms(), change: Change::Remove { owner: owner.clone(), mode: Some(mode) } }
+        } else {
+            // It counts as lapsed.
+            Effect { clock: now.ms(), change: Change::Sweep }
+        };
+        let is_released = matches!(effect.change, Change::Remove { .. }) && end.grace.is_none();
+        self.apply(Some(id), open, effect, Replication::Effect);
+        self.stats.session_ends += 1;
+        if is_released {
+            self.note_departed(std::iter::once(binding.token), 1, now.us());
+            self.stats.releases += 1;
+            self.emit(Some(id), open.own, Event::Release);
+        }
+    }
+
+    /// Extends the leases that are due: some of them, if there are many.
+    pub(super) fn extend<K: OpenKey>(&mut self, id: RecordId, open: &mut OpenLock<K>, now: Now) {
+        for _ in 0..PIECE {
+            let Some(record) = self.records.get_mut(id) else { return };
+            let Some((hold_id, binding)) = record.bound.due(now.ms()) else { return };
+            if record.bound.ended_of(&binding.owner, binding.mode).is_some() {
+                record.bound.skip_renewal(hold_id);
+                continue;
+            }
+            let hold = open.lock().live(&binding.owner, binding.mode, now.ms());
+            let renewed = hold.filter(|hold| hold.token == binding.token).and_then(|hold| {
+                let (lease, deadline) = LeaseChoice::Own.resolve(now.ms(), hold.lease)?;
+                Some(Hold { lease, deadline, ..hold.clone() })
+            });
+            match renewed {
+                Some(hold) => {
+                    // The operator's earlier expiry stands: a watchdog is not a command.
+                    let change = Change::Put { hold, expiry: Expiry::Keep };
+                    self.apply(Some(id), open, Effect { clock: now.ms(), change }, Replication::Effect);
+                }
+                // It lapsed, or is gone.
+                None => {
+                    let (owner, mode) = (binding.owner.clone(), binding.mode);
+                    self.unbind(id, &owner, mode);
+                }
+            }
+        }
+        self.is_large = true;
+    }
+}
