@@ -1,0 +1,200 @@
+//! The commands that take a lock, or several.
+
+use dlock_core::args::{Acquire, AcquireAll, Malformed, Release};
+use dlock_core::{Command, LeaseChoice, Request, Want};
+
+use super::{LIMITS, acquire, lasting, nonzero, owner, words};
+
+#[test]
+fn each_option_of_a_command_that_takes_a_lock() {
+    let plain = plain();
+    let asked = Request::new(Command::Acquire, b"r");
+    for (line, said) in [
+        ("alice", plain.clone()),
+        ("*", Acquire { owner: None, ..plain.clone() }),
+        ("**", Acquire { owner: Some(owner("**")), ..plain.clone() }),
+        ("alice PX 7", Acquire { lease: lasting(7), ..plain.clone() }),
+        ("alice BLOCK 0", Acquire { block: Some(0), ..plain.clone() }),
+        ("alice SESSION", Acquire { binds: true, ..plain.clone() }),
+        ("alice REQUEST r", Acquire { request: asked.clone(), ..plain.clone() }),
+        ("* BLOCK 9 SESSION", Acquire { owner: None, block: Some(9), binds: true, ..plain.clone() }),
+        // In any order and case; a value may look like an option, and an owner too.
+        (
+            "alice block 1 request r ex 1 session",
+            Acquire { block: Some(1), binds: true, request: asked.clone(), lease: lasting(1000), ..plain.clone() },
+        ),
+        ("PX Px 5", Acquire { owner: Some(owner("PX")), lease: lasting(5), ..plain.clone() }),
+        ("alice REQUEST SESSION", Acquire { request: Request::new(Command::Acquire, b"SESSION"), ..plain.clone() }),
+    ] {
+        assert_eq!(acquire(line), Ok(said), "{line}");
+    }
+}
+
+#[test]
+fn a_request_is_of_the_command_that_names_it() {
+    for (command, want) in [
+        (Command::Acquire, Want::ExclusiveOnce),
+        (Command::Racquire, Want::Exclusive),
+        (Command::Wlock, Want::Exclusive),
+        (Command::Rlock, Want::Shared),
+    ] {
+        let said = Acquire::parse(words("alice REQUEST r"), command, LIMITS).unwrap();
+        assert_eq!((said.request, said.want), (Request::new(command, b"r"), want));
+    }
+    let said = semaphore("alice 2 REQUEST r").unwrap();
+    assert_eq!(said.request, Request::new(Command::Sacquire, b"r"));
+    let said = several("1 k alice REQUEST r").unwrap().acquire;
+    assert_eq!(said.request, Request::new(Command::Macquire, b"r"));
+    assert_eq!(Release::parse(words("alice REQUEST r")).unwrap().request, Request::new(Command::Release, b"r"));
+}
+
+#[test]
+fn what_a_command_that_takes_a_lock_refuses() {
+    for (line, why) in [
+        ("", Malformed::Arity),
+        ("''", Malformed::Owner),
+        ("* REQUEST r", Malformed::RequestOfFreshOwner),
+        ("* REQUEST r NX", Malformed::Syntax),
+        ("alice REQUEST ''", Malformed::RequestId),
+        ("alice BLOCK 1.5", Malformed::Timeout),
+        ("alice BLOCK ''", Malformed::Timeout),
+        ("alice BLOCK -1", Malformed::NegativeTimeout),
+        ("alice BLOCK -9223372036854775808", Malformed::NegativeTimeout),
+        ("alice BLOCK 9223372036854775808", Malformed::Timeout),
+    ] {
+        assert_eq!(acquire(line), Err(why), "{line}");
+    }
+    let unknown = ["''", "alice", "BLOCKS", "READ", "WRITE", "ALL", "PERMITS 1", "TOKEN 1", "MINTOKEN 1"];
+    let bare = ["BLOCK", "REQUEST", "PX", "EX", "PXAT", "EXAT"];
+    let twice =
+        ["BLOCK 1 BLOCK 1", "SESSION SESSION", "REQUEST r REQUEST r", "PX 1 EX 1", "PXAT 6000 PX 1", "EX 1 EX 1"];
+    let nearly = ["PXA 6000", "PXATT 6000", "PXIN 6000", "EXA 6", "EXATT 6", "EXTRA 6", "XPAT 6000"];
+    for options in unknown.iter().chain(&bare).chain(&twice).chain(&nearly) {
+        assert_eq!(acquire(&format!("alice {options}")), Err(Malformed::Syntax), "{options}");
+    }
+}
+
+#[test]
+fn a_semaphore_has_a_limit_and_permits_within_it() {
+    let wants = |permits, limit| Want::Permits { permits: nonzero(permits), limit: nonzero(limit) };
+    for (line, want) in [
+        ("alice 1", wants(1, 1)),
+        ("alice 4294967295", wants(1, u32::MAX)),
+        ("alice 5 PERMITS 5", wants(5, 5)),
+        ("alice 5 permits 1", wants(1, 5)),
+        ("alice 4294967295 PERMITS 4294967295", wants(u32::MAX, u32::MAX)),
+    ] {
+        assert_eq!(semaphore(line), Ok(Acquire { want, ..plain() }), "{line}");
+    }
+    let all = semaphore("* 3 PX 7 PERMITS 2 BLOCK 9 SESSION EX 1");
+    assert_eq!(all, Err(Malformed::Syntax), "a lease twice");
+    let all = semaphore("* 3 PERMITS 2 BLOCK 9 SESSION EX 1").unwrap();
+    let wanted =
+        Acquire { owner: None, want: wants(2, 3), block: Some(9), binds: true, lease: lasting(1000), ..plain() };
+    assert_eq!(all, wanted);
+    for (line, why) in [
+        ("", Malformed::Arity),
+        ("alice", Malformed::Arity),
+        ("'' 1", Malformed::Owner),
+        ("alice 0", Malformed::Limit),
+        ("alice -1", Malformed::Limit),
+        ("alice 4294967296", Malformed::Limit),
+        ("alice x", Malformed::Integer),
+        ("alice PERMITS 1", Malformed::Integer),
+        ("alice 2 PERMITS", Malformed::Syntax),
+        ("alice 2 PERMITS 0", Malformed::Permits),
+        ("alice 2 PERMITS -1", Malformed::Permits),
+        ("alice 2 PERMITS 4294967296", Malformed::Permits),
+        ("alice 2 PERMITS x", Malformed::Integer),
+        ("alice 2 PERMITS 3", Malformed::PermitsOverLimit),
+        ("alice 2 PERMITS 1 PERMITS 1", Malformed::Syntax),
+        ("alice 2 PERMITS 3 NX", Malformed::Syntax),
+        ("alice 2 3", Malformed::Syntax),
+        ("* 2 REQUEST r", Malformed::RequestOfFreshOwner),
+    ] {
+        assert_eq!(semaphore(line), Err(why), "{line}");
+    }
+}
+
+#[test]
+fn several_locks_have_names_that_differ() {
+    let keys = |line| several(line).map(|said| said.keys.iter().map(|key| key.to_vec()).collect::<Vec<_>>());
+    assert_eq!(keys("1 k alice"), Ok(vec![b"k".to_vec()]));
+    assert_eq!(keys("3 c a b alice"), Ok(vec![b"c".to_vec(), b"a".to_vec(), b"b".to_vec()]), "in their order");
+    assert_eq!(keys("2 '' a alice"), Ok(vec![b"".to_vec(), b"a".to_vec()]));
+    let said = several("2 a b * PX 7 BLOCK 9").unwrap().acquire;
+    assert_eq!(said, Acquire { owner: None, lease: lasting(7), block: Some(9), ..plain() });
+    for (line, why) in [
+        ("", Malformed::Arity),
+        ("0 a", Malformed::NoKeys),
+        ("-1 a b", Malformed::NoKeys),
+        ("x a b", Malformed::Integer),
+        ("+1 a b", Malformed::Integer),
+        ("01 a b", Malformed::Integer),
+        ("2 a", Malformed::TooManyKeys),
+        ("1 a", Malformed::TooManyKeys),
+        ("2 a alice", Malformed::TooManyKeys),
+        ("3 a b alice", Malformed::TooManyKeys),
+        ("9223372036854775807 a b", Malformed::TooManyKeys),
+        ("2 a a alice", Malformed::SameKey),
+        ("3 a b a alice", Malformed::SameKey),
+        ("1 a ''", Malformed::Owner),
+        ("1 a alice PERMITS 1", Malformed::Syntax),
+        ("1 a * REQUEST r", Malformed::RequestOfFreshOwner),
+    ] {
+        assert_eq!(several(line).map(|_| ()), Err(why), "{line}");
+    }
+    let many = |number: usize| {
+        let names: Vec<String> = (0..number).map(|name| format!("k{name}")).collect();
+        several(&format!("{number} {} alice", names.join(" "))).map(|said| said.keys.len())
+    };
+    assert_eq!([many(64), many(65)], [Ok(64), Err(Malformed::KeyCount)]);
+}
+
+#[test]
+fn the_keys_of_several_are_counted_as_the_server_counts_them() {
+    for (line, count) in [
+        ("1 x a", Some(1)),
+        ("3 x y z a PX 5", Some(3)),
+        // What is given twice, or too often, is a key all the same.
+        ("2 x x a", Some(2)),
+        ("0 x a", Some(0)),
+        ("2 x a", None),
+        ("2 x y", None),
+        ("-1 x a", None),
+        ("+1 x a", None),
+        ("01 x a", None),
+        ("x y a", None),
+        ("9223372036854775808 x a", None),
+        ("", None),
+    ] {
+        assert_eq!(AcquireAll::key_count(words(line)), count, "{line}");
+    }
+}
+
+#[test]
+fn how_long_an_owner_and_a_request_may_be() {
+    let said = |owner: usize, request: usize| {
+        let (owner, request) = ("o".repeat(owner), "r".repeat(request));
+        acquire(&format!("{owner} REQUEST {request}")).map(|said| said.owner.unwrap().text().len())
+    };
+    assert_eq!(said(1024, 64), Ok(1024));
+    assert_eq!(said(1025, 64), Err(Malformed::Owner));
+    assert_eq!(said(1024, 65), Err(Malformed::RequestId));
+    let bytes = [&b"\0\xff\r\n"[..], b"REQUEST", b"\0"];
+    let said = Release::parse(bytes.into_iter()).unwrap();
+    assert_eq!((&*said.owner.text(), said.request.unwrap().id()), (bytes[0], bytes[2]), "any bytes will do");
+}
+
+fn plain() -> Acquire {
+    let (owner, want) = (Some(owner("alice")), Want::ExclusiveOnce);
+    Acquire { owner, want, lease: LeaseChoice::Own, block: None, binds: false, request: None }
+}
+
+fn semaphore(line: &str) -> Result<Acquire, Malformed> {
+    Acquire::parse(words(line), Command::Sacquire, LIMITS)
+}
+
+fn several(line: &str) -> Result<AcquireAll<'_>, Malformed> {
+    AcquireAll::parse(words(line), LIMITS)
+}

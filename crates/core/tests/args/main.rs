@@ -1,0 +1,46 @@
+//! What the arguments of every command say, and why they say nothing. A case is a line of words; `''` is an empty one.
+
+#![allow(clippy::unwrap_used, reason = "a test that panics has failed, which is what it is for")]
+
+mod acquire;
+mod leases;
+mod release;
+mod renew;
+mod show;
+
+use std::num::NonZeroU32;
+
+use dlock_core::args::{Acquire, Limits, Malformed, Renew};
+use dlock_core::{Command, Lease, LeaseChoice, Owner, Token};
+
+fn nonzero(number: u32) -> NonZeroU32 {
+    NonZeroU32::new(number).unwrap()
+}
+
+fn acquire(line: &str) -> Result<Acquire, Malformed> {
+    Acquire::parse(words(line), Command::Acquire, LIMITS)
+}
+
+fn renew(line: &str) -> Result<Renew, Malformed> {
+    Renew::parse(words(line), LIMITS)
+}
+
+fn words(line: &str) -> impl Iterator<Item = &[u8]> {
+    line.split_terminator(' ').map(|word| if word == "''" { b"" } else { word.as_bytes() })
+}
+
+fn lasting(ms: u64) -> LeaseChoice {
+    LeaseChoice::For(Lease::new(ms).unwrap())
+}
+
+fn token(number: u64) -> Option<Token> {
+    Token::new(number)
+}
+
+fn owner(name: &str) -> Owner {
+    Owner::new(name.as_bytes()).unwrap()
+}
+
+/// The clock is 5000 ms and a bit, the longest lease 100 s.
+const LIMITS: Limits = Limits { now_us: 5_000_999, max_lease: Lease::new(100_000).unwrap() };
+const TOO_LONG: Malformed = Malformed::LeaseTooLong(LIMITS.max_lease);

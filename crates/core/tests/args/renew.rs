@@ -1,0 +1,65 @@
+//! `RENEW`.
+
+use dlock_core::args::{Malformed, Renew};
+use dlock_core::{LeaseChoice, Mode, RenewToken, Token, TokenClock};
+
+use super::{LIMITS, lasting, owner, renew, token};
+
+#[test]
+fn each_option_of_renew() {
+    let plain =
+        Renew { owner: owner("alice"), lease: LeaseChoice::Own, mode: None, token: RenewToken::Any, binds: false };
+    let seven = token(7).unwrap();
+    for (line, said) in [
+        ("alice", plain.clone()),
+        ("*", Renew { owner: owner("*"), ..plain.clone() }),
+        ("alice PX 7", Renew { lease: lasting(7), ..plain.clone() }),
+        ("alice READ", Renew { mode: Some(Mode::Shared), ..plain.clone() }),
+        ("alice WRITE", Renew { mode: Some(Mode::Exclusive), ..plain.clone() }),
+        ("alice SESSION", Renew { binds: true, ..plain.clone() }),
+        ("alice TOKEN 7", Renew { token: RenewToken::Is(seven), ..plain.clone() }),
+        ("alice MINTOKEN 7", Renew { token: RenewToken::AtLeast(seven), ..plain.clone() }),
+        (
+            "alice mintoken 7 session write ex 1",
+            Renew {
+                lease: lasting(1000),
+                mode: Some(Mode::Exclusive),
+                token: RenewToken::AtLeast(seven),
+                binds: true,
+                ..plain.clone()
+            },
+        ),
+    ] {
+        assert_eq!(renew(line), Ok(said), "{line}");
+    }
+}
+
+#[test]
+fn what_renew_refuses() {
+    for (line, why) in [
+        ("", Malformed::Arity),
+        ("''", Malformed::Owner),
+        ("alice TOKEN 0", Malformed::Token),
+        ("alice MINTOKEN 0", Malformed::Token),
+        ("alice MINTOKEN x", Malformed::Integer),
+        ("alice MINTOKEN 9007199254740992 NX", Malformed::Syntax),
+    ] {
+        assert_eq!(renew(line), Err(why), "{line}");
+    }
+    let unknown = ["''", "alice", "SESSIONS", "ALL", "BLOCK 1", "REQUEST r"];
+    let bare = ["TOKEN", "MINTOKEN", "PX", "EX", "PXAT", "EXAT"];
+    let twice = ["READ WRITE", "SESSION SESSION", "TOKEN 1 TOKEN 1", "TOKEN 1 MINTOKEN 1", "PX 1 EXAT 6"];
+    for options in unknown.iter().chain(&bare).chain(&twice) {
+        assert_eq!(renew(&format!("alice {options}")), Err(Malformed::Syntax), "{options}");
+    }
+}
+
+#[test]
+fn a_token_is_raised_by_an_hour_at_most() {
+    let hour = LIMITS.now_us + TokenClock::MAX_AHEAD_US;
+    let lift = |to: u64| renew(&format!("alice MINTOKEN {to}")).map(|said| said.token);
+    assert_eq!(lift(hour), Ok(RenewToken::AtLeast(Token::new(hour).unwrap())));
+    assert_eq!(lift(hour + 1), Err(Malformed::TokenAhead));
+    let is = renew(&format!("alice TOKEN {}", hour + 1)).unwrap().token;
+    assert_eq!(is, RenewToken::Is(Token::new(hour + 1).unwrap()), "to name a token lifts nothing");
+}
