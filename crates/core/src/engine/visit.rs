@@ -25,7 +25,7 @@ const STEPS: u32 = 16;
 /// How many holds of ended sessions a visit releases, how many leases it extends, and how many waiters it answers.
 pub(super) const PIECE: usize = 64;
 /// How many waiters a tick answers before the caller sends the answers: to send one costs more than to decide on it.
-const ANSWERS_AT_ONCE: usize = 2 * PIECE;
+const ANSWERS_AT_ONCE: usize = PIECE;
 /// How many holds of a large lock are freed between two looks at the clock.
 const FREED_AT_ONCE: usize = 512;
 
