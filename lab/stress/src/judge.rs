@@ -28,8 +28,8 @@ pub fn highest_token(model: &Model) -> u64 {
 }
 
 /// Looks at everything that can be seen, on a connection of its own. Tokens that were not known are learned: they must
-/// be above all that were.
-pub fn judge(looker: &mut Client, model: &mut Model, before: Before) -> Result<(), String> {
+/// be above all that were. `has_settled`: the timer has had the time to do what it does.
+pub fn judge(looker: &mut Client, model: &mut Model, before: Before, has_settled: bool) -> Result<(), String> {
     let mut lines: Vec<Words> = Vec::new();
     for (db, name) in KEYS {
         lines.push(words(&format!("SELECT {db}")));
@@ -44,7 +44,7 @@ pub fn judge(looker: &mut Client, model: &mut Model, before: Before) -> Result<(
     for key in 0..KEYS.len() {
         next()?;
         let (info, kind, ttl) = (next(), text_of(&next()?), int_of(&next()?));
-        one_key(model, key, info, &kind, ttl, before)
+        one_key(model, key, info, &kind, ttl, before, has_settled)
             .map_err(|e| format!("key {} of database {}: {e}", name_of(key), db_of(key)))?;
     }
     totals(model, &text_of(&next()?))
@@ -99,6 +99,7 @@ fn one_key(
     kind: &str,
     ttl: i64,
     before: Before,
+    has_settled: bool,
 ) -> Result<(), String> {
     if model.is_other(key) {
         same("its type", kind, "string")?;
@@ -111,7 +112,9 @@ fn one_key(
     match kind {
         "distrlock" if is_stored => {}
         // A key that outlives its holds stays until somebody acquires the lock, or until the timer serves its queue.
-        "distrlock" if model.late.contains(&key) && !model.is_due(key) => drop(model.remains.insert(key)),
+        "distrlock" if model.late.contains(&key) && (has_settled || !model.is_due(key)) => {
+            model.remains.insert(key);
+        }
         "none" if !is_stored => drop(model.remains.remove(&key)),
         kind => return Err(format!("its type is {kind}, it has {:?}", model.naive.keys.get(key))),
     }

@@ -275,10 +275,11 @@ impl Model {
         if ms.is_some() { Reply::Integer(1) } else { Reply::Either }
     }
 
-    /// Whether the timer is about to remove a key that has outlived its holds: somebody waits for the lock.
+    /// Whether the timer may be about to remove a key that has outlived its holds: somebody waits for the lock.
     pub fn is_due(&self, key: KeyNo) -> bool {
         let is_waited_for = !self.naive.queue(key).is_empty();
-        !self.is_paused && self.late.contains(&key) && is_waited_for && self.naive.live(key).next().is_none()
+        let is_late = self.late.contains(&key) && !self.remains.contains(&key);
+        !self.is_paused && is_late && is_waited_for && self.naive.live(key).next().is_none()
     }
 
     fn forget(&mut self, key: KeyNo) {

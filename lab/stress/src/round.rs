@@ -91,7 +91,7 @@ impl Round {
         loop {
             // A waiter whose end the server has not noticed yet may still be granted what another left.
             self.looker.ok("FLUSHALL");
-            match judge(&mut self.looker, &mut self.model, before) {
+            match judge(&mut self.looker, &mut self.model, before, true) {
                 Ok(()) => return Ok(self.reached),
                 Err(difference) if Instant::now() > deadline => return Err(difference),
                 Err(_) => std::thread::sleep(Duration::from_millis(1)),
@@ -226,10 +226,10 @@ impl Round {
     pub(super) fn look(&mut self, before: Before, when: When) -> Result<(), String> {
         let is_due = (0..KEYS.len()).any(|key| self.model.is_due(key));
         let is_soon = when == When::Soon || is_due || self.catches_up_until > Instant::now();
-        let deadline = Instant::now() + SOON;
+        let (settled, deadline) = (Instant::now() + SETTLED, Instant::now() + SOON);
         loop {
             let mut model = self.model.clone();
-            match judge(&mut self.looker, &mut model, before) {
+            match judge(&mut self.looker, &mut model, before, Instant::now() > settled) {
                 Ok(()) => {
                     self.model = model;
                     break;
@@ -327,6 +327,9 @@ pub fn now() -> u64 {
     let past = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |past| past.as_millis());
     u64::try_from(past).unwrap_or(u64::MAX)
 }
+
+/// After this time, the timer of an idle server has done what was due.
+const SETTLED: Duration = Duration::from_millis(500);
 
 /// How long the server may take for what need not be done at once. A busy machine is slow.
 pub const SOON: Duration = Duration::from_secs(15);
