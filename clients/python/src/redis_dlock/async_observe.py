@@ -17,7 +17,7 @@ from redis.exceptions import LockError, TimeoutError
 from . import observed as holders
 from . import redis_py
 from .async_lock import DLock
-from .async_wire import Wire, _exchange
+from .async_wire import Wire, _exchange, in_background, within
 from .commands import Name, Word
 from .errors import DeadlockError
 from .observed import Holder
@@ -42,30 +42,22 @@ async def watch(redis: Any, name: Name) -> AsyncGenerator[Holder | None, None]:
     while True:
         link = Link(wire)
         try:
-            await link.open()
-            while not _is_cancelled():
-                found, until = await link.ask(name)
+            await within(None, link.open())
+            while True:
+                found, until = await within(holders.ANSWER, link.ask(name))
                 pause = 0.0
                 if known != [found]:
                     known = [found]
                     yield found
                 else:
-                    await link.wait(until)
+                    await within(None, link.wait(until))
         except Exception as error:
-            if not holders.may_repeat(error) or _is_cancelled():
+            if not holders.may_repeat(error):
                 raise
         finally:
             await link.close()
-        if _is_cancelled():
-            raise asyncio.CancelledError
         await asyncio.sleep(pause)
         pause = min(max(2 * pause, redis_py.OUTAGE_PAUSE), holders.LONGEST_PAUSE)
-
-
-def _is_cancelled() -> bool:
-    """Returns whether the task was cancelled. On some ways redis-py and asyncio swallow the exception."""
-    cancelling = getattr(asyncio.current_task(), "cancelling", None)
-    return cancelling is not None and cancelling() > 0
 
 
 class Link:
@@ -87,7 +79,7 @@ class Link:
 
     async def ask(self, name: Name) -> tuple[Holder | None, float]:
         """Returns the holder, and for how many seconds that is known."""
-        return holders.read(await _answer(self._asking, *holders.question(name)))
+        return holders.read((await _exchange(self._asking, holders.question(name)))[0])
 
     async def wait(self, seconds: float) -> None:
         """Waits for a change, for this time at most."""
@@ -103,7 +95,7 @@ class Link:
 
 
 async def _answer(connection: Any, *command: Word) -> Any:
-    return (await asyncio.wait_for(_exchange(connection, command), holders.ANSWER))[0]
+    return (await within(holders.ANSWER, _exchange(connection, command)))[0]
 
 
 @dataclass(frozen=True)
@@ -145,7 +137,7 @@ class Election:
 
     async def run(self) -> None:
         """Takes part until the task is cancelled, which ends the term and releases the lock."""
-        while not _is_cancelled():
+        while True:
             lock = DLock(self._redis, self._name, **self._settings)
             try:
                 await lock.acquire(token=self.candidate)
@@ -154,30 +146,30 @@ class Election:
                 await asyncio.sleep(holders.LONGEST_PAUSE)
                 continue
             await self._lead(lock)
-        raise asyncio.CancelledError
 
     async def _lead(self, lock: DLock) -> None:
         term, lost = Term(lock.token), lock.lost
         self.is_leader = True
         work = asyncio.ensure_future(self._on_started(term))
         try:
-            if _is_cancelled():
-                raise asyncio.CancelledError
             await asyncio.wait({work, lost}, return_when=asyncio.FIRST_COMPLETED)
             if work.done():
                 work.result()
                 await lost
         finally:
             self.is_leader = False
-            work.cancel()
-            await asyncio.wait({work})
+            await in_background(self._end(work, term, lock))
+
+    async def _end(self, work: asyncio.Future[Any], term: Term, lock: DLock) -> None:
+        work.cancel()
+        await asyncio.wait({work})
+        try:
+            if self._on_stopped is not None:
+                result = self._on_stopped(term)
+                if inspect.isawaitable(result):
+                    await result
+        finally:
             try:
-                if self._on_stopped is not None:
-                    result = self._on_stopped(term)
-                    if inspect.isawaitable(result):
-                        await result
-            finally:
-                try:
-                    await lock.release()
-                except (LockError, *redis_py.LOST):
-                    pass  # The lease has ended, or ends it.
+                await lock.release()
+            except (LockError, *redis_py.LOST):
+                pass  # The lease has ended, or ends it.

@@ -12,7 +12,7 @@ from typing import Any
 from redis.exceptions import LockNotOwnedError, ResponseError
 
 from . import redis_py
-from .async_wire import Line, Wire, start
+from .async_wire import Line, Wire, start, within
 from .base import logger
 from .errors import ReplicasError
 from .holds import Hold
@@ -72,7 +72,7 @@ class Watch:
             if now < self._validity.due:
                 continue
             try:
-                left = await asyncio.wait_for(self._look(), max(0.0, self._validity.until - now))
+                left = await within(max(0.0, self._validity.until - now), self._look())
             except (*redis_py.LOST, *redis_py.MOVING, redis_py.Unreachable, ReplicasError, asyncio.TimeoutError):
                 self._validity.failed(time.monotonic())
                 continue

@@ -10,7 +10,7 @@ import time
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
@@ -24,6 +24,11 @@ from .holds import Hold
 
 # No time limit, in seconds: redis-py takes none from us.
 _ALWAYS = 31536000.0
+
+# Pause before work is cancelled once more, in seconds.
+_CANCEL_AGAIN = 0.1
+
+T = TypeVar("T")
 
 # Work that goes on if its caller is cancelled or does not wait: the event loop itself keeps no task alive.
 _background: set[asyncio.Task[Any]] = set()
@@ -395,6 +400,27 @@ def start(work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
 async def in_background(work: Coroutine[Any, Any, Any]) -> None:
     """Waits for work that goes on if the caller is cancelled once more."""
     await asyncio.shield(start(work))
+
+
+async def within(seconds: float | None, work: Coroutine[Any, Any, T]) -> T:
+    """Returns the result of work that may take this time, or raises `asyncio.TimeoutError`. No cancellation gets lost.
+
+    Up to Python 3.11, `asyncio.wait_for` forgets a cancellation that comes together with the result, and redis-py sends
+    by it. Here the work has a task of its own, and the caller is cancelled in `asyncio.wait`, which forgets none.
+    """
+    task = asyncio.ensure_future(work)
+    # If nobody asks for its error any more, that is no reason for a message.
+    task.add_done_callback(lambda task: task.cancelled() or task.exception())
+    try:
+        await asyncio.wait({task}, timeout=seconds)
+        if not task.done():
+            raise asyncio.TimeoutError
+        return task.result()
+    finally:
+        while not task.done():
+            # Again, because the work may forget it.
+            task.cancel()
+            await asyncio.wait({task}, timeout=_CANCEL_AGAIN)
 
 
 async def _try(connection: Any, attempt: Attempt) -> None:
