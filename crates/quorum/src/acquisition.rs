@@ -295,6 +295,10 @@ impl Acquisition {
 
     fn note_health(&mut self, call: &Call, answer: Answer) {
         let suspect = matches!(answer, Answer::Failed);
+        // A server that does not count answers a release, too.
+        if call.ask == Ask::Release && !suspect {
+            return;
+        }
         self.suspects.get_mut(call.to).into_iter().for_each(|known| *known = suspect);
         self.pinged.get_mut(call.to).into_iter().for_each(|pinged| *pinged = false);
     }
