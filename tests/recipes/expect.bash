@@ -2,6 +2,7 @@
 #
 #   missing WHAT              this language is not here: says so and ends with 77
 #   each EXTENSION COMMAND…   runs docs/recipes/<language>/<recipe>.<extension>, each by COMMAND, and compares
+#   newer EXTENSION COMMAND…  the same for the recipes that only some languages have
 #   check RECIPE COMMAND…     runs COMMAND and compares with what that recipe prints
 
 : "${DLOCK_TEST_HOST:?}" "${DLOCK_TEST_PORT:?}"
@@ -19,6 +20,11 @@ declare -A printed=(
     [multiplexed]=$'alice and bob: granted on one connection\ncarol: waited on another, bound to the first'
     [watch_multi]=$'alice: written\nalice: not written, the lock was lost'
 )
+declare -A printed_newer=(
+    [semaphore]=$'alice and bob: working\ncarol: not granted\ncarol: working'
+    [several]=$'alice: has both\nbob: has neither\nbob: has both'
+    [replicas]=$'alice: granted\nalice: released, no replica has it'
+)
 
 missing() {
     echo "missing: $1"
@@ -33,11 +39,19 @@ each() {
     done
 }
 
+newer() {
+    local extension=$1 recipe
+    shift
+    for recipe in "${!printed_newer[@]}"; do
+        check "$recipe" "$@" "$recipes/$recipe.$extension"
+    done
+}
+
 check() {
-    local recipe=$1 real
+    local recipe=$1 real expected=${printed[$1]-${printed_newer[$1]-}}
     shift
     real=$("$@") || { echo "$language/$recipe ended with $?" >&2; exit 1; }
-    [[ $real == "${printed[$recipe]}" ]] && return
-    printf '%s/%s printed\n%s\ninstead of\n%s\n' "$language" "$recipe" "$real" "${printed[$recipe]}" >&2
+    [[ $real == "$expected" ]] && return
+    printf '%s/%s printed\n%s\ninstead of\n%s\n' "$language" "$recipe" "$real" "$expected" >&2
     exit 1
 }
