@@ -83,6 +83,9 @@ impl Acquire {
         let Self { backend, mut terms } = self;
         terms.check()?;
         terms.lease = whole_millis(terms.lease)?;
+        if let Some(upgrades) = &terms.upgrades {
+            terms.upgrade = Some(upgrades.begin().await?);
+        }
         let grant = backend.acquire(&terms).await?;
         Ok(Guard::new(backend, terms, grant))
     }

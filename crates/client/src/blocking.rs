@@ -107,6 +107,37 @@ impl Guard {
         self.background.handle.block_on(self.guard.lost());
     }
 
+    /// The same as [`crate::Guard::enter`].
+    ///
+    /// # Errors
+    ///
+    /// Those of [`renew`](Guard::renew).
+    pub fn enter(&self) -> Result<Self, Error> {
+        let guard = self.background.handle.block_on(self.guard.enter())?;
+        Ok(Self { guard, background: self.background.clone() })
+    }
+
+    /// The same as [`crate::Guard::upgrade`], waiting for it.
+    ///
+    /// # Errors
+    ///
+    /// The same.
+    pub fn upgrade(&self) -> Result<Self, Error> {
+        let guard = self.background.handle.block_on(self.guard.upgrade()?.into_future())?;
+        Ok(Self { guard, background: self.background.clone() })
+    }
+
+    /// The same as [`crate::Guard::downgrade`].
+    ///
+    /// # Errors
+    ///
+    /// The same. Then the lock is released.
+    pub fn downgrade(self) -> Result<Self, Error> {
+        let Self { guard, background } = self;
+        let guard = background.handle.block_on(guard.downgrade())?;
+        Ok(Self { guard, background })
+    }
+
     /// The same as [`crate::Guard::release`].
     ///
     /// # Errors

@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use redis::aio::MultiplexedConnection;
+
 use crate::acquire::Acquire;
 use crate::address::Place;
 use crate::backend::Backend;
@@ -63,6 +65,15 @@ impl Client {
     /// Makes connections of its own: those of others do not tell when they end, and a request that waits holds them up.
     pub fn from_redis(client: &redis::Client) -> Self {
         Self::at(Place::of(client.get_connection_info()), Setup::default())
+    }
+
+    /// The same, but short commands go over a connection that the program has open: what does not wait, renewals,
+    /// releases, inspection. Waits, sessions and grants that replicas have still get connections of their own.
+    ///
+    /// Send nothing over it that blocks, or renewals come late. When it breaks, one of its own takes its place.
+    pub fn from_connection(client: &redis::Client, connection: MultiplexedConnection) -> Self {
+        let place = Place::of(client.get_connection_info());
+        Self { backend: Backend::Server(Arc::new(Server::with(place, connection))) }
     }
 
     /// A majority of these servers decides, each of them on its own: independent primaries, none a replica of another.

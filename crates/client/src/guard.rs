@@ -1,18 +1,19 @@
 //! A lock that is held, and the task that keeps it.
 
 use std::future::Future;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use tokio::runtime::Handle;
 use tokio::sync::watch;
-use tokio::task::JoinHandle;
+use tokio::task::AbortHandle;
 use tokio::time::{sleep_until, timeout_at};
 
 use crate::backend::Backend;
 use crate::error::Error;
 use crate::server::Fault;
-use crate::terms::{Grant, Hold, Keep, Renewal, Terms, whole_millis};
+use crate::terms::{Grant, Hold, Keep, Mode, Renewal, Terms, whole_millis};
 
 /// A lock that is held, until it is released, dropped or lost: one lock, permits of a semaphore, or several locks that
 /// were acquired together.
@@ -30,8 +31,8 @@ use crate::terms::{Grant, Hold, Keep, Renewal, Terms, whole_millis};
 #[must_use = "the lock is released when the guard is dropped"]
 pub struct Guard {
     held: Arc<Held>,
-    keeper: JoinHandle<()>,
-    runtime: Handle,
+    /// Whether it was the last guard of its hold, as soon as it has left.
+    last: Option<bool>,
     released: bool,
 }
 
@@ -41,6 +42,10 @@ struct Held {
     state: watch::Sender<State>,
     /// The lease that the last renewal asked for.
     lease: Mutex<Duration>,
+    /// The guards that have not left.
+    entries: AtomicUsize,
+    runtime: Handle,
+    keeper: OnceLock<AbortHandle>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,10 +63,37 @@ impl Guard {
         let owner = grant.kept.as_ref().map_or_else(|| terms.owner.clone(), |kept| kept.owner());
         let (hold, until) = (Hold::new(&terms, owner, &grant), grant.until);
         let (state, lease) = (watch::Sender::new(State::Until(until)), Mutex::new(hold.lease));
-        let held = Arc::new(Held { backend, hold, state, lease });
-        let runtime = Handle::current();
-        let keeper = runtime.spawn(keep(held.clone()));
-        Self { held, keeper, runtime, released: false }
+        let (entries, runtime, keeper) = (AtomicUsize::new(1), Handle::current(), OnceLock::new());
+        let held = Arc::new(Held { backend, hold, state, lease, entries, runtime, keeper });
+        held.keeper.get_or_init(|| held.runtime.spawn(keep(held.clone())).abort_handle());
+        Self { held, last: None, released: false }
+    }
+
+    /// One more guard of the same hold.
+    pub(crate) fn another(&self) -> Self {
+        self.held.entries.fetch_add(1, Ordering::Relaxed);
+        Self { held: self.held.clone(), last: None, released: false }
+    }
+
+    pub(crate) fn backend(&self) -> &Backend {
+        &self.held.backend
+    }
+
+    pub(crate) fn hold(&self) -> &Hold {
+        &self.held.hold
+    }
+
+    pub(crate) fn lease(&self) -> Duration {
+        self.held.lease()
+    }
+
+    pub(crate) fn entries(&self) -> &AtomicUsize {
+        &self.held.entries
+    }
+
+    /// Leaves. True: no other guard of the hold is left.
+    fn leave(&mut self) -> bool {
+        *self.last.get_or_insert_with(|| self.held.entries.fetch_sub(1, Ordering::AcqRel) == 1)
     }
 
     /// The name of the lock; the first one of several.
@@ -76,7 +108,7 @@ impl Guard {
 
     /// How many permits of a semaphore this guard has; 1 for a lock.
     pub fn permits(&self) -> u32 {
-        self.held.hold.permits
+        if let Mode::Permits { permits, .. } = self.held.hold.mode { permits } else { 1 }
     }
 
     /// The fencing token: higher than that of any earlier grant of this server.
@@ -166,7 +198,8 @@ impl Guard {
         self.renew().await
     }
 
-    /// Gives the lock up. Those who wait in line get in before this returns.
+    /// Gives the lock up. Those who wait in line get in before this returns. With [other guards](Guard::enter) of the
+    /// same hold, the last one does that.
     ///
     /// Sent again if the connection breaks, for up to 5 s but not beyond the lease. If this future is dropped, or
     /// fails, the release goes on in the background.
@@ -176,18 +209,31 @@ impl Guard {
     /// [`Error::Lost`]: the lock was not held any more, so somebody else may have been in meanwhile.
     /// [`Error::Unreachable`]: no answer; the lock is freed by the lease at the latest.
     pub async fn release(mut self) -> Result<(), Error> {
-        self.keeper.abort();
+        let last = self.leave();
+        if last {
+            self.held.stop();
+        }
         let State::Until(until) = self.held.state() else { return Err(Error::Lost) };
+        if !last {
+            return Ok(());
+        }
         let patience = until.min(Instant::now() + RELEASE);
         let outcome = self.held.backend.release(&self.held.hold, patience).await;
         self.released = !matches!(outcome, Err(Error::Unreachable(_)));
+        if self.released {
+            self.held.hold.upgrade.iter().for_each(|upgrade| upgrade.end());
+        }
         outcome
     }
 }
 
 impl Drop for Guard {
     fn drop(&mut self) {
-        self.keeper.abort();
+        if !self.leave() {
+            return;
+        }
+        self.held.stop();
+        self.held.hold.upgrade.iter().for_each(|upgrade| upgrade.give_up());
         let last = self.held.state.send_replace(State::Released);
         if self.released {
             return;
@@ -198,13 +244,20 @@ impl Drop for Guard {
             State::Lost | State::Released => Instant::now(),
         };
         let held = self.held.clone();
-        self.runtime.spawn(async move {
+        self.held.runtime.spawn(async move {
             let _ = held.backend.release(&held.hold, until).await;
         });
     }
 }
 
 impl Held {
+    /// Nobody keeps it from now on.
+    fn stop(&self) {
+        if let Some(keeper) = self.keeper.get() {
+            keeper.abort();
+        }
+    }
+
     /// What is so now, whether or not the keeper has come to say it.
     fn state(&self) -> State {
         match *self.state.borrow() {

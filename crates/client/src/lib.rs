@@ -17,6 +17,7 @@
 
 mod acquire;
 mod address;
+mod again;
 mod backend;
 pub mod blocking;
 mod builder;

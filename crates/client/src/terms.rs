@@ -1,7 +1,10 @@
 //! What an acquisition asks for, what it got, and what became of it.
 
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
+
+use tokio::time::sleep;
 
 use crate::error::Error;
 use crate::owner::new_owner;
@@ -49,12 +52,63 @@ pub(crate) struct Replicas {
     pub timeout: Duration,
 }
 
-/// One acquisition. Its owner is used for no other, so whatever is sent late or twice concerns this one only.
+/// An owner that reads has one exclusive hold at a time.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Upgrades(Arc<Mutex<Weak<Upgrade>>>);
+
+/// From the beginning of an upgrade until its hold is released.
+#[derive(Debug, Default)]
+pub(crate) struct Upgrade {
+    is_given_up: AtomicBool,
+    has_ended: AtomicBool,
+}
+
+impl Upgrades {
+    /// Waits until what was given up is released in the background.
+    pub async fn begin(&self) -> Result<Arc<Upgrade>, Error> {
+        loop {
+            if let Some(upgrade) = self.begin_now()? {
+                return Ok(upgrade);
+            }
+            sleep(LOOK).await;
+        }
+    }
+
+    fn begin_now(&self) -> Result<Option<Arc<Upgrade>>, Error> {
+        let mut last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(last) = last.upgrade().filter(|last| !last.has_ended.load(Ordering::Relaxed)) {
+            return match last.is_given_up.load(Ordering::Relaxed) {
+                true => Ok(None),
+                false => Err(Error::Invalid("the guard has been upgraded, or is being upgraded".to_owned())),
+            };
+        }
+        let upgrade = Arc::default();
+        *last = Arc::downgrade(&upgrade);
+        Ok(Some(upgrade))
+    }
+}
+
+impl Upgrade {
+    /// Its hold is released from now on.
+    pub fn give_up(&self) {
+        self.is_given_up.store(true, Ordering::Relaxed);
+    }
+
+    /// Its hold is released.
+    pub fn end(&self) {
+        self.has_ended.store(true, Ordering::Relaxed);
+    }
+}
+
+/// One acquisition. Its owner is used for no other, so whatever is sent late or twice concerns this one only; except
+/// that an owner may have a hold of each mode, to upgrade and downgrade.
 #[derive(Clone, Debug)]
 pub(crate) struct Terms {
     /// The lock, or the locks that are taken together.
     pub names: Vec<Vec<u8>>,
     pub owner: String,
+    /// Marks the request, so that a repeat gets the answer of the first. No other of its owner has the same.
+    pub request: String,
     pub mode: Mode,
     pub lease: Duration,
     pub keep: Keep,
@@ -62,12 +116,26 @@ pub(crate) struct Terms {
     /// How long an outage may take, if the wait has no limit.
     pub outage: Option<Duration>,
     pub replicas: Option<Replicas>,
+    /// Of the hold that is upgraded.
+    pub upgrades: Option<Upgrades>,
+    pub upgrade: Option<Arc<Upgrade>>,
 }
 
 impl Terms {
     pub fn new(names: Vec<Vec<u8>>, mode: Mode, wait: Wait) -> Self {
-        let owner = new_owner();
-        Self { names, owner, mode, lease: DEFAULT_LEASE, keep: Keep::Renewal, wait, outage: None, replicas: None }
+        Self {
+            names,
+            owner: new_owner(),
+            request: "1".to_owned(),
+            mode,
+            lease: DEFAULT_LEASE,
+            keep: Keep::Renewal,
+            wait,
+            outage: None,
+            replicas: None,
+            upgrades: None,
+            upgrade: None,
+        }
     }
 
     /// The lock, or the first of several.
@@ -113,14 +181,16 @@ pub(crate) struct Grant {
 pub(crate) struct Hold {
     pub names: Vec<Vec<u8>>,
     pub owner: String,
-    /// The permits; 1 for a lock.
-    pub permits: u32,
+    pub mode: Mode,
     pub token: u64,
     pub lease: Duration,
     pub keep: Keep,
     pub replicas: Option<Replicas>,
     pub link: Option<Link>,
     pub kept: Option<Arc<Kept>>,
+    /// Those of this hold, and the one that it is.
+    pub upgrades: Upgrades,
+    pub upgrade: Option<Arc<Upgrade>>,
 }
 
 /// How one renewal went.
@@ -135,10 +205,9 @@ pub(crate) enum Renewal {
 
 impl Hold {
     pub fn new(terms: &Terms, owner: String, grant: &Grant) -> Self {
-        let Terms { names, lease, mode, keep, replicas, .. } = terms.clone();
-        let permits = if let Mode::Permits { permits, .. } = mode { permits } else { 1 };
+        let Terms { names, lease, mode, keep, replicas, upgrade, .. } = terms.clone();
         let (token, link, kept) = (grant.token, grant.link.clone(), grant.kept.clone());
-        Self { names, owner, permits, token, lease, keep, replicas, link, kept }
+        Self { names, owner, mode, token, lease, keep, replicas, link, kept, upgrades: Upgrades::default(), upgrade }
     }
 
     /// The lock, or the first of several.
@@ -146,6 +215,9 @@ impl Hold {
         self.names.first().map_or(&[], Vec::as_slice)
     }
 }
+
+/// How often it is looked whether an upgrade is over.
+const LOOK: Duration = Duration::from_millis(20);
 
 /// The lease of those who name none, the same as the server's.
 const DEFAULT_LEASE: Duration = Duration::from_secs(30);

@@ -24,8 +24,7 @@ pub(super) fn acquire(terms: &Terms, block: Option<u64>) -> Cmd {
             acquire
         }
     };
-    // The owner makes one request only.
-    acquire.arg("PX").arg(millis(terms.lease)).arg("REQUEST").arg("1");
+    acquire.arg("PX").arg(millis(terms.lease)).arg("REQUEST").arg(&terms.request);
     if let Some(block) = block {
         acquire.arg("BLOCK").arg(block);
     }
@@ -41,11 +40,20 @@ fn on(terms: &Terms, command: &str) -> Cmd {
     command
 }
 
-/// Renews what the owner of an acquisition was granted, whatever its token: nothing else is the owner's.
+/// The mode of a lock, as `RELEASE` and `RENEW` name it.
+fn side(mode: Mode) -> Option<&'static str> {
+    match mode {
+        Mode::Read => Some("READ"),
+        Mode::Exclusive | Mode::Write => Some("WRITE"),
+        Mode::Permits { .. } | Mode::Together => None,
+    }
+}
+
+/// Renews what the owner of an acquisition was granted, whatever its token: nothing else of this mode is the owner's.
 pub(super) fn confirm(terms: &Terms) -> impl Iterator<Item = Cmd> {
     terms.names.iter().map(|name| {
         let mut renew = cmd("DLOCK.RENEW");
-        renew.arg(name).arg(&terms.owner).arg("PX").arg(millis(terms.lease));
+        renew.arg(name).arg(&terms.owner).arg("PX").arg(millis(terms.lease)).arg(side(terms.mode));
         renew
     })
 }
@@ -63,15 +71,15 @@ pub(super) fn check(hold: &Hold, name: &[u8]) -> Cmd {
 }
 
 pub(super) fn release(hold: &Hold, name: &[u8]) -> Cmd {
-    let mut release = release_all(name, &hold.owner);
-    release.arg("TOKEN").arg(hold.token);
+    let mut release = cmd("DLOCK.RELEASE");
+    release.arg(name).arg(&hold.owner).arg("ALL").arg("TOKEN").arg(hold.token);
     release
 }
 
-/// Releases whatever the owner has.
-pub(super) fn release_all(name: &[u8], owner: &str) -> Cmd {
+/// Releases whatever the owner of an acquisition was granted.
+pub(super) fn release_all(name: &[u8], terms: &Terms) -> Cmd {
     let mut release = cmd("DLOCK.RELEASE");
-    release.arg(name).arg(owner).arg("ALL");
+    release.arg(name).arg(&terms.owner).arg(side(terms.mode)).arg("ALL");
     release
 }
 

@@ -1,6 +1,7 @@
 //! One connection, and whether it is still open.
 
 use std::pin::pin;
+use std::sync::Arc;
 use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
@@ -21,6 +22,8 @@ pub(crate) struct Link {
     closed: watch::Receiver<bool>,
     /// Changes when the server says that a tracked key has changed.
     touched: watch::Receiver<()>,
+    /// Of a connection that others opened: its end is not told, and a command that fails is the first sign.
+    _untold: Option<Arc<watch::Sender<bool>>>,
 }
 
 impl Link {
@@ -51,11 +54,17 @@ impl Link {
             Fault::Cut(cause) => Fault::NoWay(cause),
             fault => fault,
         })?;
-        let link = Self { connection, info, closed, touched };
+        let link = Self { connection, info, closed, touched, _untold: None };
         if let Some(name) = &setup.client_name {
             link.ask(cmd("CLIENT").arg("SETNAME").arg(name), Some(CONNECT)).await?;
         }
         Ok(link)
+    }
+
+    /// A connection that others opened. Takes no notice of pushes.
+    pub fn of(connection: MultiplexedConnection, info: ConnectionInfo) -> Self {
+        let ((end, closed), (_, touched)) = (watch::channel(false), watch::channel(()));
+        Self { connection, info, closed, touched, _untold: Some(Arc::new(end)) }
     }
 
     pub fn info(&self) -> &ConnectionInfo {

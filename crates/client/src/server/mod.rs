@@ -21,6 +21,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use redis::Value;
+use redis::aio::MultiplexedConnection;
 use tokio::runtime::Handle;
 use tokio::time::{sleep, timeout};
 
@@ -42,6 +43,11 @@ pub(crate) struct Server {
 impl Server {
     pub fn new(place: Place, setup: Setup) -> Self {
         Self { nodes: Nodes::new(place, setup) }
+    }
+
+    /// Short commands go over this connection as long as it works.
+    pub fn with(place: Place, connection: MultiplexedConnection) -> Self {
+        Self { nodes: Nodes::with(place, connection) }
     }
 
     pub async fn acquire(self: Arc<Self>, terms: &Terms) -> Result<Grant, Error> {
@@ -234,7 +240,7 @@ impl Server {
     /// Asks twice, a while apart: what was sent before the connection ended may still be on its way when the first one
     /// comes.
     async fn release_by_owner_one(&self, terms: &Terms, name: &[u8]) {
-        let release = commands::release_all(name, &terms.owner);
+        let release = commands::release_all(name, terms);
         let end = Instant::now() + terms.lease;
         let mut missed = 0;
         loop {
@@ -260,6 +266,7 @@ impl Drop for Abandoned {
     fn drop(&mut self) {
         if let Some(server) = self.server.take() {
             let terms = self.terms.clone();
+            terms.upgrade.iter().for_each(|upgrade| upgrade.give_up());
             self.runtime.spawn(async move { server.release_by_owner(&terms).await });
         }
     }

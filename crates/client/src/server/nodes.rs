@@ -9,6 +9,7 @@ use std::slice;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use redis::aio::MultiplexedConnection;
 use redis::{Cmd, ConnectionInfo, Value, cmd};
 
 use super::fault::Fault;
@@ -46,6 +47,18 @@ struct Known {
 impl Nodes {
     pub fn new(place: Place, setup: Setup) -> Self {
         Self { place, setup, known: Mutex::default() }
+    }
+
+    /// The first node is reached by this connection as long as it works.
+    pub fn with(place: Place, connection: MultiplexedConnection) -> Self {
+        let nodes = Self::new(place, Setup::default());
+        if let Place::Nodes(infos) = &nodes.place
+            && let Some(info) = infos.first()
+        {
+            let link = Link::of(connection, info.clone());
+            nodes.known().shared.insert(link.address(), link);
+        }
+        nodes
     }
 
     /// Sends a command to where the key lives, following redirections. Also returns the connection that answered.

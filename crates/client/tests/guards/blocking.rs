@@ -53,3 +53,17 @@ fn a_loss_is_told() {
     assert!(matches!(guard.release(), Err(Error::Lost)));
     assert_eq!(client.block_on(client.asynchronous().info("job")).expect("an answer"), None);
 }
+
+#[test]
+fn a_lock_is_entered_again_upgraded_and_downgraded() {
+    let server = Server::start();
+    let client = client_of(&server);
+    let reader = client.lock(|client| client.read("doc")).expect("a lock");
+    assert!(reader.enter().expect("held").release().is_ok());
+    let writer = reader.upgrade().expect("nobody else reads");
+    assert!(writer.release().is_ok() && reader.release().is_ok());
+    let writer = client.lock(|client| client.write("doc")).expect("a lock");
+    let reader = writer.downgrade().expect("held");
+    assert!(client.lock(|client| client.read("doc").no_wait()).is_ok());
+    assert!(reader.release().is_ok());
+}

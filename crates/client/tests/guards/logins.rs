@@ -60,3 +60,26 @@ async fn a_client_of_the_crate_redis_says_where_to_connect() {
     client.ok("SELECT 3");
     assert_eq!(dlock_testkit::lock_info(&mut client, "job").expect("taken").token as u64, guard.token());
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_connection_that_the_program_has_is_used_until_it_breaks() {
+    let server = Server::start();
+    let mut admin = server.client();
+    let redis = redis::Client::open(url(&server)).expect("a client");
+    let connection = redis.get_multiplexed_async_connection().await.expect("a connection");
+    let client = Client::from_connection(&redis, connection);
+    let connections = |admin: &mut dlock_testkit::Client| admin.text("CLIENT LIST").lines().count();
+    let before = connections(&mut admin);
+    let guard = in_time(client.try_acquire("job").lease(std::time::Duration::from_secs(20))).await.expect("a lock");
+    in_time(guard.renew()).await.expect("held");
+    assert_eq!(in_time(client.info("job")).await.expect("an answer").expect("taken").holds.len(), 1);
+    assert_eq!(connections(&mut admin), before);
+    admin.run("CLIENT KILL TYPE normal SKIPME yes");
+    // A renewal is one attempt.
+    dlock_testkit::soon("it has found another connection", || {
+        tokio::task::block_in_place(|| tokio::runtime::Handle::current().block_on(guard.renew())).is_ok()
+    });
+    in_time(guard.release()).await.expect("held");
+    let _session = in_time(client.acquire("job").session()).await.expect("a lock");
+    assert_eq!(connections(&mut admin), before + 1);
+}

@@ -11,6 +11,7 @@
 )]
 
 mod abandoned;
+mod again;
 mod blocking;
 mod broken;
 mod inspected;

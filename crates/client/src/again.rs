@@ -1,0 +1,84 @@
+//! More than one guard for an owner: entered again, upgraded, downgraded.
+
+use std::sync::atomic::Ordering;
+
+use crate::acquire::Acquire;
+use crate::backend::Backend;
+use crate::error::Error;
+use crate::guard::Guard;
+use crate::owner::new_owner;
+use crate::terms::{Mode, Terms, Wait};
+
+impl Guard {
+    /// Enters the lock once more: another guard of the same hold, with the same owner, token and lease. The last of its
+    /// guards releases the hold. One round trip, because a lock that was lost is not entered again.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`renew`](Guard::renew).
+    pub async fn enter(&self) -> Result<Guard, Error> {
+        self.renew().await?;
+        Ok(self.another())
+    }
+
+    /// The lock exclusively, for this reader: await it to get a second guard. This one goes on reading meanwhile and
+    /// after that: release the second one to be a mere reader again, and this one to be none.
+    ///
+    /// Has the lease and the options of this guard, unless told otherwise, and waits at the front of the queue for the
+    /// other readers to leave. Of two readers that wait to be upgraded, each would wait for the other: the second gets
+    /// [`Error::Refused`] with the code `DEADLOCK`, or [`Error::Contention`] if it does not wait. It should release its
+    /// lock, and acquire it for writing.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Invalid`] unless this is a guard from [`Client::read`](crate::Client::read), of a single server. When
+    /// awaited also while this guard is upgraded already.
+    pub fn upgrade(&self) -> Result<Acquire, Error> {
+        let hold = self.hold();
+        if hold.mode != Mode::Read {
+            return Err(Error::Invalid("only a reader can be upgraded".to_owned()));
+        }
+        let terms = Terms { upgrades: Some(hold.upgrades.clone()), ..self.beside(Mode::Write, Wait::ForEver)? };
+        Ok(Acquire::new(self.backend().clone(), terms))
+    }
+
+    /// Makes a writer a reader, whom the readers at the head of the queue join. No other writer comes between: what was
+    /// written stays as it is. The new guard has a token of its own.
+    ///
+    /// # Errors
+    ///
+    /// Then the lock is released. [`Error::Lost`]: it was not held any more. [`Error::Invalid`] unless this is the only
+    /// guard of an exclusive lock of a single server; one from [`upgrade`](Guard::upgrade) is released instead.
+    /// [`Error::Unreachable`] or [`Error::Refused`].
+    pub async fn downgrade(self) -> Result<Guard, Error> {
+        let hold = self.hold();
+        let is_writer = matches!(hold.mode, Mode::Exclusive | Mode::Write) && hold.upgrade.is_none();
+        if !is_writer || self.entries().load(Ordering::Relaxed) > 1 {
+            return Err(Error::Invalid("only the one guard of a writer can be downgraded".to_owned()));
+        }
+        let reader = Acquire::new(self.backend().clone(), self.beside(Mode::Read, Wait::Not)?);
+        let reader = match reader.await {
+            // A writer is let in among readers at once.
+            Err(Error::Contention) => return Err(Error::Lost),
+            outcome => outcome?,
+        };
+        self.release().await?;
+        Ok(reader)
+    }
+
+    /// Asks for another hold of the same owner.
+    fn beside(&self, mode: Mode, wait: Wait) -> Result<Terms, Error> {
+        let hold = self.hold();
+        if let Backend::Quorum(_) = self.backend() {
+            return Err(Error::Invalid("a quorum neither upgrades nor downgrades".to_owned()));
+        }
+        Ok(Terms {
+            owner: hold.owner.clone(),
+            request: new_owner(),
+            lease: self.lease(),
+            keep: hold.keep,
+            replicas: hold.replicas,
+            ..Terms::new(hold.names.clone(), mode, wait)
+        })
+    }
+}

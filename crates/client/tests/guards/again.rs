@@ -1,0 +1,166 @@
+//! More than one guard for an owner: entered again, upgraded, downgraded.
+
+use std::future::IntoFuture;
+use std::time::Duration;
+
+use dlock_client::{Client, Error, Guard, LockMode};
+
+use crate::{client_of, contention, freed, in_time, is_held, lost, not_yet};
+use dlock_testkit::replica::counter;
+use dlock_testkit::{Server, soon};
+
+async fn mode(client: &Client, name: &str) -> Option<LockMode> {
+    in_time(client.info(name)).await.expect("an answer").map(|info| info.mode)
+}
+
+async fn reader(client: &Client) -> Guard {
+    in_time(client.read("doc").lease(Duration::from_secs(20))).await.expect("a lock")
+}
+
+fn invalid<T: std::fmt::Debug>(outcome: Result<T, Error>) {
+    assert!(matches!(outcome, Err(Error::Invalid(_))), "{outcome:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lock_that_is_entered_again_is_released_by_the_last_of_its_guards() {
+    let server = Server::start();
+    let client = client_of(&server);
+    for acquire in [client.acquire("job"), client.acquire("job").session(), client.semaphore("job", 1).acquire()] {
+        let outer = in_time(acquire).await.expect("a lock");
+        let inner = in_time(outer.enter()).await.expect("held");
+        let third = in_time(inner.enter()).await.expect("held");
+        assert_eq!((inner.token(), inner.owner()), (outer.token(), outer.owner()));
+        drop(third);
+        in_time(outer.release()).await.expect("held");
+        in_time(inner.renew()).await.expect("held by the one that is left");
+        not_yet(inner.lost()).await;
+        contention(in_time(client.try_acquire("job")).await);
+        in_time(inner.release()).await.expect("held");
+        freed(&server, "job");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lock_that_was_lost_is_not_entered_again() {
+    let server = Server::start();
+    let guard = in_time(client_of(&server).acquire("job")).await.expect("a lock");
+    server.client().run("DEL job");
+    lost(in_time(guard.enter()).await);
+    lost(in_time(guard.release()).await);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_only_reader_becomes_the_writer_and_goes_back_as_often_as_it_likes() {
+    let server = Server::start();
+    let client = client_of(&server);
+    let reader = reader(&client).await;
+    for session in [false, true, false] {
+        let upgrade = reader.upgrade().expect("a reader");
+        let writer = in_time(if session { upgrade.session() } else { upgrade }).await.expect("nobody else reads");
+        assert_eq!(writer.owner(), reader.owner());
+        assert!(writer.token() > reader.token());
+        assert_eq!(mode(&client, "doc").await, Some(LockMode::Both));
+        in_time(writer.renew()).await.expect("held");
+        in_time(reader.renew()).await.expect("held");
+        contention(in_time(client.read("doc").no_wait()).await);
+        in_time(writer.release()).await.expect("held");
+        is_held(&server, &reader);
+        assert_eq!(mode(&client, "doc").await, Some(LockMode::Shared));
+    }
+    in_time(reader.release()).await.expect("held");
+    freed(&server, "doc");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_waits_to_be_upgraded_comes_first_and_a_second_one_is_told() {
+    let server = Server::start();
+    let client = client_of(&server);
+    let (first, second) = (reader(&client).await, reader(&client).await);
+    let upgrading = tokio::spawn(first.upgrade().expect("a reader").into_future());
+    let mut watch = server.client();
+    soon("it waits", || counter(&mut watch, "waiters") == 1);
+    let other = tokio::spawn(client.write("doc").into_future());
+    soon("another writer waits behind it", || counter(&mut watch, "waiters") == 2);
+    contention(in_time(second.upgrade().expect("a reader").no_wait()).await);
+    match in_time(second.upgrade().expect("a reader")).await {
+        Err(Error::Refused(cause)) => assert_eq!(cause.code(), Some("DEADLOCK")),
+        outcome => panic!("{outcome:?}"),
+    }
+    is_held(&server, &second);
+    in_time(second.release()).await.expect("held");
+    let writer = in_time(upgrading).await.expect("a task").expect("the lock");
+    in_time(writer.release()).await.expect("held");
+    in_time(first.release()).await.expect("held");
+    in_time(in_time(other).await.expect("a task").expect("the lock").release()).await.expect("held");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_upgrade_that_is_given_up_leaves_the_reader_alone() {
+    let server = Server::start();
+    let client = client_of(&server);
+    let (first, second) = (reader(&client).await, reader(&client).await);
+    let upgrading = tokio::spawn(first.upgrade().expect("a reader").into_future());
+    let mut watch = server.client();
+    soon("it waits", || counter(&mut watch, "waiters") == 1);
+    // One exclusive hold at a time.
+    invalid(in_time(first.upgrade().expect("a reader")).await);
+    upgrading.abort();
+    soon("it has left the queue", || counter(&mut watch, "waiters") == 0);
+    // Begins when the first one is cleared up, which must not touch the second, nor the holds that read.
+    contention(in_time(first.upgrade().expect("a reader").wait(Duration::from_millis(20))).await);
+    is_held(&server, &first);
+    in_time(second.release()).await.expect("held");
+    let writer = in_time(first.upgrade().expect("a reader")).await.expect("nobody else reads");
+    invalid(in_time(first.upgrade().expect("a reader")).await);
+    drop(writer);
+    soon("only the reader is left", || dlock_testkit::lock_info(&mut watch, "doc").is_some_and(|info| info.count == 1));
+    is_held(&server, &first);
+    in_time(first.release()).await.expect("held");
+    freed(&server, "doc");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_writer_becomes_a_reader_and_no_other_writer_comes_between() {
+    let server = Server::start();
+    let client = client_of(&server);
+    for acquire in [client.write("doc"), client.acquire("doc").session()] {
+        let writer = in_time(acquire).await.expect("a lock");
+        let mut watch = server.client();
+        let joins = tokio::spawn(client.read("doc").into_future());
+        soon("a reader waits", || counter(&mut watch, "waiters") == 1);
+        let waits = tokio::spawn(client.write("doc").into_future());
+        soon("a writer waits", || counter(&mut watch, "waiters") == 2);
+        let reader = in_time(writer.downgrade()).await.expect("held");
+        is_held(&server, &reader);
+        let joined = in_time(joins).await.expect("a task").expect("a lock");
+        assert_eq!(mode(&client, "doc").await, Some(LockMode::Shared));
+        in_time(reader.release()).await.expect("held");
+        in_time(joined.release()).await.expect("held");
+        in_time(in_time(waits).await.expect("a task").expect("a lock").release()).await.expect("held");
+    }
+    let gone = in_time(client.write("doc")).await.expect("a lock");
+    server.client().run("DEL doc");
+    lost(in_time(gone.downgrade()).await);
+    freed(&server, "doc");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_no_reader_or_no_writer_is_neither_upgraded_nor_downgraded() {
+    let server = Server::start();
+    let client = client_of(&server);
+    let writer = in_time(client.write("doc")).await.expect("a lock");
+    invalid(writer.upgrade().map(drop));
+    let entered = in_time(writer.enter()).await.expect("held");
+    invalid(in_time(writer.downgrade()).await);
+    in_time(entered.release()).await.expect("held");
+    let reader = reader(&client).await;
+    let upgraded = in_time(reader.upgrade().expect("a reader")).await.expect("nobody else reads");
+    invalid(in_time(upgraded.downgrade()).await);
+    invalid(in_time(reader.downgrade()).await);
+    freed(&server, "doc");
+    for acquire in [client.semaphore("pool", 2).acquire(), client.acquire_all(["a", "b"])] {
+        let guard = in_time(acquire).await.expect("a lock");
+        invalid(guard.upgrade().map(drop));
+        invalid(in_time(guard.downgrade()).await);
+    }
+}
