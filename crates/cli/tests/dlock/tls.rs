@@ -4,7 +4,8 @@ use std::process::Command;
 
 use crate::process::{Notes, Running, bare, outcome};
 use dlock_testkit::certified::{ANYBODY, Authority};
-use dlock_testkit::soon;
+use dlock_testkit::sentinel::Sentinels;
+use dlock_testkit::{Client, soon};
 
 const HOST: &str = "127.0.0.1";
 
@@ -86,5 +87,33 @@ fn certificates_that_make_no_sense_are_an_error_of_the_command_line() {
         let outcome = outcome(command);
         assert_eq!((outcome.code, outcome.stdout.as_str()), (Some(64), ""), "{url} {option}");
         assert!(outcome.stderr.contains(why), "{}", outcome.stderr);
+    }
+}
+
+#[test]
+fn sentinels_have_a_login_and_tls_of_their_own() {
+    let authority = Authority::new();
+    let Some((primary, _)) = authority.server(HOST, ANYBODY) else { return };
+    let (port, conf) = authority.conf(HOST);
+    let sentinels = Sentinels::one(&primary, &format!("{conf}\n{ANYBODY}"));
+    let mut admin = Client::connect(sentinels.ports()[0]).expect("a Sentinel");
+    admin.ok("ACL SETUSER observer on >secret +@all");
+    admin.ok("ACL SETUSER default resetpass >other");
+    let run = |password: &str, ca: bool| {
+        let mut command = bare();
+        command.env("DLOCK_URL", format!("redis-sentinel://{HOST}:{port}/locks"));
+        command.args(["--sentinel-user", "observer", "--sentinel-password", password]);
+        if ca {
+            command.arg("--sentinel-cacert").arg(authority.file("ca.pem"));
+        }
+        outcome({
+            command.args(["run", "--wait", "0", "--outage", "0", "job", "--", "echo", "ran"]);
+            command
+        })
+    };
+    let known = run("secret", true);
+    assert_eq!((known.code, known.stdout.as_str()), (Some(0), "ran\n"), "{}", known.stderr);
+    for refused in [run("wrong", true), run("secret", false)] {
+        assert_eq!((refused.code, refused.stdout.as_str()), (Some(69), ""), "{}", refused.stderr);
     }
 }

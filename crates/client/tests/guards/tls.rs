@@ -8,6 +8,7 @@ use dlock_client::{Client, Error, Tls};
 use crate::{freed, in_time, is_held};
 use dlock_testkit::certified::{ANYBODY, Authority};
 use dlock_testkit::replica::counter;
+use dlock_testkit::sentinel::Sentinels;
 use dlock_testkit::{Server, soon};
 
 const HOST: &str = "127.0.0.1";
@@ -23,7 +24,7 @@ fn trusted() -> Option<(Server, Client)> {
 
 /// Why no lock can be got there.
 async fn refusal(client: &Client) -> String {
-    match in_time(client.acquire("job")).await {
+    match in_time(client.acquire("job").outage(Duration::ZERO)).await {
         Err(Error::Unreachable(why)) => why.to_string(),
         other => panic!("unreachable, not {other:?}"),
     }
@@ -121,6 +122,22 @@ async fn the_servers_of_a_quorum_too() {
     let client = quorum.tls(Tls::new().ca(authority.pem())).server_timeout(Duration::from_secs(1)).open();
     let guard = in_time(client.expect("a quorum").acquire("job")).await.expect("a lock");
     is_held(&server, &guard);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn sentinels_may_have_tls_of_their_own() {
+    let authority = Authority::new();
+    let Some((primary, _)) = authority.server(HOST, ANYBODY) else { return };
+    let (port, conf) = authority.conf(HOST);
+    let _sentinels = Sentinels::one(&primary, &format!("{conf}\n{ANYBODY}"));
+    let url = format!("redis-sentinel://{HOST}:{port}/locks");
+    let trusting = |tls: &Authority| Client::builder(&url).sentinel_tls(Tls::new().ca(tls.pem()));
+    let client = trusting(&authority).open().expect("a client");
+    is_held(&primary, &in_time(client.acquire("job")).await.expect("a lock"));
+    for other in [Client::builder(&url), trusting(&Authority::new())] {
+        let outcome = in_time(other.open().expect("a client").try_acquire("other").outage(Duration::ZERO)).await;
+        assert!(matches!(outcome, Err(Error::Unreachable(_))), "{outcome:?}");
+    }
 }
 
 #[test]

@@ -46,20 +46,26 @@ impl Authority {
         pair
     }
 
-    /// A server with a certificate of its own for that name, and the port where it speaks TLS. None, which is said, if
-    /// this server was built without.
-    pub fn server(&self, name: &str, conf: &str) -> Option<(Server, u16)> {
+    /// A free port, and what a server with a certificate for that name has in its configuration to speak TLS there.
+    pub fn conf(&self, name: &str) -> (u16, String) {
         self.sign(name);
         let [ca, cert, key] =
             ["ca.pem".to_owned(), format!("{name}.crt"), format!("{name}.key")].map(|f| self.file(&f));
         let port = free_port();
-        let setup = Setup::new().conf(conf).conf(&format!(
+        let conf = format!(
             "tls-port {port}\ntls-ca-cert-file {}\ntls-cert-file {}\ntls-key-file {}",
             ca.display(),
             cert.display(),
             key.display()
-        ));
-        match setup.try_start() {
+        );
+        (port, conf)
+    }
+
+    /// A server with a certificate of its own for that name, and the port where it speaks TLS. None, which is said, if
+    /// this server was built without.
+    pub fn server(&self, name: &str, conf: &str) -> Option<(Server, u16)> {
+        let (port, certificates) = self.conf(name);
+        match Setup::new().conf(conf).conf(&certificates).try_start() {
             Ok(server) => Some((server, port)),
             Err(log) if log.contains("Bad directive") => {
                 eprintln!("not on this server: it was built without TLS");

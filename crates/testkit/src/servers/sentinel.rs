@@ -30,7 +30,7 @@ impl Sentinels {
     /// Watches a primary, and waits until its replicas are known and the sentinels know each other.
     #[track_caller]
     pub fn watch(primary: &Server, replicas: usize) -> Self {
-        let sentinels = Self((0..3).map(|_| Sentinel::start(primary)).collect());
+        let sentinels = Self((0..3).map(|_| Sentinel::start(primary, "")).collect());
         for port in sentinels.ports() {
             let mut client = Client::connect(port).expect("a sentinel");
             let known = format!("slaves={replicas},sentinels=3");
@@ -39,6 +39,12 @@ impl Sentinels {
             });
         }
         sentinels
+    }
+
+    /// A single one, with more lines in its configuration.
+    #[track_caller]
+    pub fn one(primary: &Server, more: &str) -> Self {
+        Self(vec![Sentinel::start(primary, more)])
     }
 
     pub fn ports(&self) -> Vec<u16> {
@@ -58,9 +64,9 @@ impl Sentinels {
 
 impl Sentinel {
     #[track_caller]
-    fn start(primary: &Server) -> Self {
+    fn start(primary: &Server, more: &str) -> Self {
         for _ in 0..20 {
-            match Self::try_start(primary) {
+            match Self::try_start(primary, more) {
                 Ok(sentinel) => return sentinel,
                 Err(log) => assert!(log.contains("Address already in use"), "the sentinel did not start:\n{log}"),
             }
@@ -70,10 +76,11 @@ impl Sentinel {
 
     /// The sentinel, or the log of one that ended instead.
     #[track_caller]
-    fn try_start(primary: &Server) -> Result<Self, String> {
+    fn try_start(primary: &Server, more: &str) -> Result<Self, String> {
         let home = tempfile::Builder::new().prefix("dlock-sentinel-").tempdir().expect("a temporary directory");
         let port = free_port();
-        fs::write(home.path().join("redis.conf"), conf(home.path(), port, primary)).expect("a writable directory");
+        let conf = format!("{}{more}\n", conf(home.path(), port, primary));
+        fs::write(home.path().join("redis.conf"), conf).expect("a writable directory");
         let mut sentinel = Self { child: spawn(sentinel_command(home.path())), home, port };
         let mut ended = false;
         soon("the sentinel answers", || {
