@@ -106,10 +106,8 @@ fn sentinels_have_a_login_and_tls_of_their_own() {
         if ca {
             command.arg("--sentinel-cacert").arg(authority.file("ca.pem"));
         }
-        outcome({
-            command.args(["run", "--wait", "0", "--outage", "0", "job", "--", "echo", "ran"]);
-            command
-        })
+        command.args(["run", "--wait", "0", "job", "--", "echo", "ran"]);
+        outcome(command)
     };
     let known = run("secret", true);
     assert_eq!((known.code, known.stdout.as_str()), (Some(0), "ran\n"), "{}", known.stderr);

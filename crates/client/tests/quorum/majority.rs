@@ -156,3 +156,20 @@ async fn dropped_guards_and_dropped_acquisitions_leave_nothing() {
 
 /// What a busy machine may take on top.
 const MARGIN: Duration = Duration::from_millis(700);
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_guard_is_entered_again_and_neither_upgraded_nor_downgraded() {
+    let servers = servers(3);
+    let client = client_of(&servers);
+    let outer = in_time(client.read("doc")).await.expect("a lock");
+    assert!(matches!(outer.upgrade(), Err(Error::Invalid(_))));
+    let inner = in_time(outer.enter()).await.expect("held");
+    in_time(outer.release()).await.expect("held");
+    in_time(inner.renew()).await.expect("held by the one that is left");
+    in_time(inner.release()).await.expect("held");
+    freed(&servers, "doc");
+    let writer = in_time(client.write("doc")).await.expect("a lock");
+    let outcome = in_time(writer.downgrade()).await;
+    assert!(matches!(outcome, Err(Error::Invalid(_))), "{outcome:?}");
+    freed(&servers, "doc");
+}
