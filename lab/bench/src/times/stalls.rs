@@ -43,7 +43,7 @@ pub static CASES: [Case; 14] = [
     Case {
         name: "read-ended",
         label: "CHECK, INFO and INFO FULL beside 100,000 ended holds in a pause",
-        one_piece: "",
+        one_piece: "`FULL` looks at each hold for one reply",
         measure: read_ended,
     },
     Case { name: "end-locks", label: "end of a session of 100,000 locks", one_piece: "", measure: end_of_locks },
@@ -55,7 +55,12 @@ pub static CASES: [Case; 14] = [
     },
     Case { name: "lapsed", label: "RLOCK beside 100,000 lapsed holds", one_piece: "", measure: drop_lapsed },
     Case { name: "set-over", label: "SET over a key with 1,000 MACQUIRE waiters", one_piece: "", measure: set_over },
-    Case { name: "joins", label: "1,000 clients join the queues of 64 locks", one_piece: "", measure: joins },
+    Case {
+        name: "joins",
+        label: "1,000 clients join the queues of 64 locks",
+        one_piece: "1,000 commands that arrive together",
+        measure: joins,
+    },
     Case { name: "grant-readers", label: "RELEASE that grants 3,000 readers", one_piece: "", measure: grant_readers },
     Case {
         name: "xadd",
