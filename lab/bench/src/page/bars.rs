@@ -1,7 +1,7 @@
 //! A plot of bars, one below the other: the same thing done in several ways.
 
-use super::svg::{Anchor, Canvas, OWN};
 use crate::ledger::Figure;
+use dlock_plots::{Anchor, Canvas, OWN};
 
 pub struct Bar {
     pub label: String,

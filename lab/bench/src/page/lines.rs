@@ -1,7 +1,7 @@
 //! A plot of lines: how the ways to do a thing go with size, both on scales of powers.
 
-use super::svg::{Anchor, Canvas, OWN, RIVALS};
 use crate::times::short;
+use dlock_plots::{Anchor, Canvas, OWN, RIVALS};
 
 pub struct Series {
     pub label: String,

@@ -5,7 +5,6 @@ mod lines;
 mod more;
 mod plots;
 mod sections;
-mod svg;
 
 use std::collections::BTreeMap;
 use std::fs;

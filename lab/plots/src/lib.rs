@@ -12,8 +12,11 @@ pub struct Canvas {
 /// Where a text hangs on its point.
 #[derive(Debug, Clone, Copy)]
 pub enum Anchor {
+    /// With its beginning.
     Start,
+    /// With its middle.
     Middle,
+    /// With its end.
     End,
 }
 
@@ -28,10 +31,12 @@ impl Anchor {
 }
 
 impl Canvas {
+    /// An empty picture.
     pub fn new(width: f64, height: f64) -> Self {
         Self { width, height, body: String::new() }
     }
 
+    /// Adds a text.
     pub fn text(&mut self, class: &str, [x, y]: [f64; 2], anchor: Anchor, text: &str) {
         // Writing to a string cannot fail.
         let _ = writeln!(
@@ -42,6 +47,7 @@ impl Canvas {
         );
     }
 
+    /// Adds a filled rectangle; the point is its upper left corner.
     pub fn bar(&mut self, class: &str, [x, y]: [f64; 2], width: f64, height: f64) {
         let _ = writeln!(
             self.body,
@@ -49,11 +55,13 @@ impl Canvas {
         );
     }
 
+    /// Adds a line through these points.
     pub fn line(&mut self, class: &str, points: &[[f64; 2]]) {
         let points: Vec<String> = points.iter().map(|[x, y]| format!("{x:.1},{y:.1}")).collect();
         let _ = writeln!(self.body, "<polyline class=\"{class} line\" points=\"{}\"/>", points.join(" "));
     }
 
+    /// Adds a dot.
     pub fn dot(&mut self, class: &str, [x, y]: [f64; 2]) {
         let _ = writeln!(self.body, "<circle class=\"{class} fill\" cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"3.5\"/>");
     }
@@ -73,8 +81,9 @@ fn escaped(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }
 
-/// Of series: dlock's own, and its rivals.
+/// The class of what is dlock's own.
 pub const OWN: &str = "own";
+/// The classes of its rivals.
 pub const RIVALS: [&str; 4] = ["rival1", "rival2", "rival3", "rival4"];
 
 const STYLE: &str = "\
