@@ -11,6 +11,29 @@ pub struct Figures {
     pub facts: BTreeMap<String, String>,
     /// By system and figure; one value a round, null for what did not happen while the round waited for it.
     pub systems: BTreeMap<String, BTreeMap<String, Vec<Option<f64>>>>,
+    /// What could not be measured.
+    pub failed: Vec<Failure>,
+}
+
+/// A part of a round that has no figures.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Failure {
+    /// The name of the system.
+    pub system: String,
+    /// What all its figures begin with, before the last `/`; [`START`] if the servers did not start.
+    pub part: String,
+    /// Counted from 1.
+    pub round: usize,
+    /// The error.
+    pub why: String,
+}
+
+/// The part that comes before all others.
+pub const START: &str = "start";
+
+/// The part of a round in which this figure is measured.
+pub fn part(figure: &str) -> &str {
+    figure.rsplit_once('/').map_or(figure, |(part, _)| part)
 }
 
 /// A figure over all rounds.
@@ -31,13 +54,20 @@ impl Figures {
         figures.entry(figure.to_owned()).or_default().push(value.map(rounded));
     }
 
-    /// None: not measured.
+    /// Returns the median of all rounds that have measured it, with the least and the most; `None` if none has. The
+    /// median of an even number is the mean of the middle two.
     pub fn spread(&self, system: &str, figure: &str) -> Option<Spread> {
         let rounds = self.systems.get(system)?.get(figure)?;
         let mut values: Vec<f64> = rounds.iter().map(|value| value.unwrap_or(f64::INFINITY)).collect();
         values.sort_by(f64::total_cmp);
-        let middle = *values.get(values.len().checked_sub(1)? / 2)?;
-        Some(Spread { median: middle, least: *values.first()?, most: *values.last()? })
+        let [low, high] = [values.len().checked_sub(1)? / 2, values.len() / 2].map(|at| values.get(at).copied());
+        Some(Spread { median: f64::midpoint(low?, high?), least: *values.first()?, most: *values.last()? })
+    }
+
+    /// Whether this figure is missing because a part of each round failed.
+    pub fn has_failed(&self, system: &str, figure: &str) -> bool {
+        let failed = |failure: &Failure| failure.system == system && [part(figure), START].contains(&&*failure.part);
+        self.spread(system, figure).is_none() && self.failed.iter().any(failed)
     }
 
     /// The median over all rounds.
@@ -55,10 +85,12 @@ impl Figures {
             format!("    {}: {{\n{}\n    }}", json(system), rows.join(",\n"))
         });
         let systems: Vec<String> = systems.collect();
+        let failed: Vec<String> = self.failed.iter().map(|failure| format!("    {}", json(failure))).collect();
         format!(
-            "{{\n  \"facts\": {{\n{}\n  }},\n  \"systems\": {{\n{}\n  }}\n}}\n",
+            "{{\n  \"facts\": {{\n{}\n  }},\n  \"systems\": {{\n{}\n  }},\n  \"failed\": [\n{}\n  ]\n}}\n",
             facts.join(",\n"),
-            systems.join(",\n")
+            systems.join(",\n"),
+            failed.join(",\n")
         )
     }
 

@@ -1,23 +1,30 @@
-//! Writes `docs/comparison.md` from the figures that are kept.
+//! Writes `docs/comparison.md` and its plots from the figures that are kept.
 
 use std::fs;
+use std::path::Path;
 use std::process::ExitCode;
 
-use dlock_comparison::{FIGURES, PAGE, page};
+use dlock_comparison::{DOCS, FIGURES, page};
 
 fn main() -> ExitCode {
-    let done = fs::read_to_string(FIGURES)
-        .map_err(|error| format!("reading {FIGURES}: {error}"))
-        .and_then(|text| serde_json::from_str(&text).map_err(|error| format!("{FIGURES}: {error}")))
-        .and_then(|figures| fs::write(PAGE, page::write(&figures)).map_err(|error| format!("writing {PAGE}: {error}")));
-    match done {
-        Ok(()) => {
-            println!("docs/comparison.md is written");
-            ExitCode::SUCCESS
-        }
+    match write() {
+        Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("dlock-comparison: {error}");
             ExitCode::FAILURE
         }
     }
+}
+
+fn write() -> Result<(), String> {
+    let text = fs::read_to_string(FIGURES).map_err(|error| format!("reading {FIGURES}: {error}"))?;
+    let figures = serde_json::from_str(&text).map_err(|error| format!("{FIGURES}: {error}"))?;
+    for (path, text) in page::files(&figures) {
+        let file = Path::new(DOCS).join(&path);
+        let folder = file.parent().unwrap_or(Path::new(DOCS));
+        let written = fs::create_dir_all(folder).and_then(|()| fs::write(&file, text));
+        written.map_err(|error| format!("writing docs/{path}: {error}"))?;
+        println!("docs/{path}");
+    }
+    Ok(())
 }

@@ -1,12 +1,24 @@
 //! `docs/comparison.md`.
 
-use crate::figures::{Figures, Spread};
+use crate::figures::{Failure, Figures, Spread, part};
+use crate::plots::{self, Plot};
 use crate::systems::{ALL, Kept, System};
-use crate::targets::{self, Bound, Verdict};
+use crate::targets::{self, Bound, Profile, Verdict};
 use crate::texts;
 
-/// The page as these figures have it.
-pub fn write(figures: &Figures) -> String {
+/// The page and its plots, by their path below `docs/`.
+pub fn files(figures: &Figures) -> Vec<(String, String)> {
+    let plots = plots::all(figures);
+    let page = write(figures, &plots);
+    let plots = plots.into_iter().map(|plot| (format!("comparison/{}", plot.file), plot.svg));
+    [("comparison.md".to_owned(), page)].into_iter().chain(plots).collect()
+}
+
+fn write(figures: &Figures, plots: &[Plot]) -> String {
+    let picture = |file: &str| {
+        let plot = plots.iter().find(|plot| plot.file == file);
+        plot.map_or(String::new(), |plot| format!("![{}](comparison/{file})\n", plot.title))
+    };
     let parts = [
         texts::HEAD.to_owned(),
         facts(figures),
@@ -14,10 +26,13 @@ pub fn write(figures: &Figures) -> String {
         systems(figures),
         judged(figures),
         texts::ALONE.to_owned(),
+        picture("alone.svg"),
         classes(figures, &ALONE),
         texts::PAIRS.to_owned(),
+        picture("pairs.svg"),
         classes(figures, &PAIRS),
         texts::HAND_OFF.to_owned(),
+        picture("hand-off.svg"),
         classes(figures, &HAND_OFF),
         texts::WAITERS.to_owned(),
         classes(figures, &WAITERS),
@@ -26,7 +41,7 @@ pub fn write(figures: &Figures) -> String {
         texts::FAILOVER.to_owned(),
         failover(figures),
         texts::CHOICE.to_owned(),
-        texts::REPEAT.to_owned(),
+        texts::REPEAT.replace("MINUTES", figures.fact("minutes")),
         texts::SOURCES.to_owned(),
     ];
     parts.join("\n")
@@ -39,45 +54,49 @@ struct Column {
     times: f64,
 }
 
-const fn column(figure: &'static str, head: &'static str, times: f64) -> Column {
-    Column { figure, head, times }
+const fn column(figure: &'static str, head: &'static str) -> Column {
+    Column { figure, head, times: 1.0 }
 }
 
-const ALONE: [Column; 4] = [
-    column("alone/median", "median, µs", 1.0),
-    column("alone/p99", "p99, µs", 1.0),
-    column("cpu", "servers' CPU, µs", 1.0),
-    column("written", "to disk, kB", 1.0 / 1024.0),
+const ALONE: [Column; 5] = [
+    column("alone/median", "median, µs"),
+    column("alone/p99", "p99, µs"),
+    column("alone/servers", "servers' CPU, µs"),
+    column("alone/clients", "client's CPU, µs"),
+    Column { figure: "alone/written", head: "to disk, kB", times: 1.0 / 1024.0 },
 ];
 
 const PAIRS: [Column; 5] = [
-    column("pairs/1", "1 client", 1.0),
-    column("pairs/16", "16 clients", 1.0),
-    column("pairs/64", "64 clients", 1.0),
-    column("busy/servers", "servers busy, %", 1.0),
-    column("busy/clients", "clients busy, %", 1.0),
+    column("alone/rate", "1 client"),
+    column("pairs/16/rate", "16 clients"),
+    column("pairs/64/rate", "64 clients"),
+    column("pairs/64/servers", "servers' CPU, µs"),
+    column("pairs/64/clients", "clients' CPU, µs"),
 ];
 
 const HAND_OFF: [Column; 5] = [
-    column("hand-off/2/median", "2 waiters, µs", 1.0),
-    column("hand-off/64/median", "64 waiters, µs", 1.0),
-    column("hand-off/64/p99", "64, p99", 1.0),
-    column("hand-off/512/median", "512 waiters, µs", 1.0),
-    column("order", "out of order", 1.0),
+    column("hand-off/2/median", "2 waiters, µs"),
+    column("hand-off/64/median", "64 waiters, µs"),
+    column("hand-off/64/p99", "64, p99"),
+    column("hand-off/512/median", "512 waiters, µs"),
+    column("hand-off/64/order", "out of order"),
 ];
 
-const WAITERS: [Column; 2] =
-    [column("waiters/cpu", "CPU, % of a core", 1.0), column("waiters/memory", "memory of a waiter, kB", 1.0)];
+const WAITERS: [Column; 3] = [
+    column("waiters/cpu", "CPU, % of a core"),
+    column("waiters/packets", "packets a second"),
+    column("waiters/memory", "memory of a waiter, kB"),
+];
 
-const HOLDER: [Column; 2] = [column("holder/killed", "killed, s", 1.0), column("holder/stopped", "stopped, s", 1.0)];
+const HOLDER: [Column; 2] = [column("holder/killed", "killed, s"), column("holder/stopped", "stopped, s")];
 
 const FAILOVER: [Column; 6] = [
-    column("failover/gap", "nobody gets in, s", 1.0),
-    column("failover/grants", "grants in 6 s", 1.0),
-    column("failover/doubled", "two inside", 1.0),
-    column("failover/lost", "lost", 1.0),
-    column("failover/lost-fenced", "lost with fencing", 1.0),
-    column("failover/refused", "refused by it", 1.0),
+    column("failover/gap", "nobody gets in, s"),
+    column("failover/grants", "grants in 6 s"),
+    column("failover/doubled", "two inside"),
+    column("failover/lost", "lost"),
+    column("failover/lost-fenced", "lost with fencing"),
+    column("failover/refused", "refused by it"),
 ];
 
 fn facts(figures: &Figures) -> String {
@@ -89,11 +108,20 @@ fn facts(figures: &Figures) -> String {
         ("measured on", figures.fact("date").to_owned()),
         ("rounds", figures.fact("rounds").to_owned()),
     ];
-    let mut text = table(&["", ""], rows.map(|(name, fact)| vec![name.to_owned(), fact]).into());
-    if !figures.fact("missing").is_empty() {
-        text += &wrapped(&format!("\n**Missing:** {}.", figures.fact("missing")));
+    table(&["", ""], rows.map(|(name, fact)| vec![name.to_owned(), fact]).into()) + &failed(figures)
+}
+
+/// What could not be measured.
+fn failed(figures: &Figures) -> String {
+    if figures.failed.is_empty() {
+        return String::new();
     }
-    text
+    let items = figures.failed.iter().map(|Failure { system, part, round, why }| {
+        let label = ALL.iter().find(|known| known.name == system).map_or(system.as_str(), |system| system.label);
+        let why = why.replace(['`', '|'], " ");
+        wrapped(&format!("- {label}, `{part}`, round {round}: {why}"))
+    });
+    format!("\n{}\n{}", texts::FAILED, items.collect::<String>())
 }
 
 fn systems(figures: &Figures) -> String {
@@ -115,18 +143,67 @@ fn judged(figures: &Figures) -> String {
             Bound::AtMost(bound) => (format!("≤ {bound}"), ratio / bound),
             Bound::AtLeast(bound) => (format!("≥ {bound}"), bound / ratio),
         };
-        let outcome = if verdict.is_met() { "met".to_owned() } else { format!("missed {} times over", number(over)) };
+        let outcome =
+            if verdict.is_met() { "met".to_owned() } else { format!("missed by a factor of {}", number(over)) };
         let theirs = format!("{} ({})", value(peer), peer.label);
         vec![ours.label.to_owned(), target.what.to_owned(), value(ours), theirs, number(*ratio), bound, outcome]
     });
     let head = ["", "", "dlock", "best peer of the class", "ratio", "target", ""];
-    format!(
-        "{}\n{met} of {} targets are met.\n\n{}\n{}",
+    let mut text = format!(
+        "{}\n{met} of {} targets are met.\n\n{}",
         texts::TARGETS,
         verdicts.len(),
         table(&head, rows.collect()),
-        texts::MISSED
-    )
+    );
+    let unjudged: Vec<_> = targets::unjudged(figures).collect();
+    for (ours, target) in unjudged {
+        text += &format!("\nNot judged, for lack of figures: {}, {}.\n", ours.label, target.what);
+    }
+    if met < verdicts.len() {
+        text += &format!("\n{}\n{}\n{}", texts::MISSED, profiles(figures, &verdicts), texts::DESIGN);
+    }
+    text
+}
+
+/// Where the time goes, for each target that is missed: ours and the peer's.
+fn profiles(figures: &Figures, verdicts: &[Verdict]) -> String {
+    let missed = verdicts.iter().filter(|verdict| !verdict.is_met());
+    let rows = missed.flat_map(|verdict| {
+        [(verdict.ours, true), (verdict.peer, false)].map(|(system, is_ours)| {
+            let Some(profile) = Profile::of(figures, system, part(verdict.target.figure)) else {
+                return vec![String::new(), label(system), "–".to_owned()];
+            };
+            let Profile { time, clients, clients_kernel, servers, servers_kernel } = profile;
+            let share = |cpu: f64| format!("{:.0} %", cpu / time * 100.0);
+            vec![
+                if is_ours { verdict.target.what.to_owned() } else { String::new() },
+                label(system),
+                number(time),
+                format!("{} ({})", number(clients), number(clients_kernel)),
+                format!("{} ({})", number(servers), number(servers_kernel)),
+                share(clients),
+                share(servers),
+                profile.limit().to_owned(),
+                if is_ours {
+                    verdict.at_best(figures, &profile).map_or("–".to_owned(), number)
+                } else {
+                    String::new()
+                },
+            ]
+        })
+    });
+    let head = [
+        "",
+        "",
+        "time for one, µs",
+        "clients' CPU, µs (in the kernel)",
+        "servers' CPU, µs (in the kernel)",
+        "clients busy",
+        "servers busy",
+        "limit",
+        "ratio at best",
+    ];
+    table(&head, rows.collect())
 }
 
 /// A table with the systems of each class under each other.
@@ -163,14 +240,14 @@ fn label(system: &System) -> String {
 /// The median, with the least and the most where they differ.
 fn cell(figures: &Figures, system: &System, column: &Column) -> String {
     let Some(Spread { median, least, most }) = figures.spread(system.name, column.figure) else {
-        return "–".to_owned();
+        return if figures.has_failed(system.name, column.figure) { "failed" } else { "–" }.to_owned();
     };
     let [median, least, most] = [median, least, most].map(|value| number(value * column.times));
     if least == most { median } else { format!("{median} ({least}–{most})") }
 }
 
 /// With as many digits as say something.
-fn number(value: f64) -> String {
+pub(crate) fn number(value: f64) -> String {
     if value.is_infinite() {
         return "never".to_owned();
     }
@@ -195,7 +272,7 @@ fn number(value: f64) -> String {
 
 /// The text with its words in lines of at most 120 columns.
 fn wrapped(text: &str) -> String {
-    let mut lines = String::from("\n");
+    let mut lines = String::new();
     let mut width = 0;
     for word in text.split_whitespace() {
         let length = word.chars().count();
@@ -211,7 +288,7 @@ fn wrapped(text: &str) -> String {
 }
 
 fn table(head: &[&str], rows: Vec<Vec<String>>) -> String {
-    let line = |cells: Vec<&str>| format!("| {} |\n", cells.join(" | ")).replace("|  |", "| |");
+    let line = |cells: Vec<&str>| format!("| {} |\n", cells.join(" | ")).replace("|  |", "| |").replace("|  |", "| |");
     let rule: Vec<&str> = head.iter().map(|_| "---").collect();
     let mut text = line(head.to_vec()) + &line(rule);
     for row in &rows {

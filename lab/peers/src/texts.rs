@@ -12,8 +12,7 @@ of its own documentation. `make bench-peers` measures them and writes this page 
 
 Each figure is the median of the rounds, followed by the least and the most. In each round, every system is started
 anew and measured, one after the other. Servers run on one core and clients on another. All nodes of a cluster share
-the core and the disk. So the figures say what a lock *costs*; they do not say how long the network between three
-machines takes, which is the same for all of them.
+the core and the disk. So the figures say what a lock *costs*; they do not contain the network between three machines.
 ";
 
 pub const SYSTEMS: &str = "\
@@ -23,14 +22,21 @@ A system is compared with systems that keep a grant as safely. There are four cl
 server, on its disk (synced before the answer), in the memory of several servers, or on the disks of a majority.
 
 The lease, session timeout or TTL is 4 seconds everywhere. This is the shortest session that ZooKeeper grants with its
-usual `tickTime`. All other settings are the defaults of the package.
+usual `tickTime`. Settings that the table does not name are the defaults of the package.
+
+The clients are crates, each with a connection and a session for every client, all in one thread. The recipe of each
+system is the one of its documentation, cited by number. A server of Redlock or of dlock's quorum has 50 ms [1] or
+100 ms ([its default](quorum.md#settings)) to answer, except where more than 100 clients share their core: then they
+wait for each other rather than for a server, and it has a second.
 ";
 
 pub fn settings(made: Made, kept: Kept) -> &'static str {
     match (made, kept) {
-        (Made::Dlock, Kept::Memory) => "`appendonly no`; `DLOCK.ACQUIRE … PX 4000 BLOCK 0 SESSION`",
+        (Made::Dlock, Kept::Memory) => {
+            "`appendonly no`; [`DLOCK.ACQUIRE … PX 4000 BLOCK 0 SESSION`](commands/acquire.md)"
+        }
         (Made::Dlock, _) => "`appendonly yes`, `appendfsync always`; the same commands",
-        (Made::DlockReplica, _) => "one replica; `WAIT 1` follows each grant and each release",
+        (Made::DlockReplica, _) => "one replica; [`WAIT 1`](replication.md) follows each grant and each release",
         (Made::DlockQuorum, Kept::Majority) => "`appendonly no`; the [quorum](quorum.md) of the crate dlock-client",
         (Made::DlockQuorum, _) => "`appendonly yes`, `appendfsync always`; the same quorum",
         (Made::Redlock, Kept::Memory) => "`appendonly no`; a script releases; the next try after 0 to 200 ms [1]",
@@ -39,11 +45,16 @@ pub fn settings(made: Made, kept: Kept) -> &'static str {
         (Made::Etcd, _) => "a lease that is kept alive, and the `Lock` RPC [2]; flags of the clustering guide [3]",
         (Made::ZooKeeper, _) => {
             "ephemeral sequential nodes and a watch on the predecessor [4]; `tickTime=2000`, `initLimit=10`, \
-             `syncLimit=5`, `maxClientCnxns=0` [5]; `-Xmx1000m`"
+             `syncLimit=5`, `maxClientCnxns=0` [5]; `-Xmx1000m` [6]"
         }
-        (Made::Postgres, _) => "`pg_advisory_lock` on a connection, prepared [6]; `max_connections=1100`",
+        (Made::Postgres, _) => "`pg_advisory_lock` on a connection, prepared [7]; `max_connections=1100` [8]",
     }
 }
+
+pub const FAILED: &str = "\
+**Not everything could be measured.** A part that fails is tried once more after a lease. What failed again has no
+figures for that round; a cell says \"failed\" if no round has any:
+";
 
 pub const TARGETS: &str = "\
 ## Targets
@@ -52,31 +63,42 @@ dlock is meant to take at most half of the time that the best peer of its class 
 ";
 
 pub const MISSED: &str = "\
-How the systems are built explains a part of what is missed; CPU and bytes are in the tables below:
+### Where the time goes
 
-- **Memory of one server.** A pair is two round trips for dlock, PostgreSQL and `SET NX PX` alike. One client
-  therefore measures the kernel's sockets and the client's runtime more than any server. With 64 clients, the one
-  thread of the clients is busy all the time, and its share is the same for every system that answers fast enough.
-- **Memory of several servers.** Redlock asks all servers once per acquire. dlock's quorum also waits in the queue of
-  its first server and confirms the majority: three round trips. They buy a queue, tokens that rise, and the safety
-  that [quorum](quorum.md#why-it-is-safe) describes.
-- **Disk.** One sync takes as long for everyone, and a pair is two writes for everyone. Little is left beside the
-  sync. A quorum syncs the grant, its confirmation and the release on three servers.
+For each missed target, the table below shows what one pair or one hand-off takes, from the rounds that measured it:
+the time from one to the next, and the CPU time that the kernel counted for the clients' process and for all processes
+of the servers. *Limit* names the core that is busy for at least 90 % of the time. With one client, and mostly in a
+hand-off, both sides work in turn: what is left of the time goes into waking the other side, into the disk, and into
+the replica. *Ratio at best* is an estimate: the ratio of the rates if dlock's servers took no CPU and all else
+stayed. If it misses the target, too, then no faster server reaches the target with these clients on this machine.
+";
+
+pub const DESIGN: &str = "\
+The designs suggest causes for some of this. They are not derived from the figures:
+
+- A pair is two round trips for dlock on one server, for PostgreSQL and for `SET NX PX` alike. A client that waits for
+  each answer therefore measures sockets and its own runtime as well.
+- Redlock asks all servers once for an acquire. dlock's quorum makes three round trips: it waits in the queue of its
+  first server, asks the others, and confirms the majority. The second and the third are what
+  [its safety](quorum.md#why-it-is-safe) rests on.
+- With a disk, each write waits for a sync, which takes as long for everyone. A quorum syncs the grant, its confirmation
+  and the release.
 ";
 
 pub const ALONE: &str = "\
 ## One client alone
 
-The time of one acquire and release, of a lock that nobody else wants. CPU and bytes (`/proc/PID/io`) are those of all
-servers for one pair. The bytes are whole pages of the files that were written; the file system's journal is not in
-it.
+The time of one acquire and release, of a lock that nobody else wants. CPU and bytes (`/proc/PID/io`) are those of one
+pair, for all servers together and for the client. The bytes are whole pages of the files that were written; the file
+system's journal is not in it.
 ";
 
 pub const PAIRS: &str = "\
 ## Pairs a second
 
-Pairs of acquire and release a second, each client with a connection and a lock of its own. The last columns are with
-64 clients: what is busy 100 % of the time, servers or clients, sets the limit.
+Pairs of acquire and release a second, each client with a connection and a lock of its own. The last columns are the
+CPU of one pair with 64 clients. All servers share a core and all clients share another, so a million divided by the
+larger of the two is the most that the rate can be.
 ";
 
 pub const HAND_OFF: &str = "\
@@ -93,7 +115,8 @@ pub const WAITERS: &str = "\
 ## A thousand clients wait
 
 The table shows the cost of 1,000 clients that wait for one lock, while nothing happens, for all servers together. The
-CPU goes into what keeps sessions and leases alive, and into polling. The memory is that of the servers after 1,000
+CPU goes into what keeps sessions and leases alive, and into polling. The packets are all that the loopback interface
+carried, between clients and servers and between servers. The memory is that of the servers after 1,000
 clients have connected and queued, less that before, per client (shared pages are divided among the processes). A Java
 heap grows until it is collected, so ZooKeeper's memory says little; negative memory means that some was given back.
 ";
@@ -130,12 +153,12 @@ pub const CHOICE: &str = "\
 ## Which one to take
 
 **etcd** if a lock must survive any failure of a minority, whatever the clocks of the servers do: it runs consensus
-(Raft), syncs each step to disk, and fails over by itself. Every Kubernetes cluster already has one. Its revision is a
-fencing token. You pay with a sync and a round trip between the servers for each step, and a dead holder blocks the
+(Raft), syncs each step to disk, and fails over by itself. Most Kubernetes clusters already have one. Its revision is
+a fencing token. You pay with a sync and a round trip between the servers for each step, and a dead holder blocks the
 others for its TTL.
 
 **ZooKeeper** for the same reasons, if you already run it, or if you use Curator and its recipes (leader election,
-barriers, semaphores), which have been in use for longer than anything else here. Its session ends by timeout, too.
+barriers, semaphores). Its session ends by timeout, too.
 
 **PostgreSQL** if the lock protects data in the same database. No other system can be as simple: the lock is there, it
 needs no second server, and `pg_advisory_xact_lock` ends with the very transaction that it protects, so neither leases
@@ -143,13 +166,15 @@ nor fencing are needed. Each waiting client occupies a connection and a server p
 that hangs, and a failover forgets all advisory locks.
 
 **Redlock**, or plain `SET NX PX`, if your servers load no modules. Client libraries exist for every language. Waiting
-is polling, so hand-off takes tenths of a second, the order is chance, and there is no fencing token.
+is polling: with few waiters the lock stays free until one of them tries again, with many the tries are load for the
+servers. The order is chance, and there is no fencing token.
 
 **dlock on one server** if you run Redis or Valkey and a lost lock wastes work, or the resource checks the token. It
 has a queue in the order of the requests, hand-off without polling, and a session that ends with the process. **Its
 quorum** if a lock has to survive the failure of a server. It depends on clocks that run at the same speed, as Redlock
-does and etcd and ZooKeeper do not; [quorum](quorum.md#assumptions) says how exactly. Where that is not acceptable,
-take etcd or ZooKeeper.
+does; [quorum](quorum.md#assumptions) says how exactly. What the servers of etcd or ZooKeeper have agreed on does not
+depend on clocks: take one of them where this matters. With any system whose lease or session ends by time, a holder
+that pauses for longer may go on while the next one has begun. Only a resource that checks the token refuses it.
 ";
 
 pub const REPEAT: &str = "\
@@ -162,8 +187,9 @@ make bench-peers
 ```
 
 It installs the servers (`scripts/setup peers`: `etcd-server`, `zookeeper`, `postgresql`, and `protoc`) without
-starting their services, starts its own on 127.0.0.1 with data in a temporary folder, measures for about 15 minutes,
-and writes this page. It fails if a system could not be measured. Parts of it, which keep nothing:
+starting their services, starts its own on 127.0.0.1 with data in a temporary folder, measures (this took MINUTES
+minutes), and writes this page. What cannot be measured is named on the page, and the command then fails at its end.
+Parts of it, which keep nothing:
 
 ```text
 cargo build --locked --release --manifest-path lab/peers/measure/Cargo.toml
@@ -179,15 +205,20 @@ pub const SOURCES: &str = "\
 ## Sources
 
 1. Redis: [Distributed locks](https://redis.io/docs/latest/develop/clients/patterns/distributed-locks/), for one
-   server and for Redlock; `appendfsync always` is what it recommends against restarts. It names no delay between two
-   tries; up to 200 ms, at random, is that of Redlock-rb, the implementation by its author.
-2. etcd: [Concurrency API](https://etcd.io/docs/v3.4/dev-guide/api_concurrency_reference_v3/), the `Lock` service;
-   [leases and locks](https://etcd.io/docs/v3.4/learning/why/).
+   server and for Redlock. It recommends `appendfsync always` against restarts, and a time for each server that is
+   small beside the lease (\"~ 5-50 milliseconds\" for 10 seconds). It asks for a random delay between two tries and
+   names none; 0 to 200 ms are those of [redlock-rb](https://github.com/antirez/redlock-rb), by its author.
+2. etcd: [Concurrency API](https://etcd.io/docs/v3.4/dev-guide/api_concurrency_reference_v3/), the `Lock` service:
+   \"the lock is held until Unlock is called on the key or the lease associate with the owner expires\".
 3. etcd: [Clustering guide](https://etcd.io/docs/v3.4/op-guide/clustering/), static. Heartbeat and election timeout
    are the [defaults](https://etcd.io/docs/v3.4/tuning/).
-4. ZooKeeper: [Recipes](https://zookeeper.apache.org/doc/r3.8.0/recipes.html#sc_recipes_Locks), locks.
+4. ZooKeeper: [Recipes](https://zookeeper.apache.org/doc/r3.8.0/recipes.html#sc_recipes_Locks), locks. The names of the
+   nodes are those of [Curator](https://curator.apache.org/docs/recipes-shared-reentrant-lock/).
 5. ZooKeeper: [Administrator's guide](https://zookeeper.apache.org/doc/r3.8.0/zookeeperAdmin.html). `forceSync` is
    left on. `maxClientCnxns` limits the connections of one address, which is all that a test on one machine has.
-6. PostgreSQL: [Advisory locks](https://www.postgresql.org/docs/15/explicit-locking.html#ADVISORY-LOCKS) and [their
+6. ZooKeeper: the heap of its own [`zkEnv.sh`](https://github.com/apache/zookeeper/blob/release-3.8.0/bin/zkEnv.sh).
+7. PostgreSQL: [Advisory locks](https://www.postgresql.org/docs/15/explicit-locking.html#ADVISORY-LOCKS) and [their
    functions](https://www.postgresql.org/docs/15/functions-admin.html#FUNCTIONS-ADVISORY-LOCKS).
+8. PostgreSQL: [Connections](https://www.postgresql.org/docs/15/runtime-config-connection.html). A client that waits
+   needs a connection, and the default is 100 of them.
 ";

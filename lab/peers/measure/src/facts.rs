@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use crate::result::Result;
 
-pub fn all(rounds: usize) -> Result<BTreeMap<String, String>> {
+pub fn all() -> Result<BTreeMap<String, String>> {
     let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
     let cpuinfo = read("/proc/cpuinfo");
     let models: Vec<&str> =
@@ -24,7 +24,6 @@ pub fn all(rounds: usize) -> Result<BTreeMap<String, String>> {
         ("system", system.unwrap_or("unknown").trim_matches('"').to_owned()),
         ("kernel", read("/proc/sys/kernel/osrelease").trim().to_owned()),
         ("date", String::from_utf8(Command::new("date").args(["-u", "+%F"]).output()?.stdout)?.trim().to_owned()),
-        ("rounds", rounds.to_string()),
         ("fsync", format!("{:.0}", fsync()?)),
         ("clients", clients()),
     ];

@@ -16,14 +16,13 @@ mod result;
 mod servers;
 mod systems;
 
-use std::cell::RefCell;
 use std::process::ExitCode;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 use std::{env, fs};
 
-use dlock_comparison::figures::Figures;
-use measure::{Round, holder};
+use dlock_comparison::figures::{Failure, Figures, START};
+use measure::{Notes, Round, holder};
 use result::{Result, failed};
 use systems::System;
 use tokio::runtime::{Builder, Runtime};
@@ -83,55 +82,59 @@ const USAGE: &str = "usage: dlock-peers [--rounds N] [--window MS] [--only SYSTE
 fn run(options: &Options) -> Result<()> {
     let began = Instant::now();
     processes::move_clients()?;
-    let mut figures = Figures { facts: facts::all(options.rounds)?, ..Figures::default() };
-    let mut missing = Vec::new();
-    for number in 0..options.rounds {
+    let mut figures = Figures { facts: facts::all()?, ..Figures::default() };
+    for number in 1..=options.rounds {
         for system in &options.only {
             let name = system.0.name;
             let seconds = began.elapsed().as_secs();
-            println!("\n{seconds:4} s  round {} of {}: {name}", number + 1, options.rounds);
+            println!("\n{seconds:4} s  round {number} of {}: {name}", options.rounds);
             // All that a system has started ends with its runtime.
             let local = LocalSet::new();
-            let measured = Rc::default();
-            let all = measure(*system, number == 0, options.window, Rc::clone(&measured));
-            let error = match local.block_on(&runtime()?, async { timeout(PATIENCE, all).await }) {
-                Ok(Ok(version)) => {
-                    figures.facts.insert(format!("version/{name}"), version);
-                    None
-                }
-                Ok(Err(error)) => Some(error.to_string()),
-                Err(_) => Some(format!("not done after {} s", PATIENCE.as_secs())),
-            };
+            let notes = Rc::new(Notes::default());
+            let all = measure(*system, number == 1, options.window, Rc::clone(&notes));
+            match local.block_on(&runtime()?, async { timeout(PATIENCE, all).await }) {
+                Ok(Ok(())) => {}
+                Ok(Err(error)) => notes.failed(START, &error.to_string()),
+                Err(_) => notes.failed(START, &format!("the round took over {} s", PATIENCE.as_secs())),
+            }
             drop(local);
-            for (figure, value) in measured.take() {
+            for (figure, value) in notes.figures.take() {
                 figures.note(name, &figure, value);
             }
-            if let Some(error) = error {
-                println!("        MISSING: {error}");
-                missing.push(format!("{name} in round {}: {error}", number + 1));
-            }
+            figures.facts.extend(notes.version.take().map(|version| (format!("version/{name}"), version)));
+            figures.failed.extend(notes.failed.take().into_iter().map(|(part, why)| Failure {
+                system: name.to_owned(),
+                part,
+                round: number,
+                why,
+            }));
+        }
+        // After each round: if the machine fails, the rounds before are not lost.
+        figures.facts.insert("rounds".to_owned(), number.to_string());
+        figures.facts.insert("minutes".to_owned(), began.elapsed().as_secs().div_ceil(60).to_string());
+        if let Some(file) = &options.keep {
+            fs::write(file, figures.to_json())?;
         }
     }
-    if let Some(file) = &options.keep {
-        figures.facts.insert("missing".to_owned(), missing.join("; "));
-        fs::write(file, figures.to_json())?;
-    }
     println!("\nmeasured in {} s", began.elapsed().as_secs());
-    if missing.is_empty() { Ok(()) } else { failed(format!("missing:\n  {}", missing.join("\n  "))) }
+    if figures.failed.is_empty() {
+        return Ok(());
+    }
+    let lines = figures.failed.iter().map(|Failure { system, part, round, why }| {
+        format!("\n  {system}, {part}, round {round}: {}", why.lines().next().unwrap_or_default())
+    });
+    failed(format!("failed, all else was measured:{}", lines.collect::<String>()))
 }
 
 /// How long a system may take for a round.
 const PATIENCE: Duration = Duration::from_secs(240);
 
-type Measured = Rc<RefCell<Vec<(String, Option<f64>)>>>;
-
-/// Measures everything; the version of the servers.
-async fn measure(system: System, is_first: bool, window: Duration, figures: Measured) -> Result<String> {
+/// Measures everything that can be measured. An error: the servers did not start.
+async fn measure(system: System, is_first: bool, window: Duration, notes: Rc<Notes>) -> Result<()> {
     let servers = system.start().await?;
-    let mut round = Round { system, servers, window, figures };
-    let version = round.servers.version.clone();
-    round.run(is_first).await?;
-    Ok(version)
+    *notes.version.borrow_mut() = Some(servers.version.clone());
+    Round { system, servers, window, notes }.run(is_first).await;
+    Ok(())
 }
 
 /// The process of a holder that is going to be killed.

@@ -5,6 +5,7 @@ use std::fs::{self, File};
 use std::net::TcpListener;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::time::Instant;
 
 use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
 use nix::sys::signal::{Signal, kill};
@@ -83,6 +84,8 @@ impl Drop for Process {
 #[derive(Clone, Copy, Default)]
 pub struct Usage {
     pub cpu_seconds: f64,
+    /// Of these, in the kernel.
+    pub kernel_seconds: f64,
     /// Sent to the disk.
     pub written: f64,
 }
@@ -106,9 +109,38 @@ impl Usage {
         let stat = read("stat");
         let fields: Vec<&str> = stat.rsplit(')').next().unwrap_or_default().split_whitespace().collect();
         // utime and stime: fields 14 and 15 of the whole line.
-        let ticks: f64 = [11, 12].iter().filter_map(|at| fields.get(*at)?.parse::<f64>().ok()).sum();
-        self.cpu_seconds += ticks / TICKS_PER_SECOND;
+        let [user, kernel] = [11, 12].map(|at| fields.get(at).and_then(|ticks| ticks.parse().ok()).unwrap_or(0.0));
+        self.cpu_seconds += (user + kernel) / TICKS_PER_SECOND;
+        self.kernel_seconds += kernel / TICKS_PER_SECOND;
         self.written += field(&read("io"), "write_bytes:");
+    }
+}
+
+/// What a load costs: begun before it, noted after it.
+pub struct Cost {
+    began: Instant,
+    servers: Usage,
+    clients: Usage,
+}
+
+impl Cost {
+    pub fn begin(servers: Usage) -> Self {
+        Self { began: Instant::now(), servers, clients: Usage::own() }
+    }
+
+    /// For one of so many: time, CPU and bytes, by the end of a figure's name. The times are in µs.
+    pub fn of_each(&self, done: f64, servers: impl FnOnce() -> Usage) -> [(&'static str, f64); 6] {
+        // To ask the kernel takes a while, too.
+        let (elapsed, clients, servers) = (self.began.elapsed(), Usage::own(), servers());
+        let seconds = |after: f64, before: f64| (after - before) * 1e6 / done;
+        [
+            ("rate", done / elapsed.as_secs_f64()),
+            ("servers", seconds(servers.cpu_seconds, self.servers.cpu_seconds)),
+            ("servers-kernel", seconds(servers.kernel_seconds, self.servers.kernel_seconds)),
+            ("clients", seconds(clients.cpu_seconds, self.clients.cpu_seconds)),
+            ("clients-kernel", seconds(clients.kernel_seconds, self.clients.kernel_seconds)),
+            ("written", (servers.written - self.servers.written) / done),
+        ]
     }
 }
 

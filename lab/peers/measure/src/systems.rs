@@ -35,14 +35,16 @@ impl System {
         }
     }
 
-    /// A client with a connection and a session of its own.
-    pub async fn connect(self, addresses: &[String]) -> Result<Client> {
+    /// A client with a connection and a session of its own, one of so many.
+    pub async fn connect(self, addresses: &[String], clients: usize) -> Result<Client> {
         use crate::clients::{dlock, etcd, postgres, quorum, redlock, zookeeper};
         Ok(match self.0.made {
             Made::Dlock => Client::Dlock(dlock::Dlock::connect(addresses, false).await?),
             Made::DlockReplica => Client::Dlock(dlock::Dlock::connect(addresses, true).await?),
-            Made::DlockQuorum => Client::Quorum(quorum::Quorum::open(addresses, self.0.kept == Kept::MajorityFsync)?),
-            Made::Redlock => Client::Redlock(redlock::Redlock::connect(addresses).await?),
+            Made::DlockQuorum => {
+                Client::Quorum(quorum::Quorum::open(addresses, self.0.kept == Kept::MajorityFsync, clients)?)
+            }
+            Made::Redlock => Client::Redlock(redlock::Redlock::connect(addresses, clients).await?),
             Made::Etcd => Client::Etcd(Box::new(etcd::Etcd::connect(addresses).await?)),
             Made::ZooKeeper => Client::ZooKeeper(zookeeper::ZooKeeper::connect(addresses).await?),
             Made::Postgres => Client::Postgres(Box::new(postgres::Postgres::connect(addresses).await?)),

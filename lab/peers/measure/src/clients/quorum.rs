@@ -1,19 +1,22 @@
 //! dlock on a majority of three servers, by the crate dlock-client.
 
-use super::{Held, Key, LEASE, SERVER_TIMEOUT};
+use std::time::Duration;
+
+use super::{Held, Key, LEASE, server_timeout};
 use crate::result::Result;
 
 pub struct Quorum(dlock_client::Client);
 
 impl Quorum {
-    pub fn open(addresses: &[String], on_disk: bool) -> Result<Self> {
+    pub fn open(addresses: &[String], on_disk: bool, clients: usize) -> Result<Self> {
         let urls = addresses.iter().map(|address| format!("redis://{address}"));
-        let quorum = dlock_client::Client::quorum(urls, LEASE).server_timeout(SERVER_TIMEOUT);
+        let quorum = dlock_client::Client::quorum(urls, LEASE).server_timeout(server_timeout(TIMEOUT, clients));
         Ok(Self(if on_disk { quorum.persistent() } else { quorum }.open()?))
     }
 
     pub async fn acquire(&self, lock: &str) -> Result<Held> {
-        let guard = self.0.acquire(lock).lease(LEASE).await?;
+        // An answer that comes too late costs the time of another attempt.
+        let guard = self.0.acquire(lock).lease(LEASE).outage(LEASE).await?;
         Ok(Held { token: Some(guard.token()), key: Key::Guard(Box::new(guard)) })
     }
 
@@ -22,3 +25,6 @@ impl Quorum {
         Ok(self.0.try_acquire("answers").lease(LEASE).await?.release().await?)
     }
 }
+
+/// What the crate has unless it is set.
+const TIMEOUT: Duration = Duration::from_millis(100);

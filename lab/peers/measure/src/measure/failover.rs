@@ -88,7 +88,7 @@ async fn work_on(mut client: Client, system: System, addresses: Vec<String>, wor
                 sleep(Duration::from_millis(20)).await;
                 // A session that has ended does not come back.
                 if errors > 20 || text.contains("lease not found") || text.contains("expired") {
-                    if let Ok(Ok(new)) = timeout(Duration::from_secs(1), system.connect(&addresses)).await {
+                    if let Ok(Ok(new)) = timeout(Duration::from_secs(1), system.connect(&addresses, 4)).await {
                         std::mem::replace(&mut client, new).close().await;
                         errors = 0;
                     }

@@ -10,6 +10,7 @@ use tokio::time::sleep;
 
 use super::{Round, microseconds, rank};
 use crate::clients::Client;
+use crate::processes::Cost;
 use crate::result::{Result, failed};
 
 #[derive(Default)]
@@ -41,10 +42,12 @@ pub async fn run(round: &mut Round, waiters: usize) -> Result<()> {
         () = joined => {}
         lost = first.keep(&lock, &held) => return lost,
     }
+    let cost = Cost::begin(round.servers.usage());
     seen.released.set(Some(Instant::now()));
     first.release(&lock, held).await?;
     tasks.spawn_local(wait_in_turn(first, waiters, lock, seen.clone(), stopped));
     sleep(round.window).await;
+    let costs = cost.of_each(seen.took.borrow().len() as f64, || round.servers.usage());
     if waiters == 64 {
         // Redlock takes longer until each has had its turn.
         let end = Instant::now() + Duration::from_secs(3);
@@ -59,13 +62,17 @@ pub async fn run(round: &mut Round, waiters: usize) -> Result<()> {
         }
     }
     let mut took = seen.took.take();
+    if took.is_empty() {
+        return failed("nobody got the lock after its release");
+    }
     took.sort_by(f64::total_cmp);
     round.note_if(format!("hand-off/{waiters}/median"), rank(&took, 0.5));
     round.note_if(format!("hand-off/{waiters}/p99"), rank(&took, 0.99));
     if waiters == 64 {
         let mut order = seen.order.take();
         order.retain(|place| *place < waiters);
-        round.note("order", out_of_order(&order));
+        round.note("hand-off/64/order", out_of_order(&order));
+        round.note_costs("hand-off/64", costs);
     }
     Ok(())
 }

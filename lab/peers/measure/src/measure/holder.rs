@@ -70,7 +70,7 @@ async fn start(system: System, addresses: &[String], lock: &str) -> Result<Child
 
 /// What the process of the holder does.
 pub async fn hold(system: System, addresses: &[String], lock: &str) -> Result<()> {
-    let mut client = system.connect(addresses).await?;
+    let mut client = system.connect(addresses, 1).await?;
     let held = client.acquire(lock).await?;
     print!("{HELD}");
     client.keep(lock, &held).await

@@ -15,7 +15,7 @@ use futures::future::join_all;
 use tokio::time::{sleep, timeout};
 
 use crate::clients::{Client, LEASE};
-use crate::result::{Result, failed};
+use crate::result::Result;
 use crate::servers::Servers;
 use crate::systems::System;
 
@@ -26,18 +26,34 @@ pub struct Round {
     /// How long each load runs.
     pub window: Duration,
     /// Kept by the caller, too: what was measured before a system hangs is not lost.
-    pub figures: Rc<RefCell<Vec<(String, Option<f64>)>>>,
+    pub notes: Rc<Notes>,
+}
+
+/// What a round has to say of a system.
+#[derive(Default)]
+pub struct Notes {
+    pub figures: RefCell<Vec<(String, Option<f64>)>>,
+    /// Parts, and why they have no figures.
+    pub failed: RefCell<Vec<(String, String)>>,
+    /// Of the servers.
+    pub version: RefCell<Option<String>>,
+}
+
+impl Notes {
+    pub fn failed(&self, part: &str, why: &str) {
+        println!("        {part}: FAILED: {why}");
+        self.failed.borrow_mut().push((part.to_owned(), why.to_owned()));
+    }
 }
 
 impl Round {
     /// Everything, in an order in which nothing is left over for the next. What fails twice, or takes too long,
     /// is named, and the rest is measured all the same.
-    pub async fn run(&mut self, is_first: bool) -> Result<()> {
+    pub async fn run(&mut self, is_first: bool) {
         let mut parts = PARTS.to_vec();
         if self.system.0.fails_over() {
             parts.push(Part::Failover);
         }
-        let mut missing = Vec::new();
         for part in parts {
             for again in [part != Part::Failover, false] {
                 let (why, again) = match timeout(PATIENCE, self.measure(part, is_first)).await {
@@ -45,16 +61,15 @@ impl Round {
                     Ok(Err(error)) => (error.to_string(), again),
                     Err(_) => (format!("not done after {} s", PATIENCE.as_secs()), false),
                 };
-                println!("        {part:?}: {why}");
                 if !again {
-                    missing.push(format!("{part:?}: {why}"));
+                    self.notes.failed(&part.name(), &why);
                     break;
                 }
+                println!("        {}: once more: {why}", part.name());
                 // What is left of it may hold locks until its leases end.
                 sleep(LEASE).await;
             }
         }
-        if missing.is_empty() { Ok(()) } else { failed(missing.join(", ")) }
     }
 
     async fn measure(&mut self, part: Part, is_first: bool) -> Result<()> {
@@ -76,20 +91,34 @@ impl Round {
         let figure = figure.into();
         let shown = value.map_or("not while it was waited for".to_owned(), |value| format!("{value:.4}"));
         println!("        {figure:24} {shown}");
-        self.figures.borrow_mut().push((figure, value));
+        self.notes.figures.borrow_mut().push((figure, value));
+    }
+
+    fn note_costs<const N: usize>(&self, part: &str, costs: [(&str, f64); N]) {
+        for (what, value) in costs {
+            self.note(format!("{part}/{what}"), value);
+        }
     }
 
     async fn client(&self) -> Result<Client> {
-        self.system.connect(&self.servers.addresses).await
+        self.client_among(1).await
     }
 
-    /// That many, each with its connection.
+    async fn client_among(&self, all: usize) -> Result<Client> {
+        self.system.connect(&self.servers.addresses, all).await
+    }
+
     async fn clients(&self, count: usize) -> Result<Vec<Client>> {
+        self.clients_among(count, count).await
+    }
+
+    /// Some of all clients, each with its connection.
+    async fn clients_among(&self, count: usize, all: usize) -> Result<Vec<Client>> {
         let mut clients = Vec::new();
         while clients.len() < count {
             // A server queues only so many new connections.
             let some = (count - clients.len()).min(32);
-            for client in join_all((0..some).map(|_| self.client())).await {
+            for client in join_all((0..some).map(|_| self.client_among(all))).await {
                 clients.push(client?);
             }
         }
@@ -106,6 +135,20 @@ enum Part {
     Waiters,
     Holder,
     Failover,
+}
+
+impl Part {
+    /// What its figures begin with.
+    fn name(self) -> String {
+        match self {
+            Self::Alone => "alone".to_owned(),
+            Self::Pairs(clients) => format!("pairs/{clients}"),
+            Self::HandOff(waiters) => format!("hand-off/{waiters}"),
+            Self::Waiters => "waiters".to_owned(),
+            Self::Holder => "holder".to_owned(),
+            Self::Failover => "failover".to_owned(),
+        }
+    }
 }
 
 const PARTS: [Part; 8] = [

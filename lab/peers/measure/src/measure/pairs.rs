@@ -8,7 +8,7 @@ use futures::future::join_all;
 use tokio::task::JoinSet;
 
 use super::Round;
-use crate::processes::Usage;
+use crate::processes::Cost;
 use crate::result::{Result, failed};
 
 pub async fn run(round: &mut Round, count: usize) -> Result<()> {
@@ -22,9 +22,8 @@ pub async fn run(round: &mut Round, count: usize) -> Result<()> {
         Ok((lock, client))
     });
     let warm: std::result::Result<Vec<_>, String> = join_all(warm).await.into_iter().collect();
-    let (servers, own) = (round.servers.usage(), Usage::own());
-    let began = Instant::now();
-    let end = began + round.window;
+    let cost = Cost::begin(round.servers.usage());
+    let end = Instant::now() + round.window;
     let mut tasks = JoinSet::new();
     for (lock, mut client) in warm? {
         let pairs = pairs.clone();
@@ -32,9 +31,7 @@ pub async fn run(round: &mut Round, count: usize) -> Result<()> {
             while Instant::now() < end {
                 let held = client.acquire(&lock).await.map_err(|error| error.to_string())?;
                 client.release(&lock, held).await.map_err(|error| error.to_string())?;
-                if Instant::now() < end {
-                    pairs.set(pairs.get() + 1);
-                }
+                pairs.set(pairs.get() + 1);
             }
             Ok::<_, String>(client)
         });
@@ -43,18 +40,14 @@ pub async fn run(round: &mut Round, count: usize) -> Result<()> {
     while let Some(task) = tasks.join_next().await {
         ended.push(task);
     }
-    let (seconds, servers_after, own_after) = (began.elapsed().as_secs_f64(), round.servers.usage(), Usage::own());
+    // The last pairs of all clients are counted, and so is their time.
+    let costs = cost.of_each(pairs.get() as f64, || round.servers.usage());
     for task in ended {
         match task? {
             Ok(client) => client.close().await,
             Err(error) => return failed(error),
         }
     }
-    if count == 64 {
-        // Who is busy all the time is the reason for the figure.
-        round.note("busy/servers", (servers_after.cpu_seconds - servers.cpu_seconds) / seconds * 100.0);
-        round.note("busy/clients", (own_after.cpu_seconds - own.cpu_seconds) / seconds * 100.0);
-    }
-    round.note(format!("pairs/{count}"), pairs.get() as f64 / (end - began).as_secs_f64());
+    round.note_costs(&format!("pairs/{count}"), costs);
     Ok(())
 }

@@ -1,5 +1,6 @@
 //! What a thousand waiting clients cost the servers while nothing happens.
 
+use std::fs;
 use std::time::Duration;
 
 use tokio::sync::watch;
@@ -10,7 +11,7 @@ use super::Round;
 use crate::result::{Result, failed};
 
 pub async fn run(round: &mut Round) -> Result<()> {
-    let mut holder = round.client().await?;
+    let mut holder = round.client_among(WAITERS).await?;
     let held = holder.acquire("waiters").await?;
     sleep(Duration::from_millis(300)).await;
     let before = round.servers.memory();
@@ -18,7 +19,7 @@ pub async fn run(round: &mut Round) -> Result<()> {
     let mut tasks = JoinSet::new();
     let joined = async {
         for _ in 0..WAITERS / BATCH {
-            for mut client in round.clients(BATCH).await? {
+            for mut client in round.clients_among(BATCH, WAITERS).await? {
                 let mut stopped = stopped.clone();
                 tasks.spawn_local(async move {
                     let granted = tokio::select! {
@@ -32,11 +33,12 @@ pub async fn run(round: &mut Round) -> Result<()> {
         }
         // What connecting and joining leave behind.
         sleep(Duration::from_millis(1500)).await;
-        let waiting = round.servers.usage();
+        let (waiting, carried) = (round.servers.usage(), packets());
         sleep(LOOK).await;
-        Ok::<_, Box<dyn std::error::Error>>((waiting, round.servers.usage(), round.servers.memory()))
+        let carried = (packets() - carried) / LOOK.as_secs_f64();
+        Ok::<_, Box<dyn std::error::Error>>((carried, waiting, round.servers.usage(), round.servers.memory()))
     };
-    let (waiting, after, memory) = tokio::select! {
+    let (carried, waiting, after, memory) = tokio::select! {
         looked = joined => looked?,
         lost = holder.keep("waiters", &held) => return lost,
     };
@@ -50,9 +52,18 @@ pub async fn run(round: &mut Round) -> Result<()> {
     }
     holder.release("waiters", held).await?;
     holder.close().await;
+    round.note("waiters/packets", carried);
     round.note("waiters/cpu", (after.cpu_seconds - waiting.cpu_seconds) / LOOK.as_secs_f64() * 100.0);
     round.note("waiters/memory", (memory - before) / WAITERS as f64 / 1024.0);
     Ok(())
+}
+
+/// What the loopback interface has carried.
+fn packets() -> f64 {
+    let text = fs::read_to_string("/proc/net/dev").unwrap_or_default();
+    let line = text.lines().find_map(|line| line.trim_start().strip_prefix("lo:"));
+    // Received: bytes, packets.
+    line.and_then(|line| line.split_whitespace().nth(1)?.parse().ok()).unwrap_or(f64::NAN)
 }
 
 const WAITERS: usize = 1000;

@@ -97,7 +97,7 @@ async fn replicated(address: &str) -> Result<()> {
 
 /// A member without persistence counts after the longest lease.
 async fn wait_until_counted(servers: &mut Servers, on_disk: bool) -> Result<()> {
-    let quorum = crate::clients::quorum::Quorum::open(&servers.addresses, on_disk)?;
+    let quorum = crate::clients::quorum::Quorum::open(&servers.addresses, on_disk, 1)?;
     let quorum = &quorum;
     answers(&mut servers.processes, || async move { quorum.answers().await }).await?;
     if !on_disk {
