@@ -100,7 +100,7 @@ bench: module ## time every command beside its rivals on a quiet machine (15 min
 	cargo build --locked --release --package dlock-bench && bench=$$CARGO_TARGET_DIR/release/dlock-bench && \
 	"$$bench" times --keep $(BENCH) && "$$bench" page
 
-bench-peers: module ## time dlock beside etcd, ZooKeeper, PostgreSQL and Redlock (20 minutes), write docs/comparison.md
+bench-peers: module ## time dlock beside etcd, ZooKeeper, PostgreSQL and Redlock (25 minutes), write docs/comparison.md
 	@scripts/setup peers
 	server=$$(scripts/server) && export DLOCK_SERVER="$$server" && ulimit -n 16384 && \
 	cargo build --locked --release --manifest-path lab/peers/measure/Cargo.toml && \

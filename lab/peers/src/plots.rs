@@ -46,7 +46,8 @@ fn plot(figures: &Figures, figure: &str, title: &str, subtitle: &str) -> Option<
     while power <= high {
         let value = 10_f64.powf(power);
         canvas.line("grid", &[[at(value), TOP], [at(value), bottom]]);
-        canvas.text("dim", [at(value), bottom + 16.0], Anchor::Middle, &number(value));
+        let text = if value < 100.0 { value.to_string() } else { number(value) };
+        canvas.text("dim", [at(value), bottom + 16.0], Anchor::Middle, &text);
         power += 1.0;
     }
     let mut y = TOP;
@@ -81,9 +82,9 @@ fn bar(canvas: &mut Canvas, class: &str, spread: Spread, y: f64, at: impl Fn(f64
     canvas.text("ink", [at(most) + 8.0, middle + 4.5], Anchor::Start, &number(median));
 }
 
-const WIDTH: f64 = 860.0;
+const WIDTH: f64 = 890.0;
 /// Of the labels' column.
-const LABELS: f64 = 320.0;
+const LABELS: f64 = 350.0;
 /// Of the values behind the longest bar.
 const VALUES: f64 = 70.0;
 const TOP: f64 = 48.0;

@@ -52,7 +52,7 @@ pub fn settings(made: Made, kept: Kept) -> &'static str {
 }
 
 pub const FAILED: &str = "\
-**Not everything could be measured.** A part that fails is tried once more after a lease. What failed again has no
+**Not everything could be measured.** A part that fails is tried once more after two leases. What failed again has no
 figures for that round; a cell says \"failed\" if no round has any:
 ";
 

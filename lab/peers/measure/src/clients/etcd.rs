@@ -18,13 +18,25 @@ pub struct Etcd {
 impl Etcd {
     pub async fn connect(addresses: &[String]) -> Result<Self> {
         let mut client = Client::connect(addresses, None).await?;
-        let lease = client.lease_grant(LEASE.as_secs().cast_signed(), None).await?.id();
-        let keeper = tokio::spawn(keep_alive(client.clone(), lease));
+        let (lease, keeper) = session(&mut client).await?;
         Ok(Self { client, lease, keeper })
     }
 
     pub async fn acquire(&mut self, lock: &str) -> Result<Held> {
-        let answer = self.client.lock(lock, Some(LockOptions::new().with_lease(self.lease))).await?;
+        let mut tries = 0;
+        let answer = loop {
+            tries += 1;
+            match self.client.lock(lock, Some(LockOptions::new().with_lease(self.lease))).await {
+                // Its lease has ended: on a busy machine, the keeper may come too late.
+                Err(error) if error.to_string().contains("lease not found") => {
+                    self.keeper.abort();
+                    (self.lease, self.keeper) = session(&mut self.client).await?;
+                }
+                // Asked again with the same lease, it goes on where it was.
+                Err(error) if tries < TRIES && error.to_string().contains("timed out") => {}
+                answer => break answer?,
+            }
+        };
         let Some(header) = answer.header() else { return failed("an answer without a revision") };
         Ok(Held { token: u64::try_from(header.revision()).ok(), key: Key::Bytes(answer.key().to_vec()) })
     }
@@ -52,6 +64,12 @@ impl Drop for Etcd {
     }
 }
 
+/// A lease, and what keeps it alive.
+async fn session(client: &mut Client) -> Result<(i64, JoinHandle<()>)> {
+    let lease = client.lease_grant(LEASE.as_secs().cast_signed(), None).await?.id();
+    Ok((lease, tokio::spawn(keep_alive(client.clone(), lease))))
+}
+
 /// Three times in a TTL, as etcd's own client does it. Begins again when a server is gone.
 async fn keep_alive(mut client: Client, lease: i64) {
     loop {
@@ -63,3 +81,6 @@ async fn keep_alive(mut client: Client, lease: i64) {
         sleep(LEASE / 40).await;
     }
 }
+
+/// How often the server may take too long.
+const TRIES: usize = 5;

@@ -49,11 +49,15 @@ impl Redlock {
         Ok(())
     }
 
-    /// Extends the lock as the page says, three times in a lease.
+    /// Extends the lock as the page says, three times in a lease. It is lost when a lease has passed without a majority.
     pub async fn keep(&mut self, lock: &str, value: &str) -> Result<()> {
+        let mut extended = Instant::now();
         loop {
             sleep(LEASE / 3).await;
-            if self.script_on_all(&self.extend, lock, value).await <= self.servers.len() / 2 {
+            let began = Instant::now();
+            if self.script_on_all(&self.extend, lock, value).await > self.servers.len() / 2 {
+                extended = began;
+            } else if extended.elapsed() + DRIFT > LEASE {
                 return failed("the lock is lost");
             }
         }

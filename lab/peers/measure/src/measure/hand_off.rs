@@ -47,7 +47,6 @@ pub async fn run(round: &mut Round, waiters: usize) -> Result<()> {
     first.release(&lock, held).await?;
     tasks.spawn_local(wait_in_turn(first, waiters, lock, seen.clone(), stopped));
     sleep(round.window).await;
-    let costs = cost.of_each(seen.took.borrow().len() as f64, || round.servers.usage());
     if waiters == 64 {
         // Redlock takes longer until each has had its turn.
         let end = Instant::now() + Duration::from_secs(3);
@@ -55,6 +54,7 @@ pub async fn run(round: &mut Round, waiters: usize) -> Result<()> {
             sleep(Duration::from_millis(20)).await;
         }
     }
+    let costs = cost.of_each(seen.took.borrow().len() as f64, || round.servers.usage());
     stop.send(true)?;
     while let Some(ended) = tasks.join_next().await {
         if let Err(error) = ended? {

@@ -66,8 +66,8 @@ impl Round {
                     break;
                 }
                 println!("        {}: once more: {why}", part.name());
-                // What is left of it may hold locks until its leases end.
-                sleep(LEASE).await;
+                // What is left of it may hold locks until its leases end, and ending them is work for the servers.
+                sleep(LEASE * 2).await;
             }
         }
     }
@@ -163,7 +163,7 @@ const PARTS: [Part; 8] = [
 ];
 
 /// How long one may take.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(45);
 
 /// The smallest value that this share of all does not exceed.
 fn rank(sorted: &[f64], share: f64) -> Option<f64> {
