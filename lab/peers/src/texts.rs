@@ -26,7 +26,7 @@ usual `tickTime`. Settings that the table does not name are the defaults of the 
 
 The clients are crates, each with a connection and a session for every client, all in one thread. The recipe of each
 system is the one of its documentation, cited by number. A server of Redlock or of dlock's quorum has 50 ms [1] or
-100 ms ([its default](quorum.md#settings)) to answer, except where more than 100 clients share their core: then they
+100 ms ([its default](quorum.md#settings)) to answer, except where more than 50 clients share their core: then they
 wait for each other rather than for a server, and it has a second.
 ";
 

@@ -92,12 +92,16 @@ fn run(options: &Options) -> Result<()> {
             let local = LocalSet::new();
             let notes = Rc::new(Notes::default());
             let all = measure(*system, number == 1, options.window, Rc::clone(&notes));
-            match local.block_on(&runtime()?, async { timeout(PATIENCE, all).await }) {
+            let runtime = runtime()?;
+            match local.block_on(&runtime, async { timeout(PATIENCE, all).await }) {
                 Ok(Ok(())) => {}
                 Ok(Err(error)) => notes.failed(START, &error.to_string()),
                 Err(_) => notes.failed(START, &format!("the round took over {} s", PATIENCE.as_secs())),
             }
+            // Clients that are dropped with it may have a last request to send.
+            let entered = runtime.enter();
             drop(local);
+            drop(entered);
             for (figure, value) in notes.figures.take() {
                 figures.note(name, &figure, value);
             }

@@ -86,7 +86,7 @@ pub const LEASE: Duration = Duration::from_secs(4);
 const LEASE_MS: u64 = 4000;
 
 /// How long each of several independent servers has to answer, if it usually has this long and so many clients run.
-/// All clients share a core here; hundreds of them wait for each other longer than for any server.
+/// All clients share a core here; dozens of them wait for each other longer than for any server.
 fn server_timeout(usual: Duration, clients: usize) -> Duration {
-    if clients > 100 { Duration::from_secs(1) } else { usual }
+    if clients > 50 { Duration::from_secs(1) } else { usual }
 }
