@@ -1,5 +1,5 @@
-//! What an older version of the module wrote is read by this one, and what a newer one wrote is refused with its
-//! reason.
+//! What an older version of the module wrote is read by this one, and what a newer one wrote is refused or passed over
+//! with its reason.
 //!
 //! `tests/server/upgrade/` has what each release wrote (`scripts/golden`). The tests that run the previous release
 //! itself need its module: `make upgrade` builds it from the history (`scripts/previous`) and runs them.
@@ -8,14 +8,29 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use redis::Cmd;
+
 use crate::support::payload::{body, seal};
 use crate::support::process::built;
+use crate::support::replica::info_field;
 use crate::support::story::story;
 use crate::support::{Client, Server, Setup, bytes_of, eventually, list_of, lock_info, req};
 
-/// Whether the previous release reads what this version writes, as long as no newer feature is used. Once it does not,
+/// What the previous release reads of what this version writes, as long as no newer feature is used. Where it does not,
 /// the changelog says so, and these tests demand that the previous release says that the data is too new.
-const PREVIOUS_READS_OURS: bool = true;
+const PREVIOUS_READS_OURS: PreviousReads = PreviousReads { saved: true, streamed: true, rewritten: false };
+
+struct PreviousReads {
+    /// RDB files, full synchronizations, and AOFs with an RDB preamble.
+    saved: bool,
+    /// The replication stream, and what is appended to an AOF.
+    streamed: bool,
+    /// AOFs that were rewritten without an RDB preamble.
+    rewritten: bool,
+}
+
+/// How the previous release says that data is too new.
+const TOO_NEW: &str = "its version 2 is not known";
 
 /// Unix time in ms of the year 2200, in which the golden files were recorded.
 const RECORDED: i64 = 7_258_118_400_000;
@@ -89,25 +104,57 @@ fn an_aof_of_every_release_is_read() {
     }
 }
 
-/// The dump of a lock, as a version of the module would write it that has the next encoding.
-fn from_the_future(client: &mut Client) -> Vec<u8> {
+/// The dump of a lock, with the version at this place raised to one that this module does not know.
+fn from_the_future(client: &mut Client, at: usize, newer: u8) -> Vec<u8> {
     client.int("DLOCK.ACQUIRE k a");
     let dump = client.bytes("DUMP k");
     let mut future = body(&dump);
-    // Type (1 byte), the mark of a 64-bit length (1 byte), the id of the module's type, which ends with the version.
-    assert_eq!((future[0], future[1], future[9]), (7, 0x81, 1), "{}", dump.escape_ascii());
-    future[9] += 1;
+    // Type (1 byte), the mark of a 64-bit length (1), the id of the module's type (8), which ends with the version of
+    // the encoding, the mark of a string (1), its length (1), and the lock, which begins with the version of its format.
+    assert_eq!((future[0], future[1], future[10]), (7, 0x81, 5), "{}", dump.escape_ascii());
+    assert_eq!((future[ENCODING], future[FORMAT]), (1, 1), "{}", dump.escape_ascii());
+    future[at] = newer;
     client.run("DEL k");
     seal(&future, &dump)
 }
+
+/// Where the two versions are in the dump of a small lock.
+const ENCODING: usize = 9;
+const FORMAT: usize = 12;
 
 #[test]
 fn a_newer_lock_is_refused_with_its_reason() {
     let server = Server::start();
     let mut client = server.client();
-    let future = from_the_future(&mut client);
-    client.error(req!["RESTORE", "k", 0, future]);
-    server.logged("newer version of the module");
+    let newer_encoding = from_the_future(&mut client, ENCODING, 2);
+    let newer_format = from_the_future(&mut client, FORMAT, 3);
+    client.error(req!["RESTORE", "k", 0, newer_encoding]);
+    server.logged("a lock could not be loaded: it was saved by a newer version of the module");
+    client.error(req!["RESTORE", "k", 0, newer_format]);
+    server.logged("a lock could not be loaded: format version 3 is unknown: is this module too old?");
+}
+
+#[test]
+fn a_newer_effect_is_passed_over_with_its_reason() {
+    let mut server = Server::conf("appendonly yes\nappendfsync always");
+    server.client().int("DLOCK.ACQUIRE k a PX 600000");
+    let mut effect = server.aof().into_iter().find(|command| command[0] == b"DLOCK.APPLY").expect("an effect");
+    server.kill9();
+    effect[1] = b"newer".to_vec();
+    effect[2][0] = 0x30;
+    let mut newer = Cmd::new();
+    for word in &effect {
+        newer.arg(word);
+    }
+    let file = server.path("appendonlydir/appendonly.aof.1.incr.aof");
+    let whole = [fs::read(&file).expect("the file that the server appends to"), newer.get_packed_command()].concat();
+    fs::write(&file, whole).expect("a writable directory");
+    server.boot();
+    server.logged("cannot apply an effect on key 'newer': ERR invalid effect: format version 3 is unknown: is this");
+    let mut client = server.client();
+    assert_eq!(info_field(&mut client, "stats", "unexpected_error_replies").as_deref(), Some("1"));
+    story(&mut client, "EXISTS newer -> 0\n RELEASE k a -> 1");
+    server.tolerate("CRITICAL");
 }
 
 #[test]
@@ -172,9 +219,9 @@ fn variety(client: &mut Client) {
 
 /// What changes while a replica follows, or after it took over.
 #[track_caller]
-fn more(server: &Server) {
+fn more(client: &mut Client) {
     story(
-        &mut server.client(),
+        client,
         "RACQUIRE entered a REQUEST r1  -> t1
          RELEASE entered a              -> 0
          RELEASE exclusive a            -> 1
@@ -207,7 +254,7 @@ fn a_replica_is_upgraded_first_and_takes_over() {
     waiter.read().expect("granted");
     old.client().int("DLOCK.RELEASE exclusive w");
     old.client().int("DLOCK.ACQUIRE exclusive a PX 600000");
-    more(&old);
+    more(&mut old.client());
     new.wait_synced(&old);
     same("by the stream", &old, &new);
     let highest = locks(&old).values().flat_map(|(_, holds)| holds.iter().map(|hold| hold.3)).max();
@@ -223,17 +270,17 @@ fn a_replica_is_upgraded_first_and_takes_over() {
          RENEW shared a      -> 1
          RELEASE session a   -> 1",
     );
-    old_reads(&old, &new, "the stream of the new primary");
+    old_reads(&old, &new, PREVIOUS_READS_OURS.streamed, "the stream of the new primary");
 }
 
 /// The old server has what the new one has; or says why not.
 #[track_caller]
-fn old_reads(old: &Server, new: &Server, what: &str) {
-    if PREVIOUS_READS_OURS {
+fn old_reads(old: &Server, new: &Server, is_read: bool, what: &str) {
+    if is_read {
         old.wait_synced(new);
         same(what, old, new);
     } else {
-        old.logged("newer version of the module");
+        old.logged(TOO_NEW);
     }
 }
 
@@ -245,55 +292,107 @@ fn a_replica_that_is_still_old_follows_a_new_primary() {
     variety(&mut owner);
     let old = previous().start();
     old.client().ok(format!("REPLICAOF 127.0.0.1 {}", new.port()));
-    old_reads(&old, &new, "after the full synchronisation");
-    more(&new);
-    old_reads(&old, &new, "by the stream");
+    old_reads(&old, &new, PREVIOUS_READS_OURS.saved, "after the full synchronisation");
+    more(&mut new.client());
+    old_reads(&old, &new, PREVIOUS_READS_OURS.streamed, "by the stream");
 }
 
-/// The ways to keep data: the configuration, and what to do before the end.
-fn ways() -> [(&'static str, &'static str); 4] {
+/// The ways to keep data: the configuration, what to do before the end, and whether the previous release reads it.
+fn ways() -> [(&'static str, &'static str, bool); 4] {
+    let PreviousReads { saved, streamed, rewritten } = PREVIOUS_READS_OURS;
     [
-        ("", "SAVE"),
-        ("appendonly yes\nappendfsync always", "PING"),
-        ("appendonly yes\nappendfsync always\naof-use-rdb-preamble yes", "BGREWRITEAOF"),
-        ("appendonly yes\nappendfsync always\naof-use-rdb-preamble no", "BGREWRITEAOF"),
+        ("", "SAVE", saved),
+        ("appendonly yes\nappendfsync always", "PING", streamed),
+        ("appendonly yes\nappendfsync always\naof-use-rdb-preamble yes", "BGREWRITEAOF", saved),
+        ("appendonly yes\nappendfsync always\naof-use-rdb-preamble no", "BGREWRITEAOF", rewritten),
     ]
 }
 
-/// Files that one module wrote, and the other reads.
+/// What became of the locks that one module wrote, and the other has read.
+struct Restart {
+    before: Locks,
+    after: Locks,
+    log: String,
+}
+
+/// Restarts a server that `fill` has filled. If it does not start, the error is its log.
 #[track_caller]
-fn restarts_with(from: Setup, to: &Setup, lines: &str, keep: &str) -> Result<(), String> {
+fn restart(from: Setup, to: &Setup, (lines, keep): (&str, &str), fill: fn(&mut Client)) -> Result<Restart, String> {
     let mut server = from.conf(lines).start();
     let mut owner = server.client();
-    variety(&mut owner);
-    more(&server);
+    fill(&mut owner);
     server.client().run(keep);
     server.wait_saved();
     let before = locks(&server);
     server.kill9();
     server.reconfigure(|_| to.clone().conf(lines));
     server.try_boot()?;
-    assert_eq!(before, locks(&server), "{lines} {keep}");
-    Ok(())
+    let (after, log) = (locks(&server), server.log());
+    // The server says so of a command in a file that was refused.
+    server.tolerate("CRITICAL");
+    Ok(Restart { before, after, log })
+}
+
+fn variety_and_more(client: &mut Client) {
+    variety(client);
+    more(client);
 }
 
 #[test]
 #[ignore = "make upgrade builds the previous release and runs this"]
 fn files_of_the_previous_release_are_read() {
-    for (lines, keep) in ways() {
-        restarts_with(previous(), &Setup::new(), lines, keep).expect("the new one reads the files of the old one");
+    for (lines, keep, _) in ways() {
+        let way = (lines, keep);
+        let Restart { before, after, .. } = restart(previous(), &Setup::new(), way, variety_and_more)
+            .expect("the new one reads the files of the old one");
+        assert_eq!(before, after, "{way:?}");
     }
 }
 
 #[test]
 #[ignore = "make upgrade builds the previous release and runs this"]
 fn files_of_this_version_are_read_by_the_previous_release_or_are_too_new() {
-    for (lines, keep) in ways() {
-        match (restarts_with(Setup::new(), &previous(), lines, keep), PREVIOUS_READS_OURS) {
-            (Ok(()), true) => {}
-            (Err(log), false) => assert!(log.contains("newer version of the module"), "{log}"),
-            (Ok(()), false) => panic!("{lines} {keep}: it reads them"),
-            (Err(log), true) => panic!("{log}"),
+    for (lines, keep, is_read) in ways() {
+        let way = (lines, keep);
+        match (restart(Setup::new(), &previous(), way, variety_and_more), is_read) {
+            (Ok(Restart { before, after, .. }), true) => assert_eq!(before, after, "{way:?}"),
+            // A server goes on after an effect that it cannot apply. The lock is missing, and the log says why.
+            (Ok(Restart { after, log, .. }), false) => {
+                assert!(after.is_empty() && log.contains(TOO_NEW), "{way:?}: {after:?} {log}");
+            }
+            (Err(log), false) => assert!(log.contains(TOO_NEW), "{way:?}: {log}"),
+            (Err(log), true) => panic!("{way:?}: {log}"),
+        }
+    }
+}
+
+/// What the commands write that the previous release lacks. To it, these are ordinary locks.
+fn newer_commands(client: &mut Client) {
+    story(
+        client,
+        "SACQUIRE semaphore a 3 PERMITS 2 PX 600000 -> t1
+         SACQUIRE semaphore b 3 PX 600000           -> t2
+         MACQUIRE 2 several:1 several:2 a PX 600000 -> t3",
+    );
+}
+
+/// The record of such a request is new.
+fn newer_request(client: &mut Client) {
+    story(client, "SACQUIRE semaphore a 3 PX 600000 REQUEST r1 -> t1");
+}
+
+#[test]
+#[ignore = "make upgrade builds the previous release and runs this"]
+fn locks_of_newer_commands_are_read_by_the_previous_release_without_requests() {
+    for (lines, keep, _) in ways().into_iter().filter(|(.., is_read)| *is_read) {
+        let way = (lines, keep);
+        let Restart { before, after, .. } = restart(Setup::new(), &previous(), way, newer_commands).expect("read");
+        assert_eq!((before.len(), &before), (3, &after), "{way:?}");
+        match restart(Setup::new(), &previous(), way, newer_request) {
+            Ok(Restart { after, log, .. }) => {
+                assert!(after.is_empty() && log.contains(TOO_NEW), "{way:?}: {after:?} {log}");
+            }
+            Err(log) => assert!(log.contains(TOO_NEW), "{way:?}: {log}"),
         }
     }
 }
