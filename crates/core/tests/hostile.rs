@@ -179,10 +179,13 @@ impl Server {
         while self.engine.wake_at().is_some_and(|at| at <= self.keys.now().ms()) {
             self.engine.tick(&mut self.keys, Role::Primary);
         }
-        let granted = |output| match output {
-            Output::Answer(client, Answer::Granted(..)) => Some(client),
-            _ => None,
-        };
+        self.engine.take_outputs().into_iter().filter_map(granted).collect()
+    }
+
+    /// Has the timer run once: who got in.
+    fn turn(&mut self) -> Vec<u64> {
+        self.keys.ms += 1;
+        self.engine.tick(&mut self.keys, Role::Primary);
         self.engine.take_outputs().into_iter().filter_map(granted).collect()
     }
 
@@ -191,6 +194,13 @@ impl Server {
         let lock = self.keys.keys.get(key.as_bytes()).map_or(&Lock::EMPTY, |(lock, _)| lock);
         let show = |hold: &dlock_core::Hold| (String::from_utf8_lossy(&hold.owner.text()).into_owned(), hold.mode);
         lock.live_holds(self.keys.now().ms()).map(show).collect()
+    }
+}
+
+fn granted(output: Output<u64>) -> Option<u64> {
+    match output {
+        Output::Answer(client, Answer::Granted(..)) => Some(client),
+        _ => None,
     }
 }
 
@@ -315,4 +325,84 @@ fn to_join_a_long_queue_of_readers_is_cheap() {
         }
     }
     assert!(best < std::time::Duration::from_millis(15), "{best:?}");
+}
+
+const READERS: u64 = 300;
+
+/// A writer holds `k`, [`READERS`] wait for it as clients 100 and on, and behind them another writer.
+fn crowd() -> Server {
+    let mut server = Server::new();
+    server.acquire("k", "writer", Want::Exclusive, 1_000, 1, false);
+    for number in 0..READERS {
+        server.acquire("k", &format!("r{number}"), Want::Shared, 60_000, 100 + number, false);
+    }
+    server.acquire("k", "next", Want::Exclusive, 60_000, 2, false);
+    server.at(1_001);
+    server
+}
+
+#[test]
+fn a_crowd_of_readers_gets_in_by_pieces_and_in_order() {
+    let mut server = crowd();
+    let mut order = server.turn();
+    assert!(!order.is_empty() && order.len() < 100, "{} in one turn", order.len());
+    // A reader that comes between two pieces stands behind the writer, and has the next piece served.
+    assert!(matches!(server.acquire("k", "late", Want::Shared, 60_000, 3, false), Entered::Waiting(_)));
+    order.extend(server.engine.take_outputs().into_iter().filter_map(granted));
+    while (order.len() as u64) < READERS {
+        let next = server.turn();
+        assert!(next.len() < 100, "{} in one turn", next.len());
+        order.extend(next);
+    }
+    assert_eq!(order, (100..100 + READERS).collect::<Vec<_>>());
+    assert_eq!(server.tick(), [0_u64; 0]);
+    assert_eq!(server.holds("k").len() as u64, READERS);
+}
+
+#[test]
+fn a_flush_between_two_pieces_lets_the_rest_of_a_crowd_in() {
+    let mut server = crowd();
+    let mut order = server.turn();
+    server.keys.keys.clear();
+    let now = server.keys.now();
+    server.engine.input(Input::Flushed(None), now);
+    while (order.len() as u64) < READERS {
+        let next = server.turn();
+        assert!(!next.is_empty() && next.len() < 100, "{} in one turn", next.len());
+        order.extend(next);
+    }
+    assert_eq!(order, (100..100 + READERS).collect::<Vec<_>>());
+}
+
+#[test]
+fn a_demotion_between_two_pieces_lets_nobody_else_in() {
+    let mut server = crowd();
+    let entered = server.turn().len();
+    let now = server.keys.now();
+    server.engine.input(Input::RoleChanged, now);
+    server.keys.ms += 1;
+    server.engine.tick(&mut server.keys, Role::Replica);
+    assert!(server.engine.take_outputs().into_iter().filter_map(granted).next().is_none());
+    assert_eq!(server.holds("k").len(), entered);
+}
+
+/// The sessions of a flushed database are looked at a piece at a time. Meanwhile their owners come back.
+#[test]
+fn a_session_that_returns_right_after_a_flush_is_bound() {
+    let mut server = Server::new();
+    for number in 0..READERS {
+        server.acquire(&format!("k{number}"), "o", Want::ExclusiveOnce, 60_000, 1, true);
+    }
+    server.keys.keys.clear();
+    let now = server.keys.now();
+    server.engine.input(Input::Flushed(None), now);
+    for number in (0..READERS).rev() {
+        server.acquire(&format!("k{number}"), "o", Want::ExclusiveOnce, 60_000, 1, true);
+    }
+    server.tick();
+    assert_eq!(server.engine.gauges().sessions as u64, READERS);
+    server.gone(1);
+    server.tick();
+    assert_eq!(server.engine.gauges().sessions, 0);
+    assert!(server.keys.keys.is_empty());
 }

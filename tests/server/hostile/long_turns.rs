@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use crate::support::crowds::{MANY, crossing, queue, readers, readers_until, session_of_many};
+use crate::support::crowds::{
+    MANY, crossing, join, queue, readers, readers_until, session_of_many, several_held, waiters_for_all,
+};
 use crate::support::replica::counter;
 use crate::support::turn::least_of_three;
 use crate::support::{Server, eventually, lock_info, req, soon};
@@ -133,6 +135,52 @@ fn a_session_of_a_hundred_thousand_holds_of_one_lock_ends_in_pieces() {
         turn
     });
     within(PIECE, found, "100,000 holds of one lock");
+}
+
+#[test]
+fn three_thousand_readers_get_in_by_pieces() {
+    let found = least_of_three(|| {
+        let server = Server::start();
+        let mut client = server.client();
+        client.int("DLOCK.WLOCK k writer PX 600000");
+        let mut waiting = queue(&server, 3_000, |n| format!("DLOCK.RLOCK k reader-{n} PX 600000 BLOCK 0"));
+        let turn = server.longest_turn(|| {
+            client.int("DLOCK.RELEASE k writer");
+            server.left_waiting(0);
+        });
+        waiting.iter_mut().for_each(|reader| drop(reader.granted()));
+        turn
+    });
+    within(PIECE, found, "3,000 readers");
+}
+
+#[test]
+fn a_thousand_requests_for_64_locks_are_sent_away_in_pieces() {
+    let found = least_of_three(|| {
+        let server = Server::start();
+        let (mut client, mut waiters) = (several_held(&server), waiters_for_all(&server));
+        join(&server, &mut waiters);
+        server.longest_turn(|| {
+            client.ok("SET k0 over");
+            server.left_waiting(0);
+        })
+    });
+    within(PIECE, found, "1,000 requests for 64 locks");
+}
+
+#[test]
+fn sessions_of_a_flushed_or_swapped_database_are_looked_at_in_pieces() {
+    for request in ["SWAPDB 0 1", "FLUSHALL ASYNC"] {
+        let found = least_of_three(|| {
+            let server = Server::start();
+            let (_session, mut client) = (session_of_many(&server), server.client());
+            server.longest_turn(|| {
+                client.ok(request);
+                soon("no hold is bound", || counter(&mut client, "sessions") == 0);
+            })
+        });
+        within(PIECE, found, request);
+    }
 }
 
 #[test]
