@@ -9,12 +9,13 @@ use super::context::{Context, machine_time};
 use super::data_type::{self, DISTRLOCK};
 use super::hooks::detached;
 
-/// How many keys are looked at. The rest of a larger database is taken to have a lock, since the server has one.
+/// How many keys, and how many places of the server's table, are looked at. The rest of a larger database is taken to have a lock, since the server has one.
 const MOST_KEYS: u32 = 10_000;
 
 struct Search {
     now: UnixMs,
     keys: u32,
+    places: u32,
     is_found: bool,
 }
 
@@ -23,7 +24,7 @@ pub fn has_lock(db: Option<c_int>) -> bool {
     if data_type::locks() == 0 {
         return false;
     }
-    let mut search = Search { now: machine_time().ms(), keys: 0, is_found: false };
+    let mut search = Search { now: machine_time().ms(), keys: 0, places: 0, is_found: false };
     // SAFETY: the context is kept since the load.
     let context = &mut unsafe { Context::new(detached()) };
     let before = context.db();
@@ -43,6 +44,9 @@ fn scan(context: &Context<'_>, search: &mut Search) {
         let cursor = api!(RedisModule_ScanCursorCreate());
         let data = std::ptr::from_mut(search).cast::<c_void>();
         while !(*data.cast::<Search>()).is_found && api!(RedisModule_Scan(context.raw, cursor, Some(look), data)) != 0 {
+            let search = &mut *data.cast::<Search>();
+            search.places += 1;
+            search.is_found |= search.places >= MOST_KEYS;
         }
         api!(RedisModule_ScanCursorDestroy(cursor));
     }

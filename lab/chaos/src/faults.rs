@@ -138,7 +138,9 @@ impl Servers {
         };
         let jump_us = if is_forward { size } else { -size };
         clock.jump(jump_us)?;
-        Ok(Fault { jump_us, ..Fault::new(Kind::ClockJump, begin) })
+        let fault = Fault::new(Kind::ClockJump, begin);
+        // A turn that has begun goes on with the time that the server read before.
+        Ok(Fault { jump_us, end: fault.end + A_TURN_US, ..fault })
     }
 
     fn swap(&mut self) {
@@ -173,5 +175,7 @@ fn no_replica() -> Failure {
 
 /// Jumps turn back beyond this.
 const FARTHEST_US: i64 = 4_000_000;
+/// For how long a busy server may use a time that it has read.
+const A_TURN_US: u64 = 20_000;
 
 const PATIENCE_MS: u64 = 60_000;

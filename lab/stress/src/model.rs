@@ -153,7 +153,10 @@ impl Model {
     }
 
     fn serve_keys(&mut self, keys: &[KeyNo]) {
-        let served = self.naive.serve(|waiter| waiter.keys.iter().any(|key| keys.contains(key)));
+        let mut served = self.naive.serve(|waiter| waiter.keys.iter().any(|key| keys.contains(key)));
+        // An owner that got several locks may wait for one of them once more: it enters in the same step.
+        let more: Vec<KeyNo> = served.iter().flat_map(|(request, _)| request.keys.clone()).collect();
+        served.extend(self.naive.serve(|waiter| matches!(waiter.keys[..], [key] if more.contains(&key))));
         self.tell(served);
     }
 

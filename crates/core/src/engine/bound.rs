@@ -3,6 +3,7 @@
 //! A binding is not part of the lock: it exists in the primary's memory only. A session whose connection has ended stays
 //! here until its holds are released; until then they count as released already.
 
+use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
 
 use foldhash::fast::FixedState;
@@ -21,6 +22,8 @@ pub(super) struct Bound {
     renewals: BTreeSet<(UnixMs, HoldId)>,
     /// The sessions that have ended and still have holds.
     ended: Vec<ClientId>,
+    /// What `departed` has found, and at which time: many are served by it.
+    departed: Cell<Option<(UnixMs, Sum)>>,
     /// The latest clock of an effect: what had a deadline before it is not in the lock any more.
     swept: Option<UnixMs>,
     /// Before this time the server does not accept renewals.
@@ -89,6 +92,11 @@ impl Bound {
         self.bindings.is_empty()
     }
 
+    /// How many clients holds are bound to.
+    pub(super) fn sessions(&self) -> usize {
+        self.sessions.len()
+    }
+
     /// The clients that holds are bound to.
     pub(super) fn clients(&self) -> impl Iterator<Item = ClientId> {
         self.sessions.keys().copied()
@@ -138,6 +146,9 @@ impl Bound {
         let Some(id) = self.id(&hold.owner, hold.mode) else { return };
         let Some(binding) = self.bindings.get_mut(&id) else { return };
         if let Some(session) = self.sessions.get_mut(&binding.client) {
+            if session.end.is_some() {
+                self.departed.set(None);
+            }
             session.deadlines.remove(binding.deadline, id);
             session.deadlines.insert(hold.deadline, id, hold.count);
         }
@@ -154,7 +165,10 @@ impl Bound {
 
     /// Records the clock of an effect: by it, the lock has dropped what had lapsed.
     pub(super) fn sweep(&mut self, clock: UnixMs) {
-        self.swept = self.swept.max(Some(clock));
+        if self.swept < Some(clock) {
+            self.swept = Some(clock);
+            self.departed.set(None);
+        }
     }
 
     /// Unbinds a hold: its client, if that has no other hold here.
@@ -175,6 +189,9 @@ impl Bound {
             }
         }
         let session = self.sessions.get_mut(&binding.client)?;
+        if session.end.is_some() {
+            self.departed.set(None);
+        }
         session.deadlines.remove(binding.deadline, id);
         if session.deadlines.total().holds > 0 {
             return None;
@@ -219,6 +236,7 @@ impl Bound {
         if session.end.is_none() {
             session.end = Some(end);
             self.ended.push(client);
+            self.departed.set(None);
         }
         true
     }
@@ -258,10 +276,17 @@ impl Bound {
 
     /// The holds that the lock still has live and that count as released at `now`: their sessions have ended.
     pub(super) fn departed(&self, now: UnixMs) -> Sum {
+        if let Some((at, sum)) = self.departed.get()
+            && at == now
+        {
+            return sum;
+        }
         let clock = self.swept.map_or(now, |swept| swept.max(now));
         let sessions = self.ended.iter().filter_map(|client| self.sessions.get(client));
         let departed = sessions.filter(|session| session.end.is_some_and(|end| end.deadline() <= now));
-        departed.fold(Sum::default(), |sum, session| sum.plus(session.deadlines.live(clock)))
+        let sum = departed.fold(Sum::default(), |sum, session| sum.plus(session.deadlines.live(clock)));
+        self.departed.set(Some((now, sum)));
+        sum
     }
 
     /// When the next renewal is due, and the deadline before which it has to happen.
@@ -317,6 +342,7 @@ impl Bound {
     pub(super) fn take_apart(&mut self, most: usize) -> Vec<ClientId> {
         // Nobody asks for these sessions any more, and to find one in a long list takes time.
         self.ended.clear();
+        self.departed.set(None);
         let ids: Vec<HoldId> = self.bindings.keys().copied().take(most).collect();
         ids.into_iter().filter_map(|id| self.remove(id)).collect()
     }

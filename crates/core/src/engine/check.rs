@@ -160,8 +160,8 @@ impl<T> Engine<T> {
             }
             for client in record.bound.clients().filter(|client| !record.bound.has_session_ended(*client)) {
                 let is_known = self.clients.get(&client).is_some_and(|records| records.contains(&id));
-                let leaves = |leaving: &super::Leaving| leaving.client == client && leaving.records.contains(&id);
-                expect(is_known || self.leaving.iter().any(leaves), "a client is not known to have a hold")?;
+                let leaves = self.leaving.get(&client).is_some_and(|leaving| leaving.records.contains(&id));
+                expect(is_known || leaves, "a client is not known to have a hold")?;
             }
         }
         expect(at == self.agenda.len(), "the agenda names a record twice, or one that is gone")?;

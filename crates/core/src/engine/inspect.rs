@@ -215,7 +215,7 @@ impl<T> Engine<T> {
             key_end: key_end.unwrap_or(UnixMs::MAX),
             now: now.ms(),
         };
-        let ends = lock.with_token(token, UnixMs::ZERO).filter_map(|hold| view.end_of(hold));
+        let ends = lock.with_token(token, UnixMs::ZERO).take(LOOKS).filter_map(|hold| view.end_of(hold));
         ends.max().map(|end| end.since(view.now))
     }
 
@@ -236,3 +236,6 @@ impl<T> Engine<T> {
         record.queue.iter().filter_map(show).take(most).collect()
     }
 }
+
+/// How many holds with one token are looked at: there are several only after `MINTOKEN`.
+const LOOKS: usize = 1000;

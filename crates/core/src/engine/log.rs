@@ -110,7 +110,7 @@ const AT_ONCE: usize = 16;
 /// Of how many holds the time is measured when many lapse together.
 const SAMPLE: usize = 256;
 /// At how many locks the end of a session looks for holds to log.
-const LOOKS: usize = 64;
+const LOOKS: usize = AT_ONCE;
 
 impl Log {
     pub(super) fn new() -> Log {
@@ -136,6 +136,8 @@ impl Log {
             self.entries.drain(..self.entries.len() - settings.max_len);
             self.entries.shrink_to_fit();
         }
+        // To grow a long list later would copy it.
+        self.entries.reserve_exact(settings.max_len - self.entries.len());
     }
 
     /// The entries, newest first.
@@ -323,7 +325,7 @@ impl<T> Engine<T> {
         }
         let mut entries: SmallVec<[LogEntry; 1]> = SmallVec::new();
         for id in records.iter().take(LOOKS) {
-            self.refresh(*id);
+            self.notice_flush(*id);
             let Some(record) = self.records.get(*id) else { continue };
             let live = record.bound.of_client(client).filter(|binding| now < binding.deadline);
             entries.extend(live.take(AT_ONCE - entries.len()).map(|binding| {

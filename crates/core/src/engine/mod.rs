@@ -72,12 +72,15 @@ pub struct Engine<T> {
     pub memory: Memory,
     /// Boxed: the places of those that are gone stay.
     records: SlotMap<RecordId, Box<Record>>,
-    names: HashTable<RecordId>,
+    /// With their hashes, so that to grow the table looks at no record.
+    names: HashTable<(u64, RecordId)>,
     waiters: SlotMap<WaiterId, Waiter<T>>,
     waits: HashMap<Owner, SmallVec<[WaiterId; 1]>, FixedState>,
     clients: HashMap<ClientId, BTreeSet<RecordId>, FixedState>,
     /// Sessions that ended with holds on more locks than are looked at in one go.
-    leaving: VecDeque<Leaving>,
+    leaving: BTreeMap<ClientId, Leaving>,
+    /// How many sessions have been added to these so far.
+    leaves: u64,
     agenda: BTreeSet<(UnixMs, RecordId)>,
     overdue: BTreeSet<(UnixMs, RecordId)>,
     stirred: VecDeque<RecordId>,
@@ -87,6 +90,8 @@ pub struct Engine<T> {
     ttls: Vec<(i32, Rc<[u8]>)>,
     /// Bindings that are not valid any more and the lock that they were on, to be freed a piece at a time.
     old_bound: Vec<(RecordId, Bound)>,
+    /// How many waiters the running command, or this step of the timer, may still answer.
+    allowance: usize,
     /// The last step of the timer took as long as one may take.
     is_large: bool,
     /// The timer has more to do, but not before this time.
@@ -109,7 +114,6 @@ pub struct Engine<T> {
 
 #[derive(Clone, Debug)]
 struct Leaving {
-    client: ClientId,
     end: SessionEnd,
     records: BTreeSet<RecordId>,
 }
@@ -238,13 +242,15 @@ impl<T> Engine<T> {
             waiters: SlotMap::with_key(),
             waits: HashMap::with_hasher(hasher.clone()),
             clients: HashMap::with_hasher(hasher.clone()),
-            leaving: VecDeque::new(),
+            leaving: BTreeMap::new(),
+            leaves: 0,
             agenda: BTreeSet::new(),
             overdue: BTreeSet::new(),
             stirred: VecDeque::new(),
             unsettled: Vec::new(),
             ttls: Vec::new(),
             old_bound: Vec::new(),
+            allowance: 0,
             is_large: false,
             not_before: UnixMs::ZERO,
             outbox: Vec::new(),

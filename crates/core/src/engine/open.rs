@@ -3,6 +3,7 @@
 use super::keyspace::{GRACE_MS, Keyspace, OpenKey, OpenLock, Permission, Replication, WrongType};
 use super::queue::WaiterId;
 use super::record::RecordId;
+use super::visit::PIECE;
 use super::{Engine, Event};
 use crate::{Applied, Effect, Lock, Name, Now, Owner};
 
@@ -23,6 +24,9 @@ impl<T> Engine<T> {
         body: impl FnOnce(&mut Self, &mut Option<RecordId>, &mut OpenLock<S::Key<'_>>) -> R,
     ) -> Result<R, WrongType> {
         self.heed(now);
+        if own == 0 {
+            self.allowance = PIECE;
+        }
         let mut restarts = 0..MAX_RESTARTS;
         loop {
             let mut id = self.look_up(name);
@@ -115,7 +119,8 @@ impl<T> Engine<T> {
                 record.has_grace = !record.queue.is_empty();
                 open.close(if record.has_grace { GRACE_MS } else { 0 });
             }
-            Some(record) if record.has_grace && record.queue.is_empty() => {
+            // A key that was swapped here, or away and back, may have a grace that the record does not know.
+            Some(record) if record.queue.is_empty() => {
                 record.has_grace = false;
                 // Another end is somebody else's.
                 if open.has_grace() { open.close_with_grace(0) } else { open.close(0) }

@@ -4,11 +4,12 @@
 use std::rc::Rc;
 
 use slotmap::new_key_type;
+use smallvec::SmallVec;
 
 use super::Engine;
 use super::bound::Bound;
 use super::queue::{Queue, WaiterId};
-use crate::{Name, UnixMs};
+use crate::{ClientId, Name, UnixMs};
 
 new_key_type! {
     pub(super) struct RecordId;
@@ -30,6 +31,8 @@ pub(super) struct Record {
     pub was_deserted: bool,
     /// Which flush of its database it has seen.
     pub epoch: u64,
+    /// How many ends of large sessions it has seen.
+    pub leaves: u64,
 }
 
 /// Where the engine finds a record that needs a visit.
@@ -63,8 +66,8 @@ impl<T> Engine<T> {
             return None;
         }
         let hash = self.hash(name);
-        let is_it = |id: &RecordId| self.records.get(*id).is_some_and(|record| record.name() == name);
-        self.names.find(hash, is_it).copied()
+        let is_it = |id| self.records.get(id).is_some_and(|record| record.name() == name);
+        self.names.find(hash, |(its, id)| *its == hash && is_it(*id)).map(|(_, id)| *id)
     }
 
     /// The record of a lock, up to date with what happened to its database and to the clients of its holds.
@@ -76,6 +79,12 @@ impl<T> Engine<T> {
     }
 
     pub(super) fn refresh(&mut self, id: RecordId) {
+        self.notice_flush(id);
+        self.notice_ends(id);
+    }
+
+    /// Forgets what was bound if the database was emptied or has changed places since.
+    pub(super) fn notice_flush(&mut self, id: RecordId) {
         let Some(record) = self.records.get_mut(id) else { return };
         let db_epoch = self.db_epochs.get(&record.db).copied().unwrap_or(0);
         let is_stale = record.epoch < self.all_epoch.max(db_epoch);
@@ -84,10 +93,26 @@ impl<T> Engine<T> {
             self.forget_bound(id);
             self.stir(id);
         }
-        for index in 0..self.leaving.len() {
-            let Some(leaving) = self.leaving.get_mut(index) else { break };
+    }
+
+    /// Ends the sessions of this lock that have ended with more locks than were looked at so far. Each is looked for
+    /// once, from the shorter list.
+    fn notice_ends(&mut self, id: RecordId) {
+        let Some(record) = self.records.get_mut(id) else { return };
+        let leaves = std::mem::replace(&mut record.leaves, self.leaves);
+        if leaves == self.leaves || self.leaving.is_empty() {
+            return;
+        }
+        let (bound, leaving) = (&record.bound, &self.leaving);
+        let clients: SmallVec<[ClientId; 4]> = if bound.sessions() < leaving.len() {
+            bound.clients().filter(|client| leaving.contains_key(client)).collect()
+        } else {
+            leaving.keys().copied().filter(|client| bound.has_client(*client)).collect()
+        };
+        for client in clients {
+            let Some(leaving) = self.leaving.get_mut(&client) else { continue };
             if leaving.records.remove(&id) {
-                let (client, end) = (leaving.client, leaving.end);
+                let end = leaving.end;
                 self.end_session(id, client, end);
             }
         }
@@ -109,9 +134,9 @@ impl<T> Engine<T> {
             has_grace: false,
             was_deserted: false,
             epoch: self.epoch,
+            leaves: self.leaves,
         }));
-        let records = &self.records;
-        self.names.insert_unique(hash, id, |id| records.get(*id).map_or(0, |record| record.hash));
+        self.names.insert_unique(hash, (hash, id), |(hash, _)| *hash);
         id
     }
 
@@ -128,13 +153,12 @@ impl<T> Engine<T> {
         }
         let hash = record.hash;
         self.set_attention(id, Attention::None);
-        if let Ok(entry) = self.names.find_entry(hash, |other| *other == id) {
+        if let Ok(entry) = self.names.find_entry(hash, |(_, other)| *other == id) {
             entry.remove();
         }
         self.records.remove(id);
-        let records = &self.records;
         if self.names.len() < self.names.capacity() / 8 {
-            self.names.shrink_to(self.names.len() * 2, |id| records.get(*id).map_or(0, |record| record.hash));
+            self.names.shrink_to(self.names.len() * 2, |(hash, _)| *hash);
         }
     }
 

@@ -13,7 +13,6 @@ impl<T> Engine<T> {
     /// Serves the queue of an open lock as far as it goes: O(1) for each request. A timer serves the rest of a long one.
     /// Returns the head, if that is a request for several locks: it is looked at when the key is closed.
     pub(super) fn serve<K: OpenKey>(&mut self, id: RecordId, open: &mut OpenLock<K>, now: Now) -> Option<WaiterId> {
-        let mut answered = 0..PIECE;
         let several = loop {
             let head = self.records.get(id)?.queue.head();
             let Some((head, waiter)) = head.and_then(|head| Some((head, self.waiters.get(head)?))) else { break None };
@@ -26,7 +25,7 @@ impl<T> Engine<T> {
                 self.release_ended_of(id, open, now, &owner);
             }
             let Some(waiter) = self.waiters.get(head) else { break None };
-            if answered.next().is_none() {
+            if self.allowance == 0 {
                 self.is_large = true;
                 self.stir(id);
                 break None;
@@ -61,6 +60,7 @@ impl<T> Engine<T> {
                     Answer::Granted(token, None)
                 }
             };
+            self.allowance -= 1;
             self.answer(head, answer, Some(id));
         };
         self.watch(id, open, now);

@@ -16,7 +16,8 @@ impl<T> Engine<T> {
         let end = SessionEnd { at, grace: self.settings.session_grace };
         self.log_session_end(client, &records, at);
         if records.len() > RECORDS_AT_ONCE {
-            self.leaving.push_back(Leaving { client, end, records });
+            self.leaving.insert(client, Leaving { end, records });
+            self.leaves += 1;
             return;
         }
         for id in records {
@@ -33,11 +34,11 @@ impl<T> Engine<T> {
     /// Looks at some of the locks of sessions that have ended.
     pub(super) fn end_leaving(&mut self) {
         for _ in 0..RECORDS_AT_ONCE {
-            let Some(leaving) = self.leaving.front_mut() else { return };
-            let (client, end) = (leaving.client, leaving.end);
-            match leaving.records.pop_first() {
+            let Some(mut first) = self.leaving.first_entry() else { return };
+            let (client, end) = (*first.key(), first.get().end);
+            match first.get_mut().records.pop_first() {
                 Some(id) => self.end_session(id, client, end),
-                None => drop(self.leaving.pop_front()),
+                None => drop(first.remove()),
             }
         }
     }

@@ -213,6 +213,7 @@ impl<T> Engine<T> {
             return;
         }
         let (records, start, owner) = (waiter.records.clone(), waiter.in_the_way, waiter.owner.clone());
+        self.is_large |= records.len() > FEW;
         let request = waiter.request.clone();
         let mut recorded: Option<(Token, usize)> = None;
         for (index, record_id) in (0..).zip(&records).cycle().skip(start).take(records.len()) {
@@ -323,6 +324,9 @@ impl<T> Engine<T> {
         }
     }
 }
+
+/// A timer looks at the clock after a request for more locks than this.
+const FEW: usize = 8;
 
 /// What led to a grant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -43,19 +43,15 @@ impl<T> Engine<T> {
             Role::Replica => {
                 self.ttls.clear();
                 self.leaving.clear();
-                for id in std::mem::take(&mut self.unsettled) {
-                    self.stir(id);
-                }
-                while let Some(id) = self.next_due(UnixMs::MAX) {
-                    self.stand_down(id);
-                }
             }
         }
         let mut now = start;
         let waiting = self.waiters.len();
         for steps in 1.. {
             self.is_large = self.has_large_rests();
-            let Some(()) = self.step(space, now) else { return };
+            self.allowance = PIECE;
+            let done = if role == Role::Replica && self.stand_down() { Some(()) } else { self.step(space, now) };
+            let Some(()) = done else { return };
             now = space.now();
             let is_over = now.us().saturating_sub(start.us()) > BUDGET_US && (self.is_large || steps >= STEPS);
             if is_over || waiting.saturating_sub(self.waiters.len()) >= ANSWERS_AT_ONCE {
@@ -65,14 +61,19 @@ impl<T> Engine<T> {
         }
     }
 
-    /// A replica sees to no lock.
-    fn stand_down(&mut self, id: RecordId) {
-        self.refresh(id);
-        self.set_attention(id, Attention::None);
-        if let Some(record) = self.records.get_mut(id) {
-            (record.has_grace, record.was_deserted, record.queue_due) = (false, false, None);
+    /// A replica sees to no lock: forgets some of those that it saw to as a primary. Returns whether there were any.
+    fn stand_down(&mut self) -> bool {
+        for piece in 0..PIECE {
+            let Some(id) = self.unsettled.pop().or_else(|| self.next_due(UnixMs::MAX)) else { return piece > 0 };
+            self.refresh(id);
+            self.set_attention(id, Attention::None);
+            if let Some(record) = self.records.get_mut(id) {
+                (record.has_grace, record.was_deserted, record.queue_due) = (false, false, None);
+            }
+            self.drop_if_idle(id);
         }
-        self.drop_if_idle(id);
+        self.is_large = true;
+        true
     }
 
     fn has_large_rests(&self) -> bool {

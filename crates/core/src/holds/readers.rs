@@ -151,7 +151,7 @@ impl Readers {
     /// Bytes on the heap beside those of the holds' owners, about.
     pub(super) fn heap_bytes(&self) -> usize {
         // The key of the owner's tree is a copy.
-        let keys: usize = self.by_owner.keys().map(Owner::heap_bytes).sum();
+        let keys = super::estimate(self.by_owner.keys().map(Owner::heap_bytes), self.by_owner.len());
         // A tree begins with one node; when there are more, about two of five places are free.
         let len = self.holds.len();
         let places = if len <= NODE_PLACES { NODE_PLACES } else { len * 5 / 3 };
