@@ -17,18 +17,21 @@ type Wanted = fn(usize) -> &'static str;
 /// Puts clients into a queue one after the other, and lets them through: one after the other, too. Returns what must
 /// not be.
 pub fn check(server: &Server) -> Vec<String> {
+    let all = "ACQUIRE queue first";
     let exclusive: Wanted = |_| "ACQUIRE queue waiter-{}";
     // A small request behind a large one waits, though it would fit.
+    let one = "SACQUIRE queue first 2";
     let permits: Wanted =
         |number| if number % 2 == 0 { "SACQUIRE queue waiter-{} 2 PERMITS 2" } else { "SACQUIRE queue waiter-{} 2" };
     let several: Wanted =
         |number| if number % 2 == 0 { "MACQUIRE 2 queue other waiter-{}" } else { "ACQUIRE queue waiter-{}" };
-    [exclusive, permits, several].into_iter().flat_map(|wanted| check_of(server, wanted)).collect()
+    let lines: [(&str, Wanted); 3] = [(all, exclusive), (one, permits), (all, several)];
+    lines.into_iter().flat_map(|(first, wanted)| check_of(server, first, wanted)).collect()
 }
 
-fn check_of(server: &Server, wanted: Wanted) -> Vec<String> {
+fn check_of(server: &Server, first: &str, wanted: Wanted) -> Vec<String> {
     let mut admin = server.client();
-    let mut last = admin.int("DLOCK.ACQUIRE queue first PX 60000");
+    let mut last = admin.int(format!("DLOCK.{first} PX 60000"));
     let mut waiters = Vec::new();
     for number in 0..LENGTH {
         let mut waiter = server.client();

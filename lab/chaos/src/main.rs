@@ -12,10 +12,11 @@
 //! | `history` | what workers write down |
 //! | `check` | what histories must not show |
 //! | `lin` | whether the contract explains a history of two locks |
-//! | `line` | the order of a queue that nothing disturbs |
+//! | `line`, `circle` | the order of a queue that nothing disturbs, and deadlocks |
 //! | `jumping` | a clock that jumps |
 
 mod check;
+mod circle;
 mod control;
 mod counters;
 mod crew;

@@ -6,6 +6,7 @@ use dlock_testkit::Server;
 use dlock_testkit::replica::{counter, info_field};
 
 use crate::check::{self, Fault, Findings, Record};
+use crate::circle;
 use crate::control::Work;
 use crate::counters::Counters;
 use crate::crew::Crew;
@@ -144,6 +145,7 @@ impl Stage {
             ));
         }
         found.extend(line::check(self.servers.primary()));
+        found.extend(circle::check(self.servers.primary()));
         found.extend(self.leaks());
         for server in self.servers.all() {
             found.extend(server.complaints().into_iter().map(|line| format!("in the server's log: {line}")));

@@ -4,7 +4,8 @@
 #![allow(clippy::unwrap_used, reason = "a checker that panics has failed, which is what it is for")]
 
 use std::process::ExitCode;
-use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, OnceLock};
 use std::thread;
 
 use dlock_check_model::report::{self, Explored};
@@ -30,17 +31,31 @@ fn main() -> ExitCode {
     }
     println!("{}", report::head());
     // Each exploration has one thread, so that it is strictly breadth first.
-    let (jobs, is_right) = (Mutex::new(jobs.into_iter()), Mutex::new(true));
+    let results: Vec<OnceLock<Explored>> = jobs.iter().map(|_| OnceLock::new()).collect();
+    let (jobs, printed) = (Mutex::new(jobs.into_iter().zip(&results)), Mutex::new(0));
+    let is_right = AtomicBool::new(true);
     thread::scope(|scope| {
         for _ in 0..2 {
             scope.spawn(|| {
-                while let Some((explore, broken)) = { jobs.lock().unwrap().next() } {
+                while let Some(((explore, broken), result)) = { jobs.lock().unwrap().next() } {
                     let explored = explore();
-                    println!("{explored}");
-                    *is_right.lock().unwrap() &= explored.broken.map(|(broken, _)| broken.property) == broken;
+                    if explored.broken.as_ref().map(|(broken, _)| broken.property) != broken {
+                        is_right.store(false, Ordering::Relaxed);
+                        let nothing = || format!("{}: nothing breaks", explored.name);
+                        eprintln!("{}", explored.story().unwrap_or_else(nothing));
+                    }
+                    result.set(explored).unwrap();
+                    // The rows are printed in the order of the scopes.
+                    let mut printed = printed.lock().unwrap();
+                    while let Some(explored) = results.get(*printed).and_then(OnceLock::get) {
+                        println!("{explored}");
+                        *printed += 1;
+                    }
                 }
             });
         }
     });
-    if is_right.into_inner().unwrap() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    let sum = |of: fn(&Explored) -> usize| results.iter().flat_map(OnceLock::get).map(of).sum::<usize>();
+    eprintln!("{} states, {} steps", sum(|explored| explored.states), sum(|explored| explored.steps));
+    if is_right.into_inner() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::time::{Duration, Instant};
 
 use stateright::{Checker, HasDiscoveries, Model};
 
@@ -21,7 +20,6 @@ pub struct Explored {
     /// Whether longer stories come to states that were not visited.
     pub is_cut: bool,
     pub properties: usize,
-    pub time: Duration,
     pub reached: BTreeMap<&'static str, u64>,
     /// A broken property, and one of the shortest stories that break it.
     pub broken: Option<(Broken, Vec<String>)>,
@@ -30,7 +28,6 @@ pub struct Explored {
 /// Visits every state that is at most so many actions away, breadth first. One thread: with several, the order is not
 /// strict, and a state that was first reached by a detour would cut what follows on it.
 pub fn explore<I: Instance>(name: &str, scope: &I::Scope, depth: usize) -> Explored {
-    let start = Instant::now();
     let checker = Explorer::<I>::new(scope.clone(), depth).checker();
     let checker = checker.finish_when(HasDiscoveries::Any).threads(1).spawn_bfs().join();
     let broken = checker.discoveries().into_values().next().map(|path| {
@@ -45,7 +42,6 @@ pub fn explore<I: Instance>(name: &str, scope: &I::Scope, depth: usize) -> Explo
         depth: depth_reached,
         is_cut: depth_reached == depth,
         properties: checker.model().properties().len(),
-        time: start.elapsed(),
         reached: checker.model().reached(),
         broken,
     }
@@ -53,22 +49,31 @@ pub fn explore<I: Instance>(name: &str, scope: &I::Scope, depth: usize) -> Explo
 
 /// The head of the table.
 pub fn head() -> String {
-    format!("{:<36} {:>5} {:>10} {:>11} {:>10} {:>7}", "scope", "depth", "states", "steps", "properties", "seconds")
+    format!(
+        "| {:<36} | {:>5} | {:>9} | {:>9} | {:>10} | {} |\n|---|---|---|---|---|---|",
+        "instance", "depth", "states", "steps", "properties", "result"
+    )
 }
 
+/// A row of the table.
 impl fmt::Display for Explored {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Explored { name, states, steps, depth, properties, .. } = self;
-        let all = if self.is_cut { " " } else { "*" };
-        let seconds = self.time.as_secs_f64();
-        write!(f, "{name:<36} {depth:>4}{all} {states:>10} {steps:>11} {properties:>10} {seconds:>7.1}")?;
-        if let Some((broken, story)) = &self.broken {
-            write!(f, "\n\nbroken: {}\n", broken.property)?;
-            for (at, action) in story.iter().enumerate() {
-                writeln!(f, "{:>4}. {action}", at + 1)?;
-            }
-            writeln!(f, "then: {}", broken.how)?;
+        let depth = format!("{depth}{}", if self.is_cut { "" } else { ", all" });
+        write!(f, "| {name:<36} | {depth:>5} | {states:>9} | {steps:>9} | {properties:>10} | ")?;
+        match &self.broken {
+            None => write!(f, "all hold |"),
+            Some((broken, story)) => write!(f, "\"{}\" breaks after {} steps |", broken.property, story.len()),
         }
-        Ok(())
+    }
+}
+
+impl Explored {
+    /// How a property breaks, if one does.
+    pub fn story(&self) -> Option<String> {
+        let (broken, story) = self.broken.as_ref()?;
+        let lines = story.iter().enumerate().map(|(at, action)| format!("{:>4}. {action}\n", at + 1));
+        let lines: String = lines.collect();
+        Some(format!("{}, broken: {}\n{lines}then: {}\n", self.name, broken.property, broken.how))
     }
 }

@@ -11,7 +11,7 @@ fn every_property_of_the_engine_holds_in_every_state() {
     for scope in engine::scopes() {
         let explored = explore::<engine::World>(scope.name, &scope, scope.depth[1]);
         println!("{explored}");
-        assert!(explored.broken.is_none(), "{explored}");
+        assert!(explored.broken.is_none(), "{}", explored.story().unwrap_or_default());
         for what in scope.reaches {
             assert!(explored.reached.contains_key(what), "{}: no {what}, only {:?}", scope.name, explored.reached);
         }
@@ -24,7 +24,7 @@ fn every_property_of_the_quorum_holds_in_every_state() {
     for scope in quorum::scopes() {
         let explored = explore::<quorum::World>(scope.name, &scope, scope.depth[1]);
         println!("{explored}");
-        assert!(explored.broken.is_none(), "{explored}");
+        assert!(explored.broken.is_none(), "{}", explored.story().unwrap_or_default());
         assert!(explored.reached.contains_key("grants"), "{}: nobody gets in", scope.name);
     }
 }

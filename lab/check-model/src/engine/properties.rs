@@ -327,7 +327,8 @@ impl Step<'_> {
                 let hold = after.hold(*key, grant.enter.owner, mode);
                 let property = if grant.enter.keys.len() > 1 { ALL_OR_NONE } else { EXCLUSION };
                 let has_it = hold.is_some_and(|hold| hold.token == grant.token);
-                holds_if(has_it, property, || format!("{:?} was granted {}: {hold:?}", grant.enter, grant.token))?;
+                let how = || format!("{:?} was granted {}: {hold:?}", grant.enter, grant.token);
+                holds_if(has_it || self.gives_up(&grant), property, how)?;
             }
             if let Wanted::Permits(_, limit) = grant.enter.how.want
                 && !grant.is_replay
@@ -340,6 +341,14 @@ impl Step<'_> {
             holds_if(grants > 0, ALL_OR_NONE, || format!("{hold:?}, but nobody was told"))?;
         }
         Ok(())
+    }
+
+    /// Whether the action is the owner's release, which ends what a wait that was due came to just before.
+    fn gives_up(&self, grant: &Grant<'_>) -> bool {
+        let Action::Release(Release { key, owner, .. }) = self.action else { return false };
+        let is_own = grant.enter.owner == *owner && grant.enter.keys.contains(key);
+        let was_late = self.before.is_due || !self.before.is_at_work;
+        is_own && was_late && self.happened.reply == Reply::Number(1)
     }
 
     /// The entries that were taken when a grant was made: those of later grants in the same step do not count.

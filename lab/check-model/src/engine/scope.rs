@@ -273,7 +273,7 @@ fn exclusive() -> Scope {
         ],
         renews: vec![RENEW, RenewHow { lease: Some(200), token: Fence::Other, ..RENEW }],
         events: vec![Event::Time, Event::HalfTime, Event::Delete, Event::Unblock, Event::Gone],
-        depth: [12, 8],
+        depth: [20, 8],
         ..scope("exclusive")
     }
 }
@@ -286,7 +286,7 @@ fn readers() -> Scope {
         releases: vec![of_mode(Mode::Shared), of_mode(Mode::Exclusive), ALL, ONE],
         events: vec![Event::Time, Event::HalfTime, Event::Unblock],
         reaches: &["grants", "waits", "deadlocks", "grants after a wait", "upgrades after a wait"],
-        depth: [9, 6],
+        depth: [11, 6],
         ..scope("readers and upgrades")
     }
 }
@@ -307,7 +307,7 @@ fn semaphore() -> Scope {
         releases: vec![ONE, ReleaseHow { entries: Some(2), ..ONE }, ALL],
         events: vec![Event::Time, Event::HalfTime, Event::Unblock],
         reaches: &["grants", "refusals", "waits", "deadlocks", "grants after a wait"],
-        depth: [8, 5],
+        depth: [10, 5],
         ..scope("semaphore, limit 2")
     }
 }
@@ -332,7 +332,7 @@ fn sessions() -> Scope {
         enters: vec![in_session(tries(Once)), in_session(waits(Once)), in_session(waits(Read)), tries(Once)],
         renews: vec![RenewHow { binds: true, lease: Some(LONG), ..RENEW }, RenewHow { lease: Some(SHORT), ..RENEW }],
         events: vec![Event::Time, Event::Gone, Event::Delete, Event::Pause],
-        depth: [7, 5],
+        depth: [8, 5],
         ..scope("sessions")
     }
 }
@@ -344,7 +344,7 @@ fn sessions_of_several() -> Scope {
         enters: vec![in_session(waits(All)), in_session(waits(Once)), tries(Once)],
         events: vec![Event::Time, Event::Gone, Event::Flush],
         reaches: &["grants of several", "waits", "grants of several after a wait"],
-        depth: [7, 4],
+        depth: [14, 4],
         ..scope("sessions on two locks")
     }
 }

@@ -1,0 +1,54 @@
+//! Deadlocks when nothing disturbs: one is refused at once, and none is seen where there is none.
+
+use std::time::Duration;
+
+use dlock_testkit::redis::Value;
+use dlock_testkit::wire::error_text;
+use dlock_testkit::{Client, Server, lock_info};
+
+use crate::time::wait_until;
+
+const PATIENCE_MS: u64 = 20_000;
+
+/// Has owners wait for each other. Returns what must not be.
+pub fn check(server: &Server) -> Vec<String> {
+    let mut admin = server.client();
+    for (key, owner) in [("a", "alice"), ("b", "bob"), ("c", "carol")] {
+        admin.int(format!("DLOCK.ACQUIRE {key} {owner} PX 60000"));
+    }
+    let mut found = Vec::new();
+    let mut has_waiters = |key, number| {
+        let mut waiters = || lock_info(&mut admin, key).map(|info| info.waiters);
+        let is_so = wait_until(PATIENCE_MS, || waiters() == Some(number));
+        if !is_so {
+            found.push(format!("{number} should wait for `{key}`, not {:?}", waiters()));
+        }
+    };
+    // bob has two threads of control. alice may wait for him: one of the two may go on.
+    let two = ["a", "c"].map(|key| ask(server, key, "bob"));
+    for key in ["a", "c"] {
+        has_waiters(key, 1);
+    }
+    let alice = ask(server, "b", "alice");
+    has_waiters("b", 1);
+    drop((two, alice));
+    for key in ["a", "b", "c"] {
+        has_waiters(key, 0);
+    }
+    // He has one.
+    let one = ask(server, "a", "bob");
+    has_waiters("a", 1);
+    match ask(server, "b", "alice").poll(Duration::from_millis(PATIENCE_MS)) {
+        Some(Value::ServerError(error)) if error_text(&error).starts_with("DEADLOCK") => {}
+        reply => found.push(format!("a deadlock of two owners is answered with {reply:?}")),
+    }
+    drop(one);
+    admin.run("DEL a b c");
+    found
+}
+
+fn ask(server: &Server, key: &str, owner: &str) -> Client {
+    let mut client = server.client();
+    client.send(format!("DLOCK.RACQUIRE {key} {owner} PX 60000 BLOCK 0"));
+    client
+}
