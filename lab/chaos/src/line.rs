@@ -26,7 +26,26 @@ pub fn check(server: &Server) -> Vec<String> {
     let several: Wanted =
         |number| if number % 2 == 0 { "MACQUIRE 2 queue other waiter-{}" } else { "ACQUIRE queue waiter-{}" };
     let lines: [(&str, Wanted); 3] = [(all, exclusive), (one, permits), (all, several)];
-    lines.into_iter().flat_map(|(first, wanted)| check_of(server, first, wanted)).collect()
+    let found = lines.into_iter().flat_map(|(first, wanted)| check_of(server, first, wanted));
+    found.chain(a_head_leaves(server)).collect()
+}
+
+/// A reader behind a writer gets in when the writer gives up.
+fn a_head_leaves(server: &Server) -> Option<String> {
+    let mut admin = server.client();
+    admin.int("DLOCK.RLOCK queue first PX 60000");
+    let [writer, mut reader] = ["WLOCK", "RLOCK"].map(|verb| {
+        let mut waiter = server.client();
+        let number = lock_info(&mut admin, "queue").map_or(0, |info| info.waiters);
+        waiter.send(format!("DLOCK.{verb} queue {verb} PX 60000 BLOCK 0"));
+        let mut waiting = || lock_info(&mut admin, "queue").map(|info| info.waiters);
+        wait_until(PATIENCE_MS, || waiting() == Some(number + 1));
+        waiter
+    });
+    drop(writer);
+    let is_in = matches!(reader.poll(Duration::from_millis(PATIENCE_MS)), Some(Value::Int(_)));
+    admin.run("DEL queue");
+    (!is_in).then(|| "a reader was forgotten when the writer before it gave up".to_owned())
 }
 
 fn check_of(server: &Server, first: &str, wanted: Wanted) -> Vec<String> {

@@ -24,6 +24,9 @@ pub struct Options {
     /// Only this scene, and no histories.
     #[arg(long)]
     scene: Option<Scene>,
+    /// Ends after the first scene with a violation.
+    #[arg(long)]
+    until_violation: bool,
 }
 
 impl Options {
@@ -51,8 +54,11 @@ pub fn run(options: &Options) -> Result<Verdict> {
         let outcome = scene::play(scene, seed, ms)?;
         println!("{}", line_of(scene, &outcome));
         total.add(outcome);
+        if total.is_enough(options) {
+            break;
+        }
     }
-    if options.scene.is_none() {
+    if options.scene.is_none() && !total.is_enough(options) {
         let tally = histories(seed, options.seconds * 10 * HISTORIES_PERCENT)?;
         println!("{}", line_of_histories(&tally));
         total.violations.extend(tally.violations);
@@ -119,6 +125,10 @@ impl Total {
         self.grants += outcome.findings.grants;
         self.lost += outcome.findings.lost;
         self.violations.extend(outcome.findings.violations);
+    }
+
+    fn is_enough(&self, options: &Options) -> bool {
+        options.until_violation && !self.violations.is_empty()
     }
 
     /// The whole run as a row of a table.
