@@ -59,11 +59,12 @@ pub fn head() -> String {
 impl fmt::Display for Explored {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Explored { name, states, steps, depth, properties, .. } = self;
-        let depth = format!("{depth}{}", if self.is_cut { "" } else { ", all" });
+        let is_all = !self.is_cut && self.broken.is_none();
+        let depth = format!("{depth}{}", if is_all { ", all" } else { "" });
         write!(f, "| {name:<36} | {depth:>5} | {states:>9} | {steps:>9} | {properties:>10} | ")?;
         match &self.broken {
             None => write!(f, "all hold |"),
-            Some((broken, story)) => write!(f, "\"{}\" breaks after {} steps |", broken.property, story.len()),
+            Some((broken, _)) => write!(f, "\"{}\" breaks |", broken.property),
         }
     }
 }
