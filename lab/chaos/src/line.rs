@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use dlock_testkit::redis::Value;
-use dlock_testkit::{Server, lock_info};
+use dlock_testkit::{Client, Server, lock_info};
 
 use crate::time::wait_until;
 
@@ -33,6 +33,7 @@ pub fn check(server: &Server) -> Vec<String> {
 /// A reader behind a writer gets in when the writer gives up.
 fn a_head_leaves(server: &Server) -> Option<String> {
     let mut admin = server.client();
+    free(&mut admin);
     admin.int("DLOCK.RLOCK queue first PX 60000");
     let [writer, mut reader] = ["WLOCK", "RLOCK"].map(|verb| {
         let mut waiter = server.client();
@@ -48,8 +49,17 @@ fn a_head_leaves(server: &Server) -> Option<String> {
     (!is_in).then(|| "a reader was forgotten when the writer before it gave up".to_owned())
 }
 
+/// What an earlier check has found may have left holders and waiters behind.
+fn free(admin: &mut Client) {
+    wait_until(PATIENCE_MS, || {
+        admin.run("DEL queue other");
+        lock_info(admin, "queue").is_none() && lock_info(admin, "other").is_none()
+    });
+}
+
 fn check_of(server: &Server, first: &str, wanted: Wanted) -> Vec<String> {
     let mut admin = server.client();
+    free(&mut admin);
     let mut last = admin.int(format!("DLOCK.{first} PX 60000"));
     let mut waiters = Vec::new();
     for number in 0..LENGTH {
