@@ -5,6 +5,7 @@
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
+use std::hash::BuildHasher;
 
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
@@ -41,6 +42,8 @@ struct ByMode {
 #[derive(Clone, Copy, Debug)]
 struct ByToken {
     client: ClientId,
+    /// A hash of the owner: a hold that is not bound may have the token, too (`MINTOKEN`).
+    owner: u64,
     holds: u32,
     /// There was more than one (`MINTOKEN`): then the owner decides.
     is_ambiguous: bool,
@@ -122,12 +125,12 @@ impl Bound {
         let session = self.sessions.entry(binding.client).or_default();
         session.deadlines.insert(binding.deadline, id, binding.entries);
         self.renewals.insert((binding.renew_at, id));
-        self.add_token(binding.token, binding.mode, binding.client);
+        self.add_token(binding.token, binding.mode, binding.client, hash(&binding.owner));
         self.bindings.insert(id, binding);
     }
 
-    fn add_token(&mut self, token: Token, mode: Mode, client: ClientId) {
-        let first = ByToken { client, holds: 0, is_ambiguous: false };
+    fn add_token(&mut self, token: Token, mode: Mode, client: ClientId, owner: u64) {
+        let first = ByToken { client, owner, holds: 0, is_ambiguous: false };
         let by_token = self.by_token.entry((token, mode)).or_insert(first);
         by_token.is_ambiguous |= by_token.holds > 0;
         by_token.holds += 1;
@@ -159,7 +162,7 @@ impl Bound {
             (hold.token, hold.deadline, hold.count, renew_at);
         if token != hold.token {
             self.remove_token(token, mode);
-            self.add_token(hold.token, mode, client);
+            self.add_token(hold.token, mode, client, hash(&hold.owner));
         }
     }
 
@@ -221,8 +224,10 @@ impl Bound {
         let client = if by_token.is_ambiguous {
             let binding = self.bindings.get(&self.id(&hold.owner, hold.mode)?)?;
             Some(binding.client).filter(|_| binding.token == hold.token)?
-        } else {
+        } else if by_token.owner == hash(&hold.owner) {
             by_token.client
+        } else {
+            return None;
         };
         if self.ended.len() <= FEW && !self.ended.contains(&client) {
             return None;
@@ -389,6 +394,10 @@ impl ByMode {
             Mode::Shared => &mut self.shared,
         }
     }
+}
+
+fn hash(owner: &Owner) -> u64 {
+    FixedState::default().hash_one(owner)
 }
 
 /// Up to this many ended sessions, a list of them is the fastest way to find one.
