@@ -44,8 +44,8 @@ pub struct Belief {
     pub session: Option<Connection>,
     /// Where its deadlines are in the streams, in order.
     pub deadlines: Vec<(Place, u64)>,
-    /// Where it has ended by the clock of a primary, which may have removed it then.
-    pub lapsed: Vec<(Place, Why)>,
+    /// Where a primary may have removed it: by its clock it had ended, or a session has that the client has replaced.
+    pub ended: Vec<(Place, Why)>,
 }
 
 impl Belief {

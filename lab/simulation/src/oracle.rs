@@ -1,9 +1,10 @@
 //! What must hold of that which clients believe to hold. A belief that turns out wrong has to be explained: its effect
-//! did not reach the server that decides now, or its lease has ended by the clock of that server.
+//! did not reach the server that decides now, its lease has ended by the clock of that server, or a session has that
+//! this server knows and that the client has replaced on another one.
 
 use dlock_testkit::exclusion::{Hold, Span, violations};
 
-use crate::clients::{Belief, Clients};
+use crate::clients::{Belief, Clients, Connection};
 use crate::servers::{Place, Servers};
 use dlock_core::Mode;
 
@@ -14,7 +15,7 @@ pub enum Why {
     Lost,
     /// By the clock of the server, the lease has ended.
     Clock,
-    /// The server did not know the session, so that nobody extended the lease.
+    /// The server did not know the session, so that nobody extended the lease there, or an earlier session ended it.
     Unbound,
 }
 
@@ -85,7 +86,9 @@ impl Oracle {
         let Explained { lost, clock, unbound } = self.explained;
         // The tokens of two primaries, or of two nodes where a free lock moves, rise by their clocks only.
         let may_differ = servers.faults.promotions + servers.faults.moves > 0 && servers.has_wrong_clock();
-        if servers.faults.lost_units + lost + clock + unbound == 0 && !may_differ {
+        // What a former primary writes is lost, too; its tokens may be older than those of the new one.
+        let lost_units = servers.faults.lost_units + servers.faults.former_units;
+        if lost_units + lost + clock + unbound == 0 && !may_differ {
             let found = violations(&self.spans);
             assert!(found.is_empty(), "{found:?}");
         }
@@ -103,7 +106,7 @@ impl Oracle {
 /// Why a server may decide as if a belief were wrong.
 fn explain(servers: &Servers, server: usize, belief: &Belief) -> Option<Why> {
     let here = servers.place(server);
-    if let Some((_, why)) = belief.lapsed.iter().find(|(place, _)| servers.contains(here, *place)) {
+    if let Some((_, why)) = belief.ended.iter().find(|(place, _)| servers.contains(here, *place)) {
         return Some(*why);
     }
     let known = belief.deadlines.iter().rposition(|(place, _)| servers.contains(here, *place));
@@ -121,12 +124,28 @@ fn explain(servers: &Servers, server: usize, belief: &Belief) -> Option<Why> {
 
 /// Writes down which beliefs have ended by the clock of this primary.
 pub fn note_lapsed(servers: &Servers, clients: &mut Clients, server: usize) {
-    let place = servers.place(server);
+    let next = servers.next_place(server);
     for belief in clients.all.iter_mut().flat_map(|client| &mut client.beliefs) {
         if let Some(why) = explain(servers, server, belief).filter(|why| *why != Why::Lost)
-            && !belief.lapsed.iter().any(|(lapsed, _)| servers.contains(place, *lapsed))
+            && !belief.ended.iter().any(|(ended, _)| servers.contains(next, *ended))
         {
-            belief.lapsed.push((place, why));
+            belief.ended.push((next, why));
+        }
+    }
+}
+
+/// Writes down which beliefs end on this server with a connection, because it has not heard of the session that they are
+/// bound to on another server.
+pub fn note_session_end(servers: &Servers, clients: &mut Clients, connection: Connection) {
+    let Connection { id, server } = connection;
+    let (next, model) = (servers.next_place(server), servers.all[server].world.model());
+    for (owner, client) in clients.all.iter_mut().enumerate() {
+        for belief in &mut client.beliefs {
+            let is_elsewhere = belief.session.is_none_or(|session| session.server != server);
+            let hold = model.mine(belief.key, owner, belief.mode).filter(|hold| hold.token == belief.token);
+            if is_elsewhere && hold.is_some_and(|hold| hold.session == Some(id)) {
+                belief.ended.push((next, Why::Unbound));
+            }
         }
     }
 }

@@ -8,7 +8,7 @@ use dlock_testkit::histories::leave::{Fence, Leave, Renewal};
 use dlock_testkit::histories::naive::{Lease, Reply, Request};
 
 use crate::clients::{Belief, Clients, Connection, Late, Waiting, verb};
-use crate::oracle::{Explained, Oracle, note_deadline, note_lapsed};
+use crate::oracle::{Explained, Oracle, note_deadline, note_lapsed, note_session_end};
 use crate::plan::{CLIENTS, Command, Event, Fate, Moving, OTHER_NODE, Plan, REPLICATED, SLOTS, What};
 use crate::servers::{Faults, Servers};
 
@@ -378,8 +378,10 @@ impl Run {
         }
         belief.token = hold.token;
         belief.until = self.servers.now_us + (hold.deadline * 1000).saturating_sub(world.now_us());
-        belief.deadlines.push((self.servers.place(server), hold.deadline));
-        belief.lapsed.clear();
+        let place = self.servers.place(server);
+        belief.deadlines.push((place, hold.deadline));
+        // What is in the stream of this server has not removed it.
+        belief.ended.retain(|(ended, _)| !self.servers.contains(place, *ended));
         self.clients.all[client].beliefs.push(belief);
     }
 
@@ -393,7 +395,7 @@ impl Run {
             let is_same = |old: &&Belief| old.token == token;
             let from = old.as_ref().filter(is_same).map_or(self.servers.now_us, |old| old.from);
             let belief =
-                Belief { key, mode, token, from, until: 0, session: None, deadlines: Vec::new(), lapsed: Vec::new() };
+                Belief { key, mode, token, from, until: 0, session: None, deadlines: Vec::new(), ended: Vec::new() };
             self.oracle.granted(&self.servers, &mut self.clients, server, client, &belief);
             if is_heard {
                 self.believe(client, server, belief);
@@ -450,6 +452,7 @@ impl Run {
         let Connection { id, server } = connection;
         if self.servers.is_writing(server) {
             self.servers.set_clock(server);
+            note_session_end(&self.servers, &mut self.clients, connection);
             self.servers.all[server].world.disconnect(id);
             self.end_turn(server);
         }

@@ -22,6 +22,7 @@ struct Lineage {
     units: Vec<Unit>,
 }
 
+#[derive(Clone)]
 struct Unit {
     changes: Vec<(KeyName, Replicated)>,
     after: Snapshot,
@@ -59,6 +60,8 @@ pub struct Servers {
 pub struct Faults {
     /// Units that a promotion or a restart has lost.
     pub lost_units: usize,
+    /// Units that a primary has written after another was promoted.
+    pub former_units: usize,
     pub promotions: usize,
     pub restarts: usize,
     pub jumps: usize,
@@ -69,6 +72,7 @@ pub struct Faults {
 impl Faults {
     pub fn add(&mut self, other: &Faults) {
         self.lost_units += other.lost_units;
+        self.former_units += other.former_units;
         self.promotions += other.promotions;
         self.restarts += other.restarts;
         self.jumps += other.jumps;
@@ -211,6 +215,7 @@ impl Servers {
             *synced = *place;
         }
         self.lineages[place.lineage].units.push(Unit { changes, after });
+        self.faults.former_units += usize::from(self.former == Some(server));
     }
 
     /// So many units reach a replica; it is synchronized first if it has something else.
@@ -227,8 +232,8 @@ impl Servers {
         let begin = self.all[server].place.offset;
         for offset in begin..theirs.offset.min(begin + units) {
             let place = Place { lineage: theirs.lineage, offset: offset + 1 };
-            let changes = self.unit(place).expect("it was replicated").changes.clone();
-            self.all[server].world.apply(&changes);
+            let Unit { changes, after } = self.unit(place).expect("it was replicated").clone();
+            self.all[server].world.apply(&changes, &after);
             self.all[server].place = place;
             if self.files == Files::AofAlways {
                 self.all[server].synced = place;
@@ -291,7 +296,8 @@ impl Servers {
         world.load(saved);
         for offset in begin.offset..synced.offset {
             let place = Place { lineage: synced.lineage, offset: offset + 1 };
-            world.apply(&self.unit(place).expect("it was written").changes.clone());
+            let Unit { changes, after } = self.unit(place).expect("it was written");
+            world.apply(changes, after);
         }
         world.end_turn();
         let before = self.all[server].place;
@@ -377,6 +383,12 @@ impl Servers {
 
     pub fn place(&self, server: usize) -> Place {
         self.all[server].place
+    }
+
+    /// Where the next unit of a primary is.
+    pub fn next_place(&self, server: usize) -> Place {
+        let Place { lineage, offset } = self.place(server);
+        Place { lineage, offset: offset + 1 }
     }
 }
 

@@ -2,7 +2,7 @@
 //! has replicated. Each step of a primary is still held against the model.
 
 use dlock_core::engine::{Answer, Input, Role};
-use dlock_core::{Token, UnixMs};
+use dlock_core::{Lock, Token, UnixMs};
 
 use super::history::{History, KEYS, KeyNo};
 use super::leave::{Leave, Renewal};
@@ -19,6 +19,8 @@ pub struct Deployed {
     pub(super) answered: Vec<(Request, Answer)>,
     /// Holds that have lapsed, but are stored: a clock that goes back makes them live again.
     lapsed: Vec<(KeyNo, Hold)>,
+    /// When it became a primary: the highest token that it had seen, and the highest that its stream had carried.
+    inherited: (u64, u64),
 }
 
 /// What the model knows after something was replicated.
@@ -26,6 +28,7 @@ pub struct Deployed {
 pub struct Snapshot {
     keys: Vec<Key>,
     lapsed: Vec<(KeyNo, Hold)>,
+    /// The highest token that was replicated. A primary may have seen a higher one, of a grant that was lost.
     last_token: u64,
 }
 
@@ -203,8 +206,9 @@ impl World {
         self.space.take_stream()
     }
 
-    /// Does what a primary has replicated.
-    pub fn apply(&mut self, changes: &[(KeyName, Replicated)]) {
+    /// Does what a primary has replicated, after which the model of the primary knew this.
+    pub fn apply(&mut self, changes: &[(KeyName, Replicated)], after: &Snapshot) {
+        self.saw(after.last_token);
         let kept = std::mem::replace(&mut self.space.keeps_expired, true);
         MemoryKeyspace::replay_on(changes.to_vec(), &mut self.space, &mut self.engine.memory);
         self.space.keeps_expired = kept;
@@ -215,7 +219,18 @@ impl World {
     pub fn snapshot(&mut self) -> Snapshot {
         let lapsed = self.take_lapsed();
         self.remember_lapsed(lapsed.clone());
-        Snapshot { keys: self.naive.keys.clone(), lapsed, last_token: self.naive.last_token }
+        let (seen, carried) = self.deployed.as_ref().expect("a deployed server").inherited;
+        // Its own grants are all replicated.
+        let last_token = if self.naive.last_token == seen { carried } else { self.naive.last_token };
+        Snapshot { keys: self.naive.keys.clone(), lapsed, last_token }
+    }
+
+    fn saw(&mut self, token: u64) {
+        self.naive.last_token = self.naive.last_token.max(token);
+    }
+
+    fn saw_all(&mut self, lock: &Lock) {
+        lock.stored_holds().for_each(|hold| self.saw(hold.token.get()));
     }
 
     /// What a file or a full sync has of it. On a server that saves no token clock, that is not in it.
@@ -238,7 +253,9 @@ impl World {
         for (name, bytes, expiry) in &saved.keys {
             let lock = self.space.restore(name, bytes, *expiry);
             self.engine.memory.tokens.observe_all(lock.stored_holds());
+            self.saw_all(&lock);
         }
+        self.saw(saved.last_token);
         if let Some(token) = Token::new(saved.last_token) {
             self.engine.memory.tokens.observe(token);
         }
@@ -286,20 +303,21 @@ impl World {
     /// The server becomes a primary. What it has is what the model knew when it was replicated.
     ///
     /// # Errors
-    /// Says how the token clock lags behind what it has seen.
+    /// Says how the token clock differs from what it has seen.
     pub fn stand_up(&mut self, snapshot: &Snapshot) -> Result<(), String> {
         self.space.keeps_expired = false;
         self.role = Role::Primary;
         self.naive.keys.clone_from(&snapshot.keys);
         (0..KEYS.len()).for_each(|key| self.naive.unbind(key));
         let unbound = |(key, hold): &(KeyNo, Hold)| (*key, Hold { session: None, ended: None, ..hold.clone() });
+        let (last, seen) = (self.last_token(), self.naive.last_token);
         let deployed = self.deployed.as_mut().expect("a deployed server");
         deployed.lapsed = snapshot.lapsed.iter().map(unbound).collect();
-        let last = self.engine.memory.tokens.last();
-        if last < snapshot.last_token {
-            return Err(format!("the token clock is at {last}, but {} was given", snapshot.last_token));
+        if last != seen || seen < snapshot.last_token {
+            let given = snapshot.last_token;
+            return Err(format!("the token clock is at {last}, but {seen} was seen, and {given} replicated"));
         }
-        self.naive.last_token = last;
+        deployed.inherited = (seen, snapshot.last_token);
         self.input(Input::RoleChanged);
         // By its own clock, more or less of it has lapsed.
         self.revive();
@@ -329,7 +347,7 @@ impl World {
         let lock = self.space.restore(&name, &bytes, expiry);
         self.unlinked();
         self.engine.memory.tokens.observe_all(lock.stored_holds());
-        self.naive.last_token = self.naive.last_token.max(self.engine.memory.tokens.last());
+        self.saw_all(&lock);
         self.naive.keys[key] = from.naive.keys[key].clone();
         self.naive.unbind(key);
         self.input(Input::Restored(crate::keyspace::name(&name)));
