@@ -45,6 +45,12 @@ fn a_former_primary_returns_the_token_of_a_hold_that_the_new_one_does_not_know()
 }
 
 #[test]
+fn a_lease_is_extended_and_its_owner_let_in_again_by_one_timer() {
+    // The lease became due while the server was paused.
+    assert!(play(109_925).waits > 0);
+}
+
+#[test]
 fn a_seed_always_does_the_same() {
     let play = |seed| format!("{:?}", outcome(&Plan::of(seed)).expect("no violation"));
     for seed in 0..20 {
