@@ -52,7 +52,7 @@ pub fn settings(made: Made, kept: Kept) -> &'static str {
 }
 
 pub const FAILED: &str = "\
-**Not everything could be measured.** A part that fails is tried once more after two leases. What failed again has no
+**Not everything could be measured.** A part that fails is tried once more after two leases. A part that failed again has no
 figures for that round; a cell says \"failed\" if no round has any:
 ";
 
@@ -172,7 +172,7 @@ servers. The order is chance, and there is no fencing token.
 **dlock on one server** if you run Redis or Valkey and a lost lock wastes work, or the resource checks the token. It
 has a queue in the order of the requests, hand-off without polling, and a session that ends with the process. **Its
 quorum** if a lock has to survive the failure of a server. It depends on clocks that run at the same speed, as Redlock
-does; [quorum](quorum.md#assumptions) says how exactly. What the servers of etcd or ZooKeeper have agreed on does not
+does; [quorum](quorum.md#assumptions) says how exactly. An agreement of the servers of etcd or ZooKeeper does not
 depend on clocks: take one of them where this matters. With any system whose lease or session ends by time, a holder
 that pauses for longer may go on while the next one has begun. Only a resource that checks the token refuses it.
 ";
@@ -188,7 +188,7 @@ make bench-peers
 
 It installs the servers (`scripts/setup peers`: `etcd-server`, `zookeeper`, `postgresql`, and `protoc`) without
 starting their services, starts its own on 127.0.0.1 with data in a temporary folder, measures (this took MINUTES
-minutes), and writes this page. What cannot be measured is named on the page, and the command then fails at its end.
+minutes), and writes this page. The page names the parts that could not be measured, and the command then fails at its end.
 Parts of it, which keep nothing:
 
 ```text
