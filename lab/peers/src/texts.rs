@@ -52,8 +52,8 @@ pub fn settings(made: Made, kept: Kept) -> &'static str {
 }
 
 pub const FAILED: &str = "\
-**Not everything could be measured.** A part that fails is tried once more after two leases. A part that failed again has no
-figures for that round; a cell says \"failed\" if no round has any:
+**Not everything could be measured.** A part that fails is tried once more after two leases. One that failed again has
+no figures for that round; a cell says \"failed\" if no round has any:
 ";
 
 pub const TARGETS: &str = "\
@@ -188,7 +188,8 @@ make bench-peers
 
 It installs the servers (`scripts/setup peers`: `etcd-server`, `zookeeper`, `postgresql`, and `protoc`) without
 starting their services, starts its own on 127.0.0.1 with data in a temporary folder, measures (this took MINUTES
-minutes), and writes this page. The page names the parts that could not be measured, and the command then fails at its end.
+minutes), and writes this page. The page names the parts that could not be measured; the command then fails at its
+end.
 Parts of it, which keep nothing:
 
 ```text
