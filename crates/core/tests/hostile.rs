@@ -346,7 +346,7 @@ fn a_crowd_of_readers_gets_in_by_pieces_and_in_order() {
     let mut server = crowd();
     let mut order = server.turn();
     assert!(!order.is_empty() && order.len() < 100, "{} in one turn", order.len());
-    // A reader that comes between two pieces stands behind the writer, and has the next piece served.
+    // A reader that asks between two pieces queues behind the writer. Its command serves the next piece.
     assert!(matches!(server.acquire("k", "late", Want::Shared, 60_000, 3, false), Entered::Waiting(_)));
     order.extend(server.engine.take_outputs().into_iter().filter_map(granted));
     while (order.len() as u64) < READERS {

@@ -405,7 +405,7 @@ async def in_background(work: Coroutine[Any, Any, Any]) -> None:
 async def within(seconds: float | None, work: Coroutine[Any, Any, T]) -> T:
     """Returns the result of work that may take this time, or raises `asyncio.TimeoutError`. No cancellation gets lost.
 
-    Up to Python 3.11, `asyncio.wait_for` forgets a cancellation that comes together with the result, and redis-py sends
+    Up to Python 3.11, `asyncio.wait_for` drops a cancellation that arrives with the result, and redis-py sends
     by it. Here the work has a task of its own, and the caller is cancelled in `asyncio.wait`, which forgets none.
     """
     task = asyncio.ensure_future(work)

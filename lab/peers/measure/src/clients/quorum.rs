@@ -15,7 +15,7 @@ impl Quorum {
     }
 
     pub async fn acquire(&self, lock: &str) -> Result<Held> {
-        // An answer that comes too late costs the time of another attempt.
+        // After a late answer, the client has to try again.
         let guard = self.0.acquire(lock).lease(LEASE).outage(LEASE).await?;
         Ok(Held { token: Some(guard.token()), key: Key::Guard(Box::new(guard)) })
     }

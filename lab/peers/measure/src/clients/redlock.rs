@@ -44,7 +44,7 @@ impl Redlock {
     }
 
     pub async fn release(&mut self, lock: &str, value: &str) -> Result<()> {
-        // A server whose answer comes too late has the request.
+        // A server that answers too late may still have set the key.
         self.script_on_all(&self.release, lock, value).await;
         Ok(())
     }
