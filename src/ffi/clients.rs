@@ -7,9 +7,8 @@ use redis_module::raw;
 use super::hooks::detached;
 use super::strings::bytes_of;
 
-/// The address of a connected client as `CLIENT LIST` prints it, and its name if it has one; `None` if there is no such
-/// connection.
-pub fn find(id: u64) -> Option<(Vec<u8>, Option<Vec<u8>>)> {
+/// The address of a connected client as `CLIENT LIST` prints it; `None` if there is no such connection.
+pub fn address_of(id: u64) -> Option<Vec<u8>> {
     // SAFETY: a plain C struct, for which all zero is valid.
     let mut info: raw::RedisModuleClientInfo = unsafe { std::mem::zeroed() };
     info.version = u64::from(raw::REDISMODULE_CLIENTINFO_VERSION);
@@ -22,10 +21,11 @@ pub fn find(id: u64) -> Option<(Vec<u8>, Option<Vec<u8>>)> {
     }
     let (open, close) = if host.contains(&b':') { ("[", "]") } else { ("", "") };
     let port = format!("{close}:{}", info.port);
-    Some(([open.as_bytes(), host, port.as_bytes()].concat(), name_of(id)))
+    Some([open.as_bytes(), host, port.as_bytes()].concat())
 }
 
-fn name_of(id: u64) -> Option<Vec<u8>> {
+/// The name of a connected client, if it has given itself one.
+pub fn name_of(id: u64) -> Option<Vec<u8>> {
     // SAFETY: the function is optional, and checked; the kept context is live, and the name is copied and freed once.
     unsafe {
         let name = raw::RedisModule_GetClientNameById?(detached(), id);
