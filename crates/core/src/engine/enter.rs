@@ -60,6 +60,7 @@ impl<T> Engine<T> {
         wait: Option<impl FnOnce(WaiterId) -> T>,
     ) -> Result<Entered, Fault> {
         let may_wait = wait.is_some();
+        self.begin(call.now);
         let decided = self.on_lock(space, call.name, 0, call.now, &ask.owner, |engine, id, open| {
             engine.enter(id, open, call, ask, may_wait)
         })??;

@@ -28,6 +28,7 @@ impl<T> Engine<T> {
         call: Call<'_>,
         request: &Release<'_>,
     ) -> Result<Left, Fault> {
+        self.begin(call.now);
         self.on_lock(space, call.name, 0, call.now, request.owner, |engine, id, open| {
             engine.leave(*id, open, call, request)
         })?
@@ -83,6 +84,7 @@ impl<T> Engine<T> {
         request: &Renew<'_>,
         binds: bool,
     ) -> Result<bool, Fault> {
+        self.begin(call.now);
         self.on_lock(space, call.name, 0, call.now, request.owner, |engine, id, open| {
             let now = call.now;
             let Renewed::Moved(first, second) = open.lock().renew(now.ms(), request) else { return Ok(false) };

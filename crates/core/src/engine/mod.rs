@@ -341,9 +341,10 @@ impl<T> Engine<T> {
         }
     }
 
-    /// Waits no longer than it meant to, although the clock was set back.
+    /// Begins a command: it may give [`PIECE`](visit::PIECE) answers. A clock that was set back puts no visit off.
     #[inline]
-    fn heed(&mut self, now: Now) {
+    fn begin(&mut self, now: Now) {
+        self.allowance = visit::PIECE;
         if self.not_before > UnixMs::ZERO {
             self.not_before = self.not_before.min(visit::retry(now));
         }

@@ -3,7 +3,6 @@
 use super::keyspace::{GRACE_MS, Keyspace, OpenKey, OpenLock, Permission, Replication, WrongType};
 use super::queue::WaiterId;
 use super::record::RecordId;
-use super::visit::PIECE;
 use super::{Engine, Event};
 use crate::{Applied, Effect, Lock, Name, Now, Owner};
 
@@ -23,10 +22,6 @@ impl<T> Engine<T> {
         owner: &Owner,
         body: impl FnOnce(&mut Self, &mut Option<RecordId>, &mut OpenLock<S::Key<'_>>) -> R,
     ) -> Result<R, WrongType> {
-        self.heed(now);
-        if own == 0 {
-            self.allowance = PIECE;
-        }
         let mut restarts = 0..MAX_RESTARTS;
         loop {
             let mut id = self.look_up(name);

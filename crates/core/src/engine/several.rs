@@ -43,7 +43,7 @@ impl<T> Engine<T> {
         wait: Option<impl FnOnce(WaiterId) -> T>,
     ) -> Result<Entered, Fault> {
         let now = call.now;
-        self.heed(now);
+        self.begin(now);
         for (index, name) in names.iter().enumerate() {
             if self.remembers(*name) {
                 self.on_lock(space, *name, index, now, &ask.owner, |_, _, _| ())?;
