@@ -24,6 +24,7 @@ mod follower;
 mod instr;
 mod ledger;
 mod load;
+mod order;
 mod owners;
 mod page;
 mod pings;
