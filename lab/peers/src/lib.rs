@@ -8,6 +8,7 @@ mod plots;
 pub mod systems;
 mod targets;
 mod texts;
+mod why;
 
 /// The file of all figures.
 pub const FIGURES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/figures/peers.json");

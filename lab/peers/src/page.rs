@@ -4,7 +4,7 @@ use crate::figures::{Failure, Figures, Spread, part};
 use crate::plots::{self, Plot};
 use crate::systems::{ALL, Kept, System};
 use crate::targets::{self, Bound, Profile, Verdict};
-use crate::texts;
+use crate::{texts, why};
 
 /// The page and its plots, by their path below `docs/`.
 pub fn files(figures: &Figures) -> Vec<(String, String)> {
@@ -160,7 +160,8 @@ fn judged(figures: &Figures) -> String {
         text += &format!("\nNot judged, for lack of figures: {}, {}.\n", ours.label, target.what);
     }
     if met < verdicts.len() {
-        text += &format!("\n{}\n{}\n{}", texts::MISSED, profiles(figures, &verdicts), texts::DESIGN);
+        text += &format!("\n{}\n{}\n{}", texts::MISSED, profiles(figures, &verdicts), reasons(figures, &verdicts));
+        text += &format!("\n{}", texts::DESIGN);
     }
     text
 }
@@ -204,6 +205,16 @@ fn profiles(figures: &Figures, verdicts: &[Verdict]) -> String {
         "ratio at best",
     ];
     table(&head, rows.collect())
+}
+
+/// Each missed target with its reason.
+fn reasons(figures: &Figures, verdicts: &[Verdict]) -> String {
+    let missed = verdicts.iter().filter(|verdict| !verdict.is_met());
+    let items = missed.filter_map(|verdict| {
+        let why = why::sentence(figures, verdict)?;
+        Some(wrapped(&format!("- {}, {}: {why}", label(verdict.ours), verdict.target.what)))
+    });
+    items.collect()
 }
 
 /// A table with the systems of each class under each other.
@@ -270,7 +281,7 @@ pub(crate) fn number(value: f64) -> String {
     if fraction.is_empty() { grouped } else { format!("{grouped}.{fraction}") }
 }
 
-/// The text with its words in lines of at most 120 columns.
+/// The text with its words in lines of at most 120 columns, those of a list after the first one indented.
 fn wrapped(text: &str) -> String {
     let mut lines = String::new();
     let mut width = 0;
@@ -278,8 +289,8 @@ fn wrapped(text: &str) -> String {
         let length = word.chars().count();
         if width > 0 {
             let fits = width + 1 + length <= 120;
-            lines.push(if fits { ' ' } else { '\n' });
-            width = if fits { width + 1 } else { 0 };
+            lines += if fits { " " } else { "\n  " };
+            width = if fits { width + 1 } else { 2 };
         }
         lines += word;
         width += length;

@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 use std::{env, fs};
 
 use dlock_comparison::figures::{Failure, Figures, START};
-use measure::{Notes, Round, holder};
+use measure::{Notes, Part, Round, holder};
 use result::{Result, failed};
 use systems::System;
 use tokio::runtime::{Builder, Runtime};
@@ -45,17 +45,20 @@ fn main() -> ExitCode {
     }
 }
 
+#[derive(Default)]
 struct Options {
     rounds: usize,
     window: Duration,
     only: Vec<System>,
+    /// All if empty.
+    parts: Vec<Part>,
     /// The file for the figures.
     keep: Option<String>,
 }
 
 impl Options {
     fn parse(words: &[&str]) -> Result<Self> {
-        let mut options = Self { rounds: 3, window: Duration::from_millis(1500), only: Vec::new(), keep: None };
+        let mut options = Self { rounds: 3, window: Duration::from_millis(1500), ..Self::default() };
         let mut words = words.iter();
         while let Some(word) = words.next() {
             let Some(value) = words.next() else { return failed(USAGE) };
@@ -63,6 +66,7 @@ impl Options {
                 "--rounds" => options.rounds = value.parse()?,
                 "--window" => options.window = Duration::from_millis(value.parse()?),
                 "--only" => options.only.push(System::named(value)?),
+                "--part" => options.parts.push(Part::named(value)?),
                 "--keep" => options.keep = Some((*value).to_owned()),
                 _ => return failed(USAGE),
             }
@@ -70,14 +74,14 @@ impl Options {
         if options.only.is_empty() {
             options.only = System::all().collect();
         }
-        if options.keep.is_some() && options.rounds < 3 {
-            return failed("figures of fewer than 3 rounds are not kept");
+        if options.keep.is_some() && (options.rounds < 3 || !options.parts.is_empty()) {
+            return failed("figures of fewer than 3 rounds, or of some parts, are not kept");
         }
         Ok(options)
     }
 }
 
-const USAGE: &str = "usage: dlock-peers [--rounds N] [--window MS] [--only SYSTEM]… [--keep FILE]";
+const USAGE: &str = "usage: dlock-peers [--rounds N] [--window MS] [--only SYSTEM]… [--part PART]… [--keep FILE]";
 
 fn run(options: &Options) -> Result<()> {
     let began = Instant::now();
@@ -91,7 +95,7 @@ fn run(options: &Options) -> Result<()> {
             // All that a system has started ends with its runtime.
             let local = LocalSet::new();
             let notes = Rc::new(Notes::default());
-            let all = measure(*system, number == 1, options.window, Rc::clone(&notes));
+            let all = measure(*system, number == 1, options, Rc::clone(&notes));
             let runtime = runtime()?;
             match local.block_on(&runtime, async { timeout(PATIENCE, all).await }) {
                 Ok(Ok(())) => {}
@@ -131,13 +135,13 @@ fn run(options: &Options) -> Result<()> {
 }
 
 /// How long a system may take for a round.
-const PATIENCE: Duration = Duration::from_secs(240);
+const PATIENCE: Duration = Duration::from_secs(400);
 
 /// Measures everything that can be measured. An error: the servers did not start.
-async fn measure(system: System, is_first: bool, window: Duration, notes: Rc<Notes>) -> Result<()> {
+async fn measure(system: System, is_first: bool, options: &Options, notes: Rc<Notes>) -> Result<()> {
     let servers = system.start().await?;
     *notes.version.borrow_mut() = Some(servers.version.clone());
-    Round { system, servers, window, notes }.run(is_first).await;
+    Round { system, servers, window: options.window, notes }.run(is_first, &options.parts).await;
     Ok(())
 }
 

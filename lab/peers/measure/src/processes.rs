@@ -63,8 +63,11 @@ impl Process {
 
     /// Sends it a signal, and waits for its end.
     pub fn end_by(&mut self, signal: Signal) {
-        let _ = kill(self.pid(), signal);
-        let _ = self.child.wait();
+        // One that has ended has no pid any more.
+        if matches!(self.child.try_wait(), Ok(None)) {
+            let _ = kill(self.pid(), signal);
+            let _ = self.child.wait();
+        }
     }
 
     pub fn pid(&self) -> Pid {

@@ -61,6 +61,9 @@ pub async fn run(round: &mut Round) -> Result<()> {
     if grants.iter().all(|grant| *grant >= killed) {
         return failed("no grant before the leader was killed");
     }
+    if after.is_empty() {
+        return failed(format!("no grant within {} s of the end of the leader", LOOK.as_secs()));
+    }
     // The longest time without a grant: one that was on its way when the leader died says nothing.
     let starts = [killed].into_iter().chain(after.iter().copied());
     let ends = after.iter().copied().chain([end]);

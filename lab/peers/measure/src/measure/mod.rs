@@ -11,11 +11,12 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::time::Duration;
 
+use dlock_comparison::systems::Made;
 use futures::future::join_all;
-use tokio::time::{sleep, timeout};
+use tokio::time::timeout;
 
-use crate::clients::{Client, LEASE};
-use crate::result::Result;
+use crate::clients::Client;
+use crate::result::{Result, failed};
 use crate::servers::Servers;
 use crate::systems::System;
 
@@ -47,32 +48,46 @@ impl Notes {
 }
 
 impl Round {
-    /// Everything, in an order in which nothing is left over for the next. What fails twice, or takes too long,
-    /// is named, and the rest is measured all the same.
-    pub async fn run(&mut self, is_first: bool) {
-        let mut parts = PARTS.to_vec();
-        if self.system.0.fails_over() {
-            parts.push(Part::Failover);
-        }
+    /// Everything, or these parts. What fails twice is named, and the rest is measured all the same.
+    pub async fn run(&mut self, is_first: bool, only: &[Part]) {
+        let parts = PARTS.into_iter().filter(|part| *part != Part::Failover || self.system.0.fails_over());
+        let parts: Vec<Part> = parts.filter(|part| only.is_empty() || only.contains(part)).collect();
+        let mut last = None;
         for part in parts {
-            for again in [part != Part::Failover, false] {
-                let (why, again) = match timeout(PATIENCE, self.measure(part, is_first)).await {
+            let mut anew = last.is_some_and(|last| self.needs_other_servers(last, part));
+            for again in [true, false] {
+                let patience = part.patience();
+                let why = match timeout(patience, self.measure(part, is_first, anew)).await {
                     Ok(Ok(())) => break,
-                    Ok(Err(error)) => (error.to_string(), again),
-                    Err(_) => (format!("not done after {} s", PATIENCE.as_secs()), false),
+                    Ok(Err(error)) => error.to_string(),
+                    Err(_) => format!("not done after {} s", patience.as_secs()),
                 };
-                if !again {
+                if again {
+                    println!("        {}: once more: {why}", part.name());
+                } else {
                     self.notes.failed(&part.name(), &why);
-                    break;
                 }
-                println!("        {}: once more: {why}", part.name());
                 // What is left of it may hold locks until its leases end, and ending them is work for the servers.
-                sleep(LEASE * 2).await;
+                anew = true;
             }
+            last = Some(part);
         }
     }
 
-    async fn measure(&mut self, part: Part, is_first: bool) -> Result<()> {
+    /// Whether what a part leaves behind would change what the next one measures.
+    fn needs_other_servers(&self, last: Part, next: Part) -> bool {
+        // A server is killed soon after the start of its load; sessions that end at that time are load, too.
+        let dies = next == Part::Failover;
+        // Its lock service may hang when many calls are cancelled at once: etcd's issues 13336 and 18879.
+        dies || (self.system.0.made == Made::Etcd && last.gives_up())
+    }
+
+    async fn measure(&mut self, part: Part, is_first: bool, anew: bool) -> Result<()> {
+        if anew {
+            self.servers.end();
+            self.servers = self.system.start().await?;
+        }
+        self.servers.must_run()?;
         match part {
             Part::Alone => alone::run(self).await,
             Part::Pairs(clients) => pairs::run(self, clients).await,
@@ -128,7 +143,7 @@ impl Round {
 
 /// One measurement.
 #[derive(Debug, Clone, Copy, PartialEq)]
-enum Part {
+pub enum Part {
     Alone,
     Pairs(usize),
     HandOff(usize),
@@ -138,6 +153,13 @@ enum Part {
 }
 
 impl Part {
+    pub fn named(name: &str) -> Result<Self> {
+        match PARTS.into_iter().find(|part| part.name() == name) {
+            Some(part) => Ok(part),
+            None => failed(format!("no part `{name}`")),
+        }
+    }
+
     /// What its figures begin with.
     fn name(self) -> String {
         match self {
@@ -149,9 +171,24 @@ impl Part {
             Self::Failover => "failover".to_owned(),
         }
     }
+
+    /// Whether clients stop waiting at its end, many at once.
+    fn gives_up(self) -> bool {
+        matches!(self, Self::HandOff(_) | Self::Waiters)
+    }
+
+    /// How long it may take: each client has to connect, and its server to start a process or a session for it.
+    fn patience(self) -> Duration {
+        let clients = match self {
+            Self::Pairs(clients) | Self::HandOff(clients) => clients,
+            Self::Waiters => waiters::WAITERS,
+            Self::Alone | Self::Holder | Self::Failover => 1,
+        };
+        Duration::from_secs(40) + Duration::from_millis(60) * u32::try_from(clients).unwrap_or(u32::MAX)
+    }
 }
 
-const PARTS: [Part; 8] = [
+const PARTS: [Part; 9] = [
     Part::Alone,
     Part::Pairs(16),
     Part::Pairs(64),
@@ -160,10 +197,8 @@ const PARTS: [Part; 8] = [
     Part::HandOff(512),
     Part::Waiters,
     Part::Holder,
+    Part::Failover,
 ];
-
-/// How long one may take.
-const PATIENCE: Duration = Duration::from_secs(45);
 
 /// The smallest value that this share of all does not exceed.
 fn rank(sorted: &[f64], share: f64) -> Option<f64> {

@@ -66,6 +66,6 @@ fn packets() -> f64 {
     line.and_then(|line| line.split_whitespace().nth(1)?.parse().ok()).unwrap_or(f64::NAN)
 }
 
-const WAITERS: usize = 1000;
+pub const WAITERS: usize = 1000;
 const BATCH: usize = 100;
 const LOOK: Duration = Duration::from_secs(2);

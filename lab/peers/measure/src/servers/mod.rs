@@ -41,6 +41,18 @@ impl Servers {
         memory(&self.processes)
     }
 
+    /// An error with the end of its log, if one of them has ended.
+    pub fn must_run(&mut self) -> Result<()> {
+        self.processes.iter_mut().try_for_each(Process::must_run)
+    }
+
+    /// Ends all of them.
+    pub fn end(&mut self) {
+        for process in &mut self.processes {
+            process.end_by(self.stops_by);
+        }
+    }
+
     /// `kill -9` for this one.
     pub fn kill(&mut self, which: usize) -> Result<()> {
         match self.processes.get_mut(which) {
@@ -52,9 +64,7 @@ impl Servers {
 
 impl Drop for Servers {
     fn drop(&mut self) {
-        for process in &mut self.processes {
-            process.end_by(self.stops_by);
-        }
+        self.end();
     }
 }
 

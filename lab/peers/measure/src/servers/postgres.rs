@@ -45,6 +45,9 @@ pub async fn start() -> Result<Servers> {
         format!("unix_socket_directories={}", home.display()),
         "-c".to_owned(),
         "max_connections=1100".to_owned(),
+        // Above the longest wait, as its manual advises: a check walks through all who wait.
+        "-c".to_owned(),
+        "deadlock_timeout=2min".to_owned(),
     ];
     let mut processes = vec![Process::start(&command, user.as_deref(), &folder.path().join("log"))?];
     let address = format!("127.0.0.1:{port}");
