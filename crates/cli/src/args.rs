@@ -56,8 +56,8 @@ pub enum Command {
     },
     /// Print each change of the holders of a lock, as it happens
     ///
-    /// The server reports changes, so nothing polls. Holders that change faster than they can be read may be missed. The
-    /// last state never is.
+    /// The server reports changes, so nothing polls. Holders that change faster than they can be read may be missed.
+    /// The last state never is.
     Watch {
         /// The lock
         name: OsString,
@@ -100,8 +100,8 @@ pub enum Command {
     },
     /// Take a lock away from whoever holds it, after asking
     ///
-    /// Shows the holders first. Only they lose the lock, and the next waiter gets it. A former holder learns of it at its
-    /// next renewal. Until then, both may work as if they held the lock: the fencing token tells them apart.
+    /// Shows the holders first. Only they lose the lock, and the next waiter gets it. A former holder learns of it at
+    /// its next renewal. Until then, both may work as if they held the lock: the fencing token tells them apart.
     #[command(after_help = "Exit code: 0 it is free, 1 it was left alone.")]
     Break {
         /// The lock
