@@ -16,7 +16,7 @@ use crate::servers::Servers;
 
 /// Run commands under a lock of Redis or Valkey, and look at locks.
 ///
-/// The server needs the dlock module. A lock is a key of its own type; whoever waits for it stands in line in the
+/// The server needs the dlock module. A lock is a key of its own type. Commands that wait for it are in a queue in the
 /// server.
 #[derive(Parser)]
 #[command(name = "dlock", version, after_help = "Exit codes and more examples: dlock run --help")]
@@ -56,8 +56,8 @@ pub enum Command {
     },
     /// Print each change of the holders of a lock, as it happens
     ///
-    /// The server tells of changes, so nothing is sent while there are none. Holders that change faster than they can be
-    /// read may be missed: the last state never is.
+    /// The server reports changes, so nothing polls. Holders that change faster than they can be read may be missed.
+    /// The last state never is.
     Watch {
         /// The lock
         name: OsString,
@@ -90,7 +90,7 @@ pub enum Command {
         #[arg(short, long, value_name = "TIME", default_value = "1s", value_parser = duration)]
         interval: Duration,
     },
-    /// Give up a lock in the name of its owner
+    /// Release a lock in the name of its owner
     #[command(after_help = "Exit code: 0 it was released, 1 that owner did not hold it.")]
     Release {
         /// The lock
@@ -100,8 +100,8 @@ pub enum Command {
     },
     /// Take a lock away from whoever holds it, after asking
     ///
-    /// The holders are shown first, and only they lose the lock; those who wait get it. A holder learns of it when it
-    /// next renews: until then both may believe to be alone. The fencing token tells them apart.
+    /// Shows the holders first. Only they lose the lock, and the next waiter gets it. A former holder learns of it at
+    /// its next renewal. Until then, both may work as if they held the lock: the fencing token tells them apart.
     #[command(after_help = "Exit code: 0 it is free, 1 it was left alone.")]
     Break {
         /// The lock
@@ -141,15 +141,15 @@ pub struct Run {
     #[arg(value_parser = clap::value_parser!(u32).range(1..))]
     pub permits: u32,
 
-    /// How long the lock outlives this process, should it die; at least 3s
+    /// How long the lock stays if this process dies; at least 3s
     #[arg(short, long, value_name = "TIME", default_value = "30s", value_parser = lease)]
     pub lease: Duration,
 
-    /// How long to stand in line [default: as long as it takes]
+    /// How long to wait in the queue [default: without limit]
     #[arg(short, long, value_name = "TIME", value_parser = duration, conflicts_with = "no_wait")]
     pub wait: Option<Duration>,
 
-    /// Do not stand in line
+    /// Do not wait in the queue
     #[arg(short, long)]
     pub no_wait: bool,
 
@@ -166,11 +166,11 @@ pub struct Run {
     #[arg(long, value_name = "TIME", value_parser = duration, default_value = "1s", requires = "replicas")]
     pub replicas_timeout: Duration,
 
-    /// Share the lock with others who do, against those who do not
+    /// Share the lock with other runs that use --shared, and exclude those that do not
     #[arg(long)]
     pub shared: bool,
 
-    /// The exit code if the lock was not got
+    /// The exit code if the lock was not acquired
     #[arg(short = 'E', long, value_name = "CODE", default_value_t = crate::exit::NOT_GOT)]
     pub conflict_exit_code: u8,
 
@@ -331,16 +331,16 @@ const RUN_HELP: &str = "\
 Times: 500ms, 30s, 5m, 2h; without a unit seconds.
 
 Exit code: that of the command (128 and the number of the signal that killed it), or
-    1  the lock was not got (another with -E)
-   64  the command line makes no sense
-   69  no server answers (of several: no majority), it refuses, or too few replicas have the lock
+    1  the lock was not acquired (another code with -E)
+   64  the command line is invalid
+   69  no server answers (quorum: no majority), it returns an error, or too few replicas have the lock
    75  the lock was lost while the command ran, which was ended
   126  the command cannot be started
-  127  there is no such command
+  127  the command does not exist
 
 Examples:
   dlock run backup -- /usr/local/bin/backup --full
-  dlock run --no-wait -E 0 report -- make report      # cron: skip it if it still runs
+  dlock run --no-wait -E 0 report -- make report      # cron: skip it if the last one is still running
   dlock run --wait 10m --lease 1m deploy:web -- ./deploy.sh
   dlock run --limit 4 render -- ./render page.svg     # at most four at a time
   dlock run -k account:1 -k account:2 -- ./transfer   # both locks or none

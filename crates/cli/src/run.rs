@@ -68,7 +68,7 @@ async fn acquire(client: &Client, run: &Run, signals: &mut Signals) -> Result<Gu
         match signal {
             Signal::SIGTSTP => stop(),
             Signal::SIGCONT => {}
-            // Leaves the line: the connection ends with this process.
+            // Leaves the queue: the connection ends with this process.
             signal => {
                 let _ = signals.die_of(signal);
                 return Err(128_u8.saturating_add(u8::try_from(signal as i32).unwrap_or(0)));

@@ -18,40 +18,39 @@ pub struct Servers {
     #[arg(value_delimiter = ' ', default_value = "redis://127.0.0.1:6379")]
     pub server: Vec<String>,
 
-    /// Of a quorum: the longest lease that anybody asks for, the same everywhere
+    /// The longest lease that any client uses, the same everywhere (quorum only)
     #[arg(long, global = true, value_name = "TIME", env = "DLOCK_LONGEST_LEASE", value_parser = duration)]
     pub longest_lease: Option<Duration>,
 
-    /// Of a quorum: how long a server has to answer [default: 100ms]
+    /// How long a server has to answer (quorum only) [default: 100ms]
     #[arg(long, global = true, value_name = "TIME", env = "DLOCK_SERVER_TIMEOUT", value_parser = duration)]
     pub server_timeout: Option<Duration>,
 
-    /// Of a quorum: all servers run with appendfsync always, so they count as soon as they are up
+    /// All servers run with appendfsync always, so they count as soon as they are up (quorum only)
     #[arg(long, global = true)]
     pub persistent: bool,
 
-    /// Of rediss://: trust this certificate authority (PEM) instead of those that the system trusts
+    /// Trust this certificate authority (PEM) instead of those that the system trusts (rediss:// only)
     #[arg(long, global = true, value_name = "FILE", env = "DLOCK_CACERT")]
     pub cacert: Option<PathBuf>,
 
-    /// Of Sentinels that ask for a password: their user [default: the default user]
+    /// The user for the Sentinels, with --sentinel-password [default: the default user]
     #[arg(long, global = true, value_name = "USER", env = "DLOCK_SENTINEL_USER", requires = "sentinel_password")]
     pub sentinel_user: Option<String>,
 
-    /// Of Sentinels that ask for a password: the password (other users see it in the list of processes, unless it is in
-    /// the environment)
+    /// The password for the Sentinels. Other users see it in the list of processes, unless it is in the environment
     #[arg(long, global = true, value_name = "PASSWORD", env = "DLOCK_SENTINEL_PASSWORD", hide_env_values = true)]
     pub sentinel_password: Option<String>,
 
-    /// Of Sentinels with TLS of their own: trust this certificate authority (PEM) there
+    /// Trust this certificate authority (PEM) for Sentinels that use TLS
     #[arg(long, global = true, value_name = "FILE", env = "DLOCK_SENTINEL_CACERT")]
     pub sentinel_cacert: Option<PathBuf>,
 
-    /// Of rediss://: the certificate to show to a server that asks for one (PEM)
+    /// The certificate to present to a server that asks for one (PEM; rediss:// only)
     #[arg(long, global = true, value_name = "FILE", env = "DLOCK_CERT")]
     pub cert: Option<PathBuf>,
 
-    /// Of rediss://: the key of that certificate (PEM)
+    /// The key of that certificate (PEM; rediss:// only)
     #[arg(long, global = true, value_name = "FILE", env = "DLOCK_KEY")]
     pub key: Option<PathBuf>,
 }

@@ -1,4 +1,4 @@
-/* Take a lock, or hear at once that somebody else has it. */
+/* Acquire a lock, or learn at once that another owner holds it. */
 #include <hiredis/hiredis.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,7 +10,7 @@ static redisContext *connected(void) {
     return redis;
 }
 
-/* An integer, or 0 for nil. Whatever else comes is a failure. */
+/* An integer, or 0 for nil. Any other reply is a failure. */
 static long long number(redisReply *reply) {
     if (!reply || (reply->type != REDIS_REPLY_INTEGER && reply->type != REDIS_REPLY_NIL)) exit(1);
     long long result = reply->type == REDIS_REPLY_NIL ? 0 : reply->integer;
@@ -24,7 +24,7 @@ int main(void) {
     if (token) puts("alice: granted");
     if (!number(redisCommand(redis, "DLOCK.ACQUIRE recipe:acquire bob PX 30000"))) puts("bob: not granted");
 
-    /* With its token a release that comes late cannot touch the next hold. */
+    /* The release carries the token, so a late release cannot affect the next hold. */
     if (number(redisCommand(redis, "DLOCK.RELEASE recipe:acquire alice TOKEN %lld", token)) == 1) puts("alice: released");
     redisFree(redis);
     return 0;

@@ -1,4 +1,4 @@
-/* A write that a database refuses if the lock has been somebody else's since. */
+/* A write that a database rejects if another owner has had the lock since. */
 #include <hiredis/hiredis.h>
 #include <sqlite3.h>
 #include <stdio.h>
@@ -11,7 +11,7 @@ static redisContext *connected(void) {
     return redis;
 }
 
-/* An integer, or 0 for nil. Whatever else comes is a failure. */
+/* An integer, or 0 for nil. Any other reply is a failure. */
 static long long number(redisReply *reply) {
     if (!reply || (reply->type != REDIS_REPLY_INTEGER && reply->type != REDIS_REPLY_NIL)) exit(1);
     long long result = reply->type == REDIS_REPLY_NIL ? 0 : reply->integer;

@@ -10,7 +10,7 @@ static redisContext *connected(void) {
     return redis;
 }
 
-/* An integer, or 0 for nil. Whatever else comes is a failure. */
+/* An integer, or 0 for nil. Any other reply is a failure. */
 static long long number(redisReply *reply) {
     if (!reply || (reply->type != REDIS_REPLY_INTEGER && reply->type != REDIS_REPLY_NIL)) exit(1);
     long long result = reply->type == REDIS_REPLY_NIL ? 0 : reply->integer;
@@ -21,12 +21,12 @@ static long long number(redisReply *reply) {
 int main(void) {
     redisContext *shared = connected();
 
-    /* Owners tell apart who is who on a connection. Their session locks all end with it. */
+    /* The owner names tell the holds on a connection apart. Their session locks all end with it. */
     long long alice = number(redisCommand(shared, "DLOCK.ACQUIRE recipe:multiplexed:a alice PX 10000 SESSION"));
     long long bob = number(redisCommand(shared, "DLOCK.ACQUIRE recipe:multiplexed:b bob PX 200"));
     if (alice && bob) puts("alice and bob: granted on one connection");
 
-    /* BLOCK would hold up everybody on the shared connection, so carol waits on her own, without SESSION. */
+    /* BLOCK would delay all commands on the shared connection, so carol waits on her own, without SESSION. */
     redisContext *line = connected();
     long long carol = number(redisCommand(line, "DLOCK.ACQUIRE recipe:multiplexed:b carol PX 10000 BLOCK 5000"));
     long long bound = number(redisCommand(shared, "DLOCK.RENEW recipe:multiplexed:b carol TOKEN %lld SESSION", carol));

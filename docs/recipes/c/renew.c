@@ -1,4 +1,4 @@
-/* Move the end of a lease on while the work goes on. */
+/* Renew a lease while the work goes on. */
 #include <hiredis/hiredis.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,7 +10,7 @@ static redisContext *connected(void) {
     return redis;
 }
 
-/* An integer, or 0 for nil. Whatever else comes is a failure. */
+/* An integer, or 0 for nil. Any other reply is a failure. */
 static long long number(redisReply *reply) {
     if (!reply || (reply->type != REDIS_REPLY_INTEGER && reply->type != REDIS_REPLY_NIL)) exit(1);
     long long result = reply->type == REDIS_REPLY_NIL ? 0 : reply->integer;
@@ -22,11 +22,11 @@ int main(void) {
     redisContext *redis = connected();
     long long token = number(redisCommand(redis, "DLOCK.ACQUIRE recipe:renew alice PX 10000"));
 
-    /* To be sent whenever about a third of the lease has passed. No lease given: the one it has. */
+    /* Send this whenever about a third of the lease has passed. Without a lease, it keeps the one it has. */
     if (number(redisCommand(redis, "DLOCK.RENEW recipe:renew alice TOKEN %lld", token)) == 1) puts("renewed");
 
     number(redisCommand(redis, "DLOCK.RELEASE recipe:renew alice TOKEN %lld", token));
-    /* Lost: stop. A renewal never takes a lock. */
+    /* The lock is lost: stop the work. A renewal never acquires a lock. */
     if (!number(redisCommand(redis, "DLOCK.RENEW recipe:renew alice TOKEN %lld", token))) puts("nothing to renew");
     redisFree(redis);
     return 0;

@@ -1,4 +1,4 @@
-/* A lock that lives as long as a connection: the server renews it, and frees it when the connection ends. */
+/* A lock that ends with its connection: the server renews it, and releases it when the connection closes. */
 #include <hiredis/hiredis.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,7 +10,7 @@ static redisContext *connected(void) {
     return redis;
 }
 
-/* An integer, or 0 for nil. Whatever else comes is a failure. */
+/* An integer, or 0 for nil. Any other reply is a failure. */
 static long long number(redisReply *reply) {
     if (!reply || (reply->type != REDIS_REPLY_INTEGER && reply->type != REDIS_REPLY_NIL)) exit(1);
     long long result = reply->type == REDIS_REPLY_NIL ? 0 : reply->integer;

@@ -1,4 +1,4 @@
-/* A transaction that takes effect only if the lock is still held: WATCH the lock, look, then MULTI. */
+/* A transaction that takes effect only if the lock is still held: WATCH the lock, check it, then MULTI. */
 #include <hiredis/hiredis.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,7 +10,7 @@ static redisContext *connected(void) {
     return redis;
 }
 
-/* An integer, or 0 for nil. Whatever else comes is a failure. */
+/* An integer, or 0 for nil. Any other reply is a failure. */
 static long long number(redisReply *reply) {
     if (!reply || (reply->type != REDIS_REPLY_INTEGER && reply->type != REDIS_REPLY_NIL)) exit(1);
     long long result = reply->type == REDIS_REPLY_NIL ? 0 : reply->integer;

@@ -1,5 +1,5 @@
 #!/usr/bin/env escript
-%% Take a lock, or hear at once that somebody else has it.
+%% Acquire a lock, or learn at once that another owner holds it.
 
 main(_) ->
     Redis = connect(),
@@ -8,7 +8,7 @@ main(_) ->
     Other = dlock(Redis, "ACQUIRE", ["recipe:acquire", "bob", "PX", 30000]),
     say(Other =:= undefined, "bob: not granted"),
 
-    %% With its token a release that comes late cannot touch the next hold.
+    %% The release carries the token, so a late release cannot affect the next hold.
     Released = dlock(Redis, "RELEASE", ["recipe:acquire", "alice", "TOKEN", Token]),
     say(Released =:= <<"1">>, "alice: released").
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env escript
-%% A write that a database refuses if the lock has been somebody else's since. (Through the command sqlite3, since what
-%% counts is the statement.)
+%% A write that a database rejects if another owner has had the lock since. (It runs the
+%% command sqlite3, because only the statement matters here.)
 
 main(_) ->
     Redis = connect(),
@@ -11,7 +11,7 @@ main(_) ->
     Schema = "CREATE TABLE report (id INTEGER PRIMARY KEY, body TEXT, fence INTEGER NOT NULL);"
              "INSERT INTO report VALUES (1, '', 0);",
     Statements = Schema ++ write("by bob", Bob) ++ write("by alice", Alice),
-    %% One after the other: how many rows each has changed.
+    %% The number of rows that each statement has changed.
     Changes = string:lexemes(os:cmd("sqlite3 :memory: \"" ++ Statements ++ "\""), "\n"),
     say(lists:nth(1, Changes) =:= "1", "bob: written"),
     say(lists:nth(2, Changes) =:= "0", "alice: refused, her token is the older one"),

@@ -4,12 +4,12 @@
 main(_) ->
     Shared = connect(),
 
-    %% Owners tell apart who is who on a connection. Their session locks all end with it.
+    %% The owner names tell the holds on a connection apart. Their session locks all end with it.
     Alice = dlock(Shared, "ACQUIRE", ["recipe:multiplexed:a", "alice", "PX", 10000, "SESSION"]),
     Bob = dlock(Shared, "ACQUIRE", ["recipe:multiplexed:b", "bob", "PX", 200]),
     say(Alice =/= undefined andalso Bob =/= undefined, "alice and bob: granted on one connection"),
 
-    %% BLOCK would hold up everybody on the shared connection, so carol waits on her own, without SESSION.
+    %% BLOCK would delay all commands on the shared connection, so carol waits on her own, without SESSION.
     Line = connect(),
     Carol = dlock(Line, "ACQUIRE", ["recipe:multiplexed:b", "carol", "PX", 10000, "BLOCK", 5000]),
     Bound = dlock(Shared, "RENEW", ["recipe:multiplexed:b", "carol", "TOKEN", Carol, "SESSION"]),

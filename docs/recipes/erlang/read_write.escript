@@ -1,5 +1,5 @@
 #!/usr/bin/env escript
-%% Readers share a lock, a writer needs it alone.
+%% Readers share a lock, a writer excludes all others.
 
 main(_) ->
     Redis = connect(),

@@ -1,16 +1,16 @@
 #!/usr/bin/env escript
-%% Move the end of a lease on while the work goes on.
+%% Renew a lease while the work goes on.
 
 main(_) ->
     Redis = connect(),
     Token = dlock(Redis, "ACQUIRE", ["recipe:renew", "alice", "PX", 10000]),
 
-    %% To be sent whenever about a third of the lease has passed. No lease given: the one it has.
+    %% Send this whenever about a third of the lease has passed. Without a lease, it keeps the one it has.
     Renewed = dlock(Redis, "RENEW", ["recipe:renew", "alice", "TOKEN", Token]),
     say(Renewed =:= <<"1">>, "renewed"),
 
     dlock(Redis, "RELEASE", ["recipe:renew", "alice", "TOKEN", Token]),
-    %% Lost: stop. A renewal never takes a lock.
+    %% The lock is lost: stop the work. A renewal never acquires a lock.
     Lost = dlock(Redis, "RENEW", ["recipe:renew", "alice", "TOKEN", Token]),
     say(Lost =:= undefined, "nothing to renew").
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env escript
-%% A lock that lives as long as a connection: the server renews it, and frees it when the connection ends.
+%% A lock that ends with its connection: the server renews it, and releases it when the connection closes.
 
 main(_) ->
     Alice = connect(), % with no_reconnect: the lock would be gone, and nobody told

@@ -1,5 +1,5 @@
 #!/usr/bin/env escript
-%% Wait in line: one command on a connection of its own.
+%% Wait in the queue: one command on a connection of its own.
 
 main(_) ->
     Redis = connect(),

@@ -1,5 +1,5 @@
 #!/usr/bin/env escript
-%% A transaction that takes effect only if the lock is still held: WATCH the lock, look, then MULTI.
+%% A transaction that takes effect only if the lock is still held: WATCH the lock, check it, then MULTI.
 
 main(_) ->
     {Redis, Other} = {connect(), connect()},

@@ -1,4 +1,4 @@
-// Take a lock, or hear at once that somebody else has it.
+// Acquire a lock, or learn at once that another owner holds it.
 package main
 
 import (
@@ -21,7 +21,7 @@ func main() {
 	if dlock(client, "ACQUIRE", "recipe:acquire", "bob", "PX", 30000) == 0 {
 		fmt.Println("bob: not granted")
 	}
-	// With its token a release that comes late cannot touch the next hold.
+	// The release carries the token, so a late release cannot affect the next hold.
 	if dlock(client, "RELEASE", "recipe:acquire", "alice", "TOKEN", token) == 1 {
 		fmt.Println("alice: released")
 	}

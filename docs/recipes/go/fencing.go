@@ -1,4 +1,4 @@
-// A write that a database refuses if the lock has been somebody else's since.
+// A write that a database rejects if another owner has had the lock since.
 package main
 
 import (

@@ -14,14 +14,14 @@ func main() {
 	shared := connect()
 	defer shared.Close()
 
-	// Owners tell apart who is who on a connection. Their session locks all end with it.
+	// The owner names tell the holds on a connection apart. Their session locks all end with it.
 	alice := dlock(shared, "ACQUIRE", "recipe:multiplexed:a", "alice", "PX", 10000, "SESSION")
 	bob := dlock(shared, "ACQUIRE", "recipe:multiplexed:b", "bob", "PX", 200)
 	if alice != 0 && bob != 0 {
 		fmt.Println("alice and bob: granted on one connection")
 	}
 
-	// BLOCK would hold up everybody on the shared connection, so carol waits on her own, without SESSION.
+	// BLOCK would delay all commands on the shared connection, so carol waits on her own, without SESSION.
 	line := connect()
 	carol := dlock(line, "ACQUIRE", "recipe:multiplexed:b", "carol", "PX", 10000, "BLOCK", 5000)
 	if dlock(shared, "RENEW", "recipe:multiplexed:b", "carol", "TOKEN", carol, "SESSION") == 1 {

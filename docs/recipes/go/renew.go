@@ -1,4 +1,4 @@
-// Move the end of a lease on while the work goes on.
+// Renew a lease while the work goes on.
 package main
 
 import (
@@ -15,12 +15,12 @@ func main() {
 	defer client.Close()
 	token := dlock(client, "ACQUIRE", "recipe:renew", "alice", "PX", 10000)
 
-	// To be sent whenever about a third of the lease has passed. No lease given: the one it has.
+	// Send this whenever about a third of the lease has passed. Without a lease, it keeps the one it has.
 	if dlock(client, "RENEW", "recipe:renew", "alice", "TOKEN", token) == 1 {
 		fmt.Println("renewed")
 	}
 	dlock(client, "RELEASE", "recipe:renew", "alice", "TOKEN", token)
-	// Lost: stop. A renewal never takes a lock.
+	// The lock is lost: stop the work. A renewal never acquires a lock.
 	if dlock(client, "RENEW", "recipe:renew", "alice", "TOKEN", token) == 0 {
 		fmt.Println("nothing to renew")
 	}

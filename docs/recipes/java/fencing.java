@@ -1,4 +1,4 @@
-// A write that a database refuses if another owner has acquired the lock since.
+// A write that a database rejects if another owner has had the lock since.
 import dlock.*;
 import java.sql.Connection;
 import java.sql.DriverManager;

@@ -20,7 +20,7 @@ final class Multiplexed {
                 System.out.println("alice and bob: granted on one connection");
             }
 
-            // BLOCK would hold up all commands on the shared connection, so carol waits on her own, without SESSION.
+            // BLOCK would delay all commands on the shared connection, so carol waits on her own, without SESSION.
             Object carol = waiting.call("DLOCK.ACQUIRE", b, "carol", "PX", 10000, "BLOCK", 5000);
             Object bound = shared.call("DLOCK.RENEW", b, "carol", "TOKEN", carol, "SESSION");
             if (bound.equals(1L)) {

@@ -1,4 +1,4 @@
-// Move the end of a lease while the work goes on.
+// Renew a lease while the work goes on.
 import dlock.*;
 import java.time.Duration;
 

@@ -1,4 +1,4 @@
--- Take a lock, or hear at once that somebody else has it.
+-- Acquire a lock, or learn at once that another owner holds it.
 local redis = require "redis"
 
 for _, name in ipairs { "ACQUIRE", "RLOCK", "WLOCK", "RENEW", "RELEASE", "CHECK" } do
@@ -13,5 +13,5 @@ local token = client:dlock_acquire("recipe:acquire", "alice", "PX", 30000)
 if token then print("alice: granted") end
 if not client:dlock_acquire("recipe:acquire", "bob", "PX", 30000) then print("bob: not granted") end
 
--- With its token a release that comes late cannot touch the next hold.
+-- The release carries the token, so a late release cannot affect the next hold.
 if client:dlock_release("recipe:acquire", "alice", "TOKEN", token) == 1 then print("alice: released") end

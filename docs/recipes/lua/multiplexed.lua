@@ -9,12 +9,12 @@ local host = os.getenv("DLOCK_TEST_HOST") or "127.0.0.1"
 local port = os.getenv("DLOCK_TEST_PORT") or 6379
 local shared = redis.connect(host, port)
 
--- Owners tell apart who is who on a connection. Their session locks all end with it.
+-- The owner names tell the holds on a connection apart. Their session locks all end with it.
 local alice = shared:dlock_acquire("recipe:multiplexed:a", "alice", "PX", 10000, "SESSION")
 local bob = shared:dlock_acquire("recipe:multiplexed:b", "bob", "PX", 200)
 if alice and bob then print("alice and bob: granted on one connection") end
 
--- BLOCK would hold up everybody on the shared connection, so carol waits on her own, without SESSION.
+-- BLOCK would delay all commands on the shared connection, so carol waits on her own, without SESSION.
 local line = redis.connect(host, port)
 local carol = line:dlock_acquire("recipe:multiplexed:b", "carol", "PX", 10000, "BLOCK", 5000)
 local bound = shared:dlock_renew("recipe:multiplexed:b", "carol", "TOKEN", carol, "SESSION")

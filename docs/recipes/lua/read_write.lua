@@ -1,4 +1,4 @@
--- Readers share a lock, a writer needs it alone.
+-- Readers share a lock, a writer excludes all others.
 local redis = require "redis"
 
 for _, name in ipairs { "ACQUIRE", "RLOCK", "WLOCK", "RENEW", "RELEASE", "CHECK" } do

@@ -1,4 +1,4 @@
--- Move the end of a lease on while the work goes on.
+-- Renew a lease while the work goes on.
 local redis = require "redis"
 
 for _, name in ipairs { "ACQUIRE", "RLOCK", "WLOCK", "RENEW", "RELEASE", "CHECK" } do
@@ -11,9 +11,9 @@ local client = redis.connect(host, port)
 
 local token = client:dlock_acquire("recipe:renew", "alice", "PX", 10000)
 
--- To be sent whenever about a third of the lease has passed. No lease given: the one it has.
+-- Send this whenever about a third of the lease has passed. Without a lease, it keeps the one it has.
 if client:dlock_renew("recipe:renew", "alice", "TOKEN", token) == 1 then print("renewed") end
 
 client:dlock_release("recipe:renew", "alice", "TOKEN", token)
--- Lost: stop. A renewal never takes a lock.
+-- The lock is lost: stop the work. A renewal never acquires a lock.
 if client:dlock_renew("recipe:renew", "alice", "TOKEN", token) == nil then print("nothing to renew") end

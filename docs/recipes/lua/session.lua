@@ -1,4 +1,4 @@
--- A lock that lives as long as a connection: the server renews it, and frees it when the connection ends.
+-- A lock that ends with its connection: the server renews it, and releases it when the connection closes.
 local redis = require "redis"
 
 for _, name in ipairs { "ACQUIRE", "RLOCK", "WLOCK", "RENEW", "RELEASE", "CHECK" } do

@@ -1,4 +1,4 @@
--- Wait in line: one command on a connection of its own.
+-- Wait in the queue: one command on a connection of its own.
 local redis = require "redis"
 
 for _, name in ipairs { "ACQUIRE", "RLOCK", "WLOCK", "RENEW", "RELEASE", "CHECK" } do

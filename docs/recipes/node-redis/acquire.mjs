@@ -1,4 +1,4 @@
-// Take a lock, or hear at once that somebody else has it.
+// Acquire a lock, or learn at once that another owner holds it.
 import { createClient } from 'redis';
 
 const address = { host: process.env.DLOCK_TEST_HOST ?? '127.0.0.1', port: Number(process.env.DLOCK_TEST_PORT ?? 6379) };
@@ -9,7 +9,7 @@ if (token !== null) console.log('alice: granted');
 const other = await redis.sendCommand(['DLOCK.ACQUIRE', 'recipe:acquire', 'bob', 'PX', '30000']);
 if (other === null) console.log('bob: not granted');
 
-// With its token a release that comes late cannot touch the next hold.
+// The release carries the token, so a late release cannot affect the next hold.
 const released = await redis.sendCommand(['DLOCK.RELEASE', 'recipe:acquire', 'alice', 'TOKEN', String(token)]);
 if (released === 1) console.log('alice: released');
 redis.destroy();

@@ -5,14 +5,14 @@ const address = { host: process.env.DLOCK_TEST_HOST ?? '127.0.0.1', port: Number
 const shared = await createClient({ socket: { ...address, reconnectStrategy: false } }).connect();
 const call = (...command) => shared.sendCommand(command);
 
-// Owners tell apart who is who on a connection. Their session locks all end with it.
+// The owner names tell the holds on a connection apart. Their session locks all end with it.
 const [alice, bob] = await Promise.all([
   call('DLOCK.ACQUIRE', 'recipe:multiplexed:a', 'alice', 'PX', '10000', 'SESSION'),
   call('DLOCK.ACQUIRE', 'recipe:multiplexed:b', 'bob', 'PX', '200'),
 ]);
 if (alice !== null && bob !== null) console.log('alice and bob: granted on one connection');
 
-// BLOCK would hold up everybody on the shared connection, so carol waits on her own, without SESSION.
+// BLOCK would delay all commands on the shared connection, so carol waits on her own, without SESSION.
 const line = await createClient({ socket: address }).connect();
 const carol = await line.sendCommand(['DLOCK.ACQUIRE', 'recipe:multiplexed:b', 'carol', 'PX', '10000', 'BLOCK', '5000']);
 const bound = await call('DLOCK.RENEW', 'recipe:multiplexed:b', 'carol', 'TOKEN', String(carol), 'SESSION');

@@ -1,4 +1,4 @@
-// Readers share a lock, a writer needs it alone.
+// Readers share a lock, a writer excludes all others.
 import { createClient } from 'redis';
 
 const address = { host: process.env.DLOCK_TEST_HOST ?? '127.0.0.1', port: Number(process.env.DLOCK_TEST_PORT ?? 6379) };

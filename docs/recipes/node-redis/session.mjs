@@ -1,9 +1,9 @@
-// A lock that lives as long as a connection: the server renews it, and frees it when the connection ends.
+// A lock that ends with its connection: the server renews it, and releases it when the connection closes.
 import { createClient } from 'redis';
 
 const address = { host: process.env.DLOCK_TEST_HOST ?? '127.0.0.1', port: Number(process.env.DLOCK_TEST_PORT ?? 6379) };
 
-// No reconnecting by itself: the lock would be gone, and nobody told.
+// No automatic reconnection: the lock would be gone without notice.
 const alice = await createClient({ socket: { ...address, reconnectStrategy: false } }).connect();
 await alice.sendCommand(['DLOCK.ACQUIRE', 'recipe:session', 'alice', 'PX', '10000', 'SESSION']);
 alice.destroy(); // or the process dies

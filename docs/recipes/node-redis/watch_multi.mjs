@@ -1,4 +1,4 @@
-// A transaction that takes effect only if the lock is still held: WATCH the lock, look, then MULTI.
+// A transaction that takes effect only if the lock is still held: WATCH the lock, check it, then MULTI.
 import { WatchError, createClient } from 'redis';
 
 const address = { host: process.env.DLOCK_TEST_HOST ?? '127.0.0.1', port: Number(process.env.DLOCK_TEST_PORT ?? 6379) };

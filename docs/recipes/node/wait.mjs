@@ -1,4 +1,4 @@
-// Wait in line: one command on a connection of its own, since it would hold up whatever else is sent on it.
+// Wait in the queue: one command on a connection of its own, because it delays all later commands there.
 import { Redis } from 'ioredis';
 
 const address = { host: process.env.DLOCK_TEST_HOST ?? '127.0.0.1', port: Number(process.env.DLOCK_TEST_PORT ?? 6379) };

@@ -1,4 +1,4 @@
-# Take a lock, or hear at once that somebody else has it.
+# Acquire a lock, or learn at once that another owner holds it.
 use strict;
 use warnings;
 use Redis;
@@ -13,5 +13,5 @@ my $token = dlock($redis, "ACQUIRE", "recipe:acquire", "alice", "PX", 30000);
 print "alice: granted\n" if $token;
 print "bob: not granted\n" unless dlock($redis, "ACQUIRE", "recipe:acquire", "bob", "PX", 30000);
 
-# With its token a release that comes late cannot touch the next hold.
+# The release carries the token, so a late release cannot affect the next hold.
 print "alice: released\n" if dlock($redis, "RELEASE", "recipe:acquire", "alice", "TOKEN", $token) == 1;

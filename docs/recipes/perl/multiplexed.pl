@@ -9,12 +9,12 @@ sub dlock { my ($redis, $command, @arguments) = @_; my $name = "DLOCK.$command";
 my $address = ($ENV{DLOCK_TEST_HOST} // "127.0.0.1") . ":" . ($ENV{DLOCK_TEST_PORT} // 6379);
 my $shared = Redis->new(server => $address);
 
-# Owners tell apart who is who on a connection. Their session locks all end with it.
+# The owner names tell the holds on a connection apart. Their session locks all end with it.
 my $alice = dlock($shared, "ACQUIRE", "recipe:multiplexed:a", "alice", "PX", 10000, "SESSION");
 my $bob = dlock($shared, "ACQUIRE", "recipe:multiplexed:b", "bob", "PX", 200);
 print "alice and bob: granted on one connection\n" if $alice && $bob;
 
-# BLOCK would hold up everybody on the shared connection, so carol waits on her own, without SESSION.
+# BLOCK would delay all commands on the shared connection, so carol waits on her own, without SESSION.
 my $line = Redis->new(server => $address);
 my $carol = dlock($line, "ACQUIRE", "recipe:multiplexed:b", "carol", "PX", 10000, "BLOCK", 5000);
 my $bound = dlock($shared, "RENEW", "recipe:multiplexed:b", "carol", "TOKEN", $carol, "SESSION");

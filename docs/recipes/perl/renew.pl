@@ -1,4 +1,4 @@
-# Move the end of a lease on while the work goes on.
+# Renew a lease while the work goes on.
 use strict;
 use warnings;
 use Redis;
@@ -11,9 +11,9 @@ my $redis = Redis->new(server => $address);
 
 my $token = dlock($redis, "ACQUIRE", "recipe:renew", "alice", "PX", 10000);
 
-# To be sent whenever about a third of the lease has passed. No lease given: the one it has.
+# Send this whenever about a third of the lease has passed. Without a lease, it keeps the one it has.
 print "renewed\n" if dlock($redis, "RENEW", "recipe:renew", "alice", "TOKEN", $token);
 
 dlock($redis, "RELEASE", "recipe:renew", "alice", "TOKEN", $token);
-# Lost: stop. A renewal never takes a lock.
+# The lock is lost: stop the work. A renewal never acquires a lock.
 print "nothing to renew\n" unless dlock($redis, "RENEW", "recipe:renew", "alice", "TOKEN", $token);

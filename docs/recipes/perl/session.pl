@@ -1,4 +1,4 @@
-# A lock that lives as long as a connection: the server renews it, and frees it when the connection ends.
+# A lock that ends with its connection: the server renews it, and releases it when the connection closes.
 use strict;
 use warnings;
 use Redis;
@@ -8,7 +8,7 @@ sub dlock { my ($redis, $command, @arguments) = @_; my $name = "DLOCK.$command";
 
 my $address = ($ENV{DLOCK_TEST_HOST} // "127.0.0.1") . ":" . ($ENV{DLOCK_TEST_PORT} // 6379);
 
-# Without the option reconnect: the lock would be gone, and nobody told.
+# Without the option reconnect: the lock would be gone without notice.
 my $alice = Redis->new(server => $address);
 dlock($alice, "ACQUIRE", "recipe:session", "alice", "PX", 10000, "SESSION");
 $alice->quit;    # or the process dies

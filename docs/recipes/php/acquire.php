@@ -1,5 +1,5 @@
 <?php
-// Take a lock, or hear at once that somebody else has it. (phpredis: nil is false)
+// Acquire a lock, or learn at once that another owner holds it. (phpredis: nil is false)
 $host = getenv("DLOCK_TEST_HOST") ?: "127.0.0.1";
 $port = (int) (getenv("DLOCK_TEST_PORT") ?: 6379);
 $redis = new Redis();
@@ -9,5 +9,5 @@ $token = $redis->rawCommand("DLOCK.ACQUIRE", "recipe:acquire", "alice", "PX", 30
 if ($token !== false) echo "alice: granted\n";
 if ($redis->rawCommand("DLOCK.ACQUIRE", "recipe:acquire", "bob", "PX", 30000) === false) echo "bob: not granted\n";
 
-// With its token a release that comes late cannot touch the next hold.
+// The release carries the token, so a late release cannot affect the next hold.
 if ($redis->rawCommand("DLOCK.RELEASE", "recipe:acquire", "alice", "TOKEN", $token) === 1) echo "alice: released\n";

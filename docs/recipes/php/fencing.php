@@ -1,5 +1,5 @@
 <?php
-// A write that a database refuses if the lock has been somebody else's since.
+// A write that a database rejects if another owner has had the lock since.
 $host = getenv("DLOCK_TEST_HOST") ?: "127.0.0.1";
 $port = (int) (getenv("DLOCK_TEST_PORT") ?: 6379);
 $redis = new Redis();

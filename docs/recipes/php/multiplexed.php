@@ -5,12 +5,12 @@ $port = (int) (getenv("DLOCK_TEST_PORT") ?: 6379);
 $shared = new Redis();
 $shared->connect($host, $port);
 
-// Owners tell apart who is who on a connection. Their session locks all end with it.
+// The owner names tell the holds on a connection apart. Their session locks all end with it.
 $alice = $shared->rawCommand("DLOCK.ACQUIRE", "recipe:multiplexed:a", "alice", "PX", 10000, "SESSION");
 $bob = $shared->rawCommand("DLOCK.ACQUIRE", "recipe:multiplexed:b", "bob", "PX", 200);
 if ($alice && $bob) echo "alice and bob: granted on one connection\n";
 
-// BLOCK would hold up everybody on the shared connection, so carol waits on her own, without SESSION.
+// BLOCK would delay all commands on the shared connection, so carol waits on her own, without SESSION.
 $line = new Redis();
 $line->connect($host, $port);
 $line->setOption(Redis::OPT_READ_TIMEOUT, -1);

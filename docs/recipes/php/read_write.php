@@ -1,5 +1,5 @@
 <?php
-// Readers share a lock, a writer needs it alone.
+// Readers share a lock, a writer excludes all others.
 $host = getenv("DLOCK_TEST_HOST") ?: "127.0.0.1";
 $port = (int) (getenv("DLOCK_TEST_PORT") ?: 6379);
 $redis = new Redis();

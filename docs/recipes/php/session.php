@@ -1,12 +1,12 @@
 <?php
-// A lock that lives as long as a connection: the server renews it, and frees it when the connection ends.
+// A lock that ends with its connection: the server renews it, and releases it when the connection closes.
 $host = getenv("DLOCK_TEST_HOST") ?: "127.0.0.1";
 $port = (int) (getenv("DLOCK_TEST_PORT") ?: 6379);
 
 // Not pconnect: that connection, and so the lock, would outlive the request.
 $alice = new Redis();
 $alice->connect($host, $port);
-// No reconnecting by itself: the lock would be gone, and nobody told.
+// No automatic reconnection: the lock would be gone without notice.
 $alice->setOption(Redis::OPT_MAX_RETRIES, 0);
 $alice->rawCommand("DLOCK.ACQUIRE", "recipe:session", "alice", "PX", 10000, "SESSION");
 $alice->close(); // or the process dies

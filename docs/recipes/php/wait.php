@@ -1,5 +1,5 @@
 <?php
-// Wait in line: one command on a connection of its own.
+// Wait in the queue: one command on a connection of its own.
 $host = getenv("DLOCK_TEST_HOST") ?: "127.0.0.1";
 $port = (int) (getenv("DLOCK_TEST_PORT") ?: 6379);
 $redis = new Redis();

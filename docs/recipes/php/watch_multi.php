@@ -1,5 +1,5 @@
 <?php
-// A transaction that takes effect only if the lock is still held: WATCH the lock, look, then MULTI.
+// A transaction that takes effect only if the lock is still held: WATCH the lock, check it, then MULTI.
 $host = getenv("DLOCK_TEST_HOST") ?: "127.0.0.1";
 $port = (int) (getenv("DLOCK_TEST_PORT") ?: 6379);
 $redis = new Redis();

@@ -1,4 +1,4 @@
-"""Take a lock for 30 seconds at most, or find that somebody else has it."""
+"""Acquire a lock for at most 30 seconds, or learn at once that another owner holds it."""
 import os
 
 import redis
@@ -15,7 +15,7 @@ if lock.acquire(blocking=False):
     lock.release()
 print("taken:", lock.locked())  # prints: taken: False
 
-# Without the package. The owner is any name that nobody else has, the reply is the fencing token or nothing.
+# Without the package. The owner is any name that no other client uses. The reply is the fencing token or nil.
 token = client.execute_command("DLOCK.ACQUIRE", "job:2", "owner-7", "PX", 30_000)
 print(isinstance(token, int))  # prints: True
 print(client.execute_command("DLOCK.ACQUIRE", "job:2", "owner-8", "PX", 30_000))  # prints: None

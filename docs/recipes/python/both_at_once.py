@@ -1,4 +1,4 @@
-"""The way over while programs of before and after run side by side, without two holders at any time."""
+"""Migration while old and new programs run side by side, without two holders at any time."""
 
 import os
 import threading
@@ -14,17 +14,17 @@ ADDRESS = {"host": os.environ.get("DLOCK_TEST_HOST", "localhost"), "port": int(o
 
 
 def before(client: redis.Redis) -> AbstractContextManager[object]:
-    """What there was: a string, set with NX and looked at every now and then."""
+    """The old lock: a string that is set with NX, and polled."""
     return client.lock("job:1", timeout=30, sleep=0.005, lock_class=redis.lock.Lock)
 
 
 def after(client: redis.Redis) -> AbstractContextManager[object]:
-    """One name for both: each sees that the other has it. For locks that are strings."""
+    """One name for both: old and new programs exclude each other. For old locks that are strings."""
     return client.lock("job:1", timeout=30, sleep=0.005, lock_class=DLock)
 
 
 def both(client: redis.Redis) -> AbstractContextManager[object]:
-    """Two names, and who is in between takes both, the one of before first. For any kind of lock."""
+    """Two names. A program in the transition acquires both, the old lock first. For any kind of old lock."""
     locks = ExitStack()
     locks.enter_context(before(client))
     locks.enter_context(only_new(client))
@@ -32,7 +32,7 @@ def both(client: redis.Redis) -> AbstractContextManager[object]:
 
 
 def only_new(client: redis.Redis) -> AbstractContextManager[object]:
-    """When no program of before is left."""
+    """The new lock alone, when no old program is left."""
     return client.lock("new:job:1", timeout=30, lock_class=DLock)
 
 
@@ -41,7 +41,7 @@ most = 0
 
 
 def work(lock, rounds: int = 5) -> None:
-    """Counts how many are in at a time."""
+    """Counts how many threads hold the lock at the same time."""
     global inside, most
     with redis.Redis(**ADDRESS) as client:
         for _ in range(rounds):
@@ -54,7 +54,7 @@ def work(lock, rounds: int = 5) -> None:
 
 
 def together(*kinds) -> int:
-    """Two programs of each kind, at once: the most that were in at a time."""
+    """Runs two threads of each kind. Returns the largest number that held the lock at the same time."""
     global most
     most = 0
     threads = [threading.Thread(target=work, args=(kind,)) for kind in kinds for _ in range(2)]
@@ -65,13 +65,13 @@ def together(*kinds) -> int:
     return most
 
 
-# In one step, where the lock of before is a string.
+# In one step, if the old lock is a string.
 print("before and after:", together(before, after))  # prints: before and after: 1
 
-# In two, where it is anything else: first every program takes both, then none takes the old one.
+# In two steps, if it is anything else: first every program acquires both, then none acquires the old one.
 print("before and both:", together(before, both))  # prints: before and both: 1
 print("both and new:", together(both, only_new))  # prints: both and new: 1
 
-# What must not be: a program of before beside one that takes the new one only. Nothing keeps them apart.
+# Never run an old program beside one that acquires only the new lock. Nothing keeps them apart.
 with redis.Redis(**ADDRESS) as client, before(client):
     print("new beside before:", client.lock("new:job:1", timeout=1, lock_class=DLock).acquire(blocking=False))  # prints: new beside before: True

@@ -1,4 +1,4 @@
-"""A database that refuses the write of somebody who has lost the lock without noticing."""
+"""A database that rejects the write of an owner that has lost the lock without noticing."""
 import os
 import sqlite3
 
@@ -14,7 +14,7 @@ database.execute("INSERT INTO report VALUES (1, 'empty', 0)")
 
 
 def write(body: str, fence: int) -> bool:
-    """False: the lock has been somebody else's since, so nothing was written."""
+    """False: another owner has had the lock since, so nothing was written."""
     with database:
         changed = database.execute(
             "UPDATE report SET body = ?, fence = ? WHERE id = 1 AND fence <= ?", (body, fence, fence)
@@ -27,12 +27,12 @@ slow.acquire()
 fence = slow.token
 print("slow writes:", write("by slow", fence))  # prints: slow writes: True
 
-# It stops for longer than its lease (a page fault, a garbage collection, a lid that was closed). The next is served.
+# The process is paused for longer than its lease, for example by a garbage collection. The next owner gets the lock.
 quick = client.lock("report:1", timeout=30, lock_class=DLock)
 quick.acquire()
 print("quick writes:", write("by quick", quick.token))  # prints: quick writes: True
 
-# It wakes up and goes on, as if nothing had happened.
+# It continues as if it still held the lock.
 print("slow writes:", write("by slow, late", fence))  # prints: slow writes: False
 print(database.execute("SELECT body FROM report").fetchone()[0])  # prints: by quick
 quick.release()

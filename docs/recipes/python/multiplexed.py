@@ -1,4 +1,4 @@
-"""One connection for everything, and yet nobody is held up by a wait: DLock waits on a connection of its own."""
+"""All commands share one connection, and a wait delays none of them: DLock waits on a connection of its own."""
 
 import asyncio
 import os
@@ -20,14 +20,14 @@ async def main() -> None:
             info = await client.execute_command("DLOCK.INFO", "job:1")
             if (info[b"waiters"] if isinstance(info, dict) else info[11]) == 1:
                 break
-        # A `BLOCK` on the shared connection would hold up this one, and the release that it waits for.
+        # A `BLOCK` on the shared connection would delay this command, and the release that it waits for.
         print(await client.ping())  # prints: True
         await holder.release()
         print(await waiting)  # prints: True
 
-        # Without a connection to spare: a lock that is told by name, without `BLOCK`, and asked for again when the
-        # server says that the key has changed (CLIENT TRACKING). See docs/waiting.md.
-        print(await client.execute_command("DLOCK.ACQUIRE", "job:1", "somebody"))  # prints: None
+        # Without a second connection: try without `BLOCK`. If the reply is None, try again when the server reports that
+        # the key has changed (CLIENT TRACKING, not shown here): see docs/waiting.md.
+        print(await client.execute_command("DLOCK.ACQUIRE", "job:1", "owner-7"))  # prints: None
 
 
 asyncio.run(main())

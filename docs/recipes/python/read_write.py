@@ -17,12 +17,13 @@ with writer:
     print("reading:", reader.acquire(blocking=False))  # prints: reading: False
 
 with reader:
-    # The only reader gets in at once; others would wait at the front of the line. It has to be the same owner.
+    # The only reader gets in at once. With other readers, it would wait at the front of the queue. Use the reader's
+    # owner: redis-py calls it `token`. It is not the fencing token.
     print("upgraded:", writer.acquire(token=reader.owner))  # prints: upgraded: True
     writer.release()
     print("reading on:", reader.owned())  # prints: reading on: True
 
-# Who enters again has to leave as often.
+# Each re-entry needs its own release.
 again = DLock(client, "doc:1", mode="write", timeout=30, reentrant=True)
 with again:
     with again:

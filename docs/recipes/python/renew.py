@@ -1,4 +1,4 @@
-"""Keep a lock for longer than was thought, and notice when it is lost."""
+"""Hold a lock longer than planned, and notice when it is lost."""
 import os
 
 import redis
@@ -10,14 +10,14 @@ client = redis.Redis(os.environ.get("DLOCK_TEST_HOST", "localhost"), int(os.envi
 lock = client.lock("job:1", timeout=60, lock_class=DLock)
 lock.acquire()
 
-# Between two pieces of work: a minute from now on.
+# Between two pieces of work: the lease now ends in a minute.
 lock.reacquire()
 print(client.pttl("job:1") > 50_000)  # prints: True
-# A minute more than there is.
+# Adds a minute to the time left.
 lock.extend(60)
 print(client.pttl("job:1") > 100_000)  # prints: True
 
-# Renewing never brings back what was lost.
+# A renewal never brings back a lost lock.
 client.delete("job:1")
 try:
     lock.reacquire()

@@ -1,4 +1,4 @@
-"""Hold a lock for as long as this process lives: no timeout, no thread that renews."""
+"""Hold a lock until its connection closes, at the latest with the process: no timeout, no thread that renews."""
 import os
 import subprocess
 import sys
@@ -21,10 +21,10 @@ with subprocess.Popen([sys.executable, "-c", holder], stdout=subprocess.PIPE, te
     lock = client.lock("job:1", lock_class=DLock)
     print(lock.acquire(blocking_timeout=0.1))  # prints: False
 
-    # The process dies without a word. Its connection ends with it, and so does its hold.
+    # The process is killed. Its connection closes, so the server releases its lock.
     process.kill()
     print(lock.acquire(blocking_timeout=20))  # prints: True
 
-# The server moves the lease on while the connection lives, which is this lock's alone until the release.
+# The server renews the lease while the connection is open. Only this lock uses that connection.
 print(client.pttl("job:1") > 0)  # prints: True
 lock.release()

@@ -1,4 +1,4 @@
-"""Wait in line for a lock. The server answers in the moment in which it is free; nothing polls."""
+"""Wait in the queue for a lock. The server replies as soon as the lock is free. Nothing polls."""
 import os
 import threading
 import time
@@ -13,12 +13,12 @@ served = []
 
 
 def work(number: int) -> None:
-    # Waits as long as it takes. The client's own socket_timeout does not end it.
+    # Waits without limit. The client's own socket_timeout does not end it.
     with client.lock("job:1", timeout=30, lock_class=DLock):
         served.append(number)
 
 
-def in_line() -> int:
+def in_queue() -> int:
     info = client.execute_command("DLOCK.INFO", "job:1")
     return int(info[b"waiters"] if isinstance(info, dict) else info[11])
 
@@ -28,10 +28,10 @@ holder.acquire()
 threads = [threading.Thread(target=work, args=(number,)) for number in range(5)]
 for place, thread in enumerate(threads):
     thread.start()
-    while in_line() <= place:
+    while in_queue() <= place:
         time.sleep(0.001)
 
-# With a limit: seconds, kept in full.
+# With a limit, in seconds. It is used in full.
 print(client.lock("job:1", timeout=30, lock_class=DLock).acquire(blocking_timeout=0.1))  # prints: False
 
 holder.release()

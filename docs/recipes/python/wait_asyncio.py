@@ -1,4 +1,4 @@
-"""The same with asyncio. A wait that is cancelled leaves the line and holds nothing."""
+"""The same with asyncio. A wait that is cancelled leaves the queue and holds nothing."""
 
 import asyncio
 import os

@@ -1,4 +1,4 @@
-# Take a lock, or hear at once that somebody else has it. (Not on a terminal, so that nil is an empty line.)
+# Acquire a lock, or learn at once that another owner holds it. (Not on a terminal, so that nil is an empty line.)
 set -euo pipefail
 cli() { redis-cli -h "${DLOCK_TEST_HOST:-127.0.0.1}" -p "${DLOCK_TEST_PORT:-6379}" "$@"; }
 
@@ -6,5 +6,5 @@ token=$(cli DLOCK.ACQUIRE recipe:acquire alice PX 30000)
 [[ -z $token ]] || echo 'alice: granted'
 [[ -n $(cli DLOCK.ACQUIRE recipe:acquire bob PX 30000) ]] || echo 'bob: not granted'
 
-# With its token a release that comes late cannot touch the next hold.
+# The release carries the token, so a late release cannot affect the next hold.
 [[ $(cli DLOCK.RELEASE recipe:acquire alice TOKEN "$token") != 1 ]] || echo 'alice: released'

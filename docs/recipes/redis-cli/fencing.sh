@@ -1,4 +1,4 @@
-# A write that a database refuses if the lock has been somebody else's since.
+# A write that a database rejects if another owner has had the lock since.
 set -euo pipefail
 cli() { redis-cli -h "${DLOCK_TEST_HOST:-127.0.0.1}" -p "${DLOCK_TEST_PORT:-6379}" "$@"; }
 database=$(mktemp)

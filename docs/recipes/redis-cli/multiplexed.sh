@@ -4,12 +4,12 @@ cli() { redis-cli -h "${DLOCK_TEST_HOST:-127.0.0.1}" -p "${DLOCK_TEST_PORT:-6379
 coproc SHARED { cli; }
 shared() { echo "$*" >&"${SHARED[1]}" && read -r reply <&"${SHARED[0]}" && echo "$reply"; }
 
-# Owners tell apart who is who on a connection. Their session locks all end with it.
+# The owner names tell the holds on a connection apart. Their session locks all end with it.
 alice=$(shared DLOCK.ACQUIRE recipe:multiplexed:a alice PX 10000 SESSION)
 bob=$(shared DLOCK.ACQUIRE recipe:multiplexed:b bob PX 200)
 [[ -z $alice || -z $bob ]] || echo 'alice and bob: granted on one connection'
 
-# BLOCK would hold up everybody on the shared connection, so carol waits on her own, without SESSION.
+# BLOCK would delay all commands on the shared connection, so carol waits on her own, without SESSION.
 carol=$(cli DLOCK.ACQUIRE recipe:multiplexed:b carol PX 10000 BLOCK 5000)
 bound=$(shared DLOCK.RENEW recipe:multiplexed:b carol TOKEN "$carol" SESSION)
 [[ $bound != 1 ]] || echo 'carol: waited on another, bound to the first'

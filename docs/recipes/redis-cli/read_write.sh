@@ -1,4 +1,4 @@
-# Readers share a lock, a writer needs it alone.
+# Readers share a lock, a writer excludes all others.
 set -euo pipefail
 cli() { redis-cli -h "${DLOCK_TEST_HOST:-127.0.0.1}" -p "${DLOCK_TEST_PORT:-6379}" "$@"; }
 

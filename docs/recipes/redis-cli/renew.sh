@@ -1,12 +1,12 @@
-# Move the end of a lease on while the work goes on.
+# Renew a lease while the work goes on.
 set -euo pipefail
 cli() { redis-cli -h "${DLOCK_TEST_HOST:-127.0.0.1}" -p "${DLOCK_TEST_PORT:-6379}" "$@"; }
 
 token=$(cli DLOCK.ACQUIRE recipe:renew alice PX 10000)
 
-# To be sent whenever about a third of the lease has passed. No lease given: the one it has.
+# Send this whenever about a third of the lease has passed. Without a lease, it keeps the one it has.
 [[ $(cli DLOCK.RENEW recipe:renew alice TOKEN "$token") != 1 ]] || echo 'renewed'
 
 cli DLOCK.RELEASE recipe:renew alice TOKEN "$token" >/dev/null
-# Lost: stop. A renewal never takes a lock.
+# The lock is lost: stop the work. A renewal never acquires a lock.
 [[ -n $(cli DLOCK.RENEW recipe:renew alice TOKEN "$token") ]] || echo 'nothing to renew'

@@ -1,4 +1,4 @@
-# Wait in line: one command.
+# Wait in the queue: one command.
 set -euo pipefail
 cli() { redis-cli -h "${DLOCK_TEST_HOST:-127.0.0.1}" -p "${DLOCK_TEST_PORT:-6379}" "$@"; }
 

@@ -1,4 +1,4 @@
-# A transaction that takes effect only if the lock is still held: WATCH the lock, look, then MULTI.
+# A transaction that takes effect only if the lock is still held: WATCH the lock, check it, then MULTI.
 set -euo pipefail
 cli() { redis-cli -h "${DLOCK_TEST_HOST:-127.0.0.1}" -p "${DLOCK_TEST_PORT:-6379}" "$@"; }
 coproc ALICE { cli; }

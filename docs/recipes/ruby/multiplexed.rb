@@ -4,12 +4,12 @@ require "redis"
 address = { host: ENV.fetch("DLOCK_TEST_HOST", "127.0.0.1"), port: ENV.fetch("DLOCK_TEST_PORT", 6379).to_i }
 shared = Redis.new(**address, reconnect_attempts: 0)
 
-# Owners tell apart who is who on a connection. Their session locks all end with it.
+# The owner names tell the holds on a connection apart. Their session locks all end with it.
 alice = shared.call("DLOCK.ACQUIRE", "recipe:multiplexed:a", "alice", "PX", 10_000, "SESSION")
 bob = shared.call("DLOCK.ACQUIRE", "recipe:multiplexed:b", "bob", "PX", 200)
 puts "alice and bob: granted on one connection" if alice && bob
 
-# BLOCK would hold up everybody on the shared connection, so carol waits on her own, without SESSION.
+# BLOCK would delay all commands on the shared connection, so carol waits on her own, without SESSION.
 line = Redis.new(**address, read_timeout: 0)
 carol = line.call("DLOCK.ACQUIRE", "recipe:multiplexed:b", "carol", "PX", 10_000, "BLOCK", 5_000)
 bound = shared.call("DLOCK.RENEW", "recipe:multiplexed:b", "carol", "TOKEN", carol, "SESSION")

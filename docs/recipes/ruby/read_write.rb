@@ -1,4 +1,4 @@
-# Readers share a lock, a writer needs it alone.
+# Readers share a lock, a writer excludes all others.
 require "redis"
 
 redis = Redis.new(host: ENV.fetch("DLOCK_TEST_HOST", "127.0.0.1"), port: ENV.fetch("DLOCK_TEST_PORT", 6379).to_i)

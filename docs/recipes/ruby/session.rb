@@ -1,9 +1,9 @@
-# A lock that lives as long as a connection: the server renews it, and frees it when the connection ends.
+# A lock that ends with its connection: the server renews it, and releases it when the connection closes.
 require "redis"
 
 address = { host: ENV.fetch("DLOCK_TEST_HOST", "127.0.0.1"), port: ENV.fetch("DLOCK_TEST_PORT", 6379).to_i }
 
-# No reconnecting by itself: the lock would be gone, and nobody told.
+# No automatic reconnection: the lock would be gone without notice.
 alice = Redis.new(**address, reconnect_attempts: 0)
 alice.call("DLOCK.ACQUIRE", "recipe:session", "alice", "PX", 10_000, "SESSION")
 alice.close # or the process dies

@@ -1,4 +1,4 @@
-# Wait in line: one command on a connection of its own.
+# Wait in the queue: one command on a connection of its own.
 require "redis"
 
 address = { host: ENV.fetch("DLOCK_TEST_HOST", "127.0.0.1"), port: ENV.fetch("DLOCK_TEST_PORT", 6379).to_i }

@@ -1,4 +1,4 @@
-# A transaction that takes effect only if the lock is still held: WATCH the lock, look, then MULTI.
+# A transaction that takes effect only if the lock is still held: WATCH the lock, check it, then MULTI.
 require "redis"
 
 address = { host: ENV.fetch("DLOCK_TEST_HOST", "127.0.0.1"), port: ENV.fetch("DLOCK_TEST_PORT", 6379).to_i }

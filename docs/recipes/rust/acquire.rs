@@ -1,4 +1,4 @@
-//! Take a lock, or hear at once that somebody else has it.
+//! Acquire a lock, or learn at once that another owner holds it.
 
 use redis::{Client, RedisResult, cmd};
 
@@ -16,7 +16,7 @@ fn main() -> RedisResult<()> {
         println!("bob: not granted");
     }
 
-    // With its token a release that comes late cannot touch the next hold.
+    // The release carries the token, so a late release cannot affect the next hold.
     let mut release = cmd("DLOCK.RELEASE");
     release.arg("recipe:acquire").arg("alice").arg("TOKEN").arg(alice);
     if release.query::<Option<i64>>(&mut redis)? == Some(1) {

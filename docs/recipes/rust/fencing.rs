@@ -1,5 +1,5 @@
-//! A write that a database refuses if the lock has been somebody else's since. (Through the command sqlite3, since what
-//! counts is the statement.)
+//! A write that a database rejects if another owner has had the lock since. (It runs the
+//! command sqlite3, because only the statement matters here.)
 
 use std::error::Error;
 use std::process::Command;
@@ -18,7 +18,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     cmd("DEL").arg("recipe:fencing").exec(&mut redis)?; // her lease ended while she was paused
     let bob = acquire(&mut redis, "bob")?;
 
-    // One after the other: how many rows each has changed.
+    // The number of rows that each statement has changed.
     let changes = sqlite(&format!("{SCHEMA} {} {}", write("by bob", bob), write("by alice", alice)))?;
     let mut changes = changes.lines();
     if changes.next() == Some("1") {

@@ -8,7 +8,7 @@ async fn main() -> RedisResult<()> {
     let client = Client::open(address())?;
     let shared = client.get_multiplexed_async_connection().await?;
 
-    // Owners tell apart who is who on a connection. Their session locks all end with it.
+    // The owner names tell the holds on a connection apart. Their session locks all end with it.
     let (mut first, mut second) = (shared.clone(), shared.clone());
     let (alice, bob) = tokio::try_join!(
         acquire(&mut first, "recipe:multiplexed:a", "alice", &["PX", "10000", "SESSION"]),
@@ -18,7 +18,7 @@ async fn main() -> RedisResult<()> {
         println!("alice and bob: granted on one connection");
     }
 
-    // BLOCK would hold up everybody on the shared connection, so carol waits on her own, without SESSION.
+    // BLOCK would delay all commands on the shared connection, so carol waits on her own, without SESSION.
     let patient = AsyncConnectionConfig::new().set_response_timeout(None);
     let mut line = client.get_multiplexed_async_connection_with_config(&patient).await?;
     let carol = acquire(&mut line, "recipe:multiplexed:b", "carol", &["PX", "10000", "BLOCK", "5000"]).await?;

@@ -1,4 +1,4 @@
-//! Readers share a lock, a writer needs it alone.
+//! Readers share a lock, a writer excludes all others.
 
 use redis::{Client, Connection, RedisResult, cmd};
 

@@ -1,4 +1,4 @@
-//! Move the end of a lease on while the work goes on.
+//! Renew a lease while the work goes on.
 
 use redis::{Client, RedisResult, cmd};
 
@@ -8,12 +8,12 @@ fn main() -> RedisResult<()> {
     let mut renew = cmd("DLOCK.RENEW");
     renew.arg("recipe:renew").arg("alice").arg("TOKEN").arg(token);
 
-    // To be sent whenever about a third of the lease has passed. No lease given: the one it has.
+    // Send this whenever about a third of the lease has passed. Without a lease, it keeps the one it has.
     if renew.query::<Option<i64>>(&mut redis)? == Some(1) {
         println!("renewed");
     }
     cmd("DLOCK.RELEASE").arg("recipe:renew").arg("alice").arg("TOKEN").arg(token).exec(&mut redis)?;
-    // Lost: stop. A renewal never takes a lock.
+    // The lock is lost: stop the work. A renewal never acquires a lock.
     if renew.query::<Option<i64>>(&mut redis)?.is_none() {
         println!("nothing to renew");
     }

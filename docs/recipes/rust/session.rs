@@ -1,10 +1,10 @@
-//! A lock that lives as long as a connection: the server renews it, and frees it when the connection ends.
+//! A lock that ends with its connection: the server renews it, and releases it when the connection closes.
 
 use redis::{Client, RedisResult, cmd};
 
 fn main() -> RedisResult<()> {
     let client = Client::open(address())?;
-    // Not from a pool, and not a ConnectionManager, which would connect again without a word.
+    // Not from a pool, and not a ConnectionManager, which reconnects silently.
     let mut alice = client.get_connection()?;
     cmd("DLOCK.ACQUIRE").arg("recipe:session").arg("alice").arg("PX").arg(10_000).arg("SESSION").exec(&mut alice)?;
     drop(alice); // or the process dies

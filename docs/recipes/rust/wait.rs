@@ -1,4 +1,4 @@
-//! Wait in line: one command on a connection of its own.
+//! Wait in the queue: one command on a connection of its own.
 
 use redis::{Client, RedisResult, cmd};
 

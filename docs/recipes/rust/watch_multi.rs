@@ -1,4 +1,4 @@
-//! A transaction that takes effect only if the lock is still held: WATCH the lock, look, then MULTI.
+//! A transaction that takes effect only if the lock is still held: WATCH the lock, check it, then MULTI.
 
 use redis::{Client, Connection, RedisResult, Value, cmd, pipe};
 
