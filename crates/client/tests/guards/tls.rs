@@ -7,7 +7,7 @@ use dlock_client::{Client, Error, Tls};
 
 use crate::{freed, in_time, is_held};
 use dlock_testkit::certified::{ANYBODY, Authority};
-use dlock_testkit::replica::counter;
+use dlock_testkit::replica::{counter, info_field};
 use dlock_testkit::sentinel::Sentinels;
 use dlock_testkit::{Server, soon};
 
@@ -138,6 +138,33 @@ async fn sentinels_may_have_tls_of_their_own() {
         let outcome = in_time(other.open().expect("a client").try_acquire("other").outage(Duration::ZERO)).await;
         assert!(matches!(outcome, Err(Error::Unreachable(_))), "{outcome:?}");
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn sentinels_may_do_without_tls() {
+    let authority = Authority::new();
+    let Some((primary, port)) = authority.server(HOST, ANYBODY) else { return };
+    // The Sentinel itself reaches the server over TLS. Its clients reach it without.
+    let (_, conf) = authority.conf(HOST);
+    let conf = format!("{conf}\n{ANYBODY}\ntls-replication yes\nsentinel monitor secure {HOST} {port} 1");
+    let sentinels = Sentinels::one(&primary, &conf);
+    let sentinel = sentinels.ports()[0];
+    let mut admin = dlock_testkit::Client::connect(sentinel).expect("a Sentinel");
+    soon("the Sentinel has reached the server over TLS", || {
+        let of = |master: &str| info_field(&mut admin, "sentinel", master).unwrap_or_default();
+        let known = format!("name=secure,status=ok,address={HOST}:{port}");
+        ["master0", "master1"].map(of).iter().any(|field| field.starts_with(&known))
+    });
+    let builder = || {
+        let url = format!("rediss-sentinel://{HOST}:{sentinel}/secure");
+        Client::builder(&url).tls(Tls::new().ca(authority.pem()))
+    };
+    let client = builder().sentinel_plain().open().expect("a client");
+    let guard = in_time(client.acquire("job")).await.expect("a lock");
+    is_held(&primary, &guard);
+    assert!(guard.release().await.is_ok());
+    let outcome = in_time(builder().open().expect("a client").try_acquire("job").outage(Duration::ZERO)).await;
+    assert!(matches!(outcome, Err(Error::Unreachable(_))), "{outcome:?}");
 }
 
 #[test]
