@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use dlock_client::{Client, Error, Guard};
 use nix::sys::signal::{Signal, kill, raise};
 use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
-use nix::unistd::Pid;
+use nix::unistd::{Pid, gethostname};
 use tokio::process::{Child, Command};
 use tokio::time::sleep_until;
 
@@ -46,7 +46,8 @@ pub async fn run(client: &Client, run: Run) -> u8 {
 
 /// The lock, or the code to exit with.
 async fn acquire(client: &Client, run: &Run, signals: &mut Signals) -> Result<Guard, u8> {
-    let acquire = run.acquire(client).lease(run.lease).replicas(run.replicas, run.replicas_timeout);
+    let acquire =
+        run.acquire(client).lease(run.lease).replicas(run.replicas, run.replicas_timeout).owner_label(label());
     let acquire = match run.outage {
         Some(limit) => acquire.outage(limit),
         None => acquire,
@@ -227,6 +228,14 @@ impl Supervisor {
     }
 }
 
+/// What the owner of the lock begins with: the name of the host and the id of this process.
+fn label() -> String {
+    let host = gethostname().unwrap_or_default();
+    let plain = |c: char| if c.is_ascii_alphanumeric() || "-._".contains(c) { c } else { '-' };
+    let host: String = host.to_string_lossy().chars().map(plain).take(MAX_HOST).collect();
+    format!("{host}:{}", std::process::id())
+}
+
 /// When the lease ends. The clock is read first: whatever comes between makes it earlier, not later.
 fn end_of(guard: &Guard) -> Instant {
     let now = Instant::now();
@@ -237,6 +246,9 @@ fn end_of(guard: &Guard) -> Instant {
 fn stop() {
     let _ = raise(Signal::SIGSTOP);
 }
+
+/// The longest name that Linux gives a host.
+const MAX_HOST: usize = 64;
 
 /// How long a command may take to stop, and how often that is looked at.
 const STOPPING: Duration = Duration::from_millis(200);

@@ -6,7 +6,7 @@ use crate::acquire::Acquire;
 use crate::backend::Backend;
 use crate::error::Error;
 use crate::guard::Guard;
-use crate::owner::new_owner;
+use crate::owner::Naming;
 use crate::terms::{Mode, Terms, Wait};
 
 impl Guard {
@@ -73,8 +73,7 @@ impl Guard {
             return Err(Error::Invalid("a quorum neither upgrades nor downgrades".to_owned()));
         }
         Ok(Terms {
-            owner: hold.owner.clone(),
-            request: new_owner(),
+            naming: Naming::OfHold(hold.owner.clone()),
             lease: self.lease(),
             keep: hold.keep,
             replicas: hold.replicas,

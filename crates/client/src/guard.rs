@@ -116,7 +116,8 @@ impl Guard {
         self.held.hold.token
     }
 
-    /// Who holds the lock: a UUID made for this acquisition.
+    /// Who holds the lock: a UUID made for this acquisition, or a [label](crate::Acquire::owner_label) and a random
+    /// number.
     pub fn owner(&self) -> &str {
         &self.held.hold.owner
     }

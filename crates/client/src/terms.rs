@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use tokio::time::sleep;
 
 use crate::error::Error;
-use crate::owner::new_owner;
+use crate::owner::{Naming, uuid};
 use crate::quorum::Kept;
 use crate::server::{Fault, Link};
 
@@ -32,6 +32,17 @@ pub(crate) enum Wait {
     Not,
     AtMost(Duration),
     ForEver,
+}
+
+impl Wait {
+    /// What is left of it after that time.
+    pub fn after(self, time: Duration) -> Self {
+        match self {
+            Self::AtMost(wait) if wait > time => Self::AtMost(wait - time),
+            Self::AtMost(_) | Self::Not => Self::Not,
+            Self::ForEver => Self::ForEver,
+        }
+    }
 }
 
 /// Who keeps the lease alive.
@@ -64,13 +75,20 @@ pub(crate) struct Upgrade {
 }
 
 impl Upgrades {
-    /// Waits until what was given up is released in the background.
-    pub async fn begin(&self) -> Result<Arc<Upgrade>, Error> {
+    /// Waits until what was given up is released in the background, which is part of the wait.
+    pub async fn begin(&self, wait: Wait) -> Result<Arc<Upgrade>, Error> {
+        let began = Instant::now();
         loop {
             if let Some(upgrade) = self.begin_now()? {
                 return Ok(upgrade);
             }
-            sleep(LOOK).await;
+            let left = wait.after(began.elapsed());
+            sleep(match left {
+                Wait::Not => return Err(Error::Contention),
+                Wait::AtMost(left) => left.min(LOOK),
+                Wait::ForEver => LOOK,
+            })
+            .await;
         }
     }
 
@@ -107,6 +125,7 @@ pub(crate) struct Terms {
     /// The lock, or the locks that are taken together.
     pub names: Vec<Vec<u8>>,
     pub owner: String,
+    pub naming: Naming,
     /// Marks the request, so that a repeat gets the answer of the first. No other of its owner has the same.
     pub request: String,
     pub mode: Mode,
@@ -125,8 +144,9 @@ impl Terms {
     pub fn new(names: Vec<Vec<u8>>, mode: Mode, wait: Wait) -> Self {
         Self {
             names,
-            owner: new_owner(),
-            request: "1".to_owned(),
+            owner: String::new(),
+            naming: Naming::default(),
+            request: String::new(),
             mode,
             lease: DEFAULT_LEASE,
             keep: Keep::Renewal,
@@ -138,6 +158,12 @@ impl Terms {
         }
     }
 
+    /// Makes it a request of its own, which no other one is a repeat of.
+    pub fn begin(&mut self) {
+        self.owner = self.naming.owner();
+        self.request = if let Naming::OfHold(_) = self.naming { uuid() } else { "1".to_owned() };
+    }
+
     /// The lock, or the first of several.
     pub fn name(&self) -> &[u8] {
         self.names.first().map_or(&[], Vec::as_slice)
@@ -147,6 +173,9 @@ impl Terms {
     pub fn check(&self) -> Result<(), Error> {
         let invalid = |why: &str| Err(Error::Invalid(why.to_owned()));
         match self.mode {
+            _ if matches!(&self.naming, Naming::Labeled(label) if label.len() > MAX_LABEL) => {
+                invalid("the label of an owner has at most 256 bytes")
+            }
             Mode::Permits { limit, permits } if permits == 0 || permits > limit => {
                 invalid("permits are 1 to the limit of the semaphore")
             }
@@ -224,6 +253,9 @@ const DEFAULT_LEASE: Duration = Duration::from_secs(30);
 
 /// The longest lease that a server grants.
 const MAX_LEASE: Duration = Duration::from_secs(365 * 86400);
+
+/// The longest label. With it, an owner is shorter than a server allows.
+const MAX_LABEL: usize = 256;
 
 /// The most locks that one request takes.
 const MAX_NAMES: usize = 64;

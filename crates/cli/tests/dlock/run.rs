@@ -19,6 +19,9 @@ fn the_command_has_the_lock_and_is_told_who_it_is() {
     let hold = &info.holds()[0];
     let owner = String::from_utf8(hold.owner.clone()).expect("readable");
     assert_eq!(told, format!("job:1 {owner} {}", hold.token));
+    let host = nix::unistd::gethostname().expect("a name").into_string().expect("readable");
+    let random = owner.strip_prefix(&format!("{host}:{}:", running.child().id())).expect("this machine, that process");
+    assert!(random.len() == 16 && random.bytes().all(|byte| byte.is_ascii_hexdigit()), "{owner}");
     assert_eq!((hold.mode.as_str(), hold.session.clone()), ("exclusive", redis::Value::Nil), "a lease, no session");
     assert!((10_000..=20_000).contains(&hold.ttl), "{} ms", hold.ttl);
     drop(running.child().stdin.take());

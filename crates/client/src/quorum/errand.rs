@@ -17,7 +17,6 @@ use tokio::time::sleep;
 
 use super::Quorum;
 use super::member::Wire;
-use crate::owner::new_owner;
 use crate::server::Fault;
 use crate::terms::{Mode, Terms};
 
@@ -63,7 +62,7 @@ impl Errand {
     /// Who asks in this attempt: somebody new in each.
     pub fn owner(&self, attempt: u32) -> String {
         let mut owners = self.0.owners.lock().unwrap_or_else(PoisonError::into_inner);
-        owners.entry(attempt).or_insert_with(new_owner).clone()
+        owners.entry(attempt).or_insert_with(|| self.0.terms.naming.owner()).clone()
     }
 
     /// Sends calls; what comes back goes to `answers`, sooner or later. What has a connection goes at once, in the

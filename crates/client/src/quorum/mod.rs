@@ -16,7 +16,6 @@ use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio::time::{sleep, timeout_at};
 
 use crate::error::Error;
-use crate::owner::new_owner;
 use crate::server::Fault;
 use crate::terms::{Grant, Keep, Mode, Terms, Wait};
 pub use builder::QuorumBuilder;
@@ -64,7 +63,7 @@ impl Quorum {
             }
             pause = (pause * 2).min(MAX_PAUSE);
             // What the last round sent may come late, and must not touch what this one gets.
-            terms.owner = new_owner();
+            terms.begin();
             if let Wait::AtMost(_) = terms.wait {
                 terms.wait = Wait::AtMost(end.saturating_duration_since(Instant::now()));
             }

@@ -1,7 +1,7 @@
 //! More than one guard for an owner: entered again, upgraded, downgraded.
 
 use std::future::IntoFuture;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use dlock_client::{Client, Error, Guard, LockMode};
 
@@ -106,8 +106,11 @@ async fn an_upgrade_that_is_given_up_leaves_the_reader_alone() {
     invalid(in_time(first.upgrade().expect("a reader")).await);
     upgrading.abort();
     soon("it has left the queue", || counter(&mut watch, "waiters") == 0);
-    // Begins when the first one is cleared up, which must not touch the second, nor the holds that read.
-    contention(in_time(first.upgrade().expect("a reader").wait(Duration::from_millis(20))).await);
+    // Begins when the first one is cleared up, which must not touch the second, nor the holds that read. It counts as
+    // waiting.
+    let began = Instant::now();
+    contention(in_time(first.upgrade().expect("a reader").wait(Duration::from_millis(1200))).await);
+    assert!(began.elapsed() < Duration::from_millis(2000), "{:?}", began.elapsed());
     is_held(&server, &first);
     in_time(second.release()).await.expect("held");
     let writer = in_time(first.upgrade().expect("a reader")).await.expect("nobody else reads");

@@ -34,6 +34,36 @@ async fn each_acquisition_has_an_owner_of_its_own_and_a_higher_token() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn an_owner_may_begin_with_a_label() {
+    let server = Server::start();
+    let client = client_of(&server);
+    let labeled = |name: &str| client.read(name).owner_label("web-1:4711");
+    let [one, other] = [in_time(labeled("a")).await, in_time(labeled("b")).await].map(|guard| guard.expect("a lock"));
+    for guard in [&one, &other] {
+        assert!(guard.owner().starts_with("web-1:4711:"), "{guard:?}");
+        is_held(&server, guard);
+    }
+    assert_ne!(one.owner(), other.owner());
+    let upgraded = in_time(one.upgrade().expect("a reader").owner_label("other")).await.expect("nobody else reads");
+    assert_eq!(upgraded.owner(), one.owner());
+    let long = in_time(client.acquire("c").owner_label("x".repeat(257))).await;
+    assert!(matches!(long, Err(Error::Invalid(_))), "{long:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_clone_of_an_acquisition_is_another_acquisition() {
+    let server = Server::start();
+    let client = client_of(&server);
+    let acquire = client.try_acquire("job");
+    let first = in_time(acquire.clone()).await.expect("a lock");
+    contention(in_time(acquire.clone()).await);
+    is_held(&server, &first);
+    assert!(first.release().await.is_ok());
+    let second = in_time(acquire).await.expect("a lock");
+    is_held(&server, &second);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_held_lock_is_contention_at_once_or_after_the_wait() {
     let server = Server::start();
     let client = client_of(&server);
