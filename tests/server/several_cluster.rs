@@ -38,7 +38,8 @@ fn all_keys_are_in_one_slot_and_the_server_finds_it() {
         // Keys that the server does not read would be in no slot: nothing is taken on the wrong node.
         for request in ["+1 {s}v b", "01 {s}v b", "+2 {s}v other b", "02 {s}v other b", "3 {s}v {s}w b"] {
             let error = client.error(format!("DLOCK.MACQUIRE {request}"));
-            assert!(error.starts_with("ERR "), "{request}: {error}");
+            // Redis 8.6 looks at the slots of the last one first.
+            assert!(["ERR ", "CROSSSLOT "].iter().any(|kind| error.starts_with(kind)), "{request}: {error}");
         }
     }
     assert_eq!([here.int("DBSIZE"), there.int("DBSIZE")], [3, 0]);
