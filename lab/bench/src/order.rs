@@ -3,6 +3,8 @@
 //! Clients need two of the locks for one unit of time each, again and again. The model tells which part of the rate is
 //! the order's, not the server's.
 
+#![allow(clippy::indexing_slicing, reason = "clients and locks are drawn below the lengths of the arrays")]
+
 use std::collections::VecDeque;
 
 const CLIENTS: usize = 32;

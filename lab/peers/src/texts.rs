@@ -31,7 +31,7 @@ wait for each other rather than for a server, and it has a second.
 
 All parts of a round use the same servers, with two exceptions. Servers of which one is going to be killed are started
 for this. And etcd is started anew after each part in which many clients wait: such a part ends with many calls of
-`Lock` that are cancelled at once, and then etcd's lock service may grant no lock any more. This is known to its
+`Lock` that are canceled at once, and then etcd's lock service may grant no lock any more. This is known to its
 maintainers ([13336](https://github.com/etcd-io/etcd/issues/13336),
 [18879](https://github.com/etcd-io/etcd/issues/18879)), and it happened here, too.
 ";

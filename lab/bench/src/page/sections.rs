@@ -26,17 +26,27 @@ pub fn page(main: &Ledger, others: &[Ledger], plots: &[Plot]) -> String {
     text.push_str(&more::stalls(main));
     text.push_str(&memory(main));
     for other in others {
-        text.push_str(&format!("# Results on {}\n\n", other.fact("server")));
+        let server = other.fact("server");
+        text.push_str(&format!("## Results on {server}\n\n"));
         text.push_str(&described(other));
         let counted = [judged(other), counted(other, ""), more::other_keys(other), more::semaphores(other, "")];
         let timed = [more::several(other, ""), pairs(other, ""), contended(other, ""), more::stalls(other)];
         for section in counted.into_iter().chain(timed) {
-            text.push_str(&section);
+            text.push_str(&below(&section, server));
         }
     }
     text.truncate(text.trim_end().len());
     text.push('\n');
     text
+}
+
+/// A section as a part of the results on another server: its headings are a level lower, and name that server.
+fn below(section: &str, server: &str) -> String {
+    let line = |line: &str| match line.starts_with("##") {
+        true => format!("#{line} on {server}\n"),
+        false => format!("{line}\n"),
+    };
+    section.lines().map(line).collect()
 }
 
 fn head(ledger: &Ledger) -> String {
