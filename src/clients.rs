@@ -22,11 +22,13 @@ static KNOWN: MainThread<RefCell<Vec<Known>>> = MainThread::new(RefCell::new(Vec
 /// How many addresses are kept: some 40 KiB.
 const PLACES: u64 = 512;
 
-/// Looks a client up; `None` if the server does not know it.
+/// Looks a client up; `None` for 0, and if the server does not know it.
 pub fn identify(client: ClientId) -> Option<Peer> {
+    if client == ClientId(0) {
+        return None;
+    }
     let mut known = KNOWN.borrow_mut();
     if known.is_empty() {
-        // No client has this id.
         known.resize(usize::try_from(PLACES).ok()?, Known { client: ClientId(0), addr: Box::default() });
     }
     let place = known.get_mut(usize::try_from(client.0 % PLACES).ok()?)?;

@@ -146,6 +146,29 @@ fn a_long_hold_is_logged_when_it_is_released_in_full() {
 }
 
 #[test]
+fn a_release_in_a_script_or_a_transaction_is_logged_without_a_client() {
+    let (_server, mut client) = talkative();
+    let script = "redis.call('DLOCK.ACQUIRE', KEYS[1], 'o'); return redis.call('DLOCK.RELEASE', KEYS[1], 'o')";
+    let library = "#!lua name=locks\nredis.register_function('once', function(keys) \
+        redis.call('DLOCK.ACQUIRE', keys[1], 'o'); return redis.call('DLOCK.RELEASE', keys[1], 'o') end)";
+    client.text(req!["FUNCTION", "LOAD", library]);
+    assert_eq!(client.int(req!["EVAL", script, 1, "eval"]), 1);
+    assert_eq!(client.int(req!["FCALL", "once", 1, "fcall"]), 1);
+    client.ok("MULTI");
+    client.run(req!["EVAL", script, 1, "exec-eval"]);
+    client.run(req!["FCALL", "once", 1, "exec-fcall"]);
+    client.run("DLOCK.ACQUIRE exec o");
+    client.run("DLOCK.RELEASE exec o");
+    client.run("EXEC");
+    let logged = log(&mut client);
+    let keys: Vec<String> = logged.iter().map(|entry| entry.text("key")).collect();
+    assert_eq!(keys, ["exec", "exec-fcall", "exec-eval", "fcall", "eval"]);
+    for entry in &logged {
+        assert_eq!(["client", "addr", "name"].map(|field| entry.field(field)), [&Value::Nil; 3], "{entry:?}");
+    }
+}
+
+#[test]
 fn held_is_never_below_zero() {
     let (_server, mut client) = talkative();
     let ahead = client.now_us() + 60_000_000;

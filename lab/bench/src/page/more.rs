@@ -76,7 +76,7 @@ pub fn several(ledger: &Ledger, plot: &str) -> String {
              waits for 1 to 10 ms. Median (lowest to highest of the rounds).\n\n{}\
              A request for both locks keeps its place in both queues, so one lock may be free while the request waits\n\
              for the other. In a model whose server takes no time, this order alone gives {:.2} of the rate of ordered\n\
-             locks (`lab/bench/src/order.rs`). The order is why the longest wait is short.\n\n",
+             locks (`lab/bench/src/order.rs`). The model leaves out that ordered locks send two requests.\n\n",
             table(&head, rows),
             crate::order::rate_against_ordered()
         ));
