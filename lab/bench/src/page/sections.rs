@@ -15,7 +15,7 @@ pub fn page(main: &Ledger, others: &[Ledger], plots: &[Plot]) -> String {
         found.map_or(String::new(), |plot| format!("![{}](benchmarks/{})\n\n", plot.title, plot.file))
     };
     let mut text = head(main);
-    text.push_str(&judged(main));
+    text.push_str(&judged(main, true));
     text.push_str(&counted(main, &plot("instructions.svg")));
     text.push_str(&more::other_keys(main));
     text.push_str(&more::semaphores(main, &plot("semaphores.svg")));
@@ -29,7 +29,7 @@ pub fn page(main: &Ledger, others: &[Ledger], plots: &[Plot]) -> String {
         let server = other.fact("server");
         text.push_str(&format!("## Results on {server}\n\n"));
         text.push_str(&described(other));
-        let counted = [judged(other), counted(other, ""), more::other_keys(other), more::semaphores(other, "")];
+        let counted = [judged(other, false), counted(other, ""), more::other_keys(other), more::semaphores(other, "")];
         let timed = [more::several(other, ""), pairs(other, ""), contended(other, ""), more::stalls(other)];
         for section in counted.into_iter().chain(timed) {
             text.push_str(&below(&section, server));
@@ -75,14 +75,15 @@ fn described(ledger: &Ledger) -> String {
     table(&["", ""], known.map(|(name, label)| vec![(*label).to_owned(), ledger.fact(name).to_owned()]).collect())
 }
 
-fn judged(ledger: &Ledger) -> String {
+/// On another server than the main one, only what was measured.
+fn judged(ledger: &Ledger, is_main: bool) -> String {
     let verdicts = targets::judge(&ROWS, ledger);
     let (met, judged) = targets::rows_met(&verdicts);
     let rows = ROWS.iter().flat_map(|row| row.targets.iter().map(move |target| (row, target)));
     // Without one of its commands a server has no such figure.
     let is_known = |target: &Target| {
         let verdict = verdicts.iter().any(|verdict| std::ptr::eq(verdict.target, target));
-        verdict || !target.measure.names().iter().any(|name| contenders::may_lack(name))
+        verdict || is_main && !target.measure.names().iter().any(|name| contenders::may_lack(name))
     };
     let rows = rows.filter(|(_, target)| is_known(target)).map(|(row, target)| {
         let verdict = verdicts.iter().find(|verdict| std::ptr::eq(verdict.target, target));
