@@ -161,6 +161,9 @@ token.
 
 A primary of dlock with a replica is not in this table: Sentinel or an operator decides when to promote the replica,
 and [a failover can lose a lock](replication.md#what-can-be-lost). PostgreSQL's advisory locks end with their server.
+
+`failed` is no verdict on a system: nobody got in within the six seconds that the harness looks, in each round, and why
+was not found out.
 ";
 
 pub const CHOICE: &str = "\

@@ -61,6 +61,7 @@ fn after_a_node_has_died_every_grant_that_its_replica_had_stands() {
     let mut whole = ReplicatedCluster::start(3);
     let home = whole.primaries.home_of(KEPT);
     let (_session, kept) = keep(&whole.primaries.nodes[home], KEPT);
+    whole.replicas[home].wait_synced(&whole.primaries.nodes[home]);
     let contest = Contest::begin(one_of(whole.ports()), &keys(), 1);
     let highest = contest.highest_token();
     whole.primaries.nodes[home].kill9();

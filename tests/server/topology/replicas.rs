@@ -81,6 +81,7 @@ fn after_an_unplanned_failover_every_grant_that_the_replica_had_stands() {
     let mut primary = Setup::new().conf("appendonly yes\nappendfsync no").start();
     let replica = primary.replica();
     let (mut session, kept) = keep(&primary, "kept");
+    replica.wait_synced(&primary);
     let contest = Contest::begin(one_of(vec![primary.port(), replica.port()]), &keys(), 1);
     // The replica is cut off (nobody listens on that port), and does not get this one.
     replica.client().ok("REPLICAOF 127.0.0.1 1");

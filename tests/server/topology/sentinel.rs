@@ -36,6 +36,7 @@ fn clients_find_the_primary_that_the_sentinels_have_elected() {
     servers.extend([servers[0].replica(), servers[0].replica()]);
     let sentinels = Sentinels::watch(&servers[0], 2);
     let (_session, kept) = keep(&servers[0], "kept");
+    servers[1..].iter().for_each(|replica| replica.wait_synced(&servers[0]));
     let contest = Contest::begin(by(&sentinels), &["k0", "k1"].map(str::to_owned), 2);
     let highest = contest.highest_token();
     servers[0].kill9();
