@@ -7,7 +7,8 @@ use redis_module::raw;
 use super::hooks::detached;
 use super::strings::bytes_of;
 
-/// The address of a connected client as `CLIENT LIST` prints it; `None` if there is no such connection.
+/// The address of a connected client as `CLIENT LIST` prints it, except for a Unix socket, which the server names to
+/// modules in another way; `None` if there is no such connection.
 pub fn address_of(id: u64) -> Option<Vec<u8>> {
     // SAFETY: a plain C struct, for which all zero is valid.
     let mut info: raw::RedisModuleClientInfo = unsafe { std::mem::zeroed() };

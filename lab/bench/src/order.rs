@@ -1,4 +1,4 @@
-//! What first come, first served costs several locks in a model whose server takes no time.
+//! A model of what first come, first served costs requests for several locks. Its server takes no time.
 //!
 //! Clients need two of the locks for one unit of time each, again and again. The model tells which part of the rate is
 //! the order's, not the server's.
@@ -31,7 +31,7 @@ struct Model {
     needs: [[usize; 2]; CLIENTS],
     /// How many locks a client has.
     has: [usize; CLIENTS],
-    /// Who leaves, and when. All stay equally long, so the first to enter leaves first.
+    /// The clients inside, with the time at which each leaves. All stay equally long: the first to enter leaves first.
     leaving: VecDeque<(u64, usize)>,
     now: u64,
     random: u64,
