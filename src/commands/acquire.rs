@@ -197,14 +197,7 @@ pub(super) fn client(context: &Context<'_>, flags: Flags, binds: bool, waits: bo
     if binds {
         return context.connected_client(flags).map(ClientId).ok_or(Error::NoConnection);
     }
-    Ok(if waits { sender(context, flags) } else { ClientId(0) })
-}
-
-/// The client that sent the command, as the log names it; 0 where that cannot be told: in a transaction, a script, or a
-/// module's call. There the command may run as a client without a connection, and Valkey 9.1 crashes when it is asked
-/// for the address of such a one.
-pub(super) fn sender(context: &Context<'_>, flags: Flags) -> ClientId {
-    ClientId(if flags.can_block() { context.client_id() } else { 0 })
+    Ok(ClientId(if waits { context.sender(flags) } else { 0 }))
 }
 
 fn draw_owner() -> Owner {

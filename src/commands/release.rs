@@ -4,9 +4,8 @@
 
 use dlock_core::args::Release as Args;
 use dlock_core::engine::{Call, Fault, Left, replay_release};
-use dlock_core::{Name, Release as Request};
+use dlock_core::{ClientId, Name, Release as Request};
 
-use super::acquire::sender;
 use super::options::MODE;
 use super::sending::finish;
 use crate::error::Error;
@@ -68,7 +67,7 @@ fn release(
     let [key] = own;
     let db = context.db();
     let name = Name { db, key: key.bytes() };
-    let client = sender(context, flags);
+    let client = ClientId(context.sender(flags));
     let mut keys = ServerKeys::of_command(context, db, own);
     // From a link or a file this is an effect: the primary decided it by its own clock.
     if flags.is_effect() {

@@ -178,17 +178,16 @@ impl Context<'_> {
         if is_done { Ok(()) } else { Err(error) }
     }
 
-    /// The id of the client whose command is running.
-    pub fn client_id(&self) -> u64 {
-        // SAFETY: `self.raw` is live for the call.
-        unsafe { api!(RedisModule_GetClientId(self.raw)) }
+    /// The id of the client that sent the command; 0 where that cannot be told: in a transaction, a script or a module's
+    /// call. There the command may run as a client without a connection, and Valkey 9.1 crashes when it is asked for the
+    /// address of such a client.
+    pub fn sender(&self, flags: Flags) -> u64 {
+        if flags.can_block() { self.client_id() } else { 0 }
     }
 
     /// The id of the client whose command is running, if that is a connection: not a script's or a module's.
     pub fn connected_client(&self, flags: Flags) -> Option<u64> {
-        let is_called =
-            flags.has(raw::REDISMODULE_CTX_FLAGS_DENY_BLOCKING) && !flags.has(raw::REDISMODULE_CTX_FLAGS_MULTI);
-        if flags.has(raw::REDISMODULE_CTX_FLAGS_LUA) || is_called {
+        if flags.has(raw::REDISMODULE_CTX_FLAGS_LUA) || flags.is_called_by_module() {
             // Some servers list the client of a script among the connected.
             return None;
         }
@@ -196,6 +195,11 @@ impl Context<'_> {
         // SAFETY: with no place for the answer the function only says whether such a client is connected.
         let known = unsafe { api!(RedisModule_GetClientInfoById(std::ptr::null_mut(), id)) };
         Some(id).filter(|_| known == super::OK)
+    }
+
+    fn client_id(&self) -> u64 {
+        // SAFETY: `self.raw` is live for the call.
+        unsafe { api!(RedisModule_GetClientId(self.raw)) }
     }
 
     /// A field of the server's `INFO`; `None` if there is no field of that name.
