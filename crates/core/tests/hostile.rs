@@ -156,7 +156,7 @@ impl Server {
     fn acquire_all(&mut self, keys: &[&str], owner: &str, want: Want, lease: u64, client: u64, binds: bool) -> Entered {
         let names: Vec<Name<'_>> = keys.iter().map(|key| Name { db: 0, key: key.as_bytes() }).collect();
         let lease = LeaseChoice::For(Lease::new(lease).unwrap());
-        let ask = Ask { owner: self::owner(owner), is_owner_drawn: false, want, lease, request: None, binds };
+        let ask = Ask { binds, ..Ask::new(self::owner(owner), want, lease) };
         let call = Call { name: names[0], now: self.keys.now(), client: ClientId(client) };
         let wait = Some(|_: WaiterId| client);
         match names.len() {

@@ -53,14 +53,7 @@ fn a_waiter_takes_at_most_450_bytes_of_a_long_queue() {
     let (waiters, own) = (10_000, owner(0, UUID));
     let mut acquire = |number: u64, owner: Owner| {
         let call = Call { name: Name { db: 0, key: b"lock" }, now: space.now(), client: ClientId(number) };
-        let ask = Ask {
-            owner,
-            is_owner_drawn: false,
-            want: Want::ExclusiveOnce,
-            lease: LeaseChoice::Own,
-            request: None,
-            binds: false,
-        };
+        let ask = Ask::new(owner, Want::ExclusiveOnce, LeaseChoice::Own);
         engine.acquire(&mut space, call, &ask, Some(|_| 0)).unwrap();
         let mut outputs = engine.take_outputs();
         outputs.clear();

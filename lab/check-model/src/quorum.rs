@@ -527,7 +527,7 @@ impl Server {
             Ask::Enter | Ask::Queue(_) => {
                 let want = Want::ExclusiveOnce;
                 let owner = owner.clone();
-                let ask = Request { owner, is_owner_drawn: false, want, lease, request: None, binds: false };
+                let ask = Request::new(owner, want, lease);
                 match self.engine.acquire(&mut self.space, call, &ask, None::<fn(WaiterId)>) {
                     Ok(Entered::Granted(token) | Entered::Replayed(token)) => Answer::Granted(token.get()),
                     Ok(Entered::Waiting(_) | Entered::Refused) => Answer::Refused,

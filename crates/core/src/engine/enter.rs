@@ -41,6 +41,11 @@ pub enum Entered {
 }
 
 impl Ask {
+    /// Asks without any option: by an owner that the client knows, without `REQUEST` and `SESSION`.
+    pub fn new(owner: Owner, want: Want, lease: LeaseChoice) -> Ask {
+        Ask { owner, is_owner_drawn: false, want, lease, request: None, binds: false }
+    }
+
     pub(super) fn acquire(&self) -> Acquire<'_> {
         Acquire { owner: &self.owner, want: self.want, lease: self.lease, request: self.request.as_ref() }
     }

@@ -159,7 +159,7 @@ impl Stage {
             _ => Want::ExclusiveOnce,
         };
         let Options { lease, request, binds, client, blocks, .. } = options;
-        let ask = Ask { owner: owner.clone(), is_owner_drawn: false, want, lease, request, binds };
+        let ask = Ask { request, binds, ..Ask::new(owner.clone(), want, lease) };
         let names: Vec<Name<'_>> = keys.iter().map(name).collect();
         let call = Call { name: names[0], now: self.space.now(), client };
         let ticket = self.tickets + 1;

@@ -172,7 +172,7 @@ impl Server {
             Mode::Shared => Want::Shared,
         };
         let lease = lease(from);
-        let request = Request { owner, is_owner_drawn: false, want, lease, request: None, binds: false };
+        let request = Request::new(owner, want, lease);
         let wait = matches!(from.call.ask, Ask::Queue(_)).then_some(|_: WaiterId| from);
         let call = command(&self.space, &self.key);
         match self.engine.acquire(&mut self.space, call, &request, wait) {

@@ -275,12 +275,10 @@ impl World {
         let names: Vec<Name<'_>> = names.iter().map(name).collect();
         let call = Call { name: names[0], now: self.space.now(), client: ClientId(request.client) };
         let ask = Ask {
-            owner: plain::owner(request.owner),
             is_owner_drawn: request.is_drawn,
-            want: request.want,
-            lease: choice(request.lease),
             request: request.asked.map(plain::request),
             binds: request.binds,
+            ..Ask::new(plain::owner(request.owner), request.want, choice(request.lease))
         };
         let wait = block.then_some(|_: WaiterId| ticket);
         let entered = if names.len() == 1 && request.asked.is_none_or(|(command, _)| command != Command::Macquire) {

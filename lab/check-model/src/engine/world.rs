@@ -212,12 +212,9 @@ impl World {
         let ticket = client.map_or(0, |client| self.clients[client]);
         let call = Call { name: names[0], now: self.space.now(), client: ClientId(ticket) };
         let ask = Ask {
-            owner: action::owner(*owner),
-            is_owner_drawn: false,
-            want: how.want.want(),
-            lease: LeaseChoice::For(lease(how.lease)),
             request: how.request.map(|id| action::request(how.want.command(), id)),
             binds: how.binds,
+            ..Ask::new(action::owner(*owner), how.want.want(), LeaseChoice::For(lease(how.lease)))
         };
         let wait = how.blocks.then_some(|_: WaiterId| ticket);
         let is_upgrade = how.want.want() == dlock_core::Want::Exclusive
