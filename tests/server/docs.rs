@@ -163,6 +163,11 @@ fn the_index_links_to_every_page() {
     for page in Page::all_in("docs/commands").into_iter().chain(Page::all_in("docs")) {
         assert!(page.path == index.path || linked.contains(&page.path), "no link to {}", page.path.display());
     }
+    let linked = Page::read("README.md").linked();
+    for page in Page::all_in("docs/commands") {
+        // Nobody sends the effect.
+        assert!(page.name() == "apply" || linked.contains(&page.path), "README.md: no link to {}", page.path.display());
+    }
 }
 
 /// The table of docs/operations.md: a rule that removes a category, and what to add on servers where our commands are
