@@ -63,9 +63,11 @@ pub async fn run(round: &mut Round) -> Result<()> {
     if after.is_empty() {
         return failed(format!("no grant within {} s of the end of the leader", LONGEST.as_secs()));
     }
-    // The longest time without a grant: one that was on its way when the leader died says nothing.
+    // The longest time without a grant: one that was on its way when the leader died says nothing. The look cuts off
+    // the last pause; it counts only as an interruption whose end was not seen.
     let starts = [killed].into_iter().chain(after.iter().copied());
-    let ends = after.iter().copied().chain([end]);
+    let cut = after.last().filter(|last| end - **last > PAUSE).map(|_| end);
+    let ends = after.iter().copied().chain(cut);
     let longest = starts.zip(ends).max_by_key(|(from, to)| *to - *from);
     let gap = longest.filter(|(_, to)| *to < end).map(|(from, to)| (to - from).as_secs_f64());
     round.note_if("failover/gap", gap);
