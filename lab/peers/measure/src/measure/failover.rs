@@ -108,11 +108,11 @@ async fn work_on(mut client: Client, system: System, addresses: Vec<String>, wor
                 let text = error.to_string();
                 sleep(Duration::from_millis(20)).await;
                 // A session that has ended does not come back.
-                if errors > 20 || text.contains("lease not found") || text.contains("expired") {
-                    if let Ok(Ok(new)) = timeout(Duration::from_secs(1), system.connect(&addresses, 4)).await {
-                        std::mem::replace(&mut client, new).close().await;
-                        errors = 0;
-                    }
+                if (errors > 20 || text.contains("lease not found") || text.contains("expired"))
+                    && let Ok(Ok(new)) = timeout(Duration::from_secs(1), system.connect(&addresses, 4)).await
+                {
+                    std::mem::replace(&mut client, new).close().await;
+                    errors = 0;
                 }
                 continue;
             }
