@@ -2,7 +2,7 @@
 
 use crate::figures::{Failure, Figures, Spread, part};
 use crate::plots::{self, Plot};
-use crate::systems::{ALL, Kept, System};
+use crate::systems::{ALL, Kept, Made, System};
 use crate::targets::{self, Bound, Profile, Verdict};
 use crate::{texts, why};
 
@@ -235,13 +235,24 @@ fn classes(figures: &Figures, columns: &[Column]) -> String {
 fn failover(figures: &Figures) -> String {
     let mut head = vec![""];
     head.extend(FAILOVER.iter().map(|column| column.head));
+    let [gap, ..] = &FAILOVER;
     let rows = ALL.iter().filter(|system| system.fails_over()).map(|system| {
         let mut row = vec![label(system)];
         row.extend(FAILOVER.iter().map(|column| cell(figures, system, column)));
         row
     });
-    table(&head, rows.collect())
+    let text = table(&head, rows.collect());
+    let has_failed = |system: &System| system.fails_over() && figures.has_failed(system.name, gap.figure);
+    let failed = ALL.iter().any(has_failed).then(|| format!("\n{}", texts::FAILOVER_FAILED));
+    let etcd = ALL.iter().find(|system| system.made == Made::Etcd && system.fails_over());
+    let is_long = |system: &&System| figures.median(system.name, gap.figure).is_some_and(|gap| gap > ETCD_IS_LONG);
+    let why = etcd.filter(is_long).map(|system| cell(figures, system, gap));
+    let why = why.map(|gap| format!("\n{}", texts::FAILOVER_OF_ETCD.replace("GAP", &gap)));
+    [Some(text), failed, why].into_iter().flatten().collect()
 }
+
+/// In seconds: an election alone does not take as long, a request that is lost takes longer.
+const ETCD_IS_LONG: f64 = 5.0;
 
 /// Ours in bold.
 fn label(system: &System) -> String {

@@ -93,6 +93,29 @@ fn what_failed_is_named_in_its_cell_and_with_its_reason() {
     assert!(row.contains("| failed |"), "{row}");
 }
 
+#[test]
+fn a_long_failover_of_etcd_is_explained_and_a_failed_one_is_no_verdict() {
+    let section = |figures: &Figures| {
+        let (_, page) = page::files(figures).remove(0);
+        page.split("## A server dies").nth(1).unwrap().split("\n## ").next().unwrap().to_owned()
+    };
+    for (gap, is_explained) in [(7.04, true), (1.2, false)] {
+        let mut figures = made_up();
+        for round in [gap, gap - 0.1, gap + 0.1] {
+            figures.note("etcd-3", "failover/gap", Some(round));
+        }
+        let section = section(&figures);
+        assert_eq!(section.contains("nobody gets into etcd for 7.04 (6.94–7.14) s:"), is_explained, "{section}");
+        assert!(!section.contains("no verdict"), "{section}");
+        assert!(section.lines().all(|line| line.starts_with('|') || line.chars().count() <= 120), "{section}");
+    }
+    let mut figures = made_up();
+    let failure = r#"{"system": "etcd-3", "part": "failover", "round": 1, "why": "no grant"}"#;
+    figures.failed.push(serde_json::from_str(failure).unwrap());
+    let section = section(&figures);
+    assert!(section.contains("no verdict") && !section.contains("gets into etcd"), "{section}");
+}
+
 /// A cell of the README's table of systems that links a section of the page says that it was run.
 #[test]
 fn the_readme_links_the_page_only_from_cells_that_were_run() {

@@ -154,16 +154,28 @@ Four clients raise a counter under the lock: each reads it, works for 2 ms, and 
 leader is killed with `kill -9`; where all servers are equal, the first one, which is the gate server of dlock's
 quorum.
 
-\"Nobody gets in\" is the longest time without a grant in the six seconds after the kill. \"Two inside\" counts grants
+\"Nobody gets in\" is the longest time without a grant after the kill. The harness looks for six seconds, then until
+grants have come for two seconds without a pause of a second, but for 15 seconds at most. \"Two inside\" counts grants
 while another client was still at work. \"Lost\" counts writes that another write replaced; \"with fencing\" the same on a
 counter that refuses a lower token (dlock's token, etcd's revision, ZooKeeper's sequence number). Redlock has no
 token.
 
 A primary of dlock with a replica is not in this table: Sentinel or an operator decides when to promote the replica,
 and [a failover can lose a lock](replication.md#what-can-be-lost). PostgreSQL's advisory locks end with their server.
+";
 
-`failed` is no verdict on a system: nobody got in within the six seconds that the harness looks, in each round, and why
-was not found out.
+pub const FAILOVER_FAILED: &str = "\
+`failed` is no verdict on a system: its failover was not measured, for the reason at the top of this page.
+";
+
+pub const FAILOVER_OF_ETCD: &str = "\
+Why nobody gets into etcd for GAP s: it elects a new leader in about a second. Until then, its servers pass
+writes on to the leader that is dead. Such a write is lost: \"some write requests might time out after a new leader
+election\" [10]. The server that was asked answers after 7 seconds, which is its time for a request with the default
+election timeout [11]. `Lock` and `Unlock` are such writes. So the holder, or the next in the queue who asks again
+because the leader was its server, waits for this answer, and all others wait for that client. The clients here set no
+deadline for a call, and etcd's own client has none by default. A deadline for `Lock` would also end the wait in the
+queue.
 ";
 
 pub const CHOICE: &str = "\
@@ -247,4 +259,8 @@ pub const SOURCES: &str = "\
    management](https://www.postgresql.org/docs/15/runtime-config-locks.html#GUC-DEADLOCK-TIMEOUT). \"Ideally the
    setting should exceed your typical transaction time, so as to improve the odds that a lock will be released before
    the waiter decides to check for deadlock.\"
+10. etcd: [Failure modes](https://etcd.io/docs/v3.4/op-guide/failures/#leader-failure), leader failure.
+11. etcd: `ReqTimeout` in
+    [`etcdserver/config.go`](https://github.com/etcd-io/etcd/blob/v3.4.23/etcdserver/config.go), five seconds and twice
+    the election timeout.
 ";

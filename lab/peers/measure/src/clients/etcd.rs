@@ -1,6 +1,6 @@
 //! etcd: a lease that is kept alive, and the `Lock` RPC, which is etcd's own `concurrency.Mutex` behind gRPC.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use etcd_client::{Client, LockOptions};
 use tokio::task::JoinHandle;
@@ -32,8 +32,8 @@ impl Etcd {
                     self.keeper.abort();
                     (self.lease, self.keeper) = session(&mut self.client).await?;
                 }
-                // Asked again with the same lease, it goes on where it was.
-                Err(error) if tries < TRIES && error.to_string().contains("timed out") => {}
+                // A server is gone or takes too long. Asked again with the same lease, it goes on where it was.
+                Err(_) if tries < TRIES => {}
                 answer => break answer?,
             }
         };
@@ -43,10 +43,13 @@ impl Etcd {
 
     pub async fn release(&mut self, key: Vec<u8>) -> Result<()> {
         let began = Instant::now();
+        let mut tries = 0;
         loop {
+            tries += 1;
             match self.client.unlock(key.clone()).await {
                 // A server is gone. The lease is kept alive, so nobody else would free the lock.
-                Err(_) if began.elapsed() < LEASE => sleep(LEASE / 200).await,
+                Err(_) if tries < TRIES => {}
+                Err(_) if began.elapsed() < PATIENCE => sleep(LEASE / 200).await,
                 done => return Ok(done.map(drop)?),
             }
         }
@@ -82,5 +85,9 @@ async fn keep_alive(mut client: Client, lease: i64) {
     }
 }
 
-/// How often the server may take too long.
+/// How often a call is made at once: its channel still tries servers that are gone, where etcd's own client leaves
+/// them out.
 const TRIES: usize = 5;
+
+/// How long an unlock is tried. A server that has passed it on to a leader that died answers after 7 s.
+const PATIENCE: Duration = Duration::from_secs(10);

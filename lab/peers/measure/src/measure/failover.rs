@@ -51,8 +51,7 @@ pub async fn run(round: &mut Round) -> Result<()> {
     sleep(Duration::from_secs(1)).await;
     let killed = Instant::now();
     round.servers.kill(leader)?;
-    sleep(LOOK).await;
-    let end = Instant::now();
+    let end = look(&work, killed).await;
     work.ended.set(true);
     // A client that still waits for a grant is dropped with its task.
     let _ = timeout(Duration::from_secs(1), join_all(tasks)).await;
@@ -62,15 +61,18 @@ pub async fn run(round: &mut Round) -> Result<()> {
         return failed("no grant before the leader was killed");
     }
     if after.is_empty() {
-        return failed(format!("no grant within {} s of the end of the leader", LOOK.as_secs()));
+        return failed(format!("no grant within {} s of the end of the leader", LONGEST.as_secs()));
     }
-    // The longest time without a grant: one that was on its way when the leader died says nothing.
+    // The longest time without a grant: one that was on its way when the leader died says nothing. The look cuts off
+    // the last pause; it counts only as an interruption whose end was not seen.
     let starts = [killed].into_iter().chain(after.iter().copied());
-    let ends = after.iter().copied().chain([end]);
+    let cut = after.last().filter(|last| end - **last > PAUSE).map(|_| end);
+    let ends = after.iter().copied().chain(cut);
     let longest = starts.zip(ends).max_by_key(|(from, to)| *to - *from);
     let gap = longest.filter(|(_, to)| *to < end).map(|(from, to)| (to - from).as_secs_f64());
     round.note_if("failover/gap", gap);
-    round.note("failover/grants", after.len() as f64);
+    let counted = after.iter().filter(|grant| **grant - killed < LOOK).count();
+    round.note("failover/grants", counted as f64);
     round.note("failover/doubled", work.doubled.get() as f64);
     round.note("failover/lost", (work.written.get() - work.counter.get()) as f64);
     if work.has_tokens.get() {
@@ -78,6 +80,22 @@ pub async fn run(round: &mut Round) -> Result<()> {
         round.note("failover/refused", work.refused.get() as f64);
     }
     Ok(())
+}
+
+/// Waits until clients have got in for a while without a long pause. Returns the end.
+async fn look(work: &Work, killed: Instant) -> Instant {
+    let mut steady = killed;
+    loop {
+        sleep(PAUSE / 20).await;
+        let now = Instant::now();
+        let last = work.grants.borrow().last().copied();
+        if last.is_none_or(|last| now - last > PAUSE) {
+            steady = now;
+        }
+        if now - killed >= LONGEST || (now - killed >= LOOK && now - steady >= STEADY) {
+            return now;
+        }
+    }
 }
 
 async fn work_on(mut client: Client, system: System, addresses: Vec<String>, work: Rc<Work>) {
@@ -90,11 +108,11 @@ async fn work_on(mut client: Client, system: System, addresses: Vec<String>, wor
                 let text = error.to_string();
                 sleep(Duration::from_millis(20)).await;
                 // A session that has ended does not come back.
-                if errors > 20 || text.contains("lease not found") || text.contains("expired") {
-                    if let Ok(Ok(new)) = timeout(Duration::from_secs(1), system.connect(&addresses, 4)).await {
-                        std::mem::replace(&mut client, new).close().await;
-                        errors = 0;
-                    }
+                if (errors > 20 || text.contains("lease not found") || text.contains("expired"))
+                    && let Ok(Ok(new)) = timeout(Duration::from_secs(1), system.connect(&addresses, 4)).await
+                {
+                    std::mem::replace(&mut client, new).close().await;
+                    errors = 0;
                 }
                 continue;
             }
@@ -123,4 +141,14 @@ async fn work_on(mut client: Client, system: System, addresses: Vec<String>, wor
     }
 }
 
+/// How long it looks at least; in this time grants are counted.
 const LOOK: Duration = Duration::from_secs(6);
+
+/// How long it looks at most: more than twice the 7 s after which etcd gives up a request.
+const LONGEST: Duration = Duration::from_secs(15);
+
+/// How long nobody may get in until the work counts as interrupted.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// How long the work has to go on without an interruption.
+const STEADY: Duration = Duration::from_secs(2);
