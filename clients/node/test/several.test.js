@@ -5,16 +5,7 @@ import { DLock, LockLost, NotGranted } from 'redis-dlock';
 import { lookAt, reasonOf, sleep, test, untilWaiting, withEachClient } from './fixture.js';
 
 withEachClient(({ kind, key, run, open }) => {
-  /** Runs the test if the module has the command, and says so if it has not. */
-  const testWith = (command, name, body) =>
-    test(name, async (t) => {
-      const answer = await run(command).catch((error) => error.message);
-      if (!/unknown command/.test(answer)) return body();
-      console.log(`skipped: ${kind}: ${name}: the module has no ${command}`);
-      return t.skip(`the module has no ${command}`);
-    });
-
-  testWith('DLOCK.SACQUIRE', 'a semaphore admits as many as its limit', async () => {
+  test('a semaphore admits as many as its limit', async () => {
     const pool = new DLock(await open()).semaphore(key('pool'), 3);
     const [one, two] = [await pool.acquire(), await pool.acquire({ permits: 2, session: true })];
     assert.equal((await lookAt(run, key('pool'))).count, 3);
@@ -28,7 +19,7 @@ withEachClient(({ kind, key, run, open }) => {
     assert.equal(await lookAt(run, key('pool')), null);
   });
 
-  testWith('DLOCK.MACQUIRE', 'all of several locks or none', async () => {
+  test('all of several locks or none', async () => {
     const dlock = new DLock(await open({ keyPrefix: key('') }));
     for (const session of [false, true]) {
       const lock = await dlock.acquireAll(['a', 'b'], { session });
@@ -41,7 +32,7 @@ withEachClient(({ kind, key, run, open }) => {
     }
   });
 
-  testWith('DLOCK.MACQUIRE', 'several locks are renewed and lost together', async () => {
+  test('several locks are renewed and lost together', async () => {
     const dlock = new DLock(await open());
     const using = dlock.usingAll([key('x'), key('y')], { lease: 900 }, async (signal) => {
       await sleep(1300);

@@ -66,7 +66,7 @@ withEachClient(({ key, run, open, listen }) => {
     await until('the end of it was heard', async () => heard.at(-1) === 'DLOCK.RELEASE');
   });
 
-  test('an aborted wait leaves the line and keeps nothing', async () => {
+  test('an aborted wait leaves the queue and keeps nothing', async () => {
     const dlock = new DLock(await open());
     const holder = await dlock.acquire(key('abort'));
     const controller = new AbortController();

@@ -52,7 +52,7 @@ def test_there_are_never_two_holders(client: redis.Redis) -> None:
     assert max(worst) == 1
 
 
-def test_who_overwrites_a_lock_sends_those_in_line_to_look(client: redis.Redis) -> None:
+def test_overwriting_a_lock_sends_those_in_the_queue_to_look(client: redis.Redis) -> None:
     holder = redis_dlock.DLock(client, "job", timeout=60)
     holder.acquire()
     got: list[bool] = []

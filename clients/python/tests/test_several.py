@@ -1,4 +1,4 @@
-"""Semaphores, and several locks at once. The module must have `DLOCK.SACQUIRE` and `DLOCK.MACQUIRE`."""
+"""Semaphores, and several locks at once."""
 
 from __future__ import annotations
 
@@ -12,17 +12,7 @@ import redis.asyncio
 
 import redis_dlock
 import redis_dlock.asyncio
-from kit import AsyncioKit, Kit, Plain, address, command, info, soon, waiters
-
-
-@pytest.fixture(autouse=True)
-def commands(client: redis.Redis) -> None:
-    """The server must know them."""
-    for name in ("DLOCK.SACQUIRE", "DLOCK.MACQUIRE"):
-        with pytest.raises(redis.ResponseError) as answer:
-            command(client, name)
-        if "unknown command" in str(answer.value):
-            pytest.skip(f"the module has no {name}")
+from kit import AsyncioKit, Kit, Plain, address, info, soon, waiters
 
 
 def semaphore(kit: Kit, limit: int, **settings: Any) -> Any:

@@ -12,8 +12,8 @@ use crate::terms::{Keep, Replicas, Terms, Wait, whole_millis};
 
 /// A lock to be acquired: await it to get a [`Guard`].
 ///
-/// It stands in line until it is its turn, unless told otherwise. Dropping the future leaves the line; should the grant
-/// have come in the same moment, it is released in the background, or lapses with its lease.
+/// It waits in the queue until it is granted, unless told otherwise. Dropping the future leaves the queue; if the grant
+/// comes in the same moment, it is released in the background, or lapses with its lease.
 #[derive(Clone)]
 #[must_use = "nothing happens until it is awaited"]
 pub struct Acquire {
@@ -34,14 +34,14 @@ impl Acquire {
         self
     }
 
-    /// Stands in line for at most so long (to the millisecond). Zero: does not. While no server answers, time passes
-    /// too: [`Error::Unreachable`] comes when the wait is over.
+    /// Waits in the queue for at most this time (to the millisecond). Zero: does not wait. An outage counts as waiting:
+    /// [`Error::Unreachable`] comes when the wait is over.
     pub fn wait(mut self, wait: Duration) -> Self {
         self.terms.wait = if wait.is_zero() { Wait::Not } else { Wait::AtMost(wait) };
         self
     }
 
-    /// Does not stand in line: the lock is got at once, or it is [`Error::Contention`].
+    /// Does not wait in the queue: if the lock is not free, the result is [`Error::Contention`].
     pub fn no_wait(mut self) -> Self {
         self.terms.wait = Wait::Not;
         self

@@ -89,22 +89,22 @@ impl Client {
         Self { backend }
     }
 
-    /// The lock for oneself alone, standing in line for as long as it takes.
+    /// The lock exclusively. Waits in the queue without limit.
     pub fn acquire(&self, name: impl AsRef<[u8]>) -> Acquire {
         self.with(name.as_ref(), Mode::Exclusive, Wait::ForEver)
     }
 
-    /// The lock for oneself alone if it is free: otherwise [`Error::Contention`].
+    /// The lock exclusively if it is free: otherwise [`Error::Contention`].
     pub fn try_acquire(&self, name: impl AsRef<[u8]>) -> Acquire {
         self.with(name.as_ref(), Mode::Exclusive, Wait::Not)
     }
 
-    /// The lock together with other readers, standing in line for as long as it takes.
+    /// The lock together with other readers. Waits in the queue without limit.
     pub fn read(&self, name: impl AsRef<[u8]>) -> Acquire {
         self.with(name.as_ref(), Mode::Read, Wait::ForEver)
     }
 
-    /// The lock for oneself alone, among readers. The same as [`acquire`](Client::acquire), by another command.
+    /// The lock exclusively, among readers. The same as [`acquire`](Client::acquire), by another command.
     pub fn write(&self, name: impl AsRef<[u8]>) -> Acquire {
         self.with(name.as_ref(), Mode::Write, Wait::ForEver)
     }

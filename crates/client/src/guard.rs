@@ -199,8 +199,8 @@ impl Guard {
         self.renew().await
     }
 
-    /// Gives the lock up. Those who wait in line get in before this returns. With [other guards](Guard::enter) of the
-    /// same hold, the last one does that.
+    /// Releases the lock. The server grants it to the next in the queue before this returns. With [other
+    /// guards](Guard::enter) of the same hold, the last one does that.
     ///
     /// Sent again if the connection breaks, for up to 5 s but not beyond the lease. If this future is dropped, or
     /// fails, the release goes on in the background.

@@ -80,7 +80,7 @@ pub struct LockInfo {
     pub token: Option<u64>,
     /// Until the last hold lapses.
     pub ttl: Duration,
-    /// How many requests stand in line.
+    /// How many requests wait in the queue.
     pub waiters: u64,
     /// Its holds by token: all, or the first ones.
     pub holds: Vec<HoldInfo>,

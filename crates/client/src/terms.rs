@@ -26,7 +26,7 @@ pub(crate) enum Mode {
     Together,
 }
 
-/// How long to stand in line.
+/// How long to wait in the queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Wait {
     Not,

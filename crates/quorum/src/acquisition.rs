@@ -1,13 +1,13 @@
 //! The way to a majority: the doorman, the others, the confirmation, the next attempt.
 //!
 //! # Implementation details
-//! Who can wait stands in the line of one server first, the doorman, and asks the others when it is granted there. All
-//! clients take the first server that is up, in the same order, so that they wait in one line and nobody polls. Who
-//! finds others held stands in their lines for a moment, since whoever left the doorman is leaving them too. If that
-//! does not help it gives everything back, and after a random time stands in the line of the first server that refused
-//! it. Who cannot wait asks all at once.
+//! A client that may wait enters the queue of one server first, the doorman, and asks the others when it is granted
+//! there. All clients take the first server that is up, in the same order, so that they wait in one queue and nobody
+//! polls. A client that finds others held waits in their queues for a moment, since whoever left the doorman is leaving
+//! them too. If that does not help it gives everything back, and after a random time enters the queue of the first
+//! server that refused it. A client that may not wait asks all at once.
 //!
-//! Nobody stands in a second line unless the doorman has let it in, and never for long: two clients with different
+//! A client enters a second queue only if the doorman has let it in, and never for long: two clients with different
 //! doormen wait for each other.
 
 use std::time::Duration;
@@ -20,7 +20,7 @@ use crate::{Answer, Ask, Call, Hold, Terms};
 /// For how long to try.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Patience {
-    /// One attempt, no waiting in line.
+    /// One attempt, no waiting in a queue.
     None,
     /// Until this time.
     Until(Duration),
@@ -57,7 +57,7 @@ pub struct Acquisition {
 
 #[derive(Clone, Debug)]
 enum Phase {
-    /// In the line of the doorman.
+    /// In the queue of the doorman.
     Door { at: usize, probe: Probe },
     /// The others have been asked.
     Gather { until: Duration, refusals: Refusals },
@@ -69,7 +69,7 @@ enum Phase {
     Ended(Option<Outcome>),
 }
 
-/// Whether the doorman is there: a line is silent, and so is a server that has stopped.
+/// Whether the doorman is there: a queue is silent, and so is a server that has stopped.
 #[derive(Clone, Copy, Debug)]
 enum Probe {
     /// Ask then; the first time all servers, so as to know whom to go to.
@@ -130,7 +130,7 @@ impl Acquisition {
     pub fn next_timeout(&self) -> Option<Duration> {
         match &self.phase {
             Phase::Door { probe: Probe::Due(at, _) | Probe::Open(at), .. } => {
-                Some(self.end_of_line().unwrap_or(*at).min(*at))
+                Some(self.end_of_wait().unwrap_or(*at).min(*at))
             }
             Phase::Gather { until, .. } | Phase::Confirm { until, .. } | Phase::BackOff { until, .. } => Some(*until),
             Phase::Ended(_) => None,
@@ -187,7 +187,7 @@ impl Acquisition {
             return;
         }
         match self.phase {
-            Phase::Door { at, .. } if self.end_of_line().is_some_and(|end| now >= end) => {
+            Phase::Door { at, .. } if self.end_of_wait().is_some_and(|end| now >= end) => {
                 self.votes.set(at, Vote::Failed);
                 self.give_back(now, calls);
                 self.end(Outcome::Contended);
@@ -224,7 +224,7 @@ impl Acquisition {
         self.gather(Refusals::Count, now, calls);
     }
 
-    /// Stands in line.
+    /// Enters the queue of a server.
     fn knock(&mut self, at: usize, now: Duration, calls: &mut Vec<Call>) {
         let block = match self.patience {
             Patience::Until(end) if now < end => Some(end - now),
@@ -238,8 +238,8 @@ impl Acquisition {
         self.call(at, Ask::Queue(block), now, calls);
     }
 
-    /// By when the server must have ended a wait in its line.
-    fn end_of_line(&self) -> Option<Duration> {
+    /// By when the server must have ended a wait in its queue.
+    fn end_of_wait(&self) -> Option<Duration> {
         match self.patience {
             Patience::Until(end) => Some(end + self.terms.timeout()),
             Patience::None | Patience::Endless => None,
@@ -421,7 +421,7 @@ impl Acquisition {
     }
 }
 
-/// How often a client in line asks the doorman whether it is there.
+/// How often a client in the queue asks the doorman whether it is there.
 const PROBE_EVERY: Duration = Duration::from_secs(1);
 
 /// Less than this is no wait: servers count whole milliseconds.

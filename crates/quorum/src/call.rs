@@ -28,7 +28,7 @@ pub enum Ask {
     /// `RENEW key owner PX lease`.
     Renew,
     /// `RELEASE key owner`, best on the connection that asked to enter, so that it comes after that. A caller that
-    /// waits in line there ends that wait.
+    /// waits in the queue there ends that wait.
     Release,
     /// `PING`: is it there? Not on a connection that waits.
     Ping,

@@ -45,7 +45,7 @@ fn a_command_that_a_signal_ends_has_the_code_of_a_shell() {
 }
 
 #[test]
-fn one_that_waits_leaves_the_line_and_dies_of_the_signal() {
+fn one_that_waits_leaves_the_queue_and_dies_of_the_signal() {
     let server = Server::start();
     server.client().int("DLOCK.ACQUIRE job holder PX 600000");
     for number in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP] {

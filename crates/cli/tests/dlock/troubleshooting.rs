@@ -1,9 +1,10 @@
-//! docs/troubleshooting.md: each command shows what the page shows, on a server with that trouble.
+//! docs/troubleshooting.md: each command shows what the page shows, on a server with that trouble. So do the commands
+//! in docs/cli.md that show locks.
 
 use std::path::Path;
 use std::process::Command;
 
-use crate::process::outcome;
+use crate::process::{Running, dlock, outcome};
 use dlock_testkit::{Client, Server, soon};
 
 /// A command of the page and what it prints.
@@ -12,10 +13,15 @@ struct Step {
     shown: String,
 }
 
-/// The commands in a section of the page.
+/// The commands in a section of docs/troubleshooting.md.
 fn section(heading: &str) -> Vec<Step> {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/troubleshooting.md");
-    let page = std::fs::read_to_string(path).expect("docs/troubleshooting.md");
+    section_of("troubleshooting.md", heading)
+}
+
+/// The commands in a section of a page in docs/.
+fn section_of(page: &str, heading: &str) -> Vec<Step> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs").join(page);
+    let page = std::fs::read_to_string(path).expect("a page");
     let section = page.split("\n## ").find(|section| section.starts_with(heading)).expect(heading);
     let blocks = section.split("\n```").skip(1).step_by(2).filter_map(|block| block.strip_prefix("text\n"));
     let steps: Vec<_> = blocks
@@ -63,6 +69,7 @@ fn timeless(text: &str) -> Vec<Vec<String>> {
         match word {
             _ if is_time => "TIME",
             _ if word.starts_with("127.0.0.1:") => "ADDRESS",
+            _ if is_owner(word) => "OWNER",
             _ if word.len() == 16 && is_digits(word) => "TOKEN",
             _ if word.len() == 10 && is_digits(&word.replace('-', "")) => "DATE",
             _ if word.len() == 12 && is_digits(&word.replace([':', '.'], "")) => "CLOCK",
@@ -78,6 +85,14 @@ fn timeless(text: &str) -> Vec<Vec<String>> {
             words.iter().enumerate().map(|(at, word)| kind(word, at + 1 == words.len())).collect()
         })
         .collect()
+}
+
+/// Whether it is an owner as `dlock run` makes it: HOST:PID:RANDOM.
+fn is_owner(word: &str) -> bool {
+    let parts: Vec<_> = word.rsplitn(3, ':').collect();
+    matches!(parts[..], [random, pid, _] if random.len() == 16
+        && random.bytes().all(|byte| byte.is_ascii_hexdigit())
+        && pid.bytes().all(|byte| byte.is_ascii_digit()))
 }
 
 /// Waits until the log has that many entries.
@@ -152,4 +167,28 @@ fn deadlocks() {
     let _bob = server.waiter("DLOCK.ACQUIRE a bob BLOCK 0");
     let _alice = other.waiter("DLOCK.ACQUIRE b alice BLOCK 0");
     replay(&section("Deadlocks"), &[&server, &other]);
+}
+
+#[test]
+fn locks_are_shown_as_on_the_page_of_the_command() {
+    let server = Server::start();
+    let (mut first, mut second) = (server.client(), server.client());
+    first.int("DLOCK.SACQUIRE pool worker-1 4 PERMITS 2 PX 600000");
+    second.int("DLOCK.SACQUIRE pool worker-2 4 SESSION PX 600000");
+    let _third = server.waiter("DLOCK.SACQUIRE pool worker-3 4 PERMITS 2 PX 600000 BLOCK 0");
+    let run = || {
+        let mut command = dlock(&server);
+        command.args(["run", "deploy:web", "--", "sleep", "600"]);
+        Running::start(command)
+    };
+    let _holder = run();
+    soon("the lock is held", || first.int("EXISTS deploy:web") == 1);
+    let _waiter = run();
+    server.left_waiting(2);
+    let mut steps = section_of("cli.md", "Show locks");
+    // The page shows a terminal; and there need not be a `jq` here.
+    steps.retain(|step| !step.command.contains('|'));
+    steps.iter_mut().for_each(|step| step.command.push_str(" --table"));
+    assert_eq!(steps.len(), 2);
+    replay(&steps, &[&server]);
 }

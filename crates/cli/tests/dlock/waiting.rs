@@ -1,4 +1,4 @@
-//! `dlock run` in line.
+//! `dlock run` waits in the queue.
 
 use std::io::Read;
 use std::process::Stdio;

@@ -39,13 +39,13 @@ struct Inner {
     runtime: Handle,
     /// The owner of each attempt.
     owners: Mutex<HashMap<u32, String>>,
-    /// Who waits in line.
+    /// The requests that wait in a queue.
     waits: Mutex<HashMap<Where, Wait>>,
     /// Who asked to enter.
     entries: Mutex<HashMap<Where, Sent>>,
 }
 
-/// A request that waits in line.
+/// A request that waits in a queue.
 #[derive(Default)]
 struct Wait {
     task: Option<AbortHandle>,
@@ -197,14 +197,14 @@ impl Errand {
         Some(reply)
     }
 
-    /// The connection to release on: the one that asked to enter, so that it comes after that. Ends a wait in line.
+    /// The connection to release on: the one that asked to enter, so that it comes after that. Ends a wait.
     async fn way_out(&self, call: &Call) -> Result<Wire, Fault> {
         let member = self.0.quorum.member(call.to)?;
         let key = (call.to, call.attempt);
         let (wait, entry) = (self.waits().remove(&key), self.entries().remove(&key));
         if let Some(wait) = wait {
             let wire = member.shared().await;
-            self.leave_line(call, wait, wire.as_ref().ok()).await;
+            self.leave_queue(call, wait, wire.as_ref().ok()).await;
             return wire;
         }
         if let Some(mut entry) = entry
@@ -217,7 +217,7 @@ impl Errand {
     }
 
     /// Releases behind the request that waits, and ends its wait by `CLIENT UNBLOCK` or by closing its connection.
-    async fn leave_line(&self, call: &Call, wait: Wait, other: Option<&Wire>) {
+    async fn leave_queue(&self, call: &Call, wait: Wait, other: Option<&Wire>) {
         let patience = Some(self.0.quorum.give_up());
         if let Some(wire) = &wait.wire {
             let release = self.command(call);

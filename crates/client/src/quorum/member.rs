@@ -24,7 +24,7 @@ pub(super) struct Member {
 struct Known {
     /// For all short commands.
     shared: Option<Wire>,
-    /// Connections that have waited in line, and are free.
+    /// Connections that have waited in a queue, and are free.
     idle: Vec<Wire>,
     run_id: Option<String>,
     /// Why it did not answer, or does not count.

@@ -14,7 +14,7 @@ use crate::join::join_all;
 use crate::login::Setup;
 
 /// A connection. Closed when its last clone is dropped, even in the middle of a command: so a request that waits in
-/// line leaves the line when nobody wants it any more.
+/// the queue leaves it when nobody wants it any more.
 #[derive(Clone)]
 pub(crate) struct Link {
     connection: MultiplexedConnection,

@@ -12,7 +12,7 @@ use dlock_testkit::{Server, lock_info, soon};
 const LONG: Duration = Duration::from_secs(600);
 
 #[tokio::test(flavor = "multi_thread")]
-async fn one_that_waits_leaves_the_line() {
+async fn one_that_waits_leaves_the_queue() {
     let server = Server::start();
     let client = client_of(&server);
     let guard = in_time(client.acquire("job")).await.expect("a lock");

@@ -4,7 +4,7 @@ use std::future::IntoFuture;
 use std::time::{Duration, Instant};
 
 use dlock_client::Error;
-use dlock_testkit::Server;
+use dlock_testkit::{Server, soon};
 
 use crate::{calls, client_of, freed, in_time, is_held};
 
@@ -23,7 +23,7 @@ fn pair() -> (Server, Server) {
     let primary = Server::start();
     let replica = primary.replica();
     let mut client = primary.client();
-    dlock_testkit::soon("the replica acknowledges", || {
+    soon("the replica acknowledges", || {
         client.ok("SET x 1");
         client.int("WAIT 1 1000") == 1
     });
@@ -40,6 +40,12 @@ async fn a_grant_that_enough_replicas_have_is_on_them_at_once_and_after_a_wait()
     assert_eq!(calls(&mut primary.client(), "dlock.renew"), 0, "the grant was enough");
     let waiting = tokio::spawn(client.acquire("job").replicas(1, LONG).into_future());
     primary.left_waiting(1);
+    let mut watch = primary.client();
+    soon("what follows the request that waits is in the server already: one round trip", || {
+        let list = watch.text("CLIENT LIST");
+        let waits = list.lines().find(|client| client.contains(" cmd=dlock.acquire "));
+        waits.is_some_and(|client| !client.contains(" qbuf=0 "))
+    });
     assert!(at_once.release().await.is_ok());
     let waited = in_time(waiting).await.expect("a task").expect("a lock");
     is_held(&replica, &waited);

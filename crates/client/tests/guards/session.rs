@@ -76,7 +76,7 @@ async fn guards_do_not_share_a_connection() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn it_waits_in_line_like_any_other() {
+async fn it_waits_in_the_queue_like_any_other() {
     let server = Server::start();
     let client = client_of(&server);
     let first = in_time(client.acquire("job")).await.expect("a lock");

@@ -115,7 +115,9 @@ async fn no_server_is_not_contention() {
     let client = Client::open(&format!("redis://127.0.0.1:{}", free_port())).expect("a URL");
     for acquire in [client.acquire("job"), client.try_acquire("job"), client.acquire("job").session()] {
         let outcome = in_time(acquire.outage(Duration::from_millis(100))).await;
-        assert!(matches!(outcome, Err(Error::Unreachable(_))), "{outcome:?}");
+        let Err(error @ Error::Unreachable(_)) = outcome else { panic!("{outcome:?}") };
+        let source = std::error::Error::source(&error).expect("the error of the library below");
+        assert!(source.is::<redis::RedisError>(), "{source}");
     }
 }
 

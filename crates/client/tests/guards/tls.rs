@@ -41,7 +41,7 @@ async fn a_lock_is_taken_renewed_and_released() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn those_who_wait_are_served_and_leave_the_line() {
+async fn those_who_wait_are_served_and_leave_the_queue() {
     let Some((server, client)) = trusted() else { return };
     let first = in_time(client.acquire("job")).await.expect("a lock");
     let waiting = tokio::spawn(client.acquire("job").into_future());

@@ -12,9 +12,9 @@
 
 mod figures;
 mod kills;
-mod line;
 mod majority;
 mod members;
+mod queue;
 mod redlock;
 
 use std::future::IntoFuture;

@@ -1,4 +1,4 @@
-//! Waiting in line.
+//! Waiting in the queue.
 
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ async fn they_are_served_in_the_order_in_which_they_came() {
             order.send(number).expect("somebody listens");
             guard.release().await.expect("held");
         });
-        soon("it stands in line", || counter(&mut watch, "waiters") == number + 1);
+        soon("it waits in the queue", || counter(&mut watch, "waiters") == number + 1);
     }
     assert!(first.release().await.is_ok());
     for number in 0..20 {
@@ -65,7 +65,7 @@ async fn a_lease_begins_with_the_grant_and_not_with_the_wait() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_waiter_whose_connection_breaks_gets_into_line_again() {
+async fn a_waiter_whose_connection_breaks_enters_the_queue_again() {
     let server = Server::start();
     let client = client_of(&server);
     let first = in_time(client.acquire("job")).await.expect("a lock");
@@ -85,7 +85,7 @@ async fn a_wait_that_an_operator_ends_is_over() {
     let _first = in_time(client.acquire("job")).await.expect("a lock");
     let waiting = tokio::spawn(client.acquire("job").into_future());
     server.left_waiting(1);
-    let queue = crate::lock_info(&mut server.client(), "job FULL").expect("a lock").queue.expect("a line");
+    let queue = crate::lock_info(&mut server.client(), "job FULL").expect("a lock").queue.expect("a queue");
     assert_eq!(server.client().int(format!("CLIENT UNBLOCK {}", queue[0].client)), 1);
     contention(in_time(waiting).await.expect("a task"));
 }

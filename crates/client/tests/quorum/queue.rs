@@ -1,4 +1,4 @@
-//! Waiting without polling, in one line.
+//! Waiting without polling, in one queue.
 
 use std::future::IntoFuture;
 
@@ -19,7 +19,7 @@ async fn they_are_served_in_the_order_in_which_they_came() {
             order.send((number, guard.token())).expect("somebody listens");
             guard.release().await.expect("held");
         });
-        soon("it stands in line", || counter(&mut watch, "waiters") == number + 1);
+        soon("it waits in the queue", || counter(&mut watch, "waiters") == number + 1);
     }
     let mut last = holder.token();
     holder.release().await.expect("held");
@@ -39,7 +39,7 @@ async fn who_waits_sends_nothing_to_the_others_and_a_ping_a_second_to_the_doorma
     servers.iter().for_each(|server| soon("it is held there", || owners(server, "job") == [guard.owner()]));
     let waiting = tokio::spawn(client.acquire("job").into_future());
     let mut watch = servers[0].client();
-    soon("it stands in line", || counter(&mut watch, "waiters") == 1);
+    soon("it waits in the queue", || counter(&mut watch, "waiters") == 1);
     let pings = |server: &crate::Server| crate::calls(&mut server.client(), "ping");
     let acquires = |server: &crate::Server| crate::calls(&mut server.client(), "dlock.acquire");
     let before: Vec<_> = servers.iter().map(acquires).collect();
@@ -64,7 +64,7 @@ async fn who_is_let_in_waits_for_the_others_to_be_left() {
     hold_all_but_the_doorman(&servers);
     let waiting = tokio::spawn(client_of(&servers).acquire("job").into_future());
     let mut watch: Vec<_> = servers.iter().map(Server::client).collect();
-    soon("it stands in the other lines", || watch[1..].iter_mut().all(|server| counter(server, "waiters") == 1));
+    soon("it waits in the other queues", || watch[1..].iter_mut().all(|server| counter(server, "waiters") == 1));
     watch[2].run("DLOCK.RELEASE job leaving");
     let guard = in_time(waiting).await.expect("a task").expect("a lock");
     assert_eq!(crate::calls(&mut watch[0], "dlock.acquire"), 1, "at the first attempt");
@@ -76,29 +76,29 @@ async fn who_is_let_in_waits_for_the_others_to_be_left() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_gives_up_in_the_other_lines_leaves_nothing() {
+async fn who_gives_up_in_the_other_queues_leaves_nothing() {
     let servers = servers(3);
     hold_all_but_the_doorman(&servers);
     let waiting = tokio::spawn(client_of(&servers).acquire("job").into_future());
     let mut watch: Vec<_> = servers.iter().map(Server::client).collect();
-    soon("it stands in the other lines", || watch[1..].iter_mut().all(|server| counter(server, "waiters") == 1));
+    soon("it waits in the other queues", || watch[1..].iter_mut().all(|server| counter(server, "waiters") == 1));
     waiting.abort();
     freed([&servers[0]], "job");
-    soon("it has left the lines", || watch[1..].iter_mut().all(|server| counter(server, "waiters") == 0));
+    soon("it has left the queues", || watch[1..].iter_mut().all(|server| counter(server, "waiters") == 0));
     watch[1..].iter_mut().for_each(|server| drop(server.run("DLOCK.RELEASE job leaving")));
     freed(&servers, "job");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_doorman_that_stops_loses_its_line_to_the_next() {
+async fn a_doorman_that_stops_loses_its_queue_to_the_next() {
     let mut servers = servers(3);
     let guard = in_time(client_of(&servers).acquire("job")).await.expect("a lock");
     let waiting = tokio::spawn(client_of(&servers).acquire("job").into_future());
     let mut watch = servers[0].client();
-    soon("it stands in line", || counter(&mut watch, "waiters") == 1);
+    soon("it waits in the queue", || counter(&mut watch, "waiters") == 1);
     servers[0].kill9();
     let mut watch = servers[1].client();
-    soon("it stands in the next line", || counter(&mut watch, "waiters") == 1);
+    soon("it waits in the next queue", || counter(&mut watch, "waiters") == 1);
     let token = guard.token();
     in_time(guard.release()).await.expect("held");
     let guard = in_time(waiting).await.expect("a task").expect("a lock");

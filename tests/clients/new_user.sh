@@ -1,0 +1,151 @@
+#!/usr/bin/env bash
+# Plays a new user of the packages for Python, Node.js and Rust: installs each from its built files (wheel, tarball,
+# crates) in an empty directory outside the checkout, and runs the first program of the README that is in the file. Only
+# the server's address is changed. The server is at DLOCK_TEST_HOST and DLOCK_TEST_PORT.
+#
+#   tests/clients/new_user.sh              all of them
+#   tests/clients/new_user.sh rust dlock   some; `dlock` is the command, from its crate
+#
+# Each has two minutes from the files to the lock. The clock covers the virtual environment or the new project, the
+# dependencies (downloads too, unless pip, npm or cargo has kept them from before), compiling everything without
+# optimization, and the program. It does not cover building the files. Time that other programs took from the processors
+# does not count, so a busy machine does not fail. `dlock` runs only if it is named: its crate takes longer to compile
+# than all of the rest, and `make dist-check` tries the command as users install it.
+set -euo pipefail
+
+limit=120
+: "${DLOCK_TEST_HOST:?}" "${DLOCK_TEST_PORT:?}"
+cli=$(SERVER=${DLOCK_SERVER:-} scripts/server cli)
+PATH=$PWD/target/languages/node/bin:$PATH
+home=$(mktemp -d)
+trap 'rm -rf "$home"' EXIT
+
+main() {
+    package
+    (($# > 0)) || set -- python node rust
+    local user
+    for user; do play "$user"; done
+}
+
+# Puts the built files into $home/files.
+package() {
+    local node crate built=${CARGO_TARGET_DIR:-$PWD/target}
+    scripts/python >/dev/null || { echo 'missing: Python, or its packages (make test installs them)'; exit 77; }
+    scripts/python make
+    node=$(scripts/node) || { echo "$node"; exit 77; }
+    cargo package --quiet --locked --allow-dirty --package dlock-core
+    # Together, since one needs the other and no registry has them. The users verify that they can be built.
+    cargo package --quiet --locked --allow-dirty --no-verify -p dlock-quorum -p dlock-client -p dlock-cli
+    mkdir "$home/files" "$home/.cargo"
+    cp target/python/wheel/*.whl "$node"/*.tgz "$home/files"
+    # Cargo takes these crates instead of the registry's.
+    echo '[patch.crates-io]' >"$home/.cargo/config.toml"
+    for crate in quorum client cli; do
+        mkdir "$home/files/dlock-$crate"
+        tar -xzf "$built/package/dlock-$crate"-*.crate -C "$home/files/dlock-$crate" --strip-components 1
+        [[ $crate == cli ]] || echo "dlock-$crate = { path = '$home/files/dlock-$crate' }" >>"$home/.cargo/config.toml"
+    done
+    export CARGO_TARGET_DIR=$home/built
+}
+
+python() {
+    python3 -m venv venv
+    venv/bin/python -m pip --quiet --disable-pip-version-check install "$home"/files/redis_dlock-*.whl
+    venv/bin/python -c 'from importlib.metadata import metadata; print(metadata("redis-dlock").get_payload())' >README.md
+    program README.md python 'Redis()' "Redis(host='$DLOCK_TEST_HOST', port=$DLOCK_TEST_PORT)" >first.py
+    venv/bin/python first.py
+}
+
+node() {
+    npm install --no-audit --no-fund --loglevel=error "$home"/files/redis-dlock-*.tgz ioredis
+    program node_modules/redis-dlock/README.md js \
+        'new Redis()' "new Redis({ host: '$DLOCK_TEST_HOST', port: $DLOCK_TEST_PORT })" >first.mjs
+    command node first.mjs
+}
+
+rust() {
+    cargo new --quiet --vcs none first
+    cd first
+    # The dependencies as they were tested.
+    cp "$home/files/dlock-client/Cargo.lock" .
+    # `cargo add` finds nothing that is not in the registry.
+    echo 'dlock-client = "*"' >>Cargo.toml
+    cargo add --quiet tokio --features macros,rt
+    program "$home/files/dlock-client/README.md" rust \
+        'redis://127.0.0.1' "redis://$DLOCK_TEST_HOST:$DLOCK_TEST_PORT" >src/main.rs
+    cargo run --quiet
+    # A dependency brings others. There are 65 now, without TLS and with the project's own two.
+    local crates
+    crates=$(cargo tree --package dlock-client --edges normal --prefix none --no-dedupe | sort -u | wc -l)
+    ((crates < 70)) || { echo "dlock-client needs $crates crates"; return 1; }
+}
+
+dlock() {
+    local line
+    cargo install --quiet --debug --path "$home/files/dlock-cli" --root .
+    line=$(grep -m1 '^dlock run backup ' "$home/files/dlock-cli/README.md")
+    cat >backup <<END
+#!/bin/sh
+echo "the fencing token is \$DLOCK_TOKEN"
+$cli -h $DLOCK_TEST_HOST -p $DLOCK_TEST_PORT DLOCK.INFO "\$DLOCK_NAME" | grep -qx "\$DLOCK_TOKEN"
+END
+    chmod +x backup
+    PATH=$PWD/bin:$PATH DLOCK_URL=redis://$DLOCK_TEST_HOST:$DLOCK_TEST_PORT \
+        bash -c "${line/'/usr/local/bin/backup'/./backup}"
+}
+
+# program README LANGUAGE DEFAULT ADDRESS: the first program of a README, with that address instead of the default.
+program() {
+    local text
+    text=$(awk -v begin="\`\`\`$2" '/^```$/ && inside { exit } inside; $0 == begin { inside = 1 }' "$1")
+    [[ $text == *"$3"* ]] || { echo "the first program of $1 has no $3" >&2; return 1; }
+    echo "${text/"$3"/"$4"}"
+}
+
+# Lets a user work; then compares the token that the program has printed with the server's tokens, and the time.
+play() {
+    local before after token ended began
+    mkdir "$home/$1"
+    before=$(probe)
+    began=$(clocks)
+    set +e
+    (set -e; cd "$home/$1"; "$1") >"$home/output" 2>&1
+    ended=$?
+    set -e
+    clocks >"$home/clocks"
+    ((ended == 0)) || { cat "$home/output"; echo "new_user: $1 failed"; exit 1; }
+    after=$(probe)
+    token=$(sed -n 's/^the fencing token is //p' "$home/output")
+    if [[ ! $token =~ ^[0-9]+$ ]] || ((token <= before || token >= after)); then
+        cat "$home/output"
+        echo "new_user: $1: the server has granted no lock with the token '$token'"
+        exit 1
+    fi
+    awk -v user="$1" -v limit=$limit -v processors="$(nproc)" -v began="$began" '
+        {
+            split(began, was, " ")
+            wall = $1 - was[1]; busy = $2 - was[2]; own = $3 - was[3]
+            took = wall - (busy > own ? busy - own : 0) / processors
+            printf "new_user: %s: a lock after %.1f s (%.1f s by the clock; used %.1f s of the processors)\n",
+                user, took, wall, own
+            if (took > limit) { print "new_user: " user ": more than " limit " s"; exit 1 }
+        }' "$home/clocks"
+}
+
+# A token of the server.
+probe() {
+    local at=("$cli" -h "$DLOCK_TEST_HOST" -p "$DLOCK_TEST_PORT")
+    "${at[@]}" DLOCK.ACQUIRE new-user probe
+    "${at[@]}" DLOCK.RELEASE new-user probe >/dev/null
+}
+
+# Seconds: since the machine started; that its processors have worked since then; that they worked for this script.
+clocks() {
+    awk -v tick="$(getconf CLK_TCK)" '
+        FILENAME == "/proc/uptime" { up = $1 }
+        FILENAME == "/proc/stat" && $1 == "cpu" { busy = $2 + $3 + $4 + $7 + $8 + $9 }
+        FILENAME ~ "[0-9]/stat$" { own = $16 + $17 }
+        END { print up, busy / tick, own / tick }' /proc/uptime /proc/stat "/proc/$$/stat"
+}
+
+main "$@"
