@@ -281,7 +281,7 @@ impl Run {
                     since: 0,
                     is_upgrade: false,
                 };
-                let entered = self.servers.all[server].world.enter(request.clone(), *block);
+                let entered = self.servers.all[server].world.request(request.clone(), *block);
                 self.servers.record(server);
                 match entered {
                     Some((_, Reply::Granted(token) | Reply::Replayed(token))) => {
@@ -299,7 +299,7 @@ impl Run {
                 let asked = id.map(|id| (Verb::Release, id));
                 let leave = Leave { owner: client, mode: *mode, entries: *entries, token: *token, asked };
                 let before = self.take_beliefs(client, *key);
-                let reply = self.servers.all[server].world.leave(*key, leave);
+                let reply = self.servers.all[server].world.release(*key, leave);
                 self.servers.record(server);
                 if is_heard {
                     self.has_left(server, client, leave, before, reply);
@@ -310,7 +310,7 @@ impl Run {
                 let lease = lease.map_or(Lease::Own, Lease::For);
                 let (mode, binds) = (Some(*mode), *binds);
                 let renewal = Renewal { client: connection.id, owner: client, mode, lease, fence, binds };
-                let reply = self.servers.all[server].world.prolong(*key, renewal);
+                let reply = self.servers.all[server].world.renew(*key, renewal);
                 self.servers.record(server);
                 if is_heard {
                     self.was_renewed(client, connection, *key, renewal, reply);
