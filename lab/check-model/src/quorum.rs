@@ -1,103 +1,26 @@
-//! Two clients of three servers, and the network between them: the state machine of `dlock-quorum`, and servers with the
-//! engine of `dlock-core`.
+//! Two clients of three servers, and the network between them: the state machine of `dlock-quorum`, and servers with
+//! the engine of `dlock-core`.
 //!
 //! Clients try once (`Patience::None`), hold the lock until they release it or lose it, and try again. A request may be
 //! executed in any order, later, or never; its reply arrives at once, late or never. Clocks agree in rate.
+
+mod scope;
+mod server;
 
 use std::fmt;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::time::Duration;
 
-use dlock_core::engine::{Ask as Request, Call as Command, Entered, Left, Role, Settings, WaiterId};
-use dlock_core::{
-    ClientId, Engine, Entries, Keyspace, Lease, LeaseChoice, Owner, Release, Renew, RenewToken, Token, UnixMs, Want,
-};
-use dlock_quorum::{
-    Acquisition, Answer, Ask, Call, Facts, Hold, Keeping, Outcome, Patience, Standing, Terms, standing,
-};
-use dlock_testkit::keyspace::{KeyName, MemoryKeyspace, name};
+use dlock_quorum::{Acquisition, Answer, Ask, Call, Hold, Outcome, Patience, Terms};
 use stateright::Property;
 
 use crate::explorer::{Broken, Explorer, Instance, NO_PANIC};
+pub use scope::{LeftOut, Scope, counter_examples, scopes};
+use server::Server;
 
 pub const NO_OVERLAP: &str = "no two clients believe to hold the lock";
 pub const TOKENS: &str = "tokens rise";
 pub const SOMEBODY: &str = "once nothing fails any more, somebody gets in";
-
-/// Who takes part, and what may fail.
-#[derive(Clone, Debug)]
-pub struct Scope {
-    pub name: &'static str,
-    /// How often each client tries.
-    pub rounds: u8,
-    /// How often time passes.
-    pub passes: u32,
-    pub losses: u32,
-    pub late_replies: u32,
-    pub crashes: u32,
-    /// What a server forgets when it crashes.
-    pub forgets: bool,
-    /// How far the clock of the first server is ahead, in ms.
-    pub ahead: u64,
-    pub left_out: Option<LeftOut>,
-    /// How many actions there are at most, in `make check-model` and in `make test`.
-    pub depth: [usize; 2],
-}
-
-/// A rule that is left out.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum LeftOut {
-    Confirmation,
-    RestartRule,
-}
-
-pub fn scopes() -> Vec<Scope> {
-    let calm = Scope {
-        name: "quorum: reordering",
-        rounds: 1,
-        passes: 1,
-        losses: 0,
-        late_replies: 0,
-        crashes: 0,
-        forgets: false,
-        ahead: AHEAD_MS,
-        left_out: None,
-        depth: [10, 7],
-    };
-    vec![
-        calm.clone(),
-        Scope { name: "quorum: a loss, a late reply", losses: 1, late_replies: 1, depth: [7, 5], ..calm.clone() },
-        Scope { name: "quorum: a crash with memory", crashes: 1, depth: [9, 6], ..calm.clone() },
-        Scope { name: "quorum: a crash without memory", crashes: 1, forgets: true, depth: [9, 6], ..calm },
-    ]
-}
-
-/// The same with a rule left out: within the same bounds a property has to break.
-pub fn counter_examples() -> Vec<(Scope, &'static str)> {
-    let [reordering, _, _, forgetting] = <[Scope; 4]>::try_from(scopes()).expect("four scopes");
-    vec![
-        (
-            Scope {
-                name: "quorum without the confirmation",
-                left_out: Some(LeftOut::Confirmation),
-                passes: 0,
-                depth: [14, 9],
-                ..reordering
-            },
-            TOKENS,
-        ),
-        (
-            Scope {
-                name: "quorum without the restart rule",
-                left_out: Some(LeftOut::RestartRule),
-                passes: 0,
-                depth: [12, 12],
-                ..forgetting
-            },
-            NO_OVERLAP,
-        ),
-    ]
-}
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
@@ -177,35 +100,18 @@ enum State {
     Holding(Hold),
 }
 
-#[derive(Clone)]
-struct Server {
-    engine: Engine<()>,
-    space: MemoryKeyspace,
-    ahead: u64,
-    started: u64,
-}
-
 const SERVERS: usize = 3;
 const CLIENTS: usize = 2;
 const LEASE_MS: u64 = 1000;
 const TIMEOUT_MS: u64 = 250;
-/// Less than the longest lease.
-const AHEAD_MS: u64 = 500;
 const BEGIN_MS: u64 = 1_000_000;
-const SETTINGS: Settings = Settings { default_lease: Lease::MAX, max_waiters: None, session_grace: None };
 
 impl Instance for World {
     type Scope = Scope;
     type Action = Action;
 
     fn begin(scope: &Scope) -> World {
-        let server = |at| Server {
-            engine: Engine::new(0, SETTINGS),
-            space: MemoryKeyspace::default(),
-            ahead: if at == 0 { scope.ahead } else { 0 },
-            // Long before.
-            started: 0,
-        };
+        let server = |at| Server::new(if at == 0 { scope.ahead } else { 0 });
         World {
             now: BEGIN_MS,
             clients: vec![Client { acquisition: 0, state: State::Idle }; CLIENTS],
@@ -230,8 +136,7 @@ impl Instance for World {
                 State::Idle if client.acquisition < scope.rounds && (at == 0 || self.clients[0].acquisition > 0) => {
                     actions.push(Action::Begin(at));
                 }
-                State::Idle => {}
-                State::Acquiring(_) => {}
+                State::Idle | State::Acquiring(_) => {}
                 State::Holding(_) => actions.push(Action::Release(at)),
             }
         }
@@ -326,12 +231,7 @@ impl Instance for World {
         messages.extend(self.replies.iter().map(|reply| format!("{reply:?}")));
         messages.sort_unstable();
         messages.hash(&mut hasher);
-        for server in &self.servers {
-            (server.started, server.engine.memory.tokens.last()).hash(&mut hasher);
-            for hold in server.space.lock(&key()).stored_holds() {
-                (&hold.owner, hold.token, hold.deadline).hash(&mut hasher);
-            }
-        }
+        self.servers.iter().for_each(|server| server.hash(&mut hasher));
         hasher.finish()
     }
 
@@ -354,13 +254,7 @@ impl World {
             State::Holding(hold) => hold.next_timeout(),
         });
         let timeouts = timeouts.map(|at| at.as_micros().div_ceil(1000) as u64);
-        let holds = self.servers.iter().flat_map(|server| {
-            let lock = server.space.lock(&key());
-            let ends: Vec<u64> = lock.stored_holds().map(|hold| hold.deadline.get() - server.ahead).collect();
-            ends
-        });
-        let young = self.servers.iter().filter(|server| server.started > 0).map(|server| server.started + YOUNG_MS);
-        timeouts.chain(holds).chain(young).filter(|at| *at > self.now).min()
+        timeouts.chain(self.servers.iter().flat_map(Server::ends)).filter(|at| *at > self.now).min()
     }
 
     fn send(&mut self, client: usize, calls: Vec<Call>) {
@@ -476,89 +370,9 @@ impl World {
 
 /// How many steps a client needs at most to get in.
 const MOST_STEPS: usize = 400;
-/// After this, a server that has forgotten its locks counts: the longest lease, a second and the drift.
-const YOUNG_MS: u64 = LEASE_MS + 1000 + 1100;
-
-fn key() -> KeyName {
-    (0, b"lock".to_vec())
-}
 
 fn terms(scope: &Scope) -> Terms {
     let (lease, timeout) = (Duration::from_millis(LEASE_MS), Duration::from_millis(TIMEOUT_MS));
     let terms = Terms::new(SERVERS, lease, timeout, lease).expect("good terms");
     if scope.left_out == Some(LeftOut::Confirmation) { terms.without_confirmation() } else { terms }
-}
-
-impl Server {
-    fn crash(&mut self, forgets: bool, now: u64) {
-        let tokens = self.engine.memory.tokens;
-        self.engine = Engine::new(0, SETTINGS);
-        if forgets {
-            self.space.flush(None);
-            self.started = now;
-        } else {
-            self.engine.memory.tokens = tokens;
-        }
-    }
-
-    fn counts(&self, now: u64) -> bool {
-        let facts = Facts {
-            run_id: String::new(),
-            uptime: Duration::from_secs((now - self.started) / 1000),
-            second_repl_offset: -1,
-            is_primary: true,
-            is_aof_enabled: false,
-        };
-        let longest = Duration::from_millis(LEASE_MS);
-        standing(&facts, Keeping::InMemory, longest, Duration::ZERO) == Standing::Counts
-    }
-
-    fn run(&mut self, now: u64, message: Message) -> Answer {
-        self.space.set_now_us((now + self.ahead) * 1000);
-        let mut bytes = [0; 16];
-        (bytes[13], bytes[14], bytes[15]) = (message.client as u8, message.acquisition, message.call.attempt as u8);
-        let owner = Owner::from_uuid(bytes);
-        let key = key();
-        let call = Command { name: name(&key), now: self.space.now(), client: ClientId(0) };
-        let lease = LeaseChoice::For(Lease::new(LEASE_MS).expect("in range"));
-        let renew = |token| Renew { owner: &owner, mode: None, lease, token };
-        let answer = match message.call.ask {
-            Ask::Ping => Answer::Done,
-            Ask::Enter | Ask::Queue(_) => {
-                let want = Want::ExclusiveOnce;
-                let owner = owner.clone();
-                let ask = Request::new(owner, want, lease);
-                match self.engine.acquire(&mut self.space, call, &ask, None::<fn(WaiterId)>) {
-                    Ok(Entered::Granted(token) | Entered::Replayed(token)) => Answer::Granted(token.get()),
-                    Ok(Entered::Waiting(_) | Entered::Refused) => Answer::Refused,
-                    Err(_) => Answer::Failed,
-                }
-            }
-            Ask::Confirm(_) | Ask::Renew => {
-                let token = match message.call.ask {
-                    Ask::Confirm(token) => Token::new(token).map_or(RenewToken::Any, RenewToken::AtLeast),
-                    _ => RenewToken::Any,
-                };
-                match self.engine.renew(&mut self.space, call, &renew(token), false) {
-                    Ok(true) => Answer::Done,
-                    Ok(false) => Answer::Gone,
-                    Err(_) => Answer::Failed,
-                }
-            }
-            Ask::Release => {
-                let release = Release { owner: &owner, mode: None, entries: Entries::All, token: None, request: None };
-                match self.engine.release(&mut self.space, call, &release) {
-                    Ok(Left::Fully | Left::Partly) => Answer::Done,
-                    Ok(Left::NotHeld) => Answer::Gone,
-                    Err(_) => Answer::Failed,
-                }
-            }
-        };
-        if self.engine.wake_at().is_some_and(|at| at <= UnixMs::new(now + self.ahead)) {
-            self.engine.tick(&mut self.space, Role::Primary);
-        }
-        drop(self.engine.take_outputs());
-        drop(self.space.take_stream());
-        answer
-    }
 }

@@ -5,6 +5,9 @@
 //! |---|---|
 //! | `plan` | which events there are, and how a seed draws them |
 //! | `run` | how an event runs, and how time passes |
+//! | `run/requests` | how a request gets from a client to a server, and how connections end |
+//! | `run/beliefs` | what a client hears, and what it believes to hold then |
+//! | `run/faults` | what fails, what an operator does, and how everything works again at the end |
 //! | `servers` | the servers: what was replicated where, what a crash leaves, who is promoted |
 //! | `clients` | the clients: connections, requests that are lost or late, what a client believes to hold |
 //! | `oracle` | what must hold of these beliefs |

@@ -47,7 +47,7 @@ pub struct Servers {
     /// A server that calls itself a primary though another was promoted.
     pub former: Option<usize>,
     /// Which slots the other node serves.
-    pub moved: [bool; SLOTS.len()],
+    moved: [bool; SLOTS.len()],
     files: Files,
     lineages: Vec<Lineage>,
     pub now_us: u64,
@@ -379,6 +379,11 @@ impl Servers {
         }
         self.moved[slot] = true;
         true
+    }
+
+    /// Whether the other node serves this key.
+    pub fn is_moved(&self, key: usize) -> bool {
+        SLOTS.iter().zip(self.moved).any(|(slot, is_moved)| is_moved && slot.contains(&key))
     }
 
     pub fn place(&self, server: usize) -> Place {

@@ -29,20 +29,21 @@
 //! Every command that lets waiters in prints a line for each of them behind its own. `BY c2` names the client; without
 //! it, it is `c1`. `lease` is `EX s`, `PX ms`, `EXAT s` or `PXAT ms`; none: 30 s.
 
+mod keys;
+mod shown;
+
 use std::collections::BTreeMap;
 
-use dlock_core::engine::{
-    Answer, Ask, Call, Detail, Entered, Event, Fault, Input, Inspection, Left, LogEntry, LogSettings, Lost, Output,
-    Peer, Permission, Role, Settings, ShownHold, WaiterId,
-};
+use dlock_core::engine::{Ask, Call, Entered, Input, Left, LogSettings, Peer, Permission, Role, Settings, WaiterId};
 use dlock_core::{
-    Change, ClientId, Command, Effect, Engine, Entries, Expiry, Hold, Keyspace, Lease, Lock, LockMode, Memory, Mode,
-    Name, Owner, Renew, RenewToken, TokenClock, UnixMs, Want, decode_effect,
+    ClientId, Command, Engine, Entries, Keyspace, Lease, Memory, Name, Owner, Renew, RenewToken, TokenClock, UnixMs,
+    Want,
 };
-use dlock_testkit::keyspace::{KeyName, MemoryKeyspace, Replicated, RunningRelease, name};
+use dlock_testkit::keyspace::{KeyName, MemoryKeyspace, RunningRelease, name};
 
 use crate::options::{Options, Words};
 use crate::tokens::TokenNames;
+use shown::{error, list};
 
 pub struct Stage {
     key: KeyName,
@@ -232,58 +233,7 @@ impl Stage {
         }
     }
 
-    fn check(&mut self, token: &str) -> String {
-        let (token, lock) = (self.names.resolve(token), self.space.lock(&self.key).clone());
-        let left = self.engine.check(name(&self.key), &lock, self.expiry(), self.space.now(), token);
-        left.map_or("nil".to_owned(), |left| left.to_string())
-    }
-
-    fn inspect(&mut self, detail: &Detail) -> Option<Inspection> {
-        let lock = self.space.lock(&self.key).clone();
-        self.engine.inspect(name(&self.key), &lock, self.expiry(), self.space.now(), detail)
-    }
-
-    fn info(&mut self, words: &mut Words) -> Vec<String> {
-        let detail = match words.next() {
-            None => Detail::Summary,
-            Some("OWNER") => Detail::OfOwner(owner(words.word())),
-            Some("FULL") => Detail::Full(usize::MAX),
-            Some(word) => panic!("{word}: no such option"),
-        };
-        let Some(Inspection { summary, ttl, waiters, holds, .. }) = self.inspect(&detail) else {
-            return vec!["nil".to_owned()];
-        };
-        let mode = match summary.mode {
-            LockMode::Free => "free",
-            LockMode::Exclusive => "exclusive",
-            LockMode::Shared => "shared",
-            LockMode::Both => "both",
-        };
-        let token = summary.token.map_or("nil".to_owned(), |token| self.names.name(token));
-        let waiters = if waiters > 0 { format!(" waiters={waiters}") } else { String::new() };
-        let (holders, count) = (summary.holders, summary.entries);
-        let hold = |shown: &ShownHold| {
-            let session = shown.session.map_or(String::new(), |client| format!(" session=c{}", client.0));
-            format!("{} ttl={}{session}", self.describe(&shown.hold), shown.ttl)
-        };
-        let holds = holds.iter().flatten().map(hold).collect();
-        with_list(format!("{mode} holders={holders} count={count} token={token} ttl={ttl}{waiters}"), holds)
-    }
-
-    fn queue(&mut self) -> Vec<String> {
-        let shown = self.inspect(&Detail::Full(usize::MAX));
-        let waiters = shown.and_then(|shown| shown.queue).unwrap_or_default();
-        let line = |waiter: &dlock_core::engine::ShownWaiter| {
-            let permits =
-                waiter.limit.map_or(String::new(), |limit| format!(" permits={} limit={limit}", waiter.permits));
-            let keys = if waiter.keys > 1 { format!(" keys={}", waiter.keys) } else { String::new() };
-            let (owner, mode) = (text(&waiter.owner), name_of(waiter.mode));
-            format!("{owner} {mode} waiting={}{permits}{keys}", waiter.waiting)
-        };
-        list("waiters", waiters.iter().map(line).collect())
-    }
-
-    // The timer, clients, and what happens to the server.
+    // The timer, waiters, clients, and what the operator sets.
 
     fn tick(&mut self) -> Vec<String> {
         let mut said = Vec::new();
@@ -297,29 +247,22 @@ impl Stage {
         panic!("the timer has always something to do");
     }
 
-    fn wake(&self) -> String {
-        match self.engine.wake_at() {
-            None => "never".to_owned(),
-            Some(at) if at <= self.space.now().ms() => "now".to_owned(),
-            Some(at) => story_time(at).to_string(),
-        }
-    }
-
     fn leave(&mut self, waiter: &str) -> String {
-        let ticket = waiter.strip_prefix('w').and_then(|number| number.parse().ok());
-        let ticket: u64 = ticket.unwrap_or_else(|| panic!("{waiter}: waiters are called w1, w2, …"));
-        let Some((id, ..)) = self.waiters.remove(&ticket) else { return "it does not wait".to_owned() };
+        let Some((ticket, id)) = self.take_waiter(waiter) else { return "it does not wait".to_owned() };
         assert_eq!(self.engine.abandon(id), Some(ticket));
         format!("{waiter} left")
     }
 
     fn time_out(&mut self, waiter: &str) -> String {
-        let ticket = waiter.strip_prefix('w').and_then(|number| number.parse().ok());
-        let Some((id, ..)) = ticket.and_then(|ticket: u64| self.waiters.remove(&ticket)) else {
-            return "it does not wait".to_owned();
-        };
+        let Some((_, id)) = self.take_waiter(waiter) else { return "it does not wait".to_owned() };
         self.engine.time_out(id, self.space.now());
         format!("{waiter} got nil")
+    }
+
+    fn take_waiter(&mut self, waiter: &str) -> Option<(u64, WaiterId)> {
+        let ticket = waiter.strip_prefix('w').and_then(|number| number.parse().ok());
+        let ticket = ticket.unwrap_or_else(|| panic!("{waiter}: waiters are called w1, w2, …"));
+        self.waiters.remove(&ticket).map(|(id, ..)| (ticket, id))
     }
 
     fn set_log(&mut self, what: &str, number: u64) {
@@ -329,26 +272,6 @@ impl Stage {
             _ => self.log_settings.max_len = usize::try_from(number).expect("a length"),
         }
         self.engine.log.configure(self.log_settings);
-    }
-
-    fn log(&mut self) -> Vec<String> {
-        let line = |entry: &LogEntry| {
-            let bytes = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-            let words = [
-                Some(format!("{}. {:?}", entry.id, entry.event)),
-                entry.key.as_deref().map(bytes),
-                entry.owner.as_deref().map(bytes),
-                entry.mode.map(|mode| name_of(mode).to_owned()),
-                entry.token.map(|token| self.names.name(token)),
-                entry.waited.map(|ms| format!("waited={ms}")),
-                entry.held.map(|ms| format!("held={ms}")),
-                entry.client.as_ref().map(|(client, _)| format!("by c{}", client.0)),
-            ];
-            words.into_iter().flatten().collect::<Vec<_>>().join(" ")
-        };
-        let lines = self.engine.log.entries().map(line).collect();
-        self.engine.log.reset();
-        list("entries", lines)
     }
 
     fn gone(&mut self, client: ClientId) {
@@ -376,222 +299,6 @@ impl Stage {
     fn permit(&mut self, permission: Permission) {
         self.space.permissions.insert(self.key.clone(), permission);
     }
-
-    fn counts(&self) -> String {
-        let stats = &self.engine.stats;
-        let gauges = self.engine.gauges();
-        let counts = [
-            ("grants", stats.grants),
-            ("reentries", stats.reentries),
-            ("refusals", stats.refusals),
-            ("releases", stats.releases),
-            ("renewals", stats.renewals),
-            ("lapses", stats.lapses),
-            ("waits", stats.waits),
-            ("timeouts", stats.wait_timeouts),
-            ("deadlocks", stats.deadlocks),
-            ("replays", stats.replays),
-            ("session-ends", stats.session_ends),
-            ("waiters", gauges.waiters as u64),
-            ("queues", gauges.queues as u64),
-            ("sessions", gauges.sessions as u64),
-        ];
-        let counts = counts.into_iter().filter(|(_, count)| *count > 0);
-        counts.map(|(name, count)| format!("{name}={count}")).collect::<Vec<_>>().join(" ")
-    }
-
-    // Commands of the server.
-
-    fn change_keys(&mut self, command: &str, words: &mut Words) -> String {
-        self.replicate();
-        let (now, key) = (self.space.ms(), self.key.clone());
-        let was_there = u8::from(self.space.exists(&key));
-        match command {
-            "expire" => {
-                let at = now + words.number();
-                self.space.set_expiry(&key, Some(at));
-                if at > now {
-                    self.replica.set_expiry(&key, Some(at));
-                }
-                was_there.to_string()
-            }
-            "persist" => {
-                self.space.set_expiry(&key, None);
-                self.replica.set_expiry(&key, None);
-                was_there.to_string()
-            }
-            "del" => {
-                let lost = Lost::of(name(&key), self.space.lock(&key), self.space.now());
-                self.engine.lose(&lost);
-                self.space.delete(&key);
-                was_there.to_string()
-            }
-            "set" => {
-                self.space.set_other(&key);
-                self.space.replicate_to(&mut self.replica, &mut self.memory);
-                self.replica.set_other(&key);
-                "OK".to_owned()
-            }
-            "rename" => {
-                let to = key_name(words.word());
-                if !self.space.rename(&key, &to) {
-                    return "ERR no such key".to_owned();
-                }
-                self.space.replicate_to(&mut self.replica, &mut self.memory);
-                self.replica.rename(&key, &to);
-                "OK".to_owned()
-            }
-            "restore" => {
-                let from = key_name(words.word());
-                let expiry = words.next().map(|ms| now + ms.parse::<u64>().expect("a number of ms"));
-                let bytes = self.space.dump(&from).expect("a lock to restore");
-                let lock = self.space.restore(&key, &bytes, expiry);
-                self.space.replicate_to(&mut self.replica, &mut self.memory);
-                self.replica.restore(&key, &bytes, expiry);
-                self.engine.memory.tokens.observe_all(lock.stored_holds());
-                self.engine.input(Input::Restored(name(&key)), self.space.now());
-                "OK".to_owned()
-            }
-            "flush" => {
-                let db = words.next().map(|db| db.parse().expect("a database"));
-                self.engine.log_flush(db, self.space.now());
-                self.space.flush(db);
-                self.replica.flush(db);
-                self.engine.input(Input::Flushed(db), self.space.now());
-                "OK".to_owned()
-            }
-            "swap" => {
-                let dbs = [(); 2].map(|()| i32::try_from(words.number()).expect("a database"));
-                self.space.swap(dbs[0], dbs[1]);
-                self.replica.swap(dbs[0], dbs[1]);
-                self.engine.input(Input::Swapped(dbs[0], dbs[1]), self.space.now());
-                "OK".to_owned()
-            }
-            "evict" => {
-                self.space.expire_actively();
-                "OK".to_owned()
-            }
-            _ => self.happen(command),
-        }
-    }
-
-    fn happen(&mut self, command: &str) -> String {
-        let now = self.space.now();
-        match command {
-            "pause" => self.role = Role::HeldStill,
-            "resume" => self.role = Role::Primary,
-            "demote" => {
-                self.role = Role::Replica;
-                self.engine.input(Input::RoleChanged, now);
-                let waiters: Vec<u64> = self.waiters.keys().copied().collect();
-                waiters.into_iter().for_each(|ticket| drop(self.leave(&format!("w{ticket}"))));
-            }
-            "promote" => {
-                self.role = Role::Primary;
-                self.engine.input(Input::RoleChanged, now);
-            }
-            "reload" => {
-                self.space.reload();
-                self.engine.input(Input::Loaded, now);
-            }
-            "restart" => {
-                self.space.reload();
-                self.engine = Engine::new(8, self.engine.settings);
-                for key in self.space.names() {
-                    self.engine.memory.tokens.observe_all(self.space.lock(&key).stored_holds());
-                }
-                self.waiters.clear();
-            }
-            _ => panic!("{command}: no such command"),
-        }
-        "OK".to_owned()
-    }
-
-    // What is sent.
-
-    /// A line for each waiter that gets an answer; events are kept for `events`.
-    fn answers(&mut self) -> Vec<String> {
-        let mut said = Vec::new();
-        for output in self.engine.take_outputs() {
-            match output {
-                Output::Own(_, event) => self.events.push(name_of_event(event).to_owned()),
-                Output::Event(_, key, event) => {
-                    self.events.push(format!("{} {}", name_of_event(event), String::from_utf8_lossy(&key)));
-                }
-                Output::Modified(_, key) => self.events.push(format!("modified {}", String::from_utf8_lossy(&key))),
-                Output::Answer(ticket, answer) => {
-                    let (_, owner, _) = self.waiters.remove(&ticket).expect("it waits");
-                    let answer = match answer {
-                        Answer::Granted(token, _) => self.names.name_or_give(token),
-                        Answer::Nil => "nil".to_owned(),
-                        Answer::Fault(fault) => error(&fault),
-                    };
-                    said.push(format!("w{ticket} {}: {answer}", text(&owner)));
-                }
-            }
-        }
-        said
-    }
-
-    /// The replica does what the primary did, and has the same locks then.
-    fn replicate(&mut self) {
-        let stream = self.space.take_stream();
-        for (key, what) in &stream {
-            let line = match what {
-                Replicated::Effect(bytes) => self.effect(&decode_effect(bytes).expect("an effect")),
-                Replicated::Release(release) => format!("release {} as it came", text(&release.owner)),
-                Replicated::Removed => format!("del {}", String::from_utf8_lossy(&key.1)),
-            };
-            self.replicated.push(line);
-        }
-        MemoryKeyspace::replay_on(stream, &mut self.replica, &mut self.memory);
-        for key in self.space.names() {
-            let stored = |lock: &Lock| lock.stored_holds().cloned().collect::<Vec<_>>();
-            assert_eq!(stored(self.replica.lock(&key)), stored(self.space.lock(&key)), "the replica differs");
-        }
-    }
-
-    fn effect(&self, effect: &Effect) -> String {
-        let what = match &effect.change {
-            Change::Put { hold, expiry } => {
-                let expiry = match expiry {
-                    Expiry::Anew => "anew",
-                    Expiry::Keep => "kept",
-                    Expiry::Leave => "left",
-                };
-                format!("put {} until={} expiry={expiry}", self.describe(hold), story_time(hold.deadline))
-            }
-            Change::Remove { owner, mode } => format!("remove {} {}", text(owner), mode.map_or("both", name_of)),
-            Change::Sweep => "sweep".to_owned(),
-        };
-        format!("{}: {what}", story_time(effect.clock))
-    }
-
-    fn stored(&self) -> Vec<String> {
-        let lapsed = |hold: &Hold| if hold.is_live(self.space.now().ms()) { "" } else { " lapsed" };
-        let line = |hold: &Hold| format!("{} until={}{}", self.describe(hold), story_time(hold.deadline), lapsed(hold));
-        list("stored", self.space.lock(&self.key).stored_holds().map(line).collect())
-    }
-
-    fn describe(&self, hold: &Hold) -> String {
-        let (owner, mode, token) = (text(&hold.owner), name_of(hold.mode), self.names.name(hold.token));
-        let request = hold.request.as_ref().map_or(String::new(), |request| {
-            format!(" request={:?}:{}", request.command(), request.id().escape_ascii()).to_lowercase()
-        });
-        format!("{owner} {mode} count={} lease={} token={token}{request}", hold.count, hold.lease.get())
-    }
-
-    fn ttl(&self) -> String {
-        match self.space.expiry(&self.key) {
-            None => "no key".to_owned(),
-            Some(None) => "no end".to_owned(),
-            Some(Some(end)) => (end - self.space.ms()).to_string(),
-        }
-    }
-
-    fn expiry(&self) -> Option<UnixMs> {
-        self.space.expiry(&self.key).flatten().map(UnixMs::new)
-    }
 }
 
 /// `KEY`, or `DB/KEY`.
@@ -605,56 +312,8 @@ pub fn time(ms: u64) -> UnixMs {
     UnixMs::new(BEGIN_MS + ms)
 }
 
-fn story_time(time: UnixMs) -> u64 {
-    time.get() - BEGIN_MS
-}
-
 fn owner(word: &str) -> Owner {
     Owner::new(word.as_bytes()).expect("an owner of 1 to 1024 bytes")
-}
-
-fn text(owner: &Owner) -> String {
-    String::from_utf8_lossy(&owner.text()).into_owned()
-}
-
-fn name_of(mode: Mode) -> &'static str {
-    match mode {
-        Mode::Exclusive => "exclusive",
-        Mode::Shared => "shared",
-    }
-}
-
-fn name_of_event(event: Event) -> &'static str {
-    match event {
-        Event::Acquire => "acquire",
-        Event::Release => "release",
-        Event::Renew => "renew",
-        Event::Wait => "wait",
-        Event::Lapse => "lapse",
-    }
-}
-
-fn error(fault: &Fault) -> String {
-    match fault {
-        Fault::WrongType => "WRONGTYPE".to_owned(),
-        Fault::Ambiguous => "AMBIGUOUS".to_owned(),
-        Fault::Deadlock(how) => format!("DEADLOCK {how}"),
-        Fault::TryAgain => "TRYAGAIN".to_owned(),
-        Fault::TooManyEntries => "ERR too many entries".to_owned(),
-        Fault::NoToken => "ERR no token".to_owned(),
-        Fault::TooManyWaiters => "ERR too many waiters".to_owned(),
-        Fault::SessionLease => "ERR too short for a session".to_owned(),
-        Fault::SessionAbsolute => "ERR absolute in a session".to_owned(),
-    }
-}
-
-fn list(what: &str, lines: Vec<String>) -> Vec<String> {
-    with_list(format!("{what}: {}", lines.len()), lines)
-}
-
-/// One line, and the list that belongs to it.
-fn with_list(line: String, list: Vec<String>) -> Vec<String> {
-    std::iter::once(line).chain(list.iter().map(|item| format!("  {item}"))).collect()
 }
 
 const BEGIN_MS: u64 = 1_000_000;

@@ -5,8 +5,7 @@ use dlock_core::engine::{Answer, Input, Role};
 use dlock_core::{Lock, Token, UnixMs};
 
 use super::history::{History, KEYS, KeyNo};
-use super::leave::{Leave, Renewal};
-use super::naive::{Hold, Key, Naive, Reply, Request};
+use super::naive::{Hold, Key, Naive, Request};
 use super::plain;
 use super::world::World;
 use crate::keyspace::{KeyName, MemoryKeyspace, Replicated};
@@ -147,21 +146,6 @@ impl World {
     }
 
     // Requests.
-
-    /// A request to enter: its ticket and the reply; `None` if the server does not serve its keys.
-    pub fn enter(&mut self, request: Request, block: bool) -> Option<(u64, Reply)> {
-        self.request(request, block)
-    }
-
-    /// A `RELEASE`.
-    pub fn leave(&mut self, key: KeyNo, leave: Leave) -> Option<Reply> {
-        self.release(key, leave)
-    }
-
-    /// A `RENEW`.
-    pub fn prolong(&mut self, key: KeyNo, renewal: Renewal) -> Option<Reply> {
-        self.renew(key, renewal)
-    }
 
     /// `DEL`.
     pub fn remove(&mut self, key: KeyNo) {

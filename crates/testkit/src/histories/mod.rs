@@ -7,6 +7,9 @@
 //! | `leave` | the same of releases, renewals and of what happens without a command |
 //! | `served` | the model as a server that answers waiters by itself |
 //! | `world` | how a step runs on the engine and the model |
+//! | `world/commands` | how commands run |
+//! | `world/keys` | what the server does to keys |
+//! | `world/turn` | the end of a turn: the timer, the ends of waits, and what must be so then |
 //! | `compare` | that both agree after it, and a replica with them |
 //! | `deployed` | an engine and its model as one server of a deployment, which fails and is promoted |
 //! | `plain` | what the core says, in the plain numbers of the model |

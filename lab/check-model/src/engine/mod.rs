@@ -6,7 +6,9 @@
 //! | `scope` | who takes part, and which actions there are in which state |
 //! | `world` | how an action is done |
 //! | `rules` | what the contract says of a request: whether it could go, what it waits for |
-//! | `properties` | what must hold of every action |
+//! | `properties` | what must hold of every action: of tokens, queues, the timer and the replica |
+//! | `properties/holds` | what must hold of holds |
+//! | `properties/requests` | what must hold of requests: who is served, what is refused, what comes twice |
 //! | `fingerprint` | which states are the same |
 
 pub mod action;

@@ -1,0 +1,115 @@
+//! What happens to keys and to the server.
+
+use dlock_core::engine::{Input, Lost, Role};
+use dlock_core::{Engine, Keyspace};
+use dlock_testkit::keyspace::name;
+
+use super::{Stage, key_name};
+use crate::options::Words;
+
+impl Stage {
+    pub(super) fn change_keys(&mut self, command: &str, words: &mut Words) -> String {
+        self.replicate();
+        let (now, key) = (self.space.ms(), self.key.clone());
+        let was_there = u8::from(self.space.exists(&key));
+        match command {
+            "expire" => {
+                let at = now + words.number();
+                self.space.set_expiry(&key, Some(at));
+                if at > now {
+                    self.replica.set_expiry(&key, Some(at));
+                }
+                was_there.to_string()
+            }
+            "persist" => {
+                self.space.set_expiry(&key, None);
+                self.replica.set_expiry(&key, None);
+                was_there.to_string()
+            }
+            "del" => {
+                let lost = Lost::of(name(&key), self.space.lock(&key), self.space.now());
+                self.engine.lose(&lost);
+                self.space.delete(&key);
+                was_there.to_string()
+            }
+            "set" => {
+                self.space.set_other(&key);
+                self.space.replicate_to(&mut self.replica, &mut self.memory);
+                self.replica.set_other(&key);
+                "OK".to_owned()
+            }
+            "rename" => {
+                let to = key_name(words.word());
+                if !self.space.rename(&key, &to) {
+                    return "ERR no such key".to_owned();
+                }
+                self.space.replicate_to(&mut self.replica, &mut self.memory);
+                self.replica.rename(&key, &to);
+                "OK".to_owned()
+            }
+            "restore" => {
+                let from = key_name(words.word());
+                let expiry = words.next().map(|ms| now + ms.parse::<u64>().expect("a number of ms"));
+                let bytes = self.space.dump(&from).expect("a lock to restore");
+                let lock = self.space.restore(&key, &bytes, expiry);
+                self.space.replicate_to(&mut self.replica, &mut self.memory);
+                self.replica.restore(&key, &bytes, expiry);
+                self.engine.memory.tokens.observe_all(lock.stored_holds());
+                self.engine.input(Input::Restored(name(&key)), self.space.now());
+                "OK".to_owned()
+            }
+            "flush" => {
+                let db = words.next().map(|db| db.parse().expect("a database"));
+                self.engine.log_flush(db, self.space.now());
+                self.space.flush(db);
+                self.replica.flush(db);
+                self.engine.input(Input::Flushed(db), self.space.now());
+                "OK".to_owned()
+            }
+            "swap" => {
+                let dbs = [(); 2].map(|()| i32::try_from(words.number()).expect("a database"));
+                self.space.swap(dbs[0], dbs[1]);
+                self.replica.swap(dbs[0], dbs[1]);
+                self.engine.input(Input::Swapped(dbs[0], dbs[1]), self.space.now());
+                "OK".to_owned()
+            }
+            "evict" => {
+                self.space.expire_actively();
+                "OK".to_owned()
+            }
+            _ => self.happen(command),
+        }
+    }
+
+    fn happen(&mut self, command: &str) -> String {
+        let now = self.space.now();
+        match command {
+            "pause" => self.role = Role::HeldStill,
+            "resume" => self.role = Role::Primary,
+            "demote" => {
+                self.role = Role::Replica;
+                self.engine.input(Input::RoleChanged, now);
+                let waiters: Vec<u64> = self.waiters.keys().copied().collect();
+                waiters.into_iter().for_each(|ticket| drop(self.leave(&format!("w{ticket}"))));
+            }
+            "promote" => {
+                self.role = Role::Primary;
+                self.engine.input(Input::RoleChanged, now);
+            }
+            "reload" => {
+                self.space.reload();
+                self.engine.input(Input::Loaded, now);
+            }
+            "restart" => {
+                self.space.reload();
+                self.engine = Engine::new(8, self.engine.settings);
+                for key in self.space.names() {
+                    self.engine.memory.tokens.observe_all(self.space.lock(&key).stored_holds());
+                }
+                self.waiters.clear();
+            }
+            _ => panic!("{command}: no such command"),
+        }
+        "OK".to_owned()
+    }
+}

@@ -1,0 +1,148 @@
+//! What the server does to keys beside the commands of locks.
+
+use dlock_core::UnixMs;
+use dlock_core::engine::{Input, Permission};
+
+use super::{RETRY_US, World};
+use crate::histories::history::{KEYS, KeyNo, Op, Permit};
+use crate::histories::naive::Key;
+use crate::histories::plain;
+
+impl World {
+    pub(super) fn change_keys(&mut self, op: &Op) {
+        self.sync_replica();
+        let now = self.naive.now();
+        match op {
+            Op::Expire(key, ms) => {
+                let name = plain::key_name(*key);
+                if !self.space.exists(&name) || self.naive.keys[*key].is_other {
+                    return;
+                }
+                let last = self.space.lock(&name).last_deadline().map(UnixMs::get);
+                self.space.set_expiry(&name, Some(now + ms));
+                if self.unlinked() {
+                    return self.naive.clear(*key);
+                }
+                self.replica.set_expiry(&name, Some(now + ms));
+                let is_early = last.is_some_and(|last| now + ms < last);
+                self.naive.keys[*key].early = is_early.then_some(now + ms);
+                self.late.remove(key);
+                if !is_early {
+                    self.late.insert(*key);
+                }
+                self.reached.count_if("early expiry", is_early);
+            }
+            Op::Persist(key) => {
+                let name = plain::key_name(*key);
+                if self.space.exists(&name) {
+                    self.space.set_expiry(&name, None);
+                    self.replica.set_expiry(&name, None);
+                    self.naive.keys[*key].early = None;
+                    self.late.insert(*key);
+                }
+            }
+            Op::Delete(key) => self.delete(*key),
+            Op::Overwrite(key) => {
+                let name = plain::key_name(*key);
+                self.space.set_other(&name);
+                self.drain();
+                self.replica.set_other(&name);
+                self.naive.overwrite(*key);
+                if self.unlinked() {
+                    self.overwritten.insert(*key);
+                }
+            }
+            Op::MoveAway(key) => {
+                self.space.permissions.insert(plain::key_name(*key), Permission::Elsewhere);
+                self.delete(*key);
+                let was_lock = self.unlinked();
+                self.tick();
+                assert!(!was_lock || self.naive.queue(*key).is_empty(), "{:?}", self.naive);
+            }
+            Op::Rename(from, to) if from != to => self.rename(*from, *to),
+            Op::Restore(from, to, ttl) => self.restore(*from, *to, ttl.map(|ttl| now + ttl)),
+            Op::Flush(db) => {
+                self.space.flush(*db);
+                self.replica.flush(*db);
+                self.naive.flush(*db);
+                self.overwritten.clear();
+                self.input(Input::Flushed(*db));
+            }
+            Op::Swap => {
+                self.space.swap(0, 1);
+                self.replica.swap(0, 1);
+                self.naive.swap();
+                let swapped = |key: &KeyNo| if *key < 3 { key + 3 } else { key - 3 };
+                self.late = self.late.iter().map(swapped).collect();
+                self.overwritten.clear();
+                self.input(Input::Swapped(0, 1));
+            }
+            Op::Reload => {
+                self.space.reload();
+                self.replica.reload();
+                (0..KEYS.len()).for_each(|key| self.naive.unbind(key));
+                self.input(Input::Loaded);
+            }
+            Op::ExpireActively => self.space.expire_actively(),
+            Op::Permit(key, permit) => self.permit(*key, *permit),
+            _ => {}
+        }
+        self.unlinked();
+    }
+
+    pub(in crate::histories) fn delete(&mut self, key: KeyNo) {
+        let name = plain::key_name(key);
+        self.space.delete(&name);
+        self.overwritten.remove(&key);
+        self.naive.clear(key);
+        self.late.remove(&key);
+    }
+
+    fn rename(&mut self, from: KeyNo, to: KeyNo) {
+        let (name, target) = (plain::key_name(from), plain::key_name(to));
+        if !self.space.exists(&name) {
+            return;
+        }
+        self.space.rename(&name, &target);
+        self.drain();
+        self.replica.rename(&name, &target);
+        self.naive.rename(from, to);
+        self.naive.advance(self.naive.now_us);
+        self.late.insert(to);
+        self.late.remove(&from);
+        self.overwritten.remove(&from);
+        self.overwritten.remove(&to);
+        self.reached.count("renamed");
+    }
+
+    fn restore(&mut self, from: KeyNo, to: KeyNo, expiry: Option<u64>) {
+        let name = plain::key_name(to);
+        let Some(bytes) = self.space.dump(&plain::key_name(from)) else { return };
+        let lock = self.space.restore(&name, &bytes, expiry);
+        self.drain();
+        self.unlinked();
+        self.engine.memory.tokens.observe_all(lock.stored_holds());
+        self.replica.restore(&name, &bytes, expiry);
+        self.input(Input::Restored(crate::keyspace::name(&name)));
+        let last = lock.last_deadline().map(UnixMs::get);
+        let early = expiry.filter(|at| last.is_some_and(|last| *at < last));
+        let holds = lock.stored_holds().map(plain::hold).collect();
+        self.naive.keys[to] = Key { holds, early, is_other: false, unnoticed: None };
+        self.naive.advance(self.naive.now_us);
+        self.late.insert(to);
+        self.overwritten.remove(&to);
+    }
+
+    fn permit(&mut self, key: KeyNo, permit: Permit) {
+        let name = plain::key_name(key);
+        match permit {
+            Permit::Full => {
+                if self.space.permissions.remove(&name).is_some() {
+                    self.wait(RETRY_US);
+                }
+            }
+            Permit::ReleaseOnly => drop(self.space.permissions.insert(name, Permission::ReleaseOnly)),
+            Permit::Elsewhere => drop(self.space.permissions.insert(name, Permission::Elsewhere)),
+        }
+    }
+}

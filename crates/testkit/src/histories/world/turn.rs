@@ -1,0 +1,211 @@
+//! The end of a turn: the timer runs, waits end, and what is there then is held against the model.
+
+use dlock_core::Keyspace;
+use dlock_core::engine::{Answer, Event, Fault, Output, Permission, Role};
+
+use super::World;
+use crate::histories::history::{KEYS, KeyNo};
+use crate::histories::naive::{Hold, Reply, Request, Turn};
+use crate::histories::plain;
+
+impl World {
+    /// After a command, nobody waits for its keys who could have them, unless the timer runs in the same turn.
+    pub(super) fn end_command(&mut self, keys: &[KeyNo]) {
+        self.sync();
+        if self.engine.wake_at().is_some_and(|at| at <= self.space.now().ms()) {
+            return;
+        }
+        let is_concerned = |waiter: &&Request| waiter.keys.iter().any(|key| keys.contains(key));
+        for waiter in self.naive.waiting.iter().filter(is_concerned).filter(|waiter| self.may_be_served(waiter)) {
+            assert_eq!(self.naive.turn(waiter), Turn::NotYet, "{waiter:?} {:?}", self.naive);
+        }
+    }
+
+    pub(in crate::histories) fn tick(&mut self) {
+        let due: Vec<_> = self.bound().into_iter().filter(|(_, hold)| self.may_be_extended(hold)).collect();
+        let mut ticks = 0;
+        while self.engine.wake_at().is_some_and(|at| at <= self.space.now().ms()) {
+            self.engine.tick(&mut self.space, self.role);
+            let (answers, none) = split(self.engine.take_outputs(), 0, None);
+            assert!(none.is_empty());
+            self.answers(answers);
+            ticks += 1;
+            assert!(ticks < 50, "the timer has always something to do: {:?}", self.naive);
+        }
+        self.sync();
+        if self.role == Role::Primary {
+            self.follow_watchdog(&due);
+            self.check_settled();
+        }
+    }
+
+    /// Whether the server lets a waiter in at all.
+    fn may_be_served(&self, waiter: &Request) -> bool {
+        let may = |key: &KeyNo| {
+            let (name, naive) = (plain::key_name(*key), &self.naive.keys[*key]);
+            // Of a key that somebody had expire early, the server learns when it removes it.
+            let is_unnoticed =
+                self.space.has_expired(&name) && naive.unnoticed.is_some_and(|until| self.naive.now() < until);
+            !self.space.permissions.contains_key(&name) && !naive.is_other && !is_unnoticed
+        };
+        waiter.keys.iter().all(may)
+    }
+
+    fn check_settled(&mut self) {
+        for key in &self.naive.keys {
+            assert!(key.holds.iter().all(|hold| hold.ended.is_none()), "not released: {:?}", self.naive);
+        }
+        for key in std::mem::take(&mut self.overwritten) {
+            assert!(self.naive.queue(key).is_empty(), "{key}: {:?}", self.naive);
+        }
+        for waiter in self.naive.waiting.iter().filter(|waiter| self.may_be_served(waiter)) {
+            assert_eq!(self.naive.turn(waiter), Turn::NotYet, "{waiter:?} {:?}", self.naive);
+        }
+        let now = self.naive.now();
+        let wakes = |at: u64| self.engine.wake_at().is_some_and(|wake| wake.get() <= at);
+        let ends =
+            self.naive.keys.iter().flat_map(|key| key.holds.iter().map(|hold| hold.deadline).chain(key.unnoticed));
+        for at in ends.filter(|at| *at > now) {
+            let mut then = self.naive.clone();
+            then.advance(at * 1000);
+            let is_noticed = |key: &KeyNo| then.keys[*key].unnoticed.is_none_or(|until| until <= at);
+            let is_turn = |waiter: &&Request| {
+                self.may_be_served(waiter) && waiter.keys.iter().all(is_noticed) && then.turn(waiter) != Turn::NotYet
+            };
+            if let Some(waiter) = then.waiting.iter().find(is_turn) {
+                assert!(wakes(at), "at {at}, not {:?}: {waiter:?} {:?}", self.engine.wake_at(), self.naive);
+            }
+        }
+        for (key, hold) in self.bound() {
+            if self.may_run(&[key]) {
+                let due = hold.deadline - hold.lease + hold.lease / 3;
+                assert!(wakes(due), "{hold:?} is due at {due}, not {:?}", self.engine.wake_at());
+            }
+        }
+        let has_expired = (0..KEYS.len()).any(|key| self.space.has_expired(&plain::key_name(key)));
+        if self.space.permissions.is_empty() && !has_expired {
+            assert_eq!(self.engine.gauges().sessions, self.bound().len());
+        }
+    }
+
+    fn bound(&self) -> Vec<(KeyNo, Hold)> {
+        let holds =
+            |key| self.naive.live(key).filter(|hold| hold.session.is_some()).map(move |hold| (key, hold.clone()));
+        (0..KEYS.len()).flat_map(holds).collect()
+    }
+
+    /// Whether the watchdog may extend the lease: a third of it has passed, or a little less.
+    fn may_be_extended(&self, hold: &Hold) -> bool {
+        let third = hold.lease / 3;
+        self.naive.now() >= hold.deadline - hold.lease + third - third / 12
+    }
+
+    /// The watchdog extends leases when they are due. Some were due before the timer ran, and then it has let in a
+    /// request of the same owner.
+    fn follow_watchdog(&mut self, due: &[(KeyNo, Hold)]) {
+        let now = self.naive.now();
+        for (key, hold) in self.bound() {
+            let lock = self.space.lock(&plain::key_name(key));
+            let stored = lock.stored_holds().map(plain::hold);
+            let stored = stored.into_iter().find(|stored| (stored.owner, stored.mode) == (hold.owner, hold.mode));
+            let deadline = stored.unwrap_or_else(|| panic!("{hold:?} is gone from {key}")).deadline;
+            let (begin, third) = (hold.deadline - hold.lease, hold.lease / 3);
+            if deadline == hold.deadline {
+                let is_due = now >= begin + third && self.may_run(&[key]) && hold.deadline != now + hold.lease;
+                assert!(!is_due, "{hold:?} was not extended at {now}");
+                continue;
+            }
+            assert_eq!(deadline, now + hold.lease, "{hold:?} at {now}");
+            let is_it = |(at, due): &(KeyNo, Hold)| {
+                (*at, due.owner, due.mode, due.token) == (key, hold.owner, hold.mode, hold.token)
+            };
+            assert!(self.may_be_extended(&hold) || due.iter().any(is_it), "{hold:?} was extended at {now}");
+            assert!(self.may_run(&[key]), "{hold:?} was extended without permission");
+            self.reached.count("watchdog");
+            let is_it = |other: &&mut Hold| other.token == hold.token && other.mode == hold.mode;
+            let found = self.naive.keys[key].holds.iter_mut().filter(|other| other.owner == hold.owner).find(is_it);
+            found.expect("it is bound").deadline = deadline;
+            self.naive.keep_early(key);
+            self.late.remove(&key);
+        }
+    }
+
+    /// Holds whose sessions have ended: has the engine released them, or given them their grace?
+    fn sync(&mut self) {
+        for key in 0..KEYS.len() {
+            let lock = self.space.lock(&plain::key_name(key));
+            let stored: Vec<Hold> = lock.stored_holds().map(plain::hold).collect();
+            let before = self.naive.keys[key].holds.clone();
+            self.naive.keys[key].holds.retain_mut(|hold| {
+                let Some(end) = hold.ended else { return true };
+                let name = |hold: &Hold| (hold.token, hold.owner, hold.mode);
+                let is_it = |other: &&Hold| name(other) == name(hold);
+                let Some(found) = stored.iter().find(is_it) else { return false };
+                if found.deadline == end {
+                    (hold.deadline, hold.ended) = (end, None);
+                }
+                true
+            });
+            if before != self.naive.keys[key].holds {
+                self.naive.keep_early(key);
+            }
+        }
+        self.naive.advance(self.naive.now_us);
+    }
+
+    pub(super) fn answers(&mut self, answers: Answers) {
+        for (ticket, answer) in answers {
+            let at = self.naive.waiting.iter().position(|waiter| waiter.ticket == ticket).expect("it waits");
+            let waiter = self.naive.waiting[at].clone();
+            self.waiters.remove(&ticket).expect("it waits");
+            if let Some(deployed) = &mut self.deployed {
+                deployed.answered.push((waiter.clone(), answer.clone()));
+            }
+            let has = |permit| {
+                waiter.keys.iter().any(|key| self.space.permissions.get(&plain::key_name(*key)) == Some(&permit))
+            };
+            let turn = self.naive.turn(&waiter);
+            match &answer {
+                Answer::Fault(Fault::WrongType) => {
+                    assert!(waiter.keys.iter().any(|key| self.naive.keys[*key].is_other));
+                }
+                Answer::Fault(Fault::TryAgain) => assert!(has(Permission::Elsewhere)),
+                Answer::Fault(Fault::SessionLease) => assert_eq!(turn, Turn::SessionLease, "{:?}", self.naive),
+                Answer::Nil => assert_eq!(turn, Turn::LeasePassed, "{:?}", self.naive),
+                Answer::Granted(token, owner) => {
+                    assert!(!has(Permission::ReleaseOnly) && !has(Permission::Elsewhere) && self.role == Role::Primary);
+                    assert_eq!(owner.as_ref().map(plain::who), waiter.is_drawn.then_some(waiter.owner));
+                    self.reached.served(&waiter, turn);
+                    self.naive.waiting.remove(at);
+                    let Some(Reply::Granted(expected) | Reply::Replayed(expected)) = self.naive.let_in(&waiter, turn)
+                    else {
+                        panic!("{waiter:?} is granted, but {turn:?} {:?}", self.naive);
+                    };
+                    assert_eq!(token.get(), expected);
+                    continue;
+                }
+                answer => panic!("{answer:?}"),
+            }
+            self.reached.ended(&answer);
+            self.naive.waiting.remove(at);
+        }
+    }
+}
+
+type Answers = Vec<(u64, Answer)>;
+
+/// The answers before and after the last event of this kind on the command's own key; without one, all are before.
+pub(super) fn split(outputs: Vec<Output<u64>>, keys: usize, marker: Option<Event>) -> (Answers, Answers) {
+    let is_marker = |output: &Output<u64>| matches!(output, Output::Own(_, event) if Some(*event) == marker);
+    let cut = outputs.iter().rposition(is_marker).unwrap_or(outputs.len());
+    let (mut before, mut after) = (Vec::new(), Vec::new());
+    for (at, output) in outputs.into_iter().enumerate() {
+        match output {
+            Output::Own(index, event) => assert!(index < keys, "{event:?} on key {index} of {keys}"),
+            Output::Answer(ticket, answer) if at > cut => after.push((ticket, answer)),
+            Output::Answer(ticket, answer) => before.push((ticket, answer)),
+            Output::Event(..) | Output::Modified(..) => {}
+        }
+    }
+    (before, after)
+}

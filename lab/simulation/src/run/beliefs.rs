@@ -1,0 +1,143 @@
+//! What a client hears of its requests, and what it believes to hold then.
+
+use std::num::NonZeroU32;
+
+use dlock_core::Entries;
+use dlock_core::engine::Answer;
+use dlock_testkit::histories::leave::{Fence, Leave, Renewal};
+use dlock_testkit::histories::naive::{Hold, Reply, Request};
+
+use super::Run;
+use crate::clients::{Belief, Connection, Waiting};
+use crate::oracle::note_deadline;
+
+impl Run {
+    /// Notes until when a server has the holds that these beliefs are about.
+    pub(super) fn note_deadlines(&mut self, server: usize, concerns: impl Fn(&Belief) -> bool) {
+        let (place, model) = (self.servers.place(server), self.servers.all[server].world.model());
+        for (owner, client) in self.clients.all.iter_mut().enumerate() {
+            for belief in client.beliefs.iter_mut().filter(|belief| concerns(belief)) {
+                let is_it = |hold: &&Hold| (hold.owner, hold.mode, hold.token) == (owner, belief.mode, belief.token);
+                if let Some(hold) = model.keys[belief.key].holds.iter().find(is_it) {
+                    note_deadline(belief, place, hold.deadline);
+                }
+            }
+        }
+    }
+
+    pub(super) fn take_beliefs(&mut self, client: usize, key: usize) -> Vec<Belief> {
+        let beliefs = &mut self.clients.all[client].beliefs;
+        let (taken, rest) = std::mem::take(beliefs).into_iter().partition(|belief| belief.key == key);
+        *beliefs = rest;
+        taken
+    }
+
+    /// The client hears what its release did.
+    pub(super) fn has_left(&mut self, server: usize, leave: Leave, before: Vec<Belief>, reply: Option<Reply>) {
+        let client = leave.owner;
+        let concerns = |belief: &Belief| {
+            leave.mode.is_none_or(|mode| mode == belief.mode) && leave.token.is_none_or(|token| token == belief.token)
+        };
+        let is_single = before.len() == 1 && matches!(leave.entries, Entries::All | Entries::Some(NonZeroU32::MIN));
+        for belief in before {
+            match reply {
+                Some(Reply::Number(0) | Reply::Ambiguous) | None => self.clients.all[client].beliefs.push(belief),
+                Some(Reply::Nil) if concerns(&belief) && is_single => {
+                    self.oracle.missed(&self.servers, server, client, &belief);
+                }
+                Some(Reply::Number(1)) if !concerns(&belief) => self.clients.all[client].beliefs.push(belief),
+                _ => self.oracle.end(self.servers.now_us, client, &belief),
+            }
+        }
+    }
+
+    pub(super) fn was_renewed(&mut self, server: usize, key: usize, what: Renewal, reply: Option<Reply>) {
+        let client = what.owner;
+        let is_it = |belief: &Belief| {
+            let is_token = !matches!(what.fence, Fence::Is(token) if token != belief.token);
+            belief.key == key && what.mode == Some(belief.mode) && is_token
+        };
+        let Some(at) = self.clients.all[client].beliefs.iter().position(is_it) else { return };
+        match reply {
+            Some(Reply::Nil) => {
+                let belief = self.clients.all[client].beliefs.swap_remove(at);
+                self.oracle.missed(&self.servers, server, client, &belief);
+            }
+            Some(Reply::Number(1)) => {
+                let belief = self.clients.all[client].beliefs.swap_remove(at);
+                self.believe(client, server, belief);
+            }
+            _ => {}
+        }
+    }
+
+    /// Takes over from the server until when a hold lasts.
+    fn believe(&mut self, client: usize, server: usize, mut belief: Belief) {
+        let world = &self.servers.all[server].world;
+        let Some(hold) = world.model().mine(belief.key, client, belief.mode) else { return };
+        // A hold that is bound to a connection that the client has given up ends when the server notices that.
+        let is_it = |connection: &Connection| Some(connection.id) == hold.session && connection.server == server;
+        belief.session = self.clients.all[client].connections.into_iter().flatten().find(is_it);
+        if belief.session.is_none() && hold.session.is_some() {
+            return;
+        }
+        belief.token = hold.token;
+        belief.until = self.servers.now_us + (hold.deadline * 1000).saturating_sub(world.now_us());
+        let place = self.servers.place(server);
+        belief.deadlines.push((place, hold.deadline));
+        // What is in the stream of this server has not removed it.
+        belief.ended.retain(|(ended, _)| !self.servers.contains(place, *ended));
+        self.clients.all[client].beliefs.push(belief);
+    }
+
+    /// A server has let the client in; whether it hears of it.
+    pub(super) fn granted(&mut self, server: usize, request: &Request, token: u64, is_heard: bool) {
+        self.counts.grants += 1;
+        let (client, mode) = (request.owner, request.want.mode());
+        for key in request.keys.iter().copied() {
+            let at = self.clients.all[client].beliefs.iter().position(|old| old.key == key && old.mode == mode);
+            let old = at.map(|at| self.clients.all[client].beliefs.swap_remove(at));
+            let is_same = |old: &&Belief| old.token == token;
+            let from = old.as_ref().filter(is_same).map_or(self.servers.now_us, |old| old.from);
+            let belief =
+                Belief { key, mode, token, from, until: 0, session: None, deadlines: Vec::new(), ended: Vec::new() };
+            self.oracle.granted(&self.servers, &mut self.clients, server, client, &belief);
+            if is_heard {
+                self.believe(client, server, belief);
+            }
+        }
+    }
+
+    pub(super) fn waits(&mut self, client: usize, connection: Connection, ticket: u64, keys: &[usize], is_heard: bool) {
+        self.counts.waits += 1;
+        if is_heard {
+            self.clients.all[client].waiting = Some(Waiting { connection, ticket, keys: keys.to_vec() });
+        }
+    }
+
+    pub(super) fn forget_ticket(&mut self, server: usize, ticket: u64) -> Option<usize> {
+        let is_it = |waiting: &Waiting| waiting.connection.server == server && waiting.ticket == ticket;
+        let client = self.clients.all.iter().position(|client| client.waiting.as_ref().is_some_and(is_it))?;
+        self.clients.all[client].waiting = None;
+        Some(client)
+    }
+
+    /// A wait has ended.
+    pub(super) fn answered(&mut self, server: usize, request: &Request, answer: &Answer) {
+        let client = self.forget_ticket(server, request.ticket);
+        let Answer::Granted(token, _) = answer else { return };
+        if client.is_none() {
+            self.doubt(request.owner, &request.keys);
+        }
+        self.granted(server, request, token.get(), client.is_some());
+    }
+
+    pub(super) fn doubt(&mut self, client: usize, keys: &[usize]) {
+        for belief in &self.clients.all[client].beliefs {
+            if keys.contains(&belief.key) {
+                self.oracle.end(self.servers.now_us, client, belief);
+            }
+        }
+        self.clients.doubt(client, keys);
+    }
+}

@@ -1,0 +1,187 @@
+//! How a request gets from a client to a server, and how connections end.
+
+use dlock_core::Command as Verb;
+use dlock_testkit::histories::leave::{Fence, Leave, Renewal};
+use dlock_testkit::histories::naive::{Lease, Reply, Request};
+
+use super::Run;
+use crate::clients::{Connection, Late, verb};
+use crate::oracle::{note_lapsed, note_session_end};
+use crate::plan::{Command, Fate, OTHER_NODE};
+
+impl Run {
+    /// The server that serves these keys, as the client sees it.
+    fn connection(&mut self, client: usize, keys: &[usize]) -> Option<Connection> {
+        let is_moved = self.servers.is_moved(keys[0]);
+        let node = usize::from(is_moved);
+        if let Some(connection) = self.clients.all[client].connections[node] {
+            if self.servers.is_writing(connection.server) {
+                return self.servers.is_serving(connection.server).then_some(connection);
+            }
+            // `READONLY`: the client looks for the primary.
+            self.close(client, connection, true);
+        }
+        // Some clients hear late that another server was promoted.
+        let former = self.servers.former.filter(|_| client.is_multiple_of(3));
+        let server = if is_moved { OTHER_NODE } else { former.unwrap_or(self.servers.primary) };
+        if !self.servers.is_serving(server) {
+            return None;
+        }
+        let connection = self.clients.connect(server);
+        self.clients.all[client].connections[node] = Some(connection);
+        Some(connection)
+    }
+
+    pub(super) fn send(&mut self, client: usize, command: &Command, fate: Fate) {
+        if self.clients.all[client].waiting.is_some() {
+            return;
+        }
+        let Some(command) = self.resolve(client, command) else { return };
+        let keys = keys_of(&command);
+        let Some(connection) = self.connection(client, &keys) else { return };
+        if matches!(command, Command::Enter { id: Some(_), .. }) {
+            self.clients.all[client].last = Some(command.clone());
+        }
+        match fate {
+            Fate::Answered => self.execute(client, connection, &command, true),
+            Fate::Lost { noticed } => self.close(client, connection, noticed),
+            Fate::ReplyLost { noticed } => {
+                self.doubt(client, &keys);
+                self.execute(client, connection, &command, false);
+                self.close(client, connection, noticed);
+            }
+            Fate::Late => {
+                self.doubt(client, &keys);
+                self.close(client, connection, false);
+                self.clients.late.push(Late { client, connection, command });
+            }
+        }
+    }
+
+    /// A release or a renewal names one of the client's holds.
+    fn resolve(&self, client: usize, command: &Command) -> Option<Command> {
+        let beliefs = &self.clients.all[client].beliefs;
+        let pick = |hold: usize| (!beliefs.is_empty()).then(|| hold % beliefs.len());
+        Some(match command {
+            Command::Enter { .. } => command.clone(),
+            Command::Release { hold, entries, mode, names_token, id } => {
+                let belief = &beliefs[pick(*hold)?];
+                let mode = mode.map(|_| belief.mode);
+                let token = names_token.then_some(belief.token);
+                Command::ReleaseOf { key: belief.key, entries: *entries, mode, token, id: *id }
+            }
+            Command::Renew { hold, lease, binds, names_token } => {
+                let belief = &beliefs[pick(*hold)?];
+                let token = names_token.then_some(belief.token);
+                Command::RenewOf { key: belief.key, lease: *lease, binds: *binds, token, mode: belief.mode }
+            }
+            Command::ReleaseOf { .. } | Command::RenewOf { .. } => command.clone(),
+        })
+    }
+
+    pub(super) fn arrive(&mut self, late: &Late) {
+        let Late { client, connection, command } = late;
+        let keys = keys_of(command);
+        let is_known = self.clients.ghosts.contains(connection);
+        if !is_known || !self.servers.is_serving(connection.server) {
+            return;
+        }
+        self.doubt(*client, &keys);
+        self.execute(*client, *connection, command, false);
+    }
+
+    fn execute(&mut self, client: usize, connection: Connection, command: &Command, is_heard: bool) {
+        let server = connection.server;
+        self.servers.set_clock(server);
+        note_lapsed(&self.servers, &mut self.clients, server);
+        self.counts.events += 1;
+        match command {
+            Command::Enter { keys, want, lease, block, binds, id } => {
+                let request = Request {
+                    ticket: 0,
+                    client: connection.id,
+                    owner: client,
+                    is_drawn: false,
+                    keys: keys.clone(),
+                    want: *want,
+                    lease: lease.map_or(Lease::Own, Lease::For),
+                    binds: *binds,
+                    asked: id.map(|id| (verb(keys, *want), id)),
+                    since: 0,
+                    is_upgrade: false,
+                };
+                let entered = self.servers.all[server].world.request(request.clone(), *block);
+                self.servers.record(server);
+                match entered {
+                    Some((_, Reply::Granted(token) | Reply::Replayed(token))) => {
+                        self.granted(server, &request, token, is_heard);
+                    }
+                    Some((ticket, Reply::Waits)) => self.waits(client, connection, ticket, keys, is_heard),
+                    Some((ticket, Reply::TakesOver(first))) => {
+                        self.forget_ticket(server, first);
+                        self.waits(client, connection, ticket, keys, is_heard);
+                    }
+                    Some(_) | None => {}
+                }
+            }
+            Command::ReleaseOf { key, entries, mode, token, id } => {
+                let asked = id.map(|id| (Verb::Release, id));
+                let leave = Leave { owner: client, mode: *mode, entries: *entries, token: *token, asked };
+                let before = self.take_beliefs(client, *key);
+                let reply = self.servers.all[server].world.release(*key, leave);
+                self.servers.record(server);
+                if is_heard {
+                    self.has_left(server, leave, before, reply);
+                }
+            }
+            Command::RenewOf { key, lease, binds, token, mode } => {
+                let fence = token.map_or(Fence::Any, Fence::Is);
+                let lease = lease.map_or(Lease::Own, Lease::For);
+                let (mode, binds) = (Some(*mode), *binds);
+                let renewal = Renewal { client: connection.id, owner: client, mode, lease, fence, binds };
+                let reply = self.servers.all[server].world.renew(*key, renewal);
+                self.servers.record(server);
+                if is_heard {
+                    self.was_renewed(server, *key, renewal, reply);
+                }
+            }
+            Command::Release { .. } | Command::Renew { .. } => unreachable!("it names a hold by now"),
+        }
+        self.end_turn(server);
+    }
+
+    // Connections.
+
+    fn close(&mut self, client: usize, connection: Connection, is_noticed: bool) {
+        for belief in self.clients.all[client].beliefs.iter().filter(|belief| belief.session == Some(connection)) {
+            self.oracle.end(self.servers.now_us, client, belief);
+        }
+        self.clients.give_up(client, connection);
+        if is_noticed { self.notice(connection) } else { self.clients.ghosts.push(connection) }
+    }
+
+    /// A server hears that a connection has ended.
+    pub(super) fn notice(&mut self, connection: Connection) {
+        let Connection { id, server } = connection;
+        if self.servers.is_writing(server) {
+            self.servers.set_clock(server);
+            note_session_end(&self.servers, &mut self.clients, connection);
+            self.servers.all[server].world.disconnect(id);
+            self.end_turn(server);
+        }
+    }
+
+    pub(super) fn disconnect(&mut self, client: usize, is_noticed: bool) {
+        for connection in self.clients.all[client].connections.into_iter().flatten() {
+            self.close(client, connection, is_noticed);
+        }
+    }
+}
+
+fn keys_of(command: &Command) -> Vec<usize> {
+    match command {
+        Command::Enter { keys, .. } => keys.clone(),
+        Command::ReleaseOf { key, .. } | Command::RenewOf { key, .. } => vec![*key],
+        Command::Release { .. } | Command::Renew { .. } => Vec::new(),
+    }
+}
