@@ -1,9 +1,11 @@
-//! What the arguments of every command say, and why they say nothing. A case is a line of words; `''` is an empty one.
+//! What the arguments of every command mean, and why arguments are invalid. A case is a line of words; `''` is an empty
+//! one.
 
 #![allow(clippy::unwrap_used, reason = "a test that panics has failed, which is what it is for")]
 
 mod acquire;
 mod leases;
+mod log;
 mod release;
 mod renew;
 mod show;
