@@ -82,7 +82,7 @@ fn a_key_ends_with_its_leases_when_nobody_waits_any_more() {
     let end = client.end_of("k");
     client.nil("DLOCK.ACQUIRE k b BLOCK 20");
     soon("a wait whose time ran out leaves nothing", || client.end_of("k") == end);
-    server.lines_up(&mut killed, "DLOCK.ACQUIRE k b BLOCK 60000");
+    server.enters_queue(&mut killed, "DLOCK.ACQUIRE k b BLOCK 60000");
     assert!((end..=end + 50).contains(&client.end_of("k")));
     killed.hang_up();
     soon("a waiter that hung up leaves nothing", || client.end_of("k") == end);

@@ -265,7 +265,7 @@ fn a_waiter_is_shown_with_what_it_asks_for() {
     for request in ["DLOCK.WLOCK k b BLOCK 0", "DLOCK.RLOCK k c BLOCK 60000", "DLOCK.ACQUIRE k * BLOCK 0"] {
         let mut waiter = server.client();
         ids.push(waiter.id());
-        server.lines_up(&mut waiter, request);
+        server.enters_queue(&mut waiter, request);
         waiters.push(waiter);
     }
     for client in [&mut two, &mut three] {

@@ -23,7 +23,7 @@ fn a_long_wait_is_logged_with_its_client() {
     waiter.ok("CLIENT SETNAME worker");
     let id = waiter.id();
     let begin = client.now();
-    server.lines_up(&mut waiter, "DLOCK.WLOCK k b BLOCK 0");
+    server.enters_queue(&mut waiter, "DLOCK.WLOCK k b BLOCK 0");
     client.pass(begin + 80);
     client.int("DLOCK.RELEASE k a");
     let token = waiter.granted();
@@ -64,14 +64,14 @@ fn a_wait_that_ends_with_nil_is_a_timeout() {
     client.ok("CONFIG SET dlock.log-wait 40");
     let mut waiter = server.client();
     let id = waiter.id();
-    server.lines_up(&mut waiter, "DLOCK.RLOCK k b BLOCK 40");
+    server.enters_queue(&mut waiter, "DLOCK.RLOCK k b BLOCK 40");
     waiter.gives_up();
     let entry = last(&mut client, "timeout");
     assert_eq!(entry.texts(["key", "owner", "mode"]), ["k", "b", "shared"]);
     assert!(entry.int("waited") >= 40, "{entry:?}");
     assert_eq!((entry.int("client"), entry.field("token"), entry.field("held")), (id, &Value::Nil, &Value::Nil));
     let begin = client.now();
-    server.lines_up(&mut waiter, "DLOCK.RLOCK k c BLOCK 0");
+    server.enters_queue(&mut waiter, "DLOCK.RLOCK k c BLOCK 0");
     client.pass(begin + 60);
     assert_eq!(client.int(format!("CLIENT UNBLOCK {id}")), 1);
     waiter.gives_up();
@@ -79,7 +79,7 @@ fn a_wait_that_ends_with_nil_is_a_timeout() {
     // An error is no nil, and a client that is gone got nothing.
     for end in [format!("CLIENT UNBLOCK {id} ERROR"), format!("CLIENT KILL ID {id}")] {
         let begin = client.now();
-        server.lines_up(&mut waiter, "DLOCK.RLOCK k d BLOCK 0");
+        server.enters_queue(&mut waiter, "DLOCK.RLOCK k d BLOCK 0");
         client.pass(begin + 60);
         client.int(&end);
         server.left_waiting(0);
@@ -388,7 +388,7 @@ fn names_are_cut_at_128_bytes() {
     client.int(req!["DLOCK.ACQUIRE", &key, "first"]);
     let mut waiter = server.client();
     waiter.ok(req!["CLIENT", "SETNAME", &name]);
-    server.lines_up(&mut waiter, req!["DLOCK.ACQUIRE", &key, &owner, "BLOCK", 0]);
+    server.enters_queue(&mut waiter, req!["DLOCK.ACQUIRE", &key, &owner, "BLOCK", 0]);
     client.int(req!["DLOCK.RELEASE", &key, "first"]);
     waiter.granted();
     let entry = last(&mut client, "wait");

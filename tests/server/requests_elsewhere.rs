@@ -45,7 +45,7 @@ fn a_repeat_that_only_re_enters_is_granted_at_once() {
                 "{command} {block}"
             );
             assert_eq!(lock_info(&mut crossed.client, "k").unwrap().count, 2, "{command} {block}");
-            assert_eq!(crossed.server.line("k"), ["b", "a"], "the first keeps its place");
+            assert_eq!(crossed.server.queue("k"), ["b", "a"], "the first keeps its place");
             crossed.first.waits();
             // A third one repeats what was granted.
             assert_eq!(again.int(format!("DLOCK.{command} k a REQUEST one")), crossed.token);
@@ -86,7 +86,7 @@ fn a_repeat_that_must_wait_takes_over_the_place_though_its_owner_is_inside() {
     assert!(again.error("DLOCK.ACQUIRE k a BLOCK 0 REQUEST new").starts_with("DEADLOCK "));
     again.send("DLOCK.ACQUIRE k a PX 500000 BLOCK 0 REQUEST one");
     crossed.first.gives_up();
-    assert_eq!(crossed.server.line("k"), ["a", "c"], "the place of the first");
+    assert_eq!(crossed.server.queue("k"), ["a", "c"], "the place of the first");
     again.waits();
     assert_eq!(crossed.inside.int("DLOCK.RELEASE k a"), 1);
     let token = again.granted();
@@ -105,7 +105,7 @@ fn a_repeat_that_cannot_wait_changes_nothing_though_its_owner_is_inside() {
     again.ok("MULTI");
     again.text("DLOCK.ACQUIRE k a BLOCK 0 REQUEST one");
     assert_eq!(again.run("EXEC"), Value::Array(vec![Value::Nil]));
-    assert_eq!(crossed.server.line("k"), ["a"]);
+    assert_eq!(crossed.server.queue("k"), ["a"]);
     crossed.first.waits();
     assert_eq!(crossed.inside.int("DLOCK.RELEASE k a"), 1);
     let token = crossed.first.granted();
@@ -117,7 +117,7 @@ fn an_acquire_whose_owner_is_inside_waits_until_that_hold_is_gone() {
     let mut crossed = Crossed::new("ACQUIRE", false);
     let mut behind = crossed.server.waiter(format!("DLOCK.RLOCK k c {KEEP} BLOCK 0"));
     crossed.first.waits();
-    assert_eq!(crossed.server.line("k"), ["a", "c"]);
+    assert_eq!(crossed.server.queue("k"), ["a", "c"]);
     assert_eq!(crossed.inside.int("DLOCK.RELEASE k a"), 1);
     assert!(crossed.first.granted() > crossed.token);
     behind.waits();
@@ -139,7 +139,7 @@ fn a_repeat_takes_over_the_place_though_a_cycle_has_closed_meanwhile() {
     let mut again = server.client();
     again.send("DLOCK.ACQUIRE L1 a BLOCK 0 REQUEST one");
     first.gives_up();
-    assert_eq!(server.line("L1"), ["a"]);
+    assert_eq!(server.queue("L1"), ["a"]);
     client.int("DLOCK.RELEASE L2 a");
     b.granted();
     client.int("DLOCK.RELEASE L1 b");

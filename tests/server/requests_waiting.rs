@@ -1,4 +1,4 @@
-//! A request that is sent again while the first still waits takes over its place in the line.
+//! A request that is sent again while the first still waits takes over its place in the queue.
 
 use std::time::Duration;
 
@@ -72,7 +72,7 @@ fn a_repeat_waits_as_long_as_it_says_itself() {
 }
 
 #[test]
-fn a_repeat_that_cannot_wait_leaves_the_line_alone() {
+fn a_repeat_that_cannot_wait_leaves_the_queue_alone() {
     let (_server, mut client, [mut first, mut behind, mut again]) = held();
     wait(&mut client, &mut first, "DLOCK.ACQUIRE k a BLOCK 0 REQUEST id", 1);
     wait(&mut client, &mut behind, "DLOCK.ACQUIRE k b BLOCK 0", 2);

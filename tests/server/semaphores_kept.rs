@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::support::cluster::Cluster;
-use crate::support::line::all_granted;
+use crate::support::queue::all_granted;
 use crate::support::replica::counter;
 use crate::support::state::{assert_same, assert_same_but_for_grace, state};
 use crate::support::turn::least_of_three;

@@ -1,7 +1,7 @@
 //! Who waits for permits: strictly first come, first served, whatever is asked for.
 
-use crate::support::line::all_granted;
 use crate::support::lock::Queued;
+use crate::support::queue::all_granted;
 use crate::support::replica::counter;
 use crate::support::{Client, Server, hold, lock_info};
 
@@ -48,7 +48,7 @@ fn one_release_of_several_permits_serves_several_waiters_in_order() {
     assert!(tokens[0] < tokens[1]);
     waiters[2].waits();
     assert_eq!(server.holders("k"), ["h", "a", "b"]);
-    assert_eq!(server.line("k"), ["c", "d"]);
+    assert_eq!(server.queue("k"), ["c", "d"]);
     assert_eq!(client.int("DLOCK.RELEASE k b ALL"), 1);
     all_granted(&mut waiters[2..]);
 }
@@ -81,7 +81,7 @@ fn a_large_request_that_leaves_lets_the_smaller_ones_in() {
         let time = if way == "timeout" { 100 } else { 0 };
         let mut large = server.client();
         let id = large.id();
-        server.lines_up(&mut large, format!("DLOCK.SACQUIRE k large 4 PERMITS 2 BLOCK {time}"));
+        server.enters_queue(&mut large, format!("DLOCK.SACQUIRE k large 4 PERMITS 2 BLOCK {time}"));
         let mut small = server.waiter(request("SACQUIRE k small 4"));
         match way {
             "timeout" => large.gives_up(),
@@ -162,7 +162,7 @@ fn more_permits_wait_their_turn_and_keep_what_the_owner_has() {
     client.nil("DLOCK.SACQUIRE k a 9");
     let mut more = server.waiter(request("SACQUIRE k a 5"));
     more.waits();
-    assert_eq!(server.line("k"), ["ahead", "a"]);
+    assert_eq!(server.queue("k"), ["ahead", "a"]);
     assert_eq!(hold(&mut client, "k", "a", "shared").unwrap().count, 1, "what it has");
     // RLOCK has no limit and re-enters at once.
     client.int("DLOCK.RLOCK k a");
@@ -194,7 +194,7 @@ fn more_permits_behind_a_writer_that_waits_for_the_owner_close_a_cycle() {
     client.nil("DLOCK.SACQUIRE k a 9");
     let error = client.error("DLOCK.SACQUIRE k a 9 BLOCK 0");
     assert!(error.starts_with("DEADLOCK a waits for k "), "{error}");
-    assert_eq!(server.line("k"), ["writer"]);
+    assert_eq!(server.queue("k"), ["writer"]);
     client.pipeline(&["DLOCK.RELEASE k a", "DLOCK.RELEASE k b"]);
     writer.granted();
 }
@@ -225,7 +225,7 @@ fn a_request_that_can_no_longer_fit_waits_until_its_owner_gives_back() {
     client.int("DLOCK.RLOCK k a");
     client.int("DLOCK.RELEASE k b");
     more.waits();
-    assert_eq!(server.line("k"), ["a"]);
+    assert_eq!(server.queue("k"), ["a"]);
     let mut behind = server.waiter(request("SACQUIRE k c 9"));
     behind.waits();
     assert_eq!(client.int("DLOCK.RELEASE k a"), 0);
@@ -245,10 +245,10 @@ fn a_repeat_takes_over_the_place_unless_it_can_never_fit() {
     let mut second = server.client();
     second.send(request("SACQUIRE k a 3 REQUEST r"));
     first.gives_up();
-    assert_eq!(server.line("k"), ["ahead", "a"]);
+    assert_eq!(server.queue("k"), ["ahead", "a"]);
     // But what can never fit is one.
     assert!(client.error(request("SACQUIRE k a 3 PERMITS 3 REQUEST r")).starts_with("DEADLOCK "));
-    assert_eq!(server.line("k"), ["ahead", "a"]);
+    assert_eq!(server.queue("k"), ["ahead", "a"]);
     // Without BLOCK the queue is unchanged.
     client.nil("DLOCK.SACQUIRE k a 3 REQUEST r");
     client.int("DLOCK.RELEASE k a");
@@ -284,7 +284,7 @@ fn a_permit_holder_that_upgrades_waits_in_front() {
     let (server, mut client) = taken(&[("a", 1), ("b", 2)]);
     let mut permit = server.waiter(request("SACQUIRE k c 3"));
     let mut upgrade = server.waiter(request("WLOCK k a"));
-    assert_eq!(server.line("k"), ["a", "c"]);
+    assert_eq!(server.queue("k"), ["a", "c"]);
     assert!(client.error("DLOCK.WLOCK k b BLOCK 0").starts_with("DEADLOCK "));
     // Only then, also if a part of the permits would be enough for the one behind.
     client.int("DLOCK.RELEASE k b");
@@ -384,7 +384,7 @@ fn whatever_removes_the_key_lets_in_as_many_as_fit() {
         all_granted(&mut waiters[..2]);
         waiters[2].waits();
         assert_eq!(
-            (server.holders("k"), server.line("k")),
+            (server.holders("k"), server.queue("k")),
             (vec!["a".into(), "b".into()], vec!["c".to_owned()]),
             "{act}"
         );

@@ -1,4 +1,4 @@
-//! Sessions and the line: whoever waits with `SESSION` is bound when granted, and gone when its connection is.
+//! Sessions and the queue: whoever waits with `SESSION` is bound when granted, and gone when its connection is.
 
 use redis::Value;
 
@@ -72,7 +72,7 @@ fn a_lease_that_is_too_short_when_its_turn_comes_is_refused() {
 }
 
 #[test]
-fn a_client_that_dies_while_it_waits_leaves_the_line() {
+fn a_client_that_dies_while_it_waits_leaves_the_queue() {
     let server = Server::start();
     let (mut client, mut dead, mut next) = (server.client(), server.client(), server.client());
     client.int(format!("DLOCK.ACQUIRE k a PX {LEASE}"));
@@ -132,7 +132,7 @@ fn who_hangs_up_in_the_turn_of_its_grant_does_not_keep_the_lock() {
 }
 
 #[test]
-fn the_line_is_served_when_a_session_ends() {
+fn the_queue_is_served_when_a_session_ends() {
     let server = Server::start();
     let (mut client, mut session) = (server.client(), server.client());
     session.int(format!("DLOCK.RACQUIRE k a PX {LEASE} SESSION"));
@@ -153,7 +153,7 @@ fn the_line_is_served_when_a_session_ends() {
 }
 
 #[test]
-fn a_session_that_ends_in_its_grace_serves_the_line_when_that_is_over() {
+fn a_session_that_ends_in_its_grace_serves_the_queue_when_that_is_over() {
     let server = Server::conf("dlock.session-grace 500");
     let (mut client, mut session, mut waiter) = (server.client(), server.client(), server.client());
     session.int(format!("DLOCK.ACQUIRE k a PX {LEASE} SESSION"));

@@ -118,7 +118,7 @@ fn take_and_hand_over(server: &Server, client: &mut Client) {
     drop(session);
     client.run("DEL e1");
     client.int("DLOCK.RELEASE f1 f ALL");
-    crate::support::line::all_granted(&mut waiters);
+    crate::support::queue::all_granted(&mut waiters);
     client.int("DLOCK.SACQUIRE s p 9 PERMITS 5 PX 600000");
     client.int("DLOCK.SACQUIRE s q 9 PERMITS 2 PX 300");
     client.int("DLOCK.RELEASE s p PERMITS 2");

@@ -104,7 +104,7 @@ fn a_repeat_takes_the_place_of_the_request_that_waits() {
     let mut second = server.client();
     second.send("DLOCK.MACQUIRE 2 y x a REQUEST 1 BLOCK 0 PX 90000");
     first.gives_up();
-    assert_eq!((server.line("x"), server.line("y")), (vec!["a".into()], vec!["a".into(), "b".to_owned()]));
+    assert_eq!((server.queue("x"), server.queue("y")), (vec!["a".into()], vec!["a".into(), "b".to_owned()]));
     behind.waits();
     client.int("DLOCK.RELEASE x h");
     let token = second.granted();

@@ -1,7 +1,7 @@
 //! Who waits for several locks: a place in every queue, nothing held until the turn has come in all of them.
 
 use crate::several::owners;
-use crate::support::line::all_granted;
+use crate::support::queue::all_granted;
 use crate::support::replica::counter;
 use crate::support::{Client, Server, lock_info, soon};
 
@@ -23,15 +23,15 @@ fn held(keys: &str) -> (Server, Client) {
 
 /// The queues of these keys: `x: a b, y: a`.
 #[track_caller]
-fn lines(server: &Server, keys: &str) -> String {
-    keys.split(' ').map(|key| format!("{key}: {}", server.line(key).join(" "))).collect::<Vec<_>>().join(", ")
+fn queues(server: &Server, keys: &str) -> String {
+    keys.split(' ').map(|key| format!("{key}: {}", server.queue(key).join(" "))).collect::<Vec<_>>().join(", ")
 }
 
 #[test]
 fn it_stands_in_every_queue_and_holds_nothing() {
     let (server, mut client) = held("y");
     let mut waiter = server.waiter(request("MACQUIRE 3 x y z a"));
-    assert_eq!(lines(&server, "x y z"), "x: a, y: a, z: a");
+    assert_eq!(queues(&server, "x y z"), "x: a, y: a, z: a");
     for key in ["x", "z"] {
         let info = lock_info(&mut client, &format!("{key} FULL")).unwrap();
         assert_eq!((info.mode.as_str(), info.holders, info.count, info.waiters), ("free", 0, 0, 1));
@@ -71,7 +71,7 @@ fn opposite_orders_never_deadlock() {
     let (server, mut client) = held("x");
     let mut waiters =
         server.waiters(["2 x y a", "2 y x b", "3 z y x c"].map(|set| request(&format!("MACQUIRE {set}"))));
-    assert_eq!(lines(&server, "x y z"), "x: a b c, y: a b c, z: c", "the same order in every queue");
+    assert_eq!(queues(&server, "x y z"), "x: a b c, y: a b c, z: c", "the same order in every queue");
     client.int("DLOCK.RELEASE x h");
     for (at, owner) in ["a", "b", "c"].iter().enumerate() {
         waiters[at].granted();
@@ -152,7 +152,7 @@ fn whatever_ends_the_wait_it_leaves_all_queues_at_once() {
         let time = if way == "timeout" { 150 } else { 0 };
         let mut waiter = server.client();
         let id = waiter.id();
-        server.lines_up(&mut waiter, format!("DLOCK.MACQUIRE 3 x y z a BLOCK {time}"));
+        server.enters_queue(&mut waiter, format!("DLOCK.MACQUIRE 3 x y z a BLOCK {time}"));
         let mut behind = server.waiters(["ACQUIRE y b", "RLOCK z c", "RLOCK z d", "MACQUIRE 2 z w e"].map(request));
         end_wait(&mut client, waiter, id, way);
         all_granted(&mut behind[..3]);
@@ -163,7 +163,7 @@ fn whatever_ends_the_wait_it_leaves_all_queues_at_once() {
         behind[3].granted();
         // The lock that was in the way is as it was.
         if way != "wrongtype" {
-            assert_eq!(lines(&server, "x y z w"), "x: , y: , z: , w: ", "{way}");
+            assert_eq!(queues(&server, "x y z w"), "x: , y: , z: , w: ", "{way}");
             assert_eq!(owners(&server, "x"), "h", "{way}");
         }
         assert_eq!(counter(&mut client, "queues"), 0, "{way}");
@@ -254,7 +254,7 @@ fn a_lock_that_its_owner_took_meanwhile_counts_as_held() {
     first.granted();
     client.int("DLOCK.RELEASE x h");
     both.waits();
-    assert_eq!(lines(&server, "x y"), "x: a, y: a");
+    assert_eq!(queues(&server, "x y"), "x: a, y: a");
     assert_eq!(client.int("DLOCK.RELEASE y a"), 1);
     both.granted();
 }
@@ -267,7 +267,7 @@ fn an_upgrade_overtakes_it_in_one_queue() {
     client.int("DLOCK.RLOCK x s PX 600000");
     let mut several = server.waiter(request("MACQUIRE 2 x y a"));
     let mut upgrade = server.waiter(request("WLOCK x r"));
-    assert_eq!(lines(&server, "x y"), "x: r a, y: a");
+    assert_eq!(queues(&server, "x y"), "x: r a, y: a");
     client.int("DLOCK.RELEASE x s");
     upgrade.granted();
     several.waits();
@@ -292,7 +292,7 @@ fn a_cycle_through_any_of_its_keys_is_a_deadlock() {
     let mut b = server.waiter(request("ACQUIRE mine b"));
     let error = client.error("DLOCK.MACQUIRE 3 x y z a BLOCK 0");
     assert_eq!(error, "DEADLOCK a waits for y held by b, b waits for mine held by a");
-    assert_eq!(lines(&server, "x y z mine"), "x: , y: , z: , mine: b", "nothing has changed");
+    assert_eq!(queues(&server, "x y z mine"), "x: , y: , z: , mine: b", "nothing has changed");
     assert_eq!(counter(&mut client, "deadlocks"), 1);
     client.int("DLOCK.RELEASE mine a");
     b.granted();
@@ -315,7 +315,7 @@ fn a_cycle_through_those_ahead_in_one_of_the_queues_is_a_deadlock() {
     let mut a = server.waiter(request("MACQUIRE 2 x y a"));
     let mut h = server.waiter(request("ACQUIRE mine h"));
     assert!(client.error("DLOCK.MACQUIRE 2 y z c BLOCK 0").starts_with("DEADLOCK "));
-    assert_eq!(lines(&server, "x y z"), "x: a, y: a, z: ");
+    assert_eq!(queues(&server, "x y z"), "x: a, y: a, z: ");
     client.int("DLOCK.RELEASE mine c");
     h.granted();
     client.int("DLOCK.RELEASE x h");
@@ -328,7 +328,7 @@ fn it_counts_once_per_key_for_the_limit_of_waiters() {
     client.ok("CONFIG SET dlock.max-waiters 4");
     let mut first = server.waiter(request("MACQUIRE 3 x y z a"));
     assert_eq!(client.error(request("MACQUIRE 2 x y b")), "ERR max number of waiters reached");
-    assert_eq!(lines(&server, "x y z"), "x: a, y: a, z: a");
+    assert_eq!(queues(&server, "x y z"), "x: a, y: a, z: a");
     let mut second = server.waiter(request("ACQUIRE x b"));
     assert_eq!(client.error(request("ACQUIRE x c")), "ERR max number of waiters reached");
     assert_eq!(["waiters", "waits"].map(|name| counter(&mut client, name)), [2, 2]);
@@ -356,7 +356,7 @@ fn its_holds_are_bound_to_the_connection_that_waited() {
     let (server, mut client) = held("x");
     let mut waiter = server.client();
     let id = waiter.id();
-    server.lines_up(&mut waiter, "DLOCK.MACQUIRE 2 x y a BLOCK 0 SESSION");
+    server.enters_queue(&mut waiter, "DLOCK.MACQUIRE 2 x y a BLOCK 0 SESSION");
     client.int("DLOCK.RELEASE x h");
     waiter.granted();
     for key in ["x", "y"] {

@@ -1,4 +1,4 @@
-//! Waiting in line: `BLOCK`. Who is next, what serves the line, and how a wait ends.
+//! Waiting in the queue: `BLOCK`. Who is next, what serves it, and how a wait ends.
 
 mod barging;
 mod borders;

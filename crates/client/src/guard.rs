@@ -300,7 +300,8 @@ impl Held {
             renewing.await
         } else {
             let in_time = timeout_at(self.until().into(), renewing).await;
-            in_time.unwrap_or_else(|_| Renewal::Failed(Fault::Cut("no answer before the lease ended".into())))
+            in_time
+                .unwrap_or_else(|_| Renewal::Failed(Fault::OutcomeUnknown("no answer before the lease ended".into())))
         };
         match renewal {
             Renewal::Until(until) => self.set(State::Until(until)),

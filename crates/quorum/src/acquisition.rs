@@ -1,14 +1,14 @@
-//! The way to a majority: the doorman, the others, the confirmation, the next attempt.
+//! The way to a majority: the gate server, the others, the confirmation, the next attempt.
 //!
 //! # Implementation details
-//! A client that may wait enters the queue of one server first, the doorman, and asks the others when it is granted
+//! A client that may wait enters the queue of one server first, the gate server, and asks the others when it is granted
 //! there. All clients take the first server that is up, in the same order, so that they wait in one queue and nobody
-//! polls. A client that finds others held waits in their queues for a moment, since whoever left the doorman is leaving
-//! them too. If that does not help it gives everything back, and after a random time enters the queue of the first
-//! server that refused it. A client that may not wait asks all at once.
+//! polls. A client that finds others held waits in their queues for a moment, since whoever left the gate server is
+//! leaving them too. If that does not help it gives everything back, and after a random time enters the queue of the
+//! first server that refused it. A client that may not wait asks all at once.
 //!
-//! A client enters a second queue only if the doorman has let it in, and never for long: two clients with different
-//! doormen wait for each other.
+//! A client enters a second queue only if the gate server has let it in, and never for long: two clients with different
+//! gate servers wait for each other.
 
 use std::time::Duration;
 
@@ -47,7 +47,7 @@ pub struct Acquisition {
     dice: Dice,
     attempt: u32,
     splits: u32,
-    /// Not to be the doorman: it failed, before this acquisition or in it.
+    /// Not to be the gate server: it failed, before this acquisition or in it.
     suspects: Vec<bool>,
     /// Has been asked whether it is there, and has not answered.
     pinged: Vec<bool>,
@@ -57,7 +57,7 @@ pub struct Acquisition {
 
 #[derive(Clone, Debug)]
 enum Phase {
-    /// In the queue of the doorman.
+    /// In the queue of the gate server.
     Door { at: usize, probe: Probe },
     /// The others have been asked.
     Gather { until: Duration, refusals: Refusals },
@@ -69,7 +69,7 @@ enum Phase {
     Ended(Option<Outcome>),
 }
 
-/// Whether the doorman is there: a queue is silent, and so is a server that has stopped.
+/// Whether the gate server is there: a queue is silent, and so is a server that has stopped.
 #[derive(Clone, Copy, Debug)]
 enum Probe {
     /// Ask then; the first time all servers, so as to know whom to go to.
@@ -81,7 +81,7 @@ enum Probe {
 /// What it means that one of the others is held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Refusals {
-    /// It may be free in a moment: the doorman has let us in.
+    /// It may be free in a moment: the gate server has let us in.
     MayPass,
     /// It is held.
     Count,
@@ -90,7 +90,7 @@ enum Refusals {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Whom {
     All,
-    Doorman,
+    GateServer,
 }
 
 impl Acquisition {
@@ -121,7 +121,7 @@ impl Acquisition {
         };
         match patience {
             Patience::None => acquisition.try_once(now, calls),
-            Patience::Until(_) | Patience::Endless => acquisition.knock(acquisition.doorman(), now, calls),
+            Patience::Until(_) | Patience::Endless => acquisition.knock(acquisition.gate_server(), now, calls),
         }
         acquisition
     }
@@ -153,7 +153,7 @@ impl Acquisition {
             (Ask::Ping, Phase::Door { at, probe }) if *at == call.to => match answer {
                 Answer::Failed => self.door_is_down(now, call.to, calls),
                 Answer::Granted(_) | Answer::Refused | Answer::Done | Answer::Gone => {
-                    *probe = Probe::Due(now + self.terms.timeout().max(PROBE_EVERY), Whom::Doorman);
+                    *probe = Probe::Due(now + self.terms.timeout().max(PROBE_EVERY), Whom::GateServer);
                 }
             },
             (Ask::Enter, Phase::Gather { until, refusals: Refusals::MayPass })
@@ -248,10 +248,10 @@ impl Acquisition {
 
     fn probe(&mut self, now: Duration, at: usize, calls: &mut Vec<Call>) {
         let Phase::Door { probe, .. } = &mut self.phase else { return };
-        let whom = if let Probe::Due(_, whom) = probe { *whom } else { Whom::Doorman };
+        let whom = if let Probe::Due(_, whom) = probe { *whom } else { Whom::GateServer };
         *probe = Probe::Open(now + self.terms.timeout() / 2);
         match whom {
-            Whom::Doorman => self.call(at, Ask::Ping, now, calls),
+            Whom::GateServer => self.call(at, Ask::Ping, now, calls),
             Whom::All => {
                 self.pinged.fill(true);
                 (0..self.terms.members()).for_each(|member| self.call(member, Ask::Ping, now, calls));
@@ -281,11 +281,11 @@ impl Acquisition {
             // Nobody to wait at, as far as is known. All are asked once: that tells.
             return self.try_once(now, calls);
         }
-        self.knock(self.doorman(), now, calls);
+        self.knock(self.gate_server(), now, calls);
     }
 
     /// The first server that is up, as far as is known.
-    fn doorman(&self) -> usize {
+    fn gate_server(&self) -> usize {
         self.suspects.iter().position(|suspect| !suspect).unwrap_or(0)
     }
 
@@ -387,7 +387,7 @@ impl Acquisition {
         if answered < self.terms.majority() || (self.patience == Patience::None && refusal.is_none()) {
             return self.end(Outcome::TooFew(answered));
         }
-        let door = refusal.unwrap_or_else(|| self.doorman());
+        let door = refusal.unwrap_or_else(|| self.gate_server());
         self.back_off(now, door);
     }
 
@@ -421,7 +421,7 @@ impl Acquisition {
     }
 }
 
-/// How often a client in the queue asks the doorman whether it is there.
+/// How often a client in the queue asks the gate server whether it is there.
 const PROBE_EVERY: Duration = Duration::from_secs(1);
 
 /// Less than this is no wait: servers count whole milliseconds.

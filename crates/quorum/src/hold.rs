@@ -113,8 +113,9 @@ impl Hold {
         }
     }
 
-    /// Gives it up everywhere, from now on. The doorman, the first that keeps it, is told second: whoever it lets in finds
-    /// the one told first free, and the others are told while it is on its way; should it come too early, it waits there.
+    /// Gives it up everywhere, from now on. The gate server, the first that keeps it, is told second: the client that it
+    /// lets in finds the server that was told first free, and the others are told while that client is on its way. A
+    /// client that comes too early waits there.
     pub fn release(&mut self, now: Duration, calls: &mut Vec<Call>) {
         if !matches!(self.state, State::Kept(_)) {
             return;
@@ -123,8 +124,8 @@ impl Hold {
         let parts = self.parts.iter().enumerate();
         let mut told: Vec<usize> = parts.filter(|(_, part)| **part != Part::None).map(|(to, _)| to).collect();
         let mut kept = told.iter().copied().filter(|to| self.is_kept_by(*to));
-        let (doorman, first) = (kept.next(), kept.next());
-        told.sort_by_key(|to| (Some(*to) != first, Some(*to) != doorman));
+        let (gate, first) = (kept.next(), kept.next());
+        told.sort_by_key(|to| (Some(*to) != first, Some(*to) != gate));
         calls.extend(told.into_iter().map(|to| Call { to, attempt: self.attempt, sent: now, ask: Ask::Release }));
         self.end_leaving();
     }
@@ -187,7 +188,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_doorman_is_told_second() {
+    fn the_gate_server_is_told_second() {
         let second = Duration::from_secs(1);
         let told = |members: usize, kept: &[usize], refused: &[usize]| {
             let mut votes = Votes::new(members);

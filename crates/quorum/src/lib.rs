@@ -14,7 +14,7 @@
 //! | `terms` | how many, how long, and how long a grant is good for |
 //! | `call` | what is sent and what comes back |
 //! | `votes` | what each server has said in one attempt |
-//! | `acquisition` | the way to a majority: the doorman, the others, the confirmation, the next attempt |
+//! | `acquisition` | the way to a majority: the gate server, the others, the confirmation, the next attempt |
 //! | `hold` | how a lock is kept on a majority, lost and given up |
 //! | `member` | whether a server may count |
 //! | `dice` | the random back-off |

@@ -17,7 +17,7 @@ pub enum Subcommand {
     Times(Times),
     /// Write docs/benchmarks.md and its plots from the figures that are kept.
     Page,
-    /// Time waiting in line, beside BLPOP: hand-off, lease end, CPU and memory with up to 10,000 waiters.
+    /// Time waiting in the queue, beside BLPOP: hand-off, lease end, CPU and memory with up to 10,000 waiters.
     Waiting(Waiting),
     /// Keep 100,000 session holds alive.
     Sessions(Sessions),

@@ -1,4 +1,4 @@
-//! The servers of a scene and what is done to them. Every fault is noted with its beginning and end.
+//! The servers of a scenario and what is done to them. Every fault is noted with its beginning and end.
 
 use std::path::Path;
 
@@ -10,15 +10,15 @@ use crate::check::Fault;
 use crate::control::{Control, Orders, Work};
 use crate::failure::{Failure, Result};
 use crate::jumping::JumpingClock;
-use crate::plan::{Kind, Scene};
+use crate::plan::{Kind, Scenario};
 use crate::time::{now, sleep_ms, wait_until};
 
 /// What every server is started with: nothing may be lost by a kill.
 pub const CONF: &str = "appendonly yes\nappendfsync always\nmaxmemory-policy noeviction";
 
-/// The servers of a scene.
+/// The servers of a scenario.
 pub struct Servers {
-    /// The primary, and the replica if the scene has one.
+    /// The primary, and the replica if the scenario has one.
     primary: Server,
     replica: Option<Server>,
     control: Control,
@@ -26,13 +26,13 @@ pub struct Servers {
 }
 
 impl Servers {
-    pub fn start(scene: Scene, dir: &Path) -> Result<Servers> {
-        let clock = if scene == Scene::Clock { Some(JumpingClock::build(dir)?) } else { None };
+    pub fn start(scenario: Scenario, dir: &Path) -> Result<Servers> {
+        let clock = if scenario == Scenario::Clock { Some(JumpingClock::build(dir)?) } else { None };
         let setup = clock.iter().fold(Setup::new().conf(CONF), |setup, clock| clock.give(setup));
         let primary = setup.start();
-        let replica = match scene {
-            Scene::Restart | Scene::Clock => None,
-            Scene::Failover | Scene::Promotion => Some(Setup::new().conf(CONF).replica_of(&primary)),
+        let replica = match scenario {
+            Scenario::Restart | Scenario::Clock => None,
+            Scenario::Failover | Scenario::Promotion => Some(Setup::new().conf(CONF).replica_of(&primary)),
         };
         let servers = Servers { primary, replica, control: Control::in_dir(dir), clock };
         servers.until_in_step()?;

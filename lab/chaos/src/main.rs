@@ -4,34 +4,34 @@
 //! | file | knows |
 //! |---|---|
 //! | `run` | the whole run and its report |
-//! | `scene` | how one scene runs and ends |
+//! | `scenario` | how one scenario runs and ends |
 //! | `plan` | which faults come when: the seed decides |
 //! | `faults` | what is done to servers, and the servers |
-//! | `crew`, `worker`, `errands` | worker processes; how one asks; what it does with locks |
+//! | `workers`, `worker`, `workload` | worker processes; how one asks; what it does with locks |
 //! | `counters` | what the locks protect |
 //! | `history` | what workers write down |
 //! | `check` | what histories must not show |
 //! | `lin` | whether the contract explains a history of two locks |
-//! | `line`, `circle` | the order of a queue that nothing disturbs, and deadlocks |
+//! | `queue`, `circle` | the order of a queue that nothing disturbs, and deadlocks |
 //! | `jumping` | a clock that jumps |
 
 mod check;
 mod circle;
 mod control;
 mod counters;
-mod crew;
-mod errands;
 mod failure;
 mod faults;
 mod history;
 mod jumping;
 mod lin;
-mod line;
 mod plan;
+mod queue;
 mod run;
-mod scene;
+mod scenario;
 mod time;
 mod worker;
+mod workers;
+mod workload;
 
 use std::process::ExitCode;
 
@@ -46,7 +46,7 @@ use worker::Job;
 #[derive(Parser)]
 #[command(name = "dlock-chaos")]
 enum Command {
-    /// Every scene, or one, and histories of two locks.
+    /// Every scenario, or one, and histories of two locks.
     Run(Options),
     /// Histories of two locks only.
     Histories(Options),

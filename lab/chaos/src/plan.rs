@@ -6,7 +6,7 @@ use dlock_testkit::random::Random;
 
 /// What is tried in one part of a run. Each part has servers, workers and counters of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub enum Scene {
+pub enum Scenario {
     /// One server with `appendfsync always` that is killed and started again. Nothing may be lost.
     Restart,
     /// A primary and a replica that change places by `FAILOVER`. Nothing may be lost.
@@ -17,25 +17,25 @@ pub enum Scene {
     Clock,
 }
 
-impl Scene {
-    pub const ALL: [Scene; 4] = [Scene::Restart, Scene::Failover, Scene::Promotion, Scene::Clock];
+impl Scenario {
+    pub const ALL: [Scenario; 4] = [Scenario::Restart, Scenario::Failover, Scenario::Promotion, Scenario::Clock];
 
     pub fn name(self) -> &'static str {
         match self {
-            Scene::Restart => "restart",
-            Scene::Failover => "failover",
-            Scene::Promotion => "promotion",
-            Scene::Clock => "clock",
+            Scenario::Restart => "restart",
+            Scenario::Failover => "failover",
+            Scenario::Promotion => "promotion",
+            Scenario::Clock => "clock",
         }
     }
 
-    /// The faults of this scene, each with the ms between two of them.
+    /// The faults of this scenario, each with the ms between two of them.
     fn faults(self) -> [(Kind, u64); 5] {
         let own = match self {
-            Scene::Restart => (Kind::ServerKilled, 3000),
-            Scene::Failover => (Kind::Failover, 3500),
-            Scene::Promotion => (Kind::Promotion, 4000),
-            Scene::Clock => (Kind::ClockJump, 2000),
+            Scenario::Restart => (Kind::ServerKilled, 3000),
+            Scenario::Failover => (Kind::Failover, 3500),
+            Scenario::Promotion => (Kind::Promotion, 4000),
+            Scenario::Clock => (Kind::ClockJump, 2000),
         };
         let others = 4000;
         [
@@ -92,18 +92,18 @@ impl fmt::Display for Kind {
 /// A fault to come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Planned {
-    /// When, in ms after the beginning of the scene. One that is late makes the scene longer.
+    /// When, in ms after the beginning of the scenario. One that is late makes the scenario longer.
     pub at_ms: u64,
     pub kind: Kind,
     /// What else there is to choose (which client, how long, how far).
     pub choice: u64,
 }
 
-/// The faults of a scene that lasts so many ms, in order.
-pub fn plan(seed: u64, scene: Scene, ms: u64) -> Vec<Planned> {
-    let mut random = Random::of(seed, scene.name());
+/// The faults of a scenario that lasts so many ms, in order.
+pub fn plan(seed: u64, scenario: Scenario, ms: u64) -> Vec<Planned> {
+    let mut random = Random::of(seed, scenario.name());
     let mut planned = Vec::new();
-    for (kind, every) in scene.faults() {
+    for (kind, every) in scenario.faults() {
         let count = (ms / every).max(1);
         let slot = ms / count;
         for number in 0..count {
@@ -121,15 +121,15 @@ mod tests {
 
     #[test]
     fn one_seed_has_one_plan() {
-        for scene in Scene::ALL {
-            assert_eq!(plan(7, scene, 30_000), plan(7, scene, 30_000));
-            assert_ne!(plan(7, scene, 30_000), plan(8, scene, 30_000));
+        for scenario in Scenario::ALL {
+            assert_eq!(plan(7, scenario, 30_000), plan(7, scenario, 30_000));
+            assert_ne!(plan(7, scenario, 30_000), plan(8, scenario, 30_000));
         }
     }
 
     #[test]
     fn two_minutes_have_every_kind_of_fault_four_times_and_more() {
-        let all: Vec<Planned> = Scene::ALL.iter().flat_map(|scene| plan(1, *scene, 24_000)).collect();
+        let all: Vec<Planned> = Scenario::ALL.iter().flat_map(|scenario| plan(1, *scenario, 24_000)).collect();
         for kind in Kind::ALL {
             let count = all.iter().filter(|planned| planned.kind == kind).count();
             assert!(count >= 4, "{kind}: {count}");

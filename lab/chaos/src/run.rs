@@ -1,4 +1,4 @@
-//! A whole run: every scene, then histories of two locks, and a table of what was done and found.
+//! A whole run: every scenario, then histories of two locks, and a table of what was done and found.
 
 use std::collections::BTreeMap;
 
@@ -8,8 +8,8 @@ use dlock_testkit::random::Random;
 use crate::failure::{Failure, Result};
 use crate::faults;
 use crate::lin::{self, Tally};
-use crate::plan::{Kind, Scene};
-use crate::scene::{self, Outcome};
+use crate::plan::{Kind, Scenario};
+use crate::scenario::{self, Outcome};
 use crate::time::{now, unix_ahead};
 
 /// What is asked for.
@@ -21,10 +21,10 @@ pub struct Options {
     /// How long.
     #[arg(long, default_value_t = 120)]
     pub seconds: u64,
-    /// Only this scene, and no histories.
+    /// Only this scenario, and no histories.
     #[arg(long)]
-    scene: Option<Scene>,
-    /// Ends after the first scene with a violation.
+    scenario: Option<Scenario>,
+    /// Ends after the first scenario with a violation.
     #[arg(long)]
     until_violation: bool,
 }
@@ -46,19 +46,19 @@ pub enum Verdict {
 pub fn run(options: &Options) -> Result<Verdict> {
     let (begun, ahead, seed) = (now(), unix_ahead(), options.seed());
     println!("chaos: SEED={seed} SECONDS={}", options.seconds);
-    let scenes: Vec<Scene> =
-        Scene::ALL.into_iter().filter(|scene| options.scene.is_none_or(|one| one == *scene)).collect();
-    let ms = options.seconds * 1000 * SCENES_PERCENT / 100 / scenes.len().max(1) as u64;
+    let scenarios: Vec<Scenario> =
+        Scenario::ALL.into_iter().filter(|scenario| options.scenario.is_none_or(|one| one == *scenario)).collect();
+    let ms = options.seconds * 1000 * SCENARIOS_PERCENT / 100 / scenarios.len().max(1) as u64;
     let mut total = Total::default();
-    for scene in scenes {
-        let outcome = scene::play(scene, seed, ms)?;
-        println!("{}", line_of(scene, &outcome));
+    for scenario in scenarios {
+        let outcome = scenario::play(scenario, seed, ms)?;
+        println!("{}", line_of(scenario, &outcome));
         total.add(outcome);
         if total.is_enough(options) {
             break;
         }
     }
-    if options.scene.is_none() && !total.is_enough(options) {
+    if options.scenario.is_none() && !total.is_enough(options) {
         let tally = histories(seed, options.seconds * 10 * HISTORIES_PERCENT)?;
         println!("{}", line_of_histories(&tally));
         total.violations.extend(tally.violations);
@@ -87,14 +87,14 @@ pub fn line_of_histories(tally: &Tally) -> String {
     )
 }
 
-fn line_of(scene: Scene, outcome: &Outcome) -> String {
+fn line_of(scenario: Scenario, outcome: &Outcome) -> String {
     let faults: Vec<String> = outcome.faults.iter().map(|(kind, count)| format!("{count} {kind}")).collect();
     let found = &outcome.findings;
     let errors: Vec<String> = found.errors.iter().map(|(code, count)| format!("{count} {code}")).collect();
     format!(
         "{:9}  {}: {}; {} commands ({}), {} grants, {} spans in force, {} writes ({} fenced off), longest wait {} ms, {} lost \
          with a primary, {} violations",
-        scene.name(),
+        scenario.name(),
         outcome.server,
         faults.join(", "),
         found.commands,
@@ -142,8 +142,8 @@ impl Total {
     }
 }
 
-/// How much of the time is for the scenes and for histories; the rest is for starting and coming to rest.
-const SCENES_PERCENT: u64 = 80;
+/// How much of the time is for the scenarios and for histories; the rest is for starting and coming to rest.
+const SCENARIOS_PERCENT: u64 = 80;
 const HISTORIES_PERCENT: u64 = 6;
 
 const CLOCK_SET_US: i64 = 20_000;

@@ -1,6 +1,6 @@
 //! One worker: a process that contends for locks until it is told to finish, or killed.
 //!
-//! What it does is in `errands`; this file knows how a command is sent, recorded and sent again.
+//! What it does is in `workload`; this file knows how a command is sent, recorded and sent again.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -11,10 +11,10 @@ use rustix::process::{Signal, set_parent_process_death_signal};
 
 use crate::control::{Control, Work};
 use crate::counters::CounterClient;
-use crate::errands;
 use crate::failure::{Doing, Result};
 use crate::history::{Recorder, Reply};
 use crate::time::sleep_ms;
+use crate::workload;
 
 /// What a worker is started with, as the words of a command line.
 #[derive(Clone, Debug, clap::Args)]
@@ -79,7 +79,7 @@ pub fn run(job: Job) -> Result<()> {
         job,
     };
     while worker.control.read()?.work == Work::GoOn {
-        errands::run(&mut worker)?;
+        workload::run(&mut worker)?;
         let pause = worker.random.within(2..26);
         sleep_ms(pause);
     }
@@ -163,5 +163,5 @@ impl Worker {
 /// A command that blocks has its own end, or none.
 const FOR_EVER: Duration = Duration::from_secs(1_000_000);
 
-/// How often something that fails is tried again before the errand is given up.
+/// How often something that fails is tried again before the work is given up.
 const MOST_REPEATS: u32 = 100;

@@ -25,6 +25,6 @@ fn histories_of_two_locks_are_linearizable() {
 
 #[test]
 fn locks_outlive_a_server_that_is_killed() {
-    let out = is_good("run --seed 12 --seconds 6 --scene restart");
+    let out = is_good("run --seed 12 --seconds 6 --scenario restart");
     assert!(out.contains("server killed 1") && out.contains("violations 0"), "{out}");
 }

@@ -15,7 +15,7 @@ use dlock_testkit::wait::PATIENCE;
 use crate::encode::{Words, call_words, keys_of, words};
 use crate::judge::{Before, accept, counts_of, highest_token, judge};
 use crate::model::{self, Model, Reply, Settings, db_of, name_of};
-use crate::step::{CONNECTIONS, Call, Scene, Step, db_of_connection, draw};
+use crate::step::{CONNECTIONS, Call, Situation, Step, db_of_connection, draw};
 
 /// A connection, and how the server numbers it.
 pub struct Connection {
@@ -66,8 +66,8 @@ impl Round {
             let is_waiting =
                 |number: &usize| self.connections.get(*number).is_some_and(|c| self.model.is_waiting(c.id));
             let (waiting, idle): (Vec<usize>, Vec<usize>) = (0..CONNECTIONS).partition(is_waiting);
-            let scene = Scene { model: &self.model, idle: &idle, waiting: &waiting, now: now(), with_time };
-            let Some(step) = draw(random, &scene) else { return Err("nothing can be done".to_owned()) };
+            let situation = Situation { model: &self.model, idle: &idle, waiting: &waiting, now: now(), with_time };
+            let Some(step) = draw(random, &situation) else { return Err("nothing can be done".to_owned()) };
             self.step(&step)?;
         }
         Ok(())

@@ -52,7 +52,7 @@ pub enum Step {
 }
 
 /// What steps are drawn from.
-pub struct Scene<'a> {
+pub struct Situation<'a> {
     pub model: &'a Model,
     /// Connections that do not wait.
     pub idle: &'a [usize],
@@ -68,68 +68,68 @@ pub fn db_of_connection(connection: usize) -> i32 {
 }
 
 /// The next step; there is an idle connection.
-pub fn draw(random: &mut Random, scene: &Scene) -> Option<Step> {
-    let who = random.pick_if_any(scene.idle)?;
+pub fn draw(random: &mut Random, situation: &Situation) -> Option<Step> {
+    let who = random.pick_if_any(situation.idle)?;
     let key = key(random, who);
-    let may_block = scene.idle.len() > 1;
+    let may_block = situation.idle.len() > 1;
     Some(match random.below(100) {
-        0..40 => Step::Call(who, enter(random, scene, who, may_block)),
-        40..55 => Step::Call(who, release(random, scene, who)),
-        55..62 => Step::Call(who, renew(random, scene, who)),
-        62..65 => Step::Call(who, Call::Check(key, token(random, scene))),
+        0..40 => Step::Call(who, enter(random, situation, who, may_block)),
+        40..55 => Step::Call(who, release(random, situation, who)),
+        55..62 => Step::Call(who, renew(random, situation, who)),
+        62..65 => Step::Call(who, Call::Check(key, token(random, situation))),
         65..68 => Step::Call(who, Call::Delete(key)),
-        68..72 => Step::Transaction(who, (0..2 + random.below(3)).map(|_| inner(random, scene, who)).collect()),
-        72..75 => Step::Script(who, inner(random, scene, who)),
-        75..78 => onto(scene, who, key, other_name(random, key), Step::Rename),
-        78..80 => onto(scene, who, key, (key + KEYS.len() / 2) % KEYS.len(), Step::Move),
+        68..72 => Step::Transaction(who, (0..2 + random.below(3)).map(|_| inner(random, situation, who)).collect()),
+        72..75 => Step::Script(who, inner(random, situation, who)),
+        75..78 => onto(situation, who, key, other_name(random, key), Step::Rename),
+        78..80 => onto(situation, who, key, (key + KEYS.len() / 2) % KEYS.len(), Step::Move),
         80 => Step::Swap(who),
         81 => Step::Flush(who, random.pick(&[None, Some(db_of(key))])),
-        82 if has_queue_only(scene, key) => Step::Call(who, Call::Delete(key)),
+        82 if has_queue_only(situation, key) => Step::Call(who, Call::Delete(key)),
         82 => Step::Overwrite(who, key),
         83..87 => Step::Call(who, Call::SetTtl(key, ttl(random))),
         87..91 => Step::Disconnect(any(random), random.one_in(2)),
-        91..94 if !scene.waiting.is_empty() => Step::Unblock(random.pick(scene.waiting), random.one_in(2)),
-        94..96 => pause(random, scene, who),
-        96 if scene.with_time => Step::CallBriefly(who, enter(random, scene, who, true)),
-        97 if scene.with_time => Step::Expire(who, key),
-        98 if scene.with_time => lapse(random, scene, who, key),
-        99 if scene.with_time => watch(random, scene, who, key),
-        _ => Step::Call(who, enter(random, scene, who, may_block)),
+        91..94 if !situation.waiting.is_empty() => Step::Unblock(random.pick(situation.waiting), random.one_in(2)),
+        94..96 => pause(random, situation, who),
+        96 if situation.with_time => Step::CallBriefly(who, enter(random, situation, who, true)),
+        97 if situation.with_time => Step::Expire(who, key),
+        98 if situation.with_time => lapse(random, situation, who, key),
+        99 if situation.with_time => watch(random, situation, who, key),
+        _ => Step::Call(who, enter(random, situation, who, may_block)),
     })
 }
 
 /// The server learns that another type has come onto a name without a key when it looks at the queue next, and nobody
 /// knows when that is.
-fn has_queue_only(scene: &Scene, key: KeyNo) -> bool {
-    !scene.model.exists(key) && !scene.model.naive.queue(key).is_empty()
+fn has_queue_only(situation: &Situation, key: KeyNo) -> bool {
+    !situation.model.exists(key) && !situation.model.naive.queue(key).is_empty()
 }
 
-fn onto(scene: &Scene, who: usize, from: KeyNo, to: KeyNo, step: impl Fn(usize, KeyNo, KeyNo) -> Step) -> Step {
-    let is_silent = scene.model.is_other(from) && has_queue_only(scene, to);
+fn onto(situation: &Situation, who: usize, from: KeyNo, to: KeyNo, step: impl Fn(usize, KeyNo, KeyNo) -> Step) -> Step {
+    let is_silent = situation.model.is_other(from) && has_queue_only(situation, to);
     if is_silent { Step::Call(who, Call::Delete(from)) } else { step(who, from, to) }
 }
 
 /// What happens in a pause takes no write.
-fn pause(random: &mut Random, scene: &Scene, who: usize) -> Step {
+fn pause(random: &mut Random, situation: &Situation, who: usize) -> Step {
     let meanwhile = (0..1 + random.below(3))
         .map(|_| match random.below(6) {
-            0 => Step::Call(who, Call::Check(key(random, who), token(random, scene))),
-            1 if !scene.waiting.is_empty() => Step::Unblock(random.pick(scene.waiting), random.one_in(2)),
+            0 => Step::Call(who, Call::Check(key(random, who), token(random, situation))),
+            1 if !situation.waiting.is_empty() => Step::Unblock(random.pick(situation.waiting), random.one_in(2)),
             _ => Step::Disconnect(any(random), random.one_in(2)),
         })
         .collect();
     let call = match random.below(4) {
         0 => None,
-        1 => Some(enter(random, scene, who, false)),
-        2 => Some(release(random, scene, who)),
-        _ => Some(unfenced(renew(random, scene, who))),
+        1 => Some(enter(random, situation, who, false)),
+        2 => Some(release(random, situation, who)),
+        _ => Some(unfenced(renew(random, situation, who))),
     };
     Step::Pause(meanwhile, call.map(|call| (who, call)))
 }
 
-fn lapse(random: &mut Random, scene: &Scene, who: usize, key: KeyNo) -> Step {
+fn lapse(random: &mut Random, situation: &Situation, who: usize, key: KeyNo) -> Step {
     // The server keeps a bound hold alive.
-    let holds = held(scene, who).filter(|(_, hold)| hold.session.is_none());
+    let holds = held(situation, who).filter(|(_, hold)| hold.session.is_none());
     let holds: Vec<(KeyNo, Who, Mode)> = holds.map(|(key, hold)| (key, hold.owner, hold.mode)).collect();
     match random.pick_if_any(&holds) {
         Some((key, owner, mode)) => Step::Lapse(who, key, owner, mode, random.one_in(3)),
@@ -138,16 +138,16 @@ fn lapse(random: &mut Random, scene: &Scene, who: usize, key: KeyNo) -> Step {
 }
 
 /// The key has another hold, whose lease is long: before its end, the early expiry is early.
-fn watch(random: &mut Random, scene: &Scene, who: usize, key: KeyNo) -> Step {
+fn watch(random: &mut Random, situation: &Situation, who: usize, key: KeyNo) -> Step {
     let is_shared = |hold: &&Hold| hold.mode == Mode::Shared;
-    let holds = held(scene, who).filter(|(_, hold)| is_shared(hold));
+    let holds = held(situation, who).filter(|(_, hold)| is_shared(hold));
     let holds: Vec<(KeyNo, Who)> = holds
-        .filter(|(key, _)| scene.model.naive.live(*key).filter(is_shared).count() > 1)
+        .filter(|(key, _)| situation.model.naive.live(*key).filter(is_shared).count() > 1)
         .map(|(key, hold)| (key, hold.owner))
         .collect();
     match random.pick_if_any(&holds) {
         Some((key, owner)) => Step::Watch(who, key, owner),
-        None => lapse(random, scene, who, key),
+        None => lapse(random, situation, who, key),
     }
 }
 
@@ -179,11 +179,11 @@ fn ttl(random: &mut Random) -> Option<u64> {
 
 /// What a transaction or a script does: the token of a hold that it has made is not known, and so not what `MINTOKEN`
 /// makes of it, nor whether a short lease is refused.
-fn inner(random: &mut Random, scene: &Scene, who: usize) -> Call {
+fn inner(random: &mut Random, situation: &Situation, who: usize) -> Call {
     match random.below(11) {
-        0..5 => enter(random, scene, who, true),
-        5..8 => release(random, scene, who),
-        8 => unfenced(renew(random, scene, who)),
+        0..5 => enter(random, situation, who, true),
+        5..8 => release(random, situation, who),
+        8 => unfenced(renew(random, situation, who)),
         9 => Call::SetTtl(key(random, who), ttl(random)),
         _ => Call::Delete(key(random, who)),
     }
@@ -201,7 +201,7 @@ fn unfenced(call: Call) -> Call {
     }
 }
 
-fn enter(random: &mut Random, scene: &Scene, who: usize, may_block: bool) -> Call {
+fn enter(random: &mut Random, situation: &Situation, who: usize, may_block: bool) -> Call {
     let command = random.pick(&COMMANDS);
     let key = key(random, who);
     let number = |random: &mut Random, most: u64| {
@@ -220,7 +220,7 @@ fn enter(random: &mut Random, scene: &Scene, who: usize, may_block: bool) -> Cal
     let keys = if command == Command::Macquire { several(random, who) } else { vec![key] };
     let is_drawn = random.one_in(25);
     let id = (!is_drawn && random.one_in(3)).then(|| u8::try_from(random.below(3)).unwrap_or(0));
-    let lease = lease(random, scene);
+    let lease = lease(random, situation);
     let request = Request {
         ticket: 0,
         client: 0,
@@ -251,47 +251,47 @@ fn several(random: &mut Random, who: usize) -> Vec<KeyNo> {
 }
 
 /// Mostly of a hold there is.
-fn release(random: &mut Random, scene: &Scene, who: usize) -> Call {
-    let (key, owner) = somebody(random, scene, who);
+fn release(random: &mut Random, situation: &Situation, who: usize) -> Call {
+    let (key, owner) = somebody(random, situation, who);
     let entries = match random.below(8) {
         0 | 1 => Entries::All,
         2 => Entries::Some(NonZeroU32::MIN.saturating_add(1)),
         3 => Entries::Some(NonZeroU32::MIN.saturating_add(2)),
         _ => Entries::ONE,
     };
-    let token = random.one_in(4).then(|| token(random, scene));
+    let token = random.one_in(4).then(|| token(random, situation));
     let id = random.one_in(3).then(|| u8::try_from(random.below(3)).unwrap_or(0));
     let asked = id.map(|id| (Command::Release, id));
     Call::Release(key, Leave { owner, mode: mode(random), entries, token, asked })
 }
 
-fn renew(random: &mut Random, scene: &Scene, who: usize) -> Call {
-    let bound = held(scene, who).filter(|(_, hold)| hold.session.is_some());
+fn renew(random: &mut Random, situation: &Situation, who: usize) -> Call {
+    let bound = held(situation, who).filter(|(_, hold)| hold.session.is_some());
     let bound: Vec<(KeyNo, Who)> = bound.map(|(key, hold)| (key, hold.owner)).collect();
     let (key, owner) = match random.pick_if_any(&bound) {
         Some(holder) if random.one_in(2) => holder,
-        Some(_) | None => somebody(random, scene, who),
+        Some(_) | None => somebody(random, situation, who),
     };
     let fence = match random.below(6) {
-        0 => Fence::Is(token(random, scene)),
-        1 => Fence::AtLeast(token(random, scene) + random.below(3) * 1000),
+        0 => Fence::Is(token(random, situation)),
+        1 => Fence::AtLeast(token(random, situation) + random.below(3) * 1000),
         _ => Fence::Any,
     };
-    let lease = lease(random, scene);
+    let lease = lease(random, situation);
     let binds = random.one_in(4) && !matches!(lease, Lease::Until(_));
     let renewal = Renewal { client: 0, owner, mode: mode(random), lease, fence, binds };
     let short = Renewal { lease: Lease::For(1 + random.below(299)), binds: false, ..renewal };
     // A short lease is for holds that are bound, which refuse it.
-    let is_short = random.one_in(3) && !scene.model.would_shorten(key, short);
+    let is_short = random.one_in(3) && !situation.model.would_shorten(key, short);
     Call::Renew(key, if is_short { short } else { renewal })
 }
 
-fn held<'a>(scene: &'a Scene, who: usize) -> impl Iterator<Item = (KeyNo, &'a Hold)> {
-    scene.model.holds().filter(move |(key, _)| db_of(*key) == db_of_connection(who))
+fn held<'a>(situation: &'a Situation, who: usize) -> impl Iterator<Item = (KeyNo, &'a Hold)> {
+    situation.model.holds().filter(move |(key, _)| db_of(*key) == db_of_connection(who))
 }
 
-fn somebody(random: &mut Random, scene: &Scene, who: usize) -> (KeyNo, Who) {
-    let holders: Vec<(KeyNo, Who)> = held(scene, who).map(|(key, hold)| (key, hold.owner)).collect();
+fn somebody(random: &mut Random, situation: &Situation, who: usize) -> (KeyNo, Who) {
+    let holders: Vec<(KeyNo, Who)> = held(situation, who).map(|(key, hold)| (key, hold.owner)).collect();
     match random.pick_if_any(&holders) {
         Some(holder) if !random.one_in(8) => holder,
         Some(_) | None => (key(random, who), owner(random)),
@@ -299,9 +299,9 @@ fn somebody(random: &mut Random, scene: &Scene, who: usize) -> (KeyNo, Who) {
 }
 
 /// Mostly of a hold there is, or of one there was.
-fn token(random: &mut Random, scene: &Scene) -> u64 {
-    let live: Vec<u64> = scene.model.holds().map(|(_, hold)| hold.token).collect();
-    let ever: Vec<u64> = scene.model.seen.iter().copied().collect();
+fn token(random: &mut Random, situation: &Situation) -> u64 {
+    let live: Vec<u64> = situation.model.holds().map(|(_, hold)| hold.token).collect();
+    let ever: Vec<u64> = situation.model.seen.iter().copied().collect();
     let from = if random.one_in(8) { &ever } else { &live };
     random.pick_if_any(from).unwrap_or(0).max(1)
 }
@@ -310,12 +310,12 @@ fn mode(random: &mut Random) -> Option<Mode> {
     random.pick(&[None, None, Some(Mode::Exclusive), Some(Mode::Shared)])
 }
 
-fn lease(random: &mut Random, scene: &Scene) -> Lease {
+fn lease(random: &mut Random, situation: &Situation) -> Lease {
     // Far enough from each other to be told apart, and far from lapsing.
     let ms = 1_000_000 + random.below(20) * 60_000;
     match random.below(6) {
         0..2 => Lease::Own,
-        2 => Lease::Until((scene.now + ms) / 1000 * 1000),
+        2 => Lease::Until((situation.now + ms) / 1000 * 1000),
         _ => Lease::For(ms),
     }
 }

@@ -57,7 +57,7 @@ fn ten_thousand_connections_come_and_go_at_once() {
     client.int("DLOCK.ACQUIRE k b");
 }
 
-/// One that holds a lock by its session, one that waits at the head of a line, and one that waits behind it.
+/// One that holds a lock by its session, one that waits at the head of a queue, and one that waits behind it.
 fn three(server: &Server) -> (Client, Client, Client) {
     let mut session = server.client();
     session.int("DLOCK.ACQUIRE held a PX 600000 SESSION");

@@ -27,7 +27,7 @@ fn who_asks_and_does_not_read_is_cut_off_and_its_lock_is_free() {
 }
 
 #[test]
-fn who_waits_with_more_than_the_server_keeps_for_clients_leaves_the_line() {
+fn who_waits_with_more_than_the_server_keeps_for_clients_leaves_the_queue() {
     let server = Server::conf("maxmemory-clients 8mb");
     let mut client = server.client();
     client.int("DLOCK.RLOCK k a PX 600000");

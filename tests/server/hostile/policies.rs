@@ -2,7 +2,7 @@
 
 use redis::Value;
 
-use crate::support::line::all_granted;
+use crate::support::queue::all_granted;
 use crate::support::replica::{counter, info_field};
 use crate::support::state::{assert_same, state};
 use crate::support::{Client, Server};
@@ -93,7 +93,7 @@ fn memory_that_runs_out_loses_no_waiter_under_any_policy() {
 /// The one who waits for it has it if the other one has lost it. What it got may be evicted as well.
 #[track_caller]
 fn is_waited_for_or_handed_over(server: &Server, lock: &str, policy: &str) {
-    let (holders, line) = (server.holders(lock), server.line(lock));
+    let (holders, line) = (server.holders(lock), server.queue(lock));
     let shown: Vec<&str> = holders.iter().chain(&line).map(String::as_str).collect();
     let evicts = policy != "noeviction";
     assert!(shown == ["a", "b"] || evicts && (shown == ["b"] || shown.is_empty()), "{policy}: {lock} {shown:?}");

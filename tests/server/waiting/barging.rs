@@ -15,7 +15,7 @@ fn a_reader_does_not_pass_a_waiting_writer() {
     client.nil("DLOCK.RLOCK k *");
     assert_eq!(counter(&mut client, "refusals"), refusals + 2);
     let mut reader = server.waiter("DLOCK.RLOCK k b BLOCK 0");
-    assert_eq!(server.line("k"), ["w", "b"]);
+    assert_eq!(server.queue("k"), ["w", "b"]);
     reader.waits();
     client.int("DLOCK.RELEASE k a");
     writer.granted();
@@ -43,7 +43,7 @@ fn a_newcomer_gets_nothing_of_a_lock_that_is_handed_over() {
 }
 
 #[test]
-fn a_lease_that_ended_belongs_to_the_head_of_the_line() {
+fn a_lease_that_ended_belongs_to_the_head_of_the_queue() {
     let server = Server::start();
     let mut client = server.client();
     client.int("DLOCK.ACQUIRE k a PX 500");
@@ -90,7 +90,7 @@ fn the_only_holder_may_upgrade_and_the_writer_may_read() {
             let mut waiters = server.waiters(["DLOCK.WLOCK k w BLOCK 0", "DLOCK.RLOCK k r BLOCK 0"]);
             client.int(format!("DLOCK.{second} k a{way}"));
             assert_eq!(lock_info(&mut client, "k").unwrap().mode, "both");
-            assert_eq!(server.line("k"), ["w", "r"]);
+            assert_eq!(server.queue("k"), ["w", "r"]);
             assert_eq!(client.int("DLOCK.RELEASE k a ALL"), 1);
             waiters[0].granted();
             assert_eq!(client.int("DLOCK.RELEASE k w"), 1);

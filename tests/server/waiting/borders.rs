@@ -77,9 +77,9 @@ fn foreign_users_of_an_owners_name_cause_no_deadlock() {
     let mut attacker = server.client();
     attacker.ok("AUTH user secret");
     attacker.int("DLOCK.ACQUIRE m:1 victim PX 600000");
-    server.lines_up(&mut attacker, "DLOCK.ACQUIRE m:1 worker BLOCK 0");
+    server.enters_queue(&mut attacker, "DLOCK.ACQUIRE m:1 worker BLOCK 0");
     victim.nil("DLOCK.ACQUIRE v:2 victim BLOCK 50");
-    server.lines_up(&mut victim, "DLOCK.ACQUIRE v:2 victim BLOCK 0");
+    server.enters_queue(&mut victim, "DLOCK.ACQUIRE v:2 victim BLOCK 0");
     assert_eq!(counter(&mut admin, "deadlocks"), 0);
     admin.int("DLOCK.RELEASE v:2 worker");
     victim.granted();
@@ -94,7 +94,7 @@ fn another_database_is_another_search() {
     one.int("DLOCK.ACQUIRE k b PX 600000");
     let mut b = server.waiter("DLOCK.ACQUIRE k b BLOCK 0");
     one.nil("DLOCK.ACQUIRE k a BLOCK 50");
-    server.lines_up(&mut one, "DLOCK.ACQUIRE k a BLOCK 0");
+    server.enters_queue(&mut one, "DLOCK.ACQUIRE k a BLOCK 0");
     assert_eq!(counter(&mut zero, "deadlocks"), 0);
     assert_eq!(zero.int("DLOCK.RELEASE k a"), 1);
     b.granted();
@@ -112,7 +112,7 @@ fn an_owner_that_also_waits_in_another_database_is_left_out() {
     client.int("DLOCK.ACQUIRE L1 b PX 600000");
     client.int("DLOCK.ACQUIRE L2 a PX 600000");
     let _b = server.waiter("DLOCK.ACQUIRE L2 b BLOCK 0");
-    server.lines_up(&mut elsewhere, "DLOCK.ACQUIRE k b BLOCK 0");
+    server.enters_queue(&mut elsewhere, "DLOCK.ACQUIRE k b BLOCK 0");
     client.nil("DLOCK.ACQUIRE L1 a BLOCK 50");
 }
 

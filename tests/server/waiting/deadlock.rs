@@ -15,7 +15,7 @@ fn two_locks() {
     assert_eq!(["waits", "deadlocks", "waiters"].map(|name| counter(&mut client, name)), [1, 1, 1]);
     // Nothing has changed: trying is allowed, and giving way resolves it.
     client.nil("DLOCK.ACQUIRE L1 a");
-    assert_eq!(server.line("L1"), [""; 0]);
+    assert_eq!(server.queue("L1"), [""; 0]);
     client.int("DLOCK.RELEASE L2 a");
     b.granted();
     let mut a = server.waiter("DLOCK.ACQUIRE L1 a BLOCK 0");
@@ -60,7 +60,7 @@ fn through_one_of_several_readers() {
 }
 
 #[test]
-fn through_those_ahead_in_line() {
+fn through_those_ahead_in_queue() {
     let server = Server::start();
     let mut client = server.client();
     client.int("DLOCK.RLOCK L1 h");

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use redis::Value;
 
-use crate::support::line::all_granted;
+use crate::support::queue::all_granted;
 use crate::support::replica::counter;
 use crate::support::{Server, bytes_of, int_of, list_of, soon};
 
@@ -24,7 +24,7 @@ fn a_wait_ends_with_nil_when_its_time_is_over() {
         }
     }
     assert_eq!(["waits", "wait_timeouts", "refusals"].map(|name| counter(&mut client, name)), [12, 12, 0]);
-    assert_eq!(server.line("k"), [""; 0]);
+    assert_eq!(server.queue("k"), [""; 0]);
     assert_eq!(client.int("DLOCK.RELEASE k a"), 1);
     assert_eq!(client.int("EXISTS k"), 0, "nobody is granted who has left");
 }
@@ -47,7 +47,7 @@ fn a_made_up_owner_comes_with_the_token() {
     for resp3 in [false, true] {
         client.int("DLOCK.ACQUIRE k a");
         let mut waiter = if resp3 { server.client().resp3() } else { server.client() };
-        server.lines_up(&mut waiter, "DLOCK.ACQUIRE k * BLOCK 0");
+        server.enters_queue(&mut waiter, "DLOCK.ACQUIRE k * BLOCK 0");
         client.int("DLOCK.RELEASE k a");
         let reply = list_of(&waiter.read().unwrap());
         let (owner, token) = (String::from_utf8(bytes_of(&reply[0])).unwrap(), int_of(&reply[1]));
@@ -66,17 +66,17 @@ fn client_unblock_ends_a_wait() {
     let mut waiters: Vec<_> = (0..3).map(|_| server.client()).collect();
     let ids: Vec<_> = waiters.iter_mut().map(|waiter| waiter.id()).collect();
     for (n, waiter) in waiters.iter_mut().enumerate() {
-        server.lines_up(waiter, format!("DLOCK.ACQUIRE k w{n} BLOCK 0"));
+        server.enters_queue(waiter, format!("DLOCK.ACQUIRE k w{n} BLOCK 0"));
     }
-    server.lines_up(&mut last, "DLOCK.ACQUIRE k last BLOCK 0");
+    server.enters_queue(&mut last, "DLOCK.ACQUIRE k last BLOCK 0");
     assert_eq!(client.int(format!("CLIENT UNBLOCK {}", ids[1])), 1);
     waiters[1].gives_up();
-    assert_eq!(server.line("k"), ["w0", "w2", "last"]);
+    assert_eq!(server.queue("k"), ["w0", "w2", "last"]);
     assert_eq!(client.int(format!("CLIENT UNBLOCK {} TIMEOUT", ids[0])), 1);
     waiters[0].gives_up();
     assert_eq!(client.int(format!("CLIENT UNBLOCK {} ERROR", ids[2])), 1);
     assert!(waiters[2].fails().starts_with("UNBLOCKED "));
-    assert_eq!(server.line("k"), ["last"]);
+    assert_eq!(server.queue("k"), ["last"]);
     assert_eq!(client.int(format!("CLIENT UNBLOCK {}", ids[2])), 0, "it does not wait any more");
     client.int("DLOCK.RELEASE k a");
     last.granted();
@@ -93,7 +93,7 @@ fn the_next_gets_in_when_a_head_gives_up() {
         let mut head = server.client();
         let id = head.id();
         let block = if way == "time" { 100 } else { 0 };
-        server.lines_up(&mut head, format!("DLOCK.WLOCK k w BLOCK {block}"));
+        server.enters_queue(&mut head, format!("DLOCK.WLOCK k w BLOCK {block}"));
         let mut readers = server.waiters(["DLOCK.RLOCK k r1 BLOCK 0", "DLOCK.RLOCK k r2 BLOCK 0"]);
         let mut writer = server.waiter("DLOCK.WLOCK k w2 BLOCK 0");
         match way {
@@ -104,7 +104,7 @@ fn the_next_gets_in_when_a_head_gives_up() {
         }
         all_granted(&mut readers);
         assert_eq!(server.holders("k"), ["a", "r1", "r2"], "{way}");
-        assert_eq!(server.line("k"), ["w2"], "{way}");
+        assert_eq!(server.queue("k"), ["w2"], "{way}");
         writer.waits();
         client.pipeline(&["DLOCK.RELEASE k a", "DLOCK.RELEASE k r1", "DLOCK.RELEASE k r2"]);
         writer.granted();
@@ -160,7 +160,7 @@ fn a_full_waiting_room_takes_no_more() {
         assert_eq!(client.error(format!("DLOCK.RLOCK {key} d BLOCK 0")), "ERR max number of waiters reached");
         client.nil(format!("DLOCK.RLOCK {key} d"));
     }
-    assert_eq!((server.line("k"), counter(&mut client, "waits")), (vec!["b".to_owned(), "c".to_owned()], 3));
+    assert_eq!((server.queue("k"), counter(&mut client, "waits")), (vec!["b".to_owned(), "c".to_owned()], 3));
     // What is free is granted.
     client.int("DLOCK.ACQUIRE free d BLOCK 0");
     // One leaves, one comes.
@@ -170,7 +170,7 @@ fn a_full_waiting_room_takes_no_more() {
     client.error("DLOCK.ACQUIRE k e BLOCK 0");
     // Fewer than there are: those who wait stay. 0 is no limit.
     client.ok("CONFIG SET dlock.max-waiters 1");
-    assert_eq!(server.line("k"), ["b", "c", "d"]);
+    assert_eq!(server.queue("k"), ["b", "c", "d"]);
     client.ok("CONFIG SET dlock.max-waiters 0");
     let _many = server.waiters((0..20).map(|n| format!("DLOCK.ACQUIRE k more{n} BLOCK 0")));
     client.pipeline(&["DLOCK.RELEASE k a", "DLOCK.RELEASE k b", "DLOCK.RELEASE k c"]);
@@ -223,7 +223,7 @@ fn replies_that_nobody_wants_are_not_sent() {
     client.int("DLOCK.ACQUIRE k a");
     let mut waiter = server.client();
     waiter.send("CLIENT REPLY OFF");
-    server.lines_up(&mut waiter, "DLOCK.ACQUIRE k b BLOCK 0");
+    server.enters_queue(&mut waiter, "DLOCK.ACQUIRE k b BLOCK 0");
     client.int("DLOCK.RELEASE k a");
     waiter.send("CLIENT REPLY ON");
     assert_eq!(waiter.read(), Ok(Value::Okay));

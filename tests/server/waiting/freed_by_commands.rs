@@ -1,8 +1,8 @@
-//! Whatever command frees a lock serves its line, in the same turn and before any later request.
+//! Whatever command frees a lock serves its queue, in the same turn and before any later request.
 
 use redis::{Cmd, Value};
 
-use crate::support::line::all_granted;
+use crate::support::queue::all_granted;
 use crate::support::replica::counter;
 use crate::support::state::{assert_same_but_for_grace, state};
 use crate::support::{Client, Server, req};
@@ -54,7 +54,7 @@ fn ways(client: &mut Client) -> Vec<(&'static str, Vec<Cmd>)> {
 }
 
 #[test]
-fn whatever_frees_a_lock_serves_its_line_before_any_later_request() {
+fn whatever_frees_a_lock_serves_its_queue_before_any_later_request() {
     let server = Server::conf("appendonly yes\nappendfsync no");
     let replica = server.replica();
     let mut client = server.client();
@@ -76,7 +76,7 @@ fn whatever_frees_a_lock_serves_its_line_before_any_later_request() {
         let token = waiters[0].granted();
         assert!(token > first, "{what}");
         assert_eq!(server.holders("k"), ["b"], "{what}");
-        assert_eq!(server.line("k"), ["r1", "r2", "c"], "{what}");
+        assert_eq!(server.queue("k"), ["r1", "r2", "c"], "{what}");
         client.int("DLOCK.RELEASE k b");
         all_granted(&mut waiters[1..3]);
         waiters[3].waits();
@@ -91,7 +91,7 @@ fn whatever_frees_a_lock_serves_its_line_before_any_later_request() {
 }
 
 #[test]
-fn a_lock_that_is_moved_takes_no_line_along() {
+fn a_lock_that_is_moved_takes_no_queue_along() {
     let server = Server::start();
     let mut client = server.client();
     client.int("DLOCK.ACQUIRE k a");
@@ -99,13 +99,13 @@ fn a_lock_that_is_moved_takes_no_line_along() {
     client.ok("RENAME k moved");
     waiters[0].granted();
     assert_eq!((server.holders("moved"), server.holders("k")), (vec!["a".to_owned()], vec!["b".to_owned()]));
-    assert_eq!((server.line("moved"), server.line("k")), (vec![], vec!["c".to_owned()]));
+    assert_eq!((server.queue("moved"), server.queue("k")), (vec![], vec!["c".to_owned()]));
     client.int("DLOCK.RELEASE moved a");
     waiters[1].waits();
 }
 
 #[test]
-fn a_lock_that_comes_to_a_line_is_waited_for() {
+fn a_lock_that_comes_to_a_queue_is_waited_for() {
     let server = Server::start();
     let mut client = server.client();
     let mut elsewhere = server.client();
@@ -123,7 +123,7 @@ fn a_lock_that_comes_to_a_line_is_waited_for() {
             _ => client.ok(act),
         }
         assert_eq!(server.holders("k"), ["x"], "{act}");
-        assert_eq!(server.line("k"), ["b"], "{act}");
+        assert_eq!(server.queue("k"), ["b"], "{act}");
         waiter.waits();
         assert_eq!(client.int("DLOCK.RELEASE k x"), 1, "{act}");
         waiter.granted();
@@ -131,7 +131,7 @@ fn a_lock_that_comes_to_a_line_is_waited_for() {
 }
 
 #[test]
-fn swapped_databases_serve_the_lines_of_both() {
+fn swapped_databases_serve_the_queues_of_both() {
     let server = Server::start();
     let (mut zero, mut one) = (server.client(), server.client());
     one.ok("SELECT 1");
@@ -140,7 +140,7 @@ fn swapped_databases_serve_the_lines_of_both() {
     let mut on_k = server.waiter("DLOCK.ACQUIRE k b BLOCK 0");
     let mut on_l = server.client();
     on_l.ok("SELECT 1");
-    server.lines_up(&mut on_l, "DLOCK.ACQUIRE l b BLOCK 0");
+    server.enters_queue(&mut on_l, "DLOCK.ACQUIRE l b BLOCK 0");
     zero.ok("SWAPDB 0 1");
     on_k.granted();
     on_l.granted();
@@ -151,7 +151,7 @@ fn swapped_databases_serve_the_lines_of_both() {
 }
 
 #[test]
-fn emptying_one_database_serves_its_lines_only() {
+fn emptying_one_database_serves_its_queues_only() {
     let server = Server::start();
     let mut clients = [0, 1].map(|db| {
         let mut client = server.client();
@@ -164,7 +164,7 @@ fn emptying_one_database_serves_its_lines_only() {
             client.int(format!("DLOCK.ACQUIRE k{n} a"));
             let mut waiter = server.client();
             waiter.ok(format!("SELECT {db}"));
-            server.lines_up(&mut waiter, format!("DLOCK.ACQUIRE k{n} b BLOCK 0"));
+            server.enters_queue(&mut waiter, format!("DLOCK.ACQUIRE k{n} b BLOCK 0"));
             waiters.push(waiter);
         }
     }
@@ -177,13 +177,13 @@ fn emptying_one_database_serves_its_lines_only() {
 }
 
 #[test]
-fn a_reload_keeps_the_lock_and_its_line() {
+fn a_reload_keeps_the_lock_and_its_queue() {
     let server = Server::start();
     let mut client = server.client();
     client.int("DLOCK.ACQUIRE k a");
     let mut waiters = server.waiters(["DLOCK.ACQUIRE k b BLOCK 0", "DLOCK.ACQUIRE k c BLOCK 0"]);
     client.ok("DEBUG RELOAD");
-    assert_eq!(server.line("k"), ["b", "c"]);
+    assert_eq!(server.queue("k"), ["b", "c"]);
     waiters[0].waits();
     assert_eq!(client.int("DLOCK.RELEASE k a"), 1);
     waiters[0].granted();

@@ -1,11 +1,11 @@
-//! Leases that end, expiry and eviction serve the line, in time.
+//! Leases that end, expiry and eviction serve the queue, in time.
 
 use std::time::Duration;
 
 use crate::support::replica::counter;
 use crate::support::{Server, eventually, soon};
 
-/// How much later than the deadline the line is served on a machine that is busy with tests.
+/// How much later than the deadline the queue is served on a machine that is busy with tests.
 const LATE_MS: i64 = 50;
 
 /// Tokens are the time of the grant in µs, while the clock is ahead of all that were given out before.
@@ -113,7 +113,7 @@ fn a_key_that_is_made_to_end_early_frees_the_lock() {
         let way = if way == "PEXPIREAT" { format!("PEXPIREAT k {end}") } else { way.to_owned() };
         client.int(&way);
         assert!(granted_ms(waiters[0].granted()) >= end, "{way}");
-        assert_eq!(server.line("k"), ["c"], "{way}");
+        assert_eq!(server.queue("k"), ["c"], "{way}");
         assert!(client.int("PTTL k") > 500_000, "{way}");
         client.int("DLOCK.RELEASE k b");
         waiters[1].granted();
@@ -122,7 +122,7 @@ fn a_key_that_is_made_to_end_early_frees_the_lock() {
 }
 
 #[test]
-fn an_early_end_stands_when_somebody_joins_the_line() {
+fn an_early_end_stands_when_somebody_joins_the_queue() {
     let server = Server::start();
     let mut client = server.client();
     client.int("DLOCK.ACQUIRE k a PX 600000");
@@ -133,7 +133,7 @@ fn an_early_end_stands_when_somebody_joins_the_line() {
 }
 
 #[test]
-fn a_later_end_or_none_does_not_hold_up_the_line() {
+fn a_later_end_or_none_does_not_hold_up_the_queue() {
     let server = Server::start();
     let mut client = server.client();
     for way in ["PERSIST k", "PEXPIRE k 900000"] {

@@ -1,4 +1,4 @@
-//! Clients that vanish while they wait: the line closes up behind them.
+//! Clients that vanish while they wait: the queue closes up behind them.
 
 use crate::support::replica::counter;
 use crate::support::{Client, Server, soon};
@@ -16,7 +16,7 @@ fn vanish(client: &mut Client, mut waiter: Client, id: i64, way: &str) {
 }
 
 #[test]
-fn head_middle_and_tail_leave_the_line_intact() {
+fn head_middle_and_tail_leave_the_queue_intact() {
     let server = Server::start();
     let mut client = server.client();
     for way in WAYS {
@@ -27,7 +27,7 @@ fn head_middle_and_tail_leave_the_line_intact() {
                 .map(|n| {
                     let mut waiter = server.client();
                     let id = waiter.id();
-                    server.lines_up(&mut waiter, format!("DLOCK.ACQUIRE k w{n} BLOCK 0"));
+                    server.enters_queue(&mut waiter, format!("DLOCK.ACQUIRE k w{n} BLOCK 0"));
                     Some((waiter, id))
                 })
                 .collect();
@@ -37,7 +37,7 @@ fn head_middle_and_tail_leave_the_line_intact() {
             }
             server.left_waiting(5 - gone.len() as i64);
             let stay: Vec<_> = (0..5).filter(|n| !gone.contains(n)).map(|n| format!("w{n}")).collect();
-            assert_eq!(server.line("k"), stay, "{way} {gone:?}");
+            assert_eq!(server.queue("k"), stay, "{way} {gone:?}");
             let mut holder = "a".to_owned();
             for (n, waiter) in waiters.iter_mut().enumerate() {
                 let Some((waiter, _)) = waiter else { continue };
@@ -63,7 +63,7 @@ fn a_client_that_is_gone_is_never_granted() {
         let waits = round % 2 == 0;
         drop(waiter);
         if waits {
-            soon("it has left", || server.line("k") == ["next"]);
+            soon("it has left", || server.queue("k") == ["next"]);
             client.int("DLOCK.RELEASE k a");
             next.granted();
         } else {
@@ -84,7 +84,7 @@ fn a_dying_client_is_not_granted_its_own_lock() {
     let mut both = server.client();
     // One connection: it holds as `a`, bound to itself, and waits as `b`.
     both.int("DLOCK.ACQUIRE k a SESSION");
-    server.lines_up(&mut both, "DLOCK.ACQUIRE k b BLOCK 0");
+    server.enters_queue(&mut both, "DLOCK.ACQUIRE k b BLOCK 0");
     drop(both);
     server.left_waiting(0);
     soon("the lock is free", || client.int("EXISTS k") == 0);
@@ -92,7 +92,7 @@ fn a_dying_client_is_not_granted_its_own_lock() {
 }
 
 #[test]
-fn the_line_survives_all_of_its_clients() {
+fn the_queue_survives_all_of_its_clients() {
     let server = Server::start();
     let mut client = server.client();
     client.int("DLOCK.ACQUIRE k a PX 600000");

@@ -2,7 +2,7 @@
 
 use redis::Value;
 
-use crate::support::line::all_granted;
+use crate::support::queue::all_granted;
 use crate::support::replica::info_field;
 use crate::support::{Client, Server, soon};
 

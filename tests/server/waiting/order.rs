@@ -14,7 +14,7 @@ fn fifty_waiters_are_served_in_order() {
     let commands = ["ACQUIRE", "RACQUIRE", "WLOCK"];
     let mut waiters = server.waiters((0..50).map(|n| format!("DLOCK.{} k w{n} {FOR_EVER}", commands[n % 3])));
     let names: Vec<_> = (0..50).map(|n| format!("w{n}")).collect();
-    assert_eq!(server.line("k"), names);
+    assert_eq!(server.queue("k"), names);
     let mut holder = "first".to_owned();
     for (n, waiter) in waiters.iter_mut().enumerate() {
         waiter.waits();
@@ -24,7 +24,7 @@ fn fifty_waiters_are_served_in_order() {
         last = token;
         holder = format!("w{n}");
         assert_eq!(server.holders("k"), [holder.as_str()]);
-        assert_eq!(server.line("k"), names[n + 1..]);
+        assert_eq!(server.queue("k"), names[n + 1..]);
     }
     assert_eq!(client.int("DLOCK.RELEASE k w49"), 1);
     assert_eq!(client.int("EXISTS k"), 0);
@@ -55,7 +55,7 @@ fn readers_next_to_each_other_enter_together() {
 }
 
 #[test]
-fn each_lock_of_each_database_has_a_line_of_its_own() {
+fn each_lock_of_each_database_has_a_queue_of_its_own() {
     let server = Server::start();
     let (mut client, mut other) = (server.client(), server.client());
     other.ok("SELECT 1");
@@ -66,7 +66,7 @@ fn each_lock_of_each_database_has_a_line_of_its_own() {
     let mut on_l = server.waiter(format!("DLOCK.ACQUIRE l b {FOR_EVER}"));
     let mut in_one = server.client();
     in_one.ok("SELECT 1");
-    server.lines_up(&mut in_one, format!("DLOCK.ACQUIRE k b {FOR_EVER}"));
+    server.enters_queue(&mut in_one, format!("DLOCK.ACQUIRE k b {FOR_EVER}"));
     assert_eq!(client.int("DLOCK.RELEASE l a"), 1);
     on_l.granted();
     on_k.waits();
@@ -124,10 +124,10 @@ fn every_waiting_request_of_an_owner_has_a_place_of_its_own() {
     client.int("DLOCK.ACQUIRE k a");
     let line = ["b", "c", "b", "b"].map(|owner| format!("DLOCK.RACQUIRE k {owner} {FOR_EVER}"));
     let mut waiters = server.waiters(line);
-    assert_eq!(server.line("k"), ["b", "c", "b", "b"]);
+    assert_eq!(server.queue("k"), ["b", "c", "b", "b"]);
     client.int("DLOCK.RELEASE k a");
     waiters[0].granted();
-    assert_eq!(server.line("k"), ["c", "b", "b"]);
+    assert_eq!(server.queue("k"), ["c", "b", "b"]);
     client.int("DLOCK.RELEASE k b");
     waiters[1].granted();
     client.int("DLOCK.RELEASE k c");
@@ -171,5 +171,5 @@ fn a_waiting_owner_may_release_what_it_holds_elsewhere() {
     first.waits();
     client.nil("DLOCK.RELEASE k b");
     client.nil("DLOCK.RENEW k b");
-    assert_eq!(server.line("k"), ["b"]);
+    assert_eq!(server.queue("k"), ["b"]);
 }

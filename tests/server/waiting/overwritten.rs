@@ -39,7 +39,7 @@ fn another_type_over_the_key_sends_everybody_away() {
         client.int("DEL k");
         client.int("DLOCK.ACQUIRE k a");
         let again = waiters.last_mut().unwrap();
-        server.lines_up(again, "DLOCK.ACQUIRE k c BLOCK 0");
+        server.enters_queue(again, "DLOCK.ACQUIRE k c BLOCK 0");
         client.int("DLOCK.RELEASE k a");
         again.granted();
         client.int("DEL k");
@@ -53,7 +53,7 @@ fn a_key_that_is_a_lock_again_is_waited_for() {
     let mut client = server.client();
     client.int("DLOCK.ACQUIRE k a");
     let mut waiter = server.waiter("DLOCK.ACQUIRE k b BLOCK 0");
-    // All within one transaction: the line looks only at what comes out of it.
+    // All within one transaction: the queue looks only at what comes out of it.
     for request in ["MULTI", "SET k v", "DEL k", "EXEC"] {
         client.send(request);
     }

@@ -66,7 +66,7 @@ fn those_who_leave_or_run_out_of_time_do_so_during_a_pause() {
     let mut second = server.waiter("DLOCK.ACQUIRE k b BLOCK 0");
     let mut third = server.client();
     let id = third.id();
-    server.lines_up(&mut third, "DLOCK.ACQUIRE k c BLOCK 0");
+    server.enters_queue(&mut third, "DLOCK.ACQUIRE k c BLOCK 0");
     client.ok("CLIENT PAUSE 100000 WRITE");
     client.pass(end + 50);
     drop(head);
@@ -80,7 +80,7 @@ fn those_who_leave_or_run_out_of_time_do_so_during_a_pause() {
 }
 
 #[test]
-fn commands_that_come_during_a_pause_stand_behind_the_line() {
+fn commands_that_come_during_a_pause_stand_behind_the_queue() {
     let server = Server::start();
     let mut client = server.client();
     client.int("DLOCK.ACQUIRE k a PX 500");
@@ -119,7 +119,7 @@ fn a_failover_grants_nothing_and_sends_everybody_away() {
 }
 
 #[test]
-fn many_lines_and_pauses_on_one_server() {
+fn many_queues_and_pauses_on_one_server() {
     let server = Server::start();
     let mut client = server.client();
     for round in 0..5 {

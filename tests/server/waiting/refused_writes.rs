@@ -5,7 +5,7 @@ use std::fs;
 use crate::support::replica::{counter, info_field};
 use crate::support::{Client, Server, lock_info, soon};
 
-/// A lock `k` whose lease is over, and whose line `b, c` has not been served.
+/// A lock `k` whose lease is over, and whose queue `b, c` has not been served.
 #[track_caller]
 fn nothing_is_granted(server: &Server, client: &mut Client, end: i64, waiters: &mut [Client]) {
     client.pass(end + 150);
@@ -29,7 +29,7 @@ fn too_few_replicas() {
     assert!(client.error("DLOCK.RELEASE k a").starts_with("NOREPLICAS "));
     client.ok("CONFIG SET min-replicas-to-write 0");
     waiters[0].granted();
-    assert_eq!(server.line("k"), ["c"]);
+    assert_eq!(server.queue("k"), ["c"]);
     // A client that vanishes does not bring about a grant either.
     client.int("DLOCK.RELEASE k b");
     waiters[1].granted();

@@ -1,6 +1,6 @@
-//! Grants from the line reach replicas and files as effects, after what caused them.
+//! Grants from the queue reach replicas and files as effects, after what caused them.
 
-use crate::support::line::all_granted;
+use crate::support::queue::all_granted;
 use crate::support::state::{assert_same_but_for_grace, state};
 use crate::support::{Client, Server, lock_info, req, soon};
 
@@ -168,7 +168,7 @@ fn replicas_have_the_deadline_while_somebody_waits() {
 }
 
 #[test]
-fn a_promoted_replica_has_what_was_granted_and_no_line() {
+fn a_promoted_replica_has_what_was_granted_and_no_queue() {
     let server = Server::start();
     let replica = server.replica();
     let mut client = server.client();
@@ -189,7 +189,7 @@ fn a_promoted_replica_has_what_was_granted_and_no_line() {
 }
 
 #[test]
-fn a_grant_survives_a_restart_and_the_line_does_not() {
+fn a_grant_survives_a_restart_and_the_queue_does_not() {
     let mut server = Server::conf("appendonly yes\nappendfsync no");
     let mut client = server.client();
     client.int(format!("DLOCK.ACQUIRE k a {KEEP}"));
@@ -199,7 +199,7 @@ fn a_grant_survives_a_restart_and_the_line_does_not() {
     server.kill9();
     server.boot();
     let mut client = server.client();
-    assert_eq!((server.holders("k"), server.line("k")), (vec!["b".to_owned()], vec![]));
+    assert_eq!((server.holders("k"), server.queue("k")), (vec!["b".to_owned()], vec![]));
     assert!(client.int(format!("DLOCK.CHECK k {token}")) > 0);
     assert_eq!(client.int("DLOCK.RELEASE k b"), 1);
     assert!(client.int("DLOCK.ACQUIRE k c") > token);

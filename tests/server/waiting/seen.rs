@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 
 use redis::Value;
 
-use crate::support::line::all_granted;
 use crate::support::lock::{Info, fields_of};
+use crate::support::queue::all_granted;
 use crate::support::replica::counter;
 use crate::support::{Client, Server, list_of, lock_info, soon, text_of};
 
 #[test]
-fn info_full_shows_the_line() {
+fn info_full_shows_the_queue() {
     let server = Server::start();
     let mut client = server.client();
     client.int("DLOCK.RLOCK k a");
@@ -19,7 +19,7 @@ fn info_full_shows_the_line() {
     let ids: Vec<_> = waiters.iter_mut().map(|waiter| waiter.id()).collect();
     let line = ["ACQUIRE k w", "RLOCK k r", "RACQUIRE k a", "WLOCK k w"];
     for (waiter, request) in waiters.iter_mut().zip(line) {
-        server.lines_up(waiter, format!("DLOCK.{request} BLOCK 0"));
+        server.enters_queue(waiter, format!("DLOCK.{request} BLOCK 0"));
     }
     let now = client.now();
     client.pass(now + 60);
@@ -48,7 +48,7 @@ fn info_full_shows_the_line() {
 }
 
 #[test]
-fn the_line_is_shown_ten_at_first() {
+fn the_queue_is_shown_ten_at_first() {
     let server = Server::start();
     let mut client = server.client();
     client.int("DLOCK.ACQUIRE k a");

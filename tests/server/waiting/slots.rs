@@ -4,7 +4,7 @@ use crate::support::cluster::Cluster;
 use crate::support::soon;
 
 #[test]
-fn a_lock_that_leaves_sends_its_line_after_it() {
+fn a_lock_that_leaves_sends_its_queue_after_it() {
     let cluster = Cluster::start(2);
     let from = cluster.home_of("k");
     let to = 1 - from;
@@ -28,7 +28,7 @@ fn a_lock_that_leaves_sends_its_line_after_it() {
 }
 
 #[test]
-fn a_slot_without_keys_sends_the_line_away_as_well() {
+fn a_slot_without_keys_sends_the_queue_away_as_well() {
     let cluster = Cluster::start(2);
     let from = cluster.home_of("k");
     let to = 1 - from;

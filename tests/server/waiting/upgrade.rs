@@ -12,17 +12,17 @@ fn an_upgrade_waits_at_the_front_and_keeps_reading() {
         client.int("DLOCK.RLOCK k b");
         let mut waiters = server.waiters(["DLOCK.WLOCK k w BLOCK 0", "DLOCK.RLOCK k r BLOCK 0"]);
         let mut upgrader = server.waiter(format!("DLOCK.{upgrade} k a BLOCK 0"));
-        assert_eq!(server.line("k"), ["a", "w", "r"]);
+        assert_eq!(server.queue("k"), ["a", "w", "r"]);
         assert_eq!(server.holders("k"), ["a", "b"]);
         assert!(client.int(format!("DLOCK.CHECK k {read}")) > 0);
         client.int("DLOCK.RELEASE k b");
         let write = upgrader.granted();
         assert!(write > read);
         assert_eq!(lock_info(&mut client, "k").unwrap().mode, "both");
-        assert_eq!(server.line("k"), ["w", "r"]);
+        assert_eq!(server.queue("k"), ["w", "r"]);
         // Giving up writing alone does not let the writer in, nor the reader behind it.
         assert_eq!(client.int(format!("DLOCK.RELEASE k a TOKEN {write}")), 1);
-        assert_eq!(server.line("k"), ["w", "r"]);
+        assert_eq!(server.queue("k"), ["w", "r"]);
         assert_eq!(client.int(format!("DLOCK.RELEASE k a TOKEN {read}")), 1);
         waiters[0].granted();
         client.int("DLOCK.RELEASE k w");
@@ -46,7 +46,7 @@ fn a_second_upgrade_is_a_deadlock() {
         assert_eq!(counter(&mut client, "deadlocks"), deadlocks + 1);
         client.nil(format!("DLOCK.{command} k b"));
     }
-    assert_eq!(server.line("k"), ["a", "w"]);
+    assert_eq!(server.queue("k"), ["a", "w"]);
     assert_eq!(server.holders("k"), ["a", "b"]);
     client.int("DLOCK.RELEASE k b");
     upgrader.granted();
@@ -75,14 +75,14 @@ fn an_upgrade_keeps_its_place_when_its_shared_hold_lapses() {
     client.int("DLOCK.RLOCK k a PX 1000");
     let mut writer = server.waiter("DLOCK.WLOCK k w BLOCK 0");
     let mut upgrader = server.waiter("DLOCK.WLOCK k a BLOCK 0 PX 600000");
-    assert_eq!(server.line("k"), ["a", "w"]);
+    assert_eq!(server.queue("k"), ["a", "w"]);
     crate::support::soon("its hold lapses", || server.holders("k") == ["b"]);
-    assert_eq!(server.line("k"), ["a", "w"]);
+    assert_eq!(server.queue("k"), ["a", "w"]);
     client.int("DLOCK.RELEASE k b");
     upgrader.granted();
     assert!(hold(&mut client, "k", "a", "shared").is_none());
     assert_eq!(lock_info(&mut client, "k").unwrap().mode, "exclusive");
-    assert_eq!(server.line("k"), ["w"]);
+    assert_eq!(server.queue("k"), ["w"]);
     client.int("DLOCK.RELEASE k a");
     writer.granted();
 }
@@ -132,7 +132,7 @@ fn readers_get_in_when_a_writer_downgrades() {
     assert!(client.int(format!("DLOCK.CHECK k {read}")) > 0);
     writer.waits();
     last.waits();
-    assert_eq!(server.line("k"), ["w", "r3"]);
+    assert_eq!(server.queue("k"), ["w", "r3"]);
 }
 
 #[test]
@@ -149,7 +149,7 @@ fn an_upgrade_whose_hold_is_released_is_still_an_upgrade() {
             client.int(end);
         }
         crate::support::soon("its hold is gone", || server.holders("k") == ["b", "c"]);
-        assert_eq!(server.line("k"), ["a", "w"], "{end}: it keeps its place");
+        assert_eq!(server.queue("k"), ["a", "w"], "{end}: it keeps its place");
         let error = client.error("DLOCK.WLOCK k b BLOCK 100");
         assert!(error.starts_with("DEADLOCK "), "{end}: {error}");
         client.int("DLOCK.RELEASE k b");

@@ -8,7 +8,7 @@ use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio::time::timeout_at;
 
 use super::Quorum;
-use super::errand::{Answers, Errand};
+use super::dispatch::{Answers, Dispatch};
 use crate::error::Error;
 use crate::server::Fault;
 use crate::terms::Renewal;
@@ -16,7 +16,7 @@ use crate::terms::Renewal;
 /// A hold on several servers.
 pub(crate) struct Kept {
     quorum: Arc<Quorum>,
-    errand: Errand,
+    dispatch: Dispatch,
     hold: Mutex<Hold>,
 }
 
@@ -24,11 +24,11 @@ impl Kept {
     /// `answers` may still bring some to calls of the acquisition.
     pub(super) fn new(
         quorum: Arc<Quorum>,
-        errand: Errand,
+        dispatch: Dispatch,
         hold: Hold,
         mut answers: UnboundedReceiver<(Call, Answer)>,
     ) -> Arc<Self> {
-        let kept = Arc::new(Self { quorum, errand, hold: Mutex::new(hold) });
+        let kept = Arc::new(Self { quorum, dispatch, hold: Mutex::new(hold) });
         let late = kept.clone();
         tokio::spawn(async move {
             while let Some((call, answer)) = answers.recv().await {
@@ -40,7 +40,7 @@ impl Kept {
 
     /// Who holds it: the owner of the attempt that came through.
     pub fn owner(&self) -> String {
-        self.errand.owner(self.hold().attempt())
+        self.dispatch.owner(self.hold().attempt())
     }
 
     /// One attempt to renew on all servers: done as soon as a majority has.
@@ -61,10 +61,10 @@ impl Kept {
             }
             match timeout_at(end.into(), answers.recv()).await {
                 Ok(Some((call, answer))) => self.note(&call, answer),
-                Ok(None) => return Renewal::Failed(Fault::Cut(self.quorum.troubles().into())),
+                Ok(None) => return Renewal::Failed(Fault::OutcomeUnknown(self.quorum.troubles().into())),
                 Err(_) => {
                     self.note_the_rest(answers);
-                    return Renewal::Failed(Fault::Cut(self.quorum.troubles().into()));
+                    return Renewal::Failed(Fault::OutcomeUnknown(self.quorum.troubles().into()));
                 }
             }
         }
@@ -91,7 +91,7 @@ impl Kept {
 
     fn send(&self, calls: Vec<Call>) -> UnboundedReceiver<(Call, Answer)> {
         let (to, answers): (Answers, _) = unbounded_channel();
-        self.errand.send(calls, &to);
+        self.dispatch.send(calls, &to);
         answers
     }
 

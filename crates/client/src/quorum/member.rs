@@ -152,11 +152,13 @@ impl Member {
     /// Takes note of a fault.
     pub fn failed(&self, fault: Fault) -> Fault {
         let mut known = self.known();
-        if let Fault::Cut(_) | Fault::NoWay(_) = &fault {
+        if let Fault::OutcomeUnknown(_) | Fault::NotSent(_) = &fault {
             known.shared.take_if(|wire| wire.link.is_closed());
         }
         let why = match &fault {
-            Fault::Refused(why) | Fault::Later(why) | Fault::NoWay(why) | Fault::Cut(why) => why.to_string(),
+            Fault::Refused(why) | Fault::Later(why) | Fault::NotSent(why) | Fault::OutcomeUnknown(why) => {
+                why.to_string()
+            }
             Fault::TooFewReplicas { .. } | Fault::Moved(..) | Fault::Ask(_) => "is a node of a cluster".to_owned(),
         };
         known.trouble = Some(Trouble { why, until: Instant::now(), counts_at: None });
@@ -174,10 +176,10 @@ impl Member {
 
     async fn open(&self) -> Result<Wire, Fault> {
         if let Some(trouble) = self.known().trouble.as_ref().filter(|trouble| Instant::now() < trouble.until) {
-            return Err(Fault::NoWay(trouble.why.clone().into()));
+            return Err(Fault::NotSent(trouble.why.clone().into()));
         }
         let opened = tokio::time::timeout(self.timeout.max(MIN_CONNECT), greet(&self.info)).await;
-        let opened = opened.unwrap_or_else(|_| Err(Fault::NoWay("does not answer".into())));
+        let opened = opened.unwrap_or_else(|_| Err(Fault::NotSent("does not answer".into())));
         match opened {
             Ok(wire) => {
                 let mut known = self.known();

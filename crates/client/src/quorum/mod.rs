@@ -4,7 +4,7 @@
 //! randomness and the errors.
 
 mod builder;
-mod errand;
+mod dispatch;
 mod kept;
 mod member;
 
@@ -19,7 +19,7 @@ use crate::error::Error;
 use crate::server::Fault;
 use crate::terms::{Grant, Keep, Mode, Terms, Wait};
 pub use builder::QuorumBuilder;
-use errand::{Answers, Errand};
+use dispatch::{Answers, Dispatch};
 pub(crate) use kept::Kept;
 use member::{Member, Wire};
 
@@ -53,13 +53,13 @@ impl Quorum {
         };
         let (mut terms, mut pause) = (terms.clone(), PAUSE);
         loop {
-            let mut way = Way::begin(self.clone(), protocol, &terms);
-            match way.go().await {
-                Outcome::Held(hold) => return Ok(way.arrive(hold)),
+            let mut attempt = Attempt::begin(self.clone(), protocol, &terms);
+            match attempt.go().await {
+                Outcome::Held(hold) => return Ok(attempt.arrive(hold)),
                 Outcome::Contended => return Err(Error::Contention),
                 // An outage counts as waiting.
                 Outcome::TooFew(_) if Instant::now() + pause < end => sleep(pause).await,
-                Outcome::TooFew(_) => return Err(Error::TooFew(self.too_few(way.answered()))),
+                Outcome::TooFew(_) => return Err(Error::TooFew(self.too_few(attempt.answered()))),
             }
             pause = (pause * 2).min(MAX_PAUSE);
             // What the last round sent may come late, and must not touch what this one gets.
@@ -105,7 +105,7 @@ impl Quorum {
     }
 
     fn member(&self, at: usize) -> Result<&Member, Fault> {
-        self.members.get(at).ok_or_else(|| Fault::NoWay("no such server".into()))
+        self.members.get(at).ok_or_else(|| Fault::NotSent("no such server".into()))
     }
 
     /// Whether the server at the other end of this connection may count.
@@ -145,10 +145,10 @@ fn ready_in(answered: usize, majority: usize, mut young: Vec<Duration>) -> Optio
     young.get(majority.checked_sub(answered + 1)?).copied()
 }
 
-/// An acquisition under way. Dropped half-way, it gives everything back.
-struct Way {
+/// An acquisition under way. Dropped halfway, it gives everything back.
+struct Attempt {
     quorum: Arc<Quorum>,
-    errand: Errand,
+    dispatch: Dispatch,
     acquisition: Acquisition,
     calls: Vec<Call>,
     to: Answers,
@@ -169,7 +169,7 @@ enum Entry {
     Answered,
 }
 
-impl Way {
+impl Attempt {
     fn begin(quorum: Arc<Quorum>, protocol: dlock_quorum::Terms, terms: &Terms) -> Self {
         let now = quorum.now();
         let patience = match terms.wait {
@@ -183,9 +183,19 @@ impl Way {
         let seed = rand::random();
         let acquisition = Acquisition::begin(protocol, patience, silent, seed, now, &mut calls);
         let (to, answers) = unbounded_channel();
-        let errand = Errand::new(quorum.clone(), terms.clone());
+        let dispatch = Dispatch::new(quorum.clone(), terms.clone());
         let entries = vec![Entry::Unasked; quorum.members()];
-        Self { quorum, errand, acquisition, calls, to, answers: Some(answers), releases: 0, entries, has_ended: false }
+        Self {
+            quorum,
+            dispatch,
+            acquisition,
+            calls,
+            to,
+            answers: Some(answers),
+            releases: 0,
+            entries,
+            has_ended: false,
+        }
     }
 
     async fn go(&mut self) -> Outcome {
@@ -243,7 +253,7 @@ impl Way {
     fn arrive(&mut self, hold: Hold) -> Grant {
         let (token, until) = (hold.token(), self.quorum.at(hold.valid_until()));
         let answers = self.answers.take().unwrap_or_else(|| unbounded_channel().1);
-        let kept = Kept::new(self.quorum.clone(), self.errand.clone(), hold, answers);
+        let kept = Kept::new(self.quorum.clone(), self.dispatch.clone(), hold, answers);
         Grant { token, until, link: None, kept: Some(kept) }
     }
 
@@ -252,7 +262,7 @@ impl Way {
             self.entries.get_mut(call.to).into_iter().for_each(|entry| *entry = Entry::Open);
         }
         self.releases += self.calls.iter().filter(|call| call.ask == Ask::Release).count();
-        self.errand.send(self.calls.drain(..), &self.to);
+        self.dispatch.send(self.calls.drain(..), &self.to);
     }
 
     fn remember_the_silent(&self) {
@@ -271,7 +281,7 @@ const MAX_PAUSE: Duration = Duration::from_millis(500);
 /// No clock overflows by a longer wait.
 const LONGEST_WAIT: Duration = Duration::from_secs(100 * 365 * 86400);
 
-impl Drop for Way {
+impl Drop for Attempt {
     fn drop(&mut self) {
         if !self.has_ended {
             self.acquisition.abandon(self.quorum.now(), &mut self.calls);

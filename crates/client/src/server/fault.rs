@@ -12,9 +12,9 @@ pub(crate) enum Fault {
     /// Not now, or not here: nothing was changed, and it is worth asking again.
     Later(Cause),
     /// Nothing could be sent.
-    NoWay(Cause),
+    NotSent(Cause),
     /// Sent, and no answer came: it may have been executed.
-    Cut(Cause),
+    OutcomeUnknown(Cause),
     /// Too few replicas acknowledged a grant, which was released, or a renewal.
     TooFewReplicas { acknowledged: u32, wanted: u32 },
     /// The slot lives at that node.
@@ -29,12 +29,12 @@ impl Fault {
         match error.kind() {
             ErrorKind::Server(kind) => Self::of_server(kind, error, from),
             // The wait was ended from outside, or by a demotion: the grant may have come before.
-            ErrorKind::Extension if error.code() == Some("UNBLOCKED") => Self::Cut(error.into()),
+            ErrorKind::Extension if error.code() == Some("UNBLOCKED") => Self::OutcomeUnknown(error.into()),
             ErrorKind::Extension
             | ErrorKind::AuthenticationFailed
             | ErrorKind::InvalidClientConfig
             | ErrorKind::RESP3NotSupported => Self::Refused(error.into()),
-            _ => Self::Cut(Cause::from(error).at(from.addr())),
+            _ => Self::OutcomeUnknown(Cause::from(error).at(from.addr())),
         }
     }
 
@@ -56,7 +56,7 @@ impl Fault {
 
     pub fn cause(self) -> Cause {
         match self {
-            Self::Refused(cause) | Self::Later(cause) | Self::NoWay(cause) | Self::Cut(cause) => cause,
+            Self::Refused(cause) | Self::Later(cause) | Self::NotSent(cause) | Self::OutcomeUnknown(cause) => cause,
             Self::TooFewReplicas { .. } => Error::from(self).to_string().into(),
             Self::Moved(_, node) | Self::Ask(node) => format!("the key is at {}", node.addr()).into(),
         }

@@ -31,7 +31,7 @@ impl Link {
         let info = setup
             .log_in(info.clone())
             .await
-            .map_err(|error| Fault::NoWay(Cause::from(format!("no credentials: {error}")).at(info.addr())))?;
+            .map_err(|error| Fault::NotSent(Cause::from(format!("no credentials: {error}")).at(info.addr())))?;
         let (end, closed) = watch::channel(false);
         let (touch, touched) = watch::channel(());
         let told = move |push: PushInfo| {
@@ -51,7 +51,7 @@ impl Link {
         let info = info.set_tcp_settings(settings);
         let opened = async { Client::open(info.clone())?.get_multiplexed_async_connection_with_config(&config).await };
         let connection = opened.await.map_err(|error| match Fault::of(error, &info) {
-            Fault::Cut(cause) => Fault::NoWay(cause),
+            Fault::OutcomeUnknown(cause) => Fault::NotSent(cause),
             fault => fault,
         })?;
         let link = Self { connection, info, closed, touched, _untold: None };
@@ -113,7 +113,9 @@ impl Link {
             Some(patience) => match tokio::time::timeout(patience, reply).await {
                 Ok(reply) => reply,
                 Err(_) => {
-                    return Err(Fault::Cut(format!("{}: no reply within {patience:?}", self.info.addr()).into()));
+                    return Err(Fault::OutcomeUnknown(
+                        format!("{}: no reply within {patience:?}", self.info.addr()).into(),
+                    ));
                 }
             },
         };
@@ -148,7 +150,9 @@ impl Link {
             None => match tokio::time::timeout(rest, others).await {
                 Ok(replies) => replies,
                 Err(_) => {
-                    return Err(Fault::Cut(format!("{}: no reply within {rest:?}", self.info.addr()).into()));
+                    return Err(Fault::OutcomeUnknown(
+                        format!("{}: no reply within {rest:?}", self.info.addr()).into(),
+                    ));
                 }
             },
         };

@@ -79,7 +79,7 @@ impl Server {
         let patience = left.saturating_add(REPLY * 2).saturating_add(replicas * 2);
         match timeout(patience, self.ask_for(terms, retry)).await {
             Ok(answer) => answer,
-            Err(_) => Err(Fault::Cut("no reply in time".into())),
+            Err(_) => Err(Fault::OutcomeUnknown("no reply in time".into())),
         }
     }
 
@@ -128,7 +128,7 @@ impl Server {
             grant.until = match self.renew(&hold, hold.lease).await {
                 Renewal::Until(until) => until,
                 Renewal::Gone => return Err(Fault::Later("the lease ended before the grant was heard of".into())),
-                Renewal::Failed(fault) => return Err(Fault::Cut(fault.cause())),
+                Renewal::Failed(fault) => return Err(Fault::OutcomeUnknown(fault.cause())),
             };
         }
         if hold.link.is_none() {
@@ -225,7 +225,7 @@ impl Server {
                 Err(fault) if fault.is_wrong_type() => return Err(Error::Lost),
                 Err(fault @ Fault::Refused(_)) => return Err(fault.into()),
                 Err(fault) if Instant::now() + PAUSE >= until => return Err(fault.into()),
-                Err(Fault::Cut(_)) => sent = Sent::Again,
+                Err(Fault::OutcomeUnknown(_)) => sent = Sent::Again,
                 Err(_) => {}
             }
             sleep(PAUSE).await;

@@ -172,7 +172,7 @@ impl Nodes {
     }
 
     async fn first_of(&self, candidates: Vec<ConnectionInfo>, lane: Lane) -> Result<Link, Fault> {
-        let mut fault = Fault::NoWay("no server".into());
+        let mut fault = Fault::NotSent("no server".into());
         for node in candidates {
             match self.link_to(&node, lane).await {
                 Ok(link) => {
@@ -253,7 +253,7 @@ async fn ask_sentinels(
     name: &str,
     primary: &ConnectionInfo,
 ) -> Result<ConnectionInfo, Fault> {
-    let mut why = Fault::NoWay("no Sentinel".into());
+    let mut why = Fault::NotSent("no Sentinel".into());
     for sentinel in sentinels {
         let question = async {
             let link = Link::open(sentinel, &Setup::default()).await?;
@@ -261,8 +261,10 @@ async fn ask_sentinels(
         };
         match question.await.map(redis::from_redis_value::<Option<(String, u16)>>) {
             Ok(Ok(Some((host, port)))) => return Ok(address::at(primary, &host, port)),
-            Ok(_) => why = Fault::NoWay(format!("Sentinel {} knows no primary called {name}", sentinel.addr()).into()),
-            Err(fault) => why = Fault::NoWay(fault.cause().at(sentinel.addr())),
+            Ok(_) => {
+                why = Fault::NotSent(format!("Sentinel {} knows no primary called {name}", sentinel.addr()).into())
+            }
+            Err(fault) => why = Fault::NotSent(fault.cause().at(sentinel.addr())),
         }
     }
     Err(why)

@@ -50,7 +50,7 @@ impl Observation {
         let ends = if self.ttl.is_zero() { Duration::MAX } else { self.ttl + MILLISECOND };
         match timeout(ends, self.link.touched()).await {
             Ok(true) | Err(_) => Ok(()),
-            Ok(false) => Err(Fault::Cut("the connection has ended".into())),
+            Ok(false) => Err(Fault::OutcomeUnknown("the connection has ended".into())),
         }
     }
 }

@@ -48,8 +48,8 @@ impl RetryState {
     pub async fn next(&mut self, fault: Fault, began: Instant) -> Result<(), Error> {
         match &fault {
             Fault::Refused(_) | Fault::TooFewReplicas { .. } => return Err(fault.into()),
-            Fault::Cut(_) => self.sent = Sent::Again,
-            Fault::NoWay(_) | Fault::Later(_) | Fault::Moved(..) | Fault::Ask(_) => {}
+            Fault::OutcomeUnknown(_) => self.sent = Sent::Again,
+            Fault::NotSent(_) | Fault::Later(_) | Fault::Moved(..) | Fault::Ask(_) => {}
         }
         // An attempt that was queued is not part of a row of failures.
         if began.elapsed() > LASTED {

@@ -39,7 +39,7 @@ async fn figures() {
         let theirs = lines_of_rounds("8 at once, Redlock", count, &contended::<Redlock>(urls, Come::AtOnce));
         missed += u32::from(ours * 10 > theirs);
     }
-    for (at, which) in ["the doorman", "another"].iter().enumerate() {
+    for (at, which) in ["the gate server", "another"].iter().enumerate() {
         let mut took = with_one_stopped(&servers[..3], at).await;
         let name = format!("1 of 3 stopped: {which}");
         line(&name, 3, &mut took);
@@ -110,7 +110,7 @@ impl Taker for Quorum {
     }
 }
 
-/// All are asked at once, without the doorman.
+/// All are asked at once, without the gate server.
 struct WithoutWaiting(Client);
 
 impl Taker for WithoutWaiting {

@@ -59,7 +59,7 @@ async fn with_two_of_five_killed_it_still_locks() {
     let mut servers = servers(5);
     let client = client_of(&servers);
     let before = in_time(client.acquire("job")).await.expect("a lock");
-    // The doorman is one of them.
+    // The gate server is one of them.
     servers[0].kill9();
     servers[2].kill9();
     in_time(before.renew()).await.expect("a majority is left");

@@ -32,7 +32,7 @@ async fn they_are_served_in_the_order_in_which_they_came() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_waits_sends_nothing_to_the_others_and_a_ping_a_second_to_the_doorman() {
+async fn who_waits_sends_nothing_to_the_others_and_a_ping_a_second_to_the_gate_server() {
     let servers = servers(3);
     let client = client_of(&servers);
     let guard = in_time(client.acquire("job")).await.expect("a lock");
@@ -44,15 +44,15 @@ async fn who_waits_sends_nothing_to_the_others_and_a_ping_a_second_to_the_doorma
     let acquires = |server: &crate::Server| crate::calls(&mut server.client(), "dlock.acquire");
     let before: Vec<_> = servers.iter().map(acquires).collect();
     let first = pings(&servers[0]);
-    soon("the doorman is asked", || pings(&servers[0]) >= first + 2);
+    soon("the gate server is asked", || pings(&servers[0]) >= first + 2);
     assert_eq!(servers.iter().map(acquires).collect::<Vec<_>>(), before);
     in_time(guard.release()).await.expect("held");
     let guard = in_time(waiting).await.expect("a task").expect("a lock");
     in_time(guard.release()).await.expect("held");
 }
 
-/// Two of three have not been left yet when the doorman lets the next in.
-fn hold_all_but_the_doorman(servers: &[Server]) {
+/// Two of three have not been left yet when the gate server lets the next in.
+fn hold_all_but_the_gate_server(servers: &[Server]) {
     for server in &servers[1..] {
         assert!(server.client().int("DLOCK.ACQUIRE job leaving PX 60000") > 0);
     }
@@ -61,7 +61,7 @@ fn hold_all_but_the_doorman(servers: &[Server]) {
 #[tokio::test(flavor = "multi_thread")]
 async fn who_is_let_in_waits_for_the_others_to_be_left() {
     let servers = servers(3);
-    hold_all_but_the_doorman(&servers);
+    hold_all_but_the_gate_server(&servers);
     let waiting = tokio::spawn(client_of(&servers).acquire("job").into_future());
     let mut watch: Vec<_> = servers.iter().map(Server::client).collect();
     soon("it waits in the other queues", || watch[1..].iter_mut().all(|server| counter(server, "waiters") == 1));
@@ -78,7 +78,7 @@ async fn who_is_let_in_waits_for_the_others_to_be_left() {
 #[tokio::test(flavor = "multi_thread")]
 async fn who_gives_up_in_the_other_queues_leaves_nothing() {
     let servers = servers(3);
-    hold_all_but_the_doorman(&servers);
+    hold_all_but_the_gate_server(&servers);
     let waiting = tokio::spawn(client_of(&servers).acquire("job").into_future());
     let mut watch: Vec<_> = servers.iter().map(Server::client).collect();
     soon("it waits in the other queues", || watch[1..].iter_mut().all(|server| counter(server, "waiters") == 1));
@@ -90,7 +90,7 @@ async fn who_gives_up_in_the_other_queues_leaves_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_doorman_that_stops_loses_its_queue_to_the_next() {
+async fn a_gate_server_that_stops_loses_its_queue_to_the_next() {
     let mut servers = servers(3);
     let guard = in_time(client_of(&servers).acquire("job")).await.expect("a lock");
     let waiting = tokio::spawn(client_of(&servers).acquire("job").into_future());

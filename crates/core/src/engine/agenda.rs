@@ -6,7 +6,7 @@ use crate::UnixMs;
 
 impl<T> Engine<T> {
     /// Has a record visited before the end of the turn.
-    pub(super) fn stir(&mut self, id: RecordId) {
+    pub(super) fn mark_due(&mut self, id: RecordId) {
         self.set_attention(id, Attention::Now);
     }
 
@@ -45,13 +45,13 @@ impl<T> Engine<T> {
             Attention::None => {}
             Attention::At(at) => drop(self.agenda.insert((at, id))),
             Attention::Overdue(at) => drop(self.overdue.insert((at, id))),
-            Attention::Now => self.stirred.push_back(id),
+            Attention::Now => self.marked.push_back(id),
         }
     }
 
     /// The record that needs a visit most at `now`. It is out of the agenda then.
     pub(super) fn next_due(&mut self, now: UnixMs) -> Option<RecordId> {
-        while let Some(id) = self.stirred.pop_front() {
+        while let Some(id) = self.marked.pop_front() {
             if self.records.get(id).is_some_and(|record| record.attention == Attention::Now) {
                 self.set_attention(id, Attention::None);
                 return Some(id);

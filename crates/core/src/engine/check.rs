@@ -10,7 +10,7 @@ pub struct Snapshot<'a, T> {
     /// The locks that need attention, in order of their names.
     pub records: Vec<RecordView<'a, T>>,
     /// The locks that are visited before the end of the turn, in this order.
-    pub stirred: Vec<Name<'a>>,
+    pub marked: Vec<Name<'a>>,
     /// The locks whose key needs another TTL.
     pub ttls: Vec<Name<'a>>,
     /// The timer does nothing before.
@@ -104,11 +104,11 @@ impl<T> Engine<T> {
             })
             .collect();
         records.sort_by_key(|record| record.name);
-        let stirred = self.stirred.iter().filter_map(|id| self.records.get(*id));
-        let stirred = stirred.filter(|record| record.attention == Attention::Now);
+        let marked = self.marked.iter().filter_map(|id| self.records.get(*id));
+        let marked = marked.filter(|record| record.attention == Attention::Now);
         Snapshot {
             records,
-            stirred: stirred.map(|record| record.name()).collect(),
+            marked: marked.map(|record| record.name()).collect(),
             ttls: self.ttls.iter().map(|(db, key)| Name { db: *db, key }).collect(),
             not_before: self.not_before,
         }
@@ -156,7 +156,7 @@ impl<T> Engine<T> {
                     expect(self.agenda.contains(&(time, id)), "a record is not in the agenda")?;
                 }
                 Attention::Overdue(time) => expect(self.overdue.contains(&(time, id)), "a record is not overdue")?,
-                Attention::Now => expect(self.stirred.contains(&id), "a record is not visited in this turn")?,
+                Attention::Now => expect(self.marked.contains(&id), "a record is not visited in this turn")?,
             }
             for client in record.bound.clients().filter(|client| !record.bound.has_session_ended(*client)) {
                 let is_known = self.clients.get(&client).is_some_and(|records| records.contains(&id));

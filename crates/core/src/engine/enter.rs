@@ -246,7 +246,7 @@ impl<T> Engine<T> {
         self.stats.replays += 1;
         self.outbox.push(Output::Answer(first, Answer::Nil));
         for record in records {
-            self.stir(record);
+            self.mark_due(record);
         }
         Entered::Waiting(id)
     }

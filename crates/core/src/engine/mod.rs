@@ -83,7 +83,7 @@ pub struct Engine<T> {
     leaves: u64,
     agenda: BTreeSet<(UnixMs, RecordId)>,
     overdue: BTreeSet<(UnixMs, RecordId)>,
-    stirred: VecDeque<RecordId>,
+    marked: VecDeque<RecordId>,
     /// Records whose databases may have been emptied or have changed places, to be looked at a piece at a time.
     unsettled: Vec<RecordId>,
     /// Keys that others gave a TTL, or none, that has to be looked at.
@@ -246,7 +246,7 @@ impl<T> Engine<T> {
             leaves: 0,
             agenda: BTreeSet::new(),
             overdue: BTreeSet::new(),
-            stirred: VecDeque::new(),
+            marked: VecDeque::new(),
             unsettled: Vec::new(),
             ttls: Vec::new(),
             old_bound: Vec::new(),
@@ -293,7 +293,7 @@ impl<T> Engine<T> {
     /// Returns the time of the next [`Engine::tick`]; `None`: not before the next input.
     #[inline]
     pub fn wake_at(&self) -> Option<UnixMs> {
-        let is_due = !(self.stirred.is_empty()
+        let is_due = !(self.marked.is_empty()
             && self.overdue.is_empty()
             && self.leaving.is_empty()
             && self.unsettled.is_empty()
@@ -312,7 +312,7 @@ impl<T> Engine<T> {
             Input::Removed(name) => {
                 if let Some(id) = self.find(name) {
                     self.forget_bound(id);
-                    self.stir(id);
+                    self.mark_due(id);
                 }
             }
             Input::Restored(Name { db, key }) => self.ttls.push((db, key.into())),

@@ -143,7 +143,7 @@ impl<T> Engine<T> {
             && space.has_removed()
         {
             self.forget_bound(id);
-            self.stir(id);
+            self.mark_due(id);
         }
     }
 }

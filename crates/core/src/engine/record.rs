@@ -91,7 +91,7 @@ impl<T> Engine<T> {
         record.epoch = self.epoch;
         if is_stale {
             self.forget_bound(id);
-            self.stir(id);
+            self.mark_due(id);
         }
     }
 

@@ -27,7 +27,7 @@ impl<T> Engine<T> {
             let Some(waiter) = self.waiters.get(head) else { break None };
             if self.allowance == 0 {
                 self.is_large = true;
-                self.stir(id);
+                self.mark_due(id);
                 break None;
             }
             let departed = self.departed(id, open, now);
@@ -166,7 +166,7 @@ impl<T> Engine<T> {
                 record.was_deserted = served != Some(*record_id);
             }
             if was_head && served != Some(*record_id) {
-                self.stir(*record_id);
+                self.mark_due(*record_id);
             }
         }
         if let Some(waits) = self.waits.get_mut(&waiter.owner) {
@@ -186,6 +186,6 @@ impl<T> Engine<T> {
             self.answer(head, Answer::Fault(fault.clone()), None);
         }
         self.is_large = true;
-        self.stir(id);
+        self.mark_due(id);
     }
 }

@@ -27,7 +27,7 @@ impl<T> Engine<T> {
 
     pub(super) fn end_session(&mut self, id: RecordId, client: ClientId, end: SessionEnd) {
         if self.records.get_mut(id).is_some_and(|record| record.bound.end(client, end)) {
-            self.stir(id);
+            self.mark_due(id);
         }
     }
 

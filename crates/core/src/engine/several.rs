@@ -171,7 +171,7 @@ impl<T> Engine<T> {
                 // Another request of the owner may be the head now: reentrant, or the same for other locks.
                 let next = self.serve(id, &mut open, now);
                 if next.and_then(|next| self.waiters.get(next)).is_some_and(|next| next.owner == hold.owner) {
-                    self.stir(id);
+                    self.mark_due(id);
                 }
             }
             self.close(id, open);
@@ -224,7 +224,7 @@ impl<T> Engine<T> {
             let name = Name { db, key: &key };
             // What has ended is released first. If there is much of it, the visit that is done with it comes back here.
             if has_ended && !self.release_all_ended(space, *record_id, name, now) {
-                return self.stir(*record_id);
+                return self.mark_due(*record_id);
             }
             match self.ask(space, *record_id, name) {
                 Permission::Full => {}

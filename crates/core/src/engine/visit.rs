@@ -124,7 +124,7 @@ impl<T> Engine<T> {
             self.close(id, open);
         }
         if let Some(id) = id {
-            self.stir(id);
+            self.mark_due(id);
         }
     }
 

@@ -17,7 +17,7 @@
 //! t2
 //! ```
 //!
-//! Every command says one line or more; `at` and `on` say nothing. `stage.rs` has the list of commands. Times are
+//! Every command says one line or more; `at` and `on` say nothing. `interpreter.rs` has the list of commands. Times are
 //! milliseconds since the story began, tokens are named t1, t2, … in the order in which they were given.
 //!
 //! `UPDATE_SCENARIOS=1 cargo test -p dlock-core --test scenarios` rewrites what the commands say; read the difference
@@ -30,16 +30,16 @@
     reason = "a test that panics has failed, which is what it is for"
 )]
 
+mod interpreter;
 mod options;
 mod script;
-mod stage;
 mod tokens;
 
 use std::path::{Path, PathBuf};
 use std::{env, fs};
 
+use interpreter::Interpreter;
 use script::Script;
-use stage::Stage;
 
 #[test]
 fn every_story_goes_as_written() {
@@ -52,7 +52,7 @@ fn every_story_goes_as_written() {
 #[test]
 fn a_story_that_goes_otherwise_fails() {
     let script = Script::parse("# Nobody is there.\nacquire alice\nacquire bob\n----\nt1\nt2\n").unwrap();
-    let told = script.tell(&mut Stage::default());
+    let told = script.tell(&mut Interpreter::default());
     assert_eq!(told.to_string(), "# Nobody is there.\nacquire alice\nacquire bob\n----\nt1\nnil\n");
     assert_eq!(script.difference(&told).unwrap(), "line 5: t1 | t2\n        is t1 | nil");
 }
@@ -66,7 +66,7 @@ fn check(path: &Path) -> Result<(), String> {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let text = fs::read_to_string(path).map_err(|error| format!("{name}: {error}"))?;
     let script = Script::parse(&text).map_err(|error| format!("{name}, {error}"))?;
-    let told = script.tell(&mut Stage::default());
+    let told = script.tell(&mut Interpreter::default());
     if env::var_os("UPDATE_SCENARIOS").is_some() {
         return fs::write(path, told.to_string()).map_err(|error| format!("{name}: {error}"));
     }

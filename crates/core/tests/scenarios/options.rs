@@ -5,7 +5,7 @@ use std::str::SplitWhitespace;
 
 use dlock_core::{ClientId, Command, Entries, Lease, LeaseChoice, Mode, Request, Token, UnixMs};
 
-use crate::stage::time;
+use crate::interpreter::time;
 use crate::tokens::TokenNames;
 
 /// The options of a command. Each command uses those it has.

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::stage::Stage;
+use crate::interpreter::Interpreter;
 
 /// A story: comments and steps in their order.
 #[derive(Debug)]
@@ -41,13 +41,13 @@ impl Script {
         Ok(Script(parts))
     }
 
-    /// The same story as it goes on the stage.
-    pub fn tell(&self, stage: &mut Stage) -> Script {
+    /// The same story as it goes on the interpreter.
+    pub fn tell(&self, interpreter: &mut Interpreter) -> Script {
         let tell = |part: &Part| match part {
             Part::Between(line) => Part::Between(line.clone()),
             Part::Step { line, commands, .. } => {
                 let said =
-                    commands.iter().filter(|command| !is_between(command)).flat_map(|command| stage.run(command));
+                    commands.iter().filter(|command| !is_between(command)).flat_map(|command| interpreter.run(command));
                 Part::Step { line: *line, commands: commands.clone(), says: said.collect() }
             }
         };

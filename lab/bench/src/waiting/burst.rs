@@ -25,7 +25,7 @@ pub fn measure(house: &House, sheet: &mut Sheet) -> Result<(), Error> {
     sheet.note("PING, nothing else going on", &pings::summary(&idle));
     let mut worst = Vec::new();
     for _ in 0..ROUNDS {
-        let first_end = line_up(&mut crowd, &mut open)?;
+        let first_end = enter_queue(&mut crowd, &mut open)?;
         let held_up = open.control.seconds_held_up()?;
         let (late, times) = pings::beside(&open.server, REST, || look_on(&mut crowd, first_end))?;
         sheet.note("PING beside the lease ends", &pings::summary(&times));
@@ -65,8 +65,8 @@ impl Waiter {
     }
 }
 
-/// Takes the locks and puts one in line for each. Returns when the first lease ends (unix time).
-fn line_up(crowd: &mut [Waiter], open: &mut Open) -> Result<Duration, Error> {
+/// Takes the locks and puts one in the queue for each. Returns when the first lease ends (unix time).
+fn enter_queue(crowd: &mut [Waiter], open: &mut Open) -> Result<Duration, Error> {
     let now = u64::try_from(unix_time()?.as_millis()).unwrap_or(u64::MAX);
     let first_end = Duration::from_millis(now) + LINING_UP;
     let takes: Vec<Request> = crowd

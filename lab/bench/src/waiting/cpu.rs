@@ -1,4 +1,4 @@
-//! Server CPU a hand-off, by the length of the line.
+//! Server CPU a hand-off, by the length of the queue.
 //!
 //! In a long line every hand-off meets clients that the server has not touched for long: their memory, in the server
 //! and in the kernel, has left the caches. Two more figures show how much that is: as many clients passing an element of
@@ -24,11 +24,11 @@ pub fn measure(house: &House, sheet: &mut Sheet) -> Result<(), Error> {
     let mut short_lines = Vec::new();
     for _ in 0..ROUNDS {
         for crowd in &mut crowds {
-            let lock = crowd.in_lines(crowd.waiters, &mut open)?;
+            let lock = crowd.in_queues(crowd.waiters, &mut open)?;
             crowd.locks.push(lock);
         }
         if let (Some(short), Some(most)) = (WAITERS.first(), crowds.last_mut()) {
-            short_lines.push(most.in_lines(*short, &mut open)?);
+            short_lines.push(most.in_queues(*short, &mut open)?);
         }
     }
     report(&crowds, &short_lines, &lists, sheet);
@@ -44,8 +44,8 @@ pub fn ratio_by_length(house: &House, rounds: usize) -> Result<Sample, Error> {
     let [fewest, .., most] = WAITERS;
     let (mut few, mut many) = (crowd(fewest, &open)?, crowd(most, &open)?);
     for _ in 0..rounds {
-        let cost_of_few = few.in_lines(fewest, &mut open)?;
-        ratios.push(many.in_lines(most, &mut open)? / cost_of_few);
+        let cost_of_few = few.in_queues(fewest, &mut open)?;
+        ratios.push(many.in_queues(most, &mut open)? / cost_of_few);
     }
     Ok(Sample::new(ratios))
 }
@@ -89,7 +89,7 @@ struct Crowd {
 
 impl Crowd {
     /// Microseconds a hand-off when they stand in lines with that many waiters, which take turns.
-    fn in_lines(&mut self, waiters: usize, open: &mut Open) -> Result<f64, Error> {
+    fn in_queues(&mut self, waiters: usize, open: &mut Open) -> Result<f64, Error> {
         let mut rings = Vec::new();
         while self.members.len() > waiters {
             let number = rings.len();
@@ -132,6 +132,6 @@ const WAITERS: [usize; 3] = [10, 1_000, 10_000];
 const ROUNDS: usize = 5;
 const WARM_UP: u32 = 500;
 const PASSES: u32 = 5_000;
-/// More than a line that costs what it should needs.
+/// More than a queue that costs what it should needs.
 const TIME: Duration = Duration::from_secs(10);
 const AT_MOST: f64 = 1.2;

@@ -1,4 +1,4 @@
-//! How long the next in line waits after the release was sent.
+//! How long the next in the queue waits after the release was sent.
 
 use super::ring::{Baton, Ring};
 use super::{House, Open};
@@ -28,7 +28,7 @@ pub fn measure(house: &House, sheet: &mut Sheet) -> Result<(), Error> {
     Ok(())
 }
 
-/// Of one round, in microseconds. Each time the giver is back in line before the next one gives.
+/// Of one round, in microseconds. Each time the giver is back in the queue before the next one gives.
 fn median(ring: &mut Ring, open: &mut Open) -> Result<f64, Error> {
     let mut times = Vec::with_capacity(PASSES);
     for _ in 0..PASSES {

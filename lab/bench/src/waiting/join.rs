@@ -1,4 +1,4 @@
-//! What joining the line costs the server, by the length of the line.
+//! What joining the queue costs the server, by the length of the queue.
 //!
 //! The same clients join the end of one long line and then, each for itself, the end of a short one.
 
@@ -59,7 +59,7 @@ impl Joining {
     }
 }
 
-/// Microseconds of server CPU a join. All leave the line again.
+/// Microseconds of server CPU a join. All leave the queue again.
 fn round(crowd: &mut [Joining], line: fn(&Joining) -> &Request, control: &mut Connection) -> Result<f64, Error> {
     let before = control.cpu_seconds()?;
     for one in crowd.iter_mut() {

@@ -1,4 +1,4 @@
-//! How late the next in line gets a lock whose lease ran out.
+//! How late the next in the queue gets a lock whose lease ran out.
 
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};

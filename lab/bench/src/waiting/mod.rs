@@ -1,4 +1,4 @@
-//! `dlock-bench waiting`: what waiting in line costs, beside waiting for an element of a list.
+//! `dlock-bench waiting`: what waiting in the queue costs, beside waiting for an element of a list.
 //!
 //! Every part starts servers of its own. What is compared is measured in turns, on the same server where that is
 //! possible, so that a busy machine slows both sides alike; a ratio is the median of the ratios of the rounds.

@@ -1,4 +1,4 @@
-//! Clients that pass something round: one has it, the others wait for it in line.
+//! Clients that pass something round: one has it, the others wait for it in the queue.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -77,7 +77,7 @@ impl Ring {
         Ok(Self { members, baton })
     }
 
-    /// The first one gives it to the second and joins the line again. Returns the time from giving to receiving.
+    /// The first one gives it to the second and joins the queue again. Returns the time from giving to receiving.
     pub fn pass(&mut self) -> Result<Duration, Error> {
         let (mut giver, time) = self.hand_over()?;
         giver.connection.send(&giver.wait.bytes)?;

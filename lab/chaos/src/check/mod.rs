@@ -32,7 +32,7 @@ use dlock_testkit::exclusion;
 use crate::counters::Counter;
 use crate::history::Life;
 use crate::history::Reply;
-use crate::plan::{Kind, Scene};
+use crate::plan::{Kind, Scenario};
 use crate::time::{Micros, now};
 
 /// What was done to servers or clients.
@@ -54,9 +54,9 @@ impl Fault {
     }
 }
 
-/// All that is known of a scene.
+/// All that is known of a scenario.
 pub struct Record {
-    pub scene: Scene,
+    pub scenario: Scenario,
     pub lives: Vec<Life>,
     pub faults: Vec<Fault>,
     pub counters: BTreeMap<String, Counter>,

@@ -2,13 +2,13 @@
 
 use super::*;
 
-fn record(scene: Scene, lives: &[&str]) -> Record {
+fn record(scenario: Scenario, lives: &[&str]) -> Record {
     let lives = lives.iter().enumerate().map(|(at, text)| Life::parse(&format!("w{at}"), text).unwrap()).collect();
-    Record { scene, lives, faults: Vec::new(), counters: BTreeMap::new() }
+    Record { scenario, lives, faults: Vec::new(), counters: BTreeMap::new() }
 }
 
 fn violations(lives: &[&str]) -> Vec<String> {
-    check(&record(Scene::Restart, lives)).violations
+    check(&record(Scenario::Restart, lives)).violations
 }
 
 fn fault(kind: Kind, begin: u64, end: u64) -> Fault {
@@ -79,7 +79,7 @@ fn a_session_may_end_a_hold_with_its_connection() {
     let bound = ALICE.replace("PX 1000", "PX 1000 SESSION");
     assert_eq!(violations(&[&format!("{bound}D 3000\n"), bob]), [""; 0]);
     refused(&[&format!("{ALICE}D 3000\n"), bob], "two owners hold k");
-    let mut killed = record(Scene::Restart, &[&bound, bob]);
+    let mut killed = record(Scenario::Restart, &[&bound, bob]);
     killed.lives[0].killed = Some(3000);
     assert_eq!(check(&killed).violations, [""; 0]);
 }
@@ -87,7 +87,7 @@ fn a_session_may_end_a_hold_with_its_connection() {
 #[test]
 fn a_jump_of_the_clock_ends_leases_and_no_more() {
     let bob = "I 500000 1 DLOCK.ACQUIRE k bob PX 1000\nO 501000 int 60\n";
-    let mut jumped = record(Scene::Clock, &[ALICE, bob]);
+    let mut jumped = record(Scenario::Clock, &[ALICE, bob]);
     jumped.faults.push(Fault { jump_us: 700_000, ..fault(Kind::ClockJump, 400_000, 401_000) });
     assert_eq!(check(&jumped).violations, [""; 0]);
     jumped.faults[0].jump_us = 300_000;
@@ -118,7 +118,7 @@ fn after_a_promotion_only_acknowledged_grants_exclude() {
     let bob = "I 50000 1 DLOCK.ACQUIRE k bob PX 1000\nO 60000 int 60\n";
     let asks = "I 70000 2 DLOCK.CHECK k 50\nO 80000 nil\n";
     let with_promotion = |lives: &[&str]| {
-        let mut record = record(Scene::Promotion, lives);
+        let mut record = record(Scenario::Promotion, lives);
         record.faults.push(fault(Kind::Promotion, 20_000, 40_000));
         check(&record)
     };
@@ -227,7 +227,7 @@ fn one_of_several_locks_that_is_not_there_is_refused() {
 #[test]
 fn a_counter_that_lost_a_write_is_refused() {
     let with = |counter: Counter, life: &str| {
-        let mut record = record(Scene::Restart, &[life]);
+        let mut record = record(Scenario::Restart, &[life]);
         record.counters.insert("k".into(), counter);
         check(&record).violations
     };
@@ -242,7 +242,7 @@ fn a_counter_that_lost_a_write_is_refused() {
 fn a_wait_that_ends_late_is_refused_unless_it_was_disturbed() {
     let late = "I 1000 1 DLOCK.ACQUIRE k alice PX 1000 BLOCK 100\nO 19000000 nil\n";
     refused(&[late], "too late");
-    let mut disturbed = record(Scene::Restart, &[late]);
+    let mut disturbed = record(Scenario::Restart, &[late]);
     disturbed.faults.push(fault(Kind::ServerKilled, 18_000_000, 18_100_000));
     assert_eq!(check(&disturbed).violations, [""; 0]);
 }

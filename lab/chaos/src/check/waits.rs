@@ -3,12 +3,12 @@
 use super::Record;
 use super::grants::Words;
 use crate::history::{Call, Life};
-use crate::plan::Scene;
+use crate::plan::Scenario;
 
 /// Waits with a limit that were answered too late though nothing disturbed them.
 pub fn check(record: &Record) -> Vec<String> {
     // A clock that jumps back makes waits longer.
-    if record.scene == Scene::Clock {
+    if record.scenario == Scenario::Clock {
         return Vec::new();
     }
     let is_late = |call: &&Call| {

@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_in_order_is_explained() {
+    fn a_queue_in_order_is_explained() {
         assert!(explains(&line(Reply::Int(17_500), Reply::Int(18_500))));
     }
 
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lease_that_ends_serves_the_line() {
+    fn a_lease_that_ends_serves_the_queue() {
         let waits = |token| [alice(), op(13_000, 1_020_000, &format!("{BOB} BLOCK 0"), Reply::Int(token))];
         assert!(explains(&waits(1_012_300)));
         assert!(!explains(&waits(1_005_300)), "while alice has it");

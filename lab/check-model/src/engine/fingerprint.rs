@@ -89,8 +89,8 @@ impl World {
                 (client(id.0), now.saturating_sub(at.get()), grace).hash(&mut hasher);
             }
         }
-        (snapshot.stirred.len(), snapshot.ttls.len()).hash(&mut hasher);
-        snapshot.stirred.iter().chain(&snapshot.ttls).for_each(|name| name.key.hash(&mut hasher));
+        (snapshot.marked.len(), snapshot.ttls.len()).hash(&mut hasher);
+        snapshot.marked.iter().chain(&snapshot.ttls).for_each(|name| name.key.hash(&mut hasher));
         hasher.finish()
     }
 }

@@ -8,7 +8,7 @@ use dlock_core::{Hold, Lock, UnixMs};
 use stateright::Property;
 
 use super::action::{Action, Enter, Who, key_name};
-use super::rules::Scene;
+use super::rules::Situation;
 use super::scope::Scope;
 use super::world::{Happened, Held, MOST_TICKS, RETRY_MS, Reply, Told, World};
 use crate::explorer::{Broken, Explorer, Instance, NO_PANIC};
@@ -106,7 +106,7 @@ impl Instance for World {
 
 /// What can be seen of a server, before and after an action.
 struct Look {
-    scene: Scene,
+    situation: Situation,
     now: u64,
     wake_at: Option<u64>,
     is_due: bool,
@@ -127,7 +127,7 @@ struct Step<'a> {
 impl World {
     fn look(&mut self) -> Look {
         Look {
-            scene: Scene { holds: self.holds(), waiting: self.waiting.clone() },
+            situation: Situation { holds: self.holds(), waiting: self.waiting.clone() },
             now: self.now(),
             wake_at: self.engine.wake_at().map(UnixMs::get),
             is_due: self.is_due(),
@@ -141,7 +141,7 @@ impl World {
         self.engine.audit().map_err(|how| Broken { property: QUEUES, how })?;
         let snapshot = self.engine.snapshot();
         for key in 0..step.scope.keys {
-            let (name, queue) = (key_name(key), step.after.scene.queue(key));
+            let (name, queue) = (key_name(key), step.after.situation.queue(key));
             let record = snapshot.records.iter().find(|record| record.name.key == name.1);
             let found: Vec<u64> = record.iter().flat_map(|record| &record.queue).map(|found| *found.ticket).collect();
             let wanted: Vec<u64> = queue.iter().map(|waiting| waiting.ticket).collect();
@@ -153,8 +153,8 @@ impl World {
 
     fn check_tokens(&mut self, step: &Step<'_>) -> Checked {
         let mut given: Vec<(u64, Who)> = Vec::new();
-        for hold in &step.after.scene.holds {
-            let is_new = !step.forgets_ends() && !step.before.scene.holds.iter().any(|old| same(old, hold));
+        for hold in &step.after.situation.holds {
+            let is_new = !step.forgets_ends() && !step.before.situation.holds.iter().any(|old| same(old, hold));
             if !is_new {
                 continue;
             }
@@ -180,23 +180,23 @@ impl World {
 
     /// Time alone changes who could go at the end of a lease, and at that of a session.
     fn check_wake_ups(&self, step: &Step<'_>) -> Checked {
-        let Look { scene, now, wake_at, .. } = step.after;
+        let Look { situation, now, wake_at, .. } = step.after;
         if self.role != Role::Primary {
             return Ok(());
         }
         let wakes = |by: u64| wake_at.is_some_and(|at| at <= by.max(self.catches_up_at));
         if !step.after.is_at_work {
-            let waits = scene.whose_turn().is_some();
+            let waits = situation.whose_turn().is_some();
             return holds_if(!waits || wakes(*now + RETRY_MS), WAKE_UPS, || format!("not before {wake_at:?}"));
         }
-        for end in scene.holds.iter().map(|hold| hold.end) {
-            let then = scene.at(end);
+        for end in situation.holds.iter().map(|hold| hold.end) {
+            let then = situation.at(end);
             if let Some(waiting) = then.whose_turn() {
                 let how = || format!("at {end} it is the turn of {waiting:?}, but the timer runs at {wake_at:?}");
                 holds_if(wakes(end), WAKE_UPS, how)?;
             }
         }
-        for hold in scene.holds.iter().filter(|hold| hold.session.is_some()) {
+        for hold in situation.holds.iter().filter(|hold| hold.session.is_some()) {
             let due = hold.end - hold.lease + hold.lease / 3;
             let how = || format!("{hold:?} is due for renewal at {due}, but the timer runs at {wake_at:?}");
             holds_if(wakes(due.max(*now)), WAKE_UPS, how)?;
@@ -234,7 +234,7 @@ impl Step<'_> {
             command.map(|(enter, token, is_replay)| Grant { enter, token, is_replay, waited: false }).into_iter();
         let told = self.happened.told.iter().filter_map(|Told { waiting, answer }| {
             let Answer::Granted(token, _) = answer else { return None };
-            let recorded = waiting.enter.keys.iter().all(|key| self.before.scene.has_record(*key, &waiting.enter));
+            let recorded = waiting.enter.keys.iter().all(|key| self.before.situation.has_record(*key, &waiting.enter));
             Some(Grant { enter: &waiting.enter, token: token.get(), is_replay: recorded, waited: true })
         });
         command.chain(told)

@@ -7,13 +7,13 @@ use super::world::{Held, Waiting};
 
 /// What can be seen of a server at some time.
 #[derive(Clone)]
-pub struct Scene {
+pub struct Situation {
     pub holds: Vec<Held>,
     /// In the order in which they came.
     pub waiting: Vec<Waiting>,
 }
 
-impl Scene {
+impl Situation {
     pub fn on(&self, key: KeyNo) -> impl Iterator<Item = &Held> {
         self.holds.iter().filter(move |hold| hold.key == key)
     }
@@ -30,10 +30,10 @@ impl Scene {
     }
 
     /// The same at a later time, if nothing happens.
-    pub fn at(&self, time: u64) -> Scene {
-        let mut scene = self.clone();
-        scene.holds.retain(|hold| hold.end > time);
-        scene
+    pub fn at(&self, time: u64) -> Situation {
+        let mut situation = self.clone();
+        situation.holds.retain(|hold| hold.end > time);
+        situation
     }
 
     /// The permits that are taken.

@@ -49,7 +49,7 @@ impl Client {
         self.has_joined = false;
     }
 
-    /// Says once an entry that this client stands in line.
+    /// Says once an entry that this client stands in the queue.
     pub fn join(&mut self, round: &Round) {
         if !self.has_joined {
             self.has_joined = true;

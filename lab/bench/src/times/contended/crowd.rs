@@ -47,7 +47,7 @@ impl Crowd {
         for (start, _) in &self.members {
             start.send(Arc::clone(&round)).map_err(|_| Error::Server("a client has gone".into()))?;
         }
-        round.until_all_are_in_line()?;
+        round.until_all_wait()?;
         let traffic = round.watch(time);
         round.end();
         way.let_go(self.members.len(), &mut open.control)?;

@@ -1,7 +1,7 @@
 //! What the threads that contend have in common while they do.
 //!
 //! Who has given the lock back wants it again when another one has got it, and that one gives it back when all others
-//! stand in line: so every hand-off is one to a client that waits, in every way of waiting. Otherwise the giver, or
+//! stand in the queue: so every hand-off is one to a client that waits, in every way of waiting. Otherwise the giver, or
 //! whoever asks by chance at the right moment, would often be first where waiting is not fair.
 
 use std::hint;
@@ -25,7 +25,7 @@ pub struct Round {
     is_watched: AtomicBool,
     is_over: AtomicBool,
     line: Mutex<Line>,
-    /// Said whenever the line changes, and at the end.
+    /// Said whenever the queue changes, and at the end.
     news: Condvar,
     commands: AtomicU64,
     bytes: AtomicU64,
@@ -87,7 +87,7 @@ impl Round {
     }
 
     /// Returns when they have been there together for the first time.
-    pub fn until_all_are_in_line(&self) -> Result<(), Error> {
+    pub fn until_all_wait(&self) -> Result<(), Error> {
         let absent = |line: &mut Line| line.grants < 2 && !self.is_over();
         let waited = self.news.wait_timeout_while(self.line(), PATIENCE, absent);
         let (line, timeout) = waited.unwrap_or_else(PoisonError::into_inner);
@@ -154,7 +154,7 @@ impl Round {
         u64::try_from(self.start.elapsed().as_nanos()).unwrap_or(u64::MAX)
     }
 
-    /// One more client stands in line.
+    /// One more client stands in the queue.
     pub fn note_join(&self) {
         self.line().waiting += 1;
         self.news.notify_all();

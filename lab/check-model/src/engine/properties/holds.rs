@@ -12,7 +12,7 @@ impl Step<'_> {
         if self.forgets_ends() {
             return Ok(());
         }
-        let (before, after) = (&self.before.scene, &self.after.scene);
+        let (before, after) = (&self.before.situation, &self.after.situation);
         for hold in &after.holds {
             let is_beside = |other: &&Held| other.key == hold.key && other.owner != hold.owner;
             let mut others = after.holds.iter().filter(is_beside);
@@ -93,8 +93,8 @@ impl Step<'_> {
             .map(|other| u64::from(other.enter.how.want.want().entries()))
             .sum::<u64>()
             .saturating_sub(own);
-        let taken = self.after.scene.entries(key).saturating_sub(later);
-        let how = || format!("{taken} entries with {:?}: {:?}", grant.enter, self.after.scene.holds);
+        let taken = self.after.situation.entries(key).saturating_sub(later);
+        let how = || format!("{taken} entries with {:?}: {:?}", grant.enter, self.after.situation.holds);
         // The exclusive owner is restricted by its own entries only, which are all that there are.
         holds_if(taken <= limit, LIMIT, how)
     }
@@ -118,7 +118,7 @@ impl Step<'_> {
                 let repeats = |old: &Held| asked.is_some() && old.request == asked;
                 let is_named =
                     |old: &Held| old.key == *key && old.owner == *owner && how.mode.is_none_or(|mode| mode == old.mode);
-                let named: Vec<&Held> = self.before.scene.holds.iter().filter(|old| is_named(old)).collect();
+                let named: Vec<&Held> = self.before.situation.holds.iter().filter(|old| is_named(old)).collect();
                 // Of two modes, a token names one: the one that has changed.
                 let is_it = is_named(hold) && (named.len() == 1 || self.changed(hold));
                 if is_it && !named.iter().any(|old| repeats(old)) { u64::from(how.entries.unwrap_or(0)) } else { 0 }
@@ -128,7 +128,7 @@ impl Step<'_> {
     }
 
     fn changed(&self, hold: &Held) -> bool {
-        self.before.scene.holds.iter().any(|old| same(old, hold) && old.count != hold.count)
+        self.before.situation.holds.iter().any(|old| same(old, hold) && old.count != hold.count)
     }
 
     /// Whether a hold that is gone had a reason to go.

@@ -6,23 +6,23 @@ use dlock_testkit::keyspace::Replicated;
 
 use super::{Checked, DEADLOCK, Look, ORDER, REFUSALS, REQUESTS, SERVED, Step, holds_if};
 use crate::engine::action::{Action, Enter, KeyNo, Wanted};
-use crate::engine::rules::Scene;
+use crate::engine::rules::Situation;
 use crate::engine::world::{Happened, Reply, Told, Waiting, World};
 use crate::explorer::Broken;
 
 impl World {
     pub(super) fn check_served(&self, step: &Step<'_>) -> Checked {
         let (after, before) = (step.after, step.before);
-        let has_room = |enter: &Enter| enter.keys.iter().all(|key| after.scene.queue(*key).is_empty());
+        let has_room = |enter: &Enter| enter.keys.iter().all(|key| after.situation.queue(*key).is_empty());
         if let (Action::Enter(enter), Reply::Nil) = (step.action, &step.happened.reply) {
-            let may_go = has_room(enter) || after.scene.may_pass(enter);
-            let could_go = may_go && before.scene.lets_in(enter) && after.scene.lets_in(enter);
+            let may_go = has_room(enter) || after.situation.may_pass(enter);
+            let could_go = may_go && before.situation.lets_in(enter) && after.situation.lets_in(enter);
             holds_if(!could_go, SERVED, || "it got nil".to_owned())?;
         }
         if after.is_due || !after.is_at_work {
             return Ok(());
         }
-        match after.scene.whose_turn() {
+        match after.situation.whose_turn() {
             None => Ok(()),
             Some(waiting) => Err(Broken { property: SERVED, how: format!("it waits: {waiting:?}") }),
         }
@@ -49,19 +49,19 @@ impl World {
 impl Step<'_> {
     /// Whoever was ahead got in before.
     pub(super) fn check_order(&self) -> Checked {
-        let before = &self.before.scene;
+        let before = &self.before.situation;
         let mut waiting = before.waiting.clone();
         // Whoever left without an answer was in nobody's way any more.
         waiting.retain(|other| {
             let is_it = |waiting: &Waiting| waiting.id == other.id;
-            self.after.scene.waiting.iter().any(is_it) || self.happened.told.iter().any(|told| is_it(&told.waiting))
+            self.after.situation.waiting.iter().any(is_it) || self.happened.told.iter().any(|told| is_it(&told.waiting))
         });
         for Told { waiting: served, answer } in &self.happened.told {
             let is_it = |waiting: &Waiting| waiting.id == served.id;
             if let (Answer::Granted(..), Some(at)) = (answer, waiting.iter().position(is_it)) {
-                let scene = Scene { holds: Vec::new(), waiting: waiting.clone() };
+                let situation = Situation { holds: Vec::new(), waiting: waiting.clone() };
                 for key in &served.enter.keys {
-                    let head = scene.queue(*key).first().map(|head| head.id);
+                    let head = situation.queue(*key).first().map(|head| head.id);
                     let how = || format!("{served:?} passed {head:?} on key {key}");
                     holds_if(head == Some(served.id), ORDER, how)?;
                 }
@@ -76,7 +76,7 @@ impl Step<'_> {
             return Ok(());
         }
         for other in before.waiting.iter().filter(|other| shares_key(&other.enter.keys, &enter.keys)) {
-            let still_waits = self.after.scene.waiting.iter().any(|waiting| waiting.id == other.id);
+            let still_waits = self.after.situation.waiting.iter().any(|waiting| waiting.id == other.id);
             let came_later = self.happened.told.iter().any(|told| {
                 told.waiting.id == other.id && matches!(&told.answer, Answer::Granted(later, _) if later.get() > *token)
             });
@@ -94,12 +94,12 @@ impl Step<'_> {
         let is_settled = !self.before.is_due && self.before.is_at_work;
         match &self.happened.reply {
             Reply::Fault(Fault::Deadlock(_)) => {
-                let scene = self.joined(enter);
-                let why = scene.closes_a_cycle(TICKET) || self.before.scene.hinders_itself(enter).is_some();
+                let situation = self.joined(enter);
+                let why = situation.closes_a_cycle(TICKET) || self.before.situation.hinders_itself(enter).is_some();
                 holds_if(why || !is_settled, DEADLOCK, || format!("{enter:?} was refused for no reason"))
             }
             Reply::Waits if is_settled => {
-                let hinders = self.before.scene.hinders_itself(enter);
+                let hinders = self.before.situation.hinders_itself(enter);
                 holds_if(hinders.is_none(), DEADLOCK, || format!("{enter:?} waits, but {hinders:?}"))?;
                 let closes = self.joined(enter).closes_a_cycle(TICKET);
                 holds_if(!closes, DEADLOCK, || format!("{enter:?} waits for itself"))
@@ -108,14 +108,14 @@ impl Step<'_> {
         }
     }
 
-    /// The scene before the action, with a request at the end of the queues.
-    fn joined(&self, enter: &Enter) -> Scene {
-        let mut scene = self.before.scene.clone();
+    /// The situation before the action, with a request at the end of the queues.
+    fn joined(&self, enter: &Enter) -> Situation {
+        let mut situation = self.before.situation.clone();
         let is_upgrade = enter.how.want == Wanted::Again
-            && enter.keys.iter().any(|key| scene.hold(*key, enter.owner, Mode::Shared).is_some());
+            && enter.keys.iter().any(|key| situation.hold(*key, enter.owner, Mode::Shared).is_some());
         let id = WaiterId::default();
-        scene.waiting.push(Waiting { id, ticket: TICKET, enter: enter.clone(), is_upgrade });
-        scene
+        situation.waiting.push(Waiting { id, ticket: TICKET, enter: enter.clone(), is_upgrade });
+        situation
     }
 
     pub(super) fn check_refusal(&self) -> Checked {
@@ -125,9 +125,9 @@ impl Step<'_> {
             return Ok(());
         }
         let (before, after) = (self.before, self.after);
-        let tickets = |look: &Look| look.scene.waiting.iter().map(|waiting| waiting.ticket).collect::<Vec<_>>();
-        let is_same = before.scene.holds == after.scene.holds && tickets(before) == tickets(after);
-        holds_if(is_same, REFUSALS, || format!("{:?} became {:?}", before.scene.holds, after.scene.holds))?;
+        let tickets = |look: &Look| look.situation.waiting.iter().map(|waiting| waiting.ticket).collect::<Vec<_>>();
+        let is_same = before.situation.holds == after.situation.holds && tickets(before) == tickets(after);
+        holds_if(is_same, REFUSALS, || format!("{:?} became {:?}", before.situation.holds, after.situation.holds))?;
         let wakes = (before.wake_at, after.wake_at);
         let is_sooner = wakes.0.is_some_and(|before| wakes.1.is_none_or(|after| after > before));
         holds_if(!is_sooner, REFUSALS, || format!("the timer ran at {:?}, and now at {:?}", wakes.0, wakes.1))?;

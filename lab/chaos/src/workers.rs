@@ -1,4 +1,4 @@
-//! The worker processes of a scene: started, killed, stopped, and waited for.
+//! The worker processes of a scenario: started, killed, stopped, and waited for.
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ use crate::history::Life;
 use crate::time::{Micros, now, wait_until};
 use crate::worker::{Acknowledgement, Job};
 
-pub struct Crew {
+pub struct Workers {
     dir: TempDir,
     seed: u64,
     counters: u16,
@@ -30,11 +30,11 @@ struct Member {
 /// How many workers there are at a time.
 pub const SIZE: usize = 8;
 
-impl Crew {
+impl Workers {
     /// Nobody yet, and an empty directory.
-    pub fn new(seed: u64, counters: u16, acknowledgement: Acknowledgement) -> Result<Crew> {
+    pub fn new(seed: u64, counters: u16, acknowledgement: Acknowledgement) -> Result<Workers> {
         let dir = tempfile::Builder::new().prefix("dlock-chaos-").tempdir()?;
-        Ok(Crew { dir, seed, counters, acknowledgement, at_work: Vec::new(), dead: Vec::new(), started: 0 })
+        Ok(Workers { dir, seed, counters, acknowledgement, at_work: Vec::new(), dead: Vec::new(), started: 0 })
     }
 
     pub fn dir(&self) -> &Path {
@@ -57,7 +57,7 @@ impl Crew {
         Ok(at)
     }
 
-    /// Stops one. It goes on after [`Crew::wake_all`].
+    /// Stops one. It goes on after [`Workers::wake_all`].
     pub fn stop(&self, choice: u64) -> Result<()> {
         let member = self.at_work.get(self.index(choice)).ok_or_else(|| Failure("nobody to stop".into()))?;
         kill_process(pid(&member.process)?, Signal::STOP).doing("stopping a client")
@@ -134,7 +134,7 @@ impl Crew {
     }
 }
 
-impl Drop for Crew {
+impl Drop for Workers {
     fn drop(&mut self) {
         for member in &mut self.at_work {
             // It may have ended already.

@@ -45,7 +45,7 @@ use crate::options::{Options, Words};
 use crate::tokens::TokenNames;
 use shown::{error, list};
 
-pub struct Stage {
+pub struct Interpreter {
     key: KeyName,
     space: MemoryKeyspace,
     engine: Engine<u64>,
@@ -62,12 +62,12 @@ pub struct Stage {
     answered: Vec<String>,
 }
 
-impl Default for Stage {
-    fn default() -> Stage {
+impl Default for Interpreter {
+    fn default() -> Interpreter {
         let settings = Settings { default_lease: DEFAULT_LEASE, max_waiters: None, session_grace: None };
         let mut engine = Engine::new(7, settings);
         engine.log.identify_by(|_| Some(Peer { addr: [].into(), name: None }));
-        Stage {
+        Interpreter {
             key: (0, b"lock".to_vec()),
             space: MemoryKeyspace::at(BEGIN_MS),
             engine,
@@ -85,7 +85,7 @@ impl Default for Stage {
     }
 }
 
-impl Stage {
+impl Interpreter {
     /// Does what a line of a scenario says, and returns what it prints.
     pub fn run(&mut self, line: &str) -> Vec<String> {
         let mut words = Words(line.split_whitespace());
@@ -138,7 +138,7 @@ impl Stage {
         vec![line]
     }
 
-    fn nothing(&mut self, act: impl FnOnce(&mut Stage)) -> Vec<String> {
+    fn nothing(&mut self, act: impl FnOnce(&mut Interpreter)) -> Vec<String> {
         act(self);
         Vec::new()
     }

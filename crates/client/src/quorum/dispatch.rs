@@ -31,7 +31,7 @@ type Sent = watch::Receiver<Option<Wire>>;
 
 /// What all calls of an acquisition have in common. Cheap to clone.
 #[derive(Clone)]
-pub(super) struct Errand(Arc<Inner>);
+pub(super) struct Dispatch(Arc<Inner>);
 
 struct Inner {
     quorum: Arc<Quorum>,
@@ -52,7 +52,7 @@ struct Wait {
     wire: Option<Wire>,
 }
 
-impl Errand {
+impl Dispatch {
     pub fn new(quorum: Arc<Quorum>, terms: Terms) -> Self {
         let owners = Mutex::new(HashMap::from([(1, terms.owner.clone())]));
         let runtime = Handle::current();
@@ -106,7 +106,8 @@ impl Errand {
         }
         async move {
             let answer = self.ask(&call, sent).await;
-            let is_left = call.ask == Ask::Release && matches!(answer, Err(Fault::Cut(_) | Fault::NoWay(_)));
+            let is_left =
+                call.ask == Ask::Release && matches!(answer, Err(Fault::OutcomeUnknown(_) | Fault::NotSent(_)));
             // Nobody listens when the acquisition is over.
             let _ = answers.send((call, answer.unwrap_or(Answer::Failed)));
             if is_left {
@@ -119,7 +120,7 @@ impl Errand {
         let quorum = &self.0.quorum;
         let member = quorum.member(call.to)?;
         let wire = match call.ask {
-            Ask::Queue(block) => return self.stand_in_line(call, block).await,
+            Ask::Queue(block) => return self.wait_in_queue(call, block).await,
             Ask::Release => self.way_out(call).await?,
             Ask::Enter | Ask::Confirm(_) | Ask::Renew | Ask::Ping => {
                 let wire = member.shared().await?;
@@ -147,7 +148,7 @@ impl Errand {
     }
 
     /// Releases again until the server answers or the lease has ended: one that comes back may still keep the hold, and
-    /// be the doorman.
+    /// be the gate server.
     async fn insist(&self, call: &Call) {
         let Ok(member) = self.0.quorum.member(call.to) else { return };
         let end = Instant::now() + self.0.terms.lease;
@@ -163,7 +164,7 @@ impl Errand {
         }
     }
 
-    async fn stand_in_line(&self, call: &Call, block: Option<Duration>) -> Result<Answer, Fault> {
+    async fn wait_in_queue(&self, call: &Call, block: Option<Duration>) -> Result<Answer, Fault> {
         let quorum = &self.0.quorum;
         let member = quorum.member(call.to)?;
         let wire = member.own().await?;
@@ -171,7 +172,7 @@ impl Errand {
         // 0 is for ever; the time is rounded up, so that it is over for us when it is for the server.
         let millis = block.map_or(0, |block| millis(block).saturating_add(1));
         let Some(reply) = self.wait_on(&wire, self.command(call).arg("BLOCK").arg(millis), call).await else {
-            return Err(Fault::NoWay("given up before it was asked".into()));
+            return Err(Fault::NotSent("given up before it was asked".into()));
         };
         let answer = answer(call, reply.map_err(|fault| member.failed(fault)))?;
         member.park(wire);

@@ -5,7 +5,7 @@ use crate::history::Reply;
 use crate::time::sleep_ms;
 use crate::worker::Worker;
 
-/// One errand, drawn at random.
+/// One piece of work, drawn at random.
 pub fn run(worker: &mut Worker) -> Result<()> {
     match worker.random.below(32) {
         0..=8 => exclusive(worker),

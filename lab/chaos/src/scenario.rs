@@ -1,4 +1,4 @@
-//! One scene: servers and workers are started, faults are injected by plan, and then everything has to come to rest.
+//! One scenario: servers and workers are started, faults are injected by plan, and then everything has to come to rest.
 
 use std::collections::BTreeMap;
 
@@ -9,53 +9,54 @@ use crate::check::{self, Fault, Findings, Record};
 use crate::circle;
 use crate::control::Work;
 use crate::counters::Counters;
-use crate::crew::Crew;
 use crate::failure::Result;
 use crate::faults::Servers;
-use crate::line;
-use crate::plan::{Kind, Planned, Scene, plan};
+use crate::plan::{Kind, Planned, Scenario, plan};
+use crate::queue;
 use crate::time::{Micros, now, sleep_ms, wait_until};
 use crate::worker::Acknowledgement;
+use crate::workers::Workers;
 
-/// What came of a scene.
+/// What came of a scenario.
 pub struct Outcome {
     pub findings: Findings,
     pub faults: BTreeMap<Kind, usize>,
     pub server: String,
 }
 
-/// Plays a scene for so many ms, and checks it.
-pub fn play(scene: Scene, seed: u64, ms: u64) -> Result<Outcome> {
+/// Plays a scenario for so many ms, and checks it.
+pub fn play(scenario: Scenario, seed: u64, ms: u64) -> Result<Outcome> {
     let counters = Counters::default();
-    let acknowledgement = match scene {
-        Scene::Promotion => Acknowledgement::Often,
-        Scene::Restart | Scene::Failover | Scene::Clock => Acknowledgement::Never,
+    let acknowledgement = match scenario {
+        Scenario::Promotion => Acknowledgement::Often,
+        Scenario::Restart | Scenario::Failover | Scenario::Clock => Acknowledgement::Never,
     };
-    let mut crew = Crew::new(seed, counters.serve()?, acknowledgement)?;
-    let servers = Servers::start(scene, crew.dir())?;
-    crew.start()?;
-    let mut stage = Stage { servers, crew, faults: Vec::new(), undo: Vec::new(), begun: now() };
-    for planned in plan(seed, scene, ms) {
-        stage.wait_for(planned.at_ms)?;
-        stage.inject(planned)?;
+    let mut workers = Workers::new(seed, counters.serve()?, acknowledgement)?;
+    let servers = Servers::start(scenario, workers.dir())?;
+    workers.start()?;
+    let mut running = Running { servers, workers, faults: Vec::new(), undo: Vec::new(), begun: now() };
+    for planned in plan(seed, scenario, ms) {
+        running.wait_for(planned.at_ms)?;
+        running.inject(planned)?;
     }
-    stage.wait_for(ms)?;
-    stage.calm()?;
-    let mut found = stage.come_to_rest()?;
-    let record = Record { scene, lives: stage.crew.lives()?, faults: stage.faults.clone(), counters: counters.all() };
+    running.wait_for(ms)?;
+    running.calm()?;
+    let mut found = running.come_to_rest()?;
+    let record =
+        Record { scenario, lives: running.workers.lives()?, faults: running.faults.clone(), counters: counters.all() };
     let mut findings = check::check(&record);
     findings.violations.append(&mut found);
     if !findings.violations.is_empty() {
-        stage.keep();
+        running.keep();
     }
     let mut faults = BTreeMap::new();
-    stage.faults.iter().for_each(|fault| *faults.entry(fault.kind).or_default() += 1);
-    Ok(Outcome { findings, faults, server: version(stage.servers.primary()) })
+    running.faults.iter().for_each(|fault| *faults.entry(fault.kind).or_default() += 1);
+    Ok(Outcome { findings, faults, server: version(running.servers.primary()) })
 }
 
-struct Stage {
+struct Running {
     servers: Servers,
-    crew: Crew,
+    workers: Workers,
     faults: Vec<Fault>,
     /// What is to be undone, and when.
     undo: Vec<(Micros, Undo)>,
@@ -68,8 +69,8 @@ enum Undo {
     MemoryFull,
 }
 
-impl Stage {
-    /// Waits for that time of the scene, and undoes meanwhile what is due.
+impl Running {
+    /// Waits for that time of the scenario, and undoes meanwhile what is due.
     fn wait_for(&mut self, at_ms: u64) -> Result<()> {
         let until = self.begun + at_ms * 1000;
         loop {
@@ -92,12 +93,12 @@ impl Stage {
             Kind::ClockJump => self.servers.jump(choice)?,
             Kind::WritesPaused => self.servers.pause(choice),
             Kind::ClientKilled => {
-                let begin = self.crew.kill(choice)?;
+                let begin = self.workers.kill(choice)?;
                 Fault::new(kind, begin)
             }
             Kind::ClientStopped => {
                 let (begin, ms) = (now(), 200 + choice % 2000);
-                self.crew.stop(choice)?;
+                self.workers.stop(choice)?;
                 self.undo.push((begin + ms * 1000, Undo::Stop));
                 Fault { end: begin + ms * 1000, ..Fault::new(kind, begin) }
             }
@@ -114,7 +115,7 @@ impl Stage {
 
     fn undo(&mut self, undo: Undo) -> Result<()> {
         match undo {
-            Undo::Stop => self.crew.wake_all(),
+            Undo::Stop => self.workers.wake_all(),
             Undo::MemoryFull => {
                 self.servers.free_memory();
                 Ok(())
@@ -125,7 +126,7 @@ impl Stage {
     /// Ends all faults, and lets the workers go on undisturbed for a while.
     fn calm(&mut self) -> Result<()> {
         self.undo.clear();
-        self.crew.wake_all()?;
+        self.workers.wake_all()?;
         self.servers.free_memory();
         self.servers.primary().client().ok("CLIENT UNPAUSE");
         sleep_ms(CALM_MS);
@@ -136,15 +137,15 @@ impl Stage {
     fn come_to_rest(&mut self) -> Result<Vec<String>> {
         self.servers.order(Work::Finish)?;
         let mut found = Vec::new();
-        let late = self.crew.finish(LONGEST_WAIT_MS)?;
-        for life in self.crew.lives()?.iter().filter(|life| late.contains(&life.worker)) {
+        let late = self.workers.finish(LONGEST_WAIT_MS)?;
+        for life in self.workers.lives()?.iter().filter(|life| late.contains(&life.worker)) {
             let what = life.pending().map_or("nothing", |call| &call.command);
             found.push(format!(
                 "{} is starved: {LONGEST_WAIT_MS} ms after the last fault it waits for `{what}`",
                 life.worker
             ));
         }
-        found.extend(line::check(self.servers.primary()));
+        found.extend(queue::check(self.servers.primary()));
         found.extend(circle::check(self.servers.primary()));
         found.extend(self.leaks());
         for server in self.servers.all() {
@@ -168,7 +169,7 @@ impl Stage {
     /// Leaves histories and servers' directories behind.
     fn keep(&mut self) {
         let faults: Vec<String> = self.faults.iter().map(|fault| format!("{fault:?}\n")).collect();
-        let histories = self.crew.keep();
+        let histories = self.workers.keep();
         // Only for whoever looks for the cause.
         let _ = std::fs::write(histories.join("faults"), faults.concat());
         eprintln!("kept: {}", histories.display());
@@ -189,5 +190,5 @@ fn version(server: &Server) -> String {
 /// How long the workers go on after the last fault.
 const CALM_MS: u64 = 1000;
 
-/// Everybody in line before has a lease of at most 1.5 s, stretched by the clock that jumped back by at most 8 s.
+/// Everybody in the queue before has a lease of at most 1.5 s, stretched by the clock that jumped back by at most 8 s.
 const LONGEST_WAIT_MS: u64 = 45_000;

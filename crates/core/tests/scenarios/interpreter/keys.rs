@@ -4,10 +4,10 @@ use dlock_core::engine::{Input, Lost, Role};
 use dlock_core::{Engine, Keyspace};
 use dlock_testkit::keyspace::name;
 
-use super::{Stage, key_name};
+use super::{Interpreter, key_name};
 use crate::options::Words;
 
-impl Stage {
+impl Interpreter {
     pub(super) fn change_keys(&mut self, command: &str, words: &mut Words) -> String {
         self.replicate();
         let (now, key) = (self.space.ms(), self.key.clone());

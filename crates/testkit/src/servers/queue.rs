@@ -1,4 +1,4 @@
-//! Clients that wait in line.
+//! Clients that wait in the queue.
 
 use std::time::Duration;
 
@@ -23,11 +23,11 @@ pub fn all_granted(waiters: &mut [Client]) {
 }
 
 impl Server {
-    /// A new client that sends this and waits in line.
+    /// A new client that sends this and waits in the queue.
     #[track_caller]
     pub fn waiter(&self, request: impl Request) -> Client {
         let mut client = self.client();
-        self.lines_up(&mut client, request);
+        self.enters_queue(&mut client, request);
         client
     }
 
@@ -37,18 +37,18 @@ impl Server {
         requests.into_iter().map(|request| self.waiter(request)).collect()
     }
 
-    /// Sends a request that waits in line.
+    /// Sends a request that waits in the queue.
     #[track_caller]
-    pub fn lines_up(&self, client: &mut Client, request: impl Request) {
+    pub fn enters_queue(&self, client: &mut Client, request: impl Request) {
         let mut watch = self.client();
         let before = counter(&mut watch, "waits");
         client.send(request);
         soon("the request waits", || counter(&mut watch, "waits") > before);
     }
 
-    /// The owners in line for a lock that is held.
+    /// The owners in the queue for a lock that is held.
     #[track_caller]
-    pub fn line(&self, key: &str) -> Vec<String> {
+    pub fn queue(&self, key: &str) -> Vec<String> {
         let Some(info) = lock_info(&mut self.client(), &format!("{key} FULL COUNT 0")) else { return Vec::new() };
         let queue = info.queue.expect("FULL shows the queue");
         assert_eq!(info.waiters, queue.len() as i64);
@@ -69,7 +69,7 @@ impl Server {
         counter(&mut self.client(), "waiters")
     }
 
-    /// Waits until so many are left in all lines.
+    /// Waits until so many are left in all queues.
     #[track_caller]
     pub fn left_waiting(&self, waiters: i64) {
         let mut watch = self.client();

@@ -4,10 +4,10 @@ use dlock_core::engine::{Answer, Detail, Event, Fault, Inspection, LogEntry, Out
 use dlock_core::{Change, Effect, Expiry, Hold, Keyspace, Lock, LockMode, Mode, Owner, UnixMs, decode_effect};
 use dlock_testkit::keyspace::{MemoryKeyspace, Replicated, name};
 
-use super::{BEGIN_MS, Stage, owner};
+use super::{BEGIN_MS, Interpreter, owner};
 use crate::options::Words;
 
-impl Stage {
+impl Interpreter {
     pub(super) fn check(&mut self, token: &str) -> String {
         let (token, lock) = (self.names.resolve(token), self.space.lock(&self.key).clone());
         let left = self.engine.check(name(&self.key), &lock, self.expiry(), self.space.now(), token);
