@@ -29,7 +29,7 @@ main() {
 
 # Puts the built files into $home/files.
 package() {
-    local node crate built=${CARGO_TARGET_DIR:-$PWD/target}
+    local node crate version built=${CARGO_TARGET_DIR:-$PWD/target}
     scripts/python >/dev/null || { echo 'missing: Python, or its packages (make test installs them)'; exit 77; }
     scripts/python make
     node=$(scripts/node) || { echo "$node"; exit 77; }
@@ -41,8 +41,11 @@ package() {
     # Cargo takes these crates instead of the registry's.
     echo '[patch.crates-io]' >"$home/.cargo/config.toml"
     for crate in quorum client cli; do
+        # Files of other versions may lie beside it.
+        version=$(cargo pkgid --package "dlock-$crate")
+        version=${version##*[#@]}
         mkdir "$home/files/dlock-$crate"
-        tar -xzf "$built/package/dlock-$crate"-*.crate -C "$home/files/dlock-$crate" --strip-components 1
+        tar -xzf "$built/package/dlock-$crate-$version.crate" -C "$home/files/dlock-$crate" --strip-components 1
         [[ $crate == cli ]] || echo "dlock-$crate = { path = '$home/files/dlock-$crate' }" >>"$home/.cargo/config.toml"
     done
     export CARGO_TARGET_DIR=$home/built
@@ -57,6 +60,8 @@ python() {
 }
 
 node() {
+    # Without it, npm looks for a project in the directories above.
+    echo '{ "private": true }' >package.json
     npm install --no-audit --no-fund --loglevel=error "$home"/files/redis-dlock-*.tgz ioredis
     program node_modules/redis-dlock/README.md js \
         'new Redis()' "new Redis({ host: '$DLOCK_TEST_HOST', port: $DLOCK_TEST_PORT })" >first.mjs
@@ -116,7 +121,7 @@ play() {
     ((ended == 0)) || { cat "$home/output"; echo "new_user: $1 failed"; exit 1; }
     after=$(probe)
     token=$(sed -n 's/^the fencing token is //p' "$home/output")
-    if [[ ! $token =~ ^[0-9]+$ ]] || ((token <= before || token >= after)); then
+    if [[ ! "$before $token $after" =~ ^[0-9]+\ [0-9]+\ [0-9]+$ ]] || ((token <= before || token >= after)); then
         cat "$home/output"
         echo "new_user: $1: the server has granted no lock with the token '$token'"
         exit 1
@@ -132,11 +137,11 @@ play() {
         }' "$home/clocks"
 }
 
-# A token of the server.
+# A token of the server, of a lock that nobody else has.
 probe() {
     local at=("$cli" -h "$DLOCK_TEST_HOST" -p "$DLOCK_TEST_PORT")
-    "${at[@]}" DLOCK.ACQUIRE new-user probe
-    "${at[@]}" DLOCK.RELEASE new-user probe >/dev/null
+    "${at[@]}" DLOCK.ACQUIRE "new-user:$home" probe
+    "${at[@]}" DLOCK.RELEASE "new-user:$home" probe >/dev/null
 }
 
 # Seconds: since the machine started; that its processors have worked since then; that they worked for this script.
@@ -145,7 +150,7 @@ clocks() {
         FILENAME == "/proc/uptime" { up = $1 }
         FILENAME == "/proc/stat" && $1 == "cpu" { busy = $2 + $3 + $4 + $7 + $8 + $9 }
         FILENAME ~ "[0-9]/stat$" { own = $16 + $17 }
-        END { print up, busy / tick, own / tick }' /proc/uptime /proc/stat "/proc/$$/stat"
+        END { printf "%.2f %.2f %.2f\n", up, busy / tick, own / tick }' /proc/uptime /proc/stat "/proc/$$/stat"
 }
 
 main "$@"

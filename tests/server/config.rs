@@ -64,15 +64,18 @@ fn the_example_lists_every_setting_with_its_default_and_range() {
     assert_eq!(shown, real);
     for Described { name, value, default, range: (low, high) } in described() {
         assert_eq!(value, default);
-        for good in [low, high, default] {
+        // The last one is neither the default nor an end of the range: who refuses a value sets none of these instead.
+        let other = low.midpoint(high);
+        assert!(![low, high, default].contains(&other));
+        for good in [low, high, default, other] {
             client.ok(format!("CONFIG SET dlock.{name} {good}"));
             assert_eq!(setting(&mut client, &name), good);
         }
         let [below, above] = [low - 1, high + 1].map(|bound| bound.to_string());
-        for bad in [&below, &above, "9223372036854775808", "abc", "1.5", "10s"] {
+        for bad in [&below, &above, "-2", "9223372036854775808", "abc", "1.5", "10s"] {
             let error = client.error(format!("CONFIG SET dlock.{name} {bad}"));
             assert!(error.starts_with("ERR "), "{error}");
-            assert_eq!(setting(&mut client, &name), default);
+            assert_eq!(setting(&mut client, &name), other);
         }
     }
     client.error("CONFIG SET dlock.no-such-setting 1");

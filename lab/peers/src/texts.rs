@@ -169,13 +169,13 @@ pub const FAILOVER_FAILED: &str = "\
 ";
 
 pub const FAILOVER_OF_ETCD: &str = "\
-Why nobody gets into etcd for GAP s: it elects a new leader in about a second. Until then, its servers pass
-writes on to the leader that is dead. Such a write is lost: \"some write requests might time out after a new leader
-election\" [10]. The server that was asked answers after 7 seconds, which is its time for a request with the default
-election timeout [11]. `Lock` and `Unlock` are such writes. So the holder, or the next in the queue who asks again
-because the leader was its server, waits for this answer, and all others wait for that client. The clients here set no
-deadline for a call, and etcd's own client has none by default. A deadline for `Lock` would also end the wait in the
-queue.
+Why nobody gets into etcd for GAP s: it elects a new leader in about a second. Its servers pass writes
+on to the dead leader until they notice that it is gone. Such a write is lost: \"some write requests might time out
+after a new leader election\" [10]. The server that was asked answers after 7 seconds, which is its time for a request
+with the default election timeout [11]. `Lock` and `Unlock` are such writes. So the holder, or the next in the queue
+who asks again because the leader was its server, waits for this answer, and all others wait for that client. The
+clients here set no deadline for a call, and etcd's own client has none by default. A deadline for `Unlock` and
+another try could make it shorter; this was not tried. A deadline for `Lock` would also end the wait in the queue.
 ";
 
 pub const CHOICE: &str = "\
