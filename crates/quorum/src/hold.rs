@@ -114,8 +114,8 @@ impl Hold {
     }
 
     /// Gives it up everywhere, from now on. The gate server, the first that keeps it, is told second: the client that it
-    /// lets in finds the server that was told first free, and the others are told while that client is on its way. A
-    /// client that comes too early waits there.
+    /// lets in finds the server that was told first free, and the others are told while that client is on its way. If it
+    /// is faster, it waits in their queues.
     pub fn release(&mut self, now: Duration, calls: &mut Vec<Call>) {
         if !matches!(self.state, State::Kept(_)) {
             return;

@@ -99,7 +99,7 @@ pub struct Planned {
     pub choice: u64,
 }
 
-/// The faults of a scenario that lasts so many ms, in order.
+/// The faults of a scenario that lasts `ms` milliseconds, in order.
 pub fn plan(seed: u64, scenario: Scenario, ms: u64) -> Vec<Planned> {
     let mut random = Random::of(seed, scenario.name());
     let mut planned = Vec::new();

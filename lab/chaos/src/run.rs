@@ -71,7 +71,7 @@ pub fn run(options: &Options) -> Result<Verdict> {
     Ok(if total.violations.is_empty() { Verdict::Good } else { Verdict::Violated })
 }
 
-/// Records and checks histories for so many ms, on a server of their own.
+/// Records and checks histories for `ms` milliseconds, on a server of their own.
 pub fn histories(seed: u64, ms: u64) -> Result<Tally> {
     let server = Server::conf(faults::CONF);
     lin::record_and_check(&server, seed, ms)

@@ -17,14 +17,14 @@ use crate::time::{Micros, now, sleep_ms, wait_until};
 use crate::worker::Acknowledgement;
 use crate::workers::Workers;
 
-/// What came of a scenario.
+/// The result of a scenario.
 pub struct Outcome {
     pub findings: Findings,
     pub faults: BTreeMap<Kind, usize>,
     pub server: String,
 }
 
-/// Plays a scenario for so many ms, and checks it.
+/// Plays a scenario for `ms` milliseconds, and checks it.
 pub fn play(scenario: Scenario, seed: u64, ms: u64) -> Result<Outcome> {
     let counters = Counters::default();
     let acknowledgement = match scenario {

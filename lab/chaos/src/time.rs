@@ -21,12 +21,12 @@ pub fn unix_ahead() -> i64 {
     i64::try_from(unix).unwrap_or(i64::MAX).saturating_sub_unsigned(now())
 }
 
-/// Sleeps so many ms.
+/// Sleeps for `ms` milliseconds.
 pub fn sleep_ms(ms: u64) {
     std::thread::sleep(Duration::from_millis(ms));
 }
 
-/// Waits until `is_done`, at most so many ms. Whether it came to be.
+/// Waits until `is_done`, for at most `ms` milliseconds. Returns whether it was done in time.
 pub fn wait_until(ms: u64, mut is_done: impl FnMut() -> bool) -> bool {
     let end = now().saturating_add(ms.saturating_mul(1000));
     loop {

@@ -69,7 +69,7 @@ impl Workers {
             .try_for_each(|member| kill_process(pid(&member.process)?, Signal::CONT).doing("waking a client"))
     }
 
-    /// Waits until all have finished, at most so many ms, and returns who has not. Those are killed.
+    /// Waits until all have finished, for at most `ms` milliseconds, and returns those that have not. They are killed.
     pub fn finish(&mut self, ms: u64) -> Result<Vec<String>> {
         let mut failed = None;
         wait_until(ms, || {

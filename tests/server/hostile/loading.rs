@@ -4,7 +4,7 @@ use crate::support::process::module_path;
 use crate::support::replica::counter;
 use crate::support::{Client, Server, Setup, list_of, lock_info};
 
-/// What it takes to see that everything works on: a lock with a queue, a lease that ends, a session.
+/// Shows that everything still works: a lock with a queue, a lease that ends, a session.
 struct Work {
     server: Server,
     client: Client,

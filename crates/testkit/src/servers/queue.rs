@@ -69,7 +69,7 @@ impl Server {
         counter(&mut self.client(), "waiters")
     }
 
-    /// Waits until so many are left in all queues.
+    /// Waits until all queues together have `waiters` waiters left.
     #[track_caller]
     pub fn left_waiting(&self, waiters: i64) {
         let mut watch = self.client();

@@ -23,7 +23,7 @@ pub struct Tally {
     pub violations: Vec<String>,
 }
 
-/// Records histories for so many ms, on a busy machine for longer, and checks each.
+/// Records histories for `ms` milliseconds, on a busy machine for longer, and checks each.
 pub fn record_and_check(server: &Server, seed: u64, ms: u64) -> Result<Tally> {
     let mut tally = Tally::default();
     let end = now() + ms * 1000;

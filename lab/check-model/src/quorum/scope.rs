@@ -2,7 +2,7 @@
 
 use super::{NO_OVERLAP, TOKENS};
 
-/// Who takes part, and what may fail.
+/// The clients and servers that take part, and what may fail.
 #[derive(Clone, Debug)]
 pub struct Scope {
     pub name: &'static str,
