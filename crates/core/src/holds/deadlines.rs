@@ -188,48 +188,4 @@ impl Run {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use std::collections::BTreeMap;
-
-    #[test]
-    fn sums_agree_with_a_plain_count() {
-        let mut deadlines = Deadlines::default();
-        let mut plain: BTreeMap<(UnixMs, HoldId), u32> = BTreeMap::new();
-        let mut state = 1_u64;
-        let mut next = |below: u64| {
-            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-            (state >> 33) % below
-        };
-        for id in 0..5000 {
-            let (at, entries) = (UnixMs::new(next(1000)), u32::try_from(next(5)).unwrap() + 1);
-            deadlines.insert(at, id, entries);
-            plain.insert((at, id), entries);
-            if next(3) == 0 {
-                let (at, id) = *plain.keys().nth(usize::try_from(next(plain.len() as u64)).unwrap()).unwrap();
-                deadlines.remove(at, id);
-                plain.remove(&(at, id));
-            }
-        }
-        for now in (0..1001).step_by(37).map(UnixMs::new) {
-            let lapsed: Vec<u32> =
-                plain.iter().filter(|((at, _), _)| *at <= now).map(|(_, entries)| *entries).collect();
-            let wanted = Sum { holds: lapsed.len(), entries: lapsed.iter().map(|entries| u64::from(*entries)).sum() };
-            assert_eq!(deadlines.lapsed(now), wanted);
-        }
-        assert!(deadlines.iter().eq(plain.keys().map(|(_, id)| *id)));
-        let mut drained: Vec<HoldId> = Vec::new();
-        for mut run in deadlines.drain_lapsed(UnixMs::new(400)) {
-            drained.extend(std::iter::from_fn(|| run.pop()));
-        }
-        drained.sort_unstable();
-        let mut wanted: Vec<HoldId> =
-            plain.keys().filter(|(at, _)| *at <= UnixMs::new(400)).map(|(_, id)| *id).collect();
-        wanted.sort_unstable();
-        assert_eq!(drained, wanted);
-        plain.retain(|(at, _), _| *at > UnixMs::new(400));
-        assert_eq!(deadlines.total().holds, plain.len());
-        assert_eq!(deadlines.first(), plain.keys().next().copied());
-        assert_eq!(deadlines.last(), plain.keys().next_back().copied());
-    }
-}
+mod tests;

@@ -184,3 +184,6 @@ impl Readers {
 
 /// Places in a node of the standard library's B-trees.
 const NODE_PLACES: usize = 11;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,225 @@
+//! Readers against a list of holds.
+
+use proptest::collection::vec;
+use proptest::prelude::*;
+
+use super::*;
+use crate::{Lease, Mode};
+
+#[derive(Clone, Debug)]
+enum Op {
+    /// Neighbours come, or come again: with deadlines that are a step apart, and two holds to a token.
+    Put { first: u64, count: u64, deadline: u64, step: u64 },
+    /// Neighbours leave.
+    Remove { first: u64, count: u64 },
+    /// What has lapsed goes. The clock may be set back.
+    Drop { now: u64 },
+    /// Another change comes.
+    Free,
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 128, failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// Nobody sees a hold that was dropped, freed or not. No change frees more than 64 of them, unless the clock was
+    /// set back.
+    #[test]
+    fn readers_are_what_a_list_says(ops in vec(op(), 1..25)) {
+        let (mut readers, mut plain) = (Readers::default(), Vec::new());
+        // The clock of the last sweep that may have left dropped holds.
+        let mut marked = None;
+        for op in ops {
+            match op {
+                Op::Put { first, count, deadline, step } => {
+                    for number in first..first + count {
+                        let hold = hold(number, (deadline + (number - first) * step) % LAST_MS);
+                        plain.retain(|old: &Hold| old.owner != hold.owner);
+                        plain.push(hold.clone());
+                        readers.put(hold);
+                    }
+                }
+                Op::Remove { first, count } => {
+                    for owner in (first..first + count).map(owner) {
+                        let place = plain.iter().position(|hold| hold.owner == owner);
+                        prop_assert_eq!(readers.remove(&owner), place.map(|place| plain.remove(place)));
+                    }
+                }
+                Op::Drop { now } => {
+                    let now = UnixMs::new(now);
+                    let (stored, before, mut rests) = (readers.stored(), plain.len(), None);
+                    plain.retain(|hold| hold.is_live(now));
+                    let (lapsed, left) = (before - plain.len(), plain.len());
+                    prop_assert_eq!(readers.drop_lapsed(now, &mut rests), lapsed);
+                    let wanted = match (lapsed <= PIECE, left <= PIECE) {
+                        (true, _) => (stored - lapsed, None),
+                        (false, true) => (left, Some(stored)),
+                        (false, false) if marked > Some(now) => (before, None),
+                        (false, false) => (stored, None),
+                    };
+                    prop_assert_eq!((readers.stored(), rests.map(|rests| rests.stored())), wanted);
+                    marked = if readers.stored() > left && lapsed > PIECE { Some(now) } else { marked };
+                }
+                Op::Free => {
+                    let stored = readers.stored();
+                    readers.free_some_dead();
+                    prop_assert!((stored.saturating_sub(PIECE)..=stored).contains(&readers.stored()));
+                }
+            }
+            marked = marked.filter(|_| !readers.dead.is_empty());
+            compare(&readers, &plain);
+        }
+        // Each run of dropped holds takes a step, too.
+        (0..readers.stored() / PIECE + 50).for_each(|_| readers.free_some_dead());
+        prop_assert_eq!(readers.stored(), plain.len());
+        compare(&readers, &plain);
+    }
+}
+
+fn compare(readers: &Readers, plain: &[Hold]) {
+    let sum = |is_it: &dyn Fn(&Hold) -> bool| {
+        let holds = plain.iter().filter(|hold| is_it(hold));
+        holds.fold(Sum::default(), |sum, hold| sum.plus(Sum { holds: 1, entries: u64::from(hold.count) }))
+    };
+    assert_eq!(readers.total(), sum(&|_| true));
+    for now in (0..=LAST_MS).step_by(10).map(UnixMs::new) {
+        assert_eq!(readers.lapsed(now), sum(&|hold| !hold.is_live(now)));
+    }
+    let all = sorted(plain.iter());
+    assert_eq!(sorted(readers.iter()), all);
+    assert_eq!(sorted(readers.by_deadline()), all);
+    assert_eq!(sorted(readers.by_token()), all);
+    assert!(readers.by_deadline().is_sorted_by_key(|hold| hold.deadline));
+    assert!(readers.by_token().is_sorted_by_key(|hold| hold.token));
+    assert_eq!(readers.first_deadline(), plain.iter().map(|hold| hold.deadline).min());
+    assert_eq!(readers.last_deadline(), plain.iter().map(|hold| hold.deadline).max());
+    let mut next = all.iter().peekable();
+    for owner in (0..OWNERS).map(owner) {
+        assert_eq!(readers.get(&owner), next.next_if(|hold| hold.owner == owner).copied());
+    }
+    for token in (0..OWNERS).step_by(13).map(|number| hold(number, 0).token) {
+        let wanted: Vec<&Hold> = all.iter().copied().filter(|hold| hold.token == token).collect();
+        assert_eq!(sorted(readers.with_token(token)), wanted);
+    }
+}
+
+fn sorted<'a>(holds: impl Iterator<Item = &'a Hold>) -> Vec<&'a Hold> {
+    let mut holds: Vec<&Hold> = holds.collect();
+    holds.sort_by(|a, b| a.owner.cmp(&b.owner));
+    holds
+}
+
+/// What a sweep of so many holds leaves: what is stored, and what is in the rests.
+#[test]
+fn a_sweep_frees_64_at_once_or_leaves_them_for_later() {
+    for (lapsed, left, wanted) in [
+        (0, 100, (100, None)),
+        (64, 10, (10, None)),
+        (64, 65, (65, None)),
+        (65, 64, (64, Some(129))),
+        (65, 0, (0, Some(65))),
+        (65, 65, (130, None)),
+        (500, 65, (565, None)),
+    ] {
+        let (mut readers, mut rests) = (lapsed_and_live(lapsed, left), None);
+        assert_eq!(readers.drop_lapsed(NOW, &mut rests) as u64, lapsed);
+        assert_eq!((readers.stored(), rests.map(|rests| rests.stored())), wanted, "{lapsed} lapsed, {left} left");
+        assert_eq!(readers.total().holds as u64, left);
+    }
+}
+
+#[test]
+fn a_sweep_by_a_clock_that_was_set_back_frees_all_that_was_dropped_before() {
+    let now = NOW.get();
+    for (clock, stored) in [(now - 1, 130), (now, 195), (now + 1, 195)] {
+        let mut readers = lapsed_and_live(65, 65);
+        readers.drop_lapsed(NOW, &mut None);
+        (200..265).for_each(|number| readers.put(hold(number, now - 1)));
+        assert_eq!(readers.drop_lapsed(UnixMs::new(clock), &mut None), 65);
+        assert_eq!((readers.stored(), readers.total().holds), (stored, 65), "at {clock}");
+    }
+}
+
+#[test]
+fn each_change_frees_64_dropped_holds() {
+    let mut readers = lapsed_and_live(200, 100);
+    readers.drop_lapsed(NOW, &mut None);
+    let mut stored = || {
+        readers.free_some_dead();
+        readers.stored()
+    };
+    assert_eq!([stored(), stored(), stored(), stored(), stored()], [236, 172, 108, 100, 100]);
+}
+
+/// An effect may put a hold that has lapsed already: a sweep drops what was there before it, and no other.
+#[test]
+fn a_hold_that_comes_lapsed_after_a_sweep_is_there_until_the_next() {
+    let mut readers = lapsed_and_live(100, 100);
+    readers.drop_lapsed(NOW, &mut None);
+    let late = hold(0, 1);
+    readers.put(late.clone());
+    assert_eq!(readers.get(&late.owner), Some(&late));
+    assert_eq!(readers.drop_lapsed(NOW, &mut None), 1);
+    assert_eq!(readers.get(&late.owner), None);
+}
+
+/// One step for each hold in each of three trees, dropped holds too, and nothing is left for the end.
+#[test]
+fn many_readers_are_taken_apart_in_steps() {
+    let mut readers = lapsed_and_live(100, 100);
+    readers.drop_lapsed(NOW, &mut None);
+    let size = |readers: &Readers| readers.holds.len() + readers.by_owner.len() + readers.by_token.len();
+    for left in (0..600).rev().step_by(7).skip(1) {
+        assert!(readers.take_apart(7), "{left} are left");
+        assert_eq!(size(&readers), left + 1);
+    }
+    assert!(!readers.take_apart(7));
+    assert_eq!(size(&readers), 0);
+    assert!(!readers.take_apart(7));
+    assert!(readers.take_apart(0), "nothing was looked at");
+}
+
+fn lapsed_and_live(lapsed: u64, live: u64) -> Readers {
+    let mut readers = Readers::default();
+    (0..lapsed).for_each(|number| readers.put(hold(number, NOW.get())));
+    (lapsed..lapsed + live).for_each(|number| readers.put(hold(number, NOW.get() + 2)));
+    readers
+}
+
+fn hold(number: u64, deadline: u64) -> Hold {
+    Hold {
+        owner: owner(number),
+        mode: Mode::Shared,
+        count: 1 + u32::from(number.is_multiple_of(3)),
+        lease: Lease::MAX,
+        deadline: UnixMs::new(deadline),
+        token: Token::new(number * 7 % OWNERS / 2 + 1).unwrap(),
+        request: None,
+    }
+}
+
+fn owner(number: u64) -> Owner {
+    Owner::from_uuid(u128::from(number).to_be_bytes())
+}
+
+fn op() -> impl Strategy<Value = Op> {
+    let some = |most: u64| (0..OWNERS).prop_flat_map(move |first| (Just(first), 1..=most.min(OWNERS - first)));
+    let put = move |most| {
+        (some(most), 0..LAST_MS, 0..3_u64).prop_map(|((first, count), deadline, step)| Op::Put {
+            first,
+            count,
+            deadline,
+            step,
+        })
+    };
+    prop_oneof![
+        4 => put(OWNERS),
+        2 => put(3),
+        2 => some(90).prop_map(|(first, count)| Op::Remove { first, count }),
+        4 => (0..LAST_MS).prop_map(|now| Op::Drop { now }),
+        2 => Just(Op::Free),
+    ]
+}
+
+const NOW: UnixMs = UnixMs::new(50);
+const OWNERS: u64 = 400;
+const LAST_MS: u64 = 100;
