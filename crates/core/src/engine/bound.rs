@@ -409,3 +409,6 @@ pub(super) fn renewal_time(hold: &Hold, spread: u64) -> UnixMs {
     let third = hold.lease.get() / 3;
     UnixMs::new(hold.deadline.get().saturating_sub(hold.lease.get()) + third - spread % (third / 12 + 1))
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,370 @@
+//! What is bound, against a list of bindings.
+
+use std::collections::BTreeMap;
+use std::hint::black_box;
+use std::time::{Duration, Instant};
+
+use proptest::collection::vec;
+use proptest::option;
+use proptest::prelude::*;
+
+use super::*;
+
+#[derive(Clone, Debug)]
+enum Op {
+    Bind {
+        hold: Hold,
+        client: ClientId,
+        renew_at: UnixMs,
+    },
+    Follow {
+        hold: Hold,
+        renew_at: UnixMs,
+    },
+    Unbind {
+        owner: Owner,
+        mode: Mode,
+    },
+    End {
+        clients: (u64, u64),
+        end: SessionEnd,
+    },
+    Sweep {
+        clock: UnixMs,
+    },
+    Skip {
+        now: UnixMs,
+    },
+    PutOff {
+        until: UnixMs,
+    },
+    /// Goes on with the others, or with the owner's own.
+    Split {
+        owner: Owner,
+        goes_on_with_others: bool,
+    },
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// Tokens that two holds have, and more ended sessions than are looked at one by one, included.
+    #[test]
+    fn bindings_are_what_a_list_says(ops in vec((op(), time()), 1..80), most in 1..9_usize) {
+        let (mut bound, mut plain) = (Bound::default(), Plain::default());
+        for (op, now) in ops {
+            // What it finds is remembered: the change is to make it forget.
+            prop_assert_eq!(bound.departed(now), plain.departed(now));
+            step(&mut bound, &mut plain, op);
+            compare(&bound, &plain, now);
+        }
+        let clients = plain.clients();
+        let mut gone = Vec::new();
+        while !bound.is_empty() {
+            let left = bound.len().saturating_sub(most);
+            gone.append(&mut bound.take_apart(most));
+            prop_assert_eq!(bound.len(), left);
+        }
+        gone.sort_unstable();
+        prop_assert_eq!(gone, clients);
+    }
+}
+
+/// The same on a list.
+#[derive(Clone, Debug, Default)]
+struct Plain {
+    bindings: Vec<Entry>,
+    ends: BTreeMap<ClientId, SessionEnd>,
+    swept: UnixMs,
+    not_before: UnixMs,
+    bound_so_far: u64,
+}
+
+#[derive(Clone, Debug)]
+struct Entry {
+    number: u64,
+    hold: Hold,
+    client: ClientId,
+    renew_at: Option<UnixMs>,
+}
+
+fn step(bound: &mut Bound, plain: &mut Plain, op: Op) {
+    match op {
+        // A client whose connection has ended binds nothing more.
+        Op::Bind { client, .. } if plain.ends.contains_key(&client) => {}
+        Op::Bind { hold, client, renew_at } => {
+            bound.bind(&hold, client, renew_at);
+            plain.unbind(&hold.owner, hold.mode);
+            let number = plain.bound_so_far;
+            plain.bindings.push(Entry { number, hold, client, renew_at: Some(renew_at) });
+            plain.bound_so_far += 1;
+        }
+        Op::Follow { hold, renew_at } => {
+            bound.follow(&hold, renew_at);
+            if let Some(entry) = plain.bindings.iter_mut().find(|entry| entry.is_of(&hold.owner, hold.mode)) {
+                (entry.hold, entry.renew_at) = (hold, Some(renew_at));
+            }
+        }
+        Op::Unbind { owner, mode } => assert_eq!(bound.unbind(&owner, mode), plain.unbind(&owner, mode)),
+        Op::End { clients, end } => {
+            for client in (clients.0..clients.1).map(ClientId) {
+                let is_there = plain.clients().contains(&client);
+                assert_eq!(bound.end(client, end), is_there);
+                if is_there {
+                    plain.ends.entry(client).or_insert(end);
+                }
+            }
+        }
+        Op::Sweep { clock } => {
+            bound.sweep(clock);
+            plain.swept = plain.swept.max(clock);
+        }
+        Op::Skip { now } => {
+            let is_ended = |entry: &&Entry| plain.ends.contains_key(&entry.client);
+            if let Some(number) = plain.due(now).filter(is_ended).map(|entry| entry.number) {
+                let id = bound.due(now).unwrap().0;
+                bound.skip_renewal(id);
+                plain
+                    .bindings
+                    .iter_mut()
+                    .filter(|entry| entry.number == number)
+                    .for_each(|entry| entry.renew_at = None);
+            }
+        }
+        Op::PutOff { until } => {
+            bound.put_off(until);
+            plain.not_before = until;
+        }
+        Op::Split { owner, goes_on_with_others } => split(bound, plain, &owner, goes_on_with_others),
+    }
+}
+
+fn split(bound: &mut Bound, plain: &mut Plain, owner: &Owner, goes_on_with_others: bool) {
+    let (own, others): (Vec<Entry>, Vec<Entry>) =
+        plain.bindings.drain(..).partition(|entry| entry.hold.owner == *owner);
+    // The owner's holds of ended sessions are released before.
+    if own.iter().any(|entry| plain.ends.contains_key(&entry.client)) {
+        plain.bindings = own.into_iter().chain(others).collect();
+        return;
+    }
+    let kept = Plain { bindings: own, ends: BTreeMap::new(), not_before: UnixMs::ZERO, ..plain.clone() };
+    plain.bindings = others;
+    let Some((others, ended)) = bound.split_others(owner) else {
+        assert!(plain.bindings.is_empty());
+        *plain = Plain { not_before: plain.not_before, ..kept };
+        return;
+    };
+    assert_eq!(ended, plain.ended().count());
+    compare(&others, plain, UnixMs::ZERO);
+    compare(bound, &kept, UnixMs::ZERO);
+    if goes_on_with_others {
+        *bound = others;
+    } else {
+        *plain = kept;
+    }
+}
+
+impl Entry {
+    fn is_of(&self, owner: &Owner, mode: Mode) -> bool {
+        self.hold.owner == *owner && self.hold.mode == mode
+    }
+}
+
+impl Plain {
+    fn get(&self, owner: &Owner, mode: Mode) -> Option<&Entry> {
+        self.bindings.iter().find(|entry| entry.is_of(owner, mode))
+    }
+
+    /// The client, if it has no other hold.
+    fn unbind(&mut self, owner: &Owner, mode: Mode) -> Option<ClientId> {
+        let client = self.get(owner, mode)?.client;
+        self.bindings.retain(|entry| !entry.is_of(owner, mode));
+        let is_gone = !self.clients().contains(&client);
+        if is_gone {
+            self.ends.remove(&client);
+        }
+        is_gone.then_some(client)
+    }
+
+    fn clients(&self) -> Vec<ClientId> {
+        let mut clients: Vec<ClientId> = self.bindings.iter().map(|entry| entry.client).collect();
+        clients.sort_unstable();
+        clients.dedup();
+        clients
+    }
+
+    fn ended(&self) -> impl Iterator<Item = (&Entry, SessionEnd)> {
+        self.bindings.iter().filter_map(|entry| Some((entry, *self.ends.get(&entry.client)?)))
+    }
+
+    fn departed(&self, now: UnixMs) -> Sum {
+        let is_live = |hold: &Hold| hold.deadline > now && hold.deadline > self.swept;
+        let ended = self.ended().filter(|(entry, end)| end.deadline() <= now && is_live(&entry.hold));
+        ended.fold(Sum::default(), |sum, (entry, _)| sum.plus(Sum { holds: 1, entries: u64::from(entry.hold.count) }))
+    }
+
+    fn first_renewal(&self) -> Option<&Entry> {
+        let renewed = self.bindings.iter().filter(|entry| entry.renew_at.is_some());
+        renewed.min_by_key(|entry| (entry.renew_at, entry.number))
+    }
+
+    fn due(&self, now: UnixMs) -> Option<&Entry> {
+        self.first_renewal().filter(|entry| entry.renew_at.max(Some(self.not_before)) <= Some(now))
+    }
+}
+
+fn compare(bound: &Bound, plain: &Plain, now: UnixMs) {
+    assert_eq!((bound.len(), bound.is_empty()), (plain.bindings.len(), plain.bindings.is_empty()));
+    let clients = plain.clients();
+    assert_eq!((bound.sessions(), bound.clients().collect()), (clients.len(), clients.clone()));
+    for client in (0..=CLIENTS).map(ClientId) {
+        assert_eq!(bound.has_client(client), clients.contains(&client));
+        let mut theirs: Vec<&Entry> = plain.bindings.iter().filter(|entry| entry.client == client).collect();
+        theirs.sort_by_key(|entry| (entry.hold.deadline, entry.number));
+        assert!(bound.of_client(client).map(key).eq(theirs.into_iter().map(key_of)));
+    }
+    for (owner, mode) in owners_and_modes() {
+        let entry = plain.get(&owner, mode);
+        let end = entry.and_then(|entry| plain.ends.get(&entry.client).copied());
+        assert_eq!(bound.client_of(&owner, mode), entry.filter(|_| end.is_none()).map(|entry| entry.client));
+        let ended = bound.ended_of(&owner, mode).map(|(_, binding, end)| (key(binding), end));
+        assert_eq!(ended, entry.map(key_of).zip(end));
+        for token in (1..=TOKENS).filter_map(Token::new) {
+            let its_end = end.filter(|_| entry.is_some_and(|entry| entry.hold.token == token));
+            assert_eq!(bound.end_of(&hold(owner.clone(), mode, token, now, 1)), its_end);
+        }
+    }
+    compare_ended(bound, plain, now);
+    let renewal = |entry: &Entry| Some((entry.renew_at?.max(plain.not_before), entry.hold.deadline));
+    assert_eq!(bound.next_renewal(), plain.first_renewal().and_then(renewal));
+    for now in TIMES {
+        assert_eq!(bound.due(now).map(|(_, binding)| key(binding)), plain.due(now).map(key_of));
+    }
+}
+
+fn compare_ended(bound: &Bound, plain: &Plain, now: UnixMs) {
+    assert_eq!(bound.departed(now), plain.departed(now));
+    for now in TIMES {
+        assert_eq!(bound.departed(now), plain.departed(now));
+        assert_eq!(bound.has_grace(now), plain.ended().any(|(_, end)| now < end.deadline()));
+    }
+    assert_eq!(bound.has_ended(), plain.ended().next().is_some());
+    let next = bound.next_ended().map(|(_, binding, end)| (key(binding), end));
+    assert_eq!(next.is_some(), bound.has_ended());
+    assert!(next.is_none_or(|next| plain.ended().any(|(entry, end)| (key_of(entry), end) == next)));
+    let mut tokens: Vec<Token> = bound.ended_tokens().collect();
+    let mut wanted: Vec<Token> = plain.ended().map(|(entry, _)| entry.hold.token).collect();
+    tokens.sort_unstable();
+    wanted.sort_unstable();
+    assert_eq!(tokens, wanted);
+}
+
+type Key = (Owner, Mode, ClientId, Token, UnixMs);
+
+fn key(binding: &Binding) -> Key {
+    (binding.owner.clone(), binding.mode, binding.client, binding.token, binding.deadline)
+}
+
+fn key_of(entry: &Entry) -> Key {
+    (entry.hold.owner.clone(), entry.hold.mode, entry.client, entry.hold.token, entry.hold.deadline)
+}
+
+/// Every command that looks at a large crowd of readers asks for each of them. A search through the list of ended
+/// sessions takes some 1000 times as long with the many as with the few.
+#[test]
+fn the_end_of_one_of_many_sessions_is_found_without_a_search() {
+    let (few, many) = (crowd(8), crowd(20_000));
+    let (few, many) = (time_of_ends(&few), time_of_ends(&many));
+    assert!(many < few * 50, "{many:?} with 20,000 ended sessions, {few:?} with 8");
+}
+
+/// Only then is the owner's binding looked up.
+#[test]
+fn a_token_is_ambiguous_when_two_holds_had_it_at_once() {
+    let (mut bound, token, mode) = (Bound::default(), Token::MAX, Mode::Shared);
+    let mut is_ambiguous = |name: u64, client: u64| {
+        bound.bind(&hold(owner(name), mode, token, UnixMs::MAX, 1), ClientId(client), UnixMs::ZERO);
+        bound.by_token[&(token, mode)].is_ambiguous
+    };
+    assert_eq!([is_ambiguous(1, 1), is_ambiguous(1, 2), is_ambiguous(2, 3)], [false, false, true]);
+}
+
+fn crowd(sessions: u64) -> Bound {
+    let mut bound = Bound::default();
+    for number in 0..sessions {
+        bound.bind(&of_crowd(number), ClientId(number), UnixMs::ZERO);
+        bound.end(ClientId(number), SessionEnd { at: UnixMs::ZERO, grace: None });
+    }
+    bound
+}
+
+fn of_crowd(number: u64) -> Hold {
+    hold(owner(number), Mode::Shared, Token::new(number + 1).unwrap(), UnixMs::MAX, 1)
+}
+
+/// The shortest of some rounds: what else the machine does only makes a round longer.
+fn time_of_ends(bound: &Bound) -> Duration {
+    let sessions = bound.sessions() as u64;
+    let holds: Vec<Hold> = (0..100).map(|number| of_crowd(number * 197 % sessions)).collect();
+    let round = || {
+        let start = Instant::now();
+        assert!(holds.iter().all(|hold| black_box(bound).end_of(hold).is_some()));
+        start.elapsed()
+    };
+    (0..10).map(|_| round()).min().unwrap()
+}
+
+fn owners_and_modes() -> impl Iterator<Item = (Owner, Mode)> {
+    (0..OWNERS).flat_map(|number| [Mode::Exclusive, Mode::Shared].map(|mode| (owner(number), mode)))
+}
+
+fn owner(number: u64) -> Owner {
+    Owner::from_uuid(u128::from(number).to_be_bytes())
+}
+
+fn hold(owner: Owner, mode: Mode, token: Token, deadline: UnixMs, count: u32) -> Hold {
+    Hold { owner, mode, count, lease: Lease::MAX, deadline, token, request: None }
+}
+
+/// Few values of everything, so that they meet.
+fn op() -> impl Strategy<Value = Op> {
+    let client = || (0..CLIENTS).prop_map(ClientId);
+    let clients = (0..CLIENTS, 1..CLIENTS).prop_map(|(first, count)| (first, first + count));
+    let grace = || option::of((1..LAST_MS).prop_map(|ms| Lease::new(ms).unwrap()));
+    let end = (time(), grace()).prop_map(|(at, grace)| SessionEnd { at, grace });
+    prop_oneof![
+        12 => (some_hold(), client(), time()).prop_map(|(hold, client, renew_at)| Op::Bind { hold, client, renew_at }),
+        4 => (some_hold(), time()).prop_map(|(hold, renew_at)| Op::Follow { hold, renew_at }),
+        4 => (some_owner(), mode()).prop_map(|(owner, mode)| Op::Unbind { owner, mode }),
+        3 => (clients, end).prop_map(|(clients, end)| Op::End { clients, end }),
+        2 => time().prop_map(|clock| Op::Sweep { clock }),
+        2 => time().prop_map(|now| Op::Skip { now }),
+        1 => time().prop_map(|until| Op::PutOff { until }),
+        1 => (some_owner(), prop::bool::weighted(0.9))
+            .prop_map(|(owner, goes_on_with_others)| Op::Split { owner, goes_on_with_others }),
+    ]
+}
+
+fn some_hold() -> impl Strategy<Value = Hold> {
+    let token = (1..=TOKENS).prop_map(|number| Token::new(number).unwrap());
+    (some_owner(), mode(), token, time(), 1..4_u32)
+        .prop_map(|(owner, mode, token, deadline, count)| hold(owner, mode, token, deadline, count))
+}
+
+fn some_owner() -> impl Strategy<Value = Owner> {
+    (0..OWNERS).prop_map(owner)
+}
+
+fn mode() -> impl Strategy<Value = Mode> {
+    prop_oneof![Just(Mode::Exclusive), Just(Mode::Shared)]
+}
+
+fn time() -> impl Strategy<Value = UnixMs> {
+    (0..LAST_MS).prop_map(UnixMs::new)
+}
+
+const OWNERS: u64 = 12;
+const CLIENTS: u64 = 16;
+const TOKENS: u64 = 20;
+const LAST_MS: u64 = 12;
+const TIMES: [UnixMs; 5] = [UnixMs::new(0), UnixMs::new(3), UnixMs::new(6), UnixMs::new(9), UnixMs::new(24)];
