@@ -341,41 +341,4 @@ fn estimate(numbers: impl Iterator<Item = usize>, count: usize) -> usize {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::Lease;
-
-    #[test]
-    fn holds_are_found_and_taken_out_by_owner_and_mode() {
-        let (shared, exclusive) = (Mode::Shared, Mode::Exclusive);
-        for put in [
-            vec![hold("a", exclusive, 1)],
-            vec![hold("a", shared, 1)],
-            vec![hold("a", exclusive, 1), hold("a", shared, 2)],
-            vec![hold("a", shared, 1), hold("b", shared, 2), hold("c", shared, 3)],
-        ] {
-            let mut holds = Holds::default();
-            let mut trash = Trash::new();
-            put.iter().cloned().for_each(|hold| holds.put(hold, &mut trash));
-            for (name, mode) in ["a", "b", "c", "d"].into_iter().flat_map(|name| [(name, shared), (name, exclusive)]) {
-                let wanted = put.iter().find(|hold| hold.owner == owner(name) && hold.mode == mode);
-                assert_eq!(holds.get(&owner(name), mode), wanted);
-                let mut left = holds.clone();
-                assert_eq!(left.remove(&owner(name), mode, &mut trash), wanted.is_some());
-                assert_eq!(
-                    (left.len(), left.get(&owner(name), mode)),
-                    (put.len() - usize::from(wanted.is_some()), None)
-                );
-            }
-        }
-    }
-
-    fn hold(name: &str, mode: Mode, number: u64) -> Hold {
-        let (lease, token) = (Lease::MAX, Token::new(number).unwrap());
-        Hold { owner: owner(name), mode, count: 1, lease, deadline: UnixMs::new(number), token, request: None }
-    }
-
-    fn owner(name: &str) -> Owner {
-        Owner::new(name.as_bytes()).unwrap()
-    }
-}
+mod tests;

@@ -164,6 +164,10 @@ fn split(bound: &mut Bound, plain: &mut Plain, owner: &Owner, goes_on_with_other
     }
 }
 
+fn until(end: SessionEnd) -> UnixMs {
+    UnixMs::new(end.at.get() + end.grace.map_or(0, Lease::get))
+}
+
 impl Entry {
     fn is_of(&self, owner: &Owner, mode: Mode) -> bool {
         self.hold.owner == *owner && self.hold.mode == mode
@@ -199,7 +203,7 @@ impl Plain {
 
     fn departed(&self, now: UnixMs) -> Sum {
         let is_live = |hold: &Hold| hold.deadline > now && hold.deadline > self.swept;
-        let ended = self.ended().filter(|(entry, end)| end.deadline() <= now && is_live(&entry.hold));
+        let ended = self.ended().filter(|(entry, end)| until(*end) <= now && is_live(&entry.hold));
         ended.fold(Sum::default(), |sum, (entry, _)| sum.plus(Sum { holds: 1, entries: u64::from(entry.hold.count) }))
     }
 
@@ -246,7 +250,7 @@ fn compare_ended(bound: &Bound, plain: &Plain, now: UnixMs) {
     assert_eq!(bound.departed(now), plain.departed(now));
     for now in TIMES {
         assert_eq!(bound.departed(now), plain.departed(now));
-        assert_eq!(bound.has_grace(now), plain.ended().any(|(_, end)| now < end.deadline()));
+        assert_eq!(bound.has_grace(now), plain.ended().any(|(_, end)| now < until(end)));
     }
     assert_eq!(bound.has_ended(), plain.ended().next().is_some());
     let next = bound.next_ended().map(|(_, binding, end)| (key(binding), end));
