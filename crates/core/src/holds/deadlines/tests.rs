@@ -130,7 +130,7 @@ fn a_run_gives_places_back_when_fewer_than_a_quarter_are_used() {
 fn runs_give_places_back_when_fewer_than_a_quarter_are_used() {
     let mut deadlines = filled(RUN * 9);
     let places = deadlines.runs.capacity();
-    let mut next = 0..;
+    let mut next = 0..RUN * 9;
     let mut leave = |runs: usize| {
         while deadlines.runs.len() > runs {
             take_out(&mut deadlines, next.next().unwrap());
