@@ -313,6 +313,18 @@ fn a_token_is_ambiguous_when_two_holds_had_it_at_once() {
     assert_eq!([is_ambiguous(1, 1), is_ambiguous(1, 2), is_ambiguous(2, 3)], [false, false, true]);
 }
 
+/// A third of 36 s is 12 s; a twelfth of that is 1 s. By random numbers, all of that second is used, and nothing else.
+#[test]
+fn a_lease_is_extended_when_a_third_has_passed_or_up_to_a_twelfth_of_that_earlier() {
+    let at = |lease, deadline, spread| {
+        let hold = hold(owner(1), Mode::Shared, Token::MAX, UnixMs::new(deadline), 1);
+        renewal_time(&Hold { lease: Lease::new(lease).unwrap(), ..hold }, spread).get()
+    };
+    assert_eq!([0, 1, 1000, 1001].map(|spread| at(36_000, 100_000, spread)), [76_000, 75_999, 75_000, 76_000]);
+    assert_eq!([0, 8, 9].map(|spread| at(300, 1000, spread)), [800, 792, 800]);
+    assert_eq!(at(36_000, 5, 0), 12_000, "a deadline before the lease's length");
+}
+
 fn crowd(sessions: u64) -> Bound {
     let mut bound = Bound::default();
     for number in 0..sessions {
