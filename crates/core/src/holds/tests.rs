@@ -128,7 +128,7 @@ fn many_readers_that_go_at_once_are_freed_in_steps() {
             change(&mut holds, &mut trash);
             assert_eq!(holds.len(), left, "{what}");
             let mut steps = 0;
-            while !trash.is_empty() {
+            while !trash.is_empty() && steps < 100 {
                 trash.free_some(50);
                 steps += 1;
             }
