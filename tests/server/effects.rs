@@ -11,8 +11,7 @@ fn server() -> Server {
 
 #[test]
 fn changes_are_appended_as_effects() {
-    let server = server();
-    let mut client = server.client();
+    let (server, mut client) = server().with_client();
     for request in [
         "DLOCK.ACQUIRE a o PX 600000",
         "DLOCK.RACQUIRE r o",
@@ -41,8 +40,7 @@ fn changes_are_appended_as_effects() {
 
 #[test]
 fn what_changes_nothing_is_not_appended() {
-    let server = server();
-    let mut client = server.client();
+    let (server, mut client) = server().with_client();
     client.int("DLOCK.WLOCK k a PX 600000");
     client.int("DLOCK.RLOCK k a PX 600000");
     client.run("SET text v");
@@ -78,8 +76,7 @@ fn what_changes_nothing_is_not_appended() {
 
 #[test]
 fn reading_lapsed_holds_writes_nothing() {
-    let server = server();
-    let mut client = server.client();
+    let (server, mut client) = server().with_client();
     client.int("DLOCK.RLOCK k b PX 600000");
     client.int("DLOCK.RLOCK k a PX 1");
     let now = client.now();
@@ -94,8 +91,7 @@ fn reading_lapsed_holds_writes_nothing() {
 
 #[test]
 fn a_release_beside_lapsed_holds_is_an_effect() {
-    let server = server();
-    let mut client = server.client();
+    let (server, mut client) = server().with_client();
     client.int("DLOCK.RLOCK k b PX 600000");
     client.int("DLOCK.RLOCK k c PX 600000");
     client.int("DLOCK.RLOCK k a PX 1");
@@ -107,8 +103,7 @@ fn a_release_beside_lapsed_holds_is_an_effect() {
 
 #[test]
 fn an_end_set_by_others_brings_no_effect() {
-    let server = server();
-    let mut client = server.client();
+    let (server, mut client) = server().with_client();
     client.int("DLOCK.ACQUIRE k a PX 600000");
     let (dump, end) = (client.bytes("DUMP k"), client.end_of("k"));
     let names = server.appended(|| {
@@ -126,8 +121,7 @@ fn an_end_set_by_others_brings_no_effect() {
 
 #[test]
 fn a_lock_restored_without_an_end_appends_its_end_once() {
-    let server = server();
-    let mut client = server.client();
+    let (server, mut client) = server().with_client();
     client.int("DLOCK.ACQUIRE k a PX 600000");
     let (dump, end) = (client.bytes("DUMP k"), client.end_of("k"));
     let names = server.appended(|| {
@@ -139,8 +133,7 @@ fn a_lock_restored_without_an_end_appends_its_end_once() {
 
 #[test]
 fn transactions_and_scripts_append_effects_only() {
-    let server = server();
-    let mut client = server.client();
+    let (server, mut client) = server().with_client();
     let names = server.appended(|| {
         client.ok("MULTI");
         for request in ["DLOCK.ACQUIRE k a", "DLOCK.ACQUIRE k b", "DLOCK.RLOCK r a", "DLOCK.RELEASE k a"] {
@@ -158,8 +151,7 @@ fn transactions_and_scripts_append_effects_only() {
 
 #[test]
 fn no_effect_carries_a_relative_time() {
-    let server = server();
-    let mut client = server.client();
+    let (server, mut client) = server().with_client();
     // A lease that no deadline, clock or token looks like, in the units in which it could be carried.
     for (command, lease) in [("ACQUIRE", "PX 12345678"), ("RLOCK", "EX 12345"), ("RENEW", "PX 23456789")] {
         client.run(format!("DLOCK.{command} {command} a {lease}"));

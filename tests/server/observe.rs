@@ -17,8 +17,7 @@ fn counters(client: &mut Client) -> BTreeMap<&'static str, i64> {
 
 #[test]
 fn info_dlock_has_version_counters_and_last_token() {
-    let server = Server::start();
-    let mut client = server.client();
+    let (_server, mut client) = Server::start().with_client();
     let text = client.text("INFO dlock");
     assert!(text.starts_with("# dlock"), "{text}");
     assert!(text.contains(concat!("dlock_version:", env!("CARGO_PKG_VERSION"), "\r\n")), "{text}");
@@ -30,8 +29,7 @@ fn info_dlock_has_version_counters_and_last_token() {
 
 #[test]
 fn every_counter_counts_its_own() {
-    let server = Server::start();
-    let mut client = server.client();
+    let (_server, mut client) = Server::start().with_client();
     let mut expected = counters(&mut client);
     for (request, name) in [
         ("ACQUIRE k a PX 600000", "grants"),
@@ -70,8 +68,7 @@ fn every_counter_counts_its_own() {
 
 #[test]
 fn lapses_are_counted_when_the_module_meets_them() {
-    let server = Server::start();
-    let mut client = server.client();
+    let (_server, mut client) = Server::start().with_client();
     client.int("DLOCK.RLOCK k c PX 600000");
     client.pipeline(&["DLOCK.RLOCK k a PX 30", "DLOCK.RLOCK k b PX 30"]);
     let now = client.now();
@@ -84,8 +81,7 @@ fn lapses_are_counted_when_the_module_meets_them() {
 
 #[test]
 fn leases_that_end_on_an_idle_lock_are_counted() {
-    let server = Server::start();
-    let mut client = server.client();
+    let (_server, mut client) = Server::start().with_client();
     client.int("DLOCK.ACQUIRE one a PX 50");
     for owner in ["a", "b", "c"] {
         client.int(format!("DLOCK.RLOCK three {owner} PX 100"));
@@ -105,8 +101,7 @@ fn leases_that_end_on_an_idle_lock_are_counted() {
 
 #[test]
 fn of_a_key_that_goes_the_lapsed_holds_are_counted_and_no_others() {
-    let server = Server::start();
-    let mut client = server.client();
+    let (_server, mut client) = Server::start().with_client();
     for (act, lapsed) in [("DEL k", 2), ("UNLINK k", 2), ("PEXPIRE k 0", 2), ("SET k v", 2)] {
         let before = counter(&mut client, "lapses");
         for (owner, lease) in [("a", 20), ("b", 20), ("c", 600_000)] {
@@ -144,8 +139,7 @@ fn lapses_count_on_the_primary_alone() {
 
 #[test]
 fn a_lapse_while_somebody_waits_is_counted_once() {
-    let server = Server::start();
-    let mut client = server.client();
+    let (server, mut client) = Server::start().with_client();
     client.int("DLOCK.ACQUIRE k a PX 300");
     let mut waiter = server.waiter("DLOCK.ACQUIRE k b PX 600000 BLOCK 0");
     waiter.granted();
@@ -215,8 +209,7 @@ fn keyspace_events_come_on_both_channels_and_only_when_switched_on() {
 
 #[test]
 fn the_module_tells_of_lapses_that_it_notices_first() {
-    let server = Server::conf("notify-keyspace-events Edx");
-    let mut client = server.client();
+    let (server, mut client) = Server::conf("notify-keyspace-events Edx").with_client();
     client.int("DLOCK.RLOCK k b PX 600000");
     client.int("DLOCK.RLOCK k a PX 1");
     let now = client.now();
@@ -347,8 +340,7 @@ fn tracking_sees_the_key_expire() {
 
 #[test]
 fn monitor_and_slowlog_show_lock_commands() {
-    let server = Server::conf("slowlog-log-slower-than 0");
-    let (mut monitor, mut client) = (server.client(), server.client());
+    let (_server, [mut monitor, mut client]) = Server::conf("slowlog-log-slower-than 0").with_clients();
     monitor.ok("MONITOR");
     client.int("DLOCK.ACQUIRE k a");
     let line = text_of(&monitor.read().unwrap());

@@ -311,8 +311,7 @@ fn a_demoted_primary_takes_over_the_others_state() {
 
 #[test]
 fn full_copies_of_every_kind_carry_locks() {
-    let primary = Server::start();
-    let mut client = primary.client();
+    let (primary, mut client) = Server::start().with_client();
     for n in 0..100 {
         client.int(format!("DLOCK.RLOCK k{n} a PX 600000"));
         client.int(format!("DLOCK.RLOCK k{n} b PX 1"));

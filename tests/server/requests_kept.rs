@@ -114,8 +114,7 @@ fn a_grant_to_a_waiter_is_kept_by_the_replica() {
 
 #[test]
 fn dumps_and_renames_carry_it() {
-    let server = Server::start();
-    let mut client = server.client();
+    let (_server, mut client) = Server::start().with_client();
     let token = client.int("DLOCK.RACQUIRE k a PX 600000 REQUEST id");
     let (dump, end) = (client.bytes("DUMP k"), client.end_of("k"));
     client.int("DEL k");
@@ -129,8 +128,7 @@ fn dumps_and_renames_carry_it() {
 
 #[test]
 fn repeats_are_not_replicated() {
-    let server = Server::conf("appendonly yes\nappendfsync always");
-    let mut client = server.client();
+    let (server, mut client) = Server::conf("appendonly yes\nappendfsync always").with_client();
     let tokens = send(&mut client);
     let appended = server.appended(|| send_again(&mut client, &tokens, "again"));
     assert_eq!(appended, Vec::<String>::new());
@@ -138,8 +136,7 @@ fn repeats_are_not_replicated() {
 
 #[test]
 fn transactions_and_scripts_repeat_too() {
-    let server = Server::start();
-    let mut client = server.client();
+    let (_server, mut client) = Server::start().with_client();
     let script = "return redis.call('DLOCK.RACQUIRE', KEYS[1], 'a', 'PX', '600000', 'REQUEST', ARGV[1])";
     let token = client.int(req!["EVAL", script, 1, "k", "id"]);
     assert_eq!(client.int(req!["EVAL", script, 1, "k", "id"]), token);

@@ -12,8 +12,7 @@ use crate::support::{Client, Server, hold, lock_info};
 const FOR_EVER: &str = "BLOCK 0 PX 600000";
 
 fn writing() -> (Server, Client) {
-    let server = Server::conf("appendonly yes\nappendfsync no");
-    let client = server.client();
+    let (server, client) = Server::conf("appendonly yes\nappendfsync no").with_client();
     (server, client)
 }
 
@@ -179,8 +178,7 @@ const PIECE: Duration = Duration::from_millis(10);
 
 #[test]
 fn a_hundred_thousand_permits_are_counted_as_quickly_as_one() {
-    let server = Server::start();
-    let mut client = server.client();
+    let (server, mut client) = Server::start().with_client();
     client.int("DLOCK.SACQUIRE few a 1 PX 600000");
     client.pour((0..MANY).map(|n| format!("DLOCK.SACQUIRE k owner-{n} {MANY} PX 600000")));
     assert_eq!(lock_info(&mut client, "k").unwrap().count, MANY as i64);
@@ -205,8 +203,7 @@ fn a_hundred_thousand_permits_are_counted_as_quickly_as_one() {
 
 #[test]
 fn a_refused_request_costs_no_more_beside_a_hundred_thousand_lapsed_permits() {
-    let server = Server::start();
-    let mut client = server.client();
+    let (server, mut client) = Server::start().with_client();
     client.int("DLOCK.SACQUIRE few a 1 PX 600000");
     let mut end = 0;
     let is_full = [4, 8, 16, 32].into_iter().any(|seconds| {

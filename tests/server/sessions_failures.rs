@@ -36,8 +36,7 @@ fn lapses_within_a_lease(client: &mut Client, death: i64, lease: i64) {
 
 #[test]
 fn after_a_crash_of_the_server_its_locks_lapse_within_one_lease() {
-    let mut server = Server::conf("appendonly yes\nappendfsync always");
-    let (mut session, mut client) = (server.client(), server.client());
+    let (mut server, [mut session, mut client]) = Server::conf("appendonly yes\nappendfsync always").with_clients();
     session.int("DLOCK.ACQUIRE k a PX 3000 SESSION");
     session.int("DLOCK.ACQUIRE renewed a PX 3000 SESSION");
     moved_on(&mut client, "k");
@@ -116,8 +115,7 @@ fn a_session_on_a_replica_is_refused() {
 
 #[test]
 fn nothing_is_renewed_while_writes_are_refused_but_ends_release() {
-    let server = Server::start();
-    let (mut session, mut gone, mut waiter) = (server.client(), server.client(), server.client());
+    let (server, [mut session, mut gone, mut waiter]) = Server::start().with_clients();
     let mut client = server.client();
     session.int("DLOCK.ACQUIRE k a PX 900 SESSION");
     gone.int("DLOCK.ACQUIRE ended a PX 600000 SESSION");
@@ -144,8 +142,7 @@ fn nothing_is_renewed_while_writes_are_refused_but_ends_release() {
 
 #[test]
 fn renewals_go_on_when_writes_are_taken_again_in_time() {
-    let server = Server::start();
-    let (mut session, mut client) = (server.client(), server.client());
+    let (_server, [mut session, mut client]) = Server::start().with_clients();
     let token = session.int("DLOCK.ACQUIRE k a PX 3000 SESSION");
     client.ok("CONFIG SET min-replicas-to-write 1");
     let end = client.end_of("k");
@@ -159,8 +156,7 @@ fn renewals_go_on_when_writes_are_taken_again_in_time() {
 
 #[test]
 fn a_pause_is_made_up_for_if_the_hold_still_lives() {
-    let server = Server::start();
-    let (mut session, mut gone, mut client) = (server.client(), server.client(), server.client());
+    let (_server, [mut session, mut gone, mut client]) = Server::start().with_clients();
     let token = session.int("DLOCK.ACQUIRE k a PX 3000 SESSION");
     session.int("DLOCK.ACQUIRE short a PX 500 SESSION");
     gone.int("DLOCK.ACQUIRE ended a PX 600000 SESSION");
@@ -205,8 +201,7 @@ fn renewals_reach_replicas_and_files() {
 
 #[test]
 fn renewals_are_no_changes_to_watchers_and_ends_are() {
-    let server = Server::start();
-    let (mut session, mut client, mut watcher) = (server.client(), server.client(), server.client());
+    let (server, [mut session, mut client, mut watcher]) = Server::start().with_clients();
     let mut tracker = server.client().resp3();
     session.int("DLOCK.ACQUIRE k a PX 600 SESSION");
     tracker.ok("CLIENT TRACKING ON");
@@ -228,8 +223,7 @@ fn renewals_are_no_changes_to_watchers_and_ends_are() {
 
 #[test]
 fn grace_unbinds_and_leaves_the_hold_for_a_while() {
-    let server = Setup::new().module_args("session-grace 1500").start();
-    let (mut session, mut client) = (server.client(), server.client());
+    let (server, [mut session, mut client]) = Setup::new().module_args("session-grace 1500").start().with_clients();
     session.int("DLOCK.RACQUIRE k a PX 600000 SESSION");
     for _ in 0..2 {
         session.int("DLOCK.RACQUIRE k a");

@@ -23,8 +23,7 @@ fn appended(server: &Server, act: impl FnOnce()) -> Vec<String> {
 }
 
 fn writing() -> (Server, Client) {
-    let server = Server::conf("appendonly yes\nappendfsync no");
-    let client = server.client();
+    let (server, client) = Server::conf("appendonly yes\nappendfsync no").with_client();
     (server, client)
 }
 
@@ -233,8 +232,7 @@ fn a_demotion_sends_waiters_away_from_all_queues() {
 
 #[test]
 fn watchers_and_trackers_see_every_key() {
-    let server = Server::start();
-    let mut client = server.client();
+    let (server, mut client) = Server::start().with_client();
     for key in ["x", "y"] {
         let mut other = server.client();
         other.ok(format!("WATCH {key}"));

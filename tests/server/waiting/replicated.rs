@@ -15,8 +15,7 @@ fn stream(server: &Server, act: impl FnOnce()) -> Vec<String> {
 
 #[test]
 fn a_grant_follows_what_freed_the_lock() {
-    let server = Server::conf("appendonly yes\nappendfsync no");
-    let mut client = server.client();
+    let (server, mut client) = Server::conf("appendonly yes\nappendfsync no").with_client();
     for act in
         ["DEL k", "UNLINK k", "RENAME k l", "FLUSHALL", "FLUSHDB ASYNC", "SWAPDB 0 1", "DLOCK.RELEASE k a", "MOVE k 1"]
     {
@@ -43,8 +42,7 @@ fn a_grant_follows_what_freed_the_lock() {
 
 #[test]
 fn a_lease_end_is_one_effect() {
-    let server = Server::conf("appendonly yes\nappendfsync no");
-    let mut client = server.client();
+    let (server, mut client) = Server::conf("appendonly yes\nappendfsync no").with_client();
     // A server that gets no time of the machine for 50 ms finds that the key has expired: then it is a deletion more.
     let in_place = (0..10).any(|_| {
         client.int("DLOCK.ACQUIRE k a PX 800");
@@ -60,8 +58,7 @@ fn a_lease_end_is_one_effect() {
 
 #[test]
 fn a_key_overwritten_or_left_alone_brings_no_effect() {
-    let server = Server::conf("appendonly yes\nappendfsync no");
-    let mut client = server.client();
+    let (server, mut client) = Server::conf("appendonly yes\nappendfsync no").with_client();
     client.int(format!("DLOCK.ACQUIRE k a {KEEP}"));
     let mut waiter = server.waiter(format!("DLOCK.ACQUIRE k b {KEEP}"));
     let appended = stream(&server, || {
@@ -190,8 +187,7 @@ fn a_promoted_replica_has_what_was_granted_and_no_queue() {
 
 #[test]
 fn a_grant_survives_a_restart_and_the_queue_does_not() {
-    let mut server = Server::conf("appendonly yes\nappendfsync no");
-    let mut client = server.client();
+    let (mut server, mut client) = Server::conf("appendonly yes\nappendfsync no").with_client();
     client.int(format!("DLOCK.ACQUIRE k a {KEEP}"));
     let mut waiters = server.waiters(["b", "c"].map(|owner| format!("DLOCK.ACQUIRE k {owner} {KEEP}")));
     client.int("DEL k");

@@ -11,8 +11,7 @@ use crate::support::{Client, Server, list_of, lock_info, soon, text_of};
 
 #[test]
 fn info_full_shows_the_queue() {
-    let server = Server::start();
-    let mut client = server.client();
+    let (server, mut client) = Server::start().with_client();
     client.int("DLOCK.RLOCK k a");
     client.int("DLOCK.RLOCK k b");
     let mut waiters: Vec<_> = (0..4).map(|_| server.client()).collect();
@@ -49,8 +48,7 @@ fn info_full_shows_the_queue() {
 
 #[test]
 fn the_queue_is_shown_ten_at_first() {
-    let server = Server::start();
-    let mut client = server.client();
+    let (server, mut client) = Server::start().with_client();
     client.int("DLOCK.ACQUIRE k a");
     let _waiters = server.waiters((0..15).map(|n| format!("DLOCK.ACQUIRE k w{n} BLOCK 0")));
     for (count, shown) in [("", 10), ("COUNT 1", 1), ("COUNT 12", 12), ("COUNT 0", 15), ("COUNT 100", 15)] {
@@ -81,8 +79,7 @@ fn counters(client: &mut Client) -> BTreeMap<&'static str, i64> {
 
 #[test]
 fn the_counters_add_up() {
-    let server = Server::start();
-    let mut client = server.client();
+    let (server, mut client) = Server::start().with_client();
     client.int("DLOCK.ACQUIRE k a");
     client.int("DLOCK.RACQUIRE l a");
     let mut waiters = server.waiters(["k b", "k c", "l b"].map(|words| format!("DLOCK.RACQUIRE {words} BLOCK 0")));
@@ -236,8 +233,7 @@ fn watch_and_tracking_see_a_lapse_while_somebody_waits() {
 
 #[test]
 fn watch_and_tracking_see_the_last_waiter_of_a_free_lock_leave() {
-    let server = Server::start();
-    let mut client = server.client();
+    let (server, mut client) = Server::start().with_client();
     client.int("DLOCK.ACQUIRE k a PX 300");
     let end = client.end_of("k");
     let (first, last) = (server.waiter("DLOCK.ACQUIRE k b BLOCK 0"), server.waiter("DLOCK.ACQUIRE k c BLOCK 0"));

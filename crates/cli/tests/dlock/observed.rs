@@ -46,8 +46,7 @@ fn next(output: &mut impl BufRead) -> Value {
 
 #[test]
 fn info_shows_permits_and_the_number_of_locks() {
-    let server = Server::start();
-    let mut client = server.client();
+    let (server, mut client) = Server::start().with_client();
     client.int("DLOCK.SACQUIRE pool a 3 PERMITS 2 PX 600000");
     let _one = server.waiter("DLOCK.SACQUIRE pool b 3 PERMITS 2 BLOCK 0");
     let _several = server.waiter("DLOCK.MACQUIRE 2 pool free c BLOCK 0");
@@ -98,8 +97,7 @@ fn ls_prints_the_rest_of_a_cluster_if_a_node_hangs() {
 
 #[test]
 fn watch_prints_each_change_of_the_holder() {
-    let mut server = Server::start();
-    let mut client = server.client();
+    let (mut server, mut client) = Server::start().with_client();
     let first = client.int("DLOCK.ACQUIRE leader alice PX 600000");
     let mut command = dlock(&server);
     command.args(["watch", "leader"]);
@@ -206,8 +204,7 @@ fn graph_marks_a_deadlock_across_servers() {
 
 #[test]
 fn log_shows_what_happened_and_follows() {
-    let server = Server::conf("dlock.log-hold 0");
-    let mut client = server.client();
+    let (server, mut client) = Server::conf("dlock.log-hold 0").with_client();
     client.int("DLOCK.ACQUIRE job alice PX 600000");
     client.int("DLOCK.RELEASE job alice");
     let entries: Value = serde_json::from_str(&run(&server, &["log"]).stdout).expect("JSON");
@@ -233,8 +230,7 @@ fn log_shows_what_happened_and_follows() {
 
 #[test]
 fn log_finds_what_is_rare_behind_what_is_not() {
-    let server = Server::conf("dlock.log-hold 0");
-    let mut client = server.client();
+    let (server, mut client) = Server::conf("dlock.log-hold 0").with_client();
     client.int("DLOCK.ACQUIRE gone alice");
     client.int("DEL gone");
     for _ in 0..12 {
@@ -273,8 +269,7 @@ fn get(address: &str, request: &str) -> std::io::Result<String> {
 
 #[test]
 fn metrics_are_served_for_prometheus() {
-    let mut server = Server::start();
-    let mut client = server.client();
+    let (mut server, mut client) = Server::start().with_client();
     let _waiters: Vec<_> = (0..20)
         .map(|n| {
             client.int(format!("DLOCK.ACQUIRE job:{n} me PX 600000"));

@@ -15,8 +15,7 @@ fn json(server: &Server, arguments: &[&str]) -> (serde_json::Value, Option<i32>)
 
 #[test]
 fn info_shows_everybody() {
-    let server = Server::start();
-    let mut client = server.client();
+    let (server, mut client) = Server::start().with_client();
     let tokens = ["a", "b"].map(|owner| client.int(format!("DLOCK.RLOCK doc {owner} PX 600000")));
     let _writer = server.waiter("DLOCK.WLOCK doc w BLOCK 0");
     let (info, code) = json(&server, &["info", "doc"]);
@@ -34,8 +33,7 @@ fn info_shows_everybody() {
 
 #[test]
 fn ls_lists_locks_that_match() {
-    let server = Server::start();
-    let mut client = server.client();
+    let (server, mut client) = Server::start().with_client();
     client.ok("SET job:0 text");
     for name in ["job:2", "job:1", "other"] {
         client.int(format!("DLOCK.ACQUIRE {name} me PX 600000"));
@@ -69,8 +67,7 @@ fn release_names_the_owner() {
 
 #[test]
 fn break_asks_or_is_told_not_to() {
-    let server = Server::start();
-    let mut client = server.client();
+    let (server, mut client) = Server::start().with_client();
     for owner in ["a", "b"] {
         client.int(format!("DLOCK.RLOCK doc {owner} PX 600000"));
     }

@@ -49,8 +49,7 @@ fn twenty_that_wait_are_served_in_order() {
 
 #[test]
 fn one_that_waits_sends_nothing() {
-    let server = Server::start();
-    let mut holder = server.client();
+    let (server, mut holder) = Server::start().with_client();
     holder.int("DLOCK.ACQUIRE job holder PX 600000");
     let mut command = dlock(&server);
     command.args(["run", "--lease", "3s", "job", "--", "true"]);

@@ -137,8 +137,7 @@ async fn what_the_server_says_against_it_is_told() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn databases_and_passwords_are_those_of_the_url() {
-    let server = Server::start();
-    let mut client = server.client();
+    let (server, mut client) = Server::start().with_client();
     client.ok("CONFIG SET requirepass secret");
     let url = |login: &str| format!("redis://{login}127.0.0.1:{}/3", server.port());
     let outcome = in_time(Client::open(&url("")).expect("a URL").acquire("job")).await;

@@ -193,8 +193,7 @@ fn joins(setup: &Setup) -> Duration {
 }
 
 fn grant_readers(setup: &Setup) -> Duration {
-    let server = setup.clone().start();
-    let mut client = server.client();
+    let (server, mut client) = setup.clone().start().with_client();
     client.ok("CONFIG SET dlock.max-waiters 0");
     client.int("DLOCK.WLOCK k writer PX 600000");
     let _readers = queue(&server, READERS, |n| format!("DLOCK.RLOCK k reader-{n} PX 600000 BLOCK 0"));
