@@ -1,6 +1,6 @@
 //! `DLOCK.RENEW`: both modes or one, longer or shorter, never a hold that is not there.
 
-use crate::support::story::story;
+use crate::support::story::tell;
 use crate::support::{Client, Server, hold, lock_info};
 
 #[test]
@@ -94,9 +94,7 @@ fn both_modes_are_renewed_or_the_named_one() {
 
 #[test]
 fn renewing_never_creates_a_hold() {
-    let server = Server::start();
-    story(
-        &mut server.client(),
+    tell(
         "RENEW k a                 -> nil
          RENEW k a PX 5000 MINTOKEN 5 -> nil
          EXISTS k                  -> 0
@@ -117,9 +115,7 @@ fn renewing_never_creates_a_hold() {
 
 #[test]
 fn renewing_leaves_count_and_token() {
-    let server = Server::start();
-    story(
-        &mut server.client(),
+    tell(
         "RACQUIRE k a              -> t1
          RACQUIRE k a              -> t1
          RENEW k a PX 9000         -> 1

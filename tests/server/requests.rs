@@ -4,7 +4,7 @@ use redis::Value;
 
 use crate::support::replica::counter;
 use crate::support::state::{assert_same, state};
-use crate::support::story::story;
+use crate::support::story::tell;
 use crate::support::{Client, Server, hold, lock_info, req, soon};
 
 /// Sends on a connection that is closed before or after its reply is read, as soon as the server has done it.
@@ -97,9 +97,7 @@ fn a_final_release_sent_again_gets_nil() {
 
 #[test]
 fn the_holders_acquisition_sent_again_is_not_refused() {
-    let (_server, mut client) = Server::start().with_client();
-    story(
-        &mut client,
+    tell(
         "ACQUIRE k a PX 600000 REQUEST id           -> t1
          ACQUIRE k a REQUEST id                     -> t1
          ACQUIRE k a BLOCK 0 REQUEST id             -> t1
@@ -114,9 +112,7 @@ fn the_holders_acquisition_sent_again_is_not_refused() {
 
 #[test]
 fn what_is_repeated_is_the_command_the_id_the_owner_and_the_mode() {
-    let (_server, mut client) = Server::start().with_client();
-    story(
-        &mut client,
+    tell(
         "RACQUIRE k a PX 600000 REQUEST id   -> t1
          WLOCK k a REQUEST id                -> t1
          INFO k                              -> count=2
@@ -144,9 +140,7 @@ fn what_is_repeated_is_the_command_the_id_the_owner_and_the_mode() {
 
 #[test]
 fn both_modes_have_a_record_each() {
-    let (_server, mut client) = Server::start().with_client();
-    story(
-        &mut client,
+    tell(
         "WLOCK k a PX 600000 REQUEST w      -> t1
          WLOCK k a                          -> t1
          RLOCK k a PX 600000 REQUEST r      -> t2
@@ -168,9 +162,7 @@ fn both_modes_have_a_record_each() {
 
 #[test]
 fn another_id_replaces_the_record_and_commands_without_one_keep_it() {
-    let (_server, mut client) = Server::start().with_client();
-    story(
-        &mut client,
+    tell(
         "RACQUIRE k a PX 600000 REQUEST one   -> t1
          RACQUIRE k a                         -> t1
          WLOCK k a                            -> t1
@@ -248,9 +240,7 @@ fn ids_are_any_64_bytes() {
 
 #[test]
 fn refusals_and_errors_are_not_recorded() {
-    let (_server, mut client) = Server::start().with_client();
-    story(
-        &mut client,
+    tell(
         "RLOCK k b PX 600000                     -> t1
          WLOCK k a REQUEST id                    -> nil
          RELEASE k a REQUEST out                 -> nil

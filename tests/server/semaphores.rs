@@ -3,14 +3,12 @@
 use redis::Value;
 
 use crate::support::replica::counter;
-use crate::support::story::story;
+use crate::support::story::{story, tell};
 use crate::support::{Server, hold, int_of, list_of, lock_info, text_of};
 
 #[test]
 fn at_most_limit_permits_are_taken() {
-    let server = Server::start();
-    story(
-        &mut server.client(),
+    tell(
         "SACQUIRE k a 2          -> t1
          SACQUIRE k b 2          -> t2
          SACQUIRE k c 2          -> nil
@@ -26,9 +24,7 @@ fn at_most_limit_permits_are_taken() {
 
 #[test]
 fn several_permits_are_taken_together_or_not_at_all() {
-    let server = Server::start();
-    story(
-        &mut server.client(),
+    tell(
         "SACQUIRE k a 5 PERMITS 3 -> t1
          SACQUIRE k b 5 PERMITS 3 -> nil
          INFO k                   -> holders=1 count=3
@@ -66,9 +62,7 @@ fn a_permit_is_an_ordinary_shared_hold() {
 
 #[test]
 fn each_request_is_judged_by_its_own_limit() {
-    let server = Server::start();
-    story(
-        &mut server.client(),
+    tell(
         "SACQUIRE k a 5 PERMITS 3 -> t1
          # Nobody is thrown out by a lower limit, and nobody gets in until it fits.
          SACQUIRE k b 3           -> nil
@@ -88,9 +82,7 @@ fn each_request_is_judged_by_its_own_limit() {
 
 #[test]
 fn every_shared_entry_is_a_permit_whichever_command_created_it() {
-    let server = Server::start();
-    story(
-        &mut server.client(),
+    tell(
         "RLOCK k a                -> t1
          RLOCK k a                -> t1
          SACQUIRE k b 2           -> nil
@@ -106,9 +98,7 @@ fn every_shared_entry_is_a_permit_whichever_command_created_it() {
 
 #[test]
 fn writers_need_all_permits_back() {
-    let (_server, mut client) = Server::start().with_client();
-    story(
-        &mut client,
+    tell(
         "SACQUIRE k a 2           -> t1
          SACQUIRE k b 2           -> t2
          ACQUIRE k w              -> nil
@@ -238,9 +228,7 @@ fn a_transaction_and_a_script_never_wait_for_a_permit() {
 
 #[test]
 fn a_repeat_takes_no_permit_twice() {
-    let server = Server::start();
-    story(
-        &mut server.client(),
+    tell(
         "SACQUIRE k a 5 PERMITS 2 REQUEST 1 -> t1
          SACQUIRE k a 5 PERMITS 2 REQUEST 1 -> t1
          # The other arguments of the repeat are ignored.
@@ -263,9 +251,7 @@ fn a_repeat_takes_no_permit_twice() {
 
 #[test]
 fn a_release_of_permits_works_in_either_mode() {
-    let server = Server::start();
-    story(
-        &mut server.client(),
+    tell(
         "RACQUIRE k a                     -> t1
          RACQUIRE k a                     -> t1
          RACQUIRE k a                     -> t1

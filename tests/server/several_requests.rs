@@ -2,7 +2,7 @@
 
 use crate::several::owners;
 use crate::support::replica::counter;
-use crate::support::story::story;
+use crate::support::story::{story, tell};
 use crate::support::{Server, int_of};
 
 #[test]
@@ -28,9 +28,7 @@ fn a_repeat_gets_the_answer_of_the_first() {
 
 #[test]
 fn the_answer_is_the_highest_token() {
-    let server = Server::start();
-    story(
-        &mut server.client(),
+    tell(
         "MACQUIRE 2 x y a REQUEST 1        -> t1
          ACQUIRE other b                   -> t2
          RENEW y a MINTOKEN t2             -> 1
