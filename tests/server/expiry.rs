@@ -233,8 +233,7 @@ fn a_renewal_by_command_ends_an_earlier_end_of_a_sessions_lock() {
 
 #[test]
 fn a_lock_restored_without_an_end_gets_its_last_deadline_in_the_same_turn() {
-    let primary = Server::start();
-    let replica = primary.replica();
+    let (primary, replica) = Server::start().with_replica();
     let mut client = primary.client();
     client.int("DLOCK.WLOCK k a PX 30000");
     client.int("DLOCK.RLOCK k a PX 40000");
@@ -317,8 +316,7 @@ fn a_key_without_an_end_holds_nobody_up_after_a_restart() {
 
 #[test]
 fn a_key_without_an_end_holds_nobody_up_after_a_promotion() {
-    let primary = Server::start();
-    let replica = primary.replica();
+    let (primary, replica) = Server::start().with_replica();
     let mut client = primary.client();
     let token = client.int("DLOCK.ACQUIRE k a PX 800");
     let end = client.end_of("k");

@@ -387,8 +387,7 @@ fn names_are_cut_at_128_bytes() {
 
 #[test]
 fn only_a_primary_logs() {
-    let primary = Server::conf("dlock.log-hold 0");
-    let replica = primary.replica();
+    let (primary, replica) = Server::conf("dlock.log-hold 0").with_replica();
     let (mut client, mut copy) = (primary.client(), replica.client());
     copy.ok("CONFIG SET dlock.log-hold 0");
     client.int("DLOCK.ACQUIRE k a PX 600000");

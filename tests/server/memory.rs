@@ -29,8 +29,7 @@ fn locks_can_be_given_back_and_kept_when_memory_is_out() {
 
 #[test]
 fn a_replica_applies_effects_when_memory_is_out() {
-    let primary = Server::start();
-    let replica = primary.replica();
+    let (primary, replica) = Server::start().with_replica();
     replica.client().ok("CONFIG SET maxmemory 1");
     primary.client().int("DLOCK.ACQUIRE k a");
     replica.wait_synced(&primary);

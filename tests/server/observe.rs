@@ -126,8 +126,7 @@ fn of_a_key_that_goes_the_lapsed_holds_are_counted_and_no_others() {
 
 #[test]
 fn lapses_count_on_the_primary_alone() {
-    let primary = Server::start();
-    let replica = primary.replica();
+    let (primary, replica) = Server::start().with_replica();
     let (mut client, mut copy) = (primary.client(), replica.client());
     client.int("DLOCK.RLOCK k a PX 50");
     client.int("DLOCK.RLOCK k b PX 200");

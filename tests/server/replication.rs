@@ -12,8 +12,7 @@ use crate::support::{Client, Server, Setup, lock_info, req, soon};
 
 #[test]
 fn replicas_equal_the_primary_after_random_operations() {
-    let primary = Server::start();
-    let replica = primary.replica();
+    let (primary, replica) = Server::start().with_replica();
     let second = replica.replica();
     let mut client = primary.client();
     random_operations(&mut client, 42);
@@ -31,8 +30,7 @@ fn replicas_equal_the_primary_after_random_operations() {
 
 #[test]
 fn every_command_reaches_the_replica_as_it_happened() {
-    let primary = Server::start();
-    let replica = primary.replica();
+    let (primary, replica) = Server::start().with_replica();
     let (mut client, mut copy) = (primary.client(), replica.client());
     for request in [
         "DLOCK.ACQUIRE k a PX 600000",
@@ -72,8 +70,7 @@ fn every_command_reaches_the_replica_as_it_happened() {
 
 #[test]
 fn lapsed_holds_leave_the_replica_when_they_leave_the_primary() {
-    let primary = Server::start();
-    let replica = primary.replica();
+    let (primary, replica) = Server::start().with_replica();
     let mut client = primary.client();
     let acts = [
         "RLOCK k new PX 600000",
@@ -107,8 +104,7 @@ fn lapsed_holds_leave_the_replica_when_they_leave_the_primary() {
 
 #[test]
 fn an_end_set_by_others_is_the_same_on_the_replica() {
-    let primary = Server::start();
-    let replica = primary.replica();
+    let (primary, replica) = Server::start().with_replica();
     let (mut client, mut copy) = (primary.client(), replica.client());
     for way in ["PERSIST k", "PEXPIRE k 900000", "PEXPIRE k 5000"] {
         client.int("DLOCK.ACQUIRE k a PX 600000");
@@ -125,8 +121,7 @@ fn an_end_set_by_others_is_the_same_on_the_replica() {
 
 #[test]
 fn transactions_scripts_and_functions_replicate_their_effects() {
-    let primary = Server::start();
-    let replica = primary.replica();
+    let (primary, replica) = Server::start().with_replica();
     let mut client = primary.client();
     client.ok("MULTI");
     for request in ["DLOCK.RACQUIRE k a", "DLOCK.RACQUIRE k a", "SET x 1", "DLOCK.RELEASE k a", "DLOCK.RLOCK r a"] {
@@ -144,8 +139,7 @@ fn transactions_scripts_and_functions_replicate_their_effects() {
 
 #[test]
 fn replicas_refuse_to_write() {
-    let primary = Server::start();
-    let replica = primary.replica();
+    let (primary, replica) = Server::start().with_replica();
     let mut client = primary.client();
     client.int("DLOCK.WLOCK k a");
     replica.wait_synced(&primary);
@@ -171,8 +165,7 @@ fn replicas_refuse_to_write() {
 
 #[test]
 fn a_client_of_a_replica_is_refused_whatever_it_asks() {
-    let primary = Server::start();
-    let replica = primary.replica();
+    let (primary, replica) = Server::start().with_replica();
     let mut client = primary.client();
     let token = client.int("DLOCK.RACQUIRE k a PX 600000 REQUEST id");
     replica.wait_synced(&primary);
@@ -238,8 +231,7 @@ fn effects_are_not_for_clients_of_replicas_either() {
 
 #[test]
 fn replicas_answer_by_their_own_clock() {
-    let primary = Server::start();
-    let replica = primary.replica();
+    let (primary, replica) = Server::start().with_replica();
     let mut client = primary.client();
     let short = client.int("DLOCK.RLOCK k a PX 2000");
     let long = client.int("DLOCK.RLOCK k b PX 600000");
@@ -269,8 +261,7 @@ fn replicas_answer_by_their_own_clock() {
 
 #[test]
 fn a_promoted_replica_goes_on_where_the_primary_ended() {
-    let primary = Server::start();
-    let replica = primary.replica();
+    let (primary, replica) = Server::start().with_replica();
     let mut client = primary.client();
     let tokens = story(
         &mut client,
@@ -332,8 +323,7 @@ fn full_copies_of_every_kind_carry_locks() {
 
 #[test]
 fn wait_counts_the_replicas_that_have_a_grant() {
-    let primary = Server::start();
-    let replica = primary.replica();
+    let (primary, replica) = Server::start().with_replica();
     let mut client = primary.client();
     client.int("DLOCK.ACQUIRE k a");
     assert_eq!(client.int("WAIT 1 10000"), 1);
@@ -368,8 +358,7 @@ fn a_replica_of_a_frozen_primary_keeps_its_locks_over_a_restart() {
 
 #[test]
 fn moments_of_lapse_do_not_part_replica_and_primary() {
-    let primary = Server::start();
-    let replica = primary.replica();
+    let (primary, replica) = Server::start().with_replica();
     let mut client = primary.client();
     // Releases and renewals in the very milliseconds in which leases end.
     let mut requests = Vec::new();

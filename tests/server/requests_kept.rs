@@ -65,8 +65,7 @@ fn a_restart_keeps_what_was_answered() {
 
 #[test]
 fn a_promoted_replica_gives_the_same_answers() {
-    let primary = Server::start();
-    let replica = primary.replica();
+    let (primary, replica) = Server::start().with_replica();
     let tokens = send(&mut primary.client());
     let late = primary.replica();
     replica.wait_synced(&primary);
@@ -80,8 +79,7 @@ fn a_promoted_replica_gives_the_same_answers() {
 
 #[test]
 fn a_session_asked_for_again_after_a_failover_is_bound_there() {
-    let primary = Server::start();
-    let replica = primary.replica();
+    let (primary, replica) = Server::start().with_replica();
     let mut client = primary.client();
     let request = "DLOCK.ACQUIRE k a PX 600000 SESSION REQUEST id";
     let token = client.int(request);
@@ -98,8 +96,7 @@ fn a_session_asked_for_again_after_a_failover_is_bound_there() {
 
 #[test]
 fn a_grant_to_a_waiter_is_kept_by_the_replica() {
-    let primary = Server::start();
-    let replica = primary.replica();
+    let (primary, replica) = Server::start().with_replica();
     let (mut client, mut waiter) = (primary.client(), primary.client());
     client.int("DLOCK.ACQUIRE k x PX 100");
     waiter.send("DLOCK.RACQUIRE k a PX 600000 BLOCK 0 REQUEST id");

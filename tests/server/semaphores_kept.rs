@@ -121,8 +121,7 @@ fn replica_file_and_snapshot_are_equal_to_the_primary() {
 
 #[test]
 fn a_failover_lets_in_no_permit_too_many() {
-    let server = Server::start();
-    let replica = server.replica();
+    let (server, replica) = Server::start().with_replica();
     let mut client = server.client();
     client.int("DLOCK.SACQUIRE k a 3 PERMITS 2 PX 600000");
     client.int("DLOCK.SACQUIRE k b 3 PX 600000");

@@ -56,8 +56,7 @@ fn after_a_crash_of_the_server_its_locks_lapse_within_one_lease() {
 
 #[test]
 fn after_a_failover_locks_lapse_within_one_lease_unless_bound_anew() {
-    let primary = Server::start();
-    let replica = primary.replica();
+    let (primary, replica) = Server::start().with_replica();
     let (mut session, mut client) = (primary.client(), primary.client());
     session.int("DLOCK.ACQUIRE k a PX 3000 SESSION");
     moved_on(&mut client, "k");
@@ -102,8 +101,7 @@ fn a_demoted_primary_forgets_its_sessions() {
 
 #[test]
 fn a_session_on_a_replica_is_refused() {
-    let primary = Server::start();
-    let replica = primary.replica();
+    let (primary, replica) = Server::start().with_replica();
     primary.client().int("DLOCK.ACQUIRE k a");
     replica.wait_synced(&primary);
     for request in ["RENEW k a SESSION", "RACQUIRE k a SESSION", "ACQUIRE new a SESSION BLOCK 0"] {
@@ -179,8 +177,7 @@ fn a_pause_is_made_up_for_if_the_hold_still_lives() {
 
 #[test]
 fn renewals_reach_replicas_and_files() {
-    let primary = Server::conf("appendonly yes\nappendfsync always");
-    let replica = primary.replica();
+    let (primary, replica) = Server::conf("appendonly yes\nappendfsync always").with_replica();
     let (mut session, mut client, mut copy) = (primary.client(), primary.client(), replica.client());
     session.int("DLOCK.ACQUIRE k a PX 900 SESSION");
     replica.wait_synced(&primary);

@@ -324,8 +324,7 @@ fn a_transaction_with_a_release_hands_over_to_who_waits_for_all() {
 
 #[test]
 fn a_replica_takes_none() {
-    let server = Server::start();
-    let replica = server.replica();
+    let (_server, replica) = Server::start().with_replica();
     let mut client = replica.client();
     for writable in ["yes", "no"] {
         client.ok(format!("CONFIG SET replica-read-only {writable}"));

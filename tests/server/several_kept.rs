@@ -165,8 +165,7 @@ fn replica_file_and_snapshot_are_equal_to_the_primary() {
 
 #[test]
 fn a_promoted_replica_has_all_of_a_grant() {
-    let server = Server::start();
-    let replica = server.replica();
+    let (server, replica) = Server::start().with_replica();
     let mut client = server.client();
     client.int("DLOCK.ACQUIRE x h PX 600000");
     let mut waiter = server.waiter(format!("DLOCK.MACQUIRE 3 x y z a {FOR_EVER} REQUEST r"));
@@ -189,8 +188,7 @@ fn a_promoted_replica_has_all_of_a_grant() {
 
 #[test]
 fn a_grant_that_was_not_replicated_is_lost_as_a_whole() {
-    let mut server = Server::start();
-    let replica = server.replica();
+    let (mut server, replica) = Server::start().with_replica();
     let mut client = server.client();
     let kept = client.int("DLOCK.MACQUIRE 2 v w a PX 600000");
     replica.wait_synced(&server);

@@ -140,8 +140,7 @@ fn an_appended_grant_lifts_the_clock_even_if_its_lock_is_gone() {
 
 #[test]
 fn a_failover_does_not_reset_them() {
-    let primary = Server::start();
-    let replica = primary.replica();
+    let (primary, replica) = Server::start().with_replica();
     let mut client = primary.client();
     let token = half_an_hour_ahead(&mut client);
     client.int("DEL ahead");

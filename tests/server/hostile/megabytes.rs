@@ -59,8 +59,7 @@ fn a_hundred_thousand_arguments_are_a_syntax_error() {
 
 #[test]
 fn a_key_of_a_megabyte_is_a_lock_like_any_other() {
-    let server = Server::conf("appendonly yes\nappendfsync no");
-    let replica = server.replica();
+    let (server, replica) = Server::conf("appendonly yes\nappendfsync no").with_replica();
     let mut client = server.client();
     let token = client.int(req!["DLOCK.ACQUIRE", mega(), "a", "PX", 600_000]);
     client.nil(req!["DLOCK.ACQUIRE", mega(), "b"]);

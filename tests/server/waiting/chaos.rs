@@ -42,8 +42,7 @@ fn duration() -> Duration {
 
 #[test]
 fn nothing_is_lost_in_the_chaos() {
-    let mut server = Server::conf("appendonly yes\nappendfsync no\ndlock.max-waiters 0");
-    let replica = server.replica();
+    let (mut server, replica) = Server::conf("appendonly yes\nappendfsync no\ndlock.max-waiters 0").with_replica();
     let mut client = server.client();
     let seen = Seen::default();
     let end = Instant::now() + duration();

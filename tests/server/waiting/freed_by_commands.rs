@@ -55,8 +55,7 @@ fn ways(client: &mut Client) -> Vec<(&'static str, Vec<Cmd>)> {
 
 #[test]
 fn whatever_frees_a_lock_serves_its_queue_before_any_later_request() {
-    let server = Server::conf("appendonly yes\nappendfsync no");
-    let replica = server.replica();
+    let (server, replica) = Server::conf("appendonly yes\nappendfsync no").with_replica();
     let mut client = server.client();
     for (before, acts) in ways(&mut client) {
         let what = acts.iter().map(|act| String::from_utf8_lossy(&act.get_packed_command()).replace("\r\n", " "));

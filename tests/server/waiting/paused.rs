@@ -93,8 +93,7 @@ fn commands_that_come_during_a_pause_stand_behind_the_queue() {
 
 #[test]
 fn a_failover_grants_nothing_and_sends_everybody_away() {
-    let server = Server::start();
-    let replica = server.replica();
+    let (server, replica) = Server::start().with_replica();
     let mut client = server.client();
     client.int("DLOCK.ACQUIRE k a PX 1000");
     client.int("DLOCK.ACQUIRE l a PX 600000");

@@ -114,8 +114,7 @@ fn hand_over(server: &Server, client: &mut Client) {
 
 #[test]
 fn replica_and_file_are_equal_after_hand_overs() {
-    let mut server = Server::conf("appendonly yes\nappendfsync no");
-    let replica = server.replica();
+    let (mut server, replica) = Server::conf("appendonly yes\nappendfsync no").with_replica();
     let second = replica.replica();
     let mut client = server.client();
     hand_over(&server, &mut client);
@@ -135,8 +134,7 @@ fn replica_and_file_are_equal_after_hand_overs() {
 
 #[test]
 fn replicas_have_the_deadline_while_somebody_waits() {
-    let server = Server::conf("appendonly yes\nappendfsync no");
-    let replica = server.replica();
+    let (server, replica) = Server::conf("appendonly yes\nappendfsync no").with_replica();
     let (mut client, mut copy) = (server.client(), replica.client());
     client.int("DLOCK.ACQUIRE k a PX 600000");
     let deadline = client.end_of("k");
@@ -166,8 +164,7 @@ fn replicas_have_the_deadline_while_somebody_waits() {
 
 #[test]
 fn a_promoted_replica_has_what_was_granted_and_no_queue() {
-    let server = Server::start();
-    let replica = server.replica();
+    let (server, replica) = Server::start().with_replica();
     let mut client = server.client();
     client.int(format!("DLOCK.ACQUIRE k a {KEEP}"));
     let mut waiters = server.waiters(["b", "c", "d"].map(|owner| format!("DLOCK.ACQUIRE k {owner} {KEEP}")));

@@ -149,8 +149,7 @@ fn a_run_that_begins_while_the_server_is_away_gets_the_lock_when_it_is_back() {
 
 #[test]
 fn a_lock_that_too_few_replicas_have_is_not_got() {
-    let primary = Server::start();
-    let replica = primary.replica();
+    let (primary, replica) = Server::start().with_replica();
     let run = |replicas: &str, timeout: &str| {
         let mut command = dlock(&primary);
         command.args(["run", "--replicas", replicas, "--replicas-timeout", timeout, "job", "--", "true"]);

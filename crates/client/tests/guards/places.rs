@@ -103,8 +103,7 @@ impl Drop for Sentinel {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_guard_lives_through_a_failover_by_sentinel() {
-    let mut primary = Setup::new().conf("repl-diskless-sync yes").start();
-    let replica = primary.replica();
+    let (mut primary, replica) = Setup::new().conf("repl-diskless-sync yes").start().with_replica();
     let sentinel = Sentinel::of(&primary);
     let client = sentinel.client();
     let lease = Duration::from_secs(15);
@@ -125,8 +124,7 @@ async fn a_guard_lives_through_a_failover_by_sentinel() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn sentinels_have_users_and_passwords_of_their_own() {
-    let primary = Setup::new().conf("repl-diskless-sync yes").start();
-    let _replica = primary.replica();
+    let (primary, _replica) = Setup::new().conf("repl-diskless-sync yes").start().with_replica();
     let sentinel = Sentinel::of(&primary);
     let mut admin = dlock_testkit::Client::connect(sentinel.port).expect("a Sentinel");
     admin.ok("ACL SETUSER observer on >secret +@all");

@@ -20,8 +20,7 @@ fn too_few<T: std::fmt::Debug>(outcome: Result<T, Error>, found: u32) {
 
 /// A primary whose replica acknowledges what is written.
 fn pair() -> (Server, Server) {
-    let primary = Server::start();
-    let replica = primary.replica();
+    let (primary, replica) = Server::start().with_replica();
     let mut client = primary.client();
     soon("the replica acknowledges", || {
         client.ok("SET x 1");

@@ -22,6 +22,13 @@ impl Server {
         Setup::new().replica_of(self)
     }
 
+    /// This server and a replica of it.
+    #[track_caller]
+    pub fn with_replica(self) -> (Self, Self) {
+        let replica = self.replica();
+        (self, replica)
+    }
+
     /// Becomes a replica and waits until it has everything.
     #[track_caller]
     pub fn follow(&self, primary: &Self) {
