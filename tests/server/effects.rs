@@ -79,8 +79,7 @@ fn reading_lapsed_holds_writes_nothing() {
     let (server, mut client) = server().with_client();
     client.int("DLOCK.RLOCK k b PX 600000");
     client.int("DLOCK.RLOCK k a PX 1");
-    let now = client.now();
-    client.pass(now + 1);
+    client.pass_ms(1);
     let names = server.appended(|| {
         client.run("DLOCK.INFO k FULL");
         client.run("DLOCK.INFO k OWNER a");
@@ -95,8 +94,7 @@ fn a_release_beside_lapsed_holds_is_an_effect() {
     client.int("DLOCK.RLOCK k b PX 600000");
     client.int("DLOCK.RLOCK k c PX 600000");
     client.int("DLOCK.RLOCK k a PX 1");
-    let now = client.now();
-    client.pass(now + 1);
+    client.pass_ms(1);
     let names = server.appended(|| drop(client.run("DLOCK.RELEASE k c")));
     assert!(names.contains(&EFFECT.to_owned()) && !names.contains(&RELEASE.to_owned()), "{names:?}");
 }
@@ -113,8 +111,7 @@ fn an_end_set_by_others_brings_no_effect() {
         client.ok(req!["RESTORE", "k", end, &dump, "ABSTTL", "REPLACE"]);
         client.int("PEXPIRE k 9000");
         // Longer than it would take.
-        let now = client.now();
-        client.pass(now + 200);
+        client.pass_ms(200);
     });
     assert_eq!(names, ["PERSIST", "PEXPIREAT", "PEXPIREAT", "RESTORE", "PEXPIREAT"]);
 }

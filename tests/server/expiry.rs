@@ -166,8 +166,7 @@ fn an_earlier_end_stands_until_the_next_grant_re_entry_or_renewal() {
         assert_eq!(value, reply.map_or(redis::Value::Nil, redis::Value::Int), "{request}");
         assert_eq!(client.end_of("k"), end, "{request}");
     }
-    let now = client.now();
-    client.pass(now + 1200);
+    client.pass_ms(1200);
     assert_eq!(client.end_of("k"), end, "the module leaves it alone");
     for (request, left) in [
         ("DLOCK.RLOCK k a PX 70000", 70_000),
@@ -304,8 +303,7 @@ fn a_key_without_an_end_holds_nobody_up_after_a_restart() {
     let token = client.int("DLOCK.ACQUIRE short a PX 1200");
     let end = client.end_of("short");
     client.pipeline(&["PERSIST k", "PERSIST short", "SAVE"]);
-    server.kill9();
-    server.boot();
+    server.crash();
     let mut client = server.client();
     assert!(lock_info(&mut client, "k").unwrap().ttl <= 60_000);
     client.pass(end);

@@ -14,8 +14,7 @@ fn plain() -> Setup {
 fn a_server_starts_answers_restarts_and_dies() {
     let (mut server, mut client) = plain().conf("appendonly yes\nappendfsync always").start().with_client();
     client.ok("SET k v");
-    server.kill9();
-    server.boot();
+    server.crash();
     assert_eq!(server.client().text("GET k"), "v");
     server.restart();
     let mut client = server.client();

@@ -36,8 +36,7 @@ fn leases_reach_from_a_millisecond_to_a_year() {
     client.int(format!("DLOCK.RENEW k a PXAT {end}"));
     assert_eq!(client.end_of("k"), end);
     let token = client.int("DLOCK.ACQUIRE short a PX 1");
-    let now = client.now();
-    client.pass(now + 1);
+    client.pass_ms(1);
     client.nil(format!("DLOCK.CHECK short {token}"));
     assert!(client.int("DLOCK.ACQUIRE short b") > token);
 }
@@ -181,8 +180,7 @@ fn readers_lapse_one_by_one() {
     let info = lock_info(&mut client, "k FULL").unwrap();
     assert_eq!((info.holders, info.count), (2, 2), "nothing of the lapsed hold is left");
     client.nil("DLOCK.WLOCK k b");
-    let now = client.now();
-    client.pass(now + 300);
+    client.pass_ms(300);
     assert!(client.int("DLOCK.WLOCK k b") > again);
 }
 
@@ -192,8 +190,7 @@ fn a_lapsed_writer_leaves_its_own_read_hold() {
     client.int("DLOCK.WLOCK k a PX 300");
     client.int("DLOCK.RLOCK k a PX 60000");
     client.nil("DLOCK.RLOCK k b");
-    let now = client.now();
-    client.pass(now + 300);
+    client.pass_ms(300);
     story(
         &mut client,
         "INFO k FULL          -> mode=shared holders=1 count=1 holds=a
@@ -210,8 +207,7 @@ fn a_lapsed_reader_leaves_its_own_write_hold() {
     let (_server, mut client) = Server::start().with_client();
     client.int("DLOCK.RLOCK k a PX 30");
     client.int("DLOCK.WLOCK k a PX 60000");
-    let now = client.now();
-    client.pass(now + 30);
+    client.pass_ms(30);
     story(
         &mut client,
         "INFO k               -> mode=exclusive holders=1 count=1

@@ -191,8 +191,7 @@ fn a_lease_that_ran_out_is_logged_whoever_notices() {
     // The next command on a lock that others hold.
     client.int("DLOCK.RLOCK k d PX 600000");
     client.int("DLOCK.RLOCK k e PX 20");
-    let now = client.now();
-    client.pass(now + 20);
+    client.pass_ms(20);
     client.int("DLOCK.RLOCK k f PX 600000");
     assert_eq!(last(&mut client, "lapse").text("owner"), "e");
     // The next command on a key that had expired.
@@ -251,8 +250,7 @@ fn a_key_that_goes_with_live_holds_is_a_delete() {
         client.ok("DLOCK.LOG RESET");
         client.int("DLOCK.ACQUIRE k a PX 600000");
         client.int("PEXPIRE k 5");
-        let now = client.now();
-        client.pass(now + 10);
+        client.pass_ms(10);
         client.run(notice);
         assert_eq!(events(&mut client), ["delete"], "{notice}");
     }

@@ -205,8 +205,7 @@ fn holds_count_however_they_end() {
         let (_server, [mut client, mut session]) = Server::start().with_clients();
         if end == "session" {
             session.int("DLOCK.ACQUIRE k a SESSION");
-            let now = client.now();
-            client.pass(now + 110);
+            client.pass_ms(110);
             client.watch_close(session);
         } else {
             session.int("DLOCK.ACQUIRE k a PX 100");

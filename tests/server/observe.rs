@@ -71,8 +71,7 @@ fn lapses_are_counted_when_the_module_meets_them() {
     let (_server, mut client) = Server::start().with_client();
     client.int("DLOCK.RLOCK k c PX 600000");
     client.pipeline(&["DLOCK.RLOCK k a PX 30", "DLOCK.RLOCK k b PX 30"]);
-    let now = client.now();
-    client.pass(now + 30);
+    client.pass_ms(30);
     client.int("DLOCK.RLOCK k d PX 600000");
     assert_eq!(counter(&mut client, "lapses"), 2);
     client.int("DLOCK.RLOCK k a PX 600000");
@@ -107,8 +106,7 @@ fn of_a_key_that_goes_the_lapsed_holds_are_counted_and_no_others() {
         for (owner, lease) in [("a", 20), ("b", 20), ("c", 600_000)] {
             client.int(format!("DLOCK.RLOCK k {owner} PX {lease}"));
         }
-        let now = client.now();
-        client.pass(now + 20);
+        client.pass_ms(20);
         client.run(act);
         assert_eq!(counter(&mut client, "lapses") - before, lapsed, "{act}");
         client.int("DEL k");
@@ -211,8 +209,7 @@ fn the_module_tells_of_lapses_that_it_notices_first() {
     let (server, mut client) = Server::conf("notify-keyspace-events Edx").with_client();
     client.int("DLOCK.RLOCK k b PX 600000");
     client.int("DLOCK.RLOCK k a PX 1");
-    let now = client.now();
-    client.pass(now + 1);
+    client.pass_ms(1);
     let seen = events(&server, "__keyevent@0__:*", |client| drop(client.run("DLOCK.RLOCK k c")));
     assert!(seen.contains(&"dlock.lapse k".to_owned()) && seen.contains(&"dlock.acquire k".to_owned()), "{seen:?}");
     assert_eq!(seen.len(), 2, "{seen:?}");
@@ -284,8 +281,7 @@ fn watch_and_tracking_see_a_lapse_that_a_command_meets() {
         other.ok("FLUSHALL");
         other.int("DLOCK.RLOCK k b PX 600000");
         other.int("DLOCK.RLOCK k a PX 1");
-        let now = other.now();
-        other.pass(now + 1);
+        other.pass_ms(1);
         watcher.ok("WATCH k");
         tracker.ok("CLIENT TRACKING ON");
         tracker.run("DLOCK.INFO k");

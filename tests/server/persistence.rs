@@ -38,8 +38,7 @@ fn variety(client: &mut Client) -> State {
     }
     let readers: Vec<_> = (0..500).map(|n| format!("DLOCK.RLOCK readers r{n} PX {}", 600_000 + n)).collect();
     client.pipeline(&readers);
-    let now = client.now();
-    client.pass(now + 2);
+    client.pass_ms(2);
     state(client)
 }
 
@@ -72,8 +71,7 @@ fn a_restart_keeps_every_lock_as_it_was() {
         let before = variety(&mut client);
         let shown = list_of(&client.run("DLOCK.INFO readers FULL COUNT 0"));
         keep(&server);
-        server.kill9();
-        server.boot();
+        server.crash();
         let mut client = server.client();
         assert_same(way, &before, &state(&mut client));
         assert_eq!(list_of(&client.run("DLOCK.INFO readers FULL COUNT 0")).len(), shown.len());
@@ -152,8 +150,7 @@ fn a_restart_does_not_lengthen_a_lease() {
         let end = client.end_of("k");
         keep(&server);
         for _ in 0..2 {
-            server.kill9();
-            server.boot();
+            server.crash();
             let mut client = server.client();
             let (now, left) = (client.now(), client.int(format!("DLOCK.CHECK k {token}")));
             assert!(now + left <= end, "{way}");
@@ -210,8 +207,7 @@ fn an_end_set_by_others_survives_a_restart_and_prolongs_nothing() {
         client.int("PERSIST lapsed");
         let (now, before) = (client.now(), state(&mut client));
         keep(&server);
-        server.kill9();
-        server.boot();
+        server.crash();
         let mut client = server.client();
         assert_same(way, &before, &state(&mut client));
         for (key, most) in [("none", 600_000), ("later", 600_000), ("early", 60_000)] {
@@ -247,8 +243,7 @@ fn the_digest_covers_every_field() {
     let end = client.now() + 600_000;
     let mut seen = Vec::new();
     let pause = |client: &mut Client| {
-        let now = client.now();
-        client.pass(now + 2);
+        client.pass_ms(2);
     };
     let token = client.int(format!("DLOCK.RACQUIRE k a PXAT {end}"));
     seen.push(digest(&mut client));

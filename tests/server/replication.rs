@@ -85,8 +85,7 @@ fn lapsed_holds_leave_the_replica_when_they_leave_the_primary() {
         for (owner, lease) in [("a", 1), ("b", 600_000), ("lapsed", 1), ("c", 600_000), ("c", 600_000)] {
             client.int(format!("DLOCK.RLOCK {key} {owner} PX {lease}"));
         }
-        let now = client.now();
-        client.pass(now + 1);
+        client.pass_ms(1);
         client.run(format!("DLOCK.{}", act.replacen(" k", &format!(" {key}"), 1)));
         replica.wait_synced(&primary);
         let expected = state(&mut client);
@@ -252,8 +251,7 @@ fn replicas_answer_by_their_own_clock() {
     copy.nil("DLOCK.INFO gone");
     assert_eq!(lock_info(&mut copy, "k FULL").unwrap().holders, 1);
     assert_eq!(lock_info(&mut copy, "k OWNER a").unwrap().holds(), []);
-    let now = copy.now();
-    copy.pass(now + 1200);
+    copy.pass_ms(1200);
     assert_eq!(copy.int("DBSIZE"), 2, "a replica never expires by itself");
     primary.thaw();
     soon("the primary expires it", || copy.int("DBSIZE") == 1);
@@ -276,8 +274,7 @@ fn a_promoted_replica_goes_on_where_the_primary_ended() {
     drop(primary);
     replica.promote();
     let mut copy = replica.client();
-    let now = copy.now();
-    copy.pass(now + 100);
+    copy.pass_ms(100);
     assert_eq!(copy.end_of("k"), end);
     copy.nil("DLOCK.RENEW r c");
     assert!(copy.int("DLOCK.ACQUIRE short b") > tokens["t5"]);
@@ -344,12 +341,10 @@ fn a_replica_of_a_frozen_primary_keeps_its_locks_over_a_restart() {
     client.int("DLOCK.RLOCK k b PX 600000");
     replica.wait_synced(&primary);
     let expected = state(&mut client);
-    let now = client.now();
-    client.pass(now + 50);
+    client.pass_ms(50);
     replica.reconfigure(|setup| setup.conf(&format!("replicaof 127.0.0.1 {}", primary.port())));
     primary.freeze();
-    replica.kill9();
-    replica.boot();
+    replica.crash();
     assert_same("restarted replica", &expected, &state(&mut replica.client()));
     primary.thaw();
     replica.wait_synced(&primary);
@@ -373,8 +368,7 @@ fn moments_of_lapse_do_not_part_replica_and_primary() {
     }
     run_slowly(&mut client, &requests);
     replica.wait_synced(&primary);
-    let now = client.now();
-    client.pass(now + 10);
+    client.pass_ms(10);
     let expected = state(&mut client);
     assert_same("replica", &expected, &state(&mut replica.client()));
 }

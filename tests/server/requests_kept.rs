@@ -57,8 +57,7 @@ fn a_restart_keeps_what_was_answered() {
         let mut server = setup.start();
         let tokens = send(&mut server.client());
         keep(&server);
-        server.kill9();
-        server.boot();
+        server.crash();
         send_again(&mut server.client(), &tokens, way);
     }
 }

@@ -47,8 +47,7 @@ fn a_request_that_meets_lapsed_permits_drops_them_by_an_effect() {
         client.int("DLOCK.RLOCK k a PX 600000");
         client.int("DLOCK.SACQUIRE k a 9 PX 600000");
         client.int("DLOCK.SACQUIRE k b 9 PERMITS 5 PX 20");
-        let now = client.now();
-        client.pass(now + 25);
+        client.pass_ms(25);
         let mut reply = redis::Value::Nil;
         let names = server.appended(|| reply = client.run(format!("DLOCK.SACQUIRE k c {limit} PX 600000")));
         assert_eq!(reply != redis::Value::Nil, is_granted, "limit {limit}");
@@ -96,8 +95,7 @@ fn replica_file_and_snapshot_are_equal_to_the_primary() {
     for way in ["append-only file", "rewritten file", "file without a preamble", "snapshot"] {
         match way {
             "append-only file" => {
-                server.kill9();
-                server.boot();
+                server.crash();
                 assert_same(way, &expected, &state(&mut server.client()));
             }
             "snapshot" => server.client().ok("DEBUG RELOAD"),

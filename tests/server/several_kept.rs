@@ -141,8 +141,7 @@ fn replica_file_and_snapshot_are_equal_to_the_primary() {
     assert_same_but_for_grace("replica", &expected, &state(&mut replica.client()));
     assert_same_but_for_grace("its replica", &expected, &state(&mut second.client()));
     let expected = state(&mut replica.client());
-    server.kill9();
-    server.boot();
+    server.crash();
     assert_same_but_for_grace("append-only file", &state(&mut server.client()), &expected);
     let mut client = server.client();
     for preamble in ["yes", "no"] {

@@ -142,8 +142,7 @@ fn a_session_is_bound_although_looking_at_the_key_removes_an_expired_lock() {
     client.ok("DEBUG SET-ACTIVE-EXPIRE 0");
     for request in ["DLOCK.MACQUIRE 1 k b PX 5000 SESSION", "DLOCK.MACQUIRE 2 k k2 b PX 5000 SESSION"] {
         client.int("DLOCK.ACQUIRE k a PX 20");
-        let now = client.now();
-        client.pass(now + 40);
+        client.pass_ms(40);
         client.int(request);
         assert!(client.session_of("k", "b", "exclusive").is_some(), "{request}");
         let bound = if request.contains("k2") { 2 } else { 1 };

@@ -390,8 +390,7 @@ fn nothing_is_granted_while_writes_are_refused_or_paused() {
     client.int("DLOCK.ACQUIRE x h PX 400");
     let mut waiter = server.waiter(request("MACQUIRE 2 x y a"));
     client.ok("CONFIG SET min-replicas-to-write 1");
-    let now = client.now();
-    client.pass(now + 600);
+    client.pass_ms(600);
     waiter.waits();
     client.ok("CONFIG SET min-replicas-to-write 0");
     waiter.granted();

@@ -87,8 +87,7 @@ fn a_restart_does_not_reset_them() {
         if aof == "no" {
             client.ok("SAVE");
         }
-        server.kill9();
-        server.boot();
+        server.crash();
         let mut client = server.client();
         assert_eq!(lock_info(&mut client, "ahead").unwrap().token, token);
         grants_above(&mut client, token);
@@ -99,8 +98,7 @@ fn a_restart_does_not_reset_them() {
 fn a_restart_without_any_data_relies_on_the_clock() {
     let mut server = Server::start();
     let token = server.client().int("DLOCK.ACQUIRE k a");
-    server.kill9();
-    server.boot();
+    server.crash();
     grants_above(&mut server.client(), token);
 }
 
@@ -120,8 +118,7 @@ fn the_token_clock_survives_without_the_lock() {
         } else {
             client.ok("SAVE");
         }
-        server.kill9();
-        server.boot();
+        server.crash();
         let mut client = server.client();
         assert_eq!(client.int("DBSIZE"), 0);
         grants_above(&mut client, token);
@@ -133,8 +130,7 @@ fn an_appended_grant_lifts_the_clock_even_if_its_lock_is_gone() {
     let (mut server, mut client) = Server::conf("appendonly yes\nappendfsync always").with_client();
     let token = half_an_hour_ahead(&mut client);
     client.int("DEL ahead");
-    server.kill9();
-    server.boot();
+    server.crash();
     grants_above(&mut server.client(), token);
 }
 

@@ -39,8 +39,7 @@ fn the_file_that_a_full_disk_left_loads() {
     // Room for half an effect.
     server.limit_files(Some(server.aof_size() + 20));
     soon("the disk is full", || client.attempt("DLOCK.RACQUIRE k b").is_err_and(|e| e.starts_with("MISCONF ")));
-    server.kill9();
-    server.boot();
+    server.crash();
     let mut client = server.client();
     assert!(client.int(format!("DLOCK.CHECK kept {token}")) > 0);
     assert!(client.int("DLOCK.ACQUIRE new a") > token);

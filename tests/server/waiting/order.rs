@@ -96,8 +96,7 @@ fn a_relative_lease_starts_when_granted() {
     client.int("DLOCK.ACQUIRE k a");
     let mut given = server.waiter("DLOCK.RLOCK k b BLOCK 0 PX 90000");
     let mut by_default = server.waiter("DLOCK.RLOCK k c BLOCK 0");
-    let now = client.now();
-    client.pass(now + 150);
+    client.pass_ms(150);
     client.ok("CONFIG SET dlock.default-lease 70000");
     let from = client.now();
     client.int("DLOCK.RELEASE k a");

@@ -91,8 +91,7 @@ fn held_and_waited_for(server: &Server, lease: &str) -> (Client, Client) {
 /// Writes are refused, the lock is free, and who waits waits on until writes are accepted again.
 #[track_caller]
 fn waits_until_writes_are_accepted(client: &mut Client, waiter: &mut Client, what: &str) {
-    let now = client.now();
-    client.pass(now + 150);
+    client.pass_ms(150);
     if let Some(reply) = waiter.poll(std::time::Duration::from_millis(5)) {
         panic!("{what}: no grant yet, not {reply:?}");
     }
@@ -109,8 +108,7 @@ fn no_timer_makes_up_for_a_pause_while_writes_are_refused() {
         let (mut client, mut waiter) = held_and_waited_for(&server, "PX 600");
         let pause = ["CLIENT PAUSE 900 WRITE", "CONFIG SET min-replicas-to-write 1"];
         client.pipeline(&[&[expiry], &pause[..]].concat());
-        let now = client.now();
-        client.pass(now + 1100);
+        client.pass_ms(1100);
         waits_until_writes_are_accepted(&mut client, &mut waiter, expiry);
     }
 }
@@ -159,8 +157,7 @@ fn a_session_that_ends_while_writes_are_refused_releases_and_grants_nothing() {
         }
         client.ok("CONFIG SET min-replicas-to-write 1");
         client.watch_close(session);
-        let now = client.now();
-        client.pass(now + 300);
+        client.pass_ms(300);
         soon("the session has ended", || counter(&mut client, "session_ends") == 1);
         waits_until_writes_are_accepted(&mut client, &mut waiter, "the end of a session");
     }

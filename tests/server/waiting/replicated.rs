@@ -127,8 +127,7 @@ fn replica_and_file_are_equal_after_hand_overs() {
     for pair in server.aof().windows(2) {
         assert_ne!([&pair[0][0], &pair[1][0]], [b"DEL".as_slice(), b"DEL"], "nothing goes twice");
     }
-    server.kill9();
-    server.boot();
+    server.crash();
     assert_same_but_for_grace("file", &expected, &state(&mut server.client()));
 }
 
@@ -189,8 +188,7 @@ fn a_grant_survives_a_restart_and_the_queue_does_not() {
     let mut waiters = server.waiters(["b", "c"].map(|owner| format!("DLOCK.ACQUIRE k {owner} {KEEP}")));
     client.int("DEL k");
     let token = waiters[0].granted();
-    server.kill9();
-    server.boot();
+    server.crash();
     let mut client = server.client();
     assert_eq!((server.holders("k"), server.queue("k")), (vec!["b".to_owned()], vec![]));
     assert!(client.int(format!("DLOCK.CHECK k {token}")) > 0);

@@ -20,8 +20,7 @@ fn info_full_shows_the_queue() {
     for (waiter, request) in waiters.iter_mut().zip(line) {
         server.enters_queue(waiter, format!("DLOCK.{request} BLOCK 0"));
     }
-    let now = client.now();
-    client.pass(now + 60);
+    client.pass_ms(60);
     for mut client in [server.client(), server.client().resp3()] {
         let value = client.run("DLOCK.INFO k FULL");
         let info = Info::of(&value);
@@ -91,8 +90,7 @@ fn the_counters_add_up() {
     let waiting = [("grants", 2), ("waits", 3), ("waiters", 3), ("queues", 2)];
     assert_eq!(counters(&mut client), expected(&waiting));
     assert_eq!(counter(&mut client, "wait_usec_total"), 0);
-    let now = client.now();
-    client.pass(now + 40);
+    client.pass_ms(40);
     client.int("DLOCK.RELEASE k a");
     client.int("DLOCK.RELEASE l a");
     waiters[0].granted();

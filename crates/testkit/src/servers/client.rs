@@ -278,6 +278,13 @@ impl Client {
         }
     }
 
+    /// Waits until the server's clock has moved on by more than `time` milliseconds.
+    #[track_caller]
+    pub fn pass_ms(&mut self, time: i64) {
+        let now = self.now();
+        self.pass(now + time);
+    }
+
     #[track_caller]
     fn expect_frame(&mut self, deadline: Instant) -> Option<Vec<u8>> {
         self.frame(deadline).unwrap_or_else(|e| panic!("reading a reply: {e}"))

@@ -254,6 +254,13 @@ impl Server {
         }
     }
 
+    /// `kill -9`, and starts again.
+    #[track_caller]
+    pub fn crash(&mut self) {
+        self.kill9();
+        self.boot();
+    }
+
     #[track_caller]
     pub fn restart(&mut self) {
         self.shutdown();
