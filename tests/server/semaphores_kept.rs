@@ -143,9 +143,7 @@ fn a_failover_lets_in_no_permit_too_many() {
 
 #[test]
 fn a_slot_that_moves_takes_permits_along_and_sends_waiters_after_them() {
-    let cluster = Cluster::start(2);
-    let from = cluster.home_of("k");
-    let to = 1 - from;
+    let (cluster, from, to) = Cluster::of_two("k");
     let (mut here, mut there) = (cluster.client(from), cluster.client(to));
     assert!(there.error("DLOCK.SACQUIRE k a 2").starts_with("MOVED "));
     here.int("DLOCK.SACQUIRE k a 3 PERMITS 2 PX 600000");

@@ -186,9 +186,7 @@ fn watch_and_tracking_see_a_hand_over() {
             client.int(free);
         }
         waiter.granted();
-        watcher.ok("MULTI");
-        watcher.text("PING");
-        assert_eq!(watcher.run("EXEC"), Value::Nil, "{free}");
+        assert!(watcher.watched_key_changed(), "{free}");
         assert_eq!(tracker.pushes().len(), 1, "{free}");
     }
 }
@@ -205,9 +203,7 @@ fn watch_and_tracking_do_not_see_who_comes_and_goes() {
     server.waiter("DLOCK.ACQUIRE k c BLOCK 20").gives_up();
     drop(server.waiter("DLOCK.ACQUIRE k d BLOCK 0"));
     server.left_waiting(1);
-    watcher.ok("MULTI");
-    watcher.text("PING");
-    assert_ne!(watcher.run("EXEC"), Value::Nil);
+    assert!(!watcher.watched_key_changed());
     assert_eq!(tracker.pushes(), []);
 }
 
@@ -224,9 +220,7 @@ fn watch_and_tracking_see_a_lapse_while_somebody_waits() {
     tracker.push(crate::support::wait::PATIENCE).expect("an invalidation");
     assert_eq!(server.holders("k"), ["a"]);
     waiter.waits();
-    watcher.ok("MULTI");
-    watcher.text("PING");
-    assert_eq!(watcher.run("EXEC"), Value::Nil);
+    assert!(watcher.watched_key_changed());
 }
 
 #[test]
@@ -248,7 +242,5 @@ fn watch_and_tracking_see_the_last_waiter_of_a_free_lock_leave() {
     drop(last);
     assert!(tracker.push(crate::support::wait::PATIENCE).is_some());
     tracker.nil("DLOCK.INFO k");
-    watcher.ok("MULTI");
-    watcher.text("PING");
-    assert_eq!(watcher.run("EXEC"), Value::Nil);
+    assert!(watcher.watched_key_changed());
 }

@@ -253,6 +253,14 @@ impl Client {
         assert_eq!(self.text(request), "QUEUED");
     }
 
+    /// Whether a key has changed since this connection began to `WATCH` it. Ends the watch.
+    #[track_caller]
+    pub fn watched_key_changed(&mut self) -> bool {
+        self.ok("MULTI");
+        self.queued("PING");
+        self.run("EXEC") == Value::Nil
+    }
+
     /// The server's clock in microseconds.
     #[track_caller]
     pub fn now_us(&mut self) -> i64 {
