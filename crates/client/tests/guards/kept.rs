@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::{client_of, in_time, is_held, not_yet};
+use crate::{client_of, in_time, is_held, not_yet, server_and_client};
 use dlock_testkit::replica::counter;
 use dlock_testkit::{Server, Setup, soon};
 
@@ -63,8 +63,7 @@ async fn a_restart_that_keeps_the_lock_does_not_lose_it() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_lease_that_nobody_renews_ends_and_is_extended_by_hand() {
-    let server = Server::start();
-    let client = client_of(&server);
+    let (server, client) = server_and_client();
     let short = Duration::from_millis(400);
     let guard = in_time(client.acquire("job").lease(short).no_renewal()).await.expect("a lock");
     in_time(guard.lost()).await;

@@ -92,6 +92,16 @@ pub fn info_field(client: &mut Client, section: &str, field: &str) -> Option<Str
     text.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':').map(str::to_owned))
 }
 
+impl Client {
+    /// How often the server has executed a command.
+    #[track_caller]
+    pub fn calls(&mut self, command: &str) -> i64 {
+        let stats = info_field(self, "commandstats", &format!("cmdstat_{command}")).unwrap_or_default();
+        let calls = stats.split(',').find_map(|field| field.strip_prefix("calls="));
+        calls.map_or(0, |calls| calls.parse().expect("a number"))
+    }
+}
+
 /// One number of `INFO dlock`.
 #[track_caller]
 pub fn counter(client: &mut Client, name: &str) -> i64 {
