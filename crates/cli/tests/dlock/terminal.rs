@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use crate::process::{Notes, alive, dlock};
+use crate::process::{Notes, With, alive, dlock};
 use dlock_testkit::{Server, eventually, lock_info, soon, wait::PATIENCE};
 
 /// A terminal with a shell, of 100 columns and 20 lines.
@@ -195,16 +195,12 @@ fn ctrl_z_suspends_and_fg_goes_on() {
     soon("it runs", || !std::fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| stat.contains(") T ")));
     terminal.enter("a line");
     terminal.shows("the command's code", |screen| screen.contains("code 4"));
-    let mut ls = dlock(&server);
-    ls.arg("ls");
-    assert_eq!(crate::process::outcome(ls).stdout, "[]\n");
+    assert_eq!(crate::process::outcome(dlock(&server).with(["ls"])).stdout, "[]\n");
 }
 
 /// What `dlock` prints for programs.
 fn json_of(server: &Server, arguments: &[&str]) -> serde_json::Value {
-    let mut command = dlock(server);
-    command.args(arguments);
-    serde_json::from_str(&crate::process::outcome(command).stdout).expect("JSON")
+    serde_json::from_str(&crate::process::outcome(dlock(server).with(arguments)).stdout).expect("JSON")
 }
 
 /// The names of the locks on the screen, in its order.

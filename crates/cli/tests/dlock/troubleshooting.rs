@@ -4,7 +4,7 @@
 use std::path::Path;
 use std::process::Command;
 
-use crate::process::{Running, dlock, outcome};
+use crate::process::{Running, With, dlock, outcome};
 use dlock_testkit::{Client, Server, soon};
 
 /// A command of the page and what it prints.
@@ -172,11 +172,7 @@ fn locks_are_shown_as_on_the_page_of_the_command() {
     first.int("DLOCK.SACQUIRE pool worker-1 4 PERMITS 2 PX 600000");
     second.int("DLOCK.SACQUIRE pool worker-2 4 SESSION PX 600000");
     let _third = server.waiter("DLOCK.SACQUIRE pool worker-3 4 PERMITS 2 PX 600000 BLOCK 0");
-    let run = || {
-        let mut command = dlock(&server);
-        command.args(["run", "deploy:web", "--", "sleep", "600"]);
-        Running::start(command)
-    };
+    let run = || Running::start(dlock(&server).with(["run", "deploy:web", "--", "sleep", "600"]));
     let _holder = run();
     soon("the lock is held", || first.int("EXISTS deploy:web") == 1);
     let _waiter = run();
