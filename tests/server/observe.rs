@@ -147,7 +147,7 @@ fn a_lapse_while_somebody_waits_is_counted_once() {
 
 /// Everything published on this pattern while acting: `channel message`.
 #[track_caller]
-fn events(server: &Server, pattern: &str, act: impl FnOnce(&mut Client)) -> Vec<String> {
+pub fn events(server: &Server, pattern: &str, act: impl FnOnce(&mut Client)) -> Vec<String> {
     let (mut listener, mut client) = (server.client(), server.client());
     listener.run(format!("PSUBSCRIBE {pattern}"));
     listener.run("PSUBSCRIBE end-of-test");

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::several_kept::writing;
 use crate::support::cluster::Cluster;
 use crate::support::queue::all_granted;
 use crate::support::replica::counter;
@@ -10,11 +11,6 @@ use crate::support::turn::least_of_three;
 use crate::support::{Client, Server, hold, lock_info};
 
 const FOR_EVER: &str = "BLOCK 0 PX 600000";
-
-fn writing() -> (Server, Client) {
-    let (server, client) = Server::conf("appendonly yes\nappendfsync no").with_client();
-    (server, client)
-}
 
 #[test]
 fn permits_are_one_effect_and_so_is_a_grant_from_the_queue() {

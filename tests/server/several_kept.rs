@@ -22,9 +22,8 @@ fn appended(server: &Server, act: impl FnOnce()) -> Vec<String> {
     units
 }
 
-fn writing() -> (Server, Client) {
-    let (server, client) = Server::conf("appendonly yes\nappendfsync no").with_client();
-    (server, client)
+pub fn writing() -> (Server, Client) {
+    Server::conf("appendonly yes\nappendfsync no").with_client()
 }
 
 #[test]

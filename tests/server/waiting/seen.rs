@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use redis::Value;
 
+use crate::observe::events;
 use crate::support::lock::{Info, fields_of};
 use crate::support::queue::all_granted;
 use crate::support::replica::counter;
@@ -116,30 +117,11 @@ fn the_counters_add_up() {
     );
 }
 
-/// Everything published while acting: `event key`.
-#[track_caller]
-fn events(server: &Server, act: impl FnOnce(&mut Client)) -> Vec<String> {
-    let (mut listener, mut client) = (server.client(), server.client());
-    listener.run("PSUBSCRIBE __keyevent@0__:*");
-    listener.run("SUBSCRIBE end-of-test");
-    act(&mut client);
-    client.int("PUBLISH end-of-test now");
-    let mut seen = Vec::new();
-    loop {
-        let message = list_of(&listener.read().unwrap());
-        let words: Vec<_> = message.iter().map(text_of).collect();
-        if words[0] == "message" {
-            return seen;
-        }
-        seen.push(format!("{} {}", words[2].split_once(':').unwrap().1, words[3]));
-    }
-}
-
 #[test]
 fn events_tell_of_waiting_grants_and_lapses() {
     let server = Server::conf("notify-keyspace-events Egxd");
     let mut waiters = Vec::new();
-    let seen = events(&server, |client| {
+    let seen = events(&server, "__keyevent@0__:*", |client| {
         client.int("DLOCK.ACQUIRE k a PX 600000");
         waiters.push(server.waiter("DLOCK.ACQUIRE k b BLOCK 0 PX 300"));
         waiters.push(server.waiter("DLOCK.RLOCK k c BLOCK 0 PX 600000"));
@@ -159,7 +141,7 @@ fn events_tell_of_waiting_grants_and_lapses() {
     let seen: Vec<_> = seen.iter().map(|event| event.replace("expired", "dlock.lapse")).collect();
     assert_eq!(seen, expected);
     // Nobody is told of a wait that does not begin, and a grant after a deletion is one as any other.
-    let seen = events(&server, |client| {
+    let seen = events(&server, "__keyevent@0__:*", |client| {
         client.nil("DLOCK.ACQUIRE k d");
         client.error("DLOCK.ACQUIRE k c BLOCK 0");
         let mut waiter = server.waiter("DLOCK.ACQUIRE k d BLOCK 0");
