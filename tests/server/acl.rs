@@ -32,8 +32,7 @@ fn grants(version: Version) -> Vec<String> {
 
 /// A server, its administrator, and one who may lock `job:…`, for each way to say that.
 fn for_each_way(check: impl Fn(&Server, &mut Client, &mut Client)) {
-    let server = Server::start();
-    let mut admin = server.client();
+    let (server, mut admin) = Server::start().with_client();
     for grant in grants(Version::of(&mut admin)) {
         admin.ok(format!("ACL SETUSER worker reset on >secret ~job:* {grant}"));
         let mut worker = server.client();
@@ -143,8 +142,7 @@ fn assert_may_run(admin: &mut Client, rules: &str, expected: [bool; 3]) {
 
 /// A server whose commands of modules can be in categories.
 fn with_categories() -> Option<(Server, Client)> {
-    let server = Server::start();
-    let mut admin = server.client();
+    let (server, mut admin) = Server::start().with_client();
     if Version::of(&mut admin).puts_module_commands_in_categories() {
         return Some((server, admin));
     }
@@ -207,8 +205,7 @@ fn as_user(server: &Server, user: &str) -> Client {
 /// on the others.
 #[test]
 fn rules_that_name_the_commands_say_the_same_on_every_server() {
-    let server = Server::start();
-    let mut admin = server.client();
+    let (server, mut admin) = Server::start().with_client();
     let without = |names: &[&str]| names.iter().map(|name| format!(" -dlock.{name}")).collect::<String>();
     let no_writes = format!("+@all -@write{}", without(&[&ACQUIRING[..], &CHANGING].concat()));
     assert_may_run(&mut admin, &no_writes, [false, false, true]);

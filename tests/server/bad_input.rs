@@ -19,8 +19,7 @@ fn snapshot(client: &mut Client) -> Vec<Value> {
 
 /// A lock held in both modes, one held by a reader, and a string.
 fn holding(setup: Setup) -> (Server, Client) {
-    let server = setup.start();
-    let mut client = server.client();
+    let (server, mut client) = setup.start().with_client();
     for request in ["WLOCK held a PX 900000", "WLOCK held a", "RLOCK held a PX 800000", "RLOCK shared a PX 900000"] {
         client.int(format!("DLOCK.{request}"));
     }
@@ -110,8 +109,7 @@ fn a_lease_beyond_the_configured_maximum_is_an_error() {
 
 #[test]
 fn a_key_of_another_type_is_left_as_it_was() {
-    let server = Server::start();
-    let mut client = server.client();
+    let (_server, mut client) = Server::start().with_client();
     for (key, write) in [
         ("string", "SET string v"),
         ("number", "SET number 1"),

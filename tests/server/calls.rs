@@ -6,8 +6,7 @@ use crate::support::{Client, Server, int_of, list_of, lock_info, req};
 
 #[test]
 fn transactions_run_lock_commands_in_order() {
-    let server = Server::start();
-    let mut client = server.client();
+    let (_server, mut client) = Server::start().with_client();
     client.ok("MULTI");
     for request in [
         "DLOCK.ACQUIRE k a",
@@ -45,8 +44,7 @@ fn call(client: &mut Client, eval: &str, words: &str) -> Result<Value, String> {
 
 #[test]
 fn scripts_get_the_same_replies_and_errors() {
-    let server = Server::start();
-    let mut client = server.client();
+    let (_server, mut client) = Server::start().with_client();
     let mut lua = |words: &str| call(&mut client, "EVAL", words);
     let token = int_of(&lua("DLOCK.RACQUIRE k a PX 60000").unwrap());
     assert_eq!(lua("DLOCK.RACQUIRE k a"), Ok(Value::Int(token)));
@@ -72,8 +70,7 @@ fn scripts_get_the_same_replies_and_errors() {
 
 #[test]
 fn read_only_scripts_may_look_but_not_lock() {
-    let server = Server::start();
-    let mut client = server.client();
+    let (_server, mut client) = Server::start().with_client();
     let token = client.int("DLOCK.ACQUIRE k a");
     assert_eq!(list_of(&call(&mut client, "EVAL_RO", "DLOCK.INFO k").unwrap()).len(), 12);
     assert!(matches!(call(&mut client, "EVAL_RO", &format!("DLOCK.CHECK k {token}")), Ok(Value::Int(1..))));
@@ -85,8 +82,7 @@ fn read_only_scripts_may_look_but_not_lock() {
 
 #[test]
 fn functions_lock_too() {
-    let server = Server::conf("appendonly yes");
-    let mut client = server.client();
+    let (_server, mut client) = Server::conf("appendonly yes").with_client();
     let library = "#!lua name=locks
         redis.register_function('enter', function(keys, args) return redis.call('DLOCK.RACQUIRE', keys[1], args[1], 'PX', 60000) end)
         redis.register_function('leave', function(keys, args) return redis.call('DLOCK.RELEASE', keys[1], args[1]) end)

@@ -73,8 +73,7 @@ fn docs_describe_every_argument() {
 
 #[test]
 fn docs_of_the_log_describe_its_subcommands() {
-    let server = Server::start();
-    let mut client = server.client();
+    let (_server, mut client) = Server::start().with_client();
     let docs = docs(&mut client, "dlock.log");
     let (mut tokens, mut names) = (BTreeSet::new(), BTreeSet::new());
     collect(&docs["arguments"], &mut tokens, &mut names);
@@ -91,8 +90,7 @@ fn docs_of_the_log_describe_its_subcommands() {
 
 #[test]
 fn arguments_are_optional_where_the_syntax_says_so() {
-    let server = Server::start();
-    let mut client = server.client();
+    let (_server, mut client) = Server::start().with_client();
     for (command, required) in [
         ("dlock.acquire", 2),
         ("dlock.sacquire", 3),
@@ -124,8 +122,7 @@ fn command_info(client: &mut Client, command: &str) -> (i64, BTreeSet<String>, [
 
 #[test]
 fn flags_and_keys_are_right() {
-    let server = Server::start();
-    let mut client = server.client();
+    let (_server, mut client) = Server::start().with_client();
     for command in COMMANDS.iter().chain(&["dlock.apply"]) {
         let (arity, flags, keys) = command_info(&mut client, command);
         let has = |flag: &str| flags.contains(flag);
@@ -152,8 +149,7 @@ fn flags_and_keys_are_right() {
 
 #[test]
 fn the_server_finds_the_key_and_what_is_done_to_it() {
-    let server = Server::start();
-    let mut client = server.client();
+    let (_server, mut client) = Server::start().with_client();
     for request in [
         "DLOCK.ACQUIRE k a PX 5",
         "DLOCK.RACQUIRE k a",
@@ -182,8 +178,7 @@ fn the_server_finds_the_key_and_what_is_done_to_it() {
 
 #[test]
 fn reading_needs_only_read_permission() {
-    let server = Server::start();
-    let mut client = server.client();
+    let (server, mut client) = Server::start().with_client();
     let token = client.int("DLOCK.ACQUIRE k a");
     client.ok("ACL SETUSER watcher on nopass +@all %R~k");
     client.ok("ACL SETUSER locker on nopass +@all ~lock:*");
@@ -223,8 +218,7 @@ fn reading_needs_only_read_permission() {
 
 #[test]
 fn the_acl_has_a_category_where_the_server_allows_one() {
-    let server = Server::start();
-    let mut client = server.client();
+    let (server, mut client) = Server::start().with_client();
     if !Version::of(&mut client).has_module_categories() {
         assert!(client.error("ACL CAT dlock").starts_with("ERR"));
         return;
@@ -251,8 +245,7 @@ fn the_acl_has_a_category_where_the_server_allows_one() {
 
 #[test]
 fn the_release_build_has_no_hooks() {
-    let server = Server::start();
-    let mut client = server.client();
+    let (_server, mut client) = Server::start().with_client();
     assert!(client.error("DLOCK.PANIC k").starts_with("ERR unknown command"));
     let all: BTreeSet<_> = list_of(&client.run("COMMAND LIST FILTERBY MODULE dlock")).iter().map(text_of).collect();
     let known: BTreeSet<_> =

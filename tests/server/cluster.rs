@@ -24,9 +24,7 @@ fn a_lock_lives_where_its_slot_lives() {
 
 #[test]
 fn a_slot_that_moves_takes_its_lock_along() {
-    let cluster = Cluster::start(2);
-    let from = cluster.home_of("k");
-    let to = 1 - from;
+    let (cluster, from, to) = Cluster::of_two("k");
     let (mut here, mut there) = (cluster.client(from), cluster.client(to));
     let write = here.int("DLOCK.WLOCK k a PX 600000");
     here.int("DLOCK.RLOCK k a PX 600000");
@@ -51,9 +49,7 @@ fn a_slot_that_moves_takes_its_lock_along() {
 
 #[test]
 fn atomic_slot_migration_takes_the_lock_along() {
-    let cluster = Cluster::start(2);
-    let from = cluster.home_of("k");
-    let to = 1 - from;
+    let (cluster, from, to) = Cluster::of_two("k");
     let mut here = cluster.client(from);
     if !Version::of(&mut here).migrates_slots() {
         return skipped("this server has no CLUSTER MIGRATESLOTS");
@@ -82,9 +78,7 @@ fn atomic_slot_migration_takes_the_lock_along() {
 /// Redis 8.4 and later have a migration of their own, which the other node asks for.
 #[test]
 fn atomic_slot_migration_of_redis_takes_the_lock_along() {
-    let cluster = Cluster::start(2);
-    let from = cluster.home_of("k");
-    let to = 1 - from;
+    let (cluster, from, to) = Cluster::of_two("k");
     let (mut here, mut there) = (cluster.client(from), cluster.client(to));
     if !Version::of(&mut here).imports_slots() {
         return skipped("this server has no CLUSTER MIGRATION");

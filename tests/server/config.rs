@@ -56,8 +56,7 @@ fn described() -> Vec<Described> {
 
 #[test]
 fn the_example_lists_every_setting_with_its_default_and_range() {
-    let server = Server::start();
-    let mut client = server.client();
+    let (_server, mut client) = Server::start().with_client();
     let real = settings(&mut client);
     let shown: BTreeMap<_, _> =
         described().iter().map(|d| (format!("dlock.{}", d.name), d.value.to_string())).collect();
@@ -91,8 +90,7 @@ fn the_example_is_a_configuration_file() {
 
 #[test]
 fn the_default_lease_is_what_a_lock_without_a_lease_gets() {
-    let server = Server::start();
-    let mut client = server.client();
+    let (_server, mut client) = Server::start().with_client();
     client.ok("CONFIG SET dlock.default-lease 77000");
     for command in ["ACQUIRE", "RACQUIRE", "RLOCK", "WLOCK"] {
         client.leaves(command, 77_000, format!("DLOCK.{command} {command} a"));
@@ -110,8 +108,7 @@ fn the_default_lease_is_what_a_lock_without_a_lease_gets() {
 
 #[test]
 fn the_largest_lease_limits_leases_that_are_given() {
-    let server = Server::start();
-    let mut client = server.client();
+    let (_server, mut client) = Server::start().with_client();
     client.int("DLOCK.RACQUIRE k a PX 70000");
     client.ok("CONFIG SET dlock.max-lease 60000");
     let now = client.now();
@@ -134,8 +131,7 @@ fn the_largest_lease_limits_leases_that_are_given() {
 
 #[test]
 fn the_configuration_file_sets_them() {
-    let mut server = Server::conf("dlock.default-lease 5000\ndlock.max-lease 60000");
-    let mut client = server.client();
+    let (mut server, mut client) = Server::conf("dlock.default-lease 5000\ndlock.max-lease 60000").with_client();
     assert_eq!((setting(&mut client, "default-lease"), setting(&mut client, "max-lease")), (5000, 60_000));
     client.leaves("k", 5000, "DLOCK.ACQUIRE k a");
     client.ok("CONFIG SET dlock.default-lease 6000");
@@ -152,15 +148,13 @@ fn the_configuration_file_sets_them() {
 
 #[test]
 fn arguments_of_loadmodule_set_them() {
-    let server = Setup::new().module_args("default-lease 5000").start();
-    let mut client = server.client();
+    let (_server, mut client) = Setup::new().module_args("default-lease 5000").start().with_client();
     assert_eq!((setting(&mut client, "default-lease"), setting(&mut client, "max-lease")), (5000, YEAR));
     client.leaves("k", 5000, "DLOCK.ACQUIRE k a");
-    let server = Setup::new().module_args("max-waiters 7 session-grace 8 default-lease 4000").start();
-    let mut client = server.client();
+    let (_server, mut client) =
+        Setup::new().module_args("max-waiters 7 session-grace 8 default-lease 4000").start().with_client();
     assert_eq!((setting(&mut client, "max-waiters"), setting(&mut client, "session-grace")), (7, 8));
-    let server = Setup::new().module_args("max-lease 60000 default-lease 4000").start();
-    let mut client = server.client();
+    let (_server, mut client) = Setup::new().module_args("max-lease 60000 default-lease 4000").start().with_client();
     assert_eq!((setting(&mut client, "default-lease"), setting(&mut client, "max-lease")), (4000, 60_000));
     client.ok("CONFIG SET dlock.default-lease 7000");
     client.leaves("k", 7000, "DLOCK.ACQUIRE k a");
@@ -196,8 +190,7 @@ fn bad_arguments_refuse_the_start() {
 fn a_module_can_be_loaded_into_a_running_server() {
     let path = module_path().display().to_string();
     for bad in BAD_ARGUMENTS {
-        let server = Setup::plain().start();
-        let mut client = server.client();
+        let (_server, mut client) = Setup::plain().start().with_client();
         client.error(format!("MODULE LOAD {path} {bad}"));
         assert_eq!(list_of(&client.run("MODULE LIST")).len(), builtin_modules(), "{bad}");
         client.error("DLOCK.INFO k");
@@ -221,8 +214,7 @@ fn loadex_takes_settings_and_arguments() {
         ("ARGS max-lease 70000", 30_000, 70_000),
         ("CONFIG dlock.default-lease 5000 ARGS max-lease 70000", 5000, 70_000),
     ] {
-        let server = Setup::plain().start();
-        let mut client = server.client();
+        let (_server, mut client) = Setup::plain().start().with_client();
         client.ok(format!("MODULE LOADEX {path} {load}"));
         assert_eq!(
             (setting(&mut client, "default-lease"), setting(&mut client, "max-lease")),
@@ -231,8 +223,7 @@ fn loadex_takes_settings_and_arguments() {
         );
         client.leaves("k", default, "DLOCK.ACQUIRE k a");
     }
-    let server = Setup::plain().start();
-    let mut client = server.client();
+    let (_server, mut client) = Setup::plain().start().with_client();
     for bad in ["CONFIG dlock.default-lease 0", "CONFIG dlock.max-lease abc", "ARGS max-lease 0", "ARGS x 1"] {
         client.error(format!("MODULE LOADEX {path} {bad}"));
         client.error("DLOCK.INFO k");
@@ -243,8 +234,7 @@ fn loadex_takes_settings_and_arguments() {
 
 #[test]
 fn a_module_with_locks_is_not_unloaded() {
-    let server = Server::start();
-    let mut client = server.client();
+    let (_server, mut client) = Server::start().with_client();
     client.int("DLOCK.ACQUIRE k a");
     client.error("MODULE UNLOAD dlock");
     assert_eq!(client.int("DLOCK.RELEASE k a"), 1);

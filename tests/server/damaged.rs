@@ -89,8 +89,7 @@ fn keeps_the_rules(client: &mut Client, key: &str, shown: &str) {
 
 #[test]
 fn truncated_dumps_are_refused() {
-    let server = Server::start();
-    let mut client = server.client();
+    let (_server, mut client) = Server::start().with_client();
     for dump in dumps(&mut client) {
         let whole = body(&dump);
         let cut: Vec<_> = (0..whole.len()).map(|length| seal(&whole[..length], &dump)).collect();
@@ -103,8 +102,7 @@ fn truncated_dumps_are_refused() {
 
 #[test]
 fn dumps_with_flipped_bits_are_refused_or_good() {
-    let server = Server::conf("rdbcompression no");
-    let mut client = server.client();
+    let (_server, mut client) = Server::conf("rdbcompression no").with_client();
     for dump in dumps(&mut client) {
         let whole = body(&dump);
         let flipped: Vec<_> = (8..whole.len() * 8)
@@ -121,8 +119,7 @@ fn dumps_with_flipped_bits_are_refused_or_good() {
 
 #[test]
 fn dumps_with_random_bytes_are_refused_or_good() {
-    let server = Server::conf("rdbcompression no");
-    let mut client = server.client();
+    let (_server, mut client) = Server::conf("rdbcompression no").with_client();
     let mut random = seeded(7);
     for dump in dumps(&mut client) {
         let whole = body(&dump);
@@ -151,8 +148,7 @@ fn dumps_with_random_bytes_are_refused_or_good() {
 
 #[test]
 fn a_dump_of_a_later_version_is_refused() {
-    let server = Server::start();
-    let mut client = server.client();
+    let (_server, mut client) = Server::start().with_client();
     for dump in dumps(&mut client) {
         let mut value = body(&dump);
         // The module's id is 64 bits, the last ten of them the version of the encoding.
@@ -165,8 +161,7 @@ fn a_dump_of_a_later_version_is_refused() {
 
 #[test]
 fn a_damaged_file_stops_the_start_with_a_line_in_the_log() {
-    let mut server = Server::conf("rdbcompression no\nrdbchecksum no");
-    let mut client = server.client();
+    let (mut server, mut client) = Server::conf("rdbcompression no\nrdbchecksum no").with_client();
     client.int("DLOCK.ACQUIRE k owner-of-the-lock PX 600000");
     client.ok("SAVE");
     server.kill9();
@@ -196,8 +191,7 @@ fn a_damaged_file_stops_the_start_with_a_line_in_the_log() {
 
 #[test]
 fn a_damaged_effect_in_the_aof_does_no_harm() {
-    let mut server = Server::conf("appendonly yes\nappendfsync always");
-    let mut client = server.client();
+    let (mut server, mut client) = Server::conf("appendonly yes\nappendfsync always").with_client();
     client.int("DLOCK.ACQUIRE k a PX 600000");
     let effect = server.aof().into_iter().find(|command| command[0] == b"DLOCK.APPLY").expect("an effect");
     server.kill9();

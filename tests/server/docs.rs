@@ -94,8 +94,7 @@ fn options(arguments: &Value, found: &mut BTreeSet<String>) {
 
 #[test]
 fn every_command_has_a_page_with_all_its_options() {
-    let server = Server::start();
-    let mut client = server.client();
+    let (_server, mut client) = Server::start().with_client();
     let mut commands: BTreeSet<_> =
         list_of(&client.run("COMMAND LIST FILTERBY MODULE dlock")).iter().map(text_of).collect();
     // The hook for the test of the panic guard, which release builds lack.
@@ -121,8 +120,7 @@ fn every_command_has_a_page_with_all_its_options() {
 
 #[test]
 fn every_setting_is_in_the_table_with_its_default_and_range() {
-    let server = Server::start();
-    let mut client = server.client();
+    let (_server, mut client) = Server::start().with_client();
     let real = list_of(&client.run("CONFIG GET dlock.*"));
     let real: BTreeSet<_> = real.chunks(2).map(|pair| (text_of(&pair[0]), text_of(&pair[1]))).collect();
     let rows = Page::read("docs/configuration.md").rows("dlock.");
@@ -174,8 +172,7 @@ fn the_index_links_to_every_page() {
 /// in no category.
 #[test]
 fn rules_without_categories_refuse_what_the_category_stands_for() {
-    let server = Server::start();
-    let mut client = server.client();
+    let (_server, mut client) = Server::start().with_client();
     let rows = Page::read("docs/operations.md").rows("-@");
     let kinds: Vec<_> = rows.iter().map(|cells| cells[0].as_str()).collect();
     assert_eq!(kinds, ["-@write", "-@blocking", "-@read"]);

@@ -11,8 +11,7 @@ fn server() -> Server {
 
 #[test]
 fn changes_are_appended_as_effects() {
-    let server = server();
-    let mut client = server.client();
+    let (server, mut client) = server().with_client();
     for request in [
         "DLOCK.ACQUIRE a o PX 600000",
         "DLOCK.RACQUIRE r o",
@@ -41,8 +40,7 @@ fn changes_are_appended_as_effects() {
 
 #[test]
 fn what_changes_nothing_is_not_appended() {
-    let server = server();
-    let mut client = server.client();
+    let (server, mut client) = server().with_client();
     client.int("DLOCK.WLOCK k a PX 600000");
     client.int("DLOCK.RLOCK k a PX 600000");
     client.run("SET text v");
@@ -78,12 +76,10 @@ fn what_changes_nothing_is_not_appended() {
 
 #[test]
 fn reading_lapsed_holds_writes_nothing() {
-    let server = server();
-    let mut client = server.client();
+    let (server, mut client) = server().with_client();
     client.int("DLOCK.RLOCK k b PX 600000");
     client.int("DLOCK.RLOCK k a PX 1");
-    let now = client.now();
-    client.pass(now + 1);
+    client.pass_ms(1);
     let names = server.appended(|| {
         client.run("DLOCK.INFO k FULL");
         client.run("DLOCK.INFO k OWNER a");
@@ -94,21 +90,18 @@ fn reading_lapsed_holds_writes_nothing() {
 
 #[test]
 fn a_release_beside_lapsed_holds_is_an_effect() {
-    let server = server();
-    let mut client = server.client();
+    let (server, mut client) = server().with_client();
     client.int("DLOCK.RLOCK k b PX 600000");
     client.int("DLOCK.RLOCK k c PX 600000");
     client.int("DLOCK.RLOCK k a PX 1");
-    let now = client.now();
-    client.pass(now + 1);
+    client.pass_ms(1);
     let names = server.appended(|| drop(client.run("DLOCK.RELEASE k c")));
     assert!(names.contains(&EFFECT.to_owned()) && !names.contains(&RELEASE.to_owned()), "{names:?}");
 }
 
 #[test]
 fn an_end_set_by_others_brings_no_effect() {
-    let server = server();
-    let mut client = server.client();
+    let (server, mut client) = server().with_client();
     client.int("DLOCK.ACQUIRE k a PX 600000");
     let (dump, end) = (client.bytes("DUMP k"), client.end_of("k"));
     let names = server.appended(|| {
@@ -118,16 +111,14 @@ fn an_end_set_by_others_brings_no_effect() {
         client.ok(req!["RESTORE", "k", end, &dump, "ABSTTL", "REPLACE"]);
         client.int("PEXPIRE k 9000");
         // Longer than it would take.
-        let now = client.now();
-        client.pass(now + 200);
+        client.pass_ms(200);
     });
     assert_eq!(names, ["PERSIST", "PEXPIREAT", "PEXPIREAT", "RESTORE", "PEXPIREAT"]);
 }
 
 #[test]
 fn a_lock_restored_without_an_end_appends_its_end_once() {
-    let server = server();
-    let mut client = server.client();
+    let (server, mut client) = server().with_client();
     client.int("DLOCK.ACQUIRE k a PX 600000");
     let (dump, end) = (client.bytes("DUMP k"), client.end_of("k"));
     let names = server.appended(|| {
@@ -139,8 +130,7 @@ fn a_lock_restored_without_an_end_appends_its_end_once() {
 
 #[test]
 fn transactions_and_scripts_append_effects_only() {
-    let server = server();
-    let mut client = server.client();
+    let (server, mut client) = server().with_client();
     let names = server.appended(|| {
         client.ok("MULTI");
         for request in ["DLOCK.ACQUIRE k a", "DLOCK.ACQUIRE k b", "DLOCK.RLOCK r a", "DLOCK.RELEASE k a"] {
@@ -158,8 +148,7 @@ fn transactions_and_scripts_append_effects_only() {
 
 #[test]
 fn no_effect_carries_a_relative_time() {
-    let server = server();
-    let mut client = server.client();
+    let (server, mut client) = server().with_client();
     // A lease that no deadline, clock or token looks like, in the units in which it could be carried.
     for (command, lease) in [("ACQUIRE", "PX 12345678"), ("RLOCK", "EX 12345"), ("RENEW", "PX 23456789")] {
         client.run(format!("DLOCK.{command} {command} a {lease}"));

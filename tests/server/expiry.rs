@@ -18,8 +18,7 @@ fn ways_to_end(now: i64, end: i64) -> Vec<String> {
 
 #[test]
 fn a_later_end_or_none_prolongs_nothing() {
-    let server = Server::start();
-    let mut client = server.client();
+    let (_server, mut client) = Server::start().with_client();
     let now = client.now();
     for way in ways_to_end(now, now + 500_000).iter().chain([&"PERSIST k".to_owned()]) {
         let token = client.int("DLOCK.WLOCK k a PX 200");
@@ -45,8 +44,7 @@ fn a_later_end_or_none_prolongs_nothing() {
 
 #[test]
 fn a_release_or_renewal_that_finds_only_lapsed_holds_leaves_the_key() {
-    let server = Server::conf("appendonly yes\nappendfsync always");
-    let mut client = server.client();
+    let (server, mut client) = Server::conf("appendonly yes\nappendfsync always").with_client();
     for way in ["PERSIST k", "PEXPIRE k 900000"] {
         client.int("DLOCK.RLOCK k a PX 300");
         let token = client.int("DLOCK.RLOCK k b PX 300");
@@ -76,8 +74,7 @@ fn a_release_or_renewal_that_finds_only_lapsed_holds_leaves_the_key() {
 
 #[test]
 fn a_key_ends_with_its_leases_when_nobody_waits_any_more() {
-    let server = Server::start();
-    let (mut client, mut killed) = (server.client(), server.client());
+    let (server, [mut client, mut killed]) = Server::start().with_clients();
     client.int("DLOCK.ACQUIRE k a PX 40000");
     let end = client.end_of("k");
     client.nil("DLOCK.ACQUIRE k b BLOCK 20");
@@ -90,8 +87,7 @@ fn a_key_ends_with_its_leases_when_nobody_waits_any_more() {
 
 #[test]
 fn an_earlier_end_frees_the_lock() {
-    let server = Server::start();
-    let mut client = server.client();
+    let (_server, mut client) = Server::start().with_client();
     let token = client.int("DLOCK.ACQUIRE k a PX 60000");
     client.nil("DLOCK.ACQUIRE k b");
     client.int("PEXPIRE k 50");
@@ -110,8 +106,7 @@ fn an_earlier_end_frees_the_lock() {
 
 #[test]
 fn nothing_shown_outlives_the_key() {
-    let server = Server::start();
-    let mut client = server.client();
+    let (_server, mut client) = Server::start().with_client();
     let now = client.now();
     for way in ways_to_end(now, now + 9_000) {
         let write = client.int("DLOCK.WLOCK k a PX 40000");
@@ -131,8 +126,7 @@ fn nothing_shown_outlives_the_key() {
 
 #[test]
 fn what_is_shown_is_never_nothing_left() {
-    let server = Server::start();
-    let mut client = server.client();
+    let (_server, mut client) = Server::start().with_client();
     // Several times, as only one millisecond is of interest.
     for _ in 0..20 {
         let token = client.int("DLOCK.ACQUIRE k a PX 60000");
@@ -150,8 +144,7 @@ fn what_is_shown_is_never_nothing_left() {
 
 #[test]
 fn an_earlier_end_stands_until_the_next_grant_re_entry_or_renewal() {
-    let server = Server::start();
-    let mut client = server.client();
+    let (_server, mut client) = Server::start().with_client();
     let early = |client: &mut Client| {
         client.int("DEL k");
         client.int("DLOCK.RLOCK k a PX 60000");
@@ -173,8 +166,7 @@ fn an_earlier_end_stands_until_the_next_grant_re_entry_or_renewal() {
         assert_eq!(value, reply.map_or(redis::Value::Nil, redis::Value::Int), "{request}");
         assert_eq!(client.end_of("k"), end, "{request}");
     }
-    let now = client.now();
-    client.pass(now + 1200);
+    client.pass_ms(1200);
     assert_eq!(client.end_of("k"), end, "the module leaves it alone");
     for (request, left) in [
         ("DLOCK.RLOCK k a PX 70000", 70_000),
@@ -240,8 +232,7 @@ fn a_renewal_by_command_ends_an_earlier_end_of_a_sessions_lock() {
 
 #[test]
 fn a_lock_restored_without_an_end_gets_its_last_deadline_in_the_same_turn() {
-    let primary = Server::start();
-    let replica = primary.replica();
+    let (primary, replica) = Server::start().with_replica();
     let mut client = primary.client();
     client.int("DLOCK.WLOCK k a PX 30000");
     client.int("DLOCK.RLOCK k a PX 40000");
@@ -270,8 +261,7 @@ fn a_lock_restored_without_an_end_gets_its_last_deadline_in_the_same_turn() {
 
 #[test]
 fn a_lock_restored_in_a_pause_gets_its_end_afterwards() {
-    let server = Server::start();
-    let mut client = server.client();
+    let (_server, mut client) = Server::start().with_client();
     client.int("DLOCK.ACQUIRE k a PX 40000");
     let (dump, end) = (client.bytes("DUMP k"), client.end_of("k"));
     client.ok("MULTI");
@@ -284,8 +274,7 @@ fn a_lock_restored_in_a_pause_gets_its_end_afterwards() {
 
 #[test]
 fn a_lock_restored_with_a_later_end_is_free_at_its_deadline() {
-    let server = Server::start();
-    let mut client = server.client();
+    let (_server, mut client) = Server::start().with_client();
     let token = client.int("DLOCK.ACQUIRE k a PX 400");
     let (dump, end) = (client.bytes("DUMP k"), client.end_of("k"));
     client.ok(req!["RESTORE", "k", 900_000, &dump, "REPLACE"]);
@@ -297,8 +286,7 @@ fn a_lock_restored_with_a_later_end_is_free_at_its_deadline() {
 
 #[test]
 fn a_dump_of_lapsed_holds_is_nothing() {
-    let server = Server::start();
-    let mut client = server.client();
+    let (_server, mut client) = Server::start().with_client();
     client.int("DLOCK.ACQUIRE k a PX 100");
     let dump = client.bytes("DUMP k");
     client.outlive("k");
@@ -310,14 +298,12 @@ fn a_dump_of_lapsed_holds_is_nothing() {
 
 #[test]
 fn a_key_without_an_end_holds_nobody_up_after_a_restart() {
-    let mut server = Server::start();
-    let mut client = server.client();
+    let (mut server, mut client) = Server::start().with_client();
     client.int("DLOCK.ACQUIRE k a PX 60000");
     let token = client.int("DLOCK.ACQUIRE short a PX 1200");
     let end = client.end_of("short");
     client.pipeline(&["PERSIST k", "PERSIST short", "SAVE"]);
-    server.kill9();
-    server.boot();
+    server.crash();
     let mut client = server.client();
     assert!(lock_info(&mut client, "k").unwrap().ttl <= 60_000);
     client.pass(end);
@@ -328,8 +314,7 @@ fn a_key_without_an_end_holds_nobody_up_after_a_restart() {
 
 #[test]
 fn a_key_without_an_end_holds_nobody_up_after_a_promotion() {
-    let primary = Server::start();
-    let replica = primary.replica();
+    let (primary, replica) = Server::start().with_replica();
     let mut client = primary.client();
     let token = client.int("DLOCK.ACQUIRE k a PX 800");
     let end = client.end_of("k");

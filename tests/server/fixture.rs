@@ -12,11 +12,9 @@ fn plain() -> Setup {
 
 #[test]
 fn a_server_starts_answers_restarts_and_dies() {
-    let mut server = plain().conf("appendonly yes\nappendfsync always").start();
-    let mut client = server.client();
+    let (mut server, mut client) = plain().conf("appendonly yes\nappendfsync always").start().with_client();
     client.ok("SET k v");
-    server.kill9();
-    server.boot();
+    server.crash();
     assert_eq!(server.client().text("GET k"), "v");
     server.restart();
     let mut client = server.client();
@@ -35,8 +33,7 @@ fn a_server_that_cannot_start_gives_its_log() {
 
 #[test]
 fn values_errors_exact_bytes_and_pushes() {
-    let server = plain().start();
-    let mut client = server.client();
+    let (server, mut client) = plain().start().with_client();
     assert_eq!(client.exact("GET none"), b"$-1\r\n");
     assert_eq!(client.error("INCRBY k"), "ERR wrong number of arguments for 'incrby' command");
     client.ok(req!["SET", b"a\0\r\n\xff", 5]);
@@ -54,8 +51,7 @@ fn values_errors_exact_bytes_and_pushes() {
 
 #[test]
 fn replies_that_come_later() {
-    let server = plain().start();
-    let (mut waiter, mut other) = (server.client(), server.client());
+    let (_server, [mut waiter, mut other]) = plain().start().with_clients();
     waiter.send("BLPOP list 0");
     assert_eq!(waiter.poll(Duration::from_millis(30)), None);
     other.run("RPUSH list x");
@@ -67,8 +63,7 @@ fn replies_that_come_later() {
 
 #[test]
 fn replicas_follow() {
-    let primary = plain().start();
-    let mut client = primary.client();
+    let (primary, mut client) = plain().start().with_client();
     client.ok("SET k v");
     let replica = plain().replica_of(&primary);
     let last = plain().replica_of(&replica);

@@ -40,8 +40,7 @@ fn nil_is_the_null_bulk_reply() {
 
 #[test]
 fn info_is_a_map_in_resp3_and_flat_in_resp2() {
-    let server = Server::start();
-    let mut two = server.client();
+    let (server, mut two) = Server::start().with_client();
     two.int("DLOCK.WLOCK k a");
     two.int("DLOCK.RLOCK k a");
     let mut three = server.client().resp3();
@@ -68,8 +67,7 @@ fn info_is_a_map_in_resp3_and_flat_in_resp2() {
 
 #[test]
 fn a_reply_counts_owners_and_entries() {
-    let server = Server::start();
-    let mut client = server.client();
+    let (_server, mut client) = Server::start().with_client();
     let before = client.now();
     let tokens = story(
         &mut client,
@@ -94,8 +92,7 @@ fn a_reply_counts_owners_and_entries() {
 
 #[test]
 fn owner_shows_none_one_or_two_holds() {
-    let server = Server::start();
-    let mut client = server.client();
+    let (_server, mut client) = Server::start().with_client();
     let tokens = story(
         &mut client,
         "WLOCK k a               -> t1
@@ -115,8 +112,7 @@ fn owner_shows_none_one_or_two_holds() {
 
 #[test]
 fn full_lists_holds_by_token_ten_at_first() {
-    let server = Server::start();
-    let mut client = server.client();
+    let (_server, mut client) = Server::start().with_client();
     let requests: Vec<_> = (0..1000).map(|n| format!("DLOCK.RLOCK k reader{:04}", n * 7919 % 1000)).collect();
     client.pipeline(&requests).into_iter().for_each(|reply| drop(reply.unwrap()));
     for (arguments, shown) in [("", 10), ("COUNT 1", 1), ("count 7", 7), ("COUNT 0", 1000), ("COUNT 5000", 1000)] {
@@ -137,8 +133,7 @@ fn full_lists_holds_by_token_ten_at_first() {
 
 #[test]
 fn check_tells_what_is_left_of_a_token() {
-    let server = Server::start();
-    let mut client = server.client();
+    let (_server, mut client) = Server::start().with_client();
     let left = |client: &mut Client, token: i64| client.int(format!("DLOCK.CHECK k {token}"));
     let token = client.int("DLOCK.WLOCK k a PX 60000");
     let shared = client.int("DLOCK.RLOCK k a PX 90000");
@@ -158,8 +153,7 @@ fn check_tells_what_is_left_of_a_token() {
 
 #[test]
 fn check_of_a_live_hold_is_at_least_one() {
-    let server = Server::start();
-    let mut client = server.client();
+    let (_server, mut client) = Server::start().with_client();
     let end = client.now() + 300;
     let token = client.int(format!("DLOCK.ACQUIRE k a PXAT {end}"));
     while let Value::Int(left) = client.run(format!("DLOCK.CHECK k {token}")) {
@@ -171,8 +165,7 @@ fn check_of_a_live_hold_is_at_least_one() {
 
 #[test]
 fn owners_and_keys_are_any_bytes() {
-    let server = Server::start();
-    let mut client = server.client();
+    let (_server, mut client) = Server::start().with_client();
     let all: Vec<u8> = (0..=255).collect();
     let uuid = "0f8fad5b-d9cb-469f-a165-70867728950e";
     let raw = b"\x0f\x8f\xad\x5b\xd9\xcb\x46\x9f\xa1\x65\x70\x86\x77\x28\x95\x0e";

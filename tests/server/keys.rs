@@ -50,8 +50,7 @@ impl Held {
 
 #[test]
 fn generic_commands_know_the_type() {
-    let server = Server::start();
-    let mut client = server.client();
+    let (_server, mut client) = Server::start().with_client();
     client.ok("SET text v");
     client.run("MSET a 1 b 2 c 3");
     client.int("DLOCK.ACQUIRE k a");
@@ -85,8 +84,7 @@ fn generic_commands_know_the_type() {
 
 #[test]
 fn memory_usage_grows_with_the_holds() {
-    let server = Server::start();
-    let mut client = server.client();
+    let (_server, mut client) = Server::start().with_client();
     if !Version::measures_module_values(&mut client) {
         return skipped("MEMORY USAGE of a module's value crashes this server");
     }
@@ -104,8 +102,7 @@ fn memory_usage_grows_with_the_holds() {
 
 #[test]
 fn deleting_a_lock_frees_it() {
-    let server = Server::start();
-    let mut client = server.client();
+    let (_server, mut client) = Server::start().with_client();
     for delete in ["DEL k", "UNLINK k", "EXPIRE k 0", "RENAME k elsewhere", "FLUSHDB", "FLUSHDB ASYNC", "FLUSHALL"] {
         let readers: Vec<_> = (0..300).map(|n| format!("DLOCK.RLOCK k r{n}")).collect();
         client.pipeline(&readers);
@@ -121,8 +118,7 @@ fn deleting_a_lock_frees_it() {
 
 #[test]
 fn overwriting_frees_it_too() {
-    let server = Server::start();
-    let mut client = server.client();
+    let (_server, mut client) = Server::start().with_client();
     client.int("DLOCK.ACQUIRE k a");
     client.ok("SET k v");
     assert_eq!(client.text("GET k"), "v");
@@ -134,8 +130,7 @@ fn overwriting_frees_it_too() {
 
 #[test]
 fn copying_is_refused() {
-    let server = Server::start();
-    let mut client = server.client();
+    let (_server, mut client) = Server::start().with_client();
     let held = Held::new(&mut client);
     for copy in ["COPY k k2", "COPY k k2 REPLACE", "COPY k k DB 1"] {
         client.error(copy);
@@ -147,8 +142,7 @@ fn copying_is_refused() {
 
 #[test]
 fn dump_and_restore() {
-    let server = Server::start();
-    let mut client = server.client();
+    let (_server, mut client) = Server::start().with_client();
     let held = Held::new(&mut client);
     let dump = client.bytes("DUMP k");
     let end = held.end;
@@ -170,8 +164,7 @@ fn dump_and_restore() {
 
 #[test]
 fn a_restored_lock_may_end_earlier() {
-    let server = Server::start();
-    let mut client = server.client();
+    let (_server, mut client) = Server::start().with_client();
     Held::new(&mut client);
     let dump = client.bytes("DUMP k");
     client.ok(req!["RESTORE", "k2", 9000, &dump]);
@@ -208,8 +201,7 @@ fn migrate_moves_a_lock_to_another_server() {
 
 #[test]
 fn rename_move_and_swapdb_carry_the_lock() {
-    let server = Server::start();
-    let mut client = server.client();
+    let (_server, mut client) = Server::start().with_client();
     let held = Held::new(&mut client);
     let again = |client: &mut Client, key: &str, held: Held| {
         held.is_at(client, key);
@@ -241,8 +233,7 @@ fn rename_move_and_swapdb_carry_the_lock() {
 
 #[test]
 fn a_lock_that_moved_still_ends_on_time() {
-    let server = Server::start();
-    let mut client = server.client();
+    let (_server, mut client) = Server::start().with_client();
     client.int("DLOCK.ACQUIRE k a PX 300");
     let end = client.end_of("k");
     client.ok("RENAME k n");
@@ -253,8 +244,7 @@ fn a_lock_that_moved_still_ends_on_time() {
 
 #[test]
 fn random_keys_and_sorting_do_not_trip() {
-    let server = Server::start();
-    let mut client = server.client();
+    let (_server, mut client) = Server::start().with_client();
     client.int("DLOCK.ACQUIRE k a");
     assert_eq!(client.text("RANDOMKEY"), "k");
     assert_eq!(list_of(&client.run("KEYS *")).len(), 1);
@@ -267,8 +257,7 @@ fn random_keys_and_sorting_do_not_trip() {
 
 #[test]
 fn keys_of_other_types_move_as_without_the_module() {
-    let server = Server::start();
-    let mut client = server.client();
+    let (_server, mut client) = Server::start().with_client();
     client.ok("SET text v");
     assert_eq!(client.int("MOVE text 1"), 1);
     assert!(client.text("CLIENT INFO").contains(" db=0 "), "the client stays in its database");

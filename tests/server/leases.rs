@@ -7,8 +7,7 @@ const ACQUIRING: [&str; 4] = ["ACQUIRE", "RACQUIRE", "RLOCK", "WLOCK"];
 
 #[test]
 fn a_lease_is_relative_or_absolute_in_seconds_or_milliseconds() {
-    let server = Server::start();
-    let mut client = server.client();
+    let (_server, mut client) = Server::start().with_client();
     for command in ACQUIRING {
         let lock = |lease: &str| format!("DLOCK.{command} k a {lease}");
         client.leaves("k", 30_000, lock(""));
@@ -29,8 +28,7 @@ fn a_lease_is_relative_or_absolute_in_seconds_or_milliseconds() {
 
 #[test]
 fn leases_reach_from_a_millisecond_to_a_year() {
-    let server = Server::start();
-    let mut client = server.client();
+    let (_server, mut client) = Server::start().with_client();
     let year = 31_536_000_000_i64;
     client.leaves("k", year, format!("DLOCK.ACQUIRE k a PX {year}"));
     client.leaves("k", year, format!("DLOCK.RENEW k a EX {}", year / 1000));
@@ -38,16 +36,14 @@ fn leases_reach_from_a_millisecond_to_a_year() {
     client.int(format!("DLOCK.RENEW k a PXAT {end}"));
     assert_eq!(client.end_of("k"), end);
     let token = client.int("DLOCK.ACQUIRE short a PX 1");
-    let now = client.now();
-    client.pass(now + 1);
+    client.pass_ms(1);
     client.nil(format!("DLOCK.CHECK short {token}"));
     assert!(client.int("DLOCK.ACQUIRE short b") > token);
 }
 
 #[test]
 fn re_entry_never_shortens_and_never_adds_up() {
-    let server = Server::start();
-    let mut client = server.client();
+    let (_server, mut client) = Server::start().with_client();
     for command in ["RACQUIRE", "WLOCK", "RLOCK"] {
         let lock = |lease: &str| format!("DLOCK.{command} {command} a {lease}");
         client.int(lock("PX 60000"));
@@ -69,8 +65,7 @@ fn re_entry_never_shortens_and_never_adds_up() {
 
 #[test]
 fn re_entry_without_a_lease_uses_the_holds_own() {
-    let server = Server::start();
-    let mut client = server.client();
+    let (_server, mut client) = Server::start().with_client();
     for command in ["RACQUIRE", "WLOCK", "RLOCK"] {
         client.int(format!("DLOCK.{command} {command} a PX 40000"));
         client.leaves(command, 40_000, format!("DLOCK.{command} {command} a"));
@@ -85,8 +80,7 @@ fn re_entry_without_a_lease_uses_the_holds_own() {
 
 #[test]
 fn a_new_mode_has_its_own_lease() {
-    let server = Server::start();
-    let mut client = server.client();
+    let (_server, mut client) = Server::start().with_client();
     client.int("DLOCK.WLOCK k a PX 90000");
     client.int("DLOCK.RLOCK k a PX 40000");
     let left = |client: &mut Client, mode| hold(client, "k", "a", mode).unwrap().ttl;
@@ -100,8 +94,7 @@ fn a_new_mode_has_its_own_lease() {
 
 #[test]
 fn a_partial_release_leaves_the_lease() {
-    let server = Server::start();
-    let mut client = server.client();
+    let (_server, mut client) = Server::start().with_client();
     for command in ["RACQUIRE", "RLOCK"] {
         client.int(format!("DLOCK.{command} {command} a PX 40000"));
         client.int(format!("DLOCK.{command} {command} a PX 50000"));
@@ -114,8 +107,7 @@ fn a_partial_release_leaves_the_lease() {
 
 #[test]
 fn a_refused_request_changes_no_lease() {
-    let server = Server::start();
-    let mut client = server.client();
+    let (_server, mut client) = Server::start().with_client();
     client.int("DLOCK.ACQUIRE k a PX 40000");
     client.int("DLOCK.RLOCK r a PX 40000");
     let ends = ["k", "r"].map(|key| client.end_of(key));
@@ -129,8 +121,7 @@ fn a_refused_request_changes_no_lease() {
 
 #[test]
 fn expired_owner_cannot_renew() {
-    let server = Server::start();
-    let mut client = server.client();
+    let (_server, mut client) = Server::start().with_client();
     for command in ACQUIRING {
         let token = client.int(format!("DLOCK.{command} k a PX 20"));
         client.outlive("k");
@@ -149,8 +140,7 @@ fn expired_owner_cannot_renew() {
 
 #[test]
 fn an_expired_lock_is_free_and_its_owner_a_stranger() {
-    let server = Server::start();
-    let mut client = server.client();
+    let (_server, mut client) = Server::start().with_client();
     let old = client.int("DLOCK.RACQUIRE k a PX 20");
     client.int("DLOCK.RACQUIRE k a PX 20");
     client.outlive("k");
@@ -167,8 +157,7 @@ fn an_expired_lock_is_free_and_its_owner_a_stranger() {
 
 #[test]
 fn readers_lapse_one_by_one() {
-    let server = Server::start();
-    let mut client = server.client();
+    let (_server, mut client) = Server::start().with_client();
     let short = client.int("DLOCK.RLOCK k a PX 300");
     client.int("DLOCK.RLOCK k a PX 300");
     let long = client.int("DLOCK.RLOCK k b PX 60000");
@@ -191,20 +180,17 @@ fn readers_lapse_one_by_one() {
     let info = lock_info(&mut client, "k FULL").unwrap();
     assert_eq!((info.holders, info.count), (2, 2), "nothing of the lapsed hold is left");
     client.nil("DLOCK.WLOCK k b");
-    let now = client.now();
-    client.pass(now + 300);
+    client.pass_ms(300);
     assert!(client.int("DLOCK.WLOCK k b") > again);
 }
 
 #[test]
 fn a_lapsed_writer_leaves_its_own_read_hold() {
-    let server = Server::start();
-    let mut client = server.client();
+    let (_server, mut client) = Server::start().with_client();
     client.int("DLOCK.WLOCK k a PX 300");
     client.int("DLOCK.RLOCK k a PX 60000");
     client.nil("DLOCK.RLOCK k b");
-    let now = client.now();
-    client.pass(now + 300);
+    client.pass_ms(300);
     story(
         &mut client,
         "INFO k FULL          -> mode=shared holders=1 count=1 holds=a
@@ -218,12 +204,10 @@ fn a_lapsed_writer_leaves_its_own_read_hold() {
 
 #[test]
 fn a_lapsed_reader_leaves_its_own_write_hold() {
-    let server = Server::start();
-    let mut client = server.client();
+    let (_server, mut client) = Server::start().with_client();
     client.int("DLOCK.RLOCK k a PX 30");
     client.int("DLOCK.WLOCK k a PX 60000");
-    let now = client.now();
-    client.pass(now + 30);
+    client.pass_ms(30);
     story(
         &mut client,
         "INFO k               -> mode=exclusive holders=1 count=1
@@ -236,8 +220,7 @@ fn a_lapsed_reader_leaves_its_own_write_hold() {
 
 #[test]
 fn the_key_lives_as_long_as_its_last_hold() {
-    let server = Server::start();
-    let mut client = server.client();
+    let (_server, mut client) = Server::start().with_client();
     client.int("DLOCK.RLOCK k a PX 40000");
     client.leaves("k", 90_000, "DLOCK.RLOCK k b PX 90000");
     let last = client.end_of("k");

@@ -9,15 +9,13 @@ use shown::{Entry, events, last, log};
 
 /// A server that logs every wait and every hold, and a client.
 fn talkative() -> (Server, Client) {
-    let server = Server::conf("dlock.log-wait 0\ndlock.log-hold 0");
-    let client = server.client();
+    let (server, client) = Server::conf("dlock.log-wait 0\ndlock.log-hold 0").with_client();
     (server, client)
 }
 
 #[test]
 fn a_long_wait_is_logged_with_its_client() {
-    let server = Server::conf("dlock.log-wait 50");
-    let mut client = server.client();
+    let (server, mut client) = Server::conf("dlock.log-wait 50").with_client();
     client.int("DLOCK.ACQUIRE k a");
     let mut waiter = server.client();
     waiter.ok("CLIENT SETNAME worker");
@@ -41,8 +39,7 @@ fn a_long_wait_is_logged_with_its_client() {
 
 #[test]
 fn a_short_wait_and_a_grant_at_once_are_not_logged() {
-    let server = Server::conf("dlock.log-wait 3600000");
-    let mut client = server.client();
+    let (server, mut client) = Server::conf("dlock.log-wait 3600000").with_client();
     client.int("DLOCK.ACQUIRE k a");
     let mut waiter = server.waiter("DLOCK.ACQUIRE k b BLOCK 0");
     client.int("DLOCK.RELEASE k a");
@@ -55,8 +52,7 @@ fn a_short_wait_and_a_grant_at_once_are_not_logged() {
 
 #[test]
 fn a_wait_that_ends_with_nil_is_a_timeout() {
-    let server = Server::conf("dlock.log-wait 3600000");
-    let mut client = server.client();
+    let (server, mut client) = Server::conf("dlock.log-wait 3600000").with_client();
     client.int("DLOCK.ACQUIRE k a PX 600000");
     let mut short = server.waiter("DLOCK.ACQUIRE k b BLOCK 10");
     short.gives_up();
@@ -104,8 +100,7 @@ fn an_absolute_lease_that_passes_while_one_waits_is_a_timeout() {
 
 #[test]
 fn waits_are_not_logged_with_minus_one() {
-    let server = Server::conf("dlock.log-wait -1");
-    let mut client = server.client();
+    let (server, mut client) = Server::conf("dlock.log-wait -1").with_client();
     client.int("DLOCK.ACQUIRE k a");
     server.waiter("DLOCK.ACQUIRE k b BLOCK 10").gives_up();
     let mut waiter = server.waiter("DLOCK.ACQUIRE k b BLOCK 0");
@@ -116,8 +111,7 @@ fn waits_are_not_logged_with_minus_one() {
 
 #[test]
 fn a_long_hold_is_logged_when_it_is_released_in_full() {
-    let server = Server::start();
-    let mut client = server.client();
+    let (_server, mut client) = Server::start().with_client();
     client.int("DLOCK.ACQUIRE k a");
     client.int("DLOCK.RELEASE k a");
     assert_eq!(log(&mut client), [], "off at first");
@@ -181,8 +175,7 @@ fn held_is_never_below_zero() {
 
 #[test]
 fn a_lease_that_ran_out_is_logged_whoever_notices() {
-    let server = Server::start();
-    let mut client = server.client();
+    let (server, mut client) = Server::start().with_client();
     // The server, which removes the key.
     let token = client.int("DLOCK.RLOCK idle a PX 60");
     soon("the key is gone", || client.int("DBSIZE") == 0);
@@ -198,8 +191,7 @@ fn a_lease_that_ran_out_is_logged_whoever_notices() {
     // The next command on a lock that others hold.
     client.int("DLOCK.RLOCK k d PX 600000");
     client.int("DLOCK.RLOCK k e PX 20");
-    let now = client.now();
-    client.pass(now + 20);
+    client.pass_ms(20);
     client.int("DLOCK.RLOCK k f PX 600000");
     assert_eq!(last(&mut client, "lapse").text("owner"), "e");
     // The next command on a key that had expired.
@@ -231,8 +223,7 @@ fn the_end_of_a_session_is_logged_with_its_client() {
 
 #[test]
 fn a_key_that_goes_with_live_holds_is_a_delete() {
-    let server = Server::start();
-    let mut client = server.client();
+    let (_server, mut client) = Server::start().with_client();
     for act in [
         "DEL k",
         "UNLINK k",
@@ -259,8 +250,7 @@ fn a_key_that_goes_with_live_holds_is_a_delete() {
         client.ok("DLOCK.LOG RESET");
         client.int("DLOCK.ACQUIRE k a PX 600000");
         client.int("PEXPIRE k 5");
-        let now = client.now();
-        client.pass(now + 10);
+        client.pass_ms(10);
         client.run(notice);
         assert_eq!(events(&mut client), ["delete"], "{notice}");
     }
@@ -288,8 +278,7 @@ fn an_evicted_or_migrated_lock_is_a_delete() {
 
 #[test]
 fn a_flush_that_removes_a_lock_is_one_entry() {
-    let server = Server::start();
-    let mut client = server.client();
+    let (_server, mut client) = Server::start().with_client();
     client.ok("SET string v");
     for flush in ["FLUSHALL", "FLUSHALL ASYNC", "FLUSHDB", "FLUSHDB ASYNC"] {
         client.ok("DLOCK.LOG RESET");
@@ -320,8 +309,7 @@ fn a_flush_that_removes_a_lock_is_one_entry() {
 
 #[test]
 fn a_deadlock_is_logged() {
-    let server = Server::start();
-    let mut client = server.client();
+    let (server, mut client) = Server::start().with_client();
     client.int("DLOCK.ACQUIRE k a");
     client.nil("DLOCK.ACQUIRE k a");
     assert_eq!(log(&mut client), []);
@@ -355,8 +343,7 @@ fn a_request_for_several_locks_is_logged_under_the_first() {
 
 #[test]
 fn one_cause_logs_at_most_sixteen_entries() {
-    let server = Server::start();
-    let mut client = server.client();
+    let (server, mut client) = Server::start().with_client();
     let readers = |lease: &str| (0..1000).map(|n| format!("DLOCK.RLOCK k r{n} {lease}")).collect::<Vec<_>>();
     client.pipeline(&readers("PX 600000")).into_iter().for_each(|reply| drop(reply.unwrap()));
     client.int("DEL k");
@@ -398,8 +385,7 @@ fn names_are_cut_at_128_bytes() {
 
 #[test]
 fn only_a_primary_logs() {
-    let primary = Server::conf("dlock.log-hold 0");
-    let replica = primary.replica();
+    let (primary, replica) = Server::conf("dlock.log-hold 0").with_replica();
     let (mut client, mut copy) = (primary.client(), replica.client());
     copy.ok("CONFIG SET dlock.log-hold 0");
     client.int("DLOCK.ACQUIRE k a PX 600000");
@@ -423,10 +409,10 @@ fn only_a_primary_logs() {
 
 #[test]
 fn the_log_can_be_read_while_the_server_loads() {
-    let server = Server::conf(
+    let (server, mut client) = Server::conf(
         "enable-debug-command yes\nkey-load-delay 500\nloading-process-events-interval-bytes 1024\ndlock.log-hold 0",
-    );
-    let mut client = server.client();
+    )
+    .with_client();
     client.int("DLOCK.ACQUIRE k a");
     client.int("DLOCK.RELEASE k a");
     let keys: Vec<_> = (0..1000).map(|n| req!["SET", format!("key{n}"), "x".repeat(200)]).collect();

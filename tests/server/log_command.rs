@@ -24,8 +24,7 @@ fn ids(client: &mut Client, request: &str) -> Vec<i64> {
 
 #[test]
 fn get_shows_the_newest_entries_ten_at_first() {
-    let server = Server::start();
-    let mut client = server.client();
+    let (_server, mut client) = Server::start().with_client();
     assert_eq!(ids(&mut client, "DLOCK.LOG GET"), Vec::<i64>::new());
     fill(&mut client, 25);
     assert_eq!(ids(&mut client, "dlock.log get"), (15..25).rev().collect::<Vec<_>>());
@@ -42,8 +41,7 @@ fn get_shows_the_newest_entries_ten_at_first() {
 
 #[test]
 fn wrong_arguments_are_errors_as_of_the_servers_own_log() {
-    let server = Server::start();
-    let mut client = server.client();
+    let (_server, mut client) = Server::start().with_client();
     for (request, error) in [
         ("DLOCK.LOG", "ERR wrong number of arguments for 'dlock.log' command"),
         ("DLOCK.LOG GET 1 2", "ERR wrong number of arguments for 'dlock.log|get' command"),
@@ -65,8 +63,7 @@ fn wrong_arguments_are_errors_as_of_the_servers_own_log() {
 
 #[test]
 fn the_log_keeps_the_last_entries() {
-    let server = Server::start();
-    let mut client = server.client();
+    let (_server, mut client) = Server::start().with_client();
     fill(&mut client, 200);
     assert_eq!(ids(&mut client, "DLOCK.LOG GET -1"), (72..200).rev().collect::<Vec<_>>());
     // A smaller length trims at once: a larger one brings nothing back.
@@ -85,8 +82,7 @@ fn the_log_keeps_the_last_entries() {
 
 #[test]
 fn the_settings_of_the_log_have_their_defaults_and_ranges() {
-    let server = Server::start();
-    let mut client = server.client();
+    let (_server, mut client) = Server::start().with_client();
     for (name, default, low, high) in
         [("log-max-len", 128, 0, 100_000), ("log-wait", 1000, -1, 3_600_000), ("log-hold", -1, -1, 31_536_000_000_i64)]
     {
@@ -100,16 +96,15 @@ fn the_settings_of_the_log_have_their_defaults_and_ranges() {
             client.error(format!("CONFIG SET dlock.{name} {bad}"));
         }
     }
-    let server = crate::support::Setup::new().module_args("log-hold 0 log-wait -1 log-max-len 7").start();
-    let mut client = server.client();
+    let (_server, mut client) =
+        crate::support::Setup::new().module_args("log-hold 0 log-wait -1 log-max-len 7").start().with_client();
     fill(&mut client, 9);
     assert_eq!(client.int("DLOCK.LOG LEN"), 7);
 }
 
 #[test]
 fn the_log_is_for_administrators() {
-    let server = Server::start();
-    let mut admin = server.client();
+    let (server, mut admin) = Server::start().with_client();
     let version = Version::of(&mut admin);
     let info = list_of(&list_of(&admin.run("COMMAND INFO dlock.log"))[0]);
     assert_eq!(info[3..6].iter().map(int_of).collect::<Vec<_>>(), [0; 3], "it has no key");
@@ -147,8 +142,7 @@ fn the_log_is_for_administrators() {
 
 #[test]
 fn a_script_and_a_transaction_can_read_the_log() {
-    let server = Server::start();
-    let mut client = server.client();
+    let (_server, mut client) = Server::start().with_client();
     fill(&mut client, 2);
     assert_eq!(client.int("EVAL return(redis.call('dlock.log','len')) 0"), 2);
     client.ok("MULTI");
@@ -171,8 +165,7 @@ fn percentiles(client: &mut Client, field: &str) -> [f64; 3] {
 
 #[test]
 fn info_shows_percentiles_of_waits_and_holds() {
-    let server = Server::start();
-    let mut client = server.client();
+    let (server, mut client) = Server::start().with_client();
     assert_eq!(percentiles(&mut client, "dlock_wait_usec"), [0.0; 3]);
     assert_eq!(percentiles(&mut client, "dlock_hold_usec"), [0.0; 3]);
     client.int("DLOCK.ACQUIRE k a");
@@ -195,8 +188,7 @@ fn info_shows_percentiles_of_waits_and_holds() {
 
 #[test]
 fn holds_count_however_they_end() {
-    let server = Server::start();
-    let mut client = server.client();
+    let (_server, mut client) = Server::start().with_client();
     // Each ends one hold of 100 ms or more; a short one is in the majority then only before it.
     let long = |client: &mut Client| percentiles(client, "dlock_hold_usec")[2] >= 95_000.0;
     client.int("DLOCK.ACQUIRE deleted a");
@@ -210,12 +202,10 @@ fn holds_count_however_they_end() {
     client.int("DLOCK.RELEASE twice a");
     assert!(long(&mut client), "a release");
     for end in ["session", "lapse"] {
-        let server = Server::start();
-        let (mut client, mut session) = (server.client(), server.client());
+        let (_server, [mut client, mut session]) = Server::start().with_clients();
         if end == "session" {
             session.int("DLOCK.ACQUIRE k a SESSION");
-            let now = client.now();
-            client.pass(now + 110);
+            client.pass_ms(110);
             client.watch_close(session);
         } else {
             session.int("DLOCK.ACQUIRE k a PX 100");

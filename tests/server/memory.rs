@@ -6,8 +6,7 @@ use std::time::Duration;
 
 #[test]
 fn locks_can_be_given_back_and_kept_when_memory_is_out() {
-    let server = Server::start();
-    let mut client = server.client();
+    let (_server, mut client) = Server::start().with_client();
     for request in ["RACQUIRE k a", "RACQUIRE k a", "RLOCK r a", "RLOCK r b"] {
         client.int(format!("DLOCK.{request}"));
     }
@@ -30,8 +29,7 @@ fn locks_can_be_given_back_and_kept_when_memory_is_out() {
 
 #[test]
 fn a_replica_applies_effects_when_memory_is_out() {
-    let primary = Server::start();
-    let replica = primary.replica();
+    let (primary, replica) = Server::start().with_replica();
     replica.client().ok("CONFIG SET maxmemory 1");
     primary.client().int("DLOCK.ACQUIRE k a");
     replica.wait_synced(&primary);
@@ -49,8 +47,7 @@ fn a_policy_that_can_evict_locks_is_warned_of() {
         assert_eq!(warnings(&server), 1, "at load: {policy}\n{}", server.log());
         assert!(server.log().lines().any(|line| line.contains("dlock") && line.contains(policy)));
     }
-    let server = Server::conf("maxmemory-policy noeviction");
-    let mut client = server.client();
+    let (server, mut client) = Server::conf("maxmemory-policy noeviction").with_client();
     assert_eq!(warnings(&server), 0);
     let soon = |count: usize| {
         eventually(Duration::from_secs(5), "a warning", || warnings(&server) == count);
@@ -67,8 +64,7 @@ fn a_policy_that_can_evict_locks_is_warned_of() {
 /// Each look asks the server for a field of its `INFO`.
 #[test]
 fn looking_at_the_policy_again_and_again_loses_no_memory() {
-    let server = Server::start();
-    let mut client = server.client();
+    let (_server, mut client) = Server::start().with_client();
     let turns = ["volatile-ttl", "noeviction"].map(|policy| format!("CONFIG SET maxmemory-policy {policy}"));
     let requests: Vec<_> = turns.iter().cycle().take(500).cloned().collect();
     let mut used = |rounds: usize| {
@@ -86,8 +82,7 @@ fn looking_at_the_policy_again_and_again_loses_no_memory() {
 
 #[test]
 fn an_evicted_lock_is_a_freed_lock() {
-    let server = Server::start();
-    let mut client = server.client();
+    let (_server, mut client) = Server::start().with_client();
     client.pipeline(&(0..50).map(|n| format!("DLOCK.ACQUIRE k{n} a PX 600000")).collect::<Vec<_>>());
     client.ok("CONFIG SET maxmemory-policy allkeys-lru");
     client.ok("CONFIG SET maxmemory 1");

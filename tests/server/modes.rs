@@ -5,13 +5,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use redis::Value;
 
 use crate::support::Server;
-use crate::support::story::story;
-
-#[track_caller]
-fn tell(text: &str) {
-    let server = Server::start();
-    story(&mut server.client(), text);
-}
+use crate::support::story::tell;
 
 #[test]
 fn exclusive_excludes_every_other_owner() {

@@ -17,8 +17,7 @@ fn counters(client: &mut Client) -> BTreeMap<&'static str, i64> {
 
 #[test]
 fn info_dlock_has_version_counters_and_last_token() {
-    let server = Server::start();
-    let mut client = server.client();
+    let (_server, mut client) = Server::start().with_client();
     let text = client.text("INFO dlock");
     assert!(text.starts_with("# dlock"), "{text}");
     assert!(text.contains(concat!("dlock_version:", env!("CARGO_PKG_VERSION"), "\r\n")), "{text}");
@@ -30,8 +29,7 @@ fn info_dlock_has_version_counters_and_last_token() {
 
 #[test]
 fn every_counter_counts_its_own() {
-    let server = Server::start();
-    let mut client = server.client();
+    let (_server, mut client) = Server::start().with_client();
     let mut expected = counters(&mut client);
     for (request, name) in [
         ("ACQUIRE k a PX 600000", "grants"),
@@ -70,12 +68,10 @@ fn every_counter_counts_its_own() {
 
 #[test]
 fn lapses_are_counted_when_the_module_meets_them() {
-    let server = Server::start();
-    let mut client = server.client();
+    let (_server, mut client) = Server::start().with_client();
     client.int("DLOCK.RLOCK k c PX 600000");
     client.pipeline(&["DLOCK.RLOCK k a PX 30", "DLOCK.RLOCK k b PX 30"]);
-    let now = client.now();
-    client.pass(now + 30);
+    client.pass_ms(30);
     client.int("DLOCK.RLOCK k d PX 600000");
     assert_eq!(counter(&mut client, "lapses"), 2);
     client.int("DLOCK.RLOCK k a PX 600000");
@@ -84,8 +80,7 @@ fn lapses_are_counted_when_the_module_meets_them() {
 
 #[test]
 fn leases_that_end_on_an_idle_lock_are_counted() {
-    let server = Server::start();
-    let mut client = server.client();
+    let (_server, mut client) = Server::start().with_client();
     client.int("DLOCK.ACQUIRE one a PX 50");
     for owner in ["a", "b", "c"] {
         client.int(format!("DLOCK.RLOCK three {owner} PX 100"));
@@ -105,15 +100,13 @@ fn leases_that_end_on_an_idle_lock_are_counted() {
 
 #[test]
 fn of_a_key_that_goes_the_lapsed_holds_are_counted_and_no_others() {
-    let server = Server::start();
-    let mut client = server.client();
+    let (_server, mut client) = Server::start().with_client();
     for (act, lapsed) in [("DEL k", 2), ("UNLINK k", 2), ("PEXPIRE k 0", 2), ("SET k v", 2)] {
         let before = counter(&mut client, "lapses");
         for (owner, lease) in [("a", 20), ("b", 20), ("c", 600_000)] {
             client.int(format!("DLOCK.RLOCK k {owner} PX {lease}"));
         }
-        let now = client.now();
-        client.pass(now + 20);
+        client.pass_ms(20);
         client.run(act);
         assert_eq!(counter(&mut client, "lapses") - before, lapsed, "{act}");
         client.int("DEL k");
@@ -131,8 +124,7 @@ fn of_a_key_that_goes_the_lapsed_holds_are_counted_and_no_others() {
 
 #[test]
 fn lapses_count_on_the_primary_alone() {
-    let primary = Server::start();
-    let replica = primary.replica();
+    let (primary, replica) = Server::start().with_replica();
     let (mut client, mut copy) = (primary.client(), replica.client());
     client.int("DLOCK.RLOCK k a PX 50");
     client.int("DLOCK.RLOCK k b PX 200");
@@ -144,8 +136,7 @@ fn lapses_count_on_the_primary_alone() {
 
 #[test]
 fn a_lapse_while_somebody_waits_is_counted_once() {
-    let server = Server::start();
-    let mut client = server.client();
+    let (server, mut client) = Server::start().with_client();
     client.int("DLOCK.ACQUIRE k a PX 300");
     let mut waiter = server.waiter("DLOCK.ACQUIRE k b PX 600000 BLOCK 0");
     waiter.granted();
@@ -156,7 +147,7 @@ fn a_lapse_while_somebody_waits_is_counted_once() {
 
 /// Everything published on this pattern while acting: `channel message`.
 #[track_caller]
-fn events(server: &Server, pattern: &str, act: impl FnOnce(&mut Client)) -> Vec<String> {
+pub fn events(server: &Server, pattern: &str, act: impl FnOnce(&mut Client)) -> Vec<String> {
     let (mut listener, mut client) = (server.client(), server.client());
     listener.run(format!("PSUBSCRIBE {pattern}"));
     listener.run("PSUBSCRIBE end-of-test");
@@ -215,12 +206,10 @@ fn keyspace_events_come_on_both_channels_and_only_when_switched_on() {
 
 #[test]
 fn the_module_tells_of_lapses_that_it_notices_first() {
-    let server = Server::conf("notify-keyspace-events Edx");
-    let mut client = server.client();
+    let (server, mut client) = Server::conf("notify-keyspace-events Edx").with_client();
     client.int("DLOCK.RLOCK k b PX 600000");
     client.int("DLOCK.RLOCK k a PX 1");
-    let now = client.now();
-    client.pass(now + 1);
+    client.pass_ms(1);
     let seen = events(&server, "__keyevent@0__:*", |client| drop(client.run("DLOCK.RLOCK k c")));
     assert!(seen.contains(&"dlock.lapse k".to_owned()) && seen.contains(&"dlock.acquire k".to_owned()), "{seen:?}");
     assert_eq!(seen.len(), 2, "{seen:?}");
@@ -242,9 +231,7 @@ fn watch_survives(server: &Server, before: &[&str], request: &str) -> bool {
     before.iter().for_each(|line| drop(other.run(format!("DLOCK.{line}"))));
     watcher.ok("WATCH k");
     let _ = other.attempt(request);
-    watcher.ok("MULTI");
-    watcher.text("PING");
-    watcher.run("EXEC") != Value::Nil
+    !watcher.watched_key_changed()
 }
 
 /// Requests after which `k` has changed, or not: what holds before, the request, whether it is a change.
@@ -292,15 +279,12 @@ fn watch_and_tracking_see_a_lapse_that_a_command_meets() {
         other.ok("FLUSHALL");
         other.int("DLOCK.RLOCK k b PX 600000");
         other.int("DLOCK.RLOCK k a PX 1");
-        let now = other.now();
-        other.pass(now + 1);
+        other.pass_ms(1);
         watcher.ok("WATCH k");
         tracker.ok("CLIENT TRACKING ON");
         tracker.run("DLOCK.INFO k");
         other.int(request);
-        watcher.ok("MULTI");
-        watcher.text("PING");
-        assert_eq!(watcher.run("EXEC"), Value::Nil, "{request}");
+        assert!(watcher.watched_key_changed(), "{request}");
         assert_eq!(tracker.pushes().len(), 1, "{request}");
     }
 }
@@ -347,8 +331,7 @@ fn tracking_sees_the_key_expire() {
 
 #[test]
 fn monitor_and_slowlog_show_lock_commands() {
-    let server = Server::conf("slowlog-log-slower-than 0");
-    let (mut monitor, mut client) = (server.client(), server.client());
+    let (_server, [mut monitor, mut client]) = Server::conf("slowlog-log-slower-than 0").with_clients();
     monitor.ok("MONITOR");
     client.int("DLOCK.ACQUIRE k a");
     let line = text_of(&monitor.read().unwrap());

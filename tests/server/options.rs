@@ -22,8 +22,7 @@ fn orders(options: &[&str]) -> Vec<String> {
 
 #[test]
 fn options_come_in_any_order_and_case() {
-    let server = Server::start();
-    let mut client = server.client();
+    let (_server, mut client) = Server::start().with_client();
     let mut read = 0;
     for order in orders(&["WRITE", "ALL", "TOKEN t"]).iter().chain(&orders(&["write", "all", "Token t"])) {
         let token = client.int("DLOCK.WLOCK k a");
@@ -98,8 +97,7 @@ fn is_uuid_v4(text: &str) -> bool {
 
 #[test]
 fn an_owner_may_have_1024_bytes() {
-    let server = Server::start();
-    let mut client = server.client();
+    let (_server, mut client) = Server::start().with_client();
     let owner = "o".repeat(1024);
     for command in ["ACQUIRE", "RACQUIRE", "WLOCK", "RLOCK"] {
         client.int(format!("DLOCK.{command} {command} {owner}"));

@@ -10,8 +10,7 @@ fn server() -> Server {
 
 #[test]
 fn a_panic_is_an_error_and_a_log_line() {
-    let server = server();
-    let mut client = server.client();
+    let (server, mut client) = server().with_client();
     client.int("DLOCK.RACQUIRE k a PX 60000");
     for _ in 0..3 {
         let error = client.error("DLOCK.PANIC k");
@@ -26,8 +25,7 @@ fn a_panic_is_an_error_and_a_log_line() {
 
 #[test]
 fn a_panic_in_a_transaction_or_script_leaves_the_rest_alone() {
-    let server = server();
-    let mut client = server.client();
+    let (_server, mut client) = server().with_client();
     client.ok("MULTI");
     for request in ["DLOCK.ACQUIRE k a", "DLOCK.PANIC k", "DLOCK.RLOCK k a"] {
         client.text(request);

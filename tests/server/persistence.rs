@@ -38,8 +38,7 @@ fn variety(client: &mut Client) -> State {
     }
     let readers: Vec<_> = (0..500).map(|n| format!("DLOCK.RLOCK readers r{n} PX {}", 600_000 + n)).collect();
     client.pipeline(&readers);
-    let now = client.now();
-    client.pass(now + 2);
+    client.pass_ms(2);
     state(client)
 }
 
@@ -68,13 +67,11 @@ fn ways() -> Vec<Way> {
 #[test]
 fn a_restart_keeps_every_lock_as_it_was() {
     for (way, setup, keep) in ways() {
-        let mut server = setup.start();
-        let mut client = server.client();
+        let (mut server, mut client) = setup.start().with_client();
         let before = variety(&mut client);
         let shown = list_of(&client.run("DLOCK.INFO readers FULL COUNT 0"));
         keep(&server);
-        server.kill9();
-        server.boot();
+        server.crash();
         let mut client = server.client();
         assert_same(way, &before, &state(&mut client));
         assert_eq!(list_of(&client.run("DLOCK.INFO readers FULL COUNT 0")).len(), shown.len());
@@ -100,8 +97,7 @@ fn a_restart_keeps_every_lock_as_it_was() {
 
 #[test]
 fn orderly_ends_and_reloads_keep_every_lock() {
-    let mut server = Server::start();
-    let mut client = server.client();
+    let (mut server, mut client) = Server::start().with_client();
     let before = variety(&mut client);
     client.ok("DEBUG RELOAD");
     assert_same("DEBUG RELOAD", &before, &state(&mut client));
@@ -120,8 +116,7 @@ fn orderly_ends_and_reloads_keep_every_lock() {
 #[test]
 fn leases_run_on_while_the_server_is_down() {
     for (way, setup, keep) in ways() {
-        let mut server = setup.start();
-        let mut client = server.client();
+        let (mut server, mut client) = setup.start().with_client();
         let gone = client.int("DLOCK.RACQUIRE gone a PX 2500");
         client.int("DLOCK.RLOCK some a PX 2500");
         let stays = client.int("DLOCK.RLOCK some b PX 600000");
@@ -150,14 +145,12 @@ fn leases_run_on_while_the_server_is_down() {
 #[test]
 fn a_restart_does_not_lengthen_a_lease() {
     for (way, setup, keep) in ways() {
-        let mut server = setup.start();
-        let mut client = server.client();
+        let (mut server, mut client) = setup.start().with_client();
         let token = client.int("DLOCK.ACQUIRE k a PX 20000");
         let end = client.end_of("k");
         keep(&server);
         for _ in 0..2 {
-            server.kill9();
-            server.boot();
+            server.crash();
             let mut client = server.client();
             let (now, left) = (client.now(), client.int(format!("DLOCK.CHECK k {token}")));
             assert!(now + left <= end, "{way}");
@@ -202,8 +195,7 @@ fn what_was_answered_survives_kill_9() {
 #[test]
 fn an_end_set_by_others_survives_a_restart_and_prolongs_nothing() {
     for (way, setup, keep) in ways() {
-        let mut server = setup.start();
-        let mut client = server.client();
+        let (mut server, mut client) = setup.start().with_client();
         for (key, act) in
             [("none", "PERSIST none"), ("later", "PEXPIRE later 900000"), ("early", "PEXPIRE early 60000")]
         {
@@ -215,8 +207,7 @@ fn an_end_set_by_others_survives_a_restart_and_prolongs_nothing() {
         client.int("PERSIST lapsed");
         let (now, before) = (client.now(), state(&mut client));
         keep(&server);
-        server.kill9();
-        server.boot();
+        server.crash();
         let mut client = server.client();
         assert_same(way, &before, &state(&mut client));
         for (key, most) in [("none", 600_000), ("later", 600_000), ("early", 60_000)] {
@@ -231,8 +222,7 @@ fn an_end_set_by_others_survives_a_restart_and_prolongs_nothing() {
 
 #[test]
 fn the_rdb_of_a_server_without_locks_loads_without_the_module() {
-    let mut server = Server::start();
-    let mut client = server.client();
+    let (mut server, mut client) = Server::start().with_client();
     client.ok("SET text v");
     for idle in ["DLOCK.INFO k", "DLOCK.CHECK k 1", "DLOCK.RELEASE k a", "DLOCK.RENEW k a"] {
         client.nil(idle);
@@ -248,14 +238,12 @@ fn the_rdb_of_a_server_without_locks_loads_without_the_module() {
 
 #[test]
 fn the_digest_covers_every_field() {
-    let server = Server::start();
-    let mut client = server.client();
+    let (_server, mut client) = Server::start().with_client();
     let digest = |client: &mut Client| text_of(&list_of(&client.run("DEBUG DIGEST-VALUE k"))[0]);
     let end = client.now() + 600_000;
     let mut seen = Vec::new();
     let pause = |client: &mut Client| {
-        let now = client.now();
-        client.pass(now + 2);
+        client.pass_ms(2);
     };
     let token = client.int(format!("DLOCK.RACQUIRE k a PXAT {end}"));
     seen.push(digest(&mut client));
@@ -288,8 +276,7 @@ fn the_digest_covers_every_field() {
 
 #[test]
 fn the_digest_covers_owner_and_mode() {
-    let server = Server::conf("rdbcompression no");
-    let mut client = server.client();
+    let (_server, mut client) = Server::conf("rdbcompression no").with_client();
     let digest =
         |client: &mut Client, key: &str| text_of(&list_of(&client.run(format!("DEBUG DIGEST-VALUE {key}")))[0]);
     client.int("DLOCK.ACQUIRE k owner-number-1 PX 600000");
@@ -315,8 +302,8 @@ fn the_digest_covers_owner_and_mode() {
 
 #[test]
 fn every_way_to_keep_it_equals_the_server_after_random_operations() {
-    let mut server = Server::conf("appendonly yes\nappendfsync everysec\naof-use-rdb-preamble yes");
-    let mut client = server.client();
+    let (mut server, mut client) =
+        Server::conf("appendonly yes\nappendfsync everysec\naof-use-rdb-preamble yes").with_client();
     random_operations(&mut client, 41);
     let before = state(&mut client);
     client.ok("DEBUG RELOAD");

@@ -25,8 +25,7 @@ fn refuses(client: &mut Client, code: &str) {
 
 #[test]
 fn too_few_replicas() {
-    let server = Server::start();
-    let mut client = server.client();
+    let (_server, mut client) = Server::start().with_client();
     let token = client.int("DLOCK.ACQUIRE k a");
     client.ok("CONFIG SET min-replicas-to-write 1");
     refuses(&mut client, "NOREPLICAS ");
@@ -36,8 +35,7 @@ fn too_few_replicas() {
 
 #[test]
 fn data_that_cannot_be_saved() {
-    let server = Server::conf("save 3600 1000000");
-    let mut client = server.client();
+    let (server, mut client) = Server::conf("save 3600 1000000").with_client();
     let token = client.int("DLOCK.ACQUIRE k a");
     // The file cannot take the place of a directory.
     std::fs::create_dir_all(server.path("dump.rdb/in-the-way")).expect("a writable directory");
@@ -52,8 +50,7 @@ fn data_that_cannot_be_saved() {
 /// A request with several errors gets the first of these, in this order.
 #[test]
 fn of_several_errors_the_first_in_order_is_returned() {
-    let server = Server::conf("dlock.max-waiters 1");
-    let mut client = server.client();
+    let (server, mut client) = Server::conf("dlock.max-waiters 1").with_client();
     client.ok("SET text v");
     client.int("DLOCK.ACQUIRE own a PX 600000");
     client.int("DLOCK.ACQUIRE L1 b PX 600000");

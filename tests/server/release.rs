@@ -1,13 +1,6 @@
 //! `DLOCK.RELEASE`: one entry, one mode, all, or exactly the hold that is meant.
 
-use crate::support::Server;
-use crate::support::story::story;
-
-#[track_caller]
-fn tell(text: &str) {
-    let server = Server::start();
-    story(&mut server.client(), text);
-}
+use crate::support::story::tell;
 
 #[test]
 fn only_the_owner_releases() {

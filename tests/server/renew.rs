@@ -1,12 +1,11 @@
 //! `DLOCK.RENEW`: both modes or one, longer or shorter, never a hold that is not there.
 
-use crate::support::story::story;
+use crate::support::story::tell;
 use crate::support::{Client, Server, hold, lock_info};
 
 #[test]
 fn renewing_sets_the_deadline_longer_or_shorter() {
-    let server = Server::start();
-    let mut client = server.client();
+    let (_server, mut client) = Server::start().with_client();
     for command in ["ACQUIRE", "RLOCK"] {
         client.int(format!("DLOCK.{command} {command} a PX 40000"));
         let key = command;
@@ -23,8 +22,7 @@ fn renewing_sets_the_deadline_longer_or_shorter() {
 
 #[test]
 fn a_lease_given_becomes_the_holds_own() {
-    let server = Server::start();
-    let mut client = server.client();
+    let (_server, mut client) = Server::start().with_client();
     client.int("DLOCK.RACQUIRE k a PX 40000");
     client.leaves("k", 40_000, "DLOCK.RENEW k a");
     client.int("DLOCK.RENEW k a PX 70000");
@@ -39,8 +37,7 @@ fn a_lease_given_becomes_the_holds_own() {
 
 #[test]
 fn an_absolute_lease_of_a_grant_becomes_the_holds_own() {
-    let server = Server::start();
-    let mut client = server.client();
+    let (_server, mut client) = Server::start().with_client();
     a_minute_from_now_is_a_lease_of_a_minute(&mut client, "DLOCK.ACQUIRE k a");
 }
 
@@ -62,8 +59,7 @@ fn a_minute_from_now_is_a_lease_of_a_minute(client: &mut Client, request: &str) 
 
 #[test]
 fn both_modes_are_renewed_or_the_named_one() {
-    let server = Server::start();
-    let mut client = server.client();
+    let (_server, mut client) = Server::start().with_client();
     let write = client.int("DLOCK.WLOCK k a PX 40000");
     let read = client.int("DLOCK.RLOCK k a PX 50000");
     #[track_caller]
@@ -98,9 +94,7 @@ fn both_modes_are_renewed_or_the_named_one() {
 
 #[test]
 fn renewing_never_creates_a_hold() {
-    let server = Server::start();
-    story(
-        &mut server.client(),
+    tell(
         "RENEW k a                 -> nil
          RENEW k a PX 5000 MINTOKEN 5 -> nil
          EXISTS k                  -> 0
@@ -121,9 +115,7 @@ fn renewing_never_creates_a_hold() {
 
 #[test]
 fn renewing_leaves_count_and_token() {
-    let server = Server::start();
-    story(
-        &mut server.client(),
+    tell(
         "RACQUIRE k a              -> t1
          RACQUIRE k a              -> t1
          RENEW k a PX 9000         -> 1
@@ -135,8 +127,7 @@ fn renewing_leaves_count_and_token() {
 
 #[test]
 fn a_shorter_renewal_of_the_longest_hold_shortens_the_key() {
-    let server = Server::start();
-    let mut client = server.client();
+    let (_server, mut client) = Server::start().with_client();
     client.int("DLOCK.RLOCK k a PX 90000");
     let end = client.now() + 40_000;
     client.int(format!("DLOCK.RLOCK k b PXAT {end}"));

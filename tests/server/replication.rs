@@ -12,8 +12,7 @@ use crate::support::{Client, Server, Setup, lock_info, req, soon};
 
 #[test]
 fn replicas_equal_the_primary_after_random_operations() {
-    let primary = Server::start();
-    let replica = primary.replica();
+    let (primary, replica) = Server::start().with_replica();
     let second = replica.replica();
     let mut client = primary.client();
     random_operations(&mut client, 42);
@@ -31,8 +30,7 @@ fn replicas_equal_the_primary_after_random_operations() {
 
 #[test]
 fn every_command_reaches_the_replica_as_it_happened() {
-    let primary = Server::start();
-    let replica = primary.replica();
+    let (primary, replica) = Server::start().with_replica();
     let (mut client, mut copy) = (primary.client(), replica.client());
     for request in [
         "DLOCK.ACQUIRE k a PX 600000",
@@ -72,8 +70,7 @@ fn every_command_reaches_the_replica_as_it_happened() {
 
 #[test]
 fn lapsed_holds_leave_the_replica_when_they_leave_the_primary() {
-    let primary = Server::start();
-    let replica = primary.replica();
+    let (primary, replica) = Server::start().with_replica();
     let mut client = primary.client();
     let acts = [
         "RLOCK k new PX 600000",
@@ -88,8 +85,7 @@ fn lapsed_holds_leave_the_replica_when_they_leave_the_primary() {
         for (owner, lease) in [("a", 1), ("b", 600_000), ("lapsed", 1), ("c", 600_000), ("c", 600_000)] {
             client.int(format!("DLOCK.RLOCK {key} {owner} PX {lease}"));
         }
-        let now = client.now();
-        client.pass(now + 1);
+        client.pass_ms(1);
         client.run(format!("DLOCK.{}", act.replacen(" k", &format!(" {key}"), 1)));
         replica.wait_synced(&primary);
         let expected = state(&mut client);
@@ -107,8 +103,7 @@ fn lapsed_holds_leave_the_replica_when_they_leave_the_primary() {
 
 #[test]
 fn an_end_set_by_others_is_the_same_on_the_replica() {
-    let primary = Server::start();
-    let replica = primary.replica();
+    let (primary, replica) = Server::start().with_replica();
     let (mut client, mut copy) = (primary.client(), replica.client());
     for way in ["PERSIST k", "PEXPIRE k 900000", "PEXPIRE k 5000"] {
         client.int("DLOCK.ACQUIRE k a PX 600000");
@@ -125,8 +120,7 @@ fn an_end_set_by_others_is_the_same_on_the_replica() {
 
 #[test]
 fn transactions_scripts_and_functions_replicate_their_effects() {
-    let primary = Server::start();
-    let replica = primary.replica();
+    let (primary, replica) = Server::start().with_replica();
     let mut client = primary.client();
     client.ok("MULTI");
     for request in ["DLOCK.RACQUIRE k a", "DLOCK.RACQUIRE k a", "SET x 1", "DLOCK.RELEASE k a", "DLOCK.RLOCK r a"] {
@@ -144,8 +138,7 @@ fn transactions_scripts_and_functions_replicate_their_effects() {
 
 #[test]
 fn replicas_refuse_to_write() {
-    let primary = Server::start();
-    let replica = primary.replica();
+    let (primary, replica) = Server::start().with_replica();
     let mut client = primary.client();
     client.int("DLOCK.WLOCK k a");
     replica.wait_synced(&primary);
@@ -171,8 +164,7 @@ fn replicas_refuse_to_write() {
 
 #[test]
 fn a_client_of_a_replica_is_refused_whatever_it_asks() {
-    let primary = Server::start();
-    let replica = primary.replica();
+    let (primary, replica) = Server::start().with_replica();
     let mut client = primary.client();
     let token = client.int("DLOCK.RACQUIRE k a PX 600000 REQUEST id");
     replica.wait_synced(&primary);
@@ -238,8 +230,7 @@ fn effects_are_not_for_clients_of_replicas_either() {
 
 #[test]
 fn replicas_answer_by_their_own_clock() {
-    let primary = Server::start();
-    let replica = primary.replica();
+    let (primary, replica) = Server::start().with_replica();
     let mut client = primary.client();
     let short = client.int("DLOCK.RLOCK k a PX 2000");
     let long = client.int("DLOCK.RLOCK k b PX 600000");
@@ -260,8 +251,7 @@ fn replicas_answer_by_their_own_clock() {
     copy.nil("DLOCK.INFO gone");
     assert_eq!(lock_info(&mut copy, "k FULL").unwrap().holders, 1);
     assert_eq!(lock_info(&mut copy, "k OWNER a").unwrap().holds(), []);
-    let now = copy.now();
-    copy.pass(now + 1200);
+    copy.pass_ms(1200);
     assert_eq!(copy.int("DBSIZE"), 2, "a replica never expires by itself");
     primary.thaw();
     soon("the primary expires it", || copy.int("DBSIZE") == 1);
@@ -269,8 +259,7 @@ fn replicas_answer_by_their_own_clock() {
 
 #[test]
 fn a_promoted_replica_goes_on_where_the_primary_ended() {
-    let primary = Server::start();
-    let replica = primary.replica();
+    let (primary, replica) = Server::start().with_replica();
     let mut client = primary.client();
     let tokens = story(
         &mut client,
@@ -285,8 +274,7 @@ fn a_promoted_replica_goes_on_where_the_primary_ended() {
     drop(primary);
     replica.promote();
     let mut copy = replica.client();
-    let now = copy.now();
-    copy.pass(now + 100);
+    copy.pass_ms(100);
     assert_eq!(copy.end_of("k"), end);
     copy.nil("DLOCK.RENEW r c");
     assert!(copy.int("DLOCK.ACQUIRE short b") > tokens["t5"]);
@@ -311,8 +299,7 @@ fn a_demoted_primary_takes_over_the_others_state() {
 
 #[test]
 fn full_copies_of_every_kind_carry_locks() {
-    let primary = Server::start();
-    let mut client = primary.client();
+    let (primary, mut client) = Server::start().with_client();
     for n in 0..100 {
         client.int(format!("DLOCK.RLOCK k{n} a PX 600000"));
         client.int(format!("DLOCK.RLOCK k{n} b PX 1"));
@@ -333,8 +320,7 @@ fn full_copies_of_every_kind_carry_locks() {
 
 #[test]
 fn wait_counts_the_replicas_that_have_a_grant() {
-    let primary = Server::start();
-    let replica = primary.replica();
+    let (primary, replica) = Server::start().with_replica();
     let mut client = primary.client();
     client.int("DLOCK.ACQUIRE k a");
     assert_eq!(client.int("WAIT 1 10000"), 1);
@@ -355,12 +341,10 @@ fn a_replica_of_a_frozen_primary_keeps_its_locks_over_a_restart() {
     client.int("DLOCK.RLOCK k b PX 600000");
     replica.wait_synced(&primary);
     let expected = state(&mut client);
-    let now = client.now();
-    client.pass(now + 50);
+    client.pass_ms(50);
     replica.reconfigure(|setup| setup.conf(&format!("replicaof 127.0.0.1 {}", primary.port())));
     primary.freeze();
-    replica.kill9();
-    replica.boot();
+    replica.crash();
     assert_same("restarted replica", &expected, &state(&mut replica.client()));
     primary.thaw();
     replica.wait_synced(&primary);
@@ -369,8 +353,7 @@ fn a_replica_of_a_frozen_primary_keeps_its_locks_over_a_restart() {
 
 #[test]
 fn moments_of_lapse_do_not_part_replica_and_primary() {
-    let primary = Server::start();
-    let replica = primary.replica();
+    let (primary, replica) = Server::start().with_replica();
     let mut client = primary.client();
     // Releases and renewals in the very milliseconds in which leases end.
     let mut requests = Vec::new();
@@ -385,8 +368,7 @@ fn moments_of_lapse_do_not_part_replica_and_primary() {
     }
     run_slowly(&mut client, &requests);
     replica.wait_synced(&primary);
-    let now = client.now();
-    client.pass(now + 10);
+    client.pass_ms(10);
     let expected = state(&mut client);
     assert_same("replica", &expected, &state(&mut replica.client()));
 }

@@ -4,7 +4,7 @@ use redis::Value;
 
 use crate::support::replica::counter;
 use crate::support::state::{assert_same, state};
-use crate::support::story::story;
+use crate::support::story::tell;
 use crate::support::{Client, Server, hold, lock_info, req, soon};
 
 /// Sends on a connection that is closed before or after its reply is read, as soon as the server has done it.
@@ -22,8 +22,7 @@ fn an_acquisition_sent_again_gets_the_same_token() {
     for command in ["ACQUIRE", "RACQUIRE", "WLOCK", "RLOCK"] {
         for delivered in [true, false] {
             for options in ["", " BLOCK 1000", " SESSION"] {
-                let server = Server::start();
-                let mut client = server.client();
+                let (server, mut client) = Server::start().with_client();
                 let request = format!("DLOCK.{command} k a PX 600000 REQUEST id-1");
                 let reply = first(&server, &request, delivered, || lock_info(&mut client, "k").is_some());
                 let before = state(&mut client);
@@ -47,8 +46,7 @@ fn an_acquisition_sent_again_gets_the_same_token() {
 fn a_re_entry_sent_again_enters_once() {
     for (command, mode) in [("RACQUIRE", "exclusive"), ("WLOCK", "exclusive"), ("RLOCK", "shared")] {
         for delivered in [true, false] {
-            let server = Server::start();
-            let mut client = server.client();
+            let (server, mut client) = Server::start().with_client();
             let token = client.int(format!("DLOCK.{command} k a PX 600000 REQUEST id-1"));
             let request = format!("DLOCK.{command} k a REQUEST id-2");
             let entered = || hold(&mut client, "k", "a", mode).unwrap().count == 2;
@@ -62,8 +60,7 @@ fn a_re_entry_sent_again_enters_once() {
 #[test]
 fn a_partial_release_sent_again_gives_up_one_entry() {
     for delivered in [true, false] {
-        let server = Server::start();
-        let mut client = server.client();
+        let (server, mut client) = Server::start().with_client();
         for _ in 0..3 {
             client.int("DLOCK.RACQUIRE k a PX 600000");
         }
@@ -84,8 +81,7 @@ fn a_partial_release_sent_again_gives_up_one_entry() {
 fn a_final_release_sent_again_gets_nil() {
     for request in ["DLOCK.RELEASE k a REQUEST id-1", "DLOCK.RELEASE k a ALL REQUEST id-1"] {
         for delivered in [true, false] {
-            let server = Server::start();
-            let mut client = server.client();
+            let (server, mut client) = Server::start().with_client();
             client.int("DLOCK.RACQUIRE k a PX 600000");
             let reply = first(&server, request, delivered, || lock_info(&mut client, "k").is_none());
             assert!(reply.is_none_or(|reply| reply == Value::Int(1)));
@@ -101,10 +97,7 @@ fn a_final_release_sent_again_gets_nil() {
 
 #[test]
 fn the_holders_acquisition_sent_again_is_not_refused() {
-    let server = Server::start();
-    let mut client = server.client();
-    story(
-        &mut client,
+    tell(
         "ACQUIRE k a PX 600000 REQUEST id           -> t1
          ACQUIRE k a REQUEST id                     -> t1
          ACQUIRE k a BLOCK 0 REQUEST id             -> t1
@@ -119,10 +112,7 @@ fn the_holders_acquisition_sent_again_is_not_refused() {
 
 #[test]
 fn what_is_repeated_is_the_command_the_id_the_owner_and_the_mode() {
-    let server = Server::start();
-    let mut client = server.client();
-    story(
-        &mut client,
+    tell(
         "RACQUIRE k a PX 600000 REQUEST id   -> t1
          WLOCK k a REQUEST id                -> t1
          INFO k                              -> count=2
@@ -150,10 +140,7 @@ fn what_is_repeated_is_the_command_the_id_the_owner_and_the_mode() {
 
 #[test]
 fn both_modes_have_a_record_each() {
-    let server = Server::start();
-    let mut client = server.client();
-    story(
-        &mut client,
+    tell(
         "WLOCK k a PX 600000 REQUEST w      -> t1
          WLOCK k a                          -> t1
          RLOCK k a PX 600000 REQUEST r      -> t2
@@ -175,10 +162,7 @@ fn both_modes_have_a_record_each() {
 
 #[test]
 fn another_id_replaces_the_record_and_commands_without_one_keep_it() {
-    let server = Server::start();
-    let mut client = server.client();
-    story(
-        &mut client,
+    tell(
         "RACQUIRE k a PX 600000 REQUEST one   -> t1
          RACQUIRE k a                         -> t1
          WLOCK k a                            -> t1
@@ -207,8 +191,7 @@ fn another_id_replaces_the_record_and_commands_without_one_keep_it() {
 
 #[test]
 fn the_answer_is_the_token_as_it_now_is() {
-    let server = Server::start();
-    let mut client = server.client();
+    let (_server, mut client) = Server::start().with_client();
     client.int("DLOCK.ACQUIRE k a PX 600000 REQUEST id");
     let lifted = client.now_us() + 5_000_000;
     assert_eq!(client.int(format!("DLOCK.RENEW k a MINTOKEN {lifted}")), 1);
@@ -217,8 +200,7 @@ fn the_answer_is_the_token_as_it_now_is() {
 
 #[test]
 fn other_arguments_are_checked_and_then_ignored() {
-    let server = Server::start();
-    let mut client = server.client();
+    let (_server, mut client) = Server::start().with_client();
     client.int("DLOCK.RACQUIRE k a PX 600000 REQUEST id");
     client.int("DLOCK.RACQUIRE k a");
     let before = state(&mut client);
@@ -247,8 +229,7 @@ fn other_arguments_are_checked_and_then_ignored() {
 
 #[test]
 fn ids_are_any_64_bytes() {
-    let server = Server::start();
-    let mut client = server.client();
+    let (_server, mut client) = Server::start().with_client();
     for (n, id) in [b"\0".to_vec(), b"\r\n\xff \0".to_vec(), vec![0; 64], vec![0xff; 64]].into_iter().enumerate() {
         let key = format!("k{n}");
         let request = req!["DLOCK.RACQUIRE", &key, "a", "REQUEST", &id];
@@ -259,10 +240,7 @@ fn ids_are_any_64_bytes() {
 
 #[test]
 fn refusals_and_errors_are_not_recorded() {
-    let server = Server::start();
-    let mut client = server.client();
-    story(
-        &mut client,
+    tell(
         "RLOCK k b PX 600000                     -> t1
          WLOCK k a REQUEST id                    -> nil
          RELEASE k a REQUEST out                 -> nil
@@ -277,8 +255,7 @@ fn refusals_and_errors_are_not_recorded() {
 
 #[test]
 fn session_on_a_command_sent_again_binds_the_hold() {
-    let server = Server::start();
-    let (mut lost, mut client, mut again) = (server.client(), server.client(), server.client());
+    let (_server, [mut lost, mut client, mut again]) = Server::start().with_clients();
     let token = lost.int("DLOCK.ACQUIRE k a PX 600000 SESSION REQUEST id");
     assert_eq!(again.int("DLOCK.ACQUIRE k a PX 600000 SESSION REQUEST id"), token);
     let id = again.id();
@@ -295,8 +272,7 @@ fn session_on_a_command_sent_again_binds_the_hold() {
 
 #[test]
 fn a_hold_bound_late_by_a_repeat_is_kept_alive() {
-    let server = Server::start();
-    let (mut client, mut again) = (server.client(), server.client());
+    let (_server, [mut client, mut again]) = Server::start().with_clients();
     let token = client.int("DLOCK.ACQUIRE k a PX 3000 REQUEST id");
     let end = client.end_of("k");
     // Less is left of the lease than passes until it is moved on.
@@ -308,8 +284,7 @@ fn a_hold_bound_late_by_a_repeat_is_kept_alive() {
 
 #[test]
 fn a_session_that_ended_leaves_nothing_to_repeat() {
-    let server = Server::start();
-    let (mut lost, mut client) = (server.client(), server.client());
+    let (_server, [mut lost, mut client]) = Server::start().with_clients();
     let token = lost.int("DLOCK.ACQUIRE k a PX 600000 SESSION REQUEST id");
     client.watch_close(lost);
     let next = client.int("DLOCK.ACQUIRE k a PX 600000 SESSION REQUEST id");
@@ -329,8 +304,7 @@ fn lapse(client: &mut Client, requests: &[&str]) {
 #[test]
 fn a_repeat_after_the_lapse_is_a_new_request() {
     for command in ["ACQUIRE", "RACQUIRE", "WLOCK", "RLOCK"] {
-        let server = Server::start();
-        let mut client = server.client();
+        let (_server, mut client) = Server::start().with_client();
         let request = format!("DLOCK.{command} k a PX 50 REQUEST id");
         let token = client.int(&request);
         client.outlive("k");
@@ -345,8 +319,7 @@ fn a_repeat_after_the_lapse_is_a_new_request() {
 #[test]
 fn a_repeat_never_gets_somebody_elses_token() {
     for command in ["ACQUIRE", "RACQUIRE", "WLOCK", "RLOCK"] {
-        let server = Server::start();
-        let (mut client, mut again) = (server.client(), server.client());
+        let (_server, [mut client, mut again]) = Server::start().with_clients();
         lapse(&mut client, &[&format!("{command} k a PX 50 REQUEST id")]);
         let theirs = client.int("DLOCK.ACQUIRE k b PX 600000 REQUEST id");
         again.nil(format!("DLOCK.{command} k a REQUEST id"));
@@ -359,8 +332,7 @@ fn a_repeat_never_gets_somebody_elses_token() {
         assert_eq!(counter(&mut client, "replays"), 0);
     }
     // Nor does a release reach somebody else's hold.
-    let server = Server::start();
-    let mut client = server.client();
+    let (_server, mut client) = Server::start().with_client();
     lapse(&mut client, &["RACQUIRE k a PX 50", "RACQUIRE k a", "RELEASE k a REQUEST out"]);
     client.int("DLOCK.RACQUIRE k b PX 600000");
     client.nil("DLOCK.RELEASE k a REQUEST out");

@@ -21,8 +21,7 @@ struct Crossed {
 impl Crossed {
     #[track_caller]
     fn new(command: &str, between: bool) -> Self {
-        let server = Server::start();
-        let mut client = server.client();
+        let (server, mut client) = Server::start().with_client();
         client.int(format!("DLOCK.ACQUIRE k x {KEEP}"));
         let mut inside = server.waiter(format!("DLOCK.{command} k a {KEEP} BLOCK 0 REQUEST zero"));
         let between = between.then(|| server.waiter(format!("DLOCK.ACQUIRE k b {KEEP} BLOCK 0")));
@@ -125,8 +124,7 @@ fn an_acquire_whose_owner_is_inside_waits_until_that_hold_is_gone() {
 
 #[test]
 fn a_repeat_takes_over_the_place_though_a_cycle_has_closed_meanwhile() {
-    let server = Server::start();
-    let mut client = server.client();
+    let (server, mut client) = Server::start().with_client();
     for (lock, owner) in [("L1", "b"), ("L2", "a"), ("L3", "c")] {
         client.int(format!("DLOCK.ACQUIRE {lock} {owner} {KEEP}"));
     }

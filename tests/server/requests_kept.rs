@@ -57,16 +57,14 @@ fn a_restart_keeps_what_was_answered() {
         let mut server = setup.start();
         let tokens = send(&mut server.client());
         keep(&server);
-        server.kill9();
-        server.boot();
+        server.crash();
         send_again(&mut server.client(), &tokens, way);
     }
 }
 
 #[test]
 fn a_promoted_replica_gives_the_same_answers() {
-    let primary = Server::start();
-    let replica = primary.replica();
+    let (primary, replica) = Server::start().with_replica();
     let tokens = send(&mut primary.client());
     let late = primary.replica();
     replica.wait_synced(&primary);
@@ -80,8 +78,7 @@ fn a_promoted_replica_gives_the_same_answers() {
 
 #[test]
 fn a_session_asked_for_again_after_a_failover_is_bound_there() {
-    let primary = Server::start();
-    let replica = primary.replica();
+    let (primary, replica) = Server::start().with_replica();
     let mut client = primary.client();
     let request = "DLOCK.ACQUIRE k a PX 600000 SESSION REQUEST id";
     let token = client.int(request);
@@ -98,8 +95,7 @@ fn a_session_asked_for_again_after_a_failover_is_bound_there() {
 
 #[test]
 fn a_grant_to_a_waiter_is_kept_by_the_replica() {
-    let primary = Server::start();
-    let replica = primary.replica();
+    let (primary, replica) = Server::start().with_replica();
     let (mut client, mut waiter) = (primary.client(), primary.client());
     client.int("DLOCK.ACQUIRE k x PX 100");
     waiter.send("DLOCK.RACQUIRE k a PX 600000 BLOCK 0 REQUEST id");
@@ -114,8 +110,7 @@ fn a_grant_to_a_waiter_is_kept_by_the_replica() {
 
 #[test]
 fn dumps_and_renames_carry_it() {
-    let server = Server::start();
-    let mut client = server.client();
+    let (_server, mut client) = Server::start().with_client();
     let token = client.int("DLOCK.RACQUIRE k a PX 600000 REQUEST id");
     let (dump, end) = (client.bytes("DUMP k"), client.end_of("k"));
     client.int("DEL k");
@@ -129,8 +124,7 @@ fn dumps_and_renames_carry_it() {
 
 #[test]
 fn repeats_are_not_replicated() {
-    let server = Server::conf("appendonly yes\nappendfsync always");
-    let mut client = server.client();
+    let (server, mut client) = Server::conf("appendonly yes\nappendfsync always").with_client();
     let tokens = send(&mut client);
     let appended = server.appended(|| send_again(&mut client, &tokens, "again"));
     assert_eq!(appended, Vec::<String>::new());
@@ -138,8 +132,7 @@ fn repeats_are_not_replicated() {
 
 #[test]
 fn transactions_and_scripts_repeat_too() {
-    let server = Server::start();
-    let mut client = server.client();
+    let (_server, mut client) = Server::start().with_client();
     let script = "return redis.call('DLOCK.RACQUIRE', KEYS[1], 'a', 'PX', '600000', 'REQUEST', ARGV[1])";
     let token = client.int(req!["EVAL", script, 1, "k", "id"]);
     assert_eq!(client.int(req!["EVAL", script, 1, "k", "id"]), token);

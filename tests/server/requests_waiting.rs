@@ -9,8 +9,7 @@ use crate::support::{Client, Server, lock_info, soon};
 
 /// A server where `k` is held by `x`, and so many connections.
 fn held<const N: usize>() -> (Server, Client, [Client; N]) {
-    let server = Server::start();
-    let mut client = server.client();
+    let (server, mut client) = Server::start().with_client();
     client.int("DLOCK.ACQUIRE k x PX 600000");
     let others = std::array::from_fn(|_| server.client());
     (server, client, others)

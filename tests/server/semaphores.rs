@@ -3,14 +3,12 @@
 use redis::Value;
 
 use crate::support::replica::counter;
-use crate::support::story::story;
+use crate::support::story::{story, tell};
 use crate::support::{Server, hold, int_of, list_of, lock_info, text_of};
 
 #[test]
 fn at_most_limit_permits_are_taken() {
-    let server = Server::start();
-    story(
-        &mut server.client(),
+    tell(
         "SACQUIRE k a 2          -> t1
          SACQUIRE k b 2          -> t2
          SACQUIRE k c 2          -> nil
@@ -26,9 +24,7 @@ fn at_most_limit_permits_are_taken() {
 
 #[test]
 fn several_permits_are_taken_together_or_not_at_all() {
-    let server = Server::start();
-    story(
-        &mut server.client(),
+    tell(
         "SACQUIRE k a 5 PERMITS 3 -> t1
          SACQUIRE k b 5 PERMITS 3 -> nil
          INFO k                   -> holders=1 count=3
@@ -48,8 +44,7 @@ fn several_permits_are_taken_together_or_not_at_all() {
 
 #[test]
 fn a_permit_is_an_ordinary_shared_hold() {
-    let server = Server::start();
-    let mut session = server.client();
+    let (server, mut session) = Server::start().with_client();
     let token = session.leaves("k", 5000, "DLOCK.SACQUIRE k a 9 PERMITS 4 PX 5000 SESSION");
     let info = lock_info(&mut session, "k FULL").unwrap();
     let held = &info.holds()[0];
@@ -67,9 +62,7 @@ fn a_permit_is_an_ordinary_shared_hold() {
 
 #[test]
 fn each_request_is_judged_by_its_own_limit() {
-    let server = Server::start();
-    story(
-        &mut server.client(),
+    tell(
         "SACQUIRE k a 5 PERMITS 3 -> t1
          # Nobody is thrown out by a lower limit, and nobody gets in until it fits.
          SACQUIRE k b 3           -> nil
@@ -89,9 +82,7 @@ fn each_request_is_judged_by_its_own_limit() {
 
 #[test]
 fn every_shared_entry_is_a_permit_whichever_command_created_it() {
-    let server = Server::start();
-    story(
-        &mut server.client(),
+    tell(
         "RLOCK k a                -> t1
          RLOCK k a                -> t1
          SACQUIRE k b 2           -> nil
@@ -107,10 +98,7 @@ fn every_shared_entry_is_a_permit_whichever_command_created_it() {
 
 #[test]
 fn writers_need_all_permits_back() {
-    let server = Server::start();
-    let mut client = server.client();
-    story(
-        &mut client,
+    tell(
         "SACQUIRE k a 2           -> t1
          SACQUIRE k b 2           -> t2
          ACQUIRE k w              -> nil
@@ -157,8 +145,7 @@ fn the_exclusive_owner_takes_permits_up_to_the_limit() {
 
 #[test]
 fn more_permits_follow_the_rules_of_reentry() {
-    let server = Server::start();
-    let mut client = server.client();
+    let (_server, mut client) = Server::start().with_client();
     let token = client.leaves("k", 600_000, "DLOCK.SACQUIRE k a 9 PERMITS 2 PX 600000");
     let end = client.end_of("k");
     assert_eq!(client.int("DLOCK.SACQUIRE k a 9 PERMITS 3 PX 10"), token, "the token of the first entry");
@@ -174,8 +161,7 @@ fn more_permits_follow_the_rules_of_reentry() {
 
 #[test]
 fn what_can_never_be_granted_is_refused_at_once() {
-    let server = Server::start();
-    let mut client = server.client();
+    let (_server, mut client) = Server::start().with_client();
     story(
         &mut client,
         "SACQUIRE k a 3 PERMITS 2         -> t1
@@ -190,8 +176,7 @@ fn what_can_never_be_granted_is_refused_at_once() {
 
 #[test]
 fn the_server_makes_up_an_owner_for_a_permit() {
-    let server = Server::start();
-    let mut client = server.client();
+    let (server, mut client) = Server::start().with_client();
     let mut owners: Vec<_> = (0..3).map(|_| list_of(&client.run("DLOCK.SACQUIRE k * 3"))).collect();
     client.nil("DLOCK.SACQUIRE k * 3");
     let info = lock_info(&mut client, "k FULL").unwrap();
@@ -225,8 +210,7 @@ fn replies_are_those_of_acquire_in_both_protocols() {
 
 #[test]
 fn a_transaction_and_a_script_never_wait_for_a_permit() {
-    let server = Server::start();
-    let mut client = server.client();
+    let (server, mut client) = Server::start().with_client();
     client.int("DLOCK.SACQUIRE k a 1");
     client.ok("MULTI");
     client.text("DLOCK.SACQUIRE k b 1 BLOCK 0");
@@ -244,9 +228,7 @@ fn a_transaction_and_a_script_never_wait_for_a_permit() {
 
 #[test]
 fn a_repeat_takes_no_permit_twice() {
-    let server = Server::start();
-    story(
-        &mut server.client(),
+    tell(
         "SACQUIRE k a 5 PERMITS 2 REQUEST 1 -> t1
          SACQUIRE k a 5 PERMITS 2 REQUEST 1 -> t1
          # The other arguments of the repeat are ignored.
@@ -269,9 +251,7 @@ fn a_repeat_takes_no_permit_twice() {
 
 #[test]
 fn a_release_of_permits_works_in_either_mode() {
-    let server = Server::start();
-    story(
-        &mut server.client(),
+    tell(
         "RACQUIRE k a                     -> t1
          RACQUIRE k a                     -> t1
          RACQUIRE k a                     -> t1
@@ -291,8 +271,7 @@ fn a_release_of_permits_works_in_either_mode() {
 
 #[test]
 fn a_key_of_another_type_is_left_alone() {
-    let server = Server::start();
-    let mut client = server.client();
+    let (server, mut client) = Server::start().with_client();
     client.ok("SET k v");
     for request in ["SACQUIRE k a 1", "SACQUIRE k a 1 BLOCK 0", "RELEASE k a PERMITS 1"] {
         assert!(client.error(format!("DLOCK.{request}")).starts_with("WRONGTYPE "), "{request}");

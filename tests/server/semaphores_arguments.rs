@@ -15,8 +15,7 @@ fn refused(client: &mut Client, cases: &[(&str, &str)]) {
 
 #[test]
 fn limits_are_whole_numbers_in_range() {
-    let server = Server::start();
-    let mut client = server.client();
+    let (_server, mut client) = Server::start().with_client();
     const LIMIT: &str = "ERR limit must be between 1 and 4294967295";
     refused(
         &mut client,
@@ -43,8 +42,7 @@ fn limits_are_whole_numbers_in_range() {
 
 #[test]
 fn permits_are_one_up_to_the_limit() {
-    let server = Server::start();
-    let mut client = server.client();
+    let (_server, mut client) = Server::start().with_client();
     const PERMITS: &str = "ERR PERMITS must be between 1 and 4294967295";
     const OVER: &str = "ERR PERMITS can't be larger than limit";
     const SYNTAX: &str = "ERR syntax error";
@@ -85,8 +83,7 @@ fn permits_are_one_up_to_the_limit() {
 
 #[test]
 fn arguments_are_checked_before_the_key() {
-    let server = Server::start();
-    let mut client = server.client();
+    let (_server, mut client) = Server::start().with_client();
     client.ok("SET k v");
     assert!(client.error("DLOCK.SACQUIRE k a 0").starts_with("ERR limit "));
     assert!(client.error("DLOCK.SACQUIRE k a 1 PERMITS 2").starts_with("ERR PERMITS "));
@@ -95,8 +92,7 @@ fn arguments_are_checked_before_the_key() {
 
 #[test]
 fn a_hold_counts_up_to_the_largest_number_of_entries() {
-    let server = Server::start();
-    let mut client = server.client();
+    let (_server, mut client) = Server::start().with_client();
     const MOST: i64 = 4_294_967_295;
     let tokens = story(
         &mut client,

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::several_kept::writing;
 use crate::support::cluster::Cluster;
 use crate::support::queue::all_granted;
 use crate::support::replica::counter;
@@ -10,12 +11,6 @@ use crate::support::turn::least_of_three;
 use crate::support::{Client, Server, hold, lock_info};
 
 const FOR_EVER: &str = "BLOCK 0 PX 600000";
-
-fn writing() -> (Server, Client) {
-    let server = Server::conf("appendonly yes\nappendfsync no");
-    let client = server.client();
-    (server, client)
-}
 
 #[test]
 fn permits_are_one_effect_and_so_is_a_grant_from_the_queue() {
@@ -48,8 +43,7 @@ fn a_request_that_meets_lapsed_permits_drops_them_by_an_effect() {
         client.int("DLOCK.RLOCK k a PX 600000");
         client.int("DLOCK.SACQUIRE k a 9 PX 600000");
         client.int("DLOCK.SACQUIRE k b 9 PERMITS 5 PX 20");
-        let now = client.now();
-        client.pass(now + 25);
+        client.pass_ms(25);
         let mut reply = redis::Value::Nil;
         let names = server.appended(|| reply = client.run(format!("DLOCK.SACQUIRE k c {limit} PX 600000")));
         assert_eq!(reply != redis::Value::Nil, is_granted, "limit {limit}");
@@ -97,8 +91,7 @@ fn replica_file_and_snapshot_are_equal_to_the_primary() {
     for way in ["append-only file", "rewritten file", "file without a preamble", "snapshot"] {
         match way {
             "append-only file" => {
-                server.kill9();
-                server.boot();
+                server.crash();
                 assert_same(way, &expected, &state(&mut server.client()));
             }
             "snapshot" => server.client().ok("DEBUG RELOAD"),
@@ -122,8 +115,7 @@ fn replica_file_and_snapshot_are_equal_to_the_primary() {
 
 #[test]
 fn a_failover_lets_in_no_permit_too_many() {
-    let server = Server::start();
-    let replica = server.replica();
+    let (server, replica) = Server::start().with_replica();
     let mut client = server.client();
     client.int("DLOCK.SACQUIRE k a 3 PERMITS 2 PX 600000");
     client.int("DLOCK.SACQUIRE k b 3 PX 600000");
@@ -147,9 +139,7 @@ fn a_failover_lets_in_no_permit_too_many() {
 
 #[test]
 fn a_slot_that_moves_takes_permits_along_and_sends_waiters_after_them() {
-    let cluster = Cluster::start(2);
-    let from = cluster.home_of("k");
-    let to = 1 - from;
+    let (cluster, from, to) = Cluster::of_two("k");
     let (mut here, mut there) = (cluster.client(from), cluster.client(to));
     assert!(there.error("DLOCK.SACQUIRE k a 2").starts_with("MOVED "));
     here.int("DLOCK.SACQUIRE k a 3 PERMITS 2 PX 600000");
@@ -179,8 +169,7 @@ const PIECE: Duration = Duration::from_millis(10);
 
 #[test]
 fn a_hundred_thousand_permits_are_counted_as_quickly_as_one() {
-    let server = Server::start();
-    let mut client = server.client();
+    let (server, mut client) = Server::start().with_client();
     client.int("DLOCK.SACQUIRE few a 1 PX 600000");
     client.pour((0..MANY).map(|n| format!("DLOCK.SACQUIRE k owner-{n} {MANY} PX 600000")));
     assert_eq!(lock_info(&mut client, "k").unwrap().count, MANY as i64);
@@ -205,8 +194,7 @@ fn a_hundred_thousand_permits_are_counted_as_quickly_as_one() {
 
 #[test]
 fn a_refused_request_costs_no_more_beside_a_hundred_thousand_lapsed_permits() {
-    let server = Server::start();
-    let mut client = server.client();
+    let (server, mut client) = Server::start().with_client();
     client.int("DLOCK.SACQUIRE few a 1 PX 600000");
     let mut end = 0;
     let is_full = [4, 8, 16, 32].into_iter().any(|seconds| {

@@ -9,8 +9,7 @@ const FOR_EVER: &str = "BLOCK 0 PX 600000";
 
 /// A server with permits of `k` taken: an owner, and how many.
 fn taken(permits: &[(&str, i64)]) -> (Server, Client) {
-    let server = Server::start();
-    let mut client = server.client();
+    let (server, mut client) = Server::start().with_client();
     for (owner, count) in permits {
         client.int(format!("DLOCK.SACQUIRE k {owner} 1000 PERMITS {count} PX 600000"));
     }
@@ -262,8 +261,7 @@ fn a_repeat_takes_over_the_place_unless_it_can_never_fit() {
 
 #[test]
 fn a_permit_comes_back_when_its_holder_dies() {
-    let server = Server::start();
-    let mut client = server.client();
+    let (server, mut client) = Server::start().with_client();
     let mut session = server.client();
     session.int("DLOCK.SACQUIRE k a 3 PERMITS 2 SESSION");
     let end = client.now() + 1500;
@@ -312,8 +310,7 @@ fn two_owners_that_want_more_wait_for_each_other() {
 
 #[test]
 fn a_lack_of_permits_is_no_part_of_a_cycle() {
-    let server = Server::start();
-    let mut client = server.client();
+    let (server, mut client) = Server::start().with_client();
     client.int("DLOCK.SACQUIRE pool a 1");
     client.int("DLOCK.ACQUIRE lock b");
     let mut a = server.waiter("DLOCK.ACQUIRE lock a BLOCK 0");

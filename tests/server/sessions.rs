@@ -12,8 +12,7 @@ const LEASE: i64 = 400;
 
 #[test]
 fn a_killed_process_frees_its_lock_within_100_ms() {
-    let server = Server::start();
-    let (mut client, mut next) = (server.client(), server.client());
+    let (server, [mut client, mut next]) = Server::start().with_clients();
     let mut times = Vec::new();
     for _ in 0..5 {
         let process = ClientProcess::start(&server, &["DLOCK.ACQUIRE k a PX 600000 SESSION"]);
@@ -32,8 +31,7 @@ fn a_killed_process_frees_its_lock_within_100_ms() {
 
 #[test]
 fn a_stopped_process_keeps_its_lock() {
-    let server = Server::start();
-    let mut client = server.client();
+    let (server, mut client) = Server::start().with_client();
     let process = ClientProcess::start(&server, &[&format!("DLOCK.ACQUIRE k a PX {LEASE} SESSION")]);
     soon("held", || lock_info(&mut client, "k").is_some());
     process.freeze();
@@ -49,8 +47,7 @@ fn a_stopped_process_keeps_its_lock() {
 
 #[test]
 fn a_session_hold_outlives_twenty_leases_under_load() {
-    let server = Server::start();
-    let mut session = server.client();
+    let (server, mut session) = Server::start().with_client();
     let leases = [300, 350, 400];
     let tokens = leases.map(|lease| session.int(format!("DLOCK.ACQUIRE k{lease} a PX {lease} SESSION")));
     let ended = AtomicBool::new(false);
@@ -113,8 +110,7 @@ fn whatever_ends_a_connection_releases_its_lock() {
         }),
     ];
     for (what, end) in ends {
-        let server = Server::start();
-        let (mut session, mut client) = (server.client(), server.client());
+        let (_server, [mut session, mut client]) = Server::start().with_clients();
         let id = session.id();
         session.int("DLOCK.RACQUIRE k a PX 600000 SESSION");
         session.int("DLOCK.RACQUIRE k a");
@@ -129,8 +125,7 @@ fn whatever_ends_a_connection_releases_its_lock() {
 
 #[test]
 fn what_does_not_end_a_connection_keeps_its_lock() {
-    let server = Server::start();
-    let mut client = server.client();
+    let (server, mut client) = Server::start().with_client();
     let ways = ["SELECT 3", "RESET", "SUBSCRIBE channel", "MONITOR", "HELLO 3", "CLIENT REPLY OFF", "WATCH x", "MULTI"];
     let mut sessions = Vec::new();
     for (n, way) in ways.iter().enumerate() {
@@ -157,8 +152,7 @@ fn what_does_not_end_a_connection_keeps_its_lock() {
 
 #[test]
 fn the_locks_of_every_database_are_released() {
-    let server = Server::start();
-    let (mut session, mut client) = (server.client(), server.client());
+    let (_server, [mut session, mut client]) = Server::start().with_clients();
     for db in [0, 1, 2, 3] {
         session.ok(format!("SELECT {db}"));
         session.int("DLOCK.ACQUIRE k a PX 600000 SESSION");
@@ -173,8 +167,7 @@ fn the_locks_of_every_database_are_released() {
 
 #[test]
 fn two_thousand_locks_of_a_connection_are_released_within_a_second() {
-    let server = Server::start();
-    let (mut session, mut client) = (server.client(), server.client());
+    let (_server, [mut session, mut client]) = Server::start().with_clients();
     let requests: Vec<_> = (0..2000).map(|n| format!("DLOCK.ACQUIRE k{n} a PX 600000 SESSION")).collect();
     session.pipeline(&requests);
     assert_eq!((client.int("DBSIZE"), counter(&mut client, "sessions")), (2000, 2000));
@@ -186,8 +179,7 @@ fn two_thousand_locks_of_a_connection_are_released_within_a_second() {
 
 #[test]
 fn a_lock_of_no_session_outlives_its_connection() {
-    let server = Server::start();
-    let (mut session, mut client) = (server.client(), server.client());
+    let (_server, [mut session, mut client]) = Server::start().with_clients();
     session.int("DLOCK.ACQUIRE bound a PX 600000 SESSION");
     session.int("DLOCK.ACQUIRE free a PX 600000");
     assert_eq!(client.session_of("free", "a", "exclusive"), None);

@@ -9,16 +9,14 @@ const LEASE: i64 = 600_000;
 
 /// A server, a connection with a bound hold on `k` by `a`, and another client.
 fn bound() -> (Server, Client, Client) {
-    let server = Server::start();
-    let (mut session, client) = (server.client(), server.client());
+    let (server, [mut session, client]) = Server::start().with_clients();
     session.int(format!("DLOCK.RACQUIRE k a PX {LEASE} SESSION"));
     (server, session, client)
 }
 
 #[test]
 fn every_command_that_takes_session_binds() {
-    let server = Server::start();
-    let (mut session, mut client) = (server.client(), server.client());
+    let (_server, [mut session, mut client]) = Server::start().with_clients();
     let id = session.id();
     for command in ["ACQUIRE", "RACQUIRE", "WLOCK", "RLOCK"] {
         let mode = if command == "RLOCK" { "shared" } else { "exclusive" };
@@ -182,8 +180,7 @@ fn a_partial_release_keeps_the_binding() {
 
 #[test]
 fn a_hold_taken_anew_after_a_lapse_is_not_bound() {
-    let server = Server::start();
-    let (mut session, mut client) = (server.client(), server.client());
+    let (server, [mut session, mut client]) = Server::start().with_clients();
     session.int("DLOCK.ACQUIRE k a PX 300 SESSION");
     session.int("DLOCK.RLOCK readers a PX 300 SESSION");
     client.int(format!("DLOCK.RLOCK readers b PX {LEASE}"));
@@ -292,8 +289,7 @@ fn a_restored_lock_is_unbound_until_it_is_bound_anew() {
 
 #[test]
 fn a_lock_that_is_moved_lapses_with_its_session_open() {
-    let server = Server::start();
-    let (mut session, mut client) = (server.client(), server.client());
+    let (_server, [mut session, mut client]) = Server::start().with_clients();
     session.int("DLOCK.ACQUIRE k a PX 500 SESSION");
     client.ok("RENAME k l");
     client.outlive("l");
@@ -303,8 +299,7 @@ fn a_lock_that_is_moved_lapses_with_its_session_open() {
 
 #[test]
 fn scripts_and_functions_have_no_connection() {
-    let server = Server::start();
-    let mut client = server.client();
+    let (_server, mut client) = Server::start().with_client();
     client.int("DLOCK.RACQUIRE k a PX 600000");
     let before = client.bytes("DUMP k");
     client.text(req![

@@ -17,8 +17,7 @@ struct Ending {
 
 impl Ending {
     fn of(command: &str) -> Self {
-        let server = Server::start();
-        let (mut session, killer) = (server.client(), server.client());
+        let (server, [mut session, killer]) = Server::start().with_clients();
         let token = session.int(format!("DLOCK.{command} k a PX 600000 SESSION"));
         Self { server, session, killer, token }
     }
@@ -241,8 +240,7 @@ fn with_grace_an_end_that_a_pause_holds_back_is_a_deadline() {
 #[test]
 fn under_another_name_an_ended_hold_lapses() {
     for (act, db, key) in [("RENAME k l", 0, "l"), ("MOVE k 1", 1, "k")] {
-        let server = Server::start();
-        let (mut session, mut killer) = (server.client(), server.client());
+        let (_server, [mut session, mut killer]) = Server::start().with_clients();
         let token = session.int("DLOCK.WLOCK k a PX 1500 SESSION");
         let end = killer.end_of("k");
         let id = session.id();

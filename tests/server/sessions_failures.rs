@@ -36,8 +36,7 @@ fn lapses_within_a_lease(client: &mut Client, death: i64, lease: i64) {
 
 #[test]
 fn after_a_crash_of_the_server_its_locks_lapse_within_one_lease() {
-    let mut server = Server::conf("appendonly yes\nappendfsync always");
-    let (mut session, mut client) = (server.client(), server.client());
+    let (mut server, [mut session, mut client]) = Server::conf("appendonly yes\nappendfsync always").with_clients();
     session.int("DLOCK.ACQUIRE k a PX 3000 SESSION");
     session.int("DLOCK.ACQUIRE renewed a PX 3000 SESSION");
     moved_on(&mut client, "k");
@@ -57,8 +56,7 @@ fn after_a_crash_of_the_server_its_locks_lapse_within_one_lease() {
 
 #[test]
 fn after_a_failover_locks_lapse_within_one_lease_unless_bound_anew() {
-    let primary = Server::start();
-    let replica = primary.replica();
+    let (primary, replica) = Server::start().with_replica();
     let (mut session, mut client) = (primary.client(), primary.client());
     session.int("DLOCK.ACQUIRE k a PX 3000 SESSION");
     moved_on(&mut client, "k");
@@ -103,8 +101,7 @@ fn a_demoted_primary_forgets_its_sessions() {
 
 #[test]
 fn a_session_on_a_replica_is_refused() {
-    let primary = Server::start();
-    let replica = primary.replica();
+    let (primary, replica) = Server::start().with_replica();
     primary.client().int("DLOCK.ACQUIRE k a");
     replica.wait_synced(&primary);
     for request in ["RENEW k a SESSION", "RACQUIRE k a SESSION", "ACQUIRE new a SESSION BLOCK 0"] {
@@ -116,8 +113,7 @@ fn a_session_on_a_replica_is_refused() {
 
 #[test]
 fn nothing_is_renewed_while_writes_are_refused_but_ends_release() {
-    let server = Server::start();
-    let (mut session, mut gone, mut waiter) = (server.client(), server.client(), server.client());
+    let (server, [mut session, mut gone, mut waiter]) = Server::start().with_clients();
     let mut client = server.client();
     session.int("DLOCK.ACQUIRE k a PX 900 SESSION");
     gone.int("DLOCK.ACQUIRE ended a PX 600000 SESSION");
@@ -144,8 +140,7 @@ fn nothing_is_renewed_while_writes_are_refused_but_ends_release() {
 
 #[test]
 fn renewals_go_on_when_writes_are_taken_again_in_time() {
-    let server = Server::start();
-    let (mut session, mut client) = (server.client(), server.client());
+    let (_server, [mut session, mut client]) = Server::start().with_clients();
     let token = session.int("DLOCK.ACQUIRE k a PX 3000 SESSION");
     client.ok("CONFIG SET min-replicas-to-write 1");
     let end = client.end_of("k");
@@ -159,8 +154,7 @@ fn renewals_go_on_when_writes_are_taken_again_in_time() {
 
 #[test]
 fn a_pause_is_made_up_for_if_the_hold_still_lives() {
-    let server = Server::start();
-    let (mut session, mut gone, mut client) = (server.client(), server.client(), server.client());
+    let (_server, [mut session, mut gone, mut client]) = Server::start().with_clients();
     let token = session.int("DLOCK.ACQUIRE k a PX 3000 SESSION");
     session.int("DLOCK.ACQUIRE short a PX 500 SESSION");
     gone.int("DLOCK.ACQUIRE ended a PX 600000 SESSION");
@@ -183,8 +177,7 @@ fn a_pause_is_made_up_for_if_the_hold_still_lives() {
 
 #[test]
 fn renewals_reach_replicas_and_files() {
-    let primary = Server::conf("appendonly yes\nappendfsync always");
-    let replica = primary.replica();
+    let (primary, replica) = Server::conf("appendonly yes\nappendfsync always").with_replica();
     let (mut session, mut client, mut copy) = (primary.client(), primary.client(), replica.client());
     session.int("DLOCK.ACQUIRE k a PX 900 SESSION");
     replica.wait_synced(&primary);
@@ -205,8 +198,7 @@ fn renewals_reach_replicas_and_files() {
 
 #[test]
 fn renewals_are_no_changes_to_watchers_and_ends_are() {
-    let server = Server::start();
-    let (mut session, mut client, mut watcher) = (server.client(), server.client(), server.client());
+    let (server, [mut session, mut client, mut watcher]) = Server::start().with_clients();
     let mut tracker = server.client().resp3();
     session.int("DLOCK.ACQUIRE k a PX 600 SESSION");
     tracker.ok("CLIENT TRACKING ON");
@@ -214,22 +206,17 @@ fn renewals_are_no_changes_to_watchers_and_ends_are() {
     watcher.ok("WATCH k");
     moved_on(&mut client, "k");
     moved_on(&mut client, "k");
-    watcher.ok("MULTI");
-    watcher.text("PING");
-    assert_ne!(watcher.run("EXEC"), Value::Nil);
+    assert!(!watcher.watched_key_changed());
     assert_eq!(tracker.pushes(), []);
     watcher.ok("WATCH k");
     client.watch_close(session);
-    watcher.ok("MULTI");
-    watcher.text("PING");
-    watcher.nil("EXEC");
+    assert!(watcher.watched_key_changed());
     assert!(tracker.push(Duration::from_secs(5)).is_some());
 }
 
 #[test]
 fn grace_unbinds_and_leaves_the_hold_for_a_while() {
-    let server = Setup::new().module_args("session-grace 1500").start();
-    let (mut session, mut client) = (server.client(), server.client());
+    let (server, [mut session, mut client]) = Setup::new().module_args("session-grace 1500").start().with_clients();
     session.int("DLOCK.RACQUIRE k a PX 600000 SESSION");
     for _ in 0..2 {
         session.int("DLOCK.RACQUIRE k a");
@@ -259,9 +246,7 @@ fn grace_unbinds_and_leaves_the_hold_for_a_while() {
 
 #[test]
 fn a_slot_that_moves_leaves_the_session_behind() {
-    let cluster = Cluster::start(2);
-    let from = cluster.home_of("k");
-    let to = 1 - from;
+    let (cluster, from, to) = Cluster::of_two("k");
     let mut session = cluster.client(from);
     session.int("DLOCK.ACQUIRE k a PX 600000 SESSION");
     cluster.begin_move("k", from, to);

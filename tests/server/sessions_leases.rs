@@ -8,8 +8,7 @@ const OWN: i64 = 600_000;
 
 /// A hold of `a` on `k` that is bound.
 fn bound() -> (Server, Client, Client) {
-    let server = Server::conf("appendonly yes\nappendfsync no");
-    let (mut session, client) = (server.client(), server.client());
+    let (server, [mut session, client]) = Server::conf("appendonly yes\nappendfsync no").with_clients();
     session.int(format!("DLOCK.WLOCK k a PX {OWN} SESSION"));
     (server, session, client)
 }
@@ -74,8 +73,7 @@ fn one_bound_hold_of_two_refuses_the_renewal_of_both() {
 
 #[test]
 fn a_hold_with_a_short_lease_of_its_own_is_not_bound_by_a_renewal() {
-    let server = Server::conf("appendonly yes\nappendfsync no");
-    let (mut session, mut client) = (server.client(), server.client());
+    let (_server, [mut session, mut client]) = Server::conf("appendonly yes\nappendfsync no").with_clients();
     for command in ["ACQUIRE", "RLOCK"] {
         // Long enough for the test, and yet the next renewal without a lease would be short.
         client.int(format!("DLOCK.{command} k a PX 600000"));
@@ -114,8 +112,7 @@ fn a_renewal_that_finds_no_such_hold_is_nil_whatever_its_lease() {
 
 #[test]
 fn what_is_bound_no_more_may_have_any_lease() {
-    let server = Server::conf("dlock.session-grace 60000");
-    let (mut session, mut client) = (server.client(), server.client());
+    let (_server, [mut session, mut client]) = Server::conf("dlock.session-grace 60000").with_clients();
     session.int(format!("DLOCK.WLOCK k a PX {OWN} SESSION"));
     client.watch_close(session);
     assert_eq!(client.session_of("k", "a", "exclusive"), None);
@@ -127,8 +124,7 @@ fn what_is_bound_no_more_may_have_any_lease() {
 
 #[test]
 fn a_bound_hold_outlives_refused_renewals() {
-    let server = Server::start();
-    let (mut session, mut client) = (server.client(), server.client());
+    let (_server, [mut session, mut client]) = Server::start().with_clients();
     let token = session.int("DLOCK.ACQUIRE k a PX 400 SESSION");
     let end = client.now() + 1500;
     while client.now() < end {

@@ -18,8 +18,7 @@ fn wait(client: &mut Client, waiter: &mut Client, request: &str, waiters: i64) -
 
 #[test]
 fn who_waited_is_bound_when_granted() {
-    let server = Server::start();
-    let (mut client, mut waiter) = (server.client(), server.client());
+    let (_server, [mut client, mut waiter]) = Server::start().with_clients();
     client.int(format!("DLOCK.ACQUIRE k a PX {LEASE}"));
     let id = wait(&mut client, &mut waiter, "DLOCK.ACQUIRE k b PX 400 SESSION BLOCK 0", 1);
     assert_eq!(counter(&mut client, "sessions"), 0, "nothing is bound yet");
@@ -36,8 +35,7 @@ fn who_waited_is_bound_when_granted() {
 
 #[test]
 fn who_waited_without_session_is_not_bound() {
-    let server = Server::start();
-    let (mut client, mut waiter) = (server.client(), server.client());
+    let (_server, [mut client, mut waiter]) = Server::start().with_clients();
     client.int(format!("DLOCK.ACQUIRE k a PX {LEASE} SESSION"));
     wait(&mut client, &mut waiter, &format!("DLOCK.ACQUIRE k b PX {LEASE} BLOCK 0"), 1);
     client.int("DLOCK.RELEASE k a");
@@ -49,8 +47,7 @@ fn who_waited_without_session_is_not_bound() {
 
 #[test]
 fn a_lease_that_is_too_short_when_its_turn_comes_is_refused() {
-    let server = Server::start();
-    let (mut client, mut waiter, mut next) = (server.client(), server.client(), server.client());
+    let (_server, [mut client, mut waiter, mut next]) = Server::start().with_clients();
     client.int(format!("DLOCK.ACQUIRE k a PX {LEASE}"));
     // By the default, which is another one then.
     wait(&mut client, &mut waiter, "DLOCK.ACQUIRE k b SESSION BLOCK 0", 1);
@@ -73,8 +70,7 @@ fn a_lease_that_is_too_short_when_its_turn_comes_is_refused() {
 
 #[test]
 fn a_client_that_dies_while_it_waits_leaves_the_queue() {
-    let server = Server::start();
-    let (mut client, mut dead, mut next) = (server.client(), server.client(), server.client());
+    let (_server, [mut client, mut dead, mut next]) = Server::start().with_clients();
     client.int(format!("DLOCK.ACQUIRE k a PX {LEASE}"));
     wait(&mut client, &mut dead, "DLOCK.ACQUIRE k b SESSION BLOCK 0", 1);
     wait(&mut client, &mut next, "DLOCK.ACQUIRE k c SESSION BLOCK 0", 2);
@@ -93,8 +89,7 @@ fn who_dies_in_the_turn_of_its_grant_does_not_keep_the_lock() {
     for transaction in [false, true] {
         for kill_first in [false, true] {
             let what = format!("transaction {transaction}, kill first {kill_first}");
-            let server = Server::start();
-            let (mut client, mut dead, mut next) = (server.client(), server.client(), server.client());
+            let (_server, [mut client, mut dead, mut next]) = Server::start().with_clients();
             client.int(format!("DLOCK.ACQUIRE k a PX {LEASE}"));
             let request = format!("DLOCK.ACQUIRE k b PX {LEASE} SESSION BLOCK 0");
             let id = wait(&mut client, &mut dead, &request, 1);
@@ -133,8 +128,7 @@ fn who_hangs_up_in_the_turn_of_its_grant_does_not_keep_the_lock() {
 
 #[test]
 fn the_queue_is_served_when_a_session_ends() {
-    let server = Server::start();
-    let (mut client, mut session) = (server.client(), server.client());
+    let (server, [mut client, mut session]) = Server::start().with_clients();
     session.int(format!("DLOCK.RACQUIRE k a PX {LEASE} SESSION"));
     session.int("DLOCK.RACQUIRE k a");
     let mut waiters: Vec<_> = (0..4).map(|_| server.client()).collect();
@@ -154,8 +148,7 @@ fn the_queue_is_served_when_a_session_ends() {
 
 #[test]
 fn a_session_that_ends_in_its_grace_serves_the_queue_when_that_is_over() {
-    let server = Server::conf("dlock.session-grace 500");
-    let (mut client, mut session, mut waiter) = (server.client(), server.client(), server.client());
+    let (_server, [mut client, mut session, mut waiter]) = Server::conf("dlock.session-grace 500").with_clients();
     session.int(format!("DLOCK.ACQUIRE k a PX {LEASE} SESSION"));
     wait(&mut client, &mut waiter, "DLOCK.ACQUIRE k b BLOCK 0", 1);
     let start = client.now();
@@ -187,8 +180,7 @@ fn a_dead_client_frees_what_it_holds_and_leaves_where_it_waits() {
 
 #[test]
 fn an_upgrade_is_bound_when_granted() {
-    let server = Server::start();
-    let (mut client, mut session) = (server.client(), server.client());
+    let (_server, [mut client, mut session]) = Server::start().with_clients();
     session.int(format!("DLOCK.RLOCK k a PX {LEASE}"));
     client.int(format!("DLOCK.RLOCK k b PX {LEASE}"));
     let id = wait(&mut client, &mut session, &format!("DLOCK.WLOCK k a PX {LEASE} SESSION BLOCK 0"), 1);

@@ -47,8 +47,7 @@ fn all_or_none() {
 
 #[test]
 fn every_hold_has_the_same_token_lease_and_session() {
-    let server = Server::start();
-    let mut session = server.client();
+    let (server, mut session) = Server::start().with_client();
     let before = session.now();
     let token = session.int("DLOCK.MACQUIRE 3 x y z a PX 5000 SESSION");
     let ends: BTreeSet<_> = ["x", "y", "z"].iter().map(|key| session.end_of(key)).collect();
@@ -72,11 +71,9 @@ fn every_hold_has_the_same_token_lease_and_session() {
 
 #[test]
 fn a_session_keeps_all_of_them_alive() {
-    let server = Server::start();
-    let mut session = server.client();
+    let (_server, mut session) = Server::start().with_client();
     let token = session.int("DLOCK.MACQUIRE 3 x y z a PX 400 SESSION");
-    let now = session.now();
-    session.pass(now + 900);
+    session.pass_ms(900);
     for key in ["x", "y", "z"] {
         assert!(session.int(format!("DLOCK.CHECK {key} {token}")) > 0, "{key}");
     }
@@ -84,8 +81,7 @@ fn a_session_keeps_all_of_them_alive() {
 
 #[test]
 fn it_is_not_reentrant() {
-    let server = Server::start();
-    let mut client = server.client();
+    let (server, mut client) = Server::start().with_client();
     for (command, rest) in [("ACQUIRE", ""), ("RLOCK", ""), ("SACQUIRE", " 5"), ("MACQUIRE 1", "")] {
         client.ok("FLUSHALL");
         client.int(format!("DLOCK.{command} y a{rest} PX 60000"));
@@ -105,8 +101,7 @@ fn it_is_not_reentrant() {
 #[test]
 fn if_one_key_goes_the_others_stay() {
     for act in ["DEL y", "UNLINK y", "RENAME y renamed", "MOVE y 1", "PEXPIRE y -1", "SET y v", "DLOCK.RELEASE y a"] {
-        let server = Server::start();
-        let mut client = server.client();
+        let (server, mut client) = Server::start().with_client();
         let token = client.int("DLOCK.MACQUIRE 3 x y z a PX 60000");
         client.run(act);
         assert_eq!((server.holders("x"), server.holders("z")), (vec!["a".into()], vec!["a".to_owned()]), "{act}");
@@ -119,8 +114,7 @@ fn if_one_key_goes_the_others_stay() {
 
 #[test]
 fn another_type_under_one_key_changes_nothing() {
-    let server = Server::start();
-    let mut client = server.client();
+    let (server, mut client) = Server::start().with_client();
     for at in ["x", "y", "z"] {
         client.ok("FLUSHALL");
         client.ok(format!("SET {at} v"));
@@ -161,8 +155,7 @@ fn replies_are_those_of_acquire() {
 
 #[test]
 fn sixty_four_keys_of_any_bytes() {
-    let server = Server::start();
-    let mut client = server.client();
+    let (_server, mut client) = Server::start().with_client();
     let request = |count: usize| {
         let mut request = req!["DLOCK.MACQUIRE", count];
         (0..count).for_each(|n| {
@@ -185,8 +178,7 @@ const ROOM: &str = "ERR Number of keys can't be greater than number of args";
 
 #[test]
 fn the_number_of_keys_is_read_as_the_server_reads_it() {
-    let server = Server::start();
-    let mut client = server.client();
+    let (server, mut client) = Server::start().with_client();
     for (request, text) in [
         ("0 x a", NONE),
         ("-1 x a", NONE),
@@ -234,8 +226,7 @@ fn keys_of(client: &mut Client, request: &str) -> Option<Vec<String>> {
 
 #[test]
 fn the_server_finds_every_key_of_a_request_that_is_carried_out() {
-    let server = Server::start();
-    let mut client = server.client();
+    let (_server, mut client) = Server::start().with_client();
     for (request, keys) in [("1 x a", "x"), ("3 x y z a PX 5", "x y z"), ("2 x y a BLOCK 1 REQUEST r", "x y")] {
         assert_eq!(keys_of(&mut client, request).unwrap().join(" "), keys);
         let found = list_of(&client.run(format!("COMMAND GETKEYSANDFLAGS DLOCK.MACQUIRE {request}")));
@@ -254,8 +245,7 @@ fn the_server_finds_every_key_of_a_request_that_is_carried_out() {
 
 #[test]
 fn permission_is_needed_for_every_key() {
-    let server = Server::start();
-    let mut admin = server.client();
+    let (server, mut admin) = Server::start().with_client();
     admin.ok("ACL SETUSER worker on >secret ~job:* +dlock.macquire +dlock.release");
     admin.ok("ACL SETUSER reader on >secret %R~* %RW~job:* +dlock.macquire");
     for user in ["worker", "reader"] {
@@ -287,8 +277,7 @@ fn permission_is_needed_for_every_key() {
 
 #[test]
 fn the_commands_of_a_transaction_or_script_do_not_wait() {
-    let server = Server::start();
-    let mut client = server.client();
+    let (server, mut client) = Server::start().with_client();
     client.int("DLOCK.ACQUIRE y b PX 60000");
     client.ok("MULTI");
     for request in ["MACQUIRE 2 x y a BLOCK 0", "RELEASE y b", "MACQUIRE 2 x y a BLOCK 0", "MACQUIRE 2 y z a BLOCK 0"] {
@@ -320,8 +309,7 @@ fn the_commands_of_a_transaction_or_script_do_not_wait() {
 
 #[test]
 fn a_transaction_with_a_release_hands_over_to_who_waits_for_all() {
-    let server = Server::start();
-    let mut client = server.client();
+    let (server, mut client) = Server::start().with_client();
     client.int("DLOCK.MACQUIRE 2 x y a PX 60000");
     let mut waiter = server.waiter("DLOCK.MACQUIRE 2 x y b BLOCK 0");
     client.ok("MULTI");
@@ -335,8 +323,7 @@ fn a_transaction_with_a_release_hands_over_to_who_waits_for_all() {
 
 #[test]
 fn a_replica_takes_none() {
-    let server = Server::start();
-    let replica = server.replica();
+    let (_server, replica) = Server::start().with_replica();
     let mut client = replica.client();
     for writable in ["yes", "no"] {
         client.ok(format!("CONFIG SET replica-read-only {writable}"));
@@ -347,8 +334,7 @@ fn a_replica_takes_none() {
 
 #[test]
 fn one_request_counts_once_and_each_hold_is_a_grant() {
-    let server = Server::start();
-    let mut client = server.client();
+    let (_server, mut client) = Server::start().with_client();
     let count = |client: &mut Client| ["grants", "refusals", "deadlocks", "waits"].map(|name| counter(client, name));
     client.int("DLOCK.MACQUIRE 4 w x y z a");
     assert_eq!(count(&mut client), [4, 0, 0, 0]);
@@ -367,8 +353,7 @@ fn one_request_counts_once_and_each_hold_is_a_grant() {
 
 #[test]
 fn events_are_sent_for_each_key() {
-    let server = Server::conf("notify-keyspace-events Ed");
-    let mut client = server.client();
+    let (server, mut client) = Server::conf("notify-keyspace-events Ed").with_client();
     let mut listener = server.client().resp3();
     listener.send("PSUBSCRIBE __keyevent@0__:*");
     listener.push(crate::support::wait::PATIENCE).expect("subscribed");

@@ -12,10 +12,9 @@ const KEYS: [&str; 3] = ["{s}x", "{s}y", "{s}z"];
 
 /// A cluster, the node with the keys, the other one, and a client of each.
 fn cluster() -> (Cluster, usize, usize, Client, Client) {
-    let cluster = Cluster::start(2);
-    let from = cluster.home_of(KEYS[0]);
-    let (here, there) = (cluster.client(from), cluster.client(1 - from));
-    (cluster, from, 1 - from, here, there)
+    let (cluster, from, to) = Cluster::of_two(KEYS[0]);
+    let (here, there) = (cluster.client(from), cluster.client(to));
+    (cluster, from, to, here, there)
 }
 
 fn nobody_waits(client: &mut Client) {

@@ -22,10 +22,8 @@ fn appended(server: &Server, act: impl FnOnce()) -> Vec<String> {
     units
 }
 
-fn writing() -> (Server, Client) {
-    let server = Server::conf("appendonly yes\nappendfsync no");
-    let client = server.client();
-    (server, client)
+pub fn writing() -> (Server, Client) {
+    Server::conf("appendonly yes\nappendfsync no").with_client()
 }
 
 #[test]
@@ -142,8 +140,7 @@ fn replica_file_and_snapshot_are_equal_to_the_primary() {
     assert_same_but_for_grace("replica", &expected, &state(&mut replica.client()));
     assert_same_but_for_grace("its replica", &expected, &state(&mut second.client()));
     let expected = state(&mut replica.client());
-    server.kill9();
-    server.boot();
+    server.crash();
     assert_same_but_for_grace("append-only file", &state(&mut server.client()), &expected);
     let mut client = server.client();
     for preamble in ["yes", "no"] {
@@ -166,8 +163,7 @@ fn replica_file_and_snapshot_are_equal_to_the_primary() {
 
 #[test]
 fn a_promoted_replica_has_all_of_a_grant() {
-    let server = Server::start();
-    let replica = server.replica();
+    let (server, replica) = Server::start().with_replica();
     let mut client = server.client();
     client.int("DLOCK.ACQUIRE x h PX 600000");
     let mut waiter = server.waiter(format!("DLOCK.MACQUIRE 3 x y z a {FOR_EVER} REQUEST r"));
@@ -190,8 +186,7 @@ fn a_promoted_replica_has_all_of_a_grant() {
 
 #[test]
 fn a_grant_that_was_not_replicated_is_lost_as_a_whole() {
-    let mut server = Server::start();
-    let replica = server.replica();
+    let (mut server, replica) = Server::start().with_replica();
     let mut client = server.client();
     let kept = client.int("DLOCK.MACQUIRE 2 v w a PX 600000");
     replica.wait_synced(&server);
@@ -233,15 +228,12 @@ fn a_demotion_sends_waiters_away_from_all_queues() {
 
 #[test]
 fn watchers_and_trackers_see_every_key() {
-    let server = Server::start();
-    let mut client = server.client();
+    let (server, mut client) = Server::start().with_client();
     for key in ["x", "y"] {
         let mut other = server.client();
         other.ok(format!("WATCH {key}"));
         client.int("DLOCK.MACQUIRE 2 x y a");
-        other.ok("MULTI");
-        other.text("PING");
-        assert_eq!(other.run("EXEC"), redis::Value::Nil, "{key} has changed");
+        assert!(other.watched_key_changed(), "{key} has changed");
         client.ok("FLUSHALL");
     }
     let mut tracker = server.client().resp3();

@@ -2,13 +2,12 @@
 
 use crate::several::owners;
 use crate::support::replica::counter;
-use crate::support::story::story;
+use crate::support::story::{story, tell};
 use crate::support::{Server, int_of};
 
 #[test]
 fn a_repeat_gets_the_answer_of_the_first() {
-    let server = Server::start();
-    let mut client = server.client();
+    let (_server, mut client) = Server::start().with_client();
     story(
         &mut client,
         "MACQUIRE 2 x y a REQUEST 1        -> t1
@@ -29,9 +28,7 @@ fn a_repeat_gets_the_answer_of_the_first() {
 
 #[test]
 fn the_answer_is_the_highest_token() {
-    let server = Server::start();
-    story(
-        &mut server.client(),
+    tell(
         "MACQUIRE 2 x y a REQUEST 1        -> t1
          ACQUIRE other b                   -> t2
          RENEW y a MINTOKEN t2             -> 1
@@ -43,8 +40,7 @@ fn the_answer_is_the_highest_token() {
 #[test]
 fn only_some_of_the_holds_are_no_repeat() {
     for act in ["DEL y", "DLOCK.RELEASE y a", "PEXPIRE y -1", "RENAME y z"] {
-        let server = Server::start();
-        let mut client = server.client();
+        let (server, mut client) = Server::start().with_client();
         client.int("DLOCK.MACQUIRE 3 w x y a REQUEST 1 PX 60000");
         client.run(act);
         client.nil("DLOCK.MACQUIRE 3 w x y a REQUEST 1");
@@ -57,8 +53,7 @@ fn only_some_of_the_holds_are_no_repeat() {
         client.nil("DLOCK.MACQUIRE 4 w x y v a REQUEST 1");
     }
     // A record that another request on one of the holds replaced.
-    let server = Server::start();
-    let mut client = server.client();
+    let (_server, mut client) = Server::start().with_client();
     client.int("DLOCK.MACQUIRE 2 x y a REQUEST 1");
     client.int("DLOCK.RACQUIRE y a REQUEST 2");
     client.nil("DLOCK.MACQUIRE 2 x y a REQUEST 1");
@@ -67,8 +62,7 @@ fn only_some_of_the_holds_are_no_repeat() {
 
 #[test]
 fn a_repeat_binds_all_holds_to_its_session() {
-    let server = Server::start();
-    let mut client = server.client();
+    let (server, mut client) = Server::start().with_client();
     let mut session = server.client();
     let token = client.int("DLOCK.MACQUIRE 2 x y a REQUEST 1 PX 60000");
     assert_eq!(session.int("DLOCK.MACQUIRE 2 x y a REQUEST 1 SESSION"), token);
@@ -82,8 +76,7 @@ fn a_repeat_binds_all_holds_to_its_session() {
 
 #[test]
 fn a_session_that_one_hold_cannot_have_binds_none() {
-    let server = Server::start();
-    let mut client = server.client();
+    let (_server, mut client) = Server::start().with_client();
     client.int("DLOCK.MACQUIRE 2 x y a REQUEST 1 PX 60000");
     client.int("DLOCK.RENEW y a PX 250");
     let error = client.error("DLOCK.MACQUIRE 2 x y a REQUEST 1 SESSION");
@@ -94,8 +87,7 @@ fn a_session_that_one_hold_cannot_have_binds_none() {
 
 #[test]
 fn a_repeat_takes_the_place_of_the_request_that_waits() {
-    let server = Server::start();
-    let mut client = server.client();
+    let (server, mut client) = Server::start().with_client();
     client.int("DLOCK.ACQUIRE x h PX 60000");
     let mut first = server.waiter("DLOCK.MACQUIRE 2 x y a REQUEST 1 BLOCK 0 PX 60000");
     let mut behind = server.waiter("DLOCK.ACQUIRE y b BLOCK 0 PX 60000");
@@ -116,8 +108,7 @@ fn a_repeat_takes_the_place_of_the_request_that_waits() {
 
 #[test]
 fn another_set_of_keys_is_another_request() {
-    let server = Server::start();
-    let mut client = server.client();
+    let (server, mut client) = Server::start().with_client();
     client.int("DLOCK.ACQUIRE x h PX 60000");
     let mut first = server.waiter("DLOCK.MACQUIRE 2 x y a REQUEST 1 BLOCK 0");
     for other in ["1 x", "3 x y z", "2 x z"] {
@@ -134,8 +125,7 @@ fn another_set_of_keys_is_another_request() {
 
 #[test]
 fn the_first_gets_the_answer_of_a_repeat_that_was_granted_at_once() {
-    let server = Server::start();
-    let mut client = server.client();
+    let (server, mut client) = Server::start().with_client();
     client.int("DLOCK.ACQUIRE x h PX 60000");
     let mut first = server.waiter("DLOCK.MACQUIRE 2 x y a REQUEST 1 BLOCK 0 PX 60000");
     // In one turn: the lock is free, the first is at the head of all its queues.
@@ -148,13 +138,11 @@ fn the_first_gets_the_answer_of_a_repeat_that_was_granted_at_once() {
 
 #[test]
 fn a_session_is_bound_although_looking_at_the_key_removes_an_expired_lock() {
-    let server = Server::start();
-    let (mut client, mut other) = (server.client(), server.client());
+    let (_server, [mut client, mut other]) = Server::start().with_clients();
     client.ok("DEBUG SET-ACTIVE-EXPIRE 0");
     for request in ["DLOCK.MACQUIRE 1 k b PX 5000 SESSION", "DLOCK.MACQUIRE 2 k k2 b PX 5000 SESSION"] {
         client.int("DLOCK.ACQUIRE k a PX 20");
-        let now = client.now();
-        client.pass(now + 40);
+        client.pass_ms(40);
         client.int(request);
         assert!(client.session_of("k", "b", "exclusive").is_some(), "{request}");
         let bound = if request.contains("k2") { 2 } else { 1 };

@@ -13,8 +13,7 @@ fn request(words: &str) -> String {
 
 /// A server on which the owner `h` holds these keys.
 fn held(keys: &str) -> (Server, Client) {
-    let server = Server::start();
-    let mut client = server.client();
+    let (server, mut client) = Server::start().with_client();
     for key in keys.split(' ') {
         client.int(format!("DLOCK.ACQUIRE {key} h PX 600000"));
     }
@@ -204,8 +203,7 @@ fn whatever_frees_the_last_lock_lets_it_in() {
 
 #[test]
 fn a_lease_or_session_that_ends_lets_it_in() {
-    let server = Server::start();
-    let mut client = server.client();
+    let (server, mut client) = Server::start().with_client();
     let mut session = server.client();
     session.int("DLOCK.ACQUIRE x s PX 600000 SESSION");
     let end = client.now() + 1200;
@@ -220,8 +218,7 @@ fn a_lease_or_session_that_ends_lets_it_in() {
 
 #[test]
 fn leases_that_end_one_after_the_other_let_it_in_at_the_last() {
-    let server = Server::start();
-    let mut client = server.client();
+    let (server, mut client) = Server::start().with_client();
     for (key, lease) in [("x", 900), ("y", 300), ("z", 600)] {
         client.int(format!("DLOCK.ACQUIRE {key} h PX {lease}"));
     }
@@ -261,8 +258,7 @@ fn a_lock_that_its_owner_took_meanwhile_counts_as_held() {
 
 #[test]
 fn an_upgrade_overtakes_it_in_one_queue() {
-    let server = Server::start();
-    let mut client = server.client();
+    let (server, mut client) = Server::start().with_client();
     client.int("DLOCK.RLOCK x r PX 600000");
     client.int("DLOCK.RLOCK x s PX 600000");
     let mut several = server.waiter(request("MACQUIRE 2 x y a"));
@@ -274,8 +270,7 @@ fn an_upgrade_overtakes_it_in_one_queue() {
     client.int("DLOCK.RELEASE x r ALL");
     several.granted();
     // The only holder upgrades at once, past everybody.
-    let server = Server::start();
-    let mut client = server.client();
+    let (server, mut client) = Server::start().with_client();
     client.int("DLOCK.RLOCK x r PX 600000");
     let mut several = server.waiter(request("MACQUIRE 2 x y a"));
     client.int("DLOCK.WLOCK x r");
@@ -285,8 +280,7 @@ fn an_upgrade_overtakes_it_in_one_queue() {
 
 #[test]
 fn a_cycle_through_any_of_its_keys_is_a_deadlock() {
-    let server = Server::start();
-    let mut client = server.client();
+    let (server, mut client) = Server::start().with_client();
     client.int("DLOCK.ACQUIRE mine a PX 600000");
     client.int("DLOCK.ACQUIRE y b PX 600000");
     let mut b = server.waiter(request("ACQUIRE mine b"));
@@ -297,8 +291,7 @@ fn a_cycle_through_any_of_its_keys_is_a_deadlock() {
     client.int("DLOCK.RELEASE mine a");
     b.granted();
     // And one that another request closes.
-    let server = Server::start();
-    let mut client = server.client();
+    let (server, mut client) = Server::start().with_client();
     client.int("DLOCK.ACQUIRE mine a PX 600000");
     client.int("DLOCK.ACQUIRE z b PX 600000");
     let mut a = server.waiter(request("MACQUIRE 3 x y z a"));
@@ -393,13 +386,11 @@ fn databases_have_queues_of_their_own() {
 
 #[test]
 fn nothing_is_granted_while_writes_are_refused_or_paused() {
-    let server = Server::start();
-    let mut client = server.client();
+    let (server, mut client) = Server::start().with_client();
     client.int("DLOCK.ACQUIRE x h PX 400");
     let mut waiter = server.waiter(request("MACQUIRE 2 x y a"));
     client.ok("CONFIG SET min-replicas-to-write 1");
-    let now = client.now();
-    client.pass(now + 600);
+    client.pass_ms(600);
     waiter.waits();
     client.ok("CONFIG SET min-replicas-to-write 0");
     waiter.granted();

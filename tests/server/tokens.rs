@@ -32,8 +32,7 @@ fn grants_above(client: &mut Client, token: i64) {
 
 #[test]
 fn a_token_is_the_time_in_microseconds() {
-    let server = Server::start();
-    let mut client = server.client();
+    let (_server, mut client) = Server::start().with_client();
     for n in 0..100 {
         let before = client.now_us();
         let token = client.int(format!("DLOCK.ACQUIRE k{n} a"));
@@ -45,8 +44,7 @@ fn a_token_is_the_time_in_microseconds() {
 
 #[test]
 fn tokens_increase_over_all_keys_modes_and_databases() {
-    let server = Server::start();
-    let mut client = server.client();
+    let (_server, mut client) = Server::start().with_client();
     let mut last = 0;
     for db in 0..3 {
         client.ok(format!("SELECT {db}"));
@@ -71,8 +69,7 @@ fn tokens_increase_over_all_keys_modes_and_databases() {
 
 #[test]
 fn clearing_the_data_does_not_reset_them() {
-    let server = Server::start();
-    let mut client = server.client();
+    let (_server, mut client) = Server::start().with_client();
     for clear in ["FLUSHALL", "FLUSHDB", "FLUSHALL ASYNC", "DEL ahead", "DEBUG RELOAD", "RENAME ahead b"] {
         client.run("DEL ahead b");
         let token = half_an_hour_ahead(&mut client) + 1000;
@@ -85,14 +82,12 @@ fn clearing_the_data_does_not_reset_them() {
 #[test]
 fn a_restart_does_not_reset_them() {
     for aof in ["no", "yes"] {
-        let mut server = Server::conf(&format!("appendonly {aof}\nappendfsync always"));
-        let mut client = server.client();
+        let (mut server, mut client) = Server::conf(&format!("appendonly {aof}\nappendfsync always")).with_client();
         let token = half_an_hour_ahead(&mut client);
         if aof == "no" {
             client.ok("SAVE");
         }
-        server.kill9();
-        server.boot();
+        server.crash();
         let mut client = server.client();
         assert_eq!(lock_info(&mut client, "ahead").unwrap().token, token);
         grants_above(&mut client, token);
@@ -103,16 +98,15 @@ fn a_restart_does_not_reset_them() {
 fn a_restart_without_any_data_relies_on_the_clock() {
     let mut server = Server::start();
     let token = server.client().int("DLOCK.ACQUIRE k a");
-    server.kill9();
-    server.boot();
+    server.crash();
     grants_above(&mut server.client(), token);
 }
 
 #[test]
 fn the_token_clock_survives_without_the_lock() {
     for aof in ["no", "yes"] {
-        let mut server = Server::conf(&format!("appendonly {aof}\nappendfsync always\naof-use-rdb-preamble yes"));
-        let mut client = server.client();
+        let (mut server, mut client) =
+            Server::conf(&format!("appendonly {aof}\nappendfsync always\naof-use-rdb-preamble yes")).with_client();
         if !Version::of(&mut client).keeps_the_token_clock() {
             return skipped("this server keeps a module's data only beside keys");
         }
@@ -124,8 +118,7 @@ fn the_token_clock_survives_without_the_lock() {
         } else {
             client.ok("SAVE");
         }
-        server.kill9();
-        server.boot();
+        server.crash();
         let mut client = server.client();
         assert_eq!(client.int("DBSIZE"), 0);
         grants_above(&mut client, token);
@@ -134,19 +127,16 @@ fn the_token_clock_survives_without_the_lock() {
 
 #[test]
 fn an_appended_grant_lifts_the_clock_even_if_its_lock_is_gone() {
-    let mut server = Server::conf("appendonly yes\nappendfsync always");
-    let mut client = server.client();
+    let (mut server, mut client) = Server::conf("appendonly yes\nappendfsync always").with_client();
     let token = half_an_hour_ahead(&mut client);
     client.int("DEL ahead");
-    server.kill9();
-    server.boot();
+    server.crash();
     grants_above(&mut server.client(), token);
 }
 
 #[test]
 fn a_failover_does_not_reset_them() {
-    let primary = Server::start();
-    let replica = primary.replica();
+    let (primary, replica) = Server::start().with_replica();
     let mut client = primary.client();
     let token = half_an_hour_ahead(&mut client);
     client.int("DEL ahead");
@@ -176,8 +166,7 @@ fn restore_lifts_the_clock() {
 
 #[test]
 fn mintoken_lifts_the_hold_and_the_clock() {
-    let server = Server::start();
-    let mut client = server.client();
+    let (_server, mut client) = Server::start().with_client();
     let first = client.int("DLOCK.ACQUIRE k a");
     let lifted = first + HOUR / 2;
     assert_eq!(client.int(format!("DLOCK.RENEW k a MINTOKEN {lifted}")), 1);
@@ -197,8 +186,7 @@ fn mintoken_lifts_the_hold_and_the_clock() {
 
 #[test]
 fn mintoken_lifts_the_exclusive_hold_of_two() {
-    let server = Server::start();
-    let mut client = server.client();
+    let (_server, mut client) = Server::start().with_client();
     let tokens = story(&mut client, "RLOCK k a -> t1\nWLOCK k a -> t2");
     let token = |client: &mut Client, mode| hold(client, "k", "a", mode).unwrap().token;
     let lifted = tokens["t2"] + HOUR / 2;
@@ -213,8 +201,7 @@ fn mintoken_lifts_the_exclusive_hold_of_two() {
 
 #[test]
 fn mintoken_reaches_an_hour_ahead_and_no_further() {
-    let server = Server::start();
-    let mut client = server.client();
+    let (_server, mut client) = Server::start().with_client();
     let token = client.int("DLOCK.ACQUIRE k a");
     let far = client.now_us() + HOUR;
     for beyond in [far + MINUTE, far + 2 * HOUR, far + DAY, 1 << 53] {
@@ -231,8 +218,7 @@ fn mintoken_reaches_an_hour_ahead_and_no_further() {
 
 #[test]
 fn mintoken_goes_by_the_clock_and_not_by_the_last_token() {
-    let server = Server::start();
-    let mut client = server.client();
+    let (_server, mut client) = Server::start().with_client();
     let token = half_an_hour_ahead(&mut client);
     client.error(format!("DLOCK.RENEW ahead a MINTOKEN {}", token + HOUR));
     assert_eq!(lock_info(&mut client, "ahead").unwrap().token, token);
@@ -268,8 +254,7 @@ fn deadline_ahead(client: &mut Client, ahead: i64) -> Vec<u8> {
 #[test]
 fn restoring_a_token_more_than_an_hour_ahead_is_refused() {
     for ahead in [HOUR + MINUTE, 2 * HOUR, 2 * DAY] {
-        let server = Server::conf("rdbcompression no");
-        let mut client = server.client();
+        let (_server, mut client) = Server::conf("rdbcompression no").with_client();
         let (token, dump) = token_ahead(&mut client, ahead);
         client.error(req!["RESTORE", "k", 0, &dump]);
         assert_eq!(client.int("EXISTS k"), 0);
@@ -283,8 +268,7 @@ fn restoring_a_token_more_than_an_hour_ahead_is_refused() {
         client.run("EXEC");
         assert_eq!(client.run("DUMP k2"), held);
     }
-    let server = Server::conf("rdbcompression no");
-    let mut client = server.client();
+    let (_server, mut client) = Server::conf("rdbcompression no").with_client();
     let (token, dump) = token_ahead(&mut client, HOUR - MINUTE);
     client.ok(req!["RESTORE", "k", 0, &dump]);
     assert_eq!(lock_info(&mut client, "k").unwrap().token, token);
@@ -296,8 +280,7 @@ const LONGEST: i64 = (365 * DAY + HOUR) / 1000;
 
 #[test]
 fn restoring_a_deadline_beyond_the_longest_lease_is_refused() {
-    let server = Server::conf("rdbcompression no");
-    let mut client = server.client();
+    let (_server, mut client) = Server::conf("rdbcompression no").with_client();
     for beyond in [60_000, 366 * DAY / 1000, 10 * 366 * DAY / 1000] {
         let dump = deadline_ahead(&mut client, LONGEST + beyond);
         client.error(req!["RESTORE", "k", 0, &dump]);
@@ -315,8 +298,7 @@ fn restoring_a_deadline_beyond_the_longest_lease_is_refused() {
 
 #[test]
 fn a_deadline_far_ahead_is_taken_from_a_file_and_from_the_link() {
-    let mut server = Setup::new().conf("rdbcompression no\nrdbchecksum no").start();
-    let mut client = server.client();
+    let (mut server, mut client) = Setup::new().conf("rdbcompression no\nrdbchecksum no").start().with_client();
     let old = client.now() + 900_000;
     client.int(format!("DLOCK.ACQUIRE k a PXAT {old}"));
     client.int("PERSIST k");
@@ -349,8 +331,7 @@ fn a_server_that_is_no_primary_takes_any_token() {
 
 #[test]
 fn a_token_far_ahead_is_taken_from_a_file_and_from_the_link() {
-    let mut server = Setup::new().conf("rdbcompression no\nrdbchecksum no").start();
-    let mut client = server.client();
+    let (mut server, mut client) = Setup::new().conf("rdbcompression no\nrdbchecksum no").start().with_client();
     let old = client.int("DLOCK.ACQUIRE k a PX 900000");
     let new = client.now_us() + 2 * DAY;
     client.ok("SAVE");
@@ -371,8 +352,7 @@ fn a_token_far_ahead_is_taken_from_a_file_and_from_the_link() {
 
 #[test]
 fn an_expired_lock_in_the_file_lifts_the_clock() {
-    let mut server = Server::start();
-    let mut client = server.client();
+    let (mut server, mut client) = Server::start().with_client();
     let token = half_an_hour_ahead(&mut client);
     client.int("DLOCK.RENEW ahead a PX 1000");
     let end = client.end_of("ahead");

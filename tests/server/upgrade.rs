@@ -124,8 +124,7 @@ const FORMAT: usize = 12;
 
 #[test]
 fn a_newer_lock_is_refused_with_its_reason() {
-    let server = Server::start();
-    let mut client = server.client();
+    let (server, mut client) = Server::start().with_client();
     let newer_encoding = from_the_future(&mut client, ENCODING, 2);
     let newer_format = from_the_future(&mut client, FORMAT, 3);
     client.error(req!["RESTORE", "k", 0, newer_encoding]);
@@ -159,8 +158,7 @@ fn a_newer_effect_is_passed_over_with_its_reason() {
 
 #[test]
 fn a_newer_rdb_is_refused_with_its_reason() {
-    let mut server = Server::conf("rdbchecksum no");
-    let mut client = server.client();
+    let (mut server, mut client) = Server::conf("rdbchecksum no").with_client();
     client.int("DLOCK.ACQUIRE k a");
     client.ok("SAVE");
     let id = body(&client.bytes("DUMP k"))[1..10].to_vec();
@@ -240,8 +238,7 @@ fn same(what: &str, old: &Server, new: &Server) {
 #[test]
 #[ignore = "make upgrade builds the previous release and runs this"]
 fn a_replica_is_upgraded_first_and_takes_over() {
-    let old = previous().start();
-    let mut owner = old.client();
+    let (old, mut owner) = previous().start().with_client();
     variety(&mut owner);
     let new = old.replica();
     same("after the full synchronisation", &old, &new);
@@ -287,8 +284,7 @@ fn old_reads(old: &Server, new: &Server, is_read: bool, what: &str) {
 #[test]
 #[ignore = "make upgrade builds the previous release and runs this"]
 fn a_replica_that_is_still_old_follows_a_new_primary() {
-    let new = Server::start();
-    let mut owner = new.client();
+    let (new, mut owner) = Server::start().with_client();
     variety(&mut owner);
     let old = previous().start();
     old.client().ok(format!("REPLICAOF 127.0.0.1 {}", new.port()));
@@ -318,8 +314,7 @@ struct Restart {
 /// Restarts a server that `fill` has filled. If it does not start, the error is its log.
 #[track_caller]
 fn restart(from: Setup, to: &Setup, (lines, keep): (&str, &str), fill: fn(&mut Client)) -> Result<Restart, String> {
-    let mut server = from.conf(lines).start();
-    let mut owner = server.client();
+    let (mut server, mut owner) = from.conf(lines).start().with_client();
     fill(&mut owner);
     server.client().run(keep);
     server.wait_saved();

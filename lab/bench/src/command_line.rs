@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser};
 
+use crate::error::Error;
 use crate::server::Mode;
 
 /// Measures what a lock costs the server, beside its rivals. Ends with 1 if a limit is passed or a target missed by too
@@ -86,4 +87,13 @@ pub struct Sessions {
 
 fn at_least_one(text: &str) -> Result<usize, String> {
     text.parse().ok().filter(|number| *number > 0).ok_or_else(|| "a number, 1 or more".to_owned())
+}
+
+/// The parts that `--only` names, or all.
+pub fn selected<'a, P>(parts: &'a [P], name: fn(&P) -> &str, only: &[String]) -> Result<Vec<&'a P>, Error> {
+    if let Some(unknown) = only.iter().find(|asked| parts.iter().all(|part| name(part) != asked.as_str())) {
+        let known: Vec<&str> = parts.iter().map(name).collect();
+        return Err(Error::Usage(format!("no part `{unknown}`; there are: {}", known.join(", "))));
+    }
+    Ok(parts.iter().filter(|part| only.is_empty() || only.iter().any(|asked| asked == name(part))).collect())
 }

@@ -22,8 +22,7 @@ fn make_room(files: u64) {
 #[test]
 fn ten_thousand_connections_come_and_go_at_once() {
     make_room(CROWD as u64 + 2_000);
-    let server = Server::conf("maxclients 12000");
-    let mut client = server.client();
+    let (server, mut client) = Server::conf("maxclients 12000").with_client();
     client.int("DLOCK.ACQUIRE k a PX 600000");
     let mut crowd = Vec::with_capacity(CROWD);
     for n in 0..CROWD {
@@ -94,8 +93,7 @@ fn a_connection_that_is_closed_on_one_side_is_over() {
 
 #[test]
 fn half_a_command_holds_up_nobody() {
-    let server = Server::start();
-    let mut client = server.client();
+    let (server, mut client) = Server::start().with_client();
     let whole = "*3\r\n$13\r\nDLOCK.ACQUIRE\r\n$1\r\nk\r\n$1\r\na\r\n".as_bytes();
     let mut others: Vec<_> = (1..whole.len()).map(|_| server.client()).collect();
     for (at, other) in others.iter_mut().enumerate() {

@@ -4,8 +4,7 @@ use crate::support::{Server, lock_info, soon};
 
 #[test]
 fn a_full_disk_stops_locks_and_room_starts_them_again() {
-    let server = Server::conf("appendonly yes\nappendfsync everysec");
-    let mut client = server.client();
+    let (server, mut client) = Server::conf("appendonly yes\nappendfsync everysec").with_client();
     // So that the log, which is not full, is the smaller file.
     client.int("SETRANGE filler 1000000 x");
     let token = client.int("DLOCK.ACQUIRE kept a PX 600000");
@@ -33,16 +32,14 @@ fn a_full_disk_stops_locks_and_room_starts_them_again() {
 
 #[test]
 fn the_file_that_a_full_disk_left_loads() {
-    let mut server = Server::conf("appendonly yes\nappendfsync everysec");
-    let mut client = server.client();
+    let (mut server, mut client) = Server::conf("appendonly yes\nappendfsync everysec").with_client();
     client.int("SETRANGE filler 1000000 x");
     let token = client.int("DLOCK.ACQUIRE kept a PX 600000");
     soon("it is written", || server.aof().iter().any(|words| words.get(1).is_some_and(|key| key == b"kept")));
     // Room for half an effect.
     server.limit_files(Some(server.aof_size() + 20));
     soon("the disk is full", || client.attempt("DLOCK.RACQUIRE k b").is_err_and(|e| e.starts_with("MISCONF ")));
-    server.kill9();
-    server.boot();
+    server.crash();
     let mut client = server.client();
     assert!(client.int(format!("DLOCK.CHECK kept {token}")) > 0);
     assert!(client.int("DLOCK.ACQUIRE new a") > token);

@@ -16,8 +16,7 @@ struct Work {
 impl Work {
     #[track_caller]
     fn begin() -> Self {
-        let server = Server::start();
-        let (mut client, mut session) = (server.client(), server.client());
+        let (server, [mut client, mut session]) = Server::start().with_clients();
         client.ok("CONFIG SET dlock.default-lease 77777");
         let token = client.int("DLOCK.RACQUIRE k a PX 600000");
         session.int("DLOCK.ACQUIRE s a PX 600 SESSION");

@@ -143,8 +143,7 @@ fn a_session_of_a_hundred_thousand_holds_of_one_lock_ends_in_pieces() {
 #[test]
 fn three_thousand_readers_get_in_by_pieces() {
     let found = least_of_three(|| {
-        let server = Server::start();
-        let mut client = server.client();
+        let (server, mut client) = Server::start().with_client();
         client.int("DLOCK.WLOCK k writer PX 600000");
         let mut waiting = queue(&server, 3_000, |n| format!("DLOCK.RLOCK k reader-{n} PX 600000 BLOCK 0"));
         let turn = server.longest_turn(|| {

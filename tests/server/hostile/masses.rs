@@ -31,8 +31,7 @@ fn are_answers_to_pairs(mut next: impl FnMut() -> Value) {
 
 #[test]
 fn a_hundred_thousand_commands_in_a_pipeline_are_answered_in_order() {
-    let server = Server::start();
-    let mut client = server.client();
+    let (_server, mut client) = Server::start().with_client();
     client.send_raw(&pairs());
     are_answers_to_pairs(|| client.read().expect("no error"));
     assert_eq!(client.int("DBSIZE"), 0);
@@ -40,8 +39,7 @@ fn a_hundred_thousand_commands_in_a_pipeline_are_answered_in_order() {
 
 #[test]
 fn a_hundred_thousand_commands_in_a_transaction_are_answered_in_order() {
-    let server = Server::conf("appendonly yes\nappendfsync no");
-    let mut client = server.client();
+    let (_server, mut client) = Server::conf("appendonly yes\nappendfsync no").with_client();
     client.send_raw(&["MULTI".packed(), pairs(), "EXEC".packed()].concat());
     client.read().expect("OK");
     (0..2 * PAIRS).for_each(|_| drop(client.read().expect("QUEUED")));
@@ -60,8 +58,7 @@ fn waits_with_a_pipeline(server: &Server) -> Client {
 
 #[test]
 fn a_hundred_thousand_commands_behind_one_that_waits_wait_too() {
-    let server = Server::start();
-    let mut client = server.client();
+    let (server, mut client) = Server::start().with_client();
     client.int("DLOCK.ACQUIRE k a PX 600000");
     let mut waiter = waits_with_a_pipeline(&server);
     let gone = waits_with_a_pipeline(&server);

@@ -19,8 +19,7 @@ fn refuses(client: &mut Client, request: redis::Cmd, code: &str) {
 
 #[test]
 fn a_megabyte_is_no_owner_request_number_or_option() {
-    let server = Server::start();
-    let mut client = server.client();
+    let (_server, mut client) = Server::start().with_client();
     let token = client.int("DLOCK.ACQUIRE k a PX 600000");
     let no_integer = "ERR value is not an integer";
     for command in ["DLOCK.ACQUIRE", "DLOCK.RACQUIRE", "DLOCK.RLOCK", "DLOCK.WLOCK"] {
@@ -47,8 +46,7 @@ fn a_megabyte_is_no_owner_request_number_or_option() {
 
 #[test]
 fn a_hundred_thousand_arguments_are_a_syntax_error() {
-    let server = Server::start();
-    let mut client = server.client();
+    let (_server, mut client) = Server::start().with_client();
     for command in ["ACQUIRE", "RELEASE", "RENEW", "INFO"] {
         let mut request = req![format!("DLOCK.{command}"), "k", "a"];
         (0..100_000).for_each(|_| {
@@ -61,8 +59,7 @@ fn a_hundred_thousand_arguments_are_a_syntax_error() {
 
 #[test]
 fn a_key_of_a_megabyte_is_a_lock_like_any_other() {
-    let server = Server::conf("appendonly yes\nappendfsync no");
-    let replica = server.replica();
+    let (server, replica) = Server::conf("appendonly yes\nappendfsync no").with_replica();
     let mut client = server.client();
     let token = client.int(req!["DLOCK.ACQUIRE", mega(), "a", "PX", 600_000]);
     client.nil(req!["DLOCK.ACQUIRE", mega(), "b"]);
@@ -77,8 +74,7 @@ fn a_key_of_a_megabyte_is_a_lock_like_any_other() {
 
 #[test]
 fn an_error_about_long_names_is_short() {
-    let server = Server::start();
-    let mut client = server.client();
+    let (server, mut client) = Server::start().with_client();
     let (a, b) = (vec![0xff_u8; 1024], vec![0xfe_u8; 1024]);
     let long = |last: u8| [mega(), vec![last]].concat();
     client.int(req!["DLOCK.ACQUIRE", long(1), &a, "PX", 600_000]);
@@ -90,8 +86,7 @@ fn an_error_about_long_names_is_short() {
 #[test]
 fn an_error_about_many_owners_is_short() {
     const CIRCLE: usize = 300;
-    let server = Server::start();
-    let mut client = server.client();
+    let (server, mut client) = Server::start().with_client();
     for n in 0..CIRCLE {
         client.int(format!("DLOCK.ACQUIRE k{n} owner-{n} PX 600000"));
     }

@@ -28,8 +28,7 @@ fn who_asks_and_does_not_read_is_cut_off_and_its_lock_is_free() {
 
 #[test]
 fn who_waits_with_more_than_the_server_keeps_for_clients_leaves_the_queue() {
-    let server = Server::conf("maxmemory-clients 8mb");
-    let mut client = server.client();
+    let (server, mut client) = Server::conf("maxmemory-clients 8mb").with_client();
     client.int("DLOCK.RLOCK k a PX 600000");
     let mut greedy = server.waiter("DLOCK.WLOCK k w BLOCK 0");
     let mut reader = server.waiter("DLOCK.RLOCK k r BLOCK 0");

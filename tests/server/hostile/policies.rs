@@ -68,8 +68,8 @@ fn squeeze(client: &mut Client, policy: &str) -> usize {
 #[test]
 fn memory_that_runs_out_loses_no_waiter_under_any_policy() {
     for policy in POLICIES {
-        let server = Server::conf(&format!("maxmemory-policy {policy}\nmaxmemory-samples 10"));
-        let replica = server.replica();
+        let (server, replica) =
+            Server::conf(&format!("maxmemory-policy {policy}\nmaxmemory-samples 10")).with_replica();
         let mut client = server.client();
         fill(&mut client);
         let line = (0..WAITERS).map(|n| format!("DLOCK.ACQUIRE lock{n} b PX 600000 BLOCK 0"));

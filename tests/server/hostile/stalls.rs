@@ -6,8 +6,7 @@ use crate::support::{Server, lock_info, soon};
 
 #[test]
 fn what_ended_during_a_stall_is_served_in_order_before_who_came_during_it() {
-    let server = Server::start();
-    let (mut client, mut sleeper) = (server.client(), server.client());
+    let (server, [mut client, mut sleeper]) = Server::start().with_clients();
     client.int("DLOCK.ACQUIRE k a PX 1000");
     let mut waiters = server.waiters(["b", "c", "d"].map(|o| format!("DLOCK.ACQUIRE k {o} PX 300 BLOCK 0")));
     let end = client.end_of("k");
@@ -24,8 +23,7 @@ fn what_ended_during_a_stall_is_served_in_order_before_who_came_during_it() {
 
 #[test]
 fn who_died_during_a_stall_holds_nothing_afterwards() {
-    let server = Server::start();
-    let (mut client, mut sleeper, mut session) = (server.client(), server.client(), server.client());
+    let (server, [mut client, mut sleeper, mut session]) = Server::start().with_clients();
     session.int("DLOCK.ACQUIRE k a PX 600000 SESSION");
     let head = server.waiter("DLOCK.ACQUIRE k gone PX 600000 BLOCK 0 SESSION");
     let mut next = server.waiter("DLOCK.ACQUIRE k b PX 600000 BLOCK 0");
@@ -41,8 +39,7 @@ fn who_died_during_a_stall_holds_nothing_afterwards() {
 
 #[test]
 fn a_session_survives_a_stall_of_less_than_two_thirds_of_its_lease() {
-    let server = Server::start();
-    let (mut client, mut session, mut sleeper) = (server.client(), server.client(), server.client());
+    let (_server, [mut client, mut session, mut sleeper]) = Server::start().with_clients();
     let token = session.int("DLOCK.ACQUIRE k a PX 6000 SESSION");
     for _ in 0..3 {
         sleeper.run("DEBUG SLEEP 2");
@@ -53,8 +50,7 @@ fn a_session_survives_a_stall_of_less_than_two_thirds_of_its_lease() {
 
 #[test]
 fn a_session_that_a_stall_outlived_is_lost_to_one_owner_only() {
-    let server = Server::start();
-    let (mut client, mut session, mut sleeper) = (server.client(), server.client(), server.client());
+    let (server, [mut client, mut session, mut sleeper]) = Server::start().with_clients();
     let token = session.int("DLOCK.ACQUIRE k a PX 600 SESSION");
     let mut next = server.waiter("DLOCK.ACQUIRE k b PX 600000 BLOCK 0");
     sleeper.run("DEBUG SLEEP 1.2");

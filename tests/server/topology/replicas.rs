@@ -78,8 +78,7 @@ fn a_planned_failover_loses_no_lock_and_lets_in_no_second_owner() {
 
 #[test]
 fn after_an_unplanned_failover_every_grant_that_the_replica_had_stands() {
-    let mut primary = Setup::new().conf("appendonly yes\nappendfsync no").start();
-    let replica = primary.replica();
+    let (mut primary, replica) = Setup::new().conf("appendonly yes\nappendfsync no").start().with_replica();
     let (mut session, kept) = keep(&primary, "kept");
     replica.wait_synced(&primary);
     let contest = Contest::begin(one_of(vec![primary.port(), replica.port()]), &keys(), 1);

@@ -6,8 +6,7 @@ use crate::support::{Server, lock_info};
 
 #[test]
 fn a_reader_does_not_pass_a_waiting_writer() {
-    let server = Server::start();
-    let mut client = server.client();
+    let (server, mut client) = Server::start().with_client();
     client.int("DLOCK.RLOCK k a");
     let mut writer = server.waiter("DLOCK.WLOCK k w BLOCK 0");
     let refusals = counter(&mut client, "refusals");
@@ -28,8 +27,7 @@ fn a_reader_does_not_pass_a_waiting_writer() {
 
 #[test]
 fn a_newcomer_gets_nothing_of_a_lock_that_is_handed_over() {
-    let server = Server::start();
-    let mut client = server.client();
+    let (server, mut client) = Server::start().with_client();
     for first in ["ACQUIRE", "RLOCK"] {
         for late in ["ACQUIRE", "RACQUIRE", "WLOCK", "RLOCK"] {
             client.int(format!("DLOCK.{first} k a"));
@@ -44,8 +42,7 @@ fn a_newcomer_gets_nothing_of_a_lock_that_is_handed_over() {
 
 #[test]
 fn a_lease_that_ended_belongs_to_the_head_of_the_queue() {
-    let server = Server::start();
-    let mut client = server.client();
+    let (server, mut client) = Server::start().with_client();
     client.int("DLOCK.ACQUIRE k a PX 500");
     let mut waiter = server.waiter("DLOCK.ACQUIRE k b BLOCK 0");
     // From long before the deadline until long after: nobody else gets in, and b is not passed.
@@ -58,8 +55,7 @@ fn a_lease_that_ended_belongs_to_the_head_of_the_queue() {
 
 #[test]
 fn re_entry_passes() {
-    let server = Server::start();
-    let mut client = server.client();
+    let (server, mut client) = Server::start().with_client();
     let tokens = story(&mut client, "WLOCK k a -> t1\nRLOCK r a -> t2\nRLOCK r b -> t3");
     let mut waiters = server.waiters(["DLOCK.WLOCK k w BLOCK 0", "DLOCK.WLOCK r w2 BLOCK 0"]);
     for way in ["", " BLOCK 0", " BLOCK 100"] {
@@ -82,8 +78,7 @@ fn re_entry_passes() {
 
 #[test]
 fn the_only_holder_may_upgrade_and_the_writer_may_read() {
-    let server = Server::start();
-    let mut client = server.client();
+    let (server, mut client) = Server::start().with_client();
     for (hold, second) in [("RLOCK", "WLOCK"), ("RLOCK", "RACQUIRE"), ("WLOCK", "RLOCK"), ("ACQUIRE", "RLOCK")] {
         for way in ["", " BLOCK 0"] {
             client.int(format!("DLOCK.{hold} k a"));
@@ -102,8 +97,7 @@ fn the_only_holder_may_upgrade_and_the_writer_may_read() {
 
 #[test]
 fn a_request_that_is_granted_at_once_does_not_wait() {
-    let server = Server::start();
-    let mut client = server.client();
+    let (_server, mut client) = Server::start().with_client();
     story(
         &mut client,
         "ACQUIRE k a BLOCK 0                    -> t1

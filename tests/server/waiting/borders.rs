@@ -5,8 +5,7 @@ use crate::support::{Client, Server};
 
 /// A server, its administrator, and a user with these permissions.
 fn with_user(rules: &str) -> (Server, Client, Client) {
-    let server = Server::start();
-    let (mut admin, mut user) = (server.client(), server.client());
+    let (server, [mut admin, mut user]) = Server::start().with_clients();
     admin.ok(format!("ACL SETUSER user on >secret +@all {rules}"));
     user.ok("AUTH user secret");
     (server, admin, user)
@@ -87,8 +86,7 @@ fn foreign_users_of_an_owners_name_cause_no_deadlock() {
 
 #[test]
 fn another_database_is_another_search() {
-    let server = Server::start();
-    let (mut zero, mut one) = (server.client(), server.client());
+    let (server, [mut zero, mut one]) = Server::start().with_clients();
     one.ok("SELECT 1");
     zero.int("DLOCK.ACQUIRE k a PX 600000");
     one.int("DLOCK.ACQUIRE k b PX 600000");
@@ -105,8 +103,7 @@ fn another_database_is_another_search() {
 
 #[test]
 fn an_owner_that_also_waits_in_another_database_is_left_out() {
-    let server = Server::start();
-    let (mut client, mut elsewhere) = (server.client(), server.client());
+    let (server, [mut client, mut elsewhere]) = Server::start().with_clients();
     elsewhere.ok("SELECT 1");
     elsewhere.int("DLOCK.ACQUIRE k x PX 600000");
     client.int("DLOCK.ACQUIRE L1 b PX 600000");
@@ -118,8 +115,7 @@ fn an_owner_that_also_waits_in_another_database_is_left_out() {
 
 #[test]
 fn those_ahead_in_the_queue_are_waited_for() {
-    let server = Server::start();
-    let mut client = server.client();
+    let (server, mut client) = Server::start().with_client();
     client.int("DLOCK.WLOCK L1 h PX 600000");
     client.int("DLOCK.ACQUIRE L2 r PX 600000");
     // w waits for h, who waits for nobody; it stands ahead of whoever comes, and does not get in before h is out.

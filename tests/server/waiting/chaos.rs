@@ -42,8 +42,7 @@ fn duration() -> Duration {
 
 #[test]
 fn nothing_is_lost_in_the_chaos() {
-    let mut server = Server::conf("appendonly yes\nappendfsync no\ndlock.max-waiters 0");
-    let replica = server.replica();
+    let (mut server, replica) = Server::conf("appendonly yes\nappendfsync no\ndlock.max-waiters 0").with_replica();
     let mut client = server.client();
     let seen = Seen::default();
     let end = Instant::now() + duration();
@@ -59,15 +58,13 @@ fn nothing_is_lost_in_the_chaos() {
     assert_eq!(["queues", "sessions"].map(|name| counter(&mut client, name)), [0, 0]);
     report_and_add_up(&mut client, &seen);
     // What had short leases is gone, what has long ones is the same everywhere. Locks were renamed and swapped.
-    let now = client.now();
-    client.pass(now + SHORT.cast_signed() + 100);
+    client.pass_ms(SHORT.cast_signed() + 100);
     client.pipeline(&(0..KEYS).map(|n| format!("EXISTS k{n}")).collect::<Vec<_>>());
     replica.wait_synced(&server);
     let expected = state(&mut client);
     assert_same_but_for_grace("replica", &expected, &state(&mut replica.client()));
     only_what_belongs_there(&server);
-    server.kill9();
-    server.boot();
+    server.crash();
     assert_same_but_for_grace("file", &expected, &state(&mut server.client()));
     every_lock_is_free(&server);
 }

@@ -5,8 +5,7 @@ use crate::support::{Server, req};
 
 #[test]
 fn two_locks() {
-    let server = Server::start();
-    let mut client = server.client();
+    let (server, mut client) = Server::start().with_client();
     client.int("DLOCK.ACQUIRE L1 b");
     client.int("DLOCK.ACQUIRE L2 a");
     let mut b = server.waiter("DLOCK.ACQUIRE L2 b BLOCK 0");
@@ -25,8 +24,7 @@ fn two_locks() {
 
 #[test]
 fn three_locks() {
-    let server = Server::start();
-    let mut client = server.client();
+    let (server, mut client) = Server::start().with_client();
     for (lock, owner) in [("L1", "b"), ("L2", "c"), ("L3", "a")] {
         client.int(format!("DLOCK.WLOCK {lock} {owner}"));
     }
@@ -45,8 +43,7 @@ fn three_locks() {
 
 #[test]
 fn through_one_of_several_readers() {
-    let server = Server::start();
-    let mut client = server.client();
+    let (server, mut client) = Server::start().with_client();
     for n in 0..20 {
         client.int(format!("DLOCK.RLOCK L1 r{n}"));
     }
@@ -61,8 +58,7 @@ fn through_one_of_several_readers() {
 
 #[test]
 fn through_those_ahead_in_queue() {
-    let server = Server::start();
-    let mut client = server.client();
+    let (server, mut client) = Server::start().with_client();
     client.int("DLOCK.RLOCK L1 h");
     client.int("DLOCK.ACQUIRE L2 r");
     let mut writer = server.waiter("DLOCK.WLOCK L1 w BLOCK 0");
@@ -77,8 +73,7 @@ fn through_those_ahead_in_queue() {
 
 #[test]
 fn an_owner_that_waits_on_two_connections_is_left_out() {
-    let server = Server::start();
-    let mut client = server.client();
+    let (server, mut client) = Server::start().with_client();
     client.int("DLOCK.ACQUIRE L1 a");
     client.int("DLOCK.ACQUIRE L2 b");
     client.int("DLOCK.ACQUIRE L3 c");
@@ -95,8 +90,7 @@ fn an_owner_that_waits_on_two_connections_is_left_out() {
 
 #[test]
 fn the_one_that_closes_the_circle_on_a_second_connection_is_left_out_too() {
-    let server = Server::start();
-    let mut client = server.client();
+    let (server, mut client) = Server::start().with_client();
     client.int("DLOCK.ACQUIRE L1 b");
     client.int("DLOCK.ACQUIRE L2 a");
     client.int("DLOCK.ACQUIRE L3 c");
@@ -108,8 +102,7 @@ fn the_one_that_closes_the_circle_on_a_second_connection_is_left_out_too() {
 
 #[test]
 fn a_chain_without_an_end_is_none() {
-    let server = Server::start();
-    let mut client = server.client();
+    let (server, mut client) = Server::start().with_client();
     for n in 0..10 {
         client.int(format!("DLOCK.ACQUIRE L{n} o{n}"));
     }
@@ -125,8 +118,7 @@ fn a_chain_without_an_end_is_none() {
 
 #[test]
 fn a_circle_that_a_lapse_has_opened_is_none() {
-    let server = Server::start();
-    let mut client = server.client();
+    let (server, mut client) = Server::start().with_client();
     client.int("DLOCK.RLOCK L1 b PX 300");
     client.int("DLOCK.RLOCK L1 c");
     client.int("DLOCK.ACQUIRE L2 a");
@@ -140,8 +132,7 @@ fn a_circle_that_a_lapse_has_opened_is_none() {
 
 #[test]
 fn names_of_any_bytes_make_a_readable_error() {
-    let server = Server::start();
-    let mut client = server.client();
+    let (server, mut client) = Server::start().with_client();
     let (a, b, k) = (b"a\r\n\0\xff".as_slice(), b"b\n".as_slice(), b"k\r\n+OK\r\n".as_slice());
     client.int(req!["DLOCK.ACQUIRE", k, b]);
     client.int(req!["DLOCK.ACQUIRE", "l", a]);

@@ -10,8 +10,7 @@ use crate::support::{Server, bytes_of, int_of, list_of, soon};
 
 #[test]
 fn a_wait_ends_with_nil_when_its_time_is_over() {
-    let server = Server::start();
-    let mut client = server.client();
+    let (server, mut client) = Server::start().with_client();
     client.int("DLOCK.ACQUIRE k a PX 600000");
     for command in ["ACQUIRE", "RACQUIRE", "WLOCK", "RLOCK"] {
         for time in [1, 100, 300] {
@@ -42,8 +41,7 @@ fn nil_after_waiting_looks_as_always() {
 
 #[test]
 fn a_made_up_owner_comes_with_the_token() {
-    let server = Server::start();
-    let mut client = server.client();
+    let (server, mut client) = Server::start().with_client();
     for resp3 in [false, true] {
         client.int("DLOCK.ACQUIRE k a");
         let mut waiter = if resp3 { server.client().resp3() } else { server.client() };
@@ -59,8 +57,7 @@ fn a_made_up_owner_comes_with_the_token() {
 
 #[test]
 fn client_unblock_ends_a_wait() {
-    let server = Server::start();
-    let mut client = server.client();
+    let (server, mut client) = Server::start().with_client();
     client.int("DLOCK.ACQUIRE k a");
     let mut last = server.client();
     let mut waiters: Vec<_> = (0..3).map(|_| server.client()).collect();
@@ -86,8 +83,7 @@ fn client_unblock_ends_a_wait() {
 
 #[test]
 fn the_next_gets_in_when_a_head_gives_up() {
-    let server = Server::start();
-    let mut client = server.client();
+    let (server, mut client) = Server::start().with_client();
     for way in ["time", "TIMEOUT", "ERROR", "close", "kill"] {
         client.int("DLOCK.RLOCK k a");
         let mut head = server.client();
@@ -114,8 +110,7 @@ fn the_next_gets_in_when_a_head_gives_up() {
 
 #[test]
 fn an_absolute_lease_that_passes_while_waiting_is_nil() {
-    let server = Server::start();
-    let mut client = server.client();
+    let (server, mut client) = Server::start().with_client();
     client.int("DLOCK.ACQUIRE k a");
     let passed = client.now() + 800;
     let later = passed + 600_000;
@@ -135,8 +130,7 @@ fn an_absolute_lease_that_passes_while_waiting_is_nil() {
 
 #[test]
 fn waiting_for_oneself_is_a_deadlock() {
-    let server = Server::start();
-    let mut client = server.client();
+    let (_server, mut client) = Server::start().with_client();
     client.int("DLOCK.ACQUIRE k a");
     client.int("DLOCK.RLOCK r a");
     for key in ["k", "r"] {
@@ -151,8 +145,7 @@ fn waiting_for_oneself_is_a_deadlock() {
 
 #[test]
 fn a_full_waiting_room_takes_no_more() {
-    let server = Server::conf("dlock.max-waiters 3");
-    let mut client = server.client();
+    let (server, mut client) = Server::conf("dlock.max-waiters 3").with_client();
     client.int("DLOCK.ACQUIRE k a");
     client.int("DLOCK.ACQUIRE l a");
     let mut waiters = server.waiters(["k b", "k c", "l b"].map(|words| format!("DLOCK.ACQUIRE {words} BLOCK 0")));
@@ -200,8 +193,7 @@ fn a_demoted_server_sends_everybody_away() {
 
 #[test]
 fn block_zero_is_for_ever() {
-    let server = Server::conf("timeout 1");
-    let mut client = server.client();
+    let (server, mut client) = Server::conf("timeout 1").with_client();
     client.int("DLOCK.ACQUIRE k a PX 600000");
     let mut waiters =
         server.waiters(["0", "4000000000000000"].map(|time| format!("DLOCK.ACQUIRE k b{time} BLOCK {time}")));
@@ -218,8 +210,7 @@ fn block_zero_is_for_ever() {
 
 #[test]
 fn replies_that_nobody_wants_are_not_sent() {
-    let server = Server::start();
-    let mut client = server.client();
+    let (server, mut client) = Server::start().with_client();
     client.int("DLOCK.ACQUIRE k a");
     let mut waiter = server.client();
     waiter.send("CLIENT REPLY OFF");

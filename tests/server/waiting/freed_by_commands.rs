@@ -55,8 +55,7 @@ fn ways(client: &mut Client) -> Vec<(&'static str, Vec<Cmd>)> {
 
 #[test]
 fn whatever_frees_a_lock_serves_its_queue_before_any_later_request() {
-    let server = Server::conf("appendonly yes\nappendfsync no");
-    let replica = server.replica();
+    let (server, replica) = Server::conf("appendonly yes\nappendfsync no").with_replica();
     let mut client = server.client();
     for (before, acts) in ways(&mut client) {
         let what = acts.iter().map(|act| String::from_utf8_lossy(&act.get_packed_command()).replace("\r\n", " "));
@@ -92,8 +91,7 @@ fn whatever_frees_a_lock_serves_its_queue_before_any_later_request() {
 
 #[test]
 fn a_lock_that_is_moved_takes_no_queue_along() {
-    let server = Server::start();
-    let mut client = server.client();
+    let (server, mut client) = Server::start().with_client();
     client.int("DLOCK.ACQUIRE k a");
     let mut waiters = server.waiters(["DLOCK.ACQUIRE k b BLOCK 0", "DLOCK.ACQUIRE k c BLOCK 0"]);
     client.ok("RENAME k moved");
@@ -106,8 +104,7 @@ fn a_lock_that_is_moved_takes_no_queue_along() {
 
 #[test]
 fn a_lock_that_comes_to_a_queue_is_waited_for() {
-    let server = Server::start();
-    let mut client = server.client();
+    let (server, mut client) = Server::start().with_client();
     let mut elsewhere = server.client();
     elsewhere.ok("SELECT 1");
     for act in ["RENAME other k", "SWAPDB 0 1", "RESTORE"] {
@@ -132,8 +129,7 @@ fn a_lock_that_comes_to_a_queue_is_waited_for() {
 
 #[test]
 fn swapped_databases_serve_the_queues_of_both() {
-    let server = Server::start();
-    let (mut zero, mut one) = (server.client(), server.client());
+    let (server, [mut zero, mut one]) = Server::start().with_clients();
     one.ok("SELECT 1");
     zero.int("DLOCK.ACQUIRE k a");
     one.int("DLOCK.ACQUIRE l a");
@@ -178,8 +174,7 @@ fn emptying_one_database_serves_its_queues_only() {
 
 #[test]
 fn a_reload_keeps_the_lock_and_its_queue() {
-    let server = Server::start();
-    let mut client = server.client();
+    let (server, mut client) = Server::start().with_client();
     client.int("DLOCK.ACQUIRE k a");
     let mut waiters = server.waiters(["DLOCK.ACQUIRE k b BLOCK 0", "DLOCK.ACQUIRE k c BLOCK 0"]);
     client.ok("DEBUG RELOAD");

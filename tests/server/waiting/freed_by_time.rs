@@ -15,8 +15,7 @@ fn granted_ms(token: i64) -> i64 {
 
 #[test]
 fn a_lease_end_is_served_in_time_and_never_early() {
-    let server = Server::start();
-    let mut client = server.client();
+    let (server, mut client) = Server::start().with_client();
     let mut waiting = Vec::new();
     for n in 0..60 {
         client.int(format!("DLOCK.ACQUIRE k{n} a PX {}", 600 + 10 * n));
@@ -36,8 +35,7 @@ fn a_lease_end_is_served_in_time_and_never_early() {
 
 #[test]
 fn many_leases_that_end_at_once_are_all_served() {
-    let server = Server::start();
-    let mut client = server.client();
+    let (server, mut client) = Server::start().with_client();
     let end = client.now() + 1000;
     client.pipeline(&(0..100).map(|n| format!("DLOCK.ACQUIRE k{n} a PXAT {end}")).collect::<Vec<_>>());
     let waiters: Vec<_> = (0..100)
@@ -55,8 +53,7 @@ fn many_leases_that_end_at_once_are_all_served() {
 
 #[test]
 fn the_end_of_one_lease_among_many_readers_is_noticed() {
-    let server = Server::start();
-    let mut client = server.client();
+    let (server, mut client) = Server::start().with_client();
     for (owner, lease) in [("a", 600_000), ("b", 600), ("c", 900)] {
         client.int(format!("DLOCK.RLOCK k {owner} PX {lease}"));
     }
@@ -73,8 +70,7 @@ fn the_end_of_one_lease_among_many_readers_is_noticed() {
 
 #[test]
 fn a_renewal_moves_the_end_that_is_waited_for() {
-    let server = Server::start();
-    let mut client = server.client();
+    let (server, mut client) = Server::start().with_client();
     // Later: the waiter goes on waiting.
     client.int("DLOCK.ACQUIRE k a PX 800");
     let mut waiter = server.waiter("DLOCK.ACQUIRE k b BLOCK 0");
@@ -90,8 +86,7 @@ fn a_renewal_moves_the_end_that_is_waited_for() {
 
 #[test]
 fn a_re_entry_moves_the_end_that_is_waited_for() {
-    let server = Server::start();
-    let mut client = server.client();
+    let (server, mut client) = Server::start().with_client();
     client.int("DLOCK.RACQUIRE k a PX 800");
     let mut waiter = server.waiter("DLOCK.ACQUIRE k b BLOCK 0");
     let old_end = client.now() + 850;
@@ -104,8 +99,7 @@ fn a_re_entry_moves_the_end_that_is_waited_for() {
 
 #[test]
 fn a_key_that_is_made_to_end_early_frees_the_lock() {
-    let server = Server::start();
-    let mut client = server.client();
+    let (server, mut client) = Server::start().with_client();
     for way in ["PEXPIRE k 60", "PEXPIREAT"] {
         client.int("DLOCK.ACQUIRE k a PX 600000");
         let mut waiters = server.waiters(["DLOCK.ACQUIRE k b BLOCK 0 PX 600000", "DLOCK.ACQUIRE k c BLOCK 0"]);
@@ -123,8 +117,7 @@ fn a_key_that_is_made_to_end_early_frees_the_lock() {
 
 #[test]
 fn an_early_end_stands_when_somebody_joins_the_queue() {
-    let server = Server::start();
-    let mut client = server.client();
+    let (server, mut client) = Server::start().with_client();
     client.int("DLOCK.ACQUIRE k a PX 600000");
     client.int("PEXPIRE k 800");
     let mut waiter = server.waiter("DLOCK.ACQUIRE k b BLOCK 0");
@@ -134,8 +127,7 @@ fn an_early_end_stands_when_somebody_joins_the_queue() {
 
 #[test]
 fn a_later_end_or_none_does_not_hold_up_the_queue() {
-    let server = Server::start();
-    let mut client = server.client();
+    let (server, mut client) = Server::start().with_client();
     for way in ["PERSIST k", "PEXPIRE k 900000"] {
         client.int("DLOCK.ACQUIRE k a PX 800");
         let end = client.end_of("k");
@@ -149,8 +141,7 @@ fn a_later_end_or_none_does_not_hold_up_the_queue() {
 
 #[test]
 fn the_key_outlives_its_lock_by_fifty_ms_at_most_while_somebody_waits() {
-    let server = Server::start();
-    let mut client = server.client();
+    let (server, mut client) = Server::start().with_client();
     let before = client.now();
     client.int("DLOCK.ACQUIRE k a PX 60000");
     let after = client.now();
@@ -166,8 +157,7 @@ fn the_key_outlives_its_lock_by_fifty_ms_at_most_while_somebody_waits() {
 
 #[test]
 fn an_evicted_lock_is_handed_over() {
-    let server = Server::conf("maxmemory-policy allkeys-random");
-    let mut client = server.client();
+    let (server, mut client) = Server::conf("maxmemory-policy allkeys-random").with_client();
     client.int("DLOCK.ACQUIRE k a PX 600000");
     let mut waiter = server.waiter("DLOCK.ACQUIRE k b BLOCK 0 PX 600000");
     client.ok("CONFIG SET maxmemory 1");
@@ -182,8 +172,7 @@ fn an_evicted_lock_is_handed_over() {
 
 #[test]
 fn an_operator_who_takes_pexpireat_away_takes_nothing_from_those_who_wait() {
-    let server = Server::conf("rename-command PEXPIREAT \"\"");
-    let mut client = server.client();
+    let (server, mut client) = Server::conf("rename-command PEXPIREAT \"\"").with_client();
     client.int("DLOCK.ACQUIRE k a PX 600000");
     let mut waiter = server.waiter("DLOCK.ACQUIRE k b PX 300 BLOCK 60000");
     let mut next = server.waiter("DLOCK.ACQUIRE k c BLOCK 60000");

@@ -16,8 +16,7 @@ fn transaction(client: &mut Client, requests: &[&str]) -> Vec<Value> {
 
 #[test]
 fn a_release_in_a_transaction_hands_over_at_once() {
-    let server = Server::start();
-    let mut client = server.client();
+    let (server, mut client) = Server::start().with_client();
     for free in ["DLOCK.RELEASE k a", "DEL k", "UNLINK k", "RENAME k l", "PEXPIRE k -1", "FLUSHALL"] {
         client.int("DLOCK.ACQUIRE k a");
         let mut waiters = server.waiters(["DLOCK.ACQUIRE k b BLOCK 0", "DLOCK.ACQUIRE k c BLOCK 0"]);
@@ -38,8 +37,7 @@ fn a_release_in_a_transaction_hands_over_at_once() {
 
 #[test]
 fn a_release_in_a_script_or_function_hands_over_at_once() {
-    let server = Server::start();
-    let mut client = server.client();
+    let (server, mut client) = Server::start().with_client();
     let body = "redis.call('DLOCK.RELEASE', keys[1], 'a')
         return {redis.call('DLOCK.ACQUIRE', keys[1], 'a'), redis.call('DLOCK.RLOCK', keys[1], 'a', 'BLOCK', 0)}";
     let library = format!("#!lua name=lib\nredis.register_function('pass', function(keys, args) {body} end)");
@@ -58,8 +56,7 @@ fn a_release_in_a_script_or_function_hands_over_at_once() {
 
 #[test]
 fn the_reply_to_the_waiter_goes_out_when_the_transaction_is_done() {
-    let server = Server::start();
-    let mut client = server.client();
+    let (server, mut client) = Server::start().with_client();
     client.int("DLOCK.ACQUIRE k a");
     let mut waiter = server.waiter("DLOCK.ACQUIRE k b BLOCK 0");
     // What the transaction did after the hand-over is done when the waiter is told.
@@ -70,8 +67,7 @@ fn the_reply_to_the_waiter_goes_out_when_the_transaction_is_done() {
 
 #[test]
 fn block_in_a_transaction_or_script_only_tries() {
-    let server = Server::start();
-    let mut client = server.client();
+    let (_server, mut client) = Server::start().with_client();
     client.int("DLOCK.ACQUIRE held a");
     let replies = transaction(
         &mut client,
@@ -99,8 +95,7 @@ fn block_in_a_transaction_or_script_only_tries() {
 
 #[test]
 fn a_transaction_is_refused_rather_than_pass_a_waiter() {
-    let server = Server::start();
-    let mut client = server.client();
+    let (server, mut client) = Server::start().with_client();
     client.int("DLOCK.RLOCK k a");
     let mut waiter = server.waiter("DLOCK.WLOCK k w BLOCK 0");
     let replies = transaction(&mut client, &["DLOCK.RLOCK k b", "DLOCK.RLOCK k a", "DLOCK.WLOCK k b"]);

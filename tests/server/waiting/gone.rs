@@ -17,8 +17,7 @@ fn vanish(client: &mut Client, mut waiter: Client, id: i64, way: &str) {
 
 #[test]
 fn head_middle_and_tail_leave_the_queue_intact() {
-    let server = Server::start();
-    let mut client = server.client();
+    let (server, mut client) = Server::start().with_client();
     for way in WAYS {
         for gone in [vec![0], vec![2], vec![4], vec![0, 1], vec![1, 3], vec![3, 4], vec![0, 2, 4], vec![0, 1, 2, 3]] {
             client.ok("FLUSHALL");
@@ -54,8 +53,7 @@ fn head_middle_and_tail_leave_the_queue_intact() {
 
 #[test]
 fn a_client_that_is_gone_is_never_granted() {
-    let server = Server::start();
-    let mut client = server.client();
+    let (server, mut client) = Server::start().with_client();
     for round in 0..50 {
         client.int("DLOCK.ACQUIRE k a");
         let waiter = server.waiter("DLOCK.ACQUIRE k gone BLOCK 0 PX 600000");
@@ -79,8 +77,7 @@ fn a_client_that_is_gone_is_never_granted() {
 
 #[test]
 fn a_dying_client_is_not_granted_its_own_lock() {
-    let server = Server::start();
-    let mut client = server.client();
+    let (server, mut client) = Server::start().with_client();
     let mut both = server.client();
     // One connection: it holds as `a`, bound to itself, and waits as `b`.
     both.int("DLOCK.ACQUIRE k a SESSION");
@@ -93,8 +90,7 @@ fn a_dying_client_is_not_granted_its_own_lock() {
 
 #[test]
 fn the_queue_survives_all_of_its_clients() {
-    let server = Server::start();
-    let mut client = server.client();
+    let (server, mut client) = Server::start().with_client();
     client.int("DLOCK.ACQUIRE k a PX 600000");
     let waiters = server.waiters((0..30).map(|n| format!("DLOCK.ACQUIRE k w{n} BLOCK 0")));
     drop(waiters);

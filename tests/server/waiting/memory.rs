@@ -47,8 +47,7 @@ fn come_and_go(server: &Server, client: &mut Client, how: &str) -> i64 {
 
 #[test]
 fn thousands_who_waited_leave_no_memory_behind() {
-    let server = Server::start();
-    let mut client = server.client();
+    let (server, mut client) = Server::start().with_client();
     // The first time, tables grow and stay.
     come_and_go(&server, &mut client, "close");
     let only_this = |client: &mut Client| info_field(client, "clients", "connected_clients").as_deref() == Some("1");

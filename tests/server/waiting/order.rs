@@ -8,8 +8,7 @@ const FOR_EVER: &str = "BLOCK 0 PX 600000";
 
 #[test]
 fn fifty_waiters_are_served_in_order() {
-    let server = Server::start();
-    let mut client = server.client();
+    let (server, mut client) = Server::start().with_client();
     let mut last = client.int("DLOCK.ACQUIRE k first");
     let commands = ["ACQUIRE", "RACQUIRE", "WLOCK"];
     let mut waiters = server.waiters((0..50).map(|n| format!("DLOCK.{} k w{n} {FOR_EVER}", commands[n % 3])));
@@ -32,8 +31,7 @@ fn fifty_waiters_are_served_in_order() {
 
 #[test]
 fn readers_next_to_each_other_enter_together() {
-    let server = Server::start();
-    let mut client = server.client();
+    let (server, mut client) = Server::start().with_client();
     client.int("DLOCK.WLOCK k a");
     let line = ["RLOCK k r1", "RLOCK k r2", "WLOCK k w1", "RLOCK k r3", "RLOCK k r4", "RLOCK k r5", "ACQUIRE k w2"];
     let mut waiters = server.waiters(line.map(|request| format!("DLOCK.{request} {FOR_EVER}")));
@@ -56,8 +54,7 @@ fn readers_next_to_each_other_enter_together() {
 
 #[test]
 fn each_lock_of_each_database_has_a_queue_of_its_own() {
-    let server = Server::start();
-    let (mut client, mut other) = (server.client(), server.client());
+    let (server, [mut client, mut other]) = Server::start().with_clients();
     other.ok("SELECT 1");
     client.int("DLOCK.ACQUIRE k a");
     client.int("DLOCK.ACQUIRE l a");
@@ -79,8 +76,7 @@ fn each_lock_of_each_database_has_a_queue_of_its_own() {
 
 #[test]
 fn every_command_waits_and_gets_its_mode() {
-    let server = Server::start();
-    let mut client = server.client();
+    let (server, mut client) = Server::start().with_client();
     for (command, mode) in
         [("ACQUIRE", "exclusive"), ("RACQUIRE", "exclusive"), ("WLOCK", "exclusive"), ("RLOCK", "shared")]
     {
@@ -96,13 +92,11 @@ fn every_command_waits_and_gets_its_mode() {
 
 #[test]
 fn a_relative_lease_starts_when_granted() {
-    let server = Server::start();
-    let mut client = server.client();
+    let (server, mut client) = Server::start().with_client();
     client.int("DLOCK.ACQUIRE k a");
     let mut given = server.waiter("DLOCK.RLOCK k b BLOCK 0 PX 90000");
     let mut by_default = server.waiter("DLOCK.RLOCK k c BLOCK 0");
-    let now = client.now();
-    client.pass(now + 150);
+    client.pass_ms(150);
     client.ok("CONFIG SET dlock.default-lease 70000");
     let from = client.now();
     client.int("DLOCK.RELEASE k a");
@@ -119,8 +113,7 @@ fn a_relative_lease_starts_when_granted() {
 
 #[test]
 fn every_waiting_request_of_an_owner_has_a_place_of_its_own() {
-    let server = Server::start();
-    let mut client = server.client();
+    let (server, mut client) = Server::start().with_client();
     client.int("DLOCK.ACQUIRE k a");
     let line = ["b", "c", "b", "b"].map(|owner| format!("DLOCK.RACQUIRE k {owner} {FOR_EVER}"));
     let mut waiters = server.waiters(line);
@@ -141,8 +134,7 @@ fn every_waiting_request_of_an_owner_has_a_place_of_its_own() {
 
 #[test]
 fn requests_of_one_connection_follow_each_other() {
-    let server = Server::start();
-    let mut client = server.client();
+    let (server, mut client) = Server::start().with_client();
     client.int("DLOCK.ACQUIRE k a");
     let mut waiter = server.waiter(format!("DLOCK.ACQUIRE k b {FOR_EVER}"));
     // Behind the request that waits: they are carried out, and answered, after it.
@@ -160,8 +152,7 @@ fn requests_of_one_connection_follow_each_other() {
 
 #[test]
 fn a_waiting_owner_may_release_what_it_holds_elsewhere() {
-    let server = Server::start();
-    let mut client = server.client();
+    let (server, mut client) = Server::start().with_client();
     client.int("DLOCK.ACQUIRE k a");
     client.int("DLOCK.ACQUIRE l b");
     let mut first = server.waiter(format!("DLOCK.ACQUIRE k b {FOR_EVER}"));

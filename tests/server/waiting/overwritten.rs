@@ -7,8 +7,7 @@ const WRONG_TYPE: &str = "WRONGTYPE Operation against a key holding the wrong ki
 
 #[test]
 fn another_type_over_the_key_sends_everybody_away() {
-    let server = Server::start();
-    let mut client = server.client();
+    let (server, mut client) = Server::start().with_client();
     client.run("RPUSH list 2 1");
     client.run("SADD set m");
     client.ok("SET string v");
@@ -49,8 +48,7 @@ fn another_type_over_the_key_sends_everybody_away() {
 
 #[test]
 fn a_key_that_is_a_lock_again_is_waited_for() {
-    let server = Server::start();
-    let mut client = server.client();
+    let (server, mut client) = Server::start().with_client();
     client.int("DLOCK.ACQUIRE k a");
     let mut waiter = server.waiter("DLOCK.ACQUIRE k b BLOCK 0");
     // All within one transaction: the queue looks only at what comes out of it.

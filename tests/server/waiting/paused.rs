@@ -9,8 +9,7 @@ use crate::support::{Server, lock_info, soon};
 
 #[test]
 fn nothing_is_granted_while_writes_are_paused() {
-    let server = Server::conf("appendonly yes\nappendfsync no");
-    let mut client = server.client();
+    let (server, mut client) = Server::conf("appendonly yes\nappendfsync no").with_client();
     let exclusive = client.int("DLOCK.ACQUIRE k a PX 800");
     client.int("DLOCK.RLOCK r a PX 800");
     client.int("DLOCK.RLOCK r b PX 600000");
@@ -40,8 +39,7 @@ fn nothing_is_granted_while_writes_are_paused() {
 
 #[test]
 fn a_pause_of_everything_is_outlived() {
-    let server = Server::start();
-    let mut client = server.client();
+    let (server, mut client) = Server::start().with_client();
     client.int("DLOCK.ACQUIRE k a PX 1000");
     let mut waiters = server.waiters(["DLOCK.ACQUIRE k b BLOCK 0 PX 100", "DLOCK.ACQUIRE k c BLOCK 0"]);
     let from = client.now();
@@ -58,8 +56,7 @@ fn a_pause_of_everything_is_outlived() {
 
 #[test]
 fn those_who_leave_or_run_out_of_time_do_so_during_a_pause() {
-    let server = Server::start();
-    let mut client = server.client();
+    let (server, mut client) = Server::start().with_client();
     client.int("DLOCK.ACQUIRE k a PX 800");
     let end = client.end_of("k");
     let head = server.waiter("DLOCK.ACQUIRE k gone BLOCK 0");
@@ -81,8 +78,7 @@ fn those_who_leave_or_run_out_of_time_do_so_during_a_pause() {
 
 #[test]
 fn commands_that_come_during_a_pause_stand_behind_the_queue() {
-    let server = Server::start();
-    let mut client = server.client();
+    let (server, mut client) = Server::start().with_client();
     client.int("DLOCK.ACQUIRE k a PX 500");
     let end = client.end_of("k");
     let mut first = server.waiter("DLOCK.ACQUIRE k b BLOCK 0");
@@ -97,8 +93,7 @@ fn commands_that_come_during_a_pause_stand_behind_the_queue() {
 
 #[test]
 fn a_failover_grants_nothing_and_sends_everybody_away() {
-    let server = Server::start();
-    let replica = server.replica();
+    let (server, replica) = Server::start().with_replica();
     let mut client = server.client();
     client.int("DLOCK.ACQUIRE k a PX 1000");
     client.int("DLOCK.ACQUIRE l a PX 600000");
@@ -120,8 +115,7 @@ fn a_failover_grants_nothing_and_sends_everybody_away() {
 
 #[test]
 fn many_queues_and_pauses_on_one_server() {
-    let server = Server::start();
-    let mut client = server.client();
+    let (server, mut client) = Server::start().with_client();
     for round in 0..5 {
         client.pipeline(&(0..40).map(|n| format!("DLOCK.ACQUIRE k{n} a{round} PX {}", 50 + n)).collect::<Vec<_>>());
         let mut waiters: Vec<_> = (0..40).map(|_| server.client()).collect();

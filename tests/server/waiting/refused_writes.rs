@@ -18,8 +18,7 @@ fn nothing_is_granted(server: &Server, client: &mut Client, end: i64, waiters: &
 
 #[test]
 fn too_few_replicas() {
-    let server = Server::start();
-    let mut client = server.client();
+    let (server, mut client) = Server::start().with_client();
     client.int("DLOCK.ACQUIRE k a PX 800");
     let end = client.end_of("k");
     let mut waiters = server.waiters(["DLOCK.ACQUIRE k b BLOCK 0 PX 600000", "DLOCK.ACQUIRE k c BLOCK 0"]);
@@ -46,8 +45,7 @@ fn too_few_replicas() {
 
 #[test]
 fn a_replica_that_comes_back_makes_up_for_it() {
-    let server = Server::conf("min-replicas-max-lag 10");
-    let mut client = server.client();
+    let (server, mut client) = Server::conf("min-replicas-max-lag 10").with_client();
     client.int("DLOCK.ACQUIRE k a PX 800");
     let end = client.end_of("k");
     let mut waiters = server.waiters(["DLOCK.ACQUIRE k b BLOCK 0 PX 600000"]);
@@ -61,8 +59,7 @@ fn a_replica_that_comes_back_makes_up_for_it() {
 
 #[test]
 fn a_disk_that_fails() {
-    let server = Server::conf("dbfilename dump.rdb\nstop-writes-on-bgsave-error yes");
-    let mut client = server.client();
+    let (server, mut client) = Server::conf("dbfilename dump.rdb\nstop-writes-on-bgsave-error yes").with_client();
     client.ok(["CONFIG", "SET", "save", "36000 100000"]);
     client.int("DLOCK.ACQUIRE k a PX 2000");
     let end = client.end_of("k");
@@ -94,8 +91,7 @@ fn held_and_waited_for(server: &Server, lease: &str) -> (Client, Client) {
 /// Writes are refused, the lock is free, and who waits waits on until writes are accepted again.
 #[track_caller]
 fn waits_until_writes_are_accepted(client: &mut Client, waiter: &mut Client, what: &str) {
-    let now = client.now();
-    client.pass(now + 150);
+    client.pass_ms(150);
     if let Some(reply) = waiter.poll(std::time::Duration::from_millis(5)) {
         panic!("{what}: no grant yet, not {reply:?}");
     }
@@ -112,8 +108,7 @@ fn no_timer_makes_up_for_a_pause_while_writes_are_refused() {
         let (mut client, mut waiter) = held_and_waited_for(&server, "PX 600");
         let pause = ["CLIENT PAUSE 900 WRITE", "CONFIG SET min-replicas-to-write 1"];
         client.pipeline(&[&[expiry], &pause[..]].concat());
-        let now = client.now();
-        client.pass(now + 1100);
+        client.pass_ms(1100);
         waits_until_writes_are_accepted(&mut client, &mut waiter, expiry);
     }
 }
@@ -154,8 +149,7 @@ fn no_end_by_time_grants_anything_while_writes_are_refused() {
 #[test]
 fn a_session_that_ends_while_writes_are_refused_releases_and_grants_nothing() {
     for paused in [false, true] {
-        let server = Server::start();
-        let mut session = server.client();
+        let (server, mut session) = Server::start().with_client();
         session.int("DLOCK.ACQUIRE k a PX 600000 SESSION");
         let (mut client, mut waiter) = (server.client(), server.waiter("DLOCK.ACQUIRE k b BLOCK 0 PX 600000"));
         if paused {
@@ -163,8 +157,7 @@ fn a_session_that_ends_while_writes_are_refused_releases_and_grants_nothing() {
         }
         client.ok("CONFIG SET min-replicas-to-write 1");
         client.watch_close(session);
-        let now = client.now();
-        client.pass(now + 300);
+        client.pass_ms(300);
         soon("the session has ended", || counter(&mut client, "session_ends") == 1);
         waits_until_writes_are_accepted(&mut client, &mut waiter, "the end of a session");
     }

@@ -15,8 +15,7 @@ fn stream(server: &Server, act: impl FnOnce()) -> Vec<String> {
 
 #[test]
 fn a_grant_follows_what_freed_the_lock() {
-    let server = Server::conf("appendonly yes\nappendfsync no");
-    let mut client = server.client();
+    let (server, mut client) = Server::conf("appendonly yes\nappendfsync no").with_client();
     for act in
         ["DEL k", "UNLINK k", "RENAME k l", "FLUSHALL", "FLUSHDB ASYNC", "SWAPDB 0 1", "DLOCK.RELEASE k a", "MOVE k 1"]
     {
@@ -43,8 +42,7 @@ fn a_grant_follows_what_freed_the_lock() {
 
 #[test]
 fn a_lease_end_is_one_effect() {
-    let server = Server::conf("appendonly yes\nappendfsync no");
-    let mut client = server.client();
+    let (server, mut client) = Server::conf("appendonly yes\nappendfsync no").with_client();
     // A server that gets no time of the machine for 50 ms finds that the key has expired: then it is a deletion more.
     let in_place = (0..10).any(|_| {
         client.int("DLOCK.ACQUIRE k a PX 800");
@@ -60,8 +58,7 @@ fn a_lease_end_is_one_effect() {
 
 #[test]
 fn a_key_overwritten_or_left_alone_brings_no_effect() {
-    let server = Server::conf("appendonly yes\nappendfsync no");
-    let mut client = server.client();
+    let (server, mut client) = Server::conf("appendonly yes\nappendfsync no").with_client();
     client.int(format!("DLOCK.ACQUIRE k a {KEEP}"));
     let mut waiter = server.waiter(format!("DLOCK.ACQUIRE k b {KEEP}"));
     let appended = stream(&server, || {
@@ -117,8 +114,7 @@ fn hand_over(server: &Server, client: &mut Client) {
 
 #[test]
 fn replica_and_file_are_equal_after_hand_overs() {
-    let mut server = Server::conf("appendonly yes\nappendfsync no");
-    let replica = server.replica();
+    let (mut server, replica) = Server::conf("appendonly yes\nappendfsync no").with_replica();
     let second = replica.replica();
     let mut client = server.client();
     hand_over(&server, &mut client);
@@ -131,15 +127,13 @@ fn replica_and_file_are_equal_after_hand_overs() {
     for pair in server.aof().windows(2) {
         assert_ne!([&pair[0][0], &pair[1][0]], [b"DEL".as_slice(), b"DEL"], "nothing goes twice");
     }
-    server.kill9();
-    server.boot();
+    server.crash();
     assert_same_but_for_grace("file", &expected, &state(&mut server.client()));
 }
 
 #[test]
 fn replicas_have_the_deadline_while_somebody_waits() {
-    let server = Server::conf("appendonly yes\nappendfsync no");
-    let replica = server.replica();
+    let (server, replica) = Server::conf("appendonly yes\nappendfsync no").with_replica();
     let (mut client, mut copy) = (server.client(), replica.client());
     client.int("DLOCK.ACQUIRE k a PX 600000");
     let deadline = client.end_of("k");
@@ -169,8 +163,7 @@ fn replicas_have_the_deadline_while_somebody_waits() {
 
 #[test]
 fn a_promoted_replica_has_what_was_granted_and_no_queue() {
-    let server = Server::start();
-    let replica = server.replica();
+    let (server, replica) = Server::start().with_replica();
     let mut client = server.client();
     client.int(format!("DLOCK.ACQUIRE k a {KEEP}"));
     let mut waiters = server.waiters(["b", "c", "d"].map(|owner| format!("DLOCK.ACQUIRE k {owner} {KEEP}")));
@@ -190,14 +183,12 @@ fn a_promoted_replica_has_what_was_granted_and_no_queue() {
 
 #[test]
 fn a_grant_survives_a_restart_and_the_queue_does_not() {
-    let mut server = Server::conf("appendonly yes\nappendfsync no");
-    let mut client = server.client();
+    let (mut server, mut client) = Server::conf("appendonly yes\nappendfsync no").with_client();
     client.int(format!("DLOCK.ACQUIRE k a {KEEP}"));
     let mut waiters = server.waiters(["b", "c"].map(|owner| format!("DLOCK.ACQUIRE k {owner} {KEEP}")));
     client.int("DEL k");
     let token = waiters[0].granted();
-    server.kill9();
-    server.boot();
+    server.crash();
     let mut client = server.client();
     assert_eq!((server.holders("k"), server.queue("k")), (vec!["b".to_owned()], vec![]));
     assert!(client.int(format!("DLOCK.CHECK k {token}")) > 0);

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use redis::Value;
 
+use crate::observe::events;
 use crate::support::lock::{Info, fields_of};
 use crate::support::queue::all_granted;
 use crate::support::replica::counter;
@@ -11,8 +12,7 @@ use crate::support::{Client, Server, list_of, lock_info, soon, text_of};
 
 #[test]
 fn info_full_shows_the_queue() {
-    let server = Server::start();
-    let mut client = server.client();
+    let (server, mut client) = Server::start().with_client();
     client.int("DLOCK.RLOCK k a");
     client.int("DLOCK.RLOCK k b");
     let mut waiters: Vec<_> = (0..4).map(|_| server.client()).collect();
@@ -21,8 +21,7 @@ fn info_full_shows_the_queue() {
     for (waiter, request) in waiters.iter_mut().zip(line) {
         server.enters_queue(waiter, format!("DLOCK.{request} BLOCK 0"));
     }
-    let now = client.now();
-    client.pass(now + 60);
+    client.pass_ms(60);
     for mut client in [server.client(), server.client().resp3()] {
         let value = client.run("DLOCK.INFO k FULL");
         let info = Info::of(&value);
@@ -49,8 +48,7 @@ fn info_full_shows_the_queue() {
 
 #[test]
 fn the_queue_is_shown_ten_at_first() {
-    let server = Server::start();
-    let mut client = server.client();
+    let (server, mut client) = Server::start().with_client();
     client.int("DLOCK.ACQUIRE k a");
     let _waiters = server.waiters((0..15).map(|n| format!("DLOCK.ACQUIRE k w{n} BLOCK 0")));
     for (count, shown) in [("", 10), ("COUNT 1", 1), ("COUNT 12", 12), ("COUNT 0", 15), ("COUNT 100", 15)] {
@@ -81,8 +79,7 @@ fn counters(client: &mut Client) -> BTreeMap<&'static str, i64> {
 
 #[test]
 fn the_counters_add_up() {
-    let server = Server::start();
-    let mut client = server.client();
+    let (server, mut client) = Server::start().with_client();
     client.int("DLOCK.ACQUIRE k a");
     client.int("DLOCK.RACQUIRE l a");
     let mut waiters = server.waiters(["k b", "k c", "l b"].map(|words| format!("DLOCK.RACQUIRE {words} BLOCK 0")));
@@ -94,8 +91,7 @@ fn the_counters_add_up() {
     let waiting = [("grants", 2), ("waits", 3), ("waiters", 3), ("queues", 2)];
     assert_eq!(counters(&mut client), expected(&waiting));
     assert_eq!(counter(&mut client, "wait_usec_total"), 0);
-    let now = client.now();
-    client.pass(now + 40);
+    client.pass_ms(40);
     client.int("DLOCK.RELEASE k a");
     client.int("DLOCK.RELEASE l a");
     waiters[0].granted();
@@ -121,30 +117,11 @@ fn the_counters_add_up() {
     );
 }
 
-/// Everything published while acting: `event key`.
-#[track_caller]
-fn events(server: &Server, act: impl FnOnce(&mut Client)) -> Vec<String> {
-    let (mut listener, mut client) = (server.client(), server.client());
-    listener.run("PSUBSCRIBE __keyevent@0__:*");
-    listener.run("SUBSCRIBE end-of-test");
-    act(&mut client);
-    client.int("PUBLISH end-of-test now");
-    let mut seen = Vec::new();
-    loop {
-        let message = list_of(&listener.read().unwrap());
-        let words: Vec<_> = message.iter().map(text_of).collect();
-        if words[0] == "message" {
-            return seen;
-        }
-        seen.push(format!("{} {}", words[2].split_once(':').unwrap().1, words[3]));
-    }
-}
-
 #[test]
 fn events_tell_of_waiting_grants_and_lapses() {
     let server = Server::conf("notify-keyspace-events Egxd");
     let mut waiters = Vec::new();
-    let seen = events(&server, |client| {
+    let seen = events(&server, "__keyevent@0__:*", |client| {
         client.int("DLOCK.ACQUIRE k a PX 600000");
         waiters.push(server.waiter("DLOCK.ACQUIRE k b BLOCK 0 PX 300"));
         waiters.push(server.waiter("DLOCK.RLOCK k c BLOCK 0 PX 600000"));
@@ -164,7 +141,7 @@ fn events_tell_of_waiting_grants_and_lapses() {
     let seen: Vec<_> = seen.iter().map(|event| event.replace("expired", "dlock.lapse")).collect();
     assert_eq!(seen, expected);
     // Nobody is told of a wait that does not begin, and a grant after a deletion is one as any other.
-    let seen = events(&server, |client| {
+    let seen = events(&server, "__keyevent@0__:*", |client| {
         client.nil("DLOCK.ACQUIRE k d");
         client.error("DLOCK.ACQUIRE k c BLOCK 0");
         let mut waiter = server.waiter("DLOCK.ACQUIRE k d BLOCK 0");
@@ -191,9 +168,7 @@ fn watch_and_tracking_see_a_hand_over() {
             client.int(free);
         }
         waiter.granted();
-        watcher.ok("MULTI");
-        watcher.text("PING");
-        assert_eq!(watcher.run("EXEC"), Value::Nil, "{free}");
+        assert!(watcher.watched_key_changed(), "{free}");
         assert_eq!(tracker.pushes().len(), 1, "{free}");
     }
 }
@@ -210,9 +185,7 @@ fn watch_and_tracking_do_not_see_who_comes_and_goes() {
     server.waiter("DLOCK.ACQUIRE k c BLOCK 20").gives_up();
     drop(server.waiter("DLOCK.ACQUIRE k d BLOCK 0"));
     server.left_waiting(1);
-    watcher.ok("MULTI");
-    watcher.text("PING");
-    assert_ne!(watcher.run("EXEC"), Value::Nil);
+    assert!(!watcher.watched_key_changed());
     assert_eq!(tracker.pushes(), []);
 }
 
@@ -229,15 +202,12 @@ fn watch_and_tracking_see_a_lapse_while_somebody_waits() {
     tracker.push(crate::support::wait::PATIENCE).expect("an invalidation");
     assert_eq!(server.holders("k"), ["a"]);
     waiter.waits();
-    watcher.ok("MULTI");
-    watcher.text("PING");
-    assert_eq!(watcher.run("EXEC"), Value::Nil);
+    assert!(watcher.watched_key_changed());
 }
 
 #[test]
 fn watch_and_tracking_see_the_last_waiter_of_a_free_lock_leave() {
-    let server = Server::start();
-    let mut client = server.client();
+    let (server, mut client) = Server::start().with_client();
     client.int("DLOCK.ACQUIRE k a PX 300");
     let end = client.end_of("k");
     let (first, last) = (server.waiter("DLOCK.ACQUIRE k b BLOCK 0"), server.waiter("DLOCK.ACQUIRE k c BLOCK 0"));
@@ -254,7 +224,5 @@ fn watch_and_tracking_see_the_last_waiter_of_a_free_lock_leave() {
     drop(last);
     assert!(tracker.push(crate::support::wait::PATIENCE).is_some());
     tracker.nil("DLOCK.INFO k");
-    watcher.ok("MULTI");
-    watcher.text("PING");
-    assert_eq!(watcher.run("EXEC"), Value::Nil);
+    assert!(watcher.watched_key_changed());
 }

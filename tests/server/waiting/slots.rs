@@ -5,9 +5,7 @@ use crate::support::soon;
 
 #[test]
 fn a_lock_that_leaves_sends_its_queue_after_it() {
-    let cluster = Cluster::start(2);
-    let from = cluster.home_of("k");
-    let to = 1 - from;
+    let (cluster, from, to) = Cluster::of_two("k");
     let (mut here, mut there) = (cluster.client(from), cluster.client(to));
     here.int("DLOCK.ACQUIRE k a PX 600000");
     let line = ["b", "c"].map(|owner| format!("DLOCK.ACQUIRE k {owner} BLOCK 0 PX 600000"));
@@ -29,9 +27,7 @@ fn a_lock_that_leaves_sends_its_queue_after_it() {
 
 #[test]
 fn a_slot_without_keys_sends_the_queue_away_as_well() {
-    let cluster = Cluster::start(2);
-    let from = cluster.home_of("k");
-    let to = 1 - from;
+    let (cluster, from, to) = Cluster::of_two("k");
     let mut here = cluster.client(from);
     here.int("DLOCK.ACQUIRE k a PX 600000");
     let mut waiter = cluster.nodes[from].waiter("DLOCK.ACQUIRE k b BLOCK 0");

@@ -5,8 +5,7 @@ use crate::support::{Server, hold, lock_info};
 
 #[test]
 fn an_upgrade_waits_at_the_front_and_keeps_reading() {
-    let server = Server::start();
-    let mut client = server.client();
+    let (server, mut client) = Server::start().with_client();
     for upgrade in ["WLOCK", "RACQUIRE"] {
         let read = client.int("DLOCK.RLOCK k a");
         client.int("DLOCK.RLOCK k b");
@@ -33,8 +32,7 @@ fn an_upgrade_waits_at_the_front_and_keeps_reading() {
 
 #[test]
 fn a_second_upgrade_is_a_deadlock() {
-    let server = Server::start();
-    let mut client = server.client();
+    let (server, mut client) = Server::start().with_client();
     client.int("DLOCK.RLOCK k a");
     client.int("DLOCK.RLOCK k b");
     let mut writer = server.waiter("DLOCK.ACQUIRE k w BLOCK 0");
@@ -56,8 +54,7 @@ fn a_second_upgrade_is_a_deadlock() {
 
 #[test]
 fn an_upgrade_without_block_leaves_no_trace() {
-    let server = Server::start();
-    let mut client = server.client();
+    let (server, mut client) = Server::start().with_client();
     client.int("DLOCK.RLOCK k a");
     client.int("DLOCK.RLOCK k b");
     client.nil("DLOCK.WLOCK k a");
@@ -69,8 +66,7 @@ fn an_upgrade_without_block_leaves_no_trace() {
 
 #[test]
 fn an_upgrade_keeps_its_place_when_its_shared_hold_lapses() {
-    let server = Server::start();
-    let mut client = server.client();
+    let (server, mut client) = Server::start().with_client();
     client.int("DLOCK.RLOCK k b PX 600000");
     client.int("DLOCK.RLOCK k a PX 1000");
     let mut writer = server.waiter("DLOCK.WLOCK k w BLOCK 0");
@@ -89,8 +85,7 @@ fn an_upgrade_keeps_its_place_when_its_shared_hold_lapses() {
 
 #[test]
 fn an_upgrade_is_served_when_the_last_other_lease_ends() {
-    let server = Server::start();
-    let mut client = server.client();
+    let (server, mut client) = Server::start().with_client();
     client.int("DLOCK.RLOCK k a PX 600000");
     client.int("DLOCK.RLOCK k c PX 600000");
     client.int("DLOCK.RLOCK k b PX 800");
@@ -105,8 +100,7 @@ fn an_upgrade_is_served_when_the_last_other_lease_ends() {
 
 #[test]
 fn an_upgrade_that_gives_up_lets_another_try() {
-    let server = Server::start();
-    let mut client = server.client();
+    let (server, mut client) = Server::start().with_client();
     client.int("DLOCK.RLOCK k a");
     client.int("DLOCK.RLOCK k b");
     let mut first = server.waiter("DLOCK.WLOCK k a BLOCK 50");
@@ -119,8 +113,7 @@ fn an_upgrade_that_gives_up_lets_another_try() {
 
 #[test]
 fn readers_get_in_when_a_writer_downgrades() {
-    let server = Server::start();
-    let mut client = server.client();
+    let (server, mut client) = Server::start().with_client();
     let write = client.int("DLOCK.WLOCK k a");
     let read = client.int("DLOCK.RLOCK k a");
     let mut readers = server.waiters(["DLOCK.RLOCK k r1 BLOCK 0", "DLOCK.RLOCK k r2 BLOCK 0"]);
@@ -138,8 +131,7 @@ fn readers_get_in_when_a_writer_downgrades() {
 #[test]
 fn an_upgrade_whose_hold_is_released_is_still_an_upgrade() {
     for end in ["DLOCK.RELEASE k a", "a lapse"] {
-        let server = Server::start();
-        let mut client = server.client();
+        let (server, mut client) = Server::start().with_client();
         client.int("DLOCK.RLOCK k b PX 600000");
         client.int("DLOCK.RLOCK k c PX 600000");
         client.int(format!("DLOCK.RLOCK k a PX {}", if end == "a lapse" { 600 } else { 600_000 }));

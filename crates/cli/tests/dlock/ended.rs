@@ -2,13 +2,12 @@
 
 use std::time::{Duration, Instant};
 
-use crate::process::{Notes, Running, alive, dlock};
+use crate::process::{Notes, Running, With, alive, dlock};
 use dlock_testkit::{Server, soon};
 
 /// Runs a shell script under the lock `job` with this lease.
 fn start(server: &Server, notes: &Notes, lease: &str, script: &str) -> (Running, i32) {
-    let mut command = dlock(server);
-    command.args(["run", "--lease", lease, "job", "--"]).args(notes.script(script));
+    let mut command = dlock(server).with(["run", "--lease", lease, "job", "--"]).with(notes.script(script));
     command.stderr(std::process::Stdio::piped()).stdout(std::process::Stdio::piped());
     (Running::start(command), notes.pid())
 }

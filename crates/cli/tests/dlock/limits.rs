@@ -3,7 +3,7 @@
 use std::fs;
 use std::time::Duration;
 
-use crate::process::{Notes, Running, dlock, outcome};
+use crate::process::{Notes, Running, With, dlock, outcome};
 use dlock_testkit::{Server, lock_info, soon};
 
 /// A run of `dlock run --limit 2`, whose command notes that it is in, and goes when it is told to.
@@ -15,9 +15,7 @@ fn run(server: &Server, notes: &Notes, number: usize, lease: &str) -> Running {
         path("in"),
         path("go"),
     );
-    let mut command = dlock(server);
-    command.args(["run", "--limit", "2", "--lease", lease, "pool", "--", "sh", "-c", &script]);
-    Running::start(command)
+    Running::start(dlock(server).with(["run", "--limit", "2", "--lease", lease, "pool", "--", "sh", "-c", &script]))
 }
 
 fn entered(notes: &Notes) -> usize {
@@ -72,16 +70,17 @@ fn kill_9_of_one_lets_the_next_in_within_its_lease() {
 #[test]
 fn permits_are_what_a_command_counts_as() {
     let (server, notes) = (Server::start(), Notes::new());
-    let mut heavy = dlock(&server);
-    heavy.args(["run", "--limit", "3", "--permits", "2", "pool", "--"]).args(notes.script("exec sleep 1000"));
-    let _heavy = Running::start(heavy);
+    let _heavy = Running::start(
+        dlock(&server)
+            .with(["run", "--limit", "3", "--permits", "2", "pool", "--"])
+            .with(notes.script("exec sleep 1000")),
+    );
     notes.pid();
     let count = lock_info(&mut server.client(), "pool").expect("taken").count;
     assert_eq!(count, 2);
     let try_it = |permits: &str| {
-        let mut command = dlock(&server);
-        command.args(["run", "--no-wait", "--limit", "3", "--permits", permits, "pool", "--", "true"]);
-        outcome(command).code
+        outcome(dlock(&server).with(["run", "--no-wait", "--limit", "3", "--permits", permits, "pool", "--", "true"]))
+            .code
     };
     assert_eq!((try_it("2"), try_it("1"), try_it("4")), (Some(1), Some(0), Some(64)));
 }
@@ -98,9 +97,7 @@ fn several_locks_are_taken_together_or_not_at_all() {
     let tokens = ["a", "b"].map(|name| lock_info(&mut client, name).expect("taken").token);
     assert_eq!(told, format!("a b {}", tokens[0]));
     assert_eq!(tokens[0], tokens[1]);
-    let mut other = dlock(&server);
-    other.args(["run", "--no-wait", "--lock", "c", "--lock", "b", "--", "true"]);
-    let refused = outcome(other);
+    let refused = outcome(dlock(&server).with(["run", "--no-wait", "--lock", "c", "--lock", "b", "--", "true"]));
     assert_eq!(refused.code, Some(1));
     assert!(refused.stderr.contains("c b: "), "{}", refused.stderr);
     assert!(server.holders("c").is_empty());
@@ -120,9 +117,7 @@ fn options_that_do_not_go_together_are_mistakes() {
         &["-k", "a", "--shared", "--", "true"],
         &["-k", "a"],
     ] {
-        let mut command = dlock(&server);
-        command.arg("run").args(wrong);
-        assert_eq!(outcome(command).code, Some(64), "{wrong:?}");
+        assert_eq!(outcome(dlock(&server).with(["run"]).with(wrong)).code, Some(64), "{wrong:?}");
     }
 }
 
@@ -130,11 +125,8 @@ fn options_that_do_not_go_together_are_mistakes() {
 fn a_run_that_begins_while_the_server_is_away_gets_the_lock_when_it_is_back() {
     let mut server = Server::start();
     server.kill9();
-    let started = |options: &[&str]| {
-        let mut command = dlock(&server);
-        command.arg("run").args(options).args(["job", "--", "true"]);
-        Running::start(command)
-    };
+    let started =
+        |options: &[&str]| Running::start(dlock(&server).with(["run"]).with(options).with(["job", "--", "true"]));
     let mut waiting = [started(&["--wait", "60s"]), started(&[]), started(&["--no-wait", "--outage", "60s"])];
     let over = started(&["--no-wait", "--outage", "300ms"]);
     assert_eq!(over.outcome().code, Some(69));
@@ -149,12 +141,10 @@ fn a_run_that_begins_while_the_server_is_away_gets_the_lock_when_it_is_back() {
 
 #[test]
 fn a_lock_that_too_few_replicas_have_is_not_got() {
-    let primary = Server::start();
-    let replica = primary.replica();
+    let (primary, replica) = Server::start().with_replica();
     let run = |replicas: &str, timeout: &str| {
-        let mut command = dlock(&primary);
-        command.args(["run", "--replicas", replicas, "--replicas-timeout", timeout, "job", "--", "true"]);
-        outcome(command)
+        let options = ["--replicas", replicas, "--replicas-timeout", timeout];
+        outcome(dlock(&primary).with(["run"]).with(options).with(["job", "--", "true"]))
     };
     let enough = run("1", "20s");
     assert_eq!(enough.code, Some(0), "{}", enough.stderr);

@@ -2,14 +2,12 @@
 
 use std::path::Path;
 
-use crate::process::{Notes, bare, outcome};
+use crate::process::{Notes, With, bare, outcome};
 
 /// The output of `dlock` with these arguments.
 #[track_caller]
 fn text(arguments: &[&str]) -> String {
-    let mut command = bare();
-    command.args(arguments);
-    let outcome = outcome(command);
+    let outcome = outcome(bare().with(arguments));
     assert_eq!(outcome.code, Some(0), "{arguments:?}: {}", outcome.stderr);
     outcome.stdout
 }

@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
-use crate::process::{Notes, Running, dlock, outcome};
+use crate::process::{Notes, Running, With, dlock, outcome};
 use dlock_testkit::process::free_port;
 use dlock_testkit::skip::skipped;
 use dlock_testkit::{Server, soon};
@@ -101,9 +101,7 @@ fn prometheus_sees_a_contended_lock_through_the_exporter_and_through_dlock_metri
     let server = Server::start();
     let [exporter_port, metrics_port, port] = [free_port(), free_port(), free_port()];
     let _exporter = Running::start(exporter(&exporter_path, &server, exporter_port));
-    let mut metrics = dlock(&server);
-    metrics.args(["metrics", "--listen", &format!("127.0.0.1:{metrics_port}")]);
-    let _metrics = Running::start(metrics);
+    let _metrics = Running::start(dlock(&server).with(["metrics", "--listen", &format!("127.0.0.1:{metrics_port}")]));
     soon("the exporter answers", || get(exporter_port, "/metrics").is_some());
     soon("the command answers", || get(metrics_port, "/metrics").is_some());
 

@@ -6,15 +6,13 @@ use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
-use crate::process::{Outcome, Running, bare, dlock, outcome};
+use crate::process::{Outcome, Running, With, bare, dlock, outcome};
 use dlock_testkit::cluster::Cluster;
 use dlock_testkit::{Server, soon};
 
 #[track_caller]
 fn run(server: &Server, arguments: &[&str]) -> Outcome {
-    let mut command = dlock(server);
-    command.args(arguments);
-    outcome(command)
+    outcome(dlock(server).with(arguments))
 }
 
 /// A `dlock` of several servers.
@@ -46,8 +44,7 @@ fn next(output: &mut impl BufRead) -> Value {
 
 #[test]
 fn info_shows_permits_and_the_number_of_locks() {
-    let server = Server::start();
-    let mut client = server.client();
+    let (server, mut client) = Server::start().with_client();
     client.int("DLOCK.SACQUIRE pool a 3 PERMITS 2 PX 600000");
     let _one = server.waiter("DLOCK.SACQUIRE pool b 3 PERMITS 2 BLOCK 0");
     let _several = server.waiter("DLOCK.MACQUIRE 2 pool free c BLOCK 0");
@@ -98,12 +95,9 @@ fn ls_prints_the_rest_of_a_cluster_if_a_node_hangs() {
 
 #[test]
 fn watch_prints_each_change_of_the_holder() {
-    let mut server = Server::start();
-    let mut client = server.client();
+    let (mut server, mut client) = Server::start().with_client();
     let first = client.int("DLOCK.ACQUIRE leader alice PX 600000");
-    let mut command = dlock(&server);
-    command.args(["watch", "leader"]);
-    let (_running, mut output) = lines_of(command);
+    let (_running, mut output) = lines_of(dlock(&server).with(["watch", "leader"]));
     let seen = next(&mut output);
     assert_eq!((&seen["name"], &seen["state"]), (&"leader".into(), &"held".into()));
     assert_eq!((&seen["holders"][0]["owner"], &seen["holders"][0]["token"]), (&"alice".into(), &first.into()));
@@ -136,9 +130,7 @@ fn watch_of_another_key_or_without_a_server_ends() {
     let wrong = run(&server, &["watch", "text"]);
     assert_eq!(wrong.code, Some(69));
     assert!(wrong.stderr.contains("WRONGTYPE"), "{}", wrong.stderr);
-    let mut command = bare();
-    command.args(["-s", "redis://127.0.0.1:1", "watch", "job"]);
-    let away = outcome(command);
+    let away = outcome(bare().with(["-s", "redis://127.0.0.1:1", "watch", "job"]));
     assert_eq!((away.code, away.stdout.as_str()), (Some(69), ""), "{}", away.stderr);
 }
 
@@ -206,8 +198,7 @@ fn graph_marks_a_deadlock_across_servers() {
 
 #[test]
 fn log_shows_what_happened_and_follows() {
-    let server = Server::conf("dlock.log-hold 0");
-    let mut client = server.client();
+    let (server, mut client) = Server::conf("dlock.log-hold 0").with_client();
     client.int("DLOCK.ACQUIRE job alice PX 600000");
     client.int("DLOCK.RELEASE job alice");
     let entries: Value = serde_json::from_str(&run(&server, &["log"]).stdout).expect("JSON");
@@ -220,9 +211,7 @@ fn log_shows_what_happened_and_follows() {
     let table = run(&server, &["log", "--table"]).stdout;
     assert!(table.starts_with("TIME (UTC)") && table.contains("  hold   job   alice  -  "), "{table}");
     assert_eq!(run(&server, &["log", "--event", "lapse,deadlock"]).stdout, "[]\n");
-    let mut command = dlock(&server);
-    command.args(["log", "--follow", "--event", "deadlock,delete"]);
-    let (_running, mut output) = lines_of(command);
+    let (_running, mut output) = lines_of(dlock(&server).with(["log", "--follow", "--event", "deadlock,delete"]));
     client.int("DLOCK.ACQUIRE job alice PX 600000");
     client.error("DLOCK.ACQUIRE job alice BLOCK 0");
     assert_eq!(next(&mut output)["event"], "deadlock");
@@ -233,8 +222,7 @@ fn log_shows_what_happened_and_follows() {
 
 #[test]
 fn log_finds_what_is_rare_behind_what_is_not() {
-    let server = Server::conf("dlock.log-hold 0");
-    let mut client = server.client();
+    let (server, mut client) = Server::conf("dlock.log-hold 0").with_client();
     client.int("DLOCK.ACQUIRE gone alice");
     client.int("DEL gone");
     for _ in 0..12 {
@@ -273,8 +261,7 @@ fn get(address: &str, request: &str) -> std::io::Result<String> {
 
 #[test]
 fn metrics_are_served_for_prometheus() {
-    let mut server = Server::start();
-    let mut client = server.client();
+    let (mut server, mut client) = Server::start().with_client();
     let _waiters: Vec<_> = (0..20)
         .map(|n| {
             client.int(format!("DLOCK.ACQUIRE job:{n} me PX 600000"));
@@ -299,9 +286,7 @@ fn metrics_are_served_for_prometheus() {
     assert_eq!(run(&server, &["metrics", "--locks", "17"]).code, Some(64));
 
     let address = format!("127.0.0.1:{}", dlock_testkit::process::free_port());
-    let mut command = dlock(&server);
-    command.args(["metrics", "--listen", &address]);
-    let _running = lines_of(command);
+    let _running = lines_of(dlock(&server).with(["metrics", "--listen", &address]));
     soon("it listens", || TcpStream::connect(&address).is_ok());
     // One that says nothing holds up nobody.
     let _silent = TcpStream::connect(&address).expect("a connection");

@@ -1,5 +1,6 @@
 //! `dlock` as a process, and the command that it runs.
 
+use std::ffi::OsStr;
 use std::fs;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
@@ -21,6 +22,18 @@ pub fn bare() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_dlock"));
     command.env_remove("DLOCK_URL").stdin(Stdio::null());
     command
+}
+
+/// A command with more arguments.
+pub trait With {
+    fn with<A: AsRef<OsStr>>(self, arguments: impl IntoIterator<Item = A>) -> Self;
+}
+
+impl With for Command {
+    fn with<A: AsRef<OsStr>>(mut self, arguments: impl IntoIterator<Item = A>) -> Self {
+        self.args(arguments);
+        self
+    }
 }
 
 /// What a finished process left.

@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use crate::process::{Notes, Running, bare, outcome};
+use crate::process::{Notes, Running, With, bare, outcome};
 use dlock_testkit::{Server, Setup, soon};
 
 fn servers(count: usize) -> Vec<Server> {
@@ -72,9 +72,8 @@ fn the_command_ends_when_no_majority_can_be_renewed() {
 
 #[test]
 fn a_quorum_needs_its_longest_lease() {
-    let mut command = bare();
-    command.args(["-s", "redis://a", "-s", "redis://b", "-s", "redis://c", "run", "job", "--", "true"]);
-    let outcome = outcome(command);
+    let outcome =
+        outcome(bare().with(["-s", "redis://a", "-s", "redis://b", "-s", "redis://c", "run", "job", "--", "true"]));
     assert_eq!(outcome.code, Some(64));
     assert!(outcome.stderr.contains("--longest-lease"), "{}", outcome.stderr);
 }

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::process::{Notes, Running, alive, bare, dlock, outcome};
+use crate::process::{Notes, Running, With, alive, bare, dlock, outcome};
 use dlock_testkit::process::free_port;
 use dlock_testkit::{Server, Setup, lock_info, soon};
 
@@ -36,9 +36,7 @@ fn the_exit_code_is_the_commands() {
     for (script, code) in
         [("exit 0", 0), ("exit 7", 7), ("exit 255", 255), ("kill -9 $$", 128 + 9), ("kill -TERM $$", 128 + 15)]
     {
-        let mut command = dlock(&server);
-        command.args(["run", "job", "--", "sh", "-c", script]);
-        assert_eq!(outcome(command).code, Some(code), "{script}");
+        assert_eq!(outcome(dlock(&server).with(["run", "job", "--", "sh", "-c", script])).code, Some(code), "{script}");
     }
     assert!(server.holders("job").is_empty());
 }
@@ -58,11 +56,8 @@ fn input_and_output_are_the_commands() {
 fn a_taken_lock_has_an_exit_code_of_its_own() {
     let server = Server::start();
     server.client().int("DLOCK.ACQUIRE job other PX 600000");
-    let try_it = |options: &[&str]| {
-        let mut command = dlock(&server);
-        command.arg("run").args(options).args(["job", "--", "echo", "ran"]);
-        outcome(command)
-    };
+    let try_it =
+        |options: &[&str]| outcome(dlock(&server).with(["run"]).with(options).with(["job", "--", "echo", "ran"]));
     let refused = try_it(&["--no-wait"]);
     assert_eq!((refused.code, refused.stdout.as_str()), (Some(1), ""));
     assert!(refused.stderr.contains("held by somebody else"), "{}", refused.stderr);
@@ -76,16 +71,11 @@ fn a_taken_lock_has_an_exit_code_of_its_own() {
 #[test]
 fn shared_locks_are_held_together() {
     let (server, notes) = (Server::start(), Notes::new());
-    let mut command = dlock(&server);
-    command.args(["run", "--shared", "doc", "--"]).args(notes.script("exec sleep 1000"));
-    let _running = Running::start(command);
+    let _running =
+        Running::start(dlock(&server).with(["run", "--shared", "doc", "--"]).with(notes.script("exec sleep 1000")));
     notes.pid();
-    let mut second = dlock(&server);
-    second.args(["run", "--shared", "--no-wait", "doc", "--", "true"]);
-    assert_eq!(outcome(second).code, Some(0));
-    let mut writer = dlock(&server);
-    writer.args(["run", "--no-wait", "doc", "--", "true"]);
-    assert_eq!(outcome(writer).code, Some(1));
+    assert_eq!(outcome(dlock(&server).with(["run", "--shared", "--no-wait", "doc", "--", "true"])).code, Some(0));
+    assert_eq!(outcome(dlock(&server).with(["run", "--no-wait", "doc", "--", "true"])).code, Some(1));
 }
 
 #[test]
@@ -93,9 +83,7 @@ fn what_cannot_be_run_is_told_as_a_shell_does() {
     let (server, notes) = (Server::start(), Notes::new());
     std::fs::write(notes.path("plain"), "no program").expect("a file");
     for (program, code) in [("/nowhere/at/all", 127), (notes.path("plain").to_str().expect("a path"), 126)] {
-        let mut command = dlock(&server);
-        command.args(["run", "job", "--", program]);
-        let outcome = outcome(command);
+        let outcome = outcome(dlock(&server).with(["run", "job", "--", program]));
         assert_eq!(outcome.code, Some(code), "{}", outcome.stderr);
         assert!(outcome.stderr.contains(program), "{}", outcome.stderr);
         assert!(server.holders("job").is_empty(), "released");
@@ -107,28 +95,14 @@ fn mistakes_and_missing_servers_have_codes_of_their_own() {
     for wrong in
         [&["run", "job"][..], &["run", "--lease", "1s", "job", "--", "true"], &["walk"], &["-s", "http://x", "ls"]]
     {
-        let mut command = bare();
-        command.args(wrong);
-        let outcome = outcome(command);
+        let outcome = outcome(bare().with(wrong));
         assert_eq!(outcome.code, Some(64), "{wrong:?}: {}", outcome.stderr);
     }
-    let mut command = bare();
-    command.args([
-        "run",
-        "--outage",
-        "100ms",
-        "-s",
-        &format!("redis://127.0.0.1:{}", free_port()),
-        "job",
-        "--",
-        "true",
-    ]);
-    let gone = outcome(command);
+    let away = format!("redis://127.0.0.1:{}", free_port());
+    let gone = outcome(bare().with(["run", "--outage", "100ms", "-s", &away, "job", "--", "true"]));
     assert_eq!(gone.code, Some(69), "{}", gone.stderr);
     let plain = Setup::plain().start();
-    let mut command = dlock(&plain);
-    command.args(["run", "job", "--", "true"]);
-    let refused = outcome(command);
+    let refused = outcome(dlock(&plain).with(["run", "job", "--", "true"]));
     assert_eq!(refused.code, Some(69));
     assert!(refused.stderr.contains("is the dlock module loaded?"), "{}", refused.stderr);
 }
@@ -136,9 +110,9 @@ fn mistakes_and_missing_servers_have_codes_of_their_own() {
 #[test]
 fn a_lease_is_renewed_for_as_long_as_the_command_runs() {
     let (server, notes) = (Server::start(), Notes::new());
-    let mut command = dlock(&server);
-    command.args(["run", "--lease", "3s", "job", "--"]).args(notes.script("exec sleep 1000"));
-    let _running = Running::start(command);
+    let _running = Running::start(
+        dlock(&server).with(["run", "--lease", "3s", "job", "--"]).with(notes.script("exec sleep 1000")),
+    );
     let pid = notes.pid();
     let mut watch = server.client();
     let end = watch.end_of("job");

@@ -1,22 +1,19 @@
 //! Looking at locks and taking them away, for programs: JSON and exit codes.
 
-use crate::process::{bare, dlock, outcome};
+use crate::process::{With, bare, dlock, outcome};
 use dlock_testkit::{Server, lock_info};
 
 /// The output of a subcommand, which is one line of JSON.
 #[track_caller]
 fn json(server: &Server, arguments: &[&str]) -> (serde_json::Value, Option<i32>) {
-    let mut command = dlock(server);
-    command.args(arguments);
-    let outcome = outcome(command);
+    let outcome = outcome(dlock(server).with(arguments));
     assert_eq!(outcome.stderr, "");
     (serde_json::from_str(&outcome.stdout).expect("JSON"), outcome.code)
 }
 
 #[test]
 fn info_shows_everybody() {
-    let server = Server::start();
-    let mut client = server.client();
+    let (server, mut client) = Server::start().with_client();
     let tokens = ["a", "b"].map(|owner| client.int(format!("DLOCK.RLOCK doc {owner} PX 600000")));
     let _writer = server.waiter("DLOCK.WLOCK doc w BLOCK 0");
     let (info, code) = json(&server, &["info", "doc"]);
@@ -34,8 +31,7 @@ fn info_shows_everybody() {
 
 #[test]
 fn ls_lists_locks_that_match() {
-    let server = Server::start();
-    let mut client = server.client();
+    let (server, mut client) = Server::start().with_client();
     client.ok("SET job:0 text");
     for name in ["job:2", "job:1", "other"] {
         client.int(format!("DLOCK.ACQUIRE {name} me PX 600000"));
@@ -55,11 +51,7 @@ fn ls_lists_locks_that_match() {
 fn release_names_the_owner() {
     let server = Server::start();
     server.client().int("DLOCK.ACQUIRE job me PX 600000");
-    let release = |owner: &str| {
-        let mut command = dlock(&server);
-        command.args(["release", "job", owner]);
-        outcome(command)
-    };
+    let release = |owner: &str| outcome(dlock(&server).with(["release", "job", owner]));
     let wrong = release("you");
     assert_eq!(wrong.code, Some(1));
     assert!(wrong.stderr.contains("job is not held by you"), "{}", wrong.stderr);
@@ -69,26 +61,19 @@ fn release_names_the_owner() {
 
 #[test]
 fn break_asks_or_is_told_not_to() {
-    let server = Server::start();
-    let mut client = server.client();
+    let (server, mut client) = Server::start().with_client();
     for owner in ["a", "b"] {
         client.int(format!("DLOCK.RLOCK doc {owner} PX 600000"));
     }
     let mut next = server.waiter("DLOCK.WLOCK doc next PX 600000 BLOCK 0");
-    let mut command = dlock(&server);
-    command.args(["break", "doc"]);
-    let refused = outcome(command);
+    let refused = outcome(dlock(&server).with(["break", "doc"]));
     assert_eq!(refused.code, Some(64));
     assert!(refused.stderr.contains("--yes"), "{}", refused.stderr);
     assert_eq!(lock_info(&mut client, "doc").expect("a lock").holders, 2);
-    let mut command = dlock(&server);
-    command.args(["break", "--yes", "doc"]);
-    assert_eq!(outcome(command).code, Some(0));
+    assert_eq!(outcome(dlock(&server).with(["break", "--yes", "doc"])).code, Some(0));
     next.granted();
     assert_eq!(server.holders("doc"), ["next"]);
-    let mut command = dlock(&server);
-    command.args(["break", "--yes", "free"]);
-    assert_eq!(outcome(command).code, Some(0));
+    assert_eq!(outcome(dlock(&server).with(["break", "--yes", "free"])).code, Some(0));
 }
 
 #[test]
@@ -96,9 +81,7 @@ fn other_keys_are_left_alone() {
     let server = Server::start();
     server.client().ok("SET text precious");
     for arguments in [&["break", "--yes", "text"][..], &["release", "text", "me"], &["info", "text"]] {
-        let mut command = dlock(&server);
-        command.args(arguments);
-        let outcome = outcome(command);
+        let outcome = outcome(dlock(&server).with(arguments));
         assert_eq!(outcome.code, Some(69));
         assert!(outcome.stderr.contains("WRONGTYPE"), "{}", outcome.stderr);
     }

@@ -2,7 +2,7 @@
 
 use std::os::unix::process::CommandExt;
 
-use crate::process::{Notes, Running, alive, dlock};
+use crate::process::{Notes, Running, With, alive, dlock};
 use dlock_testkit::{Server, soon};
 
 #[test]
@@ -35,9 +35,7 @@ fn signals_are_handed_on_to_the_command() {
 #[test]
 fn a_command_that_a_signal_ends_has_the_code_of_a_shell() {
     let (server, notes) = (Server::start(), Notes::new());
-    let mut command = dlock(&server);
-    command.args(["run", "job", "--"]).args(notes.script("exec sleep 1000"));
-    let mut running = Running::start(command);
+    let mut running = Running::start(dlock(&server).with(["run", "job", "--"]).with(notes.script("exec sleep 1000")));
     notes.pid();
     soon("sleep runs", || std::fs::read_to_string(format!("/proc/{}/comm", notes.pid())).is_ok_and(|c| c == "sleep\n"));
     running.signal(libc::SIGTERM);
@@ -49,9 +47,7 @@ fn one_that_waits_leaves_the_queue_and_dies_of_the_signal() {
     let server = Server::start();
     server.client().int("DLOCK.ACQUIRE job holder PX 600000");
     for number in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP] {
-        let mut command = dlock(&server);
-        command.args(["run", "job", "--", "true"]);
-        let mut running = Running::start(command);
+        let mut running = Running::start(dlock(&server).with(["run", "job", "--", "true"]));
         server.left_waiting(1);
         running.signal(number);
         assert_eq!(running.outcome().signal, Some(number));

@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use crate::process::{Notes, alive, dlock};
+use crate::process::{Notes, With, alive, dlock};
 use dlock_testkit::{Server, eventually, lock_info, soon, wait::PATIENCE};
 
 /// A terminal with a shell, of 100 columns and 20 lines.
@@ -75,8 +75,7 @@ fn row<'a>(screen: &'a str, name: &str) -> Option<Vec<&'a str>> {
 
 #[test]
 fn top_shows_what_is_held_as_it_changes() {
-    let server = Server::start();
-    let mut client = server.client();
+    let (server, mut client) = Server::start().with_client();
     client.int("DLOCK.ACQUIRE job:1 alice PX 600000");
     for reader in ["bob", "carol"] {
         client.int(format!("DLOCK.RLOCK doc {reader} PX 90000"));
@@ -140,8 +139,7 @@ fn people_get_tables() {
 
 #[test]
 fn break_shows_the_holder_and_asks() {
-    let server = Server::start();
-    let mut client = server.client();
+    let (server, mut client) = Server::start().with_client();
     client.int("DLOCK.ACQUIRE job alice PX 600000");
     let terminal = Terminal::open(&server);
     for (answer, code) in [("", 1), ("n", 1), ("y", 0)] {
@@ -197,16 +195,12 @@ fn ctrl_z_suspends_and_fg_goes_on() {
     soon("it runs", || !std::fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| stat.contains(") T ")));
     terminal.enter("a line");
     terminal.shows("the command's code", |screen| screen.contains("code 4"));
-    let mut ls = dlock(&server);
-    ls.arg("ls");
-    assert_eq!(crate::process::outcome(ls).stdout, "[]\n");
+    assert_eq!(crate::process::outcome(dlock(&server).with(["ls"])).stdout, "[]\n");
 }
 
 /// What `dlock` prints for programs.
 fn json_of(server: &Server, arguments: &[&str]) -> serde_json::Value {
-    let mut command = dlock(server);
-    command.args(arguments);
-    serde_json::from_str(&crate::process::outcome(command).stdout).expect("JSON")
+    serde_json::from_str(&crate::process::outcome(dlock(server).with(arguments)).stdout).expect("JSON")
 }
 
 /// The names of the locks on the screen, in its order.
@@ -221,8 +215,7 @@ fn first_word(line: &str) -> Option<String> {
 
 #[test]
 fn top_sorts_scrolls_and_filters_10000_locks() {
-    let mut server = Server::conf("dlock.log-wait 0\nappendonly yes");
-    let mut client = server.client();
+    let (mut server, mut client) = Server::conf("dlock.log-wait 0\nappendonly yes").with_client();
     // One lock has the longest wait, and the last one two waiters.
     client.int("DLOCK.ACQUIRE lock:5000 owner:5000 PX 6000000");
     let mut long = server.waiter("DLOCK.ACQUIRE lock:5000 long PX 6000000 BLOCK 0");

@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use crate::process::{Notes, Running, bare, outcome};
+use crate::process::{Notes, Running, With, bare, outcome};
 use dlock_testkit::certified::{ANYBODY, Authority};
 use dlock_testkit::sentinel::Sentinels;
 use dlock_testkit::{Client, soon};
@@ -48,9 +48,9 @@ fn certificates_are_named_by_the_environment_too() {
     command.args(["run", "job", "--", "echo", "ran"]);
     let known = outcome(command);
     assert_eq!((known.code, known.stdout.as_str()), (Some(0), "ran\n"), "{}", known.stderr);
-    let mut command = dlock(port);
-    command.arg("--cacert").arg(authority.file("ca.pem")).args(["run", "job", "--", "echo", "ran"]);
-    let unknown = outcome(command);
+    let unknown = outcome(
+        dlock(port).with(["--cacert"]).with([authority.file("ca.pem")]).with(["run", "job", "--", "echo", "ran"]),
+    );
     assert_eq!((unknown.code, unknown.stdout.as_str()), (Some(69), ""));
     assert!(unknown.stderr.contains("CertificateRequired"), "{}", unknown.stderr);
 }
@@ -60,9 +60,7 @@ fn a_server_that_is_not_trusted_counts_as_none() {
     let authority = Authority::new();
     let Some((_server, port)) = authority.server(HOST, ANYBODY) else { return };
     for command in [["run", "job", "--", "echo", "ran"].as_slice(), &["info", "job"]] {
-        let mut untrusting = dlock(port);
-        untrusting.args(command);
-        let refused = outcome(untrusting);
+        let refused = outcome(dlock(port).with(command));
         assert_eq!((refused.code, refused.stdout.as_str()), (Some(69), ""));
         assert!(refused.stderr.contains("invalid peer certificate: UnknownIssuer"), "{}", refused.stderr);
     }
@@ -82,9 +80,7 @@ fn certificates_that_make_no_sense_are_an_error_of_the_command_line() {
         ("redis://localhost", "--cacert", &ca, "rediss://"),
     ];
     for (url, option, file, why) in cases {
-        let mut command = bare();
-        command.args(["-s", url, option]).arg(file).args(["run", "job", "--", "echo", "ran"]);
-        let outcome = outcome(command);
+        let outcome = outcome(bare().with(["-s", url, option]).with([file]).with(["run", "job", "--", "echo", "ran"]));
         assert_eq!((outcome.code, outcome.stdout.as_str()), (Some(64), ""), "{url} {option}");
         assert!(outcome.stderr.contains(why), "{}", outcome.stderr);
     }

@@ -4,7 +4,7 @@
 use std::path::Path;
 use std::process::Command;
 
-use crate::process::{Running, dlock, outcome};
+use crate::process::{Running, With, dlock, outcome};
 use dlock_testkit::{Client, Server, soon};
 
 /// A command of the page and what it prints.
@@ -111,8 +111,7 @@ fn nobody_gets_the_lock() {
 
 #[test]
 fn two_at_once() {
-    let server = Server::start();
-    let mut client = server.client();
+    let (server, mut client) = Server::start().with_client();
     client.int("DLOCK.ACQUIRE report alice PX 200");
     let mut bob = server.waiter("DLOCK.ACQUIRE report bob PX 600000 BLOCK 0");
     bob.granted();
@@ -126,8 +125,7 @@ fn two_at_once() {
 
 #[test]
 fn waits_grow() {
-    let server = Server::conf("dlock.log-wait 100");
-    let mut client = server.client();
+    let (server, mut client) = Server::conf("dlock.log-wait 100").with_client();
     client.int("DLOCK.ACQUIRE quiet other PX 600000");
     client.int("DLOCK.ACQUIRE cache first PX 600000");
     let mut next = server.waiter("DLOCK.ACQUIRE cache w0 PX 600000 BLOCK 0");
@@ -144,8 +142,7 @@ fn waits_grow() {
 
 #[test]
 fn leases_lapse() {
-    let server = Server::start();
-    let mut client = server.client();
+    let (server, mut client) = Server::start().with_client();
     for entries in [1, 2] {
         client.int("DLOCK.ACQUIRE nightly job-7 PX 20");
         logged(&mut client, entries);
@@ -171,16 +168,11 @@ fn deadlocks() {
 
 #[test]
 fn locks_are_shown_as_on_the_page_of_the_command() {
-    let server = Server::start();
-    let (mut first, mut second) = (server.client(), server.client());
+    let (server, [mut first, mut second]) = Server::start().with_clients();
     first.int("DLOCK.SACQUIRE pool worker-1 4 PERMITS 2 PX 600000");
     second.int("DLOCK.SACQUIRE pool worker-2 4 SESSION PX 600000");
     let _third = server.waiter("DLOCK.SACQUIRE pool worker-3 4 PERMITS 2 PX 600000 BLOCK 0");
-    let run = || {
-        let mut command = dlock(&server);
-        command.args(["run", "deploy:web", "--", "sleep", "600"]);
-        Running::start(command)
-    };
+    let run = || Running::start(dlock(&server).with(["run", "deploy:web", "--", "sleep", "600"]));
     let _holder = run();
     soon("the lock is held", || first.int("EXISTS deploy:web") == 1);
     let _waiter = run();

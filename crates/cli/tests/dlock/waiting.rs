@@ -4,7 +4,7 @@ use std::io::Read;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-use crate::process::{Notes, Running, dlock};
+use crate::process::{Notes, Running, With, dlock};
 use dlock_testkit::Server;
 
 #[test]
@@ -17,9 +17,8 @@ fn two_runs_of_one_name_come_one_after_the_other() {
     first.args(["run", "job", "--"]).args(notes.script(&script));
     let first = Running::start(first);
     notes.pid();
-    let mut second = dlock(&server);
-    second.args(["run", "--wait", "60s", "job", "--", "sh", "-c", &format!("echo in 2 >> {log}")]);
-    let second = Running::start(second);
+    let script = format!("echo in 2 >> {log}");
+    let second = Running::start(dlock(&server).with(["run", "--wait", "60s", "job", "--", "sh", "-c", &script]));
     server.left_waiting(1);
     std::fs::write(&go, "").expect("a file");
     assert_eq!((first.outcome().code, second.outcome().code), (Some(0), Some(0)));
@@ -49,12 +48,9 @@ fn twenty_that_wait_are_served_in_order() {
 
 #[test]
 fn one_that_waits_sends_nothing() {
-    let server = Server::start();
-    let mut holder = server.client();
+    let (server, mut holder) = Server::start().with_client();
     holder.int("DLOCK.ACQUIRE job holder PX 600000");
-    let mut command = dlock(&server);
-    command.args(["run", "--lease", "3s", "job", "--", "true"]);
-    let running = Running::start(command);
+    let running = Running::start(dlock(&server).with(["run", "--lease", "3s", "job", "--", "true"]));
     server.left_waiting(1);
     let mut monitor = server.client();
     monitor.ok("MONITOR");

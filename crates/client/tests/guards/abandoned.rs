@@ -6,19 +6,17 @@ use std::time::Duration;
 use dlock_client::{Client, Error};
 
 use crate::proxy::Proxy;
-use crate::{client_of, freed, in_time};
+use crate::{client_of, freed, in_queue, in_time, server_and_client};
 use dlock_testkit::{Server, lock_info, soon};
 
 const LONG: Duration = Duration::from_secs(600);
 
 #[tokio::test(flavor = "multi_thread")]
 async fn one_that_waits_leaves_the_queue() {
-    let server = Server::start();
-    let client = client_of(&server);
+    let (server, client) = server_and_client();
     let guard = in_time(client.acquire("job")).await.expect("a lock");
     for acquire in [client.acquire("job"), client.acquire("job").session(), client.acquire("job").wait(LONG)] {
-        let waiting = tokio::spawn(acquire.into_future());
-        server.left_waiting(1);
+        let waiting = in_queue(&server, acquire);
         waiting.abort();
         server.left_waiting(0);
     }
@@ -42,8 +40,7 @@ async fn one_that_was_granted_unheard_is_released() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn one_that_failed_with_its_outcome_unknown_is_released() {
-    let server = Server::start();
-    let client = client_of(&server);
+    let (server, client) = server_and_client();
     // So that there is a connection on which the request can be sent.
     let both = [in_time(client.acquire("one")).await, in_time(client.acquire("other")).await];
     for guard in both {
@@ -55,7 +52,7 @@ async fn one_that_failed_with_its_outcome_unknown_is_released() {
     server.thaw();
     // The server reads what was sent to it now, in whatever order, and is asked to forget it.
     let mut watch = server.client();
-    soon("both were executed", || crate::calls(&mut watch, "dlock.release") >= 3);
+    soon("both were executed", || watch.calls("dlock.release") >= 3);
     freed(&server, "job");
 }
 

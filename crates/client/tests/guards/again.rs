@@ -1,12 +1,10 @@
 //! More than one guard for an owner: entered again, upgraded, downgraded.
 
-use std::future::IntoFuture;
 use std::time::{Duration, Instant};
 
 use dlock_client::{Client, Error, Guard, LockMode};
 
-use crate::{client_of, contention, freed, in_time, is_held, lost, not_yet};
-use dlock_testkit::replica::counter;
+use crate::{client_of, contention, freed, in_queue, in_time, is_held, lost, not_yet, server_and_client};
 use dlock_testkit::{Server, soon};
 
 async fn mode(client: &Client, name: &str) -> Option<LockMode> {
@@ -23,8 +21,7 @@ fn invalid<T: std::fmt::Debug>(outcome: Result<T, Error>) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_lock_that_is_entered_again_is_released_by_the_last_of_its_guards() {
-    let server = Server::start();
-    let client = client_of(&server);
+    let (server, client) = server_and_client();
     for acquire in [client.acquire("job"), client.acquire("job").session(), client.semaphore("job", 1).acquire()] {
         let outer = in_time(acquire).await.expect("a lock");
         let inner = in_time(outer.enter()).await.expect("held");
@@ -51,8 +48,7 @@ async fn a_lock_that_was_lost_is_not_entered_again() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_only_reader_becomes_the_writer_and_goes_back_as_often_as_it_likes() {
-    let server = Server::start();
-    let client = client_of(&server);
+    let (server, client) = server_and_client();
     let reader = reader(&client).await;
     for session in [false, true, false] {
         let upgrade = reader.upgrade().expect("a reader");
@@ -73,14 +69,10 @@ async fn the_only_reader_becomes_the_writer_and_goes_back_as_often_as_it_likes()
 
 #[tokio::test(flavor = "multi_thread")]
 async fn who_waits_to_be_upgraded_comes_first_and_a_second_one_is_told() {
-    let server = Server::start();
-    let client = client_of(&server);
+    let (server, client) = server_and_client();
     let (first, second) = (reader(&client).await, reader(&client).await);
-    let upgrading = tokio::spawn(first.upgrade().expect("a reader").into_future());
-    let mut watch = server.client();
-    soon("it waits", || counter(&mut watch, "waiters") == 1);
-    let other = tokio::spawn(client.write("doc").into_future());
-    soon("another writer waits behind it", || counter(&mut watch, "waiters") == 2);
+    let upgrading = in_queue(&server, first.upgrade().expect("a reader"));
+    let other = in_queue(&server, client.write("doc"));
     contention(in_time(second.upgrade().expect("a reader").no_wait()).await);
     match in_time(second.upgrade().expect("a reader")).await {
         Err(Error::Refused(cause)) => assert_eq!(cause.code(), Some("DEADLOCK")),
@@ -96,16 +88,13 @@ async fn who_waits_to_be_upgraded_comes_first_and_a_second_one_is_told() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_upgrade_that_is_given_up_leaves_the_reader_alone() {
-    let server = Server::start();
-    let client = client_of(&server);
+    let (server, client) = server_and_client();
     let (first, second) = (reader(&client).await, reader(&client).await);
-    let upgrading = tokio::spawn(first.upgrade().expect("a reader").into_future());
-    let mut watch = server.client();
-    soon("it waits", || counter(&mut watch, "waiters") == 1);
+    let upgrading = in_queue(&server, first.upgrade().expect("a reader"));
     // One exclusive hold at a time.
     invalid(in_time(first.upgrade().expect("a reader")).await);
     upgrading.abort();
-    soon("it has left the queue", || counter(&mut watch, "waiters") == 0);
+    server.left_waiting(0);
     // Begins when the first one is cleared up, which must not touch the second, nor the holds that read. It counts as
     // waiting.
     let began = Instant::now();
@@ -116,6 +105,7 @@ async fn an_upgrade_that_is_given_up_leaves_the_reader_alone() {
     let writer = in_time(first.upgrade().expect("a reader")).await.expect("nobody else reads");
     invalid(in_time(first.upgrade().expect("a reader")).await);
     drop(writer);
+    let mut watch = server.client();
     soon("only the reader is left", || dlock_testkit::lock_info(&mut watch, "doc").is_some_and(|info| info.count == 1));
     is_held(&server, &first);
     in_time(first.release()).await.expect("held");
@@ -124,15 +114,11 @@ async fn an_upgrade_that_is_given_up_leaves_the_reader_alone() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_writer_becomes_a_reader_and_no_other_writer_comes_between() {
-    let server = Server::start();
-    let client = client_of(&server);
+    let (server, client) = server_and_client();
     for acquire in [client.write("doc"), client.acquire("doc").session()] {
         let writer = in_time(acquire).await.expect("a lock");
-        let mut watch = server.client();
-        let joins = tokio::spawn(client.read("doc").into_future());
-        soon("a reader waits", || counter(&mut watch, "waiters") == 1);
-        let waits = tokio::spawn(client.write("doc").into_future());
-        soon("a writer waits", || counter(&mut watch, "waiters") == 2);
+        let joins = in_queue(&server, client.read("doc"));
+        let waits = in_queue(&server, client.write("doc"));
         let reader = in_time(writer.downgrade()).await.expect("held");
         is_held(&server, &reader);
         let joined = in_time(joins).await.expect("a task").expect("a lock");
@@ -149,8 +135,7 @@ async fn a_writer_becomes_a_reader_and_no_other_writer_comes_between() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_no_reader_or_no_writer_is_neither_upgraded_nor_downgraded() {
-    let server = Server::start();
-    let client = client_of(&server);
+    let (server, client) = server_and_client();
     let writer = in_time(client.write("doc")).await.expect("a lock");
     invalid(writer.upgrade().map(drop));
     let entered = in_time(writer.enter()).await.expect("held");

@@ -2,15 +2,13 @@
 
 use std::time::Duration;
 
-use crate::{client_of, in_time, lost};
+use crate::{client_of, in_time, lost, server_and_client};
 use dlock_client::HoldMode;
-use dlock_testkit::Server;
 use dlock_testkit::cluster::Cluster;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn everybody_in_and_before_a_lock_is_shown() {
-    let server = Server::start();
-    let client = client_of(&server);
+    let (server, client) = server_and_client();
     assert_eq!(client.info("doc").await.expect("an answer"), None);
     let readers = [
         in_time(client.read("doc")).await.expect("a lock"),
@@ -32,8 +30,7 @@ async fn everybody_in_and_before_a_lock_is_shown() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn locks_are_found_by_pattern_among_other_keys() {
-    let server = Server::start();
-    let client = client_of(&server);
+    let (server, client) = server_and_client();
     server.client().int("RPUSH job:list 1");
     let _guards = [
         in_time(client.acquire("job:2")).await,
@@ -60,8 +57,7 @@ async fn locks_of_all_nodes_of_a_cluster_are_found() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_lock_that_is_taken_away_is_lost_to_its_guard() {
-    let server = Server::start();
-    let client = client_of(&server);
+    let (_server, client) = server_and_client();
     let guard = in_time(client.acquire("job")).await.expect("a lock");
     assert!(!client.evict("job", "nobody", None).await.expect("an answer"));
     assert!(!client.evict("job", guard.owner(), Some(guard.token() + 1)).await.expect("an answer"));

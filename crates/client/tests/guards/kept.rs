@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::{client_of, in_time, is_held, not_yet};
+use crate::{client_of, in_time, is_held, not_yet, server_and_client};
 use dlock_testkit::replica::counter;
 use dlock_testkit::{Server, Setup, soon};
 
@@ -18,8 +18,7 @@ async fn the_lease_is_renewed_until_the_release() {
     not_yet(guard.lost()).await;
     assert!(guard.release().await.is_ok());
     let renewals = counter(&mut watch, "renewals");
-    let now = watch.now();
-    watch.pass(now + SHORT.as_millis() as i64);
+    watch.pass_ms(SHORT.as_millis() as i64);
     assert_eq!(counter(&mut watch, "renewals"), renewals, "nothing renews after the release");
 }
 
@@ -56,8 +55,7 @@ async fn broken_connections_do_not_lose_a_lock() {
 async fn a_restart_that_keeps_the_lock_does_not_lose_it() {
     let mut server = Setup::new().conf("appendonly yes\nappendfsync always").start();
     let guard = in_time(client_of(&server).acquire("job").lease(Duration::from_secs(20))).await.expect("a lock");
-    server.kill9();
-    server.boot();
+    server.crash();
     assert!(guard.renew().await.is_ok());
     is_held(&server, &guard);
     assert!(guard.release().await.is_ok());
@@ -65,8 +63,7 @@ async fn a_restart_that_keeps_the_lock_does_not_lose_it() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_lease_that_nobody_renews_ends_and_is_extended_by_hand() {
-    let server = Server::start();
-    let client = client_of(&server);
+    let (server, client) = server_and_client();
     let short = Duration::from_millis(400);
     let guard = in_time(client.acquire("job").lease(short).no_renewal()).await.expect("a lock");
     in_time(guard.lost()).await;
@@ -75,8 +72,7 @@ async fn a_lease_that_nobody_renews_ends_and_is_extended_by_hand() {
     assert!(guard.extend(Duration::from_secs(600)).await.is_ok());
     assert!(guard.remaining() > Duration::from_secs(500));
     let mut watch = server.client();
-    let now = watch.now();
-    watch.pass(now + 600);
+    watch.pass_ms(600);
     assert!(guard.renew().await.is_ok(), "held by the new lease");
     // A shorter one counts at once.
     assert!(guard.extend(short).await.is_ok());

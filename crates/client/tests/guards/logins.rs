@@ -25,8 +25,7 @@ async fn connections_have_the_name_that_was_given() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn credentials_are_asked_for_before_each_connection() {
-    let server = Server::start();
-    let mut admin = server.client();
+    let (server, mut admin) = Server::start().with_client();
     admin.ok("ACL SETUSER worker on >first ~* +@all");
     let asked = Arc::new(AtomicUsize::new(0));
     let count = asked.clone();
@@ -63,8 +62,7 @@ async fn a_client_of_the_crate_redis_says_where_to_connect() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_connection_that_the_program_has_is_used_until_it_breaks() {
-    let server = Server::start();
-    let mut admin = server.client();
+    let (server, mut admin) = Server::start().with_client();
     let redis = redis::Client::open(url(&server)).expect("a client");
     let connection = redis.get_multiplexed_async_connection().await.expect("a connection");
     let client = Client::from_connection(&redis, connection);

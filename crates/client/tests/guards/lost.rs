@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use dlock_client::Error;
 
-use crate::{client_of, freed, in_time, lost, not_yet};
+use crate::{client_of, freed, in_time, lost, not_yet, server_and_client};
 use dlock_testkit::Server;
 
 const LEASE: Duration = Duration::from_millis(1500);
@@ -22,8 +22,7 @@ async fn a_deleted_lock_is_lost_with_the_next_renewal() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn whoever_asks_learns_of_the_loss_at_once() {
-    let server = Server::start();
-    let client = client_of(&server);
+    let (server, client) = server_and_client();
     let guard = in_time(client.acquire("job").lease(Duration::from_secs(600))).await.expect("a lock");
     server.client().int("DEL job");
     let next = in_time(client.acquire("job")).await.expect("a lock");
@@ -84,8 +83,7 @@ async fn a_failed_release_says_so_and_the_lease_frees_the_lock() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn after_release_and_drop_the_future_of_the_loss_resolves() {
-    let server = Server::start();
-    let client = client_of(&server);
+    let (server, client) = server_and_client();
     let guard = in_time(client.acquire("job").lease(Duration::from_secs(600))).await.expect("a lock");
     let over = guard.lost();
     assert!(guard.release().await.is_ok());
@@ -99,8 +97,7 @@ async fn after_release_and_drop_the_future_of_the_loss_resolves() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_lost_guard_touches_nothing_when_it_is_dropped() {
-    let server = Server::start();
-    let client = client_of(&server);
+    let (server, client) = server_and_client();
     let guard = in_time(client.acquire("job").lease(LEASE)).await.expect("a lock");
     server.client().int("DEL job");
     let next = in_time(client.acquire("job")).await.expect("a lock");

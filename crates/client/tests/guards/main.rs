@@ -35,6 +35,7 @@ use std::future::{Future, IntoFuture};
 use std::time::Duration;
 
 use dlock_client::{Client, Error, Guard};
+use tokio::task::JoinHandle;
 
 use dlock_testkit::wait::PATIENCE;
 use dlock_testkit::{Server, lock_info};
@@ -42,6 +43,26 @@ use dlock_testkit::{Server, lock_info};
 /// A client of this server.
 fn client_of(server: &Server) -> Client {
     Client::open(&format!("redis://127.0.0.1:{}", server.port())).expect("a URL")
+}
+
+/// A server and a client of it.
+#[track_caller]
+fn server_and_client() -> (Server, Client) {
+    let server = Server::start();
+    let client = client_of(&server);
+    (server, client)
+}
+
+/// Sends a request that waits, and returns when it stands in the server's queue.
+#[track_caller]
+fn in_queue<R>(server: &Server, request: R) -> JoinHandle<R::Output>
+where
+    R: IntoFuture<Output: Send + 'static, IntoFuture: Send + 'static>,
+{
+    let before = server.waiting();
+    let waiting = tokio::spawn(request.into_future());
+    server.left_waiting(before + 1);
+    waiting
 }
 
 /// What the future says, which must not take for ever.
@@ -77,13 +98,4 @@ fn is_held(server: &Server, guard: &Guard) {
     let info = lock_info(&mut server.client(), &format!("{name} OWNER {}", guard.owner())).expect("a lock");
     let tokens: Vec<_> = info.holds().iter().map(|hold| hold.token as u64).collect();
     assert_eq!(tokens, [guard.token()]);
-}
-
-/// How often the server has executed a command.
-#[track_caller]
-fn calls(client: &mut dlock_testkit::Client, command: &str) -> i64 {
-    let stats =
-        dlock_testkit::replica::info_field(client, "commandstats", &format!("cmdstat_{command}")).unwrap_or_default();
-    let calls = stats.split(',').find_map(|field| field.strip_prefix("calls="));
-    calls.map_or(0, |calls| calls.parse().expect("a number"))
 }

@@ -7,7 +7,7 @@ use dlock_client::{Client, Error};
 use dlock_testkit::Server;
 use dlock_testkit::process::free_port;
 
-use crate::{client_of, contention, in_time, is_held};
+use crate::{client_of, contention, in_queue, in_time, is_held, server_and_client};
 
 fn unreachable<T: std::fmt::Debug>(outcome: Result<T, Error>) {
     assert!(matches!(outcome, Err(Error::Unreachable(_))), "{outcome:?}");
@@ -54,8 +54,7 @@ async fn an_outage_is_over_with_the_wait_or_with_its_own_limit() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_that_never_answers_does_not_prolong_the_wait_for_long() {
-    let server = Server::start();
-    let client = client_of(&server);
+    let (server, client) = server_and_client();
     server.freeze();
     let began = Instant::now();
     unreachable(in_time(client.acquire("job").wait(Duration::from_millis(200))).await);
@@ -65,11 +64,9 @@ async fn a_server_that_never_answers_does_not_prolong_the_wait_for_long() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_longest_times_are_times_like_others() {
-    let server = Server::start();
-    let client = client_of(&server);
+    let (server, client) = server_and_client();
     let guard = in_time(client.acquire("job").wait(Duration::MAX)).await.expect("a lock");
-    let waiting = tokio::spawn(client.acquire("job").wait(Duration::MAX).into_future());
-    server.left_waiting(1);
+    let waiting = in_queue(&server, client.acquire("job").wait(Duration::MAX));
     contention(in_time(client.try_acquire("job").outage(Duration::MAX)).await);
     drop(guard);
     let _guard = in_time(waiting).await.expect("a task").expect("a lock");

@@ -1,32 +1,26 @@
 //! Locks in a cluster, and under Sentinel.
 
-use std::future::IntoFuture;
 use std::time::Duration;
 
 use dlock_client::Client;
 
-use crate::{in_time, is_held};
+use crate::{client_of, in_queue, in_time, is_held};
 use dlock_testkit::cluster::Cluster;
 use dlock_testkit::process::{free_port, server_command, spawn};
 use dlock_testkit::replica::info_field;
 use dlock_testkit::{Server, Setup, lock_info, soon};
 
-fn client_of_node(node: &Server) -> Client {
-    Client::open(&format!("redis://127.0.0.1:{}", node.port())).expect("a URL")
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn any_node_of_a_cluster_leads_to_the_lock() {
     let cluster = Cluster::start(3);
-    let client = client_of_node(&cluster.nodes[0]);
+    let client = client_of(&cluster.nodes[0]);
     let mut homes = std::collections::BTreeSet::new();
     for name in ["a", "b", "c", "{tag}d"] {
         let guard = in_time(client.acquire(name)).await.expect("a lock");
         let home = cluster.home_of(name);
         homes.insert(home);
         is_held(&cluster.nodes[home], &guard);
-        let waiting = tokio::spawn(client.acquire(name).session().into_future());
-        cluster.nodes[home].left_waiting(1);
+        let waiting = in_queue(&cluster.nodes[home], client.acquire(name).session());
         assert!(guard.release().await.is_ok());
         drop(in_time(waiting).await.expect("a task").expect("a lock"));
     }
@@ -35,10 +29,8 @@ async fn any_node_of_a_cluster_leads_to_the_lock() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_guard_follows_its_slot() {
-    let cluster = Cluster::start(2);
-    let client = client_of_node(&cluster.nodes[0]);
-    let from = cluster.home_of("job");
-    let to = 1 - from;
+    let (cluster, from, to) = Cluster::of_two("job");
+    let client = client_of(&cluster.nodes[0]);
     let guard = in_time(client.acquire("job").lease(Duration::from_secs(20))).await.expect("a lock");
     cluster.begin_move("job", from, to);
     cluster.migrate("job", from, to);
@@ -103,16 +95,14 @@ impl Drop for Sentinel {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_guard_lives_through_a_failover_by_sentinel() {
-    let mut primary = Setup::new().conf("repl-diskless-sync yes").start();
-    let replica = primary.replica();
+    let (mut primary, replica) = Setup::new().conf("repl-diskless-sync yes").start().with_replica();
     let sentinel = Sentinel::of(&primary);
     let client = sentinel.client();
     let lease = Duration::from_secs(15);
     let guard = in_time(client.acquire("job").lease(lease)).await.expect("a lock");
     is_held(&primary, &guard);
     replica.wait_synced(&primary);
-    let waiting = tokio::spawn(client.acquire("job").into_future());
-    primary.left_waiting(1);
+    let waiting = in_queue(&primary, client.acquire("job"));
     primary.kill9();
     soon("the replica is promoted", || replica.is_primary());
     // The waiter has come to the new primary by itself, and the guard is renewed there.
@@ -125,8 +115,7 @@ async fn a_guard_lives_through_a_failover_by_sentinel() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn sentinels_have_users_and_passwords_of_their_own() {
-    let primary = Setup::new().conf("repl-diskless-sync yes").start();
-    let _replica = primary.replica();
+    let (primary, _replica) = Setup::new().conf("repl-diskless-sync yes").start().with_replica();
     let sentinel = Sentinel::of(&primary);
     let mut admin = dlock_testkit::Client::connect(sentinel.port).expect("a Sentinel");
     admin.ok("ACL SETUSER observer on >secret +@all");

@@ -2,15 +2,12 @@
 
 use std::time::Duration;
 
-use crate::{client_of, contention, in_time, is_held};
+use crate::{contention, in_queue, in_time, is_held, server_and_client};
 use dlock_testkit::replica::counter;
-use dlock_testkit::{Server, soon};
-use std::future::IntoFuture;
-
+use dlock_testkit::soon;
 #[tokio::test(flavor = "multi_thread")]
 async fn they_are_served_in_the_order_in_which_they_came() {
-    let server = Server::start();
-    let client = client_of(&server);
+    let (server, client) = server_and_client();
     let first = in_time(client.acquire("job")).await.expect("a lock");
     let mut watch = server.client();
     let (order, mut served) = tokio::sync::mpsc::unbounded_channel();
@@ -31,33 +28,27 @@ async fn they_are_served_in_the_order_in_which_they_came() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_wait_is_one_command() {
-    let server = Server::start();
-    let client = client_of(&server);
+    let (server, client) = server_and_client();
     let first = in_time(client.acquire("job")).await.expect("a lock");
-    let waiting = tokio::spawn(client.acquire("job").wait(Duration::from_secs(60)).into_future());
-    server.left_waiting(1);
+    let waiting = in_queue(&server, client.acquire("job").wait(Duration::from_secs(60)));
     let mut watch = server.client();
     // Longer than the timeouts that clients of Redis have by default.
-    let now = watch.now();
-    watch.pass(now + 1500);
+    watch.pass_ms(1500);
     assert_eq!(counter(&mut watch, "waiters"), 1);
     assert!(first.release().await.is_ok());
     let guard = in_time(waiting).await.expect("a task").expect("a lock");
     is_held(&server, &guard);
-    assert_eq!(crate::calls(&mut watch, "dlock.acquire"), 2);
+    assert_eq!(watch.calls("dlock.acquire"), 2);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_lease_begins_with_the_grant_and_not_with_the_wait() {
-    let server = Server::start();
-    let client = client_of(&server);
+    let (server, client) = server_and_client();
     let lease = Duration::from_millis(400);
     let first = in_time(client.acquire("job")).await.expect("a lock");
-    let waiting = tokio::spawn(client.acquire("job").lease(lease).into_future());
-    server.left_waiting(1);
+    let waiting = in_queue(&server, client.acquire("job").lease(lease));
     let mut watch = server.client();
-    let now = watch.now();
-    watch.pass(now + 2 * lease.as_millis() as i64);
+    watch.pass_ms(2 * lease.as_millis() as i64);
     assert!(first.release().await.is_ok());
     let guard = in_time(waiting).await.expect("a task").expect("a lock");
     assert!(guard.remaining() > lease / 4, "{:?}", guard.remaining());
@@ -66,11 +57,9 @@ async fn a_lease_begins_with_the_grant_and_not_with_the_wait() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_waiter_whose_connection_breaks_enters_the_queue_again() {
-    let server = Server::start();
-    let client = client_of(&server);
+    let (server, client) = server_and_client();
     let first = in_time(client.acquire("job")).await.expect("a lock");
-    let waiting = tokio::spawn(client.acquire("job").into_future());
-    server.left_waiting(1);
+    let waiting = in_queue(&server, client.acquire("job"));
     let mut watch = server.client();
     watch.int("CLIENT KILL TYPE normal SKIPME yes");
     soon("it waits again", || counter(&mut watch, "waits") == 2);
@@ -80,11 +69,9 @@ async fn a_waiter_whose_connection_breaks_enters_the_queue_again() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_wait_that_an_operator_ends_is_over() {
-    let server = Server::start();
-    let client = client_of(&server);
+    let (server, client) = server_and_client();
     let _first = in_time(client.acquire("job")).await.expect("a lock");
-    let waiting = tokio::spawn(client.acquire("job").into_future());
-    server.left_waiting(1);
+    let waiting = in_queue(&server, client.acquire("job"));
     let queue = crate::lock_info(&mut server.client(), "job FULL").expect("a lock").queue.expect("a queue");
     assert_eq!(server.client().int(format!("CLIENT UNBLOCK {}", queue[0].client)), 1);
     contention(in_time(waiting).await.expect("a task"));
@@ -92,13 +79,10 @@ async fn a_wait_that_an_operator_ends_is_over() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_reader_and_a_writer_wait_for_each_other() {
-    let server = Server::start();
-    let client = client_of(&server);
+    let (server, client) = server_and_client();
     let reader = in_time(client.read("doc")).await.expect("a lock");
-    let writer = tokio::spawn(client.write("doc").into_future());
-    server.left_waiting(1);
-    let late = tokio::spawn(client.read("doc").into_future());
-    server.left_waiting(2);
+    let writer = in_queue(&server, client.write("doc"));
+    let late = in_queue(&server, client.read("doc"));
     assert!(reader.release().await.is_ok());
     let writer = in_time(writer).await.expect("a task").expect("a lock");
     is_held(&server, &writer);

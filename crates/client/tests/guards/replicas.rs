@@ -1,12 +1,11 @@
 //! Grants that replicas have.
 
-use std::future::IntoFuture;
 use std::time::{Duration, Instant};
 
 use dlock_client::Error;
 use dlock_testkit::{Server, soon};
 
-use crate::{calls, client_of, freed, in_time, is_held};
+use crate::{client_of, freed, in_queue, in_time, is_held};
 
 const LONG: Duration = Duration::from_secs(20);
 const SHORT: Duration = Duration::from_millis(50);
@@ -20,8 +19,7 @@ fn too_few<T: std::fmt::Debug>(outcome: Result<T, Error>, found: u32) {
 
 /// A primary whose replica acknowledges what is written.
 fn pair() -> (Server, Server) {
-    let primary = Server::start();
-    let replica = primary.replica();
+    let (primary, replica) = Server::start().with_replica();
     let mut client = primary.client();
     soon("the replica acknowledges", || {
         client.ok("SET x 1");
@@ -37,9 +35,8 @@ async fn a_grant_that_enough_replicas_have_is_on_them_at_once_and_after_a_wait()
     let client = client_of(&primary);
     let at_once = in_time(client.try_acquire("job").replicas(1, LONG)).await.expect("a lock");
     is_held(&replica, &at_once);
-    assert_eq!(calls(&mut primary.client(), "dlock.renew"), 0, "the grant was enough");
-    let waiting = tokio::spawn(client.acquire("job").replicas(1, LONG).into_future());
-    primary.left_waiting(1);
+    assert_eq!(primary.client().calls("dlock.renew"), 0, "the grant was enough");
+    let waiting = in_queue(&primary, client.acquire("job").replicas(1, LONG));
     let mut watch = primary.client();
     soon("what follows the request that waits is in the server already: one round trip", || {
         let list = watch.text("CLIENT LIST");

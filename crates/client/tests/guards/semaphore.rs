@@ -1,12 +1,11 @@
 //! Permits of a semaphore.
 
-use std::future::IntoFuture;
 use std::time::Duration;
 
 use dlock_client::Error;
 use dlock_testkit::{Server, lock_info};
 
-use crate::{client_of, contention, freed, in_time, lost};
+use crate::{client_of, contention, freed, in_queue, in_time, lost, server_and_client};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn at_most_that_many_permits_are_taken_and_the_next_come_in_order() {
@@ -17,11 +16,9 @@ async fn at_most_that_many_permits_are_taken_and_the_next_come_in_order() {
     assert_eq!((first.name(), first.permits()), (&b"pool"[..], 1));
     contention(in_time(semaphore.try_acquire()).await);
     contention(in_time(semaphore.acquire().wait(Duration::from_millis(50))).await);
-    let third = tokio::spawn(semaphore.acquire().into_future());
-    server.left_waiting(1);
+    let third = in_queue(&server, semaphore.acquire());
     // A large request holds back those behind it.
-    let both = tokio::spawn(semaphore.acquire_many(2).into_future());
-    server.left_waiting(2);
+    let both = in_queue(&server, semaphore.acquire_many(2));
     assert!(first.release().await.is_ok());
     let third = in_time(third).await.expect("a task").expect("a permit");
     assert!(third.token() > second.token());
@@ -54,8 +51,7 @@ async fn permits_are_renewed_lost_and_returned_together() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn impossible_numbers_are_refused_before_anything_is_sent() {
-    let server = Server::start();
-    let client = client_of(&server);
+    let (_server, client) = server_and_client();
     for (limit, permits) in [(0, 1), (2, 0), (2, 3)] {
         let outcome = in_time(client.semaphore("pool", limit).acquire_many(permits)).await;
         assert!(matches!(outcome, Err(Error::Invalid(_))), "{permits} of {limit}: {outcome:?}");

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use dlock_client::Guard;
 
-use crate::{calls, client_of, freed, in_time, is_held, lost, not_yet};
+use crate::{client_of, freed, in_time, is_held, lost, not_yet, server_and_client};
 use dlock_testkit::{Server, soon};
 
 const LEASE: Duration = Duration::from_millis(900);
@@ -24,7 +24,7 @@ async fn the_server_keeps_the_lease_alive() {
     let end = watch.end_of("job");
     soon("two leases have passed", || watch.end_of("job") > end + 2 * LEASE.as_millis() as i64);
     is_held(&server, &guard);
-    assert_eq!(calls(&mut watch, "dlock.renew"), 0);
+    assert_eq!(watch.calls("dlock.renew"), 0);
     assert!(guard.remaining() <= LEASE);
     not_yet(guard.lost()).await;
     assert!(guard.release().await.is_ok());
@@ -65,8 +65,7 @@ async fn it_is_lost_when_the_server_says_nothing_for_a_lease() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn guards_do_not_share_a_connection() {
-    let server = Server::start();
-    let client = client_of(&server);
+    let (server, client) = server_and_client();
     let one = in_time(client.acquire("one").session()).await.expect("a lock");
     let other = in_time(client.acquire("other").session()).await.expect("a lock");
     assert_ne!(connection(&server, &one), connection(&server, &other));
@@ -77,8 +76,7 @@ async fn guards_do_not_share_a_connection() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn it_waits_in_the_queue_like_any_other() {
-    let server = Server::start();
-    let client = client_of(&server);
+    let (server, client) = server_and_client();
     let first = in_time(client.acquire("job")).await.expect("a lock");
     let waiting = client.acquire("job").session();
     let waiting = tokio::spawn(async move { waiting.await });

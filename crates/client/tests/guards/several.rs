@@ -1,18 +1,16 @@
 //! Several locks at once.
 
-use std::future::IntoFuture;
 use std::time::Duration;
 
 use dlock_client::Error;
 use dlock_testkit::cluster::Cluster;
 use dlock_testkit::{Server, lock_info, soon};
 
-use crate::{client_of, contention, freed, in_time, lost};
+use crate::{client_of, contention, freed, in_queue, in_time, lost, server_and_client};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn all_are_taken_with_one_token_or_none() {
-    let server = Server::start();
-    let client = client_of(&server);
+    let (server, client) = server_and_client();
     let guard = in_time(client.acquire_all(["a", "b", "c"])).await.expect("the locks");
     assert_eq!(guard.names().collect::<Vec<_>>(), [b"a", b"b", b"c"]);
     for name in ["a", "b", "c"] {
@@ -20,8 +18,7 @@ async fn all_are_taken_with_one_token_or_none() {
     }
     contention(in_time(client.acquire_all(["d", "c"]).no_wait()).await);
     assert_eq!(lock_info(&mut server.client(), "d"), None);
-    let waiting = tokio::spawn(client.acquire_all(["d", "c"]).into_future());
-    server.left_waiting(1);
+    let waiting = in_queue(&server, client.acquire_all(["d", "c"]));
     assert!(guard.release().await.is_ok());
     let next = in_time(waiting).await.expect("a task").expect("the locks");
     assert_eq!(lock_info(&mut server.client(), "a"), None);
@@ -32,8 +29,7 @@ async fn all_are_taken_with_one_token_or_none() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn they_are_renewed_together_and_lost_if_one_of_them_is() {
-    let server = Server::start();
-    let client = client_of(&server);
+    let (server, client) = server_and_client();
     let guard = in_time(client.acquire_all(["a", "b"]).lease(Duration::from_millis(1200))).await.expect("the locks");
     let mut watch = server.client();
     let end = watch.end_of("b");
@@ -69,11 +65,9 @@ async fn a_session_binds_all_of_them() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_canceled_wait_leaves_all_queues() {
-    let server = Server::start();
-    let client = client_of(&server);
+    let (server, client) = server_and_client();
     let guard = in_time(client.acquire("a")).await.expect("a lock");
-    let waiting = tokio::spawn(client.acquire_all(["b", "a"]).into_future());
-    server.left_waiting(1);
+    let waiting = in_queue(&server, client.acquire_all(["b", "a"]));
     waiting.abort();
     freed(&server, "b");
     server.left_waiting(0);
@@ -93,8 +87,7 @@ async fn in_a_cluster_they_are_in_one_slot() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn impossible_sets_are_refused() {
-    let server = Server::start();
-    let client = client_of(&server);
+    let (_server, client) = server_and_client();
     let many: Vec<_> = (0..65).map(|number| number.to_string()).collect();
     for names in [vec![], many] {
         let outcome = in_time(client.acquire_all(names)).await;

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use dlock_client::{Client, Error};
 
-use crate::{client_of, contention, freed, in_time, is_held};
+use crate::{client_of, contention, freed, in_time, is_held, server_and_client};
 use dlock_testkit::process::free_port;
 use dlock_testkit::{Server, Setup, lock_info};
 
@@ -25,8 +25,7 @@ async fn a_guard_is_what_the_server_has() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn each_acquisition_has_an_owner_of_its_own_and_a_higher_token() {
-    let server = Server::start();
-    let client = client_of(&server);
+    let (_server, client) = server_and_client();
     let first = in_time(client.acquire("a")).await.expect("a lock");
     let second = in_time(client.acquire("b")).await.expect("a lock");
     assert_ne!(first.owner(), second.owner());
@@ -35,8 +34,7 @@ async fn each_acquisition_has_an_owner_of_its_own_and_a_higher_token() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_owner_may_begin_with_a_label() {
-    let server = Server::start();
-    let client = client_of(&server);
+    let (server, client) = server_and_client();
     let labeled = |name: &str| client.read(name).owner_label("web-1:4711");
     let [one, other] = [in_time(labeled("a")).await, in_time(labeled("b")).await].map(|guard| guard.expect("a lock"));
     for guard in [&one, &other] {
@@ -52,8 +50,7 @@ async fn an_owner_may_begin_with_a_label() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_clone_of_an_acquisition_is_another_acquisition() {
-    let server = Server::start();
-    let client = client_of(&server);
+    let (server, client) = server_and_client();
     let acquire = client.try_acquire("job");
     let first = in_time(acquire.clone()).await.expect("a lock");
     contention(in_time(acquire.clone()).await);
@@ -65,8 +62,7 @@ async fn a_clone_of_an_acquisition_is_another_acquisition() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_held_lock_is_contention_at_once_or_after_the_wait() {
-    let server = Server::start();
-    let client = client_of(&server);
+    let (_server, client) = server_and_client();
     let guard = in_time(client.acquire("job")).await.expect("a lock");
     contention(in_time(client.try_acquire("job")).await);
     contention(in_time(client.read("job").no_wait()).await);
@@ -79,8 +75,7 @@ async fn a_held_lock_is_contention_at_once_or_after_the_wait() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn readers_share_and_a_writer_does_not() {
-    let server = Server::start();
-    let client = client_of(&server);
+    let (_server, client) = server_and_client();
     let readers =
         [in_time(client.read("doc")).await.expect("a lock"), in_time(client.read("doc")).await.expect("a lock")];
     contention(in_time(client.write("doc").no_wait()).await);
@@ -137,8 +132,7 @@ async fn what_the_server_says_against_it_is_told() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn databases_and_passwords_are_those_of_the_url() {
-    let server = Server::start();
-    let mut client = server.client();
+    let (server, mut client) = Server::start().with_client();
     client.ok("CONFIG SET requirepass secret");
     let url = |login: &str| format!("redis://{login}127.0.0.1:{}/3", server.port());
     let outcome = in_time(Client::open(&url("")).expect("a URL").acquire("job")).await;

@@ -1,11 +1,10 @@
 //! The same over TLS.
 
-use std::future::IntoFuture;
 use std::time::Duration;
 
 use dlock_client::{Client, Error, Tls};
 
-use crate::{freed, in_time, is_held};
+use crate::{freed, in_queue, in_time, is_held};
 use dlock_testkit::certified::{ANYBODY, Authority};
 use dlock_testkit::replica::{counter, info_field};
 use dlock_testkit::sentinel::Sentinels;
@@ -44,10 +43,8 @@ async fn a_lock_is_taken_renewed_and_released() {
 async fn those_who_wait_are_served_and_leave_the_queue() {
     let Some((server, client)) = trusted() else { return };
     let first = in_time(client.acquire("job")).await.expect("a lock");
-    let waiting = tokio::spawn(client.acquire("job").into_future());
-    server.left_waiting(1);
-    let leaving = tokio::spawn(client.acquire("job").into_future());
-    server.left_waiting(2);
+    let waiting = in_queue(&server, client.acquire("job"));
+    let leaving = in_queue(&server, client.acquire("job"));
     leaving.abort();
     server.left_waiting(1);
     assert!(first.release().await.is_ok());
@@ -58,8 +55,7 @@ async fn those_who_wait_are_served_and_leave_the_queue() {
 async fn what_breaks_is_connected_again() {
     let Some((server, client)) = trusted() else { return };
     let guard = in_time(client.acquire("job").lease(Duration::from_secs(600))).await.expect("a lock");
-    let waiting = tokio::spawn(client.acquire("job").into_future());
-    server.left_waiting(1);
+    let waiting = in_queue(&server, client.acquire("job"));
     let mut watch = server.client();
     assert!(watch.int("CLIENT KILL TYPE normal SKIPME yes") >= 2);
     soon("it waits again", || counter(&mut watch, "waits") == 2);

@@ -6,7 +6,7 @@ use dlock_client::{Client, Error, HoldInfo, Watch};
 use dlock_testkit::cluster::Cluster;
 use dlock_testkit::{Server, Setup, soon};
 
-use crate::{calls, client_of, in_time};
+use crate::{client_of, in_time, server_and_client};
 
 /// The tokens of the next holders.
 async fn next(watch: &mut Watch) -> Vec<u64> {
@@ -19,8 +19,7 @@ async fn holds(watch: &mut Watch) -> Vec<HoldInfo> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn each_change_of_the_holder_is_told_and_nothing_is_asked_meanwhile() {
-    let server = Server::start();
-    let client = client_of(&server);
+    let (server, client) = server_and_client();
     let mut watch = client.watch("leader").expect("one server");
     assert!(next(&mut watch).await.is_empty());
     let before = SystemTime::now() - Duration::from_secs(1);
@@ -29,12 +28,11 @@ async fn each_change_of_the_holder_is_told_and_nothing_is_asked_meanwhile() {
     assert_eq!((holder.owner.as_slice(), holder.token), (first.owner().as_bytes(), first.token()));
     assert!(holder.since() > before && holder.since() < SystemTime::now() + Duration::from_secs(1));
     let mut counting = server.client();
-    let asked = calls(&mut counting, "dlock.info");
+    let asked = counting.calls("dlock.info");
     // Renewals are no change.
     assert!(first.renew().await.is_ok());
-    let now = counting.now();
-    counting.pass(now + 300);
-    assert_eq!(calls(&mut counting, "dlock.info"), asked);
+    counting.pass_ms(300);
+    assert_eq!(counting.calls("dlock.info"), asked);
     assert!(first.release().await.is_ok());
     assert!(next(&mut watch).await.is_empty());
     let second = in_time(client.acquire("leader")).await.expect("a lock");

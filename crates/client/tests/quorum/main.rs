@@ -23,7 +23,7 @@ use std::time::Duration;
 use dlock_client::{Client, QuorumBuilder};
 
 use dlock_testkit::wait::PATIENCE;
-use dlock_testkit::{Server, Setup, lock_info};
+use dlock_testkit::{Server, Setup};
 
 /// Longer than any lease in these tests.
 const LONGEST: Duration = Duration::from_secs(30);
@@ -50,32 +50,22 @@ fn client_of(servers: &[Server]) -> Client {
     quorum(servers).server_timeout(RELAXED).open().expect("a quorum")
 }
 
+/// So many servers, and a client that is in no hurry.
+fn servers_and_client(count: usize) -> (Vec<Server>, Client) {
+    let servers = servers(count);
+    let client = client_of(&servers);
+    (servers, client)
+}
+
 /// What the future says, which must not take for ever.
 async fn in_time<F: IntoFuture>(future: F) -> F::Output {
     tokio::time::timeout(PATIENCE, future.into_future()).await.expect("in time")
-}
-
-/// The owners that a server knows to hold the lock.
-fn owners(server: &Server, name: &str) -> Vec<String> {
-    let info = lock_info(&mut server.client(), &format!("{name} FULL"));
-    info.map_or_else(Vec::new, |info| {
-        info.holds().iter().map(|hold| String::from_utf8_lossy(&hold.owner).into_owned()).collect()
-    })
 }
 
 /// Waits until none of these servers has anybody in the lock.
 #[track_caller]
 fn freed<'a>(servers: impl IntoIterator<Item = &'a Server>, name: &str) {
     for server in servers {
-        dlock_testkit::soon("the lock is free", || owners(server, name).is_empty());
+        dlock_testkit::soon("the lock is free", || server.holders(name).is_empty());
     }
-}
-
-/// How often a server has executed a command.
-#[track_caller]
-fn calls(client: &mut dlock_testkit::Client, command: &str) -> i64 {
-    let stats =
-        dlock_testkit::replica::info_field(client, "commandstats", &format!("cmdstat_{command}")).unwrap_or_default();
-    let calls = stats.split(',').find_map(|field| field.strip_prefix("calls="));
-    calls.map_or(0, |calls| calls.parse().expect("a number"))
 }

@@ -4,16 +4,15 @@ use std::time::{Duration, Instant};
 
 use dlock_client::Error;
 
-use crate::{client_of, freed, in_time, owners, quorum, servers};
+use crate::{client_of, freed, in_time, quorum, servers, servers_and_client};
 use dlock_testkit::{lock_info, soon};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_lock_is_held_on_all_with_the_highest_token_and_freed_on_all() {
-    let servers = servers(3);
-    let client = client_of(&servers);
+    let (servers, client) = servers_and_client(3);
     let guard = in_time(client.acquire("job")).await.expect("a lock");
     for server in &servers {
-        soon("it is held there", || owners(server, "job") == [guard.owner()]);
+        soon("it is held there", || server.holders("job") == [guard.owner()]);
     }
     // Those that were asked to confirm know the token: a majority.
     let token =
@@ -40,8 +39,7 @@ async fn contention_is_not_an_outage() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn readers_share_and_a_writer_waits() {
-    let servers = servers(3);
-    let client = client_of(&servers);
+    let (_servers, client) = servers_and_client(3);
     let readers =
         [in_time(client.read("doc")).await.expect("shared"), in_time(client.read("doc")).await.expect("shared")];
     let refused = in_time(client.write("doc").no_wait()).await;
@@ -131,8 +129,7 @@ async fn a_guard_is_lost_when_no_majority_can_be_renewed() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_lock_broken_on_a_majority_is_lost() {
-    let servers = servers(3);
-    let client = client_of(&servers);
+    let (servers, client) = servers_and_client(3);
     let guard = in_time(client.acquire("job")).await.expect("a lock");
     for server in &servers[1..] {
         server.client().run("DEL job");
@@ -144,8 +141,7 @@ async fn a_lock_broken_on_a_majority_is_lost() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn dropped_guards_and_dropped_acquisitions_leave_nothing() {
-    let servers = servers(3);
-    let client = client_of(&servers);
+    let (servers, client) = servers_and_client(3);
     let guard = in_time(client.acquire("job")).await.expect("a lock");
     let waiting =
         tokio::time::timeout(Duration::from_millis(50), std::future::IntoFuture::into_future(client.acquire("job")));
@@ -159,8 +155,7 @@ const MARGIN: Duration = Duration::from_millis(700);
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_guard_is_entered_again_and_neither_upgraded_nor_downgraded() {
-    let servers = servers(3);
-    let client = client_of(&servers);
+    let (servers, client) = servers_and_client(3);
     let outer = in_time(client.read("doc")).await.expect("a lock");
     assert!(matches!(outer.upgrade(), Err(Error::Invalid(_))));
     let inner = in_time(outer.enter()).await.expect("held");

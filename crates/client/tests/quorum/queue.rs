@@ -2,7 +2,10 @@
 
 use std::future::IntoFuture;
 
-use crate::{client_of, freed, in_time, owners, servers};
+use dlock_client::{Error, Guard};
+use tokio::task::JoinHandle;
+
+use crate::{client_of, freed, in_time, servers, servers_and_client};
 use dlock_testkit::replica::counter;
 use dlock_testkit::{Server, soon};
 
@@ -33,15 +36,13 @@ async fn they_are_served_in_the_order_in_which_they_came() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn who_waits_sends_nothing_to_the_others_and_a_ping_a_second_to_the_gate_server() {
-    let servers = servers(3);
-    let client = client_of(&servers);
+    let (servers, client) = servers_and_client(3);
     let guard = in_time(client.acquire("job")).await.expect("a lock");
-    servers.iter().for_each(|server| soon("it is held there", || owners(server, "job") == [guard.owner()]));
+    servers.iter().for_each(|server| soon("it is held there", || server.holders("job") == [guard.owner()]));
     let waiting = tokio::spawn(client.acquire("job").into_future());
-    let mut watch = servers[0].client();
-    soon("it waits in the queue", || counter(&mut watch, "waiters") == 1);
-    let pings = |server: &crate::Server| crate::calls(&mut server.client(), "ping");
-    let acquires = |server: &crate::Server| crate::calls(&mut server.client(), "dlock.acquire");
+    servers[0].left_waiting(1);
+    let pings = |server: &crate::Server| server.client().calls("ping");
+    let acquires = |server: &crate::Server| server.client().calls("dlock.acquire");
     let before: Vec<_> = servers.iter().map(acquires).collect();
     let first = pings(&servers[0]);
     soon("the gate server is asked", || pings(&servers[0]) >= first + 2);
@@ -51,24 +52,25 @@ async fn who_waits_sends_nothing_to_the_others_and_a_ping_a_second_to_the_gate_s
     in_time(guard.release()).await.expect("held");
 }
 
-/// Two of three have not been left yet when the gate server lets the next in.
-fn hold_all_but_the_gate_server(servers: &[Server]) {
-    for server in &servers[1..] {
-        assert!(server.client().int("DLOCK.ACQUIRE job leaving PX 60000") > 0);
+/// A request that the gate server has let in, and that waits for two of three to be left. Clients watch the servers.
+fn let_in_by_the_gate_server(servers: &[Server]) -> (JoinHandle<Result<Guard, Error>>, Vec<dlock_testkit::Client>) {
+    let mut watch: Vec<_> = servers.iter().map(Server::client).collect();
+    for server in &mut watch[1..] {
+        assert!(server.int("DLOCK.ACQUIRE job leaving PX 60000") > 0);
     }
+    let waiting = tokio::spawn(client_of(servers).acquire("job").into_future());
+    soon("it waits in the other queues", || watch[1..].iter_mut().all(|server| counter(server, "waiters") == 1));
+    (waiting, watch)
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn who_is_let_in_waits_for_the_others_to_be_left() {
     let servers = servers(3);
-    hold_all_but_the_gate_server(&servers);
-    let waiting = tokio::spawn(client_of(&servers).acquire("job").into_future());
-    let mut watch: Vec<_> = servers.iter().map(Server::client).collect();
-    soon("it waits in the other queues", || watch[1..].iter_mut().all(|server| counter(server, "waiters") == 1));
+    let (waiting, mut watch) = let_in_by_the_gate_server(&servers);
     watch[2].run("DLOCK.RELEASE job leaving");
     let guard = in_time(waiting).await.expect("a task").expect("a lock");
-    assert_eq!(crate::calls(&mut watch[0], "dlock.acquire"), 1, "at the first attempt");
-    assert_eq!(owners(&servers[2], "job"), [guard.owner()]);
+    assert_eq!(watch[0].calls("dlock.acquire"), 1, "at the first attempt");
+    assert_eq!(servers[2].holders("job"), [guard.owner()]);
     // Where it still waits the release ends that.
     in_time(guard.release()).await.expect("held");
     watch[1].run("DLOCK.RELEASE job leaving");
@@ -78,10 +80,7 @@ async fn who_is_let_in_waits_for_the_others_to_be_left() {
 #[tokio::test(flavor = "multi_thread")]
 async fn who_gives_up_in_the_other_queues_leaves_nothing() {
     let servers = servers(3);
-    hold_all_but_the_gate_server(&servers);
-    let waiting = tokio::spawn(client_of(&servers).acquire("job").into_future());
-    let mut watch: Vec<_> = servers.iter().map(Server::client).collect();
-    soon("it waits in the other queues", || watch[1..].iter_mut().all(|server| counter(server, "waiters") == 1));
+    let (waiting, mut watch) = let_in_by_the_gate_server(&servers);
     waiting.abort();
     freed([&servers[0]], "job");
     soon("it has left the queues", || watch[1..].iter_mut().all(|server| counter(server, "waiters") == 0));
@@ -94,8 +93,7 @@ async fn a_gate_server_that_stops_loses_its_queue_to_the_next() {
     let mut servers = servers(3);
     let guard = in_time(client_of(&servers).acquire("job")).await.expect("a lock");
     let waiting = tokio::spawn(client_of(&servers).acquire("job").into_future());
-    let mut watch = servers[0].client();
-    soon("it waits in the queue", || counter(&mut watch, "waiters") == 1);
+    servers[0].left_waiting(1);
     servers[0].kill9();
     let mut watch = servers[1].client();
     soon("it waits in the next queue", || counter(&mut watch, "waiters") == 1);

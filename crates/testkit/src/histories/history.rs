@@ -312,7 +312,7 @@ fn lease() -> impl Strategy<Value = Lease> {
 }
 
 /// A lease that can stand beside `SESSION`.
-fn long(lease: Lease) -> Lease {
+pub fn long(lease: Lease) -> Lease {
     match lease {
         Lease::Own => Lease::Own,
         Lease::For(ms) => Lease::For(ms.max(300)),

@@ -253,6 +253,14 @@ impl Client {
         assert_eq!(self.text(request), "QUEUED");
     }
 
+    /// Whether a key has changed since this connection began to `WATCH` it. Ends the watch.
+    #[track_caller]
+    pub fn watched_key_changed(&mut self) -> bool {
+        self.ok("MULTI");
+        self.queued("PING");
+        self.run("EXEC") == Value::Nil
+    }
+
     /// The server's clock in microseconds.
     #[track_caller]
     pub fn now_us(&mut self) -> i64 {
@@ -276,6 +284,13 @@ impl Client {
             }
             std::thread::sleep(Duration::from_millis(left.unsigned_abs() + 1));
         }
+    }
+
+    /// Waits until the server's clock has moved on by more than `time` milliseconds.
+    #[track_caller]
+    pub fn pass_ms(&mut self, time: i64) {
+        let now = self.now();
+        self.pass(now + time);
     }
 
     #[track_caller]

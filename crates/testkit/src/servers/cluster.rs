@@ -35,6 +35,14 @@ impl Cluster {
         Self { nodes }
     }
 
+    /// Two nodes: the one that owns the key's slot, and the other.
+    #[track_caller]
+    pub fn of_two(key: &str) -> (Self, usize, usize) {
+        let cluster = Self::start(2);
+        let home = cluster.home_of(key);
+        (cluster, home, 1 - home)
+    }
+
     pub fn client(&self, node: usize) -> Client {
         self.nodes[node].client()
     }

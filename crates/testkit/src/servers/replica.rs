@@ -22,6 +22,13 @@ impl Server {
         Setup::new().replica_of(self)
     }
 
+    /// This server and a replica of it.
+    #[track_caller]
+    pub fn with_replica(self) -> (Self, Self) {
+        let replica = self.replica();
+        (self, replica)
+    }
+
     /// Becomes a replica and waits until it has everything.
     #[track_caller]
     pub fn follow(&self, primary: &Self) {
@@ -83,6 +90,16 @@ fn number(client: &mut Client, field: &str) -> i64 {
 pub fn info_field(client: &mut Client, section: &str, field: &str) -> Option<String> {
     let text = text_of(&client.run(format!("INFO {section}")));
     text.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':').map(str::to_owned))
+}
+
+impl Client {
+    /// How often the server has executed a command.
+    #[track_caller]
+    pub fn calls(&mut self, command: &str) -> i64 {
+        let stats = info_field(self, "commandstats", &format!("cmdstat_{command}")).unwrap_or_default();
+        let calls = stats.split(',').find_map(|field| field.strip_prefix("calls="));
+        calls.map_or(0, |calls| calls.parse().expect("a number"))
+    }
 }
 
 /// One number of `INFO dlock`.

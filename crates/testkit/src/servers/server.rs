@@ -133,6 +133,20 @@ impl Server {
         Client::connect(self.port).expect("the server accepts connections")
     }
 
+    /// This server and a client of it.
+    #[track_caller]
+    pub fn with_client(self) -> (Self, Client) {
+        let client = self.client();
+        (self, client)
+    }
+
+    /// This server and several clients of it.
+    #[track_caller]
+    pub fn with_clients<const N: usize>(self) -> (Self, [Client; N]) {
+        let clients = std::array::from_fn(|_| self.client());
+        (self, clients)
+    }
+
     /// A file in the server's directory.
     pub fn path(&self, name: &str) -> PathBuf {
         self.home.path().join(name)
@@ -238,6 +252,13 @@ impl Server {
             }
             std::thread::sleep(Duration::from_millis(3));
         }
+    }
+
+    /// `kill -9`, and starts again.
+    #[track_caller]
+    pub fn crash(&mut self) {
+        self.kill9();
+        self.boot();
     }
 
     #[track_caller]

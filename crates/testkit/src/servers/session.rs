@@ -25,8 +25,7 @@ impl Client {
     #[track_caller]
     pub fn outlive_client(&mut self, id: i64) {
         soon("the connection is closed", || self.text(format!("CLIENT LIST ID {id}")).is_empty());
-        let now = self.now();
-        self.pass(now + TURNS_MS);
+        self.pass_ms(TURNS_MS);
     }
 
     /// Closes another connection, and waits until the server has done all that follows from it.

@@ -17,9 +17,16 @@ use redis::Value;
 
 use crate::client::Client;
 use crate::lock::Info;
+use crate::server::Server;
 
 const COMMANDS: [&str; 10] =
     ["ACQUIRE", "RACQUIRE", "RLOCK", "WLOCK", "SACQUIRE", "MACQUIRE", "RELEASE", "RENEW", "CHECK", "INFO"];
+
+/// Tells the story to a server of its own.
+#[track_caller]
+pub fn tell(text: &str) {
+    story(&mut Server::start().client(), text);
+}
 
 /// Tells the story and checks every line. Returns the tokens by name.
 #[track_caller]

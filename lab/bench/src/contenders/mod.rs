@@ -146,7 +146,7 @@ fn over<const N: usize>(numbers: Range<usize>, operation: impl Fn(&[u8], &[u8]) 
 }
 
 /// Loads a script and returns its digest.
-fn script(connection: &mut Connection, text: &str) -> Result<Vec<u8>, Error> {
+pub fn script(connection: &mut Connection, text: &str) -> Result<Vec<u8>, Error> {
     match connection.call(&[b"SCRIPT", b"LOAD", text.as_bytes()])? {
         Reply::Bulk(digest) => Ok(digest),
         other => Err(Error::Reply(format!("SCRIPT LOAD got {other:?}"))),

@@ -17,18 +17,13 @@ pub const COMMANDS: [(&str, &str); 4] = [
 ];
 
 pub fn all() -> Vec<Contender> {
-    let plain = |name, label, prepare: Prepare| {
-        Contender::new(name, label, RunsOn::PlainServer, Kind::OtherKeys, prepare).beside(Company::Nobody)
+    let contender = |name, label, runs_on, company, prepare: Prepare| {
+        Contender::new(name, label, runs_on, Kind::OtherKeys, prepare).beside(company)
     };
-    let list = |name, label, prepare: Prepare| {
-        Contender::new(name, label, RunsOn::PlainServer, Kind::OtherKeys, prepare).beside(Company::List)
-    };
-    let loaded = |name, label, prepare: Prepare| {
-        Contender::new(name, label, RunsOn::Module, Kind::OtherKeys, prepare).beside(Company::Nobody)
-    };
-    let busy = |name, label, prepare: Prepare| {
-        Contender::new(name, label, RunsOn::Module, Kind::OtherKeys, prepare).beside(Company::Locks)
-    };
+    let plain = |name, label, prepare| contender(name, label, RunsOn::PlainServer, Company::Nobody, prepare);
+    let list = |name, label, prepare| contender(name, label, RunsOn::PlainServer, Company::List, prepare);
+    let loaded = |name, label, prepare| contender(name, label, RunsOn::Module, Company::Nobody, prepare);
+    let busy = |name, label, prepare| contender(name, label, RunsOn::Module, Company::Locks, prepare);
     vec![
         plain("set-ex", "SET EX", set),
         loaded("set-ex-loaded", "SET EX, module loaded", set),

@@ -13,7 +13,7 @@ pub mod stalls;
 mod table;
 mod team;
 
-use crate::command_line::Times;
+use crate::command_line::{Times, selected};
 use crate::error::Error;
 use crate::figures::Sample;
 use crate::ledger::{self, Figure, Ledger};
@@ -27,7 +27,7 @@ pub use team::Keys;
 
 pub fn run(options: &Times) -> Result<(), Error> {
     let rounds = options.rounds.unwrap_or(ROUNDS);
-    let parts = selected(&options.only)?;
+    let parts = selected(&PARTS, |part| part.name, &options.only)?;
     waiting::check_open_files()?;
     let house = House::find(&options.place)?;
     let mut ledger = Ledger::default();
@@ -81,14 +81,6 @@ const PARTS: [Part; 7] = [
     Part { name: "cpu", title: "Server CPU a hand-off", measure: hand_off_cpu, table: table::hand_off_cpu },
     Part { name: "memory", title: "Memory, bytes each", measure: memory::measure, table: table::memory },
 ];
-
-fn selected(only: &[String]) -> Result<Vec<&'static Part>, Error> {
-    if let Some(unknown) = only.iter().find(|name| PARTS.iter().all(|part| part.name != name.as_str())) {
-        let known = PARTS.map(|part| part.name).join(", ");
-        return Err(Error::Usage(format!("no part `{unknown}`; there are: {known}")));
-    }
-    Ok(PARTS.iter().filter(|part| only.is_empty() || only.iter().any(|name| name == part.name)).collect())
-}
 
 /// Of the longest line to the shortest.
 fn hand_off_cpu(house: &House, rounds: usize, ledger: &mut Ledger) -> Result<(), Error> {

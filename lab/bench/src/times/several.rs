@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use super::note_rounds;
 use crate::connection::Connection;
+use crate::contenders::script;
 use crate::error::Error;
 use crate::ledger::Ledger;
 use crate::load::Request;
@@ -105,11 +106,7 @@ struct Client {
 impl Client {
     fn connect(open: &Open, means: Means, number: usize) -> Result<Self, Error> {
         let mut connection = open.server.connect()?;
-        let text = include_str!("../contenders/lua/compare_and_delete.lua");
-        let delete = match connection.call(&[b"SCRIPT", b"LOAD", text.as_bytes()])? {
-            Reply::Bulk(digest) => digest,
-            other => return Err(Error::Reply(format!("SCRIPT LOAD got {other:?}"))),
-        };
+        let delete = script(&mut connection, include_str!("../contenders/lua/compare_and_delete.lua"))?;
         Ok(Self { connection, means, owner: owners::owner(number), delete, turn: number * 1_000_003 })
     }
 

@@ -28,71 +28,39 @@ pub struct Case {
 }
 
 pub static CASES: [Case; 14] = [
-    Case {
-        name: "search-480",
-        label: "deadlock search, 480 waiters, owners of 1,000 bytes",
-        one_piece: "",
-        measure: |setup| search(setup, 480),
-    },
-    Case {
-        name: "search-700",
-        label: "deadlock search, 700 waiters, owners of 1,000 bytes",
-        one_piece: "",
-        measure: |setup| search(setup, 700),
-    },
-    Case {
-        name: "read-ended",
-        label: "CHECK, INFO and INFO FULL beside 100,000 ended holds in a pause",
-        one_piece: "`FULL` looks at each hold for one reply",
-        measure: read_ended,
-    },
-    Case { name: "end-locks", label: "end of a session of 100,000 locks", one_piece: "", measure: end_of_locks },
-    Case {
-        name: "end-holds",
-        label: "end of a session of 100,000 holds of one lock",
-        one_piece: "",
-        measure: end_of_holds,
-    },
-    Case { name: "lapsed", label: "RLOCK beside 100,000 lapsed holds", one_piece: "", measure: drop_lapsed },
-    Case { name: "set-over", label: "SET over a key with 1,000 MACQUIRE waiters", one_piece: "", measure: set_over },
-    Case {
-        name: "joins",
-        label: "1,000 clients join the queues of 64 locks",
-        one_piece: "1,000 commands that arrive together",
-        measure: joins,
-    },
-    Case { name: "grant-readers", label: "RELEASE that grants 3,000 readers", one_piece: "", measure: grant_readers },
-    Case {
-        name: "xadd",
-        label: "XADD for 3,000 clients in XREAD BLOCK, without the module",
-        one_piece: "for comparison",
-        measure: answer_stream,
-    },
-    Case {
-        name: "swapdb",
-        label: "SWAPDB with 100,000 session locks",
-        one_piece: "",
-        measure: |setup| beside_sessions(setup, "SWAPDB 0 1"),
-    },
-    Case {
-        name: "flushall",
-        label: "FLUSHALL with 100,000 session locks",
-        one_piece: "the server deletes all keys in one command",
-        measure: |setup| beside_sessions(setup, "FLUSHALL SYNC"),
-    },
-    Case {
-        name: "flushall-async",
-        label: "FLUSHALL ASYNC with 100,000 session locks",
-        one_piece: "",
-        measure: |setup| beside_sessions(setup, "FLUSHALL ASYNC"),
-    },
-    Case {
-        name: "flushall-strings",
-        label: "FLUSHALL with 100,000 strings, without the module",
-        one_piece: "for comparison",
-        measure: flush_strings,
-    },
+    case("search-480", "deadlock search, 480 waiters, owners of 1,000 bytes", "", |setup| search(setup, 480)),
+    case("search-700", "deadlock search, 700 waiters, owners of 1,000 bytes", "", |setup| search(setup, 700)),
+    case(
+        "read-ended",
+        "CHECK, INFO and INFO FULL beside 100,000 ended holds in a pause",
+        "`FULL` looks at each hold for one reply",
+        read_ended,
+    ),
+    case("end-locks", "end of a session of 100,000 locks", "", end_of_locks),
+    case("end-holds", "end of a session of 100,000 holds of one lock", "", end_of_holds),
+    case("lapsed", "RLOCK beside 100,000 lapsed holds", "", drop_lapsed),
+    case("set-over", "SET over a key with 1,000 MACQUIRE waiters", "", set_over),
+    case("joins", "1,000 clients join the queues of 64 locks", "1,000 commands that arrive together", joins),
+    case("grant-readers", "RELEASE that grants 3,000 readers", "", grant_readers),
+    case("xadd", "XADD for 3,000 clients in XREAD BLOCK, without the module", "for comparison", answer_stream),
+    case("swapdb", "SWAPDB with 100,000 session locks", "", |setup| beside_sessions(setup, "SWAPDB 0 1")),
+    case("flushall", "FLUSHALL with 100,000 session locks", "the server deletes all keys in one command", |setup| {
+        beside_sessions(setup, "FLUSHALL SYNC")
+    }),
+    case("flushall-async", "FLUSHALL ASYNC with 100,000 session locks", "", |setup| {
+        beside_sessions(setup, "FLUSHALL ASYNC")
+    }),
+    case("flushall-strings", "FLUSHALL with 100,000 strings, without the module", "for comparison", flush_strings),
 ];
+
+const fn case(
+    name: &'static str,
+    label: &'static str,
+    one_piece: &'static str,
+    measure: fn(&Setup) -> Duration,
+) -> Case {
+    Case { name, label, one_piece, measure }
+}
 
 /// Of what can be divided.
 pub const TARGETS: [Target; 11] = [
@@ -193,8 +161,7 @@ fn joins(setup: &Setup) -> Duration {
 }
 
 fn grant_readers(setup: &Setup) -> Duration {
-    let server = setup.clone().start();
-    let mut client = server.client();
+    let (server, mut client) = setup.clone().start().with_client();
     client.ok("CONFIG SET dlock.max-waiters 0");
     client.int("DLOCK.WLOCK k writer PX 600000");
     let _readers = queue(&server, READERS, |n| format!("DLOCK.RLOCK k reader-{n} PX 600000 BLOCK 0"));

@@ -14,7 +14,7 @@ mod ring;
 use std::fs;
 use std::path::PathBuf;
 
-use crate::command_line::{Place, Waiting};
+use crate::command_line::{Place, Waiting, selected};
 use crate::connection::Connection;
 use crate::contenders::RunsOn;
 use crate::error::Error;
@@ -31,7 +31,7 @@ pub fn cpu_by_length(house: &House, rounds: usize) -> Result<Sample, Error> {
 }
 
 pub fn run(options: &Waiting) -> Result<(), Error> {
-    let parts = selected(&options.only)?;
+    let parts = selected(&PARTS, |part| part.name, &options.only)?;
     check_open_files()?;
     let house = House::find(&options.place)?;
     let mut sheet = Sheet::default();
@@ -62,14 +62,6 @@ const PARTS: [Part; 6] = [
     Part { name: "burst", title: "10,000 locks with a waiter each end within a second", measure: burst::measure },
     Part { name: "memory", title: "Memory of 10,000 that wait", measure: memory::measure },
 ];
-
-fn selected(only: &[String]) -> Result<Vec<&'static Part>, Error> {
-    if let Some(unknown) = only.iter().find(|name| PARTS.iter().all(|part| part.name != name.as_str())) {
-        let known = PARTS.map(|part| part.name).join(", ");
-        return Err(Error::Usage(format!("no part `{unknown}`; there are: {known}")));
-    }
-    Ok(PARTS.iter().filter(|part| only.is_empty() || only.iter().any(|name| name == part.name)).collect())
-}
 
 /// The programs of which every part starts its servers.
 pub struct House {

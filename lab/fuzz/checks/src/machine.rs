@@ -7,7 +7,7 @@ use std::num::NonZeroU32;
 use dlock_core::{Entries, Mode};
 use dlock_testkit::histories::{
     Acquiring, CLIENTS, History, KEYS, KeyNo, Lease, OWNERS, Op, Permit, Somebody, Step, TokenPick, TokenRule, What,
-    World,
+    World, long,
 };
 
 use crate::bytes::Bytes;
@@ -116,15 +116,6 @@ fn lease(bytes: &mut Bytes) -> Lease {
         ms @ 61..=160 => Lease::For(u64::from(ms) - 60),
         ms @ 161..=220 => Lease::For(u64::from(ms - 161) * 10 + 300),
         ms => Lease::Until(u64::from(ms - 220) * 4),
-    }
-}
-
-/// A lease that can stand beside `SESSION`.
-fn long(lease: Lease) -> Lease {
-    match lease {
-        Lease::Own => Lease::Own,
-        Lease::For(ms) => Lease::For(ms.max(300)),
-        Lease::Until(ms) => Lease::For(ms + 300),
     }
 }
 

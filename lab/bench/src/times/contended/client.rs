@@ -6,6 +6,7 @@ use std::sync::Arc;
 use super::round::Round;
 use super::ways::{CHANNEL, KEY};
 use crate::connection::Connection;
+use crate::contenders::script;
 use crate::error::Error;
 use crate::load::Request;
 use crate::owners;
@@ -136,13 +137,9 @@ pub struct Scripts {
 
 impl Scripts {
     pub fn load(connection: &mut Connection) -> Result<Self, Error> {
-        let mut load = |text: &str| match connection.call(&[b"SCRIPT", b"LOAD", text.as_bytes()])? {
-            Reply::Bulk(digest) => Ok(digest),
-            other => Err(Error::Reply(format!("SCRIPT LOAD got {other:?}"))),
-        };
         Ok(Self {
-            delete: load(include_str!("../../contenders/lua/compare_and_delete.lua"))?,
-            delete_and_publish: load(include_str!("../../contenders/lua/compare_and_publish.lua"))?,
+            delete: script(connection, include_str!("../../contenders/lua/compare_and_delete.lua"))?,
+            delete_and_publish: script(connection, include_str!("../../contenders/lua/compare_and_publish.lua"))?,
         })
     }
 }
