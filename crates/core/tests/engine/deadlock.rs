@@ -1,10 +1,9 @@
 //! The search for a deadlock takes a bounded number of steps: a longer one ends without a finding, and the request waits.
 
-#![allow(clippy::unwrap_used, reason = "a test that panics has failed, which is what it is for")]
+use dlock_core::Want;
+use dlock_core::engine::{Entered, Fault};
 
-use dlock_core::engine::{Ask, Call, Entered, Fault, Settings};
-use dlock_core::{ClientId, Engine, Keyspace, Lease, LeaseChoice, Name, Owner, Want};
-use dlock_testkit::keyspace::MemoryKeyspace;
+use crate::Server;
 
 /// A search has 8,000 steps. Each key but the request's own costs 20 and one for each 200 bytes of its name, a look at
 /// a queue one, and so does a holder.
@@ -62,31 +61,5 @@ fn is_deadlock(entered: &Result<Entered, Fault>) -> bool {
         Err(Fault::Deadlock(_)) => true,
         Ok(Entered::Waiting(_)) => false,
         other => panic!("{other:?}"),
-    }
-}
-
-struct Server {
-    engine: Engine<()>,
-    space: MemoryKeyspace,
-    now_us: u64,
-}
-
-impl Server {
-    fn new() -> Server {
-        let settings = Settings { default_lease: Lease::new(60_000).unwrap(), max_waiters: None, session_grace: None };
-        Server { engine: Engine::new(7, settings), space: MemoryKeyspace::default(), now_us: 1_000_000_000 }
-    }
-
-    fn wait(&mut self, key: &str, owner: usize, owner_len: usize, want: Want) {
-        assert!(matches!(self.acquire(key, owner, owner_len, want), Ok(Entered::Waiting(_))));
-    }
-
-    fn acquire(&mut self, key: &str, owner: usize, owner_len: usize, want: Want) -> Result<Entered, Fault> {
-        let name = Name { db: 0, key: key.as_bytes() };
-        self.now_us += 1000;
-        self.space.set_now_us(self.now_us);
-        let call = Call { name, now: self.space.now(), client: ClientId(owner as u64) };
-        let owner = Owner::new(format!("{owner:0owner_len$}").as_bytes()).unwrap();
-        self.engine.acquire(&mut self.space, call, &Ask::new(owner, want, LeaseChoice::Own), Some(|_| ()))
     }
 }
