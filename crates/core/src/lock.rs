@@ -2,7 +2,7 @@
 
 use std::num::NonZeroU32;
 
-use crate::holds::{Holds, Sum, Trash};
+use crate::holds::{Holds, Sum};
 use crate::{Hold, Lease, LeaseChoice, Mode, Owner, Request, Token, UnixMs};
 
 /// The value of one key: the holds on it.
@@ -196,22 +196,6 @@ pub enum Renewed {
     Moved(Hold, Option<Hold>),
 }
 
-impl From<Hold> for Lock {
-    /// A lock with one hold.
-    fn from(hold: Hold) -> Lock {
-        Lock { holds: Holds::one(hold) }
-    }
-}
-
-impl FromIterator<Hold> for Lock {
-    /// A lock with these holds; a later one takes the place of an earlier one that it excludes.
-    fn from_iter<I: IntoIterator<Item = Hold>>(holds: I) -> Lock {
-        let (mut lock, mut trash) = (Lock::EMPTY, Trash::new());
-        holds.into_iter().for_each(|hold| lock.holds.put(hold, &mut trash));
-        lock
-    }
-}
-
 impl Lock {
     /// A lock without a hold.
     pub const EMPTY: Lock = Lock { holds: Holds::NONE };
@@ -233,11 +217,9 @@ impl Lock {
         }
         let refusal = match request.want {
             Want::ExclusiveOnce if exclusive.is_some() || shared.is_some() => Some(Refusal::Owned),
-            Want::Exclusive if exclusive.is_some() => None,
             Want::ExclusiveOnce | Want::Exclusive => {
                 self.is_held_by_others(now, request.owner, departed).then_some(Refusal::Held)
             }
-            Want::Shared if shared.is_some() => None,
             Want::Shared => self.is_closed_to(request.owner, now).then_some(Refusal::Held),
             Want::Permits { permits, limit } => {
                 let own = shared.map_or(0, |hold| u64::from(hold.count));

@@ -3,10 +3,10 @@
 #![allow(clippy::unwrap_used, reason = "a test that panics has failed, which is what it is for")]
 
 use allocation_counter::measure;
-use dlock_core::engine::{Ask, Call, Settings};
+use dlock_core::engine::{Ask, Call, Left, Settings};
 use dlock_core::{
-    Change, ClientId, Command, Effect, Engine, Expiry, Hold, Keyspace, Lease, LeaseChoice, Lock, Memory, Mode, Name,
-    Owner, Request, Token, UnixMs, Want,
+    Change, ClientId, Command, Effect, Engine, Entries, Expiry, Hold, Keyspace, Lease, LeaseChoice, Lock, Memory, Mode,
+    Name, Owner, Release, Request, Token, UnixMs, Want,
 };
 use dlock_testkit::keyspace::MemoryKeyspace;
 
@@ -63,6 +63,36 @@ fn a_waiter_takes_at_most_450_bytes_of_a_long_queue() {
     let counted = measure(|| (1..=waiters).for_each(|number| acquire(number, owner(number, UUID))));
     let bytes = counted.bytes_current.cast_unsigned() / waiters;
     assert!((80..=450).contains(&bytes), "{bytes} bytes a waiter");
+}
+
+/// Records, names and what is known of a session go with the last hold.
+#[test]
+fn an_engine_gives_back_what_it_knew_of_many_sessions() {
+    let settings = Settings { default_lease: Lease::new(30_000).unwrap(), max_waiters: None, session_grace: None };
+    let (mut engine, mut space) = (Engine::<usize>::new(7, settings), MemoryKeyspace::at(1_000_000));
+    let counted = measure(|| {
+        for round in 0..2_u64 {
+            for number in 0..5000_u64 {
+                let key = number.to_be_bytes();
+                let call = Call { name: Name { db: 0, key: &key }, now: space.now(), client: ClientId(round) };
+                let ask = Ask { binds: true, ..Ask::new(owner(1, UUID), Want::Exclusive, LeaseChoice::Own) };
+                engine.acquire(&mut space, call, &ask, None::<fn(_) -> usize>).unwrap();
+            }
+        }
+        for number in 0..5000_u64 {
+            let key = number.to_be_bytes();
+            let call = Call { name: Name { db: 0, key: &key }, now: space.now(), client: ClientId(0) };
+            let owner = owner(1, UUID);
+            let release = Release { owner: &owner, mode: None, entries: Entries::All, token: None, request: None };
+            assert_eq!(engine.release(&mut space, call, &release).unwrap(), Left::Fully);
+        }
+        drop((engine.take_outputs(), space.take_stream()));
+        space.set_now_us(1_000_000_000);
+        space.modified.clear();
+        space.take_unlinked();
+    });
+    // The slots of the records stay, 16 bytes each: they are used again.
+    assert!(counted.bytes_current < 150_000, "{} bytes", counted.bytes_current);
 }
 
 #[test]

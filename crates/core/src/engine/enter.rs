@@ -157,9 +157,6 @@ impl<T> Engine<T> {
             {
                 Acquired::Refused(self.only_holder(lock, ask, now, departed))
             }
-            (Acquired::Refused(Refusal::Held), Want::Permits { .. }) => {
-                Acquired::Refused(self.only_holder(lock, ask, now, departed))
-            }
             (Acquired::Granted(..) | Acquired::Refused(Refusal::LeasePassed | Refusal::NoToken), _)
                 if lock.live_holds_of(&ask.owner, now.ms()).next().is_none() =>
             {

@@ -276,7 +276,7 @@ impl<T> Engine<T> {
 
     /// Takes what the caller has to send, in order.
     pub fn take_outputs(&mut self) -> Vec<Output<T>> {
-        std::mem::take(&mut self.outbox)
+        self.swap_outputs(Vec::new())
     }
 
     /// Returns the current numbers.
@@ -345,9 +345,7 @@ impl<T> Engine<T> {
     #[inline]
     fn begin(&mut self, now: Now) {
         self.allowance = visit::PIECE;
-        if self.not_before > UnixMs::ZERO {
-            self.not_before = self.not_before.min(visit::retry(now));
-        }
+        self.not_before = self.not_before.min(visit::retry(now));
     }
 
     /// Takes out a waiter whose client is gone, or whose time is over. The next in its queues may get in.

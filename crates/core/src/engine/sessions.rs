@@ -238,8 +238,8 @@ impl<T> Engine<T> {
             }
             let hold = open.lock().live(&binding.owner, binding.mode, now.ms());
             let renewed = hold.filter(|hold| hold.token == binding.token).and_then(|hold| {
-                let (lease, deadline) = LeaseChoice::Own.resolve(now.ms(), hold.lease)?;
-                Some(Hold { lease, deadline, ..hold.clone() })
+                let (_, deadline) = LeaseChoice::Own.resolve(now.ms(), hold.lease)?;
+                Some(Hold { deadline, ..hold.clone() })
             });
             match renewed {
                 Some(hold) => {

@@ -34,10 +34,6 @@ struct Many {
 impl Holds {
     pub(crate) const NONE: Holds = Holds(Stored::None);
 
-    pub(crate) fn one(hold: Hold) -> Holds {
-        Holds(Stored::One(hold))
-    }
-
     pub(crate) fn len(&self) -> usize {
         match &self.0 {
             Stored::None => 0,

@@ -28,6 +28,7 @@ fn only_get_takes_a_number() {
         ("-2", Err(Malformed::LogCount)),
         ("x", Err(Malformed::Integer)),
         ("5 5", Err(Malformed::Arity)),
+        ("x 5", Err(Malformed::Arity)),
     ] {
         assert_eq!(Log::parse(Subcommand::Get, words(line)), said, "{line}");
     }

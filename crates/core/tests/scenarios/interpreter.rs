@@ -93,7 +93,10 @@ impl Interpreter {
         let mut said = self.dispatch(command, &mut words);
         assert_eq!(words.next(), None, "left over in {line}");
         for key in self.space.take_unlinked() {
-            self.engine.input(Input::Removed(name(&key)), self.space.now());
+            // As the module does: a lock without a record does not concern the engine.
+            if self.engine.remembers(name(&key)) {
+                self.engine.input(Input::Removed(name(&key)), self.space.now());
+            }
         }
         said.append(&mut self.answered);
         said.extend(self.answers());

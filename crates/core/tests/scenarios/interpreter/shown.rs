@@ -72,6 +72,7 @@ impl Interpreter {
             let bytes = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
             let words = [
                 Some(format!("{}. {:?}", entry.id, entry.event)),
+                entry.db.filter(|db| *db > 0).map(|db| format!("db={db}")),
                 entry.key.as_deref().map(bytes),
                 entry.owner.as_deref().map(bytes),
                 entry.mode.map(|mode| name_of(mode).to_owned()),

@@ -1,0 +1,65 @@
+//! The search for a deadlock takes a bounded number of steps: a longer one ends without a finding, and the request waits.
+
+use dlock_core::Want;
+use dlock_core::engine::{Entered, Fault};
+
+use crate::Server;
+
+/// A search has 8,000 steps. Each key but the request's own costs 20 and one for each 200 bytes of its name, a look at
+/// a queue one, and so does a holder.
+#[test]
+fn a_cycle_is_found_over_some_300_keys() {
+    assert!(closes_a_cycle(350, 10));
+    assert!(!closes_a_cycle(370, 10));
+}
+
+#[test]
+fn long_names_of_keys_cost_more() {
+    assert!(closes_a_cycle(240, 2000));
+    assert!(!closes_a_cycle(260, 2000));
+}
+
+#[test]
+fn every_holder_costs_a_step() {
+    assert!(closes_behind_readers(7900, 20));
+    assert!(!closes_behind_readers(8100, 20));
+}
+
+#[test]
+fn owners_that_are_long_cost_more() {
+    assert!(closes_behind_readers(2600, 1024));
+    assert!(!closes_behind_readers(2700, 1024));
+}
+
+/// Each owner holds a key and waits for that of the one before; the first then asks for the last key. Whether it is
+/// told that this is a deadlock.
+fn closes_a_cycle(keys: usize, name_len: usize) -> bool {
+    let mut server = Server::new();
+    let key = |number: usize| format!("{number:0name_len$}");
+    for number in 0..keys {
+        assert!(matches!(server.acquire(&key(number), number, 20, Want::ExclusiveOnce), Ok(Entered::Granted(_))));
+    }
+    for number in (1..keys).rev() {
+        server.wait(&key(number - 1), number, 20, Want::ExclusiveOnce);
+    }
+    is_deadlock(&server.acquire(&key(keys - 1), 0, 20, Want::ExclusiveOnce))
+}
+
+/// Many readers hold a key that a writer waits for; the reader that is looked at last asks for what the writer holds.
+fn closes_behind_readers(readers: usize, owner_len: usize) -> bool {
+    let mut server = Server::new();
+    for number in 1..=readers {
+        assert!(matches!(server.acquire("read", number, owner_len, Want::Shared), Ok(Entered::Granted(_))));
+    }
+    assert!(matches!(server.acquire("written", 0, 20, Want::Exclusive), Ok(Entered::Granted(_))));
+    server.wait("read", 0, 20, Want::Exclusive);
+    is_deadlock(&server.acquire("written", 1, owner_len, Want::Exclusive))
+}
+
+fn is_deadlock(entered: &Result<Entered, Fault>) -> bool {
+    match entered {
+        Err(Fault::Deadlock(_)) => true,
+        Ok(Entered::Waiting(_)) => false,
+        other => panic!("{other:?}"),
+    }
+}

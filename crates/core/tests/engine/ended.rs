@@ -1,0 +1,100 @@
+//! Sessions that end with more holds than one visit releases: what is not released yet counts as released.
+
+use dlock_core::engine::{Detail, Role};
+use dlock_core::{Keyspace, Lease, Lock, LockMode, Name, Want};
+use dlock_testkit::keyspace::KeyName;
+
+use crate::{Server, is_granted};
+
+/// A visit releases 64 holds.
+const MANY: usize = 100;
+const SESSION: u64 = 1000;
+
+/// A lock with many readers of one session.
+fn crowd() -> Server {
+    let mut server = Server::new();
+    (0..MANY).for_each(|reader| assert!(is_granted(&server.acquire_bound("lock", reader, Want::Shared, SESSION))));
+    server
+}
+
+#[test]
+fn a_writer_gets_in_at_once_and_the_others_are_counted() {
+    let mut server = crowd();
+    server.disconnect(SESSION);
+    server.events();
+    assert!(is_granted(&server.acquire("lock", 500, 20, Want::Exclusive)));
+    assert!(server.events() > 0, "the release of those that were evicted is an event");
+    server.engine.tick(&mut server.space, Role::Primary);
+    let stats = server.engine.stats;
+    assert_eq!((stats.session_ends, stats.releases, stats.lapses), (100, 100, 0));
+    assert_eq!(server.engine.gauges().sessions, 0);
+    // The first of them was held for 100 ms, the last for 1.
+    let held = [0, 500, 1000].map(|thousandths| server.engine.log.holds.percentile(thousandths));
+    assert!((900..=1100).contains(&held[0]), "{held:?}");
+    assert!((45_000..=55_000).contains(&held[1]), "{held:?}");
+    assert!((99_000..=103_000).contains(&held[2]), "{held:?}");
+}
+
+#[test]
+fn after_a_grace_none_of_them_counts_as_a_release() {
+    let mut server = crowd();
+    server.engine.settings.session_grace = Lease::new(200);
+    server.disconnect(SESSION);
+    server.pass_ms(300);
+    server.events();
+    assert!(is_granted(&server.acquire("lock", 500, 20, Want::Exclusive)));
+    assert_eq!(server.events(), 0, "nobody was released");
+    server.engine.tick(&mut server.space, Role::Primary);
+    assert_eq!((server.engine.stats.session_ends, server.engine.stats.releases), (100, 0));
+}
+
+#[test]
+fn info_does_not_show_them() {
+    let mut server = crowd();
+    assert_eq!(summary(&mut server, &Detail::Summary), (LockMode::Shared, 100, 100));
+    server.disconnect(SESSION);
+    for detail in [Detail::Summary, Detail::Full(1000)] {
+        assert_eq!(summary(&mut server, &detail), (LockMode::Free, 0, 0), "{detail:?}");
+    }
+    // One that stays is shown alone, though 37 of the others are still stored.
+    assert!(is_granted(&server.acquire("lock", 500, 20, Want::Shared)));
+    assert_eq!(stored(&server), 37);
+    for detail in [Detail::Summary, Detail::Full(1000), Detail::Full(0)] {
+        assert_eq!(summary(&mut server, &detail), (LockMode::Shared, 1, 1), "{detail:?}");
+    }
+}
+
+#[test]
+fn a_session_on_many_locks_ends_for_the_next_command_on_each() {
+    let mut server = Server::new();
+    for number in 0..MANY {
+        assert!(is_granted(&server.acquire_bound(&format!("lock{number}"), number, Want::Exclusive, SESSION)));
+    }
+    server.disconnect(SESSION);
+    // The locks that no timer came to yet, too.
+    for number in (0..MANY).rev() {
+        assert!(is_granted(&server.acquire_bound(&format!("lock{number}"), 500, Want::Exclusive, 1)), "{number}");
+    }
+    assert_eq!(server.engine.stats.session_ends, 100);
+    server.engine.tick(&mut server.space, Role::Primary);
+    assert_eq!((server.engine.stats.session_ends, server.engine.gauges().sessions), (100, 100));
+}
+
+fn summary(server: &mut Server, detail: &Detail) -> (LockMode, u64, u64) {
+    let (now, key) = (server.space.now(), key());
+    let lock = server.space.lock(&key).clone();
+    let shown = server.engine.inspect(Name { db: 0, key: b"lock" }, &lock, None, now, detail);
+    let Some(shown) = shown else { return (LockMode::Free, 0, 0) };
+    if let (Detail::Full(most), Some(holds)) = (detail, shown.holds) {
+        assert_eq!(holds.len() as u64, shown.summary.holders.min(*most as u64));
+    }
+    (shown.summary.mode, shown.summary.holders, shown.summary.entries)
+}
+
+fn stored(server: &Server) -> usize {
+    Lock::stored(server.space.lock(&key()))
+}
+
+fn key() -> KeyName {
+    (0, b"lock".to_vec())
+}

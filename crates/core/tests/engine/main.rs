@@ -1,0 +1,76 @@
+//! The engine with many locks, many holds and long names: what is too large for a scenario.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    reason = "a test that panics has failed, which is what it is for"
+)]
+
+mod deadlock;
+mod ended;
+mod log;
+
+use dlock_core::engine::{Ask, Call, Entered, Fault, Input, Output, Peer, Settings};
+use dlock_core::{ClientId, Engine, Keyspace, Lease, LeaseChoice, Name, Owner, Want};
+use dlock_testkit::keyspace::MemoryKeyspace;
+
+/// An engine with keys in memory. Each request comes 1 ms after the one before.
+struct Server {
+    engine: Engine<()>,
+    space: MemoryKeyspace,
+    now_us: u64,
+}
+
+impl Server {
+    fn new() -> Server {
+        let settings = Settings { default_lease: Lease::new(60_000).unwrap(), max_waiters: None, session_grace: None };
+        let mut engine = Engine::new(7, settings);
+        engine.log.identify_by(|_| Some(Peer { addr: [].into(), name: Some([b'n'; 200].into()) }));
+        Server { engine, space: MemoryKeyspace::default(), now_us: 1_000_000_000 }
+    }
+
+    fn pass_ms(&mut self, ms: u64) {
+        self.now_us += ms * 1000;
+        self.space.set_now_us(self.now_us);
+    }
+
+    /// Asks for a lock by an owner whose name is this number, with so many digits, and who is the client.
+    fn acquire(&mut self, key: &str, owner: usize, owner_len: usize, want: Want) -> Result<Entered, Fault> {
+        let client = ClientId(owner as u64);
+        let owner = Owner::new(format!("{owner:0owner_len$}").as_bytes()).unwrap();
+        self.ask(key, client, &Ask::new(owner, want, LeaseChoice::Own))
+    }
+
+    /// The same, with `SESSION`, for a client.
+    fn acquire_bound(&mut self, key: &str, owner: usize, want: Want, client: u64) -> Result<Entered, Fault> {
+        let owner = Owner::new(owner.to_string().as_bytes()).unwrap();
+        self.ask(key, ClientId(client), &Ask { binds: true, ..Ask::new(owner, want, LeaseChoice::Own) })
+    }
+
+    fn ask(&mut self, key: &str, client: ClientId, ask: &Ask) -> Result<Entered, Fault> {
+        self.pass_ms(1);
+        let call = Call { name: Name { db: 0, key: key.as_bytes() }, now: self.space.now(), client };
+        self.engine.acquire(&mut self.space, call, ask, Some(|_| ()))
+    }
+
+    /// The request waits.
+    fn wait(&mut self, key: &str, owner: usize, owner_len: usize, want: Want) {
+        assert!(matches!(self.acquire(key, owner, owner_len, want), Ok(Entered::Waiting(_))));
+    }
+
+    /// The connection of a client ends. No timer runs.
+    fn disconnect(&mut self, client: u64) {
+        let now = self.space.now();
+        self.engine.input(Input::ClientGone(ClientId(client)), now);
+    }
+
+    /// How many outputs that tell of a change were produced since this was asked last.
+    fn events(&mut self) -> usize {
+        let outputs = self.engine.take_outputs();
+        outputs.iter().filter(|output| matches!(output, Output::Event(..))).count()
+    }
+}
+
+fn is_granted(entered: &Result<Entered, Fault>) -> bool {
+    matches!(entered, Ok(Entered::Granted(_)))
+}
