@@ -9,7 +9,7 @@ use crate::state::{ServerEngine, read_engine};
 
 #[info_command_handler]
 fn info(context: &InfoContext, _for_crash_report: bool) -> RedisResult<()> {
-    guarded("INFO", || add_section(context), || Ok(()))
+    guarded("INFO", Ok(()), || add_section(context))
 }
 
 fn add_section(context: &InfoContext) -> RedisResult<()> {

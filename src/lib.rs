@@ -41,14 +41,12 @@ fn load(context: &Context, arguments: &[RedisString]) -> Status {
     ffi::log_panics();
     ffi::this_is_the_main_thread();
     let arguments: Vec<&[u8]> = arguments.iter().map(RedisString::as_slice).collect();
-    let loaded = ffi::guarded(
-        "load",
-        || ffi::context::with_own(context, |context| register_all(context, &arguments)),
-        || Err("dlock: not loaded".to_owned()),
-    );
+    let loaded = ffi::guarded("load", Err("dlock: not loaded".to_owned()), || {
+        ffi::context::with_own(context, |context| register_all(context, &arguments))
+    });
     match loaded {
         Ok(()) => {
-            ffi::guarded("load", || eviction::warn_if_locks_can_be_evicted(context), || ());
+            ffi::guarded("load", (), || eviction::warn_if_locks_can_be_evicted(context));
             Status::Ok
         }
         Err(reason) => {

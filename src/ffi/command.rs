@@ -103,7 +103,7 @@ unsafe extern "C" fn entry<C: Command>(
     arguments: *mut *mut raw::RedisModuleString,
     count: c_int,
 ) -> c_int {
-    let body = || {
+    let is_done = guarded(C::SPEC.name, false, || {
         // SAFETY: the server passes the context of this call and `count` live strings.
         let (mut context, arguments) = unsafe {
             let count = usize::try_from(count).unwrap_or(0);
@@ -116,11 +116,11 @@ unsafe extern "C" fn entry<C: Command>(
             }
             Keys::None | Keys::First(_) | Keys::Numbered(_) => C::run(&mut context, &arguments),
         }
-    };
-    let apologize = || {
+        true
+    });
+    if !is_done {
         // SAFETY: as above.
         unsafe { Context::new(context) }.reply_error("ERR internal error in dlock, see the server's log");
-    };
-    guarded(C::SPEC.name, body, apologize);
+    }
     super::OK
 }

@@ -109,13 +109,12 @@ extern "C" fn server_event(
     sub_event: u64,
     data: *mut c_void,
 ) {
-    let body = || {
+    guarded("server event", (), || {
         // SAFETY: the server passes with each event the structure that belongs to it.
         if let Some(event) = unsafe { event_of(event.id, sub_event, data) } {
             (hooks().event)(event);
         }
-    };
-    guarded("server event", body, || ());
+    });
 }
 
 /// A server event.
@@ -210,10 +209,9 @@ pub fn set_timer(at_ms: u64, delay_ms: i64) {
 }
 
 unsafe extern "C" fn timer_runs(context: *mut raw::RedisModuleCtx, _data: *mut c_void) {
-    let body = || {
+    guarded("timer", (), || {
         TIMER.set(None);
         // SAFETY: the context is live for the call.
         (hooks().timer)(&mut unsafe { Context::new(context) });
-    };
-    guarded("timer", body, || ());
+    });
 }
