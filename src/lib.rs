@@ -27,7 +27,6 @@ use crate::ffi::acl::add_category;
 use crate::ffi::command::register;
 use crate::ffi::data_type::DISTRLOCK;
 use crate::ffi::hooks::{Server, keep_context, set_hooks, set_options, subscribe_to_server_events};
-use crate::ffi::spec::Categories;
 
 redis_module! {
     name: "dlock",
@@ -64,26 +63,26 @@ fn register_all(context: &ffi::context::Context<'_>, arguments: &[&[u8]]) -> Res
     set_hooks(&hooks::HOOKS);
     set_options(context, server);
     config::register_all(context, arguments)?;
-    let categories = add_category(context);
-    register_commands(context, categories)?;
+    add_category(context);
+    register_commands(context)?;
     keep_context(context);
     subscribe_to_server_events(context)
 }
 
-fn register_commands(context: &ffi::context::Context<'_>, categories: Categories) -> Result<(), String> {
-    register::<commands::Acquire>(context, categories)?;
-    register::<commands::Racquire>(context, categories)?;
-    register::<commands::Rlock>(context, categories)?;
-    register::<commands::Wlock>(context, categories)?;
-    register::<commands::Sacquire>(context, categories)?;
-    register::<commands::Macquire>(context, categories)?;
-    register::<commands::Release>(context, categories)?;
-    register::<commands::Renew>(context, categories)?;
-    register::<commands::Check>(context, categories)?;
-    register::<commands::Info>(context, categories)?;
-    register::<commands::Log>(context, categories)?;
-    register::<commands::Apply>(context, categories)?;
+fn register_commands(context: &ffi::context::Context<'_>) -> Result<(), String> {
+    register::<commands::Acquire>(context)?;
+    register::<commands::Racquire>(context)?;
+    register::<commands::Rlock>(context)?;
+    register::<commands::Wlock>(context)?;
+    register::<commands::Sacquire>(context)?;
+    register::<commands::Macquire>(context)?;
+    register::<commands::Release>(context)?;
+    register::<commands::Renew>(context)?;
+    register::<commands::Check>(context)?;
+    register::<commands::Info>(context)?;
+    register::<commands::Log>(context)?;
+    register::<commands::Apply>(context)?;
     #[cfg(feature = "panic-hook")]
-    register::<commands::Panic>(context, categories)?;
+    register::<commands::Panic>(context)?;
     Ok(())
 }

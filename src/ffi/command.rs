@@ -5,12 +5,12 @@ use std::ffi::c_int;
 use dlock_core::args::{AcquireAll, Malformed};
 use redis_module::raw;
 
+use super::acl::has_categories;
 use super::command_docs::{document, flags_of};
 use super::context::Context;
 use super::guard::guarded;
-use super::spec::{Categories, KeyUse, Keys, Spec};
-use super::strings::KeyName;
-use super::strings::{bytes_of, c_string};
+use super::spec::{KeyUse, Keys, Spec};
+use super::strings::{KeyName, bytes_of, c_string};
 
 /// One command: how it is registered and what it does.
 pub trait Command {
@@ -57,7 +57,7 @@ impl<'call> Arguments<'call> {
 }
 
 /// Registers a command with its docs, its key specs and its ACL categories.
-pub fn register<C: Command>(context: &Context<'_>, categories: Categories) -> Result<(), String> {
+pub fn register<C: Command>(context: &Context<'_>) -> Result<(), String> {
     let name = c_string(&C::SPEC.name.to_lowercase());
     let flags = c_string(C::SPEC.flags);
     let failed = |what: &str| format!("dlock: cannot {what} command {}", C::SPEC.name);
@@ -78,7 +78,7 @@ pub fn register<C: Command>(context: &Context<'_>, categories: Categories) -> Re
     if unsafe { document(command, &C::SPEC) } != super::OK {
         return Err(failed("document"));
     }
-    if categories == Categories::OfModules {
+    if has_categories() {
         let chosen = c_string(C::SPEC.categories);
         // SAFETY: the function is optional, and checked; the category `dlock` was added by `add_category`.
         let set = unsafe { raw::RedisModule_SetCommandACLCategories.map(|set| set(command, chosen.as_ptr())) };
