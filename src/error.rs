@@ -118,9 +118,3 @@ impl From<Busy> for Error {
         Error::Busy
     }
 }
-
-impl From<crate::ffi::key::WrongType> for Error {
-    fn from(_: crate::ffi::key::WrongType) -> Error {
-        Error::Fault(Fault::WrongType)
-    }
-}

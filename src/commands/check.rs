@@ -3,6 +3,7 @@
 //! Replies with the milliseconds left of the live hold with that token, or nil.
 
 use dlock_core::args::Check as Args;
+use dlock_core::engine::OpenKey;
 use dlock_core::{Lock, Name};
 
 use crate::error::Error;

@@ -3,7 +3,7 @@
 //! Replies with a map, or nil if the lock has neither a live hold nor a waiter.
 
 use dlock_core::args::Info as Args;
-use dlock_core::engine::Inspection;
+use dlock_core::engine::{Inspection, OpenKey};
 use dlock_core::{Lock, Name};
 
 use crate::error::Error;
