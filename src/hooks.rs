@@ -2,17 +2,27 @@
 //! the engine, which acts in the same turn of the event loop, after the running command.
 
 use dlock_core::engine::{Input, Lost, Role};
-use dlock_core::{ClientId, Lease, Lock, Name, Token, TokenClock, UnixMs};
+use dlock_core::{Lease, Lock, Name, Token, TokenClock, UnixMs};
 
 use crate::ffi::context::{Context, machine_time};
-use crate::ffi::hooks::{Event, Hooks, Origin, server_flags};
+use crate::ffi::hooks::{Hooks, Origin, server_flags};
 use crate::ffi::scan::has_lock;
 use crate::keyspace::ServerKeys;
 use crate::outputs::send_events;
 use crate::state::{apply_settings, concerns, input, log_flush, lose, read_engine, with_engine};
 
 /// What the server calls.
-pub static HOOKS: Hooks = Hooks { removed, loaded, restored, token_to_save, token_loaded, event, timer };
+pub const HOOKS: Hooks = Hooks {
+    removed,
+    loaded,
+    restored,
+    token_to_save,
+    token_loaded,
+    input,
+    flushing,
+    setting_changed: apply_settings,
+    timer,
+};
 
 fn removed(db: i32, key: &[u8], lock: &Lock, is_foreign: bool) {
     let name = Name { db, key };
@@ -59,21 +69,10 @@ fn token_loaded(token: Token) {
     read_engine(|engine| engine.memory.tokens.observe(token)).unwrap_or(());
 }
 
-fn event(event: Event) {
-    input(match event {
-        Event::SettingChanged => return apply_settings(),
-        Event::Flushing(db) => {
-            if is_in_charge() && has_lock(db) {
-                log_flush(db);
-            }
-            return;
-        }
-        Event::Flushed(db) => Input::Flushed(db),
-        Event::Swapped(first, second) => Input::Swapped(first, second),
-        Event::Loaded => Input::Loaded,
-        Event::ClientGone(client) => Input::ClientGone(ClientId(client)),
-        Event::RoleChanged => Input::RoleChanged,
-    });
+fn flushing(db: Option<i32>) {
+    if is_in_charge() && has_lock(db) {
+        log_flush(db);
+    }
 }
 
 fn timer(context: &mut Context<'_>) {

@@ -60,7 +60,7 @@ fn register_all(context: &ffi::context::Context<'_>, arguments: &[&[u8]]) -> Res
         Some(_) => Server::Valkey,
         None => Server::Redis,
     };
-    set_hooks(&hooks::HOOKS);
+    set_hooks(hooks::HOOKS);
     set_options(context, server);
     config::register_all(context, arguments)?;
     add_category(context);

@@ -7,7 +7,7 @@ use redis_module::raw;
 
 use super::context::Context;
 use super::guard::guarded;
-use super::hooks::{self, Event};
+use super::hooks::hooks;
 use super::main_thread::MainThread;
 use super::strings::c_string;
 
@@ -78,7 +78,7 @@ extern "C" fn set(
     guarded("config set", super::ERR, || {
         setting(data).value.set(value);
         IS_CHANGED.set(true);
-        (hooks::hooks().event)(Event::SettingChanged);
+        (hooks().setting_changed)();
         super::OK
     })
 }
