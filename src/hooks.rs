@@ -9,7 +9,7 @@ use crate::ffi::hooks::{Hooks, Origin, server_flags};
 use crate::ffi::scan::has_lock;
 use crate::keyspace::ServerKeys;
 use crate::outputs::send_events;
-use crate::state::{apply_settings, concerns, input, log_flush, lose, read_engine, with_engine};
+use crate::state::{concerns, read_engine, record, tell, with_engine};
 
 /// What the server calls.
 pub const HOOKS: Hooks = Hooks {
@@ -20,17 +20,19 @@ pub const HOOKS: Hooks = Hooks {
     token_loaded,
     input,
     flushing,
-    setting_changed: apply_settings,
+    setting_changed: || tell(|_, _| ()),
     timer,
 };
 
 fn removed(db: i32, key: &[u8], lock: &Lock, is_foreign: bool) {
     let name = Name { db, key };
     if is_in_charge() {
-        lose(Lost::of(name, lock, machine_time()));
+        let lost = Lost::of(name, lock, machine_time());
+        record(move |engine| engine.lose(&lost));
     }
     if is_foreign && concerns(name) {
-        input(Input::Removed(name));
+        let key: Box<[u8]> = key.into();
+        tell(move |engine, now| engine.input(Input::Removed(Name { db, key: &key }), now));
     }
 }
 
@@ -57,7 +59,12 @@ fn loaded(lock: &Lock, origin: Origin) -> Result<(), String> {
 }
 
 fn restored(db: i32, key: &[u8]) {
-    input(Input::Restored(Name { db, key }));
+    let key: Box<[u8]> = key.into();
+    tell(move |engine, now| engine.input(Input::Restored(Name { db, key: &key }), now));
+}
+
+fn input(input: Input<'static>) {
+    tell(move |engine, now| engine.input(input, now));
 }
 
 fn token_to_save() -> Option<u64> {
@@ -71,7 +78,8 @@ fn token_loaded(token: Token) {
 
 fn flushing(db: Option<i32>) {
     if is_in_charge() && has_lock(db) {
-        log_flush(db);
+        let now = machine_time();
+        record(move |engine| engine.log_flush(db, now));
     }
 }
 
