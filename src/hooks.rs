@@ -8,7 +8,7 @@ use crate::ffi::context::{Context, machine_time};
 use crate::ffi::hooks::{Hooks, Origin, server_flags};
 use crate::ffi::scan::has_lock;
 use crate::keyspace::ServerKeys;
-use crate::outputs::send_events;
+use crate::outputs::send;
 use crate::state::{concerns, read_engine, record, tell, with_engine};
 
 /// What the server calls.
@@ -92,7 +92,8 @@ fn timer(context: &mut Context<'_>) {
     } else {
         Role::Primary
     };
-    if let Ok(((), outputs)) = with_engine(|engine| engine.tick(&mut ServerKeys::of_timer(context), role)) {
-        send_events(context, &[], outputs).send();
+    let db = context.db();
+    if let Ok(((), outputs)) = with_engine(|engine| engine.tick(&mut ServerKeys::new(context, db, &[]), role)) {
+        send(context, &[], outputs, |_| ());
     }
 }

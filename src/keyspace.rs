@@ -21,16 +21,11 @@ pub struct ServerKeys<'a, 'call> {
 }
 
 impl<'a, 'call> ServerKeys<'a, 'call> {
-    /// The keys as a command reaches them that names `own`.
+    /// The keys as a command reaches them that names `own`, or as the timer does, which names none. The context is in
+    /// database `db`.
     #[inline]
-    pub fn of_command(context: &'a mut Context<'call>, db: i32, own: &'a [KeyName<'a>]) -> ServerKeys<'a, 'call> {
+    pub fn new(context: &'a mut Context<'call>, db: i32, own: &'a [KeyName<'a>]) -> ServerKeys<'a, 'call> {
         ServerKeys { context, own, db, user: None, has_removed: false }
-    }
-
-    /// The keys as the timer reaches them.
-    pub fn of_timer(context: &'a mut Context<'call>) -> ServerKeys<'a, 'call> {
-        let db = context.db();
-        ServerKeys { context, own: &[], db, user: None, has_removed: false }
     }
 
     /// The server's string of a name, which a command brings along. The context is in its database then.

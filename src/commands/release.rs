@@ -7,19 +7,20 @@ use dlock_core::engine::{Call, Fault, Left, replay_release};
 use dlock_core::{ClientId, Name, Release as Request};
 
 use super::options::MODE;
-use super::sending::finish;
 use crate::error::Error;
 use crate::ffi::command::{Arguments, Command};
 use crate::ffi::context::{Context, now};
 use crate::ffi::spec::{Argument, KeyUse, Keys, Spec};
 use crate::ffi::strings::KeyName;
 use crate::keyspace::ServerKeys;
+use crate::outputs::finish;
 use crate::state::{Outputs, with_engine};
 
 /// Gives back one entry, some, or all.
 pub struct Release;
 
 impl Command for Release {
+    type Error = Error;
     const SPEC: Spec = Spec {
         name: "DLOCK.RELEASE",
         flags: "write fast",
@@ -37,14 +38,10 @@ impl Command for Release {
         ],
     };
 
-    fn run(context: &mut Context<'_>, arguments: &Arguments<'_>) {
-        let name = match arguments.key() {
-            Ok(name) => name,
-            Err(error) => return context.reply_error(&Error::from(error).text(Self::SPEC.name)),
-        };
-        let own = [name];
-        let left = release(context, arguments, &own);
-        finish(context, &own, &Self::SPEC, left, |context, left| {
+    fn run(context: &mut Context<'_>, arguments: &Arguments<'_>) -> Result<(), Error> {
+        let own = [arguments.key()?];
+        let (left, outputs) = release(context, arguments, &own)?;
+        finish(context, &own, &Self::SPEC, outputs, |context| {
             match left? {
                 Left::NotHeld => context.reply_nil(),
                 Left::Partly => context.reply_integer(0),
@@ -52,6 +49,7 @@ impl Command for Release {
             }
             Ok(())
         });
+        Ok(())
     }
 }
 
@@ -65,10 +63,9 @@ fn release(
     let flags = context.flags();
     let request = Request { owner: &owner, mode, entries, token, request: request.as_ref() };
     let [key] = own;
-    let db = context.db();
-    let name = Name { db, key: key.bytes() };
+    let name = Name { db: context.db(), key: key.bytes() };
     let client = ClientId(context.sender(flags));
-    let mut keys = ServerKeys::of_command(context, db, own);
+    let mut keys = ServerKeys::new(context, name.db, own);
     // From a link or a file this is an effect: the primary decided it by its own clock.
     if flags.is_effect() {
         let (replayed, outputs) = with_engine(|engine| replay_release(&mut keys, name, &request, &mut engine.memory))?;

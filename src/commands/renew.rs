@@ -8,7 +8,6 @@ use dlock_core::{Name, Renew as Request};
 
 use super::acquire::client;
 use super::options::{LEASE, MODE};
-use super::sending::finish;
 use crate::config::limits;
 use crate::error::Error;
 use crate::ffi::command::{Arguments, Command};
@@ -16,12 +15,14 @@ use crate::ffi::context::{Context, now};
 use crate::ffi::spec::{Argument, KeyUse, Keys, Spec};
 use crate::ffi::strings::KeyName;
 use crate::keyspace::ServerKeys;
+use crate::outputs::finish;
 use crate::state::{Outputs, with_engine};
 
 /// Sets the deadline of an owner's holds.
 pub struct Renew;
 
 impl Command for Renew {
+    type Error = Error;
     const SPEC: Spec = Spec {
         name: "DLOCK.RENEW",
         flags: "write fast",
@@ -39,14 +40,10 @@ impl Command for Renew {
         ],
     };
 
-    fn run(context: &mut Context<'_>, arguments: &Arguments<'_>) {
-        let name = match arguments.key() {
-            Ok(name) => name,
-            Err(error) => return context.reply_error(&Error::from(error).text(Self::SPEC.name)),
-        };
-        let own = [name];
-        let is_renewed = renew(context, arguments, &own);
-        finish(context, &own, &Self::SPEC, is_renewed, |context, is_renewed| {
+    fn run(context: &mut Context<'_>, arguments: &Arguments<'_>) -> Result<(), Error> {
+        let own = [arguments.key()?];
+        let (is_renewed, outputs) = renew(context, arguments, &own)?;
+        finish(context, &own, &Self::SPEC, outputs, |context| {
             if is_renewed? {
                 context.reply_integer(1)
             } else {
@@ -54,6 +51,7 @@ impl Command for Renew {
             }
             Ok(())
         });
+        Ok(())
     }
 }
 
@@ -71,9 +69,9 @@ fn renew(
         return Err(Error::ReadOnly);
     }
     let request = Request { owner: &owner, mode, lease, token };
-    let [name] = own;
-    let db = context.db();
-    let call = Call { name: Name { db, key: name.bytes() }, now, client };
-    let mut keys = ServerKeys::of_command(context, db, own);
+    let [key] = own;
+    let name = Name { db: context.db(), key: key.bytes() };
+    let call = Call { name, now, client };
+    let mut keys = ServerKeys::new(context, name.db, own);
     Ok(with_engine(|engine| engine.renew(&mut keys, call, &request, binds))?)
 }

@@ -1,5 +1,6 @@
 //! Registration of commands, and their entry.
 
+use std::borrow::Cow;
 use std::ffi::c_int;
 
 use dlock_core::args::{AcquireAll, Malformed};
@@ -17,8 +18,20 @@ pub trait Command {
     /// Its registration.
     const SPEC: Spec;
 
+    /// Why it is not carried out.
+    type Error: Refusal;
+
     /// Runs it: replies, or blocks the client.
-    fn run(context: &mut Context<'_>, arguments: &Arguments<'_>);
+    ///
+    /// # Errors
+    /// The reply: it has sent none.
+    fn run(context: &mut Context<'_>, arguments: &Arguments<'_>) -> Result<(), Self::Error>;
+}
+
+/// Why a command is not carried out.
+pub trait Refusal {
+    /// The text as the client gets it. `command` names the command.
+    fn text(&self, command: &str) -> Cow<'static, str>;
 }
 
 /// The arguments of a call, the command's name first.
@@ -114,7 +127,11 @@ unsafe extern "C" fn entry<C: Command>(
             Keys::Numbered(key_use) if unsafe { api!(RedisModule_IsKeysPositionRequest(context.raw)) } != 0 => {
                 report_keys(&context, &arguments, key_use);
             }
-            Keys::None | Keys::First(_) | Keys::Numbered(_) => C::run(&mut context, &arguments),
+            Keys::None | Keys::First(_) | Keys::Numbered(_) => {
+                if let Err(error) = C::run(&mut context, &arguments) {
+                    context.reply_error(&error.text(C::SPEC.name));
+                }
+            }
         }
         true
     });
