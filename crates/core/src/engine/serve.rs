@@ -6,7 +6,7 @@ use super::record::RecordId;
 use super::visit::PIECE;
 use super::{Answer, Engine, Event, Fault, LogEvent, Output};
 use crate::holds::Sum;
-use crate::lock::{Acquire, Acquired, Entry, Refusal, Terms};
+use crate::lock::{Acquired, Entry, Refusal, Terms};
 use crate::{Change, ClientId, Effect, Expiry, Hold, Now, UnixMs};
 
 impl<T> Engine<T> {
@@ -31,11 +31,8 @@ impl<T> Engine<T> {
                 break None;
             }
             let departed = self.departed(id, open, now);
-            let Waiter { owner, want, lease, request, .. } = waiter;
-            let request = Acquire { owner, want: *want, lease: *lease, request: request.as_deref() };
-            let (decision, binds) =
-                (open.lock().acquire_without(now.ms(), &request, self.terms(now), departed), waiter.binds);
-            let answer = match decision {
+            let binds = waiter.binds;
+            let answer = match open.lock().acquire_without(now.ms(), &waiter.acquire(), self.terms(now), departed) {
                 // An owner that got in through another connection: its turn comes when that hold is gone.
                 Acquired::Refused(Refusal::Held | Refusal::Owned | Refusal::OverLimit | Refusal::OnlyHolder) => {
                     break None;
