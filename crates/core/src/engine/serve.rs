@@ -114,6 +114,19 @@ impl<T> Engine<T> {
         if let (Some(id), Entry::First) = (id, entry) {
             self.unbind(id, &hold.owner, hold.mode);
         }
+        self.put(id, open, now, hold, client);
+    }
+
+    /// Puts a hold into a lock, with its own TTL, and binds it to a client if there is one.
+    #[inline]
+    pub(super) fn put<K: OpenKey>(
+        &mut self,
+        id: Option<RecordId>,
+        open: &mut OpenLock<K>,
+        now: Now,
+        hold: Hold,
+        client: Option<ClientId>,
+    ) {
         let bound = client.map(|client| (hold.clone(), client));
         let put = Effect { clock: now.ms(), change: Change::Put { hold, expiry: Expiry::Anew } };
         self.apply(id, open, put, Replication::Effect);
