@@ -8,9 +8,9 @@ use std::rc::Rc;
 
 use smallvec::SmallVec;
 
-use super::enter::{Ask, Decided, Entered};
+use super::enter::{Ask, Entered};
 use super::keyspace::{Keyspace, Permission};
-use super::queue::{Rank, WaiterId};
+use super::queue::WaiterId;
 use super::record::{Attention, RecordId};
 use super::{Answer, Call, Engine, Event, Fault};
 use crate::lock::{Acquired, Entry, Refusal};
@@ -92,15 +92,7 @@ impl<T> Engine<T> {
         let known: Option<SmallVec<[RecordId; 1]>> = names.iter().map(|name| self.find(*name)).collect();
         let first = known.and_then(|records| self.repeated(ask, &records));
         let decided = self.refuse(refusal, call, ask, None, wait.is_some(), first)?;
-        match (decided, wait) {
-            (Decided::Entered(entered), _) => Ok(entered),
-            (_, None) => Ok(Entered::Refused),
-            (Decided::TakeOver(first), Some(wait)) => Ok(self.take_over(first, call, ask, wait)),
-            (Decided::Join | Decided::JoinAsUpgrade, Some(wait)) => {
-                let records = names.iter().map(|name| self.find_or_create(*name)).collect();
-                self.join(space, call, ask, records, Rank::Arrival, wait)
-            }
-        }
+        self.carry_out(space, call, names, ask, decided, wait)
     }
 
     fn state<S: Keyspace>(
