@@ -196,13 +196,6 @@ pub enum Renewed {
     Moved(Hold, Option<Hold>),
 }
 
-impl From<Hold> for Lock {
-    /// A lock with one hold.
-    fn from(hold: Hold) -> Lock {
-        Lock { holds: Holds::one(hold) }
-    }
-}
-
 impl FromIterator<Hold> for Lock {
     /// A lock with these holds; a later one takes the place of an earlier one that it excludes.
     fn from_iter<I: IntoIterator<Item = Hold>>(holds: I) -> Lock {
