@@ -11,10 +11,9 @@ use crate::error::Error;
 use crate::ffi::command::{Arguments, Command};
 use crate::ffi::context::{Context, now};
 use crate::ffi::spec::{Argument, KeyUse, Keys, Spec};
-use crate::ffi::strings::KeyName;
 use crate::keyspace::ServerKeys;
 use crate::outputs::finish;
-use crate::state::{Outputs, with_engine};
+use crate::state::with_engine;
 
 /// Gives back one entry, some, or all.
 pub struct Release;
@@ -40,7 +39,24 @@ impl Command for Release {
 
     fn run(context: &mut Context<'_>, arguments: &Arguments<'_>) -> Result<(), Error> {
         let own = [arguments.key()?];
-        let (left, outputs) = release(context, arguments, &own)?;
+        let Args { owner, mode, entries, token, request } = Args::parse(arguments.after_key())?;
+        let flags = context.flags();
+        let request = Request { owner: &owner, mode, entries, token, request: request.as_ref() };
+        let [key] = &own;
+        let name = Name { db: context.db(), key: key.bytes() };
+        let client = ClientId(context.sender(flags));
+        let mut keys = ServerKeys::new(context, name.db, &own);
+        let (left, outputs) = if flags.is_effect() {
+            // From a link or a file: the primary decided it by its own clock.
+            let (replayed, outputs) =
+                with_engine(|engine| replay_release(&mut keys, name, &request, &mut engine.memory))?;
+            (replayed.map(|()| Left::Fully).map_err(Fault::from), outputs)
+        } else if flags.is_primary() {
+            let call = Call { name, now: now(), client };
+            with_engine(|engine| engine.release(&mut keys, call, &request))?
+        } else {
+            return Err(Error::ReadOnly);
+        };
         finish(context, &own, &Self::SPEC, outputs, |context| {
             match left? {
                 Left::NotHeld => context.reply_nil(),
@@ -51,29 +67,4 @@ impl Command for Release {
         });
         Ok(())
     }
-}
-
-#[allow(clippy::type_complexity, reason = "the answer of the engine, and what it has to send")]
-fn release(
-    context: &mut Context<'_>,
-    arguments: &Arguments<'_>,
-    own: &[KeyName<'_>; 1],
-) -> Result<(Result<Left, Fault>, Outputs), Error> {
-    let Args { owner, mode, entries, token, request } = Args::parse(arguments.after_key())?;
-    let flags = context.flags();
-    let request = Request { owner: &owner, mode, entries, token, request: request.as_ref() };
-    let [key] = own;
-    let name = Name { db: context.db(), key: key.bytes() };
-    let client = ClientId(context.sender(flags));
-    let mut keys = ServerKeys::new(context, name.db, own);
-    // From a link or a file this is an effect: the primary decided it by its own clock.
-    if flags.is_effect() {
-        let (replayed, outputs) = with_engine(|engine| replay_release(&mut keys, name, &request, &mut engine.memory))?;
-        return Ok((replayed.map(|()| Left::Fully).map_err(Fault::from), outputs));
-    }
-    if !flags.is_primary() {
-        return Err(Error::ReadOnly);
-    }
-    let call = Call { name, now: now(), client };
-    Ok(with_engine(|engine| engine.release(&mut keys, call, &request))?)
 }

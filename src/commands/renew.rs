@@ -3,7 +3,7 @@
 //! Replies 1, or nil if the owner has no such hold. Never creates or revives a hold.
 
 use dlock_core::args::Renew as Args;
-use dlock_core::engine::{Call, Fault};
+use dlock_core::engine::Call;
 use dlock_core::{Name, Renew as Request};
 
 use super::acquire::client;
@@ -13,10 +13,9 @@ use crate::error::Error;
 use crate::ffi::command::{Arguments, Command};
 use crate::ffi::context::{Context, now};
 use crate::ffi::spec::{Argument, KeyUse, Keys, Spec};
-use crate::ffi::strings::KeyName;
 use crate::keyspace::ServerKeys;
 use crate::outputs::finish;
-use crate::state::{Outputs, with_engine};
+use crate::state::with_engine;
 
 /// Sets the deadline of an owner's holds.
 pub struct Renew;
@@ -41,8 +40,19 @@ impl Command for Renew {
     };
 
     fn run(context: &mut Context<'_>, arguments: &Arguments<'_>) -> Result<(), Error> {
-        let own = [arguments.key()?];
-        let (is_renewed, outputs) = renew(context, arguments, &own)?;
+        let (own, now) = ([arguments.key()?], now());
+        let Args { owner, lease, mode, token, binds } = Args::parse(arguments.after_key(), limits(now))?;
+        let flags = context.flags();
+        let client = client(context, flags, binds, false)?;
+        if !flags.is_primary() {
+            return Err(Error::ReadOnly);
+        }
+        let request = Request { owner: &owner, mode, lease, token };
+        let [key] = &own;
+        let name = Name { db: context.db(), key: key.bytes() };
+        let call = Call { name, now, client };
+        let mut keys = ServerKeys::new(context, name.db, &own);
+        let (is_renewed, outputs) = with_engine(|engine| engine.renew(&mut keys, call, &request, binds))?;
         finish(context, &own, &Self::SPEC, outputs, |context| {
             if is_renewed? {
                 context.reply_integer(1)
@@ -53,25 +63,4 @@ impl Command for Renew {
         });
         Ok(())
     }
-}
-
-#[allow(clippy::type_complexity, reason = "the answer of the engine, and what it has to send")]
-fn renew(
-    context: &mut Context<'_>,
-    arguments: &Arguments<'_>,
-    own: &[KeyName<'_>; 1],
-) -> Result<(Result<bool, Fault>, Outputs), Error> {
-    let now = now();
-    let Args { owner, lease, mode, token, binds } = Args::parse(arguments.after_key(), limits(now))?;
-    let flags = context.flags();
-    let client = client(context, flags, binds, false)?;
-    if !flags.is_primary() {
-        return Err(Error::ReadOnly);
-    }
-    let request = Request { owner: &owner, mode, lease, token };
-    let [key] = own;
-    let name = Name { db: context.db(), key: key.bytes() };
-    let call = Call { name, now, client };
-    let mut keys = ServerKeys::new(context, name.db, own);
-    Ok(with_engine(|engine| engine.renew(&mut keys, call, &request, binds))?)
 }
