@@ -26,7 +26,7 @@ use redis_module::{Context, RedisString, Status, redis_module};
 use crate::ffi::acl::add_category;
 use crate::ffi::command::register;
 use crate::ffi::data_type::DISTRLOCK;
-use crate::ffi::hooks::{Server, keep_context, set_hooks, set_options, subscribe_to_server_events};
+use crate::ffi::hooks::{keep_context, set_hooks, set_options, subscribe_to_server_events};
 
 redis_module! {
     name: "dlock",
@@ -56,12 +56,8 @@ fn load(context: &Context, arguments: &[RedisString]) -> Status {
 }
 
 fn register_all(context: &ffi::context::Context<'_>, arguments: &[&[u8]]) -> Result<(), String> {
-    let server = match context.server_info("server", "valkey_version") {
-        Some(_) => Server::Valkey,
-        None => Server::Redis,
-    };
     set_hooks(hooks::HOOKS);
-    set_options(context, server);
+    set_options(context);
     config::register_all(context, arguments)?;
     add_category(context);
     register_commands(context)?;

@@ -65,24 +65,14 @@ pub(super) fn hooks() -> Hooks {
     HOOKS.get()
 }
 
-/// What the server is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Server {
-    /// Redis.
-    Redis,
-    /// Valkey, whose slot migration asks whether the module can take part.
-    Valkey,
-}
-
 /// Tells the server what the module takes care of itself.
-pub fn set_options(context: &Context<'_>, server: Server) {
+pub fn set_options(context: &Context<'_>) {
     // The header that the bindings are made from has these as expressions, which do not come through.
     const NO_IMPLICIT_SIGNAL_MODIFIED: u32 = 1 << 1;
     const HANDLE_ATOMIC_SLOT_MIGRATION: u32 = 1 << 5;
-    let migration = match server {
-        Server::Redis => 0,
-        Server::Valkey => HANDLE_ATOMIC_SLOT_MIGRATION,
-    };
+    // The slot migration of Valkey asks whether the module can take part.
+    let is_valkey = context.server_info("server", "valkey_version").is_some();
+    let migration = if is_valkey { HANDLE_ATOMIC_SLOT_MIGRATION } else { 0 };
     let options = raw::REDISMODULE_OPTIONS_HANDLE_IO_ERRORS | NO_IMPLICIT_SIGNAL_MODIFIED | migration;
     // SAFETY: called during the load.
     unsafe { api!(RedisModule_SetModuleOptions(context.raw, options.cast_signed())) };
