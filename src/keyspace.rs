@@ -4,8 +4,8 @@ use dlock_core::engine::{Keyspace, OpenKey, Permission, WrongType};
 use dlock_core::{Lock, Name, Now};
 
 use crate::ffi::acl::User;
-use crate::ffi::context::{CanWrite, Context, machine_time};
-use crate::ffi::key::{Access, Key, ask_whether_writable};
+use crate::ffi::context::{Context, machine_time};
+use crate::ffi::key::{self, Access, Key};
 use crate::ffi::strings::KeyName;
 
 /// The keys of the server, as a command or the timer reaches them.
@@ -72,14 +72,10 @@ impl Keyspace for ServerKeys<'_, '_> {
             return Permission::Full;
         }
         let (context, string) = self.find(name);
-        let (answer, has_removed) = ask_whether_writable(context, &string);
+        let (permission, has_removed) = key::permission(context, &string);
         drop(string);
         self.has_removed = has_removed;
-        match answer {
-            CanWrite::Yes => Permission::Full,
-            CanWrite::NotNow => Permission::ReleaseOnly,
-            CanWrite::KeyIsElsewhere => Permission::Elsewhere,
-        }
+        permission
     }
 
     fn has_removed(&self) -> bool {

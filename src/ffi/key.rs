@@ -9,11 +9,11 @@ use std::ffi::c_char;
 use std::marker::PhantomData;
 use std::ptr::null_mut;
 
-use dlock_core::engine::{KeyEnd, OpenKey, Signal, WrongType};
+use dlock_core::engine::{KeyEnd, OpenKey, Permission, Signal, WrongType};
 use dlock_core::{Effect, Lock, Name, UnixMs, encode_effect};
 use redis_module::raw;
 
-use super::context::{CanWrite, Context};
+use super::context::Context;
 use super::data_type::{self, DISTRLOCK, Unlinking};
 use super::main_thread::MainThread;
 use super::strings::KeyName;
@@ -213,6 +213,6 @@ impl Drop for Key<'_> {
 
 /// Asks whether the server accepts writes to this key from a client now. Returns that, and whether asking removed the key:
 /// it had expired, and no hook tells.
-pub fn ask_whether_writable(context: &mut Context<'_>, name: &KeyName<'_>) -> (CanWrite, bool) {
-    data_type::unlinking(Unlinking::Opening, || context.can_write(name))
+pub fn permission(context: &mut Context<'_>, name: &KeyName<'_>) -> (Permission, bool) {
+    data_type::unlinking(Unlinking::Opening, || context.permission(name))
 }
