@@ -6,7 +6,7 @@ use dlock_core::engine::Answer;
 
 use crate::error::Error;
 use crate::ffi::blocking::{Blocked, Ticket};
-use crate::ffi::command::Refusal;
+use crate::ffi::command::ErrorReply;
 use crate::ffi::context::{Context, machine_time};
 use crate::reply;
 use crate::state::{read_engine, tell};

@@ -6,7 +6,7 @@ use dlock_core::args::{AcquireAll, Malformed};
 use dlock_core::engine::{Fault, WrongType};
 use dlock_core::{DecodeError, Lease, Owner, Request, Token};
 
-use crate::ffi::command::Refusal;
+use crate::ffi::command::ErrorReply;
 use crate::state::Busy;
 
 /// Why a command was not carried out. It has changed nothing.
@@ -32,7 +32,7 @@ pub enum Error {
     Busy,
 }
 
-impl Refusal for Error {
+impl ErrorReply for Error {
     /// In Redis' wording where it has one.
     fn text(&self, command: &str) -> Cow<'static, str> {
         let fixed = match self {

@@ -9,7 +9,7 @@ use crate::ffi::hooks::{Hooks, Origin, server_flags};
 use crate::ffi::scan::has_lock;
 use crate::keyspace::ServerKeys;
 use crate::outputs::send;
-use crate::state::{concerns, read_engine, record, tell, with_engine};
+use crate::state::{concerns, note, read_engine, tell, with_engine};
 
 /// What the server calls.
 pub const HOOKS: Hooks = Hooks {
@@ -28,7 +28,7 @@ fn removed(db: i32, key: &[u8], lock: &Lock, is_foreign: bool) {
     let name = Name { db, key };
     if is_in_charge() {
         let lost = Lost::of(name, lock, machine_time());
-        record(move |engine| engine.lose(&lost));
+        note(move |engine| engine.lose(&lost));
     }
     if is_foreign && concerns(name) {
         let key: Box<[u8]> = key.into();
@@ -79,7 +79,7 @@ fn token_loaded(token: Token) {
 fn flushing(db: Option<i32>) {
     if is_in_charge() && has_lock(db) {
         let now = machine_time();
-        record(move |engine| engine.log_flush(db, now));
+        note(move |engine| engine.log_flush(db, now));
     }
 }
 

@@ -8,7 +8,7 @@ use std::ffi::CStr;
 use dlock_core::engine::{Event, Output};
 
 use crate::error::Error;
-use crate::ffi::command::Refusal;
+use crate::ffi::command::ErrorReply;
 use crate::ffi::context::Context;
 use crate::ffi::spec::Spec;
 use crate::ffi::strings::KeyName;

@@ -39,10 +39,10 @@ static STATE: MainThread<State> = MainThread::new(State {
 });
 
 /// Has the engine count or log something that is over: now if it does not work, else before it works again.
-pub fn record(note: impl FnOnce(&mut ServerEngine) + 'static) {
+pub fn note(what: impl FnOnce(&mut ServerEngine) + 'static) {
     match STATE.engine.try_borrow_mut() {
-        Ok(mut engine) => note(engine.get_or_insert_with(new_engine)),
-        Err(_) => keep_note(|engine, _| note(engine)),
+        Ok(mut engine) => what(engine.get_or_insert_with(new_engine)),
+        Err(_) => keep_note(|engine, _| what(engine)),
     }
 }
 

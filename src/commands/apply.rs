@@ -7,7 +7,7 @@ use dlock_core::engine::replay;
 use dlock_core::{Name, decode_effect};
 
 use crate::error::Error;
-use crate::ffi::command::{Arguments, Command, Refusal};
+use crate::ffi::command::{Arguments, Command, ErrorReply};
 use crate::ffi::context::{Context, log_warning};
 use crate::ffi::spec::{Argument, KeyUse, Keys, Spec};
 use crate::keyspace::ServerKeys;

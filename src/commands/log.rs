@@ -7,7 +7,7 @@ use dlock_core::engine::LogEntry;
 
 use crate::error::Error;
 use crate::ffi::acl::{User, has_categories};
-use crate::ffi::command::{Arguments, Command, Refusal};
+use crate::ffi::command::{Arguments, Command, ErrorReply};
 use crate::ffi::context::Context;
 use crate::ffi::spec::{Argument, Keys, Spec};
 use crate::reply;

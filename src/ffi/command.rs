@@ -19,7 +19,7 @@ pub trait Command {
     const SPEC: Spec;
 
     /// Why it is not carried out.
-    type Error: Refusal;
+    type Error: ErrorReply;
 
     /// Runs it: replies, or blocks the client.
     ///
@@ -28,8 +28,8 @@ pub trait Command {
     fn run(context: &mut Context<'_>, arguments: &Arguments<'_>) -> Result<(), Self::Error>;
 }
 
-/// Why a command is not carried out.
-pub trait Refusal {
+/// The error that a client gets for a command.
+pub trait ErrorReply {
     /// The text as the client gets it. `command` names the command.
     fn text(&self, command: &str) -> Cow<'static, str>;
 }
