@@ -6,9 +6,10 @@ use dlock_core::engine::Answer;
 
 use crate::error::Error;
 use crate::ffi::blocking::{Blocked, Ticket};
-use crate::ffi::context::Context;
+use crate::ffi::command::ErrorReply;
+use crate::ffi::context::{Context, machine_time};
 use crate::reply;
-use crate::state::{abandon, read_engine, time_out};
+use crate::state::{read_engine, tell};
 use crate::waiter::Waiter;
 
 impl Ticket for Waiter {
@@ -23,7 +24,8 @@ impl Ticket for Waiter {
             Some(Answer::Fault(fault)) => context.reply_error(&Error::from(fault).text("dlock")),
             None => {
                 if let Some(id) = self.id.take() {
-                    time_out(id);
+                    let now = machine_time();
+                    tell(move |engine, _| engine.time_out(id, now));
                 }
                 // Nobody counts for a wait that ended while another module's callback ran.
                 read_engine(|engine| engine.stats.wait_timeouts += 1).unwrap_or(());
@@ -34,7 +36,7 @@ impl Ticket for Waiter {
 
     fn gone(&self) {
         if let Some(id) = self.id.take() {
-            abandon(id);
+            tell(move |engine, _| drop(engine.abandon(id)));
         }
     }
 }

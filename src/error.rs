@@ -6,6 +6,7 @@ use dlock_core::args::{AcquireAll, Malformed};
 use dlock_core::engine::{Fault, WrongType};
 use dlock_core::{DecodeError, Lease, Owner, Request, Token};
 
+use crate::ffi::command::ErrorReply;
 use crate::state::Busy;
 
 /// Why a command was not carried out. It has changed nothing.
@@ -31,9 +32,9 @@ pub enum Error {
     Busy,
 }
 
-impl Error {
-    /// The text as the client gets it, in Redis' wording where it has one. `command` names the command.
-    pub fn text(&self, command: &str) -> Cow<'static, str> {
+impl ErrorReply for Error {
+    /// In Redis' wording where it has one.
+    fn text(&self, command: &str) -> Cow<'static, str> {
         let fixed = match self {
             Error::Malformed(what) => return malformed(*what, command),
             Error::Fault(Fault::Deadlock(how)) => return format!("DEADLOCK {how}").into(),
@@ -116,11 +117,5 @@ impl From<Malformed> for Error {
 impl From<Busy> for Error {
     fn from(Busy: Busy) -> Error {
         Error::Busy
-    }
-}
-
-impl From<crate::ffi::key::WrongType> for Error {
-    fn from(_: crate::ffi::key::WrongType) -> Error {
-        Error::Fault(Fault::WrongType)
     }
 }

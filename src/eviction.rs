@@ -8,12 +8,11 @@ use crate::ffi::guarded;
 
 #[config_changed_event_handler]
 fn on_config_changed(context: &ServerContext, names: &[&str]) {
-    let body = || {
+    guarded("config change", (), || {
         if names.contains(&"maxmemory-policy") {
             warn_if_locks_can_be_evicted(context);
         }
-    };
-    guarded("config change", body, || ());
+    });
 }
 
 /// Warns at load, and whenever the policy changes.

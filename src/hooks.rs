@@ -2,25 +2,37 @@
 //! the engine, which acts in the same turn of the event loop, after the running command.
 
 use dlock_core::engine::{Input, Lost, Role};
-use dlock_core::{ClientId, Lease, Lock, Name, Token, TokenClock, UnixMs};
+use dlock_core::{Lease, Lock, Name, Token, TokenClock, UnixMs};
 
 use crate::ffi::context::{Context, machine_time};
-use crate::ffi::hooks::{Event, Hooks, Origin, server_flags};
+use crate::ffi::hooks::{Hooks, Origin, server_flags};
 use crate::ffi::scan::has_lock;
 use crate::keyspace::ServerKeys;
-use crate::outputs::send_events;
-use crate::state::{apply_settings, concerns, input, log_flush, lose, read_engine, with_engine};
+use crate::outputs::send;
+use crate::state::{concerns, note, read_engine, tell, with_engine};
 
 /// What the server calls.
-pub static HOOKS: Hooks = Hooks { removed, loaded, restored, token_to_save, token_loaded, event, timer };
+pub const HOOKS: Hooks = Hooks {
+    removed,
+    loaded,
+    restored,
+    token_to_save,
+    token_loaded,
+    input,
+    flushing,
+    setting_changed: || tell(|_, _| ()),
+    timer,
+};
 
 fn removed(db: i32, key: &[u8], lock: &Lock, is_foreign: bool) {
     let name = Name { db, key };
     if is_in_charge() {
-        lose(Lost::of(name, lock, machine_time()));
+        let lost = Lost::of(name, lock, machine_time());
+        note(move |engine| engine.lose(&lost));
     }
     if is_foreign && concerns(name) {
-        input(Input::Removed(name));
+        let key: Box<[u8]> = key.into();
+        tell(move |engine, now| engine.input(Input::Removed(Name { db, key: &key }), now));
     }
 }
 
@@ -47,7 +59,12 @@ fn loaded(lock: &Lock, origin: Origin) -> Result<(), String> {
 }
 
 fn restored(db: i32, key: &[u8]) {
-    input(Input::Restored(Name { db, key }));
+    let key: Box<[u8]> = key.into();
+    tell(move |engine, now| engine.input(Input::Restored(Name { db, key: &key }), now));
+}
+
+fn input(input: Input<'static>) {
+    tell(move |engine, now| engine.input(input, now));
 }
 
 fn token_to_save() -> Option<u64> {
@@ -59,21 +76,11 @@ fn token_loaded(token: Token) {
     read_engine(|engine| engine.memory.tokens.observe(token)).unwrap_or(());
 }
 
-fn event(event: Event) {
-    input(match event {
-        Event::SettingChanged => return apply_settings(),
-        Event::Flushing(db) => {
-            if is_in_charge() && has_lock(db) {
-                log_flush(db);
-            }
-            return;
-        }
-        Event::Flushed(db) => Input::Flushed(db),
-        Event::Swapped(first, second) => Input::Swapped(first, second),
-        Event::Loaded => Input::Loaded,
-        Event::ClientGone(client) => Input::ClientGone(ClientId(client)),
-        Event::RoleChanged => Input::RoleChanged,
-    });
+fn flushing(db: Option<i32>) {
+    if is_in_charge() && has_lock(db) {
+        let now = machine_time();
+        note(move |engine| engine.log_flush(db, now));
+    }
 }
 
 fn timer(context: &mut Context<'_>) {
@@ -85,7 +92,8 @@ fn timer(context: &mut Context<'_>) {
     } else {
         Role::Primary
     };
-    if let Ok(((), outputs)) = with_engine(|engine| engine.tick(&mut ServerKeys::of_timer(context), role)) {
-        send_events(context, &[], outputs).send();
+    let db = context.db();
+    if let Ok(((), outputs)) = with_engine(|engine| engine.tick(&mut ServerKeys::new(context, db, &[]), role)) {
+        send(context, &[], outputs, |_| ());
     }
 }

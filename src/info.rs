@@ -9,7 +9,7 @@ use crate::state::{ServerEngine, read_engine};
 
 #[info_command_handler]
 fn info(context: &InfoContext, _for_crash_report: bool) -> RedisResult<()> {
-    guarded("INFO", || add_section(context), || Ok(()))
+    guarded("INFO", Ok(()), || add_section(context))
 }
 
 fn add_section(context: &InfoContext) -> RedisResult<()> {
@@ -19,28 +19,9 @@ fn add_section(context: &InfoContext) -> RedisResult<()> {
         (engine.stats, engine.gauges(), percentiles)
     };
     let Ok((stats, gauges, percentiles)) = read_engine(read) else { return Ok(()) };
-    let numbers = [
-        ("grants", stats.grants),
-        ("reentries", stats.reentries),
-        ("refusals", stats.refusals),
-        ("releases", stats.releases),
-        ("renewals", stats.renewals),
-        ("lapses", stats.lapses),
-        ("waits", stats.waits),
-        ("wait_timeouts", stats.wait_timeouts),
-        ("deadlocks", stats.deadlocks),
-        ("replays", stats.replays),
-        ("session_ends", stats.session_ends),
-        ("wait_usec_total", stats.wait_usec_total),
-        ("wait_usec_max", stats.wait_usec_max),
-        ("waiters", gauges.waiters as u64),
-        ("queues", gauges.queues as u64),
-        ("sessions", gauges.sessions as u64),
-        ("last_token", gauges.last_token),
-    ];
     // A section without a name is shown under the module's.
     let mut section = context.builder().add_section("").field("version", env!("CARGO_PKG_VERSION"))?;
-    for (name, number) in numbers {
+    for (name, number) in stats.named().chain(gauges.named()) {
         section = section.field(name, number)?;
     }
     for (name, percentiles) in percentiles {

@@ -1,14 +1,11 @@
 //! The server's keys, as the engine reaches them.
 
-use std::cell::Cell;
+use dlock_core::engine::{Keyspace, OpenKey, Permission, WrongType};
+use dlock_core::{Lock, Name, Now};
 
-use dlock_core::engine::{KeyEnd, Keyspace, OpenKey, Permission, Signal, WrongType};
-use dlock_core::{Effect, Lock, Name, Now, UnixMs, encode_effect};
-
-use crate::ffi::MainThread;
 use crate::ffi::acl::User;
-use crate::ffi::context::{CanWrite, Context, machine_time};
-use crate::ffi::key::{Access, Key, ask_whether_writable};
+use crate::ffi::context::{Context, machine_time};
+use crate::ffi::key::{self, Access, Key};
 use crate::ffi::strings::KeyName;
 
 /// The keys of the server, as a command or the timer reaches them.
@@ -24,16 +21,11 @@ pub struct ServerKeys<'a, 'call> {
 }
 
 impl<'a, 'call> ServerKeys<'a, 'call> {
-    /// The keys as a command reaches them that names `own`.
+    /// The keys as a command reaches them that names `own`, or as the timer does, which names none. The context is in
+    /// database `db`.
     #[inline]
-    pub fn of_command(context: &'a mut Context<'call>, db: i32, own: &'a [KeyName<'a>]) -> ServerKeys<'a, 'call> {
+    pub fn new(context: &'a mut Context<'call>, db: i32, own: &'a [KeyName<'a>]) -> ServerKeys<'a, 'call> {
         ServerKeys { context, own, db, user: None, has_removed: false }
-    }
-
-    /// The keys as the timer reaches them.
-    pub fn of_timer(context: &'a mut Context<'call>) -> ServerKeys<'a, 'call> {
-        let db = context.db();
-        ServerKeys { context, own: &[], db, user: None, has_removed: false }
     }
 
     /// The server's string of a name, which a command brings along. The context is in its database then.
@@ -60,14 +52,14 @@ impl Keyspace for ServerKeys<'_, '_> {
     #[inline]
     fn open(&mut self, name: Name<'_>) -> Result<Key<'_>, WrongType> {
         let (context, string) = self.find(name);
-        Key::open(context, string, Access::Write).map_err(|_| WrongType)
+        Key::open(context, string, Access::Write)
     }
 
     fn peek<R>(&mut self, name: Name<'_>, look: impl FnOnce(&Lock) -> R) -> Result<R, WrongType> {
         let (context, string) = self.find(name);
         let (seen, has_removed) = match Key::open(context, string, Access::Peek) {
             Ok(key) => (Ok(look(key.lock().unwrap_or(&Lock::EMPTY))), key.was_removed()),
-            Err(_) => (Err(WrongType), false),
+            Err(WrongType) => (Err(WrongType), false),
         };
         self.has_removed = has_removed;
         seen
@@ -80,14 +72,10 @@ impl Keyspace for ServerKeys<'_, '_> {
             return Permission::Full;
         }
         let (context, string) = self.find(name);
-        let (answer, has_removed) = ask_whether_writable(context, &string);
+        let (permission, has_removed) = key::permission(context, &string);
         drop(string);
         self.has_removed = has_removed;
-        match answer {
-            CanWrite::Yes => Permission::Full,
-            CanWrite::NotNow => Permission::ReleaseOnly,
-            CanWrite::KeyIsElsewhere => Permission::Elsewhere,
-        }
+        permission
     }
 
     fn has_removed(&self) -> bool {
@@ -105,67 +93,5 @@ impl Keyspace for ServerKeys<'_, '_> {
 
     fn now(&self) -> Now {
         machine_time()
-    }
-}
-
-impl OpenKey for Key<'_> {
-    fn name(&self) -> Name<'_> {
-        Name { db: Key::db(self), key: Key::name(self) }
-    }
-
-    #[inline]
-    fn lock(&self) -> Option<&Lock> {
-        Key::lock(self)
-    }
-
-    #[inline]
-    fn lock_mut(&mut self) -> Option<&mut Lock> {
-        Key::lock_mut(self)
-    }
-
-    fn expiry(&self) -> Option<UnixMs> {
-        Key::expiry(self)
-    }
-
-    fn was_removed(&self) -> bool {
-        Key::was_removed(self)
-    }
-
-    #[inline]
-    fn replicate(&mut self, effect: &Effect) {
-        // The bytes are kept to be used again.
-        static BYTES: MainThread<Cell<Vec<u8>>> = MainThread::new(Cell::new(Vec::new()));
-        let mut bytes = BYTES.take();
-        bytes.clear();
-        encode_effect(effect, &mut bytes);
-        self.replicate_effect(&bytes);
-        BYTES.set(bytes);
-    }
-
-    fn replicate_verbatim(&mut self) {
-        Key::replicate_verbatim(self);
-    }
-
-    #[inline]
-    fn close(mut self, end: KeyEnd, signal: Signal) {
-        match end {
-            KeyEnd::Untouched => {}
-            KeyEnd::Deleted => {
-                if Key::lock(&self).is_some() {
-                    self.delete();
-                }
-            }
-            KeyEnd::At(at) => self.set_expiry(at),
-            KeyEnd::Created(lock, at) => {
-                self.set_lock(lock);
-                if let Some(at) = at {
-                    self.set_expiry(at);
-                }
-            }
-        }
-        match signal {
-            Signal::Modified => self.close_modified(),
-            Signal::Silent => {}
-        }
     }
 }

@@ -26,8 +26,7 @@ use redis_module::{Context, RedisString, Status, redis_module};
 use crate::ffi::acl::add_category;
 use crate::ffi::command::register;
 use crate::ffi::data_type::DISTRLOCK;
-use crate::ffi::hooks::{Server, keep_context, set_hooks, set_options, subscribe_to_server_events};
-use crate::ffi::spec::Categories;
+use crate::ffi::hooks::{keep_context, set_hooks, set_options, subscribe_to_server_events};
 
 redis_module! {
     name: "dlock",
@@ -41,14 +40,12 @@ fn load(context: &Context, arguments: &[RedisString]) -> Status {
     ffi::log_panics();
     ffi::this_is_the_main_thread();
     let arguments: Vec<&[u8]> = arguments.iter().map(RedisString::as_slice).collect();
-    let loaded = ffi::guarded(
-        "load",
-        || ffi::context::with_own(context, |context| register_all(context, &arguments)),
-        || Err("dlock: not loaded".to_owned()),
-    );
+    let loaded = ffi::guarded("load", Err("dlock: not loaded".to_owned()), || {
+        ffi::context::with_own(context, |context| register_all(context, &arguments))
+    });
     match loaded {
         Ok(()) => {
-            ffi::guarded("load", || eviction::warn_if_locks_can_be_evicted(context), || ());
+            ffi::guarded("load", (), || eviction::warn_if_locks_can_be_evicted(context));
             Status::Ok
         }
         Err(reason) => {
@@ -59,33 +56,29 @@ fn load(context: &Context, arguments: &[RedisString]) -> Status {
 }
 
 fn register_all(context: &ffi::context::Context<'_>, arguments: &[&[u8]]) -> Result<(), String> {
-    let server = match context.server_info("server", "valkey_version") {
-        Some(_) => Server::Valkey,
-        None => Server::Redis,
-    };
-    set_hooks(&hooks::HOOKS);
-    set_options(context, server);
+    set_hooks(hooks::HOOKS);
+    set_options(context);
     config::register_all(context, arguments)?;
-    let categories = add_category(context);
-    register_commands(context, categories)?;
+    add_category(context);
+    register_commands(context)?;
     keep_context(context);
     subscribe_to_server_events(context)
 }
 
-fn register_commands(context: &ffi::context::Context<'_>, categories: Categories) -> Result<(), String> {
-    register::<commands::Acquire>(context, categories)?;
-    register::<commands::Racquire>(context, categories)?;
-    register::<commands::Rlock>(context, categories)?;
-    register::<commands::Wlock>(context, categories)?;
-    register::<commands::Sacquire>(context, categories)?;
-    register::<commands::Macquire>(context, categories)?;
-    register::<commands::Release>(context, categories)?;
-    register::<commands::Renew>(context, categories)?;
-    register::<commands::Check>(context, categories)?;
-    register::<commands::Info>(context, categories)?;
-    register::<commands::Log>(context, categories)?;
-    register::<commands::Apply>(context, categories)?;
+fn register_commands(context: &ffi::context::Context<'_>) -> Result<(), String> {
+    register::<commands::Acquire>(context)?;
+    register::<commands::Racquire>(context)?;
+    register::<commands::Rlock>(context)?;
+    register::<commands::Wlock>(context)?;
+    register::<commands::Sacquire>(context)?;
+    register::<commands::Macquire>(context)?;
+    register::<commands::Release>(context)?;
+    register::<commands::Renew>(context)?;
+    register::<commands::Check>(context)?;
+    register::<commands::Info>(context)?;
+    register::<commands::Log>(context)?;
+    register::<commands::Apply>(context)?;
     #[cfg(feature = "panic-hook")]
-    register::<commands::Panic>(context, categories)?;
+    register::<commands::Panic>(context)?;
     Ok(())
 }

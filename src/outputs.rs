@@ -7,16 +7,38 @@ use std::ffi::CStr;
 
 use dlock_core::engine::{Event, Output};
 
+use crate::error::Error;
+use crate::ffi::command::ErrorReply;
 use crate::ffi::context::Context;
+use crate::ffi::spec::Spec;
 use crate::ffi::strings::KeyName;
 use crate::state::{Outputs, recycle};
 
-/// What is left to send after the command's own reply.
-pub struct Answers(Outputs);
-
-/// Sends the keyspace events. `own` are the keys of the running command.
+/// Sends what a command leads to: `reply` writes its own reply, unless it returns an error. `own` are the command's keys.
 #[inline]
-pub fn send_events(context: &mut Context<'_>, own: &[KeyName<'_>], outputs: Outputs) -> Answers {
+pub fn finish(
+    context: &mut Context<'_>,
+    own: &[KeyName<'_>],
+    spec: &Spec,
+    outputs: Outputs,
+    reply: impl FnOnce(&mut Context<'_>) -> Result<(), Error>,
+) {
+    send(context, own, outputs, |context| {
+        if let Err(error) = reply(context) {
+            context.reply_error(&error.text(spec.name));
+        }
+    });
+}
+
+/// Sends the keyspace events, has `reply` write the own reply of the running command, and answers those who waited. `own`
+/// are the keys of the command.
+#[inline]
+pub fn send(
+    context: &mut Context<'_>,
+    own: &[KeyName<'_>],
+    mut outputs: Outputs,
+    reply: impl FnOnce(&mut Context<'_>),
+) {
     for output in &outputs {
         match output {
             Output::Own(index, event) => {
@@ -33,20 +55,13 @@ pub fn send_events(context: &mut Context<'_>, own: &[KeyName<'_>], outputs: Outp
             Output::Answer(..) => {}
         }
     }
-    Answers(outputs)
-}
-
-impl Answers {
-    /// Answers those who waited.
-    #[inline]
-    pub fn send(mut self) {
-        for output in self.0.drain(..) {
-            if let Output::Answer(waiter, answer) = output {
-                waiter.end(answer);
-            }
+    reply(context);
+    for output in outputs.drain(..) {
+        if let Output::Answer(waiter, answer) = output {
+            waiter.end(answer);
         }
-        recycle(self.0);
     }
+    recycle(outputs);
 }
 
 fn in_database(context: &mut Context<'_>, db: i32, body: impl FnOnce(&mut Context<'_>)) {

@@ -7,8 +7,8 @@
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
-use dlock_core::engine::{Engine, Input, Lost, Output, WaiterId};
-use dlock_core::{ClientId, Name, Now};
+use dlock_core::engine::{Engine, Output};
+use dlock_core::{Name, Now};
 
 use crate::clients;
 use crate::config::{log_settings, settings};
@@ -38,27 +38,11 @@ static STATE: MainThread<State> = MainThread::new(State {
     spare: Cell::new(Vec::new()),
 });
 
-/// Counts and logs what went with a key that others removed: now if the engine does not work, else before it works again.
-pub fn lose(lost: Lost) {
+/// Has the engine count or log something that is over: now if it does not work, else before it works again.
+pub fn note(what: impl FnOnce(&mut ServerEngine) + 'static) {
     match STATE.engine.try_borrow_mut() {
-        Ok(mut engine) => engine.get_or_insert_with(new_engine).lose(&lost),
-        Err(_) => keep_note(Note::Lost(Box::new(lost))),
-    }
-}
-
-/// Logs a flush that removes locks.
-pub fn log_flush(db: Option<i32>) {
-    if let Ok(mut engine) = STATE.engine.try_borrow_mut() {
-        engine.get_or_insert_with(new_engine).log_flush(db, machine_time());
-    }
-}
-
-/// Has the engine work by the settings as they are now.
-pub fn apply_settings() {
-    if let Ok(mut engine) = STATE.engine.try_borrow_mut()
-        && let Some(engine) = engine.as_mut()
-    {
-        set_settings(engine);
+        Ok(mut engine) => what(engine.get_or_insert_with(new_engine)),
+        Err(_) => keep_note(|engine, _| what(engine)),
     }
 }
 
@@ -77,19 +61,8 @@ fn new_engine() -> ServerEngine {
     engine
 }
 
-/// Something that happened while the engine worked.
-enum Note {
-    Removed(i32, Box<[u8]>),
-    Restored(i32, Box<[u8]>),
-    ClientGone(ClientId),
-    Flushed(Option<i32>),
-    Swapped(i32, i32),
-    Loaded,
-    RoleChanged,
-    WaiterGone(WaiterId),
-    TimedOut(WaiterId, Now),
-    Lost(Box<Lost>),
-}
+/// Tells the engine what happened while it worked.
+type Note = Box<dyn FnOnce(&mut ServerEngine, Now)>;
 
 /// The engine is at work: a command came from a callback of another module.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -145,17 +118,21 @@ fn keep(outputs: Outputs) {
     }
 }
 
-/// Tells the engine what happened. Called by hooks: now if the engine does not work, else as soon as it has finished.
-pub fn input(input: Input<'_>) {
-    let told = STATE.engine.try_borrow_mut().map(|mut engine| {
-        if let Some(engine) = engine.as_mut() {
-            set_settings(engine);
-            engine.input(input, machine_time());
-            arm(engine);
+/// Tells the engine what happened, after a look at the settings. Called by hooks: now if the engine does not work, else as
+/// soon as it has finished.
+pub fn tell(note: impl FnOnce(&mut ServerEngine, Now) + 'static) {
+    match STATE.engine.try_borrow_mut() {
+        Ok(mut engine) => {
+            if let Some(engine) = engine.as_mut() {
+                set_settings(engine);
+                note(engine, machine_time());
+                arm(engine);
+            }
         }
-    });
-    if told.is_err() {
-        leave(note(input));
+        Err(_) => {
+            keep_note(note);
+            wake_now();
+        }
     }
 }
 
@@ -167,83 +144,16 @@ pub fn concerns(name: Name<'_>) -> bool {
     }
 }
 
-/// Takes a waiter out of its queues: its client is gone, or its time is over.
-pub fn abandon(id: WaiterId) {
-    let told = STATE.engine.try_borrow_mut().map(|mut engine| {
-        if let Some(engine) = engine.as_mut() {
-            engine.abandon(id);
-            arm(engine);
-        }
-    });
-    if told.is_err() {
-        leave(Note::WaiterGone(id));
-    }
-}
-
-/// Takes out a waiter whose time is over, and logs that.
-pub fn time_out(id: WaiterId) {
-    let now = machine_time();
-    let told = STATE.engine.try_borrow_mut().map(|mut engine| {
-        if let Some(engine) = engine.as_mut() {
-            engine.time_out(id, now);
-            arm(engine);
-        }
-    });
-    if told.is_err() {
-        leave(Note::TimedOut(id, now));
-    }
-}
-
-fn leave(note: Note) {
-    keep_note(note);
-    wake_now();
-}
-
-fn keep_note(note: Note) {
-    STATE.inbox.borrow_mut().push(note);
+fn keep_note(note: impl FnOnce(&mut ServerEngine, Now) + 'static) {
+    STATE.inbox.borrow_mut().push(Box::new(note));
     STATE.has_notes.set(true);
-}
-
-fn note(input: Input<'_>) -> Note {
-    match input {
-        Input::Removed(Name { db, key }) => Note::Removed(db, key.into()),
-        Input::Restored(Name { db, key }) => Note::Restored(db, key.into()),
-        Input::ClientGone(client) => Note::ClientGone(client),
-        Input::Flushed(db) => Note::Flushed(db),
-        Input::Swapped(first, second) => Note::Swapped(first, second),
-        Input::Loaded => Note::Loaded,
-        Input::RoleChanged => Note::RoleChanged,
-    }
 }
 
 #[cold]
 fn empty_inbox(state: &State, engine: &mut ServerEngine) {
     state.has_notes.set(false);
     let now = machine_time();
-    for note in state.inbox.take() {
-        let input = match &note {
-            Note::Removed(db, key) => Input::Removed(Name { db: *db, key }),
-            Note::Restored(db, key) => Input::Restored(Name { db: *db, key }),
-            Note::ClientGone(client) => Input::ClientGone(*client),
-            Note::Flushed(db) => Input::Flushed(*db),
-            Note::Swapped(first, second) => Input::Swapped(*first, *second),
-            Note::Loaded => Input::Loaded,
-            Note::RoleChanged => Input::RoleChanged,
-            Note::WaiterGone(id) => {
-                engine.abandon(*id);
-                continue;
-            }
-            Note::TimedOut(id, at) => {
-                engine.time_out(*id, *at);
-                continue;
-            }
-            Note::Lost(lost) => {
-                engine.lose(lost);
-                continue;
-            }
-        };
-        engine.input(input, now);
-    }
+    state.inbox.take().into_iter().for_each(|note| note(engine, now));
 }
 
 /// Sets the timer for what is due next, if it is not set for then or earlier.

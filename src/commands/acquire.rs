@@ -6,12 +6,12 @@
 
 use std::rc::Rc;
 
-use dlock_core::args::Acquire as Args;
-use dlock_core::engine::{Ask, Call, Entered, Fault};
-use dlock_core::{ClientId, Command as Which, Name, Owner};
+use dlock_core::args::{Acquire as Args, Malformed};
+use dlock_core::engine::{Ask, Call, Entered};
+use dlock_core::{ClientId, Command as Which, Name, Now, Owner};
+use smallvec::SmallVec;
 
 use super::options::{BLOCK, LEASE, REQUEST};
-use super::sending::finish;
 use crate::config::limits;
 use crate::error::Error;
 use crate::ffi::blocking::{Ticket, block};
@@ -20,70 +20,41 @@ use crate::ffi::context::{Context, Flags, now};
 use crate::ffi::spec::{Argument, KeyUse, Keys, Spec};
 use crate::ffi::strings::KeyName;
 use crate::keyspace::ServerKeys;
+use crate::outputs::finish;
 use crate::reply;
-use crate::state::{Outputs, with_engine};
+use crate::state::with_engine;
 use crate::waiter::Waiter;
 
-/// Exclusive, not reentrant.
-pub struct Acquire;
-/// Exclusive, reentrant.
-pub struct Racquire;
-/// Shared, reentrant.
-pub struct Rlock;
-/// The write side of [`Rlock`], identical to [`Racquire`].
-pub struct Wlock;
-/// Shared, up to a limit.
-pub struct Sacquire;
+/// The commands that acquire one lock: they differ in what they want of it.
+macro_rules! acquiring {
+    ($($(#[$doc:meta])* $name:ident: $spec:expr;)*) => {$(
+        $(#[$doc])*
+        pub struct $name;
 
-const ARGUMENTS: &[Argument] = &[Argument::Text("owner"), LEASE, BLOCK, Argument::Word("SESSION"), REQUEST];
+        impl Command for $name {
+            type Error = Error;
+            const SPEC: Spec = $spec;
 
-const fn spec(name: &'static str, summary: &'static str) -> Spec {
-    Spec {
-        name,
-        flags: "write deny-oom blocking",
-        categories: "dlock write slow blocking",
-        keys: Keys::First(KeyUse::Update),
-        arity: -3,
-        summary,
-        complexity: "O(log N) with N the number of holds on the lock",
-        arguments: ARGUMENTS,
-    }
+            fn run(context: &mut Context<'_>, arguments: &Arguments<'_>) -> Result<(), Error> {
+                let (own, now) = ([arguments.key()?], now());
+                let args = Args::parse(arguments.after_key(), Which::$name, limits(now))?;
+                enter(context, &own, &Self::SPEC, Which::$name, now, args)
+            }
+        }
+    )*};
 }
 
-impl Command for Acquire {
-    const SPEC: Spec = spec("DLOCK.ACQUIRE", "Acquires a lock exclusively. Not reentrant.");
-
-    fn run(context: &mut Context<'_>, arguments: &Arguments<'_>) {
-        run(context, arguments, Which::Acquire, &Self::SPEC);
-    }
-}
-
-impl Command for Racquire {
-    const SPEC: Spec = spec("DLOCK.RACQUIRE", "Acquires a lock exclusively, or enters it once more.");
-
-    fn run(context: &mut Context<'_>, arguments: &Arguments<'_>) {
-        run(context, arguments, Which::Racquire, &Self::SPEC);
-    }
-}
-
-impl Command for Rlock {
-    const SPEC: Spec = spec("DLOCK.RLOCK", "Acquires a lock for reading, or enters it once more.");
-
-    fn run(context: &mut Context<'_>, arguments: &Arguments<'_>) {
-        run(context, arguments, Which::Rlock, &Self::SPEC);
-    }
-}
-
-impl Command for Wlock {
-    const SPEC: Spec = spec("DLOCK.WLOCK", "Acquires a lock for writing, or enters it once more.");
-
-    fn run(context: &mut Context<'_>, arguments: &Arguments<'_>) {
-        run(context, arguments, Which::Wlock, &Self::SPEC);
-    }
-}
-
-impl Command for Sacquire {
-    const SPEC: Spec = Spec {
+acquiring! {
+    /// Exclusive, not reentrant.
+    Acquire: spec("DLOCK.ACQUIRE", "Acquires a lock exclusively. Not reentrant.");
+    /// Exclusive, reentrant.
+    Racquire: spec("DLOCK.RACQUIRE", "Acquires a lock exclusively, or enters it once more.");
+    /// Shared, reentrant.
+    Rlock: spec("DLOCK.RLOCK", "Acquires a lock for reading, or enters it once more.");
+    /// The write side of [`Rlock`], identical to [`Racquire`].
+    Wlock: spec("DLOCK.WLOCK", "Acquires a lock for writing, or enters it once more.");
+    /// Shared, up to a limit.
+    Sacquire: Spec {
         arity: -4,
         arguments: &[
             Argument::Text("owner"),
@@ -96,100 +67,68 @@ impl Command for Sacquire {
         ],
         ..spec("DLOCK.SACQUIRE", "Acquires permits of a semaphore.")
     };
+}
 
-    fn run(context: &mut Context<'_>, arguments: &Arguments<'_>) {
-        run(context, arguments, Which::Sacquire, &Self::SPEC);
+const fn spec(name: &'static str, summary: &'static str) -> Spec {
+    Spec {
+        name,
+        flags: "write deny-oom blocking",
+        categories: "dlock write slow blocking",
+        keys: Keys::First(KeyUse::Update),
+        arity: -3,
+        summary,
+        complexity: "O(log N) with N the number of holds on the lock",
+        arguments: &[Argument::Text("owner"), LEASE, BLOCK, Argument::Word("SESSION"), REQUEST],
     }
 }
 
-fn run(context: &mut Context<'_>, arguments: &Arguments<'_>, command: Which, spec: &Spec) {
-    let name = match arguments.key() {
-        Ok(name) => name,
-        Err(error) => return context.reply_error(&Error::from(error).text(spec.name)),
-    };
-    let own = [name];
-    let outcome = acquire(context, arguments, command, &own);
-    finish(context, &own, spec, outcome, |context, outcome| outcome.reply(context, &own));
-}
-
-fn acquire(
+/// Acquires the locks `own`: several for `MACQUIRE`. Replies, or blocks the client on the first key.
+///
+/// # Errors
+/// Among others [`Error::NoConnection`] and [`Error::ReadOnly`].
+pub(super) fn enter(
     context: &mut Context<'_>,
-    arguments: &Arguments<'_>,
+    own: &[KeyName<'_>],
+    spec: &Spec,
     command: Which,
-    own: &[KeyName<'_>; 1],
-) -> Result<(Outcome, Outputs), Error> {
-    let now = now();
-    let args = Args::parse(arguments.after_key(), command, limits(now))?;
-    let (caller, ask) = Caller::new(context, args)?;
-    let [name] = own;
+    now: Now,
+    args: Args,
+) -> Result<(), Error> {
+    let flags = context.flags();
+    let Args { owner, want, lease, block: timeout, binds, request } = args;
+    let client = client(context, flags, binds, timeout.is_some())?;
+    if !flags.is_primary() {
+        return Err(Error::ReadOnly);
+    }
+    let timeout_ms = timeout.filter(|_| flags.can_block());
+    let is_owner_drawn = owner.is_none();
+    let ask = Ask { owner: owner.unwrap_or_else(draw_owner), is_owner_drawn, want, lease, request, binds };
+    let first = own.first().ok_or(Malformed::NoKeys)?;
     let db = context.db();
-    let call = Call { name: Name { db, key: name.bytes() }, now, client: caller.client };
+    let call = Call { name: Name { db, key: first.bytes() }, now, client };
     let mut waiter = None;
-    let wait = caller.timeout_ms.map(|_| make_waiter(&mut waiter));
-    let mut keys = ServerKeys::of_command(context, db, own);
-    let (entered, outputs) = with_engine(|engine| engine.acquire(&mut keys, call, &ask, wait))?;
-    let owner = ask.is_owner_drawn.then_some(ask.owner);
-    Ok((Outcome { entered, owner, waiter, timeout_ms: caller.timeout_ms }, outputs))
-}
-
-/// What a request leads to, with what is needed to reply.
-pub(super) struct Outcome {
-    pub entered: Result<Entered, Fault>,
-    /// The owner, if the server drew it.
-    pub owner: Option<Owner>,
-    pub waiter: Option<Rc<Waiter>>,
-    pub timeout_ms: Option<u64>,
-}
-
-impl Outcome {
-    /// Replies, or blocks the client on the first key.
-    #[inline]
-    pub(super) fn reply(self, context: &mut Context<'_>, own: &[KeyName<'_>]) -> Result<(), Error> {
-        match (self.entered?, self.waiter, own.first()) {
-            (Entered::Granted(token), ..) => reply::granted(context, token, self.owner.as_ref()),
-            (Entered::Replayed(token), ..) => context.reply_integer(token.get()),
+    // The ticket of a request that waits is left here, too.
+    let wait = timeout_ms.map(|_| |id| Rc::clone(waiter.insert(Rc::new(Waiter::new(id)))));
+    let mut keys = ServerKeys::new(context, db, own);
+    let (entered, outputs) = with_engine(|engine| {
+        if command != Which::Macquire {
+            return engine.acquire(&mut keys, call, &ask, wait);
+        }
+        let names: SmallVec<[Name<'_>; 8]> = own.iter().map(|key| Name { db, key: key.bytes() }).collect();
+        engine.acquire_all(&mut keys, call, &names, &ask, wait)
+    })?;
+    finish(context, own, spec, outputs, |context| {
+        match (entered?, waiter) {
+            (Entered::Granted(token), _) => reply::granted(context, token, is_owner_drawn.then_some(&ask.owner)),
+            (Entered::Replayed(token), _) => context.reply_integer(token.get()),
             // Somebody let it in while the events were sent.
-            (Entered::Waiting(_), Some(waiter), _) if waiter.is_over() => waiter.answer(context),
-            (Entered::Waiting(_), Some(waiter), Some(name)) => {
-                block(context, name, self.timeout_ms.unwrap_or(0), &waiter);
-            }
-            (Entered::Waiting(_) | Entered::Refused, ..) => context.reply_nil(),
+            (Entered::Waiting(_), Some(waiter)) if waiter.is_over() => waiter.answer(context),
+            (Entered::Waiting(_), Some(waiter)) => block(context, first, timeout_ms.unwrap_or(0), &waiter),
+            (Entered::Waiting(_) | Entered::Refused, _) => context.reply_nil(),
         }
         Ok(())
-    }
-}
-
-/// Makes the waiter of a request that waits, and leaves it to the caller, too.
-pub(super) fn make_waiter(
-    place: &mut Option<Rc<Waiter>>,
-) -> impl FnOnce(dlock_core::engine::WaiterId) -> Rc<Waiter> + use<'_> {
-    |id| Rc::clone(place.insert(Rc::new(Waiter::new(id))))
-}
-
-/// The client of an acquiring command.
-pub(super) struct Caller {
-    pub client: ClientId,
-    /// How long the client may wait, in ms; `None`: not at all.
-    pub timeout_ms: Option<u64>,
-}
-
-impl Caller {
-    /// Looks where the command comes from.
-    ///
-    /// # Errors
-    /// [`Error::NoConnection`] and [`Error::ReadOnly`].
-    pub(super) fn new(context: &Context<'_>, args: Args) -> Result<(Caller, Ask), Error> {
-        let flags = context.flags();
-        let Args { owner, want, lease, block, binds, request } = args;
-        let client = client(context, flags, binds, block.is_some())?;
-        if !flags.is_primary() {
-            return Err(Error::ReadOnly);
-        }
-        let timeout_ms = block.filter(|_| flags.can_block());
-        let is_owner_drawn = owner.is_none();
-        let owner = owner.unwrap_or_else(draw_owner);
-        Ok((Caller { client, timeout_ms }, Ask { owner, is_owner_drawn, want, lease, request, binds }))
-    }
+    });
+    Ok(())
 }
 
 /// The client to bind a hold to, which must be connected, if the command binds one; else the client that may wait.

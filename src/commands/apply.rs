@@ -7,7 +7,7 @@ use dlock_core::engine::replay;
 use dlock_core::{Name, decode_effect};
 
 use crate::error::Error;
-use crate::ffi::command::{Arguments, Command};
+use crate::ffi::command::{Arguments, Command, ErrorReply};
 use crate::ffi::context::{Context, log_warning};
 use crate::ffi::spec::{Argument, KeyUse, Keys, Spec};
 use crate::keyspace::ServerKeys;
@@ -17,6 +17,7 @@ use crate::state::read_engine;
 pub struct Apply;
 
 impl Command for Apply {
+    type Error = Error;
     const SPEC: Spec = Spec {
         name: "DLOCK.APPLY",
         flags: "write fast deny-script",
@@ -28,7 +29,7 @@ impl Command for Apply {
         arguments: &[Argument::Text("effect")],
     };
 
-    fn run(context: &mut Context<'_>, arguments: &Arguments<'_>) {
+    fn run(context: &mut Context<'_>, arguments: &Arguments<'_>) -> Result<(), Error> {
         let applied = apply(context, arguments);
         if let (Err(error), Ok(key)) = (&applied, arguments.key())
             && *error != Error::NotForClients
@@ -36,10 +37,9 @@ impl Command for Apply {
             let key = key.bytes().escape_ascii();
             log_warning(&format!("dlock: cannot apply an effect on key '{key}': {}", error.text(Self::SPEC.name)));
         }
-        match applied {
-            Ok(()) => context.reply_integer(1),
-            Err(error) => context.reply_error(&error.text(Self::SPEC.name)),
-        }
+        applied?;
+        context.reply_integer(1);
+        Ok(())
     }
 }
 
@@ -50,9 +50,8 @@ fn apply(context: &mut Context<'_>, arguments: &Arguments<'_>) -> Result<(), Err
     let own = [arguments.key()?];
     let bytes = arguments.after_key().next().ok_or(Malformed::Arity)?;
     let effect = decode_effect(bytes).map_err(Error::Effect)?;
-    let db = context.db();
     let [key] = &own;
-    let name = Name { db, key: key.bytes() };
-    let mut keys = ServerKeys::of_command(context, db, &own);
+    let name = Name { db: context.db(), key: key.bytes() };
+    let mut keys = ServerKeys::new(context, name.db, &own);
     Ok(read_engine(|engine| replay(&mut keys, name, effect, &mut engine.memory))??)
 }

@@ -3,6 +3,7 @@
 //! Replies with the milliseconds left of the live hold with that token, or nil.
 
 use dlock_core::args::Check as Args;
+use dlock_core::engine::OpenKey;
 use dlock_core::{Lock, Name};
 
 use crate::error::Error;
@@ -16,6 +17,7 @@ use crate::state::read_engine;
 pub struct Check;
 
 impl Command for Check {
+    type Error = Error;
     const SPEC: Spec = Spec {
         name: "DLOCK.CHECK",
         flags: "readonly fast",
@@ -27,21 +29,18 @@ impl Command for Check {
         arguments: &[Argument::BareNumber("token")],
     };
 
-    fn run(context: &mut Context<'_>, arguments: &Arguments<'_>) {
-        let left = check(context, arguments);
+    fn run(context: &mut Context<'_>, arguments: &Arguments<'_>) -> Result<(), Error> {
+        let key = arguments.key()?;
+        let Args { token } = Args::parse(arguments.after_key())?;
+        let (now, name) = (now(), Name { db: context.db(), key: key.bytes() });
+        let open = Key::open(context, key.again(), Access::Read)?;
+        let lock = open.lock().unwrap_or(&Lock::EMPTY);
+        let left = read_engine(|engine| engine.check(name, lock, open.expiry(), now, token))?;
+        drop(open);
         match left {
-            Ok(Some(left)) => context.reply_integer(left),
-            Ok(None) => context.reply_nil(),
-            Err(error) => context.reply_error(&error.text(Self::SPEC.name)),
+            Some(left) => context.reply_integer(left),
+            None => context.reply_nil(),
         }
+        Ok(())
     }
-}
-
-fn check(context: &mut Context<'_>, arguments: &Arguments<'_>) -> Result<Option<u64>, Error> {
-    let key = arguments.key()?;
-    let Args { token } = Args::parse(arguments.after_key())?;
-    let (now, name) = (now(), Name { db: context.db(), key: key.bytes() });
-    let open = Key::open(context, key.again(), Access::Read)?;
-    let lock = open.lock().unwrap_or(&Lock::EMPTY);
-    Ok(read_engine(|engine| engine.check(name, lock, open.expiry(), now, token))?)
 }

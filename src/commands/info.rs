@@ -3,7 +3,7 @@
 //! Replies with a map, or nil if the lock has neither a live hold nor a waiter.
 
 use dlock_core::args::Info as Args;
-use dlock_core::engine::Inspection;
+use dlock_core::engine::OpenKey;
 use dlock_core::{Lock, Name};
 
 use crate::error::Error;
@@ -18,6 +18,7 @@ use crate::state::read_engine;
 pub struct Info;
 
 impl Command for Info {
+    type Error = Error;
     const SPEC: Spec = Spec {
         name: "DLOCK.INFO",
         flags: "readonly",
@@ -35,21 +36,18 @@ impl Command for Info {
         )],
     };
 
-    fn run(context: &mut Context<'_>, arguments: &Arguments<'_>) {
-        let shown = inspect(context, arguments);
+    fn run(context: &mut Context<'_>, arguments: &Arguments<'_>) -> Result<(), Error> {
+        let key = arguments.key()?;
+        let Args(detail) = Args::parse(arguments.after_key())?;
+        let (now, name) = (now(), Name { db: context.db(), key: key.bytes() });
+        let open = Key::open(context, key.again(), Access::Read)?;
+        let lock = open.lock().unwrap_or(&Lock::EMPTY);
+        let shown = read_engine(|engine| engine.inspect(name, lock, open.expiry(), now, &detail))?;
+        drop(open);
         match shown {
-            Ok(Some(shown)) => reply::inspection(context, &shown),
-            Ok(None) => context.reply_nil(),
-            Err(error) => context.reply_error(&error.text(Self::SPEC.name)),
+            Some(shown) => reply::inspection(context, &shown),
+            None => context.reply_nil(),
         }
+        Ok(())
     }
-}
-
-fn inspect(context: &mut Context<'_>, arguments: &Arguments<'_>) -> Result<Option<Inspection>, Error> {
-    let key = arguments.key()?;
-    let Args(detail) = Args::parse(arguments.after_key())?;
-    let (now, name) = (now(), Name { db: context.db(), key: key.bytes() });
-    let open = Key::open(context, key.again(), Access::Read)?;
-    let lock = open.lock().unwrap_or(&Lock::EMPTY);
-    Ok(read_engine(|engine| engine.inspect(name, lock, open.expiry(), now, &detail))?)
 }

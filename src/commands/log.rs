@@ -7,7 +7,7 @@ use dlock_core::engine::LogEntry;
 
 use crate::error::Error;
 use crate::ffi::acl::{User, has_categories};
-use crate::ffi::command::{Arguments, Command};
+use crate::ffi::command::{Arguments, Command, ErrorReply};
 use crate::ffi::context::Context;
 use crate::ffi::spec::{Argument, Keys, Spec};
 use crate::reply;
@@ -31,6 +31,7 @@ const HELP: [&str; 11] = [
 ];
 
 impl Command for Log {
+    type Error = Error;
     const SPEC: Spec = Spec {
         name: "DLOCK.LOG",
         flags: "admin allow-loading allow-stale",
@@ -50,10 +51,11 @@ impl Command for Log {
         )],
     };
 
-    fn run(context: &mut Context<'_>, arguments: &Arguments<'_>) {
+    fn run(context: &mut Context<'_>, arguments: &Arguments<'_>) -> Result<(), Error> {
         if let Err((error, command)) = run(context, arguments) {
             context.reply_error(&error.text(&command));
         }
+        Ok(())
     }
 }
 

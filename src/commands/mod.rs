@@ -11,7 +11,6 @@ mod options;
 mod panic;
 mod release;
 mod renew;
-mod sending;
 
 pub use acquire::{Acquire, Racquire, Rlock, Sacquire, Wlock};
 pub use apply::Apply;

@@ -1,5 +1,6 @@
 //! `DLOCK.PANIC key`, only in builds for tests: shows that a panic does not end the server.
 
+use crate::error::Error;
 use crate::ffi::command::{Arguments, Command};
 use crate::ffi::context::Context;
 use crate::ffi::spec::{KeyUse, Keys, Spec};
@@ -8,6 +9,7 @@ use crate::ffi::spec::{KeyUse, Keys, Spec};
 pub struct Panic;
 
 impl Command for Panic {
+    type Error = Error;
     const SPEC: Spec = Spec {
         name: "DLOCK.PANIC",
         flags: "readonly",
@@ -20,7 +22,7 @@ impl Command for Panic {
     };
 
     #[allow(clippy::panic, reason = "the purpose of the command")]
-    fn run(_context: &mut Context<'_>, _arguments: &Arguments<'_>) {
+    fn run(_context: &mut Context<'_>, _arguments: &Arguments<'_>) -> Result<(), Error> {
         panic!("DLOCK.PANIC was sent");
     }
 }

@@ -7,19 +7,19 @@ use dlock_core::engine::{Call, Fault, Left, replay_release};
 use dlock_core::{ClientId, Name, Release as Request};
 
 use super::options::MODE;
-use super::sending::finish;
 use crate::error::Error;
 use crate::ffi::command::{Arguments, Command};
 use crate::ffi::context::{Context, now};
 use crate::ffi::spec::{Argument, KeyUse, Keys, Spec};
-use crate::ffi::strings::KeyName;
 use crate::keyspace::ServerKeys;
-use crate::state::{Outputs, with_engine};
+use crate::outputs::finish;
+use crate::state::with_engine;
 
 /// Gives back one entry, some, or all.
 pub struct Release;
 
 impl Command for Release {
+    type Error = Error;
     const SPEC: Spec = Spec {
         name: "DLOCK.RELEASE",
         flags: "write fast",
@@ -37,14 +37,27 @@ impl Command for Release {
         ],
     };
 
-    fn run(context: &mut Context<'_>, arguments: &Arguments<'_>) {
-        let name = match arguments.key() {
-            Ok(name) => name,
-            Err(error) => return context.reply_error(&Error::from(error).text(Self::SPEC.name)),
+    fn run(context: &mut Context<'_>, arguments: &Arguments<'_>) -> Result<(), Error> {
+        let own = [arguments.key()?];
+        let Args { owner, mode, entries, token, request } = Args::parse(arguments.after_key())?;
+        let flags = context.flags();
+        let request = Request { owner: &owner, mode, entries, token, request: request.as_ref() };
+        let [key] = &own;
+        let name = Name { db: context.db(), key: key.bytes() };
+        let client = ClientId(context.sender(flags));
+        let mut keys = ServerKeys::new(context, name.db, &own);
+        let (left, outputs) = if flags.is_effect() {
+            // From a link or a file: the primary decided it by its own clock.
+            let (replayed, outputs) =
+                with_engine(|engine| replay_release(&mut keys, name, &request, &mut engine.memory))?;
+            (replayed.map(|()| Left::Fully).map_err(Fault::from), outputs)
+        } else if flags.is_primary() {
+            let call = Call { name, now: now(), client };
+            with_engine(|engine| engine.release(&mut keys, call, &request))?
+        } else {
+            return Err(Error::ReadOnly);
         };
-        let own = [name];
-        let left = release(context, arguments, &own);
-        finish(context, &own, &Self::SPEC, left, |context, left| {
+        finish(context, &own, &Self::SPEC, outputs, |context| {
             match left? {
                 Left::NotHeld => context.reply_nil(),
                 Left::Partly => context.reply_integer(0),
@@ -52,31 +65,6 @@ impl Command for Release {
             }
             Ok(())
         });
+        Ok(())
     }
-}
-
-#[allow(clippy::type_complexity, reason = "the answer of the engine, and what it has to send")]
-fn release(
-    context: &mut Context<'_>,
-    arguments: &Arguments<'_>,
-    own: &[KeyName<'_>; 1],
-) -> Result<(Result<Left, Fault>, Outputs), Error> {
-    let Args { owner, mode, entries, token, request } = Args::parse(arguments.after_key())?;
-    let flags = context.flags();
-    let request = Request { owner: &owner, mode, entries, token, request: request.as_ref() };
-    let [key] = own;
-    let db = context.db();
-    let name = Name { db, key: key.bytes() };
-    let client = ClientId(context.sender(flags));
-    let mut keys = ServerKeys::of_command(context, db, own);
-    // From a link or a file this is an effect: the primary decided it by its own clock.
-    if flags.is_effect() {
-        let (replayed, outputs) = with_engine(|engine| replay_release(&mut keys, name, &request, &mut engine.memory))?;
-        return Ok((replayed.map(|()| Left::Fully).map_err(Fault::from), outputs));
-    }
-    if !flags.is_primary() {
-        return Err(Error::ReadOnly);
-    }
-    let call = Call { name, now: now(), client };
-    Ok(with_engine(|engine| engine.release(&mut keys, call, &request))?)
 }

@@ -3,25 +3,25 @@
 //! Replies 1, or nil if the owner has no such hold. Never creates or revives a hold.
 
 use dlock_core::args::Renew as Args;
-use dlock_core::engine::{Call, Fault};
+use dlock_core::engine::Call;
 use dlock_core::{Name, Renew as Request};
 
 use super::acquire::client;
 use super::options::{LEASE, MODE};
-use super::sending::finish;
 use crate::config::limits;
 use crate::error::Error;
 use crate::ffi::command::{Arguments, Command};
 use crate::ffi::context::{Context, now};
 use crate::ffi::spec::{Argument, KeyUse, Keys, Spec};
-use crate::ffi::strings::KeyName;
 use crate::keyspace::ServerKeys;
-use crate::state::{Outputs, with_engine};
+use crate::outputs::finish;
+use crate::state::with_engine;
 
 /// Sets the deadline of an owner's holds.
 pub struct Renew;
 
 impl Command for Renew {
+    type Error = Error;
     const SPEC: Spec = Spec {
         name: "DLOCK.RENEW",
         flags: "write fast",
@@ -39,14 +39,21 @@ impl Command for Renew {
         ],
     };
 
-    fn run(context: &mut Context<'_>, arguments: &Arguments<'_>) {
-        let name = match arguments.key() {
-            Ok(name) => name,
-            Err(error) => return context.reply_error(&Error::from(error).text(Self::SPEC.name)),
-        };
-        let own = [name];
-        let is_renewed = renew(context, arguments, &own);
-        finish(context, &own, &Self::SPEC, is_renewed, |context, is_renewed| {
+    fn run(context: &mut Context<'_>, arguments: &Arguments<'_>) -> Result<(), Error> {
+        let (own, now) = ([arguments.key()?], now());
+        let Args { owner, lease, mode, token, binds } = Args::parse(arguments.after_key(), limits(now))?;
+        let flags = context.flags();
+        let client = client(context, flags, binds, false)?;
+        if !flags.is_primary() {
+            return Err(Error::ReadOnly);
+        }
+        let request = Request { owner: &owner, mode, lease, token };
+        let [key] = &own;
+        let name = Name { db: context.db(), key: key.bytes() };
+        let call = Call { name, now, client };
+        let mut keys = ServerKeys::new(context, name.db, &own);
+        let (is_renewed, outputs) = with_engine(|engine| engine.renew(&mut keys, call, &request, binds))?;
+        finish(context, &own, &Self::SPEC, outputs, |context| {
             if is_renewed? {
                 context.reply_integer(1)
             } else {
@@ -54,26 +61,6 @@ impl Command for Renew {
             }
             Ok(())
         });
+        Ok(())
     }
-}
-
-#[allow(clippy::type_complexity, reason = "the answer of the engine, and what it has to send")]
-fn renew(
-    context: &mut Context<'_>,
-    arguments: &Arguments<'_>,
-    own: &[KeyName<'_>; 1],
-) -> Result<(Result<bool, Fault>, Outputs), Error> {
-    let now = now();
-    let Args { owner, lease, mode, token, binds } = Args::parse(arguments.after_key(), limits(now))?;
-    let flags = context.flags();
-    let client = client(context, flags, binds, false)?;
-    if !flags.is_primary() {
-        return Err(Error::ReadOnly);
-    }
-    let request = Request { owner: &owner, mode, lease, token };
-    let [name] = own;
-    let db = context.db();
-    let call = Call { name: Name { db, key: name.bytes() }, now, client };
-    let mut keys = ServerKeys::of_command(context, db, own);
-    Ok(with_engine(|engine| engine.renew(&mut keys, call, &request, binds))?)
 }

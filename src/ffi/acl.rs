@@ -7,22 +7,18 @@ use redis_module::raw;
 
 use super::context::{Context, log_notice};
 use super::main_thread::MainThread;
-use super::spec::Categories;
 use super::strings::KeyName;
 
 /// Adds the ACL category `dlock`, where the server has categories of modules.
-pub fn add_category(context: &Context<'_>) -> Categories {
+pub fn add_category(context: &Context<'_>) {
     // SAFETY: both functions are optional, and checked; the context is that of the load.
     unsafe {
         let (Some(add), Some(_)) = (raw::RedisModule_AddACLCategory, raw::RedisModule_SetCommandACLCategories) else {
-            log_notice(
+            return log_notice(
                 "dlock: this server gives modules no ACL categories: see docs/operations.md for the rules to write",
             );
-            return Categories::ServerOnly;
         };
-        let is_added = add(context.raw, c"dlock".as_ptr()) == super::OK;
-        HAS_CATEGORIES.set(is_added);
-        if is_added { Categories::OfModules } else { Categories::ServerOnly }
+        HAS_CATEGORIES.set(add(context.raw, c"dlock".as_ptr()) == super::OK);
     }
 }
 

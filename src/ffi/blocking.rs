@@ -76,46 +76,39 @@ extern "C" fn answer<T: Ticket>(
     _arguments: *mut *mut raw::RedisModuleString,
     _count: c_int,
 ) -> c_int {
-    let body = || {
+    guarded("answer", (), || {
         // SAFETY: the server passes a live context of a client blocked by `block::<T>`, before `free`.
-        unsafe { with_ticket::<T>(context, |ticket| ticket.answer(&mut Context::new(context))) }
-    };
-    guarded("answer", body, || ());
+        unsafe { ticket_of::<T>(context).answer(&mut Context::new(context)) };
+    });
     super::OK
 }
 
 extern "C" fn disconnected<T: Ticket>(context: *mut raw::RedisModuleCtx, _client: *mut raw::RedisModuleBlockedClient) {
-    let body = || {
+    guarded("disconnect", (), || {
         // SAFETY: as in `answer`.
-        unsafe {
-            with_ticket::<T>(context, |ticket| {
-                ticket.blocked().take();
-                ticket.gone();
-            });
-        }
-    };
-    guarded("disconnect", body, || ());
+        let ticket = unsafe { ticket_of::<T>(context) };
+        ticket.blocked().take();
+        ticket.gone();
+    });
 }
 
 extern "C" fn free<T: Ticket>(_context: *mut raw::RedisModuleCtx, data: *mut c_void) {
     // SAFETY: the data of `block::<T>`, which the server gives back once, here.
     let ticket = unsafe { Rc::from_raw(data.cast::<T>()) };
-    let body = || {
+    guarded("free of a waiter", (), || {
         ticket.blocked().take();
         ticket.gone();
-    };
-    guarded("free of a waiter", body, || ());
+    });
 }
 
 /// # Safety
 /// `context` must be that of a callback for a client blocked by `block::<T>`, before `free`.
-unsafe fn with_ticket<T: Ticket>(context: *mut raw::RedisModuleCtx, body: impl FnOnce(&T)) {
+unsafe fn ticket_of<T: Ticket>(context: *mut raw::RedisModuleCtx) -> Rc<T> {
     // SAFETY: by the caller's promise the private data is that of `block::<T>`, which the server holds until `free`. The
     // count keeps the ticket alive even if the server frees its own meanwhile.
-    let ticket = unsafe {
+    unsafe {
         let data = api!(RedisModule_GetBlockedClientPrivateData(context)).cast_const().cast::<T>();
         Rc::increment_strong_count(data);
         Rc::from_raw(data)
-    };
-    body(&ticket);
+    }
 }

@@ -1,24 +1,37 @@
 //! Registration of commands, and their entry.
 
+use std::borrow::Cow;
 use std::ffi::c_int;
 
 use dlock_core::args::{AcquireAll, Malformed};
 use redis_module::raw;
 
+use super::acl::has_categories;
 use super::command_docs::{document, flags_of};
 use super::context::Context;
 use super::guard::guarded;
-use super::spec::{Categories, KeyUse, Keys, Spec};
-use super::strings::KeyName;
-use super::strings::{bytes_of, c_string};
+use super::spec::{KeyUse, Keys, Spec};
+use super::strings::{KeyName, bytes_of, c_string};
 
 /// One command: how it is registered and what it does.
 pub trait Command {
     /// Its registration.
     const SPEC: Spec;
 
+    /// Why it is not carried out.
+    type Error: ErrorReply;
+
     /// Runs it: replies, or blocks the client.
-    fn run(context: &mut Context<'_>, arguments: &Arguments<'_>);
+    ///
+    /// # Errors
+    /// The reply: it has sent none.
+    fn run(context: &mut Context<'_>, arguments: &Arguments<'_>) -> Result<(), Self::Error>;
+}
+
+/// The error that a client gets for a command.
+pub trait ErrorReply {
+    /// The text as the client gets it. `command` names the command.
+    fn text(&self, command: &str) -> Cow<'static, str>;
 }
 
 /// The arguments of a call, the command's name first.
@@ -57,7 +70,7 @@ impl<'call> Arguments<'call> {
 }
 
 /// Registers a command with its docs, its key specs and its ACL categories.
-pub fn register<C: Command>(context: &Context<'_>, categories: Categories) -> Result<(), String> {
+pub fn register<C: Command>(context: &Context<'_>) -> Result<(), String> {
     let name = c_string(&C::SPEC.name.to_lowercase());
     let flags = c_string(C::SPEC.flags);
     let failed = |what: &str| format!("dlock: cannot {what} command {}", C::SPEC.name);
@@ -78,7 +91,7 @@ pub fn register<C: Command>(context: &Context<'_>, categories: Categories) -> Re
     if unsafe { document(command, &C::SPEC) } != super::OK {
         return Err(failed("document"));
     }
-    if categories == Categories::OfModules {
+    if has_categories() {
         let chosen = c_string(C::SPEC.categories);
         // SAFETY: the function is optional, and checked; the category `dlock` was added by `add_category`.
         let set = unsafe { raw::RedisModule_SetCommandACLCategories.map(|set| set(command, chosen.as_ptr())) };
@@ -103,7 +116,7 @@ unsafe extern "C" fn entry<C: Command>(
     arguments: *mut *mut raw::RedisModuleString,
     count: c_int,
 ) -> c_int {
-    let body = || {
+    let is_done = guarded(C::SPEC.name, false, || {
         // SAFETY: the server passes the context of this call and `count` live strings.
         let (mut context, arguments) = unsafe {
             let count = usize::try_from(count).unwrap_or(0);
@@ -114,13 +127,17 @@ unsafe extern "C" fn entry<C: Command>(
             Keys::Numbered(key_use) if unsafe { api!(RedisModule_IsKeysPositionRequest(context.raw)) } != 0 => {
                 report_keys(&context, &arguments, key_use);
             }
-            Keys::None | Keys::First(_) | Keys::Numbered(_) => C::run(&mut context, &arguments),
+            Keys::None | Keys::First(_) | Keys::Numbered(_) => {
+                if let Err(error) = C::run(&mut context, &arguments) {
+                    context.reply_error(&error.text(C::SPEC.name));
+                }
+            }
         }
-    };
-    let apologize = || {
+        true
+    });
+    if !is_done {
         // SAFETY: as above.
         unsafe { Context::new(context) }.reply_error("ERR internal error in dlock, see the server's log");
-    };
-    guarded(C::SPEC.name, body, apologize);
+    }
     super::OK
 }

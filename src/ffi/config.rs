@@ -7,7 +7,7 @@ use redis_module::raw;
 
 use super::context::Context;
 use super::guard::guarded;
-use super::hooks::{self, Event};
+use super::hooks::hooks;
 use super::main_thread::MainThread;
 use super::strings::c_string;
 
@@ -66,7 +66,7 @@ pub fn load(context: &Context) -> Result<(), String> {
 }
 
 extern "C" fn get(_name: *const c_char, data: *mut c_void) -> c_longlong {
-    guarded("config get", || setting(data).value.get(), || 0)
+    guarded("config get", 0, || setting(data).value.get())
 }
 
 extern "C" fn set(
@@ -75,13 +75,12 @@ extern "C" fn set(
     data: *mut c_void,
     _error: *mut *mut raw::RedisModuleString,
 ) -> c_int {
-    let body = || {
+    guarded("config set", super::ERR, || {
         setting(data).value.set(value);
         IS_CHANGED.set(true);
-        (hooks::hooks().event)(Event::SettingChanged);
+        (hooks().setting_changed)();
         super::OK
-    };
-    guarded("config set", body, || super::ERR)
+    })
 }
 
 fn setting<'a>(data: *mut c_void) -> &'a Setting {

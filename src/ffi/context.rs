@@ -4,6 +4,7 @@ use std::ffi::{CStr, c_int, c_longlong};
 use std::marker::PhantomData;
 
 use dlock_core::Now;
+use dlock_core::engine::Permission;
 use redis_module::raw;
 
 use super::strings::{KeyName, c_string};
@@ -54,17 +55,6 @@ impl Flags {
     fn has(self, flags: u32) -> bool {
         self.0.cast_unsigned() & flags != 0
     }
-}
-
-/// What [`Context::can_write`] found.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum CanWrite {
-    /// Writes are accepted.
-    Yes,
-    /// Not now: too few replicas, or the disk fails.
-    NotNow,
-    /// The key has left for another node of the cluster.
-    KeyIsElsewhere,
 }
 
 /// The time of the running command where the server keeps one, else the machine's time.
@@ -131,20 +121,21 @@ impl Context<'_> {
         unsafe { api!(RedisModule_AvoidReplicaTraffic()) != 0 }
     }
 
-    /// Returns whether the server accepts writes to this key from a client now. Runs a command, which may remove an
-    /// expired key: no key is open meanwhile. See `key::ask_whether_writable`.
+    /// Returns whether the server accepts writes to this key from a client now: if it does not, too few replicas are
+    /// there, or the disk fails. Runs a command, which may remove an expired key: no key is open meanwhile. See
+    /// `key::permission`.
     ///
     /// The command changes nothing, and runs under the rules for scripts: it sets an earlier expiry, if there is one and
     /// if the end of time is earlier. An operator may have taken one of the two commands away (`rename-command`).
-    pub fn can_write(&mut self, key: &KeyName) -> CanWrite {
+    pub fn permission(&mut self, key: &KeyName) -> Permission {
         let is_done = match self.probe(c"PEXPIREAT", c"9223372036854775807", key) {
             Err(libc::ENOENT) => self.probe(c"EXPIREAT", c"9223372036854775", key),
             asked => asked,
         };
         match is_done {
-            Ok(()) => CanWrite::Yes,
-            Err(libc::EPERM) if self.flags().is_cluster() => CanWrite::KeyIsElsewhere,
-            Err(_) => CanWrite::NotNow,
+            Ok(()) => Permission::Full,
+            Err(libc::EPERM) if self.flags().is_cluster() => Permission::Elsewhere,
+            Err(_) => Permission::ReleaseOnly,
         }
     }
 

@@ -51,7 +51,7 @@ pub static DISTRLOCK: RedisType = RedisType::new(
 const ENCODING_VERSION: i32 = 1;
 
 extern "C" fn rdb_load(io: *mut raw::RedisModuleIO, version: c_int) -> *mut c_void {
-    guarded("rdb_load", || load_lock(io, version), null_mut)
+    guarded("rdb_load", null_mut(), || load_lock(io, version))
 }
 
 fn load_lock(io: *mut raw::RedisModuleIO, version: c_int) -> *mut c_void {
@@ -86,52 +86,44 @@ fn load_lock(io: *mut raw::RedisModuleIO, version: c_int) -> *mut c_void {
 }
 
 extern "C" fn rdb_save(io: *mut raw::RedisModuleIO, value: *mut c_void) {
-    guarded("rdb_save", || save_bytes(io, |bytes| with_lock(value, |lock| encode_lock(lock, bytes))), || ());
+    on_lock("rdb_save", (), value, |lock| save_bytes(io, |bytes| encode_lock(lock, bytes)));
 }
 
 /// Writes a lock as one effect per hold. Their clock is 0, so that loading them drops nothing; the server writes the TTL.
 extern "C" fn aof_rewrite(io: *mut raw::RedisModuleIO, key: *mut raw::RedisModuleString, value: *mut c_void) {
-    let body = || {
+    on_lock("aof_rewrite", (), value, |lock| {
         let mut bytes = Vec::new();
-        let emit = |lock: &Lock| {
-            for hold in lock.stored_holds() {
-                bytes.clear();
-                let change = Change::Put { hold: hold.clone(), expiry: Expiry::Leave };
-                encode_effect(&Effect { clock: UnixMs::ZERO, change }, &mut bytes);
-                let (command, format) = (c"DLOCK.APPLY".as_ptr(), c"sb".as_ptr());
-                // SAFETY: the format announces a module string, then a buffer with its length; both outlive the call.
-                unsafe {
-                    api!(RedisModule_EmitAOF(io, command, format, key, bytes.as_ptr().cast::<c_char>(), bytes.len()))
-                };
-            }
-        };
-        with_lock(value, emit);
-    };
-    guarded("aof_rewrite", body, || ());
+        for hold in lock.stored_holds() {
+            bytes.clear();
+            let change = Change::Put { hold: hold.clone(), expiry: Expiry::Leave };
+            encode_effect(&Effect { clock: UnixMs::ZERO, change }, &mut bytes);
+            let (command, format) = (c"DLOCK.APPLY".as_ptr(), c"sb".as_ptr());
+            // SAFETY: the format announces a module string, then a buffer with its length; both outlive the call.
+            unsafe {
+                api!(RedisModule_EmitAOF(io, command, format, key, bytes.as_ptr().cast::<c_char>(), bytes.len()))
+            };
+        }
+    });
 }
 
 extern "C" fn mem_usage(value: *const c_void) -> usize {
-    guarded("mem_usage", || with_lock(value, |lock| size_of::<Lock>() + lock.heap_bytes()), || 0)
+    on_lock("mem_usage", 0, value, |lock| size_of::<Lock>() + lock.heap_bytes())
 }
 
 /// Covers every stored field of every hold, in no order.
 extern "C" fn digest(digest: *mut raw::RedisModuleDigest, value: *mut c_void) {
-    let body = || {
+    on_lock("digest", (), value, |lock| {
         let mut bytes = Vec::new();
-        let add = |lock: &Lock| {
-            for hold in lock.stored_holds() {
-                bytes.clear();
-                encode_put(UnixMs::ZERO, hold, &mut bytes);
-                // SAFETY: the server reads the bytes during the call.
-                unsafe {
-                    api!(RedisModule_DigestAddStringBuffer(digest, bytes.as_ptr().cast(), bytes.len()));
-                    api!(RedisModule_DigestEndSequence(digest));
-                }
+        for hold in lock.stored_holds() {
+            bytes.clear();
+            encode_put(UnixMs::ZERO, hold, &mut bytes);
+            // SAFETY: the server reads the bytes during the call.
+            unsafe {
+                api!(RedisModule_DigestAddStringBuffer(digest, bytes.as_ptr().cast(), bytes.len()));
+                api!(RedisModule_DigestEndSequence(digest));
             }
-        };
-        with_lock(value, add);
-    };
-    guarded("digest", body, || ());
+        }
+    });
 }
 
 /// How many locks the server has, those included that it has not freed yet.
@@ -151,11 +143,11 @@ pub(super) fn into_value(lock: Box<Lock>) -> *mut Lock {
 pub(super) extern "C" fn free(value: *mut c_void) {
     LOCKS.fetch_sub(1, Ordering::Relaxed);
     // SAFETY: made by `into_value`; the server frees it once and forgets it.
-    guarded("free", || drop(unsafe { Box::from_raw(value.cast::<Lock>()) }), || ());
+    guarded("free", (), || drop(unsafe { Box::from_raw(value.cast::<Lock>()) }));
 }
 
 extern "C" fn free_effort(_key: *mut raw::RedisModuleString, value: *const c_void) -> usize {
-    guarded("free_effort", || with_lock(value, Lock::stored), || 1)
+    on_lock("free_effort", 1, value, Lock::stored)
 }
 
 /// By what a key is removed.
@@ -181,7 +173,7 @@ pub(super) fn unlinking<T>(by: Unlinking, call: impl FnOnce() -> T) -> (T, bool)
 
 /// A lock's key is removed or replaced. Those who wait for it are served after the running command.
 extern "C" fn unlink2(key: *mut raw::RedisModuleKeyOptCtx, value: *const c_void) {
-    let body = || {
+    on_lock("unlink", (), value, |lock| {
         let (by, _) = UNLINKING.get();
         UNLINKING.set((by, true));
         if by == Unlinking::Module {
@@ -192,30 +184,26 @@ extern "C" fn unlink2(key: *mut raw::RedisModuleKeyOptCtx, value: *const c_void)
             let name = bytes_of(api!(RedisModule_GetKeyNameFromOptCtx(key)));
             (name, api!(RedisModule_GetDbIdFromOptCtx(key)))
         };
-        let is_foreign = by == Unlinking::Others;
-        with_lock(value, |lock| (hooks::hooks().removed)(db, name, lock, is_foreign));
-    };
-    guarded("unlink", body, || ());
+        (hooks::hooks().removed)(db, name, lock, by == Unlinking::Others);
+    });
 }
 
 /// The token clock, if it matters after a restart: an idle server's file stays loadable without the module.
 extern "C" fn aux_save2(io: *mut raw::RedisModuleIO, _when: c_int) {
-    let body = || {
+    guarded("aux_save", (), || {
         if let Some(last) = (hooks::hooks().token_to_save)() {
             save_bytes(io, |bytes| bytes.extend_from_slice(&last.to_le_bytes()));
         }
-    };
-    guarded("aux_save", body, || ());
+    });
 }
 
 extern "C" fn aux_load(io: *mut raw::RedisModuleIO, _version: c_int, _when: c_int) -> c_int {
-    let body = || {
+    let loaded = guarded("aux_load", Err(DecodeError::Invalid("content")), || {
         let bytes = load_bytes(io).ok_or(DecodeError::Truncated)?;
         let last = bytes.try_into().map(u64::from_le_bytes).map_err(|_| DecodeError::Invalid("length"))?;
         (hooks::hooks().token_loaded)(Token::new(last).ok_or(DecodeError::Invalid("token"))?);
         Ok(())
-    };
-    let loaded = guarded("aux_load", body, || Err(DecodeError::Invalid("content")));
+    });
     if let Err(error) = loaded {
         log_io(io, &format!("dlock: the token clock could not be loaded: {error}"));
         return super::ERR;
@@ -223,9 +211,10 @@ extern "C" fn aux_load(io: *mut raw::RedisModuleIO, _version: c_int, _when: c_in
     super::OK
 }
 
-fn with_lock<T>(value: *const c_void, body: impl FnOnce(&Lock) -> T) -> T {
+/// Runs the guarded `body` of a callback on the lock that it is about.
+fn on_lock<T>(entry: &str, fallback: T, value: *const c_void, body: impl FnOnce(&Lock) -> T) -> T {
     // SAFETY: the server passes a value of our type, which is a live `Lock`, and does not change it during the callback.
-    body(unsafe { &*value.cast::<Lock>() })
+    guarded(entry, fallback, || body(unsafe { &*value.cast::<Lock>() }))
 }
 
 fn save_bytes(io: *mut raw::RedisModuleIO, write: impl FnOnce(&mut Vec<u8>)) {
@@ -252,10 +241,12 @@ fn load_bytes(io: *mut raw::RedisModuleIO) -> Option<Vec<u8>> {
 
 fn log_io(io: *mut raw::RedisModuleIO, message: &str) {
     let text = c_string(message);
-    // SAFETY: the message is an argument, never the format.
-    guarded(
-        "log",
-        || unsafe { api!(RedisModule_LogIOError(io, c"warning".as_ptr(), c"%s".as_ptr(), text.as_ptr())) },
-        || log_warning(message),
-    );
+    let is_logged = guarded("log", false, || {
+        // SAFETY: the message is an argument, never the format.
+        unsafe { api!(RedisModule_LogIOError(io, c"warning".as_ptr(), c"%s".as_ptr(), text.as_ptr())) };
+        true
+    });
+    if !is_logged {
+        log_warning(message);
+    }
 }

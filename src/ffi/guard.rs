@@ -4,10 +4,10 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use super::context::log_warning;
 
-/// Runs `body`; if it panics, logs that `entry` did and returns what `fallback` makes.
+/// Runs `body`; if it panics, logs that `entry` did and returns `fallback`.
 ///
 /// The guard cannot undo: code behind it computes first and assigns last.
-pub fn guarded<T>(entry: &str, body: impl FnOnce() -> T, fallback: impl FnOnce() -> T) -> T {
+pub fn guarded<T>(entry: &str, fallback: T, body: impl FnOnce() -> T) -> T {
     catch_unwind(AssertUnwindSafe(body)).unwrap_or_else(|panic| {
         let reason = panic
             .downcast_ref::<&str>()
@@ -15,7 +15,7 @@ pub fn guarded<T>(entry: &str, body: impl FnOnce() -> T, fallback: impl FnOnce()
             .or_else(|| panic.downcast_ref::<String>().map(String::as_str))
             .unwrap_or("no reason given");
         log_warning(&format!("dlock: panic in {entry}: {reason}. Please report this; the server continues"));
-        fallback()
+        fallback
     })
 }
 

@@ -4,7 +4,8 @@ use std::cell::Cell;
 use std::ffi::{c_int, c_void};
 use std::ptr::null_mut;
 
-use dlock_core::{Lock, Token};
+use dlock_core::engine::Input;
+use dlock_core::{ClientId, Lock, Token};
 use redis_module::raw;
 
 use super::context::{Context, Flags};
@@ -25,7 +26,11 @@ pub struct Hooks {
     /// A file has kept this token.
     pub token_loaded: fn(Token),
     /// Something happened that no key tells.
-    pub event: fn(Event),
+    pub input: fn(Input<'static>),
+    /// A database is about to be emptied; `None`: all are.
+    pub flushing: fn(Option<c_int>),
+    /// A setting was set.
+    pub setting_changed: fn(),
     /// The module's one timer has run.
     pub timer: fn(&mut Context<'_>),
 }
@@ -39,44 +44,35 @@ pub enum Origin {
     Restored,
 }
 
-static HOOKS: MainThread<Cell<Option<&'static Hooks>>> = MainThread::new(Cell::new(None));
+static HOOKS: MainThread<Cell<Hooks>> = MainThread::new(Cell::new(Hooks {
+    removed: |_, _, _, _| (),
+    loaded: |_, _| Ok(()),
+    restored: |_, _| (),
+    token_to_save: || None,
+    token_loaded: |_| (),
+    input: |_| (),
+    flushing: |_| (),
+    setting_changed: || (),
+    timer: |_| (),
+}));
 
 /// Sets what the server calls. Called once, during the load, before anything is registered.
-pub fn set_hooks(hooks: &'static Hooks) {
-    HOOKS.set(Some(hooks));
+pub fn set_hooks(hooks: Hooks) {
+    HOOKS.set(hooks);
 }
 
-pub(super) fn hooks() -> &'static Hooks {
-    const NONE: Hooks = Hooks {
-        removed: |_, _, _, _| (),
-        loaded: |_, _| Ok(()),
-        restored: |_, _| (),
-        token_to_save: || None,
-        token_loaded: |_| (),
-        event: |_| (),
-        timer: |_| (),
-    };
-    HOOKS.get().unwrap_or(&NONE)
-}
-
-/// What the server is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Server {
-    /// Redis.
-    Redis,
-    /// Valkey, whose slot migration asks whether the module can take part.
-    Valkey,
+pub(super) fn hooks() -> Hooks {
+    HOOKS.get()
 }
 
 /// Tells the server what the module takes care of itself.
-pub fn set_options(context: &Context<'_>, server: Server) {
+pub fn set_options(context: &Context<'_>) {
     // The header that the bindings are made from has these as expressions, which do not come through.
     const NO_IMPLICIT_SIGNAL_MODIFIED: u32 = 1 << 1;
     const HANDLE_ATOMIC_SLOT_MIGRATION: u32 = 1 << 5;
-    let migration = match server {
-        Server::Redis => 0,
-        Server::Valkey => HANDLE_ATOMIC_SLOT_MIGRATION,
-    };
+    // The slot migration of Valkey asks whether the module can take part.
+    let is_valkey = context.server_info("server", "valkey_version").is_some();
+    let migration = if is_valkey { HANDLE_ATOMIC_SLOT_MIGRATION } else { 0 };
     let options = raw::REDISMODULE_OPTIONS_HANDLE_IO_ERRORS | NO_IMPLICIT_SIGNAL_MODIFIED | migration;
     // SAFETY: called during the load.
     unsafe { api!(RedisModule_SetModuleOptions(context.raw, options.cast_signed())) };
@@ -109,61 +105,43 @@ extern "C" fn server_event(
     sub_event: u64,
     data: *mut c_void,
 ) {
-    let body = || {
+    guarded("server event", (), || {
         // SAFETY: the server passes with each event the structure that belongs to it.
-        if let Some(event) = unsafe { event_of(event.id, sub_event, data) } {
-            (hooks().event)(event);
-        }
-    };
-    guarded("server event", body, || ());
-}
-
-/// A server event.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Event {
-    /// A database is empty now; `None`: all are.
-    Flushed(Option<c_int>),
-    /// Two databases changed places.
-    Swapped(c_int, c_int),
-    /// The data were loaded anew.
-    Loaded,
-    /// A client is gone.
-    ClientGone(u64),
-    /// The server became a primary or a replica.
-    RoleChanged,
-    /// A setting was set.
-    SettingChanged,
-    /// A database is about to be emptied; `None`: all are.
-    Flushing(Option<c_int>),
+        unsafe { pass_on(event.id, sub_event, data) };
+    });
 }
 
 /// # Safety
 /// `data` must point to the structure of that event.
-unsafe fn event_of(id: u64, sub_event: u64, data: *mut c_void) -> Option<Event> {
+unsafe fn pass_on(id: u64, sub_event: u64, data: *mut c_void) {
     // SAFETY: by the caller's promise.
-    unsafe {
+    let input = unsafe {
         match (id, sub_event) {
             (raw::REDISMODULE_EVENT_FLUSHDB, raw::REDISMODULE_SUBEVENT_FLUSHDB_START) => {
-                let db = (*data.cast::<raw::RedisModuleFlushInfo>()).dbnum;
-                let db = Some(db).filter(|db| *db >= 0);
-                Some(Event::Flushing(db))
+                return (hooks().flushing)(flushed_db(data));
             }
-            (raw::REDISMODULE_EVENT_FLUSHDB, raw::REDISMODULE_SUBEVENT_FLUSHDB_END) => {
-                let db = (*data.cast::<raw::RedisModuleFlushInfo>()).dbnum;
-                Some(Event::Flushed(Some(db).filter(|db| *db >= 0)))
-            }
+            (raw::REDISMODULE_EVENT_FLUSHDB, raw::REDISMODULE_SUBEVENT_FLUSHDB_END) => Input::Flushed(flushed_db(data)),
             (raw::REDISMODULE_EVENT_SWAPDB, _) => {
                 let swap = &*data.cast::<raw::RedisModuleSwapDbInfo>();
-                Some(Event::Swapped(swap.dbnum_first, swap.dbnum_second))
+                Input::Swapped(swap.dbnum_first, swap.dbnum_second)
             }
-            (raw::REDISMODULE_EVENT_LOADING, raw::REDISMODULE_SUBEVENT_LOADING_ENDED) => Some(Event::Loaded),
+            (raw::REDISMODULE_EVENT_LOADING, raw::REDISMODULE_SUBEVENT_LOADING_ENDED) => Input::Loaded,
             (raw::REDISMODULE_EVENT_CLIENT_CHANGE, raw::REDISMODULE_SUBEVENT_CLIENT_CHANGE_DISCONNECTED) => {
-                Some(Event::ClientGone((*data.cast::<raw::RedisModuleClientInfo>()).id))
+                Input::ClientGone(ClientId((*data.cast::<raw::RedisModuleClientInfo>()).id))
             }
-            (raw::REDISMODULE_EVENT_REPLICATION_ROLE_CHANGED, _) => Some(Event::RoleChanged),
-            _ => None,
+            (raw::REDISMODULE_EVENT_REPLICATION_ROLE_CHANGED, _) => Input::RoleChanged,
+            _ => return,
         }
-    }
+    };
+    (hooks().input)(input);
+}
+
+/// # Safety
+/// `data` must point to the structure of a flush.
+unsafe fn flushed_db(data: *mut c_void) -> Option<c_int> {
+    // SAFETY: by the caller's promise.
+    let db = unsafe { (*data.cast::<raw::RedisModuleFlushInfo>()).dbnum };
+    Some(db).filter(|db| *db >= 0)
 }
 
 /// The context for timers that are set where the server gives none.
@@ -210,10 +188,9 @@ pub fn set_timer(at_ms: u64, delay_ms: i64) {
 }
 
 unsafe extern "C" fn timer_runs(context: *mut raw::RedisModuleCtx, _data: *mut c_void) {
-    let body = || {
+    guarded("timer", (), || {
         TIMER.set(None);
         // SAFETY: the context is live for the call.
         (hooks().timer)(&mut unsafe { Context::new(context) });
-    };
-    guarded("timer", body, || ());
+    });
 }

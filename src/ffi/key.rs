@@ -4,15 +4,18 @@
 //! the context mutably, too, or needs no context and is in a function that takes one: the compiler refuses it while a key
 //! is open, and the pointer to the lock stays valid.
 
-use std::ffi::{c_char, c_int};
+use std::cell::Cell;
+use std::ffi::c_char;
 use std::marker::PhantomData;
 use std::ptr::null_mut;
 
-use dlock_core::{Lock, UnixMs};
+use dlock_core::engine::{KeyEnd, OpenKey, Permission, Signal, WrongType};
+use dlock_core::{Effect, Lock, Name, UnixMs, encode_effect};
 use redis_module::raw;
 
-use super::context::{CanWrite, Context};
+use super::context::Context;
 use super::data_type::{self, DISTRLOCK, Unlinking};
+use super::main_thread::MainThread;
 use super::strings::KeyName;
 
 /// What a key is open for.
@@ -25,10 +28,6 @@ pub enum Access {
     /// To be changed; the server has removed it if it had expired.
     Write,
 }
-
-/// The key holds another type.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct WrongType;
 
 /// An open key that holds a lock or nothing. It is closed when dropped.
 pub struct Key<'k> {
@@ -64,38 +63,6 @@ impl<'k> Key<'k> {
         Ok(key)
     }
 
-    /// The lock in the key; `None` if there is no key.
-    #[inline]
-    pub fn lock(&self) -> Option<&Lock> {
-        // SAFETY: a value of our type is a live `Lock` made by `into_value`. The server frees it when the key is removed:
-        // by `delete`, which forgets it, or by a command or an expiry, which need the context that this key borrows.
-        // Nobody else refers to it meanwhile.
-        unsafe { self.lock.as_ref() }
-    }
-
-    /// The lock in the key, to be changed; `None` if there is no key.
-    #[inline]
-    pub fn lock_mut(&mut self) -> Option<&mut Lock> {
-        // SAFETY: as in `lock`, and `&mut self` keeps a second reference through this handle from existing.
-        unsafe { self.lock.as_mut() }
-    }
-
-    /// Its name.
-    pub fn name(&self) -> &[u8] {
-        self.name.bytes()
-    }
-
-    /// The database it is in.
-    pub fn db(&self) -> c_int {
-        // SAFETY: the context is live while the key is open, and stays in the key's database.
-        unsafe { api!(RedisModule_GetSelectedDb(self.context)) }
-    }
-
-    /// Whether opening removed an expired key.
-    pub fn was_removed(&self) -> bool {
-        self.was_removed
-    }
-
     fn value(&self) -> Result<*mut Lock, WrongType> {
         if self.raw.is_null() {
             return Ok(null_mut());
@@ -113,7 +80,7 @@ impl<'k> Key<'k> {
     }
 
     /// Puts a lock into the key, which must be open for writing and hold none.
-    pub fn set_lock(&mut self, lock: Box<Lock>) {
+    fn set_lock(&mut self, lock: Box<Lock>) {
         if self.raw.is_null() {
             return;
         }
@@ -130,7 +97,7 @@ impl<'k> Key<'k> {
     }
 
     /// Removes the key, which must be open for writing.
-    pub fn delete(&mut self) {
+    fn delete(&mut self) {
         self.lock = null_mut();
         if !self.raw.is_null() {
             // SAFETY: the handle is open for writing. The type's callback knows that the module itself removes the key.
@@ -139,48 +106,15 @@ impl<'k> Key<'k> {
         }
     }
 
-    /// When the key expires; `None`: never, or there is no key.
-    pub fn expiry(&self) -> Option<UnixMs> {
-        if self.lock.is_null() {
-            return None;
-        }
-        // SAFETY: the handle is open.
-        let expiry = unsafe { api!(RedisModule_GetAbsExpire(self.raw)) };
-        u64::try_from(expiry).ok().map(UnixMs::new)
-    }
-
     /// Sets when the key expires. It must be open for writing.
-    pub fn set_expiry(&mut self, at: UnixMs) {
+    fn set_expiry(&mut self, at: UnixMs) {
         if !self.raw.is_null() {
             // SAFETY: the handle is open for writing; `UnixMs` fits the integer.
             unsafe { api!(RedisModule_SetAbsExpire(self.raw, at.get().cast_signed())) };
         }
     }
 
-    /// Replicates `DLOCK.APPLY key effect`, to replicas and to the AOF. Touches no key.
-    pub fn replicate_effect(&mut self, effect: &[u8]) {
-        let (command, format) = (c"DLOCK.APPLY".as_ptr(), c"sb".as_ptr());
-        // SAFETY: the format announces a module string, then a buffer with its length; both outlive the call.
-        unsafe {
-            let (effect, len) = (effect.as_ptr().cast::<c_char>(), effect.len());
-            api!(RedisModule_Replicate(self.context, command, format, self.name.raw(), effect, len))
-        };
-    }
-
-    /// Replicates the running command as it came. Touches no key.
-    pub fn replicate_verbatim(&mut self) {
-        // SAFETY: the context is live while the key is open.
-        unsafe { api!(RedisModule_ReplicateVerbatim(self.context)) };
-    }
-
-    /// Tells `WATCH` and `CLIENT TRACKING` that the key changed, and closes it.
-    pub fn close_modified(mut self) {
-        self.close();
-        // SAFETY: context and name are live for 'k.
-        unsafe { api!(RedisModule_SignalModifiedKey(self.context, self.name.raw())) };
-    }
-
-    fn close(&mut self) {
+    fn shut(&mut self) {
         if !self.raw.is_null() {
             // SAFETY: opened by `open`, closed once, since the handle is forgotten.
             unsafe { api!(RedisModule_CloseKey(self.raw)) };
@@ -190,14 +124,95 @@ impl<'k> Key<'k> {
     }
 }
 
+impl OpenKey for Key<'_> {
+    fn name(&self) -> Name<'_> {
+        // SAFETY: the context is live while the key is open, and stays in the key's database.
+        Name { db: unsafe { api!(RedisModule_GetSelectedDb(self.context)) }, key: self.name.bytes() }
+    }
+
+    #[inline]
+    fn lock(&self) -> Option<&Lock> {
+        // SAFETY: a value of our type is a live `Lock` made by `into_value`. The server frees it when the key is removed:
+        // by `delete`, which forgets it, or by a command or an expiry, which need the context that this key borrows.
+        // Nobody else refers to it meanwhile.
+        unsafe { self.lock.as_ref() }
+    }
+
+    #[inline]
+    fn lock_mut(&mut self) -> Option<&mut Lock> {
+        // SAFETY: as in `lock`, and `&mut self` keeps a second reference through this handle from existing.
+        unsafe { self.lock.as_mut() }
+    }
+
+    fn expiry(&self) -> Option<UnixMs> {
+        if self.lock.is_null() {
+            return None;
+        }
+        // SAFETY: the handle is open.
+        let expiry = unsafe { api!(RedisModule_GetAbsExpire(self.raw)) };
+        u64::try_from(expiry).ok().map(UnixMs::new)
+    }
+
+    fn was_removed(&self) -> bool {
+        self.was_removed
+    }
+
+    /// Replicates `DLOCK.APPLY key effect`, to replicas and to the AOF. Touches no key.
+    #[inline]
+    fn replicate(&mut self, effect: &Effect) {
+        // The bytes are kept to be used again.
+        static BYTES: MainThread<Cell<Vec<u8>>> = MainThread::new(Cell::new(Vec::new()));
+        let mut bytes = BYTES.take();
+        bytes.clear();
+        encode_effect(effect, &mut bytes);
+        let (command, format) = (c"DLOCK.APPLY".as_ptr(), c"sb".as_ptr());
+        // SAFETY: the format announces a module string, then a buffer with its length; both outlive the call.
+        unsafe {
+            let (effect, len) = (bytes.as_ptr().cast::<c_char>(), bytes.len());
+            api!(RedisModule_Replicate(self.context, command, format, self.name.raw(), effect, len))
+        };
+        BYTES.set(bytes);
+    }
+
+    /// Touches no key.
+    fn replicate_verbatim(&mut self) {
+        // SAFETY: the context is live while the key is open.
+        unsafe { api!(RedisModule_ReplicateVerbatim(self.context)) };
+    }
+
+    #[inline]
+    fn close(mut self, end: KeyEnd, signal: Signal) {
+        match end {
+            KeyEnd::Untouched => {}
+            KeyEnd::Deleted => {
+                if self.lock().is_some() {
+                    self.delete();
+                }
+            }
+            KeyEnd::At(at) => self.set_expiry(at),
+            KeyEnd::Created(lock, at) => {
+                self.set_lock(lock);
+                if let Some(at) = at {
+                    self.set_expiry(at);
+                }
+            }
+        }
+        if signal == Signal::Modified {
+            self.shut();
+            // SAFETY: context and name are live for 'k.
+            unsafe { api!(RedisModule_SignalModifiedKey(self.context, self.name.raw())) };
+        }
+    }
+}
+
 impl Drop for Key<'_> {
     fn drop(&mut self) {
-        self.close();
+        self.shut();
     }
 }
 
 /// Asks whether the server accepts writes to this key from a client now. Returns that, and whether asking removed the key:
 /// it had expired, and no hook tells.
-pub fn ask_whether_writable(context: &mut Context<'_>, name: &KeyName<'_>) -> (CanWrite, bool) {
-    data_type::unlinking(Unlinking::Opening, || context.can_write(name))
+pub fn permission(context: &mut Context<'_>, name: &KeyName<'_>) -> (Permission, bool) {
+    data_type::unlinking(Unlinking::Opening, || context.permission(name))
 }

@@ -8,7 +8,7 @@
 //! | `guard` | every entry from C: a panic becomes a log line and an error |
 //! | `context` | the call context: flags, time, replies, events, log |
 //! | `strings` | strings of C and of the server, names of keys |
-//! | `key` | an open key, and the lock in it |
+//! | `key` | an open key, and the lock in it, as the engine reaches them |
 //! | `data_type` | the callbacks of the type `distrlock` |
 //! | `spec` | what is said about a command when it is registered |
 //! | `command` | registration of commands and their entry; `command_docs`: their `COMMAND DOCS` |

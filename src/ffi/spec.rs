@@ -65,12 +65,3 @@ pub enum Argument {
     /// These together, under one name; optional.
     Group(&'static str, &'static [Argument]),
 }
-
-/// Whether the server lets a module choose ACL categories.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Categories {
-    /// It does, and it has `@dlock`.
-    OfModules,
-    /// It does not.
-    ServerOnly,
-}

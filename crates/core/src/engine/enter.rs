@@ -1,6 +1,6 @@
 //! A request for one lock: it is granted, refused, or waits.
 
-use smallvec::{SmallVec, smallvec};
+use smallvec::SmallVec;
 
 use super::keyspace::{GRACE_MS, Keyspace, OpenKey, OpenLock};
 use super::queue::{Place, Rank, Waiter, WaiterId};
@@ -69,18 +69,25 @@ impl<T> Engine<T> {
         let decided = self.on_lock(space, call.name, 0, call.now, &ask.owner, |engine, id, open| {
             engine.enter(id, open, call, ask, may_wait)
         })??;
-        let (decided, wait) = match (decided, wait) {
-            (Decided::Entered(entered), _) => return Ok(entered),
-            (decided, Some(wait)) => (decided, wait),
-            (_, None) => return Ok(Entered::Refused),
-        };
-        let rank = if decided == Decided::JoinAsUpgrade { Rank::Upgrade } else { Rank::Arrival };
-        match decided {
-            Decided::TakeOver(first) => Ok(self.take_over(first, call, ask, wait)),
-            Decided::Entered(_) | Decided::Join | Decided::JoinAsUpgrade => {
-                let records = smallvec![self.find_or_create(call.name)];
-                self.join(space, call, ask, records, rank, wait)
-            }
+        self.carry_out(space, call, &[call.name], ask, decided, wait)
+    }
+
+    /// Carries out what was decided on a request for these locks, whose keys are closed now.
+    #[inline]
+    pub(super) fn carry_out<S: Keyspace>(
+        &mut self,
+        space: &mut S,
+        call: Call<'_>,
+        names: &[Name<'_>],
+        ask: &Ask,
+        decided: Decided,
+        wait: Option<impl FnOnce(WaiterId) -> T>,
+    ) -> Result<Entered, Fault> {
+        match (decided, wait) {
+            (Decided::Entered(entered), _) => Ok(entered),
+            (Decided::TakeOver(_) | Decided::Join(_), None) => Ok(Entered::Refused),
+            (Decided::TakeOver(first), Some(wait)) => Ok(self.take_over(first, call, ask, wait)),
+            (Decided::Join(rank), Some(wait)) => self.join(space, call, names, ask, rank, wait),
         }
     }
 
@@ -130,10 +137,10 @@ impl<T> Engine<T> {
                 let own = open.lock().live(&ask.owner, ask.want.mode(), now.ms()).map(|hold| hold.lease);
                 let own = own.filter(|_| ask.want != Want::ExclusiveOnce);
                 match self.refuse(refusal, call, ask, own, may_wait, first)? {
-                    Decided::Join if is_upgrade && self.is_upgrade_ahead(*id, &ask.owner) => {
+                    Decided::Join(_) if is_upgrade && self.is_upgrade_ahead(*id, &ask.owner) => {
                         Err(self.deadlock(call, ask, "another owner waits to upgrade the lock already".to_owned()))
                     }
-                    Decided::Join if is_upgrade => Ok(Decided::JoinAsUpgrade),
+                    Decided::Join(_) if is_upgrade => Ok(Decided::Join(Rank::Upgrade)),
                     decided => Ok(decided),
                 }
             }
@@ -204,9 +211,9 @@ impl<T> Engine<T> {
             }
             Refusal::OverLimit => "the owner's own permits and those it asks for exceed the limit",
             Refusal::Held | Refusal::Owned | Refusal::OnlyHolder if first.is_some() => {
-                return Ok(first.map_or(Decided::Join, Decided::TakeOver));
+                return Ok(first.map_or(Decided::Join(Rank::Arrival), Decided::TakeOver));
             }
-            Refusal::Held => return Ok(Decided::Join),
+            Refusal::Held => return Ok(Decided::Join(Rank::Arrival)),
             Refusal::Owned => "the owner holds the lock already, and the request is not reentrant",
             Refusal::OnlyHolder => "the owner holds the lock, and a waiter ahead waits for it",
             Refusal::LeasePassed => return Ok(Decided::Entered(Entered::Refused)),
@@ -228,13 +235,7 @@ impl<T> Engine<T> {
     }
 
     /// The request that came again takes over the place of the first, with its own arguments. The first gets nil.
-    pub(super) fn take_over(
-        &mut self,
-        id: WaiterId,
-        call: Call<'_>,
-        ask: &Ask,
-        wait: impl FnOnce(WaiterId) -> T,
-    ) -> Entered {
+    fn take_over(&mut self, id: WaiterId, call: Call<'_>, ask: &Ask, wait: impl FnOnce(WaiterId) -> T) -> Entered {
         self.note_waited(id, LogEvent::Timeout, None, call.now);
         let Some(waiter) = self.waiters.get_mut(id) else { return Entered::Refused };
         let first = std::mem::replace(&mut waiter.ticket, wait(id));
@@ -249,15 +250,16 @@ impl<T> Engine<T> {
     }
 
     /// Puts a request into the queues of these locks, in one step.
-    pub(super) fn join<S: Keyspace>(
+    fn join<S: Keyspace>(
         &mut self,
         space: &mut S,
         call: Call<'_>,
+        names: &[Name<'_>],
         ask: &Ask,
-        records: SmallVec<[RecordId; 1]>,
         rank: Rank,
         wait: impl FnOnce(WaiterId) -> T,
     ) -> Result<Entered, Fault> {
+        let records: SmallVec<[RecordId; 1]> = names.iter().map(|name| self.find_or_create(*name)).collect();
         if self.settings.max_waiters.is_some_and(|max| self.places + records.len() > max) {
             records.iter().for_each(|id| self.drop_if_idle(*id));
             return Err(Fault::TooManyWaiters);
@@ -366,10 +368,8 @@ impl<T> Engine<T> {
 pub(super) enum Decided {
     /// Nothing more.
     Entered(Entered),
-    /// It waits at the end of the queue.
-    Join,
-    /// It waits before all that do not hold the lock.
-    JoinAsUpgrade,
+    /// It waits: at the end of the queue, or as an upgrade before all that do not hold the lock.
+    Join(Rank),
     /// It takes the place of the same request, sent before.
     TakeOver(WaiterId),
 }

@@ -172,28 +172,24 @@ impl<T> Engine<T> {
         detail: &Detail,
     ) -> Option<Inspection> {
         let id = self.look_up(name);
-        let record = id.and_then(|id| self.records.get(id));
-        let record = record.map(|record| &**record);
-        let view = View { lock, record, key_end: key_end.unwrap_or(UnixMs::MAX), now: now.ms() };
+        let view = self.view_of(id, lock, key_end, now);
         let shown = view.shown(detail);
         let (summary, end) = view.summary(shown.as_deref());
-        let waiters = record.map_or(0, |record| record.queue.len());
+        let waiters = view.record.map_or(0, |record| record.queue.len());
         if summary.mode == LockMode::Free && waiters == 0 {
             return None;
         }
         let ttl = end.since(view.now);
-        let holds = match detail {
-            Detail::Summary => None,
+        let (holds, queue) = match detail {
+            Detail::Summary => (None, None),
             Detail::OfOwner(owner) => {
-                Some(lock.live_holds_of(owner, UnixMs::ZERO).filter_map(|hold| view.show(hold)).collect())
+                (Some(lock.live_holds_of(owner, UnixMs::ZERO).filter_map(|hold| view.show(hold)).collect()), None)
             }
             Detail::Full(most) => {
-                Some(if summary.mode == LockMode::Free { Vec::new() } else { view.holds(shown.as_deref(), *most) })
+                let is_free = summary.mode == LockMode::Free;
+                let holds = if is_free { Vec::new() } else { view.holds(shown.as_deref(), *most) };
+                (Some(holds), Some(self.show_queue(view.record, *most, now)))
             }
-        };
-        let queue = match detail {
-            Detail::Summary | Detail::OfOwner(_) => None,
-            Detail::Full(most) => Some(self.show_queue(id, *most, now)),
         };
         Some(Inspection { summary, ttl, waiters, holds, queue })
     }
@@ -208,19 +204,20 @@ impl<T> Engine<T> {
         now: Now,
         token: Token,
     ) -> Option<u64> {
-        let record = self.look_up(name).and_then(|id| self.records.get(id));
-        let view = View {
-            lock,
-            record: record.map(|record| &**record),
-            key_end: key_end.unwrap_or(UnixMs::MAX),
-            now: now.ms(),
-        };
+        let id = self.look_up(name);
+        let view = self.view_of(id, lock, key_end, now);
         let ends = lock.with_token(token, UnixMs::ZERO).take(LOOKS).filter_map(|hold| view.end_of(hold));
         ends.max().map(|end| end.since(view.now))
     }
 
-    fn show_queue(&self, id: Option<RecordId>, most: usize, now: Now) -> Vec<ShownWaiter> {
-        let Some(record) = id.and_then(|id| self.records.get(id)) else { return Vec::new() };
+    /// A lock in an open key that ends at `key_end` (`None`: never).
+    fn view_of<'a>(&'a self, id: Option<RecordId>, lock: &'a Lock, key_end: Option<UnixMs>, now: Now) -> View<'a> {
+        let record = id.and_then(|id| self.records.get(id)).map(|record| &**record);
+        View { lock, record, key_end: key_end.unwrap_or(UnixMs::MAX), now: now.ms() }
+    }
+
+    fn show_queue(&self, record: Option<&Record>, most: usize, now: Now) -> Vec<ShownWaiter> {
+        let Some(record) = record else { return Vec::new() };
         let show = |id: WaiterId| {
             let waiter = self.waiters.get(id)?;
             Some(ShownWaiter {

@@ -1,6 +1,6 @@
 //! The server's keys, as the engine sees them, and an open lock.
 
-use crate::{Applied, Change, Effect, Expiry, Lock, Memory, Name, Now, UnixMs};
+use crate::{Applied, Effect, Expiry, Lock, Memory, Name, Now, UnixMs};
 
 /// The keys of a server, and what else the engine asks of it.
 ///
@@ -199,17 +199,13 @@ impl<K: OpenKey> OpenLock<K> {
             Replication::Verbatim => self.key.replicate_verbatim(),
         }
         let before = self.lock().last_deadline();
-        let expiry = match &effect.change {
-            Change::Put { expiry, .. } => *expiry,
-            Change::Remove { .. } | Change::Sweep => Expiry::Keep,
-        };
         let lock = match self.key.lock_mut() {
             Some(lock) => lock,
             None => self.fresh.get_or_insert_default(),
         };
         let applied = lock.apply(effect, memory);
         let is_empty = lock.is_empty();
-        self.ttl = Some(match (expiry, self.ttl) {
+        self.ttl = Some(match (applied.expiry, self.ttl) {
             (Expiry::Anew, _) | (Expiry::Keep, Some(Ttl::Last)) => Ttl::Last,
             (Expiry::Leave, ttl) => ttl.unwrap_or(Ttl::Untouched),
             (Expiry::Keep, Some(Ttl::Early(at))) => Ttl::Early(at),

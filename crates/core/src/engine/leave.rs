@@ -95,7 +95,7 @@ impl<T> Engine<T> {
                 *id = Some(engine.find_or_create(call.name));
             }
             for hold in std::iter::once(first).chain(second) {
-                engine.renew_one(*id, open, call, hold, binds);
+                engine.put(*id, open, now, hold, binds.then_some(call.client));
             }
             engine.stats.renewals += 1;
             engine.emit(*id, Some(0), Event::Renew);
@@ -104,22 +104,6 @@ impl<T> Engine<T> {
             }
             Ok(true)
         })?
-    }
-
-    fn renew_one<K: OpenKey>(
-        &mut self,
-        id: Option<RecordId>,
-        open: &mut OpenLock<K>,
-        call: Call<'_>,
-        hold: Hold,
-        binds: bool,
-    ) {
-        let bound = binds.then(|| hold.clone());
-        let put = Effect { clock: call.now.ms(), change: Change::Put { hold, expiry: Expiry::Anew } };
-        self.apply(id, open, put, Replication::Effect);
-        if let (Some(id), Some(hold)) = (id, bound) {
-            self.bind(id, &hold, call.client);
-        }
     }
 
     /// A hold that is bound, or will be, keeps a lease of 300 ms or more, and never an absolute one.

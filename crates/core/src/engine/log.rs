@@ -10,7 +10,7 @@ use std::collections::{BTreeSet, VecDeque};
 use smallvec::SmallVec;
 
 use super::histogram::Histogram;
-use super::queue::{Waiter, WaiterId};
+use super::queue::WaiterId;
 use super::record::RecordId;
 use super::{Ask, Call, Engine, OpenKey, OpenLock};
 use crate::{ClientId, Hold, Lock, Mode, Name, Now, Owner, Token, UnixMs};
@@ -240,9 +240,8 @@ impl<T> Engine<T> {
 
     /// Takes out a waiter whose time is over: it gets nil.
     pub fn time_out(&mut self, id: WaiterId, now: Now) {
-        if let Some(waiter) = self.take_waiter(id, None) {
-            self.log_wait(&waiter, LogEvent::Timeout, None, now);
-        }
+        self.note_waited(id, LogEvent::Timeout, None, now);
+        self.take_waiter(id, None);
     }
 
     /// Counts a wait that ends with a grant, and logs it if it was long.
@@ -258,26 +257,13 @@ impl<T> Engine<T> {
     /// Logs a wait that ends, if it was long.
     pub(super) fn note_waited(&mut self, id: WaiterId, event: LogEvent, token: Option<Token>, now: Now) {
         let Some(waiter) = self.waiters.get(id) else { return };
-        if let Some(entry) = self.waited(waiter, event, token, now) {
-            let client = waiter.client;
-            self.log.add(entry, Some(client));
-        }
-    }
-
-    fn log_wait(&mut self, waiter: &Waiter<T>, event: LogEvent, token: Option<Token>, now: Now) {
-        if let Some(entry) = self.waited(waiter, event, token, now) {
-            self.log.add(entry, Some(waiter.client));
-        }
-    }
-
-    fn waited(&self, waiter: &Waiter<T>, event: LogEvent, token: Option<Token>, now: Now) -> Option<LogEntry> {
         let waited = now.ms().since(waiter.since.ms());
         if !self.log.is_on() || self.log.settings.wait_ms.is_none_or(|least| waited < least) {
-            return None;
+            return;
         }
-        let record = self.records.get(*waiter.records.first()?)?;
+        let Some(record) = waiter.records.first().and_then(|id| self.records.get(*id)) else { return };
         let entry = LogEntry::new(event, now.ms()).of(record.name(), &waiter.owner, waiter.mode());
-        Some(LogEntry { token, waited: Some(waited), ..entry })
+        self.log.add(LogEntry { token, waited: Some(waited), ..entry }, Some(waiter.client));
     }
 
     /// Logs a request that gets `DEADLOCK`.

@@ -350,8 +350,7 @@ impl<T> Engine<T> {
 
     /// Takes out a waiter whose client is gone, or whose time is over. The next in its queues may get in.
     pub fn abandon(&mut self, id: WaiterId) -> Option<T> {
-        let waiter = self.take_waiter(id, None)?;
-        Some(waiter.ticket)
+        self.take_waiter(id, None).map(|waiter| waiter.ticket)
     }
 
     /// All bindings, or those of one database, are void, and all queues there need a look.

@@ -1,7 +1,6 @@
 //! How a lock is opened, changed and closed, and what a command does there beside its own work.
 
 use super::keyspace::{GRACE_MS, Keyspace, OpenKey, OpenLock, Permission, Replication, WrongType};
-use super::queue::WaiterId;
 use super::record::RecordId;
 use super::{Engine, Event};
 use crate::{Applied, Effect, Lock, Name, Now, Owner};
@@ -33,7 +32,12 @@ impl<T> Engine<T> {
             }
             let head = self.head_of(id);
             let mut open = self.open(space, id, name, Some(own))?;
-            let several = id.and_then(|id| self.work(id, &mut open, now, owner));
+            // What is due comes first: the command sees the lock after that.
+            let several = id.and_then(|id| {
+                self.release_ended(id, &mut open, now);
+                self.release_ended_of(id, &mut open, now, owner);
+                self.serve(id, &mut open, now)
+            });
             // One that becomes the head now may get in, and comes before the command, too.
             if several.is_some() && several != head && restarts.next().is_some() {
                 self.close(id, open);
@@ -47,14 +51,6 @@ impl<T> Engine<T> {
             }
             return Ok(done);
         }
-    }
-
-    /// What is due on an open lock when a command comes: it sees the lock after that. Returns the request for several
-    /// locks that is the head then.
-    fn work<K: OpenKey>(&mut self, id: RecordId, open: &mut OpenLock<K>, now: Now, owner: &Owner) -> Option<WaiterId> {
-        self.release_ended(id, open, now);
-        self.release_ended_of(id, open, now, owner);
-        self.serve(id, open, now)
     }
 
     /// Opens a lock for change. `own` is the index of its key among those of the running command.

@@ -12,6 +12,7 @@ use slotmap::new_key_type;
 use smallvec::SmallVec;
 
 use super::record::RecordId;
+use crate::lock::Acquire;
 use crate::{ClientId, LeaseChoice, Mode, Now, Owner, Request, Want};
 
 new_key_type! {
@@ -65,6 +66,10 @@ impl<T> Waiter<T> {
 
     pub(super) fn mode(&self) -> Mode {
         self.want.mode()
+    }
+
+    pub(super) fn acquire(&self) -> Acquire<'_> {
+        Acquire { owner: &self.owner, want: self.want, lease: self.lease, request: self.request.as_deref() }
     }
 }
 

@@ -6,7 +6,7 @@ use super::record::RecordId;
 use super::visit::PIECE;
 use super::{Answer, Engine, Event, Fault, LogEvent, Output};
 use crate::holds::Sum;
-use crate::lock::{Acquire, Acquired, Entry, Refusal, Terms};
+use crate::lock::{Acquired, Entry, Refusal, Terms};
 use crate::{Change, ClientId, Effect, Expiry, Hold, Now, UnixMs};
 
 impl<T> Engine<T> {
@@ -31,11 +31,8 @@ impl<T> Engine<T> {
                 break None;
             }
             let departed = self.departed(id, open, now);
-            let Waiter { owner, want, lease, request, .. } = waiter;
-            let request = Acquire { owner, want: *want, lease: *lease, request: request.as_deref() };
-            let (decision, binds) =
-                (open.lock().acquire_without(now.ms(), &request, self.terms(now), departed), waiter.binds);
-            let answer = match decision {
+            let binds = waiter.binds;
+            let answer = match open.lock().acquire_without(now.ms(), &waiter.acquire(), self.terms(now), departed) {
                 // An owner that got in through another connection: its turn comes when that hold is gone.
                 Acquired::Refused(Refusal::Held | Refusal::Owned | Refusal::OverLimit | Refusal::OnlyHolder) => {
                     break None;
@@ -117,6 +114,19 @@ impl<T> Engine<T> {
         if let (Some(id), Entry::First) = (id, entry) {
             self.unbind(id, &hold.owner, hold.mode);
         }
+        self.put(id, open, now, hold, client);
+    }
+
+    /// Puts a hold into a lock, with its own TTL, and binds it to a client if there is one.
+    #[inline]
+    pub(super) fn put<K: OpenKey>(
+        &mut self,
+        id: Option<RecordId>,
+        open: &mut OpenLock<K>,
+        now: Now,
+        hold: Hold,
+        client: Option<ClientId>,
+    ) {
         let bound = client.map(|client| (hold.clone(), client));
         let put = Effect { clock: now.ms(), change: Change::Put { hold, expiry: Expiry::Anew } };
         self.apply(id, open, put, Replication::Effect);

@@ -8,13 +8,13 @@ use std::rc::Rc;
 
 use smallvec::SmallVec;
 
-use super::enter::{Ask, Decided, Entered};
+use super::enter::{Ask, Entered};
 use super::keyspace::{Keyspace, Permission};
-use super::queue::{Rank, WaiterId};
+use super::queue::WaiterId;
 use super::record::{Attention, RecordId};
 use super::{Answer, Call, Engine, Event, Fault};
 use crate::lock::{Acquired, Entry, Refusal};
-use crate::{ClientId, Hold, Lease, Lock, Mode, Name, Now, Owner, Request, Token, UnixMs, Want};
+use crate::{ClientId, Hold, Lease, Lock, Mode, Name, Now, Owner, Request, Token, UnixMs};
 
 /// How one of several locks is held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,7 +66,10 @@ impl<T> Engine<T> {
             for (_, lease) in recorded.clone() {
                 self.check_session(ask, lease)?;
             }
-            self.replay_all(space, names, ask, call.client, now);
+            self.stats.replays += 1;
+            if ask.binds {
+                self.bind_all(space, names, &ask.owner, call.client, now);
+            }
             return Ok(Entered::Replayed(token));
         }
         let is_owned = states.iter().any(|state| matches!(state, State::Recorded(..) | State::Owned));
@@ -89,15 +92,7 @@ impl<T> Engine<T> {
         let known: Option<SmallVec<[RecordId; 1]>> = names.iter().map(|name| self.find(*name)).collect();
         let first = known.and_then(|records| self.repeated(ask, &records));
         let decided = self.refuse(refusal, call, ask, None, wait.is_some(), first)?;
-        match (decided, wait) {
-            (Decided::Entered(entered), _) => Ok(entered),
-            (_, None) => Ok(Entered::Refused),
-            (Decided::TakeOver(first), Some(wait)) => Ok(self.take_over(first, call, ask, wait)),
-            (Decided::Join | Decided::JoinAsUpgrade, Some(wait)) => {
-                let records = names.iter().map(|name| self.find_or_create(*name)).collect();
-                self.join(space, call, ask, records, Rank::Arrival, wait)
-            }
-        }
+        self.carry_out(space, call, names, ask, decided, wait)
     }
 
     fn state<S: Keyspace>(
@@ -121,7 +116,7 @@ impl<T> Engine<T> {
                 (None, None) if has_grace && !lock.is_empty() => State::Held(lock.first_deadline()),
                 // More than there are cannot have departed: then none is taken for released.
                 (None, None) => {
-                    let live = lock.stored() - lock.lapsed(now.ms());
+                    let live = lock.live_count(now.ms());
                     if live == 0 || live == departed { State::Free } else { State::Held(lock.first_deadline()) }
                 }
             }
@@ -129,15 +124,13 @@ impl<T> Engine<T> {
         Ok(self.peek(space, id, name, look)?)
     }
 
-    fn replay_all<S: Keyspace>(&mut self, space: &mut S, names: &[Name<'_>], ask: &Ask, client: ClientId, now: Now) {
-        self.stats.replays += 1;
-        if !ask.binds {
-            return;
-        }
+    /// Binds the exclusive holds of an owner on these locks to a client.
+    fn bind_all<S: Keyspace>(&mut self, space: &mut S, names: &[Name<'_>], owner: &Owner, client: ClientId, now: Now) {
         for name in names {
-            let look = |lock: &Lock| lock.live(&ask.owner, Mode::Exclusive, now.ms()).cloned();
+            let look = |lock: &Lock| lock.live(owner, Mode::Exclusive, now.ms()).cloned();
             let id = self.look_up(*name);
-            if let Ok(Some(hold)) = self.peek(space, id, *name, look) {
+            let hold = self.peek(space, id, *name, look).ok().flatten();
+            if let Some(hold) = hold.filter(|hold| hold.lease.can_be_bound()) {
                 let id = self.find_or_create(*name);
                 self.bind(id, &hold, client);
             }
@@ -254,7 +247,9 @@ impl<T> Engine<T> {
         match recorded {
             Some((token, count)) if count == records.len() => {
                 self.stats.replays += 1;
-                self.bind_all_waiting(space, id, &names, now);
+                if let Some(client) = self.client_to_bind(id) {
+                    self.bind_all(space, &names, &owner, client, now);
+                }
                 self.answer(id, Answer::Granted(token, None), None);
             }
             // Another connection of the owner has some of the locks.
@@ -269,13 +264,7 @@ impl<T> Engine<T> {
 
     fn grant_several<S: Keyspace>(&mut self, space: &mut S, id: WaiterId, names: &[Name<'_>], now: Now) {
         let Some(waiter) = self.waiters.get(id) else { return };
-        let request = crate::lock::Acquire {
-            owner: &waiter.owner,
-            want: Want::ExclusiveOnce,
-            lease: waiter.lease,
-            request: waiter.request.as_deref(),
-        };
-        let hold = match Lock::EMPTY.acquire(now.ms(), &request, self.terms(now)) {
+        let hold = match Lock::EMPTY.acquire(now.ms(), &waiter.acquire(), self.terms(now)) {
             Acquired::Granted(hold, _) | Acquired::Replayed(hold) => hold,
             Acquired::Refused(refusal) => {
                 let answer = self.refusal(refusal, id, now);
@@ -289,20 +278,6 @@ impl<T> Engine<T> {
         self.note_granted(id, token, now);
         self.answer(id, Answer::Granted(token, None), None);
         self.grant_all(space, names, hold, client, now, Granted::Wait);
-    }
-
-    fn bind_all_waiting<S: Keyspace>(&mut self, space: &mut S, id: WaiterId, names: &[Name<'_>], now: Now) {
-        let (Some(client), Some(waiter)) = (self.client_to_bind(id), self.waiters.get(id)) else { return };
-        let owner = waiter.owner.clone();
-        for name in names {
-            let look = |lock: &Lock| lock.live(&owner, Mode::Exclusive, now.ms()).cloned();
-            let id = self.look_up(*name);
-            let hold = self.peek(space, id, *name, look).ok().flatten();
-            if let Some(hold) = hold.filter(|hold| hold.lease.can_be_bound()) {
-                let id = self.find_or_create(*name);
-                self.bind(id, &hold, client);
-            }
-        }
     }
 
     /// Remembers which lock is in the way, and has it looked at when a lease on it ends.

@@ -121,39 +121,35 @@ impl Holds {
 
     /// All holds, the one with the last deadline first. The exclusive hold comes in its place among them.
     pub(crate) fn by_deadline(&self) -> impl DoubleEndedIterator<Item = &Hold> {
-        let many = self.many();
-        let readers = many.into_iter().flat_map(|many| many.readers.by_deadline().rev());
-        let exclusive = many.and_then(|many| many.exclusive.as_ref());
+        let (single, exclusive, readers) = self.parts();
         // Beside an exclusive hold there is at most one other, so one comparison orders them.
-        let is_last = exclusive.is_some_and(|hold| self.readers_last().is_none_or(|last| last <= hold.deadline));
+        let reader = readers.and_then(Readers::last_deadline);
+        let is_last = exclusive.is_some_and(|hold| reader.is_none_or(|last| last <= hold.deadline));
         let (first, last) = if is_last { (exclusive, None) } else { (None, exclusive) };
-        self.single().into_iter().chain(first).chain(readers).chain(last)
+        let readers = readers.into_iter().flat_map(|readers| readers.by_deadline().rev());
+        single.into_iter().chain(first).chain(readers).chain(last)
     }
 
     /// All holds, lowest token first; those with one token in no order.
     pub(crate) fn by_token(&self) -> impl DoubleEndedIterator<Item = &Hold> {
-        let many = self.many();
-        let readers = many.into_iter().flat_map(|many| many.readers.by_token());
-        let exclusive = many.and_then(|many| many.exclusive.as_ref());
-        let reader = many.and_then(|many| many.readers.by_token().next());
+        let (single, exclusive, readers) = self.parts();
+        let reader = readers.and_then(|readers| readers.by_token().next());
         let is_first = exclusive.is_some_and(|hold| reader.is_none_or(|reader| hold.token <= reader.token));
         let (first, last) = if is_first { (exclusive, None) } else { (None, exclusive) };
-        self.single().into_iter().chain(first).chain(readers).chain(last)
+        single.into_iter().chain(first).chain(readers.into_iter().flat_map(Readers::by_token)).chain(last)
     }
 
     /// All holds, in no order. The fastest way to see them all.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Hold> {
-        let many = self.many();
-        let readers = many.into_iter().flat_map(|many| many.readers.iter());
-        self.single().into_iter().chain(many.and_then(|many| many.exclusive.as_ref())).chain(readers)
+        let (single, exclusive, readers) = self.parts();
+        single.into_iter().chain(exclusive).chain(readers.into_iter().flat_map(Readers::iter))
     }
 
     /// The holds with this token. O(log n) and one step a hold found.
     pub(crate) fn with_token(&self, token: Token) -> impl Iterator<Item = &Hold> {
-        let many = self.many();
-        let exclusive = many.and_then(|many| many.exclusive.as_ref());
-        let readers = many.into_iter().flat_map(move |many| many.readers.with_token(token));
-        self.single().into_iter().chain(exclusive).filter(move |hold| hold.token == token).chain(readers)
+        let (single, exclusive, readers) = self.parts();
+        let readers = readers.into_iter().flat_map(move |readers| readers.with_token(token));
+        single.into_iter().chain(exclusive).filter(move |hold| hold.token == token).chain(readers)
     }
 
     /// Adds the hold, in place of the same owner's in the same mode and of every hold it excludes. O(log n).
@@ -225,7 +221,8 @@ impl Holds {
     /// Bytes on the heap beside the value itself, about.
     pub(crate) fn heap_bytes(&self) -> usize {
         let owners = estimate(self.by_token().map(Hold::heap_bytes), self.len());
-        owners + self.many().map_or(0, |many| size_of::<Many>() + many.readers.heap_bytes())
+        let (.., readers) = self.parts();
+        owners + readers.map_or(0, |readers| size_of::<Many>() + readers.heap_bytes())
     }
 
     /// The hold, if it is the only one.
@@ -236,15 +233,13 @@ impl Holds {
         }
     }
 
-    fn many(&self) -> Option<&Many> {
+    /// The hold, if it is the only one; else the exclusive hold, and those beside it or in its place.
+    fn parts(&self) -> (Option<&Hold>, Option<&Hold>, Option<&Readers>) {
         match &self.0 {
-            Stored::Many(many) => Some(many),
-            Stored::None | Stored::One(_) => None,
+            Stored::None => (None, None, None),
+            Stored::One(hold) => (Some(hold), None, None),
+            Stored::Many(many) => (None, many.exclusive.as_ref(), Some(&many.readers)),
         }
-    }
-
-    fn readers_last(&self) -> Option<UnixMs> {
-        self.many().and_then(|many| many.readers.last_deadline())
     }
 
     /// Returns to the small form when one hold or none is left.

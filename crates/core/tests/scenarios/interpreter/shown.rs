@@ -89,25 +89,8 @@ impl Interpreter {
     }
 
     pub(super) fn counts(&self) -> String {
-        let stats = &self.engine.stats;
-        let gauges = self.engine.gauges();
-        let counts = [
-            ("grants", stats.grants),
-            ("reentries", stats.reentries),
-            ("refusals", stats.refusals),
-            ("releases", stats.releases),
-            ("renewals", stats.renewals),
-            ("lapses", stats.lapses),
-            ("waits", stats.waits),
-            ("timeouts", stats.wait_timeouts),
-            ("deadlocks", stats.deadlocks),
-            ("replays", stats.replays),
-            ("session-ends", stats.session_ends),
-            ("waiters", gauges.waiters as u64),
-            ("queues", gauges.queues as u64),
-            ("sessions", gauges.sessions as u64),
-        ];
-        let counts = counts.into_iter().filter(|(_, count)| *count > 0);
+        let counts = self.engine.stats.named().chain(self.engine.gauges().named());
+        let counts = counts.filter(|(name, count)| *count > 0 && !name.contains("usec") && *name != "last_token");
         counts.map(|(name, count)| format!("{name}={count}")).collect::<Vec<_>>().join(" ")
     }
 
