@@ -128,7 +128,7 @@ impl<T> Engine<T> {
         }
         let writer = record.queue.first_writer(place);
         let holders = if mode == Mode::Exclusive || writer.is_some() { Mode::Exclusive } else { Mode::Shared };
-        let is_new = before.holders != Some(Mode::Exclusive) && before.holders != Some(holders);
+        let is_new = ![Some(Mode::Exclusive), Some(holders)].contains(&before.holders);
         search.seen.insert(id, Seen { ahead, holders: if is_new { Some(holders) } else { before.holders } });
         for other in met {
             self.follow_waiter(search, (at, id, As::WaiterAhead), other, origin);

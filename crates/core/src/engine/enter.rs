@@ -106,8 +106,8 @@ impl<T> Engine<T> {
             Acquired::Granted(hold, entry) => {
                 self.check_session(ask, hold.lease)?;
                 let token = hold.token;
-                if ask.binds && id.is_none() {
-                    *id = Some(self.find_or_create(name));
+                if ask.binds {
+                    id.get_or_insert_with(|| self.find_or_create(name));
                 }
                 self.grant(*id, open, now, hold, entry, ask.binds.then_some(call.client));
                 self.emit(*id, Some(0), Event::Acquire);

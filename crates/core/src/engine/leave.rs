@@ -91,8 +91,8 @@ impl<T> Engine<T> {
             for hold in std::iter::once(&first).chain(second.as_ref()) {
                 engine.check_bound(*id, hold, request.lease, binds)?;
             }
-            if binds && id.is_none() {
-                *id = Some(engine.find_or_create(call.name));
+            if binds {
+                id.get_or_insert_with(|| engine.find_or_create(call.name));
             }
             for hold in std::iter::once(first).chain(second) {
                 engine.put(*id, open, now, hold, binds.then_some(call.client));

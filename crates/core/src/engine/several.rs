@@ -148,10 +148,7 @@ impl<T> Engine<T> {
         by: Granted,
     ) {
         for (index, name) in names.iter().enumerate() {
-            let mut id = self.look_up(*name);
-            if client.is_some() && id.is_none() {
-                id = Some(self.find_or_create(*name));
-            }
+            let id = if client.is_some() { Some(self.find_or_create(*name)) } else { self.look_up(*name) };
             // It was looked at in this call, and nothing else runs meanwhile.
             let own = (by == Granted::Command).then_some(index);
             let Ok(mut open) = self.open(space, id, *name, own) else { continue };
