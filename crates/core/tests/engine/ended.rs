@@ -1,7 +1,7 @@
 //! Sessions that end with more holds than one visit releases: what is not released yet counts as released.
 
 use dlock_core::engine::{Detail, Role};
-use dlock_core::{Keyspace, Lease, Lock, LockMode, Name, Want};
+use dlock_core::{Keyspace, Lease, Lock, LockMode, Name, UnixMs, Want};
 use dlock_testkit::keyspace::KeyName;
 
 use crate::{Server, is_granted};
@@ -59,9 +59,22 @@ fn info_does_not_show_them() {
     // One that stays is shown alone, though 37 of the others are still stored.
     assert!(is_granted(&server.acquire("lock", 500, 20, Want::Shared)));
     assert_eq!(stored(&server), 37);
-    for detail in [Detail::Summary, Detail::Full(1000), Detail::Full(0)] {
+    for detail in [Detail::Summary, Detail::Full(1000), Detail::Full(1), Detail::Full(0)] {
         assert_eq!(summary(&mut server, &detail), (LockMode::Shared, 1, 1), "{detail:?}");
     }
+}
+
+#[test]
+fn info_shows_nothing_of_a_key_that_has_expired() {
+    let mut server = Server::new();
+    assert!(is_granted(&server.acquire("lock", 1, 20, Want::Shared)));
+    let (now, lock) = (server.space.now(), server.space.lock(&key()).clone());
+    let mut shows = |end: u64| {
+        let name = Name { db: 0, key: b"lock" };
+        server.engine.inspect(name, &lock, Some(UnixMs::new(end)), now, &Detail::Summary).is_some()
+    };
+    assert!(shows(now.ms().get() + 1));
+    assert!(!shows(now.ms().get()));
 }
 
 #[test]
