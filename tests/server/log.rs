@@ -22,7 +22,7 @@ fn a_long_wait_is_logged_with_its_client() {
     let id = waiter.id();
     let begin = client.now();
     server.enters_queue(&mut waiter, "DLOCK.WLOCK k b BLOCK 0");
-    client.pass(begin + 80);
+    client.pass_ms(80);
     client.int("DLOCK.RELEASE k a");
     let token = waiter.granted();
     let entry = last(&mut client, "wait");
@@ -66,17 +66,15 @@ fn a_wait_that_ends_with_nil_is_a_timeout() {
     assert_eq!(entry.texts(["key", "owner", "mode"]), ["k", "b", "shared"]);
     assert!(entry.int("waited") >= 40, "{entry:?}");
     assert_eq!((entry.int("client"), entry.field("token"), entry.field("held")), (id, &Value::Nil, &Value::Nil));
-    let begin = client.now();
     server.enters_queue(&mut waiter, "DLOCK.RLOCK k c BLOCK 0");
-    client.pass(begin + 60);
+    client.pass_ms(60);
     assert_eq!(client.int(format!("CLIENT UNBLOCK {id}")), 1);
     waiter.gives_up();
     assert_eq!(last(&mut client, "timeout").text("owner"), "c");
     // An error is no nil, and a client that is gone got nothing.
     for end in [format!("CLIENT UNBLOCK {id} ERROR"), format!("CLIENT KILL ID {id}")] {
-        let begin = client.now();
         server.enters_queue(&mut waiter, "DLOCK.RLOCK k d BLOCK 0");
-        client.pass(begin + 60);
+        client.pass_ms(60);
         client.int(&end);
         server.left_waiting(0);
         if end.ends_with("ERROR") {
