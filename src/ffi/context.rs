@@ -121,9 +121,9 @@ impl Context<'_> {
         unsafe { api!(RedisModule_AvoidReplicaTraffic()) != 0 }
     }
 
-    /// Returns whether the server accepts writes to this key from a client now: if it does not, too few replicas are
-    /// there, or the disk fails. Runs a command, which may remove an expired key: no key is open meanwhile. See
-    /// `key::permission`.
+    /// Returns what the server lets a client do to this key now: only to release, if it refuses writes because too few
+    /// replicas are there or the disk fails; nothing, if the key is on another node. Runs a command, which may remove an
+    /// expired key: no key is open meanwhile. See `key::permission`.
     ///
     /// The command changes nothing, and runs under the rules for scripts: it sets an earlier expiry, if there is one and
     /// if the end of time is earlier. An operator may have taken one of the two commands away (`rename-command`).
