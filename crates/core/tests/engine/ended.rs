@@ -1,7 +1,7 @@
 //! Sessions that end with more holds than one visit releases: what is not released yet counts as released.
 
-use dlock_core::engine::{Detail, Role};
-use dlock_core::{Keyspace, Lease, Lock, LockMode, Name, UnixMs, Want};
+use dlock_core::engine::{Ask, Call, Detail, Role};
+use dlock_core::{ClientId, Keyspace, Lease, LeaseChoice, Lock, LockMode, Name, Owner, UnixMs, Want};
 use dlock_testkit::keyspace::KeyName;
 
 use crate::{Server, is_granted};
@@ -46,6 +46,20 @@ fn after_a_grace_none_of_them_counts_as_a_release() {
     assert_eq!(server.events(), 0, "nobody was released");
     server.engine.tick(&mut server.space, Role::Primary);
     assert_eq!((server.engine.stats.session_ends, server.engine.stats.releases), (100, 0));
+}
+
+#[test]
+fn a_request_for_several_locks_gets_in_at_once() {
+    let mut server = crowd();
+    server.disconnect(SESSION);
+    let owner = Owner::new(b"several").unwrap();
+    let ask = Ask::new(owner, Want::ExclusiveOnce, LeaseChoice::Own);
+    let names = [Name { db: 0, key: b"lock" }, Name { db: 0, key: b"other" }];
+    let call = Call { name: names[0], now: server.space.now(), client: ClientId(1) };
+    let entered = server.engine.acquire_all(&mut server.space, call, &names, &ask, None::<fn(_)>);
+    assert!(is_granted(&entered), "{entered:?}");
+    server.engine.tick(&mut server.space, Role::Primary);
+    assert_eq!((server.engine.stats.session_ends, server.engine.stats.releases), (100, 100));
 }
 
 #[test]

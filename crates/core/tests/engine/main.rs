@@ -9,6 +9,7 @@
 mod deadlock;
 mod ended;
 mod log;
+mod watched;
 
 use dlock_core::engine::{Ask, Call, Entered, Fault, Input, Output, Peer, Settings};
 use dlock_core::{ClientId, Engine, Keyspace, Lease, LeaseChoice, Name, Owner, Want};
