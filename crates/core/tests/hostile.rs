@@ -229,6 +229,20 @@ fn bindings_of_a_key_that_expired_under_a_look_do_not_count_against_new_holders(
     assert_eq!(server.engine.gauges().sessions, 0);
 }
 
+/// The deadlock search looks at another key, and the server removes it: those that wait for it get in at once.
+#[test]
+fn a_queue_moves_when_the_search_of_another_request_has_its_key_expire() {
+    let mut server = Server::new();
+    server.acquire("far", "a", Want::ExclusiveOnce, 60_000, 1, false);
+    server.acquire("near", "b", Want::ExclusiveOnce, 60_000, 2, false);
+    server.acquire("far", "b", Want::ExclusiveOnce, 60_000, 3, false);
+    assert_eq!(server.tick(), [0_u64; 0]);
+    server.keys.set_expiry("far", START + 50);
+    server.at(51);
+    assert!(matches!(server.acquire("near", "c", Want::ExclusiveOnce, 60_000, 4, false), Entered::Waiting(_)));
+    assert_eq!(server.tick(), [3]);
+}
+
 /// While many holds of an ended session are still to be released, the head of the queue may own one of them.
 #[test]
 fn an_upgrade_does_not_push_a_reader_out_while_a_large_session_ends() {
