@@ -104,13 +104,16 @@ mod tests {
             assert!(middle_of(bucket - 1) < middle_of(bucket));
         }
         assert_eq!(bucket_of(u64::MAX), BUCKETS - 1);
+        assert!((1 << 45..1 << 46).contains(&middle_of(BUCKETS - 1)), "the longest time has 46 bits");
     }
 
     #[test]
     fn percentiles_of_a_thousand_times() {
         let mut histogram = Histogram::new();
         (1..=1000).for_each(|us| histogram.record(us * 1000));
-        for (thousandths, us) in [(1, 1000), (500, 500_000), (990, 990_000), (999, 999_000), (1000, 1_000_000_u64)] {
+        for (thousandths, us) in
+            [(0, 1000), (1, 1000), (500, 500_000), (990, 990_000), (999, 999_000), (1000, 1_000_000_u64)]
+        {
             let shown = histogram.percentile(thousandths);
             assert!(shown.abs_diff(us) * 50 <= us, "{thousandths}: {shown}");
         }
