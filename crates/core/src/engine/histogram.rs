@@ -103,6 +103,8 @@ mod tests {
             assert_eq!(bucket_of(middle_of(bucket)), bucket);
             assert!(middle_of(bucket - 1) < middle_of(bucket));
         }
+        // The first bucket of two: 64 and 65.
+        assert_eq!((bucket_of(64), bucket_of(65), middle_of(64)), (64, 64, 65));
         assert_eq!(bucket_of(u64::MAX), BUCKETS - 1);
         assert!((1 << 45..1 << 46).contains(&middle_of(BUCKETS - 1)), "the longest time has 46 bits");
     }
