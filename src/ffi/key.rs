@@ -211,8 +211,8 @@ impl Drop for Key<'_> {
     }
 }
 
-/// Asks whether the server accepts writes to this key from a client now. Returns that, and whether asking removed the key:
-/// it had expired, and no hook tells.
+/// Asks what the server lets a client do to this key now. Returns that, and whether asking removed the key: it had
+/// expired, and no hook tells.
 pub fn permission(context: &mut Context<'_>, name: &KeyName<'_>) -> (Permission, bool) {
     data_type::unlinking(Unlinking::Opening, || context.permission(name))
 }

@@ -332,7 +332,7 @@ impl<T> Engine<T> {
 
     /// Sees to a lock whose queue a request has joined: the key is to outlive the last deadline a little, unless somebody
     /// set its end.
-    fn begin_to_watch<S: Keyspace>(&mut self, space: &mut S, id: RecordId, now: Now) {
+    pub(super) fn begin_to_watch<S: Keyspace>(&mut self, space: &mut S, id: RecordId, now: Now) {
         let Some(record) = self.records.get(id) else { return };
         if record.has_grace && record.queue_due.is_some_and(|due| now.ms() < due) {
             return;

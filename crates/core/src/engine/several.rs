@@ -14,7 +14,7 @@ use super::queue::WaiterId;
 use super::record::{Attention, RecordId};
 use super::{Answer, Call, Engine, Event, Fault};
 use crate::lock::{Acquired, Entry, Refusal};
-use crate::{ClientId, Hold, Lease, Lock, Mode, Name, Now, Owner, Request, Token, UnixMs};
+use crate::{ClientId, Hold, Lease, Lock, Mode, Name, Now, Owner, Request, Token};
 
 /// How one of several locks is held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,8 +24,8 @@ enum State {
     Recorded(Token, Lease),
     /// By the owner.
     Owned,
-    /// By others, until this time at least.
-    Held(Option<UnixMs>),
+    /// By others.
+    Held,
 }
 
 impl<T> Engine<T> {
@@ -58,7 +58,7 @@ impl<T> Engine<T> {
         }
         let recorded = states.iter().filter_map(|state| match state {
             State::Recorded(token, lease) => Some((*token, *lease)),
-            State::Free | State::Owned | State::Held(_) => None,
+            State::Free | State::Owned | State::Held => None,
         });
         if recorded.clone().count() == names.len()
             && let Some((token, _)) = recorded.clone().max()
@@ -75,7 +75,7 @@ impl<T> Engine<T> {
         let is_owned = states.iter().any(|state| matches!(state, State::Recorded(..) | State::Owned));
         let refusal = if is_owned {
             Refusal::Owned
-        } else if is_queued || states.iter().any(|state| matches!(state, State::Held(_))) {
+        } else if is_queued || states.iter().any(|state| matches!(state, State::Held)) {
             Refusal::Held
         } else {
             match Lock::EMPTY.acquire(now.ms(), &ask.acquire(), self.terms(now)) {
@@ -113,11 +113,11 @@ impl<T> Engine<T> {
                 (Some(hold), _) if hold.repeats(request) => State::Recorded(hold.token, hold.lease),
                 (Some(_), _) | (_, Some(_)) => State::Owned,
                 // With a grace, a hold may outlive its lease.
-                (None, None) if has_grace && !lock.is_empty() => State::Held(lock.first_deadline()),
+                (None, None) if has_grace && !lock.is_empty() => State::Held,
                 // More than there are cannot have departed: then none is taken for released.
                 (None, None) => {
                     let live = lock.live_count(now.ms());
-                    if live == 0 || live == departed { State::Free } else { State::Held(lock.first_deadline()) }
+                    if live == 0 || live == departed { State::Free } else { State::Held }
                 }
             }
         };
@@ -218,7 +218,11 @@ impl<T> Engine<T> {
             }
             match self.ask(space, *record_id, name) {
                 Permission::Full => {}
-                Permission::ReleaseOnly => return self.look_again(id, index, *record_id, super::visit::retry(now)),
+                Permission::ReleaseOnly => {
+                    self.remember_in_the_way(id, index);
+                    self.retry_later(*record_id, now);
+                    return self.schedule(*record_id);
+                }
                 Permission::Elsewhere => return self.answer(id, Answer::Fault(Fault::TryAgain), None),
             }
             match self.state(space, Some(*record_id), name, &owner, request.as_deref(), now) {
@@ -228,11 +232,10 @@ impl<T> Engine<T> {
                     let (highest, count) = recorded.unwrap_or((token, 0));
                     recorded = Some((highest.max(token), count + 1));
                 }
-                Ok(State::Owned) => return self.look_again_at_its_end(space, id, index, *record_id),
-                Ok(State::Held(until)) => match until {
-                    Some(until) => return self.look_again(id, index, *record_id, until),
-                    None => return,
-                },
+                Ok(State::Owned | State::Held) => {
+                    self.remember_in_the_way(id, index);
+                    return self.begin_to_watch(space, *record_id, now);
+                }
             }
         }
         let names: SmallVec<[(i32, Rc<[u8]>); 8]> = records
@@ -251,8 +254,9 @@ impl<T> Engine<T> {
             }
             // Another connection of the owner has some of the locks.
             Some(_) => {
+                self.remember_in_the_way(id, 0);
                 if let Some(record) = records.first() {
-                    self.look_again_at_its_end(space, id, 0, *record);
+                    self.begin_to_watch(space, *record, now);
                 }
             }
             None => self.grant_several(space, id, &names, now),
@@ -277,22 +281,10 @@ impl<T> Engine<T> {
         self.grant_all(space, names, hold, client, now, Granted::Wait);
     }
 
-    /// Remembers which lock is in the way, and has it looked at when a lease on it ends.
-    fn look_again(&mut self, id: WaiterId, index: usize, record_id: RecordId, at: UnixMs) {
+    /// Remembers which lock is in the way: the next look begins there.
+    fn remember_in_the_way(&mut self, id: WaiterId, index: usize) {
         if let Some(waiter) = self.waiters.get_mut(id) {
             waiter.in_the_way = index;
-        }
-        if let Some(record) = self.records.get_mut(record_id) {
-            record.queue_due = Some(at);
-        }
-        self.schedule(record_id);
-    }
-
-    fn look_again_at_its_end<S: Keyspace>(&mut self, space: &mut S, id: WaiterId, index: usize, record_id: RecordId) {
-        let Some(record) = self.records.get(record_id) else { return };
-        let (db, key) = (record.db, Rc::clone(&record.key));
-        if let Ok(Some(at)) = self.peek(space, Some(record_id), Name { db, key: &key }, Lock::first_deadline) {
-            self.look_again(id, index, record_id, at);
         }
     }
 }

@@ -37,7 +37,7 @@ impl<T> Engine<T> {
         match role {
             Role::Primary => {}
             Role::HeldStill => {
-                self.not_before = after(start, RETRY_MS);
+                self.not_before = retry(start);
                 return;
             }
             Role::Replica => {
@@ -182,14 +182,15 @@ impl<T> Engine<T> {
         }
     }
 
-    fn retry_later(&mut self, id: RecordId, now: Now) {
+    /// The server does not allow now what is due on a lock.
+    pub(super) fn retry_later(&mut self, id: RecordId, now: Now) {
         let Some(record) = self.records.get_mut(id) else { return };
         if !record.queue.is_empty() {
-            record.queue_due = Some(after(now, RETRY_MS));
+            record.queue_due = Some(retry(now));
         }
         // A renewal that is due is tried again then, too, not in a busy loop.
         if record.bound.next_renewal().is_some_and(|(at, _)| at <= now.ms()) {
-            record.bound.put_off(after(now, RETRY_MS));
+            record.bound.put_off(retry(now));
         }
     }
 }
