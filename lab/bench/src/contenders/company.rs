@@ -52,5 +52,5 @@ impl Company {
 }
 
 const ELSEWHERE: &[u8] = b"spare:elsewhere";
-const KEYS: usize = 100;
+const KEYS: usize = 600;
 const LEASE: &[u8] = b"3600000";

@@ -1,6 +1,6 @@
 //! Instructions of one operation of a contender.
 
-use super::{LOCKS, Target};
+use super::Target;
 use crate::callgrind::{self, Count};
 use crate::contenders::Contender;
 use crate::error::Error;
@@ -47,6 +47,6 @@ fn serve(server: &Server, contender: &Contender, mode: Mode, operations: usize) 
     };
     let _company = contender.company.gather(server)?;
     let mut connection = server.connect()?;
-    let load = (contender.prepare)(&mut connection, 0..LOCKS)?;
+    let load = (contender.prepare)(&mut connection, 0..contender.keys())?;
     load.run(&mut connection, operations)
 }

@@ -195,9 +195,6 @@ fn measure_all(target: &Target, jobs: &mut Vec<Job>) -> Result<Vec<(String, Figu
     Ok(done.into_iter().collect::<Result<Vec<_>, _>>()?.into_iter().flatten().collect())
 }
 
-/// Locks that a load is spread over, each with an owner of its own.
-const LOCKS: usize = 64;
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -1,6 +1,6 @@
 //! Bytes that one operation of a contender sends to a replica.
 
-use super::{LOCKS, Target};
+use super::Target;
 use crate::contenders::Contender;
 use crate::error::Error;
 use crate::follower::Follower;
@@ -11,8 +11,8 @@ pub fn bytes(target: &Target, contender: &Contender) -> Result<f64, Error> {
     let server = Server::start(&target.setup(contender.runs_on, Mode::Replica), &dir)?;
     let mut connection = server.connect()?;
     let _follower = Follower::attach(&server)?;
-    let load = (contender.prepare)(&mut connection, 0..LOCKS)?;
-    load.run(&mut connection, LOCKS)?;
+    let load = (contender.prepare)(&mut connection, 0..contender.keys())?;
+    load.run(&mut connection, contender.keys())?;
     let offset = |server: &Server| server.connect()?.info_number("replication", "master_repl_offset");
     let before = offset(&server)?;
     load.run(&mut connection, OPERATIONS)?;
