@@ -26,6 +26,8 @@ pub struct MemoryKeyspace {
     now_us: u64,
     /// How much time passes with every look at the clock, in µs.
     pub us_per_look: std::cell::Cell<u64>,
+    /// How much time passes with every key that is opened, in µs. A server's timers see the time pass.
+    pub us_per_open: u64,
     looked_us: std::cell::Cell<u64>,
     looks: std::cell::Cell<u64>,
     keys: BTreeMap<KeyName, Key>,
@@ -294,6 +296,7 @@ impl Keyspace for MemoryKeyspace {
 
     fn open(&mut self, name: Name<'_>) -> Result<MemoryKey<'_>, WrongType> {
         let name = (name.db, name.key.to_vec());
+        self.now_us += self.us_per_open;
         let was_removed = self.expire_lazily(&name);
         if self.is_other(&name) { Err(WrongType) } else { Ok(MemoryKey { space: self, name, was_removed }) }
     }

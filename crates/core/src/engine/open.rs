@@ -66,6 +66,7 @@ impl<T> Engine<T> {
             && key.was_removed()
         {
             self.forget_bound(id);
+            self.mark_due(id);
         }
         Ok(OpenLock::new(key, own))
     }

@@ -8,6 +8,7 @@
 
 mod deadlock;
 mod ended;
+mod expired;
 mod log;
 mod watched;
 
