@@ -330,8 +330,8 @@ impl<T> Engine<T> {
         }
     }
 
-    /// Sees to a lock whose queue a request has joined: the key is to outlive the last deadline a little, unless somebody
-    /// set its end.
+    /// Sees to a lock that a request waits for: its queue is due when a hold ends, and the key is to outlive the last
+    /// deadline a little, unless somebody set its end.
     pub(super) fn begin_to_watch<S: Keyspace>(&mut self, space: &mut S, id: RecordId, now: Now) {
         let Some(record) = self.records.get(id) else { return };
         if record.has_grace && record.queue_due.is_some_and(|due| now.ms() < due) {

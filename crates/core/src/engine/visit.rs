@@ -182,7 +182,7 @@ impl<T> Engine<T> {
         }
     }
 
-    /// The server does not allow now what is due on a lock.
+    /// Puts off what is due on a lock, because the server does not allow it now.
     pub(super) fn retry_later(&mut self, id: RecordId, now: Now) {
         let Some(record) = self.records.get_mut(id) else { return };
         if !record.queue.is_empty() {
