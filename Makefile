@@ -7,7 +7,7 @@ SERVER ?=
 export PORT SERVER
 export CARGO_TARGET_DIR := $(CURDIR)/target
 export DLOCK_MODULE := $(CURDIR)/target/release/libdlock.so
-export DLOCK_MODULE_HOOKS := $(CURDIR)/target/hooks/libdlock.so
+export DLOCK_MODULE_HOOKS := $(CURDIR)/target/debug/libdlock.so
 export RUST_TEST_THREADS ?= 8
 # Recipes of languages that `make setup` does not install: Go takes 440 MB.
 export DLOCK_RECIPES_MISSING_OK ?= go
@@ -16,6 +16,10 @@ export DLOCK_RECIPES_MISSING_OK ?= go
 # tenth of the module's own instructions.
 MODULE_BUILD := --package dlock --lib --crate-type cdylib -- -C llvm-args=-inline-threshold=3000
 COMMAND_BUILD := --package dlock-cli --features tls
+# One set of features for all that tests build: cargo builds everything again for another set.
+TESTED := --locked --workspace --features tls
+# The packages of a release. They are linted without features, too.
+SHIPPED := dlock dlock-core dlock-quorum dlock-client dlock-cli
 
 FUZZ_TOOL := $(CURDIR)/target/release/dlock-stress
 
@@ -53,13 +57,13 @@ demo: module ## play a session of locking, on a server of its own
 
 test: module hooks ## run all tests (SERVER=path: on that server)
 	@scripts/setup test
-	server=$$(scripts/server) && DLOCK_SERVER="$$server" cargo test --locked --workspace --features tls
+	server=$$(scripts/server) && DLOCK_SERVER="$$server" cargo test $(TESTED)
 
 lint: setup ## check format, clippy, where unsafe code is, and texts
 	@scripts/setup lint
 	cargo fmt --all --check
-	cargo clippy --locked --workspace --all-targets -- -D warnings
 	cargo clippy --locked --workspace --all-targets --all-features -- -D warnings
+	cargo clippy --locked $(addprefix --package ,$(SHIPPED)) -- -D warnings
 	scripts/check-unsafe
 	scripts/check-texts
 
@@ -140,7 +144,7 @@ memory: module fuzz-tool ## the same commands under valgrind: no leak, no invali
 servers: ## fetch other servers to test on: target/servers/*/
 	@scripts/servers
 
-matrix: build hooks ## run the server tests on all of these servers and print a table
+matrix: module hooks ## run the server tests on all of these servers and print a table
 	@scripts/matrix $(SERVERS)
 
 upgrade: module ## take locks from the previous release to this module and back: as replicas, by RDB, by AOF
@@ -175,6 +179,6 @@ fuzz-tool: setup
 port:
 	@scripts/run port
 
-# The module with the hooks that only tests may use.
+# The module with the hooks that only tests may use: every debug build has them.
 hooks: setup
-	cargo rustc --locked --profile hooks --package dlock --lib --crate-type cdylib --features panic-hook
+	cargo build $(TESTED) --lib

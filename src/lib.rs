@@ -78,7 +78,7 @@ fn register_commands(context: &ffi::context::Context<'_>) -> Result<(), String> 
     register::<commands::Info>(context)?;
     register::<commands::Log>(context)?;
     register::<commands::Apply>(context)?;
-    #[cfg(feature = "panic-hook")]
+    #[cfg(debug_assertions)]
     register::<commands::Panic>(context)?;
     Ok(())
 }

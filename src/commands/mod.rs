@@ -7,7 +7,7 @@ mod info;
 mod log;
 mod macquire;
 mod options;
-#[cfg(feature = "panic-hook")]
+#[cfg(debug_assertions)]
 mod panic;
 mod release;
 mod renew;
@@ -18,7 +18,7 @@ pub use check::Check;
 pub use info::Info;
 pub use log::Log;
 pub use macquire::Macquire;
-#[cfg(feature = "panic-hook")]
+#[cfg(debug_assertions)]
 pub use panic::Panic;
 pub use release::Release;
 pub use renew::Renew;

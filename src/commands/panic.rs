@@ -1,4 +1,4 @@
-//! `DLOCK.PANIC key`, only in builds for tests: shows that a panic does not end the server.
+//! `DLOCK.PANIC key`, only in debug builds: shows that a panic does not end the server.
 
 use crate::error::Error;
 use crate::ffi::command::{Arguments, Command};

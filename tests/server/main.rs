@@ -1,7 +1,7 @@
 //! What a client, a replica and an operator see of dlock, on real servers. One file a promise.
 //!
 //! `DLOCK_SERVER` names the server (default: `redis-server` on the path), `DLOCK_MODULE` and `DLOCK_MODULE_HOOKS`
-//! the module and its build with the hooks for tests.
+//! the module and its debug build, with the hooks for tests.
 
 #![allow(
     clippy::unwrap_used,

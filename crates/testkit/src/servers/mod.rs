@@ -1,7 +1,7 @@
 //! Real servers, a client that shows everything, and ways to wait for things.
 //!
 //! `DLOCK_SERVER` names the server (default: `redis-server` on the path), `DLOCK_MODULE` and `DLOCK_MODULE_HOOKS`
-//! the module and its build with the hooks for tests.
+//! the module and its debug build, with the hooks for tests.
 
 pub mod aof;
 #[cfg(feature = "certificates")]

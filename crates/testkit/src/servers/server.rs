@@ -61,9 +61,9 @@ impl Setup {
         Self { program: None, lines: Vec::new(), module: None, module_args: String::new(), environment: Vec::new() }
     }
 
-    /// The build with the hooks for tests.
+    /// The debug build, with the hooks for tests.
     pub fn hooks(mut self) -> Self {
-        self.module = Some(built("DLOCK_MODULE_HOOKS", "target/hooks/libdlock.so"));
+        self.module = Some(built("DLOCK_MODULE_HOOKS", "target/debug/libdlock.so"));
         self
     }
 
