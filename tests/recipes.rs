@@ -21,6 +21,7 @@ use std::fs::File;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use dlock_testkit::Server;
@@ -59,28 +60,35 @@ fn every_language_with_recipes_is_run() {
     }
 }
 
-/// Runs the scripts of a directory, one after the other: they share two cores with the other tests.
+/// Runs the scripts of a directory, two at a time: most of their time they wait for leases to end.
 fn run_all(directory: &str) {
-    let mut wrong = Vec::new();
-    for script in scripts(directory) {
-        let (name, start) = (name_of(&script), Instant::now());
-        let outcome = run(&script);
-        let took = start.elapsed().as_secs_f32();
-        match outcome {
-            Outcome::Passed(left_out) => {
-                left_out.iter().for_each(|what| skipped(&format!("{directory}: {name}: {what}")));
-                println!("{directory}: {name} passed in {took:.1} s");
-            }
-            Outcome::Missing(what) => {
-                skipped(&format!("{directory}: {name}: missing: {what}"));
-                if !may_be_missing(&name) {
-                    wrong.push(format!("{name}: missing: {what} (DLOCK_RECIPES_MISSING_OK={name} goes without)"));
-                }
-            }
-            Outcome::Failed(output) => wrong.push(format!("{name} failed after {took:.1} s:\n{output}")),
-        }
-    }
+    let scripts = Mutex::new(scripts(directory).into_iter());
+    let next = || scripts.lock().expect("no panic").next();
+    let work = || std::iter::from_fn(next).filter_map(|script| wrong_with(&script, directory)).collect::<Vec<_>>();
+    let wrong = std::thread::scope(|scope| {
+        [scope.spawn(work), scope.spawn(work)].map(|worker| worker.join().expect("no panic")).concat()
+    });
     assert!(wrong.is_empty(), "{directory}:\n{}", wrong.join("\n"));
+}
+
+/// Runs a script, and says why it has not passed.
+fn wrong_with(script: &Path, directory: &str) -> Option<String> {
+    let (name, start) = (name_of(script), Instant::now());
+    let outcome = run(script);
+    let took = start.elapsed().as_secs_f32();
+    match outcome {
+        Outcome::Passed(left_out) => {
+            left_out.iter().for_each(|what| skipped(&format!("{directory}: {name}: {what}")));
+            println!("{directory}: {name} passed in {took:.1} s");
+            None
+        }
+        Outcome::Missing(what) => {
+            skipped(&format!("{directory}: {name}: missing: {what}"));
+            let wrong = || format!("{name}: missing: {what} (DLOCK_RECIPES_MISSING_OK={name} goes without)");
+            (!may_be_missing(&name)).then(wrong)
+        }
+        Outcome::Failed(output) => Some(format!("{name} failed after {took:.1} s:\n{output}")),
+    }
 }
 
 fn may_be_missing(name: &str) -> bool {

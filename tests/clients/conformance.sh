@@ -9,8 +9,8 @@ export PYTHONDONTWRITEBYTECODE=1
 PATH=$PWD/target/languages/node/bin:$PATH
 scripts/python make
 
-mkdir -p "$node/test"
-cp clients/node/test/conformance.mjs "$node/test/"
+mkdir -p "$node/conformance"
+cp clients/node/test/conformance.mjs "$node/conformance/"
 java=$(clients/java/build)
 classes=$(mktemp -d)
 trap 'rm -r "$classes"' EXIT
@@ -20,8 +20,8 @@ pids=()
 play() { "$python" tests/conformance/run.py --title "$1" -- "${@:2}" & pids+=($!); }
 play 'Python, threads' "$python" clients/python/tests/conformance_adapter.py sync
 play 'Python, asyncio' "$python" clients/python/tests/conformance_adapter.py asyncio
-play 'Node.js, ioredis' node "$node/test/conformance.mjs" ioredis
-play 'Node.js, node-redis' node "$node/test/conformance.mjs" node-redis
+play 'Node.js, ioredis' node "$node/conformance/conformance.mjs" ioredis
+play 'Node.js, node-redis' node "$node/conformance/conformance.mjs" node-redis
 play 'Java' java -cp "$java:$classes" dlock.ConformanceAdapter
 failed=0
 for pid in "${pids[@]}"; do wait "$pid" || failed=1; done
