@@ -183,6 +183,23 @@ fn a_thousand_requests_for_64_locks_are_sent_away_in_pieces() {
 }
 
 #[test]
+fn leases_of_a_session_that_are_all_due_after_a_pause_are_extended_in_pieces() {
+    let found = least_of_three(|| {
+        let server = Server::start();
+        let (mut session, mut client) = (server.client(), server.client());
+        session.pour((0..MANY).map(|n| format!("DLOCK.ACQUIRE k{n} a PX 6000 SESSION")));
+        // They are due for renewal 2 s after they were granted.
+        client.ok("CLIENT PAUSE 2500 WRITE");
+        let sample: Vec<_> = (0..MANY).step_by(1000).map(|n| format!("PTTL k{n}")).collect();
+        server.longest_turn(|| {
+            client.pass_ms(2500);
+            soon("all are extended", || sample.iter().all(|request| client.int(&**request) > 3750));
+        })
+    });
+    within(PIECE, found, "100,000 renewals");
+}
+
+#[test]
 fn sessions_of_a_swapped_database_are_looked_at_in_pieces() {
     let found = least_of_three(|| {
         let server = Server::start();

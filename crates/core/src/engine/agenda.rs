@@ -4,6 +4,9 @@ use super::Engine;
 use super::record::{Attention, RecordId};
 use crate::UnixMs;
 
+/// How many records that have become due are put in order at a visit: after a pause, all may be due at once.
+const MOVED_AT_ONCE: usize = 32;
+
 impl<T> Engine<T> {
     /// Has a record visited before the end of the turn.
     pub(super) fn mark_due(&mut self, id: RecordId) {
@@ -57,8 +60,9 @@ impl<T> Engine<T> {
                 return Some(id);
             }
         }
-        // Of all that is due, the lease that would run out first comes first.
-        while let Some((_, id)) = self.agenda.first().copied().filter(|(at, _)| *at <= now) {
+        // Of what is due, the lease that would run out first comes first.
+        for _ in 0..MOVED_AT_ONCE {
+            let Some((_, id)) = self.agenda.first().copied().filter(|(at, _)| *at <= now) else { break };
             let Some(record) = self.records.get(id) else { break };
             let renewal = record.bound.next_renewal().filter(|(at, _)| *at <= now).map(|(_, deadline)| deadline);
             let urgency = record.queue_due.filter(|at| *at <= now).or(renewal).unwrap_or(now);
