@@ -183,6 +183,22 @@ fn a_thousand_requests_for_64_locks_are_sent_away_in_pieces() {
 }
 
 #[test]
+fn requests_for_several_locks_that_end_with_a_release_are_answered_in_pieces() {
+    let found = least_of_three(|| {
+        let (server, mut client) = Server::start().with_client();
+        client.int("DLOCK.ACQUIRE k holder PX 600000");
+        let waiters: usize = 3_000;
+        let _waiting = queue(&server, waiters, |n| format!("DLOCK.MACQUIRE 2 k x{n} w{n} BLOCK 0"));
+        client.pour((0..waiters).map(|n| format!("SET x{n} no-lock")));
+        server.longest_turn(|| {
+            client.int("DLOCK.RELEASE k holder");
+            server.left_waiting(0);
+        })
+    });
+    within(PIECE, found, "3,000 requests for 2 locks");
+}
+
+#[test]
 fn leases_of_a_session_that_are_all_due_after_a_pause_are_extended_in_pieces() {
     let found = least_of_three(|| {
         let server = Server::start();

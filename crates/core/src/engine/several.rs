@@ -181,16 +181,21 @@ impl<T> Engine<T> {
     }
 
     /// Lets a request for several locks in, if it is the head of this queue and its turn has come everywhere. One that
-    /// leaves without the locks makes room for the next.
+    /// leaves without the locks makes room for the next. A timer looks at the rest of many.
     pub(super) fn serve_several<S: Keyspace>(&mut self, space: &mut S, id: RecordId, now: Now) {
         while let Some(head) = self.head_of(Some(id))
-            && self.waiters.get(head).is_some_and(|waiter| waiter.is_multiple())
+            && let Some(waiter) = self.waiters.get(head).filter(|waiter| waiter.is_multiple())
         {
-            let granted = self.stats.grants;
+            if self.allowance == 0 {
+                self.is_large = true;
+                return self.mark_due(id);
+            }
+            let (places, granted) = (waiter.records.len(), self.stats.grants);
             self.try_several(space, head, now);
             if self.waiters.contains_key(head) || self.stats.grants != granted {
                 return;
             }
+            self.allowance = self.allowance.saturating_sub(places);
         }
     }
 
@@ -205,7 +210,7 @@ impl<T> Engine<T> {
         let (records, start, owner) = (waiter.records.clone(), waiter.in_the_way, waiter.owner.clone());
         self.is_large |= records.len() > FEW;
         let request = waiter.request.clone();
-        let mut recorded: Option<(Token, usize)> = None;
+        let mut recorded: Option<(Token, usize, usize)> = None;
         for (index, record_id) in (0..).zip(&records).cycle().skip(start).take(records.len()) {
             self.refresh(*record_id);
             let Some(record) = self.records.get(*record_id) else { return };
@@ -229,8 +234,8 @@ impl<T> Engine<T> {
                 Err(fault) => return self.answer(id, Answer::Fault(fault), None),
                 Ok(State::Free) => {}
                 Ok(State::Recorded(token, _)) => {
-                    let (highest, count) = recorded.unwrap_or((token, 0));
-                    recorded = Some((highest.max(token), count + 1));
+                    let (highest, count, _) = recorded.unwrap_or((token, 0, index));
+                    recorded = Some((highest.max(token), count + 1, index));
                 }
                 Ok(State::Owned | State::Held) => {
                     self.remember_in_the_way(id, index);
@@ -245,7 +250,7 @@ impl<T> Engine<T> {
             .collect();
         let names: SmallVec<[Name<'_>; 8]> = names.iter().map(|(db, key)| Name { db: *db, key }).collect();
         match recorded {
-            Some((token, count)) if count == records.len() => {
+            Some((token, count, _)) if count == records.len() => {
                 self.stats.replays += 1;
                 if let Some(client) = self.client_to_bind(id) {
                     self.bind_all(space, &names, &owner, client, now);
@@ -253,9 +258,9 @@ impl<T> Engine<T> {
                 self.answer(id, Answer::Granted(token, None), None);
             }
             // Another connection of the owner has some of the locks.
-            Some(_) => {
-                self.remember_in_the_way(id, 0);
-                if let Some(record) = records.first() {
+            Some((_, _, index)) => {
+                self.remember_in_the_way(id, index);
+                if let Some(record) = records.get(index) {
                     self.begin_to_watch(space, *record, now);
                 }
             }

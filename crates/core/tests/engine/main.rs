@@ -10,6 +10,7 @@ mod deadlock;
 mod ended;
 mod expired;
 mod log;
+mod pieces;
 mod watched;
 
 use dlock_core::engine::{Ask, Call, Entered, Fault, Input, Output, Peer, Settings};
