@@ -65,8 +65,11 @@ fn run_all(directory: &str) {
     let scripts = Mutex::new(scripts(directory).into_iter());
     let next = || scripts.lock().expect("no panic").next();
     let work = || std::iter::from_fn(next).filter_map(|script| wrong_with(&script, directory)).collect::<Vec<_>>();
+    // What is skipped names the thread.
+    let test = std::thread::current().name().unwrap_or(directory).to_owned();
     let wrong = std::thread::scope(|scope| {
-        [scope.spawn(work), scope.spawn(work)].map(|worker| worker.join().expect("no panic")).concat()
+        let start = || std::thread::Builder::new().name(test.clone()).spawn_scoped(scope, work).expect("a thread");
+        [start(), start()].map(|worker| worker.join().expect("no panic")).concat()
     });
     assert!(wrong.is_empty(), "{directory}:\n{}", wrong.join("\n"));
 }

@@ -33,6 +33,15 @@ impl CpuClock {
     }
 }
 
+/// Does something when it is dropped, by a panic or without one.
+struct OnDrop<F: Fn()>(F);
+
+impl<F: Fn()> Drop for OnDrop<F> {
+    fn drop(&mut self) {
+        (self.0)();
+    }
+}
+
 impl Server {
     /// What the server takes while this acts: CPU time, or wall time if that is less.
     #[track_caller]
@@ -65,10 +74,12 @@ impl Server {
                 let before = pings.load(Ordering::Relaxed);
                 soon("it is asked", || pings.load(Ordering::Relaxed) > before + 1);
             };
+            // It ends if what is done here panics, too.
+            let pinging_ends = OnDrop(|| ended.store(true, Ordering::Relaxed));
             another();
             act();
             another();
-            ended.store(true, Ordering::Relaxed);
+            drop(pinging_ends);
             pinging.join().expect("every PING is answered")
         })
     }
