@@ -13,6 +13,12 @@ impl<T> Engine<T> {
         self.set_attention(id, Attention::Now);
     }
 
+    /// Leaves the rest of a long queue to the timer.
+    pub(super) fn leave_rest(&mut self, id: RecordId) {
+        self.is_large = true;
+        self.mark_due(id);
+    }
+
     /// Has a record visited when it is due next.
     pub(super) fn schedule(&mut self, id: RecordId) {
         let Some(record) = self.records.get(id) else { return };

@@ -311,8 +311,7 @@ impl<T> Engine<T> {
         match input {
             Input::Removed(name) => {
                 if let Some(id) = self.find(name) {
-                    self.forget_bound(id);
-                    self.mark_due(id);
+                    self.forget_lock(id);
                 }
             }
             Input::Restored(Name { db, key }) => self.ttls.push((db, key.into())),

@@ -65,8 +65,7 @@ impl<T> Engine<T> {
         if let Some(id) = id
             && key.was_removed()
         {
-            self.forget_bound(id);
-            self.mark_due(id);
+            self.forget_lock(id);
         }
         Ok(OpenLock::new(key, own))
     }
@@ -139,8 +138,7 @@ impl<T> Engine<T> {
         if let Some(id) = id
             && space.has_removed()
         {
-            self.forget_bound(id);
-            self.mark_due(id);
+            self.forget_lock(id);
         }
     }
 }

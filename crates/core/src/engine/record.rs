@@ -90,8 +90,7 @@ impl<T> Engine<T> {
         let is_stale = record.epoch < self.all_epoch.max(db_epoch);
         record.epoch = self.epoch;
         if is_stale {
-            self.forget_bound(id);
-            self.mark_due(id);
+            self.forget_lock(id);
         }
     }
 

@@ -26,8 +26,7 @@ impl<T> Engine<T> {
             }
             let Some(waiter) = self.waiters.get(head) else { break None };
             if self.allowance == 0 {
-                self.is_large = true;
-                self.mark_due(id);
+                self.leave_rest(id);
                 break None;
             }
             let departed = self.departed(id, open, now);
@@ -195,7 +194,6 @@ impl<T> Engine<T> {
             let Some(head) = self.head_of(Some(id)) else { return };
             self.answer(head, Answer::Fault(fault.clone()), None);
         }
-        self.is_large = true;
-        self.mark_due(id);
+        self.leave_rest(id);
     }
 }

@@ -93,6 +93,12 @@ impl<T> Engine<T> {
         self.discard(id, bound);
     }
 
+    /// The lock is gone, or another has its name: what was bound to it is void, and its queue may move.
+    pub(super) fn forget_lock(&mut self, id: RecordId) {
+        self.forget_bound(id);
+        self.mark_due(id);
+    }
+
     /// Forgets bindings; `id` is the lock that they were on.
     fn discard(&mut self, id: RecordId, bound: Bound) {
         self.bound -= bound.len();

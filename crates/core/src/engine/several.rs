@@ -181,14 +181,13 @@ impl<T> Engine<T> {
     }
 
     /// Lets a request for several locks in, if it is the head of this queue and its turn has come everywhere. One that
-    /// leaves without the locks makes room for the next. A timer looks at the rest of many.
+    /// leaves without the locks makes room for the next. The timer does the rest, if many do.
     pub(super) fn serve_several<S: Keyspace>(&mut self, space: &mut S, id: RecordId, now: Now) {
         while let Some(head) = self.head_of(Some(id))
             && let Some(waiter) = self.waiters.get(head).filter(|waiter| waiter.is_multiple())
         {
             if self.allowance == 0 {
-                self.is_large = true;
-                return self.mark_due(id);
+                return self.leave_rest(id);
             }
             let (places, granted) = (waiter.records.len(), self.stats.grants);
             self.try_several(space, head, now);
@@ -210,6 +209,7 @@ impl<T> Engine<T> {
         let (records, start, owner) = (waiter.records.clone(), waiter.in_the_way, waiter.owner.clone());
         self.is_large |= records.len() > FEW;
         let request = waiter.request.clone();
+        // Those that the owner has by this request: the highest token, how many, and the index of one.
         let mut recorded: Option<(Token, usize, usize)> = None;
         for (index, record_id) in (0..).zip(&records).cycle().skip(start).take(records.len()) {
             self.refresh(*record_id);
@@ -257,7 +257,7 @@ impl<T> Engine<T> {
                 }
                 self.answer(id, Answer::Granted(token, None), None);
             }
-            // Another connection of the owner has some of the locks.
+            // Another connection of the owner has some of the locks, or they got their names by `RENAME`.
             Some((_, _, index)) => {
                 self.remember_in_the_way(id, index);
                 if let Some(record) = records.get(index) {
