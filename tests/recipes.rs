@@ -65,7 +65,7 @@ fn run_all(directory: &str) {
     let scripts = Mutex::new(scripts(directory).into_iter());
     let next = || scripts.lock().expect("no panic").next();
     let work = || std::iter::from_fn(next).filter_map(|script| wrong_with(&script, directory)).collect::<Vec<_>>();
-    // What is skipped names the thread.
+    // A line of what is skipped begins with the name of its thread.
     let test = std::thread::current().name().unwrap_or(directory).to_owned();
     let wrong = std::thread::scope(|scope| {
         let start = || std::thread::Builder::new().name(test.clone()).spawn_scoped(scope, work).expect("a thread");

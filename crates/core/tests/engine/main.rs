@@ -67,6 +67,12 @@ impl Server {
         self.engine.input(Input::ClientGone(ClientId(client)), now);
     }
 
+    /// How many waiting requests were answered since this or the events were asked for.
+    fn answers(&mut self) -> usize {
+        let outputs = self.engine.take_outputs();
+        outputs.iter().filter(|output| matches!(output, Output::Answer(..))).count()
+    }
+
     /// How many outputs that tell of a change were produced since this was asked last.
     fn events(&mut self) -> usize {
         let outputs = self.engine.take_outputs();

@@ -1,6 +1,6 @@
 //! What is too much for one command: the timer does the rest.
 
-use dlock_core::engine::{Ask, Call, Entered, Output, Role};
+use dlock_core::engine::{Ask, Call, Entered, Role};
 use dlock_core::{ClientId, Entries, Keyspace, Lease, LeaseChoice, Name, Owner, Release, UnixMs, Want};
 
 use crate::{Server, is_granted};
@@ -28,22 +28,18 @@ fn a_command_answers_some_of_the_requests_for_several_locks_and_the_timer_the_ot
     }
     // The lease that they ask for has passed: each leaves without the locks.
     server.pass_ms(20_000);
-    answers(&mut server);
+    server.answers();
     let release = Release { owner: &holder, mode: None, entries: Entries::ONE, token: None, request: None };
     let call = Call { name: Name { db: 0, key: b"lock" }, now: server.space.now(), client: ClientId(1) };
     assert!(server.engine.release(&mut server.space, call, &release).is_ok());
-    assert_eq!(answers(&mut server), PLACES / 2);
+    assert_eq!(server.answers(), PLACES / 2);
     let mut left = MANY - PLACES / 2;
     while left > 0 {
         server.pass_ms(1);
         server.engine.tick(&mut server.space, Role::Primary);
-        let answered = answers(&mut server);
+        let answered = server.answers();
         assert!((1..=PLACES + 1).contains(&answered), "{answered} answers, {left} left");
         left -= answered;
     }
     assert_eq!(server.engine.gauges().waiters, 0);
-}
-
-fn answers(server: &mut Server) -> usize {
-    server.engine.take_outputs().into_iter().filter(|output| matches!(output, Output::Answer(..))).count()
 }

@@ -74,7 +74,7 @@ impl Server {
                 let before = pings.load(Ordering::Relaxed);
                 soon("it is asked", || pings.load(Ordering::Relaxed) > before + 1);
             };
-            // It ends if what is done here panics, too.
+            // A panic ends the PINGs, too: the scope waits for them.
             let pinging_ends = OnDrop(|| ended.store(true, Ordering::Relaxed));
             another();
             act();
