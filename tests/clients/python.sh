@@ -23,5 +23,7 @@ cd clients/python
 "$python" -m pytest
 "$python" tests/redis_py/run.py "$redis_py"
 
-# The oldest redis-py that the package accepts: what redis-py's own lock does, and lost connections.
-"$oldest" -m pytest tests/test_as_redis_py.py tests/test_lost_connections.py tests/test_sessions.py tests/test_lost.py
+# The oldest redis-py that the package accepts: what redis-py's own lock does, lost
+# connections, and time limits: by itself, it has none.
+"$oldest" -m pytest tests/test_as_redis_py.py tests/test_lost_connections.py tests/test_sessions.py tests/test_lost.py \
+    tests/test_time_limits.py tests/test_unread_replies.py

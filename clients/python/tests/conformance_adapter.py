@@ -20,7 +20,9 @@ Answer = dict[str, Any]
 
 def settings(request: dict[str, Any]) -> dict[str, Any]:
     """Returns the arguments of the lock class. Without a timeout it would be a session."""
+    outage = {} if request["outage"] is None else {"outage": request["outage"] / 1000}
     return {
+        **outage,
         "timeout": request["lease"] / 1000,
         "mode": request["mode"],
         "session": request["session"],
@@ -62,7 +64,7 @@ def answer(number: int, reply: Answer) -> None:
 class Threads:
     """Each request has a thread of its own."""
 
-    features: list[str] = []
+    features = ["outage"]
 
     def __init__(self) -> None:
         self._locks: dict[str, redis_dlock.DLock] = {}
@@ -109,7 +111,7 @@ _writing = threading.Lock()
 class Tasks:
     """Each request is a task."""
 
-    features = ["cancel"]
+    features = ["cancel", "outage"]
 
     def __init__(self) -> None:
         self._locks: dict[str, redis_dlock.asyncio.DLock] = {}

@@ -13,7 +13,10 @@ class CuttingProxy:
     """Passes everything on, until it is told to cut: then the server gets the next command of that name, and the
     client, instead of the reply, the end of its connection."""
 
-    def __init__(self) -> None:
+    def __init__(self, port: int | None = None) -> None:
+        """`port`: of another server than the one at DLOCK_TEST_PORT."""
+        where = address()
+        self._server: tuple[str, int] = (where["host"], port or where["port"])
         self._cut: bytes | None = None
         self.cuts = 0
         self._listener = socket.create_server(("127.0.0.1", 0))
@@ -27,6 +30,10 @@ class CuttingProxy:
         """The next reply to this command is lost."""
         self._cut = command.encode()
 
+    def lead(self, port: int) -> None:
+        """New connections lead to this server. Those that are there stay."""
+        self._server = (self._server[0], port)
+
     def close(self) -> None:
         """Ends it and its connections."""
         for end in self._ends:
@@ -37,13 +44,12 @@ class CuttingProxy:
             end.close()
 
     def _accept(self) -> None:
-        server = address()
         while True:
             try:
                 client, _ = self._listener.accept()
             except OSError:
                 return
-            upstream = socket.create_connection((server["host"], server["port"]))
+            upstream = socket.create_connection(self._server)
             self._ends += [client, upstream]
             threading.Thread(target=self._serve, args=(client, upstream), daemon=True).start()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import tempfile
@@ -71,8 +72,16 @@ class Server:
         known = [each for name, each in replication.items() if name.startswith("slave")]
         return any(each["port"] == self.port and each["state"] == "online" for each in known)
 
+    def freeze(self) -> None:
+        """Stops the process: connections stay open, and nothing is answered."""
+        self._process.send_signal(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        """Lets the process go on."""
+        self._process.send_signal(signal.SIGCONT)
+
     def close(self) -> None:
-        """Ends it."""
+        """Ends it, even if it is frozen."""
         self.client.close()
         self._process.kill()
         self._process.wait()

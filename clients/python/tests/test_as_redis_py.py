@@ -21,6 +21,25 @@ from redis.exceptions import LockError, LockNotOwnedError
 from kit import Kit, info, soon
 
 
+# What RedBeat sets, so that `extend` makes the time that is left, where redis-py's adds to it.
+SETS = "local token = redis.call('get', KEYS[1]) redis.call('pexpire', KEYS[1], ARGV[2]) return 1"
+ADDS = "redis.call('pexpire', KEYS[1], ARGV[2] + redis.call('pttl', KEYS[1])) return 1"
+
+
+async def test_a_script_in_place_of_redis_pys_is_honored_or_refused(kit: Kit, client: redis.Redis) -> None:
+    lock = kit.lock("job", timeout=25)
+    own = getattr(lock, "_inner", lock)
+    own.lua_extend = client.register_script(SETS)
+    assert await lock.acquire()
+    for _ in range(3):
+        assert await lock.extend(25)
+    assert 20_000 < left(client) <= 25_000
+    await lock.release()
+    for name, script in (("lua_extend", ADDS), ("lua_release", SETS), ("lua_reacquire", SETS)):
+        with pytest.raises(LockError, match=f"{name} cannot be replaced"):
+            setattr(own, name, client.register_script(script))
+
+
 def owner_of(client: redis.Redis, name: str) -> bytes | None:
     """Who has the lock."""
     holds = info(client, name, "FULL").get("holds")

@@ -13,8 +13,8 @@ import redis.asyncio
 
 import redis_dlock.asyncio
 from kit import PATIENCE, address, command, info, soon
+from redis_dlock.async_talk import within
 from redis_dlock.async_watch import Watch
-from redis_dlock.async_wire import within
 from redis_dlock.observed import Holder
 
 

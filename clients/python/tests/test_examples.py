@@ -13,7 +13,10 @@ import pytest
 import redis
 
 HERE = Path(__file__).parents[1]
+DOCS = HERE.parents[1] / "docs"
 BLOCKS = re.findall(r"```python\n(.*?)```", (HERE / "README.md").read_text(), flags=re.DOTALL)
+# What goes before the parts of programs.
+BEFORE = "import redis\nfrom redis_dlock import DLock\n\nclient = redis.Redis()\n"
 HOST, PORT = os.environ["DLOCK_TEST_HOST"], os.environ["DLOCK_TEST_PORT"]
 
 
@@ -38,10 +41,27 @@ def test_a_program_of_the_readme(client: redis.Redis, tmp_path: Path, number: in
     assert client.keys("*") == []
 
 
-def test_pyright_accepts_them(tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def sources(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A directory with every example in Python of the READMEs and of the documentation."""
+    directory = tmp_path_factory.mktemp("examples")
+    for page in (HERE / "README.md", DOCS / "migration.md", DOCS / "recipes/python/README.md"):
+        blocks = re.findall(r"```(python|py)\n(.*?)```", page.read_text(), flags=re.DOTALL)
+        assert blocks, page
+        for number, (kind, block) in enumerate(blocks):
+            before = BEFORE if kind == "py" and "client" in block and "client =" not in block else ""
+            (directory / f"{page.parent.name}_{page.stem.lower()}_{number}.py").write_text(before + block)
+    shutil.copy(HERE / "examples/worker.py", directory)
+    return directory
+
+
+def test_mypy_accepts_them(sources: Path, tmp_path: Path) -> None:
+    for source in sorted(sources.glob("*.py")):
+        # Each is a module of its own: two may define the same names.
+        run(sys.executable, "-m", "mypy", "--strict", "--cache-dir", str(tmp_path), "--ignore-missing-imports", str(source))
+
+
+def test_pyright_accepts_them(sources: Path) -> None:
     pyright = shutil.which("pyright", path=os.environ.get("DLOCK_PYRIGHT"))
     assert pyright is not None, "DLOCK_PYRIGHT is the directory that has it: tests/clients/python.sh sets it"
-    for number, block in enumerate(BLOCKS):
-        (tmp_path / f"readme_{number}.py").write_text(block)
-    shutil.copy(HERE / "examples/worker.py", tmp_path)
-    print(run(pyright, "--pythonpath", sys.executable, str(tmp_path)))
+    print(run(pyright, "--pythonpath", sys.executable, str(sources)))

@@ -15,7 +15,10 @@ from kit import address, info, soon
 
 PACKAGE = redis_dlock.__file__.removesuffix("__init__.py")
 # What may be cut short is acquiring. What clears up after it, and what is run for a collected object, is not.
-CLEARING = {"give_up", "_forget", "_end", "close", "undo", "end_of_sending", "forget", "__del__", "_let_go"}
+CLEARING = {
+    "give_up", "owes", "abandon", "_forget", "end", "done", "keeps", "close", "undo", "end_of_sending", "forget",
+    "__del__", "_let_go", "stop",
+}
 
 
 class Interrupted(BaseException):

@@ -165,6 +165,31 @@ async def test_what_is_not_held_has_no_token_and_cannot_be_lost(kit: Kit) -> Non
             getattr(lock, name)
 
 
+async def test_a_lock_whose_lease_has_ended_has_no_token(kit: Kit, client: redis.Redis) -> None:
+    lock = kit.lock("job", timeout=0.4)
+    assert await lock.acquire()
+    assert lock.token == info(client, "job")["token"]
+    assert await lock.extend(0.6, replace_ttl=True)
+    await asyncio.sleep(0.45)
+    assert lock.token == info(client, "job")["token"], "it was extended"
+    await asyncio.to_thread(soon, "its lease ends", lambda: not info(client, "job"))
+    # The clocks of the server and of the client need not agree to the millisecond.
+    await asyncio.sleep(0.02)
+    for name in ("token", "owner"):
+        with pytest.raises(redis_dlock.LockNotOwnedError, match="lease has ended"):
+            getattr(lock, name)
+    with pytest.raises(redis_dlock.LockNotOwnedError):
+        await lock.release()
+    kept = kit.extra("job", timeout=0.6, auto_renewal=True)
+    assert await kept.acquire()
+    await asyncio.sleep(0.8)
+    assert kept.token == info(client, "job")["token"], "it is renewed"
+    client.delete("job")
+    assert await is_lost(kept.lost)
+    with pytest.raises(redis_dlock.LockNotOwnedError, match="lost"):
+        kept.token
+
+
 def test_auto_renewal_needs_a_timeout(client: redis.Redis) -> None:
     with pytest.raises(ValueError, match="auto_renewal"):
         redis_dlock.DLock(client, "job", auto_renewal=True)

@@ -131,7 +131,7 @@ async def test_a_wait_goes_on_after_a_failover_unblocked_it(kit: Kit, client: re
 async def test_a_server_that_is_not_there_is_an_error(kit: Kit) -> None:
     nobody = CuttingProxy()
     nobody.close()
-    lock = kit.lock("job", client=kit.client_of(nobody.address, retry=None), timeout=1)
+    lock = kit.extra("job", client=kit.client_of(nobody.address, retry=None), timeout=1, outage=0.5)
     with pytest.raises(ConnectionError):
         await lock.acquire()
 

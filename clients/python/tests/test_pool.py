@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import redis
@@ -12,6 +14,7 @@ import redis.asyncio
 import redis_dlock
 import redis_dlock.asyncio
 from kit import Kit, address, info, soon, waiters
+from redis_dlock.redis_py import Crowd
 
 # More than the default size of a pool in redis-py 8.
 MANY = 110
@@ -111,3 +114,24 @@ async def test_its_own_connections_have_the_settings_of_the_client(kit: Kit, cli
         await lock.release()
     finally:
         client.acl_deluser("waiter")
+
+
+def test_acquisitions_of_many_threads_are_counted_exactly() -> None:
+    pool = redis.ConnectionPool(max_connections=2)
+    ready = threading.Barrier(8)
+
+    def use() -> None:
+        ready.wait(20)
+        for _ in range(5000):
+            with Crowd(pool):
+                assert not Crowd.room(pool)
+
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        with ThreadPoolExecutor(8) as threads:
+            for done in [threads.submit(use) for _ in range(8)]:
+                done.result()
+    finally:
+        sys.setswitchinterval(before)
+    assert Crowd.room(pool), "nobody is left"

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import subprocess
 import sys
+import time
 
 import pytest
 import redis
 
 import redis_dlock
+from cutting import CuttingProxy
 from kit import Kit, info, soon
+from servers import Server
 
 HOLD_AND_SLEEP = """
 import sys, threading, redis, redis_dlock
@@ -87,3 +91,62 @@ async def test_a_second_acquisition_of_a_lost_lock_lets_go_of_the_first(kit: Kit
         client.delete("job")
     with pytest.raises(redis_dlock.LockNotOwnedError):
         await lock.release()
+
+
+async def test_a_session_is_bound_to_a_new_connection(kit: Kit, client: redis.Redis) -> None:
+    """With a grace, the hold outlives its connection. As after a failover, the client has to bind it again."""
+    client.config_set("dlock.session-grace", 20_000)
+    try:
+        for settings in ({"timeout": 600, "session": True}, {}):
+            lock = kit.extra("job", **settings)
+            assert await lock.acquire()
+            token, lost = lock.token, lock.lost
+            for _ in range(2):
+                bound = session_of(client)
+                client.client_kill_filter(_id=str(bound))
+                await asyncio.to_thread(soon, "it is bound again", lambda: session_of(client) not in (None, bound))
+            assert info(client, "job")["token"] == token == lock.token
+            assert not (lost.is_set() if hasattr(lost, "is_set") else lost.done())
+            await lock.release()
+            assert not info(client, "job")
+    finally:
+        client.config_set("dlock.session-grace", 0)
+
+
+async def test_a_session_is_bound_on_the_next_primary(kit: Kit) -> None:
+    with Server() as primary, Server() as replica:
+        replica.replicate(primary)
+        proxy = CuttingProxy(primary.port)
+        lock = kit.extra("job", client=kit.client_of(proxy.address), timeout=5, session=True)
+        assert await lock.acquire()
+        token = lock.token
+        soon("the replica has it", lambda: info(replica.client, "job").get("token") == token)
+        primary.freeze()
+        replica.client.replicaof("NO", "ONE")
+        proxy.lead(replica.port)
+        await asyncio.to_thread(soon, "it is bound there", lambda: session_of(replica.client) is not None)
+        await asyncio.sleep(5.5)
+        assert info(replica.client, "job")["token"] == token, "the new primary renews it"
+        await lock.release()
+        assert not info(replica.client, "job")
+        proxy.close()
+
+
+def session_of(client: redis.Redis) -> int | None:
+    """The connection that the hold is bound to."""
+    holds = info(client, "job", "FULL").get("holds")
+    return holds[0]["session"] if holds else None
+
+
+def test_sessions_that_end_while_they_are_watched(client: redis.Redis) -> None:
+    """The watch looks every few milliseconds, while its connection is closed."""
+    for number in range(500):
+        lock = redis_dlock.DLock(client, "job", timeout=0.3, session=True)
+        assert lock.acquire()
+        hold = lock._hold
+        assert hold is not None
+        hold.watch._validity.due = 0.0
+        hold.watch._wake()
+        time.sleep(number % 10 / 40000)
+        lock.release()
+    assert not info(client, "job")

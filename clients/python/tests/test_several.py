@@ -43,13 +43,26 @@ async def test_a_semaphore_admits_as_many_as_its_limit(kit: Kit, client: redis.R
         await pool.release()
 
 
-async def test_permits_are_taken_together_and_returned_together(kit: Kit, client: redis.Redis) -> None:
+async def test_permits_are_taken_together_and_returned_one_by_one(kit: Kit, client: redis.Redis) -> None:
+    for settings in ({}, {"timeout": 20}, {"timeout": 20, "auto_renewal": True}):
+        pool = semaphore(kit, 4, **settings)
+        assert await pool.acquire(permits=3)
+        assert await pool.acquire()
+        assert info(client, "pool")["count"] == 4
+        assert await pool.acquire(blocking=False) is False
+        for left in (3, 2, 1):
+            await pool.release()
+            assert info(client, "pool")["count"] == left
+        with pytest.raises(ValueError, match="more than was acquired"):
+            await pool.release(2)
+        await pool.release()
+        assert not info(client, "pool")
+        assert await pool.acquire(permits=2) and await pool.acquire(permits=2)
+        await pool.release(3)
+        assert info(client, "pool")["count"] == 1
+        await pool.release()
+        assert not info(client, "pool")
     pool = semaphore(kit, 3)
-    assert await pool.acquire(permits=2)
-    assert info(client, "pool")["count"] == 2
-    assert await pool.acquire(permits=2, blocking=False) is False
-    await pool.release()
-    assert not info(client, "pool")
     for permits in (0, 4):
         with pytest.raises(ValueError, match="1 to limit"):
             await pool.acquire(permits=permits)

@@ -108,6 +108,49 @@ def has(role: str, client: redis.Redis) -> bool:
         return False
 
 
+async def test_waits_go_on_through_a_failover_of_sentinel() -> None:
+    """With and without a limit. The primary dies, so that for a second or two there is none."""
+    with Server() as primary, Server() as replica:
+        replica.replicate(primary)
+        with Sentinel(primary.port) as sentinel:
+            where = [("127.0.0.1", sentinel.port)]
+            known, its = plain.Sentinel(where), tasks.Sentinel(where)
+            soon("it knows the replica", lambda: known.discover_slaves("main") == [("127.0.0.1", replica.port)])
+            holder = redis_dlock.DLock(primary.client, "job", timeout=600)
+            assert holder.acquire()
+            limits = (None, 60)
+            threads = [redis_dlock.DLock(known.master_for("main"), "job", timeout=60) for _ in limits]
+            others = [redis_dlock.asyncio.DLock(its.master_for("main"), "job", timeout=60) for _ in limits]
+            waiting = [
+                *(asyncio.ensure_future(asyncio.to_thread(take, lock, limit)) for lock, limit in zip(threads, limits)),
+                *(asyncio.ensure_future(take_soon(lock, limit)) for lock, limit in zip(others, limits)),
+            ]
+            await asyncio.to_thread(soon, "they wait", lambda: info(primary.client, "job")["waiters"] == 4)
+            primary.close()
+            await asyncio.to_thread(soon, "the replica is the primary", lambda: has("master", replica.client))
+            await asyncio.to_thread(soon, "they wait there", lambda: info(replica.client, "job")["waiters"] == 4)
+            replica.client.delete("job")
+            assert await asyncio.gather(*waiting) == [True] * 4
+            for client in (*(lock.redis for lock in threads), *known.sentinels):
+                client.close()
+            for client in (*(lock.redis for lock in others), *its.sentinels):
+                await client.aclose()
+
+
+def take(lock: redis_dlock.DLock, limit: float | None) -> bool:
+    """Acquires and releases, in one thread."""
+    if acquired := lock.acquire(blocking_timeout=limit):
+        lock.release()
+    return acquired
+
+
+async def take_soon(lock: redis_dlock.asyncio.DLock, limit: float | None) -> bool:
+    """As `take`."""
+    if acquired := await lock.acquire(blocking_timeout=limit):
+        await lock.release()
+    return acquired
+
+
 async def test_a_lock_of_the_primary_that_sentinel_knows_survives_a_failover() -> None:
     with Server() as primary, Server() as replica:
         replica.replicate(primary)

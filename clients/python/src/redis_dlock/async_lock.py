@@ -12,7 +12,8 @@ from redis.exceptions import LockError, LockNotOwnedError, ResponseError
 
 from . import redis_py
 from .async_watch import Watch
-from .async_wire import Line, Wire, in_background
+from .async_talk import Line, in_background
+from .async_wire import Wire
 from .attempt import Attempt
 from .base import LockBase, least
 from .commands import milliseconds
@@ -70,20 +71,18 @@ class DLock(LockBase[Line], Lock):
                 await asyncio.sleep(min(self.sleep, left))
             if attempt.token is None:
                 return False
-            await self._keep(attempt, attempt.token, sent)
+            await self._keep(attempt, sent)
             return True
         except BaseException:
             await in_background(self._forget(attempt))
             raise
 
-    async def _keep(self, attempt: Attempt, token: int, sent: float) -> None:
-        before = self._hold
-        since = time.monotonic() if attempt.queued else sent
-        self._hold = Hold(attempt.owner, token, attempt.connection, since, attempt.queued)
+    async def _keep(self, attempt: Attempt, sent: float) -> None:
+        before = self._remember(attempt, sent)
         if before is not None:
             await self._let_go(before)
-        if self.auto_renewal or self.on_lost is not None:
-            self._watch(self._hold)
+        if self.auto_renewal or self.on_lost is not None or attempt.connection is not None:
+            self._watch(self._held())
 
     async def _forget(self, attempt: Attempt) -> None:
         """Acquiring failed: whatever it has got already is given back."""
@@ -100,7 +99,7 @@ class DLock(LockBase[Line], Lock):
         except ResponseError as error:
             self._refused(error)
         if attempt.token == hold.token:
-            hold.entries += 1
+            self._entered(hold, attempt)
             return True
         await self._wire.give_up(attempt)
         await self._let_go(hold)
@@ -134,11 +133,14 @@ class DLock(LockBase[Line], Lock):
 
         Raises `LockError` if it was not acquired, `LockNotOwnedError` if it has been lost since.
         """
+        await self._give_back(1)
+
+    async def _give_back(self, entries: int) -> None:
         hold = self._to_release()
-        if hold.watch is not None and hold.entries == 1:
+        if hold.watch is not None and hold.entries <= entries:
             hold.watch.stop()
         try:
-            replies, repeated = await self._wire.release(self._release(hold), hold)
+            replies, repeated = await self._wire.release(self._release(hold, entries), hold)
             reply = least(replies)
         except ResponseError as error:
             hold.release_sent = False
@@ -149,7 +151,7 @@ class DLock(LockBase[Line], Lock):
             # The end of its connection releases a session in any case.
             await self._let_go(hold)
             raise
-        if self._still_entered(hold, reply):
+        if self._still_entered(hold, reply, entries):
             return
         await self._let_go(hold)
         if reply is None and not repeated:
@@ -166,7 +168,7 @@ class DLock(LockBase[Line], Lock):
         """Adds seconds to what is left of the timeout, or makes these seconds what is left."""
         hold, _ = self._to_renew("extend")
         lease = milliseconds(additional_time)
-        if not replace_ttl:
+        if not (replace_ttl or self._replaces_ttl):
             left = await self._left_now(hold)
             if left is None:
                 raise self._no_longer_owned("extend")
@@ -189,6 +191,8 @@ class DLock(LockBase[Line], Lock):
             renewed = None
         if not renewed:
             raise self._no_longer_owned(doing)
+        if hold.connection is None:
+            hold.until = sent + lease / 1000
         if hold.watch is not None:
             hold.watch.renewed(sent, lease / 1000)
         return True

@@ -12,13 +12,14 @@ from typing import Any
 
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
-from redis.exceptions import LockError, TimeoutError
+from redis.exceptions import LockError, LockNotOwnedError, TimeoutError
 
 from . import observed as holders
 from . import redis_py
 from .async_lock import DLock
-from .async_wire import Wire, _exchange, in_background, within
-from .commands import Name, Word
+from .async_talk import Talk, start, within
+from .async_wire import Wire
+from .commands import Name
 from .errors import DeadlockError
 from .observed import Holder
 
@@ -42,9 +43,9 @@ async def watch(redis: Any, name: Name) -> AsyncGenerator[Holder | None, None]:
     while True:
         link = Link(wire)
         try:
-            await within(None, link.open())
+            await within(2 * holders.ANSWER, link.open())
             while True:
-                found, until = await within(holders.ANSWER, link.ask(name))
+                found, until = await within(None, link.ask(name))
                 pause = 0.0
                 if known != [found]:
                     known = [found]
@@ -68,18 +69,19 @@ class Link:
         settings = holders.settings_of(source, Retry(NoBackoff(), 0))
         self._asking = source.connection_class(**settings)
         self._listening = source.connection_class(**settings)
+        self._questions = Talk(self._asking)
 
     async def open(self) -> None:
         """Connects both."""
         await self._listening.connect()
-        number = await _answer(self._listening, "CLIENT", "ID")
-        await _answer(self._listening, "SUBSCRIBE", holders.INVALIDATED)
+        [number] = await Talk(self._listening).exchange(("CLIENT", "ID"))
+        await Talk(self._listening).exchange(("SUBSCRIBE", holders.INVALIDATED))
         await self._asking.connect()
-        await _answer(self._asking, "CLIENT", "TRACKING", "ON", "REDIRECT", number)
+        await self._questions.exchange(("CLIENT", "TRACKING", "ON", "REDIRECT", number))
 
     async def ask(self, name: Name) -> tuple[Holder | None, float]:
         """Returns the holder, and for how many seconds that is known."""
-        return holders.read((await _exchange(self._asking, holders.question(name)))[0])
+        return holders.read((await self._questions.exchange(holders.question(name)))[0])
 
     async def wait(self, seconds: float) -> None:
         """Waits for a change, for this time at most."""
@@ -92,10 +94,6 @@ class Link:
         """Closes both."""
         await self._asking.disconnect(nowait=True)
         await self._listening.disconnect(nowait=True)
-
-
-async def _answer(connection: Any, *command: Word) -> Any:
-    return (await within(holders.ANSWER, _exchange(connection, command)))[0]
 
 
 @dataclass(frozen=True)
@@ -141,14 +139,15 @@ class Election:
             lock = DLock(self._redis, self._name, **self._settings)
             try:
                 await lock.acquire(token=self.candidate)
-            except (DeadlockError, *redis_py.LOST):
+                token = lock.token
+            except (DeadlockError, LockNotOwnedError, *redis_py.LOST):
                 # The server is away, or still has the last term, whose lease ends soon.
                 await asyncio.sleep(holders.LONGEST_PAUSE)
                 continue
-            await self._lead(lock)
+            await self._lead(lock, token)
 
-    async def _lead(self, lock: DLock) -> None:
-        term, lost = Term(lock.token), lock.lost
+    async def _lead(self, lock: DLock, token: int) -> None:
+        term, lost = Term(token), lock.lost
         self.is_leader = True
         work = asyncio.ensure_future(self._on_started(term))
         try:
@@ -158,7 +157,8 @@ class Election:
                 await lost
         finally:
             self.is_leader = False
-            await in_background(self._end(work, term, lock))
+            # It goes on if the caller is cancelled once more.
+            await asyncio.shield(start(self._end(work, term, lock)))
 
     async def _end(self, work: asyncio.Future[Any], term: Term, lock: DLock) -> None:
         work.cancel()

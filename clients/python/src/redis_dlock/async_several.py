@@ -27,6 +27,14 @@ class Permit(DLock):
     def _what(self) -> Target:
         return Target((self.name,), self.mode, limit=self._limit, permits=self._permits)
 
+    async def release(self) -> None:
+        """Releases all of the permits that are left."""
+        await self._give_back(self._to_release().entries)
+
+    async def give_back(self, number: int) -> None:
+        """Releases some of the permits. The others keep the lease and the token."""
+        await self._give_back(number)
+
 
 class DSemaphore:
     """A semaphore with the interface of `asyncio.Semaphore`: at most `limit` permits are taken at a time, by all
@@ -60,26 +68,32 @@ class DSemaphore:
         permit = self.permit(permits)
         if not await permit.acquire(blocking=blocking, blocking_timeout=timeout):
             return False
-        self._taken.add(permit)
+        self._taken.add(permit, permits)
         return True
 
     async def release(self, n: int = 1) -> None:
-        """Gives back what n acquisitions took: of this task, if it has some. Raises `LockError` (a `ValueError`) if
+        """Gives back n permits: of this task, if it has some. Raises `LockError` (a `ValueError`) if
         there are fewer, `LockNotOwnedError` if one was lost."""
-        for permit in self._taken.take(n):
-            await permit.release()
+        failed: Exception | None = None
+        for permit, number in self._taken.take(n):
+            try:
+                await permit.give_back(number)
+            except Exception as error:  # noqa: BLE001 - the others are released, too
+                failed = failed or error
+        if failed is not None:
+            raise failed
 
     async def __aenter__(self) -> Permit:
         permit = self.permit()
         if not await permit.acquire():
             raise LockError("Unable to acquire lock within the time specified")
-        self._taken.add(permit)
+        self._taken.add(permit, 1)
         return permit
 
     async def __aexit__(
         self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        for permit in self._taken.take(1):
+        for permit, _ in self._taken.take(1):
             await permit.__aexit__(kind, value, traceback)
 
 

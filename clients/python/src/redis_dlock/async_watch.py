@@ -12,11 +12,14 @@ from typing import Any
 from redis.exceptions import LockNotOwnedError, ResponseError
 
 from . import redis_py
-from .async_wire import Line, Wire, start, within
+from .async_talk import Line, start, within
+from .async_wire import Wire
 from .base import logger
 from .errors import ReplicasError
 from .holds import Hold
-from .watch import Terms, Validity
+from .watch import LOOK, Terms, Validity
+
+_UNKNOWN = (*redis_py.LOST, *redis_py.MOVING, redis_py.Unreachable, ReplicasError, asyncio.TimeoutError)
 
 
 class Watch:
@@ -35,15 +38,25 @@ class Watch:
         self._wire = wire
         self._terms = terms
         self._on_lost = on_lost
-        self._session = hold.connection
-        self._line: Line | None = None
-        self._validity = Validity(hold.since, terms.lease, ask_first=hold.queued)
-        self._task = start(self._run())
         # Keeps no reference to the hold, so that it can go.
+        self._hold = weakref.ref(hold)
+        self._session = hold.connection
+        # Whether the session is to be bound to another connection.
+        self._binds = False
+        self._line: Line | None = None
+        # The server renews a session, however long ago it was granted.
+        ask_first = hold.queued and hold.connection is None
+        self._validity = Validity(hold.since, terms.lease, ask_first=ask_first)
+        self._task = start(self._run())
         weakref.finalize(hold, self.stop).atexit = False
 
+    @property
+    def is_lost(self) -> bool:
+        """Returns whether the lock is lost, or must be assumed lost."""
+        return self.lost.done()
+
     def stop(self) -> None:
-        """Ends the watch, without waiting for it."""
+        """Ends the watch, without waiting for it. The session keeps its connection from now on."""
         if not self._loop.is_closed():
             self._task.cancel()
 
@@ -61,25 +74,31 @@ class Watch:
                 await self._line.close()
 
     async def _watch(self) -> None:
-        ended = self._session.ended() if self._session is not None else None
         while True:
+            session = self._session
+            ended = session.ended() if session is not None and not self._binds else None
             await self._sleep(ended)
+            if session is not None and session.closed:
+                return
             now = time.monotonic()
-            if ended is not None and ended.done():
-                return await self._lose("the connection of its session ended")
             if now >= self._validity.until:
                 return await self._lose("its lease ended")
+            if ended is not None and ended.done():
+                self._binds, self._validity.due = True, now
             if now < self._validity.due:
                 continue
             try:
-                left = await within(max(0.0, self._validity.until - now), self._look())
-            except (*redis_py.LOST, *redis_py.MOVING, redis_py.Unreachable, ReplicasError, asyncio.TimeoutError):
+                look = self._bind() if self._binds else self._look()
+                left = await within(max(0.0, self._validity.until - now), look)
+            except _UNKNOWN:
                 self._validity.failed(time.monotonic())
                 continue
             except ResponseError as error:
                 return await self._lose(f"the server refused: {error}")
             if left is None:
-                return await self._lose("the server has no such hold")
+                why = "the connection of its session ended" if self._binds else "the server has no such hold"
+                return await self._lose(why)
+            self._binds = False
             self._validity.confirmed(now, left)
 
     async def _sleep(self, ended: asyncio.Task[None] | None) -> None:
@@ -93,25 +112,41 @@ class Watch:
 
     async def _look(self) -> float | None:
         """Returns the seconds left, or None if the hold is gone."""
-        line = self._session or await self._own()
+        seconds = max(0.1, self._validity.until - time.monotonic())
+        if self._session is not None:
+            try:
+                replies = await self._session.exchange(*self._terms.commands(), within=min(seconds, LOOK))
+            except redis_py.LOST:
+                # It may lead to a server that hangs, or is no primary any more. It stays open until another is bound.
+                self._binds = True
+                raise
+            return self._terms.left(replies)
+        line = await self._own(seconds)
         try:
-            return self._terms.left(await line.exchange(*self._terms.commands(), within=self._terms.lease))
+            return self._terms.left(await line.exchange(*self._terms.commands(), within=seconds))
         except BaseException:
-            if line is self._line:
-                self._line = None
-                await line.close()
+            self._line = None
+            await line.close()
             raise
 
-    async def _own(self) -> Line:
+    async def _own(self, seconds: float) -> Line:
         if self._line is None:
-            line = self._wire.line(max(0.1, self._validity.until - time.monotonic()))
-            try:
-                await line.connect()
-            except BaseException:
-                await line.close()
-                raise
-            self._line = line
+            self._line = await self._wire.open(time.monotonic() + seconds)
         return self._line
+
+    async def _bind(self) -> float | None:
+        """Binds the session to a new connection. Returns the seconds left, or None if the hold is gone."""
+        seconds = max(0.1, min(LOOK, self._validity.until - time.monotonic()))
+        line = await self._wire.open(time.monotonic() + seconds)
+        before: Line | None = None
+        try:
+            left = self._terms.bound(await line.exchange(*self._terms.binding(), within=seconds))
+            hold = self._hold()
+            if left is not None and hold is not None and hold.connection is not None:
+                before, hold.connection, self._session = hold.connection, line, line
+            return left
+        finally:
+            await (before or line).close()
 
     async def _lose(self, why: str) -> None:
         error = self._terms.error(f"The lock is lost: {why}")

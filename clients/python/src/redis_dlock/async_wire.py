@@ -5,122 +5,22 @@ from __future__ import annotations
 import asyncio
 import copy
 import math
-import os
 import time
-from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from typing import Any, TypeVar
+from typing import Any
 
 from redis.asyncio.retry import Retry
-from redis.backoff import NoBackoff
-from redis.exceptions import ConnectionError, ResponseError
+from redis.exceptions import ConnectionError, ResponseError, TimeoutError
 
 from . import redis_py
-from .attempt import Attempt, Replicas
+from .async_talk import BUSY, Line, Talk, cancel, in_background, replies, start, within
+from .attempt import STEP, Attempt, Debt, Replicas
 from .commands import Command
 from .errors import ReplicasError
 from .holds import Hold
 
-# No time limit, in seconds: redis-py takes none from us.
-_ALWAYS = 31536000.0
-
-# Pause before work is cancelled once more, in seconds.
-_CANCEL_AGAIN = 0.1
-
-T = TypeVar("T")
-
-# Work that goes on if its caller is cancelled or does not wait: the event loop itself keeps no task alive.
-_background: set[asyncio.Task[Any]] = set()
-
-
-class Line:
-    """A connection outside of the pool."""
-
-    # Keeps the connections of sessions alive, and closes all of them in a forked child: as long as the child had them
-    # open, the server would not notice the end of the parent.
-    _open: set[Line] = set()
-
-    def __init__(self, source: Any, connect_within: float | None = None) -> None:
-        settings = redis_py.own_settings(source, Retry(NoBackoff(), 0), connect_within)
-        self.connection = source.connection_class(**settings)
-        self._reader: asyncio.Task[None] | None = None
-        self._replies: deque[asyncio.Future[Any]] = deque()
-        Line._open.add(self)
-
-    async def connect(self) -> None:
-        """Connects; raises `Unreachable` if that fails."""
-        try:
-            await self.connection.connect()
-        except redis_py.LOST as error:
-            raise redis_py.Unreachable(error) from error
-
-    def is_open(self) -> bool:
-        """Returns whether the connection has not ended, as far as is known."""
-        reader = getattr(self.connection, "_reader", None)
-        return bool(self.connection.is_connected) and not (reader is not None and reader.at_eof())
-
-    def ended(self) -> asyncio.Task[None]:
-        """Returns a task that ends when the connection does. From then on all replies are read by it."""
-        if self._reader is None:
-            self._reader = start(self._read())
-        return self._reader
-
-    async def _read(self) -> None:
-        try:
-            while True:
-                try:
-                    reply = await self.connection.read_response(timeout=_ALWAYS)
-                except ResponseError as error:
-                    reply = error
-                if self._replies and not (future := self._replies.popleft()).done():
-                    future.set_result(reply)
-        except redis_py.LOST:
-            pass
-        finally:
-            for future in self._replies:
-                if not future.done():
-                    future.set_result(ConnectionError("the connection of the session ended"))
-
-    async def exchange(self, *commands: Command, within: float | None = None) -> list[Any]:
-        """Returns the replies, in order."""
-        if self._reader is None:
-            return await _exchange(self.connection, *commands, within=within)
-        if self._reader.done():
-            raise ConnectionError("the connection of the session ended")
-        futures = [asyncio.get_running_loop().create_future() for _ in commands]
-        self._replies.extend(futures)
-        await self.connection.send_packed_command(self.connection.pack_commands(commands))
-        replies = [await future for future in futures]
-        for reply in replies:
-            if isinstance(reply, ResponseError):
-                raise reply if isinstance(reply, redis_py.MOVING) else redis_py.explained(reply)
-            if isinstance(reply, Exception):
-                raise reply
-        return replies
-
-    async def close(self) -> None:
-        """Closes the connection, and so ends what is bound to it."""
-        Line._open.discard(self)
-        if self._reader is not None:
-            self._reader.cancel()
-        await self.connection.disconnect(nowait=True)
-
-    @classmethod
-    def forget(cls) -> None:
-        """Closes what a forked child inherited. That does not end the parent's connections."""
-        for line in cls._open:
-            writer = getattr(line.connection, "_writer", None)
-            sock = writer.get_extra_info("socket") if writer is not None else None
-            if sock is not None:
-                # Whatever closes this descriptor later closes no other file.
-                nothing = os.open(os.devnull, os.O_RDWR)
-                os.dup2(nothing, sock.fileno())
-                os.close(nothing)
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=Line.forget)
+Reply = asyncio.Future[Any]
 
 
 class Wire:
@@ -134,127 +34,180 @@ class Wire:
 
     async def acquire(self, attempt: Attempt) -> None:
         """Sets the attempt's token if the lock was granted, and for a session the connection it is bound to."""
-        at: list[Any] = []
-        work = start(self._acquire(attempt, at))
+        work = start(self._acquire(attempt))
+        attempt.abandoned = False
         try:
-            await asyncio.shield(work)
-        except asyncio.CancelledError:
-            await in_background(self._abandon(attempt, at, work))
+            while not work.done():
+                limit = attempt.limit()
+                left = None if limit is None else limit - time.monotonic()
+                await asyncio.wait({work}, timeout=left if left is None else max(left, BUSY))
+                if left is not None and left <= 0 and not work.done():
+                    raise TimeoutError("no reply in time")
+            work.result()
+        except BaseException as error:
+            attempt.abandoned = True
+            clearing = self._abandon(attempt, work)
+            await in_background(clearing, 0.0 if isinstance(error, redis_py.LOST) else redis_py.CLEANING_SEEN)
             raise
 
-    async def _acquire(self, attempt: Attempt, at: list[Any]) -> None:
-        """`at` gets the connections on which the attempt is under way."""
-        try:
-            await self._repeat(lambda: self._once_unless_abandoned(attempt, at), attempt)
-            if attempt.token is not None and attempt.replicas is not None:
-                await self._confirm(attempt, attempt.replicas)
-        except Exception:
-            await self.give_up(attempt)
-            raise
+    async def _acquire(self, attempt: Attempt) -> None:
+        await self._repeat_acquiring(attempt)
+        if attempt.token is not None and attempt.replicas is not None:
+            await self._confirm(attempt, attempt.replicas)
 
-    async def _abandon(self, attempt: Attempt, at: list[Any], work: asyncio.Task[None]) -> None:
-        """The caller was cancelled. Leaves no place in the queue and no hold."""
-        attempt.abandoned = True
-        if attempt.unanswered:
-            # The server executes what it has received, and the work reads the reply.
-            for connection in at:
-                _end_of_sending(connection)
-            await asyncio.wait([work], timeout=redis_py.CLOSING)
-        work.cancel()
-        try:
-            await work
-        except (Exception, asyncio.CancelledError):  # noqa: BLE001 - the caller's cancellation is what is raised
-            pass
-        await self.give_up(attempt)
+    async def _abandon(self, attempt: Attempt, work: asyncio.Task[None]) -> None:
+        """Leaves no place in the queue and no hold."""
+        await cancel(work)
+        await self._give_up(attempt)
 
     async def give_up(self, attempt: Attempt) -> None:
         """Leaves no hold behind, as far as the server can be reached."""
+        if not attempt.abandoned:
+            await self._give_up(attempt)
+
+    async def _give_up(self, attempt: Attempt) -> None:
         line, attempt.connection = attempt.connection, None
         if line is not None:
             await line.close()
-        if attempt.token is None and not attempt.unanswered:
-            return
-        try:
-            line = self.line(redis_py.CLOSING)
+        if (debt := attempt.owes()) is not None:
+            await self._clear(attempt, debt)
+
+    async def _clear(self, attempt: Attempt, debt: Debt) -> None:
+        until = time.monotonic() + redis_py.CLEANING
+        for talk in debt.talks:
+            debt.reads(await talk.end(until))
+        outage = redis_py.Outage()
+        while debt.token is not None or debt.unanswered:
             try:
-                token = attempt.token
-                if token is None:
-                    token = (await line.exchange(attempt.once_more()))[0]
-                if token is not None:
-                    await line.exchange(*attempt.undo(token))
-            finally:
-                await line.close()
-        except (*redis_py.LOST, redis_py.Unreachable, ResponseError):
-            pass  # What cannot be undone ends with its lease.
-        attempt.token, attempt.unanswered = None, False
+                await self._undo(attempt, debt, until)
+            except (*redis_py.LOST, redis_py.Unreachable) as error:
+                try:
+                    await asyncio.sleep(outage.pause(until - time.monotonic(), error))
+                except redis_py.LOST:
+                    return  # What cannot be undone ends with its lease.
+            except ResponseError:
+                return
 
-    async def _once_unless_abandoned(self, attempt: Attempt, at: list[Any]) -> None:
+    async def _undo(self, attempt: Attempt, debt: Debt, until: float) -> None:
+        line = await self.open(until)
         try:
-            await self._once(attempt, at)
-        except (*redis_py.LOST, *redis_py.MOVING, redis_py.Unreachable) as error:
-            if attempt.abandoned:
-                raise asyncio.CancelledError from error
-            raise
+            if debt.token is None:
+                debt.reads(await line.exchange(attempt.once_more(), within=until - time.monotonic()))
+            if debt.token is not None:
+                await line.exchange(*attempt.undo(debt.token), within=until - time.monotonic())
+                debt.token = None
+        finally:
+            await line.close()
 
-    async def _once(self, attempt: Attempt, at: list[Any]) -> None:
-        if not attempt.session and (not attempt.waits or redis_py.Crowd.room(self._source())):
+    async def _repeat_acquiring(self, attempt: Attempt) -> None:
+        """Repeats after a lost connection, for as long as the attempt looks for a server."""
+        outage = redis_py.Outage()
+        while True:
+            try:
+                await self._follow(lambda: self._once(attempt), attempt.gives_up)
+                return
+            except (*redis_py.LOST, redis_py.Unreachable) as error:
+                await asyncio.sleep(outage.pause(attempt.gives_up() - time.monotonic(), error))
+            for talk in attempt.forgive():
+                await talk.done()
+
+    async def _once(self, attempt: Attempt) -> None:
+        if not attempt.session and (not attempt.waits or self._lends(attempt)):
             with redis_py.Crowd(self._source()):
-                within = max(attempt.left(), redis_py.CONNECTING) if attempt.ends is not None else None
-                async with self._connection(within) as connection:
-                    at.append(connection)
-                    try:
-                        await _try(connection, attempt)
-                    finally:
-                        at.remove(connection)
+                async with self._talk(attempt) as talk:
+                    await _try(talk, attempt)
             if attempt.token is not None or attempt.left() == 0:
                 return
-        await self._wait(attempt, at)
+        await self._wait(attempt)
 
-    async def _wait(self, attempt: Attempt, at: list[Any]) -> None:
+    def _lends(self, attempt: Attempt) -> bool:
+        """Returns whether the pool is worth asking before a wait."""
+        source = self._source()
+        return redis_py.Crowd.room(source) and (not attempt.lent or redis_py.has_open_connection(source))
+
+    async def _wait(self, attempt: Attempt) -> None:
         """Waits on a connection of its own; when it moves on, the one where it waited before comes second."""
         lines: list[Line] = []
-        reply: asyncio.Task[Any] | None = None
         try:
-            lines.append(await self._open(attempt))
+            reply = await self._ask_to_wait(attempt, lines)
             attempt.queued = True
             while True:
-                at[:] = [lines[0].connection]
-                reply = await self._ask_to_wait(lines[0], attempt)
-                while (pause := attempt.moves_on()) and not (await asyncio.wait([reply], timeout=pause))[0]:
-                    lines.insert(0, await self._open(attempt))
-                    at.insert(0, lines[0].connection)
+                while not await self._answers(lines[0], reply, attempt):
+                    before = reply
                     # This takes over the place in the queue. The first gets nil, or the same token.
-                    following = await self._ask_to_wait(lines[0], attempt)
-                    await reply
-                    reply = following
-                    at.pop()
+                    reply = await self._ask_to_wait(attempt, lines)
+                    await asyncio.wait({before}, timeout=redis_py.LENDING)
                     await lines.pop().close()
-                _judge(attempt, await reply)
+                _judge(attempt, reply.result())
                 if attempt.token is not None or not attempt.goes_on():
                     break
+                [reply] = await lines[0].send(attempt.command())
+                attempt.unanswered = True
             if attempt.session and attempt.token is not None:
                 attempt.connection = lines[0]
         finally:
-            del at[:]
-            if reply is not None:
-                reply.cancel()
             for line in () if attempt.connection is not None else lines:
-                await line.close()
+                if not attempt.keeps(line):
+                    await line.done()
 
-    async def _ask_to_wait(self, line: Line, attempt: Attempt) -> asyncio.Task[Any]:
+    async def _ask_to_wait(self, attempt: Attempt, lines: list[Line]) -> Reply:
+        lines.insert(0, await self.open(_step(attempt)))
         attempt.unanswered = True
-        patience = attempt.patience()
-        await line.connection.send_command(*attempt.command())
-        return start(_reply(line.connection, patience))
+        [reply] = await lines[0].send(attempt.command())
+        return reply
 
-    async def _open(self, attempt: Attempt) -> Line:
-        line = self.line(attempt.left() if attempt.ends is not None else None)
+    async def _answers(self, line: Line, reply: Reply, attempt: Attempt) -> bool:
+        """Waits for a reply. Returns False when it is time for another connection."""
+        pause = attempt.moves_on()
+        moves = math.inf if pause is None else time.monotonic() + pause
+        # The caller of the attempt sees to the limit of a wait.
+        latest = math.inf if attempt.limit() is not None else attempt.answer_by() or math.inf
+        missed = False
+        while True:
+            asks = attempt.heartbeat() if not missed else time.monotonic() + attempt.outage / 30
+            pause = min(moves, latest, asks) - time.monotonic()
+            await asyncio.wait({reply}, timeout=max(0.0, pause))
+            if reply.done():
+                attempt.hears()
+                return True
+            now = time.monotonic()
+            if now >= latest or now >= attempt.gives_up() and attempt.limit() is None:
+                raise TimeoutError("no reply in time")
+            if now >= moves:
+                return False
+            if now < asks:
+                continue
+            there = await self._probe(reply, attempt)
+            if there is None:
+                missed = True
+            elif missed or there != redis_py.address(line.connection):
+                return False
+
+    async def _probe(self, reply: Reply, attempt: Attempt) -> object:
+        """Returns the address of a server that answers. None: none does, or the wait has ended meanwhile."""
+        until = attempt.probe()
+        asking = start(self._ping(until))
         try:
-            await line.connect()
-        except BaseException:
-            await line.close()
-            raise
-        return line
+            left = max(0.0, until - time.monotonic())
+            await asyncio.wait({asking, reply}, timeout=left, return_when=asyncio.FIRST_COMPLETED)
+            if not asking.done() or asking.exception() is not None:
+                return None
+            attempt.hears()
+            return asking.result()
+        finally:
+            asking.cancel()
+
+    async def _ping(self, until: float) -> object:
+        source = self._source()
+        if redis_py.has_open_connection(source):
+            talk = Talk(await source.get_connection(), source.release)
+        else:
+            talk = await self.open(until)
+        try:
+            await replies(await talk.send(("PING",)), until)
+            return redis_py.address(talk.connection)
+        finally:
+            await talk.done()
 
     async def _confirm(self, attempt: Attempt, replicas: Replicas) -> None:
         """Raises `ReplicasError` unless enough replicas have the grant."""
@@ -269,40 +222,45 @@ class Wire:
 
     # Everything else
 
-    def line(self, connect_within: float | None = None) -> Line:
-        """Returns a new connection of its own to the server that has the key."""
-        return Line(self._source(), connect_within)
+    async def open(self, until: float) -> Line:
+        """Returns a new connection of its own to the server that has the key. Raises `Unreachable` at that time."""
+        line = Line(self._source(), until)
+        await line.connect(until)
+        return line
 
     async def renew(self, commands: list[Command], replicas: Replicas | None, line: Line | None = None) -> list[Any]:
         """Returns the replies to renewals. With replicas, raises `ReplicasError` if too few acknowledge them."""
         if replicas is None:
             return [await self.ask(*command) for command in commands]
         own = line is None
-        line = line or self.line()
         try:
-            within = replicas.timeout + redis_py.CLOSING
-            *replies, acknowledged = await line.exchange(*commands, replicas.wait(), within=within)
+            line = line or await self.open(time.monotonic() + redis_py.ANSWER)
+        except redis_py.Unreachable as error:
+            raise error.reason from None
+        try:
+            seconds = replicas.timeout + redis_py.ANSWER
+            *renewed, acknowledged = await line.exchange(*commands, replicas.wait(), within=seconds)
         finally:
             if own:
                 await line.close()
-        if acknowledged < replicas.count and None not in replies:
+        if acknowledged < replicas.count and None not in renewed:
             raise ReplicasError(replicas.too_few(acknowledged))
-        return replies
+        return renewed
 
     async def release(self, commands: list[Command], hold: Hold[Line]) -> tuple[list[Any], bool]:
         """Returns the replies, and whether an earlier copy of the commands may have been executed."""
 
-        async def on(exchange: Callable[..., Awaitable[list[Any]]]) -> tuple[list[Any], bool]:
+        async def on(talk: Talk) -> tuple[list[Any], bool]:
             repeated, hold.release_sent = hold.release_sent, True
-            return await exchange(*commands), repeated
+            return await talk.exchange(*commands), repeated
 
         async def once() -> tuple[list[Any], bool]:
-            async with self._connection() as connection:
-                return await on(lambda *each: _exchange(connection, *each))
+            async with self._talk() as talk:
+                return await on(talk)
 
         if hold.connection is not None and hold.connection.is_open():
             try:
-                return await on(hold.connection.exchange)
+                return await on(hold.connection)
             except redis_py.LOST:
                 pass  # A second copy of the commands follows on another connection.
         answer: tuple[list[Any], bool] = await self._repeat(once)
@@ -321,153 +279,101 @@ class Wire:
             return self._client.connection_pool
         return self._client.get_node_from_key(self._name)
 
-    async def _repeat(self, once: Callable[[], Awaitable[Any]], attempt: Attempt | None = None) -> Any:
-        """Repeats after a lost connection: the first time immediately, then as the client is configured to. A wait with
-        a time limit goes on for as long as it has time left."""
+    async def _repeat(self, once: Callable[[], Awaitable[Any]]) -> Any:
+        """Repeats after a lost connection: the first time immediately, then as the client is configured to."""
 
         async def failed(error: Exception) -> None:
             pass
 
-        outage = redis_py.Outage()
-        while attempt is not None and attempt.waits and attempt.ends is not None:
-            try:
-                return await self._follow(once, attempt.ends)
-            except (*redis_py.LOST, redis_py.Unreachable) as error:
-                await asyncio.sleep(outage.pause(attempt.left(), error))
+        async def follow() -> Any:
+            ends = time.monotonic() + redis_py.SLOT_PATIENCE
+            return await self._follow(once, lambda: ends)
+
         try:
             try:
-                return await self._follow(once)
+                return await follow()
             except redis_py.LOST:
                 policy = copy.deepcopy(redis_py.policy(self._client, Retry))
-                return await policy.call_with_retry(lambda: self._follow(once), failed)
+                return await policy.call_with_retry(follow, failed)
         except redis_py.Unreachable as error:
             raise error.reason from None
 
-    async def _follow(self, once: Callable[[], Awaitable[Any]], ends: float = math.inf) -> Any:
+    async def _follow(self, once: Callable[[], Awaitable[Any]], gives_up: Callable[[], float]) -> Any:
         """In a cluster, follows the key to its node."""
-        if redis_py.in_cluster(self._client):
-            await self._client.initialize()
-        ends = min(ends, time.monotonic() + redis_py.SLOT_PATIENCE)
-        while True:
-            try:
-                return await once()
-            except (*redis_py.MOVING, redis_py.Unreachable):
-                if not redis_py.in_cluster(self._client) or time.monotonic() > ends:
-                    raise
-            await asyncio.sleep(redis_py.SLOT_PAUSE)
-            # The client's own command finds the node and remembers it.
-            await self._client.execute_command("EXISTS", self._name)
+        if not redis_py.in_cluster(self._client):
+            return await once()
+        ends = time.monotonic() + redis_py.SLOT_PATIENCE
+        try:
+            await within(min(ends, gives_up()) - time.monotonic(), self._client.initialize())
+            while True:
+                try:
+                    return await once()
+                except (*redis_py.MOVING, redis_py.Unreachable):
+                    if time.monotonic() > min(ends, gives_up()):
+                        raise
+                await asyncio.sleep(redis_py.SLOT_PAUSE)
+                # The client's own command finds the node and remembers it.
+                asking = self._client.execute_command("EXISTS", self._name)
+                await within(min(ends, gives_up()) - time.monotonic(), asking)
+        except asyncio.TimeoutError:
+            raise TimeoutError("the cluster does not answer in time") from None
 
     @asynccontextmanager
-    async def _connection(self, within: float | None = None) -> AsyncIterator[Any]:
-        """Yields a connection of the pool, or one beside it if the pool is full. Closes it if it breaks, or if the
-        reply is not waited for."""
-        source = self._source()
-        line: Line | None = None
+    async def _talk(self, attempt: Attempt | None = None) -> AsyncIterator[Talk]:
+        """Yields a connection of the pool, or one beside it if the pool is full. One on which the attempt is not
+        answered is left to the attempt."""
+        talk = await self._lend(attempt)
         try:
-            lent = source.get_connection() if redis_py.lends(source) else None
-            connection = await asyncio.wait_for(lent, within) if lent is not None else None
+            yield talk
+        finally:
+            if attempt is None or not attempt.keeps(talk):
+                await talk.done()
+
+    async def _lend(self, attempt: Attempt | None) -> Talk:
+        source = self._source()
+        until = time.monotonic() + redis_py.ANSWER
+        if attempt is not None:
+            until = min(_step(attempt), time.monotonic() + redis_py.LENDING)
+            asked, attempt.lent = attempt.lent, True
+        try:
+            if redis_py.has_open_connection(source):
+                return Talk(await source.get_connection(), source.release)
+            if attempt is not None and asked or not redis_py.lends(source):
+                return await self.open(until if attempt is None else _step(attempt))
+            lent = await within(until - time.monotonic(), source.get_connection(), source.release)
+            return Talk(lent, source.release)
         except asyncio.TimeoutError:
-            raise redis_py.Unreachable(ConnectionError("no connection in the time to wait")) from None
+            raise redis_py.Unreachable(ConnectionError("no connection in time")) from None
         except redis_py.LOST as error:
             if not redis_py.pool_is_full(error):
                 raise redis_py.Unreachable(error) from error
-            connection = None
-        if connection is None:
-            line = self.line()
-            connection = line.connection
-        try:
-            if line is not None:
-                await line.connect()
-            yield connection
-        except (ResponseError, ReplicasError):
-            raise
-        except BaseException:
-            await connection.disconnect(nowait=True)
-            raise
-        finally:
-            await (source.release(connection) if line is None else line.close())
+        return await self.open(until if attempt is None else _step(attempt))
 
 
-def start(work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
-    """Returns a task that goes on if nobody keeps it."""
-    task = asyncio.ensure_future(work)
-    _background.add(task)
-    task.add_done_callback(_background.discard)
-    return task
+def _step(attempt: Attempt) -> float:
+    """Returns until when a connection may be made, or a command that does not wait be answered. The caller of the
+    attempt sees to the limit of a wait."""
+    return attempt.step() if attempt.limit() is None else time.monotonic() + STEP
 
 
-async def in_background(work: Coroutine[Any, Any, Any]) -> None:
-    """Waits for work that goes on if the caller is cancelled once more."""
-    await asyncio.shield(start(work))
-
-
-async def within(seconds: float | None, work: Coroutine[Any, Any, T]) -> T:
-    """Returns the result of work that may take this time, or raises `asyncio.TimeoutError`. No cancellation gets lost.
-
-    Up to Python 3.11, `asyncio.wait_for` drops a cancellation that arrives with the result, and redis-py sends
-    by it. Here the work has a task of its own, and the caller is cancelled in `asyncio.wait`, which forgets none.
-    """
-    task = asyncio.ensure_future(work)
-    # If nobody asks for its error any more, that is no reason for a message.
-    task.add_done_callback(lambda task: task.cancelled() or task.exception())
-    try:
-        await asyncio.wait({task}, timeout=seconds)
-        if not task.done():
-            raise asyncio.TimeoutError
-        return task.result()
-    finally:
-        while not task.done():
-            # Again, because the work may forget it.
-            task.cancel()
-            await asyncio.wait({task}, timeout=_CANCEL_AGAIN)
-
-
-async def _try(connection: Any, attempt: Attempt) -> None:
+async def _try(talk: Talk, attempt: Attempt) -> None:
     """Sends the command that does not wait, with `WAIT` behind it if replicas must have the grant."""
     commands = [attempt.first()]
     if attempt.replicas is not None:
         commands.append(attempt.replicas.wait())
     attempt.unanswered = True
-    await connection.send_packed_command(connection.pack_commands(commands))
-    _judge(attempt, await _reply(connection, None))
+    first, *others = await talk.send(*commands)
+    _judge(attempt, *await replies([first], _step(attempt)))
     if attempt.replicas is not None:
-        attempt.acknowledged = await connection.read_response(timeout=attempt.replicas.timeout + redis_py.CLOSING)
-
-
-async def _reply(connection: Any, patience: float | None) -> Any:
-    """Returns the reply, also if it is an error."""
-    try:
-        return await connection.read_response(timeout=patience)
-    except ResponseError as error:
-        return error
+        acknowledged = await replies(others, time.monotonic() + attempt.replicas.patience())
+        [attempt.acknowledged] = redis_py.results(acknowledged)
 
 
 def _judge(attempt: Attempt, reply: Any) -> None:
     """Takes the reply to an acquiring command into the attempt."""
     if isinstance(reply, ResponseError) and redis_py.lost(reply):
         raise ConnectionError(str(reply)) from reply
-    attempt.unanswered = False
-    if isinstance(reply, ResponseError):
-        raise reply if isinstance(reply, redis_py.MOVING) else redis_py.explained(reply)
-    attempt.token = reply
-
-
-async def _exchange(connection: Any, *commands: Command, within: float | None = None) -> list[Any]:
-    """Returns the replies. Raises the first error, after all of them were read."""
-    await connection.send_packed_command(connection.pack_commands(commands))
-    replies: list[Any] = [await _reply(connection, within) for _ in commands]
-    for reply in replies:
-        if isinstance(reply, ResponseError):
-            raise reply if isinstance(reply, redis_py.MOVING) else redis_py.explained(reply)
-    return replies
-
-
-def _end_of_sending(connection: Any) -> None:
-    writer = getattr(connection, "_writer", None)
-    if writer is None:
-        return
-    if writer.can_write_eof():
-        writer.write_eof()
-    else:
-        redis_py.end_of_sending(writer.get_extra_info("socket"))
+    if not isinstance(reply, redis_py.LOST):
+        attempt.hears()
+        attempt.unanswered = False
+    [attempt.token] = redis_py.results([reply])

@@ -11,10 +11,15 @@ from typing import Any
 from . import commands
 from .commands import Command, Target
 
+# How long an acquisition that does not wait looks for a server, in seconds.
+TRY = 1.0
+# How much longer than the limit of a wait an answer is waited for, in seconds.
+LATE = 0.15
+# How long one connection may take to be made, or to answer a command that does not wait, in seconds. Then another
+# connection is made, which may lead to another server.
+STEP = 2.0
 # A reply may take this much longer than `BLOCK` before its connection counts as dead, in seconds.
 _GRACE = 5.0
-# Event loops cannot handle infinity, in seconds.
-_YEAR = 31536000.0
 
 
 @dataclass(frozen=True)
@@ -28,9 +33,31 @@ class Replicas:
         """Returns the command that waits for them."""
         return commands.wait(self.count, self.timeout)
 
+    def patience(self) -> float:
+        """Returns the seconds in which its reply has to come."""
+        return self.timeout + TRY
+
     def too_few(self, acknowledged: int) -> str:
         """Returns the message for a grant or a renewal that too few of them acknowledged."""
         return f"{acknowledged} of {self.count} replicas acknowledged within {self.timeout:g} s"
+
+
+@dataclass
+class Debt:
+    """What an attempt that was given up may have on the server."""
+
+    token: int | None
+    # Whether a command was sent whose reply was not read.
+    unanswered: bool
+    # Connections on which it may still be executed.
+    talks: list[Any]
+
+    def reads(self, replies: list[Any]) -> None:
+        """Takes replies to acquiring commands that still came."""
+        for reply in replies:
+            self.unanswered = False
+            if isinstance(reply, int):
+                self.token = reply
 
 
 @dataclass
@@ -48,10 +75,10 @@ class Attempt:
     # No command waits longer than this many seconds. None: one command waits for the whole time.
     wait_slice: float | None = None
     replicas: Replicas | None = None
+    # How long a wait without a limit looks for a server, in seconds.
+    outage: float = 30.0
     request: str = field(default_factory=lambda: uuid.uuid4().hex)
 
-    # Whether the caller was cancelled.
-    abandoned: bool = False
     # Whether a command was sent that may have waited.
     queued: bool = False
     # Whether a command was sent whose reply was not read. The lock may then be held.
@@ -62,6 +89,64 @@ class Attempt:
     connection: Any = None
     # How many replicas acknowledged the grant. None: they were not asked yet.
     acknowledged: int | None = None
+    # Whether it is being cleaned up behind. In asyncio that takes a moment to begin.
+    abandoned: bool = False
+    # Whether the pool was asked for a connection.
+    lent: bool = False
+    # Connections on which a command may still be executed that was not answered.
+    talks: list[Any] = field(default_factory=list)
+    # When it began, and when a server answered last.
+    began: float = field(default_factory=time.monotonic)
+    heard: float = field(default_factory=time.monotonic)
+
+    def keeps(self, talk: Any) -> bool:
+        """Returns whether a connection is kept that it leaves, because it was not answered there."""
+        if self.unanswered and talk.owes:
+            self.talks.append(talk)
+            return True
+        return False
+
+    def forgive(self) -> list[Any]:
+        """Returns the connections that were kept. The next request stands for those that were sent on them."""
+        talks, self.talks = self.talks, []
+        return talks
+
+    def owes(self) -> Debt | None:
+        """Returns what it may have on the server, and forgets it."""
+        debt = Debt(self.token, self.unanswered, self.forgive())
+        self.token, self.unanswered = None, False
+        return None if debt.token is None and not debt.unanswered else debt
+
+    def hears(self) -> None:
+        """A server has answered."""
+        self.heard = time.monotonic()
+
+    def gives_up(self) -> float:
+        """Returns when it stops looking for a server, by `time.monotonic()`."""
+        if not self.waits:
+            return self.began + TRY
+        return self.heard + self.outage if self.ends is None else self.ends
+
+    def step(self) -> float:
+        """Returns until when a connection may be made, or a command that does not wait be answered."""
+        return min(time.monotonic() + STEP, self.gives_up() + LATE)
+
+    def limit(self) -> float | None:
+        """Returns until when its caller waits, whatever happens. None: for as long as a server answers."""
+        if self.waits and self.ends is None:
+            return None
+        # The replicas are asked after the grant.
+        extra = self.replicas.patience() if self.replicas is not None and self.token is not None else 0.0
+        return self.gives_up() + LATE + extra
+
+    def heartbeat(self) -> float:
+        """Returns when a server should be asked whether it still answers, while a command waits."""
+        return self.heard + self.outage / 3
+
+    def probe(self) -> float:
+        """Returns until when the answer to that question may come."""
+        now = time.monotonic()
+        return min(now + min(self.outage / 3, TRY), max(now, self.gives_up()))
 
     def left(self) -> float:
         """Returns the seconds of waiting that are left; `inf` for an unlimited wait."""
@@ -79,11 +164,11 @@ class Attempt:
         block = 0 if left == math.inf else math.ceil(left * 1000) or None
         return self._acquire(block, session=self.session)
 
-    def patience(self) -> float | None:
-        """Returns the seconds to wait for the reply, because the client's own limit is for commands that do not wait.
-        None: that limit."""
-        left = self._slice()
-        return min(left + _GRACE, _YEAR) if left else None
+    def answer_by(self) -> float | None:
+        """Returns until when the reply to `command` has to come. None: whenever it does."""
+        if self.moves_on() is not None or self.left() == math.inf:
+            return None if self.wait_slice is None else time.monotonic() + self._slice() + _GRACE
+        return self.gives_up() + LATE
 
     def moves_on(self) -> float | None:
         """Returns the seconds after which the next slice is sent, well before this one ends. None: this is the last."""
@@ -103,7 +188,7 @@ class Attempt:
 
     def undo(self, token: int) -> list[Command]:
         """Returns the commands that release what the attempt got."""
-        return self.target.release(self.owner, token, uuid.uuid4().hex)
+        return self.target.release(self.owner, token, uuid.uuid4().hex, self.target.permits)
 
     def _acquire(self, block: int | None, *, session: bool) -> Command:
         options = commands.options(lease=self.lease, block=block, session=session, request=self.request)

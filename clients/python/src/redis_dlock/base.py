@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import functools
 import logging
+import math
+import re
 import time
 import uuid
 from collections.abc import Callable
@@ -20,6 +22,9 @@ from .watch import Terms
 
 C = TypeVar("C")
 
+# What a script has that sets the time left of the key to its argument, and adds nothing to that.
+_SETS_THE_TTL = re.compile(r"""(['"])pexpire\1\s*,\s*KEYS\[1\]\s*,\s*ARGV\[2\]\s*\)""", re.IGNORECASE)
+
 logger = logging.getLogger("redis_dlock")
 
 
@@ -29,6 +34,8 @@ class LockBase(Generic[C]):
     # As redis-py declares them.
     name: Any
     local: Any
+    # Whether a program has replaced the script of `extend` by one that sets the time left.
+    _replaces_ttl = False
 
     def __init__(
         self,
@@ -49,6 +56,7 @@ class LockBase(Generic[C]):
         replicas: int = 0,
         replicas_timeout: float = 1.0,
         wait_slice: float | None = None,
+        outage: float = 30.0,
     ) -> None:
         """The parameters up to `raise_on_release_error` are those of redis-py's lock. These work differently:
 
@@ -80,6 +88,9 @@ class LockBase(Generic[C]):
         `wait_slice`: for connections that something on the way closes when they are idle. No command waits longer
         than this many seconds. Well before that, the next one is sent on a second connection and takes over the place
         in the queue.
+
+        `outage`: how long a wait without `blocking_timeout` looks for a server, in seconds since the last answer of
+        one. Then the error of redis-py is raised. With a `blocking_timeout`, an outage counts as waiting.
         """
         if mode not in ("exclusive", "read", "write"):
             raise ValueError(f"mode is exclusive, read or write, not {mode!r}")
@@ -87,6 +98,8 @@ class LockBase(Generic[C]):
             raise ValueError("auto_renewal needs a timeout: without one, the server renews the lock")
         if replicas < 0 or replicas_timeout <= 0:
             raise ValueError("replicas is 0 or more, replicas_timeout is more than 0")
+        if outage <= 0:
+            raise ValueError("outage is more than 0")
         self.redis = redis
         self.name = name
         self.timeout = timeout
@@ -101,6 +114,7 @@ class LockBase(Generic[C]):
         self.auto_renewal = auto_renewal
         self.on_lost = on_lost
         self.wait_slice = wait_slice
+        self.outage = outage
         self._replicas = Replicas(replicas, replicas_timeout) if replicas else None
         self._target = self._what()
         self.local = self._memory()
@@ -133,17 +147,24 @@ class LockBase(Generic[C]):
             raise self._error("The lock is not held")
         return hold
 
+    def _live(self) -> Hold[C]:
+        hold = self._held()
+        if hold.ended():
+            raise self._not_owned("The lock is no longer held: its lease has ended, or it was lost")
+        return hold
+
     @property
     def owner(self) -> bytes:
         """The holder, as the server knows it. Pass it to `acquire(token=…)` of another lock object: a reader that wants
         to write has to be the same owner. Raises `LockError` if the lock is not held."""
-        return self._held().owner
+        return self._live().owner
 
     @property
     def token(self) -> int:
         """The fencing token. Every grant has a higher one: send it along with every write, and let the receiver refuse
-        lower tokens than it has seen. Raises `LockError` if the lock is not held."""
-        token = self._held().token
+        lower tokens than it has seen. Raises `LockError` if the lock is not held, and `LockNotOwnedError` when its
+        lease has ended, or `lost` is set."""
+        token = self._live().token
         if token is None:
             raise self._error("The token is not known, because the owner was set by hand")
         return token
@@ -159,13 +180,49 @@ class LockBase(Generic[C]):
         ends = None if patience is None or not waits else time.monotonic() + patience
         session = not self.timeout if self.session is None else self.session
         return Attempt(
-            self._target, owner, self._lease(), session, ends, waits, self.wait_slice, self._replicas
+            self._target, owner, self._lease(), session, ends, waits, self.wait_slice, self._replicas, self.outage
         )
 
     def _entry(self, hold: Hold[C]) -> Attempt:
         """Returns a re-entry. It never waits, and leaves the binding to a connection as it is."""
         target = Target((self.name,), self.mode, reentrant=True)
         return Attempt(target, hold.owner, self._lease(), session=False, ends=None, waits=False)
+
+    # Scripts that programs set instead of redis-py's.
+
+    @property
+    def lua_extend(self) -> Any:
+        """redis-py's script of `extend`. If a program replaces it by one that sets the time left instead of adding to
+        it, as RedBeat does, `extend` does the same. For any other script, `LockError` is raised: none is run."""
+        return None
+
+    @lua_extend.setter
+    def lua_extend(self, script: Any) -> None:
+        text = getattr(script, "script", script)
+        if not _SETS_THE_TTL.search(text.decode() if isinstance(text, bytes) else str(text)):
+            raise self._no_script("lua_extend")
+        self._replaces_ttl = True
+
+    @property
+    def lua_reacquire(self) -> Any:
+        """redis-py's script of `reacquire`. Setting it raises `LockError`."""
+        return None
+
+    @lua_reacquire.setter
+    def lua_reacquire(self, script: Any) -> None:
+        raise self._no_script("lua_reacquire")
+
+    @property
+    def lua_release(self) -> Any:
+        """redis-py's script of `release`. Setting it raises `LockError`."""
+        return None
+
+    @lua_release.setter
+    def lua_release(self, script: Any) -> None:
+        raise self._no_script("lua_release")
+
+    def _no_script(self, name: str) -> LockError:
+        return self._error(f"{name} cannot be replaced: the lock is not a string, and DLock runs no script on it")
 
     def _lease(self) -> int | None:
         return commands.milliseconds(self.timeout) if self.timeout else None
@@ -203,11 +260,26 @@ class LockBase(Generic[C]):
 
     # Releasing and renewing
 
+    def _remember(self, attempt: Attempt, sent: float) -> Hold[C] | None:
+        """Remembers a grant whose command was sent at that time. Returns the hold that was remembered before."""
+        before = self._hold
+        since = time.monotonic() if attempt.queued else sent
+        until = since + self.timeout if self.timeout and attempt.connection is None else math.inf
+        permits = self._target.permits
+        self._hold = Hold(attempt.owner, attempt.token, attempt.connection, since, attempt.queued, until, permits)
+        return before
+
+    def _entered(self, hold: Hold[C], attempt: Attempt) -> None:
+        """Takes a re-entry into the memory. It never shortens the lease."""
+        hold.entries += 1
+        if self.timeout:
+            hold.until = max(hold.until, attempt.began + self.timeout)
+
     def _take_over(self, owner: str | bytes) -> None:
         encoded: bytes = redis_py.encoder(self.redis).encode(owner)
         hold = self._hold
         if hold is None or hold.owner != encoded:
-            self._hold = Hold(encoded)
+            self._hold = Hold(encoded, entries=self._target.permits)
 
     def _to_release(self) -> Hold[C]:
         hold = self._hold
@@ -215,16 +287,17 @@ class LockBase(Generic[C]):
             raise self._error("Cannot release a lock that's not owned or is already unlocked.")
         return hold
 
-    def _release(self, hold: Hold[C]) -> list[Command]:
+    def _release(self, hold: Hold[C], entries: int) -> list[Command]:
         """Returns the same commands for a release that was sent before and not answered."""
-        hold.releasing = hold.releasing or uuid.uuid4().hex
-        return self._target.release(hold.owner, hold.token, hold.releasing)
+        if hold.releasing is None or hold.releasing[1] != entries:
+            hold.releasing, hold.release_sent = (uuid.uuid4().hex, entries), False
+        return self._target.release(hold.owner, hold.token, *hold.releasing)
 
-    def _still_entered(self, hold: Hold[C], reply: int | None) -> bool:
+    def _still_entered(self, hold: Hold[C], reply: int | None, entries: int) -> bool:
         """Takes the reply to a release into the memory. If the lock is no longer held, forgets the hold."""
         hold.releasing, hold.release_sent = None, False
         if reply == 0:
-            hold.entries -= 1
+            hold.entries -= entries
             return True
         self._hold = None
         return False
@@ -256,7 +329,8 @@ class LockBase(Generic[C]):
         renews = self.auto_renewal or self._replicas is not None and hold.connection is not None
         renew = self._target.renew(hold.owner, token, self._lease()) if renews else None
         error: Callable[[str], LockNotOwnedError] = functools.partial(LockNotOwnedError, lock_name=self._printed())
-        return Terms(renew, self._target.check(token), self.timeout or None, self._replicas, error)
+        bind = self._target.renew(hold.owner, token, self._lease(), bind=True)
+        return Terms(renew, bind, self._target.check(token), self.timeout or None, self._replicas, error)
 
     def _exit(self, error: LockError) -> None:
         """A release at the end of a `with` block has failed."""

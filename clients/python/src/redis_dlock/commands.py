@@ -49,20 +49,22 @@ class Target:
             return ("DLOCK.RACQUIRE", self.names[0], owner)
         return (_ENTER[self.mode], self.names[0], owner)
 
-    def release(self, owner: bytes, token: int | None, request: str) -> list[Command]:
-        """Returns a command for each key. Each releases one entry, or all permits of one acquisition, of the hold with
-        this token. Without a token, of whatever hold the owner has."""
+    def release(self, owner: bytes, token: int | None, request: str, entries: int) -> list[Command]:
+        """Returns a command for each key. Each releases entries (of a semaphore: permits) of the hold with this token.
+        Without a token, of whatever hold the owner has."""
         which: Command = () if token is None else ("TOKEN", token)
-        count: Command = ("PERMITS", self.permits) if self.limit is not None and self.permits > 1 else ()
+        count: Command = ("PERMITS", entries) if entries > 1 else ()
         return [
             ("DLOCK.RELEASE", name, owner, self.side, *count, *which, "REQUEST", request) for name in self.names
         ]
 
-    def renew(self, owner: bytes, token: int | None, lease: int | None) -> list[Command]:
-        """Returns a command for each key: `lease` ms from now, or the hold's own lease."""
+    def renew(self, owner: bytes, token: int | None, lease: int | None, *, bind: bool = False) -> list[Command]:
+        """Returns a command for each key: `lease` ms from now, or the hold's own lease. `bind`: to the session of the
+        connection that sends it."""
         length: Command = () if lease is None else ("PX", lease)
         which: Command = () if token is None else ("TOKEN", token)
-        return [("DLOCK.RENEW", name, owner, *length, self.side, *which) for name in self.names]
+        session: Command = ("SESSION",) if bind else ()
+        return [("DLOCK.RENEW", name, owner, *length, self.side, *session, *which) for name in self.names]
 
     def check(self, token: int) -> list[Command]:
         """Returns a command for each key that asks for the milliseconds left."""

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 import threading
+import time
 import weakref
 from dataclasses import dataclass, field
 from types import SimpleNamespace
@@ -26,15 +28,25 @@ class Hold(Generic[C]):
     # When the command that was granted was sent, by `time.monotonic()`; for a grant after a wait, when it was read.
     since: float = 0.0
     queued: bool = False
-    # The number of entries.
+    # When it ends by itself unless it is renewed, by `time.monotonic()`. For a session, and while it is watched, the
+    # watch knows.
+    until: float = math.inf
+    # The number of entries; of a semaphore: of permits.
     entries: int = 1
-    # The id of a release that was not answered, and whether it was sent, so that it may have been executed.
-    releasing: str | None = None
+    # The id of a release that was not answered with the number of entries, and whether it was sent, so that it may have
+    # been executed.
+    releasing: tuple[str, int] | None = None
     release_sent: bool = False
     # Renews the lock, or notices its loss.
     watch: Any = None
     # The process that acquired it.
     process: int = field(default_factory=os.getpid)
+
+    def ended(self) -> bool:
+        """Returns whether it is lost, or must be assumed lost, as far as is known here."""
+        if self.watch is not None:
+            return bool(self.watch.is_lost)
+        return time.monotonic() >= self.until
 
     def elsewhere(self) -> bool:
         """Returns whether it belongs to the process that this one was forked from."""

@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import Any
 
 from redis.backoff import NoBackoff
-from redis.exceptions import LockError
+from redis.exceptions import LockError, LockNotOwnedError
 from redis.retry import Retry
 
 from . import observed as holders
@@ -20,7 +20,8 @@ from .commands import Name
 from .errors import DeadlockError
 from .observed import Holder
 from .sync import DLock
-from .sync_wire import Wire, _exchange
+from .sync_wire import Wire
+from .talk import Talk
 
 
 def holder(redis: Any, name: Name) -> Holder | None:
@@ -121,19 +122,20 @@ class Link:
         settings = holders.settings_of(source, Retry(NoBackoff(), 0))
         self._asking = source.connection_class(**settings)
         self._listening = source.connection_class(**settings)
+        self._questions = Talk(self._asking)
         try:
             self._listening.connect()
-            [number] = _exchange(self._listening, ("CLIENT", "ID"), within=holders.ANSWER)
-            _exchange(self._listening, ("SUBSCRIBE", holders.INVALIDATED), within=holders.ANSWER)
+            [number] = Talk(self._listening).exchange(("CLIENT", "ID"))
+            Talk(self._listening).exchange(("SUBSCRIBE", holders.INVALIDATED))
             self._asking.connect()
-            _exchange(self._asking, ("CLIENT", "TRACKING", "ON", "REDIRECT", number), within=holders.ANSWER)
+            self._questions.exchange(("CLIENT", "TRACKING", "ON", "REDIRECT", number))
         except BaseException:
             self.close()
             raise
 
     def ask(self, name: Name) -> tuple[Holder | None, float]:
         """Returns the holder, and for how many seconds that is known."""
-        return holders.read(_exchange(self._asking, holders.question(name), within=holders.ANSWER)[0])
+        return holders.read(self._questions.exchange(holders.question(name))[0])
 
     def wait(self, seconds: float, wakes: socket.socket) -> None:
         """Waits for a change, for this time at most."""
@@ -213,19 +215,20 @@ class Election:
                 # In slices, so that `stop` does not wait for a grant.
                 if not lock.acquire(blocking_timeout=1.0, token=self.candidate):
                     continue
-            except (DeadlockError, *redis_py.LOST):
+                token = lock.token
+            except (DeadlockError, LockNotOwnedError, *redis_py.LOST):
                 # The server is away, or still has the last term, whose lease ends soon.
                 self._stopped.wait(holders.LONGEST_PAUSE)
                 continue
-            self._lead(lock)
+            self._lead(lock, token)
 
     def stop(self) -> None:
         """Ends the term, and `run` within a second or two."""
         self._stopped.set()
         self._end()
 
-    def _lead(self, lock: DLock) -> None:
-        term = self._term = Term(lock.token)
+    def _lead(self, lock: DLock, token: int) -> None:
+        term = self._term = Term(token)
         try:
             if lock.lost.is_set() or self._stopped.is_set():
                 term.ended.set()

@@ -20,7 +20,7 @@ HEARTBEAT = 10.0
 # The longest pause between two attempts to reach the server, in seconds.
 LONGEST_PAUSE = 1.0
 # How long a reply may take, in seconds.
-ANSWER = 5.0
+ANSWER = redis_py.ANSWER
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""What a semaphore object has taken, for each thread or task."""
+"""The permits that a semaphore object has taken, for each thread or task."""
 
 from __future__ import annotations
 
@@ -12,28 +12,35 @@ P = TypeVar("P")
 
 
 class Permits(Generic[P]):
-    """The last one added is taken first, and those of the caller before those of others."""
+    """Which acquisition has how many. The last one added is taken from first, and those of the caller before those of
+    others."""
 
     def __init__(self, caller: Callable[[], object]) -> None:
         self._caller = caller
-        self._all: list[tuple[object, P]] = []
+        self._all: list[tuple[object, P, int]] = []
         self._lock = threading.Lock()
 
-    def add(self, permit: P) -> None:
-        """Remembers what the caller has acquired."""
+    def add(self, permit: P, number: int) -> None:
+        """Remembers how many the caller has acquired together."""
         with self._lock:
-            self._all.append((self._caller(), permit))
+            self._all.append((self._caller(), permit, number))
 
-    def take(self, number: int) -> list[P]:
-        """Forgets some, and returns them. Raises `LockError` if there are fewer."""
+    def take(self, number: int) -> list[tuple[P, int]]:
+        """Forgets that many, and returns how many of which acquisition. Raises `LockError` if there are fewer."""
         if number < 1:
             raise ValueError("n must be one or more")
         caller = self._caller()
+        taken: list[tuple[P, int]] = []
         with self._lock:
-            if number > len(self._all):
+            if number > sum(held for _, _, held in self._all):
                 raise LockError("Cannot release more than was acquired")
-            own = [entry for entry in self._all if entry[0] == caller]
-            others = [entry for entry in self._all if entry[0] != caller]
-            taken = (others + own)[-number:]
-            self._all = [entry for entry in self._all if entry not in taken]
-        return [permit for _, permit in reversed(taken)]
+            # False sorts before True, and equals stay in order: the caller's own come last.
+            self._all.sort(key=lambda entry: entry[0] == caller)
+            while number > 0:
+                owner, permit, held = self._all.pop()
+                given = min(held, number)
+                taken.append((permit, given))
+                number -= given
+                if held > given:
+                    self._all.append((owner, permit, held - given))
+        return taken

@@ -11,6 +11,8 @@ from typing import Any, Protocol
 from redis.backoff import NoBackoff
 from redis.exceptions import (
     AskError,
+    AuthenticationError,
+    AuthorizationError,
     ClusterDownError,
     ConnectionError,
     LockError,
@@ -30,17 +32,22 @@ MOVING = (MovedError, AskError, TryAgainError, ClusterDownError)
 # How long a slot may take to move, and the pause between two attempts, in seconds.
 SLOT_PATIENCE = 10.0
 SLOT_PAUSE = 0.05
-# The first and the longest pause between two attempts to reach a server during a wait with a time limit, in seconds.
+# The first and the longest pause between two attempts to reach a server, in seconds.
 OUTAGE_PAUSE = 0.05
 OUTAGE_LONGEST_PAUSE = 1.0
-# However little time of a wait is left: how long a connection may take, in seconds.
-CONNECTING = 0.5
-# How long the server gets to close a connection that was given up, in seconds.
-CLOSING = 2.0
+# How long a pool may take to connect before a connection beside it is made, in seconds. It repeats as the client is
+# configured to, with pauses that may be longer than a wait.
+LENDING = 0.5
+# How long a reply to a command that does not wait may take, in seconds, if nothing else limits it.
+ANSWER = 5.0
+# How long an acquisition that was given up is cleaned up behind, and how much of that its caller sees if the server may
+# answer, in seconds.
+CLEANING = 5.0
+CLEANING_SEEN = 0.05
 
 
 class Unreachable(Exception):
-    """No connection could be made, although the client tried as often as it is configured to."""
+    """No connection could be made."""
 
     def __init__(self, reason: Exception) -> None:
         super().__init__(str(reason))
@@ -55,17 +62,18 @@ class Encoder(Protocol):
 
 
 class Outage:
-    """The time between two attempts while the server is away and the wait has a time limit."""
+    """The time between two attempts while the server is away."""
 
     def __init__(self) -> None:
         self._pause = 0.0
 
     def pause(self, left: float, error: Exception) -> float:
-        """Returns the seconds to wait before the next attempt. Raises the error if not enough time is left."""
-        pause = self._pause
-        if left <= pause:
-            raise error.reason if isinstance(error, Unreachable) else error
-        self._pause = min(max(pause * 2, OUTAGE_PAUSE), OUTAGE_LONGEST_PAUSE)
+        """Returns the seconds to wait before the next attempt. Raises the error if it is final, or no time is left."""
+        reason = error.reason if isinstance(error, Unreachable) else error
+        if left <= 0 or isinstance(reason, (AuthenticationError, AuthorizationError)):
+            raise reason
+        pause = min(self._pause, left)
+        self._pause = min(max(self._pause * 2, OUTAGE_PAUSE), OUTAGE_LONGEST_PAUSE)
         return pause
 
 
@@ -73,7 +81,8 @@ class Crowd:
     """Counts the acquisitions that use a pool at this moment. They take at most half of it, so that a burst of them
     leaves connections to the rest of the program. One that finds no room waits on its own connection from the start."""
 
-    _sizes: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
+    # Sets, because one step adds to them or removes from them: no lock is needed that an interrupt could leave locked.
+    _present: weakref.WeakKeyDictionary[Any, set[Crowd]] = weakref.WeakKeyDictionary()
 
     def __init__(self, pool: Any) -> None:
         self._pool = pool
@@ -81,15 +90,15 @@ class Crowd:
     @classmethod
     def room(cls, pool: Any) -> bool:
         """Returns whether another one may use the pool."""
-        return not lends(pool) or cls._sizes.get(pool, 0) < max(1, pool.max_connections // 2)
+        return not lends(pool) or len(cls._present.get(pool, ())) < max(1, pool.max_connections // 2)
 
     def __enter__(self) -> None:
         if lends(self._pool):
-            self._sizes[self._pool] = self._sizes.get(self._pool, 0) + 1
+            self._present.setdefault(self._pool, set()).add(self)
 
     def __exit__(self, *failure: object) -> None:
         if lends(self._pool):
-            self._sizes[self._pool] = max(0, self._sizes.get(self._pool, 0) - 1)
+            self._present.get(self._pool, set()).discard(self)
 
 
 def encoder(client: Any) -> Encoder:
@@ -116,33 +125,50 @@ def lends(source: Any) -> bool:
 
 
 def has_open_connection(pool: Any) -> bool:
-    """Returns whether the next connection that the pool lends is open. True also for a pool that does not show it."""
+    """Returns whether the next connection that the pool lends is open. False also for a pool that does not show it."""
     idle = getattr(pool, "_available_connections", None)
-    if not isinstance(idle, list):
-        return True
+    if idle is None:  # a `BlockingConnectionPool`
+        idle = getattr(getattr(pool, "pool", None), "queue", None)
     try:
-        sock = getattr(idle[-1], "_sock", None)
+        connection = idle[-1]  # type: ignore[index] # what is no list raises
+        if hasattr(connection, "_writer"):
+            return bool(connection.is_connected)
+        sock = getattr(connection, "_sock", None)
         # Readable while nobody waits for a reply: the server has closed it.
         return sock is not None and not _readable(sock)
-    except (IndexError, OSError, ValueError):
+    except (IndexError, TypeError, OSError, ValueError):
         return False
 
 
+# `poll` needs no file of its own, unlike the default.
+_Selector: type[selectors.BaseSelector] = getattr(selectors, "PollSelector", selectors.DefaultSelector)
+
+
 def _readable(sock: Any) -> bool:
-    with selectors.DefaultSelector() as selector:
+    with _Selector() as selector:
         selector.register(sock, selectors.EVENT_READ)
         return bool(selector.select(0))
 
 
-def own_settings(source: Any, retry: Any, connect_within: float | None) -> dict[str, Any]:
-    """Returns the settings for a connection outside of the pool: those of the pool, but it does not retry by itself."""
+def address(connection: Any) -> object:
+    """Returns the address that a connection leads to."""
+    return [getattr(connection, name, None) for name in ("host", "port", "path")]
+
+
+def own_settings(source: Any, retry: Any, within: float) -> dict[str, Any]:
+    """Returns the settings for a connection outside of the pool: those of the pool, but it does not retry by itself,
+    and neither connecting nor a step of the handshake takes longer than this many seconds."""
     settings = dict(source.connection_kwargs)
     settings["retry"] = retry
     settings.pop("retry_on_error", None)
     settings.pop("retry_on_timeout", None)
-    if connect_within is not None and "path" not in settings:
-        told = settings.get("socket_connect_timeout") or settings.get("socket_timeout")
-        settings["socket_connect_timeout"] = max(CONNECTING, min(told or connect_within, connect_within))
+    # It would ask in the middle of an exchange, without regard to the limit of the exchange.
+    settings["health_check_interval"] = 0
+    told = settings.get("socket_timeout")
+    settings["socket_timeout"] = min(told or within, within)
+    if "path" not in settings:
+        told = settings.get("socket_connect_timeout") or told
+        settings["socket_connect_timeout"] = min(told or within, within)
     return settings
 
 
@@ -166,6 +192,16 @@ def explained(error: ResponseError) -> Exception:
     if str(error).lower().startswith("unknown command") and "dlock." in str(error).lower():
         return LockError(f"{error} (is the dlock module loaded on this server?)")
     return error
+
+
+def results(replies: list[Any]) -> list[Any]:
+    """Returns the replies. Raises the first error among them."""
+    for reply in replies:
+        if isinstance(reply, ResponseError):
+            raise reply if isinstance(reply, MOVING) else explained(reply)
+        if isinstance(reply, Exception):
+            raise reply
+    return replies
 
 
 def end_of_sending(sock: Any) -> None:

@@ -27,6 +27,14 @@ class Permit(DLock):
     def _what(self) -> Target:
         return Target((self.name,), self.mode, limit=self._limit, permits=self._permits)
 
+    def release(self) -> None:
+        """Releases all of the permits that are left."""
+        self._give_back(self._to_release().entries)
+
+    def give_back(self, number: int) -> None:
+        """Releases some of the permits. The others keep the lease and the token."""
+        self._give_back(number)
+
 
 class DSemaphore:
     """A semaphore with the interface of `threading.Semaphore`: at most `limit` permits are taken at a time, by all
@@ -60,26 +68,32 @@ class DSemaphore:
         permit = self.permit(permits)
         if not permit.acquire(blocking=blocking, blocking_timeout=timeout):
             return False
-        self._taken.add(permit)
+        self._taken.add(permit, permits)
         return True
 
     def release(self, n: int = 1) -> None:
-        """Gives back what n acquisitions took: of this thread, if it has some. Raises `LockError` (a `ValueError`) if
+        """Gives back n permits: of this thread, if it has some. Raises `LockError` (a `ValueError`) if
         there are fewer, `LockNotOwnedError` if one was lost."""
-        for permit in self._taken.take(n):
-            permit.release()
+        failed: Exception | None = None
+        for permit, number in self._taken.take(n):
+            try:
+                permit.give_back(number)
+            except Exception as error:  # noqa: BLE001 - the others are released, too
+                failed = failed or error
+        if failed is not None:
+            raise failed
 
     def __enter__(self) -> Permit:
         permit = self.permit()
         if not permit.acquire():
             raise LockError("Unable to acquire lock within the time specified")
-        self._taken.add(permit)
+        self._taken.add(permit, 1)
         return permit
 
     def __exit__(
         self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        for permit in self._taken.take(1):
+        for permit, _ in self._taken.take(1):
             permit.__exit__(kind, value, traceback)
 
 

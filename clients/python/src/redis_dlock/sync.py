@@ -16,7 +16,8 @@ from .base import LockBase, least
 from .commands import milliseconds
 from .holds import Hold
 from .sync_watch import Watch
-from .sync_wire import Line, Wire
+from .sync_wire import Wire
+from .talk import Line
 
 L = TypeVar("L", bound="DLock")
 
@@ -76,20 +77,18 @@ class DLock(LockBase[Line], Lock):
                 time.sleep(min(pause, left))
             if attempt.token is None:
                 return False
-            self._keep(attempt, attempt.token, sent)
+            self._keep(attempt, sent)
             return True
         except BaseException:
             self._forget(attempt)
             raise
 
-    def _keep(self, attempt: Attempt, token: int, sent: float) -> None:
-        before = self._hold
-        since = time.monotonic() if attempt.queued else sent
-        self._hold = Hold(attempt.owner, token, attempt.connection, since, attempt.queued)
+    def _keep(self, attempt: Attempt, sent: float) -> None:
+        before = self._remember(attempt, sent)
         if before is not None:
             self._let_go(before)
-        if self.auto_renewal or self.on_lost is not None:
-            self._watch(self._hold)
+        if self.auto_renewal or self.on_lost is not None or attempt.connection is not None:
+            self._watch(self._held())
 
     def _forget(self, attempt: Attempt) -> None:
         """Acquiring failed: whatever it has got already is given back."""
@@ -106,7 +105,7 @@ class DLock(LockBase[Line], Lock):
         except ResponseError as error:
             self._refused(error)
         if attempt.token == hold.token:
-            hold.entries += 1
+            self._entered(hold, attempt)
             return True
         self._wire.give_up(attempt)
         self._let_go(hold)
@@ -140,11 +139,14 @@ class DLock(LockBase[Line], Lock):
 
         Raises `LockError` if it was not acquired, `LockNotOwnedError` if it has been lost since.
         """
+        self._give_back(1)
+
+    def _give_back(self, entries: int) -> None:
         hold = self._to_release()
-        if hold.watch is not None and hold.entries == 1:
+        if hold.watch is not None and hold.entries <= entries:
             hold.watch.stop()
         try:
-            replies, repeated = self._wire.release(self._release(hold), hold)
+            replies, repeated = self._wire.release(self._release(hold, entries), hold)
             reply = least(replies)
         except ResponseError as error:
             hold.release_sent = False
@@ -155,7 +157,7 @@ class DLock(LockBase[Line], Lock):
             # The end of its connection releases a session in any case.
             self._let_go(hold)
             raise
-        if self._still_entered(hold, reply):
+        if self._still_entered(hold, reply, entries):
             return
         self._let_go(hold)
         if reply is None and not repeated:
@@ -172,7 +174,7 @@ class DLock(LockBase[Line], Lock):
         """Adds seconds to what is left of the timeout, or makes these seconds what is left."""
         hold, _ = self._to_renew("extend")
         lease = milliseconds(additional_time)
-        if not replace_ttl:
+        if not (replace_ttl or self._replaces_ttl):
             left = self._left_now(hold)
             if left is None:
                 raise self._no_longer_owned("extend")
@@ -195,6 +197,8 @@ class DLock(LockBase[Line], Lock):
             renewed = None
         if not renewed:
             raise self._no_longer_owned(doing)
+        if hold.connection is None:
+            hold.until = sent + lease / 1000
         if hold.watch is not None:
             hold.watch.renewed(sent, lease / 1000)
         return True
@@ -214,8 +218,10 @@ class DLock(LockBase[Line], Lock):
         if hold.watch is None:
             if hold.token is None:
                 raise self._error("The token is not known, because the owner was set by hand")
+            # Kept before it starts, so that whatever lets go of the hold stops it.
             hold.watch = Watch(self._wire, hold, self._terms(hold, hold.token), self.on_lost)
         watch: Watch = hold.watch
+        watch.start()
         return watch
 
     # What redis-py's lock consists of, for programs that call it.

@@ -1,4 +1,4 @@
-"""Renews a hold, or notices its loss, in a thread."""
+"""Renews a hold, binds a session to a new connection, or notices the loss, in a thread."""
 
 from __future__ import annotations
 
@@ -16,8 +16,11 @@ from . import redis_py
 from .base import logger
 from .errors import ReplicasError
 from .holds import Hold
-from .sync_wire import Line, Wire
-from .watch import Terms, Validity
+from .sync_wire import Wire
+from .talk import Line
+from .watch import LOOK, Terms, Validity
+
+_UNKNOWN = (*redis_py.LOST, *redis_py.MOVING, redis_py.Unreachable, ReplicasError)
 
 
 class Watch:
@@ -34,17 +37,34 @@ class Watch:
         self._wire = wire
         self._terms = terms
         self._on_lost = on_lost
-        self._session = hold.connection
-        self._line: Line | None = None
-        self._validity = Validity(hold.since, terms.lease, ask_first=hold.queued)
-        self._stopped = False
-        self._wakes, self._waker = socket.socketpair()
         # Keeps no reference to the hold, so that it can go.
+        self._hold = weakref.ref(hold)
+        self._session = hold.connection
+        # Whether the session is to be bound to another connection.
+        self._binds = False
+        self._line: Line | None = None
+        # The server renews a session, however long ago it was granted.
+        ask_first = hold.queued and hold.connection is None
+        self._validity = Validity(hold.since, terms.lease, ask_first=ask_first)
+        self._stopped = False
+        self._waker: socket.socket | None = None
+        self._thread: threading.Thread | None = None
         weakref.finalize(hold, self.stop).atexit = False
-        threading.Thread(target=self._run, name="redis_dlock", daemon=True).start()
+
+    def start(self) -> None:
+        """Starts the thread, unless it was."""
+        if self._thread is None:
+            thread = threading.Thread(target=self._run, name="redis_dlock", daemon=True)
+            thread.start()
+            self._thread = thread
+
+    @property
+    def is_lost(self) -> bool:
+        """Returns whether the lock is lost, or must be assumed lost."""
+        return self.lost.is_set()
 
     def stop(self) -> None:
-        """Ends the watch, without waiting for it."""
+        """Ends the watch, without waiting for it. The session keeps its connection from now on."""
         self._stopped = True
         self._wake()
 
@@ -55,41 +75,37 @@ class Watch:
 
     def _wake(self) -> None:
         try:
-            self._waker.send(b".")
+            if self._waker is not None:
+                self._waker.send(b".")
         except OSError:
             pass  # The watch has ended.
 
     def _run(self) -> None:
+        wakes, self._waker = socket.socketpair()
         try:
-            with selectors.DefaultSelector() as selector:
-                selector.register(self._wakes, selectors.EVENT_READ)
-                self._watch(selector)
+            self._watch(wakes)
         finally:
-            self._wakes.close()
+            wakes.close()
             self._waker.close()
             if self._line is not None:
                 self._line.close()
 
-    def _watch(self, selector: selectors.BaseSelector) -> None:
-        watched = self._socket_of_session()
-        if watched is not None:
-            selector.register(watched, selectors.EVENT_READ)
-        while True:
-            ready = [key.fileobj for key, _ in selector.select(max(0.0, self._validity.due - time.monotonic()))]
-            if self._wakes in ready:
-                self._wakes.recv(64)
-            if self._stopped:
+    def _watch(self, wakes: socket.socket) -> None:
+        while not self._stopped:
+            self._sleep(wakes)
+            session = self._session
+            if self._stopped or session is not None and session.closed:
                 return
             now = time.monotonic()
-            if self._session is not None and not self._session.is_open():
-                return self._lose("the connection of its session ended")
             if now >= self._validity.until:
                 return self._lose("its lease ended")
+            if session is not None and not self._binds and not session.is_open():
+                self._binds, self._validity.due = True, now
             if now < self._validity.due:
                 continue
             try:
-                left = self._look()
-            except (*redis_py.LOST, *redis_py.MOVING, redis_py.Unreachable, ReplicasError):
+                left = self._bind() if self._binds else self._look()
+            except _UNKNOWN:
                 self._validity.failed(time.monotonic())
                 continue
             except ResponseError as error:
@@ -97,35 +113,69 @@ class Watch:
             if self._stopped:
                 return
             if left is None:
-                return self._lose("the server has no such hold")
+                return self._lose("the connection of its session ended" if self._binds else "the server has no such hold")
+            self._binds = False
             self._validity.confirmed(now, left)
 
-    def _socket_of_session(self) -> Any:
-        return getattr(self._session.connection, "_sock", None) if self._session is not None else None
+    def _sleep(self, wakes: socket.socket) -> None:
+        """Waits until something is due, or the watch is woken, or the connection of the session has something."""
+        with selectors.DefaultSelector() as selector:
+            selector.register(wakes, selectors.EVENT_READ)
+            sock = getattr(self._session.connection, "_sock", None) if self._session is not None else None
+            if sock is not None and not self._binds:
+                try:
+                    selector.register(sock, selectors.EVENT_READ)
+                except (OSError, ValueError):
+                    return  # Somebody closes it at this moment.
+            ready = [key.fileobj for key, _ in selector.select(max(0.0, self._validity.due - time.monotonic()))]
+        if wakes in ready:
+            wakes.recv(64)
 
     def _look(self) -> float | None:
         """Returns the seconds left, or None if the hold is gone."""
         within = max(0.1, self._validity.until - time.monotonic())
-        line = self._session or self._own(within)
+        if self._session is not None:
+            try:
+                return self._terms.left(self._session.exchange(*self._terms.commands(), within=min(within, LOOK)))
+            except redis_py.LOST:
+                # It may lead to a server that hangs, or is no primary any more. It stays open until another is bound.
+                self._binds = True
+                raise
+        line = self._own(within)
         try:
             return self._terms.left(line.exchange(*self._terms.commands(), within=within))
         except BaseException:
-            if line is self._line:
-                self._line = None
-                line.close()
+            self._line = None
+            line.close()
             raise
 
     def _own(self, within: float) -> Line:
         """Returns a connection on which no look takes longer than the lock is certainly held."""
         if self._line is None:
-            line = self._wire.line(within)
-            try:
-                line.connect()
-            except BaseException:
-                line.close()
-                raise
-            self._line = line
+            self._line = self._wire.open(time.monotonic() + within)
         return self._line
+
+    def _bind(self) -> float | None:
+        """Binds the session to a new connection. Returns the seconds left, or None if the hold is gone."""
+        within = max(0.1, min(LOOK, self._validity.until - time.monotonic()))
+        line = self._wire.open(time.monotonic() + within)
+        adopted = False
+        try:
+            left = self._terms.bound(line.exchange(*self._terms.binding(), within=within))
+            adopted = left is not None and self._adopt(line)
+            return left
+        finally:
+            if not adopted:
+                line.close()
+
+    def _adopt(self, line: Line) -> bool:
+        hold = self._hold()
+        if self._stopped or hold is None or hold.connection is None:
+            return False
+        before, hold.connection, self._session = hold.connection, line, line
+        before.close()
+        # Stopped meanwhile: whoever lets go of the hold may have closed the one before.
+        return not self._stopped
 
     def _lose(self, why: str) -> None:
         self.lost.set()

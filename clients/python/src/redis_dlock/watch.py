@@ -14,6 +14,10 @@ from .errors import ReplicasError
 
 # How often a session without a timeout is asked for until its lease is known, in seconds.
 _FIRST_LOOK = 1.0
+# How long it is taken for live while no server answers and its lease is not known: the server's default, in seconds.
+_UNKNOWN = 30.0
+# How long a look on the connection of a session may take before the session is bound to another one, in seconds.
+LOOK = 2.0
 
 
 @dataclass
@@ -22,6 +26,8 @@ class Terms:
 
     # Renews the hold; None: the watch only asks for it.
     renew: list[Command] | None
+    # Binds the hold of a session to another connection.
+    bind: list[Command]
     check: list[Command]
     # The lease in seconds; None: the server's default.
     lease: float | None
@@ -36,13 +42,22 @@ class Terms:
 
     def left(self, replies: list[Any]) -> float | None:
         """Returns the seconds left, or None if the hold is gone. Raises `ReplicasError` if too few replicas know."""
-        renewed, checked = len(self.renew or []), len(self.check)
-        if None in replies[: renewed + checked]:
-            return None
-        if self.renew and self.replicas and replies[-1] < self.replicas.count:
+        left = self._least(replies, len(self.renew or []))
+        if left is not None and self.renew and self.replicas and replies[-1] < self.replicas.count:
             raise ReplicasError(self.replicas.too_few(replies[-1]))
-        left: int = min(replies[renewed : renewed + checked])
-        return left / 1000
+        return left
+
+    def binding(self) -> list[Command]:
+        """Returns what is sent on the connection that a session is bound to next."""
+        return [*self.bind, *self.check]
+
+    def bound(self, replies: list[Any]) -> float | None:
+        """Returns the seconds left, or None if the hold is gone."""
+        return self._least(replies, len(self.bind))
+
+    def _least(self, replies: list[Any], renewed: int) -> float | None:
+        of_hold = replies[: renewed + len(self.check)]
+        return None if None in of_hold else min(of_hold[renewed:]) / 1000
 
 
 class Validity:
@@ -67,4 +82,7 @@ class Validity:
 
     def failed(self, now: float) -> None:
         """It is unknown whether the server has the hold. Asks again soon."""
+        if self._lease is None:
+            self._lease = _UNKNOWN
+            self.until = now + _UNKNOWN
         self.due = min(now + min((self._lease or _FIRST_LOOK) / 30, 1.0), self.until)

@@ -1,0 +1,85 @@
+"""Work with a time limit, in a thread. Not even a name server, Sentinel or a handshake exceeds it."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from typing import Any, Generic, TypeVar
+
+from redis.exceptions import ConnectionError
+
+T = TypeVar("T")
+
+
+class Work(Generic[T]):
+    """Work that goes on in a daemon thread. Either its starter takes the outcome, or abandons it."""
+
+    def __init__(self, work: Callable[[], T], late: Callable[[T], Any] | None = None) -> None:
+        """`late` gets a result that nobody waits for any more."""
+        self._work, self._late = work, late
+        self._result: Any = None
+        self._error: BaseException | None = None
+        self._done = threading.Event()
+        # The first to acquire it decides whether the outcome is taken.
+        self._decided = threading.Lock()
+
+    def start(self) -> None:
+        """Starts the thread."""
+        threading.Thread(target=self._run, name="redis_dlock", daemon=True).start()
+
+    def _run(self) -> None:
+        try:
+            self._result = self._work()
+        except BaseException as error:  # noqa: BLE001 - its starter raises it
+            self._error = error
+        abandoned = not self._decided.acquire(blocking=False)
+        self._done.set()
+        if abandoned:
+            self._clear()
+
+    def _clear(self) -> None:
+        if self._error is None and self._late is not None:
+            self._late(self._result)
+
+    def wait(self, until: float) -> bool:
+        """Waits until then by `time.monotonic()`, and returns whether the work is done."""
+        return self._done.wait(max(0.0, until - time.monotonic()))
+
+    def outcome(self) -> T:
+        """Returns the result of work that is done, or raises its error."""
+        if self._error is not None:
+            raise self._error
+        result: T = self._result
+        return result
+
+    def abandon(self) -> None:
+        """Nobody will ask for the outcome."""
+        if not self._decided.acquire(blocking=False):
+            self._done.wait()
+            self._clear()
+
+
+    @property
+    def goes_on(self) -> bool:
+        """Returns whether the work is not done."""
+        return not self._done.is_set()
+
+
+def limited(
+    work: Callable[[], T],
+    until: float,
+    late: Callable[[T], Any] | None = None,
+    overdue: Callable[[Work[T]], Any] = lambda work: None,
+) -> T:
+    """Returns the result of the work, or raises `ConnectionError`. `overdue` gets work that is given up then."""
+    under_way = Work(work, late)
+    try:
+        under_way.start()
+        if not under_way.wait(until):
+            overdue(under_way)
+            raise ConnectionError("no connection in time")
+        return under_way.outcome()
+    except BaseException:
+        under_way.abandon()
+        raise

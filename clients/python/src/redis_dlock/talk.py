@@ -1,0 +1,161 @@
+"""Commands and replies on a connection of threads. Nothing else of this package sends or reads there."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+from redis.backoff import NoBackoff
+from redis.exceptions import ConnectionError, ResponseError, TimeoutError
+from redis.retry import Retry
+
+from . import redis_py
+from .commands import Command
+from .limited import limited
+
+# The longest single look at the socket of a connection that waits, in seconds.
+_LOOK = 3600.0
+
+
+class Talk:
+    """A connection that counts the replies it owes. One that owes a reply is closed before anybody else uses it: the
+    reply would be taken for that to another command."""
+
+    def __init__(self, connection: Any, give_back: Callable[[Any], Any] | None = None) -> None:
+        """`give_back`: where the connection goes afterwards."""
+        self.connection = connection
+        self._give_back = give_back
+        self._owed = 0
+        self._ended = False
+
+    @property
+    def owes(self) -> bool:
+        """Returns whether a reply is outstanding, or whether there was one that was not read in full."""
+        return self._owed > 0
+
+    def send(self, *commands: Command) -> None:
+        """Sends commands in one piece."""
+        packed = self.connection.pack_commands(commands)
+        self._owed += len(commands)
+        self.connection.send_packed_command(packed, check_health=False)
+
+    def answers(self, until: float) -> bool:
+        """Returns whether a reply begins until then, by `time.monotonic()`."""
+        try:
+            while not self.connection.can_read(timeout=max(0.0, min(_LOOK, until - time.monotonic()))):
+                if time.monotonic() >= until:
+                    return False
+            return True
+        except ValueError as error:
+            raise ConnectionError("another thread has closed the connection") from error
+
+    def read(self, until: float) -> Any:
+        """Returns the next reply, even if it is an error."""
+        if not self.answers(until):
+            raise TimeoutError("no reply in time")
+        try:
+            reply = self.connection.read_response()
+        except ResponseError as error:
+            reply = error
+        self._owed -= 1
+        return reply
+
+    def exchange(self, *commands: Command, within: float = redis_py.ANSWER) -> list[Any]:
+        """Returns the replies, in order. Raises the first error, after all of them were read."""
+        until = time.monotonic() + within
+        self.send(*commands)
+        return redis_py.results([self.read(until) for _ in commands])
+
+    def end(self, until: float) -> list[Any]:
+        """Lets the server execute what was sent and close the connection. Returns the replies that still come."""
+        self._ended = True
+        replies: list[Any] = []
+        sock = getattr(self.connection, "_sock", None)
+        if sock is not None:
+            redis_py.end_of_sending(sock)
+            try:
+                while self.owes:
+                    replies.append(self.read(until))
+            except Exception:  # noqa: BLE001 - whatever was on its way, the connection is closed now
+                pass
+        self.done()
+        return replies
+
+    def done(self) -> None:
+        """Gives the connection back; closes it first if it owes a reply."""
+        if self.owes or self._ended:
+            self.connection.disconnect()
+        give_back, self._give_back = self._give_back, None
+        if give_back is not None:
+            give_back(self.connection)
+
+
+class Line(Talk):
+    """A connection outside of the pool."""
+
+    # Keeps the connections of sessions alive, and closes all of them in a forked child: as long as the child had them
+    # open, the server would not notice the end of the parent.
+    _open: set[Line] = set()
+
+    def __init__(self, source: Any, until: float) -> None:
+        within = max(0.01, until - time.monotonic())
+        settings = redis_py.own_settings(source, Retry(NoBackoff(), 0), within)
+        super().__init__(source.connection_class(**settings))
+        # Held during an exchange: the watch of a session and its release share the connection.
+        self.busy = threading.RLock()
+        self.closed = False
+        Line._open.add(self)
+
+    def connect(self, until: float) -> None:
+        """Connects; raises `Unreachable` if that fails."""
+        try:
+            limited(self.connection.connect, until, lambda _: self.close())
+        except redis_py.LOST as error:
+            self.close()
+            raise redis_py.Unreachable(error) from error
+        except BaseException:
+            self.close()
+            raise
+
+    def exchange(self, *commands: Command, within: float = redis_py.ANSWER) -> list[Any]:
+        """Returns the replies, in order."""
+        with self.busy:
+            if self.closed:  # redis-py would connect again.
+                raise ConnectionError("the connection was closed")
+            if self.owes:
+                raise TimeoutError("an earlier reply has not come")
+            return super().exchange(*commands, within=within)
+
+    def is_open(self) -> bool:
+        """Returns whether the connection has not ended, as far as is known."""
+        try:
+            with self.busy:
+                if getattr(self.connection, "_sock", None) is None:
+                    return False
+                self.connection.can_read(timeout=0)
+                return True
+        except (*redis_py.LOST, ValueError):  # A socket that is closed meanwhile has no number.
+            return False
+
+    def done(self) -> None:
+        """Closes it."""
+        self.close()
+
+    def close(self) -> None:
+        """Closes the connection, and so ends what is bound to it."""
+        self.closed = True
+        Line._open.discard(self)
+        self.connection.disconnect()
+
+    @classmethod
+    def forget(cls) -> None:
+        """Closes what a forked child inherited. That does not end the parent's connections."""
+        for line in list(cls._open):
+            line.close()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=Line.forget)
