@@ -11,13 +11,15 @@ rm -rf "$home/test" "$home/examples" "$home/checkout"
 mkdir "$home/checkout"
 cp -r clients/node/{src,tsconfig.json,cluster-key-slot.d.ts} "$home/checkout/"
 cp -r clients/node/{test,examples} "$home/"
-cp clients/node/README.md "$home/"
+cp clients/node/README.md docs/operations.md "$home/"
 cd "$home"
 tsc=node_modules/.bin/tsc
-# The types of the source; then programs that use the package, as modules and as CommonJS.
+# The types of the source; then programs that use the package, as modules and as CommonJS, and those of its README.
 "$tsc" --project checkout/tsconfig.json --typeRoots node_modules/@types
+rm -rf readme
+node test/readme.mjs README.md readme
 for resolution in node16 nodenext; do
     "$tsc" --strict --noEmit --exactOptionalPropertyTypes --target es2022 --lib es2023,esnext.disposable \
-        --types node --module "$resolution" --moduleResolution "$resolution" test/types/*
+        --types node --module "$resolution" --moduleResolution "$resolution" test/types/* readme/*
 done
 exec node --test --test-reporter=spec --test-force-exit --test-timeout=300000 test/*.test.js

@@ -1,200 +1,121 @@
 'use strict';
-/** The clients as this package needs them: to send a command, and to have a connection of one's own. */
-const slotOf = require('cluster-key-slot');
+/** A connection that nobody else uses, and the one place that reads replies on it. */
 
-const { isMoving } = require('./errors.js');
+const { unlessAborted } = require('./time.js');
 
 /**
- * @typedef {import('./index.js').IoredisClient} IoredisClient
- * @typedef {import('./index.js').IoredisCluster} IoredisCluster
- * @typedef {import('./index.js').NodeRedisClient} NodeRedisClient
- * @typedef {import('./index.js').NodeRedisCluster} NodeRedisCluster
- * @typedef {import('./index.js').NodeRedisSentinel} NodeRedisSentinel
- *
- * @typedef {object} Connection a connection that nobody else uses, and that is not made again when it breaks
+ * @typedef {object} Raw a client with one connection, which it does not make again
  * @property {(args: string[]) => Promise<unknown>} send
  * @property {(channel: string) => Promise<unknown>} subscribe if it was made with a listener
  * @property {Promise<void>} closed fulfilled when it has ended, from whichever side
- * @property {() => void} close
- *
- * @typedef {object} Client the client of the program, shared with whatever else it does
- * @property {string} prefix what the client is set to put before every key
- * @property {(args: string[], key: string) => Promise<unknown>} send
- * @property {(key: string, onMessage?: () => void) => Promise<Connection>} connect to the server that has the key; with
- *   a listener in version 2 of the protocol, in which messages about keys are like others
- * @property {(key: string) => unknown} socket what it sends on now, if it repeats unanswered commands by itself on the
- *   next one
- * @property {(key: string) => Promise<unknown>} find has a cluster's client find out which node has the key
+ * @property {() => void} close at once
+ * @property {string | undefined} at where it leads
  */
 
-/**
- * @param {any} client
- * @returns {Client}
- */
-function clientOf(client) {
-  const has = (/** @type {string} */ name) => typeof client?.[name] === 'function';
-  if (client?.isCluster === true && has('call') && has('nodes')) return ofIoredisCluster(client);
-  if (has('call') && has('duplicate') && !client.isCluster) return ofIoredis(client);
-  if (has('sendCommand') && has('nodeClient')) return ofNodeRedisCluster(client);
-  if (has('sendCommand') && has('getMasterNode') && has('_execute')) return ofNodeRedisSentinel(client);
-  if (has('sendCommand') && has('duplicate') && 'isReady' in client) return ofNodeRedis(client);
-  throw new TypeError('client is a client, a cluster or a sentinel of ioredis or node-redis');
+/** Closed whenever somebody stops listening to a reply: what comes next on it would not be the answer. */
+class Connection {
+  #raw;
+  #unread = 0;
+
+  /** @param {Raw} raw */
+  constructor(raw) {
+    this.#raw = raw;
+  }
+
+  /** Fulfilled when it has ended, from whichever side. */
+  get closed() {
+    return this.#raw.closed;
+  }
+
+  /** The address of the server, for a comparison. */
+  get at() {
+    return this.#raw.at;
+  }
+
+  /** Whether a reply is awaited. */
+  get isUnread() {
+    return this.#unread > 0;
+  }
+
+  /**
+   * Sends commands in one go, and reads all replies even if one of them is an error.
+   *
+   * @param {string[][]} commands
+   * @param {AbortSignal} [signal] ends the reading
+   * @returns {Promise<unknown[]>}
+   */
+  async exchange(commands, signal) {
+    const replies = await this.#read(Promise.allSettled(commands.map((command) => this.#send(command))), signal);
+    return replies.map((reply) => {
+      if (reply.status === 'rejected') throw reply.reason;
+      return reply.value;
+    });
+  }
+
+  /**
+   * The same, but does not wait for the other replies if one of them is an error.
+   *
+   * @param {string[][]} commands
+   * @param {AbortSignal} [signal] ends the reading
+   * @returns {Promise<unknown[]>}
+   */
+  async exchangeOrFail(commands, signal) {
+    return this.#read(Promise.all(commands.map((command) => this.#send(command))), signal);
+  }
+
+  /**
+   * @param {string} channel
+   * @param {AbortSignal} [signal]
+   */
+  async subscribe(channel, signal) {
+    await this.#read(this.#counted(this.#raw.subscribe(channel)), signal);
+  }
+
+  /**
+   * Sends commands behind those that are unanswered, and closes the connection. The server executes them if it executes
+   * the others.
+   *
+   * @param {string[][]} commands
+   */
+  leave(commands) {
+    for (const command of commands) this.#send(command).catch(() => {});
+    // node-redis writes in the next turn.
+    setImmediate(() => setImmediate(() => this.close()));
+  }
+
+  close() {
+    this.#raw.close();
+  }
+
+  /** @param {string[]} command */
+  #send(command) {
+    return this.#counted(this.#raw.send(command));
+  }
+
+  /**
+   * @template T
+   * @param {Promise<T>} reply
+   */
+  #counted(reply) {
+    this.#unread += 1;
+    const read = () => void (this.#unread -= 1);
+    reply.then(read, read);
+    return reply;
+  }
+
+  /**
+   * @template T
+   * @param {Promise<T>} replies
+   * @param {AbortSignal | undefined} signal
+   */
+  async #read(replies, signal) {
+    try {
+      return await unlessAborted(replies, signal);
+    } catch (error) {
+      if (this.isUnread) this.close();
+      throw error;
+    }
+  }
 }
 
-/**
- * @param {IoredisClient} client
- * @returns {Client}
- */
-function ofIoredis(client) {
-  return {
-    prefix: String(client.options.keyPrefix ?? ''),
-    send: ([command = '', ...args]) => client.call(command, ...args),
-    connect: (_, onMessage) => duplicateOfIoredis(client, onMessage),
-    socket: () => client.stream,
-    find: async () => undefined,
-  };
-}
-
-/**
- * @param {IoredisCluster} cluster
- * @returns {Client}
- */
-function ofIoredisCluster(cluster) {
-  const options = /** @type {{ keyPrefix?: string, redisOptions?: { keyPrefix?: string } }} */ (cluster.options);
-  /** @param {string} key */
-  const nodeOf = (key) => {
-    const address = cluster.slots[slotOf(key)]?.[0];
-    return cluster.nodes('master').find(({ options }) => address === addressOf(options));
-  };
-  return {
-    prefix: String(options.keyPrefix ?? options.redisOptions?.keyPrefix ?? ''),
-    // ioredis does not know where the key of these commands is, so it would ask any node first.
-    async send([command = '', ...args], key) {
-      try {
-        const node = nodeOf(key);
-        if (node) return await node.call(command, ...args);
-      } catch (error) {
-        if (!isMoving(error)) throw error;
-        await cluster.call('EXISTS', key);
-      }
-      return cluster.call(command, ...args);
-    },
-    async connect(key, onMessage) {
-      const node = nodeOf(key) ?? cluster.nodes('master')[0];
-      if (!node) throw new Error('the cluster is not connected');
-      return duplicateOfIoredis(node, onMessage);
-    },
-    socket: (key) => nodeOf(key)?.stream,
-    find: (key) => cluster.call('EXISTS', key),
-  };
-}
-
-/** @param {object} options of a node's client */
-function addressOf(options) {
-  const { host, port } = /** @type {{ host?: string, port?: number }} */ (options);
-  return `${host}:${port}`;
-}
-
-/**
- * @param {IoredisClient} client
- * @param {() => void} [onMessage]
- * @returns {Promise<Connection>}
- */
-async function duplicateOfIoredis(client, onMessage) {
-  /** @type {any} */
-  const own = client.duplicate({
-    ...(onMessage && { protocol: 2 }),
-    lazyConnect: true,
-    enableReadyCheck: false,
-    retryStrategy: null,
-    reconnectOnError: null,
-    commandTimeout: undefined,
-    socketTimeout: undefined,
-    blockingTimeout: undefined,
-  });
-  /** @type {unknown} */
-  let why;
-  own.on('error', (/** @type {unknown} */ error) => (why = error));
-  const closed = new Promise((resolve) => own.once('end', () => resolve(undefined)));
-  await own.connect().catch((/** @type {unknown} */ error) => Promise.reject(why ?? error));
-  const send = (/** @type {string[]} */ [command = '', ...args]) => own.call(command, ...args);
-  if (onMessage) own.on('message', onMessage);
-  return { send, subscribe: (channel) => own.subscribe(channel), closed, close: () => own.disconnect() };
-}
-
-/**
- * @param {NodeRedisClient} client
- * @returns {Client}
- */
-function ofNodeRedis(client) {
-  return {
-    prefix: String(client.options?.keyPrefix ?? ''),
-    send: (args) => client.sendCommand(args),
-    connect: (_, onMessage) => duplicateOfNodeRedis(client, onMessage),
-    socket: () => undefined,
-    find: async () => undefined,
-  };
-}
-
-/**
- * @param {NodeRedisCluster & { _keyPrefix?: unknown }} cluster
- * @returns {Client}
- */
-function ofNodeRedisCluster(cluster) {
-  return {
-    prefix: String(cluster._keyPrefix ?? ''),
-    send: (args, key) => cluster.sendCommand(key, false, args),
-    async connect(key, onMessage) {
-      const master = cluster.slots[slotOf(key)]?.master;
-      if (!master) throw new Error('the cluster is not connected');
-      return duplicateOfNodeRedis(await cluster.nodeClient(master), onMessage);
-    },
-    socket: () => undefined,
-    find: (key) => cluster.sendCommand(key, false, ['EXISTS', key]),
-  };
-}
-
-/**
- * @param {NodeRedisSentinel & { _keyPrefix?: unknown }} sentinel
- * @returns {Client}
- */
-function ofNodeRedisSentinel(sentinel) {
-  return {
-    prefix: String(sentinel._keyPrefix ?? ''),
-    send: (args) => sentinel.sendCommand(false, args),
-    // Its pool lends the client of the primary only for as long as this takes.
-    connect: (_, onMessage) => sentinel._execute(false, (client) => duplicateOfNodeRedis(client, onMessage)),
-    socket: () => undefined,
-    find: async () => undefined,
-  };
-}
-
-/**
- * @param {NodeRedisClient} client
- * @param {() => void} [onMessage]
- * @returns {Promise<Connection>}
- */
-async function duplicateOfNodeRedis(client, onMessage) {
-  const { socket, commandOptions } = client.options ?? {};
-  /** @type {any} */
-  const own = client.duplicate({
-    ...(onMessage && { RESP: 2, clientSideCache: undefined, maintNotifications: 'disabled' }),
-    socket: { ...socket, socketTimeout: undefined, reconnectStrategy: false },
-    commandOptions: { ...commandOptions, timeout: undefined },
-    disableOfflineQueue: false,
-    pingInterval: undefined,
-  });
-  const closed = new Promise((resolve) => {
-    own.once('end', () => resolve(undefined));
-    own.on('error', () => resolve(undefined)); // it does not connect again
-  });
-  await own.connect();
-  return {
-    send: (args) => own.sendCommand(args),
-    subscribe: (channel) => own.subscribe(channel, onMessage),
-    closed,
-    close: () => void (own.isOpen && own.destroy()),
-  };
-}
-
-module.exports = { clientOf };
+exports.Connection = Connection;

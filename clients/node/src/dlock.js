@@ -3,21 +3,28 @@
 
 const { randomUUID } = require('node:crypto');
 
-const { clientOf } = require('./connection.js');
-const { LockLost, NoAnswer, NotGranted, TooFewReplicas, mayRepeat, persist } = require('./errors.js');
+const { ask, orNever, soon } = require('./ask.js');
+const { AFTERWARDS, Attempts } = require('./attempts.js');
+const { clientOf } = require('./clients.js');
+const { LockLost, NoAnswer, NotGranted, TooFewReplicas } = require('./errors.js');
 const { Lock } = require('./lock.js');
 const { checkResource, checkResources, checkRoutine, checkedOptions } = require('./options.js');
 const { isCount, termsOf, withoutMode } = require('./options.js');
 const { elect, holder, watch } = require('./observe.js');
-const { queue } = require('./queue.js');
+const { waitOn } = require('./queue.js');
 const { Target } = require('./target.js');
-const { unlessAborted, within } = require('./time.js');
+const { Bound, unlessAborted, within } = require('./time.js');
 
 /**
  * @typedef {import('./index.js').DLock} Declared
  * @typedef {import('./index.js').LockOptions} LockOptions
  * @typedef {import('./options.js').Terms} Terms
+ * @typedef {import('./queue.js').Grant} Grant
+ * @typedef {import('./queue.js').Request} Request
  */
+
+/** How long after its end a wait expects the last answer of the server, in ms. */
+const GRACE = 150;
 
 /**
  * @template T
@@ -136,7 +143,7 @@ class DLock {
   /** @param {string} resource */
   async holder(resource) {
     checkResource(resource);
-    return holder(this.#client, this.#client.prefix + resource);
+    return holder(this.#client, this.#client.prefix + resource, this.#terms({}).answer);
   }
 
   /**
@@ -168,16 +175,22 @@ class DLock {
    * @param {Terms} terms
    */
   async #acquire(target, terms) {
-    const end = performance.now() + terms.wait;
-    const noAnswer = () => new NoAnswer(target.resource);
-    return within(terms.wait + terms.answer, terms.signal, noAnswer, async (signal) => {
+    if (this.#client.isClosed()) throw new Error('the client is closed: connect it before you acquire locks');
+    const { wait, answer, outage, signal } = terms;
+    signal?.throwIfAborted();
+    const began = performance.now();
+    const limits = wait === Infinity ? { silence: outage } : { ms: (wait || answer) + GRACE };
+    const times = { end: began + wait, until: began + (wait || answer) };
+    const noAnswer = (/** @type {unknown} */ cause) => new NoAnswer(target.resource, cause);
+    const acquire = async (/** @type {import('./time.js').Bound} */ bound) => {
       do {
-        const lock = await this.#ask(target, terms, end, signal);
+        const lock = await this.#request(target, terms, times, bound);
         // A lease that began somewhere in the time of waiting is renewed, so that it is known when it ends.
-        if (await lock?.confirm(signal)) return /** @type {Lock} */ (lock);
-      } while (performance.now() < end);
+        if (await lock?.confirm(bound)) return /** @type {Lock} */ (lock);
+      } while (performance.now() < times.end);
       throw new NotGranted(target.resource);
-    });
+    };
+    return within(limits, signal, noAnswer, acquire, (lock) => void lock.release().catch(() => {}));
   }
 
   /**
@@ -185,58 +198,93 @@ class DLock {
    *
    * @param {Target} target
    * @param {Terms} terms
-   * @param {number} end
-   * @param {AbortSignal | undefined} signal
+   * @param {{ end: number, until: number }} times
+   * @param {import('./time.js').Bound} bound
    * @returns {Promise<Lock | null>}
    */
-  async #ask(target, terms, end, signal) {
+  async #request(target, terms, times, bound) {
     const [client, owner] = [this.#client, randomUUID()];
     const command = [...target.acquire(owner), 'PX', String(terms.lease), 'REQUEST', '1'];
     if (terms.session) command.push('SESSION');
-    signal?.throwIfAborted();
+    const attempts = new Attempts(client, target.keys[0] ?? '', bound);
     try {
-      if (!terms.session && terms.replicas === 0) {
-        // Most locks are free: no connection for those.
-        const sent = performance.now();
-        const reply = await unlessAborted(this.#first(target, command, terms, signal), signal);
-        if (reply) return new Lock({ client, target, owner, token: Number(reply), sent, terms, own: undefined });
-        if (terms.wait === 0) return null;
+      const grant = await grantOf({ client, target, owner, command, terms, ...times, bound }, attempts);
+      bound.signal.throwIfAborted();
+      if (!grant) {
+        attempts.end();
+        return null;
       }
-      const grant = await queue({ client, target, owner, command, terms, end, signal });
-      if (!grant) return null;
       const { token, sent, connection, acknowledged } = grant;
-      if (acknowledged < terms.replicas) {
-        connection.close();
-        throw new TooFewReplicas(target.resource, acknowledged, terms.replicas);
-      }
-      if (!terms.session) connection.close();
-      return new Lock({ client, target, owner, token, sent, terms, own: terms.session ? connection : undefined });
+      if (acknowledged < terms.replicas) throw new TooFewReplicas(target.resource, acknowledged, terms.replicas);
+      const own = terms.session ? connection : undefined;
+      if (own) attempts.give(own);
+      if (!grant.isLate) attempts.end();
+      return new Lock({ client, target, owner, token, sent, terms, own });
     } catch (error) {
       // It may have been granted nevertheless.
-      const releases = target.releaseAll(owner).map((release) => client.send(release, release[1] ?? ''));
-      const released = Promise.all(releases).catch(() => {});
-      if (error instanceof TooFewReplicas) await unlessAborted(released, signal);
+      const undone = target.releaseAll(owner);
+      attempts.end(undone);
+      const released = cleanUp(client, undone);
+      if (error instanceof TooFewReplicas) await unlessAborted(released, bound.signal);
       throw error;
     }
   }
+}
 
-  /**
-   * The command that does not wait, through the client of the program. An outage counts as waiting.
-   *
-   * @param {Target} target
-   * @param {string[]} command
-   * @param {Terms} terms
-   * @param {AbortSignal | undefined} signal
-   */
-  async #first(target, command, terms, signal) {
-    try {
-      return await persist(() => this.#client.send(command, target.keys[0] ?? ''), signal);
-    } catch (error) {
-      if (!mayRepeat(error)) throw error;
-      if (terms.wait === 0) throw new NoAnswer(target.resource, error);
-      return null;
-    }
-  }
+/**
+ * @param {Request} request
+ * @param {import('./attempts.js').Attempts} attempts
+ * @returns {Promise<Grant | null>}
+ */
+async function grantOf(request, attempts) {
+  const { client, target, command, terms, bound } = request;
+  const own = () => attempts.run((connection) => waitOn(request, connection));
+  if (terms.session || terms.replicas > 0) return unlessAborted(own(), bound.signal);
+  // Most locks are free: no connection for those.
+  const sent = performance.now();
+  const shared = client.send(command, target.keys[0] ?? '').then((reply) => grantBy(reply, sent));
+  const first = await soon(shared, bound);
+  if (first) return first;
+  if (first === null) return terms.wait === 0 ? null : unlessAborted(own(), bound.signal);
+  // Only a wait goes on after it was refused.
+  const late = shared.then((grant) => (grant || terms.wait === 0 ? grant : new Promise(() => {})));
+  attempts.isSuspect = true;
+  const other = own();
+  const grant = await unlessAborted(Promise.race([other, orNever(late)]), bound.signal);
+  for (const each of [other, shared]) each.then((extra) => extra && dropped(request, extra, grant), () => {});
+  if (grant?.connection) return grant;
+  attempts.endLater();
+  return grant && { ...grant, isLate: true };
+}
+
+/**
+ * @param {unknown} reply
+ * @param {number} sent
+ * @returns {Grant | null}
+ */
+function grantBy(reply, sent) {
+  return reply === null ? null : { token: Number(reply), sent, acknowledged: 0 };
+}
+
+/**
+ * Releases what was granted to a repeat after the grant that counts was over.
+ *
+ * @param {Request} request
+ * @param {Grant} extra
+ * @param {Grant | null} counted
+ */
+function dropped({ client, target, owner }, extra, counted) {
+  if (extra.token !== counted?.token) cleanUp(client, target.release(owner, extra.token));
+}
+
+/**
+ * @param {import('./clients.js').Client} client
+ * @param {string[][]} releases
+ */
+async function cleanUp(client, releases) {
+  const bound = new Bound({ ms: AFTERWARDS }, undefined, () => new Error('not cleaned up in time'));
+  await ask(client, releases, bound).catch(() => {}); // then the lease ends it
+  bound.close();
 }
 
 /**

@@ -1,6 +1,9 @@
 'use strict';
 /** How acquiring and keeping a lock fails, and which failures may be tried again. */
 
+/** What a server answers that cannot do it now: it is starting, or is no primary any more. */
+const NOT_NOW = /^(LOADING |UNBLOCKED .*state changed|READONLY |MASTERDOWN )/;
+
 /** The lock was not granted within the time to wait. */
 class NotGranted extends Error {
   /** @param {string} resource */
@@ -68,16 +71,24 @@ function isMoving(error) {
 }
 
 /**
- * Whether the outcome of the command is unknown, or was only "not now", so that the same command with the same
- * REQUEST may be sent again. What the server answers begins with a code in upper case. Whatever else a client rejects
+ * Whether this is what the server has answered: that begins with a code in upper case. Whatever else a client rejects
  * with (a closed socket, a timeout) is not an answer.
+ *
+ * @param {unknown} error
+ */
+function isAnswer(error) {
+  return /^[A-Z]{2,}[A-Z0-9]* /.test(messageOf(error));
+}
+
+/**
+ * Whether the outcome of the command is unknown, or was only "not now", so that the same command with the same
+ * REQUEST may be sent again, perhaps elsewhere.
  *
  * @param {unknown} error
  */
 function mayRepeat(error) {
   if (error instanceof TypeError || error instanceof RangeError) return false;
-  const message = messageOf(error);
-  return !/^[A-Z]{2,}[A-Z0-9]* /.test(message) || /^(LOADING |UNBLOCKED .*state changed|READONLY )/.test(message);
+  return !isAnswer(error) || isMoving(error) || NOT_NOW.test(messageOf(error));
 }
 
 /**
@@ -90,24 +101,4 @@ function explained(error) {
   return new Error(`${messageOf(error)} (is the dlock module loaded on this server?)`, { cause: error });
 }
 
-/**
- * Sends a command that does no harm if it is executed twice, again if need be. A client that has lost its connection
- * keeps what it is given until it has a new one, so the second try is usually the last. Once the signal is aborted, it
- * is not sent again: the caller has undone it.
- *
- * @template T
- * @param {() => Promise<T>} send
- * @param {AbortSignal} [signal]
- * @returns {Promise<T>}
- */
-async function persist(send, signal) {
-  for (let tries = 1; ; tries += 1) {
-    try {
-      return await send();
-    } catch (error) {
-      if (tries === 3 || signal?.aborted || !mayRepeat(error)) throw explained(error);
-    }
-  }
-}
-
-module.exports = { LockLost, NoAnswer, NotGranted, TooFewReplicas, explained, isMoving, mayRepeat, persist };
+module.exports = { LockLost, NoAnswer, NotGranted, TooFewReplicas, explained, isAnswer, isMoving, mayRepeat };

@@ -1,6 +1,7 @@
 /** A client of ioredis for one server or for Sentinel, as far as this package uses it. */
 export interface IoredisClient {
   readonly options: { keyPrefix?: string | undefined };
+  readonly status: string;
   readonly stream: unknown;
   call(command: string, ...args: string[]): Promise<unknown>;
   duplicate(override?: object): IoredisClient;
@@ -13,6 +14,7 @@ export interface IoredisClient {
 /** A `Cluster` of ioredis, as far as this package uses it. */
 export interface IoredisCluster {
   readonly isCluster: boolean;
+  readonly status: string;
   readonly options: object;
   readonly slots: string[][];
   nodes(role: 'master'): IoredisClient[];
@@ -34,14 +36,17 @@ export interface NodeRedisClient {
 
 /** What `createCluster` of node-redis makes, as far as this package uses it. */
 export interface NodeRedisCluster {
+  readonly isOpen: boolean;
   readonly slots: Array<{ master: any }>;
+  readonly masters: any[];
   sendCommand(firstKey: string, isReadonly: boolean, args: string[]): Promise<unknown>;
   nodeClient(node: any): any;
 }
 
 /** What `createSentinel` of node-redis makes, as far as this package uses it. */
 export interface NodeRedisSentinel {
-  getMasterNode(): unknown;
+  readonly isOpen: boolean;
+  getMasterNode(): any;
   sendCommand(isReadonly: boolean, args: string[]): Promise<unknown>;
   _execute<T>(isReadonly: boolean, task: (client: any) => Promise<T>): Promise<T>;
 }
@@ -53,15 +58,21 @@ export interface LockOptions {
   lease?: number;
   /**
    * How long to wait for the lock, in milliseconds: 0 not at all, `Infinity` (the default) until it is granted or
-   * `signal` is aborted. It is a bound: an acquisition settles at most `answer` later, even without a server. Waiting
-   * takes one connection and one command, whatever its length.
+   * `signal` is aborted. It is a bound: an acquisition settles at most 250 ms later, even without a server. Until then
+   * it looks for one. With 0, it waits for the server's answer only, see `answer`. Waiting takes one connection and one
+   * command, whatever its length.
    */
   wait?: number;
   /**
-   * How long a command may take that does not wait, in milliseconds. Default 2000. An acquisition rejects with
-   * {@link NoAnswer} this long after `wait`, and a release this long after it was called.
+   * How long the server may take to answer, in milliseconds. Default 1000. An acquisition with `wait: 0`, an extension
+   * and a release reject with {@link NoAnswer} after that time.
    */
   answer?: number;
+  /**
+   * How long an acquisition without a limit (`wait: Infinity`) looks for a server, in milliseconds since a server has
+   * answered last. Default 30000. Then it rejects with {@link NoAnswer}. `Infinity`: forever.
+   */
+  outage?: number;
   /** `exclusive` (the default) and `write` exclude everybody else, `read` excludes writers. */
   mode?: 'exclusive' | 'read' | 'write';
   /**
@@ -74,7 +85,7 @@ export interface LockOptions {
    * lock is released, and the acquisition rejects with {@link TooFewReplicas}. Takes a connection of its own.
    */
   replicas?: number;
-  /** How long the replicas may take, in milliseconds. Default 1000. */
+  /** How long the replicas may take, in milliseconds, but no longer than `wait` has left. Default 1000. */
   replicasTimeout?: number;
   /** Ends the waiting: the acquisition rejects with its reason, and the place in the queue is given up. */
   signal?: AbortSignal;
@@ -100,6 +111,7 @@ export interface Lock extends AsyncDisposable {
    *
    * @param lease milliseconds; as before unless given
    * @throws {LockLost} it was lost or released before
+   * @throws {NoAnswer} the server did not answer in time
    * @throws {TooFewReplicas} it was renewed, but too few replicas acknowledged that
    */
   extend(lease?: number): Promise<void>;
@@ -215,7 +227,7 @@ export declare class NotGranted extends Error {
   readonly resource: string;
 }
 
-/** The server did not answer in time. `cause` is the last failure, if any. A grant that comes later is released. */
+/** The server did not answer in time. `cause` is the last failure. A grant that comes later is released. */
 export declare class NoAnswer extends Error {
   constructor(resource: string, cause?: unknown);
   readonly resource: string;

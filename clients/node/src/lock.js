@@ -1,17 +1,19 @@
 'use strict';
 /** A lock that was granted: until when it is known to be held, and how it is kept and released. */
 
-const { LockLost, NoAnswer, TooFewReplicas, mayRepeat, persist } = require('./errors.js');
+const { ask, soon } = require('./ask.js');
+const { Attempts } = require('./attempts.js');
+const { LockLost, NoAnswer, TooFewReplicas, mayRepeat } = require('./errors.js');
 const { checkLease } = require('./options.js');
 const { waitFor } = require('./queue.js');
-const { timer, unlessAborted, within } = require('./time.js');
+const { Bound, timer, unlessAborted, within } = require('./time.js');
 
 /**
  * @typedef {import('./index.js').Lock} Declared
  * @typedef {import('./connection.js').Connection} Connection
  *
  * @typedef {object} Granted
- * @property {import('./connection.js').Client} client
+ * @property {import('./clients.js').Client} client
  * @property {import('./target.js').Target} target
  * @property {string} owner
  * @property {number} token
@@ -27,9 +29,11 @@ class Lock {
   /** Held until then for certain, by performance.now(). */
   #until;
   #lost = new AbortController();
-  #released = false;
-  /** The connection of a session, while it is open. */
+  /** Aborted when it is lost or released. */
+  #over = new AbortController();
+  /** The connection of a session, while it is open. @type {Connection | undefined} */
   #own;
+  #isBinding = false;
   /** @type {NodeJS.Timeout | undefined} */
   #ending;
   /** @type {NodeJS.Timeout | undefined} */
@@ -40,13 +44,9 @@ class Lock {
     this.#granted = granted;
     this.#lease = granted.terms.lease;
     this.#until = granted.sent + this.#lease;
-    this.#own = granted.own;
     this.#watchEnd();
     if (!granted.own) return;
-    granted.own.closed.then(() => {
-      this.#own = undefined;
-      this.#lose('the connection of its session ended');
-    });
+    this.#bindTo(granted.own);
     this.keep();
   }
 
@@ -67,38 +67,28 @@ class Lock {
   }
 
   get remaining() {
-    return this.#over() ? 0 : Math.max(0, this.#until - performance.now());
+    return this.#isOver ? 0 : Math.max(0, this.#until - performance.now());
   }
 
   /** @param {number} [lease] */
   async extend(lease = this.#lease) {
     checkLease(lease);
-    if (this.#over()) throw new LockLost(this.resource, 'released', this.signal.reason);
+    if (this.#isOver) throw new LockLost(this.resource, 'released', this.signal.reason);
     const sent = performance.now();
-    const replies = await unlessAborted(this.#renew(lease), this.signal);
+    const { replicas, replicasTimeout } = this.#granted.terms;
+    const forReplicas = replicas > 0 ? replicasTimeout : 0;
+    const replies = await this.#within(this.signal, (bound) => this.#renew(lease, bound), forReplicas);
     if (replies.includes(null)) throw this.#lose('the server has no such hold');
     this.#confirmed(sent, lease);
     this.#lease = lease;
   }
 
   async release() {
-    const { client, target, owner, token, terms } = this.#granted;
-    this.#released = true;
+    this.#over.abort();
     this.#stopTimers();
-    const commands = target.release(owner, token);
-    const socket = client.socket(target.keys[0] ?? '');
-    let tries = 0;
-    const send = () =>
-      persist(() => {
-        tries += 1;
-        const { send } = tries === 1 && this.#own ? this.#own : client;
-        return Promise.all(commands.map((command) => send(command, command[1] ?? '')));
-      });
     try {
-      const noAnswer = () => new NoAnswer(this.resource);
-      const replies = await within(terms.answer, undefined, noAnswer, (signal) => unlessAborted(send(), signal));
+      const { replies, repeated } = await this.#within(undefined, (bound) => this.#release(bound));
       // A second try that finds nothing finds what the first has done, unless it had been lost before.
-      const repeated = tries > 1 || client.socket(target.keys[0] ?? '') !== socket;
       return !replies.includes(null) || (repeated && performance.now() < this.#until);
     } finally {
       this.#own?.close();
@@ -119,14 +109,14 @@ class Lock {
    * Whether the lock is still held, with at least two thirds of the lease left: asked of the server if the command that
    * was granted waited longer than that.
    *
-   * @param {AbortSignal | undefined} signal ends the asking
+   * @param {import('./time.js').Bound} bound ends the asking
    */
-  async confirm(signal) {
+  async confirm(bound) {
     const sent = this.#until - this.#lease;
     if (performance.now() - sent <= this.#lease / 3) return true;
     clearTimeout(this.#ending);
     try {
-      await unlessAborted(this.extend(), signal);
+      await unlessAborted(this.extend(), bound.signal);
       return true;
     } catch (error) {
       this.release().catch(() => {}); // then the lease ends it
@@ -135,39 +125,64 @@ class Lock {
     }
   }
 
-  /** @param {number} lease */
-  async #renew(lease) {
+  /**
+   * Runs a task that takes no longer than a command may.
+   *
+   * @template T
+   * @param {AbortSignal | undefined} signal
+   * @param {(bound: import('./time.js').Bound) => Promise<T>} task
+   * @param {number} [more] ms that it may take besides
+   */
+  async #within(signal, task, more = 0) {
+    const { terms, target } = this.#granted;
+    return within({ ms: terms.answer + more }, signal, (cause) => new NoAnswer(target.resource, cause), task);
+  }
+
+  /**
+   * @param {number} lease
+   * @param {import('./time.js').Bound} bound
+   */
+  async #renew(lease, bound) {
     const { client, target, owner, token, terms } = this.#granted;
     const commands = target.renew(owner, token, lease);
-    const own = this.#own;
-    if (terms.replicas === 0) {
-      const way = own ?? client;
-      return Promise.all(commands.map((command) => persist(() => way.send(command, command[1] ?? ''))));
-    }
-    const line = own ?? (await client.connect(target.keys[0] ?? ''));
+    if (terms.replicas === 0) return (await ask(client, commands, bound)).replies;
+    const exchange = [...commands, waitFor(terms)];
+    const attempts = new Attempts(client, target.keys[0] ?? '', bound);
     try {
-      const sent = [...commands, waitFor(terms)].map((command) => line.send(command));
-      const replies = await Promise.all(sent);
+      const replies = await (this.#own?.exchange(exchange) ??
+        attempts.run((connection) => connection.exchange(exchange, bound.signal)));
       const acknowledged = Number(replies.pop());
       if (!replies.includes(null) && acknowledged < terms.replicas) {
         throw new TooFewReplicas(this.resource, acknowledged, terms.replicas);
       }
       return replies;
     } finally {
-      if (line !== own) line.close();
+      attempts.end();
     }
+  }
+
+  /** @param {import('./time.js').Bound} bound */
+  async #release(bound) {
+    const { client, target, owner, token } = this.#granted;
+    const commands = target.release(owner, token);
+    const own = this.#own?.exchange(commands);
+    const replies = own && (await soon(own, bound));
+    if (replies) return { replies, repeated: false };
+    const answer = await ask(client, commands, bound);
+    return own ? { ...answer, repeated: true } : answer;
   }
 
   async #refresh() {
     try {
       await (this.#own && this.#granted.terms.replicas === 0 ? this.#look(this.#own) : this.extend());
-      if (!this.#over()) this.keep();
+      if (!this.#isOver) this.keep();
     } catch (error) {
-      if (this.#over()) return;
+      if (this.#isOver) return;
       if (!mayRepeat(error)) {
         this.#lose('it could not be renewed', error);
         return;
       }
+      if (this.#granted.terms.session) void this.#bind();
       this.#keeping = timer(() => void this.#refresh(), Math.min(this.#lease / 30, 1000));
     }
   }
@@ -180,9 +195,52 @@ class Lock {
   async #look(own) {
     const { target, token } = this.#granted;
     const sent = performance.now();
-    const left = await Promise.all(target.check(token).map((command) => own.send(command)));
+    // What comes later is read all the same, so that the session goes on.
+    const left = await this.#within(this.#over.signal, () => own.exchange(target.check(token)));
     if (left.includes(null)) throw this.#lose('the server has no such hold');
     this.#confirmed(sent, Math.min(...left.map(Number)));
+  }
+
+  /** @param {Connection} own the connection that the session is bound to from now on */
+  #bindTo(own) {
+    this.#own = own;
+    own.closed.then(() => {
+      if (this.#own !== own) return;
+      this.#own = undefined;
+      void this.#bind();
+    });
+  }
+
+  /**
+   * Binds a session to a new connection, because the server does not answer on the one it has, or has lost it. If the
+   * server is still the same, it has released the lock with the connection, and says so.
+   */
+  async #bind() {
+    if (this.#isBinding || this.#isOver) return;
+    this.#isBinding = true;
+    const { client, target, owner, token } = this.#granted;
+    const bound = new Bound({}, this.#over.signal, () => new Error('over'));
+    const attempts = new Attempts(client, target.keys[0] ?? '', bound);
+    attempts.isSuspect = true;
+    const commands = target.renew(owner, token, this.#lease).map((renewal) => [...renewal, 'SESSION']);
+    try {
+      await attempts.run(async (connection) => {
+        const sent = performance.now();
+        const replies = await this.#within(bound.signal, ({ signal }) => connection.exchange(commands, signal));
+        if (replies.includes(null)) throw this.#lose('its session ended with its connection');
+        const before = this.#own;
+        attempts.give(connection);
+        this.#bindTo(connection);
+        before?.close();
+        this.#confirmed(sent, this.#lease);
+      });
+    } catch (error) {
+      if (!this.#isOver) this.#lose('its session could not be bound to a new connection', error);
+    } finally {
+      this.#isBinding = false;
+      attempts.end();
+      bound.close();
+    }
   }
 
   /**
@@ -196,14 +254,14 @@ class Lock {
 
   #watchEnd() {
     clearTimeout(this.#ending);
-    if (this.#over()) return;
+    if (this.#isOver) return;
     const left = this.#until - performance.now();
     const end = () => (this.#until <= performance.now() ? this.#lose('its lease ended') : this.#watchEnd());
     this.#ending = timer(end, left);
   }
 
-  #over() {
-    return this.#released || this.signal.aborted;
+  get #isOver() {
+    return this.#over.signal.aborted;
   }
 
   /**
@@ -212,7 +270,8 @@ class Lock {
    */
   #lose(why, cause) {
     const lost = new LockLost(this.resource, why, cause);
-    if (!this.#released) this.#lost.abort(lost);
+    if (!this.#isOver) this.#lost.abort(lost);
+    this.#over.abort();
     this.#stopTimers();
     this.#own?.close();
     return lost;

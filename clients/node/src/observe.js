@@ -1,11 +1,13 @@
 'use strict';
 /** Observers of a lock, and leader election. */
 
-const { LockLost, explained, isMoving, mayRepeat } = require('./errors.js');
-const { timer, unlessAborted } = require('./time.js');
+const { ask } = require('./ask.js');
+const { Attempts } = require('./attempts.js');
+const { LockLost, NoAnswer, TooFewReplicas, explained, mayRepeat } = require('./errors.js');
+const { Bound, follow, pause, unlessAborted, within } = require('./time.js');
 
 /**
- * @typedef {import('./connection.js').Client} Client
+ * @typedef {import('./clients.js').Client} Client
  * @typedef {import('./connection.js').Connection} Connection
  * @typedef {import('./index.js').Holder} Holder
  * @typedef {import('./index.js').ElectionOptions} ElectionOptions
@@ -13,21 +15,21 @@ const { timer, unlessAborted } = require('./time.js');
 
 /** A watch asks at least this often, in milliseconds, so that it notices a connection that is dead. */
 const HEARTBEAT = 10_000;
-/** How long a reply may take, and the longest pause between two attempts to reach the server. */
+/** How long a reply may take, and the pauses after a connection broke and after an acquisition failed, in ms. */
 const ANSWER = 5000;
-const LONGEST_PAUSE = 1000;
+const PAUSE = 50;
+const BETWEEN_ELECTIONS = 1000;
 
 /**
  * @param {Client} client
  * @param {string} key
+ * @param {number} ms how long it may take
  * @returns {Promise<Holder | null>}
  */
-async function holder(client, key) {
-  try {
-    return read(await client.send(question(key), key)).found;
-  } catch (error) {
-    throw explained(error);
-  }
+async function holder(client, key, ms) {
+  const noAnswer = (/** @type {unknown} */ cause) => new NoAnswer(key, cause);
+  const { replies } = await within({ ms }, undefined, noAnswer, (bound) => ask(client, [question(key)], bound));
+  return read(replies[0]).found;
 }
 
 /**
@@ -39,43 +41,54 @@ async function holder(client, key) {
 async function* watch(client, key, signal) {
   /** @type {number | null | undefined} the token that was reported last; null: free */
   let known;
-  let pause = 0;
-  const aborted = new Promise((resolve) => signal?.addEventListener('abort', resolve, { once: true }));
-  while (!signal?.aborted) {
-    /** @type {Connection[]} */
-    const opened = [];
+  for (let isFirst = true; !signal?.aborted; isFirst = false) {
+    const bound = new Bound({}, signal, () => new Error('ended'));
+    const attempts = new Attempts(client, key, bound);
+    attempts.isSuspect = !isFirst;
     try {
-      let changed = () => {};
-      const listening = await client.connect(key, () => changed());
-      opened.push(listening);
-      const number = await answer(listening.send(['CLIENT', 'ID']));
-      await answer(listening.subscribe('__redis__:invalidate'));
-      const asking = await client.connect(key, () => {});
-      opened.push(asking);
-      await answer(asking.send(['CLIENT', 'TRACKING', 'ON', 'REDIRECT', String(number)]));
-      while (!signal?.aborted) {
-        const change = new Promise((resolve) => (changed = () => resolve(undefined)));
-        const { found, left } = read(await answer(asking.send(question(key))));
-        pause = 0;
-        if (known !== (found?.token ?? null)) {
-          known = found?.token ?? null;
-          yield found;
-          continue;
-        }
-        /** @type {NodeJS.Timeout | undefined} */
-        let late;
-        const until = new Promise((resolve) => (late = setTimeout(resolve, left)));
-        await Promise.race([change, until, aborted, ...opened.map(({ closed }) => closed)]);
-        clearTimeout(late);
+      for await (const found of changes(attempts, key, bound)) {
+        if (known === (found?.token ?? null)) continue;
+        known = found?.token ?? null;
+        yield found;
       }
     } catch (error) {
-      if (!isMoving(error) && !mayRepeat(error)) throw explained(error);
-      if (isMoving(error)) await client.find(key).catch(() => {});
+      if (signal?.aborted) return;
+      if (!mayRepeat(error)) throw explained(error);
     } finally {
-      opened.forEach((connection) => connection.close());
+      attempts.end();
+      bound.close();
     }
-    await Promise.race([aborted, new Promise((resolve) => timer(() => resolve(undefined), pause).ref())]);
-    pause = Math.min(Math.max(2 * pause, 50), LONGEST_PAUSE);
+    await pause(PAUSE, signal).catch(() => {});
+  }
+}
+
+/**
+ * The holder, again after each change of the key, until a connection breaks.
+ *
+ * @param {import('./attempts.js').Attempts} attempts
+ * @param {string} key
+ * @param {import('./time.js').Bound} bound
+ * @returns {AsyncGenerator<Holder | null, void, void>}
+ */
+async function* changes(attempts, key, bound) {
+  let [isBroken, wake] = [false, () => {}];
+  const connect = () => attempts.run(async (connection) => connection, () => wake());
+  const [listening, asking] = [await connect(), await connect()];
+  const broken = () => {
+    isBroken = true;
+    wake();
+  };
+  for (const { closed } of [listening, asking]) closed.then(broken);
+  const [number] = await answer(listening, [['CLIENT', 'ID']], bound);
+  await within({ ms: ANSWER }, bound.signal, late, ({ signal }) => listening.subscribe('__redis__:invalidate', signal));
+  await answer(asking, [['CLIENT', 'TRACKING', 'ON', 'REDIRECT', String(number)]], bound);
+  while (!isBroken) {
+    const change = new Promise((resolve) => (wake = () => resolve(undefined)));
+    const [reply] = await answer(asking, [question(key)], bound);
+    const { found, left } = read(reply);
+    yield found;
+    const timeout = setTimeout(wake, left);
+    await unlessAborted(change, bound.signal).finally(() => clearTimeout(timeout));
   }
 }
 
@@ -91,8 +104,8 @@ async function elect(dlock, resource, { onStarted, onStopped, signal, ...options
       lock = await dlock.acquire(resource, { ...options, wait: Infinity, ...(signal && { signal }) });
     } catch (error) {
       if (signal?.aborted) return;
-      if (!mayRepeat(error)) throw error;
-      await new Promise((resolve) => setTimeout(resolve, LONGEST_PAUSE));
+      if (!(error instanceof NoAnswer || error instanceof TooFewReplicas)) throw error;
+      await pause(BETWEEN_ELECTIONS, signal).catch(() => {});
       continue;
     }
     await lead(/** @type {import('./lock.js').Lock} */ (lock), onStarted, onStopped, signal);
@@ -107,7 +120,7 @@ async function elect(dlock, resource, { onStarted, onStopped, signal, ...options
  */
 async function lead(lock, onStarted, onStopped, signal) {
   const ended = signal ? AbortSignal.any([lock.signal, signal]) : lock.signal;
-  const end = new Promise((resolve) => ended.addEventListener('abort', resolve, { once: true }));
+  const end = new Promise((resolve) => follow(ended, () => resolve(undefined)));
   lock.keep();
   try {
     if (!ended.aborted) await onStarted(ended, lock);
@@ -156,11 +169,16 @@ function fieldsOf(reply) {
 }
 
 /**
- * @template T
- * @param {Promise<T>} reply
+ * @param {import('./connection.js').Connection} connection
+ * @param {string[][]} commands
+ * @param {import('./time.js').Bound} bound
  */
-async function answer(reply) {
-  return unlessAborted(reply, AbortSignal.timeout(ANSWER));
+async function answer(connection, commands, bound) {
+  return within({ ms: ANSWER }, bound.signal, late, ({ signal }) => connection.exchange(commands, signal));
+}
+
+function late() {
+  return new Error('the server did not answer in time');
 }
 
 module.exports = { elect, holder, watch };

@@ -7,6 +7,7 @@
  * @property {number} lease
  * @property {number} wait
  * @property {number} answer
+ * @property {number} outage
  * @property {'exclusive' | 'read' | 'write'} mode
  * @property {boolean} session
  * @property {number} replicas
@@ -18,7 +19,8 @@
 const DEFAULTS = {
   lease: 30_000,
   wait: Infinity,
-  answer: 2000,
+  answer: 1000,
+  outage: 30_000,
   mode: 'exclusive',
   session: false,
   replicas: 0,
@@ -49,12 +51,16 @@ function checkedOptions(options) {
 function termsOf(options) {
   const given = Object.fromEntries(Object.entries(options).filter(([, value]) => value !== undefined));
   const terms = { signal: undefined, ...DEFAULTS, ...given };
-  const { lease, wait, answer, mode, session, replicas, replicasTimeout, signal } = /** @type {Terms} */ (terms);
+  const { lease, wait, answer, outage, ...others } = /** @type {Terms} */ (terms);
+  const { mode, session, replicas, replicasTimeout, signal } = others;
   checkLease(lease);
   if (typeof wait !== 'number' || !(wait >= 0)) {
     throw new RangeError('wait is a number of milliseconds, 0 or more, or Infinity');
   }
   if (!isCount(answer, 1)) throw new RangeError('answer is a whole number of milliseconds, 1 or more');
+  if (typeof outage !== 'number' || !(outage >= 1)) {
+    throw new RangeError('outage is a number of milliseconds, 1 or more, or Infinity');
+  }
   if (!MODES.includes(mode)) throw new RangeError('mode is exclusive, read or write');
   if (typeof session !== 'boolean') throw new TypeError('session is true or false');
   if (!isCount(replicas, 0)) throw new RangeError('replicas is a whole number, 0 or more');
@@ -62,7 +68,7 @@ function termsOf(options) {
     throw new RangeError('replicasTimeout is a whole number of milliseconds, 1 or more');
   }
   if (signal !== undefined && !(signal instanceof AbortSignal)) throw new TypeError('signal is an AbortSignal');
-  return { lease, wait, answer, mode, session, replicas, replicasTimeout, signal };
+  return { lease, wait, answer, outage, mode, session, replicas, replicasTimeout, signal };
 }
 
 /** @param {unknown} lease */

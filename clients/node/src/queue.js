@@ -1,11 +1,15 @@
 'use strict';
-/** Waits in the server's queue: one BLOCK on a connection of its own, repeated with the same REQUEST if that breaks. */
+/**
+ * Acquires on connections of one's own. A wait is one BLOCK. If its connection breaks or becomes silent, it is sent
+ * again on a new one with the same REQUEST, and keeps its place if the server still has it.
+ */
 
-const { NoAnswer, explained, isMoving, mayRepeat } = require('./errors.js');
-const { unlessAborted } = require('./time.js');
+const { Silent } = require('./attempts.js');
+const { soon } = require('./ask.js');
+const { pause } = require('./time.js');
 
 /**
- * @typedef {import('./connection.js').Client} Client
+ * @typedef {import('./clients.js').Client} Client
  * @typedef {import('./connection.js').Connection} Connection
  * @typedef {import('./target.js').Target} Target
  *
@@ -16,85 +20,93 @@ const { unlessAborted } = require('./time.js');
  * @property {string[]} command without BLOCK, with a REQUEST
  * @property {import('./options.js').Terms} terms
  * @property {number} end when waiting ends, may be Infinity
- * @property {AbortSignal | undefined} signal
+ * @property {number} until when replicas must have acknowledged
+ * @property {import('./time.js').Bound} bound
  *
  * @typedef {object} Grant
  * @property {number} token
  * @property {number} sent when the command was sent
- * @property {Connection} connection the one that waited, still open
+ * @property {Connection} [connection] the one that waited, still open
  * @property {number} acknowledged by how many replicas; 0 if they are not asked
+ * @property {boolean} [isLate] connections may still get the same grant
  */
 
+/** After so many ms, a wait asks whether the server is still there, and how long that may take. */
+const PROBE = 5000;
+const PROBE_ANSWER = 1000;
+/** What replicas may take even if the wait is over, in ms. */
+const LEAST_FOR_REPLICAS = 50;
+
 /**
- * Waits until the request's end. Rejects with the signal's reason when that is aborted; the connection is closed then,
- * and with it the place in the queue. An outage counts as waiting.
- *
  * @param {Request} request
+ * @param {Connection} connection
  * @returns {Promise<Grant | null>} null: not granted in time
  */
-async function queue(request) {
-  const { client, target, end, signal } = request;
-  for (let pause = 25; ; pause = Math.min(pause * 2, 1000)) {
-    try {
-      return await waitOnce(request);
-    } catch (error) {
-      signal?.throwIfAborted();
-      if (!isMoving(error) && !mayRepeat(error)) throw explained(error);
-      if (performance.now() + pause >= end) throw new NoAnswer(target.resource, error);
-      if (isMoving(error)) await unlessAborted(client.find(target.keys[0] ?? '').catch(() => {}), signal);
-    }
-    await unlessAborted(new Promise((resolve) => setTimeout(resolve, pause)), signal);
-  }
-}
-
-/**
- * @param {Request} request
- * @returns {Promise<Grant | null>}
- */
-async function waitOnce({ client, target, owner, command, terms, end, signal }) {
-  const connecting = client.connect(target.keys[0] ?? '');
-  /** @type {Connection | undefined} */
-  let connection;
-  try {
-    connection = await unlessAborted(connecting, signal);
-    const sent = performance.now();
-    const reply = await unlessAborted(ask(connection, { target, owner, command, terms, end, sent }), signal);
-    if (reply) return { ...reply, sent, connection };
-    connection.close();
-    return null;
-  } catch (error) {
-    connecting.then((late) => late.close(), () => {});
-    if (connection) await connection.closed;
-    throw error;
-  }
-}
-
-/**
- * @param {Connection} connection
- * @param {Pick<Request, 'target' | 'owner' | 'command' | 'terms' | 'end'> & { sent: number }} request
- * @returns {Promise<{ token: number, acknowledged: number } | null>}
- */
-async function ask({ send }, { target, owner, command, terms, end, sent }) {
+async function waitOn(request, connection) {
+  const { target, owner, command, terms, end, until } = request;
+  const sent = performance.now();
   const block = blockUntil(end, sent);
+  const tokenOf = (/** @type {unknown[]} */ replies) => (replies[0] === null ? null : Number(replies[0]));
+  // Without a signal: what comes after the end of the request is heard out, so that it can be undone.
+  const blocking = async () => tokenOf(await alive(request, connection, connection.exchange([[...command, ...block]])));
   if (terms.replicas === 0) {
-    const reply = await send([...command, ...block]);
-    return reply === null ? null : { token: Number(reply), acknowledged: 0 };
+    const token = await blocking();
+    return token === null ? null : { token, sent, connection, acknowledged: 0 };
   }
-  const wait = waitFor(terms);
-  const [free, atOnce] = await Promise.all([send(command), send(wait)]);
-  if (free !== null) return { token: Number(free), acknowledged: Number(atOnce) };
-  const reply = block.length === 0 ? null : await send([...command, ...block]);
-  if (reply === null) return null;
+  const atOnce = await alive(request, connection, connection.exchangeOrFail([command, waitFor(terms, until)]));
+  const free = tokenOf(atOnce);
+  if (free !== null) return { token: free, sent, connection, acknowledged: Number(atOnce[1]) };
+  const token = block.length === 0 ? null : await blocking();
+  if (token === null) return null;
   // Redis before 7.0.12 does not count a grant to a blocked connection as its write, so that WAIT would not wait for
   // it. A renewal is such a write.
-  const renewals = target.renew(owner, Number(reply), terms.lease).map((renewal) => send(renewal));
-  const [acknowledged] = (await Promise.all([...renewals, send(wait)])).slice(-1);
-  return { token: Number(reply), acknowledged: Number(acknowledged) };
+  const renewals = target.renew(owner, token, terms.lease);
+  const replies = await connection.exchangeOrFail([...renewals, waitFor(terms, until)], request.bound.signal);
+  return { token, sent, connection, acknowledged: Number(replies.at(-1)) };
 }
 
-/** @param {{ replicas: number, replicasTimeout: number }} terms */
-function waitFor({ replicas, replicasTimeout }) {
-  return ['WAIT', String(replicas), String(replicasTimeout)];
+/**
+ * The replies. Rejects with `Silent` if the server is no longer there.
+ *
+ * @param {Request} request
+ * @param {Connection} connection
+ * @param {Promise<unknown[]>} replies
+ */
+async function alive(request, connection, replies) {
+  const { terms, bound } = request;
+  const done = new AbortController();
+  const stop = () => done.abort();
+  const over = replies.then(stop, stop);
+  while (!done.signal.aborted) {
+    await pause(Math.min(PROBE, terms.outage / 3), done.signal).catch(() => {});
+    const isUnknown = !done.signal.aborted && !bound.signal.aborted && !(await isThere(request, connection));
+    if (isUnknown && !done.signal.aborted) throw new Silent(over);
+  }
+  const all = await replies;
+  bound.heard();
+  return all;
+}
+
+/**
+ * Whether the server answers to which a connection leads.
+ *
+ * @param {Request} request
+ * @param {Connection} connection
+ */
+async function isThere({ client, target, bound }, connection) {
+  const [key = ''] = target.keys;
+  if (client.at(key) !== connection.at) return false;
+  const probe = client.send(['DLOCK.CHECK', key, '1'], key).then(() => true);
+  return (await soon(probe, bound, PROBE_ANSWER).catch(() => true)) ?? false;
+}
+
+/**
+ * @param {{ replicas: number, replicasTimeout: number }} terms
+ * @param {number} [until]
+ */
+function waitFor({ replicas, replicasTimeout }, until = Infinity) {
+  const left = Math.max(until - performance.now(), LEAST_FOR_REPLICAS);
+  return ['WAIT', String(replicas), String(Math.ceil(Math.min(replicasTimeout, left)))];
 }
 
 /**
@@ -106,4 +118,4 @@ function blockUntil(end, now) {
   return end > now ? ['BLOCK', String(Math.ceil(end - now))] : [];
 }
 
-module.exports = { queue, waitFor };
+module.exports = { waitFor, waitOn };

@@ -4,6 +4,9 @@
 /** The longest that setTimeout takes. */
 const LONGEST = 2 ** 31 - 1;
 
+/** @type {WeakMap<AbortSignal, Set<() => void>>} */
+const followers = new WeakMap();
+
 /**
  * A timer that does not keep the program running.
  *
@@ -12,6 +15,29 @@ const LONGEST = 2 ** 31 - 1;
  */
 function timer(then, after) {
   return setTimeout(then, Math.min(Math.max(Math.ceil(after), 0), LONGEST)).unref();
+}
+
+/**
+ * Calls back when the signal is aborted. A signal has one listener of this package, however many follow it: Node.js
+ * warns of a leak from the eleventh on.
+ *
+ * @param {AbortSignal} signal
+ * @param {() => void} then
+ * @returns {() => void} stops following
+ */
+function follow(signal, then) {
+  if (signal.aborted) {
+    then();
+    return () => {};
+  }
+  const known = followers.get(signal);
+  const all = known ?? new Set();
+  if (!known) {
+    followers.set(signal, all);
+    signal.addEventListener('abort', () => [...all].forEach((each) => each()), { once: true });
+  }
+  all.add(then);
+  return () => void all.delete(then);
 }
 
 /**
@@ -24,41 +50,114 @@ function timer(then, after) {
  */
 async function unlessAborted(promise, signal) {
   if (!signal) return promise;
-  /** @type {() => void} */
+  promise.catch(() => {}); // it may fail after nobody listens
   let stop = () => {};
   const aborted = new Promise((_, reject) => {
-    stop = () => reject(signal.reason);
-    signal.addEventListener('abort', stop, { once: true });
-    if (signal.aborted) stop();
+    stop = follow(signal, () => reject(signal.reason));
   });
-  promise.catch(() => {}); // it may fail after nobody listens
   try {
     return /** @type {T} */ (await Promise.race([promise, aborted]));
   } finally {
-    signal.removeEventListener('abort', stop);
+    stop();
   }
 }
 
 /**
- * Runs the task with a signal that is aborted after so many milliseconds, or with the caller's.
- *
- * @template T
- * @param {number} ms may be Infinity
- * @param {AbortSignal | undefined} signal
- * @param {() => Error} error the reason after that time
- * @param {(signal: AbortSignal | undefined) => Promise<T>} task
- * @returns {Promise<T>}
+ * @param {number} ms
+ * @param {AbortSignal | undefined} signal ends it early, and makes it reject
  */
-async function within(ms, signal, error, task) {
-  if (ms === Infinity) return task(signal);
-  const bound = new AbortController();
-  // This one keeps the program running: somebody waits for it.
-  const timeout = setTimeout(() => bound.abort(error()), Math.min(ms, LONGEST));
+async function pause(ms, signal) {
+  /** @type {NodeJS.Timeout | undefined} */
+  let timeout;
   try {
-    return await task(signal ? AbortSignal.any([signal, bound.signal]) : bound.signal);
+    await unlessAborted(new Promise((resolve) => (timeout = setTimeout(() => resolve(undefined), ms))), signal);
   } finally {
     clearTimeout(timeout);
   }
 }
 
-module.exports = { timer, unlessAborted, within };
+/** The end of a task: its signal is aborted after some time, or with the signal of the caller. */
+class Bound {
+  /** The last failure, which says why there is no answer. */
+  cause = /** @type {unknown} */ (undefined);
+  #controller = new AbortController();
+  #error;
+  #silence;
+  #end;
+  #stop;
+  #isClosed = false;
+  /** @type {NodeJS.Timeout | undefined} */
+  #timeout;
+
+  /**
+   * @param {{ ms?: number, silence?: number }} limits so many ms in all, or since the server was heard last
+   * @param {AbortSignal | undefined} signal of the caller
+   * @param {(cause: unknown) => Error} error the reason after that time
+   */
+  constructor({ ms = Infinity, silence = Infinity }, signal, error) {
+    this.#error = error;
+    this.#silence = silence;
+    this.#end = performance.now() + Math.min(ms, silence);
+    this.#stop = signal ? follow(signal, () => this.#controller.abort(signal.reason)) : () => {};
+    if (!this.signal.aborted) this.#arm();
+  }
+
+  get signal() {
+    return this.#controller.signal;
+  }
+
+  /** The server has answered, whatever it said. */
+  heard() {
+    if (this.#silence !== Infinity) this.#end = performance.now() + this.#silence;
+  }
+
+  #arm() {
+    const left = this.#end - performance.now();
+    // This one keeps the program running: somebody waits for it.
+    if (left > 0) this.#timeout = setTimeout(() => this.#arm(), Math.min(Math.ceil(left), LONGEST));
+    else setImmediate(() => this.#expire()); // after a turn for what has arrived while the program was busy
+  }
+
+  #expire() {
+    if (this.#isClosed) return;
+    if (this.#end > performance.now()) this.#arm();
+    else this.#controller.abort(this.#error(this.cause ?? new Error('the server is silent')));
+  }
+
+  close() {
+    this.#isClosed = true;
+    clearTimeout(this.#timeout);
+    this.#stop();
+  }
+}
+
+/**
+ * Runs a task that ends with its bound.
+ *
+ * @template T
+ * @param {{ ms?: number, silence?: number }} limits
+ * @param {AbortSignal | undefined} signal
+ * @param {(cause: unknown) => Error} error
+ * @param {(bound: Bound) => Promise<T>} task
+ * @param {(result: T) => void} [late] for a result that nobody waits for any more
+ * @returns {Promise<T>}
+ */
+async function within(limits, signal, error, task, late) {
+  const bound = new Bound(limits, signal, error);
+  const result = task(bound);
+  try {
+    return await unlessAborted(result, bound.signal);
+  } catch (error) {
+    result.then(late, () => {});
+    throw error;
+  } finally {
+    bound.close();
+  }
+}
+
+exports.Bound = Bound;
+exports.follow = follow;
+exports.pause = pause;
+exports.timer = timer;
+exports.unlessAborted = unlessAborted;
+exports.within = within;

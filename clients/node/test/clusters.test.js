@@ -1,12 +1,14 @@
 import assert from 'node:assert/strict';
+import { once } from 'node:events';
+import net from 'node:net';
 import { after, before, describe, test } from 'node:test';
 
-import { DLock, LockLost, NotGranted } from 'redis-dlock';
+import { DLock, NotGranted } from 'redis-dlock';
 import { Cluster, Redis } from 'ioredis';
 import { createCluster, createSentinel } from 'redis';
 
-import { lookAt, reasonOf, until, untilWaiting } from './fixture.js';
-import { cluster, sentinels } from './servers.js';
+import { clientsOf, lookAt, until, untilWaiting } from './fixture.js';
+import { cluster, clusterWithReplica, sentinels } from './servers.js';
 
 const CLUSTERS = {
   ioredis: async (ports) => {
@@ -61,6 +63,41 @@ describe('cluster', () => {
   }
 });
 
+describe('a node of a cluster', () => {
+  for (const [kind, open] of Object.entries(CLUSTERS)) {
+    for (const end of ['stop', 'freeze']) {
+      test(`${kind}: locks outlive the failover after ${end}`, async () => {
+        const { ports, primary, replica, key, taken } = await clusterWithReplica();
+        const { client, close } = await open(ports);
+        after(close);
+        const dlock = new DLock(client);
+        const other = `{${key}}:other`;
+        const session = await dlock.acquire(other, { session: true, lease: 10_000 });
+        await dlock.using(key, { lease: 10_000 }, async (signal, lock) => {
+          const waiting = dlock.acquire(key);
+          await untilWaiting(primary.run, key, 1);
+          for (const { token } of [lock, session]) {
+            const name = token === lock.token ? key : other;
+            await until('it is replicated', async () => (await lookAt(replica.run, name))?.token === token);
+          }
+          await primary[end]();
+          await taken(key);
+          const began = performance.now();
+          await until('it was renewed', async () => (await lookAt(replica.run, key)).ttl > 9000);
+          assert(performance.now() - began < 3000, 'node-redis itself asks for the new primary after 5 s');
+          await untilWaiting(replica.run, key, 1);
+          await until('it is bound', async () => (await clientsOf(replica.run, other, 'holds', 'session'))[0] !== null);
+          waiting.then((next) => next.release());
+          assert.equal(signal.aborted, false);
+        });
+        assert.equal(session.signal.aborted, false);
+        assert.equal(await session.release(), true);
+        await until('all is free', async () => (await lookAt(replica.run, key)) === null);
+      });
+    }
+  }
+});
+
 const SENTINELS = {
   ioredis: async (port) => {
     const client = new Redis({ sentinels: [{ host: '127.0.0.1', port }], name: 'main', retryStrategy: () => 50 });
@@ -77,6 +114,18 @@ const SENTINELS = {
 };
 
 describe('sentinel', () => {
+  test('ioredis: a sentinel that hangs is passed over', async () => {
+    const { port } = await sentinels();
+    const silent = net.createServer(() => {}).listen(0, '127.0.0.1');
+    await once(silent, 'listening');
+    const { client, close } = await SENTINELS.ioredis(port);
+    after(() => close() || silent.close());
+    await client.ping();
+    client.options.sentinels.unshift({ host: '127.0.0.1', port: silent.address().port });
+    const lock = await new DLock(client).acquire('job', { session: true, wait: 3000 });
+    assert.equal(await lock.release(), true);
+  });
+
   for (const [kind, open] of Object.entries(SENTINELS)) {
     test(`${kind}: locks are on the primary, and a wait goes on after a failover`, async () => {
       const { port, primary, replica, failover } = await sentinels();
@@ -91,13 +140,18 @@ describe('sentinel', () => {
       await until('the replica has the lock', async () => (await lookAt(replica.run, 'job'))?.token === holder.token);
 
       await failover();
-      assert((await reasonOf(session.signal)) instanceof LockLost, 'its connection was one to the old primary');
+      await until('the session is bound to a connection to the new primary', async () => {
+        const [bound] = await clientsOf(replica.run, 'session', 'holds', 'session');
+        return bound !== null;
+      });
       await untilWaiting(replica.run, 'job', 1);
       await until('the holder is released', () => holder.release().catch(() => false));
       const next = await waiting;
       assert.equal((await lookAt(replica.run, 'job')).token, next.token);
       assert(next.token > holder.token);
       assert.equal(await next.release(), true);
+      assert.equal(session.signal.aborted, false);
+      assert.equal(await session.release(), true);
     });
   }
 });

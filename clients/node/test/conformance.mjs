@@ -23,11 +23,13 @@ const locks = new Map();
 const cancelled = new Error('cancelled');
 
 const TASKS = {
-  async acquire({ lock, port, name, lease, wait, mode, session, keep, replicas, replicas_timeout: replicasTimeout }) {
+  async acquire({ lock, port, name, keep, wait, outage, replicas_timeout: replicasTimeout, ...same }) {
     const cancel = new AbortController();
     const entry = { cancel };
     locks.set(lock, entry);
-    const options = { lease, wait: wait ?? Infinity, mode, session, replicas, replicasTimeout, signal: cancel.signal };
+    const { lease, mode, session, replicas } = same;
+    const limits = { wait: wait ?? Infinity, outage: outage ?? undefined, replicasTimeout };
+    const options = { lease, mode, session, replicas, ...limits, signal: cancel.signal };
     entry.lock = await new DLock(open(port)).acquire(name, options);
     if (keep) entry.lock.keep();
     return { result: 'granted', token: entry.lock.token };
@@ -62,7 +64,7 @@ function resultOf(error, task) {
   return error instanceof NoAnswer ? 'unreachable' : 'error';
 }
 
-console.log(JSON.stringify({ features: ['cancel'] }));
+console.log(JSON.stringify({ features: ['cancel', 'outage'] }));
 for await (const line of createInterface({ input: process.stdin })) {
   const { id, do: task, ...request } = JSON.parse(line);
   TASKS[task](request).then(

@@ -1,9 +1,11 @@
 import assert from 'node:assert/strict';
 import { execFile } from 'node:child_process';
-import { readFile, writeFile } from 'node:fs/promises';
+import { writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { test } from 'node:test';
 import { promisify } from 'node:util';
+
+import { programsOf } from './readme.mjs';
 
 const run = promisify(execFile);
 const root = join(import.meta.dirname, '..');
@@ -15,8 +17,7 @@ test('the server sells no more than there is', async () => {
 });
 
 test('the programs of the README run', async () => {
-  const readme = await readFile(join(root, 'README.md'), 'utf8');
-  const programs = [...readme.matchAll(/```js\n(.*?)```/gs)].map(([, program]) => program);
+  const programs = await programsOf(join(root, 'README.md'), ['js']);
   assert(programs.length > 0);
   for (const [number, program] of programs.entries()) {
     const here = program

@@ -10,6 +10,9 @@ import { createClient } from 'redis';
 
 const host = process.env.DLOCK_TEST_HOST ?? '127.0.0.1';
 const port = Number(process.env.DLOCK_TEST_PORT ?? 6379);
+/** The user that the clients log in as, if that is not the default one, and the only client to be tested then. */
+const { DLOCK_TEST_USER: username, DLOCK_TEST_KIND: onlyKind } = process.env;
+const login = username && { username, password: 'secret' };
 /** How long anything may take on a busy machine. */
 const PATIENCE = 30_000;
 
@@ -17,7 +20,7 @@ const KINDS = {
   ioredis: {
     async open({ at = port, timeout, ...options } = {}) {
       const timeouts = { commandTimeout: timeout, socketTimeout: timeout };
-      const client = new Redis({ host, port: at, ...timeouts, lazyConnect: true, ...options });
+      const client = new Redis({ host, port: at, ...login, ...timeouts, lazyConnect: true, ...options });
       client.on('error', () => {});
       await client.connect();
       return client;
@@ -29,20 +32,22 @@ const KINDS = {
       // Silence counts as a timeout too, and would end it for good.
       const pingInterval = timeout && timeout / 3;
       const socket = { host, port: at, socketTimeout: timeout, reconnectStrategy: () => 20 };
-      const client = createClient({ socket, pingInterval, commandOptions: { timeout }, ...options });
+      const client = createClient({ socket, ...login, pingInterval, commandOptions: { timeout }, ...options });
       client.on('error', () => {});
       return client.connect();
     },
-    close: (client) => client.destroy(),
+    close: (client) => client.isOpen && client.destroy(),
   },
 };
 
 /**
  * Runs tests with each client. They get `open(options)` for clients that are closed afterwards, `run(...command)` on a
- * connection of the test's own, `key(name)`, and `listen(key)` for the list of commands with that key from then on.
+ * connection of the test's own, `key(name)`, `close(client)`, and `listen(key)` for the list of commands with that key
+ * from then on.
  */
 export function withEachClient(promises) {
   for (const [kind, { open, close }] of Object.entries(KINDS)) {
+    if (onlyKind && onlyKind !== kind) continue;
     describe(kind, () => {
       const opened = [];
       const admin = new Redis({ host, port, lazyConnect: true });
@@ -61,6 +66,7 @@ export function withEachClient(promises) {
           monitor.on('monitor', (_, [command, first]) => first === key && heard.push(command.toUpperCase()));
           return heard;
         },
+        close,
         async open(options) {
           const client = await open(options);
           opened.push(client);
@@ -100,19 +106,30 @@ export async function until(what, condition) {
   }
 }
 
+/** Fails unless the promise settles within so many milliseconds, and gives how long it took. */
+export async function settles(promise, ms, what) {
+  const began = performance.now();
+  const late = sleep(ms).then(() => assert.fail(`not settled after ${ms} ms: ${what}`));
+  await Promise.race([promise.then(() => {}, () => {}), late]);
+  return performance.now() - began;
+}
+
 /** The reason with which a signal is aborted, soon. */
 export async function reasonOf(signal) {
   await until('the signal', async () => signal.aborted);
   return signal.reason;
 }
 
-/** A wire to the server. `hold()` drops what the server says, `cut()` breaks connections, `mend()` carries again. */
-export async function wire() {
+/**
+ * A wire to the server, or to the one at another port. `hold()` drops what the server says, `cut()` breaks connections,
+ * `mend()` carries again, `lead(port)` leads elsewhere from now on.
+ */
+export async function wire(to = port) {
   const pairs = new Set();
   let held = false;
   let replies = 0;
   const relay = net.createServer((near) => {
-    const far = net.connect(port, host);
+    const far = net.connect(to, host);
     const pair = [near, far];
     pairs.add(pair);
     near.on('data', (data) => far.write(data));
@@ -138,6 +155,7 @@ export async function wire() {
     replies: () => replies,
     hold: () => (held = true),
     mend: () => (held = false),
+    lead: (port) => (to = port),
     cut: () => pairs.forEach((pair) => pair.forEach((end) => end.destroy())),
   };
 }

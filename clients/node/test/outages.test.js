@@ -2,53 +2,278 @@ import assert from 'node:assert/strict';
 
 import { DLock, LockLost, NoAnswer, NotGranted, TooFewReplicas } from 'redis-dlock';
 
-import { lookAt, reasonOf, sleep, test, until, untilWaiting, wire, withEachClient } from './fixture.js';
+import { clientsOf, lookAt, reasonOf, settles, sleep, test } from './fixture.js';
+import { until, untilWaiting, wire, withEachClient } from './fixture.js';
 import { primaryAndReplica, start } from './servers.js';
 
-/** Fails unless the promise settles within so many milliseconds, and gives how long it took. */
-async function settles(promise, ms, what) {
-  const began = performance.now();
-  const late = sleep(ms).then(() => assert.fail(`not settled after ${ms} ms: ${what}`));
-  await Promise.race([promise.then(() => {}, () => {}), late]);
-  return performance.now() - began;
-}
+/** How late a timer may be on a busy machine, in ms. */
+const LATE = 250;
 
-withEachClient(({ key, run, open }) => {
-  test('wait is a bound when nobody answers', async () => {
+withEachClient(({ key, run, open, close }) => {
+  const WAYS = [{}, { session: true }, { replicas: 1 }];
+
+  /** Each kind of acquisition ends in time: neither early nor late. */
+  async function endInTime(dlock, name, what) {
+    const limits = [[0, 1000], [300, 300], [1000, 1000]];
+    const each = WAYS.flatMap((way) => limits.map(([wait, limit]) => ({ wait, limit, way })));
+    const ends = each.map(async ({ wait, limit, way }) => {
+      const words = `${what}: ${JSON.stringify({ wait, ...way })}`;
+      const acquiring = dlock.acquire(name, { wait, ...way });
+      const took = await settles(acquiring, limit + 250 + LATE, words);
+      assert(took >= limit - 2, `after ${took} ms, ${words}`);
+      await assert.rejects(acquiring, (error) => error instanceof NoAnswer && error.cause instanceof Error, words);
+    });
+    await Promise.all(ends);
+  }
+
+  test('a wait lasts as long as its limit when nobody answers', async () => {
     const line = await wire();
-    const dlock = new DLock(await open({ at: line.port }), { answer: 500 });
+    const dlock = new DLock(await open({ at: line.port }));
     line.hold();
-    for (const options of [{ wait: 0 }, { wait: 300 }, { wait: 0, session: true }, { wait: 300, replicas: 1 }]) {
-      const acquiring = dlock.acquire(key('hung'), options);
-      await settles(acquiring, (options.wait + 500) * 2 + 1000, JSON.stringify(options));
-      await assert.rejects(acquiring, NoAnswer);
-    }
+    await endInTime(dlock, key('hung'), 'replies are lost');
     line.mend();
     line.cut();
     await until('what was granted meanwhile is released', async () => (await lookAt(run, key('hung'))) === null);
   });
 
-  test('wait is a bound when the server is gone, and an outage counts as waiting', async () => {
+  test('a wait lasts as long as its limit when the server is gone', async () => {
     const server = await start();
-    const dlock = new DLock(await open({ at: server.port }), { answer: 500 });
-    const lock = await dlock.acquire('job', { lease: 60_000 });
-    const session = await dlock.acquire('session', { session: true });
+    const dlock = new DLock(await open({ at: server.port }));
+    const lock = await dlock.acquire('held');
     await server.stop();
-    for (const options of [{ wait: 0 }, { wait: 300 }, { wait: 0, session: true }, { wait: 300, session: true }]) {
-      const acquiring = dlock.acquire('job', options);
-      const took = await settles(acquiring, (options.wait + 500) * 2 + 1000, JSON.stringify(options));
-      assert(took > options.wait / 2, 'it went on trying');
-      await assert.rejects(acquiring, NoAnswer);
+    await endInTime(dlock, 'job', 'it is gone');
+    await assert.rejects(lock.release(), NoAnswer);
+  });
+
+  test('a wait lasts as long as its limit when the server hangs', async () => {
+    const server = await start();
+    const dlock = new DLock(await open({ at: server.port }));
+    const lock = await dlock.acquire('held');
+    server.freeze();
+    await endInTime(dlock, 'job', 'it hangs');
+    await assert.rejects(lock.release(), NoAnswer);
+    server.thaw();
+    await until('what was granted meanwhile is released', async () => (await lookAt(server.run, 'job')) === null);
+  });
+
+  test('a wait that the server has put into the queue ends with its limit when the server hangs', async () => {
+    const server = await start();
+    const dlock = new DLock(await open({ at: server.port }));
+    await dlock.acquire('job');
+    const acquiring = dlock.acquire('job', { wait: 1000 });
+    await untilWaiting(server.run, 'job', 1);
+    server.freeze();
+    const took = await settles(acquiring, 1250 + LATE, 'queued');
+    assert(took > 700);
+    await assert.rejects(acquiring, NoAnswer);
+    server.thaw();
+    await untilWaiting(server.run, 'job', 0);
+  });
+
+  test('a server that comes back near the end of the limit is found', async () => {
+    const server = await start();
+    const dlock = new DLock(await open({ at: server.port }));
+    await server.stop();
+    const acquiring = dlock.acquire('job', { wait: 3000 });
+    await sleep(2000);
+    const again = await start({ port: server.port });
+    const lock = await acquiring;
+    assert.equal((await lookAt(again.run, 'job')).token, lock.token);
+    await lock.release();
+  });
+
+  test('a wait without a limit ends after an outage', async () => {
+    const server = await start();
+    const dlock = new DLock(await open({ at: server.port }), { outage: 1500 });
+    const holder = await dlock.acquire('job', { lease: 60_000 });
+    const waiting = dlock.acquire('job');
+    await untilWaiting(server.run, 'job', 1);
+    await sleep(2000); // a server that answers is not an outage
+    server.freeze();
+    const took = await settles(waiting, 1500 + 250 + LATE, 'frozen');
+    await assert.rejects(waiting, (error) => error instanceof NoAnswer);
+    assert(took > 700, 'since the last answer');
+    await settles(dlock.acquire('job'), 1500 + 250 + LATE, 'frozen from the start');
+    server.thaw();
+    await untilWaiting(server.run, 'job', 0);
+    await holder.release();
+    await server.stop();
+    const asked = performance.now();
+    await assert.rejects(dlock.acquire('job'), NoAnswer);
+    assert(performance.now() - asked >= 1498);
+  });
+
+  test('a wait keeps its place while the server hangs', async () => {
+    const server = await start();
+    const dlock = new DLock(await open({ at: server.port }), { outage: 6000 });
+    const holder = await dlock.acquire('job', { lease: 60_000 });
+    const served = [];
+    const waits = [];
+    for (const name of ['first', 'second']) {
+      waits.push(dlock.acquire('job').then((lock) => served.push(name) && lock.release()));
+      await untilWaiting(server.run, 'job', waits.length);
     }
-    assert((await reasonOf(session.signal)) instanceof LockLost);
-    for (const each of [lock, session]) {
-      const releasing = each.release();
-      await settles(releasing, 3000, 'release');
-      await assert.rejects(releasing);
+    server.freeze();
+    await sleep(4500); // the waits look for another server after 2 s + 1 s
+    server.thaw();
+    await untilWaiting(server.run, 'job', 2);
+    await holder.release();
+    await Promise.all(waits);
+    assert.deepEqual(served, ['first', 'second']);
+  });
+
+  test('an aborted acquisition returns at once, wherever it is, and is cleaned up', async () => {
+    const server = await start();
+    const dlock = new DLock(await open({ at: server.port }));
+    const holder = await dlock.acquire('held');
+    for (const [isFrozen, name] of [[false, 'job'], [true, 'job'], [false, 'held'], [true, 'held']]) {
+      for (const way of [{}, { session: true }, { replicas: 1, replicasTimeout: 10_000 }]) {
+        const controller = new AbortController();
+        if (isFrozen && name === 'job') server.freeze();
+        const acquiring = dlock.acquire(name, { ...way, signal: controller.signal });
+        acquiring.catch(() => {});
+        if (name === 'held') await untilWaiting(server.run, 'held', way.replicas ? 0 : 1);
+        if (isFrozen) server.freeze();
+        await sleep(isFrozen ? 500 : 20);
+        controller.abort(new Error('enough'));
+        const took = await settles(acquiring, 100 + LATE, JSON.stringify({ isFrozen, name, ...way }));
+        assert(took < 100 + LATE);
+        await acquiring.then((lock) => lock.release(), (error) => assert.match(error.message, /enough/));
+        server.thaw();
+        await untilWaiting(server.run, name, 0);
+        if (name === 'job') await until('nothing is held', async () => (await lookAt(server.run, 'job')) === null);
+      }
     }
-    const acquiring = dlock.acquire('job', { wait: 30_000 });
-    await start({ port: server.port });
-    await (await acquiring).release();
+    await holder.release();
+  });
+
+  test('an answer that has come while the program was busy is heard', async () => {
+    const dlock = new DLock(await open(), { answer: 300 });
+    // The command is sent by then, and not answered yet.
+    const busy = () => setImmediate(() => {
+      for (const end = performance.now() + 800; performance.now() < end; );
+    });
+    const acquiring = dlock.acquire(key('busy'), { wait: 0 });
+    setImmediate(busy);
+    const releasing = (await acquiring).release();
+    setImmediate(busy);
+    assert.equal(await releasing, true);
+  });
+
+  test('many acquisitions may share a signal', async () => {
+    const warnings = [];
+    const onWarning = (warning) => warnings.push(String(warning));
+    process.on('warning', onWarning);
+    const dlock = new DLock(await open());
+    const holder = await dlock.acquire(key('signal'));
+    const controller = new AbortController();
+    const { signal } = controller;
+    const waits = [...Array(20).keys()].map(() => dlock.acquire(key('signal'), { signal }));
+    const watching = (async () => {
+      for await (const each of dlock.watch(key('signal'), { signal })) assert(each);
+    })();
+    await untilWaiting(run, key('signal'), 20);
+    controller.abort(new Error('enough'));
+    for (const wait of waits) await assert.rejects(wait, /enough/);
+    await watching;
+    await untilWaiting(run, key('signal'), 0);
+    await holder.release();
+    await sleep(0);
+    process.off('warning', onWarning);
+    assert.deepEqual(warnings, []);
+  });
+
+  test('a client that is not connected acquires nothing, and what was acquired before is released', async () => {
+    const client = await open();
+    const dlock = new DLock(client);
+    const [lock, session] = [await dlock.acquire(key('a')), await dlock.acquire(key('b'), { session: true })];
+    close(client);
+    await until('it is closed', () => client.status !== 'ready');
+    for (const way of [{}, { wait: 0 }, { session: true }, { wait: 0, session: true }]) {
+      await assert.rejects(dlock.acquire(key('c'), way), /the client is closed/);
+    }
+    assert.equal(await lock.release(), true);
+    assert.equal(await session.release(), true);
+    for (const name of ['a', 'b', 'c']) assert.equal(await lookAt(run, key(name)), null);
+  });
+
+  test('a session is bound again after a failover', async () => {
+    const { primary, replica } = await primaryAndReplica();
+    const line = await wire(primary.port);
+    const dlock = new DLock(await open({ at: line.port }), { lease: 4000 });
+    const session = true;
+    const locks = [await dlock.acquire('job', { session }), await dlock.acquireAll(['x', 'y'], { session })];
+    for (const name of ['job', 'x', 'y']) {
+      await until('it is replicated', async () => (await lookAt(replica.run, name)) !== null);
+    }
+    await primary.stop();
+    await replica.run('REPLICAOF', 'NO', 'ONE');
+    line.lead(replica.port);
+    line.cut();
+    for (const name of ['job', 'x', 'y']) {
+      await until('it is bound', async () => (await clientsOf(replica.run, name, 'holds', 'session'))[0] !== null);
+    }
+    await sleep(4500);
+    for (const lock of locks) {
+      assert.equal(lock.signal.aborted, false);
+      assert.equal(await lock.release(), true);
+    }
+  });
+
+  test('a session whose server hangs for a while is kept', async () => {
+    const server = await start();
+    const dlock = new DLock(await open({ at: server.port }));
+    const lock = await dlock.acquire('job', { session: true, lease: 6000 });
+    await sleep(1500);
+    server.freeze();
+    await sleep(3000); // it is asked after 2 s, for 1 s
+    server.thaw();
+    await sleep(4000);
+    assert.equal(lock.signal.aborted, false);
+    assert.equal((await lookAt(server.run, 'job')).token, lock.token);
+    assert.equal(await lock.release(), true);
+  });
+
+  test('what one command leaves unread is never the answer to another', async () => {
+    const server = await start();
+    const client = await open({ at: server.port });
+    const dlock = new DLock(client, { replicas: 1, replicasTimeout: 300, wait: 200 });
+    const plain = (...words) => (client.call ? client.call(...words) : client.sendCommand(words));
+    await plain('SET', 'string', 'value');
+    const answersFit = async (what) => {
+      for (let i = 0; i < 20; i += 1) assert.equal(await plain('ECHO', `${what} ${i}`), `${what} ${i}`);
+      assert.equal(await plain('GET', 'string'), 'value', what);
+    };
+    await assert.rejects(dlock.acquire('string'), /WRONGTYPE/);
+    await assert.rejects(dlock.acquire('string', { session: true }), /WRONGTYPE/);
+    await answersFit('another type');
+    await server.run('CONFIG', 'SET', 'min-replicas-to-write', '1');
+    await assert.rejects(dlock.acquire('job'), /NOREPLICAS/);
+    await answersFit('too few replicas to write');
+    await server.run('CONFIG', 'SET', 'min-replicas-to-write', '0', 'maxmemory', '1');
+    await assert.rejects(dlock.acquire('job'), /OOM/);
+    await answersFit('no memory');
+    await server.run('CONFIG', 'SET', 'maxmemory', '0');
+    const session = await dlock.acquire('session', { session: true, replicas: 0 });
+    for (let ms = 0; ms < 12; ms += 0.5) {
+      const controller = new AbortController();
+      const { signal } = controller;
+      const tasks = [
+        dlock.acquire('job', { signal, replicasTimeout: 5000, wait: 5000 }),
+        dlock.acquire('job', { signal, replicas: 0 }),
+        dlock.watch('job', { signal }).next(),
+        session.extend(),
+      ];
+      await sleep(ms);
+      controller.abort(new Error('enough'));
+      for (const task of await Promise.allSettled(tasks)) {
+        if (task.status === 'rejected') assert.match(task.reason.message, /enough/);
+        else await task.value?.release?.();
+      }
+      await answersFit(`aborted after ${ms} ms`);
+    }
+    assert.equal(await session.release(), true);
+    await until('nothing is held', async () => (await lookAt(server.run, 'job')) === null);
   });
 
   test('a server without the module is an error that says so', async () => {

@@ -22,7 +22,7 @@ const children = new Set();
 process.on('exit', () => children.forEach((child) => child.kill('SIGKILL')));
 process.on('SIGTERM', () => process.exit(1));
 
-/** A port that is free now. A cluster's bus has a port that is 10000 higher. */
+/** A port that is free now, most likely. A cluster's bus has a port that is 10000 higher. */
 export async function freePort() {
   const server = net.createServer();
   await new Promise((resolve) => server.listen(0, '127.0.0.1', resolve));
@@ -48,6 +48,9 @@ export async function start({ options = [], withModule = true, port, sentinel } 
   const ended = new Promise((resolve) => child.once('exit', resolve));
   const client = new Redis({ host: '127.0.0.1', port: at, retryStrategy: () => 20, maxRetriesPerRequest: null });
   client.on('error', () => {});
+  /** SIGSTOP: connections to it are made, but nobody answers on them. */
+  const freeze = () => child.kill('SIGSTOP');
+  const thaw = () => child.kill('SIGCONT');
   const stop = async () => {
     client.disconnect();
     child.kill('SIGKILL');
@@ -55,8 +58,15 @@ export async function start({ options = [], withModule = true, port, sentinel } 
     await rm(home, { recursive: true, force: true });
   };
   running.add(stop);
-  await client.ping();
-  return { port: at, run: (...command) => client.call(...command), stop };
+  // Another program may have got the port, or that of the bus, first.
+  const isOurs = client.info('server').then((info) => info.includes(`process_id:${child.pid}\r\n`));
+  if (!(await Promise.race([isOurs, ended.then(() => false)]))) {
+    await stop();
+    running.delete(stop);
+    if (port) throw new Error(`the port ${port} is not free`);
+    return start({ options, withModule, sentinel });
+  }
+  return { port: at, run: (...command) => client.call(...command), stop, freeze, thaw };
 }
 
 /** A primary with a replica that is in step. */
@@ -73,37 +83,80 @@ export async function primaryAndReplica() {
   return { primary, replica };
 }
 
-/** Two nodes, with half of the slots each, and a function that gives the slot of a key to the other one. */
-export async function cluster() {
-  const options = ['--cluster-enabled', 'yes', '--cluster-node-timeout', '5000'];
-  const nodes = await Promise.all([start({ options }), start({ options })]);
-  await nodes[0].run('CLUSTER', 'ADDSLOTSRANGE', '0', '8191');
-  await nodes[1].run('CLUSTER', 'ADDSLOTSRANGE', '8192', '16383');
-  await nodes[0].run('CLUSTER', 'MEET', '127.0.0.1', String(nodes[1].port));
+/** Nodes with as many slots each, and what a test does with them. */
+async function nodesOfCluster(number, timeout) {
+  const options = ['--cluster-enabled', 'yes', '--cluster-node-timeout', String(timeout)];
+  const nodes = await Promise.all(Array.from({ length: number }, () => start({ options })));
+  const share = Math.ceil(16384 / number);
+  for (const [at, { run, port }] of nodes.entries()) {
+    await run('CLUSTER', 'ADDSLOTSRANGE', String(at * share), String(Math.min((at + 1) * share, 16384) - 1));
+    await nodes[0].run('CLUSTER', 'MEET', '127.0.0.1', String(port));
+  }
+  await untilKnown(nodes, number);
+  return {
+    nodes,
+    /** The node that has the key. */
+    async indexOf(key, from = 0) {
+      const slot = await nodes[from].run('CLUSTER', 'KEYSLOT', key);
+      const slots = await nodes[from].run('CLUSTER', 'SLOTS');
+      const [, , [, port]] = slots.find(([first, last]) => first <= slot && slot <= last);
+      return nodes.findIndex((node) => node.port === port);
+    },
+  };
+}
+
+async function untilKnown(nodes, number) {
   for (const { run } of nodes) {
     await until('the nodes know each other', async () => {
       const info = await run('CLUSTER', 'INFO');
-      return info.includes('cluster_state:ok') && info.includes('cluster_known_nodes:2');
+      return info.includes('cluster_state:ok') && info.includes(`cluster_known_nodes:${number}`);
     });
   }
+}
+
+/** Two nodes, with half of the slots each, and a function that gives the slot of a key to the other one. */
+export async function cluster() {
+  const { nodes, indexOf } = await nodesOfCluster(2, 5000);
   const ids = await Promise.all(nodes.map(({ run }) => run('CLUSTER', 'MYID')));
-  const slotOf = (key) => nodes[0].run('CLUSTER', 'KEYSLOT', key);
-  const with_ = async (key) => {
-    const slot = await slotOf(key);
-    const [, , [, port]] = (await nodes[0].run('CLUSTER', 'SLOTS')).find(([from, to]) => from <= slot && slot <= to);
-    return nodes.findIndex((node) => node.port === port);
-  };
   return {
     ports: nodes.map(({ port }) => port),
     /** A command to the node that has the key. */
-    on: async (key, ...command) => nodes[await with_(key)].run(...command),
+    on: async (key, ...command) => nodes[await indexOf(key)].run(...command),
     /** Gives the slot of a key that does not exist to the other node, without telling any client. */
     async move(key) {
-      const [slot, here] = [await slotOf(key), await with_(key)];
+      const [slot, here] = [await nodes[0].run('CLUSTER', 'KEYSLOT', key), await indexOf(key)];
       for (const node of [1 - here, here]) {
         await nodes[node].run('CLUSTER', 'SETSLOT', String(slot), 'NODE', ids[1 - here]);
       }
     },
+  };
+}
+
+/** Three nodes of a cluster, the first of which has a replica. */
+export async function clusterWithReplica() {
+  const timeout = 1000;
+  const { nodes, indexOf } = await nodesOfCluster(3, timeout);
+  const options = ['--cluster-enabled', 'yes', '--cluster-node-timeout', String(timeout)];
+  const replica = await start({ options });
+  nodes.push(replica);
+  await replica.run('CLUSTER', 'MEET', '127.0.0.1', String(nodes[0].port));
+  await untilKnown(nodes, 4);
+  await replica.run('CLUSTER', 'REPLICATE', await nodes[0].run('CLUSTER', 'MYID'));
+  await until('the replica is in step', async () =>
+    (await nodes[0].run('INFO', 'replication')).includes(`port=${replica.port},state=online`),
+  );
+  await replica.run('READONLY'); // or it would answer MOVED
+  /** The first of many names that is on the first node. */
+  const name = async () => {
+    for (let at = 0; ; at += 1) if ((await indexOf(`job:${at}`)) === 0) return `job:${at}`;
+  };
+  return {
+    ports: nodes.map(({ port }) => port),
+    primary: nodes[0],
+    replica,
+    key: await name(),
+    /** Waits until the replica has taken over. */
+    taken: (key) => until('it has taken over', async () => (await indexOf(key, 1)) === nodes.indexOf(replica)),
   };
 }
 

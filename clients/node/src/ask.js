@@ -1,0 +1,84 @@
+'use strict';
+/** Commands that do no harm if they are executed twice, sent until somebody answers. */
+
+const { Attempts } = require('./attempts.js');
+const { explained, isAnswer, mayRepeat } = require('./errors.js');
+const { unlessAborted } = require('./time.js');
+
+/**
+ * @typedef {import('./clients.js').Client} Client
+ *
+ * @typedef {object} Answer
+ * @property {unknown[]} replies
+ * @property {boolean} repeated the commands may have been executed before
+ */
+
+/** After so many ms without an answer on the client of the program, connections of one's own are tried as well. */
+const SILENCE = 300;
+
+/**
+ * Sends commands on the client of the program. If that is silent or broken, on connections of one's own as well: the
+ * first answer counts.
+ *
+ * @param {Client} client
+ * @param {string[][]} commands each with its key behind its name
+ * @param {import('./time.js').Bound} bound
+ * @returns {Promise<Answer>}
+ */
+async function ask(client, commands, bound) {
+  const key = commands[0]?.[1] ?? '';
+  const socket = client.socket(key);
+  const shared = Promise.all(commands.map((command) => client.send(command, command[1] ?? key)));
+  const replies = await soon(shared, bound);
+  if (replies) return { replies, repeated: client.socket(key) !== socket };
+  const attempts = new Attempts(client, key, bound);
+  attempts.isSuspect = true;
+  try {
+    const own = attempts.run((connection) => connection.exchange(commands, bound.signal));
+    return { replies: await unlessAborted(Promise.race([own, orNever(shared)]), bound.signal), repeated: true };
+  } finally {
+    attempts.end();
+  }
+}
+
+/**
+ * The answer, which is not undefined, if it comes soon. Rejects if the server has refused the command.
+ *
+ * @template T
+ * @param {Promise<T>} answer
+ * @param {import('./time.js').Bound} bound
+ * @param {number} [ms]
+ * @returns {Promise<T | undefined>}
+ */
+async function soon(answer, bound, ms = SILENCE) {
+  /** @type {NodeJS.Timeout | undefined} */
+  let timeout;
+  // After a turn for what has arrived while the program was busy.
+  const silence = new Promise((resolve) => (timeout = setTimeout(() => setImmediate(resolve), ms)));
+  try {
+    const result = await unlessAborted(Promise.race([answer, silence]), bound.signal);
+    if (result !== undefined) bound.heard();
+    return result;
+  } catch (error) {
+    bound.signal.throwIfAborted();
+    if (isAnswer(error)) bound.heard();
+    if (!mayRepeat(error)) throw explained(error);
+    bound.cause = error;
+    return undefined;
+  } finally {
+    clearTimeout(timeout);
+  }
+}
+
+/**
+ * A promise that never fails, except with what the server has answered.
+ *
+ * @template T
+ * @param {Promise<T>} promise
+ * @returns {Promise<T>}
+ */
+function orNever(promise) {
+  return promise.catch((error) => (mayRepeat(error) ? new Promise(() => {}) : Promise.reject(explained(error))));
+}
+
+module.exports = { ask, orNever, soon };

@@ -1,0 +1,144 @@
+'use strict';
+/** Connections of one's own, made again until the server answers on one. */
+
+const { explained, isAnswer, mayRepeat } = require('./errors.js');
+const { Bound, follow, pause, timer } = require('./time.js');
+
+/**
+ * @typedef {import('./clients.js').Client} Client
+ * @typedef {import('./connection.js').Connection} Connection
+ */
+
+/** How long the first attempt to connect may take, and how long any, in ms. */
+const CONNECT = 1000;
+const LONGEST_CONNECT = 8000;
+/** The pauses between attempts, in ms. */
+const FIRST_PAUSE = 25;
+const LONGEST_PAUSE = 250;
+/** How long a reply is awaited that only tells what to clean up, and how long cleaning up may take, in ms. */
+const AFTERWARDS = 3000;
+
+/** The server is silent on a connection. What was sent on it may still be executed, so it stays open. */
+class Silent extends Error {
+  /** @param {Promise<unknown>} replies the unread ones, that never reject */
+  constructor(replies) {
+    super('the server is silent');
+    this.replies = replies;
+  }
+}
+
+class Attempts {
+  #client;
+  #key;
+  #bound;
+  /** Made when it is needed: most locks are free. @type {AbortController | undefined} */
+  #stop;
+  #unfollow = () => {};
+  /** @type {Set<Connection>} */
+  #open = new Set();
+  /** The client of the program has failed to reach the server, which may be elsewhere now. */
+  isSuspect = false;
+
+  /**
+   * @param {Client} client
+   * @param {string} key
+   * @param {import('./time.js').Bound} bound ends the attempts; connections stay open until `end`
+   */
+  constructor(client, key, bound) {
+    this.#client = client;
+    this.#key = key;
+    this.#bound = bound;
+  }
+
+  /**
+   * Does something on a connection, and again on a new one if that fails without an answer.
+   *
+   * @template T
+   * @param {(connection: Connection) => Promise<T>} task
+   * @param {() => void} [onMessage] see `Wanted`
+   * @returns {Promise<T>}
+   */
+  async run(task, onMessage) {
+    const { signal } = this.#stopping();
+    for (let tries = 0; ; tries += 1) {
+      /** @type {Connection | undefined} */
+      let connection;
+      try {
+        connection = await this.#connect(tries, onMessage, signal);
+        return await task(connection);
+      } catch (error) {
+        const over = connection;
+        if (over && error instanceof Silent) error.replies.then(() => this.#close(over));
+        else if (over) this.#close(over);
+        signal.throwIfAborted();
+        this.#bound.cause = error;
+        if (isAnswer(error)) this.#bound.heard();
+        if (!mayRepeat(error)) throw explained(error);
+      }
+      await pause(Math.min(FIRST_PAUSE * 2 ** tries, LONGEST_PAUSE), signal);
+    }
+  }
+
+  /** @param {Connection} connection from now on somebody else's */
+  give(connection) {
+    this.#open.delete(connection);
+  }
+
+  /** @param {string[][]} [undo] sent first on each connection on which a reply is unread */
+  end(undo) {
+    this.#unfollow();
+    this.#stop?.abort(new Error('ended'));
+    for (const connection of this.#open) {
+      if (undo && connection.isUnread) connection.leave(undo);
+      else connection.close();
+    }
+    this.#open.clear();
+  }
+
+  /** No more attempts. What was sent is heard out: its replies tell what to clean up. */
+  endLater() {
+    this.#unfollow();
+    this.#stop?.abort(new Error('ended'));
+    timer(() => this.end(), AFTERWARDS);
+  }
+
+  /**
+   * @param {number} tries so many before
+   * @param {(() => void) | undefined} onMessage
+   * @param {AbortSignal} signal
+   */
+  async #connect(tries, onMessage, signal) {
+    const late = () => new Error('the server did not answer in time', { cause: this.#bound.cause });
+    const limit = Math.min(CONNECT * 2 ** tries, LONGEST_CONNECT);
+    const attempt = new Bound({ ms: limit }, signal, late);
+    try {
+      attempt.signal.throwIfAborted();
+      const wanted = { signal: attempt.signal, again: this.isSuspect || tries > 0, onMessage };
+      const connection = await this.#client.connect(this.#key, wanted);
+      this.#open.add(connection);
+      if (signal.aborted) this.#close(connection);
+      signal.throwIfAborted();
+      this.#bound.heard();
+      return connection;
+    } finally {
+      attempt.close();
+    }
+  }
+
+  #stopping() {
+    const stop = (this.#stop ??= new AbortController());
+    this.#unfollow();
+    this.#unfollow = follow(this.#bound.signal, () => stop.abort(this.#bound.signal.reason));
+    return stop;
+  }
+
+  /** @param {Connection} connection */
+  #close(connection) {
+    connection.close();
+    this.#open.delete(connection);
+  }
+}
+
+exports.AFTERWARDS = AFTERWARDS;
+exports.Attempts = Attempts;
+exports.Silent = Silent;

@@ -1,0 +1,20 @@
+// The programs of the README: node readme.mjs README.md DIRECTORY writes them there, for `tsc`.
+import { mkdir, readFile, writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { fileURLToPath } from 'node:url';
+
+/** The text of each block in these languages. */
+export async function programsOf(readme, languages) {
+  const text = await readFile(readme, 'utf8');
+  return [...text.matchAll(/^```(\w+)\n(.*?)^```$/gms)]
+    .filter(([, language]) => languages.includes(language))
+    .map(([, , program]) => program);
+}
+
+if (process.argv[1] === fileURLToPath(import.meta.url)) {
+  const [readme, directory] = process.argv.slice(2);
+  const programs = await programsOf(readme, ['js', 'ts']);
+  if (programs.length === 0) throw new Error(`there is no program in ${readme}`);
+  await mkdir(directory, { recursive: true });
+  await Promise.all(programs.map((program, number) => writeFile(join(directory, `readme-${number}.mts`), program)));
+}
