@@ -27,6 +27,12 @@ trap 'rm -r "$classes"' EXIT
 mapfile -t sources < <(find clients/java/src/test -name '*.java')
 javac --release 11 -Xlint:all,-try -Werror -cp "$library:$junit" -d "$classes" "${sources[@]}"
 
+# The examples of the README are what people copy: they compile without a warning.
+mkdir "$classes/examples"
+python3 tests/clients/java_examples.py clients/java/README.md "$classes/examples"
+javac --release 11 -Xlint:all -Werror -cp "$library" -d "$classes/examples" "$classes"/examples/*.java
+rm -r "$classes/examples"
+
 chosen=(--scan-classpath "$classes")
 (($# == 0)) || chosen=("${@/#/--select-class=dlock.}")
 

@@ -40,7 +40,7 @@ final class Acquisition {
     private final String owner;
     private final boolean isOwnerFresh;
     private final String id;
-    private final Deadline end;
+    private final Limit limit;
     /** The grant, or {@code null} if the wait has ended. Fails with {@link DLockException}, or is cancelled. */
     private final CompletableFuture<Grant> result = new CompletableFuture<>();
     /** Completes when an abandoned acquisition has left the queue and holds nothing. */
@@ -51,18 +51,18 @@ final class Acquisition {
     private boolean abandoned;
     private boolean leaving;
     private DedicatedConnection connection;
-    /** The time at which the acquisition fails if the outage lasts. */
-    private Deadline outage;
     private int failures;
+    /** The failure because of which no server has the request now; {@code null}: one has it, or is asked first. */
+    private Throwable trouble;
 
     /** {@code isOwnerFresh}: whether no other request has this owner. */
-    Acquisition(Core core, Request request, String owner, boolean isOwnerFresh, Deadline end) {
+    Acquisition(Core core, Request request, String owner, boolean isOwnerFresh, Limit limit) {
         this.core = core;
         this.request = request;
         this.owner = owner;
         this.isOwnerFresh = isOwnerFresh;
         this.id = core.freshId();
-        this.end = end;
+        this.limit = limit;
     }
 
     CompletableFuture<Grant> start() {
@@ -71,10 +71,6 @@ final class Acquisition {
         } else {
             tryAtOnce();
         }
-        return result;
-    }
-
-    CompletableFuture<Grant> result() {
         return result;
     }
 
@@ -104,6 +100,14 @@ final class Acquisition {
         return undone;
     }
 
+    /** Returns why no server has the request, or {@code null}. While it is in a queue, tells the limit. */
+    synchronized Throwable trouble() {
+        if (connection != null) {
+            limit.heard(connection.answered());
+        }
+        return trouble;
+    }
+
     /** Acquires without waiting, on the shared connection. */
     private void tryAtOnce() {
         long sent = System.nanoTime();
@@ -114,9 +118,10 @@ final class Acquisition {
                 failed(Futures.cause(failed), 0);
             } else if (reply != null) {
                 granted(new Grant(reply, sent, null, null));
-            } else if (end.hasPassed()) {
+            } else if (limit.end.hasPassed()) {
                 finish(null);
             } else {
+                limit.heard(System.nanoTime());
                 queue();
             }
         });
@@ -138,6 +143,7 @@ final class Acquisition {
                 proceeds = !abandoned;
                 if (proceeds) {
                     connection = taken;
+                    trouble = null;
                 }
             }
             if (proceeds) {
@@ -153,22 +159,22 @@ final class Acquisition {
     /** Sends the request. Completes with the grant, or with {@code null} if the wait has ended. */
     private CompletableFuture<Grant> asked(DedicatedConnection at) {
         DedicatedConnection bound = request.isSession() ? at : null;
-        Replicas replicas = request.replicas;
         long sent = System.nanoTime();
-        if (replicas == null) {
-            return at.request(this::command, end)
+        if (request.replicas == null) {
+            return at.request(this::command, limit)
                     .thenApply(token -> token == null ? null : new Grant(token, sent, bound, null));
         }
-        // The command that does not wait, and WAIT, in one round trip.
-        CompletableFuture<Object> first = at.request(this::command, Deadline.afterMillis(0));
-        CompletableFuture<Long> number = replicas.acknowledged(at);
-        return first.thenCompose(token -> {
+        // WAIT follows the grant: behind a refusal it would wait for nothing, and hold up the next command.
+        return at.request(this::command, limit.atOnce()).thenCompose(token -> {
             if (token != null) {
-                return number.thenApply(acknowledged -> new Grant(token, sent, bound, tooFew(acknowledged)));
+                Replicas replicas = replicas();
+                return replicas.acknowledged(at).thenApply(
+                        acknowledged -> new Grant(token, sent, bound, tooFew(replicas, acknowledged)));
             }
-            return end.hasPassed()
+            limit.heard(System.nanoTime());
+            return limit.end.hasPassed()
                     ? CompletableFuture.completedFuture(null)
-                    : at.request(this::command, end).thenCompose(later -> confirmed(at, bound, later));
+                    : at.request(this::command, limit).thenCompose(later -> confirmed(at, bound, later));
         });
     }
 
@@ -181,7 +187,7 @@ final class Acquisition {
             return CompletableFuture.completedFuture(null);
         }
         long sent = System.nanoTime();
-        return new HoldCommands(core, request, owner, Words.number(token))
+        return new HoldCommands(core, request.with(replicas()), owner, Words.number(token))
                 .acknowledged(at, request.lease.millis)
                 .handle((renewed, failed) -> {
                     Throwable reason = Futures.cause(failed);
@@ -192,8 +198,13 @@ final class Acquisition {
                 });
     }
 
-    private TooFewReplicasException tooFew(long acknowledged) {
-        return acknowledged < request.replicas.count ? request.replicas.tooFew(request.names, acknowledged) : null;
+    /** Returns the replicas to wait for, with the time that is left. */
+    private Replicas replicas() {
+        return request.replicas.within(limit.cut(request.replicas.millis));
+    }
+
+    private TooFewReplicasException tooFew(Replicas replicas, long acknowledged) {
+        return acknowledged < replicas.count ? replicas.tooFew(request.names, acknowledged) : null;
     }
 
     private void answered(DedicatedConnection at, long sent, Grant grant, Throwable refused) {
@@ -211,6 +222,7 @@ final class Acquisition {
                 failed(reason, System.nanoTime() - sent);
             } else {
                 long waited = System.nanoTime() - sent;
+                limit.heard(at.answered());
                 // The server executes nothing more of it before the repeat is sent.
                 at.leave().thenRun(() -> {
                     if (isAbandoned()) {
@@ -230,7 +242,7 @@ final class Acquisition {
             at.giveBack();
             if (grant != null) {
                 granted(grant);
-            } else if (end.isNever()) {
+            } else if (limit.end.isNever()) {
                 // An operator ended the wait (CLIENT UNBLOCK), but the caller wants to wait forever.
                 again(0);
             } else {
@@ -243,10 +255,11 @@ final class Acquisition {
     private void failed(Throwable reason, long waitedNanos) {
         boolean held = reason instanceof ServerException && ((ServerException) reason).code().equals("WRONGTYPE");
         if (held && core.besideMillis > 0) {
-            if (end.hasPassed()) {
+            limit.heard(System.nanoTime());
+            if (limit.end.hasPassed()) {
                 finish(null);
             } else {
-                again(Math.min(core.besideMillis, end.leftMillis()));
+                again(Math.min(core.besideMillis, limit.end.leftMillis()));
             }
             return;
         }
@@ -255,30 +268,18 @@ final class Acquisition {
             return;
         }
         long pause;
-        boolean over;
         synchronized (this) {
-            if (outage == null || waitedNanos > WORKED_NANOS && !end.hasPassed()) {
-                outage = core.outage(end);
-                failures = 0;
-            }
-            pause = Core.pauseMillis(failures++);
-            over = outage.leftMillis() <= pause;
+            trouble = reason;
+            failures = waitedNanos > WORKED_NANOS ? 0 : failures;
+            pause = Core.pauseMillis(failures++, limit.giveUp());
         }
-        // After the end of the wait, one more try without BLOCK learns the outcome of the last one.
-        if (core.isClosed() || over) {
-            finish(core.unavailable(reason));
-            undo(null);
-        } else {
-            again(pause);
-        }
+        again(pause);
     }
 
     private void again(long pauseMillis) {
         Futures.after(pauseMillis).thenRun(() -> {
             if (isAbandoned()) {
                 undo(null);
-            } else if (core.isClosed()) {
-                finish(core.unavailable(new Unanswered("the client is closed", null)));
             } else {
                 queue();
             }
@@ -331,7 +332,7 @@ final class Acquisition {
             // The owner may hold the lock again by now, so only the entry of this request may be released. The repeat
             // without BLOCK returns the token of this request, or adds an entry that is released below.
             byte[][] repeat = request.acquire(owner, id, false, DedicatedConnection.NOT_AT_ALL);
-            core.repeat(request.first(), repeat, lapse()).whenComplete((answer, failed) -> {
+            core.repeat(request.first(), repeat, cleaning()).whenComplete((answer, failed) -> {
                 if (failed == null && answer.reply != null) {
                     release(Words.number(answer.reply));
                 } else {
@@ -347,13 +348,13 @@ final class Acquisition {
             List<Object> words = new ArrayList<>(List.of("DLOCK.RELEASE", name, owner, request.mode.side));
             words.addAll(isOwnerFresh ? List.of("ALL") : List.of("REQUEST", core.freshId()));
             words.addAll(token == null ? List.of() : List.of("TOKEN", token));
-            releases.add(core.repeat(name, Words.command(words.toArray()), lapse()));
+            releases.add(core.repeat(name, Words.command(words.toArray()), cleaning()));
         }
         // Without a reply, the hold lapses.
         Futures.all(releases).whenComplete((done, failed) -> undone.complete(null));
     }
 
-    private Deadline lapse() {
-        return Deadline.afterMillis(Math.min(request.lease.millis, core.patienceMillis));
+    private Deadline cleaning() {
+        return Deadline.afterMillis(Math.min(request.lease.millis, Core.CLEANING_MILLIS));
     }
 }

@@ -34,6 +34,7 @@ final class Connection {
     private Throwable failure;
     private Runnable atEnd;
     private volatile Runnable invalidated;
+    private volatile Runnable heard = () -> {};
     private String mode = "";
     private String role = "";
 
@@ -176,6 +177,16 @@ final class Connection {
     /** Sets the task that runs when a tracked key has changed. */
     void whenInvalidated(Runnable task) {
         invalidated = task;
+    }
+
+    /** Sets the task that runs at every reply. */
+    void whenHeard(Runnable task) {
+        heard = task;
+    }
+
+    /** Returns whether every command was answered, so that the next reply belongs to the next command. */
+    synchronized boolean isIdle() {
+        return failure == null && !finishing && unanswered.isEmpty();
     }
 
     /** Sends a command. The future fails with {@link Unanswered} or {@link ServerException}. */
@@ -334,6 +345,7 @@ final class Connection {
     }
 
     private void answer(Object reply) throws IOException {
+        heard.run();
         if (reply instanceof Resp.Push) {
             // The only pushes that this client asks for are about tracked keys.
             Runnable told = invalidated;

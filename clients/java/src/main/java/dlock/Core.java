@@ -1,23 +1,34 @@
 package dlock;
 
 import java.security.SecureRandom;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.Set;
 import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.Executor;
 import java.util.concurrent.Future;
 import java.util.concurrent.RejectedExecutionException;
 import java.util.concurrent.ScheduledThreadPoolExecutor;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicLong;
+import java.util.concurrent.atomic.AtomicReference;
+import java.util.function.Function;
 import java.util.function.Supplier;
+import java.util.stream.Collectors;
 
 /** The state that all locks of a client share: backend, timer, owner names, and the policy for repeats. */
 final class Core implements AutoCloseable {
+    /** The time for which the client cleans up behind a request that was given up. Afterwards its hold lapses. */
+    static final long CLEANING_MILLIS = 5000;
+
     private static final long FIRST_PAUSE_MILLIS = 25;
-    private static final long LONGEST_PAUSE_MILLIS = 1000;
+    private static final long LONGEST_PAUSE_MILLIS = 500;
+    /** The time for which {@link #close} waits for what it releases. */
+    private static final long CLOSING_MILLIS = 2000;
 
     final Backend backend;
     final long patienceMillis;
-    private final long timeoutMillis;
     /** The pause between two tries on a key that is not a lock. 0: such a key is an error. */
     final long besideMillis;
     /** Runs listeners and completes the users' futures. */
@@ -30,12 +41,17 @@ final class Core implements AutoCloseable {
     private final ThreadLocal<ThreadOwner> owners = ThreadLocal.withInitial(() -> new ThreadOwner(this::freshOwner));
     /** The permits that the client's threads hold. */
     final Permits permits = new Permits();
+    private final Set<Election> elections = ConcurrentHashMap.newKeySet();
+    private final Set<Granting> grantings = ConcurrentHashMap.newKeySet();
+    private final Set<Hold> holds = ConcurrentHashMap.newKeySet();
+    /** No new requests. */
+    private volatile boolean closing;
+    /** No commands. */
     private volatile boolean closed;
 
-    Core(Backend backend, long patienceMillis, long timeoutMillis, long besideMillis, Executor executor) {
+    Core(Backend backend, long patienceMillis, long besideMillis, Executor executor) {
         this.backend = backend;
         this.patienceMillis = patienceMillis;
-        this.timeoutMillis = timeoutMillis;
         this.besideMillis = besideMillis;
         this.executor = executor;
         byte[] random = new byte[12];
@@ -70,20 +86,67 @@ final class Core implements AutoCloseable {
     }
 
     void checkOpen() {
-        if (closed) {
+        if (closing) {
             throw new IllegalStateException("the client is closed");
         }
+    }
+
+    boolean isClosing() {
+        return closing;
     }
 
     boolean isClosed() {
         return closed;
     }
 
+    // What close() ends
+
+    void keep(Election election) {
+        elections.add(election);
+    }
+
+    void forget(Election election) {
+        elections.remove(election);
+    }
+
+    void keep(Granting granting) {
+        grantings.add(granting);
+    }
+
+    void forget(Granting granting) {
+        grantings.remove(granting);
+    }
+
+    void keep(Hold hold) {
+        holds.add(hold);
+    }
+
+    void forget(Hold hold) {
+        holds.remove(hold);
+    }
+
+    /** Gives up the requests, releases the holds, and ends the connections. */
     @Override
     public void close() {
+        synchronized (this) {
+            if (closing) {
+                return;
+            }
+            closing = true;
+        }
+        Deadline enough = Deadline.afterMillis(CLOSING_MILLIS);
+        // A term ends before its lock is released.
+        Futures.awaitAll(each(elections, Election::end), enough);
+        List<CompletableFuture<?>> left = each(grantings, Granting::close);
+        left.addAll(each(holds, Hold::releaseAsync));
+        Futures.awaitAll(left, enough);
         closed = true;
         timer.shutdownNow();
         backend.close();
+    }
+
+    private static <T> List<CompletableFuture<?>> each(Set<T> all, Function<T, CompletableFuture<?>> end) {
+        return all.stream().map(end).collect(Collectors.toCollection(ArrayList::new));
     }
 
     /** A reply, and whether the server may have executed an earlier copy of the command. */
@@ -103,18 +166,10 @@ final class Core implements AutoCloseable {
     }
 
     /**
-     * Returns the end of an outage that begins now, for a request that waits until {@code end}. The outage counts as
-     * waiting. A request that does not wait gets the time of one reply.
-     */
-    Deadline outage(Deadline end) {
-        return Deadline.afterMillis(
-                end.isNever() ? patienceMillis : Math.min(patienceMillis, Math.max(end.leftMillis(), timeoutMillis)));
-    }
-
-    /**
      * Sends an idempotent command, again if it is not answered.
      *
-     * @return fails with {@link ServerException}, or with {@link UnavailableException} at that time
+     * @return fails with {@link ServerException}, or with {@link UnavailableException} at that time, even if the server
+     *     hangs
      */
     CompletableFuture<Answer<Object>> repeat(String key, byte[][] command, Deadline giveUp) {
         return repeat(() -> backend.ask(key, command), giveUp);
@@ -122,29 +177,48 @@ final class Core implements AutoCloseable {
 
     /** The same, for commands that are sent in another way. */
     <T> CompletableFuture<Answer<T>> repeat(Supplier<CompletableFuture<T>> send, Deadline giveUp) {
-        return repeat(send, giveUp, 0);
+        CompletableFuture<Answer<T>> result = new CompletableFuture<>();
+        AtomicReference<Throwable> trouble = new AtomicReference<>(new Unanswered("no server answered in time", null));
+        Future<?> late = schedule(
+                () -> result.completeExceptionally(unavailable(trouble.get())), giveUp.leftNanos());
+        result.whenComplete((answer, failed) -> late.cancel(false));
+        repeat(send, giveUp, 0, result, trouble);
+        return result;
     }
 
-    private <T> CompletableFuture<Answer<T>> repeat(Supplier<CompletableFuture<T>> send, Deadline giveUp, int before) {
-        return send.get().handle((reply, failed) -> {
-            if (failed == null) {
-                return CompletableFuture.completedFuture(new Answer<>(reply, before > 0));
-            }
+    private <T> void repeat(
+            Supplier<CompletableFuture<T>> send,
+            Deadline giveUp,
+            int before,
+            CompletableFuture<Answer<T>> result,
+            AtomicReference<Throwable> trouble) {
+        if (result.isDone()) {
+            return;
+        }
+        send.get().whenComplete((reply, failed) -> {
             Throwable reason = Futures.cause(failed);
-            if (!Unanswered.mayRepeat(reason)) {
-                return CompletableFuture.<Answer<T>>failedFuture(reason);
+            if (failed == null) {
+                result.complete(new Answer<>(reply, before > 0));
+            } else if (!Unanswered.mayRepeat(reason)) {
+                result.completeExceptionally(reason);
+            } else if (closed) {
+                result.completeExceptionally(unavailable(reason));
+            } else {
+                trouble.set(reason);
+                Futures.after(pauseMillis(before, giveUp))
+                        .thenRun(() -> repeat(send, giveUp, before + 1, result, trouble));
             }
-            long pause = pauseMillis(before);
-            if (closed || giveUp.leftMillis() <= pause) {
-                return CompletableFuture.<Answer<T>>failedFuture(unavailable(reason));
-            }
-            return Futures.after(pause).thenCompose(done -> repeat(send, giveUp, before + 1));
-        }).thenCompose(answer -> answer);
+        });
     }
 
     /** Returns the pause before a repeat. The first repeat is sent at once. */
     static long pauseMillis(int before) {
         return before == 0 ? 0 : Math.min(FIRST_PAUSE_MILLIS << Math.min(before - 1, 10), LONGEST_PAUSE_MILLIS);
+    }
+
+    /** The same, but tries more often before the end, so that a server that comes back late is found. */
+    static long pauseMillis(int before, Deadline giveUp) {
+        return Math.min(pauseMillis(before), Math.max(FIRST_PAUSE_MILLIS, giveUp.leftMillis() / 4));
     }
 
     RuntimeException unavailable(Throwable reason) {

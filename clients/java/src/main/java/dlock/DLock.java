@@ -5,6 +5,7 @@ import java.util.List;
 import java.util.Optional;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CopyOnWriteArrayList;
+import java.util.concurrent.ExecutionException;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.locks.Condition;
 import java.util.concurrent.locks.Lock;
@@ -47,6 +48,14 @@ public final class DLock implements Lock {
         return new DLock(core, request.with(new Replicas(count, timeout)));
     }
 
+    /**
+     * Returns the same lock with this patience, instead of the client's: how long a wait without a limit looks for a
+     * server. It counts from the last time that the server answered.
+     */
+    public DLock withPatience(Duration patience) {
+        return new DLock(core, request.with(patience));
+    }
+
     /** Returns the name, or the names of locks that are acquired together. */
     public List<String> names() {
         return request.names;
@@ -73,34 +82,47 @@ public final class DLock implements Lock {
      */
     @Override
     public void lock() {
-        if (!again()) {
-            keep(await(granting(Deadline.NEVER)));
+        Limit limit = request.unlimited(core);
+        if (!again(limit)) {
+            keep(await(granting(limit)));
         }
     }
 
     /**
      * Acquires the lock unless the thread is interrupted. When the exception is thrown, the request has left the queue
-     * and holds nothing. If the server does not answer, the exception is thrown after 3 seconds at most.
+     * and holds nothing. If the server does not answer within 50 ms, this happens later, in the background.
      */
     @Override
     public void lockInterruptibly() throws InterruptedException {
         checkInterrupt();
-        if (!again()) {
-            keep(awaitInterruptibly(granting(Deadline.NEVER)));
+        Limit limit = request.unlimited(core);
+        if (!againInterruptibly(limit)) {
+            keep(awaitInterruptibly(granting(limit)));
         }
     }
 
-    /** Acquires the lock if it is free and has no waiters. */
+    /**
+     * Acquires the lock if it is free and has no waiters.
+     *
+     * @throws UnavailableException no server answered within 1 second
+     */
     @Override
     public boolean tryLock() {
-        return again() || keep(await(granting(Deadline.afterMillis(0))));
+        Limit limit = request.limited(core, 0);
+        return again(limit) || keep(await(granting(limit)));
     }
 
-    /** Acquires the lock as {@link #lockInterruptibly} does, but waits for this time at most. */
+    /**
+     * Acquires the lock as {@link #lockInterruptibly} does, but waits for this time at most.
+     *
+     * @return whether it was granted. False: a server has answered that it was not
+     * @throws UnavailableException no server answered within this time
+     */
     @Override
     public boolean tryLock(long time, TimeUnit unit) throws InterruptedException {
         checkInterrupt();
-        return again() || keep(awaitInterruptibly(granting(Deadline.afterNanos(unit.toNanos(time)))));
+        Limit limit = request.limited(core, unit.toNanos(time));
+        return againInterruptibly(limit) || keep(awaitInterruptibly(granting(limit)));
     }
 
     /**
@@ -173,13 +195,13 @@ public final class DLock implements Lock {
     /** Acquires the lock as {@link #lockInterruptibly} does, for a hold that belongs to no thread. */
     public Hold acquire() throws InterruptedException {
         checkInterrupt();
-        return freshGranting(Deadline.NEVER).awaitInterruptibly();
+        return freshGranting(request.unlimited(core)).awaitInterruptibly();
     }
 
     /** Acquires the lock, and waits for this time at most. Returns empty if it was not granted in time. */
     public Optional<Hold> tryAcquire(Duration wait) throws InterruptedException {
         checkInterrupt();
-        return Optional.ofNullable(freshGranting(after(wait)).awaitInterruptibly());
+        return Optional.ofNullable(freshGranting(request.limited(core, wait)).awaitInterruptibly());
     }
 
     /**
@@ -187,12 +209,12 @@ public final class DLock implements Lock {
      * queue.
      */
     public CompletableFuture<Hold> acquireAsync() {
-        return asynchronously(core, freshGranting(Deadline.NEVER));
+        return asynchronously(core, freshGranting(request.unlimited(core)));
     }
 
     /** The same, but waits for this time at most. Completes with empty if the lock was not granted in time. */
     public CompletableFuture<Optional<Hold>> tryAcquireAsync(Duration wait) {
-        Granting granting = freshGranting(after(wait));
+        Granting granting = freshGranting(request.limited(core, wait));
         CompletableFuture<Hold> hold = asynchronously(core, granting);
         CompletableFuture<Optional<Hold>> result = hold.thenApply(Optional::ofNullable);
         result.whenComplete((done, failed) -> {
@@ -213,14 +235,6 @@ public final class DLock implements Lock {
     /** Asks the server for the number of waiters. Of several locks, returns the largest number. */
     public int getQueueLength() {
         return request.names.stream().mapToInt(name -> LockInfo.of(core, name).waiters).max().orElse(0);
-    }
-
-    static Deadline after(Duration wait) {
-        try {
-            return Deadline.afterNanos(wait.toNanos());
-        } catch (ArithmeticException e) {
-            return Deadline.NEVER;
-        }
     }
 
     static void checkInterrupt() throws InterruptedException {
@@ -246,10 +260,10 @@ public final class DLock implements Lock {
         return result;
     }
 
-    private Granting granting(Deadline end) {
+    private Granting granting(Limit limit) {
         core.checkOpen();
         String owner = core.currentOwner().nameFor(request);
-        return new Granting(core, request, owner, end, Thread.currentThread(), listeners);
+        return new Granting(core, request, owner, limit, Thread.currentThread(), listeners);
     }
 
     private Hold await(Granting granting) {
@@ -275,9 +289,9 @@ public final class DLock implements Lock {
         }
     }
 
-    private Granting freshGranting(Deadline end) {
+    private Granting freshGranting(Limit limit) {
         core.checkOpen();
-        return new Granting(core, request, core.freshOwner(), end, null, listeners);
+        return new Granting(core, request, core.freshOwner(), limit, null, listeners);
     }
 
     private boolean keep(Hold hold) {
@@ -297,19 +311,46 @@ public final class DLock implements Lock {
     }
 
     /** Enters once more, if the thread holds the lock. */
-    private boolean again() {
-        ThreadOwner.ThreadHold mine = core.currentOwner().hold(request);
+    private boolean again(Limit limit) {
+        ThreadOwner.ThreadHold mine = entered();
         if (mine == null) {
             return false;
         }
-        if (!mine.hold.isHeld()) {
-            throw mine.hold.lostOr("lost before it was entered again");
-        }
         if (isCounted(mine)) {
-            certainly(mine, mine.hold.enter(request));
+            certainly(mine, mine.hold.enter(request, limit.giveUp()));
         }
         mine.entries++;
         return true;
+    }
+
+    /** The same, but an interrupt ends it. The server may count that entry, until the last unlock. */
+    private boolean againInterruptibly(Limit limit) throws InterruptedException {
+        ThreadOwner.ThreadHold mine = entered();
+        if (mine == null) {
+            return false;
+        }
+        if (isCounted(mine)) {
+            CompletableFuture<Void> entering = mine.hold.enter(request, limit.giveUp());
+            try {
+                entering.get();
+            } catch (InterruptedException e) {
+                mine.uncertain = true;
+                throw e;
+            } catch (ExecutionException e) {
+                certainly(mine, entering);
+            }
+        }
+        mine.entries++;
+        return true;
+    }
+
+    /** Returns the hold that the thread enters again, or {@code null}. */
+    private ThreadOwner.ThreadHold entered() {
+        ThreadOwner.ThreadHold mine = core.currentOwner().hold(request);
+        if (mine != null && !mine.hold.isHeld()) {
+            throw mine.hold.lostOr("lost before it was entered again");
+        }
+        return mine;
     }
 
     /** Returns whether the server counts the entries. It does not for several locks. */

@@ -83,7 +83,7 @@ public final class DLockClient implements AutoCloseable {
 
     /** Returns the semaphore of this name with {@code limit} permits ({@code DLOCK.SACQUIRE}). */
     public DSemaphore semaphore(String name, long limit) {
-        return new DSemaphore(core, Objects.requireNonNull(name, "name"), limit, lease, null);
+        return new DSemaphore(core, Objects.requireNonNull(name, "name"), limit, lease);
     }
 
     /** Asks the server for the holder of a lock. Empty: it is free. */
@@ -116,7 +116,8 @@ public final class DLockClient implements AutoCloseable {
     }
 
     /**
-     * Closes all connections. Session holds end at once, the others lapse. Unlock before you close the client.
+     * Gives up the requests that wait, releases all holds of this client, also those with a fixed lease, and closes its
+     * connections. If no server answers, returns after 2 seconds, and the holds lapse.
      */
     @Override
     public void close() {
@@ -218,7 +219,8 @@ public final class DLockClient implements AutoCloseable {
 
         /**
          * Sets the time for which a command is sent again while no server answers, for example in a failover. Then it
-         * fails with {@link UnavailableException}. The default is 30 seconds.
+         * fails with {@link UnavailableException}. It counts from the last time that the server answered. The default is
+         * 30 seconds. An acquisition with a limit uses its limit instead.
          */
         public Builder patience(Duration time) {
             this.patience = atLeast(time, 1);
@@ -254,8 +256,7 @@ public final class DLockClient implements AutoCloseable {
             DLockClient client = null;
             try {
                 Backend backend = driver == null ? servers(runs) : new DriverBackend(driver, longestWait.toMillis());
-                Core core = new Core(
-                        backend, patience.toMillis(), timeout.toMillis(), besideOldLocks.toMillis(), runs);
+                Core core = new Core(backend, patience.toMillis(), besideOldLocks.toMillis(), runs);
                 client = new DLockClient(core, lease, own);
                 return client;
             } finally {
@@ -277,7 +278,7 @@ public final class DLockClient implements AutoCloseable {
                     where.database, clientName, tls);
             Login sentinelLogin = new Login(sentinelUser, sentinelPassword, 0, clientName, tls);
             Servers servers = new Servers(
-                    where, login, sentinelLogin, timeout.toMillis(), patience.toMillis(), runs);
+                    where, login, sentinelLogin, timeout.toMillis(), runs);
             boolean started = false;
             try {
                 Futures.join(servers.start());

@@ -30,6 +30,11 @@ public final class DReadWriteLock implements ReadWriteLock {
         return new DReadWriteLock(reading.withReplicas(count, timeout), writing.withReplicas(count, timeout));
     }
 
+    /** Returns the same lock with this patience, as {@link DLock#withPatience} does. */
+    public DReadWriteLock withPatience(Duration patience) {
+        return new DReadWriteLock(reading.withPatience(patience), writing.withPatience(patience));
+    }
+
     @Override
     public DLock readLock() {
         return reading;

@@ -26,25 +26,34 @@ public final class DSemaphore {
     private final Request one;
     private final List<Consumer<? super LockLostException>> listeners = new CopyOnWriteArrayList<>();
 
-    DSemaphore(Core core, String name, long limit, Lease lease, Replicas replicas) {
+    DSemaphore(Core core, String name, long limit, Lease lease) {
+        this(core, name, limit, Request.permits(name, limit, 1, lease));
+    }
+
+    private DSemaphore(Core core, String name, long limit, Request one) {
         if (limit < 1 || limit > 0xffffffffL) {
             throw new IllegalArgumentException("a limit is 1 to 4294967295, not " + limit);
         }
         this.core = core;
         this.name = name;
         this.limit = limit;
-        this.one = Request.permits(name, limit, 1, lease).with(replicas);
+        this.one = one;
         one.checkFor(core.backend);
     }
 
     /** Returns the same semaphore with this lease. */
     public DSemaphore withLease(Lease other) {
-        return new DSemaphore(core, name, limit, other, one.replicas);
+        return new DSemaphore(core, name, limit, one.with(other));
     }
 
     /** Returns the same semaphore, whose grants and renewals this many replicas must acknowledge. */
     public DSemaphore withReplicas(int count, Duration timeout) {
-        return new DSemaphore(core, name, limit, one.lease, new Replicas(count, timeout));
+        return new DSemaphore(core, name, limit, one.with(new Replicas(count, timeout)));
+    }
+
+    /** Returns the same semaphore with this patience, as {@link DLock#withPatience} does. */
+    public DSemaphore withPatience(Duration patience) {
+        return new DSemaphore(core, name, limit, one.with(patience));
     }
 
     /** Returns the number of permits. */
@@ -58,7 +67,7 @@ public final class DSemaphore {
         return this;
     }
 
-    /** Acquires a permit unless the thread is interrupted. The exception is thrown after the request left the queue. */
+    /** Acquires a permit unless the thread is interrupted, as {@link DLock#lockInterruptibly} does. */
     public void acquire() throws InterruptedException {
         acquire(1);
     }
@@ -66,7 +75,7 @@ public final class DSemaphore {
     /** Acquires permits, all at once, unless the thread is interrupted. */
     public void acquire(int permits) throws InterruptedException {
         DLock.checkInterrupt();
-        keep(granting(permits, Deadline.NEVER).awaitInterruptibly());
+        keep(granting(permits, one.unlimited(core)).awaitInterruptibly());
     }
 
     /** Acquires a permit. An interrupt does not end the wait. */
@@ -76,7 +85,7 @@ public final class DSemaphore {
 
     /** Acquires permits, all at once. An interrupt does not end the wait. */
     public void acquireUninterruptibly(int permits) {
-        keep(granting(permits, Deadline.NEVER).await());
+        keep(granting(permits, one.unlimited(core)).await());
     }
 
     /** Acquires a permit if one is free and there are no waiters. */
@@ -86,7 +95,7 @@ public final class DSemaphore {
 
     /** Acquires permits if enough are free and there are no waiters. */
     public boolean tryAcquire(int permits) {
-        return keep(granting(permits, Deadline.afterMillis(0)).await());
+        return keep(granting(permits, one.limited(core, 0)).await());
     }
 
     /** Acquires a permit, and waits for this time at most. */
@@ -97,18 +106,18 @@ public final class DSemaphore {
     /** Acquires permits, all at once, and waits for this time at most. */
     public boolean tryAcquire(int permits, long timeout, TimeUnit unit) throws InterruptedException {
         DLock.checkInterrupt();
-        return keep(granting(permits, Deadline.afterNanos(unit.toNanos(timeout))).awaitInterruptibly());
+        return keep(granting(permits, one.limited(core, unit.toNanos(timeout))).awaitInterruptibly());
     }
 
     /** Acquires permits without a thread that waits. Release them by the hold, not by {@link #release}. */
     public CompletableFuture<Hold> acquireAsync(int permits) {
-        return DLock.asynchronously(core, granting(permits, Deadline.NEVER));
+        return DLock.asynchronously(core, granting(permits, one.unlimited(core)));
     }
 
     /** Acquires permits as a hold, and waits for this time at most. Empty: they were not granted in time. */
     public Optional<Hold> tryAcquireHold(int permits, Duration wait) throws InterruptedException {
         DLock.checkInterrupt();
-        return Optional.ofNullable(granting(permits, DLock.after(wait)).awaitInterruptibly());
+        return Optional.ofNullable(granting(permits, one.limited(core, wait)).awaitInterruptibly());
     }
 
     /** Releases a permit. */
@@ -135,7 +144,8 @@ public final class DSemaphore {
     }
 
     /**
-     * Returns the fencing token of the permits that the current thread acquired last.
+     * Returns the fencing token of the permits that the current thread acquired last. A lower token may belong to a live
+     * hold: {@code docs/tokens.md} has the rules by which a resource compares.
      *
      * @throws IllegalMonitorStateException the thread holds no permits
      */
@@ -180,14 +190,13 @@ public final class DSemaphore {
         return true;
     }
 
-    private Granting granting(int permits, Deadline end) {
+    private Granting granting(int permits, Limit time) {
         core.checkOpen();
         positive(permits);
         if (permits > limit) {
             throw new IllegalArgumentException("there are " + limit + " permits, never " + permits);
         }
-        Request request = Request.permits(name, limit, permits, one.lease).with(one.replicas);
-        return new Granting(core, request, core.freshOwner(), end, null, listeners);
+        return new Granting(core, one.of(permits), core.freshOwner(), time, null, listeners);
     }
 
     private static void positive(int permits) {

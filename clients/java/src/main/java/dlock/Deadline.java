@@ -25,6 +25,18 @@ final class Deadline {
         return afterNanos(TimeUnit.MILLISECONDS.toNanos(millis));
     }
 
+    /** Returns the deadline this long after a {@link System#nanoTime}. */
+    static Deadline after(long start, long millis) {
+        return millis > TimeUnit.DAYS.toMillis(36500)
+                ? NEVER
+                : new Deadline(start + TimeUnit.MILLISECONDS.toNanos(millis), false);
+    }
+
+    /** Returns this deadline, later by so much. */
+    Deadline plusMillis(long millis) {
+        return never ? NEVER : after(nanos, millis);
+    }
+
     boolean isNever() {
         return never;
     }

@@ -12,10 +12,10 @@ interface DedicatedConnection {
      * Sends the request.
      *
      * @param command returns the command for a time to wait in ms: 0 forever, or {@link #NOT_AT_ALL}
-     * @param end the end of the wait
+     * @param limit the end of the wait, and of the patience
      * @return the reply. Fails with {@link Unanswered} or {@link ServerException}
      */
-    CompletableFuture<Object> request(LongFunction<byte[][]> command, Deadline end);
+    CompletableFuture<Object> request(LongFunction<byte[][]> command, Limit limit);
 
     /** Sends a command that does not wait. */
     default CompletableFuture<Object> ask(byte[][] command) {
@@ -33,12 +33,15 @@ interface DedicatedConnection {
      */
     CompletableFuture<Object> leave();
 
+    /** Returns the last time at which the server answered, by {@link System#nanoTime}. */
+    long answered();
+
     /** Sets the task that runs when the connection ends. {@link #giveBack} removes it. */
     void whenEnded(Runnable task);
 
     /** Sets the task that runs when a key has changed that this connection tracks. */
     void whenInvalidated(Runnable task);
 
-    /** Returns the connection to its pool. No request waits on it, and no hold is bound to it. */
+    /** Returns the connection to its pool, unless a reply is missing. No hold is bound to it. */
     void giveBack();
 }

@@ -83,17 +83,20 @@ final class DriverBackend implements Backend {
         private final CompletableFuture<Object> result = new CompletableFuture<>();
         private LongFunction<byte[][]> command;
         private Deadline end;
+        private long longestMillis;
         private boolean leaving;
         private int last;
+        private volatile long answered = System.nanoTime();
 
         DriverConnection(String key) {
             this.key = key;
         }
 
         @Override
-        public CompletableFuture<Object> request(LongFunction<byte[][]> request, Deadline until) {
+        public CompletableFuture<Object> request(LongFunction<byte[][]> request, Limit limit) {
             command = request;
-            end = until;
+            end = limit.end;
+            longestMillis = Math.min(longestWaitMillis, limit.hearMillis());
             next();
             return result;
         }
@@ -106,15 +109,15 @@ final class DriverBackend implements Backend {
                 if (leaving || result.isDone()) {
                     return;
                 }
-                block = end.isNever() ? longestWaitMillis : Math.min(end.block(), longestWaitMillis);
+                block = end.isNever() ? longestMillis : Math.min(end.block(), longestMillis);
                 number = ++last;
                 calls.removeIf(CompletableFuture::isDone);
                 call = DriverBackend.this.ask(key, command.apply(block));
                 calls.add(call);
             }
             call.whenComplete((reply, failed) -> answered(number, reply, failed));
-            if (block == longestWaitMillis) {
-                Futures.after(longestWaitMillis / 2).thenRun(() -> {
+            if (block == longestMillis) {
+                Futures.after(longestMillis / 2).thenRun(() -> {
                     if (!call.isDone()) {
                         next();
                     }
@@ -124,6 +127,9 @@ final class DriverBackend implements Backend {
 
         private void answered(int number, Object reply, Throwable failed) {
             boolean ousted;
+            if (failed == null) {
+                answered = System.nanoTime();
+            }
             synchronized (this) {
                 ousted = number != last;
             }
@@ -162,6 +168,11 @@ final class DriverBackend implements Backend {
                     .map(call -> call.getNow(null))
                     .filter(reply -> reply != null)
                     .findFirst().orElse(null));
+        }
+
+        @Override
+        public long answered() {
+            return answered;
         }
 
         @Override

@@ -38,6 +38,7 @@ public final class Election implements AutoCloseable {
     }
 
     Election start() {
+        core.keep(this);
         campaign();
         return this;
     }
@@ -55,27 +56,33 @@ public final class Election implements AutoCloseable {
     /** Ends the term, and releases the lock after the listener for that has returned. */
     @Override
     public void close() {
+        Futures.join(end());
+    }
+
+    /** The same. Completes when the lock is released. */
+    CompletableFuture<Void> end() {
         CompletableFuture<Hold> left;
         Hold ended;
         synchronized (this) {
             if (closed) {
-                return;
+                return CompletableFuture.completedFuture(null);
             }
             closed = true;
             left = campaign;
             ended = term;
             term = null;
         }
+        core.forget(this);
         left.cancel(false);
-        if (ended != null) {
-            Futures.join(tell(stopped, ended).thenCompose(done -> ended.releaseAsync()).handle((ok, failed) -> null));
-        }
+        return ended == null
+                ? CompletableFuture.completedFuture(null)
+                : tell(stopped, ended).thenCompose(done -> ended.releaseAsync()).handle((ok, failed) -> null);
     }
 
     private void campaign() {
         CompletableFuture<Hold> next;
         synchronized (this) {
-            if (closed || core.isClosed()) {
+            if (closed || core.isClosing()) {
                 return;
             }
             campaign = next = lock.acquireAsync();

@@ -6,6 +6,7 @@ import java.util.concurrent.CompletionException;
 import java.util.concurrent.ExecutionException;
 import java.util.concurrent.Executor;
 import java.util.concurrent.TimeUnit;
+import java.util.concurrent.TimeoutException;
 
 /** Helpers for {@link CompletableFuture}. */
 final class Futures {
@@ -35,6 +36,29 @@ final class Futures {
 
     static CompletableFuture<Void> all(List<? extends CompletableFuture<?>> futures) {
         return CompletableFuture.allOf(futures.toArray(new CompletableFuture<?>[0]));
+    }
+
+    /** Waits until all are done, however they end, or until this time. An interrupt does not end the wait. */
+    static void awaitAll(List<CompletableFuture<?>> futures, Deadline end) {
+        CompletableFuture<?> all = all(futures).handle((done, failed) -> null);
+        awaitUninterruptibly(all, end);
+    }
+
+    /** Waits until it is done, however it ends, or until this time. Keeps the thread's interrupt status. */
+    static void awaitUninterruptibly(CompletableFuture<?> future, Deadline end) {
+        boolean interrupted = false;
+        while (!future.isDone() && !end.hasPassed()) {
+            try {
+                future.get(end.leftNanos(), TimeUnit.NANOSECONDS);
+            } catch (InterruptedException e) {
+                interrupted = true;
+            } catch (ExecutionException | TimeoutException e) {
+                break;
+            }
+        }
+        if (interrupted) {
+            Thread.currentThread().interrupt();
+        }
     }
 
     /** Waits for the result, and throws the exception itself. An interrupt does not end the wait. */

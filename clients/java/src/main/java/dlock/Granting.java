@@ -4,27 +4,29 @@ import java.util.List;
 import java.util.concurrent.CancellationException;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ExecutionException;
-import java.util.concurrent.TimeUnit;
-import java.util.concurrent.TimeoutException;
+import java.util.concurrent.Future;
 import java.util.function.Consumer;
 
-/** Acquires a lock and returns the {@link Hold}, which is kept alive from then on. */
+/** Acquires a lock within a limit, and returns the {@link Hold}, which is kept alive from then on. */
 final class Granting {
     /** The longest time that an interrupted thread waits until its request has left the queue. */
-    private static final long LEAVING_MILLIS = 3000;
+    private static final long LEAVING_MILLIS = 50;
 
     private final Core core;
     private final Request request;
     private final String owner;
-    private final Deadline end;
+    private final Limit limit;
     private final Thread thread;
     private final List<Consumer<? super LockLostException>> listeners;
     /** The hold, or {@code null} if the wait has ended. */
+    private final CompletableFuture<Hold> outcome = new CompletableFuture<>();
+    /** The same for the caller, unless the limit has ended before. */
     private final CompletableFuture<Hold> result = new CompletableFuture<>();
 
     // Guarded by this.
     private Acquisition current;
     private boolean abandoned;
+    private Future<?> timer;
 
     /** Whether an interrupted request may still be in the queue, because the server did not answer. */
     private boolean unsettled;
@@ -34,36 +36,99 @@ final class Granting {
             Core core,
             Request request,
             String owner,
-            Deadline end,
+            Limit limit,
             Thread thread,
             List<Consumer<? super LockLostException>> listeners) {
         this.core = core;
         this.request = request;
         this.owner = owner;
-        this.end = end;
+        this.limit = limit;
         this.thread = thread;
         this.listeners = listeners;
     }
 
     CompletableFuture<Hold> start() {
+        core.keep(this);
+        outcome.whenComplete((hold, failed) -> {
+            core.forget(this);
+            if (failed == null) {
+                result.complete(hold);
+            } else {
+                result.completeExceptionally(Futures.cause(failed));
+            }
+        });
+        result.whenComplete((hold, failed) -> stopTimer());
+        if (core.isClosing()) {
+            close();
+        }
         next();
+        checkLimit();
         return result;
+    }
+
+    /** Gives up at the limit. A server that answers moves the limit of a wait without an end. */
+    private void checkLimit() {
+        Acquisition asking;
+        synchronized (this) {
+            asking = current;
+        }
+        Throwable trouble = asking == null ? null : asking.trouble();
+        // A server that was asked gets the time to answer. Without one, the end of the wait is the end.
+        Deadline giveUp = limit.end.hasPassed() && trouble == null ? limit.giveUp() : limit.giveUpWithoutServer();
+        if (giveUp.hasPassed()) {
+            fail(core.unavailable(trouble == null ? limit.silence() : trouble));
+            return;
+        }
+        synchronized (this) {
+            if (!result.isDone()) {
+                timer = core.schedule(this::checkLimit, giveUp.leftNanos());
+            }
+        }
+    }
+
+    private synchronized void stopTimer() {
+        if (timer != null) {
+            timer.cancel(false);
+        }
+    }
+
+    /** Ends the acquisition because the client is closed. Completes when nothing is left of it. Never fails. */
+    CompletableFuture<Void> close() {
+        return fail(new UnavailableException("the client is closed", null));
+    }
+
+    private CompletableFuture<Void> fail(RuntimeException why) {
+        result.completeExceptionally(why);
+        return abandon();
     }
 
     /** Abandons the acquisition. Completes when it has left the queue and holds nothing. Never fails. */
     CompletableFuture<Void> abandon() {
-        CompletableFuture<Void> left;
+        Acquisition left;
         synchronized (this) {
             abandoned = true;
-            left = current == null ? CompletableFuture.completedFuture(null) : current.abandon();
+            left = current;
         }
-        return left.thenCompose(done -> result.handle((hold, failed) -> hold))
+        if (left == null) {
+            return CompletableFuture.completedFuture(null);
+        }
+        CompletableFuture<Void> undone = left.abandon()
+                .thenCompose(done -> outcome.handle((hold, failed) -> hold))
                 .thenCompose(hold -> hold == null
                         ? CompletableFuture.completedFuture(null)
                         : hold.releaseAsync().handle((released, failed) -> null));
+        if (!undone.isDone()) {
+            // The client that is closed waits for it.
+            core.keep(this);
+            undone.whenComplete((done, failed) -> core.forget(this));
+        }
+        return undone;
     }
 
-    /** Waits for the result. An interrupt abandons the acquisition before the exception is thrown. */
+    /**
+     * Waits for the result. An interrupt abandons the acquisition. The exception is thrown when the request has left the
+     * queue, or soon: then the rest happens in the background.
+     */
     Hold awaitInterruptibly() throws InterruptedException {
         try {
             return start().get();
@@ -71,11 +136,8 @@ final class Granting {
             throw Futures.unwrapped(e);
         } catch (InterruptedException e) {
             CompletableFuture<Void> left = abandon();
-            boolean again = awaitLeft(left);
+            Futures.awaitUninterruptibly(left, Deadline.afterMillis(LEAVING_MILLIS));
             unsettled = !left.isDone();
-            if (again) {
-                Thread.currentThread().interrupt();
-            }
             throw e;
         }
     }
@@ -84,46 +146,13 @@ final class Granting {
         return unsettled;
     }
 
-    /** Waits, and returns whether the thread was interrupted again. */
-    private static boolean awaitLeft(CompletableFuture<Void> left) {
-        Deadline enough = Deadline.afterMillis(LEAVING_MILLIS);
-        boolean interrupted = false;
-        for (;;) {
-            try {
-                left.get(enough.leftNanos(), TimeUnit.NANOSECONDS);
-                return interrupted;
-            } catch (TimeoutException | ExecutionException e) {
-                // The rest happens in the background.
-                return interrupted;
-            } catch (InterruptedException e) {
-                interrupted = true;
-            }
-        }
-    }
-
     /** Waits for the result. An interrupt does not end the wait; the thread's interrupt status is kept. */
     Hold await() {
-        CompletableFuture<Hold> hold = start();
-        boolean interrupted = false;
-        try {
-            for (;;) {
-                try {
-                    return hold.get();
-                } catch (InterruptedException e) {
-                    interrupted = true;
-                } catch (ExecutionException e) {
-                    throw Futures.unwrapped(e);
-                }
-            }
-        } finally {
-            if (interrupted) {
-                Thread.currentThread().interrupt();
-            }
-        }
+        return Futures.join(start());
     }
 
     private void next() {
-        Acquisition acquisition = new Acquisition(core, request, owner, thread == null, end);
+        Acquisition acquisition = new Acquisition(core, request, owner, thread == null, limit);
         synchronized (this) {
             if (!abandoned) {
                 current = acquisition;
@@ -132,14 +161,14 @@ final class Granting {
             }
         }
         if (acquisition == null) {
-            result.completeExceptionally(new CancellationException());
+            outcome.completeExceptionally(new CancellationException());
             return;
         }
         acquisition.start().whenComplete((grant, failed) -> {
             if (failed != null) {
-                result.completeExceptionally(Futures.cause(failed));
+                outcome.completeExceptionally(Futures.cause(failed));
             } else if (grant == null) {
-                result.complete(null);
+                outcome.complete(null);
             } else {
                 granted(grant);
             }
@@ -148,12 +177,15 @@ final class Granting {
 
     private void granted(Acquisition.Grant grant) {
         Hold hold = new Hold(core, request, owner, grant, thread);
-        hold.confirm().exceptionally(failed -> hold.isHeld()).thenAccept(held -> {
-            if (held) {
+        hold.confirm(limit.giveUp()).whenComplete((held, failed) -> {
+            if (failed == null ? held : hold.isHeld()) {
                 listeners.forEach(hold::onLost);
-                result.complete(hold.keep());
-            } else if (end.hasPassed()) {
-                result.complete(null);
+                outcome.complete(hold.keep());
+            } else if (failed != null) {
+                hold.releaseAsync();
+                outcome.completeExceptionally(Futures.cause(failed));
+            } else if (limit.end.hasPassed()) {
+                outcome.complete(null);
             } else {
                 next();
             }

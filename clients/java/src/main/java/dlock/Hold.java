@@ -8,6 +8,7 @@ import java.util.concurrent.Future;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.TimeoutException;
 import java.util.function.Consumer;
+import java.util.function.Supplier;
 
 /**
  * A lock, several locks or permits that were granted, until they are released or lost. Any thread may use it.
@@ -62,13 +63,18 @@ public final class Hold implements AutoCloseable {
         synchronized (this) {
             schedule(renewalNanos());
         }
+        core.keep(this);
+        if (!isHeld()) {
+            // It was lost in the meantime.
+            core.forget(this);
+        }
         binding.watch();
         return this;
     }
 
     /**
      * Returns the fencing token: greater than the token of every earlier grant. Pass it to the resource that the lock
-     * protects, which refuses smaller tokens.
+     * protects, which refuses smaller tokens. Readers and permits need another rule: see {@code docs/tokens.md}.
      */
     public long fencingToken() {
         return commands.token;
@@ -123,7 +129,7 @@ public final class Hold implements AutoCloseable {
         if (!isHeld()) {
             return false;
         }
-        return Futures.join(commands.check().thenApply(left -> left != null && isHeld()));
+        return Futures.join(commands.check(core.patience()).thenApply(left -> left != null && isHeld()));
     }
 
     /**
@@ -199,6 +205,7 @@ public final class Hold implements AutoCloseable {
             }
             stopTimer();
         }
+        core.forget(this);
         DedicatedConnection bound = binding.end();
         CompletableFuture<Boolean> released = commands.releaseAll(lapse()).thenApply(all -> all && wasHeld);
         released.whenComplete((ok, failed) -> {
@@ -250,9 +257,9 @@ public final class Hold implements AutoCloseable {
     }
 
     /** Enters once more. Fails with {@link LockLostException} if the server has no such hold. */
-    CompletableFuture<Void> enter(Request again) {
+    CompletableFuture<Void> enter(Request again, Deadline giveUp) {
         long sent = System.nanoTime();
-        return commands.enter(again).thenCompose(reply -> {
+        return commands.enter(again, giveUp).thenCompose(reply -> {
             if (reply != null && reply == commands.token) {
                 entered(sent, TimeUnit.MILLISECONDS.toNanos(again.lease.millis));
                 return CompletableFuture.completedFuture(null);
@@ -278,15 +285,15 @@ public final class Hold implements AutoCloseable {
     /**
      * Asks the server for the end of the lease, if the hold may have been granted long before the reply came.
      *
-     * @return whether it is still held
+     * @return whether it is still held. Fails with {@link UnavailableException} at that time
      */
-    CompletableFuture<Boolean> confirm() {
+    CompletableFuture<Boolean> confirm(Deadline giveUp) {
         synchronized (this) {
             if (until - System.nanoTime() >= leaseNanos - leaseNanos / 3) {
                 return CompletableFuture.completedFuture(true);
             }
         }
-        return look().thenApply(held -> held != null);
+        return looked(() -> commands.check(giveUp)).thenApply(held -> held != null);
     }
 
     LockLostException lostOr(String otherwise) {
@@ -369,8 +376,12 @@ public final class Hold implements AutoCloseable {
 
     /** Checks the hold. The server renews a session, so the client only checks that the server and the hold exist. */
     private CompletableFuture<Long> look() {
+        return looked(() -> commands.check(binding.connection()));
+    }
+
+    private CompletableFuture<Long> looked(Supplier<CompletableFuture<Long>> check) {
         long sent = System.nanoTime();
-        return commands.check(binding.connection()).thenApply(left -> {
+        return check.get().thenApply(left -> {
             if (left == null) {
                 lose("the server has no such hold", null);
             } else {
@@ -401,6 +412,7 @@ public final class Hold implements AutoCloseable {
             told = new ArrayList<>(listeners);
             listeners.clear();
         }
+        core.forget(this);
         DedicatedConnection bound = binding.end();
         if (bound != null) {
             bound.leave();

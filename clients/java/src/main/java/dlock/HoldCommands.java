@@ -30,9 +30,9 @@ final class HoldCommands {
     }
 
     /** The same, but repeats unanswered commands. */
-    CompletableFuture<Long> check() {
+    CompletableFuture<Long> check(Deadline giveUp) {
         List<CompletableFuture<Object>> replies = new ArrayList<>();
-        request.names.forEach(name -> replies.add(core.repeat(name, checkOf(name), core.patience())
+        request.names.forEach(name -> replies.add(core.repeat(name, checkOf(name), giveUp)
                 .thenApply(answer -> answer.reply)));
         return least(replies);
     }
@@ -59,10 +59,12 @@ final class HoldCommands {
         return core.repeat(() -> renew(null, millis), core.patience()).thenApply(answer -> answer.reply);
     }
 
-    /** Renews the hold, with {@code WAIT} in the same round trip. */
+    /** Renews the hold, then waits for the replicas. */
     CompletableFuture<Long> acknowledged(DedicatedConnection at, long millis) {
-        CompletableFuture<Long> renewed = each(at, name -> renewalOf(name, millis));
-        return request.replicas.confirmed(request.names, renewed, request.replicas.acknowledged(at));
+        return each(at, name -> renewalOf(name, millis)).thenCompose(renewed -> renewed == null
+                ? CompletableFuture.completedFuture(null)
+                : request.replicas.acknowledged(at).thenApply(
+                        acknowledged -> request.replicas.confirmed(request.names, renewed, acknowledged)));
     }
 
     /** Binds the hold to this connection. Completes with {@code null} if the server has no such hold. */
@@ -95,9 +97,9 @@ final class HoldCommands {
     }
 
     /** Enters once more. Completes with the token, or with {@code null}. */
-    CompletableFuture<Long> enter(Request again) {
+    CompletableFuture<Long> enter(Request again, Deadline giveUp) {
         byte[][] command = again.acquire(owner, core.freshId(), false, DedicatedConnection.NOT_AT_ALL);
-        return core.repeat(request.first(), command, core.patience())
+        return core.repeat(request.first(), command, giveUp)
                 .thenApply(answer -> Words.number(answer.reply));
     }
 

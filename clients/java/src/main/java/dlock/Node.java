@@ -2,15 +2,14 @@ package dlock;
 
 import java.io.IOException;
 import java.util.ArrayDeque;
-import java.util.ArrayList;
-import java.util.HashSet;
-import java.util.List;
-import java.util.Set;
+import java.util.HashMap;
+import java.util.Map;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.Executor;
 import java.util.concurrent.RejectedExecutionException;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.TimeoutException;
+import java.util.function.Supplier;
 
 /** The connections to one server: a shared one for commands that do not wait, and a pool for requests that may. */
 final class Node {
@@ -22,21 +21,20 @@ final class Node {
     private final long timeoutMillis;
     private final Executor executor;
     private final ArrayDeque<Connection> idle = new ArrayDeque<>();
-    /** The connections on which requests wait. */
-    private final Set<Connection> waiting = new HashSet<>();
-    private final long patienceMillis;
+    /** The connections on which requests wait, each with a way to find the node that it should be on. */
+    private final Map<Connection, Supplier<CompletableFuture<Node>>> waiting = new HashMap<>();
+    private volatile long answered = System.nanoTime();
     private CompletableFuture<Connection> shared;
     private boolean closed;
     private boolean isChecking;
-    /** The end of the patience with a server that does not answer; {@code null}: it answers. */
-    private Deadline silence;
+    private int checks;
+    private long pauseMillis;
 
-    Node(Loop loop, Address address, Login login, long timeoutMillis, long patienceMillis, Executor executor) {
+    Node(Loop loop, Address address, Login login, long timeoutMillis, Executor executor) {
         this.loop = loop;
         this.address = address;
         this.login = login;
         this.timeoutMillis = timeoutMillis;
-        this.patienceMillis = patienceMillis;
         this.executor = executor;
     }
 
@@ -68,10 +66,11 @@ final class Node {
         return open();
     }
 
+    /** Puts a connection into the pool. Closes it if a reply is missing: the next user would wait for that too. */
     void giveBack(Connection connection) {
         boolean kept = false;
         synchronized (this) {
-            if (!closed && idle.size() < MAX_IDLE && !connection.ended().isDone()) {
+            if (!closed && idle.size() < MAX_IDLE && connection.isIdle()) {
                 idle.push(connection);
                 kept = true;
             }
@@ -96,58 +95,84 @@ final class Node {
         return reply;
     }
 
+    /** Returns the last time at which the server answered on any connection, by {@link System#nanoTime}. */
+    long answered() {
+        return answered;
+    }
+
     /**
      * Watches a request that waits. A server that hangs keeps its connections open, so while requests wait, the shared
-     * connection is used to find out whether the server still answers.
+     * connection is used to find out whether the server still answers. A request whose key is on another node by then
+     * loses its connection, so that it is sent there. Otherwise it keeps its place in the queue.
+     *
+     * @param millis how often it has to be known whether the server answers
      */
-    void watch(Connection connection, CompletableFuture<Object> reply) {
-        boolean isFirst;
+    void watch(
+            Connection connection,
+            CompletableFuture<Object> reply,
+            long millis,
+            Supplier<CompletableFuture<Node>> where) {
+        int begun = 0;
         synchronized (this) {
-            waiting.add(connection);
-            isFirst = !isChecking;
-            isChecking = true;
+            waiting.put(connection, where);
+            if (!isChecking || millis < pauseMillis) {
+                isChecking = true;
+                pauseMillis = Math.max(1, Math.min(millis, timeoutMillis));
+                begun = ++checks;
+            }
         }
         reply.whenComplete((done, failed) -> {
             synchronized (this) {
                 waiting.remove(connection);
             }
         });
-        if (isFirst) {
-            checkLater();
+        if (begun > 0) {
+            checkLater(begun);
         }
     }
 
-    private void checkLater() {
-        Futures.after(timeoutMillis).thenRun(() -> {
+    /** {@code number}: the number of this series of checks. A newer one replaces it. */
+    private void checkLater(int number) {
+        long pause;
+        synchronized (this) {
+            pause = pauseMillis;
+        }
+        long silence = TimeUnit.NANOSECONDS.toMillis(System.nanoTime() - answered);
+        // After a failure the server has been silent for longer already.
+        Futures.after(silence < pause ? pause - silence : pause).thenRun(() -> {
             synchronized (this) {
+                if (number != checks) {
+                    return;
+                }
                 isChecking = !closed && !waiting.isEmpty();
                 if (!isChecking) {
-                    silence = null;
                     return;
                 }
             }
-            shared().thenCompose(connection -> ask(connection, Words.command("PING")))
-                    .whenComplete((pong, failed) -> checked(failed));
+            if (System.nanoTime() - answered < TimeUnit.MILLISECONDS.toNanos(pause)) {
+                checkLater(number);
+                return;
+            }
+            shared().thenCompose(connection -> ask(connection, Words.command("PING"))).whenComplete((pong, failed) -> {
+                // An error reply is an answer too.
+                if (failed != null && Futures.cause(failed) instanceof Unanswered) {
+                    move();
+                }
+                checkLater(number);
+            });
         });
     }
 
-    private void checked(Throwable failed) {
-        List<Connection> left = List.of();
+    private void move() {
+        Map<Connection, Supplier<CompletableFuture<Node>>> silent;
         synchronized (this) {
-            // An error reply is an answer too.
-            if (failed == null || !(Futures.cause(failed) instanceof Unanswered)) {
-                silence = null;
-            } else if (silence == null) {
-                silence = Deadline.afterMillis(patienceMillis);
-            } else if (silence.hasPassed()) {
-                left = new ArrayList<>(waiting);
+            silent = new HashMap<>(waiting);
+        }
+        silent.forEach((connection, where) -> where.get().thenAccept(node -> {
+            if (node != this) {
+                connection.fail(new IOException("the server does not answer, another one has taken over"));
             }
-        }
-        if (!left.isEmpty()) {
-            reset();
-            left.forEach(connection -> connection.fail(new IOException("the server does not answer")));
-        }
-        checkLater();
+        }));
     }
 
     long timeoutMillis() {
@@ -179,11 +204,18 @@ final class Node {
         }
     }
 
+    private Connection heard(Connection connection) {
+        answered = System.nanoTime();
+        connection.whenHeard(() -> answered = System.nanoTime());
+        return connection;
+    }
+
     private CompletableFuture<Connection> open() {
         try {
             // Resolving a name may block.
             return CompletableFuture.supplyAsync(() -> Connection.open(loop, address, login, timeoutMillis), executor)
-                    .thenCompose(opened -> opened);
+                    .thenCompose(opened -> opened)
+                    .thenApply(this::heard);
         } catch (RejectedExecutionException e) {
             return CompletableFuture.failedFuture(new Unanswered("the client is closed", e));
         }

@@ -10,12 +10,21 @@ final class Replicas {
     final long millis;
 
     Replicas(int count, Duration timeout) {
-        this.count = count;
-        this.millis = timeout.toMillis();
+        this(count, timeout.toMillis());
         if (count < 1 || millis < 1) {
             throw new IllegalArgumentException(
                     "a number of replicas and a time of 1 ms or more, not " + count + " and " + timeout);
         }
+    }
+
+    private Replicas(int count, long millis) {
+        this.count = count;
+        this.millis = millis;
+    }
+
+    /** Returns the same number of replicas, with a shorter time. */
+    Replicas within(long shorter) {
+        return new Replicas(count, shorter);
     }
 
     /** Waits until the replicas have what was sent on this connection before. Completes with their number. */
@@ -23,14 +32,12 @@ final class Replicas {
         return at.ask(Words.command("WAIT", count, millis), millis).thenApply(Words::number);
     }
 
-    /** Completes with this reply, unless it is a reply and too few replicas have acknowledged it. */
-    <T> CompletableFuture<T> confirmed(List<String> names, CompletableFuture<T> reply, CompletableFuture<Long> number) {
-        return reply.thenCombine(number, (value, acknowledged) -> {
-            if (value != null && acknowledged < count) {
-                throw tooFew(names, acknowledged);
-            }
-            return value;
-        });
+    /** Returns this value, unless too few replicas have acknowledged it. */
+    <T> T confirmed(List<String> names, T value, long acknowledged) {
+        if (acknowledged < count) {
+            throw tooFew(names, acknowledged);
+        }
+        return value;
     }
 
     TooFewReplicasException tooFew(List<String> names, long acknowledged) {

@@ -1,5 +1,6 @@
 package dlock;
 
+import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
 
@@ -28,30 +29,49 @@ final class Request {
     final long permits;
     /** The replicas that must acknowledge a grant, or {@code null}. */
     final Replicas replicas;
+    /** How long a wait without a limit looks for a server; 0: as long as the client does. */
+    final long patienceMillis;
 
-    private Request(List<String> names, Mode mode, Lease lease, long limit, long permits, Replicas replicas) {
+    private Request(
+            List<String> names,
+            Mode mode,
+            Lease lease,
+            long limit,
+            long permits,
+            Replicas replicas,
+            long patienceMillis) {
         this.names = names;
         this.mode = mode;
         this.lease = lease;
         this.limit = limit;
         this.permits = permits;
         this.replicas = replicas;
+        this.patienceMillis = patienceMillis;
     }
 
     static Request lock(List<String> names, Mode mode, Lease lease) {
-        return new Request(names, mode, lease, 0, 0, null);
+        return new Request(names, mode, lease, 0, 0, null, 0);
     }
 
     static Request permits(String name, long limit, long permits, Lease lease) {
-        return new Request(List.of(name), Mode.PERMITS, lease, limit, permits, null);
+        return new Request(List.of(name), Mode.PERMITS, lease, limit, permits, null, 0);
     }
 
     Request with(Lease other) {
-        return new Request(names, mode, other, limit, permits, replicas);
+        return new Request(names, mode, other, limit, permits, replicas, patienceMillis);
     }
 
     Request with(Replicas other) {
-        return new Request(names, mode, lease, limit, permits, other);
+        return new Request(names, mode, lease, limit, permits, other, patienceMillis);
+    }
+
+    Request with(Duration patience) {
+        return new Request(names, mode, lease, limit, permits, replicas, Math.max(1, patience.toMillis()));
+    }
+
+    /** The same request for so many permits. */
+    Request of(long some) {
+        return new Request(names, mode, lease, limit, some, replicas, patienceMillis);
     }
 
     /** Throws {@link IllegalArgumentException} if this needs own connections, and the backend has none. */
@@ -102,6 +122,21 @@ final class Request {
             default:
                 return "DLOCK.SACQUIRE";
         }
+    }
+
+    /** Waits for the lock without a limit. */
+    Limit unlimited(Core core) {
+        return Limit.none(patienceMillis == 0 ? core.patienceMillis : patienceMillis);
+    }
+
+    /** Waits for the lock for this time. */
+    Limit limited(Core core, long nanos) {
+        return Limit.of(nanos, unlimited(core));
+    }
+
+    /** Waits for the lock for this time. */
+    Limit limited(Core core, Duration wait) {
+        return Limit.of(wait, unlimited(core));
     }
 
     boolean isSession() {

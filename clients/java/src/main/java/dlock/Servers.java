@@ -20,7 +20,6 @@ final class Servers implements Backend {
     private final Login login;
     private final Login sentinelLogin;
     private final long timeoutMillis;
-    private final long patienceMillis;
     private final Executor executor;
     private final Map<Address, Node> nodes = new ConcurrentHashMap<>();
     private volatile Topology topology;
@@ -31,13 +30,11 @@ final class Servers implements Backend {
             Login login,
             Login sentinelLogin,
             long timeoutMillis,
-            long patienceMillis,
             Executor executor) {
         this.url = url;
         this.login = login;
         this.sentinelLogin = sentinelLogin;
         this.timeoutMillis = timeoutMillis;
-        this.patienceMillis = patienceMillis;
         this.executor = executor;
     }
 
@@ -61,12 +58,12 @@ final class Servers implements Backend {
 
     Node node(Address address) {
         return nodes.computeIfAbsent(
-                address, key -> new Node(loop, key, login, timeoutMillis, patienceMillis, executor));
+                address, key -> new Node(loop, key, login, timeoutMillis, executor));
     }
 
     /** Sends one command to a Sentinel, on a new connection. */
     CompletableFuture<Object> askSentinel(Address sentinel, byte[][] question) {
-        Node node = new Node(loop, sentinel, sentinelLogin, timeoutMillis, patienceMillis, executor);
+        Node node = new Node(loop, sentinel, sentinelLogin, timeoutMillis, executor);
         return node.take().thenCompose(connection ->
                 node.ask(connection, question).whenComplete((reply, failed) -> connection.close()));
     }
@@ -137,17 +134,28 @@ final class Servers implements Backend {
         }
 
         @Override
-        public CompletableFuture<Object> request(LongFunction<byte[][]> command, Deadline end) {
+        public CompletableFuture<Object> request(LongFunction<byte[][]> command, Limit limit) {
             if (route.asking) {
                 connection.send(Words.command("ASKING"));
             }
-            CompletableFuture<Object> sent = connection.send(command.apply(end.block()));
+            CompletableFuture<Object> sent = connection.send(command.apply(limit.end.block()));
             reply = sent;
-            route.node.watch(connection, sent);
-            if (!end.isNever()) {
-                Node.limited(connection, sent, end.leftMillis() + timeoutMillis);
+            route.node.watch(connection, sent, limit.hearMillis(), this::whereNow);
+            if (!limit.end.isNever()) {
+                Node.limited(connection, sent, limit.end.leftMillis() + timeoutMillis);
             }
             return noted(key, sent);
+        }
+
+        /** Returns the node that the topology names after it has heard that this one is silent. */
+        private CompletableFuture<Node> whereNow() {
+            topology.note(key, new Unanswered("the server does not answer", null));
+            return route(key).thenApply(now -> now.node);
+        }
+
+        @Override
+        public long answered() {
+            return route.node.answered();
         }
 
         @Override

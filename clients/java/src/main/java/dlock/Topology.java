@@ -123,7 +123,9 @@ abstract class Topology {
             CompletableFuture<Route> before;
             synchronized (this) {
                 before = current;
-                current = null;
+                if (before != null && before.isDone()) {
+                    current = null;
+                }
             }
             if (before != null && code(failure).equals("READONLY")) {
                 before.thenAccept(route -> route.node.reset());

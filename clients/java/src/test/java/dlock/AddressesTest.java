@@ -60,17 +60,24 @@ final class AddressesTest {
         assertEquals(DedicatedConnection.NOT_AT_ALL, Deadline.afterNanos(-1).block());
         long block = Deadline.afterMillis(1000).block();
         assertTrue(block > 0 && block <= 1000, "" + block);
-        assertTrue(DLock.after(Duration.ofSeconds(Long.MAX_VALUE)).isNever());
+        assertTrue(Limit.of(Duration.ofSeconds(Long.MAX_VALUE), Limit.none(1000)).end.isNever());
+        assertTrue(Limit.of(Duration.ofSeconds(Long.MIN_VALUE), Limit.none(1000)).end.hasPassed());
+        assertTrue(Limit.none(Long.MAX_VALUE).giveUp().isNever());
         assertTrue(Deadline.afterNanos(Long.MAX_VALUE).isNever());
         assertTrue(Deadline.afterNanos(1_000_000_000).leftMillis() <= 1000);
     }
 
     @Test
-    void pauses_between_repeats_grow_to_a_second() {
+    void pauses_between_repeats_grow_to_half_a_second_and_shrink_before_the_end() {
         assertEquals(0, Core.pauseMillis(0));
         assertEquals(25, Core.pauseMillis(1));
         assertEquals(50, Core.pauseMillis(2));
-        assertEquals(1000, Core.pauseMillis(1000));
+        assertEquals(500, Core.pauseMillis(1000));
+        assertEquals(500, Core.pauseMillis(1000, Deadline.NEVER));
+        long pause = Core.pauseMillis(1000, Deadline.afterMillis(400));
+        assertTrue(pause > 25 && pause <= 100, "" + pause);
+        assertEquals(25, Core.pauseMillis(1000, Deadline.afterMillis(0)));
+        assertEquals(0, Core.pauseMillis(0, Deadline.afterMillis(0)));
     }
 
     @Test

@@ -26,7 +26,7 @@ final class ConformanceAdapter {
     private ConformanceAdapter() {}
 
     public static void main(String[] arguments) throws Exception {
-        System.out.println("{\"features\": [\"cancel\"]}");
+        System.out.println("{\"features\": [\"cancel\", \"outage\"]}");
         BufferedReader input = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
         for (String line; (line = input.readLine()) != null; ) {
             Map<String, String> request = parsed(line);
@@ -105,6 +105,9 @@ final class ConformanceAdapter {
         Duration time = millis(request, "lease");
         lock = lock.withLease(is(request, "session") ? Lease.session(time)
                 : is(request, "keep") ? Lease.renewed(time) : Lease.fixed(time));
+        if (request.containsKey("outage")) {
+            lock = lock.withPatience(millis(request, "outage"));
+        }
         int replicas = Integer.parseInt(request.get("replicas"));
         if (replicas > 0) {
             lock = lock.withReplicas(replicas, millis(request, "replicas_timeout"));

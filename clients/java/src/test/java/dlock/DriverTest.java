@@ -108,7 +108,7 @@ final class DriverTest {
             thread.join(20_000);
             released.join();
             assertFalse(thread.isAlive());
-            assertTrue(server.isFree("race"), "round " + round + ": " + server.info("race", "FULL"));
+            soon("nothing is left of round " + round, () -> server.isFree("race"));
         }
     }
 
@@ -121,6 +121,34 @@ final class DriverTest {
         assertTrue(System.nanoTime() - start >= TimeUnit.MILLISECONDS.toNanos(899));
         server.untilWaiting("timed", 0);
         hold.release();
+    }
+
+    @Test
+    void waits_end_at_their_limits_though_the_server_hangs() throws Exception {
+        Hold hold = client.lock("limits").acquire();
+        CompletableFuture<InterruptedException> interrupted = new CompletableFuture<>();
+        Thread thread = new Thread(() -> interrupted.complete(
+                assertThrows(InterruptedException.class, client.lock("limits")::lockInterruptibly)));
+        thread.start();
+        server.untilWaiting("limits", 1);
+        server.freeze();
+        try {
+            Stopwatch took = new Stopwatch();
+            thread.interrupt();
+            interrupted.get(20, TimeUnit.SECONDS);
+            took.within(100);
+            took = new Stopwatch();
+            assertThrows(UnavailableException.class, () -> client.lock("limits").tryLock(100, TimeUnit.MILLISECONDS));
+            took.at(100);
+            took = new Stopwatch();
+            assertThrows(UnavailableException.class, client.lock("limits:free")::tryLock);
+            took.within(1000);
+        } finally {
+            server.thaw();
+        }
+        server.untilWaiting("limits", 0);
+        hold.release();
+        soon("nothing is left", () -> server.isFree("limits") && server.isFree("limits:free"));
     }
 
     @Test

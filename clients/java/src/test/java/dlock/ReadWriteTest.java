@@ -113,6 +113,7 @@ final class ReadWriteTest {
             try {
                 lock.writeLock().lockInterruptibly();
             } catch (InterruptedException e) {
+                server.untilWaiting("giveup", 0);
                 mode.complete(server.info("giveup").get("mode") + " " + server.info("giveup").get("holders"));
             }
             lock.readLock().unlock();

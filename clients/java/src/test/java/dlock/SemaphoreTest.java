@@ -103,19 +103,20 @@ final class SemaphoreTest {
         Hold hold = permits.tryAcquireHold(1, Duration.ZERO).orElseThrow();
         assertFalse(permits.tryAcquire(50, TimeUnit.MILLISECONDS));
         assertEquals(Optional.empty(), permits.tryAcquireHold(1, Duration.ofMillis(20)));
-        CompletableFuture<Long> left = new CompletableFuture<>();
+        CompletableFuture<Boolean> left = new CompletableFuture<>();
         Thread thread = new Thread(() -> {
             try {
                 permits.acquire();
             } catch (InterruptedException e) {
-                left.complete(server.waiters("leave"));
+                left.complete(true);
             }
         });
         thread.start();
         server.untilWaiting("leave", 1);
         assertTrue(permits.hasQueuedThreads());
         thread.interrupt();
-        assertEquals(0, left.get(20, TimeUnit.SECONDS));
+        assertTrue(left.get(20, TimeUnit.SECONDS));
+        server.untilWaiting("leave", 0);
         hold.release();
         assertTrue(server.isFree("leave"));
     }

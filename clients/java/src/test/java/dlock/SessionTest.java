@@ -124,6 +124,30 @@ final class SessionTest {
     }
 
     @Test
+    void a_session_is_bound_again_after_a_restart_of_the_server() throws Exception {
+        try (TestServer saved = TestServer.start("--appendonly", "yes", "--appendfsync", "always");
+                DLockClient its = DLockClient.connect(saved.url())) {
+            Hold hold = its.lock("saved").withLease(Lease.session(Duration.ofSeconds(20))).acquire();
+            CompletableFuture<LockLostException> lost = new CompletableFuture<>();
+            hold.onLost(lost::complete);
+            saved.kill();
+            saved.launch();
+            soon("it is bound again", () -> {
+                List<Object> now = saved.each("saved", "holds", "session");
+                return now.size() == 1 && now.get(0) != null;
+            });
+            assertTrue(hold.check());
+            assertFalse(lost.isDone());
+            // The server that is started next has nothing, and the owner is told.
+            saved.run("FLUSHALL");
+            saved.kill();
+            saved.launch();
+            lost.get(20, TimeUnit.SECONDS);
+            assertThrows(LockLostException.class, hold::release);
+        }
+    }
+
+    @Test
     void an_interrupted_wait_leaves_nothing_behind_despite_a_grace() throws Exception {
         server.run("CONFIG", "SET", "dlock.session-grace", 60_000);
         DLock lock = client.lock("gracerace");

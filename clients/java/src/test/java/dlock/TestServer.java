@@ -172,6 +172,9 @@ final class TestServer implements AutoCloseable {
     }
 
     private void signal(String signal) {
+        if (!process.isAlive()) {
+            return;
+        }
         try {
             new ProcessBuilder("kill", signal, "" + process.pid()).inheritIO().start().waitFor();
         } catch (IOException | InterruptedException e) {

@@ -7,6 +7,7 @@ import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import java.time.Duration;
 import java.util.List;
+import java.util.Optional;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.TimeUnit;
 import org.junit.jupiter.api.Test;
@@ -47,6 +48,38 @@ final class TopologyTest {
                     .url("redis-sentinel://127.0.0.1:" + sentinel.port + "/other");
             UnavailableException error = assertThrows(UnavailableException.class, unknown::connect);
             assertTrue(error.getMessage().contains("other"), error.getMessage());
+        }
+    }
+
+    @Test
+    void a_waiter_leaves_a_primary_that_hangs() throws Exception {
+        try (TestServer primary = TestServer.start();
+                TestServer replica = TestServer.start("--replicaof", "127.0.0.1 " + primary.port);
+                TestServer sentinel = TestServer.sentinel("main", primary.port)) {
+            soon("the replica is in sync", () ->
+                    Words.text(replica.run("INFO", "replication")).contains("master_link_status:up"));
+            soon("Sentinel knows the replica", () ->
+                    ((List<?>) sentinel.run("SENTINEL", "REPLICAS", "main")).size() == 1);
+            String url = "redis-sentinel://127.0.0.1:" + sentinel.port + "/main";
+            try (DLockClient client = DLockClient.builder().url(url).timeout(Duration.ofSeconds(1)).connect()) {
+                DLock lock = client.lock("hangs");
+                primary.run("DLOCK.ACQUIRE", "hangs", "other", "PX", 600_000);
+                soon("the replica has it", () -> primary.run("WAIT", 1, 100).equals(1L));
+                CompletableFuture<Hold> waiting = lock.acquireAsync();
+                CompletableFuture<Optional<Hold>> limited = lock.tryAcquireAsync(Duration.ofSeconds(60));
+                primary.untilWaiting("hangs", 2);
+                primary.freeze();
+                try {
+                    replica.untilWaiting("hangs", 2);
+                    replica.run("DLOCK.RELEASE", "hangs", "other");
+                    CompletableFuture.anyOf(waiting, limited).get(20, TimeUnit.SECONDS);
+                    Hold first = waiting.isDone() ? waiting.join() : limited.join().orElseThrow();
+                    first.release();
+                    waiting.thenAcceptBoth(limited, (one, other) -> {}).get(20, TimeUnit.SECONDS);
+                } finally {
+                    primary.thaw();
+                }
+            }
         }
     }
 

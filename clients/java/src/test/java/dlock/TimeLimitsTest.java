@@ -1,0 +1,317 @@
+package dlock;
+
+import static dlock.TestServer.soon;
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertFalse;
+import static org.junit.jupiter.api.Assertions.assertThrows;
+import static org.junit.jupiter.api.Assertions.assertTrue;
+
+import java.time.Duration;
+import java.util.List;
+import java.util.Optional;
+import java.util.concurrent.Callable;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.ExecutionException;
+import java.util.concurrent.TimeUnit;
+import org.junit.jupiter.api.AfterEach;
+import org.junit.jupiter.api.BeforeEach;
+import org.junit.jupiter.api.Test;
+
+/** Waits end at their limits, whatever the server does. The clients have the default settings unless stated. */
+final class TimeLimitsTest {
+    private static final Lease SESSION = Lease.session(Duration.ofSeconds(30));
+
+    private TestServer server;
+    private DLockClient client;
+
+    @BeforeEach
+    void start() {
+        server = TestServer.start("--appendonly", "yes");
+        client = server.client();
+        client.lock("warm").lock();
+        client.lock("warm").unlock();
+    }
+
+    @AfterEach
+    void stop() {
+        server.thaw();
+        client.close();
+        server.close();
+    }
+
+    @Test
+    void without_a_server_a_try_ends_in_a_second_and_a_wait_at_its_limit() throws Exception {
+        server.kill();
+        tries_and_waits_end();
+    }
+
+    @Test
+    void and_so_they_do_if_the_server_hangs() throws Exception {
+        server.freeze();
+        tries_and_waits_end();
+    }
+
+    private void tries_and_waits_end() throws Exception {
+        DLock lock = client.lock("limits");
+        for (DLock each : List.of(lock, lock.withLease(SESSION), client.lock("limits:a", "limits:b"),
+                lock.withReplicas(1, Duration.ofSeconds(10)), client.readWriteLock("limits").readLock())) {
+            unavailable(1000, 0, each::tryLock);
+            unavailable(100, 100, () -> each.tryLock(100, TimeUnit.MILLISECONDS));
+        }
+        unavailable(1000, 0, () -> lock.tryLock(0, TimeUnit.SECONDS));
+        unavailable(700, 700, () -> lock.tryAcquire(Duration.ofMillis(700)));
+        DSemaphore semaphore = client.semaphore("limits:permits", 3);
+        unavailable(1000, 0, semaphore::tryAcquire);
+        unavailable(300, 300, () -> semaphore.tryAcquire(2, 300, TimeUnit.MILLISECONDS));
+        Stopwatch took = new Stopwatch();
+        CompletableFuture<Optional<Hold>> waiting = lock.tryAcquireAsync(Duration.ofMillis(300));
+        ExecutionException failure = assertThrows(ExecutionException.class, () -> waiting.get(20, TimeUnit.SECONDS));
+        assertTrue(failure.getCause() instanceof UnavailableException, String.valueOf(failure));
+        took.at(300);
+    }
+
+    private static void unavailable(long most, long least, Callable<?> acquisition) {
+        Stopwatch took = new Stopwatch();
+        assertThrows(UnavailableException.class, acquisition::call);
+        if (least > 0) {
+            took.at(least);
+        }
+        took.within(most);
+    }
+
+    @Test
+    void a_server_that_comes_back_after_the_limit_grants_nothing() throws Exception {
+        DLock lock = client.lock("late");
+        server.kill();
+        CompletableFuture<Void> back = CompletableFuture.runAsync(() -> {
+            sleep(2000);
+            server.launch();
+        });
+        unavailable(1000, 1000, () -> lock.tryLock(1, TimeUnit.SECONDS));
+        back.join();
+        assertTrue(lock.tryLock());
+        lock.unlock();
+    }
+
+    @Test
+    void a_wait_looks_for_a_server_until_its_limit_though_it_is_longer_than_the_patience() throws Exception {
+        try (DLockClient impatient = DLockClient.builder().url(server.url())
+                .patience(Duration.ofMillis(300)).connect()) {
+            server.kill();
+            unavailable(1500, 1500, () -> impatient.lock("looks").tryLock(1500, TimeUnit.MILLISECONDS));
+            CompletableFuture<Void> back = CompletableFuture.runAsync(() -> {
+                sleep(1000);
+                server.launch();
+            });
+            assertTrue(impatient.lock("looks").tryLock(20, TimeUnit.SECONDS));
+            back.join();
+            impatient.lock("looks").unlock();
+        }
+    }
+
+    @Test
+    void a_wait_in_the_queue_of_a_server_that_hangs_is_not_a_refusal() throws Exception {
+        server.run("DLOCK.ACQUIRE", "queue", "other");
+        for (DLock lock : List.of(client.lock("queue"), client.lock("queue").withLease(SESSION))) {
+            Stopwatch took = new Stopwatch();
+            CompletableFuture<Optional<Hold>> waiting = lock.tryAcquireAsync(Duration.ofSeconds(2));
+            server.untilWaiting("queue", 1);
+            server.freeze();
+            ExecutionException failure =
+                    assertThrows(ExecutionException.class, () -> waiting.get(20, TimeUnit.SECONDS));
+            took.at(2000);
+            assertTrue(failure.getCause() instanceof UnavailableException, String.valueOf(failure));
+            server.thaw();
+            server.untilWaiting("queue", 0);
+        }
+        // Through a short stall it keeps its place, and a refusal is one.
+        Stopwatch took = new Stopwatch();
+        CompletableFuture<Optional<Hold>> waiting = client.lock("queue").tryAcquireAsync(Duration.ofSeconds(2));
+        server.untilWaiting("queue", 1);
+        Object before = server.each("queue", "queue", "client").get(0);
+        server.freeze();
+        sleep(500);
+        server.thaw();
+        assertEquals(before, server.each("queue", "queue", "client").get(0));
+        assertEquals(Optional.empty(), waiting.get(20, TimeUnit.SECONDS));
+        took.at(2000);
+    }
+
+    @Test
+    void the_patience_of_a_wait_without_a_limit_counts_from_the_last_answer() throws Exception {
+        try (DLockClient impatient = DLockClient.builder().url(server.url())
+                .timeout(Duration.ofMillis(200)).patience(Duration.ofSeconds(1)).connect()) {
+            server.run("DLOCK.ACQUIRE", "patience", "other");
+            CompletableFuture<Hold> waiting = impatient.lock("patience").acquireAsync();
+            server.untilWaiting("patience", 1);
+            sleep(1500);
+            assertFalse(waiting.isDone());
+            Stopwatch took = new Stopwatch();
+            server.freeze();
+            ExecutionException failure =
+                    assertThrows(ExecutionException.class, () -> waiting.get(20, TimeUnit.SECONDS));
+            took.within(1000);
+            assertTrue(failure.getCause() instanceof UnavailableException, String.valueOf(failure));
+            server.thaw();
+            server.untilWaiting("patience", 0);
+            // A request that no server has answered counts from its start.
+            server.kill();
+            unavailable(1000, 1000, () -> {
+                impatient.lock("patience").lock();
+                return null;
+            });
+        }
+    }
+
+    @Test
+    void a_thread_that_enters_again_keeps_the_limit_too() throws Exception {
+        DLock timed = client.lock("again:timed");
+        DLock tried = client.lock("again:tried");
+        DLock forever = client.lock("again:forever");
+        for (DLock lock : List.of(timed, tried, forever)) {
+            lock.lock();
+        }
+        server.freeze();
+        unavailable(100, 100, () -> timed.tryLock(100, TimeUnit.MILLISECONDS));
+        unavailable(1000, 0, tried::tryLock);
+        CompletableFuture<Stopwatch> interrupted = new CompletableFuture<>();
+        Thread thread = Thread.currentThread();
+        CompletableFuture.runAsync(() -> {
+            sleep(300);
+            interrupted.complete(new Stopwatch());
+            thread.interrupt();
+        });
+        assertThrows(InterruptedException.class, forever::lockInterruptibly);
+        interrupted.join().within(100);
+        server.thaw();
+        for (DLock lock : List.of(timed, tried, forever)) {
+            assertEquals(1, lock.getHoldCount());
+            lock.unlock();
+            soon("all entries are released", () -> server.isFree(lock.names().get(0)));
+        }
+    }
+
+    /** With a server that is there, is away, and hangs; in each state of an acquisition. */
+    @Test
+    void an_interrupt_takes_effect_at_once() throws Exception {
+        server.run("DLOCK.ACQUIRE", "interrupt", "other");
+        for (DLock lock : List.of(client.lock("interrupt"), client.lock("interrupt").withLease(SESSION))) {
+            interrupted(lock, 1, () -> {});
+            interrupted(lock, 1, server::freeze);
+            server.thaw();
+            server.untilWaiting("interrupt", 0);
+            server.freeze();
+            interrupted(lock, 0, () -> {});
+            server.thaw();
+            server.untilWaiting("interrupt", 0);
+        }
+        server.run("DLOCK.RELEASE", "interrupt", "other");
+        soon("nothing is left", () -> server.isFree("interrupt"));
+        server.kill();
+        interrupted(client.lock("interrupt"), 0, () -> {});
+    }
+
+    private void interrupted(DLock lock, int waiters, Runnable before) throws Exception {
+        CompletableFuture<Throwable> outcome = new CompletableFuture<>();
+        Thread thread = new Thread(() -> outcome.complete(assertThrows(Throwable.class, lock::lockInterruptibly)));
+        thread.start();
+        if (waiters > 0) {
+            server.untilWaiting("interrupt", waiters);
+        } else {
+            sleep(300);
+        }
+        before.run();
+        Stopwatch took = new Stopwatch();
+        thread.interrupt();
+        assertTrue(outcome.get(20, TimeUnit.SECONDS) instanceof InterruptedException, String.valueOf(outcome));
+        took.within(100);
+    }
+
+    @Test
+    void a_cancelled_request_is_cleaned_up_behind() throws Exception {
+        Hold other = client.lock("cancelled").acquire();
+        CompletableFuture<Hold> waiting = client.lock("cancelled").acquireAsync();
+        server.untilWaiting("cancelled", 1);
+        server.freeze();
+        Stopwatch took = new Stopwatch();
+        assertTrue(waiting.cancel(true));
+        took.within(100);
+        server.thaw();
+        server.untilWaiting("cancelled", 0);
+        other.release();
+        soon("nobody has it", () -> server.isFree("cancelled"));
+    }
+
+    // close()
+
+    @Test
+    void closing_the_client_releases_what_it_holds() throws Exception {
+        DLockClient its = server.client();
+        its.lock("close:thread").lock();
+        its.lock("close:fixed").withLease(Lease.fixed(Duration.ofMinutes(10))).acquire();
+        its.lock("close:session").withLease(SESSION).acquire();
+        its.lock("close:a", "close:b").acquire();
+        its.readWriteLock("close:read").readLock().lock();
+        its.semaphore("close:permits", 5).acquire(3);
+        server.run("DLOCK.ACQUIRE", "close:other", "other");
+        CompletableFuture<Hold> waiting = its.lock("close:other").acquireAsync();
+        server.untilWaiting("close:other", 1);
+        Stopwatch took = new Stopwatch();
+        its.close();
+        took.within(1000);
+        for (String name : List.of("thread", "fixed", "session", "a", "b", "read", "permits")) {
+            assertTrue(server.isFree("close:" + name), name);
+        }
+        assertEquals(0, server.waiters("close:other"));
+        ExecutionException failure = assertThrows(ExecutionException.class, () -> waiting.get(20, TimeUnit.SECONDS));
+        assertTrue(failure.getCause() instanceof UnavailableException, String.valueOf(failure));
+        assertThrows(IllegalStateException.class, its.lock("close:after")::lock);
+    }
+
+    @Test
+    void closing_the_client_waits_for_what_it_cleans_up_behind() {
+        DLockClient its = server.client();
+        server.freeze();
+        unavailable(100, 100, () -> its.lock("close:behind").tryLock(100, TimeUnit.MILLISECONDS));
+        CompletableFuture<Void> back = CompletableFuture.runAsync(() -> {
+            sleep(500);
+            server.thaw();
+        });
+        its.close();
+        back.join();
+        // The request was granted after the thaw.
+        soon("it was executed", () -> server.figure("dlock", "dlock_grants") > 1);
+        assertTrue(server.isFree("close:behind"));
+    }
+
+    @Test
+    void closing_the_client_ends_a_term_before_its_lock_is_released() {
+        CompletableFuture<Boolean> stoppedFirst = new CompletableFuture<>();
+        DLockClient its = server.client();
+        CompletableFuture<Hold> leads = new CompletableFuture<>();
+        its.elect("close:leader", leads::complete,
+                term -> stoppedFirst.complete(!server.isFree("close:leader")));
+        leads.orTimeout(20, TimeUnit.SECONDS).join();
+        its.close();
+        assertTrue(stoppedFirst.getNow(false));
+        assertTrue(server.isFree("close:leader"));
+    }
+
+    @Test
+    void closing_the_client_of_a_server_that_hangs_takes_two_seconds_at_most() throws Exception {
+        DLockClient its = server.client();
+        its.lock("close:hangs").acquire();
+        server.freeze();
+        Stopwatch took = new Stopwatch();
+        its.close();
+        took.within(2000);
+    }
+
+    private static void sleep(long millis) {
+        try {
+            Thread.sleep(millis);
+        } catch (InterruptedException e) {
+            throw new AssertionError(e);
+        }
+    }
+}
