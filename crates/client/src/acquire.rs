@@ -35,7 +35,8 @@ impl Acquire {
     }
 
     /// Waits in the queue for at most this time (to the millisecond). Zero: does not wait. An outage counts as waiting:
-    /// [`Error::Unreachable`] comes when the wait is over.
+    /// the client looks for a server until the wait is over, and the error is then [`Error::Unreachable`]. It comes 250
+    /// ms after that at the latest, and replicas have their own time in addition.
     pub fn wait(mut self, wait: Duration) -> Self {
         self.terms.wait = if wait.is_zero() { Wait::Not } else { Wait::AtMost(wait) };
         self
@@ -47,9 +48,10 @@ impl Acquire {
         self
     }
 
-    /// For how long to look for a server that does not answer, if the wait has no limit: 30 s unless set; without
-    /// waiting, 2 s. With [`wait`](Acquire::wait), an outage counts as waiting instead, and this has no effect. Over a
-    /// quorum, it has none either.
+    /// For how long to look for a server, counted from the last time that one answered, if the wait has no limit: 30 s
+    /// unless set. A request that waits asks for a sign of life meanwhile. Without waiting, for how long to wait for an
+    /// answer: 1 s unless set. With [`wait`](Acquire::wait), an outage counts as waiting instead, and this has no
+    /// effect.
     pub fn outage(mut self, limit: Duration) -> Self {
         self.terms.outage = Some(limit);
         self
@@ -84,7 +86,8 @@ impl Acquire {
     }
 
     /// Binds the lock to a connection of its own: the server keeps the lease alive while that is open, and frees the
-    /// lock when it ends. Then it is [`lost`](Guard::lost). A connection for each guard.
+    /// lock when it ends. A connection for each guard. When it breaks, the guard binds the lock to another one, if the
+    /// server still has it (a failover, `dlock.session-grace`); otherwise it is [`lost`](Guard::lost).
     pub fn session(mut self) -> Self {
         self.terms.keep = Keep::Session;
         self
@@ -98,7 +101,9 @@ impl Acquire {
         if let Some(upgrades) = &terms.upgrades {
             let began = Instant::now();
             terms.upgrade = Some(upgrades.begin(terms.wait).await?);
-            terms.wait = terms.wait.after(began.elapsed());
+            if let Wait::AtMost(wait) = &mut terms.wait {
+                *wait = wait.saturating_sub(began.elapsed());
+            }
         }
         let grant = backend.acquire(&terms).await?;
         Ok(Guard::new(backend, terms, grant))

@@ -8,6 +8,7 @@
 //!
 //! `rediss` instead of `redis` for TLS; `valkey` and `valkeys` are the same.
 
+use std::fmt;
 use std::time::Duration;
 
 use redis::io::tcp::{TcpSettings, socket2::TcpKeepalive};
@@ -51,6 +52,19 @@ impl Place {
                 Self::Sentinels { sentinels, name, primary }
             }
         })
+    }
+}
+
+/// The addresses as they were given, without logins.
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (nodes, name) = match self {
+            Self::Nodes(nodes) => (nodes, None),
+            Self::Sentinels { sentinels, name, .. } => (sentinels, Some(name)),
+        };
+        let addresses: Vec<_> = nodes.iter().map(|node| node.addr().to_string()).collect();
+        f.write_str(&addresses.join(","))?;
+        name.map_or(Ok(()), |name| write!(f, "/{name}"))
     }
 }
 
@@ -197,6 +211,19 @@ mod tests {
         assert_eq!((name.as_str(), login.db()), ("main", 3));
         assert_eq!((login.username(), login.password()), (Some("user"), Some("p@ss")));
         assert_eq!(sentinels[0].redis_settings().username(), None);
+    }
+
+    #[test]
+    fn a_place_is_shown_and_printed_without_its_passwords() {
+        for (url, shown) in [
+            ("redis://user:s3cret@a:1,b/2", "a:1,b:6379"),
+            ("redis-sentinel://user:s3cret@a,b:7000/main/3", "a:26379,b:7000/main"),
+            ("unix:///run/redis.sock?pass=s3cret", "/run/redis.sock"),
+        ] {
+            let place = Place::parse(url).expect(url);
+            assert_eq!(place.to_string(), shown);
+            assert!(!format!("{place:?}").contains("s3cret"), "{place:?}");
+        }
     }
 
     #[test]

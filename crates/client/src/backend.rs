@@ -12,10 +12,12 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crate::cleanup::Cleanups;
 use crate::error::Error;
 use crate::inspect::LockInfo;
 use crate::quorum::Quorum;
-use crate::server::Server;
+use crate::server::{Fault, Server};
+use crate::session::Session;
 use crate::terms::{Grant, Hold, Renewal, Terms};
 use crate::watch::Watch;
 
@@ -54,6 +56,22 @@ impl Backend {
                 Some(kept) => kept.release().await,
                 None => Err(Error::Lost),
             },
+        }
+    }
+
+    /// One attempt to bind the hold of a session again, whose connection has ended.
+    pub async fn bind(&self, hold: &Hold, session: &Session) -> Renewal {
+        match self {
+            Self::Server(server) => server.bind(hold, session).await,
+            Self::Quorum(_) => Renewal::Failed(Fault::Refused("a quorum has no sessions".into())),
+        }
+    }
+
+    /// What is given up in the background.
+    pub fn cleanups(&self) -> &Cleanups {
+        match self {
+            Self::Server(server) => &server.cleanups,
+            Self::Quorum(quorum) => &quorum.cleanups,
         }
     }
 

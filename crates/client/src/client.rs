@@ -177,6 +177,12 @@ impl Client {
         self.backend.evict(name.as_ref(), owner.as_ref(), token).await
     }
 
+    /// Waits until what was given up in the background is released: guards and acquisitions that were dropped. For a
+    /// program that is about to end. What cannot be released is given up after 5 s, and ends with its lease.
+    pub async fn settled(&self) {
+        self.backend.cleanups().settled().await;
+    }
+
     /// What keeps the locks.
     pub(crate) fn backend(&self) -> &Backend {
         &self.backend

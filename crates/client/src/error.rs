@@ -87,6 +87,11 @@ impl Cause {
         self.message.contains("unknown command")
     }
 
+    /// Whether the connection ended, or the server ended the wait: not that nothing came.
+    pub(crate) fn is_end_of_connection(&self) -> bool {
+        self.source.as_ref().is_some_and(|error| !error.is_timeout())
+    }
+
     /// The same, with the address that it came from.
     pub(crate) fn at(self, address: impl fmt::Display) -> Self {
         Self { message: format!("{address}: {}", self.message), ..self }

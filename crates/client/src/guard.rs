@@ -2,7 +2,7 @@
 
 use std::future::Future;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use tokio::runtime::Handle;
@@ -12,7 +12,8 @@ use tokio::time::{sleep_until, timeout_at};
 
 use crate::backend::Backend;
 use crate::error::Error;
-use crate::server::Fault;
+use crate::server::{Fault, Link};
+use crate::session::Session;
 use crate::terms::{Grant, Hold, Keep, Mode, Renewal, Terms, whole_millis};
 
 /// A lock that is held, until it is released, dropped or lost: one lock, permits of a semaphore, or several locks that
@@ -133,8 +134,8 @@ impl Guard {
         }
     }
 
-    /// Resolves as soon as the lock may be gone: the server said so, its lease would have ended, or the connection of a
-    /// session broke. Also once the guard is released or dropped.
+    /// Resolves as soon as the lock may be gone: the server said so, or its lease would have ended, of a session whose
+    /// connection broke and could not be replaced. Also once the guard is released or dropped.
     ///
     /// The future does not borrow the guard, so it can be raced with the work:
     ///
@@ -148,16 +149,22 @@ impl Guard {
     /// guard.release().await
     /// # }
     /// ```
-    pub fn lost(&self) -> impl Future<Output = ()> + Send + 'static {
+    pub fn lost(&self) -> impl Future<Output = ()> + Send + use<> {
         let mut state = self.held.state.subscribe();
-        let session = self.held.hold.link.is_some();
+        // The future must not keep the connection open.
+        let session = self.held.hold.session.as_ref().map(Arc::downgrade);
         async move {
             while let State::Until(until) = { *state.borrow_and_update() } {
+                let closed =
+                    session.as_ref().and_then(Weak::upgrade).and_then(|session| Some(session.bound()?.closed()));
                 let changed = state.changed();
                 // The keeper says when it is over. Should its runtime be gone, time does.
-                let heard = match session {
-                    true => changed.await.is_ok(),
-                    false => matches!(timeout_at(until.into(), changed).await, Ok(Ok(()))),
+                let heard = match closed {
+                    Some(closed) => tokio::select! {
+                        changed = changed => changed.is_ok(),
+                        () = closed => true,
+                    },
+                    None => matches!(timeout_at(until.into(), changed).await, Ok(Ok(()))),
                 };
                 if !heard {
                     return;
@@ -191,7 +198,7 @@ impl Guard {
     /// Those of [`renew`](Guard::renew): the lease may then be the old or the new one, and the guard counts on the
     /// shorter. [`Error::Invalid`] for a session or a quorum, whose lease is fixed.
     pub async fn extend(&self, lease: Duration) -> Result<(), Error> {
-        if self.held.hold.link.is_some() || self.held.hold.kept.is_some() {
+        if self.held.hold.session.is_some() || self.held.hold.kept.is_some() {
             return Err(Error::Invalid("the lease of a session or of a quorum is fixed".to_owned()));
         }
         let lease = whole_millis(lease)?;
@@ -242,10 +249,10 @@ impl Drop for Guard {
         // Once even if it may be lost: then this finds nothing.
         let until = match last {
             State::Until(until) => until,
-            State::Lost | State::Released => Instant::now(),
+            State::Lost | State::Released => Instant::now() + ONCE,
         };
         let held = self.held.clone();
-        self.held.runtime.spawn(async move {
+        self.held.backend.cleanups().spawn(&self.held.runtime, async move {
             let _ = held.backend.release(&held.hold, until).await;
         });
     }
@@ -262,9 +269,14 @@ impl Held {
     /// What is so now, whether or not the keeper has come to say it.
     fn state(&self) -> State {
         match *self.state.borrow() {
-            State::Until(until) if self.hold.link.is_none() && until <= Instant::now() => State::Lost,
+            State::Until(until) if self.bound().is_none() && until <= Instant::now() => State::Lost,
             state => state,
         }
+    }
+
+    /// The connection of a session, while it is open: then the server keeps the hold alive.
+    fn bound(&self) -> Option<Link> {
+        self.hold.session.as_ref()?.bound()
     }
 
     fn lease(&self) -> Duration {
@@ -295,7 +307,7 @@ impl Held {
     async fn renew(&self) -> Renewal {
         let lease = self.lease();
         let renewing = self.backend.renew(&self.hold, lease);
-        let renewal = if self.hold.link.is_some() {
+        let renewal = if self.bound().is_some() {
             // The server renews: however late this is asked, it is the connection that counts.
             renewing.await
         } else {
@@ -303,12 +315,24 @@ impl Held {
             in_time
                 .unwrap_or_else(|_| Renewal::Failed(Fault::OutcomeUnknown("no answer before the lease ended".into())))
         };
+        self.note(&renewal);
+        renewal
+    }
+
+    /// Binds the hold of a session to a new connection.
+    async fn bind(&self, session: &Session) -> Renewal {
+        let binding = timeout_at(self.until().into(), self.backend.bind(&self.hold, session)).await;
+        let renewal = binding.unwrap_or(Renewal::Gone);
+        self.note(&renewal);
+        renewal
+    }
+
+    fn note(&self, renewal: &Renewal) {
         match renewal {
-            Renewal::Until(until) => self.set(State::Until(until)),
+            Renewal::Until(until) => self.set(State::Until(*until)),
             Renewal::Gone => self.set(State::Lost),
             Renewal::Failed(_) => {}
         }
-        renewal
     }
 
     /// What was lost or released stays so, and an answer that comes late takes no time away.
@@ -341,25 +365,37 @@ async fn keep(held: Arc<Held>) {
         return expire(held).await;
     }
     let third = |lease: Duration| lease.mul_f64(spread(&held.hold.owner) / 3.0);
+    let mut is_silent = false;
     let mut due = held.until().checked_sub(held.hold.lease - third(held.hold.lease)).unwrap_or_else(Instant::now);
     loop {
         let cut = async {
-            match &held.hold.link {
-                Some(link) => link.closed().await,
+            match &held.hold.session {
+                Some(session) => session.link().closed().await,
                 None => std::future::pending().await,
             }
         };
-        tokio::select! {
-            () = cut => return held.set(State::Lost),
-            () = sleep_until(due.into()) => {}
-        }
-        match held.renew().await {
-            Renewal::Until(_) => due = Instant::now() + third(held.lease()),
+        let is_cut = tokio::select! {
+            () = cut => true,
+            () = sleep_until(due.into()) => false,
+        };
+        // A server that hangs keeps the connection of a session open. Another one may have taken its place.
+        let session = held.hold.session.as_ref().filter(|_| is_cut || is_silent);
+        let renewal = match session {
+            Some(session) => held.bind(session).await,
+            None => held.renew().await,
+        };
+        match renewal {
+            Renewal::Until(_) => (due, is_silent) = (Instant::now() + third(held.lease()), false),
             Renewal::Gone => return,
+            Renewal::Failed(Fault::Refused(_)) if session.is_some() => return held.set(State::Lost),
             Renewal::Failed(_) if Instant::now() >= held.until() => return held.set(State::Lost),
             Renewal::Failed(_) => {
                 let pause = (held.lease() / 30).clamp(MIN_PAUSE, MAX_PAUSE);
                 due = (Instant::now() + pause).min(held.until());
+                is_silent = true;
+                if session.is_some() {
+                    sleep_until(due.into()).await;
+                }
             }
         }
     }
@@ -378,6 +414,9 @@ fn spread(owner: &str) -> f64 {
     let sum: u32 = owner.bytes().map(u32::from).sum();
     0.9 + 0.1 * f64::from(sum % 64) / 63.0
 }
+
+/// How long a release is tried of what may be lost.
+const ONCE: Duration = Duration::from_secs(1);
 
 /// How long a release is tried in the foreground.
 const RELEASE: Duration = Duration::from_secs(5);

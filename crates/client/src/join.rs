@@ -1,7 +1,11 @@
 //! Several futures at once.
 
 use std::future::{Future, poll_fn};
+use std::pin::Pin;
 use std::task::Poll;
+use std::time::Duration;
+
+use tokio::time::timeout;
 
 /// Completes all of them. They are first polled in order: what they send goes in order.
 pub(crate) async fn join_all<F: Future>(futures: impl IntoIterator<Item = F>) -> Vec<F::Output> {
@@ -18,4 +22,68 @@ pub(crate) async fn join_all<F: Future>(futures: impl IntoIterator<Item = F>) ->
     })
     .await;
     all.into_iter().filter_map(|(_, output)| output).collect()
+}
+
+/// Returns the first success, else the last failure; `None` if there are no futures. Begins each as soon as the one
+/// before has failed, or has said nothing for a while: one that hangs does not hold up the others.
+pub(crate) async fn first_ok<F, T, E>(futures: Vec<F>, pause: Duration) -> Option<Result<T, E>>
+where
+    F: Future<Output = Result<T, E>>,
+{
+    let mut others = futures.into_iter().peekable();
+    let mut begun: Vec<Pin<Box<F>>> = Vec::new();
+    let mut failed = None;
+    loop {
+        begun.extend(others.next().map(Box::pin));
+        if begun.is_empty() {
+            return failed;
+        }
+        let next = any(&mut begun);
+        let ended = if others.peek().is_some() { timeout(pause, next).await.ok() } else { Some(next.await) };
+        match ended {
+            Some(Ok(value)) => return Some(Ok(value)),
+            Some(error) => failed = Some(error),
+            None => {}
+        }
+    }
+}
+
+/// The output of the one that is the first to complete, which is taken out.
+async fn any<F: Future>(futures: &mut Vec<Pin<Box<F>>>) -> F::Output {
+    poll_fn(|context| {
+        for at in 0..futures.len() {
+            if let Some(Poll::Ready(output)) = futures.get_mut(at).map(|future| future.as_mut().poll(context)) {
+                drop(futures.swap_remove(at));
+                return Poll::Ready(output);
+            }
+        }
+        Poll::Pending
+    })
+    .await
+}
+
+#[cfg(test)]
+#[allow(clippy::expect_used, reason = "a test that panics has failed, which is what it is for")]
+mod tests {
+    use std::future::pending;
+    use std::time::{Duration, Instant};
+
+    use super::first_ok;
+
+    #[tokio::test]
+    async fn one_that_hangs_or_fails_holds_nobody_up() {
+        let began = Instant::now();
+        let futures = (0..4).map(|number| async move {
+            match number {
+                0 => pending().await,
+                1 | 2 => Err(number),
+                _ => Ok(number),
+            }
+        });
+        assert_eq!(first_ok(futures.collect(), Duration::from_millis(20)).await, Some(Ok(3)));
+        assert!(began.elapsed() < Duration::from_secs(5));
+        let failures = (0..3).map(|number| async move { Err::<(), _>(number) });
+        assert_eq!(first_ok(failures.collect(), Duration::from_secs(60)).await, Some(Err(2)));
+        assert_eq!(first_ok(Vec::<std::future::Ready<Result<(), ()>>>::new(), Duration::ZERO).await, None);
+    }
 }

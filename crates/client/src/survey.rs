@@ -96,6 +96,16 @@ pub struct Figures {
 }
 
 impl Client {
+    /// The addresses that the client was opened with, without logins: `host:port`, separated by commas, and the name
+    /// that Sentinels know behind theirs (`host:port/name`). What to call servers that do not answer.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Invalid`] for a quorum.
+    pub fn place(&self) -> Result<String, Error> {
+        Ok(self.backend().server()?.place())
+    }
+
     /// The locks whose names match a pattern, by server and name, with up to `depth` holds and waiters of each (0: with
     /// all). In a cluster of all primaries: those that do not answer are named.
     ///

@@ -9,7 +9,8 @@ use tokio::time::sleep;
 use crate::error::Error;
 use crate::owner::{Naming, uuid};
 use crate::quorum::Kept;
-use crate::server::{Fault, Link};
+use crate::server::Fault;
+use crate::session::Session;
 
 /// How the lock is taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -201,7 +202,7 @@ pub(crate) struct Grant {
     /// Until when it is held if nothing is heard any more, by this process' monotonic clock.
     pub until: Instant,
     /// What the hold is bound to, if it is a session.
-    pub link: Option<Link>,
+    pub session: Option<Arc<Session>>,
     /// What a quorum knows of it.
     pub kept: Option<Arc<Kept>>,
 }
@@ -215,7 +216,7 @@ pub(crate) struct Hold {
     pub lease: Duration,
     pub keep: Keep,
     pub replicas: Option<Replicas>,
-    pub link: Option<Link>,
+    pub session: Option<Arc<Session>>,
     pub kept: Option<Arc<Kept>>,
     /// Those of this hold, and the one that it is.
     pub upgrades: Upgrades,
@@ -235,8 +236,8 @@ pub(crate) enum Renewal {
 impl Hold {
     pub fn new(terms: &Terms, owner: String, grant: &Grant) -> Self {
         let Terms { names, lease, mode, keep, replicas, upgrade, .. } = terms.clone();
-        let (token, link, kept) = (grant.token, grant.link.clone(), grant.kept.clone());
-        Self { names, owner, mode, token, lease, keep, replicas, link, kept, upgrades: Upgrades::default(), upgrade }
+        let (token, session, kept) = (grant.token, grant.session.clone(), grant.kept.clone());
+        Self { names, owner, mode, token, lease, keep, replicas, session, kept, upgrades: Upgrades::default(), upgrade }
     }
 
     /// The lock, or the first of several.

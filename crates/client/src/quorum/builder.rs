@@ -1,5 +1,6 @@
 //! What a quorum is made of.
 
+use std::fmt;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -9,12 +10,13 @@ use super::Quorum;
 use super::member::Member;
 use crate::address::Place;
 use crate::backend::Backend;
+use crate::cleanup::Cleanups;
 use crate::client::Client;
 use crate::error::Error;
 use crate::tls::Tls;
 
 /// A quorum to be opened, from [`Client::quorum`].
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 #[must_use = "nothing happens until it is opened"]
 pub struct QuorumBuilder {
     urls: Vec<String>,
@@ -76,8 +78,18 @@ impl QuorumBuilder {
         };
         let members = urls.iter().map(member).collect::<Result<Vec<_>, _>>()?;
         let silent = Mutex::new(vec![false; members.len()]);
-        let quorum = Quorum { members, longest_lease, timeout, began: Instant::now(), silent };
+        let quorum =
+            Quorum { members, longest_lease, timeout, began: Instant::now(), silent, cleanups: Cleanups::default() };
         Ok(Client::of(Backend::Quorum(Arc::new(quorum))))
+    }
+}
+
+/// The URLs may have passwords.
+impl fmt::Debug for QuorumBuilder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut shown = f.debug_struct("QuorumBuilder");
+        shown.field("servers", &self.urls.len()).field("longest_lease", &self.longest_lease);
+        shown.field("timeout", &self.timeout).field("keeping", &self.keeping).finish_non_exhaustive()
     }
 }
 

@@ -17,6 +17,7 @@ use tokio::time::sleep;
 
 use super::Quorum;
 use super::member::Wire;
+use crate::cleanup;
 use crate::server::Fault;
 use crate::terms::{Mode, Terms};
 
@@ -104,7 +105,9 @@ impl Dispatch {
         if let Ask::Enter = call.ask {
             self.entries().insert(key, is_sent);
         }
+        let cleanup = (call.ask == Ask::Release).then(|| self.0.quorum.cleanups.begin());
         async move {
+            let _cleanup = cleanup;
             let answer = self.ask(&call, sent).await;
             let is_left =
                 call.ask == Ask::Release && matches!(answer, Err(Fault::OutcomeUnknown(_) | Fault::NotSent(_)));
@@ -147,11 +150,11 @@ impl Dispatch {
         answer(call, reply.map_err(|fault| if call.ask == Ask::Release { fault } else { member.failed(fault) }))
     }
 
-    /// Releases again until the server answers or the lease has ended: one that comes back may still keep the hold, and
-    /// be the gate server.
+    /// Releases again for a while: a server that comes back may still keep the hold, and be the gate server. What is
+    /// left then ends with its lease.
     async fn insist(&self, call: &Call) {
         let Ok(member) = self.0.quorum.member(call.to) else { return };
-        let end = Instant::now() + self.0.terms.lease;
+        let end = Instant::now() + self.0.terms.lease.min(cleanup::LIMIT);
         let (release, mut pause) = (self.command(call), PAUSE);
         while Instant::now() < end {
             sleep(pause).await;

@@ -6,6 +6,7 @@
 mod builder;
 mod dispatch;
 mod kept;
+mod lookout;
 mod member;
 
 use std::sync::{Arc, Mutex, PoisonError};
@@ -15,12 +16,15 @@ use dlock_quorum::{Acquisition, Answer, Ask, Call, Hold, Outcome, Patience};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio::time::{sleep, timeout_at};
 
+use crate::cleanup::Cleanups;
 use crate::error::Error;
+use crate::limits::Limits;
 use crate::server::Fault;
 use crate::terms::{Grant, Keep, Mode, Terms, Wait};
 pub use builder::QuorumBuilder;
 use dispatch::{Answers, Dispatch};
 pub(crate) use kept::Kept;
+use lookout::Lookout;
 use member::{Member, Wire};
 
 pub(crate) struct Quorum {
@@ -31,6 +35,7 @@ pub(crate) struct Quorum {
     began: Instant,
     /// Who did not answer when last asked.
     silent: Mutex<Vec<bool>>,
+    pub cleanups: Cleanups,
 }
 
 impl Quorum {
@@ -47,25 +52,33 @@ impl Quorum {
         }
         let protocol = dlock_quorum::Terms::new(self.members(), terms.lease, self.timeout, self.longest_lease);
         let protocol = protocol.map_err(|bad| Error::Invalid(bad.to_string()))?;
-        let end = match terms.wait {
-            Wait::AtMost(wait) => Instant::now() + wait.min(LONGEST_WAIT),
-            Wait::Not | Wait::ForEver => Instant::now() + terms.outage.unwrap_or_default().min(LONGEST_WAIT),
-        };
         let (mut terms, mut pause) = (terms.clone(), PAUSE);
+        let mut watch = Lookout::new(self.clone(), Limits::new(&terms));
         loop {
             let mut attempt = Attempt::begin(self.clone(), protocol, &terms);
-            match attempt.go().await {
+            let outcome = tokio::select! {
+                biased;
+                outcome = attempt.go() => outcome,
+                outcome = watch.look() => outcome,
+            };
+            if !matches!(outcome, Outcome::Held(_)) {
+                let _ = timeout_at(watch.end().into(), attempt.settle()).await;
+            }
+            let left = watch.left();
+            match outcome {
                 Outcome::Held(hold) => return Ok(attempt.arrive(hold)),
-                Outcome::Contended => return Err(Error::Contention),
+                Outcome::Contended if watch.is_there(&attempt) => return Err(Error::Contention),
                 // An outage counts as waiting.
-                Outcome::TooFew(_) if Instant::now() + pause < end => sleep(pause).await,
-                Outcome::TooFew(_) => return Err(Error::TooFew(self.too_few(attempt.answered()))),
+                Outcome::TooFew(_) | Outcome::Contended if !left.is_zero() => sleep(pause.min(left)).await,
+                Outcome::TooFew(_) | Outcome::Contended => {
+                    return Err(Error::TooFew(self.too_few(watch.answered.unwrap_or_else(|| attempt.answered()))));
+                }
             }
             pause = (pause * 2).min(MAX_PAUSE);
             // What the last round sent may come late, and must not touch what this one gets.
             terms.begin();
             if let Wait::AtMost(_) = terms.wait {
-                terms.wait = Wait::AtMost(end.saturating_duration_since(Instant::now()));
+                terms.wait = Wait::AtMost(watch.left());
             }
         }
     }
@@ -204,9 +217,6 @@ impl Attempt {
             if let Some(outcome) = self.acquisition.outcome() {
                 self.has_ended = true;
                 self.remember_the_silent();
-                if !matches!(outcome, Outcome::Held(_)) {
-                    self.settle().await;
-                }
                 return outcome;
             }
             let next = self.acquisition.next_timeout().map(|at| self.quorum.at(at));
@@ -254,7 +264,7 @@ impl Attempt {
         let (token, until) = (hold.token(), self.quorum.at(hold.valid_until()));
         let answers = self.answers.take().unwrap_or_else(|| unbounded_channel().1);
         let kept = Kept::new(self.quorum.clone(), self.dispatch.clone(), hold, answers);
-        Grant { token, until, link: None, kept: Some(kept) }
+        Grant { token, until, session: None, kept: Some(kept) }
     }
 
     fn send(&mut self) {

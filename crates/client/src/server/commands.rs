@@ -64,6 +64,13 @@ pub(super) fn renew(hold: &Hold, name: &[u8], lease: Duration) -> Cmd {
     renew
 }
 
+/// Binds the hold to the connection that this is sent on, with the lease that it has.
+pub(super) fn bind(hold: &Hold, name: &[u8]) -> Cmd {
+    let mut renew = cmd("DLOCK.RENEW");
+    renew.arg(name).arg(&hold.owner).arg("TOKEN").arg(hold.token).arg("SESSION");
+    renew
+}
+
 pub(super) fn check(hold: &Hold, name: &[u8]) -> Cmd {
     let mut check = cmd("DLOCK.CHECK");
     check.arg(name).arg(hold.token);

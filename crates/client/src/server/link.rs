@@ -2,6 +2,7 @@
 
 use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
@@ -22,6 +23,8 @@ pub(crate) struct Link {
     closed: watch::Receiver<bool>,
     /// Changes when the server says that a tracked key has changed.
     touched: watch::Receiver<()>,
+    /// Commands whose replies were not read: given up, or under way.
+    unread: Arc<AtomicUsize>,
     /// Of a connection that others opened: its end is not told, and a command that fails is the first sign.
     _untold: Option<Arc<watch::Sender<bool>>>,
 }
@@ -54,7 +57,7 @@ impl Link {
             Fault::OutcomeUnknown(cause) => Fault::NotSent(cause),
             fault => fault,
         })?;
-        let link = Self { connection, info, closed, touched, _untold: None };
+        let link = Self { connection, info, closed, touched, unread: Arc::default(), _untold: None };
         if let Some(name) = &setup.client_name {
             link.ask(cmd("CLIENT").arg("SETNAME").arg(name), Some(CONNECT)).await?;
         }
@@ -64,7 +67,7 @@ impl Link {
     /// A connection that others opened. Takes no notice of pushes.
     pub fn of(connection: MultiplexedConnection, info: ConnectionInfo) -> Self {
         let ((end, closed), (_, touched)) = (watch::channel(false), watch::channel(()));
-        Self { connection, info, closed, touched, _untold: Some(Arc::new(end)) }
+        Self { connection, info, closed, touched, unread: Arc::default(), _untold: Some(Arc::new(end)) }
     }
 
     pub fn info(&self) -> &ConnectionInfo {
@@ -80,13 +83,21 @@ impl Link {
         *self.closed.borrow() || self.closed.has_changed().is_err()
     }
 
+    /// Whether every reply on it was read: otherwise the next command would have to wait for what somebody else gave up.
+    pub fn is_clear(&self) -> bool {
+        self.unread.load(Ordering::Acquire) == 0 && !self.is_closed()
+    }
+
     pub fn is(&self, other: &Self) -> bool {
         self.closed.same_channel(&other.closed)
     }
 
-    /// Waits for the connection to end.
-    pub async fn closed(&self) {
-        let _ = self.closed.clone().wait_for(|closed| *closed).await;
+    /// Waits for the connection to end, without keeping it open.
+    pub fn closed(&self) -> impl Future<Output = ()> + Send + use<> {
+        let mut closed = self.closed.clone();
+        async move {
+            let _ = closed.wait_for(|closed| *closed).await;
+        }
     }
 
     /// From now on only later changes of tracked keys count.
@@ -107,19 +118,47 @@ impl Link {
     /// The reply, waiting for it no longer than that.
     pub async fn ask(&self, cmd: &Cmd, patience: Option<Duration>) -> Result<Value, Fault> {
         let mut connection = self.connection.clone();
-        let reply = connection.send_packed_command(cmd);
+        self.read(connection.send_packed_command(cmd), patience)
+            .await?
+            .extract_error()
+            .map_err(|error| self.fault(error))
+    }
+
+    /// The reply to a command that a node answers although it does not have the slot yet. Both are sent as one: on a
+    /// connection that is shared, no other command may come between.
+    pub async fn ask_importing(&self, cmd: &Cmd, patience: Option<Duration>) -> Result<Value, Fault> {
+        let mut connection = self.connection.clone();
+        let mut both = redis::pipe();
+        both.cmd("ASKING").ignore().add_command(cmd.clone());
+        let replies = self.read(connection.send_packed_commands(&both, 1, 1), patience).await?;
+        let reply = replies.into_iter().next().unwrap_or(Value::Nil);
+        reply.extract_error().map_err(|error| self.fault(error))
+    }
+
+    /// The one place where replies are read. Whoever drops this leaves one unread, and so does a timeout.
+    async fn read<T>(
+        &self,
+        reply: impl Future<Output = Result<T, RedisError>>,
+        patience: Option<Duration>,
+    ) -> Result<T, Fault> {
+        self.unread.fetch_add(1, Ordering::AcqRel);
         let reply = match patience {
             None => reply.await,
             Some(patience) => match tokio::time::timeout(patience, reply).await {
                 Ok(reply) => reply,
-                Err(_) => {
-                    return Err(Fault::OutcomeUnknown(
-                        format!("{}: no reply within {patience:?}", self.info.addr()).into(),
-                    ));
-                }
+                Err(_) => return Err(self.silent(patience)),
             },
         };
-        reply.and_then(Value::extract_error).map_err(|error| Fault::of(error, &self.info))
+        self.unread.fetch_sub(1, Ordering::AcqRel);
+        reply.map_err(|error| self.fault(error))
+    }
+
+    fn fault(&self, error: RedisError) -> Fault {
+        Fault::of(error, &self.info)
+    }
+
+    fn silent(&self, patience: Duration) -> Fault {
+        Fault::OutcomeUnknown(format!("{}: no reply within {patience:?}", self.info.addr()).into())
     }
 
     /// Sends several commands at once. Returns the first reply alone if it is nil, which it may take `patience` for;
@@ -149,11 +188,7 @@ impl Link {
             Some(replies) => replies,
             None => match tokio::time::timeout(rest, others).await {
                 Ok(replies) => replies,
-                Err(_) => {
-                    return Err(Fault::OutcomeUnknown(
-                        format!("{}: no reply within {rest:?}", self.info.addr()).into(),
-                    ));
-                }
+                Err(_) => return Err(self.silent(rest)),
             },
         };
         std::iter::once(Ok(first)).chain(others).collect()

@@ -17,45 +17,56 @@ mod retry;
 mod slot;
 mod survey;
 
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
 use redis::Value;
 use redis::aio::MultiplexedConnection;
 use tokio::runtime::Handle;
-use tokio::time::{sleep, timeout};
+use tokio::time::{sleep, sleep_until, timeout_at};
 
 use crate::address::Place;
+use crate::cleanup::Cleanups;
 use crate::error::Error;
 use crate::join::join_all;
+use crate::limits::Limits;
 use crate::login::Setup;
+use crate::session::Session;
 use crate::terms::{Grant, Hold, Keep, Renewal, Replicas, Terms, Wait};
 use commands::millis;
 pub(crate) use fault::Fault;
 pub(crate) use link::Link;
-use nodes::{Lane, Nodes, REPLY};
+use nodes::{At, Lane, Nodes, REPLY};
 use retry::{PAUSE, RetryState, Sent};
 
 pub(crate) struct Server {
     nodes: Nodes,
+    pub cleanups: Cleanups,
 }
 
 impl Server {
     pub fn new(place: Place, setup: Setup) -> Self {
-        Self { nodes: Nodes::new(place, setup) }
+        Self { nodes: Nodes::new(place, setup), cleanups: Cleanups::default() }
     }
 
     /// Short commands go over this connection as long as it works.
     pub fn with(place: Place, connection: MultiplexedConnection) -> Self {
-        Self { nodes: Nodes::with(place, connection) }
+        Self { nodes: Nodes::with(place, connection), cleanups: Cleanups::default() }
+    }
+
+    /// What the URL says.
+    pub fn origin(&self) -> (&Place, &Setup) {
+        self.nodes.origin()
     }
 
     pub async fn acquire(self: Arc<Self>, terms: &Terms) -> Result<Grant, Error> {
         let mut abandoned = Abandoned { server: Some(self.clone()), terms: terms.clone(), runtime: Handle::current() };
         let mut retry = RetryState::new(terms);
+        // The connection that was given up last. Its request keeps its place in the queue until the repeat has it.
+        let mut left = None;
         loop {
-            let began = Instant::now();
-            let failed = match self.ask_in_time(terms, &mut retry).await {
+            let (began, at) = (Instant::now(), At::default());
+            let failed = match self.attempt(terms, &mut retry, &at).await {
                 Ok(Some(grant)) => {
                     abandoned.server = None;
                     return Ok(grant);
@@ -69,25 +80,66 @@ impl Server {
                 }
                 return Err(error);
             }
+            left = at.into_inner().unwrap_or_else(PoisonError::into_inner).or(left);
         }
     }
 
-    /// A wait with a limit is over then, also if no connection can be made.
-    async fn ask_in_time(&self, terms: &Terms, retry: &mut RetryState) -> Result<Option<Grant>, Fault> {
-        let Some(left) = retry.left() else { return self.ask_for(terms, retry).await };
-        let replicas = terms.replicas.map_or(Duration::ZERO, |replicas| replicas.timeout);
-        let patience = left.saturating_add(REPLY * 2).saturating_add(replicas * 2);
-        match timeout(patience, self.ask_for(terms, retry)).await {
-            Ok(answer) => answer,
-            Err(_) => Err(Fault::OutcomeUnknown("no reply in time".into())),
+    /// Asks once, until the time is over or the server is gone. `None`: not granted.
+    async fn attempt(&self, terms: &Terms, retry: &mut RetryState, at: &At) -> Result<Option<Grant>, Fault> {
+        let RetryState { limits, heard, sent, .. } = retry;
+        let fault = tokio::select! {
+            biased;
+            answer = self.ask_for(terms, limits, sent, at) => return answer,
+            fault = self.look_after(terms, limits, heard, at) => fault,
+        };
+        Err(fault.unwrap_or_else(|| retry.silence()))
+    }
+
+    /// Returns when the time is over (`None`), or the server of a request that waits does not answer any more, or
+    /// another one is in its place: one that hangs keeps its connections open.
+    async fn look_after(&self, terms: &Terms, limits: &Limits, heard: &mut Instant, at: &At) -> Option<Fault> {
+        let mut seen: Option<Link> = None;
+        let interval = match terms.wait {
+            // The answer to the request says it.
+            Wait::Not => A_YEAR,
+            // A short wait is not worth many questions.
+            Wait::AtMost(_) => limits.interval().max(INTERVAL),
+            Wait::ForEver => limits.interval(),
+        };
+        loop {
+            let (next, end) = (Instant::now() + interval, limits.end(*heard));
+            sleep_until(end.map_or(next, |end| end.min(next)).into()).await;
+            if end.is_some_and(|end| end <= next) {
+                return None;
+            }
+            let Some(link) = at.lock().unwrap_or_else(PoisonError::into_inner).clone() else { continue };
+            let ping = self.nodes.ping(terms.name());
+            let answer = match end {
+                Some(end) => timeout_at(end.into(), ping).await.ok()?,
+                None => ping.await,
+            };
+            match answer {
+                Ok(now) if now.address() == link.address() && seen.as_ref().is_none_or(|seen| now.is(seen)) => {
+                    *heard = Instant::now();
+                    seen = Some(now);
+                }
+                Ok(_) => return Some(Fault::OutcomeUnknown("another server answers".into())),
+                Err(fault) => return Some(Fault::OutcomeUnknown(fault.cause().message().into())),
+            }
         }
     }
 
     /// Sends the request once. None: not granted.
-    async fn ask_for(&self, terms: &Terms, retry: &mut RetryState) -> Result<Option<Grant>, Fault> {
-        let (block, patience) = match (terms.wait, retry.left()) {
+    async fn ask_for(
+        &self,
+        terms: &Terms,
+        limits: &Limits,
+        repeat: &mut Sent,
+        at: &At,
+    ) -> Result<Option<Grant>, Fault> {
+        let (block, patience) = match (terms.wait, limits.left()) {
             (Wait::Not, _) => (None, Some(REPLY)),
-            (Wait::AtMost(_), Some(left)) if left < A_YEAR => (Some(millis(left).max(1)), Some(left + REPLY)),
+            (Wait::AtMost(_), Some(left)) if left < A_YEAR => (Some(millis(left).saturating_add(1)), None),
             _ => (Some(0), None),
         };
         let shares = block.is_none() && terms.keep != Keep::Session && terms.replicas.is_none();
@@ -97,33 +149,31 @@ impl Server {
         if let Some(replicas) = terms.replicas {
             // Redis 7.0.0 to 7.0.11 does not count a grant to a blocked client as its write, and no server counts a
             // repeat that is not executed as one. `WAIT` then waits for nothing. A renewal is a write.
-            if block.is_some() || retry.sent == Sent::Again {
+            if block.is_some() || *repeat == Sent::Again {
                 all.extend(commands::confirm(terms));
             }
             all.push(commands::wait(replicas));
             rest = replicas.timeout + REPLY;
         }
         let sent = Instant::now();
-        let (replies, link) = self.nodes.call_all(terms.name(), &all, lane, patience, rest).await?;
+        let (replies, link) = self.nodes.call_at(terms.name(), &all, lane, patience, rest, at).await?;
         let Some(token) = commands::token(replies.first().unwrap_or(&Value::Nil))? else {
-            // With something still on its way, a connection is of no use to others.
-            if replies.len() == all.len() {
-                self.nodes.park(link, lane);
-            }
+            self.nodes.park(link, lane);
             return Ok(None);
         };
-        let session = (terms.keep == Keep::Session).then(|| link.clone());
-        let mut grant = Grant { token, until: sent + terms.lease, link: session, kept: None };
+        let session = (terms.keep == Keep::Session).then(|| Arc::new(Session::new(link.clone())));
+        let mut grant = Grant { token, until: sent + terms.lease, session, kept: None };
         let hold = Hold::new(terms, terms.owner.clone(), &grant);
         if let Some(replicas) = terms.replicas
             && let Err(fault) = commands::acknowledged(replies.last().unwrap_or(&Value::Nil), replicas)
         {
-            if !matches!(self.release(&hold, Instant::now() + REPLY).await, Ok(()) | Err(Error::Lost)) {
-                retry.sent = Sent::Again;
+            let before = std::mem::replace(repeat, Sent::Again);
+            if matches!(self.release(&hold, Instant::now() + REPLY).await, Ok(()) | Err(Error::Lost)) {
+                *repeat = before;
             }
             return Err(fault);
         }
-        if retry.sent == Sent::Again || sent.elapsed() >= terms.lease / 3 {
+        if *repeat == Sent::Again || sent.elapsed() >= terms.lease / 3 {
             // It may have been granted long ago: in the queue nobody knows when the lease began.
             grant.until = match self.renew(&hold, hold.lease).await {
                 Renewal::Until(until) => until,
@@ -131,7 +181,7 @@ impl Server {
                 Renewal::Failed(fault) => return Err(Fault::OutcomeUnknown(fault.cause())),
             };
         }
-        if hold.link.is_none() {
+        if hold.session.is_none() {
             self.nodes.park(link, lane);
         }
         Ok(Some(grant))
@@ -141,9 +191,10 @@ impl Server {
     pub async fn renew(&self, hold: &Hold, lease: Duration) -> Renewal {
         let patience = (lease / 6).clamp(Duration::from_millis(50), REPLY);
         let sent = Instant::now();
-        let replies = match (hold.replicas, &hold.link) {
+        let replies = match (hold.replicas, &hold.session) {
             (Some(replicas), _) => self.renew_with_replicas(hold, lease, replicas, patience).await,
-            (None, Some(link)) => {
+            (None, Some(session)) => {
+                let link = &session.link();
                 let checks = hold.names.iter().map(|name| commands::check(hold, name));
                 let checks = checks.map(|check| async move { link.ask(&check, Some(patience)).await });
                 join_all(checks).await.into_iter().collect()
@@ -162,7 +213,7 @@ impl Server {
         for reply in &replies {
             match reply {
                 Value::Nil => return Renewal::Gone,
-                Value::Int(left) if hold.link.is_some() && hold.replicas.is_none() => {
+                Value::Int(left) if hold.session.is_some() && hold.replicas.is_none() => {
                     until = until.min(sent + Duration::from_millis(u64::try_from(*left).unwrap_or(0)));
                 }
                 Value::Int(_) => {}
@@ -188,21 +239,43 @@ impl Server {
         let mut all: Vec<_> = hold.names.iter().map(|name| commands::renew(hold, name, lease)).collect();
         all.push(commands::wait(replicas));
         let rest = replicas.timeout + REPLY;
-        let mut replies = match &hold.link {
-            Some(link) => link.ask_all(&all, Some(patience), rest).await?,
+        let replies = match &hold.session {
+            Some(session) => session.link().ask_all(&all, Some(patience), rest).await?,
             None => {
                 let (replies, link) = self.nodes.call_all(hold.name(), &all, Lane::Own, Some(patience), rest).await?;
-                if replies.len() == all.len() {
-                    self.nodes.park(link, Lane::Own);
-                }
+                self.nodes.park(link, Lane::Own);
                 replies
             }
         };
-        let waited = if replies.len() == all.len() { replies.pop() } else { None };
-        if let Some(waited) = waited.filter(|_| !replies.contains(&Value::Nil)) {
-            commands::acknowledged(&waited, replicas)?;
+        acknowledged(replies, all.len(), replicas)
+    }
+
+    /// One attempt to bind the hold of a session to a new connection, after the old one has ended.
+    pub async fn bind(&self, hold: &Hold, session: &Session) -> Renewal {
+        let mut all: Vec<_> = hold.names.iter().map(|name| commands::bind(hold, name)).collect();
+        let mut rest = REPLY;
+        if let Some(replicas) = hold.replicas {
+            all.push(commands::wait(replicas));
+            rest += replicas.timeout;
         }
-        Ok(replies)
+        let sent = Instant::now();
+        let bound = self.nodes.call_all(hold.name(), &all, Lane::Own, Some(REPLY), rest).await;
+        let bound = bound.and_then(|(replies, link)| {
+            let replies = match hold.replicas {
+                Some(replicas) => acknowledged(replies, all.len(), replicas)?,
+                None => replies,
+            };
+            Ok((replies, link))
+        });
+        match bound {
+            Ok((replies, _)) if replies.contains(&Value::Nil) => Renewal::Gone,
+            Ok((_, link)) => {
+                session.bind(link);
+                Renewal::Until(sent + hold.lease)
+            }
+            Err(fault) if fault.is_wrong_type() => Renewal::Gone,
+            Err(fault) => Renewal::Failed(fault),
+        }
     }
 
     /// Gives the hold up. Of several locks, the first error is returned after all were tried.
@@ -211,10 +284,17 @@ impl Server {
     }
 
     async fn release_one(&self, hold: &Hold, name: &[u8], until: Instant) -> Result<(), Error> {
+        let releasing = timeout_at(until.into(), self.release_until(hold, name, until)).await;
+        releasing.unwrap_or_else(|_| Err(Error::Unreachable("no reply in time".into())))
+    }
+
+    async fn release_until(&self, hold: &Hold, name: &[u8], until: Instant) -> Result<(), Error> {
         let release = commands::release(hold, name);
         let mut sent = Sent::Once;
         loop {
-            let reply = match hold.link.as_ref().filter(|link| !link.is_closed()) {
+            // Its connection may be one to a server that hangs.
+            let session = hold.session.as_ref().filter(|_| sent == Sent::Once);
+            let reply = match session.and_then(|session| session.bound()) {
                 Some(link) => link.ask(&release, Some(REPLY)).await,
                 None => self.nodes.call(name, &release, Lane::Shared, Some(REPLY)).await.map(|(reply, _)| reply),
             };
@@ -237,22 +317,30 @@ impl Server {
         join_all(terms.names.iter().map(|name| self.release_by_owner_one(terms, name))).await;
     }
 
-    /// Asks twice, a while apart: what was sent before the connection ended may still be on its way when the first one
+    /// Asks again if it finds nothing: what was sent before the connection ended may still be on its way when the first one
     /// comes.
     async fn release_by_owner_one(&self, terms: &Terms, name: &[u8]) {
         let release = commands::release_all(name, terms);
-        let end = Instant::now() + terms.lease;
-        let mut missed = 0;
+        let mut stragglers = STRAGGLERS.into_iter();
         loop {
-            match self.nodes.call(name, &release, Lane::Shared, Some(REPLY)).await {
-                Ok((Value::Nil, _)) if missed == 0 => missed += 1,
+            let pause = match self.nodes.call(name, &release, Lane::Shared, Some(REPLY)).await {
+                Ok((Value::Nil, _)) => stragglers.next(),
                 Ok(_) | Err(Fault::Refused(_)) => return,
-                Err(_) if Instant::now() >= end => return,
-                Err(_) => {}
-            }
-            sleep(STRAGGLER).await;
+                Err(_) => Some(PAUSE * 5),
+            };
+            let Some(pause) = pause else { return };
+            sleep(pause).await;
         }
     }
+}
+
+/// The replies without that to `WAIT`, if enough replicas have what was written.
+fn acknowledged(mut replies: Vec<Value>, sent: usize, replicas: Replicas) -> Result<Vec<Value>, Fault> {
+    let waited = if replies.len() == sent { replies.pop() } else { None };
+    if let Some(waited) = waited.filter(|_| !replies.contains(&Value::Nil)) {
+        commands::acknowledged(&waited, replicas)?;
+    }
+    Ok(replies)
 }
 
 /// Dropped with its server: the outcome of the acquisition is unknown.
@@ -267,13 +355,17 @@ impl Drop for Abandoned {
         if let Some(server) = self.server.take() {
             let terms = self.terms.clone();
             terms.upgrade.iter().for_each(|upgrade| upgrade.give_up());
-            self.runtime.spawn(async move { server.release_by_owner(&terms).await });
+            let cleanups = server.cleanups.clone();
+            cleanups.spawn(&self.runtime, async move { server.release_by_owner(&terms).await });
         }
     }
 }
 
-/// How late a request may come that was sent just before its connection ended.
-const STRAGGLER: Duration = Duration::from_secs(1);
+/// How late a request may come that was sent just before its connection ended: on the same machine, and at most.
+const STRAGGLERS: [Duration; 2] = [Duration::from_millis(20), Duration::from_secs(1)];
+
+/// Between two looks at the server of a wait that has an end, at least.
+const INTERVAL: Duration = Duration::from_secs(1);
 
 /// A longer wait is one without a limit, for the server.
 const A_YEAR: Duration = Duration::from_secs(365 * 86400);

@@ -16,7 +16,11 @@ use super::fault::Fault;
 use super::link::Link;
 use super::slot::slot;
 use crate::address::{self, Place};
+use crate::join::first_ok;
 use crate::login::Setup;
+
+/// The connection on which a request was sent, as soon as it has been.
+pub(super) type At = Mutex<Option<Link>>;
 
 /// Which connection a command takes.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -61,6 +65,11 @@ impl Nodes {
         nodes
     }
 
+    /// What the URL says.
+    pub fn origin(&self) -> (&Place, &Setup) {
+        (&self.place, &self.setup)
+    }
+
     /// Sends a command to where the key lives, following redirections. Also returns the connection that answered.
     pub async fn call(
         &self,
@@ -83,16 +92,31 @@ impl Nodes {
         patience: Option<Duration>,
         rest: Duration,
     ) -> Result<(Vec<Value>, Link), Fault> {
+        self.call_at(key, commands, lane, patience, rest, &At::default()).await
+    }
+
+    /// The same, and tells on which connection they were sent.
+    pub async fn call_at(
+        &self,
+        key: &[u8],
+        commands: &[Cmd],
+        lane: Lane,
+        patience: Option<Duration>,
+        rest: Duration,
+        at: &At,
+    ) -> Result<(Vec<Value>, Link), Fault> {
         let mut asked = None;
         for _ in 0..REDIRECTIONS {
             let link = match &asked {
                 Some(node) => self.link_to(node, lane).await?,
                 None => self.link_for(key, lane).await?,
             };
-            if asked.take().is_some() {
-                link.ask(&cmd("ASKING"), Some(REPLY)).await?;
-            }
-            match link.ask_all(commands, patience, rest).await {
+            *at.lock().unwrap_or_else(PoisonError::into_inner) = Some(link.clone());
+            let replies = match (asked.take(), commands) {
+                (Some(_), [command]) => link.ask_importing(command, patience).await.map(|reply| vec![reply]),
+                _ => link.ask_all(commands, patience, rest).await,
+            };
+            match replies {
                 Ok(replies) => return Ok((replies, link)),
                 Err(Fault::Moved(slot, node)) => {
                     self.known().slots.insert(slot, *node);
@@ -115,11 +139,11 @@ impl Nodes {
         Err(Fault::Later("redirected again and again".into()))
     }
 
-    /// A connection of one's own is free for the next.
+    /// A connection of one's own is free for the next, unless something is still on its way: then it is closed.
     pub fn park(&self, link: Link, lane: Lane) {
         let mut known = self.known();
         let address = link.address();
-        if lane == Lane::Shared || link.is_closed() {
+        if lane == Lane::Shared || !link.is_clear() {
             return;
         }
         match known.shared.entry(address.clone()) {
@@ -131,6 +155,11 @@ impl Nodes {
                 }
             }
         }
+    }
+
+    /// Where it was told to begin.
+    pub fn place(&self) -> &Place {
+        &self.place
     }
 
     /// Where every primary is: of a cluster all that have slots.
@@ -154,6 +183,17 @@ impl Nodes {
         Ok(primaries)
     }
 
+    /// Asks the server of a key whether it is there. Returns the connection on which it said so.
+    pub async fn ping(&self, key: &[u8]) -> Result<Link, Fault> {
+        let at = At::default();
+        match self.call_at(key, &[cmd("PING")], Lane::Shared, Some(REPLY), Duration::ZERO, &at).await {
+            Ok((_, link)) => Ok(link),
+            // It may say nothing but that, and is there.
+            Err(refused @ Fault::Refused(_)) => at.into_inner().unwrap_or_else(PoisonError::into_inner).ok_or(refused),
+            Err(fault) => Err(fault),
+        }
+    }
+
     /// A connection to that node.
     pub async fn link_to(&self, node: &ConnectionInfo, lane: Lane) -> Result<Link, Fault> {
         if let Some(link) = self.open_link(&node.addr().to_string(), lane) {
@@ -172,20 +212,21 @@ impl Nodes {
     }
 
     async fn first_of(&self, candidates: Vec<ConnectionInfo>, lane: Lane) -> Result<Link, Fault> {
-        let mut fault = Fault::NotSent("no server".into());
-        for node in candidates {
-            match self.link_to(&node, lane).await {
-                Ok(link) => {
-                    self.known().home.get_or_insert(node);
-                    return Ok(link);
-                }
+        let links = candidates.iter().map(|node| async move {
+            match self.link_to(node, lane).await {
+                Ok(link) => Ok((link, node)),
                 Err(failed) => {
-                    self.forget_node(&node);
-                    fault = failed;
+                    self.forget_node(node);
+                    Err(failed)
                 }
             }
-        }
-        Err(fault)
+        });
+        let (link, node) =
+            first_ok(links.collect(), HANGS).await.unwrap_or_else(|| Err(Fault::NotSent("no server".into())))?;
+        // Those before it did not answer for a while.
+        candidates.iter().take_while(|other| other.addr() != node.addr()).for_each(|other| self.forget_node(other));
+        self.known().home.get_or_insert_with(|| node.clone());
+        Ok(link)
     }
 
     /// Where to look, the likeliest first.
@@ -253,21 +294,21 @@ async fn ask_sentinels(
     name: &str,
     primary: &ConnectionInfo,
 ) -> Result<ConnectionInfo, Fault> {
-    let mut why = Fault::NotSent("no Sentinel".into());
-    for sentinel in sentinels {
+    let questions = sentinels.iter().map(|sentinel| async move {
         let question = async {
             let link = Link::open(sentinel, &Setup::default()).await?;
             link.ask(cmd("SENTINEL").arg("GET-MASTER-ADDR-BY-NAME").arg(name), Some(REPLY)).await
         };
         match question.await.map(redis::from_redis_value::<Option<(String, u16)>>) {
-            Ok(Ok(Some((host, port)))) => return Ok(address::at(primary, &host, port)),
+            Ok(Ok(Some((host, port)))) => Ok(address::at(primary, &host, port)),
             Ok(_) => {
-                why = Fault::NotSent(format!("Sentinel {} knows no primary called {name}", sentinel.addr()).into())
+                let why = format!("Sentinel {} knows no primary called {name}", sentinel.addr());
+                Err(Fault::NotSent(why.into()))
             }
-            Err(fault) => why = Fault::NotSent(fault.cause().at(sentinel.addr())),
+            Err(fault) => Err(Fault::NotSent(fault.cause().at(sentinel.addr()))),
         }
-    }
-    Err(why)
+    });
+    first_ok(questions.collect(), HANGS).await.unwrap_or_else(|| Err(Fault::NotSent("no Sentinel".into())))
 }
 
 /// The primaries of `CLUSTER SLOTS`: `[first, last, [host, port, …], …]` each.
@@ -290,6 +331,9 @@ fn primaries_of(slots: Value, from: &ConnectionInfo) -> Result<Vec<ConnectionInf
 
 /// How long a short command may take to be answered.
 pub(crate) const REPLY: Duration = Duration::from_secs(2);
+
+/// A server that says nothing for so long does not hold up the question to the next.
+const HANGS: Duration = Duration::from_millis(300);
 
 const REDIRECTIONS: u32 = 8;
 

@@ -5,9 +5,9 @@ use std::time::{Duration, Instant};
 use tokio::time::sleep;
 
 use super::fault::Fault;
-use super::nodes::REPLY;
-use crate::error::Error;
-use crate::terms::{Terms, Wait};
+use crate::error::{Cause, Error};
+use crate::limits::Limits;
+use crate::terms::Terms;
 
 /// Whether a command was sent before with its outcome unknown.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -18,29 +18,18 @@ pub(super) enum Sent {
 
 /// The attempts of one acquisition so far.
 pub(super) struct RetryState {
-    wait: Wait,
-    /// How long an outage may take, if the wait does not say so.
-    outage: Duration,
-    began: Instant,
-    /// Since when nothing but faults has come.
-    failing: Option<Instant>,
+    pub limits: Limits,
+    /// When a server answered last.
+    pub heard: Instant,
     pause: Duration,
     pub sent: Sent,
+    /// What was wrong last.
+    why: Option<Cause>,
 }
 
 impl RetryState {
     pub fn new(terms: &Terms) -> Self {
-        let outage = terms.outage.unwrap_or(if terms.wait == Wait::Not { REPLY } else { OUTAGE });
-        Self { wait: terms.wait, outage, began: Instant::now(), failing: None, pause: PAUSE, sent: Sent::Once }
-    }
-
-    /// What is left of the wait, if it has an end.
-    pub fn left(&self) -> Option<Duration> {
-        match self.wait {
-            Wait::Not => Some(Duration::ZERO),
-            Wait::AtMost(wait) => Some(wait.saturating_sub(self.began.elapsed())),
-            Wait::ForEver => None,
-        }
+        Self { limits: Limits::new(terms), heard: Instant::now(), pause: PAUSE, sent: Sent::Once, why: None }
     }
 
     /// Waits a little before the next attempt, if the last one, which began then, is not final. An outage counts as
@@ -48,24 +37,36 @@ impl RetryState {
     pub async fn next(&mut self, fault: Fault, began: Instant) -> Result<(), Error> {
         match &fault {
             Fault::Refused(_) | Fault::TooFewReplicas { .. } => return Err(fault.into()),
-            Fault::OutcomeUnknown(_) => self.sent = Sent::Again,
+            Fault::OutcomeUnknown(cause) => {
+                self.sent = Sent::Again;
+                // The connection was there until now.
+                if cause.is_end_of_connection() {
+                    self.heard = Instant::now();
+                }
+            }
             Fault::NotSent(_) | Fault::Later(_) | Fault::Moved(..) | Fault::Ask(_) => {}
         }
         // An attempt that was queued is not part of a row of failures.
         if began.elapsed() > LASTED {
-            (self.failing, self.pause) = (None, PAUSE);
+            self.pause = PAUSE;
         }
-        let failing = self.failing.get_or_insert(began).elapsed();
-        let left = match self.wait {
-            Wait::Not | Wait::ForEver => self.outage.saturating_sub(failing),
-            Wait::AtMost(wait) => wait.saturating_sub(self.began.elapsed()),
+        let left = match self.limits.over(self.heard) {
+            Some(over) => over.saturating_duration_since(Instant::now()),
+            None => Duration::MAX,
         };
         if left.is_zero() {
             return Err(fault.into());
         }
+        self.why = Some(fault.cause());
         sleep(self.pause.min(left)).await;
         self.pause = (self.pause * 2).min(MAX_PAUSE);
         Ok(())
+    }
+
+    /// The time is over in the middle of an attempt.
+    pub fn silence(&self) -> Fault {
+        let why = self.why.as_ref().map_or("no reply in time", Cause::message);
+        Fault::OutcomeUnknown(why.into())
     }
 }
 
@@ -73,8 +74,5 @@ impl RetryState {
 pub(super) const PAUSE: Duration = Duration::from_millis(20);
 const MAX_PAUSE: Duration = Duration::from_millis(500);
 
-/// For how long an acquisition without a limit looks for a server, unless set. A failover takes less.
-const OUTAGE: Duration = Duration::from_secs(30);
-
-/// What takes longer than to fail to connect was more than a failure.
+/// An attempt that took so long was more than a failure.
 const LASTED: Duration = Duration::from_secs(5);

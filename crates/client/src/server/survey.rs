@@ -18,6 +18,11 @@ use crate::inspect::LockInfo;
 use crate::survey::{Answers, Figures, LogEntry};
 
 impl Server {
+    /// The addresses as they were given, without logins.
+    pub fn place(&self) -> String {
+        self.nodes.place().to_string()
+    }
+
     pub async fn survey(self: &Arc<Self>, pattern: &[u8], depth: usize) -> Result<Answers<Vec<LockInfo>>, Error> {
         let pattern = pattern.to_vec();
         self.ask_each(move |link| scan(link, pattern.clone(), depth)).await

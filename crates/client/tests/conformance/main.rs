@@ -49,6 +49,8 @@ fn play() {
 struct Entry {
     guard: Option<Arc<Guard>>,
     cancel: Option<AbortHandle>,
+    /// What this letter stood for before: nobody releases it.
+    before: Vec<Arc<Guard>>,
 }
 
 type Locks = Arc<Mutex<HashMap<String, Entry>>>;
@@ -56,7 +58,7 @@ type Locks = Arc<Mutex<HashMap<String, Entry>>>;
 fn adapter() {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("threads");
     let locks = Locks::default();
-    say(&json!({"features": ["cancel"]}));
+    say(&json!({"features": ["cancel", "outage"]}));
     for line in std::io::stdin().lock().lines().map_while(Result::ok) {
         let request: Value = serde_json::from_str(&line).expect("a request");
         runtime.spawn(handle(locks.clone(), request));
@@ -78,8 +80,10 @@ async fn handle(locks: Locks, request: Value) {
             None => json!({"result": "lost"}),
         },
         Some("lost") => {
-            if let Some(guard) = guard(&locks, &lock) {
-                guard.lost().await;
+            // Does not keep the guard: it may be released meanwhile.
+            let lost = guard(&locks, &lock).map(|guard| guard.lost());
+            if let Some(lost) = lost {
+                lost.await;
             }
             json!({"result": "lost"})
         }
@@ -102,14 +106,21 @@ async fn acquire(locks: &Locks, lock: &str, request: &Value) -> Value {
     if !request["wait"].is_null() {
         acquire = acquire.wait(millis(&request["wait"]));
     }
+    if !request["outage"].is_null() {
+        acquire = acquire.outage(millis(&request["outage"]));
+    }
     if request["session"] == true {
         acquire = acquire.session();
     } else if request["keep"] != true {
         acquire = acquire.no_renewal();
     }
     let task = tokio::spawn(acquire.into_future());
-    let entry = Entry { guard: None, cancel: Some(task.abort_handle()) };
-    locks.lock().expect("a lock").insert(lock.to_owned(), entry);
+    {
+        let mut locks = locks.lock().expect("a lock");
+        let entry = locks.entry(lock.to_owned()).or_default();
+        entry.before.extend(entry.guard.take());
+        entry.cancel = Some(task.abort_handle());
+    }
     match task.await {
         Ok(Ok(guard)) => {
             let token = guard.token();
@@ -124,7 +135,7 @@ async fn acquire(locks: &Locks, lock: &str, request: &Value) -> Value {
 async fn release(locks: &Locks, lock: &str) -> Value {
     let guard = locks.lock().expect("a lock").get_mut(lock).and_then(|entry| entry.guard.take());
     let Some(mut guard) = guard else { return json!({"result": "failed"}) };
-    // A step that waits for the loss may still have it.
+    // A step that renews it may still have it.
     let guard = loop {
         match Arc::try_unwrap(guard) {
             Ok(guard) => break guard,

@@ -45,7 +45,7 @@ async fn credentials_are_asked_for_before_each_connection() {
     admin.ok("ACL SETUSER worker resetpass >second");
     let _own = in_time(client.acquire("two").session()).await.expect("a lock");
     assert_eq!(asked.load(Ordering::Relaxed), 2);
-    let outcome = in_time(client.try_acquire("three").session().outage(std::time::Duration::ZERO)).await;
+    let outcome = in_time(client.try_acquire("three").session().outage(std::time::Duration::from_secs(1))).await;
     let Err(Error::Unreachable(why)) = outcome else { panic!("{outcome:?}") };
     assert!(why.message().contains("no credentials: no more"), "{why}");
 }

@@ -16,6 +16,7 @@ mod blocking;
 mod broken;
 mod inspected;
 mod kept;
+mod limits;
 mod logins;
 mod lost;
 mod outages;

@@ -8,7 +8,7 @@ use crate::{client_of, in_queue, in_time, is_held};
 use dlock_testkit::cluster::Cluster;
 use dlock_testkit::process::{free_port, server_command, spawn};
 use dlock_testkit::replica::info_field;
-use dlock_testkit::{Server, Setup, lock_info, soon};
+use dlock_testkit::{Server, Setup, list_of, lock_info, soon, text_of};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn any_node_of_a_cluster_leads_to_the_lock() {
@@ -114,6 +114,39 @@ async fn a_guard_lives_through_a_failover_by_sentinel() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn waits_and_guards_live_through_a_failover_from_a_primary_that_hangs() {
+    let (primary, replica) = Setup::new().conf("repl-diskless-sync yes").start().with_replica();
+    let [sentinel, hanging] = [Sentinel::of(&primary), Sentinel::of(&primary)];
+    let url = format!("redis-sentinel://127.0.0.1:{},127.0.0.1:{}/main", hanging.port, sentinel.port);
+    let client = Client::open(&url).expect("a URL");
+    let guard = in_time(client.acquire("job").lease(Duration::from_secs(20))).await.expect("a lock");
+    replica.wait_synced(&primary);
+    let waits = [
+        in_queue(&primary, client.acquire("job").outage(Duration::from_secs(12))),
+        in_queue(&primary, client.acquire("job").wait(Duration::from_secs(20))),
+    ];
+    dlock_testkit::process::signal(&hanging.child, SIGSTOP);
+    primary.freeze();
+    // Sentinel closes the connections to the new primary when it promotes it, so that is not asked.
+    let mut named = dlock_testkit::Client::connect(sentinel.port).expect("a Sentinel");
+    soon("the replica is promoted", || {
+        let address = named.run("SENTINEL GET-MASTER-ADDR-BY-NAME main");
+        text_of(&list_of(&address)[1]) == replica.port().to_string()
+    });
+    // The connections to the old primary are open, and it says nothing.
+    replica.left_waiting(2);
+    is_held(&replica, &guard);
+    assert!(guard.release().await.is_ok());
+    // In whichever order they came to the new primary.
+    let served =
+        waits.map(|wait| tokio::spawn(async move { wait.await.expect("a task").expect("a lock").release().await }));
+    for served in served {
+        assert!(in_time(served).await.expect("a task").is_ok());
+    }
+    primary.thaw();
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn sentinels_have_users_and_passwords_of_their_own() {
     let (primary, _replica) = Setup::new().conf("repl-diskless-sync yes").start().with_replica();
     let sentinel = Sentinel::of(&primary);
@@ -127,7 +160,7 @@ async fn sentinels_have_users_and_passwords_of_their_own() {
             Some((user, password)) => builder.sentinel_login(user, password),
             None => builder,
         };
-        builder.open().expect("a client").try_acquire("job").outage(std::time::Duration::ZERO)
+        builder.open().expect("a client").try_acquire("job").outage(std::time::Duration::from_secs(1))
     };
     for login in [Some((Some("observer"), "secret")), Some((None, "other"))] {
         is_held(&primary, &in_time(open(login)).await.expect("a lock"));
@@ -140,3 +173,6 @@ async fn sentinels_have_users_and_passwords_of_their_own() {
     let wrong = Client::builder("redis://127.0.0.1").sentinel_login(None, "x").open();
     assert!(matches!(wrong, Err(dlock_client::Error::Invalid(_))));
 }
+
+/// On Linux.
+const SIGSTOP: i32 = 19;

@@ -1,8 +1,10 @@
 //! Grants that replicas have.
 
+use std::future::IntoFuture;
 use std::time::{Duration, Instant};
 
-use dlock_client::Error;
+use dlock_client::{Client, Error};
+use dlock_testkit::cluster::Cluster;
 use dlock_testkit::{Server, soon};
 
 use crate::{client_of, freed, in_queue, in_time, is_held};
@@ -97,4 +99,72 @@ async fn only_acknowledged_renewals_count() {
         drop(guard);
         freed(&primary, "job");
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_follows_a_failure_gets_its_own_answers() {
+    let (primary, _replica) = pair();
+    let client = client_of(&primary);
+    primary.client().ok("SET text x");
+    let before = connections(&primary);
+    for _ in 0..3 {
+        for acquire in [client.try_acquire("text"), client.acquire("text"), client.acquire("text").session()] {
+            let outcome = in_time(acquire.replicas(1, LONG)).await;
+            assert!(matches!(&outcome, Err(Error::Refused(why)) if why.code() == Some("WRONGTYPE")), "{outcome:?}");
+            let guard = in_time(client.try_acquire("job").replicas(1, LONG)).await.expect("a lock");
+            is_held(&primary, &guard);
+            assert_eq!(in_time(client.info("job")).await.expect("an answer").expect("held").token, Some(guard.token()));
+            assert!(guard.release().await.is_ok());
+        }
+    }
+    assert!(connections(&primary) <= before + 2, "what was not read is closed");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_dropped_half_way_leaves_its_replies_to_nobody() {
+    let (primary, _replica) = pair();
+    let client = client_of(&primary);
+    let names: Vec<String> = (0..8).map(|number| format!("held:{number}")).collect();
+    let mut tokens = Vec::new();
+    for name in &names {
+        tokens.push(primary.client().int(format!("DLOCK.ACQUIRE {name} other PX 600000")) as u64);
+    }
+    for round in 0..200_u64 {
+        let acquire = client.acquire(format!("job:{round}")).lease(Duration::from_secs(600));
+        let acquire = match round % 3 {
+            0 => acquire.replicas(1, LONG),
+            1 => acquire.no_wait(),
+            _ => acquire.session(),
+        };
+        let dropped = tokio::time::timeout(Duration::from_micros(round * 20), acquire);
+        let looks = client.info(&names[round as usize % names.len()]);
+        let (dropped, look) = tokio::join!(dropped, in_time(looks));
+        let look = look.expect("an answer").expect("held");
+        assert_eq!(look.token, Some(tokens[round as usize % names.len()]), "somebody else's answer");
+        drop(dropped);
+    }
+    in_time(client.settled()).await;
+    for round in 0..200 {
+        freed(&primary, &format!("job:{round}"));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_connection_that_was_sent_away_with_more_on_its_way_is_closed() {
+    let (cluster, home, other) = Cluster::of_two("job");
+    let client = Client::open(&format!("redis://127.0.0.1:{}", cluster.nodes[other].port())).expect("a URL");
+    // The first node sends the request away, and then waits for replicas that it does not have.
+    let waiting = tokio::spawn(client.acquire("job").replicas(2, Duration::from_secs(4)).into_future());
+    soon("the lock is granted elsewhere", || !cluster.nodes[home].holders("job").is_empty());
+    let here = (0..).map(|number| format!("other:{number}")).find(|key| cluster.home_of(key) == other).expect("a key");
+    let began = Instant::now();
+    let guard = in_time(client.try_acquire(&here)).await.expect("a lock");
+    assert!(guard.release().await.is_ok());
+    assert!(began.elapsed() < Duration::from_secs(2), "{:?}", began.elapsed());
+    too_few(in_time(waiting).await.expect("a task"), 0);
+    freed(&cluster.nodes[home], "job");
+}
+
+fn connections(server: &Server) -> usize {
+    server.client().text("CLIENT LIST TYPE normal").lines().count()
 }

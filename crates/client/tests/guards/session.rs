@@ -94,3 +94,87 @@ async fn its_connection_is_closed_with_it() {
     assert!(guard.release().await.is_ok());
     server.client().outlive_client(id);
 }
+
+/// A connection that breaks does not free the lock here, so that it can be bound again.
+fn patient_server() -> Server {
+    Server::conf("dlock.session-grace 5000")
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn it_is_bound_again_when_its_connection_breaks() {
+    for replicas in [0, 1] {
+        let server = patient_server();
+        let replica = server.replica();
+        let client = client_of(&server);
+        let acquire = client.acquire("job").lease(LEASE).replicas(replicas, Duration::from_secs(2)).session();
+        let guard = in_time(acquire).await.expect("a lock");
+        let lost = guard.lost();
+        let first = connection(&server, &guard);
+        server.client().int(format!("CLIENT KILL ID {first}"));
+        let mut watch = server.client();
+        soon("another connection has it", || {
+            watch.session_of("job", guard.owner(), "exclusive").is_some_and(|id| id != first)
+        });
+        let end = watch.end_of("job");
+        soon("two leases have passed", || watch.end_of("job") > end + 2 * LEASE.as_millis() as i64);
+        is_held(&server, &guard);
+        not_yet(lost).await;
+        assert!(guard.renew().await.is_ok() && !guard.remaining().is_zero());
+        let second = connection(&server, &guard);
+        assert!(guard.release().await.is_ok());
+        server.client().outlive_client(second);
+        drop(replica);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn all_locks_of_one_are_bound_again_after_a_failover() {
+    let (mut primary, replica) = Server::start().with_replica();
+    let url = format!("redis://127.0.0.1:{},127.0.0.1:{}", primary.port(), replica.port());
+    let client = dlock_client::Client::open(&url).expect("URLs");
+    let acquire = client.acquire_all(["one", "other"]).lease(Duration::from_secs(5)).session();
+    let guard = in_time(acquire).await.expect("the locks");
+    replica.wait_synced(&primary);
+    primary.kill9();
+    replica.promote();
+    let mut watch = replica.client();
+    for name in ["one", "other"] {
+        soon("it is bound", || watch.session_of(name, guard.owner(), "exclusive").is_some());
+    }
+    assert!(guard.renew().await.is_ok());
+    assert!(guard.release().await.is_ok());
+    freed(&replica, "one");
+    freed(&replica, "other");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn it_is_bound_elsewhere_when_its_server_hangs() {
+    let (primary, replica) = Server::start().with_replica();
+    let url = format!("redis://127.0.0.1:{},127.0.0.1:{}", primary.port(), replica.port());
+    let client = dlock_client::Client::open(&url).expect("URLs");
+    let guard = in_time(client.acquire("job").lease(Duration::from_secs(15)).session()).await.expect("a lock");
+    replica.wait_synced(&primary);
+    // Its connection stays open.
+    primary.freeze();
+    replica.promote();
+    let mut watch = replica.client();
+    soon("it is bound there", || watch.session_of("job", guard.owner(), "exclusive").is_some());
+    // The answer that it is may still be on its way.
+    in_time(async { while guard.renew().await.is_err() {} }).await;
+    assert!(guard.release().await.is_ok());
+    freed(&replica, "job");
+    primary.thaw();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_that_cannot_be_bound_again_is_lost_when_its_lease_ends() {
+    let mut server = patient_server();
+    let guard = in_time(client_of(&server).acquire("job").lease(LEASE).session()).await.expect("a lock");
+    let lost = guard.lost();
+    server.kill9();
+    let left = guard.remaining();
+    not_yet(guard.lost()).await;
+    in_time(lost).await;
+    assert!(left <= LEASE && guard.remaining().is_zero());
+    crate::lost(guard.renew().await);
+}

@@ -12,6 +12,7 @@
 
 mod figures;
 mod kills;
+mod limits;
 mod majority;
 mod members;
 mod queue;

@@ -69,6 +69,22 @@ async fn one_server_under_two_names_counts_once() {
     too_few(in_time(client.try_acquire("other")).await, "is the same server as");
 }
 
+#[tokio::test]
+async fn passwords_are_not_printed() {
+    let tls = dlock_client::Tls::new().ca("s3cret").identity("s3cret", "s3cret");
+    let builder = Client::quorum(["redis://user:s3cret@127.0.0.1:1"], crate::LONGEST);
+    let single =
+        Client::builder("redis-sentinel://user:s3cret@127.0.0.1:1/main").sentinel_login(Some("user"), "s3cret");
+    let printed = format!("{builder:?} {:?} {single:?} {tls:?}", builder.clone().tls(tls.clone()));
+    assert!(printed.contains("QuorumBuilder") && !printed.contains("s3cret"), "{printed}");
+    for client in [builder.open(), single.open()] {
+        let error =
+            in_time(client.expect("a URL").try_acquire("job").outage(Duration::from_secs(1))).await.expect_err("down");
+        let printed = format!("{error:?} {error} {:?}", std::error::Error::source(&error));
+        assert!(printed.contains("127.0.0.1:1") && !printed.contains("s3cret"), "{printed}");
+    }
+}
+
 #[test]
 fn what_cannot_be_a_quorum_is_refused() {
     let open = |urls: &[&str]| Client::quorum(urls.iter().copied(), crate::LONGEST).open();
@@ -97,7 +113,7 @@ async fn fresh_servers_are_told_of_in_the_same_words_each_time_with_the_time_tha
         let client = client.open().expect("a quorum");
         // A lock of its own for each round: what the last round left on a server may take its lease to end.
         let name = format!("job:{round}");
-        let acquire = if round % 2 == 0 { client.acquire(&name) } else { client.try_acquire(&name) };
+        let acquire = if round % 2 == 0 { client.acquire(&name).outage(RELAXED) } else { client.try_acquire(&name) };
         let began = Instant::now();
         match in_time(acquire).await {
             Err(Error::TooFew(why)) => told.push(why),

@@ -1,0 +1,67 @@
+//! When an acquisition is over, whatever servers do.
+
+use std::time::{Duration, Instant};
+
+use crate::terms::{Terms, Wait};
+
+/// When one acquisition is over.
+#[derive(Clone, Copy)]
+pub(crate) struct Limits {
+    wait: Wait,
+    /// How long no server may answer, if the wait does not say so.
+    outage: Duration,
+    began: Instant,
+    /// How long replicas may take to acknowledge the grant, which is no part of the wait.
+    replicas: Duration,
+}
+
+impl Limits {
+    pub fn new(terms: &Terms) -> Self {
+        let outage = terms.outage.unwrap_or(if terms.wait == Wait::Not { TRY } else { OUTAGE });
+        let replicas = terms.replicas.map_or(Duration::ZERO, |replicas| replicas.timeout);
+        Self { wait: terms.wait, outage, began: Instant::now(), replicas }
+    }
+
+    /// What is left of the wait, if it has an end.
+    pub fn left(&self) -> Option<Duration> {
+        match self.wait {
+            Wait::Not => Some(Duration::ZERO),
+            Wait::AtMost(wait) => Some(wait.saturating_sub(self.began.elapsed())),
+            Wait::ForEver => None,
+        }
+    }
+
+    /// When nobody looks for a server any more that answered last at `heard`. `None`: never.
+    pub fn over(&self, heard: Instant) -> Option<Instant> {
+        match self.wait {
+            Wait::Not => self.began.checked_add(self.outage),
+            Wait::AtMost(wait) => self.began.checked_add(wait),
+            Wait::ForEver => heard.checked_add(self.outage),
+        }
+    }
+
+    /// When an attempt has to end. The server's own answer to a wait that is over may come a moment later.
+    pub fn end(&self, heard: Instant) -> Option<Instant> {
+        self.over(heard)?.checked_add(ANSWER)?.checked_add(self.replicas)
+    }
+
+    /// How often servers are asked whether they are still there while a request waits: several times in the time after
+    /// which they count as gone.
+    pub fn interval(&self) -> Duration {
+        let time = if let Wait::AtMost(wait) = self.wait { wait } else { self.outage };
+        (time / 4).clamp(MIN_INTERVAL, MAX_INTERVAL)
+    }
+}
+
+/// For how long an acquisition without a limit looks for a server, unless set. A failover takes less.
+const OUTAGE: Duration = Duration::from_secs(30);
+
+/// How long an acquisition that does not wait looks for an answer, unless set.
+const TRY: Duration = Duration::from_secs(1);
+
+/// How late the answer to a wait that is over may come. The caller may be 250 ms late.
+const ANSWER: Duration = Duration::from_millis(150);
+
+/// Between two looks at a server, while a request waits there.
+const MIN_INTERVAL: Duration = Duration::from_millis(50);
+const MAX_INTERVAL: Duration = Duration::from_secs(5);
