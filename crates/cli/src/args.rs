@@ -6,6 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use clap::error::{ContextKind, ContextValue};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 use dlock_client::{Acquire, Client, LogEntry};
@@ -110,6 +111,13 @@ pub enum Command {
         #[arg(short, long)]
         yes: bool,
     },
+    /// Hand over to a replica, as planned, without granting a lock twice
+    ///
+    /// Of a primary that Sentinels watch, of a node of a cluster, or of a primary with replicas. Checks first that the
+    /// replicas answer, have the module and do not lag. Then either the replica takes over, with every lock, or the
+    /// primary stays what it is.
+    #[command(after_help = FAILOVER_HELP)]
+    Failover(FailoverOptions),
     /// Print the completions for a shell
     #[command(after_help = "Example, for bash:\n  dlock completions bash > /etc/bash_completion.d/dlock")]
     Completions {
@@ -153,8 +161,8 @@ pub struct Run {
     #[arg(short, long)]
     pub no_wait: bool,
 
-    /// How long to look for a server that does not answer [default: as long as --wait; without it 30s, with --no-wait
-    /// 2s]
+    /// How long to look for a server, from the last time that one answered [default: as long as --wait; without it 30s,
+    /// with --no-wait 1s]
     #[arg(long, value_name = "TIME", value_parser = duration, conflicts_with = "wait")]
     pub outage: Option<Duration>,
 
@@ -272,6 +280,24 @@ pub enum Drawing {
     Mermaid,
 }
 
+/// `dlock failover`.
+#[derive(Args)]
+pub struct FailoverOptions {
+    /// The replica to promote (not with Sentinel, which chooses) [default: in a cluster the node of the URL if it is a
+    /// replica; otherwise the one that has most]
+    #[arg(long, value_name = "HOST:PORT", value_parser = crate::failover::address)]
+    pub to: Option<(String, u16)>,
+
+    /// How long the replicas may take to get what they lack; writes are paused for as long at most, and with Sentinel
+    /// for half of its down-after-milliseconds
+    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = duration)]
+    pub timeout: Duration,
+
+    /// Check, and print the commands instead of sending them
+    #[arg(long)]
+    pub dry_run: bool,
+}
+
 /// `dlock metrics`.
 #[derive(Args)]
 pub struct MetricsOptions {
@@ -323,6 +349,19 @@ contended locks; --locks 0 leaves that out. Several servers (-s URL -s URL) are 
 Example:
   dlock metrics --listen 127.0.0.1:9122";
 
+const FAILOVER_HELP: &str = "\
+Ctrl-C undoes what was done, until a replica is being promoted. Then it is too late.
+
+Exit code: 0 the replica is the primary, 1 the old primary stays it (128 and the number of the signal if one ended it),
+64 the command line is invalid, 69 a server did not answer; if it is not certain which server is the primary, the
+message says so.
+
+Examples:
+  dlock failover -s redis-sentinel://a,b,c/main --dry-run
+  dlock failover -s redis-sentinel://a,b,c/main
+  dlock failover -s redis://a --to b:6379
+  dlock failover -s redis://node-4:7000      # a replica of a cluster takes over";
+
 const RUN_USAGE: &str = "\
 dlock run [OPTIONS] NAME -- COMMAND…
        dlock run [OPTIONS] -k NAME -k NAME… -- COMMAND…";
@@ -346,6 +385,20 @@ Examples:
   dlock run -k account:1 -k account:2 -- ./transfer   # both locks or none
   dlock run -s redis://a -s redis://b -s redis://c --longest-lease 1m report -- make report
   dlock run db:migrate -- sh -c 'migrate --fence \"$DLOCK_TOKEN\"'";
+
+/// `clap` proposes `dlock run -- -x` for an option that does not exist. That runs a command under a lock of this name.
+pub fn without_wrong_tip(mut error: clap::Error) -> clap::Error {
+    let usage = error.get(ContextKind::Usage).map(ToString::to_string).unwrap_or_default();
+    if usage.contains("dlock run")
+        && let Some(ContextValue::StyledStrs(mut tips)) = error.remove(ContextKind::Suggested)
+    {
+        tips.retain(|tip| !tip.to_string().contains("as a value"));
+        if !tips.is_empty() {
+            error.insert(ContextKind::Suggested, ContextValue::StyledStrs(tips));
+        }
+    }
+    error
+}
 
 fn locks(text: &str) -> Result<usize, String> {
     match text.parse() {

@@ -57,7 +57,7 @@ pub async fn graph(clients: &[Client], pattern: &[u8], drawing: Drawing) -> Resu
                 missing.extend(found.missing);
             }
             // Of several servers, the others are still worth a look.
-            Err(error) if clients.len() > 1 => missing.push(("a server".to_owned(), error)),
+            Err(error) if clients.len() > 1 => missing.push((client.place()?, error)),
             Err(error) => return Err(error),
         }
     }

@@ -9,7 +9,7 @@ use tokio::time::sleep;
 
 use crate::args::LogOptions;
 use crate::exit;
-use crate::output::{columns, complain, millis, moment, print, shown, text, time};
+use crate::output::{Reader, columns, complain, millis, moment, print, shown, text, time};
 
 /// An entry, and the server that has it.
 type Entry = (String, LogEntry);
@@ -50,11 +50,20 @@ pub async fn newest(client: &Client, count: u64) -> Result<Vec<String>, Error> {
 /// Prints what is new, until it is ended.
 async fn follow(clients: &[Client], options: &LogOptions, mut seen: Seen, people: bool) -> Result<u8, Error> {
     let mut was_missing = Vec::new();
+    let mut reader = Reader::watch();
     loop {
-        sleep(INTERVAL).await;
-        let (mut entries, missing) = match read(clients, NEWEST).await {
-            Ok(read) => read,
-            Err(error) => (Vec::new(), vec![("all".to_owned(), error)]),
+        let next = async {
+            sleep(INTERVAL).await;
+            read(clients, NEWEST).await
+        };
+        let read = tokio::select! {
+            read = next => read,
+            () = reader.gone() => return Ok(0),
+        };
+        let (mut entries, missing) = match (read, clients) {
+            (Ok(read), _) => read,
+            (Err(error), [client, ..]) => (Vec::new(), vec![(client.place()?, error)]),
+            (Err(error), []) => return Err(error),
         };
         let names: Vec<_> = missing.iter().map(|(server, _)| server.clone()).collect();
         if names != was_missing {
@@ -111,7 +120,15 @@ impl Seen {
 async fn read(clients: &[Client], count: u64) -> Result<(Vec<Entry>, Vec<(String, Error)>), Error> {
     let (mut entries, mut missing) = (Vec::new(), Vec::new());
     for client in clients {
-        let answers = client.log(count).await?;
+        let answers = match client.log(count).await {
+            Ok(answers) => answers,
+            // Of several servers, the others are still worth a look.
+            Err(error) if clients.len() > 1 => {
+                missing.push((client.place()?, error));
+                continue;
+            }
+            Err(error) => return Err(error),
+        };
         let tagged = |(server, entries): (String, Vec<LogEntry>)| entries.into_iter().map(move |e| (server.clone(), e));
         entries.extend(answers.answers.into_iter().flat_map(tagged));
         missing.extend(answers.missing);

@@ -6,6 +6,7 @@ mod break_lock;
 mod deadline;
 mod exit;
 mod exposition;
+mod failover;
 mod graph;
 mod list;
 mod log;
@@ -34,6 +35,7 @@ fn main() -> ExitCode {
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => {
+            let error = args::without_wrong_tip(error);
             let _ = error.print();
             let asked = matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion);
             return ExitCode::from(if asked { 0 } else { exit::USAGE });
@@ -83,6 +85,7 @@ async fn ask_server(client: &Client, command: Command) -> Result<u8, Error> {
         Command::Top { pattern, interval } => top::top(client, bytes(&pattern), interval).await,
         Command::Release { name, owner } => break_lock::release(client, bytes(&name), bytes(&owner)).await,
         Command::Break { name, yes } => break_lock::break_lock(client, bytes(&name), yes).await,
+        Command::Failover(options) => failover::failover(client, &options).await,
         // What `dispatch` does itself.
         Command::Log(_)
         | Command::Graph { .. }

@@ -40,7 +40,7 @@ impl Source {
         for client in &self.clients {
             let waiters = match client.figures().await {
                 Err(error) => {
-                    missing(&mut page, "", &error);
+                    missing(&mut page, &client.place().unwrap_or_default(), &error);
                     continue;
                 }
                 Ok(found) => {

@@ -1,10 +1,15 @@
 //! Locks for people and for programs.
 
 use std::io::{self, IsTerminal, Write};
+use std::os::fd::AsFd;
+use std::thread;
 use std::time::Duration;
 
 use dlock_client::{Error, HoldInfo, LockInfo, WaiterInfo};
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use serde_json::{Value, json};
+use tokio::sync::oneshot;
 
 /// A lock as JSON. Times are in milliseconds; bytes that are no UTF-8 are replaced.
 pub fn lock(lock: &LockInfo) -> Value {
@@ -48,6 +53,35 @@ fn waiter(waiter: &WaiterInfo) -> Value {
 /// Prints a line. A reader that has gone (`head`) is no failure.
 pub fn print(line: &str) {
     let _ = writeln!(io::stdout(), "{line}");
+}
+
+/// Whoever reads what is printed.
+pub struct Reader(oneshot::Receiver<()>);
+
+impl Reader {
+    /// Begins to watch whether the other end of a pipe is closed: what prints for ever would notice only when it has
+    /// something to print.
+    pub fn watch() -> Self {
+        let (gone, heard) = oneshot::channel();
+        // Ends with the process. Without a thread, the next line would tell.
+        let _ = thread::Builder::new().name("reader".to_owned()).spawn(move || {
+            let out = io::stdout();
+            let mut ends = [PollFd::new(out.as_fd(), PollFlags::empty())];
+            while matches!(poll(&mut ends, PollTimeout::NONE), Err(Errno::EINTR)) {}
+            let is_gone = ends.iter().any(|end| end.any() == Some(true));
+            if is_gone {
+                let _ = gone.send(());
+            }
+        });
+        Self(heard)
+    }
+
+    /// Waits until nobody reads any more. May be dropped and called again.
+    pub async fn gone(&mut self) {
+        if (&mut self.0).await.is_err() {
+            std::future::pending().await
+        }
+    }
 }
 
 /// Says which servers did not answer.

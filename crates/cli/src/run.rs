@@ -11,7 +11,7 @@ use nix::sys::signal::{Signal, kill, raise};
 use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
 use nix::unistd::{Pid, gethostname};
 use tokio::process::{Child, Command};
-use tokio::time::sleep_until;
+use tokio::time::{sleep_until, timeout};
 
 use crate::args::Run;
 use crate::deadline::Deadline;
@@ -69,8 +69,10 @@ async fn acquire(client: &Client, run: &Run, signals: &mut Signals) -> Result<Gu
         match signal {
             Signal::SIGTSTP => stop(),
             Signal::SIGCONT => {}
-            // Leaves the queue: the connection ends with this process.
             signal => {
+                // Leaves the queue, and releases what may have been granted.
+                drop(acquiring);
+                let _ = timeout(CLEANUP, client.settled()).await;
                 let _ = signals.die_of(signal);
                 return Err(128_u8.saturating_add(u8::try_from(signal as i32).unwrap_or(0)));
             }
@@ -97,6 +99,8 @@ struct Supervisor {
     /// Until when the lock is held, as far as was last seen.
     end: Instant,
     ending: Ending,
+    /// Somebody wants the command to end now.
+    interrupted: bool,
 }
 
 /// Whether the command has been asked to end because of the lock.
@@ -111,7 +115,7 @@ enum Ending {
 impl Supervisor {
     fn new(child: Child, guard: Guard, lease: Duration) -> Self {
         let end = end_of(&guard);
-        Self { child, guard, deadline: Deadline::of(lease), end, ending: Ending::No }
+        Self { child, guard, deadline: Deadline::of(lease), end, ending: Ending::No, interrupted: false }
     }
 
     /// Hands signals on and watches the lock, until the command has ended.
@@ -168,6 +172,7 @@ impl Supervisor {
     }
 
     fn hand_on(&mut self, signal: Signal, from: From) {
+        self.interrupted |= ENDS.contains(&signal);
         match (signal, from) {
             (Signal::SIGTSTP, from) => {
                 if from == From::Process {
@@ -215,7 +220,14 @@ impl Supervisor {
 
     /// Gives the lock up. The code to exit with.
     async fn finish(self, status: ExitStatus, name: &str) -> u8 {
-        let released = self.guard.release().await;
+        let is_lost = !matches!(self.ending, Ending::No);
+        let releasing = self.guard.release();
+        let released = if is_lost || self.interrupted {
+            let released = timeout(CLEANUP, releasing).await;
+            released.unwrap_or_else(|_| Err(Error::Unreachable("no reply in time".into())))
+        } else {
+            releasing.await
+        };
         match (self.ending, released) {
             (Ending::By(_) | Ending::Killed, _) => exit::LOST,
             (Ending::No, Ok(())) => exit::of_command(status),
@@ -249,6 +261,12 @@ fn stop() {
 
 /// The longest name that Linux gives a host.
 const MAX_HOST: usize = 64;
+
+/// How long the lock is released when nobody wants to wait for that: the end of this process is 100 ms away.
+const CLEANUP: Duration = Duration::from_millis(60);
+
+/// The signals that are sent to end a process.
+const ENDS: [Signal; 4] = [Signal::SIGHUP, Signal::SIGINT, Signal::SIGQUIT, Signal::SIGTERM];
 
 /// How long a command may take to stop, and how often that is looked at.
 const STOPPING: Duration = Duration::from_millis(200);

@@ -5,13 +5,19 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use dlock_client::{Client, Error, HoldInfo};
 use serde_json::json;
 
-use crate::output::{for_people, millis, moment, print, shown, text};
+use crate::output::{Reader, for_people, millis, moment, print, shown, text};
 
 pub async fn watch(client: &Client, name: &[u8], json: bool) -> Result<u8, Error> {
     let people = for_people(json);
     let mut watch = client.watch(name)?;
     let mut first = true;
-    while let Some(seen) = watch.next().await {
+    let mut reader = Reader::watch();
+    loop {
+        let seen = tokio::select! {
+            seen = watch.next() => seen,
+            () = reader.gone() => None,
+        };
+        let Some(seen) = seen else { return Ok(0) };
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         match seen {
             Ok(holds) if people => holders(&holds).iter().for_each(|line| print(&format!("{}  {line}", moment(now)))),
@@ -31,7 +37,6 @@ pub async fn watch(client: &Client, name: &[u8], json: bool) -> Result<u8, Error
         }
         first = false;
     }
-    Ok(0)
 }
 
 fn held(name: &[u8], now: Duration, holds: &[HoldInfo]) -> serde_json::Value {

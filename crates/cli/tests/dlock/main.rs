@@ -11,12 +11,15 @@
 )]
 
 mod ended;
+mod failover;
 mod limits;
 mod manual;
 mod monitoring;
 mod observed;
+mod outages;
 mod process;
 mod quorum;
+mod readers;
 mod run;
 mod seen;
 mod signals;

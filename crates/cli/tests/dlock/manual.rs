@@ -12,8 +12,21 @@ fn text(arguments: &[&str]) -> String {
     outcome.stdout
 }
 
-const COMMANDS: [&str; 12] =
-    ["run", "info", "ls", "watch", "log", "graph", "metrics", "top", "release", "break", "completions", "man"];
+const COMMANDS: [&str; 13] = [
+    "run",
+    "info",
+    "ls",
+    "watch",
+    "log",
+    "graph",
+    "metrics",
+    "top",
+    "release",
+    "break",
+    "failover",
+    "completions",
+    "man",
+];
 
 fn page() -> String {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/cli.md");

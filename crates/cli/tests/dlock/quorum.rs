@@ -52,7 +52,7 @@ fn contention_and_too_few_servers_have_exit_codes_of_their_own() {
     assert!(servers[0].holders("job").is_empty(), "what one granted is given back before the end");
     servers[0].kill9();
     servers[2].kill9();
-    let few = outcome(dlock_on(&servers, &["run", "free", "--", "echo", "ran"]));
+    let few = outcome(dlock_on(&servers, &["run", "--outage", "1s", "free", "--", "echo", "ran"]));
     assert_eq!((few.code, few.stdout.as_str()), (Some(69), ""));
     assert!(few.stderr.contains("too few servers answer: 1 of 3"), "{}", few.stderr);
 }

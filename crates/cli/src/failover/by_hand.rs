@@ -1,0 +1,221 @@
+//! Where Sentinel does not coordinate a failover (Redis, Valkey 8): the old primary is made a replica first, with its
+//! writes paused until all replicas have them. From then on nobody grants, until Sentinel has promoted one of them.
+//!
+//! It is made a replica of itself. It finds no primary there, and so keeps its data: a replica of a server that has
+//! less would replace them.
+//!
+//! Whoever is paused too long for Sentinel counts as down, since `CLIENT PAUSE` also holds back what Sentinel
+//! publishes. So the pause takes half of that time at most.
+
+use std::time::{Duration, Instant};
+
+use dlock_client::Error;
+use tokio::time::sleep;
+
+use super::Stop;
+use super::sentinel::{Watched, names_the_old_one, settled, switched, unclear};
+use super::server::{Server, info};
+use super::steps::{Phase, Steps, Waited};
+
+/// Hands over, and returns the address of the new primary.
+pub async fn hand_over(watched: &Watched, timeout: Duration, steps: &mut Steps) -> Result<String, Stop> {
+    let limit = timeout.min(watched.down_after / 2);
+    let mut attempts = 1;
+    while !demoted(watched, limit, steps).await? {
+        if attempts == ATTEMPTS {
+            return Err(Stop::Kept("the replicas did not get the end of what the primary sent".to_owned()));
+        }
+        attempts += 1;
+    }
+    let new = promoted(watched, steps).await?;
+    follow(watched, new, steps).await;
+    settled(watched, new, steps).await
+}
+
+/// Makes the primary a replica that has nothing more than the others. False: it had, and is the primary again.
+async fn demoted(watched: &Watched, limit: Duration, steps: &mut Steps) -> Result<bool, Stop> {
+    let primary = &watched.primary.node;
+    // It ends by itself, should this process be gone.
+    let (begin, pause) = (Instant::now(), (limit + MARGIN).as_millis().to_string());
+    if let Err(error) = steps.send(primary, &["CLIENT", "PAUSE", &pause, "WRITE"]).await {
+        return Err(Stop::Kept(format!("{error}; if the writes are paused, then for {pause} ms at most")));
+    }
+    if let Err(stop) = steps.caught_up(Phase::Steps, primary, &watched.replicas, limit).await {
+        return Err(unpaused(watched, stop, steps).await);
+    }
+    if begin.elapsed() > limit + MARGIN / 2 {
+        return Err(unpaused(watched, Stop::Kept("the pause is nearly over".to_owned()), steps).await);
+    }
+    match steps.send(primary, &["REPLICAOF", &watched.primary.host, &watched.primary.port.to_string()]).await {
+        Ok(()) => {}
+        Err(Error::Refused(why)) => {
+            return Err(unpaused(watched, Stop::Kept(format!("the primary refuses: {why}")), steps).await);
+        }
+        Err(error) => return Err(lost(watched, &error, steps).await),
+    }
+    // Whether the pause has lasted is decided now that nothing more can be written.
+    let mut nothing_more = async || {
+        let Ok(old) = info(primary).await else { return false };
+        for replica in &watched.replicas {
+            if !info(&replica.node).await.is_ok_and(|info| info.offset() == old.offset()) {
+                return false;
+            }
+        }
+        old.is_replica()
+    };
+    let checked = steps.until("the old primary has nothing that a replica lacks", CHECK, &mut nothing_more).await;
+    if let Waited::Done = checked {
+        // Clients that were paused learn that it is a replica.
+        if let Err(error) = steps.send(primary, &["CLIENT", "UNPAUSE"]).await {
+            steps.say(&format!("{error}; the pause ends by itself after {pause} ms"));
+        }
+        return Ok(true);
+    }
+    take_back(watched, Ordered::No, steps).await?;
+    match checked {
+        Waited::Signal(signal) => Err(Stop::Ended(signal)),
+        _ => Ok(false),
+    }
+}
+
+/// Has a Sentinel promote a replica. If none does, the old primary is the primary again.
+async fn promoted<'a>(watched: &'a Watched, steps: &mut Steps) -> Result<&'a Server, Stop> {
+    let (mut why, mut ordered) = ("no Sentinel answers".to_owned(), Ordered::No);
+    for sentinel in &watched.sentinels {
+        let order = match names_the_old_one(watched, sentinel).await {
+            None => continue,
+            Some(true) => steps.send(sentinel, &["SENTINEL", "FAILOVER", &watched.name]).await,
+            // This process was suspended for so long that the Sentinels have promoted one by themselves.
+            Some(false) => Ok(()),
+        };
+        match order {
+            Err(Error::Refused(refusal)) => {
+                why = format!("Sentinel {} refuses: {refusal}", sentinel.address());
+                continue;
+            }
+            // It may have got it.
+            Err(error) => steps.say(&error.to_string()),
+            Ok(()) => {}
+        }
+        ordered = Ordered::Yes;
+        early(watched, steps).await;
+        match switched(watched, sentinel, steps).await? {
+            Some(new) => return Ok(new),
+            None => why = format!("Sentinel {} has given up", sentinel.address()),
+        }
+    }
+    take_back(watched, ordered, steps).await?;
+    Err(Stop::Kept(why))
+}
+
+/// Points the old primary at the replica that has been promoted, a second before Sentinel knows: with
+/// `min-replicas-to-write`, nobody gets in before.
+async fn early(watched: &Watched, steps: &mut Steps) {
+    let mut new = watched.replicas.first();
+    let mut is_promoted = async || {
+        for replica in &watched.replicas {
+            if info(&replica.node).await.is_ok_and(|info| info.is_primary()) {
+                new = Some(replica);
+                return true;
+            }
+        }
+        false
+    };
+    if let (Waited::Done, Some(new)) = (steps.until("a replica has been promoted", EARLY, &mut is_promoted).await, new)
+    {
+        try_to(&watched.primary, &["REPLICAOF", &new.host, &new.port.to_string()], steps).await;
+    }
+}
+
+/// Does to the old primary what Sentinel does 10 seconds later: points it at the new one, keeps that in its
+/// configuration, and closes the connections of clients, so that they ask Sentinel.
+async fn follow(watched: &Watched, new: &Server, steps: &Steps) {
+    let old = &watched.primary;
+    // Nothing happens if it has been done.
+    try_to(old, &["REPLICAOF", &new.host, &new.port.to_string()], steps).await;
+    try_to(old, &["CONFIG", "REWRITE"], steps).await;
+    try_to(old, &["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"], steps).await;
+    try_to(old, &["CLIENT", "KILL", "TYPE", "pubsub"], steps).await;
+}
+
+/// Sends what Sentinel does by itself if it fails.
+async fn try_to(server: &Server, command: &[&str], steps: &Steps) {
+    if let Err(error) = steps.send(&server.node, command).await {
+        steps.say(&error.to_string());
+    }
+}
+
+/// Ends the pause of a primary that stays one.
+async fn unpaused(watched: &Watched, stop: Stop, steps: &Steps) -> Stop {
+    if let Err(error) = steps.send(&watched.primary.node, &["CLIENT", "UNPAUSE"]).await {
+        steps.say(&format!("{error}; the pause ends by itself"));
+    }
+    stop
+}
+
+/// Whether a Sentinel may have been told to promote a replica.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Ordered {
+    Yes,
+    No,
+}
+
+/// Makes the old primary the primary again. To be called only while no Sentinel promotes a replica.
+async fn take_back(watched: &Watched, ordered: Ordered, steps: &Steps) -> Result<(), Stop> {
+    for replica in &watched.replicas {
+        match info(&replica.node).await {
+            Ok(info) if info.is_primary() => {
+                return Err(unclear(watched, &format!("{} has become a primary", replica.address())));
+            }
+            Err(error) if ordered == Ordered::Yes => {
+                return Err(unclear(watched, &format!("{error}: {} may be a primary", replica.address())));
+            }
+            _ => {}
+        }
+    }
+    let old = &watched.primary;
+    for command in [["REPLICAOF", "NO", "ONE"].as_slice(), &["CLIENT", "UNPAUSE"]] {
+        if let Err(error) = steps.send(&old.node, command).await {
+            let state = format!("{error}: {} may still be a replica, and no server takes writes", old.address());
+            return Err(unclear(watched, &format!("{state}, until the Sentinels promote one")));
+        }
+    }
+    Ok(())
+}
+
+/// The connection has ended when the primary was made a replica: looks whether it is one, and takes it back.
+async fn lost(watched: &Watched, error: &Error, steps: &Steps) -> Stop {
+    steps.say(&format!("{error}; looking for what has become of it"));
+    let (end, mut primary) = (Instant::now() + SEARCH, 0);
+    while Instant::now() < end {
+        match info(&watched.primary.node).await {
+            Ok(info) if info.is_replica() => {
+                let kept = Stop::Kept(format!("the connection to the primary was lost: {error}"));
+                return take_back(watched, Ordered::No, steps).await.err().unwrap_or(kept);
+            }
+            Ok(_) => primary += 1,
+            Err(_) => primary = 0,
+        }
+        // Once more after a while: what was sent may be executed late.
+        if primary > 5 {
+            return unpaused(watched, Stop::Kept(error.to_string()), steps).await;
+        }
+        sleep(Duration::from_millis(200)).await;
+    }
+    let what = format!("{error}: {} may have become a replica", watched.primary.address());
+    unclear(watched, &format!("{what}; then no server takes writes, until the Sentinels promote one"))
+}
+
+/// How much longer than needed the writes are paused.
+const MARGIN: Duration = Duration::from_secs(1);
+
+/// The primary sends something to its replicas (`PING`) while writes are paused, too. It may be on its way when it
+/// becomes a replica.
+const CHECK: Duration = Duration::from_millis(500);
+const ATTEMPTS: u32 = 3;
+
+/// How long a replica may take to be promoted, if anything is to be gained by it.
+const EARLY: Duration = Duration::from_secs(3);
+
+/// How long a primary is looked for that was lost.
+const SEARCH: Duration = Duration::from_secs(15);

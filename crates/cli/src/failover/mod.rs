@@ -1,0 +1,94 @@
+//! `dlock failover`: hands a primary's work over to a replica, as planned, and grants no lock twice.
+//!
+//! What makes it safe to be killed at any moment: no step that this process has to undo lets two servers grant. Writes
+//! are paused for a time that ends by itself, and a replica is promoted only when the old primary has become a replica
+//! that has nothing which the others lack.
+
+mod by_hand;
+mod cluster;
+mod plain;
+mod sentinel;
+mod server;
+mod steps;
+
+use dlock_client::{Client, Error, Operator};
+use nix::sys::signal::Signal;
+
+use crate::args::FailoverOptions;
+use crate::output::print;
+use crate::{exit, fail};
+pub use server::address;
+use server::info;
+use steps::Steps;
+
+/// Why it did not come to a new primary.
+pub enum Stop {
+    /// The old primary is in charge, as before.
+    Kept(String),
+    /// Nothing was changed, since this could not be found out.
+    Failed(Error),
+    /// The command line does not go with the servers.
+    Usage(String),
+    /// Ended by a signal, with the old primary in charge.
+    Ended(Signal),
+    /// It is not certain which server is in charge: what is known, and what to do.
+    Unclear(String),
+}
+
+impl From<Error> for Stop {
+    fn from(error: Error) -> Self {
+        Self::Failed(error)
+    }
+}
+
+/// Hands over. Its exit code.
+pub async fn failover(client: &Client, options: &FailoverOptions) -> Result<u8, Error> {
+    let operator = client.operator()?;
+    let mut steps = match Steps::begin(options.dry_run) {
+        Ok(steps) => steps,
+        Err(error) => return Ok(fail(exit::UNAVAILABLE, &error.to_string())),
+    };
+    let outcome = match operator.sentinels() {
+        Some((name, sentinels)) => sentinel::hand_over(&operator, name, sentinels, options, &mut steps).await,
+        None => alone(&operator, options, &mut steps).await,
+    };
+    Ok(match outcome {
+        Ok(_) if options.dry_run => 0,
+        Ok(primary) => {
+            print(&format!("{primary} is the primary now"));
+            0
+        }
+        Err(stop) => code(stop),
+    })
+}
+
+/// Says why it stopped, and returns the exit code for that.
+fn code(stop: Stop) -> u8 {
+    match stop {
+        Stop::Kept(why) => fail(exit::NOT_GOT, &format!("no failover: {why}")),
+        Stop::Failed(error) => fail(exit::of(&error), &format!("no failover: {error}")),
+        Stop::Usage(why) => fail(exit::USAGE, &why),
+        Stop::Ended(signal) => {
+            let code = 128_u8.saturating_add(u8::try_from(signal as i32).unwrap_or(0));
+            fail(code, &format!("no failover: ended by {signal}"))
+        }
+        Stop::Unclear(what) => fail(exit::UNAVAILABLE, &what),
+    }
+}
+
+/// Without Sentinel: a cluster, or a primary with replicas.
+async fn alone(operator: &Operator, options: &FailoverOptions, steps: &mut Steps) -> Result<String, Stop> {
+    let nodes = operator.nodes();
+    let mut missing = Error::Unreachable("no server".into());
+    for node in &nodes {
+        match info(node).await {
+            Err(error) => missing = error,
+            Ok(found) if !found.is_in_cluster() => return plain::hand_over(operator, node, options, steps).await,
+            Ok(_) if nodes.len() > 1 && options.to.is_none() => {
+                return Err(Stop::Usage("of several nodes, name the replica to promote: --to HOST:PORT".to_owned()));
+            }
+            Ok(_) => return cluster::hand_over(operator, node, options, steps).await,
+        }
+    }
+    Err(missing.into())
+}

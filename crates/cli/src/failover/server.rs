@@ -1,0 +1,138 @@
+//! What a server says about itself.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use dlock_client::{Error, Node, Operator};
+
+use super::Stop;
+
+/// How long a command may take to be answered.
+pub const REPLY: Duration = Duration::from_secs(2);
+
+/// Fields of `INFO`.
+pub struct Info(HashMap<String, String>);
+
+/// All of `INFO` that matters here.
+pub async fn info(node: &Node) -> Result<Info, Error> {
+    let text: String = node.ask(&["INFO"], REPLY).await?;
+    let fields = text.lines().filter_map(|line| line.split_once(':'));
+    Ok(Info(fields.map(|(name, value)| (name.to_owned(), value.to_owned())).collect()))
+}
+
+impl Info {
+    pub fn field(&self, name: &str) -> &str {
+        self.0.get(name).map_or("", String::as_str)
+    }
+
+    fn number(&self, name: &str) -> u64 {
+        self.field(name).parse().unwrap_or(0)
+    }
+
+    pub fn is_in_cluster(&self) -> bool {
+        self.field("cluster_enabled") == "1"
+    }
+
+    pub fn is_primary(&self) -> bool {
+        self.field("role") == "master"
+    }
+
+    pub fn is_replica(&self) -> bool {
+        self.field("role") == "slave"
+    }
+
+    /// Whether it is a replica that receives what its primary does.
+    pub fn follows(&self) -> bool {
+        self.is_replica() && self.field("master_link_status") == "up"
+    }
+
+    /// Where it is in the replication stream: what it has executed.
+    pub fn offset(&self) -> u64 {
+        self.number(if self.is_replica() { "slave_repl_offset" } else { "master_repl_offset" })
+    }
+
+    /// Whether Sentinel never promotes it.
+    pub fn is_never_promoted(&self) -> bool {
+        self.field("slave_priority") == "0"
+    }
+
+    /// The address of the primary that it follows.
+    pub fn primary(&self) -> String {
+        format!("{}:{}", self.field("master_host"), self.field("master_port"))
+    }
+
+    /// Host and port of each replica of a primary.
+    pub fn replicas(&self) -> Vec<(String, u16)> {
+        let lines = (0..self.number("connected_slaves")).filter_map(|at| self.0.get(&format!("slave{at}")));
+        let field = |line: &str, name: &str| {
+            line.split(',').find_map(|field| Some(field.strip_prefix(name)?.strip_prefix('=')?.to_owned()))
+        };
+        lines.filter_map(|line| Some((field(line, "ip")?, field(line, "port")?.parse().ok()?))).collect()
+    }
+}
+
+/// A server of a primary and its replicas, and how the others name it.
+pub struct Server {
+    pub node: Node,
+    pub host: String,
+    pub port: u16,
+}
+
+impl Server {
+    pub fn at(operator: &Operator, host: &str, port: u16) -> Result<Self, Stop> {
+        let node = operator.server_at(host, port).ok_or_else(|| Stop::Usage("the URL names no server".to_owned()))?;
+        Ok(Self { node, host: host.to_owned(), port })
+    }
+
+    pub fn address(&self) -> String {
+        format!("{}:{}", self.host, self.port)
+    }
+
+    /// Fails unless it could take over: it follows, and has the module.
+    pub async fn check(&self) -> Result<(), Stop> {
+        let address = self.address();
+        let missing = |error| Stop::Kept(format!("the replica {address} does not answer: {error}"));
+        let info = info(&self.node).await.map_err(missing)?;
+        if !info.is_replica() {
+            return Err(Stop::Kept(format!("{address} is no replica")));
+        }
+        if !info.follows() {
+            return Err(Stop::Kept(format!("the replica {address} has no connection to its primary")));
+        }
+        if !has_module(&self.node).await? {
+            return Err(Stop::Kept(format!("the replica {address} has no dlock module")));
+        }
+        Ok(())
+    }
+}
+
+/// Whether the server has the commands.
+pub async fn has_module(node: &Node) -> Result<bool, Error> {
+    let found: Vec<String> = node.ask(&["COMMAND", "LIST", "FILTERBY", "PATTERN", "dlock.acquire"], REPLY).await?;
+    Ok(!found.is_empty())
+}
+
+/// The replica of these that has most.
+pub async fn best(operator: &Operator, all: Vec<(String, u16)>) -> Result<Server, Stop> {
+    let mut best: Option<(u64, Server)> = None;
+    for (host, port) in all {
+        let replica = Server::at(operator, &host, port)?;
+        let Ok(info) = info(&replica.node).await else { continue };
+        if info.follows() && best.as_ref().is_none_or(|(offset, _)| *offset < info.offset()) {
+            best = Some((info.offset(), replica));
+        }
+    }
+    let none = || Stop::Kept("the primary has no such replica that follows it".to_owned());
+    best.map(|(_, replica)| replica).ok_or_else(none)
+}
+
+/// `HOST:PORT`, with the brackets of an IPv6 address or without.
+pub fn address(text: &str) -> Result<(String, u16), String> {
+    let parts = text.rsplit_once(':').and_then(|(host, port)| Some((host, port.parse().ok()?)));
+    match parts {
+        Some((host, port)) if !host.is_empty() => {
+            Ok((host.trim_start_matches('[').trim_end_matches(']').to_owned(), port))
+        }
+        _ => Err("an address is HOST:PORT".to_owned()),
+    }
+}

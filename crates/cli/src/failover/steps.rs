@@ -1,0 +1,138 @@
+//! One step after the other: shown, taken unless it is a dry run, and left by a signal.
+
+use std::io;
+use std::time::{Duration, Instant};
+
+use dlock_client::{Error, Node};
+use nix::sys::signal::Signal;
+use tokio::time::{sleep, sleep_until, timeout};
+
+use super::Stop;
+use super::server::{REPLY, Server, info};
+use crate::output::print;
+use crate::signals::Signals;
+
+/// How long to wait before a condition is asked for again.
+const POLL: Duration = Duration::from_millis(20);
+
+const ALL_THERE: &str = "the replicas have everything";
+
+pub struct Steps {
+    dry_run: bool,
+    begin: Instant,
+    signals: Signals,
+}
+
+/// Whether anything has been changed.
+pub enum Phase {
+    Checks,
+    Steps,
+}
+
+/// How a wait ended.
+pub enum Waited {
+    Done,
+    /// The time is over.
+    Late,
+    Signal(Signal),
+}
+
+impl Steps {
+    pub fn begin(dry_run: bool) -> io::Result<Self> {
+        Ok(Self { dry_run, begin: Instant::now(), signals: Signals::take()? })
+    }
+
+    pub fn is_dry(&self) -> bool {
+        self.dry_run
+    }
+
+    /// Tells the operator how far it has come.
+    pub fn say(&self, what: &str) {
+        if !self.dry_run {
+            eprintln!("{:7.3} s  {what}", self.begin.elapsed().as_secs_f64());
+        }
+    }
+
+    /// Sends a command that changes something. In a dry run it is only printed.
+    pub async fn send(&self, node: &Node, command: &[&str]) -> Result<(), Error> {
+        let shown = format!("{}> {}", node.address(), command.join(" "));
+        if self.dry_run {
+            print(&shown);
+            return Ok(());
+        }
+        self.say(&shown);
+        node.ask::<()>(command, REPLY).await
+    }
+
+    /// Waits until a condition holds, which is asked for again and again. In a dry run it is only printed.
+    pub async fn until(&mut self, what: &str, limit: Duration, holds: impl AsyncFnMut() -> bool) -> Waited {
+        if self.dry_run {
+            print(&format!("# wait until {what}"));
+            return Waited::Done;
+        }
+        self.wait(what, limit, holds).await
+    }
+
+    async fn wait(&mut self, what: &str, limit: Duration, mut holds: impl AsyncFnMut() -> bool) -> Waited {
+        let end = Instant::now() + limit;
+        loop {
+            tokio::select! {
+                holds = holds() => if holds {
+                    self.say(what);
+                    return Waited::Done;
+                },
+                () = sleep_until(end.into()) => return Waited::Late,
+                signal = ending(&mut self.signals) => return Waited::Signal(signal),
+            }
+            sleep(POLL).await;
+        }
+    }
+
+    /// Waits until replicas have what a server has done until now; in a dry run, too, unless it has come to the steps.
+    /// The reason if they do not get there.
+    pub async fn caught_up(
+        &mut self,
+        phase: Phase,
+        server: &Node,
+        replicas: &[Server],
+        limit: Duration,
+    ) -> Result<(), Stop> {
+        let goal = info(server).await?.offset();
+        let mut behind = String::new();
+        let mut all_there = async || {
+            for replica in replicas {
+                behind = match timeout(limit, info(&replica.node)).await {
+                    Ok(Ok(info)) if info.follows() && info.offset() >= goal => continue,
+                    Ok(Ok(info)) if info.follows() => {
+                        format!("the replica {} is {} bytes behind", replica.address(), goal - info.offset())
+                    }
+                    Ok(Ok(_)) => format!("the replica {} has no connection to its primary", replica.address()),
+                    Ok(Err(error)) => format!("the replica {} does not answer: {error}", replica.address()),
+                    Err(_) => format!("the replica {} does not answer", replica.address()),
+                };
+                return false;
+            }
+            true
+        };
+        let waited = match phase {
+            Phase::Checks => self.wait(ALL_THERE, limit, &mut all_there).await,
+            Phase::Steps => self.until(ALL_THERE, limit, &mut all_there).await,
+        };
+        match waited {
+            Waited::Done => Ok(()),
+            Waited::Late if behind.is_empty() => Err(Stop::Kept("a replica does not answer".to_owned())),
+            Waited::Late => Err(Stop::Kept(behind)),
+            Waited::Signal(signal) => Err(Stop::Ended(signal)),
+        }
+    }
+}
+
+/// The next signal that asks this process to end.
+async fn ending(signals: &mut Signals) -> Signal {
+    loop {
+        let (signal, _) = signals.next().await;
+        if matches!(signal, Signal::SIGHUP | Signal::SIGINT | Signal::SIGQUIT | Signal::SIGTERM) {
+            return signal;
+        }
+    }
+}

@@ -1,0 +1,246 @@
+//! The conformance suite of all clients (`tests/conformance`), played against `dlock run`.
+//!
+//! Without arguments, starts the suite with itself as the adapter; `adapter` is the adapter. A lock is held by a process
+//! `dlock run NAME -- …` whose command ends with its input: it says its token, and is released by closing that.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    missing_docs,
+    reason = "a test that panics has failed, which is what it is for"
+)]
+
+use std::collections::{BTreeSet, HashMap};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::{Arc, Condvar, Mutex};
+use std::thread;
+
+use dlock_testkit::process::{die_with_the_tests, hear_all_signals, spawn};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use serde_json::{Value, json};
+
+/// The scenarios that the command plays. A session is a lease here, and a lease is at least 3 s and renewed.
+const PLAYED: [&str; 15] = [
+    "cancel",
+    "cancel_at_every_point",
+    "failover",
+    "lost_reply",
+    "module_missing",
+    "outage_cancel",
+    "outage_down",
+    "outage_failover",
+    "outage_hang",
+    "outage_killed",
+    "outage_limit",
+    "read_write",
+    "replicas",
+    "server_down",
+    "wait_0",
+];
+
+/// The scenarios that need what the command lacks.
+const LEFT_OUT: [(&str, &str); 5] = [
+    ("grant", "a lease under 3 s that is not renewed"),
+    ("loss", "a lease under 3 s that is not renewed, sessions"),
+    ("renewal", "a renewal by hand"),
+    ("session", "sessions"),
+    ("wait", "a lease under 3 s that is not renewed"),
+];
+
+fn main() {
+    let arguments: Vec<_> = std::env::args().skip(1).collect();
+    match arguments.iter().map(String::as_str).find(|argument| !argument.starts_with('-')) {
+        Some("adapter") => adapter(),
+        Some(filter) if !"conformance".contains(filter) => {}
+        _ if arguments.iter().any(|argument| argument == "--list") => println!("conformance: test"),
+        _ => play(),
+    }
+}
+
+fn play() {
+    let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
+    let python = Command::new(format!("{root}/scripts/python")).output();
+    let python = match python {
+        Ok(output) if output.status.success() => String::from_utf8(output.stdout).expect("a path"),
+        _ => return println!("skipped: Python, or its packages, is missing (make test installs them)"),
+    };
+    every_scenario_is_named(&format!("{root}/tests/conformance/scenarios"));
+    for (scenario, lacking) in LEFT_OUT {
+        println!("dlock run {scenario}: left out: {lacking}");
+    }
+    let myself = std::env::current_exe().expect("this program");
+    let failed: Vec<_> = PLAYED
+        .into_iter()
+        .filter(|scenario| {
+            let mut suite = Command::new(python.trim());
+            suite.arg(format!("{root}/tests/conformance/run.py")).args(["--only", scenario, "--title", "dlock run"]);
+            suite.arg("--").arg(&myself).arg("adapter").env("PYTHONDONTWRITEBYTECODE", "1");
+            !suite.status().expect("it starts").success()
+        })
+        .collect();
+    assert!(failed.is_empty(), "{failed:?}");
+}
+
+/// A new scenario is played, or left out for a reason.
+fn every_scenario_is_named(folder: &str) {
+    let files = std::fs::read_dir(folder).expect("the scenarios");
+    let names = files.map(|file| file.expect("a file").path()).map(|path| {
+        let name = path.file_stem().expect("a name");
+        name.to_string_lossy().into_owned()
+    });
+    let named = PLAYED.into_iter().chain(LEFT_OUT.map(|(name, _)| name)).map(str::to_owned);
+    assert_eq!(names.collect::<BTreeSet<_>>(), named.collect::<BTreeSet<_>>());
+}
+
+/// One `dlock run`.
+#[derive(Default)]
+struct Run {
+    id: i32,
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    stdin: Option<ChildStdin>,
+    is_granted: bool,
+    is_canceled: bool,
+    /// The exit code, and what it said.
+    ended: Option<(Option<i32>, String)>,
+}
+
+impl Run {
+    fn state(&self) -> std::sync::MutexGuard<'_, State> {
+        self.state.lock().expect("a lock")
+    }
+
+    /// Waits for the end.
+    fn ended(&self) -> (Option<i32>, String) {
+        let state = self.changed.wait_while(self.state(), |state| state.ended.is_none()).expect("a lock");
+        state.ended.clone().expect("just seen")
+    }
+}
+
+/// Reads requests. Starts all processes on this thread: they die with it.
+fn adapter() {
+    let mut runs: HashMap<String, Arc<Run>> = HashMap::new();
+    // What a letter stood for before goes on.
+    let mut before = Vec::new();
+    say(&json!({"features": ["cancel", "outage", "leases"]}));
+    for line in std::io::stdin().lock().lines().map_while(Result::ok) {
+        let request: Value = serde_json::from_str(&line).expect("a request");
+        let lock = request["lock"].as_str().expect("a letter").to_owned();
+        let (run, answer): (_, fn(&Run) -> Value) = match request["do"].as_str() {
+            Some("acquire") => {
+                let (child, run) = start(&request);
+                before.extend(runs.insert(lock, run.clone()));
+                let id = request["id"].clone();
+                thread::spawn(move || follow(child, &run, &id));
+                continue;
+            }
+            Some("cancel") => (runs.get(&lock), cancel),
+            Some("release") => (runs.get(&lock), release),
+            Some("lost") => (runs.get(&lock), lost),
+            other => panic!("{other:?}: the scenario is not for this adapter"),
+        };
+        let (run, id) = (run.cloned().expect("a lock"), request["id"].clone());
+        thread::spawn(move || {
+            let mut answer = answer(&run);
+            answer["id"] = id;
+            say(&answer);
+        });
+    }
+}
+
+fn start(request: &Value) -> (Child, Arc<Run>) {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_dlock"));
+    let millis = |value: &Value| value.as_u64().map(|time| format!("{time}ms"));
+    command.env_remove("DLOCK_URL").args(["-s", &format!("redis://127.0.0.1:{}", request["port"]), "run"]);
+    command.args(["--lease", &format!("{}ms", request["lease"].as_u64().expect("a lease").max(3000))]);
+    match millis(&request["wait"]) {
+        Some(wait) if wait == "0ms" => _ = command.arg("--no-wait"),
+        Some(wait) => _ = command.args(["--wait", &wait]),
+        None => {}
+    }
+    if let Some(outage) = millis(&request["outage"]) {
+        command.args(["--outage", &outage]);
+    }
+    if request["replicas"] != 0 {
+        let timeout = millis(&request["replicas_timeout"]).expect("a time");
+        command.args(["--replicas", &request["replicas"].to_string(), "--replicas-timeout", &timeout]);
+    }
+    if request["mode"] == "read" {
+        command.arg("--shared");
+    }
+    command.args([request["name"].as_str().expect("a name"), "--", "sh", "-c", "echo $DLOCK_TOKEN; exec cat"]);
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    die_with_the_tests(&mut command);
+    hear_all_signals(&mut command);
+    let mut child = spawn(command);
+    let run = Run { id: i32::try_from(child.id()).expect("an id"), ..Run::default() };
+    run.state().stdin = child.stdin.take();
+    (child, Arc::new(run))
+}
+
+/// Answers to the acquisition, and notes the end.
+fn follow(mut child: Child, run: &Run, id: &Value) {
+    let mut token = String::new();
+    let mut output = BufReader::new(child.stdout.take().expect("a pipe"));
+    output.read_line(&mut token).expect("readable output");
+    let token = token.trim().parse::<u64>().ok();
+    if let Some(token) = token {
+        run.state().is_granted = true;
+        say(&json!({"id": id, "result": "granted", "token": token}));
+    }
+    let mut told = String::new();
+    child.stderr.take().expect("a pipe").read_to_string(&mut told).expect("readable output");
+    let code = child.wait().expect("a process that can be waited for").code();
+    if token.is_none() {
+        let result = match code {
+            _ if run.state().is_canceled => "canceled",
+            Some(1) => "refused",
+            Some(69) if told.contains("replicas acknowledged in time") => "too-few-replicas",
+            Some(69) if told.contains("is the dlock module loaded?") => "no-module",
+            Some(69) if told.contains("no server answers") => "unreachable",
+            _ => "error",
+        };
+        say(&json!({"id": id, "result": result, "message": told}));
+    }
+    run.state().ended = Some((code, told));
+    run.changed.notify_all();
+}
+
+fn cancel(run: &Run) -> Value {
+    let mut state = run.state();
+    // Later, the signal would be one for the command.
+    if !state.is_granted && state.ended.is_none() {
+        state.is_canceled = true;
+        kill(Pid::from_raw(run.id), Signal::SIGINT).expect("a process that has not been waited for");
+    }
+    json!({"result": "ok"})
+}
+
+fn release(run: &Run) -> Value {
+    drop(run.state().stdin.take());
+    let (code, told) = run.ended();
+    let result = match code {
+        Some(0) if told.contains("not released") => "failed",
+        Some(0) => "released",
+        Some(75) => "lost",
+        _ => "failed",
+    };
+    json!({"result": result, "message": told})
+}
+
+fn lost(run: &Run) -> Value {
+    let (code, told) = run.ended();
+    json!({"result": if code == Some(75) { "lost" } else { "error" }, "message": told})
+}
+
+fn say(answer: &Value) {
+    let mut out = std::io::stdout().lock();
+    writeln!(out, "{answer}").and_then(|()| out.flush()).expect("somebody reads");
+}

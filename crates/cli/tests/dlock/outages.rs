@@ -1,0 +1,184 @@
+//! `dlock run` ends when it should, whatever the server does meanwhile.
+
+use std::time::{Duration, Instant};
+
+use crate::process::{Notes, Outcome, Running, With, bare, dlock};
+use dlock_testkit::process::free_port;
+use dlock_testkit::{Server, Stopwatch, soon};
+
+/// How much later than its limit a run may end, with the start of a process.
+const LATE: Duration = Duration::from_millis(250 + 150);
+
+fn timed(command: std::process::Command) -> (Outcome, Stopwatch) {
+    let began = Stopwatch::start();
+    let mut command = command;
+    command.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped());
+    let outcome = Running::start(command).outcome();
+    (outcome, began)
+}
+
+#[track_caller]
+fn unreachable_after((outcome, took): (Outcome, Stopwatch), limit: Duration) {
+    assert_eq!(outcome.code, Some(69), "{}", outcome.stderr);
+    took.is_between(limit, limit + LATE, "a limit");
+}
+
+/// The best of a few: a machine that is busy with something else says nothing.
+#[track_caller]
+fn within(limit: Duration, mut once: impl FnMut() -> Duration) {
+    let times: Vec<_> = (0..5).map(|_| once()).collect();
+    let best = times.iter().min().expect("several");
+    assert!(*best <= limit, "{times:?}");
+}
+
+#[test]
+fn a_limit_holds_without_a_server_and_with_one_that_hangs() {
+    let server = Server::start();
+    server.freeze();
+    let down = || bare().with(["-s", &format!("redis://127.0.0.1:{}", free_port())]);
+    for run in [&down as &dyn Fn() -> std::process::Command, &|| dlock(&server)] {
+        unreachable_after(timed(run().with(["run", "--wait", "1s", "job", "--", "true"])), Duration::from_secs(1));
+        unreachable_after(timed(run().with(["run", "--outage", "1s", "job", "--", "true"])), Duration::from_secs(1));
+        unreachable_after(timed(run().with(["run", "--no-wait", "job", "--", "true"])), Duration::from_secs(1));
+    }
+    server.thaw();
+}
+
+#[test]
+fn a_limit_holds_when_the_server_goes_while_it_waits() {
+    for hangs in [false, true] {
+        let (mut server, mut client) = Server::start().with_client();
+        client.int("DLOCK.ACQUIRE job other PX 600000");
+        for options in [["--wait", "1500ms"], ["--outage", "1500ms"]] {
+            let began = Stopwatch::start();
+            let running = Running::start(dlock(&server).with(["run"]).with(options).with(["job", "--", "true"]));
+            server.left_waiting(1);
+            if hangs {
+                server.freeze()
+            } else {
+                server.kill9()
+            }
+            let (gone, outcome) = (Stopwatch::start(), running.outcome());
+            assert_eq!(outcome.code, Some(69), "{}", outcome.stderr);
+            let since = if options[0] == "--wait" { began } else { gone };
+            since.is_between(Duration::ZERO, Duration::from_millis(1500) + LATE, options[0]);
+            if hangs {
+                server.thaw()
+            } else {
+                server.boot()
+            }
+            server.left_waiting(0);
+            server.client().run("DLOCK.RACQUIRE job other PX 600000");
+        }
+    }
+}
+
+#[test]
+fn a_run_that_is_refused_was_refused_by_a_server() {
+    let (server, mut client) = Server::start().with_client();
+    client.int("DLOCK.ACQUIRE job other PX 600000");
+    for option in [&["--no-wait"][..], &["--wait", "300ms"]] {
+        let (outcome, took) = timed(dlock(&server).with(["run"]).with(option).with(["job", "--", "true"]));
+        assert_eq!(outcome.code, Some(1));
+        took.is_between(Duration::ZERO, Duration::from_secs(1), "a refusal");
+    }
+}
+
+#[test]
+fn an_interrupted_wait_ends_at_once_whatever_the_server_does() {
+    let mut server = Server::start();
+    server.client().int("DLOCK.ACQUIRE job other PX 600000");
+    let interrupt = |server: &Server, number: i32, hangs: bool| {
+        let mut running = Running::start(dlock(server).with(["run", "job", "--", "true"]));
+        server.left_waiting(1);
+        if hangs {
+            server.freeze();
+        }
+        let began = Instant::now();
+        running.signal(number);
+        assert_eq!(running.outcome().signal, Some(number));
+        let took = began.elapsed();
+        if hangs {
+            server.thaw();
+        }
+        server.left_waiting(0);
+        took
+    };
+    for hangs in [false, true] {
+        within(Duration::from_millis(100), || interrupt(&server, libc::SIGINT, hangs));
+        within(Duration::from_millis(100), || interrupt(&server, libc::SIGTERM, hangs));
+    }
+    server.kill9();
+    within(Duration::from_millis(100), || {
+        let mut running = Running::start(dlock(&server).with(["run", "job", "--", "true"]));
+        std::thread::sleep(Duration::from_millis(300));
+        let began = Instant::now();
+        running.signal(libc::SIGINT);
+        assert_eq!(running.outcome().signal, Some(libc::SIGINT));
+        began.elapsed()
+    });
+}
+
+#[test]
+fn an_interruption_at_any_point_leaves_nothing() {
+    let server = Server::start();
+    for number in 0..40 {
+        let options = ["run", "--lease", "600s", "--no-wait", "job", "--", "sleep", "600"];
+        let mut running = Running::start(dlock(&server).with(options));
+        std::thread::sleep(Duration::from_millis(number / 2));
+        running.signal(if number % 2 == 0 { libc::SIGINT } else { libc::SIGTERM });
+        running.outcome();
+        soon("it is free", || server.holders("job").is_empty());
+    }
+}
+
+/// Starts a run whose command ends at once by TERM, and notes then that it has.
+fn ends_by_term(server: &Server, notes: &Notes, lease: &str) -> Running {
+    let ended = notes.path("ended").display().to_string();
+    let on = notes.path("on").display().to_string();
+    let script = format!("trap 'echo > {ended}; exit 3' TERM; echo > {on}; while :; do sleep 0.01; done");
+    let running = Running::start(dlock(server).with(["run", "--lease", lease, "job", "--", "sh", "-c", &script]));
+    soon("it runs", || notes.path("on").exists());
+    running
+}
+
+#[test]
+fn after_a_loss_the_run_ends_with_its_command() {
+    for hangs in [false, true] {
+        let (mut server, notes) = (Server::start(), Notes::new());
+        let running = ends_by_term(&server, &notes, "6s");
+        if hangs {
+            server.freeze()
+        } else {
+            server.kill9()
+        }
+        soon("the command ends", || notes.path("ended").exists());
+        let ended = Stopwatch::start();
+        assert_eq!(running.outcome().code, Some(75));
+        ended.is_between(Duration::ZERO, Duration::from_millis(500), "a loss");
+        if hangs {
+            server.thaw();
+        }
+    }
+}
+
+#[test]
+fn an_interrupted_command_is_not_outlived_by_its_run() {
+    for hangs in [false, true] {
+        let (mut server, notes) = (Server::start(), Notes::new());
+        let mut running = ends_by_term(&server, &notes, "600s");
+        if hangs {
+            server.freeze()
+        } else {
+            server.kill9()
+        }
+        let began = Stopwatch::start();
+        running.signal(libc::SIGTERM);
+        assert_eq!(running.outcome().code, Some(3));
+        began.is_between(Duration::ZERO, Duration::from_millis(500), "a signal");
+        if hangs {
+            server.thaw();
+            soon("what was sent was a release", || server.holders("job").is_empty());
+        }
+    }
+}
