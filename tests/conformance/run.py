@@ -10,199 +10,46 @@ from __future__ import annotations
 import argparse
 import itertools
 import json
-import os
 import queue
 import re
-import shutil
-import socket
 import subprocess
 import sys
-import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import redis
-from redis.backoff import NoBackoff
-from redis.retry import Retry
+
+from servers import PATIENCE, Broken, Proxy, Server, soon
 
 HERE = Path(__file__).parent
-MODULE = HERE.parents[1] / "target/release/libdlock.so"
-# The longest a result or a condition may take unless a step says otherwise, in seconds.
-PATIENCE = 30.0
+# How much later than it may a result is waited for, to say how late it was, in seconds.
+GRACE = 10.0
 OPTIONS: dict[str, Any] = {
     "lease": 30000, "wait": None, "mode": "exclusive", "session": False, "keep": False,
-    "replicas": 0, "replicas_timeout": 1000,
+    "replicas": 0, "replicas_timeout": 1000, "outage": None,
 }
-
-
-class Broken(Exception):
-    """A scenario was not played as it is written."""
 
 
 class Skipped(Exception):
     """The adapter cannot do what the scenario needs."""
 
 
-def soon(what: str, condition: Callable[[], bool]) -> None:
-    """Waits until a condition holds."""
-    ends = time.monotonic() + PATIENCE
-    while not condition():
-        if time.monotonic() > ends:
-            raise Broken(f"not in time: {what}")
-        time.sleep(0.003)
+class Stalls:
+    """Sums up how late the machine lets this process run. A limit in milliseconds is for a machine that is not late."""
 
+    def __init__(self) -> None:
+        self.total = 0.0
+        threading.Thread(target=self._measure, daemon=True).start()
 
-class Server:
-    """A server on a free port."""
-
-    def __init__(self, *, module: bool = True) -> None:
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            self.port: int = free.getsockname()[1]
-        self._home = tempfile.TemporaryDirectory()
-        binary = os.environ.get("DLOCK_SERVER") or shutil.which("redis-server") or "valkey-server"
-        words = [binary, "--port", str(self.port), "--bind", "127.0.0.1", "--dir", self._home.name, "--save", ""]
-        words += ["--repl-diskless-sync-delay", "0"]
-        if module:
-            words += ["--loadmodule", os.environ.get("DLOCK_MODULE") or str(MODULE)]
-        self._process = subprocess.Popen(words, stdout=subprocess.DEVNULL)
-        self.client: Any = redis.Redis(port=self.port, protocol=2, retry=Retry(NoBackoff(), 0))
-        soon("the server answers", self._answers)
-
-    def _answers(self) -> bool:
-        try:
-            return bool(self.client.ping())
-        except redis.RedisError:
-            return False
-
-    def call(self, *words: Any) -> Any:
-        """Returns the reply to a command."""
-        return self.client.execute_command(*words)
-
-    def replicate(self, primary: Server) -> None:
-        """Becomes a replica that is in step."""
-        self.call("REPLICAOF", "127.0.0.1", primary.port)
-        soon("the replica is in step", lambda: self.client.info("replication")["master_link_status"] == "up")
-        # The first acknowledgement takes longer than those that follow.
-        with primary.client.pipeline(transaction=False) as pipeline:
-            soon("it acknowledges", lambda: pipeline.set("x", 1).delete("x").wait(1, 1000).execute()[-1] == 1)
-
-    def info(self, name: str) -> dict[str, Any]:
-        """Returns what `DLOCK.INFO … FULL` says; empty if there is no such lock."""
-        return _plain(self.call("DLOCK.INFO", name, "FULL")) or {}
-
-    def close(self) -> None:
-        """Ends it."""
-        self.client.close()
-        self._process.kill()
-        self._process.wait()
-        self._home.cleanup()
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {_plain(key): _plain(item) for key, item in value.items()}
-    if isinstance(value, list):
-        items = [_plain(item) for item in value]
-        named = items and len(items) % 2 == 0 and items[0] in ("mode", "owner")
-        return dict(zip(items[::2], items[1::2])) if named else items
-    return value.decode() if isinstance(value, bytes) else value
-
-
-class Proxy:
-    """The way to the server, on which replies get lost."""
-
-    def __init__(self, port: int) -> None:
-        # Where it leads. None: nowhere, and it accepts no connection.
-        self.to: int | None = port
-        self._cut: bytes | None = None
-        self._hanging = False
-        self._pairs: dict[socket.socket, socket.socket] = {}
-        self._missed: set[socket.socket] = set()
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self.port: int = self._listener.getsockname()[1]
-        threading.Thread(target=self._accept, daemon=True).start()
-
-    def cut(self, word: str) -> None:
-        """The next reply to a command with this word is lost."""
-        self._cut = word.encode()
-
-    def hang(self) -> None:
-        """Passes no replies."""
-        self._hanging = True
-
-    def resume(self) -> None:
-        """Passes replies again. Connections that missed one are closed."""
-        self._hanging = False
-        for client in list(self._missed):
-            _close(client, self._pairs.get(client))
-        self._missed.clear()
-
-    def lead(self, to: int | None) -> None:
-        """Leads elsewhere. Connections to the place before are closed."""
-        self.to = to
-        for pair in list(self._pairs.items()):
-            _close(*pair)
-
-    def close(self) -> None:
-        """Ends it and its connections."""
-        self.lead(None)
-        _close(self._listener)
-
-    def _accept(self) -> None:
+    def _measure(self) -> None:
         while True:
-            try:
-                client, _ = self._listener.accept()
-                if self.to is None:
-                    _close(client)
-                    continue
-                server = socket.create_connection(("127.0.0.1", self.to))
-            except OSError:
-                if self._listener.fileno() < 0:
-                    return
-                continue
-            self._pairs[client] = server
-            doomed = threading.Event()
-            threading.Thread(target=self._commands, args=(client, server, doomed), daemon=True).start()
-            threading.Thread(target=self._replies, args=(client, server, doomed), daemon=True).start()
-
-    def _commands(self, client: socket.socket, server: socket.socket, doomed: threading.Event) -> None:
-        try:
-            while data := client.recv(65536):
-                if self._cut is not None and self._cut in data:
-                    self._cut = None
-                    doomed.set()
-                server.sendall(data)
-        except OSError:
-            pass
-        try:
-            server.shutdown(socket.SHUT_WR)
-        except OSError:
-            pass
-
-    def _replies(self, client: socket.socket, server: socket.socket, doomed: threading.Event) -> None:
-        try:
-            while (data := server.recv(65536)) and not doomed.is_set():
-                if self._hanging:
-                    self._missed.add(client)
-                else:
-                    client.sendall(data)
-        except OSError:
-            pass
-        self._pairs.pop(client, None)
-        _close(client, server)
-
-
-def _close(*ends: socket.socket | None) -> None:
-    for end in ends:
-        if end is not None:
-            try:
-                end.shutdown(socket.SHUT_RDWR)
-            except OSError:
-                pass
-            end.close()
+            began = time.monotonic()
+            time.sleep(0.01)
+            late = time.monotonic() - began - 0.01
+            self.total += late if late > 0.01 else 0.0
 
 
 class Adapter:
@@ -229,9 +76,9 @@ class Adapter:
         assert self._process.stdout is not None
         for line in self._process.stdout:
             answer = json.loads(line)
-            self._waiting[answer["id"]].put(answer)
+            self._waiting[answer["id"]].put({**answer, "at": time.monotonic()})
         for each in self._waiting.values():
-            each.put({"result": "the adapter has ended"})
+            each.put({"result": "the adapter has ended", "at": time.monotonic()})
 
     def close(self) -> None:
         """Ends it."""
@@ -252,7 +99,9 @@ class Play:
         self._kind = "one"
         self._servers: list[Server] = []
         self._proxy: Proxy | None = None
-        self._pending: dict[str, queue.Queue[dict[str, Any]]] = {}
+        # What goes on in the background: where the answer will be, when it began, and how late the machine was until then.
+        self._pending: dict[str, tuple[queue.Queue[dict[str, Any]], float, float]] = {}
+        self._stalls = Stalls()
         self._tokens: dict[str, int] = {}
 
     def setting(self, words: list[str]) -> None:
@@ -271,7 +120,7 @@ class Play:
         if len(words[0]) > 1 and harness is not None:
             harness(*words[1:])
         elif words[1] == "=>":
-            self._expect(words[0], " ".join(words[2:]), time.monotonic())
+            self._judge(words[0], *self._pending.pop(words[0]), " ".join(words[2:]), time.monotonic())
         elif len(words[0]) == 1:
             self._client(words[0], line.split(maxsplit=1)[1])
         else:
@@ -303,7 +152,7 @@ class Play:
     # Steps of a client
 
     def _client(self, lock: str, text: str) -> None:
-        began = time.monotonic()
+        began, late = time.monotonic(), self._stalls.total
         text, _, expected = text.partition(" -> ")
         background = text.endswith(" &")
         do, *words = text.removesuffix(" &").split()
@@ -316,30 +165,45 @@ class Play:
             name, given, value = word.partition("=")
             if do not in ("acquire", "extend") or name not in OPTIONS:
                 raise Broken(f"there is no such option: {word}")
+            if name == "outage" and name not in self._adapter.features:
+                raise Skipped(name)
             request[name] = (value if name == "mode" else int(value)) if given else True
         answer = self._adapter.ask(**request)
         if background:
-            self._pending[lock] = answer
+            self._pending[lock] = answer, began, late
         elif expected:
-            self._judge(lock, answer, expected, began)
+            self._judge(lock, answer, began, late, expected, began)
         else:
             raise Broken("a step of a client ends with -> RESULT or with &")
 
-    def _expect(self, lock: str, expected: str, began: float) -> None:
-        self._judge(lock, self._pending.pop(lock), expected, began)
-
-    def _judge(self, lock: str, answer: queue.Queue[dict[str, Any]], expected: str, began: float) -> None:
-        limits = dict(re.findall(r"\b(within|after)=(\d+)", expected))
-        wanted = re.sub(r"\b(within|after)=\d+", "", expected).strip().split(" or ")
+    def _judge(
+        self,
+        lock: str,
+        answer: queue.Queue[dict[str, Any]],
+        began: float,
+        late: float,
+        expected: str,
+        now: float,
+    ) -> None:
+        """`now`: when the step began that waits for the result. `took` counts from the one that asked for it."""
+        limits = dict(re.findall(r"\b(within|after|took)=([0-9-]+)", expected))
+        wanted = re.sub(r"\b(within|after|took)=[0-9-]+", "", expected).strip().split(" or ")
         within = int(limits.get("within", PATIENCE * 1000)) / 1000
         try:
-            got = answer.get(timeout=max(0.0, began + within - time.monotonic()))
+            got = answer.get(timeout=max(0.0, now + within + GRACE - time.monotonic()))
         except queue.Empty:
-            raise Broken(f"no result within {within:g} s") from None
+            raise Broken(f"no result within {within + GRACE:g} s") from None
+        late = self._stalls.total - late
         if got["result"] not in wanted:
             raise Broken(f"{got['result']} {got.get('message', '')}")
-        if time.monotonic() - began < int(limits.get("after", 0)) / 1000:
+        if got["at"] - now > within + late:
+            raise Broken(f"after {got['at'] - now:.3f} s instead of {within:g} s")
+        if "after" in limits and got["at"] - now < int(limits["after"]) / 1000:
             raise Broken(f"earlier than after {limits['after']} ms")
+        if "took" in limits:
+            shortest, longest = (int(limit) / 1000 for limit in limits["took"].split("-"))
+            if not shortest <= got["at"] - began <= longest + late:
+                raise Broken(f"took {got['at'] - began:.3f} s, not {shortest:g} s to {longest:g} s")
         if got["result"] == "granted":
             self._tokens[lock] = got["token"]
 
@@ -375,6 +239,26 @@ class Play:
     def _resume(self) -> None:
         self._way.resume()
 
+    def _freeze(self) -> None:
+        self._server.freeze()
+
+    def _thaw(self) -> None:
+        self._server.thaw()
+
+    def _bound(self, name: str, *rest: str) -> None:
+        """A session after its connection was lost: bound to another connection, or `lost` is told."""
+        lock = rest[1]
+        if rest[:1] != ("by",) or rest[2:] != ("or", "lost"):
+            raise Broken("bound NAME by a or lost")
+
+        def settled() -> bool:
+            holds = self._server.info(name).get("holds", [])
+            held = [hold["session"] for hold in holds if hold["token"] == self._tokens[lock]]
+            is_bound = held != [] and (held[0] is not None or "leases" in self._adapter.features)
+            return not self._pending[lock][0].empty() or is_bound
+
+        soon(f"{name} is bound again, or {lock} is told that it is lost", settled)
+
     def _stop(self) -> None:
         self._way.lead(None)
         self._servers.pop(0).close()
@@ -383,10 +267,14 @@ class Play:
         self._servers.insert(0, Server())
         self._way.lead(self._server.port)
 
-    def _failover(self) -> None:
+    def _failover(self, gap: str = "0") -> None:
         primary, replica = self._servers
         soon("the replica has all", lambda: replica.client.info("replication")["slave_repl_offset"]
              == primary.client.info("replication")["master_repl_offset"])
+        if float(gap):
+            self._way.lead(None)
+            primary.close()
+            time.sleep(float(gap) / 1000)
         replica.call("REPLICAOF", "NO", "ONE")
         self._servers.reverse()
         self._servers.pop().close()

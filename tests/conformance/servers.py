@@ -1,0 +1,210 @@
+"""The servers of the conformance suite, and the way to them."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
+
+MODULE = Path(__file__).parents[2] / "target/release/libdlock.so"
+# The longest a result or a condition may take unless a step says otherwise, in seconds.
+PATIENCE = 30.0
+
+
+class Broken(Exception):
+    """A scenario was not played as it is written."""
+
+
+def soon(what: str, condition: Callable[[], bool]) -> None:
+    """Waits until a condition holds."""
+    ends = time.monotonic() + PATIENCE
+    while not condition():
+        if time.monotonic() > ends:
+            raise Broken(f"not in time: {what}")
+        time.sleep(0.003)
+
+
+class Server:
+    """A server on a free port."""
+
+    def __init__(self, *, module: bool = True) -> None:
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            self.port: int = free.getsockname()[1]
+        self._home = tempfile.TemporaryDirectory()
+        binary = os.environ.get("DLOCK_SERVER") or shutil.which("redis-server") or "valkey-server"
+        words = [binary, "--port", str(self.port), "--bind", "127.0.0.1", "--dir", self._home.name, "--save", ""]
+        words += ["--repl-diskless-sync-delay", "0"]
+        if module:
+            words += ["--loadmodule", os.environ.get("DLOCK_MODULE") or str(MODULE)]
+        self._process = subprocess.Popen(words, stdout=subprocess.DEVNULL)
+        self.client: Any = redis.Redis(port=self.port, protocol=2, retry=Retry(NoBackoff(), 0),
+                                       socket_timeout=PATIENCE)
+        soon("the server answers", self._answers)
+
+    def _answers(self) -> bool:
+        try:
+            return bool(self.client.ping())
+        except redis.RedisError:
+            return False
+
+    def call(self, *words: Any) -> Any:
+        """Returns the reply to a command."""
+        return self.client.execute_command(*words)
+
+    def replicate(self, primary: Server) -> None:
+        """Becomes a replica that is in step."""
+        self.call("REPLICAOF", "127.0.0.1", primary.port)
+        soon("the replica is in step", lambda: self.client.info("replication")["master_link_status"] == "up")
+        # The first acknowledgement takes longer than those that follow.
+        with primary.client.pipeline(transaction=False) as pipeline:
+            soon("it acknowledges", lambda: pipeline.set("x", 1).delete("x").wait(1, 1000).execute()[-1] == 1)
+
+    def info(self, name: str) -> dict[str, Any]:
+        """Returns what `DLOCK.INFO … FULL` says; empty if there is no such lock."""
+        return _plain(self.call("DLOCK.INFO", name, "FULL")) or {}
+
+    def freeze(self) -> None:
+        """Stops the process: connections stay open, and nothing is answered."""
+        self._process.send_signal(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        """Lets the process go on."""
+        self._process.send_signal(signal.SIGCONT)
+
+    def close(self) -> None:
+        """Ends it, even if it is frozen."""
+        self.client.close()
+        self._process.kill()
+        self._process.wait()
+        self._home.cleanup()
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {_plain(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, list):
+        items = [_plain(item) for item in value]
+        named = items and len(items) % 2 == 0 and items[0] in ("mode", "owner")
+        return dict(zip(items[::2], items[1::2])) if named else items
+    return value.decode() if isinstance(value, bytes) else value
+
+
+class Proxy:
+    """The way to the server, on which replies get lost."""
+
+    def __init__(self, port: int) -> None:
+        # Where it leads. None: nowhere, and connections are refused.
+        self.to: int | None = port
+        self._cut: bytes | None = None
+        self._hanging = False
+        self._pairs: dict[socket.socket, socket.socket] = {}
+        self._missed: set[socket.socket] = set()
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            self.port: int = free.getsockname()[1]
+        # Bound to a port by number, it keeps the port while it does not listen.
+        self._listener = socket.create_server(("127.0.0.1", self.port))
+        self._listens = threading.Event()
+        self._listens.set()
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def cut(self, word: str) -> None:
+        """The next reply to a command with this word is lost."""
+        self._cut = word.encode()
+
+    def hang(self) -> None:
+        """Passes no replies."""
+        self._hanging = True
+
+    def resume(self) -> None:
+        """Passes replies again. Connections that missed one are closed."""
+        self._hanging = False
+        for client in list(self._missed):
+            _close(client, self._pairs.get(client))
+        self._missed.clear()
+
+    def lead(self, to: int | None) -> None:
+        """Leads elsewhere. Connections to the place before are closed."""
+        listened, self.to = self._listens.is_set(), to
+        if to is None and listened:
+            self._listens.clear()
+            self._listener.shutdown(socket.SHUT_RDWR)
+        elif to is not None and not listened:
+            self._listener.listen()
+            self._listens.set()
+        for pair in list(self._pairs.items()):
+            _close(*pair)
+
+    def close(self) -> None:
+        """Ends it and its connections."""
+        self.lead(None)
+        self._listener.close()
+        self._listens.set()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                client, _ = self._listener.accept()
+            except OSError:
+                self._listens.wait()
+                if self._listener.fileno() < 0:
+                    return
+                continue
+            try:
+                if self.to is None:
+                    raise OSError("it leads nowhere")
+                server = socket.create_connection(("127.0.0.1", self.to))
+            except OSError:
+                _close(client)
+                continue
+            self._pairs[client] = server
+            doomed = threading.Event()
+            threading.Thread(target=self._commands, args=(client, server, doomed), daemon=True).start()
+            threading.Thread(target=self._replies, args=(client, server, doomed), daemon=True).start()
+
+    def _commands(self, client: socket.socket, server: socket.socket, doomed: threading.Event) -> None:
+        try:
+            while data := client.recv(65536):
+                if self._cut is not None and self._cut in data:
+                    self._cut = None
+                    doomed.set()
+                server.sendall(data)
+        except OSError:
+            pass
+        try:
+            server.shutdown(socket.SHUT_WR)
+        except OSError:
+            pass
+
+    def _replies(self, client: socket.socket, server: socket.socket, doomed: threading.Event) -> None:
+        try:
+            while (data := server.recv(65536)) and not doomed.is_set():
+                if self._hanging:
+                    self._missed.add(client)
+                else:
+                    client.sendall(data)
+        except OSError:
+            pass
+        self._pairs.pop(client, None)
+        _close(client, server)
+
+
+def _close(*ends: socket.socket | None) -> None:
+    for end in ends:
+        if end is not None:
+            try:
+                end.shutdown(socket.SHUT_RDWR)
+            except OSError:
+                pass
+            end.close()
