@@ -117,8 +117,9 @@ bench-waiting: module ## time waiting in line and sessions on a quiet machine, f
 	cargo build --locked --release --package dlock-bench && bench=$$CARGO_TARGET_DIR/release/dlock-bench && \
 	{ "$$bench" waiting; waiting=$$?; "$$bench" sessions && exit $$waiting; }
 
-chaos: module ## locks under faults, two minutes, their histories checked (SECONDS=, SEED=, SERVER=)
-	server=$$(scripts/server) && DLOCK_SERVER="$$server" cargo run --locked --package dlock-chaos -- run --seconds $(or $(SECONDS),120) $(if $(SEED),--seed $(SEED))
+chaos: module ## locks under faults, two minutes, their histories checked (SECONDS=, SEED=, SERVER=, ATTACKERS=)
+	server=$$(scripts/server) && DLOCK_SERVER="$$server" cargo run --locked --package dlock-chaos -- run --seconds $(or $(SECONDS),120) $(if $(SEED),--seed $(SEED)) \
+	--attackers $(or $(ATTACKERS),0)
 
 pictures: build ## draw docs/pictures from a real server (3 minutes)
 	@scripts/setup test
@@ -146,6 +147,9 @@ servers: ## fetch other servers to test on: target/servers/*/
 
 matrix: module hooks ## run the server tests on all of these servers and print a table
 	@scripts/matrix $(SERVERS)
+
+failovers: module ## fail over under load on all of these servers, three times each, print what became of the locks (ROUNDS=)
+	@scripts/failovers $(SERVERS)
 
 upgrade: module ## take locks from the previous release to this module and back: as replicas, by RDB, by AOF
 	previous=$$(scripts/previous) && server=$$(scripts/server) && \
