@@ -7,7 +7,7 @@ use dlock_core::engine::Answer;
 use crate::error::Error;
 use crate::ffi::blocking::{Blocked, Ticket};
 use crate::ffi::command::ErrorReply;
-use crate::ffi::context::{Context, machine_time};
+use crate::ffi::context::Context;
 use crate::reply;
 use crate::state::{read_engine, tell};
 use crate::waiter::Waiter;
@@ -24,8 +24,7 @@ impl Ticket for Waiter {
             Some(Answer::Fault(fault)) => context.reply_error(&Error::from(fault).text("dlock")),
             None => {
                 if let Some(id) = self.id.take() {
-                    let now = machine_time();
-                    tell(move |engine, _| engine.time_out(id, now));
+                    tell(move |engine, now| engine.time_out(id, now));
                 }
                 // Nobody counts for a wait that ended while another module's callback ran.
                 read_engine(|engine| engine.stats.wait_timeouts += 1).unwrap_or(());

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use dlock_core::args::{AcquireAll, Malformed};
-use dlock_core::engine::{Fault, WrongType};
+use dlock_core::engine::{Fault, MAX_BOUND_KEY, MAX_RENEWALS, WrongType};
 use dlock_core::{DecodeError, Lease, Owner, Request, Token};
 
 use crate::ffi::command::ErrorReply;
@@ -18,6 +18,8 @@ pub enum Error {
     Fault(Fault),
     /// A client sent it to a replica.
     ReadOnly,
+    /// The running transaction or script has begun a pause of all writes.
+    HeldStill,
     /// A client sent `DLOCK.APPLY`.
     NotForClients,
     /// The bytes are no effect.
@@ -47,8 +49,13 @@ impl ErrorReply for Error {
             Error::Fault(Fault::NoToken) => "ERR fencing tokens are used up",
             Error::Fault(Fault::TooManyWaiters) => "ERR max number of waiters reached",
             Error::Fault(Fault::SessionAbsolute) => "ERR a hold bound to a session cannot have an absolute lease",
+            Error::Fault(Fault::SessionLoad) => return session_load().into(),
+            Error::Fault(Fault::SessionKey) => {
+                return format!("ERR SESSION needs a key name of at most {MAX_BOUND_KEY} bytes").into();
+            }
             Error::Fault(Fault::TryAgain) => "TRYAGAIN The lock has moved to another node while the client waited",
             Error::ReadOnly => "READONLY You can't write against a read only replica.",
+            Error::HeldStill => "TRYAGAIN Writes are paused (CLIENT PAUSE, failover), repeat the command afterwards",
             Error::NotForClients => "NOPERM dlock.apply is accepted only from replication and from files",
             Error::NotForUser => {
                 "NOPERM this user has no permissions to run SLOWLOG, which dlock.log needs on this server"
@@ -58,6 +65,11 @@ impl ErrorReply for Error {
         };
         fixed.into()
     }
+}
+
+fn session_load() -> String {
+    let limit = "the renewals of one connection's holds may not exceed";
+    format!("ERR SESSION needs a longer lease or fewer holds: {limit} {MAX_RENEWALS} a second")
 }
 
 fn malformed(what: Malformed, command: &str) -> Cow<'static, str> {

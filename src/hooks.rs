@@ -4,7 +4,7 @@
 use dlock_core::engine::{Input, Lost, Role};
 use dlock_core::{Lease, Lock, Name, Token, TokenClock, UnixMs};
 
-use crate::ffi::context::{Context, machine_time};
+use crate::ffi::context::{Context, is_held_still, machine_time};
 use crate::ffi::hooks::{Hooks, Origin, server_flags};
 use crate::ffi::scan::has_lock;
 use crate::keyspace::ServerKeys;
@@ -76,9 +76,11 @@ fn token_loaded(token: Token) {
     read_engine(|engine| engine.memory.tokens.observe(token)).unwrap_or(());
 }
 
+/// Of a database too large to look at every key, the engine may know a lock.
 fn flushing(db: Option<i32>) {
-    if is_in_charge() && has_lock(db) {
-        let now = machine_time();
+    let now = machine_time();
+    let knows_lock = || read_engine(|engine| engine.has_session_hold(db, now)).unwrap_or(false);
+    if is_in_charge() && has_lock(db).unwrap_or_else(knows_lock) {
         note(move |engine| engine.log_flush(db, now));
     }
 }
@@ -87,7 +89,7 @@ fn timer(context: &mut Context<'_>) {
     let flags = context.flags();
     let role = if !flags.is_primary() {
         Role::Replica
-    } else if flags.is_loading() || context.is_held_still() {
+    } else if flags.is_loading() || is_held_still() {
         Role::HeldStill
     } else {
         Role::Primary

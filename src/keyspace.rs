@@ -4,7 +4,7 @@ use dlock_core::engine::{Keyspace, OpenKey, Permission, WrongType};
 use dlock_core::{Lock, Name, Now};
 
 use crate::ffi::acl::User;
-use crate::ffi::context::{Context, machine_time};
+use crate::ffi::context::{Context, Stopwatch, machine_time};
 use crate::ffi::key::{self, Access, Key};
 use crate::ffi::strings::KeyName;
 
@@ -18,6 +18,8 @@ pub struct ServerKeys<'a, 'call> {
     user: Option<Option<User>>,
     /// The last look at a key removed it: it had expired.
     has_removed: bool,
+    /// The server accepts writes: it was asked in this call. In a cluster, that depends on the key.
+    accepts_writes: bool,
 }
 
 impl<'a, 'call> ServerKeys<'a, 'call> {
@@ -25,7 +27,7 @@ impl<'a, 'call> ServerKeys<'a, 'call> {
     /// database `db`.
     #[inline]
     pub fn new(context: &'a mut Context<'call>, db: i32, own: &'a [KeyName<'a>]) -> ServerKeys<'a, 'call> {
-        ServerKeys { context, own, db, user: None, has_removed: false }
+        ServerKeys { context, own, db, user: None, has_removed: false, accepts_writes: false }
     }
 
     /// The server's string of a name, which a command brings along. The context is in its database then.
@@ -67,7 +69,8 @@ impl Keyspace for ServerKeys<'_, '_> {
 
     fn permission(&mut self, name: Name<'_>) -> Permission {
         // The server has accepted a running command; in a cluster, only for the command's own keys.
-        if !self.own.is_empty() && !self.context.flags().is_cluster() {
+        let is_known = self.accepts_writes || !self.own.is_empty();
+        if is_known && !self.context.flags().is_cluster() {
             self.has_removed = false;
             return Permission::Full;
         }
@@ -75,6 +78,7 @@ impl Keyspace for ServerKeys<'_, '_> {
         let (permission, has_removed) = key::permission(context, &string);
         drop(string);
         self.has_removed = has_removed;
+        self.accepts_writes = permission == Permission::Full;
         permission
     }
 
@@ -82,13 +86,15 @@ impl Keyspace for ServerKeys<'_, '_> {
         self.has_removed
     }
 
-    fn may_read(&mut self, name: Name<'_>) -> bool {
+    fn may_read(&mut self, name: Name<'_>) -> (bool, u64) {
         if self.own.is_empty() {
-            return true;
+            return (true, 0);
         }
+        let stopwatch = Stopwatch::start();
         let user = self.user.get_or_insert_with(|| User::of(self.context));
-        let string = KeyName::new(name.key);
-        user.as_ref().is_some_and(|user| user.may_read(&string))
+        // Exactly what `INFO` would show: its rights may be those of one selector, and the key's those of another.
+        let may_read = user.as_ref().is_some_and(|user| user.may_run([b"DLOCK.INFO", name.key]));
+        (may_read, stopwatch.ns())
     }
 
     fn now(&self) -> Now {

@@ -27,6 +27,7 @@ use crate::ffi::acl::add_category;
 use crate::ffi::command::register;
 use crate::ffi::data_type::DISTRLOCK;
 use crate::ffi::hooks::{keep_context, set_hooks, set_options, subscribe_to_server_events};
+use crate::ffi::info::register_info;
 
 redis_module! {
     name: "dlock",
@@ -59,6 +60,7 @@ fn register_all(context: &ffi::context::Context<'_>, arguments: &[&[u8]]) -> Res
     set_hooks(hooks::HOOKS);
     set_options(context);
     config::register_all(context, arguments)?;
+    register_info(context, info::write)?;
     add_category(context);
     register_commands(context)?;
     keep_context(context);
@@ -78,6 +80,10 @@ fn register_commands(context: &ffi::context::Context<'_>) -> Result<(), String> 
     register::<commands::Info>(context)?;
     register::<commands::Log>(context)?;
     register::<commands::Apply>(context)?;
+    #[cfg(debug_assertions)]
+    register::<commands::Call>(context)?;
+    #[cfg(debug_assertions)]
+    register::<commands::Meddle>(context)?;
     #[cfg(debug_assertions)]
     register::<commands::Panic>(context)?;
     Ok(())

@@ -14,7 +14,7 @@ use crate::clients;
 use crate::config::{log_settings, settings};
 use crate::ffi::MainThread;
 use crate::ffi::config::is_changed;
-use crate::ffi::context::machine_time;
+use crate::ffi::context::{machine_time, now};
 use crate::ffi::hooks::{is_timer_set_by, set_timer};
 use crate::waiter::Waiter;
 
@@ -120,12 +120,15 @@ fn keep(outputs: Outputs) {
 
 /// Tells the engine what happened, after a look at the settings. Called by hooks: now if the engine does not work, else as
 /// soon as it has finished.
+///
+/// It gets the time that commands have: what happens within a transaction or script must not lie in the future of the
+/// commands that follow there.
 pub fn tell(note: impl FnOnce(&mut ServerEngine, Now) + 'static) {
     match STATE.engine.try_borrow_mut() {
         Ok(mut engine) => {
             if let Some(engine) = engine.as_mut() {
                 set_settings(engine);
-                note(engine, machine_time());
+                note(engine, now());
                 arm(engine);
             }
         }
@@ -152,7 +155,7 @@ fn keep_note(note: impl FnOnce(&mut ServerEngine, Now) + 'static) {
 #[cold]
 fn empty_inbox(state: &State, engine: &mut ServerEngine) {
     state.has_notes.set(false);
-    let now = machine_time();
+    let now = now();
     state.inbox.take().into_iter().for_each(|note| note(engine, now));
 }
 

@@ -1,10 +1,11 @@
 //! One client that waits, as the engine and the server's callbacks share it.
 
 use std::cell::Cell;
+use std::rc::Rc;
 
 use dlock_core::engine::{Answer, WaiterId};
 
-use crate::ffi::blocking::Blocked;
+use crate::ffi::blocking::{Blocked, unblock};
 
 /// A client that waits.
 pub struct Waiter {
@@ -28,11 +29,9 @@ impl Waiter {
     }
 
     /// Ends the wait. The engine is not borrowed: on some servers this sends the answer.
-    pub fn end(&self, answer: Answer) {
+    pub fn end(self: Rc<Waiter>, answer: Answer) {
         self.id.set(None);
         self.answer.set(Some(answer));
-        if let Some(blocked) = self.blocked.take() {
-            blocked.unblock();
-        }
+        unblock(self);
     }
 }

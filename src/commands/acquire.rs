@@ -11,6 +11,7 @@ use dlock_core::engine::{Ask, Call, Entered};
 use dlock_core::{ClientId, Command as Which, Name, Now, Owner};
 use smallvec::SmallVec;
 
+use super::may_write;
 use super::options::{BLOCK, LEASE, REQUEST};
 use crate::config::limits;
 use crate::error::Error;
@@ -85,7 +86,7 @@ const fn spec(name: &'static str, summary: &'static str) -> Spec {
 /// Acquires the locks `own`: several for `MACQUIRE`. Replies, or blocks the client on the first key.
 ///
 /// # Errors
-/// Among others [`Error::NoConnection`] and [`Error::ReadOnly`].
+/// Among others [`Error::NoConnection`], [`Error::ReadOnly`] and [`Error::HeldStill`].
 pub(super) fn enter(
     context: &mut Context<'_>,
     own: &[KeyName<'_>],
@@ -97,9 +98,7 @@ pub(super) fn enter(
     let flags = context.flags();
     let Args { owner, want, lease, block: timeout, binds, request } = args;
     let client = client(context, flags, binds, timeout.is_some())?;
-    if !flags.is_primary() {
-        return Err(Error::ReadOnly);
-    }
+    may_write(flags)?;
     let timeout_ms = timeout.filter(|_| flags.can_block());
     let is_owner_drawn = owner.is_none();
     let ask = Ask { owner: owner.unwrap_or_else(draw_owner), is_owner_drawn, want, lease, request, binds };

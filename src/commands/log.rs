@@ -77,15 +77,13 @@ fn run(context: &mut Context<'_>, arguments: &Arguments<'_>) -> Result<(), (Erro
 }
 
 /// Where the server lets modules choose no categories, the rights are those of the server's own log.
-fn may_run(context: &Context<'_>, subcommand: Subcommand) -> bool {
+fn may_run(context: &mut Context<'_>, subcommand: Subcommand) -> bool {
     let same = match subcommand {
-        Subcommand::Get | Subcommand::Help => "GET",
-        Subcommand::Len => "LEN",
-        Subcommand::Reset => "RESET",
+        Subcommand::Get | Subcommand::Help => b"GET".as_slice(),
+        Subcommand::Len => b"LEN".as_slice(),
+        Subcommand::Reset => b"RESET".as_slice(),
     };
-    has_categories()
-        || context.flags().is_called_by_module()
-        || User::of(context).is_some_and(|user| user.may_run(["SLOWLOG", same]))
+    has_categories() || !context.has_user() || User::of(context).is_some_and(|user| user.may_run([b"SLOWLOG", same]))
 }
 
 fn show(context: &Context<'_>, log: Args) -> Result<(), Error> {

@@ -6,6 +6,7 @@ use dlock_core::args::Release as Args;
 use dlock_core::engine::{Call, Fault, Left, replay_release};
 use dlock_core::{ClientId, Name, Release as Request};
 
+use super::may_write;
 use super::options::MODE;
 use crate::error::Error;
 use crate::ffi::command::{Arguments, Command};
@@ -51,11 +52,10 @@ impl Command for Release {
             let (replayed, outputs) =
                 with_engine(|engine| replay_release(&mut keys, name, &request, &mut engine.memory))?;
             (replayed.map(|()| Left::Fully).map_err(Fault::from), outputs)
-        } else if flags.is_primary() {
+        } else {
+            may_write(flags)?;
             let call = Call { name, now: now(), client };
             with_engine(|engine| engine.release(&mut keys, call, &request))?
-        } else {
-            return Err(Error::ReadOnly);
         };
         finish(context, &own, &Self::SPEC, outputs, |context| {
             match left? {

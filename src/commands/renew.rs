@@ -7,6 +7,7 @@ use dlock_core::engine::Call;
 use dlock_core::{Name, Renew as Request};
 
 use super::acquire::client;
+use super::may_write;
 use super::options::{LEASE, MODE};
 use crate::config::limits;
 use crate::error::Error;
@@ -44,9 +45,7 @@ impl Command for Renew {
         let Args { owner, lease, mode, token, binds } = Args::parse(arguments.after_key(), limits(now))?;
         let flags = context.flags();
         let client = client(context, flags, binds, false)?;
-        if !flags.is_primary() {
-            return Err(Error::ReadOnly);
-        }
+        may_write(flags)?;
         let request = Request { owner: &owner, mode, lease, token };
         let [key] = &own;
         let name = Name { db: context.db(), key: key.bytes() };

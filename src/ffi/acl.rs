@@ -1,4 +1,4 @@
-//! ACL categories of the module's commands, and what a client may read.
+//! ACL categories of the module's commands, and which commands a client may run.
 
 use std::cell::Cell;
 use std::ffi::c_int;
@@ -33,9 +33,13 @@ static HAS_CATEGORIES: MainThread<Cell<bool>> = MainThread::new(Cell::new(false)
 pub struct User(*mut raw::RedisModuleUser);
 
 impl User {
-    /// The user; `None` if the ACL does not know it.
-    pub fn of(context: &Context<'_>) -> Option<User> {
-        // SAFETY: the functions are optional, and checked; the context is live for the call, and the name is freed once.
+    /// The user; `None` if there is none, because another module sent the command, or if the ACL does not know it.
+    pub fn of(context: &mut Context<'_>) -> Option<User> {
+        if !context.has_user() {
+            return None;
+        }
+        // SAFETY: the functions are optional, and checked. The context is live for the call, and its client has a user,
+        // whose name the server reads; the copy is freed once.
         unsafe {
             let (name_of, user_of) =
                 (raw::RedisModule_GetCurrentUserName?, raw::RedisModule_GetModuleUserFromUserName?);
@@ -49,24 +53,15 @@ impl User {
         }
     }
 
-    /// Whether the user may run this command of the server's.
-    pub fn may_run<const N: usize>(&self, words: [&str; N]) -> bool {
-        let words = words.map(|word| KeyName::new(word.as_bytes()));
+    /// Whether the user may run this command, on the keys that it names.
+    pub fn may_run<const N: usize>(&self, words: [&[u8]; N]) -> bool {
+        let words = words.map(KeyName::new);
         let mut arguments = words.each_ref().map(KeyName::raw);
         let count = c_int::try_from(N).unwrap_or(0);
         // SAFETY: the function is optional, and checked; user and words are live for the call.
         unsafe {
             raw::RedisModule_ACLCheckCommandPermissions
                 .is_some_and(|check| check(self.0, arguments.as_mut_ptr(), count) == super::OK)
-        }
-    }
-
-    /// Whether the user may read this key.
-    pub fn may_read(&self, key: &KeyName<'_>) -> bool {
-        // SAFETY: the function is optional, and checked; user and name are live for the call.
-        unsafe {
-            let Some(check) = raw::RedisModule_ACLCheckKeyPermissions else { return false };
-            check(self.0, key.raw(), super::constant(raw::REDISMODULE_CMD_KEY_ACCESS as isize)) == super::OK
         }
     }
 }

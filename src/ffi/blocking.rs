@@ -2,19 +2,26 @@
 //!
 //! The server's own list of clients blocked on a key gives `MOVED`, `UNBLOCKED` and `CLIENT UNBLOCK`; the module keeps
 //! the order and decides who is answered. Whatever ends a wait, the server calls [`free`] last and once.
+//!
+//! Redis 7.0 and 7.2 (and Valkey 7.2) send the answer as soon as the module unblocks a client, but count the client as
+//! blocked until they are about to sleep. What ends the wait in between (`CLIENT UNBLOCK`, a demotion, a slot that leaves)
+//! would send a second reply. There the module unblocks its clients at the end of the turn: see [`unblock`].
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::ffi::{c_int, c_void};
 use std::rc::Rc;
 
 use redis_module::raw;
 
+use super::acl::has_categories;
 use super::context::Context;
 use super::guard::guarded;
+use super::hooks::detached;
+use super::main_thread::MainThread;
 use super::strings::KeyName;
 
 /// What the module knows about a client that waits.
-pub trait Ticket: Sized + 'static {
+pub trait Ticket: 'static {
     /// Where the handle of the blocked client is kept.
     fn blocked(&self) -> &Cell<Option<Blocked>>;
 
@@ -35,6 +42,7 @@ pub struct Blocked(*mut raw::RedisModuleBlockedClient);
 pub fn block<T: Ticket>(context: &mut Context<'_>, name: &KeyName<'_>, timeout_ms: u64, ticket: &Rc<T>) {
     let data = Rc::into_raw(Rc::clone(ticket)).cast_mut().cast::<c_void>();
     let mut keys = [name.raw()];
+    watch_turns();
     // SAFETY: context and name are live for the call; the server keeps the callbacks, which are never unloaded, and
     // the data, which `free` takes back.
     unsafe {
@@ -48,15 +56,100 @@ pub fn block<T: Ticket>(context: &mut Context<'_>, name: &KeyName<'_>, timeout_m
             1,
             data,
         ));
+        context.owes_nothing();
         api!(RedisModule_SetDisconnectCallback(client, Some(disconnected::<T>)));
         ticket.blocked().set(Some(Blocked(client)));
     }
 }
 
+/// How this server's turns are known.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Turns {
+    /// They are not: no client has waited yet, or there is no need to know.
+    Unknown,
+    /// The server's work goes on, and there will be another end of the turn.
+    Running,
+    /// It is about to sleep, or sleeps.
+    Ended,
+}
+
+static TURNS: MainThread<Cell<Turns>> = MainThread::new(Cell::new(Turns::Unknown));
+
+/// The clients to unblock at the end of the turn, in order.
+static ANSWERED: MainThread<RefCell<Vec<Rc<dyn Ticket>>>> = MainThread::new(RefCell::new(Vec::new()));
+
+/// Has a client answered by its ticket. Until then nothing that the callbacks use may be borrowed: on some servers they
+/// run inside this call.
+///
+/// Where that would be too early, the client is unblocked when the server is about to sleep. If the server ends the wait
+/// before, it asks the ticket for its answer, or sends an error in its place.
+pub fn unblock<T: Ticket>(ticket: Rc<T>) {
+    match TURNS.get() {
+        _ if ticket.blocked().get().is_none() => {}
+        Turns::Unknown => unblock_now(&*ticket),
+        turns => {
+            ANSWERED.borrow_mut().push(ticket);
+            if turns == Turns::Ended {
+                wake_up();
+            }
+        }
+    }
+}
+
+fn unblock_now(ticket: &dyn Ticket) {
+    if let Some(blocked) = ticket.blocked().take() {
+        blocked.unblock();
+    }
+}
+
+/// Has the server tell when it is about to sleep, where clients must not be unblocked earlier. Called when a client is
+/// about to wait: before, there is no need to know.
+fn watch_turns() {
+    // Servers without module categories are those that answer inside of `UnblockClient`.
+    if TURNS.get() != Turns::Unknown || has_categories() {
+        return;
+    }
+    // SAFETY: the context is kept since the load; the callback is a function of this module, which is never unloaded.
+    let subscribed = unsafe {
+        let event = raw::RedisModuleEvent { id: raw::REDISMODULE_EVENT_EVENTLOOP, dataver: 1 };
+        api!(RedisModule_SubscribeToServerEvent(detached(), event, Some(turn_ends_or_begins)))
+    };
+    if subscribed == super::OK {
+        TURNS.set(Turns::Running);
+    }
+}
+
+extern "C" fn turn_ends_or_begins(
+    _context: *mut raw::RedisModuleCtx,
+    _event: raw::RedisModuleEvent,
+    sub_event: u64,
+    _data: *mut c_void,
+) {
+    guarded("event loop", (), || {
+        let is_end = sub_event == raw::REDISMODULE_SUBEVENT_EVENTLOOP_BEFORE_SLEEP;
+        TURNS.set(if is_end { Turns::Ended } else { Turns::Running });
+        if is_end {
+            let mut answered = ANSWERED.take();
+            answered.drain(..).for_each(|ticket| unblock_now(&*ticket));
+            // Its memory is used again.
+            if answered.capacity() <= 64 && ANSWERED.borrow().is_empty() {
+                ANSWERED.replace(answered);
+            }
+        }
+    });
+}
+
+/// Has the server's next turn begin at once.
+fn wake_up() {
+    extern "C" fn nothing(_data: *mut c_void) {}
+    // SAFETY: the function takes nothing, and is never unloaded. All servers have this where `watch_turns` subscribes.
+    unsafe { api!(RedisModule_EventLoopAddOneShot(Some(nothing), std::ptr::null_mut())) };
+}
+
 impl Blocked {
     /// Has the client answered by its ticket. Until then nothing that the callbacks use may be borrowed: on some servers
     /// they run inside this call.
-    pub fn unblock(self) {
+    fn unblock(self) {
         // SAFETY: the handle is live until `free` has run or the client is gone; `Ticket::blocked` is empty then.
         unsafe { api!(RedisModule_UnblockClient(self.0, std::ptr::null_mut())) };
     }

@@ -62,6 +62,25 @@ impl<'call> Arguments<'call> {
         self.from(1)
     }
 
+    /// Runs the arguments after the command's name as a command, as a module's call without any check, and replies what
+    /// that replies.
+    #[cfg(debug_assertions)]
+    pub fn call(&self, context: &mut Context<'_>) {
+        let Some((name, rest)) = self.0.get(1..).and_then(<[_]>::split_first) else { return };
+        // SAFETY: the format announces a vector of strings with its length; the server's strings outlive the call. The
+        // reply is ours, and freed once; null is no reply.
+        unsafe {
+            let name = c_string(&String::from_utf8_lossy(bytes_of(*name)));
+            let reply = api!(RedisModule_Call(context.raw, name.as_ptr(), c"v".as_ptr(), rest.as_ptr(), rest.len()));
+            if reply.is_null() {
+                return context.reply_error("ERR the server refuses this call");
+            }
+            context.owes_nothing();
+            api!(RedisModule_ReplyWithCallReply(context.raw, reply));
+            api!(RedisModule_FreeCallReply(reply));
+        }
+    }
+
     fn from(&self, index: usize) -> impl Iterator<Item = &'call [u8]> + use<'call> {
         let strings = self.0.get(index..).unwrap_or_default();
         // SAFETY: the server's strings outlive the call, unchanged.
@@ -116,12 +135,12 @@ unsafe extern "C" fn entry<C: Command>(
     arguments: *mut *mut raw::RedisModuleString,
     count: c_int,
 ) -> c_int {
+    // SAFETY: the server passes the context of this call.
+    let mut context = unsafe { Context::new(context) };
     let is_done = guarded(C::SPEC.name, false, || {
-        // SAFETY: the server passes the context of this call and `count` live strings.
-        let (mut context, arguments) = unsafe {
-            let count = usize::try_from(count).unwrap_or(0);
-            (Context::new(context), Arguments(std::slice::from_raw_parts(arguments, count)))
-        };
+        let count = usize::try_from(count).unwrap_or(0);
+        // SAFETY: the server passes `count` live strings.
+        let arguments = Arguments(unsafe { std::slice::from_raw_parts(arguments, count) });
         match C::SPEC.keys {
             // SAFETY: the context is that of this call.
             Keys::Numbered(key_use) if unsafe { api!(RedisModule_IsKeysPositionRequest(context.raw)) } != 0 => {
@@ -136,8 +155,7 @@ unsafe extern "C" fn entry<C: Command>(
         true
     });
     if !is_done {
-        // SAFETY: as above.
-        unsafe { Context::new(context) }.reply_error("ERR internal error in dlock, see the server's log");
+        context.reply_rest("ERR internal error in dlock, see the server's log");
     }
     super::OK
 }

@@ -1,5 +1,6 @@
 //! The context of a call from the server: flags, time, replies, replication, events, log.
 
+use std::cell::Cell;
 use std::ffi::{CStr, c_int, c_longlong};
 use std::marker::PhantomData;
 
@@ -12,6 +13,8 @@ use super::strings::{KeyName, c_string};
 /// The context of one call from the server. It lives as long as the call.
 pub struct Context<'call> {
     pub(super) raw: *mut raw::RedisModuleCtx,
+    /// How many replies the call has still to give: 1 at first, and more within an array or a map.
+    owed: Cell<usize>,
     call: PhantomData<&'call ()>,
 }
 
@@ -57,7 +60,8 @@ impl Flags {
     }
 }
 
-/// The time of the running command where the server keeps one, else the machine's time.
+/// The time of the running command where the server keeps one, else the machine's time. It stands still in a transaction, in
+/// a script, and in what the server calls meanwhile. When it calls the module at another time, it sets its clock first.
 pub fn now() -> Now {
     // SAFETY: the function takes nothing and reads the server's cached clock.
     match unsafe { raw::RedisModule_CachedMicroseconds.map(|cached| cached()) } {
@@ -66,20 +70,47 @@ pub fn now() -> Now {
     }
 }
 
-/// The machine's time: for timers, and for a forked child, whose cached clock stands still.
+/// The machine's time: for timers, for a removed key (the server removes expired keys without setting its clock), and for a
+/// forked child, whose clock stands still.
 pub fn machine_time() -> Now {
+    Now::from_us(clock_ns(libc::CLOCK_REALTIME) / 1_000)
+}
+
+fn clock_ns(clock: libc::clockid_t) -> u64 {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: the call fills in the struct it is given. It cannot fail: every machine has this clock.
-    unsafe { libc::clock_gettime(libc::CLOCK_REALTIME, &raw mut time) };
+    // SAFETY: the call fills in the struct it is given. It cannot fail: every machine has the clocks that are asked for.
+    unsafe { libc::clock_gettime(clock, &raw mut time) };
     let (seconds, nanoseconds) = (time.tv_sec.max(0).cast_unsigned(), time.tv_nsec.max(0).cast_unsigned());
-    Now::from_us(seconds.saturating_mul(1_000_000).saturating_add(nanoseconds / 1_000))
+    seconds.saturating_mul(1_000_000_000).saturating_add(nanoseconds)
+}
+
+/// Measures processor time of this thread: what other programs take on a busy machine does not count.
+pub struct Stopwatch(u64);
+
+impl Stopwatch {
+    /// Begins now.
+    pub fn start() -> Stopwatch {
+        Stopwatch(clock_ns(libc::CLOCK_THREAD_CPUTIME_ID))
+    }
+
+    /// How many ns it has been running.
+    pub fn ns(&self) -> u64 {
+        clock_ns(libc::CLOCK_THREAD_CPUTIME_ID).saturating_sub(self.0)
+    }
+}
+
+/// Whether the server holds its data still (`CLIENT PAUSE`, failover, slot hand-over): then nothing may be written
+/// except by a client's command.
+pub fn is_held_still() -> bool {
+    // SAFETY: the function takes nothing.
+    unsafe { api!(RedisModule_AvoidReplicaTraffic()) != 0 }
 }
 
 impl Context<'_> {
     /// # Safety
     /// `raw` must be the context the server gave to the running call.
     pub(super) unsafe fn new<'call>(raw: *mut raw::RedisModuleCtx) -> Context<'call> {
-        Context { raw, call: PhantomData }
+        Context { raw, owed: Cell::new(1), call: PhantomData }
     }
 
     /// The flags now.
@@ -112,13 +143,6 @@ impl Context<'_> {
         unsafe {
             api!(RedisModule_NotifyKeyspaceEvent(self.raw, raw::REDISMODULE_NOTIFY_MODULE, event.as_ptr(), key.raw()))
         };
-    }
-
-    /// Whether the server holds its data still (`CLIENT PAUSE`, failover, slot hand-over): then nothing may be
-    /// written except by a client's command.
-    pub fn is_held_still(&self) -> bool {
-        // SAFETY: the function takes nothing.
-        unsafe { api!(RedisModule_AvoidReplicaTraffic()) != 0 }
     }
 
     /// Returns what the server lets a client do to this key now: only to release, if it refuses writes because too few
@@ -169,6 +193,23 @@ impl Context<'_> {
         if is_done { Ok(()) } else { Err(error) }
     }
 
+    /// Whether the running command has a user: it has none if another module sent it without one, and may do everything
+    /// then. The server looks for the user first, and does not find the command; the functions that name the user crash
+    /// where there is none.
+    pub fn has_user(&mut self) -> bool {
+        // SAFETY: the format announces the rights of the user, and errors as replies; no argument follows. The reply is
+        // ours, and freed once; null is no reply.
+        unsafe {
+            *libc::__errno_location() = 0;
+            let reply = api!(RedisModule_Call(self.raw, c"DLOCK.NOTHING".as_ptr(), c"CE".as_ptr()));
+            let error = *libc::__errno_location();
+            if !reply.is_null() {
+                api!(RedisModule_FreeCallReply(reply));
+            }
+            error != libc::ENOTSUP
+        }
+    }
+
     /// The id of the client that sent the command; 0 where that cannot be told: in a transaction, a script or a module's
     /// call. There the command may run as a client without a connection, and Valkey 9.1 crashes when it is asked for the
     /// address of such a client.
@@ -210,12 +251,14 @@ impl Context<'_> {
     /// Replies with an integer.
     pub fn reply_integer(&self, integer: u64) {
         let integer = c_longlong::try_from(integer).unwrap_or(c_longlong::MAX);
+        self.replies(0);
         // SAFETY: `self.raw` is live for the call.
         unsafe { api!(RedisModule_ReplyWithLongLong(self.raw, integer)) };
     }
 
     /// Replies with bytes.
     pub fn reply_bytes(&self, bytes: &[u8]) {
+        self.replies(0);
         // SAFETY: the server copies the bytes.
         unsafe { api!(RedisModule_ReplyWithStringBuffer(self.raw, bytes.as_ptr().cast(), bytes.len())) };
     }
@@ -223,24 +266,28 @@ impl Context<'_> {
     /// Replies with a status, such as `OK`.
     pub fn reply_status(&self, status: &str) {
         let status = c_string(status);
+        self.replies(0);
         // SAFETY: the server copies the status.
         unsafe { api!(RedisModule_ReplyWithSimpleString(self.raw, status.as_ptr())) };
     }
 
     /// Replies with nil: the null bulk of RESP2, null in RESP3.
     pub fn reply_nil(&self) {
+        self.replies(0);
         // SAFETY: `self.raw` is live for the call.
         unsafe { api!(RedisModule_ReplyWithNull(self.raw)) };
     }
 
     /// Begins an array of `len` elements.
     pub fn reply_array(&self, len: usize) {
+        self.replies(len);
         // SAFETY: `self.raw` is live for the call.
         unsafe { api!(RedisModule_ReplyWithArray(self.raw, signed(len))) };
     }
 
     /// Begins a map of `pairs` pairs: a flat array in RESP2.
     pub fn reply_map(&self, pairs: usize) {
+        self.replies(pairs.saturating_mul(2));
         // SAFETY: `self.raw` is live for the call.
         unsafe { api!(RedisModule_ReplyWithMap(self.raw, signed(pairs))) };
     }
@@ -248,8 +295,27 @@ impl Context<'_> {
     /// Replies with an error: its code, a space, and the rest.
     pub fn reply_error(&self, message: &str) {
         let message = c_string(message);
+        self.replies(0);
         // SAFETY: the server copies the message.
         unsafe { api!(RedisModule_ReplyWithError(self.raw, message.as_ptr())) };
+    }
+
+    /// A reply is given, which so many others are part of.
+    #[inline]
+    fn replies(&self, parts: usize) {
+        self.owed.set(self.owed.get().saturating_sub(1).saturating_add(parts));
+    }
+
+    /// The call owes no reply any more: somebody else gives it.
+    pub(super) fn owes_nothing(&self) {
+        self.owed.set(0);
+    }
+
+    /// Replies with this error in the place of all that the call still owes: the reply, parts of one, or nothing.
+    pub(super) fn reply_rest(&self, message: &str) {
+        while self.owed.get() > 0 {
+            self.reply_error(message);
+        }
     }
 }
 

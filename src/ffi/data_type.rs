@@ -150,41 +150,73 @@ extern "C" fn free_effort(_key: *mut raw::RedisModuleString, value: *const c_voi
     on_lock("free_effort", 1, value, Lock::stored)
 }
 
-/// By what a key is removed.
+/// By what the module itself removes a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Unlinking {
-    /// By others: a command, an expiry, eviction.
-    Others,
     /// By opening it: it had expired. The call that opens it is told.
     Opening,
-    /// By the module, which knows.
-    Module,
+    /// By deleting it: the module knows.
+    Deleting,
 }
 
-static UNLINKING: MainThread<Cell<(Unlinking, bool)>> = MainThread::new(Cell::new((Unlinking::Others, false)));
+/// The key that a running call may remove. Another key that goes meanwhile is removed by others: by a callback of another
+/// module. The pointers are live until the call returns, and then the call is forgotten.
+#[derive(Clone, Copy)]
+struct Running {
+    by: Unlinking,
+    /// It is in the key's database.
+    context: *mut raw::RedisModuleCtx,
+    name: *mut raw::RedisModuleString,
+    has_removed: bool,
+}
 
-/// Runs a call that may remove a key, for this reason: its result, and whether it removed one.
-pub(super) fn unlinking<T>(by: Unlinking, call: impl FnOnce() -> T) -> (T, bool) {
-    UNLINKING.set((by, false));
+static RUNNING: MainThread<Cell<Option<Running>>> = MainThread::new(Cell::new(None));
+
+/// Has the call forgotten, also if it panics: the one around it runs again.
+struct Forgotten<'a>(&'a Cell<Option<Running>>, Option<Running>);
+
+impl Drop for Forgotten<'_> {
+    fn drop(&mut self) {
+        self.0.set(self.1);
+    }
+}
+
+/// Runs a call that may remove this key of the context's database: its result, and whether it removed the key.
+///
+/// # Safety
+/// `context` and `name` must be live, and the context stay in its database, until `call` returns.
+pub(super) unsafe fn unlinking<T>(
+    by: Unlinking,
+    context: *mut raw::RedisModuleCtx,
+    name: *mut raw::RedisModuleString,
+    call: impl FnOnce() -> T,
+) -> (T, bool) {
+    let running: &Cell<_> = &RUNNING;
+    let _forgotten = Forgotten(running, running.replace(Some(Running { by, context, name, has_removed: false })));
     let result = call();
-    let (_, was_removed) = UNLINKING.replace((Unlinking::Others, false));
-    (result, was_removed)
+    (result, running.get().is_some_and(|call| call.has_removed))
 }
 
 /// A lock's key is removed or replaced. Those who wait for it are served after the running command.
 extern "C" fn unlink2(key: *mut raw::RedisModuleKeyOptCtx, value: *const c_void) {
     on_lock("unlink", (), value, |lock| {
-        let (by, _) = UNLINKING.get();
-        UNLINKING.set((by, true));
-        if by == Unlinking::Module {
-            return;
-        }
         // SAFETY: the server passes a live context of the key for the call, and with it a live name.
-        let (name, db) = unsafe {
-            let name = bytes_of(api!(RedisModule_GetKeyNameFromOptCtx(key)));
-            (name, api!(RedisModule_GetDbIdFromOptCtx(key)))
+        let (raw_name, db) =
+            unsafe { (api!(RedisModule_GetKeyNameFromOptCtx(key)), api!(RedisModule_GetDbIdFromOptCtx(key))) };
+        // SAFETY: as above.
+        let name = unsafe { bytes_of(raw_name) };
+        // SAFETY: the pointers are those of a running call, which keeps them live.
+        let is_its_key = |call: &Running| unsafe {
+            (std::ptr::eq(call.name, raw_name) || bytes_of(call.name) == name)
+                && api!(RedisModule_GetSelectedDb(call.context)) == db
         };
-        (hooks::hooks().removed)(db, name, lock, by == Unlinking::Others);
+        let by = RUNNING.get().filter(is_its_key).map(|call| {
+            RUNNING.set(Some(Running { has_removed: true, ..call }));
+            call.by
+        });
+        if by != Some(Unlinking::Deleting) {
+            (hooks::hooks().removed)(db, name, lock, by.is_none());
+        }
     });
 }
 

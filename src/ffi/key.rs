@@ -56,8 +56,12 @@ impl<'k> Key<'k> {
         // SAFETY: context and name are live for 'k, and so for the handle. If the server removes an expired key, its
         // callback only notes that.
         let open = || unsafe { api!(RedisModule_OpenKey(context, name.raw(), mode.cast_signed())) };
-        let (raw, was_removed) =
-            if access == Access::Read { (open(), false) } else { data_type::unlinking(Unlinking::Opening, open) };
+        let (raw, was_removed) = if access == Access::Read {
+            (open(), false)
+        } else {
+            // SAFETY: as above; nobody else has the context while the key is opened.
+            unsafe { data_type::unlinking(Unlinking::Opening, context, name.raw(), open) }
+        };
         let mut key = Key { raw, context, name, lock: null_mut(), was_removed, life: PhantomData };
         key.lock = key.value()?;
         Ok(key)
@@ -102,7 +106,8 @@ impl<'k> Key<'k> {
         if !self.raw.is_null() {
             // SAFETY: the handle is open for writing. The type's callback knows that the module itself removes the key.
             let delete = || unsafe { api!(RedisModule_DeleteKey(self.raw)) };
-            data_type::unlinking(Unlinking::Module, delete);
+            // SAFETY: context and name are live for 'k; the context is borrowed, and stays in the key's database.
+            unsafe { data_type::unlinking(Unlinking::Deleting, self.context, self.name.raw(), delete) };
         }
     }
 
@@ -214,5 +219,6 @@ impl Drop for Key<'_> {
 /// Asks what the server lets a client do to this key now. Returns that, and whether asking removed the key: it had
 /// expired, and no hook tells.
 pub fn permission(context: &mut Context<'_>, name: &KeyName<'_>) -> (Permission, bool) {
-    data_type::unlinking(Unlinking::Opening, || context.permission(name))
+    // SAFETY: both are borrowed for the call, which selects no database in this context.
+    unsafe { data_type::unlinking(Unlinking::Opening, context.raw, name.raw(), || context.permission(name)) }
 }

@@ -12,12 +12,14 @@
 //! | `data_type` | the callbacks of the type `distrlock` |
 //! | `spec` | what is said about a command when it is registered |
 //! | `command` | registration of commands and their entry; `command_docs`: their `COMMAND DOCS` |
-//! | `acl` | ACL categories, and what a client may read |
+//! | `acl` | ACL categories, and which commands a client may run |
 //! | `config` | registration of settings |
 //! | `hooks` | server events, timers, and what the server calls of the module |
 //! | `blocking` | clients that wait |
 //! | `clients` | who a client is |
+//! | `info` | the section of `INFO` |
 //! | `scan` | whether a database has a lock |
+//! | `meddler` | another module, for tests: only in debug builds |
 //! | `main_thread` | module state, which only the thread of the event loop may use |
 //!
 //! Functions of the server are optional pointers, filled at load. Functions that every supported server has are called by
@@ -43,8 +45,11 @@ pub mod context;
 pub mod data_type;
 mod guard;
 pub mod hooks;
+pub mod info;
 pub mod key;
 mod main_thread;
+#[cfg(debug_assertions)]
+pub mod meddler;
 pub mod scan;
 pub mod spec;
 pub mod strings;

@@ -9,8 +9,8 @@ use super::context::{Context, machine_time};
 use super::data_type::{self, DISTRLOCK};
 use super::hooks::detached;
 
-/// How many keys, and how many places of the server's table, are looked at. The rest of a larger database is taken to have a lock, since the server has one.
-const MOST_KEYS: u32 = 10_000;
+/// How many keys, and how many places of the server's table, are looked at: a flush in the background takes no longer.
+const MOST: u32 = 10_000;
 
 struct Search {
     now: UnixMs,
@@ -19,23 +19,29 @@ struct Search {
     is_found: bool,
 }
 
-/// Whether a database has a lock with a live hold; `None`: any database.
-pub fn has_lock(db: Option<c_int>) -> bool {
+impl Search {
+    fn is_over(&self) -> bool {
+        self.is_found || self.keys >= MOST || self.places >= MOST
+    }
+}
+
+/// Whether a database has a lock with a live hold; `None` as the database: any of them. `None`: too many keys to tell.
+pub fn has_lock(db: Option<c_int>) -> Option<bool> {
     if data_type::locks() == 0 {
-        return false;
+        return Some(false);
     }
     let mut search = Search { now: machine_time().ms(), keys: 0, places: 0, is_found: false };
     // SAFETY: the context is kept since the load.
     let context = &mut unsafe { Context::new(detached()) };
     let before = context.db();
     for db in db.map_or(0..c_int::MAX, |db| db..db + 1) {
-        if search.is_found || !context.select_db(db) {
+        if search.is_over() || !context.select_db(db) {
             break;
         }
         scan(context, &mut search);
     }
     context.select_db(before);
-    search.is_found
+    (search.is_found || !search.is_over()).then_some(search.is_found)
 }
 
 fn scan(context: &Context<'_>, search: &mut Search) {
@@ -43,10 +49,9 @@ fn scan(context: &Context<'_>, search: &mut Search) {
     unsafe {
         let cursor = api!(RedisModule_ScanCursorCreate());
         let data = std::ptr::from_mut(search).cast::<c_void>();
-        while !(*data.cast::<Search>()).is_found && api!(RedisModule_Scan(context.raw, cursor, Some(look), data)) != 0 {
-            let search = &mut *data.cast::<Search>();
-            search.places += 1;
-            search.is_found |= search.places >= MOST_KEYS;
+        while !(*data.cast::<Search>()).is_over() && api!(RedisModule_Scan(context.raw, cursor, Some(look), data)) != 0
+        {
+            (*data.cast::<Search>()).places += 1;
         }
         api!(RedisModule_ScanCursorDestroy(cursor));
     }
@@ -62,10 +67,12 @@ unsafe extern "C" fn look(
     unsafe {
         let search = &mut *data.cast::<Search>();
         search.keys += 1;
-        search.is_found |= search.keys >= MOST_KEYS;
         if !key.is_null() && api!(RedisModule_ModuleTypeGetType(key)) == *DISTRLOCK.raw_type.borrow() {
             let lock = api!(RedisModule_ModuleTypeGetValue(key)).cast::<Lock>();
-            search.is_found |= lock.as_ref().is_some_and(|lock| lock.last_deadline().is_some_and(|at| search.now < at));
+            let is_live = lock.as_ref().is_some_and(|lock| lock.last_deadline().is_some_and(|at| search.now < at));
+            // The server may not have removed it yet.
+            let expiry = u64::try_from(api!(RedisModule_GetAbsExpire(key))).ok();
+            search.is_found |= is_live && expiry.is_none_or(|at| search.now < UnixMs::new(at));
         }
     }
 }

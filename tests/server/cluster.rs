@@ -1,5 +1,7 @@
 //! Locks in a cluster: every lock in its slot, and slots move with their locks.
 
+use std::time::Duration;
+
 use crate::support::cluster::{Cluster, in_cluster};
 use crate::support::replica::counter;
 use crate::support::skip::skipped;
@@ -101,4 +103,31 @@ fn atomic_slot_migration_of_redis_takes_the_lock_along() {
     there.nil("DLOCK.ACQUIRE k b");
     assert_eq!(there.int(format!("DLOCK.RELEASE k a TOKEN {token}")), 1);
     assert!(there.int("DLOCK.ACQUIRE k b") > token);
+}
+
+/// Redis drops the keys of a slot that has left without telling a module of each.
+#[test]
+fn sessions_of_a_slot_that_has_left_are_forgotten_and_cost_nothing() {
+    const LOCKS: usize = 2000;
+    let (cluster, from, to) = Cluster::of_two("{k}");
+    let (mut here, mut there, mut session) = (cluster.client(from), cluster.client(to), cluster.client(from));
+    let version = Version::of(&mut here);
+    let slot = here.int("CLUSTER KEYSLOT {k}");
+    session.pour((0..LOCKS).map(|n| format!("DLOCK.ACQUIRE {{k}}{n} a PX 1200 SESSION")));
+    if version.imports_slots() {
+        there.run(format!("CLUSTER MIGRATION IMPORT {slot} {slot}"));
+    } else if version.migrates_slots() {
+        here.ok(format!("CLUSTER MIGRATESLOTS SLOTSRANGE {slot} {slot} NODE {}", cluster.id(to)));
+    } else {
+        return skipped("this server moves no slot by itself");
+    }
+    soon("the slot has moved", || here.attempt("GET {k}").is_err_and(|error| error.starts_with("MOVED ")));
+    soon("nothing is bound here", || counter(&mut here, "sessions") == 0);
+    // One of another slot goes on, and nothing else keeps the timer busy.
+    let other =
+        (0..).map(|n| format!("other{n}")).find(|key| cluster.home_of(key) == from).expect("a key of this node");
+    let token = session.int(format!("DLOCK.ACQUIRE {other} a PX 900 SESSION"));
+    let busy = cluster.nodes[from].takes(|| here.pass_ms(1500));
+    assert!(here.int(format!("DLOCK.CHECK {other} {token}")) > 0);
+    assert!(busy < Duration::from_millis(300), "{busy:?} of CPU time in 1.5 s");
 }

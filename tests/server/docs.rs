@@ -1,7 +1,7 @@
 //! The README, the pages in docs/ and the demo say what the module does: their sessions are replayed, their lists are
 //! complete.
 
-mod page;
+pub mod page;
 mod same;
 mod terminal;
 
@@ -22,6 +22,9 @@ use terminal::{Terminal, script};
 fn replay(page: &Page) {
     let server = Server::start();
     let (mut client, mut names, mut waiting) = (server.client(), Names::default(), VecDeque::<Terminal>::new());
+    for library in page.libraries() {
+        client.run(["FUNCTION", "LOAD", &library]);
+    }
     let compare = |names: &mut Names, written: &str, real: &str| {
         let where_ = page.path.display();
         names.compare(written, real).unwrap_or_else(|difference| panic!("{where_}:\n{difference}"));

@@ -10,3 +10,4 @@ mod megabytes;
 mod output;
 mod policies;
 mod stalls;
+mod starvation;

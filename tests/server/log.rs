@@ -306,6 +306,29 @@ fn a_flush_that_removes_a_lock_is_one_entry() {
 }
 
 #[test]
+fn a_flush_of_many_keys_without_a_lock_is_none() {
+    let (_server, [mut client, mut session]) = Server::start().with_clients();
+    for flush in ["FLUSHDB", "FLUSHDB ASYNC"] {
+        client.pour((0..30_000).map(|n| format!("SET string{n} v")));
+        client.ok("SELECT 1");
+        session.ok("SELECT 1");
+        client.int("DLOCK.ACQUIRE elsewhere a PX 600000");
+        session.int("DLOCK.ACQUIRE bound a PX 600000 SESSION");
+        client.ok("SELECT 0");
+        client.ok(flush);
+        assert_eq!(log(&mut client), [], "{flush}: the locks are in another database");
+        // Among so many, a lock of a session is known.
+        session.ok("SELECT 0");
+        client.pour((0..30_000).map(|n| format!("SET string{n} v")));
+        session.int("DLOCK.ACQUIRE bound a PX 600000 SESSION");
+        client.ok(flush);
+        assert_eq!(events(&mut client), ["flush"], "{flush}");
+        client.ok("FLUSHALL");
+        client.ok("DLOCK.LOG RESET");
+    }
+}
+
+#[test]
 fn a_deadlock_is_logged() {
     let (server, mut client) = Server::start().with_client();
     client.int("DLOCK.ACQUIRE k a");

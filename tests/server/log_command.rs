@@ -6,7 +6,7 @@ use redis::Value;
 
 use crate::support::replica::info_field;
 use crate::support::version::Version;
-use crate::support::{Client, Server, int_of, list_of, text_of};
+use crate::support::{Client, Server, Setup, int_of, list_of, text_of};
 
 /// Logs so many holds.
 fn fill(client: &mut Client, entries: usize) {
@@ -96,8 +96,7 @@ fn the_settings_of_the_log_have_their_defaults_and_ranges() {
             client.error(format!("CONFIG SET dlock.{name} {bad}"));
         }
     }
-    let (_server, mut client) =
-        crate::support::Setup::new().module_args("log-hold 0 log-wait -1 log-max-len 7").start().with_client();
+    let (_server, mut client) = Setup::new().module_args("log-hold 0 log-wait -1 log-max-len 7").start().with_client();
     fill(&mut client, 9);
     assert_eq!(client.int("DLOCK.LOG LEN"), 7);
 }
@@ -138,6 +137,30 @@ fn the_log_is_for_administrators() {
     if version.has_module_categories() {
         assert!(!may("-@all +@dlock", "DLOCK.LOG LEN"));
     }
+}
+
+#[test]
+fn another_module_can_read_the_log_wherever_it_calls() {
+    let (_server, mut client) = Setup::new().hooks().start().with_client();
+    let version = Version::of(&mut client);
+    for request in ["GET", "LEN", "RESET", "HELP"] {
+        let call = format!("DLOCK.CALL DLOCK.LOG {request}");
+        client.run(&call);
+        client.run(format!("EVAL return(redis.call('DLOCK.CALL','DLOCK.LOG','{request}')) 0"));
+        client.ok("MULTI");
+        client.queued(&call);
+        let Value::Array(replies) = client.run("EXEC") else { panic!("an array") };
+        assert!(!matches!(replies[0], Value::ServerError(_)), "{request}: {replies:?}");
+    }
+    // A script and a transaction have their client's rights.
+    client.ok("ACL SETUSER probe on nopass ~* +@all -slowlog");
+    client.ok("AUTH probe x");
+    client.ok("MULTI");
+    client.queued("DLOCK.LOG LEN");
+    let replies = format!("{:?}", client.run("EXEC"));
+    assert_eq!(replies.contains("SLOWLOG"), !version.has_module_categories(), "{replies}");
+    let script = client.attempt("EVAL return(redis.call('DLOCK.LOG','LEN')) 0");
+    assert_eq!(script.is_err(), !version.has_module_categories(), "{script:?}");
 }
 
 #[test]

@@ -21,6 +21,7 @@ mod clients;
 mod cluster;
 mod config;
 mod damaged;
+mod deploy;
 mod docs;
 mod effects;
 mod expiry;

@@ -1,6 +1,7 @@
 //! What an operator and a watching client see: counters, keyspace events, `WATCH`, `CLIENT TRACKING`.
 
 use std::collections::BTreeMap;
+use std::os::unix::process::ExitStatusExt;
 use std::time::Duration;
 
 use redis::Value;
@@ -337,4 +338,19 @@ fn monitor_and_slowlog_show_lock_commands() {
     let line = text_of(&monitor.read().unwrap());
     assert!(line.contains("\"DLOCK.ACQUIRE\" \"k\" \"a\""), "{line}");
     assert!(client.text("INFO commandstats").to_lowercase().contains("cmdstat_dlock.acquire:calls=1"));
+}
+
+#[test]
+fn the_report_of_a_servers_crash_is_whole() {
+    let (mut server, mut client) = Server::start().with_client();
+    server.tolerate("BUG REPORT");
+    client.int("DLOCK.ACQUIRE k a");
+    client.send("DEBUG SEGFAULT");
+    let status = server.ended();
+    let log = server.log();
+    assert_eq!(status.signal(), Some(libc::SIGSEGV), "the report is no crash of its own: {log}");
+    for part in ["INFO OUTPUT", "CLIENT LIST OUTPUT", "MODULES INFO OUTPUT", "FAST MEMORY TEST", "BUG REPORT END"] {
+        assert!(log.contains(part), "{part} is missing: {log}");
+    }
+    assert!(!log.contains("dlock_trace"), "no backtrace in a signal handler");
 }

@@ -24,6 +24,24 @@ fn a_panic_is_an_error_and_a_log_line() {
 }
 
 #[test]
+fn a_panic_after_the_reply_adds_none() {
+    let (_server, mut client) = server().with_client();
+    const ERROR: &str = "-ERR internal error in dlock, see the server's log\r\n";
+    for (after, reply) in [
+        ("reply", "+OK\r\n".to_owned()),
+        // A map of 2 pairs, the first with an array of 2: what is missing is filled up.
+        ("part", format!("*4\r\n:1\r\n*2\r\n:2\r\n{ERROR}{ERROR}{ERROR}")),
+        ("block", "$-1\r\n".to_owned()),
+    ] {
+        for _ in 0..3 {
+            let bytes = client.exact(format!("DLOCK.PANIC k AFTER {after}"));
+            assert_eq!(String::from_utf8_lossy(&bytes), reply, "{after}");
+            assert_eq!(client.text("PING"), "PONG", "{after}: exactly one reply");
+        }
+    }
+}
+
+#[test]
 fn a_panic_in_a_transaction_or_script_leaves_the_rest_alone() {
     let (_server, mut client) = server().with_client();
     client.ok("MULTI");

@@ -254,3 +254,35 @@ fn under_another_name_an_ended_hold_lapses() {
         assert!(killer.int(format!("DLOCK.ACQUIRE {key} c")) > token, "{act}");
     }
 }
+
+#[test]
+fn it_is_over_in_a_transaction_for_which_time_stands_still() {
+    let requests = |id: i64, token: i64, grace: i64| {
+        let mut requests = vec![format!("CONFIG SET dlock.session-grace {grace}"), "MULTI".to_owned()];
+        let ended = ["DEBUG SLEEP 0.02".to_owned(), format!("CLIENT KILL ID {id}"), "DLOCK.INFO k".to_owned()];
+        requests.extend(ended);
+        requests.extend([format!("DLOCK.CHECK k {token}"), "DLOCK.ACQUIRE k b".to_owned(), "EXEC".to_owned()]);
+        requests
+    };
+    for held in ["WLOCK", "RLOCK"] {
+        for readers in [1, 40] {
+            let mut ending = Ending::of(held);
+            let id = ending.session.id();
+            for _ in 1..readers {
+                ending.session.run("DLOCK.RLOCK k * PX 600000 SESSION");
+            }
+            let replies = ending.killer.pipeline(&requests(id, ending.token, 0));
+            let Some(Ok(Value::Array(replies))) = replies.last() else { panic!("an array, not {replies:?}") };
+            assert_eq!(replies[1..4], [Value::Int(1), Value::Nil, Value::Nil], "{held}, {readers} holds");
+            assert!(token(&Ok(replies[4].clone())) > ending.token);
+            assert_eq!(ending.server.holders("k"), ["b"]);
+        }
+    }
+    // A grace counts from then, too.
+    let mut ending = Ending::of("WLOCK");
+    let id = ending.session.id();
+    let replies = ending.killer.pipeline(&requests(id, ending.token, 60_000));
+    let Some(Ok(Value::Array(replies))) = replies.last() else { panic!("an array, not {replies:?}") };
+    assert!(matches!(replies[3], Value::Int(59_000..=60_000)), "{replies:?}");
+    assert_eq!(replies[4], Value::Nil);
+}

@@ -317,8 +317,8 @@ impl Keyspace for MemoryKeyspace {
         self.has_removed
     }
 
-    fn may_read(&mut self, _name: Name<'_>) -> bool {
-        !self.is_blind
+    fn may_read(&mut self, _name: Name<'_>) -> (bool, u64) {
+        (!self.is_blind, 0)
     }
 
     fn now(&self) -> Now {

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use crate::ledger::Ledger;
-use crate::times::stalls;
+use crate::times::{attacks, stalls};
 
 /// A row of the promise. It is met if all its figures are.
 pub struct Row {
@@ -140,7 +140,7 @@ macro_rules! rows {
     ($($what:literal => $targets:expr,)+) => { [$(Row { what: $what, targets: &$targets }),+] };
 }
 
-pub static ROWS: [Row; 24] = rows! {
+pub static ROWS: [Row; 25] = rows! {
     "ACQUIRE + RELEASE / SET NX PX + script, instructions" => [
         at_most("no persistence", "instructions/none/acquire", "instructions/none/set-script", 0.55),
         at_most("AOF", "instructions/aof/acquire", "instructions/aof/set-script", 0.65),
@@ -201,6 +201,7 @@ pub static ROWS: [Row; 24] = rows! {
         ratio("rate / ordered locks", "several-rate-ratio/macquire-ordered", Bound::AtLeast(1.0)),
     ],
     "longest stall, ms" => stalls::TARGETS,
+    "session locks held through an attack" => attacks::TARGETS,
     "pairs per second / SET NX PX + script" => [
         ratio("pipeline 16", "pairs-ratio/none/16/hot/acquire", Bound::AtLeast(1.45)),
         ratio("pipeline 1", "pairs-ratio/none/1/hot/acquire", Bound::AtLeast(1.08)),

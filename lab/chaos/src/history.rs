@@ -120,7 +120,11 @@ impl Recorder {
 impl Life {
     /// Reads what [`Recorder`] wrote.
     pub fn read(worker: &str, path: &Path) -> failure::Result<Life> {
-        let text = std::fs::read_to_string(path).doing("reading a history")?;
+        let text = match std::fs::read_to_string(path) {
+            // It was killed before it had begun.
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => String::new(),
+            read => read.doing("reading a history")?,
+        };
         Life::parse(worker, &text)
     }
 

@@ -8,6 +8,7 @@
 //! | `plan` | which faults come when: the seed decides |
 //! | `faults` | what is done to servers, and the servers |
 //! | `workers`, `worker`, `workload` | worker processes; how one asks; what it does with locks |
+//! | `attackers` | clients that keep the server busy |
 //! | `counters` | what the locks protect |
 //! | `history` | what workers write down |
 //! | `check` | what histories must not show |
@@ -15,6 +16,7 @@
 //! | `queue`, `circle` | the order of a queue that nothing disturbs, and deadlocks |
 //! | `jumping` | a clock that jumps |
 
+mod attackers;
 mod check;
 mod circle;
 mod control;

@@ -24,6 +24,9 @@ pub struct Options {
     /// Only this scenario, and no histories.
     #[arg(long)]
     scenario: Option<Scenario>,
+    /// So many clients take short sessions at full speed meanwhile.
+    #[arg(long, default_value_t = 0)]
+    attackers: u64,
     /// Ends after the first scenario with a violation.
     #[arg(long)]
     until_violation: bool,
@@ -51,7 +54,7 @@ pub fn run(options: &Options) -> Result<Verdict> {
     let ms = options.seconds * 1000 * SCENARIOS_PERCENT / 100 / scenarios.len().max(1) as u64;
     let mut total = Total::default();
     for scenario in scenarios {
-        let outcome = scenario::play(scenario, seed, ms)?;
+        let outcome = scenario::play(scenario, seed, ms, options.attackers)?;
         println!("{}", line_of(scenario, &outcome));
         total.add(outcome);
         if total.is_enough(options) {

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use dlock_testkit::Server;
 use dlock_testkit::replica::{counter, info_field};
 
+use crate::attackers::Attackers;
 use crate::check::{self, Fault, Findings, Record};
 use crate::circle;
 use crate::control::Work;
@@ -25,7 +26,7 @@ pub struct Outcome {
 }
 
 /// Plays a scenario for `ms` milliseconds, and checks it.
-pub fn play(scenario: Scenario, seed: u64, ms: u64) -> Result<Outcome> {
+pub fn play(scenario: Scenario, seed: u64, ms: u64, attackers: u64) -> Result<Outcome> {
     let counters = Counters::default();
     let acknowledgement = match scenario {
         Scenario::Promotion => Acknowledgement::Often,
@@ -34,12 +35,14 @@ pub fn play(scenario: Scenario, seed: u64, ms: u64) -> Result<Outcome> {
     let mut workers = Workers::new(seed, counters.serve()?, acknowledgement)?;
     let servers = Servers::start(scenario, workers.dir())?;
     workers.start()?;
+    let attackers = Attackers::start(workers.dir(), attackers);
     let mut running = Running { servers, workers, faults: Vec::new(), undo: Vec::new(), begun: now() };
     for planned in plan(seed, scenario, ms) {
         running.wait_for(planned.at_ms)?;
         running.inject(planned)?;
     }
     running.wait_for(ms)?;
+    drop(attackers);
     running.calm()?;
     let mut found = running.come_to_rest()?;
     let record =

@@ -161,7 +161,10 @@ impl Round {
             Call::Enter(_, request, blocks) => {
                 let since = self.model.naive.now_us;
                 let request = Request { ticket: client, client, since, ..request.clone() };
-                self.model.enter(&request, *blocks && place == Place::Connection)
+                let is_second = self.model.naive.waiting.iter().any(|waiter| waiter.owner == request.owner);
+                let reply = self.model.enter(&request, *blocks && place == Place::Connection);
+                self.reach_if("an owner waits on several connections", is_second && reply == Reply::Later);
+                reply
             }
             Call::Release(key, leave) => self.model.release(*key, *leave),
             Call::Renew(key, renewal) => {

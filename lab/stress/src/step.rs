@@ -203,7 +203,7 @@ fn unfenced(call: Call) -> Call {
 
 fn enter(random: &mut Random, situation: &Situation, who: usize, may_block: bool) -> Call {
     let command = random.pick(&COMMANDS);
-    let key = key(random, who);
+    let (key, owner) = asker(random, situation, who);
     let number = |random: &mut Random, most: u64| {
         let number = u32::try_from(1 + random.below(most)).unwrap_or(1);
         NonZeroU32::new(number).unwrap_or(NonZeroU32::MIN)
@@ -225,7 +225,7 @@ fn enter(random: &mut Random, situation: &Situation, who: usize, may_block: bool
         ticket: 0,
         client: 0,
         // The model needs a number of its own until the server says which owner it has drawn.
-        owner: if is_drawn { usize::try_from(random.number() >> 8).unwrap_or(0) + OWNERS } else { owner(random) },
+        owner: if is_drawn { usize::try_from(random.number() >> 8).unwrap_or(0) + OWNERS } else { owner },
         is_drawn,
         keys,
         want,
@@ -317,6 +317,22 @@ fn lease(random: &mut Random, situation: &Situation) -> Lease {
         0..2 => Lease::Own,
         2 => Lease::Until((situation.now + ms) / 1000 * 1000),
         _ => Lease::For(ms),
+    }
+}
+
+/// Who asks for which key. Now and then it waits already, so that owners wait on several connections, or it has the lock
+/// shared and comes behind such an owner.
+fn asker(random: &mut Random, situation: &Situation, who: usize) -> (KeyNo, Who) {
+    let waiting: Vec<Who> = situation.model.naive.waiting.iter().map(|waiter| waiter.owner).collect();
+    let is_several = |owner: Who| waiting.iter().filter(|other| **other == owner).count() > 1;
+    let has_several = |key: KeyNo| situation.model.naive.queue(key).iter().any(|waiter| is_several(waiter.owner));
+    let behind = held(situation, who).filter(|(key, hold)| hold.mode == Mode::Shared && has_several(*key));
+    let behind: Vec<(KeyNo, Who)> = behind.map(|(key, hold)| (key, hold.owner)).collect();
+    let anybody = (key(random, who), owner(random));
+    match random.below(8) {
+        0..2 => (anybody.0, random.pick_if_any(&waiting).unwrap_or(anybody.1)),
+        2..4 => random.pick_if_any(&behind).unwrap_or(anybody),
+        _ => anybody,
     }
 }
 

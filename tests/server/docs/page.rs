@@ -3,7 +3,7 @@
 //! A block fenced as `console` is a session of one `redis-cli`. The blocks of a page share a server. What follows a
 //! prompt up to the next one is the reply. A block may begin with `$ redis-cli` and options. A command at the end of a
 //! block without a reply waits; the next block that does not begin with a prompt has its reply, and goes on in that
-//! terminal.
+//! terminal. A block fenced as `lua` is a library of functions that the server has from the start.
 
 use std::path::{Path, PathBuf};
 
@@ -61,6 +61,18 @@ impl Page {
     /// The sessions.
     pub fn sessions(&self) -> Vec<Block> {
         self.fenced("console").iter().map(|lines| Block::parse(lines)).collect()
+    }
+
+    /// The libraries of functions that its sessions call: the blocks fenced as `lua`.
+    pub fn libraries(&self) -> Vec<String> {
+        self.fenced("lua").iter().map(|lines| lines.join("\n")).collect()
+    }
+
+    /// The lines of the block that `scripts/dist-check` plays under this name.
+    pub fn commands(&self, name: &str) -> Vec<&str> {
+        let (_, rest) = self.text.split_once(&format!("<!-- dist-check: {name} -->")).expect("a block of this name");
+        let block = rest.split("```").nth(1).expect("a block");
+        block.lines().skip(1).collect()
     }
 
     /// The first block fenced as `text`: the syntax of a command.

@@ -50,6 +50,31 @@ fn a_deadlock_search_through_a_long_queue_has_a_budget() {
     within(SEARCH, found, "700 waiters for one lock");
 }
 
+/// Each of the readers in the way waits elsewhere, for a lock that the user may read by the last of its patterns.
+#[test]
+fn a_deadlock_search_pays_for_the_patterns_of_the_user() {
+    const READERS: usize = 390;
+    let (server, mut client) = Server::start().with_client();
+    let patterns: String = (0..11).map(|n| format!(" ~*a*a*a*x{n}")).collect();
+    client.ok(format!("ACL SETUSER many on nopass resetkeys +@all{patterns} ~k0 ~*-*"));
+    let name = |n: usize| format!("{:a>400}", format!("-{n}"));
+    client.pour((0..READERS).map(|n| format!("DLOCK.RLOCK k0 {n} PX 600000")));
+    client.pour((0..READERS).map(|n| format!("DLOCK.RLOCK {} other PX 600000", name(n))));
+    let _waiting = queue(&server, READERS, |n| format!("DLOCK.WLOCK {} {n} BLOCK 0", name(n)));
+    let mut user = server.client();
+    user.ok("AUTH many any");
+    let found = least_of_three(|| server.longest_turn(|| (0..3).for_each(|_| user.nil("DLOCK.WLOCK k0 x BLOCK 1"))));
+    within(SEARCH, found, "13 patterns and 390 locks");
+}
+
+#[test]
+fn a_deadlock_search_pays_for_long_owners() {
+    let (server, mut client) = Server::start().with_client();
+    client.pour((0..20_000).map(|n| format!("DLOCK.RLOCK k0 {n:01000} PX 600000")));
+    let found = search(&server, "DLOCK.WLOCK k0 x BLOCK 1");
+    within(SEARCH, found, "20,000 readers with owners of 1,000 bytes");
+}
+
 #[test]
 fn a_short_cycle_is_found_however_many_wait_elsewhere() {
     let server = Server::start();
@@ -100,6 +125,36 @@ fn reading_is_quick_while_a_hundred_thousand_ended_holds_wait_out_a_pause() {
         within(limit, found, &request);
     }
     within(PIECE, found, "the end of the session");
+}
+
+/// The worst order: the ended holds have later deadlines and higher tokens than the one that is left.
+#[test]
+fn info_is_quick_where_the_ended_holds_come_after_the_one_that_is_left() {
+    let (server, mut client) = Server::start().with_client();
+    let token = client.int("DLOCK.RLOCK k early PX 300000");
+    let mut session = server.client();
+    session.pour((0..MANY).map(|n| format!("DLOCK.RLOCK k reader-{n} PX 600000 SESSION")));
+    assert_eq!(lock_info(&mut client, "k").unwrap().holders, MANY as i64 + 1);
+    client.ok("CLIENT PAUSE 600000 WRITE");
+    client.watch_close(session);
+    let info = lock_info(&mut client, "k").unwrap();
+    assert_eq!((info.holders, info.count, info.token), (1, 1, token), "those of the session are over");
+    let found = least_of_three(|| server.takes(|| drop(client.run("DLOCK.INFO k"))));
+    within(PIECE, found, "DLOCK.INFO k");
+}
+
+#[test]
+fn all_that_info_shows_of_a_hundred_thousand_holds_is_a_thousand() {
+    let server = Server::start();
+    let (_readers, mut client) = readers(&server, |n| format!("DLOCK.RLOCK k reader-{n} PX 600000"));
+    for count in [0, 1_000_000] {
+        let request = format!("DLOCK.INFO k FULL COUNT {count}");
+        let info = lock_info(&mut client, &format!("k FULL COUNT {count}")).unwrap();
+        assert_eq!((info.holds().len(), info.holders), (1000, MANY as i64 + 1));
+        assert!(info.holds().is_sorted_by_key(|hold| hold.token));
+        let found = least_of_three(|| server.takes(|| drop(client.run(&request))));
+        within(PIECE, found, &request);
+    }
 }
 
 #[test]
@@ -153,11 +208,11 @@ fn a_session_of_a_hundred_thousand_holds_of_one_lock_ends_in_pieces() {
 }
 
 #[test]
-fn three_thousand_readers_get_in_by_pieces() {
+fn four_thousand_readers_get_in_by_pieces() {
     let found = least_of_three(|| {
         let (server, mut client) = Server::start().with_client();
         client.int("DLOCK.WLOCK k writer PX 600000");
-        let mut waiting = queue(&server, 3_000, |n| format!("DLOCK.RLOCK k reader-{n} PX 600000 BLOCK 0"));
+        let mut waiting = queue(&server, 4_000, |n| format!("DLOCK.RLOCK k reader-{n} PX 600000 BLOCK 0"));
         let turn = server.longest_turn(|| {
             client.int("DLOCK.RELEASE k writer");
             server.left_waiting(0);
@@ -165,7 +220,7 @@ fn three_thousand_readers_get_in_by_pieces() {
         assert!(waiting.iter_mut().all(|reader| reader.granted() > 0));
         turn
     });
-    within(PIECE, found, "3,000 readers");
+    within(PIECE, found, "4,000 readers");
 }
 
 #[test]

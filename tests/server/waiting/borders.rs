@@ -130,3 +130,42 @@ fn those_ahead_in_the_queue_are_waited_for() {
     client.int("DLOCK.RELEASE L1 w");
     behind.granted();
 }
+
+const CYCLE: &str = "DLOCK.SACQUIRE m:1 a 5 BLOCK 100";
+
+/// The owner `a` holds `m:1`, `b` waits for it, and [`CYCLE`] would wait behind `b`.
+#[track_caller]
+fn cycle_on_one_lock(server: &Server, admin: &mut Client) -> Client {
+    admin.int("DLOCK.RLOCK m:1 a PX 600000");
+    admin.int("DLOCK.RLOCK m:1 e PX 600000");
+    server.waiter("DLOCK.WLOCK m:1 b BLOCK 0")
+}
+
+#[test]
+fn who_may_not_run_info_learns_no_name() {
+    for rules in ["~* -dlock.info", "~* -dlock.info (+dlock.info ~m:2)", "~m:1 -dlock.info (~* -@all +get)"] {
+        let (server, mut admin, mut user) = with_user(rules);
+        assert!(user.error("DLOCK.INFO m:1").starts_with("NOPERM "), "{rules}");
+        // A cycle among the request's own locks is one.
+        let b = cycle_on_one_lock(&server, &mut admin);
+        let error = user.error(CYCLE);
+        assert!(error.starts_with("DEADLOCK ") && error.contains("DLOCK.INFO"), "{rules}: {error}");
+        assert!(!error.contains(" b ") && !error.contains("m:1"), "{rules}: {error}");
+        assert_eq!(admin.error(CYCLE), "DEADLOCK a waits for m:1 behind b, b waits for m:1 held by a");
+        drop(b);
+        server.left_waiting(0);
+        // Other locks are not looked at.
+        admin.int("DLOCK.ACQUIRE m:3 a PX 600000");
+        admin.int("DLOCK.ACQUIRE m:4 b PX 600000");
+        admin.ok("ACL SETUSER user resetkeys ~m:*");
+        let _b = server.waiter("DLOCK.ACQUIRE m:3 b BLOCK 0");
+        user.nil("DLOCK.ACQUIRE m:4 a BLOCK 50");
+    }
+}
+
+#[test]
+fn a_selector_that_permits_info_counts() {
+    let (server, mut admin, mut user) = with_user("~m:* -dlock.info (+dlock.info ~m:*)");
+    let _b = cycle_on_one_lock(&server, &mut admin);
+    assert_eq!(user.error(CYCLE), "DEADLOCK a waits for m:1 behind b, b waits for m:1 held by a");
+}

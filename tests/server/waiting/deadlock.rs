@@ -100,6 +100,26 @@ fn the_one_that_closes_the_circle_on_a_second_connection_is_left_out_too() {
     a.waits();
 }
 
+/// A reader may share with `a`, and waits behind the writer only: that one may give up for its other thread.
+#[test]
+fn a_writer_ahead_that_waits_on_two_connections_is_left_out() {
+    let (server, mut client) = Server::start().with_client();
+    for (lock, owner) in [("k2", "a"), ("k2", "e"), ("k1", "z")] {
+        client.int(format!("DLOCK.RLOCK {lock} {owner} PX 600000"));
+    }
+    let mut b = server.waiters(["DLOCK.WLOCK k2 b BLOCK 0", "DLOCK.WLOCK k1 b BLOCK 0"]);
+    let mut a = server.waiter("DLOCK.SACQUIRE k2 a 5 BLOCK 600000");
+    assert_eq!(server.queue("k2"), ["b", "a"]);
+    a.waits();
+    drop(a);
+    server.left_waiting(2);
+    // Once it waits there alone, it is in the way.
+    client.int("DLOCK.RELEASE k1 z");
+    b[1].granted();
+    let error = client.error("DLOCK.SACQUIRE k2 a 5 BLOCK 600000");
+    assert_eq!(error, "DEADLOCK a waits for k2 behind b, b waits for k2 held by a");
+}
+
 #[test]
 fn a_chain_without_an_end_is_none() {
     let (server, mut client) = Server::start().with_client();

@@ -5,7 +5,7 @@ use std::time::Duration;
 use redis::Value;
 
 use crate::support::replica::counter;
-use crate::support::{Server, lock_info, soon};
+use crate::support::{Server, Setup, int_of, lock_info, soon};
 
 #[test]
 fn nothing_is_granted_while_writes_are_paused() {
@@ -132,4 +132,70 @@ fn many_queues_and_pauses_on_one_server() {
     }
     assert_eq!(client.int("DBSIZE"), 0);
     assert_eq!(counter(&mut client, "waiters"), 0);
+}
+
+/// The commands that write, on the key `k`.
+const WRITES: [&str; 8] = [
+    "DLOCK.ACQUIRE k b",
+    "DLOCK.RACQUIRE k b",
+    "DLOCK.RLOCK k b",
+    "DLOCK.WLOCK k b",
+    "DLOCK.SACQUIRE k b 2",
+    "DLOCK.MACQUIRE 2 l k b",
+    "DLOCK.RELEASE k a",
+    "DLOCK.RENEW k a",
+];
+
+#[test]
+fn a_pause_that_begins_in_the_same_transaction_refuses_what_writes() {
+    let (mut server, mut client) = Setup::new().hooks().start().with_client();
+    server.tolerate("DEBUG");
+    client.ok("DEBUG SET-ACTIVE-EXPIRE 0");
+    let ways = ["plain", "script", "module"].map(|way| {
+        move |words: &str| match way {
+            "script" => format!("EVAL return(redis.pcall('{}')) 0", words.replace(' ', "','")),
+            "module" => format!("DLOCK.CALL {words}"),
+            _ => words.to_owned(),
+        }
+    });
+    for lease in [5, 600_000] {
+        for write in WRITES {
+            for request in ways.map(|way| way(write)) {
+                let token = client.int(format!("DLOCK.ACQUIRE k a PX {lease}"));
+                if lease == 5 {
+                    client.pass(token / 1000 + 10);
+                }
+                client.ok("MULTI");
+                client.queued("CLIENT PAUSE 100000 WRITE");
+                client.queued(&request);
+                client.queued(&request);
+                client.queued("DLOCK.INFO k");
+                let replies = client.pipeline(&["EXEC", "CLIENT UNPAUSE"]);
+                let Ok(Value::Array(replies)) = &replies[0] else { panic!("{request}: {replies:?}") };
+                for reply in &replies[1..3] {
+                    assert!(format!("{reply:?}").contains("TRYAGAIN"), "{request}: {replies:?}");
+                }
+                assert_eq!(replies[3] == Value::Nil, lease == 5, "{request}: {replies:?}");
+                // The refusals have changed nothing.
+                let owners: &[&str] = if lease == 5 { &[] } else { &["a"] };
+                assert_eq!(server.holders("k"), owners, "{request}");
+                client.int("DEL k l");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_transaction_before_the_pause_and_one_after_it_write() {
+    let (server, mut client) = Server::start().with_client();
+    client.ok("MULTI");
+    client.queued("DLOCK.ACQUIRE k a");
+    client.queued("CLIENT PAUSE 100000 WRITE");
+    let Value::Array(replies) = client.run("EXEC") else { panic!("an array") };
+    assert!(int_of(&replies[0]) > 1);
+    let mut late = server.client();
+    late.send_all(&["MULTI", "DLOCK.RELEASE k a", "EXEC"]);
+    client.ok("CLIENT UNPAUSE");
+    assert_eq!((late.read().is_ok(), late.read().is_ok()), (true, true));
+    assert_eq!(late.read(), Ok(Value::Array(vec![Value::Int(1)])));
 }

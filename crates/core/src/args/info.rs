@@ -22,7 +22,7 @@ impl Info {
                 None => Detail::Full(DEFAULT_COUNT),
                 Some(word) if is(word, "COUNT") => {
                     let count = usize::try_from(words.integer()?).map_err(|_| Malformed::Count)?;
-                    Detail::Full(if count == 0 { usize::MAX } else { count })
+                    Detail::Full(if count == 0 { MOST_SHOWN } else { count.min(MOST_SHOWN) })
                 }
                 Some(_) => return Err(Malformed::Syntax),
             },
@@ -36,3 +36,5 @@ impl Info {
 }
 
 const DEFAULT_COUNT: usize = 10;
+/// A list has at most so many: to send one hold costs 3 µs, and meanwhile the server does nothing else.
+const MOST_SHOWN: usize = 1000;

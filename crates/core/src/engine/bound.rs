@@ -8,17 +8,25 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::hash::BuildHasher;
 
 use foldhash::fast::FixedState;
-use hashbrown::HashMap;
+use smallvec::SmallVec;
+
+use super::load::Load;
 
 use crate::holds::{Deadlines, HoldId, Sum};
 use crate::{ClientId, Hold, Lease, Mode, Owner, Token, UnixMs};
+
+mod renewal;
+#[cfg(test)]
+mod tests;
+
+pub(super) use renewal::{NextRenewal, Renewal};
 
 #[derive(Clone, Debug, Default)]
 pub(super) struct Bound {
     bindings: BTreeMap<HoldId, Binding>,
     by_owner: BTreeMap<Owner, ByMode>,
     /// To which client the hold with a token is bound: how a reader tells many holds of an ended session from others.
-    by_token: HashMap<(Token, Mode), ByToken, FixedState>,
+    by_token: BTreeMap<(Token, Mode), ByToken>,
     sessions: BTreeMap<ClientId, Session>,
     renewals: BTreeSet<(UnixMs, HoldId)>,
     /// The sessions that have ended and still have holds.
@@ -30,6 +38,8 @@ pub(super) struct Bound {
     /// Before this time the server does not accept renewals.
     not_before: UnixMs,
     next: HoldId,
+    /// What has changed in the loads of clients since somebody took this.
+    load_changes: SmallVec<[(ClientId, i64); 2]>,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -44,6 +54,8 @@ struct ByToken {
     client: ClientId,
     /// A hash of the owner: a hold that is not bound may have the token, too (`MINTOKEN`).
     owner: u64,
+    /// The deadline of the first: what has lapsed may be gone from the lock.
+    deadline: UnixMs,
     holds: u32,
     /// There was more than one (`MINTOKEN`): then the owner decides.
     is_ambiguous: bool,
@@ -82,7 +94,7 @@ pub(super) struct Binding {
     pub token: Token,
     pub deadline: UnixMs,
     entries: u32,
-    renew_at: UnixMs,
+    renewal: Renewal,
 }
 
 impl Bound {
@@ -110,27 +122,28 @@ impl Bound {
         self.sessions.contains_key(&client)
     }
 
-    /// Binds a hold, which is due for renewal at `renew_at`. The latest binding wins.
-    pub(super) fn bind(&mut self, hold: &Hold, client: ClientId, renew_at: UnixMs) {
+    /// Binds a hold. The latest binding wins.
+    pub(super) fn bind(&mut self, hold: &Hold, client: ClientId, renewal: Renewal) {
         self.unbind(&hold.owner, hold.mode);
         let id = self.next;
         self.next += 1;
         let Hold { mode, token, deadline, count, .. } = *hold;
         let owner = hold.owner.clone();
-        self.insert(id, Binding { owner, mode, client, token, deadline, entries: count, renew_at });
+        self.insert(id, Binding { owner, mode, client, token, deadline, entries: count, renewal });
     }
 
     fn insert(&mut self, id: HoldId, binding: Binding) {
         *self.by_owner.entry(binding.owner.clone()).or_default().of(binding.mode) = Some(id);
         let session = self.sessions.entry(binding.client).or_default();
         session.deadlines.insert(binding.deadline, id, binding.entries);
-        self.renewals.insert((binding.renew_at, id));
-        self.add_token(binding.token, binding.mode, binding.client, hash(&binding.owner));
+        self.renewals.insert((binding.renewal.at, id));
+        self.load_changes.push((binding.client, binding.renewal.load.cast_signed()));
+        let first = ByToken::of(binding.client, &binding.owner, binding.deadline);
+        self.add_token(binding.token, binding.mode, first);
         self.bindings.insert(id, binding);
     }
 
-    fn add_token(&mut self, token: Token, mode: Mode, client: ClientId, owner: u64) {
-        let first = ByToken { client, owner, holds: 0, is_ambiguous: false };
+    fn add_token(&mut self, token: Token, mode: Mode, first: ByToken) {
         let by_token = self.by_token.entry((token, mode)).or_insert(first);
         by_token.is_ambiguous |= by_token.holds > 0;
         by_token.holds += 1;
@@ -145,7 +158,7 @@ impl Bound {
     }
 
     /// Follows a change of a hold, if it is bound.
-    pub(super) fn follow(&mut self, hold: &Hold, renew_at: UnixMs) {
+    pub(super) fn follow(&mut self, hold: &Hold, renewal: Renewal) {
         let Some(id) = self.id(&hold.owner, hold.mode) else { return };
         let Some(binding) = self.bindings.get_mut(&id) else { return };
         if let Some(session) = self.sessions.get_mut(&binding.client) {
@@ -155,14 +168,19 @@ impl Bound {
             session.deadlines.remove(binding.deadline, id);
             session.deadlines.insert(hold.deadline, id, hold.count);
         }
-        self.renewals.remove(&(binding.renew_at, id));
-        self.renewals.insert((renew_at, id));
+        self.renewals.remove(&(binding.renewal.at, id));
+        self.renewals.insert((renewal.at, id));
         let (token, mode, client) = (binding.token, binding.mode, binding.client);
-        (binding.token, binding.deadline, binding.entries, binding.renew_at) =
-            (hold.token, hold.deadline, hold.count, renew_at);
+        if renewal.load != binding.renewal.load {
+            self.load_changes.push((client, renewal.load.cast_signed() - binding.renewal.load.cast_signed()));
+        }
+        (binding.token, binding.deadline, binding.entries, binding.renewal) =
+            (hold.token, hold.deadline, hold.count, renewal);
         if token != hold.token {
             self.remove_token(token, mode);
-            self.add_token(hold.token, mode, client, hash(&hold.owner));
+            self.add_token(hold.token, mode, ByToken::of(client, &hold.owner, hold.deadline));
+        } else if let Some(by_token) = self.by_token.get_mut(&(token, mode)) {
+            by_token.deadline = hold.deadline;
         }
     }
 
@@ -183,7 +201,8 @@ impl Bound {
     /// Unbinds a hold by its id: its client, if that has no other hold here.
     pub(super) fn remove(&mut self, id: HoldId) -> Option<ClientId> {
         let binding = self.bindings.remove(&id)?;
-        self.renewals.remove(&(binding.renew_at, id));
+        self.renewals.remove(&(binding.renewal.at, id));
+        self.load_changes.push((binding.client, -binding.renewal.load.cast_signed()));
         self.remove_token(binding.token, binding.mode);
         if let Some(by_mode) = self.by_owner.get_mut(&binding.owner) {
             *by_mode.of(binding.mode) = None;
@@ -294,10 +313,37 @@ impl Bound {
         sum
     }
 
-    /// When the next renewal is due, and the deadline before which it has to happen.
-    pub(super) fn next_renewal(&self) -> Option<(UnixMs, UnixMs)> {
+    /// Whether so few sessions have ended that a question may look at each of them.
+    pub(super) fn has_few_ended(&self) -> bool {
+        self.ended.len() <= FEW
+    }
+
+    /// The holds of ended sessions that the lock has and that are live at `time`. One step for each session, and for each
+    /// 512 of its holds.
+    pub(super) fn ended_after(&self, time: UnixMs) -> Sum {
+        let clock = self.swept.map_or(time, |swept| swept.max(time));
+        let sessions = self.ended.iter().filter_map(|client| self.sessions.get(client));
+        sessions.fold(Sum::default(), |sum, session| sum.plus(session.deadlines.live(clock)))
+    }
+
+    /// The tokens that one shared hold of an ended session has, which is in the lock and live at `now`. The highest first.
+    pub(super) fn ended_reader_tokens(&self, now: UnixMs) -> impl Iterator<Item = Token> {
+        let clock = self.swept.map_or(now, |swept| swept.max(now));
+        let is_one = move |by: &ByToken| !by.is_ambiguous && by.deadline > clock && self.ended.contains(&by.client);
+        let tokens = self.by_token.iter().rev().filter(move |((_, mode), by)| *mode == Mode::Shared && is_one(by));
+        tokens.map(|((token, _), _)| *token)
+    }
+
+    /// The next renewal.
+    pub(super) fn next_renewal(&self) -> Option<NextRenewal> {
         let (at, id) = self.renewals.first()?;
-        Some(((*at).max(self.not_before), self.bindings.get(id)?.deadline))
+        let Binding { deadline, client, .. } = *self.bindings.get(id)?;
+        Some(NextRenewal { at: (*at).max(self.not_before), deadline, client })
+    }
+
+    /// Whether all of a few leases have ended.
+    pub(super) fn has_lapsed(&self, now: UnixMs) -> bool {
+        self.len() <= FEW && self.bindings.values().all(|binding| binding.deadline <= now)
     }
 
     /// A hold that is due for renewal at `now`.
@@ -309,8 +355,19 @@ impl Bound {
     /// Does not name a hold as due any more: its session has ended.
     pub(super) fn skip_renewal(&mut self, id: HoldId) {
         if let Some(binding) = self.bindings.get(&id) {
-            self.renewals.remove(&(binding.renew_at, id));
+            self.renewals.remove(&(binding.renewal.at, id));
         }
+    }
+
+    /// The load of a hold, if it is bound to this client.
+    pub(super) fn load_for(&self, client: ClientId, owner: &Owner, mode: Mode) -> Load {
+        let binding = self.id(owner, mode).and_then(|id| self.bindings.get(&id));
+        binding.filter(|binding| binding.client == client).map_or(0, |binding| binding.renewal.load)
+    }
+
+    /// Takes what has changed in the loads of clients.
+    pub(super) fn take_load_changes(&mut self) -> SmallVec<[(ClientId, i64); 2]> {
+        std::mem::take(&mut self.load_changes)
     }
 
     /// Names no hold as due before this time.
@@ -361,8 +418,17 @@ impl Bound {
             client: binding.client,
             token: binding.token,
             deadline: binding.deadline,
-            renew_at: self.renewals.contains(&(binding.renew_at, *id)).then(|| binding.renew_at.max(self.not_before)),
+            renew_at: self
+                .renewals
+                .contains(&(binding.renewal.at, *id))
+                .then(|| binding.renewal.at.max(self.not_before)),
         })
+    }
+
+    /// The load of each hold, and its client.
+    #[cfg(feature = "check")]
+    pub(super) fn loads(&self) -> impl Iterator<Item = (ClientId, Load)> {
+        self.bindings.values().map(|binding| (binding.client, binding.renewal.load))
     }
 
     /// The sessions that have ended, laid open.
@@ -387,6 +453,12 @@ impl Bound {
     }
 }
 
+impl ByToken {
+    fn of(client: ClientId, owner: &Owner, deadline: UnixMs) -> ByToken {
+        ByToken { client, owner: hash(owner), deadline, holds: 0, is_ambiguous: false }
+    }
+}
+
 impl ByMode {
     fn of(&mut self, mode: Mode) -> &mut Option<HoldId> {
         match mode {
@@ -402,13 +474,3 @@ fn hash(owner: &Owner) -> u64 {
 
 /// Up to this many ended sessions, a list of them is the fastest way to find one.
 const FEW: usize = 8;
-
-/// When the lease of a bound hold is extended: when a third of it has passed, or up to a twelfth of that third earlier,
-/// so that holds that are bound together are not all extended at once, and drift apart. `spread` is a random number.
-pub(super) fn renewal_time(hold: &Hold, spread: u64) -> UnixMs {
-    let third = hold.lease.get() / 3;
-    UnixMs::new(hold.deadline.get().saturating_sub(hold.lease.get()) + third - spread % (third / 12 + 1))
-}
-
-#[cfg(test)]
-mod tests;

@@ -1,5 +1,8 @@
 //! What an engine remembers, laid open for the model checker: which states are the same, and whether the tables agree.
 
+use std::collections::BTreeMap;
+
+use super::load::Load;
 use super::record::Attention;
 use super::{Engine, WaiterId};
 use crate::{ClientId, Lease, LeaseChoice, Mode, Name, Owner, Request, Token, UnixMs, Want};
@@ -83,7 +86,6 @@ pub struct BindingView<'a> {
 impl<T> Engine<T> {
     /// Lays open what the engine remembers.
     pub fn snapshot(&self) -> Snapshot<'_, T> {
-        let stale_before = |db| self.all_epoch.max(self.db_epochs.get(&db).copied().unwrap_or(0));
         let mut records: Vec<RecordView<'_, T>> = self
             .records
             .values()
@@ -93,19 +95,14 @@ impl<T> Engine<T> {
                 bound: record.bound.views().collect(),
                 ended: record.bound.ends().collect(),
                 queue_due: record.queue_due,
-                visit_at: match record.attention {
-                    Attention::None => None,
-                    Attention::At(at) | Attention::Overdue(at) => Some(at),
-                    Attention::Now => Some(UnixMs::ZERO),
-                },
+                visit_at: [record.attention, record.renewal].into_iter().filter_map(visit_at).min(),
                 has_grace: record.has_grace,
                 was_deserted: record.was_deserted,
-                is_stale: record.epoch < stale_before(record.db),
+                is_stale: record.epoch < self.databases.epoch(record.db),
             })
             .collect();
         records.sort_by_key(|record| record.name);
-        let marked = self.marked.iter().filter_map(|id| self.records.get(*id));
-        let marked = marked.filter(|record| record.attention == Attention::Now);
+        let marked = self.lanes.marked().filter_map(|id| self.records.get(id));
         Snapshot {
             records,
             marked: marked.map(|record| record.name()).collect(),
@@ -137,6 +134,7 @@ impl<T> Engine<T> {
     pub fn audit(&self) -> Result<(), String> {
         let expect = |is_so: bool, what: &str| if is_so { Ok(()) } else { Err(what.to_owned()) };
         let (mut places, mut queues, mut bound, mut at) = (0, 0, 0, 0);
+        let mut loads: BTreeMap<ClientId, Load> = BTreeMap::new();
         for (id, record) in &self.records {
             expect(self.find(record.name()) == Some(id), "a record is not found by its name")?;
             places += record.queue.len();
@@ -149,22 +147,41 @@ impl<T> Engine<T> {
                 expect(last < Some(waiter.place), "a queue is out of order")?;
                 last = Some(waiter.place);
             }
-            match record.attention {
-                Attention::None => expect(!record.is_idle(), "a record without anything to remember stays")?,
-                Attention::At(time) => {
-                    at += 1;
-                    expect(self.agenda.contains(&(time, id)), "a record is not in the agenda")?;
+            expect(
+                !record.is_idle() || record.attention != Attention::None,
+                "a record without anything to remember stays",
+            )?;
+            let has_renewal = record.bound.next_renewal().is_some();
+            expect(
+                has_renewal || record.renewal == Attention::None,
+                "a record has nothing to extend, but a time for it",
+            )?;
+            for (attention, agenda) in [(record.attention, &self.agenda), (record.renewal, &self.renewals)] {
+                match attention {
+                    Attention::None => {}
+                    Attention::At(time) => {
+                        at += 1;
+                        expect(agenda.contains(&(time, id)), "a record is not in the agenda")?;
+                    }
+                    Attention::Due(due) => expect(self.lanes.has(due, id), "a record is not among those that are due")?,
                 }
-                Attention::Overdue(time) => expect(self.overdue.contains(&(time, id)), "a record is not overdue")?,
-                Attention::Now => expect(self.marked.contains(&id), "a record is not visited in this turn")?,
+            }
+            for (client, load) in record.bound.loads() {
+                *loads.entry(client).or_default() += load;
             }
             for client in record.bound.clients().filter(|client| !record.bound.has_session_ended(*client)) {
-                let is_known = self.clients.get(&client).is_some_and(|records| records.contains(&id));
+                let is_known = self.clients.get(&client).is_some_and(|holds| holds.records.contains(&id));
                 let leaves = self.leaving.get(&client).is_some_and(|leaving| leaving.records.contains(&id));
                 expect(is_known || leaves, "a client is not known to have a hold")?;
             }
         }
-        expect(at == self.agenda.len(), "the agenda names a record twice, or one that is gone")?;
+        for (_, bound) in &self.old_bound {
+            bound.loads().for_each(|(client, load)| *loads.entry(client).or_default() += load);
+        }
+        for (client, holds) in &self.clients {
+            expect(loads.get(client).copied().unwrap_or(0) == holds.load, "a client's load is counted wrong")?;
+        }
+        expect(at == self.agenda.len() + self.renewals.len(), "the agenda names a record twice, or one that is gone")?;
         let counted = (self.places, self.queues, self.bound);
         expect(counted == (places, queues, bound), "places, queues or bound holds are counted wrong")?;
         for (id, waiter) in &self.waiters {
@@ -178,5 +195,14 @@ impl<T> Engine<T> {
         }
         let waits: usize = self.waits.values().map(|waits| waits.len()).sum();
         expect(waits == self.waiters.len(), "an owner has a wait that is gone")
+    }
+}
+
+/// When a record is visited; those that are due are visited first.
+fn visit_at(attention: Attention) -> Option<UnixMs> {
+    match attention {
+        Attention::None => None,
+        Attention::At(at) => Some(at),
+        Attention::Due(due) => Some(due.place.urgency),
     }
 }

@@ -1,9 +1,9 @@
 //! Whether a request that begins to wait would wait forever: for itself, through others.
 //!
 //! A request waits for every owner ahead of it in each of its queues, and for every holder that it, or a request ahead
-//! of it, excludes. If one of these owners waits too, it waits for others in turn, and so on. The search follows owners
-//! that wait once: one that waits on several connections has several threads of control. It follows only locks of the
-//! request's own database that the client may read, and gives up after [`BUDGET`] steps: then the request waits.
+//! of it, excludes. If one of these owners waits too, it waits for others in turn, and so on. An owner that waits on
+//! several connections has several threads of control: the search leaves it and its requests out. It follows only locks
+//! of the request's own database that the client may read, and gives up after [`BUDGET`] steps: then the request waits.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -11,17 +11,25 @@ use std::rc::Rc;
 use super::Engine;
 use super::keyspace::Keyspace;
 use super::queue::{Place, Waiter, WaiterId};
-use super::record::RecordId;
+use super::record::{Record, RecordId};
 use crate::{Lock, Mode, Name, Owner};
 
-/// How many steps a search takes at most: about a millisecond. A step looks at one waiter or holder.
+/// How many steps a search takes at most: about a millisecond. A step looks at one waiter or holder, whose
+/// owner is short.
 const BUDGET: usize = 8000;
-/// How many bytes of an owner cost one step more.
-const OWNER_BYTES: usize = 512;
-/// What it costs to look into a key that is not the request's own, in steps.
-const KEY: usize = 20;
+/// How long a step takes, in ns: what was measured counts by it.
+const STEP_NS: u64 = 125;
+/// How many bytes of an owner cost one step more: it is read, and hashed.
+const OWNER_BYTES: usize = 128;
+/// What it costs to look into a key that is not the request's own, in steps, beside what the ACL takes.
+const KEY: usize = 17;
+/// What it costs to come to a queue, in steps.
+const QUEUE: usize = 3;
 /// How many bytes of a key's name cost one step more.
 const KEY_BYTES: usize = 200;
+
+/// A cycle for a client that may not see who is in it.
+const UNNAMED: &str = "the owners in the way wait for this one (DLOCK.INFO, which this user may not run, names them)";
 
 /// A request in the path of the search: who waits, and which step led here, over which lock.
 struct Node {
@@ -48,6 +56,8 @@ struct Seen {
     /// The last place up to which requests for several locks were looked at.
     ahead: Option<Place>,
     holders: Option<Mode>,
+    /// Whether the search may look at it, once that is known.
+    is_open: Option<bool>,
 }
 
 impl Search {
@@ -56,6 +66,11 @@ impl Search {
         self.budget = self.budget.checked_sub(steps)?;
         Some(())
     }
+}
+
+/// What it costs to find out where an owner waits, in steps.
+fn cost(owner: &Owner) -> usize {
+    1 + owner.heap_bytes() / OWNER_BYTES
 }
 
 impl<T> Engine<T> {
@@ -75,7 +90,10 @@ impl<T> Engine<T> {
             for record in self.waiters.get(waiter)?.records.clone() {
                 let last = self.expand(space, &mut search, at, record, &owner, &own)?;
                 if let Some(last) = last {
-                    return Some(self.describe(&search, &last));
+                    // The request's own locks were searched without a question.
+                    let mut records = own.iter().filter_map(|id| self.records.get(*id));
+                    let may_name = records.all(|record| space.may_read(record.name()).0);
+                    return Some(if may_name { self.describe(&search, &last) } else { UNNAMED.to_owned() });
                 }
             }
             at += 1;
@@ -102,13 +120,17 @@ impl<T> Engine<T> {
         };
         let (db, key) = (record.db, Rc::clone(&record.key));
         let name = Name { db, key: &key };
-        if !own.contains(&id) {
-            search.pay(KEY + key.len() / KEY_BYTES)?;
-            if db != first.db || !space.may_read(name) {
-                return Some(None);
-            }
+        let is_open = match search.seen.get(&id).and_then(|seen| seen.is_open) {
+            Some(is_open) => is_open,
+            None => own.contains(&id) || ask(space, search, name, first.db)?,
+        };
+        let before = search.seen.entry(id).or_default();
+        before.is_open = Some(is_open);
+        let before = *before;
+        if !is_open {
+            return search.pay(1).map(|()| None);
         }
-        search.pay(1)?;
+        search.pay(QUEUE)?;
         // An upgrade has passed those that wait: they wait for it.
         let is_ahead = |waiter: &Waiter<T>| waiter.place < place && waiter.records.contains(&id);
         let first = search.nodes.first().map(|node| node.waiter)?;
@@ -116,48 +138,56 @@ impl<T> Engine<T> {
             return Some(Some(Closing { at, over: id, by: As::WaiterAhead, through: None }));
         }
         let record = self.records.get(id)?;
-        let before = search.seen.get(&id).copied().unwrap_or_default();
         // Of those ahead, only requests for several locks lead to other queues: what the others wait for is in the way of
         // this one, too.
         let mut met: Vec<WaiterId> = Vec::new();
         let mut ahead = before.ahead;
         for (place, other) in record.queue.several_ahead(before.ahead, place) {
-            search.budget = search.budget.checked_sub(1)?;
+            search.pay(self.waiters.get(other).map_or(1, |other| cost(&other.owner)))?;
             ahead = Some(place);
             met.push(other);
         }
-        let writer = record.queue.first_writer(place);
+        let writer = self.writer_ahead(search, record, place)?;
         let holders = if mode == Mode::Exclusive || writer.is_some() { Mode::Exclusive } else { Mode::Shared };
         let is_new = ![Some(Mode::Exclusive), Some(holders)].contains(&before.holders);
-        search.seen.insert(id, Seen { ahead, holders: if is_new { Some(holders) } else { before.holders } });
+        search.seen.insert(id, Seen { ahead, holders: if is_new { Some(holders) } else { before.holders }, ..before });
         for other in met {
             self.follow_waiter(search, (at, id, As::WaiterAhead), other, origin);
         }
         if !is_new {
             return Some(None);
         }
-        self.look_at_holders(space, search, at, id, name, holders, origin)
+        self.look_at_holders(space, search, (at, id, holders), name, writer.filter(|writer| *writer != waiter), origin)
     }
 
-    /// Follows the holders in the way, each to where it waits.
-    #[allow(clippy::too_many_arguments, reason = "one step of the search, cut out for reading")]
+    /// The first writer ahead of a place, or at it, whose owner waits once. `None` if the budget is used up.
+    fn writer_ahead(&self, search: &mut Search, record: &Record, place: Place) -> Option<Option<WaiterId>> {
+        for writer in record.queue.writers(place) {
+            let Some(found) = self.waiters.get(writer) else { continue };
+            search.pay(cost(&found.owner))?;
+            if self.waits_once(&found.owner) {
+                return Some(Some(writer));
+            }
+        }
+        Some(None)
+    }
+
+    fn waits_once(&self, owner: &Owner) -> bool {
+        self.waits.get(owner).is_some_and(|waits| waits.len() == 1)
+    }
+
+    /// Follows the holders in the way, each to where it waits. A request waits for its own owner only if a writer ahead
+    /// does.
     fn look_at_holders<S: Keyspace>(
         &mut self,
         space: &mut S,
         search: &mut Search,
-        at: usize,
-        id: RecordId,
+        (at, id, holders): (usize, RecordId, Mode),
         name: Name<'_>,
-        holders: Mode,
+        writer: Option<WaiterId>,
         origin: &Owner,
     ) -> Option<Option<Closing>> {
         let record = self.records.get(id)?;
-        // A request waits for its own owner only if somebody ahead does.
-        let place = self.waiters.get(search.nodes.get(at)?.waiter)?.place;
-        let writer = record
-            .queue
-            .first_writer(place)
-            .filter(|writer| search.nodes.get(at).is_some_and(|node| *writer != node.waiter));
         let now = space.now().ms();
         let mut budget = search.budget;
         let (waits, bound) = (&self.waits, &record.bound);
@@ -168,7 +198,7 @@ impl<T> Engine<T> {
             let shared = lock.live_by_deadline(now).filter(|hold| hold.mode == Mode::Shared);
             let shared = (holders == Mode::Exclusive).then_some(shared).into_iter().flatten();
             for hold in exclusive.chain(shared) {
-                budget = budget.checked_sub(1 + hold.owner.heap_bytes() / OWNER_BYTES)?;
+                budget = budget.checked_sub(cost(&hold.owner))?;
                 if bound.end_of(hold).is_some_and(|end| end.deadline() <= now) {
                     continue;
                 }
@@ -240,6 +270,17 @@ impl<T> Engine<T> {
         let more = if steps.len() > MAX_STEPS_SHOWN { ", …" } else { "" };
         format!("{}{more}", parts.join(", "))
     }
+}
+
+/// Whether the search may look at this key, in the request's database. `None` if the budget is used up.
+fn ask<S: Keyspace>(space: &mut S, search: &mut Search, name: Name<'_>, db: i32) -> Option<bool> {
+    search.pay(KEY + name.key.len() / KEY_BYTES)?;
+    if name.db != db {
+        return Some(false);
+    }
+    let (may_read, ns) = space.may_read(name);
+    search.pay(usize::try_from(ns / STEP_NS).unwrap_or(usize::MAX))?;
+    Some(may_read)
 }
 
 /// Where a cycle closes: at this step, over this lock, through a request ahead or directly.

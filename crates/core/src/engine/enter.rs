@@ -4,11 +4,11 @@ use smallvec::SmallVec;
 
 use super::keyspace::{GRACE_MS, Keyspace, OpenKey, OpenLock};
 use super::queue::{Place, Rank, Waiter, WaiterId};
-use super::record::RecordId;
+use super::record::{Attention, RecordId};
 use super::{Answer, Call, Engine, Event, Fault, LogEvent, Output};
 use crate::holds::Sum;
 use crate::lock::{Acquire, Acquired, Refusal};
-use crate::{Change, Effect, Lease, LeaseChoice, Lock, Mode, Name, Now, Owner, Request, Token, UnixMs, Want};
+use crate::{Change, Effect, LeaseChoice, Lock, Mode, Name, Now, Owner, Request, Token, UnixMs, Want};
 
 /// What a request asks for.
 #[derive(Clone, Debug)]
@@ -104,7 +104,7 @@ impl<T> Engine<T> {
         let (name, now) = (call.name, call.now);
         match self.decide(*id, open, now, ask) {
             Acquired::Granted(hold, entry) => {
-                self.check_session(ask, hold.lease)?;
+                self.check_session(call, ask, [(name, hold.lease)])?;
                 let token = hold.token;
                 if ask.binds {
                     id.get_or_insert_with(|| self.find_or_create(name));
@@ -117,7 +117,7 @@ impl<T> Engine<T> {
                 Ok(Decided::Entered(Entered::Granted(token)))
             }
             Acquired::Replayed(hold) => {
-                self.check_session(ask, hold.lease)?;
+                self.check_session(call, ask, [(name, hold.lease)])?;
                 self.stats.replays += 1;
                 if ask.binds {
                     let bound = self.find_or_create(name);
@@ -136,7 +136,8 @@ impl<T> Engine<T> {
                 let is_upgrade = is_upgrade(open.lock(), ask, now.ms());
                 let own = open.lock().live(&ask.owner, ask.want.mode(), now.ms()).map(|hold| hold.lease);
                 let own = own.filter(|_| ask.want != Want::ExclusiveOnce);
-                match self.refuse(refusal, call, ask, own, may_wait, first)? {
+                self.check_waiting(call, &[name], ask, own)?;
+                match self.refuse(refusal, call, ask, may_wait, first)? {
                     Decided::Join(_) if is_upgrade && self.is_upgrade_ahead(*id, &ask.owner) => {
                         Err(self.deadlock(call, ask, "another owner waits to upgrade the lock already".to_owned()))
                     }
@@ -183,25 +184,15 @@ impl<T> Engine<T> {
         }
     }
 
-    /// A hold that is bound to a session has a lease that can be extended in time.
-    pub(super) fn check_session(&self, ask: &Ask, lease: Lease) -> Result<(), Fault> {
-        if ask.binds && !lease.can_be_bound() { Err(Fault::SessionLease) } else { Ok(()) }
-    }
-
-    /// What becomes of a request that is not granted. `own` is the lease of the hold that it would enter again.
+    /// What becomes of a request that is not granted.
     pub(super) fn refuse(
         &mut self,
         refusal: Refusal,
         call: Call<'_>,
         ask: &Ask,
-        own: Option<Lease>,
         may_wait: bool,
         first: Option<WaiterId>,
     ) -> Result<Decided, Fault> {
-        let lease = own.unwrap_or(self.settings.default_lease);
-        if ask.binds && ask.lease == LeaseChoice::Own && !lease.can_be_bound() {
-            return Err(Fault::SessionLease);
-        }
         let why = match refusal {
             Refusal::TooManyEntries => return Err(Fault::TooManyEntries),
             Refusal::NoToken => return Err(Fault::NoToken),
@@ -333,6 +324,10 @@ impl<T> Engine<T> {
     /// Sees to a lock that a request waits for: its queue is due when a hold ends, and the key is to outlive the last
     /// deadline a little, unless somebody set its end.
     pub(super) fn begin_to_watch<S: Keyspace>(&mut self, space: &mut S, id: RecordId, now: Now) {
+        let Some(record) = self.records.get(id) else { return };
+        if matches!(record.attention, Attention::Due(_)) {
+            self.mark_due(id);
+        }
         let Some(record) = self.records.get(id) else { return };
         if record.has_grace && record.queue_due.is_some_and(|due| now.ms() < due) {
             return;

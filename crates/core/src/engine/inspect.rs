@@ -1,6 +1,7 @@
 //! What `INFO` and `CHECK` show. Reading changes nothing: holds whose sessions have ended are left out here before they
 //! are released.
 
+use super::bound::Bound;
 use super::record::{Record, RecordId};
 use super::{Engine, WaiterId};
 use crate::holds::Sum;
@@ -119,20 +120,56 @@ impl View<'_> {
         }
     }
 
-    /// The same for a lock without an exclusive hold, some of whose holds count as released and leave others. One step
-    /// for each of these with a higher token, or a later deadline, than all others.
+    /// The same for a lock without an exclusive hold, some of whose holds count as released and leave others. Where few
+    /// sessions have ended, no hold of theirs is looked up.
     fn summary_of_the_rest(&self) -> (Summary, UnixMs) {
         let rest = self.lock.holds.live_shared(self.now).minus(self.departed());
+        let few = self.record.map(|record| &record.bound).filter(|bound| bound.has_few_ended());
         let shows = |hold: &&Hold| self.end_of(hold).is_some();
-        let last = self.lock.holds.by_deadline().find(shows);
-        let summary = Summary {
-            mode: LockMode::Shared,
-            holders: rest.holds as u64,
-            entries: rest.entries,
-            token: self.lock.holds.by_token().rev().find(shows).map(|hold| hold.token),
-            deadline: last.map(|hold| hold.deadline),
+        let (deadline, token) = match few {
+            Some(bound) => (self.last_deadline_beside(bound), self.last_token_beside(bound)),
+            None => (
+                self.lock.holds.by_deadline().find(shows).map(|hold| hold.deadline),
+                self.lock.holds.by_token().rev().find(shows).map(|hold| hold.token),
+            ),
         };
-        (summary, last.and_then(|hold| self.end_of(hold)).unwrap_or(self.now))
+        let (holders, entries) = (rest.holds as u64, rest.entries);
+        let summary = Summary { mode: LockMode::Shared, holders, entries, token, deadline };
+        (summary, deadline.map_or(self.now, |deadline| deadline.min(self.key_end)))
+    }
+
+    /// The last deadline of those whose sessions have not ended: the first time at which all that is live is of ended
+    /// sessions.
+    fn last_deadline_beside(&self, bound: &Bound) -> Option<UnixMs> {
+        let is_left = |time| self.lock.holds.live_shared(time).holds > bound.ended_after(time).holds;
+        let last = self.lock.holds.last_deadline()?.get();
+        let (mut before, mut after) = (self.now.get(), last);
+        while before < after {
+            let time = before + (after - before) / 2;
+            if is_left(UnixMs::new(time)) { before = time + 1 } else { after = time }
+        }
+        Some(UnixMs::new(before))
+    }
+
+    /// Their highest token. Two lists in one order, side by side: a hold is looked up only where they differ, or where two
+    /// holds may have one token.
+    fn last_token_beside(&self, bound: &Bound) -> Option<Token> {
+        let mut ended = bound.ended_reader_tokens(self.now).peekable();
+        let mut tokens = self.lock.holds.reader_tokens().peekable();
+        while let Some(token) = tokens.next() {
+            let mut is_alone = true;
+            while tokens.next_if_eq(&token).is_some() {
+                is_alone = false;
+            }
+            while ended.next_if(|ended| *ended > token).is_some() {}
+            if is_alone && ended.peek() == Some(&token) {
+                continue;
+            }
+            if self.lock.holds.with_token(token).any(|hold| self.end_of(hold).is_some()) {
+                return Some(token);
+            }
+        }
+        None
     }
 
     fn show(&self, hold: &Hold) -> Option<ShownHold> {

@@ -30,8 +30,9 @@ pub trait Keyspace {
     /// tells the engine.
     fn has_removed(&self) -> bool;
 
-    /// Returns whether the client of the running command may read this key. Timers may read every key.
-    fn may_read(&mut self, name: Name<'_>) -> bool;
+    /// Returns whether the client of the running command may run `INFO` on this key, and how many ns it took to find out: a user
+    /// may have many patterns. Timers may read every key.
+    fn may_read(&mut self, name: Name<'_>) -> (bool, u64);
 
     /// Returns the machine's time.
     fn now(&self) -> Now;

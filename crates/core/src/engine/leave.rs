@@ -89,7 +89,7 @@ impl<T> Engine<T> {
             let now = call.now;
             let Renewed::Moved(first, second) = open.lock().renew(now.ms(), request) else { return Ok(false) };
             for hold in std::iter::once(&first).chain(second.as_ref()) {
-                engine.check_bound(*id, hold, request.lease, binds)?;
+                engine.check_bound(*id, call, hold, request.lease, binds)?;
             }
             if binds {
                 id.get_or_insert_with(|| engine.find_or_create(call.name));
@@ -107,15 +107,21 @@ impl<T> Engine<T> {
     }
 
     /// A hold that is bound, or will be, keeps a lease of 300 ms or more, and never an absolute one.
-    fn check_bound(&self, id: Option<RecordId>, hold: &Hold, lease: LeaseChoice, binds: bool) -> Result<(), Fault> {
+    fn check_bound(
+        &self,
+        id: Option<RecordId>,
+        call: Call<'_>,
+        hold: &Hold,
+        lease: LeaseChoice,
+        binds: bool,
+    ) -> Result<(), Fault> {
         let record = id.and_then(|id| self.records.get(id));
-        if !binds && record.is_none_or(|record| record.bound.client_of(&hold.owner, hold.mode).is_none()) {
-            return Ok(());
-        }
+        let bound_to = record.and_then(|record| record.bound.client_of(&hold.owner, hold.mode));
+        let Some(client) = binds.then_some(call.client).or(bound_to) else { return Ok(()) };
         match lease {
             LeaseChoice::Until(_) => Err(Fault::SessionAbsolute),
             LeaseChoice::Own | LeaseChoice::For(_) if !hold.lease.can_be_bound() => Err(Fault::SessionLease),
-            LeaseChoice::Own | LeaseChoice::For(_) => Ok(()),
+            LeaseChoice::Own | LeaseChoice::For(_) => self.check_renewed(client, call.name, hold),
         }
     }
 }

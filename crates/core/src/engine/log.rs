@@ -9,9 +9,10 @@ use std::collections::{BTreeSet, VecDeque};
 
 use smallvec::SmallVec;
 
+use super::bound::NextRenewal;
 use super::histogram::Histogram;
 use super::queue::WaiterId;
-use super::record::RecordId;
+use super::record::{Record, RecordId};
 use super::{Ask, Call, Engine, OpenKey, OpenLock};
 use crate::{ClientId, Hold, Lock, Mode, Name, Now, Owner, Token, UnixMs};
 
@@ -111,6 +112,10 @@ const AT_ONCE: usize = 16;
 const SAMPLE: usize = 256;
 /// At how many locks the end of a session looks for holds to log.
 const LOOKS: usize = AT_ONCE;
+/// How many records are looked through for a lock in a database that is flushed, and how many of these are brought up to
+/// date.
+const RECORDS: usize = 10_000;
+const FEW: usize = 64;
 
 impl Log {
     pub(super) fn new() -> Log {
@@ -236,6 +241,20 @@ impl<T> Engine<T> {
     /// Logs that a flush of this database, or of all, removes at least one lock.
     pub fn log_flush(&mut self, db: Option<i32>, now: Now) {
         self.log.add(LogEntry { db, ..LogEntry::new(LogEvent::Flush, now.ms()) }, None);
+    }
+
+    /// Whether a live hold that is bound to a session is known in a database; `None`: in any. Looks at some records only.
+    pub fn has_session_hold(&mut self, db: Option<i32>, now: Now) -> bool {
+        let is_there = |record: &Record| db.is_none_or(|db| db == record.db) && !record.bound.is_empty();
+        let some = self.records.iter().take(RECORDS).filter(|(_, record)| is_there(record)).map(|(id, _)| id);
+        let some: Vec<RecordId> = some.take(FEW).collect();
+        some.into_iter().any(|id| {
+            self.refresh(id);
+            self.records.get(id).is_some_and(|record| {
+                let is_live = |renewal: NextRenewal| now.ms() < renewal.deadline;
+                !record.bound.has_ended() && record.bound.next_renewal().is_some_and(is_live)
+            })
+        })
     }
 
     /// Takes out a waiter whose time is over: it gets nil.

@@ -18,12 +18,15 @@ mod agenda;
 mod bound;
 #[cfg(feature = "check")]
 mod check;
+mod databases;
 mod deadlock;
 mod enter;
 mod histogram;
 mod inspect;
 mod keyspace;
+mod lanes;
 mod leave;
+mod load;
 mod log;
 mod open;
 mod queue;
@@ -32,14 +35,18 @@ mod serve;
 mod sessions;
 mod several;
 mod stats;
+mod turns;
 mod visit;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::rc::Rc;
 
 use bound::{Bound, SessionEnd};
+use databases::Databases;
 use foldhash::fast::FixedState;
 use hashbrown::{HashMap, HashTable};
+use lanes::Lanes;
+use load::Load;
 use queue::Waiter;
 use record::{Record, RecordId};
 use slotmap::SlotMap;
@@ -52,6 +59,7 @@ pub use histogram::Histogram;
 pub use inspect::{Detail, Inspection, ShownHold, ShownWaiter};
 pub use keyspace::{GRACE_MS, KeyEnd, Keyspace, OpenKey, OpenLock, Permission, Replication, Signal, WrongType, replay};
 pub use leave::{Left, replay_release};
+pub use load::{BYTES_A_RENEWAL, MAX_BOUND_KEY, MAX_RENEWALS};
 pub use log::{Log, LogEntry, LogEvent, LogSettings, Lost, Peer};
 pub use queue::WaiterId;
 pub use stats::{Gauges, Stats};
@@ -76,18 +84,19 @@ pub struct Engine<T> {
     names: HashTable<(u64, RecordId)>,
     waiters: SlotMap<WaiterId, Waiter<T>>,
     waits: HashMap<Owner, SmallVec<[WaiterId; 1]>, FixedState>,
-    clients: HashMap<ClientId, BTreeSet<RecordId>, FixedState>,
+    clients: HashMap<ClientId, ClientHolds, FixedState>,
     /// Sessions that ended with holds on more locks than are looked at in one go.
     leaving: BTreeMap<ClientId, Leaving>,
     /// How many sessions have been added to these so far.
     leaves: u64,
+    /// The ended session of which the next piece is looked at, or the one behind it.
+    leaving_next: ClientId,
+    databases: Databases,
     agenda: BTreeSet<(UnixMs, RecordId)>,
-    overdue: BTreeSet<(UnixMs, RecordId)>,
-    marked: VecDeque<RecordId>,
-    /// Records whose databases may have been emptied or have changed places, to be looked at a piece at a time.
-    unsettled: Vec<RecordId>,
+    renewals: BTreeSet<(UnixMs, RecordId)>,
+    lanes: Lanes,
     /// Keys that others gave a TTL, or none, that has to be looked at.
-    ttls: Vec<(i32, Rc<[u8]>)>,
+    ttls: VecDeque<(i32, Rc<[u8]>)>,
     /// Bindings that are not valid any more and the lock that they were on, to be freed a piece at a time.
     old_bound: Vec<(RecordId, Bound)>,
     /// How many waiters the running command, or this step of the timer, may still answer.
@@ -96,6 +105,8 @@ pub struct Engine<T> {
     is_large: bool,
     /// The timer has more to do, but not before this time.
     not_before: UnixMs,
+    /// When the last tick ended, if it has left something to do.
+    behind_since: Option<Now>,
     outbox: Vec<Output<T>>,
     hasher: FixedState,
     random: u64,
@@ -106,10 +117,14 @@ pub struct Engine<T> {
     queues: usize,
     bound: usize,
     searches: u64,
-    epoch: u64,
-    /// The epoch at which all bindings became invalid, and those of single databases.
-    all_epoch: u64,
-    db_epochs: BTreeMap<i32, u64>,
+}
+
+/// What is bound to a client.
+#[derive(Clone, Debug, Default)]
+struct ClientHolds {
+    records: BTreeSet<RecordId>,
+    /// What the watchdog does for it.
+    load: Load,
 }
 
 #[derive(Clone, Debug)]
@@ -217,6 +232,10 @@ pub enum Fault {
     SessionLease,
     /// A hold that is bound to a session cannot have an absolute lease.
     SessionAbsolute,
+    /// The watchdog would have to extend this client's leases too often: see [`MAX_RENEWALS`].
+    SessionLoad,
+    /// The name of the key is too long for a hold that is bound to a session: see [`MAX_BOUND_KEY`].
+    SessionKey,
     /// The key is leaving for another node of the cluster.
     TryAgain,
 }
@@ -244,15 +263,17 @@ impl<T> Engine<T> {
             clients: HashMap::with_hasher(hasher.clone()),
             leaving: BTreeMap::new(),
             leaves: 0,
+            leaving_next: ClientId(0),
+            databases: Databases::default(),
             agenda: BTreeSet::new(),
-            overdue: BTreeSet::new(),
-            marked: VecDeque::new(),
-            unsettled: Vec::new(),
-            ttls: Vec::new(),
+            renewals: BTreeSet::new(),
+            lanes: Lanes::default(),
+            ttls: VecDeque::new(),
             old_bound: Vec::new(),
             allowance: 0,
             is_large: false,
             not_before: UnixMs::ZERO,
+            behind_since: None,
             outbox: Vec::new(),
             hasher,
             random: seed,
@@ -261,9 +282,6 @@ impl<T> Engine<T> {
             queues: 0,
             bound: 0,
             searches: 0,
-            epoch: 0,
-            all_epoch: 0,
-            db_epochs: BTreeMap::new(),
         }
     }
 
@@ -293,14 +311,13 @@ impl<T> Engine<T> {
     /// Returns the time of the next [`Engine::tick`]; `None`: not before the next input.
     #[inline]
     pub fn wake_at(&self) -> Option<UnixMs> {
-        let is_due = !(self.marked.is_empty()
-            && self.overdue.is_empty()
+        let is_due = !(self.lanes.is_empty()
             && self.leaving.is_empty()
-            && self.unsettled.is_empty()
+            && self.databases.are_settled()
             && self.ttls.is_empty()
             && self.old_bound.is_empty()
             && self.memory.trash.is_empty());
-        let at = if is_due { UnixMs::ZERO } else { self.agenda.first().map(|(at, _)| *at)? };
+        let at = if is_due { UnixMs::ZERO } else { self.next_visit()? };
         Some(at.max(self.not_before))
     }
 
@@ -314,28 +331,40 @@ impl<T> Engine<T> {
                     self.forget_lock(id);
                 }
             }
-            Input::Restored(Name { db, key }) => self.ttls.push((db, key.into())),
-            Input::ClientGone(client) => self.end_sessions(client, now.ms()),
-            Input::Flushed(db) => self.invalidate(db),
-            Input::Swapped(first, second) => {
-                // Where the locks are now, nobody waits for them.
-                let heads = self.waiters.iter().flat_map(|(id, waiter)| {
-                    let records = waiter.records.iter().filter_map(|record| self.records.get(*record));
-                    records.filter(move |record| record.has_grace && record.queue.head() == Some(id))
-                });
-                for record in heads {
-                    match record.db {
-                        db if db == first => self.ttls.push((second, Rc::clone(&record.key))),
-                        db if db == second => self.ttls.push((first, Rc::clone(&record.key))),
-                        _ => {}
-                    }
+            Input::Restored(Name { db, key }) => {
+                if self.ttls.back().is_none_or(|(last, same)| (*last, &**same) != (db, key)) {
+                    self.ttls.push_back((db, key.into()));
                 }
-                self.invalidate(Some(first));
-                self.invalidate(Some(second));
             }
+            Input::ClientGone(client) => self.end_sessions(client, now.ms()),
+            Input::Flushed(db) => self.databases.invalidate(db),
+            Input::Swapped(first, second) if self.databases.has(first) || self.databases.has(second) => {
+                self.take_graces(first, second);
+                self.databases.invalidate(Some(first));
+                self.databases.invalidate(Some(second));
+            }
+            Input::Swapped(..) => {}
             Input::Loaded | Input::RoleChanged => {
                 self.leaving.clear();
-                self.invalidate(None);
+                self.databases.invalidate(None);
+            }
+        }
+    }
+
+    /// Two databases changed places: where the locks are now, nobody waits for them, and their keys need no grace.
+    fn take_graces(&mut self, first: i32, second: i32) {
+        for (id, waiter) in &self.waiters {
+            for record_id in &waiter.records {
+                let Some(record) = self.records.get_mut(*record_id) else { continue };
+                let to = match record.db {
+                    db if db == first => second,
+                    db if db == second => first,
+                    _ => continue,
+                };
+                // Once: what is swapped again and again needs it once.
+                if record.queue.head() == Some(id) && std::mem::take(&mut record.has_grace) {
+                    self.ttls.push_back((to, Rc::clone(&record.key)));
+                }
             }
         }
     }
@@ -350,16 +379,6 @@ impl<T> Engine<T> {
     /// Takes out a waiter whose client is gone, or whose time is over. The next in its queues may get in.
     pub fn abandon(&mut self, id: WaiterId) -> Option<T> {
         self.take_waiter(id, None).map(|waiter| waiter.ticket)
-    }
-
-    /// All bindings, or those of one database, are void, and all queues there need a look.
-    fn invalidate(&mut self, db: Option<i32>) {
-        self.epoch += 1;
-        match db {
-            Some(db) => drop(self.db_epochs.insert(db, self.epoch)),
-            None => self.all_epoch = self.epoch,
-        }
-        self.unsettled = self.records.keys().collect();
     }
 
     /// The next number of a sequence that `seed` began (SplitMix64).

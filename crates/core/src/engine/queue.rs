@@ -125,10 +125,9 @@ impl Queue {
         several.filter_map(|place| Some((*place, *self.places.get(place)?)))
     }
 
-    /// The first request for exclusive possession ahead of a place, or at it.
-    pub(super) fn first_writer(&self, place: Place) -> Option<WaiterId> {
-        let first = self.writers.first().filter(|writer| **writer <= place)?;
-        self.places.get(first).copied()
+    /// The requests for exclusive possession ahead of a place, or at it, nearest to the head first.
+    pub(super) fn writers(&self, place: Place) -> impl Iterator<Item = WaiterId> {
+        self.writers.range(..=place).filter_map(|writer| self.places.get(writer).copied())
     }
 
     /// The waiters that upgrade.

@@ -8,6 +8,7 @@ use smallvec::SmallVec;
 
 use super::Engine;
 use super::bound::Bound;
+use super::lanes::Due;
 use super::queue::{Queue, WaiterId};
 use crate::{ClientId, Name, UnixMs};
 
@@ -24,13 +25,18 @@ pub(super) struct Record {
     pub bound: Bound,
     /// When the queue is due next: a lease ends.
     pub queue_due: Option<UnixMs>,
+    /// When holds are released and the queue is served.
     pub attention: Attention,
+    /// When leases are extended.
+    pub renewal: Attention,
     /// Whether the TTL of the key is longer than its leases, because there was a waiter.
     pub has_grace: bool,
     /// The last waiter has left: if the lock is free, that shows in `INFO`.
     pub was_deserted: bool,
     /// Which flush of its database it has seen.
     pub epoch: u64,
+    /// Its place in the list of its database.
+    pub index: usize,
     /// How many ends of large sessions it has seen.
     pub leaves: u64,
 }
@@ -42,10 +48,8 @@ pub(super) enum Attention {
     None,
     /// In the agenda, at this time.
     At(UnixMs),
-    /// Among those whose time has come; the most urgent has the earliest deadline.
-    Overdue(UnixMs),
-    /// Among those that are visited before the end of the turn.
-    Now,
+    /// Among those that are due.
+    Due(Due),
 }
 
 impl Record {
@@ -86,9 +90,8 @@ impl<T> Engine<T> {
     /// Forgets what was bound if the database was emptied or has changed places since.
     pub(super) fn notice_flush(&mut self, id: RecordId) {
         let Some(record) = self.records.get_mut(id) else { return };
-        let db_epoch = self.db_epochs.get(&record.db).copied().unwrap_or(0);
-        let is_stale = record.epoch < self.all_epoch.max(db_epoch);
-        record.epoch = self.epoch;
+        let is_stale = record.epoch < self.databases.epoch(record.db);
+        record.epoch = self.databases.now();
         if is_stale {
             self.forget_lock(id);
         }
@@ -130,11 +133,17 @@ impl<T> Engine<T> {
             bound: Bound::default(),
             queue_due: None,
             attention: Attention::None,
+            renewal: Attention::None,
             has_grace: false,
             was_deserted: false,
-            epoch: self.epoch,
+            epoch: self.databases.now(),
+            index: 0,
             leaves: self.leaves,
         }));
+        let index = self.databases.add(name.db, id);
+        if let Some(record) = self.records.get_mut(id) {
+            record.index = index;
+        }
         self.names.insert_unique(hash, (hash, id), |(hash, _)| *hash);
         id
     }
@@ -150,8 +159,11 @@ impl<T> Engine<T> {
         if !record.is_idle() {
             return;
         }
-        let hash = record.hash;
-        self.set_attention(id, Attention::None);
+        let (hash, db, index) = (record.hash, record.db, record.index);
+        self.unschedule(id);
+        if let Some(moved) = self.databases.remove(db, index).and_then(|moved| self.records.get_mut(moved)) {
+            moved.index = index;
+        }
         if let Ok(entry) = self.names.find_entry(hash, |(_, other)| *other == id) {
             entry.remove();
         }

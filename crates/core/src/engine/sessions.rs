@@ -1,10 +1,10 @@
 //! Holds that are bound to clients: how they are bound, extended, and released when a session has ended.
 
-use super::bound::{Bound, SessionEnd, renewal_time};
+use super::bound::{Bound, SessionEnd};
 use super::keyspace::{Keyspace, OpenKey, OpenLock, Replication};
-use super::record::RecordId;
+use super::record::{Attention, RecordId};
 use super::visit::PIECE;
-use super::{Engine, Event, Leaving};
+use super::{ClientHolds, Engine, Event, Leaving};
 use crate::{Change, ClientId, Effect, Expiry, Hold, LeaseChoice, Mode, Name, Now, Owner, UnixMs};
 
 /// How many records of an ended session one step looks at.
@@ -12,7 +12,7 @@ const RECORDS_AT_ONCE: usize = 64;
 
 impl<T> Engine<T> {
     pub(super) fn end_sessions(&mut self, client: ClientId, at: UnixMs) {
-        let Some(records) = self.clients.remove(&client) else { return };
+        let Some(ClientHolds { records, .. }) = self.clients.remove(&client) else { return };
         let end = SessionEnd { at, grace: self.settings.session_grace };
         self.log_session_end(client, &records, at);
         if records.len() > RECORDS_AT_ONCE {
@@ -31,30 +31,34 @@ impl<T> Engine<T> {
         }
     }
 
-    /// Looks at some of the locks of sessions that have ended.
-    pub(super) fn end_leaving(&mut self) {
-        for _ in 0..RECORDS_AT_ONCE {
-            let Some(mut first) = self.leaving.first_entry() else { return };
-            let (client, end) = (*first.key(), first.get().end);
-            match first.get_mut().records.pop_first() {
+    /// Looks at some of the locks of sessions that have ended, each session in turn.
+    pub(super) fn end_leaving(&mut self, most: usize) {
+        let next = self.leaving.range(self.leaving_next..).next().or_else(|| self.leaving.first_key_value());
+        let Some(client) = next.map(|(client, _)| *client) else { return };
+        self.leaving_next = ClientId(client.0 + 1);
+        for _ in 0..most {
+            let Some(leaving) = self.leaving.get_mut(&client) else { return };
+            let end = leaving.end;
+            match leaving.records.pop_first() {
                 Some(id) => self.end_session(id, client, end),
-                None => drop(first.remove()),
+                None => drop(self.leaving.remove(&client)),
             }
         }
     }
 
     /// Binds a hold to a client.
     pub(super) fn bind(&mut self, id: RecordId, hold: &Hold, client: ClientId) {
-        let spread = self.random();
+        let renewal = self.renewal(id, hold);
         let Some(record) = self.records.get_mut(id) else { return };
         let before = record.bound.len();
         let previous = record.bound.client_of(&hold.owner, hold.mode);
-        record.bound.bind(hold, client, renewal_time(hold, spread));
+        record.bound.bind(hold, client, renewal);
         self.bound = self.bound + record.bound.len() - before;
         if let Some(previous) = previous.filter(|previous| *previous != client) {
             self.check_client(id, previous);
         }
-        self.clients.entry(client).or_default().insert(id);
+        self.clients.entry(client).or_default().records.insert(id);
+        self.note_loads(id);
         self.schedule(id);
     }
 
@@ -64,6 +68,10 @@ impl<T> Engine<T> {
         let before = record.bound.len();
         let client = record.bound.unbind(owner, mode);
         self.bound -= before - record.bound.len();
+        if record.bound.is_empty() {
+            self.set_renewal(id, Attention::None);
+        }
+        self.note_loads(id);
         if let Some(client) = client {
             self.check_client(id, client);
         }
@@ -74,9 +82,10 @@ impl<T> Engine<T> {
         if self.records.get(id).is_some_and(|record| record.bound.has_client(client)) {
             return;
         }
-        if let Some(records) = self.clients.get_mut(&client) {
-            records.remove(&id);
-            if records.is_empty() {
+        if let Some(holds) = self.clients.get_mut(&client) {
+            holds.records.remove(&id);
+            // What is still to be freed is still to be taken from its load.
+            if holds.records.is_empty() && holds.load == 0 {
                 self.clients.remove(&client);
             }
         }
@@ -90,6 +99,8 @@ impl<T> Engine<T> {
             return;
         }
         let bound = std::mem::take(&mut record.bound);
+        // Nothing is left to extend.
+        self.set_renewal(id, Attention::None);
         self.discard(id, bound);
     }
 
@@ -102,12 +113,10 @@ impl<T> Engine<T> {
     /// Forgets bindings; `id` is the lock that they were on.
     fn discard(&mut self, id: RecordId, bound: Bound) {
         self.bound -= bound.len();
-        if bound.len() <= RECORDS_AT_ONCE {
-            for client in bound.clients() {
-                self.check_client(id, client);
-            }
-        } else {
-            self.old_bound.push((id, bound));
+        let is_small = bound.len() <= RECORDS_AT_ONCE;
+        self.old_bound.push((id, bound));
+        if is_small {
+            self.free_bound(RECORDS_AT_ONCE);
         }
     }
 
@@ -115,16 +124,17 @@ impl<T> Engine<T> {
     pub(super) fn free_bound(&mut self, most: usize) {
         let Some((id, bound)) = self.old_bound.last_mut() else { return };
         let (id, clients, is_done) = (*id, bound.take_apart(most), bound.is_empty());
+        let changes = bound.take_load_changes();
         if is_done {
             self.old_bound.pop();
         }
+        self.add_loads(changes);
         for client in clients {
             self.check_client(id, client);
         }
     }
 
     pub(super) fn follow(&mut self, id: RecordId, effect: &Effect) {
-        let spread = self.random();
         let Some(record) = self.records.get_mut(id) else { return };
         if record.bound.is_empty() {
             return;
@@ -132,7 +142,11 @@ impl<T> Engine<T> {
         record.bound.sweep(effect.clock);
         match &effect.change {
             Change::Put { hold, .. } => {
-                record.bound.follow(hold, renewal_time(hold, spread));
+                let renewal = self.renewal(id, hold);
+                if let Some(record) = self.records.get_mut(id) {
+                    record.bound.follow(hold, renewal);
+                }
+                self.note_loads(id);
                 if hold.mode == Mode::Exclusive {
                     self.evict_others(id, &hold.owner, effect.clock);
                 }
@@ -155,6 +169,10 @@ impl<T> Engine<T> {
         if self.settings.session_grace.is_none() {
             self.note_departed(others.ended_tokens(), ended as u64, now.get() * 1000);
         }
+        if self.records.get(id).is_some_and(|record| record.bound.is_empty()) {
+            self.set_renewal(id, Attention::None);
+        }
+        self.note_loads(id);
         self.discard(id, others);
         self.stats.session_ends += ended as u64;
         if self.settings.session_grace.is_none() && ended > 0 {
@@ -230,6 +248,16 @@ impl<T> Engine<T> {
             self.note_departed(std::iter::once(binding.token), 1, now.us());
             self.stats.releases += 1;
             self.emit(Some(id), open.own, Event::Release);
+        }
+    }
+
+    /// Forgets the bindings of leases that have ended before they were extended: some of them, if there are many.
+    pub(super) fn forget_lapsed(&mut self, id: RecordId, now: Now) {
+        for _ in 0..PIECE {
+            let due = self.records.get(id).and_then(|record| record.bound.due(now.ms()));
+            let Some((_, binding)) = due.filter(|(_, binding)| binding.deadline <= now.ms()) else { return };
+            let (owner, mode) = (binding.owner.clone(), binding.mode);
+            self.unbind(id, &owner, mode);
         }
     }
 

@@ -63,9 +63,7 @@ impl<T> Engine<T> {
         if recorded.clone().count() == names.len()
             && let Some((token, _)) = recorded.clone().max()
         {
-            for (_, lease) in recorded.clone() {
-                self.check_session(ask, lease)?;
-            }
+            self.check_session(call, ask, names.iter().copied().zip(recorded.clone().map(|(_, lease)| lease)))?;
             self.stats.replays += 1;
             if ask.binds {
                 self.bind_all(space, names, &ask.owner, call.client, now);
@@ -80,7 +78,7 @@ impl<T> Engine<T> {
         } else {
             match Lock::EMPTY.acquire(now.ms(), &ask.acquire(), self.terms(now)) {
                 Acquired::Granted(hold, _) => {
-                    self.check_session(ask, hold.lease)?;
+                    self.check_session(call, ask, names.iter().map(|name| (*name, hold.lease)))?;
                     let token = hold.token;
                     self.grant_all(space, names, hold, ask.binds.then_some(call.client), now, Granted::Command);
                     return Ok(Entered::Granted(token));
@@ -91,7 +89,8 @@ impl<T> Engine<T> {
         };
         let known: Option<SmallVec<[RecordId; 1]>> = names.iter().map(|name| self.find(*name)).collect();
         let first = known.and_then(|records| self.repeated(ask, &records));
-        let decided = self.refuse(refusal, call, ask, None, wait.is_some(), first)?;
+        self.check_waiting(call, names, ask, None)?;
+        let decided = self.refuse(refusal, call, ask, wait.is_some(), first)?;
         self.carry_out(space, call, names, ask, decided, wait)
     }
 

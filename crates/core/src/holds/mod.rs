@@ -139,6 +139,12 @@ impl Holds {
         single.into_iter().chain(first).chain(readers.into_iter().flat_map(Readers::by_token)).chain(last)
     }
 
+    /// The tokens of many shared holds, the highest first, and of some that are not there any more. No hold is looked up.
+    pub(crate) fn reader_tokens(&self) -> impl Iterator<Item = Token> {
+        let (.., readers) = self.parts();
+        readers.into_iter().flat_map(Readers::stored_tokens)
+    }
+
     /// All holds, in no order. The fastest way to see them all.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Hold> {
         let (single, exclusive, readers) = self.parts();

@@ -55,6 +55,11 @@ impl Readers {
         self.by_token.iter().filter_map(|(_, id)| self.at(*id))
     }
 
+    /// The tokens of all that is stored, dropped holds too, the highest first. The fastest way to see them in order.
+    pub(super) fn stored_tokens(&self) -> impl Iterator<Item = Token> {
+        self.by_token.iter().rev().map(|(token, _)| *token)
+    }
+
     pub(super) fn iter(&self) -> impl Iterator<Item = &Hold> {
         self.holds.iter().filter(|(id, hold)| !self.is_dead(**id, hold)).map(|(_, hold)| hold)
     }

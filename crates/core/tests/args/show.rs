@@ -31,7 +31,9 @@ fn how_much_info_shows() {
         ("owner *", Ok(Info(Detail::OfOwner(owner("*"))))),
         ("FULL", Ok(Info(Detail::Full(10)))),
         ("full count 1", Ok(Info(Detail::Full(1)))),
-        ("FULL COUNT 0", Ok(Info(Detail::Full(usize::MAX)))),
+        ("FULL COUNT 0", Ok(Info(Detail::Full(1000)))),
+        ("FULL COUNT 1000", Ok(Info(Detail::Full(1000)))),
+        ("FULL COUNT 1001", Ok(Info(Detail::Full(1000)))),
         ("FULL COUNT -1", Err(Malformed::Count)),
         ("FULL COUNT x", Err(Malformed::Integer)),
         ("OWNER ''", Err(Malformed::Owner)),
@@ -59,7 +61,7 @@ fn how_much_info_shows() {
 fn which_words_are_integers() {
     let read = |word: &str| Info::parse([&b"FULL"[..], b"COUNT", word.as_bytes()].into_iter());
     for integer in [1, 9, 10, 19, 90, 1_234_567_890, i64::MAX] {
-        assert_eq!(read(&integer.to_string()), Ok(Info(Detail::Full(usize::try_from(integer).unwrap()))));
+        assert_eq!(read(&integer.to_string()), Ok(Info(Detail::Full(usize::try_from(integer).unwrap().min(1000)))));
     }
     for negative in [-1, -10, i64::MIN] {
         assert_eq!(read(&negative.to_string()), Err(Malformed::Count), "{negative}");

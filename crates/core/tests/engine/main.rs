@@ -9,6 +9,7 @@
 mod deadlock;
 mod ended;
 mod expired;
+mod load;
 mod log;
 mod pieces;
 mod watched;

@@ -459,13 +459,17 @@ impl Naive {
         false
     }
 
-    /// The owners that a waiter waits for on one of its keys.
+    /// The owners that a waiter waits for on one of its keys. Of those ahead, owners that wait more than once are left
+    /// out, and with them the holders that only they exclude.
     fn waits_for(&self, waiter: &Request, key: KeyNo) -> Vec<Who> {
         let queue = self.queue(key);
         let ahead: Vec<&Request> = queue.into_iter().take_while(|other| other.ticket != waiter.ticket).collect();
         let excludes = |request: &Request, hold: &Hold| {
             request.owner != hold.owner && (request.want.mode() == Mode::Exclusive || hold.mode == Mode::Exclusive)
         };
+        let waits_once =
+            |other: &&Request| self.waiting.iter().filter(|waiter| waiter.owner == other.owner).count() == 1;
+        let ahead: Vec<&Request> = ahead.into_iter().filter(waits_once).collect();
         let mut owners: Vec<Who> = ahead.iter().map(|other| other.owner).collect();
         for hold in self.live(key) {
             if excludes(waiter, hold) || ahead.iter().any(|other| excludes(other, hold)) {

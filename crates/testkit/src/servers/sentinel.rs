@@ -30,6 +30,12 @@ impl Sentinels {
     /// Watches a primary, and waits until its replicas are known and the sentinels know each other.
     #[track_caller]
     pub fn watch(primary: &Server, replicas: usize) -> Self {
+        Self::watch_at(primary.port(), replicas)
+    }
+
+    /// The same of a primary that is reached at another port.
+    #[track_caller]
+    pub fn watch_at(primary: u16, replicas: usize) -> Self {
         let sentinels = Self((0..3).map(|_| Sentinel::start(primary, "")).collect());
         for port in sentinels.ports() {
             let mut client = Client::connect(port).expect("a sentinel");
@@ -41,10 +47,18 @@ impl Sentinels {
         sentinels
     }
 
+    /// The same Sentinels, with more time before a server that does not answer counts as down.
+    pub fn patient(&self) {
+        for port in self.ports() {
+            let mut client = Client::connect(port).expect("a sentinel");
+            client.ok(format!("SENTINEL SET {NAME} down-after-milliseconds 20000"));
+        }
+    }
+
     /// A single one, with more lines in its configuration.
     #[track_caller]
     pub fn one(primary: &Server, more: &str) -> Self {
-        Self(vec![Sentinel::start(primary, more)])
+        Self(vec![Sentinel::start(primary.port(), more)])
     }
 
     pub fn ports(&self) -> Vec<u16> {
@@ -64,7 +78,7 @@ impl Sentinels {
 
 impl Sentinel {
     #[track_caller]
-    fn start(primary: &Server, more: &str) -> Self {
+    fn start(primary: u16, more: &str) -> Self {
         for _ in 0..20 {
             match Self::try_start(primary, more) {
                 Ok(sentinel) => return sentinel,
@@ -76,7 +90,7 @@ impl Sentinel {
 
     /// The sentinel, or the log of one that ended instead.
     #[track_caller]
-    fn try_start(primary: &Server, more: &str) -> Result<Self, String> {
+    fn try_start(primary: u16, more: &str) -> Result<Self, String> {
         let home = tempfile::Builder::new().prefix("dlock-sentinel-").tempdir().expect("a temporary directory");
         let port = free_port();
         let conf = format!("{}{more}\n", conf(home.path(), port, primary));
@@ -85,9 +99,16 @@ impl Sentinel {
         let mut ended = false;
         soon("the sentinel answers", || {
             ended = sentinel.child.try_wait().expect("a process that can be waited for").is_some();
-            ended || Client::connect(port).is_ok_and(|mut client| client.ask("SENTINEL MYID").is_some())
+            ended || sentinel.answers()
         });
         if ended { Err(sentinel.log()) } else { Ok(sentinel) }
+    }
+
+    /// Whether our own Sentinel, not another one that took the port, answers.
+    fn answers(&self) -> bool {
+        let Ok(mut client) = Client::connect(self.port) else { return false };
+        let Some(info) = client.ask("INFO server") else { return false };
+        text_of(&info).contains(&format!("config_file:{}", self.home.path().display()))
     }
 
     fn log(&self) -> String {
@@ -95,13 +116,12 @@ impl Sentinel {
     }
 }
 
-fn conf(home: &Path, port: u16, primary: &Server) -> String {
+fn conf(home: &Path, port: u16, primary: u16) -> String {
     format!(
         "port {port}\nbind 127.0.0.1\ndir {}\nlogfile sentinel.log\n\
-         sentinel monitor {NAME} 127.0.0.1 {} 2\nsentinel down-after-milliseconds {NAME} 3000\n\
+         sentinel monitor {NAME} 127.0.0.1 {primary} 2\nsentinel down-after-milliseconds {NAME} 3000\n\
          sentinel failover-timeout {NAME} 10000\nsentinel parallel-syncs {NAME} 2\n",
-        home.display(),
-        primary.port()
+        home.display()
     )
 }
 

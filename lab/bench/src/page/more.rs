@@ -4,6 +4,7 @@ use super::sections::table;
 use crate::contenders::{LOCKS_AT_ONCE, OTHER_COMMANDS, SEMAPHORES, SEVERAL, TAKEN};
 use crate::instr::grouped;
 use crate::ledger::Ledger;
+use crate::times::attacks::{self, ATTACKS, Attack};
 use crate::times::several::Means;
 use crate::times::stalls::CASES;
 use crate::times::{SEVERAL_COLUMNS, spread};
@@ -98,6 +99,25 @@ pub fn stalls(ledger: &Ledger) -> String {
          The longest that a `PING` of another client waits, in milliseconds, while the server does what a client has\n\
          made large: median (lowest to highest). The last column says why something is done in one piece.\n\n{}",
         table(&["", "ms", ""], rows)
+    )
+}
+
+pub fn attacks(ledger: &Ledger) -> String {
+    let row = |attack: &Attack| {
+        let figure = |sort: &str| ledger.figure(&format!("{sort}/{}", attack.name)).map(spread);
+        Some(vec![attack.label.to_owned(), figure("attack-held")?, figure("attack-ping")?])
+    };
+    let rows: Vec<_> = ATTACKS.iter().filter_map(row).collect();
+    if rows.is_empty() {
+        return String::new();
+    }
+    format!(
+        "## A session under attack\n\n\
+         One idle client holds {}, by `SESSION`.\n\
+         Others make as much work as they can for 5 s: how many of the locks are held to the end, and the longest that a\n\
+         `PING` takes, in milliseconds. Median (lowest to highest).\n\n{}",
+        attacks::victims(),
+        table(&["", "held", "`PING`"], rows)
     )
 }
 

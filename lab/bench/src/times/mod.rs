@@ -3,6 +3,7 @@
 //! What is compared runs in turns, so that a busy machine slows all sides alike; a ratio is taken within a round, and of
 //! the rounds the median, the least and the most are given.
 
+pub mod attacks;
 mod contended;
 mod machine;
 mod memory;
@@ -57,7 +58,7 @@ struct Part {
     table: fn(&Ledger) -> String,
 }
 
-const PARTS: [Part; 7] = [
+const PARTS: [Part; 8] = [
     Part {
         name: "pairs",
         title: "Pairs a second, as a ratio to SET NX PX + script: median (least to most of the rounds)",
@@ -78,6 +79,12 @@ const PARTS: [Part; 7] = [
         table: table::several,
     },
     Part { name: "stalls", title: "Longest stall of a PING, ms", measure: stalls::measure, table: table::stalls },
+    Part {
+        name: "attacks",
+        title: "Session locks that others hold through an attack, and the longest PING, ms",
+        measure: attacks::measure,
+        table: table::attacks,
+    },
     Part { name: "cpu", title: "Server CPU a hand-off", measure: hand_off_cpu, table: table::hand_off_cpu },
     Part { name: "memory", title: "Memory, bytes each", measure: memory::measure, table: table::memory },
 ];

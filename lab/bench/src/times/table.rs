@@ -2,6 +2,7 @@
 
 use std::fmt::Write;
 
+use super::attacks::ATTACKS;
 use super::contended::{WAITERS, Way};
 use super::pairs::PIPELINES;
 use super::several::Means;
@@ -78,6 +79,15 @@ pub fn stalls(ledger: &Ledger) -> String {
     for case in &CASES {
         let figure = ledger.figure(&format!("stall/{}", case.name)).map(spread);
         let _ = writeln!(text, "{:<64}{:>24}", case.label, figure.unwrap_or_default());
+    }
+    text
+}
+
+pub fn attacks(ledger: &Ledger) -> String {
+    let mut text = String::new();
+    for attack in &ATTACKS {
+        let figure = |sort: &str| ledger.figure(&format!("{sort}/{}", attack.name)).map(spread).unwrap_or_default();
+        let _ = writeln!(text, "{:<64}{:>24}{:>24}", attack.label, figure("attack-held"), figure("attack-ping"));
     }
     text
 }

@@ -142,12 +142,16 @@ impl Situation {
         false
     }
 
-    /// The owners ahead, and the holders that a request or one ahead excludes.
+    /// The owners ahead, and the holders that a request or one ahead excludes; without requests ahead of owners that
+    /// wait on several connections.
     fn waits_for(&self, waiting: &Waiting) -> Vec<Who> {
         let mut owners = Vec::new();
+        let is_of = |owner: Who| move |other: &&Waiting| other.enter.owner == owner;
+        let waits_once = |other: &&Waiting| self.waiting.iter().filter(is_of(other.enter.owner)).count() == 1;
         for key in &waiting.enter.keys {
             let queue = self.queue(*key);
-            let ahead: Vec<&Waiting> = queue.into_iter().take_while(|other| other.id != waiting.id).collect();
+            let ahead = queue.into_iter().take_while(|other| other.id != waiting.id);
+            let ahead: Vec<&Waiting> = ahead.filter(waits_once).collect();
             owners.extend(ahead.iter().map(|other| other.enter.owner));
             let excludes = |other: &Waiting, hold: &Held| {
                 let is_exclusive = |mode| mode == Mode::Exclusive;

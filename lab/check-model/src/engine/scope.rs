@@ -23,6 +23,8 @@ pub struct Scope {
     pub grace: Option<u64>,
     pub max_waiters: Option<usize>,
     pub turns: Turns,
+    /// On how many connections an owner waits at most.
+    pub threads: usize,
     /// How many actions there are at most, in `make check-model` and in `make test`.
     pub depth: [usize; 2],
     /// What it has to come to: otherwise it shows nothing.
@@ -82,13 +84,13 @@ impl Scope {
             let clients: Vec<Option<ClientNo>> =
                 if how.blocks || how.binds { clients.iter().copied().map(Some).collect() } else { vec![None] };
             for (owner, keys) in owners.iter().flat_map(|owner| keys.iter().map(move |keys| (*owner, keys))) {
-                // An owner that waits has one thread of control, but may have sent its request again.
+                // Beside its threads of control, an owner that waits may have sent its request again.
                 let is_waiting = |other: &super::world::Waiting| other.enter.owner == owner;
                 let is_resent = |other: &super::world::Waiting| {
                     how.request.is_some() && other.enter.how.request == how.request && other.enter.keys == *keys
                 };
-                let mut own = world.waiting.iter().filter(|other| is_waiting(other));
-                if !own.all(is_resent) {
+                let own = world.waiting.iter().filter(|other| is_waiting(other) && !is_resent(other));
+                if own.count() >= self.threads {
                     continue;
                 }
                 for client in &clients {
@@ -201,6 +203,7 @@ pub fn scopes() -> Vec<Scope> {
         exclusive(),
         readers(),
         semaphore(),
+        threads(),
         several(),
         sessions(),
         sessions_of_several(),
@@ -255,6 +258,7 @@ fn scope(name: &'static str) -> Scope {
         grace: None,
         max_waiters: None,
         turns: Turns::EndWithEachAction,
+        threads: 1,
         depth: [8, 5],
         reaches: &["grants", "refusals", "waits", "grants after a wait"],
     }
@@ -309,6 +313,20 @@ fn semaphore() -> Scope {
         reaches: &["grants", "refusals", "waits", "deadlocks", "grants after a wait"],
         depth: [10, 5],
         ..scope("semaphore, limit 2")
+    }
+}
+
+/// A writer waits on two connections, and a reader behind it that has the lock already.
+fn threads() -> Scope {
+    use Wanted::{Once, Permits};
+    Scope {
+        clients: 3,
+        threads: 2,
+        enters: vec![tries(Permits(1, 2)), waits(Permits(1, 2)), waits(Once)],
+        events: vec![Event::Time, Event::Unblock],
+        reaches: &["grants", "refusals", "waits", "deadlocks", "grants after a wait"],
+        depth: [9, 5],
+        ..scope("owners that wait twice")
     }
 }
 

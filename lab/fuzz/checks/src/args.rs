@@ -228,7 +228,7 @@ fn plain_info(words: &[Vec<u8>]) -> Result<Said, Malformed> {
         [b"FULL"] => Said { count: Some(10), ..Said::default() },
         [b"FULL", b"COUNT", _, ..] => {
             let count = u64::try_from(plain_integer(&words[2])?).map_err(|_| Malformed::Count)?;
-            Said { count: Some(if count == 0 { u64::MAX } else { count }), ..Said::default() }
+            Said { count: Some(if count == 0 { 1000 } else { count.min(1000) }), ..Said::default() }
         }
         _ => return Err(Malformed::Syntax),
     };

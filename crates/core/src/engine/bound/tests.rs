@@ -52,11 +52,18 @@ proptest! {
     #[test]
     fn bindings_are_what_a_list_says(ops in vec((op(), time()), 1..80), most in 1..9_usize) {
         let (mut bound, mut plain) = (Bound::default(), Plain::default());
+        let mut loads: BTreeMap<ClientId, i64> = BTreeMap::new();
         for (op, now) in ops {
             // What it finds is remembered: the change is to make it forget.
             prop_assert_eq!(bound.departed(now), plain.departed(now));
             step(&mut bound, &mut plain, op);
             compare(&bound, &plain, now);
+            bound.take_load_changes().into_iter().for_each(|(client, load)| *loads.entry(client).or_default() += load);
+            // Those that were taken out keep theirs until they are taken apart.
+            for client in plain.clients() {
+                prop_assert!(loads[&client] >= plain.load(client), "{client:?}");
+                loads.insert(client, plain.load(client));
+            }
         }
         let clients = plain.clients();
         let mut gone = Vec::new();
@@ -93,14 +100,14 @@ fn step(bound: &mut Bound, plain: &mut Plain, op: Op) {
         // A client whose connection has ended binds nothing more.
         Op::Bind { client, .. } if plain.ends.contains_key(&client) => {}
         Op::Bind { hold, client, renew_at } => {
-            bound.bind(&hold, client, renew_at);
+            bound.bind(&hold, client, renewal(&hold, renew_at));
             plain.unbind(&hold.owner, hold.mode);
             let number = plain.bound_so_far;
             plain.bindings.push(Entry { number, hold, client, renew_at: Some(renew_at) });
             plain.bound_so_far += 1;
         }
         Op::Follow { hold, renew_at } => {
-            bound.follow(&hold, renew_at);
+            bound.follow(&hold, renewal(&hold, renew_at));
             if let Some(entry) = plain.bindings.iter_mut().find(|entry| entry.is_of(&hold.owner, hold.mode)) {
                 (entry.hold, entry.renew_at) = (hold, Some(renew_at));
             }
@@ -164,6 +171,11 @@ fn split(bound: &mut Bound, plain: &mut Plain, owner: &Owner, goes_on_with_other
     }
 }
 
+/// Its load is any number that changes with the hold.
+fn renewal(hold: &Hold, at: UnixMs) -> Renewal {
+    Renewal { at, load: u64::from(hold.count) }
+}
+
 fn until(end: SessionEnd) -> UnixMs {
     UnixMs::new(end.at.get() + end.grace.map_or(0, Lease::get))
 }
@@ -195,6 +207,11 @@ impl Plain {
         clients.sort_unstable();
         clients.dedup();
         clients
+    }
+
+    fn load(&self, client: ClientId) -> i64 {
+        let theirs = self.bindings.iter().filter(|entry| entry.client == client);
+        theirs.map(|entry| i64::from(entry.hold.count)).sum()
     }
 
     fn ended(&self) -> impl Iterator<Item = (&Entry, SessionEnd)> {
@@ -239,7 +256,10 @@ fn compare(bound: &Bound, plain: &Plain, now: UnixMs) {
         }
     }
     compare_ended(bound, plain, now);
-    let renewal = |entry: &Entry| Some((entry.renew_at?.max(plain.not_before), entry.hold.deadline));
+    let renewal = |entry: &Entry| {
+        let (at, deadline) = (entry.renew_at?.max(plain.not_before), entry.hold.deadline);
+        Some(NextRenewal { at, deadline, client: entry.client })
+    };
     assert_eq!(bound.next_renewal(), plain.first_renewal().and_then(renewal));
     for now in TIMES {
         assert_eq!(bound.due(now).map(|(_, binding)| key(binding)), plain.due(now).map(key_of));
@@ -279,7 +299,7 @@ fn what_an_owner_keeps_is_counted_as_before() {
     let mut bound = Bound::default();
     let bind = |bound: &mut Bound, number: u64, deadline| {
         let hold = hold(owner(number), Mode::Shared, Token::MAX, UnixMs::new(deadline), 1);
-        bound.bind(&hold, ClientId(number), UnixMs::ZERO);
+        bound.bind(&hold, ClientId(number), renewal(&hold, UnixMs::ZERO));
     };
     bind(&mut bound, 0, 5);
     bind(&mut bound, 1, 20);
@@ -307,7 +327,8 @@ fn the_end_of_one_of_many_sessions_is_found_without_a_search() {
 fn a_token_is_ambiguous_when_two_holds_had_it_at_once() {
     let (mut bound, token, mode) = (Bound::default(), Token::MAX, Mode::Shared);
     let mut is_ambiguous = |name: u64, client: u64| {
-        bound.bind(&hold(owner(name), mode, token, UnixMs::MAX, 1), ClientId(client), UnixMs::ZERO);
+        let hold = hold(owner(name), mode, token, UnixMs::MAX, 1);
+        bound.bind(&hold, ClientId(client), renewal(&hold, UnixMs::ZERO));
         bound.by_token[&(token, mode)].is_ambiguous
     };
     assert_eq!([is_ambiguous(1, 1), is_ambiguous(1, 2), is_ambiguous(2, 3)], [false, false, true]);
@@ -318,7 +339,7 @@ fn a_token_is_ambiguous_when_two_holds_had_it_at_once() {
 fn a_lease_is_extended_when_a_third_has_passed_or_up_to_a_twelfth_of_that_earlier() {
     let at = |lease, deadline, spread| {
         let hold = hold(owner(1), Mode::Shared, Token::MAX, UnixMs::new(deadline), 1);
-        renewal_time(&Hold { lease: Lease::new(lease).unwrap(), ..hold }, spread).get()
+        Renewal::of(&Hold { lease: Lease::new(lease).unwrap(), ..hold }, spread, 0).at.get()
     };
     assert_eq!([0, 1, 1000, 1001].map(|spread| at(36_000, 100_000, spread)), [76_000, 75_999, 75_000, 76_000]);
     assert_eq!([0, 8, 9].map(|spread| at(300, 1000, spread)), [800, 792, 800]);
@@ -328,7 +349,8 @@ fn a_lease_is_extended_when_a_third_has_passed_or_up_to_a_twelfth_of_that_earlie
 fn crowd(sessions: u64) -> Bound {
     let mut bound = Bound::default();
     for number in 0..sessions {
-        bound.bind(&of_crowd(number), ClientId(number), UnixMs::ZERO);
+        let hold = of_crowd(number);
+        bound.bind(&hold, ClientId(number), renewal(&hold, UnixMs::ZERO));
         bound.end(ClientId(number), SessionEnd { at: UnixMs::ZERO, grace: None });
     }
     bound

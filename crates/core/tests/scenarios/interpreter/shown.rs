@@ -215,6 +215,8 @@ pub(super) fn error(fault: &Fault) -> String {
         Fault::TooManyWaiters => "ERR too many waiters".to_owned(),
         Fault::SessionLease => "ERR too short for a session".to_owned(),
         Fault::SessionAbsolute => "ERR absolute in a session".to_owned(),
+        Fault::SessionLoad => "ERR too many renewals".to_owned(),
+        Fault::SessionKey => "ERR too long a key for a session".to_owned(),
     }
 }
 

@@ -190,6 +190,8 @@ fn reply_of(fault: &Fault) -> Reply {
         Fault::TooManyWaiters => Reply::TooManyWaiters,
         Fault::SessionLease => Reply::SessionLease,
         Fault::SessionAbsolute => Reply::SessionAbsolute,
+        // Histories have few locks.
+        Fault::SessionLoad | Fault::SessionKey => panic!("{fault:?}"),
         Fault::TooManyEntries | Fault::NoToken | Fault::TryAgain => panic!("{fault:?}"),
     }
 }

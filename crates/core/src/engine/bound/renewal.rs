@@ -1,0 +1,31 @@
+//! When the leases of bound holds are extended.
+
+use crate::engine::load::Load;
+use crate::{ClientId, Hold, UnixMs};
+
+/// When the lease of a bound hold is extended, and what that costs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::engine) struct Renewal {
+    pub at: UnixMs,
+    pub load: Load,
+}
+
+/// The next renewal of a hold of one lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::engine) struct NextRenewal {
+    /// When it is due.
+    pub at: UnixMs,
+    /// When the lease ends without it.
+    pub deadline: UnixMs,
+    pub client: ClientId,
+}
+
+impl Renewal {
+    /// A lease is extended when a third of it has passed, or up to a twelfth of that third earlier, so that holds that are
+    /// bound together are not all extended at once, and drift apart. `spread` is a random number.
+    pub(in crate::engine) fn of(hold: &Hold, spread: u64, load: Load) -> Renewal {
+        let third = hold.lease.get() / 3;
+        let begin = hold.deadline.get().saturating_sub(hold.lease.get());
+        Renewal { at: UnixMs::new(begin + third - spread % (third / 12 + 1)), load }
+    }
+}

@@ -1,0 +1,145 @@
+//! The records of each database, and which of them a flush or a swap has made void.
+
+use std::collections::BTreeMap;
+
+use super::record::RecordId;
+
+/// All databases that have records.
+///
+/// To empty a database makes its records void in O(1): each compares its epoch with that of its database when it is looked
+/// up, and those that nobody looks up are looked at a piece at a time.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Databases {
+    databases: BTreeMap<i32, Database>,
+    /// Those with records to be looked at.
+    unsettled: Vec<i32>,
+    /// Counts flushes and swaps.
+    epoch: u64,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Database {
+    records: Vec<RecordId>,
+    /// How many of them, from the first, are to be looked at.
+    unsettled: usize,
+    /// The last flush or swap.
+    epoch: u64,
+}
+
+impl Databases {
+    /// Adds a record. Returns its place in the list of its database. O(1).
+    pub(super) fn add(&mut self, db: i32, id: RecordId) -> usize {
+        let records = &mut self.databases.entry(db).or_default().records;
+        records.push(id);
+        records.len() - 1
+    }
+
+    /// Takes the record at this place out. Returns the record that has the place now. O(1).
+    pub(super) fn remove(&mut self, db: i32, index: usize) -> Option<RecordId> {
+        let database = self.databases.get_mut(&db).filter(|database| index < database.records.len())?;
+        database.records.swap_remove(index);
+        database.unsettled = database.unsettled.min(database.records.len());
+        let moved = database.records.get(index).copied();
+        if database.records.is_empty() {
+            self.databases.remove(&db);
+        }
+        moved
+    }
+
+    /// Whether a database has records.
+    pub(super) fn has(&self, db: i32) -> bool {
+        self.databases.contains_key(&db)
+    }
+
+    /// The epoch of a new record, and of one that has just been looked at.
+    pub(super) fn now(&self) -> u64 {
+        self.epoch
+    }
+
+    /// The last flush or swap of a database: what its records knew before is void.
+    pub(super) fn epoch(&self, db: i32) -> u64 {
+        self.databases.get(&db).map_or(0, |database| database.epoch)
+    }
+
+    /// A database, or all (`None`), was emptied or changed places: its records are to be looked at. O(1) for each database
+    /// that has records.
+    pub(super) fn invalidate(&mut self, db: Option<i32>) {
+        self.epoch += 1;
+        let touched = match db {
+            Some(db) => self.databases.range_mut(db..=db),
+            None => self.databases.range_mut(..),
+        };
+        for (db, database) in touched {
+            (database.epoch, database.unsettled) = (self.epoch, database.records.len());
+            if !self.unsettled.contains(db) {
+                self.unsettled.push(*db);
+            }
+        }
+    }
+
+    /// Whether every record was looked at.
+    pub(super) fn are_settled(&self) -> bool {
+        self.unsettled.is_empty()
+    }
+
+    /// The next record to look at.
+    pub(super) fn next_unsettled(&mut self) -> Option<RecordId> {
+        while let Some(db) = self.unsettled.last() {
+            let database = self.databases.get_mut(db).filter(|database| database.unsettled > 0);
+            if let Some(database) = database {
+                database.unsettled -= 1;
+                return database.records.get(database.unsettled).copied();
+            }
+            self.unsettled.pop();
+        }
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use slotmap::SlotMap;
+
+    use super::*;
+
+    #[test]
+    fn every_record_of_an_emptied_database_is_looked_at_whatever_comes_and_goes() {
+        let (mut ids, mut databases) = (SlotMap::<RecordId, usize>::with_key(), Databases::default());
+        let add = |databases: &mut Databases, ids: &mut SlotMap<RecordId, usize>, db| {
+            let id = ids.insert(0);
+            ids[id] = databases.add(db, id);
+            id
+        };
+        let mut left: Vec<_> = (0..100).map(|_| add(&mut databases, &mut ids, 1)).collect();
+        let others: Vec<_> = (0..100).map(|_| add(&mut databases, &mut ids, 2)).collect();
+        databases.invalidate(Some(1));
+        let mut seen = Vec::new();
+        for n in 0.. {
+            // Others leave from any place, and new ones come, while the rest is looked at.
+            if n < 60 {
+                let gone = left.swap_remove(n * 7 % left.len());
+                let index = ids[gone];
+                if let Some(moved) = databases.remove(1, index) {
+                    ids[moved] = index;
+                }
+                add(&mut databases, &mut ids, 1);
+            }
+            match databases.next_unsettled() {
+                Some(id) => seen.push(id),
+                None => break,
+            }
+        }
+        assert!(left.iter().all(|id| seen.contains(id)));
+        assert!(others.iter().all(|id| !seen.contains(id)));
+        assert!(databases.are_settled());
+    }
+
+    #[test]
+    fn emptying_again_and_again_keeps_one_list() {
+        let (mut ids, mut databases) = (SlotMap::<RecordId, ()>::with_key(), Databases::default());
+        (0..10).for_each(|_| _ = databases.add(3, ids.insert(())));
+        (0..1000).for_each(|_| databases.invalidate(Some(3)));
+        (0..1000).for_each(|_| databases.invalidate(Some(9)));
+        assert_eq!(std::iter::from_fn(|| databases.next_unsettled()).count(), 10);
+    }
+}

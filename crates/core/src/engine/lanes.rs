@@ -1,0 +1,181 @@
+//! The kinds of work on locks. Each has its share of the timer's time, whatever the others have to do.
+
+use super::record::RecordId;
+use super::turns::{Place, Turns};
+use crate::{ClientId, UnixMs};
+
+/// A kind of work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Lane {
+    /// Somebody waits: what has ended is released, and the queue is served. Paid by the head of the queue.
+    Queues,
+    /// Leases are extended. Paid by the client that has the hold.
+    Renewals,
+    /// Holds of ended sessions are released, and nobody waits.
+    Ended,
+    /// Bindings of lapsed holds are forgotten.
+    Lapsed,
+}
+
+impl Lane {
+    const ALL: [Lane; 4] = [Lane::Queues, Lane::Renewals, Lane::Ended, Lane::Lapsed];
+
+    /// How much time of it counts as much as one of the first. Locks that nobody waits for and nobody keeps are in nobody's
+    /// way: a command on one of them does what is due there first.
+    fn weight(self) -> u64 {
+        match self {
+            Lane::Queues | Lane::Renewals => 1,
+            Lane::Ended => 2,
+            Lane::Lapsed => 8,
+        }
+    }
+}
+
+/// Where a lock that is due is found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Due {
+    pub lane: Lane,
+    pub place: Place,
+}
+
+/// All locks that are due.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Lanes {
+    queues: Used,
+    renewals: Used,
+    ended: Used,
+    lapsed: Used,
+    /// What the lane that was served last has used.
+    latest: u64,
+}
+
+/// One kind of work, and the time that it took, by its weight.
+#[derive(Clone, Debug, Default)]
+struct Used {
+    turns: Turns,
+    weighted_us: u64,
+}
+
+impl Lanes {
+    /// Whether no lock is due.
+    pub(super) fn is_empty(&self) -> bool {
+        Lane::ALL.into_iter().all(|lane| self.lane(lane).turns.is_empty())
+    }
+
+    /// A place behind all of the same client and urgency. It counts once [`Lanes::insert`] has it.
+    pub(super) fn place(&mut self, lane: Lane, client: ClientId, urgency: UnixMs) -> Due {
+        Due { lane, place: self.lane_mut(lane).turns.place(client, urgency) }
+    }
+
+    /// Adds a lock. O(log n).
+    pub(super) fn insert(&mut self, due: Due, id: RecordId) {
+        let latest = self.latest;
+        let used = self.lane_mut(due.lane);
+        if used.turns.is_empty() {
+            used.weighted_us = used.weighted_us.max(latest);
+        }
+        used.turns.insert(due.place, id);
+    }
+
+    /// Takes a lock out. O(log n).
+    pub(super) fn remove(&mut self, due: Due) {
+        self.lane_mut(due.lane).turns.remove(due.place);
+    }
+
+    /// The lock that is visited next: of the kind that has used the least.
+    pub(super) fn first(&mut self) -> Option<(Due, RecordId)> {
+        let has_work = |lane: &Lane| !self.lane(*lane).turns.is_empty();
+        let lane = Lane::ALL.into_iter().filter(has_work).min_by_key(|lane| self.lane(*lane).weighted_us)?;
+        let (place, id) = self.lane_mut(lane).turns.first()?;
+        Some((Due { lane, place }, id))
+    }
+
+    /// Charges for a visit.
+    pub(super) fn charge(&mut self, due: Due, us: u64) {
+        let used = self.lane_mut(due.lane);
+        used.weighted_us += us.max(1) * due.lane.weight();
+        used.turns.charge(due.place.client, us);
+        self.latest = self.latest.max(self.lane(due.lane).weighted_us);
+    }
+
+    /// The locks that are due for something else than a renewal, in order.
+    #[cfg(feature = "check")]
+    pub(super) fn marked(&self) -> impl Iterator<Item = RecordId> {
+        self.queues.turns.iter().chain(self.ended.turns.iter())
+    }
+
+    /// Whether a lock has this place.
+    #[cfg(feature = "check")]
+    pub(super) fn has(&self, due: Due, id: RecordId) -> bool {
+        self.lane(due.lane).turns.has(due.place, id)
+    }
+
+    fn lane(&self, lane: Lane) -> &Used {
+        match lane {
+            Lane::Queues => &self.queues,
+            Lane::Renewals => &self.renewals,
+            Lane::Ended => &self.ended,
+            Lane::Lapsed => &self.lapsed,
+        }
+    }
+
+    fn lane_mut(&mut self, lane: Lane) -> &mut Used {
+        match lane {
+            Lane::Queues => &mut self.queues,
+            Lane::Renewals => &mut self.renewals,
+            Lane::Ended => &mut self.ended,
+            Lane::Lapsed => &mut self.lapsed,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use slotmap::SlotMap;
+
+    use super::*;
+
+    #[test]
+    fn no_kind_of_work_waits_for_all_of_another() {
+        let (mut ids, mut lanes) = (SlotMap::<RecordId, ()>::with_key(), Lanes::default());
+        let mut add = |lanes: &mut Lanes, lane, client, urgency| {
+            let due = lanes.place(lane, ClientId(client), UnixMs::new(urgency));
+            lanes.insert(due, ids.insert(()));
+        };
+        // Each of them is another client, with the most urgent work.
+        (0..10_000).for_each(|client| add(&mut lanes, Lane::Ended, client, 0));
+        (0..10_000).for_each(|client| add(&mut lanes, Lane::Queues, client, 0));
+        (0..20).for_each(|_| add(&mut lanes, Lane::Renewals, 1, 90_000));
+        (0..20).for_each(|_| add(&mut lanes, Lane::Lapsed, 2, 90_000));
+        let mut order = Vec::new();
+        while let Some((due, _)) = lanes.first() {
+            lanes.remove(due);
+            lanes.charge(due, 10);
+            order.push(due.lane);
+        }
+        let last = |lane| order.iter().rposition(|other| *other == lane).unwrap();
+        assert!(last(Lane::Renewals) < 60, "{}", last(Lane::Renewals));
+        assert!(last(Lane::Lapsed) < 500, "{}", last(Lane::Lapsed));
+        assert_eq!(order.len(), 20_040);
+    }
+
+    #[test]
+    fn work_that_comes_later_does_not_catch_up_on_the_time_before() {
+        let (mut ids, mut lanes) = (SlotMap::<RecordId, ()>::with_key(), Lanes::default());
+        let mut add = |lanes: &mut Lanes, lane, client| {
+            let due = lanes.place(lane, ClientId(client), UnixMs::ZERO);
+            lanes.insert(due, ids.insert(()));
+        };
+        let visit = |lanes: &mut Lanes| {
+            let (due, _) = lanes.first().unwrap();
+            lanes.remove(due);
+            lanes.charge(due, 10);
+            due.lane
+        };
+        (0..1000).for_each(|client| add(&mut lanes, Lane::Queues, client));
+        (0..500).for_each(|_| _ = visit(&mut lanes));
+        (0..1000).for_each(|client| add(&mut lanes, Lane::Renewals, client));
+        let renewals = (0..100).filter(|_| visit(&mut lanes) == Lane::Renewals).count();
+        assert!((40..=60).contains(&renewals), "{renewals}");
+    }
+}

@@ -1,0 +1,222 @@
+//! Clients take turns: which of the locks that are due for one kind of work is visited next.
+//!
+//! All work that is due belongs to a client: to the one that waits, or to the one whose lease runs out. A client
+//! that makes much work due only delays its own.
+//!
+//! # Implementation details
+//! Each client has an account of the time that its visits took. It may use [`SHARE_US`] in each round. Clients in the same
+//! round are served by urgency; those that have used their share are in a later round. A client without work is forgotten
+//! when its round is over, or when nobody has any.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::record::RecordId;
+use crate::{ClientId, UnixMs};
+
+/// How long the visits for one client may take in a round, in µs.
+const SHARE_US: u64 = 100;
+/// How many clients without work are remembered at least.
+const REMEMBERED: usize = 64;
+
+/// A place among the locks that are due.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Place {
+    pub client: ClientId,
+    /// The earliest comes first.
+    pub urgency: UnixMs,
+    number: u64,
+}
+
+/// The locks that are due.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Turns {
+    accounts: BTreeMap<ClientId, Account>,
+    /// The first place of each client with work.
+    order: BTreeSet<(Rank, ClientId)>,
+    /// The round of the client that was served last.
+    round: u64,
+    /// How many places were given so far.
+    given: u64,
+}
+
+/// Where a client stands: of two in the same round and of the same urgency, the one that came first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Rank {
+    round: u64,
+    urgency: UnixMs,
+    number: u64,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Account {
+    work: BTreeMap<(UnixMs, u64), RecordId>,
+    /// How long the visits took, in µs, since round 0.
+    used_us: u64,
+}
+
+impl Account {
+    fn round(&self) -> u64 {
+        self.used_us / SHARE_US
+    }
+
+    fn place(&self, client: ClientId) -> Option<(Rank, ClientId)> {
+        let ((urgency, number), _) = self.work.first_key_value()?;
+        Some((Rank { round: self.round(), urgency: *urgency, number: *number }, client))
+    }
+}
+
+impl Turns {
+    /// Whether no lock is due.
+    pub(super) fn is_empty(&self) -> bool {
+        self.order.is_empty()
+    }
+
+    /// A place behind all with the same client and urgency. It counts once [`Turns::insert`] has it.
+    pub(super) fn place(&mut self, client: ClientId, urgency: UnixMs) -> Place {
+        self.given += 1;
+        Place { client, urgency, number: self.given }
+    }
+
+    /// Adds a lock. O(log n).
+    pub(super) fn insert(&mut self, place: Place, id: RecordId) {
+        let round = self.round;
+        self.change(place.client, |account| {
+            account.used_us = account.used_us.max(round * SHARE_US);
+            account.work.insert((place.urgency, place.number), id);
+        });
+    }
+
+    /// Takes a lock out. O(log n).
+    pub(super) fn remove(&mut self, place: Place) {
+        self.change(place.client, |account| _ = account.work.remove(&(place.urgency, place.number)));
+    }
+
+    /// The lock that is visited next. O(log n).
+    pub(super) fn first(&mut self) -> Option<(Place, RecordId)> {
+        let (Rank { round, urgency, number }, client) = *self.order.first()?;
+        self.round = self.round.max(round);
+        let id = self.accounts.get(&client)?.work.get(&(urgency, number))?;
+        Some((Place { client, urgency, number }, *id))
+    }
+
+    /// Charges a client for a visit.
+    pub(super) fn charge(&mut self, client: ClientId, us: u64) {
+        self.change(client, |account| account.used_us += us.max(1));
+        if self.accounts.len() > 2 * self.order.len() + REMEMBERED {
+            let (round, is_idle) = (self.round, self.order.is_empty());
+            self.accounts.retain(|_, account| !account.work.is_empty() || (account.round() > round && !is_idle));
+        }
+    }
+
+    /// The locks that are due, in order.
+    #[cfg(feature = "check")]
+    pub(super) fn iter(&self) -> impl Iterator<Item = RecordId> {
+        let works = self.order.iter().filter_map(|(_, client)| self.accounts.get(client));
+        works.flat_map(|account| account.work.values().copied())
+    }
+
+    /// Whether a lock has this place.
+    #[cfg(feature = "check")]
+    pub(super) fn has(&self, place: Place, id: RecordId) -> bool {
+        self.accounts.get(&place.client).and_then(|account| account.work.get(&(place.urgency, place.number)))
+            == Some(&id)
+    }
+
+    fn change(&mut self, client: ClientId, change: impl FnOnce(&mut Account)) {
+        let account = self.accounts.entry(client).or_default();
+        let before = account.place(client);
+        change(account);
+        let after = account.place(client);
+        if before != after {
+            before.map(|place| self.order.remove(&place));
+            after.map(|place| self.order.insert(place));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use slotmap::SlotMap;
+
+    use super::*;
+
+    struct Locks(SlotMap<RecordId, ()>);
+
+    const NOW: UnixMs = UnixMs::ZERO;
+
+    fn at(ms: u64) -> UnixMs {
+        UnixMs::new(ms)
+    }
+
+    impl Locks {
+        fn add(&mut self, turns: &mut Turns, client: u64, urgency: UnixMs) {
+            let place = turns.place(ClientId(client), urgency);
+            turns.insert(place, self.0.insert(()));
+        }
+    }
+
+    /// Whose locks are visited, if each visit takes so long.
+    fn served(turns: &mut Turns, visits: usize, us: u64) -> Vec<u64> {
+        let visit = |_| {
+            let (place, _) = turns.first()?;
+            turns.remove(place);
+            turns.charge(place.client, us);
+            Some(place.client.0)
+        };
+        (0..visits).map_while(visit).collect()
+    }
+
+    #[test]
+    fn the_most_urgent_lock_is_visited_first() {
+        let (mut turns, mut locks) = (Turns::default(), Locks(SlotMap::with_key()));
+        locks.add(&mut turns, 1, at(30));
+        locks.add(&mut turns, 2, at(20));
+        locks.add(&mut turns, 3, at(90));
+        locks.add(&mut turns, 4, NOW);
+        assert_eq!(served(&mut turns, 9, 1), [4, 2, 1, 3]);
+        assert!(turns.is_empty());
+    }
+
+    #[test]
+    fn a_client_with_many_urgent_locks_gets_its_share_only() {
+        let (mut turns, mut locks) = (Turns::default(), Locks(SlotMap::with_key()));
+        (0..1000).for_each(|n| locks.add(&mut turns, 1, at(n)));
+        (0..20).for_each(|n| locks.add(&mut turns, 2, at(100_000 + n)));
+        let order = served(&mut turns, 1020, 20);
+        let last = order.iter().rposition(|client| *client == 2);
+        assert!(last < Some(50), "{last:?}");
+        assert_eq!(order.len(), 1020);
+    }
+
+    #[test]
+    fn a_client_that_had_no_work_does_not_save_its_share_up() {
+        let (mut turns, mut locks) = (Turns::default(), Locks(SlotMap::with_key()));
+        (0..1000).for_each(|n| locks.add(&mut turns, 1, at(n)));
+        served(&mut turns, 500, 50);
+        (0..1000).for_each(|n| locks.add(&mut turns, 2, at(n)));
+        let first = served(&mut turns, 100, 50).iter().filter(|client| **client == 1).count();
+        assert!((40..60).contains(&first), "{first}");
+    }
+
+    #[test]
+    fn a_client_whose_work_runs_out_and_comes_again_keeps_its_account() {
+        let (mut turns, mut locks) = (Turns::default(), Locks(SlotMap::with_key()));
+        (0..100).for_each(|n| locks.add(&mut turns, 2, at(n)));
+        let mut others = 0;
+        for _ in 0..200 {
+            locks.add(&mut turns, 1, NOW);
+            others += served(&mut turns, 1, 50).iter().filter(|client| **client == 2).count();
+        }
+        assert!(others >= 90, "{others}");
+    }
+
+    #[test]
+    fn clients_without_work_are_forgotten() {
+        let (mut turns, mut locks) = (Turns::default(), Locks(SlotMap::with_key()));
+        for client in 0..10_000 {
+            locks.add(&mut turns, client, NOW);
+            served(&mut turns, 1, SHARE_US);
+        }
+        assert!(turns.accounts.len() <= 2 * REMEMBERED, "{}", turns.accounts.len());
+    }
+}

@@ -1,0 +1,135 @@
+//! The watchdog extends so many leases of one client in a second, and no more are bound.
+
+use dlock_core::engine::{Ask, Call, Entered, Fault, Input, Left, MAX_BOUND_KEY, MAX_RENEWALS, Role};
+use dlock_core::{ClientId, Entries, Keyspace, Lease, LeaseChoice, Name, Owner, Release, Renew, RenewToken, Want};
+
+use crate::{Server, is_granted};
+
+const SESSION: u64 = 1000;
+/// A lease of 300 ms is extended ten times a second.
+const MOST: u64 = MAX_RENEWALS / 10;
+
+fn bound(lease_ms: u64) -> Ask {
+    let owner = Owner::new(b"owner").unwrap();
+    Ask { binds: true, ..Ask::new(owner, Want::Exclusive, LeaseChoice::For(Lease::new(lease_ms).unwrap())) }
+}
+
+/// Requests follow each other too fast for a lease to end.
+fn acquire(server: &mut Server, key: &str, client: u64, ask: &Ask) -> Result<Entered, Fault> {
+    let call = Call { name: Name { db: 0, key: key.as_bytes() }, now: server.space.now(), client: ClientId(client) };
+    server.engine.acquire(&mut server.space, call, ask, None::<fn(_)>)
+}
+
+fn full() -> Server {
+    let mut server = Server::new();
+    server.pass_ms(1);
+    for n in 0..MOST {
+        assert!(is_granted(&acquire(&mut server, &format!("k{n}"), SESSION, &bound(300))), "{n}");
+    }
+    server
+}
+
+#[test]
+fn one_hold_too_many_is_refused_and_costs_nobody_else_anything() {
+    let mut server = full();
+    assert_eq!(acquire(&mut server, "more", SESSION, &bound(300)), Err(Fault::SessionLoad));
+    assert_eq!(
+        acquire(&mut server, "k0", SESSION, &Ask { owner: Owner::new(b"b").unwrap(), ..bound(300) }),
+        Err(Fault::SessionLoad)
+    );
+    assert!(is_granted(&acquire(&mut server, "more", SESSION + 1, &bound(300))));
+    assert!(is_granted(&acquire(&mut server, "unbound", SESSION, &Ask { binds: false, ..bound(300) })));
+}
+
+#[test]
+fn room_comes_back_with_each_hold_that_ends() {
+    let mut server = full();
+    server.pass_ms(400);
+    // They have lapsed, and the timer forgets them.
+    server.engine.tick(&mut server.space, Role::Primary);
+    assert!(is_granted(&acquire(&mut server, "more", SESSION, &bound(300))));
+    let mut server = full();
+    server.disconnect(SESSION);
+    server.engine.tick(&mut server.space, Role::Primary);
+    assert!(is_granted(&acquire(&mut server, "more", SESSION, &bound(300))), "another session with this id");
+}
+
+fn renew(server: &mut Server, key: &str, client: u64, lease_ms: u64, binds: bool) -> Result<bool, Fault> {
+    let call = Call { name: Name { db: 0, key: key.as_bytes() }, now: server.space.now(), client: ClientId(client) };
+    let owner = Owner::new(b"owner").unwrap();
+    let lease = LeaseChoice::For(Lease::new(lease_ms).unwrap());
+    let request = Renew { owner: &owner, mode: None, lease, token: RenewToken::Any };
+    server.engine.renew(&mut server.space, call, &request, binds)
+}
+
+#[test]
+fn a_renewal_by_anybody_counts_for_the_session_that_has_the_hold() {
+    let mut server = full();
+    assert_eq!(renew(&mut server, "k0", SESSION + 1, 300, false), Ok(true), "as it was");
+    assert_eq!(renew(&mut server, "k0", SESSION + 1, 600, false), Ok(true));
+    assert!(is_granted(&acquire(&mut server, "more", SESSION, &bound(600))));
+    assert_eq!(renew(&mut server, "k0", SESSION + 1, 300, false), Err(Fault::SessionLoad));
+    assert_eq!(renew(&mut server, "k0", SESSION + 1, 300, true), Ok(true), "bound to another");
+    assert!(is_granted(&acquire(&mut server, "again", SESSION, &bound(600))));
+}
+
+#[test]
+fn several_locks_count_together() {
+    let mut server = full();
+    for n in 0..2 {
+        assert_eq!(renew(&mut server, &format!("k{n}"), SESSION, 3000, false), Ok(true));
+    }
+    let mut all = |names: &[&str]| {
+        let names: Vec<_> = names.iter().map(|key| Name { db: 0, key: key.as_bytes() }).collect();
+        let call = Call { name: names[0], now: server.space.now(), client: ClientId(SESSION) };
+        let ask = Ask { want: Want::ExclusiveOnce, ..bound(300) };
+        server.engine.acquire_all(&mut server.space, call, &names, &ask, None::<fn(_)>)
+    };
+    assert_eq!(all(&["x", "y"]), Err(Fault::SessionLoad));
+    assert!(is_granted(&all(&["x"])));
+}
+
+#[test]
+fn long_names_weigh_more_and_the_longest_are_refused() {
+    let mut server = Server::new();
+    server.pass_ms(1);
+    let name = |n: u64, len: usize| format!("{n:08}{}", "x".repeat(len - 8));
+    let granted = (0..MOST).take_while(|n| is_granted(&acquire(&mut server, &name(*n, 6400), SESSION, &bound(300))));
+    assert_eq!(granted.count() as u64, MOST / 51);
+    for may_bind in [false, true] {
+        let ask = Ask { binds: may_bind, ..bound(3_000_000) };
+        let entered = acquire(&mut server, &name(0, MAX_BOUND_KEY + 1), SESSION + 1, &ask);
+        assert_eq!(entered.is_err(), may_bind);
+        assert!(is_granted(&acquire(&mut server, &name(u64::from(may_bind), MAX_BOUND_KEY), SESSION + 1, &ask)));
+    }
+    assert_eq!(renew(&mut server, &name(0, MAX_BOUND_KEY + 1), SESSION + 1, 3_000_000, true), Err(Fault::SessionKey));
+}
+
+/// A large lock is freed a piece at a time. Until then its holds count, and they are taken back once.
+#[test]
+fn bindings_that_are_still_to_be_freed_are_taken_back_once() {
+    let mut server = Server::new();
+    server.pass_ms(1);
+    for n in 0..1000_u64 {
+        let owner = Owner::new(n.to_string().as_bytes()).unwrap();
+        assert!(is_granted(&acquire(&mut server, "crowd", SESSION, &Ask { owner, want: Want::Shared, ..bound(300) })));
+    }
+    let name = Name { db: 0, key: b"crowd" };
+    server.space.delete(&(0, b"crowd".to_vec()));
+    let now = server.space.now();
+    server.engine.input(Input::Removed(name), now);
+    assert!(is_granted(&acquire(&mut server, "long", SESSION, &bound(30_000))));
+    let owner = Owner::new(b"owner").unwrap();
+    let release = Release { owner: &owner, mode: None, entries: Entries::ONE, token: None, request: None };
+    let call = Call { name: Name { db: 0, key: b"long" }, now: server.space.now(), client: ClientId(SESSION) };
+    assert_eq!(server.engine.release(&mut server.space, call, &release), Ok(Left::Fully));
+    for n in 0..MOST - 1000 {
+        assert!(is_granted(&acquire(&mut server, &format!("k{n}"), SESSION, &bound(300))), "{n}");
+    }
+    assert_eq!(acquire(&mut server, "more", SESSION, &bound(300)), Err(Fault::SessionLoad));
+    server.engine.tick(&mut server.space, Role::Primary);
+    for n in MOST - 1000..MOST {
+        assert!(is_granted(&acquire(&mut server, &format!("k{n}"), SESSION, &bound(300))), "{n}");
+    }
+    assert_eq!(acquire(&mut server, "more", SESSION, &bound(300)), Err(Fault::SessionLoad));
+}

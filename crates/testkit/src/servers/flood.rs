@@ -1,0 +1,107 @@
+//! Clients that send as fast as the server reads.
+
+use std::any::Any;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use crate::client::Client;
+use crate::server::Server;
+
+/// How many commands are sent at once: enough to fill the server's buffer for the connection.
+const BATCH: u64 = 200;
+
+/// How many locks are held under an attack.
+pub const ATTACKED: usize = 20;
+/// How long an attack takes: enough for every lease to be extended several times.
+const ATTACK: Duration = Duration::from_secs(5);
+
+/// What an attack did to others.
+#[derive(Clone, Copy, Debug)]
+pub struct Outcome {
+    /// How many of the [`ATTACKED`] session locks were lost.
+    pub lost: usize,
+    /// The longest that a `PING` took, by the clock on the wall.
+    pub longest_ping: Duration,
+}
+
+/// Clients that send commands without reading any reply, until this is dropped.
+pub struct Flood {
+    has_ended: Arc<AtomicBool>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Server {
+    /// So many clients send, each from a thread of its own, what `command` makes of the client's number and of the number
+    /// of the command.
+    pub fn flood(&self, clients: u64, command: impl Fn(u64, u64) -> Vec<u8> + Copy + Send + 'static) -> Flood {
+        let has_ended = Arc::new(AtomicBool::new(false));
+        let begin = |client| {
+            let (has_ended, mut connection) = (Arc::clone(&has_ended), self.client());
+            std::thread::spawn(move || send(&mut connection, &has_ended, |n| command(client, n)))
+        };
+        let threads = (0..clients).map(begin).collect();
+        Flood { has_ended, threads }
+    }
+}
+
+impl Server {
+    /// The longest that a `PING` takes while this acts, by the clock on the wall.
+    pub fn longest_ping(&self, act: impl FnOnce()) -> Duration {
+        let (mut pinger, has_ended) = (self.client(), AtomicBool::new(false));
+        std::thread::scope(|scope| {
+            let pinging = scope.spawn(|| {
+                let mut longest = Duration::ZERO;
+                while !has_ended.load(Ordering::Relaxed) {
+                    let sent = Instant::now();
+                    pinger.run("PING");
+                    longest = longest.max(sent.elapsed());
+                    std::thread::sleep(Duration::from_millis(2));
+                }
+                longest
+            });
+            act();
+            has_ended.store(true, Ordering::Relaxed);
+            pinging.join().expect("every PING is answered")
+        })
+    }
+
+    /// Holds [`ATTACKED`] locks by a session with this lease while others act.
+    pub fn sessions_under(&self, lease: Duration, act: impl FnOnce() -> Box<dyn Any>) -> Outcome {
+        let [mut client, mut session] = [self.client(), self.client()];
+        let acquire = |n| session.int(format!("DLOCK.ACQUIRE victim{n} v PX {} SESSION", lease.as_millis()));
+        let tokens: Vec<i64> = (0..ATTACKED).map(acquire).collect();
+        let mut lost = 0;
+        let longest_ping = self.longest_ping(|| {
+            let acting = act();
+            std::thread::sleep(ATTACK);
+            let mut is_lost =
+                |n: &usize| client.run(format!("DLOCK.CHECK victim{n} {}", tokens[*n])) == redis::Value::Nil;
+            lost = (0..ATTACKED).filter(|n| is_lost(n)).count();
+            drop(acting);
+        });
+        Outcome { lost, longest_ping }
+    }
+}
+
+fn send(client: &mut Client, has_ended: &AtomicBool, command: impl Fn(u64) -> Vec<u8>) {
+    client.send("CLIENT REPLY OFF");
+    for batch in 0.. {
+        if has_ended.load(Ordering::Relaxed) {
+            return;
+        }
+        let bytes: Vec<u8> = (batch * BATCH..(batch + 1) * BATCH).flat_map(&command).collect();
+        client.send_raw(&bytes);
+    }
+}
+
+impl Drop for Flood {
+    fn drop(&mut self) {
+        self.has_ended.store(true, Ordering::Relaxed);
+        for thread in self.threads.drain(..) {
+            // A client that the server has cut off panicked, and has said so.
+            let _ = thread.join();
+        }
+    }
+}

@@ -1,0 +1,54 @@
+//! Times that a busy machine does not prolong.
+
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// A time, and how late the machine lets this process run meanwhile: a limit of some milliseconds is for a machine that
+/// is not late.
+#[derive(Debug)]
+pub struct Stopwatch {
+    began: Instant,
+    late: Duration,
+}
+
+impl Stopwatch {
+    pub fn start() -> Self {
+        Self { began: Instant::now(), late: late() }
+    }
+
+    pub fn elapsed(&self) -> Duration {
+        self.began.elapsed()
+    }
+
+    /// Fails unless it is in between. The delays of the machine do not count.
+    #[track_caller]
+    pub fn is_between(&self, earliest: Duration, latest: Duration, what: &str) {
+        let (elapsed, late) = (self.elapsed(), late() - self.late);
+        let is_in_time = elapsed >= earliest && elapsed <= latest + late;
+        assert!(is_in_time, "{what}: {elapsed:?} ({late:?} of the machine's), not {earliest:?} to {latest:?}");
+    }
+}
+
+/// How late all sleeps of a thread have ended since the first call.
+fn late() -> Duration {
+    static LATE: OnceLock<&'static AtomicU64> = OnceLock::new();
+    let late = LATE.get_or_init(|| {
+        let late: &'static AtomicU64 = Box::leak(Box::default());
+        thread::spawn(move || {
+            loop {
+                let began = Instant::now();
+                thread::sleep(NAP);
+                let over = began.elapsed().saturating_sub(NAP);
+                if over > NAP {
+                    late.fetch_add(over.as_micros() as u64, Ordering::Relaxed);
+                }
+            }
+        });
+        late
+    });
+    Duration::from_micros(late.load(Ordering::Relaxed))
+}
+
+const NAP: Duration = Duration::from_millis(10);

@@ -1,0 +1,30 @@
+//! `DLOCK.MEDDLE key`, only in debug builds: plays another module, whose callback deletes a key.
+
+use crate::error::Error;
+use crate::ffi::command::{Arguments, Command};
+use crate::ffi::context::Context;
+use crate::ffi::meddler::delete_when_another_expires;
+use crate::ffi::spec::{KeyUse, Keys, Spec};
+
+/// Has a key deleted when another one expires.
+pub struct Meddle;
+
+impl Command for Meddle {
+    type Error = Error;
+    const SPEC: Spec = Spec {
+        name: "DLOCK.MEDDLE",
+        flags: "write",
+        categories: "dlock write",
+        keys: Keys::First(KeyUse::Remove),
+        arity: 2,
+        summary: "Deletes the key when another one expires, as another module's callback does.",
+        complexity: "O(1)",
+        arguments: &[],
+    };
+
+    fn run(context: &mut Context<'_>, arguments: &Arguments<'_>) -> Result<(), Error> {
+        delete_when_another_expires(context, arguments);
+        context.reply_status("OK");
+        Ok(())
+    }
+}

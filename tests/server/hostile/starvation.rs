@@ -1,0 +1,132 @@
+//! A client that makes much work for the timer delays its own locks, not those of others.
+
+use std::time::Duration;
+
+use crate::support::client::Request;
+use crate::support::replica::counter;
+use crate::support::{Client, Server, soon};
+
+/// The lease of those that are attacked. The promise holds while a `PING` takes less than a ninth of it.
+const LEASE: Duration = Duration::from_millis(1800);
+
+/// A machine that is busy with other tests stops the server for longer than a lease now and then: such a run says nothing.
+#[track_caller]
+fn keeps_sessions(act: impl Fn(&Server) -> Box<dyn std::any::Any>) {
+    let run = |_| {
+        let server = Server::start();
+        let outcome = server.sessions_under(LEASE, || act(&server));
+        eprintln!("{outcome:?}");
+        (outcome.lost == 0 || outcome.longest_ping < LEASE / 9).then_some(outcome.lost)
+    };
+    let lost = (0..5).find_map(run).expect("a run in which the server answers PING in time");
+    assert_eq!(lost, 0, "a live session was lost");
+}
+
+#[test]
+fn clients_that_take_short_sessions_at_full_speed_cost_others_no_session() {
+    keeps_sessions(|server| {
+        Box::new(server.flood(3, |client, n| format!("DLOCK.ACQUIRE new-{client}-{n} o PX 300 SESSION").packed()))
+    });
+}
+
+#[test]
+fn clients_that_take_long_sessions_at_full_speed_cost_others_no_session() {
+    keeps_sessions(|server| {
+        Box::new(server.flood(3, |client, n| format!("DLOCK.ACQUIRE new-{client}-{n} o PX 3000 SESSION").packed()))
+    });
+}
+
+#[test]
+fn sessions_that_end_with_many_locks_cost_others_no_session() {
+    keeps_sessions(|server| {
+        let mut sessions: Vec<Client> = (0..8).map(|_| server.client()).collect();
+        for (client, session) in sessions.iter_mut().enumerate() {
+            session.pour((0..10_000).map(|n| format!("DLOCK.ACQUIRE many-{client}-{n} o PX 600000 SESSION")));
+        }
+        let flood = server.flood(2, |client, n| format!("DLOCK.ACQUIRE new-{client}-{n} o PX 300 SESSION").packed());
+        drop(sessions);
+        Box::new(flood)
+    });
+}
+
+#[test]
+fn flushes_and_swaps_at_full_speed_cost_others_no_session() {
+    keeps_sessions(|server| {
+        let mut session = server.client();
+        session.pour((0..100_000).map(|n| format!("DLOCK.ACQUIRE many-{n} o PX 600000 SESSION")));
+        let requests = ["SELECT 9", "FLUSHDB", "SWAPDB 10 11", "DLOCK.ACQUIRE k o SESSION"];
+        Box::new((session, server.flood(2, move |_, n| requests[n as usize % requests.len()].packed())))
+    });
+}
+
+/// The waiter is served when the lease ends, whatever others make due at the same time.
+#[test]
+fn waiters_are_served_in_time_while_others_take_short_sessions_at_full_speed() {
+    let server = Server::start();
+    let mut latest = 0;
+    let longest = server.longest_ping(|| {
+        let flood = server.flood(3, |client, n| format!("DLOCK.ACQUIRE new-{client}-{n} o PX 300 SESSION").packed());
+        let mut client = server.client();
+        for n in 0..3 {
+            client.int(format!("DLOCK.ACQUIRE k{n} a PX 1500"));
+            let end = client.end_of(&format!("k{n}"));
+            latest = latest.max(server.client().int(format!("DLOCK.ACQUIRE k{n} b BLOCK 0")) / 1000 - end);
+        }
+        drop(flood);
+    });
+    let limit = (3 * longest + Duration::from_millis(30)).as_millis();
+    assert!(latest as u128 <= limit, "served {latest} ms late, the longest PING took {longest:?}");
+}
+
+/// Connections that close together are no more than one piece of work, however many they are.
+#[test]
+fn thousands_of_sessions_that_end_together_cost_others_no_session() {
+    keeps_sessions(|server| {
+        let mut dead: Vec<Client> = (0..1500).map(|_| server.client()).collect();
+        for (client, session) in dead.iter_mut().enumerate() {
+            session.pour((0..64).map(|n| format!("DLOCK.RLOCK crowd-{client} o{n} PX 600000 SESSION")));
+        }
+        drop(dead);
+        Box::new(())
+    });
+}
+
+/// The head of a queue does not pay for what others left behind on that lock.
+#[test]
+fn who_waits_for_a_crowd_that_has_left_keeps_its_own_session() {
+    let server = Server::start();
+    let [mut client, mut other, mut crowd] = [server.client(), server.client(), server.client()];
+    other.int("DLOCK.ACQUIRE elsewhere x PX 600000");
+    crowd.pour((0..200_000).map(|n| format!("DLOCK.RLOCK crowd o{n} PX 18000000 SESSION")));
+    let mut waiter = server.client();
+    let token = waiter.int("DLOCK.ACQUIRE mine w PX 900 SESSION");
+    server.enters_queue(&mut waiter, "DLOCK.MACQUIRE 2 crowd elsewhere w2 BLOCK 0");
+    drop(crowd);
+    let longest = server.longest_ping(|| {
+        soon("the crowd has left", || {
+            let is_held = client.run(format!("DLOCK.CHECK mine {token}")) != redis::Value::Nil;
+            assert!(is_held, "a live session was lost");
+            counter(&mut client, "sessions") == 1
+        });
+    });
+    assert!(longest < Duration::from_secs(1), "{longest:?}");
+}
+
+/// Every renewal replicates the name of its key: a session may not keep the server busy for ever.
+#[test]
+fn renewals_of_an_idle_session_have_a_limit() {
+    let (server, [mut client, mut other]) = Server::start().with_clients();
+    let many: Vec<_> = (0..2100).map(|n| format!("DLOCK.ACQUIRE k{n} o PX 300 SESSION")).collect();
+    let refused: Vec<_> = client.pipeline(&many).into_iter().filter_map(Result::err).collect();
+    let error = "ERR SESSION needs a longer lease or fewer holds: the renewals of one connection's holds may not exceed 20000 a second";
+    // Holds that have ended on a busy machine make room.
+    assert!(refused.iter().all(|refused| refused == error), "{refused:?}");
+    assert!(!refused.is_empty());
+    assert!(other.int("DLOCK.ACQUIRE mine o PX 300 SESSION") > 0);
+    let long = "x".repeat(65_537);
+    let error = client.error(format!("DLOCK.ACQUIRE {long} o SESSION"));
+    assert_eq!(error, "ERR SESSION needs a key name of at most 65536 bytes");
+    assert!(client.int(format!("DLOCK.ACQUIRE {long} o")) > 0);
+    assert_eq!(client.error(format!("DLOCK.RENEW {long} o SESSION")), error);
+    drop(server);
+}
