@@ -48,7 +48,7 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
 
 async def _and_close(test: Any, kit: Kit | None) -> None:
     try:
-        await asyncio.wait_for(test, 120)
+        await asyncio.wait_for(test, 300)
     finally:
         if kit is not None:
             await kit.aclose()

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import redis
@@ -14,7 +15,7 @@ import redis_dlock
 import redis_dlock.asyncio
 
 # What a condition gets, in seconds: enough for a busy machine.
-PATIENCE = 20.0
+PATIENCE = 60.0
 
 
 def address() -> dict[str, Any]:
@@ -28,6 +29,51 @@ def soon(what: str, condition: Callable[[], bool]) -> None:
     while not condition():
         assert time.monotonic() < ends, f"not in time: {what}"
         time.sleep(0.003)
+
+
+async def refused(acquire: Callable[[], Awaitable[bool]]) -> bool:
+    """Returns whether a server refuses a lock. On a busy machine its answer may come too late, and counts as none: then
+    it is asked again."""
+    ends = time.monotonic() + PATIENCE
+    while time.monotonic() < ends:
+        try:
+            return not await acquire()
+        except (redis.ConnectionError, redis.TimeoutError):
+            pass
+    return False
+
+
+class Took:
+    """Measures how long something takes. What the machine is late meanwhile does not count for the longest time."""
+
+    # By how many seconds this process was woken too late so far.
+    _late = 0.0
+    _measures = False
+
+    def __init__(self) -> None:
+        if not Took._measures:
+            Took._measures = True
+            threading.Thread(target=self._measure, daemon=True).start()
+        self._began, self._late_then = time.monotonic(), Took._late
+
+    @staticmethod
+    def _measure() -> None:
+        while True:
+            began = time.monotonic()
+            time.sleep(0.01)
+            late = time.monotonic() - began - 0.01
+            Took._late += late if late > 0.001 else 0.0
+
+    def seconds(self) -> float:
+        """Returns the seconds since then."""
+        return time.monotonic() - self._began
+
+    def is_within(self, limit: float) -> bool:
+        """Returns whether it took that many seconds at most."""
+        took = self.seconds()
+        # The thread that measures may be late itself, and count what it saw only now.
+        time.sleep(0.05)
+        return took <= limit + Took._late - self._late_then
 
 
 def command(client: Any, *words: Any) -> Any:

@@ -33,26 +33,31 @@ class Server:
     """A server on a free port, or on the one given. Use it in a `with` block."""
 
     def __init__(
-        self, *options: str, module: bool = True, port: int | None = None, ready: bool = True, config: str | None = None
+        self, *options: str, module: bool = True, port: int | None = None, config: str | None = None
     ) -> None:
-        self.port = port or free_port()
         self._home = tempfile.TemporaryDirectory()
         binary = os.environ.get("DLOCK_SERVER") or shutil.which("redis-server") or "valkey-server"
         words = [binary, *([config, "--sentinel"] if config else [])]
-        words += ["--port", str(self.port), "--bind", "127.0.0.1", "--dir", self._home.name]
+        words += ["--bind", "127.0.0.1", "--dir", self._home.name]
         if not config:
             words += ["--save", "", "--repl-diskless-sync-delay", "0"]
         if module:
             words += ["--loadmodule", os.environ.get("DLOCK_MODULE") or str(MODULE)]
-        self._process = subprocess.Popen([*words, *options], stdout=subprocess.DEVNULL)
-        self.client = redis.Redis(port=self.port, retry=Retry(NoBackoff(), 0))
-        if ready:
-            soon("it answers", self.answers)
+        for _ in range(1 if port else 3):
+            self.port = port or free_port()
+            self._process = subprocess.Popen([*words, "--port", str(self.port), *options], stdout=subprocess.DEVNULL)
+            self.client = redis.Redis(port=self.port, retry=Retry(NoBackoff(), 0))
+            soon("it answers, or ends", lambda: self.answers() or self._process.poll() is not None)
+            # Another program may have got the port, or that of the bus, first.
+            if self._process.poll() is None:
+                return
+            self.close()
+        raise AssertionError("the server does not start")
 
     def answers(self) -> bool:
-        """Whether it does."""
+        """Returns whether it does, and not another server at its port."""
         try:
-            return bool(self.client.ping())
+            return bool(self.client.info("server")["process_id"] == self._process.pid)
         except redis.RedisError:
             return False
 

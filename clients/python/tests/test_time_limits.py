@@ -18,13 +18,13 @@ import redis.asyncio
 
 import redis_dlock
 import redis_dlock.asyncio
-from kit import Kit, info, soon
+from kit import Kit, Took, info, soon
 from servers import Server
 
 # As with redis-py up to 6.4: by itself, the client waits forever.
 PATIENT: dict[str, Any] = {"socket_timeout": None, "socket_connect_timeout": None}
-# What the rule grants, and what a busy machine gets on top, in seconds.
-SLACK = 0.25 + 0.25
+# What the rule grants, and what measuring gets on top, in seconds.
+SLACK = 0.25 + 0.05
 
 
 @pytest.fixture
@@ -61,14 +61,14 @@ def test_an_interrupt_does_not_wait_for_a_server_that_hangs(
     client.ping()
     holder = redis_dlock.DLock(server.client, "job", timeout=600)
     assert not held or holder.acquire()
-    interrupted: list[float] = []
+    interrupted: list[Took] = []
 
     def interrupt() -> None:
         if hangs == "meanwhile":
             soon("it waits", lambda: info(server.client, "job")["waiters"] == 1)
             server.freeze()
         time.sleep(0.3)
-        interrupted.append(time.monotonic())
+        interrupted.append(Took())
         signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGUSR1)
 
     if hangs == "before":
@@ -77,10 +77,10 @@ def test_an_interrupt_does_not_wait_for_a_server_that_hangs(
     thread.start()
     with pytest.raises(Interrupted):
         redis_dlock.DLock(client, "job", **settings).acquire()
-    took = time.monotonic() - interrupted[0]
+    in_time = interrupted[0].is_within(SLACK)
     thread.join()
     server.thaw()
-    assert took < SLACK
+    assert in_time
     if held:
         soon("it has left the queue", lambda: info(server.client, "job")["waiters"] == 0)
         holder.release()
@@ -97,12 +97,12 @@ async def test_a_timeout_around_an_acquisition_is_kept(
         if connected:
             await client.ping()
         server.freeze()
-        began = time.monotonic()
+        took = Took()
         with pytest.raises(asyncio.TimeoutError):
             await asyncio.wait_for(redis_dlock.asyncio.DLock(client, "job", **settings).acquire(), 0.5)
-        took = time.monotonic() - began
+        in_time = took.is_within(0.5 + SLACK)
         server.thaw()
-        assert took < 0.5 + SLACK
+        assert in_time
         await asyncio.to_thread(soon, "nothing stays behind", lambda: not info(server.client, "job"))
 
 
@@ -115,11 +115,11 @@ async def test_a_limit_is_neither_shorter_nor_longer(
     where = {"host": "127.0.0.1", "port": server.port}
     for outage in (server.freeze, server.close):
         outage()
-        began = time.monotonic()
+        took = Took()
         with pytest.raises((redis.ConnectionError, redis.TimeoutError)):
             await kit.lock("job", client=kit.client_of(where, **settings), timeout=20).acquire(blocking_timeout=limit)
-        took = time.monotonic() - began
-        assert limit <= took < (limit or 1.0) + SLACK
+        assert limit <= took.seconds()
+        assert took.is_within((limit or 1.0) + SLACK)
 
 
 def test_a_limit_is_kept_with_a_pool_that_blocks(server: Server) -> None:
@@ -127,9 +127,9 @@ def test_a_limit_is_kept_with_a_pool_that_blocks(server: Server) -> None:
     pool = kind(port=server.port, max_connections=1, timeout=20)
     taken = pool.get_connection()
     client = redis.Redis(connection_pool=pool)
-    began = time.monotonic()
-    assert redis_dlock.DLock(client, "job", timeout=20).acquire(blocking_timeout=5)
-    assert time.monotonic() - began < 2, "the pool has no connection, a wait has its own"
+    took = Took()
+    assert redis_dlock.DLock(client, "job", timeout=20).acquire(blocking_timeout=15)
+    assert took.is_within(10), "the pool has no connection for 20 s, a wait has its own"
     pool.release(taken)
     pool.disconnect()
 
@@ -137,7 +137,7 @@ def test_a_limit_is_kept_with_a_pool_that_blocks(server: Server) -> None:
 async def test_a_wait_without_a_limit_fails_when_no_server_has_answered_for_a_time(kit: Kit, server: Server) -> None:
     own = kit.client_of({"host": "127.0.0.1", "port": server.port}, **PATIENT)
     assert redis_dlock.DLock(server.client, "job", timeout=600).acquire()
-    lock = kit.extra("job", client=own, timeout=20, outage=0.6)
+    lock = kit.extra("job", client=own, timeout=20, outage=1.5)
     freezing = asyncio.create_task(asyncio.to_thread(_freeze_later, server))
     # Threads keep the event loop waiting.
     began = time.monotonic()
@@ -147,18 +147,18 @@ async def test_a_wait_without_a_limit_fails_when_no_server_has_answered_for_a_ti
         else:
             await lock.acquire()
     frozen = await freezing
-    assert 1.5 < time.monotonic() - began, "as long as the server answers, it waits"
-    assert time.monotonic() - frozen < 0.6 + SLACK
+    assert 2.5 < time.monotonic() - began, "as long as the server answers, it waits"
+    assert frozen.is_within(1.5 + SLACK)
     server.thaw()
     await asyncio.to_thread(soon, "it has left the queue", lambda: info(server.client, "job")["waiters"] == 0)
 
 
-def _freeze_later(server: Server) -> float:
+def _freeze_later(server: Server) -> Took:
     soon("it waits", lambda: info(server.client, "job")["waiters"] == 1)
-    time.sleep(1.5)
+    time.sleep(2.5)
     assert info(server.client, "job")["waiters"] == 1
     server.freeze()
-    return time.monotonic()
+    return Took()
 
 
 async def test_wrong_credentials_are_an_error_at_once(kit: Kit, server: Server) -> None:

@@ -17,7 +17,7 @@ from .async_wire import Wire
 from .base import logger
 from .errors import ReplicasError
 from .holds import Hold
-from .watch import LOOK, Terms, Validity
+from .watch import Terms, Validity
 
 _UNKNOWN = (*redis_py.LOST, *redis_py.MOVING, redis_py.Unreachable, ReplicasError, asyncio.TimeoutError)
 
@@ -87,11 +87,12 @@ class Watch:
                 self._binds, self._validity.due = True, now
             if now < self._validity.due:
                 continue
+            bound = self._binds
             try:
-                look = self._bind() if self._binds else self._look()
+                look = self._bind() if bound else self._look()
                 left = await within(max(0.0, self._validity.until - now), look)
             except _UNKNOWN:
-                self._validity.failed(time.monotonic())
+                self._validity.failed(time.monotonic(), binds=self._binds and not bound)
                 continue
             except ResponseError as error:
                 return await self._lose(f"the server refused: {error}")
@@ -112,15 +113,17 @@ class Watch:
 
     async def _look(self) -> float | None:
         """Returns the seconds left, or None if the hold is gone."""
-        seconds = max(0.1, self._validity.until - time.monotonic())
+        now = time.monotonic()
         if self._session is not None:
+            seconds = self._validity.patience_of_session(now, self._terms.replicas)
             try:
-                replies = await self._session.exchange(*self._terms.commands(), within=min(seconds, LOOK))
+                replies = await self._session.exchange(*self._terms.commands(), within=seconds)
             except redis_py.LOST:
                 # It may lead to a server that hangs, or is no primary any more. It stays open until another is bound.
                 self._binds = True
                 raise
             return self._terms.left(replies)
+        seconds = self._validity.patience(now)
         line = await self._own(seconds)
         try:
             return self._terms.left(await line.exchange(*self._terms.commands(), within=seconds))
@@ -136,7 +139,7 @@ class Watch:
 
     async def _bind(self) -> float | None:
         """Binds the session to a new connection. Returns the seconds left, or None if the hold is gone."""
-        seconds = max(0.1, min(LOOK, self._validity.until - time.monotonic()))
+        seconds = self._validity.patience_of_session(time.monotonic())
         line = await self._wire.open(time.monotonic() + seconds)
         before: Line | None = None
         try:

@@ -18,7 +18,7 @@ from .errors import ReplicasError
 from .holds import Hold
 from .sync_wire import Wire
 from .talk import Line
-from .watch import LOOK, Terms, Validity
+from .watch import Terms, Validity
 
 _UNKNOWN = (*redis_py.LOST, *redis_py.MOVING, redis_py.Unreachable, ReplicasError)
 
@@ -103,10 +103,11 @@ class Watch:
                 self._binds, self._validity.due = True, now
             if now < self._validity.due:
                 continue
+            bound = self._binds
             try:
-                left = self._bind() if self._binds else self._look()
+                left = self._bind() if bound else self._look()
             except _UNKNOWN:
-                self._validity.failed(time.monotonic())
+                self._validity.failed(time.monotonic(), binds=self._binds and not bound)
                 continue
             except ResponseError as error:
                 return self._lose(f"the server refused: {error}")
@@ -133,14 +134,16 @@ class Watch:
 
     def _look(self) -> float | None:
         """Returns the seconds left, or None if the hold is gone."""
-        within = max(0.1, self._validity.until - time.monotonic())
+        now = time.monotonic()
         if self._session is not None:
+            within = self._validity.patience_of_session(now, self._terms.replicas)
             try:
-                return self._terms.left(self._session.exchange(*self._terms.commands(), within=min(within, LOOK)))
+                return self._terms.left(self._session.exchange(*self._terms.commands(), within=within))
             except redis_py.LOST:
                 # It may lead to a server that hangs, or is no primary any more. It stays open until another is bound.
                 self._binds = True
                 raise
+        within = self._validity.patience(now)
         line = self._own(within)
         try:
             return self._terms.left(line.exchange(*self._terms.commands(), within=within))
@@ -157,7 +160,7 @@ class Watch:
 
     def _bind(self) -> float | None:
         """Binds the session to a new connection. Returns the seconds left, or None if the hold is gone."""
-        within = max(0.1, min(LOOK, self._validity.until - time.monotonic()))
+        within = self._validity.patience_of_session(time.monotonic())
         line = self._wire.open(time.monotonic() + within)
         adopted = False
         try:

@@ -16,8 +16,12 @@ from .errors import ReplicasError
 _FIRST_LOOK = 1.0
 # How long it is taken for live while no server answers and its lease is not known: the server's default, in seconds.
 _UNKNOWN = 30.0
-# How long a look on the connection of a session may take before the session is bound to another one, in seconds.
-LOOK = 2.0
+# How long a look on the connection of a session may take before the session is bound to another one, in seconds, and
+# as a part of the lease: half of the lease is left for the binding.
+_LOOK = 2.0
+_LOOK_OF_LEASE = 1 / 6
+# The shortest time for a look, in seconds.
+_SHORTEST_LOOK = 0.1
 
 
 @dataclass
@@ -80,9 +84,19 @@ class Validity:
         self._lease = lease
         self.confirmed(sent, lease)
 
-    def failed(self, now: float) -> None:
-        """It is unknown whether the server has the hold. Asks again soon."""
+    def patience(self, now: float) -> float:
+        """Returns the seconds that a look may take."""
+        return max(_SHORTEST_LOOK, self.until - now)
+
+    def patience_of_session(self, now: float, replicas: Replicas | None = None) -> float:
+        """Returns the same for a look on the connection of a session, and for binding it to another connection: a part
+        of the lease, so that another attempt can follow. `replicas`: those that have to acknowledge a renewal."""
+        part = min(_LOOK, (self._lease or _UNKNOWN) * _LOOK_OF_LEASE)
+        return min(self.patience(now), max(_SHORTEST_LOOK, part + (replicas.timeout if replicas else 0.0)))
+
+    def failed(self, now: float, *, binds: bool) -> None:
+        """It is unknown whether the server has the hold. Asks again soon; `binds`: at once, on another connection."""
         if self._lease is None:
             self._lease = _UNKNOWN
             self.until = now + _UNKNOWN
-        self.due = min(now + min((self._lease or _FIRST_LOOK) / 30, 1.0), self.until)
+        self.due = now if binds else min(now + min((self._lease or _FIRST_LOOK) / 30, 1.0), self.until)
