@@ -1,5 +1,6 @@
-//! `DLOCK.ACQUIRE | RACQUIRE | RLOCK | WLOCK key owner [EX s | PX ms | EXAT s | PXAT ms] [BLOCK ms] [SESSION] [REQUEST id]`
-//! and `DLOCK.SACQUIRE key owner limit [PERMITS k] …` with the same options.
+//! `DLOCK.ACQUIRE | RACQUIRE | RLOCK | WLOCK key owner [EX s | PX ms | EXAT s | PXAT ms] [BLOCK ms] [SESSION]
+//! [MINTOKEN token] [REQUEST id]`, and `DLOCK.SACQUIRE key owner limit [PERMITS k] …` with the same options except
+//! `MINTOKEN`.
 //!
 //! Replies with the fencing token, or nil if the lock is held; with `BLOCK`, if the wait ran out. With owner `*` the
 //! server draws an owner and replies with owner and token.
@@ -79,7 +80,14 @@ const fn spec(name: &'static str, summary: &'static str) -> Spec {
         arity: -3,
         summary,
         complexity: "O(log N) with N the number of holds on the lock",
-        arguments: &[Argument::Text("owner"), LEASE, BLOCK, Argument::Word("SESSION"), REQUEST],
+        arguments: &[
+            Argument::Text("owner"),
+            LEASE,
+            BLOCK,
+            Argument::Word("SESSION"),
+            Argument::Number("MINTOKEN", "token"),
+            REQUEST,
+        ],
     }
 }
 
@@ -96,12 +104,12 @@ pub(super) fn enter(
     args: Args,
 ) -> Result<(), Error> {
     let flags = context.flags();
-    let Args { owner, want, lease, block: timeout, binds, request } = args;
+    let Args { owner, want, lease, block: timeout, binds, min_token, request } = args;
     let client = client(context, flags, binds, timeout.is_some())?;
     may_write(flags)?;
     let timeout_ms = timeout.filter(|_| flags.can_block());
     let is_owner_drawn = owner.is_none();
-    let ask = Ask { owner: owner.unwrap_or_else(draw_owner), is_owner_drawn, want, lease, request, binds };
+    let ask = Ask { owner: owner.unwrap_or_else(draw_owner), is_owner_drawn, want, lease, request, binds, min_token };
     let first = own.first().ok_or(Malformed::NoKeys)?;
     let db = context.db();
     let call = Call { name: Name { db, key: first.bytes() }, now, client };

@@ -61,7 +61,8 @@ fn docs_describe_every_argument() {
                 "dlock.renew" => vec![leases, modes, &["MINTOKEN", "TOKEN", "SESSION"]],
                 "dlock.check" => vec![],
                 "dlock.info" => vec![&["COUNT", "FULL", "OWNER"]],
-                _ => vec![leases, &["BLOCK", "SESSION", "REQUEST"]],
+                "dlock.macquire" => vec![leases, &["BLOCK", "SESSION", "REQUEST"]],
+                _ => vec![leases, &["BLOCK", "SESSION", "MINTOKEN", "REQUEST"]],
             };
             let expected: BTreeSet<_> = expected.concat().iter().map(|word| (*word).to_owned()).collect();
             assert_eq!(tokens, expected, "{command}");

@@ -7,7 +7,7 @@ use crate::support::replica::counter;
 use crate::support::skip::skipped;
 use crate::support::story::story;
 use crate::support::version::Version;
-use crate::support::{Client, Server, Setup, hold, int_of, lock_info, req};
+use crate::support::{Client, Server, Setup, hold, int_of, lock_info, req, soon};
 
 const MINUTE: i64 = 60_000_000;
 const HOUR: i64 = 60 * MINUTE;
@@ -222,6 +222,40 @@ fn mintoken_goes_by_the_clock_and_not_by_the_last_token() {
     let token = half_an_hour_ahead(&mut client);
     client.error(format!("DLOCK.RENEW ahead a MINTOKEN {}", token + HOUR));
     assert_eq!(lock_info(&mut client, "ahead").unwrap().token, token);
+}
+
+#[test]
+fn a_request_gets_its_mintoken_or_more() {
+    let (server, mut client) = Server::start().with_client();
+    let ahead = client.now_us() + HOUR / 2;
+    let commands = ["ACQUIRE", "RACQUIRE", "WLOCK", "RLOCK"];
+    for (command, token) in commands.iter().zip((ahead..).step_by(10)) {
+        assert_eq!(client.int(format!("DLOCK.{command} {command} a MINTOKEN {token}")), token);
+        // The server's token clock goes with it, and is not put back.
+        assert_eq!(client.int(format!("DLOCK.{command} later:{command} a MINTOKEN {ahead}")), token + 1);
+    }
+    assert_eq!(counter(&mut client, "last_token"), ahead + 31);
+    assert_eq!(client.int(format!("DLOCK.WLOCK RACQUIRE a MINTOKEN {}", ahead + 50)), ahead + 10, "a re-entry");
+    let mut waiting = server.client();
+    waiting.send(format!("DLOCK.ACQUIRE ACQUIRE b BLOCK 0 MINTOKEN {}", ahead + 100));
+    soon("it waits", || counter(&mut client, "waiters") == 1);
+    client.int("DLOCK.RELEASE ACQUIRE a");
+    assert_eq!(int_of(&waiting.read().unwrap()), ahead + 100);
+}
+
+#[test]
+fn a_request_reaches_an_hour_ahead_and_no_further() {
+    let (_server, mut client) = Server::start().with_client();
+    let last = client.int("DLOCK.ACQUIRE k a");
+    for beyond in [client.now_us() + HOUR + MINUTE, 1 << 53] {
+        for command in ["ACQUIRE free", "ACQUIRE k", "RACQUIRE k", "WLOCK free", "RLOCK free"] {
+            for block in ["", "BLOCK 0"] {
+                let error = client.error(format!("DLOCK.{command} a MINTOKEN {beyond} {block}"));
+                assert!(error.starts_with("ERR token is more than an hour ahead"), "{error}");
+            }
+        }
+    }
+    assert_eq!(counter(&mut client, "last_token"), last, "nobody's tokens have moved");
 }
 
 /// A dump of a lock of which one number is another.

@@ -4,7 +4,7 @@ use crate::{Hold, Token};
 
 /// Remembers the highest token a server has seen, so that every grant gets a higher one.
 ///
-/// A token is max(last + 1, unix time in µs): after a loss of memory the clock alone keeps tokens rising.
+/// A token is max(last + 1, unix time in µs, `MINTOKEN`): after a loss of memory the clock alone keeps tokens rising.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TokenClock {
     last: u64,
@@ -22,7 +22,7 @@ impl TokenClock {
         TokenClock { last: 0 }
     }
 
-    /// The token the next grant gets at `now_us` (unix µs). `None`: all tokens there are have been given.
+    /// The token the next grant gets at `now_us` (unix µs, or the `MINTOKEN` that is ahead of it). `None`: all tokens there are have been given.
     ///
     /// The clock moves when the grant is applied, by [`TokenClock::observe`].
     pub fn next(&self, now_us: u64) -> Option<Token> {

@@ -231,6 +231,7 @@ fn enter(random: &mut Random, situation: &Situation, who: usize, may_block: bool
         want,
         lease,
         binds: random.one_in(4) && !matches!(lease, Lease::Until(_)),
+        min_token: 0,
         asked: id.map(|id| (command, id)),
         since: 0,
         is_upgrade: false,

@@ -172,12 +172,14 @@ fn syntax(lines: &[&str]) -> Vec<Case> {
 }
 
 pub fn acquiring(now: i64) -> Vec<Case> {
-    let other_words = syntax(&["READ", "WRITE", "ALL", "TOKEN 5", "MINTOKEN 5", "FULL", "NX", "PX 5000 READ"]);
+    let other_words =
+        syntax(&["READ", "WRITE", "ALL", "TOKEN 5", "MINTOKEN", "MINTOKEN 5 MINTOKEN 5", "FULL", "NX", "PX 5000 READ"]);
     let mut cases = vec![case("", Says::Arity)];
     cases.extend(bad_owners());
     cases.extend(with_owner(bad_leases(now)));
     cases.extend(with_owner(bad_timeouts()));
     cases.extend(with_owner(other_words));
+    cases.extend(bad_min_tokens(now));
     cases
 }
 
@@ -211,15 +213,9 @@ pub fn renew(now: i64) -> Vec<Case> {
     let mut cases = vec![case("", Says::Arity)];
     cases.extend(bad_owners());
     cases.extend(with_owner(bad_leases(now)));
-    for option in ["TOKEN", "MINTOKEN", "PX 5000 MINTOKEN"] {
-        cases.extend(with_owner(bad_tokens(option)));
-    }
-    let far = format!("MINTOKEN {}", now * 1000 + HOUR_US + 60_000_000);
-    cases.extend(with_owner(vec![
-        case(&far, Says::Names("token")),
-        case(&format!("READ {far} PX 5000"), Says::Names("token")),
-        case("MINTOKEN 9007199254740992", Says::Names("token")),
-    ]));
+    cases.extend(with_owner(bad_tokens("TOKEN")));
+    cases.extend(bad_min_tokens(now));
+    cases.extend(with_owner(vec![case(&format!("READ {} PX 5000", too_far(now)), Says::Names("token"))]));
     cases.extend(with_owner(syntax(&[
         "READ WRITE",
         "WRITE READ",
@@ -235,6 +231,20 @@ pub fn renew(now: i64) -> Vec<Case> {
         "FULL",
     ])));
     cases
+}
+
+fn bad_min_tokens(now: i64) -> Vec<Case> {
+    let mut cases = with_owner(bad_tokens("MINTOKEN"));
+    cases.extend(with_owner(bad_tokens("PX 5000 MINTOKEN")));
+    cases.extend(with_owner(vec![
+        case(&too_far(now), Says::Names("token")),
+        case("MINTOKEN 9007199254740992", Says::Names("token")),
+    ]));
+    cases
+}
+
+fn too_far(now: i64) -> String {
+    format!("MINTOKEN {}", now * 1000 + HOUR_US + 60_000_000)
 }
 
 pub fn check() -> Vec<Case> {

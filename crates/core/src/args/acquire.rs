@@ -1,6 +1,6 @@
 //! `ACQUIRE | RACQUIRE | RLOCK | WLOCK key owner …`, `SACQUIRE key owner limit [PERMITS k] …` and
 //! `MACQUIRE numkeys key [key …] owner …`, each with
-//! `[EX s | PX ms | EXAT s | PXAT ms] [BLOCK ms] [SESSION] [REQUEST id]`
+//! `[EX s | PX ms | EXAT s | PXAT ms] [BLOCK ms] [SESSION] [REQUEST id]`; the first four also take `[MINTOKEN token]`
 
 use std::num::NonZeroU32;
 
@@ -8,7 +8,7 @@ use smallvec::SmallVec;
 
 use super::words::{Words, is, may_bind, once, owner};
 use super::{Limits, Malformed};
-use crate::{Command, LeaseChoice, Owner, Request, Want};
+use crate::{Command, LeaseChoice, Owner, Request, Token, TokenClock, Want};
 
 /// The arguments of the commands that acquire one lock.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,6 +23,8 @@ pub struct Acquire {
     pub block: Option<u64>,
     /// `SESSION`.
     pub binds: bool,
+    /// `MINTOKEN`; at most an hour ahead of the clock.
+    pub min_token: Option<Token>,
     /// `REQUEST`; never with an owner that the server draws.
     pub request: Option<Request>,
 }
@@ -45,6 +47,7 @@ impl Acquire {
             _ => None,
         };
         let (mut chosen, mut block, mut session, mut request, mut permits) = (None, None, None, None, None);
+        let mut min_token = None;
         while let Some(word) = words.word() {
             if is(word, "BLOCK") {
                 once(&mut block, words.timeout()?)?;
@@ -54,9 +57,14 @@ impl Acquire {
                 once(&mut request, words.request(command)?)?;
             } else if limit.is_some() && is(word, "PERMITS") {
                 once(&mut permits, words.permits()?)?;
+            } else if has_min_token(command) && is(word, "MINTOKEN") {
+                once(&mut min_token, words.token()?)?;
             } else {
                 once(&mut chosen, words.lease(word, limits)?.ok_or(Malformed::Syntax)?)?;
             }
+        }
+        if min_token.is_some_and(|least| TokenClock::is_too_far_ahead(least, limits.now_us)) {
+            return Err(Malformed::TokenAhead);
         }
         if owner.is_none() && request.is_some() {
             return Err(Malformed::RequestOfFreshOwner);
@@ -75,7 +83,15 @@ impl Acquire {
         if session.is_some() {
             may_bind(lease)?;
         }
-        Ok(Acquire { owner, want, lease, block, binds: session.is_some(), request })
+        Ok(Acquire { owner, want, lease, block, binds: session.is_some(), min_token, request })
+    }
+}
+
+/// Whether the command takes `MINTOKEN`: what a quorum offers.
+fn has_min_token(command: Command) -> bool {
+    match command {
+        Command::Acquire | Command::Racquire | Command::Rlock | Command::Wlock => true,
+        Command::Sacquire | Command::Macquire | Command::Release => false,
     }
 }
 

@@ -25,6 +25,8 @@ pub struct Ask {
     pub request: Option<Request>,
     /// `SESSION`: the hold is bound to the client.
     pub binds: bool,
+    /// `MINTOKEN`: the token of a new hold is at least this.
+    pub min_token: Option<Token>,
 }
 
 /// What a request leads to.
@@ -41,9 +43,9 @@ pub enum Entered {
 }
 
 impl Ask {
-    /// Asks without any option: by an owner that the client knows, without `REQUEST` and `SESSION`.
+    /// Asks without any option: by an owner that the client knows, without `REQUEST`, `SESSION` and `MINTOKEN`.
     pub fn new(owner: Owner, want: Want, lease: LeaseChoice) -> Ask {
-        Ask { owner, is_owner_drawn: false, want, lease, request: None, binds: false }
+        Ask { owner, is_owner_drawn: false, want, lease, request: None, binds: false, min_token: None }
     }
 
     pub(super) fn acquire(&self) -> Acquire<'_> {
@@ -149,7 +151,7 @@ impl<T> Engine<T> {
     }
 
     fn decide<K: OpenKey>(&self, id: Option<RecordId>, open: &OpenLock<K>, now: Now, ask: &Ask) -> Acquired {
-        let (lock, request, terms) = (open.lock(), ask.acquire(), self.terms(now));
+        let (lock, request, terms) = (open.lock(), ask.acquire(), self.terms(now, ask.min_token));
         let Some(record) = id.and_then(|id| self.records.get(id)) else {
             return lock.acquire(now.ms(), &request, terms);
         };
@@ -231,6 +233,7 @@ impl<T> Engine<T> {
         let Some(waiter) = self.waiters.get_mut(id) else { return Entered::Refused };
         let first = std::mem::replace(&mut waiter.ticket, wait(id));
         (waiter.want, waiter.lease, waiter.binds, waiter.client) = (ask.want, ask.lease, ask.binds, call.client);
+        waiter.min_token = ask.min_token;
         let records = waiter.records.clone();
         self.stats.replays += 1;
         self.outbox.push(Output::Answer(first, Answer::Nil));
@@ -289,6 +292,7 @@ impl<T> Engine<T> {
             lease: ask.lease,
             request: ask.request.clone().map(Box::new),
             binds: ask.binds,
+            min_token: ask.min_token,
             client: call.client,
             since: call.now,
             place,

@@ -13,7 +13,7 @@ use smallvec::SmallVec;
 
 use super::record::RecordId;
 use crate::lock::Acquire;
-use crate::{ClientId, LeaseChoice, Mode, Now, Owner, Request, Want};
+use crate::{ClientId, LeaseChoice, Mode, Now, Owner, Request, Token, Want};
 
 new_key_type! {
     /// Identifies a waiter for as long as it waits, and nobody else afterwards.
@@ -47,6 +47,8 @@ pub(super) struct Waiter<T> {
     pub request: Option<Box<Request>>,
     /// Whether the hold is bound to the client.
     pub binds: bool,
+    /// The token of a new hold is at least this.
+    pub min_token: Option<Token>,
     pub client: ClientId,
     pub since: Now,
     pub place: Place,

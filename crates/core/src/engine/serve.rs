@@ -7,7 +7,7 @@ use super::visit::PIECE;
 use super::{Answer, Engine, Event, Fault, LogEvent, Output};
 use crate::holds::Sum;
 use crate::lock::{Acquired, Entry, Refusal, Terms};
-use crate::{Change, ClientId, Effect, Expiry, Hold, Now, UnixMs};
+use crate::{Change, ClientId, Effect, Expiry, Hold, Now, Token, UnixMs};
 
 impl<T> Engine<T> {
     /// Serves the queue of an open lock as far as it goes: O(1) for each request. A timer serves the rest of a long one.
@@ -31,7 +31,8 @@ impl<T> Engine<T> {
             }
             let departed = self.departed(id, open, now);
             let binds = waiter.binds;
-            let answer = match open.lock().acquire_without(now.ms(), &waiter.acquire(), self.terms(now), departed) {
+            let terms = self.terms(now, waiter.min_token);
+            let answer = match open.lock().acquire_without(now.ms(), &waiter.acquire(), terms, departed) {
                 // An owner that got in through another connection: its turn comes when that hold is gone.
                 Acquired::Refused(Refusal::Held | Refusal::Owned | Refusal::OverLimit | Refusal::OnlyHolder) => {
                     break None;
@@ -91,8 +92,9 @@ impl<T> Engine<T> {
         if departed.holds <= open.lock().stored() { departed } else { Sum::default() }
     }
 
-    pub(super) fn terms(&self, now: Now) -> Terms {
-        Terms { default: self.settings.default_lease, fresh: self.memory.tokens.next(now.us()) }
+    pub(super) fn terms(&self, now: Now, min_token: Option<Token>) -> Terms {
+        let least = min_token.map_or(0, Token::get);
+        Terms { default: self.settings.default_lease, fresh: self.memory.tokens.next(now.us().max(least)) }
     }
 
     /// Gives an owner a hold, or more entries.

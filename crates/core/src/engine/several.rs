@@ -76,7 +76,7 @@ impl<T> Engine<T> {
         } else if is_queued || states.iter().any(|state| matches!(state, State::Held)) {
             Refusal::Held
         } else {
-            match Lock::EMPTY.acquire(now.ms(), &ask.acquire(), self.terms(now)) {
+            match Lock::EMPTY.acquire(now.ms(), &ask.acquire(), self.terms(now, None)) {
                 Acquired::Granted(hold, _) => {
                     self.check_session(call, ask, names.iter().map(|name| (*name, hold.lease)))?;
                     let token = hold.token;
@@ -269,7 +269,7 @@ impl<T> Engine<T> {
 
     fn grant_several<S: Keyspace>(&mut self, space: &mut S, id: WaiterId, names: &[Name<'_>], now: Now) {
         let Some(waiter) = self.waiters.get(id) else { return };
-        let hold = match Lock::EMPTY.acquire(now.ms(), &waiter.acquire(), self.terms(now)) {
+        let hold = match Lock::EMPTY.acquire(now.ms(), &waiter.acquire(), self.terms(now, None)) {
             Acquired::Granted(hold, _) | Acquired::Replayed(hold) => hold,
             Acquired::Refused(refusal) => {
                 let answer = self.refusal(refusal, id, now);

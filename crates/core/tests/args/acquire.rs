@@ -1,7 +1,7 @@
 //! The commands that take a lock, or several.
 
 use dlock_core::args::{Acquire, AcquireAll, Malformed, Release};
-use dlock_core::{Command, LeaseChoice, Request, Want};
+use dlock_core::{Command, LeaseChoice, Request, Token, TokenClock, Want};
 
 use super::{LIMITS, acquire, lasting, nonzero, owner, words};
 
@@ -17,6 +17,7 @@ fn each_option_of_a_command_that_takes_a_lock() {
         ("alice BLOCK 0", Acquire { block: Some(0), ..plain.clone() }),
         ("alice SESSION", Acquire { binds: true, ..plain.clone() }),
         ("alice REQUEST r", Acquire { request: asked.clone(), ..plain.clone() }),
+        ("alice MINTOKEN 7", Acquire { min_token: Token::new(7), ..plain.clone() }),
         ("* BLOCK 9 SESSION", Acquire { owner: None, block: Some(9), binds: true, ..plain.clone() }),
         // In any order and case; a value may look like an option, and an owner too.
         (
@@ -56,6 +57,9 @@ fn what_a_command_that_takes_a_lock_refuses() {
         ("* REQUEST r", Malformed::RequestOfFreshOwner),
         ("* REQUEST r NX", Malformed::Syntax),
         ("alice REQUEST ''", Malformed::RequestId),
+        ("alice MINTOKEN 0", Malformed::Token),
+        ("alice MINTOKEN x", Malformed::Integer),
+        ("alice MINTOKEN 9007199254740992 NX", Malformed::Syntax),
         ("alice BLOCK 1.5", Malformed::Timeout),
         ("alice BLOCK ''", Malformed::Timeout),
         ("alice BLOCK -1", Malformed::NegativeTimeout),
@@ -64,13 +68,34 @@ fn what_a_command_that_takes_a_lock_refuses() {
     ] {
         assert_eq!(acquire(line), Err(why), "{line}");
     }
-    let unknown = ["''", "alice", "BLOCKS", "READ", "WRITE", "ALL", "PERMITS 1", "TOKEN 1", "MINTOKEN 1"];
-    let bare = ["BLOCK", "REQUEST", "PX", "EX", "PXAT", "EXAT"];
-    let twice =
-        ["BLOCK 1 BLOCK 1", "SESSION SESSION", "REQUEST r REQUEST r", "PX 1 EX 1", "PXAT 6000 PX 1", "EX 1 EX 1"];
+    let unknown = ["''", "alice", "BLOCKS", "READ", "WRITE", "ALL", "PERMITS 1", "TOKEN 1"];
+    let bare = ["BLOCK", "REQUEST", "MINTOKEN", "PX", "EX", "PXAT", "EXAT"];
+    let twice = [
+        "BLOCK 1 BLOCK 1",
+        "SESSION SESSION",
+        "REQUEST r REQUEST r",
+        "MINTOKEN 1 MINTOKEN 1",
+        "PX 1 EX 1",
+        "PXAT 6000 PX 1",
+        "EX 1 EX 1",
+    ];
     let nearly = ["PXA 6000", "PXATT 6000", "PXIN 6000", "EXA 6", "EXATT 6", "EXTRA 6", "XPAT 6000"];
     for options in unknown.iter().chain(&bare).chain(&twice).chain(&nearly) {
         assert_eq!(acquire(&format!("alice {options}")), Err(Malformed::Syntax), "{options}");
+    }
+}
+
+#[test]
+fn a_new_token_is_an_hour_ahead_at_most() {
+    let hour = LIMITS.now_us + TokenClock::MAX_AHEAD_US;
+    for command in [Command::Acquire, Command::Racquire, Command::Wlock, Command::Rlock] {
+        let least = |to: u64| {
+            let line = format!("alice MINTOKEN {to}");
+            Acquire::parse(words(&line), command, LIMITS).map(|said| said.min_token)
+        };
+        assert_eq!(least(hour), Ok(Token::new(hour)));
+        assert_eq!(least(hour + 1), Err(Malformed::TokenAhead));
+        assert_eq!(least(Token::MAX.get()), Err(Malformed::TokenAhead));
     }
 }
 
@@ -110,6 +135,7 @@ fn a_semaphore_has_a_limit_and_permits_within_it() {
         ("alice 2 PERMITS 1 PERMITS 1", Malformed::Syntax),
         ("alice 2 PERMITS 3 NX", Malformed::Syntax),
         ("alice 2 3", Malformed::Syntax),
+        ("alice 2 MINTOKEN 1", Malformed::Syntax),
         ("* 2 REQUEST r", Malformed::RequestOfFreshOwner),
     ] {
         assert_eq!(semaphore(line), Err(why), "{line}");
@@ -188,7 +214,7 @@ fn how_long_an_owner_and_a_request_may_be() {
 
 fn plain() -> Acquire {
     let (owner, want) = (Some(owner("alice")), Want::ExclusiveOnce);
-    Acquire { owner, want, lease: LeaseChoice::Own, block: None, binds: false, request: None }
+    Acquire { owner, want, lease: LeaseChoice::Own, block: None, binds: false, min_token: None, request: None }
 }
 
 fn semaphore(line: &str) -> Result<Acquire, Malformed> {

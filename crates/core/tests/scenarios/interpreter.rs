@@ -6,7 +6,7 @@
 //! | `on KEY`, `on DB/KEY` | nothing: the commands that follow are about this key |
 //! | `tick` | the timer runs until it has nothing to do: a line for each waiter that gets an answer, or `nothing` |
 //! | `wake` | when the timer wants to run: `now`, a time, or `never` |
-//! | `acquire`, `racquire`, `rlock`, `wlock` `OWNER [lease] [REQUEST id] [SESSION]` | the token, nil or an error |
+//! | `acquire`, `racquire`, `rlock`, `wlock` `OWNER [lease] [REQUEST id] [SESSION] [MINTOKEN t]` | the token, nil or an error |
 //! | `sacquire OWNER LIMIT [PERMITS k] …`, `macquire KEY,KEY OWNER …` | the same |
 //! | the same with `BLOCK` | that it waits, and as whom: `w1`, `w2`, … |
 //! | `release OWNER [READ\|WRITE] [ALL\|PERMITS k] [TOKEN t] [REQUEST id]` | as `DLOCK.RELEASE` |
@@ -162,8 +162,8 @@ impl Interpreter {
             (Command::Rlock, None) => Want::Shared,
             _ => Want::ExclusiveOnce,
         };
-        let Options { lease, request, binds, client, blocks, .. } = options;
-        let ask = Ask { request, binds, ..Ask::new(owner.clone(), want, lease) };
+        let Options { lease, request, binds, client, blocks, min_token, .. } = options;
+        let ask = Ask { request, binds, min_token, ..Ask::new(owner.clone(), want, lease) };
         let names: Vec<Name<'_>> = keys.iter().map(name).collect();
         let call = Call { name: names[0], now: self.space.now(), client };
         let ticket = self.tickets + 1;

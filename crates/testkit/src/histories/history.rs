@@ -118,6 +118,8 @@ pub struct Acquiring {
     pub lease: Lease,
     pub block: bool,
     pub binds: bool,
+    /// `MINTOKEN`, so many µs ahead of the clock.
+    pub ahead: Option<u32>,
     pub id: Option<u8>,
 }
 
@@ -263,11 +265,13 @@ fn acquiring() -> impl Strategy<Value = Acquiring> {
         4 => several.prop_map(What::Macquire),
     ];
     let owner = prop_oneof![10 => (0..OWNERS).prop_map(Some), 1 => Just(None)];
-    (client(), owner, what, lease(), prop::bool::weighted(0.7), prop::bool::weighted(0.35), id()).prop_map(
-        |(client, owner, what, lease, block, binds, id)| {
+    let ahead = prop::option::weighted(0.15, 0..2_000_000_u32);
+    (client(), owner, what, lease(), prop::bool::weighted(0.7), prop::bool::weighted(0.35), ahead, id()).prop_map(
+        |(client, owner, what, lease, block, binds, ahead, id)| {
             let id = id.filter(|_| owner.is_some());
             let lease = if binds { long(lease) } else { lease };
-            Acquiring { client, owner, what, lease, block, binds, id }
+            let ahead = ahead.filter(|_| !matches!(what, What::Sacquire(..) | What::Macquire(_)));
+            Acquiring { client, owner, what, lease, block, binds, ahead, id }
         },
     )
 }

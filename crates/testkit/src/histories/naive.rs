@@ -53,6 +53,8 @@ pub struct Request {
     pub want: Want,
     pub lease: Lease,
     pub binds: bool,
+    /// `MINTOKEN`, or 0.
+    pub min_token: u64,
     pub asked: Option<Asked>,
     /// When it began to wait, in µs.
     pub since: u64,
@@ -172,8 +174,8 @@ impl Naive {
         upgrades.into_iter().chain(others).collect()
     }
 
-    pub fn fresh_token(&self) -> u64 {
-        self.now_us.max(self.last_token + 1)
+    fn fresh_token(&self, min_token: u64) -> u64 {
+        self.now_us.max(self.last_token + 1).max(min_token)
     }
 
     // What the locks say of a request.
@@ -369,7 +371,7 @@ impl Naive {
 
     /// Gives the request what it asks for; the token.
     pub fn enter(&mut self, request: &Request) -> u64 {
-        let (now, fresh, mode) = (self.now(), self.fresh_token(), request.want.mode());
+        let (now, fresh, mode) = (self.now(), self.fresh_token(request.min_token), request.want.mode());
         let count = u64::from(request.want.entries());
         let mut token = fresh;
         for key in request.keys.clone() {

@@ -87,7 +87,7 @@ impl World {
         for number in 0..crowd {
             let (client, owner, lease) = (number % CLIENTS, Some(100 + number), history::Lease::For(500));
             let what = What::Rlock(0);
-            self.acquire(&Acquiring { client, owner, what, lease, block: false, binds: true, id: None });
+            self.acquire(&Acquiring { client, owner, what, lease, block: false, binds: true, ahead: None, id: None });
         }
     }
 
@@ -116,6 +116,7 @@ impl World {
                     lease: *lease,
                     block: true,
                     binds: false,
+                    ahead: None,
                     id: None,
                 });
             }

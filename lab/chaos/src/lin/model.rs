@@ -178,6 +178,7 @@ impl Model {
             want,
             lease: words.lease()?,
             binds: false,
+            min_token: 0,
             asked: words.asked(command),
             since: 0,
             is_upgrade: false,

@@ -78,7 +78,7 @@ fn parse(call: Call, words: &[Vec<u8>], limits: Limits) -> Result<Said, Malforme
             } else {
                 (Vec::new(), Acquire::parse(words, command, limits)?)
             };
-            let Acquire { owner, want, lease, block, binds, request } = acquire;
+            let Acquire { owner, want, lease, block, binds, min_token, request } = acquire;
             let expected = match command {
                 Command::Racquire | Command::Wlock => Want::Exclusive,
                 Command::Rlock => Want::Shared,
@@ -92,7 +92,8 @@ fn parse(call: Call, words: &[Vec<u8>], limits: Limits) -> Result<Said, Malforme
                 }
             };
             let (owner, request, lease) = (owner.map(bytes), request.map(asked), plain_lease(lease));
-            Said { keys, owner, limit, permits, lease, block, session: binds, request, ..Said::default() }
+            let token = min_token.map(|token| (Fence::AtLeast, token.get()));
+            Said { keys, owner, limit, permits, lease, block, session: binds, token, request, ..Said::default() }
         }
         Call::Release => {
             let Release { owner, mode, entries, token, request } = Release::parse(words)?;
@@ -152,12 +153,8 @@ fn plain(call: Call, words: &[Vec<u8>], limits: Limits) -> Result<Said, Malforme
             let options = ["PX", "EX", "PXAT", "EXAT", "READ", "WRITE", "SESSION", "TOKEN", "MINTOKEN"];
             let owner = Some(plain_owner(words.first().ok_or(Malformed::Arity)?)?);
             let said = options_of(&words[1..], &options, limits)?;
-            match said.token {
-                Some((Fence::AtLeast, token)) if token > limits.now_us + TokenClock::MAX_AHEAD_US => {
-                    return Err(Malformed::TokenAhead);
-                }
-                _ => plain_session(&said)?,
-            }
+            plain_min_token(&said, limits)?;
+            plain_session(&said)?;
             Ok(Said { owner, ..said })
         }
         Call::Check => match words {
@@ -199,7 +196,11 @@ fn plain_enter(command: Command, words: &[Vec<u8>], limits: Limits) -> Result<Sa
         options.push("PERMITS");
         (limit, from) = (Some(plain_entries(words.get(1).ok_or(Malformed::Arity)?, Malformed::Limit)?), 2);
     }
+    if !matches!(command, Command::Sacquire | Command::Macquire) {
+        options.push("MINTOKEN");
+    }
     let mut said = options_of(&words[from..], &options, limits)?;
+    plain_min_token(&said, limits)?;
     if owner.is_none() && said.request.is_some() {
         return Err(Malformed::RequestOfFreshOwner);
     }
@@ -256,6 +257,13 @@ fn options_of(words: &[Vec<u8>], options: &[&str], limits: Limits) -> Result<Sai
         at += if has_value { 2 } else { 1 };
     }
     Ok(said)
+}
+
+fn plain_min_token(said: &Said, limits: Limits) -> Result<(), Malformed> {
+    match said.token {
+        Some((Fence::AtLeast, token)) if token > limits.now_us + TokenClock::MAX_AHEAD_US => Err(Malformed::TokenAhead),
+        _ => Ok(()),
+    }
 }
 
 fn plain_session(said: &Said) -> Result<(), Malformed> {

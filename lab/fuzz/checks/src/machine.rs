@@ -73,14 +73,16 @@ fn acquiring(bytes: &mut Bytes) -> Acquiring {
         }
         several => What::Macquire(SEVERAL[several - 14].to_vec()),
     };
-    // One byte says how: whether it waits, is bound, has an id, is of a drawn owner.
+    // One byte says how: whether it waits, is bound, has an id, is of a drawn owner, has a MINTOKEN.
     let (who, how) = (bytes.below(16), bytes.byte());
     let owner = (how & 15 != 15).then_some(who % OWNERS);
     let binds = how & 16 == 16;
     let id = (how & 32 == 32 && owner.is_some()).then_some(how >> 7);
     let lease = lease(bytes);
     let lease = if binds { long(lease) } else { lease };
-    Acquiring { client: who % CLIENTS, owner, what, lease, block: how & 3 != 0, binds, id }
+    let is_plain = !matches!(what, What::Sacquire(..) | What::Macquire(_));
+    let ahead = (how & 64 == 64 && is_plain).then_some(5_000);
+    Acquiring { client: who % CLIENTS, owner, what, lease, block: how & 3 != 0, binds, ahead, id }
 }
 
 fn release(bytes: &mut Bytes) -> Op {

@@ -106,6 +106,7 @@ impl Run {
                     want: *want,
                     lease: lease.map_or(Lease::Own, Lease::For),
                     binds: *binds,
+                    min_token: 0,
                     asked: id.map(|id| (verb(keys, *want), id)),
                     since: 0,
                     is_upgrade: false,

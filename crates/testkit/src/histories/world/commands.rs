@@ -1,7 +1,7 @@
 //! The commands of a history, each on the engine and on the model.
 
 use dlock_core::engine::{Answer, Ask, Call, Entered, Event, Fault, Left, Output, WaiterId};
-use dlock_core::{ClientId, Command, Keyspace, LeaseChoice, Name, Renew, RenewToken, UnixMs, Want};
+use dlock_core::{ClientId, Command, Keyspace, LeaseChoice, Name, Renew, RenewToken, Token, UnixMs, Want};
 
 use super::World;
 use super::turn::split;
@@ -17,7 +17,7 @@ impl World {
     }
 
     pub(super) fn acquire(&mut self, acquiring: &Acquiring) {
-        let Acquiring { client, owner, what, lease, block, binds, id } = acquiring;
+        let Acquiring { client, owner, what, lease, block, binds, ahead, id } = acquiring;
         let (keys, want) = match what {
             What::Acquire(key) => (vec![*key], Want::ExclusiveOnce),
             What::Racquire(key) => (vec![*key], Want::Exclusive),
@@ -36,6 +36,7 @@ impl World {
             want,
             lease: self.lease(*lease),
             binds: *binds,
+            min_token: ahead.map_or(0, |ahead| self.space.now().us() + u64::from(ahead)),
             asked: id.map(|id| (plain::command(what), id)),
             since: 0,
             is_upgrade: false,
@@ -72,6 +73,7 @@ impl World {
             is_owner_drawn: request.is_drawn,
             request: request.asked.map(plain::request),
             binds: request.binds,
+            min_token: Token::new(request.min_token),
             ..Ask::new(plain::owner(request.owner), request.want, choice(request.lease))
         };
         let wait = block.then_some(|_: WaiterId| ticket);
