@@ -265,7 +265,7 @@ pub struct LogOptions {
 impl LogOptions {
     /// Whether to print that.
     pub fn wants(&self, entry: &LogEntry) -> bool {
-        self.events.is_empty() || self.events.contains(&entry.event)
+        self.events.is_empty() || self.events.iter().any(|event| event == entry.event.as_str())
     }
 }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-use dlock_client::{Error, Figures, LockInfo};
+use dlock_client::{Error, LockInfo, ServerStats};
 
 use crate::output::text;
 
@@ -57,8 +57,8 @@ pub fn missing(page: &mut Page, server: &str, error: &Error) {
 
 /// The fields of `INFO dlock`: times in seconds, percentiles by their quantiles, and fields that this program does not
 /// know as they are.
-pub fn figures_of(page: &mut Page, server: &str, figures: &Figures) {
-    for (field, value) in &figures.fields {
+pub fn stats_of(page: &mut Page, server: &str, stats: &ServerStats) {
+    for (field, value) in &stats.fields {
         let labels = [("server", server)];
         let help = format!("The field {field} of INFO dlock.");
         if field == "dlock_version" {
@@ -89,7 +89,7 @@ pub fn figures_of(page: &mut Page, server: &str, figures: &Figures) {
             page.add(&name, kind, &help, &labels, value);
         }
     }
-    if let Some(most) = figures.max_waiters {
+    if let Some(most) = stats.max_waiters {
         let help = "The setting dlock.max-waiters; 0 is no limit.";
         page.add("dlock_max_waiters", Kind::Gauge, help, &[("server", server)], &most.to_string());
     }
@@ -137,7 +137,9 @@ mod tests {
         ];
         let fields = fields.map(|(name, value)| (name.to_owned(), value.to_owned())).to_vec();
         let mut page = Page::default();
-        figures_of(&mut page, "a\"b", &Figures { fields, max_waiters: Some(10) });
+        let mut stats = ServerStats::default();
+        (stats.fields, stats.max_waiters) = (fields, Some(10));
+        stats_of(&mut page, "a\"b", &stats);
         let text = page.text();
         for line in [
             r#"dlock_build_info{server="a\"b",version="0.1.0"} 1"#,

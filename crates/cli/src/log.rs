@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use dlock_client::{Client, Error, LogEntry};
+use dlock_client::{Client, Error, HoldMode, LogEntry};
 use serde_json::{Value, json};
 use tokio::time::sleep;
 
@@ -141,11 +141,11 @@ fn as_json((server, entry): &Entry) -> Value {
         "server": server,
         "id": entry.id,
         "time": millis(entry.time),
-        "event": entry.event,
+        "event": entry.event.as_str(),
         "db": entry.db,
         "key": entry.key.as_deref().map(text),
         "owner": entry.owner.as_deref().map(text),
-        "mode": entry.mode,
+        "mode": entry.mode.map(HoldMode::as_str),
         "token": entry.token,
         "waited": entry.waited.map(millis),
         "held": entry.held.map(millis),
@@ -164,7 +164,7 @@ fn row((_, entry): &Entry) -> [String; COLUMNS] {
     };
     [
         moment(entry.time),
-        entry.event.clone(),
+        entry.event.to_string(),
         or_dash(entry.key.as_deref().map(shown)),
         or_dash(entry.owner.as_deref().map(shown)),
         or_dash(entry.waited.map(time)),
@@ -194,25 +194,12 @@ const NEWEST: u64 = 1000;
 
 #[cfg(test)]
 mod tests {
+    use dlock_client::LogEvent;
+
     use super::*;
 
     fn entries(ids: std::ops::Range<u64>) -> Vec<Entry> {
-        let entry = |id| LogEntry {
-            id,
-            time: Duration::ZERO,
-            event: "hold".to_owned(),
-            db: None,
-            key: None,
-            owner: None,
-            mode: None,
-            token: None,
-            waited: None,
-            held: None,
-            client: None,
-            addr: None,
-            name: None,
-        };
-        ids.map(|id| ("s".to_owned(), entry(id))).collect()
+        ids.map(|id| ("s".to_owned(), LogEntry::new(id, Duration::ZERO, LogEvent::Hold))).collect()
     }
 
     #[test]

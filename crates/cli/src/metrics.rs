@@ -5,14 +5,14 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use dlock_client::{Client, Error, Figures, LockInfo};
+use dlock_client::{Client, Error, LockInfo, ServerStats};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Mutex, Semaphore};
 use tokio::time::timeout;
 
 use crate::args::MetricsOptions;
-use crate::exposition::{Page, figures_of, lock_of, missing, server_is_up};
+use crate::exposition::{Page, lock_of, missing, server_is_up, stats_of};
 use crate::output::print;
 use crate::{exit, fail};
 
@@ -38,14 +38,14 @@ impl Source {
         let mut page = Page::default();
         let mut locks = Vec::new();
         for client in &self.clients {
-            let waiters = match client.figures().await {
+            let waiters = match client.server_stats().await {
                 Err(error) => {
                     missing(&mut page, &client.place().unwrap_or_default(), &error);
                     continue;
                 }
                 Ok(found) => {
                     found.missing.iter().for_each(|(server, error)| missing(&mut page, server, error));
-                    found.answers.iter().map(|(server, figures)| told(&mut page, server, figures)).sum::<u64>()
+                    found.answers.iter().map(|(server, stats)| told(&mut page, server, stats)).sum::<u64>()
                 }
             };
             // Most of the time nobody waits, and the scan of all keys is saved.
@@ -67,10 +67,10 @@ impl Source {
 }
 
 /// Adds what a server counts, and returns how many wait there.
-fn told(page: &mut Page, server: &str, figures: &Figures) -> u64 {
+fn told(page: &mut Page, server: &str, stats: &ServerStats) -> u64 {
     server_is_up(page, server);
-    figures_of(page, server, figures);
-    let waiters = figures.fields.iter().find(|(name, _)| name == "dlock_waiters");
+    stats_of(page, server, stats);
+    let waiters = stats.fields.iter().find(|(name, _)| name == "dlock_waiters");
     waiters.and_then(|(_, value)| value.parse().ok()).unwrap_or(0)
 }
 

@@ -11,10 +11,9 @@ use crate::args::duration;
 /// The server, or the servers of a quorum.
 #[derive(Args)]
 pub struct Servers {
-    /// redis://[user:password@]host[:port][/db] (rediss:// for TLS), any nodes of a cluster (redis://host,host), or
-    /// redis-sentinel://host[:26379][,host…]/name[/db]. Several (-s URL -s URL -s URL, or separated by blanks in the
-    /// environment) are a quorum of independent servers, named in the same order everywhere.
-    #[arg(short, long, global = true, value_name = "URL", env = "DLOCK_URL", hide_env_values = true)]
+    /// The URL of the server, or those of a quorum.
+    // The help stands apart: rustdoc would take its brackets for links.
+    #[arg(short, long, global = true, value_name = "URL", env = "DLOCK_URL", hide_env_values = true, help = URLS)]
     #[arg(value_delimiter = ' ', default_value = "redis://127.0.0.1:6379")]
     pub server: Vec<String>,
 
@@ -113,6 +112,11 @@ impl Servers {
         Ok(Some(tls))
     }
 }
+
+const URLS: &str = "\
+redis://[user:password@]host[:port][/db] (rediss:// for TLS), any nodes of a cluster (redis://host,host), or \
+redis-sentinel://host[:26379][,host…]/name[/db]. Several (-s URL -s URL -s URL, or separated by blanks in the \
+environment) are a quorum of independent servers, named in the same order everywhere";
 
 fn read(file: &Path) -> Result<Vec<u8>, Error> {
     std::fs::read(file).map_err(|error| Error::Invalid(format!("{}: {error}", file.display())))

@@ -1,5 +1,6 @@
 //! An acquisition, until it is awaited.
 
+use std::fmt;
 use std::future::{Future, IntoFuture};
 use std::pin::Pin;
 use std::time::{Duration, Instant};
@@ -116,5 +117,15 @@ impl IntoFuture for Acquire {
 
     fn into_future(self) -> Self::IntoFuture {
         Box::pin(self.run())
+    }
+}
+
+impl fmt::Debug for Acquire {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Terms { names, mode, lease, keep, wait, .. } = &self.terms;
+        let names: Vec<_> = names.iter().map(|name| String::from_utf8_lossy(name)).collect();
+        let mut shown = f.debug_struct("Acquire");
+        shown.field("names", &names).field("mode", mode).field("lease", lease).field("keep", keep).field("wait", wait);
+        shown.finish_non_exhaustive()
     }
 }

@@ -9,6 +9,7 @@
 //! - `renew` is one attempt: when to try again is the guard's business;
 //! - `release` may be repeated and come late, and never touches another hold.
 
+use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -119,4 +120,14 @@ impl Backend {
 /// What only a server can be asked.
 fn one_by_one() -> Error {
     Error::Invalid("the servers of a quorum are looked at one by one: name one of them".to_owned())
+}
+
+/// Shows the addresses without logins.
+impl fmt::Debug for Backend {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Server(server) => f.debug_tuple("Server").field(&server.place()).finish(),
+            Self::Quorum(quorum) => f.debug_tuple("Quorum").field(&quorum.addresses()).finish(),
+        }
+    }
 }

@@ -28,7 +28,7 @@ use tokio::time::sleep;
 use crate::{Acquire, Error};
 
 /// Access to locks, from any thread. Cheap to clone; the clones share their connections and their thread.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct Client {
     client: crate::Client,
     background: Arc<Background>,

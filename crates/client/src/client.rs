@@ -21,7 +21,7 @@ use crate::watch::Watch;
 
 /// Access to the locks of a server, of what Sentinel watches, or of a cluster. Cheap to clone; the clones share their
 /// connections.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct Client {
     backend: Backend,
 }

@@ -55,7 +55,7 @@ impl fmt::Display for Error {
 impl std::error::Error for Error {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
-            Self::Unreachable(cause) | Self::Refused(cause) => cause.source.as_deref().map(|source| source as _),
+            Self::Unreachable(cause) | Self::Refused(cause) => std::error::Error::source(cause),
             _ => None,
         }
     }
@@ -101,6 +101,12 @@ impl Cause {
 impl fmt::Display for Cause {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.message)
+    }
+}
+
+impl std::error::Error for Cause {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        self.source.as_deref().map(|source| source as _)
     }
 }
 

@@ -210,9 +210,13 @@ impl Fields {
     }
 
     fn hold_mode(&mut self) -> Result<HoldMode, RedisError> {
-        let name: String = self.take("mode")?;
+        self.hold_mode_if_any()?.ok_or_else(|| unknown(String::new()))
+    }
+
+    pub fn hold_mode_if_any(&mut self) -> Result<Option<HoldMode>, RedisError> {
+        let Some(name) = self.take::<Option<String>>("mode")? else { return Ok(None) };
         let modes = [HoldMode::Exclusive, HoldMode::Shared];
-        modes.into_iter().find(|mode| mode.as_str() == name).ok_or_else(|| unknown(name))
+        modes.into_iter().find(|mode| mode.as_str() == name).map(Some).ok_or_else(|| unknown(name))
     }
 
     fn millis(&mut self, name: &str) -> Result<Duration, RedisError> {

@@ -14,6 +14,7 @@
 //! [`Client`] makes [`Acquire`]s, which become [`Guard`]s; an [`Error`] says why not. Must be used inside a tokio
 //! runtime with time and I/O enabled.
 #![forbid(unsafe_code)]
+#![deny(missing_debug_implementations)]
 
 mod acquire;
 mod address;
@@ -50,7 +51,7 @@ pub use login::Credentials;
 pub use operate::{Node, Operator};
 pub use quorum::QuorumBuilder;
 pub use semaphore::Semaphore;
-pub use survey::{Answers, Figures, LogEntry};
+pub use survey::{LogEntry, LogEvent, PerServer, ServerStats};
 pub use tls::Tls;
 pub use watch::Watch;
 

@@ -1,5 +1,6 @@
 //! What is said on each new connection.
 
+use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -17,6 +18,13 @@ impl Credentials {
     /// For this user; `None` is the default user.
     pub fn new(user: Option<&str>, password: impl Into<String>) -> Self {
         Self { user: user.map(str::to_owned), password: password.into() }
+    }
+}
+
+/// Shows the user only.
+impl fmt::Debug for Credentials {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Credentials").field("user", &self.user).finish_non_exhaustive()
     }
 }
 

@@ -1,5 +1,6 @@
 //! Servers and Sentinels one by one, for programs that operate them: each command goes to the node that is named.
 
+use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -106,5 +107,19 @@ impl Node {
         let link = Link::open(&self.info, &self.setup).await?;
         *self.link.lock().unwrap_or_else(PoisonError::into_inner) = Some(link.clone());
         Ok(link)
+    }
+}
+
+/// Shows the addresses without logins.
+impl fmt::Debug for Operator {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Operator").field("place", &format_args!("{}", self.place)).finish_non_exhaustive()
+    }
+}
+
+/// Shows the address without the login.
+impl fmt::Debug for Node {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Node").field("address", &format_args!("{}", self.info.addr())).finish_non_exhaustive()
     }
 }

@@ -1,10 +1,12 @@
 //! Permits instead of locks.
 
+use std::fmt;
+
 use crate::acquire::Acquire;
 use crate::backend::Backend;
 use crate::terms::{Mode, Terms, Wait};
 
-/// A semaphore, from [`Client::semaphore`]: at most `limit` permits are taken at a time, by all programs together.
+/// A semaphore, from [`Client::semaphore`](crate::Client::semaphore): at most `limit` permits are taken at a time, by all programs together.
 ///
 /// ```no_run
 /// # async fn example() -> Result<(), dlock_client::Error> {
@@ -68,5 +70,12 @@ impl Semaphore {
     fn with(&self, permits: u32, wait: Wait) -> Acquire {
         let mode = Mode::Permits { limit: self.limit, permits };
         Acquire::new(self.backend.clone(), Terms::new(vec![self.name.clone()], mode, wait))
+    }
+}
+
+impl fmt::Debug for Semaphore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = String::from_utf8_lossy(&self.name);
+        f.debug_struct("Semaphore").field("name", &name).field("limit", &self.limit).finish_non_exhaustive()
     }
 }

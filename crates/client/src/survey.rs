@@ -1,29 +1,31 @@
 //! What happens on servers: for people who look after locks, and for those who follow a leader.
 
 use std::collections::HashMap;
+use std::fmt;
 use std::time::Duration;
 
 use redis::{RedisError, Value};
 
 use crate::client::Client;
 use crate::error::Error;
-use crate::inspect::{Fields, LockInfo};
+use crate::inspect::{Fields, HoldMode, LockInfo};
 
-/// What the servers answered that could be asked, and which could not.
+/// The answers of several servers to one question, and the servers that did not answer.
 #[derive(Debug)]
-pub struct Answers<T> {
+#[non_exhaustive]
+pub struct PerServer<T> {
     /// The answers, by the addresses of the servers.
     pub answers: Vec<(String, T)>,
     /// The servers that did not answer, and why.
     pub missing: Vec<(String, Error)>,
 }
 
-impl<T> Answers<T> {
-    /// The answers, if no server is missing.
+impl<T> PerServer<T> {
+    /// Returns the answers if no server is missing.
     ///
     /// # Errors
     ///
-    /// Why the first server that is missing did not answer.
+    /// The reason why the first missing server did not answer.
     pub fn all(self) -> Result<Vec<(String, T)>, Error> {
         match self.missing.into_iter().next() {
             Some((_, error)) => Err(error),
@@ -32,23 +34,88 @@ impl<T> Answers<T> {
     }
 }
 
+/// An event in the server's log of locks (`DLOCK.LOG`).
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum LogEvent {
+    /// A request was granted after a long wait.
+    Wait,
+    /// A request ended without a grant after a long wait.
+    Timeout,
+    /// A hold was released after a long time.
+    Hold,
+    /// A lease ran out.
+    Lapse,
+    /// The session of a hold ended.
+    SessionEnd,
+    /// A key was removed while the lock was held.
+    Delete,
+    /// A flush removed locks.
+    Flush,
+    /// A request was refused because it would have waited for itself.
+    Deadlock,
+    /// An event of a newer server, which this version of the crate does not know.
+    Other(String),
+}
+
+impl LogEvent {
+    const KNOWN: [Self; 8] = [
+        Self::Wait,
+        Self::Timeout,
+        Self::Hold,
+        Self::Lapse,
+        Self::SessionEnd,
+        Self::Delete,
+        Self::Flush,
+        Self::Deadlock,
+    ];
+
+    /// Returns the name, as the server and the command `dlock` print it.
+    pub fn as_str(&self) -> &str {
+        match self {
+            Self::Wait => "wait",
+            Self::Timeout => "timeout",
+            Self::Hold => "hold",
+            Self::Lapse => "lapse",
+            Self::SessionEnd => "session-end",
+            Self::Delete => "delete",
+            Self::Flush => "flush",
+            Self::Deadlock => "deadlock",
+            Self::Other(name) => name,
+        }
+    }
+}
+
+impl From<&str> for LogEvent {
+    fn from(name: &str) -> Self {
+        Self::KNOWN.into_iter().find(|event| event.as_str() == name).unwrap_or_else(|| Self::Other(name.to_owned()))
+    }
+}
+
+impl fmt::Display for LogEvent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.as_str())
+    }
+}
+
 /// An entry of the server's log of locks (`DLOCK.LOG`). Fields that do not apply to the event are `None`.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct LogEntry {
     /// Counts from the start of the server.
     pub id: u64,
     /// When it happened, by the server's clock: since the Unix epoch.
     pub time: Duration,
-    /// `wait`, `timeout`, `hold`, `lapse`, `session-end`, `delete`, `flush` or `deadlock`.
-    pub event: String,
+    /// What happened.
+    pub event: LogEvent,
     /// The database.
     pub db: Option<u64>,
     /// The lock, cut at 128 bytes.
     pub key: Option<Vec<u8>>,
     /// The owner, cut at 128 bytes.
     pub owner: Option<Vec<u8>>,
-    /// `exclusive` or `shared`.
-    pub mode: Option<String>,
+    /// How the lock was held or wanted.
+    pub mode: Option<HoldMode>,
     /// The fencing token of the hold.
     pub token: Option<u64>,
     /// For how long the request waited.
@@ -64,6 +131,25 @@ pub struct LogEntry {
 }
 
 impl LogEntry {
+    /// Makes an entry without details, for tests of programs that read logs.
+    pub fn new(id: u64, time: Duration, event: LogEvent) -> Self {
+        Self {
+            id,
+            time,
+            event,
+            db: None,
+            key: None,
+            owner: None,
+            mode: None,
+            token: None,
+            waited: None,
+            held: None,
+            client: None,
+            addr: None,
+            name: None,
+        }
+    }
+
     pub(crate) fn of(value: Value) -> Result<Self, RedisError> {
         let mut fields = Fields::of(value)?;
         let mut millis = |name| fields.take::<Option<u64>>(name).map(|time| time.map(Duration::from_millis));
@@ -71,11 +157,11 @@ impl LogEntry {
         Ok(Self {
             id: fields.take("id")?,
             time: time.unwrap_or_default(),
-            event: fields.take("event")?,
+            event: fields.take::<String>("event")?.as_str().into(),
             db: fields.take("db")?,
             key: fields.take("key")?,
             owner: fields.take("owner")?,
-            mode: fields.take("mode")?,
+            mode: fields.hold_mode_if_any()?,
             token: fields.take("token")?,
             waited,
             held,
@@ -86,9 +172,10 @@ impl LogEntry {
     }
 }
 
-/// What a server counts.
+/// The statistics of a server.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Figures {
+#[non_exhaustive]
+pub struct ServerStats {
     /// The fields of `INFO dlock` in their order, with their names and values.
     pub fields: Vec<(String, String)>,
     /// `dlock.max-waiters`, if this user may read it.
@@ -114,7 +201,7 @@ impl Client {
     /// # Errors
     ///
     /// [`Error::Unreachable`] or [`Error::Refused`], if no server can be asked which others there are.
-    pub async fn survey(&self, pattern: impl AsRef<[u8]>, depth: usize) -> Result<Answers<Vec<LockInfo>>, Error> {
+    pub async fn survey(&self, pattern: impl AsRef<[u8]>, depth: usize) -> Result<PerServer<Vec<LockInfo>>, Error> {
         self.backend().server()?.survey(pattern.as_ref(), depth).await
     }
 
@@ -123,7 +210,7 @@ impl Client {
     /// # Errors
     ///
     /// [`Error::Unreachable`] or [`Error::Refused`], if no server can be asked which others there are.
-    pub async fn log(&self, count: u64) -> Result<Answers<Vec<LogEntry>>, Error> {
+    pub async fn log(&self, count: u64) -> Result<PerServer<Vec<LogEntry>>, Error> {
         self.backend().server()?.log(count).await
     }
 
@@ -132,8 +219,8 @@ impl Client {
     /// # Errors
     ///
     /// [`Error::Unreachable`] or [`Error::Refused`], if no server can be asked which others there are.
-    pub async fn figures(&self) -> Result<Answers<Figures>, Error> {
-        self.backend().server()?.figures().await
+    pub async fn server_stats(&self) -> Result<PerServer<ServerStats>, Error> {
+        self.backend().server()?.server_stats().await
     }
 
     /// The addresses of the connections of the servers (`CLIENT LIST`), by their ids. In a cluster of all primaries.
@@ -141,7 +228,7 @@ impl Client {
     /// # Errors
     ///
     /// [`Error::Unreachable`] or [`Error::Refused`], if no server can be asked which others there are.
-    pub async fn addresses(&self) -> Result<Answers<HashMap<i64, String>>, Error> {
+    pub async fn addresses(&self) -> Result<PerServer<HashMap<i64, String>>, Error> {
         self.backend().server()?.addresses().await
     }
 }

@@ -20,6 +20,7 @@
 //! | `engine` | waiting, sessions, visits, deadlocks: everything that concerns more than one command |
 //! | [`args`] | the arguments of commands |
 #![forbid(unsafe_code)]
+#![deny(missing_debug_implementations)]
 
 pub mod args;
 mod clock;

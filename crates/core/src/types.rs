@@ -214,6 +214,7 @@ impl fmt::Debug for Owner {
 }
 
 /// The bytes of an [`Owner`] as the client sent them.
+#[derive(Debug)]
 pub enum OwnerText<'a> {
     /// Written out of the 16 bytes.
     Uuid([u8; 36]),

@@ -19,7 +19,7 @@
 //! | `member` | whether a server may count |
 //! | `dice` | the random back-off |
 #![forbid(unsafe_code)]
-#![deny(missing_docs)]
+#![deny(missing_debug_implementations)]
 
 mod acquisition;
 mod call;

@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::collections::HashMap;
 
 use crossterm::event::KeyCode;
-use dlock_client::{Answers, Error, LockInfo};
+use dlock_client::{Error, LockInfo, PerServer};
 
 use crate::output::{shown, table};
 
@@ -31,7 +31,7 @@ pub struct Look {
 
 impl Data {
     pub fn new(
-        found: Answers<Vec<LockInfo>>,
+        found: PerServer<Vec<LockInfo>>,
         log: Vec<String>,
         addresses: Vec<(String, HashMap<i64, String>)>,
     ) -> Self {

@@ -84,6 +84,13 @@ impl QuorumBuilder {
     }
 }
 
+impl Quorum {
+    /// Returns the addresses of the servers, without logins.
+    pub fn addresses(&self) -> Vec<String> {
+        self.members.iter().map(Member::address).collect()
+    }
+}
+
 /// The URLs may have passwords.
 impl fmt::Debug for QuorumBuilder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -15,7 +15,7 @@ use super::link::Link;
 use super::nodes::{Lane, REPLY};
 use crate::error::Error;
 use crate::inspect::LockInfo;
-use crate::survey::{Answers, Figures, LogEntry};
+use crate::survey::{LogEntry, PerServer, ServerStats};
 
 impl Server {
     /// The addresses as they were given, without logins.
@@ -23,12 +23,12 @@ impl Server {
         self.nodes.place().to_string()
     }
 
-    pub async fn survey(self: &Arc<Self>, pattern: &[u8], depth: usize) -> Result<Answers<Vec<LockInfo>>, Error> {
+    pub async fn survey(self: &Arc<Self>, pattern: &[u8], depth: usize) -> Result<PerServer<Vec<LockInfo>>, Error> {
         let pattern = pattern.to_vec();
         self.ask_each(move |link| scan(link, pattern.clone(), depth)).await
     }
 
-    pub async fn log(self: &Arc<Self>, count: u64) -> Result<Answers<Vec<LogEntry>>, Error> {
+    pub async fn log(self: &Arc<Self>, count: u64) -> Result<PerServer<Vec<LogEntry>>, Error> {
         self.ask_each(move |link| async move {
             let entries = link.ask(cmd("DLOCK.LOG").arg("GET").arg(count), Some(LONG)).await?;
             let entries: Vec<Value> = from_redis_value(entries).map_err(|e| unexpected(e.into()))?;
@@ -37,7 +37,7 @@ impl Server {
         .await
     }
 
-    pub async fn figures(self: &Arc<Self>) -> Result<Answers<Figures>, Error> {
+    pub async fn server_stats(self: &Arc<Self>) -> Result<PerServer<ServerStats>, Error> {
         self.ask_each(|link| async move {
             let info = link.ask(cmd("INFO").arg("dlock"), Some(REPLY)).await?;
             let info: String = from_redis_value(info).map_err(|e| unexpected(e.into()))?;
@@ -51,12 +51,12 @@ impl Server {
                     .ok()
                     .and_then(|settings| settings.first().map(|(_, value)| *value)),
             };
-            Ok(Figures { fields, max_waiters })
+            Ok(ServerStats { fields, max_waiters })
         })
         .await
     }
 
-    pub async fn addresses(self: &Arc<Self>) -> Result<Answers<HashMap<i64, String>>, Error> {
+    pub async fn addresses(self: &Arc<Self>) -> Result<PerServer<HashMap<i64, String>>, Error> {
         self.ask_each(|link| async move {
             let list = link.ask(cmd("CLIENT").arg("LIST"), Some(LONG)).await?;
             let list: String = from_redis_value(list).map_err(|e| unexpected(e.into()))?;
@@ -70,7 +70,7 @@ impl Server {
     }
 
     /// Asks all primaries at the same time.
-    async fn ask_each<T, F, A>(self: &Arc<Self>, question: F) -> Result<Answers<T>, Error>
+    async fn ask_each<T, F, A>(self: &Arc<Self>, question: F) -> Result<PerServer<T>, Error>
     where
         T: Send + 'static,
         F: Fn(Link) -> A + Clone + Send + 'static,
@@ -97,7 +97,7 @@ impl Server {
         }
         answers.sort_by(|(one, _), (other, _)| one.cmp(other));
         missing.sort_by(|(one, _), (other, _)| one.cmp(other));
-        Ok(Answers { answers, missing })
+        Ok(PerServer { answers, missing })
     }
 }
 

@@ -79,9 +79,9 @@ pub struct LogEntry {
     pub event: LogEvent,
     /// The database; `None`: all.
     pub db: Option<i32>,
-    /// The key, or the first of several. At most [`CUT`] bytes.
+    /// The key, or the first of several. Cut at 128 bytes.
     pub key: Option<Box<[u8]>>,
-    /// The owner. At most [`CUT`] bytes.
+    /// The owner. Cut at 128 bytes.
     pub owner: Option<Box<[u8]>>,
     /// The mode of the hold or of the request.
     pub mode: Option<Mode>,

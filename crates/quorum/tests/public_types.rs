@@ -1,0 +1,31 @@
+//! What every public type promises: it can be sent to and shared with other threads, and printed.
+
+#![allow(missing_docs, reason = "these are tests")]
+
+use std::collections::BTreeSet;
+use std::fmt::Debug;
+
+use dlock_quorum::{
+    Acquisition, Answer, Ask, BadTerms, Call, Facts, Hold, Keeping, Outcome, Patience, Standing, Terms,
+};
+
+fn is_shared_and_printed<T: Send + Sync + Unpin + Debug + 'static>() {}
+
+/// Checks these types, and returns their names.
+macro_rules! checked {
+    ($($name:ident),+ $(,)?) => {{
+        $( is_shared_and_printed::<$name>(); )+
+        BTreeSet::from([$( stringify!($name) ),+])
+    }};
+}
+
+#[test]
+fn every_public_type_is_shared_by_threads_and_printed() {
+    let checked =
+        checked![Acquisition, Answer, Ask, BadTerms, Call, Facts, Hold, Keeping, Outcome, Patience, Standing, Terms,];
+    // A type that is added to the crate is added here.
+    let exported = include_str!("../src/lib.rs").lines().filter_map(|line| line.strip_prefix("pub use "));
+    let names = exported.flat_map(|path| path.split(|c: char| !c.is_alphanumeric()));
+    let types: BTreeSet<_> = names.filter(|name| name.starts_with(|c: char| c.is_uppercase())).collect();
+    assert_eq!(checked, types);
+}
