@@ -59,13 +59,14 @@ test: module hooks ## run all tests (SERVER=path: on that server)
 	@scripts/setup test
 	server=$$(scripts/server) && DLOCK_SERVER="$$server" cargo test $(TESTED)
 
-lint: setup ## check format, clippy, rustdoc, where unsafe code is, and texts
+lint: setup ## check format, clippy, rustdoc, where unsafe code is, packages, and texts
 	@scripts/setup lint
 	cargo fmt --all --check
 	cargo clippy --locked --workspace --all-targets --all-features -- -D warnings
 	cargo clippy --locked $(addprefix --package ,$(SHIPPED)) -- -D warnings
 	RUSTDOCFLAGS='-D warnings' cargo doc --locked --workspace --exclude dlock --no-deps --all-features --quiet
 	scripts/check-unsafe
+	scripts/check-packages
 	scripts/check-texts
 
 quorum-sim: setup ## simulate the quorum, 100,000 seeded runs (RUNS=, SEED=)
