@@ -75,9 +75,9 @@ class Lock {
     checkLease(lease);
     if (this.#isOver) throw new LockLost(this.resource, 'released', this.signal.reason);
     const sent = performance.now();
-    const { replicas, replicasTimeout } = this.#granted.terms;
-    const forReplicas = replicas > 0 ? replicasTimeout : 0;
-    const replies = await this.#within(this.signal, (bound) => this.#renew(lease, bound), forReplicas);
+    const { answer, replicas, replicasTimeout } = this.#granted.terms;
+    const longest = answer + (replicas > 0 ? replicasTimeout : 0);
+    const replies = await this.#within(this.signal, (bound) => this.#renew(lease, bound), longest);
     if (replies.includes(null)) throw this.#lose('the server has no such hold');
     this.#confirmed(sent, lease);
     this.#lease = lease;
@@ -131,11 +131,10 @@ class Lock {
    * @template T
    * @param {AbortSignal | undefined} signal
    * @param {(bound: import('./time.js').Bound) => Promise<T>} task
-   * @param {number} [more] ms that it may take besides
+   * @param {number} [ms]
    */
-  async #within(signal, task, more = 0) {
-    const { terms, target } = this.#granted;
-    return within({ ms: terms.answer + more }, signal, (cause) => new NoAnswer(target.resource, cause), task);
+  async #within(signal, task, ms = this.#granted.terms.answer) {
+    return within({ ms }, signal, (cause) => new NoAnswer(this.resource, cause), task);
   }
 
   /**
@@ -193,10 +192,12 @@ class Lock {
    * @param {Connection} own
    */
   async #look(own) {
-    const { target, token } = this.#granted;
+    const { target, token, terms } = this.#granted;
     const sent = performance.now();
     // What comes later is read all the same, so that the session goes on.
-    const left = await this.#within(this.#over.signal, () => own.exchange(target.check(token)));
+    const look = () => own.exchange(target.check(token));
+    // Half of the lease is left to bind it elsewhere.
+    const left = await this.#within(this.#over.signal, look, Math.min(terms.answer, this.#lease / 6));
     if (left.includes(null)) throw this.#lose('the server has no such hold');
     this.#confirmed(sent, Math.min(...left.map(Number)));
   }

@@ -4,6 +4,10 @@ import { test } from 'node:test';
 import { DLock } from 'redis-dlock';
 
 import { until as soon, withEachClient } from './fixture.js';
+import { start } from './servers.js';
+
+/** A server of its own, since it flushes it; unless the users of the tests are on the one that is there. */
+const server = process.env.DLOCK_TEST_USER ? undefined : await start();
 
 withEachClient(({ open, run, key }) => {
   test('an observer sees each change of the holder', async () => {
@@ -21,7 +25,7 @@ withEachClient(({ open, run, key }) => {
     assert.deepEqual(await dlock.holder(name), seen[1]);
     await run('DLOCK.RELEASE', name, 'a');
     await soon('the release is seen', () => seen.length === 3);
-    await run('DLOCK.ACQUIRE', name, 'b', 'PX', 200);
+    await run('DLOCK.ACQUIRE', name, 'b', 'PX', 1500);
     await soon('the lapse is seen', () => seen.length === 5);
     await run('DLOCK.ACQUIRE', name, 'c', 'PX', 60_000);
     await soon('c is seen', () => seen.length === 6);
@@ -56,7 +60,7 @@ withEachClient(({ open, run, key }) => {
       const stop = new AbortController();
       const dlock = new DLock(await open());
       const done = dlock.elect(name, {
-        lease: 1500,
+        lease: 4000,
         signal: stop.signal,
         onStarted(signal, lock) {
           events.push('started');
@@ -78,4 +82,4 @@ withEachClient(({ open, run, key }) => {
     assert.ok(tokens[1] > tokens[0]);
     assert.equal(await programs[0].dlock.holder(name), null);
   });
-});
+}, { at: server?.port });

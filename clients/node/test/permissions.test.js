@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { execFile } from 'node:child_process';
 import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import { test } from 'node:test';
+import { describe, test } from 'node:test';
 
 import { start } from './servers.js';
 
@@ -29,8 +29,8 @@ function played(environment) {
   });
 }
 
-for (const kind of ['ioredis', 'node-redis']) {
-  test(`${kind}: the permissions of the documentation are enough`, async () => {
+describe('permissions', { concurrency: 2 }, () => {
+  for (const kind of ['ioredis', 'node-redis']) test(`${kind}: those of the documentation are enough`, async () => {
     const { port, run } = await start();
     await run('ACL', 'SETUSER', 'worker', 'reset', 'on', '>secret', '~*', ...(await permissionsOf(kind)));
     const environment = { DLOCK_TEST_PORT: String(port), DLOCK_TEST_USER: 'worker', DLOCK_TEST_KIND: kind };
@@ -39,4 +39,4 @@ for (const kind of ['ioredis', 'node-redis']) {
     // Clients try to tell the server their names, and do without.
     assert.deepEqual(denied.filter((command) => !command.startsWith('client|set')), []);
   });
-}
+});

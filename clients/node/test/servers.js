@@ -125,9 +125,11 @@ export async function cluster() {
     /** Gives the slot of a key that does not exist to the other node, without telling any client. */
     async move(key) {
       const [slot, here] = [await nodes[0].run('CLUSTER', 'KEYSLOT', key), await indexOf(key)];
-      for (const node of [1 - here, here]) {
-        await nodes[node].run('CLUSTER', 'SETSLOT', String(slot), 'NODE', ids[1 - here]);
-      }
+      const setSlot = (node, ...words) => nodes[node].run('CLUSTER', 'SETSLOT', String(slot), ...words);
+      // A node that imports gets a higher epoch. Without, what the other one still tells could take the slot back.
+      await setSlot(1 - here, 'IMPORTING', ids[here]);
+      await setSlot(here, 'MIGRATING', ids[1 - here]);
+      for (const node of [1 - here, here]) await setSlot(node, 'NODE', ids[1 - here]);
     },
   };
 }
@@ -171,8 +173,9 @@ export async function sentinels() {
       '',
     ].join('\n'),
   });
-  await until('the sentinel knows the replica', async () => {
-    return (await watcher.run('SENTINEL', 'REPLICAS', 'main')).length === 1;
+  await until('the sentinel knows that the replica is fit', async () => {
+    const [replica, ...others] = await watcher.run('SENTINEL', 'REPLICAS', 'main');
+    return replica?.[replica.indexOf('master-link-status') + 1] === 'ok' && others.length === 0;
   });
   return {
     port: watcher.port,

@@ -34,8 +34,8 @@ withEachClient(({ kind, key, run, open }) => {
 
   test('several locks are renewed and lost together', async () => {
     const dlock = new DLock(await open());
-    const using = dlock.usingAll([key('x'), key('y')], { lease: 900 }, async (signal) => {
-      await sleep(1300);
+    const using = dlock.usingAll([key('x'), key('y')], { lease: 3000 }, async (signal) => {
+      await sleep(3500);
       assert.equal(signal.aborted, false);
       await run('DEL', key('y'));
       assert((await reasonOf(signal)) instanceof LockLost);
