@@ -58,6 +58,9 @@ def move(nodes: list[Node], name: str) -> None:
     """Gives the slot of a key that does not exist to the other node, without telling any client."""
     slot = command(nodes[0].client, "CLUSTER", "KEYSLOT", name)
     here, there = with_slot(nodes, name)
+    # A node that imports gets a higher epoch. Without, what the other one still tells could take the slot back.
+    command(there.client, "CLUSTER", "SETSLOT", slot, "IMPORTING", here.id)
+    command(here.client, "CLUSTER", "SETSLOT", slot, "MIGRATING", there.id)
     for node in (there, here):
         command(node.client, "CLUSTER", "SETSLOT", slot, "NODE", there.id)
 

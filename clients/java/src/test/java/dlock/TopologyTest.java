@@ -215,9 +215,12 @@ final class TopologyTest {
         void move(String key) {
             TestServer here = with(key);
             TestServer there = without(key);
-            String id = id(there);
-            there.run("CLUSTER", "SETSLOT", Servers.slot(key), "NODE", id);
-            here.run("CLUSTER", "SETSLOT", Servers.slot(key), "NODE", id);
+            int slot = Servers.slot(key);
+            // A node that imports gets a higher epoch. Without, what the other one still tells could take the slot back.
+            there.run("CLUSTER", "SETSLOT", slot, "IMPORTING", id(here));
+            here.run("CLUSTER", "SETSLOT", slot, "MIGRATING", id(there));
+            there.run("CLUSTER", "SETSLOT", slot, "NODE", id(there));
+            here.run("CLUSTER", "SETSLOT", slot, "NODE", id(there));
         }
 
         /** Moves the slot with the key, as resharding does. Returns where it is then. */
