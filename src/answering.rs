@@ -27,7 +27,7 @@ impl Ticket for Waiter {
                     tell(move |engine, now| engine.time_out(id, now));
                 }
                 // Nobody counts for a wait that ended while another module's callback ran.
-                read_engine(|engine| engine.stats.wait_timeouts += 1).unwrap_or(());
+                read_engine(|engine| engine.stats_mut().wait_timeouts += 1).unwrap_or(());
                 context.reply_nil();
             }
         }

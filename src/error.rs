@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use dlock_core::args::{AcquireAll, Malformed};
 use dlock_core::engine::{Fault, MAX_BOUND_KEY, MAX_RENEWALS, WrongType};
-use dlock_core::{DecodeError, Lease, Owner, Request, Token};
+use dlock_core::{DecodeError, Lease, Owner, RequestId, Token};
 
 use crate::ffi::command::ErrorReply;
 use crate::state::Busy;
@@ -82,7 +82,7 @@ fn malformed(what: Malformed, command: &str) -> Cow<'static, str> {
         Malformed::KeyCount => return format!("ERR numkeys can't be greater than {}", AcquireAll::MAX_KEYS).into(),
         Malformed::Owner => return format!("ERR owner must have 1 to {} bytes", Owner::MAX_LEN).into(),
         Malformed::Token => return format!("ERR token must be between 1 and {}", Token::MAX.get()).into(),
-        Malformed::RequestId => return format!("ERR request id must have 1 to {} bytes", Request::MAX_LEN).into(),
+        Malformed::RequestId => return format!("ERR request id must have 1 to {} bytes", RequestId::MAX_LEN).into(),
         Malformed::SessionLease => {
             return format!("ERR SESSION needs a lease of at least {} ms", Lease::MIN_BOUND.get()).into();
         }

@@ -54,7 +54,7 @@ fn loaded(lock: &Lock, origin: Origin) -> Result<(), String> {
             return Err("a deadline is more than 365 days and an hour ahead of the clock".to_owned());
         }
     }
-    read_engine(|engine| engine.memory.tokens.observe_all(lock.stored_holds()))
+    read_engine(|engine| engine.memory_mut().tokens.observe_all(lock.stored_holds()))
         .map_err(|_| "the module is busy".to_owned())
 }
 
@@ -68,12 +68,12 @@ fn input(input: Input<'static>) {
 }
 
 fn token_to_save() -> Option<u64> {
-    let last = read_engine(|engine| engine.memory.tokens.last()).unwrap_or(0);
+    let last = read_engine(|engine| engine.memory().tokens.last()).unwrap_or(0);
     (last.saturating_add(TokenClock::MATTERS_US) > machine_time().us()).then_some(last)
 }
 
 fn token_loaded(token: Token) {
-    read_engine(|engine| engine.memory.tokens.observe(token)).unwrap_or(());
+    read_engine(|engine| engine.memory_mut().tokens.observe(token)).unwrap_or(());
 }
 
 /// Of a database too large to look at every key, the engine may know a lock.

@@ -9,8 +9,8 @@ use crate::state::{ServerEngine, read_engine};
 pub fn write(section: &mut Section) {
     let read = |engine: &mut ServerEngine| {
         let percentiles =
-            [("wait_usec", percentiles(&engine.log.waits)), ("hold_usec", percentiles(&engine.log.holds))];
-        (engine.stats, engine.gauges(), percentiles)
+            [("wait_usec", percentiles(&engine.log().waits)), ("hold_usec", percentiles(&engine.log().holds))];
+        (engine.stats(), engine.gauges(), percentiles)
     };
     let Ok((stats, gauges, percentiles)) = read_engine(read) else { return };
     section.text("version", env!("CARGO_PKG_VERSION"));

@@ -48,16 +48,16 @@ pub fn note(what: impl FnOnce(&mut ServerEngine) + 'static) {
 
 fn set_settings(engine: &mut ServerEngine) {
     if is_changed() {
-        engine.settings = settings();
-        engine.log.configure(log_settings());
+        *engine.settings_mut() = settings();
+        engine.log_mut().configure(log_settings());
     }
 }
 
 #[cold]
 fn new_engine() -> ServerEngine {
     let mut engine = Engine::new(rand::random(), settings());
-    engine.log.configure(log_settings());
-    engine.log.identify_by(clients::identify);
+    engine.log_mut().configure(log_settings());
+    engine.log_mut().identify_by(clients::identify);
     engine
 }
 

@@ -8,8 +8,8 @@
 use std::rc::Rc;
 
 use dlock_core::args::{Acquire as Args, Malformed};
-use dlock_core::engine::{Ask, Call, Entered};
-use dlock_core::{ClientId, Command as Which, Name, Now, Owner};
+use dlock_core::engine::{Call, Entered};
+use dlock_core::{ClientId, Command as Which, Name, Now, Owner, Request};
 use smallvec::SmallVec;
 
 use super::may_write;
@@ -104,12 +104,13 @@ pub(super) fn enter(
     args: Args,
 ) -> Result<(), Error> {
     let flags = context.flags();
-    let Args { owner, want, lease, block: timeout, binds, min_token, request } = args;
-    let client = client(context, flags, binds, timeout.is_some())?;
+    let Args { owner, want, lease, block: timeout, session, min_token, request } = args;
+    let client = client(context, flags, session, timeout.is_some())?;
     may_write(flags)?;
     let timeout_ms = timeout.filter(|_| flags.can_block());
     let is_owner_drawn = owner.is_none();
-    let ask = Ask { owner: owner.unwrap_or_else(draw_owner), is_owner_drawn, want, lease, request, binds, min_token };
+    let owner = owner.unwrap_or_else(draw_owner);
+    let request = Request { owner, is_owner_drawn, want, lease, id: request.map(Box::new), session, min_token };
     let first = own.first().ok_or(Malformed::NoKeys)?;
     let db = context.db();
     let call = Call { name: Name { db, key: first.bytes() }, now, client };
@@ -119,14 +120,14 @@ pub(super) fn enter(
     let mut keys = ServerKeys::new(context, db, own);
     let (entered, outputs) = with_engine(|engine| {
         if command != Which::Macquire {
-            return engine.acquire(&mut keys, call, &ask, wait);
+            return engine.acquire(&mut keys, call, &request, wait);
         }
         let names: SmallVec<[Name<'_>; 8]> = own.iter().map(|key| Name { db, key: key.bytes() }).collect();
-        engine.acquire_all(&mut keys, call, &names, &ask, wait)
+        engine.acquire_all(&mut keys, call, &names, &request, wait)
     })?;
     finish(context, own, spec, outputs, |context| {
         match (entered?, waiter) {
-            (Entered::Granted(token), _) => reply::granted(context, token, is_owner_drawn.then_some(&ask.owner)),
+            (Entered::Granted(token), _) => reply::granted(context, token, is_owner_drawn.then_some(&request.owner)),
             (Entered::Replayed(token), _) => context.reply_integer(token.get()),
             // Somebody let it in while the events were sent.
             (Entered::Waiting(_), Some(waiter)) if waiter.is_over() => waiter.answer(context),
@@ -139,8 +140,8 @@ pub(super) fn enter(
 }
 
 /// The client to bind a hold to, which must be connected, if the command binds one; else the client that may wait.
-pub(super) fn client(context: &Context<'_>, flags: Flags, binds: bool, waits: bool) -> Result<ClientId, Error> {
-    if binds {
+pub(super) fn client(context: &Context<'_>, flags: Flags, session: bool, waits: bool) -> Result<ClientId, Error> {
+    if session {
         return context.connected_client(flags).map(ClientId).ok_or(Error::NoConnection);
     }
     Ok(ClientId(if waits { context.sender(flags) } else { 0 }))

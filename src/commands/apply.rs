@@ -53,5 +53,5 @@ fn apply(context: &mut Context<'_>, arguments: &Arguments<'_>) -> Result<(), Err
     let [key] = &own;
     let name = Name { db: context.db(), key: key.bytes() };
     let mut keys = ServerKeys::new(context, name.db, &own);
-    Ok(read_engine(|engine| replay(&mut keys, name, effect, &mut engine.memory))??)
+    Ok(read_engine(|engine| replay(&mut keys, name, effect, engine.memory_mut()))??)
 }

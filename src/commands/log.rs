@@ -89,13 +89,13 @@ fn may_run(context: &mut Context<'_>, subcommand: Subcommand) -> bool {
 fn show(context: &Context<'_>, log: Args) -> Result<(), Error> {
     match log {
         Args::Get(count) => {
-            let entries: Vec<LogEntry> = read_engine(|engine| engine.log.entries().take(count).cloned().collect())?;
+            let entries: Vec<LogEntry> = read_engine(|engine| engine.log().entries().take(count).cloned().collect())?;
             context.reply_array(entries.len());
             entries.iter().for_each(|entry| reply::log_entry(context, entry));
         }
-        Args::Len => context.reply_integer(read_engine(|engine| engine.log.entries().len())? as u64),
+        Args::Len => context.reply_integer(read_engine(|engine| engine.log().entries().len())? as u64),
         Args::Reset => {
-            read_engine(|engine| engine.log.reset())?;
+            read_engine(|engine| engine.log_mut().reset())?;
             context.reply_status("OK");
         }
         Args::Help => {

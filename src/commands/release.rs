@@ -50,7 +50,7 @@ impl Command for Release {
         let (left, outputs) = if flags.is_effect() {
             // From a link or a file: the primary decided it by its own clock.
             let (replayed, outputs) =
-                with_engine(|engine| replay_release(&mut keys, name, &request, &mut engine.memory))?;
+                with_engine(|engine| replay_release(&mut keys, name, &request, engine.memory_mut()))?;
             (replayed.map(|()| Left::Fully).map_err(Fault::from), outputs)
         } else {
             may_write(flags)?;

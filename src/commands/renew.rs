@@ -42,16 +42,16 @@ impl Command for Renew {
 
     fn run(context: &mut Context<'_>, arguments: &Arguments<'_>) -> Result<(), Error> {
         let (own, now) = ([arguments.key()?], now());
-        let Args { owner, lease, mode, token, binds } = Args::parse(arguments.after_key(), limits(now))?;
+        let Args { owner, lease, mode, token, session } = Args::parse(arguments.after_key(), limits(now))?;
         let flags = context.flags();
-        let client = client(context, flags, binds, false)?;
+        let client = client(context, flags, session, false)?;
         may_write(flags)?;
         let request = Request { owner: &owner, mode, lease, token };
         let [key] = &own;
         let name = Name { db: context.db(), key: key.bytes() };
         let call = Call { name, now, client };
         let mut keys = ServerKeys::new(context, name.db, &own);
-        let (is_renewed, outputs) = with_engine(|engine| engine.renew(&mut keys, call, &request, binds))?;
+        let (is_renewed, outputs) = with_engine(|engine| engine.renew(&mut keys, call, &request, session))?;
         finish(context, &own, &Self::SPEC, outputs, |context| {
             if is_renewed? {
                 context.reply_integer(1)

@@ -20,7 +20,7 @@
 use core::fmt;
 
 use crate::holds::{Holds, Trash};
-use crate::{Change, Command, Effect, Expiry, Hold, Lease, Lock, Mode, Owner, Request, Token, UnixMs};
+use crate::{Change, Command, Effect, Expiry, Hold, Lease, Lock, Mode, Owner, RequestId, Token, UnixMs};
 
 /// Why bytes are not a lock or an effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -233,7 +233,7 @@ impl<'a> Reader<'a> {
         Ok(Hold { owner, mode, count: count.ok_or(DecodeError::Invalid("count"))?, lease, deadline, token, request })
     }
 
-    fn request(&mut self) -> Result<Request, DecodeError> {
+    fn request(&mut self) -> Result<RequestId, DecodeError> {
         let command = match self.byte()? {
             ACQUIRE => Command::Acquire,
             RACQUIRE => Command::Racquire,
@@ -244,7 +244,7 @@ impl<'a> Reader<'a> {
             MACQUIRE if self.version == VERSION_2 => Command::Macquire,
             _ => return Err(DecodeError::Invalid("command")),
         };
-        Request::new(command, self.bytes()?).ok_or(DecodeError::Invalid("request"))
+        RequestId::new(command, self.bytes()?).ok_or(DecodeError::Invalid("request"))
     }
 
     fn flagged_owner(&mut self) -> Result<Owner, DecodeError> {

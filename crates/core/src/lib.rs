@@ -38,9 +38,9 @@ pub use effect::{Applied, Change, Effect, Expiry, Memory};
 pub use engine::{Engine, Keyspace};
 pub use holds::Trash;
 pub use lock::{
-    Acquire, Acquired, Entries, Entry, Lock, Refusal, Release, Released, Renew, RenewToken, Renewed, Terms, Want,
+    Acquired, Entries, Entry, Lock, Refusal, Release, Released, Renew, RenewToken, Renewed, Request, Terms, Want,
 };
 pub use types::{
-    ClientId, Command, Hold, Lease, LeaseChoice, Mode, Name, Now, Owner, OwnerText, Request, Token, UnixMs,
+    ClientId, Command, Hold, Lease, LeaseChoice, Mode, Name, Now, Owner, OwnerText, RequestId, Token, UnixMs,
 };
 pub use view::{LockMode, Summary};

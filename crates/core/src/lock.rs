@@ -3,7 +3,7 @@
 use std::num::NonZeroU32;
 
 use crate::holds::{Holds, Sum};
-use crate::{Hold, Lease, LeaseChoice, Mode, Owner, Request, Token, UnixMs};
+use crate::{Hold, Lease, LeaseChoice, Mode, Owner, RequestId, Token, UnixMs};
 
 /// The value of one key: the holds on it.
 ///
@@ -58,17 +58,30 @@ impl Want {
     }
 }
 
-/// A request to enter a lock.
-#[derive(Clone, Debug)]
-pub struct Acquire<'a> {
+/// A request to enter locks: what arguments lead to, what a waiter keeps, and what [`Lock::acquire`] decides on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Request {
     /// The owner that asks.
-    pub owner: &'a Owner,
-    /// What it wants.
+    pub owner: Owner,
+    /// Whether the server drew the owner (`*`), so that the client has to be told.
+    pub is_owner_drawn: bool,
+    /// What it wants of each lock.
     pub want: Want,
     /// The lease.
     pub lease: LeaseChoice,
-    /// Identifies the request if it is sent twice.
-    pub request: Option<&'a Request>,
+    /// `REQUEST`: identifies the request if it is sent twice.
+    pub id: Option<Box<RequestId>>,
+    /// `SESSION`: the hold is bound to the client.
+    pub session: bool,
+    /// `MINTOKEN`: the token of a new hold is at least this.
+    pub min_token: Option<Token>,
+}
+
+impl Request {
+    /// A request without any option, by an owner that the client knows.
+    pub fn new(owner: Owner, want: Want, lease: LeaseChoice) -> Request {
+        Request { owner, is_owner_drawn: false, want, lease, id: None, session: false, min_token: None }
+    }
 }
 
 /// What the server gives to a grant.
@@ -80,7 +93,7 @@ pub struct Terms {
     pub fresh: Option<Token>,
 }
 
-/// The decision on an [`Acquire`].
+/// The decision on a [`Request`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Acquired {
     /// The owner gets this hold.
@@ -131,7 +144,7 @@ pub struct Release<'a> {
     /// Only the hold with this token.
     pub token: Option<Token>,
     /// Identifies the request if it is sent twice.
-    pub request: Option<&'a Request>,
+    pub request: Option<&'a RequestId>,
 }
 
 /// How many entries a release gives back.
@@ -201,26 +214,26 @@ impl Lock {
     pub const EMPTY: Lock = Lock { holds: Holds::NONE };
 
     /// Decides whether the owner may enter at `now`. O(log n).
-    pub fn acquire(&self, now: UnixMs, request: &Acquire, terms: Terms) -> Acquired {
+    pub fn acquire(&self, now: UnixMs, request: &Request, terms: Terms) -> Acquired {
         self.acquire_without(now, request, terms, Sum::default())
     }
 
     /// Decides the same, but counts some live shared holds of other owners as released: their sessions have ended.
-    pub(crate) fn acquire_without(&self, now: UnixMs, request: &Acquire, terms: Terms, departed: Sum) -> Acquired {
-        let (exclusive, shared) = self.mine(request.owner, now);
+    pub(crate) fn acquire_without(&self, now: UnixMs, request: &Request, terms: Terms, ended: Sum) -> Acquired {
+        let (exclusive, shared) = self.mine(&request.owner, now);
         let mine = match request.want.mode() {
             Mode::Exclusive => exclusive,
             Mode::Shared => shared,
         };
-        if let Some(hold) = mine.filter(|hold| hold.repeats(request.request)) {
+        if let Some(hold) = mine.filter(|hold| hold.repeats(request.id.as_deref())) {
             return Acquired::Replayed(hold.clone());
         }
         let refusal = match request.want {
             Want::ExclusiveOnce if exclusive.is_some() || shared.is_some() => Some(Refusal::Owned),
             Want::ExclusiveOnce | Want::Exclusive => {
-                self.is_held_by_others(now, request.owner, departed).then_some(Refusal::Held)
+                self.is_held_by_others(now, &request.owner, ended).then_some(Refusal::Held)
             }
-            Want::Shared => self.is_closed_to(request.owner, now).then_some(Refusal::Held),
+            Want::Shared => self.is_closed_to(&request.owner, now).then_some(Refusal::Held),
             Want::Permits { permits, limit } => {
                 let own = shared.map_or(0, |hold| u64::from(hold.count));
                 let (permits, limit) = (u64::from(permits.get()), u64::from(limit.get()));
@@ -228,10 +241,10 @@ impl Lock {
                     Some(Refusal::OverLimit)
                 } else if exclusive.is_some() {
                     None
-                } else if self.is_closed_to(request.owner, now) {
+                } else if self.is_closed_to(&request.owner, now) {
                     Some(Refusal::Held)
                 } else {
-                    let taken = self.holds.live_shared(now).minus(departed).entries;
+                    let taken = self.holds.live_shared(now).minus(ended).entries;
                     (taken + permits > limit).then_some(Refusal::Held)
                 }
             }
@@ -287,16 +300,16 @@ impl Lock {
     }
 
     /// Whether an owner other than this one has a live hold, without the shared ones whose sessions have ended.
-    pub(crate) fn is_held_by_others(&self, now: UnixMs, owner: &Owner, departed: Sum) -> bool {
+    pub(crate) fn is_held_by_others(&self, now: UnixMs, owner: &Owner, ended: Sum) -> bool {
         if self.is_closed_to(owner, now) {
             return true;
         }
         // Nearly always there is one hold, and it is the owner's or not.
         if let Some(hold) = self.holds.single() {
-            return hold.owner != *owner && hold.is_live(now) && departed.holds == 0;
+            return hold.owner != *owner && hold.is_live(now) && ended.holds == 0;
         }
         let own = usize::from(self.live(owner, Mode::Shared, now).is_some());
-        self.holds.live_shared(now).minus(departed).holds > own
+        self.holds.live_shared(now).minus(ended).holds > own
     }
 
     /// Whether another owner holds the lock exclusively.
@@ -322,18 +335,18 @@ impl Lock {
     }
 }
 
-fn enter(now: UnixMs, request: &Acquire, terms: Terms) -> Acquired {
+fn enter(now: UnixMs, request: &Request, terms: Terms) -> Acquired {
     let Some((lease, deadline)) = request.lease.resolve(now, terms.default) else {
         return Acquired::Refused(Refusal::LeasePassed);
     };
     let Some(token) = terms.fresh else { return Acquired::Refused(Refusal::NoToken) };
     let (owner, mode, count) = (request.owner.clone(), request.want.mode(), request.want.entries());
-    let request = request.request.cloned().map(Box::new);
+    let request = request.id.clone();
     Acquired::Granted(Hold { owner, mode, count, lease, deadline, token, request }, Entry::First)
 }
 
 /// More entries: re-entry never shortens a lease and never adds leases up.
-fn reenter(now: UnixMs, hold: &Hold, request: &Acquire) -> Acquired {
+fn reenter(now: UnixMs, hold: &Hold, request: &Request) -> Acquired {
     let Some((lease, deadline)) = request.lease.resolve(now, hold.lease) else {
         return Acquired::Refused(Refusal::LeasePassed);
     };
@@ -341,7 +354,7 @@ fn reenter(now: UnixMs, hold: &Hold, request: &Acquire) -> Acquired {
         return Acquired::Refused(Refusal::TooManyEntries);
     };
     let (lease, deadline) = (lease.max(hold.lease), deadline.max(hold.deadline));
-    let record = recorded(request.request, hold);
+    let record = request.id.clone().or_else(|| hold.request.clone());
     Acquired::Granted(Hold { count, lease, deadline, request: record, ..hold.clone() }, Entry::Again)
 }
 
@@ -358,6 +371,6 @@ fn renewed(now: UnixMs, hold: &Hold, lease: LeaseChoice, token: RenewToken) -> O
 }
 
 /// A record stays until another request on that hold replaces it.
-fn recorded(request: Option<&Request>, hold: &Hold) -> Option<Box<Request>> {
+fn recorded(request: Option<&RequestId>, hold: &Hold) -> Option<Box<RequestId>> {
     request.cloned().map(Box::new).or_else(|| hold.request.clone())
 }

@@ -252,20 +252,20 @@ pub enum Command {
     Release,
 }
 
-/// Identifies a command that a client may send twice: the command and an id of 1 to [`Request::MAX_LEN`] bytes.
+/// Identifies a command that a client may send twice: the command and an id of 1 to [`RequestId::MAX_LEN`] bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Request {
+pub struct RequestId {
     command: Command,
     id: Box<[u8]>,
 }
 
-impl Request {
+impl RequestId {
     /// The longest id in bytes.
     pub const MAX_LEN: usize = 64;
 
     /// A request with this id, unless it has no bytes or too many.
-    pub fn new(command: Command, id: &[u8]) -> Option<Request> {
-        if id.is_empty() || id.len() > Self::MAX_LEN { None } else { Some(Request { command, id: id.into() }) }
+    pub fn new(command: Command, id: &[u8]) -> Option<RequestId> {
+        if id.is_empty() || id.len() > Self::MAX_LEN { None } else { Some(RequestId { command, id: id.into() }) }
     }
 
     /// The command.
@@ -295,18 +295,18 @@ pub struct Hold {
     /// Its fencing token.
     pub token: Token,
     /// The last request on it that named an id.
-    pub request: Option<Box<Request>>,
+    pub request: Option<Box<RequestId>>,
 }
 
 impl Hold {
     /// Whether the last request on it that named an id was this one.
-    pub fn repeats(&self, request: Option<&Request>) -> bool {
+    pub fn repeats(&self, request: Option<&RequestId>) -> bool {
         request.is_some() && self.request.as_deref() == request
     }
 
     /// Bytes on the heap beside the hold itself.
     pub fn heap_bytes(&self) -> usize {
-        let request = self.request.as_ref().map_or(0, |request| size_of::<Request>() + request.id.len());
+        let request = self.request.as_ref().map_or(0, |request| size_of::<RequestId>() + request.id.len());
         self.owner.heap_bytes() + request
     }
 

@@ -5,11 +5,11 @@ use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 
 use dlock_core::engine::{
-    Answer, Ask, Call, Engine, Entered, Input, KeyEnd, Keyspace, OpenKey, Output, Permission, Role, Settings, Signal,
+    Answer, Call, Engine, Entered, Input, KeyEnd, Keyspace, OpenKey, Output, Permission, Role, Settings, Signal,
     WaiterId, WrongType,
 };
 use dlock_core::{
-    ClientId, Effect, Lease, LeaseChoice, Lock, Memory, Mode, Name, Now, Owner, UnixMs, Want, decode_effect,
+    ClientId, Effect, Lease, LeaseChoice, Lock, Memory, Mode, Name, Now, Owner, Request, UnixMs, Want, decode_effect,
     encode_effect,
 };
 
@@ -156,7 +156,7 @@ impl Server {
     fn acquire_all(&mut self, keys: &[&str], owner: &str, want: Want, lease: u64, client: u64, binds: bool) -> Entered {
         let names: Vec<Name<'_>> = keys.iter().map(|key| Name { db: 0, key: key.as_bytes() }).collect();
         let lease = LeaseChoice::For(Lease::new(lease).unwrap());
-        let ask = Ask { binds, ..Ask::new(self::owner(owner), want, lease) };
+        let ask = Request { session: binds, ..Request::new(self::owner(owner), want, lease) };
         let call = Call { name: names[0], now: self.keys.now(), client: ClientId(client) };
         let wait = Some(|_: WaiterId| client);
         match names.len() {

@@ -5,8 +5,8 @@
 use std::num::NonZeroU32;
 
 use dlock_core::{
-    Acquire, Acquired, Change, Effect, Entry, Expiry, Hold, Lease, LeaseChoice, Lock, Memory, Mode, Owner, Refusal,
-    Renew, RenewToken, Renewed, Terms, Token, TokenClock, UnixMs, Want,
+    Acquired, Change, Effect, Entry, Expiry, Hold, Lease, LeaseChoice, Lock, Memory, Mode, Owner, Refusal, Renew,
+    RenewToken, Renewed, Request, Terms, Token, TokenClock, UnixMs, Want,
 };
 
 const NOW: UnixMs = UnixMs::new(1_000_000);
@@ -31,9 +31,9 @@ fn permits_are_counted_up_to_four_billion_over_all_owners() {
     let (alice, bob) = (owner("alice"), owner("bob"));
     let all = Hold { count: u32::MAX, mode: Mode::Shared, ..hold("alice") };
     let lock = held(all);
-    let ask = |owner, permits| {
+    let ask = |owner: &Owner, permits| {
         let want = Want::Permits { permits, limit: most };
-        lock.acquire(NOW, &Acquire { owner, want, lease: LeaseChoice::Own, request: None }, TERMS)
+        lock.acquire(NOW, &Request::new(owner.clone(), want, LeaseChoice::Own), TERMS)
     };
     assert_eq!(ask(&bob, NonZeroU32::MIN), Acquired::Refused(Refusal::Held));
     assert_eq!(ask(&bob, most), Acquired::Refused(Refusal::Held));
@@ -116,8 +116,8 @@ fn enter(lock: &Lock, now: UnixMs, owner: &Owner, lease: LeaseChoice) -> Acquire
     lock.acquire(now, &request(owner, lease), TERMS)
 }
 
-fn request(owner: &Owner, lease: LeaseChoice) -> Acquire<'_> {
-    Acquire { owner, want: Want::Exclusive, lease, request: None }
+fn request(owner: &Owner, lease: LeaseChoice) -> Request {
+    Request::new(owner.clone(), Want::Exclusive, lease)
 }
 
 fn held(hold: Hold) -> Lock {

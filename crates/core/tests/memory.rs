@@ -3,10 +3,10 @@
 #![allow(clippy::unwrap_used, reason = "a test that panics has failed, which is what it is for")]
 
 use allocation_counter::measure;
-use dlock_core::engine::{Ask, Call, Left, Settings};
+use dlock_core::engine::{Call, Left, Settings};
 use dlock_core::{
     Change, ClientId, Command, Effect, Engine, Entries, Expiry, Hold, Keyspace, Lease, LeaseChoice, Lock, Memory, Mode,
-    Name, Owner, Release, Request, Token, UnixMs, Want,
+    Name, Owner, Release, Request, RequestId, Token, UnixMs, Want,
 };
 use dlock_testkit::keyspace::MemoryKeyspace;
 
@@ -53,7 +53,7 @@ fn a_waiter_takes_at_most_450_bytes_of_a_long_queue() {
     let (waiters, own) = (10_000, owner(0, UUID));
     let mut acquire = |number: u64, owner: Owner| {
         let call = Call { name: Name { db: 0, key: b"lock" }, now: space.now(), client: ClientId(number) };
-        let ask = Ask::new(owner, Want::ExclusiveOnce, LeaseChoice::Own);
+        let ask = Request::new(owner, Want::ExclusiveOnce, LeaseChoice::Own);
         engine.acquire(&mut space, call, &ask, Some(|_| 0)).unwrap();
         let mut outputs = engine.take_outputs();
         outputs.clear();
@@ -75,7 +75,7 @@ fn an_engine_gives_back_what_it_knew_of_many_sessions() {
             for number in 0..5000_u64 {
                 let key = number.to_be_bytes();
                 let call = Call { name: Name { db: 0, key: &key }, now: space.now(), client: ClientId(round) };
-                let ask = Ask { binds: true, ..Ask::new(owner(1, UUID), Want::Exclusive, LeaseChoice::Own) };
+                let ask = Request { session: true, ..Request::new(owner(1, UUID), Want::Exclusive, LeaseChoice::Own) };
                 engine.acquire(&mut space, call, &ask, None::<fn(_) -> usize>).unwrap();
             }
         }
@@ -122,7 +122,7 @@ fn a_lock_with_one_hold_left_is_small_again() {
 fn a_request_is_reported_with_its_id() {
     let (mut lock, mut memory) = (Lock::default(), Memory::new());
     let counted = measure(|| {
-        let request = Request::new(Command::Acquire, &[b'r'; 60]).map(Box::new);
+        let request = RequestId::new(Command::Acquire, &[b'r'; 60]).map(Box::new);
         let change = put(Hold { request, ..reader(1, UUID) });
         lock.apply(Effect { clock: UnixMs::ZERO, change }, &mut memory);
     });

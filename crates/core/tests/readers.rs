@@ -7,8 +7,8 @@ use std::num::NonZeroU32;
 use std::time::{Duration, Instant};
 
 use dlock_core::{
-    Acquire, Acquired, Change, Effect, Entries, Expiry, Hold, Lease, LeaseChoice, Lock, Memory, Owner, Release,
-    Released, Renew, RenewToken, Renewed, Terms, UnixMs, Want,
+    Acquired, Change, Effect, Entries, Expiry, Hold, Lease, LeaseChoice, Lock, Memory, Owner, Release, Released, Renew,
+    RenewToken, Renewed, Request, Terms, UnixMs, Want,
 };
 
 /// A loop over 10,000 readers takes some 500 times as long as one over 20, a search in a tree about 3 times. The bound
@@ -69,13 +69,9 @@ impl Crowd {
     }
 
     fn enter(&mut self, number: u64) {
-        let request = Acquire {
-            owner: &owner(number),
-            want: Want::Shared,
-            // Deadlines in another order than tokens.
-            lease: LeaseChoice::For(Lease::new(1000 + number * 7919 % 10_007).unwrap()),
-            request: None,
-        };
+        // Deadlines in another order than tokens.
+        let lease = LeaseChoice::For(Lease::new(1000 + number * 7919 % 10_007).unwrap());
+        let request = Request::new(owner(number), Want::Shared, lease);
         let terms = Terms { default: LEASE, fresh: self.memory.tokens.next(1) };
         let Acquired::Granted(hold, _) = self.lock.acquire(NOW, &request, terms) else {
             panic!("{number} is refused");
@@ -101,7 +97,7 @@ impl Crowd {
     fn refuse(&self) {
         let full = Want::Permits { permits: NonZeroU32::MIN, limit: NonZeroU32::MIN };
         for want in [Want::Exclusive, Want::ExclusiveOnce, full] {
-            let request = Acquire { owner: &owner(5), want, lease: LeaseChoice::Own, request: None };
+            let request = Request::new(owner(5), want, LeaseChoice::Own);
             let decision = self.lock.acquire(NOW, &request, Terms { default: LEASE, fresh: None });
             assert!(matches!(decision, Acquired::Refused(_)));
         }

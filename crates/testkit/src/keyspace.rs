@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use dlock_core::engine::{KeyEnd, OpenKey, Permission, Signal, WrongType, replay, replay_release};
 use dlock_core::{
-    Effect, Entries, Keyspace, Lock, Memory, Mode, Name, Now, Owner, Release, Request, Token, UnixMs, decode_effect,
+    Effect, Entries, Keyspace, Lock, Memory, Mode, Name, Now, Owner, Release, RequestId, Token, UnixMs, decode_effect,
     decode_lock, encode_effect, encode_lock,
 };
 
@@ -71,7 +71,7 @@ pub struct RunningRelease {
     /// Only the hold with this token.
     pub token: Option<Token>,
     /// `REQUEST`.
-    pub request: Option<Request>,
+    pub request: Option<RequestId>,
 }
 
 impl RunningRelease {

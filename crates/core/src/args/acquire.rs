@@ -8,7 +8,7 @@ use smallvec::SmallVec;
 
 use super::words::{Words, is, may_bind, once, owner};
 use super::{Limits, Malformed};
-use crate::{Command, LeaseChoice, Owner, Request, Token, TokenClock, Want};
+use crate::{Command, LeaseChoice, Owner, RequestId, Token, TokenClock, Want};
 
 /// The arguments of the commands that acquire one lock.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,11 +22,11 @@ pub struct Acquire {
     /// How long the request may wait, in ms; 0 is forever; `None`: not at all.
     pub block: Option<u64>,
     /// `SESSION`.
-    pub binds: bool,
+    pub session: bool,
     /// `MINTOKEN`; at most an hour ahead of the clock.
     pub min_token: Option<Token>,
     /// `REQUEST`; never with an owner that the server draws.
-    pub request: Option<Request>,
+    pub request: Option<RequestId>,
 }
 
 impl Acquire {
@@ -83,7 +83,7 @@ impl Acquire {
         if session.is_some() {
             may_bind(lease)?;
         }
-        Ok(Acquire { owner, want, lease, block, binds: session.is_some(), min_token, request })
+        Ok(Acquire { owner, want, lease, block, session: session.is_some(), min_token, request })
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::Malformed;
 use super::words::{Words, is, mode, once};
-use crate::{Command, Entries, Mode, Owner, Request, Token};
+use crate::{Command, Entries, Mode, Owner, RequestId, Token};
 
 /// The arguments of `RELEASE`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -16,7 +16,7 @@ pub struct Release {
     /// Only the hold with this token.
     pub token: Option<Token>,
     /// `REQUEST`.
-    pub request: Option<Request>,
+    pub request: Option<RequestId>,
 }
 
 impl Release {

@@ -16,7 +16,7 @@ pub struct Renew {
     /// `TOKEN` or `MINTOKEN`; the latter at most an hour ahead of the clock.
     pub token: RenewToken,
     /// `SESSION`.
-    pub binds: bool,
+    pub session: bool,
 }
 
 impl Renew {
@@ -48,6 +48,6 @@ impl Renew {
         if session.is_some() {
             may_bind(lease)?;
         }
-        Ok(Renew { owner, lease, mode: named, token, binds: session.is_some() })
+        Ok(Renew { owner, lease, mode: named, token, session: session.is_some() })
     }
 }

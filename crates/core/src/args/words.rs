@@ -3,7 +3,7 @@
 use std::num::NonZeroU32;
 
 use super::{Limits, Malformed};
-use crate::{Command, Lease, LeaseChoice, Mode, Owner, Request, Token, UnixMs};
+use crate::{Command, Lease, LeaseChoice, Mode, Owner, RequestId, Token, UnixMs};
 
 /// Reads words from left to right.
 pub struct Words<I>(I);
@@ -62,8 +62,8 @@ impl<'call, I: Iterator<Item = &'call [u8]>> Words<I> {
     }
 
     /// The value of `REQUEST`: the id of a command that may be sent twice.
-    pub fn request(&mut self, command: Command) -> Result<Request, Malformed> {
-        Request::new(command, self.value()?).ok_or(Malformed::RequestId)
+    pub fn request(&mut self, command: Command) -> Result<RequestId, Malformed> {
+        RequestId::new(command, self.value()?).ok_or(Malformed::RequestId)
     }
 
     /// The owner.

@@ -12,7 +12,7 @@ use super::record::RecordId;
 pub(super) struct Databases {
     databases: BTreeMap<i32, Database>,
     /// Those with records to be looked at.
-    unsettled: Vec<i32>,
+    to_recheck: Vec<i32>,
     /// Counts flushes and swaps.
     epoch: u64,
 }
@@ -21,7 +21,7 @@ pub(super) struct Databases {
 struct Database {
     records: Vec<RecordId>,
     /// How many of them, from the first, are to be looked at.
-    unsettled: usize,
+    to_recheck: usize,
     /// The last flush or swap.
     epoch: u64,
 }
@@ -38,7 +38,7 @@ impl Databases {
     pub(super) fn remove(&mut self, db: i32, index: usize) -> Option<RecordId> {
         let database = self.databases.get_mut(&db).filter(|database| index < database.records.len())?;
         database.records.swap_remove(index);
-        database.unsettled = database.unsettled.min(database.records.len());
+        database.to_recheck = database.to_recheck.min(database.records.len());
         let moved = database.records.get(index).copied();
         if database.records.is_empty() {
             self.databases.remove(&db);
@@ -70,27 +70,27 @@ impl Databases {
             None => self.databases.range_mut(..),
         };
         for (db, database) in touched {
-            (database.epoch, database.unsettled) = (self.epoch, database.records.len());
-            if !self.unsettled.contains(db) {
-                self.unsettled.push(*db);
+            (database.epoch, database.to_recheck) = (self.epoch, database.records.len());
+            if !self.to_recheck.contains(db) {
+                self.to_recheck.push(*db);
             }
         }
     }
 
     /// Whether every record was looked at.
-    pub(super) fn are_settled(&self) -> bool {
-        self.unsettled.is_empty()
+    pub(super) fn are_checked(&self) -> bool {
+        self.to_recheck.is_empty()
     }
 
     /// The next record to look at.
-    pub(super) fn next_unsettled(&mut self) -> Option<RecordId> {
-        while let Some(db) = self.unsettled.last() {
-            let database = self.databases.get_mut(db).filter(|database| database.unsettled > 0);
+    pub(super) fn next_to_recheck(&mut self) -> Option<RecordId> {
+        while let Some(db) = self.to_recheck.last() {
+            let database = self.databases.get_mut(db).filter(|database| database.to_recheck > 0);
             if let Some(database) = database {
-                database.unsettled -= 1;
-                return database.records.get(database.unsettled).copied();
+                database.to_recheck -= 1;
+                return database.records.get(database.to_recheck).copied();
             }
-            self.unsettled.pop();
+            self.to_recheck.pop();
         }
         None
     }
@@ -124,14 +124,14 @@ mod tests {
                 }
                 add(&mut databases, &mut ids, 1);
             }
-            match databases.next_unsettled() {
+            match databases.next_to_recheck() {
                 Some(id) => seen.push(id),
                 None => break,
             }
         }
         assert!(left.iter().all(|id| seen.contains(id)));
         assert!(others.iter().all(|id| !seen.contains(id)));
-        assert!(databases.are_settled());
+        assert!(databases.are_checked());
     }
 
     #[test]
@@ -140,6 +140,6 @@ mod tests {
         (0..10).for_each(|_| _ = databases.add(3, ids.insert(())));
         (0..1000).for_each(|_| databases.invalidate(Some(3)));
         (0..1000).for_each(|_| databases.invalidate(Some(9)));
-        assert_eq!(std::iter::from_fn(|| databases.next_unsettled()).count(), 10);
+        assert_eq!(std::iter::from_fn(|| databases.next_to_recheck()).count(), 10);
     }
 }

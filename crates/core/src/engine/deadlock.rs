@@ -6,13 +6,15 @@
 //! of the request's own database that the client may read, and gives up after [`BUDGET`] steps: then the request waits.
 
 use std::collections::BTreeMap;
-use std::rc::Rc;
 
-use super::Engine;
+use smallvec::SmallVec;
+
 use super::keyspace::Keyspace;
-use super::queue::{Place, Waiter, WaiterId};
+use super::queue::{Place, WaiterId};
 use super::record::{Record, RecordId};
-use crate::{Lock, Mode, Name, Owner};
+use super::registry::Registry;
+use super::waiters::{Waiter, Waiters};
+use crate::{Lock, Mode, Owner};
 
 /// How many steps a search takes at most: about a millisecond. A step looks at one waiter or holder, whose
 /// owner is short.
@@ -44,11 +46,20 @@ enum As {
     WaiterAhead,
 }
 
-struct Search {
+/// A search for the cycle that a request closes.
+pub(super) struct Search<'e, T, S> {
+    registry: &'e Registry,
+    waiters: &'e mut Waiters<T>,
+    space: &'e mut S,
+    /// The owner of the request, and the locks it waits for.
+    owner: Owner,
+    own: SmallVec<[RecordId; 1]>,
     nodes: Vec<Node>,
     /// Up to where queues were looked at, and which holds.
     seen: BTreeMap<RecordId, Seen>,
     budget: usize,
+    /// The locks whose keys the server has removed meanwhile.
+    removed: SmallVec<[RecordId; 1]>,
 }
 
 #[derive(Clone, Copy, Default)]
@@ -60,12 +71,12 @@ struct Seen {
     is_open: Option<bool>,
 }
 
-impl Search {
-    /// Pays for some steps: whether the budget allows them.
-    fn pay(&mut self, steps: usize) -> Option<()> {
-        self.budget = self.budget.checked_sub(steps)?;
-        Some(())
-    }
+/// Where a cycle closes: at this step, over this lock, through a request ahead or directly.
+struct Closing {
+    at: usize,
+    over: RecordId,
+    by: As,
+    through: Option<WaiterId>,
 }
 
 /// What it costs to find out where an owner waits, in steps.
@@ -73,27 +84,49 @@ fn cost(owner: &Owner) -> usize {
     1 + owner.heap_bytes() / OWNER_BYTES
 }
 
-impl<T> Engine<T> {
-    /// The cycle of owners that a request which has just joined its queues closes, in words.
-    pub(super) fn find_cycle<S: Keyspace>(&mut self, space: &mut S, origin: WaiterId) -> Option<String> {
-        let waiter = self.waiters.get(origin)?;
-        if self.waits.get(&waiter.owner).is_some_and(|waits| waits.len() > 1) {
-            return None;
-        }
-        let own = waiter.records.clone();
-        let owner = waiter.owner.clone();
-        self.searches += 1;
-        let mut search =
-            Search { nodes: vec![Node { waiter: origin, from: None }], seen: BTreeMap::new(), budget: BUDGET };
+impl<'e, T, S: Keyspace> Search<'e, T, S> {
+    /// A search from a request which has just joined its queues. `None` if it is not the only one of its owner.
+    pub(super) fn new(
+        registry: &'e Registry,
+        waiters: &'e mut Waiters<T>,
+        space: &'e mut S,
+        origin: WaiterId,
+    ) -> Option<Search<'e, T, S>> {
+        let waiter = waiters.get(origin)?;
+        waiters.only_one_of(&waiter.request.owner)?;
+        let (own, owner) = (waiter.records.clone(), waiter.request.owner.clone());
+        waiters.begin_search();
+        Some(Search {
+            registry,
+            waiters,
+            space,
+            owner,
+            own,
+            nodes: vec![Node { waiter: origin, from: None }],
+            seen: BTreeMap::new(),
+            budget: BUDGET,
+            removed: SmallVec::new(),
+        })
+    }
+
+    /// Searches. Returns the cycle in words, if there is one, and the locks whose keys the server has removed meanwhile.
+    pub(super) fn run(mut self) -> (Option<String>, SmallVec<[RecordId; 1]>) {
+        let closing = self.find_closing();
+        let cycle = closing.map(|closing| {
+            // The request's own locks were searched without a question.
+            let mut records = self.own.iter().filter_map(|id| self.registry.get(*id));
+            let may_name = records.all(|record| self.space.may_read(record.name()).0);
+            if may_name { self.describe(&closing) } else { UNNAMED.to_owned() }
+        });
+        (cycle, self.removed)
+    }
+
+    fn find_closing(&mut self) -> Option<Closing> {
         let mut at = 0;
-        while let Some(waiter) = search.nodes.get(at).map(|node| node.waiter) {
+        while let Some(waiter) = self.nodes.get(at).map(|node| node.waiter) {
             for record in self.waiters.get(waiter)?.records.clone() {
-                let last = self.expand(space, &mut search, at, record, &owner, &own)?;
-                if let Some(last) = last {
-                    // The request's own locks were searched without a question.
-                    let mut records = own.iter().filter_map(|id| self.records.get(*id));
-                    let may_name = records.all(|record| space.may_read(record.name()).0);
-                    return Some(if may_name { self.describe(&search, &last) } else { UNNAMED.to_owned() });
+                if let Some(closing) = self.expand(at, record)? {
+                    return Some(closing);
                 }
             }
             at += 1;
@@ -101,96 +134,95 @@ impl<T> Engine<T> {
         None
     }
 
+    /// Pays for some steps: whether the budget allows them.
+    fn pay(&mut self, steps: usize) -> Option<()> {
+        self.budget = self.budget.checked_sub(steps)?;
+        Some(())
+    }
+
     /// Adds the requests that a request waits for in one queue. `None` if the budget is used up; the end of a cycle if
     /// there is one.
-    fn expand<S: Keyspace>(
-        &mut self,
-        space: &mut S,
-        search: &mut Search,
-        at: usize,
-        id: RecordId,
-        origin: &Owner,
-        own: &[RecordId],
-    ) -> Option<Option<Closing>> {
-        let waiter = search.nodes.get(at)?.waiter;
+    fn expand(&mut self, at: usize, id: RecordId) -> Option<Option<Closing>> {
+        let waiter = self.nodes.get(at)?.waiter;
         let (place, mode) = self.waiters.get(waiter).map(|waiter| (waiter.place, waiter.mode()))?;
-        let (Some(record), Some(first)) = (self.records.get(id), own.first().and_then(|id| self.records.get(*id)))
-        else {
-            return Some(None);
-        };
-        let (db, key) = (record.db, Rc::clone(&record.key));
-        let name = Name { db, key: &key };
-        let is_open = match search.seen.get(&id).and_then(|seen| seen.is_open) {
+        let record = self.registry.get(id)?;
+        let is_open = match self.seen.get(&id).and_then(|seen| seen.is_open) {
             Some(is_open) => is_open,
-            None => own.contains(&id) || ask(space, search, name, first.db)?,
+            None => self.own.contains(&id) || self.query(record)?,
         };
-        let before = search.seen.entry(id).or_default();
+        let before = self.seen.entry(id).or_default();
         before.is_open = Some(is_open);
         let before = *before;
         if !is_open {
-            return search.pay(1).map(|()| None);
+            return self.pay(1).map(|()| None);
         }
-        search.pay(QUEUE)?;
+        self.pay(QUEUE)?;
         // An upgrade has passed those that wait: they wait for it.
         let is_ahead = |waiter: &Waiter<T>| waiter.place < place && waiter.records.contains(&id);
-        let first = search.nodes.first().map(|node| node.waiter)?;
+        let first = self.nodes.first().map(|node| node.waiter)?;
         if at > 0 && self.waiters.get(first).is_some_and(is_ahead) {
             return Some(Some(Closing { at, over: id, by: As::WaiterAhead, through: None }));
         }
-        let record = self.records.get(id)?;
         // Of those ahead, only requests for several locks lead to other queues: what the others wait for is in the way of
         // this one, too.
         let mut met: Vec<WaiterId> = Vec::new();
         let mut ahead = before.ahead;
         for (place, other) in record.queue.several_ahead(before.ahead, place) {
-            search.pay(self.waiters.get(other).map_or(1, |other| cost(&other.owner)))?;
+            self.pay(self.waiters.get(other).map_or(1, |other| cost(&other.request.owner)))?;
             ahead = Some(place);
             met.push(other);
         }
-        let writer = self.writer_ahead(search, record, place)?;
+        let writer = self.writer_ahead(record, place)?;
         let holders = if mode == Mode::Exclusive || writer.is_some() { Mode::Exclusive } else { Mode::Shared };
         let is_new = ![Some(Mode::Exclusive), Some(holders)].contains(&before.holders);
-        search.seen.insert(id, Seen { ahead, holders: if is_new { Some(holders) } else { before.holders }, ..before });
+        self.seen.insert(id, Seen { ahead, holders: if is_new { Some(holders) } else { before.holders }, ..before });
         for other in met {
-            self.follow_waiter(search, (at, id, As::WaiterAhead), other, origin);
+            self.follow_waiter((at, id, As::WaiterAhead), other);
         }
         if !is_new {
             return Some(None);
         }
-        self.look_at_holders(space, search, (at, id, holders), name, writer.filter(|writer| *writer != waiter), origin)
+        self.look_at_holders(at, record, holders, writer.filter(|writer| *writer != waiter))
+    }
+
+    /// Whether the search may look at this lock, in the request's database. `None` if the budget is used up.
+    fn query(&mut self, record: &Record) -> Option<bool> {
+        self.pay(KEY + record.key.len() / KEY_BYTES)?;
+        let first = self.own.first().and_then(|id| self.registry.get(*id))?;
+        if record.db != first.db {
+            return Some(false);
+        }
+        let (may_read, ns) = self.space.may_read(record.name());
+        self.pay(usize::try_from(ns / STEP_NS).unwrap_or(usize::MAX))?;
+        Some(may_read)
     }
 
     /// The first writer ahead of a place, or at it, whose owner waits once. `None` if the budget is used up.
-    fn writer_ahead(&self, search: &mut Search, record: &Record, place: Place) -> Option<Option<WaiterId>> {
+    fn writer_ahead(&mut self, record: &Record, place: Place) -> Option<Option<WaiterId>> {
         for writer in record.queue.writers(place) {
             let Some(found) = self.waiters.get(writer) else { continue };
-            search.pay(cost(&found.owner))?;
-            if self.waits_once(&found.owner) {
+            let (cost, waits_once) =
+                (cost(&found.request.owner), self.waiters.only_one_of(&found.request.owner).is_some());
+            self.pay(cost)?;
+            if waits_once {
                 return Some(Some(writer));
             }
         }
         Some(None)
     }
 
-    fn waits_once(&self, owner: &Owner) -> bool {
-        self.waits.get(owner).is_some_and(|waits| waits.len() == 1)
-    }
-
     /// Follows the holders in the way, each to where it waits. A request waits for its own owner only if a writer ahead
     /// does.
-    fn look_at_holders<S: Keyspace>(
+    fn look_at_holders(
         &mut self,
-        space: &mut S,
-        search: &mut Search,
-        (at, id, holders): (usize, RecordId, Mode),
-        name: Name<'_>,
+        at: usize,
+        record: &Record,
+        holders: Mode,
         writer: Option<WaiterId>,
-        origin: &Owner,
     ) -> Option<Option<Closing>> {
-        let record = self.records.get(id)?;
-        let now = space.now().ms();
-        let mut budget = search.budget;
-        let (waits, bound) = (&self.waits, &record.bound);
+        let now = self.space.now().ms();
+        let mut budget = self.budget;
+        let (waiters, bound, origin) = (&*self.waiters, &record.bound, &self.owner);
         let mut next: Vec<WaiterId> = Vec::new();
         let mut is_closed = false;
         let look = |lock: &Lock| {
@@ -204,41 +236,38 @@ impl<T> Engine<T> {
                 }
                 if hold.owner == *origin {
                     is_closed = true;
-                } else if let Some([wait]) = waits.get(&hold.owner).map(|waits| waits.as_slice()) {
-                    next.push(*wait);
+                } else if let Some(wait) = waiters.only_one_of(&hold.owner) {
+                    next.push(wait);
                 }
             }
             Some(())
         };
         // A key of another type has no holders.
-        let is_paid = space.peek(name, look).unwrap_or(Some(())).is_some();
-        self.note_removal(space, Some(id));
-        search.budget = budget;
-        if is_closed && at > 0 {
-            return Some(Some(Closing { at, over: id, by: As::Holder, through: None }));
+        let is_paid = self.space.peek(record.name(), look).unwrap_or(Some(())).is_some();
+        if self.space.has_removed() {
+            self.removed.push(record.id);
         }
-        if is_closed && let Some(writer) = writer {
-            return Some(Some(Closing { at, over: id, by: As::Holder, through: Some(writer) }));
+        self.budget = budget;
+        if is_closed && (at > 0 || writer.is_some()) {
+            let through = if at > 0 { None } else { writer };
+            return Some(Some(Closing { at, over: record.id, by: As::Holder, through }));
         }
         for other in next {
-            self.follow_waiter(search, (at, id, As::Holder), other, origin);
+            self.follow_waiter((at, record.id, As::Holder), other);
         }
-        if is_paid { Some(None) } else { None }
+        is_paid.then_some(None)
     }
 
     /// Adds a request to the search, if its owner waits once and it was not met before.
-    fn follow_waiter(&mut self, search: &mut Search, from: (usize, RecordId, As), id: WaiterId, origin: &Owner) {
-        let Some(waiter) = self.waiters.get_mut(id) else { return };
-        if waiter.search == self.searches || waiter.owner == *origin {
-            return;
-        }
-        waiter.search = self.searches;
-        if self.waits.get(&waiter.owner).is_some_and(|waits| waits.len() == 1) {
-            search.nodes.push(Node { waiter: id, from: Some(from) });
+    fn follow_waiter(&mut self, from: (usize, RecordId, As), id: WaiterId) {
+        let Some(waiter) = self.waiters.get(id).filter(|waiter| waiter.request.owner != self.owner) else { return };
+        let waits_once = self.waiters.only_one_of(&waiter.request.owner).is_some();
+        if self.waiters.mark_met(id) && waits_once {
+            self.nodes.push(Node { waiter: id, from: Some(from) });
         }
     }
 
-    fn describe(&self, search: &Search, closing: &Closing) -> String {
+    fn describe(&self, closing: &Closing) -> String {
         // Backwards, from the step that closes the cycle.
         let mut steps: Vec<(WaiterId, RecordId, As)> = Vec::new();
         let (mut over, mut by) = (closing.over, closing.by);
@@ -247,7 +276,7 @@ impl<T> Engine<T> {
             by = As::WaiterAhead;
         }
         let mut at = Some(closing.at);
-        while let Some(node) = at.and_then(|at| search.nodes.get(at)) {
+        while let Some(node) = at.and_then(|at| self.nodes.get(at)) {
             steps.push((node.waiter, over, by));
             at = node.from.map(|(from, led_here, led_by)| {
                 (over, by) = (led_here, led_by);
@@ -255,9 +284,10 @@ impl<T> Engine<T> {
             });
         }
         steps.reverse();
-        let owner =
-            |id: WaiterId| self.waiters.get(id).map(|waiter| readable(&waiter.owner.text())).unwrap_or_default();
-        let key = |id: RecordId| self.records.get(id).map(|record| readable(&record.key)).unwrap_or_default();
+        let owner = |id: WaiterId| {
+            self.waiters.get(id).map(|waiter| readable(&waiter.request.owner.text())).unwrap_or_default()
+        };
+        let key = |id: RecordId| self.registry.get(id).map(|record| readable(&record.key)).unwrap_or_default();
         let describe = |((waiter, over, by), (next, ..)): (&(WaiterId, RecordId, As), &(WaiterId, RecordId, As))| {
             let by = match by {
                 As::Holder => "held by",
@@ -270,25 +300,6 @@ impl<T> Engine<T> {
         let more = if steps.len() > MAX_STEPS_SHOWN { ", …" } else { "" };
         format!("{}{more}", parts.join(", "))
     }
-}
-
-/// Whether the search may look at this key, in the request's database. `None` if the budget is used up.
-fn ask<S: Keyspace>(space: &mut S, search: &mut Search, name: Name<'_>, db: i32) -> Option<bool> {
-    search.pay(KEY + name.key.len() / KEY_BYTES)?;
-    if name.db != db {
-        return Some(false);
-    }
-    let (may_read, ns) = space.may_read(name);
-    search.pay(usize::try_from(ns / STEP_NS).unwrap_or(usize::MAX))?;
-    Some(may_read)
-}
-
-/// Where a cycle closes: at this step, over this lock, through a request ahead or directly.
-struct Closing {
-    at: usize,
-    over: RecordId,
-    by: As,
-    through: Option<WaiterId>,
 }
 
 /// The beginning of a name of any bytes and length.

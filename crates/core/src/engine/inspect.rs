@@ -1,9 +1,10 @@
 //! What `INFO` and `CHECK` show. Reading changes nothing: holds whose sessions have ended are left out here before they
 //! are released.
 
-use super::bound::Bound;
+use super::Engine;
+use super::queue::WaiterId;
 use super::record::{Record, RecordId};
-use super::{Engine, WaiterId};
+use super::session_holds::{SessionEnd, SessionHolds};
 use crate::holds::Sum;
 use crate::{ClientId, Hold, Lock, LockMode, Mode, Name, Now, Owner, Summary, Token, UnixMs};
 
@@ -77,13 +78,13 @@ impl View<'_> {
         let session_end = self.record.and_then(|record| record.bound.end_of(hold));
         // What had lapsed before its session ended stays so; a grace may be longer than what was left of the lease.
         let session_end = session_end.filter(|end| hold.is_live(end.at));
-        let deadline = session_end.map_or(hold.deadline, super::SessionEnd::deadline);
+        let deadline = session_end.map_or(hold.deadline, SessionEnd::deadline);
         Some(deadline.min(self.key_end)).filter(|end| *end > self.now)
     }
 
     /// The live holds that count as released.
-    fn departed(&self) -> Sum {
-        self.record.map_or(Sum::default(), |record| record.bound.departed(self.now))
+    fn ended_sum(&self) -> Sum {
+        self.record.map_or(Sum::default(), |record| record.bound.ended_sum(self.now))
     }
 
     /// The holds that show, with the end of each, where sessions have ended: not those that count as released, and with a
@@ -93,7 +94,7 @@ impl View<'_> {
         let record = self.record.filter(|record| record.bound.has_ended())?;
         // Where nobody else is left, there is no need to look at each.
         if !record.bound.has_grace(self.now) {
-            if self.departed().holds >= self.lock.live_count(self.now) {
+            if self.ended_sum().holds >= self.lock.live_count(self.now) {
                 return Some(Vec::new());
             }
             // Sums say enough. To find the lowest tokens of the rest, all have to be looked at.
@@ -112,7 +113,7 @@ impl View<'_> {
                 let last = shown.iter().map(|(_, end)| *end).max();
                 (Summary::of(shown.iter().map(|(hold, _)| *hold)), last.unwrap_or(self.now))
             }
-            None if self.departed().holds > 0 => self.summary_of_the_rest(),
+            None if self.ended_sum().holds > 0 => self.summary_of_the_rest(),
             None => {
                 let summary = self.lock.summary(self.now);
                 (summary, summary.deadline.unwrap_or(self.now).min(self.key_end))
@@ -123,7 +124,7 @@ impl View<'_> {
     /// The same for a lock without an exclusive hold, some of whose holds count as released and leave others. Where few
     /// sessions have ended, no hold of theirs is looked up.
     fn summary_of_the_rest(&self) -> (Summary, UnixMs) {
-        let rest = self.lock.holds.live_shared(self.now).minus(self.departed());
+        let rest = self.lock.holds.live_shared(self.now).minus(self.ended_sum());
         let few = self.record.map(|record| &record.bound).filter(|bound| bound.has_few_ended());
         let shows = |hold: &&Hold| self.end_of(hold).is_some();
         let (deadline, token) = match few {
@@ -140,7 +141,7 @@ impl View<'_> {
 
     /// The last deadline of those whose sessions have not ended: the first time at which all that is live is of ended
     /// sessions.
-    fn last_deadline_beside(&self, bound: &Bound) -> Option<UnixMs> {
+    fn last_deadline_beside(&self, bound: &SessionHolds) -> Option<UnixMs> {
         let is_left = |time| self.lock.holds.live_shared(time).holds > bound.ended_after(time).holds;
         let last = self.lock.holds.last_deadline()?.get();
         let (mut before, mut after) = (self.now.get(), last);
@@ -153,7 +154,7 @@ impl View<'_> {
 
     /// Their highest token. Two lists in one order, side by side: a hold is looked up only where they differ, or where two
     /// holds may have one token.
-    fn last_token_beside(&self, bound: &Bound) -> Option<Token> {
+    fn last_token_beside(&self, bound: &SessionHolds) -> Option<Token> {
         let mut ended = bound.ended_reader_tokens(self.now).peekable();
         let mut tokens = self.lock.holds.reader_tokens().peekable();
         while let Some(token) = tokens.next() {
@@ -249,21 +250,21 @@ impl<T> Engine<T> {
 
     /// A lock in an open key that ends at `key_end` (`None`: never).
     fn view_of<'a>(&'a self, id: Option<RecordId>, lock: &'a Lock, key_end: Option<UnixMs>, now: Now) -> View<'a> {
-        let record = id.and_then(|id| self.records.get(id)).map(|record| &**record);
+        let record = id.and_then(|id| self.registry.get(id));
         View { lock, record, key_end: key_end.unwrap_or(UnixMs::MAX), now: now.ms() }
     }
 
     fn show_queue(&self, record: Option<&Record>, most: usize, now: Now) -> Vec<ShownWaiter> {
         let Some(record) = record else { return Vec::new() };
         let show = |id: WaiterId| {
-            let waiter = self.waiters.get(id)?;
+            let waiter = self.parts.waiters.get(id)?;
             Some(ShownWaiter {
-                owner: waiter.owner.clone(),
+                owner: waiter.request.owner.clone(),
                 mode: waiter.mode(),
                 waiting: now.us().saturating_sub(waiter.since.us()) / 1000,
                 client: waiter.client,
-                permits: waiter.want.entries(),
-                limit: waiter.want.limit(),
+                permits: waiter.request.want.entries(),
+                limit: waiter.request.want.limit(),
                 keys: waiter.records.len(),
             })
         };

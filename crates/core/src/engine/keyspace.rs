@@ -161,6 +161,11 @@ impl<K: OpenKey> OpenLock<K> {
         self.key.name()
     }
 
+    /// Whether opening removed an expired key.
+    pub fn was_removed(&self) -> bool {
+        self.key.was_removed()
+    }
+
     /// Whether an effect was applied since it was opened.
     pub fn is_changed(&self) -> bool {
         self.ttl.is_some()

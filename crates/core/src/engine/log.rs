@@ -5,15 +5,11 @@
 //! addition to a [`Histogram`]. One cause, such as a removed key with many holds, logs at most [`AT_ONCE`] entries and
 //! takes a sample of times, so that it costs the same however large the lock was.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::VecDeque;
 
 use smallvec::SmallVec;
 
-use super::bound::NextRenewal;
 use super::histogram::Histogram;
-use super::queue::WaiterId;
-use super::record::{Record, RecordId};
-use super::{Ask, Call, Engine, OpenKey, OpenLock};
 use crate::{ClientId, Hold, Lock, Mode, Name, Now, Owner, Token, UnixMs};
 
 /// The last events, and how long all waits and holds took.
@@ -107,15 +103,9 @@ pub struct Peer {
 /// Owner, key and name are cut after so many bytes.
 pub const CUT: usize = 128;
 /// How many entries one cause may log.
-const AT_ONCE: usize = 16;
+pub(super) const AT_ONCE: usize = 16;
 /// Of how many holds the time is measured when many lapse together.
 const SAMPLE: usize = 256;
-/// At how many locks the end of a session looks for holds to log.
-const LOOKS: usize = AT_ONCE;
-/// How many records are looked through for a lock in a database that is flushed, and how many of these are brought up to
-/// date.
-const RECORDS: usize = 10_000;
-const FEW: usize = 64;
 
 impl Log {
     pub(super) fn new() -> Log {
@@ -155,11 +145,21 @@ impl Log {
         self.entries = VecDeque::new();
     }
 
-    fn is_on(&self) -> bool {
+    pub(super) fn is_on(&self) -> bool {
         self.settings.max_len > 0
     }
 
-    fn add(&mut self, entry: LogEntry, client: Option<ClientId>) {
+    /// Whether a wait of this many ms is logged.
+    pub(super) fn shows_wait(&self, waited: u64) -> bool {
+        self.is_on() && self.settings.wait_ms.is_some_and(|least| waited >= least)
+    }
+
+    /// Whether a hold that is released now is logged.
+    pub(super) fn shows_hold(&self, token: Token, now: UnixMs) -> bool {
+        self.settings.hold_ms.is_some_and(|least| held_ms(token, now) >= least)
+    }
+
+    pub(super) fn add(&mut self, entry: LogEntry, client: Option<ClientId>) {
         if !self.is_on() {
             return;
         }
@@ -175,7 +175,7 @@ impl Log {
 }
 
 impl LogEntry {
-    fn new(event: LogEvent, time: UnixMs) -> LogEntry {
+    pub(super) fn new(event: LogEvent, time: UnixMs) -> LogEntry {
         LogEntry {
             id: 0,
             time,
@@ -191,12 +191,12 @@ impl LogEntry {
         }
     }
 
-    fn of(self, name: Name<'_>, owner: &Owner, mode: Mode) -> LogEntry {
+    pub(super) fn of(self, name: Name<'_>, owner: &Owner, mode: Mode) -> LogEntry {
         let (key, owner) = (Some(cut(name.key)), Some(cut(&owner.text())));
         LogEntry { db: Some(name.db), key, owner, mode: Some(mode), ..self }
     }
 
-    fn held(self, token: Token, until: UnixMs) -> LogEntry {
+    pub(super) fn held(self, token: Token, until: UnixMs) -> LogEntry {
         LogEntry { token: Some(token), held: Some(held_ms(token, until)), ..self }
     }
 }
@@ -207,12 +207,12 @@ pub struct Lost {
     db: i32,
     /// Cut.
     key: Box<[u8]>,
-    at: Now,
+    pub(super) at: Now,
     /// Those that are logged.
-    holds: SmallVec<[Hold; 1]>,
-    lapsed: u64,
+    pub(super) holds: SmallVec<[Hold; 1]>,
+    pub(super) lapsed: u64,
     /// How long some of those that had lapsed were held, in µs.
-    sample: Vec<u64>,
+    pub(super) sample: Vec<u64>,
 }
 
 impl Lost {
@@ -224,141 +224,34 @@ impl Lost {
         let sample = if lapsed > 0 { sample(lock, at.ms()) } else { Vec::new() };
         Lost { db: name.db, key: cut(name.key), at, holds, lapsed, sample }
     }
-}
 
-impl<T> Engine<T> {
-    /// Counts and logs what went with a removed key.
-    pub fn lose(&mut self, lost: &Lost) {
-        self.stats.lapses += lost.lapsed;
-        self.log.holds.record_all(&lost.sample, lost.lapsed);
-        let name = Name { db: lost.db, key: &lost.key };
-        let id = if lost.key.len() < CUT { self.find(name) } else { None };
-        for hold in &lost.holds {
-            self.log_end(id, name, hold, lost.at.ms());
-        }
+    pub(super) fn name(&self) -> Name<'_> {
+        Name { db: self.db, key: &self.key }
     }
 
-    /// Logs that a flush of this database, or of all, removes at least one lock.
-    pub fn log_flush(&mut self, db: Option<i32>, now: Now) {
-        self.log.add(LogEntry { db, ..LogEntry::new(LogEvent::Flush, now.ms()) }, None);
-    }
-
-    /// Whether a live hold that is bound to a session is known in a database; `None`: in any. Looks at some records only.
-    pub fn has_session_hold(&mut self, db: Option<i32>, now: Now) -> bool {
-        let is_there = |record: &Record| db.is_none_or(|db| db == record.db) && !record.bound.is_empty();
-        let some = self.records.iter().take(RECORDS).filter(|(_, record)| is_there(record)).map(|(id, _)| id);
-        let some: Vec<RecordId> = some.take(FEW).collect();
-        some.into_iter().any(|id| {
-            self.refresh(id);
-            self.records.get(id).is_some_and(|record| {
-                let is_live = |renewal: NextRenewal| now.ms() < renewal.deadline;
-                !record.bound.has_ended() && record.bound.next_renewal().is_some_and(is_live)
-            })
-        })
-    }
-
-    /// Takes out a waiter whose time is over: it gets nil.
-    pub fn time_out(&mut self, id: WaiterId, now: Now) {
-        self.note_waited(id, LogEvent::Timeout, None, now);
-        self.take_waiter(id, None);
-    }
-
-    /// Counts a wait that ends with a grant, and logs it if it was long.
-    pub(super) fn note_granted(&mut self, id: WaiterId, token: Token, now: Now) {
-        let Some(waiter) = self.waiters.get(id) else { return };
-        let waited = now.us().saturating_sub(waiter.since.us());
-        self.stats.wait_usec_total = self.stats.wait_usec_total.wrapping_add(waited);
-        self.stats.wait_usec_max = self.stats.wait_usec_max.max(waited);
-        self.log.waits.record(waited);
-        self.note_waited(id, LogEvent::Wait, Some(token), now);
-    }
-
-    /// Logs a wait that ends, if it was long.
-    pub(super) fn note_waited(&mut self, id: WaiterId, event: LogEvent, token: Option<Token>, now: Now) {
-        let Some(waiter) = self.waiters.get(id) else { return };
-        let waited = now.ms().since(waiter.since.ms());
-        if !self.log.is_on() || self.log.settings.wait_ms.is_none_or(|least| waited < least) {
-            return;
-        }
-        let Some(record) = waiter.records.first().and_then(|id| self.records.get(*id)) else { return };
-        let entry = LogEntry::new(event, now.ms()).of(record.name(), &waiter.owner, waiter.mode());
-        self.log.add(LogEntry { token, waited: Some(waited), ..entry }, Some(waiter.client));
-    }
-
-    /// Logs a request that gets `DEADLOCK`.
-    pub(super) fn log_deadlock(&mut self, call: Call<'_>, ask: &Ask) {
-        let entry = LogEntry::new(LogEvent::Deadlock, call.now.ms()).of(call.name, &ask.owner, ask.want.mode());
-        self.log.add(entry, Some(call.client));
-    }
-
-    /// Counts the holds that a command releases in full, and logs those that were long.
-    #[inline]
-    pub(super) fn note_release(&mut self, call: Call<'_>, lock: &Lock, owner: &Owner, mode: Option<Mode>) {
-        let (exclusive, shared) = lock.named(call.now.ms(), owner, mode);
-        for hold in exclusive.into_iter().chain(shared) {
-            self.log.holds.record(held_us(hold.token, call.now.us()));
-            if self.log.settings.hold_ms.is_some_and(|least| held_ms(hold.token, call.now.ms()) >= least) {
-                let entry = LogEntry::new(LogEvent::Hold, call.now.ms()).of(call.name, owner, hold.mode);
-                self.log.add(entry.held(hold.token, call.now.ms()), Some(call.client));
-            }
-        }
-    }
-
-    /// Counts and logs the holds of an open lock that have lapsed at `now`: it is about to drop them.
-    #[cold]
-    pub(super) fn note_lapses<K: OpenKey>(&mut self, id: Option<RecordId>, open: &OpenLock<K>, now: UnixMs) {
-        let (lock, name) = (open.lock(), open.name());
-        self.log.holds.record_all(&sample(lock, now), lock.lapsed(now) as u64);
-        for hold in lapsed(lock, now).take(AT_ONCE) {
-            self.log_end(id, name, hold, now);
-        }
-    }
-
-    /// A hold ends without a release.
-    fn log_end(&mut self, id: Option<RecordId>, name: Name<'_>, hold: &Hold, now: UnixMs) {
-        let record = id.and_then(|id| self.records.get(id));
-        let client = record.and_then(|record| record.bound.client_of(&hold.owner, hold.mode));
-        let event = if hold.is_live(now) { LogEvent::Delete } else { LogEvent::Lapse };
-        let entry = LogEntry::new(event, now).of(name, &hold.owner, hold.mode);
-        self.log.add(entry.held(hold.token, hold.deadline.min(now)), client);
-    }
-
-    /// Logs the holds of a client whose connection has ended: they are on these locks.
-    pub(super) fn log_session_end(&mut self, client: ClientId, records: &BTreeSet<RecordId>, now: UnixMs) {
-        if !self.log.is_on() {
-            return;
-        }
-        let mut entries: SmallVec<[LogEntry; 1]> = SmallVec::new();
-        for id in records.iter().take(LOOKS) {
-            self.notice_flush(*id);
-            let Some(record) = self.records.get(*id) else { continue };
-            let live = record.bound.of_client(client).filter(|binding| now < binding.deadline);
-            entries.extend(live.take(AT_ONCE - entries.len()).map(|binding| {
-                let entry = LogEntry::new(LogEvent::SessionEnd, now);
-                entry.of(record.name(), &binding.owner, binding.mode).held(binding.token, now)
-            }));
-        }
-        entries.into_iter().for_each(|entry| self.log.add(entry, Some(client)));
-    }
-
-    /// Counts `count` holds that are released because their sessions have ended. `tokens` are theirs.
-    pub(super) fn note_departed(&mut self, tokens: impl Iterator<Item = Token>, count: u64, now_us: u64) {
-        let sample: SmallVec<[u64; 1]> = tokens.take(SAMPLE).map(|token| held_us(token, now_us)).collect();
-        self.log.holds.record_all(&sample, count);
+    /// Whether the name is a whole one.
+    pub(super) fn has_whole_name(&self) -> bool {
+        self.key.len() < CUT
     }
 }
 
-fn lapsed(lock: &Lock, now: UnixMs) -> impl Iterator<Item = &Hold> {
+/// The lapsed holds, the last deadline first.
+pub(super) fn lapsed(lock: &Lock, now: UnixMs) -> impl Iterator<Item = &Hold> {
     lock.holds.by_deadline().rev().take_while(move |hold| !hold.is_live(now))
 }
 
 /// How long some of the lapsed holds were held, in µs.
-fn sample(lock: &Lock, now: UnixMs) -> Vec<u64> {
+pub(super) fn sample(lock: &Lock, now: UnixMs) -> Vec<u64> {
     lapsed(lock, now).take(SAMPLE).map(|hold| held_us(hold.token, hold.deadline.get() * 1000)).collect()
 }
 
+/// How long some holds with these tokens were held until then, in µs.
+pub(super) fn sample_of(tokens: impl Iterator<Item = Token>, until_us: u64) -> SmallVec<[u64; 1]> {
+    tokens.take(SAMPLE).map(|token| held_us(token, until_us)).collect()
+}
+
 /// A token is the time of its grant in µs. It may be ahead of the clock.
-fn held_us(token: Token, until_us: u64) -> u64 {
+pub(super) fn held_us(token: Token, until_us: u64) -> u64 {
     until_us.saturating_sub(token.get())
 }
 

@@ -1,126 +1,96 @@
-//! How a lock is opened, changed and closed, and what a command does there beside its own work.
+//! How the engine reaches one lock: its record, its key, and what the server lets a timer do to it.
 
-use super::keyspace::{GRACE_MS, Keyspace, OpenKey, OpenLock, Permission, Replication, WrongType};
-use super::record::RecordId;
-use super::{Engine, Event};
-use crate::{Applied, Effect, Lock, Name, Now, Owner};
-
-/// How often a command begins anew because a request for several locks has become the head. Then it queues behind it.
-const MAX_RESTARTS: u32 = 16;
+use super::Engine;
+use super::budget::Budget;
+use super::keyspace::{Keyspace, OpenLock, Permission, WrongType};
+use super::outbox::Answer;
+use super::queue::WaiterId;
+use super::record::{Record, RecordId};
+use super::visit::Visit;
+use super::waiters::Waiter;
+use crate::{Lock, Name, Now};
 
 impl<T> Engine<T> {
-    /// Runs a command on one lock. It does what is due there, then the command's own work, `body`, then what has become
-    /// due. `body` may give the lock a record. `own` is the index of the lock's key among those of the command.
+    /// The record of a lock, up to date with what happened to its database and to the clients of its holds.
     #[inline]
-    pub(super) fn on_lock<S: Keyspace, R>(
-        &mut self,
-        space: &mut S,
-        name: Name<'_>,
-        own: usize,
-        now: Now,
-        owner: &Owner,
-        body: impl FnOnce(&mut Self, &mut Option<RecordId>, &mut OpenLock<S::Key<'_>>) -> R,
-    ) -> Result<R, WrongType> {
-        let mut restarts = 0..MAX_RESTARTS;
-        loop {
-            let mut id = self.look_up(name);
-            if let Some(found) = id {
-                // A request for several locks that has become the head, and was not looked at since, comes first.
-                self.serve_several(space, found, now);
-                // A record that has nothing left to remember is gone.
-                id = id.filter(|id| self.records.contains_key(*id));
-            }
-            let head = self.head_of(id);
-            let mut open = self.open(space, id, name, Some(own))?;
-            // What is due comes first: the command sees the lock after that.
-            let several = id.and_then(|id| {
-                self.release_ended(id, &mut open, now);
-                self.release_ended_of(id, &mut open, now, owner);
-                self.serve(id, &mut open, now)
-            });
-            // One that becomes the head now may get in, and comes before the command, too.
-            if several.is_some() && several != head && restarts.next().is_some() {
-                self.close(id, open);
-                continue;
-            }
-            let done = body(self, &mut id, &mut open);
-            self.close(id, open);
-            if let Some(id) = id {
-                self.serve_several(space, id, now);
-                self.drop_if_idle(id);
-            }
-            return Ok(done);
+    pub(super) fn look_up(&mut self, name: Name<'_>) -> Option<RecordId> {
+        let id = self.registry.find(name)?;
+        self.refresh(id);
+        Some(id)
+    }
+
+    /// Brings a record up to date.
+    pub(super) fn refresh(&mut self, id: RecordId) -> Option<&mut Record> {
+        let (record, is_stale) = self.registry.look_at(id)?;
+        self.parts.refresh(record, is_stale);
+        Some(record)
+    }
+
+    /// The record of a lock, which gets one if it has none.
+    pub(super) fn find_or_create(&mut self, name: Name<'_>) -> RecordId {
+        match self.look_up(name) {
+            Some(id) => id,
+            None => self.registry.add(name, self.parts.sessions.ends_generation()),
+        }
+    }
+
+    /// Changes a record, if it is still there.
+    pub(super) fn with_record(&mut self, id: RecordId, change: impl FnOnce(&mut super::parts::Parts<T>, &mut Record)) {
+        if let Some(record) = self.registry.get_mut(id) {
+            change(&mut self.parts, record);
+        }
+    }
+
+    /// Has a record visited before the end of the turn.
+    pub(super) fn mark_due(&mut self, id: RecordId) {
+        self.with_record(id, |parts, record| parts.mark_due(record));
+    }
+
+    /// The key of a lock is gone, or another has its name.
+    pub(super) fn forget_lock(&mut self, id: RecordId) {
+        self.with_record(id, |parts, record| parts.forget_lock(record));
+    }
+
+    /// Forgets a record that has nothing left to remember.
+    pub(super) fn drop_if_idle(&mut self, id: RecordId) {
+        if let Some(record) = self.registry.get_mut(id).filter(|record| record.is_idle()) {
+            self.parts.backlog.unschedule(record);
+            self.registry.remove(id);
         }
     }
 
     /// Opens a lock for change. `own` is the index of its key among those of the running command.
-    pub(super) fn open<'k, S: Keyspace>(
-        &mut self,
+    #[inline]
+    pub(super) fn open<'e, 'k, S: Keyspace>(
+        &'e mut self,
         space: &'k mut S,
         id: Option<RecordId>,
         name: Name<'_>,
         own: Option<usize>,
-    ) -> Result<OpenLock<S::Key<'k>>, WrongType> {
-        let key = space.open(name)?;
-        if let Some(id) = id
-            && key.was_removed()
+        (now, budget): (Now, &'e mut Budget),
+    ) -> Result<Visit<'e, T, S::Key<'k>>, WrongType> {
+        let open = OpenLock::new(space.open(name)?, own);
+        let mut record = id.and_then(|id| self.registry.get_mut(id));
+        if let Some(record) = &mut record
+            && open.was_removed()
+            && !record.is_idle()
         {
-            self.forget_lock(id);
+            self.parts.forget_lock(record);
         }
-        Ok(OpenLock::new(key, own))
+        Ok(Visit { open, record, parts: &mut self.parts, budget, now })
     }
 
     /// Asks what the server lets a timer do to a lock.
-    pub(super) fn ask<S: Keyspace>(&mut self, space: &mut S, id: RecordId, name: Name<'_>) -> Permission {
+    pub(super) fn query_permission<S: Keyspace>(&mut self, space: &mut S, id: RecordId, name: Name<'_>) -> Permission {
         let permission = space.permission(name);
         if space.has_removed() {
-            self.forget_bound(id);
+            self.with_record(id, |parts, record| parts.forget_bound(record));
         }
         permission
     }
 
-    /// Applies an effect, and keeps the bindings of the lock in step with it.
-    pub(super) fn apply<K: OpenKey>(
-        &mut self,
-        id: Option<RecordId>,
-        open: &mut OpenLock<K>,
-        effect: Effect,
-        replication: Replication,
-    ) -> Applied {
-        if open.lock().has_lapsed(effect.clock) {
-            self.note_lapses(id, open, effect.clock);
-        }
-        if let Some(id) = id {
-            self.follow(id, &effect);
-        }
-        let applied = open.apply(effect, replication, &mut self.memory);
-        if applied.lapsed > 0 {
-            self.stats.lapses += applied.lapsed;
-            self.emit(id, open.own, Event::Lapse);
-        }
-        applied
-    }
-
-    /// Closes a lock.
-    pub(super) fn close<K: OpenKey>(&mut self, id: Option<RecordId>, open: OpenLock<K>) {
-        let is_changed = open.is_changed();
-        match id.and_then(|id| self.records.get_mut(id)) {
-            None => open.close(0),
-            Some(record) if is_changed => {
-                record.has_grace = !record.queue.is_empty();
-                open.close(if record.has_grace { GRACE_MS } else { 0 });
-            }
-            // A key that was swapped here, or away and back, may have a grace that the record does not know.
-            Some(record) if record.queue.is_empty() => {
-                record.has_grace = false;
-                // Another end is somebody else's.
-                if open.has_grace() { open.close_with_grace(0) } else { open.close(0) }
-            }
-            Some(_) => open.close(0),
-        }
-    }
-
-    /// Looks at a lock that is not opened.
+    /// Looks at a lock that is not opened. If the server has removed the key, what was bound is void, and the queue may
+    /// move.
     pub(super) fn peek<S: Keyspace, R>(
         &mut self,
         space: &mut S,
@@ -129,16 +99,39 @@ impl<T> Engine<T> {
         look: impl FnOnce(&Lock) -> R,
     ) -> Result<R, WrongType> {
         let seen = space.peek(name, look);
-        self.note_removal(space, id);
+        if let Some(id) = id.filter(|_| space.has_removed()) {
+            self.forget_lock(id);
+        }
         seen
     }
 
-    /// After a look at a lock: if the server has removed the key, what was bound is void, and its queue may move.
-    pub(super) fn note_removal<S: Keyspace>(&mut self, space: &S, id: Option<RecordId>) {
-        if let Some(id) = id
-            && space.has_removed()
-        {
-            self.forget_lock(id);
+    /// Takes a waiter out of all its queues. Where it was the head, the next may get in before the end of the turn.
+    pub(super) fn take_waiter(&mut self, id: WaiterId) -> Option<Waiter<T>> {
+        let waiter = self.parts.waiters.remove(id)?;
+        for record in &waiter.records {
+            let Some(record) = self.registry.get_mut(*record) else { continue };
+            let was_head = record.queue.head() == Some(id);
+            self.parts.waiters.leave(&waiter, &mut record.queue);
+            if record.queue.is_empty() {
+                record.queue_due = None;
+                record.lost_last_waiter = true;
+            }
+            if was_head {
+                self.parts.mark_due(record);
+            }
         }
+        Some(waiter)
+    }
+
+    /// Takes a waiter out of all its queues, and has it answered.
+    pub(super) fn answer(&mut self, id: WaiterId, answer: Answer) {
+        if let Some(waiter) = self.take_waiter(id) {
+            self.parts.outbox.answer(waiter, answer);
+        }
+    }
+
+    /// The head of the queue of a lock.
+    pub(super) fn head_of(&self, id: Option<RecordId>) -> Option<WaiterId> {
+        self.registry.get(id?)?.queue.head()
     }
 }

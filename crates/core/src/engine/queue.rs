@@ -9,11 +9,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 
 use slotmap::new_key_type;
-use smallvec::SmallVec;
 
-use super::record::RecordId;
-use crate::lock::Acquire;
-use crate::{ClientId, LeaseChoice, Mode, Now, Owner, Request, Token, Want};
+use crate::Mode;
 
 new_key_type! {
     /// Identifies a waiter for as long as it waits, and nobody else afterwards.
@@ -31,48 +28,6 @@ pub(super) struct Place {
 pub(super) enum Rank {
     Upgrade,
     Arrival,
-}
-
-/// A request that waits.
-#[derive(Clone, Debug)]
-pub(super) struct Waiter<T> {
-    /// By what the caller finds the client again.
-    pub ticket: T,
-    pub owner: Owner,
-    /// Whether the server drew the owner, so that the client has to be told.
-    pub is_owner_drawn: bool,
-    pub want: Want,
-    /// The lease, from the grant on.
-    pub lease: LeaseChoice,
-    pub request: Option<Box<Request>>,
-    /// Whether the hold is bound to the client.
-    pub binds: bool,
-    /// The token of a new hold is at least this.
-    pub min_token: Option<Token>,
-    pub client: ClientId,
-    pub since: Now,
-    pub place: Place,
-    /// The locks it waits for, in the order of the command.
-    pub records: SmallVec<[RecordId; 1]>,
-    /// Among these, the lock that was in the way when they were looked at last.
-    pub in_the_way: usize,
-    /// The last deadlock search that met it.
-    pub search: u64,
-}
-
-impl<T> Waiter<T> {
-    /// Whether it waits for several locks together.
-    pub(super) fn is_multiple(&self) -> bool {
-        self.records.len() > 1
-    }
-
-    pub(super) fn mode(&self) -> Mode {
-        self.want.mode()
-    }
-
-    pub(super) fn acquire(&self) -> Acquire<'_> {
-        Acquire { owner: &self.owner, want: self.want, lease: self.lease, request: self.request.as_deref() }
-    }
 }
 
 #[derive(Clone, Debug, Default)]

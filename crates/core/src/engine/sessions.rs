@@ -1,85 +1,261 @@
-//! Holds that are bound to clients: how they are bound, extended, and released when a session has ended.
+//! The sessions of clients: which locks they have holds on, what the watchdog does for them, and which have ended.
 
-use super::bound::{Bound, SessionEnd};
-use super::keyspace::{Keyspace, OpenKey, OpenLock, Replication};
-use super::record::{Attention, RecordId};
-use super::visit::PIECE;
-use super::{ClientHolds, Engine, Event, Leaving};
-use crate::{Change, ClientId, Effect, Expiry, Hold, LeaseChoice, Mode, Name, Now, Owner, UnixMs};
+use std::collections::{BTreeMap, BTreeSet};
 
-/// How many records of an ended session one step looks at.
-const RECORDS_AT_ONCE: usize = 64;
+use foldhash::fast::FixedState;
+use hashbrown::HashMap;
+use smallvec::SmallVec;
 
-impl<T> Engine<T> {
-    pub(super) fn end_sessions(&mut self, client: ClientId, at: UnixMs) {
-        let Some(ClientHolds { records, .. }) = self.clients.remove(&client) else { return };
-        let end = SessionEnd { at, grace: self.settings.session_grace };
-        self.log_session_end(client, &records, at);
-        if records.len() > RECORDS_AT_ONCE {
-            self.leaving.insert(client, Leaving { end, records });
-            self.leaves += 1;
-            return;
-        }
-        for id in records {
-            self.end_session(id, client, end);
+use super::budget::RECORDS_AT_ONCE;
+use super::load::{Load, MAX_BOUND_KEY, MAX_LOAD, load_of};
+use super::outbox::Fault;
+use super::record::{Record, RecordId};
+use super::session_holds::{Renewal, SessionEnd, SessionHolds};
+use crate::{ClientId, Hold, Lease, Mode, Owner, Request};
+
+#[derive(Clone, Debug)]
+pub(super) struct Sessions {
+    clients: HashMap<ClientId, ClientHolds, FixedState>,
+    /// Sessions that ended with holds on more locks than are looked at in one go.
+    ended: BTreeMap<ClientId, EndedSession>,
+    /// How many sessions have been added to these so far: a record that has seen as many has nothing to look for.
+    ends_generation: u64,
+    /// The ended session of which the next piece is looked at, or the one behind it.
+    next_ended: ClientId,
+    /// Bindings that are not valid any more and the lock that they were on, to be freed a piece at a time.
+    discarded: Vec<(RecordId, SessionHolds)>,
+    /// How many holds are bound.
+    bound: usize,
+    random: u64,
+}
+
+/// What is bound to a client.
+#[derive(Clone, Debug, Default)]
+struct ClientHolds {
+    records: BTreeSet<RecordId>,
+    /// What the watchdog does for it.
+    load: Load,
+}
+
+#[derive(Clone, Debug)]
+struct EndedSession {
+    end: SessionEnd,
+    records: BTreeSet<RecordId>,
+}
+
+/// A hold that a session is to have.
+pub(super) struct Wanted<'r> {
+    /// The record of its lock.
+    pub record: Option<&'r Record>,
+    /// How long the key's name is.
+    pub key_len: usize,
+    pub lease: Lease,
+}
+
+impl Sessions {
+    /// `seed` is random.
+    pub(super) fn new(hasher: FixedState, seed: u64) -> Sessions {
+        Sessions {
+            clients: HashMap::with_hasher(hasher),
+            ended: BTreeMap::new(),
+            ends_generation: 0,
+            next_ended: ClientId(0),
+            discarded: Vec::new(),
+            bound: 0,
+            random: seed,
         }
     }
 
-    pub(super) fn end_session(&mut self, id: RecordId, client: ClientId, end: SessionEnd) {
-        if self.records.get_mut(id).is_some_and(|record| record.bound.end(client, end)) {
-            self.mark_due(id);
-        }
+    /// How many holds are bound.
+    pub(super) fn bound(&self) -> usize {
+        self.bound
     }
 
-    /// Looks at some of the locks of sessions that have ended, each session in turn.
-    pub(super) fn end_leaving(&mut self, most: usize) {
-        let next = self.leaving.range(self.leaving_next..).next().or_else(|| self.leaving.first_key_value());
-        let Some(client) = next.map(|(client, _)| *client) else { return };
-        self.leaving_next = ClientId(client.0 + 1);
-        for _ in 0..most {
-            let Some(leaving) = self.leaving.get_mut(&client) else { return };
-            let end = leaving.end;
-            match leaving.records.pop_first() {
-                Some(id) => self.end_session(id, client, end),
-                None => drop(self.leaving.remove(&client)),
-            }
+    /// Whether there is no ended session to look at, and nothing to free.
+    #[inline]
+    pub(super) fn is_idle(&self) -> bool {
+        self.ended.is_empty() && self.discarded.is_empty()
+    }
+
+    /// Whether there are discarded bindings.
+    pub(super) fn has_discarded(&self) -> bool {
+        !self.discarded.is_empty()
+    }
+
+    /// Which ends of large sessions a record that is looked at now has seen.
+    pub(super) fn ends_generation(&self) -> u64 {
+        self.ends_generation
+    }
+
+    /// Ends the session of a client. Returns the locks it has holds on.
+    pub(super) fn take(&mut self, client: ClientId) -> Option<BTreeSet<RecordId>> {
+        self.clients.remove(&client).map(|holds| holds.records)
+    }
+
+    /// Leaves the locks of an ended session to the timer, if they are many. Returns them if they are few.
+    pub(super) fn leave_if_many(
+        &mut self,
+        client: ClientId,
+        end: SessionEnd,
+        records: BTreeSet<RecordId>,
+    ) -> BTreeSet<RecordId> {
+        if records.len() <= RECORDS_AT_ONCE {
+            return records;
         }
+        self.ended.insert(client, EndedSession { end, records });
+        self.ends_generation += 1;
+        BTreeSet::new()
+    }
+
+    /// The next lock of the ended session whose turn it is. Each has its turn for a piece: see
+    /// [`Sessions::next_ended`].
+    pub(super) fn pop_ended(&mut self, client: ClientId) -> Option<(RecordId, SessionEnd)> {
+        let session = self.ended.get_mut(&client)?;
+        let next = session.records.pop_first();
+        if next.is_none() {
+            self.ended.remove(&client);
+            return None;
+        }
+        next.map(|id| (id, session.end))
+    }
+
+    /// The ended session whose turn it is.
+    pub(super) fn next_ended(&mut self) -> Option<ClientId> {
+        let next = self.ended.range(self.next_ended..).next().or_else(|| self.ended.first_key_value());
+        let client = next.map(|(client, _)| *client)?;
+        self.next_ended = ClientId(client.0 + 1);
+        Some(client)
+    }
+
+    /// The sessions of a lock that have ended with more locks than were looked at so far. Each is looked for once, from
+    /// the shorter list.
+    pub(super) fn take_ended_of(&mut self, record: &mut Record) -> SmallVec<[(ClientId, SessionEnd); 4]> {
+        let seen = std::mem::replace(&mut record.ends_generation, self.ends_generation);
+        if seen == self.ends_generation || self.ended.is_empty() {
+            return SmallVec::new();
+        }
+        let (bound, ended) = (&record.bound, &self.ended);
+        let clients: SmallVec<[ClientId; 4]> = if bound.sessions() < ended.len() {
+            bound.clients().filter(|client| ended.contains_key(client)).collect()
+        } else {
+            ended.keys().copied().filter(|client| bound.has_client(*client)).collect()
+        };
+        let ends = clients.into_iter().filter_map(|client| {
+            let session = self.ended.get_mut(&client)?;
+            session.records.remove(&record.id).then_some((client, session.end))
+        });
+        ends.collect()
+    }
+
+    /// A server that is no primary any more, or has other data, ends no sessions.
+    pub(super) fn forget_ended(&mut self) {
+        self.ended.clear();
     }
 
     /// Binds a hold to a client.
-    pub(super) fn bind(&mut self, id: RecordId, hold: &Hold, client: ClientId) {
-        let renewal = self.renewal(id, hold);
-        let Some(record) = self.records.get_mut(id) else { return };
+    pub(super) fn bind(&mut self, record: &mut Record, hold: &Hold, client: ClientId) {
+        let renewal = self.renewal(record, hold);
         let before = record.bound.len();
         let previous = record.bound.client_of(&hold.owner, hold.mode);
         record.bound.bind(hold, client, renewal);
         self.bound = self.bound + record.bound.len() - before;
         if let Some(previous) = previous.filter(|previous| *previous != client) {
-            self.check_client(id, previous);
+            self.check_client(record.id, record.bound.has_client(previous), previous);
         }
-        self.clients.entry(client).or_default().records.insert(id);
-        self.note_loads(id);
-        self.schedule(id);
+        self.clients.entry(client).or_default().records.insert(record.id);
+        self.note_loads(record);
     }
 
     /// Unbinds a hold.
-    pub(super) fn unbind(&mut self, id: RecordId, owner: &Owner, mode: Mode) {
-        let Some(record) = self.records.get_mut(id) else { return };
+    pub(super) fn unbind(&mut self, record: &mut Record, owner: &Owner, mode: Mode) {
         let before = record.bound.len();
         let client = record.bound.unbind(owner, mode);
         self.bound -= before - record.bound.len();
-        if record.bound.is_empty() {
-            self.set_renewal(id, Attention::None);
-        }
-        self.note_loads(id);
+        self.note_loads(record);
         if let Some(client) = client {
-            self.check_client(id, client);
+            self.check_client(record.id, record.bound.has_client(client), client);
         }
     }
 
+    /// Follows a change of a hold, if it is bound.
+    pub(super) fn follow(&mut self, record: &mut Record, hold: &Hold) {
+        let renewal = self.renewal(record, hold);
+        record.bound.follow(hold, renewal);
+        self.note_loads(record);
+    }
+
+    /// Forgets bindings that were on this lock.
+    pub(super) fn discard(&mut self, record: &mut Record, bound: SessionHolds) {
+        self.note_loads(record);
+        self.bound -= bound.len();
+        let is_small = bound.len() <= RECORDS_AT_ONCE;
+        self.discarded.push((record.id, bound));
+        if is_small {
+            self.free_discarded(RECORDS_AT_ONCE, |_, client| record.bound.has_client(client));
+        }
+    }
+
+    /// Frees some of the bindings that are not valid any more. `is_bound`: whether a client has another hold on that lock.
+    pub(super) fn free_discarded(&mut self, most: usize, is_bound: impl Fn(RecordId, ClientId) -> bool) {
+        let Some((id, bound)) = self.discarded.last_mut() else { return };
+        let (id, clients, is_done) = (*id, bound.take_apart(most), bound.is_empty());
+        let changes = bound.take_load_changes();
+        if is_done {
+            self.discarded.pop();
+        }
+        self.add_loads(changes);
+        for client in clients {
+            self.check_client(id, is_bound(id, client), client);
+        }
+    }
+
+    /// Checks that a request with `SESSION` can be bound: each lease is long enough to be extended in time, and their
+    /// renewals keep the limit.
+    pub(super) fn check<'r>(
+        &self,
+        client: ClientId,
+        request: &Request,
+        holds: impl IntoIterator<Item = Wanted<'r>>,
+    ) -> Result<(), Fault> {
+        if !request.session {
+            return Ok(());
+        }
+        let mut more = 0;
+        for wanted in holds {
+            if !wanted.lease.can_be_bound() {
+                return Err(Fault::SessionLease);
+            }
+            more += load_more(client, &wanted, &request.owner, request.want.mode())?;
+        }
+        self.check_load(client, more)
+    }
+
+    /// Checks a renewal of a hold that is bound to this client, or will be.
+    pub(super) fn check_renewed(
+        &self,
+        client: ClientId,
+        record: Option<&Record>,
+        key_len: usize,
+        hold: &Hold,
+    ) -> Result<(), Fault> {
+        let wanted = Wanted { record, key_len, lease: hold.lease };
+        self.check_load(client, load_more(client, &wanted, &hold.owner, hold.mode)?)
+    }
+
+    fn check_load(&self, client: ClientId, more: Load) -> Result<(), Fault> {
+        let load = self.clients.get(&client).map_or(0, |holds| holds.load);
+        if more > 0 && load + more > MAX_LOAD { Err(Fault::SessionLoad) } else { Ok(()) }
+    }
+
+    /// When a hold on this lock is extended, and what that costs.
+    fn renewal(&mut self, record: &Record, hold: &Hold) -> Renewal {
+        let bytes = record.key.len() + hold.owner.heap_bytes();
+        Renewal::of(hold, self.random(), load_of(hold.lease, bytes))
+    }
+
     /// Forgets where a client has holds, if it has none on this lock any more.
-    fn check_client(&mut self, id: RecordId, client: ClientId) {
-        if self.records.get(id).is_some_and(|record| record.bound.has_client(client)) {
+    fn check_client(&mut self, id: RecordId, is_bound: bool, client: ClientId) {
+        if is_bound {
             return;
         }
         if let Some(holds) = self.clients.get_mut(&client) {
@@ -91,203 +267,58 @@ impl<T> Engine<T> {
         }
     }
 
-    /// Unbinds all holds of a lock: it is gone, or another lock has its name.
-    pub(super) fn forget_bound(&mut self, id: RecordId) {
-        let Some(record) = self.records.get_mut(id) else { return };
-        record.has_grace = false;
-        if record.bound.is_empty() {
-            return;
-        }
-        let bound = std::mem::take(&mut record.bound);
-        // Nothing is left to extend.
-        self.set_renewal(id, Attention::None);
-        self.discard(id, bound);
-    }
-
-    /// The lock is gone, or another has its name: what was bound to it is void, and its queue may move.
-    pub(super) fn forget_lock(&mut self, id: RecordId) {
-        self.forget_bound(id);
-        self.mark_due(id);
-    }
-
-    /// Forgets bindings; `id` is the lock that they were on.
-    fn discard(&mut self, id: RecordId, bound: Bound) {
-        self.bound -= bound.len();
-        let is_small = bound.len() <= RECORDS_AT_ONCE;
-        self.old_bound.push((id, bound));
-        if is_small {
-            self.free_bound(RECORDS_AT_ONCE);
-        }
-    }
-
-    /// Frees some of the bindings that are not valid any more.
-    pub(super) fn free_bound(&mut self, most: usize) {
-        let Some((id, bound)) = self.old_bound.last_mut() else { return };
-        let (id, clients, is_done) = (*id, bound.take_apart(most), bound.is_empty());
-        let changes = bound.take_load_changes();
-        if is_done {
-            self.old_bound.pop();
-        }
+    /// Takes over what has changed in the loads of clients with holds on this lock.
+    fn note_loads(&mut self, record: &mut Record) {
+        let changes = record.bound.take_load_changes();
         self.add_loads(changes);
-        for client in clients {
-            self.check_client(id, client);
-        }
     }
 
-    pub(super) fn follow(&mut self, id: RecordId, effect: &Effect) {
-        let Some(record) = self.records.get_mut(id) else { return };
-        if record.bound.is_empty() {
-            return;
-        }
-        record.bound.sweep(effect.clock);
-        match &effect.change {
-            Change::Put { hold, .. } => {
-                let renewal = self.renewal(id, hold);
-                if let Some(record) = self.records.get_mut(id) {
-                    record.bound.follow(hold, renewal);
-                }
-                self.note_loads(id);
-                if hold.mode == Mode::Exclusive {
-                    self.evict_others(id, &hold.owner, effect.clock);
-                }
-            }
-            Change::Remove { owner, mode } => {
-                for gone in [Mode::Exclusive, Mode::Shared] {
-                    if mode.is_none_or(|mode| mode == gone) {
-                        self.unbind(id, owner, gone);
-                    }
-                }
-            }
-            Change::Sweep => {}
-        }
-    }
-
-    /// An exclusive grant ends what others had bound: holds whose sessions have ended and that were not released yet.
-    fn evict_others(&mut self, id: RecordId, owner: &Owner, now: UnixMs) {
-        let Some(record) = self.records.get_mut(id) else { return };
-        let Some((others, ended)) = record.bound.split_others(owner) else { return };
-        if self.settings.session_grace.is_none() {
-            self.note_departed(others.ended_tokens(), ended as u64, now.get() * 1000);
-        }
-        if self.records.get(id).is_some_and(|record| record.bound.is_empty()) {
-            self.set_renewal(id, Attention::None);
-        }
-        self.note_loads(id);
-        self.discard(id, others);
-        self.stats.session_ends += ended as u64;
-        if self.settings.session_grace.is_none() && ended > 0 {
-            self.stats.releases += ended as u64;
-            self.emit(Some(id), None, Event::Release);
-        }
-    }
-
-    /// Releases holds whose sessions have ended: some of them, if there are many.
-    pub(super) fn release_ended<K: OpenKey>(&mut self, id: RecordId, open: &mut OpenLock<K>, now: Now) {
-        for _ in 0..PIECE {
-            let Some(record) = self.records.get_mut(id) else { return };
-            let Some((_, binding, _)) = record.bound.next_ended() else { return };
-            let (owner, mode) = (binding.owner.clone(), binding.mode);
-            self.release_one(id, open, now, &owner, mode);
-        }
-        self.is_large = true;
-        // The exclusive owner is in everybody's way.
-        if let Some(owner) = open.lock().exclusive(UnixMs::ZERO).map(|hold| hold.owner.clone()) {
-            self.release_ended_of(id, open, now, &owner);
-        }
-    }
-
-    /// Releases holds whose sessions have ended, on a lock that is not open. Returns whether none is left.
-    pub(super) fn release_all_ended<S: Keyspace>(
-        &mut self,
-        space: &mut S,
-        id: RecordId,
-        name: Name<'_>,
-        now: Now,
-    ) -> bool {
-        // The visit sees to a key of another type.
-        let Ok(mut open) = self.open(space, Some(id), name, None) else { return false };
-        self.release_ended(id, &mut open, now);
-        self.close(Some(id), open);
-        !self.records.get(id).is_some_and(|record| record.bound.has_ended())
-    }
-
-    /// Releases the holds of one owner whose session has ended.
-    pub(super) fn release_ended_of<K: OpenKey>(
-        &mut self,
-        id: RecordId,
-        open: &mut OpenLock<K>,
-        now: Now,
-        owner: &Owner,
-    ) {
-        for mode in [Mode::Exclusive, Mode::Shared] {
-            self.release_one(id, open, now, owner, mode);
-        }
-    }
-
-    fn release_one<K: OpenKey>(&mut self, id: RecordId, open: &mut OpenLock<K>, now: Now, owner: &Owner, mode: Mode) {
-        let ended = self.records.get(id).and_then(|record| record.bound.ended_of(owner, mode));
-        let Some((binding, end)) = ended.map(|(_, binding, end)| (binding.clone(), end)) else { return };
-        self.unbind(id, owner, mode);
-        let is_it = |hold: &&Hold| hold.token == binding.token;
-        // It may have lapsed since its session ended; what had lapsed then is left alone.
-        let Some(hold) = open.lock().live(owner, mode, end.at.min(now.ms())).filter(is_it) else { return };
-        let deadline = end.deadline();
-        let effect = if end.grace.is_some() && deadline > now.ms() {
-            let hold = Hold { deadline, ..hold.clone() };
-            Effect { clock: end.at.min(now.ms()), change: Change::Put { hold, expiry: Expiry::Keep } }
-        } else if hold.is_live(now.ms()) {
-            Effect { clock: now.ms(), change: Change::Remove { owner: owner.clone(), mode: Some(mode) } }
-        } else {
-            // It counts as lapsed.
-            Effect { clock: now.ms(), change: Change::Sweep }
-        };
-        let is_released = matches!(effect.change, Change::Remove { .. }) && end.grace.is_none();
-        self.apply(Some(id), open, effect, Replication::Effect);
-        self.stats.session_ends += 1;
-        if is_released {
-            self.note_departed(std::iter::once(binding.token), 1, now.us());
-            self.stats.releases += 1;
-            self.emit(Some(id), open.own, Event::Release);
-        }
-    }
-
-    /// Forgets the bindings of leases that have ended before they were extended: some of them, if there are many.
-    pub(super) fn forget_lapsed(&mut self, id: RecordId, now: Now) {
-        for _ in 0..PIECE {
-            let due = self.records.get(id).and_then(|record| record.bound.due(now.ms()));
-            let Some((_, binding)) = due.filter(|(_, binding)| binding.deadline <= now.ms()) else { return };
-            let (owner, mode) = (binding.owner.clone(), binding.mode);
-            self.unbind(id, &owner, mode);
-        }
-    }
-
-    /// Extends the leases that are due: some of them, if there are many.
-    pub(super) fn extend<K: OpenKey>(&mut self, id: RecordId, open: &mut OpenLock<K>, now: Now) {
-        for _ in 0..PIECE {
-            let Some(record) = self.records.get_mut(id) else { return };
-            let Some((hold_id, binding)) = record.bound.due(now.ms()) else { return };
-            if record.bound.ended_of(&binding.owner, binding.mode).is_some() {
-                record.bound.skip_renewal(hold_id);
-                continue;
-            }
-            let hold = open.lock().live(&binding.owner, binding.mode, now.ms());
-            let renewed = hold.filter(|hold| hold.token == binding.token).and_then(|hold| {
-                let (_, deadline) = LeaseChoice::Own.resolve(now.ms(), hold.lease)?;
-                Some(Hold { deadline, ..hold.clone() })
-            });
-            match renewed {
-                Some(hold) => {
-                    // The operator's earlier expiry stands: a watchdog is not a command.
-                    let change = Change::Put { hold, expiry: Expiry::Keep };
-                    self.apply(Some(id), open, Effect { clock: now.ms(), change }, Replication::Effect);
-                }
-                // It lapsed, or is gone.
-                None => {
-                    let (owner, mode) = (binding.owner.clone(), binding.mode);
-                    self.unbind(id, &owner, mode);
+    /// Sessions that have ended have no load any more.
+    fn add_loads(&mut self, changes: SmallVec<[(ClientId, i64); 2]>) {
+        for (client, change) in changes {
+            if let Some(holds) = self.clients.get_mut(&client) {
+                holds.load = holds.load.saturating_add_signed(change);
+                if holds.records.is_empty() && holds.load == 0 {
+                    self.clients.remove(&client);
                 }
             }
         }
-        self.is_large = true;
+    }
+
+    /// The next number of a sequence that the seed began (SplitMix64).
+    fn random(&mut self) -> u64 {
+        self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.random;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    }
+}
+
+/// How much load a hold adds to that of its client.
+fn load_more(client: ClientId, wanted: &Wanted<'_>, owner: &Owner, mode: Mode) -> Result<Load, Fault> {
+    if wanted.key_len > MAX_BOUND_KEY {
+        return Err(Fault::SessionKey);
+    }
+    let own = wanted.record.map_or(0, |record| record.bound.load_for(client, owner, mode));
+    Ok(load_of(wanted.lease, wanted.key_len + owner.heap_bytes()).saturating_sub(own))
+}
+
+#[cfg(feature = "check")]
+impl Sessions {
+    /// Checks that these are the loads of all bound holds, by client.
+    pub(super) fn audit(&self, mut loads: BTreeMap<ClientId, Load>) -> bool {
+        for (_, bound) in &self.discarded {
+            bound.loads().for_each(|(client, load)| *loads.entry(client).or_default() += load);
+        }
+        let is_right =
+            |(client, holds): (&ClientId, &ClientHolds)| loads.get(client).copied().unwrap_or(0) == holds.load;
+        self.clients.iter().all(is_right)
+    }
+
+    /// Whether a client, or its session that has ended, is known to have a hold on this lock.
+    pub(super) fn knows(&self, client: ClientId, id: RecordId) -> bool {
+        self.clients.get(&client).is_some_and(|holds| holds.records.contains(&id))
+            || self.ended.get(&client).is_some_and(|session| session.records.contains(&id))
     }
 }

@@ -8,17 +8,19 @@ use std::rc::Rc;
 
 use smallvec::SmallVec;
 
-use super::enter::{Ask, Entered};
+use super::Engine;
+use super::backlog::retry;
+use super::budget::Budget;
 use super::keyspace::{Keyspace, Permission};
+use super::outbox::{Answer, Fault};
 use super::queue::WaiterId;
 use super::record::{Attention, RecordId};
-use super::{Answer, Call, Engine, Event, Fault};
-use crate::lock::{Acquired, Entry, Refusal};
-use crate::{ClientId, Hold, Lease, Lock, Mode, Name, Now, Owner, Request, Token};
+use crate::lock::{Acquired, Entry};
+use crate::{ClientId, Hold, Lease, Lock, Mode, Name, Now, Owner, Request, RequestId, Token};
 
 /// How one of several locks is held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
+pub(super) enum State {
     Free,
     /// By the owner, with this request recorded.
     Recorded(Token, Lease),
@@ -28,84 +30,195 @@ enum State {
     Held,
 }
 
-impl<T> Engine<T> {
-    /// Decides on `MACQUIRE`: `names` are its keys, each once, all in one database. `call.name` is the first. O(n log n)
-    /// for n keys, beside what is due on the locks.
-    ///
-    /// # Errors
-    /// A [`Fault`]; the request has changed nothing.
-    pub fn acquire_all<S: Keyspace>(
-        &mut self,
-        space: &mut S,
-        call: Call<'_>,
-        names: &[Name<'_>],
-        ask: &Ask,
-        wait: Option<impl FnOnce(WaiterId) -> T>,
-    ) -> Result<Entered, Fault> {
-        let now = call.now;
-        self.begin(now);
-        for (index, name) in names.iter().enumerate() {
-            if self.remembers(*name) {
-                self.on_lock(space, *name, index, now, &ask.owner, |_, _, _| ())?;
-            }
-        }
-        let mut states: SmallVec<[State; 8]> = SmallVec::new();
-        let mut is_queued = false;
-        for name in names {
-            let id = self.look_up(*name);
-            is_queued |= id.and_then(|id| self.records.get(id)).is_some_and(|record| !record.queue.is_empty());
-            states.push(self.state(space, id, *name, &ask.owner, ask.request.as_ref(), now)?);
-        }
-        let recorded = states.iter().filter_map(|state| match state {
-            State::Recorded(token, lease) => Some((*token, *lease)),
+impl State {
+    /// The token and the lease of a hold that the request has recorded.
+    pub(super) fn recorded(self) -> Option<(Token, Lease)> {
+        match self {
+            State::Recorded(token, lease) => Some((token, lease)),
             State::Free | State::Owned | State::Held => None,
-        });
-        if recorded.clone().count() == names.len()
-            && let Some((token, _)) = recorded.clone().max()
-        {
-            self.check_session(call, ask, names.iter().copied().zip(recorded.clone().map(|(_, lease)| lease)))?;
-            self.stats.replays += 1;
-            if ask.binds {
-                self.bind_all(space, names, &ask.owner, call.client, now);
-            }
-            return Ok(Entered::Replayed(token));
         }
-        let is_owned = states.iter().any(|state| matches!(state, State::Recorded(..) | State::Owned));
-        let refusal = if is_owned {
-            Refusal::Owned
-        } else if is_queued || states.iter().any(|state| matches!(state, State::Held)) {
-            Refusal::Held
-        } else {
-            match Lock::EMPTY.acquire(now.ms(), &ask.acquire(), self.terms(now, None)) {
-                Acquired::Granted(hold, _) => {
-                    self.check_session(call, ask, names.iter().map(|name| (*name, hold.lease)))?;
-                    let token = hold.token;
-                    self.grant_all(space, names, hold, ask.binds.then_some(call.client), now, Granted::Command);
-                    return Ok(Entered::Granted(token));
-                }
-                Acquired::Refused(refusal) => refusal,
-                Acquired::Replayed(hold) => return Ok(Entered::Replayed(hold.token)),
+    }
+}
+
+/// What led to a grant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Granted {
+    /// The running command.
+    Command,
+    /// The end of a wait.
+    Wait,
+}
+
+/// What became of a request that was the head of a queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Tried {
+    /// It waits.
+    Waits,
+    /// It has the locks.
+    Granted,
+    /// It has left its queues without them: the next may get in.
+    Left,
+}
+
+/// What a look at all locks of a request found.
+enum Found {
+    /// They are free.
+    Free,
+    /// The owner has all of them by this request: the highest token.
+    Recorded(Token),
+    /// This one, by its index, is in the way.
+    InTheWay(usize),
+    /// The request is to be answered so.
+    Fault(Fault),
+    /// One is to be looked at later.
+    Later,
+}
+
+/// A timer looks at the clock after a request for more locks than this.
+const FEW: usize = 8;
+
+impl<T> Engine<T> {
+    /// Lets a request for several locks in, if it is the head of this queue and its turn has come everywhere. One that
+    /// leaves without the locks makes room for the next. The timer does the rest, if many do.
+    pub(super) fn serve_several<S: Keyspace>(&mut self, space: &mut S, id: RecordId, now: Now, budget: &mut Budget) {
+        while let Some(head) = self.head_of(Some(id))
+            && let Some(waiter) = self.parts.waiters.get(head).filter(|waiter| waiter.is_multiple())
+        {
+            if budget.answers == 0 {
+                return self.with_record(id, |parts, record| parts.leave_rest(record, budget));
             }
-        };
-        let known: Option<SmallVec<[RecordId; 1]>> = names.iter().map(|name| self.find(*name)).collect();
-        let first = known.and_then(|records| self.repeated(ask, &records));
-        self.check_waiting(call, names, ask, None)?;
-        let decided = self.refuse(refusal, call, ask, wait.is_some(), first)?;
-        self.carry_out(space, call, names, ask, decided, wait)
+            let places = waiter.records.len();
+            if self.try_several(space, head, now, budget) != Tried::Left {
+                return;
+            }
+            budget.answers = budget.answers.saturating_sub(places);
+        }
     }
 
-    fn state<S: Keyspace>(
+    /// Lets a request for several locks in, if its turn has come everywhere. At most one look at each lock.
+    pub(super) fn try_several<S: Keyspace>(
+        &mut self,
+        space: &mut S,
+        id: WaiterId,
+        now: Now,
+        budget: &mut Budget,
+    ) -> Tried {
+        let Some(waiter) = self.parts.waiters.get(id) else { return Tried::Left };
+        if !waiter.records.iter().all(|record| self.head_of(Some(*record)) == Some(id)) {
+            return Tried::Waits;
+        }
+        let (records, start, request) = (waiter.records.clone(), waiter.in_the_way, waiter.request.clone());
+        budget.should_yield |= records.len() > FEW;
+        match self.look_at_all(space, (id, &request), &records, start, (now, budget)) {
+            Found::Later => Tried::Waits,
+            Found::InTheWay(index) => {
+                self.parts.waiters.set_in_the_way(id, index);
+                if let Some(record) = records.get(index) {
+                    self.begin_to_watch(space, *record, now, budget);
+                }
+                Tried::Waits
+            }
+            Found::Fault(fault) => {
+                self.answer(id, Answer::Fault(fault));
+                Tried::Left
+            }
+            Found::Recorded(token) => {
+                self.parts.outbox.stats.replays += 1;
+                let names = self.names(&records);
+                if let Some(client) = self.parts.waiters.get(id).and_then(|waiter| waiter.session()) {
+                    self.bind_all(space, &as_names(&names), &request.owner, client, now);
+                }
+                self.answer(id, Answer::Granted(token, None));
+                Tried::Left
+            }
+            Found::Free => {
+                let names = self.names(&records);
+                self.grant_several(space, id, &as_names(&names), now, budget)
+            }
+        }
+    }
+
+    /// Looks at the locks of a request, beginning with the one at `start`.
+    fn look_at_all<S: Keyspace>(
+        &mut self,
+        space: &mut S,
+        (waiter, request): (WaiterId, &Request),
+        records: &[RecordId],
+        start: usize,
+        (now, budget): (Now, &mut Budget),
+    ) -> Found {
+        // Those that the owner has by this request: the highest token, how many, and the index of one.
+        let mut recorded: Option<(Token, usize, usize)> = None;
+        for (index, id) in (0..).zip(records).cycle().skip(start).take(records.len()) {
+            let Some(record) = self.refresh(*id) else { return Found::Later };
+            let has_ended = record.bound.has_ended();
+            let (db, key) = (record.db, Rc::clone(&record.key));
+            let name = Name { db, key: &key };
+            // What has ended is released first. If there is much of it, the visit that is done with it comes back here.
+            if has_ended && !self.release_all_ended(space, *id, name, now, budget) {
+                self.mark_due(*id);
+                return Found::Later;
+            }
+            match self.query_permission(space, *id, name) {
+                Permission::Full => {}
+                Permission::ReleaseOnly => {
+                    self.parts.waiters.set_in_the_way(waiter, index);
+                    self.with_record(*id, |parts, record| {
+                        record.queue_due = Some(retry(now));
+                        parts.schedule(record);
+                    });
+                    return Found::Later;
+                }
+                Permission::Elsewhere => return Found::Fault(Fault::TryAgain),
+            }
+            match self.state(space, Some(*id), name, &request.owner, request.id.as_deref(), now) {
+                Err(fault) => return Found::Fault(fault),
+                Ok(State::Free) => {}
+                Ok(State::Recorded(token, _)) => {
+                    let (highest, count, _) = recorded.unwrap_or((token, 0, index));
+                    recorded = Some((highest.max(token), count + 1, index));
+                }
+                Ok(State::Owned | State::Held) => return Found::InTheWay(index),
+            }
+        }
+        match recorded {
+            None => Found::Free,
+            Some((token, count, _)) if count == records.len() => Found::Recorded(token),
+            // Another connection of the owner has some of the locks, or they got their names by `RENAME`.
+            Some((_, _, index)) => Found::InTheWay(index),
+        }
+    }
+
+    /// Releases holds whose sessions have ended, on a lock that is not open. Returns whether none is left.
+    fn release_all_ended<S: Keyspace>(
+        &mut self,
+        space: &mut S,
+        id: RecordId,
+        name: Name<'_>,
+        now: Now,
+        budget: &mut Budget,
+    ) -> bool {
+        // The visit sees to a key of another type.
+        let Ok(mut visit) = self.open(space, Some(id), name, None, (now, budget)) else { return false };
+        visit.release_ended();
+        let has_ended = visit.record.as_ref().is_some_and(|record| record.bound.has_ended());
+        visit.close();
+        !has_ended
+    }
+
+    pub(super) fn state<S: Keyspace>(
         &mut self,
         space: &mut S,
         id: Option<RecordId>,
         name: Name<'_>,
         owner: &Owner,
-        request: Option<&Request>,
+        request: Option<&RequestId>,
         now: Now,
     ) -> Result<State, Fault> {
-        let departed = id.and_then(|id| self.records.get(id)).filter(|record| record.bound.has_ended());
-        let has_grace = departed.is_some_and(|record| record.bound.has_grace(now.ms()));
-        let departed = departed.map_or(0, |record| record.bound.departed(now.ms()).holds);
+        let ended =
+            id.and_then(|id| self.registry.get(id)).map(|record| &record.bound).filter(|bound| bound.has_ended());
+        let has_grace = ended.is_some_and(|bound| bound.has_grace(now.ms()));
+        let ended = ended.map_or(0, |bound| bound.ended_sum(now.ms()).holds);
         let look = |lock: &Lock| {
             let (exclusive, shared) = lock.mine(owner, now.ms());
             match (exclusive, shared) {
@@ -113,10 +226,10 @@ impl<T> Engine<T> {
                 (Some(_), _) | (_, Some(_)) => State::Owned,
                 // With a grace, a hold may outlive its lease.
                 (None, None) if has_grace && !lock.is_empty() => State::Held,
-                // More than there are cannot have departed: then none is taken for released.
+                // A count above the live holds is stale: then none counts as released.
                 (None, None) => {
                     let live = lock.live_count(now.ms());
-                    if live == 0 || live == departed { State::Free } else { State::Held }
+                    if live == 0 || live == ended { State::Free } else { State::Held }
                 }
             }
         };
@@ -124,183 +237,111 @@ impl<T> Engine<T> {
     }
 
     /// Binds the exclusive holds of an owner on these locks to a client.
-    fn bind_all<S: Keyspace>(&mut self, space: &mut S, names: &[Name<'_>], owner: &Owner, client: ClientId, now: Now) {
+    pub(super) fn bind_all<S: Keyspace>(
+        &mut self,
+        space: &mut S,
+        names: &[Name<'_>],
+        owner: &Owner,
+        client: ClientId,
+        now: Now,
+    ) {
         for name in names {
             let look = |lock: &Lock| lock.live(owner, Mode::Exclusive, now.ms()).cloned();
             let id = self.look_up(*name);
             let hold = self.peek(space, id, *name, look).ok().flatten();
             if let Some(hold) = hold.filter(|hold| hold.lease.can_be_bound()) {
                 let id = self.find_or_create(*name);
-                self.bind(id, &hold, client);
+                self.with_record(id, |parts, record| {
+                    parts.sessions.bind(record, &hold, client);
+                    parts.schedule(record);
+                });
             }
         }
     }
 
     /// Puts the same hold into every lock. They are free, and the request is the head of their queues.
-    fn grant_all<S: Keyspace>(
+    pub(super) fn grant_all<S: Keyspace>(
         &mut self,
         space: &mut S,
         names: &[Name<'_>],
-        hold: Hold,
-        client: Option<ClientId>,
-        now: Now,
+        hold: &Hold,
+        session: Option<ClientId>,
         by: Granted,
+        (now, budget): (Now, &mut Budget),
     ) {
         for (index, name) in names.iter().enumerate() {
-            let id = if client.is_some() { Some(self.find_or_create(*name)) } else { self.look_up(*name) };
-            // It was looked at in this call, and nothing else runs meanwhile.
+            let id = if session.is_some() { Some(self.find_or_create(*name)) } else { self.look_up(*name) };
             let own = (by == Granted::Command).then_some(index);
-            let Ok(mut open) = self.open(space, id, *name, own) else { continue };
-            if by == Granted::Wait {
-                self.settle_attention(id);
+            // It was looked at in this call, and nothing else runs meanwhile.
+            let Ok(mut visit) = self.open(space, id, *name, own, (now, &mut *budget)) else { continue };
+            if let (Granted::Wait, Some(record)) = (by, &mut visit.record) {
+                // The request has left this queue, and nobody else can get in: the lock is taken in the same step.
+                visit.parts.backlog.set_attention(record, Attention::None);
+                record.lost_last_waiter = false;
             }
-            self.grant(id, &mut open, now, hold.clone(), Entry::First, client);
-            self.emit(id, own, Event::Acquire);
-            if let Some(id) = id {
-                // Another request of the owner may be the head now: reentrant, or the same for other locks.
-                let next = self.serve(id, &mut open, now);
-                if next.and_then(|next| self.waiters.get(next)).is_some_and(|next| next.owner == hold.owner) {
-                    self.mark_due(id);
-                }
+            visit.grant(hold.clone(), Entry::First, session);
+            // Another request of the owner may be the head now: reentrant, or the same for other locks.
+            let next = visit.serve();
+            let next = next.and_then(|next| visit.parts.waiters.get(next));
+            if next.is_some_and(|next| next.request.owner == hold.owner)
+                && let Some(record) = &mut visit.record
+            {
+                visit.parts.mark_due(record);
             }
-            self.close(id, open);
+            visit.close();
             if let Some(id) = id {
                 self.drop_if_idle(id);
             }
         }
     }
 
-    /// The request has left the queue of this lock, and nobody else can get in: the lock is taken in the same step.
-    fn settle_attention(&mut self, id: Option<RecordId>) {
-        let Some(id) = id else { return };
-        self.set_attention(id, Attention::None);
-        if let Some(record) = self.records.get_mut(id) {
-            record.was_deserted = false;
-        }
+    fn grant_several<S: Keyspace>(
+        &mut self,
+        space: &mut S,
+        id: WaiterId,
+        names: &[Name<'_>],
+        now: Now,
+        budget: &mut Budget,
+    ) -> Tried {
+        let (Some(waiter), Some(first)) = (self.parts.waiters.get(id), names.first()) else { return Tried::Left };
+        let session = waiter.session();
+        let answer = match Lock::EMPTY.acquire(now.ms(), &waiter.request, self.parts.terms(now, &waiter.request)) {
+            Acquired::Granted(hold, _) | Acquired::Replayed(hold) if session.is_none() || hold.lease.can_be_bound() => {
+                self.parts.outbox.note_granted(waiter, *first, hold.token, now);
+                self.answer(id, Answer::Granted(hold.token, None));
+                self.grant_all(space, names, &hold, session, Granted::Wait, (now, budget));
+                return Tried::Granted;
+            }
+            Acquired::Granted(..) | Acquired::Replayed(_) => Answer::Fault(Fault::SessionLease),
+            Acquired::Refused(refusal) => self.parts.outbox.refuse_waiter(waiter, *first, refusal, now),
+        };
+        self.answer(id, answer);
+        Tried::Left
     }
 
-    /// Lets a request for several locks in, if it is the head of this queue and its turn has come everywhere. One that
-    /// leaves without the locks makes room for the next. The timer does the rest, if many do.
-    pub(super) fn serve_several<S: Keyspace>(&mut self, space: &mut S, id: RecordId, now: Now) {
-        while let Some(head) = self.head_of(Some(id))
-            && let Some(waiter) = self.waiters.get(head).filter(|waiter| waiter.is_multiple())
-        {
-            if self.allowance == 0 {
-                return self.leave_rest(id);
-            }
-            let (places, granted) = (waiter.records.len(), self.stats.grants);
-            self.try_several(space, head, now);
-            if self.waiters.contains_key(head) || self.stats.grants != granted {
-                return;
-            }
-            self.allowance = self.allowance.saturating_sub(places);
+    /// Sees to a lock that a request waits for: its queue is due when a hold ends, and the key is to outlive the last
+    /// deadline a little, unless somebody set its end.
+    pub(super) fn begin_to_watch<S: Keyspace>(&mut self, space: &mut S, id: RecordId, now: Now, budget: &mut Budget) {
+        let Some(record) = self.registry.get_mut(id) else { return debug_assert!(false, "a waiter has no record") };
+        if matches!(record.attention, Attention::Due(_)) {
+            self.parts.mark_due(record);
         }
-    }
-
-    /// Lets a request for several locks in, if its turn has come everywhere. At most one look at each lock.
-    pub(super) fn try_several<S: Keyspace>(&mut self, space: &mut S, id: WaiterId, now: Now) {
-        let Some(waiter) = self.waiters.get(id) else { return };
-        let is_head =
-            |record: &RecordId| self.records.get(*record).is_some_and(|record| record.queue.head() == Some(id));
-        if !waiter.records.iter().all(is_head) {
+        if record.has_grace && record.queue_due.is_some_and(|due| now.ms() < due) {
             return;
         }
-        let (records, start, owner) = (waiter.records.clone(), waiter.in_the_way, waiter.owner.clone());
-        self.is_large |= records.len() > FEW;
-        let request = waiter.request.clone();
-        // Those that the owner has by this request: the highest token, how many, and the index of one.
-        let mut recorded: Option<(Token, usize, usize)> = None;
-        for (index, record_id) in (0..).zip(&records).cycle().skip(start).take(records.len()) {
-            self.refresh(*record_id);
-            let Some(record) = self.records.get(*record_id) else { return };
-            let has_ended = record.bound.has_ended();
-            let (db, key) = (record.db, Rc::clone(&record.key));
-            let name = Name { db, key: &key };
-            // What has ended is released first. If there is much of it, the visit that is done with it comes back here.
-            if has_ended && !self.release_all_ended(space, *record_id, name, now) {
-                return self.mark_due(*record_id);
-            }
-            match self.ask(space, *record_id, name) {
-                Permission::Full => {}
-                Permission::ReleaseOnly => {
-                    self.remember_in_the_way(id, index);
-                    self.retry_later(*record_id, now);
-                    return self.schedule(*record_id);
-                }
-                Permission::Elsewhere => return self.answer(id, Answer::Fault(Fault::TryAgain), None),
-            }
-            match self.state(space, Some(*record_id), name, &owner, request.as_deref(), now) {
-                Err(fault) => return self.answer(id, Answer::Fault(fault), None),
-                Ok(State::Free) => {}
-                Ok(State::Recorded(token, _)) => {
-                    let (highest, count, _) = recorded.unwrap_or((token, 0, index));
-                    recorded = Some((highest.max(token), count + 1, index));
-                }
-                Ok(State::Owned | State::Held) => {
-                    self.remember_in_the_way(id, index);
-                    return self.begin_to_watch(space, *record_id, now);
-                }
-            }
-        }
-        let names: SmallVec<[(i32, Rc<[u8]>); 8]> = records
-            .iter()
-            .filter_map(|id| self.records.get(*id))
-            .map(|record| (record.db, Rc::clone(&record.key)))
-            .collect();
-        let names: SmallVec<[Name<'_>; 8]> = names.iter().map(|(db, key)| Name { db: *db, key }).collect();
-        match recorded {
-            Some((token, count, _)) if count == records.len() => {
-                self.stats.replays += 1;
-                if let Some(client) = self.client_to_bind(id) {
-                    self.bind_all(space, &names, &owner, client, now);
-                }
-                self.answer(id, Answer::Granted(token, None), None);
-            }
-            // Another connection of the owner has some of the locks, or they got their names by `RENAME`.
-            Some((_, _, index)) => {
-                self.remember_in_the_way(id, index);
-                if let Some(record) = records.get(index) {
-                    self.begin_to_watch(space, *record, now);
-                }
-            }
-            None => self.grant_several(space, id, &names, now),
-        }
+        let (db, key) = (record.db, Rc::clone(&record.key));
+        // The queue of a key of another type is due already.
+        let Ok(mut visit) = self.open(space, Some(id), Name { db, key: &key }, None, (now, budget)) else { return };
+        visit.reschedule();
+        visit.close_for_waiter();
     }
 
-    fn grant_several<S: Keyspace>(&mut self, space: &mut S, id: WaiterId, names: &[Name<'_>], now: Now) {
-        let Some(waiter) = self.waiters.get(id) else { return };
-        let hold = match Lock::EMPTY.acquire(now.ms(), &waiter.acquire(), self.terms(now, None)) {
-            Acquired::Granted(hold, _) | Acquired::Replayed(hold) => hold,
-            Acquired::Refused(refusal) => {
-                let answer = self.refusal(refusal, id, now);
-                return self.answer(id, answer, None);
-            }
-        };
-        if waiter.binds && !hold.lease.can_be_bound() {
-            return self.answer(id, Answer::Fault(Fault::SessionLease), None);
-        }
-        let (token, client) = (hold.token, self.client_to_bind(id));
-        self.note_granted(id, token, now);
-        self.answer(id, Answer::Granted(token, None), None);
-        self.grant_all(space, names, hold, client, now, Granted::Wait);
-    }
-
-    /// Remembers which lock is in the way: the next look begins there.
-    fn remember_in_the_way(&mut self, id: WaiterId, index: usize) {
-        if let Some(waiter) = self.waiters.get_mut(id) {
-            waiter.in_the_way = index;
-        }
+    fn names(&self, records: &[RecordId]) -> SmallVec<[(i32, Rc<[u8]>); 8]> {
+        let records = records.iter().filter_map(|id| self.registry.get(*id));
+        records.map(|record| (record.db, Rc::clone(&record.key))).collect()
     }
 }
 
-/// A timer looks at the clock after a request for more locks than this.
-const FEW: usize = 8;
-
-/// What led to a grant.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Granted {
-    /// The running command.
-    Command,
-    /// The end of a wait.
-    Wait,
+fn as_names(names: &[(i32, Rc<[u8]>)]) -> SmallVec<[Name<'_>; 8]> {
+    names.iter().map(|(db, key)| Name { db: *db, key }).collect()
 }

@@ -1,279 +1,228 @@
-//! A visit: everything that is due on one lock, in one order.
+//! A visit: what happens to one lock while its key is open.
 
-use super::keyspace::{Keyspace, OpenKey, OpenLock, Permission, Replication, WrongType};
-use super::lanes::Lane;
-use super::record::RecordId;
-use super::{Engine, Fault, Output};
-use crate::{Change, Effect, Name, Now, UnixMs};
+use std::rc::Rc;
 
-/// What the server is, when a timer runs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Role {
-    /// A primary that may write.
-    Primary,
-    /// A primary that holds its data still: `CLIENT PAUSE`, `FAILOVER`, slot hand-over.
-    HeldStill,
-    /// A replica.
-    Replica,
+use super::budget::Budget;
+use super::keyspace::{GRACE_MS, OpenKey, OpenLock, Replication};
+use super::log::{AT_ONCE, lapsed, sample};
+use super::outbox::{Event, Output};
+use super::parts::Parts;
+use super::record::{Attention, Record};
+use crate::holds::Sum;
+use crate::lock::Entry;
+use crate::{Applied, Change, ClientId, Effect, Expiry, Hold, Mode, Now, Owner, UnixMs};
+
+/// An open lock with its record, if it has one, and all that a change of it changes elsewhere.
+pub(super) struct Visit<'e, T, K: OpenKey> {
+    pub open: OpenLock<K>,
+    /// None for a lock without waiters and bound holds.
+    pub record: Option<&'e mut Record>,
+    pub parts: &'e mut Parts<T>,
+    pub budget: &'e mut Budget,
+    pub now: Now,
 }
 
-/// When to try again what the server does not allow for now, in ms.
-const RETRY_MS: u64 = 20;
-/// The same for the renewal of a long lease.
-const MAX_RETRY_MS: u64 = 1000;
-/// How long one tick may take before others have their turn, in µs.
-const BUDGET_US: u64 = 2000;
-/// The part of a busy server's time that ticks may take while there is more to do than fits into one: one in so many.
-const BUSY_SHARE: u64 = 5;
-/// How long a tick may take at most, in µs.
-const MAX_BUDGET_US: u64 = 10_000;
-/// How much a tick does at least if it is not large, so that a server with too little time does not make it crawl.
-const STEPS: u32 = 16;
-/// How many holds of ended sessions a visit releases, how many leases it extends, and how many waiters it answers.
-pub(super) const PIECE: usize = 64;
-/// How many waiters a tick answers before the caller sends the answers: to send one costs more than to decide on it.
-const ANSWERS_AT_ONCE: usize = PIECE;
-/// How many holds of a large lock are freed between two looks at the clock.
-const FREED_AT_ONCE: usize = 128;
-/// How much memory the list of keys that need another TTL keeps, in keys.
-const TTLS_KEPT: usize = 64;
-/// At how many locks of ended sessions, and of databases that were emptied, a step looks.
-const LOOKED_AT_ONCE: usize = 16;
-
-impl<T> Engine<T> {
-    /// Does what is due, a turn at a time. A timer calls it at [`Engine::wake_at`].
-    pub fn tick<S: Keyspace>(&mut self, space: &mut S, role: Role) {
-        let start = space.now();
-        self.not_before = UnixMs::ZERO;
-        match role {
-            Role::Primary => {}
-            Role::HeldStill => {
-                self.not_before = retry(start);
-                self.behind_since = None;
-                return;
-            }
-            Role::Replica => {
-                self.ttls.clear();
-                self.leaving.clear();
-            }
+impl<T, K: OpenKey> Visit<'_, T, K> {
+    /// Applies an effect, and keeps the bindings of the lock in step with it.
+    pub(super) fn apply(&mut self, effect: Effect, replication: Replication) -> Applied {
+        if self.open.lock().has_lapsed(effect.clock) {
+            self.note_lapses(effect.clock);
         }
-        let mut now = start;
-        let budget_us = self.budget_us(start);
-        let waiting = self.waiters.len();
-        for steps in 1.. {
-            self.is_large = self.has_large_rests();
-            self.allowance = PIECE;
-            let done = if role == Role::Replica && self.stand_down() { Some(()) } else { self.step(space, now) };
-            if done.is_none() {
-                self.behind_since = None;
-                return;
-            }
-            now = space.now();
-            let is_over = now.us().saturating_sub(start.us()) > budget_us && (self.is_large || steps >= STEPS);
-            if is_over || waiting.saturating_sub(self.waiters.len()) >= ANSWERS_AT_ONCE {
-                self.not_before = after(now, 1);
-                self.behind_since = Some(now);
-                return;
-            }
+        self.follow(&effect);
+        let applied = self.open.apply(effect, replication, &mut self.parts.memory);
+        if applied.lapsed > 0 {
+            self.parts.outbox.stats.lapses += applied.lapsed;
+            self.emit(Event::Lapse);
+        }
+        applied
+    }
+
+    /// Drops what has lapsed.
+    pub(super) fn sweep(&mut self) {
+        self.apply(Effect { clock: self.now.ms(), change: Change::Sweep }, Replication::Effect);
+    }
+
+    /// Counts and logs the holds that have lapsed at `now`: the lock is about to drop them.
+    #[cold]
+    fn note_lapses(&mut self, now: UnixMs) {
+        let (lock, outbox) = (self.open.lock(), &mut self.parts.outbox);
+        outbox.log.holds.record_all(&sample(lock, now), lock.lapsed(now) as u64);
+        for hold in lapsed(lock, now).take(AT_ONCE) {
+            let client = self.record.as_ref().and_then(|record| record.bound.client_of(&hold.owner, hold.mode));
+            outbox.log_end(self.open.name(), hold, client, now);
         }
     }
 
-    /// How long a tick may take, in µs. One that goes on with what the last one left gets a share of the time since then:
-    /// the busier the server is with commands, the fewer ticks there are.
-    fn budget_us(&self, now: Now) -> u64 {
-        let since = self.behind_since.map_or(0, |since| now.us().saturating_sub(since.us()));
-        (since / BUSY_SHARE).clamp(BUDGET_US, MAX_BUDGET_US)
+    /// Keeps the bindings in step with an effect.
+    #[inline]
+    fn follow(&mut self, effect: &Effect) {
+        if let Some(record) = &mut self.record
+            && !record.bound.is_empty()
+        {
+            record.bound.sweep(effect.clock);
+            self.follow_change(effect);
+        }
     }
 
-    /// A replica sees to no lock: forgets some of those that it saw to as a primary. Returns whether there were any.
-    fn stand_down(&mut self) -> bool {
-        for piece in 0..PIECE {
-            let next = self.databases.next_unsettled().or_else(|| self.next_due(UnixMs::MAX).map(|(id, _)| id));
-            let Some(id) = next else { return piece > 0 };
-            self.refresh(id);
-            self.unschedule(id);
-            if let Some(record) = self.records.get_mut(id) {
-                (record.has_grace, record.was_deserted, record.queue_due) = (false, false, None);
+    fn follow_change(&mut self, effect: &Effect) {
+        match &effect.change {
+            Change::Put { hold, .. } => {
+                if let Some(record) = &mut self.record {
+                    self.parts.sessions.follow(record, hold);
+                }
+                if hold.mode == Mode::Exclusive {
+                    self.evict_others(&hold.owner, effect.clock);
+                }
             }
-            self.drop_if_idle(id);
-        }
-        self.is_large = true;
-        true
-    }
-
-    fn has_large_rests(&self) -> bool {
-        !self.old_bound.is_empty() || !self.memory.trash.is_empty() || !self.databases.are_settled()
-    }
-
-    /// Does one piece of what is due; `None` if nothing is.
-    fn step<S: Keyspace>(&mut self, space: &mut S, now: Now) -> Option<()> {
-        // Whoever makes one kind of work large keeps nobody's other work waiting.
-        let has_tidied = self.tidy();
-        let ttl = self.ttls.pop_front();
-        if let Some((db, key)) = &ttl {
-            self.correct_ttl(space, Name { db: *db, key }, now);
-            if self.ttls.is_empty() {
-                self.ttls.shrink_to(TTLS_KEPT);
-            }
-        }
-        let Some((id, due)) = self.next_due(now.ms()) else { return (has_tidied || ttl.is_some()).then_some(()) };
-        let begin = space.now();
-        match due.lane {
-            Lane::Queues | Lane::Ended => self.visit(space, id, begin),
-            Lane::Renewals if self.leave_lapsed(id, due, begin.ms()) => {}
-            Lane::Renewals | Lane::Lapsed => self.visit_to_extend(space, id, begin),
-        }
-        // A clock that jumps costs nobody more than a tick.
-        self.lanes.charge(due, space.now().us().saturating_sub(begin.us()).min(BUDGET_US));
-        Some(())
-    }
-
-    /// Does a piece of what needs no key: ends of sessions, flushes, and memory to be freed. Returns whether there was any.
-    fn tidy(&mut self) -> bool {
-        let has_work = self.has_large_rests() || !self.leaving.is_empty();
-        if has_work {
-            self.end_leaving(LOOKED_AT_ONCE);
-            for _ in 0..LOOKED_AT_ONCE {
-                let Some(id) = self.databases.next_unsettled() else { break };
-                self.refresh(id);
-            }
-            self.memory.trash.free_some(FREED_AT_ONCE);
-            self.free_bound(FREED_AT_ONCE);
-        }
-        has_work
-    }
-
-    /// Gives a lock that was restored without a TTL its last deadline as TTL, and takes the grace from one that was
-    /// swapped away from its waiters.
-    fn correct_ttl<S: Keyspace>(&mut self, space: &mut S, name: Name<'_>, now: Now) {
-        let id = self.look_up(name);
-        let Ok(mut open) = self.open(space, id, name, None) else { return };
-        if !open.has_expiry() && !open.lock().is_empty() {
-            let sweep = Effect { clock: now.ms(), change: Change::Sweep };
-            self.apply(id, &mut open, sweep, Replication::Effect);
-        }
-        let has_waiter = id.and_then(|id| self.records.get(id)).is_some_and(|record| !record.queue.is_empty());
-        if open.has_grace() && !has_waiter {
-            open.close_with_grace(0);
-        } else {
-            self.close(id, open);
-        }
-        if let Some(id) = id {
-            self.mark_due(id);
-        }
-    }
-
-    /// Releases what has ended on a lock, and serves its queue.
-    fn visit<S: Keyspace>(&mut self, space: &mut S, id: RecordId, now: Now) {
-        self.refresh(id);
-        let Some(record) = self.records.get(id) else { return };
-        let (db, key) = (record.db, std::rc::Rc::clone(&record.key));
-        let name = Name { db, key: &key };
-        // To release is always right. To grant is up to the server, which is asked before the key opens.
-        let permission = if record.queue.is_empty() { Permission::ReleaseOnly } else { self.ask(space, id, name) };
-        if permission == Permission::Elsewhere {
-            self.dismiss(id, &Fault::TryAgain);
-        }
-        let several = match self.open(space, Some(id), name, None) {
-            Err(WrongType) => {
-                self.forget_bound(id);
-                self.dismiss(id, &Fault::WrongType);
-                // Another type shows nothing in `INFO`.
-                self.note_deserted(id, false);
-                None
-            }
-            Ok(mut open) => {
-                self.forget_if_elsewhere(id, &open, permission);
-                self.release_ended(id, &mut open, now);
-                let several = match permission {
-                    Permission::Full => self.serve(id, &mut open, now),
-                    Permission::ReleaseOnly | Permission::Elsewhere => {
-                        self.retry_later(id, now);
-                        None
+            Change::Remove { owner, mode } => {
+                for gone in [Mode::Exclusive, Mode::Shared] {
+                    if mode.is_none_or(|mode| mode == gone) {
+                        self.unbind(owner, gone);
                     }
-                };
-                self.note_deserted(id, open.lock().lapsed(now.ms()) == open.lock().stored());
-                self.close(Some(id), open);
-                several
+                }
             }
+            Change::Sweep => {}
+        }
+    }
+
+    /// An exclusive grant ends what others had bound: holds whose sessions have ended and that were not released yet.
+    fn evict_others(&mut self, owner: &Owner, now: UnixMs) {
+        let Some(record) = &mut self.record else { return };
+        let Some((others, ended)) = record.bound.split_others(owner) else { return };
+        let (outbox, ended) = (&mut self.parts.outbox, ended as u64);
+        outbox.stats.session_ends += ended;
+        let are_released = self.parts.settings.session_grace.is_none();
+        if are_released {
+            outbox.note_session_ends(others.ended_tokens(), ended, now.get() * 1000);
+            outbox.stats.releases += ended;
+        }
+        if record.bound.is_empty() {
+            self.parts.backlog.set_renewal(record, Attention::None);
+        }
+        self.parts.sessions.discard(record, others);
+        if are_released && ended > 0 {
+            self.parts.outbox.push(Output::Event(record.db, Rc::clone(&record.key), Event::Release));
+        }
+    }
+
+    /// Gives an owner a hold, or more entries, and binds it to a client if there is one.
+    #[inline]
+    pub(super) fn grant(&mut self, hold: Hold, entry: Entry, session: Option<ClientId>) {
+        match entry {
+            Entry::First => {
+                self.parts.outbox.stats.grants += 1;
+                self.unbind(&hold.owner, hold.mode);
+            }
+            Entry::Again => self.parts.outbox.stats.reentries += 1,
+        }
+        self.put(hold, session);
+        self.emit(Event::Acquire);
+    }
+
+    /// Puts a hold into the lock, with its own TTL, and binds it to a client if there is one.
+    #[inline]
+    pub(super) fn put(&mut self, hold: Hold, session: Option<ClientId>) {
+        let bound = session.map(|client| (hold.clone(), client));
+        let put = Effect { clock: self.now.ms(), change: Change::Put { hold, expiry: Expiry::Anew } };
+        self.apply(put, Replication::Effect);
+        if let Some((hold, client)) = bound {
+            self.bind(&hold, client);
+        }
+    }
+
+    /// Binds a hold to a client. The lock has a record.
+    pub(super) fn bind(&mut self, hold: &Hold, client: ClientId) {
+        debug_assert!(self.record.is_some(), "a lock with a bound hold has a record");
+        if let Some(record) = &mut self.record {
+            self.parts.sessions.bind(record, hold, client);
+            self.parts.schedule(record);
+        }
+    }
+
+    /// Unbinds a hold, if it is bound.
+    #[inline]
+    pub(super) fn unbind(&mut self, owner: &Owner, mode: Mode) {
+        if let Some(record) = &mut self.record
+            && !record.bound.is_empty()
+        {
+            self.parts.sessions.unbind(record, owner, mode);
+            if record.bound.is_empty() {
+                self.parts.backlog.set_renewal(record, Attention::None);
+            }
+        }
+    }
+
+    /// The live holds that count as released: their sessions have ended.
+    pub(super) fn ended_sum(&self) -> Sum {
+        let Some(record) = self.record.as_ref().filter(|record| record.bound.has_ended()) else {
+            return Sum::default();
         };
-        if let Some(waiter) = several {
-            self.try_several(space, waiter, now);
-        }
-        self.schedule(id);
-        self.drop_if_idle(id);
+        let ended = record.bound.ended_sum(self.now.ms());
+        // A count above the stored holds is stale.
+        if ended.holds <= self.open.lock().stored() { ended } else { Sum::default() }
     }
 
-    /// Extends the leases of a lock that are due, and forgets those that have ended.
-    fn visit_to_extend<S: Keyspace>(&mut self, space: &mut S, id: RecordId, now: Now) {
-        self.refresh(id);
-        let Some(record) = self.records.get(id) else { return };
-        let (db, key) = (record.db, std::rc::Rc::clone(&record.key));
-        let name = Name { db, key: &key };
-        let permission = self.ask(space, id, name);
-        match self.open(space, Some(id), name, None) {
-            Err(WrongType) => self.forget_lock(id),
-            Ok(mut open) => {
-                self.forget_if_elsewhere(id, &open, permission);
-                // The next in the queue may get in.
-                let may_free = open.lock().has_lapsed(now.ms());
-                match permission {
-                    Permission::Full => self.extend(id, &mut open, now),
-                    Permission::ReleaseOnly | Permission::Elsewhere => {
-                        self.forget_lapsed(id, now);
-                        self.put_renewals_off(id, now);
-                    }
-                }
-                self.close(Some(id), open);
-                if may_free {
-                    self.mark_due(id);
-                }
-            }
-        }
-        self.schedule(id);
-        self.drop_if_idle(id);
-    }
-
-    /// No hook tells of keys that a server drops with their slot. A lock that is being imported stays bound.
-    fn forget_if_elsewhere<K: OpenKey>(&mut self, id: RecordId, open: &OpenLock<K>, permission: Permission) {
-        if permission == Permission::Elsewhere && open.lock().is_empty() {
-            self.forget_bound(id);
+    /// Drops what has lapsed, and sets when the lock is due next.
+    #[inline]
+    pub(super) fn reschedule(&mut self) {
+        if let Some(record) = &self.record {
+            let must_sweep = !record.queue.is_empty() && self.open.lock().has_lapsed(self.now.ms());
+            self.reschedule_record(must_sweep);
         }
     }
 
-    /// The last waiter of a free lock has left: `INFO` shows that.
-    fn note_deserted(&mut self, id: RecordId, is_free: bool) {
-        let Some(record) = self.records.get_mut(id) else { return };
-        let was_deserted = std::mem::take(&mut record.was_deserted);
-        if was_deserted && is_free && record.queue.is_empty() {
-            self.outbox.push(Output::Modified(record.db, std::rc::Rc::clone(&record.key)));
+    fn reschedule_record(&mut self, must_sweep: bool) {
+        if must_sweep {
+            self.sweep();
         }
-    }
-
-    /// Puts off serving a queue, because the server does not allow it now.
-    pub(super) fn retry_later(&mut self, id: RecordId, now: Now) {
-        let Some(record) = self.records.get_mut(id) else { return };
+        let Some(record) = &mut self.record else { return };
+        record.queue_due = None;
         if !record.queue.is_empty() {
-            record.queue_due = Some(retry(now));
+            let early = self.open.early_end().map(|end| UnixMs::new(end.get() + 1));
+            record.queue_due = self.open.lock().first_deadline().into_iter().chain(early).min();
+        }
+        self.parts.schedule(record);
+    }
+
+    /// Has a keyspace event on this lock sent.
+    #[inline]
+    pub(super) fn emit(&mut self, event: Event) {
+        let output = match (self.open.own, &self.record) {
+            (Some(index), _) => Output::Own(index, event),
+            (None, Some(record)) => Output::Event(record.db, Rc::clone(&record.key), event),
+            (None, None) => return,
+        };
+        self.parts.outbox.push(output);
+    }
+
+    /// Closes the lock. Its key outlives the last deadline a little while somebody waits.
+    pub(super) fn close(self) {
+        let Visit { open, record, .. } = self;
+        match record {
+            None => open.close(0),
+            Some(record) if open.is_changed() => {
+                record.has_grace = !record.queue.is_empty();
+                open.close(if record.has_grace { GRACE_MS } else { 0 });
+            }
+            // A key that was swapped here, or away and back, may have a grace that the record does not know.
+            Some(record) if record.queue.is_empty() => {
+                record.has_grace = false;
+                // Another end is somebody else's.
+                if open.has_grace() { open.close_with_grace(0) } else { open.close(0) }
+            }
+            Some(_) => open.close(0),
         }
     }
 
-    /// Puts off renewals that the server does not allow now: the longer the lease still runs, the later they are tried
-    /// again, because there may be very many.
-    fn put_renewals_off(&mut self, id: RecordId, now: Now) {
-        let Some(record) = self.records.get_mut(id) else { return };
-        if let Some(renewal) = record.bound.next_renewal() {
-            let left = renewal.deadline.since(now.ms());
-            record.bound.put_off(after(now, (left / 4).clamp(RETRY_MS, MAX_RETRY_MS)));
+    /// Closes a lock whose queue has a new waiter: the key is to outlive the last deadline a little, unless somebody set
+    /// its end.
+    pub(super) fn close_for_waiter(self) {
+        match self.record {
+            Some(record) if !self.open.is_changed() && self.open.ends_with_last_lease() => {
+                record.has_grace = true;
+                self.open.close_with_grace(GRACE_MS);
+            }
+            record => Visit { record, ..self }.close(),
         }
     }
-}
-
-/// When to try again what the server does not allow now.
-pub(super) fn retry(now: Now) -> UnixMs {
-    after(now, RETRY_MS)
-}
-
-pub(super) fn after(now: Now, ms: u64) -> UnixMs {
-    UnixMs::new(now.ms().get() + ms)
 }

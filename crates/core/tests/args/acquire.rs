@@ -1,31 +1,31 @@
 //! The commands that take a lock, or several.
 
 use dlock_core::args::{Acquire, AcquireAll, Malformed, Release};
-use dlock_core::{Command, LeaseChoice, Request, Token, TokenClock, Want};
+use dlock_core::{Command, LeaseChoice, RequestId, Token, TokenClock, Want};
 
 use super::{LIMITS, acquire, lasting, nonzero, owner, words};
 
 #[test]
 fn each_option_of_a_command_that_takes_a_lock() {
     let plain = plain();
-    let asked = Request::new(Command::Acquire, b"r");
+    let asked = RequestId::new(Command::Acquire, b"r");
     for (line, said) in [
         ("alice", plain.clone()),
         ("*", Acquire { owner: None, ..plain.clone() }),
         ("**", Acquire { owner: Some(owner("**")), ..plain.clone() }),
         ("alice PX 7", Acquire { lease: lasting(7), ..plain.clone() }),
         ("alice BLOCK 0", Acquire { block: Some(0), ..plain.clone() }),
-        ("alice SESSION", Acquire { binds: true, ..plain.clone() }),
+        ("alice SESSION", Acquire { session: true, ..plain.clone() }),
         ("alice REQUEST r", Acquire { request: asked.clone(), ..plain.clone() }),
         ("alice MINTOKEN 7", Acquire { min_token: Token::new(7), ..plain.clone() }),
-        ("* BLOCK 9 SESSION", Acquire { owner: None, block: Some(9), binds: true, ..plain.clone() }),
+        ("* BLOCK 9 SESSION", Acquire { owner: None, block: Some(9), session: true, ..plain.clone() }),
         // In any order and case; a value may look like an option, and an owner too.
         (
             "alice block 1 request r ex 1 session",
-            Acquire { block: Some(1), binds: true, request: asked.clone(), lease: lasting(1000), ..plain.clone() },
+            Acquire { block: Some(1), session: true, request: asked.clone(), lease: lasting(1000), ..plain.clone() },
         ),
         ("PX Px 5", Acquire { owner: Some(owner("PX")), lease: lasting(5), ..plain.clone() }),
-        ("alice REQUEST SESSION", Acquire { request: Request::new(Command::Acquire, b"SESSION"), ..plain.clone() }),
+        ("alice REQUEST SESSION", Acquire { request: RequestId::new(Command::Acquire, b"SESSION"), ..plain.clone() }),
     ] {
         assert_eq!(acquire(line), Ok(said), "{line}");
     }
@@ -40,13 +40,13 @@ fn a_request_is_of_the_command_that_names_it() {
         (Command::Rlock, Want::Shared),
     ] {
         let said = Acquire::parse(words("alice REQUEST r"), command, LIMITS).unwrap();
-        assert_eq!((said.request, said.want), (Request::new(command, b"r"), want));
+        assert_eq!((said.request, said.want), (RequestId::new(command, b"r"), want));
     }
     let said = semaphore("alice 2 REQUEST r").unwrap();
-    assert_eq!(said.request, Request::new(Command::Sacquire, b"r"));
+    assert_eq!(said.request, RequestId::new(Command::Sacquire, b"r"));
     let said = several("1 k alice REQUEST r").unwrap().acquire;
-    assert_eq!(said.request, Request::new(Command::Macquire, b"r"));
-    assert_eq!(Release::parse(words("alice REQUEST r")).unwrap().request, Request::new(Command::Release, b"r"));
+    assert_eq!(said.request, RequestId::new(Command::Macquire, b"r"));
+    assert_eq!(Release::parse(words("alice REQUEST r")).unwrap().request, RequestId::new(Command::Release, b"r"));
 }
 
 #[test]
@@ -115,7 +115,7 @@ fn a_semaphore_has_a_limit_and_permits_within_it() {
     assert_eq!(all, Err(Malformed::Syntax), "a lease twice");
     let all = semaphore("* 3 PERMITS 2 BLOCK 9 SESSION EX 1").unwrap();
     let wanted =
-        Acquire { owner: None, want: wants(2, 3), block: Some(9), binds: true, lease: lasting(1000), ..plain() };
+        Acquire { owner: None, want: wants(2, 3), block: Some(9), session: true, lease: lasting(1000), ..plain() };
     assert_eq!(all, wanted);
     for (line, why) in [
         ("", Malformed::Arity),
@@ -214,7 +214,7 @@ fn how_long_an_owner_and_a_request_may_be() {
 
 fn plain() -> Acquire {
     let (owner, want) = (Some(owner("alice")), Want::ExclusiveOnce);
-    Acquire { owner, want, lease: LeaseChoice::Own, block: None, binds: false, min_token: None, request: None }
+    Acquire { owner, want, lease: LeaseChoice::Own, block: None, session: false, min_token: None, request: None }
 }
 
 fn semaphore(line: &str) -> Result<Acquire, Malformed> {

@@ -85,8 +85,8 @@ fn a_session_has_a_lease_that_can_be_moved_on_in_time() {
         ("PXAT 6000 SESSION", Err(Malformed::Syntax)),
         ("SESSION EXAT 6", Err(Malformed::Syntax)),
     ] {
-        assert_eq!(acquire(&format!("alice {lease}")).map(|args| args.binds), said, "{lease}");
-        assert_eq!(renew(&format!("alice {lease}")).map(|args| args.binds), said, "{lease}");
+        assert_eq!(acquire(&format!("alice {lease}")).map(|args| args.session), said, "{lease}");
+        assert_eq!(renew(&format!("alice {lease}")).map(|args| args.session), said, "{lease}");
     }
     // What else is wrong is said first.
     assert_eq!(acquire("* PX 1 SESSION REQUEST r"), Err(Malformed::RequestOfFreshOwner));

@@ -1,14 +1,14 @@
 //! `RELEASE`.
 
 use dlock_core::args::{Malformed, Release};
-use dlock_core::{Command, Entries, Mode, Request};
+use dlock_core::{Command, Entries, Mode, RequestId};
 
 use super::{nonzero, owner, token, words};
 
 #[test]
 fn each_option_of_release() {
     let plain = Release { owner: owner("alice"), mode: None, entries: Entries::ONE, token: None, request: None };
-    let asked = Request::new(Command::Release, b"r");
+    let asked = RequestId::new(Command::Release, b"r");
     for (line, said) in [
         ("alice", plain.clone()),
         // Only a command that takes a lock makes an owner up.

@@ -8,7 +8,7 @@ use super::{LIMITS, lasting, owner, renew, token};
 #[test]
 fn each_option_of_renew() {
     let plain =
-        Renew { owner: owner("alice"), lease: LeaseChoice::Own, mode: None, token: RenewToken::Any, binds: false };
+        Renew { owner: owner("alice"), lease: LeaseChoice::Own, mode: None, token: RenewToken::Any, session: false };
     let seven = token(7).unwrap();
     for (line, said) in [
         ("alice", plain.clone()),
@@ -16,7 +16,7 @@ fn each_option_of_renew() {
         ("alice PX 7", Renew { lease: lasting(7), ..plain.clone() }),
         ("alice READ", Renew { mode: Some(Mode::Shared), ..plain.clone() }),
         ("alice WRITE", Renew { mode: Some(Mode::Exclusive), ..plain.clone() }),
-        ("alice SESSION", Renew { binds: true, ..plain.clone() }),
+        ("alice SESSION", Renew { session: true, ..plain.clone() }),
         ("alice TOKEN 7", Renew { token: RenewToken::Is(seven), ..plain.clone() }),
         ("alice MINTOKEN 7", Renew { token: RenewToken::AtLeast(seven), ..plain.clone() }),
         (
@@ -25,7 +25,7 @@ fn each_option_of_renew() {
                 lease: lasting(1000),
                 mode: Some(Mode::Exclusive),
                 token: RenewToken::AtLeast(seven),
-                binds: true,
+                session: true,
                 ..plain.clone()
             },
         ),

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use dlock_core::{Change, Command, Effect, Expiry, Hold, Mode, Owner, Request, UnixMs};
+use dlock_core::{Change, Command, Effect, Expiry, Hold, Mode, Owner, RequestId, UnixMs};
 
 use crate::values::{UUID, hold, lock};
 use crate::{effect_bytes, effect_of, lock_bytes, lock_holds};
@@ -122,7 +122,7 @@ fn locks() -> BTreeMap<&'static str, Vec<Hold>> {
                     ..hold(b"alice", Exclusive, 2, 30_000, CLOCK + 30_000, TOKEN)
                 },
                 Hold {
-                    request: request(Command::Rlock, &[0xff; Request::MAX_LEN]),
+                    request: request(Command::Rlock, &[0xff; RequestId::MAX_LEN]),
                     ..hold(b"alice", Shared, 1, 30_000, CLOCK + 30_000, TOKEN + 1)
                 },
             ],
@@ -165,8 +165,8 @@ fn effects() -> BTreeMap<&'static str, Effect> {
     ])
 }
 
-fn request(command: Command, id: &[u8]) -> Option<Box<Request>> {
-    Request::new(command, id).map(Box::new)
+fn request(command: Command, id: &[u8]) -> Option<Box<RequestId>> {
+    RequestId::new(command, id).map(Box::new)
 }
 
 /// The values of a golden file by name.

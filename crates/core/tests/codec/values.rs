@@ -1,6 +1,6 @@
 //! Locks and effects to encode: by hand, and drawn at random with every limit in them.
 
-use dlock_core::{Change, Command, Effect, Expiry, Hold, Lease, Lock, Memory, Mode, Owner, Request, Token, UnixMs};
+use dlock_core::{Change, Command, Effect, Expiry, Hold, Lease, Lock, Memory, Mode, Owner, RequestId, Token, UnixMs};
 use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;
@@ -67,7 +67,7 @@ fn any_hold() -> impl Strategy<Value = Hold> {
     )
 }
 
-fn any_request() -> impl Strategy<Value = Request> {
+fn any_request() -> impl Strategy<Value = RequestId> {
     let command = prop_oneof![
         Just(Command::Acquire),
         Just(Command::Racquire),
@@ -77,8 +77,8 @@ fn any_request() -> impl Strategy<Value = Request> {
         Just(Command::Sacquire),
         Just(Command::Macquire),
     ];
-    (command, vec(any::<u8>(), 1..=Request::MAX_LEN))
-        .prop_map(|(command, id)| Request::new(command, &id).expect("a good id"))
+    (command, vec(any::<u8>(), 1..=RequestId::MAX_LEN))
+        .prop_map(|(command, id)| RequestId::new(command, &id).expect("a good id"))
 }
 
 fn any_owner() -> impl Strategy<Value = Owner> {

@@ -1,7 +1,7 @@
 //! Sessions that end with more holds than one visit releases: what is not released yet counts as released.
 
-use dlock_core::engine::{Ask, Call, Detail, Role};
-use dlock_core::{ClientId, Keyspace, Lease, LeaseChoice, Lock, LockMode, Name, Owner, UnixMs, Want};
+use dlock_core::engine::{Call, Detail, Role};
+use dlock_core::{ClientId, Keyspace, Lease, LeaseChoice, Lock, LockMode, Name, Owner, Request, UnixMs, Want};
 use dlock_testkit::keyspace::KeyName;
 
 use crate::{Server, is_granted};
@@ -25,11 +25,11 @@ fn a_writer_gets_in_at_once_and_the_others_are_counted() {
     assert!(is_granted(&server.acquire("lock", 500, 20, Want::Exclusive)));
     assert!(server.events() > 0, "the release of those that were evicted is an event");
     server.engine.tick(&mut server.space, Role::Primary);
-    let stats = server.engine.stats;
+    let stats = server.engine.stats();
     assert_eq!((stats.session_ends, stats.releases, stats.lapses), (100, 100, 0));
     assert_eq!(server.engine.gauges().sessions, 0);
     // The first of them was held for 100 ms, the last for 1.
-    let held = [0, 500, 1000].map(|thousandths| server.engine.log.holds.percentile(thousandths));
+    let held = [0, 500, 1000].map(|thousandths| server.engine.log().holds.percentile(thousandths));
     assert!((900..=1100).contains(&held[0]), "{held:?}");
     assert!((45_000..=55_000).contains(&held[1]), "{held:?}");
     assert!((99_000..=103_000).contains(&held[2]), "{held:?}");
@@ -38,14 +38,14 @@ fn a_writer_gets_in_at_once_and_the_others_are_counted() {
 #[test]
 fn after_a_grace_none_of_them_counts_as_a_release() {
     let mut server = crowd();
-    server.engine.settings.session_grace = Lease::new(200);
+    server.engine.settings_mut().session_grace = Lease::new(200);
     server.disconnect(SESSION);
     server.pass_ms(300);
     server.events();
     assert!(is_granted(&server.acquire("lock", 500, 20, Want::Exclusive)));
     assert_eq!(server.events(), 0, "nobody was released");
     server.engine.tick(&mut server.space, Role::Primary);
-    assert_eq!((server.engine.stats.session_ends, server.engine.stats.releases), (100, 0));
+    assert_eq!((server.engine.stats().session_ends, server.engine.stats().releases), (100, 0));
 }
 
 #[test]
@@ -53,13 +53,13 @@ fn a_request_for_several_locks_gets_in_at_once() {
     let mut server = crowd();
     server.disconnect(SESSION);
     let owner = Owner::new(b"several").unwrap();
-    let ask = Ask::new(owner, Want::ExclusiveOnce, LeaseChoice::Own);
+    let ask = Request::new(owner, Want::ExclusiveOnce, LeaseChoice::Own);
     let names = [Name { db: 0, key: b"lock" }, Name { db: 0, key: b"other" }];
     let call = Call { name: names[0], now: server.space.now(), client: ClientId(1) };
     let entered = server.engine.acquire_all(&mut server.space, call, &names, &ask, None::<fn(_)>);
     assert!(is_granted(&entered), "{entered:?}");
     server.engine.tick(&mut server.space, Role::Primary);
-    assert_eq!((server.engine.stats.session_ends, server.engine.stats.releases), (100, 100));
+    assert_eq!((server.engine.stats().session_ends, server.engine.stats().releases), (100, 100));
 }
 
 #[test]
@@ -102,9 +102,9 @@ fn a_session_on_many_locks_ends_for_the_next_command_on_each() {
     for number in (0..MANY).rev() {
         assert!(is_granted(&server.acquire_bound(&format!("lock{number}"), 500, Want::Exclusive, 1)), "{number}");
     }
-    assert_eq!(server.engine.stats.session_ends, 100);
+    assert_eq!(server.engine.stats().session_ends, 100);
     server.engine.tick(&mut server.space, Role::Primary);
-    assert_eq!((server.engine.stats.session_ends, server.engine.gauges().sessions), (100, 100));
+    assert_eq!((server.engine.stats().session_ends, server.engine.gauges().sessions), (100, 100));
 }
 
 fn summary(server: &mut Server, detail: &Detail) -> (LockMode, u64, u64) {

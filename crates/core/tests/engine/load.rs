@@ -1,7 +1,9 @@
 //! The watchdog extends so many leases of one client in a second, and no more are bound.
 
-use dlock_core::engine::{Ask, Call, Entered, Fault, Input, Left, MAX_BOUND_KEY, MAX_RENEWALS, Role};
-use dlock_core::{ClientId, Entries, Keyspace, Lease, LeaseChoice, Name, Owner, Release, Renew, RenewToken, Want};
+use dlock_core::engine::{Call, Entered, Fault, Input, Left, MAX_BOUND_KEY, MAX_RENEWALS, Role};
+use dlock_core::{
+    ClientId, Entries, Keyspace, Lease, LeaseChoice, Name, Owner, Release, Renew, RenewToken, Request, Want,
+};
 
 use crate::{Server, is_granted};
 
@@ -9,13 +11,13 @@ const SESSION: u64 = 1000;
 /// A lease of 300 ms is extended ten times a second.
 const MOST: u64 = MAX_RENEWALS / 10;
 
-fn bound(lease_ms: u64) -> Ask {
+fn bound(lease_ms: u64) -> Request {
     let owner = Owner::new(b"owner").unwrap();
-    Ask { binds: true, ..Ask::new(owner, Want::Exclusive, LeaseChoice::For(Lease::new(lease_ms).unwrap())) }
+    Request { session: true, ..Request::new(owner, Want::Exclusive, LeaseChoice::For(Lease::new(lease_ms).unwrap())) }
 }
 
 /// Requests follow each other too fast for a lease to end.
-fn acquire(server: &mut Server, key: &str, client: u64, ask: &Ask) -> Result<Entered, Fault> {
+fn acquire(server: &mut Server, key: &str, client: u64, ask: &Request) -> Result<Entered, Fault> {
     let call = Call { name: Name { db: 0, key: key.as_bytes() }, now: server.space.now(), client: ClientId(client) };
     server.engine.acquire(&mut server.space, call, ask, None::<fn(_)>)
 }
@@ -34,11 +36,11 @@ fn one_hold_too_many_is_refused_and_costs_nobody_else_anything() {
     let mut server = full();
     assert_eq!(acquire(&mut server, "more", SESSION, &bound(300)), Err(Fault::SessionLoad));
     assert_eq!(
-        acquire(&mut server, "k0", SESSION, &Ask { owner: Owner::new(b"b").unwrap(), ..bound(300) }),
+        acquire(&mut server, "k0", SESSION, &Request { owner: Owner::new(b"b").unwrap(), ..bound(300) }),
         Err(Fault::SessionLoad)
     );
     assert!(is_granted(&acquire(&mut server, "more", SESSION + 1, &bound(300))));
-    assert!(is_granted(&acquire(&mut server, "unbound", SESSION, &Ask { binds: false, ..bound(300) })));
+    assert!(is_granted(&acquire(&mut server, "unbound", SESSION, &Request { session: false, ..bound(300) })));
 }
 
 #[test]
@@ -82,7 +84,7 @@ fn several_locks_count_together() {
     let mut all = |names: &[&str]| {
         let names: Vec<_> = names.iter().map(|key| Name { db: 0, key: key.as_bytes() }).collect();
         let call = Call { name: names[0], now: server.space.now(), client: ClientId(SESSION) };
-        let ask = Ask { want: Want::ExclusiveOnce, ..bound(300) };
+        let ask = Request { want: Want::ExclusiveOnce, ..bound(300) };
         server.engine.acquire_all(&mut server.space, call, &names, &ask, None::<fn(_)>)
     };
     assert_eq!(all(&["x", "y"]), Err(Fault::SessionLoad));
@@ -97,7 +99,7 @@ fn long_names_weigh_more_and_the_longest_are_refused() {
     let granted = (0..MOST).take_while(|n| is_granted(&acquire(&mut server, &name(*n, 6400), SESSION, &bound(300))));
     assert_eq!(granted.count() as u64, MOST / 51);
     for may_bind in [false, true] {
-        let ask = Ask { binds: may_bind, ..bound(3_000_000) };
+        let ask = Request { session: may_bind, ..bound(3_000_000) };
         let entered = acquire(&mut server, &name(0, MAX_BOUND_KEY + 1), SESSION + 1, &ask);
         assert_eq!(entered.is_err(), may_bind);
         assert!(is_granted(&acquire(&mut server, &name(u64::from(may_bind), MAX_BOUND_KEY), SESSION + 1, &ask)));
@@ -112,7 +114,12 @@ fn bindings_that_are_still_to_be_freed_are_taken_back_once() {
     server.pass_ms(1);
     for n in 0..1000_u64 {
         let owner = Owner::new(n.to_string().as_bytes()).unwrap();
-        assert!(is_granted(&acquire(&mut server, "crowd", SESSION, &Ask { owner, want: Want::Shared, ..bound(300) })));
+        assert!(is_granted(&acquire(
+            &mut server,
+            "crowd",
+            SESSION,
+            &Request { owner, want: Want::Shared, ..bound(300) }
+        )));
     }
     let name = Name { db: 0, key: b"crowd" };
     server.space.delete(&(0, b"crowd".to_vec()));

@@ -13,11 +13,11 @@ fn a_shorter_log_keeps_the_newest_entries() {
     let mut server = logging(100);
     (0..5).for_each(|db| server.engine.log_flush(Some(db), server.space.now()));
     server.engine.log_flush(None, server.space.now());
-    let dbs = |server: &Server| server.engine.log.entries().map(|entry| entry.db).collect::<Vec<_>>();
+    let dbs = |server: &Server| server.engine.log().entries().map(|entry| entry.db).collect::<Vec<_>>();
     assert_eq!(dbs(&server), [None, Some(4), Some(3), Some(2), Some(1), Some(0)]);
     for (max_len, left) in [(6, 6), (4, 4), (50, 4), (1, 1)] {
-        server.engine.log.configure(LogSettings { max_len, ..LogSettings::default() });
-        assert_eq!(server.engine.log.entries().len(), left, "{max_len}");
+        server.engine.log_mut().configure(LogSettings { max_len, ..LogSettings::default() });
+        assert_eq!(server.engine.log().entries().len(), left, "{max_len}");
     }
     assert_eq!(dbs(&server), [None]);
 }
@@ -32,7 +32,7 @@ fn names_are_cut_and_nobody_is_named_for_a_cut_one() {
         lose(&mut server, name);
     }
     server.disconnect(7);
-    let entries: Vec<_> = server.engine.log.entries().collect();
+    let entries: Vec<_> = server.engine.log().entries().collect();
     assert!(entries.iter().all(|entry| entry.key.as_deref() == Some(key.as_bytes()) && entry.db == Some(0)));
     // Only a key whose whole name the log knows has a client for certain.
     let clients: Vec<_> = entries.iter().map(|entry| (entry.event, entry.client.as_ref().map(|(id, _)| *id))).collect();
@@ -49,7 +49,7 @@ fn of_a_session_that_ends_16_holds_are_logged() {
         assert!(is_granted(&server.acquire_bound(&format!("lock{}", number / 2), number, Want::Shared, 7)));
     }
     server.disconnect(7);
-    assert_eq!(server.engine.log.entries().len(), 16);
+    assert_eq!(server.engine.log().entries().len(), 16);
 }
 
 #[test]
@@ -58,7 +58,7 @@ fn a_session_that_ends_with_the_lease_has_lost_the_hold_before() {
     assert!(is_granted(&server.acquire_bound("lock", 1, Want::Exclusive, 7)));
     server.pass_ms(60_000);
     server.disconnect(7);
-    assert_eq!(server.engine.log.entries().len(), 0);
+    assert_eq!(server.engine.log().entries().len(), 0);
 }
 
 /// A removed key: leases that had run out are counted, with how long they were held.
@@ -71,19 +71,19 @@ fn what_lapsed_before_a_key_went_is_counted() {
     // The first two leases have run out.
     server.pass_ms(59_999);
     lose(&mut server, "lock");
-    assert_eq!(server.engine.stats.lapses, 2);
-    assert!((59_000..=61_000).contains(&(server.engine.log.holds.percentile(500) / 1000)));
-    let events: Vec<LogEvent> = server.engine.log.entries().map(|entry| entry.event).collect();
+    assert_eq!(server.engine.stats().lapses, 2);
+    assert!((59_000..=61_000).contains(&(server.engine.log().holds.percentile(500) / 1000)));
+    let events: Vec<LogEvent> = server.engine.log().entries().map(|entry| entry.event).collect();
     assert_eq!(events, [LogEvent::Delete, LogEvent::Lapse, LogEvent::Lapse]);
     // Without one, nothing is counted.
     assert!(is_granted(&server.acquire("other", 1, 20, Want::Shared)));
     lose(&mut server, "other");
-    assert_eq!(server.engine.stats.lapses, 2);
+    assert_eq!(server.engine.stats().lapses, 2);
 }
 
 fn logging(max_len: usize) -> Server {
     let mut server = Server::new();
-    server.engine.log.configure(LogSettings { max_len, ..LogSettings::default() });
+    server.engine.log_mut().configure(LogSettings { max_len, ..LogSettings::default() });
     server
 }
 

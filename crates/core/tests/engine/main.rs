@@ -14,8 +14,8 @@ mod log;
 mod pieces;
 mod watched;
 
-use dlock_core::engine::{Ask, Call, Entered, Fault, Input, Output, Peer, Settings};
-use dlock_core::{ClientId, Engine, Keyspace, Lease, LeaseChoice, Name, Owner, Want};
+use dlock_core::engine::{Call, Entered, Fault, Input, Output, Peer, Settings};
+use dlock_core::{ClientId, Engine, Keyspace, Lease, LeaseChoice, Name, Owner, Request, Want};
 use dlock_testkit::keyspace::MemoryKeyspace;
 
 /// An engine with keys in memory. Each request comes 1 ms after the one before.
@@ -29,7 +29,7 @@ impl Server {
     fn new() -> Server {
         let settings = Settings { default_lease: Lease::new(60_000).unwrap(), max_waiters: None, session_grace: None };
         let mut engine = Engine::new(7, settings);
-        engine.log.identify_by(|_| Some(Peer { addr: [].into(), name: Some([b'n'; 200].into()) }));
+        engine.log_mut().identify_by(|_| Some(Peer { addr: [].into(), name: Some([b'n'; 200].into()) }));
         Server { engine, space: MemoryKeyspace::default(), now_us: 1_000_000_000 }
     }
 
@@ -42,16 +42,16 @@ impl Server {
     fn acquire(&mut self, key: &str, owner: usize, owner_len: usize, want: Want) -> Result<Entered, Fault> {
         let client = ClientId(owner as u64);
         let owner = Owner::new(format!("{owner:0owner_len$}").as_bytes()).unwrap();
-        self.ask(key, client, &Ask::new(owner, want, LeaseChoice::Own))
+        self.ask(key, client, &Request::new(owner, want, LeaseChoice::Own))
     }
 
     /// The same, with `SESSION`, for a client.
     fn acquire_bound(&mut self, key: &str, owner: usize, want: Want, client: u64) -> Result<Entered, Fault> {
         let owner = Owner::new(owner.to_string().as_bytes()).unwrap();
-        self.ask(key, ClientId(client), &Ask { binds: true, ..Ask::new(owner, want, LeaseChoice::Own) })
+        self.ask(key, ClientId(client), &Request { session: true, ..Request::new(owner, want, LeaseChoice::Own) })
     }
 
-    fn ask(&mut self, key: &str, client: ClientId, ask: &Ask) -> Result<Entered, Fault> {
+    fn ask(&mut self, key: &str, client: ClientId, ask: &Request) -> Result<Entered, Fault> {
         self.pass_ms(1);
         let call = Call { name: Name { db: 0, key: key.as_bytes() }, now: self.space.now(), client };
         self.engine.acquire(&mut self.space, call, ask, Some(|_| ()))

@@ -1,7 +1,7 @@
 //! What is too much for one command: the timer does the rest.
 
-use dlock_core::engine::{Ask, Call, Entered, Role};
-use dlock_core::{ClientId, Entries, Keyspace, Lease, LeaseChoice, Name, Owner, Release, UnixMs, Want};
+use dlock_core::engine::{Call, Entered, Role};
+use dlock_core::{ClientId, Entries, Keyspace, Lease, LeaseChoice, Name, Owner, Release, Request, UnixMs, Want};
 
 use crate::{Server, is_granted};
 
@@ -13,14 +13,14 @@ fn a_command_answers_some_of_the_requests_for_several_locks_and_the_timer_the_ot
     const MANY: usize = 1000;
     let mut server = Server::new();
     let holder = Owner::new(b"holder").unwrap();
-    let ask = Ask::new(holder.clone(), Want::ExclusiveOnce, LeaseChoice::For(Lease::new(600_000).unwrap()));
+    let ask = Request::new(holder.clone(), Want::ExclusiveOnce, LeaseChoice::For(Lease::new(600_000).unwrap()));
     assert!(is_granted(&server.ask("lock", ClientId(1), &ask)));
     let end = UnixMs::new(server.now_us / 1000 + 10_000);
     for waiter in 0..MANY {
         let other = format!("other-{waiter}");
         let names = [Name { db: 0, key: b"lock" }, Name { db: 0, key: other.as_bytes() }];
         let owner = Owner::new(waiter.to_string().as_bytes()).unwrap();
-        let ask = Ask::new(owner, Want::ExclusiveOnce, LeaseChoice::Until(end));
+        let ask = Request::new(owner, Want::ExclusiveOnce, LeaseChoice::Until(end));
         server.pass_ms(1);
         let call = Call { name: names[0], now: server.space.now(), client: ClientId(2) };
         let entered = server.engine.acquire_all(&mut server.space, call, &names, &ask, Some(|_| ()));

@@ -34,10 +34,10 @@ mod shown;
 
 use std::collections::BTreeMap;
 
-use dlock_core::engine::{Ask, Call, Entered, Input, Left, LogSettings, Peer, Permission, Role, Settings, WaiterId};
+use dlock_core::engine::{Call, Entered, Input, Left, LogSettings, Peer, Permission, Role, Settings, WaiterId};
 use dlock_core::{
-    ClientId, Command, Engine, Entries, Keyspace, Lease, Memory, Name, Owner, Renew, RenewToken, TokenClock, UnixMs,
-    Want,
+    ClientId, Command, Engine, Entries, Keyspace, Lease, Memory, Name, Owner, Renew, RenewToken, Request, TokenClock,
+    UnixMs, Want,
 };
 use dlock_testkit::keyspace::{KeyName, MemoryKeyspace, RunningRelease, name};
 
@@ -66,7 +66,7 @@ impl Default for Interpreter {
     fn default() -> Interpreter {
         let settings = Settings { default_lease: DEFAULT_LEASE, max_waiters: None, session_grace: None };
         let mut engine = Engine::new(7, settings);
-        engine.log.identify_by(|_| Some(Peer { addr: [].into(), name: None }));
+        engine.log_mut().identify_by(|_| Some(Peer { addr: [].into(), name: None }));
         Interpreter {
             key: (0, b"lock".to_vec()),
             space: MemoryKeyspace::at(BEGIN_MS),
@@ -163,7 +163,12 @@ impl Interpreter {
             _ => Want::ExclusiveOnce,
         };
         let Options { lease, request, binds, client, blocks, min_token, .. } = options;
-        let ask = Ask { request, binds, min_token, ..Ask::new(owner.clone(), want, lease) };
+        let ask = Request {
+            id: request.map(Box::new),
+            session: binds,
+            min_token,
+            ..Request::new(owner.clone(), want, lease)
+        };
         let names: Vec<Name<'_>> = keys.iter().map(name).collect();
         let call = Call { name: names[0], now: self.space.now(), client };
         let ticket = self.tickets + 1;
@@ -199,12 +204,12 @@ impl Interpreter {
         let running = RunningRelease { owner, mode, entries, token, request };
         self.space.running = Some(running.clone());
         let call = Call { name: name(&self.key), now: self.space.now(), client };
-        let replays = self.engine.stats.replays;
+        let replays = self.engine.stats().replays;
         let left = self.engine.release(&mut self.space, call, &running.request());
         self.space.running = None;
         match left {
             Ok(Left::NotHeld) => "nil".to_owned(),
-            Ok(Left::Partly) if self.engine.stats.replays > replays => "0 (replayed)".to_owned(),
+            Ok(Left::Partly) if self.engine.stats().replays > replays => "0 (replayed)".to_owned(),
             Ok(Left::Partly) => "0".to_owned(),
             Ok(Left::Fully) => "1".to_owned(),
             Err(fault) => error(&fault),
@@ -274,7 +279,7 @@ impl Interpreter {
             "log-hold" => self.log_settings.hold_ms = Some(number),
             _ => self.log_settings.max_len = usize::try_from(number).expect("a length"),
         }
-        self.engine.log.configure(self.log_settings);
+        self.engine.log_mut().configure(self.log_settings);
     }
 
     fn gone(&mut self, client: ClientId) {
@@ -291,10 +296,10 @@ impl Interpreter {
             ("permit", "release-only") => self.permit(Permission::ReleaseOnly),
             ("permit", "elsewhere") => self.permit(Permission::Elsewhere),
             ("blind", "yes" | "no") => self.space.is_blind = word == "yes",
-            ("grace", "none") => self.engine.settings.session_grace = None,
-            ("grace", _) => self.engine.settings.session_grace = Lease::new(number()),
-            ("max-waiters", _) => self.engine.settings.max_waiters = usize::try_from(number()).ok(),
-            ("default-lease", _) => self.engine.settings.default_lease = Lease::new(number()).expect("a lease"),
+            ("grace", "none") => self.engine.settings_mut().session_grace = None,
+            ("grace", _) => self.engine.settings_mut().session_grace = Lease::new(number()),
+            ("max-waiters", _) => self.engine.settings_mut().max_waiters = usize::try_from(number()).ok(),
+            ("default-lease", _) => self.engine.settings_mut().default_lease = Lease::new(number()).expect("a lease"),
             _ => panic!("{what} {word}: no such thing"),
         }
     }

@@ -3,7 +3,7 @@
 use std::num::NonZeroU32;
 use std::str::SplitWhitespace;
 
-use dlock_core::{ClientId, Command, Entries, Lease, LeaseChoice, Mode, Request, Token, UnixMs};
+use dlock_core::{ClientId, Command, Entries, Lease, LeaseChoice, Mode, RequestId, Token, UnixMs};
 
 use crate::interpreter::time;
 use crate::tokens::TokenNames;
@@ -16,7 +16,7 @@ pub struct Options {
     pub permits: NonZeroU32,
     pub token: Option<Token>,
     pub min_token: Option<Token>,
-    pub request: Option<Request>,
+    pub request: Option<RequestId>,
     pub blocks: bool,
     pub binds: bool,
     /// `BY c2`: the client that sends the command.
@@ -52,7 +52,7 @@ impl Options {
                 }
                 "TOKEN" => options.token = Some(names.resolve(words.word())),
                 "MINTOKEN" => options.min_token = Some(names.resolve(words.word())),
-                "REQUEST" => options.request = Request::new(command, words.word().as_bytes()),
+                "REQUEST" => options.request = RequestId::new(command, words.word().as_bytes()),
                 "BLOCK" => options.blocks = true,
                 "SESSION" => options.binds = true,
                 "BY" => options.client = words.client(),

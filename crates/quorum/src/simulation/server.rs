@@ -1,10 +1,9 @@
 //! A server with one lock: the engine that the module ships, over keys in memory.
 
-use dlock_core::engine::{
-    Answer as Waited, Ask as Request, Call as Command, Entered, Left, Output, Role, Settings, WaiterId,
-};
+use dlock_core::engine::{Answer as Waited, Call as Command, Entered, Left, Output, Role, Settings, WaiterId};
 use dlock_core::{
-    ClientId, Engine, Entries, Lease, LeaseChoice, Mode, Owner, Release, Renew, RenewToken, Token, TokenClock, Want,
+    ClientId, Engine, Entries, Lease, LeaseChoice, Mode, Owner, Release, Renew, RenewToken, Request, Token, TokenClock,
+    Want,
 };
 use dlock_testkit::keyspace::{KeyName, MemoryKeyspace, name};
 
@@ -83,7 +82,7 @@ impl Server {
         self.is_up = false;
         self.process += 1;
         self.waiting.clear();
-        let mut tokens = self.engine.memory.tokens;
+        let mut tokens = self.engine.memory_mut().tokens;
         self.engine = Engine::new(0, SETTINGS);
         match self.loses {
             Memory::Nothing => self.space.reload(),
@@ -97,7 +96,7 @@ impl Server {
                 self.space.flush(None);
             }
         }
-        self.engine.memory.tokens = tokens;
+        self.engine.memory_mut().tokens = tokens;
     }
 
     pub fn start(&mut self, now: Real) {

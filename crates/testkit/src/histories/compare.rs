@@ -19,7 +19,7 @@ impl World {
                 self.compare_inspection(key);
             }
         }
-        let stats = self.engine.stats;
+        let stats = self.engine.stats();
         let counts = Counts {
             grants: stats.grants,
             reentries: stats.reentries,
@@ -33,7 +33,7 @@ impl World {
         let gauges = self.engine.gauges();
         let queues = (0..KEYS.len()).filter(|key| !self.naive.queue(*key).is_empty()).count();
         assert_eq!((gauges.waiters, gauges.queues), (self.naive.waiting.len(), queues));
-        assert_eq!(gauges.last_token, self.naive.last_token.max(self.engine.memory.tokens.last()));
+        assert_eq!(gauges.last_token, self.naive.last_token.max(self.engine.memory().tokens.last()));
         self.reached.waiting = self.reached.waiting.max(gauges.waiters);
     }
 

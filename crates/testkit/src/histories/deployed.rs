@@ -80,7 +80,7 @@ impl World {
 
     /// The highest token it has seen.
     pub fn last_token(&self) -> u64 {
-        self.engine.memory.tokens.last()
+        self.engine.memory().tokens.last()
     }
 
     /// Sets its clock, forward or back.
@@ -194,7 +194,7 @@ impl World {
     pub fn apply(&mut self, changes: &[(KeyName, Replicated)], after: &Snapshot) {
         self.saw(after.last_token);
         let kept = std::mem::replace(&mut self.space.keeps_expired, true);
-        MemoryKeyspace::replay_on(changes.to_vec(), &mut self.space, &mut self.engine.memory);
+        MemoryKeyspace::replay_on(changes.to_vec(), &mut self.space, self.engine.memory_mut());
         self.space.keeps_expired = kept;
         self.space.take_stream();
     }
@@ -236,12 +236,12 @@ impl World {
         self.space.flush(None);
         for (name, bytes, expiry) in &saved.keys {
             let lock = self.space.restore(name, bytes, *expiry);
-            self.engine.memory.tokens.observe_all(lock.stored_holds());
+            self.engine.memory_mut().tokens.observe_all(lock.stored_holds());
             self.saw_all(&lock);
         }
         self.saw(saved.last_token);
         if let Some(token) = Token::new(saved.last_token) {
-            self.engine.memory.tokens.observe(token);
+            self.engine.memory_mut().tokens.observe(token);
         }
         self.space.take_stream();
         self.space.take_unlinked();
@@ -330,7 +330,7 @@ impl World {
         let expiry = from.space.expiry(&name).flatten();
         let lock = self.space.restore(&name, &bytes, expiry);
         self.unlinked();
-        self.engine.memory.tokens.observe_all(lock.stored_holds());
+        self.engine.memory_mut().tokens.observe_all(lock.stored_holds());
         self.saw_all(&lock);
         self.naive.keys[key] = from.naive.keys[key].clone();
         self.naive.unbind(key);

@@ -1,6 +1,6 @@
 //! What the core says, in the plain numbers of the model, and back.
 
-use dlock_core::{Command, Mode, Owner, Request};
+use dlock_core::{Command, Mode, Owner, RequestId};
 
 use super::history::{KEYS, KeyNo, Who};
 use super::naive::{Asked, Hold};
@@ -24,11 +24,11 @@ pub fn key_name(key: KeyNo) -> KeyName {
     (db, name.as_bytes().to_vec())
 }
 
-pub fn request((command, id): Asked) -> Request {
-    Request::new(command, &[id]).expect("an id of one byte")
+pub fn request((command, id): Asked) -> RequestId {
+    RequestId::new(command, &[id]).expect("an id of one byte")
 }
 
-pub fn asked(request: &Request) -> Asked {
+pub fn asked(request: &RequestId) -> Asked {
     (request.command(), request.id()[0])
 }
 

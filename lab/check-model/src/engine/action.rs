@@ -3,7 +3,7 @@
 use std::fmt;
 use std::num::NonZeroU32;
 
-use dlock_core::{Command, Mode, Owner, Request, Want};
+use dlock_core::{Command, Mode, Owner, RequestId, Want};
 use dlock_testkit::keyspace::KeyName;
 
 pub type KeyNo = usize;
@@ -156,8 +156,8 @@ pub fn key_name(key: KeyNo) -> KeyName {
     (0, vec![b'a' + key as u8])
 }
 
-pub fn request(command: Command, id: u8) -> Request {
-    Request::new(command, &[id]).expect("an id of one byte")
+pub fn request(command: Command, id: u8) -> RequestId {
+    RequestId::new(command, &[id]).expect("an id of one byte")
 }
 
 const OWNERS: [&str; 4] = ["alice", "bob", "carol", "dave"];

@@ -4,7 +4,7 @@
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 use dlock_core::engine::Role;
-use dlock_core::{LeaseChoice, Request, UnixMs};
+use dlock_core::{LeaseChoice, RequestId, UnixMs};
 
 use super::action::{Who, key_name, who};
 use super::world::{GRID_MS, World};
@@ -43,11 +43,11 @@ impl World {
         tokens.dedup();
         let rank = |token: u64| tokens.binary_search(&token).unwrap_or(usize::MAX);
         let mut client = |id: u64| (clients.of(id), self.clients.contains(&id));
-        let asked = |request: Option<&Request>| request.map(|request| (request.command() as u8, request.id()[0]));
+        let asked = |request: Option<&RequestId>| request.map(|request| (request.command() as u8, request.id()[0]));
 
         (self.role == Role::Primary, self.role == Role::Replica, self.refuses_writes).hash(&mut hasher);
         self.catches_up_at.saturating_sub(now).hash(&mut hasher);
-        (self.engine.memory.tokens.last() >= now_us, left(snapshot.not_before)).hash(&mut hasher);
+        (self.engine.memory().tokens.last() >= now_us, left(snapshot.not_before)).hash(&mut hasher);
         for key in 0..self.keys() {
             let name = key_name(key);
             let lock = self.space.lock(&name);
@@ -64,19 +64,20 @@ impl World {
         snapshot.records.len().hash(&mut hasher);
         for record in &snapshot.records {
             record.name.key.hash(&mut hasher);
-            (record.has_grace, record.was_deserted, record.is_stale).hash(&mut hasher);
+            (record.has_grace, record.lost_last_waiter, record.is_stale).hash(&mut hasher);
             (rounded(record.queue_due), rounded(record.visit_at)).hash(&mut hasher);
             record.queue.len().hash(&mut hasher);
             for waiter in &record.queue {
-                let lease = match waiter.lease {
+                let request = waiter.request;
+                let lease = match request.lease {
                     LeaseChoice::Own => 0,
                     LeaseChoice::For(lease) => lease.get(),
                     LeaseChoice::Until(at) => at.get(),
                 };
-                let want = (waiter.want.mode(), waiter.want.entries(), waiter.want.limit());
-                let is_once = waiter.want == dlock_core::Want::ExclusiveOnce;
-                (owners.of(who(waiter.owner)), want, is_once, lease, asked(waiter.request)).hash(&mut hasher);
-                (client(waiter.client.0), waiter.binds, waiter.is_upgrade, waiter.in_the_way).hash(&mut hasher);
+                let want = (request.want.mode(), request.want.entries(), request.want.limit());
+                let is_once = request.want == dlock_core::Want::ExclusiveOnce;
+                (owners.of(who(&request.owner)), want, is_once, lease, asked(request.id.as_deref())).hash(&mut hasher);
+                (client(waiter.client.0), request.session, waiter.is_upgrade, waiter.in_the_way).hash(&mut hasher);
             }
             let mut bound: Vec<_> = record.bound.iter().collect();
             bound.sort_by_key(|binding| (binding.token, binding.mode));

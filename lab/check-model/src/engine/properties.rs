@@ -57,7 +57,7 @@ impl Instance for World {
 
     fn play(&mut self, scope: &Scope, action: &Action) {
         self.act(scope, action);
-        self.highest = self.engine.memory.tokens.last();
+        self.highest = self.engine.memory().tokens.last();
     }
 
     fn check(&mut self, scope: &Scope, action: &Action, reached: &mut dyn FnMut(&'static str)) -> Checked {
@@ -171,7 +171,7 @@ impl World {
         let rising = tokens.iter().filter(is_new).is_sorted();
         holds_if(rising, TOKENS, || format!("tokens were given in the order {tokens:?}"))?;
         let highest = given.iter().map(|(token, _)| *token).chain([self.highest]).max().unwrap_or(0);
-        let (ours, theirs) = (self.engine.memory.tokens.last(), self.replica_memory.tokens.last());
+        let (ours, theirs) = (self.engine.memory().tokens.last(), self.replica_memory.tokens.last());
         holds_if(ours >= highest, TOKENS, || format!("the token clock is {ours} after {highest}"))?;
         holds_if(theirs >= highest, TOKENS, || format!("the token clock of the replica is {theirs} after {highest}"))?;
         self.highest = self.highest.max(ours);

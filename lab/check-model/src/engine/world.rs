@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use dlock_core::engine::{Answer, Ask, Call, Detail, Entered, Fault, Input, Left, Output, Role, Settings, WaiterId};
+use dlock_core::engine::{Answer, Call, Detail, Entered, Fault, Input, Left, Output, Role, Settings, WaiterId};
 use dlock_core::{
-    ClientId, Command, Engine, Entries, Hold, Keyspace, Lease, LeaseChoice, Memory, Mode, Name, RenewToken, Token,
-    UnixMs,
+    ClientId, Command, Engine, Entries, Hold, Keyspace, Lease, LeaseChoice, Memory, Mode, Name, RenewToken, Request,
+    Token, UnixMs,
 };
 use dlock_testkit::keyspace::{KeyName, MemoryKeyspace, Replicated, RunningRelease, name};
 
@@ -211,10 +211,10 @@ impl World {
         let names: Vec<Name<'_>> = names.iter().map(name).collect();
         let ticket = client.map_or(0, |client| self.clients[client]);
         let call = Call { name: names[0], now: self.space.now(), client: ClientId(ticket) };
-        let ask = Ask {
-            request: how.request.map(|id| action::request(how.want.command(), id)),
-            binds: how.binds,
-            ..Ask::new(action::owner(*owner), how.want.want(), LeaseChoice::For(lease(how.lease)))
+        let ask = Request {
+            id: how.request.map(|id| Box::new(action::request(how.want.command(), id))),
+            session: how.binds,
+            ..Request::new(action::owner(*owner), how.want.want(), LeaseChoice::For(lease(how.lease)))
         };
         let wait = how.blocks.then_some(|_: WaiterId| ticket);
         let is_upgrade = how.want.want() == dlock_core::Want::Exclusive
@@ -343,7 +343,7 @@ impl World {
         self.replica = self.space.clone();
         self.replica.set_now_us(0);
         self.engine = Engine::new(7, settings(scope));
-        self.engine.memory = self.replica_memory.clone();
+        *self.engine.memory_mut() = self.replica_memory.clone();
         self.role = Role::Primary;
         for client in &mut self.clients {
             *client += scope.clients as u64;

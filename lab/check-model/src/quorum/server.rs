@@ -3,10 +3,10 @@
 use std::hash::{Hash, Hasher};
 use std::time::Duration;
 
-use dlock_core::engine::{Ask as Request, Call as Command, Entered, Left, Role, Settings, WaiterId};
+use dlock_core::engine::{Call as Command, Entered, Left, Role, Settings, WaiterId};
 use dlock_core::{
-    ClientId, Engine, Entries, Hold, Keyspace, Lease, LeaseChoice, Owner, Release, Renew, RenewToken, Token, UnixMs,
-    Want,
+    ClientId, Engine, Entries, Hold, Keyspace, Lease, LeaseChoice, Owner, Release, Renew, RenewToken, Request, Token,
+    UnixMs, Want,
 };
 use dlock_quorum::{Answer, Ask, Facts, Keeping, Standing, standing};
 use dlock_testkit::keyspace::{KeyName, MemoryKeyspace, name};
@@ -39,13 +39,13 @@ impl Server {
     }
 
     pub(super) fn crash(&mut self, forgets: bool, now: u64) {
-        let tokens = self.engine.memory.tokens;
+        let tokens = self.engine.memory_mut().tokens;
         self.engine = Engine::new(0, SETTINGS);
         if forgets {
             self.space.flush(None);
             self.started = now;
         } else {
-            self.engine.memory.tokens = tokens;
+            self.engine.memory_mut().tokens = tokens;
         }
     }
 
@@ -111,7 +111,7 @@ impl Server {
 
 impl Hash for Server {
     fn hash<H: Hasher>(&self, hasher: &mut H) {
-        (self.started, self.engine.memory.tokens.last()).hash(hasher);
+        (self.started, self.engine.memory().tokens.last()).hash(hasher);
         for hold in self.holds() {
             (&hold.owner, hold.token, hold.deadline).hash(hasher);
         }

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 
 use dlock_core::args::{Acquire, AcquireAll, Check, Info, Limits, Malformed, Release, Renew};
 use dlock_core::engine::Detail;
-use dlock_core::{Command, Entries, Lease, LeaseChoice, Mode, Owner, RenewToken, Request, TokenClock, UnixMs, Want};
+use dlock_core::{Command, Entries, Lease, LeaseChoice, Mode, Owner, RenewToken, RequestId, TokenClock, UnixMs, Want};
 
 use crate::bytes::Bytes;
 
@@ -69,7 +69,7 @@ enum Call {
 fn parse(call: Call, words: &[Vec<u8>], limits: Limits) -> Result<Said, Malformed> {
     let words = words.iter().map(Vec::as_slice);
     let bytes = |owner: Owner| owner.text().to_vec();
-    let asked = |request: Request| (Some(request.command()), request.id().to_vec());
+    let asked = |request: RequestId| (Some(request.command()), request.id().to_vec());
     Ok(match call {
         Call::Enter(command) => {
             let (keys, acquire) = if command == Command::Macquire {
@@ -78,7 +78,7 @@ fn parse(call: Call, words: &[Vec<u8>], limits: Limits) -> Result<Said, Malforme
             } else {
                 (Vec::new(), Acquire::parse(words, command, limits)?)
             };
-            let Acquire { owner, want, lease, block, binds, min_token, request } = acquire;
+            let Acquire { owner, want, lease, block, session, min_token, request } = acquire;
             let expected = match command {
                 Command::Racquire | Command::Wlock => Want::Exclusive,
                 Command::Rlock => Want::Shared,
@@ -93,7 +93,7 @@ fn parse(call: Call, words: &[Vec<u8>], limits: Limits) -> Result<Said, Malforme
             };
             let (owner, request, lease) = (owner.map(bytes), request.map(asked), plain_lease(lease));
             let token = min_token.map(|token| (Fence::AtLeast, token.get()));
-            Said { keys, owner, limit, permits, lease, block, session: binds, token, request, ..Said::default() }
+            Said { keys, owner, limit, permits, lease, block, session, token, request, ..Said::default() }
         }
         Call::Release => {
             let Release { owner, mode, entries, token, request } = Release::parse(words)?;
@@ -106,14 +106,14 @@ fn parse(call: Call, words: &[Vec<u8>], limits: Limits) -> Result<Said, Malforme
             Said { owner, permits, mode, all, token, request, ..Said::default() }
         }
         Call::Renew => {
-            let Renew { owner, lease, mode, token, binds } = Renew::parse(words, limits)?;
+            let Renew { owner, lease, mode, token, session } = Renew::parse(words, limits)?;
             let token = match token {
                 RenewToken::Any => None,
                 RenewToken::Is(token) => Some((Fence::Is, token.get())),
                 RenewToken::AtLeast(token) => Some((Fence::AtLeast, token.get())),
             };
             let lease = plain_lease(lease);
-            Said { owner: Some(bytes(owner)), lease, mode, token, session: binds, ..Said::default() }
+            Said { owner: Some(bytes(owner)), lease, mode, token, session, ..Said::default() }
         }
         Call::Check => Said { token: Some((Fence::Is, Check::parse(words)?.token.get())), ..Said::default() },
         Call::Info => match Info::parse(words)?.0 {

@@ -54,7 +54,7 @@ impl Interpreter {
                 let lock = self.space.restore(&key, &bytes, expiry);
                 self.space.replicate_to(&mut self.replica, &mut self.memory);
                 self.replica.restore(&key, &bytes, expiry);
-                self.engine.memory.tokens.observe_all(lock.stored_holds());
+                self.engine.memory_mut().tokens.observe_all(lock.stored_holds());
                 self.engine.input(Input::Restored(name(&key)), self.space.now());
                 "OK".to_owned()
             }
@@ -102,9 +102,9 @@ impl Interpreter {
             }
             "restart" => {
                 self.space.reload();
-                self.engine = Engine::new(8, self.engine.settings);
+                self.engine = Engine::new(8, self.engine.settings());
                 for key in self.space.names() {
-                    self.engine.memory.tokens.observe_all(self.space.lock(&key).stored_holds());
+                    self.engine.memory_mut().tokens.observe_all(self.space.lock(&key).stored_holds());
                 }
                 self.waiters.clear();
             }

@@ -83,13 +83,13 @@ impl Interpreter {
             ];
             words.into_iter().flatten().collect::<Vec<_>>().join(" ")
         };
-        let lines = self.engine.log.entries().map(line).collect();
-        self.engine.log.reset();
+        let lines = self.engine.log().entries().map(line).collect();
+        self.engine.log_mut().reset();
         list("entries", lines)
     }
 
     pub(super) fn counts(&self) -> String {
-        let counts = self.engine.stats.named().chain(self.engine.gauges().named());
+        let counts = self.engine.stats().named().chain(self.engine.gauges().named());
         let counts = counts.filter(|(name, count)| *count > 0 && !name.contains("usec") && *name != "last_token");
         counts.map(|(name, count)| format!("{name}={count}")).collect::<Vec<_>>().join(" ")
     }

@@ -1,7 +1,9 @@
 //! The commands of a history, each on the engine and on the model.
 
-use dlock_core::engine::{Answer, Ask, Call, Entered, Event, Fault, Left, Output, WaiterId};
-use dlock_core::{ClientId, Command, Keyspace, LeaseChoice, Name, Renew, RenewToken, Token, UnixMs, Want};
+use dlock_core::engine::{Answer, Call, Entered, Event, Fault, Left, Output, WaiterId};
+use dlock_core::{
+    ClientId, Command, Keyspace, LeaseChoice, Name, Renew, RenewToken, Request as CoreRequest, Token, UnixMs, Want,
+};
 
 use super::World;
 use super::turn::split;
@@ -69,12 +71,12 @@ impl World {
         let names: Vec<KeyName> = request.keys.iter().map(|key| plain::key_name(*key)).collect();
         let names: Vec<Name<'_>> = names.iter().map(name).collect();
         let call = Call { name: names[0], now: self.space.now(), client: ClientId(request.client) };
-        let ask = Ask {
+        let ask = CoreRequest {
             is_owner_drawn: request.is_drawn,
-            request: request.asked.map(plain::request),
-            binds: request.binds,
+            id: request.asked.map(plain::request).map(Box::new),
+            session: request.binds,
             min_token: Token::new(request.min_token),
-            ..Ask::new(plain::owner(request.owner), request.want, choice(request.lease))
+            ..CoreRequest::new(plain::owner(request.owner), request.want, choice(request.lease))
         };
         let wait = block.then_some(|_: WaiterId| ticket);
         let entered = if names.len() == 1 && request.asked.is_none_or(|(command, _)| command != Command::Macquire) {
@@ -127,12 +129,12 @@ impl World {
         self.space.running = Some(running.clone());
         let key_name = plain::key_name(key);
         let call = Call { name: name(&key_name), now: self.space.now(), client: ClientId(0) };
-        let stats = self.engine.stats;
+        let stats = self.engine.stats();
         let left = self.engine.release(&mut self.space, call, &running.request());
         self.space.running = None;
         // Those that waited before the release, and those that it lets in.
         let is_certain =
-            self.engine.stats.replays == stats.replays || self.engine.stats.session_ends == stats.session_ends;
+            self.engine.stats().replays == stats.replays || self.engine.stats().session_ends == stats.session_ends;
         let is_released = matches!(left, Ok(Left::Fully)) || (matches!(left, Ok(Left::Partly)) && is_certain);
         let marker = is_released.then_some(Event::Release);
         let (before, after) = split(self.engine.take_outputs(), 1, marker);

@@ -121,7 +121,7 @@ impl World {
         let lock = self.space.restore(&name, &bytes, expiry);
         self.drain();
         self.unlinked();
-        self.engine.memory.tokens.observe_all(lock.stored_holds());
+        self.engine.memory_mut().tokens.observe_all(lock.stored_holds());
         self.replica.restore(&name, &bytes, expiry);
         self.input(Input::Restored(crate::keyspace::name(&name)));
         let last = lock.last_deadline().map(UnixMs::get);

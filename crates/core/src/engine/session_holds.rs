@@ -22,7 +22,7 @@ mod tests;
 pub(super) use renewal::{NextRenewal, Renewal};
 
 #[derive(Clone, Debug, Default)]
-pub(super) struct Bound {
+pub(super) struct SessionHolds {
     bindings: BTreeMap<HoldId, Binding>,
     by_owner: BTreeMap<Owner, ByMode>,
     /// To which client the hold with a token is bound: how a reader tells many holds of an ended session from others.
@@ -31,8 +31,8 @@ pub(super) struct Bound {
     renewals: BTreeSet<(UnixMs, HoldId)>,
     /// The sessions that have ended and still have holds.
     ended: Vec<ClientId>,
-    /// What `departed` has found, and at which time: many are served by it.
-    departed: Cell<Option<(UnixMs, Sum)>>,
+    /// What `ended_sum` has found, and at which time: many are served by it.
+    ended_sum: Cell<Option<(UnixMs, Sum)>>,
     /// The latest clock of an effect: what had a deadline before it is not in the lock any more.
     swept: Option<UnixMs>,
     /// Before this time the server does not accept renewals.
@@ -97,7 +97,7 @@ pub(super) struct Binding {
     renewal: Renewal,
 }
 
-impl Bound {
+impl SessionHolds {
     /// How many holds are bound.
     pub(super) fn len(&self) -> usize {
         self.bindings.len()
@@ -163,7 +163,7 @@ impl Bound {
         let Some(binding) = self.bindings.get_mut(&id) else { return };
         if let Some(session) = self.sessions.get_mut(&binding.client) {
             if session.end.is_some() {
-                self.departed.set(None);
+                self.ended_sum.set(None);
             }
             session.deadlines.remove(binding.deadline, id);
             session.deadlines.insert(hold.deadline, id, hold.count);
@@ -188,7 +188,7 @@ impl Bound {
     pub(super) fn sweep(&mut self, clock: UnixMs) {
         if self.swept < Some(clock) {
             self.swept = Some(clock);
-            self.departed.set(None);
+            self.ended_sum.set(None);
         }
     }
 
@@ -212,7 +212,7 @@ impl Bound {
         }
         let session = self.sessions.get_mut(&binding.client)?;
         if session.end.is_some() {
-            self.departed.set(None);
+            self.ended_sum.set(None);
         }
         session.deadlines.remove(binding.deadline, id);
         if session.deadlines.total().holds > 0 {
@@ -260,7 +260,7 @@ impl Bound {
         if session.end.is_none() {
             session.end = Some(end);
             self.ended.push(client);
-            self.departed.set(None);
+            self.ended_sum.set(None);
         }
         true
     }
@@ -299,17 +299,17 @@ impl Bound {
     }
 
     /// The holds that the lock still has live and that count as released at `now`: their sessions have ended.
-    pub(super) fn departed(&self, now: UnixMs) -> Sum {
-        if let Some((at, sum)) = self.departed.get()
+    pub(super) fn ended_sum(&self, now: UnixMs) -> Sum {
+        if let Some((at, sum)) = self.ended_sum.get()
             && at == now
         {
             return sum;
         }
         let clock = self.swept.map_or(now, |swept| swept.max(now));
         let sessions = self.ended.iter().filter_map(|client| self.sessions.get(client));
-        let departed = sessions.filter(|session| session.end.is_some_and(|end| end.deadline() <= now));
-        let sum = departed.fold(Sum::default(), |sum, session| sum.plus(session.deadlines.live(clock)));
-        self.departed.set(Some((now, sum)));
+        let ended_sum = sessions.filter(|session| session.end.is_some_and(|end| end.deadline() <= now));
+        let sum = ended_sum.fold(Sum::default(), |sum, session| sum.plus(session.deadlines.live(clock)));
+        self.ended_sum.set(Some((now, sum)));
         sum
     }
 
@@ -377,12 +377,12 @@ impl Bound {
 
     /// Takes out the bindings of all owners but one: them, and how many of their sessions' holds had ended. `None` if
     /// there are none.
-    pub(super) fn split_others(&mut self, owner: &Owner) -> Option<(Bound, usize)> {
+    pub(super) fn split_others(&mut self, owner: &Owner) -> Option<(SessionHolds, usize)> {
         let own = usize::from(self.by_owner.contains_key(owner));
         if self.by_owner.len() == own {
             return None;
         }
-        let mut kept = Bound { swept: self.swept, next: self.next, ..Bound::default() };
+        let mut kept = SessionHolds { swept: self.swept, next: self.next, ..SessionHolds::default() };
         for mode in [Mode::Exclusive, Mode::Shared] {
             let Some(id) = self.id(owner, mode) else { continue };
             let Some(binding) = self.bindings.get(&id).cloned() else { continue };
@@ -404,7 +404,7 @@ impl Bound {
     pub(super) fn take_apart(&mut self, most: usize) -> Vec<ClientId> {
         // Nobody asks for these sessions any more, and to find one in a long list takes time.
         self.ended.clear();
-        self.departed.set(None);
+        self.ended_sum.set(None);
         let ids: Vec<HoldId> = self.bindings.keys().copied().take(most).collect();
         ids.into_iter().filter_map(|id| self.remove(id)).collect()
     }

@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 
 use super::load::Load;
-use super::record::Attention;
+use super::parts::Parts;
+use super::record::{Attention, Record};
 use super::{Engine, WaiterId};
-use crate::{ClientId, Lease, LeaseChoice, Mode, Name, Owner, Request, Token, UnixMs, Want};
+use crate::{ClientId, Lease, Mode, Name, Owner, Request, Token, UnixMs};
 
 /// Everything in an engine that decides what it does next, but its random numbers.
 #[derive(Debug)]
@@ -38,7 +39,7 @@ pub struct RecordView<'a, T> {
     /// Whether its key lives longer than its leases.
     pub has_grace: bool,
     /// Whether its last waiter has left.
-    pub was_deserted: bool,
+    pub lost_last_waiter: bool,
     /// Whether its bindings are void.
     pub is_stale: bool,
 }
@@ -48,16 +49,8 @@ pub struct RecordView<'a, T> {
 pub struct WaiterView<'a, T> {
     /// By what the caller finds the client again.
     pub ticket: &'a T,
-    /// The owner.
-    pub owner: &'a Owner,
-    /// What it wants.
-    pub want: Want,
-    /// The lease.
-    pub lease: LeaseChoice,
-    /// `REQUEST`.
-    pub request: Option<&'a Request>,
-    /// Whether the hold is bound to the client.
-    pub binds: bool,
+    /// What it asks for.
+    pub request: &'a Request,
     /// The client.
     pub client: ClientId,
     /// Whether it stands before all that do not upgrade.
@@ -87,8 +80,8 @@ impl<T> Engine<T> {
     /// Lays open what the engine remembers.
     pub fn snapshot(&self) -> Snapshot<'_, T> {
         let mut records: Vec<RecordView<'_, T>> = self
-            .records
-            .values()
+            .registry
+            .iter()
             .map(|record| RecordView {
                 name: record.name(),
                 queue: record.queue.iter().filter_map(|id| self.view(id)).collect(),
@@ -97,29 +90,25 @@ impl<T> Engine<T> {
                 queue_due: record.queue_due,
                 visit_at: [record.attention, record.renewal].into_iter().filter_map(visit_at).min(),
                 has_grace: record.has_grace,
-                was_deserted: record.was_deserted,
-                is_stale: record.epoch < self.databases.epoch(record.db),
+                lost_last_waiter: record.lost_last_waiter,
+                is_stale: record.epoch < self.registry.databases().epoch(record.db),
             })
             .collect();
         records.sort_by_key(|record| record.name);
-        let marked = self.lanes.marked().filter_map(|id| self.records.get(id));
+        let marked = self.parts.backlog.marked().filter_map(|id| self.registry.get(id));
         Snapshot {
             records,
             marked: marked.map(|record| record.name()).collect(),
-            ttls: self.ttls.iter().map(|(db, key)| Name { db: *db, key }).collect(),
-            not_before: self.not_before,
+            ttls: self.parts.backlog.ttls().collect(),
+            not_before: self.parts.backlog.not_before,
         }
     }
 
     fn view(&self, id: WaiterId) -> Option<WaiterView<'_, T>> {
-        let waiter = self.waiters.get(id)?;
+        let waiter = self.parts.waiters.get(id)?;
         Some(WaiterView {
             ticket: &waiter.ticket,
-            owner: &waiter.owner,
-            want: waiter.want,
-            lease: waiter.lease,
-            request: waiter.request.as_deref(),
-            binds: waiter.binds,
+            request: &waiter.request,
             client: waiter.client,
             is_upgrade: waiter.place.rank == super::queue::Rank::Upgrade,
             in_the_way: waiter.in_the_way,
@@ -133,68 +122,55 @@ impl<T> Engine<T> {
     /// What does not agree.
     pub fn audit(&self) -> Result<(), String> {
         let expect = |is_so: bool, what: &str| if is_so { Ok(()) } else { Err(what.to_owned()) };
-        let (mut places, mut queues, mut bound, mut at) = (0, 0, 0, 0);
+        let Parts { waiters, sessions, backlog, .. } = &self.parts;
+        let (mut places, mut queues, mut bound, mut times) = (0, 0, 0, 0);
         let mut loads: BTreeMap<ClientId, Load> = BTreeMap::new();
-        for (id, record) in &self.records {
-            expect(self.find(record.name()) == Some(id), "a record is not found by its name")?;
+        for record in self.registry.iter() {
+            expect(self.registry.find(record.name()) == Some(record.id), "a record is not found by its name")?;
             places += record.queue.len();
             queues += usize::from(!record.queue.is_empty());
             bound += record.bound.len();
-            let mut last = None;
-            for waiter in record.queue.iter() {
-                let waiter = self.waiters.get(waiter).ok_or("a queue names a waiter that is gone")?;
-                expect(waiter.records.contains(&id), "a waiter is in a queue that it does not wait in")?;
-                expect(last < Some(waiter.place), "a queue is out of order")?;
-                last = Some(waiter.place);
-            }
-            expect(
-                !record.is_idle() || record.attention != Attention::None,
-                "a record without anything to remember stays",
-            )?;
-            let has_renewal = record.bound.next_renewal().is_some();
-            expect(
-                has_renewal || record.renewal == Attention::None,
-                "a record has nothing to extend, but a time for it",
-            )?;
-            for (attention, agenda) in [(record.attention, &self.agenda), (record.renewal, &self.renewals)] {
-                match attention {
-                    Attention::None => {}
-                    Attention::At(time) => {
-                        at += 1;
-                        expect(agenda.contains(&(time, id)), "a record is not in the agenda")?;
-                    }
-                    Attention::Due(due) => expect(self.lanes.has(due, id), "a record is not among those that are due")?,
-                }
-            }
+            self.audit_record(record)?;
+            let attentions = [record.attention, record.renewal];
+            times += attentions.iter().filter(|attention| matches!(attention, Attention::At(_))).count();
             for (client, load) in record.bound.loads() {
                 *loads.entry(client).or_default() += load;
             }
-            for client in record.bound.clients().filter(|client| !record.bound.has_session_ended(*client)) {
-                let is_known = self.clients.get(&client).is_some_and(|holds| holds.records.contains(&id));
-                let leaves = self.leaving.get(&client).is_some_and(|leaving| leaving.records.contains(&id));
-                expect(is_known || leaves, "a client is not known to have a hold")?;
-            }
         }
-        for (_, bound) in &self.old_bound {
-            bound.loads().for_each(|(client, load)| *loads.entry(client).or_default() += load);
-        }
-        for (client, holds) in &self.clients {
-            expect(loads.get(client).copied().unwrap_or(0) == holds.load, "a client's load is counted wrong")?;
-        }
-        expect(at == self.agenda.len() + self.renewals.len(), "the agenda names a record twice, or one that is gone")?;
-        let counted = (self.places, self.queues, self.bound);
+        expect(sessions.audit(loads), "a client's load is counted wrong")?;
+        expect(times == backlog.times(), "the agenda names a record twice, or one that is gone")?;
+        let counted = (waiters.places(), waiters.queues(), sessions.bound());
         expect(counted == (places, queues, bound), "places, queues or bound holds are counted wrong")?;
-        for (id, waiter) in &self.waiters {
+        for (id, waiter) in waiters.iter() {
             for record in &waiter.records {
-                let queue = self.records.get(*record).map(|record| &record.queue).ok_or("a waiter has no record")?;
+                let queue = self.registry.get(*record).map(|record| &record.queue).ok_or("a waiter has no record")?;
                 let times = queue.iter().filter(|other| *other == id).count();
                 expect(times == 1, "a waiter is not in each of its queues once")?;
             }
-            let times = self.waits.get(&waiter.owner).map_or(0, |ids| ids.iter().filter(|other| **other == id).count());
+            let times = waiters.of_owner(&waiter.request.owner).iter().filter(|other| **other == id).count();
             expect(times == 1, "a waiter is not among the waits of its owner once")?;
         }
-        let waits: usize = self.waits.values().map(|waits| waits.len()).sum();
-        expect(waits == self.waiters.len(), "an owner has a wait that is gone")
+        expect(waiters.count_by_owner() == waiters.len(), "an owner has a wait that is gone")
+    }
+
+    fn audit_record(&self, record: &Record) -> Result<(), String> {
+        let expect = |is_so: bool, what: &str| if is_so { Ok(()) } else { Err(what.to_owned()) };
+        let mut last = None;
+        for waiter in record.queue.iter() {
+            let waiter = self.parts.waiters.get(waiter).ok_or("a queue names a waiter that is gone")?;
+            expect(waiter.records.contains(&record.id), "a waiter is in a queue that it does not wait in")?;
+            expect(last < Some(waiter.place), "a queue is out of order")?;
+            last = Some(waiter.place);
+        }
+        let is_kept = !record.is_idle() || record.attention != Attention::None;
+        expect(is_kept, "a record without anything to remember stays")?;
+        let has_renewal = record.bound.next_renewal().is_some();
+        expect(has_renewal || record.renewal == Attention::None, "a record has nothing to extend, but a time for it")?;
+        expect(self.parts.backlog.has(record), "a record is not where it says that it is due")?;
+        for client in record.bound.clients().filter(|client| !record.bound.has_session_ended(*client)) {
+            expect(self.parts.sessions.knows(client, record.id), "a client is not known to have a hold")?;
+        }
+        Ok(())
     }
 }
 

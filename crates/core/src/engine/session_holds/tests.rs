@@ -51,11 +51,11 @@ proptest! {
     /// Tokens that two holds have, and more ended sessions than are looked at one by one, included.
     #[test]
     fn bindings_are_what_a_list_says(ops in vec((op(), time()), 1..80), most in 1..9_usize) {
-        let (mut bound, mut plain) = (Bound::default(), Plain::default());
+        let (mut bound, mut plain) = (SessionHolds::default(), Plain::default());
         let mut loads: BTreeMap<ClientId, i64> = BTreeMap::new();
         for (op, now) in ops {
             // What it finds is remembered: the change is to make it forget.
-            prop_assert_eq!(bound.departed(now), plain.departed(now));
+            prop_assert_eq!(bound.ended_sum(now), plain.ended_sum(now));
             step(&mut bound, &mut plain, op);
             compare(&bound, &plain, now);
             bound.take_load_changes().into_iter().for_each(|(client, load)| *loads.entry(client).or_default() += load);
@@ -95,7 +95,7 @@ struct Entry {
     renew_at: Option<UnixMs>,
 }
 
-fn step(bound: &mut Bound, plain: &mut Plain, op: Op) {
+fn step(bound: &mut SessionHolds, plain: &mut Plain, op: Op) {
     match op {
         // A client whose connection has ended binds nothing more.
         Op::Bind { client, .. } if plain.ends.contains_key(&client) => {}
@@ -146,7 +146,7 @@ fn step(bound: &mut Bound, plain: &mut Plain, op: Op) {
     }
 }
 
-fn split(bound: &mut Bound, plain: &mut Plain, owner: &Owner, goes_on_with_others: bool) {
+fn split(bound: &mut SessionHolds, plain: &mut Plain, owner: &Owner, goes_on_with_others: bool) {
     let (own, others): (Vec<Entry>, Vec<Entry>) =
         plain.bindings.drain(..).partition(|entry| entry.hold.owner == *owner);
     // The owner's holds of ended sessions are released before.
@@ -218,7 +218,7 @@ impl Plain {
         self.bindings.iter().filter_map(|entry| Some((entry, *self.ends.get(&entry.client)?)))
     }
 
-    fn departed(&self, now: UnixMs) -> Sum {
+    fn ended_sum(&self, now: UnixMs) -> Sum {
         let is_live = |hold: &Hold| hold.deadline > now && hold.deadline > self.swept;
         let ended = self.ended().filter(|(entry, end)| until(*end) <= now && is_live(&entry.hold));
         ended.fold(Sum::default(), |sum, (entry, _)| sum.plus(Sum { holds: 1, entries: u64::from(entry.hold.count) }))
@@ -234,7 +234,7 @@ impl Plain {
     }
 }
 
-fn compare(bound: &Bound, plain: &Plain, now: UnixMs) {
+fn compare(bound: &SessionHolds, plain: &Plain, now: UnixMs) {
     assert_eq!((bound.len(), bound.is_empty()), (plain.bindings.len(), plain.bindings.is_empty()));
     let clients = plain.clients();
     assert_eq!((bound.sessions(), bound.clients().collect()), (clients.len(), clients.clone()));
@@ -266,10 +266,10 @@ fn compare(bound: &Bound, plain: &Plain, now: UnixMs) {
     }
 }
 
-fn compare_ended(bound: &Bound, plain: &Plain, now: UnixMs) {
-    assert_eq!(bound.departed(now), plain.departed(now));
+fn compare_ended(bound: &SessionHolds, plain: &Plain, now: UnixMs) {
+    assert_eq!(bound.ended_sum(now), plain.ended_sum(now));
     for now in TIMES {
-        assert_eq!(bound.departed(now), plain.departed(now));
+        assert_eq!(bound.ended_sum(now), plain.ended_sum(now));
         assert_eq!(bound.has_grace(now), plain.ended().any(|(_, end)| now < until(end)));
     }
     assert_eq!(bound.has_ended(), plain.ended().next().is_some());
@@ -296,8 +296,8 @@ fn key_of(entry: &Entry) -> Key {
 /// What lapsed by an earlier clock stays lapsed when the clock is set back, also after the others were taken out.
 #[test]
 fn what_an_owner_keeps_is_counted_as_before() {
-    let mut bound = Bound::default();
-    let bind = |bound: &mut Bound, number: u64, deadline| {
+    let mut bound = SessionHolds::default();
+    let bind = |bound: &mut SessionHolds, number: u64, deadline| {
         let hold = hold(owner(number), Mode::Shared, Token::MAX, UnixMs::new(deadline), 1);
         bound.bind(&hold, ClientId(number), renewal(&hold, UnixMs::ZERO));
     };
@@ -310,7 +310,7 @@ fn what_an_owner_keeps_is_counted_as_before() {
     for client in [0, 2].map(ClientId) {
         bound.end(client, SessionEnd { at: UnixMs::ZERO, grace: None });
     }
-    assert_eq!(bound.departed(UnixMs::new(1)), Sum { holds: 1, entries: 1 });
+    assert_eq!(bound.ended_sum(UnixMs::new(1)), Sum { holds: 1, entries: 1 });
 }
 
 /// Every command that looks at a large crowd of readers asks for each of them. A search through the list of ended
@@ -325,7 +325,7 @@ fn the_end_of_one_of_many_sessions_is_found_without_a_search() {
 /// Only then is the owner's binding looked up.
 #[test]
 fn a_token_is_ambiguous_when_two_holds_had_it_at_once() {
-    let (mut bound, token, mode) = (Bound::default(), Token::MAX, Mode::Shared);
+    let (mut bound, token, mode) = (SessionHolds::default(), Token::MAX, Mode::Shared);
     let mut is_ambiguous = |name: u64, client: u64| {
         let hold = hold(owner(name), mode, token, UnixMs::MAX, 1);
         bound.bind(&hold, ClientId(client), renewal(&hold, UnixMs::ZERO));
@@ -346,8 +346,8 @@ fn a_lease_is_extended_when_a_third_has_passed_or_up_to_a_twelfth_of_that_earlie
     assert_eq!(at(36_000, 5, 0), 12_000, "a deadline before the lease's length");
 }
 
-fn crowd(sessions: u64) -> Bound {
-    let mut bound = Bound::default();
+fn crowd(sessions: u64) -> SessionHolds {
+    let mut bound = SessionHolds::default();
     for number in 0..sessions {
         let hold = of_crowd(number);
         bound.bind(&hold, ClientId(number), renewal(&hold, UnixMs::ZERO));
@@ -361,7 +361,7 @@ fn of_crowd(number: u64) -> Hold {
 }
 
 /// The shortest of some rounds: what else the machine does only makes a round longer.
-fn time_of_ends(bound: &Bound) -> Duration {
+fn time_of_ends(bound: &SessionHolds) -> Duration {
     let sessions = bound.sessions() as u64;
     let holds: Vec<Hold> = (0..100).map(|number| of_crowd(number * 197 % sessions)).collect();
     let round = || {

@@ -1,0 +1,146 @@
+//! A request for one lock: it is granted, refused, or waits.
+
+use super::command::OnLock;
+use super::join::{Decided, Entered, refuse};
+use super::keyspace::{Keyspace, OpenKey};
+use super::outbox::Fault;
+use super::queue::{Rank, WaiterId};
+use super::sessions::Wanted;
+use super::visit::Visit;
+use super::{Call, Engine};
+use crate::holds::Sum;
+use crate::lock::{Acquired, Refusal};
+use crate::{Lock, Mode, Now, Request, UnixMs, Want};
+
+impl<T> Engine<T> {
+    /// Decides on `ACQUIRE`, `RACQUIRE`, `RLOCK`, `WLOCK` and `SACQUIRE`. `wait` makes the ticket of a request that may
+    /// wait; without it, the request gets an answer at once. O(log n), beside what is due on the lock.
+    ///
+    /// # Errors
+    /// A [`Fault`]; the request has changed nothing.
+    pub fn acquire<S: Keyspace>(
+        &mut self,
+        space: &mut S,
+        call: Call<'_>,
+        request: &Request,
+        wait: Option<impl FnOnce(WaiterId) -> T>,
+    ) -> Result<Entered, Fault> {
+        let may_wait = wait.is_some();
+        let mut budget = self.begin(call.now);
+        let Call { name, now, .. } = call;
+        let command = OnLock { name, own: 0, now, owner: &request.owner, session: request.session };
+        let decided = self.on_lock(space, command, &mut budget, |visit| visit.enter(&call, request, may_wait))??;
+        match decided {
+            Decided::Entered(entered) => Ok(entered),
+            waits => self.carry_out(space, &call, &[name], request, waits, (wait, &mut budget)),
+        }
+    }
+}
+
+impl<T, K: OpenKey> Visit<'_, T, K> {
+    /// Lets the owner in if it may enter now.
+    #[inline]
+    fn enter(&mut self, call: &Call<'_>, request: &Request, may_wait: bool) -> Result<Decided, Fault> {
+        let session = request.session.then_some(call.client);
+        match self.decide(request) {
+            Acquired::Granted(hold, entry) => {
+                self.check_session(call, request, hold.lease)?;
+                let token = hold.token;
+                self.grant(hold, entry, session);
+                self.reschedule();
+                Ok(Decided::Entered(Entered::Granted(token)))
+            }
+            Acquired::Replayed(hold) => {
+                self.check_session(call, request, hold.lease)?;
+                self.parts.outbox.stats.replays += 1;
+                if let Some(client) = session {
+                    self.bind(&hold, client);
+                }
+                Ok(Decided::Entered(Entered::Replayed(hold.token)))
+            }
+            Acquired::Refused(refusal) => self.refused(refusal, call, request, may_wait),
+        }
+    }
+
+    /// Checks that a request with `SESSION` can be bound.
+    #[inline]
+    fn check_session(&self, call: &Call<'_>, request: &Request, lease: crate::Lease) -> Result<(), Fault> {
+        let wanted = Wanted { record: self.record.as_deref(), key_len: call.name.key.len(), lease };
+        self.parts.sessions.check(call.client, request, [wanted])
+    }
+
+    #[inline]
+    fn decide(&self, request: &Request) -> Acquired {
+        let (lock, now, terms) = (self.open.lock(), self.now, self.parts.terms(self.now, request));
+        let Some(record) = &self.record else { return lock.acquire(now.ms(), request, terms) };
+        let ended = self.ended_sum();
+        let decision = lock.acquire_without(now.ms(), request, terms, ended);
+        if record.queue.is_empty() {
+            return decision;
+        }
+        // Nobody overtakes a waiter, except owners that hold the lock already.
+        match (&decision, request.want) {
+            (Acquired::Granted(..), Want::Permits { .. })
+                if lock.live(&request.owner, Mode::Exclusive, now.ms()).is_none() =>
+            {
+                Acquired::Refused(only_holder(lock, request, now, ended))
+            }
+            (Acquired::Granted(..) | Acquired::Refused(Refusal::LeasePassed | Refusal::NoToken), _)
+                if lock.live_holds_of(&request.owner, now.ms()).next().is_none() =>
+            {
+                Acquired::Refused(Refusal::Held)
+            }
+            _ => decision,
+        }
+    }
+
+    /// What becomes of a request that is not granted now.
+    fn refused(
+        &mut self,
+        refusal: Refusal,
+        call: &Call<'_>,
+        request: &Request,
+        may_wait: bool,
+    ) -> Result<Decided, Fault> {
+        let now = self.now.ms();
+        // Nothing counts lapsed permits twice.
+        if matches!(request.want, Want::Permits { .. }) && self.open.lock().has_lapsed(now) {
+            self.sweep();
+        }
+        let (lock, record) = (self.open.lock(), self.record.as_deref());
+        let first = record.and_then(|record| self.parts.waiters.repeated(request, &[record.id]));
+        let is_upgrade = is_upgrade(lock, request, now);
+        let own = lock.live(&request.owner, request.want.mode(), now).map(|hold| hold.lease);
+        let own = own.filter(|_| request.want != Want::ExclusiveOnce);
+        self.parts.check_waiting(call.client, request, own, [(record, call.name.key.len())])?;
+        match refuse(&mut self.parts.outbox, refusal, call, request, may_wait, first)? {
+            Decided::Join(_) if is_upgrade && self.is_upgrade_ahead(request) => {
+                let why = "another owner waits to upgrade the lock already".to_owned();
+                Err(self.parts.outbox.deadlock(call, request, why))
+            }
+            Decided::Join(_) if is_upgrade => Ok(Decided::Join(Rank::Upgrade)),
+            decided => Ok(decided),
+        }
+    }
+
+    fn is_upgrade_ahead(&self, request: &Request) -> bool {
+        let upgrades = self.record.iter().flat_map(|record| record.queue.upgrades());
+        let mut upgrades = upgrades.filter_map(|id| self.parts.waiters.get(id));
+        upgrades.any(|waiter| waiter.request.owner != request.owner)
+    }
+}
+
+/// The only holder that asks for more permits behind a waiter waits for a waiter that waits for it.
+fn only_holder(lock: &Lock, request: &Request, now: Now, ended: Sum) -> Refusal {
+    let is_holder = lock.live(&request.owner, Mode::Shared, now.ms()).is_some();
+    if is_holder && !lock.is_held_by_others(now.ms(), &request.owner, ended) {
+        Refusal::OnlyHolder
+    } else {
+        Refusal::Held
+    }
+}
+
+/// Whether the request is for the write mode, by an owner that holds the lock shared.
+fn is_upgrade(lock: &Lock, request: &Request, now: UnixMs) -> bool {
+    request.want == Want::Exclusive && lock.live(&request.owner, Mode::Shared, now).is_some()
+}

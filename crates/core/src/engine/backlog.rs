@@ -1,0 +1,209 @@
+//! What is to be done later, and when: which lock is visited next and for what, and which keys get another TTL.
+
+use std::collections::{BTreeSet, VecDeque};
+use std::rc::Rc;
+
+use super::lanes::{Due, Lane, Lanes};
+use super::record::{Attention, Record, RecordId};
+use crate::{ClientId, Name, Now, UnixMs};
+
+/// Whose work it is that nobody waits for. Servers give no client this id.
+const NOBODY: ClientId = ClientId(0);
+/// When to try again what the server does not allow for now, in ms.
+pub(super) const RETRY_MS: u64 = 20;
+/// How much memory the list of keys that need another TTL keeps, in keys.
+const TTLS_KEPT: usize = 64;
+
+#[derive(Clone, Debug, Default)]
+pub(super) struct Backlog {
+    /// When queues are due.
+    agenda: BTreeSet<(UnixMs, RecordId)>,
+    /// When leases are extended.
+    renewals: BTreeSet<(UnixMs, RecordId)>,
+    /// The locks that are due.
+    lanes: Lanes,
+    /// Keys that others gave a TTL, or none, that has to be looked at.
+    ttls: VecDeque<(i32, Rc<[u8]>)>,
+    /// The timer has more to do, but not before this time.
+    pub not_before: UnixMs,
+    /// When the last tick ended, if it has left something to do.
+    pub behind_since: Option<Now>,
+}
+
+impl Backlog {
+    /// A clock that was set back puts no visit off.
+    #[inline]
+    pub(super) fn begin(&mut self, now: Now) {
+        self.not_before = self.not_before.min(retry(now));
+    }
+
+    /// Has a record visited before the end of the turn. `payer` is the client that waits longest for the lock.
+    pub(super) fn mark_due(&mut self, record: &mut Record, payer: Option<ClientId>) {
+        let (lane, client) = payer.map_or((Lane::Ended, NOBODY), |client| (Lane::Queues, client));
+        // One that somebody waits for now stands there no longer with those that nobody waits for.
+        if matches!(record.attention, Attention::Due(due) if due.lane == Lane::Queues || due.lane == lane) {
+            return;
+        }
+        let due = self.lanes.place(lane, client, UnixMs::ZERO);
+        self.set_attention(record, Attention::Due(due));
+    }
+
+    /// Has a record visited when it is due next.
+    pub(super) fn schedule(&mut self, record: &mut Record, payer: Option<ClientId>) {
+        let renewal = record.bound.next_renewal().map_or(Attention::None, |renewal| Attention::At(renewal.at));
+        self.set_renewal(record, renewal);
+        if record.is_due() {
+            self.mark_due(record, payer);
+        } else {
+            self.set_attention(record, record.queue_due.map_or(Attention::None, Attention::At));
+        }
+    }
+
+    /// Sets when a record is visited to release holds and to serve its queue.
+    pub(super) fn set_attention(&mut self, record: &mut Record, attention: Attention) {
+        let old = std::mem::replace(&mut record.attention, attention);
+        change(&mut self.agenda, &mut self.lanes, record.id, old, attention);
+    }
+
+    /// Sets when a record is visited to extend leases.
+    pub(super) fn set_renewal(&mut self, record: &mut Record, renewal: Attention) {
+        let old = std::mem::replace(&mut record.renewal, renewal);
+        change(&mut self.renewals, &mut self.lanes, record.id, old, renewal);
+    }
+
+    /// Takes a record out of everything that is due.
+    pub(super) fn unschedule(&mut self, record: &mut Record) {
+        self.set_attention(record, Attention::None);
+        self.set_renewal(record, Attention::None);
+    }
+
+    /// The time of the next visit, unless a record is due already.
+    pub(super) fn next_visit(&self) -> Option<UnixMs> {
+        self.agenda.first().into_iter().chain(self.renewals.first()).map(|(at, _)| *at).min()
+    }
+
+    /// The first record whose queue is due at `now`, and the first whose leases are, but for those that are among the
+    /// due.
+    pub(super) fn first_times(&self, now: UnixMs) -> (Option<RecordId>, Option<RecordId>) {
+        let first =
+            |agenda: &BTreeSet<(UnixMs, RecordId)>| agenda.first().filter(|(at, _)| *at <= now).map(|(_, id)| *id);
+        (first(&self.agenda), first(&self.renewals))
+    }
+
+    /// The lock that is visited next, and what for.
+    pub(super) fn first_due(&mut self) -> Option<(Due, RecordId)> {
+        self.lanes.first()
+    }
+
+    /// Charges for a visit.
+    pub(super) fn charge(&mut self, due: Due, us: u64) {
+        self.lanes.charge(due, us);
+    }
+
+    /// Whether no lock is due, and no key needs another TTL.
+    #[inline]
+    pub(super) fn is_empty(&self) -> bool {
+        self.lanes.is_empty() && self.ttls.is_empty()
+    }
+
+    /// Moves a record whose leases are to be extended among those that are due.
+    pub(super) fn set_renewal_due(&mut self, record: &mut Record, now: UnixMs) {
+        // One without a renewal must not stand before all others.
+        let Some(renewal) = record.bound.next_renewal() else { return self.set_renewal(record, Attention::None) };
+        // What keeps a live hold comes before what forgets lapsed ones.
+        let due = if record.bound.has_lapsed(now) {
+            self.lanes.place(Lane::Lapsed, NOBODY, UnixMs::ZERO)
+        } else {
+            self.lanes.place(Lane::Renewals, renewal.client, renewal.deadline)
+        };
+        self.set_renewal(record, Attention::Due(due));
+    }
+
+    /// Leaves a lock whose leases have all ended before they were extended to those that are forgotten. Returns whether
+    /// that is so.
+    pub(super) fn leave_lapsed(&mut self, record: &mut Record, due: Due, now: UnixMs) -> bool {
+        let has_lapsed = due.lane == Lane::Renewals && due.place.urgency <= now && record.bound.has_lapsed(now);
+        if has_lapsed {
+            self.set_renewal_due(record, now);
+        }
+        has_lapsed
+    }
+
+    /// Has the TTL of a key looked at.
+    pub(super) fn correct_ttl(&mut self, db: i32, key: Rc<[u8]>) {
+        self.ttls.push_back((db, key));
+    }
+
+    /// The key whose TTL was to be looked at last.
+    pub(super) fn last_ttl(&self) -> Option<Name<'_>> {
+        self.ttls.back().map(|(db, key)| Name { db: *db, key })
+    }
+
+    /// Takes the next key whose TTL is to be looked at.
+    pub(super) fn next_ttl(&mut self) -> Option<(i32, Rc<[u8]>)> {
+        let next = self.ttls.pop_front();
+        if next.is_some() && self.ttls.is_empty() {
+            self.ttls.shrink_to(TTLS_KEPT);
+        }
+        next
+    }
+
+    /// A replica corrects no TTL.
+    pub(super) fn forget_ttls(&mut self) {
+        self.ttls.clear();
+    }
+}
+
+/// Moves a record from where it was to where it is to be found.
+fn change(agenda: &mut BTreeSet<(UnixMs, RecordId)>, lanes: &mut Lanes, id: RecordId, old: Attention, new: Attention) {
+    if old == new {
+        return;
+    }
+    match old {
+        Attention::None => {}
+        Attention::At(at) => drop(agenda.remove(&(at, id))),
+        Attention::Due(due) => lanes.remove(due),
+    }
+    match new {
+        Attention::None => {}
+        Attention::At(at) => drop(agenda.insert((at, id))),
+        Attention::Due(due) => lanes.insert(due, id),
+    }
+}
+
+/// When to try again what the server does not allow now.
+pub(super) fn retry(now: Now) -> UnixMs {
+    after(now, RETRY_MS)
+}
+
+pub(super) fn after(now: Now, ms: u64) -> UnixMs {
+    UnixMs::new(now.ms().get() + ms)
+}
+
+#[cfg(feature = "check")]
+impl Backlog {
+    /// The locks that are due for something else than a renewal, in order.
+    pub(super) fn marked(&self) -> impl Iterator<Item = RecordId> {
+        self.lanes.marked()
+    }
+
+    /// The keys whose TTL is to be looked at.
+    pub(super) fn ttls(&self) -> impl Iterator<Item = Name<'_>> {
+        self.ttls.iter().map(|(db, key)| Name { db: *db, key })
+    }
+
+    /// Whether a record is where its fields say.
+    pub(super) fn has(&self, record: &Record) -> bool {
+        let is_there = |attention, agenda: &BTreeSet<(UnixMs, RecordId)>| match attention {
+            Attention::None => true,
+            Attention::At(at) => agenda.contains(&(at, record.id)),
+            Attention::Due(due) => self.lanes.has(due, record.id),
+        };
+        is_there(record.attention, &self.agenda) && is_there(record.renewal, &self.renewals)
+    }
+
+    /// How many times the agendas have.
+    pub(super) fn times(&self) -> usize {
+        self.agenda.len() + self.renewals.len()
+    }
+}

@@ -1,0 +1,87 @@
+//! What every command does on a lock beside its own work.
+
+use super::Engine;
+use super::budget::Budget;
+use super::keyspace::{Keyspace, WrongType};
+use super::record::RecordId;
+use super::visit::Visit;
+use crate::{Name, Now, Owner};
+
+/// How often a command begins anew because a request for several locks has become the head. Then it queues behind it.
+const MAX_RESTARTS: u32 = 16;
+
+/// A command on one lock.
+#[derive(Clone, Copy)]
+pub(super) struct OnLock<'a> {
+    pub name: Name<'a>,
+    /// The index of the lock's key among those of the command.
+    pub own: usize,
+    pub now: Now,
+    /// Whose ended holds are released first, however many there are.
+    pub owner: &'a Owner,
+    /// Whether the command binds holds: then the lock needs a record.
+    pub session: bool,
+}
+
+impl<T> Engine<T> {
+    /// Begins a command.
+    #[inline]
+    pub(super) fn begin(&mut self, now: Now) -> Budget {
+        self.parts.backlog.begin(now);
+        Budget::TURN
+    }
+
+    /// Runs a command on one lock. It does what is due there, then the command's own work, `body`, then what has become
+    /// due.
+    #[inline]
+    pub(super) fn on_lock<S: Keyspace, R>(
+        &mut self,
+        space: &mut S,
+        command: OnLock<'_>,
+        budget: &mut Budget,
+        body: impl FnOnce(&mut Visit<'_, T, S::Key<'_>>) -> R,
+    ) -> Result<R, WrongType> {
+        let OnLock { name, own, now, owner, session } = command;
+        let mut restarts = 0..MAX_RESTARTS;
+        loop {
+            let id = self.prepare(space, command, budget);
+            let head = self.head_of(id);
+            let id = if session { Some(self.find_or_create(name)) } else { id };
+            let mut visit = match self.open(space, id, name, Some(own), (now, &mut *budget)) {
+                Ok(visit) => visit,
+                Err(wrong_type) => {
+                    id.into_iter().for_each(|id| self.drop_if_idle(id));
+                    return Err(wrong_type);
+                }
+            };
+            // What is due comes first: the command sees the lock after that.
+            if visit.record.is_some() {
+                visit.release_ended();
+                visit.release_ended_of(owner);
+                let several = visit.serve();
+                // One that becomes the head now may get in, and comes before the command, too.
+                if several.is_some() && several != head && restarts.next().is_some() {
+                    visit.close();
+                    continue;
+                }
+            }
+            let done = body(&mut visit);
+            visit.close();
+            if let Some(id) = id {
+                self.serve_several(space, id, now, budget);
+                self.drop_if_idle(id);
+            }
+            return Ok(done);
+        }
+    }
+
+    /// The record of the lock, after a request for several locks that is the head, and was not looked at since, had its
+    /// turn.
+    #[inline]
+    fn prepare<S: Keyspace>(&mut self, space: &mut S, command: OnLock<'_>, budget: &mut Budget) -> Option<RecordId> {
+        let id = self.look_up(command.name)?;
+        self.serve_several(space, id, command.now, budget);
+        // A record that has nothing left to remember is gone.
+        self.registry.get(id).map(|record| record.id)
+    }
+}

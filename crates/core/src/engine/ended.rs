@@ -1,0 +1,105 @@
+//! What a visit does with holds that are bound to clients: it releases them when the session has ended, and extends
+//! their leases until then.
+
+use super::budget::PIECE;
+use super::keyspace::{OpenKey, Replication};
+use super::outbox::Event;
+use super::visit::Visit;
+use crate::{Change, Effect, Expiry, Hold, LeaseChoice, Mode, Owner, UnixMs};
+
+impl<T, K: OpenKey> Visit<'_, T, K> {
+    /// Releases holds whose sessions have ended: some of them, if there are many.
+    pub(super) fn release_ended(&mut self) {
+        for _ in 0..PIECE {
+            let next = self.record.as_ref().and_then(|record| record.bound.next_ended());
+            let Some((_, binding, _)) = next else { return };
+            let (owner, mode) = (binding.owner.clone(), binding.mode);
+            self.release_one(&owner, mode);
+        }
+        self.budget.should_yield = true;
+        // The exclusive owner is in everybody's way.
+        if let Some(owner) = self.open.lock().exclusive(UnixMs::ZERO).map(|hold| hold.owner.clone()) {
+            self.release_ended_of(&owner);
+        }
+    }
+
+    /// Releases the holds of one owner whose session has ended.
+    #[inline]
+    pub(super) fn release_ended_of(&mut self, owner: &Owner) {
+        if self.record.as_ref().is_some_and(|record| record.bound.has_ended()) {
+            for mode in [Mode::Exclusive, Mode::Shared] {
+                self.release_one(owner, mode);
+            }
+        }
+    }
+
+    fn release_one(&mut self, owner: &Owner, mode: Mode) {
+        let ended = self.record.as_ref().and_then(|record| record.bound.ended_of(owner, mode));
+        let Some((binding, end)) = ended.map(|(_, binding, end)| (binding.clone(), end)) else { return };
+        self.unbind(owner, mode);
+        let now = self.now;
+        let is_it = |hold: &&Hold| hold.token == binding.token;
+        // It may have lapsed since its session ended; what had lapsed then is left alone.
+        let hold = self.open.lock().live(owner, mode, end.at.min(now.ms())).filter(is_it);
+        let Some(hold) = hold else { return };
+        let deadline = end.deadline();
+        let effect = if end.grace.is_some() && deadline > now.ms() {
+            let hold = Hold { deadline, ..hold.clone() };
+            Effect { clock: end.at.min(now.ms()), change: Change::Put { hold, expiry: Expiry::Keep } }
+        } else if hold.is_live(now.ms()) {
+            Effect { clock: now.ms(), change: Change::Remove { owner: owner.clone(), mode: Some(mode) } }
+        } else {
+            // It counts as lapsed.
+            Effect { clock: now.ms(), change: Change::Sweep }
+        };
+        let is_released = matches!(effect.change, Change::Remove { .. }) && end.grace.is_none();
+        self.apply(effect, Replication::Effect);
+        let outbox = &mut self.parts.outbox;
+        outbox.stats.session_ends += 1;
+        if is_released {
+            outbox.note_session_ends(std::iter::once(binding.token), 1, now.us());
+            outbox.stats.releases += 1;
+            self.emit(Event::Release);
+        }
+    }
+
+    /// Forgets the bindings of leases that have ended before they were extended: some of them, if there are many.
+    pub(super) fn forget_lapsed(&mut self) {
+        let now = self.now.ms();
+        for _ in 0..PIECE {
+            let due = self.record.as_ref().and_then(|record| record.bound.due(now));
+            let Some((_, binding)) = due.filter(|(_, binding)| binding.deadline <= now) else { return };
+            let (owner, mode) = (binding.owner.clone(), binding.mode);
+            self.unbind(&owner, mode);
+        }
+    }
+
+    /// Extends the leases that are due: some of them, if there are many.
+    pub(super) fn extend(&mut self) {
+        let now = self.now.ms();
+        for _ in 0..PIECE {
+            let Some(record) = &mut self.record else { return };
+            let Some((id, binding)) = record.bound.due(now) else { return };
+            let (owner, mode) = (binding.owner.clone(), binding.mode);
+            if record.bound.ended_of(&owner, mode).is_some() {
+                record.bound.skip_renewal(id);
+                continue;
+            }
+            let hold = self.open.lock().live(&owner, mode, now);
+            let renewed = hold.filter(|hold| hold.token == binding.token).and_then(|hold| {
+                let (_, deadline) = LeaseChoice::Own.resolve(now, hold.lease)?;
+                Some(Hold { deadline, ..hold.clone() })
+            });
+            match renewed {
+                Some(hold) => {
+                    // The operator's earlier expiry stands: a watchdog is not a command.
+                    let change = Change::Put { hold, expiry: Expiry::Keep };
+                    self.apply(Effect { clock: now, change }, Replication::Effect);
+                }
+                // It lapsed, or is gone.
+                None => self.unbind(&owner, mode),
+            }
+        }
+        self.budget.should_yield = true;
+    }
+}

@@ -1,0 +1,160 @@
+//! What happens outside of the module's commands.
+
+use std::collections::BTreeSet;
+use std::rc::Rc;
+
+use smallvec::SmallVec;
+
+use super::Engine;
+use super::log::{AT_ONCE, LogEntry, LogEvent, Lost};
+use super::queue::WaiterId;
+use super::record::{Record, RecordId};
+use super::session_holds::{NextRenewal, SessionEnd};
+use crate::{ClientId, Name, Now, UnixMs};
+
+/// What happened outside of the module's commands. A hook only notes it: the engine acts on it after the running command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Input<'a> {
+    /// A lock's key was removed or replaced.
+    Removed(Name<'a>),
+    /// A lock was restored from a dump.
+    Restored(Name<'a>),
+    /// A connection has ended.
+    ClientGone(ClientId),
+    /// A database is empty now; `None`: all are.
+    Flushed(Option<i32>),
+    /// Two databases changed places.
+    Swapped(i32, i32),
+    /// The data were loaded anew.
+    Loaded,
+    /// The server became a primary or a replica.
+    RoleChanged,
+}
+
+/// At how many locks the end of a session looks for holds to log.
+const LOOKS: usize = AT_ONCE;
+/// How many records are looked through for a lock in a database that is flushed, and how many of these are brought up to
+/// date.
+const RECORDS: usize = 10_000;
+const FEW: usize = 64;
+
+impl<T> Engine<T> {
+    /// Takes in what happened outside of the module's commands.
+    pub fn input(&mut self, input: Input<'_>, now: Now) {
+        // What frees a lock is served in the same turn. If the server still holds its data still, the timer waits again.
+        self.parts.backlog.not_before = UnixMs::ZERO;
+        let databases = self.registry.databases_mut();
+        match input {
+            Input::Removed(name) => {
+                if let Some(id) = self.registry.find(name) {
+                    self.forget_lock(id);
+                }
+            }
+            Input::Restored(name) => {
+                if self.parts.backlog.last_ttl() != Some(name) {
+                    self.parts.backlog.correct_ttl(name.db, name.key.into());
+                }
+            }
+            Input::ClientGone(client) => self.end_sessions(client, now.ms()),
+            Input::Flushed(db) => databases.invalidate(db),
+            Input::Swapped(first, second) if databases.has(first) || databases.has(second) => {
+                databases.invalidate(Some(first));
+                databases.invalidate(Some(second));
+                self.take_graces(first, second);
+            }
+            Input::Swapped(..) => {}
+            Input::Loaded | Input::RoleChanged => {
+                databases.invalidate(None);
+                self.parts.sessions.forget_ended();
+            }
+        }
+    }
+
+    /// Two databases changed places: where the locks are now, nobody waits for them, and their keys need no grace.
+    fn take_graces(&mut self, first: i32, second: i32) {
+        for (id, waiter) in self.parts.waiters.iter() {
+            for record_id in &waiter.records {
+                let Some(record) = self.registry.get_mut(*record_id) else { continue };
+                let to = match record.db {
+                    db if db == first => second,
+                    db if db == second => first,
+                    _ => continue,
+                };
+                // Once: what is swapped again and again needs it once.
+                if record.queue.head() == Some(id) && std::mem::take(&mut record.has_grace) {
+                    self.parts.backlog.correct_ttl(to, Rc::clone(&record.key));
+                }
+            }
+        }
+    }
+
+    /// The connection of a client has ended.
+    fn end_sessions(&mut self, client: ClientId, at: UnixMs) {
+        let Some(records) = self.parts.sessions.take(client) else { return };
+        let end = SessionEnd { at, grace: self.parts.settings.session_grace };
+        self.log_session_end(client, &records, at);
+        for id in self.parts.sessions.leave_if_many(client, end, records) {
+            self.with_record(id, |parts, record| parts.end_session(record, client, end));
+        }
+    }
+
+    /// Logs the holds of a client whose connection has ended: they are on these locks.
+    fn log_session_end(&mut self, client: ClientId, records: &BTreeSet<RecordId>, now: UnixMs) {
+        if !self.parts.outbox.log.is_on() {
+            return;
+        }
+        let mut entries: SmallVec<[LogEntry; 1]> = SmallVec::new();
+        for id in records.iter().take(LOOKS) {
+            let Some((record, is_stale)) = self.registry.look_at(*id) else { continue };
+            if is_stale {
+                self.parts.forget_lock(record);
+            }
+            let live = record.bound.of_client(client).filter(|binding| now < binding.deadline);
+            entries.extend(live.take(AT_ONCE - entries.len()).map(|binding| {
+                let entry = LogEntry::new(LogEvent::SessionEnd, now);
+                entry.of(record.name(), &binding.owner, binding.mode).held(binding.token, now)
+            }));
+        }
+        entries.into_iter().for_each(|entry| self.parts.outbox.log.add(entry, Some(client)));
+    }
+
+    /// Takes out a waiter whose client is gone. The next in its queues may get in.
+    pub fn abandon(&mut self, id: WaiterId) -> Option<T> {
+        self.take_waiter(id).map(|waiter| waiter.ticket)
+    }
+
+    /// Takes out a waiter whose time is over: it gets nil.
+    pub fn time_out(&mut self, id: WaiterId, now: Now) {
+        self.note_timeout(id, now);
+        self.take_waiter(id);
+    }
+
+    /// Counts and logs what went with a removed key.
+    pub fn lose(&mut self, lost: &Lost) {
+        let outbox = &mut self.parts.outbox;
+        outbox.stats.lapses += lost.lapsed;
+        outbox.log.holds.record_all(&lost.sample, lost.lapsed);
+        let record = if lost.has_whole_name() { self.registry.named(lost.name()) } else { None };
+        for hold in &lost.holds {
+            let client = record.and_then(|record| record.bound.client_of(&hold.owner, hold.mode));
+            outbox.log_end(lost.name(), hold, client, lost.at.ms());
+        }
+    }
+
+    /// Logs that a flush of this database, or of all, removes at least one lock.
+    pub fn log_flush(&mut self, db: Option<i32>, now: Now) {
+        self.parts.outbox.log.add(LogEntry { db, ..LogEntry::new(LogEvent::Flush, now.ms()) }, None);
+    }
+
+    /// Whether a live hold that is bound to a session is known in a database; `None`: in any. Looks at some records only.
+    pub fn has_session_hold(&mut self, db: Option<i32>, now: Now) -> bool {
+        let is_there = |record: &&Record| db.is_none_or(|db| db == record.db) && !record.bound.is_empty();
+        let some = self.registry.iter().take(RECORDS).filter(is_there).map(|record| record.id);
+        let some: SmallVec<[RecordId; FEW]> = some.take(FEW).collect();
+        let is_live = |renewal: NextRenewal| now.ms() < renewal.deadline;
+        some.into_iter().any(|id| {
+            let record = self.refresh(id);
+            record.is_some_and(|record| !record.bound.has_ended() && record.bound.next_renewal().is_some_and(is_live))
+        })
+    }
+}

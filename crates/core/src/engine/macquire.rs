@@ -1,0 +1,108 @@
+//! `MACQUIRE`: a request for several locks, which are granted together or not at all.
+
+use smallvec::SmallVec;
+
+use super::budget::Budget;
+use super::command::OnLock;
+use super::join::{Decided, Entered, refuse};
+use super::keyspace::Keyspace;
+use super::outbox::Fault;
+use super::queue::WaiterId;
+use super::record::RecordId;
+use super::sessions::Wanted;
+use super::several::{Granted, State};
+use super::{Call, Engine};
+use crate::lock::{Acquired, Refusal};
+use crate::{Lease, Lock, Name, Request};
+
+impl<T> Engine<T> {
+    /// Decides on `MACQUIRE`: `names` are its keys, each once, all in one database. `call.name` is the first. O(n log n)
+    /// for n keys, beside what is due on the locks.
+    ///
+    /// # Errors
+    /// A [`Fault`]; the request has changed nothing.
+    pub fn acquire_all<S: Keyspace>(
+        &mut self,
+        space: &mut S,
+        call: Call<'_>,
+        names: &[Name<'_>],
+        request: &Request,
+        wait: Option<impl FnOnce(WaiterId) -> T>,
+    ) -> Result<Entered, Fault> {
+        let mut budget = self.begin(call.now);
+        for (index, name) in names.iter().enumerate() {
+            if self.remembers(*name) {
+                let (name, now, owner) = (*name, call.now, &request.owner);
+                let command = OnLock { name, own: index, now, owner, session: false };
+                self.on_lock(space, command, &mut budget, |_| ())?;
+            }
+        }
+        let decided = self.decide_on_all(space, &call, names, request, wait.is_some(), &mut budget)?;
+        self.carry_out(space, &call, names, request, decided, (wait, &mut budget))
+    }
+
+    fn decide_on_all<S: Keyspace>(
+        &mut self,
+        space: &mut S,
+        call: &Call<'_>,
+        names: &[Name<'_>],
+        request: &Request,
+        may_wait: bool,
+        budget: &mut Budget,
+    ) -> Result<Decided, Fault> {
+        let now = call.now;
+        let session = request.session.then_some(call.client);
+        let mut states: SmallVec<[State; 8]> = SmallVec::new();
+        let mut is_queued = false;
+        for name in names {
+            let id = self.look_up(*name);
+            is_queued |= self.head_of(id).is_some();
+            states.push(self.state(space, id, *name, &request.owner, request.id.as_deref(), now)?);
+        }
+        let recorded: SmallVec<[_; 8]> = states.iter().filter_map(|state| state.recorded()).collect();
+        if recorded.len() == names.len()
+            && let Some((token, _)) = recorded.iter().max()
+        {
+            self.check_all(call, request, names.iter().copied().zip(recorded.iter().map(|(_, lease)| *lease)))?;
+            self.parts.outbox.stats.replays += 1;
+            if let Some(client) = session {
+                self.bind_all(space, names, &request.owner, client, now);
+            }
+            return Ok(Decided::Entered(Entered::Replayed(*token)));
+        }
+        let is_owned = states.iter().any(|state| matches!(state, State::Recorded(..) | State::Owned));
+        let refusal = if is_owned {
+            Refusal::Owned
+        } else if is_queued || states.contains(&State::Held) {
+            Refusal::Held
+        } else {
+            match Lock::EMPTY.acquire(now.ms(), request, self.parts.terms(now, request)) {
+                Acquired::Granted(hold, _) | Acquired::Replayed(hold) => {
+                    self.check_all(call, request, names.iter().map(|name| (*name, hold.lease)))?;
+                    self.grant_all(space, names, &hold, session, Granted::Command, (now, budget));
+                    return Ok(Decided::Entered(Entered::Granted(hold.token)));
+                }
+                Acquired::Refused(refusal) => refusal,
+            }
+        };
+        let known: Option<SmallVec<[RecordId; 1]>> = names.iter().map(|name| self.registry.find(*name)).collect();
+        let first = known.and_then(|records| self.parts.waiters.repeated(request, &records));
+        let locks = names.iter().map(|name| (self.registry.named(*name), name.key.len()));
+        self.parts.check_waiting(call.client, request, None, locks)?;
+        refuse(&mut self.parts.outbox, refusal, call, request, may_wait, first)
+    }
+
+    /// Checks that a request with `SESSION` can be bound on these locks.
+    fn check_all<'n>(
+        &self,
+        call: &Call<'_>,
+        request: &Request,
+        holds: impl Iterator<Item = (Name<'n>, Lease)>,
+    ) -> Result<(), Fault> {
+        let wanted = |(name, lease): (Name<'n>, Lease)| {
+            let record = if request.session { self.registry.named(name) } else { None };
+            Wanted { record, key_len: name.key.len(), lease }
+        };
+        self.parts.sessions.check(call.client, request, holds.map(wanted))
+    }
+}

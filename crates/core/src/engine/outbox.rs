@@ -1,0 +1,190 @@
+//! What the engine tells others: outputs to be sent, counters, and the log.
+
+use std::rc::Rc;
+
+use super::Call;
+use super::keyspace::WrongType;
+use super::log::{Log, LogEntry, LogEvent, held_us, sample_of};
+use super::stats::Stats;
+use super::waiters::Waiter;
+use crate::lock::Refusal;
+use crate::{ClientId, Hold, Lock, Mode, Name, Now, Owner, Request, Token, UnixMs};
+
+/// What the caller has to send.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Output<T> {
+    /// A keyspace event on the key of the running command with this index.
+    Own(usize, Event),
+    /// A keyspace event.
+    Event(i32, Rc<[u8]>, Event),
+    /// `WATCH` and `CLIENT TRACKING` hear that `INFO` shows something else.
+    Modified(i32, Rc<[u8]>),
+    /// The answer to a request that waited.
+    Answer(T, Answer),
+}
+
+/// A keyspace event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// An owner entered.
+    Acquire,
+    /// Entries were given back, by command or by the end of a session.
+    Release,
+    /// A deadline was set by command.
+    Renew,
+    /// A request queued.
+    Wait,
+    /// A lease ran out.
+    Lapse,
+}
+
+/// How a wait ends.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// With a grant: the token, and the owner if the server drew it.
+    Granted(Token, Option<Owner>),
+    /// With nil.
+    Nil,
+    /// With an error.
+    Fault(Fault),
+}
+
+/// Why a request is an error. It has changed nothing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// The key holds another type.
+    WrongType,
+    /// The owner holds both modes and names none.
+    Ambiguous,
+    /// The hold would count more entries than a hold can.
+    TooManyEntries,
+    /// There is no fencing token left.
+    NoToken,
+    /// The request would wait forever; the text says why.
+    Deadlock(String),
+    /// `dlock.max-waiters` requests wait already.
+    TooManyWaiters,
+    /// A hold that is bound to a session, or would be, needs a lease of at least 300 ms.
+    SessionLease,
+    /// A hold that is bound to a session cannot have an absolute lease.
+    SessionAbsolute,
+    /// The watchdog would have to extend this client's leases too often: see [`MAX_RENEWALS`](super::MAX_RENEWALS).
+    SessionLoad,
+    /// The name of the key is too long for a hold that is bound to a session: see
+    /// [`MAX_BOUND_KEY`](super::MAX_BOUND_KEY).
+    SessionKey,
+    /// The key is leaving for another node of the cluster.
+    TryAgain,
+}
+
+impl From<WrongType> for Fault {
+    fn from(_: WrongType) -> Fault {
+        Fault::WrongType
+    }
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Outbox<T> {
+    pub stats: Stats,
+    pub log: Log,
+    outputs: Vec<Output<T>>,
+}
+
+impl<T> Outbox<T> {
+    pub(super) fn new() -> Outbox<T> {
+        Outbox { stats: Stats::default(), log: Log::new(), outputs: Vec::new() }
+    }
+
+    pub(super) fn push(&mut self, output: Output<T>) {
+        self.outputs.push(output);
+    }
+
+    /// Takes the outputs, and leaves `spare` in their place.
+    #[inline]
+    pub(super) fn swap(&mut self, spare: Vec<Output<T>>) -> Vec<Output<T>> {
+        std::mem::replace(&mut self.outputs, spare)
+    }
+
+    /// Has a waiter answered. It has left its queues.
+    pub(super) fn answer(&mut self, waiter: Waiter<T>, answer: Answer) {
+        let answer = match answer {
+            Answer::Granted(token, None) if waiter.request.is_owner_drawn => {
+                Answer::Granted(token, Some(waiter.request.owner))
+            }
+            answer => answer,
+        };
+        self.push(Output::Answer(waiter.ticket, answer));
+    }
+
+    /// Counts a wait that ends with a grant, and logs it if it was long.
+    pub(super) fn note_granted(&mut self, waiter: &Waiter<T>, name: Name<'_>, token: Token, now: Now) {
+        let waited = now.us().saturating_sub(waiter.since.us());
+        self.stats.wait_usec_total = self.stats.wait_usec_total.wrapping_add(waited);
+        self.stats.wait_usec_max = self.stats.wait_usec_max.max(waited);
+        self.log.waits.record(waited);
+        self.log_wait(waiter, name, LogEvent::Wait, Some(token), now);
+    }
+
+    /// The answer to a waiter that can never get in. `name` is the first of its locks.
+    pub(super) fn refuse_waiter(&mut self, waiter: &Waiter<T>, name: Name<'_>, refusal: Refusal, now: Now) -> Answer {
+        match refusal {
+            Refusal::LeasePassed => {
+                self.stats.wait_timeouts += 1;
+                self.note_timeout(waiter, name, now);
+                Answer::Nil
+            }
+            Refusal::TooManyEntries => Answer::Fault(Fault::TooManyEntries),
+            Refusal::NoToken => Answer::Fault(Fault::NoToken),
+            Refusal::Held | Refusal::Owned | Refusal::OverLimit | Refusal::OnlyHolder => {
+                debug_assert!(false, "a request waits while {refusal:?}");
+                Answer::Nil
+            }
+        }
+    }
+
+    /// Logs a wait that ends without a grant, if it was long. `name` is the first of its locks.
+    pub(super) fn note_timeout(&mut self, waiter: &Waiter<T>, name: Name<'_>, now: Now) {
+        self.log_wait(waiter, name, LogEvent::Timeout, None, now);
+    }
+
+    fn log_wait(&mut self, waiter: &Waiter<T>, name: Name<'_>, event: LogEvent, token: Option<Token>, now: Now) {
+        let waited = now.ms().since(waiter.since.ms());
+        if self.log.shows_wait(waited) {
+            let entry = LogEntry::new(event, now.ms()).of(name, &waiter.request.owner, waiter.mode());
+            self.log.add(LogEntry { token, waited: Some(waited), ..entry }, Some(waiter.client));
+        }
+    }
+
+    /// Counts and logs a request that gets `DEADLOCK`.
+    pub(super) fn deadlock(&mut self, call: &Call<'_>, request: &Request, how: String) -> Fault {
+        self.stats.deadlocks += 1;
+        let entry = LogEntry::new(LogEvent::Deadlock, call.now.ms());
+        self.log.add(entry.of(call.name, &request.owner, request.want.mode()), Some(call.client));
+        Fault::Deadlock(how)
+    }
+
+    /// Counts the holds that a command releases in full, and logs those that were long.
+    #[inline]
+    pub(super) fn note_release(&mut self, call: &Call<'_>, lock: &Lock, owner: &Owner, mode: Option<Mode>) {
+        let (exclusive, shared) = lock.named(call.now.ms(), owner, mode);
+        for hold in exclusive.into_iter().chain(shared) {
+            self.log.holds.record(held_us(hold.token, call.now.us()));
+            if self.log.shows_hold(hold.token, call.now.ms()) {
+                let entry = LogEntry::new(LogEvent::Hold, call.now.ms()).of(call.name, owner, hold.mode);
+                self.log.add(entry.held(hold.token, call.now.ms()), Some(call.client));
+            }
+        }
+    }
+
+    /// Logs a hold that ends without a release. `client` is the one that it is bound to.
+    pub(super) fn log_end(&mut self, name: Name<'_>, hold: &Hold, client: Option<ClientId>, now: UnixMs) {
+        let event = if hold.is_live(now) { LogEvent::Delete } else { LogEvent::Lapse };
+        let entry = LogEntry::new(event, now).of(name, &hold.owner, hold.mode);
+        self.log.add(entry.held(hold.token, hold.deadline.min(now)), client);
+    }
+
+    /// Counts `count` holds that end with their sessions: their times, by some of their tokens.
+    pub(super) fn note_session_ends(&mut self, tokens: impl Iterator<Item = Token>, count: u64, now_us: u64) {
+        self.log.holds.record_all(&sample_of(tokens, now_us), count);
+    }
+}

@@ -1,0 +1,109 @@
+//! What all locks share, and what happens to a record without its key.
+
+use super::Settings;
+use super::backlog::Backlog;
+use super::budget::Budget;
+use super::outbox::{Fault, Outbox, Output};
+use super::record::{Attention, Record};
+use super::session_holds::SessionEnd;
+use super::sessions::{Sessions, Wanted};
+use super::waiters::Waiters;
+use crate::lock::Terms;
+use crate::{ClientId, Lease, LeaseChoice, Memory, Now, Request, Token};
+
+#[derive(Clone, Debug)]
+pub(super) struct Parts<T> {
+    pub settings: Settings,
+    /// The token clock, and what is left of large locks.
+    pub memory: Memory,
+    pub waiters: Waiters<T>,
+    pub sessions: Sessions,
+    pub backlog: Backlog,
+    pub outbox: Outbox<T>,
+}
+
+impl<T> Parts<T> {
+    /// What the server gives to a grant.
+    pub(super) fn terms(&self, now: Now, request: &Request) -> Terms {
+        let least = request.min_token.map_or(0, Token::get);
+        Terms { default: self.settings.default_lease, fresh: self.memory.tokens.next(now.us().max(least)) }
+    }
+
+    /// Checks that a request with `SESSION` that is not granted now can be bound. `own` is the lease of the hold that it
+    /// would enter again.
+    pub(super) fn check_waiting<'r>(
+        &self,
+        client: ClientId,
+        request: &Request,
+        own: Option<Lease>,
+        locks: impl IntoIterator<Item = (Option<&'r Record>, usize)>,
+    ) -> Result<(), Fault> {
+        let lease = match request.lease {
+            LeaseChoice::For(lease) => lease,
+            LeaseChoice::Own | LeaseChoice::Until(_) => own.unwrap_or(self.settings.default_lease),
+        };
+        let wanted = locks.into_iter().map(|(record, key_len)| Wanted { record, key_len, lease });
+        self.sessions.check(client, request, wanted)
+    }
+
+    /// Has a record visited before the end of the turn.
+    pub(super) fn mark_due(&mut self, record: &mut Record) {
+        let payer = self.waiters.payer(&record.queue);
+        self.backlog.mark_due(record, payer);
+    }
+
+    /// Has a record visited when it is due next.
+    pub(super) fn schedule(&mut self, record: &mut Record) {
+        let payer = self.waiters.payer(&record.queue);
+        self.backlog.schedule(record, payer);
+    }
+
+    /// Leaves the rest of a long queue to the timer.
+    pub(super) fn leave_rest(&mut self, record: &mut Record, budget: &mut Budget) {
+        budget.should_yield = true;
+        self.mark_due(record);
+    }
+
+    /// Brings a record up to date with what happened to its database and to the clients of its holds.
+    pub(super) fn refresh(&mut self, record: &mut Record, is_stale: bool) {
+        if is_stale {
+            self.forget_lock(record);
+        }
+        for (client, end) in self.sessions.take_ended_of(record) {
+            self.end_session(record, client, end);
+        }
+    }
+
+    /// Ends the session of a client on one lock: the holds count as released once it has no grace.
+    pub(super) fn end_session(&mut self, record: &mut Record, client: ClientId, end: SessionEnd) {
+        if record.bound.end(client, end) {
+            self.mark_due(record);
+        }
+    }
+
+    /// Unbinds all holds of a lock: it is gone, or another lock has its name.
+    pub(super) fn forget_bound(&mut self, record: &mut Record) {
+        record.has_grace = false;
+        if record.bound.is_empty() {
+            return;
+        }
+        let bound = std::mem::take(&mut record.bound);
+        // Nothing is left to extend.
+        self.backlog.set_renewal(record, Attention::None);
+        self.sessions.discard(record, bound);
+    }
+
+    /// The lock is gone, or another has its name: what was bound to it is void, and its queue may move.
+    pub(super) fn forget_lock(&mut self, record: &mut Record) {
+        self.forget_bound(record);
+        self.mark_due(record);
+    }
+
+    /// The last waiter of a lock has left. If the lock is free, `INFO` shows that.
+    pub(super) fn note_lost_waiter(&mut self, record: &mut Record, is_free: bool) {
+        let has_lost = std::mem::take(&mut record.lost_last_waiter);
+        if has_lost && is_free && record.queue.is_empty() {
+            self.outbox.push(Output::Modified(record.db, std::rc::Rc::clone(&record.key)));
+        }
+    }
+}

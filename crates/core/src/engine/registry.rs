@@ -1,0 +1,122 @@
+//! The records, found by name and by database.
+
+use std::hash::BuildHasher;
+
+use foldhash::fast::FixedState;
+use hashbrown::HashTable;
+use slotmap::SlotMap;
+
+use super::databases::Databases;
+use super::queue::Queue;
+use super::record::{Attention, Record, RecordId};
+use super::session_holds::SessionHolds;
+use crate::Name;
+
+#[derive(Clone, Debug)]
+pub(super) struct Registry {
+    /// Boxed: the places of those that are gone stay.
+    records: SlotMap<RecordId, Box<Record>>,
+    /// With their hashes, so that to grow the table looks at no record.
+    names: HashTable<(u64, RecordId)>,
+    databases: Databases,
+    hasher: FixedState,
+}
+
+impl Registry {
+    pub(super) fn new(hasher: FixedState) -> Registry {
+        Registry { records: SlotMap::with_key(), names: HashTable::new(), databases: Databases::default(), hasher }
+    }
+
+    #[inline]
+    pub(super) fn find(&self, name: Name<'_>) -> Option<RecordId> {
+        if self.records.is_empty() {
+            return None;
+        }
+        let hash = self.hash(name);
+        let is_it = |id| self.records.get(id).is_some_and(|record| record.name() == name);
+        self.names.find(hash, |(its, id)| *its == hash && is_it(*id)).map(|(_, id)| *id)
+    }
+
+    /// The record of a lock, by its name.
+    pub(super) fn named(&self, name: Name<'_>) -> Option<&Record> {
+        self.get(self.find(name)?)
+    }
+
+    pub(super) fn get(&self, id: RecordId) -> Option<&Record> {
+        self.records.get(id).map(|record| &**record)
+    }
+
+    pub(super) fn get_mut(&mut self, id: RecordId) -> Option<&mut Record> {
+        self.records.get_mut(id).map(|record| &mut **record)
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Record> {
+        self.records.values().map(|record| &**record)
+    }
+
+    /// A record to look at, and whether its database was emptied or has changed places since the last look: then what it
+    /// knew is void.
+    pub(super) fn look_at(&mut self, id: RecordId) -> Option<(&mut Record, bool)> {
+        let record = self.records.get_mut(id)?;
+        let is_stale = record.epoch < self.databases.epoch(record.db);
+        record.epoch = self.databases.now();
+        Some((record, is_stale))
+    }
+
+    /// Adds a record for a lock that has none.
+    pub(super) fn add(&mut self, name: Name<'_>, ends_generation: u64) -> RecordId {
+        debug_assert!(self.find(name).is_none(), "a lock has one record");
+        let hash = self.hash(name);
+        let epoch = self.databases.now();
+        let databases = &mut self.databases;
+        let id = self.records.insert_with_key(|id| {
+            Box::new(Record {
+                id,
+                db: name.db,
+                key: name.key.into(),
+                hash,
+                queue: Queue::default(),
+                bound: SessionHolds::default(),
+                queue_due: None,
+                attention: Attention::None,
+                renewal: Attention::None,
+                has_grace: false,
+                lost_last_waiter: false,
+                epoch,
+                index: databases.add(name.db, id),
+                ends_generation,
+            })
+        });
+        self.names.insert_unique(hash, (hash, id), |(hash, _)| *hash);
+        id
+    }
+
+    /// Takes out a record that is in no agenda.
+    pub(super) fn remove(&mut self, id: RecordId) {
+        let Some(record) = self.records.remove(id) else { return debug_assert!(false, "a record goes twice") };
+        debug_assert_eq!((record.attention, record.renewal), (Attention::None, Attention::None));
+        let moved = self.databases.remove(record.db, record.index);
+        if let Some(moved) = moved.and_then(|moved| self.records.get_mut(moved)) {
+            moved.index = record.index;
+        }
+        if let Ok(entry) = self.names.find_entry(record.hash, |(_, other)| *other == id) {
+            entry.remove();
+        }
+        if self.names.len() < self.names.capacity() / 8 {
+            self.names.shrink_to(self.names.len() * 2, |(hash, _)| *hash);
+        }
+    }
+
+    /// The databases with records, and those among them that were emptied.
+    pub(super) fn databases(&self) -> &Databases {
+        &self.databases
+    }
+
+    pub(super) fn databases_mut(&mut self) -> &mut Databases {
+        &mut self.databases
+    }
+
+    fn hash(&self, name: Name<'_>) -> u64 {
+        self.hasher.hash_one(name)
+    }
+}

@@ -1,0 +1,97 @@
+//! `RELEASE`.
+
+use super::command::OnLock;
+use super::keyspace::{Keyspace, OpenKey, OpenLock, Replication, WrongType};
+use super::outbox::{Event, Fault};
+use super::visit::Visit;
+use super::{Call, Engine};
+use crate::lock::{Release, Released};
+use crate::{Change, Effect, Expiry, Memory, Name, UnixMs};
+
+/// What a release leaves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Left {
+    /// The owner had no such hold, or too few entries.
+    NotHeld,
+    /// The owner still holds that mode, or the same request was sent before.
+    Partly,
+    /// The owner does not hold that mode any more.
+    Fully,
+}
+
+impl<T> Engine<T> {
+    /// Decides on `RELEASE`. O(log n), beside what is due on the lock.
+    ///
+    /// # Errors
+    /// [`Fault::WrongType`] and [`Fault::Ambiguous`].
+    pub fn release<S: Keyspace>(
+        &mut self,
+        space: &mut S,
+        call: Call<'_>,
+        request: &Release<'_>,
+    ) -> Result<Left, Fault> {
+        let mut budget = self.begin(call.now);
+        let command = OnLock { name: call.name, own: 0, now: call.now, owner: request.owner, session: false };
+        self.on_lock(space, command, &mut budget, |visit| visit.release(&call, request))?
+    }
+}
+
+impl<T, K: OpenKey> Visit<'_, T, K> {
+    /// Takes the owner out if it holds the lock so.
+    #[inline]
+    fn release(&mut self, call: &Call<'_>, request: &Release<'_>) -> Result<Left, Fault> {
+        let (now, lock) = (self.now.ms(), self.open.lock());
+        let released = lock.release(now, request);
+        let left = match released {
+            Released::NotHeld => return Ok(Left::NotHeld),
+            Released::Ambiguous => return Err(Fault::Ambiguous),
+            Released::Replayed => {
+                self.parts.outbox.stats.replays += 1;
+                return Ok(Left::Partly);
+            }
+            Released::Partly(_) => Left::Partly,
+            Released::Fully(mode) => {
+                self.parts.outbox.note_release(call, lock, request.owner, mode);
+                Left::Fully
+            }
+        };
+        if let Some(effect) = effect_of(released, request, now) {
+            // Whoever applies the command looks at no clock: it may not have to drop anything.
+            let is_exact = !lock.has_lapsed(now);
+            self.apply(effect, if is_exact { Replication::Verbatim } else { Replication::Effect });
+        }
+        self.parts.outbox.stats.releases += 1;
+        self.emit(Event::Release);
+        self.serve();
+        Ok(left)
+    }
+}
+
+/// Applies a `RELEASE` that a primary has carried out: it came verbatim over the replication link, or from a file. No
+/// clock is read.
+///
+/// # Errors
+/// [`WrongType`] if the key holds another type.
+pub fn replay_release<S: Keyspace>(
+    space: &mut S,
+    name: Name<'_>,
+    request: &Release<'_>,
+    memory: &mut Memory,
+) -> Result<(), WrongType> {
+    let mut open = OpenLock::new(space.open(name)?, None);
+    let released = open.lock().release(UnixMs::ZERO, request);
+    if let Some(effect) = effect_of(released, request, UnixMs::ZERO) {
+        open.apply(effect, Replication::Verbatim, memory);
+    }
+    open.close(0);
+    Ok(())
+}
+
+fn effect_of(released: Released, request: &Release<'_>, clock: UnixMs) -> Option<Effect> {
+    let change = match released {
+        Released::NotHeld | Released::Ambiguous | Released::Replayed => return None,
+        Released::Partly(hold) => Change::Put { hold, expiry: Expiry::Keep },
+        Released::Fully(mode) => Change::Remove { owner: request.owner.clone(), mode },
+    };
+    Some(Effect { clock, change })
+}

@@ -1,0 +1,60 @@
+//! `RENEW`.
+
+use super::command::OnLock;
+use super::keyspace::{Keyspace, OpenKey};
+use super::outbox::{Event, Fault};
+use super::visit::Visit;
+use super::{Call, Engine};
+use crate::lock::{Renew, Renewed};
+use crate::{Hold, LeaseChoice};
+
+impl<T> Engine<T> {
+    /// Decides on `RENEW`; whether the owner has such a hold. With `session`, the client gets the hold bound to it. O(log n), beside
+    /// what is due on the lock.
+    ///
+    /// # Errors
+    /// [`Fault::WrongType`], [`Fault::SessionLease`] and [`Fault::SessionAbsolute`].
+    pub fn renew<S: Keyspace>(
+        &mut self,
+        space: &mut S,
+        call: Call<'_>,
+        request: &Renew<'_>,
+        session: bool,
+    ) -> Result<bool, Fault> {
+        let mut budget = self.begin(call.now);
+        let command = OnLock { name: call.name, own: 0, now: call.now, owner: request.owner, session };
+        self.on_lock(space, command, &mut budget, |visit| visit.renew(&call, request, session))?
+    }
+}
+
+impl<T, K: OpenKey> Visit<'_, T, K> {
+    #[inline]
+    fn renew(&mut self, call: &Call<'_>, request: &Renew<'_>, session: bool) -> Result<bool, Fault> {
+        let renewed = self.open.lock().renew(self.now.ms(), request);
+        let Renewed::Moved(first, second) = renewed else { return Ok(false) };
+        for hold in std::iter::once(&first).chain(second.as_ref()) {
+            self.check_bound(call, hold, request.lease, session)?;
+        }
+        for hold in std::iter::once(first).chain(second) {
+            self.put(hold, session.then_some(call.client));
+        }
+        self.parts.outbox.stats.renewals += 1;
+        self.emit(Event::Renew);
+        self.reschedule();
+        Ok(true)
+    }
+
+    /// Checks that a hold that is bound, or will be, keeps a lease of 300 ms or more, and never gets an absolute one.
+    fn check_bound(&self, call: &Call<'_>, hold: &Hold, lease: LeaseChoice, session: bool) -> Result<(), Fault> {
+        let record = self.record.as_deref();
+        let bound_to = record.and_then(|record| record.bound.client_of(&hold.owner, hold.mode));
+        let Some(client) = session.then_some(call.client).or(bound_to) else { return Ok(()) };
+        match lease {
+            LeaseChoice::Until(_) => Err(Fault::SessionAbsolute),
+            LeaseChoice::Own | LeaseChoice::For(_) if !hold.lease.can_be_bound() => Err(Fault::SessionLease),
+            LeaseChoice::Own | LeaseChoice::For(_) => {
+                self.parts.sessions.check_renewed(client, record, call.name.key.len(), hold)
+            }
+        }
+    }
+}

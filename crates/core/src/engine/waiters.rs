@@ -1,0 +1,219 @@
+//! The requests that wait, by id and by owner, and how many places they take in queues.
+
+use foldhash::fast::FixedState;
+use hashbrown::HashMap;
+use slotmap::SlotMap;
+use smallvec::SmallVec;
+
+use super::queue::{Place, Queue, Rank, WaiterId};
+use super::record::RecordId;
+use crate::{ClientId, Mode, Now, Owner, Request};
+
+/// A request that waits.
+#[derive(Clone, Debug)]
+pub(super) struct Waiter<T> {
+    /// By what the caller finds the client again.
+    pub ticket: T,
+    pub request: Request,
+    pub client: ClientId,
+    pub since: Now,
+    pub place: Place,
+    /// The locks it waits for, in the order of the command.
+    pub records: SmallVec<[RecordId; 1]>,
+    /// Among these, the lock that was in the way when they were looked at last.
+    pub in_the_way: usize,
+    /// The last deadlock search that met it.
+    pub search: u64,
+}
+
+impl<T> Waiter<T> {
+    /// Whether it waits for several locks together.
+    pub(super) fn is_multiple(&self) -> bool {
+        self.records.len() > 1
+    }
+
+    pub(super) fn mode(&self) -> Mode {
+        self.request.want.mode()
+    }
+
+    /// The client that a grant binds the hold to.
+    pub(super) fn session(&self) -> Option<ClientId> {
+        self.request.session.then_some(self.client)
+    }
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Waiters<T> {
+    waiters: SlotMap<WaiterId, Waiter<T>>,
+    by_owner: HashMap<Owner, SmallVec<[WaiterId; 1]>, FixedState>,
+    /// How many requests have queued so far.
+    arrivals: u64,
+    /// How many places in queues are taken: a request for several locks takes several.
+    places: usize,
+    queues: usize,
+    searches: u64,
+}
+
+impl<T> Waiters<T> {
+    pub(super) fn new(hasher: FixedState) -> Waiters<T> {
+        Waiters {
+            waiters: SlotMap::with_key(),
+            by_owner: HashMap::with_hasher(hasher),
+            arrivals: 0,
+            places: 0,
+            queues: 0,
+            searches: 0,
+        }
+    }
+
+    /// How many requests wait.
+    pub(super) fn len(&self) -> usize {
+        self.waiters.len()
+    }
+
+    /// How many places in queues they take.
+    pub(super) fn places(&self) -> usize {
+        self.places
+    }
+
+    /// How many queues have a waiter.
+    pub(super) fn queues(&self) -> usize {
+        self.queues
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = (WaiterId, &Waiter<T>)> {
+        self.waiters.iter()
+    }
+
+    pub(super) fn get(&self, id: WaiterId) -> Option<&Waiter<T>> {
+        self.waiters.get(id)
+    }
+
+    /// The head of a queue.
+    pub(super) fn head(&self, queue: &Queue) -> Option<(WaiterId, &Waiter<T>)> {
+        let id = queue.head()?;
+        let waiter = self.waiters.get(id);
+        debug_assert!(waiter.is_some(), "a queue names a waiter that is gone");
+        Some((id, waiter?))
+    }
+
+    /// The client that pays for a visit of the lock with this queue: the one that waits longest.
+    pub(super) fn payer(&self, queue: &Queue) -> Option<ClientId> {
+        self.head(queue).map(|(_, waiter)| waiter.client)
+    }
+
+    /// The requests of an owner.
+    pub(super) fn of_owner(&self, owner: &Owner) -> &[WaiterId] {
+        self.by_owner.get(owner).map_or(&[], SmallVec::as_slice)
+    }
+
+    /// The request of an owner that waits once.
+    pub(super) fn only_one_of(&self, owner: &Owner) -> Option<WaiterId> {
+        match self.of_owner(owner) {
+            [only] => Some(*only),
+            _ => None,
+        }
+    }
+
+    /// The same request, if it was sent before and still waits for exactly these locks.
+    pub(super) fn repeated(&self, request: &Request, records: &[RecordId]) -> Option<WaiterId> {
+        request.id.as_ref()?;
+        let is_same = |waiter: &Waiter<T>| {
+            waiter.request.id == request.id
+                && waiter.records.len() == records.len()
+                && records.iter().all(|record| waiter.records.contains(record))
+        };
+        let mut ids = self.of_owner(&request.owner).iter().copied();
+        ids.find(|id| self.waiters.get(*id).is_some_and(is_same))
+    }
+
+    /// Adds a request. It has no place in a queue before [`Waiters::join`].
+    pub(super) fn add(
+        &mut self,
+        request: &Request,
+        (client, since): (ClientId, Now),
+        rank: Rank,
+        records: SmallVec<[RecordId; 1]>,
+        ticket: impl FnOnce(WaiterId) -> T,
+    ) -> WaiterId {
+        let place = Place { rank, arrival: self.arrivals };
+        self.arrivals += 1;
+        let id = self.waiters.insert_with_key(|id| Waiter {
+            ticket: ticket(id),
+            request: request.clone(),
+            client,
+            since,
+            place,
+            records,
+            in_the_way: 0,
+            search: 0,
+        });
+        self.by_owner.entry(request.owner.clone()).or_default().push(id);
+        id
+    }
+
+    /// Gives a request its place in the queue of one of its locks.
+    pub(super) fn join(&mut self, id: WaiterId, queue: &mut Queue) {
+        let Some(waiter) = self.waiters.get(id) else { return debug_assert!(false, "a waiter that is gone joins") };
+        self.queues += usize::from(queue.is_empty());
+        self.places += 1;
+        queue.join(waiter.place, id, waiter.mode(), waiter.is_multiple());
+    }
+
+    /// Takes a request out. It still has its places in queues: [`Waiters::leave`] frees each.
+    pub(super) fn remove(&mut self, id: WaiterId) -> Option<Waiter<T>> {
+        let waiter = self.waiters.remove(id)?;
+        if let Some(ids) = self.by_owner.get_mut(&waiter.request.owner) {
+            ids.retain(|other| *other != id);
+            if ids.is_empty() {
+                self.by_owner.remove(&waiter.request.owner);
+            }
+        }
+        Some(waiter)
+    }
+
+    /// Frees the place that a request had in a queue.
+    pub(super) fn leave(&mut self, waiter: &Waiter<T>, queue: &mut Queue) {
+        queue.leave(waiter.place);
+        self.places -= 1;
+        self.queues -= usize::from(queue.is_empty());
+    }
+
+    /// Gives the place of a request to the same one, sent again. Returns the ticket of the first.
+    pub(super) fn take_over(
+        &mut self,
+        id: WaiterId,
+        request: &Request,
+        client: ClientId,
+        ticket: impl FnOnce(WaiterId) -> T,
+    ) -> Option<T> {
+        let waiter = self.waiters.get_mut(id)?;
+        debug_assert_eq!(waiter.mode(), request.want.mode(), "an id is of one command");
+        (waiter.client, waiter.request) = (client, request.clone());
+        Some(std::mem::replace(&mut waiter.ticket, ticket(id)))
+    }
+
+    /// Remembers which of its locks is in the way of a request: the next look begins there.
+    pub(super) fn set_in_the_way(&mut self, id: WaiterId, index: usize) {
+        if let Some(waiter) = self.waiters.get_mut(id) {
+            waiter.in_the_way = index;
+        }
+    }
+
+    /// Begins a deadlock search: it marks every request that it meets.
+    pub(super) fn begin_search(&mut self) {
+        self.searches += 1;
+    }
+
+    /// Marks a request for the search that runs. Returns whether it was not marked before.
+    pub(super) fn mark_met(&mut self, id: WaiterId) -> bool {
+        let searches = self.searches;
+        self.waiters.get_mut(id).is_some_and(|waiter| std::mem::replace(&mut waiter.search, searches) != searches)
+    }
+
+    #[cfg(feature = "check")]
+    /// How many requests the table by owner names.
+    pub(super) fn count_by_owner(&self) -> usize {
+        self.by_owner.values().map(|ids| ids.len()).sum()
+    }
+}
