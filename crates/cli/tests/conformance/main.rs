@@ -12,11 +12,12 @@
 )]
 
 use std::collections::{BTreeSet, HashMap};
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
 
+use dlock_testkit::conformance::{self, Suite, say};
 use dlock_testkit::process::{die_with_the_tests, hear_all_signals, spawn};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -51,36 +52,16 @@ const LEFT_OUT: [(&str, &str); 5] = [
 ];
 
 fn main() {
-    let arguments: Vec<_> = std::env::args().skip(1).collect();
-    match arguments.iter().map(String::as_str).find(|argument| !argument.starts_with('-')) {
-        Some("adapter") => adapter(),
-        Some(filter) if !"conformance".contains(filter) => {}
-        _ if arguments.iter().any(|argument| argument == "--list") => println!("conformance: test"),
-        _ => play(),
-    }
+    conformance::main(adapter, play);
 }
 
-fn play() {
-    let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
-    let python = Command::new(format!("{root}/scripts/python")).output();
-    let python = match python {
-        Ok(output) if output.status.success() => String::from_utf8(output.stdout).expect("a path"),
-        _ => return println!("skipped: Python, or its packages, is missing (make test installs them)"),
-    };
-    every_scenario_is_named(&format!("{root}/tests/conformance/scenarios"));
+fn play(suite: &Suite) {
+    every_scenario_is_named(&suite.scenarios());
     for (scenario, lacking) in LEFT_OUT {
         println!("dlock run {scenario}: left out: {lacking}");
     }
-    let myself = std::env::current_exe().expect("this program");
-    let failed: Vec<_> = PLAYED
-        .into_iter()
-        .filter(|scenario| {
-            let mut suite = Command::new(python.trim());
-            suite.arg(format!("{root}/tests/conformance/run.py")).args(["--only", scenario, "--title", "dlock run"]);
-            suite.arg("--").arg(&myself).arg("adapter").env("PYTHONDONTWRITEBYTECODE", "1");
-            !suite.status().expect("it starts").success()
-        })
-        .collect();
+    let passes = |scenario: &&str| suite.passes(&["--only", scenario, "--title", "dlock run"]);
+    let failed: Vec<_> = PLAYED.into_iter().filter(|scenario| !passes(scenario)).collect();
     assert!(failed.is_empty(), "{failed:?}");
 }
 
@@ -238,9 +219,4 @@ fn release(run: &Run) -> Value {
 fn lost(run: &Run) -> Value {
     let (code, told) = run.ended();
     json!({"result": if code == Some(75) { "lost" } else { "error" }, "message": told})
-}
-
-fn say(answer: &Value) {
-    let mut out = std::io::stdout().lock();
-    writeln!(out, "{answer}").and_then(|()| out.flush()).expect("somebody reads");
 }

@@ -11,37 +11,21 @@
 )]
 
 use std::collections::HashMap;
-use std::io::{BufRead, Write};
-use std::process::Command;
+use std::io::BufRead;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use dlock_client::{Client, Error, Guard};
+use dlock_testkit::conformance::{self, Suite, say};
 use serde_json::{Value, json};
 use tokio::task::AbortHandle;
 
 fn main() {
-    let arguments: Vec<_> = std::env::args().skip(1).collect();
-    match arguments.iter().map(String::as_str).find(|argument| !argument.starts_with('-')) {
-        Some("adapter") => adapter(),
-        Some(filter) if !"conformance".contains(filter) => {}
-        _ if arguments.iter().any(|argument| argument == "--list") => println!("conformance: test"),
-        _ => play(),
-    }
+    conformance::main(adapter, play);
 }
 
-fn play() {
-    let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
-    let python = Command::new(format!("{root}/scripts/python")).output();
-    let python = match python {
-        Ok(output) if output.status.success() => String::from_utf8(output.stdout).expect("a path"),
-        _ => return println!("skipped: Python, or its packages, is missing (make test installs them)"),
-    };
-    let myself = std::env::current_exe().expect("this program");
-    let mut suite = Command::new(python.trim());
-    suite.arg(format!("{root}/tests/conformance/run.py")).args(["--title", "Rust", "--"]).arg(myself).arg("adapter");
-    suite.env("PYTHONDONTWRITEBYTECODE", "1");
-    assert!(suite.status().expect("it starts").success(), "a scenario failed");
+fn play(suite: &Suite) {
+    assert!(suite.passes(&["--title", "Rust"]), "a scenario failed");
 }
 
 /// What the letters of a scenario stand for.
@@ -172,9 +156,4 @@ fn failed(error: &Error, otherwise: &str) -> Value {
 
 fn millis(value: &Value) -> Duration {
     Duration::from_millis(value.as_u64().expect("milliseconds"))
-}
-
-fn say(answer: &Value) {
-    let mut out = std::io::stdout().lock();
-    writeln!(out, "{answer}").and_then(|()| out.flush()).expect("somebody reads");
 }

@@ -11,6 +11,7 @@ pub mod client;
 pub mod clock;
 pub mod cluster;
 pub mod cluster_replicas;
+pub mod conformance;
 pub mod crowds;
 pub mod flood;
 pub mod lock;
