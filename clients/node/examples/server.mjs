@@ -34,7 +34,7 @@ const buy = locked(
     const key = `example:stock:${articleOf(request)}`;
     const left = Number(await redis.get(key));
     if (left === 0) return response.writeHead(409).end('sold out');
-    signal.throwIfAborted(); // the lock was lost: somebody else may be selling
+    signal.throwIfAborted(); // the lock was lost: another process may be selling
     await redis.set(key, left - 1);
     return response.writeHead(200, { 'x-fencing-token': String(lock.token) }).end(`sold, ${left - 1} left`);
   },

@@ -1,5 +1,5 @@
 'use strict';
-/** Commands that do no harm if they are executed twice, sent until somebody answers. */
+/** Commands that do no harm if they are executed twice, sent until a server answers. */
 
 const { Attempts } = require('./attempts.js');
 const { explained, isAnswer, mayRepeat } = require('./errors.js');
@@ -13,7 +13,7 @@ const { unlessAborted } = require('./time.js');
  * @property {boolean} repeated the commands may have been executed before
  */
 
-/** After so many ms without an answer on the client of the program, connections of one's own are tried as well. */
+/** After this many ms without an answer on the program's client, this package tries connections of its own as well. */
 const SILENCE = 300;
 
 /**

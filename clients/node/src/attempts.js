@@ -18,7 +18,7 @@ const LONGEST_PAUSE = 250;
 /** How long a reply is awaited that only tells what to clean up, and how long cleaning up may take, in ms. */
 const AFTERWARDS = 3000;
 
-/** The server is silent on a connection. What was sent on it may still be executed, so it stays open. */
+/** The server is silent on a connection. It may still execute a command that was sent, so the connection stays open. */
 class Silent extends Error {
   /** @param {Promise<unknown>} replies the unread ones, that never reject */
   constructor(replies) {
@@ -79,7 +79,7 @@ class Attempts {
     }
   }
 
-  /** @param {Connection} connection from now on somebody else's */
+  /** @param {Connection} connection from now on the new owner's */
   give(connection) {
     this.#open.delete(connection);
   }
@@ -95,7 +95,7 @@ class Attempts {
     this.#open.clear();
   }
 
-  /** No more attempts. What was sent is heard out: its replies tell what to clean up. */
+  /** No more attempts. Waits for the open replies, which tell what to clean up. */
   endLater() {
     this.#unfollow();
     this.#stop?.abort(new Error('ended'));
@@ -103,7 +103,7 @@ class Attempts {
   }
 
   /**
-   * @param {number} tries so many before
+   * @param {number} tries the number of attempts before
    * @param {(() => void) | undefined} onMessage
    * @param {AbortSignal} signal
    */

@@ -12,7 +12,7 @@ const { unlessAborted } = require('./time.js');
  * @property {string | undefined} at where it leads
  */
 
-/** Closed whenever somebody stops listening to a reply: what comes next on it would not be the answer. */
+/** Closed whenever its user stops listening to a reply: the next reply on it would not be the answer. */
 class Connection {
   #raw;
   #unread = 0;

@@ -1,7 +1,7 @@
 'use strict';
 /** How acquiring and keeping a lock fails, and which failures may be tried again. */
 
-/** What a server answers that cannot do it now: it is starting, or is no primary any more. */
+/** Answers of a server that cannot do it now: it is starting, or is no primary any more. */
 const NOT_NOW = /^(LOADING |UNBLOCKED .*state changed|READONLY |MASTERDOWN )/;
 
 /** The lock was not granted within the time to wait. */
@@ -71,8 +71,8 @@ function isMoving(error) {
 }
 
 /**
- * Whether this is what the server has answered: that begins with a code in upper case. Whatever else a client rejects
- * with (a closed socket, a timeout) is not an answer.
+ * Whether this is what the server has answered: that begins with a code in upper case. Other rejections
+ * of a client (a closed socket, a timeout) are not answers.
  *
  * @param {unknown} error
  */

@@ -194,7 +194,7 @@ class Lock {
   async #look(own) {
     const { target, token, terms } = this.#granted;
     const sent = performance.now();
-    // What comes later is read all the same, so that the session goes on.
+    // A later reply is read all the same, so that the session goes on.
     const look = () => own.exchange(target.check(token));
     // Half of the lease is left to bind it elsewhere.
     const left = await this.#within(this.#over.signal, look, Math.min(terms.answer, this.#lease / 6));

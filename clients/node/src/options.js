@@ -1,5 +1,5 @@
 'use strict';
-/** What callers pass, checked before anything is sent: a wrong argument must not lock the wrong thing. */
+/** The arguments of callers, checked before anything is sent: a wrong argument must not lock the wrong thing. */
 
 /**
  * @typedef {import('./index.js').LockOptions} LockOptions

@@ -31,10 +31,10 @@ const { pause } = require('./time.js');
  * @property {boolean} [isLate] connections may still get the same grant
  */
 
-/** After so many ms, a wait asks whether the server is still there, and how long that may take. */
+/** After this many ms, a wait asks whether the server is still there, and how long that may take. */
 const PROBE = 5000;
 const PROBE_ANSWER = 1000;
-/** What replicas may take even if the wait is over, in ms. */
+/** The time that replicas may take even if the wait is over, in ms. */
 const LEAST_FOR_REPLICAS = 50;
 
 /**

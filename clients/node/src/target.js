@@ -1,5 +1,5 @@
 'use strict';
-/** What is locked: the keys, and the commands for them. */
+/** The target of a lock: the keys, and the commands for them. */
 
 const COMMANDS = { exclusive: 'DLOCK.ACQUIRE', read: 'DLOCK.RLOCK', write: 'DLOCK.WLOCK' };
 

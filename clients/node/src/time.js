@@ -90,7 +90,7 @@ class Bound {
   #timeout;
 
   /**
-   * @param {{ ms?: number, silence?: number }} limits so many ms in all, or since the server was heard last
+   * @param {{ ms?: number, silence?: number }} limits ms in all, or since the server's last answer
    * @param {AbortSignal | undefined} signal of the caller
    * @param {(cause: unknown) => Error} error the reason after that time
    */
@@ -113,7 +113,7 @@ class Bound {
 
   #arm() {
     const left = this.#end - performance.now();
-    // This one keeps the program running: somebody waits for it.
+    // This one keeps the program running: a caller waits for it.
     if (left > 0) this.#timeout = setTimeout(() => this.#arm(), Math.min(Math.ceil(left), LONGEST));
     else setImmediate(() => this.#expire()); // after a turn for what has arrived while the program was busy
   }

@@ -74,7 +74,7 @@ export function withEachClient(promises, { concurrency = 1, at = port } = {}) {
         key: (name) => `${kind}:${name}`,
         run: (...command) => admin.call(...command),
         async listen(key) {
-          // Not with ioredis: it fails if a command of somebody else is told with the reply to MONITOR.
+          // Not with ioredis: it fails if another connection's command comes with the reply to MONITOR.
           const [monitor, heard] = [net.connect(at, host), []];
           after(() => monitor.destroy());
           const lines = createInterface({ input: monitor });
@@ -128,8 +128,8 @@ export async function until(what, condition) {
 }
 
 /**
- * Fails unless the promise settles within so many milliseconds, and gives how long it took. What the machine is late
- * meanwhile does not count.
+ * Fails unless the promise settles within `ms` milliseconds, and returns how long it took. Delays of the machine do not
+ * count.
  */
 export async function settles(promise, ms, what) {
   const [began, before] = [performance.now(), late];

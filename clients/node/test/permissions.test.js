@@ -9,7 +9,7 @@ import { start } from './servers.js';
 const root = join(import.meta.dirname, '..');
 const FILES = ['arguments', 'locks', 'observe', 'several', 'waiting'].map((name) => join(root, `test/${name}.test.js`));
 
-/** What docs/operations.md says to grant: the commands of locks, and those that the client needs. */
+/** The permissions that docs/operations.md grants: the commands of locks, and those that the client needs. */
 async function permissionsOf(kind) {
   const page = await readFile(join(root, 'operations.md'), 'utf8');
   const commands = [...page.matchAll(/^127\.0\.0\.1:6379> ACL SETUSER worker (.*)$/gm)].map(([, rules]) => rules);

@@ -49,7 +49,7 @@ def own_server(binary: str, module: str) -> Iterator[int]:
 
 
 def waits(client: Any, name: str, kind: type) -> bool:
-    """Whether the waiter is where it was to be."""
+    """Returns whether the waiter is where it should be."""
     if kind is redis.lock.Lock:
         return True
     info: Any = client.execute_command("DLOCK.INFO", name)

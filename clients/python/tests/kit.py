@@ -14,7 +14,7 @@ import redis.asyncio
 import redis_dlock
 import redis_dlock.asyncio
 
-# What a condition gets, in seconds: enough for a busy machine.
+# The time for a condition, in seconds: enough for a busy machine.
 PATIENCE = 60.0
 
 
@@ -44,7 +44,7 @@ async def refused(acquire: Callable[[], Awaitable[bool]]) -> bool:
 
 
 class Took:
-    """Measures how long something takes. What the machine is late meanwhile does not count for the longest time."""
+    """Measures how long something takes. A delay of the machine does not count for the longest time."""
 
     # By how many seconds this process was woken too late so far.
     _late = 0.0
@@ -98,12 +98,12 @@ def _plain(value: Any) -> Any:
 
 
 def waiters(client: redis.Redis, name: str) -> int:
-    """How many stand in line."""
+    """Returns how many wait in the queue."""
     return int(info(client, name).get("waiters", 0))
 
 
 class Plain:
-    """Something synchronous, whose methods are to be awaited."""
+    """Something synchronous, whose methods can be awaited."""
 
     def __init__(self, inner: Any) -> None:
         self._inner = inner

@@ -1,4 +1,4 @@
-"""What redis-py promises of its own lock, in the order of its tests, for both lock classes.
+"""The promises of redis-py's own lock, in the order of its tests, for both lock classes.
 
 Changed, since the key is a lock and not a string, and the server does the waiting:
 
@@ -41,7 +41,7 @@ async def test_a_script_in_place_of_redis_pys_is_honored_or_refused(kit: Kit, cl
 
 
 def owner_of(client: redis.Redis, name: str) -> bytes | None:
-    """Who has the lock."""
+    """Returns the owner of the lock."""
     holds = info(client, name, "FULL").get("holds")
     return str(holds[0]["owner"]).encode() if holds else None
 

@@ -39,7 +39,7 @@ def test_there_are_never_two_holders(client: redis.Redis) -> None:
                     worst.append(len(inside))
                     time.sleep(0.002)
                     inside.remove(f"{kind} {number}")
-                # Whoever polls gets in only when nobody waits in line.
+                # A polling client gets in only when nobody waits in the queue.
                 time.sleep(0.01)
 
     kinds: list[type] = [redis.lock.Lock, redis_dlock.DLock]

@@ -15,7 +15,7 @@ import redis
 HERE = Path(__file__).parents[1]
 DOCS = HERE.parents[1] / "docs"
 BLOCKS = re.findall(r"```python\n(.*?)```", (HERE / "README.md").read_text(), flags=re.DOTALL)
-# What goes before the parts of programs.
+# The lines before the parts of programs.
 BEFORE = "import redis\nfrom redis_dlock import DLock\n\nclient = redis.Redis()\n"
 HOST, PORT = os.environ["DLOCK_TEST_HOST"], os.environ["DLOCK_TEST_PORT"]
 

@@ -1,4 +1,4 @@
-"""Who is interrupted or cancelled while acquiring leaves no place in line and no hold."""
+"""An acquisition that is interrupted or cancelled leaves no place in the queue and no hold."""
 
 from __future__ import annotations
 

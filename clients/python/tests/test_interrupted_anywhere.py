@@ -14,7 +14,7 @@ import redis_dlock
 from kit import address, info, soon
 
 PACKAGE = redis_dlock.__file__.removesuffix("__init__.py")
-# What may be cut short is acquiring. What clears up after it, and what is run for a collected object, is not.
+# Only acquiring may be cut short: not the clean-up after it, and not the finalizer of a collected object.
 CLEARING = {
     "give_up", "owes", "abandon", "_forget", "end", "done", "keeps", "close", "undo", "end_of_sending", "forget",
     "__del__", "_let_go", "stop",

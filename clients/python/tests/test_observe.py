@@ -20,7 +20,7 @@ from servers import Server
 
 
 class Seen:
-    """What an observer has seen, in a thread or a task."""
+    """The changes that an observer has seen, in a thread or a task."""
 
     def __init__(self, kit: Kit, name: str, **where: Any) -> None:
         self.holders: list[Holder | None] = []

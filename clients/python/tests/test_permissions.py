@@ -46,7 +46,7 @@ def where(server: Server, user: str) -> dict[str, Any]:
 
 
 def denied(server: Server) -> list[str]:
-    """What was denied. redis-py tells its name and version unasked, and needs no permission for that."""
+    """Returns the denied commands. redis-py tells its name and version unasked, and needs no permission for that."""
     return [name for entry in server.client.acl_log() if "setinfo" not in (name := str(entry["object"]))]
 
 

@@ -23,7 +23,7 @@ from servers import Server
 
 # As with redis-py up to 6.4: by itself, the client waits forever.
 PATIENT: dict[str, Any] = {"socket_timeout": None, "socket_connect_timeout": None}
-# What the rule grants, and what measuring gets on top, in seconds.
+# The time that the rule grants, and the tolerance of measuring, in seconds.
 SLACK = 0.25 + 0.05
 
 

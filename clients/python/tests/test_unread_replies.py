@@ -82,7 +82,7 @@ async def test_a_cancellation_at_any_point(client: redis.Redis) -> None:
 
 
 async def cancel_after(turns: int, work: Any) -> bool:
-    """Cancels work after so many turns of the event loop. Returns whether that ended it."""
+    """Cancels work after `turns` turns of the event loop. Returns whether that ended it."""
     task: asyncio.Task[Any] = asyncio.ensure_future(work)
     for _ in range(turns):
         await asyncio.sleep(0)

@@ -21,7 +21,7 @@ SOCKET_TIMEOUT = 0.2
 
 @pytest.fixture
 def holder(client: redis.Redis) -> Iterator[redis_dlock.DLock]:
-    """Somebody who has the lock already."""
+    """A client that has the lock already."""
     lock = redis_dlock.DLock(client, "job", timeout=60)
     assert lock.acquire()
     yield lock

@@ -185,13 +185,13 @@ pub struct Run {
     /// The lock; left out with -k
     name: OsString,
 
-    /// What to run, with its arguments
+    /// The program to run, with its arguments
     #[arg(required_unless_present = "keys", trailing_var_arg = true, allow_hyphen_values = true)]
     command: Vec<OsString>,
 }
 
 impl Run {
-    /// What to acquire.
+    /// Returns the acquisition that the options describe.
     pub fn acquire(&self, client: &Client) -> Acquire {
         let name = self.name.as_bytes();
         match self.limit {
@@ -202,7 +202,7 @@ impl Run {
         }
     }
 
-    /// The program and its arguments.
+    /// Returns the program and its arguments.
     pub fn program(&self) -> Option<(&OsString, &[OsString])> {
         match self.keys.as_slice() {
             [] => self.command.split_first(),
@@ -211,7 +211,7 @@ impl Run {
         }
     }
 
-    /// The locks, for messages.
+    /// Returns the locks, for messages.
     pub fn shown(&self) -> String {
         let names = if self.keys.is_empty() { std::slice::from_ref(&self.name) } else { &self.keys };
         names.iter().map(|name| shown(name.as_bytes())).collect::<Vec<_>>().join(" ")
@@ -237,7 +237,7 @@ pub struct Format {
 }
 
 impl Format {
-    /// Whether to print for people.
+    /// Returns whether to print for people.
     pub fn table(self) -> bool {
         self.table || for_people(self.json)
     }
@@ -263,7 +263,7 @@ pub struct LogOptions {
 }
 
 impl LogOptions {
-    /// Whether to print that.
+    /// Returns whether to print this entry.
     pub fn wants(&self, entry: &LogEntry) -> bool {
         self.events.is_empty() || self.events.iter().any(|event| event == entry.event.as_str())
     }
@@ -386,7 +386,8 @@ Examples:
   dlock run -s redis://a -s redis://b -s redis://c --longest-lease 1m report -- make report
   dlock run db:migrate -- sh -c 'migrate --fence \"$DLOCK_TOKEN\"'";
 
-/// `clap` proposes `dlock run -- -x` for an option that does not exist. That runs a command under a lock of this name.
+/// Removes the tip `dlock run -- -x`, which `clap` gives for an option that does not exist: it would run a command
+/// under a lock of this name.
 pub fn without_wrong_tip(mut error: clap::Error) -> clap::Error {
     let usage = error.get(ContextKind::Usage).map(ToString::to_string).unwrap_or_default();
     if usage.contains("dlock run")
@@ -414,7 +415,7 @@ fn lease(text: &str) -> Result<Duration, String> {
     }
 }
 
-/// `1.5`, `500ms`, `30s`, `5m`, `2h`, `1d`.
+/// Reads `1.5`, `500ms`, `30s`, `5m`, `2h`, `1d`.
 pub fn duration(text: &str) -> Result<Duration, String> {
     let (number, unit) = text.split_at(text.find(|c: char| c.is_ascii_alphabetic()).unwrap_or(text.len()));
     let unit = match unit {

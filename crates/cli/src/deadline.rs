@@ -21,12 +21,12 @@ impl Deadline {
         Self { term: kill + lease.saturating_sub(kill) / 3, kill }
     }
 
-    /// When to send TERM, if the lease ends then.
+    /// Returns when to send TERM, if the lease ends at `end`.
     pub fn term_at(self, end: Instant) -> Instant {
         before(end, self.term)
     }
 
-    /// When to send KILL, if the lease ends then and TERM is sent now.
+    /// Returns when to send KILL, if the lease ends at `end` and TERM is sent now.
     pub fn kill_at(self, end: Instant, now: Instant) -> Instant {
         before(end, self.kill).min(now + (self.term - self.kill))
     }

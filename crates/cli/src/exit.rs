@@ -18,7 +18,7 @@ pub const CANNOT_RUN: u8 = 126;
 /// There is no such command.
 pub const NOT_FOUND: u8 = 127;
 
-/// The code for an error.
+/// Returns the code for an error.
 pub fn of(error: &Error) -> u8 {
     match error {
         Error::Contention => NOT_GOT,
@@ -28,7 +28,7 @@ pub fn of(error: &Error) -> u8 {
     }
 }
 
-/// The code of a command that has ended, as a shell gives it: 128 and the signal that killed it.
+/// Returns the code of a command that has ended, as a shell does: 128 and the signal that killed it.
 pub fn of_command(status: ExitStatus) -> u8 {
     let code = status.code().or_else(|| status.signal().map(|signal| 128 + signal));
     code.and_then(|code| u8::try_from(code).ok()).unwrap_or(u8::MAX)

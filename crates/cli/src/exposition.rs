@@ -55,8 +55,8 @@ pub fn missing(page: &mut Page, server: &str, error: &Error) {
     eprintln!("dlock: missing: {server}: {error}");
 }
 
-/// The fields of `INFO dlock`: times in seconds, percentiles by their quantiles, and fields that this program does not
-/// know as they are.
+/// Adds the fields of `INFO dlock`: times in seconds, percentiles by their quantiles, and fields that this program does
+/// not know as they are.
 pub fn stats_of(page: &mut Page, server: &str, stats: &ServerStats) {
     for (field, value) in &stats.fields {
         let labels = [("server", server)];
@@ -95,7 +95,7 @@ pub fn stats_of(page: &mut Page, server: &str, stats: &ServerStats) {
     }
 }
 
-/// A contended lock: three series.
+/// Adds a contended lock: three series.
 pub fn lock_of(page: &mut Page, server: &str, lock: &LockInfo) {
     let name = text(&lock.name);
     let labels = [("server", server), ("lock", name.as_str())];
@@ -107,7 +107,7 @@ pub fn lock_of(page: &mut Page, server: &str, lock: &LockInfo) {
     add("dlock_lock_hold_seconds", "For how long the oldest hold is held.", held.as_secs_f64().to_string());
 }
 
-/// Of a number of microseconds.
+/// Converts a number of microseconds.
 fn seconds(value: &str) -> String {
     value.parse::<f64>().map_or("NaN".to_owned(), |micros| (micros / 1e6).to_string())
 }

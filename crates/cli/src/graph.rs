@@ -128,7 +128,7 @@ fn mark_cycles(edges: &mut [Edge]) -> Vec<Vec<Vec<u8>>> {
     cycles
 }
 
-/// The shortest way from one owner to another, both included.
+/// Returns the shortest way from one owner to another, both included.
 fn path(next: &BTreeMap<&[u8], BTreeSet<&[u8]>>, from: &[u8], to: &[u8]) -> Option<Vec<Vec<u8>>> {
     let mut reached: BTreeMap<&[u8], &[u8]> = BTreeMap::new();
     let mut todo = std::collections::VecDeque::from([from]);

@@ -18,7 +18,7 @@ pub async fn info(client: &Client, name: &[u8], format: Format) -> Result<u8, Er
     Ok(if lock.is_some_and(|lock| lock.holders > 0) { 0 } else { exit::NOT_GOT })
 }
 
-/// With a server missing, lists the locks of the others.
+/// Lists the locks of all servers that answer.
 pub async fn ls(client: &Client, pattern: &[u8], format: Format) -> Result<u8, Error> {
     let found = client.survey(pattern, 1).await?;
     let mut locks: Vec<_> = found.answers.into_iter().flat_map(|(_, locks)| locks).collect();
@@ -34,7 +34,7 @@ pub async fn ls(client: &Client, pattern: &[u8], format: Format) -> Result<u8, E
     Ok(if found.missing.is_empty() { 0 } else { exit::UNAVAILABLE })
 }
 
-/// Everything about a lock, for people.
+/// Describes a lock with all its holds and waiters, for people.
 pub fn describe(lock: &LockInfo) -> Vec<String> {
     let permits = if lock.count > lock.holders { format!(", {} entries", lock.count) } else { String::new() };
     let mut lines = vec![format!("{}: {}{permits}", shown(&lock.name), lock.mode)];

@@ -17,7 +17,7 @@ type Entry = (String, LogEntry);
 pub async fn log(clients: &[Client], options: &LogOptions) -> Result<u8, Error> {
     let people = options.format.table();
     let mut seen = Seen::default();
-    // What is asked for may be rare among what is logged.
+    // The wanted events may be rare among all entries.
     let newest = if options.events.is_empty() { options.count } else { NEWEST };
     let (mut entries, missing) = read(clients, newest).await?;
     for entry in &entries {
@@ -40,7 +40,7 @@ pub async fn log(clients: &[Client], options: &LogOptions) -> Result<u8, Error> 
     if options.follow { follow(clients, options, seen, people).await } else { Ok(exit_code(missing.is_empty())) }
 }
 
-/// The newest entries of all servers, for the pane of `dlock top`: as lines, the newest first.
+/// Returns the newest entries of all servers, for the pane of `dlock top`: as lines, the newest first.
 pub async fn newest(client: &Client, count: u64) -> Result<Vec<String>, Error> {
     let (mut entries, _) = read(std::slice::from_ref(client), count).await?;
     entries.sort_by_key(|(_, entry)| std::cmp::Reverse((entry.time, entry.id)));
@@ -116,7 +116,7 @@ impl Seen {
     }
 }
 
-/// The entries of all servers, and the servers that did not answer.
+/// Reads the entries of all servers. Returns the servers that did not answer as well.
 async fn read(clients: &[Client], count: u64) -> Result<(Vec<Entry>, Vec<(String, Error)>), Error> {
     let (mut entries, mut missing) = (Vec::new(), Vec::new());
     for client in clients {
@@ -174,7 +174,7 @@ fn row((_, entry): &Entry) -> [String; COLUMNS] {
     ]
 }
 
-/// A row by itself: nobody knows how wide the next ones are.
+/// Formats a row by itself: the widths of the next ones are unknown.
 fn line(entry: &Entry) -> String {
     let cells = row(entry).into_iter().zip(WIDTHS).map(|(cell, width)| format!("{cell:<width$}"));
     cells.collect::<Vec<_>>().join("  ").trim_end().to_owned()

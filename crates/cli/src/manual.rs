@@ -15,7 +15,7 @@ pub fn completions(shell: Shell) -> u8 {
     outcome(io::stdout().write_all(&script))
 }
 
-/// The page of `dlock` on standard output, or all pages into a directory.
+/// Prints the page of `dlock` on standard output, or writes all pages into a directory.
 pub fn pages(directory: Option<&Path>) -> u8 {
     outcome(match directory {
         None => clap_mangen::Man::new(Cli::command()).render(&mut io::stdout()),

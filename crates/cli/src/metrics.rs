@@ -116,7 +116,7 @@ async fn answer(mut stream: TcpStream, source: &Mutex<Source>) -> std::io::Resul
     stream.shutdown().await
 }
 
-/// The head of a request, of which only the first line counts.
+/// Reads the head of a request. Returns its first line.
 async fn head(stream: &mut TcpStream) -> std::io::Result<String> {
     let mut head = Vec::new();
     let mut chunk = [0; 1024];

@@ -11,7 +11,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use serde_json::{Value, json};
 use tokio::sync::oneshot;
 
-/// A lock as JSON. Times are in milliseconds; bytes that are no UTF-8 are replaced.
+/// Formats a lock as JSON. Times are in milliseconds; bytes that are no UTF-8 are replaced.
 pub fn lock(lock: &LockInfo) -> Value {
     json!({
         "name": text(&lock.name),
@@ -55,12 +55,12 @@ pub fn print(line: &str) {
     let _ = writeln!(io::stdout(), "{line}");
 }
 
-/// Whoever reads what is printed.
+/// The reader of our output.
 pub struct Reader(oneshot::Receiver<()>);
 
 impl Reader {
-    /// Begins to watch whether the other end of a pipe is closed: what prints for ever would notice only when it has
-    /// something to print.
+    /// Begins to watch whether the other end of a pipe is closed: a program that prints without end would notice only
+    /// when it has something to print.
     pub fn watch() -> Self {
         let (gone, heard) = oneshot::channel();
         // Ends with the process. Without a thread, the next line would tell.
@@ -91,12 +91,12 @@ pub fn complain(missing: &[(String, Error)]) {
     }
 }
 
-/// Whether to print for people.
+/// Returns whether to print for people.
 pub fn for_people(json: bool) -> bool {
     !json && io::stdout().is_terminal()
 }
 
-/// What bytes look like on a terminal: nothing in them is obeyed by it.
+/// Makes bytes safe for a terminal, which obeys nothing in the result.
 pub fn shown(bytes: &[u8]) -> String {
     text(bytes).chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
 }
@@ -109,7 +109,7 @@ pub fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// `850ms`, `12.3s`, `4m05s`, `3h07m`, `2d04h`.
+/// Formats a time: `850ms`, `12.3s`, `4m05s`, `3h07m`, `2d04h`.
 pub fn time(duration: Duration) -> String {
     let (ms, s) = (duration.as_millis(), duration.as_secs());
     match s {
@@ -121,7 +121,7 @@ pub fn time(duration: Duration) -> String {
     }
 }
 
-/// A time of the server, since the Unix epoch: `2026-11-22 07:05:21.123` (UTC).
+/// Formats a time of the server, since the Unix epoch: `2026-11-22 07:05:21.123` (UTC).
 pub fn moment(since_epoch: Duration) -> String {
     let (days, seconds) = (since_epoch.as_secs() / 86400, since_epoch.as_secs() % 86400);
     // Years that begin in March, so that a leap day is the last one; the day 0 is 1 March of the year 0.
@@ -148,7 +148,7 @@ pub fn columns<const N: usize>(rows: &[[String; N]]) -> Vec<String> {
     rows.iter().map(line).collect()
 }
 
-/// One lock in each line, with a heading.
+/// Formats a table: one lock in each line, with a heading.
 pub fn table<'a>(locks: impl IntoIterator<Item = &'a LockInfo>) -> Vec<String> {
     let heading = ["NAME", "MODE", "OWNER", "AGE", "TTL", "WAITERS", "WAIT", "PERMITS"].map(str::to_owned);
     let rows: Vec<_> = std::iter::once(heading).chain(locks.into_iter().map(row)).collect();

@@ -44,7 +44,7 @@ pub async fn run(client: &Client, run: Run) -> u8 {
     }
 }
 
-/// The lock, or the code to exit with.
+/// Acquires the lock. Returns the code to exit with if that fails.
 async fn acquire(client: &Client, run: &Run, signals: &mut Signals) -> Result<Guard, u8> {
     let acquire =
         run.acquire(client).lease(run.lease).replicas(run.replicas, run.replicas_timeout).owner_label(label());
@@ -99,7 +99,7 @@ struct Supervisor {
     /// Until when the lock is held, as far as was last seen.
     end: Instant,
     ending: Ending,
-    /// Somebody wants the command to end now.
+    /// A signal asked the command to end now.
     interrupted: bool,
 }
 
@@ -144,7 +144,7 @@ impl Supervisor {
         }
     }
 
-    /// At a time when the lock should have been renewed, or the command should have ended.
+    /// Checks at a time when the lock should have been renewed, or the command should have ended.
     fn look(&mut self) {
         match self.ending {
             Ending::No => {
@@ -192,8 +192,8 @@ impl Supervisor {
         }
     }
 
-    /// Whether the command has stopped, for which it gets a moment. One that goes on, because it ignores the signal or
-    /// belongs to no job of a shell, has to have its lock kept.
+    /// Returns whether the command has stopped, for which it gets a moment. One that goes on, because it ignores the
+    /// signal or belongs to no job of a shell, has to have its lock kept.
     fn stands_still(&self) -> bool {
         let Some(id) = self.id() else { return false };
         let look = WaitPidFlag::WSTOPPED | WaitPidFlag::WNOHANG | WaitPidFlag::WNOWAIT;
@@ -206,14 +206,14 @@ impl Supervisor {
         })
     }
 
-    /// To the command, if it still runs.
+    /// Sends a signal to the command, if it still runs.
     fn signal(&self, signal: Signal) {
         if let Some(id) = self.id() {
             let _ = kill(id, signal);
         }
     }
 
-    /// The command's id, which is its own until it is waited for.
+    /// Returns the command's id, which is its own until it is waited for.
     fn id(&self) -> Option<Pid> {
         self.child.id().and_then(|id| i32::try_from(id).ok()).map(Pid::from_raw)
     }
@@ -240,7 +240,7 @@ impl Supervisor {
     }
 }
 
-/// What the owner of the lock begins with: the name of the host and the id of this process.
+/// Returns the beginning of the owner: the name of the host and the id of this process.
 fn label() -> String {
     let host = gethostname().unwrap_or_default();
     let plain = |c: char| if c.is_ascii_alphanumeric() || "-._".contains(c) { c } else { '-' };
@@ -248,13 +248,13 @@ fn label() -> String {
     format!("{host}:{}", std::process::id())
 }
 
-/// When the lease ends. The clock is read first: whatever comes between makes it earlier, not later.
+/// Returns when the lease ends. The clock is read first: whatever comes between makes it earlier, not later.
 fn end_of(guard: &Guard) -> Instant {
     let now = Instant::now();
     now + guard.remaining()
 }
 
-/// As the terminal expects of a job that is suspended. Returns when it is continued.
+/// Stops this process, as the terminal expects of a suspended job. Returns when it continues.
 fn stop() {
     let _ = raise(Signal::SIGSTOP);
 }

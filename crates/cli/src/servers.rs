@@ -55,7 +55,7 @@ pub struct Servers {
 }
 
 impl Servers {
-    /// A client of them.
+    /// Returns a client of them.
     pub fn open(&self) -> Result<Client, Error> {
         if let [server] = self.server.as_slice() {
             return self.one(server);
@@ -78,7 +78,7 @@ impl Servers {
         quorum.open()
     }
 
-    /// A client of each of them, also if they are a quorum.
+    /// Returns a client of each of them, even if they are a quorum.
     pub fn each(&self) -> Result<Vec<Client>, Error> {
         self.server.iter().map(|server| self.one(server)).collect()
     }
@@ -97,7 +97,7 @@ impl Servers {
         client.open()
     }
 
-    /// The certificates, if any are named.
+    /// Returns the certificates, if any are named.
     fn tls(&self) -> Result<Option<Tls>, Error> {
         let mut tls = Tls::new();
         if let Some(ca) = &self.cacert {

@@ -1,7 +1,7 @@
 //! Signals that are for the command, and signals that it got already.
 //!
-//! The command stays in our process group, so that it can use the terminal. What the terminal sends (`Ctrl-C`, `Ctrl-Z`)
-//! the kernel gives to both; what somebody sends to us by `kill` it does not get, so that is handed on.
+//! The command stays in our process group, so that it can use the terminal. The kernel gives a signal of the terminal
+//! (`Ctrl-C`, `Ctrl-Z`) to both. A signal that `kill` sends to us does not reach the command, so we pass it on.
 
 use std::fs;
 use std::io;
@@ -27,7 +27,7 @@ pub struct Signals {
 }
 
 impl Signals {
-    /// From now on signals wait to be read. To be called before there is another thread.
+    /// Makes signals wait to be read. Call it before there is another thread.
     pub fn take() -> io::Result<Self> {
         let ignored = ignored();
         let ours: SigSet = HANDED_ON.into_iter().filter(|signal| ignored & (1 << (*signal as u32 - 1)) == 0).collect();
@@ -46,12 +46,12 @@ impl Signals {
         Ok(Self { queue, before })
     }
 
-    /// The mask that we were started with.
+    /// Returns the mask that we were started with.
     pub fn mask_before(&self) -> SigSet {
         self.before
     }
 
-    /// The next one. May be dropped without losing any.
+    /// Returns the next signal. May be dropped without losing any.
     pub async fn next(&mut self) -> (Signal, From) {
         match self.queue.recv().await {
             Some(next) => next,
@@ -69,7 +69,8 @@ impl Signals {
     }
 }
 
-/// The signals that this process was started to ignore (`nohup`), as a mask. The command will ignore them as well.
+/// Returns the signals that this process was started to ignore (`nohup`), as a mask. The command will ignore them as
+/// well.
 fn ignored() -> u64 {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));

@@ -27,9 +27,9 @@ impl Acquire {
         Self { backend, terms }
     }
 
-    /// For how long the lock is kept when nothing is heard from this process any more. 30 s unless set; 1 ms to 365
-    /// days, of a session at least 300 ms. The longer, the longer others wait after a crash; the shorter, the shorter
-    /// an outage of the network may last.
+    /// Sets how long the server keeps the lock when it hears nothing from this process any more: 30 s unless set, 1 ms
+    /// to 365 days, and at least 300 ms for a session. The longer, the longer others wait after a crash; the shorter,
+    /// the shorter an outage of the network may last.
     pub fn lease(mut self, lease: Duration) -> Self {
         self.terms.lease = lease;
         self
@@ -49,16 +49,15 @@ impl Acquire {
         self
     }
 
-    /// For how long to look for a server, counted from the last time that one answered, if the wait has no limit: 30 s
-    /// unless set. A request that waits asks for a sign of life meanwhile. Without waiting, for how long to wait for an
-    /// answer: 1 s unless set. With [`wait`](Acquire::wait), an outage counts as waiting instead, and this has no
-    /// effect.
+    /// Sets how long to look for a server if the wait has no limit, counted from the last answer: 30 s unless set. A
+    /// request that waits asks for a sign of life meanwhile. Without waiting, for how long to wait for an answer: 1 s
+    /// unless set. With [`wait`](Acquire::wait), an outage counts as waiting instead, and this has no effect.
     pub fn outage(mut self, limit: Duration) -> Self {
         self.terms.outage = Some(limit);
         self
     }
 
-    /// The grant and each renewal count only if that many replicas acknowledge them within the timeout (`WAIT`). If
+    /// Counts the grant and each renewal only if that many replicas acknowledge them within the timeout (`WAIT`). If
     /// fewer do, the grant is released, and the error is [`Error::TooFewReplicas`]; a renewal counts as failed, so that
     /// the guard is lost when the lease has passed since the last one that was acknowledged.
     ///

@@ -1,4 +1,4 @@
-//! What a URL says about where the servers are.
+//! Where the servers of a URL are.
 //!
 //! ```text
 //! redis://[user:password@]host[:port][,host[:port]…][/db]            a server; one or more nodes of a cluster
@@ -40,8 +40,8 @@ impl Place {
         }
     }
 
-    /// The same servers, with these certificates. All of them must be servers to speak TLS with; the Sentinels too, if
-    /// they are meant.
+    /// Returns the same servers, with these certificates. All of them must be servers to speak TLS with; the Sentinels
+    /// too, if they are meant.
     pub fn secured(self, tls: &Tls, with_sentinels: bool) -> Result<Self, Error> {
         let secured = |all: Vec<ConnectionInfo>| all.into_iter().map(|info| tls.secure(info)).collect::<Result<_, _>>();
         Ok(match self {
@@ -69,12 +69,12 @@ impl fmt::Display for Place {
 }
 
 impl Place {
-    /// A server that another client connects to.
+    /// Returns the server that another client connects to.
     pub fn of(info: &ConnectionInfo) -> Self {
         Self::Nodes(vec![prepared(info.clone())])
     }
 
-    /// The same servers, with Sentinels that are reached in their own way.
+    /// Returns the same servers, with a login and a security of the Sentinels' own.
     pub fn sentinels_by(self, login: Option<&(Option<String>, String)>, security: &Security) -> Result<Self, Error> {
         let (mut sentinels, name, primary) = match self {
             Self::Sentinels { sentinels, name, primary } => (sentinels, name, primary),
@@ -108,7 +108,7 @@ pub(crate) enum Security {
     Tls(Tls),
 }
 
-/// The same host, port and login, with or without TLS.
+/// Returns the same host, port and login, with or without TLS.
 fn by_scheme(old: &ConnectionInfo, scheme: &str) -> Result<ConnectionInfo, Error> {
     let (host, port) = match old.addr() {
         ConnectionAddr::Tcp(host, port) | ConnectionAddr::TcpTls { host, port, .. } => (host, port),
@@ -136,15 +136,15 @@ fn sentinels(scheme: &str, rest: &str) -> Result<Place, Error> {
     })
 }
 
-/// Login with its `@`, hosts, and path with its `/`.
+/// Splits into the login with its `@`, the hosts, and the path with its `/`.
 fn split(rest: &str) -> (&str, &str, &str) {
     let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
     let (login, hosts) = authority.split_at(authority.rfind('@').map_or(0, |at| at + 1));
     (login, hosts, path)
 }
 
-/// How to connect. RESP3, in which the end of a connection is told; no timeout, for a reply may take as long as the
-/// wait: a peer that is gone is noticed by keepalive.
+/// Reads how to connect: with RESP3, which tells the end of a connection, and without a timeout, since a reply may take
+/// as long as the wait. Keepalive notices a peer that is gone.
 fn info(url: &str) -> Result<ConnectionInfo, Error> {
     let info = url.into_connection_info().map_err(|e| invalid(&format!("{e} (a URL is redis://HOST:PORT)")))?;
     if !info.addr().is_supported() {
@@ -164,7 +164,7 @@ fn prepared(info: ConnectionInfo) -> ConnectionInfo {
     info.set_redis_settings(settings).set_tcp_settings(tcp)
 }
 
-/// The same login at another address.
+/// Returns the same login at another address.
 pub(crate) fn at(login: &ConnectionInfo, host: &str, port: u16) -> ConnectionInfo {
     let mut addr = login.addr().clone();
     match &mut addr {

@@ -21,8 +21,8 @@ impl Guard {
         Ok(self.another())
     }
 
-    /// The lock exclusively, for this reader: await it to get a second guard. This one goes on reading meanwhile and
-    /// after that: release the second one to be a mere reader again, and this one to be none.
+    /// Acquires the lock exclusively for this reader: await it to get a second guard. This one goes on reading
+    /// meanwhile and after that: release the second one to be a mere reader again, and this one to be none.
     ///
     /// Has the lease and the options of this guard, unless told otherwise, and waits at the front of the queue for the
     /// other readers to leave. Of two readers that wait to be upgraded, each would wait for the other: the second gets

@@ -1,6 +1,6 @@
-//! What keeps the locks: the seam between guards and servers.
+//! The seam between guards and servers.
 //!
-//! Guards know leases, monotonic time and loss; a backend knows how to take, renew and give up one hold. A backend
+//! Guards know leases, monotonic time and loss; a backend knows how to take, renew and release one hold. A backend
 //! promises:
 //!
 //! - `acquire` that fails, or is dropped half-way, leaves nothing held for longer than a lease, and does what it can to
@@ -49,7 +49,7 @@ impl Backend {
         }
     }
 
-    /// Gives the hold up, trying again until `until`, when it has lapsed. [`Error::Lost`]: it was not held any more.
+    /// Releases the hold, trying again until `until`, when it has lapsed. [`Error::Lost`]: it was not held any more.
     pub async fn release(&self, hold: &Hold, until: Instant) -> Result<(), Error> {
         match self {
             Self::Server(server) => server.release(hold, until).await,
@@ -60,7 +60,7 @@ impl Backend {
         }
     }
 
-    /// One attempt to bind the hold of a session again, whose connection has ended.
+    /// Tries once to bind the hold of a session again, after its connection has ended.
     pub async fn bind(&self, hold: &Hold, session: &Session) -> Renewal {
         match self {
             Self::Server(server) => server.bind(hold, session).await,
@@ -68,7 +68,7 @@ impl Backend {
         }
     }
 
-    /// What is given up in the background.
+    /// Returns the releases in the background.
     pub fn cleanups(&self) -> &Cleanups {
         match self {
             Self::Server(server) => &server.cleanups,
@@ -76,7 +76,7 @@ impl Backend {
         }
     }
 
-    /// The server, unless it is a quorum.
+    /// Returns the server, unless it is a quorum.
     pub fn server(&self) -> Result<&Arc<Server>, Error> {
         match self {
             Self::Server(server) => Ok(server),
@@ -84,7 +84,7 @@ impl Backend {
         }
     }
 
-    /// A lock with all its holds and waiters.
+    /// Reads a lock with all its holds and waiters.
     pub async fn info(&self, name: &[u8]) -> Result<Option<LockInfo>, Error> {
         match self {
             Self::Server(server) => server.info(name).await,
@@ -92,7 +92,7 @@ impl Backend {
         }
     }
 
-    /// The locks whose names match, by name.
+    /// Reads the locks whose names match, by name.
     pub async fn locks(&self, pattern: &[u8]) -> Result<Vec<LockInfo>, Error> {
         match self {
             Self::Server(server) => server.locks(pattern).await,
@@ -100,7 +100,7 @@ impl Backend {
         }
     }
 
-    /// The holders of a lock, and each change of them.
+    /// Watches the holders of a lock.
     pub fn watch(&self, name: &[u8]) -> Result<Watch, Error> {
         match self {
             Self::Server(server) => Ok(Watch::new(server.clone(), name.to_vec())),
@@ -108,7 +108,7 @@ impl Backend {
         }
     }
 
-    /// Gives up what somebody else holds. False: there was nothing.
+    /// Releases another owner's hold. False: there was none.
     pub async fn evict(&self, name: &[u8], owner: &[u8], token: Option<u64>) -> Result<bool, Error> {
         match self {
             Self::Server(server) => server.evict(name, owner, token).await,
@@ -117,7 +117,7 @@ impl Backend {
     }
 }
 
-/// What only a server can be asked.
+/// Returns the error of a question that only a single server answers.
 fn one_by_one() -> Error {
     Error::Invalid("the servers of a quorum are looked at one by one: name one of them".to_owned())
 }

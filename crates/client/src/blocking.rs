@@ -11,8 +11,8 @@
 //! # Ok(()) }
 //! ```
 //!
-//! A client has one thread of its own, which keeps its locks. What is asked for is described with the asynchronous
-//! client: everything that it can acquire can be acquired here. Must not be used inside an asynchronous runtime.
+//! A client has one thread of its own, which keeps its locks. The asynchronous client describes what to acquire:
+//! everything that it can acquire can be acquired here. Must not be used inside an asynchronous runtime.
 
 use std::future::{Future, IntoFuture};
 use std::io;
@@ -35,7 +35,7 @@ pub struct Client {
 }
 
 impl Client {
-    /// The same as [`crate::Client::open`]. Starts a thread.
+    /// Does the same as [`crate::Client::open`]. Starts a thread.
     ///
     /// # Errors
     ///
@@ -69,7 +69,7 @@ impl Client {
         self.background.handle.block_on(future)
     }
 
-    /// The client behind this one.
+    /// Returns the asynchronous client behind this one.
     pub fn asynchronous(&self) -> &crate::Client {
         &self.client
     }
@@ -88,7 +88,7 @@ pub struct Guard {
 }
 
 impl Guard {
-    /// The same as [`crate::Guard::renew`].
+    /// Does the same as [`crate::Guard::renew`].
     ///
     /// # Errors
     ///
@@ -97,7 +97,7 @@ impl Guard {
         self.background.handle.block_on(self.guard.renew())
     }
 
-    /// Whether the lock may be gone: the server said so, its lease would have ended, or its session broke.
+    /// Returns whether the lock may be gone: the server said so, its lease would have ended, or its session broke.
     pub fn is_lost(&self) -> bool {
         self.guard.remaining().is_zero()
     }
@@ -107,7 +107,7 @@ impl Guard {
         self.background.handle.block_on(self.guard.lost());
     }
 
-    /// The same as [`crate::Guard::enter`].
+    /// Does the same as [`crate::Guard::enter`].
     ///
     /// # Errors
     ///
@@ -117,7 +117,7 @@ impl Guard {
         Ok(Self { guard, background: self.background.clone() })
     }
 
-    /// The same as [`crate::Guard::upgrade`], waiting for it.
+    /// Does the same as [`crate::Guard::upgrade`], and waits for it.
     ///
     /// # Errors
     ///
@@ -127,7 +127,7 @@ impl Guard {
         Ok(Self { guard, background: self.background.clone() })
     }
 
-    /// The same as [`crate::Guard::downgrade`].
+    /// Does the same as [`crate::Guard::downgrade`].
     ///
     /// # Errors
     ///
@@ -138,7 +138,7 @@ impl Guard {
         Ok(Self { guard, background })
     }
 
-    /// The same as [`crate::Guard::release`].
+    /// Does the same as [`crate::Guard::release`].
     ///
     /// # Errors
     ///

@@ -1,4 +1,4 @@
-//! What a client is made of, beyond its URL.
+//! Options of a client beyond its URL.
 
 use std::fmt;
 use std::future::Future;
@@ -64,7 +64,7 @@ impl ClientBuilder {
         self
     }
 
-    /// Names all connections: `CLIENT LIST` and the log of the server show it. No blanks.
+    /// Sets the name of all connections, which `CLIENT LIST` and the log of the server show. No blanks.
     pub fn client_name(mut self, name: &str) -> Self {
         self.setup.client_name = Some(name.to_owned());
         self

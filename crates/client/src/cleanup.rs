@@ -1,4 +1,4 @@
-//! What is given up in the background.
+//! Releases in the background.
 
 use std::future::Future;
 use std::sync::Arc;

@@ -45,7 +45,7 @@ impl Client {
         Self::builder(url).open()
     }
 
-    /// Over TLS, with these certificates.
+    /// Connects over TLS, with these certificates.
     ///
     /// # Errors
     ///
@@ -55,20 +55,21 @@ impl Client {
         Self::builder(url).tls(tls.clone()).open()
     }
 
-    /// A client with more options than a URL has: the login and the TLS settings of Sentinels, a name, credentials that
-    /// change.
+    /// Begins a client with more options than a URL has: the login and the TLS settings of Sentinels, a name,
+    /// credentials that change.
     pub fn builder(url: &str) -> ClientBuilder {
         ClientBuilder::new(url)
     }
 
-    /// The servers, the login and the certificates of a client of the crate `redis`, which the program has already.
-    /// Makes connections of its own: those of others do not tell when they end, and a request that waits holds them up.
+    /// Takes the servers, the login and the certificates of a client of the crate `redis`. Makes connections of its
+    /// own: the program's do not tell when they end, and a request that waits would hold them up.
     pub fn from_redis(client: &redis::Client) -> Self {
         Self::at(Place::of(client.get_connection_info()), Setup::default())
     }
 
-    /// The same, but short commands go over a connection that the program has open: what does not wait, renewals,
-    /// releases, inspection. Waits, sessions and grants that replicas have still get connections of their own.
+    /// Does the same as [`from_redis`](Client::from_redis), but sends short commands over a connection that the program
+    /// has open: requests that do not wait, renewals, releases, inspection. Waits, sessions and grants that replicas
+    /// acknowledge still get connections of their own.
     ///
     /// Send nothing over it that blocks, or renewals come late. When it breaks, one of its own takes its place.
     pub fn from_connection(client: &redis::Client, connection: MultiplexedConnection) -> Self {
@@ -76,8 +77,8 @@ impl Client {
         Self { backend: Backend::Server(Arc::new(Server::with(place, connection))) }
     }
 
-    /// A majority of these servers decides, each of them on its own: independent primaries, none a replica of another.
-    /// All clients name the same servers in the same order.
+    /// Begins a client of a quorum: a majority of these servers decides. They are independent primaries, none a replica
+    /// of another. All clients name the same servers in the same order.
     ///
     /// `longest_lease` is the longest lease that any client of these servers asks for, and the same for all clients. So
     /// long a server counts as down after it was started, since it may have forgotten locks; see `docs/quorum.md`.
@@ -89,33 +90,34 @@ impl Client {
         Self { backend }
     }
 
-    /// The lock exclusively. Waits in the queue without limit.
+    /// Acquires the lock exclusively. Waits in the queue without limit.
     pub fn acquire(&self, name: impl AsRef<[u8]>) -> Acquire {
         self.with(name.as_ref(), Mode::Exclusive, Wait::ForEver)
     }
 
-    /// The lock exclusively if it is free: otherwise [`Error::Contention`].
+    /// Acquires the lock exclusively if it is free; otherwise the result is [`Error::Contention`].
     pub fn try_acquire(&self, name: impl AsRef<[u8]>) -> Acquire {
         self.with(name.as_ref(), Mode::Exclusive, Wait::Not)
     }
 
-    /// The lock together with other readers. Waits in the queue without limit.
+    /// Acquires the lock together with other readers. Waits in the queue without limit.
     pub fn read(&self, name: impl AsRef<[u8]>) -> Acquire {
         self.with(name.as_ref(), Mode::Read, Wait::ForEver)
     }
 
-    /// The lock exclusively, among readers. The same as [`acquire`](Client::acquire), by another command.
+    /// Acquires the lock exclusively, for a writer among readers: the same as [`acquire`](Client::acquire), by another
+    /// command.
     pub fn write(&self, name: impl AsRef<[u8]>) -> Acquire {
         self.with(name.as_ref(), Mode::Write, Wait::ForEver)
     }
 
-    /// A semaphore: at most `limit` permits are taken at a time, by all programs together. Nothing is sent yet.
+    /// Returns a semaphore: all programs together hold at most `limit` permits at a time. Sends nothing.
     pub fn semaphore(&self, name: impl AsRef<[u8]>, limit: u32) -> Semaphore {
         Semaphore::new(self.backend.clone(), name.as_ref(), limit)
     }
 
-    /// All of these locks exclusively, or none: 1 to 64, each named once. Waits in the queues of all of them until none
-    /// is held, and holds nothing while it waits.
+    /// Acquires all of these locks exclusively, or none: 1 to 64, each named once. Waits in the queues of all of them
+    /// until none is held, and holds nothing while it waits.
     ///
     /// Programs need not agree on an order: such requests never deadlock among themselves if their programs hold
     /// nothing else. One [`Guard`] renews and releases all of them. In a cluster, all names must be in one slot
@@ -128,7 +130,7 @@ impl Client {
         Acquire::new(self.backend.clone(), Terms::new(names, Mode::Together, Wait::ForEver))
     }
 
-    /// Who holds a lock and who waits for it: everybody. `None` if nobody holds it.
+    /// Reads all holders and all waiters of a lock. `None` if nobody holds it.
     ///
     /// # Errors
     ///
@@ -137,8 +139,8 @@ impl Client {
         self.backend.info(name.as_ref()).await
     }
 
-    /// The locks whose names match a pattern (`*`, `job:*`, as of `KEYS`), by name, each with its first hold and its
-    /// first waiter. In a cluster of all nodes.
+    /// Reads the locks whose names match a pattern (`*`, `job:*`, as in `KEYS`), by name, each with its first hold and
+    /// its first waiter. In a cluster, asks all nodes.
     ///
     /// Goes through all the keys of the server by `SCAN`, which takes the longer the more keys of whatever type there
     /// are; locks that come or go meanwhile may be missed.
@@ -162,8 +164,8 @@ impl Client {
         self.backend.watch(name.as_ref())
     }
 
-    /// Takes a lock away from an owner, all its holds or the one with that token: to free what somebody left behind.
-    /// The owner learns of it when it next renews. False if it had no such hold.
+    /// Takes a lock away from an owner, all its holds or the one with that token: for locks that nobody looks after any
+    /// more. The owner learns of it when it next renews. False if it had no such hold.
     ///
     /// # Errors
     ///
@@ -177,13 +179,13 @@ impl Client {
         self.backend.evict(name.as_ref(), owner.as_ref(), token).await
     }
 
-    /// Waits until what was given up in the background is released: guards and acquisitions that were dropped. For a
-    /// program that is about to end. What cannot be released is given up after 5 s, and ends with its lease.
+    /// Waits until dropped guards and acquisitions are released in the background. For a program that is about to end.
+    /// A release that gets no answer is abandoned after 5 s; its hold ends with its lease.
     pub async fn settled(&self) {
         self.backend.cleanups().settled().await;
     }
 
-    /// What keeps the locks.
+    /// Returns the backend.
     pub(crate) fn backend(&self) -> &Backend {
         &self.backend
     }

@@ -9,12 +9,12 @@ use redis::RedisError;
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Error {
-    /// Somebody else has the lock, or waits for it, and did not leave in time. Nothing went wrong.
+    /// Another owner has the lock, or waits for it, and did not leave in time. Nothing went wrong.
     Contention,
     /// No server answered. Whether the last command was executed is not known; what it may have taken is released in
     /// the background, and lapses with its lease at the latest.
     Unreachable(Cause),
-    /// Of the servers of a quorum, no majority answers: how many, and why not the others. What they may have granted is
+    /// No majority of the servers of a quorum answers: how many do, and why the others do not. A grant of theirs is
     /// released in the background, and lapses with its lease at the latest.
     TooFew(String),
     /// Fewer replicas than asked for acknowledged the grant or the renewal in time. A grant has been released.
@@ -61,7 +61,7 @@ impl std::error::Error for Error {
     }
 }
 
-/// What stands behind an [`Error`]: the server's answer, or what happened to the connection.
+/// The reason of an [`Error`]: the server's answer, or the failure of the connection.
 ///
 /// [`std::error::Error::source`] of the [`Error`] is the error of the crate `redis`, if there is one.
 #[derive(Clone, Debug)]
@@ -72,27 +72,28 @@ pub struct Cause {
 }
 
 impl Cause {
-    /// The first word of the server's error, such as `WRONGTYPE`, `DEADLOCK` or `READONLY`. `None`: no server said it.
+    /// Returns the first word of the server's error, such as `WRONGTYPE`, `DEADLOCK` or `READONLY`. `None`: no server
+    /// said it.
     pub fn code(&self) -> Option<&str> {
         self.code.as_deref()
     }
 
-    /// The server's error with its code, or what happened to the connection.
+    /// Returns the server's error with its code, or the failure of the connection.
     pub fn message(&self) -> &str {
         &self.message
     }
 
-    /// Whether the server does not know the commands of dlock.
+    /// Returns whether the server does not know the commands of dlock.
     pub fn is_module_missing(&self) -> bool {
         self.message.contains("unknown command")
     }
 
-    /// Whether the connection ended, or the server ended the wait: not that nothing came.
+    /// Returns whether the connection ended, or the server ended the wait. Silence is neither.
     pub(crate) fn is_end_of_connection(&self) -> bool {
         self.source.as_ref().is_some_and(|error| !error.is_timeout())
     }
 
-    /// The same, with the address that it came from.
+    /// Adds the address of the server to the message.
     pub(crate) fn at(self, address: impl fmt::Display) -> Self {
         Self { message: format!("{address}: {}", self.message), ..self }
     }

@@ -70,7 +70,7 @@ impl Guard {
         Self { held, last: None, released: false }
     }
 
-    /// One more guard of the same hold.
+    /// Makes one more guard of the same hold.
     pub(crate) fn another(&self) -> Self {
         self.held.entries.fetch_add(1, Ordering::Relaxed);
         Self { held: self.held.clone(), last: None, released: false }
@@ -97,33 +97,33 @@ impl Guard {
         *self.last.get_or_insert_with(|| self.held.entries.fetch_sub(1, Ordering::AcqRel) == 1)
     }
 
-    /// The name of the lock; the first one of several.
+    /// Returns the name of the lock; the first one of several.
     pub fn name(&self) -> &[u8] {
         self.held.hold.name()
     }
 
-    /// The names of all locks that were acquired together, in the order in which they were given.
+    /// Returns the names of all locks that were acquired together, in the order in which they were given.
     pub fn names(&self) -> impl ExactSizeIterator<Item = &[u8]> {
         self.held.hold.names.iter().map(Vec::as_slice)
     }
 
-    /// How many permits of a semaphore this guard has; 1 for a lock.
+    /// Returns how many permits of a semaphore this guard has; 1 for a lock.
     pub fn permits(&self) -> u32 {
         if let Mode::Permits { permits, .. } = self.held.hold.mode { permits } else { 1 }
     }
 
-    /// The fencing token: higher than that of any earlier grant of this server.
+    /// Returns the fencing token, which is higher than that of any earlier grant of this server.
     pub fn token(&self) -> u64 {
         self.held.hold.token
     }
 
-    /// Who holds the lock: a UUID made for this acquisition, or a [label](crate::Acquire::owner_label) and a random
+    /// Returns the owner: a UUID made for this acquisition, or a [label](crate::Acquire::owner_label) and a random
     /// number.
     pub fn owner(&self) -> &str {
         &self.held.hold.owner
     }
 
-    /// How much longer the lock is held if nothing more is heard from the server. Zero once it is lost.
+    /// Returns how much longer the lock is held if no further answer of the server comes. Zero once it is lost.
     ///
     /// By this machine's monotonic clock, counted from when the last successful renewal was *sent*, so it is never more
     /// than what the server has. That clock stands still while the machine is suspended.
@@ -214,7 +214,7 @@ impl Guard {
     ///
     /// # Errors
     ///
-    /// [`Error::Lost`]: the lock was not held any more, so somebody else may have been in meanwhile.
+    /// [`Error::Lost`]: the lock was not held any more, so another owner may have had it meanwhile.
     /// [`Error::Unreachable`]: no answer; the lock is freed by the lease at the latest.
     pub async fn release(mut self) -> Result<(), Error> {
         let last = self.leave();
@@ -259,14 +259,14 @@ impl Drop for Guard {
 }
 
 impl Held {
-    /// Nobody keeps it from now on.
+    /// Ends the task that keeps it.
     fn stop(&self) {
         if let Some(keeper) = self.keeper.get() {
             keeper.abort();
         }
     }
 
-    /// What is so now, whether or not the keeper has come to say it.
+    /// Returns the state at this moment, even if the keeper has not recorded it yet.
     fn state(&self) -> State {
         match *self.state.borrow() {
             State::Until(until) if self.bound().is_none() && until <= Instant::now() => State::Lost,
@@ -274,7 +274,7 @@ impl Held {
         }
     }
 
-    /// The connection of a session, while it is open: then the server keeps the hold alive.
+    /// Returns the connection of a session, while it is open: then the server keeps the hold alive.
     fn bound(&self) -> Option<Link> {
         self.hold.session.as_ref()?.bound()
     }
@@ -283,7 +283,7 @@ impl Held {
         *self.lease.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The next renewal asks for this lease. The server may begin to count it at any time from now on.
+    /// Sets the lease that the next renewal asks for. The server may begin to count it at any time from now on.
     fn set_lease(&self, lease: Duration) {
         *self.lease.lock().unwrap_or_else(PoisonError::into_inner) = lease;
         let end = Instant::now() + lease;
@@ -296,7 +296,7 @@ impl Held {
         });
     }
 
-    /// Until when it is held, as far as is known.
+    /// Returns until when it is held, as far as this process knows.
     fn until(&self) -> Instant {
         match *self.state.borrow() {
             State::Until(until) => until,
@@ -335,7 +335,7 @@ impl Held {
         }
     }
 
-    /// What was lost or released stays so, and an answer that comes late takes no time away.
+    /// Changes the state. A lost or released lock stays so, and a late answer takes no time away.
     fn set(&self, new: State) {
         self.state.send_if_modified(|state| {
             let changes = match (*state, new) {
@@ -409,7 +409,7 @@ async fn expire(held: Arc<Held>) {
     held.set(State::Lost);
 }
 
-/// From 0.9 to 1, by the owner: guards that began together do not renew together for ever.
+/// Returns a factor from 0.9 to 1, by the owner: guards that began together drift apart.
 fn spread(owner: &str) -> f64 {
     let sum: u32 = owner.bytes().map(u32::from).sum();
     0.9 + 0.1 * f64::from(sum % 64) / 63.0

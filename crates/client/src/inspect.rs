@@ -1,4 +1,4 @@
-//! Who holds what and who waits: for people who look after locks, not for those who take them.
+//! Holders and waiters, for programs that look after locks.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -31,7 +31,7 @@ pub enum HoldMode {
 }
 
 impl LockMode {
-    /// The name, as the server and the command `dlock` print it.
+    /// Returns the name, as the server and the command `dlock` print it.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Free => "free",
@@ -43,7 +43,7 @@ impl LockMode {
 }
 
 impl HoldMode {
-    /// The name, as the server and the command `dlock` print it.
+    /// Returns the name, as the server and the command `dlock` print it.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Exclusive => "exclusive",
@@ -130,7 +130,7 @@ pub struct WaiterInfo {
 }
 
 impl HoldInfo {
-    /// When it was granted, by the server's clock: the time in the token. The same reservations apply as to
+    /// Returns when it was granted, by the server's clock: the time in the token. The same reservations apply as to
     /// [`age`](HoldInfo::age).
     pub fn since(&self) -> SystemTime {
         SystemTime::UNIX_EPOCH + Duration::from_micros(self.token)
@@ -138,7 +138,7 @@ impl HoldInfo {
 }
 
 impl LockInfo {
-    /// From the reply to `DLOCK.INFO … FULL`, at this time of the server in µs.
+    /// Reads the reply to `DLOCK.INFO … FULL`, at this time of the server in µs.
     pub(crate) fn of(name: &[u8], reply: Value, now: u64) -> Result<Option<Self>, RedisError> {
         if reply == Value::Nil {
             return Ok(None);

@@ -48,7 +48,7 @@ where
     }
 }
 
-/// The output of the one that is the first to complete, which is taken out.
+/// Returns the output of the first future that completes, and removes it.
 async fn any<F: Future>(futures: &mut Vec<Pin<Box<F>>>) -> F::Output {
     poll_fn(|context| {
         for at in 0..futures.len() {

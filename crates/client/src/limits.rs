@@ -22,7 +22,7 @@ impl Limits {
         Self { wait: terms.wait, outage, began: Instant::now(), replicas }
     }
 
-    /// What is left of the wait, if it has an end.
+    /// Returns the rest of the wait, if it has an end.
     pub fn left(&self) -> Option<Duration> {
         match self.wait {
             Wait::Not => Some(Duration::ZERO),
@@ -31,7 +31,7 @@ impl Limits {
         }
     }
 
-    /// When nobody looks for a server any more that answered last at `heard`. `None`: never.
+    /// Returns when to stop looking for a server that answered last at `heard`. `None`: never.
     pub fn over(&self, heard: Instant) -> Option<Instant> {
         match self.wait {
             Wait::Not => self.began.checked_add(self.outage),
@@ -40,13 +40,13 @@ impl Limits {
         }
     }
 
-    /// When an attempt has to end. The server's own answer to a wait that is over may come a moment later.
+    /// Returns when an attempt has to end. The server's own answer to a wait that is over may come a moment later.
     pub fn end(&self, heard: Instant) -> Option<Instant> {
         self.over(heard)?.checked_add(ANSWER)?.checked_add(self.replicas)
     }
 
-    /// How often servers are asked whether they are still there while a request waits: several times in the time after
-    /// which they count as gone.
+    /// Returns how often to ask a server for a sign of life while a request waits there: several times in the time
+    /// after which it counts as gone.
     pub fn interval(&self) -> Duration {
         let time = if let Wait::AtMost(wait) = self.wait { wait } else { self.outage };
         (time / 4).clamp(MIN_INTERVAL, MAX_INTERVAL)

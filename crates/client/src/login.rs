@@ -1,4 +1,4 @@
-//! What is said on each new connection.
+//! The handshake of each new connection: name and login.
 
 use std::fmt;
 use std::future::Future;
@@ -15,7 +15,7 @@ pub struct Credentials {
 }
 
 impl Credentials {
-    /// For this user; `None` is the default user.
+    /// Takes the password of this user; `None` is the default user.
     pub fn new(user: Option<&str>, password: impl Into<String>) -> Self {
         Self { user: user.map(str::to_owned), password: password.into() }
     }
@@ -47,7 +47,7 @@ impl Setup {
         self.provider = Some(Arc::new(move || Box::pin(provider())));
     }
 
-    /// The same server, with what the provider says.
+    /// Returns the same server, with the user and the password of the provider.
     pub async fn log_in(&self, info: ConnectionInfo) -> Result<ConnectionInfo, BoxError> {
         let Some(provider) = &self.provider else { return Ok(info) };
         let Credentials { user, password } = provider().await?;

@@ -12,7 +12,7 @@ use crate::error::Error;
 use crate::login::Setup;
 use crate::server::Link;
 
-/// What a URL names, and how to log in there: see [`Client::operator`].
+/// The servers or Sentinels of a URL, and the login there: see [`Client::operator`].
 pub struct Operator {
     place: Place,
     setup: Setup,
@@ -28,7 +28,7 @@ pub struct Node {
 }
 
 impl Client {
-    /// For programs that operate the servers, such as a failover: names them one by one.
+    /// Returns the servers one by one, for programs that operate them, such as a failover.
     ///
     /// # Errors
     ///
@@ -40,7 +40,7 @@ impl Client {
 }
 
 impl Operator {
-    /// The name that Sentinels know the primary by, and the Sentinels, if the URL names some.
+    /// Returns the name that Sentinels know the primary by, and the Sentinels, if the URL names some.
     pub fn sentinels(&self) -> Option<(&str, Vec<Node>)> {
         match &self.place {
             Place::Nodes(_) => None,
@@ -51,7 +51,7 @@ impl Operator {
         }
     }
 
-    /// The servers that the URL names. None with Sentinels.
+    /// Returns the servers that the URL names. None with Sentinels.
     pub fn nodes(&self) -> Vec<Node> {
         match &self.place {
             Place::Nodes(nodes) => nodes.iter().map(|info| Node::new(info.clone(), self.setup.clone())).collect(),
@@ -59,7 +59,7 @@ impl Operator {
         }
     }
 
-    /// The server at that address, with the login of the URL.
+    /// Returns the server at that address, with the login of the URL.
     pub fn server_at(&self, host: &str, port: u16) -> Option<Node> {
         let login = match &self.place {
             Place::Nodes(nodes) => nodes.first()?,
@@ -74,7 +74,7 @@ impl Node {
         Self { info, setup, link: Arc::default() }
     }
 
-    /// The host and the port, or the path of a socket.
+    /// Returns the host and the port, or the path of a socket.
     pub fn address(&self) -> String {
         self.info.addr().to_string()
     }

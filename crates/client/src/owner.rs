@@ -1,4 +1,4 @@
-//! Who asks for a lock.
+//! Names of owners.
 
 /// How the owner of an acquisition is chosen.
 #[derive(Clone, Debug, Default)]
@@ -13,7 +13,7 @@ pub(crate) enum Naming {
 }
 
 impl Naming {
-    /// An owner: another one each time, unless it is that of a hold.
+    /// Returns an owner: another one each time, unless it is that of a hold.
     pub fn owner(&self) -> String {
         match self {
             Self::Random => uuid(),
@@ -23,7 +23,7 @@ impl Naming {
     }
 }
 
-/// A random UUID (version 4).
+/// Returns a random UUID (version 4).
 pub(crate) fn uuid() -> String {
     let random: u128 = rand::random();
     let uuid = random & !(0xf << 76) & !(0x3 << 62) | 0x4 << 76 | 0x2 << 62;

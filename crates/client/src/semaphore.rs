@@ -6,7 +6,8 @@ use crate::acquire::Acquire;
 use crate::backend::Backend;
 use crate::terms::{Mode, Terms, Wait};
 
-/// A semaphore, from [`Client::semaphore`](crate::Client::semaphore): at most `limit` permits are taken at a time, by all programs together.
+/// A semaphore, from [`Client::semaphore`](crate::Client::semaphore): all programs together hold at most `limit`
+/// permits at a time.
 ///
 /// ```no_run
 /// # async fn example() -> Result<(), dlock_client::Error> {
@@ -37,12 +38,12 @@ impl Semaphore {
         Self { backend, name: name.to_vec(), limit }
     }
 
-    /// The name of the semaphore, a key on the server.
+    /// Returns the name of the semaphore, a key on the server.
     pub fn name(&self) -> &[u8] {
         &self.name
     }
 
-    /// How many permits may be taken at a time.
+    /// Returns how many permits may be held at a time.
     pub fn limit(&self) -> u32 {
         self.limit
     }
@@ -57,12 +58,13 @@ impl Semaphore {
         self.with(permits, Wait::ForEver)
     }
 
-    /// Takes one permit if one is free; otherwise [`Error::Contention`](crate::Error::Contention).
+    /// Takes one permit if one is free; otherwise the result is [`Error::Contention`](crate::Error::Contention).
     pub fn try_acquire(&self) -> Acquire {
         self.try_acquire_many(1)
     }
 
-    /// Takes that many permits if they are free; otherwise [`Error::Contention`](crate::Error::Contention).
+    /// Takes that many permits if they are free; otherwise the result is
+    /// [`Error::Contention`](crate::Error::Contention).
     pub fn try_acquire_many(&self, permits: u32) -> Acquire {
         self.with(permits, Wait::Not)
     }

@@ -12,17 +12,17 @@ impl Session {
         Self(Mutex::new(link))
     }
 
-    /// The connection that it was bound to last.
+    /// Returns the connection that it was bound to last.
     pub fn link(&self) -> Link {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// The connection, while it is open: the server keeps the hold alive.
+    /// Returns the connection, while it is open: the server keeps the hold alive.
     pub fn bound(&self) -> Option<Link> {
         Some(self.link()).filter(|link| !link.is_closed())
     }
 
-    /// It is bound to this one from now on.
+    /// Replaces the connection.
     pub fn bind(&self, link: Link) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = link;
     }

@@ -1,4 +1,4 @@
-//! What happens on servers: for people who look after locks, and for those who follow a leader.
+//! Locks, logs and statistics of all servers, for programs that look after locks.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -106,7 +106,7 @@ pub struct LogEntry {
     pub id: u64,
     /// When it happened, by the server's clock: since the Unix epoch.
     pub time: Duration,
-    /// What happened.
+    /// The kind of event.
     pub event: LogEvent,
     /// The database.
     pub db: Option<u64>,
@@ -183,8 +183,8 @@ pub struct ServerStats {
 }
 
 impl Client {
-    /// The addresses that the client was opened with, without logins: `host:port`, separated by commas, and the name
-    /// that Sentinels know behind theirs (`host:port/name`). What to call servers that do not answer.
+    /// Returns the addresses that the client was opened with, without logins: `host:port`, separated by commas,
+    /// followed by the name that Sentinels know (`host:port/name`). Names servers that do not answer in messages.
     ///
     /// # Errors
     ///
@@ -193,8 +193,8 @@ impl Client {
         Ok(self.backend().server()?.place())
     }
 
-    /// The locks whose names match a pattern, by server and name, with up to `depth` holds and waiters of each (0: with
-    /// all). In a cluster of all primaries: those that do not answer are named.
+    /// Reads the locks whose names match a pattern, by server and name, with up to `depth` holds and waiters of each
+    /// (0: with all). In a cluster, asks all primaries, and names those that do not answer.
     ///
     /// Costs what [`locks`](Client::locks) costs.
     ///
@@ -205,7 +205,7 @@ impl Client {
         self.backend().server()?.survey(pattern.as_ref(), depth).await
     }
 
-    /// The newest entries of the servers' logs, newest first. In a cluster of all primaries.
+    /// Reads the newest entries of the servers' logs, newest first. In a cluster, asks all primaries.
     ///
     /// # Errors
     ///
@@ -214,7 +214,7 @@ impl Client {
         self.backend().server()?.log(count).await
     }
 
-    /// What the servers count (`INFO dlock`). In a cluster all primaries.
+    /// Reads the statistics of the servers (`INFO dlock`). In a cluster, asks all primaries.
     ///
     /// # Errors
     ///
@@ -223,7 +223,7 @@ impl Client {
         self.backend().server()?.server_stats().await
     }
 
-    /// The addresses of the connections of the servers (`CLIENT LIST`), by their ids. In a cluster of all primaries.
+    /// Reads the addresses of the servers' connections (`CLIENT LIST`), by their ids. In a cluster, asks all primaries.
     ///
     /// # Errors
     ///

@@ -1,4 +1,4 @@
-//! What an acquisition asks for, what it got, and what became of it.
+//! The terms of an acquisition, its grant and its hold.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -36,7 +36,7 @@ pub(crate) enum Wait {
 }
 
 impl Wait {
-    /// What is left of it after that time.
+    /// Returns the rest of it after that time.
     pub fn after(self, time: Duration) -> Self {
         match self {
             Self::AtMost(wait) if wait > time => Self::AtMost(wait - time),
@@ -46,7 +46,7 @@ impl Wait {
     }
 }
 
-/// Who keeps the lease alive.
+/// How the lease is kept alive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Keep {
     /// This process, by renewing.
@@ -108,12 +108,12 @@ impl Upgrades {
 }
 
 impl Upgrade {
-    /// Its hold is released from now on.
+    /// Marks its hold as being released.
     pub fn give_up(&self) {
         self.is_given_up.store(true, Ordering::Relaxed);
     }
 
-    /// Its hold is released.
+    /// Marks its hold as released.
     pub fn end(&self) {
         self.has_ended.store(true, Ordering::Relaxed);
     }
@@ -165,7 +165,7 @@ impl Terms {
         self.request = if let Naming::OfHold(_) = self.naming { uuid() } else { "1".to_owned() };
     }
 
-    /// The lock, or the first of several.
+    /// Returns the lock, or the first of several.
     pub fn name(&self) -> &[u8] {
         self.names.first().map_or(&[], Vec::as_slice)
     }
@@ -188,7 +188,7 @@ impl Terms {
     }
 }
 
-/// A lease in whole milliseconds: no more is sent, so no more is counted on.
+/// Cuts a lease to whole milliseconds: the client sends no more, so it counts on no more.
 pub(crate) fn whole_millis(lease: Duration) -> Result<Duration, Error> {
     if lease < Duration::from_millis(1) || lease > MAX_LEASE {
         return Err(Error::Invalid("a lease is 1 ms to 365 days".to_owned()));
@@ -201,9 +201,9 @@ pub(crate) struct Grant {
     pub token: u64,
     /// Until when it is held if nothing is heard any more, by this process' monotonic clock.
     pub until: Instant,
-    /// What the hold is bound to, if it is a session.
+    /// The connection that the hold is bound to, if it is a session.
     pub session: Option<Arc<Session>>,
-    /// What a quorum knows of it.
+    /// The quorum's part of it.
     pub kept: Option<Arc<Kept>>,
 }
 
@@ -240,7 +240,7 @@ impl Hold {
         Self { names, owner, mode, token, lease, keep, replicas, session, kept, upgrades: Upgrades::default(), upgrade }
     }
 
-    /// The lock, or the first of several.
+    /// Returns the lock, or the first of several.
     pub fn name(&self) -> &[u8] {
         self.names.first().map_or(&[], Vec::as_slice)
     }

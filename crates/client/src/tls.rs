@@ -7,8 +7,8 @@ use redis::ConnectionInfo;
 use crate::error::Error;
 
 /// Certificates for `rediss://` (feature `tls`), each of them PEM: for [`Client::open_with_tls`] and
-/// [`QuorumBuilder::tls`]. What is not set is as without it: the certificates are trusted that the system trusts, and
-/// none is shown.
+/// [`QuorumBuilder::tls`]. Unless set, the client trusts the authorities that the system trusts, and shows no
+/// certificate.
 ///
 /// [`Client::open_with_tls`]: crate::Client::open_with_tls
 /// [`QuorumBuilder::tls`]: crate::QuorumBuilder::tls
@@ -21,7 +21,7 @@ pub struct Tls {
 }
 
 impl Tls {
-    /// Nothing set.
+    /// Returns settings in which nothing is set.
     pub fn new() -> Self {
         Self::default()
     }
@@ -39,7 +39,7 @@ impl Tls {
         self
     }
 
-    /// The same place, reached so.
+    /// Returns the same place, reached with these certificates.
     #[cfg(feature = "tls")]
     pub(crate) fn secure(&self, info: ConnectionInfo) -> Result<ConnectionInfo, Error> {
         use redis::{Client, ClientTlsConfig, TlsCertificates};

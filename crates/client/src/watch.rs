@@ -42,7 +42,7 @@ impl Watch {
         Self { changes, task: tokio::spawn(observer.run()) }
     }
 
-    /// The present holders at first, then those after each change: none if the lock is free.
+    /// Returns the present holders at first, then those after each change: none if the lock is free.
     ///
     /// An [`Error::Unreachable`] is told once for each outage, and the watch goes on. Any other error is the last item.
     /// May be dropped without losing a change.
@@ -50,7 +50,7 @@ impl Watch {
         self.changes.recv().await
     }
 
-    /// The same as [`next`](Watch::next), for an implementation of `Stream`.
+    /// Does the same as [`next`](Watch::next), for an implementation of `Stream`.
     pub fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Vec<HoldInfo>, Error>>> {
         self.changes.poll_recv(context)
     }

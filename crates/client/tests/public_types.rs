@@ -1,5 +1,5 @@
-//! What every public type promises: it can be sent to and shared with other threads, it can be printed, and printing
-//! shows no password.
+//! Every public type keeps these promises: it can be sent to and shared with other threads, it can be printed, and
+//! printing shows no password.
 
 #![allow(
     clippy::unwrap_used,

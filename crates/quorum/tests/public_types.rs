@@ -1,4 +1,4 @@
-//! What every public type promises: it can be sent to and shared with other threads, and printed.
+//! Every public type keeps these promises: it can be sent to and shared with other threads, and printed.
 
 #![allow(missing_docs, reason = "these are tests")]
 

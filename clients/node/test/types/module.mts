@@ -1,4 +1,4 @@
-// What a program in TypeScript writes, with the types of both clients.
+// A program in TypeScript, with the types of both clients.
 import { DLock, LockLost, NoAnswer, NotGranted, TooFewReplicas, type Lock, type LockOptions } from 'redis-dlock';
 import { Cluster, Redis } from 'ioredis';
 import { createClient, createCluster, createSentinel } from 'redis';

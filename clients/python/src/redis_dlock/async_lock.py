@@ -216,7 +216,7 @@ class DLock(LockBase[Line], Lock):
         watch: Watch = hold.watch
         return watch
 
-    # What redis-py's lock consists of, for programs that call it.
+    # The parts of redis-py's lock, for programs that call them.
 
     async def do_acquire(self, token: str | bytes) -> bool:
         """`acquire`, once, for this owner."""

@@ -168,12 +168,12 @@ class Line(Talk):
 
     @classmethod
     def forget(cls) -> None:
-        """Closes what a forked child inherited. That does not end the parent's connections."""
+        """Closes the connections that a forked child inherited. The parent's stay open."""
         for line in cls._open:
             writer = getattr(line.connection, "_writer", None)
             sock = writer.get_extra_info("socket") if writer is not None else None
             if sock is not None:
-                # Whatever closes this descriptor later closes no other file.
+                # A later close of this descriptor must close no other file.
                 nothing = os.open(os.devnull, os.O_RDWR)
                 os.dup2(nothing, sock.fileno())
                 os.close(nothing)

@@ -41,7 +41,7 @@ class Watch:
         # Keeps no reference to the hold, so that it can go.
         self._hold = weakref.ref(hold)
         self._session = hold.connection
-        # Whether the session is to be bound to another connection.
+        # Whether the session must be bound to another connection.
         self._binds = False
         self._line: Line | None = None
         # The server renews a session, however long ago it was granted.

@@ -84,7 +84,7 @@ class Wire:
                 try:
                     await asyncio.sleep(outage.pause(until - time.monotonic(), error))
                 except redis_py.LOST:
-                    return  # What cannot be undone ends with its lease.
+                    return  # A grant that cannot be undone ends with its lease.
             except ResponseError:
                 return
 
@@ -213,7 +213,7 @@ class Wire:
         """Raises `ReplicasError` unless enough replicas have the grant."""
         assert attempt.token is not None
         if attempt.acknowledged is None:
-            # The grant came to a blocked connection. Redis before 7.0.12 does not count that as a write of this
+            # A blocked connection got the grant. Redis before 7.0.12 does not count that as a write of this
             # connection, so that `WAIT` would not wait for it. A renewal is such a write.
             renewals = attempt.target.renew(attempt.owner, attempt.token, attempt.lease)
             await self.renew(renewals, replicas, attempt.connection)

@@ -44,7 +44,7 @@ class Replicas:
 
 @dataclass
 class Debt:
-    """What an attempt that was given up may have on the server."""
+    """The hold that an abandoned attempt may have on the server."""
 
     token: int | None
     # Whether a command was sent whose reply was not read.

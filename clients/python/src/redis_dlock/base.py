@@ -1,4 +1,4 @@
-"""What the two lock classes share: settings, the memory of a hold, and how replies are read."""
+"""The common part of the two lock classes: settings, the memory of a hold, and how replies are read."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from .watch import Terms
 
 C = TypeVar("C")
 
-# What a script has that sets the time left of the key to its argument, and adds nothing to that.
+# Matches a script that sets the time left of the key to its argument, and adds nothing to that.
 _SETS_THE_TTL = re.compile(r"""(['"])pexpire\1\s*,\s*KEYS\[1\]\s*,\s*ARGV\[2\]\s*\)""", re.IGNORECASE)
 
 logger = logging.getLogger("redis_dlock")

@@ -22,7 +22,7 @@ def milliseconds(seconds: float) -> int:
 
 @dataclass(frozen=True)
 class Target:
-    """What a lock object locks: the keys, the mode, and the commands for them."""
+    """The target of a lock object: the keys, the mode, and the commands for them."""
 
     # One key, or several that are locked together.
     names: tuple[Name, ...]

@@ -1,4 +1,4 @@
-"""What a lock object remembers of its lock: for each thread, for all threads, or for each task."""
+"""The memory that a lock object has of its lock: for each thread, for all threads, or for each task."""
 
 from __future__ import annotations
 

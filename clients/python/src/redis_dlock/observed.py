@@ -1,4 +1,4 @@
-"""Who holds a lock, and how a watch of that keeps up to date. Sends nothing."""
+"""The holders of a lock, and how a watch of them keeps up to date. Sends nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What this package uses of redis-py, and how it reads redis-py's errors."""
+"""The parts of redis-py that this package uses, and how it reads redis-py's errors."""
 
 from __future__ import annotations
 

@@ -58,7 +58,7 @@ class DSemaphore:
         self._taken: Permits[Permit] = Permits(threading.get_ident)
 
     def permit(self, permits: int = 1) -> Permit:
-        """Returns a lock object for so many permits, which is not acquired yet."""
+        """Returns a lock object for this number of permits, which is not acquired yet."""
         if not 1 <= permits <= self.limit:
             raise ValueError("permits is 1 to limit")
         return Permit(self.redis, self.name, self.limit, permits, **self._settings)

@@ -224,7 +224,7 @@ class DLock(LockBase[Line], Lock):
         watch.start()
         return watch
 
-    # What redis-py's lock consists of, for programs that call it.
+    # The parts of redis-py's lock, for programs that call them.
 
     def do_acquire(self, token: str | bytes) -> bool:
         """`acquire`, once, for this owner."""

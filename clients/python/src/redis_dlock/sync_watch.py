@@ -40,7 +40,7 @@ class Watch:
         # Keeps no reference to the hold, so that it can go.
         self._hold = weakref.ref(hold)
         self._session = hold.connection
-        # Whether the session is to be bound to another connection.
+        # Whether the session must be bound to another connection.
         self._binds = False
         self._line: Line | None = None
         # The server renews a session, however long ago it was granted.
@@ -127,7 +127,7 @@ class Watch:
                 try:
                     selector.register(sock, selectors.EVENT_READ)
                 except (OSError, ValueError):
-                    return  # Somebody closes it at this moment.
+                    return  # Another thread closes it at this moment.
             ready = [key.fileobj for key, _ in selector.select(max(0.0, self._validity.due - time.monotonic()))]
         if wakes in ready:
             wakes.recv(64)

@@ -152,7 +152,7 @@ class Line(Talk):
 
     @classmethod
     def forget(cls) -> None:
-        """Closes what a forked child inherited. That does not end the parent's connections."""
+        """Closes the connections that a forked child inherited. The parent's stay open."""
         for line in list(cls._open):
             line.close()
 

@@ -26,7 +26,7 @@ _SHORTEST_LOOK = 0.1
 
 @dataclass
 class Terms:
-    """What a watch does."""
+    """The terms of a watch."""
 
     # Renews the hold; None: the watch only asks for it.
     renew: list[Command] | None
@@ -74,7 +74,7 @@ class Validity:
         self.due = since + (0.0 if ask_first else _FIRST_LOOK if lease is None else lease / 3)
 
     def confirmed(self, sent: float, left: float) -> None:
-        """The server had the hold, with so many seconds left after `sent`."""
+        """The server had the hold, with `left` seconds left after `sent`."""
         self._lease = max(left, self._lease or 0.0)
         self.until = sent + left
         self.due = sent + left / 3

@@ -4,8 +4,8 @@
 //! It is made a replica of itself. It finds no primary there, and so keeps its data: a replica of a server that has
 //! less would replace them.
 //!
-//! Whoever is paused too long for Sentinel counts as down, since `CLIENT PAUSE` also holds back what Sentinel
-//! publishes. So the pause takes half of that time at most.
+//! A primary that is paused too long counts as down for Sentinel, since `CLIENT PAUSE` also holds back the messages
+//! that Sentinel publishes. So the pause takes half of that time at most.
 
 use std::time::{Duration, Instant};
 
@@ -78,7 +78,7 @@ async fn demoted(watched: &Watched, limit: Duration, steps: &mut Steps) -> Resul
     }
 }
 
-/// Has a Sentinel promote a replica. If none does, the old primary is the primary again.
+/// Lets a Sentinel promote a replica. If none does, the old primary is the primary again.
 async fn promoted<'a>(watched: &'a Watched, steps: &mut Steps) -> Result<&'a Server, Stop> {
     let (mut why, mut ordered) = ("no Sentinel answers".to_owned(), Ordered::No);
     for sentinel in &watched.sentinels {
@@ -183,7 +183,7 @@ async fn take_back(watched: &Watched, ordered: Ordered, steps: &Steps) -> Result
     Ok(())
 }
 
-/// The connection has ended when the primary was made a replica: looks whether it is one, and takes it back.
+/// Handles a connection that ended when the primary was made a replica: looks whether it is one, and takes it back.
 async fn lost(watched: &Watched, error: &Error, steps: &Steps) -> Stop {
     steps.say(&format!("{error}; looking for what has become of it"));
     let (end, mut primary) = (Instant::now() + SEARCH, 0);
@@ -214,7 +214,7 @@ const MARGIN: Duration = Duration::from_secs(1);
 const CHECK: Duration = Duration::from_millis(500);
 const ATTEMPTS: u32 = 3;
 
-/// How long a replica may take to be promoted, if anything is to be gained by it.
+/// A promotion that takes longer than this gains nothing.
 const EARLY: Duration = Duration::from_secs(3);
 
 /// How long a primary is looked for that was lost.

@@ -42,7 +42,7 @@ pub async fn hand_over(
     }
 }
 
-/// The primary, and the replica to promote: the one that was named, or the node itself, or one of its replicas.
+/// Returns the primary, and the replica to promote: the one that was named, or the node itself, or one of its replicas.
 async fn pair(operator: &Operator, node: &Node, options: &FailoverOptions) -> Result<(Server, Server), Stop> {
     let replica = match &options.to {
         Some((host, port)) => Server::at(operator, host, *port)?,

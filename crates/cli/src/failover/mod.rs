@@ -1,8 +1,8 @@
 //! `dlock failover`: hands a primary's work over to a replica, as planned, and grants no lock twice.
 //!
-//! What makes it safe to be killed at any moment: no step that this process has to undo lets two servers grant. Writes
-//! are paused for a time that ends by itself, and a replica is promoted only when the old primary has become a replica
-//! that has nothing which the others lack.
+//! The process may be killed at any moment: no step that it has to undo lets two servers grant. Writes are paused for a
+//! time that ends by itself, and a replica is promoted only when the old primary has become a replica that has nothing
+//! which the others lack.
 
 mod by_hand;
 mod cluster;
@@ -76,7 +76,7 @@ fn code(stop: Stop) -> u8 {
     }
 }
 
-/// Without Sentinel: a cluster, or a primary with replicas.
+/// Fails over without Sentinel: in a cluster, or of a primary with replicas.
 async fn alone(operator: &Operator, options: &FailoverOptions, steps: &mut Steps) -> Result<String, Stop> {
     let nodes = operator.nodes();
     let mut missing = Error::Unreachable("no server".into());

@@ -41,7 +41,7 @@ pub async fn hand_over(
     finished(primary, &replica, options.timeout, steps).await
 }
 
-/// The primary gives way, or gives up when its time is over. A signal changes nothing about it.
+/// Waits until the primary has handed over, or its time is over. A signal changes nothing about it.
 async fn finished(primary: &Node, replica: &Server, limit: Duration, steps: &mut Steps) -> Result<String, Stop> {
     loop {
         let mut has_handed_over = false;

@@ -11,7 +11,7 @@ use super::server::{REPLY, Server, has_module, info};
 use super::steps::{Phase, Steps, Waited};
 use crate::args::FailoverOptions;
 
-/// What the Sentinels know, and what was checked.
+/// The servers that the Sentinels know, after the checks.
 pub struct Watched {
     pub name: String,
     /// Those that answer. The first one gets the order.
@@ -49,7 +49,7 @@ pub async fn hand_over(
     }
 }
 
-/// What the Sentinels know. Fails unless a failover can begin.
+/// Asks the Sentinels. Fails unless a failover can begin.
 async fn look(operator: &Operator, name: &str, all: Vec<Node>) -> Result<Watched, Stop> {
     let (mut sentinels, mut states) = (Vec::new(), Vec::new());
     let mut missing = Error::Unreachable("no Sentinel".into());
@@ -93,7 +93,7 @@ async fn look(operator: &Operator, name: &str, all: Vec<Node>) -> Result<Watched
     })
 }
 
-/// The replicas that Sentinel may promote. Fails if one of them could not take over: Sentinel might choose it.
+/// Returns the replicas that Sentinel may promote. Fails if one of them could not take over: Sentinel might choose it.
 async fn candidates(operator: &Operator, known: &[Fields]) -> Result<Vec<Server>, Stop> {
     let mut replicas = Vec::new();
     for state in known.iter().filter(|state| field(state, "slave-priority") != "0") {
@@ -116,7 +116,7 @@ async fn candidates(operator: &Operator, known: &[Fields]) -> Result<Vec<Server>
     Ok(replicas)
 }
 
-/// A Sentinel that has the servers coordinate it (Valkey 9 and later).
+/// Returns a Sentinel that lets the servers coordinate the failover (Valkey 9 and later).
 async fn coordinator(watched: &Watched) -> Option<&Node> {
     for sentinel in &watched.sentinels {
         let help = sentinel.ask::<Vec<String>>(&["SENTINEL", "HELP"], REPLY).await;
@@ -127,7 +127,7 @@ async fn coordinator(watched: &Watched) -> Option<&Node> {
     None
 }
 
-/// The primary itself pauses writes, waits for the replica and gives way.
+/// Fails over by the primary, which pauses writes, waits for the replica and hands over.
 async fn coordinated(watched: &Watched, sentinel: &Node, steps: &mut Steps) -> Result<String, Stop> {
     match steps.send(sentinel, &["SENTINEL", "FAILOVER", &watched.name, "COORDINATED"]).await {
         Err(Error::Refused(why)) => return Err(Stop::Kept(format!("Sentinel refuses: {why}"))),
@@ -183,7 +183,7 @@ pub async fn switched<'a>(watched: &'a Watched, ordered: &Node, steps: &mut Step
     known.map(Some).ok_or_else(stranger)
 }
 
-/// Whether a Sentinel still names the primary that there was. None: it does not answer.
+/// Returns whether a Sentinel still names the old primary. `None`: it does not answer.
 pub async fn names_the_old_one(watched: &Watched, sentinel: &Node) -> Option<bool> {
     let state: Fields = sentinel.ask(&["SENTINEL", "MASTER", &watched.name], REPLY).await.ok()?;
     Some(place(&state) == Some((&watched.primary.host, watched.primary.port)))
@@ -211,7 +211,7 @@ pub async fn settled(watched: &Watched, new: &Server, steps: &mut Steps) -> Resu
     }
 }
 
-/// What to look at when nobody knows.
+/// Returns the end of a failover whose outcome is unknown, with the servers to look at.
 pub fn unclear(watched: &Watched, what: &str) -> Stop {
     let ask = format!("SENTINEL GET-MASTER-ADDR-BY-NAME {}", watched.name);
     Stop::Unclear(format!("{what}; ask the Sentinels ({ask}), and the servers by ROLE, before anything else"))

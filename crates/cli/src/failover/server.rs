@@ -1,4 +1,4 @@
-//! What a server says about itself.
+//! `INFO` of a server.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -13,7 +13,7 @@ pub const REPLY: Duration = Duration::from_secs(2);
 /// Fields of `INFO`.
 pub struct Info(HashMap<String, String>);
 
-/// All of `INFO` that matters here.
+/// Reads the fields of `INFO` that a failover needs.
 pub async fn info(node: &Node) -> Result<Info, Error> {
     let text: String = node.ask(&["INFO"], REPLY).await?;
     let fields = text.lines().filter_map(|line| line.split_once(':'));
@@ -41,27 +41,27 @@ impl Info {
         self.field("role") == "slave"
     }
 
-    /// Whether it is a replica that receives what its primary does.
+    /// Returns whether it is a replica that receives its primary's writes.
     pub fn follows(&self) -> bool {
         self.is_replica() && self.field("master_link_status") == "up"
     }
 
-    /// Where it is in the replication stream: what it has executed.
+    /// Returns its offset in the replication stream: everything before is executed.
     pub fn offset(&self) -> u64 {
         self.number(if self.is_replica() { "slave_repl_offset" } else { "master_repl_offset" })
     }
 
-    /// Whether Sentinel never promotes it.
+    /// Returns whether Sentinel never promotes it.
     pub fn is_never_promoted(&self) -> bool {
         self.field("slave_priority") == "0"
     }
 
-    /// The address of the primary that it follows.
+    /// Returns the address of the primary that it follows.
     pub fn primary(&self) -> String {
         format!("{}:{}", self.field("master_host"), self.field("master_port"))
     }
 
-    /// Host and port of each replica of a primary.
+    /// Returns the host and the port of each replica of a primary.
     pub fn replicas(&self) -> Vec<(String, u16)> {
         let lines = (0..self.number("connected_slaves")).filter_map(|at| self.0.get(&format!("slave{at}")));
         let field = |line: &str, name: &str| {
@@ -106,13 +106,13 @@ impl Server {
     }
 }
 
-/// Whether the server has the commands.
+/// Returns whether the server has the commands.
 pub async fn has_module(node: &Node) -> Result<bool, Error> {
     let found: Vec<String> = node.ask(&["COMMAND", "LIST", "FILTERBY", "PATTERN", "dlock.acquire"], REPLY).await?;
     Ok(!found.is_empty())
 }
 
-/// The replica of these that has most.
+/// Returns the replica that has the most writes.
 pub async fn best(operator: &Operator, all: Vec<(String, u16)>) -> Result<Server, Stop> {
     let mut best: Option<(u64, Server)> = None;
     for (host, port) in all {
@@ -126,7 +126,7 @@ pub async fn best(operator: &Operator, all: Vec<(String, u16)>) -> Result<Server
     best.map(|(_, replica)| replica).ok_or_else(none)
 }
 
-/// `HOST:PORT`, with the brackets of an IPv6 address or without.
+/// Reads `HOST:PORT`, with the brackets of an IPv6 address or without.
 pub fn address(text: &str) -> Result<(String, u16), String> {
     let parts = text.rsplit_once(':').and_then(|(host, port)| Some((host, port.parse().ok()?)));
     match parts {

@@ -127,7 +127,7 @@ impl Steps {
     }
 }
 
-/// The next signal that asks this process to end.
+/// Returns the next signal that asks this process to end.
 async fn ending(signals: &mut Signals) -> Signal {
     loop {
         let (signal, _) = signals.next().await;

@@ -82,7 +82,7 @@ async fn look(client: &Client, pattern: &[u8], wanted: Look) -> Result<Data, Err
     Ok(Data::new(found, log, addresses))
 }
 
-/// What happens on the terminal, read on a thread: reading blocks.
+/// Reads the events of the terminal, on a thread: reading blocks.
 fn read_events() -> Receiver<Event> {
     let (to, events) = channel(16);
     std::thread::spawn(move || {
@@ -101,7 +101,7 @@ fn handle(view: &mut View, event: &Event, screen: &Screen) -> bool {
         Event::Key(KeyEvent { kind: KeyEventKind::Release, .. }) => true,
         Event::Key(KeyEvent { code: KeyCode::Char('c'), modifiers: KeyModifiers::CONTROL, .. }) => false,
         Event::Key(key) => view.press(key.code),
-        // What was drawn for the old size may have been wrapped.
+        // Lines of the old size may have been wrapped.
         Event::Resize(..) => screen.clear().is_ok(),
         _ => true,
     }

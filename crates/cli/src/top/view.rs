@@ -8,7 +8,7 @@ use dlock_client::{Error, LockInfo, PerServer};
 
 use crate::output::{shown, table};
 
-/// What the servers showed.
+/// The answers of the servers.
 #[derive(Default)]
 pub struct Data {
     locks: Vec<Lock>,
@@ -22,7 +22,7 @@ struct Lock {
     addresses: Vec<String>,
 }
 
-/// What to ask the servers for, besides locks.
+/// The questions to the servers, besides locks.
 #[derive(Clone, Copy, Default)]
 pub struct Look {
     pub log: bool,
@@ -90,7 +90,7 @@ pub struct Line {
 }
 
 impl View {
-    /// New data, or why there is none: the old data stays.
+    /// Takes new data, or the reason why there is none: then the old data stays.
     pub fn show(&mut self, data: Result<Data, Error>) {
         match data {
             Ok(data) => (self.data, self.error) = (data, None),
@@ -99,7 +99,7 @@ impl View {
         self.arrange();
     }
 
-    /// What is needed to show it.
+    /// Returns the questions whose answers it shows.
     pub fn look(&self) -> Look {
         Look { log: self.shows_log, addresses: self.filter.contains("addr:") }
     }
@@ -157,7 +157,7 @@ impl View {
         }
     }
 
-    /// The screen from its top, all of its lines.
+    /// Draws all lines of the screen, from its top.
     pub fn lines(&mut self, height: usize) -> Vec<Line> {
         let log = if self.shows_log { (height / 3).max(2) } else { 0 };
         // Two lines of state, the heading, and the log.
@@ -213,7 +213,7 @@ impl View {
     }
 }
 
-/// Whether a lock has everything that the filter names: parts of its name, of its owner, of an address.
+/// Returns whether a lock has everything that the filter names: parts of its name, of its owner, of an address.
 fn matches(filter: &str, lock: &Lock) -> bool {
     filter.split_whitespace().all(|word| match word.split_once(':') {
         Some(("owner", part)) => lock.info.holds.iter().any(|hold| shown(&hold.owner).contains(part)),

@@ -108,7 +108,7 @@ impl Run {
 /// Reads requests. Starts all processes on this thread: they die with it.
 fn adapter() {
     let mut runs: HashMap<String, Arc<Run>> = HashMap::new();
-    // What a letter stood for before goes on.
+    // The earlier run of a letter goes on.
     let mut before = Vec::new();
     say(&json!({"features": ["cancel", "outage", "leases"]}));
     for line in std::io::stdin().lock().lines().map_while(Result::ok) {

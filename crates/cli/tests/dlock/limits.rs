@@ -1,4 +1,4 @@
-//! At most so many commands at a time, and several locks at once.
+//! At most N commands at a time, and several locks at once.
 
 use std::fs;
 use std::time::Duration;
@@ -134,7 +134,7 @@ fn a_run_that_begins_while_the_server_is_away_gets_the_lock_when_it_is_back() {
     assert!(waiting.iter_mut().all(|running| !running.has_ended()));
     server.boot();
     let codes = waiting.map(|running| running.outcome().code);
-    // Whoever does not wait may meet one of the others.
+    // A command that does not wait may meet one of the others.
     assert_eq!(codes[..2], [Some(0), Some(0)]);
     assert!([Some(0), Some(1)].contains(&codes[2]), "{:?}", codes[2]);
 }

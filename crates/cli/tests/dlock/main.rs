@@ -1,4 +1,4 @@
-//! What the `dlock` command promises, as a person uses it: real servers, processes, signals and terminals.
+//! The promises of the command `dlock`, as a person uses it: real servers, processes, signals and terminals.
 
 #![allow(
     clippy::unwrap_used,

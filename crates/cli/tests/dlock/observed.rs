@@ -1,4 +1,4 @@
-//! Who waits for whom, what happened, and each change of a holder.
+//! The graph of waiters, the log, and each change of a holder.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -288,7 +288,7 @@ fn metrics_are_served_for_prometheus() {
     let address = format!("127.0.0.1:{}", dlock_testkit::process::free_port());
     let _running = lines_of(dlock(&server).with(["metrics", "--listen", &address]));
     soon("it listens", || TcpStream::connect(&address).is_ok());
-    // One that says nothing holds up nobody.
+    // A silent client holds up nobody.
     let _silent = TcpStream::connect(&address).expect("a connection");
     let reply = get(&address, "GET /metrics").expect("a reply");
     assert!(reply.starts_with("HTTP/1.1 200 OK\r\nContent-Type: text/plain; version=0.0.4"), "{reply}");

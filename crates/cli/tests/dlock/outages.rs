@@ -23,7 +23,7 @@ fn unreachable_after((outcome, took): (Outcome, Stopwatch), limit: Duration) {
     took.is_between(limit, limit + LATE, "a limit");
 }
 
-/// The best of a few: a machine that is busy with something else says nothing.
+/// The best of a few: a busy machine proves nothing.
 #[track_caller]
 fn within(limit: Duration, mut once: impl FnMut() -> Duration) {
     let times: Vec<_> = (0..5).map(|_| once()).collect();

@@ -36,7 +36,7 @@ impl With for Command {
     }
 }
 
-/// What a finished process left.
+/// The output and the code of a finished process.
 #[derive(Debug)]
 pub struct Outcome {
     pub code: Option<i32>,

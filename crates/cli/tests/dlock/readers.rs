@@ -1,4 +1,4 @@
-//! Whoever reads what is printed may go, and passwords are for nobody to read.
+//! A reader of the output may go, and no output shows a password.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};

@@ -165,7 +165,7 @@ fn ctrl_c_reaches_the_command_once() {
     let pid = notes.pid();
     terminal.key("C-c");
     soon("it came", || notes.read("log").starts_with("INT\n"));
-    // What comes after it, on the way that a second one would have taken.
+    // The next signal comes on the way that a second one would have taken.
     let parent = std::fs::read_to_string(format!("/proc/{pid}/stat")).expect("a process");
     let parent: i32 = parent
         .rsplit(')')

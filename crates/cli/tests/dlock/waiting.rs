@@ -85,7 +85,7 @@ fn a_command_runs_within_10_ms_of_the_release() {
     const ROUNDS: usize = 9;
     let server = Server::start();
     let mut best = Duration::MAX;
-    // A machine that is busy with something else says nothing: it gets more chances.
+    // A busy machine proves nothing: it gets more chances.
     for _ in 0..8 {
         let mut times: Vec<_> = (0..ROUNDS).map(|_| wake_up(&server)).collect();
         times.sort();

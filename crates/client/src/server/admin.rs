@@ -15,7 +15,7 @@ use crate::error::{Cause, Error};
 use crate::inspect::LockInfo;
 
 impl Server {
-    /// The lock with all its holds and waiters.
+    /// Reads the lock with all its holds and waiters.
     pub async fn info(&self, name: &[u8]) -> Result<Option<LockInfo>, Error> {
         let mut info = cmd("DLOCK.INFO");
         info.arg(name).arg("FULL").arg("COUNT").arg(0);
@@ -24,7 +24,7 @@ impl Server {
         LockInfo::of(name, reply, now).map_err(unexpected)
     }
 
-    /// The locks whose names match, by name, each with its first hold and waiter.
+    /// Reads the locks whose names match, by name, each with its first hold and waiter.
     pub async fn locks(self: &Arc<Self>, pattern: &[u8]) -> Result<Vec<LockInfo>, Error> {
         let found = self.survey(pattern, 1).await?.all()?;
         // A lock that moved meanwhile may have been met twice.
@@ -44,7 +44,7 @@ impl Server {
     }
 }
 
-/// What these locks are, asked all at once. A lock that was freed or has moved meanwhile is left out.
+/// Reads these locks, all at once. A lock that was freed or has moved meanwhile is left out.
 pub(super) async fn look_at(link: &Link, names: Vec<Vec<u8>>, now: u64, depth: usize) -> Result<Vec<LockInfo>, Error> {
     let mut asked = JoinSet::new();
     for name in names {
@@ -66,7 +66,7 @@ pub(super) async fn look_at(link: &Link, names: Vec<Vec<u8>>, now: u64, depth: u
     Ok(found)
 }
 
-/// The server's clock in µs.
+/// Reads the server's clock in µs.
 pub(super) async fn clock(link: &Link) -> Result<u64, Fault> {
     let time = link.ask(&cmd("TIME"), Some(REPLY)).await?;
     let (seconds, micros): (u64, u64) =

@@ -40,7 +40,7 @@ fn on(terms: &Terms, command: &str) -> Cmd {
     command
 }
 
-/// The mode of a lock, as `RELEASE` and `RENEW` name it.
+/// Returns the mode of a lock, as `RELEASE` and `RENEW` name it.
 fn side(mode: Mode) -> Option<&'static str> {
     match mode {
         Mode::Read => Some("READ"),
@@ -105,7 +105,7 @@ pub(super) fn token(reply: &Value) -> Result<Option<u64>, Fault> {
     }
 }
 
-/// Whether a reply to `WAIT` is enough.
+/// Checks that a reply to `WAIT` is enough.
 pub(super) fn acknowledged(reply: &Value, replicas: Replicas) -> Result<(), Fault> {
     match reply {
         Value::Int(count) => match u32::try_from(*count).unwrap_or(0) {

@@ -24,7 +24,7 @@ pub(crate) enum Fault {
 }
 
 impl Fault {
-    /// The meaning of an error that came over a connection to `from`.
+    /// Classifies an error that came over a connection to `from`.
     pub fn of(error: RedisError, from: &ConnectionInfo) -> Self {
         match error.kind() {
             ErrorKind::Server(kind) => Self::of_server(kind, error, from),
@@ -62,7 +62,7 @@ impl Fault {
         }
     }
 
-    /// Whether something else was written over the key.
+    /// Returns whether the key has another type.
     pub fn is_wrong_type(&self) -> bool {
         matches!(self, Self::Refused(cause) if cause.code() == Some("WRONGTYPE"))
     }
@@ -78,7 +78,7 @@ impl From<Fault> for Error {
     }
 }
 
-/// The slot, and the node with the login of the one that named it. It may leave out its own host.
+/// Returns the slot, and the node with the login of the one that named it. It may leave out its own host.
 fn redirection(error: &RedisError, from: &ConnectionInfo) -> Option<(u16, ConnectionInfo)> {
     let (node, slot) = error.redirect_node()?;
     let (host, port) = node.rsplit_once(':')?;

@@ -49,7 +49,7 @@ impl Link {
             .set_connection_timeout(Some(CONNECT))
             .set_response_timeout(None)
             .set_push_sender(told);
-        // What is sent behind a request that waits does not wait for its reply.
+        // A command behind a request that waits does not wait for its reply.
         let settings = info.tcp_settings().clone().set_nodelay(true);
         let info = info.set_tcp_settings(settings);
         let opened = async { Client::open(info.clone())?.get_multiplexed_async_connection_with_config(&config).await };
@@ -64,7 +64,7 @@ impl Link {
         Ok(link)
     }
 
-    /// A connection that others opened. Takes no notice of pushes.
+    /// Wraps a connection of the program. Ignores pushes.
     pub fn of(connection: MultiplexedConnection, info: ConnectionInfo) -> Self {
         let ((end, closed), (_, touched)) = (watch::channel(false), watch::channel(()));
         Self { connection, info, closed, touched, unread: Arc::default(), _untold: Some(Arc::new(end)) }
@@ -74,7 +74,7 @@ impl Link {
         &self.info
     }
 
-    /// Where it leads, as the key of a table.
+    /// Returns where it leads, as the key of a table.
     pub fn address(&self) -> String {
         self.info.addr().to_string()
     }
@@ -83,7 +83,8 @@ impl Link {
         *self.closed.borrow() || self.closed.has_changed().is_err()
     }
 
-    /// Whether every reply on it was read: otherwise the next command would have to wait for what somebody else gave up.
+    /// Returns whether every reply on it was read. Otherwise the next command would have to wait for an abandoned
+    /// reply.
     pub fn is_clear(&self) -> bool {
         self.unread.load(Ordering::Acquire) == 0 && !self.is_closed()
     }
@@ -100,7 +101,7 @@ impl Link {
         }
     }
 
-    /// From now on only later changes of tracked keys count.
+    /// Forgets earlier changes of tracked keys.
     pub fn forget_touches(&mut self) {
         self.touched.mark_unchanged();
     }
@@ -115,7 +116,7 @@ impl Link {
         }
     }
 
-    /// The reply, waiting for it no longer than that.
+    /// Sends a command and returns its reply, waiting for it no longer than `patience`.
     pub async fn ask(&self, cmd: &Cmd, patience: Option<Duration>) -> Result<Value, Fault> {
         let mut connection = self.connection.clone();
         self.read(connection.send_packed_command(cmd), patience)
@@ -124,8 +125,8 @@ impl Link {
             .map_err(|error| self.fault(error))
     }
 
-    /// The reply to a command that a node answers although it does not have the slot yet. Both are sent as one: on a
-    /// connection that is shared, no other command may come between.
+    /// Returns the reply to a command that a node answers although it does not have the slot yet. Both are sent as one:
+    /// on a connection that is shared, no other command may come between.
     pub async fn ask_importing(&self, cmd: &Cmd, patience: Option<Duration>) -> Result<Value, Fault> {
         let mut connection = self.connection.clone();
         let mut both = redis::pipe();
@@ -135,7 +136,7 @@ impl Link {
         reply.extract_error().map_err(|error| self.fault(error))
     }
 
-    /// The one place where replies are read. Whoever drops this leaves one unread, and so does a timeout.
+    /// Reads a reply; no other function does. A dropped future leaves it unread, and so does a timeout.
     async fn read<T>(
         &self,
         reply: impl Future<Output = Result<T, RedisError>>,

@@ -1,6 +1,6 @@
 //! Locks that one primary decides on.
 //!
-//! What makes it safe to send everything again when a connection breaks:
+//! Everything may be sent again when a connection breaks, because:
 //!
 //! - each acquisition has an owner of its own and a `REQUEST`, so the repeat of one that was granted gets its token,
 //!   and the repeat of one that waits takes its place;
@@ -49,12 +49,12 @@ impl Server {
         Self { nodes: Nodes::new(place, setup), cleanups: Cleanups::default() }
     }
 
-    /// Short commands go over this connection as long as it works.
+    /// Sends short commands over this connection as long as it works.
     pub fn with(place: Place, connection: MultiplexedConnection) -> Self {
         Self { nodes: Nodes::with(place, connection), cleanups: Cleanups::default() }
     }
 
-    /// What the URL says.
+    /// Returns the place and the login of the URL.
     pub fn origin(&self) -> (&Place, &Setup) {
         self.nodes.origin()
     }
@@ -187,7 +187,7 @@ impl Server {
         Ok(Some(grant))
     }
 
-    /// One attempt. A session is only looked at, because the server keeps it alive; unless replicas must acknowledge.
+    /// Tries once. Only checks a session, because the server keeps it alive; unless replicas must acknowledge.
     pub async fn renew(&self, hold: &Hold, lease: Duration) -> Renewal {
         let patience = (lease / 6).clamp(Duration::from_millis(50), REPLY);
         let sent = Instant::now();
@@ -250,7 +250,7 @@ impl Server {
         acknowledged(replies, all.len(), replicas)
     }
 
-    /// One attempt to bind the hold of a session to a new connection, after the old one has ended.
+    /// Tries once to bind the hold of a session to a new connection, after the old one has ended.
     pub async fn bind(&self, hold: &Hold, session: &Session) -> Renewal {
         let mut all: Vec<_> = hold.names.iter().map(|name| commands::bind(hold, name)).collect();
         let mut rest = REPLY;
@@ -334,7 +334,7 @@ impl Server {
     }
 }
 
-/// The replies without that to `WAIT`, if enough replicas have what was written.
+/// Returns the replies without that to `WAIT`, if enough replicas have the write.
 fn acknowledged(mut replies: Vec<Value>, sent: usize, replicas: Replicas) -> Result<Vec<Value>, Fault> {
     let waited = if replies.len() == sent { replies.pop() } else { None };
     if let Some(waited) = waited.filter(|_| !replies.contains(&Value::Nil)) {

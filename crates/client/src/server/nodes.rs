@@ -1,7 +1,7 @@
 //! Finds the server that a key lives on, and a connection to it.
 //!
-//! What is known is only ever a guess from the last answer: a node that does not answer, or says that it is a replica,
-//! is forgotten, and the search begins again at the URL's servers or with Sentinel.
+//! The known nodes are only ever a guess from the last answer: a node that does not answer, or says that it is a
+//! replica, is forgotten, and the search begins again at the URL's servers or with Sentinel.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -53,7 +53,7 @@ impl Nodes {
         Self { place, setup, known: Mutex::default() }
     }
 
-    /// The first node is reached by this connection as long as it works.
+    /// Reaches the first node by this connection as long as it works.
     pub fn with(place: Place, connection: MultiplexedConnection) -> Self {
         let nodes = Self::new(place, Setup::default());
         if let Place::Nodes(infos) = &nodes.place
@@ -65,7 +65,7 @@ impl Nodes {
         nodes
     }
 
-    /// What the URL says.
+    /// Returns the place and the login of the URL.
     pub fn origin(&self) -> (&Place, &Setup) {
         (&self.place, &self.setup)
     }
@@ -83,7 +83,7 @@ impl Nodes {
         Ok((replies.pop().unwrap_or(Value::Nil), link))
     }
 
-    /// The same for several commands at once: see [`Link::ask_all`].
+    /// Does the same for several commands at once: see [`Link::ask_all`].
     pub async fn call_all(
         &self,
         key: &[u8],
@@ -95,7 +95,7 @@ impl Nodes {
         self.call_at(key, commands, lane, patience, rest, &At::default()).await
     }
 
-    /// The same, and tells on which connection they were sent.
+    /// Does the same, and tells on which connection they were sent.
     pub async fn call_at(
         &self,
         key: &[u8],
@@ -139,7 +139,7 @@ impl Nodes {
         Err(Fault::Later("redirected again and again".into()))
     }
 
-    /// A connection of one's own is free for the next, unless something is still on its way: then it is closed.
+    /// Keeps a request's own connection for the next one, unless a reply is still on its way: then it is closed.
     pub fn park(&self, link: Link, lane: Lane) {
         let mut known = self.known();
         let address = link.address();
@@ -157,12 +157,12 @@ impl Nodes {
         }
     }
 
-    /// Where it was told to begin.
+    /// Returns the place of the URL.
     pub fn place(&self) -> &Place {
         &self.place
     }
 
-    /// Where every primary is: of a cluster all that have slots.
+    /// Returns where every primary is; of a cluster, all that have slots.
     pub async fn primaries(&self) -> Result<Vec<ConnectionInfo>, Fault> {
         let link = self.link_for(b"", Lane::Shared).await?;
         let slots = match link.ask(cmd("CLUSTER").arg("SLOTS"), Some(REPLY)).await {
@@ -188,13 +188,13 @@ impl Nodes {
         let at = At::default();
         match self.call_at(key, &[cmd("PING")], Lane::Shared, Some(REPLY), Duration::ZERO, &at).await {
             Ok((_, link)) => Ok(link),
-            // It may say nothing but that, and is there.
+            // It answers, even if with an error only.
             Err(refused @ Fault::Refused(_)) => at.into_inner().unwrap_or_else(PoisonError::into_inner).ok_or(refused),
             Err(fault) => Err(fault),
         }
     }
 
-    /// A connection to that node.
+    /// Returns a connection to that node.
     pub async fn link_to(&self, node: &ConnectionInfo, lane: Lane) -> Result<Link, Fault> {
         if let Some(link) = self.open_link(&node.addr().to_string(), lane) {
             return Ok(link);
@@ -229,7 +229,7 @@ impl Nodes {
         Ok(link)
     }
 
-    /// Where to look, the likeliest first.
+    /// Returns where to look, the likeliest first.
     async fn candidates(&self, slot: u16) -> Result<Vec<ConnectionInfo>, Fault> {
         let mut candidates: Vec<_> = {
             let known = self.known();
@@ -264,7 +264,7 @@ impl Nodes {
         }
     }
 
-    /// After a connection failed, or what it leads to is no primary.
+    /// Forgets a connection that failed or does not lead to a primary.
     fn forget(&self, link: &Link) {
         let mut known = self.known();
         let address = link.address();
@@ -288,7 +288,7 @@ impl Nodes {
     }
 }
 
-/// The primary's address, from the first Sentinel that knows one.
+/// Returns the primary's address, from the first Sentinel that knows one.
 async fn ask_sentinels(
     sentinels: &[ConnectionInfo],
     name: &str,
@@ -311,7 +311,7 @@ async fn ask_sentinels(
     first_ok(questions.collect(), HANGS).await.unwrap_or_else(|| Err(Fault::NotSent("no Sentinel".into())))
 }
 
-/// The primaries of `CLUSTER SLOTS`: `[first, last, [host, port, …], …]` each.
+/// Returns the primaries of `CLUSTER SLOTS`: `[first, last, [host, port, …], …]` each.
 fn primaries_of(slots: Value, from: &ConnectionInfo) -> Result<Vec<ConnectionInfo>, Fault> {
     let wrong = |error| Fault::Refused(format!("CLUSTER SLOTS: {error}").into());
     let ranges: Vec<Vec<Value>> = redis::from_redis_value(slots).map_err(wrong)?;
@@ -332,7 +332,7 @@ fn primaries_of(slots: Value, from: &ConnectionInfo) -> Result<Vec<ConnectionInf
 /// How long a short command may take to be answered.
 pub(crate) const REPLY: Duration = Duration::from_secs(2);
 
-/// A server that says nothing for so long does not hold up the question to the next.
+/// A server that is silent for this long does not hold up the question to the next.
 const HANGS: Duration = Duration::from_millis(300);
 
 const REDIRECTIONS: u32 = 8;

@@ -34,7 +34,7 @@ impl Server {
 }
 
 impl Observation {
-    /// The holders now.
+    /// Reads the present holders.
     pub async fn holds(&mut self) -> Result<Vec<HoldInfo>, Fault> {
         self.link.forget_touches();
         let now = clock(&self.link).await?;

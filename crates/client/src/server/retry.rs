@@ -23,7 +23,7 @@ pub(super) struct RetryState {
     pub heard: Instant,
     pause: Duration,
     pub sent: Sent,
-    /// What was wrong last.
+    /// The last failure.
     why: Option<Cause>,
 }
 
@@ -63,7 +63,7 @@ impl RetryState {
         Ok(())
     }
 
-    /// The time is over in the middle of an attempt.
+    /// Returns the fault of an attempt whose time is over.
     pub fn silence(&self) -> Fault {
         let why = self.why.as_ref().map_or("no reply in time", Cause::message);
         Fault::OutcomeUnknown(why.into())

@@ -1,11 +1,11 @@
 //! The slot of a key in a cluster: CRC-16 (XMODEM) of its hash tag, or of all of it, modulo 16384.
 
-/// The slot that a key belongs to.
+/// Returns the slot that a key belongs to.
 pub(crate) fn slot(key: &[u8]) -> u16 {
     crc16(hash_tag(key)) % SLOTS
 }
 
-/// What stands between the first `{` and the next `}`, unless that is nothing.
+/// Returns the bytes between the first `{` and the next `}`, or the whole key if there are none.
 fn hash_tag(key: &[u8]) -> &[u8] {
     let tag = || {
         let (_, rest) = key.split_at_checked(key.iter().position(|byte| *byte == b'{')? + 1)?;

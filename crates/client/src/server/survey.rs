@@ -1,4 +1,4 @@
-//! Asking every primary, also if some of them do not answer.
+//! Asks every primary, even if some of them do not answer.
 
 use std::collections::HashMap;
 use std::future::Future;
@@ -18,7 +18,7 @@ use crate::inspect::LockInfo;
 use crate::survey::{LogEntry, PerServer, ServerStats};
 
 impl Server {
-    /// The addresses as they were given, without logins.
+    /// Returns the addresses as they were given, without logins.
     pub fn place(&self) -> String {
         self.nodes.place().to_string()
     }
@@ -101,7 +101,7 @@ impl Server {
     }
 }
 
-/// The locks of one server, by name.
+/// Reads the locks of one server, by name.
 async fn scan(link: Link, pattern: Vec<u8>, depth: usize) -> Result<Vec<LockInfo>, Error> {
     let mut pages = Vec::new();
     let mut cursor = "0".to_owned();
@@ -129,7 +129,7 @@ async fn scan(link: Link, pattern: Vec<u8>, depth: usize) -> Result<Vec<LockInfo
     Ok(locks)
 }
 
-/// The same locks after that time, if nothing else has happened.
+/// Returns the same locks after that time, if nothing else has happened.
 fn later(locks: Vec<LockInfo>, time: Duration) -> impl Iterator<Item = LockInfo> {
     locks.into_iter().map(move |mut lock| {
         lock.ttl = lock.ttl.saturating_sub(time);

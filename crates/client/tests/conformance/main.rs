@@ -28,12 +28,12 @@ fn play(suite: &Suite) {
     assert!(suite.passes(&["--title", "Rust"]), "a scenario failed");
 }
 
-/// What the letters of a scenario stand for.
+/// The lock behind a letter of a scenario.
 #[derive(Default)]
 struct Entry {
     guard: Option<Arc<Guard>>,
     cancel: Option<AbortHandle>,
-    /// What this letter stood for before: nobody releases it.
+    /// The earlier locks of this letter, which nobody releases.
     before: Vec<Arc<Guard>>,
 }
 
@@ -141,7 +141,7 @@ fn result(name: &str, outcome: Result<(), Error>) -> Value {
     }
 }
 
-/// What an error is called; `otherwise` if it depends on the request.
+/// Returns the suite's name of an error; `otherwise` if it depends on the request.
 fn failed(error: &Error, otherwise: &str) -> Value {
     let name = match error {
         Error::Contention => "refused",

@@ -1,4 +1,4 @@
-//! What can be seen of locks, and taking them away.
+//! Locks are inspected and taken away.
 
 use std::time::Duration;
 

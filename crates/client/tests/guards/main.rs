@@ -1,4 +1,4 @@
-//! What guards promise, on real servers. `DLOCK_SERVER` and `DLOCK_MODULE` as in `tests/server/`.
+//! The promises of guards, on real servers. `DLOCK_SERVER` and `DLOCK_MODULE` as in `tests/server/`.
 
 #![allow(
     clippy::unwrap_used,
@@ -54,7 +54,7 @@ fn server_and_client() -> (Server, Client) {
     (server, client)
 }
 
-/// Sends a request that waits, and returns when it stands in the server's queue.
+/// Sends a request that waits, and returns when the server's queue has it.
 #[track_caller]
 fn in_queue<R>(server: &Server, request: R) -> JoinHandle<R::Output>
 where
@@ -66,7 +66,7 @@ where
     waiting
 }
 
-/// What the future says, which must not take for ever.
+/// Returns the output of the future, which must not take forever.
 async fn in_time<F: IntoFuture>(future: F) -> F::Output {
     tokio::time::timeout(PATIENCE, future.into_future()).await.expect("in time")
 }

@@ -133,11 +133,11 @@ async fn waits_and_guards_live_through_a_failover_from_a_primary_that_hangs() {
         let address = named.run("SENTINEL GET-MASTER-ADDR-BY-NAME main");
         text_of(&list_of(&address)[1]) == replica.port().to_string()
     });
-    // The connections to the old primary are open, and it says nothing.
+    // The connections to the old primary are open, and it is silent.
     replica.left_waiting(2);
     is_held(&replica, &guard);
     assert!(guard.release().await.is_ok());
-    // In whichever order they came to the new primary.
+    // The new primary may get them in either order.
     let served =
         waits.map(|wait| tokio::spawn(async move { wait.await.expect("a task").expect("a lock").release().await }));
     for served in served {

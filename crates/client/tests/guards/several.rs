@@ -37,7 +37,7 @@ async fn they_are_renewed_together_and_lost_if_one_of_them_is() {
     watch.int("DEL b");
     in_time(guard.lost()).await;
     lost(guard.release().await);
-    // What is left of it is given back at once.
+    // The other lock is released at once.
     freed(&server, "a");
 }
 

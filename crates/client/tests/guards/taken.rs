@@ -1,4 +1,4 @@
-//! Taking a lock and giving it up.
+//! Locks are acquired and released.
 
 use std::time::{Duration, Instant};
 

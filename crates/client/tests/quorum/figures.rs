@@ -84,7 +84,7 @@ fn median(took: &mut [Duration]) -> Duration {
     (took[half - 1] + took[half]) / 2
 }
 
-/// Somebody who takes the lock again and again.
+/// A client that takes the lock again and again.
 trait Taker: Sized + Send + 'static {
     type Held: Send;
     fn connect(urls: &[String], seed: u64) -> impl std::future::Future<Output = Self> + Send;
@@ -166,7 +166,7 @@ enum Come {
     NowAndThen,
 }
 
-/// What all waited, round by round. Each contender is a thread with a runtime of its own, as it would be a process:
+/// Returns all waits, round by round. Each contender is a thread with a runtime of its own, as it would be a process:
 /// nobody waits for another's task.
 fn contended<T: Taker>(urls: &[String], come: Come) -> Vec<Vec<Duration>> {
     let barrier = Arc::new(Barrier::new(CONTENDERS as usize));
@@ -224,7 +224,7 @@ async fn with_one_stopped(servers: &[Server], at: usize) -> Vec<Duration> {
             guard.release().await.expect("held");
         }
         servers[at].thaw();
-        // What was sent to the stopped one is answered before the next.
+        // The stopped one answers what it was sent before the next one stops.
         let mut watch = servers[at].client();
         dlock_testkit::soon("it is free there", || dlock_testkit::lock_info(&mut watch, "stopped").is_none());
     }

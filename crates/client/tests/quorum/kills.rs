@@ -14,7 +14,7 @@ use dlock_testkit::random::seeded;
 
 const CLIENTS: usize = 20;
 
-/// Who was in, and from when to when.
+/// The holders, each with the time from its grant to its release.
 type Book = Arc<Mutex<Vec<Span>>>;
 
 #[tokio::test(flavor = "multi_thread")]

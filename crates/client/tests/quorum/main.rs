@@ -1,4 +1,4 @@
-//! What a quorum of real servers promises. `DLOCK_SERVER` and `DLOCK_MODULE` as in `tests/server/`.
+//! The promises of a quorum of real servers. `DLOCK_SERVER` and `DLOCK_MODULE` as in `tests/server/`.
 
 #![allow(
     clippy::unwrap_used,
@@ -58,7 +58,7 @@ fn servers_and_client(count: usize) -> (Vec<Server>, Client) {
     (servers, client)
 }
 
-/// What the future says, which must not take for ever.
+/// Returns the output of the future, which must not take forever.
 async fn in_time<F: IntoFuture>(future: F) -> F::Output {
     tokio::time::timeout(PATIENCE, future.into_future()).await.expect("in time")
 }

@@ -150,7 +150,7 @@ async fn dropped_guards_and_dropped_acquisitions_leave_nothing() {
     freed(&servers, "job");
 }
 
-/// What a busy machine may take on top.
+/// The time that a busy machine may take on top.
 const MARGIN: Duration = Duration::from_millis(700);
 
 #[tokio::test(flavor = "multi_thread")]

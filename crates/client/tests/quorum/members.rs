@@ -28,7 +28,7 @@ async fn a_server_that_may_have_forgotten_locks_counts_when_every_lease_has_ende
             Err(error) => panic!("{error}"),
         }
     };
-    // Two forget it. They must not grant it to somebody else.
+    // Two forget it. They must not grant it to another client.
     servers[1..].iter_mut().for_each(Server::kill9);
     servers[1..].iter_mut().for_each(Server::boot);
     let other = Client::quorum(urls(&servers), longest).server_timeout(longest / 4).open().expect("a quorum");

@@ -26,7 +26,7 @@ pub fn main(adapter: fn(), play: fn(&Suite)) {
 }
 
 /// Prints an answer of the adapter.
-pub fn say(answer: impl Display) {
+pub fn say(answer: &impl Display) {
     let mut out = std::io::stdout().lock();
     writeln!(out, "{answer}").and_then(|()| out.flush()).expect("the suite reads");
 }

@@ -1,4 +1,4 @@
-//! A way to a server, on which what is sent can be held back for ever.
+//! A way to a server, which can hold back everything that is sent.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};

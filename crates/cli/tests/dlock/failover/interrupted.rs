@@ -24,7 +24,7 @@ fn is_coordinated(server: &Server) -> bool {
 /// `dlock` that has come to a step.
 struct Halted {
     running: Running,
-    /// What it has said so far.
+    /// Its messages so far.
     said: String,
     rest: BufReader<std::process::ChildStderr>,
 }

@@ -41,7 +41,7 @@ pub struct Load {
     clients: Vec<JoinHandle<()>>,
 }
 
-/// What became of the locks.
+/// The outcome for the locks.
 #[derive(Debug)]
 pub struct Figures {
     pub locks: usize,

@@ -14,7 +14,7 @@ use dlock_testkit::{Client, Server, eventually};
 /// Longer than a Sentinel takes to make the old primary a replica.
 const TURN: Duration = Duration::from_secs(90);
 
-/// What a procedure does to the locks of servers that Sentinels watch.
+/// Measures a procedure on the locks of servers that Sentinels watch.
 #[track_caller]
 pub fn under_sentinel(replicas: usize, conf: &str, procedure: fn(&[Server], &Sentinels)) -> Figures {
     let (servers, sentinels) = watched(replicas);

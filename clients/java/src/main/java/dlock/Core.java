@@ -99,7 +99,7 @@ final class Core implements AutoCloseable {
         return closed;
     }
 
-    // What close() ends
+    // Elections and watches, which close() ends
 
     void keep(Election election) {
         elections.add(election);

@@ -69,7 +69,7 @@ final class Request {
         return new Request(names, mode, lease, limit, permits, replicas, Math.max(1, patience.toMillis()));
     }
 
-    /** The same request for so many permits. */
+    /** The same request for this number of permits. */
     Request of(long some) {
         return new Request(names, mode, lease, limit, some, replicas, patienceMillis);
     }
