@@ -6,7 +6,7 @@ import { clientsOf, lookAt, reasonOf, settles, sleep, test } from './fixture.js'
 import { until, untilWaiting, wire, withEachClient } from './fixture.js';
 import { primaryAndReplica, start } from './servers.js';
 
-/** What measuring gets besides, in ms. */
+/** The tolerance of measuring, in ms. */
 const LATE = 50;
 
 withEachClient(({ key, run, open, close }) => {
