@@ -1,6 +1,7 @@
 package dlock;
 
 import static dlock.TestServer.elsewhere;
+import static dlock.TestServer.refused;
 import static dlock.TestServer.soon;
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertFalse;
@@ -28,7 +29,7 @@ import org.junit.jupiter.api.Test;
 
 /** Locks over another Redis client, which has blocking sockets, RESP2, a pool and a read timeout. */
 final class DriverTest {
-    private static final int READ_TIMEOUT = 2000;
+    private static final int READ_TIMEOUT = 4000;
 
     private static TestServer server;
     private static Pool pool;
@@ -38,8 +39,8 @@ final class DriverTest {
     static void start() {
         server = TestServer.start();
         pool = new Pool(server.port);
-        client = DLockClient.builder().driver(pool).longestWait(Duration.ofMillis(1200))
-                .patience(Duration.ofSeconds(5)).connect();
+        client = DLockClient.builder().driver(pool).longestWait(Duration.ofMillis(3200))
+                .patience(Duration.ofSeconds(15)).connect();
     }
 
     @AfterAll
@@ -117,7 +118,7 @@ final class DriverTest {
         DLock lock = client.lock("timed");
         Hold hold = lock.acquire();
         long start = System.nanoTime();
-        assertFalse(lock.tryLock(900, TimeUnit.MILLISECONDS));
+        refused(() -> lock.tryLock(900, TimeUnit.MILLISECONDS));
         assertTrue(System.nanoTime() - start >= TimeUnit.MILLISECONDS.toNanos(899));
         server.untilWaiting("timed", 0);
         hold.release();
@@ -153,8 +154,8 @@ final class DriverTest {
 
     @Test
     void a_lease_is_renewed() throws Exception {
-        Hold hold = client.lock("renewed").withLease(Lease.renewed(Duration.ofMillis(600))).acquire();
-        Thread.sleep(1500);
+        Hold hold = client.lock("renewed").withLease(Lease.renewed(Duration.ofSeconds(2))).acquire();
+        Thread.sleep(2500);
         assertTrue(hold.check());
         hold.release();
     }

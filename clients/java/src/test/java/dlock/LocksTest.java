@@ -1,6 +1,7 @@
 package dlock;
 
 import static dlock.TestServer.elsewhere;
+import static dlock.TestServer.refused;
 import static dlock.TestServer.soon;
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertFalse;
@@ -11,7 +12,6 @@ import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import java.time.Duration;
 import java.util.List;
-import java.util.Optional;
 import java.util.Queue;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ConcurrentLinkedQueue;
@@ -127,13 +127,13 @@ final class LocksTest {
         DLock lock = client.lock("timed");
         try (Hold hold = lock.acquire()) {
             long start = System.nanoTime();
-            assertFalse(lock.tryLock(200, TimeUnit.MILLISECONDS));
+            refused(() -> lock.tryLock(200, TimeUnit.MILLISECONDS));
             long took = TimeUnit.NANOSECONDS.toMillis(System.nanoTime() - start);
-            assertTrue(took >= 199 && took < 20_000, "took " + took + " ms");
+            assertTrue(took >= 199, "took " + took + " ms");
             assertEquals(0, server.waiters("timed"));
             assertFalse(lock.tryLock(0, TimeUnit.SECONDS));
             assertFalse(lock.tryLock(-1, TimeUnit.SECONDS));
-            assertEquals(Optional.empty(), lock.tryAcquire(Duration.ofMillis(50)));
+            refused(() -> lock.tryAcquire(Duration.ofMillis(50)));
             assertTrue(hold.isHeld());
         }
         assertTrue(lock.tryLock(1, TimeUnit.SECONDS));
@@ -189,26 +189,26 @@ final class LocksTest {
 
     @Test
     void a_renewed_lease_outlives_itself() throws Exception {
-        DLock lock = client.lock("renewed").withLease(Lease.renewed(Duration.ofMillis(600)));
+        DLock lock = client.lock("renewed").withLease(Lease.renewed(Duration.ofSeconds(2)));
         Queue<LockLostException> lost = new ConcurrentLinkedQueue<>();
         lock.onLost(lost::add);
         long renewals = server.figure("dlock", "dlock_renewals");
         lock.lock();
-        soon("it was renewed for longer than two leases", () ->
-                server.figure("dlock", "dlock_renewals") - renewals >= 7);
+        soon("it was renewed for longer than a lease", () ->
+                server.figure("dlock", "dlock_renewals") - renewals >= 4);
         assertTrue(lock.isHeldByCurrentThread());
         lock.unlock();
         assertTrue(lost.isEmpty());
         assertTrue(server.isFree("renewed"));
         // And is not renewed any more.
         long after = server.figure("dlock", "dlock_renewals");
-        Thread.sleep(500);
+        Thread.sleep(1000);
         assertEquals(after, server.figure("dlock", "dlock_renewals"));
     }
 
     @Test
     void a_fixed_lease_ends() throws Exception {
-        DLock lock = client.lock("fixed").withLease(Lease.fixed(Duration.ofMillis(300)));
+        DLock lock = client.lock("fixed").withLease(Lease.fixed(Duration.ofMillis(1000)));
         CompletableFuture<LockLostException> lost = new CompletableFuture<>();
         lock.onLost(lost::complete);
         lock.lock();
@@ -251,10 +251,10 @@ final class LocksTest {
         DLock lock = client.lock("deleted").withLease(Lease.renewed(Duration.ofSeconds(3)));
         CompletableFuture<LockLostException> lost = new CompletableFuture<>();
         Hold hold = lock.acquire().onLost(lost::complete);
-        long start = System.nanoTime();
+        Stopwatch took = new Stopwatch();
         server.run("DEL", "deleted");
         lost.get(20, TimeUnit.SECONDS);
-        assertTrue(System.nanoTime() - start < TimeUnit.MILLISECONDS.toNanos(2900));
+        took.within(1000);
         assertFalse(hold.isHeld());
         assertEquals(Duration.ZERO, hold.remaining());
         assertThrows(LockLostException.class, hold::release);
@@ -312,20 +312,20 @@ final class LocksTest {
 
     @Test
     void what_was_waited_for_has_its_whole_lease() throws Exception {
-        DLock lock = client.lock("whole").withLease(Lease.renewed(Duration.ofSeconds(3)));
+        DLock lock = client.lock("whole").withLease(Lease.renewed(Duration.ofSeconds(6)));
         Hold first = lock.acquire();
         CompletableFuture<Hold> second = lock.acquireAsync();
         server.untilWaiting("whole", 1);
-        Thread.sleep(1100);
+        Thread.sleep(2100);
         first.release();
         Hold hold = second.get(20, TimeUnit.SECONDS);
-        assertTrue(hold.remaining().toMillis() > 2000);
+        assertTrue(hold.remaining().toMillis() > 4000);
         hold.release();
     }
 
     @Test
     void a_lock_of_a_thread_that_ended_is_released() throws Exception {
-        DLock lock = client.lock("orphan").withLease(Lease.renewed(Duration.ofMillis(900)));
+        DLock lock = client.lock("orphan").withLease(Lease.renewed(Duration.ofSeconds(3)));
         Thread thread = new Thread(lock::lock);
         thread.start();
         thread.join();
@@ -379,7 +379,7 @@ final class LocksTest {
                 .url(server.url()).besideOldLocks(Duration.ofMillis(20)).connect()) {
             DLock lock = beside.lock("before");
             assertFalse(lock.tryLock());
-            assertFalse(lock.tryLock(50, TimeUnit.MILLISECONDS));
+            refused(() -> lock.tryLock(50, TimeUnit.MILLISECONDS));
             server.run("PEXPIRE", "before", 100);
             lock.lock();
             assertEquals(null, server.run("SET", "before", "old program", "NX"));

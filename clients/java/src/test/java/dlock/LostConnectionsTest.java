@@ -27,7 +27,7 @@ final class LostConnectionsTest {
         server = TestServer.start("--appendonly", "yes");
         proxy = new Proxy(server);
         client = DLockClient.builder().url(proxy.url())
-                .timeout(Duration.ofMillis(500)).patience(Duration.ofSeconds(10)).connect();
+                .timeout(Duration.ofMillis(1500)).patience(Duration.ofSeconds(20)).connect();
     }
 
     @AfterEach
@@ -137,9 +137,9 @@ final class LostConnectionsTest {
 
     @Test
     void renewals_go_on_after_a_lost_connection() throws Exception {
-        Hold hold = client.lock("renew").withLease(Lease.renewed(Duration.ofSeconds(2))).acquire();
+        Hold hold = client.lock("renew").withLease(Lease.renewed(Duration.ofSeconds(4))).acquire();
         proxy.cut();
-        Thread.sleep(2500);
+        Thread.sleep(4500);
         assertTrue(hold.isHeld());
         assertTrue(hold.check());
         hold.release();
@@ -147,15 +147,16 @@ final class LostConnectionsTest {
 
     @Test
     void a_lock_is_taken_for_lost_one_lease_after_the_last_renewal() throws Exception {
-        DLock lock = client.lock("silent").withLease(Lease.renewed(Duration.ofSeconds(1)));
+        DLock lock = client.lock("silent").withLease(Lease.renewed(Duration.ofSeconds(3)));
         CompletableFuture<LockLostException> lost = new CompletableFuture<>();
         Hold hold = lock.acquire().onLost(lost::complete);
         proxy.silence();
         long known = hold.remaining().toNanos();
+        Stopwatch limit = new Stopwatch();
         long start = System.nanoTime();
         lost.get(20, TimeUnit.SECONDS);
         long took = System.nanoTime() - start;
-        assertTrue(took < TimeUnit.MILLISECONDS.toNanos(2500), "took " + took);
+        limit.within(3000);
         assertTrue(took >= known - TimeUnit.MILLISECONDS.toNanos(400), "took " + took + " of " + known);
         proxy.speak();
     }
@@ -176,20 +177,20 @@ final class LostConnectionsTest {
     @Test
     void a_server_that_stays_away_is_an_error_after_the_patience() throws Exception {
         try (DLockClient impatient = DLockClient.builder().url(server.url())
-                .timeout(Duration.ofMillis(300)).patience(Duration.ofMillis(700)).connect()) {
+                .timeout(Duration.ofMillis(500)).patience(Duration.ofMillis(1500)).connect()) {
             DLock lock = impatient.lock("away");
             lock.lock();
             CompletableFuture<Hold> waiting = impatient.lock("other").acquireAsync();
             waiting.get(20, TimeUnit.SECONDS);
             server.kill();
-            long start = System.nanoTime();
+            Stopwatch took = new Stopwatch();
             assertThrows(UnavailableException.class, impatient.lock("new")::lock);
             assertThrows(UnavailableException.class, () -> impatient.lock("new").tryLock(1, TimeUnit.SECONDS));
             assertThrows(UnavailableException.class, lock::lock);
             assertEquals(1, lock.getHoldCount());
             assertThrows(UnavailableException.class, lock::unlock);
             assertEquals(0, lock.getHoldCount());
-            assertTrue(System.nanoTime() - start < TimeUnit.SECONDS.toNanos(15));
+            took.within(15_000);
         }
         assertThrows(UnavailableException.class, () -> DLockClient.connect(server.url()));
     }
@@ -197,7 +198,7 @@ final class LostConnectionsTest {
     @Test
     void a_release_without_an_answer_is_tried_further() throws Exception {
         try (DLockClient impatient = DLockClient.builder().url(proxy.url())
-                .timeout(Duration.ofMillis(300)).patience(Duration.ofMillis(500)).connect()) {
+                .timeout(Duration.ofMillis(500)).patience(Duration.ofMillis(1500)).connect()) {
             Hold hold = impatient.lock("further").acquire();
             server.freeze();
             assertThrows(UnavailableException.class, hold::release);
@@ -210,7 +211,7 @@ final class LostConnectionsTest {
     @Test
     void a_late_copy_of_an_unanswered_command_does_not_end_the_next_hold() throws Exception {
         try (DLockClient impatient = DLockClient.builder().url(server.url())
-                .timeout(Duration.ofMillis(200)).patience(Duration.ofMillis(300)).connect()) {
+                .timeout(Duration.ofMillis(500)).patience(Duration.ofMillis(1200)).connect()) {
             for (boolean nested : new boolean[] {false, true}) {
                 DLock outer = impatient.lock("outer");
                 DLock lock = impatient.lock("next");
@@ -246,7 +247,7 @@ final class LostConnectionsTest {
     @Test
     void an_uncertain_entry_is_released_with_the_last_one() throws Exception {
         try (DLockClient impatient = DLockClient.builder().url(proxy.url())
-                .timeout(Duration.ofMillis(300)).patience(Duration.ofMillis(500)).connect()) {
+                .timeout(Duration.ofMillis(500)).patience(Duration.ofMillis(1500)).connect()) {
             DLock lock = impatient.lock("uncertain");
             lock.lock();
             proxy.silence();
@@ -292,17 +293,17 @@ final class LostConnectionsTest {
     @Test
     void a_wait_without_an_end_notices_a_server_that_hangs() throws Exception {
         try (DLockClient impatient = DLockClient.builder().url(server.url())
-                .timeout(Duration.ofMillis(200)).patience(Duration.ofMillis(600)).connect()) {
+                .timeout(Duration.ofMillis(500)).patience(Duration.ofMillis(2000)).connect()) {
             DLock lock = impatient.lock("hangs");
             Hold hold = lock.withLease(Lease.fixed(Duration.ofSeconds(60))).acquire();
             CompletableFuture<Hold> waiting = lock.acquireAsync();
             server.untilWaiting("hangs", 1);
             // It waits on while the server answers, and through a short silence.
-            Thread.sleep(1000);
+            Thread.sleep(2500);
             server.freeze();
-            Thread.sleep(300);
+            Thread.sleep(700);
             server.thaw();
-            Thread.sleep(500);
+            Thread.sleep(1000);
             assertFalse(waiting.isDone());
             assertEquals(1, server.waiters("hangs"));
             server.freeze();

@@ -26,7 +26,7 @@ final class ObserveTest {
     @BeforeAll
     static void start() {
         server = TestServer.start();
-        client = DLockClient.builder().url(server.url()).lease(Lease.renewed(Duration.ofMillis(1500))).connect();
+        client = DLockClient.builder().url(server.url()).lease(Lease.renewed(Duration.ofSeconds(4))).connect();
     }
 
     @AfterAll
@@ -56,7 +56,7 @@ final class ObserveTest {
             server.run("DLOCK.RENEW", "watched", "a", "PX", 50_000);
             server.run("DLOCK.RELEASE", "watched", "a");
             untilSeen("", "a", "");
-            server.run("DLOCK.ACQUIRE", "watched", "b", "PX", 200);
+            server.run("DLOCK.ACQUIRE", "watched", "b", "PX", 1500);
             untilSeen("", "a", "", "b", "");
             server.run("DLOCK.ACQUIRE", "watched", "c", "PX", 60_000);
             untilSeen("", "a", "", "b", "", "c");

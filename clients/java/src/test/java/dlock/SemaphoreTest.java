@@ -1,6 +1,7 @@
 package dlock;
 
 import static dlock.TestServer.elsewhere;
+import static dlock.TestServer.refused;
 import static dlock.TestServer.soon;
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertFalse;
@@ -9,7 +10,6 @@ import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import java.time.Duration;
 import java.util.List;
-import java.util.Optional;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.TimeUnit;
 import org.junit.jupiter.api.AfterAll;
@@ -101,8 +101,8 @@ final class SemaphoreTest {
     void a_timed_or_interrupted_wait_leaves_the_queue() throws Exception {
         DSemaphore permits = client.semaphore("leave", 1);
         Hold hold = permits.tryAcquireHold(1, Duration.ZERO).orElseThrow();
-        assertFalse(permits.tryAcquire(50, TimeUnit.MILLISECONDS));
-        assertEquals(Optional.empty(), permits.tryAcquireHold(1, Duration.ofMillis(20)));
+        refused(() -> permits.tryAcquire(50, TimeUnit.MILLISECONDS));
+        refused(() -> permits.tryAcquireHold(1, Duration.ofMillis(20)));
         CompletableFuture<Boolean> left = new CompletableFuture<>();
         Thread thread = new Thread(() -> {
             try {

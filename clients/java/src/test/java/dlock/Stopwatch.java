@@ -21,7 +21,7 @@ final class Stopwatch {
                     return;
                 }
                 long now = System.nanoTime();
-                stalledNanos += Math.max(0, now - before - TimeUnit.MILLISECONDS.toNanos(10));
+                stalledNanos += Math.max(0, now - before - TimeUnit.MILLISECONDS.toNanos(6));
                 before = now;
             }
         });

@@ -13,6 +13,8 @@ import java.util.Comparator;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.Optional;
+import java.util.concurrent.Callable;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CompletionException;
 import java.util.concurrent.TimeUnit;
@@ -23,7 +25,7 @@ import java.util.stream.Stream;
 /** A server with the module on a free port of this machine, and ways to see what it has. */
 final class TestServer implements AutoCloseable {
     /** How long a condition may take on a busy machine. */
-    private static final long PATIENCE_MILLIS = 30_000;
+    private static final long PATIENCE_MILLIS = 60_000;
 
     private static final Loop LOOP = new Loop();
 
@@ -68,7 +70,7 @@ final class TestServer implements AutoCloseable {
         }
     }
 
-    /** A Sentinel, whose options are a file. */
+    /** A Sentinel, whose options are a file, that knows the one replica of the primary. */
     static TestServer sentinel(String name, int primary) {
         int port = freePort();
         Path home = temporary();
@@ -85,6 +87,10 @@ final class TestServer implements AutoCloseable {
         TestServer server = new TestServer(port, home,
                 List.of(env("DLOCK_SERVER"), config.toString(), "--sentinel"), login(null, null));
         server.launch();
+        soon("Sentinel knows that the replica is fit", () -> {
+            List<?> replicas = (List<?>) server.run("SENTINEL", "REPLICAS", name);
+            return replicas.size() == 1 && "ok".equals(map(replicas.get(0)).get("master-link-status"));
+        });
         return server;
     }
 
@@ -138,7 +144,8 @@ final class TestServer implements AutoCloseable {
                 throw new AssertionError("the server ended: " + log());
             }
             try {
-                return run("PING") != null;
+                // Another server may have got the port first.
+                return figure("server", "process_id") == process.pid() && run("PING") != null;
             } catch (DLockException | Unanswered e) {
                 return false;
             }
@@ -300,6 +307,27 @@ final class TestServer implements AutoCloseable {
         } catch (Unanswered e) {
             // A server that becomes a primary ends its connections.
             return false;
+        }
+    }
+
+    /**
+     * Fails unless a server refuses the lock. On a busy machine its answer may come too late, and counts as none: then
+     * it is asked again.
+     */
+    static void refused(Callable<?> acquisition) {
+        Object[] outcome = new Object[1];
+        soon("an answer in time", () -> {
+            try {
+                outcome[0] = acquisition.call();
+                return true;
+            } catch (UnavailableException e) {
+                return false;
+            } catch (Exception e) {
+                throw new AssertionError(e);
+            }
+        });
+        if (!Boolean.FALSE.equals(outcome[0]) && !Optional.empty().equals(outcome[0])) {
+            throw new AssertionError("it was granted: " + outcome[0]);
         }
     }
 

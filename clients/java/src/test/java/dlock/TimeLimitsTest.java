@@ -1,5 +1,6 @@
 package dlock;
 
+import static dlock.TestServer.refused;
 import static dlock.TestServer.soon;
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertFalse;
@@ -96,11 +97,11 @@ final class TimeLimitsTest {
     @Test
     void a_wait_looks_for_a_server_until_its_limit_though_it_is_longer_than_the_patience() throws Exception {
         try (DLockClient impatient = DLockClient.builder().url(server.url())
-                .patience(Duration.ofMillis(300)).connect()) {
+                .patience(Duration.ofMillis(1000)).connect()) {
             server.kill();
-            unavailable(1500, 1500, () -> impatient.lock("looks").tryLock(1500, TimeUnit.MILLISECONDS));
+            unavailable(2500, 2500, () -> impatient.lock("looks").tryLock(2500, TimeUnit.MILLISECONDS));
             CompletableFuture<Void> back = CompletableFuture.runAsync(() -> {
-                sleep(1000);
+                sleep(2000);
                 server.launch();
             });
             assertTrue(impatient.lock("looks").tryLock(20, TimeUnit.SECONDS));
@@ -114,49 +115,52 @@ final class TimeLimitsTest {
         server.run("DLOCK.ACQUIRE", "queue", "other");
         for (DLock lock : List.of(client.lock("queue"), client.lock("queue").withLease(SESSION))) {
             Stopwatch took = new Stopwatch();
-            CompletableFuture<Optional<Hold>> waiting = lock.tryAcquireAsync(Duration.ofSeconds(2));
+            CompletableFuture<Optional<Hold>> waiting = lock.tryAcquireAsync(Duration.ofSeconds(4));
             server.untilWaiting("queue", 1);
             server.freeze();
             ExecutionException failure =
                     assertThrows(ExecutionException.class, () -> waiting.get(20, TimeUnit.SECONDS));
-            took.at(2000);
+            took.at(4000);
             assertTrue(failure.getCause() instanceof UnavailableException, String.valueOf(failure));
             server.thaw();
             server.untilWaiting("queue", 0);
         }
         // Through a short stall it keeps its place, and a refusal is one.
-        Stopwatch took = new Stopwatch();
-        CompletableFuture<Optional<Hold>> waiting = client.lock("queue").tryAcquireAsync(Duration.ofSeconds(2));
-        server.untilWaiting("queue", 1);
-        Object before = server.each("queue", "queue", "client").get(0);
-        server.freeze();
-        sleep(500);
-        server.thaw();
-        assertEquals(before, server.each("queue", "queue", "client").get(0));
-        assertEquals(Optional.empty(), waiting.get(20, TimeUnit.SECONDS));
-        took.at(2000);
+        refused(() -> {
+            Stopwatch took = new Stopwatch();
+            CompletableFuture<Optional<Hold>> waiting = client.lock("queue").tryAcquireAsync(Duration.ofSeconds(3));
+            server.untilWaiting("queue", 1);
+            Object before = server.each("queue", "queue", "client").get(0);
+            server.freeze();
+            sleep(500);
+            server.thaw();
+            assertEquals(before, server.each("queue", "queue", "client").get(0));
+            Optional<Hold> hold = TestServer.joined(waiting);
+            took.at(3000);
+            return hold;
+        });
     }
 
     @Test
     void the_patience_of_a_wait_without_a_limit_counts_from_the_last_answer() throws Exception {
         try (DLockClient impatient = DLockClient.builder().url(server.url())
-                .timeout(Duration.ofMillis(200)).patience(Duration.ofSeconds(1)).connect()) {
+                .timeout(Duration.ofMillis(500)).patience(Duration.ofSeconds(2)).connect()) {
             server.run("DLOCK.ACQUIRE", "patience", "other");
             CompletableFuture<Hold> waiting = impatient.lock("patience").acquireAsync();
             server.untilWaiting("patience", 1);
-            sleep(1500);
+            sleep(2500);
             assertFalse(waiting.isDone());
             Stopwatch took = new Stopwatch();
             server.freeze();
             ExecutionException failure =
                     assertThrows(ExecutionException.class, () -> waiting.get(20, TimeUnit.SECONDS));
-            took.within(1000);
+            took.within(2000);
             assertTrue(failure.getCause() instanceof UnavailableException, String.valueOf(failure));
             server.thaw();
             server.untilWaiting("patience", 0);
             // A request that no server has answered counts from its start.
             server.kill();
-            unavailable(1000, 1000, () -> {
+            unavailable(2000, 2000, () -> {
                 impatient.lock("patience").lock();
                 return null;
             });
