@@ -218,8 +218,13 @@ public final class DLock implements Lock {
         CompletableFuture<Hold> hold = asynchronously(core, granting);
         CompletableFuture<Optional<Hold>> result = hold.thenApply(Optional::ofNullable);
         result.whenComplete((done, failed) -> {
-            if (failed != null) {
-                hold.cancel(false);
+            if (failed != null && !hold.cancel(false)) {
+                // It was granted at this moment.
+                hold.thenAccept(granted -> {
+                    if (granted != null) {
+                        granted.releaseAsync();
+                    }
+                });
             }
         });
         return result;
@@ -289,7 +294,7 @@ public final class DLock implements Lock {
         }
     }
 
-    private Granting freshGranting(Limit limit) {
+    Granting freshGranting(Limit limit) {
         core.checkOpen();
         return new Granting(core, request, core.freshOwner(), limit, null, listeners);
     }

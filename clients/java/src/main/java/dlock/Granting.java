@@ -67,7 +67,7 @@ final class Granting {
     }
 
     /** Gives up at the limit. A server that answers moves the limit of a wait without an end. */
-    private void checkLimit() {
+    void checkLimit() {
         Acquisition asking;
         synchronized (this) {
             asking = current;
@@ -76,7 +76,10 @@ final class Granting {
         // A server that was asked gets the time to answer. Without one, the end of the wait is the end.
         Deadline giveUp = limit.end.hasPassed() && trouble == null ? limit.giveUp() : limit.giveUpWithoutServer();
         if (giveUp.hasPassed()) {
-            fail(core.unavailable(trouble == null ? limit.silence() : trouble));
+            // A grant that came first stays: the caller has it.
+            if (result.completeExceptionally(core.unavailable(trouble == null ? limit.silence() : trouble))) {
+                abandon();
+            }
             return;
         }
         synchronized (this) {
@@ -94,11 +97,7 @@ final class Granting {
 
     /** Ends the acquisition because the client is closed. Completes when nothing is left of it. Never fails. */
     CompletableFuture<Void> close() {
-        return fail(new UnavailableException("the client is closed", null));
-    }
-
-    private CompletableFuture<Void> fail(RuntimeException why) {
-        result.completeExceptionally(why);
+        result.completeExceptionally(new UnavailableException("the client is closed", null));
         return abandon();
     }
 

@@ -94,6 +94,19 @@ final class TimeLimitsTest {
         lock.unlock();
     }
 
+    /** The timer may be late, and find a caller that has the lock. */
+    @Test
+    void a_limit_that_passes_after_the_grant_takes_nothing_back() throws Exception {
+        Limit limit = Limit.of(Duration.ofSeconds(1), null);
+        Granting granting = client.lock("granted").freshGranting(limit);
+        Hold hold = granting.start().get(20, TimeUnit.SECONDS);
+        soon("the limit has passed", () -> limit.giveUp().hasPassed());
+        granting.checkLimit();
+        assertTrue(hold.isHeld());
+        assertTrue(hold.check());
+        hold.release();
+    }
+
     @Test
     void a_wait_looks_for_a_server_until_its_limit_though_it_is_longer_than_the_patience() throws Exception {
         try (DLockClient impatient = DLockClient.builder().url(server.url())
