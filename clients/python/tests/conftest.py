@@ -1,9 +1,11 @@
-"""A server with the module is at DLOCK_TEST_HOST and DLOCK_TEST_PORT. Everything in it is removed."""
+"""A server with the module is at DLOCK_TEST_HOST and DLOCK_TEST_PORT. Everything in it is removed. If they are not set,
+the tests start one."""
 
 from __future__ import annotations
 
 import asyncio
 import inspect
+import os
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,6 +13,15 @@ import pytest
 import redis
 
 from kit import AsyncioKit, Kit, PlainKit, address
+from servers import Server
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Starts a server if there is none."""
+    if "DLOCK_TEST_PORT" not in os.environ:
+        server = Server()
+        config.add_cleanup(server.close)
+        os.environ.update(DLOCK_TEST_HOST="127.0.0.1", DLOCK_TEST_PORT=str(server.port))
 
 
 @pytest.fixture

@@ -89,7 +89,7 @@ async def test_each_change_of_holder_is_seen(kit: Kit, client: redis.Redis) -> N
 
 async def test_a_lapse_is_seen(kit: Kit, client: redis.Redis) -> None:
     seen = Seen(kit, "job")
-    command(client, "DLOCK.ACQUIRE", "job", "a", "PX", 300)
+    command(client, "DLOCK.ACQUIRE", "job", "a", "PX", 2000)
     await seen.until(lambda it: it.owners()[-2:] == [b"a", None])
     await seen.close()
 
@@ -177,7 +177,7 @@ def test_a_term_that_is_lost_ends_and_the_next_one_begins(client: redis.Redis) -
         terms.append(term)
         term.ended.wait()
 
-    election = Election(client, "leader", started, timeout=1)
+    election = Election(client, "leader", started, timeout=3)
     thread = threading.Thread(target=election.run, daemon=True)
     thread.start()
     soon("it leads", lambda: len(terms) == 1)
@@ -202,7 +202,7 @@ async def test_tasks_lead_one_at_a_time(client: redis.Redis) -> None:
 
     async with redis.asyncio.Redis(**address()) as its:
         elections = [
-            redis_dlock.asyncio.Election(its, "leader", lead, lambda term: events.append("stopped"), timeout=1)
+            redis_dlock.asyncio.Election(its, "leader", lead, lambda term: events.append("stopped"), timeout=3)
             for _ in range(2)
         ]
         tasks = [asyncio.ensure_future(each.run()) for each in elections]

@@ -113,7 +113,7 @@ async def test_a_renewal_that_too_few_replicas_have_does_not_count(kit: Kit) -> 
     with Server() as primary, Server() as replica:
         replica.replicate(primary)
         own = kit.client_of({"host": "127.0.0.1", "port": primary.port})
-        lock = kit.extra("job", client=own, timeout=3, auto_renewal=True, replicas=1, replicas_timeout=0.5)
+        lock = kit.extra("job", client=own, timeout=5, auto_renewal=True, replicas=1, replicas_timeout=1.5)
         assert await lock.acquire()
         lost, token = lock.lost, lock.token
         replica.client.replicaof("NO", "ONE")

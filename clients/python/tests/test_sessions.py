@@ -142,7 +142,7 @@ def session_of(client: redis.Redis) -> int | None:
 def test_sessions_that_end_while_they_are_watched(client: redis.Redis) -> None:
     """The watch looks every few milliseconds, while its connection is closed."""
     for number in range(500):
-        lock = redis_dlock.DLock(client, "job", timeout=0.3, session=True)
+        lock = redis_dlock.DLock(client, "job", timeout=3, session=True)
         assert lock.acquire()
         hold = lock._hold
         assert hold is not None
