@@ -1,10 +1,10 @@
-//! Every error a client can get, and its text. The first word is the code.
+//! Every error a client can get, and its text. The first word is the code; the core words those about arguments.
 
 use std::borrow::Cow;
 
-use dlock_core::args::{AcquireAll, Malformed};
+use dlock_core::DecodeError;
+use dlock_core::args::Malformed;
 use dlock_core::engine::{Fault, MAX_BOUND_KEY, MAX_RENEWALS, WrongType};
-use dlock_core::{DecodeError, Lease, Owner, RequestId, Token};
 
 use crate::ffi::command::ErrorReply;
 use crate::state::Busy;
@@ -38,16 +38,18 @@ impl ErrorReply for Error {
     /// In Redis' wording where it has one.
     fn text(&self, command: &str) -> Cow<'static, str> {
         let fixed = match self {
-            Error::Malformed(what) => return malformed(*what, command),
+            Error::Malformed(what) => return what.text(command),
             Error::Fault(Fault::Deadlock(how)) => return format!("DEADLOCK {how}").into(),
             Error::Effect(error) => return format!("ERR invalid effect: {error}").into(),
             Error::Subcommand(name) => return format!("ERR unknown subcommand '{name}'. Try {command} HELP.").into(),
-            Error::Fault(Fault::SessionLease) => return malformed(Malformed::SessionLease, command),
+            Error::Fault(Fault::SessionLease) => return Malformed::SessionLease.text(command),
             Error::Fault(Fault::WrongType) => "WRONGTYPE Operation against a key holding the wrong kind of value",
-            Error::Fault(Fault::Ambiguous) => "AMBIGUOUS owner holds the lock in both modes, say READ or WRITE",
-            Error::Fault(Fault::TooManyEntries) => "ERR owner has entered the lock too often",
+            Error::Fault(Fault::Ambiguous) => "AMBIGUOUS owner holds the lock in both modes: add READ or WRITE",
+            Error::Fault(Fault::TooManyEntries) => {
+                "ERR owner has entered the lock too often: 4294967295 entries at most"
+            }
             Error::Fault(Fault::NoToken) => "ERR fencing tokens are used up",
-            Error::Fault(Fault::TooManyWaiters) => "ERR max number of waiters reached",
+            Error::Fault(Fault::TooManyWaiters) => "ERR max number of waiters reached: dlock.max-waiters",
             Error::Fault(Fault::SessionAbsolute) => "ERR a hold bound to a session cannot have an absolute lease",
             Error::Fault(Fault::SessionLoad) => return session_load().into(),
             Error::Fault(Fault::SessionKey) => {
@@ -70,42 +72,6 @@ impl ErrorReply for Error {
 fn session_load() -> String {
     let limit = "the renewals of one connection's holds may not exceed";
     format!("ERR SESSION needs a longer lease or fewer holds: {limit} {MAX_RENEWALS} a second")
-}
-
-fn malformed(what: Malformed, command: &str) -> Cow<'static, str> {
-    let fixed = match what {
-        Malformed::Arity => return of_command("wrong number of arguments for", command),
-        Malformed::ExpireTime => return of_command("invalid expire time in", command),
-        Malformed::LeaseTooLong(max) => {
-            return format!("ERR lease is longer than dlock.max-lease, which is {} ms", max.get()).into();
-        }
-        Malformed::KeyCount => return format!("ERR numkeys can't be greater than {}", AcquireAll::MAX_KEYS).into(),
-        Malformed::Owner => return format!("ERR owner must have 1 to {} bytes", Owner::MAX_LEN).into(),
-        Malformed::Token => return format!("ERR token must be between 1 and {}", Token::MAX.get()).into(),
-        Malformed::RequestId => return format!("ERR request id must have 1 to {} bytes", RequestId::MAX_LEN).into(),
-        Malformed::SessionLease => {
-            return format!("ERR SESSION needs a lease of at least {} ms", Lease::MIN_BOUND.get()).into();
-        }
-        Malformed::Syntax => "ERR syntax error",
-        Malformed::Integer => "ERR value is not an integer or out of range",
-        Malformed::TokenAhead => "ERR token is more than an hour ahead of the server's clock",
-        Malformed::Limit => "ERR limit must be between 1 and 4294967295",
-        Malformed::Permits => "ERR PERMITS must be between 1 and 4294967295",
-        Malformed::PermitsOverLimit => "ERR PERMITS can't be larger than limit",
-        Malformed::NoKeys => "ERR numkeys should be greater than 0",
-        Malformed::TooManyKeys => "ERR Number of keys can't be greater than number of args",
-        Malformed::SameKey => "ERR a key is given twice",
-        Malformed::LogCount => "ERR count should be greater than or equal to -1",
-        Malformed::Count => "ERR COUNT can't be negative",
-        Malformed::Timeout => "ERR timeout is not an integer or out of range",
-        Malformed::NegativeTimeout => "ERR timeout is negative",
-        Malformed::RequestOfFreshOwner => "ERR REQUEST needs an owner, '*' is another one each time",
-    };
-    fixed.into()
-}
-
-fn of_command(what: &str, command: &str) -> Cow<'static, str> {
-    format!("ERR {what} '{}' command", command.to_lowercase()).into()
 }
 
 impl From<WrongType> for Error {

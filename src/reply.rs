@@ -1,7 +1,7 @@
 //! How answers are written.
 
-use dlock_core::engine::{Inspection, LogEntry, LogEvent, ShownHold, ShownWaiter};
-use dlock_core::{LockMode, Mode, Owner, Token};
+use dlock_core::engine::{Inspection, LogEntry, LogEvent, Peer, ShownHold, ShownWaiter};
+use dlock_core::{ClientId, LockMode, Mode, Owner, Token};
 
 use crate::ffi::context::Context;
 
@@ -15,8 +15,8 @@ pub fn granted(context: &Context<'_>, token: Token, owner: Option<&Owner>) {
     context.reply_integer(token.get());
 }
 
-/// Replies with what `DLOCK.INFO` shows.
-pub fn inspection(context: &Context<'_>, shown: &Inspection) {
+/// Replies with what `DLOCK.INFO` shows. `identify` finds the address and the name of a waiter's client.
+pub fn inspection(context: &Context<'_>, shown: &Inspection, identify: impl Fn(ClientId) -> Option<Peer>) {
     context.reply_map(6 + usize::from(shown.holds.is_some()) + usize::from(shown.queue.is_some()));
     let mode = match shown.summary.mode {
         LockMode::Free => "free",
@@ -38,22 +38,23 @@ pub fn inspection(context: &Context<'_>, shown: &Inspection) {
     if let Some(queue) = &shown.queue {
         context.reply_bytes(b"queue");
         context.reply_array(queue.len());
-        queue.iter().for_each(|shown| waiter(context, shown));
+        queue.iter().for_each(|shown| waiter(context, shown, identify(shown.client).as_ref()));
     }
 }
 
 fn hold(context: &Context<'_>, shown: &ShownHold) {
-    context.reply_map(6);
+    context.reply_map(7);
     text_field(context, "owner", &shown.hold.owner.text());
     text_field(context, "mode", mode_name(shown.hold.mode));
     number_field(context, "count", Some(u64::from(shown.hold.count)));
     number_field(context, "token", Some(shown.hold.token.get()));
     number_field(context, "ttl", Some(shown.ttl));
     number_field(context, "session", shown.session.map(|client| client.0));
+    number_field(context, "held", Some(shown.held));
 }
 
-fn waiter(context: &Context<'_>, shown: &ShownWaiter) {
-    context.reply_map(7);
+fn waiter(context: &Context<'_>, shown: &ShownWaiter, peer: Option<&Peer>) {
+    context.reply_map(9);
     text_field(context, "owner", &shown.owner.text());
     text_field(context, "mode", mode_name(shown.mode));
     number_field(context, "waiting", Some(shown.waiting));
@@ -61,6 +62,12 @@ fn waiter(context: &Context<'_>, shown: &ShownWaiter) {
     number_field(context, "permits", Some(u64::from(shown.permits)));
     number_field(context, "limit", shown.limit.map(u64::from));
     number_field(context, "keys", Some(shown.keys as u64));
+    peer_fields(context, peer);
+}
+
+fn peer_fields(context: &Context<'_>, peer: Option<&Peer>) {
+    may_be_text_field(context, "addr", peer.map(|peer| &*peer.addr));
+    may_be_text_field(context, "name", peer.and_then(|peer| peer.name.as_deref()));
 }
 
 /// Replies with an entry of the log.
@@ -88,8 +95,7 @@ pub fn log_entry(context: &Context<'_>, entry: &LogEntry) {
     number_field(context, "waited", entry.waited);
     number_field(context, "held", entry.held);
     number_field(context, "client", entry.client.as_ref().map(|(client, _)| client.0));
-    may_be_text_field(context, "addr", peer.map(|peer| &*peer.addr));
-    may_be_text_field(context, "name", peer.and_then(|peer| peer.name.as_deref()));
+    peer_fields(context, peer);
 }
 
 fn mode_name(mode: Mode) -> &'static [u8] {

@@ -38,7 +38,7 @@ macro_rules! acquiring {
             const SPEC: Spec = $spec;
 
             fn run(context: &mut Context<'_>, arguments: &Arguments<'_>) -> Result<(), Error> {
-                let (own, now) = ([arguments.key()?], now());
+                let (own, now) = ([arguments.key_to_acquire()?], now());
                 let args = Args::parse(arguments.after_key(), Which::$name, limits(now))?;
                 enter(context, &own, &Self::SPEC, Which::$name, now, args)
             }

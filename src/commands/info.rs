@@ -6,7 +6,9 @@ use dlock_core::args::Info as Args;
 use dlock_core::engine::OpenKey;
 use dlock_core::{Lock, Name};
 
+use crate::clients::identify;
 use crate::error::Error;
+use crate::ffi::acl::User;
 use crate::ffi::command::{Arguments, Command};
 use crate::ffi::context::{Context, now};
 use crate::ffi::key::{Access, Key};
@@ -45,9 +47,17 @@ impl Command for Info {
         let shown = read_engine(|engine| engine.inspect(name, lock, open.expiry(), now, &detail))?;
         drop(open);
         match shown {
-            Some(shown) => reply::inspection(context, &shown),
+            Some(shown) => {
+                let may_identify = shown.queue.is_some() && may_list_clients(context);
+                reply::inspection(context, &shown, |client| may_identify.then(|| identify(client)).flatten());
+            }
             None => context.reply_nil(),
         }
         Ok(())
     }
+}
+
+/// Addresses and names of clients are shown to those to whom the server shows them. A module's call has no user.
+fn may_list_clients(context: &mut Context<'_>) -> bool {
+    !context.has_user() || User::of(context).is_some_and(|user| user.may_run([b"CLIENT", b"LIST"]))
 }

@@ -5,6 +5,7 @@ mod apply;
 #[cfg(debug_assertions)]
 mod call;
 mod check;
+mod help;
 mod info;
 mod log;
 mod macquire;
@@ -41,6 +42,7 @@ pub use apply::Apply;
 #[cfg(debug_assertions)]
 pub use call::Call;
 pub use check::Check;
+pub use help::Help;
 pub use info::Info;
 pub use log::Log;
 pub use macquire::Macquire;

@@ -46,6 +46,15 @@ impl<'call> Arguments<'call> {
         self.name(1).ok_or(Malformed::Arity)
     }
 
+    /// The key, argument 1, of a command that may create it: a variable that is not set must not become a lock.
+    ///
+    /// # Errors
+    /// There is none, or its name is empty.
+    pub fn key_to_acquire(&self) -> Result<KeyName<'call>, Malformed> {
+        let key = self.key()?;
+        if key.bytes().is_empty() { Err(Malformed::EmptyKey) } else { Ok(key) }
+    }
+
     /// The argument at `index` as the name of a key.
     pub fn name(&self, index: usize) -> Option<KeyName<'call>> {
         // SAFETY: the server's strings outlive the call, unchanged.

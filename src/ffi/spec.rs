@@ -65,3 +65,48 @@ pub enum Argument {
     /// These together, under one name; optional.
     Group(&'static str, &'static [Argument]),
 }
+
+impl Spec {
+    /// The command with its arguments, as the pages of the docs show it.
+    pub fn syntax(&self) -> String {
+        let keys: &[&str] = match self.keys {
+            Keys::None => &[],
+            Keys::First(_) => &["key"],
+            Keys::Numbered(_) => &["numkeys", "key [key ...]"],
+        };
+        let words = [self.name].into_iter().chain(keys.iter().copied()).map(str::to_owned);
+        words.chain(self.arguments.iter().map(Argument::syntax)).collect::<Vec<_>>().join(" ")
+    }
+}
+
+impl Argument {
+    fn syntax(&self) -> String {
+        match self {
+            Argument::Text(_) | Argument::BareNumber(_) | Argument::Choice(..) => self.bare(),
+            Argument::Word(_)
+            | Argument::Number(..)
+            | Argument::MayBeNumber(_)
+            | Argument::NamedText(..)
+            | Argument::OneOf(..)
+            | Argument::Group(..) => format!("[{}]", self.bare()),
+        }
+    }
+
+    /// The same without the brackets of what is optional.
+    fn bare(&self) -> String {
+        match self {
+            Argument::Text(name) | Argument::Word(name) | Argument::BareNumber(name) | Argument::MayBeNumber(name) => {
+                (*name).to_owned()
+            }
+            Argument::Number(word, name) | Argument::NamedText(word, name) => format!("{word} {name}"),
+            Argument::OneOf(_, parts) | Argument::Choice(_, parts) => {
+                parts.iter().map(Argument::bare).collect::<Vec<_>>().join(" | ")
+            }
+            Argument::Group(_, parts) => {
+                let (first, rest) = (parts.first(), parts.get(1..).unwrap_or_default());
+                let words = first.map(Argument::bare).into_iter().chain(rest.iter().map(Argument::syntax));
+                words.collect::<Vec<_>>().join(" ")
+            }
+        }
+    }
+}

@@ -250,6 +250,6 @@ fn the_release_build_has_no_hooks() {
     assert!(client.error("DLOCK.PANIC k").starts_with("ERR unknown command"));
     let all: BTreeSet<_> = list_of(&client.run("COMMAND LIST FILTERBY MODULE dlock")).iter().map(text_of).collect();
     let known: BTreeSet<_> =
-        COMMANDS.iter().chain(&["dlock.apply", "dlock.log"]).map(|name| (*name).to_owned()).collect();
+        COMMANDS.iter().chain(&["dlock.apply", "dlock.help", "dlock.log"]).map(|name| (*name).to_owned()).collect();
     assert_eq!(all, known);
 }

@@ -1,6 +1,7 @@
 //! The README, the pages in docs/ and the demo say what the module does: their sessions are replayed, their lists are
 //! complete.
 
+mod errors;
 pub mod page;
 mod same;
 mod terminal;

@@ -4,7 +4,7 @@ use redis::Value;
 
 use crate::support::lock::{fields_of, info_reply};
 use crate::support::story::story;
-use crate::support::{Client, Server, hold, list_of, lock_info, req, text_of};
+use crate::support::{Client, Server, hold, list_of, lock_info, req, soon, text_of};
 
 #[test]
 fn nothing_held_is_nil() {
@@ -62,7 +62,7 @@ fn info_is_a_map_in_resp3_and_flat_in_resp2() {
     }
     let flat = two.run("DLOCK.INFO k FULL");
     let holds = list_of(&fields_of(&flat)[6].1);
-    assert!(holds.iter().all(|hold| matches!(hold, Value::Array(items) if items.len() == 12)), "{holds:?}");
+    assert!(holds.iter().all(|hold| matches!(hold, Value::Array(items) if items.len() == 14)), "{holds:?}");
 }
 
 #[test]
@@ -191,7 +191,7 @@ fn owners_and_keys_are_any_bytes() {
         b"PX",
         b"TOKEN",
     ];
-    for key in [b"\0\r\n\xff".as_slice(), &all, b"{", b" ", b"READ", b""] {
+    for key in [b"\0\r\n\xff".as_slice(), &all, b"{", b" ", b"READ"] {
         for owner in &owners {
             client.run(req!["DLOCK.RLOCK", key, *owner]);
         }
@@ -268,12 +268,68 @@ fn a_waiter_is_shown_with_what_it_asks_for() {
         for (at, waiter) in queue.iter().enumerate() {
             let fields = fields_of(waiter);
             let names: Vec<_> = fields.iter().map(|(name, _)| name.as_str()).collect();
-            assert_eq!(names, ["owner", "mode", "waiting", "client", "permits", "limit", "keys"]);
+            assert_eq!(names, ["owner", "mode", "waiting", "client", "permits", "limit", "keys", "addr", "name"]);
             let mode = if at == 1 { "shared" } else { "exclusive" };
             assert_eq!((text_of(&fields[1].1).as_str(), &fields[3].1), (mode, &Value::Int(ids[at])));
             assert_eq!([&fields[4].1, &fields[5].1, &fields[6].1], [&Value::Int(1), &Value::Nil, &Value::Int(1)]);
         }
         assert_eq!(text_of(&fields_of(&queue[2])[0].1).len(), 36, "the owner that the server made up");
+    }
+}
+
+/// The contract: `held` is the time since the time in the token, at least 0.
+#[test]
+fn a_hold_shows_for_how_long_it_has_been_held() {
+    let (_server, mut client) = Server::start().with_client();
+    let before = client.now();
+    let tokens = story(&mut client, "WLOCK k a PX 600000 -> t1\n RLOCK k a PX 600000 -> t2");
+    soon("it was held for a while", || lock_info(&mut client, "k OWNER a").unwrap().holds()[0].held > 20);
+    let after = client.now();
+    for detail in ["OWNER a", "FULL"] {
+        let holds = lock_info(&mut client, &format!("k {detail}")).unwrap();
+        let now = client.now();
+        for (hold, token) in holds.holds().iter().zip(["t1", "t2"]) {
+            let granted = tokens[token] / 1000;
+            assert!((after - granted - 1..=now - granted).contains(&hold.held), "{hold:?}");
+            assert!(granted >= before - 1);
+        }
+    }
+    let far = client.now_us() + 3_000_000_000;
+    assert_eq!(client.int(format!("DLOCK.RENEW k a MINTOKEN {far}")), 1);
+    let holds = lock_info(&mut client, "k OWNER a").unwrap();
+    assert_eq!(holds.holds().iter().filter(|hold| hold.held == 0).count(), 1, "a token of the future: {holds:?}");
+}
+
+/// The contract: `addr` and `name` of waiters are nil unless the user may run `CLIENT LIST`.
+#[test]
+fn a_waiter_shows_its_client_to_those_who_may_list_clients() {
+    let (server, mut admin) = Server::start().with_client();
+    admin.int("DLOCK.ACQUIRE k a PX 600000");
+    let mut waiter = server.client();
+    waiter.ok("CLIENT SETNAME worker-7");
+    let list = text_of(&admin.run(format!("CLIENT LIST ID {}", waiter.id())));
+    let addr = list.split_once(" addr=").unwrap().1.split_once(' ').unwrap().0.to_owned();
+    server.enters_queue(&mut waiter, "DLOCK.ACQUIRE k b BLOCK 0");
+    let mut nameless = server.client();
+    server.enters_queue(&mut nameless, "DLOCK.ACQUIRE k c BLOCK 0");
+    admin.ok("ACL SETUSER reader on nopass ~* +dlock.info");
+    admin.ok("ACL SETUSER operator on nopass ~* +dlock.info +client|list");
+    for (user, sees) in [("reader", false), ("operator", true)] {
+        let mut client = server.client();
+        client.ok(format!("AUTH {user} x"));
+        let queue = lock_info(&mut client, "k FULL").unwrap().queue.unwrap();
+        assert_eq!(queue[0].addr.as_deref(), Some(addr.as_str()).filter(|_| sees), "{user}");
+        assert_eq!(queue[0].name.as_deref(), Some("worker-7").filter(|_| sees), "{user}");
+        assert_eq!((queue[1].addr.is_some(), queue[1].name.as_deref()), (sees, None), "{user}");
+    }
+    // A script has the rights of its caller.
+    let queue = "EVAL return(redis.call('DLOCK.INFO','k','FULL')[16][1][18]or'nil') 0";
+    admin.ok("ACL SETUSER reader +eval");
+    admin.ok("ACL SETUSER operator +eval");
+    for (user, name) in [("reader", "nil"), ("operator", "worker-7")] {
+        let mut client = server.client();
+        client.ok(format!("AUTH {user} x"));
+        assert_eq!(client.text(queue), name, "{user}");
     }
 }
 

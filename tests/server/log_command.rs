@@ -50,8 +50,8 @@ fn wrong_arguments_are_errors_as_of_the_servers_own_log() {
         ("DLOCK.LOG HELP 1", "ERR wrong number of arguments for 'dlock.log|help' command"),
         ("DLOCK.LOG NO", "ERR unknown subcommand 'NO'. Try DLOCK.LOG HELP."),
         ("DLOCK.LOG GET -2", "ERR count should be greater than or equal to -1"),
-        ("DLOCK.LOG GET x", "ERR value is not an integer or out of range"),
-        ("DLOCK.LOG GET 9223372036854775808", "ERR value is not an integer or out of range"),
+        ("DLOCK.LOG GET x", "ERR value is not an integer or out of range: count"),
+        ("DLOCK.LOG GET 9223372036854775808", "ERR value is not an integer or out of range: count"),
     ] {
         assert_eq!(client.error(request), error, "{request}");
     }

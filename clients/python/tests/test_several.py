@@ -140,3 +140,10 @@ def test_wrong_arguments(client: redis.Redis) -> None:
         redis_dlock.DSemaphore(client, "pool", 0)
     with pytest.raises(ValueError, match="names"):
         redis_dlock.acquire_all(client, [])
+    for unset in ("", b""):
+        with pytest.raises(ValueError, match="name is empty"):
+            redis_dlock.DSemaphore(client, unset, 1)
+        with pytest.raises(ValueError, match="name is empty"):
+            redis_dlock.DLock(client, unset)
+        with pytest.raises(ValueError, match="name is empty"):
+            redis_dlock.acquire_all(client, ["a", unset])

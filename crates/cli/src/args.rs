@@ -6,6 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::error::{ContextKind, ContextValue};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
@@ -42,6 +43,7 @@ pub enum Command {
     #[command(after_help = "Exit code: 0 it is held, 1 it is free.")]
     Info {
         /// The lock
+        #[arg(value_parser = lock_name())]
         name: OsString,
         #[command(flatten)]
         format: Format,
@@ -61,6 +63,7 @@ pub enum Command {
     /// The last state never is.
     Watch {
         /// The lock
+        #[arg(value_parser = lock_name())]
         name: OsString,
         #[command(flatten)]
         output: Output,
@@ -95,6 +98,7 @@ pub enum Command {
     #[command(after_help = "Exit code: 0 it was released, 1 that owner did not hold it.")]
     Release {
         /// The lock
+        #[arg(value_parser = lock_name())]
         name: OsString,
         /// Its owner, as `dlock info` shows it
         owner: OsString,
@@ -106,6 +110,7 @@ pub enum Command {
     #[command(after_help = "Exit code: 0 it is free, 1 it was left alone.")]
     Break {
         /// The lock
+        #[arg(value_parser = lock_name())]
         name: OsString,
         /// Do not ask
         #[arg(short, long)]
@@ -138,6 +143,7 @@ pub enum Command {
 pub struct Run {
     /// One of several locks that are acquired together, all or none
     #[arg(short = 'k', long = "lock", value_name = "NAME", conflicts_with_all = ["shared", "limit"])]
+    #[arg(value_parser = lock_name())]
     pub keys: Vec<OsString>,
 
     /// Run at most N commands of this name at a time, in the order in which they came
@@ -183,6 +189,7 @@ pub struct Run {
     pub conflict_exit_code: u8,
 
     /// The lock; left out with -k
+    #[arg(value_parser = lock_name())]
     name: OsString,
 
     /// The program to run, with its arguments
@@ -406,6 +413,12 @@ fn locks(text: &str) -> Result<usize, String> {
         Ok(count @ 0..=crate::metrics::MAX_LOCKS) => Ok(count),
         _ => Err(format!("from 0 to {}", crate::metrics::MAX_LOCKS)),
     }
+}
+
+/// The name of a lock: a variable of the shell that is not set must not become one.
+fn lock_name() -> impl TypedValueParser<Value = OsString> {
+    OsStringValueParser::new()
+        .try_map(|name| if name.is_empty() { Err("the name of a lock is empty") } else { Ok(name) })
 }
 
 fn lease(text: &str) -> Result<Duration, String> {

@@ -177,6 +177,8 @@ impl Terms {
             _ if matches!(&self.naming, Naming::Labeled(label) if label.len() > MAX_LABEL) => {
                 invalid("the label of an owner has at most 256 bytes")
             }
+            // A variable that is not set must not become a lock.
+            _ if self.names.iter().any(Vec::is_empty) => invalid("the name of a lock is empty"),
             Mode::Permits { limit, permits } if permits == 0 || permits > limit => {
                 invalid("permits are 1 to the limit of the semaphore")
             }

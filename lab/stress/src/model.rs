@@ -383,7 +383,7 @@ fn plain(reply: naive::Reply) -> Reply {
         naive::Reply::Deadlock => Reply::Error("DEADLOCK "),
         naive::Reply::SessionLease => Reply::Error("ERR SESSION needs a lease of at least 300 ms"),
         naive::Reply::SessionAbsolute => Reply::Error("ERR a hold bound to a session cannot have an absolute lease"),
-        naive::Reply::TooManyWaiters => Reply::Error("ERR max number of waiters reached"),
+        naive::Reply::TooManyWaiters => Reply::Error("ERR max number of waiters reached: dlock.max-waiters"),
         naive::Reply::WrongType => Reply::Error("WRONGTYPE "),
         naive::Reply::Ambiguous => Reply::Error("AMBIGUOUS "),
     }

@@ -25,19 +25,19 @@ pub enum Says {
 impl Says {
     pub fn fits(self, command: &str, error: &str) -> bool {
         let names = |word: &str| error.starts_with("ERR ") && error.to_lowercase().contains(word);
-        let integer = "ERR value is not an integer or out of range";
-        let expire = format!("ERR invalid expire time in 'dlock.{}' command", command.to_lowercase());
+        let integer = "ERR value is not an integer or out of range: ";
+        let expire = format!("ERR invalid expire time in 'dlock.{}' command: ", command.to_lowercase());
         match self {
             Self::Arity => {
                 error == format!("ERR wrong number of arguments for 'dlock.{}' command", command.to_lowercase())
             }
-            Self::Syntax => error == "ERR syntax error",
-            Self::NotInteger => error == integer,
-            Self::Expire => error == expire,
-            Self::TooLong => error == expire || names("lease"),
-            Self::NegativeTimeout => error == "ERR timeout is negative",
-            Self::Timeout => error == "ERR timeout is not an integer or out of range",
-            Self::Range(word) => error == integer || names(word),
+            Self::Syntax => error.len() > "ERR syntax error: ".len() && error.starts_with("ERR syntax error: "),
+            Self::NotInteger => error.starts_with(integer),
+            Self::Expire => error.starts_with(&expire),
+            Self::TooLong => error.starts_with(&expire) || names("lease"),
+            Self::NegativeTimeout => error == "ERR timeout is negative: BLOCK",
+            Self::Timeout => error == "ERR timeout is not an integer or out of range: BLOCK",
+            Self::Range(word) => error.starts_with(integer) || names(word),
             Self::Names(word) => names(word),
         }
     }

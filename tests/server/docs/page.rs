@@ -84,8 +84,11 @@ impl Page {
 
     /// The cells of every table row whose first cell is code that begins so.
     pub fn rows(&self, prefix: &str) -> Vec<Vec<String>> {
+        // A bar within a cell is written with a backslash.
+        const BAR: &str = "\u{1}";
         let rows = self.text.lines().filter_map(|line| line.strip_prefix("| "));
-        rows.map(|row| row.trim_end_matches('|').split('|').map(|cell| cell.trim().replace('`', "")).collect())
+        let cell = |cell: &str| cell.trim().replace('`', "").replace(BAR, "|");
+        rows.map(|row| row.trim_end_matches('|').replace("\\|", BAR).split('|').map(cell).collect())
             .filter(|cells: &Vec<String>| cells[0].starts_with(prefix))
             .collect()
     }

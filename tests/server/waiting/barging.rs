@@ -107,7 +107,7 @@ fn a_request_that_is_granted_at_once_does_not_wait() {
          RELEASE k a                            -> 1
          WLOCK k b block 5000                   -> t4
          RELEASE k b ALL                        -> 1
-         RACQUIRE k a BLOCK 9223372036854000000 -> ! ERR timeout is not an integer or out of range",
+         RACQUIRE k a BLOCK 9223372036854000000 -> ! ERR timeout is not an integer or out of range: BLOCK",
     );
     assert_eq!(counter(&mut client, "waits"), 0);
 }

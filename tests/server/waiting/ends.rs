@@ -150,7 +150,10 @@ fn a_full_waiting_room_takes_no_more() {
     client.int("DLOCK.ACQUIRE l a");
     let mut waiters = server.waiters(["k b", "k c", "l b"].map(|words| format!("DLOCK.ACQUIRE {words} BLOCK 0")));
     for key in ["k", "l"] {
-        assert_eq!(client.error(format!("DLOCK.RLOCK {key} d BLOCK 0")), "ERR max number of waiters reached");
+        assert_eq!(
+            client.error(format!("DLOCK.RLOCK {key} d BLOCK 0")),
+            "ERR max number of waiters reached: dlock.max-waiters"
+        );
         client.nil(format!("DLOCK.RLOCK {key} d"));
     }
     assert_eq!((server.queue("k"), counter(&mut client, "waits")), (vec!["b".to_owned(), "c".to_owned()], 3));

@@ -8,7 +8,7 @@ import math
 import re
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Generic, TypeVar
 
 from redis.exceptions import LockError, LockNotOwnedError, ResponseError
@@ -26,6 +26,12 @@ C = TypeVar("C")
 _SETS_THE_TTL = re.compile(r"""(['"])pexpire\1\s*,\s*KEYS\[1\]\s*,\s*ARGV\[2\]\s*\)""", re.IGNORECASE)
 
 logger = logging.getLogger("redis_dlock")
+
+
+def check_names(names: Iterable[Name]) -> None:
+    """Raises `ValueError` if a name is empty: a variable that is not set must not become a lock."""
+    if not all(map(len, names)):
+        raise ValueError("name is empty")
 
 
 class LockBase(Generic[C]):
@@ -117,6 +123,7 @@ class LockBase(Generic[C]):
         self.outage = outage
         self._replicas = Replicas(replicas, replicas_timeout) if replicas else None
         self._target = self._what()
+        check_names(self._target.names)
         self.local = self._memory()
         self._prepare()
 

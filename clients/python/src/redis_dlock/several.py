@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 from redis.exceptions import LockError
 
+from .base import check_names
 from .commands import Name, Target
 from .permits import Permits
 from .sync import DLock
@@ -51,6 +52,7 @@ class DSemaphore:
         """`timeout` and the other settings are those of `DLock`; each acquisition has a lease of its own."""
         if limit < 1:
             raise ValueError("limit is 1 or more")
+        check_names([name])
         self.redis = redis
         self.name = name
         self.limit = limit

@@ -98,6 +98,12 @@ fn mistakes_and_missing_servers_have_codes_of_their_own() {
         let outcome = outcome(bare().with(wrong));
         assert_eq!(outcome.code, Some(64), "{wrong:?}: {}", outcome.stderr);
     }
+    // A variable that is not set is no lock.
+    for unset in [&["run", "", "--", "true"][..], &["run", "-k", "a", "-k", "", "--", "true"], &["break", "-y", ""]] {
+        let outcome = outcome(bare().with(unset));
+        assert_eq!(outcome.code, Some(64), "{unset:?}: {}", outcome.stderr);
+        assert!(outcome.stderr.contains("the name of a lock is empty"), "{}", outcome.stderr);
+    }
     let away = format!("redis://127.0.0.1:{}", free_port());
     let gone = outcome(bare().with(["run", "--outage", "100ms", "-s", &away, "job", "--", "true"]));
     assert_eq!(gone.code, Some(69), "{}", gone.stderr);

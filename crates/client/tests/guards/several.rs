@@ -89,7 +89,8 @@ async fn in_a_cluster_they_are_in_one_slot() {
 async fn impossible_sets_are_refused() {
     let (_server, client) = server_and_client();
     let many: Vec<_> = (0..65).map(|number| number.to_string()).collect();
-    for names in [vec![], many] {
+    let unset = vec!["a".to_owned(), String::new()];
+    for names in [vec![], many, unset] {
         let outcome = in_time(client.acquire_all(names)).await;
         assert!(matches!(outcome, Err(Error::Invalid(_))), "{outcome:?}");
     }

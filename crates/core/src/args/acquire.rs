@@ -6,8 +6,8 @@ use std::num::NonZeroU32;
 
 use smallvec::SmallVec;
 
-use super::words::{Words, is, may_bind, once, owner};
-use super::{Limits, Malformed};
+use super::words::{Words, is, may_bind, once, one_of, owner};
+use super::{Excerpt, Limits, Malformed};
 use crate::{Command, LeaseChoice, Owner, RequestId, Token, TokenClock, Want};
 
 /// The arguments of the commands that acquire one lock.
@@ -50,17 +50,17 @@ impl Acquire {
         let mut min_token = None;
         while let Some(word) = words.word() {
             if is(word, "BLOCK") {
-                once(&mut block, words.timeout()?)?;
+                once(&mut block, words.timeout()?, "BLOCK")?;
             } else if is(word, "SESSION") {
-                once(&mut session, ())?;
+                once(&mut session, (), "SESSION")?;
             } else if is(word, "REQUEST") {
-                once(&mut request, words.request(command)?)?;
+                once(&mut request, words.request(command)?, "REQUEST")?;
             } else if limit.is_some() && is(word, "PERMITS") {
-                once(&mut permits, words.permits()?)?;
+                once(&mut permits, words.permits()?, "PERMITS")?;
             } else if has_min_token(command) && is(word, "MINTOKEN") {
-                once(&mut min_token, words.token()?)?;
+                once(&mut min_token, words.token("MINTOKEN")?, "MINTOKEN")?;
             } else {
-                once(&mut chosen, words.lease(word, limits)?.ok_or(Malformed::Syntax)?)?;
+                one_of(&mut chosen, words.lease(word, limits)?)?;
             }
         }
         if min_token.is_some_and(|least| TokenClock::is_too_far_ahead(least, limits.now_us)) {
@@ -79,10 +79,10 @@ impl Acquire {
             }
             None => want(command),
         };
-        let lease = chosen.unwrap_or(LeaseChoice::Own);
         if session.is_some() {
-            may_bind(lease)?;
+            may_bind(chosen)?;
         }
+        let lease = chosen.map_or(LeaseChoice::Own, |(lease, _)| lease);
         Ok(Acquire { owner, want, lease, block, session: session.is_some(), min_token, request })
     }
 }
@@ -122,11 +122,11 @@ impl<'call> AcquireAll<'call> {
     /// What is wrong with the first word that is wrong, or with all of them together.
     pub fn parse(words: impl Iterator<Item = &'call [u8]>, limits: Limits) -> Result<AcquireAll<'call>, Malformed> {
         let mut words = Words::new(words);
-        let number = words.required_integer()?;
+        let number = words.required_integer("numkeys")?;
         if number <= 0 {
             return Err(Malformed::NoKeys);
         }
-        let mut keys = SmallVec::new();
+        let mut keys: SmallVec<[&[u8]; 8]> = SmallVec::new();
         for _ in 0..number {
             // The owner is behind the keys.
             keys.push(words.word().ok_or(Malformed::TooManyKeys)?);
@@ -136,8 +136,12 @@ impl<'call> AcquireAll<'call> {
         }
         let mut sorted = keys.clone();
         sorted.sort_unstable();
-        if sorted.windows(2).any(|pair| matches!(pair, [first, second] if first == second)) {
-            return Err(Malformed::SameKey);
+        if sorted.first().is_some_and(|key| key.is_empty()) {
+            return Err(Malformed::EmptyKey);
+        }
+        let mut pairs = sorted.iter().zip(sorted.iter().skip(1));
+        if let Some((key, _)) = pairs.find(|(key, next)| key == next) {
+            return Err(Malformed::SameKey(Excerpt::of(key)));
         }
         let acquire = Acquire::parse(words.rest(), Command::Macquire, limits).map_err(|error| match error {
             Malformed::Arity => Malformed::TooManyKeys,
@@ -150,7 +154,7 @@ impl<'call> AcquireAll<'call> {
     /// an owner. The keys follow it.
     pub fn key_count(words: impl Iterator<Item = &'call [u8]>) -> Option<usize> {
         let mut words = Words::new(words);
-        let count = usize::try_from(words.required_integer().ok()?).ok()?;
+        let count = usize::try_from(words.required_integer("numkeys").ok()?).ok()?;
         (words.rest().count() > count).then_some(count)
     }
 }

@@ -18,7 +18,7 @@ impl Check {
     /// What is wrong with the token, or that there is more.
     pub fn parse<'call>(words: impl Iterator<Item = &'call [u8]>) -> Result<Check, Malformed> {
         let mut words = Words::new(words);
-        let token = token(words.required()?)?;
+        let token = token(words.required()?, "token")?;
         match words.word() {
             None => Ok(Check { token }),
             Some(_) => Err(Malformed::Arity),

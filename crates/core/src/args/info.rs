@@ -1,7 +1,7 @@
 //! `INFO key [OWNER owner | FULL [COUNT n]]`
 
-use super::Malformed;
-use super::words::{Words, is, owner};
+use super::words::{Words, exclude, is, owner, unknown};
+use super::{Malformed, Syntax};
 use crate::engine::Detail;
 
 /// The arguments of `INFO`: how much to show.
@@ -15,23 +15,39 @@ impl Info {
     /// What is wrong with the first word that is wrong.
     pub fn parse<'call>(words: impl Iterator<Item = &'call [u8]>) -> Result<Info, Malformed> {
         let mut words = Words::new(words);
-        let detail = match words.word() {
-            None => Detail::Summary,
-            Some(word) if is(word, "OWNER") => Detail::OfOwner(owner(words.value()?)?),
-            Some(word) if is(word, "FULL") => match words.word() {
-                None => Detail::Full(DEFAULT_COUNT),
+        let Some(word) = words.word() else { return Ok(Info(Detail::Summary)) };
+        let (detail, given): (_, &[&'static str]) = if is(word, "OWNER") {
+            (Detail::OfOwner(owner(words.value("OWNER")?)?), &["OWNER"])
+        } else if is(word, "FULL") {
+            match words.word() {
+                None => return Ok(Info(Detail::Full(DEFAULT_COUNT))),
                 Some(word) if is(word, "COUNT") => {
-                    let count = usize::try_from(words.integer()?).map_err(|_| Malformed::Count)?;
-                    Detail::Full(if count == 0 { MOST_SHOWN } else { count.min(MOST_SHOWN) })
+                    let count = usize::try_from(words.integer("COUNT")?).map_err(|_| Malformed::Count)?;
+                    let count = if count == 0 { MOST_SHOWN } else { count.min(MOST_SHOWN) };
+                    (Detail::Full(count), &["FULL", "COUNT"])
                 }
-                Some(_) => return Err(Malformed::Syntax),
-            },
-            Some(_) => return Err(Malformed::Syntax),
+                Some(word) => return Err(misplaced(word, &["FULL"])),
+            }
+        } else {
+            return Err(misplaced(word, &[]));
         };
         match words.word() {
             None => Ok(Info(detail)),
-            Some(_) => Err(Malformed::Syntax),
+            Some(word) => Err(misplaced(word, given)),
         }
+    }
+}
+
+/// What is wrong with `word`, which cannot follow the options `given`.
+#[cold]
+fn misplaced(word: &[u8], given: &[&'static str]) -> Malformed {
+    let Some(option) = ["OWNER", "FULL", "COUNT"].into_iter().find(|option| is(word, option)) else {
+        return unknown(word);
+    };
+    match given {
+        given if given.contains(&option) => exclude(option, option),
+        _ if option == "COUNT" => Malformed::Syntax(Syntax::OnlyAfter("COUNT", "FULL")),
+        given => given.first().map_or_else(|| unknown(word), |before| exclude(option, before)),
     }
 }
 

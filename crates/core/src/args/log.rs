@@ -57,7 +57,7 @@ impl Log {
         let log = match subcommand {
             Subcommand::Get => match words.word() {
                 None => Log::Get(DEFAULT_COUNT),
-                Some(word) if words.word().is_none() => Log::Get(count(integer(word)?)?),
+                Some(word) if words.word().is_none() => Log::Get(count(integer(word, "count")?)?),
                 Some(_) => return Err(Malformed::Arity),
             },
             Subcommand::Len => Log::Len,

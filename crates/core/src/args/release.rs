@@ -1,7 +1,7 @@
 //! `RELEASE key owner [READ | WRITE] [ALL | PERMITS k] [TOKEN token] [REQUEST id]`
 
 use super::Malformed;
-use super::words::{Words, is, mode, once};
+use super::words::{Words, is, mode, once, one_of, unknown};
 use crate::{Command, Entries, Mode, Owner, RequestId, Token};
 
 /// The arguments of `RELEASE`.
@@ -30,19 +30,20 @@ impl Release {
         let (mut named, mut entries, mut token, mut request) = (None, None, None, None);
         while let Some(word) = words.word() {
             if let Some(mode) = mode(word) {
-                once(&mut named, mode)?;
+                one_of(&mut named, mode)?;
             } else if is(word, "ALL") {
-                once(&mut entries, Entries::All)?;
+                one_of(&mut entries, (Entries::All, "ALL"))?;
             } else if is(word, "PERMITS") {
-                once(&mut entries, Entries::Some(words.permits()?))?;
+                one_of(&mut entries, (Entries::Some(words.permits()?), "PERMITS"))?;
             } else if is(word, "TOKEN") {
-                once(&mut token, words.token()?)?;
+                once(&mut token, words.token("TOKEN")?, "TOKEN")?;
             } else if is(word, "REQUEST") {
-                once(&mut request, words.request(Command::Release)?)?;
+                once(&mut request, words.request(Command::Release)?, "REQUEST")?;
             } else {
-                return Err(Malformed::Syntax);
+                return Err(unknown(word));
             }
         }
-        Ok(Release { owner, mode: named, entries: entries.unwrap_or(Entries::ONE), token, request })
+        let entries = entries.map_or(Entries::ONE, |(entries, _)| entries);
+        Ok(Release { owner, mode: named.map(|(mode, _)| mode), entries, token, request })
     }
 }

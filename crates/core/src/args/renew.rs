@@ -1,6 +1,6 @@
 //! `RENEW key owner [EX s | PX ms | EXAT s | PXAT ms] [READ | WRITE] [SESSION] [TOKEN token | MINTOKEN token]`
 
-use super::words::{Words, is, may_bind, mode, once};
+use super::words::{Words, is, may_bind, mode, once, one_of};
 use super::{Limits, Malformed};
 use crate::{LeaseChoice, Mode, Owner, RenewToken, TokenClock};
 
@@ -30,24 +30,25 @@ impl Renew {
         let (mut chosen, mut named, mut said, mut session) = (None, None, None, None);
         while let Some(word) = words.word() {
             if let Some(mode) = mode(word) {
-                once(&mut named, mode)?;
+                one_of(&mut named, mode)?;
             } else if is(word, "TOKEN") {
-                once(&mut said, RenewToken::Is(words.token()?))?;
+                one_of(&mut said, (RenewToken::Is(words.token("TOKEN")?), "TOKEN"))?;
             } else if is(word, "MINTOKEN") {
-                once(&mut said, RenewToken::AtLeast(words.token()?))?;
+                one_of(&mut said, (RenewToken::AtLeast(words.token("MINTOKEN")?), "MINTOKEN"))?;
             } else if is(word, "SESSION") {
-                once(&mut session, ())?;
+                once(&mut session, (), "SESSION")?;
             } else {
-                once(&mut chosen, words.lease(word, limits)?.ok_or(Malformed::Syntax)?)?;
+                one_of(&mut chosen, words.lease(word, limits)?)?;
             }
         }
-        let (lease, token) = (chosen.unwrap_or(LeaseChoice::Own), said.unwrap_or(RenewToken::Any));
+        let token = said.map_or(RenewToken::Any, |(token, _)| token);
         if matches!(token, RenewToken::AtLeast(least) if TokenClock::is_too_far_ahead(least, limits.now_us)) {
             return Err(Malformed::TokenAhead);
         }
         if session.is_some() {
-            may_bind(lease)?;
+            may_bind(chosen)?;
         }
-        Ok(Renew { owner, lease, mode: named, token, session: session.is_some() })
+        let (lease, mode) = (chosen.map_or(LeaseChoice::Own, |(lease, _)| lease), named.map(|(mode, _)| mode));
+        Ok(Renew { owner, lease, mode, token, session: session.is_some() })
     }
 }

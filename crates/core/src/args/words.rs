@@ -2,7 +2,7 @@
 
 use std::num::NonZeroU32;
 
-use super::{Limits, Malformed};
+use super::{BadLease, Excerpt, Limits, Malformed, Syntax};
 use crate::{Command, Lease, LeaseChoice, Mode, Owner, RequestId, Token, UnixMs};
 
 /// Reads words from left to right.
@@ -24,19 +24,19 @@ impl<'call, I: Iterator<Item = &'call [u8]>> Words<I> {
         self.word().ok_or(Malformed::Arity)
     }
 
-    /// The value of the option whose word was read last.
-    pub fn value(&mut self) -> Result<&'call [u8], Malformed> {
-        self.word().ok_or(Malformed::Syntax)
+    /// The value of `option`, whose word was read last.
+    pub fn value(&mut self, option: &'static str) -> Result<&'call [u8], Malformed> {
+        self.word().ok_or(Malformed::Syntax(Syntax::NoValue(option)))
     }
 
-    /// The value of an option, an integer.
-    pub fn integer(&mut self) -> Result<i64, Malformed> {
-        integer(self.value()?)
+    /// The value of `option`, an integer.
+    pub fn integer(&mut self, option: &'static str) -> Result<i64, Malformed> {
+        integer(self.value(option)?, option)
     }
 
-    /// An integer that every call has.
-    pub fn required_integer(&mut self) -> Result<i64, Malformed> {
-        integer(self.required()?)
+    /// An integer that every call has, and its name.
+    pub fn required_integer(&mut self, name: &'static str) -> Result<i64, Malformed> {
+        integer(self.required()?, name)
     }
 
     /// The words that were not read yet.
@@ -46,24 +46,24 @@ impl<'call, I: Iterator<Item = &'call [u8]>> Words<I> {
 
     /// The limit of a semaphore: 1 to 2^32 - 1.
     pub fn limit(&mut self) -> Result<NonZeroU32, Malformed> {
-        let limit = self.required_integer()?;
+        let limit = self.required_integer("limit")?;
         u32::try_from(limit).ok().and_then(NonZeroU32::new).ok_or(Malformed::Limit)
     }
 
     /// The value of `PERMITS`: 1 to 2^32 - 1.
     pub fn permits(&mut self) -> Result<NonZeroU32, Malformed> {
-        let permits = self.integer()?;
+        let permits = self.integer("PERMITS")?;
         u32::try_from(permits).ok().and_then(NonZeroU32::new).ok_or(Malformed::Permits)
     }
 
-    /// The value of an option, a token.
-    pub fn token(&mut self) -> Result<Token, Malformed> {
-        token(self.value()?)
+    /// The value of `option`, a token.
+    pub fn token(&mut self, option: &'static str) -> Result<Token, Malformed> {
+        token(self.value(option)?, option)
     }
 
     /// The value of `REQUEST`: the id of a command that may be sent twice.
     pub fn request(&mut self, command: Command) -> Result<RequestId, Malformed> {
-        RequestId::new(command, self.value()?).ok_or(Malformed::RequestId)
+        RequestId::new(command, self.value("REQUEST")?).ok_or(Malformed::RequestId)
     }
 
     /// The owner.
@@ -73,7 +73,7 @@ impl<'call, I: Iterator<Item = &'call [u8]>> Words<I> {
 
     /// The value of `BLOCK`: how long to wait, in ms; 0 is forever.
     pub fn timeout(&mut self) -> Result<u64, Malformed> {
-        let ms = integer(self.value()?).map_err(|_| Malformed::Timeout)?;
+        let ms = integer(self.value("BLOCK")?, "BLOCK").map_err(|_| Malformed::Timeout)?;
         match u64::try_from(ms) {
             Ok(ms) if ms <= UnixMs::MAX.get() => Ok(ms),
             Ok(_) => Err(Malformed::Timeout),
@@ -81,31 +81,50 @@ impl<'call, I: Iterator<Item = &'call [u8]>> Words<I> {
         }
     }
 
-    /// The lease an option names, if `word` is such an option: `EX`, `PX`, `EXAT` or `PXAT`, and the value after it.
-    pub fn lease(&mut self, word: &[u8], limits: Limits) -> Result<Option<LeaseChoice>, Malformed> {
-        let (unit, is_absolute) = if is(word, "PX") {
-            (1, false)
+    /// The lease that `word` names, and the name, if `word` is `EX`, `PX`, `EXAT` or `PXAT`. Reads the value after it.
+    pub fn lease(&mut self, word: &[u8], limits: Limits) -> Result<Named<LeaseChoice>, Malformed> {
+        let (option, unit, is_absolute) = if is(word, "PX") {
+            ("PX", 1, false)
         } else if is(word, "EX") {
-            (1000, false)
+            ("EX", 1000, false)
         } else if is(word, "PXAT") {
-            (1, true)
+            ("PXAT", 1, true)
         } else if is(word, "EXAT") {
-            (1000, true)
+            ("EXAT", 1000, true)
         } else {
-            return Ok(None);
+            return Err(unknown(word));
         };
-        let given = self.integer()?.checked_mul(unit).and_then(|ms| u64::try_from(ms).ok());
-        let given = given.ok_or(Malformed::ExpireTime)?;
+        let no_time = |why| Malformed::ExpireTime(option, why);
+        let number = self.integer(option)?;
+        let given = number.checked_mul(unit).and_then(|ms| u64::try_from(ms).ok());
+        let given =
+            given.ok_or_else(|| no_time(if number > 0 { BadLease::TooLarge } else { too_early(is_absolute) }))?;
         let now = limits.now();
         let lease = if is_absolute { given.saturating_sub(now.get()) } else { given };
-        let overflows = lease.checked_add(now.get()).is_none_or(|deadline| i64::try_from(deadline).is_err());
-        if lease == 0 || overflows {
-            return Err(Malformed::ExpireTime);
+        if lease == 0 {
+            return Err(no_time(too_early(is_absolute)));
+        }
+        if lease.checked_add(now.get()).is_none_or(|deadline| i64::try_from(deadline).is_err()) {
+            return Err(no_time(BadLease::TooLarge));
         }
         let max = limits.max_lease;
-        let lease = Lease::new(lease).filter(|lease| *lease <= max).ok_or(Malformed::LeaseTooLong(max))?;
-        Ok(Some(if is_absolute { LeaseChoice::Until(UnixMs::new(given)) } else { LeaseChoice::For(lease) }))
+        let lease = Lease::new(lease).filter(|lease| *lease <= max).ok_or(Malformed::LeaseTooLong(option, max))?;
+        let choice = if is_absolute { LeaseChoice::Until(UnixMs::new(given)) } else { LeaseChoice::For(lease) };
+        Ok((choice, option))
     }
+}
+
+fn too_early(is_absolute: bool) -> BadLease {
+    if is_absolute { BadLease::Past } else { BadLease::NotPositive }
+}
+
+/// A value, and the option that has given it.
+pub type Named<T> = (T, &'static str);
+
+/// A word that is no option of the command.
+#[cold]
+pub fn unknown(word: &[u8]) -> Malformed {
+    Malformed::Syntax(Syntax::Unknown(Excerpt::of(word)))
 }
 
 /// Whether `word` is `option`, in any case.
@@ -113,20 +132,34 @@ pub fn is(word: &[u8], option: &str) -> bool {
     word.eq_ignore_ascii_case(option.as_bytes())
 }
 
-/// Sets an option's value; a second one is an error.
-pub fn once<T>(place: &mut Option<T>, value: T) -> Result<(), Malformed> {
+/// Sets the value of `option`; a second one is an error.
+pub fn once<T>(place: &mut Option<T>, value: T, option: &'static str) -> Result<(), Malformed> {
     match place.replace(value) {
         None => Ok(()),
-        Some(_) => Err(Malformed::Syntax),
+        Some(_) => Err(Malformed::Syntax(Syntax::Twice(option))),
     }
 }
 
+/// Sets the one value of a group of options that exclude each other.
+pub fn one_of<T>(place: &mut Option<Named<T>>, (value, option): Named<T>) -> Result<(), Malformed> {
+    match place.replace((value, option)) {
+        None => Ok(()),
+        Some((_, before)) => Err(exclude(option, before)),
+    }
+}
+
+/// Two options that exclude each other: `option` came after `before`.
+#[cold]
+pub fn exclude(option: &'static str, before: &'static str) -> Malformed {
+    Malformed::Syntax(if option == before { Syntax::Twice(option) } else { Syntax::Together(option, before) })
+}
+
 /// Whether a call with this lease may say `SESSION`: a lease that ends at a fixed time cannot be extended.
-pub fn may_bind(lease: LeaseChoice) -> Result<(), Malformed> {
+pub fn may_bind(lease: Option<Named<LeaseChoice>>) -> Result<(), Malformed> {
     match lease {
-        LeaseChoice::Until(_) => Err(Malformed::Syntax),
-        LeaseChoice::For(lease) if !lease.can_be_bound() => Err(Malformed::SessionLease),
-        LeaseChoice::For(_) | LeaseChoice::Own => Ok(()),
+        Some((LeaseChoice::Until(_), option)) => Err(exclude("SESSION", option)),
+        Some((LeaseChoice::For(lease), _)) if !lease.can_be_bound() => Err(Malformed::SessionLease),
+        Some((LeaseChoice::For(_) | LeaseChoice::Own, _)) | None => Ok(()),
     }
 }
 
@@ -135,38 +168,41 @@ pub fn owner(bytes: &[u8]) -> Result<Owner, Malformed> {
     Owner::new(bytes).ok_or(Malformed::Owner)
 }
 
-/// A token: an integer from 1 to 2^53.
-pub fn token(bytes: &[u8]) -> Result<Token, Malformed> {
-    u64::try_from(integer(bytes)?).ok().and_then(Token::new).ok_or(Malformed::Token)
+/// The token that is the value of `name`: an integer from 1 to 2^53.
+pub fn token(bytes: &[u8], name: &'static str) -> Result<Token, Malformed> {
+    u64::try_from(integer(bytes, name)?).ok().and_then(Token::new).ok_or(Malformed::Token(name))
 }
 
 /// The mode an option names: `READ` or `WRITE`.
-pub fn mode(word: &[u8]) -> Option<Mode> {
+pub fn mode(word: &[u8]) -> Option<Named<Mode>> {
     if is(word, "READ") {
-        Some(Mode::Shared)
+        Some((Mode::Shared, "READ"))
     } else if is(word, "WRITE") {
-        Some(Mode::Exclusive)
+        Some((Mode::Exclusive, "WRITE"))
     } else {
         None
     }
 }
 
-/// An integer as the server reads one: decimal, no plus sign, no leading zeros.
-pub fn integer(bytes: &[u8]) -> Result<i64, Malformed> {
+/// The value of `name`, an integer as the server reads one: decimal, no plus sign, no leading zeros.
+pub fn integer(bytes: &[u8], name: &'static str) -> Result<i64, Malformed> {
+    decimal(bytes).ok_or(Malformed::Integer(name))
+}
+
+fn decimal(bytes: &[u8]) -> Option<i64> {
     let (is_negative, digits) = match bytes {
         [b'-', digits @ ..] => (true, digits),
         digits => (false, digits),
     };
     // "0" stands alone: "00", "-0" and "01" are no integers.
     if !matches!(digits, [b'1'..=b'9', ..]) && bytes != b"0" {
-        return Err(Malformed::Integer);
+        return None;
     }
     let mut value: i64 = 0;
     for digit in digits {
         let digit = i64::from(digit.wrapping_sub(b'0'));
         // Downwards, because there is one more number below zero than above.
-        let next = if digit <= 9 { value.checked_mul(10).and_then(|tens| tens.checked_sub(digit)) } else { None };
-        value = next.ok_or(Malformed::Integer)?;
+        value = if digit <= 9 { value.checked_mul(10)?.checked_sub(digit)? } else { return None };
     }
-    if is_negative { Ok(value) } else { value.checked_neg().ok_or(Malformed::Integer) }
+    if is_negative { Some(value) } else { value.checked_neg() }
 }

@@ -43,6 +43,8 @@ pub struct ShownHold {
     pub ttl: u64,
     /// The client that it is bound to.
     pub session: Option<ClientId>,
+    /// Milliseconds since the time in its token.
+    pub held: u64,
 }
 
 /// A waiter as `INFO` shows it.
@@ -176,7 +178,8 @@ impl View<'_> {
     fn show(&self, hold: &Hold) -> Option<ShownHold> {
         let ttl = self.end_of(hold)?.since(self.now);
         let session = self.record.and_then(|record| record.bound.client_of(&hold.owner, hold.mode));
-        Some(ShownHold { hold: hold.clone(), ttl, session })
+        let held = self.now.get().saturating_sub(hold.token.get() / 1000);
+        Some(ShownHold { hold: hold.clone(), ttl, session, held })
     }
 
     /// The first holds by token, at most this many.

@@ -1,9 +1,9 @@
 //! The commands that take a lock, or several.
 
-use dlock_core::args::{Acquire, AcquireAll, Malformed, Release};
+use dlock_core::args::{Acquire, AcquireAll, Excerpt, Malformed, Release};
 use dlock_core::{Command, LeaseChoice, RequestId, Token, TokenClock, Want};
 
-use super::{LIMITS, acquire, lasting, nonzero, owner, words};
+use super::{LIMITS, acquire, lasting, nonzero, owner, syntax_error, words};
 
 #[test]
 fn each_option_of_a_command_that_takes_a_lock() {
@@ -55,11 +55,9 @@ fn what_a_command_that_takes_a_lock_refuses() {
         ("", Malformed::Arity),
         ("''", Malformed::Owner),
         ("* REQUEST r", Malformed::RequestOfFreshOwner),
-        ("* REQUEST r NX", Malformed::Syntax),
         ("alice REQUEST ''", Malformed::RequestId),
-        ("alice MINTOKEN 0", Malformed::Token),
-        ("alice MINTOKEN x", Malformed::Integer),
-        ("alice MINTOKEN 9007199254740992 NX", Malformed::Syntax),
+        ("alice MINTOKEN 0", Malformed::Token("MINTOKEN")),
+        ("alice MINTOKEN x", Malformed::Integer("MINTOKEN")),
         ("alice BLOCK 1.5", Malformed::Timeout),
         ("alice BLOCK ''", Malformed::Timeout),
         ("alice BLOCK -1", Malformed::NegativeTimeout),
@@ -81,7 +79,7 @@ fn what_a_command_that_takes_a_lock_refuses() {
     ];
     let nearly = ["PXA 6000", "PXATT 6000", "PXIN 6000", "EXA 6", "EXATT 6", "EXTRA 6", "XPAT 6000"];
     for options in unknown.iter().chain(&bare).chain(&twice).chain(&nearly) {
-        assert_eq!(acquire(&format!("alice {options}")), Err(Malformed::Syntax), "{options}");
+        syntax_error(acquire(&format!("alice {options}")));
     }
 }
 
@@ -111,8 +109,8 @@ fn a_semaphore_has_a_limit_and_permits_within_it() {
     ] {
         assert_eq!(semaphore(line), Ok(Acquire { want, ..plain() }), "{line}");
     }
-    let all = semaphore("* 3 PX 7 PERMITS 2 BLOCK 9 SESSION EX 1");
-    assert_eq!(all, Err(Malformed::Syntax), "a lease twice");
+    let two_leases = semaphore("* 3 PX 7 PERMITS 2 BLOCK 9 SESSION EX 1");
+    assert_eq!(syntax_error(two_leases), "EX and PX cannot be used together");
     let all = semaphore("* 3 PERMITS 2 BLOCK 9 SESSION EX 1").unwrap();
     let wanted =
         Acquire { owner: None, want: wants(2, 3), block: Some(9), session: true, lease: lasting(1000), ..plain() };
@@ -124,21 +122,25 @@ fn a_semaphore_has_a_limit_and_permits_within_it() {
         ("alice 0", Malformed::Limit),
         ("alice -1", Malformed::Limit),
         ("alice 4294967296", Malformed::Limit),
-        ("alice x", Malformed::Integer),
-        ("alice PERMITS 1", Malformed::Integer),
-        ("alice 2 PERMITS", Malformed::Syntax),
+        ("alice x", Malformed::Integer("limit")),
+        ("alice PERMITS 1", Malformed::Integer("limit")),
         ("alice 2 PERMITS 0", Malformed::Permits),
         ("alice 2 PERMITS -1", Malformed::Permits),
         ("alice 2 PERMITS 4294967296", Malformed::Permits),
-        ("alice 2 PERMITS x", Malformed::Integer),
+        ("alice 2 PERMITS x", Malformed::Integer("PERMITS")),
         ("alice 2 PERMITS 3", Malformed::PermitsOverLimit),
-        ("alice 2 PERMITS 1 PERMITS 1", Malformed::Syntax),
-        ("alice 2 PERMITS 3 NX", Malformed::Syntax),
-        ("alice 2 3", Malformed::Syntax),
-        ("alice 2 MINTOKEN 1", Malformed::Syntax),
         ("* 2 REQUEST r", Malformed::RequestOfFreshOwner),
     ] {
         assert_eq!(semaphore(line), Err(why), "{line}");
+    }
+    for (options, why) in [
+        ("PERMITS", "PERMITS needs a value"),
+        ("PERMITS 1 PERMITS 1", "PERMITS is given twice"),
+        ("PERMITS 3 NX", "unknown option 'NX'"),
+        ("3", "unknown option '3'"),
+        ("MINTOKEN 1", "unknown option 'MINTOKEN'"),
+    ] {
+        assert_eq!(syntax_error(semaphore(&format!("alice 2 {options}"))), why);
     }
 }
 
@@ -147,29 +149,30 @@ fn several_locks_have_names_that_differ() {
     let keys = |line| several(line).map(|said| said.keys.iter().map(|key| key.to_vec()).collect::<Vec<_>>());
     assert_eq!(keys("1 k alice"), Ok(vec![b"k".to_vec()]));
     assert_eq!(keys("3 c a b alice"), Ok(vec![b"c".to_vec(), b"a".to_vec(), b"b".to_vec()]), "in their order");
-    assert_eq!(keys("2 '' a alice"), Ok(vec![b"".to_vec(), b"a".to_vec()]));
     let said = several("2 a b * PX 7 BLOCK 9").unwrap().acquire;
     assert_eq!(said, Acquire { owner: None, lease: lasting(7), block: Some(9), ..plain() });
     for (line, why) in [
         ("", Malformed::Arity),
         ("0 a", Malformed::NoKeys),
         ("-1 a b", Malformed::NoKeys),
-        ("x a b", Malformed::Integer),
-        ("+1 a b", Malformed::Integer),
-        ("01 a b", Malformed::Integer),
+        ("x a b", Malformed::Integer("numkeys")),
+        ("+1 a b", Malformed::Integer("numkeys")),
+        ("01 a b", Malformed::Integer("numkeys")),
         ("2 a", Malformed::TooManyKeys),
         ("1 a", Malformed::TooManyKeys),
         ("2 a alice", Malformed::TooManyKeys),
         ("3 a b alice", Malformed::TooManyKeys),
         ("9223372036854775807 a b", Malformed::TooManyKeys),
-        ("2 a a alice", Malformed::SameKey),
-        ("3 a b a alice", Malformed::SameKey),
+        ("1 '' alice", Malformed::EmptyKey),
+        ("3 a '' a alice", Malformed::EmptyKey),
+        ("2 a a alice", same("a")),
+        ("3 a b a alice", same("a")),
         ("1 a ''", Malformed::Owner),
-        ("1 a alice PERMITS 1", Malformed::Syntax),
         ("1 a * REQUEST r", Malformed::RequestOfFreshOwner),
     ] {
         assert_eq!(several(line).map(|_| ()), Err(why), "{line}");
     }
+    assert_eq!(syntax_error(several("1 a alice PERMITS 1")), "unknown option 'PERMITS'");
     let many = |number: usize| {
         let names: Vec<String> = (0..number).map(|name| format!("k{name}")).collect();
         several(&format!("{number} {} alice", names.join(" "))).map(|said| said.keys.len())
@@ -210,6 +213,10 @@ fn how_long_an_owner_and_a_request_may_be() {
     let bytes = [&b"\0\xff\r\n"[..], b"REQUEST", b"\0"];
     let said = Release::parse(bytes.into_iter()).unwrap();
     assert_eq!((&*said.owner.text(), said.request.unwrap().id()), (bytes[0], bytes[2]), "any bytes will do");
+}
+
+fn same(key: &str) -> Malformed {
+    Malformed::SameKey(Excerpt::of(key.as_bytes()))
 }
 
 fn plain() -> Acquire {

@@ -1,9 +1,9 @@
 //! Leases and times to wait.
 
-use dlock_core::args::{Acquire, Limits, Malformed};
+use dlock_core::args::{Acquire, BadLease, Limits, Malformed, Syntax};
 use dlock_core::{Command, Lease, LeaseChoice, UnixMs};
 
-use super::{LIMITS, TOO_LONG, acquire, lasting, renew, words};
+use super::{LIMITS, acquire, lasting, renew, words};
 
 #[test]
 fn a_wait_is_as_long_as_there_is_time() {
@@ -28,42 +28,42 @@ fn a_lease_is_a_length_or_an_end() {
         ("EXAT 105", until(105_000)),
         ("pXaT 5001", until(5001)),
     ] {
-        assert_eq!(leases(lease), [Ok(said); 2], "{lease}");
+        assert_eq!(leases(lease), [Ok(said), Ok(said)], "{lease}");
     }
 }
 
 #[test]
 fn a_lease_that_cannot_be_is_refused() {
     for (lease, why) in [
-        ("PX x", Malformed::Integer),
-        ("PX ''", Malformed::Integer),
-        ("EX 1.5", Malformed::Integer),
-        ("PX 9223372036854775808", Malformed::Integer),
-        ("PX 0", Malformed::ExpireTime),
-        ("PX -1", Malformed::ExpireTime),
-        ("EX 0", Malformed::ExpireTime),
-        ("EX -1", Malformed::ExpireTime),
+        ("PX x", Malformed::Integer("PX")),
+        ("PX ''", Malformed::Integer("PX")),
+        ("EX 1.5", Malformed::Integer("EX")),
+        ("PX 9223372036854775808", Malformed::Integer("PX")),
+        ("PX 0", Malformed::ExpireTime("PX", BadLease::NotPositive)),
+        ("PX -1", Malformed::ExpireTime("PX", BadLease::NotPositive)),
+        ("EX 0", Malformed::ExpireTime("EX", BadLease::NotPositive)),
+        ("EX -1", Malformed::ExpireTime("EX", BadLease::NotPositive)),
         // It has passed.
-        ("PXAT 0", Malformed::ExpireTime),
-        ("PXAT 4999", Malformed::ExpireTime),
-        ("PXAT 5000", Malformed::ExpireTime),
-        ("EXAT 5", Malformed::ExpireTime),
-        ("EXAT -6", Malformed::ExpireTime),
-        ("PX 100001", TOO_LONG),
-        ("EX 101", TOO_LONG),
-        ("PXAT 105001", TOO_LONG),
-        ("EXAT 106", TOO_LONG),
+        ("PXAT 0", Malformed::ExpireTime("PXAT", BadLease::Past)),
+        ("PXAT 4999", Malformed::ExpireTime("PXAT", BadLease::Past)),
+        ("PXAT 5000", Malformed::ExpireTime("PXAT", BadLease::Past)),
+        ("EXAT 5", Malformed::ExpireTime("EXAT", BadLease::Past)),
+        ("EXAT -6", Malformed::ExpireTime("EXAT", BadLease::Past)),
+        ("PX 100001", too_long("PX")),
+        ("EX 101", too_long("EX")),
+        ("PXAT 105001", too_long("PXAT")),
+        ("EXAT 106", too_long("EXAT")),
         // At the edge of 64 bits, which the end or the lease itself passes.
-        ("PX 9223372036854770807", TOO_LONG),
-        ("PX 9223372036854770808", Malformed::ExpireTime),
-        ("PX 9223372036854775807", Malformed::ExpireTime),
-        ("PXAT 9223372036854775807", TOO_LONG),
-        ("EX 9223372036854775", Malformed::ExpireTime),
-        ("EX 9223372036854776", Malformed::ExpireTime),
-        ("EXAT 9223372036854775", TOO_LONG),
-        ("EXAT 9223372036854776", Malformed::ExpireTime),
+        ("PX 9223372036854770807", too_long("PX")),
+        ("PX 9223372036854770808", Malformed::ExpireTime("PX", BadLease::TooLarge)),
+        ("PX 9223372036854775807", Malformed::ExpireTime("PX", BadLease::TooLarge)),
+        ("PXAT 9223372036854775807", too_long("PXAT")),
+        ("EX 9223372036854775", Malformed::ExpireTime("EX", BadLease::TooLarge)),
+        ("EX 9223372036854776", Malformed::ExpireTime("EX", BadLease::TooLarge)),
+        ("EXAT 9223372036854775", too_long("EXAT")),
+        ("EXAT 9223372036854776", Malformed::ExpireTime("EXAT", BadLease::TooLarge)),
     ] {
-        assert_eq!(leases(lease), [Err(why); 2], "{lease}");
+        assert_eq!(leases(lease), [Err(why.clone()), Err(why)], "{lease}");
     }
 }
 
@@ -72,7 +72,7 @@ fn no_lease_is_over_a_year() {
     let limits = Limits { max_lease: Lease::MAX, ..LIMITS };
     let lease = |ms: u64| Acquire::parse(words(&format!("alice PX {ms}")), Command::Wlock, limits);
     assert_eq!(lease(Lease::MAX.get()).unwrap().lease, LeaseChoice::For(Lease::MAX));
-    assert_eq!(lease(Lease::MAX.get() + 1), Err(Malformed::LeaseTooLong(Lease::MAX)));
+    assert_eq!(lease(Lease::MAX.get() + 1), Err(Malformed::LeaseTooLong("PX", Lease::MAX)));
 }
 
 #[test]
@@ -82,16 +82,24 @@ fn a_session_has_a_lease_that_can_be_moved_on_in_time() {
         ("SESSION PX 300", Ok(true)),
         ("EX 1 SESSION", Ok(true)),
         ("SESSION PX 299", Err(Malformed::SessionLease)),
-        ("PXAT 6000 SESSION", Err(Malformed::Syntax)),
-        ("SESSION EXAT 6", Err(Malformed::Syntax)),
+        ("PXAT 6000 SESSION", together("SESSION", "PXAT")),
+        ("SESSION EXAT 6", together("SESSION", "EXAT")),
     ] {
-        assert_eq!(acquire(&format!("alice {lease}")).map(|args| args.session), said, "{lease}");
+        assert_eq!(acquire(&format!("alice {lease}")).map(|args| args.session), said.clone(), "{lease}");
         assert_eq!(renew(&format!("alice {lease}")).map(|args| args.session), said, "{lease}");
     }
     // What else is wrong is said first.
     assert_eq!(acquire("* PX 1 SESSION REQUEST r"), Err(Malformed::RequestOfFreshOwner));
     assert_eq!(renew("alice PX 1 SESSION MINTOKEN 9007199254740992"), Err(Malformed::TokenAhead));
     assert_eq!([299, 300].map(|ms| Lease::new(ms).unwrap().can_be_bound()), [false, true]);
+}
+
+fn too_long(option: &'static str) -> Malformed {
+    Malformed::LeaseTooLong(option, LIMITS.max_lease)
+}
+
+fn together(option: &'static str, before: &'static str) -> Result<bool, Malformed> {
+    Err(Malformed::Syntax(Syntax::Together(option, before)))
 }
 
 /// What the commands that have a lease make of it.

@@ -26,7 +26,7 @@ fn only_get_takes_a_number() {
         ("5", Ok(Log::Get(5))),
         ("-1", Ok(Log::Get(usize::MAX))),
         ("-2", Err(Malformed::LogCount)),
-        ("x", Err(Malformed::Integer)),
+        ("x", Err(Malformed::Integer("count"))),
         ("5 5", Err(Malformed::Arity)),
         ("x 5", Err(Malformed::Arity)),
     ] {

@@ -6,6 +6,7 @@
 mod acquire;
 mod leases;
 mod log;
+mod messages;
 mod release;
 mod renew;
 mod show;
@@ -45,4 +46,10 @@ fn owner(name: &str) -> Owner {
 
 /// The clock is 5000 ms and a bit, the longest lease 100 s.
 const LIMITS: Limits = Limits { now_us: 5_000_999, max_lease: Lease::new(100_000).unwrap() };
-const TOO_LONG: Malformed = Malformed::LeaseTooLong(LIMITS.max_lease);
+
+/// What the client of `DLOCK.ACQUIRE` reads after `ERR syntax error: `.
+#[track_caller]
+fn syntax_error<T: std::fmt::Debug>(said: Result<T, Malformed>) -> String {
+    let text = said.unwrap_err().text("DLOCK.ACQUIRE");
+    text.strip_prefix("ERR syntax error: ").unwrap_or_else(|| panic!("{text}")).to_owned()
+}

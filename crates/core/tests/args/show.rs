@@ -4,20 +4,20 @@ use dlock_core::Token;
 use dlock_core::args::{Check, Info, Malformed};
 use dlock_core::engine::Detail;
 
-use super::{owner, words};
+use super::{owner, syntax_error, words};
 
 #[test]
 fn check_names_a_token() {
     for (line, said) in [
         ("1", Ok(1)),
         ("9007199254740992", Ok(Token::MAX.get())),
-        ("9007199254740993", Err(Malformed::Token)),
-        ("0", Err(Malformed::Token)),
-        ("-1", Err(Malformed::Token)),
-        ("x", Err(Malformed::Integer)),
+        ("9007199254740993", Err(Malformed::Token("token"))),
+        ("0", Err(Malformed::Token("token"))),
+        ("-1", Err(Malformed::Token("token"))),
+        ("x", Err(Malformed::Integer("token"))),
         ("", Err(Malformed::Arity)),
         ("1 1", Err(Malformed::Arity)),
-        ("x 1", Err(Malformed::Integer)),
+        ("x 1", Err(Malformed::Integer("token"))),
     ] {
         assert_eq!(Check::parse(words(line)).map(|check| check.token.get()), said, "{line}");
     }
@@ -35,7 +35,7 @@ fn how_much_info_shows() {
         ("FULL COUNT 1000", Ok(Info(Detail::Full(1000)))),
         ("FULL COUNT 1001", Ok(Info(Detail::Full(1000)))),
         ("FULL COUNT -1", Err(Malformed::Count)),
-        ("FULL COUNT x", Err(Malformed::Integer)),
+        ("FULL COUNT x", Err(Malformed::Integer("COUNT"))),
         ("OWNER ''", Err(Malformed::Owner)),
     ] {
         assert_eq!(Info::parse(words(line)), said, "{line}");
@@ -52,7 +52,7 @@ fn how_much_info_shows() {
         "FULL OWNER alice",
         "FULL COUNT 1 COUNT 1",
     ] {
-        assert_eq!(Info::parse(words(line)), Err(Malformed::Syntax), "{line}");
+        syntax_error(Info::parse(words(line)));
     }
 }
 
@@ -95,6 +95,6 @@ fn which_words_are_integers() {
         "-9223372036854775809",
         "92233720368547758070",
     ] {
-        assert_eq!(read(word), Err(Malformed::Integer), "{word:?}");
+        assert_eq!(read(word), Err(Malformed::Integer("COUNT")), "{word:?}");
     }
 }

@@ -26,6 +26,8 @@ pub struct Hold {
     pub token: i64,
     pub ttl: i64,
     pub session: Value,
+    /// Milliseconds since the time in the token.
+    pub held: i64,
 }
 
 /// One that waits, as `FULL` shows it.
@@ -43,6 +45,9 @@ pub struct Queued {
     pub limit: Option<i64>,
     /// How many keys it waits for together.
     pub keys: i64,
+    /// The address and the name of the client, if the user may see them.
+    pub addr: Option<String>,
+    pub name: Option<String>,
 }
 
 /// `DLOCK.INFO` with these arguments ("k FULL COUNT 0"). None: no live hold and no waiter.
@@ -103,7 +108,7 @@ impl Hold {
     fn of(value: &Value) -> Self {
         let fields = fields_of(value);
         let names: Vec<_> = fields.iter().map(|(name, _)| name.as_str()).collect();
-        assert_eq!(names, ["owner", "mode", "count", "token", "ttl", "session"]);
+        assert_eq!(names, ["owner", "mode", "count", "token", "ttl", "session", "held"]);
         Self {
             owner: bytes_of(&fields[0].1),
             mode: text_of(&fields[1].1),
@@ -111,6 +116,7 @@ impl Hold {
             token: int_of(&fields[3].1),
             ttl: int_of(&fields[4].1),
             session: fields[5].1.clone(),
+            held: int_of(&fields[6].1),
         }
     }
 }
@@ -120,7 +126,8 @@ impl Queued {
     fn of(value: &Value) -> Self {
         let fields = fields_of(value);
         let names: Vec<_> = fields.iter().map(|(name, _)| name.as_str()).collect();
-        assert_eq!(names, ["owner", "mode", "waiting", "client", "permits", "limit", "keys"]);
+        assert_eq!(names, ["owner", "mode", "waiting", "client", "permits", "limit", "keys", "addr", "name"]);
+        let text = |at: usize| (fields[at].1 != Value::Nil).then(|| text_of(&fields[at].1));
         Self {
             owner: bytes_of(&fields[0].1),
             mode: text_of(&fields[1].1),
@@ -129,6 +136,8 @@ impl Queued {
             permits: int_of(&fields[4].1),
             limit: (fields[5].1 != Value::Nil).then(|| int_of(&fields[5].1)),
             keys: int_of(&fields[6].1),
+            addr: text(7),
+            name: text(8),
         }
     }
 }

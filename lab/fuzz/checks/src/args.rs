@@ -2,9 +2,11 @@
 //!
 //! The first byte picks the command, the second the clock and the longest lease. Then come the words, each on a line.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
-use dlock_core::args::{Acquire, AcquireAll, Check, Info, Limits, Malformed, Release, Renew};
+use dlock_core::args::{
+    Acquire, AcquireAll, BadLease, Check, Excerpt, Info, Limits, Malformed, Release, Renew, Syntax,
+};
 use dlock_core::engine::Detail;
 use dlock_core::{Command, Entries, Lease, LeaseChoice, Mode, Owner, RenewToken, RequestId, TokenClock, UnixMs, Want};
 
@@ -19,7 +21,8 @@ pub fn args(bytes: &[u8]) {
     let words: Vec<Vec<u8>> =
         if lines.is_empty() { Vec::new() } else { lines.split(|byte| *byte == b'\n').map(long).collect() };
     let parsed = parse(call, &words, limits);
-    let expected = plain(call, &words, limits);
+    // The core keeps the lease only.
+    let expected = plain(call, &words, limits).map(|said| Said { lease_option: None, ..said });
     assert_eq!(parsed, expected, "{call:?} {limits:?}: {}", shown(&words));
 }
 
@@ -38,6 +41,8 @@ struct Said {
     mode: Option<Mode>,
     all: bool,
     session: bool,
+    /// The option that has given the lease.
+    lease_option: Option<&'static str>,
     token: Option<(Fence, u64)>,
     /// What `INFO` shows of each list.
     count: Option<u64>,
@@ -159,8 +164,8 @@ fn plain(call: Call, words: &[Vec<u8>], limits: Limits) -> Result<Said, Malforme
         }
         Call::Check => match words {
             [] => Err(Malformed::Arity),
-            [token] => Ok(Said { token: Some((Fence::Is, plain_token(token)?)), ..Said::default() }),
-            [token, ..] => Err(plain_token(token).err().unwrap_or(Malformed::Arity)),
+            [token] => Ok(Said { token: Some((Fence::Is, plain_token("token", token)?)), ..Said::default() }),
+            [token, ..] => Err(plain_token("token", token).err().unwrap_or(Malformed::Arity)),
         },
         Call::Info => plain_info(words),
     }
@@ -169,7 +174,7 @@ fn plain(call: Call, words: &[Vec<u8>], limits: Limits) -> Result<Said, Malforme
 /// How many keys `MACQUIRE` has. There is an owner behind them.
 fn plain_key_count(words: &[Vec<u8>]) -> Result<usize, Malformed> {
     let (number, words) = words.split_first().ok_or(Malformed::Arity)?;
-    let number = match plain_integer(number)? {
+    let number = match plain_integer("numkeys", number)? {
         ..=0 => return Err(Malformed::NoKeys),
         number => usize::try_from(number).unwrap(),
     };
@@ -181,8 +186,13 @@ fn plain_key_count(words: &[Vec<u8>]) -> Result<usize, Malformed> {
         return Err(Malformed::KeyCount);
     }
     let (keys, rest) = words.split_at(number);
-    if keys.iter().collect::<BTreeSet<_>>().len() < keys.len() {
-        return Err(Malformed::SameKey);
+    if keys.iter().any(Vec::is_empty) {
+        return Err(Malformed::EmptyKey);
+    }
+    let (mut seen, mut twice) = (BTreeSet::new(), BTreeSet::new());
+    twice.extend(keys.iter().filter(|key| !seen.insert(*key)));
+    if let Some(key) = twice.first() {
+        return Err(Malformed::SameKey(Excerpt::of(key)));
     }
     if rest.is_empty() { Err(Malformed::TooManyKeys) } else { Ok(number) }
 }
@@ -194,7 +204,7 @@ fn plain_enter(command: Command, words: &[Vec<u8>], limits: Limits) -> Result<Sa
     let (mut limit, mut from) = (None, 1);
     if command == Command::Sacquire {
         options.push("PERMITS");
-        (limit, from) = (Some(plain_entries(words.get(1).ok_or(Malformed::Arity)?, Malformed::Limit)?), 2);
+        (limit, from) = (Some(plain_entries("limit", words.get(1).ok_or(Malformed::Arity)?, Malformed::Limit)?), 2);
     }
     if !matches!(command, Command::Sacquire | Command::Macquire) {
         options.push("MINTOKEN");
@@ -213,8 +223,8 @@ fn plain_enter(command: Command, words: &[Vec<u8>], limits: Limits) -> Result<Sa
     Ok(Said { owner, limit, permits, ..said })
 }
 
-fn plain_entries(value: &[u8], why: Malformed) -> Result<u64, Malformed> {
-    match plain_integer(value)? {
+fn plain_entries(name: &'static str, value: &[u8], why: Malformed) -> Result<u64, Malformed> {
+    match plain_integer(name, value)? {
         number @ 1..=0xffff_ffff => Ok(number.unsigned_abs()),
         _ => Err(why),
     }
@@ -228,31 +238,52 @@ fn plain_info(words: &[Vec<u8>]) -> Result<Said, Malformed> {
         [b"OWNER", _, ..] => Said { owner: Some(plain_owner(&words[1])?), ..Said::default() },
         [b"FULL"] => Said { count: Some(10), ..Said::default() },
         [b"FULL", b"COUNT", _, ..] => {
-            let count = u64::try_from(plain_integer(&words[2])?).map_err(|_| Malformed::Count)?;
+            let count = u64::try_from(plain_integer("COUNT", &words[2])?).map_err(|_| Malformed::Count)?;
             Said { count: Some(if count == 0 { 1000 } else { count.min(1000) }), ..Said::default() }
         }
-        _ => return Err(Malformed::Syntax),
+        [b"OWNER"] => return Err(Malformed::Syntax(Syntax::NoValue("OWNER"))),
+        [b"FULL", b"COUNT"] => return Err(Malformed::Syntax(Syntax::NoValue("COUNT"))),
+        [b"FULL", ..] => return Err(plain_misplaced(&words[1], &["FULL"])),
+        _ => return Err(plain_misplaced(&words[0], &[])),
     };
-    let most = if said.count.is_some() { 3 } else { 2 };
-    if words.len() > most { Err(Malformed::Syntax) } else { Ok(said) }
+    let given: &[&str] = if said.count.is_some() { &["FULL", "COUNT", "5"] } else { &["OWNER", "alice"] };
+    words.get(given.len()).map_or(Ok(said), |word| Err(plain_misplaced(word, given)))
+}
+
+/// A word of `INFO` that has no place behind those given.
+fn plain_misplaced(word: &[u8], given: &[&'static str]) -> Malformed {
+    let known = given.iter().find(|given| given.as_bytes() == word.to_ascii_uppercase());
+    Malformed::Syntax(match (word.to_ascii_uppercase().as_slice(), known) {
+        (b"FULL" | b"OWNER" | b"COUNT", Some(known)) => Syntax::Twice(known),
+        (b"COUNT", _) => Syntax::OnlyAfter("COUNT", "FULL"),
+        (b"FULL", _) => Syntax::Together("FULL", given[0]),
+        (b"OWNER", _) => Syntax::Together("OWNER", given[0]),
+        _ => Syntax::Unknown(Excerpt::of(word)),
+    })
 }
 
 /// Reads options, each group at most once.
-fn options_of(words: &[Vec<u8>], options: &[&str], limits: Limits) -> Result<Said, Malformed> {
-    let (mut said, mut seen) = (Said::default(), BTreeSet::new());
+fn options_of(words: &[Vec<u8>], options: &[&'static str], limits: Limits) -> Result<Said, Malformed> {
+    let (mut said, mut seen) = (Said::default(), BTreeMap::new());
     let mut at = 0;
     while at < words.len() {
         let word = words[at].to_ascii_uppercase();
-        let option = options.iter().find(|option| option.as_bytes() == word).ok_or(Malformed::Syntax)?;
+        let known = options.iter().find(|option| option.as_bytes() == word);
+        let option = known.ok_or_else(|| Malformed::Syntax(Syntax::Unknown(Excerpt::of(&words[at]))))?;
         let has_value = !["READ", "WRITE", "ALL", "SESSION"].contains(option);
         let value: &[u8] = match words.get(at + 1) {
             Some(value) if has_value => value,
-            None if has_value => return Err(Malformed::Syntax),
+            None if has_value => return Err(Malformed::Syntax(Syntax::NoValue(option))),
             _ => b"",
         };
         let group = take_note(&mut said, option, value, limits)?;
-        if !seen.insert(group) {
-            return Err(Malformed::Syntax);
+        if let Some(before) = seen.insert(group, option) {
+            let is_same = before == option;
+            return Err(Malformed::Syntax(if is_same {
+                Syntax::Twice(option)
+            } else {
+                Syntax::Together(option, before)
+            }));
         }
         at += if has_value { 2 } else { 1 };
     }
@@ -268,25 +299,27 @@ fn plain_min_token(said: &Said, limits: Limits) -> Result<(), Malformed> {
 
 fn plain_session(said: &Said) -> Result<(), Malformed> {
     match said.lease {
-        PlainLease::Until(_) if said.session => Err(Malformed::Syntax),
+        PlainLease::Until(_) if said.session => {
+            Err(Malformed::Syntax(Syntax::Together("SESSION", said.lease_option.unwrap())))
+        }
         PlainLease::For(ms) if said.session && ms < 300 => Err(Malformed::SessionLease),
         _ => Ok(()),
     }
 }
 
-fn take_note(said: &mut Said, option: &str, value: &[u8], limits: Limits) -> Result<&'static str, Malformed> {
+fn take_note(said: &mut Said, option: &'static str, value: &[u8], limits: Limits) -> Result<&'static str, Malformed> {
     match option {
         "READ" => said.mode = Some(Mode::Shared),
         "WRITE" => said.mode = Some(Mode::Exclusive),
         "ALL" => said.all = true,
-        "PERMITS" => said.permits = Some(plain_entries(value, Malformed::Permits)?),
+        "PERMITS" => said.permits = Some(plain_entries(option, value, Malformed::Permits)?),
         "SESSION" => said.session = true,
         "BLOCK" => said.block = Some(plain_timeout(value)?),
         "REQUEST" if value.is_empty() || value.len() > 64 => return Err(Malformed::RequestId),
         "REQUEST" => said.request = Some((None, value.to_vec())),
-        "TOKEN" => said.token = Some((Fence::Is, plain_token(value)?)),
-        "MINTOKEN" => said.token = Some((Fence::AtLeast, plain_token(value)?)),
-        _ => said.lease = lease_of(option, value, limits)?,
+        "TOKEN" => said.token = Some((Fence::Is, plain_token(option, value)?)),
+        "MINTOKEN" => said.token = Some((Fence::AtLeast, plain_token(option, value)?)),
+        _ => (said.lease, said.lease_option) = (lease_of(option, value, limits)?, Some(option)),
     }
     Ok(match option {
         "READ" | "WRITE" => "mode",
@@ -299,35 +332,39 @@ fn take_note(said: &mut Said, option: &str, value: &[u8], limits: Limits) -> Res
     })
 }
 
-fn lease_of(option: &str, value: &[u8], limits: Limits) -> Result<PlainLease, Malformed> {
+fn lease_of(option: &'static str, value: &[u8], limits: Limits) -> Result<PlainLease, Malformed> {
     let unit = if option.starts_with("EX") { 1000 } else { 1 };
-    let given = i128::from(plain_integer(value)?) * unit;
+    let given = i128::from(plain_integer(option, value)?) * unit;
     let now = i128::from(limits.now_us / 1000).min(i128::from(UnixMs::MAX.get()));
     let is_absolute = option.ends_with("AT");
     let lease = if is_absolute { given - now } else { given };
+    if lease <= 0 {
+        let why = if is_absolute { BadLease::Past } else { BadLease::NotPositive };
+        return Err(Malformed::ExpireTime(option, why));
+    }
     // What the integers of a server cannot hold is no time at all.
-    if lease <= 0 || given > i128::from(i64::MAX) || lease + now > i128::from(i64::MAX) {
-        return Err(Malformed::ExpireTime);
+    if given > i128::from(i64::MAX) || lease + now > i128::from(i64::MAX) {
+        return Err(Malformed::ExpireTime(option, BadLease::TooLarge));
     }
     if lease > i128::from(limits.max_lease.get()) {
-        return Err(Malformed::LeaseTooLong(limits.max_lease));
+        return Err(Malformed::LeaseTooLong(option, limits.max_lease));
     }
     let given = u64::try_from(given).unwrap();
     Ok(if is_absolute { PlainLease::Until(given.min(UnixMs::MAX.get())) } else { PlainLease::For(given) })
 }
 
 fn plain_timeout(value: &[u8]) -> Result<u64, Malformed> {
-    match plain_integer(value) {
+    match plain_integer("BLOCK", value) {
         Ok(ms @ 0..=0x20_0000_0000_0000) => Ok(ms.unsigned_abs()),
         Ok(..0) => Err(Malformed::NegativeTimeout),
         Ok(_) | Err(_) => Err(Malformed::Timeout),
     }
 }
 
-fn plain_token(value: &[u8]) -> Result<u64, Malformed> {
-    match plain_integer(value)? {
+fn plain_token(name: &'static str, value: &[u8]) -> Result<u64, Malformed> {
+    match plain_integer(name, value)? {
         token @ 1..=0x20_0000_0000_0000 => Ok(token.unsigned_abs()),
-        _ => Err(Malformed::Token),
+        _ => Err(Malformed::Token(name)),
     }
 }
 
@@ -336,9 +373,9 @@ fn plain_owner(value: &[u8]) -> Result<Vec<u8>, Malformed> {
 }
 
 /// An integer is what its number is written as.
-fn plain_integer(value: &[u8]) -> Result<i64, Malformed> {
-    let number = String::from_utf8_lossy(value).parse::<i64>().map_err(|_| Malformed::Integer)?;
-    if number.to_string().as_bytes() == value { Ok(number) } else { Err(Malformed::Integer) }
+fn plain_integer(name: &'static str, value: &[u8]) -> Result<i64, Malformed> {
+    let number = String::from_utf8_lossy(value).parse::<i64>().map_err(|_| Malformed::Integer(name))?;
+    if number.to_string().as_bytes() == value { Ok(number) } else { Err(Malformed::Integer(name)) }
 }
 
 /// A line is a word. One that begins with a byte 1 stands for a long one.

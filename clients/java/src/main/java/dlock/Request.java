@@ -40,6 +40,9 @@ final class Request {
             long permits,
             Replicas replicas,
             long patienceMillis) {
+        if (names.contains("")) {
+            throw new IllegalArgumentException("the name of a lock is empty");
+        }
         this.names = names;
         this.mode = mode;
         this.lease = lease;

@@ -394,6 +394,10 @@ final class LocksTest {
         assertThrows(IllegalArgumentException.class, () -> Lease.renewed(Duration.ofSeconds(-1)));
         assertThrows(IllegalArgumentException.class, () -> DLockClient.connect("http://127.0.0.1"));
         assertThrows(IllegalArgumentException.class, () -> client.semaphore("s", 0));
+        assertThrows(IllegalArgumentException.class, () -> client.lock(""));
+        assertThrows(IllegalArgumentException.class, () -> client.lock("a", ""));
+        assertThrows(IllegalArgumentException.class, () -> client.readWriteLock(""));
+        assertThrows(IllegalArgumentException.class, () -> client.semaphore("", 1));
     }
 
     @Test

@@ -1,0 +1,253 @@
+//! The errors that the pages list are those that the module sends: each is provoked here, or by the test that is named.
+
+use std::collections::BTreeMap;
+
+use super::page::Page;
+use crate::support::{Server, req};
+
+/// Texts of the pages that other tests provoke, because they need another kind of server.
+const ELSEWHERE: [(&str, &str); 9] = [
+    ("UNBLOCKED …", "waiting::ends, topology"),
+    ("TRYAGAIN …", "several_cluster, refusals"),
+    ("TRYAGAIN The lock has moved to another node while the client waited", "cluster"),
+    ("TRYAGAIN Writes are paused (CLIENT PAUSE, failover), repeat the command afterwards", "refusals"),
+    ("ERR fencing tokens are used up", "tokens"),
+    ("ERR dlock is busy: a module must not run its commands from a notification", "calls"),
+    ("ERR internal error in dlock, see the server's log", "panic_guard"),
+    (
+        "NOPERM this user has no permissions to run SLOWLOG, which dlock.log needs on this server",
+        "log_command, on servers without categories",
+    ),
+    ("NOPERM …", "log_command"),
+];
+
+/// A mistake in a command that acquires or renews a lock: what precedes the options is put in.
+const LEASES: [&str; 7] = ["NX", "PX", "PX 5 PX 5", "PX 5 EX 5", "EX x", "EX 0", "PXAT 1"];
+const LEASES_TOO: [&str; 3] = ["EX 9223372036854775807", "EX 40000000", "SESSION PX 299"];
+const WAITS: [&str; 4] = ["BLOCK x", "BLOCK -1", "REQUEST", "REQUEST id REQUEST id"];
+
+fn mistakes() -> Vec<String> {
+    let mut requests = Vec::new();
+    let takes = ["ACQUIRE k a", "RACQUIRE k a", "RLOCK k a", "WLOCK k a", "SACQUIRE k a 5", "MACQUIRE 2 k l a"];
+    for call in takes {
+        requests.extend(LEASES.iter().chain(&LEASES_TOO).chain(&WAITS).map(|options| format!("{call} {options}")));
+        requests.push(call.replacen(" a", " *", 1) + " REQUEST r");
+        requests.push(call.split(' ').next().unwrap_or_default().to_owned());
+    }
+    requests.extend(LEASES.iter().chain(&LEASES_TOO).map(|options| format!("RENEW k a {options}")));
+    requests.extend(
+        "RENEW k
+         RENEW k a TOKEN
+         RENEW k a TOKEN x
+         RENEW k a TOKEN 0
+         RENEW k a MINTOKEN 9007199254740992
+         RENEW text a
+         RELEASE k
+         RELEASE k a NX
+         RELEASE k a TOKEN
+         RELEASE k a READ READ
+         RELEASE k a READ WRITE
+         RELEASE k a TOKEN x
+         RELEASE k a TOKEN 0
+         RELEASE k a PERMITS 0
+         RELEASE text a
+         RELEASE both a
+         CHECK k
+         CHECK k x
+         CHECK k 0
+         CHECK text 1
+         INFO
+         INFO k NX
+         INFO k OWNER
+         INFO k FULL COUNT 1 COUNT 1
+         INFO k OWNER a FULL
+         INFO k COUNT 1
+         INFO k FULL COUNT x
+         INFO k FULL COUNT -1
+         INFO text
+         LOG
+         LOG GET 1 2
+         LOG NO
+         LOG GET x
+         LOG GET -2
+         HELP me
+         APPLY k x
+         SACQUIRE k a x
+         SACQUIRE k a 0
+         SACQUIRE k a 5 PERMITS 0
+         SACQUIRE k a 5 PERMITS 6
+         SACQUIRE full a 4294967295
+         RACQUIRE full a
+         RLOCK full a
+         SACQUIRE sem a 3 PERMITS 3 BLOCK 0
+         SACQUIRE sem a 3 BLOCK 0
+         WLOCK read d BLOCK 0
+         RACQUIRE read d BLOCK 0
+         ACQUIRE both a BLOCK 0
+         ACQUIRE left b BLOCK 0
+         ACQUIRE text a
+         MACQUIRE 0 k a
+         MACQUIRE x k a
+         MACQUIRE 3 k l a
+         MACQUIRE 2 k k a
+         MACQUIRE 2 k text a"
+            .lines()
+            .map(|line| line.trim().to_owned()),
+    );
+    requests
+}
+
+/// Errors by command, each provoked once.
+fn provoked() -> BTreeMap<String, Vec<String>> {
+    let (server, mut client) = Server::start().with_client();
+    client.ok("SET text v");
+    for held in [
+        "WLOCK both a",
+        "RLOCK both a",
+        "RACQUIRE bound a SESSION",
+        "SACQUIRE full a 4294967295 PERMITS 4294967295",
+        "SACQUIRE sem a 3",
+        "RLOCK read c",
+        "RLOCK read d",
+        "ACQUIRE left a",
+        "ACQUIRE right b",
+    ] {
+        client.int(format!("DLOCK.{held} PX 600000"));
+    }
+    let _waiters = ["ACQUIRE sem e BLOCK 0", "WLOCK read c BLOCK 0", "ACQUIRE right a BLOCK 0"]
+        .map(|request| server.waiter(format!("DLOCK.{request}")));
+    let mut errors = BTreeMap::<String, Vec<String>>::new();
+    let mut add = |command: &str, error: String| errors.entry(command.to_lowercase()).or_default().push(error);
+    for request in mistakes() {
+        let command = request.split(' ').next().unwrap_or_default();
+        if let Err(error) = client.attempt(format!("DLOCK.{request}")) {
+            add(command, error);
+        }
+    }
+    let (long, id) = ("o".repeat(1025), "i".repeat(65));
+    for (command, request) in [
+        ("acquire", req!["DLOCK.ACQUIRE", "", "a"]),
+        ("acquire", req!["DLOCK.ACQUIRE", "k", ""]),
+        ("acquire", req!["DLOCK.ACQUIRE", "k", "a", "REQUEST", &id]),
+        ("acquire", req!["DLOCK.ACQUIRE", "k".repeat(65537), "a", "SESSION"]),
+        ("renew", req!["DLOCK.RENEW", "k", &long]),
+        ("release", req!["DLOCK.RELEASE", "k", &long]),
+        ("release", req!["DLOCK.RELEASE", "k", "a", "REQUEST", &id]),
+        ("info", req!["DLOCK.INFO", "k", "OWNER", &long]),
+        ("macquire", req!["DLOCK.MACQUIRE", 65, (0..65).map(|n| n.to_string()).collect::<Vec<_>>(), "a"]),
+    ] {
+        add(command, client.error(request));
+    }
+    let later = client.now() + 600_000;
+    add("renew", client.error(format!("DLOCK.RENEW bound a PXAT {later}")));
+    let long_name = "n".repeat(65537);
+    client.int(req!["DLOCK.ACQUIRE", &long_name, "a"]);
+    add("renew", client.error(req!["DLOCK.RENEW", &long_name, "a", "SESSION"]));
+    // A lease of 300 ms is renewed every 100 ms: two thousand of them are as many as a connection may have.
+    let mut crowd = server.client();
+    let mut request = |n: usize| crowd.attempt(format!("DLOCK.ACQUIRE s{n} a PX 300 SESSION")).err();
+    add("acquire", (0..10_000).find_map(&mut request).expect("a limit"));
+    client.int("DLOCK.ACQUIRE unbound a PX 300");
+    add("renew", crowd.error("DLOCK.RENEW unbound a SESSION"));
+    drop(crowd);
+    for (command, call) in
+        [("acquire", "'DLOCK.ACQUIRE','k','a','SESSION'"), ("renew", "'DLOCK.RENEW','both','a','SESSION'")]
+    {
+        let script = format!("local r=redis.pcall({call}) return redis.error_reply(r.err)");
+        add(command, client.error(req!["EVAL", script, 0]));
+    }
+    client.ok("CONFIG SET dlock.max-waiters 3");
+    add("acquire", client.error("DLOCK.ACQUIRE both z BLOCK 0"));
+    client.ok("REPLICAOF 127.0.0.1 1");
+    add("acquire", client.error("DLOCK.ACQUIRE k a"));
+    errors
+}
+
+/// Whether a text of a page, with `…` for anything, is this error.
+fn fits(text: &str, error: &str) -> bool {
+    let mut parts = text.split('…');
+    let Some(mut rest) = error.strip_prefix(parts.next().unwrap_or_default()) else { return false };
+    let parts: Vec<_> = parts.collect();
+    for (at, part) in parts.iter().enumerate() {
+        let found = if at + 1 == parts.len() && !part.is_empty() {
+            rest.ends_with(part).then(|| rest.len() - part.len())
+        } else {
+            rest.find(part)
+        };
+        match found {
+            Some(found) => rest = &rest[found + part.len()..],
+            None => return false,
+        }
+    }
+    parts.last().is_some_and(|part| part.is_empty()) || rest.is_empty()
+}
+
+/// The texts of errors in the tables of a page. What is a code alone, other servers' commands have, too.
+fn listed(page: &Page) -> Vec<String> {
+    const CODES: [&str; 8] =
+        ["ERR ", "AMBIGUOUS ", "DEADLOCK ", "WRONGTYPE ", "UNBLOCKED ", "TRYAGAIN ", "READONLY ", "NOPERM "];
+    let rows = CODES.iter().flat_map(|code| page.rows(code));
+    rows.map(|cells| cells[0].clone()).collect()
+}
+
+fn is_provoked_elsewhere(text: &str) -> bool {
+    ELSEWHERE.iter().any(|(known, _)| *known == text)
+}
+
+#[test]
+fn every_error_that_a_page_lists_is_sent_and_the_other_way_round() {
+    let errors = provoked();
+    let all: Vec<_> = errors.values().flatten().collect();
+    assert!(all.len() > 150, "{}", all.len());
+    let shared = ["acquire", "racquire"].map(|name| listed(&Page::read(format!("docs/commands/{name}.md")))).concat();
+    let mut listed_at_all = 0;
+    for page in Page::all_in("docs/commands") {
+        let texts = listed(&page);
+        listed_at_all += texts.len();
+        let own = errors.get(&page.name()).map(Vec::as_slice).unwrap_or_default();
+        let inherits = ["racquire", "rlock", "wlock", "sacquire", "macquire"].contains(&page.name().as_str());
+        for text in texts.iter().filter(|text| !is_provoked_elsewhere(text)) {
+            // Nobody enters a lock so often, except with permits.
+            let is_sent = own.iter().any(|error| fits(text, error))
+                || text.contains("too often") && all.iter().any(|error| fits(text, error));
+            assert!(is_sent, "{}: nobody sends {text}: {own:#?}", page.path.display());
+        }
+        for error in own {
+            let command = format!("'dlock.{}", page.name());
+            let plain = error.replace(&command, "'dlock.acquire");
+            let is_listed = texts.iter().any(|text| fits(text, error))
+                || inherits && shared.iter().any(|text| fits(text, &plain))
+                || page.name() == "apply";
+            assert!(is_listed, "{} does not list {error}", page.path.display());
+        }
+    }
+    assert!(listed_at_all > 70, "{listed_at_all}");
+    let index = listed(&Page::read("docs/errors.md"));
+    assert!(index.len() > 45, "{}", index.len());
+    for error in &all {
+        assert!(index.iter().any(|text| fits(text, error)), "docs/errors.md does not list {error}");
+    }
+    // What any server says, without the module.
+    let others = |text: &str| {
+        text.starts_with("NOPERM ") && !text.contains("dlock")
+            || ["ERR unknown command …", "ERR Bad data format"].contains(&text)
+    };
+    for text in index.iter().filter(|text| !is_provoked_elsewhere(text) && !others(text)) {
+        assert!(all.iter().any(|error| fits(text, error)), "docs/errors.md: nobody sends {text}");
+    }
+}
+
+#[test]
+fn a_text_with_gaps_fits_what_it_stands_for() {
+    for (text, error, does) in [
+        ("ERR a", "ERR a", true),
+        ("ERR a", "ERR ab", false),
+        ("ERR a: …", "ERR a: b", true),
+        ("ERR a: …", "ERR a", false),
+        ("ERR … and … end", "ERR x and y end", true),
+        ("ERR … and … end", "ERR x and y ends", false),
+        ("…", "anything", true),
+    ] {
+        assert_eq!(fits(text, error), does, "{text}: {error}");
+    }
+}
