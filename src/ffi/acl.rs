@@ -15,7 +15,7 @@ pub fn add_category(context: &Context<'_>) {
     unsafe {
         let (Some(add), Some(_)) = (raw::RedisModule_AddACLCategory, raw::RedisModule_SetCommandACLCategories) else {
             return log_notice(
-                "dlock: this server gives modules no ACL categories: see docs/operations.md for the rules to write",
+                "dlock: this server gives modules no ACL categories: see docs/permissions.md for the rules to write",
             );
         };
         HAS_CATEGORIES.set(add(context.raw, c"dlock".as_ptr()) == super::OK);

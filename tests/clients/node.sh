@@ -11,7 +11,7 @@ rm -rf "$home/test" "$home/examples" "$home/checkout"
 mkdir "$home/checkout"
 cp -r clients/node/{src,tsconfig.json,cluster-key-slot.d.ts} "$home/checkout/"
 cp -r clients/node/{test,examples} "$home/"
-cp clients/node/README.md docs/operations.md "$home/"
+cp clients/node/README.md docs/permissions.md "$home/"
 cd "$home"
 tsc=node_modules/.bin/tsc
 # The types of the source; then programs that use the package, as modules and as CommonJS, and those of its README.

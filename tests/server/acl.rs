@@ -22,7 +22,7 @@ const COMMANDS: [&str; 10] = [
     "DLOCK.RELEASE {key} a ALL",
 ];
 
-/// The permissions of docs/operations.md: by category where the server knows it, else command by command.
+/// The permissions of docs/permissions.md: by category where the server knows it, else command by command.
 fn grants(version: Version) -> Vec<String> {
     let names = COMMANDS.map(|line| format!("+{}", line.split(' ').next().expect("a name").to_lowercase()));
     let mut grants = vec![names.join(" ")];
@@ -201,7 +201,7 @@ fn as_user(server: &Server, user: &str) -> Client {
     client
 }
 
-/// The rules of docs/operations.md for servers that have no categories for the commands of modules. They say the same
+/// The rules of docs/permissions.md for servers that have no categories for the commands of modules. They say the same
 /// on the others.
 #[test]
 fn rules_that_name_the_commands_say_the_same_on_every_server() {
@@ -213,8 +213,8 @@ fn rules_that_name_the_commands_say_the_same_on_every_server() {
     assert_may_run(&mut admin, &no_waits, [false, true, true]);
     let mut user = as_user(&server, "probe");
     assert!(user.error("DLOCK.RLOCK k a BLOCK 0").starts_with("NOPERM "));
-    let docs = include_str!("../../docs/operations.md");
+    let docs = include_str!("../../docs/permissions.md");
     for rule in ACQUIRING {
-        assert!(docs.contains(&format!("-dlock.{rule}")), "docs/operations.md has the rule -dlock.{rule}");
+        assert!(docs.contains(&format!("-dlock.{rule}")), "docs/permissions.md has the rule -dlock.{rule}");
     }
 }

@@ -25,7 +25,7 @@ fn number(lines: &str, setting: &str) -> Option<usize> {
     Some(line.trim().parse().expect("a number"))
 }
 
-/// docs/operations.md: "Use it only with one replica more than the setting demands."
+/// docs/failover.md: "Use it only with one replica more than the setting demands."
 #[test]
 fn the_examples_have_one_replica_more_than_they_demand() {
     for lines in servers_of_compose() {

@@ -41,11 +41,12 @@ fn replay(page: &Page) {
         let mut waits = false;
         for step in &block.steps {
             assert!(!waits, "{}: no reply before {}", page.path.display(), step.command);
-            terminal.enter(&names.translate(&step.command));
+            let command = names.fill(&step.command);
+            terminal.enter(&names.translate(&command));
             waits = step.reply.is_empty();
             if !waits {
-                let real = format!("> {}\n{}", names.translate(&step.command), terminal.reply());
-                compare(&mut names, &format!("> {}\n{}", step.command, step.reply), &real);
+                let real = format!("> {}\n{}", names.translate(&command), terminal.reply());
+                compare(&mut names, &format!("> {command}\n{}", step.reply), &real);
             }
         }
         if waits {
@@ -172,12 +173,12 @@ fn the_index_links_to_every_page() {
     }
 }
 
-/// The table of docs/operations.md: a rule that removes a category, and what to add on servers where our commands are
+/// The table of docs/permissions.md: a rule that removes a category, and what to add on servers where our commands are
 /// in no category.
 #[test]
 fn rules_without_categories_refuse_what_the_category_stands_for() {
     let (_server, mut client) = Server::start().with_client();
-    let rows = Page::read("docs/operations.md").rows("-@");
+    let rows = Page::read("docs/permissions.md").rows("-@");
     let kinds: Vec<_> = rows.iter().map(|cells| cells[0].as_str()).collect();
     assert_eq!(kinds, ["-@write", "-@blocking", "-@read"]);
     for cells in rows {
@@ -200,6 +201,28 @@ fn rules_without_categories_refuse_what_the_category_stands_for() {
             }
         }
     }
+}
+
+/// The comments of docs/fencing.md say which statements change a row.
+#[test]
+fn the_statements_for_databases_reject_the_former_owner() {
+    const PLAY: &str = r#"
+import re, sqlite3, sys
+page = open(sys.argv[1]).read()
+database = sqlite3.connect(":memory:", isolation_level=None)
+statements = [s for block in re.findall(r"```sql\n(.*?)```", page, re.S) for s in block.split(";") if s.strip()]
+for statement in statements:
+    done = database.execute(re.sub(r"--.*", "", statement))
+    print(done.rowcount, statement.split("'")[1] if "'" in statement else "")
+print(database.execute("SELECT body FROM report").fetchall(), done.fetchall())
+"#;
+    let page = page::root().join("docs/fencing.md");
+    let played = std::process::Command::new("python3").args(["-c", PLAY]).arg(page).output().expect("python3");
+    let said = String::from_utf8_lossy(&played.stdout);
+    assert!(played.status.success(), "{}", String::from_utf8_lossy(&played.stderr));
+    assert!(said.contains("\n1 of bob\n0 of alice\n"), "{said}");
+    assert!(said.contains("\n1 report\n1 of bob, in a transaction\n"), "{said}");
+    assert!(said.ends_with("[('of bob, in a transaction',)] [('of bob',)]\n"), "{said}");
 }
 
 /// Runs a check of texts on a page with this text, and returns what it finds.

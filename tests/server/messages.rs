@@ -94,7 +94,7 @@ fn every_wrong_use_of_every_option_names_it() {
             tried.insert(format!("{command} {options}"));
             client.error(format!("DLOCK.{command} {first} {options}"))
         };
-        for unknown in ["NX", "5", "BLOKC", "PX5000", "-1"] {
+        for unknown in ["NX", "5", "BLOCKS", "PX5000", "-1"] {
             assert_eq!(error(unknown), format!("ERR syntax error: unknown option '{unknown}'"));
         }
         let mut client = _server.client();

@@ -9,12 +9,12 @@ import { start } from './servers.js';
 const root = join(import.meta.dirname, '..');
 const FILES = ['arguments', 'locks', 'observe', 'several', 'waiting'].map((name) => join(root, `test/${name}.test.js`));
 
-/** The permissions that docs/operations.md grants: the commands of locks, and those that the client needs. */
+/** The permissions that docs/permissions.md grants: the commands of locks, and those that the client needs. */
 async function permissionsOf(kind) {
-  const page = await readFile(join(root, 'operations.md'), 'utf8');
+  const page = await readFile(join(root, 'permissions.md'), 'utf8');
   const commands = [...page.matchAll(/^127\.0\.0\.1:6379> ACL SETUSER worker (.*)$/gm)].map(([, rules]) => rules);
   const row = page.split('\n').find((line) => line.startsWith(`| Node.js, ${kind} |`));
-  assert(commands.length > 1 && row, 'docs/operations.md has the permissions');
+  assert(commands.length > 1 && row, 'docs/permissions.md has the permissions');
   const words = `${commands.join(' ')} ${row.replaceAll('\\|', '|')}`.split(/[\s`,]+/);
   return words.filter((word) => /^[+&]/.test(word));
 }

@@ -1,4 +1,4 @@
-"""The permissions that docs/operations.md tells to grant are enough."""
+"""The permissions that docs/permissions.md tells to grant are enough."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ import redis_dlock.asyncio
 from kit import Kit, address, refused
 from servers import Server
 
-PAGE = (Path(__file__).parents[3] / "docs/operations.md").read_text()
+PAGE = (Path(__file__).parents[3] / "docs/permissions.md").read_text()
 # The two commands that make the user of the page, without names and passwords.
 LOCKS = [word for line in re.findall(r"> ACL SETUSER worker (.*)", PAGE) for word in line.split() if word[0] == "+"]
 [(FOR_LOCKS, FOR_WATCH)] = re.findall(r"^\| Python \| (.*) \| (.*) \|$", PAGE, flags=re.MULTILINE)

@@ -36,7 +36,9 @@ fn mistakes() -> Vec<String> {
     }
     requests.extend(LEASES.iter().chain(&LEASES_TOO).map(|options| format!("RENEW k a {options}")));
     requests.extend(
-        "RENEW k
+        "ACQUIRE k a MINTOKEN 0
+         ACQUIRE k a MINTOKEN 9007199254740992
+         RENEW k
          RENEW k a TOKEN
          RENEW k a TOKEN x
          RENEW k a TOKEN 0

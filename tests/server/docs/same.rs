@@ -43,6 +43,12 @@ impl Names {
         Ok(())
     }
 
+    /// A written command with the token of the last grant in the place of `<token>`.
+    pub fn fill(&self, command: &str) -> String {
+        let tokens = self.0.keys().filter_map(|name| if let Name::Token(token) = name { Some(*token) } else { None });
+        tokens.max().map_or_else(|| command.to_owned(), |token| command.replace("<token>", &token.to_string()))
+    }
+
     /// A written command with the names that are real.
     pub fn translate(&self, command: &str) -> String {
         let mut before = "";
@@ -145,6 +151,7 @@ fn transcripts_are_the_same_apart_from_names_and_times() {
     let mut names = Names::default();
     assert_eq!(names.compare(written, same), Ok(()));
     assert_eq!(names.translate("DLOCK.CHECK k 1795213000000002"), "DLOCK.CHECK k 1800000000000007");
+    assert_eq!(names.fill("DLOCK.CHECK k <token>"), "DLOCK.CHECK k 1795213000000002");
     for (from, to) in [
         ("k 1800000000000001", "k 1800000000000007"),
         ("(integer) 17", "(nil)"),

@@ -18,6 +18,7 @@ mod monitoring;
 mod observed;
 mod outages;
 mod process;
+mod production;
 mod quorum;
 mod readers;
 mod run;

@@ -140,7 +140,9 @@ impl Malformed {
             Malformed::Token(name) => {
                 return format!("ERR token must be between 1 and {}: {name}", Token::MAX.get()).into();
             }
-            Malformed::RequestId => return format!("ERR request id must have 1 to {} bytes", RequestId::MAX_LEN).into(),
+            Malformed::RequestId => {
+                return format!("ERR request id must have 1 to {} bytes", RequestId::MAX_LEN).into();
+            }
             Malformed::SessionLease => {
                 return format!("ERR SESSION needs a lease of at least {} ms", Lease::MIN_BOUND.get()).into();
             }

@@ -57,7 +57,9 @@ pub(super) fn refuse<T>(
         (Refusal::OverLimit, _) => "the owner's own permits and those it asks for exceed the limit",
         (Refusal::Held | Refusal::Owned | Refusal::OnlyHolder, Some(first)) => return Ok(Decided::TakeOver(first)),
         (Refusal::Held, None) => return Ok(Decided::Join(Rank::Arrival)),
-        (Refusal::Owned, None) => "the owner holds the lock already, and the request is not reentrant (DLOCK.RACQUIRE enters again)",
+        (Refusal::Owned, None) => {
+            "the owner holds the lock already, and the request is not reentrant (DLOCK.RACQUIRE enters again)"
+        }
         (Refusal::OnlyHolder, None) => "the owner holds the lock, and a waiter ahead waits for it",
     };
     Err(outbox.deadlock(call, request, why.to_owned()))

@@ -1,5 +1,5 @@
 //! Failovers under load, and their figures: `dlock failover` beside what Sentinel does by itself. `make failovers`
-//! prints them; docs/operations.md shows them.
+//! prints them; docs/failover.md shows them.
 
 use std::time::Duration;
 

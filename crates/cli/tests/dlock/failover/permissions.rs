@@ -1,4 +1,4 @@
-//! The permissions of docs/operations.md suffice.
+//! The permissions of docs/permissions.md suffice.
 
 use super::{promoted, watched};
 use crate::process::{With, bare, outcome};
@@ -8,8 +8,8 @@ use dlock_testkit::{Client, Server};
 
 /// The rules of the page for `dlock failover`: of everybody, with Sentinel, in a cluster, otherwise, and at Sentinel.
 fn rules() -> [String; 5] {
-    let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/operations.md");
-    let page = std::fs::read_to_string(path).expect("docs/operations.md").replace("\\|", "|");
+    let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/permissions.md");
+    let page = std::fs::read_to_string(path).expect("docs/permissions.md").replace("\\|", "|");
     let row = page.lines().find(|line| line.starts_with("| `dlock failover` |")).expect("a row");
     let sentinel = page.split_once("for `dlock failover`, `").expect("the rules at Sentinel").1;
     let mut rules: Vec<_> = row.split('`').filter(|text| text.starts_with('+')).map(str::to_owned).collect();
