@@ -18,7 +18,7 @@ fn program(what: &[&str]) -> String {
     String::from_utf8_lossy(&found.stdout).trim().to_owned()
 }
 
-/// Plays a page, and checks that so many blocks were played.
+/// Plays a page, and checks the number of blocks and of hosts.
 #[track_caller]
 fn play(page: &str, blocks: usize, hosts: usize) {
     let played = Command::new(root().join("tests/production/play"))
