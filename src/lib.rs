@@ -32,7 +32,7 @@ use crate::ffi::info::register_info;
 redis_module! {
     name: "dlock",
     version: 1,
-    allocator: (redis_module::alloc::RedisAlloc, redis_module::alloc::RedisAlloc),
+    allocator: (ffi::alloc::Allocator, ffi::alloc::Allocator),
     data_types: [DISTRLOCK],
     init: load,
 }

@@ -12,6 +12,7 @@
 //! | `data_type` | the callbacks of the type `distrlock` |
 //! | `spec` | what is said about a command when it is registered |
 //! | `command` | registration of commands and their entry; `command_docs`: their `COMMAND DOCS` |
+//! | `alloc` | the server's allocator |
 //! | `acl` | ACL categories, and which commands a client may run |
 //! | `config` | registration of settings |
 //! | `hooks` | server events, timers, and what the server calls of the module |
@@ -36,6 +37,7 @@ macro_rules! api {
 }
 
 pub mod acl;
+pub mod alloc;
 pub mod blocking;
 pub mod clients;
 pub mod command;
