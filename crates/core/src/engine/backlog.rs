@@ -40,8 +40,8 @@ impl Backlog {
     /// Has a record visited before the end of the turn. `payer` is the client that waits longest for the lock.
     pub(super) fn mark_due(&mut self, record: &mut Record, payer: Option<ClientId>) {
         let (lane, client) = payer.map_or((Lane::Ended, NOBODY), |client| (Lane::Queues, client));
-        // One that somebody waits for now stands there no longer with those that nobody waits for.
-        if matches!(record.attention, Attention::Due(due) if due.lane == Lane::Queues || due.lane == lane) {
+        // A lock moves to the client that is the head now: a head that has left pays for nothing.
+        if matches!(record.attention, Attention::Due(due) if (due.lane, due.place.client) == (lane, client)) {
             return;
         }
         let due = self.lanes.place(lane, client, UnixMs::ZERO);
@@ -69,6 +69,13 @@ impl Backlog {
     pub(super) fn set_renewal(&mut self, record: &mut Record, renewal: Attention) {
         let old = std::mem::replace(&mut record.renewal, renewal);
         change(&mut self.renewals, &mut self.lanes, record.id, old, renewal);
+    }
+
+    /// A lock that has nothing left to extend has no time for it: the agenda would name it before all others for ever.
+    pub(super) fn note_unbound(&mut self, record: &mut Record) {
+        if !record.bound.has_renewal() {
+            self.set_renewal(record, Attention::None);
+        }
     }
 
     /// Takes a record out of everything that is due.
@@ -202,8 +209,31 @@ impl Backlog {
         is_there(record.attention, &self.agenda) && is_there(record.renewal, &self.renewals)
     }
 
-    /// How many times the agendas have.
-    pub(super) fn times(&self) -> usize {
-        self.agenda.len() + self.renewals.len()
+    /// How many places the agendas and the lanes have.
+    pub(super) fn places(&self) -> usize {
+        self.agenda.len() + self.renewals.len() + self.lanes.len()
+    }
+
+    /// Whether a record is visited to extend leases when it has to be, and at no other time.
+    pub(super) fn has_right_renewal(record: &Record) -> bool {
+        match (record.renewal, record.bound.next_renewal()) {
+            (Attention::None, renewal) => renewal.is_none(),
+            (Attention::At(at), renewal) => renewal.is_some_and(|renewal| renewal.at == at),
+            (Attention::Due(due), renewal) => renewal.is_some() && matches!(due.lane, Lane::Renewals | Lane::Lapsed),
+        }
+    }
+
+    /// Whether a record is visited for its queue and for ended holds when it has to be, at no other time, and paid by the
+    /// head of the queue.
+    pub(super) fn has_right_attention(record: &Record, payer: Option<ClientId>) -> bool {
+        let must_be_due = record.bound.has_ended() || record.lost_last_waiter;
+        match record.attention {
+            Attention::None => record.queue_due.is_none() && !must_be_due,
+            Attention::At(at) => record.queue_due == Some(at) && !must_be_due,
+            Attention::Due(due) => match payer {
+                Some(payer) => (due.lane, due.place.client) == (Lane::Queues, payer),
+                None => due.lane == Lane::Ended,
+            },
+        }
     }
 }

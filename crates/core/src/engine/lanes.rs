@@ -104,6 +104,12 @@ impl Lanes {
         self.queues.turns.iter().chain(self.ended.turns.iter())
     }
 
+    /// How many places there are.
+    #[cfg(feature = "check")]
+    pub(super) fn len(&self) -> usize {
+        Lane::ALL.into_iter().map(|lane| self.lane(lane).turns.iter().count()).sum()
+    }
+
     /// Whether a lock has this place.
     #[cfg(feature = "check")]
     pub(super) fn has(&self, due: Due, id: RecordId) -> bool {

@@ -83,14 +83,11 @@ impl<T> Engine<T> {
     /// Asks what the server lets a timer do to a lock.
     pub(super) fn query_permission<S: Keyspace>(&mut self, space: &mut S, id: RecordId, name: Name<'_>) -> Permission {
         let permission = space.permission(name);
-        if space.has_removed() {
-            self.with_record(id, |parts, record| parts.forget_bound(record));
-        }
+        self.note_removal(space, Some(id));
         permission
     }
 
-    /// Looks at a lock that is not opened. If the server has removed the key, what was bound is void, and the queue may
-    /// move.
+    /// Looks at a lock that is not opened.
     pub(super) fn peek<S: Keyspace, R>(
         &mut self,
         space: &mut S,
@@ -99,10 +96,15 @@ impl<T> Engine<T> {
         look: impl FnOnce(&Lock) -> R,
     ) -> Result<R, WrongType> {
         let seen = space.peek(name, look);
+        self.note_removal(space, id);
+        seen
+    }
+
+    /// After a look at a lock that is not opened, or a question about its key: the server may have removed the key.
+    fn note_removal<S: Keyspace>(&mut self, space: &S, id: Option<RecordId>) {
         if let Some(id) = id.filter(|_| space.has_removed()) {
             self.forget_lock(id);
         }
-        seen
     }
 
     /// Takes a waiter out of all its queues. Where it was the head, the next may get in before the end of the turn.

@@ -4,7 +4,7 @@ use super::Settings;
 use super::backlog::Backlog;
 use super::budget::Budget;
 use super::outbox::{Fault, Outbox, Output};
-use super::record::{Attention, Record};
+use super::record::Record;
 use super::session_holds::SessionEnd;
 use super::sessions::{Sessions, Wanted};
 use super::waiters::Waiters;
@@ -88,8 +88,7 @@ impl<T> Parts<T> {
             return;
         }
         let bound = std::mem::take(&mut record.bound);
-        // Nothing is left to extend.
-        self.backlog.set_renewal(record, Attention::None);
+        self.backlog.note_unbound(record);
         self.sessions.discard(record, bound);
     }
 

@@ -334,6 +334,11 @@ impl SessionHolds {
         tokens.map(|((token, _), _)| *token)
     }
 
+    /// Whether there is a lease to be extended.
+    pub(super) fn has_renewal(&self) -> bool {
+        !self.renewals.is_empty()
+    }
+
     /// The next renewal.
     pub(super) fn next_renewal(&self) -> Option<NextRenewal> {
         let (at, id) = self.renewals.first()?;
@@ -341,9 +346,9 @@ impl SessionHolds {
         Some(NextRenewal { at: (*at).max(self.not_before), deadline, client })
     }
 
-    /// Whether all of a few leases have ended.
+    /// Whether there are a few leases, and all have ended.
     pub(super) fn has_lapsed(&self, now: UnixMs) -> bool {
-        self.len() <= FEW && self.bindings.values().all(|binding| binding.deadline <= now)
+        (1..=FEW).contains(&self.len()) && self.bindings.values().all(|binding| binding.deadline <= now)
     }
 
     /// A hold that is due for renewal at `now`.

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use super::backlog::Backlog;
 use super::load::Load;
 use super::parts::Parts;
 use super::record::{Attention, Record};
@@ -131,14 +132,13 @@ impl<T> Engine<T> {
             queues += usize::from(!record.queue.is_empty());
             bound += record.bound.len();
             self.audit_record(record)?;
-            let attentions = [record.attention, record.renewal];
-            times += attentions.iter().filter(|attention| matches!(attention, Attention::At(_))).count();
+            times += [record.attention, record.renewal].iter().filter(|place| **place != Attention::None).count();
             for (client, load) in record.bound.loads() {
                 *loads.entry(client).or_default() += load;
             }
         }
         expect(sessions.audit(loads), "a client's load is counted wrong")?;
-        expect(times == backlog.times(), "the agenda names a record twice, or one that is gone")?;
+        expect(times == backlog.places(), "the backlog names a record twice, or one that is gone")?;
         let counted = (waiters.places(), waiters.queues(), sessions.bound());
         expect(counted == (places, queues, bound), "places, queues or bound holds are counted wrong")?;
         for (id, waiter) in waiters.iter() {
@@ -164,8 +164,12 @@ impl<T> Engine<T> {
         }
         let is_kept = !record.is_idle() || record.attention != Attention::None;
         expect(is_kept, "a record without anything to remember stays")?;
-        let has_renewal = record.bound.next_renewal().is_some();
-        expect(has_renewal || record.renewal == Attention::None, "a record has nothing to extend, but a time for it")?;
+        expect(Backlog::has_right_renewal(record), "a lock is visited for renewals when it has none, or not in time")?;
+        let payer = self.parts.waiters.payer(&record.queue);
+        expect(
+            Backlog::has_right_attention(record, payer),
+            "a queue is visited for nothing, late, or paid by another",
+        )?;
         expect(self.parts.backlog.has(record), "a record is not where it says that it is due")?;
         for client in record.bound.clients().filter(|client| !record.bound.has_session_ended(*client)) {
             expect(self.parts.sessions.knows(client, record.id), "a client is not known to have a hold")?;

@@ -268,7 +268,13 @@ impl<T, K: OpenKey> Visit<'_, T, K> {
         // The next in the queue may get in.
         let may_free = self.open.lock().has_lapsed(self.now.ms());
         match permission {
-            Permission::Full => self.extend(),
+            Permission::Full => {
+                self.extend();
+                // The queue is due later than before.
+                if !may_free && self.record.as_ref().is_some_and(|record| !record.queue.is_empty()) {
+                    self.reschedule();
+                }
+            }
             Permission::ReleaseOnly | Permission::Elsewhere => {
                 self.forget_lapsed();
                 self.put_renewals_off();

@@ -7,7 +7,7 @@ use super::keyspace::{GRACE_MS, OpenKey, OpenLock, Replication};
 use super::log::{AT_ONCE, lapsed, sample};
 use super::outbox::{Event, Output};
 use super::parts::Parts;
-use super::record::{Attention, Record};
+use super::record::Record;
 use crate::holds::Sum;
 use crate::lock::Entry;
 use crate::{Applied, Change, ClientId, Effect, Expiry, Hold, Mode, Now, Owner, UnixMs};
@@ -96,9 +96,7 @@ impl<T, K: OpenKey> Visit<'_, T, K> {
             outbox.note_session_ends(others.ended_tokens(), ended, now.get() * 1000);
             outbox.stats.releases += ended;
         }
-        if record.bound.is_empty() {
-            self.parts.backlog.set_renewal(record, Attention::None);
-        }
+        self.parts.backlog.note_unbound(record);
         self.parts.sessions.discard(record, others);
         if are_released && ended > 0 {
             self.parts.outbox.push(Output::Event(record.db, Rc::clone(&record.key), Event::Release));
@@ -146,9 +144,7 @@ impl<T, K: OpenKey> Visit<'_, T, K> {
             && !record.bound.is_empty()
         {
             self.parts.sessions.unbind(record, owner, mode);
-            if record.bound.is_empty() {
-                self.parts.backlog.set_renewal(record, Attention::None);
-            }
+            self.parts.backlog.note_unbound(record);
         }
     }
 

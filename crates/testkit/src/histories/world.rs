@@ -144,6 +144,12 @@ impl World {
             self.tick();
         }
         self.compare();
+        self.audit();
+    }
+
+    /// The engine's own tables agree.
+    pub(super) fn audit(&self) {
+        self.engine.audit().unwrap_or_else(|how| panic!("{how}: {:?}", self.naive));
     }
 
     // Time and clients.

@@ -263,6 +263,8 @@ fn compare(bound: &SessionHolds, plain: &Plain, now: UnixMs) {
     assert_eq!(bound.next_renewal(), plain.first_renewal().and_then(renewal));
     for now in TIMES {
         assert_eq!(bound.due(now).map(|(_, binding)| key(binding)), plain.due(now).map(key_of));
+        let has_lapsed = plain.bindings.iter().all(|entry| entry.hold.deadline <= now);
+        assert_eq!(bound.has_lapsed(now), has_lapsed && (1..=FEW).contains(&plain.bindings.len()));
     }
 }
 

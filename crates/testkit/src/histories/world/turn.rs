@@ -12,6 +12,7 @@ impl World {
     /// After a command, nobody waits for its keys who could have them, unless the timer runs in the same turn.
     pub(super) fn end_command(&mut self, keys: &[KeyNo]) {
         self.sync();
+        self.audit();
         if self.engine.wake_at().is_some_and(|at| at <= self.space.now().ms()) {
             return;
         }
@@ -33,6 +34,7 @@ impl World {
             assert!(ticks < 50, "the timer has always something to do: {:?}", self.naive);
         }
         self.sync();
+        self.audit();
         if self.role == Role::Primary {
             self.follow_watchdog(&due);
             self.check_settled();
