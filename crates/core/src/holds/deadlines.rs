@@ -114,7 +114,7 @@ impl Deadlines {
         let index = self.run_of(at, id);
         let Some(run) = self.runs.get_mut(index) else { return };
         let position = run.position(at, id);
-        if run.items.get(position).is_none_or(|item| item.id != id) {
+        if run.items.get(position).is_none_or(|item| (item.at, item.id) != (at, id)) {
             return;
         }
         let gone = run.items.remove(position);

@@ -105,6 +105,17 @@ fn sum<'a>(entries: impl Iterator<Item = &'a u32>) -> Sum {
     entries.fold(Sum::default(), |sum, entries| sum.plus(Sum { holds: 1, entries: u64::from(*entries) }))
 }
 
+/// The id alone does not make it the one that is asked for.
+#[test]
+fn a_hold_with_another_deadline_is_not_taken_out() {
+    let mut deadlines = Deadlines::default();
+    deadlines.insert(UnixMs::new(5), 1, 1);
+    deadlines.remove(UnixMs::new(3), 1);
+    assert_eq!(deadlines.total(), Sum { holds: 1, entries: 1 });
+    deadlines.remove(UnixMs::new(5), 1);
+    assert_eq!(deadlines.total(), Sum::default());
+}
+
 /// Splits cost moves: a run that is not full stays whole.
 #[test]
 fn a_run_is_split_when_it_is_full_and_not_before() {
