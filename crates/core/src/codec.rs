@@ -35,6 +35,8 @@ pub enum DecodeError {
     Invalid(&'static str),
 }
 
+impl std::error::Error for DecodeError {}
+
 impl fmt::Display for DecodeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -4,7 +4,7 @@
 
 use std::ops::Range;
 
-/// The choices of the seed in `DLOCK_SEED`, or of this one.
+/// Makes the choices of the seed in `DLOCK_SEED`, or of this one.
 pub fn seeded(seed: u64) -> Random {
     let seed = std::env::var("DLOCK_SEED").map_or(seed, |text| text.parse().expect("a number in DLOCK_SEED"));
     eprintln!("random operations of DLOCK_SEED={seed}");
@@ -16,7 +16,7 @@ pub fn seeded(seed: u64) -> Random {
 pub struct Random(u64);
 
 impl Random {
-    /// The choices of this seed.
+    /// Makes the choices of this seed.
     pub fn seeded(seed: u64) -> Random {
         Random(seed)
     }
@@ -29,7 +29,7 @@ impl Random {
         random
     }
 
-    /// Any number.
+    /// Draws any number.
     pub fn number(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
@@ -38,37 +38,37 @@ impl Random {
         z ^ (z >> 31)
     }
 
-    /// A number below `end`; 0 if there is none.
+    /// Draws a number below `end`; 0 if there is none.
     pub fn below(&mut self, end: u64) -> u64 {
         self.number() % end.max(1)
     }
 
-    /// A number of a range; its start if it is empty.
+    /// Draws a number of a range; its start if it is empty.
     pub fn within(&mut self, range: Range<u64>) -> u64 {
         range.start + self.below(range.end.saturating_sub(range.start))
     }
 
-    /// A number between `-most` and `most`.
+    /// Draws a number between `-most` and `most`.
     pub fn around_zero(&mut self, most: u64) -> i64 {
         self.below(2 * most + 1).cast_signed() - most.cast_signed()
     }
 
-    /// Whether one of so many comes up.
+    /// Returns true in one of `many` draws.
     pub fn one_in(&mut self, many: u64) -> bool {
         self.below(many) == 0
     }
 
-    /// So many times in a thousand.
+    /// Returns true `times` times in a thousand.
     pub fn permille(&mut self, times: u64) -> bool {
         self.below(1000) < times
     }
 
-    /// One of these, of which there is one at least.
+    /// Draws one of these, of which there is one at least.
     pub fn pick<T: Clone>(&mut self, from: &[T]) -> T {
         self.pick_if_any(from).expect("something to pick from")
     }
 
-    /// One of these. Takes a number even if there are none.
+    /// Draws one of these. Takes a number even if there are none.
     pub fn pick_if_any<T: Clone>(&mut self, from: &[T]) -> Option<T> {
         let at = self.below(from.len() as u64);
         from.get(usize::try_from(at).ok()?).cloned()

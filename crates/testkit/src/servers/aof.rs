@@ -5,7 +5,7 @@ use std::fs;
 use crate::server::Server;
 
 impl Server {
-    /// The commands that are in the append-only file: those of the base, if that is no RDB, and those after it.
+    /// Returns the commands that are in the append-only file: those of the base, if that is no RDB, and those after it.
     #[track_caller]
     pub fn aof(&self) -> Vec<Vec<Vec<u8>>> {
         let manifest = fs::read_to_string(self.path("appendonlydir/appendonly.aof.manifest")).expect("an AOF");
@@ -21,7 +21,7 @@ impl Server {
         commands
     }
 
-    /// How large the file is that commands are appended to.
+    /// Returns the size of the file that commands are appended to.
     #[track_caller]
     pub fn aof_size(&self) -> u64 {
         let manifest = fs::read_to_string(self.path("appendonlydir/appendonly.aof.manifest")).expect("an AOF");
@@ -30,7 +30,7 @@ impl Server {
         fs::metadata(self.path("appendonlydir").join(name)).expect("a file of the manifest").len()
     }
 
-    /// The names of the commands that this appended, in upper case.
+    /// Returns the names of the commands that `act` appended, in upper case.
     #[track_caller]
     pub fn appended(&self, act: impl FnOnce()) -> Vec<String> {
         let before = self.aof().len();
@@ -55,7 +55,7 @@ fn parse(mut bytes: &[u8]) -> Vec<Vec<Vec<u8>>> {
     commands
 }
 
-/// The number of a line `*3` or `$5`.
+/// Reads the number of a line `*3` or `$5`.
 fn number(bytes: &mut &[u8], kind: u8) -> usize {
     assert_eq!(bytes[0], kind, "{:?}", String::from_utf8_lossy(&bytes[..bytes.len().min(40)]));
     let end = bytes.iter().position(|byte| *byte == b'\r').expect("a whole line");

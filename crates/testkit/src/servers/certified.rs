@@ -29,12 +29,12 @@ impl Authority {
         self.issuer.pem()
     }
 
-    /// Its own certificate is `ca.pem`.
+    /// Returns the path of a file. The authority's own certificate is `ca.pem`.
     pub fn file(&self, name: &str) -> PathBuf {
         self.files.path().join(name)
     }
 
-    /// A certificate for this name or address, and its key, which also become `NAME.crt` and `NAME.key`.
+    /// Makes a certificate for this name or address, and its key, which also become `NAME.crt` and `NAME.key`.
     pub fn sign(&self, name: &str) -> [String; 2] {
         let mut params = CertificateParams::new([name.to_owned()]).expect("a name");
         params.distinguished_name.push(DnType::CommonName, name);
@@ -46,7 +46,7 @@ impl Authority {
         pair
     }
 
-    /// A free port, and what a server with a certificate for that name has in its configuration to speak TLS there.
+    /// Returns a free port, and the configuration of a server that speaks TLS there with a certificate for that name.
     pub fn conf(&self, name: &str) -> (u16, String) {
         self.sign(name);
         let [ca, cert, key] =
@@ -61,8 +61,8 @@ impl Authority {
         (port, conf)
     }
 
-    /// A server with a certificate of its own for that name, and the port where it speaks TLS. None, which is said, if
-    /// this server was built without.
+    /// Starts a server with a certificate of its own for that name, and the port where it speaks TLS. None, which is
+    /// said, if this server was built without.
     pub fn server(&self, name: &str, conf: &str) -> Option<(Server, u16)> {
         let (port, certificates) = self.conf(name);
         match Setup::new().conf(conf).conf(&certificates).try_start() {

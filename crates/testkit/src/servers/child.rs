@@ -28,7 +28,7 @@ impl ClientProcess {
         Self(spawn(command))
     }
 
-    /// `kill -9`. The process may not be gone yet.
+    /// Sends `kill -9`. The process may not be gone yet.
     pub fn kill9(&self) {
         signal(&self.0, libc::SIGKILL);
     }

@@ -118,7 +118,7 @@ impl Client {
         if done == 0 { Ok(()) } else { Err(std::io::Error::last_os_error()) }
     }
 
-    /// The next reply, if it comes in time. Pushes are kept aside for [`Client::push`].
+    /// Returns the next reply, if it comes in time. Pushes are kept aside for [`Client::push`].
     pub fn poll(&mut self, wait: Duration) -> Option<Value> {
         let deadline = Instant::now() + wait;
         loop {
@@ -131,7 +131,7 @@ impl Client {
         }
     }
 
-    /// The next reply, an error as its whole text.
+    /// Returns the next reply, an error as its whole text.
     #[track_caller]
     pub fn read(&mut self) -> Result<Value, String> {
         match self.poll(PATIENCE).expect("a reply in time") {
@@ -140,7 +140,7 @@ impl Client {
         }
     }
 
-    /// The next push message of a RESP3 connection, if it comes in time.
+    /// Returns the next push message of a RESP3 connection, if it comes in time.
     pub fn push(&mut self, wait: Duration) -> Option<Value> {
         let deadline = Instant::now() + wait;
         while self.pushes.is_empty() {
@@ -151,31 +151,31 @@ impl Client {
         self.pushes.pop_front()
     }
 
-    /// The pushes that were sent before now.
+    /// Returns the pushes that were sent before now.
     pub fn pushes(&mut self) -> Vec<Value> {
         self.run("PING");
         self.pushes.drain(..).collect()
     }
 
-    /// The exact bytes of the reply.
+    /// Returns the exact bytes of the reply.
     pub fn exact(&mut self, request: impl Request) -> Vec<u8> {
         self.send(request);
         self.expect_frame(Instant::now() + PATIENCE).expect("a reply in time")
     }
 
-    /// The reply of a server that may refuse or go away: nothing then.
+    /// Returns the reply of a server that may refuse or go away: then nothing.
     pub fn ask(&mut self, request: impl Request) -> Option<Value> {
         self.stream.write_all(&request.packed()).ok()?;
         let frame = self.frame(Instant::now() + PATIENCE).ok()??;
         Some(parse(&frame)).filter(|value| !matches!(value, Value::ServerError(_)))
     }
 
-    /// The reply, an error as its whole text, or how the connection ended. No reply in time is an end, too.
+    /// Returns the reply, an error as its whole text, or how the connection ended. No reply in time is an end, too.
     pub fn outcome(&mut self, request: impl Request) -> std::io::Result<Result<Value, String>> {
         self.outcome_within(PATIENCE, request)
     }
 
-    /// [`Client::outcome`] of a request that may take so long.
+    /// Does the same as [`Client::outcome`] for a request that may take this long.
     pub fn outcome_within(&mut self, wait: Duration, request: impl Request) -> std::io::Result<Result<Value, String>> {
         self.stream.write_all(&request.packed())?;
         let frame = self.frame(Instant::now() + wait)?.ok_or(ErrorKind::TimedOut)?;
@@ -253,7 +253,7 @@ impl Client {
         assert_eq!(self.text(request), "QUEUED");
     }
 
-    /// Whether a key has changed since this connection began to `WATCH` it. Ends the watch.
+    /// Returns whether a key has changed since this connection began to `WATCH` it. Ends the watch.
     #[track_caller]
     pub fn watched_key_changed(&mut self) -> bool {
         self.ok("MULTI");
@@ -261,14 +261,14 @@ impl Client {
         self.run("EXEC") == Value::Nil
     }
 
-    /// The server's clock in microseconds.
+    /// Returns the server's clock in microseconds.
     #[track_caller]
     pub fn now_us(&mut self) -> i64 {
         let time = list_of(&self.run("TIME"));
         int_of(&time[0]) * 1_000_000 + int_of(&time[1])
     }
 
-    /// The server's clock in milliseconds.
+    /// Returns the server's clock in milliseconds.
     #[track_caller]
     pub fn now(&mut self) -> i64 {
         self.now_us() / 1000
@@ -298,7 +298,7 @@ impl Client {
         self.frame(deadline).unwrap_or_else(|e| panic!("reading a reply: {e}"))
     }
 
-    /// One whole frame off the wire, or none in time.
+    /// Returns one whole frame off the wire, or none in time.
     fn frame(&mut self, deadline: Instant) -> std::io::Result<Option<Vec<u8>>> {
         loop {
             if let Some(end) = frame_end(&self.buffer, self.taken) {

@@ -18,7 +18,7 @@ impl Client {
         reply
     }
 
-    /// When the key ends (unix ms).
+    /// Returns when the key ends (unix ms).
     #[track_caller]
     pub fn end_of(&mut self, key: &str) -> i64 {
         self.int(format!("PEXPIRETIME {key}"))

@@ -35,7 +35,7 @@ impl Cluster {
         Self { nodes }
     }
 
-    /// Two nodes: the one that owns the key's slot, and the other.
+    /// Starts two nodes: the one that owns the key's slot, and the other.
     #[track_caller]
     pub fn of_two(key: &str) -> (Self, usize, usize) {
         let cluster = Self::start(2);
@@ -47,7 +47,7 @@ impl Cluster {
         self.nodes[node].client()
     }
 
-    /// The node that owns the key's slot by the layout of [`Cluster::start`].
+    /// Returns the node that owns the key's slot by the layout of [`Cluster::start`].
     pub fn home_of(&self, key: &str) -> usize {
         let slot = self.client(0).int(format!("CLUSTER KEYSLOT {key}"));
         (0..self.nodes.len()).find(|at| (slot as usize) < (at + 1) * 16384 / self.nodes.len()).expect("a slot")
@@ -78,14 +78,14 @@ impl Cluster {
     }
 }
 
-/// One field of `CLUSTER INFO`.
+/// Returns one field of `CLUSTER INFO`.
 #[track_caller]
 pub fn info_field_of_cluster(client: &mut Client, field: &str) -> Option<String> {
     let text = text_of(&client.run("CLUSTER INFO"));
     text.lines().find_map(|line| line.trim().strip_prefix(field)?.strip_prefix(':').map(str::to_owned))
 }
 
-/// Whether the server runs as a part of a cluster.
+/// Returns whether the server runs as a part of a cluster.
 pub fn in_cluster(client: &mut Client) -> bool {
     info_field(client, "cluster", "cluster_enabled").as_deref() == Some("1")
 }

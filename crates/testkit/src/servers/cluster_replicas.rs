@@ -44,7 +44,7 @@ impl ReplicatedCluster {
         whole
     }
 
-    /// All of them, the primaries of the beginning first.
+    /// Returns all of them, the primaries of the beginning first.
     pub fn servers(&self) -> impl Iterator<Item = &Server> {
         self.primaries.nodes.iter().chain(&self.replicas)
     }

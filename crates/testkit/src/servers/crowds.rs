@@ -12,8 +12,8 @@ pub const KEYS: usize = 64;
 /// With such requests.
 pub const WAITERS: usize = 1000;
 
-/// So many owners read `k0` and wait for `k1`, which others read. A search from `k0` finds all of the others behind
-/// each of the first.
+/// Lets `waiters` owners read `k0` and wait for `k1`, which others read. A search from `k0` finds all of the others
+/// behind each of the first.
 pub fn crossing(server: &Server, waiters: usize, bytes: usize) -> Vec<Client> {
     const OTHERS: usize = 260;
     let mut client = server.client();
@@ -30,7 +30,7 @@ pub fn queue(server: &Server, waiters: usize, request: impl Fn(usize) -> String)
     clients
 }
 
-/// [`MANY`] readers of `k`, the connection that they came by, and one more.
+/// Starts [`MANY`] readers of `k`. Returns their connection, and one more.
 pub fn readers(server: &Server, request: impl Fn(usize) -> String) -> (Client, Client) {
     let (mut session, mut client) = (server.client(), server.client());
     session.pour((0..MANY).map(request));
@@ -39,7 +39,7 @@ pub fn readers(server: &Server, request: impl Fn(usize) -> String) -> (Client, C
     (session, client)
 }
 
-/// The same, with leases that all end at the time that is returned: late enough for a machine as busy as this one.
+/// Does the same, with leases that all end at the returned time: late enough for a machine as busy as this one.
 pub fn readers_until(server: &Server) -> (Client, i64) {
     let mut client = server.client();
     for seconds in [4, 8, 16, 32] {
@@ -54,14 +54,14 @@ pub fn readers_until(server: &Server) -> (Client, i64) {
     panic!("100,000 commands take longer than half a minute");
 }
 
-/// A connection that holds [`MANY`] locks as long as it lives.
+/// Opens a connection that holds [`MANY`] locks as long as it lives.
 pub fn session_of_many(server: &Server) -> Client {
     let mut session = server.client();
     session.pour((0..MANY).map(|n| format!("DLOCK.ACQUIRE k{n} a PX 600000 SESSION")));
     session
 }
 
-/// Somebody holds [`KEYS`] locks, `k0` and so on, for which any number may wait.
+/// Lets a client hold [`KEYS`] locks, `k0` and so on, for which any number may wait.
 pub fn several_held(server: &Server) -> Client {
     let mut client = server.client();
     client.ok("CONFIG SET dlock.max-waiters 0");
@@ -71,7 +71,7 @@ pub fn several_held(server: &Server) -> Client {
     client
 }
 
-/// [`WAITERS`] clients, and what each sends to wait for all of these locks.
+/// Returns [`WAITERS`] clients, and the request of each to wait for all of these locks.
 pub fn waiters_for_all(server: &Server) -> Vec<(Client, String)> {
     let mut random = seeded(19);
     let request = |n| format!("DLOCK.MACQUIRE {KEYS} {} w{n} BLOCK 0 PX 600000", shuffled(&mut random));
@@ -79,7 +79,7 @@ pub fn waiters_for_all(server: &Server) -> Vec<(Client, String)> {
     requests.into_iter().map(|request| (server.client(), request)).collect()
 }
 
-/// They come one after the other: what a thousand clients send at once is no single turn's work.
+/// Lets them join one after the other: the requests of a thousand clients at once are no single turn's work.
 pub fn join(server: &Server, waiters: &mut [(Client, String)]) {
     let mut watch = server.client();
     for (client, request) in &mut *waiters {
@@ -89,7 +89,7 @@ pub fn join(server: &Server, waiters: &mut [(Client, String)]) {
     server.left_waiting(waiters.len() as i64);
 }
 
-/// All keys, in any order.
+/// Returns all keys, in any order.
 fn shuffled(random: &mut Random) -> String {
     let mut left: Vec<usize> = (0..KEYS).collect();
     let keys = (0..KEYS).map(|_| format!("k{}", left.swap_remove(random.below(left.len() as u64) as usize)));

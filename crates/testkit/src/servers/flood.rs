@@ -33,8 +33,8 @@ pub struct Flood {
 }
 
 impl Server {
-    /// So many clients send, each from a thread of its own, what `command` makes of the client's number and of the number
-    /// of the command.
+    /// Lets `clients` clients send, each from a thread of its own, the result of `command` for the client's number and
+    /// the number of the command.
     pub fn flood(&self, clients: u64, command: impl Fn(u64, u64) -> Vec<u8> + Copy + Send + 'static) -> Flood {
         let has_ended = Arc::new(AtomicBool::new(false));
         let begin = |client| {
@@ -47,7 +47,7 @@ impl Server {
 }
 
 impl Server {
-    /// The longest that a `PING` takes while this acts, by the clock on the wall.
+    /// Returns the longest time that a `PING` takes while this acts, by the clock on the wall.
     pub fn longest_ping(&self, act: impl FnOnce()) -> Duration {
         let (mut pinger, has_ended) = (self.client(), AtomicBool::new(false));
         std::thread::scope(|scope| {

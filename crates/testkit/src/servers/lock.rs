@@ -50,13 +50,13 @@ pub struct Queued {
     pub name: Option<String>,
 }
 
-/// `DLOCK.INFO` with these arguments ("k FULL COUNT 0"). None: no live hold and no waiter.
+/// Sends `DLOCK.INFO` with these arguments ("k FULL COUNT 0"). `None`: no live hold and no waiter.
 #[track_caller]
 pub fn lock_info(client: &mut Client, arguments: &str) -> Option<Info> {
     info_reply(client, format!("DLOCK.INFO {arguments}"))
 }
 
-/// The reply to a whole `DLOCK.INFO` command.
+/// Returns the reply to a whole `DLOCK.INFO` command.
 #[track_caller]
 pub fn info_reply(client: &mut Client, request: impl Request) -> Option<Info> {
     match client.run(request) {
@@ -65,7 +65,7 @@ pub fn info_reply(client: &mut Client, request: impl Request) -> Option<Info> {
     }
 }
 
-/// The one hold of an owner in one mode.
+/// Returns the one hold of an owner in one mode.
 #[track_caller]
 pub fn hold(client: &mut Client, key: &str, owner: &str, mode: &str) -> Option<Hold> {
     let holds = lock_info(client, &format!("{key} OWNER {owner}"))?.holds.expect("OWNER shows holds");
@@ -96,7 +96,7 @@ impl Info {
         }
     }
 
-    /// The holds of `OWNER` or `FULL`.
+    /// Returns the holds of `OWNER` or `FULL`.
     #[track_caller]
     pub fn holds(&self) -> &[Hold] {
         self.holds.as_deref().expect("asked with OWNER or FULL")
@@ -142,7 +142,7 @@ impl Queued {
     }
 }
 
-/// The pairs of a map, also of one that is a flat array (RESP2).
+/// Returns the pairs of a map, also of one that is a flat array (RESP2).
 #[track_caller]
 pub fn fields_of(value: &Value) -> Vec<(String, Value)> {
     let flat = list_of(value);

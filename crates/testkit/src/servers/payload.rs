@@ -1,11 +1,11 @@
 //! What `DUMP` gives, taken apart: `type, value, RDB version (2 bytes), CRC64 (8 bytes)`.
 
-/// A dump's payload without its trailer.
+/// Returns a dump's payload without its trailer.
 pub fn body(dump: &[u8]) -> Vec<u8> {
     dump[..dump.len() - 10].to_vec()
 }
 
-/// A valid dump again, with the trailer of `like` and a checksum that is right.
+/// Makes a valid dump again, with the trailer of `like` and a correct checksum.
 pub fn seal(body: &[u8], like: &[u8]) -> Vec<u8> {
     let mut dump = body.to_vec();
     dump.extend_from_slice(&like[like.len() - 10..like.len() - 8]);
@@ -14,7 +14,7 @@ pub fn seal(body: &[u8], like: &[u8]) -> Vec<u8> {
     dump
 }
 
-/// The checksum of Redis: CRC-64 of Jones, reflected, no inversion.
+/// Computes the checksum of Redis: CRC-64 of Jones, reflected, no inversion.
 pub fn crc64(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0, |crc, byte| {
         (0..8).fold(crc ^ u64::from(*byte), |crc, _| (crc >> 1) ^ (0x95ac_9329_ac4b_c9b5 & 0_u64.wrapping_sub(crc & 1)))

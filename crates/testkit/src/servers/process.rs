@@ -7,7 +7,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::sync::{LazyLock, mpsc};
 
-/// The module as it is shipped.
+/// Returns the module as it is shipped.
 pub fn module_path() -> PathBuf {
     built("DLOCK_MODULE", "target/release/libdlock.so")
 }
@@ -26,7 +26,7 @@ pub fn server_command(home: &Path) -> Command {
     command_of(&PathBuf::from(named.unwrap_or_else(|| "redis-server".into())), home)
 }
 
-/// This binary as a server.
+/// Returns the command that starts this binary as a server.
 pub fn command_of(binary: &Path, home: &Path) -> Command {
     let mut command = Command::new(binary);
     let stderr = fs::File::create(home.join("stderr")).expect("a writable directory");
@@ -46,14 +46,14 @@ pub fn command_of(binary: &Path, home: &Path) -> Command {
     command
 }
 
-/// The same binary as a sentinel, which keeps what it knows in its configuration file.
+/// Returns the command of the same binary as a Sentinel, which keeps its state in its configuration file.
 pub fn sentinel_command(home: &Path) -> Command {
     let mut command = server_command(home);
     command.arg("--sentinel");
     command
 }
 
-/// Has the process killed when the one of the tests ends.
+/// Lets the kernel kill the process when the one of the tests ends.
 pub fn die_with_the_tests(command: &mut Command) {
     // SAFETY: `prctl` is async-signal-safe and touches nothing of the parent.
     unsafe {
@@ -64,7 +64,7 @@ pub fn die_with_the_tests(command: &mut Command) {
     }
 }
 
-/// Has the process begin with no signal ignored. A shell that starts the tests in the background, as a gate may, has
+/// Lets the process begin with no signal ignored. A shell that starts the tests in the background, as a gate may, has
 /// them ignore `INT` and `QUIT`; the process would too, and no shell below it could trap them.
 pub fn hear_all_signals(command: &mut Command) {
     let hear = || {
@@ -119,7 +119,7 @@ pub fn spawn(command: Command) -> Child {
     child.unwrap_or_else(|e| panic!("cannot start {}: {e} (set DLOCK_SERVER)", program.display()))
 }
 
-/// A port nobody listens on, outside of the range from which the system takes ports for outgoing connections,
+/// Returns a port nobody listens on, outside of the range from which the system takes ports for outgoing connections,
 /// with room for the cluster bus (port + 10,000).
 pub fn free_port() -> u16 {
     static NEXT: LazyLock<AtomicU16> = LazyLock::new(|| AtomicU16::new((std::process::id() % 10_000) as u16));

@@ -14,7 +14,7 @@ use crate::wire::int_of;
 /// How long to look for a reply that is not to come. One that was sent by mistake has been sent long before.
 const GLANCE: Duration = Duration::from_millis(5);
 
-/// All of them have waited for a grant each.
+/// Fails unless all of them have waited for a grant each.
 #[track_caller]
 pub fn all_granted(waiters: &mut [Client]) {
     for waiter in waiters {
@@ -23,7 +23,7 @@ pub fn all_granted(waiters: &mut [Client]) {
 }
 
 impl Server {
-    /// A new client that sends this and waits in the queue.
+    /// Starts a client that sends this and waits in the queue.
     #[track_caller]
     pub fn waiter(&self, request: impl Request) -> Client {
         let mut client = self.client();
@@ -31,7 +31,7 @@ impl Server {
         client
     }
 
-    /// A client for each of these requests, in this order.
+    /// Starts a client for each of these requests, in this order.
     #[track_caller]
     pub fn waiters<R: Request>(&self, requests: impl IntoIterator<Item = R>) -> Vec<Client> {
         requests.into_iter().map(|request| self.waiter(request)).collect()
@@ -46,7 +46,7 @@ impl Server {
         soon("the request waits", || counter(&mut watch, "waits") > before);
     }
 
-    /// The owners in the queue for a lock that is held.
+    /// Returns the owners in the queue for a lock that is held.
     #[track_caller]
     pub fn queue(&self, key: &str) -> Vec<String> {
         let Some(info) = lock_info(&mut self.client(), &format!("{key} FULL COUNT 0")) else { return Vec::new() };
@@ -55,7 +55,7 @@ impl Server {
         queue.into_iter().map(|queued| String::from_utf8(queued.owner).expect("a readable owner")).collect()
     }
 
-    /// The owners that hold a lock, by token.
+    /// Returns the owners that hold a lock, by token.
     #[track_caller]
     pub fn holders(&self, key: &str) -> Vec<String> {
         let Some(info) = lock_info(&mut self.client(), &format!("{key} FULL COUNT 0")) else { return Vec::new() };
@@ -63,7 +63,7 @@ impl Server {
         owners.collect::<Result<_, _>>().expect("readable owners")
     }
 
-    /// How many wait on this server.
+    /// Returns how many wait on this server.
     #[track_caller]
     pub fn waiting(&self) -> i64 {
         counter(&mut self.client(), "waiters")
@@ -78,25 +78,25 @@ impl Server {
 }
 
 impl Client {
-    /// The token that this client waited for.
+    /// Returns the token that this client waited for.
     #[track_caller]
     pub fn granted(&mut self) -> i64 {
         int_of(&self.read().expect("a grant"))
     }
 
-    /// The wait has ended without a grant.
+    /// Fails unless the wait has ended without a grant.
     #[track_caller]
     pub fn gives_up(&mut self) {
         assert_eq!(self.read(), Ok(Value::Nil));
     }
 
-    /// The error that ended the wait.
+    /// Returns the error that ended the wait.
     #[track_caller]
     pub fn fails(&mut self) -> String {
         self.read().expect_err("an error")
     }
 
-    /// No reply has come yet.
+    /// Fails if a reply has come.
     #[track_caller]
     pub fn waits(&mut self) {
         if let Some(reply) = self.poll(GLANCE) {
@@ -104,7 +104,7 @@ impl Client {
         }
     }
 
-    /// What `CLIENT ID` says.
+    /// Returns the reply to `CLIENT ID`.
     #[track_caller]
     pub fn id(&mut self) -> i64 {
         self.int("CLIENT ID")

@@ -16,13 +16,13 @@ impl Setup {
 }
 
 impl Server {
-    /// A replica of this server.
+    /// Starts a replica of this server.
     #[track_caller]
     pub fn replica(&self) -> Self {
         Setup::new().replica_of(self)
     }
 
-    /// This server and a replica of it.
+    /// Starts this server and a replica of it.
     #[track_caller]
     pub fn with_replica(self) -> (Self, Self) {
         let replica = self.replica();
@@ -52,12 +52,12 @@ impl Server {
         });
     }
 
-    /// Whether it says that it is a primary. One that is changed by others may close the connection instead.
+    /// Returns whether it says that it is a primary. One that is changed by others may close the connection instead.
     pub fn is_primary(&self) -> bool {
         self.role().as_deref() == Some("master")
     }
 
-    /// Whether it says that it is a replica.
+    /// Returns whether it says that it is a replica.
     pub fn is_replica(&self) -> bool {
         self.role().as_deref() == Some("slave")
     }
@@ -85,7 +85,7 @@ fn number(client: &mut Client, field: &str) -> i64 {
     info_field(client, "replication", field).expect("a replication field").parse().expect("a number")
 }
 
-/// One field of the server's `INFO`.
+/// Returns one field of the server's `INFO`.
 #[track_caller]
 pub fn info_field(client: &mut Client, section: &str, field: &str) -> Option<String> {
     let text = text_of(&client.run(format!("INFO {section}")));
@@ -93,7 +93,7 @@ pub fn info_field(client: &mut Client, section: &str, field: &str) -> Option<Str
 }
 
 impl Client {
-    /// How often the server has executed a command.
+    /// Returns how often the server has executed a command.
     #[track_caller]
     pub fn calls(&mut self, command: &str) -> i64 {
         let stats = info_field(self, "commandstats", &format!("cmdstat_{command}")).unwrap_or_default();
@@ -102,7 +102,7 @@ impl Client {
     }
 }
 
-/// One number of `INFO dlock`.
+/// Returns one number of `INFO dlock`.
 #[track_caller]
 pub fn counter(client: &mut Client, name: &str) -> i64 {
     let value = info_field(client, "dlock", &format!("dlock_{name}"));

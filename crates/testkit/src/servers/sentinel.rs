@@ -33,7 +33,7 @@ impl Sentinels {
         Self::watch_at(primary.port(), replicas)
     }
 
-    /// The same of a primary that is reached at another port.
+    /// Does the same for a primary that is reached at another port.
     #[track_caller]
     pub fn watch_at(primary: u16, replicas: usize) -> Self {
         let sentinels = Self((0..3).map(|_| Sentinel::start(primary, "")).collect());
@@ -47,7 +47,7 @@ impl Sentinels {
         sentinels
     }
 
-    /// The same Sentinels, with more time before a server that does not answer counts as down.
+    /// Gives the Sentinels more time before a server that does not answer counts as down.
     pub fn patient(&self) {
         for port in self.ports() {
             let mut client = Client::connect(port).expect("a sentinel");
@@ -55,7 +55,7 @@ impl Sentinels {
         }
     }
 
-    /// A single one, with more lines in its configuration.
+    /// Starts a single one, with more lines in its configuration.
     #[track_caller]
     pub fn one(primary: &Server, more: &str) -> Self {
         Self(vec![Sentinel::start(primary.port(), more)])
@@ -65,7 +65,7 @@ impl Sentinels {
         self.0.iter().map(|sentinel| sentinel.port).collect()
     }
 
-    /// The port of the primary, by a sentinel.
+    /// Asks a Sentinel for the port of the primary.
     pub fn primary(sentinel: u16) -> Option<u16> {
         let mut client = Client::connect(sentinel).ok()?;
         let address = client.ask(format!("SENTINEL GET-MASTER-ADDR-BY-NAME {NAME}"))?;
@@ -88,7 +88,7 @@ impl Sentinel {
         panic!("no free port");
     }
 
-    /// The sentinel, or the log of one that ended instead.
+    /// Starts the Sentinel, or returns the log of one that ended instead.
     #[track_caller]
     fn try_start(primary: u16, more: &str) -> Result<Self, String> {
         let home = tempfile::Builder::new().prefix("dlock-sentinel-").tempdir().expect("a temporary directory");
@@ -104,7 +104,7 @@ impl Sentinel {
         if ended { Err(sentinel.log()) } else { Ok(sentinel) }
     }
 
-    /// Whether our own Sentinel, not another one that took the port, answers.
+    /// Returns whether our own Sentinel, not another one that took the port, answers.
     fn answers(&self) -> bool {
         let Ok(mut client) = Client::connect(self.port) else { return false };
         let Some(info) = client.ask("INFO server") else { return false };

@@ -29,7 +29,7 @@ impl Setup {
         Self { module: Some(module_path()), ..Self::plain() }
     }
 
-    /// Not the server and the module that the environment names.
+    /// Takes another server and module than those of the environment.
     pub fn of(program: PathBuf, module: PathBuf) -> Self {
         Self { program: Some(program), module: Some(module), ..Self::plain() }
     }
@@ -45,7 +45,7 @@ impl Setup {
         self
     }
 
-    /// A variable of the process's environment.
+    /// Sets a variable of the process's environment.
     pub fn env(mut self, name: &'static str, value: PathBuf) -> Self {
         self.environment.push((name, value));
         self
@@ -56,12 +56,12 @@ impl Setup {
         self
     }
 
-    /// A server without the module.
+    /// Starts a server without the module.
     pub fn plain() -> Self {
         Self { program: None, lines: Vec::new(), module: None, module_args: String::new(), environment: Vec::new() }
     }
 
-    /// The debug build, with the hooks for tests.
+    /// Takes the debug build, with the hooks for tests.
     pub fn hooks(mut self) -> Self {
         self.module = Some(built("DLOCK_MODULE_HOOKS", "target/debug/libdlock.so"));
         self
@@ -72,7 +72,7 @@ impl Setup {
         self.try_start().unwrap_or_else(|log| panic!("the server did not start:\n{log}"))
     }
 
-    /// The server, or the log of one that ended instead.
+    /// Starts the server, or returns the log of one that ended instead.
     pub fn try_start(self) -> Result<Server, String> {
         let home = tempfile::Builder::new().prefix("dlock-").tempdir().expect("a temporary directory");
         self.start_in(home)
@@ -110,7 +110,7 @@ impl Server {
         Setup::new().start()
     }
 
-    /// With lines of `redis.conf`.
+    /// Adds lines of `redis.conf`.
     #[track_caller]
     pub fn conf(lines: &str) -> Self {
         Setup::new().conf(lines).start()
@@ -133,21 +133,21 @@ impl Server {
         Client::connect(self.port).expect("the server accepts connections")
     }
 
-    /// This server and a client of it.
+    /// Starts this server and a client of it.
     #[track_caller]
     pub fn with_client(self) -> (Self, Client) {
         let client = self.client();
         (self, client)
     }
 
-    /// This server and several clients of it.
+    /// Starts this server and several clients of it.
     #[track_caller]
     pub fn with_clients<const N: usize>(self) -> (Self, [Client; N]) {
         let clients = std::array::from_fn(|_| self.client());
         (self, clients)
     }
 
-    /// A file in the server's directory.
+    /// Returns the path of a file in the server's directory.
     pub fn path(&self, name: &str) -> PathBuf {
         self.home.path().join(name)
     }
@@ -163,12 +163,12 @@ impl Server {
         eventually(PATIENCE, &format!("{text:?} in the log"), || self.log().contains(text));
     }
 
-    /// The test provokes what this word of the log tells of: it is no failure.
+    /// Accepts a complaint of the log with this word, which the test provokes.
     pub fn tolerate(&mut self, word: &'static str) {
         self.tolerated = Some(word);
     }
 
-    /// What the log says of crashes and panics.
+    /// Returns the lines of the log about crashes and panics.
     pub fn complaints(&self) -> Vec<String> {
         let is_bad = |line: &&str| {
             let mut words = ["BUG REPORT", "ASSERTION FAILED", "CRITICAL", "panic"].into_iter();
@@ -189,7 +189,7 @@ impl Server {
         self.setup = change(self.setup.clone());
     }
 
-    /// `kill -9`.
+    /// Kills it: `kill -9`.
     pub fn kill9(&mut self) {
         if let Some(mut child) = self.child.take() {
             child.kill().expect("a process that can be killed");
@@ -228,7 +228,7 @@ impl Server {
         }
     }
 
-    /// [`Server::boot`], or the log of a server that ended instead.
+    /// Does the same as [`Server::boot`], or returns the log of a server that ended instead.
     pub fn try_boot(&mut self) -> Result<(), String> {
         assert!(self.child.is_none(), "the server runs");
         fs::write(self.path("redis.conf"), self.conf_file()).expect("a writable directory");
@@ -254,7 +254,7 @@ impl Server {
         }
     }
 
-    /// `kill -9`, and starts again.
+    /// Kills it (`kill -9`), and starts it again.
     #[track_caller]
     pub fn crash(&mut self) {
         self.kill9();
@@ -291,7 +291,7 @@ impl Server {
         signal(self.child(), libc::SIGCONT);
     }
 
-    /// From now on no file may grow over this, like on a disk that is full; or it may again.
+    /// Limits the size of files, like on a disk that is full, or lifts the limit.
     pub fn limit_files(&self, bytes: Option<u64>) {
         limit_files(self.child(), bytes.unwrap_or(libc::RLIM_INFINITY));
     }
@@ -309,7 +309,7 @@ impl Server {
         text + &self.setup.lines.join("\n") + "\n"
     }
 
-    /// Whether our own server (not another one that took the port) has loaded and answers.
+    /// Returns whether our own server (not another one that took the port) has loaded and answers.
     fn answers(&self) -> bool {
         let Ok(mut client) = Client::connect(self.port) else { return false };
         let Some(dir) = client.ask("CONFIG GET dir") else { return false };

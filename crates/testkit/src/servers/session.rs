@@ -11,7 +11,7 @@ use crate::wire::int_of;
 const TURNS_MS: i64 = 30;
 
 impl Client {
-    /// The connection an owner's hold is bound to, if any. There must be a hold.
+    /// Returns the connection an owner's hold is bound to, if any. There must be a hold.
     #[track_caller]
     pub fn session_of(&mut self, key: &str, owner: &str, mode: &str) -> Option<i64> {
         let hold = hold(self, key, owner, mode).unwrap_or_else(|| panic!("no {mode} hold of {owner} on {key}"));

@@ -12,7 +12,7 @@ pub const DATABASES: i64 = 4;
 /// `(database, key)` to `(type, DEBUG DIGEST-VALUE, PEXPIRETIME)`.
 pub type State = BTreeMap<(i64, Vec<u8>), (String, String, i64)>;
 
-/// The state of every key that has not expired.
+/// Returns the state of every key that has not expired.
 #[track_caller]
 pub fn state(client: &mut Client) -> State {
     let mut state = State::new();
@@ -66,8 +66,8 @@ pub fn assert_same(what: &str, expected: &State, found: &State) {
     assert!(differences.is_empty(), "{what}: {} of {} keys differ\n{shown}", differences.len(), expected.len());
 }
 
-/// The same for a primary and its replica, where a lock was renamed or moved while there was a waiter: under its new
-/// name, the primary may keep the key up to 50 ms longer.
+/// Compares a primary and its replica in the same way, where a lock was renamed or moved while there was a waiter:
+/// under its new name, the primary may keep the key up to 50 ms longer.
 #[track_caller]
 pub fn assert_same_but_for_grace(what: &str, primary: &State, replica: &State) {
     const GRACE_MS: i64 = 50;

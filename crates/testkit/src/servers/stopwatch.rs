@@ -31,7 +31,7 @@ impl Stopwatch {
     }
 }
 
-/// How late all sleeps of a thread have ended since the first call.
+/// Returns how late all sleeps of a thread have ended since the first call.
 fn late() -> Duration {
     static LATE: OnceLock<&'static AtomicU64> = OnceLock::new();
     let late = LATE.get_or_init(|| {

@@ -43,7 +43,7 @@ impl<F: Fn()> Drop for OnDrop<F> {
 }
 
 impl Server {
-    /// What the server takes while this acts: CPU time, or wall time if that is less.
+    /// Measures the server while this acts: CPU time, or wall time if that is less.
     #[track_caller]
     pub fn takes(&self, act: impl FnOnce()) -> Duration {
         let clock = CpuClock::of(self);
@@ -52,7 +52,7 @@ impl Server {
         wall.elapsed().min(clock.now() - cpu)
     }
 
-    /// The longest that a `PING` of another connection waits for the server while this acts.
+    /// Returns the longest time that a `PING` of another connection waits for the server while this acts.
     #[track_caller]
     pub fn longest_turn(&self, act: impl FnOnce()) -> Duration {
         let mut pinger = self.client();
@@ -104,7 +104,7 @@ impl Client {
     }
 }
 
-/// The least of three measurements: others on the machine only ever add to one.
+/// Returns the least of three measurements: other processes of the machine only ever add to one.
 #[track_caller]
 pub fn least_of_three(mut measure: impl FnMut() -> Duration) -> Duration {
     (0..3).map(|_| measure()).min().expect("three")

@@ -21,7 +21,7 @@ impl Version {
         make(numbers.next().expect("a major"), numbers.next().expect("a minor"))
     }
 
-    /// The server stores module data beside the keys only if there is any (`aux_save2`).
+    /// Returns whether the server stores module data beside the keys only if there is any (`aux_save2`).
     pub fn keeps_the_token_clock(self) -> bool {
         match self {
             Self::Redis(major, minor) => (major, minor) >= (7, 2),
@@ -52,12 +52,12 @@ impl Version {
         !matches!(Self::of(client), Self::Redis(8, 6)) || allocator != "libc"
     }
 
-    /// Atomic slot migration as Redis has it: `CLUSTER MIGRATION IMPORT`.
+    /// Returns whether it has the atomic slot migration of Redis: `CLUSTER MIGRATION IMPORT`.
     pub fn imports_slots(self) -> bool {
         matches!(self, Self::Redis(major, minor) if (major, minor) >= (8, 4))
     }
 
-    /// Atomic slot migration as Valkey has it: `CLUSTER MIGRATESLOTS`.
+    /// Returns whether it has the atomic slot migration of Valkey: `CLUSTER MIGRATESLOTS`.
     pub fn migrates_slots(self) -> bool {
         self >= Self::Valkey(9, 0)
     }

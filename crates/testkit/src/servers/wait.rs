@@ -15,7 +15,7 @@ pub fn eventually(deadline: Duration, what: &str, mut condition: impl FnMut() ->
     }
 }
 
-/// [`eventually`] with [`PATIENCE`].
+/// Calls [`eventually`] with [`PATIENCE`].
 #[track_caller]
 pub fn soon(what: &str, condition: impl FnMut() -> bool) {
     eventually(PATIENCE, what, condition);

@@ -2,7 +2,7 @@
 
 use redis::Value;
 
-/// Where the frame that begins at `at` ends, once all of it is there.
+/// Returns where the frame that begins at `at` ends, once all of it is there.
 pub fn frame_end(buffer: &[u8], at: usize) -> Option<usize> {
     let rest = &buffer[at..];
     let line = rest.windows(2).position(|pair| pair == b"\r\n")?;
@@ -25,7 +25,7 @@ pub fn parse(frame: &[u8]) -> Value {
     redis::parse_redis_value(frame).unwrap_or_else(|e| panic!("{e} in {:?}", String::from_utf8_lossy(frame)))
 }
 
-/// The error as the server sent it.
+/// Returns the error as the server sent it.
 pub fn error_text(error: &redis::ServerError) -> String {
     match error.details() {
         Some(details) => format!("{} {details}", error.code()),
@@ -57,7 +57,7 @@ pub fn text_of(value: &Value) -> String {
     String::from_utf8(bytes_of(value)).expect("readable text")
 }
 
-/// An array or set, or a map as its keys and values in turn.
+/// Returns an array or set, or a map as its keys and values in turn.
 #[track_caller]
 pub fn list_of(value: &Value) -> Vec<Value> {
     match value {

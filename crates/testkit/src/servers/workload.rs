@@ -63,7 +63,7 @@ pub fn random_operations(client: &mut Client, seed: u64) {
 }
 
 impl Workload<'_> {
-    /// What every key of database 0 shows.
+    /// Returns `DLOCK.INFO` of every key of database 0.
     fn live(&mut self) -> HashMap<String, Info> {
         let keys: Vec<_> = (0..KEYS).map(|n| format!("k{n}")).collect();
         let requests: Vec<_> = keys.iter().map(|key| format!("DLOCK.INFO {key} FULL COUNT 0")).collect();
@@ -96,7 +96,7 @@ impl Workload<'_> {
         format!("k{}", self.random.below(KEYS))
     }
 
-    /// A key, an owner that may play there, and whether it writes.
+    /// Draws a key, an owner that may play there, and whether it writes.
     fn player(&mut self) -> (String, Vec<u8>, bool) {
         let number = self.random.below(KEYS);
         if number >= CROWDED {
@@ -218,7 +218,7 @@ impl Workload<'_> {
         req!["EVAL", body, 1, key, owner, lease]
     }
 
-    /// Other databases, and dumps under another name.
+    /// Adds requests to other databases, and dumps under another name.
     fn elsewhere(&mut self, requests: &mut Vec<Cmd>) {
         let key = self.key();
         match self.random.below(5) {

@@ -1,0 +1,80 @@
+//! Every public type keeps these promises: it can be sent to and shared with other threads, and printed. An [`Engine`]
+//! stays in one thread, that of its server: its parts share names without counting atomically.
+
+#![allow(missing_docs, reason = "these are tests")]
+
+use std::collections::BTreeSet;
+use std::fmt::Debug;
+
+use dlock_core::{
+    Acquired, Applied, Change, ClientId, Command, DecodeError, Effect, Engine, Entries, Entry, Expiry, Hold, Lease,
+    LeaseChoice, Lock, LockMode, Memory, Mode, Name, Now, Owner, OwnerText, Refusal, Release, Released, Renew,
+    RenewToken, Renewed, Request, RequestId, Summary, Terms, Token, TokenClock, Trash, UnixMs, Want,
+};
+
+fn is_printed<T: Debug>() {}
+
+fn is_shared_and_printed<T: Send + Sync + Debug>() {}
+
+/// Checks these types, and returns their names.
+macro_rules! checked {
+    ($($type:ty),+ $(,)?) => {{
+        $( is_shared_and_printed::<$type>(); )+
+        BTreeSet::from([$( stringify!($type).split('<').next().unwrap_or_default() ),+])
+    }};
+}
+
+#[test]
+fn every_public_type_is_shared_by_threads_and_printed() {
+    let checked = checked![
+        Acquired,
+        Applied,
+        Change,
+        ClientId,
+        Command,
+        DecodeError,
+        Effect,
+        Entries,
+        Entry,
+        Expiry,
+        Hold,
+        Lease,
+        LeaseChoice,
+        Lock,
+        LockMode,
+        Memory,
+        Mode,
+        Name<'static>,
+        Now,
+        Owner,
+        OwnerText<'static>,
+        Refusal,
+        Release,
+        Released,
+        Renew,
+        RenewToken,
+        Renewed,
+        Request,
+        RequestId,
+        Summary,
+        Terms,
+        Token,
+        TokenClock,
+        Trash,
+        UnixMs,
+        Want,
+    ];
+    is_printed::<Engine<u64>>();
+    // A type that is added to the crate is added here. `Keyspace` is a trait.
+    let exported = include_str!("../src/lib.rs").split(';').filter_map(|item| item.trim().strip_prefix("pub use "));
+    let names = exported.flat_map(|path| path.split(|c: char| !c.is_alphanumeric()));
+    let types =
+        names.filter(|name| name.starts_with(|c: char| c.is_uppercase()) && !["Engine", "Keyspace"].contains(name));
+    assert_eq!(checked, types.collect());
+}
+
+#[test]
+fn an_error_is_an_error() {
+    fn is_error<T: std::error::Error + Send + Sync + 'static>() {}
+    is_error::<DecodeError>();
+}
