@@ -11,8 +11,9 @@ use crate::support::turn::least_of_three;
 use crate::support::version::Version;
 use crate::support::{Server, eventually, lock_info, req, soon};
 
-/// The aim is 5 ms for work that can be divided. The rest is for a machine that is busy with other tests.
-const PIECE: Duration = Duration::from_millis(10);
+/// The aim is 5 ms for work that can be divided. On a machine that is busy with other tests the timer is late, and then
+/// takes up to 10 ms; the rest is for the commands of that turn.
+const PIECE: Duration = Duration::from_millis(14);
 /// The aim is 1 ms for a search. The rest is for what the command does beside it, and for a busy machine.
 const SEARCH: Duration = Duration::from_millis(3);
 
@@ -259,13 +260,13 @@ fn leases_of_a_session_that_are_all_due_after_a_pause_are_extended_in_pieces() {
         let server = Server::start();
         let (mut session, mut client) = (server.client(), server.client());
         let locks = MANY / 3;
-        session.pour((0..locks).map(|n| format!("DLOCK.ACQUIRE k{n} a PX 9000 SESSION")));
-        // They are due for renewal 3 s after they were granted.
-        client.ok("CLIENT PAUSE 4000 WRITE");
+        session.pour((0..locks).map(|n| format!("DLOCK.ACQUIRE k{n} a PX 18000 SESSION")));
+        // They are due for renewal 6 s after they were granted, and 5 s are left when the pause ends.
+        client.ok("CLIENT PAUSE 7000 WRITE");
         let sample: Vec<_> = (0..locks).step_by(1000).map(|n| format!("PTTL k{n}")).collect();
         server.longest_turn(|| {
-            client.pass_ms(4000);
-            soon("all are extended", || sample.iter().all(|request| client.int(&**request) > 5500));
+            client.pass_ms(7000);
+            soon("all are extended", || sample.iter().all(|request| client.int(&**request) > 11_500));
         })
     });
     within(PIECE, found, "33,333 renewals");
