@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crate::support::client::Request;
+use crate::support::cluster::Cluster;
 use crate::support::replica::counter;
 use crate::support::{Client, Server, soon};
 
@@ -110,6 +111,59 @@ fn who_waits_for_a_crowd_that_has_left_keeps_its_own_session() {
         });
     });
     assert!(longest < Duration::from_secs(1), "{longest:?}");
+}
+
+/// In a cluster, the server is asked about each key of a request that waits. It removes a key that has expired, and no
+/// hook tells of that.
+#[test]
+fn a_key_that_expires_under_a_question_costs_others_no_session() {
+    let cluster = Cluster::start(1);
+    let [mut client, mut session, mut victim] = [cluster.client(0), cluster.client(0), cluster.client(0)];
+    client.ok("DEBUG SET-ACTIVE-EXPIRE 0");
+    let begin = client.now();
+    let token = victim.int("DLOCK.ACQUIRE {s}victim v PX 2000 SESSION");
+    session.int("DLOCK.ACQUIRE {s}early o PX 6000 SESSION");
+    client.int("DLOCK.ACQUIRE {s}first a PX 600000");
+    client.int("DLOCK.ACQUIRE {s}last a PX 600000");
+    let waiter = cluster.nodes[0].waiter("DLOCK.MACQUIRE 3 {s}first {s}early {s}last w BLOCK 0");
+    // No timer runs in between.
+    let turn = client.pipeline(&["PEXPIRE {s}early 1", "DEBUG SLEEP 0.01", "DLOCK.RELEASE {s}first a"]);
+    assert!(turn.iter().all(Result::is_ok), "{turn:?}");
+    // Between 2 and 6 seconds, the watchdog would come back to the lock that is gone.
+    soon("the session is extended while the other would have been", || {
+        let is_held = client.run(format!("DLOCK.CHECK {{s}}victim {token}")) != redis::Value::Nil;
+        assert!(is_held, "a live session was lost");
+        client.end_of("{s}victim") > begin + 6500
+    });
+    drop((waiter, session));
+}
+
+/// The timer looks at the locks in the order in which they went: those that were to be extended next come last.
+#[test]
+fn locks_that_are_removed_from_the_last_to_the_first_cost_others_no_session() {
+    const LOCKS: usize = 20_000;
+    let (server, [mut client, mut session, mut victim, mut marker]) = Server::start().with_clients();
+    marker.int("DLOCK.ACQUIRE marker m PX 600000 SESSION");
+    session.pour((0..LOCKS).map(|n| format!("DLOCK.ACQUIRE k{n} o PX 3000 SESSION")));
+    victim.int("DLOCK.ACQUIRE victim v PX 6000 SESSION");
+    let end = client.end_of("victim");
+    let names: Vec<String> = (0..LOCKS).rev().map(|n| format!("k{n}")).collect();
+    let mut requests: Vec<String> = names.chunks(1000).map(|names| format!("UNLINK {}", names.join(" "))).collect();
+    // Between the two halves, another session ends.
+    requests.insert(requests.len() / 2, format!("CLIENT KILL ID {}", marker.id()));
+    requests.insert(0, "MULTI".to_owned());
+    // By then, all renewals are due.
+    requests.extend(["DEBUG SLEEP 2.1".to_owned(), "EXEC".to_owned()]);
+    let replies = client.pipeline(&requests);
+    assert!(replies.iter().all(Result::is_ok), "{replies:?}");
+    let mut extended = 0;
+    soon("the other session's hold is released", || {
+        extended = client.end_of("victim");
+        client.int("EXISTS marker") == 0
+    });
+    // This was asked before the hold was seen to be gone: half of the locks were still to be looked at.
+    assert!(extended > end, "the session waits until all of them were looked at");
+    drop(server);
 }
 
 /// Every renewal replicates the name of its key: a session may not keep the server busy for ever.
