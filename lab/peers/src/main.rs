@@ -1,4 +1,4 @@
-//! Writes `docs/comparison.md` and its plots from the figures that are kept.
+//! Puts the figures that are kept into `docs/comparison.md`, and draws its plots.
 
 use std::fs;
 use std::path::Path;
@@ -19,7 +19,9 @@ fn main() -> ExitCode {
 fn write() -> Result<(), String> {
     let text = fs::read_to_string(FIGURES).map_err(|error| format!("reading {FIGURES}: {error}"))?;
     let figures = serde_json::from_str(&text).map_err(|error| format!("{FIGURES}: {error}"))?;
-    for (path, text) in page::files(&figures) {
+    let page = Path::new(DOCS).join(page::PAGE);
+    let page = fs::read_to_string(&page).map_err(|error| format!("reading {}: {error}", page.display()))?;
+    for (path, text) in page::files(&figures, &page)? {
         let file = Path::new(DOCS).join(&path);
         let folder = file.parent().unwrap_or(Path::new(DOCS));
         let written = fs::create_dir_all(folder).and_then(|()| fs::write(&file, text));

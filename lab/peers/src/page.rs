@@ -1,51 +1,36 @@
 //! `docs/comparison.md`.
 
 use crate::figures::{Failure, Figures, Spread, part};
-use crate::plots::{self, Plot};
+use crate::plots;
 use crate::systems::{ALL, Kept, Made, System};
 use crate::targets::{self, Bound, Profile, Verdict};
 use crate::{texts, why};
+use dlock_plots::tables::put;
 
-/// The page and its plots, by their path below `docs/`.
-pub fn files(figures: &Figures) -> Vec<(String, String)> {
-    let plots = plots::all(figures);
-    let page = write(figures, &plots);
-    let plots = plots.into_iter().map(|plot| (format!("comparison/{}", plot.file), plot.svg));
-    [("comparison.md".to_owned(), page)].into_iter().chain(plots).collect()
-}
-
-fn write(figures: &Figures, plots: &[Plot]) -> String {
-    let picture = |file: &str| {
-        let plot = plots.iter().find(|plot| plot.file == file);
-        plot.map_or(String::new(), |plot| format!("![{}](comparison/{file})\n", plot.title))
-    };
-    let parts = [
-        texts::HEAD.to_owned(),
-        facts(figures),
-        texts::SYSTEMS.to_owned(),
-        systems(figures),
-        judged(figures),
-        texts::ALONE.to_owned(),
-        picture("alone.svg"),
-        classes(figures, &ALONE),
-        texts::PAIRS.to_owned(),
-        picture("pairs.svg"),
-        classes(figures, &PAIRS),
-        texts::HAND_OFF.to_owned(),
-        picture("hand-off.svg"),
-        classes(figures, &HAND_OFF),
-        texts::WAITERS.to_owned(),
-        classes(figures, &WAITERS),
-        texts::HOLDER.to_owned(),
-        classes(figures, &HOLDER),
-        texts::FAILOVER.to_owned(),
-        failover(figures),
-        texts::CHOICE.to_owned(),
-        texts::REPEAT.replace("MINUTES", figures.fact("minutes")),
-        texts::SOURCES.to_owned(),
+/// The page with its tables put in, and its plots, by their path below `docs/`.
+///
+/// # Errors
+/// A table has no place in the page.
+pub fn files(figures: &Figures, page: &str) -> Result<Vec<(String, String)>, String> {
+    let tables = [
+        ("facts", facts(figures)),
+        ("systems", systems(figures)),
+        ("targets", judged(figures)),
+        ("missed targets", missed(figures)),
+        ("alone", classes(figures, &ALONE)),
+        ("pairs", classes(figures, &PAIRS)),
+        ("hand-off", classes(figures, &HAND_OFF)),
+        ("waiters", classes(figures, &WAITERS)),
+        ("holder", classes(figures, &HOLDER)),
+        ("failover", failover(figures)),
     ];
-    parts.join("\n")
+    let page = put(page, &tables)?;
+    let plots = plots::all(figures).into_iter().map(|plot| (format!("comparison/{}", plot.file), plot.svg));
+    Ok([(PAGE.to_owned(), page)].into_iter().chain(plots).collect())
 }
+
+/// The page, below `docs/`.
+pub const PAGE: &str = "comparison.md";
 
 struct Column {
     figure: &'static str,
@@ -107,6 +92,7 @@ fn facts(figures: &Figures) -> String {
         ("clients", figures.fact("clients").to_owned()),
         ("measured on", figures.fact("date").to_owned()),
         ("rounds", figures.fact("rounds").to_owned()),
+        ("all of it took", format!("{} minutes", figures.fact("minutes"))),
     ];
     table(&["", ""], rows.map(|(name, fact)| vec![name.to_owned(), fact]).into()) + &failed(figures)
 }
@@ -149,21 +135,17 @@ fn judged(figures: &Figures) -> String {
         vec![ours.label.to_owned(), target.what.to_owned(), value(ours), theirs, number(*ratio), bound, outcome]
     });
     let head = ["", "", "dlock", "best peer of the class", "ratio", "target", ""];
-    let mut text = format!(
-        "{}\n{met} of {} targets are met.\n\n{}",
-        texts::TARGETS,
-        verdicts.len(),
-        table(&head, rows.collect()),
-    );
-    let unjudged: Vec<_> = targets::unjudged(figures).collect();
-    for (ours, target) in unjudged {
+    let mut text = format!("{met} of {} targets are met.\n\n{}", verdicts.len(), table(&head, rows.collect()));
+    for (ours, target) in targets::unjudged(figures) {
         text += &format!("\nNot judged, for lack of figures: {}, {}.\n", ours.label, target.what);
     }
-    if met < verdicts.len() {
-        text += &format!("\n{}\n{}\n{}", texts::MISSED, profiles(figures, &verdicts), reasons(figures, &verdicts));
-        text += &format!("\n{}", texts::DESIGN);
-    }
     text
+}
+
+/// Where the time goes, and the reason, for each target that is missed.
+fn missed(figures: &Figures) -> String {
+    let verdicts = targets::judge(figures);
+    format!("{}\n{}", profiles(figures, &verdicts), reasons(figures, &verdicts))
 }
 
 /// Where the time goes, for each target that is missed: ours and the peer's.

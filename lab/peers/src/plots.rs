@@ -10,7 +10,6 @@ use crate::systems::{ALL, Kept, System};
 /// A picture of the page.
 pub struct Plot {
     pub file: &'static str,
-    pub title: &'static str,
     pub svg: String,
 }
 
@@ -23,7 +22,7 @@ pub fn all(figures: &Figures) -> Vec<Plot> {
     ];
     let plots = plots.into_iter().filter_map(|(file, figure, title, subtitle)| {
         let svg = plot(figures, figure, title, &format!("{subtitle}. Each line is ten times the one before it."))?;
-        Some(Plot { file, title, svg })
+        Some(Plot { file, svg })
     });
     plots.collect()
 }

@@ -2,6 +2,8 @@
 
 use std::fmt::Write;
 
+pub mod tables;
+
 /// A picture in the making.
 pub struct Canvas {
     width: f64,

@@ -1,0 +1,32 @@
+//! Tables that a program puts into a page that a person writes.
+
+/// Puts each table between its marks, `<!-- NAME -->` and `<!-- end of NAME -->`.
+///
+/// # Errors
+/// The page lacks the marks of a table, or has other ones.
+pub fn put(page: &str, tables: &[(&str, String)]) -> Result<String, String> {
+    let mut page = page.to_owned();
+    for (name, table) in tables {
+        let (begin, end) = (format!("<!-- {name} -->\n"), format!("<!-- end of {name} -->"));
+        let place = page.find(&begin).map(|at| at + begin.len());
+        let place = place.and_then(|from| Some(from..from + page.get(from..)?.find(&end)?));
+        let place = place.ok_or_else(|| format!("the page has no place for {name}"))?;
+        let table = table.trim_end();
+        page.replace_range(place, &if table.is_empty() { String::new() } else { format!("\n{table}\n\n") });
+    }
+    Ok(page)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::put;
+
+    #[test]
+    fn a_table_takes_the_place_of_the_one_before() {
+        let page = "a\n\n<!-- x -->\n\n| old |\n\n<!-- end of x -->\n\nb\n";
+        let put = |table: &str| put(page, &[("x", table.to_owned())]).unwrap_or_default();
+        assert_eq!(put("| new |\n"), page.replace("old", "new"));
+        assert_eq!(put(""), "a\n\n<!-- x -->\n<!-- end of x -->\n\nb\n");
+        assert!(super::put(page, &[("y", String::new())]).is_err());
+    }
+}
