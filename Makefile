@@ -73,13 +73,13 @@ lint: setup ## check format, clippy, rustdoc, where unsafe code is, packages, an
 quorum-sim: setup ## simulate the quorum, 100,000 seeded runs (RUNS=, SEED=)
 	DLOCK_QUORUM_RUNS=$(or $(RUNS),100000) DLOCK_QUORUM_SEED=$(or $(SEED),0) cargo test --locked --package dlock-quorum simulation -- --nocapture
 
-check-model: setup ## visit every state of small instances of the engine and the quorum, print a table (SCOPE=name)
+check-model: setup ## visit every state of small instances of the engine, print a table (SCOPE=name)
 	scripts/check-model $(if $(SCOPE),'$(SCOPE)')
 
 simulate: setup ## simulate whole deployments on the core, each from a seed, in one thread each (SEED=, RUNS=)
 	cargo run --locked --package dlock-simulation -- --runs $(or $(RUNS),10000) $(if $(SEED),--seed $(SEED))
 
-planted: setup ## plant bugs in a copy of the core, fail unless each is noticed (PLANTED='--server', by chaos too; or names)
+planted: setup ## plant bugs in a copy of the sources, fail unless each is noticed (PLANTED='--server', on servers too; or names)
 	scripts/planted $(PLANTED)
 
 quorum-kills: module ## 20 clients of five servers that are killed at random, for a minute

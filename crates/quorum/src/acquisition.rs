@@ -335,7 +335,7 @@ impl Acquisition {
         let Some(token) = self.votes.highest() else { return };
         let counted = |vote: Vote| match self.terms.rules.confirm {
             Confirm::WhatWasCounted => matches!(vote, Vote::Granted(_)),
-            #[cfg(any(test, feature = "check"))]
+            #[cfg(test)]
             Confirm::Nobody => false,
         };
         let asked: Vec<usize> = self.votes.iter().filter(|(_, vote)| counted(*vote)).map(|(at, _)| at).collect();
@@ -345,11 +345,11 @@ impl Acquisition {
         self.skip_confirmation(now, calls);
     }
 
-    #[cfg(not(any(test, feature = "check")))]
+    #[cfg(not(test))]
     #[allow(clippy::unused_self, reason = "the rule is left out in checks only")]
     fn skip_confirmation(&mut self, _now: Duration, _calls: &mut Vec<Call>) {}
 
-    #[cfg(any(test, feature = "check"))]
+    #[cfg(test)]
     fn skip_confirmation(&mut self, now: Duration, calls: &mut Vec<Call>) {
         if let (Confirm::Nobody, Phase::Confirm { hold, .. }) = (self.terms.rules.confirm, &mut self.phase) {
             for (member, _) in self.votes.iter().filter(|(_, vote)| matches!(vote, Vote::Granted(_))) {

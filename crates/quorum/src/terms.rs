@@ -61,12 +61,6 @@ impl Terms {
         Ok(Terms { members, lease, timeout, rules: Rules::ALL })
     }
 
-    /// The same without the confirmation: tokens may go back then, and a check has to find that.
-    #[cfg(feature = "check")]
-    pub fn without_confirmation(self) -> Terms {
-        Terms { rules: Rules { confirm: Confirm::Nobody }, ..self }
-    }
-
     /// How many servers there are.
     pub fn members(&self) -> usize {
         self.members
@@ -109,7 +103,7 @@ pub(crate) enum Confirm {
     /// Those whose own token went into it.
     WhatWasCounted,
     /// Nobody: the majority of grants is enough.
-    #[cfg(any(test, feature = "check"))]
+    #[cfg(test)]
     Nobody,
 }
 

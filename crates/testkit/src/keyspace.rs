@@ -116,6 +116,11 @@ impl MemoryKeyspace {
         std::mem::take(&mut self.stream)
     }
 
+    /// What was replicated and not taken yet.
+    pub fn stream(&self) -> &[(KeyName, Replicated)] {
+        &self.stream
+    }
+
     /// The lock in a key; it is empty if there is none.
     pub fn lock(&self, key: &KeyName) -> &Lock {
         static EMPTY: Lock = Lock::EMPTY;

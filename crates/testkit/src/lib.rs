@@ -5,9 +5,9 @@
 //! |---|---|---|
 //! | `servers` | real servers, a client, ways to wait for things; all of it is here, too | `servers`, on by default |
 //! | `histories` | random histories on the engine and on a model of it | `histories` |
-//! | `keyspace` | the keys of a server, in memory | `histories` |
+//! | `keyspace`, `memory_server` | the keys of a server, and a server, in memory | `histories` |
 //! | `exclusion` | what must hold of locks, whoever contended for them | `histories` |
-//! | [`random`] | choices that a seed repeats | |
+//! | [`random`], [`bytes`] | choices that a seed repeats, or a fuzzer's bytes | |
 
 #![allow(
     clippy::unwrap_used,
@@ -20,12 +20,15 @@
     reason = "a test that panics has failed, which is what it is for"
 )]
 
+pub mod bytes;
 #[cfg(feature = "histories")]
 pub mod exclusion;
 #[cfg(feature = "histories")]
 pub mod histories;
 #[cfg(feature = "histories")]
 pub mod keyspace;
+#[cfg(feature = "histories")]
+pub mod memory_server;
 pub mod random;
 #[cfg(feature = "servers")]
 pub mod servers;

@@ -1,197 +1,120 @@
-//! An instance as a Stateright model.
+//! Visits every state of a scope up to a depth, breadth first.
 //!
-//! Instances are not sent between threads, and are large. A state therefore is the list of actions that led to it and a
-//! fingerprint of what they led to; whoever needs the instance plays the actions again. States with the same fingerprint
-//! are the same.
+//! A state is the story that led to it and a fingerprint of the world at its end: a world is large, and is made again
+//! from its story. States with the same fingerprint are the same.
 
-use std::any::Any;
-use std::cell::RefCell;
-use std::collections::BTreeMap;
-use std::fmt::{self, Debug, Display};
-use std::hash::{Hash, Hasher};
+use std::collections::{BTreeSet, HashSet};
+use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Mutex};
+use std::rc::Rc;
 
-use stateright::{Model, Property};
+use dlock_testkit::histories::World;
 
-/// A small instance of something.
-pub trait Instance: Clone + 'static {
-    /// Who takes part, and what may happen.
-    type Scope: Clone + Send + Sync + 'static;
-    /// Something that happens.
-    type Action: Clone + Debug + Display + PartialEq + Send + Sync + 'static;
+use crate::fingerprint::fingerprint;
+use crate::scope::{Action, Scope};
 
-    /// An instance in which nothing has happened.
-    fn begin(scope: &Self::Scope) -> Self;
-    /// What may happen next.
-    fn actions(&self, scope: &Self::Scope) -> Vec<Self::Action>;
-    /// Something happens, and nobody looks.
-    fn play(&mut self, scope: &Self::Scope, action: &Self::Action);
-    /// Something happens, and all properties are checked. `reached` counts what it came to.
-    ///
-    /// # Errors
-    /// The property that is broken.
-    fn check(
-        &mut self,
-        scope: &Self::Scope,
-        action: &Self::Action,
-        reached: &mut dyn FnMut(&'static str),
-    ) -> Result<(), Broken>;
-    /// The same for instances that behave the same.
-    fn fingerprint(&self) -> u64;
-    /// The properties, each with its condition in a state.
-    fn properties() -> Vec<Property<Explorer<Self>>>;
-}
-
-/// A property that does not hold.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Broken {
-    pub property: &'static str,
-    pub how: String,
-}
-
-/// The property of instances that panic.
-pub const NO_PANIC: &str = "nothing panics";
-
-/// States and what follows on them.
-pub struct Explorer<I: Instance> {
-    pub scope: I::Scope,
-    /// How many actions there are in a story at most.
+/// What an exploration came to.
+#[derive(Clone, Debug)]
+pub struct Explored {
+    pub name: &'static str,
+    /// Different states.
+    pub states: usize,
+    /// States that were reached, with repetitions.
+    pub steps: usize,
+    /// How many actions the longest story has.
     pub depth: usize,
-    reached: Mutex<BTreeMap<&'static str, u64>>,
+    /// Whether longer stories may lead to other states.
+    pub is_cut: bool,
+    pub reached: BTreeSet<&'static str>,
+    /// One of the shortest stories at whose end something is wrong, and what.
+    pub broken: Option<(Vec<String>, String)>,
 }
 
-/// A state.
-#[derive(Clone)]
-pub struct Visit<A> {
-    last: Option<Arc<Step<A>>>,
-    depth: usize,
-    fingerprint: u64,
-    broken: Option<Arc<Broken>>,
+struct Story {
+    action: Action,
+    before: Option<Rc<Story>>,
 }
 
-struct Step<A> {
-    action: A,
-    before: Option<Arc<Step<A>>>,
+fn actions(story: Option<&Rc<Story>>) -> Vec<&Action> {
+    let mut actions: Vec<&Action> =
+        std::iter::successors(story, |story| story.before.as_ref()).map(|story| &story.action).collect();
+    actions.reverse();
+    actions
 }
 
-impl<A: Clone> Visit<A> {
-    /// What led here.
-    pub fn story(&self) -> Vec<A> {
-        let steps = std::iter::successors(self.last.as_ref(), |step| step.before.as_ref());
-        let mut story: Vec<A> = steps.map(|step| step.action.clone()).collect();
-        story.reverse();
-        story
-    }
-
-    /// What is wrong.
-    pub fn broken(&self) -> Option<&Broken> {
-        self.broken.as_deref()
-    }
-
-    /// Whether a property holds.
-    pub fn keeps(&self, property: &str) -> bool {
-        self.broken.as_ref().is_none_or(|broken| broken.property != property)
-    }
-}
-
-impl<A> Debug for Visit<A> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:016x} after {} actions", self.fingerprint, self.depth)
-    }
-}
-
-impl<A> PartialEq for Visit<A> {
-    fn eq(&self, other: &Self) -> bool {
-        (self.fingerprint, &self.broken) == (other.fingerprint, &other.broken)
-    }
-}
-
-impl<A> Hash for Visit<A> {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        self.fingerprint.hash(state);
-        self.broken.as_ref().map(|broken| broken.property).hash(state);
-    }
-}
-
-/// An instance, and the fingerprint and the depth of its state.
-type Played = (u64, usize, Box<dyn Any>);
-
-thread_local! {
-    /// The instance in the state that is being expanded.
-    static CURRENT: RefCell<Option<Played>> = const { RefCell::new(None) };
-}
-
-impl<I: Instance> Explorer<I> {
-    pub fn new(scope: I::Scope, depth: usize) -> Explorer<I> {
-        Explorer { scope, depth, reached: Mutex::default() }
-    }
-
-    /// What was reached, and how often.
-    pub fn reached(&self) -> BTreeMap<&'static str, u64> {
-        self.reached.lock().unwrap().clone()
-    }
-
-    /// The instance in a state.
-    fn instance(&self, state: &Visit<I::Action>) -> I {
-        CURRENT.with_borrow_mut(|current| {
-            let key = (state.fingerprint, state.depth);
-            if let Some((fingerprint, depth, instance)) = current
-                && (*fingerprint, *depth) == key
-                && let Some(instance) = instance.downcast_ref::<I>()
-            {
-                return instance.clone();
-            }
-            let mut instance = I::begin(&self.scope);
-            for action in state.story() {
-                instance.play(&self.scope, &action);
-            }
-            *current = Some((key.0, key.1, Box::new(instance.clone())));
-            instance
-        })
-    }
-}
-
-impl<I: Instance> Model for Explorer<I> {
-    type State = Visit<I::Action>;
-    type Action = I::Action;
-
-    fn init_states(&self) -> Vec<Self::State> {
-        // Another exploration may have left its own.
-        CURRENT.with_borrow_mut(|current| *current = None);
-        let fingerprint = I::begin(&self.scope).fingerprint();
-        vec![Visit { last: None, depth: 0, fingerprint, broken: None }]
-    }
-
-    fn actions(&self, state: &Self::State, actions: &mut Vec<Self::Action>) {
-        if state.depth < self.depth && state.broken.is_none() {
-            actions.extend(self.instance(state).actions(&self.scope));
-        }
-    }
-
-    fn next_state(&self, state: &Self::State, action: Self::Action) -> Option<Self::State> {
-        let mut instance = self.instance(state);
-        let mut reached = |what| *self.reached.lock().unwrap().entry(what).or_default() += 1;
-        let checked = catch_unwind(AssertUnwindSafe(|| instance.check(&self.scope, &action, &mut reached)));
-        let checked = checked.unwrap_or_else(|panic| {
-            let how = panic.downcast_ref::<String>().cloned();
-            let how = how.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()));
-            Err(Broken { property: NO_PANIC, how: how.unwrap_or_default() })
-        });
-        let fingerprint = if checked.is_ok() { instance.fingerprint() } else { state.fingerprint };
-        let last = Some(Arc::new(Step { action, before: state.last.clone() }));
-        Some(Visit { last, depth: state.depth + 1, fingerprint, broken: checked.err().map(Arc::new) })
-    }
-
-    fn properties(&self) -> Vec<Property<Self>> {
-        I::properties()
-    }
-}
-
-/// Properties that hold in every state. Each is checked when a state is reached, and named here.
-#[macro_export]
-macro_rules! always {
-    ($($name:expr),* $(,)?) => {
-        vec![$(::stateright::Property::always($name, |_, state: &$crate::explorer::Visit<_>| state.keeps($name))),*]
+/// Visits every state that is at most this many actions away.
+pub fn explore(scope: &Scope, depth: usize) -> Explored {
+    let begin = World::begin(&scope.history());
+    let mut seen = HashSet::from([fingerprint(&begin)]);
+    let mut layer: Vec<Option<Rc<Story>>> = vec![None];
+    let mut explored = Explored {
+        name: scope.name,
+        states: 1,
+        steps: 1,
+        depth: 0,
+        is_cut: true,
+        reached: BTreeSet::new(),
+        broken: None,
     };
+    while explored.depth < depth {
+        let mut next_layer = Vec::new();
+        for story in &layer {
+            let mut world = begin.clone();
+            for step in actions(story.as_ref()).into_iter().flat_map(|action| &action.0) {
+                world.play_step(step);
+            }
+            for action in scope.actions(&world) {
+                let mut world = world.clone();
+                let played = catch_unwind(AssertUnwindSafe(|| action.0.iter().for_each(|step| world.step(step))));
+                explored.steps += 1;
+                if let Err(panic) = played {
+                    let text = panic.downcast_ref::<String>().cloned();
+                    let how = text.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()));
+                    let story = actions(story.as_ref()).into_iter().chain([&action]).map(ToString::to_string);
+                    explored.broken = Some((story.collect(), how.unwrap_or_default()));
+                    explored.depth += 1;
+                    return explored;
+                }
+                explored.reached.extend(world.reached().times.keys());
+                if seen.insert(fingerprint(&world)) {
+                    next_layer.push(Some(Rc::new(Story { action, before: story.clone() })));
+                }
+            }
+        }
+        explored.is_cut = !next_layer.is_empty();
+        if next_layer.is_empty() {
+            break;
+        }
+        explored.depth += 1;
+        explored.states += next_layer.len();
+        layer = next_layer;
+    }
+    explored
+}
+
+/// The head of the table.
+pub fn head() -> String {
+    format!(
+        "| {:<36} | {:>7} | {:>9} | {:>9} | {} |\n|---|---|---|---|---|",
+        "instance", "depth", "states", "steps", "result"
+    )
+}
+
+/// A row of the table.
+impl fmt::Display for Explored {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Explored { name, states, steps, depth, is_cut, broken, .. } = self;
+        let depth = format!("{depth}{}", if *is_cut || broken.is_some() { "" } else { ", all" });
+        let result = if broken.is_some() { "broken" } else { "as the model" };
+        write!(f, "| {name:<36} | {depth:>7} | {states:>9} | {steps:>9} | {result} |")
+    }
+}
+
+impl Explored {
+    /// What is wrong, and how to get there.
+    pub fn story(&self) -> Option<String> {
+        let (story, how) = self.broken.as_ref()?;
+        let lines: String = story.iter().enumerate().map(|(at, action)| format!("{:>4}. {action}\n", at + 1)).collect();
+        Some(format!("{}, broken:\n{lines}then: {how}\n", self.name))
+    }
 }

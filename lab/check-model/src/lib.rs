@@ -1,22 +1,23 @@
-//! Model checking: every behaviour of small instances of the engine, breadth first, with Stateright.
+//! Model checking: every behavior of small instances of the engine, breadth first.
+//!
+//! An instance is a `World` of the testkit: a server, its replica, and the model of the contract. After each step, every
+//! reply, every grant, every look at a lock, the timer, the counters, the engine's tables and the replica are held
+//! against that model.
 //!
 //! | module | what |
 //! |---|---|
-//! | [`explorer`] | an instance as a Stateright model: a state is the actions that led to it |
-//! | [`engine`] | the engine of `dlock-core` over keys in memory, with a replica beside it |
-//! | [`quorum`] | two clients of three servers, and the network between them |
-//! | [`report`] | explores scopes and prints a table |
+//! | [`scope`] | who takes part, and what may happen in which state |
+//! | `fingerprint` | which states are the same |
+//! | [`explorer`] | visits the states, and prints a row of the table |
 
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
     clippy::indexing_slicing,
-    clippy::cast_possible_truncation,
     missing_docs,
     reason = "a checker that panics has failed, which is what it is for"
 )]
 
-pub mod engine;
 pub mod explorer;
-pub mod quorum;
-pub mod report;
+mod fingerprint;
+pub mod scope;

@@ -1,6 +1,6 @@
 //! The clients: connections, requests that are lost or late, and what a client believes to hold.
 
-use dlock_core::{Command as Verb, Mode, Want};
+use dlock_core::Mode;
 
 use crate::oracle::Why;
 use crate::plan::{CLIENTS, Command};
@@ -107,16 +107,5 @@ impl Clients {
     /// What a client believes of its locks ends: it cannot know any more.
     pub fn doubt(&mut self, client: usize, keys: &[usize]) {
         self.all[client].beliefs.retain(|belief| !keys.contains(&belief.key));
-    }
-}
-
-/// The command that `REQUEST` identifies.
-pub fn verb(keys: &[usize], want: Want) -> Verb {
-    match want {
-        Want::ExclusiveOnce if keys.len() > 1 => Verb::Macquire,
-        Want::ExclusiveOnce => Verb::Acquire,
-        Want::Exclusive => Verb::Racquire,
-        Want::Shared => Verb::Rlock,
-        Want::Permits { .. } => Verb::Sacquire,
     }
 }

@@ -2,7 +2,9 @@
 
 use std::num::NonZeroU32;
 
-use dlock_core::{Entries, Mode, Want};
+use dlock_core::{Command as Verb, Entries, Mode};
+use dlock_testkit::histories::leave::{Leave, Renewal};
+use dlock_testkit::histories::{How, Lease};
 use dlock_testkit::random::Random;
 
 /// What happens in a run.
@@ -129,11 +131,7 @@ pub enum Fate {
 pub enum Command {
     Enter {
         keys: Vec<usize>,
-        want: Want,
-        lease: Option<u64>,
-        block: bool,
-        binds: bool,
-        id: Option<u8>,
+        how: How,
     },
     /// Of one of the client's holds.
     Release {
@@ -145,25 +143,13 @@ pub enum Command {
     },
     Renew {
         hold: usize,
-        lease: Option<u64>,
+        lease: Lease,
         binds: bool,
         names_token: bool,
     },
     /// The same, once it is known which hold that is.
-    ReleaseOf {
-        key: usize,
-        entries: Entries,
-        mode: Option<Mode>,
-        token: Option<u64>,
-        id: Option<u8>,
-    },
-    RenewOf {
-        key: usize,
-        lease: Option<u64>,
-        binds: bool,
-        token: Option<u64>,
-        mode: Mode,
-    },
+    ReleaseOf(usize, Leave),
+    RenewOf(usize, Renewal),
 }
 
 pub const CLIENTS: usize = 6;
@@ -259,21 +245,21 @@ fn fate(random: &mut Random, mood: Mood) -> Fate {
 
 fn enter(random: &mut Random) -> Command {
     let key = random.pick(&[0, 0, 0, 0, 1, 1, 2]);
-    let (keys, want) = match random.below(20) {
-        0..=3 => (vec![key], Want::ExclusiveOnce),
-        4..=7 => (vec![key], Want::Exclusive),
-        8..=11 => (vec![key], Want::Shared),
+    let (keys, how) = match random.below(20) {
+        0..=3 => (vec![key], How::new(Verb::Acquire)),
+        4..=7 => (vec![key], How::new(Verb::Racquire)),
+        8..=11 => (vec![key], How::new(Verb::Rlock)),
         12..=16 => {
             let limit = 1 + random.below(5) as u32;
             let permits = 1 + random.below(u64::from(limit.min(3))) as u32;
-            (vec![key], Want::Permits { permits: nonzero(permits), limit: nonzero(limit) })
+            (vec![key], How::permits(permits, limit))
         }
-        _ => (random.pick(&[vec![0, 1], vec![1, 0]]), Want::ExclusiveOnce),
+        _ => (random.pick(&[vec![0, 1], vec![1, 0]]), How::new(Verb::Macquire)),
     };
     let binds = random.one_in(3);
     let lease = lease(random, binds);
     let id = random.one_in(2).then(|| random.below(3) as u8);
-    Command::Enter { keys, want, lease, block: !random.one_in(4), binds, id }
+    Command::Enter { keys, how: How { lease, blocks: !random.one_in(4), binds, id, ..how } }
 }
 
 fn leave(random: &mut Random) -> Command {
@@ -293,11 +279,11 @@ fn renew(random: &mut Random) -> Command {
     Command::Renew { hold, lease: lease(random, binds), binds, names_token: random.one_in(2) }
 }
 
-fn lease(random: &mut Random, binds: bool) -> Option<u64> {
+fn lease(random: &mut Random, binds: bool) -> Lease {
     match random.below(4) {
-        0 => None,
-        1 if !binds => Some(random.within(5..120)),
-        _ => Some(random.within(300..900)),
+        0 => Lease::Own,
+        1 if !binds => Lease::For(random.within(5..120)),
+        _ => Lease::For(random.within(300..900)),
     }
 }
 

@@ -4,6 +4,8 @@ mod beliefs;
 mod faults;
 mod requests;
 
+use dlock_testkit::histories::How;
+
 use crate::clients::{Clients, Waiting};
 use crate::oracle::{Explained, Oracle, note_lapsed};
 use crate::plan::{Command, Event, Plan, What};
@@ -103,9 +105,8 @@ impl Run {
         match *what {
             What::Send { client, ref command, fate } => self.send(client, command, fate),
             What::Again { client, block, fate } => {
-                if let Some(Command::Enter { keys, want, lease, binds, id, .. }) = self.clients.all[client].last.clone()
-                {
-                    self.send(client, &Command::Enter { keys, want, lease, block, binds, id }, fate);
+                if let Some(Command::Enter { keys, how }) = self.clients.all[client].last.clone() {
+                    self.send(client, &Command::Enter { keys, how: How { blocks: block, ..how } }, fate);
                 }
             }
             What::Arrive(at) => {

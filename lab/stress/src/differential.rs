@@ -4,10 +4,11 @@ use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
 
+use dlock_testkit::histories::words::name_of;
 use dlock_testkit::random::Random;
 use dlock_testkit::{Server, Setup};
 
-use crate::model::{DEFAULT_LEASE, Model, Settings, db_of, name_of};
+use crate::model::{DEFAULT_LEASE, Model, Settings, db_of};
 use crate::round::{Round, now};
 
 #[derive(clap::Args)]

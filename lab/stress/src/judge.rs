@@ -4,14 +4,14 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use dlock_core::Mode;
 use dlock_testkit::histories::naive::{Counts, Hold, Request};
+use dlock_testkit::histories::words::{Words, name_of, words};
 use dlock_testkit::histories::{KEYS, KeyNo};
 use dlock_testkit::lock::{Hold as Shown, Info, Queued};
 use dlock_testkit::redis::Value;
 use dlock_testkit::wire::error_text;
 use dlock_testkit::{Client, bytes_of, int_of, text_of};
 
-use crate::encode::{Words, words};
-use crate::model::{Model, Reply, UNKNOWN, db_of, name_of};
+use crate::model::{Model, Reply, UNKNOWN, db_of};
 
 /// What was before a step.
 #[derive(Clone, Copy, Debug)]
@@ -225,7 +225,7 @@ fn same_hold(model: &mut Model, hold: &Hold, shown: &[Shown], early: u64, now: u
 
 fn same_waiter(model: &mut Model, waiter: &Request, shown: &Queued) -> Result<(), String> {
     let seen = (shown.mode.as_str(), shown.client, shown.permits, shown.limit, shown.keys);
-    let want = waiter.want;
+    let want = waiter.how.want;
     let keys = i64::try_from(waiter.keys.len()).unwrap_or(0);
     let expected =
         (name(want.mode()), waiter.client.cast_signed(), i64::from(want.entries()), want.limit().map(i64::from), keys);

@@ -4,15 +4,14 @@ use std::time::{Duration, Instant};
 
 use dlock_core::Mode;
 use dlock_testkit::histories::leave::{Fence, Renewal};
-use dlock_testkit::histories::naive::Lease;
-use dlock_testkit::histories::{KeyNo, Who};
+use dlock_testkit::histories::words::{name_of, words};
+use dlock_testkit::histories::{KeyNo, Lease, Who};
 use dlock_testkit::lock::info_reply;
 use dlock_testkit::redis::Value as Answer;
 use dlock_testkit::text_of;
 
-use crate::encode::{call_words, words};
 use crate::judge::{Before, same};
-use crate::model::{Reply, db_of, name_of};
+use crate::model::{Reply, db_of};
 use crate::round::{Place, Round, SOON, When, connect};
 use crate::step::{Call, Step};
 
@@ -23,7 +22,7 @@ impl Round {
         let mut expected = Vec::new();
         for call in calls {
             expected.push(self.expect(who, call, Place::Transaction)?);
-            let line = call_words(&self.model, call, 0);
+            let line = call.words(&self.model, 0);
             self.send(who, &line)?;
             same("the reply", text_of(&self.connection(who)?.reply()).as_str(), "QUEUED")?;
         }
@@ -33,7 +32,7 @@ impl Round {
 
     pub(super) fn call_briefly(&mut self, who: usize, call: &Call, before: Before) -> Result<When, String> {
         let expected = self.expect(who, call, Place::Connection)?;
-        let line = call_words(&self.model, call, MOMENT_MS);
+        let line = call.words(&self.model, MOMENT_MS);
         if expected != Reply::Later {
             return self.run(who, &line, expected, before);
         }
@@ -63,7 +62,7 @@ impl Round {
         let renewal = Renewal { client: 0, owner, mode: Some(mode), lease, fence, binds: false };
         let call = Call::Renew(key, renewal);
         let expected = self.expect(who, &call, Place::Connection)?;
-        let line = call_words(&self.model, &call, 0);
+        let line = call.words(&self.model, 0);
         if persists {
             // In one go, so that the lease has not ended yet.
             let expected = Reply::All(vec![expected, self.model.set_ttl(key, None)]);
@@ -112,7 +111,7 @@ impl Round {
             Renewal { client: 0, owner, mode, lease: Lease::For(LONG_LEASE_MS), fence: Fence::Any, binds: false };
         let call = Call::Renew(key, long);
         let expected = self.expect(who, &call, Place::Connection)?;
-        let line = call_words(&self.model, &call, 0);
+        let line = call.words(&self.model, 0);
         self.run(who, &line, expected, before)
     }
 
@@ -163,7 +162,7 @@ impl Round {
         self.model.is_paused = true;
         meanwhile.iter().try_for_each(|step| self.step(step))?;
         if let Some((who, call)) = kept {
-            let line = call_words(&self.model, call, 0);
+            let line = call.words(&self.model, 0);
             self.send(*who, &line)?;
         }
         self.story.push("CLIENT UNPAUSE".to_owned());

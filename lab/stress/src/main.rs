@@ -3,7 +3,7 @@
 //! | file | knows |
 //! |---|---|
 //! | `model` | what the contract says of a server: the naive model of the testkit, as clients see it |
-//! | `step`, `encode` | what can happen, how it is drawn, and which words say it |
+//! | `step` | what can happen, how it is drawn, and which words say it |
 //! | `round`, `longer` | how a step is played on both |
 //! | `judge` | whether what the server shows is what the model has |
 //! | `differential` | rounds of steps, each with a seed that repeats it |
@@ -14,7 +14,6 @@
 #![allow(clippy::expect_used, reason = "a harness that cannot go on has nobody to tell but the one who runs it")]
 
 mod differential;
-mod encode;
 mod judge;
 mod longer;
 mod model;

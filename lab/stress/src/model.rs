@@ -86,10 +86,10 @@ impl Model {
 
     // Commands of the module.
 
-    /// A request to enter, which may wait if `may_wait`.
-    pub fn enter(&mut self, request: &Request, may_wait: bool) -> Reply {
+    /// A request to enter.
+    pub fn enter(&mut self, request: &Request) -> Reply {
         self.begin(&request.keys, request.owner);
-        let reply = self.naive.acquire(request.clone(), may_wait);
+        let reply = self.naive.acquire(request.clone());
         if let naive::Reply::TakesOver(first) = reply {
             self.told.push((first, Reply::Nil));
         }
@@ -401,11 +401,6 @@ pub struct Settings {
 /// The database of a key.
 pub fn db_of(key: KeyNo) -> i32 {
     KEYS.get(key).map_or(0, |key| key.0)
-}
-
-/// The name of a key.
-pub fn name_of(key: KeyNo) -> &'static str {
-    KEYS.get(key).map_or("", |key| key.1)
 }
 
 /// How many owners there are, beside those that the server draws.

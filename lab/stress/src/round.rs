@@ -4,17 +4,17 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use dlock_testkit::Client;
-use dlock_testkit::histories::KEYS;
 use dlock_testkit::histories::leave::Renewal;
-use dlock_testkit::histories::naive::{Lease, Request};
+use dlock_testkit::histories::naive::Request;
+use dlock_testkit::histories::words::{Words, name_of, words};
+use dlock_testkit::histories::{How, KEYS, Lease};
 use dlock_testkit::random::Random;
 use dlock_testkit::redis::Value as Answer;
 use dlock_testkit::replica::counter;
 use dlock_testkit::wait::PATIENCE;
 
-use crate::encode::{Words, call_words, keys_of, words};
 use crate::judge::{Before, accept, counts_of, highest_token, judge};
-use crate::model::{self, Model, Reply, Settings, db_of, name_of};
+use crate::model::{self, Model, Reply, Settings, db_of};
 use crate::step::{CONNECTIONS, Call, Situation, Step, db_of_connection, draw};
 
 /// A connection, and how the server numbers it.
@@ -110,14 +110,14 @@ impl Round {
         let now = match step {
             Step::Call(who, call) => {
                 let expected = self.expect(*who, call, Place::Connection)?;
-                let line = call_words(&self.model, call, 0);
+                let line = call.words(&self.model, 0);
                 (*who, line, expected)
             }
             Step::CallBriefly(who, call) => return self.call_briefly(*who, call, before),
             Step::Transaction(who, calls) => return self.transaction(*who, calls, before),
             Step::Script(who, call) => {
                 let expected = self.expect(*who, call, Place::Script)?;
-                (*who, script(call, call_words(&self.model, call, 0)), expected)
+                (*who, script(call, call.words(&self.model, 0)), expected)
             }
             Step::Overwrite(who, key) => {
                 (*who, words(&format!("SET {} text", name_of(*key))), self.model.overwrite(*key))
@@ -151,18 +151,19 @@ impl Round {
     pub(super) fn expect(&mut self, who: usize, call: &Call, place: Place) -> Result<Reply, String> {
         let client = self.client(who)?;
         let binds = match call {
-            Call::Enter(_, Request { binds, .. }, _) | Call::Renew(_, Renewal { binds, .. }) => *binds,
+            Call::Enter(Request { how: How { binds, .. }, .. }) | Call::Renew(_, Renewal { binds, .. }) => *binds,
             Call::Release(..) | Call::Check(..) | Call::Delete(_) | Call::SetTtl(..) => false,
         };
         if binds && place == Place::Script {
             return Ok(Reply::Error("ERR SESSION needs a client connection"));
         }
         Ok(match call {
-            Call::Enter(_, request, blocks) => {
+            Call::Enter(request) => {
                 let since = self.model.naive.now_us;
-                let request = Request { ticket: client, client, since, ..request.clone() };
+                let mut request = Request { ticket: client, client, since, ..request.clone() };
+                request.how.blocks &= place == Place::Connection;
                 let is_second = self.model.naive.waiting.iter().any(|waiter| waiter.owner == request.owner);
-                let reply = self.model.enter(&request, *blocks && place == Place::Connection);
+                let reply = self.model.enter(&request);
                 self.reach_if("an owner waits on several connections", is_second && reply == Reply::Later);
                 reply
             }
@@ -298,7 +299,7 @@ pub enum Place {
 
 /// The words of a script that runs a command.
 fn script(call: &Call, line: Words) -> Words {
-    let keys = keys_of(call);
+    let keys = call.keys();
     let mut script = words("EVAL");
     script.push(b"return redis.call(unpack(ARGV))".to_vec());
     script.extend(words(&keys.len().to_string()));

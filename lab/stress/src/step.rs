@@ -2,25 +2,54 @@
 
 use std::num::NonZeroU32;
 
-use dlock_core::{Command, Entries, Mode, Want};
+use dlock_core::{Command, Entries, Mode};
 use dlock_testkit::histories::leave::{Fence, Leave, Renewal};
-use dlock_testkit::histories::naive::{Hold, Lease, Request};
-use dlock_testkit::histories::{KEYS, KeyNo, Who};
+use dlock_testkit::histories::naive::{Hold, Request};
+use dlock_testkit::histories::words::{Words, enter_words, name_of, release_words, renew_words, words};
+use dlock_testkit::histories::{How, KEYS, KeyNo, Lease, Who};
 use dlock_testkit::random::Random;
 
-use crate::model::{Model, OWNERS, db_of, name_of};
+use crate::model::{Model, OWNERS, db_of};
 
 /// A command of one connection. Who asks is filled in when it is sent.
 #[derive(Clone, Debug)]
 pub enum Call {
-    /// The name of the command, its arguments, and whether it has `BLOCK`.
-    Enter(Command, Request, bool),
+    Enter(Request),
     Release(KeyNo, Leave),
     Renew(KeyNo, Renewal),
     Check(KeyNo, u64),
     Delete(KeyNo),
     /// `PEXPIRE` in ms, or `PERSIST`. Nothing ends in the time that the round takes.
     SetTtl(KeyNo, Option<u64>),
+}
+
+impl Call {
+    /// The keys that it names.
+    pub fn keys(&self) -> &[KeyNo] {
+        match self {
+            Call::Enter(request) => &request.keys,
+            Call::Release(key, _)
+            | Call::Renew(key, _)
+            | Call::Check(key, _)
+            | Call::Delete(key)
+            | Call::SetTtl(key, _) => std::slice::from_ref(key),
+        }
+    }
+
+    /// Its words. `block` is in ms.
+    pub fn words(&self, model: &Model, block: u64) -> Words {
+        let owner = |who: Who| model.owner(who).unwrap_or_default();
+        match self {
+            Call::Enter(request) => enter_words(request, &owner(request.owner), block),
+            Call::Release(key, leave) => release_words(*key, &owner(leave.owner), leave),
+            Call::Renew(key, renewal) => renew_words(*key, &owner(renewal.owner), renewal),
+            Call::Check(key, token) => words(&format!("DLOCK.CHECK {} {token}", name_of(*key))),
+            Call::SetTtl(key, Some(ms)) => words(&format!("PEXPIRE {} {ms}", name_of(*key))),
+            Call::SetTtl(key, None) => words(&format!("PERSIST {}", name_of(*key))),
+            // Both ways to delete.
+            Call::Delete(key) => words(&format!("{} {}", if key % 3 == 1 { "UNLINK" } else { "DEL" }, name_of(*key))),
+        }
+    }
 }
 
 /// One thing that happens. The first number is that of a connection.
@@ -204,39 +233,30 @@ fn unfenced(call: Call) -> Call {
 fn enter(random: &mut Random, situation: &Situation, who: usize, may_block: bool) -> Call {
     let command = random.pick(&COMMANDS);
     let (key, owner) = asker(random, situation, who);
-    let number = |random: &mut Random, most: u64| {
-        let number = u32::try_from(1 + random.below(most)).unwrap_or(1);
-        NonZeroU32::new(number).unwrap_or(NonZeroU32::MIN)
-    };
-    let want = match command {
-        Command::Acquire | Command::Macquire | Command::Release => Want::ExclusiveOnce,
-        Command::Racquire | Command::Wlock => Want::Exclusive,
-        Command::Rlock => Want::Shared,
-        Command::Sacquire => {
-            let (permits, limit) = (number(random, 4), number(random, 6));
-            Want::Permits { permits: permits.min(limit), limit }
-        }
+    let number = |random: &mut Random, most: u64| u32::try_from(1 + random.below(most)).unwrap_or(1);
+    let how = match command {
+        Command::Sacquire => How::permits(number(random, 4), number(random, 6)),
+        command => How::new(command),
     };
     let keys = if command == Command::Macquire { several(random, who) } else { vec![key] };
     let is_drawn = random.one_in(25);
     let id = (!is_drawn && random.one_in(3)).then(|| u8::try_from(random.below(3)).unwrap_or(0));
     let lease = lease(random, situation);
-    let request = Request {
+    // The model needs a number of its own until the server says which owner it has drawn.
+    let owner = if is_drawn { usize::try_from(random.number() >> 8).unwrap_or(0) + OWNERS } else { owner };
+    let binds = random.one_in(4) && !matches!(lease, Lease::Until(_));
+    let mut request = Request {
         ticket: 0,
         client: 0,
-        // The model needs a number of its own until the server says which owner it has drawn.
-        owner: if is_drawn { usize::try_from(random.number() >> 8).unwrap_or(0) + OWNERS } else { owner },
+        owner,
         is_drawn,
         keys,
-        want,
-        lease,
-        binds: random.one_in(4) && !matches!(lease, Lease::Until(_)),
-        min_token: 0,
-        asked: id.map(|id| (command, id)),
+        how: How { lease, binds, id, ..how },
         since: 0,
         is_upgrade: false,
     };
-    Call::Enter(command, request, may_block && random.below(10) < 7)
+    request.how.blocks = may_block && random.below(10) < 7;
+    Call::Enter(request)
 }
 
 fn several(random: &mut Random, who: usize) -> Vec<KeyNo> {

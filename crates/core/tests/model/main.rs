@@ -10,7 +10,8 @@
     reason = "a test that panics has failed, which is what it is for"
 )]
 
-use dlock_testkit::histories::{Reached, World, history};
+use dlock_testkit::histories::{History, Reached, World};
+use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::TestRunner;
@@ -29,12 +30,23 @@ proptest! {
     }
 }
 
+/// A history of a few owners that get in each other's way. The bytes of each step are apart, so that steps can be left
+/// out.
+fn history() -> impl Strategy<Value = History> {
+    let step = || vec(any::<u8>(), STEP_BYTES);
+    (vec(any::<u8>(), 4), prop_oneof![vec(step(), 1..40), vec(step(), 1..140)])
+        .prop_map(|(settings, steps)| History::of_frames(&settings, steps.iter().map(Vec::as_slice)))
+}
+
+/// At least as many as a step is made of.
+const STEP_BYTES: usize = 12;
+
 /// The histories are worth nothing if they never come to the states that are hard.
 #[test]
 fn histories_reach_every_kind_of_state() {
     let mut runner = TestRunner::deterministic();
     let mut reached = Reached::default();
-    for _ in 0..600 {
+    for _ in 0..1500 {
         let history = history().new_tree(&mut runner).expect("a history").current();
         reached.add(&World::play(&history));
     }

@@ -3,8 +3,8 @@
 use dlock_core::engine::Detail;
 use dlock_core::{Keyspace, LockMode, Mode, UnixMs};
 
-use super::history::{KEYS, KeyNo};
 use super::naive::{Counts, Hold, Request};
+use super::ops::{KEYS, KeyNo};
 use super::plain;
 use super::world::World;
 use crate::keyspace::name;
@@ -12,6 +12,7 @@ use crate::keyspace::name;
 impl World {
     pub(super) fn compare(&mut self) {
         self.sync_replica();
+        self.audit();
         for key in 0..KEYS.len() {
             self.compare_holds(key);
             self.compare_expiry(key);
@@ -19,7 +20,7 @@ impl World {
                 self.compare_inspection(key);
             }
         }
-        let stats = self.engine.stats();
+        let stats = self.server.engine.stats();
         let counts = Counts {
             grants: stats.grants,
             reentries: stats.reentries,
@@ -30,16 +31,21 @@ impl World {
             replays: stats.replays,
         };
         assert_eq!(counts, self.naive.counts);
-        let gauges = self.engine.gauges();
+        let gauges = self.server.engine.gauges();
         let queues = (0..KEYS.len()).filter(|key| !self.naive.queue(*key).is_empty()).count();
         assert_eq!((gauges.waiters, gauges.queues), (self.naive.waiting.len(), queues));
-        assert_eq!(gauges.last_token, self.naive.last_token.max(self.engine.memory().tokens.last()));
+        assert_eq!(gauges.last_token, self.naive.last_token.max(self.server.engine.memory().tokens.last()));
         self.reached.waiting = self.reached.waiting.max(gauges.waiters);
+    }
+
+    /// The engine's own tables agree.
+    pub(super) fn audit(&self) {
+        self.server.engine.audit().unwrap_or_else(|how| panic!("{how}: {:?}", self.naive));
     }
 
     fn compare_holds(&self, key: KeyNo) {
         let now = self.naive.now();
-        let lock = self.space.lock(&plain::key_name(key));
+        let lock = self.server.space.lock(&plain::key_name(key));
         let stored = plain::sorted(lock.live_holds(UnixMs::new(now)).map(plain::hold).collect());
         let live = self.naive.keys[key].holds.iter().filter(|hold| now < hold.deadline);
         let plain = live.map(|hold| Hold { session: None, ended: None, ..hold.clone() });
@@ -49,8 +55,8 @@ impl World {
     /// The TTL of a key is its last deadline, unless somebody changed it. While somebody waits it may be longer.
     fn compare_expiry(&self, key: KeyNo) {
         let name = plain::key_name(key);
-        let lock = self.space.lock(&name);
-        let (Some(expiry), Some(last)) = (self.space.expiry(&name), lock.last_deadline()) else { return };
+        let lock = self.server.space.lock(&name);
+        let (Some(expiry), Some(last)) = (self.server.space.expiry(&name), lock.last_deadline()) else { return };
         let last = last.get();
         if let Some(early) = self.naive.keys[key].early {
             assert_eq!(expiry, Some(early), "{key} {:?}", self.naive);
@@ -62,15 +68,15 @@ impl World {
     }
 
     fn compare_inspection(&mut self, key: KeyNo) {
-        let (key_name, now) = (plain::key_name(key), self.space.now());
-        let key_end = self.space.expiry(&key_name).flatten();
+        let (key_name, now) = (plain::key_name(key), self.server.space.now());
+        let key_end = self.server.space.expiry(&key_name).flatten();
         let end = |hold: &Hold| hold.end().min(key_end.unwrap_or(u64::MAX));
         let (ms, us) = (now.ms().get(), now.us());
         let visible: Vec<Hold> = self.naive.live(key).filter(|hold| end(hold) > ms).cloned().collect();
         let queue: Vec<Request> = self.naive.queue(key).into_iter().cloned().collect();
-        let lock = self.space.lock(&key_name).clone();
+        let lock = self.server.space.lock(&key_name).clone();
         let expiry = key_end.map(UnixMs::new);
-        let shown = self.engine.inspect(name(&key_name), &lock, expiry, now, &Detail::Full(usize::MAX));
+        let shown = self.server.engine.inspect(name(&key_name), &lock, expiry, now, &Detail::Full(usize::MAX));
         let Some(shown) = shown else {
             return assert!(visible.is_empty() && queue.is_empty(), "{key} {:?}", self.naive);
         };
@@ -128,22 +134,22 @@ impl World {
         let wanted: Vec<_> = queue
             .iter()
             .map(|waiter| {
-                let (want, waiting) = (waiter.want, us.saturating_sub(waiter.since) / 1000);
+                let (want, waiting) = (waiter.how.want, us.saturating_sub(waiter.since) / 1000);
                 (waiter.owner, want.mode(), waiting, waiter.client, want.entries(), want.limit(), waiter.keys.len())
             })
             .collect();
         assert_eq!(waiters, wanted, "{key} {:?}", self.naive);
         for hold in &visible {
             let left = visible.iter().filter(|other| other.token == hold.token).map(|other| end(other) - ms).max();
-            let checked = self.engine.check(name(&key_name), &lock, expiry, now, plain::token(hold.token));
+            let checked = self.server.engine.check(name(&key_name), &lock, expiry, now, plain::token(hold.token));
             assert_eq!(checked, left, "{key} {:?}", self.naive);
         }
-        assert_eq!(self.engine.check(name(&key_name), &lock, expiry, now, plain::token(7)), None);
+        assert_eq!(self.server.engine.check(name(&key_name), &lock, expiry, now, plain::token(7)), None);
     }
 
     /// The replica does what the primary has replicated so far.
     pub(super) fn drain(&mut self) {
-        self.space.replicate_to(&mut self.replica, &mut self.replica_memory);
+        self.server.space.replicate_to(&mut self.replica, &mut self.replica_memory);
     }
 
     /// The replica has what the primary has, but the grace for those that wait.
@@ -155,8 +161,8 @@ impl World {
         self.drain();
         for key in 0..KEYS.len() {
             let name = plain::key_name(key);
-            let (ours, theirs) = (self.space.lock(&name), self.replica.lock(&name));
-            if self.space.has_expired(&name) {
+            let (ours, theirs) = (self.server.space.lock(&name), self.replica.lock(&name));
+            if self.server.space.has_expired(&name) {
                 continue;
             }
             let stored = |lock: &dlock_core::Lock| plain::sorted(lock.stored_holds().map(plain::hold).collect());
@@ -165,7 +171,7 @@ impl World {
                 continue;
             }
             let last = ours.last_deadline().map_or(0, UnixMs::get);
-            let (ours, theirs) = (self.space.expiry(&name).flatten(), self.replica.expiry(&name).flatten());
+            let (ours, theirs) = (self.server.space.expiry(&name).flatten(), self.replica.expiry(&name).flatten());
             let is_grace = theirs == Some(last) && ours.is_some_and(|ours| ours > last && ours <= last + GRACE_MS);
             assert!(ours == theirs || is_grace, "{key} expires at {ours:?}, on the replica at {theirs:?}");
         }

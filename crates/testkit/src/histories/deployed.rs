@@ -4,15 +4,15 @@
 use dlock_core::engine::{Answer, Input, Role};
 use dlock_core::{Lock, Token, UnixMs};
 
-use super::history::{History, KEYS, KeyNo};
 use super::naive::{Hold, Key, Naive, Request};
+use super::ops::{History, KEYS, KeyNo};
 use super::plain;
 use super::world::World;
 use crate::keyspace::{KeyName, MemoryKeyspace, Replicated};
 use dlock_core::engine::Permission;
 
 /// What a server of a deployment keeps beside its locks.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Deployed {
     /// How the waits ended that the driver has not told the clients yet.
     pub(super) answered: Vec<(Request, Answer)>,
@@ -51,9 +51,9 @@ impl World {
         let history = History { default_lease, grace: None, max_waiters: None, crowd: 0, steps: Vec::new() };
         let mut world = World::new(&history);
         world.deployed = Some(Deployed::default());
-        world.role = role;
-        world.space.keeps_expired = role == Role::Replica;
-        world.space.set_now_us(now_us);
+        world.server.role = role;
+        world.server.space.keeps_expired = role == Role::Replica;
+        world.server.space.set_now_us(now_us);
         world.naive.now_us = now_us;
         world
     }
@@ -65,12 +65,12 @@ impl World {
 
     /// What it is.
     pub fn role(&self) -> Role {
-        self.role
+        self.server.role
     }
 
     /// When its timer is due, in µs of its clock.
     pub fn wake_at_us(&self) -> Option<u64> {
-        self.engine.wake_at().map(|at| at.get() * 1000)
+        self.server.engine.wake_at().map(|at| at.get() * 1000)
     }
 
     /// The model of its locks.
@@ -80,13 +80,13 @@ impl World {
 
     /// The highest token it has seen.
     pub fn last_token(&self) -> u64 {
-        self.engine.memory().tokens.last()
+        self.server.engine.memory().tokens.last()
     }
 
     /// Sets its clock, forward or back.
     pub fn set_clock(&mut self, now_us: u64) {
-        if self.role == Role::Replica {
-            self.space.set_now_us(now_us);
+        if self.server.role == Role::Replica {
+            self.server.space.set_now_us(now_us);
             self.naive.now_us = now_us;
             return;
         }
@@ -97,7 +97,7 @@ impl World {
             let lapsed: Vec<_> = lapsed.map(|hold| (key, hold.clone())).collect();
             self.remember_lapsed(lapsed);
         }
-        self.space.set_now_us(now_us);
+        self.server.space.set_now_us(now_us);
         self.naive.advance(now_us);
         if now_us < before {
             self.forget_ends();
@@ -132,9 +132,9 @@ impl World {
     /// The holds that have lapsed and are stored.
     fn take_lapsed(&mut self) -> Vec<(KeyNo, Hold)> {
         let lapsed = std::mem::take(&mut self.deployed.as_mut().expect("a deployed server").lapsed);
-        let kept = std::mem::replace(&mut self.space.keeps_expired, true);
+        let kept = std::mem::replace(&mut self.server.space.keeps_expired, true);
         let stored = lapsed.into_iter().filter(|(key, hold)| self.stores(*key, hold)).collect();
-        self.space.keeps_expired = kept;
+        self.server.space.keeps_expired = kept;
         stored
     }
 
@@ -142,7 +142,7 @@ impl World {
         let same = |stored: &dlock_core::Hold| {
             stored.token.get() == hold.token && stored.mode == hold.mode && stored.deadline.get() == hold.deadline
         };
-        self.space.lock(&plain::key_name(key)).stored_holds().any(same)
+        self.server.space.lock(&plain::key_name(key)).stored_holds().any(same)
     }
 
     // Requests.
@@ -166,14 +166,14 @@ impl World {
 
     /// The server removes what has expired.
     pub fn expire_keys(&mut self) {
-        self.space.expire_actively();
+        self.server.space.expire_actively();
         self.unlinked();
     }
 
     /// Runs the timer if it is due, and compares the server with the model.
     pub fn end_turn(&mut self) {
         self.tick();
-        if self.role != Role::Replica {
+        if self.server.role != Role::Replica {
             self.compare();
         }
     }
@@ -187,16 +187,16 @@ impl World {
 
     /// What it has replicated since the last call.
     pub fn take_replicated(&mut self) -> Vec<(KeyName, Replicated)> {
-        self.space.take_stream()
+        self.server.space.take_stream()
     }
 
     /// Does what a primary has replicated, after which the model of the primary knew this.
     pub fn apply(&mut self, changes: &[(KeyName, Replicated)], after: &Snapshot) {
         self.saw(after.last_token);
-        let kept = std::mem::replace(&mut self.space.keeps_expired, true);
-        MemoryKeyspace::replay_on(changes.to_vec(), &mut self.space, self.engine.memory_mut());
-        self.space.keeps_expired = kept;
-        self.space.take_stream();
+        let kept = std::mem::replace(&mut self.server.space.keeps_expired, true);
+        MemoryKeyspace::replay_on(changes.to_vec(), &mut self.server.space, self.server.engine.memory_mut());
+        self.server.space.keeps_expired = kept;
+        self.server.space.take_stream();
     }
 
     /// What the model knows now.
@@ -219,45 +219,47 @@ impl World {
 
     /// What a file or a full sync has of it. On a server that saves no token clock, that is not in it.
     pub fn save(&mut self, has_token_clock: bool) -> SavedKeys {
-        let kept = std::mem::replace(&mut self.space.keeps_expired, true);
-        let names = self.space.names();
+        let kept = std::mem::replace(&mut self.server.space.keeps_expired, true);
+        let names = self.server.space.names();
         let keys = names.into_iter().filter_map(|name| {
-            let (bytes, expiry) = (self.space.dump(&name)?, self.space.expiry(&name)?);
+            let (bytes, expiry) = (self.server.space.dump(&name)?, self.server.space.expiry(&name)?);
             Some((name, bytes, expiry))
         });
         let keys = keys.collect();
-        self.space.keeps_expired = kept;
+        self.server.space.keeps_expired = kept;
         SavedKeys { keys, last_token: if has_token_clock { self.last_token() } else { 0 } }
     }
 
     /// Has these keys instead of its own.
     pub fn load(&mut self, saved: &SavedKeys) {
-        let kept = std::mem::replace(&mut self.space.keeps_expired, true);
-        self.space.flush(None);
+        let kept = std::mem::replace(&mut self.server.space.keeps_expired, true);
+        self.server.space.flush(None);
         for (name, bytes, expiry) in &saved.keys {
-            let lock = self.space.restore(name, bytes, *expiry);
-            self.engine.memory_mut().tokens.observe_all(lock.stored_holds());
+            let lock = self.server.space.restore(name, bytes, *expiry);
+            self.server.engine.memory_mut().tokens.observe_all(lock.stored_holds());
             self.saw_all(&lock);
         }
         self.saw(saved.last_token);
         if let Some(token) = Token::new(saved.last_token) {
-            self.engine.memory_mut().tokens.observe(token);
+            self.server.engine.memory_mut().tokens.observe(token);
         }
-        self.space.take_stream();
-        self.space.take_unlinked();
-        self.space.keeps_expired = kept;
+        self.server.space.take_stream();
+        self.server.space.take_unlinked();
+        self.server.space.keeps_expired = kept;
         self.input(Input::Loaded);
     }
 
     /// Whether it stores the same locks as another server.
     pub fn differs_from(&self, other: &World) -> Option<String> {
         let holds = |world: &World, key| {
-            let lock = world.space.lock(&plain::key_name(key));
+            let lock = world.server.space.lock(&plain::key_name(key));
             plain::sorted(lock.stored_holds().map(plain::hold).collect())
         };
         (0..KEYS.len()).find_map(|key| {
             // A primary may look at a key that has expired and that it has not removed yet.
-            if self.space.has_expired(&plain::key_name(key)) || other.space.has_expired(&plain::key_name(key)) {
+            if self.server.space.has_expired(&plain::key_name(key))
+                || other.server.space.has_expired(&plain::key_name(key))
+            {
                 return None;
             }
             let (ours, theirs) = (holds(self, key), holds(other, key));
@@ -269,18 +271,18 @@ impl World {
 
     /// `CLIENT PAUSE`, `FAILOVER`: the server does nothing to its locks by itself.
     pub fn hold_still(&mut self) {
-        self.role = Role::HeldStill;
+        self.server.role = Role::HeldStill;
     }
 
     /// The end of that.
     pub fn go_on(&mut self) {
-        self.role = Role::Primary;
+        self.server.role = Role::Primary;
     }
 
     /// The server becomes a replica. Those that wait get `UNBLOCKED`.
     pub fn stand_down(&mut self) {
         self.demote();
-        self.space.keeps_expired = true;
+        self.server.space.keeps_expired = true;
         self.deployed.as_mut().expect("a deployed server").lapsed.clear();
     }
 
@@ -289,8 +291,8 @@ impl World {
     /// # Errors
     /// Says how the token clock differs from what it has seen.
     pub fn stand_up(&mut self, snapshot: &Snapshot) -> Result<(), String> {
-        self.space.keeps_expired = false;
-        self.role = Role::Primary;
+        self.server.space.keeps_expired = false;
+        self.server.role = Role::Primary;
         self.naive.keys.clone_from(&snapshot.keys);
         (0..KEYS.len()).for_each(|key| self.naive.unbind(key));
         let unbound = |(key, hold): &(KeyNo, Hold)| (*key, Hold { session: None, ended: None, ..hold.clone() });
@@ -313,24 +315,24 @@ impl World {
 
     /// The server does not serve this key: its slot is elsewhere. Those that wait for it are sent away.
     pub fn lose_slot(&mut self, key: KeyNo) {
-        self.space.permissions.insert(plain::key_name(key), Permission::Elsewhere);
+        self.server.space.permissions.insert(plain::key_name(key), Permission::Elsewhere);
         self.delete(key);
         self.unlinked();
     }
 
     /// The server serves this key.
     pub fn gain_slot(&mut self, key: KeyNo) {
-        self.space.permissions.remove(&plain::key_name(key));
+        self.server.space.permissions.remove(&plain::key_name(key));
     }
 
     /// Takes over a lock from another server, by `DUMP` and `RESTORE` with the TTL in ms.
     pub fn import(&mut self, from: &World, key: KeyNo) {
         let name = plain::key_name(key);
-        let Some(bytes) = from.space.dump(&name) else { return };
-        let expiry = from.space.expiry(&name).flatten();
-        let lock = self.space.restore(&name, &bytes, expiry);
+        let Some(bytes) = from.server.space.dump(&name) else { return };
+        let expiry = from.server.space.expiry(&name).flatten();
+        let lock = self.server.space.restore(&name, &bytes, expiry);
         self.unlinked();
-        self.engine.memory_mut().tokens.observe_all(lock.stored_holds());
+        self.server.engine.memory_mut().tokens.observe_all(lock.stored_holds());
         self.saw_all(&lock);
         self.naive.keys[key] = from.naive.keys[key].clone();
         self.naive.unbind(key);
@@ -345,6 +347,6 @@ impl World {
 
     /// The last deadline that is stored in a key.
     pub fn last_deadline(&self, key: KeyNo) -> Option<u64> {
-        self.space.lock(&plain::key_name(key)).last_deadline().map(UnixMs::get)
+        self.server.space.lock(&plain::key_name(key)).last_deadline().map(UnixMs::get)
     }
 }

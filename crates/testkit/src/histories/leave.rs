@@ -2,8 +2,8 @@
 
 use dlock_core::{Entries, Mode};
 
-use super::history::{KeyNo, Who};
-use super::naive::{Asked, Hold, Key, Lease, MIN_BOUND, Naive, Reply};
+use super::naive::{Hold, Key, MIN_BOUND, Naive, Reply};
+use super::ops::{Asked, KeyNo, Lease, Who};
 
 /// A `RELEASE`.
 #[derive(Clone, Copy, Debug)]

@@ -2,7 +2,9 @@
 //!
 //! | file | knows |
 //! |---|---|
-//! | `history` | which steps there are and how they are drawn |
+//! | [`ops`] | what can happen |
+//! | `draw` | how histories are drawn |
+//! | [`words`] | operations as the words of commands |
 //! | `naive` | what the contract says of requests: lists, and loops over them |
 //! | `leave` | the same of releases, renewals and of what happens without a command |
 //! | `served` | the model as a server that answers waiters by itself |
@@ -17,15 +19,17 @@
 
 mod compare;
 mod deployed;
-mod history;
+mod draw;
 pub mod leave;
 pub mod naive;
+pub mod ops;
 pub mod plain;
 mod reached;
 mod served;
+pub mod words;
 mod world;
 
 pub use deployed::{SavedKeys, Snapshot};
-pub use history::*;
+pub use ops::*;
 pub use reached::Reached;
 pub use world::World;

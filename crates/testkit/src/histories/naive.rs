@@ -1,11 +1,8 @@
 //! What the contract says, as simply as it can be written: lists, and loops over them.
 
-use dlock_core::{Command, Mode, Want};
+use dlock_core::{Mode, Want};
 
-use super::history::{KEYS, KeyNo, Who};
-
-/// A command that has an id.
-pub type Asked = (Command, u8);
+use super::ops::{Asked, How, KEYS, KeyNo, Lease, Who};
 
 /// A hold in plain numbers.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -50,34 +47,10 @@ pub struct Request {
     pub owner: Who,
     pub is_drawn: bool,
     pub keys: Vec<KeyNo>,
-    pub want: Want,
-    pub lease: Lease,
-    pub binds: bool,
-    /// `MINTOKEN`, or 0.
-    pub min_token: u64,
-    pub asked: Option<Asked>,
+    pub how: How,
     /// When it began to wait, in µs.
     pub since: u64,
     pub is_upgrade: bool,
-}
-
-/// What a request says of the lease; an end is a time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Lease {
-    Own,
-    For(u64),
-    Until(u64),
-}
-
-impl Lease {
-    /// The lease and the deadline; `None` if it has passed.
-    pub fn resolve(self, now: u64, own: u64) -> Option<(u64, u64)> {
-        match self {
-            Lease::Own => Some((own, now + own)),
-            Lease::For(ms) => Some((ms, now + ms)),
-            Lease::Until(at) => (at > now).then(|| (at - now, at)),
-        }
-    }
 }
 
 /// What a command is answered.
@@ -188,7 +161,8 @@ impl Naive {
     }
 
     fn judge_one(&self, request: &Request, key: KeyNo) -> Verdict {
-        let Request { owner, want, asked, .. } = request;
+        let Request { owner, how: How { want, .. }, .. } = request;
+        let asked = &request.how.asked();
         let (exclusive, shared) = (self.mine(key, *owner, Mode::Exclusive), self.mine(key, *owner, Mode::Shared));
         let mine = if want.mode() == Mode::Exclusive { exclusive } else { shared };
         if let Some(hold) = mine.filter(|hold| asked.is_some() && hold.request == *asked) {
@@ -221,10 +195,10 @@ impl Naive {
     }
 
     fn judge_all(&self, request: &Request, keys: &[KeyNo]) -> Verdict {
-        let Request { owner, asked, .. } = request;
+        let (owner, asked) = (&request.owner, request.how.asked());
         let record = |key: &KeyNo| {
             let hold = self.mine(*key, *owner, Mode::Exclusive)?;
-            (asked.is_some() && hold.request == *asked).then_some(hold.token)
+            (asked.is_some() && hold.request == asked).then_some(hold.token)
         };
         let records: Vec<u64> = keys.iter().filter_map(record).collect();
         if records.len() == keys.len() {
@@ -244,7 +218,7 @@ impl Naive {
         let [key] = *request.keys.as_slice() else { return false };
         let (owner, has) = (request.owner, |mode| self.mine(key, request.owner, mode).is_some());
         let is_alone = self.live(key).all(|hold| hold.owner == owner);
-        match request.want {
+        match request.how.want {
             Want::ExclusiveOnce => false,
             Want::Exclusive => verdict == Verdict::Again || (has(Mode::Shared) && is_alone),
             Want::Shared => verdict == Verdict::Again || has(Mode::Exclusive),
@@ -261,35 +235,37 @@ impl Naive {
         let verdict = self.judge(waiter);
         let own = match verdict {
             Verdict::Held | Verdict::Owned | Verdict::OverLimit => return Turn::NotYet,
-            Verdict::Again => self.mine(waiter.keys[0], waiter.owner, waiter.want.mode()).map_or(0, |hold| hold.lease),
+            Verdict::Again => {
+                self.mine(waiter.keys[0], waiter.owner, waiter.how.want.mode()).map_or(0, |hold| hold.lease)
+            }
             Verdict::Enters => self.default_lease,
             Verdict::Recorded(token) => {
                 let is_short = |key: &KeyNo| {
-                    self.mine(*key, waiter.owner, waiter.want.mode()).is_some_and(|hold| hold.lease < MIN_BOUND)
+                    self.mine(*key, waiter.owner, waiter.how.want.mode()).is_some_and(|hold| hold.lease < MIN_BOUND)
                 };
-                let is_refused = waiter.binds && waiter.keys.iter().any(is_short);
+                let is_refused = waiter.how.binds && waiter.keys.iter().any(is_short);
                 return if is_refused { Turn::SessionLease } else { Turn::Recorded(token) };
             }
         };
-        match waiter.lease.resolve(self.now(), own) {
+        match waiter.how.lease.resolve(self.now(), own) {
             None => Turn::LeasePassed,
-            Some((lease, _)) if waiter.binds && lease < MIN_BOUND => Turn::SessionLease,
+            Some((lease, _)) if waiter.how.binds && lease < MIN_BOUND => Turn::SessionLease,
             Some(_) => Turn::Enters(verdict),
         }
     }
 
     // Commands.
 
-    /// A request comes. It may wait if `may_wait`.
-    pub fn acquire(&mut self, mut request: Request, may_wait: bool) -> Reply {
+    /// A request comes.
+    pub fn acquire(&mut self, mut request: Request) -> Reply {
         if request.keys.iter().any(|key| self.keys[*key].is_other) {
             return Reply::WrongType;
         }
         let verdict = self.judge(&request);
-        let mode = request.want.mode();
+        let mode = request.how.want.mode();
         if let Verdict::Recorded(token) = verdict {
             let holds = request.keys.iter().filter_map(|key| self.mine(*key, request.owner, mode));
-            if request.binds && holds.map(|hold| hold.lease).any(|lease| lease < MIN_BOUND) {
+            if request.how.binds && holds.map(|hold| hold.lease).any(|lease| lease < MIN_BOUND) {
                 return Reply::SessionLease;
             }
             self.counts.replays += 1;
@@ -297,10 +273,12 @@ impl Naive {
             return Reply::Replayed(token);
         }
         let own = match request.keys.as_slice() {
-            [key] if request.want != Want::ExclusiveOnce => self.mine(*key, request.owner, mode).map(|hold| hold.lease),
+            [key] if request.how.want != Want::ExclusiveOnce => {
+                self.mine(*key, request.owner, mode).map(|hold| hold.lease)
+            }
             _ => None,
         };
-        if request.binds && request.lease == Lease::Own && own.unwrap_or(self.default_lease) < MIN_BOUND {
+        if request.how.binds && request.how.lease == Lease::Own && own.unwrap_or(self.default_lease) < MIN_BOUND {
             return Reply::SessionLease;
         }
         let has_queue = request.keys.iter().any(|key| !self.queue(*key).is_empty());
@@ -308,7 +286,7 @@ impl Naive {
         if is_let_in && (!has_queue || self.may_overtake(&request, verdict)) {
             return Reply::Granted(self.enter(&request));
         }
-        if !may_wait {
+        if !request.how.blocks {
             self.counts.refusals += 1;
             return Reply::Nil;
         }
@@ -326,7 +304,7 @@ impl Naive {
             return deadlock(self);
         }
         let holds_shared = |key: &KeyNo| self.mine(*key, request.owner, Mode::Shared).is_some();
-        request.is_upgrade = request.want == Want::Exclusive && request.keys.iter().any(holds_shared);
+        request.is_upgrade = request.how.want == Want::Exclusive && request.keys.iter().any(holds_shared);
         let is_other_upgrade =
             |waiter: &&Request| waiter.is_upgrade && waiter.keys == request.keys && waiter.owner != request.owner;
         if request.is_upgrade && self.waiting.iter().any(|waiter| is_other_upgrade(&waiter)) {
@@ -348,7 +326,7 @@ impl Naive {
 
     fn is_only_holder_of_permits(&self, request: &Request) -> bool {
         let key = request.keys[0];
-        let is_semaphore = matches!(request.want, Want::Permits { .. });
+        let is_semaphore = matches!(request.how.want, Want::Permits { .. });
         let has = |mode| self.mine(key, request.owner, mode).is_some();
         let is_alone = self.live(key).all(|hold| hold.owner == request.owner);
         is_semaphore && has(Mode::Shared) && !has(Mode::Exclusive) && is_alone
@@ -359,28 +337,28 @@ impl Naive {
         let same_keys = |waiter: &Request| {
             waiter.keys.len() == request.keys.len() && waiter.keys.iter().all(|key| request.keys.contains(key))
         };
+        let asked = request.how.asked();
         let is_same =
-            |waiter: &Request| waiter.owner == request.owner && waiter.asked == request.asked && same_keys(waiter);
-        request.asked?;
+            |waiter: &Request| waiter.owner == request.owner && waiter.how.asked() == asked && same_keys(waiter);
+        asked?;
         let first = self.waiting.iter_mut().find(|waiter| is_same(waiter))?;
         self.counts.replays += 1;
-        (first.want, first.lease, first.binds, first.client) =
-            (request.want, request.lease, request.binds, request.client);
+        (first.how, first.client) = (request.how, request.client);
         Some(std::mem::replace(&mut first.ticket, request.ticket))
     }
 
     /// Gives the request what it asks for; the token.
     pub fn enter(&mut self, request: &Request) -> u64 {
-        let (now, fresh, mode) = (self.now(), self.fresh_token(request.min_token), request.want.mode());
-        let count = u64::from(request.want.entries());
+        let (now, fresh, mode) = (self.now(), self.fresh_token(request.how.min_token), request.how.want.mode());
+        let count = u64::from(request.how.want.entries());
         let mut token = fresh;
         for key in request.keys.clone() {
             let old = self.mine(key, request.owner, mode).cloned();
             let hold = match old {
                 None => {
                     self.counts.grants += 1;
-                    let (lease, deadline) = request.lease.resolve(now, self.default_lease).expect("not passed");
-                    let (owner, asked) = (request.owner, request.asked);
+                    let (lease, deadline) = request.how.lease.resolve(now, self.default_lease).expect("not passed");
+                    let (owner, asked) = (request.owner, request.how.asked());
                     self.last_token = fresh;
                     Hold {
                         owner,
@@ -396,10 +374,10 @@ impl Naive {
                 }
                 Some(old) => {
                     self.counts.reentries += 1;
-                    let (lease, deadline) = request.lease.resolve(now, old.lease).expect("not passed");
+                    let (lease, deadline) = request.how.lease.resolve(now, old.lease).expect("not passed");
                     token = old.token;
                     let (lease, deadline) = (lease.max(old.lease), deadline.max(old.end()));
-                    let (count, request) = (old.count + count, request.asked.or(old.request));
+                    let (count, request) = (old.count + count, request.how.asked().or(old.request));
                     Hold { count, lease, deadline, request, ended: None, ..old }
                 }
             };
@@ -411,9 +389,9 @@ impl Naive {
     }
 
     pub(super) fn bind(&mut self, request: &Request) {
-        if request.binds {
+        if request.how.binds {
             for key in &request.keys {
-                let mine = |hold: &&mut Hold| hold.owner == request.owner && hold.mode == request.want.mode();
+                let mine = |hold: &&mut Hold| hold.owner == request.owner && hold.mode == request.how.want.mode();
                 let hold = self.keys[*key].holds.iter_mut().filter(|hold| hold.ended.is_none()).find(mine);
                 hold.expect("it was granted").session = Some(request.client);
             }
@@ -467,7 +445,7 @@ impl Naive {
         let queue = self.queue(key);
         let ahead: Vec<&Request> = queue.into_iter().take_while(|other| other.ticket != waiter.ticket).collect();
         let excludes = |request: &Request, hold: &Hold| {
-            request.owner != hold.owner && (request.want.mode() == Mode::Exclusive || hold.mode == Mode::Exclusive)
+            request.owner != hold.owner && (request.how.want.mode() == Mode::Exclusive || hold.mode == Mode::Exclusive)
         };
         let waits_once =
             |other: &&Request| self.waiting.iter().filter(|waiter| waiter.owner == other.owner).count() == 1;

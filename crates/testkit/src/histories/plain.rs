@@ -1,9 +1,9 @@
 //! What the core says, in the plain numbers of the model, and back.
 
-use dlock_core::{Command, Mode, Owner, RequestId};
+use dlock_core::{Mode, Owner, RequestId};
 
-use super::history::{KEYS, KeyNo, Who};
-use super::naive::{Asked, Hold};
+use super::naive::Hold;
+use super::ops::{Asked, KEYS, KeyNo, Who};
 use crate::keyspace::KeyName;
 
 /// The owner with this number: some are UUIDs, which are stored in another form.
@@ -58,14 +58,4 @@ pub fn lease(ms: u64) -> dlock_core::Lease {
 
 pub fn token(number: u64) -> dlock_core::Token {
     dlock_core::Token::new(number).expect("a token in its range")
-}
-
-pub fn command(what: &super::history::What) -> Command {
-    match what {
-        super::history::What::Acquire(_) => Command::Acquire,
-        super::history::What::Racquire(_) => Command::Racquire,
-        super::history::What::Rlock(_) => Command::Rlock,
-        super::history::What::Sacquire(..) => Command::Sacquire,
-        super::history::What::Macquire(_) => Command::Macquire,
-    }
 }

@@ -8,7 +8,7 @@ use dlock_core::engine::{Answer, Fault};
 use super::naive::{Reply, Request, Turn, Verdict};
 
 /// How often histories came to something.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Reached {
     pub times: BTreeMap<&'static str, u64>,
     /// How many waited at most.
@@ -76,7 +76,7 @@ impl Reached {
             Turn::Enters(_) if waiter.keys.len() > 1 => "several served",
             Turn::Recorded(_) if waiter.keys.len() > 1 => "several served by a record",
             Turn::Enters(_) if waiter.is_upgrade => "upgraded",
-            Turn::Enters(_) if matches!(waiter.want, Want::Permits { .. }) => "permits served",
+            Turn::Enters(_) if matches!(waiter.how.want, Want::Permits { .. }) => "permits served",
             Turn::Enters(Verdict::Again) => "entered again from the queue",
             Turn::Enters(_) => "served",
             Turn::Recorded(_) => "served by a record",

@@ -1,8 +1,8 @@
 //! The model as a server that goes on by itself: who is answered when something has changed, and what commands of the
 //! server do to keys.
 
-use super::history::{KEYS, KeyNo};
 use super::naive::{Counts, Key, Naive, Reply, Request, Turn};
+use super::ops::{KEYS, KeyNo};
 
 impl Naive {
     /// A server without locks.

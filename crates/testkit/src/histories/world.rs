@@ -4,38 +4,39 @@ mod commands;
 mod keys;
 mod turn;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
-use dlock_core::engine::{Input, Role, Settings, WaiterId};
-use dlock_core::{ClientId, Command, Engine, Keyspace, Memory};
+use dlock_core::engine::{Input, Role, Settings};
+use dlock_core::{ClientId, Command, Engine, Memory};
 
 use super::deployed::Deployed;
-use super::history::{
-    self, Acquiring, CLIENTS, ClientNo, History, KEYS, KeyNo, Op, Somebody, Step, TokenPick, TokenRule, What, Who,
-};
 use super::leave::{Fence, Leave, Renewal};
-use super::naive::{Lease, Naive, Request};
+use super::naive::{Counts, Naive, Request};
+use super::ops::{CLIENTS, ClientNo, History, How, KEYS, KeyNo, Lease, Op, Somebody, Step, TokenPick, TokenRule, Who};
 use super::plain;
 use super::reached::Reached;
-use crate::keyspace::{MemoryKeyspace, name};
+use crate::keyspace::MemoryKeyspace;
+use crate::memory_server::MemoryServer;
 
-/// A primary with its engine, a replica, and the model of both.
+/// A primary, a replica, and the model of both.
+#[derive(Clone)]
 pub struct World {
-    pub(super) space: MemoryKeyspace,
-    pub(super) engine: Engine<u64>,
+    pub(super) server: MemoryServer,
     pub(super) replica: MemoryKeyspace,
     pub(super) replica_memory: Memory,
     pub(super) naive: Naive,
-    pub(super) role: Role,
     pub(super) grace: Option<u64>,
     clients: [u64; CLIENTS],
-    pub(super) waiters: BTreeMap<u64, WaiterId>,
     tickets: u64,
     drawn: Who,
     /// The last request that had an id.
     sent: Option<Request>,
     /// Keys whose TTL somebody made longer, and that no effect has changed since.
     pub(super) late: BTreeSet<KeyNo>,
+    /// Keys that somebody had expire early, and that the timer has removed.
+    removed_by_timer: BTreeSet<KeyNo>,
+    /// Of each key, by when a refused renewal is tried again.
+    retry_by: [u64; KEYS.len()],
     /// What a server of a deployment keeps beside.
     pub(super) deployed: Option<Deployed>,
     /// Keys whose lock was overwritten: nobody may wait for them after the timer has run.
@@ -46,12 +47,18 @@ pub struct World {
 impl World {
     /// Plays the history; panics where the engine and the model do not agree.
     pub fn play(history: &History) -> Reached {
-        let mut world = World::new(history);
-        world.gather(history.crowd);
+        let mut world = World::begin(history);
         for step in &history.steps {
             world.step(step);
         }
         world.reached
+    }
+
+    /// The world in which a history begins.
+    pub fn begin(history: &History) -> World {
+        let mut world = World::new(history);
+        world.gather(history.crowd);
+        world
     }
 
     pub(super) fn new(history: &History) -> World {
@@ -61,22 +68,20 @@ impl World {
             max_waiters,
             session_grace: grace.map(plain::lease),
         };
-        let space = MemoryKeyspace::at(BEGIN_MS);
         World {
             naive: Naive::new(BEGIN_MS * 1000, default_lease, max_waiters),
-            engine: Engine::new(7, settings),
-            space,
+            server: MemoryServer::new(settings, MemoryKeyspace::at(BEGIN_MS)),
             // Its clock stands still: a replica removes nothing by itself.
             replica: MemoryKeyspace::default(),
             replica_memory: Memory::new(),
-            role: Role::Primary,
             grace,
             clients: std::array::from_fn(|client| 1 + client as u64),
-            waiters: BTreeMap::new(),
             tickets: 0,
             drawn: 1000,
             sent: None,
             late: BTreeSet::new(),
+            removed_by_timer: BTreeSet::new(),
+            retry_by: [0; KEYS.len()],
             deployed: None,
             overwritten: BTreeSet::new(),
             reached: Reached::default(),
@@ -85,41 +90,35 @@ impl World {
 
     fn gather(&mut self, crowd: usize) {
         for number in 0..crowd {
-            let (client, owner, lease) = (number % CLIENTS, Some(100 + number), history::Lease::For(500));
-            let what = What::Rlock(0);
-            self.acquire(&Acquiring { client, owner, what, lease, block: false, binds: true, ahead: None, id: None });
+            let how = How { lease: Lease::For(500), binds: true, ..How::new(Command::Rlock) };
+            self.enter(number % CLIENTS, Some(Somebody::Any(100 + number)), vec![0], how);
         }
     }
 
-    fn step(&mut self, step: &Step) {
+    /// Plays a step, and compares the engine with the model.
+    pub fn step(&mut self, step: &Step) {
+        self.play_step(step);
+        self.compare();
+    }
+
+    /// Plays a step that was played before.
+    pub fn play_step(&mut self, step: &Step) {
         self.notice_expired();
-        let is_up = self.role == Role::Primary;
+        let is_up = self.server.role == Role::Primary;
         match &step.op {
             Op::Wait(us) => self.wait(*us),
             Op::ClientGone(client) => self.client_gone(*client),
             Op::Abandon(at) => self.abandon(*at),
-            Op::Blind(is_blind) => (self.space.is_blind, self.naive.is_blind) = (*is_blind, *is_blind),
-            Op::Resume if self.role == Role::HeldStill => self.become_primary(),
-            Op::Promote if self.role == Role::Replica => {
+            Op::FailOver => self.fail_over(),
+            Op::Blind(is_blind) => (self.server.space.is_blind, self.naive.is_blind) = (*is_blind, *is_blind),
+            Op::Resume if self.server.role == Role::HeldStill => self.become_primary(),
+            Op::Promote if self.server.role == Role::Replica => {
                 self.input(Input::RoleChanged);
                 self.become_primary();
             }
             Op::Demote => self.demote(),
-            Op::Pause if is_up => self.role = Role::HeldStill,
-            Op::Acquire(acquiring) if is_up => self.acquire(acquiring),
-            Op::Upgrade { client, key, holder, lease } if is_up => {
-                let (owner, what) = (Some(self.find(*key, Somebody::Holder(*holder))), What::Racquire(*key));
-                self.acquire(&Acquiring {
-                    client: *client,
-                    owner,
-                    what,
-                    lease: *lease,
-                    block: true,
-                    binds: false,
-                    ahead: None,
-                    id: None,
-                });
-            }
+            Op::Pause if is_up => self.server.role = Role::HeldStill,
+            Op::Enter { client, owner, keys, how } if is_up => self.enter(*client, *owner, keys.clone(), *how),
             Op::Resend { client, block } if is_up => self.resend(*client, *block),
             Op::Release { key, who, mode, entries, token, id } if is_up => {
                 let owner = self.find(*key, *who);
@@ -143,20 +142,13 @@ impl World {
         if step.then_tick {
             self.tick();
         }
-        self.compare();
-        self.audit();
-    }
-
-    /// The engine's own tables agree.
-    pub(super) fn audit(&self) {
-        self.engine.audit().unwrap_or_else(|how| panic!("{how}: {:?}", self.naive));
     }
 
     // Time and clients.
 
     fn wait(&mut self, us: u64) {
         let now = self.naive.now_us + us;
-        self.space.set_now_us(now);
+        self.server.space.set_now_us(now);
         self.naive.advance(now);
         self.notice_expired();
     }
@@ -164,7 +156,7 @@ impl World {
     /// Keys that have expired hold nothing, whatever the end of a session would have given to a hold.
     pub(super) fn notice_expired(&mut self) {
         for key in 0..KEYS.len() {
-            if self.space.has_expired(&plain::key_name(key)) {
+            if self.server.space.has_expired(&plain::key_name(key)) {
                 let now = self.naive.now();
                 let holds = std::mem::take(&mut self.naive.keys[key].holds);
                 assert!(holds.iter().all(|hold| hold.ended.is_some() || hold.deadline <= now), "{key} had {holds:?}");
@@ -173,13 +165,13 @@ impl World {
     }
 
     fn become_primary(&mut self) {
-        self.role = Role::Primary;
+        self.server.role = Role::Primary;
         // Until then the timer does not try again.
         self.wait(RETRY_US);
     }
 
     pub(super) fn demote(&mut self) {
-        self.role = Role::Replica;
+        self.server.role = Role::Replica;
         self.input(Input::RoleChanged);
         while !self.naive.waiting.is_empty() {
             self.abandon(0);
@@ -202,36 +194,72 @@ impl World {
         self.naive.end_session(id, self.grace);
         let has_ended = self.naive.keys.iter().any(|key| key.holds.iter().any(|hold| hold.ended.is_some()));
         self.reached.count_if("session ended", has_ended);
-        self.reached.count_if("session ended in a pause", has_ended && self.role == Role::HeldStill);
+        self.reached.count_if("session ended in a pause", has_ended && self.server.role == Role::HeldStill);
     }
 
     pub(super) fn abandon(&mut self, at: usize) {
         if at < self.naive.waiting.len() {
             let waiter = self.naive.waiting.remove(at);
-            let id = self.waiters.remove(&waiter.ticket).expect("it waits");
-            assert_eq!(self.engine.abandon(id), Some(waiter.ticket));
-            assert_eq!(self.engine.abandon(id), None, "it has left");
+            assert!(self.server.abandon(waiter.ticket), "it waits");
         }
     }
 
-    pub(super) fn input(&mut self, input: Input<'_>) {
-        self.engine.input(input, self.space.now());
+    /// The primary dies. Its replica, which has everything, goes on with no client and no pause.
+    fn fail_over(&mut self) {
+        while !self.naive.waiting.is_empty() {
+            self.abandon(0);
+        }
+        self.drain();
+        self.server.space = std::mem::take(&mut self.replica);
+        self.server.space.set_now_us(self.naive.now_us);
+        self.replica = self.server.space.clone();
+        self.replica.set_now_us(0);
+        self.server.engine = Engine::new(7, self.server.engine.settings());
+        *self.server.engine.memory_mut() = self.replica_memory.clone();
+        self.server.role = Role::Primary;
+        self.clients.iter_mut().for_each(|client| *client += CLIENTS as u64);
+        self.naive.counts = Counts::default();
+        (0..KEYS.len()).for_each(|key| self.naive.unbind(key));
+        self.naive.advance(self.naive.now_us);
     }
 
-    /// The engine hears which locks went: whether any did.
+    pub(super) fn input(&mut self, input: Input<'_>) {
+        self.server.input(input);
+    }
+
     pub(super) fn unlinked(&mut self) -> bool {
-        let names = self.space.take_unlinked();
-        names.iter().for_each(|key| self.input(Input::Removed(name(key))));
-        !names.is_empty()
+        self.server.hear_of_removals()
+    }
+
+    // What there is.
+
+    /// The server.
+    pub fn server(&self) -> &MemoryServer {
+        &self.server
+    }
+
+    /// The keys of its replica.
+    pub fn replica(&self) -> &MemoryKeyspace {
+        &self.replica
+    }
+
+    /// How the server numbers the client with this number now.
+    pub fn client(&self, client: ClientNo) -> u64 {
+        self.clients[client]
+    }
+
+    /// What it came to so far.
+    pub fn reached(&self) -> &Reached {
+        &self.reached
     }
 
     // Choices that depend on what there is.
 
-    fn lease(&self, lease: history::Lease) -> Lease {
+    /// An end that counts from now, as a time.
+    fn lease(&self, lease: Lease) -> Lease {
         match lease {
-            history::Lease::Own => Lease::Own,
-            history::Lease::For(ms) => Lease::For(ms),
-            history::Lease::Until(ms) => Lease::Until(self.naive.now() + ms),
+            Lease::Until(ms) => Lease::Until(self.naive.now() + ms),
+            lease => lease,
         }
     }
 

@@ -4,8 +4,8 @@ use std::num::NonZeroU32;
 
 use dlock_core::{Command, Entries, Lease as LongestLease, Mode, Want};
 use dlock_testkit::histories::leave::{Fence, Leave, Renewal};
-use dlock_testkit::histories::naive::{self, Asked, Counts, Key, Lease, Naive, Request, Turn};
-use dlock_testkit::histories::{KEYS, KeyNo, Who};
+use dlock_testkit::histories::naive::{self, Counts, Key, Naive, Request, Turn};
+use dlock_testkit::histories::{Asked, How, KEYS, KeyNo, Lease, Who};
 
 use super::Op;
 use crate::history::Reply;
@@ -168,22 +168,17 @@ impl Model {
     }
 
     fn acquire(mut self, ops: &[Op], at: usize, words: &Words<'_>, reply: &Reply) -> Option<Model> {
-        let (command, want) = words.enters()?;
         let request = Request {
             ticket: at as u64,
             client: 0,
             owner: words.owner()?,
             is_drawn: false,
             keys: words.keys.clone(),
-            want,
-            lease: words.lease()?,
-            binds: false,
-            min_token: 0,
-            asked: words.asked(command),
+            how: words.enters()?,
             since: 0,
             is_upgrade: false,
         };
-        let is_right = match self.naive.acquire(request, words.has("BLOCK")) {
+        let is_right = match self.naive.acquire(request) {
             naive::Reply::Waits => return Some(self),
             // The first request is told nil.
             naive::Reply::TakesOver(first) => {
@@ -272,20 +267,24 @@ impl<'a> Words<'a> {
     }
 
     /// What an acquiring command wants.
-    fn enters(&self) -> Option<(Command, Want)> {
-        Some(match self.verb {
-            "ACQUIRE" => (Command::Acquire, Want::ExclusiveOnce),
-            "RACQUIRE" => (Command::Racquire, Want::Exclusive),
-            "WLOCK" => (Command::Wlock, Want::Exclusive),
-            "RLOCK" => (Command::Rlock, Want::Shared),
-            "MACQUIRE" => (Command::Macquire, Want::ExclusiveOnce),
-            "SACQUIRE" => {
-                let limit = count(self.rest.first()?.parse().ok()?)?;
-                let permits = count(self.number("PERMITS").unwrap_or(1))?;
-                (Command::Sacquire, Want::Permits { permits, limit })
-            }
+    fn enters(&self) -> Option<How> {
+        let how = How::new(match self.verb {
+            "ACQUIRE" => Command::Acquire,
+            "RACQUIRE" => Command::Racquire,
+            "WLOCK" => Command::Wlock,
+            "RLOCK" => Command::Rlock,
+            "MACQUIRE" => Command::Macquire,
+            "SACQUIRE" => Command::Sacquire,
             _ => return None,
-        })
+        });
+        let want = if self.verb == "SACQUIRE" {
+            let limit = count(self.rest.first()?.parse().ok()?)?;
+            Want::Permits { permits: count(self.number("PERMITS").unwrap_or(1))?, limit }
+        } else {
+            how.want
+        };
+        let id = self.asked(how.command).map(|(_, id)| id);
+        Some(How { want, lease: self.lease()?, blocks: self.has("BLOCK"), id, ..how })
     }
 
     fn key(&self) -> Option<KeyNo> {

@@ -10,7 +10,7 @@ use dlock_core::args::{
 use dlock_core::engine::Detail;
 use dlock_core::{Command, Entries, Lease, LeaseChoice, Mode, Owner, RenewToken, RequestId, TokenClock, UnixMs, Want};
 
-use crate::bytes::Bytes;
+use dlock_testkit::bytes::Bytes;
 
 /// Reads the bytes as the arguments of a command.
 pub fn args(bytes: &[u8]) {

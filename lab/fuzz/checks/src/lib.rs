@@ -8,7 +8,6 @@
 //! | `codec` | that bytes are read to a value that is written as it was read, or to an error |
 //! | `args` | that arguments are read as a second, plain parser reads them |
 //! | `machine` | that histories come to the same on the engine and on its model |
-//! | `bytes` | how steps are made of bytes |
 
 #![allow(
     clippy::unwrap_used,
@@ -18,7 +17,6 @@
 )]
 
 mod args;
-mod bytes;
 mod codec;
 mod machine;
 

@@ -93,7 +93,7 @@ impl Run {
     /// A server has let the client in; whether it hears of it.
     pub(super) fn granted(&mut self, server: usize, request: &Request, token: u64, is_heard: bool) {
         self.counts.grants += 1;
-        let (client, mode) = (request.owner, request.want.mode());
+        let (client, mode) = (request.owner, request.how.want.mode());
         for key in request.keys.iter().copied() {
             let at = self.clients.all[client].beliefs.iter().position(|old| old.key == key && old.mode == mode);
             let old = at.map(|at| self.clients.all[client].beliefs.swap_remove(at));

@@ -1,11 +1,12 @@
 //! How a request gets from a client to a server, and how connections end.
 
 use dlock_core::Command as Verb;
+use dlock_testkit::histories::How;
 use dlock_testkit::histories::leave::{Fence, Leave, Renewal};
-use dlock_testkit::histories::naive::{Lease, Reply, Request};
+use dlock_testkit::histories::naive::{Reply, Request};
 
 use super::Run;
-use crate::clients::{Connection, Late, verb};
+use crate::clients::{Connection, Late};
 use crate::oracle::{note_lapsed, note_session_end};
 use crate::plan::{Command, Fate, OTHER_NODE};
 
@@ -39,7 +40,7 @@ impl Run {
         let Some(command) = self.resolve(client, command) else { return };
         let keys = keys_of(&command);
         let Some(connection) = self.connection(client, &keys) else { return };
-        if matches!(command, Command::Enter { id: Some(_), .. }) {
+        if matches!(command, Command::Enter { how: How { id: Some(_), .. }, .. }) {
             self.clients.all[client].last = Some(command.clone());
         }
         match fate {
@@ -68,14 +69,17 @@ impl Run {
                 let belief = &beliefs[pick(*hold)?];
                 let mode = mode.map(|_| belief.mode);
                 let token = names_token.then_some(belief.token);
-                Command::ReleaseOf { key: belief.key, entries: *entries, mode, token, id: *id }
+                let asked = id.map(|id| (Verb::Release, id));
+                Command::ReleaseOf(belief.key, Leave { owner: client, mode, entries: *entries, token, asked })
             }
             Command::Renew { hold, lease, binds, names_token } => {
                 let belief = &beliefs[pick(*hold)?];
-                let token = names_token.then_some(belief.token);
-                Command::RenewOf { key: belief.key, lease: *lease, binds: *binds, token, mode: belief.mode }
+                let fence = if *names_token { Fence::Is(belief.token) } else { Fence::Any };
+                let (mode, lease, binds) = (Some(belief.mode), *lease, *binds);
+                // Its connection is known when it is sent.
+                Command::RenewOf(belief.key, Renewal { client: 0, owner: client, mode, lease, fence, binds })
             }
-            Command::ReleaseOf { .. } | Command::RenewOf { .. } => command.clone(),
+            Command::ReleaseOf(..) | Command::RenewOf(..) => command.clone(),
         })
     }
 
@@ -96,22 +100,18 @@ impl Run {
         note_lapsed(&self.servers, &mut self.clients, server);
         self.counts.events += 1;
         match command {
-            Command::Enter { keys, want, lease, block, binds, id } => {
+            Command::Enter { keys, how } => {
                 let request = Request {
                     ticket: 0,
                     client: connection.id,
                     owner: client,
                     is_drawn: false,
                     keys: keys.clone(),
-                    want: *want,
-                    lease: lease.map_or(Lease::Own, Lease::For),
-                    binds: *binds,
-                    min_token: 0,
-                    asked: id.map(|id| (verb(keys, *want), id)),
+                    how: *how,
                     since: 0,
                     is_upgrade: false,
                 };
-                let entered = self.servers.all[server].world.request(request.clone(), *block);
+                let entered = self.servers.all[server].world.request(request.clone());
                 self.servers.record(server);
                 match entered {
                     Some((_, Reply::Granted(token) | Reply::Replayed(token))) => {
@@ -125,9 +125,8 @@ impl Run {
                     Some(_) | None => {}
                 }
             }
-            Command::ReleaseOf { key, entries, mode, token, id } => {
-                let asked = id.map(|id| (Verb::Release, id));
-                let leave = Leave { owner: client, mode: *mode, entries: *entries, token: *token, asked };
+            Command::ReleaseOf(key, leave) => {
+                let leave = *leave;
                 let before = self.take_beliefs(client, *key);
                 let reply = self.servers.all[server].world.release(*key, leave);
                 self.servers.record(server);
@@ -135,11 +134,8 @@ impl Run {
                     self.has_left(server, leave, before, reply);
                 }
             }
-            Command::RenewOf { key, lease, binds, token, mode } => {
-                let fence = token.map_or(Fence::Any, Fence::Is);
-                let lease = lease.map_or(Lease::Own, Lease::For);
-                let (mode, binds) = (Some(*mode), *binds);
-                let renewal = Renewal { client: connection.id, owner: client, mode, lease, fence, binds };
+            Command::RenewOf(key, renewal) => {
+                let renewal = Renewal { client: connection.id, ..*renewal };
                 let reply = self.servers.all[server].world.renew(*key, renewal);
                 self.servers.record(server);
                 if is_heard {
@@ -182,7 +178,7 @@ impl Run {
 fn keys_of(command: &Command) -> Vec<usize> {
     match command {
         Command::Enter { keys, .. } => keys.clone(),
-        Command::ReleaseOf { key, .. } | Command::RenewOf { key, .. } => vec![*key],
+        Command::ReleaseOf(key, _) | Command::RenewOf(key, _) => vec![*key],
         Command::Release { .. } | Command::Renew { .. } => Vec::new(),
     }
 }

@@ -1,67 +1,57 @@
 //! The commands of a history, each on the engine and on the model.
 
-use dlock_core::engine::{Answer, Call, Entered, Event, Fault, Left, Output, WaiterId};
+use dlock_core::engine::{Answer, Event, Fault, Left};
 use dlock_core::{
-    ClientId, Command, Keyspace, LeaseChoice, Name, Renew, RenewToken, Request as CoreRequest, Token, UnixMs, Want,
+    Change, Command, LeaseChoice, Renew, RenewToken, Request as CoreRequest, Token, UnixMs, decode_effect,
 };
 
 use super::World;
 use super::turn::split;
-use crate::histories::history::{Acquiring, ClientNo, KeyNo, What};
 use crate::histories::leave::{Fence, Leave, Renewal};
-use crate::histories::naive::{Lease, Reply, Request};
+use crate::histories::naive::{Reply, Request};
+use crate::histories::ops::{ClientNo, How, KeyNo, Lease, Somebody};
 use crate::histories::plain;
-use crate::keyspace::{KeyName, RunningRelease, name};
+use crate::keyspace::{KeyName, Replicated, RunningRelease};
+use crate::memory_server::Entry;
 
 impl World {
     pub(super) fn may_run(&self, keys: &[KeyNo]) -> bool {
-        keys.iter().all(|key| !self.space.permissions.contains_key(&plain::key_name(*key)))
+        keys.iter().all(|key| !self.server.space.permissions.contains_key(&plain::key_name(*key)))
     }
 
-    pub(super) fn acquire(&mut self, acquiring: &Acquiring) {
-        let Acquiring { client, owner, what, lease, block, binds, ahead, id } = acquiring;
-        let (keys, want) = match what {
-            What::Acquire(key) => (vec![*key], Want::ExclusiveOnce),
-            What::Racquire(key) => (vec![*key], Want::Exclusive),
-            What::Rlock(key) => (vec![*key], Want::Shared),
-            What::Sacquire(key, permits, limit) => (vec![*key], Want::Permits { permits: *permits, limit: *limit }),
-            What::Macquire(keys) => (keys.clone(), Want::ExclusiveOnce),
-        };
+    pub(super) fn enter(&mut self, client: ClientNo, owner: Option<Somebody>, keys: Vec<KeyNo>, how: How) {
         let is_drawn = owner.is_none();
         self.drawn += 3 * usize::from(is_drawn);
+        let min_token = if how.min_token == 0 { 0 } else { self.naive.now_us + how.min_token };
         let request = Request {
             ticket: 0,
-            client: self.clients[*client],
-            owner: owner.unwrap_or(self.drawn),
+            client: self.clients[client],
+            owner: owner.map_or(self.drawn, |owner| self.find(keys[0], owner)),
             is_drawn,
             keys,
-            want,
-            lease: self.lease(*lease),
-            binds: *binds,
-            min_token: ahead.map_or(0, |ahead| self.space.now().us() + u64::from(ahead)),
-            asked: id.map(|id| (plain::command(what), id)),
+            how: How { lease: self.lease(how.lease), min_token, ..how },
             since: 0,
             is_upgrade: false,
         };
-        if id.is_some() {
+        if how.id.is_some() {
             self.sent = Some(request.clone());
         }
-        self.request(request, *block);
+        self.request(request);
     }
 
     pub(super) fn resend(&mut self, client: ClientNo, block: bool) {
-        if let Some(sent) = self.sent.clone() {
-            let lease = match sent.lease {
-                // A lease that has passed is a syntax error.
-                Lease::Until(at) if at <= self.naive.now() => Lease::For(400),
-                lease => lease,
-            };
-            self.request(Request { client: self.clients[client], lease, ..sent }, block);
+        if let Some(mut sent) = self.sent.clone() {
+            // A lease that has passed is a syntax error.
+            if matches!(sent.how.lease, Lease::Until(at) if at <= self.naive.now()) {
+                sent.how.lease = Lease::For(400);
+            }
+            (sent.client, sent.how.blocks) = (self.clients[client], block);
+            self.request(sent);
         }
     }
 
     /// A request to enter: its ticket and the reply; `None` if the server does not serve its keys.
-    pub fn request(&mut self, request: Request, block: bool) -> Option<(u64, Reply)> {
+    pub fn request(&mut self, request: Request) -> Option<(u64, Reply)> {
         if !self.may_run(&request.keys) {
             return None;
         }
@@ -69,44 +59,35 @@ impl World {
         let ticket = self.tickets;
         let request = Request { ticket, ..request };
         let names: Vec<KeyName> = request.keys.iter().map(|key| plain::key_name(*key)).collect();
-        let names: Vec<Name<'_>> = names.iter().map(name).collect();
-        let call = Call { name: names[0], now: self.space.now(), client: ClientId(request.client) };
+        let how = request.how;
         let ask = CoreRequest {
             is_owner_drawn: request.is_drawn,
-            id: request.asked.map(plain::request).map(Box::new),
-            session: request.binds,
-            min_token: Token::new(request.min_token),
-            ..CoreRequest::new(plain::owner(request.owner), request.want, choice(request.lease))
+            id: how.asked().map(plain::request).map(Box::new),
+            session: how.binds,
+            min_token: Token::new(how.min_token),
+            ..CoreRequest::new(plain::owner(request.owner), how.want, choice(how.lease))
         };
-        let wait = block.then_some(|_: WaiterId| ticket);
-        let entered = if names.len() == 1 && request.asked.is_none_or(|(command, _)| command != Command::Macquire) {
-            self.engine.acquire(&mut self.space, call, &ask, wait)
-        } else {
-            self.engine.acquire_all(&mut self.space, call, &names, &ask, wait)
-        };
-        let outputs = self.engine.take_outputs();
-        let is_takeover = matches!(entered, Ok(Entered::Waiting(_))) && !outputs.contains(&Output::Own(0, Event::Wait));
-        let mut before = split(outputs, request.keys.len(), None).0;
-        let first = if is_takeover { before.pop() } else { None };
-        self.naive.begin_command(&request.keys, request.owner);
-        self.answers(before);
-        let expected = self.naive.acquire(request.clone(), block);
+        let replicated = self.replicated_so_far();
+        let all = how.command == Command::Macquire;
+        let entered = self.server.enter(request.client, &names, all, &ask, how.blocks.then_some(ticket));
+        let mut before = split(self.server.take_outputs(), request.keys.len(), None).0;
         let reply = match &entered {
-            Ok(Entered::Granted(token)) => Reply::Granted(token.get()),
-            Ok(Entered::Replayed(token)) => Reply::Replayed(token.get()),
-            Ok(Entered::Waiting(id)) => {
-                self.waiters.insert(ticket, *id);
-                match first {
-                    Some((first, Answer::Nil)) => {
-                        assert_eq!(self.waiters.remove(&first), Some(*id), "it has the place of the first");
-                        Reply::TakesOver(first)
-                    }
-                    _ => Reply::Waits,
-                }
+            Ok(Entry::Granted(token)) => Reply::Granted(token.get()),
+            Ok(Entry::Replayed(token)) => Reply::Replayed(token.get()),
+            Ok(Entry::Waits) => Reply::Waits,
+            Ok(Entry::TakesOver(first)) => {
+                assert_eq!(before.pop(), Some((*first, Answer::Nil)), "the first hears of it");
+                Reply::TakesOver(*first)
             }
-            Ok(Entered::Refused) => Reply::Nil,
+            Ok(Entry::Refused) => Reply::Nil,
             Err(fault) => reply_of(fault),
         };
+        if before.is_empty() {
+            self.check_refusal(replicated, reply);
+        }
+        self.naive.begin_command(&request.keys, request.owner);
+        self.answers(before);
+        let expected = self.naive.acquire(request.clone());
         assert_eq!(reply, expected, "{request:?} {entered:?} {:?}", self.naive);
         self.reached.acquired(&request, reply);
         self.end_command(&request.keys);
@@ -126,18 +107,14 @@ impl World {
             token: token.map(plain::token),
             request: asked.map(plain::request),
         };
-        self.space.running = Some(running.clone());
-        let key_name = plain::key_name(key);
-        let call = Call { name: name(&key_name), now: self.space.now(), client: ClientId(0) };
-        let stats = self.engine.stats();
-        let left = self.engine.release(&mut self.space, call, &running.request());
-        self.space.running = None;
+        let stats = self.server.engine.stats();
+        let left = self.server.release(0, &plain::key_name(key), running);
         // Those that waited before the release, and those that it lets in.
-        let is_certain =
-            self.engine.stats().replays == stats.replays || self.engine.stats().session_ends == stats.session_ends;
+        let now = self.server.engine.stats();
+        let is_certain = now.replays == stats.replays || now.session_ends == stats.session_ends;
         let is_released = matches!(left, Ok(Left::Fully)) || (matches!(left, Ok(Left::Partly)) && is_certain);
         let marker = is_released.then_some(Event::Release);
-        let (before, after) = split(self.engine.take_outputs(), 1, marker);
+        let (before, after) = split(self.server.take_outputs(), 1, marker);
         self.naive.begin_command(&[key], leave.owner);
         self.answers(before);
         let expected = self.naive.release(key, leave);
@@ -167,10 +144,8 @@ impl World {
             Fence::AtLeast(token) => RenewToken::AtLeast(plain::token(token)),
         };
         let request = Renew { owner: &owner, mode, lease: choice(lease), token };
-        let key_name = plain::key_name(key);
-        let call = Call { name: name(&key_name), now: self.space.now(), client: ClientId(client) };
-        let renewed = self.engine.renew(&mut self.space, call, &request, binds);
-        let before = split(self.engine.take_outputs(), 1, None).0;
+        let renewed = self.server.renew(client, &plain::key_name(key), &request, binds);
+        let before = split(self.server.take_outputs(), 1, None).0;
         self.naive.begin_command(&[key], renewal.owner);
         self.answers(before);
         let expected = self.naive.renew(key, renewal);
@@ -183,6 +158,30 @@ impl World {
         self.reached.renewed(reply);
         self.end_command(&[key]);
         Some(reply)
+    }
+}
+
+impl World {
+    /// A request that is refused replicates nothing, unless something was due. `replicated`: how much was before, on a
+    /// server on which nothing was.
+    fn check_refusal(&self, replicated: Option<usize>, reply: Reply) {
+        let Some(replicated) = replicated else { return };
+        if matches!(reply, Reply::Granted(_) | Reply::Replayed(_) | Reply::Waits | Reply::TakesOver(_)) {
+            return;
+        }
+        let is_sweep = |what: &Replicated| match what {
+            Replicated::Effect(bytes) => decode_effect(bytes).is_ok_and(|effect| effect.change == Change::Sweep),
+            Replicated::Release(_) => false,
+            Replicated::Removed => true,
+        };
+        let new = &self.server.space.stream()[replicated..];
+        assert!(new.iter().all(|(_, what)| is_sweep(what)), "{reply:?} replicated {new:?}");
+    }
+
+    /// How much was replicated, if nothing is due.
+    fn replicated_so_far(&self) -> Option<usize> {
+        let has_ended = self.naive.keys.iter().any(|key| key.holds.iter().any(|hold| hold.ended.is_some()));
+        (!self.server.is_due() && !has_ended).then(|| self.server.space.stream().len())
     }
 }
 

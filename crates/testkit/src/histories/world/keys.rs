@@ -4,8 +4,8 @@ use dlock_core::UnixMs;
 use dlock_core::engine::{Input, Permission};
 
 use super::{RETRY_US, World};
-use crate::histories::history::{KEYS, KeyNo, Op, Permit};
 use crate::histories::naive::Key;
+use crate::histories::ops::{KEYS, KeyNo, Op, Permit};
 use crate::histories::plain;
 
 impl World {
@@ -15,11 +15,11 @@ impl World {
         match op {
             Op::Expire(key, ms) => {
                 let name = plain::key_name(*key);
-                if !self.space.exists(&name) || self.naive.keys[*key].is_other {
+                if !self.server.space.exists(&name) || self.naive.keys[*key].is_other {
                     return;
                 }
-                let last = self.space.lock(&name).last_deadline().map(UnixMs::get);
-                self.space.set_expiry(&name, Some(now + ms));
+                let last = self.server.space.lock(&name).last_deadline().map(UnixMs::get);
+                self.server.space.set_expiry(&name, Some(now + ms));
                 if self.unlinked() {
                     return self.naive.clear(*key);
                 }
@@ -34,8 +34,8 @@ impl World {
             }
             Op::Persist(key) => {
                 let name = plain::key_name(*key);
-                if self.space.exists(&name) {
-                    self.space.set_expiry(&name, None);
+                if self.server.space.exists(&name) {
+                    self.server.space.set_expiry(&name, None);
                     self.replica.set_expiry(&name, None);
                     self.naive.keys[*key].early = None;
                     self.late.insert(*key);
@@ -44,7 +44,7 @@ impl World {
             Op::Delete(key) => self.delete(*key),
             Op::Overwrite(key) => {
                 let name = plain::key_name(*key);
-                self.space.set_other(&name);
+                self.server.space.set_other(&name);
                 self.drain();
                 self.replica.set_other(&name);
                 self.naive.overwrite(*key);
@@ -53,7 +53,7 @@ impl World {
                 }
             }
             Op::MoveAway(key) => {
-                self.space.permissions.insert(plain::key_name(*key), Permission::Elsewhere);
+                self.server.space.permissions.insert(plain::key_name(*key), Permission::Elsewhere);
                 self.delete(*key);
                 let was_lock = self.unlinked();
                 self.tick();
@@ -62,14 +62,14 @@ impl World {
             Op::Rename(from, to) if from != to => self.rename(*from, *to),
             Op::Restore(from, to, ttl) => self.restore(*from, *to, ttl.map(|ttl| now + ttl)),
             Op::Flush(db) => {
-                self.space.flush(*db);
+                self.server.space.flush(*db);
                 self.replica.flush(*db);
                 self.naive.flush(*db);
                 self.overwritten.clear();
                 self.input(Input::Flushed(*db));
             }
             Op::Swap => {
-                self.space.swap(0, 1);
+                self.server.space.swap(0, 1);
                 self.replica.swap(0, 1);
                 self.naive.swap();
                 let swapped = |key: &KeyNo| if *key < 3 { key + 3 } else { key - 3 };
@@ -78,12 +78,12 @@ impl World {
                 self.input(Input::Swapped(0, 1));
             }
             Op::Reload => {
-                self.space.reload();
+                self.server.space.reload();
                 self.replica.reload();
                 (0..KEYS.len()).for_each(|key| self.naive.unbind(key));
                 self.input(Input::Loaded);
             }
-            Op::ExpireActively => self.space.expire_actively(),
+            Op::ExpireActively => self.server.space.expire_actively(),
             Op::Permit(key, permit) => self.permit(*key, *permit),
             _ => {}
         }
@@ -92,7 +92,7 @@ impl World {
 
     pub(in crate::histories) fn delete(&mut self, key: KeyNo) {
         let name = plain::key_name(key);
-        self.space.delete(&name);
+        self.server.space.delete(&name);
         self.overwritten.remove(&key);
         self.naive.clear(key);
         self.late.remove(&key);
@@ -100,10 +100,10 @@ impl World {
 
     fn rename(&mut self, from: KeyNo, to: KeyNo) {
         let (name, target) = (plain::key_name(from), plain::key_name(to));
-        if !self.space.exists(&name) {
+        if !self.server.space.exists(&name) {
             return;
         }
-        self.space.rename(&name, &target);
+        self.server.space.rename(&name, &target);
         self.drain();
         self.replica.rename(&name, &target);
         self.naive.rename(from, to);
@@ -117,11 +117,11 @@ impl World {
 
     fn restore(&mut self, from: KeyNo, to: KeyNo, expiry: Option<u64>) {
         let name = plain::key_name(to);
-        let Some(bytes) = self.space.dump(&plain::key_name(from)) else { return };
-        let lock = self.space.restore(&name, &bytes, expiry);
+        let Some(bytes) = self.server.space.dump(&plain::key_name(from)) else { return };
+        let lock = self.server.space.restore(&name, &bytes, expiry);
         self.drain();
         self.unlinked();
-        self.engine.memory_mut().tokens.observe_all(lock.stored_holds());
+        self.server.engine.memory_mut().tokens.observe_all(lock.stored_holds());
         self.replica.restore(&name, &bytes, expiry);
         self.input(Input::Restored(crate::keyspace::name(&name)));
         let last = lock.last_deadline().map(UnixMs::get);
@@ -137,12 +137,12 @@ impl World {
         let name = plain::key_name(key);
         match permit {
             Permit::Full => {
-                if self.space.permissions.remove(&name).is_some() {
+                if self.server.space.permissions.remove(&name).is_some() {
                     self.wait(RETRY_US);
                 }
             }
-            Permit::ReleaseOnly => drop(self.space.permissions.insert(name, Permission::ReleaseOnly)),
-            Permit::Elsewhere => drop(self.space.permissions.insert(name, Permission::Elsewhere)),
+            Permit::ReleaseOnly => drop(self.server.space.permissions.insert(name, Permission::ReleaseOnly)),
+            Permit::Elsewhere => drop(self.server.space.permissions.insert(name, Permission::Elsewhere)),
         }
     }
 }

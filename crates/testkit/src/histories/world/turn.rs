@@ -1,11 +1,10 @@
 //! The end of a turn: the timer runs, waits end, and what is there then is held against the model.
 
-use dlock_core::Keyspace;
 use dlock_core::engine::{Answer, Event, Fault, Output, Permission, Role};
 
 use super::World;
-use crate::histories::history::{KEYS, KeyNo};
 use crate::histories::naive::{Hold, Reply, Request, Turn};
+use crate::histories::ops::{KEYS, KeyNo};
 use crate::histories::plain;
 
 impl World {
@@ -13,30 +12,37 @@ impl World {
     pub(super) fn end_command(&mut self, keys: &[KeyNo]) {
         self.sync();
         self.audit();
-        if self.engine.wake_at().is_some_and(|at| at <= self.space.now().ms()) {
+        if self.server.is_due() {
             return;
         }
         let is_concerned = |waiter: &&Request| waiter.keys.iter().any(|key| keys.contains(key));
         for waiter in self.naive.waiting.iter().filter(is_concerned).filter(|waiter| self.may_be_served(waiter)) {
             assert_eq!(self.naive.turn(waiter), Turn::NotYet, "{waiter:?} {:?}", self.naive);
         }
+        self.check_wake_ups();
     }
 
     pub(in crate::histories) fn tick(&mut self) {
         let due: Vec<_> = self.bound().into_iter().filter(|(_, hold)| self.may_be_extended(hold)).collect();
+        let has_expired = |world: &World, key: &KeyNo| world.server.space.has_expired(&plain::key_name(*key));
+        let expired: Vec<KeyNo> = (0..KEYS.len()).filter(|key| has_expired(self, key)).collect();
         let mut ticks = 0;
-        while self.engine.wake_at().is_some_and(|at| at <= self.space.now().ms()) {
-            self.engine.tick(&mut self.space, self.role);
-            let (answers, none) = split(self.engine.take_outputs(), 0, None);
+        while self.server.is_due() {
+            self.server.tick();
+            let (answers, none) = split(self.server.take_outputs(), 0, None);
             assert!(none.is_empty());
             self.answers(answers);
             ticks += 1;
             assert!(ticks < 50, "the timer has always something to do: {:?}", self.naive);
         }
+        self.removed_by_timer.retain(|key| self.naive.keys[*key].unnoticed.is_some());
+        self.removed_by_timer
+            .extend(expired.into_iter().filter(|key| !self.server.space.has_expired(&plain::key_name(*key))));
         self.sync();
         self.audit();
-        if self.role == Role::Primary {
+        if self.server.role == Role::Primary {
             self.follow_watchdog(&due);
+            self.note_refused_renewals();
             self.check_settled();
         }
     }
@@ -46,9 +52,10 @@ impl World {
         let may = |key: &KeyNo| {
             let (name, naive) = (plain::key_name(*key), &self.naive.keys[*key]);
             // Of a key that somebody had expire early, the server learns when it removes it.
-            let is_unnoticed =
-                self.space.has_expired(&name) && naive.unnoticed.is_some_and(|until| self.naive.now() < until);
-            !self.space.permissions.contains_key(&name) && !naive.is_other && !is_unnoticed
+            // A timer that removes it to extend a lease leaves the queue to the end of a lease.
+            let is_left = self.server.space.has_expired(&name) || self.removed_by_timer.contains(key);
+            let is_unnoticed = is_left && naive.unnoticed.is_some_and(|until| self.naive.now() < until);
+            !self.server.space.permissions.contains_key(&name) && !naive.is_other && !is_unnoticed
         };
         waiter.keys.iter().all(may)
     }
@@ -63,8 +70,17 @@ impl World {
         for waiter in self.naive.waiting.iter().filter(|waiter| self.may_be_served(waiter)) {
             assert_eq!(self.naive.turn(waiter), Turn::NotYet, "{waiter:?} {:?}", self.naive);
         }
+        self.check_wake_ups();
+        let has_expired = (0..KEYS.len()).any(|key| self.server.space.has_expired(&plain::key_name(key)));
+        if self.server.space.permissions.is_empty() && !has_expired {
+            assert_eq!(self.server.engine.gauges().sessions, self.bound().len());
+        }
+    }
+
+    /// The timer runs by the time at which a lease ends that somebody waits for, and a bound one has to be extended.
+    fn check_wake_ups(&self) {
         let now = self.naive.now();
-        let wakes = |at: u64| self.engine.wake_at().is_some_and(|wake| wake.get() <= at);
+        let wakes = |at: u64| self.server.engine.wake_at().is_some_and(|wake| wake.get() <= at);
         let ends =
             self.naive.keys.iter().flat_map(|key| key.holds.iter().map(|hold| hold.deadline).chain(key.unnoticed));
         for at in ends.filter(|at| *at > now) {
@@ -75,18 +91,14 @@ impl World {
                 self.may_be_served(waiter) && waiter.keys.iter().all(is_noticed) && then.turn(waiter) != Turn::NotYet
             };
             if let Some(waiter) = then.waiting.iter().find(is_turn) {
-                assert!(wakes(at), "at {at}, not {:?}: {waiter:?} {:?}", self.engine.wake_at(), self.naive);
+                assert!(wakes(at), "at {at}, not {:?}: {waiter:?} {:?}", self.server.engine.wake_at(), self.naive);
             }
         }
         for (key, hold) in self.bound() {
             if self.may_run(&[key]) {
-                let due = hold.deadline - hold.lease + hold.lease / 3;
-                assert!(wakes(due), "{hold:?} is due at {due}, not {:?}", self.engine.wake_at());
+                let due = (hold.deadline - hold.lease + hold.lease / 3).max(self.retry_by[key]);
+                assert!(wakes(due), "{hold:?} is due at {due}, not {:?}", self.server.engine.wake_at());
             }
-        }
-        let has_expired = (0..KEYS.len()).any(|key| self.space.has_expired(&plain::key_name(key)));
-        if self.space.permissions.is_empty() && !has_expired {
-            assert_eq!(self.engine.gauges().sessions, self.bound().len());
         }
     }
 
@@ -107,13 +119,15 @@ impl World {
     fn follow_watchdog(&mut self, due: &[(KeyNo, Hold)]) {
         let now = self.naive.now();
         for (key, hold) in self.bound() {
-            let lock = self.space.lock(&plain::key_name(key));
+            let lock = self.server.space.lock(&plain::key_name(key));
             let stored = lock.stored_holds().map(plain::hold);
             let stored = stored.into_iter().find(|stored| (stored.owner, stored.mode) == (hold.owner, hold.mode));
             let deadline = stored.unwrap_or_else(|| panic!("{hold:?} is gone from {key}")).deadline;
             let (begin, third) = (hold.deadline - hold.lease, hold.lease / 3);
             if deadline == hold.deadline {
-                let is_due = now >= begin + third && self.may_run(&[key]) && hold.deadline != now + hold.lease;
+                let is_due = now >= (begin + third).max(self.retry_by[key])
+                    && self.may_run(&[key])
+                    && hold.deadline != now + hold.lease;
                 assert!(!is_due, "{hold:?} was not extended at {now}");
                 continue;
             }
@@ -135,7 +149,7 @@ impl World {
     /// Holds whose sessions have ended: has the engine released them, or given them their grace?
     fn sync(&mut self) {
         for key in 0..KEYS.len() {
-            let lock = self.space.lock(&plain::key_name(key));
+            let lock = self.server.space.lock(&plain::key_name(key));
             let stored: Vec<Hold> = lock.stored_holds().map(plain::hold).collect();
             let before = self.naive.keys[key].holds.clone();
             self.naive.keys[key].holds.retain_mut(|hold| {
@@ -155,16 +169,26 @@ impl World {
         self.naive.advance(self.naive.now_us);
     }
 
+    /// A renewal that the server did not permit is tried again after a quarter of what is left.
+    fn note_refused_renewals(&mut self) {
+        let now = self.naive.now();
+        for (key, hold) in self.bound() {
+            if !self.may_run(&[key]) && self.may_be_extended(&hold) {
+                let pause = (hold.deadline.saturating_sub(now) / 4).clamp(20, 1000);
+                self.retry_by[key] = self.retry_by[key].max(now + pause);
+            }
+        }
+    }
+
     pub(super) fn answers(&mut self, answers: Answers) {
         for (ticket, answer) in answers {
             let at = self.naive.waiting.iter().position(|waiter| waiter.ticket == ticket).expect("it waits");
             let waiter = self.naive.waiting[at].clone();
-            self.waiters.remove(&ticket).expect("it waits");
             if let Some(deployed) = &mut self.deployed {
                 deployed.answered.push((waiter.clone(), answer.clone()));
             }
             let has = |permit| {
-                waiter.keys.iter().any(|key| self.space.permissions.get(&plain::key_name(*key)) == Some(&permit))
+                waiter.keys.iter().any(|key| self.server.space.permissions.get(&plain::key_name(*key)) == Some(&permit))
             };
             let turn = self.naive.turn(&waiter);
             match &answer {
@@ -175,7 +199,11 @@ impl World {
                 Answer::Fault(Fault::SessionLease) => assert_eq!(turn, Turn::SessionLease, "{:?}", self.naive),
                 Answer::Nil => assert_eq!(turn, Turn::LeasePassed, "{:?}", self.naive),
                 Answer::Granted(token, owner) => {
-                    assert!(!has(Permission::ReleaseOnly) && !has(Permission::Elsewhere) && self.role == Role::Primary);
+                    assert!(
+                        !has(Permission::ReleaseOnly)
+                            && !has(Permission::Elsewhere)
+                            && self.server.role == Role::Primary
+                    );
                     assert_eq!(owner.as_ref().map(plain::who), waiter.is_drawn.then_some(waiter.owner));
                     self.reached.served(&waiter, turn);
                     self.naive.waiting.remove(at);

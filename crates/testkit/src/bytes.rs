@@ -4,6 +4,7 @@
 pub struct Bytes<'a>(&'a [u8]);
 
 impl<'a> Bytes<'a> {
+    /// Choices made of these.
     pub fn new(bytes: &'a [u8]) -> Bytes<'a> {
         Bytes(bytes)
     }

@@ -1,0 +1,166 @@
+//! How histories are drawn: of the bytes of a fuzzer, or of a property test.
+//!
+//! Every step is made of a few bytes, few of each kind, so that a change of a byte changes a step. The kept corpora of the
+//! fuzzer are such bytes: they lose their worth if another meaning is given to them.
+
+use dlock_core::{Command, Entries, Mode};
+
+use super::ops::{CLIENTS, History, How, KEYS, KeyNo, Lease, OWNERS, Op, Permit, Somebody, Step, TokenPick, TokenRule};
+use crate::bytes::Bytes;
+
+impl History {
+    /// What the bytes say: first the settings, then the steps.
+    pub fn of_bytes(bytes: &[u8]) -> History {
+        let mut bytes = Bytes::new(bytes);
+        let mut history = settings(&mut bytes);
+        while !bytes.is_over() && history.steps.len() < MAX_STEPS {
+            history.steps.push(step(&mut bytes));
+        }
+        history
+    }
+
+    /// The same with the bytes of each step apart, so that one step can be left out.
+    pub fn of_frames<'a>(settings_of: &[u8], frames: impl IntoIterator<Item = &'a [u8]>) -> History {
+        let mut history = settings(&mut Bytes::new(settings_of));
+        history.steps.extend(frames.into_iter().map(|frame| step(&mut Bytes::new(frame))));
+        history
+    }
+}
+
+fn settings(bytes: &mut Bytes) -> History {
+    let default_lease = bytes.pick(&[60, 500]);
+    let grace = bytes.pick(&[None, None, Some(30), Some(600)]);
+    let max_waiters = bytes.pick(&[None, None, None, Some(0), Some(2), Some(4)]);
+    let crowd = if bytes.below(16) == 15 { 70 } else { 0 };
+    History { default_lease, grace, max_waiters, crowd, steps: Vec::new() }
+}
+
+fn step(bytes: &mut Bytes) -> Step {
+    let byte = bytes.byte();
+    Step { op: op(byte >> 2, bytes), then_tick: byte & 3 != 0 }
+}
+
+/// What happens: `kind` is below 64.
+fn op(kind: u8, bytes: &mut Bytes) -> Op {
+    match kind {
+        0..=21 => enter(bytes),
+        22 | 23 => Op::Resend { client: client(bytes), block: bytes.flag() },
+        24..=33 => release(bytes),
+        34..=38 => renew(bytes),
+        39..=43 => Op::Wait(bytes.number(256) * 150 + 1),
+        44 | 45 => Op::Wait(bytes.number(256) * 1500 + 40_000),
+        46 | 47 => Op::Abandon(bytes.below(6)),
+        48..=50 => Op::ClientGone(client(bytes)),
+        51 => Op::Expire(key(bytes), bytes.number(256)),
+        52 => bytes.pick(&[Op::Pause, Op::Resume]),
+        53 => Op::Resume,
+        54 => Op::Delete(key(bytes)),
+        55 => Op::Rename(key(bytes), key(bytes)),
+        56 => Op::Restore(key(bytes), key(bytes), bytes.pick(&[None, Some(40), Some(200)])),
+        57 => Op::Flush(bytes.pick(&[None, Some(0), Some(1)])),
+        58 => bytes.pick(&[Op::Swap, Op::Reload, Op::ExpireActively]),
+        59 => Op::Overwrite(key(bytes)),
+        60 => Op::Permit(key(bytes), bytes.pick(&[Permit::Full, Permit::ReleaseOnly, Permit::Elsewhere])),
+        61 => bytes.pick(&[Op::Demote, Op::Promote, Op::Promote]),
+        62 => bytes.pick(&[Op::Blind(true), Op::Blind(false)]),
+        _ => match bytes.below(3) {
+            0 => Op::Persist(key(bytes)),
+            1 => Op::MoveAway(key(bytes)),
+            _ => Op::ExpireActively,
+        },
+    }
+}
+
+fn enter(bytes: &mut Bytes) -> Op {
+    let (keys, how) = match bytes.below(18) {
+        0..=2 => (vec![key(bytes)], How::new(Command::Acquire)),
+        3..=5 => (vec![key(bytes)], How::new(Command::Racquire)),
+        6..=9 => (vec![key(bytes)], How::new(Command::Rlock)),
+        10..=13 => {
+            let (key, permits, limit) = (key(bytes), number(bytes, 3), number(bytes, 5));
+            (vec![key], How::permits(permits, limit))
+        }
+        several => (SEVERAL[several - 14].to_vec(), How::new(Command::Macquire)),
+    };
+    // One byte says how: whether it waits, is bound, has an id, is of a drawn owner, has a MINTOKEN.
+    let (who, flags) = (bytes.below(16), bytes.byte());
+    // Some that hold the lock upgrade it.
+    let upgrades = how.command == Command::Racquire && who >= 8;
+    let somebody = if upgrades { Somebody::Holder(who) } else { Somebody::Any(who % OWNERS) };
+    let owner = (flags & 15 != 15).then_some(somebody);
+    let binds = flags & 16 == 16 && !upgrades;
+    let id = (flags & 32 == 32 && owner.is_some()).then_some(flags >> 7);
+    let lease = lease(bytes);
+    let lease = if binds { lease.long() } else { lease };
+    let is_plain = !matches!(how.command, Command::Sacquire | Command::Macquire);
+    let min_token = if flags & 64 == 64 && is_plain { 5_000 } else { 0 };
+    let how = How { lease, blocks: flags & 3 != 0 || upgrades, binds, min_token, id, ..how };
+    Op::Enter { client: who % CLIENTS, owner, keys, how }
+}
+
+fn release(bytes: &mut Bytes) -> Op {
+    let (key, who, mode) = (key(bytes), somebody(bytes), mode(bytes));
+    let two = Entries::Some(std::num::NonZeroU32::MIN.saturating_add(1));
+    let entries = bytes.pick(&[Entries::ONE, Entries::ONE, Entries::All, two]);
+    let token = (bytes.below(4) == 0).then(|| token_pick(bytes));
+    Op::Release { key, who, mode, entries, token, id: bytes.pick(&[None, None, Some(0), Some(1)]) }
+}
+
+fn renew(bytes: &mut Bytes) -> Op {
+    let (client, key, who, mode) = (client(bytes), key(bytes), somebody(bytes), mode(bytes));
+    let token = match bytes.below(4) {
+        0 => TokenRule::Is(token_pick(bytes)),
+        1 => TokenRule::AtLeast(token_pick(bytes), bytes.number(256) * 10),
+        _ => TokenRule::Any,
+    };
+    let (lease, binds) = (lease(bytes), bytes.flag());
+    // SESSION with an absolute or a short lease is a syntax error.
+    Op::Renew { client, key, who, mode, lease: if binds { lease.long() } else { lease }, token, binds }
+}
+
+fn key(bytes: &mut Bytes) -> KeyNo {
+    // Those of the first database are met more often.
+    bytes.pick(&[0, 0, 0, 1, 1, 2, 3]) % KEYS.len()
+}
+
+fn client(bytes: &mut Bytes) -> usize {
+    bytes.below(256) % CLIENTS
+}
+
+fn lease(bytes: &mut Bytes) -> Lease {
+    match bytes.byte() {
+        0..=60 => Lease::Own,
+        ms @ 61..=160 => Lease::For(u64::from(ms) - 60),
+        ms @ 161..=220 => Lease::For(u64::from(ms - 161) * 10 + 300),
+        ms => Lease::Until(u64::from(ms - 220) * 4),
+    }
+}
+
+fn mode(bytes: &mut Bytes) -> Option<Mode> {
+    bytes.pick(&[None, Some(Mode::Exclusive), Some(Mode::Shared)])
+}
+
+fn somebody(bytes: &mut Bytes) -> Somebody {
+    let byte = bytes.below(256);
+    if byte < 192 { Somebody::Holder(byte) } else { Somebody::Any(byte % OWNERS) }
+}
+
+fn token_pick(bytes: &mut Bytes) -> TokenPick {
+    match bytes.below(8) {
+        0..=2 => TokenPick::Mine(Mode::Exclusive),
+        3..=4 => TokenPick::Mine(Mode::Shared),
+        5..=6 => TokenPick::Of(bytes.below(8)),
+        _ => TokenPick::Never,
+    }
+}
+
+/// From 1 to `most`.
+fn number(bytes: &mut Bytes, most: u16) -> u32 {
+    u32::try_from(bytes.below(most)).unwrap_or(0) + 1
+}
+
+/// The keys of requests for several locks.
+const SEVERAL: [&[KeyNo]; 4] = [&[0, 1], &[1, 0], &[0, 1, 2], &[2, 1]];
+
+/// A longer history is slower, and seldom worth more.
+const MAX_STEPS: usize = 64;

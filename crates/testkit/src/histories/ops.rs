@@ -1,0 +1,217 @@
+//! The vocabulary of operations: what can happen to the locks of a server. Every tool that plays histories uses it, and
+//! runs them in its own way.
+//!
+//! An option of a command that acquires is a field of [`How`]. [`super::draw`] draws it, [`super::words`] writes it.
+
+use std::num::NonZeroU32;
+
+use dlock_core::{Command, Entries, Mode, Want};
+
+/// What the operator set, and what happens then.
+#[derive(Clone, Debug)]
+pub struct History {
+    /// The lease of a new hold that names none, in ms.
+    pub default_lease: u64,
+    /// `dlock.session-grace`, in ms.
+    pub grace: Option<u64>,
+    /// `dlock.max-waiters`.
+    pub max_waiters: Option<usize>,
+    /// So many owners hold the first lock shared when the history begins, bound to the clients in turn.
+    pub crowd: usize,
+    /// What happens.
+    pub steps: Vec<Step>,
+}
+
+/// Something happens, and perhaps the timer runs then.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Step {
+    pub op: Op,
+    pub then_tick: bool,
+}
+
+/// The number of a key: see [`KEYS`].
+pub type KeyNo = usize;
+/// The number of an owner.
+pub type Who = usize;
+/// The number of a client. A client that is gone is followed by another with this number.
+pub type ClientNo = usize;
+/// A command that has an id.
+pub type Asked = (Command, u8);
+
+/// Databases and names. `SWAPDB` exchanges the first three and the last three.
+pub const KEYS: [(i32, &str); 6] = [(0, "k0"), (0, "k1"), (0, "k2"), (1, "k0"), (1, "k1"), (1, "k2")];
+/// How many owners there are, beside those that the server draws.
+pub const OWNERS: Who = 5;
+/// How many clients there are at a time.
+pub const CLIENTS: ClientNo = 4;
+
+/// Something that happens.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Op {
+    /// Time goes on, so many µs.
+    Wait(u64),
+    /// `ACQUIRE`, `RACQUIRE`, `RLOCK`, `WLOCK`, `SACQUIRE`, `MACQUIRE`.
+    Enter {
+        client: ClientNo,
+        /// `None`: `*`.
+        owner: Option<Somebody>,
+        /// Different keys of one database.
+        keys: Vec<KeyNo>,
+        /// The end of its lease counts from now.
+        how: How,
+    },
+    /// The last request that had an id comes again.
+    Resend {
+        client: ClientNo,
+        block: bool,
+    },
+    Release {
+        key: KeyNo,
+        who: Somebody,
+        mode: Option<Mode>,
+        entries: Entries,
+        token: Option<TokenPick>,
+        id: Option<u8>,
+    },
+    Renew {
+        client: ClientNo,
+        key: KeyNo,
+        who: Somebody,
+        mode: Option<Mode>,
+        /// Its end counts from now.
+        lease: Lease,
+        token: TokenRule,
+        binds: bool,
+    },
+    /// The wait of the waiter with this number ends: `CLIENT UNBLOCK`, or its time is over.
+    Abandon(usize),
+    ClientGone(ClientNo),
+    /// `PEXPIRE`, in ms from now; 0 deletes.
+    Expire(KeyNo, u64),
+    Persist(KeyNo),
+    Delete(KeyNo),
+    /// `SET`: another type.
+    Overwrite(KeyNo),
+    Rename(KeyNo, KeyNo),
+    /// `DUMP` and `RESTORE … REPLACE`, with a TTL or none.
+    Restore(KeyNo, KeyNo, Option<u64>),
+    Flush(Option<i32>),
+    Swap,
+    Reload,
+    /// The server removes what has expired.
+    ExpireActively,
+    /// What the server lets timers do to a key.
+    Permit(KeyNo, Permit),
+    /// The slot of a key moves to another node.
+    MoveAway(KeyNo),
+    Pause,
+    Resume,
+    Demote,
+    Promote,
+    /// The primary dies, and its replica takes over.
+    FailOver,
+    /// From now on, clients may read every key, or only those that they name.
+    Blind(bool),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Permit {
+    Full,
+    ReleaseOnly,
+    Elsewhere,
+}
+
+/// What a request asks for: the command and its options.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct How {
+    pub command: Command,
+    pub want: Want,
+    pub lease: Lease,
+    /// `BLOCK`.
+    pub blocks: bool,
+    /// `SESSION`.
+    pub binds: bool,
+    /// `MINTOKEN`, or 0. In a history, so many µs ahead of the clock.
+    pub min_token: u64,
+    /// `REQUEST`.
+    pub id: Option<u8>,
+}
+
+impl How {
+    /// A command without options. `SACQUIRE` wants one permit of one.
+    pub const fn new(command: Command) -> How {
+        let want = match command {
+            Command::Acquire | Command::Macquire | Command::Release => Want::ExclusiveOnce,
+            Command::Racquire | Command::Wlock => Want::Exclusive,
+            Command::Rlock => Want::Shared,
+            Command::Sacquire => Want::Permits { permits: NonZeroU32::MIN, limit: NonZeroU32::MIN },
+        };
+        How { command, want, lease: Lease::Own, blocks: false, binds: false, min_token: 0, id: None }
+    }
+
+    /// `SACQUIRE`. Never more permits than the limit.
+    pub fn permits(permits: u32, limit: u32) -> How {
+        let number = |number| NonZeroU32::new(number).expect("not zero");
+        let want = Want::Permits { permits: number(permits.min(limit)), limit: number(limit) };
+        How { want, ..How::new(Command::Sacquire) }
+    }
+
+    /// The command and the id of its request.
+    pub fn asked(&self) -> Option<Asked> {
+        self.id.map(|id| (self.command, id))
+    }
+}
+
+/// What a request says of the lease. An end is a time; in a history, so many ms from now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lease {
+    Own,
+    For(u64),
+    Until(u64),
+}
+
+impl Lease {
+    /// The lease and the deadline; `None` if it has passed.
+    pub fn resolve(self, now: u64, own: u64) -> Option<(u64, u64)> {
+        match self {
+            Lease::Own => Some((own, now + own)),
+            Lease::For(ms) => Some((ms, now + ms)),
+            Lease::Until(at) => (at > now).then(|| (at - now, at)),
+        }
+    }
+
+    /// A lease that can stand beside `SESSION`.
+    #[must_use]
+    pub fn long(self) -> Lease {
+        match self {
+            Lease::Own => Lease::Own,
+            Lease::For(ms) => Lease::For(ms.max(300)),
+            Lease::Until(ms) => Lease::For(ms + 300),
+        }
+    }
+}
+
+/// An owner: found when the history is played, so that most release what they have, and some
+/// upgrade it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Somebody {
+    /// The owner of some hold.
+    Holder(usize),
+    Any(Who),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TokenRule {
+    Any,
+    Is(TokenPick),
+    /// At least the picked token and so much more.
+    AtLeast(TokenPick, u64),
+}
+
+/// Which token a command names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TokenPick {
+    Mine(Mode),
+    Of(usize),
+    Never,
+}

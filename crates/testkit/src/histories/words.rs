@@ -1,0 +1,184 @@
+//! Operations as the words of commands: what a client sends, and what a person reads.
+
+use std::fmt;
+
+use dlock_core::{Command, Entries, Mode, Want};
+
+use super::leave::{Fence, Leave, Renewal};
+use super::naive::Request;
+use super::ops::{How, KEYS, KeyNo, Lease, Op, Somebody, Step, TokenPick, TokenRule};
+
+/// The words of a command.
+pub type Words = Vec<Vec<u8>>;
+
+/// The name of a key, without its database.
+pub fn name_of(key: KeyNo) -> &'static str {
+    KEYS.get(key).map_or("", |key| key.1)
+}
+
+/// Words, separated by blanks.
+pub fn words(text: &str) -> Words {
+    text.split_whitespace().map(|word| word.as_bytes().to_vec()).collect()
+}
+
+/// A request to enter. `owner` is its name, `block` how long it waits, in ms. Some words are in lower case, which a
+/// server must not mind.
+pub fn enter_words(request: &Request, owner: &[u8], block: u64) -> Words {
+    enter(&request.keys, if request.is_drawn { b"*" } else { owner }, &request.how, block)
+}
+
+fn enter(keys: &[KeyNo], owner: &[u8], how: &How, block: u64) -> Words {
+    let mut line = words(&format!("DLOCK.{}", name(how.command)));
+    if how.command == Command::Macquire {
+        line.extend(words(&keys.len().to_string()));
+    }
+    line.extend(keys.iter().map(|key| name_of(*key).as_bytes().to_vec()));
+    line.push(owner.to_vec());
+    if let Want::Permits { permits, limit } = how.want {
+        line.extend(words(&limit.to_string()));
+        // One is what is left out.
+        if permits.get() > 1 {
+            line.extend(words(&format!("PERMITS {permits}")));
+        }
+    }
+    line.extend(lease_words(how.lease));
+    if how.min_token > 0 {
+        line.extend(words(&format!("mintoken {}", how.min_token)));
+    }
+    if how.blocks {
+        line.extend(words(&format!("block {block}")));
+    }
+    if let Some(id) = how.id {
+        line.extend(words(&format!("REQUEST id-{id}")));
+    }
+    if how.binds {
+        line.extend(words("Session"));
+    }
+    line
+}
+
+/// A `RELEASE`.
+pub fn release_words(key: KeyNo, owner: &[u8], leave: &Leave) -> Words {
+    let mut line = words(&format!("DLOCK.RELEASE {}", name_of(key)));
+    line.push(owner.to_vec());
+    if let Some((_, id)) = leave.asked {
+        line.extend(words(&format!("REQUEST id-{id}")));
+    }
+    line.extend(mode_words(leave.mode));
+    match leave.entries {
+        Entries::All => line.extend(words("ALL")),
+        Entries::ONE => {}
+        Entries::Some(entries) => line.extend(words(&format!("permits {entries}"))),
+    }
+    if let Some(token) = leave.token {
+        line.extend(words(&format!("TOKEN {token}")));
+    }
+    line
+}
+
+/// A `RENEW`.
+pub fn renew_words(key: KeyNo, owner: &[u8], renewal: &Renewal) -> Words {
+    let mut line = words(&format!("DLOCK.RENEW {}", name_of(key)));
+    line.push(owner.to_vec());
+    if renewal.binds {
+        line.extend(words("SESSION"));
+    }
+    line.extend(lease_words(renewal.lease));
+    line.extend(mode_words(renewal.mode));
+    match renewal.fence {
+        Fence::Any => {}
+        Fence::Is(token) => line.extend(words(&format!("TOKEN {token}"))),
+        Fence::AtLeast(token) => line.extend(words(&format!("MINTOKEN {token}"))),
+    }
+    line
+}
+
+fn name(command: Command) -> &'static str {
+    match command {
+        Command::Acquire => "ACQUIRE",
+        Command::Racquire => "RACQUIRE",
+        Command::Rlock => "RLOCK",
+        Command::Wlock => "WLOCK",
+        Command::Sacquire => "SACQUIRE",
+        Command::Macquire => "MACQUIRE",
+        Command::Release => "RELEASE",
+    }
+}
+
+fn mode_words(mode: Option<Mode>) -> Words {
+    match mode {
+        None => Words::new(),
+        Some(Mode::Exclusive) => words("write"),
+        Some(Mode::Shared) => words("READ"),
+    }
+}
+
+fn lease_words(lease: Lease) -> Words {
+    match lease {
+        Lease::Own => Words::new(),
+        Lease::For(ms) if ms % 120_000 == 0 => words(&format!("ex {}", ms / 1000)),
+        Lease::For(ms) => words(&format!("PX {ms}")),
+        Lease::Until(ms) if ms % 2000 == 0 => words(&format!("EXAT {}", ms / 1000)),
+        Lease::Until(ms) => words(&format!("PXAT {ms}")),
+    }
+}
+
+/// As a person reads it. What is found when the history is played is said in words.
+impl fmt::Display for Step {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.op.fmt(f)?;
+        f.write_str(if self.then_tick { "" } else { ", and no timer runs" })
+    }
+}
+
+impl fmt::Display for Op {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let somebody = |who: &Somebody| match who {
+            Somebody::Holder(at) => format!("holder-{at}"),
+            Somebody::Any(who) => format!("owner-{who}"),
+        };
+        let pick = |token: &TokenPick| match token {
+            TokenPick::Mine(mode) => format!("of its {mode:?} hold").to_lowercase(),
+            TokenPick::Of(at) => format!("of hold {at}"),
+            TokenPick::Never => "that nobody had".to_owned(),
+        };
+        match self {
+            Op::Wait(us) => write!(f, "{} ms pass", us / 1000),
+            Op::Enter { client, owner, keys, how } => {
+                let owner = owner.as_ref().map_or("*".to_owned(), somebody);
+                line(f, &enter(keys, owner.as_bytes(), how, 0))?;
+                write!(f, "  (client {client})")
+            }
+            Op::Resend { client, block } => {
+                write!(f, "the last request comes again{}  (client {client})", if *block { ", with BLOCK" } else { "" })
+            }
+            Op::Release { key, who, mode, entries, token, id } => {
+                let asked = id.map(|id| (Command::Release, id));
+                let leave = Leave { owner: 0, mode: *mode, entries: *entries, token: None, asked };
+                line(f, &release_words(*key, somebody(who).as_bytes(), &leave))?;
+                token.as_ref().map_or(Ok(()), |token| write!(f, " TOKEN {}", pick(token)))
+            }
+            Op::Renew { client, key, who, mode, lease, token, binds } => {
+                let (lease, binds) = (*lease, *binds);
+                let renewal = Renewal { client: 0, owner: 0, mode: *mode, lease, fence: Fence::Any, binds };
+                line(f, &renew_words(*key, somebody(who).as_bytes(), &renewal))?;
+                match token {
+                    TokenRule::Any => Ok(()),
+                    TokenRule::Is(token) => write!(f, " TOKEN {}", pick(token)),
+                    TokenRule::AtLeast(token, more) => write!(f, " MINTOKEN {} and {more} more", pick(token)),
+                }?;
+                write!(f, "  (client {client})")
+            }
+            op => write!(f, "{op:?}"),
+        }
+    }
+}
+
+/// Words that a server reads in either case in upper case.
+fn line(f: &mut fmt::Formatter<'_>, line: &Words) -> fmt::Result {
+    let shown = line.iter().map(|word| {
+        let word = word.escape_ascii().to_string();
+        if word.bytes().all(|byte| byte.is_ascii_alphabetic()) { word.to_uppercase() } else { word }
+    });
+    f.write_str(&shown.collect::<Vec<_>>().join(" "))
+}

@@ -1,0 +1,144 @@
+//! A server in memory: the engine of the core over keys in memory, with a clock, and the requests that wait.
+
+use std::collections::BTreeMap;
+
+use dlock_core::engine::{Call, Entered, Fault, Input, Left, Output, Role, Settings, WaiterId};
+use dlock_core::{ClientId, Engine, Keyspace, Name, Renew, Request, Token};
+
+use crate::keyspace::{KeyName, MemoryKeyspace, RunningRelease, name};
+
+/// A server. A request that may wait has a ticket, by which it is known from then on.
+#[derive(Clone, Debug)]
+pub struct MemoryServer {
+    /// What decides.
+    pub engine: Engine<u64>,
+    /// The keys and the clock.
+    pub space: MemoryKeyspace,
+    /// What the server is.
+    pub role: Role,
+    waiters: BTreeMap<u64, WaiterId>,
+}
+
+/// The outcome of a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Entry {
+    /// A new hold, or more entries.
+    Granted(Token),
+    /// The request had been granted before.
+    Replayed(Token),
+    /// It waits.
+    Waits,
+    /// It waits in the place of the request with this ticket, which gets nil.
+    TakesOver(u64),
+    /// It may not wait.
+    Refused,
+}
+
+impl MemoryServer {
+    /// A primary over these keys.
+    pub fn new(settings: Settings, space: MemoryKeyspace) -> MemoryServer {
+        MemoryServer { engine: Engine::new(7, settings), space, role: Role::Primary, waiters: BTreeMap::new() }
+    }
+
+    // Commands.
+
+    /// A request for one lock, or with `all` for several. It may wait if it has a ticket.
+    pub fn enter(
+        &mut self,
+        client: u64,
+        keys: &[KeyName],
+        all: bool,
+        request: &Request,
+        ticket: Option<u64>,
+    ) -> Result<Entry, Fault> {
+        let names: Vec<Name<'_>> = keys.iter().map(name).collect();
+        let call = Call { name: names[0], now: self.space.now(), client: ClientId(client) };
+        let wait = ticket.map(|ticket| move |_: WaiterId| ticket);
+        let entered = if all {
+            self.engine.acquire_all(&mut self.space, call, &names, request, wait)
+        } else {
+            self.engine.acquire(&mut self.space, call, request, wait)
+        };
+        Ok(match entered? {
+            Entered::Granted(token) => Entry::Granted(token),
+            Entered::Replayed(token) => Entry::Replayed(token),
+            Entered::Refused => Entry::Refused,
+            Entered::Waiting(id) => {
+                let first = self.waiters.iter().find(|(_, other)| **other == id).map(|(first, _)| *first);
+                first.map(|first| self.waiters.remove(&first));
+                self.waiters.insert(ticket.expect("only a request with a ticket waits"), id);
+                first.map_or(Entry::Waits, Entry::TakesOver)
+            }
+        })
+    }
+
+    /// `RELEASE`.
+    pub fn release(&mut self, client: u64, key: &KeyName, release: RunningRelease) -> Result<Left, Fault> {
+        self.space.running = Some(release.clone());
+        let call = Call { name: name(key), now: self.space.now(), client: ClientId(client) };
+        let left = self.engine.release(&mut self.space, call, &release.request());
+        self.space.running = None;
+        left
+    }
+
+    /// `RENEW`: whether there was such a hold.
+    pub fn renew(&mut self, client: u64, key: &KeyName, renew: &Renew<'_>, binds: bool) -> Result<bool, Fault> {
+        let call = Call { name: name(key), now: self.space.now(), client: ClientId(client) };
+        self.engine.renew(&mut self.space, call, renew, binds)
+    }
+
+    // Time, waiters and events.
+
+    /// Whether the timer is due.
+    pub fn is_due(&self) -> bool {
+        self.engine.wake_at().is_some_and(|at| at <= self.space.now().ms())
+    }
+
+    /// The timer runs once.
+    pub fn tick(&mut self) {
+        self.engine.tick(&mut self.space, self.role);
+    }
+
+    /// The engine hears of something.
+    pub fn input(&mut self, input: Input<'_>) {
+        self.engine.input(input, self.space.now());
+    }
+
+    /// The engine hears which locks went by commands of the server: whether any did.
+    pub fn hear_of_removals(&mut self) -> bool {
+        let names = self.space.take_unlinked();
+        names.iter().for_each(|key| self.input(Input::Removed(name(key))));
+        !names.is_empty()
+    }
+
+    /// The tickets of all that wait.
+    pub fn tickets(&self) -> impl Iterator<Item = u64> {
+        self.waiters.keys().copied()
+    }
+
+    /// A request leaves its queues without an answer: whether it waited.
+    pub fn abandon(&mut self, ticket: u64) -> bool {
+        let Some(id) = self.waiters.remove(&ticket) else { return false };
+        assert_eq!(self.engine.abandon(id), Some(ticket), "the engine does not know a waiter");
+        assert_eq!(self.engine.abandon(id), None, "it has left");
+        true
+    }
+
+    /// The wait of a request has run out: whether it waited.
+    pub fn time_out(&mut self, ticket: u64) -> bool {
+        let Some(id) = self.waiters.remove(&ticket) else { return false };
+        self.engine.time_out(id, self.space.now());
+        true
+    }
+
+    /// What is to be sent. Whoever is answered waits no longer.
+    pub fn take_outputs(&mut self) -> Vec<Output<u64>> {
+        let outputs = self.engine.take_outputs();
+        for output in &outputs {
+            if let Output::Answer(ticket, _) = output {
+                self.waiters.remove(ticket);
+            }
+        }
+        outputs
+    }
+}

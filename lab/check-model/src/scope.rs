@@ -1,0 +1,472 @@
+//! Who takes part, and which actions there are in which state.
+
+use std::fmt;
+
+use dlock_core::engine::Role;
+use dlock_core::{Command, Entries, Mode};
+use dlock_testkit::histories::{
+    ClientNo, History, How, KeyNo, Lease, Op, Permit, Somebody, Step, TokenPick, TokenRule, Who, World, plain,
+};
+
+/// What happens between two states.
+#[derive(Clone, Debug)]
+pub struct Action(pub Vec<Step>);
+
+impl fmt::Display for Action {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))
+    }
+}
+
+/// A small instance: who takes part, and what may happen.
+#[derive(Clone, Debug)]
+pub struct Scope {
+    pub name: &'static str,
+    pub owners: usize,
+    pub keys: usize,
+    /// Connections that wait and bind.
+    pub clients: usize,
+    pub enters: Vec<How>,
+    /// Releases and renewals. Key, owner and connection are filled in.
+    pub others: Vec<Op>,
+    pub events: Vec<Event>,
+    pub grace: Option<u64>,
+    pub max_waiters: Option<usize>,
+    pub turns: Turns,
+    /// On how many connections an owner waits at most.
+    pub threads: usize,
+    /// How many actions there are at most, in `make check-model` and in `make test`.
+    pub depth: [usize; 2],
+    /// What it has to reach: otherwise it shows nothing.
+    pub reaches: &'static [&'static str],
+}
+
+/// Something that happens beside commands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Event {
+    Time,
+    HalfTime,
+    Delete,
+    Flush,
+    Unblock,
+    Gone,
+    Pause,
+    RefuseWrites,
+    Demote,
+    FailOver,
+}
+
+/// When the timer runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Turns {
+    /// At the end of each action, as long as it has something to do.
+    EndWithEachAction,
+    /// Some time, as between commands of a transaction.
+    EndSometime,
+}
+
+/// All times are multiples of it, so that the random part of a renewal does not matter.
+pub const GRID_MS: u64 = 10;
+const HALF_MS: u64 = 50;
+const DEFAULT_LEASE: u64 = 100;
+
+impl Scope {
+    /// How it begins.
+    pub fn history(&self) -> History {
+        let (grace, max_waiters) = (self.grace, self.max_waiters);
+        History { default_lease: DEFAULT_LEASE, grace, max_waiters, crowd: 0, steps: Vec::new() }
+    }
+
+    /// What may happen next. Of owners and connections that have no part in anything, one stands for all.
+    pub fn actions(&self, world: &World) -> Vec<Action> {
+        let mut ops = Vec::new();
+        let refuses_writes = !world.server().space.permissions.is_empty();
+        if world.server().role == Role::Primary && !refuses_writes {
+            self.add_enters(world, &mut ops);
+            self.add_others(world, &mut ops);
+        }
+        self.add_events(world, &mut ops);
+        let then_tick = self.turns == Turns::EndWithEachAction;
+        let mut actions: Vec<Action> = ops.into_iter().map(|op| Action(vec![Step { op, then_tick }])).collect();
+        if self.turns == Turns::EndSometime && world.server().is_due() {
+            actions.push(Action(vec![Step { op: Op::Wait(0), then_tick: true }]));
+        }
+        if self.events.contains(&Event::RefuseWrites) && world.server().role == Role::Primary {
+            let permit = if refuses_writes { Permit::Full } else { Permit::ReleaseOnly };
+            let step = |key| Step { op: Op::Permit(key, permit), then_tick: then_tick && key + 1 == self.keys };
+            actions.push(Action((0..self.keys).map(step).collect()));
+        }
+        actions
+    }
+
+    fn add_enters(&self, world: &World, ops: &mut Vec<Op>) {
+        let (owners, clients) = (self.owners_to_try(world), self.clients_to_try(world));
+        for how in &self.enters {
+            let keys: Vec<Vec<KeyNo>> = match how.command {
+                Command::Macquire => vec![(0..self.keys).collect()],
+                _ => (0..self.keys).map(|key| vec![key]).collect(),
+            };
+            // A request that neither waits nor binds may come from anybody.
+            let clients = if how.blocks || how.binds { clients.as_slice() } else { &[0] };
+            for (owner, keys) in owners.iter().flat_map(|owner| keys.iter().map(move |keys| (*owner, keys))) {
+                // Beside its threads of control, an owner that waits may have sent its request again.
+                let waiting = world.model().waiting.iter().filter(|other| other.owner == owner);
+                let own = waiting.filter(|other| how.id.is_none() || other.how.id != how.id || other.keys != *keys);
+                if own.count() < self.threads {
+                    let enter =
+                        |client| Op::Enter { client, owner: Some(Somebody::Any(owner)), keys: keys.clone(), how: *how };
+                    ops.extend(clients.iter().copied().map(enter));
+                }
+            }
+        }
+    }
+
+    fn add_others(&self, world: &World, ops: &mut Vec<Op>) {
+        let clients = self.clients_to_try(world);
+        for key in 0..self.keys {
+            let holds = |owner: &Who| world.model().live(key).any(|hold| hold.owner == *owner);
+            let (holders, others): (Vec<Who>, Vec<Who>) = (0..self.owners).partition(holds);
+            let stranger = others.first().copied().filter(|_| !holders.is_empty());
+            for op in &self.others {
+                let fill = |owner, client| filled(op, key, owner, client);
+                match op {
+                    Op::Renew { binds: true, .. } => {
+                        ops.extend(holders.iter().flat_map(|owner| clients.iter().map(|client| fill(*owner, *client))));
+                    }
+                    Op::Renew { .. } => ops.extend(holders.iter().map(|owner| fill(*owner, 0))),
+                    _ => ops.extend(holders.iter().copied().chain(stranger).map(|owner| fill(owner, 0))),
+                }
+            }
+        }
+    }
+
+    fn add_events(&self, world: &World, ops: &mut Vec<Op>) {
+        let has = |event| self.events.contains(&event);
+        let (server, model) = (world.server(), world.model());
+        let exists = |key: &KeyNo| server.space.exists(&plain::key_name(*key));
+        let is_empty = !(0..self.keys).any(|key| exists(&key));
+        let is_idle = is_empty && server.engine.wake_at().is_none();
+        ops.extend((has(Event::Time) && !is_idle).then(|| Op::Wait(self.until_due(world) * 1000)));
+        ops.extend((has(Event::HalfTime) && !is_idle).then_some(Op::Wait(HALF_MS * 1000)));
+        if server.role == Role::Primary {
+            ops.extend((0..self.keys).filter(|key| has(Event::Delete) && exists(key)).map(Op::Delete));
+            ops.extend((has(Event::Flush) && !is_empty).then_some(Op::Flush(None)));
+        }
+        ops.extend((0..model.waiting.len()).filter(|_| has(Event::Unblock)).map(Op::Abandon));
+        let is_bound = |client: &ClientNo| is_bound(world, *client) || is_waiting(world, *client);
+        ops.extend((0..self.clients).filter(|client| has(Event::Gone) && is_bound(client)).map(Op::ClientGone));
+        match server.role {
+            Role::Primary => {
+                ops.extend(has(Event::Pause).then_some(Op::Pause));
+                ops.extend(has(Event::Demote).then_some(Op::Demote));
+                ops.extend((has(Event::FailOver) && !is_empty).then_some(Op::FailOver));
+            }
+            Role::HeldStill => ops.push(Op::Resume),
+            Role::Replica => ops.push(Op::Promote),
+        }
+    }
+
+    /// How long until a lease or a key ends, or the timer wants to run, in ms.
+    fn until_due(&self, world: &World) -> u64 {
+        let (space, now) = (&world.server().space, world.server().space.ms());
+        let ends = (0..self.keys).flat_map(|key| {
+            let key = plain::key_name(key);
+            let mut ends: Vec<u64> = space.lock(&key).stored_holds().map(|hold| hold.deadline.get()).collect();
+            ends.extend(space.expiry(&key).flatten().map(|at| at + 1));
+            ends
+        });
+        let wakes = world.server().engine.wake_at().map(|at| at.get());
+        let next = ends.chain(wakes).filter(|at| *at > now).min();
+        next.map_or(now + GRID_MS, |at| at.next_multiple_of(GRID_MS)) - now
+    }
+
+    /// The owners that have part in something, and one more.
+    fn owners_to_try(&self, world: &World) -> Vec<Who> {
+        let is_known = |owner: &Who| {
+            let stored = |key| {
+                let lock = world.server().space.lock(&plain::key_name(key));
+                lock.stored_holds().any(|hold| plain::who(&hold.owner) == *owner)
+            };
+            (0..self.keys).any(stored) || world.model().waiting.iter().any(|waiter| waiter.owner == *owner)
+        };
+        let fresh = (0..self.owners).find(|owner| !is_known(owner));
+        (0..self.owners).filter(is_known).chain(fresh).collect()
+    }
+
+    /// The connections that do not wait: those that are bound, and one more.
+    fn clients_to_try(&self, world: &World) -> Vec<ClientNo> {
+        let free: Vec<ClientNo> = (0..self.clients).filter(|client| !is_waiting(world, *client)).collect();
+        let (mut clients, fresh): (Vec<ClientNo>, Vec<ClientNo>) =
+            free.into_iter().partition(|client| is_bound(world, *client));
+        clients.extend(fresh.first());
+        clients
+    }
+}
+
+fn is_waiting(world: &World, client: ClientNo) -> bool {
+    world.model().waiting.iter().any(|waiter| waiter.client == world.client(client))
+}
+
+fn is_bound(world: &World, client: ClientNo) -> bool {
+    let mut holds = world.model().keys.iter().flat_map(|key| &key.holds);
+    holds.any(|hold| hold.session == Some(world.client(client)))
+}
+
+/// A release or a renewal of this owner.
+fn filled(op: &Op, key: KeyNo, owner: Who, client: ClientNo) -> Op {
+    let who = Somebody::Any(owner);
+    match *op {
+        Op::Release { mode, entries, token, id, .. } => Op::Release { key, who, mode, entries, token, id },
+        Op::Renew { mode, lease, token, binds, .. } => Op::Renew { client, key, who, mode, lease, token, binds },
+        _ => unreachable!("no release and no renewal: {op:?}"),
+    }
+}
+
+/// All scopes.
+pub fn scopes() -> Vec<Scope> {
+    vec![
+        exclusive(),
+        readers(),
+        semaphore(),
+        threads(),
+        several(),
+        sessions(),
+        sessions_of_several(),
+        grace(),
+        requests(),
+        turns(),
+        failures(),
+    ]
+}
+
+const SHORT: u64 = 100;
+/// The shortest lease that a session may have.
+const LONG: u64 = 300;
+
+/// A request that waits.
+const fn waits(how: How) -> How {
+    How { blocks: true, ..tries(how) }
+}
+
+/// A request that does not.
+const fn tries(how: How) -> How {
+    How { lease: Lease::For(SHORT), ..how }
+}
+
+const fn in_session(how: How) -> How {
+    How { binds: true, lease: Lease::For(LONG), ..how }
+}
+
+const fn asked(how: How, id: u8) -> How {
+    How { id: Some(id), ..how }
+}
+
+const ONCE: How = How::new(Command::Acquire);
+const AGAIN: How = How::new(Command::Racquire);
+const READ: How = How::new(Command::Rlock);
+/// On all keys.
+const ALL: How = How::new(Command::Macquire);
+
+fn release(mode: Option<Mode>, entries: Entries) -> Op {
+    Op::Release { key: 0, who: Somebody::Any(0), mode, entries, token: None, id: None }
+}
+
+fn release_token(pick: TokenPick) -> Op {
+    let token = Some(pick);
+    Op::Release { key: 0, who: Somebody::Any(0), mode: None, entries: Entries::ONE, token, id: None }
+}
+
+fn two() -> Entries {
+    Entries::Some(std::num::NonZeroU32::MIN.saturating_add(1))
+}
+
+fn renew(lease: Lease, token: TokenRule, binds: bool) -> Op {
+    Op::Renew { client: 0, key: 0, who: Somebody::Any(0), mode: None, lease, token, binds }
+}
+
+fn scope(name: &'static str) -> Scope {
+    Scope {
+        name,
+        owners: 3,
+        keys: 1,
+        clients: 2,
+        enters: Vec::new(),
+        others: vec![release(None, Entries::ONE)],
+        events: vec![Event::Time],
+        grace: None,
+        max_waiters: None,
+        turns: Turns::EndWithEachAction,
+        threads: 1,
+        depth: [8, 5],
+        reaches: &["granted", "refused", "waits", "served"],
+    }
+}
+
+fn exclusive() -> Scope {
+    Scope {
+        enters: vec![tries(ONCE), waits(ONCE), tries(AGAIN), waits(AGAIN)],
+        others: vec![
+            release(None, Entries::ONE),
+            release(None, Entries::All),
+            release(None, two()),
+            release_token(TokenPick::Of(0)),
+            release_token(TokenPick::Never),
+            renew(Lease::Own, TokenRule::Any, false),
+            renew(Lease::For(200), TokenRule::Is(TokenPick::Never), false),
+        ],
+        events: vec![Event::Time, Event::HalfTime, Event::Delete, Event::Unblock, Event::Gone],
+        depth: [20, 8],
+        ..scope("exclusive")
+    }
+}
+
+fn readers() -> Scope {
+    Scope {
+        clients: 3,
+        enters: vec![tries(READ), waits(READ), tries(AGAIN), waits(AGAIN)],
+        others: vec![
+            release(Some(Mode::Shared), Entries::ONE),
+            release(Some(Mode::Exclusive), Entries::ONE),
+            release(None, Entries::All),
+            release(None, Entries::ONE),
+        ],
+        events: vec![Event::Time, Event::HalfTime, Event::Unblock],
+        reaches: &["granted", "waits", "deadlock", "served", "upgraded"],
+        depth: [11, 6],
+        ..scope("readers and upgrades")
+    }
+}
+
+fn semaphore() -> Scope {
+    Scope {
+        clients: 3,
+        enters: vec![
+            tries(How::permits(1, 2)),
+            waits(How::permits(1, 2)),
+            waits(How::permits(2, 2)),
+            tries(How::permits(2, 3)),
+            waits(ONCE),
+            tries(AGAIN),
+            tries(READ),
+        ],
+        others: vec![release(None, Entries::ONE), release(None, two()), release(None, Entries::All)],
+        events: vec![Event::Time, Event::HalfTime, Event::Unblock],
+        reaches: &["granted", "refused", "waits", "deadlock", "served"],
+        depth: [10, 5],
+        ..scope("semaphore, limit 2")
+    }
+}
+
+/// A writer waits on two connections, and a reader behind it that has the lock already.
+fn threads() -> Scope {
+    Scope {
+        clients: 3,
+        threads: 2,
+        enters: vec![tries(How::permits(1, 2)), waits(How::permits(1, 2)), waits(ONCE)],
+        events: vec![Event::Time, Event::Unblock],
+        reaches: &["granted", "refused", "waits", "deadlock", "served"],
+        depth: [9, 5],
+        ..scope("owners that wait twice")
+    }
+}
+
+fn several() -> Scope {
+    Scope {
+        keys: 2,
+        clients: 3,
+        enters: vec![waits(ALL), tries(ALL), waits(ONCE), tries(ONCE), waits(READ)],
+        events: vec![Event::Time, Event::Delete, Event::Unblock],
+        reaches: &["several granted", "waits", "deadlock", "served", "several served"],
+        depth: [6, 4],
+        ..scope("two locks")
+    }
+}
+
+fn sessions() -> Scope {
+    Scope {
+        enters: vec![in_session(tries(ONCE)), in_session(waits(ONCE)), in_session(waits(READ)), tries(ONCE)],
+        others: vec![
+            release(None, Entries::ONE),
+            renew(Lease::For(LONG), TokenRule::Any, true),
+            renew(Lease::For(SHORT), TokenRule::Any, false),
+        ],
+        events: vec![Event::Time, Event::Gone, Event::Delete, Event::Pause],
+        depth: [8, 5],
+        ..scope("sessions")
+    }
+}
+
+fn sessions_of_several() -> Scope {
+    Scope {
+        keys: 2,
+        enters: vec![in_session(waits(ALL)), in_session(waits(ONCE)), tries(ONCE)],
+        events: vec![Event::Time, Event::Gone, Event::Flush],
+        reaches: &["several granted", "waits", "several served"],
+        depth: [14, 4],
+        ..scope("sessions on two locks")
+    }
+}
+
+fn grace() -> Scope {
+    Scope {
+        grace: Some(SHORT),
+        enters: vec![in_session(waits(ONCE)), in_session(waits(READ)), tries(ONCE), waits(READ)],
+        others: vec![release(None, Entries::ONE), renew(Lease::For(LONG), TokenRule::Any, true)],
+        events: vec![Event::Time, Event::Gone, Event::Pause],
+        depth: [9, 5],
+        ..scope("sessions with a grace")
+    }
+}
+
+fn requests() -> Scope {
+    Scope {
+        owners: 2,
+        keys: 2,
+        clients: 3,
+        enters: vec![
+            asked(waits(ONCE), 1),
+            asked(tries(AGAIN), 1),
+            asked(waits(AGAIN), 2),
+            asked(waits(READ), 1),
+            asked(waits(ALL), 1),
+        ],
+        others: vec![
+            release(None, Entries::ONE),
+            Op::Release { key: 0, who: Somebody::Any(0), mode: None, entries: Entries::ONE, token: None, id: Some(3) },
+        ],
+        events: vec![Event::Time, Event::Gone],
+        reaches: &["granted", "waits", "replayed", "taken over", "served"],
+        depth: [5, 4],
+        ..scope("requests sent twice")
+    }
+}
+
+fn turns() -> Scope {
+    Scope {
+        keys: 2,
+        enters: vec![waits(ONCE), tries(AGAIN), waits(ALL), waits(READ), tries(How::permits(1, 2))],
+        events: vec![Event::Time, Event::Delete, Event::Flush, Event::Unblock],
+        turns: Turns::EndSometime,
+        max_waiters: Some(3),
+        depth: [6, 4],
+        ..scope("turns of several commands")
+    }
+}
+
+fn failures() -> Scope {
+    Scope {
+        keys: 2,
+        enters: vec![waits(ONCE), tries(ONCE), in_session(waits(READ)), waits(ALL)],
+        events: vec![
+            Event::Time,
+            Event::Gone,
+            Event::Pause,
+            Event::RefuseWrites,
+            Event::Demote,
+            Event::FailOver,
+            Event::Flush,
+        ],
+        depth: [5, 4],
+        ..scope("pauses, refused writes, failovers")
+    }
+}
