@@ -1,7 +1,7 @@
 //! The vocabulary of operations: what can happen to the locks of a server. Every tool that plays histories uses it, and
 //! runs them in its own way.
 //!
-//! An option of a command that acquires is a field of [`How`]. [`super::draw`] draws it, [`super::words`] writes it.
+//! An option of a command that acquires is a field of [`How`]. The module `draw` draws it, `words` writes it.
 
 use std::num::NonZeroU32;
 
