@@ -40,18 +40,32 @@ class Skipped(Exception):
 
 
 class Stalls:
-    """Sums up how late the machine lets this process run. A limit in milliseconds is for a machine that is not late."""
+    """Sums up how late the machine lets processes run. A limit in milliseconds is for a machine that is not late."""
 
     def __init__(self) -> None:
-        self.total = 0.0
+        self._late = 0.0
         threading.Thread(target=self._measure, daemon=True).start()
+
+    @property
+    def total(self) -> float:
+        """Returns the lateness until now, in seconds."""
+        return HANDS * self._late + waited_for_a_core()
 
     def _measure(self) -> None:
         while True:
             began = time.monotonic()
             time.sleep(0.01)
             late = time.monotonic() - began - 0.01
-            self.total += late if late > 0.01 else 0.0
+            self._late += late if late > 0.002 else 0.0
+
+
+def waited_for_a_core() -> float:
+    """Returns for how many seconds some process was ready to run and had no core. Without pressure files: 0."""
+    try:
+        some = Path("/proc/pressure/cpu").read_text().splitlines()[0]
+    except OSError:
+        return 0.0
+    return int(some.rpartition("=")[2]) / 1e6
 
 
 class Adapter:
@@ -195,7 +209,7 @@ class Play:
             got = answer.get(timeout=max(0.0, now + within + GRACE - time.monotonic()))
         except queue.Empty:
             raise Broken(f"no result within {within + GRACE:g} s") from None
-        late = HANDS * (self._stalls.total - late)
+        late = self._stalls.total - late
         if got["result"] not in wanted:
             raise Broken(f"{got['result']} {got.get('message', '')}")
         if got["at"] - now > within + late:
