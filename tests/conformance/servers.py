@@ -40,22 +40,30 @@ class Server:
     """A server on a free port."""
 
     def __init__(self, *, module: bool = True) -> None:
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            self.port: int = free.getsockname()[1]
         self._home = tempfile.TemporaryDirectory()
         binary = os.environ.get("DLOCK_SERVER") or shutil.which("redis-server") or "valkey-server"
-        words = [binary, "--port", str(self.port), "--bind", "127.0.0.1", "--dir", self._home.name, "--save", ""]
+        words = [binary, "--bind", "127.0.0.1", "--dir", self._home.name, "--save", ""]
         words += ["--repl-diskless-sync-delay", "0"]
         if module:
             words += ["--loadmodule", os.environ.get("DLOCK_MODULE") or str(MODULE)]
-        self._process = subprocess.Popen(words, stdout=subprocess.DEVNULL)
-        self.client: Any = redis.Redis(port=self.port, protocol=2, retry=Retry(NoBackoff(), 0),
-                                       socket_timeout=PATIENCE)
-        soon("the server answers", self._answers)
+        for _ in range(3):
+            with socket.create_server(("127.0.0.1", 0)) as free:
+                self.port: int = free.getsockname()[1]
+            self._process = subprocess.Popen([*words, "--port", str(self.port)], stdout=subprocess.DEVNULL)
+            self.client: Any = redis.Redis(port=self.port, protocol=2, retry=Retry(NoBackoff(), 0),
+                                           socket_timeout=PATIENCE)
+            soon("the server answers, or ends", lambda: self._answers() or self._process.poll() is not None)
+            # Another program may have got the port first.
+            if self._process.poll() is None:
+                return
+            self.client.close()
+        self.close()
+        raise Broken("the server does not start")
 
     def _answers(self) -> bool:
+        """Returns whether it does, and not another server at its port."""
         try:
-            return bool(self.client.ping())
+            return bool(self.client.info("server")["process_id"] == self._process.pid)
         except redis.RedisError:
             return False
 

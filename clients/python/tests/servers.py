@@ -51,7 +51,8 @@ class Server:
             # Another program may have got the port, or that of the bus, first.
             if self._process.poll() is None:
                 return
-            self.close()
+            self.client.close()
+        self.close()
         raise AssertionError("the server does not start")
 
     def answers(self) -> bool:
