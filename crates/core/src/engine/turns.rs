@@ -6,9 +6,10 @@
 //! # Implementation details
 //! Each client has an account of the time that its visits took. It may use [`SHARE_US`] in each round. Clients in the same
 //! round are served by urgency; those that have used their share are in a later round. A client without work is forgotten
-//! when its round is over, or when nobody has any.
+//! when its round is over, or when nobody has any: each charge looks at a few accounts, in turn.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use super::record::RecordId;
 use crate::{ClientId, UnixMs};
@@ -17,6 +18,8 @@ use crate::{ClientId, UnixMs};
 const SHARE_US: u64 = 100;
 /// How many clients without work are remembered at least.
 const REMEMBERED: usize = 64;
+/// How many accounts a charge looks at. An insertion opens one at most, and a charge follows it.
+const LOOKED_AT: usize = 2;
 
 /// A place among the locks that are due.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,6 +34,8 @@ pub(super) struct Place {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Turns {
     accounts: BTreeMap<ClientId, Account>,
+    /// Whose account is looked at next: each client with an account once.
+    looked_at_next: VecDeque<ClientId>,
     /// The first place of each client with work.
     order: BTreeSet<(Rank, ClientId)>,
     /// The round of the client that was served last.
@@ -99,12 +104,25 @@ impl Turns {
         Some((Place { client, urgency, number }, *id))
     }
 
-    /// Charges a client for a visit.
+    /// Charges a client for a visit. O(log n).
     pub(super) fn charge(&mut self, client: ClientId, us: u64) {
         self.change(client, |account| account.used_us += us.max(1));
-        if self.accounts.len() > 2 * self.order.len() + REMEMBERED {
-            let (round, is_idle) = (self.round, self.order.is_empty());
-            self.accounts.retain(|_, account| !account.work.is_empty() || (account.round() > round && !is_idle));
+        for _ in 0..LOOKED_AT {
+            if self.accounts.len() > 2 * self.order.len() + REMEMBERED {
+                self.look_at_an_account();
+            }
+        }
+    }
+
+    /// Forgets the next client if it has no work and its round is over.
+    fn look_at_an_account(&mut self) {
+        let Some(client) = self.looked_at_next.pop_front() else { return };
+        let Entry::Occupied(account) = self.accounts.entry(client) else { return };
+        let is_over = self.order.is_empty() || account.get().round() <= self.round;
+        if account.get().work.is_empty() && is_over {
+            account.remove();
+        } else {
+            self.looked_at_next.push_back(client);
         }
     }
 
@@ -123,7 +141,10 @@ impl Turns {
     }
 
     fn change(&mut self, client: ClientId, change: impl FnOnce(&mut Account)) {
-        let account = self.accounts.entry(client).or_default();
+        let account = self.accounts.entry(client).or_insert_with(|| {
+            self.looked_at_next.push_back(client);
+            Account::default()
+        });
         let before = account.place(client);
         change(account);
         let after = account.place(client);
@@ -218,5 +239,19 @@ mod tests {
             served(&mut turns, 1, SHARE_US);
         }
         assert!(turns.accounts.len() <= 2 * REMEMBERED, "{}", turns.accounts.len());
+        assert_eq!(turns.accounts.len(), turns.looked_at_next.len());
+    }
+
+    #[test]
+    fn clients_whose_round_is_not_over_are_remembered_until_it_is() {
+        let (mut turns, mut locks) = (Turns::default(), Locks(SlotMap::with_key()));
+        (1..=5000).for_each(|client| locks.add(&mut turns, client, NOW));
+        (0..9000).for_each(|n| locks.add(&mut turns, 0, at(n)));
+        // All but the first are in the next round, and wait for nothing.
+        served(&mut turns, 5000, SHARE_US);
+        assert!(turns.accounts.len() > 5000 - 2 * REMEMBERED, "{}", turns.accounts.len());
+        served(&mut turns, 9000, SHARE_US);
+        assert!(turns.accounts.len() <= 2 * REMEMBERED, "{}", turns.accounts.len());
+        assert_eq!(turns.accounts.len(), turns.looked_at_next.len());
     }
 }
