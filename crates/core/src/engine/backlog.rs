@@ -50,13 +50,18 @@ impl Backlog {
 
     /// Has a record visited when it is due next.
     pub(super) fn schedule(&mut self, record: &mut Record, payer: Option<ClientId>) {
-        let renewal = record.bound.next_renewal().map_or(Attention::None, |renewal| Attention::At(renewal.at));
-        self.set_renewal(record, renewal);
+        self.schedule_renewal(record);
         if record.is_due() {
             self.mark_due(record, payer);
         } else {
             self.set_attention(record, record.queue_due.map_or(Attention::None, Attention::At));
         }
+    }
+
+    /// Has a record visited when its next lease is to be extended.
+    pub(super) fn schedule_renewal(&mut self, record: &mut Record) {
+        let renewal = record.bound.next_renewal().map_or(Attention::None, |renewal| Attention::At(renewal.at));
+        self.set_renewal(record, renewal);
     }
 
     /// Sets when a record is visited to release holds and to serve its queue.

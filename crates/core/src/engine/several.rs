@@ -201,7 +201,12 @@ impl<T> Engine<T> {
         // The visit sees to a key of another type.
         let Ok(mut visit) = self.open(space, Some(id), name, None, (now, budget)) else { return false };
         visit.release_ended();
-        let has_ended = visit.record.as_ref().is_some_and(|record| record.bound.has_ended());
+        let mut has_ended = false;
+        if let Some(record) = &mut visit.record {
+            has_ended = record.bound.has_ended();
+            // What it released may have been due first.
+            visit.parts.backlog.schedule_renewal(record);
+        }
         visit.close();
         !has_ended
     }

@@ -10,7 +10,8 @@
     reason = "a test that panics has failed, which is what it is for"
 )]
 
-use dlock_testkit::histories::{History, Reached, World};
+use dlock_core::Command;
+use dlock_testkit::histories::{History, How, Lease, Op, Reached, Somebody, Step, World};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
@@ -89,3 +90,22 @@ const HARD: [&str; 30] = [
     "sent away from another type",
     "sent away to another node",
 ];
+
+/// A request for several locks released a hold whose session had ended, and the lock went on to be visited when that
+/// hold's lease was to be extended.
+#[test]
+fn what_several_locks_release_is_not_extended_next() {
+    let shared = How { binds: true, ..How::new(Command::Rlock) };
+    let short = How { lease: Lease::For(300), ..shared };
+    let several = How::new(Command::Macquire);
+    let enter = |client, who, keys, how| Op::Enter { client, owner: Some(Somebody::Any(who)), keys, how };
+    let ops = [
+        enter(1, 1, vec![0], shared),
+        enter(2, 0, vec![0], short),
+        enter(3, 2, vec![0, 1], How { blocks: true, ..several }),
+        Op::ClientGone(2),
+        enter(0, 0, vec![2, 1], several),
+    ];
+    let steps = ops.map(|op| Step { op, then_tick: false });
+    World::play(&History { default_lease: 500, grace: None, max_waiters: None, crowd: 0, steps: steps.into() });
+}
