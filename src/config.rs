@@ -14,6 +14,7 @@ static DEFAULT_LEASE: MainThread<Setting> = setting("default-lease", 30_000, 1, 
 static MAX_LEASE: MainThread<Setting> =
     setting("max-lease", Lease::MAX.get().cast_signed(), 1, Lease::MAX.get().cast_signed());
 static MAX_WAITERS: MainThread<Setting> = setting("max-waiters", 10_000, 0, 1_000_000);
+static MAX_SESSIONS: MainThread<Setting> = setting("max-sessions", 10_000, 0, 1_000_000);
 static SESSION_GRACE: MainThread<Setting> = setting("session-grace", 0, 0, 3_600_000);
 static LOG_MAX_LEN: MainThread<Setting> = setting("log-max-len", 128, 0, 100_000);
 static LOG_WAIT: MainThread<Setting> = setting("log-wait", 1000, -1, 3_600_000);
@@ -26,6 +27,7 @@ pub fn settings() -> Settings {
         // `dlock.max-lease` if that is smaller than the default.
         default_lease: lease(&DEFAULT_LEASE).min(lease(&MAX_LEASE)),
         max_waiters: usize::try_from(MAX_WAITERS.value.get()).ok().filter(|max| *max > 0),
+        max_sessions: usize::try_from(MAX_SESSIONS.value.get()).ok().filter(|max| *max > 0),
         session_grace: u64::try_from(SESSION_GRACE.value.get()).ok().and_then(Lease::new),
     }
 }
@@ -48,8 +50,8 @@ pub fn limits(now: dlock_core::Now) -> Limits {
 /// Registers all settings. `arguments` are those of `loadmodule`: names without the prefix, each with its value; they
 /// become the defaults. An unknown name or a bad value refuses the load; a number is written as `CONFIG SET` wants it.
 pub fn register_all(context: &Context<'_>, arguments: &[&[u8]]) -> Result<(), String> {
-    let settings: [&'static Setting; 7] =
-        [&DEFAULT_LEASE, &MAX_LEASE, &MAX_WAITERS, &SESSION_GRACE, &LOG_MAX_LEN, &LOG_WAIT, &LOG_HOLD];
+    let settings: [&'static Setting; 8] =
+        [&DEFAULT_LEASE, &MAX_LEASE, &MAX_WAITERS, &MAX_SESSIONS, &SESSION_GRACE, &LOG_MAX_LEN, &LOG_WAIT, &LOG_HOLD];
     let given = parse(&settings, arguments)?;
     for setting in settings {
         let default = given.iter().find(|(name, _)| *name == setting.name).map_or(setting.default, |(_, value)| *value);

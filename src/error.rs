@@ -2,9 +2,9 @@
 
 use std::borrow::Cow;
 
-use dlock_core::DecodeError;
 use dlock_core::args::Malformed;
 use dlock_core::engine::{Fault, MAX_BOUND_KEY, MAX_RENEWALS, WrongType};
+use dlock_core::{DecodeError, NoSession};
 
 use crate::ffi::command::ErrorReply;
 use crate::state::Busy;
@@ -55,6 +55,14 @@ impl ErrorReply for Error {
             Error::Fault(Fault::SessionKey) => {
                 return format!("ERR SESSION needs a key name of at most {MAX_BOUND_KEY} bytes").into();
             }
+            Error::Fault(Fault::NoSession(NoSession::Unknown)) => {
+                "NOSESSION no such session, or it has ended: open it with DLOCK.SESSION id PX milliseconds"
+            }
+            Error::Fault(Fault::NoSession(NoSession::Foreign)) => "NOPERM this session belongs to another user",
+            Error::Fault(Fault::NoSession(NoSession::Userless)) => {
+                "NOPERM a named session needs a user, which a module's call does not have"
+            }
+            Error::Fault(Fault::TooManySessions) => "ERR max number of named sessions reached: dlock.max-sessions",
             Error::Fault(Fault::TryAgain) => "TRYAGAIN The lock has moved to another node while the client waited",
             Error::ReadOnly => "READONLY You can't write against a read only replica.",
             Error::HeldStill => "TRYAGAIN Writes are paused (CLIENT PAUSE, failover), repeat the command afterwards",

@@ -1,10 +1,10 @@
 //! The server's keys, as the engine reaches them.
 
 use dlock_core::engine::{Keyspace, OpenKey, Permission, WrongType};
-use dlock_core::{Lock, Name, Now};
+use dlock_core::{Lock, Name, Now, Uptime};
 
 use crate::ffi::acl::User;
-use crate::ffi::context::{Context, Stopwatch, machine_time};
+use crate::ffi::context::{Context, Stopwatch, machine_time, uptime};
 use crate::ffi::key::{self, Access, Key};
 use crate::ffi::strings::KeyName;
 
@@ -99,5 +99,9 @@ impl Keyspace for ServerKeys<'_, '_> {
 
     fn now(&self) -> Now {
         machine_time()
+    }
+
+    fn uptime(&self) -> Uptime {
+        uptime()
     }
 }

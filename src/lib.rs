@@ -79,6 +79,7 @@ fn register_commands(context: &ffi::context::Context<'_>) -> Result<(), String> 
     register::<commands::Check>(context)?;
     register::<commands::Info>(context)?;
     register::<commands::Log>(context)?;
+    register::<commands::Session>(context)?;
     register::<commands::Help>(context)?;
     register::<commands::Apply>(context)?;
     #[cfg(debug_assertions)]

@@ -1,7 +1,7 @@
 //! How answers are written.
 
-use dlock_core::engine::{Inspection, LogEntry, LogEvent, Peer, ShownHold, ShownWaiter};
-use dlock_core::{ClientId, LockMode, Mode, Owner, Token};
+use dlock_core::engine::{BoundHold, Inspection, LogEntry, LogEvent, Peer, ShownHold, ShownSession, ShownWaiter};
+use dlock_core::{ClientId, LockMode, Mode, Owner, SessionId, Token};
 
 use crate::ffi::context::Context;
 
@@ -49,7 +49,11 @@ fn hold(context: &Context<'_>, shown: &ShownHold) {
     number_field(context, "count", Some(u64::from(shown.hold.count)));
     number_field(context, "token", Some(shown.hold.token.get()));
     number_field(context, "ttl", Some(shown.ttl));
-    number_field(context, "session", shown.session.map(|client| client.0));
+    match &shown.session {
+        Some(ShownSession::Named(id)) => text_field(context, "session", id.as_bytes()),
+        Some(ShownSession::Connection(client)) => number_field(context, "session", Some(client.0)),
+        None => number_field(context, "session", None),
+    }
     number_field(context, "held", Some(shown.held));
 }
 
@@ -83,7 +87,7 @@ pub fn log_entry(context: &Context<'_>, entry: &LogEntry) {
         LogEvent::Deadlock => "deadlock",
     };
     let peer = entry.client.as_ref().map(|(_, peer)| peer);
-    context.reply_map(13);
+    context.reply_map(14);
     number_field(context, "id", Some(entry.id));
     number_field(context, "time", Some(entry.time.get()));
     text_field(context, "event", event.as_bytes());
@@ -96,6 +100,17 @@ pub fn log_entry(context: &Context<'_>, entry: &LogEntry) {
     number_field(context, "held", entry.held);
     number_field(context, "client", entry.client.as_ref().map(|(client, _)| client.0));
     peer_fields(context, peer);
+    may_be_text_field(context, "session", entry.session.as_ref().map(SessionId::as_bytes));
+}
+
+/// Replies with a hold that is bound to a session.
+pub fn bound_hold(context: &Context<'_>, hold: &BoundHold) {
+    context.reply_array(5);
+    context.reply_integer(u64::try_from(hold.db).unwrap_or(0));
+    context.reply_bytes(&hold.key);
+    context.reply_bytes(&hold.owner.text());
+    context.reply_bytes(mode_name(hold.mode));
+    context.reply_integer(hold.token.get());
 }
 
 fn mode_name(mode: Mode) -> &'static [u8] {

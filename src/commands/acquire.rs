@@ -1,4 +1,4 @@
-//! `DLOCK.ACQUIRE | RACQUIRE | RLOCK | WLOCK key owner [EX s | PX ms | EXAT s | PXAT ms] [BLOCK ms] [SESSION]
+//! `DLOCK.ACQUIRE | RACQUIRE | RLOCK | WLOCK key owner [EX s | PX ms | EXAT s | PXAT ms] [BLOCK ms] [SESSION | SESSIONID id]
 //! [MINTOKEN token] [REQUEST id]`, and `DLOCK.SACQUIRE key owner limit [PERMITS k] …` with the same options except
 //! `MINTOKEN`.
 //!
@@ -9,13 +9,14 @@ use std::rc::Rc;
 
 use dlock_core::args::{Acquire as Args, Malformed};
 use dlock_core::engine::{Call, Entered};
-use dlock_core::{ClientId, Command as Which, Name, Now, Owner, Request};
+use dlock_core::{BindTo, ClientId, Command as Which, Name, Now, Owner, Request, SessionId};
 use smallvec::SmallVec;
 
 use super::may_write;
-use super::options::{BLOCK, LEASE, REQUEST};
+use super::options::{BLOCK, LEASE, REQUEST, SESSION};
 use crate::config::limits;
 use crate::error::Error;
+use crate::ffi::acl::user_name;
 use crate::ffi::blocking::{Ticket, block};
 use crate::ffi::command::{Arguments, Command};
 use crate::ffi::context::{Context, Flags, now};
@@ -64,7 +65,7 @@ acquiring! {
             Argument::Number("PERMITS", "permits"),
             LEASE,
             BLOCK,
-            Argument::Word("SESSION"),
+            SESSION,
             REQUEST,
         ],
         ..spec("DLOCK.SACQUIRE", "Acquires permits of a semaphore.")
@@ -80,14 +81,7 @@ const fn spec(name: &'static str, summary: &'static str) -> Spec {
         arity: -3,
         summary,
         complexity: "O(log N) with N the number of holds on the lock",
-        arguments: &[
-            Argument::Text("owner"),
-            LEASE,
-            BLOCK,
-            Argument::Word("SESSION"),
-            Argument::Number("MINTOKEN", "token"),
-            REQUEST,
-        ],
+        arguments: &[Argument::Text("owner"), LEASE, BLOCK, SESSION, Argument::Number("MINTOKEN", "token"), REQUEST],
     }
 }
 
@@ -105,12 +99,14 @@ pub(super) fn enter(
 ) -> Result<(), Error> {
     let flags = context.flags();
     let Args { owner, want, lease, block: timeout, session, min_token, request } = args;
-    let client = client(context, flags, session, timeout.is_some())?;
+    let client = client(context, flags, &session, timeout.is_some())?;
     may_write(flags)?;
     let timeout_ms = timeout.filter(|_| flags.can_block());
     let is_owner_drawn = owner.is_none();
     let owner = owner.unwrap_or_else(draw_owner);
-    let request = Request { owner, is_owner_drawn, want, lease, id: request.map(Box::new), session, min_token };
+    let id = request.map(Box::new);
+    let mut request = Request { owner, is_owner_drawn, want, lease, id, session: BindTo::Nothing, min_token };
+    let user = user_of(context, &session);
     let first = own.first().ok_or(Malformed::NoKeys)?;
     let db = context.db();
     let call = Call { name: Name { db, key: first.bytes() }, now, client };
@@ -119,6 +115,7 @@ pub(super) fn enter(
     let wait = timeout_ms.map(|_| |id| Rc::clone(waiter.insert(Rc::new(Waiter::new(id)))));
     let mut keys = ServerKeys::new(context, db, own);
     let (entered, outputs) = with_engine(|engine| {
+        request.session = session.map(|id| engine.look_up_session(&id, user.as_deref()));
         if command != Which::Macquire {
             return engine.acquire(&mut keys, call, &request, wait);
         }
@@ -140,11 +137,21 @@ pub(super) fn enter(
 }
 
 /// The client to bind a hold to, which must be connected, if the command binds one; else the client that may wait.
-pub(super) fn client(context: &Context<'_>, flags: Flags, session: bool, waits: bool) -> Result<ClientId, Error> {
-    if session {
+pub(super) fn client(
+    context: &Context<'_>,
+    flags: Flags,
+    session: &BindTo<SessionId>,
+    waits: bool,
+) -> Result<ClientId, Error> {
+    if *session == BindTo::Connection {
         return context.connected_client(flags).map(ClientId).ok_or(Error::NoConnection);
     }
     Ok(ClientId(if waits { context.sender(flags) } else { 0 }))
+}
+
+/// The user whose command it is, if the command names a session.
+pub(super) fn user_of(context: &mut Context<'_>, session: &BindTo<SessionId>) -> Option<Vec<u8>> {
+    if matches!(session, BindTo::Named(_)) { user_name(context) } else { None }
 }
 
 fn draw_owner() -> Owner {

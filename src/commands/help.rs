@@ -2,7 +2,7 @@
 //!
 //! Replies with the syntax of every command for clients, each with one sentence.
 
-use super::{Acquire, Check, Info, Log, Macquire, Racquire, Release, Renew, Rlock, Sacquire, Wlock};
+use super::{Acquire, Check, Info, Log, Macquire, Racquire, Release, Renew, Rlock, Sacquire, Session, Wlock};
 use crate::error::Error;
 use crate::ffi::command::{Arguments, Command};
 use crate::ffi::context::Context;
@@ -11,7 +11,7 @@ use crate::ffi::spec::{Keys, Spec};
 /// Shows the syntax of the commands.
 pub struct Help;
 
-const SHOWN: [&Spec; 12] = [
+const SHOWN: [&Spec; 13] = [
     &Acquire::SPEC,
     &Racquire::SPEC,
     &Rlock::SPEC,
@@ -22,6 +22,7 @@ const SHOWN: [&Spec; 12] = [
     &Renew::SPEC,
     &Check::SPEC,
     &Info::SPEC,
+    &Session::SPEC,
     &Log::SPEC,
     &Help::SPEC,
 ];

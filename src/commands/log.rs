@@ -16,11 +16,12 @@ use crate::state::read_engine;
 /// Shows long waits, leases that ran out, and locks that went.
 pub struct Log;
 
-const HELP: [&str; 11] = [
+const HELP: [&str; 12] = [
     "DLOCK.LOG <subcommand> [<arg> [value] [opt] ...]. Subcommands are:",
     "GET [<count>]",
     "    Return the newest <count> entries (default: 10, -1 means all). An entry has the",
-    "    fields id, time, event, db, key, owner, mode, token, waited, held, client, addr, name.",
+    "    fields id, time, event, db, key, owner, mode, token, waited, held, client, addr, name,",
+    "    session.",
     "LEN",
     "    Return the number of entries.",
     "RESET",

@@ -16,6 +16,7 @@ mod options;
 mod panic;
 mod release;
 mod renew;
+mod session;
 
 use crate::error::Error;
 use crate::ffi::context::{Flags, is_held_still};
@@ -52,3 +53,4 @@ pub use meddle::Meddle;
 pub use panic::Panic;
 pub use release::Release;
 pub use renew::Renew;
+pub use session::Session;

@@ -19,5 +19,9 @@ pub const MODE: Argument = Argument::OneOf("mode", &[Argument::Word("READ"), Arg
 /// `BLOCK milliseconds`.
 pub const BLOCK: Argument = Argument::Number("BLOCK", "milliseconds");
 
+/// `SESSION | SESSIONID id`.
+pub const SESSION: Argument =
+    Argument::OneOf("session", &[Argument::Word("SESSION"), Argument::NamedText("SESSIONID", "id")]);
+
 /// `REQUEST id`.
 pub const REQUEST: Argument = Argument::NamedText("REQUEST", "id");

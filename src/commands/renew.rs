@@ -1,4 +1,4 @@
-//! `DLOCK.RENEW key owner [EX s | PX ms | EXAT s | PXAT ms] [READ | WRITE] [SESSION] [TOKEN token | MINTOKEN token]`
+//! `DLOCK.RENEW key owner [EX s | PX ms | EXAT s | PXAT ms] [READ | WRITE] [SESSION | SESSIONID id] [TOKEN token | MINTOKEN token]`
 //!
 //! Replies 1, or nil if the owner has no such hold. Never creates or revives a hold.
 
@@ -6,9 +6,9 @@ use dlock_core::args::Renew as Args;
 use dlock_core::engine::Call;
 use dlock_core::{Name, Renew as Request};
 
-use super::acquire::client;
+use super::acquire::{client, user_of};
 use super::may_write;
-use super::options::{LEASE, MODE};
+use super::options::{LEASE, MODE, SESSION};
 use crate::config::limits;
 use crate::error::Error;
 use crate::ffi::command::{Arguments, Command};
@@ -35,7 +35,7 @@ impl Command for Renew {
             Argument::Text("owner"),
             LEASE,
             MODE,
-            Argument::Word("SESSION"),
+            SESSION,
             Argument::OneOf("fence", &[Argument::Number("TOKEN", "token"), Argument::Number("MINTOKEN", "token")]),
         ],
     };
@@ -44,14 +44,18 @@ impl Command for Renew {
         let (own, now) = ([arguments.key()?], now());
         let Args { owner, lease, mode, token, session } = Args::parse(arguments.after_key(), limits(now))?;
         let flags = context.flags();
-        let client = client(context, flags, session, false)?;
+        let client = client(context, flags, &session, false)?;
         may_write(flags)?;
         let request = Request { owner: &owner, mode, lease, token };
         let [key] = &own;
         let name = Name { db: context.db(), key: key.bytes() };
         let call = Call { name, now, client };
+        let user = user_of(context, &session);
         let mut keys = ServerKeys::new(context, name.db, &own);
-        let (is_renewed, outputs) = with_engine(|engine| engine.renew(&mut keys, call, &request, session))?;
+        let (is_renewed, outputs) = with_engine(|engine| {
+            let session = session.map(|id| engine.look_up_session(&id, user.as_deref()));
+            engine.renew(&mut keys, call, &request, session)
+        })?;
         finish(context, &own, &Self::SPEC, outputs, |context| {
             if is_renewed? {
                 context.reply_integer(1)

@@ -7,7 +7,7 @@ use redis_module::raw;
 
 use super::context::{Context, log_notice};
 use super::main_thread::MainThread;
-use super::strings::KeyName;
+use super::strings::{KeyName, bytes_of};
 
 /// Adds the ACL category `dlock`, where the server has categories of modules.
 pub fn add_category(context: &Context<'_>) {
@@ -28,6 +28,25 @@ pub fn has_categories() -> bool {
 }
 
 static HAS_CATEGORIES: MainThread<Cell<bool>> = MainThread::new(Cell::new(false));
+
+/// The name of the user whose command is running: in a script, the caller's. `None` if there is none, because another
+/// module sent the command.
+pub fn user_name(context: &mut Context<'_>) -> Option<Vec<u8>> {
+    if !context.has_user() {
+        return None;
+    }
+    // SAFETY: the function is optional, and checked. The context is live for the call, and its client has a user; the name
+    // is copied, and freed once.
+    unsafe {
+        let name = raw::RedisModule_GetCurrentUserName?(context.raw);
+        if name.is_null() {
+            return None;
+        }
+        let bytes = bytes_of(name).to_vec();
+        api!(RedisModule_FreeString(context.raw, name));
+        Some(bytes)
+    }
+}
 
 /// The user of the client whose command is running.
 pub struct User(*mut raw::RedisModuleUser);

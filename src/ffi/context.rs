@@ -4,8 +4,8 @@ use std::cell::Cell;
 use std::ffi::{CStr, c_int, c_longlong};
 use std::marker::PhantomData;
 
-use dlock_core::Now;
 use dlock_core::engine::Permission;
+use dlock_core::{Now, Uptime};
 use redis_module::raw;
 
 use super::strings::{KeyName, c_string};
@@ -74,6 +74,11 @@ pub fn now() -> Now {
 /// forked child, whose clock stands still.
 pub fn machine_time() -> Now {
     Now::from_us(clock_ns(libc::CLOCK_REALTIME) / 1_000)
+}
+
+/// The machine's monotonic clock.
+pub fn uptime() -> Uptime {
+    Uptime::from_us(clock_ns(libc::CLOCK_MONOTONIC) / 1_000)
 }
 
 fn clock_ns(clock: libc::clockid_t) -> u64 {

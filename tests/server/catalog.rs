@@ -57,12 +57,12 @@ fn docs_describe_every_argument() {
             collect(&docs["arguments"], &mut tokens, &mut names);
             let expected: Vec<&[&str]> = match command {
                 "dlock.release" => vec![modes, &["ALL", "PERMITS", "TOKEN", "REQUEST"]],
-                "dlock.sacquire" => vec![leases, &["PERMITS", "BLOCK", "SESSION", "REQUEST"]],
-                "dlock.renew" => vec![leases, modes, &["MINTOKEN", "TOKEN", "SESSION"]],
+                "dlock.sacquire" => vec![leases, &["PERMITS", "BLOCK", "SESSION", "SESSIONID", "REQUEST"]],
+                "dlock.renew" => vec![leases, modes, &["MINTOKEN", "TOKEN", "SESSION", "SESSIONID"]],
                 "dlock.check" => vec![],
                 "dlock.info" => vec![&["COUNT", "FULL", "OWNER"]],
-                "dlock.macquire" => vec![leases, &["BLOCK", "SESSION", "REQUEST"]],
-                _ => vec![leases, &["BLOCK", "SESSION", "MINTOKEN", "REQUEST"]],
+                "dlock.macquire" => vec![leases, &["BLOCK", "SESSION", "SESSIONID", "REQUEST"]],
+                _ => vec![leases, &["BLOCK", "SESSION", "SESSIONID", "MINTOKEN", "REQUEST"]],
             };
             let expected: BTreeSet<_> = expected.concat().iter().map(|word| (*word).to_owned()).collect();
             assert_eq!(tokens, expected, "{command}");
@@ -249,7 +249,10 @@ fn the_release_build_has_no_hooks() {
     let (_server, mut client) = Server::start().with_client();
     assert!(client.error("DLOCK.PANIC k").starts_with("ERR unknown command"));
     let all: BTreeSet<_> = list_of(&client.run("COMMAND LIST FILTERBY MODULE dlock")).iter().map(text_of).collect();
-    let known: BTreeSet<_> =
-        COMMANDS.iter().chain(&["dlock.apply", "dlock.help", "dlock.log"]).map(|name| (*name).to_owned()).collect();
+    let known: BTreeSet<_> = COMMANDS
+        .iter()
+        .chain(&["dlock.apply", "dlock.help", "dlock.log", "dlock.session"])
+        .map(|name| (*name).to_owned())
+        .collect();
     assert_eq!(all, known);
 }

@@ -180,7 +180,7 @@ fn rules_without_categories_refuse_what_the_category_stands_for() {
     let (_server, mut client) = Server::start().with_client();
     let rows = Page::read("docs/permissions.md").rows("-@");
     let kinds: Vec<_> = rows.iter().map(|cells| cells[0].as_str()).collect();
-    assert_eq!(kinds, ["-@write", "-@blocking", "-@read"]);
+    assert_eq!(kinds, ["-@write", "-@blocking", "-@read", "-@connection"]);
     for cells in rows {
         client.ok(format!("ACL SETUSER limited reset ~* +@all {} {}", cells[0], cells[1]));
         for page in Page::all_in("docs/commands") {
@@ -190,6 +190,7 @@ fn rules_without_categories_refuse_what_the_category_stands_for() {
             let is_refused = match cells[0].as_str() {
                 "-@write" => flags.iter().any(|flag| flag == "write"),
                 "-@read" => flags.iter().any(|flag| flag == "readonly"),
+                "-@connection" => command == "dlock.session",
                 _ => page.syntax().contains("BLOCK"),
             };
             // Nobody may send the effect, whatever the rules say.

@@ -35,6 +35,7 @@ mod log_command;
 mod memory;
 mod messages;
 mod modes;
+mod named_sessions;
 mod observe;
 mod options;
 mod panic_guard;

@@ -119,7 +119,7 @@ fn escaped(value: &str) -> String {
 const UP: &str = "Whether the server answers.";
 
 /// The fields that go up and down.
-const NOW: [&str; 4] = ["dlock_waiters", "dlock_queues", "dlock_sessions", "dlock_last_token"];
+const NOW: [&str; 5] = ["dlock_waiters", "dlock_queues", "dlock_sessions", "dlock_named_sessions", "dlock_last_token"];
 
 #[cfg(test)]
 mod tests {

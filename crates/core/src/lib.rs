@@ -11,6 +11,7 @@
 //! | file | knows |
 //! |---|---|
 //! | `types` | owner, token, lease, time, mode, hold: values that cannot be wrong |
+//! | `session` | what a hold can be bound to |
 //! | `holds` | how the holds of one lock are stored and found |
 //! | `lock` | the locking rules |
 //! | `view` | what can be read of a lock without changing it |
@@ -29,6 +30,7 @@ mod effect;
 pub mod engine;
 mod holds;
 mod lock;
+mod session;
 mod types;
 mod view;
 
@@ -40,6 +42,7 @@ pub use holds::Trash;
 pub use lock::{
     Acquired, Entries, Entry, Lock, Refusal, Release, Released, Renew, RenewToken, Renewed, Request, Terms, Want,
 };
+pub use session::{BindTo, Binding, NamedId, NoSession, SessionId, SessionKey, Uptime};
 pub use types::{
     ClientId, Command, Hold, Lease, LeaseChoice, Mode, Name, Now, Owner, OwnerText, RequestId, Token, UnixMs,
 };

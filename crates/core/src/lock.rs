@@ -3,7 +3,8 @@
 use std::num::NonZeroU32;
 
 use crate::holds::{Holds, Sum};
-use crate::{Hold, Lease, LeaseChoice, Mode, Owner, RequestId, Token, UnixMs};
+use crate::session::Binding;
+use crate::{BindTo, ClientId, Hold, Lease, LeaseChoice, Mode, Owner, RequestId, SessionKey, Token, UnixMs};
 
 /// The value of one key: the holds on it.
 ///
@@ -71,8 +72,8 @@ pub struct Request {
     pub lease: LeaseChoice,
     /// `REQUEST`: identifies the request if it is sent twice.
     pub id: Option<Box<RequestId>>,
-    /// `SESSION`: the hold is bound to the client.
-    pub session: bool,
+    /// `SESSION` or `SESSIONID`: what the hold is bound to.
+    pub session: Binding,
     /// `MINTOKEN`: the token of a new hold is at least this.
     pub min_token: Option<Token>,
 }
@@ -80,7 +81,13 @@ pub struct Request {
 impl Request {
     /// A request without any option, by an owner that the client knows.
     pub fn new(owner: Owner, want: Want, lease: LeaseChoice) -> Request {
-        Request { owner, is_owner_drawn: false, want, lease, id: None, session: false, min_token: None }
+        Request { owner, is_owner_drawn: false, want, lease, id: None, session: BindTo::Nothing, min_token: None }
+    }
+
+    /// The session that a grant binds the hold to, if `client` has sent the request.
+    #[inline]
+    pub(crate) fn session_key(&self, client: ClientId) -> Option<SessionKey> {
+        self.session.key(client)
     }
 }
 

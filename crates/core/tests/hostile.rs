@@ -9,8 +9,8 @@ use dlock_core::engine::{
     WaiterId, WrongType,
 };
 use dlock_core::{
-    ClientId, Effect, Lease, LeaseChoice, Lock, Memory, Mode, Name, Now, Owner, Request, UnixMs, Want, decode_effect,
-    encode_effect,
+    BindTo, ClientId, Effect, Lease, LeaseChoice, Lock, Memory, Mode, Name, Now, Owner, Request, UnixMs, Uptime, Want,
+    decode_effect, encode_effect,
 };
 
 /// The keys of a server that removes an expired key whenever somebody looks at it.
@@ -90,6 +90,10 @@ impl Keyspace for Keys {
     fn now(&self) -> Now {
         Now::from_us(self.ms * 1000)
     }
+
+    fn uptime(&self) -> Uptime {
+        Uptime::from_us(self.ms * 1000)
+    }
 }
 
 impl OpenKey for Open<'_> {
@@ -145,7 +149,12 @@ const START: u64 = 1_700_000_000_000;
 
 impl Server {
     fn new() -> Server {
-        let settings = Settings { default_lease: Lease::new(30_000).unwrap(), max_waiters: None, session_grace: None };
+        let settings = Settings {
+            default_lease: Lease::new(30_000).unwrap(),
+            max_waiters: None,
+            max_sessions: None,
+            session_grace: None,
+        };
         Server { engine: Engine::new(7, settings), keys: Keys { ms: START, ..Keys::default() } }
     }
 
@@ -156,7 +165,8 @@ impl Server {
     fn acquire_all(&mut self, keys: &[&str], owner: &str, want: Want, lease: u64, client: u64, binds: bool) -> Entered {
         let names: Vec<Name<'_>> = keys.iter().map(|key| Name { db: 0, key: key.as_bytes() }).collect();
         let lease = LeaseChoice::For(Lease::new(lease).unwrap());
-        let ask = Request { session: binds, ..Request::new(self::owner(owner), want, lease) };
+        let session = if binds { BindTo::Connection } else { BindTo::Nothing };
+        let ask = Request { session, ..Request::new(self::owner(owner), want, lease) };
         let call = Call { name: names[0], now: self.keys.now(), client: ClientId(client) };
         let wait = Some(|_: WaiterId| client);
         match names.len() {

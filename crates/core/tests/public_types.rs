@@ -7,9 +7,10 @@ use std::collections::BTreeSet;
 use std::fmt::Debug;
 
 use dlock_core::{
-    Acquired, Applied, Change, ClientId, Command, DecodeError, Effect, Engine, Entries, Entry, Expiry, Hold, Lease,
-    LeaseChoice, Lock, LockMode, Memory, Mode, Name, Now, Owner, OwnerText, Refusal, Release, Released, Renew,
-    RenewToken, Renewed, Request, RequestId, Summary, Terms, Token, TokenClock, Trash, UnixMs, Want,
+    Acquired, Applied, BindTo, Binding, Change, ClientId, Command, DecodeError, Effect, Engine, Entries, Entry, Expiry,
+    Hold, Lease, LeaseChoice, Lock, LockMode, Memory, Mode, Name, NamedId, NoSession, Now, Owner, OwnerText, Refusal,
+    Release, Released, Renew, RenewToken, Renewed, Request, RequestId, SessionId, SessionKey, Summary, Terms, Token,
+    TokenClock, Trash, UnixMs, Uptime, Want,
 };
 
 fn is_printed<T: Debug>() {}
@@ -29,6 +30,8 @@ fn every_public_type_is_shared_by_threads_and_printed() {
     let checked = checked![
         Acquired,
         Applied,
+        BindTo<SessionId>,
+        Binding,
         Change,
         ClientId,
         Command,
@@ -45,6 +48,8 @@ fn every_public_type_is_shared_by_threads_and_printed() {
         Memory,
         Mode,
         Name<'static>,
+        NamedId,
+        NoSession,
         Now,
         Owner,
         OwnerText<'static>,
@@ -56,12 +61,15 @@ fn every_public_type_is_shared_by_threads_and_printed() {
         Renewed,
         Request,
         RequestId,
+        SessionId,
+        SessionKey,
         Summary,
         Terms,
         Token,
         TokenClock,
         Trash,
         UnixMs,
+        Uptime,
         Want,
     ];
     is_printed::<Engine<u64>>();

@@ -8,8 +8,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use dlock_core::engine::{KeyEnd, OpenKey, Permission, Signal, WrongType, replay, replay_release};
 use dlock_core::{
-    Effect, Entries, Keyspace, Lock, Memory, Mode, Name, Now, Owner, Release, RequestId, Token, UnixMs, decode_effect,
-    decode_lock, encode_effect, encode_lock,
+    Effect, Entries, Keyspace, Lock, Memory, Mode, Name, Now, Owner, Release, RequestId, Token, UnixMs, Uptime,
+    decode_effect, decode_lock, encode_effect, encode_lock,
 };
 
 /// A database and the name of a key.
@@ -331,6 +331,10 @@ impl Keyspace for MemoryKeyspace {
         assert!(self.looks.get() < MOST_LOOKS, "the engine goes round and round");
         self.looked_us.set(self.looked_us.get() + self.us_per_look.get());
         Now::from_us(self.now_us + self.looked_us.get())
+    }
+
+    fn uptime(&self) -> Uptime {
+        Uptime::from_us(self.now_us + self.looked_us.get())
     }
 }
 

@@ -4,7 +4,7 @@
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 use dlock_core::engine::Role;
-use dlock_core::{LeaseChoice, RequestId, UnixMs, Want};
+use dlock_core::{BindTo, LeaseChoice, RequestId, UnixMs, Want};
 use dlock_testkit::histories::{CLIENTS, KEYS, Who, World, plain};
 
 use crate::scope::GRID_MS;
@@ -81,20 +81,26 @@ pub fn fingerprint(world: &World) -> u64 {
             let is_once = request.want == Want::ExclusiveOnce;
             (owners.of(plain::who(&request.owner)), want, is_once, lease, asked(request.id.as_deref()))
                 .hash(&mut hasher);
-            (client(waiter.client.0), request.session, waiter.is_upgrade, waiter.in_the_way).hash(&mut hasher);
+            (client(waiter.client.0), request.session == BindTo::Connection, waiter.is_upgrade, waiter.in_the_way)
+                .hash(&mut hasher);
         }
         let mut bound: Vec<_> = record.bound.iter().collect();
         bound.sort_by_key(|binding| (binding.token, binding.mode));
         bound.len().hash(&mut hasher);
         for binding in bound {
             (owners.of(plain::who(binding.owner)), binding.mode, rank(binding.token.get())).hash(&mut hasher);
-            (client(binding.client.0), left(binding.deadline), rounded(binding.renew_at)).hash(&mut hasher);
+            (client(connection(binding.key)), left(binding.deadline), rounded(binding.renew_at)).hash(&mut hasher);
         }
         for (id, at, grace) in &record.ended {
-            (client(id.0), now.saturating_sub(at.get()), grace).hash(&mut hasher);
+            (client(connection(*id)), now.saturating_sub(at.get()), grace).hash(&mut hasher);
         }
     }
     (snapshot.marked.len(), snapshot.ttls.len()).hash(&mut hasher);
     snapshot.marked.iter().chain(&snapshot.ttls).for_each(|name| name.key.hash(&mut hasher));
     hasher.finish()
+}
+
+/// The connection of a session: the model has no others.
+fn connection(key: dlock_core::SessionKey) -> u64 {
+    key.connection().map_or(0, |client| client.0)
 }

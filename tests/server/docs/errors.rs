@@ -6,7 +6,7 @@ use super::page::Page;
 use crate::support::{Server, req};
 
 /// Texts of the pages that other tests provoke, because they need another kind of server.
-const ELSEWHERE: [(&str, &str); 9] = [
+const ELSEWHERE: [(&str, &str); 10] = [
     ("UNBLOCKED …", "waiting::ends, topology"),
     ("TRYAGAIN …", "several_cluster, refusals"),
     ("TRYAGAIN The lock has moved to another node while the client waited", "cluster"),
@@ -19,6 +19,7 @@ const ELSEWHERE: [(&str, &str); 9] = [
         "log_command, on servers without categories",
     ),
     ("NOPERM …", "log_command"),
+    ("NOPERM a named session needs a user, which a module's call does not have", "named_sessions"),
 ];
 
 /// A mistake in a command that acquires or renews a lock: what precedes the options is put in.
@@ -92,7 +93,22 @@ fn mistakes() -> Vec<String> {
          MACQUIRE x k a
          MACQUIRE 3 k l a
          MACQUIRE 2 k k a
-         MACQUIRE 2 k text a"
+         MACQUIRE 2 k text a
+         ACQUIRE k a SESSIONID unknown
+         RENEW k a SESSIONID unknown
+         SESSION s
+         SESSION s NX
+         SESSION s PX
+         SESSION s PX x
+         SESSION s PX 299
+         SESSION s PX 300 PX 300
+         SESSION s PX 300 NX XX
+         SESSION s PX 300 EX
+         SESSION s CLOSE x
+         SESSION s LIST COUNT
+         SESSION s LIST COUNT -1
+         SESSION s LIST COUNT x
+         SESSION s PX 300 XX"
             .lines()
             .map(|line| line.trim().to_owned()),
     );
@@ -137,6 +153,22 @@ fn provoked() -> BTreeMap<String, Vec<String>> {
         ("release", req!["DLOCK.RELEASE", "k", "a", "REQUEST", &id]),
         ("info", req!["DLOCK.INFO", "k", "OWNER", &long]),
         ("macquire", req!["DLOCK.MACQUIRE", 65, (0..65).map(|n| n.to_string()).collect::<Vec<_>>(), "a"]),
+        ("acquire", req!["DLOCK.ACQUIRE", "k", "a", "SESSIONID", "i".repeat(129)]),
+        ("renew", req!["DLOCK.RENEW", "k", "a", "SESSIONID", ""]),
+        ("session", req!["DLOCK.SESSION", "", "CLOSE"]),
+    ] {
+        add(command, client.error(request));
+    }
+    let mut stranger = server.client();
+    stranger.ok("ACL SETUSER stranger on nopass allkeys +@all");
+    stranger.ok("AUTH stranger any");
+    stranger.int("DLOCK.SESSION foreign PX 3600000");
+    client.ok("CONFIG SET dlock.max-sessions 1");
+    add("session", client.error("DLOCK.SESSION one-more PX 300"));
+    for (command, request) in [
+        ("session", "DLOCK.SESSION foreign PX 300"),
+        ("acquire", "DLOCK.ACQUIRE k a SESSIONID foreign"),
+        ("renew", "DLOCK.RENEW k a SESSIONID foreign"),
     ] {
         add(command, client.error(request));
     }
@@ -162,6 +194,7 @@ fn provoked() -> BTreeMap<String, Vec<String>> {
     add("acquire", client.error("DLOCK.ACQUIRE both z BLOCK 0"));
     client.ok("REPLICAOF 127.0.0.1 1");
     add("acquire", client.error("DLOCK.ACQUIRE k a"));
+    add("session", client.error("DLOCK.SESSION s PX 300"));
     errors
 }
 
@@ -186,8 +219,17 @@ fn fits(text: &str, error: &str) -> bool {
 
 /// The texts of errors in the tables of a page. What is a code alone, other servers' commands have, too.
 fn listed(page: &Page) -> Vec<String> {
-    const CODES: [&str; 8] =
-        ["ERR ", "AMBIGUOUS ", "DEADLOCK ", "WRONGTYPE ", "UNBLOCKED ", "TRYAGAIN ", "READONLY ", "NOPERM "];
+    const CODES: [&str; 9] = [
+        "ERR ",
+        "AMBIGUOUS ",
+        "DEADLOCK ",
+        "WRONGTYPE ",
+        "NOSESSION ",
+        "UNBLOCKED ",
+        "TRYAGAIN ",
+        "READONLY ",
+        "NOPERM ",
+    ];
     let rows = CODES.iter().flat_map(|code| page.rows(code));
     rows.map(|cells| cells[0].clone()).collect()
 }

@@ -1,14 +1,14 @@
 //! `ACQUIRE | RACQUIRE | RLOCK | WLOCK key owner …`, `SACQUIRE key owner limit [PERMITS k] …` and
 //! `MACQUIRE numkeys key [key …] owner …`, each with
-//! `[EX s | PX ms | EXAT s | PXAT ms] [BLOCK ms] [SESSION] [REQUEST id]`; the first four also take `[MINTOKEN token]`
+//! `[EX s | PX ms | EXAT s | PXAT ms] [BLOCK ms] [SESSION | SESSIONID id] [REQUEST id]`; the first four also take `[MINTOKEN token]`
 
 use std::num::NonZeroU32;
 
 use smallvec::SmallVec;
 
-use super::words::{Words, is, may_bind, once, one_of, owner};
+use super::words::{Words, binding, is, once, one_of, owner};
 use super::{Excerpt, Limits, Malformed};
-use crate::{Command, LeaseChoice, Owner, RequestId, Token, TokenClock, Want};
+use crate::{BindTo, Command, LeaseChoice, Owner, RequestId, SessionId, Token, TokenClock, Want};
 
 /// The arguments of the commands that acquire one lock.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -21,8 +21,8 @@ pub struct Acquire {
     pub lease: LeaseChoice,
     /// How long the request may wait, in ms; 0 is forever; `None`: not at all.
     pub block: Option<u64>,
-    /// `SESSION`.
-    pub session: bool,
+    /// `SESSION` or `SESSIONID`.
+    pub session: BindTo<SessionId>,
     /// `MINTOKEN`; at most an hour ahead of the clock.
     pub min_token: Option<Token>,
     /// `REQUEST`; never with an owner that the server draws.
@@ -52,7 +52,9 @@ impl Acquire {
             if is(word, "BLOCK") {
                 once(&mut block, words.timeout()?, "BLOCK")?;
             } else if is(word, "SESSION") {
-                once(&mut session, (), "SESSION")?;
+                one_of(&mut session, (BindTo::Connection, "SESSION"))?;
+            } else if is(word, "SESSIONID") {
+                one_of(&mut session, (BindTo::Named(words.session()?), "SESSIONID"))?;
             } else if is(word, "REQUEST") {
                 once(&mut request, words.request(command)?, "REQUEST")?;
             } else if limit.is_some() && is(word, "PERMITS") {
@@ -79,11 +81,9 @@ impl Acquire {
             }
             None => want(command),
         };
-        if session.is_some() {
-            may_bind(chosen)?;
-        }
+        let session = binding(session, chosen)?;
         let lease = chosen.map_or(LeaseChoice::Own, |(lease, _)| lease);
-        Ok(Acquire { owner, want, lease, block, session: session.is_some(), min_token, request })
+        Ok(Acquire { owner, want, lease, block, session, min_token, request })
     }
 }
 

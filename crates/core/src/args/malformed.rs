@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::fmt;
 
 use super::AcquireAll;
-use crate::{Lease, Owner, RequestId, Token};
+use crate::{Lease, Owner, RequestId, SessionId, Token};
 
 /// Why the arguments are invalid. The name in a variant is that of the argument at fault.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,6 +39,10 @@ pub enum Malformed {
     RequestId,
     /// `REQUEST` with an owner that the server draws.
     RequestOfFreshOwner,
+    /// A session id of no bytes, or of too many.
+    SessionId,
+    /// The time between heartbeats is out of range.
+    SessionTimeout,
     /// `SESSION` with a lease that is too short to be bound.
     SessionLease,
     /// The limit of a semaphore is out of range.
@@ -143,6 +147,10 @@ impl Malformed {
             Malformed::RequestId => {
                 return format!("ERR request id must have 1 to {} bytes", RequestId::MAX_LEN).into();
             }
+            Malformed::SessionId => {
+                return format!("ERR session id must have 1 to {} bytes", SessionId::MAX_LEN).into();
+            }
+            Malformed::SessionTimeout => "ERR a session's time must be between 300 and 3600000 ms: PX",
             Malformed::SessionLease => {
                 return format!("ERR SESSION needs a lease of at least {} ms", Lease::MIN_BOUND.get()).into();
             }

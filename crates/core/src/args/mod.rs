@@ -10,6 +10,7 @@ mod log;
 mod malformed;
 mod release;
 mod renew;
+mod session;
 mod words;
 
 pub use acquire::{Acquire, AcquireAll};
@@ -19,6 +20,7 @@ pub use log::{Log, Subcommand};
 pub use malformed::{BadLease, Excerpt, Malformed, Syntax};
 pub use release::Release;
 pub use renew::Renew;
+pub use session::{Session, SessionAction};
 
 use crate::{Lease, UnixMs};
 

@@ -1,8 +1,8 @@
-//! `RENEW key owner [EX s | PX ms | EXAT s | PXAT ms] [READ | WRITE] [SESSION] [TOKEN token | MINTOKEN token]`
+//! `RENEW key owner [EX s | PX ms | EXAT s | PXAT ms] [READ | WRITE] [SESSION | SESSIONID id] [TOKEN token | MINTOKEN token]`
 
-use super::words::{Words, is, may_bind, mode, once, one_of};
+use super::words::{Words, binding, is, mode, one_of};
 use super::{Limits, Malformed};
-use crate::{LeaseChoice, Mode, Owner, RenewToken, TokenClock};
+use crate::{BindTo, LeaseChoice, Mode, Owner, RenewToken, SessionId, TokenClock};
 
 /// The arguments of `RENEW`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -15,8 +15,8 @@ pub struct Renew {
     pub mode: Option<Mode>,
     /// `TOKEN` or `MINTOKEN`; the latter at most an hour ahead of the clock.
     pub token: RenewToken,
-    /// `SESSION`.
-    pub session: bool,
+    /// `SESSION` or `SESSIONID`.
+    pub session: BindTo<SessionId>,
 }
 
 impl Renew {
@@ -36,7 +36,9 @@ impl Renew {
             } else if is(word, "MINTOKEN") {
                 one_of(&mut said, (RenewToken::AtLeast(words.token("MINTOKEN")?), "MINTOKEN"))?;
             } else if is(word, "SESSION") {
-                once(&mut session, (), "SESSION")?;
+                one_of(&mut session, (BindTo::Connection, "SESSION"))?;
+            } else if is(word, "SESSIONID") {
+                one_of(&mut session, (BindTo::Named(words.session()?), "SESSIONID"))?;
             } else {
                 one_of(&mut chosen, words.lease(word, limits)?)?;
             }
@@ -45,10 +47,8 @@ impl Renew {
         if matches!(token, RenewToken::AtLeast(least) if TokenClock::is_too_far_ahead(least, limits.now_us)) {
             return Err(Malformed::TokenAhead);
         }
-        if session.is_some() {
-            may_bind(chosen)?;
-        }
+        let session = binding(session, chosen)?;
         let (lease, mode) = (chosen.map_or(LeaseChoice::Own, |(lease, _)| lease), named.map(|(mode, _)| mode));
-        Ok(Renew { owner, lease, mode, token, session: session.is_some() })
+        Ok(Renew { owner, lease, mode, token, session })
     }
 }

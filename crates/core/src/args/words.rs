@@ -3,7 +3,7 @@
 use std::num::NonZeroU32;
 
 use super::{BadLease, Excerpt, Limits, Malformed, Syntax};
-use crate::{Command, Lease, LeaseChoice, Mode, Owner, RequestId, Token, UnixMs};
+use crate::{BindTo, Command, Lease, LeaseChoice, Mode, Owner, RequestId, SessionId, Token, UnixMs};
 
 /// Reads words from left to right.
 pub struct Words<I>(I);
@@ -64,6 +64,11 @@ impl<'call, I: Iterator<Item = &'call [u8]>> Words<I> {
     /// The value of `REQUEST`: the id of a command that may be sent twice.
     pub fn request(&mut self, command: Command) -> Result<RequestId, Malformed> {
         RequestId::new(command, self.value("REQUEST")?).ok_or(Malformed::RequestId)
+    }
+
+    /// The value of `SESSIONID`: the id of a named session.
+    pub fn session(&mut self) -> Result<SessionId, Malformed> {
+        SessionId::new(self.value("SESSIONID")?).ok_or(Malformed::SessionId)
     }
 
     /// The owner.
@@ -154,12 +159,16 @@ pub fn exclude(option: &'static str, before: &'static str) -> Malformed {
     Malformed::Syntax(if option == before { Syntax::Twice(option) } else { Syntax::Together(option, before) })
 }
 
-/// Whether a call with this lease may say `SESSION`: a lease that ends at a fixed time cannot be extended.
-pub fn may_bind(lease: Option<Named<LeaseChoice>>) -> Result<(), Malformed> {
+/// What a call with this lease is bound to: a lease that ends at a fixed time cannot be extended.
+pub fn binding(
+    session: Option<Named<BindTo<SessionId>>>,
+    lease: Option<Named<LeaseChoice>>,
+) -> Result<BindTo<SessionId>, Malformed> {
+    let Some((session, word)) = session else { return Ok(BindTo::Nothing) };
     match lease {
-        Some((LeaseChoice::Until(_), option)) => Err(exclude("SESSION", option)),
+        Some((LeaseChoice::Until(_), option)) => Err(exclude(word, option)),
         Some((LeaseChoice::For(lease), _)) if !lease.can_be_bound() => Err(Malformed::SessionLease),
-        Some((LeaseChoice::For(_) | LeaseChoice::Own, _)) | None => Ok(()),
+        Some((LeaseChoice::For(_) | LeaseChoice::Own, _)) | None => Ok(session),
     }
 }
 

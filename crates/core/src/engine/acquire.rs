@@ -28,7 +28,8 @@ impl<T> Engine<T> {
         let may_wait = wait.is_some();
         let mut budget = self.begin(call.now);
         let Call { name, now, .. } = call;
-        let command = OnLock { name, own: 0, now, owner: &request.owner, session: request.session };
+        let command =
+            OnLock { name, own: 0, now, owner: &request.owner, session: request.session_key(call.client).is_some() };
         let decided = self.on_lock(space, command, &mut budget, |visit| visit.enter(&call, request, may_wait))??;
         match decided {
             Decided::Entered(entered) => Ok(entered),
@@ -41,7 +42,7 @@ impl<T, K: OpenKey> Visit<'_, T, K> {
     /// Lets the owner in if it may enter now.
     #[inline]
     fn enter(&mut self, call: &Call<'_>, request: &Request, may_wait: bool) -> Result<Decided, Fault> {
-        let session = request.session.then_some(call.client);
+        let session = request.session_key(call.client);
         match self.decide(request) {
             Acquired::Granted(hold, entry) => {
                 self.check_session(call, request, hold.lease)?;
@@ -53,8 +54,8 @@ impl<T, K: OpenKey> Visit<'_, T, K> {
             Acquired::Replayed(hold) => {
                 self.check_session(call, request, hold.lease)?;
                 self.parts.outbox.stats.replays += 1;
-                if let Some(client) = session {
-                    self.bind(&hold, client);
+                if let Some(key) = session {
+                    self.bind(&hold, key);
                 }
                 Ok(Decided::Entered(Entered::Replayed(hold.token)))
             }
@@ -62,7 +63,7 @@ impl<T, K: OpenKey> Visit<'_, T, K> {
         }
     }
 
-    /// Checks that a request with `SESSION` can be bound.
+    /// Checks that a request can be bound.
     #[inline]
     fn check_session(&self, call: &Call<'_>, request: &Request, lease: crate::Lease) -> Result<(), Fault> {
         let wanted = Wanted { record: self.record.as_deref(), key_len: call.name.key.len(), lease };

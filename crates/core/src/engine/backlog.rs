@@ -126,7 +126,7 @@ impl Backlog {
         let due = if record.bound.has_lapsed(now) {
             self.lanes.place(Lane::Lapsed, NOBODY, UnixMs::ZERO)
         } else {
-            self.lanes.place(Lane::Renewals, renewal.client, renewal.deadline)
+            self.lanes.place(Lane::Renewals, renewal.key.payer(), renewal.deadline)
         };
         self.set_renewal(record, Attention::Due(due));
     }

@@ -7,10 +7,11 @@ use smallvec::SmallVec;
 
 use super::Engine;
 use super::log::{AT_ONCE, LogEntry, LogEvent, Lost};
+use super::parts::Parts;
 use super::queue::WaiterId;
 use super::record::{Record, RecordId};
 use super::session_holds::{NextRenewal, SessionEnd};
-use crate::{ClientId, Name, Now, UnixMs};
+use crate::{ClientId, Name, Now, SessionId, SessionKey, UnixMs};
 
 /// What happened outside of the module's commands. A hook only notes it: the engine acts on it after the running command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,6 +44,7 @@ impl<T> Engine<T> {
     pub fn input(&mut self, input: Input<'_>, now: Now) {
         // What frees a lock is served in the same turn. If the server still holds its data still, the timer waits again.
         self.parts.backlog.not_before = UnixMs::ZERO;
+        self.parts.sessions.named.come_back(now);
         let databases = self.registry.databases_mut();
         match input {
             Input::Removed(name) => {
@@ -55,7 +57,10 @@ impl<T> Engine<T> {
                     self.parts.backlog.correct_ttl(name.db, name.key.into());
                 }
             }
-            Input::ClientGone(client) => self.end_sessions(client, now.ms()),
+            Input::ClientGone(client) => {
+                let grace = self.parts.settings.session_grace;
+                self.end_sessions(SessionKey::Connection(client), None, SessionEnd { at: now.ms(), grace });
+            }
             Input::Flushed(db) => databases.invalidate(db),
             Input::Swapped(first, second) if databases.has(first) || databases.has(second) => {
                 databases.invalidate(Some(first));
@@ -65,8 +70,21 @@ impl<T> Engine<T> {
             Input::Swapped(..) => {}
             Input::Loaded | Input::RoleChanged => {
                 databases.invalidate(None);
-                self.parts.sessions.forget_ended();
+                if input == Input::RoleChanged {
+                    self.forget_sessions();
+                } else {
+                    self.parts.sessions.forget_ended();
+                }
             }
+        }
+    }
+
+    /// The server is no primary any more, or has not been one.
+    pub(super) fn forget_sessions(&mut self) {
+        self.parts.sessions.forget_ended();
+        if self.parts.sessions.named.forget() {
+            // Nothing would ever end what is bound to them.
+            self.registry.databases_mut().invalidate(None);
         }
     }
 
@@ -88,18 +106,23 @@ impl<T> Engine<T> {
         }
     }
 
-    /// The connection of a client has ended.
-    fn end_sessions(&mut self, client: ClientId, at: UnixMs) {
-        let Some(records) = self.parts.sessions.take(client) else { return };
-        let end = SessionEnd { at, grace: self.parts.settings.session_grace };
-        self.log_session_end(client, &records, at);
-        for id in self.parts.sessions.leave_if_many(client, end, records) {
-            self.with_record(id, |parts, record| parts.end_session(record, client, end));
+    /// A session has ended. `name` is its id, if it has one.
+    pub(super) fn end_sessions(&mut self, key: SessionKey, name: Option<&SessionId>, end: SessionEnd) {
+        let Some(records) = self.parts.sessions.take(key) else { return };
+        self.log_session_end(key, name, &records, end.at);
+        for id in self.parts.sessions.leave_if_many(key, end, records) {
+            self.with_record(id, |parts, record| parts.end_session(record, key, end));
         }
     }
 
-    /// Logs the holds of a client whose connection has ended: they are on these locks.
-    fn log_session_end(&mut self, client: ClientId, records: &BTreeSet<RecordId>, now: UnixMs) {
+    /// Logs the holds of a session that has ended: they are on these locks.
+    fn log_session_end(
+        &mut self,
+        key: SessionKey,
+        name: Option<&SessionId>,
+        records: &BTreeSet<RecordId>,
+        now: UnixMs,
+    ) {
         if !self.parts.outbox.log.is_on() {
             return;
         }
@@ -109,13 +132,13 @@ impl<T> Engine<T> {
             if is_stale {
                 self.parts.forget_lock(record);
             }
-            let live = record.bound.of_client(client).filter(|binding| now < binding.deadline);
+            let live = record.bound.of_session(key).filter(|binding| now < binding.deadline);
             entries.extend(live.take(AT_ONCE - entries.len()).map(|binding| {
-                let entry = LogEntry::new(LogEvent::SessionEnd, now);
+                let entry = LogEntry { session: name.cloned(), ..LogEntry::new(LogEvent::SessionEnd, now) };
                 entry.of(record.name(), &binding.owner, binding.mode).held(binding.token, now)
             }));
         }
-        entries.into_iter().for_each(|entry| self.parts.outbox.log.add(entry, Some(client)));
+        entries.into_iter().for_each(|entry| self.parts.outbox.log.add(entry, key.connection()));
     }
 
     /// Takes out a waiter whose client is gone. The next in its queues may get in.
@@ -131,13 +154,13 @@ impl<T> Engine<T> {
 
     /// Counts and logs what went with a removed key.
     pub fn lose(&mut self, lost: &Lost) {
-        let outbox = &mut self.parts.outbox;
+        let Parts { outbox, sessions, .. } = &mut self.parts;
         outbox.stats.lapses += lost.lapsed;
         outbox.log.holds.record_all(&lost.sample, lost.lapsed);
         let record = if lost.has_whole_name() { self.registry.named(lost.name()) } else { None };
         for hold in &lost.holds {
-            let client = record.and_then(|record| record.bound.client_of(&hold.owner, hold.mode));
-            outbox.log_end(lost.name(), hold, client, lost.at.ms());
+            let key = record.and_then(|record| record.bound.session_of(&hold.owner, hold.mode));
+            outbox.log_end(lost.name(), hold, sessions.subject(key), lost.at.ms());
         }
     }
 

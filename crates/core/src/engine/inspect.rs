@@ -5,8 +5,9 @@ use super::Engine;
 use super::queue::WaiterId;
 use super::record::{Record, RecordId};
 use super::session_holds::{SessionEnd, SessionHolds};
+use super::sessions::Sessions;
 use crate::holds::Sum;
-use crate::{ClientId, Hold, Lock, LockMode, Mode, Name, Now, Owner, Summary, Token, UnixMs};
+use crate::{ClientId, Hold, Lock, LockMode, Mode, Name, Now, Owner, SessionId, SessionKey, Summary, Token, UnixMs};
 
 /// How much `INFO` shows.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -41,10 +42,19 @@ pub struct ShownHold {
     pub hold: Hold,
     /// Milliseconds to its deadline.
     pub ttl: u64,
-    /// The client that it is bound to.
-    pub session: Option<ClientId>,
+    /// The session that it is bound to.
+    pub session: Option<ShownSession>,
     /// Milliseconds since the time in its token.
     pub held: u64,
+}
+
+/// A session as `INFO` shows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ShownSession {
+    /// That of this connection.
+    Connection(ClientId),
+    /// One with this id.
+    Named(SessionId),
 }
 
 /// A waiter as `INFO` shows it.
@@ -70,6 +80,7 @@ pub struct ShownWaiter {
 struct View<'a> {
     lock: &'a Lock,
     record: Option<&'a Record>,
+    sessions: &'a Sessions,
     key_end: UnixMs,
     now: UnixMs,
 }
@@ -177,7 +188,11 @@ impl View<'_> {
 
     fn show(&self, hold: &Hold) -> Option<ShownHold> {
         let ttl = self.end_of(hold)?.since(self.now);
-        let session = self.record.and_then(|record| record.bound.client_of(&hold.owner, hold.mode));
+        let key = self.record.and_then(|record| record.bound.session_of(&hold.owner, hold.mode));
+        let session = key.and_then(|key| match key {
+            SessionKey::Connection(client) => Some(ShownSession::Connection(client)),
+            SessionKey::Named(named) => self.sessions.named.id_of(named).map(ShownSession::Named),
+        });
         let held = self.now.get().saturating_sub(hold.token.get() / 1000);
         Some(ShownHold { hold: hold.clone(), ttl, session, held })
     }
@@ -254,7 +269,7 @@ impl<T> Engine<T> {
     /// A lock in an open key that ends at `key_end` (`None`: never).
     fn view_of<'a>(&'a self, id: Option<RecordId>, lock: &'a Lock, key_end: Option<UnixMs>, now: Now) -> View<'a> {
         let record = id.and_then(|id| self.registry.get(id));
-        View { lock, record, key_end: key_end.unwrap_or(UnixMs::MAX), now: now.ms() }
+        View { lock, record, sessions: &self.parts.sessions, key_end: key_end.unwrap_or(UnixMs::MAX), now: now.ms() }
     }
 
     fn show_queue(&self, record: Option<&Record>, most: usize, now: Now) -> Vec<ShownWaiter> {

@@ -1,6 +1,6 @@
 //! The server's keys, as the engine sees them, and an open lock.
 
-use crate::{Applied, Effect, Expiry, Lock, Memory, Name, Now, UnixMs};
+use crate::{Applied, Effect, Expiry, Lock, Memory, Name, Now, UnixMs, Uptime};
 
 /// The keys of a server, and what else the engine asks of it.
 ///
@@ -36,6 +36,9 @@ pub trait Keyspace {
 
     /// Returns the machine's time.
     fn now(&self) -> Now;
+
+    /// Returns the time of the machine's monotonic clock. It goes on while the machine's time is set.
+    fn uptime(&self) -> Uptime;
 }
 
 /// A key that is open for change. It is closed when dropped.

@@ -10,7 +10,7 @@ use std::collections::VecDeque;
 use smallvec::SmallVec;
 
 use super::histogram::Histogram;
-use crate::{ClientId, Hold, Lock, Mode, Name, Now, Owner, Token, UnixMs};
+use crate::{ClientId, Hold, Lock, Mode, Name, Now, Owner, SessionId, Token, UnixMs};
 
 /// The last events, and how long all waits and holds took.
 #[derive(Clone, Debug)]
@@ -89,6 +89,15 @@ pub struct LogEntry {
     pub held: Option<u64>,
     /// The client that waited or released, or whose session the hold was bound to, if it is connected.
     pub client: Option<(ClientId, Peer)>,
+    /// The named session that the hold was bound to.
+    pub session: Option<SessionId>,
+}
+
+/// Whom an entry is about.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Subject {
+    pub client: Option<ClientId>,
+    pub session: Option<SessionId>,
 }
 
 /// What the server knows of a client.
@@ -188,6 +197,7 @@ impl LogEntry {
             waited: None,
             held: None,
             client: None,
+            session: None,
         }
     }
 

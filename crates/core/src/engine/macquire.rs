@@ -13,7 +13,7 @@ use super::sessions::Wanted;
 use super::several::{Granted, State};
 use super::{Call, Engine};
 use crate::lock::{Acquired, Refusal};
-use crate::{Lease, Lock, Name, Request};
+use crate::{BindTo, Lease, Lock, Name, Request};
 
 impl<T> Engine<T> {
     /// Decides on `MACQUIRE`: `names` are its keys, each once, all in one database. `call.name` is the first. O(n log n)
@@ -51,7 +51,7 @@ impl<T> Engine<T> {
         budget: &mut Budget,
     ) -> Result<Decided, Fault> {
         let now = call.now;
-        let session = request.session.then_some(call.client);
+        let session = request.session_key(call.client);
         let mut states: SmallVec<[State; 8]> = SmallVec::new();
         let mut is_queued = false;
         for name in names {
@@ -65,8 +65,8 @@ impl<T> Engine<T> {
         {
             self.check_all(call, request, names.iter().copied().zip(recorded.iter().map(|(_, lease)| *lease)))?;
             self.parts.outbox.stats.replays += 1;
-            if let Some(client) = session {
-                self.bind_all(space, names, &request.owner, client, now);
+            if let Some(key) = session {
+                self.bind_all(space, names, &request.owner, key, now);
             }
             return Ok(Decided::Entered(Entered::Replayed(*token)));
         }
@@ -92,7 +92,7 @@ impl<T> Engine<T> {
         refuse(&mut self.parts.outbox, refusal, call, request, may_wait, first)
     }
 
-    /// Checks that a request with `SESSION` can be bound on these locks.
+    /// Checks that a request can be bound on these locks.
     fn check_all<'n>(
         &self,
         call: &Call<'_>,
@@ -100,7 +100,7 @@ impl<T> Engine<T> {
         holds: impl Iterator<Item = (Name<'n>, Lease)>,
     ) -> Result<(), Fault> {
         let wanted = |(name, lease): (Name<'n>, Lease)| {
-            let record = if request.session { self.registry.named(name) } else { None };
+            let record = if request.session != BindTo::Nothing { self.registry.named(name) } else { None };
             Wanted { record, key_len: name.key.len(), lease }
         };
         self.parts.sessions.check(call.client, request, holds.map(wanted))

@@ -7,7 +7,7 @@
 //! ([`Engine::wake_at`]).
 //!
 //! # Implementation details
-//! A lock that has waiters, or holds that are bound to connections, has a *record*. A lock without either has none, and
+//! A lock that has waiters, or holds that are bound to sessions, has a *record*. A lock without either has none, and
 //! one lookup finds that out: other locks cost it nothing. The `Registry` finds records by name, `Waiters` the requests
 //! that wait, `Sessions` the locks of a client, and the `Backlog` what is due.
 //!
@@ -30,6 +30,8 @@ mod lanes;
 mod load;
 mod log;
 mod macquire;
+mod named;
+mod named_session;
 mod open;
 mod outbox;
 mod parts;
@@ -60,11 +62,12 @@ use waiters::Waiters;
 
 pub use events::Input;
 pub use histogram::Histogram;
-pub use inspect::{Detail, Inspection, ShownHold, ShownWaiter};
+pub use inspect::{Detail, Inspection, ShownHold, ShownSession, ShownWaiter};
 pub use join::Entered;
 pub use keyspace::{GRACE_MS, KeyEnd, Keyspace, OpenKey, OpenLock, Permission, Replication, Signal, WrongType, replay};
 pub use load::{BYTES_A_RENEWAL, MAX_BOUND_KEY, MAX_RENEWALS};
 pub use log::{Log, LogEntry, LogEvent, LogSettings, Lost, Peer};
+pub use named_session::{BoundHold, Heartbeat, OpenIf};
 pub use outbox::{Answer, Event, Fault, Output};
 pub use queue::WaiterId;
 pub use release::{Left, replay_release};
@@ -89,6 +92,8 @@ pub struct Settings {
     pub default_lease: Lease,
     /// How many requests may wait; `None`: no limit.
     pub max_waiters: Option<usize>,
+    /// How many named sessions may be open; `None`: no limit.
+    pub max_sessions: Option<usize>,
     /// How long a hold stays after its session ended; `None`: it is released at once.
     pub session_grace: Option<Lease>,
 }
@@ -177,8 +182,9 @@ impl<T> Engine<T> {
     /// Returns the current numbers.
     pub fn gauges(&self) -> Gauges {
         let Parts { waiters, sessions, memory, .. } = &self.parts;
-        let (queues, sessions) = (waiters.queues(), sessions.bound());
-        Gauges { waiters: waiters.len(), queues, sessions, last_token: memory.tokens.last() }
+        let (queues, named_sessions) = (waiters.queues(), sessions.named.len());
+        let (sessions, last_token) = (sessions.bound(), memory.tokens.last());
+        Gauges { waiters: waiters.len(), queues, sessions, named_sessions, last_token }
     }
 
     /// Whether a lock has a record: only then does its removal concern the engine.
@@ -194,7 +200,11 @@ impl<T> Engine<T> {
             && sessions.is_idle()
             && self.registry.databases().are_checked()
             && memory.trash.is_empty());
-        let at = if has_work { UnixMs::ZERO } else { backlog.next_visit()? };
-        Some(at.max(backlog.not_before))
+        let at = match backlog.next_visit() {
+            _ if has_work => UnixMs::ZERO,
+            None => sessions.named.wake_at(),
+            Some(at) => at.min(sessions.named.wake_at()),
+        };
+        (at != UnixMs::MAX).then(|| at.max(backlog.not_before))
     }
 }

@@ -4,11 +4,11 @@ use std::rc::Rc;
 
 use super::Call;
 use super::keyspace::WrongType;
-use super::log::{Log, LogEntry, LogEvent, held_us, sample_of};
+use super::log::{Log, LogEntry, LogEvent, Subject, held_us, sample_of};
 use super::stats::Stats;
 use super::waiters::Waiter;
 use crate::lock::Refusal;
-use crate::{ClientId, Hold, Lock, Mode, Name, Now, Owner, Request, Token, UnixMs};
+use crate::{Hold, Lock, Mode, Name, NoSession, Now, Owner, Request, Token, UnixMs};
 
 /// What the caller has to send.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -73,6 +73,10 @@ pub enum Fault {
     /// The name of the key is too long for a hold that is bound to a session: see
     /// [`MAX_BOUND_KEY`](super::MAX_BOUND_KEY).
     SessionKey,
+    /// The named session cannot be used.
+    NoSession(NoSession),
+    /// `dlock.max-sessions` named sessions are open already.
+    TooManySessions,
     /// The key is leaving for another node of the cluster.
     TryAgain,
 }
@@ -176,11 +180,12 @@ impl<T> Outbox<T> {
         }
     }
 
-    /// Logs a hold that ends without a release. `client` is the one that it is bound to.
-    pub(super) fn log_end(&mut self, name: Name<'_>, hold: &Hold, client: Option<ClientId>, now: UnixMs) {
+    /// Logs a hold that ends without a release. `subject` is whom it is bound to.
+    pub(super) fn log_end(&mut self, name: Name<'_>, hold: &Hold, subject: Subject, now: UnixMs) {
         let event = if hold.is_live(now) { LogEvent::Delete } else { LogEvent::Lapse };
         let entry = LogEntry::new(event, now).of(name, &hold.owner, hold.mode);
-        self.log.add(entry.held(hold.token, hold.deadline.min(now)), client);
+        let entry = LogEntry { session: subject.session, ..entry };
+        self.log.add(entry.held(hold.token, hold.deadline.min(now)), subject.client);
     }
 
     /// Counts `count` holds that end with their sessions: their times, by some of their tokens.

@@ -9,7 +9,7 @@ use super::session_holds::SessionEnd;
 use super::sessions::{Sessions, Wanted};
 use super::waiters::Waiters;
 use crate::lock::Terms;
-use crate::{ClientId, Lease, LeaseChoice, Memory, Now, Request, Token};
+use crate::{ClientId, Lease, LeaseChoice, Memory, Now, Request, SessionKey, Token};
 
 #[derive(Clone, Debug)]
 pub(super) struct Parts<T> {
@@ -29,7 +29,7 @@ impl<T> Parts<T> {
         Terms { default: self.settings.default_lease, fresh: self.memory.tokens.next(now.us().max(least)) }
     }
 
-    /// Checks that a request with `SESSION` that is not granted now can be bound. `own` is the lease of the hold that it
+    /// Checks that a request that is not granted now can be bound. `own` is the lease of the hold that it
     /// would enter again.
     pub(super) fn check_waiting<'r>(
         &self,
@@ -69,14 +69,14 @@ impl<T> Parts<T> {
         if is_stale {
             self.forget_lock(record);
         }
-        for (client, end) in self.sessions.take_ended_of(record) {
-            self.end_session(record, client, end);
+        for (key, end) in self.sessions.take_ended_of(record) {
+            self.end_session(record, key, end);
         }
     }
 
-    /// Ends the session of a client on one lock: the holds count as released once it has no grace.
-    pub(super) fn end_session(&mut self, record: &mut Record, client: ClientId, end: SessionEnd) {
-        if record.bound.end(client, end) {
+    /// Ends a session on one lock: the holds count as released once it has no grace.
+    pub(super) fn end_session(&mut self, record: &mut Record, key: SessionKey, end: SessionEnd) {
+        if record.bound.end(key, end) {
             self.mark_due(record);
         }
     }

@@ -63,6 +63,11 @@ impl Registry {
         Some((record, is_stale))
     }
 
+    /// Whether the database of a record was emptied or has changed places since the last look.
+    pub(super) fn is_stale(&self, record: &Record) -> bool {
+        record.epoch < self.databases.epoch(record.db)
+    }
+
     /// Adds a record for a lock that has none.
     pub(super) fn add(&mut self, name: Name<'_>, ends_generation: u64) -> RecordId {
         debug_assert!(self.find(name).is_none(), "a lock has one record");

@@ -6,37 +6,45 @@ use super::outbox::{Event, Fault};
 use super::visit::Visit;
 use super::{Call, Engine};
 use crate::lock::{Renew, Renewed};
-use crate::{Hold, LeaseChoice};
+use crate::{Binding, Hold, LeaseChoice, SessionKey};
 
 impl<T> Engine<T> {
-    /// Decides on `RENEW`; whether the owner has such a hold. With `session`, the client gets the hold bound to it. O(log n), beside
+    /// Decides on `RENEW`; whether the owner has such a hold. The holds are bound to `session`. O(log n), beside
     /// what is due on the lock.
     ///
     /// # Errors
-    /// [`Fault::WrongType`], [`Fault::SessionLease`] and [`Fault::SessionAbsolute`].
+    /// [`Fault::WrongType`], [`Fault::NoSession`], [`Fault::SessionLease`] and [`Fault::SessionAbsolute`].
     pub fn renew<S: Keyspace>(
         &mut self,
         space: &mut S,
         call: Call<'_>,
         request: &Renew<'_>,
-        session: bool,
+        session: Binding,
     ) -> Result<bool, Fault> {
         let mut budget = self.begin(call.now);
-        let command = OnLock { name: call.name, own: 0, now: call.now, owner: request.owner, session };
+        let command = OnLock {
+            name: call.name,
+            own: 0,
+            now: call.now,
+            owner: request.owner,
+            session: session.key(call.client).is_some(),
+        };
         self.on_lock(space, command, &mut budget, |visit| visit.renew(&call, request, session))?
     }
 }
 
 impl<T, K: OpenKey> Visit<'_, T, K> {
     #[inline]
-    fn renew(&mut self, call: &Call<'_>, request: &Renew<'_>, session: bool) -> Result<bool, Fault> {
+    fn renew(&mut self, call: &Call<'_>, request: &Renew<'_>, session: Binding) -> Result<bool, Fault> {
+        self.parts.sessions.check_open(session)?;
+        let session = session.key(call.client);
         let renewed = self.open.lock().renew(self.now.ms(), request);
         let Renewed::Moved(first, second) = renewed else { return Ok(false) };
         for hold in std::iter::once(&first).chain(second.as_ref()) {
             self.check_bound(call, hold, request.lease, session)?;
         }
         for hold in std::iter::once(first).chain(second) {
-            self.put(hold, session.then_some(call.client));
+            self.put(hold, session);
         }
         self.parts.outbox.stats.renewals += 1;
         self.emit(Event::Renew);
@@ -45,15 +53,21 @@ impl<T, K: OpenKey> Visit<'_, T, K> {
     }
 
     /// Checks that a hold that is bound, or will be, keeps a lease of 300 ms or more, and never gets an absolute one.
-    fn check_bound(&self, call: &Call<'_>, hold: &Hold, lease: LeaseChoice, session: bool) -> Result<(), Fault> {
+    fn check_bound(
+        &self,
+        call: &Call<'_>,
+        hold: &Hold,
+        lease: LeaseChoice,
+        session: Option<SessionKey>,
+    ) -> Result<(), Fault> {
         let record = self.record.as_deref();
-        let bound_to = record.and_then(|record| record.bound.client_of(&hold.owner, hold.mode));
-        let Some(client) = session.then_some(call.client).or(bound_to) else { return Ok(()) };
+        let bound_to = record.and_then(|record| record.bound.session_of(&hold.owner, hold.mode));
+        let Some(key) = session.or(bound_to) else { return Ok(()) };
         match lease {
             LeaseChoice::Until(_) => Err(Fault::SessionAbsolute),
             LeaseChoice::Own | LeaseChoice::For(_) if !hold.lease.can_be_bound() => Err(Fault::SessionLease),
             LeaseChoice::Own | LeaseChoice::For(_) => {
-                self.parts.sessions.check_renewed(client, record, call.name.key.len(), hold)
+                self.parts.sessions.check_renewed(key, record, call.name.key.len(), hold)
             }
         }
     }

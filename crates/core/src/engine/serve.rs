@@ -52,6 +52,9 @@ impl<T, K: OpenKey> Visit<'_, T, K> {
     fn serve_one(&mut self, head: WaiterId) -> Served {
         let (now, ended) = (self.now, self.ended_sum());
         let Some(waiter) = self.parts.waiters.get(head) else { return Served::Waits };
+        if let Err(fault) = self.parts.sessions.check_open(waiter.request.session) {
+            return Served::Answered(Answer::Fault(fault));
+        }
         let (session, terms) = (waiter.session(), self.parts.terms(now, &waiter.request));
         let decision = self.open.lock().acquire_without(now.ms(), &waiter.request, terms, ended);
         Served::Answered(match decision {
@@ -68,8 +71,8 @@ impl<T, K: OpenKey> Visit<'_, T, K> {
             }
             Acquired::Replayed(hold) => {
                 self.parts.outbox.stats.replays += 1;
-                if let Some(client) = session {
-                    self.bind(&hold, client);
+                if let Some(key) = session {
+                    self.bind(&hold, key);
                 }
                 Answer::Granted(hold.token, None)
             }

@@ -1,6 +1,6 @@
-//! The holds of one lock that are bound to client connections.
+//! The holds of one lock that are bound to sessions.
 //!
-//! A binding is not part of the lock: it exists in the primary's memory only. A session whose connection has ended stays
+//! A binding is not part of the lock: it exists in the primary's memory only. A session that has ended stays
 //! here until its holds are released; until then they count as released already.
 
 use std::cell::Cell;
@@ -13,24 +13,27 @@ use smallvec::SmallVec;
 use super::load::Load;
 
 use crate::holds::{Deadlines, HoldId, Sum};
-use crate::{ClientId, Hold, Lease, Mode, Owner, Token, UnixMs};
+use crate::session::NamedId;
+use crate::{Hold, Lease, Mode, Owner, SessionKey, Token, UnixMs};
 
 mod renewal;
 #[cfg(test)]
 mod tests;
+#[cfg(feature = "check")]
+mod views;
 
-pub(super) use renewal::{NextRenewal, Renewal};
+pub(super) use renewal::{LoadChange, NextRenewal, Renewal};
 
 #[derive(Clone, Debug, Default)]
 pub(super) struct SessionHolds {
     bindings: BTreeMap<HoldId, Binding>,
     by_owner: BTreeMap<Owner, ByMode>,
-    /// To which client the hold with a token is bound: how a reader tells many holds of an ended session from others.
+    /// To which session the hold with a token is bound: how a reader tells many holds of an ended session from others.
     by_token: BTreeMap<(Token, Mode), ByToken>,
-    sessions: BTreeMap<ClientId, Session>,
+    sessions: BTreeMap<SessionKey, Session>,
     renewals: BTreeSet<(UnixMs, HoldId)>,
     /// The sessions that have ended and still have holds.
-    ended: Vec<ClientId>,
+    ended: Vec<SessionKey>,
     /// What `ended_sum` has found, and at which time: many are served by it.
     ended_sum: Cell<Option<(UnixMs, Sum)>>,
     /// The latest clock of an effect: what had a deadline before it is not in the lock any more.
@@ -38,8 +41,10 @@ pub(super) struct SessionHolds {
     /// Before this time the server does not accept renewals.
     not_before: UnixMs,
     next: HoldId,
-    /// What has changed in the loads of clients since somebody took this.
-    load_changes: SmallVec<[(ClientId, i64); 2]>,
+    /// What has changed in the loads of sessions since somebody took this.
+    load_changes: SmallVec<[LoadChange; 2]>,
+    /// The holds count for no session any more: the lock is gone, and they are only to be freed.
+    is_uncounted: bool,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -51,7 +56,7 @@ struct ByMode {
 /// The holds with one token and mode: nearly always one.
 #[derive(Clone, Copy, Debug)]
 struct ByToken {
-    client: ClientId,
+    key: SessionKey,
     /// A hash of the owner: a hold that is not bound may have the token, too (`MINTOKEN`).
     owner: u64,
     /// The deadline of the first: what has lapsed may be gone from the lock.
@@ -61,17 +66,23 @@ struct ByToken {
     is_ambiguous: bool,
 }
 
-/// The holds of one client.
+/// The holds of one session.
 #[derive(Clone, Debug, Default)]
 struct Session {
     deadlines: Deadlines,
     end: Option<SessionEnd>,
 }
 
+impl Session {
+    fn holds(&self) -> i64 {
+        self.deadlines.total().holds.cast_signed() as i64
+    }
+}
+
 /// The end of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct SessionEnd {
-    /// When the connection ended.
+    /// When the session ended.
     pub at: UnixMs,
     /// How long the holds may stay unbound.
     pub grace: Option<Lease>,
@@ -84,12 +95,20 @@ impl SessionEnd {
     }
 }
 
+/// How many holds of a lock were those of ended sessions.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct EndedHolds {
+    pub all: u64,
+    /// Those without a grace: the end of their session has released them.
+    pub released: u64,
+}
+
 /// A hold that is bound.
 #[derive(Clone, Debug)]
 pub(super) struct Binding {
     pub owner: Owner,
     pub mode: Mode,
-    pub client: ClientId,
+    pub key: SessionKey,
     /// The token of the hold: another hold of the same owner has another.
     pub token: Token,
     pub deadline: UnixMs,
@@ -107,38 +126,38 @@ impl SessionHolds {
         self.bindings.is_empty()
     }
 
-    /// How many clients holds are bound to.
+    /// How many sessions holds are bound to.
     pub(super) fn sessions(&self) -> usize {
         self.sessions.len()
     }
 
-    /// The clients that holds are bound to.
-    pub(super) fn clients(&self) -> impl Iterator<Item = ClientId> {
+    /// The sessions that holds are bound to.
+    pub(super) fn keys(&self) -> impl Iterator<Item = SessionKey> {
         self.sessions.keys().copied()
     }
 
-    /// Whether a hold is bound to this client.
-    pub(super) fn has_client(&self, client: ClientId) -> bool {
-        self.sessions.contains_key(&client)
+    /// Whether a hold is bound to this session.
+    pub(super) fn has_session(&self, key: SessionKey) -> bool {
+        self.sessions.contains_key(&key)
     }
 
     /// Binds a hold. The latest binding wins.
-    pub(super) fn bind(&mut self, hold: &Hold, client: ClientId, renewal: Renewal) {
+    pub(super) fn bind(&mut self, hold: &Hold, key: SessionKey, renewal: Renewal) {
         self.unbind(&hold.owner, hold.mode);
         let id = self.next;
         self.next += 1;
         let Hold { mode, token, deadline, count, .. } = *hold;
         let owner = hold.owner.clone();
-        self.insert(id, Binding { owner, mode, client, token, deadline, entries: count, renewal });
+        self.insert(id, Binding { owner, mode, key, token, deadline, entries: count, renewal });
     }
 
     fn insert(&mut self, id: HoldId, binding: Binding) {
         *self.by_owner.entry(binding.owner.clone()).or_default().of(binding.mode) = Some(id);
-        let session = self.sessions.entry(binding.client).or_default();
+        let session = self.sessions.entry(binding.key).or_default();
         session.deadlines.insert(binding.deadline, id, binding.entries);
         self.renewals.insert((binding.renewal.at, id));
-        self.load_changes.push((binding.client, binding.renewal.load.cast_signed()));
-        let first = ByToken::of(binding.client, &binding.owner, binding.deadline);
+        self.note_change(binding.key, binding.renewal.load.cast_signed(), 1);
+        let first = ByToken::of(binding.key, &binding.owner, binding.deadline);
         self.add_token(binding.token, binding.mode, first);
         self.bindings.insert(id, binding);
     }
@@ -161,7 +180,7 @@ impl SessionHolds {
     pub(super) fn follow(&mut self, hold: &Hold, renewal: Renewal) {
         let Some(id) = self.id(&hold.owner, hold.mode) else { return };
         let Some(binding) = self.bindings.get_mut(&id) else { return };
-        if let Some(session) = self.sessions.get_mut(&binding.client) {
+        if let Some(session) = self.sessions.get_mut(&binding.key) {
             if session.end.is_some() {
                 self.ended_sum.set(None);
             }
@@ -170,15 +189,16 @@ impl SessionHolds {
         }
         self.renewals.remove(&(binding.renewal.at, id));
         self.renewals.insert((renewal.at, id));
-        let (token, mode, client) = (binding.token, binding.mode, binding.client);
+        let (token, mode, key) = (binding.token, binding.mode, binding.key);
         if renewal.load != binding.renewal.load {
-            self.load_changes.push((client, renewal.load.cast_signed() - binding.renewal.load.cast_signed()));
+            let load = renewal.load.cast_signed() - binding.renewal.load.cast_signed();
+            self.load_changes.push(LoadChange { key, load, holds: 0 });
         }
         (binding.token, binding.deadline, binding.entries, binding.renewal) =
             (hold.token, hold.deadline, hold.count, renewal);
         if token != hold.token {
             self.remove_token(token, mode);
-            self.add_token(hold.token, mode, ByToken::of(client, &hold.owner, hold.deadline));
+            self.add_token(hold.token, mode, ByToken::of(key, &hold.owner, hold.deadline));
         } else if let Some(by_token) = self.by_token.get_mut(&(token, mode)) {
             by_token.deadline = hold.deadline;
         }
@@ -192,17 +212,17 @@ impl SessionHolds {
         }
     }
 
-    /// Unbinds a hold: its client, if that has no other hold here.
-    pub(super) fn unbind(&mut self, owner: &Owner, mode: Mode) -> Option<ClientId> {
+    /// Unbinds a hold: its session, if that has no other hold here.
+    pub(super) fn unbind(&mut self, owner: &Owner, mode: Mode) -> Option<SessionKey> {
         let id = self.id(owner, mode)?;
         self.remove(id)
     }
 
-    /// Unbinds a hold by its id: its client, if that has no other hold here.
-    pub(super) fn remove(&mut self, id: HoldId) -> Option<ClientId> {
+    /// Unbinds a hold by its id: its session, if that has no other hold here.
+    pub(super) fn remove(&mut self, id: HoldId) -> Option<SessionKey> {
         let binding = self.bindings.remove(&id)?;
         self.renewals.remove(&(binding.renewal.at, id));
-        self.load_changes.push((binding.client, -binding.renewal.load.cast_signed()));
+        self.note_change(binding.key, -binding.renewal.load.cast_signed(), -1);
         self.remove_token(binding.token, binding.mode);
         if let Some(by_mode) = self.by_owner.get_mut(&binding.owner) {
             *by_mode.of(binding.mode) = None;
@@ -210,7 +230,7 @@ impl SessionHolds {
                 self.by_owner.remove(&binding.owner);
             }
         }
-        let session = self.sessions.get_mut(&binding.client)?;
+        let session = self.sessions.get_mut(&binding.key)?;
         if session.end.is_some() {
             self.ended_sum.set(None);
         }
@@ -218,20 +238,20 @@ impl SessionHolds {
         if session.deadlines.total().holds > 0 {
             return None;
         }
-        self.sessions.remove(&binding.client);
-        if self.ended.last() == Some(&binding.client) {
+        self.sessions.remove(&binding.key);
+        if self.ended.last() == Some(&binding.key) {
             self.ended.pop();
         } else {
-            self.ended.retain(|ended| *ended != binding.client);
+            self.ended.retain(|ended| *ended != binding.key);
         }
-        Some(binding.client)
+        Some(binding.key)
     }
 
-    /// The client that a hold is bound to, unless its session has ended.
-    pub(super) fn client_of(&self, owner: &Owner, mode: Mode) -> Option<ClientId> {
+    /// The session that a hold is bound to, unless its session has ended.
+    pub(super) fn session_of(&self, owner: &Owner, mode: Mode) -> Option<SessionKey> {
         let binding = self.bindings.get(&self.id(owner, mode)?)?;
-        let session = self.sessions.get(&binding.client)?;
-        session.end.is_none().then_some(binding.client)
+        let session = self.sessions.get(&binding.key)?;
+        session.end.is_none().then_some(binding.key)
     }
 
     /// The end of the session that this hold was bound to. O(1) where few sessions have ended.
@@ -240,40 +260,44 @@ impl SessionHolds {
             return None;
         }
         let by_token = self.by_token.get(&(hold.token, hold.mode))?;
-        let client = if by_token.is_ambiguous {
+        let key = if by_token.is_ambiguous {
             let binding = self.bindings.get(&self.id(&hold.owner, hold.mode)?)?;
-            Some(binding.client).filter(|_| binding.token == hold.token)?
+            Some(binding.key).filter(|_| binding.token == hold.token)?
         } else if by_token.owner == hash(&hold.owner) {
-            by_token.client
+            by_token.key
         } else {
             return None;
         };
-        if self.ended.len() <= FEW && !self.ended.contains(&client) {
+        if self.ended.len() <= FEW && !self.ended.contains(&key) {
             return None;
         }
-        self.sessions.get(&client)?.end
+        self.sessions.get(&key)?.end
     }
 
-    /// Records that the connection of a client has ended: whether it had a hold here.
-    pub(super) fn end(&mut self, client: ClientId, end: SessionEnd) -> bool {
-        let Some(session) = self.sessions.get_mut(&client) else { return false };
+    /// Records that a session has ended: whether it had a hold here.
+    pub(super) fn end(&mut self, key: SessionKey, end: SessionEnd) -> bool {
+        let Some(session) = self.sessions.get_mut(&key) else { return false };
         if session.end.is_none() {
             session.end = Some(end);
-            self.ended.push(client);
+            self.ended.push(key);
             self.ended_sum.set(None);
         }
         true
     }
 
-    /// The holds that are bound to this client, the first deadline first.
-    pub(super) fn of_client(&self, client: ClientId) -> impl Iterator<Item = &Binding> {
-        let ids = self.sessions.get(&client).into_iter().flat_map(|session| session.deadlines.iter());
+    /// The holds that are bound to this session, the first deadline first.
+    pub(super) fn of_session(&self, key: SessionKey) -> impl Iterator<Item = &Binding> {
+        let ids = self.sessions.get(&key).into_iter().flat_map(|session| session.deadlines.iter());
         ids.filter_map(|id| self.bindings.get(&id))
     }
 
-    /// The tokens of holds whose sessions have ended.
-    pub(super) fn ended_tokens(&self) -> impl Iterator<Item = Token> {
-        self.ended.iter().flat_map(|client| self.of_client(*client)).map(|binding| binding.token)
+    /// The tokens of holds whose sessions have ended without a grace.
+    pub(super) fn released_tokens(&self) -> impl Iterator<Item = Token> {
+        let is_released = |key: &&SessionKey| {
+            let end = self.sessions.get(key).and_then(|session| session.end);
+            end.is_some_and(|end| end.grace.is_none())
+        };
+        self.ended.iter().filter(is_released).flat_map(|key| self.of_session(*key)).map(|binding| binding.token)
     }
 
     /// Whether holds of an ended session are still to be released.
@@ -295,7 +319,7 @@ impl SessionHolds {
         }
         let id = self.id(owner, mode)?;
         let binding = self.bindings.get(&id)?;
-        Some((id, binding, self.sessions.get(&binding.client)?.end?))
+        Some((id, binding, self.sessions.get(&binding.key)?.end?))
     }
 
     /// The holds that the lock still has live and that count as released at `now`: their sessions have ended.
@@ -306,7 +330,7 @@ impl SessionHolds {
             return sum;
         }
         let clock = self.swept.map_or(now, |swept| swept.max(now));
-        let sessions = self.ended.iter().filter_map(|client| self.sessions.get(client));
+        let sessions = self.ended.iter().filter_map(|key| self.sessions.get(key));
         let ended_sum = sessions.filter(|session| session.end.is_some_and(|end| end.deadline() <= now));
         let sum = ended_sum.fold(Sum::default(), |sum, session| sum.plus(session.deadlines.live(clock)));
         self.ended_sum.set(Some((now, sum)));
@@ -322,14 +346,14 @@ impl SessionHolds {
     /// 512 of its holds.
     pub(super) fn ended_after(&self, time: UnixMs) -> Sum {
         let clock = self.swept.map_or(time, |swept| swept.max(time));
-        let sessions = self.ended.iter().filter_map(|client| self.sessions.get(client));
+        let sessions = self.ended.iter().filter_map(|key| self.sessions.get(key));
         sessions.fold(Sum::default(), |sum, session| sum.plus(session.deadlines.live(clock)))
     }
 
     /// The tokens that one shared hold of an ended session has, which is in the lock and live at `now`. The highest first.
     pub(super) fn ended_reader_tokens(&self, now: UnixMs) -> impl Iterator<Item = Token> {
         let clock = self.swept.map_or(now, |swept| swept.max(now));
-        let is_one = move |by: &ByToken| !by.is_ambiguous && by.deadline > clock && self.ended.contains(&by.client);
+        let is_one = move |by: &ByToken| !by.is_ambiguous && by.deadline > clock && self.ended.contains(&by.key);
         let tokens = self.by_token.iter().rev().filter(move |((_, mode), by)| *mode == Mode::Shared && is_one(by));
         tokens.map(|((token, _), _)| *token)
     }
@@ -342,8 +366,8 @@ impl SessionHolds {
     /// The next renewal.
     pub(super) fn next_renewal(&self) -> Option<NextRenewal> {
         let (at, id) = self.renewals.first()?;
-        let Binding { deadline, client, .. } = *self.bindings.get(id)?;
-        Some(NextRenewal { at: (*at).max(self.not_before), deadline, client })
+        let Binding { deadline, key, .. } = *self.bindings.get(id)?;
+        Some(NextRenewal { at: (*at).max(self.not_before), deadline, key })
     }
 
     /// Whether there are a few leases, and all have ended.
@@ -364,14 +388,26 @@ impl SessionHolds {
         }
     }
 
-    /// The load of a hold, if it is bound to this client.
-    pub(super) fn load_for(&self, client: ClientId, owner: &Owner, mode: Mode) -> Load {
+    /// The load of a hold, if it is bound to this session.
+    pub(super) fn load_for(&self, key: SessionKey, owner: &Owner, mode: Mode) -> Load {
         let binding = self.id(owner, mode).and_then(|id| self.bindings.get(&id));
-        binding.filter(|binding| binding.client == client).map_or(0, |binding| binding.renewal.load)
+        binding.filter(|binding| binding.key == key).map_or(0, |binding| binding.renewal.load)
     }
 
-    /// Takes what has changed in the loads of clients.
-    pub(super) fn take_load_changes(&mut self) -> SmallVec<[(ClientId, i64); 2]> {
+    /// Counts the holds of named sessions down, before they are freed a piece at a time. One step for each.
+    pub(super) fn discount(&mut self) {
+        let named = self.sessions.range(SessionKey::Named(NamedId(0))..);
+        let gone = named.map(|(key, session)| LoadChange { key: *key, load: 0, holds: -(session.holds()) });
+        self.load_changes.extend(gone);
+        self.is_uncounted = true;
+    }
+
+    fn note_change(&mut self, key: SessionKey, load: i64, holds: i64) {
+        self.load_changes.push(LoadChange { key, load, holds: if self.is_uncounted { 0 } else { holds } });
+    }
+
+    /// Takes what has changed in the loads of sessions, and in how many holds they have.
+    pub(super) fn take_load_changes(&mut self) -> SmallVec<[LoadChange; 2]> {
         std::mem::take(&mut self.load_changes)
     }
 
@@ -380,9 +416,8 @@ impl SessionHolds {
         self.not_before = until;
     }
 
-    /// Takes out the bindings of all owners but one: them, and how many of their sessions' holds had ended. `None` if
-    /// there are none.
-    pub(super) fn split_others(&mut self, owner: &Owner) -> Option<(SessionHolds, usize)> {
+    /// Takes out the bindings of all owners but one: them, and what of them had ended. `None` if there are none.
+    pub(super) fn split_others(&mut self, owner: &Owner) -> Option<(SessionHolds, EndedHolds)> {
         let own = usize::from(self.by_owner.contains_key(owner));
         if self.by_owner.len() == own {
             return None;
@@ -394,59 +429,28 @@ impl SessionHolds {
             self.remove(id);
             kept.insert(id, binding);
         }
-        let sessions = self.ended.iter().filter_map(|client| self.sessions.get(client));
-        let ended = sessions.map(|session| session.deadlines.total().holds).sum();
+        let mut ended = EndedHolds::default();
+        for session in self.ended.iter().filter_map(|key| self.sessions.get(key)) {
+            let holds = session.deadlines.total().holds as u64;
+            ended.all += holds;
+            ended.released += if session.end.is_some_and(|end| end.grace.is_none()) { holds } else { 0 };
+        }
         Some((std::mem::replace(self, kept), ended))
     }
 
     /// Whether an ended session still has a grace at `now`.
     pub(super) fn has_grace(&self, now: UnixMs) -> bool {
-        let sessions = self.ended.iter().filter_map(|client| self.sessions.get(client));
+        let sessions = self.ended.iter().filter_map(|key| self.sessions.get(key));
         sessions.filter_map(|session| session.end).any(|end| end.deadline() > now)
     }
 
-    /// Takes at most `most` bindings apart. Returns the clients whose last binding on this lock was among them.
-    pub(super) fn take_apart(&mut self, most: usize) -> Vec<ClientId> {
+    /// Takes at most `most` bindings apart. Returns the sessions whose last binding on this lock was among them.
+    pub(super) fn take_apart(&mut self, most: usize) -> Vec<SessionKey> {
         // Nobody asks for these sessions any more, and to find one in a long list takes time.
         self.ended.clear();
         self.ended_sum.set(None);
         let ids: Vec<HoldId> = self.bindings.keys().copied().take(most).collect();
         ids.into_iter().filter_map(|id| self.remove(id)).collect()
-    }
-
-    /// The bindings, laid open.
-    #[cfg(feature = "check")]
-    pub(super) fn views(&self) -> impl Iterator<Item = super::BindingView<'_>> {
-        self.bindings.iter().map(|(id, binding)| super::BindingView {
-            owner: &binding.owner,
-            mode: binding.mode,
-            client: binding.client,
-            token: binding.token,
-            deadline: binding.deadline,
-            renew_at: self
-                .renewals
-                .contains(&(binding.renewal.at, *id))
-                .then(|| binding.renewal.at.max(self.not_before)),
-        })
-    }
-
-    /// The load of each hold, and its client.
-    #[cfg(feature = "check")]
-    pub(super) fn loads(&self) -> impl Iterator<Item = (ClientId, Load)> {
-        self.bindings.values().map(|binding| (binding.client, binding.renewal.load))
-    }
-
-    /// The sessions that have ended, laid open.
-    #[cfg(feature = "check")]
-    pub(super) fn ends(&self) -> impl Iterator<Item = (ClientId, UnixMs, Option<Lease>)> {
-        let end = |client: &ClientId| Some((*client, self.sessions.get(client)?.end?));
-        self.ended.iter().filter_map(end).map(|(client, end)| (client, end.at, end.grace))
-    }
-
-    /// Whether the session of a client has ended.
-    #[cfg(feature = "check")]
-    pub(super) fn has_session_ended(&self, client: ClientId) -> bool {
-        self.ended.contains(&client)
     }
 
     fn id(&self, owner: &Owner, mode: Mode) -> Option<HoldId> {
@@ -459,8 +463,8 @@ impl SessionHolds {
 }
 
 impl ByToken {
-    fn of(client: ClientId, owner: &Owner, deadline: UnixMs) -> ByToken {
-        ByToken { client, owner: hash(owner), deadline, holds: 0, is_ambiguous: false }
+    fn of(key: SessionKey, owner: &Owner, deadline: UnixMs) -> ByToken {
+        ByToken { key, owner: hash(owner), deadline, holds: 0, is_ambiguous: false }
     }
 }
 

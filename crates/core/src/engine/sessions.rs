@@ -1,6 +1,7 @@
-//! The sessions of clients: which locks they have holds on, what the watchdog does for them, and which have ended.
+//! The sessions of clients, of connections and with names: which locks they have holds on, what the watchdog does for them, and which have ended.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
 
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
@@ -8,30 +9,37 @@ use smallvec::SmallVec;
 
 use super::budget::RECORDS_AT_ONCE;
 use super::load::{Load, MAX_BOUND_KEY, MAX_LOAD, load_of};
+use super::log::Subject;
+use super::named::NamedSessions;
 use super::outbox::Fault;
 use super::record::{Record, RecordId};
-use super::session_holds::{Renewal, SessionEnd, SessionHolds};
-use crate::{ClientId, Hold, Lease, Mode, Owner, Request};
+use super::session_holds::{LoadChange, Renewal, SessionEnd, SessionHolds};
+use crate::session::Binding;
+use crate::{BindTo, ClientId, Hold, Lease, Mode, NamedId, NoSession, Owner, Request, SessionId, SessionKey};
 
 #[derive(Clone, Debug)]
 pub(super) struct Sessions {
-    clients: HashMap<ClientId, ClientHolds, FixedState>,
+    /// Who has opened the named sessions, and when they end.
+    pub named: NamedSessions,
+    open: HashMap<SessionKey, LocksOfSession, FixedState>,
     /// Sessions that ended with holds on more locks than are looked at in one go.
-    ended: BTreeMap<ClientId, EndedSession>,
+    ended: BTreeMap<SessionKey, EndedSession>,
     /// How many sessions have been added to these so far: a record that has seen as many has nothing to look for.
     ends_generation: u64,
-    /// The ended session of which the next piece is looked at, or the one behind it.
-    next_ended: ClientId,
+    /// The ended session of which a piece was looked at last: the one behind it is next.
+    next_ended: Option<SessionKey>,
     /// Bindings that are not valid any more and the lock that they were on, to be freed a piece at a time.
     discarded: Vec<(RecordId, SessionHolds)>,
+    /// Named sessions that have ended, for which requests wait: they are to be answered.
+    pub orphaned: Vec<NamedId>,
     /// How many holds are bound.
     bound: usize,
     random: u64,
 }
 
-/// What is bound to a client.
+/// Where a session has holds.
 #[derive(Clone, Debug, Default)]
-struct ClientHolds {
+struct LocksOfSession {
     records: BTreeSet<RecordId>,
     /// What the watchdog does for it.
     load: Load,
@@ -56,11 +64,13 @@ impl Sessions {
     /// `seed` is random.
     pub(super) fn new(hasher: FixedState, seed: u64) -> Sessions {
         Sessions {
-            clients: HashMap::with_hasher(hasher),
+            named: NamedSessions::new(hasher.clone()),
+            open: HashMap::with_hasher(hasher),
             ended: BTreeMap::new(),
             ends_generation: 0,
-            next_ended: ClientId(0),
+            next_ended: None,
             discarded: Vec::new(),
+            orphaned: Vec::new(),
             bound: 0,
             random: seed,
         }
@@ -71,10 +81,10 @@ impl Sessions {
         self.bound
     }
 
-    /// Whether there is no ended session to look at, and nothing to free.
+    /// Whether there is no ended session to look at, nobody to answer, and nothing to free.
     #[inline]
     pub(super) fn is_idle(&self) -> bool {
-        self.ended.is_empty() && self.discarded.is_empty()
+        self.ended.is_empty() && self.discarded.is_empty() && self.orphaned.is_empty()
     }
 
     /// Whether there are discarded bindings.
@@ -87,62 +97,99 @@ impl Sessions {
         self.ends_generation
     }
 
-    /// Ends the session of a client. Returns the locks it has holds on.
-    pub(super) fn take(&mut self, client: ClientId) -> Option<BTreeSet<RecordId>> {
-        self.clients.remove(&client).map(|holds| holds.records)
+    /// Ends a session. Returns the locks it has holds on.
+    pub(super) fn take(&mut self, key: SessionKey) -> Option<BTreeSet<RecordId>> {
+        self.open.remove(&key).map(|holds| holds.records)
+    }
+
+    /// The locks that a session has holds on.
+    pub(super) fn locks_of(&self, key: SessionKey) -> impl Iterator<Item = RecordId> {
+        self.open.get(&key).into_iter().flat_map(|holds| holds.records.iter().copied())
+    }
+
+    /// The id of a named session that is open.
+    pub(super) fn id_of(&self, key: SessionKey) -> Option<SessionId> {
+        match key {
+            SessionKey::Connection(_) => None,
+            SessionKey::Named(named) => self.named.id_of(named),
+        }
+    }
+
+    /// Whom the log names for a hold of this session.
+    pub(super) fn subject(&self, key: Option<SessionKey>) -> Subject {
+        let client = key.and_then(SessionKey::connection);
+        Subject { client, session: key.and_then(|key| self.id_of(key)) }
+    }
+
+    /// Whether a session that a request is to be bound to is still open. Nobody waits without the connection.
+    pub(super) fn is_open(&self, key: SessionKey) -> bool {
+        match key {
+            SessionKey::Connection(_) => true,
+            SessionKey::Named(named) => self.named.is_open(named),
+        }
+    }
+
+    /// Checks that there is such a session.
+    pub(super) fn check_open(&self, binding: Binding) -> Result<(), Fault> {
+        match binding {
+            BindTo::Nothing | BindTo::Connection => Ok(()),
+            BindTo::Named(Ok(named)) if self.named.is_open(named) => Ok(()),
+            BindTo::Named(Ok(_)) => Err(Fault::NoSession(NoSession::Unknown)),
+            BindTo::Named(Err(why)) => Err(Fault::NoSession(why)),
+        }
     }
 
     /// Leaves the locks of an ended session to the timer, if they are many. Returns them if they are few.
     pub(super) fn leave_if_many(
         &mut self,
-        client: ClientId,
+        key: SessionKey,
         end: SessionEnd,
         records: BTreeSet<RecordId>,
     ) -> BTreeSet<RecordId> {
         if records.len() <= RECORDS_AT_ONCE {
             return records;
         }
-        self.ended.insert(client, EndedSession { end, records });
+        self.ended.insert(key, EndedSession { end, records });
         self.ends_generation += 1;
         BTreeSet::new()
     }
 
     /// The next lock of the ended session whose turn it is. Each has its turn for a piece: see
     /// [`Sessions::next_ended`].
-    pub(super) fn pop_ended(&mut self, client: ClientId) -> Option<(RecordId, SessionEnd)> {
-        let session = self.ended.get_mut(&client)?;
+    pub(super) fn pop_ended(&mut self, key: SessionKey) -> Option<(RecordId, SessionEnd)> {
+        let session = self.ended.get_mut(&key)?;
         let next = session.records.pop_first();
         if next.is_none() {
-            self.ended.remove(&client);
+            self.ended.remove(&key);
             return None;
         }
         next.map(|id| (id, session.end))
     }
 
     /// The ended session whose turn it is.
-    pub(super) fn next_ended(&mut self) -> Option<ClientId> {
-        let next = self.ended.range(self.next_ended..).next().or_else(|| self.ended.first_key_value());
-        let client = next.map(|(client, _)| *client)?;
-        self.next_ended = ClientId(client.0 + 1);
-        Some(client)
+    pub(super) fn next_ended(&mut self) -> Option<SessionKey> {
+        let behind = self.next_ended.map_or(Bound::Unbounded, Bound::Excluded);
+        let next = self.ended.range((behind, Bound::Unbounded)).next().or_else(|| self.ended.first_key_value());
+        self.next_ended = next.map(|(key, _)| *key);
+        self.next_ended
     }
 
     /// The sessions of a lock that have ended with more locks than were looked at so far. Each is looked for once, from
     /// the shorter list.
-    pub(super) fn take_ended_of(&mut self, record: &mut Record) -> SmallVec<[(ClientId, SessionEnd); 4]> {
+    pub(super) fn take_ended_of(&mut self, record: &mut Record) -> SmallVec<[(SessionKey, SessionEnd); 4]> {
         let seen = std::mem::replace(&mut record.ends_generation, self.ends_generation);
         if seen == self.ends_generation || self.ended.is_empty() {
             return SmallVec::new();
         }
         let (bound, ended) = (&record.bound, &self.ended);
-        let clients: SmallVec<[ClientId; 4]> = if bound.sessions() < ended.len() {
-            bound.clients().filter(|client| ended.contains_key(client)).collect()
+        let keys: SmallVec<[SessionKey; 4]> = if bound.sessions() < ended.len() {
+            bound.keys().filter(|key| ended.contains_key(key)).collect()
         } else {
-            ended.keys().copied().filter(|client| bound.has_client(*client)).collect()
+            ended.keys().copied().filter(|key| bound.has_session(*key)).collect()
         };
-        let ends = clients.into_iter().filter_map(|client| {
-            let session = self.ended.get_mut(&client)?;
-            session.records.remove(&record.id).then_some((client, session.end))
+        let ends = keys.into_iter().filter_map(|key| {
+            let session = self.ended.get_mut(&key)?;
+            session.records.remove(&record.id).then_some((key, session.end))
         });
         ends.collect()
     }
@@ -152,28 +199,29 @@ impl Sessions {
         self.ended.clear();
     }
 
-    /// Binds a hold to a client.
-    pub(super) fn bind(&mut self, record: &mut Record, hold: &Hold, client: ClientId) {
+    /// Binds a hold to a session.
+    pub(super) fn bind(&mut self, record: &mut Record, hold: &Hold, key: SessionKey) {
+        debug_assert!(self.is_open(key), "a hold is bound to a session that has ended");
         let renewal = self.renewal(record, hold);
         let before = record.bound.len();
-        let previous = record.bound.client_of(&hold.owner, hold.mode);
-        record.bound.bind(hold, client, renewal);
+        let previous = record.bound.session_of(&hold.owner, hold.mode);
+        record.bound.bind(hold, key, renewal);
         self.bound = self.bound + record.bound.len() - before;
-        if let Some(previous) = previous.filter(|previous| *previous != client) {
-            self.check_client(record.id, record.bound.has_client(previous), previous);
+        if let Some(previous) = previous.filter(|previous| *previous != key) {
+            self.check_session(record.id, record.bound.has_session(previous), previous);
         }
-        self.clients.entry(client).or_default().records.insert(record.id);
+        self.open.entry(key).or_default().records.insert(record.id);
         self.note_loads(record);
     }
 
     /// Unbinds a hold.
     pub(super) fn unbind(&mut self, record: &mut Record, owner: &Owner, mode: Mode) {
         let before = record.bound.len();
-        let client = record.bound.unbind(owner, mode);
+        let key = record.bound.unbind(owner, mode);
         self.bound -= before - record.bound.len();
         self.note_loads(record);
-        if let Some(client) = client {
-            self.check_client(record.id, record.bound.has_client(client), client);
+        if let Some(key) = key {
+            self.check_session(record.id, record.bound.has_session(key), key);
         }
     }
 
@@ -185,31 +233,32 @@ impl Sessions {
     }
 
     /// Forgets bindings that were on this lock.
-    pub(super) fn discard(&mut self, record: &mut Record, bound: SessionHolds) {
+    pub(super) fn discard(&mut self, record: &mut Record, mut bound: SessionHolds) {
         self.note_loads(record);
+        bound.discount();
         self.bound -= bound.len();
         let is_small = bound.len() <= RECORDS_AT_ONCE;
         self.discarded.push((record.id, bound));
         if is_small {
-            self.free_discarded(RECORDS_AT_ONCE, |_, client| record.bound.has_client(client));
+            self.free_discarded(RECORDS_AT_ONCE, |_, key| record.bound.has_session(key));
         }
     }
 
-    /// Frees some of the bindings that are not valid any more. `is_bound`: whether a client has another hold on that lock.
-    pub(super) fn free_discarded(&mut self, most: usize, is_bound: impl Fn(RecordId, ClientId) -> bool) {
+    /// Frees some of the bindings that are not valid any more. `is_bound`: whether a session has another hold on that lock.
+    pub(super) fn free_discarded(&mut self, most: usize, is_bound: impl Fn(RecordId, SessionKey) -> bool) {
         let Some((id, bound)) = self.discarded.last_mut() else { return };
-        let (id, clients, is_done) = (*id, bound.take_apart(most), bound.is_empty());
+        let (id, keys, is_done) = (*id, bound.take_apart(most), bound.is_empty());
         let changes = bound.take_load_changes();
         if is_done {
             self.discarded.pop();
         }
         self.add_loads(changes);
-        for client in clients {
-            self.check_client(id, is_bound(id, client), client);
+        for key in keys {
+            self.check_session(id, is_bound(id, key), key);
         }
     }
 
-    /// Checks that a request with `SESSION` can be bound: each lease is long enough to be extended in time, and their
+    /// Checks that a request can be bound: its session is open, each lease is long enough to be extended in time, and their
     /// renewals keep the limit.
     pub(super) fn check<'r>(
         &self,
@@ -217,33 +266,35 @@ impl Sessions {
         request: &Request,
         holds: impl IntoIterator<Item = Wanted<'r>>,
     ) -> Result<(), Fault> {
-        if !request.session {
+        if request.session == BindTo::Nothing {
             return Ok(());
         }
+        self.check_open(request.session)?;
+        let Some(key) = request.session_key(client) else { return Ok(()) };
         let mut more = 0;
         for wanted in holds {
             if !wanted.lease.can_be_bound() {
                 return Err(Fault::SessionLease);
             }
-            more += load_more(client, &wanted, &request.owner, request.want.mode())?;
+            more += load_more(key, &wanted, &request.owner, request.want.mode())?;
         }
-        self.check_load(client, more)
+        self.check_load(key, more)
     }
 
-    /// Checks a renewal of a hold that is bound to this client, or will be.
+    /// Checks a renewal of a hold that is bound to this session, or will be.
     pub(super) fn check_renewed(
         &self,
-        client: ClientId,
+        key: SessionKey,
         record: Option<&Record>,
         key_len: usize,
         hold: &Hold,
     ) -> Result<(), Fault> {
         let wanted = Wanted { record, key_len, lease: hold.lease };
-        self.check_load(client, load_more(client, &wanted, &hold.owner, hold.mode)?)
+        self.check_load(key, load_more(key, &wanted, &hold.owner, hold.mode)?)
     }
 
-    fn check_load(&self, client: ClientId, more: Load) -> Result<(), Fault> {
-        let load = self.clients.get(&client).map_or(0, |holds| holds.load);
+    fn check_load(&self, key: SessionKey, more: Load) -> Result<(), Fault> {
+        let load = self.open.get(&key).map_or(0, |holds| holds.load);
         if more > 0 && load + more > MAX_LOAD { Err(Fault::SessionLoad) } else { Ok(()) }
     }
 
@@ -253,33 +304,38 @@ impl Sessions {
         Renewal::of(hold, self.random(), load_of(hold.lease, bytes))
     }
 
-    /// Forgets where a client has holds, if it has none on this lock any more.
-    fn check_client(&mut self, id: RecordId, is_bound: bool, client: ClientId) {
+    /// Forgets where a session has holds, if it has none on this lock any more.
+    fn check_session(&mut self, id: RecordId, is_bound: bool, key: SessionKey) {
         if is_bound {
             return;
         }
-        if let Some(holds) = self.clients.get_mut(&client) {
+        if let Some(holds) = self.open.get_mut(&key) {
             holds.records.remove(&id);
             // What is still to be freed is still to be taken from its load.
             if holds.records.is_empty() && holds.load == 0 {
-                self.clients.remove(&client);
+                self.open.remove(&key);
             }
         }
     }
 
-    /// Takes over what has changed in the loads of clients with holds on this lock.
+    /// Takes over what has changed for sessions with holds on this lock.
     fn note_loads(&mut self, record: &mut Record) {
         let changes = record.bound.take_load_changes();
         self.add_loads(changes);
     }
 
     /// Sessions that have ended have no load any more.
-    fn add_loads(&mut self, changes: SmallVec<[(ClientId, i64); 2]>) {
-        for (client, change) in changes {
-            if let Some(holds) = self.clients.get_mut(&client) {
-                holds.load = holds.load.saturating_add_signed(change);
-                if holds.records.is_empty() && holds.load == 0 {
-                    self.clients.remove(&client);
+    fn add_loads(&mut self, changes: SmallVec<[LoadChange; 2]>) {
+        for LoadChange { key, load, holds } in changes {
+            if let SessionKey::Named(named) = key {
+                self.named.add_holds(named, holds);
+            }
+            if load != 0
+                && let Some(locks) = self.open.get_mut(&key)
+            {
+                locks.load = locks.load.saturating_add_signed(load);
+                if locks.records.is_empty() && locks.load == 0 {
+                    self.open.remove(&key);
                 }
             }
         }
@@ -295,30 +351,32 @@ impl Sessions {
     }
 }
 
-/// How much load a hold adds to that of its client.
-fn load_more(client: ClientId, wanted: &Wanted<'_>, owner: &Owner, mode: Mode) -> Result<Load, Fault> {
+/// How much load a hold adds to that of its session.
+fn load_more(key: SessionKey, wanted: &Wanted<'_>, owner: &Owner, mode: Mode) -> Result<Load, Fault> {
     if wanted.key_len > MAX_BOUND_KEY {
         return Err(Fault::SessionKey);
     }
-    let own = wanted.record.map_or(0, |record| record.bound.load_for(client, owner, mode));
+    let own = wanted.record.map_or(0, |record| record.bound.load_for(key, owner, mode));
     Ok(load_of(wanted.lease, wanted.key_len + owner.heap_bytes()).saturating_sub(own))
 }
 
 #[cfg(feature = "check")]
 impl Sessions {
-    /// Checks that these are the loads of all bound holds, by client.
-    pub(super) fn audit(&self, mut loads: BTreeMap<ClientId, Load>) -> bool {
+    /// Checks that these are the loads of all bound holds, and how many there are, by session.
+    pub(super) fn audit(&self, bound: &BTreeMap<SessionKey, (Load, usize)>) -> bool {
+        let mut loads: BTreeMap<SessionKey, Load> = bound.iter().map(|(key, (load, _))| (*key, *load)).collect();
         for (_, bound) in &self.discarded {
-            bound.loads().for_each(|(client, load)| *loads.entry(client).or_default() += load);
+            bound.loads().for_each(|(key, load)| *loads.entry(key).or_default() += load);
         }
         let is_right =
-            |(client, holds): (&ClientId, &ClientHolds)| loads.get(client).copied().unwrap_or(0) == holds.load;
-        self.clients.iter().all(is_right)
+            |(key, holds): (&SessionKey, &LocksOfSession)| loads.get(key).copied().unwrap_or(0) == holds.load;
+        let holds_of = |named| bound.get(&SessionKey::Named(named)).map_or(0, |(_, holds)| *holds);
+        self.open.iter().all(is_right) && self.named.audit(holds_of)
     }
 
-    /// Whether a client, or its session that has ended, is known to have a hold on this lock.
-    pub(super) fn knows(&self, client: ClientId, id: RecordId) -> bool {
-        self.clients.get(&client).is_some_and(|holds| holds.records.contains(&id))
-            || self.ended.get(&client).is_some_and(|session| session.records.contains(&id))
+    /// Whether a session, open or ended, is known to have a hold on this lock.
+    pub(super) fn knows(&self, key: SessionKey, id: RecordId) -> bool {
+        self.open.get(&key).is_some_and(|holds| holds.records.contains(&id))
+            || self.ended.get(&key).is_some_and(|session| session.records.contains(&id))
     }
 }

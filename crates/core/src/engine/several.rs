@@ -16,7 +16,7 @@ use super::outbox::{Answer, Fault};
 use super::queue::WaiterId;
 use super::record::{Attention, RecordId};
 use crate::lock::{Acquired, Entry};
-use crate::{ClientId, Hold, Lease, Lock, Mode, Name, Now, Owner, Request, RequestId, Token};
+use crate::{Hold, Lease, Lock, Mode, Name, Now, Owner, Request, RequestId, SessionKey, Token};
 
 /// How one of several locks is held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -107,6 +107,10 @@ impl<T> Engine<T> {
         if !waiter.records.iter().all(|record| self.head_of(Some(*record)) == Some(id)) {
             return Tried::Waits;
         }
+        if let Err(fault) = self.parts.sessions.check_open(waiter.request.session) {
+            self.answer(id, Answer::Fault(fault));
+            return Tried::Left;
+        }
         let (records, start, request) = (waiter.records.clone(), waiter.in_the_way, waiter.request.clone());
         budget.should_yield |= records.len() > FEW;
         match self.look_at_all(space, (id, &request), &records, start, (now, budget)) {
@@ -125,8 +129,8 @@ impl<T> Engine<T> {
             Found::Recorded(token) => {
                 self.parts.outbox.stats.replays += 1;
                 let names = self.names(&records);
-                if let Some(client) = self.parts.waiters.get(id).and_then(|waiter| waiter.session()) {
-                    self.bind_all(space, &as_names(&names), &request.owner, client, now);
+                if let Some(key) = self.parts.waiters.get(id).and_then(|waiter| waiter.session()) {
+                    self.bind_all(space, &as_names(&names), &request.owner, key, now);
                 }
                 self.answer(id, Answer::Granted(token, None));
                 Tried::Left
@@ -241,13 +245,13 @@ impl<T> Engine<T> {
         Ok(self.peek(space, id, name, look)?)
     }
 
-    /// Binds the exclusive holds of an owner on these locks to a client.
+    /// Binds the exclusive holds of an owner on these locks to a session.
     pub(super) fn bind_all<S: Keyspace>(
         &mut self,
         space: &mut S,
         names: &[Name<'_>],
         owner: &Owner,
-        client: ClientId,
+        key: SessionKey,
         now: Now,
     ) {
         for name in names {
@@ -257,7 +261,7 @@ impl<T> Engine<T> {
             if let Some(hold) = hold.filter(|hold| hold.lease.can_be_bound()) {
                 let id = self.find_or_create(*name);
                 self.with_record(id, |parts, record| {
-                    parts.sessions.bind(record, &hold, client);
+                    parts.sessions.bind(record, &hold, key);
                     parts.schedule(record);
                 });
             }
@@ -270,7 +274,7 @@ impl<T> Engine<T> {
         space: &mut S,
         names: &[Name<'_>],
         hold: &Hold,
-        session: Option<ClientId>,
+        session: Option<SessionKey>,
         by: Granted,
         (now, budget): (Now, &mut Budget),
     ) {

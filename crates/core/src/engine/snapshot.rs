@@ -7,7 +7,7 @@ use super::load::Load;
 use super::parts::Parts;
 use super::record::{Attention, Record};
 use super::{Engine, WaiterId};
-use crate::{ClientId, Lease, Mode, Name, Owner, Request, Token, UnixMs};
+use crate::{ClientId, Lease, Mode, Name, Owner, Request, SessionKey, Token, UnixMs};
 
 /// Everything in an engine that decides what it does next, but its random numbers.
 #[derive(Debug)]
@@ -29,10 +29,10 @@ pub struct RecordView<'a, T> {
     pub name: Name<'a>,
     /// Who waits, the head first.
     pub queue: Vec<WaiterView<'a, T>>,
-    /// The holds that are bound to clients.
+    /// The holds that are bound to sessions.
     pub bound: Vec<BindingView<'a>>,
     /// The sessions that have ended and still have holds, in the order in which they are released from the end.
-    pub ended: Vec<(ClientId, UnixMs, Option<Lease>)>,
+    pub ended: Vec<(SessionKey, UnixMs, Option<Lease>)>,
     /// When its queue is due.
     pub queue_due: Option<UnixMs>,
     /// When the engine visits it; zero: before the end of the turn.
@@ -67,8 +67,8 @@ pub struct BindingView<'a> {
     pub owner: &'a Owner,
     /// The mode.
     pub mode: Mode,
-    /// The client.
-    pub client: ClientId,
+    /// The session.
+    pub key: SessionKey,
     /// The token.
     pub token: Token,
     /// The deadline.
@@ -125,7 +125,7 @@ impl<T> Engine<T> {
         let expect = |is_so: bool, what: &str| if is_so { Ok(()) } else { Err(what.to_owned()) };
         let Parts { waiters, sessions, backlog, .. } = &self.parts;
         let (mut places, mut queues, mut bound, mut times) = (0, 0, 0, 0);
-        let mut loads: BTreeMap<ClientId, Load> = BTreeMap::new();
+        let mut loads: BTreeMap<SessionKey, (Load, usize)> = BTreeMap::new();
         for record in self.registry.iter() {
             expect(self.registry.find(record.name()) == Some(record.id), "a record is not found by its name")?;
             places += record.queue.len();
@@ -133,11 +133,12 @@ impl<T> Engine<T> {
             bound += record.bound.len();
             self.audit_record(record)?;
             times += [record.attention, record.renewal].iter().filter(|place| **place != Attention::None).count();
-            for (client, load) in record.bound.loads() {
-                *loads.entry(client).or_default() += load;
+            for (key, load) in record.bound.loads() {
+                let (sum, holds) = loads.entry(key).or_default();
+                (*sum, *holds) = (*sum + load, *holds + 1);
             }
         }
-        expect(sessions.audit(loads), "a client's load is counted wrong")?;
+        expect(sessions.audit(&loads), "a session's load, or its holds, are counted wrong")?;
         expect(times == backlog.places(), "the backlog names a record twice, or one that is gone")?;
         let counted = (waiters.places(), waiters.queues(), sessions.bound());
         expect(counted == (places, queues, bound), "places, queues or bound holds are counted wrong")?;
@@ -150,6 +151,7 @@ impl<T> Engine<T> {
             let times = waiters.of_owner(&waiter.request.owner).iter().filter(|other| **other == id).count();
             expect(times == 1, "a waiter is not among the waits of its owner once")?;
         }
+        expect(waiters.knows_sessions(), "a session's waits are known wrong")?;
         expect(waiters.count_by_owner() == waiters.len(), "an owner has a wait that is gone")
     }
 
@@ -171,8 +173,8 @@ impl<T> Engine<T> {
             "a queue is visited for nothing, late, or paid by another",
         )?;
         expect(self.parts.backlog.has(record), "a record is not where it says that it is due")?;
-        for client in record.bound.clients().filter(|client| !record.bound.has_session_ended(*client)) {
-            expect(self.parts.sessions.knows(client, record.id), "a client is not known to have a hold")?;
+        for key in record.bound.keys().filter(|key| !record.bound.has_session_ended(*key)) {
+            expect(self.parts.sessions.knows(key, record.id), "a session is not known to have a hold")?;
         }
         Ok(())
     }

@@ -57,8 +57,10 @@ named! {
         pub waiters: usize,
         /// Queues with a waiter.
         pub queues: usize,
-        /// Holds that are bound to a connection.
+        /// Holds that are bound to a session.
         pub sessions: usize,
+        /// Named sessions that are open.
+        pub named_sessions: usize,
         /// The highest token seen, 0 if none.
         pub last_token: u64,
     }

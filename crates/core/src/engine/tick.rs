@@ -34,15 +34,16 @@ impl<T> Engine<T> {
         let start = space.now();
         self.parts.backlog.not_before = UnixMs::ZERO;
         match role {
-            Role::Primary => {}
+            Role::Primary => self.parts.sessions.named.advance(space.uptime(), start),
             Role::HeldStill => {
+                self.parts.sessions.named.stand_still(space.uptime());
                 self.parts.backlog.not_before = retry(start);
                 self.parts.backlog.behind_since = None;
                 return;
             }
             Role::Replica => {
                 self.parts.backlog.forget_ttls();
-                self.parts.sessions.forget_ended();
+                self.forget_sessions();
             }
         }
         let mut now = start;
@@ -91,7 +92,7 @@ impl<T> Engine<T> {
     /// Does one piece of each kind of work. Returns whether there was any.
     fn step<S: Keyspace>(&mut self, space: &mut S, now: Now, budget: &mut Budget) -> bool {
         // Whoever makes one kind of work large keeps nobody's other work waiting.
-        let has_tidied = self.tidy();
+        let has_tidied = self.end_overdue(now, budget) | self.tidy();
         let ttl = self.parts.backlog.next_ttl();
         if let Some((db, key)) = &ttl {
             self.correct_ttl(space, Name { db: *db, key }, now, budget);
@@ -114,7 +115,7 @@ impl<T> Engine<T> {
                 self.refresh(id);
             }
             self.parts.memory.trash.free_some(FREED_AT_ONCE);
-            let is_bound = |id, client| self.registry.get(id).is_some_and(|record| record.bound.has_client(client));
+            let is_bound = |id, key| self.registry.get(id).is_some_and(|record| record.bound.has_session(key));
             self.parts.sessions.free_discarded(FREED_AT_ONCE, is_bound);
         }
         has_work
@@ -122,10 +123,10 @@ impl<T> Engine<T> {
 
     /// Looks at some of the locks of a session that has ended.
     fn end_some_sessions(&mut self) {
-        let Some(client) = self.parts.sessions.next_ended() else { return };
+        let Some(key) = self.parts.sessions.next_ended() else { return };
         for _ in 0..LOOKED_AT_ONCE {
-            let Some((id, end)) = self.parts.sessions.pop_ended(client) else { return };
-            self.with_record(id, |parts, record| parts.end_session(record, client, end));
+            let Some((id, end)) = self.parts.sessions.pop_ended(key) else { return };
+            self.with_record(id, |parts, record| parts.end_session(record, key, end));
         }
     }
 

@@ -10,7 +10,7 @@ use super::parts::Parts;
 use super::record::Record;
 use crate::holds::Sum;
 use crate::lock::Entry;
-use crate::{Applied, Change, ClientId, Effect, Expiry, Hold, Mode, Now, Owner, UnixMs};
+use crate::{Applied, Change, Effect, Expiry, Hold, Mode, Now, Owner, SessionKey, UnixMs};
 
 /// An open lock with its record, if it has one, and all that a change of it changes elsewhere.
 pub(super) struct Visit<'e, T, K: OpenKey> {
@@ -45,11 +45,11 @@ impl<T, K: OpenKey> Visit<'_, T, K> {
     /// Counts and logs the holds that have lapsed at `now`: the lock is about to drop them.
     #[cold]
     fn note_lapses(&mut self, now: UnixMs) {
-        let (lock, outbox) = (self.open.lock(), &mut self.parts.outbox);
+        let (lock, Parts { outbox, sessions, .. }) = (self.open.lock(), &mut *self.parts);
         outbox.log.holds.record_all(&sample(lock, now), lock.lapsed(now) as u64);
         for hold in lapsed(lock, now).take(AT_ONCE) {
-            let client = self.record.as_ref().and_then(|record| record.bound.client_of(&hold.owner, hold.mode));
-            outbox.log_end(self.open.name(), hold, client, now);
+            let key = self.record.as_ref().and_then(|record| record.bound.session_of(&hold.owner, hold.mode));
+            outbox.log_end(self.open.name(), hold, sessions.subject(key), now);
         }
     }
 
@@ -89,23 +89,22 @@ impl<T, K: OpenKey> Visit<'_, T, K> {
     fn evict_others(&mut self, owner: &Owner, now: UnixMs) {
         let Some(record) = &mut self.record else { return };
         let Some((others, ended)) = record.bound.split_others(owner) else { return };
-        let (outbox, ended) = (&mut self.parts.outbox, ended as u64);
-        outbox.stats.session_ends += ended;
-        let are_released = self.parts.settings.session_grace.is_none();
-        if are_released {
-            outbox.note_session_ends(others.ended_tokens(), ended, now.get() * 1000);
-            outbox.stats.releases += ended;
+        let outbox = &mut self.parts.outbox;
+        outbox.stats.session_ends += ended.all;
+        if ended.released > 0 {
+            outbox.note_session_ends(others.released_tokens(), ended.released, now.get() * 1000);
+            outbox.stats.releases += ended.released;
         }
         self.parts.backlog.note_unbound(record);
         self.parts.sessions.discard(record, others);
-        if are_released && ended > 0 {
+        if ended.released > 0 {
             self.parts.outbox.push(Output::Event(record.db, Rc::clone(&record.key), Event::Release));
         }
     }
 
-    /// Gives an owner a hold, or more entries, and binds it to a client if there is one.
+    /// Gives an owner a hold, or more entries, and binds it to a session if there is one.
     #[inline]
-    pub(super) fn grant(&mut self, hold: Hold, entry: Entry, session: Option<ClientId>) {
+    pub(super) fn grant(&mut self, hold: Hold, entry: Entry, session: Option<SessionKey>) {
         match entry {
             Entry::First => {
                 self.parts.outbox.stats.grants += 1;
@@ -117,22 +116,22 @@ impl<T, K: OpenKey> Visit<'_, T, K> {
         self.emit(Event::Acquire);
     }
 
-    /// Puts a hold into the lock, with its own TTL, and binds it to a client if there is one.
+    /// Puts a hold into the lock, with its own TTL, and binds it to a session if there is one.
     #[inline]
-    pub(super) fn put(&mut self, hold: Hold, session: Option<ClientId>) {
-        let bound = session.map(|client| (hold.clone(), client));
+    pub(super) fn put(&mut self, hold: Hold, session: Option<SessionKey>) {
+        let bound = session.map(|key| (hold.clone(), key));
         let put = Effect { clock: self.now.ms(), change: Change::Put { hold, expiry: Expiry::Anew } };
         self.apply(put, Replication::Effect);
-        if let Some((hold, client)) = bound {
-            self.bind(&hold, client);
+        if let Some((hold, key)) = bound {
+            self.bind(&hold, key);
         }
     }
 
-    /// Binds a hold to a client. The lock has a record.
-    pub(super) fn bind(&mut self, hold: &Hold, client: ClientId) {
+    /// Binds a hold to a session. The lock has a record.
+    pub(super) fn bind(&mut self, hold: &Hold, key: SessionKey) {
         debug_assert!(self.record.is_some(), "a lock with a bound hold has a record");
         if let Some(record) = &mut self.record {
-            self.parts.sessions.bind(record, hold, client);
+            self.parts.sessions.bind(record, hold, key);
             self.parts.schedule(record);
         }
     }

@@ -1,13 +1,15 @@
 //! The requests that wait, by id and by owner, and how many places they take in queues.
 
+use std::collections::BTreeSet;
+
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
-use slotmap::SlotMap;
+use slotmap::{KeyData, SlotMap};
 use smallvec::SmallVec;
 
 use super::queue::{Place, Queue, Rank, WaiterId};
 use super::record::RecordId;
-use crate::{ClientId, Mode, Now, Owner, Request};
+use crate::{BindTo, ClientId, Mode, NamedId, Now, Owner, Request, SessionKey};
 
 /// A request that waits.
 #[derive(Clone, Debug)]
@@ -36,9 +38,9 @@ impl<T> Waiter<T> {
         self.request.want.mode()
     }
 
-    /// The client that a grant binds the hold to.
-    pub(super) fn session(&self) -> Option<ClientId> {
-        self.request.session.then_some(self.client)
+    /// The session that a grant binds the hold to.
+    pub(super) fn session(&self) -> Option<SessionKey> {
+        self.request.session_key(self.client)
     }
 }
 
@@ -46,6 +48,8 @@ impl<T> Waiter<T> {
 pub(super) struct Waiters<T> {
     waiters: SlotMap<WaiterId, Waiter<T>>,
     by_owner: HashMap<Owner, SmallVec<[WaiterId; 1]>, FixedState>,
+    /// Those whose grant is bound to a named session.
+    by_session: BTreeSet<(NamedId, WaiterId)>,
     /// How many requests have queued so far.
     arrivals: u64,
     /// How many places in queues are taken: a request for several locks takes several.
@@ -59,6 +63,7 @@ impl<T> Waiters<T> {
         Waiters {
             waiters: SlotMap::with_key(),
             by_owner: HashMap::with_hasher(hasher),
+            by_session: BTreeSet::new(),
             arrivals: 0,
             places: 0,
             queues: 0,
@@ -115,6 +120,12 @@ impl<T> Waiters<T> {
         }
     }
 
+    /// A request that waits to be bound to this named session.
+    pub(super) fn of_session(&self, named: NamedId) -> Option<WaiterId> {
+        let lowest = WaiterId::from(KeyData::from_ffi(0));
+        self.by_session.range((named, lowest)..).next().filter(|(its, _)| *its == named).map(|(_, id)| *id)
+    }
+
     /// The same request, if it was sent before and still waits for exactly these locks.
     pub(super) fn repeated(&self, request: &Request, records: &[RecordId]) -> Option<WaiterId> {
         request.id.as_ref()?;
@@ -149,6 +160,9 @@ impl<T> Waiters<T> {
             search: 0,
         });
         self.by_owner.entry(request.owner.clone()).or_default().push(id);
+        if let BindTo::Named(Ok(named)) = request.session {
+            self.by_session.insert((named, id));
+        }
         id
     }
 
@@ -163,6 +177,9 @@ impl<T> Waiters<T> {
     /// Takes a request out. It still has its places in queues: [`Waiters::leave`] frees each.
     pub(super) fn remove(&mut self, id: WaiterId) -> Option<Waiter<T>> {
         let waiter = self.waiters.remove(id)?;
+        if let BindTo::Named(Ok(named)) = waiter.request.session {
+            self.by_session.remove(&(named, id));
+        }
         if let Some(ids) = self.by_owner.get_mut(&waiter.request.owner) {
             ids.retain(|other| *other != id);
             if ids.is_empty() {
@@ -189,6 +206,12 @@ impl<T> Waiters<T> {
     ) -> Option<T> {
         let waiter = self.waiters.get_mut(id)?;
         debug_assert_eq!(waiter.mode(), request.want.mode(), "an id is of one command");
+        if let BindTo::Named(Ok(named)) = waiter.request.session {
+            self.by_session.remove(&(named, id));
+        }
+        if let BindTo::Named(Ok(named)) = request.session {
+            self.by_session.insert((named, id));
+        }
         (waiter.client, waiter.request) = (client, request.clone());
         Some(std::mem::replace(&mut waiter.ticket, ticket(id)))
     }
@@ -215,5 +238,16 @@ impl<T> Waiters<T> {
     /// How many requests the table by owner names.
     pub(super) fn count_by_owner(&self) -> usize {
         self.by_owner.values().map(|ids| ids.len()).sum()
+    }
+
+    /// Whether the table by session names exactly those that wait so.
+    #[cfg(feature = "check")]
+    pub(super) fn knows_sessions(&self) -> bool {
+        let named = |waiter: &Waiter<T>| match waiter.request.session {
+            BindTo::Named(Ok(named)) => Some(named),
+            BindTo::Nothing | BindTo::Connection | BindTo::Named(Err(_)) => None,
+        };
+        let all = self.waiters.iter().filter_map(|(id, waiter)| Some((named(waiter)?, id)));
+        all.collect::<BTreeSet<_>>() == self.by_session
     }
 }

@@ -1,7 +1,7 @@
 //! The commands that take a lock, or several.
 
 use dlock_core::args::{Acquire, AcquireAll, Excerpt, Malformed, Release};
-use dlock_core::{Command, LeaseChoice, RequestId, Token, TokenClock, Want};
+use dlock_core::{BindTo, Command, LeaseChoice, RequestId, Token, TokenClock, Want};
 
 use super::{LIMITS, acquire, lasting, nonzero, owner, syntax_error, words};
 
@@ -15,14 +15,20 @@ fn each_option_of_a_command_that_takes_a_lock() {
         ("**", Acquire { owner: Some(owner("**")), ..plain.clone() }),
         ("alice PX 7", Acquire { lease: lasting(7), ..plain.clone() }),
         ("alice BLOCK 0", Acquire { block: Some(0), ..plain.clone() }),
-        ("alice SESSION", Acquire { session: true, ..plain.clone() }),
+        ("alice SESSION", Acquire { session: BindTo::Connection, ..plain.clone() }),
         ("alice REQUEST r", Acquire { request: asked.clone(), ..plain.clone() }),
         ("alice MINTOKEN 7", Acquire { min_token: Token::new(7), ..plain.clone() }),
-        ("* BLOCK 9 SESSION", Acquire { owner: None, block: Some(9), session: true, ..plain.clone() }),
+        ("* BLOCK 9 SESSION", Acquire { owner: None, block: Some(9), session: BindTo::Connection, ..plain.clone() }),
         // In any order and case; a value may look like an option, and an owner too.
         (
             "alice block 1 request r ex 1 session",
-            Acquire { block: Some(1), session: true, request: asked.clone(), lease: lasting(1000), ..plain.clone() },
+            Acquire {
+                block: Some(1),
+                session: BindTo::Connection,
+                request: asked.clone(),
+                lease: lasting(1000),
+                ..plain.clone()
+            },
         ),
         ("PX Px 5", Acquire { owner: Some(owner("PX")), lease: lasting(5), ..plain.clone() }),
         ("alice REQUEST SESSION", Acquire { request: RequestId::new(Command::Acquire, b"SESSION"), ..plain.clone() }),
@@ -112,8 +118,14 @@ fn a_semaphore_has_a_limit_and_permits_within_it() {
     let two_leases = semaphore("* 3 PX 7 PERMITS 2 BLOCK 9 SESSION EX 1");
     assert_eq!(syntax_error(two_leases), "EX and PX cannot be used together");
     let all = semaphore("* 3 PERMITS 2 BLOCK 9 SESSION EX 1").unwrap();
-    let wanted =
-        Acquire { owner: None, want: wants(2, 3), block: Some(9), session: true, lease: lasting(1000), ..plain() };
+    let wanted = Acquire {
+        owner: None,
+        want: wants(2, 3),
+        block: Some(9),
+        session: BindTo::Connection,
+        lease: lasting(1000),
+        ..plain()
+    };
     assert_eq!(all, wanted);
     for (line, why) in [
         ("", Malformed::Arity),
@@ -221,7 +233,15 @@ fn same(key: &str) -> Malformed {
 
 fn plain() -> Acquire {
     let (owner, want) = (Some(owner("alice")), Want::ExclusiveOnce);
-    Acquire { owner, want, lease: LeaseChoice::Own, block: None, session: false, min_token: None, request: None }
+    Acquire {
+        owner,
+        want,
+        lease: LeaseChoice::Own,
+        block: None,
+        session: BindTo::Nothing,
+        min_token: None,
+        request: None,
+    }
 }
 
 fn semaphore(line: &str) -> Result<Acquire, Malformed> {

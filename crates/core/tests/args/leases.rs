@@ -1,7 +1,7 @@
 //! Leases and times to wait.
 
 use dlock_core::args::{Acquire, BadLease, Limits, Malformed, Syntax};
-use dlock_core::{Command, Lease, LeaseChoice, UnixMs};
+use dlock_core::{BindTo, Command, Lease, LeaseChoice, SessionId, UnixMs};
 
 use super::{LIMITS, acquire, lasting, renew, words};
 
@@ -78,9 +78,9 @@ fn no_lease_is_over_a_year() {
 #[test]
 fn a_session_has_a_lease_that_can_be_moved_on_in_time() {
     for (lease, said) in [
-        ("SESSION", Ok(true)),
-        ("SESSION PX 300", Ok(true)),
-        ("EX 1 SESSION", Ok(true)),
+        ("SESSION", Ok(BindTo::Connection)),
+        ("SESSION PX 300", Ok(BindTo::Connection)),
+        ("EX 1 SESSION", Ok(BindTo::Connection)),
         ("SESSION PX 299", Err(Malformed::SessionLease)),
         ("PXAT 6000 SESSION", together("SESSION", "PXAT")),
         ("SESSION EXAT 6", together("SESSION", "EXAT")),
@@ -98,7 +98,7 @@ fn too_long(option: &'static str) -> Malformed {
     Malformed::LeaseTooLong(option, LIMITS.max_lease)
 }
 
-fn together(option: &'static str, before: &'static str) -> Result<bool, Malformed> {
+fn together(option: &'static str, before: &'static str) -> Result<BindTo<SessionId>, Malformed> {
     Err(Malformed::Syntax(Syntax::Together(option, before)))
 }
 

@@ -1,14 +1,19 @@
 //! `RENEW`.
 
 use dlock_core::args::{Malformed, Renew};
-use dlock_core::{LeaseChoice, Mode, RenewToken, Token, TokenClock};
+use dlock_core::{BindTo, LeaseChoice, Mode, RenewToken, Token, TokenClock};
 
 use super::{LIMITS, lasting, owner, renew, syntax_error, token};
 
 #[test]
 fn each_option_of_renew() {
-    let plain =
-        Renew { owner: owner("alice"), lease: LeaseChoice::Own, mode: None, token: RenewToken::Any, session: false };
+    let plain = Renew {
+        owner: owner("alice"),
+        lease: LeaseChoice::Own,
+        mode: None,
+        token: RenewToken::Any,
+        session: BindTo::Nothing,
+    };
     let seven = token(7).unwrap();
     for (line, said) in [
         ("alice", plain.clone()),
@@ -16,7 +21,7 @@ fn each_option_of_renew() {
         ("alice PX 7", Renew { lease: lasting(7), ..plain.clone() }),
         ("alice READ", Renew { mode: Some(Mode::Shared), ..plain.clone() }),
         ("alice WRITE", Renew { mode: Some(Mode::Exclusive), ..plain.clone() }),
-        ("alice SESSION", Renew { session: true, ..plain.clone() }),
+        ("alice SESSION", Renew { session: BindTo::Connection, ..plain.clone() }),
         ("alice TOKEN 7", Renew { token: RenewToken::Is(seven), ..plain.clone() }),
         ("alice MINTOKEN 7", Renew { token: RenewToken::AtLeast(seven), ..plain.clone() }),
         (
@@ -25,7 +30,7 @@ fn each_option_of_renew() {
                 lease: lasting(1000),
                 mode: Some(Mode::Exclusive),
                 token: RenewToken::AtLeast(seven),
-                session: true,
+                session: BindTo::Connection,
                 ..plain.clone()
             },
         ),

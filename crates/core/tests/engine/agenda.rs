@@ -1,7 +1,9 @@
 //! When locks are visited: what is gone keeps nothing else from its turn.
 
 use dlock_core::engine::{Call, Entered, Fault, Input, Output, Role};
-use dlock_core::{ClientId, Entries, Keyspace, Lease, LeaseChoice, Lock, Name, Owner, Release, Request, UnixMs, Want};
+use dlock_core::{
+    BindTo, ClientId, Entries, Keyspace, Lease, LeaseChoice, Lock, Name, Owner, Release, Request, UnixMs, Want,
+};
 
 use crate::{Server, is_granted};
 
@@ -16,7 +18,7 @@ fn owner(name: &str) -> Owner {
 /// Asks for an exclusive hold with this lease, bound to the client.
 fn bind(server: &mut Server, key: &str, client: u64, lease_ms: u64) {
     let lease = LeaseChoice::For(Lease::new(lease_ms).unwrap());
-    let ask = Request { session: true, ..Request::new(owner("o"), Want::ExclusiveOnce, lease) };
+    let ask = Request { session: BindTo::Connection, ..Request::new(owner("o"), Want::ExclusiveOnce, lease) };
     assert!(is_granted(&server.ask(key, ClientId(client), &ask)), "{key}");
 }
 

@@ -2,7 +2,7 @@
 
 use dlock_core::engine::{Call, Entered, Fault, Input, Left, MAX_BOUND_KEY, MAX_RENEWALS, Role};
 use dlock_core::{
-    ClientId, Entries, Keyspace, Lease, LeaseChoice, Name, Owner, Release, Renew, RenewToken, Request, Want,
+    BindTo, ClientId, Entries, Keyspace, Lease, LeaseChoice, Name, Owner, Release, Renew, RenewToken, Request, Want,
 };
 
 use crate::{Server, is_granted};
@@ -13,7 +13,10 @@ const MOST: u64 = MAX_RENEWALS / 10;
 
 fn bound(lease_ms: u64) -> Request {
     let owner = Owner::new(b"owner").unwrap();
-    Request { session: true, ..Request::new(owner, Want::Exclusive, LeaseChoice::For(Lease::new(lease_ms).unwrap())) }
+    Request {
+        session: BindTo::Connection,
+        ..Request::new(owner, Want::Exclusive, LeaseChoice::For(Lease::new(lease_ms).unwrap()))
+    }
 }
 
 /// Requests follow each other too fast for a lease to end.
@@ -40,7 +43,7 @@ fn one_hold_too_many_is_refused_and_costs_nobody_else_anything() {
         Err(Fault::SessionLoad)
     );
     assert!(is_granted(&acquire(&mut server, "more", SESSION + 1, &bound(300))));
-    assert!(is_granted(&acquire(&mut server, "unbound", SESSION, &Request { session: false, ..bound(300) })));
+    assert!(is_granted(&acquire(&mut server, "unbound", SESSION, &Request { session: BindTo::Nothing, ..bound(300) })));
 }
 
 #[test]
@@ -61,7 +64,8 @@ fn renew(server: &mut Server, key: &str, client: u64, lease_ms: u64, binds: bool
     let owner = Owner::new(b"owner").unwrap();
     let lease = LeaseChoice::For(Lease::new(lease_ms).unwrap());
     let request = Renew { owner: &owner, mode: None, lease, token: RenewToken::Any };
-    server.engine.renew(&mut server.space, call, &request, binds)
+    let session = if binds { BindTo::Connection } else { BindTo::Nothing };
+    server.engine.renew(&mut server.space, call, &request, session)
 }
 
 #[test]
@@ -99,7 +103,8 @@ fn long_names_weigh_more_and_the_longest_are_refused() {
     let granted = (0..MOST).take_while(|n| is_granted(&acquire(&mut server, &name(*n, 6400), SESSION, &bound(300))));
     assert_eq!(granted.count() as u64, MOST / 51);
     for may_bind in [false, true] {
-        let ask = Request { session: may_bind, ..bound(3_000_000) };
+        let session = if may_bind { BindTo::Connection } else { BindTo::Nothing };
+        let ask = Request { session, ..bound(3_000_000) };
         let entered = acquire(&mut server, &name(0, MAX_BOUND_KEY + 1), SESSION + 1, &ask);
         assert_eq!(entered.is_err(), may_bind);
         assert!(is_granted(&acquire(&mut server, &name(u64::from(may_bind), MAX_BOUND_KEY), SESSION + 1, &ask)));

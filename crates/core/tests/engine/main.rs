@@ -16,7 +16,7 @@ mod pieces;
 mod watched;
 
 use dlock_core::engine::{Call, Entered, Fault, Input, Output, Peer, Settings};
-use dlock_core::{ClientId, Engine, Keyspace, Lease, LeaseChoice, Name, Owner, Request, Want};
+use dlock_core::{BindTo, ClientId, Engine, Keyspace, Lease, LeaseChoice, Name, Owner, Request, Want};
 use dlock_testkit::keyspace::MemoryKeyspace;
 
 /// An engine with keys in memory. Each request comes 1 ms after the one before.
@@ -28,7 +28,12 @@ struct Server {
 
 impl Server {
     fn new() -> Server {
-        let settings = Settings { default_lease: Lease::new(60_000).unwrap(), max_waiters: None, session_grace: None };
+        let settings = Settings {
+            default_lease: Lease::new(60_000).unwrap(),
+            max_waiters: None,
+            max_sessions: None,
+            session_grace: None,
+        };
         let mut engine = Engine::new(7, settings);
         engine.log_mut().identify_by(|_| Some(Peer { addr: [].into(), name: Some([b'n'; 200].into()) }));
         Server { engine, space: MemoryKeyspace::default(), now_us: 1_000_000_000 }
@@ -49,7 +54,11 @@ impl Server {
     /// The same, with `SESSION`, for a client.
     fn acquire_bound(&mut self, key: &str, owner: usize, want: Want, client: u64) -> Result<Entered, Fault> {
         let owner = Owner::new(owner.to_string().as_bytes()).unwrap();
-        self.ask(key, ClientId(client), &Request { session: true, ..Request::new(owner, want, LeaseChoice::Own) })
+        self.ask(
+            key,
+            ClientId(client),
+            &Request { session: BindTo::Connection, ..Request::new(owner, want, LeaseChoice::Own) },
+        )
     }
 
     fn ask(&mut self, key: &str, client: ClientId, ask: &Request) -> Result<Entered, Fault> {

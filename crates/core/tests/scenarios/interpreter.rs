@@ -36,8 +36,8 @@ use std::collections::BTreeMap;
 
 use dlock_core::engine::{Call, Entered, Input, Left, LogSettings, Peer, Permission, Role, Settings, WaiterId};
 use dlock_core::{
-    ClientId, Command, Engine, Entries, Keyspace, Lease, Memory, Name, Owner, Renew, RenewToken, Request, TokenClock,
-    UnixMs, Want,
+    BindTo, ClientId, Command, Engine, Entries, Keyspace, Lease, Memory, Name, Owner, Renew, RenewToken, Request,
+    TokenClock, UnixMs, Want,
 };
 use dlock_testkit::keyspace::{KeyName, MemoryKeyspace, RunningRelease, name};
 
@@ -64,7 +64,8 @@ pub struct Interpreter {
 
 impl Default for Interpreter {
     fn default() -> Interpreter {
-        let settings = Settings { default_lease: DEFAULT_LEASE, max_waiters: None, session_grace: None };
+        let settings =
+            Settings { default_lease: DEFAULT_LEASE, max_waiters: None, max_sessions: None, session_grace: None };
         let mut engine = Engine::new(7, settings);
         engine.log_mut().identify_by(|_| Some(Peer { addr: [].into(), name: None }));
         Interpreter {
@@ -165,7 +166,7 @@ impl Interpreter {
         let Options { lease, request, binds, client, blocks, min_token, .. } = options;
         let ask = Request {
             id: request.map(Box::new),
-            session: binds,
+            session: if binds { BindTo::Connection } else { BindTo::Nothing },
             min_token,
             ..Request::new(owner.clone(), want, lease)
         };
@@ -231,7 +232,8 @@ impl Interpreter {
         };
         let call = Call { name: name(&self.key), now: self.space.now(), client };
         let request = Renew { owner: &owner, mode, lease, token };
-        match self.engine.renew(&mut self.space, call, &request, binds) {
+        let session = if binds { BindTo::Connection } else { BindTo::Nothing };
+        match self.engine.renew(&mut self.space, call, &request, session) {
             Ok(true) => {
                 min_token.into_iter().for_each(|floor| self.names.lift(floor));
                 "1".to_owned()

@@ -2,8 +2,8 @@
 
 use dlock_core::engine::{Answer as Waited, Call as Command, Entered, Left, Output, Role, Settings, WaiterId};
 use dlock_core::{
-    ClientId, Engine, Entries, Lease, LeaseChoice, Mode, Owner, Release, Renew, RenewToken, Request, Token, TokenClock,
-    Want,
+    BindTo, ClientId, Engine, Entries, Lease, LeaseChoice, Mode, Owner, Release, Renew, RenewToken, Request, Token,
+    TokenClock, Want,
 };
 use dlock_testkit::keyspace::{KeyName, MemoryKeyspace, name};
 
@@ -59,7 +59,8 @@ pub struct Server {
     waiting: Vec<(WaiterId, Origin)>,
 }
 
-const SETTINGS: Settings = Settings { default_lease: Lease::MAX, max_waiters: None, session_grace: None };
+const SETTINGS: Settings =
+    Settings { default_lease: Lease::MAX, max_waiters: None, max_sessions: None, session_grace: None };
 
 impl Server {
     pub fn new(clock: Wall, loses: Memory) -> Server {
@@ -185,7 +186,7 @@ impl Server {
     fn renew(&mut self, owner: &Owner, from: Origin, token: RenewToken) -> Answer {
         let request = Renew { owner, mode: None, lease: lease(from), token };
         let call = command(&self.space, &self.key);
-        match self.engine.renew(&mut self.space, call, &request, false) {
+        match self.engine.renew(&mut self.space, call, &request, BindTo::Nothing) {
             Ok(true) => Answer::Done,
             Ok(false) => Answer::Gone,
             Err(_) => Answer::Failed,

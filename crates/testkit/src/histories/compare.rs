@@ -1,6 +1,6 @@
 //! What can be seen of the engine, against the model; and of the replica, against the primary.
 
-use dlock_core::engine::Detail;
+use dlock_core::engine::{Detail, ShownSession};
 use dlock_core::{Keyspace, LockMode, Mode, UnixMs};
 
 use super::naive::{Counts, Hold, Request};
@@ -100,7 +100,7 @@ impl World {
             .iter()
             .map(|shown| {
                 let hold = plain::hold(&shown.hold);
-                (hold.token, hold.owner, hold.mode, hold.count, shown.ttl, shown.session.map(|client| client.0))
+                (hold.token, hold.owner, hold.mode, hold.count, shown.ttl, shown.session.as_ref().map(connection))
             })
             .collect();
         let wanted = visible.iter();
@@ -179,3 +179,11 @@ impl World {
 }
 
 const GRACE_MS: u64 = 50;
+
+/// The connection that a hold is bound to: these histories have no other sessions.
+fn connection(session: &ShownSession) -> u64 {
+    match session {
+        ShownSession::Connection(client) => client.0,
+        ShownSession::Named(id) => panic!("a hold is bound to the named session {id:?}"),
+    }
+}

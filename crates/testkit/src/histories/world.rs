@@ -66,6 +66,7 @@ impl World {
         let settings = Settings {
             default_lease: plain::lease(default_lease),
             max_waiters,
+            max_sessions: None,
             session_grace: grace.map(plain::lease),
         };
         World {

@@ -8,7 +8,9 @@ use dlock_core::args::{
     Acquire, AcquireAll, BadLease, Check, Excerpt, Info, Limits, Malformed, Release, Renew, Syntax,
 };
 use dlock_core::engine::Detail;
-use dlock_core::{Command, Entries, Lease, LeaseChoice, Mode, Owner, RenewToken, RequestId, TokenClock, UnixMs, Want};
+use dlock_core::{
+    BindTo, Command, Entries, Lease, LeaseChoice, Mode, Owner, RenewToken, RequestId, TokenClock, UnixMs, Want,
+};
 
 use dlock_testkit::bytes::Bytes;
 
@@ -84,6 +86,7 @@ fn parse(call: Call, words: &[Vec<u8>], limits: Limits) -> Result<Said, Malforme
                 (Vec::new(), Acquire::parse(words, command, limits)?)
             };
             let Acquire { owner, want, lease, block, session, min_token, request } = acquire;
+            let session = session == BindTo::Connection;
             let expected = match command {
                 Command::Racquire | Command::Wlock => Want::Exclusive,
                 Command::Rlock => Want::Shared,
@@ -112,6 +115,7 @@ fn parse(call: Call, words: &[Vec<u8>], limits: Limits) -> Result<Said, Malforme
         }
         Call::Renew => {
             let Renew { owner, lease, mode, token, session } = Renew::parse(words, limits)?;
+            let session = session == BindTo::Connection;
             let token = match token {
                 RenewToken::Any => None,
                 RenewToken::Is(token) => Some((Fence::Is, token.get())),

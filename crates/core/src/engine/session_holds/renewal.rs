@@ -1,7 +1,7 @@
 //! When the leases of bound holds are extended.
 
 use crate::engine::load::Load;
-use crate::{ClientId, Hold, UnixMs};
+use crate::{Hold, SessionKey, UnixMs};
 
 /// When the lease of a bound hold is extended, and what that costs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,7 +17,7 @@ pub(in crate::engine) struct NextRenewal {
     pub at: UnixMs,
     /// When the lease ends without it.
     pub deadline: UnixMs,
-    pub client: ClientId,
+    pub key: SessionKey,
 }
 
 impl Renewal {
@@ -28,4 +28,13 @@ impl Renewal {
         let begin = hold.deadline.get().saturating_sub(hold.lease.get());
         Renewal { at: UnixMs::new(begin + third - spread % (third / 12 + 1)), load }
     }
+}
+
+/// What has changed for a session with holds on a lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::engine) struct LoadChange {
+    pub key: SessionKey,
+    pub load: i64,
+    /// How many holds more are bound to it.
+    pub holds: i64,
 }

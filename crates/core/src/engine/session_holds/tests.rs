@@ -14,7 +14,7 @@ use super::*;
 enum Op {
     Bind {
         hold: Hold,
-        client: ClientId,
+        client: SessionKey,
         renew_at: UnixMs,
     },
     Follow {
@@ -52,17 +52,23 @@ proptest! {
     #[test]
     fn bindings_are_what_a_list_says(ops in vec((op(), time()), 1..80), most in 1..9_usize) {
         let (mut bound, mut plain) = (SessionHolds::default(), Plain::default());
-        let mut loads: BTreeMap<ClientId, i64> = BTreeMap::new();
+        let (mut loads, mut holds): (BTreeMap<SessionKey, i64>, BTreeMap<SessionKey, i64>) = Default::default();
         for (op, now) in ops {
             // What it finds is remembered: the change is to make it forget.
             prop_assert_eq!(bound.ended_sum(now), plain.ended_sum(now));
             step(&mut bound, &mut plain, op);
             compare(&bound, &plain, now);
-            bound.take_load_changes().into_iter().for_each(|(client, load)| *loads.entry(client).or_default() += load);
+            for change in bound.take_load_changes() {
+                *loads.entry(change.key).or_default() += change.load;
+                *holds.entry(change.key).or_default() += change.holds;
+            }
             // Those that were taken out keep theirs until they are taken apart.
             for client in plain.clients() {
                 prop_assert!(loads[&client] >= plain.load(client), "{client:?}");
                 loads.insert(client, plain.load(client));
+                let bound_to = plain.bindings.iter().filter(|entry| entry.client == client).count() as i64;
+                prop_assert!(holds[&client] >= bound_to, "{client:?}");
+                holds.insert(client, bound_to);
             }
         }
         let clients = plain.clients();
@@ -81,7 +87,7 @@ proptest! {
 #[derive(Clone, Debug, Default)]
 struct Plain {
     bindings: Vec<Entry>,
-    ends: BTreeMap<ClientId, SessionEnd>,
+    ends: BTreeMap<SessionKey, SessionEnd>,
     swept: UnixMs,
     not_before: UnixMs,
     bound_so_far: u64,
@@ -91,7 +97,7 @@ struct Plain {
 struct Entry {
     number: u64,
     hold: Hold,
-    client: ClientId,
+    client: SessionKey,
     renew_at: Option<UnixMs>,
 }
 
@@ -114,7 +120,7 @@ fn step(bound: &mut SessionHolds, plain: &mut Plain, op: Op) {
         }
         Op::Unbind { owner, mode } => assert_eq!(bound.unbind(&owner, mode), plain.unbind(&owner, mode)),
         Op::End { clients, end } => {
-            for client in (clients.0..clients.1).map(ClientId) {
+            for client in (clients.0..clients.1).map(session) {
                 let is_there = plain.clients().contains(&client);
                 assert_eq!(bound.end(client, end), is_there);
                 if is_there {
@@ -161,7 +167,8 @@ fn split(bound: &mut SessionHolds, plain: &mut Plain, owner: &Owner, goes_on_wit
         *plain = Plain { not_before: plain.not_before, ..kept };
         return;
     };
-    assert_eq!(ended, plain.ended().count());
+    let released = plain.ended().filter(|(_, end)| end.grace.is_none()).count() as u64;
+    assert_eq!(ended, EndedHolds { all: plain.ended().count() as u64, released });
     compare(&others, plain, UnixMs::ZERO);
     compare(bound, &kept, UnixMs::ZERO);
     if goes_on_with_others {
@@ -192,7 +199,7 @@ impl Plain {
     }
 
     /// The client, if it has no other hold.
-    fn unbind(&mut self, owner: &Owner, mode: Mode) -> Option<ClientId> {
+    fn unbind(&mut self, owner: &Owner, mode: Mode) -> Option<SessionKey> {
         let client = self.get(owner, mode)?.client;
         self.bindings.retain(|entry| !entry.is_of(owner, mode));
         let is_gone = !self.clients().contains(&client);
@@ -202,14 +209,14 @@ impl Plain {
         is_gone.then_some(client)
     }
 
-    fn clients(&self) -> Vec<ClientId> {
-        let mut clients: Vec<ClientId> = self.bindings.iter().map(|entry| entry.client).collect();
+    fn clients(&self) -> Vec<SessionKey> {
+        let mut clients: Vec<SessionKey> = self.bindings.iter().map(|entry| entry.client).collect();
         clients.sort_unstable();
         clients.dedup();
         clients
     }
 
-    fn load(&self, client: ClientId) -> i64 {
+    fn load(&self, client: SessionKey) -> i64 {
         let theirs = self.bindings.iter().filter(|entry| entry.client == client);
         theirs.map(|entry| i64::from(entry.hold.count)).sum()
     }
@@ -237,17 +244,17 @@ impl Plain {
 fn compare(bound: &SessionHolds, plain: &Plain, now: UnixMs) {
     assert_eq!((bound.len(), bound.is_empty()), (plain.bindings.len(), plain.bindings.is_empty()));
     let clients = plain.clients();
-    assert_eq!((bound.sessions(), bound.clients().collect()), (clients.len(), clients.clone()));
-    for client in (0..=CLIENTS).map(ClientId) {
-        assert_eq!(bound.has_client(client), clients.contains(&client));
+    assert_eq!((bound.sessions(), bound.keys().collect()), (clients.len(), clients.clone()));
+    for client in (0..=CLIENTS).map(session) {
+        assert_eq!(bound.has_session(client), clients.contains(&client));
         let mut theirs: Vec<&Entry> = plain.bindings.iter().filter(|entry| entry.client == client).collect();
         theirs.sort_by_key(|entry| (entry.hold.deadline, entry.number));
-        assert!(bound.of_client(client).map(key).eq(theirs.into_iter().map(key_of)));
+        assert!(bound.of_session(client).map(key).eq(theirs.into_iter().map(key_of)));
     }
     for (owner, mode) in owners_and_modes() {
         let entry = plain.get(&owner, mode);
         let end = entry.and_then(|entry| plain.ends.get(&entry.client).copied());
-        assert_eq!(bound.client_of(&owner, mode), entry.filter(|_| end.is_none()).map(|entry| entry.client));
+        assert_eq!(bound.session_of(&owner, mode), entry.filter(|_| end.is_none()).map(|entry| entry.client));
         let ended = bound.ended_of(&owner, mode).map(|(_, binding, end)| (key(binding), end));
         assert_eq!(ended, entry.map(key_of).zip(end));
         for token in (1..=TOKENS).filter_map(Token::new) {
@@ -258,7 +265,7 @@ fn compare(bound: &SessionHolds, plain: &Plain, now: UnixMs) {
     compare_ended(bound, plain, now);
     let renewal = |entry: &Entry| {
         let (at, deadline) = (entry.renew_at?.max(plain.not_before), entry.hold.deadline);
-        Some(NextRenewal { at, deadline, client: entry.client })
+        Some(NextRenewal { at, deadline, key: entry.client })
     };
     assert_eq!(bound.next_renewal(), plain.first_renewal().and_then(renewal));
     for now in TIMES {
@@ -278,17 +285,18 @@ fn compare_ended(bound: &SessionHolds, plain: &Plain, now: UnixMs) {
     let next = bound.next_ended().map(|(_, binding, end)| (key(binding), end));
     assert_eq!(next.is_some(), bound.has_ended());
     assert!(next.is_none_or(|next| plain.ended().any(|(entry, end)| (key_of(entry), end) == next)));
-    let mut tokens: Vec<Token> = bound.ended_tokens().collect();
-    let mut wanted: Vec<Token> = plain.ended().map(|(entry, _)| entry.hold.token).collect();
+    let mut tokens: Vec<Token> = bound.released_tokens().collect();
+    let released = plain.ended().filter(|(_, end)| end.grace.is_none());
+    let mut wanted: Vec<Token> = released.map(|(entry, _)| entry.hold.token).collect();
     tokens.sort_unstable();
     wanted.sort_unstable();
     assert_eq!(tokens, wanted);
 }
 
-type Key = (Owner, Mode, ClientId, Token, UnixMs);
+type Key = (Owner, Mode, SessionKey, Token, UnixMs);
 
 fn key(binding: &Binding) -> Key {
-    (binding.owner.clone(), binding.mode, binding.client, binding.token, binding.deadline)
+    (binding.owner.clone(), binding.mode, binding.key, binding.token, binding.deadline)
 }
 
 fn key_of(entry: &Entry) -> Key {
@@ -301,7 +309,7 @@ fn what_an_owner_keeps_is_counted_as_before() {
     let mut bound = SessionHolds::default();
     let bind = |bound: &mut SessionHolds, number: u64, deadline| {
         let hold = hold(owner(number), Mode::Shared, Token::MAX, UnixMs::new(deadline), 1);
-        bound.bind(&hold, ClientId(number), renewal(&hold, UnixMs::ZERO));
+        bound.bind(&hold, session(number), renewal(&hold, UnixMs::ZERO));
     };
     bind(&mut bound, 0, 5);
     bind(&mut bound, 1, 20);
@@ -309,7 +317,7 @@ fn what_an_owner_keeps_is_counted_as_before() {
     assert!(bound.split_others(&owner(0)).is_some());
     bind(&mut bound, 2, 20);
     assert_eq!(bound.len(), 2);
-    for client in [0, 2].map(ClientId) {
+    for client in [0, 2].map(session) {
         bound.end(client, SessionEnd { at: UnixMs::ZERO, grace: None });
     }
     assert_eq!(bound.ended_sum(UnixMs::new(1)), Sum { holds: 1, entries: 1 });
@@ -330,7 +338,7 @@ fn a_token_is_ambiguous_when_two_holds_had_it_at_once() {
     let (mut bound, token, mode) = (SessionHolds::default(), Token::MAX, Mode::Shared);
     let mut is_ambiguous = |name: u64, client: u64| {
         let hold = hold(owner(name), mode, token, UnixMs::MAX, 1);
-        bound.bind(&hold, ClientId(client), renewal(&hold, UnixMs::ZERO));
+        bound.bind(&hold, session(client), renewal(&hold, UnixMs::ZERO));
         bound.by_token[&(token, mode)].is_ambiguous
     };
     assert_eq!([is_ambiguous(1, 1), is_ambiguous(1, 2), is_ambiguous(2, 3)], [false, false, true]);
@@ -352,8 +360,8 @@ fn crowd(sessions: u64) -> SessionHolds {
     let mut bound = SessionHolds::default();
     for number in 0..sessions {
         let hold = of_crowd(number);
-        bound.bind(&hold, ClientId(number), renewal(&hold, UnixMs::ZERO));
-        bound.end(ClientId(number), SessionEnd { at: UnixMs::ZERO, grace: None });
+        bound.bind(&hold, session(number), renewal(&hold, UnixMs::ZERO));
+        bound.end(session(number), SessionEnd { at: UnixMs::ZERO, grace: None });
     }
     bound
 }
@@ -388,7 +396,7 @@ fn hold(owner: Owner, mode: Mode, token: Token, deadline: UnixMs, count: u32) ->
 
 /// Few values of everything, so that they meet.
 fn op() -> impl Strategy<Value = Op> {
-    let client = || (0..CLIENTS).prop_map(ClientId);
+    let client = || (0..CLIENTS).prop_map(session);
     let clients = (0..CLIENTS, 1..CLIENTS).prop_map(|(first, count)| (first, first + count));
     let grace = || option::of((1..LAST_MS).prop_map(|ms| Lease::new(ms).unwrap()));
     let end = (time(), grace()).prop_map(|(at, grace)| SessionEnd { at, grace });
@@ -428,3 +436,11 @@ const CLIENTS: u64 = 16;
 const TOKENS: u64 = 20;
 const LAST_MS: u64 = 12;
 const TIMES: [UnixMs; 5] = [UnixMs::new(0), UnixMs::new(3), UnixMs::new(6), UnixMs::new(9), UnixMs::new(24)];
+
+fn session(client: u64) -> SessionKey {
+    if client.is_multiple_of(2) {
+        SessionKey::Connection(crate::ClientId(client))
+    } else {
+        SessionKey::Named(NamedId(client))
+    }
+}

@@ -1,7 +1,11 @@
 //! What a scenario prints: looks at locks, answers to waiters, and what is sent.
 
-use dlock_core::engine::{Answer, Detail, Event, Fault, Inspection, LogEntry, Output, ShownHold, ShownWaiter};
-use dlock_core::{Change, Effect, Expiry, Hold, Keyspace, Lock, LockMode, Mode, Owner, UnixMs, decode_effect};
+use dlock_core::engine::{
+    Answer, Detail, Event, Fault, Inspection, LogEntry, Output, ShownHold, ShownSession, ShownWaiter,
+};
+use dlock_core::{
+    Change, Effect, Expiry, Hold, Keyspace, Lock, LockMode, Mode, NoSession, Owner, UnixMs, decode_effect,
+};
 use dlock_testkit::keyspace::{MemoryKeyspace, Replicated, name};
 
 use super::{BEGIN_MS, Interpreter, owner};
@@ -39,7 +43,11 @@ impl Interpreter {
         let waiters = if waiters > 0 { format!(" waiters={waiters}") } else { String::new() };
         let (holders, count) = (summary.holders, summary.entries);
         let hold = |shown: &ShownHold| {
-            let session = shown.session.map_or(String::new(), |client| format!(" session=c{}", client.0));
+            let session = match &shown.session {
+                None => String::new(),
+                Some(ShownSession::Connection(client)) => format!(" session=c{}", client.0),
+                Some(ShownSession::Named(id)) => format!(" session={}", id.as_bytes().escape_ascii()),
+            };
             format!("{} ttl={}{session}", self.describe(&shown.hold), shown.ttl)
         };
         let holds = holds.iter().flatten().map(hold).collect();
@@ -210,6 +218,9 @@ pub(super) fn error(fault: &Fault) -> String {
         Fault::Ambiguous => "AMBIGUOUS".to_owned(),
         Fault::Deadlock(how) => format!("DEADLOCK {how}"),
         Fault::TryAgain => "TRYAGAIN".to_owned(),
+        Fault::NoSession(NoSession::Unknown) => "NOSESSION".to_owned(),
+        Fault::NoSession(NoSession::Foreign | NoSession::Userless) => "NOPERM".to_owned(),
+        Fault::TooManySessions => "ERR max number of named sessions".to_owned(),
         Fault::TooManyEntries => "ERR too many entries".to_owned(),
         Fault::NoToken => "ERR no token".to_owned(),
         Fault::TooManyWaiters => "ERR too many waiters".to_owned(),

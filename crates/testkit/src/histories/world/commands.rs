@@ -2,7 +2,7 @@
 
 use dlock_core::engine::{Answer, Event, Fault, Left};
 use dlock_core::{
-    Change, Command, LeaseChoice, Renew, RenewToken, Request as CoreRequest, Token, UnixMs, decode_effect,
+    BindTo, Change, Command, LeaseChoice, Renew, RenewToken, Request as CoreRequest, Token, UnixMs, decode_effect,
 };
 
 use super::World;
@@ -63,7 +63,7 @@ impl World {
         let ask = CoreRequest {
             is_owner_drawn: request.is_drawn,
             id: how.asked().map(plain::request).map(Box::new),
-            session: how.binds,
+            session: if how.binds { BindTo::Connection } else { BindTo::Nothing },
             min_token: Token::new(how.min_token),
             ..CoreRequest::new(plain::owner(request.owner), how.want, choice(how.lease))
         };
@@ -195,6 +195,7 @@ fn reply_of(fault: &Fault) -> Reply {
         Fault::SessionAbsolute => Reply::SessionAbsolute,
         // Histories have few locks.
         Fault::SessionLoad | Fault::SessionKey => panic!("{fault:?}"),
+        Fault::NoSession(_) | Fault::TooManySessions => panic!("{fault:?}"),
         Fault::TooManyEntries | Fault::NoToken | Fault::TryAgain => panic!("{fault:?}"),
     }
 }

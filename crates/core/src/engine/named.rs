@@ -1,0 +1,237 @@
+//! The named sessions of a server: who has opened each, and when it ends unless another heartbeat comes.
+//!
+//! # Implementation details
+//! Session time advances by the machine's monotonic clock, but by [`MAX_STEP_US`] at most between two turns of the timer, and
+//! not at all in a pause. The timer therefore runs every [`BEAT_MS`] while a session is open. A stall of the server ends no
+//! session whose heartbeats wait to be read: after one, the timer ends none before its next turn. A heartbeat only notes the
+//! new end. The agenda has an earlier time then, and is put right when that has come.
+
+use std::collections::BTreeSet;
+
+use foldhash::fast::FixedState;
+use hashbrown::HashMap;
+
+use super::budget::LOOKED_AT_ONCE;
+use crate::session::NamedId;
+use crate::{NoSession, Now, SessionId, UnixMs, Uptime};
+
+/// How often the timer runs while a session is open, in ms.
+const BEAT_MS: u64 = 50;
+/// How much session time passes at most between two turns of the timer, in µs.
+const MAX_STEP_US: u64 = 100_000;
+
+/// Session time, in µs since the engine began.
+type SessionUs = u64;
+
+#[derive(Clone, Debug)]
+pub(super) struct NamedSessions {
+    ids: HashMap<SessionId, NamedId, FixedState>,
+    open: HashMap<NamedId, NamedSession, FixedState>,
+    /// When each is looked at: at its end, or earlier.
+    agenda: BTreeSet<(SessionUs, NamedId)>,
+    /// How many have been opened so far.
+    opened: u64,
+    now: SessionUs,
+    /// When session time advanced last.
+    advanced: Uptime,
+    /// When the timer runs next for sessions; [`UnixMs::MAX`]: not at all.
+    wake_at: UnixMs,
+    /// Whether the timer may end sessions in this turn.
+    is_due: bool,
+    /// The turn before came after a stall, and ended no session.
+    has_waited: bool,
+}
+
+#[derive(Clone, Debug)]
+struct NamedSession {
+    id: SessionId,
+    user: Box<[u8]>,
+    ends: SessionUs,
+    /// Its place in the agenda.
+    listed: SessionUs,
+    /// How many holds are bound to it.
+    holds: usize,
+}
+
+impl NamedSessions {
+    pub(super) fn new(hasher: FixedState) -> NamedSessions {
+        NamedSessions {
+            ids: HashMap::with_hasher(hasher.clone()),
+            open: HashMap::with_hasher(hasher),
+            agenda: BTreeSet::new(),
+            opened: 0,
+            now: 0,
+            advanced: Uptime::default(),
+            wake_at: UnixMs::MAX,
+            is_due: false,
+            has_waited: false,
+        }
+    }
+
+    /// How many are open.
+    pub(super) fn len(&self) -> usize {
+        self.open.len()
+    }
+
+    /// When the timer runs next for sessions: now, if one has ended; [`UnixMs::MAX`]: not at all.
+    #[inline]
+    pub(super) fn wake_at(&self) -> UnixMs {
+        if self.is_due { UnixMs::ZERO } else { self.wake_at }
+    }
+
+    fn rest(&mut self, now: Now) {
+        self.wake_at = if self.open.is_empty() { UnixMs::MAX } else { super::backlog::after(now, BEAT_MS) };
+    }
+
+    /// The clock may have been set back: then the timer is set anew.
+    pub(super) fn come_back(&mut self, now: Now) {
+        if self.wake_at != UnixMs::MAX {
+            self.wake_at = self.wake_at.min(super::backlog::after(now, BEAT_MS));
+        }
+    }
+
+    /// Lets session time pass: a turn of the timer.
+    pub(super) fn advance(&mut self, uptime: Uptime, now: Now) {
+        let has_stalled = uptime.us().saturating_sub(self.advanced.us()) > MAX_STEP_US;
+        self.now = self.time_at(uptime);
+        self.advanced = uptime;
+        self.rest(now);
+        // A server that is always slow ends sessions in every other turn.
+        self.has_waited = has_stalled && !self.has_waited;
+        self.is_due = !self.has_waited && self.is_overdue();
+    }
+
+    /// A turn of the timer in a pause: session time stands still.
+    pub(super) fn stand_still(&mut self, uptime: Uptime) {
+        self.advanced = uptime;
+        self.is_due = false;
+    }
+
+    fn time_at(&self, uptime: Uptime) -> SessionUs {
+        self.now + uptime.us().saturating_sub(self.advanced.us()).min(MAX_STEP_US)
+    }
+
+    /// The open session with this id.
+    pub(super) fn find(&self, id: &[u8]) -> Option<NamedId> {
+        self.ids.get(id).copied()
+    }
+
+    /// The open session with this id, for this user; `None`: for anybody.
+    pub(super) fn find_for(&self, id: &[u8], user: Option<&[u8]>) -> Result<NamedId, NoSession> {
+        let named = self.find(id).ok_or(NoSession::Unknown)?;
+        let session = self.open.get(&named).ok_or(NoSession::Unknown)?;
+        if user.is_none_or(|user| *user == *session.user) { Ok(named) } else { Err(NoSession::Foreign) }
+    }
+
+    /// Whether a session is open.
+    pub(super) fn is_open(&self, named: NamedId) -> bool {
+        self.open.contains_key(&named)
+    }
+
+    /// The id of an open session.
+    pub(super) fn id_of(&self, named: NamedId) -> Option<SessionId> {
+        self.open.get(&named).map(|session| session.id.clone())
+    }
+
+    /// How many holds are bound to a session.
+    pub(super) fn holds(&self, named: NamedId) -> usize {
+        self.open.get(&named).map_or(0, |session| session.holds)
+    }
+
+    /// A session has more holds, or fewer.
+    pub(super) fn add_holds(&mut self, named: NamedId, change: i64) {
+        if change != 0
+            && let Some(session) = self.open.get_mut(&named)
+        {
+            let change = isize::try_from(change).unwrap_or(0);
+            debug_assert!(session.holds.checked_add_signed(change).is_some(), "a session has fewer holds than none");
+            session.holds = session.holds.saturating_add_signed(change);
+        }
+    }
+
+    /// Opens a session.
+    pub(super) fn open(&mut self, id: &SessionId, user: &[u8], ms: u64, (uptime, now): (Uptime, Now)) {
+        let id = id.clone();
+        if self.open.is_empty() {
+            self.advanced = uptime;
+            self.rest(now);
+        }
+        self.opened += 1;
+        let named = NamedId(self.opened);
+        let ends = self.time_at(uptime) + ms * 1000;
+        self.ids.insert(id.clone(), named);
+        self.open.insert(named, NamedSession { id, user: user.into(), ends, listed: ends, holds: 0 });
+        self.agenda.insert((ends, named));
+        self.wake_at = self.wake_at.min(super::backlog::after(now, BEAT_MS));
+    }
+
+    /// A heartbeat: the session ends `ms` from now. O(1), unless that is earlier than before.
+    pub(super) fn beat(&mut self, named: NamedId, ms: u64, uptime: Uptime) {
+        let ends = self.time_at(uptime) + ms * 1000;
+        let Some(session) = self.open.get_mut(&named) else { return };
+        session.ends = ends;
+        if ends < session.listed {
+            self.agenda.remove(&(session.listed, named));
+            session.listed = ends;
+            self.agenda.insert((ends, named));
+        }
+    }
+
+    /// Closes a session. Returns its id.
+    pub(super) fn close(&mut self, named: NamedId) -> Option<SessionId> {
+        let session = self.open.remove(&named)?;
+        self.agenda.remove(&(session.listed, named));
+        self.ids.remove(session.id.as_bytes());
+        Some(session.id)
+    }
+
+    /// A session that ends in this turn. Looks at a few: there may be more while [`NamedSessions::is_due`].
+    pub(super) fn next_overdue(&mut self) -> Option<NamedId> {
+        for _ in 0..LOOKED_AT_ONCE {
+            let Some((at, named)) = self.agenda.first().copied().filter(|(at, _)| *at <= self.now) else { break };
+            let session = self.open.get_mut(&named)?;
+            if session.ends <= self.now {
+                return Some(named);
+            }
+            self.agenda.remove(&(at, named));
+            session.listed = session.ends;
+            self.agenda.insert((session.ends, named));
+        }
+        self.is_due = self.is_overdue();
+        None
+    }
+
+    /// Whether sessions may end in this turn, and one is to be looked at.
+    pub(super) fn is_due(&self) -> bool {
+        self.is_due
+    }
+
+    fn is_overdue(&self) -> bool {
+        self.agenda.first().is_some_and(|(at, _)| *at <= self.now)
+    }
+
+    /// Forgets all: the server is no primary any more. Returns whether there was one.
+    pub(super) fn forget(&mut self) -> bool {
+        let had_some = !self.open.is_empty();
+        self.ids.clear();
+        self.open.clear();
+        self.agenda.clear();
+        (self.wake_at, self.is_due) = (UnixMs::MAX, false);
+        had_some
+    }
+
+    /// Checks that these are the holds of all open sessions.
+    #[cfg(feature = "check")]
+    pub(super) fn audit(&self, holds: impl Fn(NamedId) -> usize) -> bool {
+        let is_right = |(named, session): (&NamedId, &NamedSession)| {
+            session.holds == holds(*named)
+                && self.ids.get(session.id.as_bytes()) == Some(named)
+                && self.agenda.contains(&(session.listed, *named))
+                && session.listed <= session.ends
+        };
+        self.open.len() == self.ids.len()
+            && self.open.len() == self.agenda.len()
+            && self.open.iter().all(is_right)
+            && (self.open.is_empty() || self.wake_at != UnixMs::MAX)
+    }
+}

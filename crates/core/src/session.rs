@@ -1,0 +1,128 @@
+//! What a hold can be bound to: the connection of a client, or a session that has a name.
+
+use std::borrow::Borrow;
+use std::sync::Arc;
+
+use crate::ClientId;
+
+/// What a command wants a hold to be bound to. `S` is how it names the session: by the id that the client sent, or by what
+/// the engine has found under it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BindTo<S> {
+    /// Nothing: the binding stays what it is.
+    Nothing,
+    /// `SESSION`: the connection that sends the command.
+    Connection,
+    /// `SESSIONID`: a named session.
+    Named(S),
+}
+
+impl<S> BindTo<S> {
+    /// The same, with the session looked up.
+    pub fn map<R>(self, look_up: impl FnOnce(S) -> R) -> BindTo<R> {
+        match self {
+            BindTo::Nothing => BindTo::Nothing,
+            BindTo::Connection => BindTo::Connection,
+            BindTo::Named(session) => BindTo::Named(look_up(session)),
+        }
+    }
+}
+
+/// The id that a client has given to a named session.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SessionId(Arc<[u8]>);
+
+impl SessionId {
+    /// The longest id in bytes.
+    pub const MAX_LEN: usize = 128;
+
+    /// The id of these bytes, unless it has none or too many.
+    pub fn new(id: &[u8]) -> Option<SessionId> {
+        if id.is_empty() || id.len() > Self::MAX_LEN { None } else { Some(SessionId(id.into())) }
+    }
+
+    /// The bytes.
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl Borrow<[u8]> for SessionId {
+    fn borrow(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+/// One opening of a named session. An id that is opened again after the session's end is another one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct NamedId(pub(crate) u64);
+
+/// Why a command cannot use a named session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NoSession {
+    /// The server does not know it, or it has ended.
+    Unknown,
+    /// Another user has opened it.
+    Foreign,
+    /// The command has no user: a module has called it.
+    Userless,
+}
+
+/// What a request is bound to, as the engine has looked it up.
+pub type Binding = BindTo<Result<NamedId, NoSession>>;
+
+impl Binding {
+    /// The session of a request that `client` has sent.
+    #[inline]
+    pub(crate) fn key(self, client: ClientId) -> Option<SessionKey> {
+        match self {
+            BindTo::Connection => Some(SessionKey::Connection(client)),
+            BindTo::Named(Ok(named)) => Some(SessionKey::Named(named)),
+            BindTo::Nothing | BindTo::Named(Err(_)) => None,
+        }
+    }
+}
+
+/// The session that a hold is bound to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum SessionKey {
+    /// That of a connection.
+    Connection(ClientId),
+    /// One with a name.
+    Named(NamedId),
+}
+
+impl SessionKey {
+    /// By which the work for this session is accounted, beside that of connections: no server gives out ids this large.
+    pub(crate) fn payer(self) -> ClientId {
+        const NAMED: u64 = 1 << 63;
+        match self {
+            SessionKey::Connection(client) => client,
+            SessionKey::Named(named) => ClientId(NAMED | named.0),
+        }
+    }
+
+    /// The connection, if it is that of one.
+    pub fn connection(self) -> Option<ClientId> {
+        match self {
+            SessionKey::Connection(client) => Some(client),
+            SessionKey::Named(_) => None,
+        }
+    }
+}
+
+/// A time that no clock change moves: microseconds since some start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Uptime(u64);
+
+impl Uptime {
+    /// The time `us` microseconds after the start.
+    pub const fn from_us(us: u64) -> Uptime {
+        Uptime(us)
+    }
+
+    /// Microseconds after the start.
+    pub const fn us(self) -> u64 {
+        self.0
+    }
+}
