@@ -176,6 +176,10 @@ lint-packaging: ## check the scripts, workflows, images and manifests
 	@scripts/setup lint-packaging
 	scripts/lint-packaging
 
+site: ## build the documentation as a site with search: target/site/index.html
+	@scripts/setup site
+	scripts/site build
+
 clean: ## remove all that was built and fetched
 	rm -rf target
 
