@@ -16,7 +16,7 @@ use super::outbox::{Answer, Fault};
 use super::queue::WaiterId;
 use super::record::{Attention, RecordId};
 use crate::lock::{Acquired, Entry};
-use crate::{Hold, Lease, Lock, Mode, Name, Now, Owner, Request, RequestId, SessionKey, Token};
+use crate::{BindTo, Hold, Lease, Lock, Mode, Name, Now, Owner, Request, RequestId, SessionKey, Token};
 
 /// How one of several locks is held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -153,6 +153,7 @@ impl<T> Engine<T> {
     ) -> Found {
         // Those that the owner has by this request: the highest token, how many, and the index of one.
         let mut recorded: Option<(Token, usize, usize)> = None;
+        let mut can_be_bound = true;
         for (index, id) in (0..).zip(records).cycle().skip(start).take(records.len()) {
             let Some(record) = self.refresh(*id) else { return Found::Later };
             let has_ended = record.bound.has_ended();
@@ -178,7 +179,8 @@ impl<T> Engine<T> {
             match self.state(space, Some(*id), name, &request.owner, request.id.as_deref(), now) {
                 Err(fault) => return Found::Fault(fault),
                 Ok(State::Free) => {}
-                Ok(State::Recorded(token, _)) => {
+                Ok(State::Recorded(token, lease)) => {
+                    can_be_bound &= lease.can_be_bound();
                     let (highest, count, _) = recorded.unwrap_or((token, 0, index));
                     recorded = Some((highest.max(token), count + 1, index));
                 }
@@ -187,6 +189,9 @@ impl<T> Engine<T> {
         }
         match recorded {
             None => Found::Free,
+            Some((_, count, _)) if count == records.len() && request.session != BindTo::Nothing && !can_be_bound => {
+                Found::Fault(Fault::SessionLease)
+            }
             Some((token, count, _)) if count == records.len() => Found::Recorded(token),
             // Another connection of the owner has some of the locks, or they got their names by `RENAME`.
             Some((_, _, index)) => Found::InTheWay(index),
@@ -258,7 +263,7 @@ impl<T> Engine<T> {
             let look = |lock: &Lock| lock.live(owner, Mode::Exclusive, now.ms()).cloned();
             let id = self.look_up(*name);
             let hold = self.peek(space, id, *name, look).ok().flatten();
-            if let Some(hold) = hold.filter(|hold| hold.lease.can_be_bound()) {
+            if let Some(hold) = hold {
                 let id = self.find_or_create(*name);
                 self.with_record(id, |parts, record| {
                     parts.sessions.bind(record, &hold, key);

@@ -10,7 +10,7 @@
     reason = "a test that panics has failed, which is what it is for"
 )]
 
-use dlock_core::Command;
+use dlock_core::{Command, Entries};
 use dlock_testkit::histories::{History, How, Lease, Op, Reached, Somebody, Step, World};
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -108,4 +108,20 @@ fn what_several_locks_release_is_not_extended_next() {
     ];
     let steps = ops.map(|op| Step { op, then_tick: false });
     World::play(&History { default_lease: 500, grace: None, max_waiters: None, crowd: 0, steps: steps.into() });
+}
+
+/// A request for several locks that waited was served by what it had recorded before, and was told that it is granted,
+/// though leases so short cannot be bound to its session.
+#[test]
+fn what_several_locks_recorded_is_refused_to_a_session_if_its_lease_is_short() {
+    let shared = How::new(Command::Rlock);
+    let several = How { blocks: true, id: Some(0), ..How::new(Command::Macquire) };
+    let bound = How { lease: Lease::For(300), binds: true, ..several };
+    let enter = |client, who, keys, how| Op::Enter { client, owner: Some(Somebody::Any(who)), keys, how };
+    let release =
+        Op::Release { key: 1, who: Somebody::Any(1), mode: None, entries: Entries::All, token: None, id: None };
+    let ops =
+        [enter(1, 1, vec![1], shared), enter(2, 0, vec![0, 1, 2], several), enter(2, 0, vec![0, 1], bound), release];
+    let steps = ops.map(|op| Step { op, then_tick: true });
+    World::play(&History { default_lease: 60, grace: None, max_waiters: None, crowd: 0, steps: steps.into() });
 }
