@@ -19,6 +19,7 @@ import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CompletionException;
 import java.util.concurrent.TimeUnit;
 import java.util.function.BooleanSupplier;
+import java.util.function.IntFunction;
 import java.util.function.Supplier;
 import java.util.stream.Stream;
 
@@ -49,15 +50,44 @@ final class TestServer implements AutoCloseable {
 
     static TestServer start(Login login, String... options) {
         String module = env("DLOCK_MODULE");
-        // A port may be taken between the look and the start.
-        for (int tries = 1; ; tries++) {
-            int port = freePort();
+        return launched(port -> {
             List<String> words = new ArrayList<>(List.of(env("DLOCK_SERVER"), "--port", "" + port, "--bind",
                     "127.0.0.1", "--save", "", "--loadmodule", module));
             for (String option : options) {
                 words.add(option.replace("{port}", "" + port));
             }
-            TestServer server = new TestServer(port, temporary(), words, login);
+            return new TestServer(port, temporary(), words, login);
+        });
+    }
+
+    /** A Sentinel, whose options are a file, that knows the one replica of the primary. */
+    static TestServer sentinel(String name, int primary) {
+        TestServer server = launched(port -> {
+            Path home = temporary();
+            Path config = home.resolve("sentinel.conf");
+            try {
+                Files.writeString(config, String.join("\n",
+                        "port " + port, "bind 127.0.0.1", "dir " + home,
+                        "sentinel monitor " + name + " 127.0.0.1 " + primary + " 1",
+                        "sentinel down-after-milliseconds " + name + " 1000",
+                        "sentinel failover-timeout " + name + " 5000", ""));
+            } catch (IOException e) {
+                throw new UncheckedIOException(e);
+            }
+            return new TestServer(port, home, List.of(env("DLOCK_SERVER"), config.toString(), "--sentinel"),
+                    login(null, null));
+        });
+        soon("Sentinel knows that the replica is fit", () -> {
+            List<?> replicas = (List<?>) server.run("SENTINEL", "REPLICAS", name);
+            return replicas.size() == 1 && "ok".equals(map(replicas.get(0)).get("master-link-status"));
+        });
+        return server;
+    }
+
+    /** Starts a server on a free port, and on another if it was taken between the look and the start. */
+    private static TestServer launched(IntFunction<TestServer> at) {
+        for (int tries = 1; ; tries++) {
+            TestServer server = at.apply(freePort());
             try {
                 server.launch();
                 return server;
@@ -68,30 +98,6 @@ final class TestServer implements AutoCloseable {
                 }
             }
         }
-    }
-
-    /** A Sentinel, whose options are a file, that knows the one replica of the primary. */
-    static TestServer sentinel(String name, int primary) {
-        int port = freePort();
-        Path home = temporary();
-        Path config = home.resolve("sentinel.conf");
-        try {
-            Files.writeString(config, String.join("\n",
-                    "port " + port, "bind 127.0.0.1", "dir " + home,
-                    "sentinel monitor " + name + " 127.0.0.1 " + primary + " 1",
-                    "sentinel down-after-milliseconds " + name + " 1000",
-                    "sentinel failover-timeout " + name + " 5000", ""));
-        } catch (IOException e) {
-            throw new UncheckedIOException(e);
-        }
-        TestServer server = new TestServer(port, home,
-                List.of(env("DLOCK_SERVER"), config.toString(), "--sentinel"), login(null, null));
-        server.launch();
-        soon("Sentinel knows that the replica is fit", () -> {
-            List<?> replicas = (List<?>) server.run("SENTINEL", "REPLICAS", name);
-            return replicas.size() == 1 && "ok".equals(map(replicas.get(0)).get("master-link-status"));
-        });
-        return server;
     }
 
     static Login login(String user, String password) {
