@@ -160,8 +160,10 @@ withEachClient(({ key, run, open, listen }) => {
 
   test('an answer that has come while the program was busy is heard', async () => {
     const dlock = new DLock(await open(), { answer: 1000 });
-    // Until the server has answered another program, and longer than an answer may take.
-    const ask = `require('net').connect(${port}, '${host}').end('PING\\r\\nPING\\r\\n').resume()`;
+    // Until the server has answered another program twice, so that it has sent its answers to the first turn of its
+    // loop, and longer than an answer may take.
+    const ask = `require('net').connect(${port}, '${host}', function () { this.write('PING\\r\\n'); })
+      .once('data', function () { this.end('PING\\r\\n'); }).resume()`;
     // The command is sent by then, and not answered yet.
     const busy = () => setImmediate(() => {
       const end = performance.now() + 1500;
