@@ -34,16 +34,18 @@ part types "$python" -m mypy --cache-dir "$root/target/python/mypy" src tests be
 part redis-py "$python" tests/redis_py/run.py "$redis_py"
 losses=(tests/test_lost.py)
 limits=(tests/test_time_limits.py tests/test_sessions.py)
+sessions=(tests/test_named_sessions.py)
 outages=(tests/test_outages.py tests/test_tls_and_sentinel.py tests/test_examples.py)
 part losses tests "$python" "${losses[@]}"
 part limits tests "$python" "${limits[@]}"
+part sessions tests "$python" "${sessions[@]}"
 part outages tests "$python" "${outages[@]}"
-rest=("${losses[@]}" "${limits[@]}" "${outages[@]}")
+rest=("${losses[@]}" "${limits[@]}" "${sessions[@]}" "${outages[@]}")
 part others tests "$python" "${rest[@]/#/--ignore=}"
 # The oldest redis-py that the package accepts: what redis-py's own lock does, lost
 # connections, and time limits: by itself, it has none.
 part oldest tests "$oldest" tests/test_as_redis_py.py tests/test_lost_connections.py tests/test_sessions.py \
-    tests/test_unread_replies.py
+    tests/test_named_sessions.py tests/test_unread_replies.py
 part oldest-limits tests "$oldest" tests/test_lost.py tests/test_time_limits.py
 
 failed=0

@@ -150,6 +150,10 @@ class Kit:
         """With what redis-py's own lock has not: `DLock(redis, name, …)`."""
         raise NotImplementedError
 
+    def session(self, *, client: Any = None, **settings: Any) -> Any:
+        """A named session, which is not open yet."""
+        raise NotImplementedError
+
     def close(self) -> None:
         """Closes the clients, outside of an event loop."""
 
@@ -169,7 +173,12 @@ class PlainKit(Kit):
         return Plain(client._inner.lock(name, lock_class=redis_dlock.DLock, **settings))
 
     def extra(self, name: str, *, client: Any = None, **settings: Any) -> Any:
+        if isinstance(settings.get("session"), Plain):
+            settings["session"] = settings["session"]._inner
         return Plain(redis_dlock.DLock((client or self.client())._inner, name, **settings))
+
+    def session(self, *, client: Any = None, **settings: Any) -> Any:
+        return Plain(redis_dlock.Session((client or self.client())._inner, **settings))
 
     def close(self) -> None:
         for client in self._clients:
@@ -188,6 +197,9 @@ class AsyncioKit(Kit):
 
     def extra(self, name: str, *, client: Any = None, **settings: Any) -> Any:
         return redis_dlock.asyncio.DLock(client or self.client(), name, **settings)
+
+    def session(self, *, client: Any = None, **settings: Any) -> Any:
+        return redis_dlock.asyncio.Session(client or self.client(), **settings)
 
     async def aclose(self) -> None:
         for client in self._clients:

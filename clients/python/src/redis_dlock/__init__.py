@@ -13,6 +13,7 @@ from .observed import Holder
 from .observe import Election, Term, holder, watch
 from .several import DSemaphore, acquire_all
 from .sync import DLock
+from .sync_session import Session
 
 __all__ = [
     "DLock",
@@ -23,6 +24,7 @@ __all__ = [
     "LockError",
     "LockNotOwnedError",
     "ReplicasError",
+    "Session",
     "Term",
     "acquire_all",
     "holder",

@@ -18,6 +18,7 @@ from .attempt import Attempt
 from .base import LockBase, least
 from .commands import milliseconds
 from .holds import Hold, PerTask, PerThread, Shared
+from .session import Binding
 
 L = TypeVar("L", bound="DLock")
 
@@ -81,7 +82,7 @@ class DLock(LockBase[Line], Lock):
         before = self._remember(attempt, sent)
         if before is not None:
             await self._let_go(before)
-        if self.auto_renewal or self.on_lost is not None or attempt.connection is not None:
+        if self.auto_renewal or self.on_lost is not None or attempt.connection is not None or self._named is not None:
             self._watch(self._held())
 
     async def _forget(self, attempt: Attempt) -> None:
@@ -145,9 +146,15 @@ class DLock(LockBase[Line], Lock):
         except ResponseError as error:
             hold.release_sent = False
             if not redis_py.wrong_type(error):
+                if hold.entries <= entries:
+                    self._release_later(hold)
                 raise
             reply, repeated = None, False
         except BaseException:
+            if isinstance(hold.watch, Binding):
+                if hold.entries <= entries:
+                    self._release_later(hold)
+                raise
             # The end of its connection releases a session in any case.
             await self._let_go(hold)
             raise
@@ -158,8 +165,8 @@ class DLock(LockBase[Line], Lock):
             raise self._no_longer_owned("release")
 
     async def _let_go(self, hold: Hold[Line]) -> None:
-        if hold.watch is not None:
-            hold.watch.stop()
+        if hold.watch is not None and hold.watch.stop():
+            self._release_later(hold)
         line, hold.connection = hold.connection, None
         if line is not None:
             await line.close()
@@ -181,6 +188,8 @@ class DLock(LockBase[Line], Lock):
         return await self._renew(hold, milliseconds(timeout), "reacquire")
 
     async def _renew(self, hold: Hold[Line], lease: int, doing: str) -> Literal[True]:
+        if self._named is not None:
+            lease = self._named.lease(lease)
         sent = time.monotonic()
         try:
             renewals = self._target.renew(hold.owner, hold.token, lease)
@@ -191,7 +200,7 @@ class DLock(LockBase[Line], Lock):
             renewed = None
         if not renewed:
             raise self._no_longer_owned(doing)
-        if hold.connection is None:
+        if hold.connection is None and self._named is None:
             hold.until = sent + lease / 1000
         if hold.watch is not None:
             hold.watch.renewed(sent, lease / 1000)
@@ -208,12 +217,15 @@ class DLock(LockBase[Line], Lock):
         """
         return asyncio.shield(self._watch(self._held()).lost)
 
-    def _watch(self, hold: Hold[Line]) -> Watch:
+    def _watch(self, hold: Hold[Line]) -> Watch | Binding:
         if hold.watch is None:
             if hold.token is None:
                 raise self._error("The token is not known, because the owner was set by hand")
-            hold.watch = Watch(self._wire, hold, self._terms(hold, hold.token), self.on_lost)
-        watch: Watch = hold.watch
+            if self._named is not None:
+                hold.watch = self._join(hold, self._named, hold.token)
+            else:
+                hold.watch = Watch(self._wire, hold, self._terms(hold, hold.token), self.on_lost)
+        watch: Watch | Binding = hold.watch
         return watch
 
     # The parts of redis-py's lock, for programs that call them.

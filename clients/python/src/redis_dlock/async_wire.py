@@ -84,9 +84,9 @@ class Wire:
                 try:
                     await asyncio.sleep(outage.pause(until - time.monotonic(), error))
                 except redis_py.LOST:
-                    return  # A grant that cannot be undone ends with its lease.
-            except ResponseError:
-                return
+                    return _leave_behind(attempt, debt)
+            except ResponseError as refusal:
+                return None if redis_py.wrong_type(refusal) else _leave_behind(attempt, debt)
 
     async def _undo(self, attempt: Attempt, debt: Debt, until: float) -> None:
         line = await self.open(until)
@@ -112,6 +112,7 @@ class Wire:
                 await talk.done()
 
     async def _once(self, attempt: Attempt) -> None:
+        attempt.check()
         if not attempt.session and (not attempt.waits or self._lends(attempt)):
             with redis_py.Crowd(self._source()):
                 async with self._talk(attempt) as talk:
@@ -273,6 +274,24 @@ class Wire:
         except ResponseError as error:
             raise redis_py.explained(error) from error
 
+    async def exchange(self, sent: list[Command], until: float, *, fresh: bool) -> list[Any]:
+        """Returns the replies of a primary, even errors. Does not wait for the pool: if that has no open connection to
+        spare, makes one beside it. `fresh`: does so anyway."""
+        source = self._source()
+        if not fresh and redis_py.has_open_connection(source):
+            lent = await within(until - time.monotonic(), source.get_connection(), source.release)
+            talk = Talk(lent, source.release)
+        else:
+            talk = await self.open(until)
+        try:
+            futures = await within(until - time.monotonic(), talk.send(*sent))
+            return redis_py.of_primary(await replies(futures, until))
+        except BaseException:
+            await talk.connection.disconnect(nowait=True)
+            raise
+        finally:
+            await talk.done()
+
     def _source(self) -> Any:
         """Returns what knows how to connect to the server of the key: the pool, or the node of the cluster."""
         if not redis_py.in_cluster(self._client):
@@ -356,6 +375,12 @@ def _step(attempt: Attempt) -> float:
     return attempt.step() if attempt.limit() is None else time.monotonic() + STEP
 
 
+def _leave_behind(attempt: Attempt, debt: Debt) -> None:
+    """A grant that cannot be undone ends with its lease, unless its session keeps it."""
+    if attempt.named is not None:
+        attempt.named.owe_grant(attempt, debt)
+
+
 async def _try(talk: Talk, attempt: Attempt) -> None:
     """Sends the command that does not wait, with `WAIT` behind it if replicas must have the grant."""
     commands = [attempt.first()]
@@ -371,7 +396,7 @@ async def _try(talk: Talk, attempt: Attempt) -> None:
 
 def _judge(attempt: Attempt, reply: Any) -> None:
     """Takes the reply to an acquiring command into the attempt."""
-    if isinstance(reply, ResponseError) and redis_py.lost(reply):
+    if isinstance(reply, ResponseError) and attempt.is_unknown(reply):
         raise ConnectionError(str(reply)) from reply
     if not isinstance(reply, redis_py.LOST):
         attempt.hears()

@@ -2,7 +2,8 @@
 
 from .async_lock import DLock
 from .async_observe import Election, Term, holder, watch
+from .async_session import Session
 from .async_several import DSemaphore, acquire_all
 from .observed import Holder
 
-__all__ = ["DLock", "DSemaphore", "Election", "Holder", "Term", "acquire_all", "holder", "watch"]
+__all__ = ["DLock", "DSemaphore", "Election", "Holder", "Session", "Term", "acquire_all", "holder", "watch"]

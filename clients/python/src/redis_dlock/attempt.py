@@ -8,6 +8,8 @@ import uuid
 from dataclasses import dataclass, field
 from typing import Any
 
+from redis.exceptions import ResponseError
+
 from . import commands
 from .commands import Command, Target
 
@@ -77,6 +79,9 @@ class Attempt:
     replicas: Replicas | None = None
     # How long a wait without a limit looks for a server, in seconds.
     outage: float = 30.0
+    # The named session that the grant is bound to (a `SessionBase`), and how often it had been opened before.
+    named: Any = None
+    openings: int = 0
     request: str = field(default_factory=lambda: uuid.uuid4().hex)
 
     # Whether a command was sent that may have waited.
@@ -117,6 +122,20 @@ class Attempt:
         self.token, self.unanswered = None, False
         return None if debt.token is None and not debt.unanswered else debt
 
+    def check(self) -> None:
+        """Raises `LockError` if its session is not open."""
+        if self.named is not None:
+            self.named.check()
+
+    def is_unknown(self, error: ResponseError) -> bool:
+        """Returns whether the error leaves the outcome unknown, so that the command must be repeated."""
+        if commands.code(error) == "NOSESSION" and self.named is not None:
+            # An earlier copy may have been granted all the same.
+            self.named.missing()
+            return True
+        # A failover, or an operator.
+        return commands.code(error) == "UNBLOCKED"
+
     def hears(self) -> None:
         """A server has answered."""
         self.heard = time.monotonic()
@@ -156,13 +175,13 @@ class Attempt:
 
     def first(self) -> Command:
         """Returns the command that does not wait."""
-        return self._acquire(None, session=self.session)
+        return self._acquire(None, bind=True)
 
     def command(self) -> Command:
         """Returns the command to send now, which waits."""
         left = self._slice()
         block = 0 if left == math.inf else math.ceil(left * 1000) or None
-        return self._acquire(block, session=self.session)
+        return self._acquire(block, bind=True)
 
     def answer_by(self) -> float | None:
         """Returns until when the reply to `command` has to come. None: whenever it does."""
@@ -184,12 +203,18 @@ class Attempt:
 
     def once_more(self) -> Command:
         """Returns a repeat that tells whether a command that was sent and given up has the lock."""
-        return self._acquire(None, session=False)
+        return self._acquire(None, bind=False)
 
     def undo(self, token: int) -> list[Command]:
         """Returns the commands that release what the attempt got."""
         return self.target.release(self.owner, token, uuid.uuid4().hex, self.target.permits)
 
-    def _acquire(self, block: int | None, *, session: bool) -> Command:
-        options = commands.options(lease=self.lease, block=block, session=session, request=self.request)
+    def _acquire(self, block: int | None, *, bind: bool) -> Command:
+        options = commands.options(
+            lease=self.lease,
+            block=block,
+            session=bind and self.session,
+            request=self.request,
+            named=self.named.id if bind and self.named is not None else None,
+        )
         return (*self.target.acquire(self.owner), *options)

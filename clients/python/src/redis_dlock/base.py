@@ -18,6 +18,7 @@ from .attempt import Attempt, Replicas
 from .commands import Command, Mode, Name, Target
 from .errors import DeadlockError
 from .holds import Hold, PerTask, PerThread, Shared
+from .session import Binding, SessionBase
 from .watch import Terms
 
 C = TypeVar("C")
@@ -55,7 +56,7 @@ class LockBase(Generic[C]):
         raise_on_release_error: bool = True,
         *,
         mode: Mode = "exclusive",
-        session: bool | None = None,
+        session: bool | SessionBase | None = None,
         reentrant: bool = False,
         auto_renewal: bool = False,
         on_lost: Callable[[LockNotOwnedError], Any] | None = None,
@@ -78,7 +79,9 @@ class LockBase(Generic[C]):
         readers.
 
         `session`: bind the hold to a connection even if it has a timeout (True), or never (False: it ends with the
-        server's default lease unless it is extended). None: if it has no timeout.
+        server's default lease unless it is extended). None: if it has no timeout. An open `Session` of the same pool:
+        bind the hold to it. The session keeps it, so `auto_renewal` has no effect, and its lease is at least three
+        times the session's timeout.
 
         `reentrant`: the holder (the thread; in asyncio the task) may acquire the lock again, and releases it as often.
 
@@ -100,7 +103,10 @@ class LockBase(Generic[C]):
         """
         if mode not in ("exclusive", "read", "write"):
             raise ValueError(f"mode is exclusive, read or write, not {mode!r}")
-        if auto_renewal and not timeout:
+        named = session if isinstance(session, SessionBase) else None
+        if named is not None and redis.connection_pool is not named.redis.connection_pool:
+            raise ValueError("the session belongs to a client with another pool")
+        if auto_renewal and not timeout and named is None:
             raise ValueError("auto_renewal needs a timeout: without one, the server renews the lock")
         if replicas < 0 or replicas_timeout <= 0:
             raise ValueError("replicas is 0 or more, replicas_timeout is more than 0")
@@ -116,6 +122,7 @@ class LockBase(Generic[C]):
         self.raise_on_release_error = raise_on_release_error
         self.mode: Mode = mode
         self.session = session
+        self._named = named
         self.reentrant = reentrant
         self.auto_renewal = auto_renewal
         self.on_lost = on_lost
@@ -185,10 +192,13 @@ class LockBase(Generic[C]):
         waits = blocking and patience != 0
         owner = uuid.uuid4().hex.encode() if token is None else redis_py.encoder(self.redis).encode(token)
         ends = None if patience is None or not waits else time.monotonic() + patience
-        session = not self.timeout if self.session is None else self.session
-        return Attempt(
+        session = not self.timeout if self.session is None else self.session is True
+        attempt = Attempt(
             self._target, owner, self._lease(), session, ends, waits, self.wait_slice, self._replicas, self.outage
         )
+        if self._named is not None:
+            attempt.named, attempt.openings = self._named, self._named.openings
+        return attempt
 
     def _entry(self, hold: Hold[C]) -> Attempt:
         """Returns a re-entry. It never waits, and leaves the binding to a connection as it is."""
@@ -232,7 +242,8 @@ class LockBase(Generic[C]):
         return self._error(f"{name} cannot be replaced: the lock is not a string, and DLock runs no script on it")
 
     def _lease(self) -> int | None:
-        return commands.milliseconds(self.timeout) if self.timeout else None
+        lease = commands.milliseconds(self.timeout) if self.timeout else None
+        return lease if self._named is None else self._named.lease(lease)
 
     def _again(self) -> Hold[C] | None:
         """Returns the hold that would be entered again."""
@@ -271,15 +282,17 @@ class LockBase(Generic[C]):
         """Remembers a grant whose command was sent at that time. Returns the hold that was remembered before."""
         before = self._hold
         since = time.monotonic() if attempt.queued else sent
-        until = since + self.timeout if self.timeout and attempt.connection is None else math.inf
+        ends = self.timeout and attempt.connection is None and self._named is None
+        until = since + self.timeout if self.timeout and ends else math.inf
         permits = self._target.permits
         self._hold = Hold(attempt.owner, attempt.token, attempt.connection, since, attempt.queued, until, permits)
+        self._hold.openings = attempt.openings
         return before
 
     def _entered(self, hold: Hold[C], attempt: Attempt) -> None:
         """Takes a re-entry into the memory. It never shortens the lease."""
         hold.entries += 1
-        if self.timeout:
+        if self.timeout and self._named is None:
             hold.until = max(hold.until, attempt.began + self.timeout)
 
     def _take_over(self, owner: str | bytes) -> None:
@@ -299,6 +312,15 @@ class LockBase(Generic[C]):
         if hold.releasing is None or hold.releasing[1] != entries:
             hold.releasing, hold.release_sent = (uuid.uuid4().hex, entries), False
         return self._target.release(hold.owner, hold.token, *hold.releasing)
+
+    def _release_later(self, hold: Hold[C]) -> None:
+        """The session, if the hold is still bound to one, releases it: else it would keep it."""
+        if isinstance(hold.watch, Binding) and hold.token is not None:
+            times = hold.entries if self.reentrant else 1
+            entries = hold.entries if self._target.limit is not None else 1
+            owner, token = hold.owner, hold.token
+            releases = [self._target.release(owner, token, uuid.uuid4().hex, entries) for _ in range(times)]
+            hold.watch.release_later([command for release in releases for command in release])
 
     def _still_entered(self, hold: Hold[C], reply: int | None, entries: int) -> bool:
         """Takes the reply to a release into the memory. If the lock is no longer held, forgets the hold."""
@@ -338,6 +360,12 @@ class LockBase(Generic[C]):
         error: Callable[[str], LockNotOwnedError] = functools.partial(LockNotOwnedError, lock_name=self._printed())
         bind = self._target.renew(hold.owner, token, self._lease(), bind=True)
         return Terms(renew, bind, self._target.check(token), self.timeout or None, self._replicas, error)
+
+    def _join(self, hold: Hold[C], named: SessionBase, token: int) -> Binding:
+        bind = self._target.renew(hold.owner, token, None, session=named.id)
+        binding = Binding(named, bind, self._printed(), self.on_lost)
+        named.join(binding, hold.openings)
+        return binding
 
     def _exit(self, error: LockError) -> None:
         """A release at the end of a `with` block has failed."""

@@ -58,22 +58,26 @@ class Target:
             ("DLOCK.RELEASE", name, owner, self.side, *count, *which, "REQUEST", request) for name in self.names
         ]
 
-    def renew(self, owner: bytes, token: int | None, lease: int | None, *, bind: bool = False) -> list[Command]:
+    def renew(
+        self, owner: bytes, token: int | None, lease: int | None, *, bind: bool = False, session: str | None = None
+    ) -> list[Command]:
         """Returns a command for each key: `lease` ms from now, or the hold's own lease. `bind`: to the session of the
-        connection that sends it."""
+        connection that sends it; `session`: to the named session."""
         length: Command = () if lease is None else ("PX", lease)
         which: Command = () if token is None else ("TOKEN", token)
-        session: Command = ("SESSION",) if bind else ()
-        return [("DLOCK.RENEW", name, owner, *length, self.side, *session, *which) for name in self.names]
+        to: Command = ("SESSIONID", session) if session is not None else ("SESSION",) if bind else ()
+        return [("DLOCK.RENEW", name, owner, *length, self.side, *to, *which) for name in self.names]
 
     def check(self, token: int) -> list[Command]:
         """Returns a command for each key that asks for the milliseconds left."""
         return [("DLOCK.CHECK", name, token) for name in self.names]
 
 
-def options(*, lease: int | None, block: int | None, session: bool, request: str) -> Command:
+def options(
+    *, lease: int | None, block: int | None, session: bool, request: str, named: str | None = None
+) -> Command:
     """Returns the options of an acquiring command. `lease` in ms (None: the server's default), `block` in ms
-    (0: forever, None: do not wait)."""
+    (0: forever, None: do not wait), `named`: the id of a session."""
     words: list[Word] = []
     if lease is not None:
         words += ["PX", lease]
@@ -81,6 +85,8 @@ def options(*, lease: int | None, block: int | None, session: bool, request: str
         words += ["BLOCK", block]
     if session:
         words.append("SESSION")
+    if named is not None:
+        words += ["SESSIONID", named]
     return (*words, "REQUEST", request)
 
 

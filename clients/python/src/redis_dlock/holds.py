@@ -37,8 +37,10 @@ class Hold(Generic[C]):
     # been executed.
     releasing: tuple[str, int] | None = None
     release_sent: bool = False
-    # Renews the lock, or notices its loss.
+    # Renews the lock, or notices its loss. Of a hold of a named session: its binding.
     watch: Any = None
+    # How often its named session had been opened before it was acquired.
+    openings: int = 0
     # The process that acquired it.
     process: int = field(default_factory=os.getpid)
 

@@ -18,6 +18,7 @@ from redis.exceptions import (
     LockError,
     MaxConnectionsError,
     MovedError,
+    ReadOnlyError,
     ResponseError,
     TimeoutError,
     TryAgainError,
@@ -177,11 +178,6 @@ def pool_is_full(error: Exception) -> bool:
     return isinstance(error, MaxConnectionsError) or str(error) == "Too many connections"
 
 
-def lost(error: ResponseError) -> bool:
-    """Returns whether the error leaves the outcome unknown: `UNBLOCKED` (a failover, or an operator)."""
-    return commands.code(error) == "UNBLOCKED"
-
-
 def wrong_type(error: ResponseError) -> bool:
     """Returns whether the key is not a dlock lock: a program locks the same name with `SET NX`."""
     return commands.code(error) == "WRONGTYPE"
@@ -201,6 +197,14 @@ def results(replies: list[Any]) -> list[Any]:
             raise reply if isinstance(reply, MOVING) else explained(reply)
         if isinstance(reply, Exception):
             raise reply
+    return replies
+
+
+def of_primary(replies: list[Any]) -> list[Any]:
+    """Returns the replies, even errors. Raises `ConnectionError` if they are those of a replica."""
+    for reply in replies:
+        if isinstance(reply, ReadOnlyError):
+            raise ConnectionError(str(reply))
     return replies
 
 

@@ -15,6 +15,7 @@ from .attempt import Attempt
 from .base import LockBase, least
 from .commands import milliseconds
 from .holds import Hold
+from .session import Binding
 from .sync_watch import Watch
 from .sync_wire import Wire
 from .talk import Line
@@ -87,7 +88,7 @@ class DLock(LockBase[Line], Lock):
         before = self._remember(attempt, sent)
         if before is not None:
             self._let_go(before)
-        if self.auto_renewal or self.on_lost is not None or attempt.connection is not None:
+        if self.auto_renewal or self.on_lost is not None or attempt.connection is not None or self._named is not None:
             self._watch(self._held())
 
     def _forget(self, attempt: Attempt) -> None:
@@ -151,9 +152,15 @@ class DLock(LockBase[Line], Lock):
         except ResponseError as error:
             hold.release_sent = False
             if not redis_py.wrong_type(error):
+                if hold.entries <= entries:
+                    self._release_later(hold)
                 raise
             reply, repeated = None, False
         except BaseException:
+            if isinstance(hold.watch, Binding):
+                if hold.entries <= entries:
+                    self._release_later(hold)
+                raise
             # The end of its connection releases a session in any case.
             self._let_go(hold)
             raise
@@ -164,8 +171,8 @@ class DLock(LockBase[Line], Lock):
             raise self._no_longer_owned("release")
 
     def _let_go(self, hold: Hold[Line]) -> None:
-        if hold.watch is not None:
-            hold.watch.stop()
+        if hold.watch is not None and hold.watch.stop():
+            self._release_later(hold)
         line, hold.connection = hold.connection, None
         if line is not None:
             line.close()
@@ -187,6 +194,8 @@ class DLock(LockBase[Line], Lock):
         return self._renew(hold, milliseconds(timeout), "reacquire")
 
     def _renew(self, hold: Hold[Line], lease: int, doing: str) -> Literal[True]:
+        if self._named is not None:
+            lease = self._named.lease(lease)
         sent = time.monotonic()
         try:
             renewals = self._target.renew(hold.owner, hold.token, lease)
@@ -197,7 +206,7 @@ class DLock(LockBase[Line], Lock):
             renewed = None
         if not renewed:
             raise self._no_longer_owned(doing)
-        if hold.connection is None:
+        if hold.connection is None and self._named is None:
             hold.until = sent + lease / 1000
         if hold.watch is not None:
             hold.watch.renewed(sent, lease / 1000)
@@ -214,13 +223,16 @@ class DLock(LockBase[Line], Lock):
         """
         return self._watch(self._held()).lost
 
-    def _watch(self, hold: Hold[Line]) -> Watch:
+    def _watch(self, hold: Hold[Line]) -> Watch | Binding:
         if hold.watch is None:
             if hold.token is None:
                 raise self._error("The token is not known, because the owner was set by hand")
             # Kept before it starts, so that whatever lets go of the hold stops it.
-            hold.watch = Watch(self._wire, hold, self._terms(hold, hold.token), self.on_lost)
-        watch: Watch = hold.watch
+            if self._named is not None:
+                hold.watch = self._join(hold, self._named, hold.token)
+            else:
+                hold.watch = Watch(self._wire, hold, self._terms(hold, hold.token), self.on_lost)
+        watch: Watch | Binding = hold.watch
         watch.start()
         return watch
 

@@ -85,9 +85,9 @@ class Wire:
                 try:
                     time.sleep(outage.pause(until - time.monotonic(), error))
                 except redis_py.LOST:
-                    return  # A grant that cannot be undone ends with its lease.
-            except ResponseError:
-                return
+                    return _leave_behind(attempt, debt)
+            except ResponseError as refusal:
+                return None if redis_py.wrong_type(refusal) else _leave_behind(attempt, debt)
 
     def _undo(self, attempt: Attempt, debt: Debt, until: float) -> None:
         line = self.open(until)
@@ -113,6 +113,7 @@ class Wire:
                 talk.done()
 
     def _once(self, attempt: Attempt) -> None:
+        attempt.check()
         if not attempt.session and (not attempt.waits or self._lends(attempt)):
             with redis_py.Crowd(self._source()), self._talk(attempt) as talk:
                 _try(talk, attempt)
@@ -270,6 +271,23 @@ class Wire:
         except ResponseError as error:
             raise redis_py.explained(error) from error
 
+    def exchange(self, sent: list[Command], until: float, *, fresh: bool) -> list[Any]:
+        """Returns the replies of a primary, even errors. Does not wait for the pool: if that has no open connection to
+        spare, makes one beside it. `fresh`: does so anyway."""
+        pool = self._source()
+        if not fresh and redis_py.has_open_connection(pool):
+            talk = Talk(limited(pool.get_connection, until, pool.release), pool.release)
+        else:
+            talk = self.open(until)
+        try:
+            talk.send(*sent)
+            return redis_py.of_primary([talk.read(until) for _ in sent])
+        except BaseException:
+            talk.connection.disconnect()
+            raise
+        finally:
+            talk.done()
+
     def _source(self) -> Any:
         """Returns the pool that knows how to connect to the server of the key."""
         if not redis_py.in_cluster(self._client):
@@ -336,6 +354,12 @@ class Wire:
         return self.open(until if attempt is None else attempt.step())
 
 
+def _leave_behind(attempt: Attempt, debt: Debt) -> None:
+    """A grant that cannot be undone ends with its lease, unless its session keeps it."""
+    if attempt.named is not None:
+        attempt.named.owe_grant(attempt, debt)
+
+
 def _leave(line: Line) -> None:
     """Closes a connection when the server has taken the place in the queue from it."""
     try:
@@ -362,7 +386,7 @@ def _read(talk: Talk, attempt: Attempt, until: float) -> int | None:
     """Reads the reply to an acquiring command into the attempt."""
     reply = talk.read(until)
     attempt.hears()
-    if isinstance(reply, ResponseError) and redis_py.lost(reply):
+    if isinstance(reply, ResponseError) and attempt.is_unknown(reply):
         raise ConnectionError(str(reply)) from reply
     if not isinstance(reply, ResponseError):
         # Before it counts as answered: an interrupt in between must not lose the token.

@@ -1,0 +1,134 @@
+"""The session of asyncio."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import time
+from collections.abc import Awaitable, Callable
+from types import TracebackType
+from typing import Any, TypeVar
+
+from redis.exceptions import LockError, LockNotOwnedError, ResponseError
+
+from . import redis_py
+from .async_talk import start
+from .async_wire import Wire
+from .attempt import LATE, TRY
+from .base import logger
+from .commands import Command
+from .session import Round, SessionBase
+
+S = TypeVar("S", bound="Session")
+
+_UNKNOWN = (*redis_py.LOST, redis_py.Unreachable, asyncio.TimeoutError)
+
+
+class Session(SessionBase):
+    """As `redis_dlock.Session`, for asyncio: the heartbeats come from a task, so the locks of a process whose event loop
+    hangs are freed."""
+
+    async def open(self: S) -> S:
+        """Opens it at the server, and starts the task that sends the heartbeats. Returns the session itself.
+
+        Raises redis-py's `ConnectionError` or `TimeoutError` if no server answers within a second.
+        """
+        self._may_open()
+        self._wire = Wire(self.redis, "")
+        ends = time.monotonic() + TRY
+        await self._repeat(lambda: self._heartbeat(ends + LATE), ends)
+        self._task = start(self._run())
+        return self
+
+    async def close(self) -> None:
+        """Ends it, and frees all of its locks with one command. A lock that was still held is lost.
+
+        Raises redis-py's `ConnectionError` or `TimeoutError` if no server answers within a second. The server frees the
+        locks within `timeout` seconds then.
+        """
+        if not self._closed():
+            return
+        ends = time.monotonic() + TRY
+        self._wake()
+        # Nothing of a heartbeat comes after the end.
+        await asyncio.wait({self._task}, timeout=TRY)
+        self._lose_some(list(self._bindings), "its session was closed")
+        await self._repeat(lambda: self._exchange([self._close_command()], ends + LATE), ends)
+
+    @property
+    def lost(self) -> asyncio.Future[LockNotOwnedError]:
+        """Done when the session is lost, or must be assumed lost: for its timeout, no heartbeat was confirmed. Its
+        result is the error. All of its locks are lost with it, and it cannot be opened again. It stays pending when the
+        session is closed."""
+        return asyncio.shield(self._loss())
+
+    async def __aenter__(self: S) -> S:
+        return await self.open()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    def _prepare(self) -> None:
+        self._wakes = asyncio.Event()
+
+    def _signal(self) -> asyncio.Future[LockNotOwnedError]:
+        return asyncio.get_running_loop().create_future()
+
+    def _wake(self) -> None:
+        self._wakes.set()
+
+    async def _run(self) -> None:
+        while self._not_open is None:
+            waking = asyncio.ensure_future(self._wakes.wait())
+            await asyncio.wait({waking}, timeout=self._pause())
+            waking.cancel()
+            self._wakes.clear()
+            if self._not_open is not None or not self._is_due():
+                continue
+            try:
+                await self._heartbeat()
+                self._went(None)
+            except (*_UNKNOWN, ResponseError, LockError) as error:
+                self._went(error)
+
+    async def _heartbeat(self, until: float | None = None) -> None:
+        work: Round = self._round()
+        try:
+            commands = next(work)
+            while True:
+                commands = work.send(await self._exchange(commands, self._limit() if until is None else until))
+        except StopIteration:
+            pass
+
+    async def _exchange(self, commands: list[Command], until: float) -> list[Any]:
+        return await self._wire.exchange(commands, until, fresh=self._failed is not None)
+
+    async def _repeat(self, work: Callable[[], Awaitable[Any]], ends: float) -> None:
+        """Repeats work until a server answers."""
+        outage = redis_py.Outage()
+        while True:
+            try:
+                await work()
+                return
+            except _UNKNOWN as error:
+                self._failed = error
+                await asyncio.sleep(outage.pause(ends - time.monotonic(), error))
+
+    def _tell(self, losses: list[tuple[Any, Callable[..., Any] | None, LockNotOwnedError]]) -> None:
+        for lost, _, error in losses:
+            if not lost.done():
+                lost.set_result(error)
+        for _, on_lost, error in losses:
+            if on_lost is not None:
+                start(_call(on_lost, error))
+
+
+async def _call(on_lost: Callable[..., Any], error: LockNotOwnedError) -> None:
+    try:
+        result = on_lost(error)
+        if inspect.isawaitable(result):
+            await result
+    except Exception:  # noqa: BLE001 - the callback is the caller's
+        logger.exception("on_lost failed")

@@ -1,0 +1,365 @@
+"""The common part of the two classes of sessions: when heartbeats are due, and what is sent. Sends nothing, and does not
+wait."""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+import uuid
+from collections.abc import Callable, Generator, Iterable
+from typing import Any
+
+from redis.exceptions import LockError, LockNotOwnedError, ResponseError
+
+from . import redis_py
+from .attempt import TRY, Attempt, Debt
+from .commands import Command, code, milliseconds
+
+# The lease of each lock is at least this many times the session's timeout. The server renews it when a third has passed,
+# so a hold that lost its session outlives the client's belief in it.
+LEASES = 3
+# The shortest and the longest timeout of a session on the server, in seconds.
+_SHORTEST, _LONGEST = 0.3, 3600.0
+# One exchange may take this part of the timeout: two may fail before the session is lost. In seconds at most, at least.
+_PATIENCE, _LONGEST_PATIENCE, _SHORTEST_PATIENCE = 1 / 6, 2.0, 0.1
+# How many commands bind locks again in one exchange: few enough that a connection takes them without waiting.
+_AT_ONCE = 100
+
+# Commands that are sent in one exchange, and their replies, even if they are errors.
+Round = Generator[list[Command], list[Any], None]
+
+
+class Binding:
+    """A hold that is bound to a session. A lock object asks it instead of a watch of its own."""
+
+    def __init__(self, session: SessionBase, bind: list[Command], name: str, on_lost: Callable[..., Any] | None) -> None:
+        self.lost = session._signal()
+        self.bind = bind
+        self.on_lost = on_lost
+        # Until when the hold is certain, by `time.monotonic()`, although it must be bound again. None: it is bound.
+        self.unbound: float | None = None
+        self._session = session
+        self._name = name
+        self._ended = False
+
+    @property
+    def is_lost(self) -> bool:
+        """Returns whether the lock is lost, or must be assumed lost."""
+        return self._ended or time.monotonic() >= self.until()
+
+    def until(self) -> float:
+        """Returns until when the hold is certain."""
+        return min(self._session._until, math.inf if self.unbound is None else self.unbound)
+
+    def error(self, why: str) -> LockNotOwnedError:
+        """Returns the error that the loss is reported with."""
+        return LockNotOwnedError(f"The lock is lost: {why}", lock_name=self._name)
+
+    def end(self) -> None:
+        """The lock is lost."""
+        self._ended = True
+
+    def start(self) -> None:
+        """The session does the work."""
+
+    def stop(self) -> bool:
+        """The lock is about to be released. Returns whether it was not before."""
+        return self._session._leave(self)
+
+    def renewed(self, sent: float, lease: float) -> None:
+        """The server has renewed the lease; the session decides all the same."""
+
+    def release_later(self, commands: list[Command]) -> None:
+        """A release failed. The session repeats it."""
+        self._session.owe(_Owed(None, lambda token: commands, 0))
+
+
+class _Owed:
+    """Something that was not released because no server answered. Without its session it would end with its lease."""
+
+    def __init__(self, ask: Command | None, undo: Callable[[int], list[Command]], token: int | None) -> None:
+        self._ask, self._undo, self._token = ask, undo, token
+        self.done = False
+
+    def round(self) -> Round:
+        """Asks whether there is a hold, and releases it."""
+        if self._token is None:
+            assert self._ask is not None
+            [reply] = yield [self._ask]
+            if isinstance(reply, ResponseError):
+                self.done = redis_py.wrong_type(reply)
+                return
+            self._token = reply
+        if self._token is not None:
+            replies = yield self._undo(self._token)
+            if any(isinstance(reply, ResponseError) and not redis_py.wrong_type(reply) for reply in replies):
+                return
+        self.done = True
+
+
+class SessionBase:
+    """Sends nothing, and does not wait."""
+
+    def __init__(
+        self,
+        redis: Any,
+        timeout: float = 10.0,
+        *,
+        on_lost: Callable[[LockNotOwnedError], Any] | None = None,
+        manual: bool = False,
+    ) -> None:
+        """`timeout`: the server frees all locks of the session this many seconds (0.3 to 3600) after the last
+        heartbeat. One is sent whenever a third of it has passed.
+
+        `on_lost`: called once with the error if the session is lost, or must be assumed lost, before it is closed.
+
+        `manual`: heartbeats are sent only while the program calls `beat`. If the loop that does the work calls it, the
+        locks of a process whose loop hangs are freed.
+        """
+        if not _SHORTEST <= timeout <= _LONGEST:
+            raise ValueError("timeout is 0.3 to 3600 seconds")
+        if redis_py.in_cluster(redis):
+            raise ValueError("a session needs the client of one server, not of a cluster")
+        self.redis = redis
+        self._milliseconds = milliseconds(timeout)
+        # Not longer than the server is told.
+        self.timeout = self._milliseconds / 1000
+        # The name by which the server knows it.
+        self.id = uuid.uuid4().hex
+        self._on_lost = on_lost
+        self._manual, self._beaten = manual, False
+        self._process = os.getpid()
+        self._lost: Any = None
+        # Why it is not open. None: it is.
+        self._not_open: str | None = _NEW
+        # Until when the server has it for certain, and when the next heartbeat is due, by `time.monotonic()`.
+        self._until = self._due = -math.inf
+        # How often it was opened on a server. Locks that were granted before the last time must be bound again.
+        self.openings = 0
+        # A step of the interpreter adds or removes: no lock is needed that an interrupt could leave locked.
+        self._bindings: set[Binding] = set()
+        self._owed: set[_Owed] = set()
+        # Why the last heartbeat failed, if it did. The next one uses a new connection: those of the pool may lead to a server
+        # that hangs, or was replaced.
+        self._failed: Exception | None = None
+        self._prepare()
+
+    def _prepare(self) -> None:
+        """The rest of the construction."""
+
+    def _signal(self) -> Any:
+        """Returns what tells a loss."""
+        raise NotImplementedError
+
+    def _wake(self) -> None:
+        """Something is due earlier than it was."""
+        raise NotImplementedError
+
+    def _tell(self, losses: list[tuple[Any, Callable[..., Any] | None, LockNotOwnedError]]) -> None:
+        """Sets the signals, and calls the callbacks with the errors."""
+        raise NotImplementedError
+
+    # For the program
+
+    @property
+    def is_open(self) -> bool:
+        """Returns whether it is open, as far as is known here."""
+        return self._reason() is None
+
+    def beat(self) -> None:
+        """With `manual`: the program is alive. Sends nothing itself and does not wait, so call it often."""
+        self._beaten = True
+        if time.monotonic() >= self._due:
+            self._wake()
+
+    def _may_open(self) -> None:
+        if self._not_open != _NEW:
+            raise LockError(f"A session is opened once: {self._not_open or 'it is open'}")
+        self._lost = self._signal()
+
+    def _loss(self) -> Any:
+        if self._lost is None:
+            self.check()
+        return self._lost
+
+    # For its locks
+
+    def check(self) -> None:
+        """Raises `LockError` if it is not open."""
+        if (why := self._reason()) is not None:
+            raise LockError(f"The session is not open: {why}")
+
+    def _reason(self) -> str | None:
+        if self._process != os.getpid():
+            return "it belongs to the process that this one was forked from"
+        return self._not_open or (_LATE if time.monotonic() >= self._until else None)
+
+    def lease(self, lease: int | None) -> int:
+        """Returns the lease of a lock in ms."""
+        return max(lease or 0, LEASES * self._milliseconds)
+
+    def missing(self) -> None:
+        """The server does not know it. The next heartbeat opens it again."""
+        self._due = time.monotonic()
+        self._beaten = True
+        self._wake()
+
+    def join(self, binding: Binding, openings: int) -> None:
+        """A lock was granted, when the session had been opened this often. Raises `LockError` if it is not open."""
+        self._bindings.add(binding)
+        if self._reason() is not None:
+            self._bindings.discard(binding)
+            self.check()
+        if openings != self.openings and binding.unbound is None:
+            binding.unbound = self._until
+            self.missing()
+
+    def _leave(self, binding: Binding) -> bool:
+        was = binding in self._bindings
+        self._bindings.discard(binding)
+        return was
+
+    def owe(self, owed: _Owed) -> None:
+        """Something must still be released."""
+        if self._not_open is None:
+            self._owed.add(owed)
+
+    def owe_grant(self, attempt: Attempt, debt: Debt) -> None:
+        """An attempt may have left a grant behind."""
+        self.owe(_Owed(attempt.once_more(), attempt.undo, debt.token))
+
+    # Commands and replies
+
+    def _command(self, option: str) -> Command:
+        return ("DLOCK.SESSION", self.id, "PX", self._milliseconds, option)
+
+    def _close_command(self) -> Command:
+        return ("DLOCK.SESSION", self.id, "CLOSE")
+
+    def _round(self) -> Round:
+        """A heartbeat, and what follows from its reply. Opens the session if the server does not know it."""
+        known = list(self._bindings)
+        sent = time.monotonic()
+        bound: Any = None
+        if self.openings:
+            [bound] = yield [self._command("XX")]
+        if not self.openings or isinstance(bound, ResponseError) and code(bound) == "NOSESSION":
+            if self._closing():
+                return
+            self._unbind()
+            sent = time.monotonic()
+            [bound] = yield [self._command("NX")]
+            if bound is None:
+                # An earlier attempt has opened it, and its reply was lost.
+                sent = time.monotonic()
+                [bound] = yield [self._command("XX")]
+        redis_py.results([bound])
+        if self._closing() or self._not_open is None and time.monotonic() >= self._until:
+            return
+        self._until, self._due = sent + self.timeout, sent + self.timeout / 3
+        self._not_open = None
+        yield from self._bind(known, bound)
+        for owed in list(self._owed):
+            yield from owed.round()
+            if owed.done:
+                self._owed.discard(owed)
+
+    def _unbind(self) -> None:
+        """The server has none of the bindings, and the holds are certain only for as long as they were."""
+        self.openings += 1
+        for binding in list(self._bindings):
+            if binding.unbound is None:
+                binding.unbound = self._until
+
+    def _bind(self, known: list[Binding], bound: int) -> Round:
+        """Binds locks again. `bound`: how many the server has, which had all the known ones."""
+        known = [each for each in known if each in self._bindings]
+        if bound < sum(len(each.bind) for each in known):
+            again = known
+        else:
+            again = [each for each in list(self._bindings) if each.unbound is not None]
+        while again and time.monotonic() < self._due:
+            some, again = again[:_AT_ONCE], again[_AT_ONCE:]
+            some = [each for each in some if each in self._bindings]
+            if not some:
+                continue
+            replies = yield [command for each in some for command in each.bind]
+            for each in some:
+                self._bound(each, [replies.pop(0) for _ in each.bind])
+
+    def _bound(self, binding: Binding, replies: list[Any]) -> None:
+        """Takes the replies to a binding. After an error it is tried again, until the hold is not certain any more."""
+        if None in replies:
+            self._lose_some([binding], "the server has no such hold")
+        elif any(isinstance(reply, ResponseError) and redis_py.wrong_type(reply) for reply in replies):
+            self._lose_some([binding], "the key is no lock any more")
+        elif not any(isinstance(reply, ResponseError) for reply in replies):
+            binding.unbound = None
+
+    def _limit(self) -> float:
+        """Returns until when an exchange may take."""
+        now = time.monotonic()
+        part = max(_SHORTEST_PATIENCE, min(_LONGEST_PATIENCE, self.timeout * _PATIENCE))
+        return min(now + part, self._until)
+
+    # The course of time
+
+    def _pause(self) -> float:
+        """Returns the seconds until something is due."""
+        now = time.monotonic()
+        events = [self._until, *(each.unbound for each in list(self._bindings) if each.unbound is not None)]
+        if not self._manual or self._beaten:
+            events.append(self._due)
+        return max(0.0, min(events) - now)
+
+    def _is_due(self) -> bool:
+        """Returns whether a heartbeat must be sent. Loses the locks that are not certain any more."""
+        now = time.monotonic()
+        if now >= self._until:
+            self._lose(_LATE if self._failed is None else f"{_LATE}: {self._failed}")
+            return False
+        late = [each for each in list(self._bindings) if each.unbound is not None and now >= each.unbound]
+        if late:
+            self._lose_some(late, "it was not bound to the session again in time")
+        if now < self._due or self._manual and not self._beaten:
+            return False
+        self._beaten = False
+        return True
+
+    def _went(self, error: Exception | None) -> None:
+        """A round has ended. If something is left to do, the next one follows soon."""
+        unbound = any(each.unbound is not None for each in list(self._bindings))
+        self._failed = error
+        if error is not None or unbound:
+            self._due = min(time.monotonic() + min(self.timeout / 30, 1.0), self._until)
+            self._beaten = True
+
+    def _closing(self) -> bool:
+        return self._not_open == _CLOSED
+
+    def _closed(self) -> bool:
+        """It is closed from now on. Returns whether it was open."""
+        was, self._not_open = self._not_open, _CLOSED
+        return was is None and self._process == os.getpid()
+
+    def _lose(self, why: str) -> None:
+        self._not_open = why
+        error = LockNotOwnedError(f"The session is lost: {why}")
+        self._tell([(self._lost, self._on_lost, error), *self._losses(list(self._bindings), f"its session is not open: {why}")])
+
+    def _lose_some(self, bindings: list[Binding], why: str) -> None:
+        self._tell(self._losses(bindings, why))
+
+    def _losses(
+        self, bindings: Iterable[Binding], why: str
+    ) -> list[tuple[Any, Callable[..., Any] | None, LockNotOwnedError]]:
+        left = [each for each in bindings if self._leave(each)]
+        for each in left:
+            each.end()
+        return [(each.lost, each.on_lost, each.error(why)) for each in left]
+
+
+_NEW = "it was not opened"
+_LATE = "no heartbeat was confirmed within its timeout"
+_CLOSED = "it was closed"
