@@ -1,0 +1,373 @@
+package dlock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+)
+
+// Lock acquires a lock. It waits in the queue of the server, until ctx ends.
+//
+// The error is [ErrNotGranted] if the deadline of ctx has passed, and [ErrUnreachable] if no server answered until then;
+// both are [context.DeadlineExceeded], too. If ctx is canceled, it is the cause of that.
+func (c *Client) Lock(ctx context.Context, name string, options ...Option) (*Lock, error) {
+	return c.acquire(ctx, one("DLOCK.ACQUIRE", name), options)
+}
+
+// TryLock acquires a lock if it is free. The error is [ErrNotGranted] if it is not.
+func (c *Client) TryLock(ctx context.Context, name string, options ...Option) (*Lock, error) {
+	return c.Lock(ctx, name, append(options[:len(options):len(options)], WithWait(0))...)
+}
+
+func (c *Client) acquire(ctx context.Context, t target, options []Option) (*Lock, error) {
+	terms, err := c.terms(options)
+	if err != nil {
+		return nil, err
+	}
+	if err := t.check(); err != nil {
+		return nil, err
+	}
+	if ctx.Err() != nil {
+		return nil, fmt.Errorf("dlock: %s: %w", t.name, context.Cause(ctx))
+	}
+	if !c.begins() {
+		return nil, &failure{ErrClosed, t.name, nil}
+	}
+	defer c.work.Done()
+	a := newAttempt(ctx, c, t, terms)
+	a.io, a.over = c.untilCanceled(ctx)
+	defer a.over()
+	lock, err := a.lock()
+	if err != nil && a.unread {
+		a.debts = append(a.debts, a.owner)
+	}
+	a.settle()
+	return lock, err
+}
+
+// attempt is one acquisition, however often it is sent. A repeat carries the same owner and REQUEST, so that it gets the
+// grant or the place in the queue of the first.
+type attempt struct {
+	client *Client
+	target target
+	terms  terms
+	ctx    context.Context // of the caller
+	io     context.Context // ends if the caller gives up, not at the limit
+	over   func()
+
+	owner, request string
+	began          time.Time
+	// When waiting ends. Zero: never.
+	ends  time.Time
+	waits bool
+	// When a server answered last.
+	heard time.Time
+	// The last failure.
+	cause error
+	// A command was sent whose reply was not read.
+	unread bool
+	// A wait was sent again although its connection had not ended.
+	moved bool
+	// Owners that may have been granted the lock, and do not want it.
+	debts []string
+}
+
+// grant is what the server has answered.
+type grant struct {
+	token int64
+	// When the command was sent.
+	sent time.Time
+}
+
+func newAttempt(ctx context.Context, c *Client, t target, terms terms) *attempt {
+	now := time.Now()
+	a := &attempt{
+		client: c, target: t, terms: terms, ctx: ctx,
+		owner: unique(), request: "1", began: now, heard: now, waits: !terms.limited || terms.wait > 0,
+	}
+	if terms.limited {
+		a.ends = now.Add(terms.wait)
+	}
+	if deadline, ok := ctx.Deadline(); ok && (a.ends.IsZero() || deadline.Before(a.ends)) {
+		a.ends = deadline
+	}
+	if !a.waits {
+		a.ends = now.Add(defaultAnswer)
+		if deadline, ok := ctx.Deadline(); ok {
+			a.ends = earlier(a.ends, deadline)
+		}
+	}
+	return a
+}
+
+// givesUp returns when it stops looking for a server.
+func (a *attempt) givesUp() time.Time {
+	if a.ends.IsZero() {
+		return a.heard.Add(a.terms.outage)
+	}
+	return a.ends
+}
+
+// answerBy returns until when a connection may be made, or a command that does not wait be answered.
+func (a *attempt) answerBy() time.Time {
+	return earlier(time.Now().Add(step), a.givesUp().Add(late))
+}
+
+// left returns the time of waiting that is left.
+func (a *attempt) left() time.Duration { return max(0, time.Until(a.ends)) }
+
+// lock returns the lock, or the error to give to the caller.
+func (a *attempt) lock() (*Lock, error) {
+	for {
+		g, err := a.run()
+		if err != nil {
+			return nil, a.explained(err)
+		}
+		if g == nil {
+			return nil, &failure{ErrNotGranted, a.target.name, a.ctx.Err()}
+		}
+		lock, err := a.held(g)
+		if err == nil {
+			return lock, nil
+		}
+		if !errors.Is(err, ErrLost) || a.io.Err() != nil {
+			return nil, err
+		}
+		if !a.waits || !a.ends.IsZero() && a.left() == 0 {
+			return nil, &failure{ErrNotGranted, a.target.name, err}
+		}
+		// The lease had ended before the grant was read. The next request is a new one.
+		a.owner, a.unread = unique(), false
+	}
+}
+
+// held makes the lock of a grant. After a long wait it renews it first: the lease began somewhere in that time.
+func (a *attempt) held(g *grant) (*Lock, error) {
+	l := newLock(a, g)
+	if time.Since(g.sent) > a.terms.lease/3 {
+		if err := l.confirm(a.io, later(a.answerBy(), time.Now().Add(late))); err != nil {
+			l.lose(err)
+			a.unread = !errors.Is(err, ErrLost)
+			return nil, err
+		}
+	}
+	return l, l.keep()
+}
+
+func (a *attempt) explained(err error) error {
+	var over *canceled
+	switch {
+	case errors.As(err, &over):
+		return fmt.Errorf("dlock: %s: %w", a.target.name, over.cause)
+	case errors.Is(err, ErrUnreachable), errors.Is(err, ErrClosed):
+		if limit := a.ctx.Err(); limit != nil {
+			err = errors.Join(limit, err)
+		}
+		return fmt.Errorf("dlock: %s: %w", a.target.name, err)
+	case a.io.Err() != nil:
+		return fmt.Errorf("dlock: %s: %w", a.target.name, err)
+	}
+	return explained(a.target.name, err)
+}
+
+// run repeats after a lost connection, for as long as it may look for a server. No grant: a server has refused it.
+func (a *attempt) run() (*grant, error) {
+	for tries := 0; ; tries++ {
+		g, err := a.once(tries)
+		if err == nil {
+			return g, nil
+		}
+		if a.io.Err() != nil {
+			return nil, context.Cause(a.io)
+		}
+		if isAnswer(err) || errors.Is(err, ErrClosed) || errors.Is(err, ErrTooFewReplicas) {
+			return nil, err
+		}
+		a.cause = err
+		if pause(a.io, tries, a.givesUp()) != nil {
+			return nil, unanswered(a.io, err)
+		}
+	}
+}
+
+func (a *attempt) once(tries int) (*grant, error) {
+	if !a.waits {
+		return a.try(tries > 0)
+	}
+	place := gateName(a.target.keys)
+	// Most locks are free. If others wait for it, it is not.
+	if tries == 0 && !a.client.gates.isBusy(place) {
+		if g, err := a.try(false); g != nil || err != nil {
+			return g, err
+		}
+	}
+	if err := a.enter(place); err != nil {
+		return nil, err
+	}
+	defer a.client.gates.leave(place)
+	if !a.ends.IsZero() && a.left() == 0 {
+		return a.try(tries > 0) // The answer before may be old.
+	}
+	return a.wait(tries > 0)
+}
+
+// enter waits until the client has a place in the queue of the server for it, or its time is over.
+func (a *attempt) enter(place string) error {
+	for {
+		limit := a.givesUp()
+		if a.ends.IsZero() {
+			// Those who have a place hear the server, and the client with them.
+			a.heard = later(a.heard, a.client.lastHeard())
+			limit = a.givesUp()
+		}
+		ctx, cancel := context.WithDeadline(a.io, limit)
+		err := a.client.gates.enter(ctx, place)
+		cancel()
+		switch {
+		case err == nil:
+			return nil
+		case a.io.Err() != nil:
+			return &canceled{context.Cause(a.io)}
+		case !a.ends.IsZero():
+			return a.client.gates.enterNow(place)
+		case later(a.heard, a.client.lastHeard()).Add(a.terms.outage).After(time.Now()):
+			continue
+		}
+		return errOver
+	}
+}
+
+// try asks once, without waiting.
+func (a *attempt) try(again bool) (*grant, error) {
+	until := a.answerBy()
+	p, err := a.client.poolOf(a.io, a.target.keys[0], again, until)
+	if err != nil {
+		return nil, err
+	}
+	if err := p.enter(a.io, until); err != nil {
+		return nil, err
+	}
+	defer p.exit()
+	c, err := p.take(a.io, until)
+	if err != nil {
+		return nil, err
+	}
+	defer p.give(c)
+	sent := time.Now()
+	a.unread = true
+	replies, err := c.exchange(a.io, until, a.target.releaseAll(a.owner), a.command(""))
+	if err != nil {
+		a.forsake(p, err)
+		return nil, err
+	}
+	g, err := a.read(replies[0], sent)
+	if g == nil || err != nil {
+		return nil, err
+	}
+	return g, a.confirm(c, g, false)
+}
+
+// forsake leaves an owner behind whose command may be executed later. The releases behind it undo that.
+func (a *attempt) forsake(p *pool, err error) {
+	p.distrust()
+	if isSilence(err) {
+		a.debts = append(a.debts, a.owner)
+		a.owner, a.unread = unique(), false
+	}
+}
+
+// command returns the acquiring command. `block` is empty if it does not wait.
+func (a *attempt) command(block string) command {
+	options := []string{"PX", millis(a.terms.lease), "REQUEST", a.request}
+	if block != "" {
+		options = append(options, "BLOCK", block)
+	}
+	return a.target.acquire(a.owner, options...)
+}
+
+// read takes the reply to an acquiring command. No grant: it is refused.
+func (a *attempt) read(reply any, sent time.Time) (*grant, error) {
+	if answer, ok := reply.(ServerError); ok {
+		if err := a.client.repeatable(a.target.keys[0], []any{answer}); err != nil {
+			return nil, err
+		}
+		a.heard = time.Now()
+		// The outcome of a wait that was ended by hand is unknown.
+		a.unread = answer.Code() == "UNBLOCKED"
+		return nil, answer
+	}
+	a.client.hears()
+	a.heard = time.Now()
+	a.unread = false
+	switch value := reply.(type) {
+	case nil:
+		return nil, nil
+	case int64:
+		a.unread = true // until there is a lock that knows the token
+		return &grant{token: value, sent: sent}, nil
+	}
+	a.unread = true
+	return nil, errProtocol
+}
+
+// confirm waits for the replicas. A grant that too few have is released.
+func (a *attempt) confirm(c *conn, g *grant, blocked bool) error {
+	if a.terms.replicas == 0 {
+		return nil
+	}
+	var commands []command
+	if blocked {
+		// Redis before 7.0.12 does not count a grant to a blocked connection as its write, for which WAIT would wait.
+		// A renewal is one.
+		commands = a.target.renew(a.owner, g.token, a.terms.lease)
+	}
+	timeout := a.terms.replicasTimeout
+	if !a.ends.IsZero() {
+		timeout = min(timeout, max(a.left(), 50*time.Millisecond))
+	}
+	until := time.Now().Add(timeout + late)
+	undo := a.target.releaseAll(a.owner)
+	replies, err := c.exchange(a.io, until, undo, append(commands, waitFor(a.terms.replicas, timeout))...)
+	if err == nil {
+		err = tooFew(replies, a.terms.replicas)
+	}
+	if errors.Is(err, ErrTooFewReplicas) {
+		if _, err := c.exchange(a.io, a.answerBy(), nil, undo...); err == nil {
+			a.unread = false
+		}
+		return &failure{ErrTooFewReplicas, a.target.name, err}
+	}
+	return err
+}
+
+func waitFor(replicas int, timeout time.Duration) command {
+	return command{"WAIT", strconv.Itoa(replicas), millis(timeout)}
+}
+
+// tooFew looks at the last reply, that to WAIT.
+func tooFew(replies []any, wanted int) error {
+	if err := firstError(replies); err != nil {
+		return err
+	}
+	if number, ok := replies[len(replies)-1].(int64); !ok || number < int64(wanted) {
+		return fmt.Errorf("%w: %d of %d", ErrTooFewReplicas, number, wanted)
+	}
+	return nil
+}
+
+// settle releases behind the caller what its owners may have been granted.
+func (a *attempt) settle() {
+	if len(a.debts) == 0 {
+		return
+	}
+	var commands []command
+	for _, owner := range a.debts {
+		commands = append(commands, a.target.releaseAll(owner)...)
+	}
+	a.client.behind(func() {
+		// Without an answer, the lease ends it.
+		a.client.ask(a.client.last, a.target.keys[0], time.Now().Add(cleanupLimit), commands...)
+	})
+}

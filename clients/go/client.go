@@ -1,0 +1,342 @@
+package dlock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// Client has locks of one server. It connects when it needs to, so that [New] never waits.
+type Client struct {
+	settings
+	router router
+	gates  gates
+	// When a server answered last, in nanoseconds since the client began.
+	began time.Time
+	heard atomic.Int64
+
+	// Ends what waits and renews.
+	ctx context.Context
+	end context.CancelCauseFunc
+	// Ends what cleans up behind that, somewhat later.
+	last context.Context
+	stop context.CancelCauseFunc
+	// All that goes on: acquisitions, and what runs in the background.
+	work sync.WaitGroup
+
+	mu     sync.Mutex
+	pools  map[string]*pool
+	held   map[*Lock]struct{}
+	closed bool
+}
+
+// router knows which server has a key.
+type router interface {
+	// find returns its address. With `again`, it does not trust what it has learned before.
+	find(ctx context.Context, key string, again bool, until time.Time) (string, error)
+	// redirect is told what a server has answered about a key.
+	redirect(key string, answer ServerError)
+	close()
+}
+
+// New returns a client for the server at an address: "host:port", or a URL "redis://user:password@host:port/database".
+// "rediss://" encrypts the connections. It does not connect yet.
+func New(address string, options ...ClientOption) (*Client, error) {
+	s, host, err := parse(address, options)
+	if err != nil {
+		return nil, err
+	}
+	return newClient(s, fixed(host)), nil
+}
+
+func newClient(s settings, r router) *Client {
+	ctx, end := context.WithCancelCause(context.Background())
+	last, stop := context.WithCancelCause(context.Background())
+	return &Client{
+		settings: s, router: r, began: time.Now(), ctx: ctx, end: end, last: last, stop: stop,
+		gates: gates{size: s.waiters}, pools: map[string]*pool{}, held: map[*Lock]struct{}{},
+	}
+}
+
+// fixed is the router for one server.
+type fixed string
+
+func (f fixed) find(context.Context, string, bool, time.Time) (string, error) { return string(f), nil }
+func (f fixed) redirect(string, ServerError)                                  {}
+func (f fixed) close()                                                        {}
+
+// parse returns the settings, and the host with its port. Options override the URL.
+func parse(address string, options []ClientOption) (settings, string, error) {
+	s := settings{pool: 16, waiters: 16}
+	host := address
+	if strings.Contains(address, "://") {
+		parsed, err := url.Parse(address)
+		if err != nil {
+			return s, "", errors.New("dlock: the address is no valid URL") // Its text may have a password.
+		}
+		var more []ClientOption
+		if host, more, err = fromURL(parsed); err != nil {
+			return s, "", err
+		}
+		options = append(more, options...)
+	}
+	if host == "" {
+		return s, "", errors.New("dlock: the address has no host")
+	}
+	if _, _, err := net.SplitHostPort(host); err != nil {
+		host = net.JoinHostPort(strings.Trim(host, "[]"), "6379")
+	}
+	for _, option := range options {
+		if err := option(&s); err != nil {
+			return s, "", err
+		}
+	}
+	_, err := s.terms(nil)
+	return s, host, err
+}
+
+func fromURL(parsed *url.URL) (string, []ClientOption, error) {
+	var options []ClientOption
+	switch parsed.Scheme {
+	case "redis", "valkey":
+	case "rediss", "valkeys":
+		options = append(options, WithTLS(nil))
+	default:
+		return "", nil, fmt.Errorf("dlock: the scheme %q is none of redis, rediss, valkey and valkeys", parsed.Scheme)
+	}
+	if parsed.User != nil {
+		password, _ := parsed.User.Password()
+		options = append(options, WithAuth(parsed.User.Username(), password))
+	}
+	if path := strings.Trim(parsed.Path, "/"); path != "" {
+		number, err := strconv.Atoi(path)
+		if err != nil {
+			return "", nil, fmt.Errorf("dlock: the database %q is no number", path)
+		}
+		options = append(options, WithDatabase(number))
+	}
+	return parsed.Host, options, nil
+}
+
+// terms returns the options of an acquisition.
+func (s *settings) terms(options []Option) (terms, error) {
+	t := terms{lease: defaultLease, outage: defaultOutage, permits: 1}
+	for _, option := range append(s.defaults[:len(s.defaults):len(s.defaults)], options...) {
+		option(&t)
+	}
+	return t, t.check()
+}
+
+// Close ends the client: it releases the locks that it still holds, as far as the server answers within a second, ends
+// what goes on in the background, and closes the connections. Waiting acquisitions end with [ErrClosed].
+func (c *Client) Close() error {
+	c.mu.Lock()
+	if c.closed {
+		c.mu.Unlock()
+		return nil
+	}
+	c.closed = true
+	held := make([]*Lock, 0, len(c.held))
+	for lock := range c.held {
+		held = append(held, lock)
+	}
+	c.mu.Unlock()
+	c.end(ErrClosed)
+	c.releaseAll(held)
+	ending := time.AfterFunc(defaultAnswer, func() { c.stop(ErrClosed) })
+	c.work.Wait()
+	ending.Stop()
+	c.stop(ErrClosed)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, each := range c.pools {
+		each.close()
+	}
+	c.router.close()
+	return nil
+}
+
+func (c *Client) releaseAll(locks []*Lock) {
+	ctx, cancel := context.WithTimeout(context.Background(), defaultAnswer)
+	defer cancel()
+	queue := make(chan *Lock, len(locks))
+	for _, lock := range locks {
+		queue <- lock
+	}
+	close(queue)
+	var workers sync.WaitGroup
+	for range min(c.pool, len(locks)) {
+		workers.Add(1)
+		go func() {
+			defer workers.Done()
+			for lock := range queue {
+				lock.Unlock(ctx) // Otherwise it ends with its lease.
+			}
+		}()
+	}
+	workers.Wait()
+}
+
+// begins says that something goes on, for which [Client.Close] waits. False: the client is closed.
+func (c *Client) begins() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.closed {
+		c.work.Add(1)
+	}
+	return !c.closed
+}
+
+// behind runs a task in the background. Its caller is counted in `work` itself.
+func (c *Client) behind(task func()) {
+	c.work.Add(1)
+	go func() {
+		defer c.work.Done()
+		task()
+	}()
+}
+
+// untilCanceled returns a context that ends if ctx is canceled, and not at its deadline, or if the client is closed.
+func (c *Client) untilCanceled(ctx context.Context) (context.Context, func()) {
+	joined, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
+	stopCaller := context.AfterFunc(ctx, func() {
+		if isCanceled(ctx) {
+			cancel(context.Cause(ctx))
+		}
+	})
+	stopClient := context.AfterFunc(c.ctx, func() { cancel(ErrClosed) })
+	return joined, func() {
+		stopCaller()
+		stopClient()
+		cancel(nil)
+	}
+}
+
+func (c *Client) hears() { c.heard.Store(int64(time.Since(c.began))) }
+
+// lastHeard returns when a server answered last.
+func (c *Client) lastHeard() time.Time { return c.began.Add(time.Duration(c.heard.Load())) }
+
+// poolOf returns the connections to the server that has a key.
+func (c *Client) poolOf(ctx context.Context, key string, again bool, until time.Time) (*pool, error) {
+	address, err := c.router.find(ctx, key, again, until)
+	if err != nil {
+		return nil, err
+	}
+	return c.poolAt(address)
+}
+
+func (c *Client) poolAt(address string) (*pool, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.last.Err() != nil {
+		return nil, ErrClosed
+	}
+	p := c.pools[address]
+	if p == nil {
+		p = newPool(&c.access, address, c.pool)
+		c.pools[address] = p
+	}
+	return p, nil
+}
+
+// once sends commands to the server that has a key. An error is one of the connection, or an answer that begs to be
+// repeated; other answers are among the replies.
+func (c *Client) once(ctx context.Context, key string, again bool, until time.Time, commands ...command) ([]any, error) {
+	p, err := c.poolOf(ctx, key, again, until)
+	if err != nil {
+		return nil, err
+	}
+	replies, err := p.exchange(ctx, until, nil, commands...)
+	if err != nil {
+		p.distrust()
+		return nil, err
+	}
+	return replies, c.repeatable(key, replies)
+}
+
+// repeatable returns an answer that says: not here, or not now.
+func (c *Client) repeatable(key string, replies []any) error {
+	for _, reply := range replies {
+		if answer, ok := reply.(ServerError); ok && answer.mayRepeat() {
+			c.router.redirect(key, answer)
+			return answer
+		}
+	}
+	c.hears()
+	return nil
+}
+
+// ask sends commands that may be repeated, until a server answers. It returns how often it has sent them before.
+func (c *Client) ask(ctx context.Context, key string, until time.Time, commands ...command) ([]any, int, error) {
+	for tries := 0; ; tries++ {
+		replies, err := c.once(ctx, key, tries > 0, earlier(until, time.Now().Add(step)), commands...)
+		if err == nil {
+			return replies, tries, firstError(replies)
+		}
+		if isAnswer(err) || errors.Is(err, ErrClosed) {
+			return nil, tries, err
+		}
+		if pauseErr := pause(ctx, tries, until); pauseErr != nil {
+			return nil, tries, unanswered(ctx, err)
+		}
+	}
+}
+
+// unanswered returns why there is no answer: the caller has given up, or what went wrong last.
+func unanswered(ctx context.Context, last error) error {
+	switch {
+	case isCanceled(ctx):
+		return context.Cause(ctx)
+	case ctx.Err() != nil:
+		return errors.Join(ctx.Err(), &outage{last})
+	}
+	return &outage{last}
+}
+
+// outage is ErrUnreachable with its cause.
+type outage struct{ cause error }
+
+func (o *outage) Error() string   { return ErrUnreachable.Error() + ": " + o.cause.Error() }
+func (o *outage) Unwrap() []error { return []error{ErrUnreachable, o.cause} }
+
+var errOver = errors.New("the time is over")
+
+// pause waits before the next attempt, not at all before the second one. It fails if the time is over.
+func pause(ctx context.Context, tries int, until time.Time) error {
+	if tries == 0 && time.Now().Before(until) {
+		return ctx.Err()
+	}
+	timer := time.NewTimer(min(25*time.Millisecond<<min(tries, 4), 250*time.Millisecond, max(0, time.Until(until))))
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	if !time.Now().Before(until) {
+		return errOver
+	}
+	return nil
+}
+
+func earlier(a, b time.Time) time.Time {
+	if a.Before(b) {
+		return a
+	}
+	return b
+}
+
+func later(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
+}

@@ -1,0 +1,205 @@
+package dlock
+
+import (
+	"bufio"
+	"context"
+	"crypto/tls"
+	"errors"
+	"net"
+	"os"
+	"strconv"
+	"sync/atomic"
+	"time"
+)
+
+// conn is a connection that one goroutine uses at a time. It counts the replies that it owes: one that owes any is
+// closed and never used again, because the next reply would be taken for that to another command.
+type conn struct {
+	net.Conn
+	address string
+	reader  *bufio.Reader
+	owed    int
+	// The deadline was moved by a context that has ended meanwhile.
+	spoiled bool
+	used    time.Time
+	closed  atomic.Bool
+	onClose func()
+}
+
+// past is a deadline that ends any reading or writing at once.
+var past = time.Unix(1, 0)
+
+// access is how a server is reached.
+type access struct {
+	user, password string
+	database       int
+	tls            *tls.Config
+	dial           func(ctx context.Context, network, address string) (net.Conn, error)
+}
+
+// connect makes a connection and logs in, until then at most.
+func (a *access) connect(ctx context.Context, address string, until time.Time) (*conn, error) {
+	ctx, cancel := context.WithDeadline(ctx, until)
+	defer cancel()
+	dial := a.dial
+	if dial == nil {
+		dial = (&net.Dialer{}).DialContext
+	}
+	raw, err := dial(ctx, "tcp", address)
+	if err != nil {
+		return nil, err
+	}
+	if a.tls != nil {
+		if raw, err = a.encrypted(ctx, raw, address); err != nil {
+			return nil, err
+		}
+	}
+	c := &conn{Conn: raw, address: address, reader: bufio.NewReader(raw)}
+	if hello := a.hello(); len(hello) > 0 {
+		replies, err := c.exchange(ctx, until, nil, hello...)
+		if err == nil {
+			err = firstError(replies)
+		}
+		if err != nil {
+			c.close()
+			return nil, err
+		}
+	}
+	return c, nil
+}
+
+func (a *access) encrypted(ctx context.Context, raw net.Conn, address string) (net.Conn, error) {
+	config := a.tls.Clone()
+	if config.ServerName == "" {
+		config.ServerName, _, _ = net.SplitHostPort(address)
+	}
+	secure := tls.Client(raw, config)
+	if err := secure.HandshakeContext(ctx); err != nil {
+		raw.Close()
+		return nil, err
+	}
+	return secure, nil
+}
+
+// hello returns what is sent first on each connection.
+func (a *access) hello() []command {
+	var commands []command
+	if a.user != "" {
+		commands = append(commands, command{"AUTH", a.user, a.password})
+	} else if a.password != "" {
+		commands = append(commands, command{"AUTH", a.password})
+	}
+	if a.database != 0 {
+		commands = append(commands, command{"SELECT", strconv.Itoa(a.database)})
+	}
+	return commands
+}
+
+// exchange sends commands in one piece and returns the replies, each of which may be a ServerError. It ends with ctx and
+// at the time given, whichever comes first. After any error, the connection is closed, with `undo` behind the commands
+// if the server is only silent.
+func (c *conn) exchange(ctx context.Context, until time.Time, undo []command, commands ...command) ([]any, error) {
+	if ctx.Err() != nil {
+		return nil, context.Cause(ctx)
+	}
+	c.SetDeadline(until)
+	stop := c.endsWith(ctx)
+	replies, err := c.talk(commands)
+	c.spoiled = !stop() || c.spoiled
+	if err != nil {
+		if isSilence(err) && len(undo) > 0 {
+			c.leave(undo)
+		}
+		c.close()
+		if ctx.Err() != nil {
+			err = &canceled{context.Cause(ctx)}
+		}
+		return nil, err
+	}
+	return replies, nil
+}
+
+// canceled says that a context ended while the server owed a reply.
+type canceled struct{ cause error }
+
+func (c *canceled) Error() string { return c.cause.Error() }
+func (c *canceled) Unwrap() []error {
+	return []error{c.cause, os.ErrDeadlineExceeded}
+}
+
+// isSilence returns whether a connection has not ended, as far as is known, but no reply came.
+func isSilence(err error) bool { return errors.Is(err, os.ErrDeadlineExceeded) }
+
+// endsWith makes reading and writing end with ctx, until the function that it returns is called. That returns false if
+// ctx has ended meanwhile.
+func (c *conn) endsWith(ctx context.Context) func() bool {
+	if ctx.Done() == nil {
+		return func() bool { return true }
+	}
+	return context.AfterFunc(ctx, func() { c.SetDeadline(past) })
+}
+
+func (c *conn) talk(commands []command) ([]any, error) {
+	if err := c.send(commands...); err != nil {
+		return nil, err
+	}
+	replies := make([]any, len(commands))
+	for i := range replies {
+		reply, err := c.read()
+		if err != nil {
+			return nil, err
+		}
+		replies[i] = reply
+	}
+	return replies, nil
+}
+
+func (c *conn) send(commands ...command) error {
+	var bytes []byte
+	for _, each := range commands {
+		bytes = each.appendTo(bytes)
+	}
+	c.owed += len(commands)
+	_, err := c.Write(bytes)
+	return err
+}
+
+func (c *conn) read() (any, error) {
+	reply, err := readReply(c.reader, 0)
+	if err == nil {
+		c.owed--
+		c.used = time.Now()
+	}
+	return reply, err
+}
+
+// answers waits for the first byte of a reply. False: none came until the deadline, and the connection is as it was.
+func (c *conn) answers() (bool, error) {
+	_, err := c.reader.Peek(1)
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		return false, nil
+	}
+	if err != nil {
+		return false, broken(err)
+	}
+	return true, nil
+}
+
+// leave sends commands behind those that are unanswered, and closes the connection: if the server executes those, it
+// executes these.
+func (c *conn) leave(commands []command) {
+	c.SetWriteDeadline(time.Now().Add(50 * time.Millisecond))
+	c.send(commands...) // Without a connection there is nothing to undo on it.
+	c.close()
+}
+
+func (c *conn) isClean() bool { return c.owed == 0 && !c.spoiled && !c.closed.Load() }
+
+func (c *conn) close() {
+	if c.closed.CompareAndSwap(false, true) {
+		c.Conn.Close()
+		if c.onClose != nil {
+			c.onClose()
+		}
+	}
+}

@@ -1,0 +1,107 @@
+package dlock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+)
+
+// The ways in which a lock fails. Compare with [errors.Is]: what is returned says more.
+var (
+	// ErrNotGranted: a server said that the lock was not granted, at once or within the limit.
+	ErrNotGranted = errors.New("the lock was not granted")
+	// ErrUnreachable: no server answered in time, so nothing is known.
+	ErrUnreachable = errors.New("no server answered in time")
+	// ErrLost: the lock is lost, or must be assumed lost.
+	ErrLost = errors.New("the lock is lost")
+	// ErrTooFewReplicas: fewer replicas than asked for acknowledged the grant or the renewal. A grant was released.
+	ErrTooFewReplicas = errors.New("too few replicas acknowledged")
+	// ErrDeadlock: the wait would never have ended. The error of the server names each step.
+	ErrDeadlock = errors.New("the wait would close a deadlock")
+	// ErrNoModule: the server does not have the dlock module.
+	ErrNoModule = errors.New("is the dlock module loaded on this server?")
+	// ErrReleased: the lock was released before, by this program.
+	ErrReleased = errors.New("the lock was released")
+	// ErrClosed: the client is closed.
+	ErrClosed = errors.New("the client is closed")
+)
+
+// ServerError is an error that the server answered.
+type ServerError string
+
+func (e ServerError) Error() string { return string(e) }
+
+// Code returns the first word of the error. Look at it, and not at the text, which may become clearer.
+func (e ServerError) Code() string {
+	code, _, _ := strings.Cut(string(e), " ")
+	return code
+}
+
+// Is makes [ErrDeadlock] and [ErrNoModule] of the answers that mean this.
+func (e ServerError) Is(target error) bool {
+	switch target {
+	case ErrDeadlock:
+		return e.Code() == "DEADLOCK"
+	case ErrNoModule:
+		text := strings.ToLower(string(e))
+		return strings.HasPrefix(text, "err unknown command") && strings.Contains(text, "dlock.")
+	}
+	return false
+}
+
+// mayRepeat returns whether the same command may be sent again, perhaps to another server: it was not executed, because
+// this server cannot do it now, or nobody knows.
+func (e ServerError) mayRepeat() bool {
+	switch e.Code() {
+	case "LOADING", "READONLY", "MASTERDOWN", "MOVED", "ASK", "TRYAGAIN", "CLUSTERDOWN":
+		return true
+	case "UNBLOCKED":
+		return strings.Contains(string(e), "state changed")
+	}
+	return false
+}
+
+// isAnswer returns whether a server that knows what to say has said it.
+func isAnswer(err error) bool {
+	var answer ServerError
+	return errors.As(err, &answer) && !answer.mayRepeat()
+}
+
+// failure is an error of this package about a lock, with its cause.
+type failure struct {
+	kind  error
+	name  string
+	cause error
+}
+
+func (f *failure) Error() string {
+	text := fmt.Sprintf("dlock: %s: %v", f.name, f.kind)
+	if f.cause != nil {
+		text += ": " + f.cause.Error()
+	}
+	return text
+}
+
+func (f *failure) Unwrap() []error {
+	if f.cause == nil {
+		return []error{f.kind}
+	}
+	return []error{f.kind, f.cause}
+}
+
+// explained adds the name of the lock to what the server answered.
+func explained(name string, err error) error {
+	if errors.Is(err, ErrNoModule) {
+		return &failure{ErrNoModule, name, err}
+	}
+	if errors.Is(err, ErrDeadlock) {
+		return &failure{ErrDeadlock, name, err}
+	}
+	return fmt.Errorf("dlock: %s: %w", name, err)
+}
+
+// isCanceled returns whether the caller has given up, and did not just set a limit that has passed.
+func isCanceled(ctx context.Context) bool {
+	return ctx.Err() != nil && !errors.Is(ctx.Err(), context.DeadlineExceeded)
+}

@@ -1,0 +1,3 @@
+module dlock.example/dlock/clients/go
+
+go 1.23

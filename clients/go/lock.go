@@ -1,0 +1,297 @@
+package dlock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+)
+
+// Lock is a lock that was granted.
+type Lock struct {
+	client *Client
+	target target
+	owner  string
+	token  int64
+	terms  terms
+
+	ctx    context.Context
+	cancel context.CancelCauseFunc
+
+	mu sync.Mutex
+	// Held until then for certain.
+	until time.Time
+	state state
+	// Ends the lock when the time is over.
+	ending *time.Timer
+	// Ends the renewals.
+	unkeep func()
+}
+
+type state int
+
+const (
+	isHeld state = iota
+	isLost
+	isReleased
+)
+
+func newLock(a *attempt, g *grant) *Lock {
+	ctx, cancel := context.WithCancelCause(context.WithoutCancel(a.ctx))
+	return &Lock{
+		client: a.client, target: a.target, owner: a.owner, token: g.token, terms: a.terms,
+		ctx: ctx, cancel: cancel, until: g.sent.Add(a.terms.lease), unkeep: func() {},
+	}
+}
+
+// Name returns the name of the lock; of several, with blanks between them.
+func (l *Lock) Name() string { return l.target.name }
+
+// Token returns the fencing token. It is higher than that of every earlier grant of the server.
+func (l *Lock) Token() int64 { return l.token }
+
+// Owner returns the name under which the server knows the holder. Each acquisition has its own.
+func (l *Lock) Owner() string { return l.owner }
+
+// Context returns a context that is canceled when the lock is lost ([context.Cause] is an [ErrLost] then) or released.
+// It has the values of the context that the lock was acquired with, and not its deadline.
+func (l *Lock) Context() context.Context { return l.ctx }
+
+// Remaining returns for how long the lock is held for certain if nothing is renewed any more; 0 if it is not held.
+func (l *Lock) Remaining() time.Duration {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.state != isHeld {
+		return 0
+	}
+	return max(0, time.Until(l.until))
+}
+
+// keep begins to watch the lease, and to renew it. It fails if the client is closed.
+func (l *Lock) keep() error {
+	c := l.client
+	c.mu.Lock()
+	closed := c.closed
+	if !closed {
+		c.held[l] = struct{}{}
+	}
+	c.mu.Unlock()
+	if closed {
+		l.lose(ErrClosed)
+		return &failure{ErrClosed, l.target.name, nil}
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.ending = time.AfterFunc(time.Until(l.until), l.checkEnd)
+	if l.terms.fixed {
+		return nil
+	}
+	ctx, stop := context.WithCancel(c.ctx)
+	l.unkeep = stop
+	c.behind(func() { l.renewAlways(ctx) })
+	return nil
+}
+
+func (l *Lock) checkEnd() {
+	l.mu.Lock()
+	left := time.Until(l.until)
+	if l.state == isHeld && left > 0 {
+		l.ending.Reset(left)
+	}
+	l.mu.Unlock()
+	if left <= 0 {
+		l.lose(errors.New("its lease has ended"))
+	}
+}
+
+// renewAlways renews the lease whenever a third of it has passed.
+func (l *Lock) renewAlways(ctx context.Context) {
+	pause := l.terms.lease / 3
+	for {
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+			return
+		}
+		switch err := l.confirm(ctx, time.Now().Add(min(l.terms.lease/3, l.patience()))); {
+		case err == nil:
+			pause = l.leaseNow() / 3
+		case ctx.Err() != nil:
+			return
+		case errors.Is(err, ErrUnreachable), errors.Is(err, ErrTooFewReplicas):
+			pause = min(l.leaseNow()/30, time.Second)
+		default:
+			l.lose(err)
+			return
+		}
+	}
+}
+
+func (l *Lock) leaseNow() time.Duration {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.terms.lease
+}
+
+// patience returns how long a renewal may take.
+func (l *Lock) patience() time.Duration {
+	if l.terms.replicas > 0 {
+		return l.terms.replicasTimeout + defaultAnswer
+	}
+	return defaultAnswer
+}
+
+// Extend sets the lease again, counted from now. 0 keeps its length.
+func (l *Lock) Extend(ctx context.Context, lease time.Duration) error {
+	if lease != 0 && (lease < shortestLease || lease > longestLease) {
+		return fmt.Errorf("dlock: a lease is between %v and %v, not %v", shortestLease, longestLease, lease)
+	}
+	if err := l.err(); err != nil {
+		return err
+	}
+	if lease != 0 {
+		l.mu.Lock()
+		l.terms.lease = lease
+		l.mu.Unlock()
+	}
+	until := time.Now().Add(l.patience())
+	if deadline, ok := ctx.Deadline(); ok {
+		until = earlier(until, deadline)
+	}
+	err := l.confirm(ctx, until)
+	if errors.Is(err, ErrLost) {
+		l.lose(err)
+	}
+	return err
+}
+
+// err returns why the lock is not held.
+func (l *Lock) err() error {
+	if l.ctx.Err() == nil {
+		return nil
+	}
+	return context.Cause(l.ctx)
+}
+
+// confirm renews the lease, and notes until when the lock is held.
+func (l *Lock) confirm(ctx context.Context, until time.Time) error {
+	lease := l.leaseNow()
+	sent := time.Now()
+	replies, err := l.renew(ctx, until, lease)
+	if err != nil {
+		return explained(l.target.name, err)
+	}
+	for _, reply := range replies {
+		if reply == nil {
+			return &failure{ErrLost, l.target.name, errors.New("the server has no such hold")}
+		}
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.until = sent.Add(lease)
+	if l.state == isHeld && l.ending != nil {
+		l.ending.Reset(time.Until(l.until))
+	}
+	return nil
+}
+
+// renew returns the replies to the renewals.
+func (l *Lock) renew(ctx context.Context, until time.Time, lease time.Duration) ([]any, error) {
+	commands := l.target.renew(l.owner, l.token, lease)
+	key := l.target.keys[0]
+	if l.terms.replicas == 0 {
+		replies, _, err := l.client.ask(ctx, key, until, commands...)
+		return replies, err
+	}
+	timeout := min(l.terms.replicasTimeout, max(time.Millisecond, time.Until(until)))
+	replies, err := l.client.once(ctx, key, false, until, append(commands, waitFor(l.terms.replicas, timeout))...)
+	if err != nil {
+		if isAnswer(err) {
+			return nil, err
+		}
+		return nil, unanswered(ctx, err)
+	}
+	for _, reply := range replies {
+		if reply == nil {
+			return replies, nil
+		}
+	}
+	return replies, tooFew(replies, l.terms.replicas)
+}
+
+// lose says that the lock is lost.
+func (l *Lock) lose(why error) {
+	l.mu.Lock()
+	if l.state != isHeld {
+		l.mu.Unlock()
+		return
+	}
+	l.ends(isLost)
+	l.mu.Unlock()
+	if !errors.Is(why, ErrLost) {
+		why = &failure{ErrLost, l.target.name, why}
+	}
+	l.cancel(why)
+	l.client.forget(l)
+}
+
+// ends stops all that goes on for the lock.
+func (l *Lock) ends(s state) {
+	l.state = s
+	if l.ending != nil {
+		l.ending.Stop()
+	}
+	l.unkeep()
+}
+
+func (c *Client) forget(l *Lock) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.held, l)
+}
+
+// Unlock releases the lock. The context limits how long that may take (3 s without a deadline); if it has ended, or no
+// server answers, the client goes on trying behind for 3 s. A hold that cannot be released ends with its lease.
+//
+// The error is [ErrLost] if the server no longer had the lock, [ErrUnreachable] if none answered, and [ErrReleased] if the
+// lock was released before.
+func (l *Lock) Unlock(ctx context.Context) error {
+	l.mu.Lock()
+	if l.state == isReleased {
+		l.mu.Unlock()
+		return &failure{ErrReleased, l.target.name, nil}
+	}
+	held := l.until
+	l.ends(isReleased)
+	l.mu.Unlock()
+	l.cancel(&failure{ErrReleased, l.target.name, nil})
+	l.client.forget(l)
+
+	until := time.Now().Add(unlockLimit)
+	if deadline, ok := ctx.Deadline(); ok {
+		until = deadline
+	}
+	commands := l.target.release(l.owner, l.token)
+	replies, repeated, err := l.client.ask(ctx, l.target.keys[0], until, commands...)
+	if err != nil {
+		l.releaseBehind(commands)
+		return explained(l.target.name, err)
+	}
+	for _, reply := range replies {
+		// A second try that finds nothing finds what the first has done, unless the lease had ended before.
+		if reply == nil && (repeated == 0 || !time.Now().Before(held)) {
+			return &failure{ErrLost, l.target.name, errors.New("the server has no such hold")}
+		}
+	}
+	return nil
+}
+
+func (l *Lock) releaseBehind(commands []command) {
+	c := l.client
+	if !c.begins() {
+		return
+	}
+	defer c.work.Done()
+	c.behind(func() { c.ask(c.last, l.target.keys[0], time.Now().Add(cleanupLimit), commands...) })
+}

@@ -1,0 +1,257 @@
+package dlock_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	dlock "dlock.example/dlock/clients/go"
+)
+
+func TestALockExcludesUntilItIsReleased(t *testing.T) {
+	t.Parallel()
+	s := startServer(t)
+	client := newClient(t, s.address())
+	first := acquire(t, client, "job")
+	if _, err := client.TryLock(context.Background(), "job"); !errors.Is(err, dlock.ErrNotGranted) {
+		t.Fatalf("not refused: %v", err)
+	}
+	if first.Token() == 0 || first.Remaining() <= 0 || first.Context().Err() != nil {
+		t.Fatalf("not held: %d, %v", first.Token(), first.Remaining())
+	}
+	release(t, first)
+	if !errors.Is(context.Cause(first.Context()), dlock.ErrReleased) {
+		t.Fatalf("the context goes on: %v", context.Cause(first.Context()))
+	}
+	if err := first.Unlock(context.Background()); !errors.Is(err, dlock.ErrReleased) {
+		t.Fatalf("released twice: %v", err)
+	}
+	second, err := client.TryLock(context.Background(), "job")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if second.Token() <= first.Token() {
+		t.Fatalf("token %d after %d", second.Token(), first.Token())
+	}
+	release(t, second)
+	s.isFree("job")
+}
+
+func TestADeadlineEndsTheWaitAndLeavesTheQueue(t *testing.T) {
+	t.Parallel()
+	s := startServer(t)
+	client := newClient(t, s.address())
+	held := acquire(t, client, "job")
+	ctx, cancel := context.WithTimeout(context.Background(), 300*time.Millisecond)
+	defer cancel()
+	_, err := client.Lock(ctx, "job")
+	if !errors.Is(err, dlock.ErrNotGranted) || !errors.Is(err, context.DeadlineExceeded) {
+		t.Fatalf("not refused: %v", err)
+	}
+	s.waiters(0)
+	release(t, held)
+	s.isFree("job")
+}
+
+func TestACanceledWaitReturnsAtOnceAndLeavesNothing(t *testing.T) {
+	t.Parallel()
+	s := startServer(t)
+	client := newClient(t, s.address())
+	held := acquire(t, client, "job", dlock.WithLease(10*time.Minute))
+	reason := errors.New("changed my mind")
+	ctx, cancel := context.WithCancelCause(context.Background())
+	failed := make(chan error)
+	go func() {
+		_, err := client.Lock(ctx, "job", dlock.WithLease(10*time.Minute))
+		failed <- err
+	}()
+	s.waiters(1)
+	cancel(reason)
+	if err := <-failed; !errors.Is(err, reason) {
+		t.Fatalf("another reason: %v", err)
+	}
+	s.waiters(0)
+	release(t, held)
+	s.isFree("job")
+}
+
+func TestALockIsRenewedUntilItIsReleased(t *testing.T) {
+	t.Parallel()
+	s := startServer(t)
+	client := newClient(t, s.address())
+	lock := acquire(t, client, "job", dlock.WithLease(time.Second))
+	time.Sleep(2500 * time.Millisecond)
+	if lock.Context().Err() != nil {
+		t.Fatalf("lost: %v", context.Cause(lock.Context()))
+	}
+	release(t, lock)
+	s.isFree("job")
+}
+
+func TestALockThatIsDeletedIsLost(t *testing.T) {
+	t.Parallel()
+	s := startServer(t)
+	client := newClient(t, s.address())
+	lock := acquire(t, client, "job", dlock.WithLease(900*time.Millisecond))
+	s.call("DEL", "job")
+	select {
+	case <-lock.Context().Done():
+	case <-time.After(patience):
+		t.Fatal("not told")
+	}
+	if !errors.Is(context.Cause(lock.Context()), dlock.ErrLost) {
+		t.Fatalf("another cause: %v", context.Cause(lock.Context()))
+	}
+	if err := lock.Unlock(context.Background()); !errors.Is(err, dlock.ErrLost) {
+		t.Fatalf("released: %v", err)
+	}
+}
+
+func TestAFixedLeaseEnds(t *testing.T) {
+	t.Parallel()
+	s := startServer(t)
+	client := newClient(t, s.address())
+	lock := acquire(t, client, "job", dlock.WithLease(400*time.Millisecond), dlock.WithoutRenewal())
+	next := acquire(t, client, "job")
+	if lock.Remaining() != 0 {
+		t.Fatal("held by two")
+	}
+	<-lock.Context().Done()
+	if !errors.Is(context.Cause(lock.Context()), dlock.ErrLost) {
+		t.Fatalf("another cause: %v", context.Cause(lock.Context()))
+	}
+	release(t, next)
+}
+
+func TestAServerThatHangsLosesTheLock(t *testing.T) {
+	t.Parallel()
+	s := startServer(t)
+	client := newClient(t, s.address())
+	lock := acquire(t, client, "job", dlock.WithLease(900*time.Millisecond))
+	s.signal(syscall.SIGSTOP)
+	defer s.signal(syscall.SIGCONT)
+	select {
+	case <-lock.Context().Done():
+	case <-time.After(patience):
+		t.Fatal("not told")
+	}
+	if lock.Remaining() != 0 {
+		t.Fatal("remains")
+	}
+}
+
+func TestUnlockWithAnEndedContextReleasesBehind(t *testing.T) {
+	t.Parallel()
+	s := startServer(t)
+	client := newClient(t, s.address())
+	lock := acquire(t, client, "job", dlock.WithLease(10*time.Minute))
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	if err := lock.Unlock(ctx); !errors.Is(err, context.Canceled) {
+		t.Fatalf("the error is %v", err)
+	}
+	s.isFree("job")
+}
+
+func TestAClosedClientReleasesItsLocks(t *testing.T) {
+	t.Parallel()
+	s := startServer(t)
+	client := newClient(t, s.address())
+	held := acquire(t, client, "one", dlock.WithLease(10*time.Minute))
+	failed := make(chan error)
+	go func() {
+		_, err := client.Lock(context.Background(), "one")
+		failed <- err
+	}()
+	s.waiters(1)
+	client.Close()
+	if held.Context().Err() == nil {
+		t.Fatal("still held")
+	}
+	if err := <-failed; err != nil && !errors.Is(err, dlock.ErrClosed) {
+		t.Fatal(err)
+	}
+	s.isFree("one")
+	if _, err := client.Lock(context.Background(), "one"); !errors.Is(err, dlock.ErrClosed) {
+		t.Fatalf("the error is %v", err)
+	}
+}
+
+func TestManyGoroutinesTakeTurns(t *testing.T) {
+	t.Parallel()
+	s := startServer(t)
+	before := runtime.NumGoroutine()
+	client := newClient(t, s.address())
+	var inside, turns atomic.Int32
+	var work sync.WaitGroup
+	for range 300 {
+		work.Add(1)
+		go func() {
+			defer work.Done()
+			lock, err := client.Lock(context.Background(), "job")
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			if inside.Add(1) != 1 {
+				t.Error("two hold the lock")
+			}
+			turns.Add(1)
+			inside.Add(-1)
+			if err := lock.Unlock(context.Background()); err != nil {
+				t.Error(err)
+			}
+		}()
+	}
+	work.Wait()
+	if turns.Load() != 300 {
+		t.Fatalf("%d turns", turns.Load())
+	}
+	client.Close()
+	// Other tests run beside this one, and come and go. Those of the 300 are gone.
+	eventually(t, "the goroutines have ended", func() bool { return runtime.NumGoroutine() < before+250 })
+	eventually(t, "the connections have ended", func() bool { return s.info("clients", "connected_clients") == "1" })
+}
+
+func TestUsersAndPasswords(t *testing.T) {
+	t.Parallel()
+	s := startServer(t)
+	s.call("ACL", "SETUSER", "worker", "on", ">secret", "~job*", "+dlock.acquire", "+dlock.release", "+dlock.renew",
+		"+dlock.session", "+dlock.check")
+	client := newClient(t, fmt.Sprintf("redis://worker:secret@%s", s.address()))
+	release(t, acquire(t, client, "job"))
+	var answer dlock.ServerError
+	if _, err := client.Lock(context.Background(), "other"); !errors.As(err, &answer) || answer.Code() != "NOPERM" {
+		t.Fatalf("the error is %v", err)
+	}
+	wrong := newClient(t, s.address(), dlock.WithAuth("worker", "wrong"))
+	if _, err := wrong.Lock(context.Background(), "job"); !errors.As(err, &answer) || answer.Code() != "WRONGPASS" {
+		t.Fatalf("the error is %v", err)
+	}
+}
+
+func TestArgumentsAreChecked(t *testing.T) {
+	t.Parallel()
+	for _, address := range []string{"", "ftp://host", "redis://host/none", "redis://"} {
+		if client, err := dlock.New(address); err == nil {
+			client.Close()
+			t.Errorf("%q is accepted", address)
+		}
+	}
+	client := newClient(t, "127.0.0.1")
+	for _, name := range []string{""} {
+		if _, err := client.Lock(context.Background(), name); err == nil || !strings.Contains(err.Error(), "empty") {
+			t.Errorf("%q: %v", name, err)
+		}
+	}
+	if _, err := client.Lock(context.Background(), "job", dlock.WithLease(time.Millisecond)); err == nil {
+		t.Error("a lease of 1 ms is accepted")
+	}
+}

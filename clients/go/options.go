@@ -1,0 +1,159 @@
+package dlock
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"time"
+)
+
+// The defaults, and the times of docs/time-limits.md.
+const (
+	defaultLease  = 30 * time.Second
+	defaultOutage = 30 * time.Second
+	// How long a command that does not wait may take in all.
+	defaultAnswer = time.Second
+	// How long an unlock looks for a server if its context has no deadline.
+	unlockLimit = 3 * time.Second
+	// How long cleaning up behind an acquisition may take.
+	cleanupLimit = 3 * time.Second
+	// How much longer than the limit of a wait the answer of the server is waited for.
+	late = 150 * time.Millisecond
+	// How long one connection may take to be made, or to answer a command that does not wait.
+	step = time.Second
+	// A wait that hears nothing asks the server at least this often whether it still answers.
+	longestProbe = 5 * time.Second
+
+	shortestLease = 300 * time.Millisecond
+	longestLease  = 365 * 24 * time.Hour
+)
+
+// Option is an option of an acquisition, or of all acquisitions of a client ([WithDefaults]).
+type Option func(*terms)
+
+// terms are the options of an acquisition.
+type terms struct {
+	lease           time.Duration
+	fixed           bool
+	wait            time.Duration // with `limited`
+	limited         bool
+	outage          time.Duration
+	replicas        int
+	replicasTimeout time.Duration
+	permits         int
+}
+
+// WithLease sets how long the lock stays if the program dies: 30 s by default, 300 ms or more. The client renews it.
+func WithLease(lease time.Duration) Option { return func(t *terms) { t.lease = lease } }
+
+// WithoutRenewal makes the lock end one lease after its grant, unless [Lock.Extend] is called.
+func WithoutRenewal() Option { return func(t *terms) { t.fixed = true } }
+
+// WithWait limits the waiting, beside what the context says. 0: do not wait.
+func WithWait(limit time.Duration) Option {
+	return func(t *terms) { t.wait, t.limited = limit, true }
+}
+
+// WithOutage sets how long a wait without a limit looks for a server since the last answer of one: 30 s by default.
+func WithOutage(limit time.Duration) Option { return func(t *terms) { t.outage = limit } }
+
+// WithReplicas makes that many replicas acknowledge the grant and each renewal, within a time. If fewer do, the lock is
+// released, and the error is [ErrTooFewReplicas]. This makes it less likely that a failover loses the lock.
+func WithReplicas(count int, timeout time.Duration) Option {
+	return func(t *terms) { t.replicas, t.replicasTimeout = count, timeout }
+}
+
+func (t *terms) check() error {
+	switch {
+	case t.lease < shortestLease || t.lease > longestLease:
+		return fmt.Errorf("dlock: a lease is between %v and %v, not %v", shortestLease, longestLease, t.lease)
+	case t.limited && t.wait < 0:
+		return errors.New("dlock: the limit of a wait is negative")
+	case t.outage <= 0:
+		return errors.New("dlock: the limit of an outage is positive")
+	case t.replicas < 0 || t.replicas > 0 && t.replicasTimeout < time.Millisecond:
+		return errors.New("dlock: replicas are 0 or more, and have 1 ms or more")
+	}
+	return nil
+}
+
+// ClientOption is an option of [New].
+type ClientOption func(*settings) error
+
+type settings struct {
+	access   access
+	defaults []Option
+	pool     int
+	waiters  int
+}
+
+// WithAuth logs in as an ACL user. With an empty user, it is the password of the server.
+func WithAuth(user, password string) ClientOption {
+	return func(s *settings) error {
+		s.access.user, s.access.password = user, password
+		return nil
+	}
+}
+
+// WithDatabase selects a database.
+func WithDatabase(number int) ClientOption {
+	return func(s *settings) error {
+		if number < 0 {
+			return errors.New("dlock: the number of a database is negative")
+		}
+		s.access.database = number
+		return nil
+	}
+}
+
+// WithTLS encrypts the connections. A nil config is the default one, which checks the certificate of the server.
+func WithTLS(config *tls.Config) ClientOption {
+	return func(s *settings) error {
+		if config == nil {
+			config = &tls.Config{}
+		}
+		s.access.tls = config.Clone()
+		return nil
+	}
+}
+
+// WithDialer makes the connections with this function.
+func WithDialer(dial func(ctx context.Context, network, address string) (net.Conn, error)) ClientOption {
+	return func(s *settings) error {
+		s.access.dial = dial
+		return nil
+	}
+}
+
+// WithDefaults sets options for all acquisitions of the client.
+func WithDefaults(options ...Option) ClientOption {
+	return func(s *settings) error {
+		s.defaults = append(s.defaults, options...)
+		return nil
+	}
+}
+
+// WithPool sets how many connections to a server have commands that do not wait: 16 by default.
+func WithPool(connections int) ClientOption {
+	return func(s *settings) error {
+		if connections < 1 {
+			return errors.New("dlock: a pool has 1 connection or more")
+		}
+		s.pool = connections
+		return nil
+	}
+}
+
+// WithWaiters sets how many acquisitions of this client may wait for one lock in the queue of the server, each on a
+// connection of its own: 16 by default. The others wait in the client, in order, and join the queue behind them.
+func WithWaiters(connections int) ClientOption {
+	return func(s *settings) error {
+		if connections < 1 {
+			return errors.New("dlock: 1 acquisition or more may wait")
+		}
+		s.waiters = connections
+		return nil
+	}
+}

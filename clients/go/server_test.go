@@ -1,0 +1,238 @@
+package dlock_test
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	dlock "dlock.example/dlock/clients/go"
+)
+
+// patience is how long a condition may take on a busy machine.
+const patience = 30 * time.Second
+
+// server is a server of its own for a test: DLOCK_SERVER with the module DLOCK_MODULE.
+type server struct {
+	t       testing.TB
+	port    int
+	home    string
+	more    []string
+	process *exec.Cmd
+}
+
+// address is that of the server of the examples.
+var address string
+
+func TestMain(m *testing.M) {
+	ended := func() int {
+		s, err := newServer("examples")
+		if err != nil {
+			fmt.Println(err)
+			return 1
+		}
+		defer s.remove()
+		address = s.address()
+		return m.Run()
+	}()
+	os.Exit(ended)
+}
+
+func newServer(name string, more ...string) (*server, error) {
+	home, err := os.MkdirTemp("", "dlock-go-"+name)
+	if err != nil {
+		return nil, err
+	}
+	port, err := freePort()
+	if err != nil {
+		return nil, err
+	}
+	s := &server{port: port, home: home, more: more}
+	return s, s.begin()
+}
+
+func (s *server) remove() {
+	s.stop()
+	os.RemoveAll(s.home)
+}
+
+func startServer(t testing.TB, more ...string) *server {
+	t.Helper()
+	s, err := newServer("test", more...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.t = t
+	t.Cleanup(s.remove)
+	return s
+}
+
+func freePort() (int, error) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return 0, err
+	}
+	defer listener.Close()
+	return listener.Addr().(*net.TCPAddr).Port, nil
+}
+
+// begin starts the process, and waits until it answers.
+func (s *server) begin() error {
+	binary, module := os.Getenv("DLOCK_SERVER"), os.Getenv("DLOCK_MODULE")
+	if binary == "" || module == "" {
+		return errors.New("DLOCK_SERVER and DLOCK_MODULE name the server of the tests: tests/clients/go.sh sets them")
+	}
+	log := filepath.Join(s.home, "log")
+	arguments := []string{
+		"--port", fmt.Sprint(s.port), "--bind", "127.0.0.1", "--save", "", "--dir", s.home, "--logfile", log,
+		"--loadmodule", module,
+	}
+	s.process = exec.Command(binary, append(arguments, s.more...)...)
+	if err := s.process.Start(); err != nil {
+		return err
+	}
+	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
+		reply, err := s.try("PING")
+		if err == nil && (reply == "+PONG" || strings.HasPrefix(reply, "-NOAUTH")) {
+			return nil
+		}
+	}
+	text, _ := os.ReadFile(log)
+	return fmt.Errorf("the server does not answer: %s", text)
+}
+
+func (s *server) stop() {
+	if s.process != nil {
+		s.process.Process.Kill()
+		s.process.Wait()
+		s.process = nil
+	}
+}
+
+func (s *server) signal(signal syscall.Signal) { s.process.Process.Signal(signal) }
+
+func (s *server) address() string { return fmt.Sprintf("127.0.0.1:%d", s.port) }
+
+// call sends a command over a connection of its own, and returns the reply as redis-cli prints it.
+func (s *server) call(words ...string) string {
+	s.t.Helper()
+	reply, err := s.try(words...)
+	if err != nil {
+		s.t.Fatalf("%v: %v", words, err)
+	}
+	return reply
+}
+
+// try returns the first line of a simple reply, or all of a longer one.
+func (s *server) try(words ...string) (string, error) {
+	connection, err := net.DialTimeout("tcp", s.address(), time.Second)
+	if err != nil {
+		return "", err
+	}
+	defer connection.Close()
+	connection.SetDeadline(time.Now().Add(10 * time.Second))
+	fmt.Fprintf(connection, "*%d\r\n", len(words))
+	for _, word := range words {
+		fmt.Fprintf(connection, "$%d\r\n%s\r\n", len(word), word)
+	}
+	return readText(bufio.NewReader(connection))
+}
+
+func readText(from *bufio.Reader) (string, error) {
+	line, err := from.ReadString('\n')
+	if err != nil {
+		return "", err
+	}
+	line = strings.TrimSpace(line)
+	var length int
+	fmt.Sscanf(line[1:], "%d", &length)
+	switch {
+	case line[0] == '$' && length >= 0:
+		bytes := make([]byte, length+2)
+		for read := 0; read < len(bytes); {
+			n, err := from.Read(bytes[read:])
+			if err != nil {
+				return "", err
+			}
+			read += n
+		}
+		return string(bytes[:length]), nil
+	case line[0] == '*' && length >= 0:
+		var parts []string
+		for range length {
+			part, err := readText(from)
+			if err != nil {
+				return "", err
+			}
+			parts = append(parts, part)
+		}
+		return strings.Join(parts, " "), nil
+	}
+	return line, nil
+}
+
+// info returns a field of INFO.
+func (s *server) info(section, field string) string {
+	s.t.Helper()
+	for _, line := range strings.Split(s.call("INFO", section), "\r\n") {
+		if value, ok := strings.CutPrefix(line, field+":"); ok {
+			return value
+		}
+	}
+	return ""
+}
+
+func (s *server) waiters(number int) {
+	s.t.Helper()
+	eventually(s.t, fmt.Sprintf("%d waiters", number), func() bool {
+		return s.info("dlock", "dlock_waiters") == fmt.Sprint(number)
+	})
+}
+
+func (s *server) isFree(name string) {
+	s.t.Helper()
+	eventually(s.t, name+" is free", func() bool { return s.call("DLOCK.INFO", name) == "$-1" })
+}
+
+func eventually(t testing.TB, what string, condition func() bool) {
+	t.Helper()
+	for end := time.Now().Add(patience); !condition(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("not in time: %s", what)
+		}
+	}
+}
+
+func newClient(t testing.TB, address string, options ...dlock.ClientOption) *dlock.Client {
+	t.Helper()
+	client, err := dlock.New(address, options...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { client.Close() })
+	return client
+}
+
+func acquire(t testing.TB, client *dlock.Client, name string, options ...dlock.Option) *dlock.Lock {
+	t.Helper()
+	lock, err := client.Lock(context.Background(), name, options...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return lock
+}
+
+func release(t testing.TB, lock *dlock.Lock) {
+	t.Helper()
+	if err := lock.Unlock(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+}

@@ -1,0 +1,83 @@
+package dlock
+
+import (
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// target is what is locked: one key or several, and how.
+type target struct {
+	name string // for messages
+	keys []string
+	// The words of the acquiring command before the owner, and after it.
+	before, after command
+	// How a release names the entries of one acquisition.
+	entries command
+}
+
+func one(verb, key string) target {
+	return target{name: key, keys: []string{key}, before: command{verb, key}}
+}
+
+func all(keys []string) target {
+	before := append(command{"DLOCK.MACQUIRE", strconv.Itoa(len(keys))}, keys...)
+	return target{name: strings.Join(keys, " "), keys: keys, before: before}
+}
+
+func (t target) check() error {
+	if len(t.keys) == 0 {
+		return errors.New("dlock: no lock is named")
+	}
+	for _, key := range t.keys {
+		if key == "" {
+			return errors.New("dlock: the name of a lock is empty")
+		}
+	}
+	return nil
+}
+
+func (t target) acquire(owner string, options ...string) command {
+	words := make(command, 0, len(t.before)+len(t.after)+len(options)+1)
+	words = append(append(words, t.before...), owner)
+	return append(append(words, t.after...), options...)
+}
+
+// release returns a command for each key.
+func (t target) release(owner string, token int64) []command {
+	words := append(append(command{}, t.entries...), "TOKEN", strconv.FormatInt(token, 10))
+	return t.each("DLOCK.RELEASE", owner, words...)
+}
+
+// releaseAll returns what releases everything of an owner of whom nothing else is known.
+func (t target) releaseAll(owner string) []command {
+	return t.each("DLOCK.RELEASE", owner, "ALL")
+}
+
+func (t target) renew(owner string, token int64, lease time.Duration, more ...string) []command {
+	words := append(command{"PX", millis(lease), "TOKEN", strconv.FormatInt(token, 10)}, more...)
+	return t.each("DLOCK.RENEW", owner, words...)
+}
+
+func (t target) each(verb, owner string, words ...string) []command {
+	commands := make([]command, len(t.keys))
+	for i, key := range t.keys {
+		commands[i] = append(command{verb, key, owner}, words...)
+	}
+	return commands
+}
+
+// millis rounds up: 0 would mean something else to the server.
+func millis(d time.Duration) string {
+	return strconv.FormatInt(int64((d+time.Millisecond-1)/time.Millisecond), 10)
+}
+
+// unique returns a name that nobody else has.
+func unique() string {
+	var bytes [16]byte
+	rand.Read(bytes[:]) // It never fails on a system that runs Go 1.23 (it ends the program if it does).
+	return hex.EncodeToString(bytes[:])
+}

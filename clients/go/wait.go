@@ -1,0 +1,173 @@
+package dlock
+
+import (
+	"context"
+	"errors"
+	"strconv"
+	"sync/atomic"
+	"time"
+)
+
+var (
+	errMoved  = errors.New("the server is another one, or was away")
+	errSilent = errors.New("the server is silent")
+)
+
+// wait waits in the queue of the server, on a connection of its own.
+func (a *attempt) wait(again bool) (*grant, error) {
+	until := a.answerBy()
+	p, err := a.client.poolOf(a.io, a.target.keys[0], again, until)
+	if err != nil {
+		return nil, err
+	}
+	c, err := p.take(a.io, until)
+	if err != nil {
+		return nil, err
+	}
+	defer p.give(c)
+	block := "0"
+	if !a.ends.IsZero() {
+		block = strconv.FormatInt(max(1, int64((a.left()+time.Millisecond-1)/time.Millisecond)), 10)
+	}
+	sent := time.Now()
+	a.unread = true
+	reply, err := a.await(c, a.command(block))
+	if err != nil {
+		return nil, a.parts(p, c, err)
+	}
+	g, err := a.read(reply, sent)
+	if g == nil && err == nil && a.moved && (a.ends.IsZero() || a.left() > 0) {
+		return nil, errMoved // The wait that was left behind has taken the place, and ended with its connection.
+	}
+	if g == nil || err != nil {
+		return nil, err
+	}
+	return g, a.confirm(c, g, true)
+}
+
+// parts leaves a connection on which no reply came.
+func (a *attempt) parts(p *pool, c *conn, err error) error {
+	switch {
+	case errors.Is(err, errMoved):
+		// The repeat takes over the place, so nothing may be released behind this one.
+		a.moved = true
+	case isSilence(err), errors.Is(err, errSilent):
+		c.leave(a.target.releaseAll(a.owner))
+	}
+	c.close()
+	p.distrust()
+	return err
+}
+
+// await sends a command and waits for its reply, for as long as the server is there.
+func (a *attempt) await(c *conn, wait command) (any, error) {
+	c.SetDeadline(time.Now().Add(step))
+	if err := c.send(wait); err != nil {
+		return nil, err
+	}
+	w := &watch{attempt: a, conn: c}
+	ctx, cancel := context.WithCancel(a.io)
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		w.run(ctx)
+	}()
+	defer func() {
+		cancel()
+		<-ended
+		a.heard = later(a.heard, w.heard)
+	}()
+	stop := c.endsWith(a.io)
+	defer func() { c.spoiled = !stop() || c.spoiled }()
+	var limit time.Time
+	if !a.ends.IsZero() {
+		limit = a.ends.Add(late)
+	}
+	for {
+		// An interrupter sets its reason first, and then moves the deadline to the past.
+		c.SetDeadline(limit)
+		switch {
+		case a.io.Err() != nil:
+			return nil, &canceled{context.Cause(a.io)}
+		case w.found.Load() != nil:
+			return nil, *w.found.Load()
+		case !limit.IsZero() && !time.Now().Before(limit):
+			return nil, errSilent
+		}
+		there, err := c.answers()
+		if err != nil {
+			return nil, err
+		}
+		if there {
+			c.SetDeadline(time.Now().Add(step))
+			return c.read()
+		}
+	}
+}
+
+// watch asks the server of a wait now and then whether it is still there: a reply to BLOCK does not come from one that
+// hangs.
+type watch struct {
+	attempt *attempt
+	conn    *conn
+	// When the server answered last. The attempt's, until the watch has ended.
+	heard time.Time
+	// Why the wait must not go on there.
+	found atomic.Pointer[error]
+}
+
+func (w *watch) run(ctx context.Context) {
+	a := w.attempt
+	w.heard = a.heard
+	every := min(longestProbe, a.terms.outage/3)
+	missed := false
+	for {
+		next := time.Until(w.heard.Add(every))
+		if missed {
+			next = a.terms.outage / 30
+		}
+		select {
+		case <-time.After(max(next, time.Millisecond)):
+		case <-ctx.Done():
+			return
+		}
+		address, err := w.probe(ctx, missed)
+		switch {
+		case ctx.Err() != nil:
+			return
+		case err == nil:
+			w.heard = time.Now()
+			if missed || address != w.conn.address {
+				w.tell(errMoved)
+				return
+			}
+		case a.ends.IsZero() && !time.Now().Before(w.heard.Add(a.terms.outage)):
+			w.tell(errSilent)
+			return
+		default:
+			missed = true
+		}
+	}
+}
+
+// probe returns the address of a server that answers.
+func (w *watch) probe(ctx context.Context, again bool) (string, error) {
+	a := w.attempt
+	until := time.Now().Add(min(a.terms.outage/3, defaultAnswer))
+	if a.ends.IsZero() {
+		until = earlier(until, later(time.Now(), w.heard.Add(a.terms.outage)))
+	}
+	key := a.target.keys[0]
+	p, err := a.client.poolOf(ctx, key, again, until)
+	if err != nil {
+		return "", err
+	}
+	// Any answer will do, also that this user may not ask.
+	_, err = p.exchange(ctx, until, nil, command{"DLOCK.CHECK", key, "1"})
+	return p.address, err
+}
+
+func (w *watch) tell(why error) {
+	w.found.Store(&why)
+	w.conn.SetDeadline(past)
+}
