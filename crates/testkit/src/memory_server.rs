@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use dlock_core::engine::{Call, Entered, Fault, Input, Left, Output, Role, Settings, WaiterId};
-use dlock_core::{BindTo, ClientId, Engine, Keyspace, Name, Renew, Request, Token};
+use dlock_core::{Binding, ClientId, Engine, Keyspace, Name, Renew, Request, Token};
 
 use crate::keyspace::{KeyName, MemoryKeyspace, RunningRelease, name};
 
@@ -82,9 +82,8 @@ impl MemoryServer {
     }
 
     /// `RENEW`: whether there was such a hold.
-    pub fn renew(&mut self, client: u64, key: &KeyName, renew: &Renew<'_>, binds: bool) -> Result<bool, Fault> {
+    pub fn renew(&mut self, client: u64, key: &KeyName, renew: &Renew<'_>, session: Binding) -> Result<bool, Fault> {
         let call = Call { name: name(key), now: self.space.now(), client: ClientId(client) };
-        let session = if binds { BindTo::Connection } else { BindTo::Nothing };
         self.engine.renew(&mut self.space, call, renew, session)
     }
 

@@ -4,7 +4,7 @@
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 use dlock_core::engine::Role;
-use dlock_core::{BindTo, LeaseChoice, RequestId, UnixMs, Want};
+use dlock_core::{BindTo, LeaseChoice, RequestId, SessionKey, UnixMs, Want};
 use dlock_testkit::histories::{CLIENTS, KEYS, Who, World, plain};
 
 use crate::scope::GRID_MS;
@@ -49,6 +49,11 @@ pub fn fingerprint(world: &World) -> u64 {
     let refuses_writes = !server.space.permissions.is_empty();
     (server.role == Role::Primary, server.role == Role::Replica, refuses_writes).hash(&mut hasher);
     (server.engine.memory().tokens.last() >= now_us, left(snapshot.not_before)).hash(&mut hasher);
+    for session in &world.model().sessions {
+        let since = now_us.saturating_sub(session.beat_at);
+        (session.id, session.timeout, session.passed, since, session.turns_late).hash(&mut hasher);
+        client(session.number).hash(&mut hasher);
+    }
     for key in 0..KEYS.len() {
         let name = plain::key_name(key);
         let (lock, model) = (server.space.lock(&name), &world.model().keys[key]);
@@ -81,7 +86,12 @@ pub fn fingerprint(world: &World) -> u64 {
             let is_once = request.want == Want::ExclusiveOnce;
             (owners.of(plain::who(&request.owner)), want, is_once, lease, asked(request.id.as_deref()))
                 .hash(&mut hasher);
-            (client(waiter.client.0), request.session == BindTo::Connection, waiter.is_upgrade, waiter.in_the_way)
+            let bound_to = match request.session {
+                BindTo::Nothing => None,
+                BindTo::Connection => Some(waiter.client.0),
+                BindTo::Named(named) => Some(named.map_or(u64::MAX, |named| session(world, SessionKey::Named(named)))),
+            };
+            (client(waiter.client.0), bound_to.map(&mut client), waiter.is_upgrade, waiter.in_the_way)
                 .hash(&mut hasher);
         }
         let mut bound: Vec<_> = record.bound.iter().collect();
@@ -89,10 +99,10 @@ pub fn fingerprint(world: &World) -> u64 {
         bound.len().hash(&mut hasher);
         for binding in bound {
             (owners.of(plain::who(binding.owner)), binding.mode, rank(binding.token.get())).hash(&mut hasher);
-            (client(connection(binding.key)), left(binding.deadline), rounded(binding.renew_at)).hash(&mut hasher);
+            (client(session(world, binding.key)), left(binding.deadline), rounded(binding.renew_at)).hash(&mut hasher);
         }
         for (id, at, grace) in &record.ended {
-            (client(connection(*id)), now.saturating_sub(at.get()), grace).hash(&mut hasher);
+            (client(session(world, *id)), now.saturating_sub(at.get()), grace).hash(&mut hasher);
         }
     }
     (snapshot.marked.len(), snapshot.ttls.len()).hash(&mut hasher);
@@ -100,7 +110,13 @@ pub fn fingerprint(world: &World) -> u64 {
     hasher.finish()
 }
 
-/// The connection of a session: the model has no others.
-fn connection(key: dlock_core::SessionKey) -> u64 {
-    key.connection().map_or(0, |client| client.0)
+/// The session of a binding, among the connections: a named one has a number that no connection has.
+fn session(world: &World, key: SessionKey) -> u64 {
+    match key {
+        SessionKey::Connection(client) => client.0,
+        SessionKey::Named(named) => {
+            let open = world.model().sessions.iter().find(|session| session.named == named);
+            open.map_or(u64::MAX, |session| session.number)
+        }
+    }
 }

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use dlock_core::engine::Role;
+use dlock_core::engine::{OpenIf, Role};
 use dlock_core::{Command, Entries, Mode};
 use dlock_testkit::histories::{
     ClientNo, History, How, KeyNo, Lease, Op, Permit, Somebody, Step, TokenPick, TokenRule, Who, World, plain,
@@ -50,6 +50,8 @@ pub enum Event {
     Flush,
     Unblock,
     Gone,
+    /// A heartbeat of the named session, or its end by command.
+    Session,
     Pause,
     RefuseWrites,
     Demote,
@@ -155,6 +157,10 @@ impl Scope {
         ops.extend((0..model.waiting.len()).filter(|_| has(Event::Unblock)).map(Op::Abandon));
         let is_bound = |client: &ClientNo| is_bound(world, *client) || is_waiting(world, *client);
         ops.extend((0..self.clients).filter(|client| has(Event::Gone) && is_bound(client)).map(Op::ClientGone));
+        if has(Event::Session) && server.role != Role::Replica {
+            let beat = |only| Op::Beat { client: 0, session: 0, only, timeout: SESSION };
+            ops.extend([beat(OpenIf::New), beat(OpenIf::Open), Op::Close(0, 0)]);
+        }
         match server.role {
             Role::Primary => {
                 ops.extend(has(Event::Pause).then_some(Op::Pause));
@@ -217,7 +223,9 @@ fn filled(op: &Op, key: KeyNo, owner: Who, client: ClientNo) -> Op {
     let who = Somebody::Any(owner);
     match *op {
         Op::Release { mode, entries, token, id, .. } => Op::Release { key, who, mode, entries, token, id },
-        Op::Renew { mode, lease, token, binds, .. } => Op::Renew { client, key, who, mode, lease, token, binds },
+        Op::Renew { mode, lease, token, binds, named, .. } => {
+            Op::Renew { client, key, who, mode, lease, token, binds, named }
+        }
         _ => unreachable!("no release and no renewal: {op:?}"),
     }
 }
@@ -232,6 +240,7 @@ pub fn scopes() -> Vec<Scope> {
         several(),
         sessions(),
         sessions_of_several(),
+        named_sessions(),
         grace(),
         requests(),
         turns(),
@@ -242,6 +251,9 @@ pub fn scopes() -> Vec<Scope> {
 const SHORT: u64 = 100;
 /// The shortest lease that a session may have.
 const LONG: u64 = 300;
+
+/// After how long without a heartbeat the named session ends.
+const SESSION: u64 = 300;
 
 /// A request that waits.
 const fn waits(how: How) -> How {
@@ -255,6 +267,10 @@ const fn tries(how: How) -> How {
 
 const fn in_session(how: How) -> How {
     How { binds: true, lease: Lease::For(LONG), ..how }
+}
+
+const fn in_named_session(how: How) -> How {
+    How { named: Some(0), ..in_session(how) }
 }
 
 const fn asked(how: How, id: u8) -> How {
@@ -281,7 +297,7 @@ fn two() -> Entries {
 }
 
 fn renew(lease: Lease, token: TokenRule, binds: bool) -> Op {
-    Op::Renew { client: 0, key: 0, who: Somebody::Any(0), mode: None, lease, token, binds }
+    Op::Renew { client: 0, key: 0, who: Somebody::Any(0), mode: None, lease, token, binds, named: None }
 }
 
 fn scope(name: &'static str) -> Scope {
@@ -404,6 +420,33 @@ fn sessions_of_several() -> Scope {
         reaches: &["several granted", "waits", "several served"],
         depth: [14, 4],
         ..scope("sessions on two locks")
+    }
+}
+
+fn named_sessions() -> Scope {
+    let bind = Op::Renew {
+        client: 0,
+        key: 0,
+        who: Somebody::Any(0),
+        mode: None,
+        lease: Lease::For(LONG),
+        token: TokenRule::Any,
+        binds: true,
+        named: Some(0),
+    };
+    Scope {
+        owners: 2,
+        enters: vec![
+            in_named_session(tries(ONCE)),
+            in_named_session(waits(ONCE)),
+            in_session(tries(ONCE)),
+            waits(READ),
+        ],
+        others: vec![release(None, Entries::ONE), bind],
+        events: vec![Event::Time, Event::Session, Event::Gone, Event::Pause, Event::FailOver],
+        reaches: &["granted", "waits", "served", "no session", "session closed", "session ended in the queue"],
+        depth: [10, 5],
+        ..scope("named sessions")
     }
 }
 

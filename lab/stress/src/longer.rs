@@ -59,7 +59,7 @@ impl Round {
     ) -> Result<When, String> {
         let ms = if persists { LONG_MOMENT_MS } else { MOMENT_MS };
         let (lease, fence) = (Lease::For(ms), Fence::Any);
-        let renewal = Renewal { client: 0, owner, mode: Some(mode), lease, fence, binds: false };
+        let renewal = Renewal { client: 0, owner, mode: Some(mode), lease, fence, binds: false, named: None };
         let call = Call::Renew(key, renewal);
         let expected = self.expect(who, &call, Place::Connection)?;
         let line = call.words(&self.model, 0);
@@ -85,7 +85,8 @@ impl Round {
     /// The watchdog is no command: it leaves an early expiry alone.
     pub(super) fn watch(&mut self, who: usize, key: KeyNo, owner: Who, before: Before) -> Result<When, String> {
         let (mode, lease) = (Some(Mode::Shared), Lease::For(SHORT_LEASE_MS));
-        let bind = Call::Renew(key, Renewal { client: 0, owner, mode, lease, fence: Fence::Any, binds: true });
+        let bind =
+            Call::Renew(key, Renewal { client: 0, owner, mode, lease, fence: Fence::Any, binds: true, named: None });
         self.transaction(who, &[bind, Call::SetTtl(key, Some(EARLY_MS))], before)?;
         self.hear(before)?;
         let owner_text = self.model.owner(owner).unwrap_or_default();
@@ -107,8 +108,15 @@ impl Round {
         self.look(before, When::Now)?;
         self.reach("the watchdog met an early expiry");
         // Long again, before it is lost on a busy machine.
-        let long =
-            Renewal { client: 0, owner, mode, lease: Lease::For(LONG_LEASE_MS), fence: Fence::Any, binds: false };
+        let long = Renewal {
+            client: 0,
+            owner,
+            mode,
+            lease: Lease::For(LONG_LEASE_MS),
+            fence: Fence::Any,
+            binds: false,
+            named: None,
+        };
         let call = Call::Renew(key, long);
         let expected = self.expect(who, &call, Place::Connection)?;
         let line = call.words(&self.model, 0);

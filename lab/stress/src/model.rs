@@ -382,6 +382,7 @@ fn plain(reply: naive::Reply) -> Reply {
         naive::Reply::Number(number) => Reply::Integer(i64::from(number)),
         naive::Reply::Deadlock => Reply::Error("DEADLOCK "),
         naive::Reply::SessionLease => Reply::Error("ERR SESSION needs a lease of at least 300 ms"),
+        naive::Reply::NoSession => Reply::Error("NOSESSION "),
         naive::Reply::SessionAbsolute => Reply::Error("ERR a hold bound to a session cannot have an absolute lease"),
         naive::Reply::TooManyWaiters => Reply::Error("ERR max number of waiters reached: dlock.max-waiters"),
         naive::Reply::WrongType => Reply::Error("WRONGTYPE "),

@@ -254,6 +254,7 @@ fn enter(random: &mut Random, situation: &Situation, who: usize, may_block: bool
         how: How { lease, binds, id, ..how },
         since: 0,
         is_upgrade: false,
+        session: None,
     };
     request.how.blocks = may_block && random.below(10) < 7;
     Call::Enter(request)
@@ -300,7 +301,7 @@ fn renew(random: &mut Random, situation: &Situation, who: usize) -> Call {
     };
     let lease = lease(random, situation);
     let binds = random.one_in(4) && !matches!(lease, Lease::Until(_));
-    let renewal = Renewal { client: 0, owner, mode: mode(random), lease, fence, binds };
+    let renewal = Renewal { client: 0, owner, mode: mode(random), lease, fence, binds, named: None };
     let short = Renewal { lease: Lease::For(1 + random.below(299)), binds: false, ..renewal };
     // A short lease is for holds that are bound, which refuse it.
     let is_short = random.one_in(3) && !situation.model.would_shorten(key, short);

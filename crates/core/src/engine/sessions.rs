@@ -236,6 +236,8 @@ impl Sessions {
     pub(super) fn discard(&mut self, record: &mut Record, mut bound: SessionHolds) {
         self.note_loads(record);
         bound.discount();
+        let changes = bound.take_load_changes();
+        self.add_loads(changes);
         self.bound -= bound.len();
         let is_small = bound.len() <= RECORDS_AT_ONCE;
         self.discarded.push((record.id, bound));

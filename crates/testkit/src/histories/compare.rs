@@ -20,6 +20,7 @@ impl World {
                 self.compare_inspection(key);
             }
         }
+        self.compare_sessions();
         let stats = self.server.engine.stats();
         let counts = Counts {
             grants: stats.grants,
@@ -100,7 +101,14 @@ impl World {
             .iter()
             .map(|shown| {
                 let hold = plain::hold(&shown.hold);
-                (hold.token, hold.owner, hold.mode, hold.count, shown.ttl, shown.session.as_ref().map(connection))
+                (
+                    hold.token,
+                    hold.owner,
+                    hold.mode,
+                    hold.count,
+                    shown.ttl,
+                    shown.session.as_ref().map(|session| self.number_of(session)),
+                )
             })
             .collect();
         let wanted = visible.iter();
@@ -147,6 +155,17 @@ impl World {
         assert_eq!(self.server.engine.check(name(&key_name), &lock, expiry, now, plain::token(7)), None);
     }
 
+    /// The number of a session.
+    fn number_of(&self, session: &ShownSession) -> u64 {
+        match session {
+            ShownSession::Connection(client) => client.0,
+            ShownSession::Named(id) => {
+                let open = self.naive.sessions.iter().find(|session| plain::session(session.id) == *id);
+                open.unwrap_or_else(|| panic!("a hold is bound to {id:?}: {:?}", self.naive)).number
+            }
+        }
+    }
+
     /// The replica does what the primary has replicated so far.
     pub(super) fn drain(&mut self) {
         self.server.space.replicate_to(&mut self.replica, &mut self.replica_memory);
@@ -179,11 +198,3 @@ impl World {
 }
 
 const GRACE_MS: u64 = 50;
-
-/// The connection that a hold is bound to: these histories have no other sessions.
-fn connection(session: &ShownSession) -> u64 {
-    match session {
-        ShownSession::Connection(client) => client.0,
-        ShownSession::Named(id) => panic!("a hold is bound to the named session {id:?}"),
-    }
-}

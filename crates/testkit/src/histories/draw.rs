@@ -3,9 +3,13 @@
 //! Every step is made of a few bytes, few of each kind, so that a change of a byte changes a step. The kept corpora of the
 //! fuzzer are such bytes: they lose their worth if another meaning is given to them.
 
+use dlock_core::engine::OpenIf;
 use dlock_core::{Command, Entries, Mode};
 
-use super::ops::{CLIENTS, History, How, KEYS, KeyNo, Lease, OWNERS, Op, Permit, Somebody, Step, TokenPick, TokenRule};
+use super::ops::{
+    CLIENTS, History, How, KEYS, KeyNo, LONG_SESSION_MS, Lease, OWNERS, Op, Permit, SHORT_SESSION_MS, Somebody, Step,
+    TokenPick, TokenRule,
+};
 use crate::bytes::Bytes;
 
 impl History {
@@ -48,8 +52,10 @@ fn op(kind: u8, bytes: &mut Bytes) -> Op {
         24..=33 => release(bytes),
         34..=38 => renew(bytes),
         39..=43 => Op::Wait(bytes.number(256) * 150 + 1),
-        44 | 45 => Op::Wait(bytes.number(256) * 1500 + 40_000),
-        46 | 47 => Op::Abandon(bytes.below(6)),
+        44 => Op::Wait(bytes.number(256) * 1500 + 40_000),
+        45 => Op::Idle(1 + bytes.below(8)),
+        46 => session(bytes),
+        47 => Op::Abandon(bytes.below(6)),
         48..=50 => Op::ClientGone(client(bytes)),
         51 => Op::Expire(key(bytes), bytes.number(256)),
         52 => bytes.pick(&[Op::Pause, Op::Resume]),
@@ -89,12 +95,14 @@ fn enter(bytes: &mut Bytes) -> Op {
     let somebody = if upgrades { Somebody::Holder(who) } else { Somebody::Any(who % OWNERS) };
     let owner = (flags & 15 != 15).then_some(somebody);
     let binds = flags & 16 == 16 && !upgrades;
+    // Which of its bits are set in `who` does not change who it is.
+    let named = (binds && who & 4 == 4).then_some(who >> 3);
     let id = (flags & 32 == 32 && owner.is_some()).then_some(flags >> 7);
     let lease = lease(bytes);
     let lease = if binds { lease.long() } else { lease };
     let is_plain = !matches!(how.command, Command::Sacquire | Command::Macquire);
     let min_token = if flags & 64 == 64 && is_plain { 5_000 } else { 0 };
-    let how = How { lease, blocks: flags & 3 != 0 || upgrades, binds, min_token, id, ..how };
+    let how = How { lease, blocks: flags & 3 != 0 || upgrades, binds, named, min_token, id, ..how };
     Op::Enter { client: who % CLIENTS, owner, keys, how }
 }
 
@@ -107,7 +115,8 @@ fn release(bytes: &mut Bytes) -> Op {
 }
 
 fn renew(bytes: &mut Bytes) -> Op {
-    let (client, key, who, mode) = (client(bytes), key(bytes), somebody(bytes), mode(bytes));
+    let (byte, key, who, mode) = (bytes.below(256), key(bytes), somebody(bytes), mode(bytes));
+    let (client, named) = (byte % CLIENTS, (byte & 4 == 4).then_some((byte >> 3) & 1));
     let token = match bytes.below(4) {
         0 => TokenRule::Is(token_pick(bytes)),
         1 => TokenRule::AtLeast(token_pick(bytes), bytes.number(256) * 10),
@@ -115,7 +124,30 @@ fn renew(bytes: &mut Bytes) -> Op {
     };
     let (lease, binds) = (lease(bytes), bytes.flag());
     // SESSION with an absolute or a short lease is a syntax error.
-    Op::Renew { client, key, who, mode, lease: if binds { lease.long() } else { lease }, token, binds }
+    Op::Renew {
+        client,
+        key,
+        who,
+        mode,
+        lease: if binds { lease.long() } else { lease },
+        token,
+        binds,
+        named: named.filter(|_| binds),
+    }
+}
+
+/// What happens to a named session. One has heartbeats that last long: the others never end in the same turn.
+fn session(bytes: &mut Bytes) -> Op {
+    let byte = bytes.below(256);
+    let (client, session) = (byte % CLIENTS, (byte >> 2) & 1);
+    let timeout = if session == 0 { SHORT_SESSION_MS + bytes.number(256) * 2 } else { LONG_SESSION_MS };
+    let only = match byte >> 3 {
+        0..=4 => return Op::Close(client, session),
+        5..=8 => OpenIf::New,
+        9..=14 => OpenIf::Open,
+        _ => OpenIf::Any,
+    };
+    Op::Beat { client, session, only, timeout }
 }
 
 fn key(bytes: &mut Bytes) -> KeyNo {

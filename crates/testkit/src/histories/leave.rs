@@ -3,7 +3,7 @@
 use dlock_core::{Entries, Mode};
 
 use super::naive::{Hold, Key, MIN_BOUND, Naive, Reply};
-use super::ops::{Asked, KeyNo, Lease, Who};
+use super::ops::{Asked, KeyNo, Lease, SessionNo, Who};
 
 /// A `RELEASE`.
 #[derive(Clone, Copy, Debug)]
@@ -24,6 +24,7 @@ pub struct Renewal {
     pub lease: Lease,
     pub fence: Fence,
     pub binds: bool,
+    pub named: Option<SessionNo>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -65,10 +66,14 @@ impl Naive {
     }
 
     pub fn renew(&mut self, key: KeyNo, renewal: Renewal) -> Reply {
-        let Renewal { client, owner, mode, lease, fence, binds } = renewal;
+        let Renewal { client, owner, mode, lease, fence, binds, named } = renewal;
         if self.keys[key].is_other {
             return Reply::WrongType;
         }
+        let bound_to = match self.binding(client, binds, named) {
+            Ok(bound_to) => bound_to,
+            Err(reply) => return reply,
+        };
         let (now, mut found) = (self.now(), self.named(key, owner, mode));
         if let Fence::Is(token) = fence {
             found.retain(|hold| hold.token == token);
@@ -91,7 +96,7 @@ impl Naive {
                 Fence::AtLeast(floor) if is_raised => hold.token.max(floor),
                 Fence::Any | Fence::Is(_) | Fence::AtLeast(_) => hold.token,
             };
-            let session = if binds { Some(client) } else { hold.session };
+            let session = bound_to.or(hold.session);
             renewed.push(Hold { lease: lease_ms, deadline, token, session, ..hold.clone() });
         }
         for hold in renewed {
@@ -115,11 +120,11 @@ impl Naive {
         self.keys[key].early = self.keys[key].early.filter(|early| last.is_some_and(|last| *early < last));
     }
 
-    /// A connection ends: its holds count as released, or end with the grace.
-    pub fn end_session(&mut self, client: u64, grace: Option<u64>) {
+    /// A session ends: its holds count as released, or end with the grace.
+    pub fn end_session(&mut self, session: u64, grace: Option<u64>) {
         let now = self.now();
         for hold in self.keys.iter_mut().flat_map(|key| &mut key.holds) {
-            if hold.session == Some(client) && now < hold.end() {
+            if hold.session == Some(session) && now < hold.end() {
                 (hold.session, hold.ended) = (None, Some(now + grace.unwrap_or(0)));
             }
         }
@@ -142,7 +147,7 @@ impl Naive {
         self.keys[key] = Key::default();
     }
 
-    /// Nobody knows any more to which clients the holds of a key were bound.
+    /// Nobody knows any more to which sessions the holds of a key were bound.
     pub fn unbind(&mut self, key: KeyNo) {
         for hold in &mut self.keys[key].holds {
             (hold.session, hold.ended) = (None, None);

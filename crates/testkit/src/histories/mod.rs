@@ -6,6 +6,7 @@
 //! | `draw` | how histories are drawn |
 //! | [`words`] | operations as the words of commands |
 //! | `naive` | what the contract says of requests: lists, and loops over them |
+//! | `named` | the same of named sessions |
 //! | `leave` | the same of releases, renewals and of what happens without a command |
 //! | `served` | the model as a server that answers waiters by itself |
 //! | `world` | how a step runs on the engine and the model |
@@ -22,6 +23,7 @@ mod deployed;
 mod draw;
 pub mod leave;
 pub mod naive;
+pub mod named;
 pub mod ops;
 pub mod plain;
 mod reached;

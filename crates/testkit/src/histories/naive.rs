@@ -2,6 +2,7 @@
 
 use dlock_core::{Mode, Want};
 
+use super::named::Session;
 use super::ops::{Asked, How, KEYS, KeyNo, Lease, Who};
 
 /// A hold in plain numbers.
@@ -14,7 +15,7 @@ pub struct Hold {
     pub deadline: u64,
     pub token: u64,
     pub request: Option<Asked>,
-    /// The client it is bound to.
+    /// The client it is bound to, or the named session.
     pub session: Option<u64>,
     /// When it ends, because its session has: the server has not done so yet.
     pub ended: Option<u64>,
@@ -51,6 +52,8 @@ pub struct Request {
     /// When it began to wait, in µs.
     pub since: u64,
     pub is_upgrade: bool,
+    /// What its holds are bound to, from when it came.
+    pub session: Option<u64>,
 }
 
 /// What a command is answered.
@@ -65,6 +68,8 @@ pub enum Reply {
     Deadlock,
     SessionLease,
     SessionAbsolute,
+    /// There is no such session, or it is another user's.
+    NoSession,
     TooManyWaiters,
     WrongType,
     Ambiguous,
@@ -97,6 +102,8 @@ pub enum Turn {
     LeasePassed,
     /// The lease is too short by now for a session.
     SessionLease,
+    /// Its session has ended.
+    NoSession,
 }
 
 /// What `INFO dlock` counts, as far as it does not depend on when a timer runs.
@@ -118,6 +125,10 @@ pub struct Naive {
     pub keys: Vec<Key>,
     /// All that wait, in the order in which they came.
     pub waiting: Vec<Request>,
+    /// The named sessions that are open.
+    pub sessions: Vec<Session>,
+    /// How often one was opened.
+    pub openings: u64,
     pub last_token: u64,
     pub default_lease: u64,
     pub max_waiters: Option<usize>,
@@ -228,6 +239,9 @@ impl Naive {
 
     /// What becomes of a waiter, if the server looks now.
     pub fn turn(&self, waiter: &Request) -> Turn {
+        if waiter.session.is_some_and(|session| !self.is_open(session)) {
+            return Turn::NoSession;
+        }
         let is_head = |key: &KeyNo| self.queue(*key).first().is_some_and(|head| head.ticket == waiter.ticket);
         if !waiter.keys.iter().all(is_head) {
             return Turn::NotYet;
@@ -261,6 +275,10 @@ impl Naive {
         if request.keys.iter().any(|key| self.keys[*key].is_other) {
             return Reply::WrongType;
         }
+        request.session = match self.binding(request.client, request.how.binds, request.how.named) {
+            Ok(session) => session,
+            Err(reply) => return reply,
+        };
         let verdict = self.judge(&request);
         let mode = request.how.want.mode();
         if let Verdict::Recorded(token) = verdict {
@@ -343,7 +361,7 @@ impl Naive {
         asked?;
         let first = self.waiting.iter_mut().find(|waiter| is_same(waiter))?;
         self.counts.replays += 1;
-        (first.how, first.client) = (request.how, request.client);
+        (first.how, first.client, first.session) = (request.how, request.client, request.session);
         Some(std::mem::replace(&mut first.ticket, request.ticket))
     }
 
@@ -389,11 +407,11 @@ impl Naive {
     }
 
     pub(super) fn bind(&mut self, request: &Request) {
-        if request.how.binds {
+        if request.session.is_some() {
             for key in &request.keys {
                 let mine = |hold: &&mut Hold| hold.owner == request.owner && hold.mode == request.how.want.mode();
                 let hold = self.keys[*key].holds.iter_mut().filter(|hold| hold.ended.is_none()).find(mine);
-                hold.expect("it was granted").session = Some(request.client);
+                hold.expect("it was granted").session = request.session;
             }
         }
     }

@@ -5,6 +5,7 @@
 
 use std::num::NonZeroU32;
 
+use dlock_core::engine::OpenIf;
 use dlock_core::{Command, Entries, Mode, Want};
 
 /// What the operator set, and what happens then.
@@ -35,6 +36,8 @@ pub type KeyNo = usize;
 pub type Who = usize;
 /// The number of a client. A client that is gone is followed by another with this number.
 pub type ClientNo = usize;
+/// The number of a named session. The first ends soon without heartbeats, the second only when it is closed.
+pub type SessionNo = usize;
 /// A command that has an id.
 pub type Asked = (Command, u8);
 
@@ -42,6 +45,9 @@ pub type Asked = (Command, u8);
 pub const KEYS: [(i32, &str); 6] = [(0, "k0"), (0, "k1"), (0, "k2"), (1, "k0"), (1, "k1"), (1, "k2")];
 /// How many owners there are, beside those that the server draws.
 pub const OWNERS: Who = 5;
+/// The timeouts of the two named sessions, in ms: the first may be longer.
+pub const SHORT_SESSION_MS: u64 = 300;
+pub const LONG_SESSION_MS: u64 = 3_600_000;
 /// How many clients there are at a time.
 pub const CLIENTS: ClientNo = 4;
 
@@ -82,10 +88,24 @@ pub enum Op {
         lease: Lease,
         token: TokenRule,
         binds: bool,
+        /// The session, if it is one with a name.
+        named: Option<SessionNo>,
     },
     /// The wait of the waiter with this number ends: `CLIENT UNBLOCK`, or its time is over.
     Abandon(usize),
     ClientGone(ClientNo),
+    /// A heartbeat.
+    Beat {
+        client: ClientNo,
+        session: SessionNo,
+        only: OpenIf,
+        /// When the session ends without another, in ms.
+        timeout: u64,
+    },
+    /// `DLOCK.SESSION … CLOSE`.
+    Close(ClientNo, SessionNo),
+    /// Nothing happens but that the timer runs, so many times, as often as it does for named sessions.
+    Idle(usize),
     /// `PEXPIRE`, in ms from now; 0 deletes.
     Expire(KeyNo, u64),
     Persist(KeyNo),
@@ -129,8 +149,9 @@ pub struct How {
     pub lease: Lease,
     /// `BLOCK`.
     pub blocks: bool,
-    /// `SESSION`.
+    /// `SESSION`, or `SESSIONID` if `named` says which.
     pub binds: bool,
+    pub named: Option<SessionNo>,
     /// `MINTOKEN`, or 0. In a history, so many µs ahead of the clock.
     pub min_token: u64,
     /// `REQUEST`.
@@ -146,7 +167,7 @@ impl How {
             Command::Rlock => Want::Shared,
             Command::Sacquire => Want::Permits { permits: NonZeroU32::MIN, limit: NonZeroU32::MIN },
         };
-        How { command, want, lease: Lease::Own, blocks: false, binds: false, min_token: 0, id: None }
+        How { command, want, lease: Lease::Own, blocks: false, binds: false, named: None, min_token: 0, id: None }
     }
 
     /// `SACQUIRE`. Never more permits than the limit.

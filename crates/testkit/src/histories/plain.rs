@@ -1,9 +1,10 @@
 //! What the core says, in the plain numbers of the model, and back.
 
-use dlock_core::{Mode, Owner, RequestId};
+use dlock_core::{Mode, Owner, RequestId, SessionId};
 
 use super::naive::Hold;
-use super::ops::{Asked, KEYS, KeyNo, Who};
+use super::named::User;
+use super::ops::{Asked, KEYS, KeyNo, SessionNo, Who};
 use crate::keyspace::KeyName;
 
 /// The owner with this number: some are UUIDs, which are stored in another form.
@@ -50,6 +51,14 @@ pub fn hold(hold: &dlock_core::Hold) -> Hold {
 pub fn sorted(mut holds: Vec<Hold>) -> Vec<Hold> {
     holds.sort_by_key(|hold| (hold.token, hold.owner, hold.mode == Mode::Shared));
     holds
+}
+
+pub fn session(id: SessionNo) -> SessionId {
+    SessionId::new(format!("session-{id}").as_bytes()).expect("a short id")
+}
+
+pub fn user(user: User) -> &'static [u8] {
+    if user == 0 { b"default" } else { b"other" }
 }
 
 pub fn lease(ms: u64) -> dlock_core::Lease {

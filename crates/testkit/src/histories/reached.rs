@@ -49,6 +49,7 @@ impl Reached {
             Reply::SessionLease => "session lease",
             Reply::TooManyWaiters => "too many waiters",
             Reply::WrongType => "wrong type",
+            Reply::NoSession => "no session",
             Reply::SessionAbsolute | Reply::Ambiguous | Reply::Number(_) => "acquired otherwise",
         });
     }
@@ -80,7 +81,7 @@ impl Reached {
             Turn::Enters(Verdict::Again) => "entered again from the queue",
             Turn::Enters(_) => "served",
             Turn::Recorded(_) => "served by a record",
-            Turn::NotYet | Turn::LeasePassed | Turn::SessionLease => "served otherwise",
+            Turn::NotYet | Turn::LeasePassed | Turn::SessionLease | Turn::NoSession => "served otherwise",
         });
     }
 
@@ -90,6 +91,7 @@ impl Reached {
             Answer::Nil => "lease passed in the queue",
             Answer::Fault(Fault::WrongType) => "sent away from another type",
             Answer::Fault(Fault::TryAgain) => "sent away to another node",
+            Answer::Fault(Fault::NoSession(_)) => "session ended in the queue",
             Answer::Fault(_) => "too short for a session in the queue",
         });
     }

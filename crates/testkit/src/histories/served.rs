@@ -11,6 +11,8 @@ impl Naive {
             now_us,
             keys: vec![Key::default(); KEYS.len()],
             waiting: Vec::new(),
+            sessions: Vec::new(),
+            openings: 0,
             last_token: 0,
             default_lease,
             max_waiters,
@@ -28,6 +30,7 @@ impl Naive {
                 None => Reply::WrongType,
                 Some(Turn::LeasePassed) => Reply::Nil,
                 Some(Turn::SessionLease) => Reply::SessionLease,
+                Some(Turn::NoSession) => Reply::NoSession,
                 Some(turn) => self.let_in(&waiter, turn).expect("its turn has come"),
             };
             served.push((waiter, reply));
@@ -56,7 +59,7 @@ impl Naive {
                 self.bind(waiter);
                 Some(Reply::Replayed(token))
             }
-            Turn::NotYet | Turn::LeasePassed | Turn::SessionLease => None,
+            Turn::NotYet | Turn::LeasePassed | Turn::SessionLease | Turn::NoSession => None,
         }
     }
 

@@ -2,11 +2,12 @@
 
 use std::fmt;
 
+use dlock_core::engine::OpenIf;
 use dlock_core::{Command, Entries, Mode, Want};
 
 use super::leave::{Fence, Leave, Renewal};
 use super::naive::Request;
-use super::ops::{How, KEYS, KeyNo, Lease, Op, Somebody, Step, TokenPick, TokenRule};
+use super::ops::{How, KEYS, KeyNo, Lease, Op, SessionNo, Somebody, Step, TokenPick, TokenRule};
 
 /// The words of a command.
 pub type Words = Vec<Vec<u8>>;
@@ -51,9 +52,7 @@ fn enter(keys: &[KeyNo], owner: &[u8], how: &How, block: u64) -> Words {
     if let Some(id) = how.id {
         line.extend(words(&format!("REQUEST id-{id}")));
     }
-    if how.binds {
-        line.extend(words("Session"));
-    }
+    line.extend(session_words(how.binds, how.named));
     line
 }
 
@@ -80,9 +79,7 @@ pub fn release_words(key: KeyNo, owner: &[u8], leave: &Leave) -> Words {
 pub fn renew_words(key: KeyNo, owner: &[u8], renewal: &Renewal) -> Words {
     let mut line = words(&format!("DLOCK.RENEW {}", name_of(key)));
     line.push(owner.to_vec());
-    if renewal.binds {
-        line.extend(words("SESSION"));
-    }
+    line.extend(session_words(renewal.binds, renewal.named));
     line.extend(lease_words(renewal.lease));
     line.extend(mode_words(renewal.mode));
     match renewal.fence {
@@ -102,6 +99,14 @@ fn name(command: Command) -> &'static str {
         Command::Sacquire => "SACQUIRE",
         Command::Macquire => "MACQUIRE",
         Command::Release => "RELEASE",
+    }
+}
+
+fn session_words(binds: bool, named: Option<SessionNo>) -> Words {
+    match named {
+        Some(id) => words(&format!("SESSIONID session-{id}")),
+        None if binds => words("Session"),
+        None => Words::new(),
     }
 }
 
@@ -158,9 +163,9 @@ impl fmt::Display for Op {
                 line(f, &release_words(*key, somebody(who).as_bytes(), &leave))?;
                 token.as_ref().map_or(Ok(()), |token| write!(f, " TOKEN {}", pick(token)))
             }
-            Op::Renew { client, key, who, mode, lease, token, binds } => {
-                let (lease, binds) = (*lease, *binds);
-                let renewal = Renewal { client: 0, owner: 0, mode: *mode, lease, fence: Fence::Any, binds };
+            Op::Renew { client, key, who, mode, lease, token, binds, named } => {
+                let (mode, lease, fence) = (*mode, *lease, Fence::Any);
+                let renewal = Renewal { client: 0, owner: 0, mode, lease, fence, binds: *binds, named: *named };
                 line(f, &renew_words(*key, somebody(who).as_bytes(), &renewal))?;
                 match token {
                     TokenRule::Any => Ok(()),
@@ -169,6 +174,15 @@ impl fmt::Display for Op {
                 }?;
                 write!(f, "  (client {client})")
             }
+            Op::Beat { client, session, only, timeout } => {
+                let only = match only {
+                    OpenIf::Any => "",
+                    OpenIf::New => " NX",
+                    OpenIf::Open => " XX",
+                };
+                write!(f, "DLOCK.SESSION session-{session} PX {timeout}{only}  (client {client})")
+            }
+            Op::Close(client, session) => write!(f, "DLOCK.SESSION session-{session} CLOSE  (client {client})"),
             op => write!(f, "{op:?}"),
         }
     }

@@ -2,6 +2,7 @@
 
 mod commands;
 mod keys;
+mod sessions;
 mod turn;
 
 use std::collections::BTreeSet;
@@ -35,6 +36,8 @@ pub struct World {
     pub(super) late: BTreeSet<KeyNo>,
     /// Keys that somebody had expire early, and that the timer has removed.
     removed_by_timer: BTreeSet<KeyNo>,
+    /// When the timer ran last, in µs.
+    ran_at: u64,
     /// Of each key, by when a refused renewal is tried again.
     retry_by: [u64; KEYS.len()],
     /// What a server of a deployment keeps beside.
@@ -82,6 +85,7 @@ impl World {
             sent: None,
             late: BTreeSet::new(),
             removed_by_timer: BTreeSet::new(),
+            ran_at: BEGIN_MS * 1000,
             retry_by: [0; KEYS.len()],
             deployed: None,
             overwritten: BTreeSet::new(),
@@ -111,15 +115,25 @@ impl World {
             Op::ClientGone(client) => self.client_gone(*client),
             Op::Abandon(at) => self.abandon(*at),
             Op::FailOver => self.fail_over(),
+            Op::Idle(turns) => self.idle(*turns),
+            Op::Beat { client, session, only, timeout } if self.server.role != Role::Replica => {
+                self.beat(*client, *session, *only, *timeout);
+            }
+            Op::Close(client, session) if self.server.role != Role::Replica => self.close_session(*client, *session),
+            Op::Beat { .. } | Op::Close(..) => {}
             Op::Blind(is_blind) => (self.server.space.is_blind, self.naive.is_blind) = (*is_blind, *is_blind),
             Op::Resume if self.server.role == Role::HeldStill => self.become_primary(),
             Op::Promote if self.server.role == Role::Replica => {
                 self.input(Input::RoleChanged);
+                self.naive.sessions.clear();
                 self.become_primary();
             }
             Op::Demote => self.demote(),
             Op::Pause if is_up => self.server.role = Role::HeldStill,
-            Op::Enter { client, owner, keys, how } if is_up => self.enter(*client, *owner, keys.clone(), *how),
+            Op::Enter { client, owner, keys, how } if is_up => {
+                self.open_for(*client, how);
+                self.enter(*client, *owner, keys.clone(), *how);
+            }
             Op::Resend { client, block } if is_up => self.resend(*client, *block),
             Op::Release { key, who, mode, entries, token, id } if is_up => {
                 let owner = self.find(*key, *who);
@@ -127,7 +141,7 @@ impl World {
                 let asked = id.map(|id| (Command::Release, id));
                 self.release(*key, Leave { owner, mode: *mode, entries: *entries, token, asked });
             }
-            Op::Renew { client, key, who, mode, lease, token, binds } if is_up => {
+            Op::Renew { client, key, who, mode, lease, token, binds, named } if is_up => {
                 let owner = self.find(*key, *who);
                 let fence = match token {
                     TokenRule::Any => Fence::Any,
@@ -135,7 +149,7 @@ impl World {
                     TokenRule::AtLeast(pick, more) => Fence::AtLeast(self.pick(*key, owner, *pick) + more),
                 };
                 let (client, lease) = (self.clients[*client], self.lease(*lease));
-                self.renew(*key, Renewal { client, owner, mode: *mode, lease, fence, binds: *binds });
+                self.renew(*key, Renewal { client, owner, mode: *mode, lease, fence, binds: *binds, named: *named });
             }
             op if is_up => self.change_keys(op),
             _ => {}
@@ -177,6 +191,7 @@ impl World {
         while !self.naive.waiting.is_empty() {
             self.abandon(0);
         }
+        self.naive.sessions.clear();
         (0..KEYS.len()).for_each(|key| self.naive.unbind(key));
         self.tick();
     }
@@ -220,6 +235,7 @@ impl World {
         self.server.role = Role::Primary;
         self.clients.iter_mut().for_each(|client| *client += CLIENTS as u64);
         self.naive.counts = Counts::default();
+        self.naive.sessions.clear();
         (0..KEYS.len()).for_each(|key| self.naive.unbind(key));
         self.naive.advance(self.naive.now_us);
     }

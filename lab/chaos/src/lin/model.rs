@@ -27,6 +27,8 @@ impl Default for Model {
             now_us: 0,
             keys: vec![Key::default(); KEYS.len()],
             waiting: Vec::new(),
+            sessions: Vec::new(),
+            openings: 0,
             last_token: 0,
             default_lease: LongestLease::MAX.get(),
             max_waiters: None,
@@ -146,7 +148,7 @@ impl Model {
                 Turn::Enters(_) => Reply::Int(self.naive.enter(&waiter).cast_signed()),
                 Turn::Recorded(token) => Reply::Int(token.cast_signed()),
                 Turn::LeasePassed => Reply::Nil,
-                Turn::NotYet | Turn::SessionLease => return None,
+                Turn::NotYet | Turn::SessionLease | Turn::NoSession => return None,
             };
             if op.reply != expected || self.naive.now() > op.until_ms {
                 return None;
@@ -177,6 +179,7 @@ impl Model {
             how: words.enters()?,
             since: 0,
             is_upgrade: false,
+            session: None,
         };
         let is_right = match self.naive.acquire(request) {
             naive::Reply::Waits => return Some(self),
@@ -206,7 +209,7 @@ impl Model {
 
     fn renew(mut self, words: &Words<'_>, reply: &Reply) -> Option<Model> {
         let (owner, mode, lease) = (words.owner()?, words.mode(), words.lease()?);
-        let renewal = Renewal { client: 0, owner, mode, lease, fence: Fence::Any, binds: false };
+        let renewal = Renewal { client: 0, owner, mode, lease, fence: Fence::Any, binds: false, named: None };
         let expected = self.naive.renew(words.key()?, renewal);
         is_reply(expected, reply).then_some(self)
     }

@@ -77,7 +77,10 @@ impl Run {
                 let fence = if *names_token { Fence::Is(belief.token) } else { Fence::Any };
                 let (mode, lease, binds) = (Some(belief.mode), *lease, *binds);
                 // Its connection is known when it is sent.
-                Command::RenewOf(belief.key, Renewal { client: 0, owner: client, mode, lease, fence, binds })
+                Command::RenewOf(
+                    belief.key,
+                    Renewal { client: 0, owner: client, mode, lease, fence, binds, named: None },
+                )
             }
             Command::ReleaseOf(..) | Command::RenewOf(..) => command.clone(),
         })
@@ -110,6 +113,7 @@ impl Run {
                     how: *how,
                     since: 0,
                     is_upgrade: false,
+                    session: None,
                 };
                 let entered = self.servers.all[server].world.request(request.clone());
                 self.servers.record(server);

@@ -2,14 +2,16 @@
 
 use dlock_core::engine::{Answer, Event, Fault, Left};
 use dlock_core::{
-    BindTo, Change, Command, LeaseChoice, Renew, RenewToken, Request as CoreRequest, Token, UnixMs, decode_effect,
+    BindTo, Binding, Change, Command, LeaseChoice, Renew, RenewToken, Request as CoreRequest, Token, UnixMs,
+    decode_effect,
 };
 
 use super::World;
 use super::turn::split;
 use crate::histories::leave::{Fence, Leave, Renewal};
 use crate::histories::naive::{Reply, Request};
-use crate::histories::ops::{ClientNo, How, KeyNo, Lease, Somebody};
+use crate::histories::named::user_of;
+use crate::histories::ops::{ClientNo, How, KeyNo, Lease, SessionNo, Somebody};
 use crate::histories::plain;
 use crate::keyspace::{KeyName, Replicated, RunningRelease};
 use crate::memory_server::Entry;
@@ -32,6 +34,7 @@ impl World {
             how: How { lease: self.lease(how.lease), min_token, ..how },
             since: 0,
             is_upgrade: false,
+            session: None,
         };
         if how.id.is_some() {
             self.sent = Some(request.clone());
@@ -63,7 +66,7 @@ impl World {
         let ask = CoreRequest {
             is_owner_drawn: request.is_drawn,
             id: how.asked().map(plain::request).map(Box::new),
-            session: if how.binds { BindTo::Connection } else { BindTo::Nothing },
+            session: self.bind_to(request.client, how.binds, how.named),
             min_token: Token::new(how.min_token),
             ..CoreRequest::new(plain::owner(request.owner), how.want, choice(how.lease))
         };
@@ -136,7 +139,7 @@ impl World {
         if !self.may_run(&[key]) {
             return None;
         }
-        let Renewal { client, owner, mode, lease, fence, binds } = renewal;
+        let Renewal { client, owner, mode, lease, fence, binds, named } = renewal;
         let owner = plain::owner(owner);
         let token = match fence {
             Fence::Any => RenewToken::Any,
@@ -144,7 +147,8 @@ impl World {
             Fence::AtLeast(token) => RenewToken::AtLeast(plain::token(token)),
         };
         let request = Renew { owner: &owner, mode, lease: choice(lease), token };
-        let renewed = self.server.renew(client, &plain::key_name(key), &request, binds);
+        let session = self.bind_to(client, binds, named);
+        let renewed = self.server.renew(client, &plain::key_name(key), &request, session);
         let before = split(self.server.take_outputs(), 1, None).0;
         self.naive.begin_command(&[key], renewal.owner);
         self.answers(before);
@@ -162,6 +166,18 @@ impl World {
 }
 
 impl World {
+    /// What the engine is to bind a hold to.
+    fn bind_to(&self, client: u64, binds: bool, named: Option<SessionNo>) -> Binding {
+        match named {
+            Some(id) => {
+                let user = plain::user(user_of(client));
+                BindTo::Named(self.server.engine.look_up_session(&plain::session(id), Some(user)))
+            }
+            None if binds => BindTo::Connection,
+            None => BindTo::Nothing,
+        }
+    }
+
     /// A request that is refused replicates nothing, unless something was due. `replicated`: how much was before, on a
     /// server on which nothing was.
     fn check_refusal(&self, replicated: Option<usize>, reply: Reply) {
@@ -195,7 +211,8 @@ fn reply_of(fault: &Fault) -> Reply {
         Fault::SessionAbsolute => Reply::SessionAbsolute,
         // Histories have few locks.
         Fault::SessionLoad | Fault::SessionKey => panic!("{fault:?}"),
-        Fault::NoSession(_) | Fault::TooManySessions => panic!("{fault:?}"),
+        Fault::NoSession(_) => Reply::NoSession,
+        Fault::TooManySessions => panic!("{fault:?}"),
         Fault::TooManyEntries | Fault::NoToken | Fault::TryAgain => panic!("{fault:?}"),
     }
 }

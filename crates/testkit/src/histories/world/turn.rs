@@ -29,6 +29,7 @@ impl World {
         let mut ticks = 0;
         while self.server.is_due() {
             self.server.tick();
+            self.follow_sessions();
             let (answers, none) = split(self.server.take_outputs(), 0, None);
             assert!(none.is_empty());
             self.answers(answers);
@@ -39,6 +40,7 @@ impl World {
         self.removed_by_timer
             .extend(expired.into_iter().filter(|key| !self.server.space.has_expired(&plain::key_name(*key))));
         self.sync();
+        self.lose_graces();
         self.audit();
         if self.server.role == Role::Primary {
             self.follow_watchdog(&due);
@@ -94,6 +96,8 @@ impl World {
                 assert!(wakes(at), "at {at}, not {:?}: {waiter:?} {:?}", self.server.engine.wake_at(), self.naive);
             }
         }
+        let timer = now + 50;
+        assert!(self.naive.sessions.is_empty() || wakes(timer), "nothing looks at sessions: {:?}", self.naive);
         for (key, hold) in self.bound() {
             if self.may_run(&[key]) {
                 let due = (hold.deadline - hold.lease + hold.lease / 3).max(self.retry_by[key]);
@@ -169,6 +173,17 @@ impl World {
         self.naive.advance(self.naive.now_us);
     }
 
+    /// A grace that the server could not write before the lease ended is none.
+    fn lose_graces(&mut self) {
+        if self.server.role == Role::Primary {
+            let now = self.naive.now();
+            for key in 0..KEYS.len() {
+                self.naive.keys[key].holds.retain(|hold| hold.ended.is_none() || now < hold.deadline);
+                self.naive.keep_early(key);
+            }
+        }
+    }
+
     /// A renewal that the server did not permit is tried again after a quarter of what is left.
     fn note_refused_renewals(&mut self) {
         let now = self.naive.now();
@@ -196,6 +211,7 @@ impl World {
                     assert!(waiter.keys.iter().any(|key| self.naive.keys[*key].is_other));
                 }
                 Answer::Fault(Fault::TryAgain) => assert!(has(Permission::Elsewhere)),
+                Answer::Fault(Fault::NoSession(_)) => assert_eq!(turn, Turn::NoSession, "{:?}", self.naive),
                 Answer::Fault(Fault::SessionLease) => assert_eq!(turn, Turn::SessionLease, "{:?}", self.naive),
                 Answer::Nil => assert_eq!(turn, Turn::LeasePassed, "{:?}", self.naive),
                 Answer::Granted(token, owner) => {

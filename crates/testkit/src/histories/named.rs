@@ -1,0 +1,103 @@
+//! What the contract says of named sessions.
+
+use dlock_core::NamedId;
+use dlock_core::engine::OpenIf;
+
+use super::naive::{Naive, Reply};
+use super::ops::{CLIENTS, SessionNo};
+
+/// A named session that is open.
+#[derive(Clone, Copy, Debug)]
+pub struct Session {
+    pub id: SessionNo,
+    /// Who has opened it.
+    pub user: User,
+    /// What holds and waiters know it by: another number for each opening.
+    pub number: u64,
+    /// What the engine calls it.
+    pub named: NamedId,
+    /// How long it is open without a heartbeat, in µs.
+    pub timeout: u64,
+    /// When the last heartbeat came, in µs.
+    pub beat_at: u64,
+    /// How much session time has passed since then at least, in µs.
+    pub passed: u64,
+    /// How often the timer has run since it should have ended.
+    pub turns_late: usize,
+}
+
+/// A user.
+pub type User = usize;
+
+/// The user of a client, by how the server numbers clients: one of them has a user of its own.
+pub fn user_of(client: u64) -> User {
+    usize::from(client.is_multiple_of(CLIENTS as u64))
+}
+
+/// How much session time passes at most between two turns of the timer, in µs: contract, section 4.
+pub const MAX_STEP_US: u64 = 100_000;
+/// Above the numbers of clients.
+const NAMED: u64 = 1 << 63;
+
+impl Naive {
+    /// Whether a session has not ended. Nobody waits without the connection.
+    pub fn is_open(&self, number: u64) -> bool {
+        number < NAMED || self.sessions.iter().any(|session| session.number == number)
+    }
+
+    /// The named session with this id.
+    pub fn session(&self, id: SessionNo) -> Option<&Session> {
+        self.sessions.iter().find(|session| session.id == id)
+    }
+
+    /// What the holds of a request are bound to.
+    pub(super) fn binding(&self, client: u64, binds: bool, named: Option<SessionNo>) -> Result<Option<u64>, Reply> {
+        match named.map(|id| self.session(id)) {
+            None => Ok(binds.then_some(client)),
+            Some(Some(session)) if session.user == user_of(client) => Ok(Some(session.number)),
+            Some(_) => Err(Reply::NoSession),
+        }
+    }
+
+    /// What a heartbeat is answered: 1 if it opens or keeps the session.
+    pub fn may_keep(&self, client: u64, id: SessionNo, only: OpenIf) -> Reply {
+        match (self.session(id), only) {
+            (Some(session), _) if session.user != user_of(client) => Reply::NoSession,
+            (Some(_), OpenIf::New) => Reply::Nil,
+            (None, OpenIf::Open) => Reply::NoSession,
+            _ => Reply::Number(1),
+        }
+    }
+
+    /// A heartbeat that opens or keeps a session.
+    pub fn keep(&mut self, client: u64, id: SessionNo, named: NamedId, timeout: u64) {
+        let (now, turns_late) = (self.now_us, 0);
+        if let Some(session) = self.sessions.iter_mut().find(|session| session.id == id) {
+            assert_eq!(session.named, named, "a heartbeat opened a session that is open");
+            (session.timeout, session.beat_at, session.passed, session.turns_late) = (timeout * 1000, now, 0, 0);
+            return;
+        }
+        self.openings += 1;
+        let number = NAMED + self.openings;
+        let (user, timeout) = (user_of(client), timeout * 1000);
+        self.sessions.push(Session { id, user, number, named, timeout, beat_at: now, passed: 0, turns_late });
+    }
+
+    /// `CLOSE`: 1 if it ends the session.
+    pub fn close_session(&mut self, client: u64, id: SessionNo) -> Reply {
+        match self.session(id).copied() {
+            None => Reply::Nil,
+            Some(session) if session.user != user_of(client) => Reply::NoSession,
+            Some(session) => {
+                self.end_named(session.number, None);
+                Reply::Number(1)
+            }
+        }
+    }
+
+    /// A named session ends.
+    pub fn end_named(&mut self, number: u64, grace: Option<u64>) {
+        self.sessions.retain(|session| session.number != number);
+        self.end_session(number, grace);
+    }
+}

@@ -1,0 +1,129 @@
+//! Named sessions, on the engine and on the model.
+
+use dlock_core::Keyspace;
+use dlock_core::engine::{Fault, Heartbeat, OpenIf, Role};
+
+use super::World;
+use crate::histories::naive::Reply;
+use crate::histories::named::{MAX_STEP_US, User, user_of};
+use crate::histories::ops::{ClientNo, How, KEYS, KeyNo, LONG_SESSION_MS, SHORT_SESSION_MS, SessionNo};
+use crate::histories::plain;
+
+/// How often the timer runs while a session is open, in µs.
+const BEAT_US: u64 = 50_000;
+/// After a stall the timer ends no session in the turn that comes first.
+const TURNS_LATE: usize = 2;
+
+impl World {
+    pub(super) fn idle(&mut self, turns: usize) {
+        for _ in 0..turns {
+            self.wait(BEAT_US);
+            self.tick();
+        }
+    }
+
+    pub(super) fn beat(&mut self, client: ClientNo, id: SessionNo, only: OpenIf, timeout: u64) {
+        let client = self.clients[client];
+        let (session, user) = (plain::session(id), user_of(client));
+        let beat = Heartbeat { id: &session, user: plain::user(user), timeout: plain::lease(timeout), only };
+        let times = (self.server.space.uptime(), self.server.space.now());
+        let reply = match self.server.engine.keep_session(beat, times) {
+            Ok(None) => Reply::Nil,
+            Ok(Some(_)) => Reply::Number(1),
+            Err(Fault::NoSession(_)) => Reply::NoSession,
+            Err(fault) => panic!("{fault:?}"),
+        };
+        assert_eq!(reply, self.naive.may_keep(client, id, only), "{id} {:?}", self.naive);
+        if reply == Reply::Number(1) {
+            let named = self.server.engine.look_up_session(&session, Some(plain::user(user))).expect("it is open");
+            self.naive.keep(client, id, named, timeout);
+        }
+        self.reached.count(match reply {
+            Reply::Number(_) => "heartbeat",
+            Reply::Nil => "session opened twice",
+            _ => "heartbeat refused",
+        });
+    }
+
+    /// Most clients open the session that they name.
+    pub(super) fn open_for(&mut self, client: ClientNo, how: &How) {
+        if let Some(id) = how.named
+            && self.naive.session(id).is_none()
+            && !how.blocks
+        {
+            self.beat(client, id, OpenIf::Any, [SHORT_SESSION_MS, LONG_SESSION_MS][id]);
+        }
+    }
+
+    pub(super) fn close_session(&mut self, client: ClientNo, id: SessionNo) {
+        let client = self.clients[client];
+        let (session, now) = (plain::session(id), self.server.space.now());
+        let user = plain::user(user_of(client));
+        let reply = match self.server.engine.close_session(&session, Some(user), now) {
+            Ok(None) => Reply::Nil,
+            Ok(Some(_)) => Reply::Number(1),
+            Err(Fault::NoSession(_)) => Reply::NoSession,
+            Err(fault) => panic!("{fault:?}"),
+        };
+        assert_eq!(reply, self.naive.close_session(client, id), "{id} {:?}", self.naive);
+        self.reached.count_if("session closed", reply == Reply::Number(1));
+    }
+
+    /// The timer has run: sessions whose time is over have ended, and no others.
+    pub(super) fn follow_sessions(&mut self) {
+        let now = self.naive.now_us;
+        let ran_at = std::mem::replace(&mut self.ran_at, now);
+        for session in self.naive.sessions.clone() {
+            let open = self.server.engine.look_up_session(&plain::session(session.id), Some(plain::user(session.user)));
+            if open == Ok(session.named) {
+                continue;
+            }
+            assert_eq!(self.server.role, Role::Primary, "{session:?} ended on a server that does nothing");
+            assert!(now >= session.beat_at + session.timeout, "{session:?} ended at {now}");
+            self.naive.end_named(session.number, self.grace);
+            self.reached.count("named session ended");
+            let waits = self.naive.waiting.iter().any(|waiter| waiter.session == Some(session.number));
+            self.reached.count_if("named session ended with a waiter", waits);
+        }
+        if self.server.role != Role::Primary {
+            return;
+        }
+        for session in &mut self.naive.sessions {
+            session.passed += now.saturating_sub(ran_at.max(session.beat_at)).min(MAX_STEP_US);
+            // How much had passed of a step when a heartbeat came is not known.
+            if session.passed >= session.timeout + MAX_STEP_US {
+                session.turns_late += 1;
+                assert!(session.turns_late <= TURNS_LATE, "{session:?} has not ended at {now}");
+            }
+        }
+    }
+
+    /// `LIST` shows the holds that are bound to each session.
+    pub(in crate::histories) fn compare_sessions(&mut self) {
+        for session in self.naive.sessions.clone() {
+            let (id, now) = (plain::session(session.id), self.server.space.now());
+            let user = Some(plain::user(session.user));
+            let listed = self.server.engine.list_session(&id, user, usize::MAX, now);
+            let listed = listed.expect("its user asks").expect("it is open");
+            let is_seen = |key: &KeyNo| self.naive.keys[*key].unnoticed.is_none();
+            let mut listed: Vec<_> = listed
+                .iter()
+                .map(|hold| ((hold.db, hold.key.to_vec()), plain::who(&hold.owner), hold.mode, hold.token.get()))
+                .collect();
+            let bound = |key: KeyNo| {
+                let holds = self.naive.live(key).filter(|hold| hold.session == Some(session.number));
+                holds.map(move |hold| (plain::key_name(key), hold.owner, hold.mode, hold.token)).collect::<Vec<_>>()
+            };
+            let mut wanted: Vec<_> = (0..KEYS.len()).filter(is_seen).flat_map(bound).collect();
+            // What somebody had expire early is noticed later.
+            listed.retain(|(name, ..)| (0..KEYS.len()).filter(is_seen).any(|key| plain::key_name(key) == *name));
+            listed.sort_unstable();
+            wanted.sort_unstable();
+            assert_eq!(listed, wanted, "{session:?} {:?}", self.naive);
+            for other in [0, 1].into_iter().filter(|other: &User| *other != session.user) {
+                let refused = self.server.engine.list_session(&id, Some(plain::user(other)), usize::MAX, now);
+                assert!(matches!(refused, Err(Fault::NoSession(_))), "another user lists {session:?}");
+            }
+        }
+    }
+}
