@@ -7,11 +7,13 @@ mod same;
 mod terminal;
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::io::{BufRead, BufReader};
+use std::process::Stdio;
 
 use redis::Value;
 
 use crate::support::lock::fields_of;
-use crate::support::process::module_path;
+use crate::support::process::{die_with_the_tests, free_port, module_path, spawn};
 use crate::support::replica::{counter, info_field};
 use crate::support::{Client, Server, int_of, list_of, soon, text_of};
 use page::Page;
@@ -224,6 +226,39 @@ print(database.execute("SELECT body FROM report").fetchall(), done.fetchall())
     assert!(said.contains("\n1 of bob\n0 of alice\n"), "{said}");
     assert!(said.contains("\n1 report\n1 of bob, in a transaction\n"), "{said}");
     assert!(said.ends_with("[('of bob, in a transaction',)] [('of bob',)]\n"), "{said}");
+}
+
+#[test]
+fn the_statement_for_a_row_rejects_a_lower_token() {
+    const PLAY: &str = r#"
+import re, sqlite3, sys
+statement = re.search(r"```sql\n(.*?)```", open(sys.argv[1]).read(), re.S)[1]
+database = sqlite3.connect(":memory:", isolation_level=None)
+database.execute("CREATE TABLE report (id INTEGER, body TEXT, fence INTEGER)")
+database.execute("INSERT INTO report VALUES (1, '', 0)")
+print(*(database.execute(statement, {"id": 1, "body": "text", "token": token}).rowcount for token in (33, 34, 33, 34)))
+"#;
+    let page = page::root().join("docs/tokens.md");
+    let played = std::process::Command::new("python3").args(["-c", PLAY]).arg(page).output().expect("python3");
+    assert_eq!(String::from_utf8_lossy(&played.stdout), "1 1 0 1\n", "{}", String::from_utf8_lossy(&played.stderr));
+}
+
+/// What `make run` does when it has built the module.
+#[test]
+fn make_run_starts_a_server_and_says_what_to_type() {
+    let port = free_port();
+    let mut command = script("run");
+    command.env("PORT", port.to_string()).env("DLOCK_MODULE", module_path()).stdout(Stdio::piped());
+    die_with_the_tests(&mut command);
+    let mut running = spawn(command);
+    let mut said = String::new();
+    let mut lines = BufReader::new(running.stdout.take().expect("a pipe"));
+    while !said.contains("Ctrl-C ends the server.") {
+        assert!(lines.read_line(&mut said).expect("readable output") > 0, "it ended: {said}");
+    }
+    assert!(said.contains(&format!("-p {port}\n")) && said.contains("DLOCK.ACQUIRE job:1 alice PX 30000\n"), "{said}");
+    running.kill().expect("a process of ours");
+    running.wait().expect("a process of ours");
 }
 
 /// Runs a check of texts on a page with this text, and returns what it finds.

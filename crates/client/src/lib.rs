@@ -59,3 +59,7 @@ pub use watch::Watch;
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/rust.md")]
 struct Guide;
+
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/quorum.md")]
+struct QuorumGuide;

@@ -17,6 +17,7 @@ mod manual;
 mod monitoring;
 mod observed;
 mod outages;
+mod pages;
 mod process;
 mod production;
 mod quorum;

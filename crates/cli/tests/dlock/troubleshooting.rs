@@ -184,3 +184,32 @@ fn locks_are_shown_as_on_the_page_of_the_command() {
     assert_eq!(steps.len(), 2);
     replay(&steps, &[&server]);
 }
+
+#[test]
+fn the_log_is_shown_as_on_the_page_of_the_command() {
+    let (server, mut client) = Server::conf("dlock.log-wait 100").with_client();
+    client.int("DLOCK.SACQUIRE pool p1 1 PX 600000");
+    client.int("DLOCK.ACQUIRE job:1 alice PX 600000");
+    let mut bob = server.waiter("DLOCK.ACQUIRE job:1 bob PX 600000 BLOCK 0");
+    let begin = client.now();
+    client.pass(begin + 150);
+    client.int("DLOCK.RELEASE job:1 alice");
+    bob.granted();
+    client.int("DEL job:1");
+    let mut late = server.waiter("DLOCK.SACQUIRE pool p2 1 BLOCK 150");
+    late.gives_up();
+    logged(&mut client, 3);
+    let mut steps = section_of("cli.md", "What happened");
+    steps.iter_mut().for_each(|step| step.command.push_str(" --table"));
+    replay(&steps, &[&server]);
+}
+
+#[test]
+fn the_graph_is_shown_as_on_the_page_of_the_command() {
+    let (server, other) = (Server::start(), Server::start());
+    server.client().int("DLOCK.ACQUIRE order:1 alice PX 600000");
+    other.client().int("DLOCK.ACQUIRE order:2 bob PX 600000");
+    let _bob = server.waiter("DLOCK.ACQUIRE order:1 bob BLOCK 0");
+    let _alice = other.waiter("DLOCK.ACQUIRE order:2 alice BLOCK 0");
+    replay(&section_of("cli.md", "Who waits for whom"), &[&server, &other]);
+}
