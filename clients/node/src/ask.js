@@ -23,13 +23,14 @@ const SILENCE = 300;
  * @param {Client} client
  * @param {string[][]} commands each with its key behind its name
  * @param {import('./time.js').Bound} bound
+ * @param {number} [silence] after this many ms without an answer
  * @returns {Promise<Answer>}
  */
-async function ask(client, commands, bound) {
+async function ask(client, commands, bound, silence = SILENCE) {
   const key = commands[0]?.[1] ?? '';
   const socket = client.socket(key);
   const shared = Promise.all(commands.map((command) => client.send(command, command[1] ?? key)));
-  const replies = await soon(shared, bound);
+  const replies = await soon(shared, bound, silence);
   if (replies) return { replies, repeated: client.socket(key) !== socket };
   const attempts = new Attempts(client, key, bound);
   attempts.isSuspect = true;
@@ -81,4 +82,4 @@ function orNever(promise) {
   return promise.catch((error) => (mayRepeat(error) ? new Promise(() => {}) : Promise.reject(explained(error))));
 }
 
-module.exports = { ask, orNever, soon };
+module.exports = { SILENCE, ask, orNever, soon };

@@ -47,6 +47,11 @@ function clientOf(client) {
   throw new TypeError('client is a client, a cluster or a sentinel of ioredis or node-redis');
 }
 
+/** @param {any} client */
+function isCluster(client) {
+  return client?.isCluster === true || typeof client?.nodeClient === 'function';
+}
+
 /**
  * @param {IoredisClient} client
  * @returns {Client}
@@ -301,4 +306,4 @@ async function homeOf(nodes, slot, signal) {
   return unlessAborted(Promise.any(answers), signal);
 }
 
-module.exports = { clientOf };
+module.exports = { clientOf, isCluster };

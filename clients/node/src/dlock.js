@@ -12,6 +12,7 @@ const { checkResource, checkResources, checkRoutine, checkedOptions } = require(
 const { isCount, termsOf, withoutMode } = require('./options.js');
 const { elect, holder, watch } = require('./observe.js');
 const { waitOn } = require('./queue.js');
+const { isNoSession } = require('./session.js');
 const { Target } = require('./target.js');
 const { Bound, unlessAborted, within } = require('./time.js');
 
@@ -33,6 +34,7 @@ const GRACE = 150;
 
 /** @implements {Declared} */
 class DLock {
+  #given;
   #client;
   #defaults;
 
@@ -42,8 +44,9 @@ class DLock {
    */
   constructor(client, defaults) {
     this.#client = clientOf(client);
+    this.#given = client;
     this.#defaults = checkedOptions(defaults);
-    termsOf(this.#defaults);
+    this.#terms();
   }
 
   /**
@@ -167,7 +170,9 @@ class DLock {
 
   /** @param {LockOptions} [options] */
   #terms(options) {
-    return termsOf({ ...this.#defaults, ...checkedOptions(options) });
+    const terms = termsOf({ ...this.#defaults, ...checkedOptions(options) });
+    if (terms.named && !terms.named.isOf(this.#given)) throw new TypeError('session is of another client');
+    return terms;
   }
 
   /**
@@ -184,13 +189,35 @@ class DLock {
     const noAnswer = (/** @type {unknown} */ cause) => new NoAnswer(target.resource, cause);
     const acquire = async (/** @type {import('./time.js').Bound} */ bound) => {
       do {
-        const lock = await this.#request(target, terms, times, bound);
+        const lock = await this.#requestInSession(target, terms, times, bound);
         // A lease that began somewhere in the time of waiting is renewed, so that it is known when it ends.
         if (await lock?.confirm(bound)) return /** @type {Lock} */ (lock);
       } while (performance.now() < times.end);
       throw new NotGranted(target.resource);
     };
     return within(limits, signal, noAnswer, acquire, (lock) => void lock.release().catch(() => {}));
+  }
+
+  /**
+   * The same as `#request`. If the server does not know the session, it is opened again.
+   *
+   * @param {Target} target
+   * @param {Terms} terms
+   * @param {{ end: number, until: number }} times
+   * @param {import('./time.js').Bound} bound
+   * @returns {Promise<Lock | null>}
+   */
+  async #requestInSession(target, terms, times, bound) {
+    for (;;) {
+      try {
+        terms.named?.check();
+        return await this.#request(target, terms, times, bound);
+      } catch (error) {
+        if (!terms.named || !isNoSession(error)) throw error;
+        bound.cause = error;
+      }
+      await terms.named.reopened(bound.signal);
+    }
   }
 
   /**
@@ -206,6 +233,8 @@ class DLock {
     const [client, owner] = [this.#client, randomUUID()];
     const command = [...target.acquire(owner), 'PX', String(terms.lease), 'REQUEST', '1'];
     if (terms.session) command.push('SESSION');
+    if (terms.named) command.push('SESSIONID', terms.named.id);
+    const openings = terms.named?.openings ?? 0;
     const attempts = new Attempts(client, target.keys[0] ?? '', bound);
     try {
       const grant = await grantOf({ client, target, owner, command, terms, ...times, bound }, attempts);
@@ -218,13 +247,14 @@ class DLock {
       if (acknowledged < terms.replicas) throw new TooFewReplicas(target.resource, acknowledged, terms.replicas);
       const own = terms.session ? connection : undefined;
       if (own) attempts.give(own);
+      const lock = new Lock({ client, target, owner, token, sent, terms, own, openings });
       if (!grant.isLate) attempts.end();
-      return new Lock({ client, target, owner, token, sent, terms, own });
+      return lock;
     } catch (error) {
       // It may have been granted nevertheless.
       const undone = target.releaseAll(owner);
       attempts.end(undone);
-      const released = cleanUp(client, undone);
+      const released = cleanUp(client, undone, terms.named);
       if (error instanceof TooFewReplicas) await unlessAborted(released, bound.signal);
       throw error;
     }
@@ -273,17 +303,18 @@ function grantBy(reply, sent) {
  * @param {Grant} extra
  * @param {Grant | null} counted
  */
-function dropped({ client, target, owner }, extra, counted) {
-  if (extra.token !== counted?.token) cleanUp(client, target.release(owner, extra.token));
+function dropped({ client, target, owner, terms }, extra, counted) {
+  if (extra.token !== counted?.token) cleanUp(client, target.release(owner, extra.token), terms.named);
 }
 
 /**
  * @param {import('./clients.js').Client} client
  * @param {string[][]} releases
+ * @param {import('./session.js').Session} [session] of the grant
  */
-async function cleanUp(client, releases) {
+async function cleanUp(client, releases, session) {
   const bound = new Bound({ ms: AFTERWARDS }, undefined, () => new Error('not cleaned up in time'));
-  await ask(client, releases, bound).catch(() => {}); // then the lease ends it
+  await ask(client, releases, bound).catch(() => session?.owe(releases)); // without a session, the lease ends it
   bound.close();
 }
 

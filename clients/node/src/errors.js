@@ -92,6 +92,15 @@ function mayRepeat(error) {
 }
 
 /**
+ * Whether the key is no lock.
+ *
+ * @param {unknown} error
+ */
+function isWrongType(error) {
+  return messageOf(error).startsWith('WRONGTYPE ');
+}
+
+/**
  * The error to reject with for an answer of the server.
  *
  * @param {unknown} error
@@ -101,4 +110,14 @@ function explained(error) {
   return new Error(`${messageOf(error)} (is the dlock module loaded on this server?)`, { cause: error });
 }
 
-module.exports = { LockLost, NoAnswer, NotGranted, TooFewReplicas, explained, isAnswer, isMoving, mayRepeat };
+module.exports = {
+  LockLost,
+  NoAnswer,
+  NotGranted,
+  TooFewReplicas,
+  explained,
+  isAnswer,
+  isMoving,
+  isWrongType,
+  mayRepeat,
+};

@@ -77,9 +77,10 @@ export interface LockOptions {
   mode?: 'exclusive' | 'read' | 'write';
   /**
    * Bind the lock to a connection of its own, which is kept until the release. The server renews the lease while that
-   * connection lives, and frees the lock when it ends. `lease` must be 300 or more. Default false.
+   * connection lives, and frees the lock when it ends. `lease` must be 300 or more. Default false. Or an open
+   * {@link Session} of the same client, which keeps the lock: `lease` is at least three times its timeout then.
    */
-  session?: boolean;
+  session?: boolean | Session;
   /**
    * How many replicas must acknowledge the grant and each renewal. Default 0. If fewer do within `replicasTimeout`, the
    * lock is released, and the acquisition rejects with {@link TooFewReplicas}. Takes a connection of its own.
@@ -89,6 +90,53 @@ export interface LockOptions {
   replicasTimeout?: number;
   /** Ends the waiting: the acquisition rejects with its reason, and the place in the queue is given up. */
   signal?: AbortSignal;
+}
+
+/** The clients that can have a {@link Session}: not those of a cluster. */
+export type SessionClient = IoredisClient | NodeRedisClient | NodeRedisSentinel;
+
+export interface SessionOptions {
+  /**
+   * The server frees all locks of the session this many milliseconds after the last heartbeat: 300 to 3600000, by
+   * default 10000. A heartbeat is sent whenever a third of it has passed.
+   */
+  timeout?: number;
+  /** Heartbeats are sent only while the program calls {@link Session.beat}. Default false. */
+  manual?: boolean;
+}
+
+/**
+ * Keeps all locks that are acquired with it (`session: …`) by one heartbeat, over the client that the program has. Open
+ * it once. When the heartbeats end, for example because the program hangs, the server frees all of its locks together.
+ */
+export declare class Session implements AsyncDisposable {
+  constructor(client: SessionClient, options?: SessionOptions);
+  /** The name by which the server knows it. */
+  readonly id: string;
+  readonly timeout: number;
+  /** Whether it is open, as far as is known here. */
+  readonly isOpen: boolean;
+  /**
+   * Aborted, with a {@link LockLost}, when the session is lost or must be assumed lost: no heartbeat was confirmed
+   * within its timeout, counted from when the last confirmed one was sent. All of its locks are lost with it, and it
+   * cannot be opened again.
+   */
+  readonly lost: AbortSignal;
+  /**
+   * Opens it at the server, and resolves with the session itself.
+   *
+   * @throws {NoAnswer} no server answered within a second
+   */
+  open(): Promise<this>;
+  /**
+   * Ends it, and frees all of its locks with one command. A lock that was still held is lost.
+   *
+   * @throws {NoAnswer} no server answered within a second. The server frees the locks within `timeout` then
+   */
+  close(): Promise<void>;
+  /** With `manual`: the program is alive. Sends nothing itself, so call it often. */
+  beat(): void;
+  [Symbol.asyncDispose](): Promise<void>;
 }
 
 /** A lock that is held. */

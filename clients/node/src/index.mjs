@@ -1,4 +1,4 @@
 /** The same for `import`: one copy of each class, whichever way the package is loaded. */
 import dlock from './index.js';
 
-export const { DLock, LockLost, NoAnswer, NotGranted, TooFewReplicas } = dlock;
+export const { DLock, LockLost, NoAnswer, NotGranted, Session, TooFewReplicas } = dlock;

@@ -11,6 +11,7 @@ const { Bound, timer, unlessAborted, within } = require('./time.js');
 /**
  * @typedef {import('./index.js').Lock} Declared
  * @typedef {import('./connection.js').Connection} Connection
+ * @typedef {import('./session.js').Session} Session
  *
  * @typedef {object} Granted
  * @property {import('./clients.js').Client} client
@@ -20,6 +21,7 @@ const { Bound, timer, unlessAborted, within } = require('./time.js');
  * @property {number} sent when the command that was granted was sent
  * @property {import('./options.js').Terms} terms
  * @property {Connection | undefined} own the connection that a session is bound to
+ * @property {number} openings how often its named session had been opened before
  */
 
 /** @implements {Declared} */
@@ -34,6 +36,8 @@ class Lock {
   /** The connection of a session, while it is open. @type {Connection | undefined} */
   #own;
   #isBinding = false;
+  /** For its named session. @type {import('./session.js').Binding | undefined} */
+  #binding;
   /** @type {NodeJS.Timeout | undefined} */
   #ending;
   /** @type {NodeJS.Timeout | undefined} */
@@ -44,6 +48,7 @@ class Lock {
     this.#granted = granted;
     this.#lease = granted.terms.lease;
     this.#until = granted.sent + this.#lease;
+    if (granted.terms.named) this.#join(granted.terms.named);
     this.#watchEnd();
     if (!granted.own) return;
     this.#bindTo(granted.own);
@@ -67,12 +72,17 @@ class Lock {
   }
 
   get remaining() {
-    return this.#isOver ? 0 : Math.max(0, this.#until - performance.now());
+    return this.#isOver ? 0 : Math.max(0, this.#certain - performance.now());
   }
 
   /** @param {number} [lease] */
   async extend(lease = this.#lease) {
     checkLease(lease);
+    await this.#extend(this.#granted.terms.named?.leaseOf(lease) ?? lease);
+  }
+
+  /** @param {number} lease */
+  async #extend(lease) {
     if (this.#isOver) throw new LockLost(this.resource, 'released', this.signal.reason);
     const sent = performance.now();
     const { answer, replicas, replicasTimeout } = this.#granted.terms;
@@ -86,10 +96,15 @@ class Lock {
   async release() {
     this.#over.abort();
     this.#stopTimers();
+    this.#leave();
     try {
       const { replies, repeated } = await this.#within(undefined, (bound) => this.#release(bound));
       // A second try that finds nothing finds what the first has done, unless it had been lost before.
-      return !replies.includes(null) || (repeated && performance.now() < this.#until);
+      return !replies.includes(null) || (repeated && performance.now() < this.#certain);
+    } catch (error) {
+      // The session would keep the hold.
+      this.#granted.terms.named?.owe(this.#granted.target.release(this.owner, this.token));
+      throw error;
     } finally {
       this.#own?.close();
     }
@@ -102,6 +117,7 @@ class Lock {
   /** Renews the lease whenever a third of it has passed, until the release or until it is lost: see `using`. */
   keep() {
     clearTimeout(this.#keeping);
+    if (this.#binding) return; // its session does
     this.#keeping = timer(() => void this.#refresh(), this.#lease / 3);
   }
 
@@ -112,6 +128,7 @@ class Lock {
    * @param {import('./time.js').Bound} bound ends the asking
    */
   async confirm(bound) {
+    if (this.#binding) return !this.#isOver;
     const sent = this.#until - this.#lease;
     if (performance.now() - sent <= this.#lease / 3) return true;
     clearTimeout(this.#ending);
@@ -253,9 +270,27 @@ class Lock {
     this.#watchEnd();
   }
 
+  /** Until when it is held for certain. */
+  get #certain() {
+    return this.#binding ? /** @type {Session} */ (this.#granted.terms.named).untilOf(this.#binding) : this.#until;
+  }
+
+  /** @param {Session} session that keeps it */
+  #join(session) {
+    const { target, owner, token, openings } = this.#granted;
+    const lose = (/** @type {string} */ why, /** @type {unknown} */ cause) => void this.#lose(why, cause);
+    const binding = { bind: target.bind(owner, token, session.id), lose, unbound: undefined };
+    session.join(binding, openings);
+    this.#binding = binding;
+  }
+
+  #leave() {
+    if (this.#binding) this.#granted.terms.named?.leave(this.#binding);
+  }
+
   #watchEnd() {
     clearTimeout(this.#ending);
-    if (this.#isOver) return;
+    if (this.#isOver || this.#binding) return;
     const left = this.#until - performance.now();
     const end = () => (this.#until <= performance.now() ? this.#lose('its lease ended') : this.#watchEnd());
     this.#ending = timer(end, left);
@@ -274,6 +309,7 @@ class Lock {
     if (!this.#isOver) this.#lost.abort(lost);
     this.#over.abort();
     this.#stopTimers();
+    this.#leave();
     this.#own?.close();
     return lost;
   }

@@ -1,6 +1,8 @@
 'use strict';
 /** The arguments of callers, checked before anything is sent: a wrong argument must not lock the wrong thing. */
 
+const { Session } = require('./session.js');
+
 /**
  * @typedef {import('./index.js').LockOptions} LockOptions
  * @typedef {object} Terms
@@ -9,7 +11,8 @@
  * @property {number} answer
  * @property {number} outage
  * @property {'exclusive' | 'read' | 'write'} mode
- * @property {boolean} session
+ * @property {boolean} session of a connection of its own
+ * @property {import('./session.js').Session | undefined} named
  * @property {number} replicas
  * @property {number} replicasTimeout
  * @property {AbortSignal | undefined} signal
@@ -51,8 +54,10 @@ function checkedOptions(options) {
 function termsOf(options) {
   const given = Object.fromEntries(Object.entries(options).filter(([, value]) => value !== undefined));
   const terms = { signal: undefined, ...DEFAULTS, ...given };
-  const { lease, wait, answer, outage, ...others } = /** @type {Terms} */ (terms);
-  const { mode, session, replicas, replicasTimeout, signal } = others;
+  const { lease, wait, answer, outage, ...others } = /** @type {Terms} */ (/** @type {unknown} */ (terms));
+  const { mode, replicas, replicasTimeout, signal } = others;
+  /** @type {unknown} */
+  const bindsTo = others.session;
   checkLease(lease);
   if (typeof wait !== 'number' || !(wait >= 0)) {
     throw new RangeError('wait is a number of milliseconds, 0 or more, or Infinity');
@@ -62,13 +67,18 @@ function termsOf(options) {
     throw new RangeError('outage is a number of milliseconds, 1 or more, or Infinity');
   }
   if (!MODES.includes(mode)) throw new RangeError('mode is exclusive, read or write');
-  if (typeof session !== 'boolean') throw new TypeError('session is true or false');
+  const named = bindsTo instanceof Session ? bindsTo : undefined;
+  if (typeof bindsTo !== 'boolean' && !named) throw new TypeError('session is true, false or a Session');
   if (!isCount(replicas, 0)) throw new RangeError('replicas is a whole number, 0 or more');
   if (!isCount(replicasTimeout, 1)) {
     throw new RangeError('replicasTimeout is a whole number of milliseconds, 1 or more');
   }
   if (signal !== undefined && !(signal instanceof AbortSignal)) throw new TypeError('signal is an AbortSignal');
-  return { lease, wait, answer, outage, mode, session, replicas, replicasTimeout, signal };
+  const session = bindsTo === true;
+  return {
+    ...{ lease: named?.leaseOf(lease) ?? lease, wait, answer, outage, mode, session, named },
+    ...{ replicas, replicasTimeout, signal },
+  };
 }
 
 /** @param {unknown} lease */

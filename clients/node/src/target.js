@@ -69,6 +69,15 @@ class Target {
     return this.keys.map((key) => ['DLOCK.RENEW', key, owner, 'PX', String(lease), 'TOKEN', String(token)]);
   }
 
+  /**
+   * @param {string} owner
+   * @param {number} token
+   * @param {string} session the id of a named session
+   */
+  bind(owner, token, session) {
+    return this.keys.map((key) => ['DLOCK.RENEW', key, owner, 'TOKEN', String(token), 'SESSIONID', session]);
+  }
+
   /** @param {number} token */
   check(token) {
     return this.keys.map((key) => ['DLOCK.CHECK', key, String(token)]);

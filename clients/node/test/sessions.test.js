@@ -1,0 +1,298 @@
+/** A `Session`: one heartbeat keeps all locks of a program, over the client that it has. */
+
+import assert from 'node:assert/strict';
+import { spawn } from 'node:child_process';
+import { mkdtemp, rm } from 'node:fs/promises';
+import { createInterface } from 'node:readline';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+
+import { Cluster } from 'ioredis';
+import { createCluster } from 'redis';
+import { DLock, LockLost, NoAnswer, Session } from 'redis-dlock';
+
+import { host, lookAt, port, reasonOf, settles, sleep, test } from './fixture.js';
+import { until, untilWaiting, wire, withEachClient } from './fixture.js';
+import { freePort, primaryAndReplica, start } from './servers.js';
+
+/** The keys of the locks that the server has bound to a session. */
+async function boundTo(run, session) {
+  const listed = (await run('DLOCK.SESSION', session.id, 'LIST', 'COUNT', '0')) ?? [];
+  return listed.map(([, key]) => key).sort();
+}
+
+/** How often a command was called. */
+async function calls(run, name) {
+  const stats = await run('INFO', 'commandstats');
+  return Number(new RegExp(`cmdstat_dlock\\.${name}:calls=(\\d+)`).exec(stats)?.[1] ?? 0);
+}
+
+const names = (number) => Array.from({ length: number }, (_, at) => `job:${at}`);
+
+withEachClient(({ kind, key, run, open, close }) => {
+  async function opened(options, client) {
+    const own = client ?? (await open());
+    const session = await new Session(own, options).open();
+    return { session, dlock: new DLock(own, { session }), client: own };
+  }
+
+  test('one heartbeat keeps all locks', async () => {
+    const server = await start();
+    const { session, dlock } = await opened({ timeout: 3000 }, await open({ at: server.port }));
+    const locks = await Promise.all(names(40).map((name) => dlock.acquire(name)));
+    const ttl = async () => Number(await server.run('PTTL', 'job:0'));
+    assert((await ttl()) > 20_000, 'a longer lease stays');
+    const short = await dlock.acquire('short', { lease: 1000 });
+    assert(Number(await server.run('PTTL', 'short')) > 8000, 'and is at least three times the timeout');
+    await server.run('CONFIG', 'RESETSTAT');
+    const began = performance.now();
+    await until('time goes by', async () => Number(await server.run('PTTL', 'short')) < 7000);
+    await until('the server renews it', async () => Number(await server.run('PTTL', 'short')) > 8000);
+    const beats = await calls(server.run, 'session');
+    assert(beats >= 2 && beats <= (performance.now() - began) / 1000 + 1, `${beats} heartbeats`);
+    assert.equal(await calls(server.run, 'renew'), 0);
+    for (const lock of [...locks, short]) assert(!lock.signal.aborted && lock.remaining > 0 && lock.remaining <= 3000);
+    assert.equal(await short.release(), true);
+    await session.close();
+    assert.equal(await server.run('DBSIZE'), 0);
+    await server.stop();
+  });
+
+  test('closing frees everything in one command', async () => {
+    const server = await start();
+    const { session, dlock } = await opened({}, await open({ at: server.port }));
+    const locks = await Promise.all(names(20).map((name) => dlock.acquire(name)));
+    await server.run('CONFIG', 'RESETSTAT');
+    await session.close();
+    assert.equal(await server.run('DBSIZE'), 0);
+    assert.deepEqual([await calls(server.run, 'session'), await calls(server.run, 'release')], [1, 0]);
+    for (const lock of locks) assert(lock.signal.reason instanceof LockLost && lock.remaining === 0);
+    assert(!session.lost.aborted && !session.isOpen);
+    await assert.rejects(dlock.acquire('job'), /the session is not open: it was closed/);
+    await assert.rejects(session.open(), /opened once/);
+    await session.close();
+    await server.stop();
+  });
+
+  test('locks outlive every connection', async () => {
+    const server = await start();
+    const { session, dlock } = await opened({ timeout: 3000 }, await open({ at: server.port }));
+    const lock = await dlock.acquire('job');
+    for (let round = 0; round < 3; round += 1) {
+      await server.run('CLIENT', 'KILL', 'TYPE', 'normal', 'SKIPME', 'yes');
+      const before = await calls(server.run, 'session');
+      await until('a heartbeat follows', async () => (await calls(server.run, 'session')) > before);
+    }
+    assert(!lock.signal.aborted && !session.lost.aborted);
+    assert.equal((await lookAt(server.run, 'job')).token, lock.token);
+    await session.close();
+    await server.stop();
+  });
+
+  test('a hung server costs the locks after the timeout', async () => {
+    const server = await start();
+    const { session, dlock } = await opened({ timeout: 2000 }, await open({ at: server.port }));
+    const lock = await dlock.acquire('job');
+    server.freeze();
+    const took = await settles(Promise.all([reasonOf(lock.signal), reasonOf(session.lost)]), 2250, 'the loss');
+    assert(took > 1000);
+    assert(lock.signal.reason instanceof LockLost && session.lost.reason instanceof LockLost);
+    assert.equal(lock.remaining, 0);
+    await assert.rejects(dlock.acquire('other'), /no heartbeat was confirmed/);
+    await session.close();
+    server.thaw();
+    await until('the server ends the session, too', async () => (await lookAt(server.run, 'job')) === null);
+    await server.stop();
+  });
+
+  test('a short hang costs nothing', async () => {
+    const server = await start();
+    const { session, dlock } = await opened({ timeout: 6000 }, await open({ at: server.port }));
+    const lock = await dlock.acquire('job');
+    server.freeze();
+    await sleep(2500);
+    server.thaw();
+    const before = await calls(server.run, 'session');
+    await until('heartbeats go on', async () => (await calls(server.run, 'session')) > before + 1);
+    assert(!lock.signal.aborted);
+    await session.close();
+    await server.stop();
+  });
+
+  test('after a restart locks are bound again or lost', async () => {
+    const at = await freePort();
+    const home = await mkdtemp(join(tmpdir(), 'dlock-'));
+    const options = ['--dir', home, '--appendonly', 'yes', '--appendfsync', 'always'];
+    const before = await start({ options, port: at });
+    const { session, dlock } = await opened({ timeout: 12_000 }, await open({ at }));
+    const [kept, gone] = [await dlock.acquire('kept'), await dlock.acquire('gone')];
+    await before.stop();
+    const server = await start({ options, port: at });
+    await until('it has loaded', async () => {
+      try {
+        return (await server.run('DEL', 'gone')) === 1;
+      } catch {
+        return false;
+      }
+    });
+    assert((await reasonOf(gone.signal)) instanceof LockLost);
+    await until('it is bound again', async () => String(await boundTo(server.run, session)) === 'kept');
+    assert(!kept.signal.aborted && !session.lost.aborted);
+    assert.equal((await lookAt(server.run, 'kept')).token, kept.token);
+    await dlock.acquire('new');
+    await session.close();
+    assert.equal(await server.run('DBSIZE'), 0);
+    await server.stop();
+    await rm(home, { recursive: true, force: true });
+  });
+
+  test('after a failover locks are bound on the next primary', async () => {
+    const { primary, replica } = await primaryAndReplica();
+    const line = await wire(primary.port);
+    const { session, dlock } = await opened({ timeout: 12_000 }, await open({ at: line.port }));
+    const locks = await Promise.all(names(120).map((name) => dlock.acquire(name)));
+    const [last] = locks.slice(-1);
+    await until('the replica has it', async () => (await lookAt(replica.run, 'job:119'))?.token === last.token);
+    primary.freeze();
+    await replica.run('REPLICAOF', 'NO', 'ONE');
+    await replica.run('DEL', 'job:7');
+    line.lead(replica.port);
+    await until('they are bound there', async () => (await boundTo(replica.run, session)).length === 119);
+    await reasonOf(locks[7].signal);
+    assert.equal(locks.filter(({ signal }) => signal.aborted).length, 1);
+    await session.close();
+    await Promise.all([primary.stop(), replica.stop()]);
+  });
+
+  test('a deleted lock is lost with the next heartbeat', async () => {
+    const { session, dlock } = await opened({ timeout: 3000 });
+    const [lock, other] = [await dlock.acquire(key('deleted')), await dlock.acquire(key('kept'))];
+    await run('DEL', key('deleted'));
+    await settles(reasonOf(lock.signal), 2000, 'the loss');
+    assert(!other.signal.aborted);
+    assert.equal(await lock.release(), false);
+    await session.close();
+  });
+
+  test('a session that an operator closed is opened again', async () => {
+    const { session, dlock } = await opened({ timeout: 3000 });
+    const lock = await dlock.acquire(key('closed'));
+    await run('DLOCK.SESSION', session.id, 'CLOSE');
+    const other = await dlock.acquire(key('finds out'), { wait: 0 });
+    assert((await reasonOf(lock.signal)) instanceof LockLost);
+    assert.deepEqual(await boundTo(run, session), [key('finds out')]);
+    assert(session.isOpen && !other.signal.aborted);
+    await session.close();
+  });
+
+  test('a wait outlives its session on the server', async () => {
+    const { session, dlock } = await opened({ timeout: 3000 });
+    await run('DLOCK.ACQUIRE', key('wait'), 'somebody');
+    const acquiring = dlock.acquire(key('wait'));
+    for (let round = 0; round < 2; round += 1) {
+      await untilWaiting(run, key('wait'), 1);
+      await run('DLOCK.SESSION', session.id, 'CLOSE');
+    }
+    await untilWaiting(run, key('wait'), 1);
+    await run('DLOCK.RELEASE', key('wait'), 'somebody');
+    const lock = await acquiring;
+    assert.deepEqual(await boundTo(run, session), [key('wait')]);
+    assert(lock.remaining > 0);
+    await session.close();
+  });
+
+  test('a release that failed is repeated', async () => {
+    const server = await start();
+    const { session, dlock } = await opened({ timeout: 3000 }, await open({ at: server.port }));
+    const lock = await dlock.acquire('job');
+    await server.run('CONFIG', 'SET', 'min-replicas-to-write', '1');
+    await assert.rejects(lock.release(), /NOREPLICAS/);
+    await server.run('CONFIG', 'SET', 'min-replicas-to-write', '0');
+    await until('the session releases it', async () => (await lookAt(server.run, 'job')) === null);
+    assert(session.isOpen);
+    await session.close();
+    await server.stop();
+  });
+
+  test('only beats keep a manual session', async () => {
+    const { session, dlock } = await opened({ timeout: 1500, manual: true });
+    const lock = await dlock.acquire(key('manual'));
+    for (const end = performance.now() + 3000; performance.now() < end; await sleep(50)) session.beat();
+    assert(!lock.signal.aborted);
+    await settles(reasonOf(lock.signal), 2250, 'the loss');
+    await until('the server frees it', async () => (await lookAt(run, key('manual'))) === null);
+    await session.close();
+  });
+
+  test('all kinds of locks use it', async () => {
+    const { session, dlock } = await opened({ timeout: 3000 });
+    const permit = await dlock.semaphore(key('pool'), 5).acquire({ permits: 3 });
+    const both = await dlock.acquireAll([key('a'), key('b')]);
+    const read = await dlock.read(key('doc'), { lease: 60_000 });
+    assert.deepEqual(await boundTo(run, session), ['a', 'b', 'doc', 'pool'].map(key));
+    await read.extend(1);
+    assert(Number(await run('PTTL', key('doc'))) > 8000, 'never shorter than the session needs');
+    assert.equal(await dlock.using(key('used'), async (signal) => signal.aborted), false);
+    await run('DEL', key('b'));
+    await reasonOf(both.signal);
+    assert(!permit.signal.aborted && (await permit.release()));
+    await session.close();
+    assert.equal(await lookAt(run, key('doc')), null);
+  });
+
+  test('a session accepts only what it can keep', async () => {
+    const client = await open();
+    for (const timeout of [299, 3_600_001, '3000']) assert.throws(() => new Session(client, { timeout }), /timeout/);
+    assert.throws(() => new Session(client, { manual: 1 }), /manual/);
+    const other = new Session(await open());
+    assert.throws(() => new DLock(client, { session: other }), /another client/);
+    const session = new Session(client);
+    await assert.rejects(new DLock(client, { session }).acquire(key('new')), /it was not opened/);
+    const ofIoredis = () => new Cluster([{ host, port }], { lazyConnect: true });
+    const cluster = kind === 'ioredis' ? ofIoredis() : createCluster({ rootNodes: [{}] });
+    assert.throws(() => new Session(cluster), /not of a cluster/);
+  });
+
+  test('without a server it does not open', async () => {
+    const server = await start();
+    const client = await open({ at: server.port });
+    const session = new Session(client);
+    server.freeze();
+    await settles(assert.rejects(session.open(), NoAnswer), 1250, 'opening');
+    server.thaw();
+    assert.equal(await session.open(), session);
+    await session.close();
+    const plain = await start({ withModule: false });
+    await assert.rejects(new Session(await open({ at: plain.port })).open(), /module loaded/);
+    close(client);
+    await until('it is closed', async () => kind !== 'ioredis' || client.status === 'end');
+    await assert.rejects(new Session(client).open(), /client is closed/);
+    await Promise.all([server.stop(), plain.stop()]);
+  });
+
+  test('a program that dies or hangs keeps nothing', async () => {
+    const program = `
+      import { Redis } from 'ioredis';
+      import { DLock, Session } from 'redis-dlock';
+      const redis = new Redis(${port}, '${host}');
+      const session = await new Session(redis, { timeout: 1500 }).open();
+      const lock = await new DLock(redis, { session }).acquire('${key('hold')}');
+      lock.signal.addEventListener('abort', () => console.log('lost'));
+      console.log('held');`;
+    for (const signal of ['SIGKILL', 'SIGSTOP']) {
+      const words = ['--input-type=module', '-e', program];
+      const child = spawn(process.execPath, words, { stdio: ['ignore', 'pipe', 'inherit'] });
+      const lines = createInterface({ input: child.stdout })[Symbol.asyncIterator]();
+      assert.equal((await lines.next()).value, 'held');
+      child.kill(signal);
+      const acquiring = new DLock(await open()).acquire(key('hold'));
+      await settles(acquiring, 1500 + 200 + 100, signal);
+      if (signal === 'SIGSTOP') {
+        child.kill('SIGCONT');
+        assert.equal((await lines.next()).value, 'lost');
+      }
+      child.kill('SIGKILL');
+      await (await acquiring).release();
+    }
+  });
+}, { concurrency: 5 });
