@@ -39,6 +39,7 @@ func (c *Client) acquire(ctx context.Context, t target, options []Option) (*Lock
 	a := newAttempt(ctx, c, t, terms)
 	a.io, a.over = c.untilCanceled(ctx)
 	defer a.over()
+	defer a.unbind()
 	lock, err := a.lock()
 	if err != nil && a.unread {
 		a.debts = append(a.debts, a.owner)
@@ -72,6 +73,8 @@ type attempt struct {
 	moved bool
 	// Owners that may have been granted the lock, and do not want it.
 	debts []string
+	// The session that keeps the lock, on the server that was asked last. Nil: none does, or none was asked.
+	bound *binding
 }
 
 // grant is what the server has answered.
@@ -143,10 +146,38 @@ func (a *attempt) lock() (*Lock, error) {
 	}
 }
 
+// usesSession returns whether a session keeps the lock. Renewals that replicas acknowledge are sent one by one.
+func (a *attempt) usesSession() bool {
+	return a.client.session > 0 && !a.terms.fixed && a.terms.replicas == 0
+}
+
+// bind makes the next command name the session on a server.
+func (a *attempt) bind(p *pool) error {
+	a.unbind()
+	if !a.usesSession() {
+		return nil
+	}
+	b, err := a.client.sessions.join(a.io, p, earlier(a.answerBy(), a.givesUp()))
+	a.bound = b
+	return err
+}
+
+func (a *attempt) unbind() {
+	if a.bound != nil {
+		a.client.sessions.leave(a.bound)
+		a.bound = nil
+	}
+}
+
 // held makes the lock of a grant. After a long wait it renews it first: the lease began somewhere in that time.
 func (a *attempt) held(g *grant) (*Lock, error) {
 	l := newLock(a, g)
-	if time.Since(g.sent) > a.terms.lease/3 {
+	needed := a.terms.lease / 3 * 2
+	if a.bound != nil {
+		a.client.sessions.add(a.bound, l, g.sent)
+		needed = l.reach() / 3
+	}
+	if time.Until(l.certainUntil()) < needed {
 		if err := l.confirm(a.io, later(a.answerBy(), time.Now().Add(late))); err != nil {
 			l.lose(err)
 			a.unread = !errors.Is(err, ErrLost)
@@ -246,6 +277,9 @@ func (a *attempt) try(again bool) (*grant, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := a.bind(p); err != nil {
+		return nil, err
+	}
 	if err := p.enter(a.io, until); err != nil {
 		return nil, err
 	}
@@ -269,6 +303,8 @@ func (a *attempt) try(again bool) (*grant, error) {
 	return g, a.confirm(c, g, false)
 }
 
+var errNoSession = errors.New("the session of the client has ended")
+
 // forsake leaves an owner behind whose command may be executed later. The releases behind it undo that.
 func (a *attempt) forsake(p *pool, err error) {
 	p.distrust()
@@ -281,6 +317,9 @@ func (a *attempt) forsake(p *pool, err error) {
 // command returns the acquiring command. `block` is empty if it does not wait.
 func (a *attempt) command(block string) command {
 	options := []string{"PX", millis(a.terms.lease), "REQUEST", a.request}
+	if a.bound != nil {
+		options = append(options, "SESSIONID", a.bound.id)
+	}
 	if block != "" {
 		options = append(options, "BLOCK", block)
 	}
@@ -294,6 +333,10 @@ func (a *attempt) read(reply any, sent time.Time) (*grant, error) {
 			return nil, err
 		}
 		a.heard = time.Now()
+		if answer.Code() == "NOSESSION" && a.bound != nil {
+			a.client.sessions.ended(a.bound)
+			return nil, errNoSession
+		}
 		// The outcome of a wait that was ended by hand is unknown.
 		a.unread = answer.Code() == "UNBLOCKED"
 		return nil, answer
@@ -366,8 +409,17 @@ func (a *attempt) settle() {
 	for _, owner := range a.debts {
 		commands = append(commands, a.target.releaseAll(owner)...)
 	}
-	a.client.behind(func() {
-		// Without an answer, the lease ends it.
-		a.client.ask(a.client.last, a.target.keys[0], time.Now().Add(cleanupLimit), commands...)
-	})
+	a.client.behind(func() { a.client.releaseBehind(a.target.keys[0], commands, a.usesSession()) })
+}
+
+// releaseBehind releases holds that nobody waits for. If no server answers, they end with their leases; the session would
+// keep them, so it has to go on trying.
+func (c *Client) releaseBehind(key string, commands []command, kept bool) {
+	_, _, err := c.ask(c.last, key, time.Now().Add(cleanupLimit), commands...)
+	if err == nil || isAnswer(err) || !kept || c.ctx.Err() != nil {
+		return
+	}
+	if p, err := c.poolOf(c.last, key, false, time.Now().Add(step)); err == nil {
+		c.sessions.owe(p, key, commands)
+	}
 }

@@ -18,6 +18,8 @@ type Client struct {
 	settings
 	router router
 	gates  gates
+	// Unused if settings.session is 0.
+	sessions sessions
 	// When a server answered last, in nanoseconds since the client began.
 	began time.Time
 	heard atomic.Int64
@@ -59,10 +61,12 @@ func New(address string, options ...ClientOption) (*Client, error) {
 func newClient(s settings, r router) *Client {
 	ctx, end := context.WithCancelCause(context.Background())
 	last, stop := context.WithCancelCause(context.Background())
-	return &Client{
+	c := &Client{
 		settings: s, router: r, began: time.Now(), ctx: ctx, end: end, last: last, stop: stop,
 		gates: gates{size: s.waiters}, pools: map[string]*pool{}, held: map[*Lock]struct{}{},
 	}
+	c.sessions = sessions{client: c, time: s.session, homes: map[string]*home{}}
+	return c
 }
 
 // fixed is the router for one server.
@@ -74,7 +78,7 @@ func (f fixed) close()                                                        {}
 
 // parse returns the settings, and the host with its port. Options override the URL.
 func parse(address string, options []ClientOption) (settings, string, error) {
-	s := settings{pool: 16, waiters: 16}
+	s := settings{pool: 16, waiters: 16, session: defaultSession}
 	host := address
 	if strings.Contains(address, "://") {
 		parsed, err := url.Parse(address)
@@ -168,7 +172,9 @@ func (c *Client) releaseAll(locks []*Lock) {
 	defer cancel()
 	queue := make(chan *Lock, len(locks))
 	for _, lock := range locks {
-		queue <- lock
+		if !c.sessions.keeps(lock) || !lock.endWithSession() {
+			queue <- lock
+		}
 	}
 	close(queue)
 	var workers sync.WaitGroup

@@ -27,6 +27,12 @@ type Lock struct {
 	ending *time.Timer
 	// Ends the renewals.
 	unkeep func()
+
+	// The session that keeps it, guarded by sessions.mu. The last proof that it was held was sent at `proved`, or with
+	// the last heartbeat if the lock is bound.
+	home   *home
+	bound  bool
+	proved time.Time
 }
 
 type state int
@@ -60,12 +66,20 @@ func (l *Lock) Context() context.Context { return l.ctx }
 
 // Remaining returns for how long the lock is held for certain if nothing is renewed any more; 0 if it is not held.
 func (l *Lock) Remaining() time.Duration {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.state != isHeld {
+	if l.ctx.Err() != nil {
 		return 0
 	}
-	return max(0, time.Until(l.until))
+	return max(0, time.Until(l.certainUntil()))
+}
+
+// certainUntil returns until when the lock is held for certain.
+func (l *Lock) certainUntil() time.Time {
+	if b := l.client.sessions.bindingOf(l); b != nil {
+		return l.client.sessions.until(l)
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.until
 }
 
 // keep begins to watch the lease, and to renew it. It fails if the client is closed.
@@ -80,6 +94,9 @@ func (l *Lock) keep() error {
 	if closed {
 		l.lose(ErrClosed)
 		return &failure{ErrClosed, l.target.name, nil}
+	}
+	if c.sessions.bindingOf(l) != nil {
+		return nil
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -177,8 +194,13 @@ func (l *Lock) err() error {
 // confirm renews the lease, and notes until when the lock is held.
 func (l *Lock) confirm(ctx context.Context, until time.Time) error {
 	lease := l.leaseNow()
+	b := l.client.sessions.bindingOf(l)
+	var session []string
+	if b != nil {
+		session = []string{"SESSIONID", b.id}
+	}
 	sent := time.Now()
-	replies, err := l.renew(ctx, until, lease)
+	replies, err := l.renew(ctx, until, lease, session...)
 	if err != nil {
 		return explained(l.target.name, err)
 	}
@@ -186,6 +208,10 @@ func (l *Lock) confirm(ctx context.Context, until time.Time) error {
 		if reply == nil {
 			return &failure{ErrLost, l.target.name, errors.New("the server has no such hold")}
 		}
+	}
+	if b != nil {
+		l.client.sessions.proves(l, b, sent)
+		return nil
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -197,8 +223,8 @@ func (l *Lock) confirm(ctx context.Context, until time.Time) error {
 }
 
 // renew returns the replies to the renewals.
-func (l *Lock) renew(ctx context.Context, until time.Time, lease time.Duration) ([]any, error) {
-	commands := l.target.renew(l.owner, l.token, lease)
+func (l *Lock) renew(ctx context.Context, until time.Time, lease time.Duration, session ...string) ([]any, error) {
+	commands := l.target.renew(l.owner, l.token, lease, session...)
 	key := l.target.keys[0]
 	if l.terms.replicas == 0 {
 		replies, _, err := l.client.ask(ctx, key, until, commands...)
@@ -234,6 +260,19 @@ func (l *Lock) lose(why error) {
 	}
 	l.cancel(why)
 	l.client.forget(l)
+	l.client.sessions.removeLost(l)
+}
+
+// endWithSession releases the lock with its session, which ends now. False: it is not held.
+func (l *Lock) endWithSession() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.state != isHeld {
+		return false
+	}
+	l.ends(isReleased)
+	l.cancel(&failure{ErrReleased, l.target.name, ErrClosed})
+	return true
 }
 
 // ends stops all that goes on for the lock.
@@ -262,9 +301,11 @@ func (l *Lock) Unlock(ctx context.Context) error {
 		l.mu.Unlock()
 		return &failure{ErrReleased, l.target.name, nil}
 	}
-	held := l.until
+	wasLost := l.state == isLost
 	l.ends(isReleased)
 	l.mu.Unlock()
+	held := l.certainUntil()
+	kept := l.client.sessions.remove(l)
 	l.cancel(&failure{ErrReleased, l.target.name, nil})
 	l.client.forget(l)
 
@@ -275,8 +316,11 @@ func (l *Lock) Unlock(ctx context.Context) error {
 	commands := l.target.release(l.owner, l.token)
 	replies, repeated, err := l.client.ask(ctx, l.target.keys[0], until, commands...)
 	if err != nil {
-		l.releaseBehind(commands)
+		l.releaseBehind(commands, kept)
 		return explained(l.target.name, err)
+	}
+	if wasLost {
+		return context.Cause(l.ctx)
 	}
 	for _, reply := range replies {
 		// A second try that finds nothing finds what the first has done, unless the lease had ended before.
@@ -287,11 +331,11 @@ func (l *Lock) Unlock(ctx context.Context) error {
 	return nil
 }
 
-func (l *Lock) releaseBehind(commands []command) {
+func (l *Lock) releaseBehind(commands []command, kept bool) {
 	c := l.client
 	if !c.begins() {
 		return
 	}
 	defer c.work.Done()
-	c.behind(func() { c.ask(c.last, l.target.keys[0], time.Now().Add(cleanupLimit), commands...) })
+	c.behind(func() { c.releaseBehind(l.target.keys[0], commands, kept) })
 }

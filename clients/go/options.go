@@ -13,6 +13,8 @@ import (
 const (
 	defaultLease  = 30 * time.Second
 	defaultOutage = 30 * time.Second
+	// How long a session lives after its last heartbeat.
+	defaultSession = 10 * time.Second
 	// How long a command that does not wait may take in all.
 	defaultAnswer = time.Second
 	// How long an unlock looks for a server if its context has no deadline.
@@ -28,6 +30,9 @@ const (
 
 	shortestLease = 300 * time.Millisecond
 	longestLease  = 365 * 24 * time.Hour
+
+	shortestSession = 900 * time.Millisecond
+	longestSession  = time.Hour
 )
 
 // Option is an option of an acquisition, or of all acquisitions of a client ([WithDefaults]).
@@ -87,6 +92,7 @@ type settings struct {
 	defaults []Option
 	pool     int
 	waiters  int
+	session  time.Duration
 }
 
 // WithAuth logs in as an ACL user. With an empty user, it is the password of the server.
@@ -154,6 +160,27 @@ func WithWaiters(connections int) ClientOption {
 			return errors.New("dlock: 1 acquisition or more may wait")
 		}
 		s.waiters = connections
+		return nil
+	}
+}
+
+// WithSession sets how long the locks of a program that dies stay: 10 s by default, 900 ms to an hour. One session for
+// each server keeps all locks of the client, with a heartbeat whenever a third of this time has passed. If no heartbeat
+// succeeds for this time, or for two thirds of the lease of a lock, the lock is lost.
+func WithSession(time time.Duration) ClientOption {
+	return func(s *settings) error {
+		if time < shortestSession || time > longestSession {
+			return fmt.Errorf("dlock: the time of a session is between %v and %v", shortestSession, longestSession)
+		}
+		s.session = time
+		return nil
+	}
+}
+
+// WithoutSession makes the client renew each lock by itself, whenever a third of its lease has passed.
+func WithoutSession() ClientOption {
+	return func(s *settings) error {
+		s.session = 0
 		return nil
 	}
 }

@@ -20,11 +20,17 @@ func (a *attempt) wait(again bool) (*grant, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := a.bind(p); err != nil {
+		return nil, err
+	}
 	c, err := p.take(a.io, until)
 	if err != nil {
 		return nil, err
 	}
 	defer p.give(c)
+	if !a.ends.IsZero() && a.left() == 0 {
+		return nil, errOver
+	}
 	block := "0"
 	if !a.ends.IsZero() {
 		block = strconv.FormatInt(max(1, int64((a.left()+time.Millisecond-1)/time.Millisecond)), 10)

@@ -23,6 +23,13 @@ play 'Python, asyncio' "$python" clients/python/tests/conformance_adapter.py asy
 play 'Node.js, ioredis' node "$node/conformance/conformance.mjs" ioredis
 play 'Node.js, node-redis' node "$node/conformance/conformance.mjs" node-redis
 play 'Java' java -cp "$java:$classes" dlock.ConformanceAdapter
+if go=$(scripts/go); then
+    export GOTOOLCHAIN=local GOPROXY=off GOFLAGS=-mod=readonly GOWORK=off GOPATH=$PWD/target/go GOCACHE=$PWD/target/go/cache
+    (cd clients/go && "$go" build -o "$classes/go-adapter" ./internal/conformance)
+    play 'Go' "$classes/go-adapter"
+else
+    echo "skipped: the adapter of Go: $go"
+fi
 failed=0
 for pid in "${pids[@]}"; do wait "$pid" || failed=1; done
 for scenario in tests/conformance/scenarios/*.txt; do

@@ -244,7 +244,11 @@ class Play:
         self._server.call("DEL", name)
 
     def _kill(self, name: str) -> None:
-        self._server.call("CLIENT", "KILL", "ID", self._server.info(name)["holds"][0]["session"])
+        session = self._server.info(name)["holds"][0]["session"]
+        if isinstance(session, int):
+            self._server.call("CLIENT", "KILL", "ID", session)
+        else:
+            self._server.call("DLOCK.SESSION", session, "CLOSE")
 
     def _cut(self, word: str) -> None:
         self._way.cut(word)

@@ -121,7 +121,11 @@ func (a *adapter) acquire(r request) func(*answer) error {
 	e := &entry{cancel: func() { cancel(errCanceled) }}
 	a.entries[r.Lock] = e
 	return func(done *answer) error {
-		client, err := dlock.New(fmt.Sprintf("127.0.0.1:%d", r.Port))
+		var settings []dlock.ClientOption
+		if r.Keep && !r.Session {
+			settings = append(settings, dlock.WithoutSession())
+		}
+		client, err := dlock.New(fmt.Sprintf("127.0.0.1:%d", r.Port), settings...)
 		if err != nil {
 			return err
 		}

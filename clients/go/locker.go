@@ -1,0 +1,64 @@
+package dlock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+)
+
+// Locker is a [sync.Locker]: [Client.Locker].
+type Locker struct {
+	client  *Client
+	ctx     context.Context
+	name    string
+	options []Option
+
+	mu   sync.Mutex
+	held *Lock
+}
+
+var _ sync.Locker = (*Locker)(nil)
+
+// Locker returns a lock for code that wants a [sync.Locker], which knows no errors: its methods panic with the error
+// instead. The context limits each Lock. Use [Client.Lock] where you can.
+func (c *Client) Locker(ctx context.Context, name string, options ...Option) *Locker {
+	return &Locker{client: c, ctx: ctx, name: name, options: options}
+}
+
+// Lock waits for the lock. It panics if the lock is not granted.
+func (l *Locker) Lock() {
+	lock, err := l.client.Lock(l.ctx, l.name, l.options...)
+	if err != nil {
+		panic(err)
+	}
+	l.mu.Lock()
+	l.held = lock
+	l.mu.Unlock()
+}
+
+// Unlock releases the lock. It panics if the lock is not held, or was lost.
+func (l *Locker) Unlock() {
+	lock := l.take()
+	if lock == nil {
+		panic(fmt.Errorf("dlock: %s: unlock of a lock that is not held", l.name))
+	}
+	if err := lock.Unlock(context.WithoutCancel(l.ctx)); err != nil && !errors.Is(err, ErrUnreachable) {
+		panic(err)
+	}
+}
+
+// Held returns the lock that is held now, with its token and its context. Nil: none is.
+func (l *Locker) Held() *Lock {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.held
+}
+
+func (l *Locker) take() *Lock {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	lock := l.held
+	l.held = nil
+	return lock
+}

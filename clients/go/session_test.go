@@ -1,0 +1,199 @@
+package dlock_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	dlock "dlock.example/dlock/clients/go"
+)
+
+func TestOneSessionKeepsAllLocksOfAClient(t *testing.T) {
+	t.Parallel()
+	s := startServer(t)
+	client := newClient(t, s.address(), dlock.WithSession(time.Second))
+	var locks []*dlock.Lock
+	for i := range 50 {
+		locks = append(locks, acquire(t, client, fmt.Sprintf("job:%d", i), dlock.WithLease(2*time.Second)))
+	}
+	if open := s.info("dlock", "dlock_named_sessions"); open != "1" {
+		t.Fatalf("%s sessions", open)
+	}
+	before := s.info("commandstats", "cmdstat_dlock.renew")
+	time.Sleep(3 * time.Second)
+	for _, lock := range locks {
+		if lock.Context().Err() != nil {
+			t.Fatalf("lost: %v", context.Cause(lock.Context()))
+		}
+	}
+	if after := s.info("commandstats", "cmdstat_dlock.renew"); after != before {
+		t.Fatalf("locks were renewed one by one: %s", after)
+	}
+	for _, lock := range locks {
+		release(t, lock)
+	}
+	eventually(t, "the session has ended", func() bool { return s.info("dlock", "dlock_named_sessions") == "0" })
+}
+
+func TestASessionThatEndedOnTheServerLosesItsLocks(t *testing.T) {
+	t.Parallel()
+	s := startServer(t)
+	client := newClient(t, s.address(), dlock.WithSession(time.Second))
+	lock := acquire(t, client, "job")
+	var id string
+	for _, word := range strings.Fields(s.call("DLOCK.INFO", "job", "FULL")) {
+		if len(word) == 32 && word != lock.Owner() {
+			id = word
+		}
+	}
+	s.call("DLOCK.SESSION", id, "CLOSE")
+	<-lock.Context().Done()
+	if !errors.Is(context.Cause(lock.Context()), dlock.ErrLost) {
+		t.Fatalf("another cause: %v", context.Cause(lock.Context()))
+	}
+	release(t, acquire(t, client, "job"))
+}
+
+func TestAReplicaThatTakesOverKeepsTheLocks(t *testing.T) {
+	t.Parallel()
+	primary := startServer(t)
+	replica := startServer(t, "--replicaof", "127.0.0.1", fmt.Sprint(primary.port))
+	eventually(t, "the replica is in sync", func() bool { return replica.info("replication", "master_link_status") == "up" })
+	way := startProxy(t, primary.address())
+	client := newClient(t, way.address(), dlock.WithSession(3*time.Second))
+	lock := acquire(t, client, "job", dlock.WithLease(10*time.Second))
+	eventually(t, "the replica has the lock", func() bool { return replica.call("EXISTS", "job") == ":1" })
+	primary.stop()
+	replica.call("REPLICAOF", "NO", "ONE")
+	way.lead(replica.address())
+	eventually(t, "the lock is bound there", func() bool { return replica.info("dlock", "dlock_sessions") == "1" })
+	if lock.Context().Err() != nil {
+		t.Fatalf("lost: %v", context.Cause(lock.Context()))
+	}
+	release(t, lock)
+	replica.isFree("job")
+}
+
+func TestAReleaseThatFailedIsMadeUpFor(t *testing.T) {
+	t.Parallel()
+	s := startServer(t)
+	client := newClient(t, s.address(), dlock.WithSession(time.Minute))
+	lock := acquire(t, client, "job", dlock.WithLease(10*time.Minute))
+	s.signal(syscall.SIGSTOP)
+	ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
+	defer cancel()
+	if err := lock.Unlock(ctx); !errors.Is(err, dlock.ErrUnreachable) || !errors.Is(err, context.DeadlineExceeded) {
+		t.Fatalf("the error is %v", err)
+	}
+	s.signal(syscall.SIGCONT)
+	s.isFree("job")
+}
+
+func TestLocksWithoutASessionAreRenewed(t *testing.T) {
+	t.Parallel()
+	s := startServer(t)
+	client := newClient(t, s.address(), dlock.WithoutSession())
+	lock := acquire(t, client, "job", dlock.WithLease(600*time.Millisecond))
+	time.Sleep(1500 * time.Millisecond)
+	if lock.Context().Err() != nil || s.info("dlock", "dlock_named_sessions") != "0" {
+		t.Fatalf("lost: %v", context.Cause(lock.Context()))
+	}
+	release(t, lock)
+}
+
+func TestReadersShareAndPermitsAreCounted(t *testing.T) {
+	t.Parallel()
+	s := startServer(t)
+	client := newClient(t, s.address())
+	ctx := context.Background()
+	var readers []*dlock.Lock
+	for range 2 {
+		reader, err := client.RLock(ctx, "doc")
+		if err != nil {
+			t.Fatal(err)
+		}
+		readers = append(readers, reader)
+	}
+	if _, err := client.WLock(ctx, "doc", dlock.WithWait(0)); !errors.Is(err, dlock.ErrNotGranted) {
+		t.Fatalf("a writer among readers: %v", err)
+	}
+	for _, reader := range readers {
+		release(t, reader)
+	}
+	writer, err := client.WLock(ctx, "doc")
+	if err != nil {
+		t.Fatal(err)
+	}
+	release(t, writer)
+
+	permits := client.Semaphore("permits", 3)
+	two, err := permits.Acquire(ctx, dlock.WithPermits(2))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := permits.TryAcquire(ctx, dlock.WithPermits(2)); !errors.Is(err, dlock.ErrNotGranted) {
+		t.Fatalf("4 of 3: %v", err)
+	}
+	if _, err := permits.Acquire(ctx, dlock.WithPermits(4)); err == nil {
+		t.Fatal("4 of 3")
+	}
+	release(t, two)
+	s.isFree("permits")
+}
+
+func TestSeveralLocksAreTakenTogether(t *testing.T) {
+	t.Parallel()
+	s := startServer(t)
+	client := newClient(t, s.address())
+	both, err := client.LockAll(context.Background(), []string{"a", "b"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := client.TryLock(context.Background(), "b"); !errors.Is(err, dlock.ErrNotGranted) {
+		t.Fatalf("not held: %v", err)
+	}
+	release(t, both)
+	s.isFree("a")
+	s.isFree("b")
+}
+
+func TestALockerTakesTurns(t *testing.T) {
+	t.Parallel()
+	s := startServer(t)
+	client := newClient(t, s.address())
+	var locker sync.Locker = client.Locker(context.Background(), "job")
+	number := 0
+	var work sync.WaitGroup
+	for range 20 {
+		work.Add(1)
+		go func() {
+			defer work.Done()
+			locker.Lock()
+			defer locker.Unlock()
+			number++
+		}()
+	}
+	work.Wait()
+	if number != 20 {
+		t.Fatalf("%d turns", number)
+	}
+	s.isFree("job")
+}
+
+func TestALockerPanicsIfItCannotLock(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	locker := newClient(t, "127.0.0.1:1").Locker(ctx, "job")
+	defer func() {
+		if err, _ := recover().(error); !errors.Is(err, context.Canceled) {
+			t.Fatalf("no panic: %v", err)
+		}
+	}()
+	locker.Lock()
+}
