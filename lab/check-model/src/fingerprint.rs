@@ -115,7 +115,7 @@ fn session(world: &World, key: SessionKey) -> u64 {
     match key {
         SessionKey::Connection(client) => client.0,
         SessionKey::Named(named) => {
-            let open = world.model().sessions.iter().find(|session| session.named == named);
+            let open = world.model().sessions.iter().find(|session| session.named == Some(named));
             open.map_or(u64::MAX, |session| session.number)
         }
     }

@@ -213,7 +213,12 @@ fn is_it(model: &mut Model, hold: &Hold, shown: &Shown) -> bool {
 
 fn same_hold(model: &mut Model, hold: &Hold, shown: &[Shown], early: u64, now: u64) -> Result<(), String> {
     let shown = shown.iter().find(|shown| is_it(model, hold, shown)).ok_or_else(|| format!("no hold of {hold:?}"))?;
-    let session = hold.session.map_or(Value::Nil, |client| Value::Int(client.cast_signed()));
+    let named = model.naive.sessions.iter().find(|session| Some(session.number) == hold.session);
+    let session = match (named, hold.session) {
+        (Some(session), _) => Value::BulkString(format!("session-{}", session.id).into_bytes()),
+        (None, Some(client)) => Value::Int(client.cast_signed()),
+        (None, None) => Value::Nil,
+    };
     let (seen, expected) = ((shown.count, shown.token, &shown.session), (hold.count, hold.token, &session));
     same(
         &format!("count, token and session of {hold:?}"),
@@ -248,6 +253,7 @@ pub fn accept(model: &mut Model, expected: &Reply, answer: &Value, floor: u64) -
         }
         (Reply::Integer(expected), Value::Int(number)) => number == expected,
         (Reply::Positive, Value::Int(number)) => *number > 0,
+        (Reply::AtLeast(least), Value::Int(number)) => number >= least,
         (Reply::Either, Value::Int(number)) => matches!(number, 0 | 1),
         (Reply::Nil, Value::Nil) | (Reply::Ok, Value::Okay) => true,
         (Reply::Error(begin), Value::ServerError(error)) => error_text(error).contains(begin),

@@ -7,9 +7,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use dlock_core::Mode;
+use dlock_core::engine::OpenIf;
 use dlock_testkit::histories::leave::{Fence, Leave, Renewal};
 use dlock_testkit::histories::naive::{self, Counts, Hold, Naive, Request};
-use dlock_testkit::histories::{KEYS, KeyNo, Who};
+use dlock_testkit::histories::{KEYS, KeyNo, LONG_SESSION_MS, SessionNo, Who};
 
 /// The number of a connection, as the server gives it out.
 pub type Client = u64;
@@ -24,6 +25,8 @@ pub enum Reply {
     Integer(i64),
     /// A number above zero.
     Positive,
+    /// This number or more.
+    AtLeast(i64),
     /// 0 or 1.
     Either,
     Nil,
@@ -125,6 +128,38 @@ impl Model {
             return plain(naive::Reply::WrongType);
         }
         if self.naive.live(key).any(|hold| hold.token == token) { Reply::Positive } else { Reply::Nil }
+    }
+
+    /// A heartbeat of a named session.
+    pub fn beat(&mut self, client: Client, session: SessionNo, only: OpenIf) -> Reply {
+        let reply = self.naive.may_keep(client, session, only);
+        if reply != naive::Reply::Number(1) {
+            return plain(reply);
+        }
+        let holds = self.holds_of(session);
+        self.naive.keep(client, session, None, LONG_SESSION_MS);
+        holds
+    }
+
+    /// The end of a named session, by command: whoever waited for a hold of it is sent away.
+    pub fn close(&mut self, client: Client, session: SessionNo) -> Reply {
+        let holds = self.holds_of(session);
+        let reply = self.naive.close_session(client, session);
+        if reply != naive::Reply::Number(1) {
+            return plain(reply);
+        }
+        if !self.is_paused {
+            self.naive.settle_sessions();
+        }
+        self.serve();
+        holds
+    }
+
+    /// How many holds a named session has: what lapsed or was flushed may still count.
+    fn holds_of(&self, session: SessionNo) -> Reply {
+        let number = self.naive.session(session).map(|session| session.number);
+        let bound = self.holds().filter(|(_, hold)| number.is_some() && hold.session == number).count();
+        Reply::AtLeast(i64::try_from(bound).unwrap_or(i64::MAX))
     }
 
     /// Before a command looks at its keys, those are served whose turn has come there.

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use dlock_testkit::Client;
 use dlock_testkit::histories::leave::Renewal;
 use dlock_testkit::histories::naive::Request;
-use dlock_testkit::histories::words::{Words, name_of, words};
+use dlock_testkit::histories::words::{Words, close_words, name_of, words};
 use dlock_testkit::histories::{How, KEYS, Lease};
 use dlock_testkit::random::Random;
 use dlock_testkit::redis::Value as Answer;
@@ -54,6 +54,7 @@ impl Round {
         let connections = (0..CONNECTIONS).map(|number| connect(port, number)).collect();
         // Tokens of rounds before are lower than this.
         let last = counter(&mut looker, "last_token").unsigned_abs();
+        close_sessions(&mut looker);
         let base = counts_of(&looker.text("INFO dlock"));
         let model = Model::new(&settings, Some(base), [last].into());
         let catches_up_until = Instant::now();
@@ -85,6 +86,7 @@ impl Round {
     pub fn end(mut self) -> Result<BTreeMap<String, u64>, String> {
         let before = self.before();
         self.connections.clear();
+        close_sessions(&mut self.looker);
         // Who was still served depends on who left first.
         self.model = Model::new(&Settings { max_waiters: None, grace: None }, None, self.model.seen);
         let deadline = Instant::now() + SOON;
@@ -151,8 +153,9 @@ impl Round {
     pub(super) fn expect(&mut self, who: usize, call: &Call, place: Place) -> Result<Reply, String> {
         let client = self.client(who)?;
         let binds = match call {
-            Call::Enter(Request { how: How { binds, .. }, .. }) | Call::Renew(_, Renewal { binds, .. }) => *binds,
-            Call::Release(..) | Call::Check(..) | Call::Delete(_) | Call::SetTtl(..) => false,
+            Call::Enter(Request { how: How { binds, named, .. }, .. })
+            | Call::Renew(_, Renewal { binds, named, .. }) => *binds && named.is_none(),
+            _ => false,
         };
         if binds && place == Place::Script {
             return Ok(Reply::Error("ERR SESSION needs a client connection"));
@@ -178,6 +181,8 @@ impl Round {
                 reply
             }
             Call::Delete(key) => self.model.delete(*key),
+            Call::Beat(session, only) => self.model.beat(client, *session, *only),
+            Call::Close(session) => self.model.close(client, *session),
             Call::Check(key, token) => self.model.check(*key, *token),
             Call::SetTtl(key, ms) => {
                 let reply = self.model.set_ttl(*key, *ms);
@@ -270,7 +275,7 @@ impl Round {
     pub(super) fn count(&mut self, reply: &Reply) {
         self.reach(match reply {
             Reply::Token(_) | Reply::FreshOwner(..) => "granted",
-            Reply::Integer(_) | Reply::Positive | Reply::Either | Reply::Ok => "done",
+            Reply::Integer(_) | Reply::Positive | Reply::AtLeast(_) | Reply::Either | Reply::Ok => "done",
             Reply::Nil => "nil",
             Reply::Error(begin) => begin,
             Reply::All(_) => "transaction",
@@ -306,6 +311,13 @@ fn script(call: &Call, line: Words) -> Words {
     script.extend(keys.iter().map(|key| name_of(*key).as_bytes().to_vec()));
     script.extend(line);
     script
+}
+
+/// A round has no session of another.
+fn close_sessions(looker: &mut Client) {
+    for session in [0, 1] {
+        looker.run(close_words(session));
+    }
 }
 
 fn open(port: u16) -> Client {

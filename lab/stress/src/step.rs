@@ -2,11 +2,14 @@
 
 use std::num::NonZeroU32;
 
+use dlock_core::engine::OpenIf;
 use dlock_core::{Command, Entries, Mode};
 use dlock_testkit::histories::leave::{Fence, Leave, Renewal};
 use dlock_testkit::histories::naive::{Hold, Request};
-use dlock_testkit::histories::words::{Words, enter_words, name_of, release_words, renew_words, words};
-use dlock_testkit::histories::{How, KEYS, KeyNo, Lease, Who};
+use dlock_testkit::histories::words::{
+    Words, beat_words, close_words, enter_words, name_of, release_words, renew_words, words,
+};
+use dlock_testkit::histories::{How, KEYS, KeyNo, LONG_SESSION_MS, Lease, SessionNo, Who};
 use dlock_testkit::random::Random;
 
 use crate::model::{Model, OWNERS, db_of};
@@ -19,6 +22,10 @@ pub enum Call {
     Renew(KeyNo, Renewal),
     Check(KeyNo, u64),
     Delete(KeyNo),
+    /// A heartbeat of a named session, long enough for the round.
+    Beat(SessionNo, OpenIf),
+    /// `DLOCK.SESSION … CLOSE`.
+    Close(SessionNo),
     /// `PEXPIRE` in ms, or `PERSIST`. Nothing ends in the time that the round takes.
     SetTtl(KeyNo, Option<u64>),
 }
@@ -33,6 +40,7 @@ impl Call {
             | Call::Check(key, _)
             | Call::Delete(key)
             | Call::SetTtl(key, _) => std::slice::from_ref(key),
+            Call::Beat(..) | Call::Close(_) => &[],
         }
     }
 
@@ -44,6 +52,8 @@ impl Call {
             Call::Release(key, leave) => release_words(*key, &owner(leave.owner), leave),
             Call::Renew(key, renewal) => renew_words(*key, &owner(renewal.owner), renewal),
             Call::Check(key, token) => words(&format!("DLOCK.CHECK {} {token}", name_of(*key))),
+            Call::Beat(session, only) => beat_words(*session, LONG_SESSION_MS, *only),
+            Call::Close(session) => close_words(*session),
             Call::SetTtl(key, Some(ms)) => words(&format!("PEXPIRE {} {ms}", name_of(*key))),
             Call::SetTtl(key, None) => words(&format!("PERSIST {}", name_of(*key))),
             // Both ways to delete.
@@ -104,8 +114,9 @@ pub fn draw(random: &mut Random, situation: &Situation) -> Option<Step> {
     Some(match random.below(100) {
         0..40 => Step::Call(who, enter(random, situation, who, may_block)),
         40..55 => Step::Call(who, release(random, situation, who)),
-        55..62 => Step::Call(who, renew(random, situation, who)),
-        62..65 => Step::Call(who, Call::Check(key, token(random, situation))),
+        55..61 => Step::Call(who, renew(random, situation, who)),
+        61 | 62 => Step::Call(who, session(random)),
+        63 | 64 => Step::Call(who, Call::Check(key, token(random, situation))),
         65..68 => Step::Call(who, Call::Delete(key)),
         68..72 => Step::Transaction(who, (0..2 + random.below(3)).map(|_| inner(random, situation, who)).collect()),
         72..75 => Step::Script(who, inner(random, situation, who)),
@@ -141,7 +152,8 @@ fn onto(situation: &Situation, who: usize, from: KeyNo, to: KeyNo, step: impl Fn
 /// What happens in a pause takes no write.
 fn pause(random: &mut Random, situation: &Situation, who: usize) -> Step {
     let meanwhile = (0..1 + random.below(3))
-        .map(|_| match random.below(6) {
+        .map(|_| match random.below(7) {
+            6 => Step::Call(who, session(random)),
             0 => Step::Call(who, Call::Check(key(random, who), token(random, situation))),
             1 if !situation.waiting.is_empty() => Step::Unblock(random.pick(situation.waiting), random.one_in(2)),
             _ => Step::Disconnect(any(random), random.one_in(2)),
@@ -251,13 +263,28 @@ fn enter(random: &mut Random, situation: &Situation, who: usize, may_block: bool
         owner,
         is_drawn,
         keys,
-        how: How { lease, binds, id, ..how },
+        how: How { lease, binds, named: named(random).filter(|_| binds), id, ..how },
         since: 0,
         is_upgrade: false,
         session: None,
     };
     request.how.blocks = may_block && random.below(10) < 7;
     Call::Enter(request)
+}
+
+/// Half of what is bound is bound to a named session.
+fn named(random: &mut Random) -> Option<SessionNo> {
+    random.pick(&[None, None, Some(0), Some(1)])
+}
+
+fn session(random: &mut Random) -> Call {
+    let session = random.pick(&[0, 1]);
+    match random.below(8) {
+        0 | 1 => Call::Close(session),
+        2 => Call::Beat(session, OpenIf::New),
+        3 => Call::Beat(session, OpenIf::Open),
+        _ => Call::Beat(session, OpenIf::Any),
+    }
 }
 
 fn several(random: &mut Random, who: usize) -> Vec<KeyNo> {
@@ -301,8 +328,9 @@ fn renew(random: &mut Random, situation: &Situation, who: usize) -> Call {
     };
     let lease = lease(random, situation);
     let binds = random.one_in(4) && !matches!(lease, Lease::Until(_));
-    let renewal = Renewal { client: 0, owner, mode: mode(random), lease, fence, binds, named: None };
-    let short = Renewal { lease: Lease::For(1 + random.below(299)), binds: false, ..renewal };
+    let renewal =
+        Renewal { client: 0, owner, mode: mode(random), lease, fence, binds, named: named(random).filter(|_| binds) };
+    let short = Renewal { lease: Lease::For(1 + random.below(299)), binds: false, named: None, ..renewal };
     // A short lease is for holds that are bound, which refuse it.
     let is_short = random.one_in(3) && !situation.model.would_shorten(key, short);
     Call::Renew(key, if is_short { short } else { renewal })

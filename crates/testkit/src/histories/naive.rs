@@ -129,6 +129,8 @@ pub struct Naive {
     pub sessions: Vec<Session>,
     /// How often one was opened.
     pub openings: u64,
+    /// Whether there is more than one user.
+    pub has_users: bool,
     pub last_token: u64,
     pub default_lease: u64,
     pub max_waiters: Option<usize>,

@@ -14,8 +14,8 @@ pub struct Session {
     pub user: User,
     /// What holds and waiters know it by: another number for each opening.
     pub number: u64,
-    /// What the engine calls it.
-    pub named: NamedId,
+    /// What the engine calls it, if that is known.
+    pub named: Option<NamedId>,
     /// How long it is open without a heartbeat, in µs.
     pub timeout: u64,
     /// When the last heartbeat came, in µs.
@@ -29,17 +29,17 @@ pub struct Session {
 /// A user.
 pub type User = usize;
 
-/// The user of a client, by how the server numbers clients: one of them has a user of its own.
-pub fn user_of(client: u64) -> User {
-    usize::from(client.is_multiple_of(CLIENTS as u64))
-}
-
 /// How much session time passes at most between two turns of the timer, in µs: contract, section 4.
 pub const MAX_STEP_US: u64 = 100_000;
 /// Above the numbers of clients.
 const NAMED: u64 = 1 << 63;
 
 impl Naive {
+    /// The user of a client, by how the server numbers clients: one of those of a history has a user of its own.
+    pub fn user_of(&self, client: u64) -> User {
+        usize::from(self.has_users && client.is_multiple_of(CLIENTS as u64))
+    }
+
     /// Whether a session has not ended. Nobody waits without the connection.
     pub fn is_open(&self, number: u64) -> bool {
         number < NAMED || self.sessions.iter().any(|session| session.number == number)
@@ -54,7 +54,7 @@ impl Naive {
     pub(super) fn binding(&self, client: u64, binds: bool, named: Option<SessionNo>) -> Result<Option<u64>, Reply> {
         match named.map(|id| self.session(id)) {
             None => Ok(binds.then_some(client)),
-            Some(Some(session)) if session.user == user_of(client) => Ok(Some(session.number)),
+            Some(Some(session)) if session.user == self.user_of(client) => Ok(Some(session.number)),
             Some(_) => Err(Reply::NoSession),
         }
     }
@@ -62,7 +62,7 @@ impl Naive {
     /// What a heartbeat is answered: 1 if it opens or keeps the session.
     pub fn may_keep(&self, client: u64, id: SessionNo, only: OpenIf) -> Reply {
         match (self.session(id), only) {
-            (Some(session), _) if session.user != user_of(client) => Reply::NoSession,
+            (Some(session), _) if session.user != self.user_of(client) => Reply::NoSession,
             (Some(_), OpenIf::New) => Reply::Nil,
             (None, OpenIf::Open) => Reply::NoSession,
             _ => Reply::Number(1),
@@ -70,7 +70,7 @@ impl Naive {
     }
 
     /// A heartbeat that opens or keeps a session.
-    pub fn keep(&mut self, client: u64, id: SessionNo, named: NamedId, timeout: u64) {
+    pub fn keep(&mut self, client: u64, id: SessionNo, named: Option<NamedId>, timeout: u64) {
         let (now, turns_late) = (self.now_us, 0);
         if let Some(session) = self.sessions.iter_mut().find(|session| session.id == id) {
             assert_eq!(session.named, named, "a heartbeat opened a session that is open");
@@ -79,7 +79,7 @@ impl Naive {
         }
         self.openings += 1;
         let number = NAMED + self.openings;
-        let (user, timeout) = (user_of(client), timeout * 1000);
+        let (user, timeout) = (self.user_of(client), timeout * 1000);
         self.sessions.push(Session { id, user, number, named, timeout, beat_at: now, passed: 0, turns_late });
     }
 
@@ -87,7 +87,7 @@ impl Naive {
     pub fn close_session(&mut self, client: u64, id: SessionNo) -> Reply {
         match self.session(id).copied() {
             None => Reply::Nil,
-            Some(session) if session.user != user_of(client) => Reply::NoSession,
+            Some(session) if session.user != self.user_of(client) => Reply::NoSession,
             Some(session) => {
                 self.end_named(session.number, None);
                 Reply::Number(1)

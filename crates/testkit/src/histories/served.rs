@@ -13,6 +13,7 @@ impl Naive {
             waiting: Vec::new(),
             sessions: Vec::new(),
             openings: 0,
+            has_users: false,
             last_token: 0,
             default_lease,
             max_waiters,

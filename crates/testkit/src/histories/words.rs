@@ -102,6 +102,21 @@ fn name(command: Command) -> &'static str {
     }
 }
 
+/// A heartbeat.
+pub fn beat_words(session: SessionNo, timeout: u64, only: OpenIf) -> Words {
+    let only = match only {
+        OpenIf::Any => "",
+        OpenIf::New => "nx",
+        OpenIf::Open => "XX",
+    };
+    words(&format!("DLOCK.SESSION session-{session} PX {timeout} {only}"))
+}
+
+/// The end of a session.
+pub fn close_words(session: SessionNo) -> Words {
+    words(&format!("DLOCK.SESSION session-{session} CLOSE"))
+}
+
 fn session_words(binds: bool, named: Option<SessionNo>) -> Words {
     match named {
         Some(id) => words(&format!("SESSIONID session-{id}")),
@@ -175,14 +190,13 @@ impl fmt::Display for Op {
                 write!(f, "  (client {client})")
             }
             Op::Beat { client, session, only, timeout } => {
-                let only = match only {
-                    OpenIf::Any => "",
-                    OpenIf::New => " NX",
-                    OpenIf::Open => " XX",
-                };
-                write!(f, "DLOCK.SESSION session-{session} PX {timeout}{only}  (client {client})")
+                line(f, &beat_words(*session, *timeout, *only))?;
+                write!(f, "  (client {client})")
             }
-            Op::Close(client, session) => write!(f, "DLOCK.SESSION session-{session} CLOSE  (client {client})"),
+            Op::Close(client, session) => {
+                line(f, &close_words(*session))?;
+                write!(f, "  (client {client})")
+            }
             op => write!(f, "{op:?}"),
         }
     }

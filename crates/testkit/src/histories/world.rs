@@ -73,7 +73,7 @@ impl World {
             session_grace: grace.map(plain::lease),
         };
         World {
-            naive: Naive::new(BEGIN_MS * 1000, default_lease, max_waiters),
+            naive: Naive { has_users: true, ..Naive::new(BEGIN_MS * 1000, default_lease, max_waiters) },
             server: MemoryServer::new(settings, MemoryKeyspace::at(BEGIN_MS)),
             // Its clock stands still: a replica removes nothing by itself.
             replica: MemoryKeyspace::default(),

@@ -10,7 +10,6 @@ use super::World;
 use super::turn::split;
 use crate::histories::leave::{Fence, Leave, Renewal};
 use crate::histories::naive::{Reply, Request};
-use crate::histories::named::user_of;
 use crate::histories::ops::{ClientNo, How, KeyNo, Lease, SessionNo, Somebody};
 use crate::histories::plain;
 use crate::keyspace::{KeyName, Replicated, RunningRelease};
@@ -170,7 +169,7 @@ impl World {
     fn bind_to(&self, client: u64, binds: bool, named: Option<SessionNo>) -> Binding {
         match named {
             Some(id) => {
-                let user = plain::user(user_of(client));
+                let user = plain::user(self.naive.user_of(client));
                 BindTo::Named(self.server.engine.look_up_session(&plain::session(id), Some(user)))
             }
             None if binds => BindTo::Connection,

@@ -5,7 +5,7 @@ use dlock_core::engine::{Fault, Heartbeat, OpenIf, Role};
 
 use super::World;
 use crate::histories::naive::Reply;
-use crate::histories::named::{MAX_STEP_US, User, user_of};
+use crate::histories::named::{MAX_STEP_US, User};
 use crate::histories::ops::{ClientNo, How, KEYS, KeyNo, LONG_SESSION_MS, SHORT_SESSION_MS, SessionNo};
 use crate::histories::plain;
 
@@ -24,7 +24,7 @@ impl World {
 
     pub(super) fn beat(&mut self, client: ClientNo, id: SessionNo, only: OpenIf, timeout: u64) {
         let client = self.clients[client];
-        let (session, user) = (plain::session(id), user_of(client));
+        let (session, user) = (plain::session(id), self.naive.user_of(client));
         let beat = Heartbeat { id: &session, user: plain::user(user), timeout: plain::lease(timeout), only };
         let times = (self.server.space.uptime(), self.server.space.now());
         let reply = match self.server.engine.keep_session(beat, times) {
@@ -36,7 +36,7 @@ impl World {
         assert_eq!(reply, self.naive.may_keep(client, id, only), "{id} {:?}", self.naive);
         if reply == Reply::Number(1) {
             let named = self.server.engine.look_up_session(&session, Some(plain::user(user))).expect("it is open");
-            self.naive.keep(client, id, named, timeout);
+            self.naive.keep(client, id, Some(named), timeout);
         }
         self.reached.count(match reply {
             Reply::Number(_) => "heartbeat",
@@ -58,7 +58,7 @@ impl World {
     pub(super) fn close_session(&mut self, client: ClientNo, id: SessionNo) {
         let client = self.clients[client];
         let (session, now) = (plain::session(id), self.server.space.now());
-        let user = plain::user(user_of(client));
+        let user = plain::user(self.naive.user_of(client));
         let reply = match self.server.engine.close_session(&session, Some(user), now) {
             Ok(None) => Reply::Nil,
             Ok(Some(_)) => Reply::Number(1),
@@ -75,7 +75,7 @@ impl World {
         let ran_at = std::mem::replace(&mut self.ran_at, now);
         for session in self.naive.sessions.clone() {
             let open = self.server.engine.look_up_session(&plain::session(session.id), Some(plain::user(session.user)));
-            if open == Ok(session.named) {
+            if open.ok() == session.named {
                 continue;
             }
             assert_eq!(self.server.role, Role::Primary, "{session:?} ended on a server that does nothing");
