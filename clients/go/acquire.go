@@ -129,7 +129,7 @@ func (a *attempt) lock() (*Lock, error) {
 			return nil, a.explained(err)
 		}
 		if g == nil {
-			return nil, &failure{ErrNotGranted, a.target.name, a.ctx.Err()}
+			return nil, &failure{ErrNotGranted, a.target.name, limitOf(a.ctx)}
 		}
 		lock, err := a.held(g)
 		if err == nil {
@@ -192,11 +192,8 @@ func (a *attempt) explained(err error) error {
 	switch {
 	case errors.As(err, &over):
 		return fmt.Errorf("dlock: %s: %w", a.target.name, over.cause)
-	case errors.Is(err, ErrUnreachable), errors.Is(err, ErrClosed):
-		if limit := a.ctx.Err(); limit != nil {
-			err = errors.Join(limit, err)
-		}
-		return fmt.Errorf("dlock: %s: %w", a.target.name, err)
+	case errors.Is(err, ErrUnreachable):
+		return &failure{&outage{a.cause, limitOf(a.ctx)}, a.target.name, nil}
 	case a.io.Err() != nil:
 		return fmt.Errorf("dlock: %s: %w", a.target.name, err)
 	}

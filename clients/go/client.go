@@ -45,7 +45,6 @@ type router interface {
 	find(ctx context.Context, key string, again bool, until time.Time) (string, error)
 	// redirect is told what a server has answered about a key.
 	redirect(key string, answer ServerError)
-	close()
 }
 
 // New returns a client for the server at an address: "host:port", or a URL "redis://user:password@host:port/database".
@@ -74,7 +73,6 @@ type fixed string
 
 func (f fixed) find(context.Context, string, bool, time.Time) (string, error) { return string(f), nil }
 func (f fixed) redirect(string, ServerError)                                  {}
-func (f fixed) close()                                                        {}
 
 // parse returns the settings, and the host with its port. Options override the URL.
 func parse(address string, options []ClientOption) (settings, string, error) {
@@ -163,7 +161,6 @@ func (c *Client) Close() error {
 	for _, each := range c.pools {
 		each.close()
 	}
-	c.router.close()
 	return nil
 }
 
@@ -298,20 +295,23 @@ func (c *Client) ask(ctx context.Context, key string, until time.Time, commands 
 
 // unanswered returns why there is no answer: the caller has given up, or what went wrong last.
 func unanswered(ctx context.Context, last error) error {
-	switch {
-	case isCanceled(ctx):
+	if isCanceled(ctx) {
 		return context.Cause(ctx)
-	case ctx.Err() != nil:
-		return errors.Join(ctx.Err(), &outage{last})
 	}
-	return &outage{last}
+	return &outage{last, limitOf(ctx)}
 }
 
 // outage is ErrUnreachable with its cause.
-type outage struct{ cause error }
+type outage struct{ cause, limit error }
 
-func (o *outage) Error() string   { return ErrUnreachable.Error() + ": " + o.cause.Error() }
-func (o *outage) Unwrap() []error { return []error{ErrUnreachable, o.cause} }
+func (o *outage) Error() string { return ErrUnreachable.Error() + ": " + o.cause.Error() }
+
+func (o *outage) Unwrap() []error {
+	if o.limit == nil {
+		return []error{ErrUnreachable, o.cause}
+	}
+	return []error{ErrUnreachable, o.limit, o.cause}
+}
 
 var errOver = errors.New("the time is over")
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 )
 
 // The ways in which a lock fails. Compare with [errors.Is]: what is returned says more.
@@ -99,6 +100,15 @@ func explained(name string, err error) error {
 		return &failure{ErrDeadlock, name, err}
 	}
 	return fmt.Errorf("dlock: %s: %w", name, err)
+}
+
+// limitOf returns [context.DeadlineExceeded] if the deadline of ctx has passed, or is about to: the last answer may
+// come a moment earlier.
+func limitOf(ctx context.Context) error {
+	if deadline, ok := ctx.Deadline(); ok && time.Until(deadline) < 5*time.Millisecond {
+		return context.DeadlineExceeded
+	}
+	return ctx.Err()
 }
 
 // isCanceled returns whether the caller has given up, and did not just set a limit that has passed.

@@ -93,6 +93,8 @@ type settings struct {
 	pool     int
 	waiters  int
 	session  time.Duration
+
+	sentinelUser, sentinelPassword string
 }
 
 // WithAuth logs in as an ACL user. With an empty user, it is the password of the server.
