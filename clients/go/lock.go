@@ -124,14 +124,14 @@ func (l *Lock) checkEnd() {
 
 // renewAlways renews the lease whenever a third of it has passed.
 func (l *Lock) renewAlways(ctx context.Context) {
-	pause := l.terms.lease / 3
+	pause := l.leaseNow() / 3
 	for {
 		select {
 		case <-time.After(pause):
 		case <-ctx.Done():
 			return
 		}
-		switch err := l.confirm(ctx, time.Now().Add(min(l.terms.lease/3, l.patience()))); {
+		switch err := l.confirm(ctx, time.Now().Add(min(l.leaseNow()/3, l.patience()))); {
 		case err == nil:
 			pause = l.leaseNow() / 3
 		case ctx.Err() != nil:
