@@ -20,6 +20,7 @@ mod limits;
 mod logins;
 mod lost;
 mod outages;
+mod permissions;
 mod places;
 mod proxy;
 mod queue;
