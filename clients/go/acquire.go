@@ -39,7 +39,7 @@ func (c *Client) acquire(ctx context.Context, t target, options []Option) (*Lock
 	a := newAttempt(ctx, c, t, terms)
 	a.io, a.over = c.untilCanceled(ctx)
 	defer a.over()
-	defer a.unbind()
+	defer a.end()
 	lock, err := a.lock()
 	if err != nil && a.unread {
 		a.debts = append(a.debts, a.owner)
@@ -73,6 +73,9 @@ type attempt struct {
 	moved bool
 	// Owners that may have been granted the lock, and do not want it.
 	debts []string
+	// It has a place at the gate, and keeps it also while it repeats: behind the others it would block those ahead of it, if
+	// the grant that it has not read is in their way.
+	inside bool
 	// The session that keeps the lock, on the server that was asked last. Nil: none does, or none was asked.
 	bound *binding
 }
@@ -162,6 +165,14 @@ func (a *attempt) bind(p *pool) error {
 	return err
 }
 
+// end leaves the session, and the place at the gate.
+func (a *attempt) end() {
+	a.unbind()
+	if a.inside {
+		a.client.gates.leave(gateName(a.target.keys))
+	}
+}
+
 func (a *attempt) unbind() {
 	if a.bound != nil {
 		a.client.sessions.leave(a.bound)
@@ -203,6 +214,7 @@ func (a *attempt) explained(err error) error {
 // run repeats after a lost connection, for as long as it may look for a server. No grant: a server has refused it.
 func (a *attempt) run() (*grant, error) {
 	for tries := 0; ; tries++ {
+		began := time.Now()
 		g, err := a.once(tries)
 		if err == nil {
 			return g, nil
@@ -214,6 +226,9 @@ func (a *attempt) run() (*grant, error) {
 			return nil, err
 		}
 		a.cause = err
+		if time.Since(began) > longestPause {
+			tries = 0 // There was a server for some time.
+		}
 		if pause(a.io, tries, a.givesUp()) != nil {
 			return nil, unanswered(a.io, err)
 		}
@@ -231,10 +246,12 @@ func (a *attempt) once(tries int) (*grant, error) {
 			return g, err
 		}
 	}
-	if err := a.enter(place); err != nil {
-		return nil, err
+	if !a.inside {
+		if err := a.enter(place); err != nil {
+			return nil, err
+		}
+		a.inside = true
 	}
-	defer a.client.gates.leave(place)
 	if !a.ends.IsZero() && a.left() == 0 {
 		return a.try(tries > 0) // The answer before may be old.
 	}

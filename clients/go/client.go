@@ -313,6 +313,9 @@ func (o *outage) Unwrap() []error {
 	return []error{ErrUnreachable, o.limit, o.cause}
 }
 
+// The longest pause between two attempts.
+const longestPause = 250 * time.Millisecond
+
 var errOver = errors.New("the time is over")
 
 // pause waits before the next attempt, not at all before the second one. It fails if the time is over.
@@ -320,7 +323,7 @@ func pause(ctx context.Context, tries int, until time.Time) error {
 	if tries == 0 && time.Now().Before(until) {
 		return ctx.Err()
 	}
-	timer := time.NewTimer(min(25*time.Millisecond<<min(tries, 4), 250*time.Millisecond, max(0, time.Until(until))))
+	timer := time.NewTimer(min(25*time.Millisecond<<min(tries, 4), longestPause, max(0, time.Until(until))))
 	defer timer.Stop()
 	select {
 	case <-timer.C:

@@ -24,11 +24,13 @@ func startProxy(t testing.TB, to string) *proxy {
 	}
 	p := &proxy{listener: listener, to: to, open: map[net.Conn]struct{}{}}
 	go p.accept()
-	t.Cleanup(func() {
-		listener.Close()
-		p.lead("")
-	})
+	t.Cleanup(p.close)
 	return p
+}
+
+func (p *proxy) close() {
+	p.listener.Close()
+	p.lead("")
 }
 
 func (p *proxy) address() string { return p.listener.Addr().String() }

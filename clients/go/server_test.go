@@ -33,6 +33,9 @@ type server struct {
 var address string
 
 func TestMain(m *testing.M) {
+	if at := os.Getenv("DLOCK_GO_HOLDS"); at != "" {
+		holdForever(at)
+	}
 	ended := func() int {
 		s, err := newServer("examples")
 		if err != nil {
@@ -44,6 +47,16 @@ func TestMain(m *testing.M) {
 		return m.Run()
 	}()
 	os.Exit(ended)
+}
+
+// holdForever is what a program does that is killed.
+func holdForever(at string) {
+	client, err := dlock.New(at, dlock.WithSession(time.Second))
+	if err == nil {
+		_, err = client.Lock(context.Background(), "job", dlock.WithLease(10*time.Minute))
+	}
+	fmt.Println("holds", err)
+	select {}
 }
 
 func newServer(name string, more ...string) (*server, error) {
@@ -179,10 +192,10 @@ func readText(from *bufio.Reader) (string, error) {
 	return line, nil
 }
 
-// info returns a field of INFO.
+// info returns a field of INFO. Empty: there is none, or the server does not answer now.
 func (s *server) info(section, field string) string {
-	s.t.Helper()
-	for _, line := range strings.Split(s.call("INFO", section), "\r\n") {
+	reply, _ := s.try("INFO", section)
+	for _, line := range strings.Split(reply, "\r\n") {
 		if value, ok := strings.CutPrefix(line, field+":"); ok {
 			return value
 		}
@@ -199,7 +212,10 @@ func (s *server) waiters(number int) {
 
 func (s *server) isFree(name string) {
 	s.t.Helper()
-	eventually(s.t, name+" is free", func() bool { return s.call("DLOCK.INFO", name) == "$-1" })
+	eventually(s.t, name+" is free", func() bool {
+		reply, err := s.try("DLOCK.INFO", name)
+		return err == nil && reply == "$-1"
+	})
 }
 
 func eventually(t testing.TB, what string, condition func() bool) {

@@ -1,9 +1,12 @@
 package dlock_test
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"os/exec"
 	"strings"
 	"sync"
 	"syscall"
@@ -57,6 +60,28 @@ func TestASessionThatEndedOnTheServerLosesItsLocks(t *testing.T) {
 		t.Fatalf("another cause: %v", context.Cause(lock.Context()))
 	}
 	release(t, acquire(t, client, "job"))
+}
+
+func TestAProgramThatIsKilledLosesItsLocks(t *testing.T) {
+	t.Parallel()
+	s := startServer(t)
+	holder := exec.Command(os.Args[0])
+	holder.Env = append(os.Environ(), "DLOCK_GO_HOLDS="+s.address())
+	output, err := holder.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := holder.Start(); err != nil {
+		t.Fatal(err)
+	}
+	line, err := bufio.NewReader(output).ReadString('\n')
+	if line != "holds <nil>\n" {
+		t.Fatalf("%q: %v", line, err)
+	}
+	holder.Process.Kill()
+	holder.Wait()
+	// The lease is longer than the test may take.
+	release(t, acquire(t, newClient(t, s.address()), "job"))
 }
 
 func TestAReplicaThatTakesOverKeepsTheLocks(t *testing.T) {
