@@ -41,7 +41,11 @@ pub fn describe(lock: &LockInfo) -> Vec<String> {
     if !lock.holds.is_empty() {
         let heading = ["HELD BY", "MODE", "PERMITS", "AGE", "TTL", "TOKEN", "SESSION"].map(str::to_owned);
         let holds = lock.holds.iter().map(|hold| {
-            let session = hold.session.map_or("-".to_owned(), |id| id.to_string());
+            let session = match (hold.session, &hold.named_session) {
+                (Some(id), _) => id.to_string(),
+                (None, Some(id)) => shown(id),
+                (None, None) => "-".to_owned(),
+            };
             let (mode, permits, token) = (hold.mode.to_string(), hold.count.to_string(), hold.token.to_string());
             [shown(&hold.owner), mode, permits, time(hold.age), time(hold.ttl), token, session]
         });

@@ -34,7 +34,7 @@ fn hold(hold: &HoldInfo) -> Value {
         "token": hold.token,
         "age": millis(hold.age),
         "ttl": millis(hold.ttl),
-        "session": hold.session,
+        "session": hold.session.map(Value::from).or_else(|| hold.named_session.as_deref().map(|id| text(id).into())),
     })
 }
 

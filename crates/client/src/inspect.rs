@@ -107,6 +107,8 @@ pub struct HoldInfo {
     pub age: Duration,
     /// The id of the connection that it is bound to.
     pub session: Option<i64>,
+    /// The id of the named session that it is bound to.
+    pub named_session: Option<Vec<u8>>,
 }
 
 /// One request that waits.
@@ -164,6 +166,11 @@ impl HoldInfo {
     fn of(value: Value, now: u64) -> Result<Self, RedisError> {
         let mut fields = Fields::of(value)?;
         let token = fields.take("token")?;
+        // A number is a connection, a string a named session.
+        let (session, named_session) = match fields.take("session")? {
+            Value::Int(id) => (Some(id), None),
+            other => (None, from_redis_value(other)?),
+        };
         Ok(Self {
             owner: fields.take("owner")?,
             mode: fields.hold_mode()?,
@@ -171,7 +178,8 @@ impl HoldInfo {
             token,
             ttl: fields.millis("ttl")?,
             age: Duration::from_micros(now.saturating_sub(token)),
-            session: fields.take("session")?,
+            session,
+            named_session,
         })
     }
 }

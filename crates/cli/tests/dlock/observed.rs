@@ -43,6 +43,18 @@ fn next(output: &mut impl BufRead) -> Value {
 }
 
 #[test]
+fn a_hold_of_a_named_session_is_shown_with_its_id() {
+    let (server, mut client) = Server::start().with_client();
+    client.int("DLOCK.SESSION worker-1 PX 600000 NX");
+    client.int("DLOCK.ACQUIRE job alice PX 600000 SESSIONID worker-1");
+    let table = run(&server, &["info", "job", "--table"]);
+    assert!(table.stdout.lines().any(|line| line.starts_with("alice ") && line.ends_with(" worker-1")), "{table:?}");
+    let info: Value = serde_json::from_str(&run(&server, &["info", "job"]).stdout).expect("JSON");
+    assert_eq!(info["holds"][0]["session"], "worker-1");
+    assert_eq!(run(&server, &["ls"]).code, Some(0));
+}
+
+#[test]
 fn info_shows_permits_and_the_number_of_locks() {
     let (server, mut client) = Server::start().with_client();
     client.int("DLOCK.SACQUIRE pool a 3 PERMITS 2 PX 600000");

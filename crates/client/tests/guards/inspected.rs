@@ -29,6 +29,20 @@ async fn everybody_in_and_before_a_lock_is_shown() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_hold_of_a_named_session_is_shown_and_watched() {
+    let (server, client) = server_and_client();
+    let mut other = server.client();
+    other.int("DLOCK.SESSION worker-1 PX 600000 NX");
+    let mut watch = client.watch("doc").expect("one server");
+    assert!(in_time(watch.next()).await.expect("more").expect("holders").is_empty());
+    other.int("DLOCK.ACQUIRE doc alice PX 600000 SESSIONID worker-1");
+    let info = client.info("doc").await.expect("an answer").expect("a lock");
+    assert_eq!((info.holds[0].session, info.holds[0].named_session.as_deref()), (None, Some(&b"worker-1"[..])));
+    let seen = in_time(watch.next()).await.expect("more").expect("holders");
+    assert_eq!(seen[0].named_session, info.holds[0].named_session);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn locks_are_found_by_pattern_among_other_keys() {
     let (server, client) = server_and_client();
     server.client().int("RPUSH job:list 1");
