@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use crate::backend::Backend;
 use crate::error::Error;
 use crate::guard::Guard;
+use crate::named::Session;
 use crate::owner::Naming;
 use crate::terms::{Keep, Replicas, Terms, Wait, whole_millis};
 
@@ -93,11 +94,26 @@ impl Acquire {
         self
     }
 
+    /// Binds the lock to a session, which keeps it together with its other locks. The [`lease`](Acquire::lease) is at
+    /// least three times the session's timeout. The session must be of the same client.
+    pub fn in_session(mut self, session: &Session) -> Self {
+        self.terms.keep = Keep::Named;
+        self.terms.named = Some(session.inner().clone());
+        self
+    }
+
     async fn run(self) -> Result<Guard, Error> {
         let Self { backend, mut terms } = self;
         terms.check()?;
         terms.begin();
         terms.lease = whole_millis(terms.lease)?;
+        terms.named.take_if(|_| terms.keep != Keep::Named);
+        if let Some(session) = &terms.named {
+            if !session.is_of(&backend) {
+                return Err(Error::Invalid("the session is of another client".to_owned()));
+            }
+            (terms.lease, terms.openings) = (session.lease(terms.lease), session.openings());
+        }
         if let Some(upgrades) = &terms.upgrades {
             let began = Instant::now();
             terms.upgrade = Some(upgrades.begin(terms.wait).await?);
@@ -106,7 +122,11 @@ impl Acquire {
             }
         }
         let grant = backend.acquire(&terms).await?;
-        Ok(Guard::new(backend, terms, grant))
+        let session = terms.named.clone();
+        let guard = Guard::new(backend, terms, grant);
+        // If it has ended meanwhile, dropping the guard releases the lock.
+        session.map_or(Ok(()), |session| session.check())?;
+        Ok(guard)
     }
 }
 

@@ -76,6 +76,7 @@ impl Guard {
             naming: Naming::OfHold(hold.owner.clone()),
             lease: self.lease(),
             keep: hold.keep,
+            named: hold.binding.as_ref().map(|binding| binding.session().clone()),
             replicas: hold.replicas,
             ..Terms::new(hold.names.clone(), mode, wait)
         })

@@ -27,6 +27,8 @@ pub enum Error {
     },
     /// The lock was held and is not any more: its lease ran out, it was deleted, or a failover lost it.
     Lost,
+    /// The [`Session`](crate::Session) of the acquisition is not open, and why. Nothing is held.
+    SessionEnded(String),
     /// The server answered with an error. Nothing was changed.
     Refused(Cause),
     /// The URL or an argument makes no sense. Nothing was sent.
@@ -43,6 +45,7 @@ impl fmt::Display for Error {
                 write!(f, "{acknowledged} of {wanted} replicas acknowledged in time")
             }
             Self::Lost => f.write_str("the lock was lost"),
+            Self::SessionEnded(why) => write!(f, "the session is not open: {why}"),
             Self::Refused(cause) if cause.is_module_missing() => {
                 write!(f, "the server refused: {cause} (is the dlock module loaded?)")
             }

@@ -11,8 +11,10 @@ use tokio::task::AbortHandle;
 use tokio::time::{sleep_until, timeout_at};
 
 use crate::backend::Backend;
+use crate::cleanup;
 use crate::error::Error;
-use crate::server::{Fault, Link};
+use crate::named::{Binding, WeakBinding};
+use crate::server::{Fault, Link, Server};
 use crate::session::Session;
 use crate::terms::{Grant, Hold, Keep, Mode, Renewal, Terms, whole_millis};
 
@@ -62,7 +64,10 @@ impl Guard {
     /// Begins to keep what was granted. Must run inside a tokio runtime.
     pub(crate) fn new(backend: Backend, terms: Terms, grant: Grant) -> Self {
         let owner = grant.kept.as_ref().map_or_else(|| terms.owner.clone(), |kept| kept.owner());
-        let (hold, until) = (Hold::new(&terms, owner, &grant), grant.until);
+        let (mut hold, until) = (Hold::new(&terms, owner, &grant), grant.until);
+        if let Some(session) = &terms.named {
+            hold.binding = Some(session.join(Server::binds(&hold, session.id()), terms.openings));
+        }
         let (state, lease) = (watch::Sender::new(State::Until(until)), Mutex::new(hold.lease));
         let (entries, runtime, keeper) = (AtomicUsize::new(1), Handle::current(), OnceLock::new());
         let held = Arc::new(Held { backend, hold, state, lease, entries, runtime, keeper });
@@ -153,10 +158,12 @@ impl Guard {
         let mut state = self.held.state.subscribe();
         // The future must not keep the connection open.
         let session = self.held.hold.session.as_ref().map(Arc::downgrade);
+        let binding = self.held.hold.binding.as_ref().map(Binding::downgrade);
         async move {
             while let State::Until(until) = { *state.borrow_and_update() } {
                 let closed =
                     session.as_ref().and_then(Weak::upgrade).and_then(|session| Some(session.bound()?.closed()));
+                let until = binding.as_ref().map_or(until, WeakBinding::until);
                 let changed = state.changed();
                 // The keeper says when it is over. Should its runtime be gone, time does.
                 let heard = match closed {
@@ -164,7 +171,11 @@ impl Guard {
                         changed = changed => changed.is_ok(),
                         () = closed => true,
                     },
-                    None => matches!(timeout_at(until.into(), changed).await, Ok(Ok(()))),
+                    None => match timeout_at(until.into(), changed).await {
+                        Ok(changed) => changed.is_ok(),
+                        // A heartbeat may have prolonged it.
+                        Err(_) => binding.as_ref().is_some_and(|binding| binding.until() > Instant::now()),
+                    },
                 };
                 if !heard {
                     return;
@@ -198,7 +209,8 @@ impl Guard {
     /// Those of [`renew`](Guard::renew): the lease may then be the old or the new one, and the guard counts on the
     /// shorter. [`Error::Invalid`] for a session or a quorum, whose lease is fixed.
     pub async fn extend(&self, lease: Duration) -> Result<(), Error> {
-        if self.held.hold.session.is_some() || self.held.hold.kept.is_some() {
+        let Hold { session, binding, kept, .. } = &self.held.hold;
+        if session.is_some() || binding.is_some() || kept.is_some() {
             return Err(Error::Invalid("the lease of a session or of a quorum is fixed".to_owned()));
         }
         let lease = whole_millis(lease)?;
@@ -225,9 +237,13 @@ impl Guard {
         if !last {
             return Ok(());
         }
+        self.held.leave_session();
         let patience = until.min(Instant::now() + RELEASE);
         let outcome = self.held.backend.release(&self.held.hold, patience).await;
-        self.released = !matches!(outcome, Err(Error::Unreachable(_)));
+        self.released = !matches!(outcome, Err(Error::Unreachable(_))) || self.held.hold.binding.is_some();
+        if !matches!(outcome, Ok(()) | Err(Error::Lost)) {
+            self.held.release_later();
+        }
         if self.released {
             self.held.hold.upgrade.iter().for_each(|upgrade| upgrade.end());
         }
@@ -241,6 +257,7 @@ impl Drop for Guard {
             return;
         }
         self.held.stop();
+        self.held.leave_session();
         self.held.hold.upgrade.iter().for_each(|upgrade| upgrade.give_up());
         let last = self.held.state.send_replace(State::Released);
         if self.released {
@@ -248,12 +265,16 @@ impl Drop for Guard {
         }
         // Once even if it may be lost: then this finds nothing.
         let until = match last {
+            State::Until(_) if self.held.hold.binding.is_some() => Instant::now() + cleanup::LIMIT,
             State::Until(until) => until,
             State::Lost | State::Released => Instant::now() + ONCE,
         };
         let held = self.held.clone();
         self.held.backend.cleanups().spawn(&self.held.runtime, async move {
-            let _ = held.backend.release(&held.hold, until).await;
+            let until = until.min(Instant::now() + cleanup::LIMIT * 4 / 5);
+            if !matches!(held.backend.release(&held.hold, until).await, Ok(()) | Err(Error::Lost)) {
+                held.release_later();
+            }
         });
     }
 }
@@ -266,9 +287,29 @@ impl Held {
         }
     }
 
+    /// Tells its named session that it is about to be released.
+    fn leave_session(&self) {
+        self.hold.binding.iter().for_each(Binding::leave);
+    }
+
+    /// Has its named session release it, which would keep the hold.
+    fn release_later(&self) {
+        self.hold.binding.iter().for_each(|binding| binding.owe(Server::releases(&self.hold)));
+    }
+
     /// Returns the state at this moment, even if the keeper has not recorded it yet.
     fn state(&self) -> State {
-        match *self.state.borrow() {
+        match (*self.state.borrow(), &self.hold.binding) {
+            (State::Until(_), Some(binding)) => match binding.until() {
+                until if until <= Instant::now() => State::Lost,
+                until => State::Until(until),
+            },
+            (state, _) => self.state_of(state),
+        }
+    }
+
+    fn state_of(&self, state: State) -> State {
+        match state {
             State::Until(until) if self.bound().is_none() && until <= Instant::now() => State::Lost,
             state => state,
         }
@@ -298,7 +339,7 @@ impl Held {
 
     /// Returns until when it is held, as far as this process knows.
     fn until(&self) -> Instant {
-        match *self.state.borrow() {
+        match self.hold.binding.as_ref().map(|_| self.state()).unwrap_or(*self.state.borrow()) {
             State::Until(until) => until,
             State::Lost | State::Released => Instant::now(),
         }
@@ -363,6 +404,10 @@ impl std::fmt::Debug for Held {
 async fn keep(held: Arc<Held>) {
     if held.hold.keep == Keep::Nobody {
         return expire(held).await;
+    }
+    if let Some(binding) = &held.hold.binding {
+        binding.lost().await;
+        return held.set(State::Lost);
     }
     let third = |lease: Duration| lease.mul_f64(spread(&held.hold.owner) / 3.0);
     let mut is_silent = false;

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use tokio::time::sleep;
 
 use crate::error::Error;
+use crate::named::{self, Binding};
 use crate::owner::{Naming, uuid};
 use crate::quorum::Kept;
 use crate::server::Fault;
@@ -53,6 +54,8 @@ pub(crate) enum Keep {
     Renewal,
     /// The server, for as long as a connection lives.
     Session,
+    /// The server, for as long as a named session lives.
+    Named,
     /// Nobody, unless it is renewed by hand.
     Nobody,
 }
@@ -132,6 +135,9 @@ pub(crate) struct Terms {
     pub mode: Mode,
     pub lease: Duration,
     pub keep: Keep,
+    /// The named session, and how often it had been opened before.
+    pub named: Option<Arc<named::Inner>>,
+    pub openings: u64,
     pub wait: Wait,
     /// How long an outage may take, if the wait has no limit.
     pub outage: Option<Duration>,
@@ -151,6 +157,8 @@ impl Terms {
             mode,
             lease: DEFAULT_LEASE,
             keep: Keep::Renewal,
+            named: None,
+            openings: 0,
             wait,
             outage: None,
             replicas: None,
@@ -219,6 +227,8 @@ pub(crate) struct Hold {
     pub keep: Keep,
     pub replicas: Option<Replicas>,
     pub session: Option<Arc<Session>>,
+    /// To a named session.
+    pub binding: Option<Binding>,
     pub kept: Option<Arc<Kept>>,
     /// Those of this hold, and the one that it is.
     pub upgrades: Upgrades,
@@ -239,7 +249,8 @@ impl Hold {
     pub fn new(terms: &Terms, owner: String, grant: &Grant) -> Self {
         let Terms { names, lease, mode, keep, replicas, upgrade, .. } = terms.clone();
         let (token, session, kept) = (grant.token, grant.session.clone(), grant.kept.clone());
-        Self { names, owner, mode, token, lease, keep, replicas, session, kept, upgrades: Upgrades::default(), upgrade }
+        let (upgrades, binding) = (Upgrades::default(), None);
+        Self { names, owner, mode, token, lease, keep, replicas, session, binding, kept, upgrades, upgrade }
     }
 
     /// Returns the lock, or the first of several.

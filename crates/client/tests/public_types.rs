@@ -16,7 +16,8 @@ use std::time::Duration;
 
 use dlock_client::{
     Acquire, Cause, Client, ClientBuilder, Credentials, Error, Guard, HoldInfo, HoldMode, LockInfo, LockMode, LogEntry,
-    LogEvent, Node, Operator, PerServer, QuorumBuilder, Semaphore, ServerStats, Tls, WaiterInfo, Watch, blocking,
+    LogEvent, Node, Operator, PerServer, QuorumBuilder, Semaphore, ServerStats, Session, Tls, WaiterInfo, Watch,
+    blocking,
 };
 
 fn is_shared_and_printed<T: Send + Sync + Unpin + Debug + 'static>() {}
@@ -51,6 +52,7 @@ fn every_public_type_is_shared_by_threads_and_printed() {
         QuorumBuilder,
         Semaphore,
         ServerStats,
+        Session,
         Tls,
         WaiterInfo,
         Watch,

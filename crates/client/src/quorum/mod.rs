@@ -40,7 +40,7 @@ pub(crate) struct Quorum {
 
 impl Quorum {
     pub async fn acquire(self: Arc<Self>, terms: &Terms) -> Result<Grant, Error> {
-        if terms.keep == Keep::Session {
+        if matches!(terms.keep, Keep::Session | Keep::Named) {
             return Err(Error::Invalid("a quorum keeps locks by renewing them, not by sessions".to_owned()));
         }
         if terms.replicas.is_some() {

@@ -31,6 +31,9 @@ pub(super) fn acquire(terms: &Terms, block: Option<u64>) -> Cmd {
     if terms.keep == Keep::Session {
         acquire.arg("SESSION");
     }
+    if let Some(session) = &terms.named {
+        acquire.arg("SESSIONID").arg(session.id());
+    }
     acquire
 }
 
@@ -68,6 +71,13 @@ pub(super) fn renew(hold: &Hold, name: &[u8], lease: Duration) -> Cmd {
 pub(super) fn bind(hold: &Hold, name: &[u8]) -> Cmd {
     let mut renew = cmd("DLOCK.RENEW");
     renew.arg(name).arg(&hold.owner).arg("TOKEN").arg(hold.token).arg("SESSION");
+    renew
+}
+
+/// Binds the hold to a named session, with the lease that it has.
+pub(super) fn bind_named(hold: &Hold, name: &[u8], session: &str) -> Cmd {
+    let mut renew = cmd("DLOCK.RENEW");
+    renew.arg(name).arg(&hold.owner).arg("TOKEN").arg(hold.token).arg("SESSIONID").arg(session);
     renew
 }
 

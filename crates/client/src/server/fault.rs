@@ -62,6 +62,11 @@ impl Fault {
         }
     }
 
+    /// Returns whether the server does not know the session.
+    pub fn is_no_session(&self) -> bool {
+        matches!(self, Self::Refused(cause) if cause.code() == Some("NOSESSION"))
+    }
+
     /// Returns whether the key has another type.
     pub fn is_wrong_type(&self) -> bool {
         matches!(self, Self::Refused(cause) if cause.code() == Some("WRONGTYPE"))

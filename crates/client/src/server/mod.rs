@@ -14,6 +14,7 @@ mod link;
 mod nodes;
 mod observe;
 mod retry;
+mod sessions;
 mod slot;
 mod survey;
 
@@ -23,10 +24,10 @@ use std::time::{Duration, Instant};
 use redis::Value;
 use redis::aio::MultiplexedConnection;
 use tokio::runtime::Handle;
-use tokio::time::{sleep, sleep_until, timeout_at};
+use tokio::time::{sleep, sleep_until, timeout, timeout_at};
 
 use crate::address::Place;
-use crate::cleanup::Cleanups;
+use crate::cleanup::{self, Cleanups};
 use crate::error::Error;
 use crate::join::join_all;
 use crate::limits::Limits;
@@ -65,6 +66,12 @@ impl Server {
         // The connection that was given up last. Its request keeps its place in the queue until the repeat has it.
         let mut left = None;
         loop {
+            if let Some(Err(ended)) = terms.named.as_ref().map(|session| session.check()) {
+                if retry.sent == Sent::Once {
+                    abandoned.server = None;
+                }
+                return Err(ended);
+            }
             let (began, at) = (Instant::now(), At::default());
             let failed = match self.attempt(terms, &mut retry, &at).await {
                 Ok(Some(grant)) => {
@@ -72,6 +79,12 @@ impl Server {
                     return Ok(grant);
                 }
                 Ok(None) => Err(Error::Contention),
+                Err(Fault::Refused(cause)) if terms.named.is_some() && cause.code() == Some("NOSESSION") => {
+                    // The server was restarted, or another one has taken over. The session opens itself again.
+                    terms.named.iter().for_each(|session| session.missing());
+                    retry.heard = Instant::now();
+                    retry.next(Fault::Later(cause), began).await
+                }
                 Err(fault) => retry.next(fault, began).await,
             };
             if let Err(error) = failed {
@@ -356,7 +369,12 @@ impl Drop for Abandoned {
             let terms = self.terms.clone();
             terms.upgrade.iter().for_each(|upgrade| upgrade.give_up());
             let cleanups = server.cleanups.clone();
-            cleanups.spawn(&self.runtime, async move { server.release_by_owner(&terms).await });
+            cleanups.spawn(&self.runtime, async move {
+                let released = timeout(cleanup::LIMIT * 4 / 5, server.release_by_owner(&terms)).await;
+                if let (Err(_), Some(session)) = (released, &terms.named) {
+                    session.owe(Server::releases_of(&terms));
+                }
+            });
         }
     }
 }

@@ -19,6 +19,7 @@ mod kept;
 mod limits;
 mod logins;
 mod lost;
+mod named;
 mod outages;
 mod permissions;
 mod places;

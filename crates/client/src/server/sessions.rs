@@ -1,0 +1,74 @@
+//! The commands of named sessions.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use redis::{Cmd, Value, cmd};
+
+use super::Server;
+use super::commands::{self, millis};
+use super::fault::Fault;
+use super::nodes::Lane;
+use crate::join::join_all;
+use crate::named::Commands;
+use crate::terms::{Hold, Terms};
+
+impl Server {
+    /// Opens a session (`NX`), or keeps it (`XX`). Returns how many holds are bound to it; `None`: it is open already.
+    pub async fn heartbeat(
+        &self,
+        id: &str,
+        timeout: Duration,
+        option: &str,
+        patience: Duration,
+    ) -> Result<Option<u64>, Fault> {
+        let mut heartbeat = cmd("DLOCK.SESSION");
+        heartbeat.arg(id).arg("PX").arg(millis(timeout)).arg(option);
+        match self.nodes.call(b"", &heartbeat, Lane::Shared, Some(patience)).await?.0 {
+            Value::Int(count) => Ok(Some(u64::try_from(count).unwrap_or(0))),
+            Value::Nil => Ok(None),
+            other => Err(commands::unexpected(&other)),
+        }
+    }
+
+    /// Ends a session, and releases its holds.
+    pub async fn close_session(&self, id: &str, patience: Duration) -> Result<(), Fault> {
+        let mut close = cmd("DLOCK.SESSION");
+        close.arg(id).arg("CLOSE");
+        self.nodes.call(b"", &close, Lane::Shared, Some(patience)).await.map(drop)
+    }
+
+    /// Returns whether the server is a node of a cluster.
+    pub async fn is_in_cluster(&self, patience: Duration) -> Result<bool, Fault> {
+        let slots = self.nodes.call(b"", cmd("CLUSTER").arg("SLOTS"), Lane::Shared, Some(patience)).await;
+        match slots {
+            Ok(_) => Ok(true),
+            // It is not in a cluster, or does not let us ask.
+            Err(Fault::Refused(_)) => Ok(false),
+            Err(fault) => Err(fault),
+        }
+    }
+
+    /// Sends commands at once, and returns what became of each.
+    pub async fn call_each(&self, commands: &[(Vec<u8>, Cmd)], patience: Duration) -> Vec<Result<Value, Fault>> {
+        let asked = commands.iter().map(|(key, command)| async move {
+            self.nodes.call(key, command, Lane::Shared, Some(patience)).await.map(|(reply, _)| reply)
+        });
+        join_all(asked).await
+    }
+
+    /// Returns the commands that bind a hold to a session again.
+    pub fn binds(hold: &Hold, session: &str) -> Commands {
+        Arc::new(hold.names.iter().map(|name| (name.clone(), commands::bind_named(hold, name, session))).collect())
+    }
+
+    /// Returns the commands that release a hold.
+    pub fn releases(hold: &Hold) -> Commands {
+        Arc::new(hold.names.iter().map(|name| (name.clone(), commands::release(hold, name))).collect())
+    }
+
+    /// Returns the commands that release what an acquisition may have been granted.
+    pub fn releases_of(terms: &Terms) -> Commands {
+        Arc::new(terms.names.iter().map(|name| (name.clone(), commands::release_all(name, terms))).collect())
+    }
+}
