@@ -89,8 +89,8 @@ class Lock {
     const longest = answer + (replicas > 0 ? replicasTimeout : 0);
     const replies = await this.#within(this.signal, (bound) => this.#renew(lease, bound), longest);
     if (replies.includes(null)) throw this.#lose('the server has no such hold');
-    this.#confirmed(sent, lease);
     this.#lease = lease;
+    await this.#renewed(replies, sent, lease);
   }
 
   async release() {
@@ -204,6 +204,24 @@ class Lock {
   }
 
   /**
+   * @param {unknown[]} replies to renewals, none of them null
+   * @param {number} sent
+   * @param {number} lease
+   */
+  async #renewed(replies, sent, lease) {
+    if (!replies.some((reply) => Number(reply) === 0)) {
+      this.#confirmed(sent, lease);
+      return;
+    }
+    // A cap cut it: it lasts for less than was asked, and the server knows for how long.
+    const { client, target, token } = this.#granted;
+    const asked = performance.now();
+    const { replies: left } = await this.#within(this.signal, (bound) => ask(client, target.check(token), bound));
+    if (left.includes(null)) throw this.#lose('the server has no such hold');
+    this.#confirmed(asked, Math.min(...left.map(Number)));
+  }
+
+  /**
    * The server renews a session. It only finds out whether the server is still there.
    *
    * @param {Connection} own
@@ -250,7 +268,7 @@ class Lock {
         attempts.give(connection);
         this.#bindTo(connection);
         before?.close();
-        this.#confirmed(sent, this.#lease);
+        await this.#renewed(replies, sent, this.#lease);
       });
     } catch (error) {
       if (!this.#isOver) this.#lose('its session could not be bound to a new connection', error);

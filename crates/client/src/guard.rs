@@ -430,7 +430,10 @@ async fn keep(held: Arc<Held>) {
             None => held.renew().await,
         };
         match renewal {
-            Renewal::Until(_) => (due, is_silent) = (Instant::now() + third(held.lease()), false),
+            // A cap may end it before its lease would.
+            Renewal::Until(_) => {
+                (due, is_silent) = ((Instant::now() + third(held.lease())).min(held.until()), false);
+            }
             Renewal::Gone => return,
             Renewal::Failed(Fault::Refused(_)) if session.is_some() => return held.set(State::Lost),
             Renewal::Failed(_) if Instant::now() >= held.until() => return held.set(State::Lost),

@@ -277,6 +277,8 @@ fn answer(call: &Call, reply: Result<Value, Fault>) -> Result<Answer, Fault> {
         (Ask::Enter | Ask::Queue(_), Value::Int(token)) => Answer::Granted(u64::try_from(token).unwrap_or(0)),
         (Ask::Enter | Ask::Queue(_), Value::Nil) => Answer::Refused,
         (Ask::Confirm(_) | Ask::Renew | Ask::Release, Value::Nil) => Answer::Gone,
+        // A cap cut it.
+        (Ask::Confirm(_) | Ask::Renew, Value::Int(0)) => Answer::Failed,
         (Ask::Confirm(_) | Ask::Renew | Ask::Release, Value::Int(_)) | (Ask::Ping, _) => Answer::Done,
         _ => Answer::Failed,
     })

@@ -217,23 +217,40 @@ impl Server {
                 join_all(renewals).await.into_iter().collect()
             }
         };
-        let replies: Vec<Value> = match replies {
-            Ok(replies) => replies,
-            Err(fault) if fault.is_wrong_type() => return Renewal::Gone,
-            Err(fault) => return Renewal::Failed(fault),
-        };
-        let mut until = sent + lease;
-        for reply in &replies {
+        let is_look = hold.session.is_some() && hold.replicas.is_none();
+        match replies {
+            Ok(replies) if is_look => held_until(&replies, sent, lease),
+            Ok(replies) => self.renewed(hold, &replies, (sent, lease), patience).await,
+            Err(fault) => failed(fault),
+        }
+    }
+
+    /// Returns until when a hold with these replies to `RENEW` lasts.
+    async fn renewed(
+        &self,
+        hold: &Hold,
+        replies: &[Value],
+        (sent, lease): (Instant, Duration),
+        patience: Duration,
+    ) -> Renewal {
+        for reply in replies {
             match reply {
                 Value::Nil => return Renewal::Gone,
-                Value::Int(left) if hold.session.is_some() && hold.replicas.is_none() => {
-                    until = until.min(sent + Duration::from_millis(u64::try_from(*left).unwrap_or(0)));
-                }
                 Value::Int(_) => {}
                 other => return Renewal::Failed(commands::unexpected(other)),
             }
         }
-        Renewal::Until(until)
+        if !replies.contains(&CUT) {
+            return Renewal::Until(sent + lease);
+        }
+        // It lasts for less than was asked: the server knows for how long.
+        let asked = Instant::now();
+        let checks = hold.names.iter().map(|name| async move {
+            let check = commands::check(hold, name);
+            self.nodes.call(name, &check, Lane::Shared, Some(patience)).await.map(|(reply, _)| reply)
+        });
+        let replies: Result<Vec<Value>, Fault> = join_all(checks).await.into_iter().collect();
+        replies.map_or_else(failed, |replies| held_until(&replies, asked, lease))
     }
 
     async fn renew_one(&self, hold: &Hold, name: &[u8], lease: Duration, patience: Duration) -> Result<Value, Fault> {
@@ -282,12 +299,11 @@ impl Server {
         });
         match bound {
             Ok((replies, _)) if replies.contains(&Value::Nil) => Renewal::Gone,
-            Ok((_, link)) => {
+            Ok((replies, link)) => {
                 session.bind(link);
-                Renewal::Until(sent + hold.lease)
+                self.renewed(hold, &replies, (sent, hold.lease), REPLY).await
             }
-            Err(fault) if fault.is_wrong_type() => Renewal::Gone,
-            Err(fault) => Renewal::Failed(fault),
+            Err(fault) => failed(fault),
         }
     }
 
@@ -348,6 +364,26 @@ impl Server {
 }
 
 /// Returns the replies without that to `WAIT`, if enough replicas have the write.
+/// The reply to a `RENEW` that a cap cut.
+const CUT: Value = Value::Int(0);
+
+/// Returns until when a hold with these replies to `CHECK`, the milliseconds left, lasts: at most a lease.
+fn held_until(replies: &[Value], sent: Instant, lease: Duration) -> Renewal {
+    let mut until = sent + lease;
+    for reply in replies {
+        match reply {
+            Value::Nil => return Renewal::Gone,
+            Value::Int(left) => until = until.min(sent + Duration::from_millis(u64::try_from(*left).unwrap_or(0))),
+            other => return Renewal::Failed(commands::unexpected(other)),
+        }
+    }
+    Renewal::Until(until)
+}
+
+fn failed(fault: Fault) -> Renewal {
+    if fault.is_wrong_type() { Renewal::Gone } else { Renewal::Failed(fault) }
+}
+
 fn acknowledged(mut replies: Vec<Value>, sent: usize, replicas: Replicas) -> Result<Vec<Value>, Fault> {
     let waited = if replies.len() == sent { replies.pop() } else { None };
     if let Some(waited) = waited.filter(|_| !replies.contains(&Value::Nil)) {

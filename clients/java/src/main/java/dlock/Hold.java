@@ -24,6 +24,8 @@ import java.util.function.Supplier;
  */
 public final class Hold implements AutoCloseable {
     private static final long LONGEST_PAUSE_NANOS = TimeUnit.SECONDS.toNanos(1);
+    /** The reply to a renewal that a cap has cut: it lasts for less than was asked. */
+    static final long CUT = 0;
 
     private enum State {
         HELD,
@@ -133,7 +135,8 @@ public final class Hold implements AutoCloseable {
     }
 
     /**
-     * Renews the hold with this lease, which becomes the hold's own.
+     * Renews the hold with this lease, which becomes the hold's own. If a cap cuts it, {@link #remaining} counts to the
+     * cap.
      *
      * @throws LockLostException the hold was lost or released before
      * @throws TooFewReplicasException the lock is still held, but {@link #remaining} counts from the renewal before
@@ -148,10 +151,16 @@ public final class Hold implements AutoCloseable {
         }
         long sent = System.nanoTime();
         Long renewed = Futures.join(commands.renew(millis));
+        if (renewed != null && renewed == CUT) {
+            sent = System.nanoTime();
+            renewed = Futures.join(commands.check(core.patience()));
+        } else if (renewed != null) {
+            renewed = millis;
+        }
         synchronized (this) {
             if (renewed != null && state == State.HELD) {
                 leaseNanos = TimeUnit.MILLISECONDS.toNanos(millis);
-                until = sent + leaseNanos;
+                until = sent + TimeUnit.MILLISECONDS.toNanos(renewed);
                 schedule(renewalNanos());
                 return;
             }
@@ -364,13 +373,15 @@ public final class Hold implements AutoCloseable {
             nanos = leaseNanos;
         }
         long sent = System.nanoTime();
-        return commands.renew(binding.connection(), TimeUnit.NANOSECONDS.toMillis(nanos)).thenApply(ok -> {
+        return commands.renew(binding.connection(), TimeUnit.NANOSECONDS.toMillis(nanos)).thenCompose(ok -> {
             if (ok == null) {
                 lose("the server has no such hold", null);
+            } else if (ok == CUT) {
+                return looked(() -> commands.check(core.patience()));
             } else {
                 heldUntil(sent + nanos);
             }
-            return ok;
+            return CompletableFuture.completedFuture(ok);
         });
     }
 
