@@ -13,6 +13,7 @@ use crate::ffi::context::Context;
 static DEFAULT_LEASE: MainThread<Setting> = setting("default-lease", 30_000, 1, Lease::MAX.get().cast_signed());
 static MAX_LEASE: MainThread<Setting> =
     setting("max-lease", Lease::MAX.get().cast_signed(), 1, Lease::MAX.get().cast_signed());
+static MAX_HOLD: MainThread<Setting> = setting("max-hold", 0, 0, Lease::MAX.get().cast_signed());
 static MAX_WAITERS: MainThread<Setting> = setting("max-waiters", 10_000, 0, 1_000_000);
 static MAX_SESSIONS: MainThread<Setting> = setting("max-sessions", 10_000, 0, 1_000_000);
 static SESSION_GRACE: MainThread<Setting> = setting("session-grace", 0, 0, 3_600_000);
@@ -44,14 +45,24 @@ pub fn log_settings() -> LogSettings {
 
 /// The bounds of leases and tokens at `now`.
 pub fn limits(now: dlock_core::Now) -> Limits {
-    Limits { now_us: now.us(), max_lease: lease(&MAX_LEASE) }
+    let max_hold = u64::try_from(MAX_HOLD.value.get()).ok().and_then(Lease::new);
+    Limits { now_us: now.us(), max_lease: lease(&MAX_LEASE), max_hold }
 }
 
 /// Registers all settings. `arguments` are those of `loadmodule`: names without the prefix, each with its value; they
 /// become the defaults. An unknown name or a bad value refuses the load; a number is written as `CONFIG SET` wants it.
 pub fn register_all(context: &Context<'_>, arguments: &[&[u8]]) -> Result<(), String> {
-    let settings: [&'static Setting; 8] =
-        [&DEFAULT_LEASE, &MAX_LEASE, &MAX_WAITERS, &MAX_SESSIONS, &SESSION_GRACE, &LOG_MAX_LEN, &LOG_WAIT, &LOG_HOLD];
+    let settings: [&'static Setting; 9] = [
+        &DEFAULT_LEASE,
+        &MAX_LEASE,
+        &MAX_HOLD,
+        &MAX_WAITERS,
+        &MAX_SESSIONS,
+        &SESSION_GRACE,
+        &LOG_MAX_LEN,
+        &LOG_WAIT,
+        &LOG_HOLD,
+    ];
     let given = parse(&settings, arguments)?;
     for setting in settings {
         let default = given.iter().find(|(name, _)| *name == setting.name).map_or(setting.default, |(_, value)| *value);

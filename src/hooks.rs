@@ -42,7 +42,7 @@ fn is_in_charge() -> bool {
     flags.is_primary() && !flags.is_loading()
 }
 
-/// A restored token may be an hour ahead of the clock, and a deadline by that more than the longest lease.
+/// A restored token may be an hour ahead of the clock, and a deadline or a cap by that more than the longest lease.
 fn loaded(lock: &Lock, origin: Origin) -> Result<(), String> {
     if origin == Origin::Restored {
         let now = machine_time();
@@ -52,6 +52,9 @@ fn loaded(lock: &Lock, origin: Origin) -> Result<(), String> {
         let latest = UnixMs::new(now.ms().get() + Lease::MAX.get() + TokenClock::MAX_AHEAD_US / 1000);
         if lock.last_deadline() > Some(latest) {
             return Err("a deadline is more than 365 days and an hour ahead of the clock".to_owned());
+        }
+        if lock.stored_holds().any(|hold| hold.cap() > Some(latest)) {
+            return Err("a cap is more than 365 days and an hour ahead of the clock".to_owned());
         }
     }
     read_engine(|engine| engine.memory_mut().tokens.observe_all(lock.stored_holds()))

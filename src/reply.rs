@@ -43,7 +43,7 @@ pub fn inspection(context: &Context<'_>, shown: &Inspection, identify: impl Fn(C
 }
 
 fn hold(context: &Context<'_>, shown: &ShownHold) {
-    context.reply_map(7);
+    context.reply_map(8);
     text_field(context, "owner", &shown.hold.owner.text());
     text_field(context, "mode", mode_name(shown.hold.mode));
     number_field(context, "count", Some(u64::from(shown.hold.count)));
@@ -55,6 +55,7 @@ fn hold(context: &Context<'_>, shown: &ShownHold) {
         None => number_field(context, "session", None),
     }
     number_field(context, "held", Some(shown.held));
+    number_field(context, "cap", shown.cap);
 }
 
 fn waiter(context: &Context<'_>, shown: &ShownWaiter, peer: Option<&Peer>) {
@@ -81,6 +82,7 @@ pub fn log_entry(context: &Context<'_>, entry: &LogEntry) {
         LogEvent::Timeout => "timeout",
         LogEvent::Hold => "hold",
         LogEvent::Lapse => "lapse",
+        LogEvent::Cap => "cap",
         LogEvent::SessionEnd => "session-end",
         LogEvent::Delete => "delete",
         LogEvent::Flush => "flush",

@@ -1,5 +1,5 @@
 //! `DLOCK.ACQUIRE | RACQUIRE | RLOCK | WLOCK key owner [EX s | PX ms | EXAT s | PXAT ms] [BLOCK ms] [SESSION | SESSIONID id]
-//! [MINTOKEN token] [REQUEST id]`, and `DLOCK.SACQUIRE key owner limit [PERMITS k] …` with the same options except
+//! [MAXHOLD ms] [MINTOKEN token] [REQUEST id]`, and `DLOCK.SACQUIRE key owner limit [PERMITS k] …` with the same options except
 //! `MINTOKEN`.
 //!
 //! Replies with the fencing token, or nil if the lock is held; with `BLOCK`, if the wait ran out. With owner `*` the
@@ -13,7 +13,7 @@ use dlock_core::{BindTo, ClientId, Command as Which, Name, Now, Owner, Request, 
 use smallvec::SmallVec;
 
 use super::may_write;
-use super::options::{BLOCK, LEASE, REQUEST, SESSION};
+use super::options::{BLOCK, LEASE, MAXHOLD, REQUEST, SESSION};
 use crate::config::limits;
 use crate::error::Error;
 use crate::ffi::acl::user_name;
@@ -66,6 +66,7 @@ acquiring! {
             LEASE,
             BLOCK,
             SESSION,
+            MAXHOLD,
             REQUEST,
         ],
         ..spec("DLOCK.SACQUIRE", "Acquires permits of a semaphore.")
@@ -81,7 +82,15 @@ const fn spec(name: &'static str, summary: &'static str) -> Spec {
         arity: -3,
         summary,
         complexity: "O(log N) with N the number of holds on the lock",
-        arguments: &[Argument::Text("owner"), LEASE, BLOCK, SESSION, Argument::Number("MINTOKEN", "token"), REQUEST],
+        arguments: &[
+            Argument::Text("owner"),
+            LEASE,
+            BLOCK,
+            SESSION,
+            MAXHOLD,
+            Argument::Number("MINTOKEN", "token"),
+            REQUEST,
+        ],
     }
 }
 
@@ -98,14 +107,14 @@ pub(super) fn enter(
     args: Args,
 ) -> Result<(), Error> {
     let flags = context.flags();
-    let Args { owner, want, lease, block: timeout, session, min_token, request } = args;
+    let Args { owner, want, lease, cap, block: timeout, session, min_token, request } = args;
     let client = client(context, flags, &session, timeout.is_some())?;
     may_write(flags)?;
     let timeout_ms = timeout.filter(|_| flags.can_block());
     let is_owner_drawn = owner.is_none();
     let owner = owner.unwrap_or_else(draw_owner);
     let id = request.map(Box::new);
-    let mut request = Request { owner, is_owner_drawn, want, lease, id, session: BindTo::Nothing, min_token };
+    let mut request = Request { owner, is_owner_drawn, want, lease, cap, id, session: BindTo::Nothing, min_token };
     let user = user_of(context, &session);
     let first = own.first().ok_or(Malformed::NoKeys)?;
     let db = context.db();

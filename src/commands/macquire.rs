@@ -1,4 +1,5 @@
-//! `DLOCK.MACQUIRE numkeys key [key …] owner [EX s | PX ms | EXAT s | PXAT ms] [BLOCK ms] [SESSION | SESSIONID id] [REQUEST id]`
+//! `DLOCK.MACQUIRE numkeys key [key …] owner [EX s | PX ms | EXAT s | PXAT ms] [BLOCK ms] [SESSION | SESSIONID id]
+//! [MAXHOLD ms] [REQUEST id]`
 //!
 //! Acquires all locks exclusively, or none. Replies as `DLOCK.ACQUIRE`.
 
@@ -7,7 +8,7 @@ use dlock_core::args::AcquireAll;
 use smallvec::SmallVec;
 
 use super::acquire::enter;
-use super::options::{BLOCK, LEASE, REQUEST, SESSION};
+use super::options::{BLOCK, LEASE, MAXHOLD, REQUEST, SESSION};
 use crate::config::limits;
 use crate::error::Error;
 use crate::ffi::command::{Arguments, Command};
@@ -28,7 +29,7 @@ impl Command for Macquire {
         arity: -4,
         summary: "Acquires several locks exclusively, all or none. Not reentrant.",
         complexity: "O(K log N) with K the number of keys and N the number of holds on each lock",
-        arguments: &[Argument::Text("owner"), LEASE, BLOCK, SESSION, REQUEST],
+        arguments: &[Argument::Text("owner"), LEASE, BLOCK, SESSION, MAXHOLD, REQUEST],
     };
 
     fn run(context: &mut Context<'_>, arguments: &Arguments<'_>) -> Result<(), Error> {

@@ -23,5 +23,8 @@ pub const BLOCK: Argument = Argument::Number("BLOCK", "milliseconds");
 pub const SESSION: Argument =
     Argument::OneOf("session", &[Argument::Word("SESSION"), Argument::NamedText("SESSIONID", "id")]);
 
+/// `MAXHOLD milliseconds`.
+pub const MAXHOLD: Argument = Argument::Number("MAXHOLD", "milliseconds");
+
 /// `REQUEST id`.
 pub const REQUEST: Argument = Argument::NamedText("REQUEST", "id");

@@ -1,10 +1,10 @@
 //! `DLOCK.RENEW key owner [EX s | PX ms | EXAT s | PXAT ms] [READ | WRITE] [SESSION | SESSIONID id] [TOKEN token | MINTOKEN token]`
 //!
-//! Replies 1, or nil if the owner has no such hold. Never creates or revives a hold.
+//! Replies 1, 0 if the cap of a hold cut it, or nil if the owner has no such hold. Never creates or revives a hold.
 
 use dlock_core::args::Renew as Args;
 use dlock_core::engine::Call;
-use dlock_core::{Name, Renew as Request};
+use dlock_core::{Name, Reach, Renew as Request};
 
 use super::acquire::{client, user_of};
 use super::may_write;
@@ -52,15 +52,15 @@ impl Command for Renew {
         let call = Call { name, now, client };
         let user = user_of(context, &session);
         let mut keys = ServerKeys::new(context, name.db, &own);
-        let (is_renewed, outputs) = with_engine(|engine| {
+        let (renewed, outputs) = with_engine(|engine| {
             let session = session.map(|id| engine.look_up_session(&id, user.as_deref()));
             engine.renew(&mut keys, call, &request, session)
         })?;
         finish(context, &own, &Self::SPEC, outputs, |context| {
-            if is_renewed? {
-                context.reply_integer(1)
-            } else {
-                context.reply_nil()
+            match renewed? {
+                Some(Reach::Asked) => context.reply_integer(1),
+                Some(Reach::Cap) => context.reply_integer(0),
+                None => context.reply_nil(),
             }
             Ok(())
         });

@@ -57,12 +57,12 @@ fn docs_describe_every_argument() {
             collect(&docs["arguments"], &mut tokens, &mut names);
             let expected: Vec<&[&str]> = match command {
                 "dlock.release" => vec![modes, &["ALL", "PERMITS", "TOKEN", "REQUEST"]],
-                "dlock.sacquire" => vec![leases, &["PERMITS", "BLOCK", "SESSION", "SESSIONID", "REQUEST"]],
+                "dlock.sacquire" => vec![leases, &["PERMITS", "BLOCK", "SESSION", "SESSIONID", "MAXHOLD", "REQUEST"]],
                 "dlock.renew" => vec![leases, modes, &["MINTOKEN", "TOKEN", "SESSION", "SESSIONID"]],
                 "dlock.check" => vec![],
                 "dlock.info" => vec![&["COUNT", "FULL", "OWNER"]],
-                "dlock.macquire" => vec![leases, &["BLOCK", "SESSION", "SESSIONID", "REQUEST"]],
-                _ => vec![leases, &["BLOCK", "SESSION", "SESSIONID", "MINTOKEN", "REQUEST"]],
+                "dlock.macquire" => vec![leases, &["BLOCK", "SESSION", "SESSIONID", "MAXHOLD", "REQUEST"]],
+                _ => vec![leases, &["BLOCK", "SESSION", "SESSIONID", "MAXHOLD", "MINTOKEN", "REQUEST"]],
             };
             let expected: BTreeSet<_> = expected.concat().iter().map(|word| (*word).to_owned()).collect();
             assert_eq!(tokens, expected, "{command}");

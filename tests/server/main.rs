@@ -16,6 +16,7 @@
 mod acl;
 mod bad_input;
 mod calls;
+mod caps;
 mod catalog;
 mod clients;
 mod cluster;

@@ -29,8 +29,10 @@ struct PreviousReads {
     rewritten: bool,
 }
 
-/// How the previous release says that data is too new.
-const TOO_NEW: &str = "its version 2 is not known";
+/// How the previous release says that data of this version is too new.
+fn too_new(version: u8) -> String {
+    format!("its version {version} is not known")
+}
 
 /// Unix time in ms of the year 2200, in which the golden files were recorded.
 const RECORDED: i64 = 7_258_118_400_000;
@@ -126,11 +128,11 @@ const FORMAT: usize = 12;
 fn a_newer_lock_is_refused_with_its_reason() {
     let (server, mut client) = Server::start().with_client();
     let newer_encoding = from_the_future(&mut client, ENCODING, 2);
-    let newer_format = from_the_future(&mut client, FORMAT, 3);
+    let newer_format = from_the_future(&mut client, FORMAT, 4);
     client.error(req!["RESTORE", "k", 0, newer_encoding]);
     server.logged("a lock could not be loaded: it was saved by a newer version of the module");
     client.error(req!["RESTORE", "k", 0, newer_format]);
-    server.logged("a lock could not be loaded: format version 3 is unknown: is this module too old?");
+    server.logged("a lock could not be loaded: format version 4 is unknown: is this module too old?");
 }
 
 #[test]
@@ -140,7 +142,7 @@ fn a_newer_effect_is_passed_over_with_its_reason() {
     let mut effect = server.aof().into_iter().find(|command| command[0] == b"DLOCK.APPLY").expect("an effect");
     server.kill9();
     effect[1] = b"newer".to_vec();
-    effect[2][0] = 0x30;
+    effect[2][0] = 0x40;
     let mut newer = Cmd::new();
     for word in &effect {
         newer.arg(word);
@@ -149,7 +151,7 @@ fn a_newer_effect_is_passed_over_with_its_reason() {
     let whole = [fs::read(&file).expect("the file that the server appends to"), newer.get_packed_command()].concat();
     fs::write(&file, whole).expect("a writable directory");
     server.boot();
-    server.logged("cannot apply an effect on key 'newer': ERR invalid effect: format version 3 is unknown: is this");
+    server.logged("cannot apply an effect on key 'newer': ERR invalid effect: format version 4 is unknown: is this");
     let mut client = server.client();
     assert_eq!(info_field(&mut client, "stats", "unexpected_error_replies").as_deref(), Some("1"));
     story(&mut client, "EXISTS newer -> 0\n RELEASE k a -> 1");
@@ -277,7 +279,7 @@ fn old_reads(old: &Server, new: &Server, is_read: bool, what: &str) {
         old.wait_synced(new);
         same(what, old, new);
     } else {
-        old.logged(TOO_NEW);
+        old.logged(&too_new(2));
     }
 }
 
@@ -353,9 +355,9 @@ fn files_of_this_version_are_read_by_the_previous_release_or_are_too_new() {
             (Ok(Restart { before, after, .. }), true) => assert_eq!(before, after, "{way:?}"),
             // A server goes on after an effect that it cannot apply. The lock is missing, and the log says why.
             (Ok(Restart { after, log, .. }), false) => {
-                assert!(after.is_empty() && log.contains(TOO_NEW), "{way:?}: {after:?} {log}");
+                assert!(after.is_empty() && log.contains(&too_new(2)), "{way:?}: {after:?} {log}");
             }
-            (Err(log), false) => assert!(log.contains(TOO_NEW), "{way:?}: {log}"),
+            (Err(log), false) => assert!(log.contains(&too_new(2)), "{way:?}: {log}"),
             (Err(log), true) => panic!("{way:?}: {log}"),
         }
     }
@@ -376,6 +378,11 @@ fn newer_request(client: &mut Client) {
     story(client, "SACQUIRE semaphore a 3 PX 600000 REQUEST r1 -> t1");
 }
 
+/// A cap is newer still.
+fn newer_cap(client: &mut Client) {
+    story(client, "ACQUIRE capped a PX 600000 MAXHOLD 900000 -> t1");
+}
+
 #[test]
 #[ignore = "make upgrade builds the previous release and runs this"]
 fn locks_of_newer_commands_are_read_by_the_previous_release_without_requests() {
@@ -383,11 +390,14 @@ fn locks_of_newer_commands_are_read_by_the_previous_release_without_requests() {
         let way = (lines, keep);
         let Restart { before, after, .. } = restart(Setup::new(), &previous(), way, newer_commands).expect("read");
         assert_eq!((before.len(), &before), (3, &after), "{way:?}");
-        match restart(Setup::new(), &previous(), way, newer_request) {
-            Ok(Restart { after, log, .. }) => {
-                assert!(after.is_empty() && log.contains(TOO_NEW), "{way:?}: {after:?} {log}");
+        for (version, fill) in [(2, newer_request as fn(&mut Client)), (3, newer_cap)] {
+            let why = too_new(version);
+            match restart(Setup::new(), &previous(), way, fill) {
+                Ok(Restart { after, log, .. }) => {
+                    assert!(after.is_empty() && log.contains(&why), "{way:?}: {after:?} {log}");
+                }
+                Err(log) => assert!(log.contains(&why), "{way:?}: {log}"),
             }
-            Err(log) => assert!(log.contains(TOO_NEW), "{way:?}: {log}"),
         }
     }
 }

@@ -6,21 +6,23 @@
 //! ```text
 //! lock    = version, holds, hold × holds             (times relative to 0)
 //! effect  = 16 × version + kind, clock, body         (times relative to the clock)
-//! version = 1, or 2 if there is a kind or a request that version 1 does not know
+//! version = 1; 2 if there is a kind or a request that version 1 does not know; 3 if a hold has a cap
 //! kind    = 0 put, TTL anew | 1 put, TTL kept | 2 remove exclusive | 3 remove shared | 4 remove both | 5 sweep |
-//!           6 put, TTL left alone (version 2); 8 is added by releases before 0.2 while there are waiters, and ignored
+//!           6 put, TTL left alone (version 2 and later); 8 is added by releases before 0.2 while there are waiters, and ignored
 //! body    = put: hold | remove: owner flag, owner | sweep: nothing
-//! hold    = flags, owner, count, lease, [deadline,] token, [request]
-//! flags   = 1 shared | 2 owner is a UUID | 4 deadline is reference + lease, and left out | 8 has a request
+//! hold    = flags, owner, count, lease, [deadline,] token, [request,] [cap]
+//! flags   = 1 shared | 2 owner is a UUID | 4 deadline is reference + lease, and left out | 8 has a request |
+//!           16 has a cap (version 3)
 //! request = 0 acquire | 1 racquire | 2 rlock | 3 wlock | 4 release | 5 sacquire | 6 macquire, length, id
 //! owner   = 16 bytes | length, bytes
 //! token   = relative to the reference in µs
+//! cap     = ms behind the deadline
 //! ```
 
 use core::fmt;
 
 use crate::holds::{Holds, Trash};
-use crate::{Change, Command, Effect, Expiry, Hold, Lease, Lock, Mode, Owner, RequestId, Token, UnixMs};
+use crate::{Change, Command, Effect, Expiry, Extras, Hold, Lease, Lock, Mode, Owner, RequestId, Token, UnixMs};
 
 /// Why bytes are not a lock or an effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,8 +52,7 @@ impl fmt::Display for DecodeError {
 
 /// Appends the bytes of a lock with all its stored holds.
 pub fn encode_lock(lock: &Lock, out: &mut Vec<u8>) {
-    let is_old = lock.stored_holds().all(is_of_version_1);
-    out.push(if is_old { VERSION_1 } else { VERSION_2 });
+    out.push(lock.stored_holds().map(version_of).max().unwrap_or(VERSION_1));
     put_number(out, lock.stored() as u64);
     for hold in lock.stored_holds() {
         put_hold(out, hold, UnixMs::ZERO);
@@ -81,12 +82,12 @@ pub fn decode_lock(bytes: &[u8]) -> Result<Lock, DecodeError> {
 pub fn encode_effect(effect: &Effect, out: &mut Vec<u8>) {
     let kind = match &effect.change {
         Change::Put { expiry: Expiry::Anew, hold } => return encode_put(effect.clock, hold, out),
-        Change::Put { expiry: Expiry::Keep, hold } => version_of(hold) | PUT_KEEP,
-        Change::Put { expiry: Expiry::Leave, .. } => EFFECT_2 | PUT_LEAVE,
-        Change::Remove { mode: Some(Mode::Exclusive), .. } => EFFECT_1 | REMOVE_EXCLUSIVE,
-        Change::Remove { mode: Some(Mode::Shared), .. } => EFFECT_1 | REMOVE_SHARED,
-        Change::Remove { mode: None, .. } => EFFECT_1 | REMOVE_BOTH,
-        Change::Sweep => EFFECT_1 | SWEEP,
+        Change::Put { expiry: Expiry::Keep, hold } => head(version_of(hold), PUT_KEEP),
+        Change::Put { expiry: Expiry::Leave, hold } => head(version_of(hold).max(VERSION_2), PUT_LEAVE),
+        Change::Remove { mode: Some(Mode::Exclusive), .. } => head(VERSION_1, REMOVE_EXCLUSIVE),
+        Change::Remove { mode: Some(Mode::Shared), .. } => head(VERSION_1, REMOVE_SHARED),
+        Change::Remove { mode: None, .. } => head(VERSION_1, REMOVE_BOTH),
+        Change::Sweep => head(VERSION_1, SWEEP),
     };
     out.push(kind);
     put_number(out, effect.clock.get());
@@ -102,7 +103,7 @@ pub fn encode_effect(effect: &Effect, out: &mut Vec<u8>) {
 
 /// Appends the bytes of the effect that gives this hold: a [`Change::Put`] that sets the TTL anew.
 pub fn encode_put(clock: UnixMs, hold: &Hold, out: &mut Vec<u8>) {
-    out.push(version_of(hold) | PUT_ANEW);
+    out.push(head(version_of(hold), PUT_ANEW));
     put_number(out, clock.get());
     put_hold(out, hold, clock);
 }
@@ -114,7 +115,7 @@ pub fn decode_effect(bytes: &[u8]) -> Result<Effect, DecodeError> {
     let change = match kind {
         PUT_ANEW => Change::Put { hold: reader.hold(clock)?, expiry: Expiry::Anew },
         PUT_KEEP => Change::Put { hold: reader.hold(clock)?, expiry: Expiry::Keep },
-        PUT_LEAVE if reader.version == VERSION_2 => Change::Put { hold: reader.hold(clock)?, expiry: Expiry::Leave },
+        PUT_LEAVE if reader.version >= VERSION_2 => Change::Put { hold: reader.hold(clock)?, expiry: Expiry::Leave },
         REMOVE_EXCLUSIVE => Change::Remove { owner: reader.flagged_owner()?, mode: Some(Mode::Exclusive) },
         REMOVE_SHARED => Change::Remove { owner: reader.flagged_owner()?, mode: Some(Mode::Shared) },
         REMOVE_BOTH => Change::Remove { owner: reader.flagged_owner()?, mode: None },
@@ -125,12 +126,20 @@ pub fn decode_effect(bytes: &[u8]) -> Result<Effect, DecodeError> {
     Ok(Effect { clock, change })
 }
 
+/// The first version that can say all of a hold.
 fn version_of(hold: &Hold) -> u8 {
-    if is_of_version_1(hold) { EFFECT_1 } else { EFFECT_2 }
+    if hold.extras.is_none() {
+        return VERSION_1;
+    }
+    match hold.request().map(RequestId::command) {
+        _ if hold.cap().is_some() => VERSION_3,
+        Some(Command::Sacquire | Command::Macquire) => VERSION_2,
+        _ => VERSION_1,
+    }
 }
 
-fn is_of_version_1(hold: &Hold) -> bool {
-    hold.request.as_ref().is_none_or(|request| !matches!(request.command(), Command::Sacquire | Command::Macquire))
+const fn head(version: u8, kind: u8) -> u8 {
+    version << 4 | kind
 }
 
 fn put_hold(out: &mut Vec<u8>, hold: &Hold, reference: UnixMs) {
@@ -139,8 +148,14 @@ fn put_hold(out: &mut Vec<u8>, hold: &Hold, reference: UnixMs) {
         Mode::Exclusive => 0,
         Mode::Shared => FLAG_SHARED,
     };
-    let request = if hold.request.is_some() { FLAG_REQUEST } else { 0 };
-    out.push(mode | owner_flag(&hold.owner) | if due { FLAG_DUE } else { 0 } | request);
+    let (request, cap) = (hold.request(), hold.cap());
+    let has = |flag, is_there| if is_there { flag } else { 0 };
+    out.push(
+        mode | owner_flag(&hold.owner)
+            | has(FLAG_DUE, due)
+            | has(FLAG_REQUEST, request.is_some())
+            | has(FLAG_CAP, cap.is_some()),
+    );
     put_owner(out, &hold.owner);
     put_number(out, u64::from(hold.count));
     put_number(out, hold.lease.get());
@@ -148,7 +163,7 @@ fn put_hold(out: &mut Vec<u8>, hold: &Hold, reference: UnixMs) {
         put_difference(out, hold.deadline.get(), reference.get());
     }
     put_difference(out, hold.token.get(), micros(reference));
-    if let Some(request) = &hold.request {
+    if let Some(request) = request {
         out.push(match request.command() {
             Command::Acquire => ACQUIRE,
             Command::Racquire => RACQUIRE,
@@ -160,6 +175,9 @@ fn put_hold(out: &mut Vec<u8>, hold: &Hold, reference: UnixMs) {
         });
         put_number(out, request.id().len() as u64);
         out.extend_from_slice(request.id());
+    }
+    if let Some(cap) = cap {
+        put_number(out, cap.since(hold.deadline));
     }
 }
 
@@ -203,7 +221,7 @@ struct Reader<'a> {
 impl<'a> Reader<'a> {
     fn of_lock(bytes: &'a [u8]) -> Result<Reader<'a>, DecodeError> {
         match bytes.split_first().ok_or(DecodeError::Truncated)? {
-            (version @ &(VERSION_1 | VERSION_2), bytes) => Ok(Reader { bytes, version: *version }),
+            (version @ &(VERSION_1 | VERSION_2 | VERSION_3), bytes) => Ok(Reader { bytes, version: *version }),
             (version, _) => Err(DecodeError::Version(*version)),
         }
     }
@@ -212,14 +230,15 @@ impl<'a> Reader<'a> {
         let (head, bytes) = bytes.split_first().ok_or(DecodeError::Truncated)?;
         match head >> 4 {
             version @ VERSION_1 => Ok((Reader { bytes, version }, head & 0x07)),
-            version @ VERSION_2 => Ok((Reader { bytes, version }, head & 0x0f)),
+            version @ (VERSION_2 | VERSION_3) => Ok((Reader { bytes, version }, head & 0x0f)),
             version => Err(DecodeError::Version(version)),
         }
     }
 
     fn hold(&mut self, reference: UnixMs) -> Result<Hold, DecodeError> {
         let flags = self.byte()?;
-        if flags & !(FLAG_SHARED | FLAG_UUID | FLAG_DUE | FLAG_REQUEST) != 0 {
+        let new = if self.version >= VERSION_3 { FLAG_CAP } else { 0 };
+        if flags & !(FLAG_SHARED | FLAG_UUID | FLAG_DUE | FLAG_REQUEST | new) != 0 {
             return Err(DecodeError::Invalid("flags"));
         }
         let mode = if flags & FLAG_SHARED == 0 { Mode::Exclusive } else { Mode::Shared };
@@ -231,8 +250,10 @@ impl<'a> Reader<'a> {
             _ => reference.plus(lease),
         };
         let token = Token::new(self.difference(micros(reference))?).ok_or(DecodeError::Invalid("token"))?;
-        let request = if flags & FLAG_REQUEST == 0 { None } else { Some(Box::new(self.request()?)) };
-        Ok(Hold { owner, mode, count: count.ok_or(DecodeError::Invalid("count"))?, lease, deadline, token, request })
+        let request = if flags & FLAG_REQUEST == 0 { None } else { Some(self.request()?) };
+        let cap = if flags & FLAG_CAP == 0 { None } else { Some(self.cap(deadline)?) };
+        let extras = Extras::of(request, cap);
+        Ok(Hold { owner, mode, count: count.ok_or(DecodeError::Invalid("count"))?, lease, deadline, token, extras })
     }
 
     fn request(&mut self) -> Result<RequestId, DecodeError> {
@@ -242,11 +263,16 @@ impl<'a> Reader<'a> {
             RLOCK => Command::Rlock,
             WLOCK => Command::Wlock,
             RELEASE => Command::Release,
-            SACQUIRE if self.version == VERSION_2 => Command::Sacquire,
-            MACQUIRE if self.version == VERSION_2 => Command::Macquire,
+            SACQUIRE if self.version >= VERSION_2 => Command::Sacquire,
+            MACQUIRE if self.version >= VERSION_2 => Command::Macquire,
             _ => return Err(DecodeError::Invalid("command")),
         };
         RequestId::new(command, self.bytes()?).ok_or(DecodeError::Invalid("request"))
+    }
+
+    fn cap(&mut self, deadline: UnixMs) -> Result<UnixMs, DecodeError> {
+        let cap = deadline.get().checked_add(self.number()?).filter(|cap| *cap <= UnixMs::MAX.get());
+        cap.map(UnixMs::new).ok_or(DecodeError::Invalid("cap"))
     }
 
     fn flagged_owner(&mut self) -> Result<Owner, DecodeError> {
@@ -315,8 +341,7 @@ fn time(ms: u64) -> Result<UnixMs, DecodeError> {
 
 const VERSION_1: u8 = 1;
 const VERSION_2: u8 = 2;
-const EFFECT_1: u8 = VERSION_1 << 4;
-const EFFECT_2: u8 = VERSION_2 << 4;
+const VERSION_3: u8 = 3;
 
 const PUT_ANEW: u8 = 0;
 const PUT_KEEP: u8 = 1;
@@ -330,6 +355,7 @@ const FLAG_SHARED: u8 = 1;
 const FLAG_UUID: u8 = 2;
 const FLAG_DUE: u8 = 4;
 const FLAG_REQUEST: u8 = 8;
+const FLAG_CAP: u8 = 16;
 
 const ACQUIRE: u8 = 0;
 const RACQUIRE: u8 = 1;

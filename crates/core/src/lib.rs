@@ -40,10 +40,10 @@ pub use effect::{Applied, Change, Effect, Expiry, Memory};
 pub use engine::{Engine, Keyspace};
 pub use holds::Trash;
 pub use lock::{
-    Acquired, Entries, Entry, Lock, Refusal, Release, Released, Renew, RenewToken, Renewed, Request, Terms, Want,
+    Acquired, Entries, Entry, Lock, Reach, Refusal, Release, Released, Renew, RenewToken, Renewed, Request, Terms, Want,
 };
 pub use session::{BindTo, Binding, NamedId, NoSession, SessionId, SessionKey, Uptime};
 pub use types::{
-    ClientId, Command, Hold, Lease, LeaseChoice, Mode, Name, Now, Owner, OwnerText, RequestId, Token, UnixMs,
+    ClientId, Command, Extras, Hold, Lease, LeaseChoice, Mode, Name, Now, Owner, OwnerText, RequestId, Token, UnixMs,
 };
 pub use view::{LockMode, Summary};

@@ -4,7 +4,7 @@ use std::num::NonZeroU32;
 
 use crate::holds::{Holds, Sum};
 use crate::session::Binding;
-use crate::{BindTo, ClientId, Hold, Lease, LeaseChoice, Mode, Owner, RequestId, SessionKey, Token, UnixMs};
+use crate::{BindTo, ClientId, Extras, Hold, Lease, LeaseChoice, Mode, Owner, RequestId, SessionKey, Token, UnixMs};
 
 /// The value of one key: the holds on it.
 ///
@@ -70,6 +70,8 @@ pub struct Request {
     pub want: Want,
     /// The lease.
     pub lease: LeaseChoice,
+    /// `MAXHOLD` or `dlock.max-hold`: how long a new hold may last at most, whatever extends it.
+    pub cap: Option<Lease>,
     /// `REQUEST`: identifies the request if it is sent twice.
     pub id: Option<Box<RequestId>>,
     /// `SESSION` or `SESSIONID`: what the hold is bound to.
@@ -81,7 +83,22 @@ pub struct Request {
 impl Request {
     /// A request without any option, by an owner that the client knows.
     pub fn new(owner: Owner, want: Want, lease: LeaseChoice) -> Request {
-        Request { owner, is_owner_drawn: false, want, lease, id: None, session: BindTo::Nothing, min_token: None }
+        Request {
+            owner,
+            is_owner_drawn: false,
+            want,
+            lease,
+            cap: None,
+            id: None,
+            session: BindTo::Nothing,
+            min_token: None,
+        }
+    }
+
+    /// The lease of a new hold, if the request names none: the server's `default`, or the cap if that is shorter.
+    #[inline]
+    pub(crate) fn default_lease(&self, default: Lease) -> Lease {
+        self.cap.map_or(default, |cap| cap.min(default))
     }
 
     /// The session that a grant binds the hold to, if `client` has sent the request.
@@ -213,7 +230,16 @@ pub enum Renewed {
     /// The owner has no such hold: nothing changes.
     NotHeld,
     /// The hold, or both holds, with their new deadlines.
-    Moved(Hold, Option<Hold>),
+    Moved(Hold, Option<Hold>, Reach),
+}
+
+/// How far a renewal goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Reach {
+    /// As far as was asked.
+    Asked,
+    /// The cap of a hold cut it.
+    Cap,
 }
 
 impl Lock {
@@ -286,7 +312,11 @@ impl Lock {
         match left {
             None => Released::NotHeld,
             Some(0) => Released::Fully(Some(hold.mode)),
-            Some(count) => Released::Partly(Hold { count, request: recorded(request.request, hold), ..hold.clone() }),
+            Some(count) => {
+                let mut left = Hold { count, ..hold.clone() };
+                left.record(request.request);
+                Released::Partly(left)
+            }
         }
     }
 
@@ -300,8 +330,8 @@ impl Lock {
         };
         let second = shared.and_then(|hold| renewed(now, hold, request.lease, token));
         match (first, second) {
-            (Some(first), second) => Renewed::Moved(first, second),
-            (None, Some(only)) => Renewed::Moved(only, None),
+            (Some((first, reach)), None) | (None, Some((first, reach))) => Renewed::Moved(first, None, reach),
+            (Some((first, one)), Some((second, other))) => Renewed::Moved(first, Some(second), one.max(other)),
             (None, None) => Renewed::NotHeld,
         }
     }
@@ -343,16 +373,19 @@ impl Lock {
 }
 
 fn enter(now: UnixMs, request: &Request, terms: Terms) -> Acquired {
-    let Some((lease, deadline)) = request.lease.resolve(now, terms.default) else {
+    let Some((lease, deadline)) = request.lease.resolve(now, request.default_lease(terms.default)) else {
         return Acquired::Refused(Refusal::LeasePassed);
     };
     let Some(token) = terms.fresh else { return Acquired::Refused(Refusal::NoToken) };
     let (owner, mode, count) = (request.owner.clone(), request.want.mode(), request.want.entries());
-    let request = request.id.clone();
-    Acquired::Granted(Hold { owner, mode, count, lease, deadline, token, request }, Entry::First)
+    let cap = request.cap.map(|cap| now.plus(cap));
+    // An absolute lease may be behind the cap: the clock may have been set back since it was given.
+    let deadline = cap.map_or(deadline, |cap| deadline.min(cap));
+    let extras = Extras::of(request.id.as_deref().cloned(), cap);
+    Acquired::Granted(Hold { owner, mode, count, lease, deadline, token, extras }, Entry::First)
 }
 
-/// More entries: re-entry never shortens a lease and never adds leases up.
+/// More entries: re-entry never shortens a lease and never adds leases up. The hold keeps its cap.
 fn reenter(now: UnixMs, hold: &Hold, request: &Request) -> Acquired {
     let Some((lease, deadline)) = request.lease.resolve(now, hold.lease) else {
         return Acquired::Refused(Refusal::LeasePassed);
@@ -360,24 +393,22 @@ fn reenter(now: UnixMs, hold: &Hold, request: &Request) -> Acquired {
     let Some(count) = hold.count.checked_add(request.want.entries()) else {
         return Acquired::Refused(Refusal::TooManyEntries);
     };
-    let (lease, deadline) = (lease.max(hold.lease), deadline.max(hold.deadline));
-    let record = request.id.clone().or_else(|| hold.request.clone());
-    Acquired::Granted(Hold { count, lease, deadline, request: record, ..hold.clone() }, Entry::Again)
+    let (lease, deadline) = (lease.max(hold.lease), hold.up_to_cap(deadline.max(hold.deadline)));
+    let mut more = Hold { count, lease, deadline, ..hold.clone() };
+    more.record(request.id.as_deref());
+    Acquired::Granted(more, Entry::Again)
 }
 
 /// The hold with another deadline; `None` if it is not the one with that token, or if the lease has passed.
-fn renewed(now: UnixMs, hold: &Hold, lease: LeaseChoice, token: RenewToken) -> Option<Hold> {
+fn renewed(now: UnixMs, hold: &Hold, lease: LeaseChoice, token: RenewToken) -> Option<(Hold, Reach)> {
     let token = match token {
         RenewToken::Any => hold.token,
         RenewToken::Is(token) if token == hold.token => token,
         RenewToken::Is(_) => return None,
         RenewToken::AtLeast(floor) => floor.max(hold.token),
     };
-    let (lease, deadline) = lease.resolve(now, hold.lease)?;
-    Some(Hold { lease, deadline, token, ..hold.clone() })
-}
-
-/// A record stays until another request on that hold replaces it.
-fn recorded(request: Option<&RequestId>, hold: &Hold) -> Option<Box<RequestId>> {
-    request.cloned().map(Box::new).or_else(|| hold.request.clone())
+    let (lease, asked) = lease.resolve(now, hold.lease)?;
+    let deadline = hold.up_to_cap(asked);
+    let reach = if deadline < asked { Reach::Cap } else { Reach::Asked };
+    Some((Hold { lease, deadline, token, ..hold.clone() }, reach))
 }

@@ -1,6 +1,7 @@
 //! Values that cannot be wrong: a constructor checks, everybody else trusts.
 
 use core::fmt;
+use core::num::NonZeroU64;
 use core::ops::Deref;
 
 /// Whether a hold excludes every other owner or only writers.
@@ -34,7 +35,7 @@ impl UnixMs {
 
     /// The time `lease` later.
     pub const fn plus(self, lease: Lease) -> UnixMs {
-        UnixMs::new(self.0.saturating_add(lease.0))
+        UnixMs::new(self.0.saturating_add(lease.get()))
     }
 
     /// Milliseconds from `earlier` until this time, 0 if it is not earlier.
@@ -79,24 +80,27 @@ pub struct Name<'a> {
 
 /// How long a hold was given, in milliseconds: 1 to [`Lease::MAX`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Lease(u64);
+pub struct Lease(NonZeroU64);
 
 impl Lease {
     /// 365 days.
-    pub const MAX: Lease = Lease(31_536_000_000);
+    pub const MAX: Lease = Lease(NonZeroU64::new(31_536_000_000).unwrap());
 
     /// The shortest of a hold that is bound to a connection (`SESSION`), 300 ms: a shorter one could not be moved on in
     /// time.
-    pub const MIN_BOUND: Lease = Lease(300);
+    pub const MIN_BOUND: Lease = Lease(NonZeroU64::new(300).unwrap());
 
     /// `ms` milliseconds, unless that is 0 or over [`Lease::MAX`].
     pub const fn new(ms: u64) -> Option<Lease> {
-        if ms >= 1 && ms <= Self::MAX.0 { Some(Lease(ms)) } else { None }
+        match NonZeroU64::new(ms) {
+            Some(lease) if ms <= Self::MAX.get() => Some(Lease(lease)),
+            _ => None,
+        }
     }
 
     /// Milliseconds.
     pub const fn get(self) -> u64 {
-        self.0
+        self.0.get()
     }
 
     /// Whether a hold with it can be bound to a connection: it is [`Lease::MIN_BOUND`] or longer.
@@ -131,20 +135,23 @@ impl LeaseChoice {
 
 /// A fencing token: 1 to 2^53, so that every client language has an exact integer for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Token(u64);
+pub struct Token(NonZeroU64);
 
 impl Token {
     /// 2^53.
-    pub const MAX: Token = Token(1 << 53);
+    pub const MAX: Token = Token(NonZeroU64::new(1 << 53).unwrap());
 
     /// `n`, unless that is 0 or over [`Token::MAX`].
     pub const fn new(n: u64) -> Option<Token> {
-        if n >= 1 && n <= Self::MAX.0 { Some(Token(n)) } else { None }
+        match NonZeroU64::new(n) {
+            Some(token) if n <= Self::MAX.get() => Some(Token(token)),
+            _ => None,
+        }
     }
 
     /// The number.
     pub const fn get(self) -> u64 {
-        self.0
+        self.0.get()
     }
 }
 
@@ -294,20 +301,65 @@ pub struct Hold {
     pub deadline: UnixMs,
     /// Its fencing token.
     pub token: Token,
-    /// The last request on it that named an id.
-    pub request: Option<Box<RequestId>>,
+    /// What few holds have.
+    pub extras: Option<Box<Extras>>,
+}
+
+/// What few holds have: it takes no room in the others.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Extras {
+    request: Option<RequestId>,
+    cap: Option<UnixMs>,
+}
+
+impl Extras {
+    /// The last request on a hold that named an id, and its cap; `None` if it has neither.
+    #[inline]
+    pub fn of(request: Option<RequestId>, cap: Option<UnixMs>) -> Option<Box<Extras>> {
+        if request.is_none() && cap.is_none() { None } else { Some(Box::new(Extras { request, cap })) }
+    }
 }
 
 impl Hold {
+    /// The last request on it that named an id.
+    #[inline]
+    pub fn request(&self) -> Option<&RequestId> {
+        self.extras.as_ref()?.request.as_ref()
+    }
+
+    /// The latest time that its deadline can ever have, if there is one (`MAXHOLD`). The deadline is not behind it.
+    #[inline]
+    pub fn cap(&self) -> Option<UnixMs> {
+        self.extras.as_ref()?.cap
+    }
+
+    /// The time, or the cap if that is earlier.
+    #[inline]
+    pub(crate) fn up_to_cap(&self, time: UnixMs) -> UnixMs {
+        self.cap().map_or(time, |cap| time.min(cap))
+    }
+
+    /// Whether nothing can extend it: its deadline is the cap.
+    pub fn has_reached_cap(&self) -> bool {
+        self.cap() == Some(self.deadline)
+    }
+
+    /// Records a request, if it names an id. A record stays until another request on that hold replaces it.
+    pub(crate) fn record(&mut self, request: Option<&RequestId>) {
+        if let Some(request) = request {
+            self.extras = Extras::of(Some(request.clone()), self.cap());
+        }
+    }
+
     /// Whether the last request on it that named an id was this one.
     pub fn repeats(&self, request: Option<&RequestId>) -> bool {
-        request.is_some() && self.request.as_deref() == request
+        request.is_some() && self.request() == request
     }
 
     /// Bytes on the heap beside the hold itself.
     pub fn heap_bytes(&self) -> usize {
-        let request = self.request.as_ref().map_or(0, |request| size_of::<RequestId>() + request.id.len());
-        self.owner.heap_bytes() + request
+        let id = self.request().map_or(0, |request| request.id.len());
+        self.owner.heap_bytes() + self.extras.as_ref().map_or(0, |_| size_of::<Extras>() + id)
     }
 
     /// Whether the hold exists at `now`: a lapsed hold does not.
@@ -448,6 +500,11 @@ mod tests {
         assert_eq!(UnixMs::new(u64::MAX), UnixMs::MAX);
         assert_eq!(UnixMs::MAX.get(), 1 << 53);
         assert_eq!(UnixMs::MAX.plus(Lease::MAX), UnixMs::MAX);
+    }
+
+    #[test]
+    fn what_may_be_missing_takes_no_more_room() {
+        assert_eq!((size_of::<Option<Lease>>(), size_of::<Option<Token>>()), (8, 8));
     }
 
     #[test]

@@ -80,6 +80,11 @@ impl Lock {
         self.holds.lapsed(now).holds
     }
 
+    /// How many of these had reached their cap: it has ended them. One step for each 512.
+    pub(crate) fn lapsed_at_cap(&self, now: UnixMs) -> usize {
+        self.holds.lapsed_at_cap(now)
+    }
+
     /// The first deadline of all stored holds; `None` if there are none. O(1).
     pub fn first_deadline(&self) -> Option<UnixMs> {
         self.holds.first_deadline()

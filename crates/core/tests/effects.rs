@@ -132,7 +132,7 @@ fn hold() -> impl Strategy<Value = Hold> {
         lease: Lease::new(10).unwrap(),
         deadline,
         token,
-        request: None,
+        extras: None,
     })
 }
 

@@ -80,7 +80,7 @@ fn the_highest_token_can_be_had() {
     let lock = held(hold("alice"));
     let token = RenewToken::AtLeast(Token::MAX);
     let request = Renew { owner: &owner("alice"), mode: None, lease: LeaseChoice::Own, token };
-    let Renewed::Moved(hold, None) = lock.renew(NOW, &request) else { panic!("not renewed") };
+    let Renewed::Moved(hold, None, _) = lock.renew(NOW, &request) else { panic!("not renewed") };
     let mut memory = Memory::new();
     let mut lock = lock;
     lock.apply(Effect { clock: NOW, change: Change::Put { hold, expiry: Expiry::Anew } }, &mut memory);
@@ -136,7 +136,7 @@ fn hold(name: &str) -> Hold {
         lease: LEASE,
         deadline: NOW.plus(LEASE),
         token,
-        request: None,
+        extras: None,
     }
 }
 

@@ -5,8 +5,8 @@
 use allocation_counter::measure;
 use dlock_core::engine::{Call, Left, Settings};
 use dlock_core::{
-    BindTo, Change, ClientId, Command, Effect, Engine, Entries, Expiry, Hold, Keyspace, Lease, LeaseChoice, Lock,
-    Memory, Mode, Name, Owner, Release, Request, RequestId, Token, UnixMs, Want,
+    BindTo, Change, ClientId, Command, Effect, Engine, Entries, Expiry, Extras, Hold, Keyspace, Lease, LeaseChoice,
+    Lock, Memory, Mode, Name, Owner, Release, Request, RequestId, Token, UnixMs, Want,
 };
 use dlock_testkit::keyspace::MemoryKeyspace;
 
@@ -135,8 +135,8 @@ fn a_lock_with_one_hold_left_is_small_again() {
 fn a_request_is_reported_with_its_id() {
     let (mut lock, mut memory) = (Lock::default(), Memory::new());
     let counted = measure(|| {
-        let request = RequestId::new(Command::Acquire, &[b'r'; 60]).map(Box::new);
-        let change = put(Hold { request, ..reader(1, UUID) });
+        let extras = Extras::of(RequestId::new(Command::Acquire, &[b'r'; 60]), None);
+        let change = put(Hold { extras, ..reader(1, UUID) });
         lock.apply(Effect { clock: UnixMs::ZERO, change }, &mut memory);
     });
     assert_eq!(u64::try_from(lock.heap_bytes()).unwrap(), u64::try_from(counted.bytes_current).unwrap());
@@ -177,7 +177,7 @@ fn reader(number: u64, owner_len: usize) -> Hold {
         // In another order than the tokens.
         deadline: UnixMs::new(1_000_000 + number * 7919 % 10_007),
         token: Token::new(number + 1).unwrap(),
-        request: None,
+        extras: None,
     }
 }
 

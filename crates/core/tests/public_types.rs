@@ -8,9 +8,9 @@ use std::fmt::Debug;
 
 use dlock_core::{
     Acquired, Applied, BindTo, Binding, Change, ClientId, Command, DecodeError, Effect, Engine, Entries, Entry, Expiry,
-    Hold, Lease, LeaseChoice, Lock, LockMode, Memory, Mode, Name, NamedId, NoSession, Now, Owner, OwnerText, Refusal,
-    Release, Released, Renew, RenewToken, Renewed, Request, RequestId, SessionId, SessionKey, Summary, Terms, Token,
-    TokenClock, Trash, UnixMs, Uptime, Want,
+    Extras, Hold, Lease, LeaseChoice, Lock, LockMode, Memory, Mode, Name, NamedId, NoSession, Now, Owner, OwnerText,
+    Reach, Refusal, Release, Released, Renew, RenewToken, Renewed, Request, RequestId, SessionId, SessionKey, Summary,
+    Terms, Token, TokenClock, Trash, UnixMs, Uptime, Want,
 };
 
 fn is_printed<T: Debug>() {}
@@ -40,6 +40,7 @@ fn every_public_type_is_shared_by_threads_and_printed() {
         Entries,
         Entry,
         Expiry,
+        Extras,
         Hold,
         Lease,
         LeaseChoice,
@@ -53,6 +54,7 @@ fn every_public_type_is_shared_by_threads_and_printed() {
         Now,
         Owner,
         OwnerText<'static>,
+        Reach,
         Refusal,
         Release,
         Released,

@@ -90,7 +90,7 @@ impl Crowd {
 
     fn renew(&mut self, number: u64) {
         let request = Renew { owner: &owner(number), mode: None, lease: LeaseChoice::Own, token: RenewToken::Any };
-        let Renewed::Moved(hold, None) = self.lock.renew(NOW, &request) else { panic!("{number} is not in") };
+        let Renewed::Moved(hold, None, _) = self.lock.renew(NOW, &request) else { panic!("{number} is not in") };
         self.put(hold);
     }
 

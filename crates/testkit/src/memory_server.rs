@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use dlock_core::engine::{Call, Entered, Fault, Input, Left, Output, Role, Settings, WaiterId};
-use dlock_core::{Binding, ClientId, Engine, Keyspace, Name, Renew, Request, Token};
+use dlock_core::{Binding, ClientId, Engine, Keyspace, Name, Reach, Renew, Request, Token};
 
 use crate::keyspace::{KeyName, MemoryKeyspace, RunningRelease, name};
 
@@ -81,8 +81,14 @@ impl MemoryServer {
         left
     }
 
-    /// `RENEW`: whether there was such a hold.
-    pub fn renew(&mut self, client: u64, key: &KeyName, renew: &Renew<'_>, session: Binding) -> Result<bool, Fault> {
+    /// `RENEW`: how far it goes, if there was such a hold.
+    pub fn renew(
+        &mut self,
+        client: u64,
+        key: &KeyName,
+        renew: &Renew<'_>,
+        session: Binding,
+    ) -> Result<Option<Reach>, Fault> {
         let call = Call { name: name(key), now: self.space.now(), client: ClientId(client) };
         self.engine.renew(&mut self.space, call, renew, session)
     }

@@ -62,7 +62,8 @@ pub fn fingerprint(world: &World) -> u64 {
         lock.stored().hash(&mut hasher);
         for hold in lock.stored_holds() {
             (owners.of(plain::who(&hold.owner)), hold.mode, hold.count, hold.lease).hash(&mut hasher);
-            (left(hold.deadline), rank(hold.token.get()), asked(hold.request.as_deref())).hash(&mut hasher);
+            (left(hold.deadline), rank(hold.token.get()), asked(hold.request())).hash(&mut hasher);
+            hold.cap().map(left).hash(&mut hasher);
         }
         for space in [&server.space, world.replica()] {
             let expiry = space.expiry(&name).map(|at| at.map(|at| at.saturating_sub(now)));
@@ -86,6 +87,7 @@ pub fn fingerprint(world: &World) -> u64 {
             let is_once = request.want == Want::ExclusiveOnce;
             (owners.of(plain::who(&request.owner)), want, is_once, lease, asked(request.id.as_deref()))
                 .hash(&mut hasher);
+            request.cap.hash(&mut hasher);
             let bound_to = match request.session {
                 BindTo::Nothing => None,
                 BindTo::Connection => Some(waiter.client.0),

@@ -242,6 +242,7 @@ pub fn scopes() -> Vec<Scope> {
         sessions_of_several(),
         named_sessions(),
         grace(),
+        caps(),
         requests(),
         turns(),
         failures(),
@@ -271,6 +272,10 @@ const fn in_session(how: How) -> How {
 
 const fn in_named_session(how: How) -> How {
     How { named: Some(0), ..in_session(how) }
+}
+
+const fn capped(how: How, cap: u64) -> How {
+    How { cap: Some(cap), ..how }
 }
 
 const fn asked(how: How, id: u8) -> How {
@@ -458,6 +463,27 @@ fn grace() -> Scope {
         events: vec![Event::Time, Event::Gone, Event::Pause],
         depth: [9, 5],
         ..scope("sessions with a grace")
+    }
+}
+
+fn caps() -> Scope {
+    Scope {
+        enters: vec![
+            capped(in_session(waits(READ)), LONG + SHORT),
+            capped(tries(AGAIN), 2 * SHORT),
+            tries(AGAIN),
+            waits(ONCE),
+        ],
+        others: vec![
+            release(None, Entries::ONE),
+            renew(Lease::Own, TokenRule::Any, false),
+            renew(Lease::For(LONG), TokenRule::Any, true),
+        ],
+        events: vec![Event::Time, Event::HalfTime, Event::Gone],
+        grace: Some(SHORT),
+        reaches: &["granted", "waits", "served", "renewed up to a cap", "watchdog up to a cap"],
+        depth: [8, 5],
+        ..scope("holds with a cap")
     }
 }
 

@@ -131,7 +131,8 @@ fn one_key(
 /// short lease makes that third pass at once. Behind an earlier expiry of the key nobody sees it.
 fn follow_watchdog(model: &mut Model, key: KeyNo, shown: &[Shown], now: u64) {
     let Some(found) = model.naive.keys.get_mut(key) else { return };
-    for hold in found.holds.iter_mut().filter(|hold| hold.session.is_some()) {
+    let is_extended = |hold: &&mut Hold| hold.session.is_some() && hold.cap != Some(hold.deadline);
+    for hold in found.holds.iter_mut().filter(is_extended) {
         let (third, which) = (hold.lease / 3, (key, hold.owner, hold.mode));
         let is_due = now + SLACK_MS >= hold.deadline - hold.lease + third - third / 12;
         if found.early.is_some() {
@@ -140,9 +141,10 @@ fn follow_watchdog(model: &mut Model, key: KeyNo, shown: &[Shown], now: u64) {
         }
         let may_be_extended = model.hidden.remove(&which) || is_due;
         let mut shown = shown.iter().filter(|shown| shown.token.unsigned_abs() == hold.token);
-        let is_whole = |ttl: i64| ttl.unsigned_abs().abs_diff(hold.lease) <= SLACK_MS;
+        let full = hold.up_to_cap(now + hold.lease);
+        let is_whole = |ttl: i64| (now + ttl.unsigned_abs()).abs_diff(full) <= SLACK_MS;
         if may_be_extended && shown.any(|shown| name(hold.mode) == shown.mode && is_whole(shown.ttl)) {
-            hold.deadline = now + hold.lease;
+            hold.deadline = full;
         }
     }
 }
@@ -225,6 +227,10 @@ fn same_hold(model: &mut Model, hold: &Hold, shown: &[Shown], early: u64, now: u
         seen,
         (expected.0.cast_signed(), expected.1.cast_signed(), expected.2),
     )?;
+    same(&format!("whether there is a cap of {hold:?}"), shown.cap.is_some(), hold.cap.is_some())?;
+    if let (Some(seen), Some(cap)) = (shown.cap, hold.cap) {
+        close(&format!("the cap of {hold:?}"), seen, cap, now)?;
+    }
     close(&format!("the ttl of {hold:?}"), shown.ttl, hold.end().min(early), now)
 }
 

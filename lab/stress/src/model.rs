@@ -113,7 +113,7 @@ impl Model {
     pub fn renew(&mut self, key: KeyNo, renewal: Renewal) -> Reply {
         self.begin(&[key], renewal.owner);
         let reply = self.naive.renew(key, renewal);
-        if reply == naive::Reply::Number(1) {
+        if matches!(reply, naive::Reply::Number(_)) {
             self.late.remove(&key);
             let known = self.naive.keys.get(key).into_iter().flat_map(|key| &key.holds).map(|hold| hold.token);
             self.seen.extend(known.filter(|token| *token < UNKNOWN));
@@ -395,7 +395,7 @@ impl Model {
             fence: if let Fence::Is(token) = renewal.fence { Fence::Is(token) } else { Fence::Any },
             ..renewal
         };
-        self.naive.clone().renew(key, plain) == naive::Reply::Number(1)
+        matches!(self.naive.clone().renew(key, plain), naive::Reply::Number(_))
     }
 }
 

@@ -257,13 +257,14 @@ fn enter(random: &mut Random, situation: &Situation, who: usize, may_block: bool
     // The model needs a number of its own until the server says which owner it has drawn.
     let owner = if is_drawn { usize::try_from(random.number() >> 8).unwrap_or(0) + OWNERS } else { owner };
     let binds = random.one_in(4) && !matches!(lease, Lease::Until(_));
+    let cap = random.one_in(4).then(|| cap(random, situation, lease));
     let mut request = Request {
         ticket: 0,
         client: 0,
         owner,
         is_drawn,
         keys,
-        how: How { lease, binds, named: named(random).filter(|_| binds), id, ..how },
+        how: How { lease, binds, named: named(random).filter(|_| binds), cap, id, ..how },
         since: 0,
         is_upgrade: false,
         session: None,
@@ -368,6 +369,16 @@ fn lease(random: &mut Random, situation: &Situation) -> Lease {
         2 => Lease::Until((situation.now + ms) / 1000 * 1000),
         _ => Lease::For(ms),
     }
+}
+
+/// Not below the lease, and far from where any lease ends.
+fn cap(random: &mut Random, situation: &Situation, lease: Lease) -> u64 {
+    let given = match lease {
+        Lease::Own => 0,
+        Lease::For(ms) => ms,
+        Lease::Until(at) => at.saturating_sub(situation.now),
+    };
+    500_000 + (given.saturating_sub(500_000).div_ceil(60_000) + random.below(8)) * 60_000
 }
 
 /// Who asks for which key. Now and then it waits already, so that owners wait on several connections, or it has the lock

@@ -94,6 +94,9 @@ fn mistakes() -> Vec<String> {
          MACQUIRE 3 k l a
          MACQUIRE 2 k k a
          MACQUIRE 2 k text a
+         ACQUIRE k a MAXHOLD 0
+         ACQUIRE k a MAXHOLD 400 PX 500
+         ACQUIRE k a MAXHOLD 299 SESSION
          ACQUIRE k a SESSIONID unknown
          RENEW k a SESSIONID unknown
          SESSION s
@@ -190,6 +193,8 @@ fn provoked() -> BTreeMap<String, Vec<String>> {
         let script = format!("local r=redis.pcall({call}) return redis.error_reply(r.err)");
         add(command, client.error(req!["EVAL", script, 0]));
     }
+    client.ok("CONFIG SET dlock.max-hold 60000");
+    add("acquire", client.error("DLOCK.ACQUIRE k a EX 61"));
     client.ok("CONFIG SET dlock.max-waiters 3");
     add("acquire", client.error("DLOCK.ACQUIRE both z BLOCK 0"));
     client.ok("REPLICAOF 127.0.0.1 1");

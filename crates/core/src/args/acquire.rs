@@ -1,14 +1,15 @@
 //! `ACQUIRE | RACQUIRE | RLOCK | WLOCK key owner …`, `SACQUIRE key owner limit [PERMITS k] …` and
 //! `MACQUIRE numkeys key [key …] owner …`, each with
-//! `[EX s | PX ms | EXAT s | PXAT ms] [BLOCK ms] [SESSION | SESSIONID id] [REQUEST id]`; the first four also take `[MINTOKEN token]`
+//! `[EX s | PX ms | EXAT s | PXAT ms] [BLOCK ms] [SESSION | SESSIONID id] [MAXHOLD ms] [REQUEST id]`; the first four also take
+//! `[MINTOKEN token]`
 
 use std::num::NonZeroU32;
 
 use smallvec::SmallVec;
 
-use super::words::{Words, binding, is, once, one_of, owner};
+use super::words::{Words, binding, cap, is, once, one_of, owner};
 use super::{Excerpt, Limits, Malformed};
-use crate::{BindTo, Command, LeaseChoice, Owner, RequestId, SessionId, Token, TokenClock, Want};
+use crate::{BindTo, Command, Lease, LeaseChoice, Owner, RequestId, SessionId, Token, TokenClock, Want};
 
 /// The arguments of the commands that acquire one lock.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -19,6 +20,8 @@ pub struct Acquire {
     pub want: Want,
     /// The lease.
     pub lease: LeaseChoice,
+    /// `MAXHOLD` or `dlock.max-hold`, the smaller of both: not shorter than the lease that the command gives.
+    pub cap: Option<Lease>,
     /// How long the request may wait, in ms; 0 is forever; `None`: not at all.
     pub block: Option<u64>,
     /// `SESSION` or `SESSIONID`.
@@ -47,7 +50,7 @@ impl Acquire {
             _ => None,
         };
         let (mut chosen, mut block, mut session, mut request, mut permits) = (None, None, None, None, None);
-        let mut min_token = None;
+        let (mut min_token, mut said_cap) = (None, None);
         while let Some(word) = words.word() {
             if is(word, "BLOCK") {
                 once(&mut block, words.timeout()?, "BLOCK")?;
@@ -57,6 +60,8 @@ impl Acquire {
                 one_of(&mut session, (BindTo::Named(words.session()?), "SESSIONID"))?;
             } else if is(word, "REQUEST") {
                 once(&mut request, words.request(command)?, "REQUEST")?;
+            } else if is(word, "MAXHOLD") {
+                once(&mut said_cap, words.cap()?, "MAXHOLD")?;
             } else if limit.is_some() && is(word, "PERMITS") {
                 once(&mut permits, words.permits()?, "PERMITS")?;
             } else if has_min_token(command) && is(word, "MINTOKEN") {
@@ -82,8 +87,9 @@ impl Acquire {
             None => want(command),
         };
         let session = binding(session, chosen)?;
+        let cap = cap(said_cap, limits, chosen, &session)?;
         let lease = chosen.map_or(LeaseChoice::Own, |(lease, _)| lease);
-        Ok(Acquire { owner, want, lease, block, session, min_token, request })
+        Ok(Acquire { owner, want, lease, cap, block, session, min_token, request })
     }
 }
 

@@ -21,6 +21,12 @@ pub enum Malformed {
     ExpireTime(&'static str, BadLease),
     /// A lease over the longest that may be asked for, which is this.
     LeaseTooLong(&'static str, Lease),
+    /// `MAXHOLD` is out of range.
+    Cap,
+    /// A lease that goes beyond the longest time a hold may last, which is this.
+    LeaseOverCap(&'static str, CapBy, Lease),
+    /// `SESSION` with a cap that is too short for a hold that is bound.
+    SessionCap(CapBy),
     /// An owner of no bytes, or of too many.
     Owner,
     /// A token out of range.
@@ -87,6 +93,24 @@ pub enum BadLease {
     TooLarge,
 }
 
+/// What says how long a hold may last at most.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CapBy {
+    /// `MAXHOLD`.
+    Option,
+    /// `dlock.max-hold`.
+    Setting,
+}
+
+impl fmt::Display for CapBy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            CapBy::Option => "MAXHOLD",
+            CapBy::Setting => "dlock.max-hold",
+        })
+    }
+}
+
 /// The beginning of a word that a client sent. Shown in printable ASCII.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Excerpt(Box<[u8]>);
@@ -138,6 +162,13 @@ impl Malformed {
             }
             Malformed::LeaseTooLong(option, max) => {
                 return format!("ERR lease is longer than dlock.max-lease, which is {} ms: {option}", max.get()).into();
+            }
+            Malformed::Cap => return format!("ERR MAXHOLD must be between 1 and {}", Lease::MAX.get()).into(),
+            Malformed::LeaseOverCap(option, by, cap) => {
+                return format!("ERR lease is longer than {by}, which is {} ms: {option}", cap.get()).into();
+            }
+            Malformed::SessionCap(by) => {
+                return format!("ERR SESSION needs at least {} ms: {by}", Lease::MIN_BOUND.get()).into();
             }
             Malformed::KeyCount => return format!("ERR numkeys can't be greater than {}", AcquireAll::MAX_KEYS).into(),
             Malformed::Owner => return format!("ERR owner must have 1 to {} bytes", Owner::MAX_LEN).into(),

@@ -17,7 +17,7 @@ pub use acquire::{Acquire, AcquireAll};
 pub use check::Check;
 pub use info::Info;
 pub use log::{Log, Subcommand};
-pub use malformed::{BadLease, Excerpt, Malformed, Syntax};
+pub use malformed::{BadLease, CapBy, Excerpt, Malformed, Syntax};
 pub use release::Release;
 pub use renew::Renew;
 pub use session::{Session, SessionAction};
@@ -31,6 +31,8 @@ pub struct Limits {
     pub now_us: u64,
     /// The longest lease a command may ask for.
     pub max_lease: Lease,
+    /// How long a hold may last at most (`dlock.max-hold`); `None`: no limit.
+    pub max_hold: Option<Lease>,
 }
 
 impl Limits {

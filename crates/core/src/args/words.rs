@@ -2,7 +2,7 @@
 
 use std::num::NonZeroU32;
 
-use super::{BadLease, Excerpt, Limits, Malformed, Syntax};
+use super::{BadLease, CapBy, Excerpt, Limits, Malformed, Syntax};
 use crate::{BindTo, Command, Lease, LeaseChoice, Mode, Owner, RequestId, SessionId, Token, UnixMs};
 
 /// Reads words from left to right.
@@ -64,6 +64,12 @@ impl<'call, I: Iterator<Item = &'call [u8]>> Words<I> {
     /// The value of `REQUEST`: the id of a command that may be sent twice.
     pub fn request(&mut self, command: Command) -> Result<RequestId, Malformed> {
         RequestId::new(command, self.value("REQUEST")?).ok_or(Malformed::RequestId)
+    }
+
+    /// The value of `MAXHOLD`: how long the hold may last at most.
+    pub fn cap(&mut self) -> Result<Lease, Malformed> {
+        let ms = self.integer("MAXHOLD")?;
+        u64::try_from(ms).ok().and_then(Lease::new).ok_or(Malformed::Cap)
     }
 
     /// The value of `SESSIONID`: the id of a named session.
@@ -169,6 +175,34 @@ pub fn binding(
         Some((LeaseChoice::Until(_), option)) => Err(exclude(word, option)),
         Some((LeaseChoice::For(lease), _)) if !lease.can_be_bound() => Err(Malformed::SessionLease),
         Some((LeaseChoice::For(_) | LeaseChoice::Own, _)) | None => Ok(session),
+    }
+}
+
+/// How long the hold of a call with this lease and this binding may last at most: its `MAXHOLD` or `dlock.max-hold`, the
+/// smaller of both.
+pub fn cap(
+    said: Option<Lease>,
+    limits: Limits,
+    lease: Option<Named<LeaseChoice>>,
+    session: &BindTo<SessionId>,
+) -> Result<Option<Lease>, Malformed> {
+    let (cap, by) = match (said, limits.max_hold) {
+        (Some(said), Some(max)) if max < said => (max, CapBy::Setting),
+        (Some(said), _) => (said, CapBy::Option),
+        (None, Some(max)) => (max, CapBy::Setting),
+        (None, None) => return Ok(None),
+    };
+    if *session != BindTo::Nothing && !cap.can_be_bound() {
+        return Err(Malformed::SessionCap(by));
+    }
+    let given = lease.and_then(|(lease, option)| match lease {
+        LeaseChoice::Own => None,
+        LeaseChoice::For(lease) => Some((lease.get(), option)),
+        LeaseChoice::Until(end) => Some((end.since(limits.now()), option)),
+    });
+    match given {
+        Some((ms, option)) if ms > cap.get() => Err(Malformed::LeaseOverCap(option, by, cap)),
+        _ => Ok(Some(cap)),
     }
 }
 

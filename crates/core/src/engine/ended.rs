@@ -42,7 +42,7 @@ impl<T, K: OpenKey> Visit<'_, T, K> {
         // It may have lapsed since its session ended; what had lapsed then is left alone.
         let hold = self.open.lock().live(owner, mode, end.at.min(now.ms())).filter(is_it);
         let Some(hold) = hold else { return };
-        let deadline = end.deadline();
+        let deadline = hold.up_to_cap(end.deadline());
         let effect = if end.grace.is_some() && deadline > now.ms() {
             let hold = Hold { deadline, ..hold.clone() };
             Effect { clock: end.at.min(now.ms()), change: Change::Put { hold, expiry: Expiry::Keep } }
@@ -88,7 +88,7 @@ impl<T, K: OpenKey> Visit<'_, T, K> {
             let hold = self.open.lock().live(&owner, mode, now);
             let renewed = hold.filter(|hold| hold.token == binding.token).and_then(|hold| {
                 let (_, deadline) = LeaseChoice::Own.resolve(now, hold.lease)?;
-                Some(Hold { deadline, ..hold.clone() })
+                Some(Hold { deadline: hold.up_to_cap(deadline), ..hold.clone() })
             });
             match renewed {
                 Some(hold) => {

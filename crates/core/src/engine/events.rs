@@ -156,6 +156,7 @@ impl<T> Engine<T> {
     pub fn lose(&mut self, lost: &Lost) {
         let Parts { outbox, sessions, .. } = &mut self.parts;
         outbox.stats.lapses += lost.lapsed;
+        outbox.stats.caps += lost.capped;
         outbox.log.holds.record_all(&lost.sample, lost.lapsed);
         let record = if lost.has_whole_name() { self.registry.named(lost.name()) } else { None };
         for hold in &lost.holds {

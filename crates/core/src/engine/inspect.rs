@@ -4,7 +4,7 @@
 use super::Engine;
 use super::queue::WaiterId;
 use super::record::{Record, RecordId};
-use super::session_holds::{SessionEnd, SessionHolds};
+use super::session_holds::SessionHolds;
 use super::sessions::Sessions;
 use crate::holds::Sum;
 use crate::{ClientId, Hold, Lock, LockMode, Mode, Name, Now, Owner, SessionId, SessionKey, Summary, Token, UnixMs};
@@ -46,6 +46,8 @@ pub struct ShownHold {
     pub session: Option<ShownSession>,
     /// Milliseconds since the time in its token.
     pub held: u64,
+    /// Milliseconds to its cap.
+    pub cap: Option<u64>,
 }
 
 /// A session as `INFO` shows it.
@@ -91,7 +93,7 @@ impl View<'_> {
         let session_end = self.record.and_then(|record| record.bound.end_of(hold));
         // What had lapsed before its session ended stays so; a grace may be longer than what was left of the lease.
         let session_end = session_end.filter(|end| hold.is_live(end.at));
-        let deadline = session_end.map_or(hold.deadline, SessionEnd::deadline);
+        let deadline = session_end.map_or(hold.deadline, |end| hold.up_to_cap(end.deadline()));
         Some(deadline.min(self.key_end)).filter(|end| *end > self.now)
     }
 
@@ -194,7 +196,8 @@ impl View<'_> {
             SessionKey::Named(named) => self.sessions.named.id_of(named).map(ShownSession::Named),
         });
         let held = self.now.get().saturating_sub(hold.token.get() / 1000);
-        Some(ShownHold { hold: hold.clone(), ttl, session, held })
+        let cap = hold.cap().map(|cap| cap.since(self.now));
+        Some(ShownHold { hold: hold.clone(), ttl, session, held, cap })
     }
 
     /// The first holds by token, at most this many.

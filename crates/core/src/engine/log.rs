@@ -54,6 +54,8 @@ pub enum LogEvent {
     Hold,
     /// A lease ran out.
     Lapse,
+    /// A hold ended at its cap.
+    Cap,
     /// The session of a hold ended.
     SessionEnd,
     /// A key was removed with a live hold.
@@ -221,6 +223,8 @@ pub struct Lost {
     /// Those that are logged.
     pub(super) holds: SmallVec<[Hold; 1]>,
     pub(super) lapsed: u64,
+    /// Those of them that had reached their cap.
+    pub(super) capped: u64,
     /// How long some of those that had lapsed were held, in µs.
     pub(super) sample: Vec<u64>,
 }
@@ -230,9 +234,9 @@ impl Lost {
     pub fn of(name: Name<'_>, lock: &Lock, at: Now) -> Lost {
         let mut holds: SmallVec<[Hold; 1]> = lock.holds.by_deadline().take(AT_ONCE).cloned().collect();
         holds.reverse();
-        let lapsed = lock.lapsed(at.ms()) as u64;
+        let (lapsed, capped) = (lock.lapsed(at.ms()) as u64, lock.lapsed_at_cap(at.ms()) as u64);
         let sample = if lapsed > 0 { sample(lock, at.ms()) } else { Vec::new() };
-        Lost { db: name.db, key: cut(name.key), at, holds, lapsed, sample }
+        Lost { db: name.db, key: cut(name.key), at, holds, lapsed, capped, sample }
     }
 
     pub(super) fn name(&self) -> Name<'_> {

@@ -182,7 +182,11 @@ impl<T> Outbox<T> {
 
     /// Logs a hold that ends without a release. `subject` is whom it is bound to.
     pub(super) fn log_end(&mut self, name: Name<'_>, hold: &Hold, subject: Subject, now: UnixMs) {
-        let event = if hold.is_live(now) { LogEvent::Delete } else { LogEvent::Lapse };
+        let event = match hold.is_live(now) {
+            true => LogEvent::Delete,
+            false if hold.has_reached_cap() => LogEvent::Cap,
+            false => LogEvent::Lapse,
+        };
         let entry = LogEntry::new(event, now).of(name, &hold.owner, hold.mode);
         let entry = LogEntry { session: subject.session, ..entry };
         self.log.add(entry.held(hold.token, hold.deadline.min(now)), subject.client);

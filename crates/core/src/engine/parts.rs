@@ -40,7 +40,9 @@ impl<T> Parts<T> {
     ) -> Result<(), Fault> {
         let lease = match request.lease {
             LeaseChoice::For(lease) => lease,
-            LeaseChoice::Own | LeaseChoice::Until(_) => own.unwrap_or(self.settings.default_lease),
+            LeaseChoice::Own | LeaseChoice::Until(_) => {
+                own.unwrap_or(request.default_lease(self.settings.default_lease))
+            }
         };
         let wanted = locks.into_iter().map(|(record, key_len)| Wanted { record, key_len, lease });
         self.sessions.check(client, request, wanted)

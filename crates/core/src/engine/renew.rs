@@ -5,11 +5,11 @@ use super::keyspace::{Keyspace, OpenKey};
 use super::outbox::{Event, Fault};
 use super::visit::Visit;
 use super::{Call, Engine};
-use crate::lock::{Renew, Renewed};
+use crate::lock::{Reach, Renew, Renewed};
 use crate::{Binding, Hold, LeaseChoice, SessionKey};
 
 impl<T> Engine<T> {
-    /// Decides on `RENEW`; whether the owner has such a hold. The holds are bound to `session`. O(log n), beside
+    /// Decides on `RENEW`; how far it goes, or `None` if the owner has no such hold. The holds are bound to `session`. O(log n), beside
     /// what is due on the lock.
     ///
     /// # Errors
@@ -20,7 +20,7 @@ impl<T> Engine<T> {
         call: Call<'_>,
         request: &Renew<'_>,
         session: Binding,
-    ) -> Result<bool, Fault> {
+    ) -> Result<Option<Reach>, Fault> {
         let mut budget = self.begin(call.now);
         let command = OnLock {
             name: call.name,
@@ -35,11 +35,11 @@ impl<T> Engine<T> {
 
 impl<T, K: OpenKey> Visit<'_, T, K> {
     #[inline]
-    fn renew(&mut self, call: &Call<'_>, request: &Renew<'_>, session: Binding) -> Result<bool, Fault> {
+    fn renew(&mut self, call: &Call<'_>, request: &Renew<'_>, session: Binding) -> Result<Option<Reach>, Fault> {
         self.parts.sessions.check_open(session)?;
         let session = session.key(call.client);
         let renewed = self.open.lock().renew(self.now.ms(), request);
-        let Renewed::Moved(first, second) = renewed else { return Ok(false) };
+        let Renewed::Moved(first, second, reach) = renewed else { return Ok(None) };
         for hold in std::iter::once(&first).chain(second.as_ref()) {
             self.check_bound(call, hold, request.lease, session)?;
         }
@@ -49,7 +49,7 @@ impl<T, K: OpenKey> Visit<'_, T, K> {
         self.parts.outbox.stats.renewals += 1;
         self.emit(Event::Renew);
         self.reschedule();
-        Ok(true)
+        Ok(Some(reach))
     }
 
     /// Checks that a hold that is bound, or will be, keeps a lease of 300 ms or more, and never gets an absolute one.

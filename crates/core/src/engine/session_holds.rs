@@ -154,7 +154,7 @@ impl SessionHolds {
     fn insert(&mut self, id: HoldId, binding: Binding) {
         *self.by_owner.entry(binding.owner.clone()).or_default().of(binding.mode) = Some(id);
         let session = self.sessions.entry(binding.key).or_default();
-        session.deadlines.insert(binding.deadline, id, binding.entries);
+        session.deadlines.insert(binding.deadline, id, binding.entries, false);
         self.renewals.insert((binding.renewal.at, id));
         self.note_change(binding.key, binding.renewal.load.cast_signed(), 1);
         let first = ByToken::of(binding.key, &binding.owner, binding.deadline);
@@ -185,7 +185,7 @@ impl SessionHolds {
                 self.ended_sum.set(None);
             }
             session.deadlines.remove(binding.deadline, id);
-            session.deadlines.insert(hold.deadline, id, hold.count);
+            session.deadlines.insert(hold.deadline, id, hold.count, false);
         }
         self.renewals.remove(&(binding.renewal.at, id));
         self.renewals.insert((renewal.at, id));

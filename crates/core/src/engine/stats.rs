@@ -33,6 +33,8 @@ named! {
         pub renewals: u64,
         /// Leases that ran out on this primary.
         pub lapses: u64,
+        /// Those of them that had reached the cap of their hold.
+        pub caps: u64,
         /// Requests that queued.
         pub waits: u64,
         /// Waits that ended with nil.

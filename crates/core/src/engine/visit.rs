@@ -47,6 +47,7 @@ impl<T, K: OpenKey> Visit<'_, T, K> {
     fn note_lapses(&mut self, now: UnixMs) {
         let (lock, Parts { outbox, sessions, .. }) = (self.open.lock(), &mut *self.parts);
         outbox.log.holds.record_all(&sample(lock, now), lock.lapsed(now) as u64);
+        outbox.stats.caps += lock.lapsed_at_cap(now) as u64;
         for hold in lapsed(lock, now).take(AT_ONCE) {
             let key = self.record.as_ref().and_then(|record| record.bound.session_of(&hold.owner, hold.mode));
             outbox.log_end(self.open.name(), hold, sessions.subject(key), now);

@@ -38,6 +38,8 @@ impl Sum {
 pub(crate) struct Run {
     items: Vec<Item>,
     entries: u64,
+    /// How many of them are caps.
+    caps: usize,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,6 +47,8 @@ struct Item {
     at: UnixMs,
     id: HoldId,
     entries: u32,
+    /// Whether it is the cap of the hold.
+    is_cap: bool,
 }
 
 /// The most deadlines in a run: to move them all within memory costs less than a command.
@@ -87,22 +91,35 @@ impl Deadlines {
         sum
     }
 
+    /// How many of those that have lapsed at `now` had reached their cap. One step for each run of 512.
+    pub(crate) fn lapsed_at_cap(&self, now: UnixMs) -> usize {
+        let mut count = 0;
+        for run in &self.runs {
+            if run.items.last().is_none_or(|last| last.at > now) {
+                return count + run.items.iter().take_while(|item| item.at <= now).filter(|item| item.is_cap).count();
+            }
+            count += run.caps;
+        }
+        count
+    }
+
     /// What is live at `now`.
     pub(crate) fn live(&self, now: UnixMs) -> Sum {
         self.total.minus(self.lapsed(now))
     }
 
-    /// Adds a hold. O(log n).
-    pub(crate) fn insert(&mut self, at: UnixMs, id: HoldId, entries: u32) {
+    /// Adds a hold. `is_cap`: nothing can extend it. O(log n).
+    pub(crate) fn insert(&mut self, at: UnixMs, id: HoldId, entries: u32, is_cap: bool) {
         self.total = self.total.plus(Sum { holds: 1, entries: u64::from(entries) });
-        let item = Item { at, id, entries };
+        let item = Item { at, id, entries, is_cap };
         let index = self.run_of(at, id).min(self.runs.len().saturating_sub(1));
         let Some(run) = self.runs.get_mut(index) else {
-            self.runs.push(Run { items: vec![item], entries: u64::from(entries) });
+            self.runs.push(Run::of(vec![item]));
             return;
         };
         run.items.insert(run.position(at, id), item);
         run.entries += u64::from(entries);
+        run.caps += usize::from(is_cap);
         if run.items.len() > RUN {
             let upper = run.split();
             self.runs.insert(index + 1, upper);
@@ -119,6 +136,7 @@ impl Deadlines {
         }
         let gone = run.items.remove(position);
         run.entries -= u64::from(gone.entries);
+        run.caps -= usize::from(gone.is_cap);
         self.total = self.total.minus(Sum { holds: 1, entries: u64::from(gone.entries) });
         if run.items.is_empty() {
             self.runs.remove(index);
@@ -164,7 +182,8 @@ impl Deadlines {
 impl Run {
     fn of(items: Vec<Item>) -> Run {
         let entries = items.iter().map(|item| u64::from(item.entries)).sum();
-        Run { items, entries }
+        let caps = items.iter().filter(|item| item.is_cap).count();
+        Run { items, entries, caps }
     }
 
     /// The last id, which is taken out.
@@ -183,6 +202,7 @@ impl Run {
     fn split(&mut self) -> Run {
         let upper = Run::of(self.items.split_off(RUN / 2));
         self.entries -= upper.entries;
+        self.caps -= upper.caps;
         upper
     }
 }

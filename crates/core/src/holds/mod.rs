@@ -110,6 +110,14 @@ impl Holds {
         }
     }
 
+    /// How many of the holds that have lapsed at `now` had reached their cap. One step for each 512 of them.
+    pub(crate) fn lapsed_at_cap(&self, now: UnixMs) -> usize {
+        let (single, exclusive, readers) = self.parts();
+        let has_ended = |hold: &&Hold| !hold.is_live(now) && hold.has_reached_cap();
+        single.into_iter().chain(exclusive).filter(has_ended).count()
+            + readers.map_or(0, |readers| readers.lapsed_at_cap(now))
+    }
+
     /// The shared holds that are live at `now`. One step for each 512 that have lapsed.
     pub(crate) fn live_shared(&self, now: UnixMs) -> Sum {
         match &self.0 {

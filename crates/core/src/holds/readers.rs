@@ -35,6 +35,10 @@ impl Readers {
         self.by_deadline.lapsed(now)
     }
 
+    pub(super) fn lapsed_at_cap(&self, now: UnixMs) -> usize {
+        self.by_deadline.lapsed_at_cap(now)
+    }
+
     pub(super) fn get(&self, owner: &Owner) -> Option<&Hold> {
         self.at(*self.by_owner.get(owner)?)
     }
@@ -75,7 +79,7 @@ impl Readers {
         self.next += 1;
         self.by_owner.insert(hold.owner.clone(), id);
         self.by_token.insert((hold.token, id));
-        self.by_deadline.insert(hold.deadline, id, hold.count);
+        self.by_deadline.insert(hold.deadline, id, hold.count, hold.has_reached_cap());
         self.holds.insert(id, hold);
     }
 

@@ -1,7 +1,7 @@
 //! The commands that take a lock, or several.
 
-use dlock_core::args::{Acquire, AcquireAll, Excerpt, Malformed, Release};
-use dlock_core::{BindTo, Command, LeaseChoice, RequestId, Token, TokenClock, Want};
+use dlock_core::args::{Acquire, AcquireAll, CapBy, Excerpt, Limits, Malformed, Release, Renew};
+use dlock_core::{BindTo, Command, Lease, LeaseChoice, RequestId, Token, TokenClock, Want};
 
 use super::{LIMITS, acquire, lasting, nonzero, owner, syntax_error, words};
 
@@ -17,6 +17,8 @@ fn each_option_of_a_command_that_takes_a_lock() {
         ("alice BLOCK 0", Acquire { block: Some(0), ..plain.clone() }),
         ("alice SESSION", Acquire { session: BindTo::Connection, ..plain.clone() }),
         ("alice REQUEST r", Acquire { request: asked.clone(), ..plain.clone() }),
+        ("alice MAXHOLD 7", Acquire { cap: Lease::new(7), ..plain.clone() }),
+        ("alice PX 7 maxhold 7", Acquire { lease: lasting(7), cap: Lease::new(7), ..plain.clone() }),
         ("alice MINTOKEN 7", Acquire { min_token: Token::new(7), ..plain.clone() }),
         ("* BLOCK 9 SESSION", Acquire { owner: None, block: Some(9), session: BindTo::Connection, ..plain.clone() }),
         // In any order and case; a value may look like an option, and an owner too.
@@ -35,6 +37,46 @@ fn each_option_of_a_command_that_takes_a_lock() {
     ] {
         assert_eq!(acquire(line), Ok(said), "{line}");
     }
+}
+
+/// The cap of a hold is its `MAXHOLD` or what the operator has set, the smaller of both. What a command gives stays below.
+#[test]
+fn a_cap_is_not_shorter_than_the_lease() {
+    let with = |max: Option<u64>, line: &'static str| {
+        let limits = Limits { max_hold: max.and_then(Lease::new), ..LIMITS };
+        Acquire::parse(words(line), Command::Acquire, limits)
+    };
+    let cap = |max, line| with(max, line).map(|said| said.cap.map(Lease::get));
+    for (max, line, said) in [
+        (None, "alice PX 5000", Ok(None)),
+        (Some(5000), "alice PX 5000", Ok(Some(5000))),
+        (Some(5000), "alice", Ok(Some(5000))),
+        (Some(5000), "alice MAXHOLD 400", Ok(Some(400))),
+        (Some(5000), "alice MAXHOLD 5001", Ok(Some(5000))),
+        (Some(400), "alice MAXHOLD 31536000000", Ok(Some(400))),
+        (None, "alice PXAT 5400 MAXHOLD 400", Ok(Some(400))),
+        (None, "alice MAXHOLD 300 SESSION", Ok(Some(300))),
+        (Some(5000), "alice MAXHOLD 5 PX 6", Err(over("PX", CapBy::Option, 5))),
+        (None, "alice PXAT 5401 MAXHOLD 400", Err(over("PXAT", CapBy::Option, 400))),
+        (Some(5000), "alice EX 6", Err(over("EX", CapBy::Setting, 5000))),
+        (Some(5000), "alice EX 6 MAXHOLD 7000", Err(over("EX", CapBy::Setting, 5000))),
+        (None, "alice MAXHOLD 299 SESSION", Err(Malformed::SessionCap(CapBy::Option))),
+        (Some(299), "alice SESSIONID s", Err(Malformed::SessionCap(CapBy::Setting))),
+        (None, "alice MAXHOLD 0", Err(Malformed::Cap)),
+        (None, "alice MAXHOLD -1", Err(Malformed::Cap)),
+        (None, "alice MAXHOLD 31536000001", Err(Malformed::Cap)),
+        (None, "alice MAXHOLD x", Err(Malformed::Integer("MAXHOLD"))),
+    ] {
+        assert_eq!(cap(max, line), said, "{line} with {max:?}");
+    }
+    let limits = Limits { max_hold: Lease::new(5), ..LIMITS };
+    assert_eq!(Renew::parse(words("alice PX 6"), limits).unwrap().lease, lasting(6), "it is cut, not refused");
+    assert_eq!(semaphore("alice 2 MAXHOLD 7").unwrap().cap, Lease::new(7));
+    assert_eq!(several("1 k alice MAXHOLD 7").unwrap().acquire.cap, Lease::new(7));
+}
+
+fn over(option: &'static str, by: CapBy, ms: u64) -> Malformed {
+    Malformed::LeaseOverCap(option, by, Lease::new(ms).unwrap())
 }
 
 #[test]
@@ -237,6 +279,7 @@ fn plain() -> Acquire {
         owner,
         want,
         lease: LeaseChoice::Own,
+        cap: None,
         block: None,
         session: BindTo::Nothing,
         min_token: None,

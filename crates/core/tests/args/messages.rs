@@ -1,7 +1,7 @@
 //! What a client reads: the server's text first, then the word at fault.
 
-use dlock_core::Command;
 use dlock_core::args::{Acquire, AcquireAll, Check, Info, Limits, Malformed, Release};
+use dlock_core::{Command, Lease};
 
 use super::{LIMITS, acquire, renew, syntax_error, words};
 
@@ -66,6 +66,13 @@ fn a_range_error_names_the_argument() {
     assert_eq!(of("alice PXAT 5000"), format!("{expire}: PXAT is in the past"));
     assert_eq!(of("alice EX 9223372036854776"), format!("{expire}: EX is too large"));
     assert_eq!(of("alice EX 101"), "ERR lease is longer than dlock.max-lease, which is 100000 ms: EX");
+    assert_eq!(of("alice MAXHOLD 0"), "ERR MAXHOLD must be between 1 and 31536000000");
+    assert_eq!(of("alice MAXHOLD 7 PX 8"), "ERR lease is longer than MAXHOLD, which is 7 ms: PX");
+    assert_eq!(of("alice MAXHOLD 7 SESSION"), "ERR SESSION needs at least 300 ms: MAXHOLD");
+    let capped = Limits { max_hold: Lease::new(7), ..limits };
+    let of_capped = |line: &str| text(Acquire::parse(words(line), Command::Acquire, capped).unwrap_err());
+    assert_eq!(of_capped("alice PX 8"), "ERR lease is longer than dlock.max-hold, which is 7 ms: PX");
+    assert_eq!(of_capped("alice SESSION"), "ERR SESSION needs at least 300 ms: dlock.max-hold");
     assert_eq!(of("alice BLOCK x"), "ERR timeout is not an integer or out of range: BLOCK");
     assert_eq!(of("alice BLOCK -1"), "ERR timeout is negative: BLOCK");
     assert_eq!(of("* REQUEST r"), "ERR REQUEST cannot be combined with owner '*': choose the owner name yourself");

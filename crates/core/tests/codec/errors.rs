@@ -10,14 +10,14 @@ const HOLD: &[u8] = b"\x00\x01a\x01\x01\x10\x02";
 #[test]
 fn bytes_that_are_no_lock_say_why() {
     let invalid = DecodeError::Invalid;
-    let cases: [(&[&[u8]], DecodeError); 29] = [
+    let cases: [(&[&[u8]], DecodeError); 34] = [
         (&[b""], DecodeError::Truncated),
         (&[b"\x01"], DecodeError::Truncated),
         (&[b"\x01\x02", HOLD], DecodeError::Truncated),
         (&[b"\x01\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01", HOLD], DecodeError::Truncated),
         (&[b"\x01\x01", HOLD, b"\0"], DecodeError::TrailingBytes),
         (&[b"\x00\x01", HOLD], DecodeError::Version(0)),
-        (&[b"\x03\x01", HOLD], DecodeError::Version(3)),
+        (&[b"\x04\x01", HOLD], DecodeError::Version(4)),
         (&[b"\xff"], DecodeError::Version(255)),
         (&[b"\x01\x00"], invalid("number of holds")),
         (&[b"\x01\xff\xff\xff\xff\xff\xff\xff\xff\xff\x02"], invalid("number")),
@@ -27,6 +27,12 @@ fn bytes_that_are_no_lock_say_why() {
         (&[b"\x01\x02", HOLD, b"\x01\x01b\x01\x01\x10\x02"], invalid("set of holds")),
         (&[b"\x01\x02\x01\x01b\x01\x01\x10\x02", HOLD], invalid("set of holds")),
         (&[b"\x01\x01\x10\x01a\x01\x01\x10\x02"], invalid("flags")),
+        (&[b"\x02\x01\x10\x01a\x01\x01\x10\x02\x05"], invalid("flags")),
+        (&[b"\x03\x01\x20\x01a\x01\x01\x10\x02\x05"], invalid("flags")),
+        (&[b"\x03\x01\x10\x01a\x01\x01\x10\x02"], DecodeError::Truncated),
+        // A cap behind 2^53.
+        (&[b"\x03\x01\x10\x01a\x01\x01\x10\x02\x80\x80\x80\x80\x80\x80\x80\x10"], invalid("cap")),
+        (&[b"\x03\x01\x10\x01a\x01\x01\x10\x02\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01"], invalid("cap")),
         (&[b"\x01\x01\x00\x00\x01\x01\x10\x02"], invalid("owner")),
         (&[b"\x01\x01\x00\x01a\x00\x01\x10\x02"], invalid("count")),
         (&[b"\x01\x01\x00\x01a\x80\x80\x80\x80\x10\x01\x10\x02"], invalid("count")),
@@ -45,6 +51,7 @@ fn bytes_that_are_no_lock_say_why() {
     assert!(lock_holds(&[b"\x01\x01", HOLD].concat()).is_ok());
     assert!(lock_holds(b"\x02\x01\x08\x01a\x01\x01\x10\x02\x05\x01r").is_ok());
     assert!(lock_holds(b"\x02\x01\x08\x01a\x01\x01\x10\x02\x06\x01r").is_ok());
+    assert!(lock_holds(b"\x03\x01\x10\x01a\x01\x01\x10\x02\x05").is_ok());
     for (parts, error) in cases {
         let bytes = parts.concat();
         assert_eq!(lock_holds(&bytes), Err(error), "{}", bytes.escape_ascii());
@@ -59,7 +66,7 @@ fn bytes_that_are_no_effect_say_why() {
         (b"\x15", DecodeError::Truncated),
         (b"\x15\x05\x00", DecodeError::TrailingBytes),
         (b"\x05\x05", DecodeError::Version(0)),
-        (b"\x35\x05", DecodeError::Version(3)),
+        (b"\x45\x05", DecodeError::Version(4)),
         (b"\xf5\x05", DecodeError::Version(15)),
         (b"\x16\x05", invalid("kind")),
         (b"\x1f\x05", invalid("kind")),

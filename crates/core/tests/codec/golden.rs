@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use dlock_core::{Change, Command, Effect, Expiry, Hold, Mode, Owner, RequestId, UnixMs};
+use dlock_core::{Change, Command, Effect, Expiry, Extras, Hold, Mode, Owner, RequestId, UnixMs};
 
 use crate::values::{UUID, hold, lock};
 use crate::{effect_bytes, effect_of, lock_bytes, lock_holds};
@@ -60,6 +60,23 @@ fn effects_of_version_2_are_read_and_written() {
     compare_effects(&parse(include_str!("../../testdata/effect-v2.hex")), &effects_2());
 }
 
+/// Version 3 differs by caps only.
+#[test]
+fn locks_of_version_3_are_read_and_written() {
+    let golden = parse(include_str!("../../testdata/lock-v3.hex"));
+    let locks = locks_3();
+    assert_eq!(golden.keys().collect::<Vec<_>>(), locks.keys().collect::<Vec<_>>());
+    for (name, holds) in locks {
+        assert_eq!(lock_holds(&golden[name]).as_ref(), Ok(&holds), "{name}");
+        assert_eq!(hex(&lock_bytes(&lock(holds))), hex(&golden[name]), "{name}");
+    }
+}
+
+#[test]
+fn effects_of_version_3_are_read_and_written() {
+    compare_effects(&parse(include_str!("../../testdata/effect-v3.hex")), &effects_3());
+}
+
 fn compare_effects(golden: &BTreeMap<&str, Vec<u8>>, effects: &BTreeMap<&'static str, Effect>) {
     assert_eq!(golden.keys().collect::<Vec<_>>(), effects.keys().collect::<Vec<_>>());
     for (name, effect) in effects {
@@ -72,9 +89,9 @@ fn compare_effects(golden: &BTreeMap<&str, Vec<u8>>, effects: &BTreeMap<&'static
 fn locks_2() -> BTreeMap<&'static str, Vec<Hold>> {
     use Mode::{Exclusive, Shared};
     let hold = |owner, mode, count| hold(owner, mode, count, 30_000, CLOCK + 30_000, TOKEN);
-    let permits = Hold { request: request(Command::Sacquire, b"r-1"), ..hold(b"alice", Shared, 3) };
-    let several = Hold { request: request(Command::Macquire, b"r-1"), ..hold(UUID.as_bytes(), Exclusive, 1) };
-    let others = Hold { request: request(Command::Release, b"r-2"), token: next_token(), ..hold(b"bob", Shared, 1) };
+    let permits = Hold { extras: request(Command::Sacquire, b"r-1"), ..hold(b"alice", Shared, 3) };
+    let several = Hold { extras: request(Command::Macquire, b"r-1"), ..hold(UUID.as_bytes(), Exclusive, 1) };
+    let others = Hold { extras: request(Command::Release, b"r-2"), token: next_token(), ..hold(b"bob", Shared, 1) };
     BTreeMap::from([("permits", vec![permits.clone()]), ("several", vec![several]), ("mixed", vec![permits, others])])
 }
 
@@ -87,6 +104,37 @@ fn effects_2() -> BTreeMap<&'static str, Effect> {
         ("put, sacquire, kept", put(&locks["permits"][0], Expiry::Keep)),
         ("put, macquire", put(&locks["several"][0], Expiry::Anew)),
         ("put, ttl left alone", put(&locks["permits"][0], Expiry::Leave)),
+    ])
+}
+
+fn locks_3() -> BTreeMap<&'static str, Vec<Hold>> {
+    use Mode::{Exclusive, Shared};
+    let hold = |owner, mode, cap| {
+        let extras = Extras::of(None, Some(UnixMs::new(cap)));
+        Hold { extras, ..hold(owner, mode, 1, 30_000, CLOCK + 30_000, TOKEN) }
+    };
+    let asked = Extras::of(RequestId::new(Command::Sacquire, b"r-1"), Some(UnixMs::new(CLOCK + 60_000)));
+    let capped = hold(b"alice", Exclusive, CLOCK + 3_600_000);
+    let reader = hold(b"alice", Shared, CLOCK + 30_000);
+    let plain = Hold { extras: None, token: next_token(), ..hold(b"bob", Shared, CLOCK) };
+    let limit = UnixMs::MAX.get();
+    BTreeMap::from([
+        ("capped", vec![capped]),
+        ("at its cap, of a uuid", vec![hold(UUID.as_bytes(), Exclusive, CLOCK + 30_000)]),
+        ("with a request, and one without a cap", vec![Hold { extras: asked, ..reader.clone() }, plain]),
+        ("limits", vec![Hold { deadline: UnixMs::new(1), ..hold(b"a", Shared, limit) }]),
+    ])
+}
+
+fn effects_3() -> BTreeMap<&'static str, Effect> {
+    let put =
+        |hold: &Hold, expiry| Effect { clock: UnixMs::new(CLOCK), change: Change::Put { hold: hold.clone(), expiry } };
+    let locks = locks_3();
+    BTreeMap::from([
+        ("put, capped", put(&locks["capped"][0], Expiry::Anew)),
+        ("put, at its cap", put(&locks["at its cap, of a uuid"][0], Expiry::Keep)),
+        ("put, with a request", put(&locks["with a request, and one without a cap"][0], Expiry::Anew)),
+        ("put, ttl left alone", put(&locks["capped"][0], Expiry::Leave)),
     ])
 }
 
@@ -118,11 +166,11 @@ fn locks() -> BTreeMap<&'static str, Vec<Hold>> {
             "requests",
             vec![
                 Hold {
-                    request: request(Command::Release, b"r-1"),
+                    extras: request(Command::Release, b"r-1"),
                     ..hold(b"alice", Exclusive, 2, 30_000, CLOCK + 30_000, TOKEN)
                 },
                 Hold {
-                    request: request(Command::Rlock, &[0xff; RequestId::MAX_LEN]),
+                    extras: request(Command::Rlock, &[0xff; RequestId::MAX_LEN]),
                     ..hold(b"alice", Shared, 1, 30_000, CLOCK + 30_000, TOKEN + 1)
                 },
             ],
@@ -144,7 +192,7 @@ fn effects() -> BTreeMap<&'static str, Effect> {
     let uuid = UUID.as_bytes();
     let alice = hold(b"alice", Exclusive, 1, 30_000, CLOCK + 30_000, TOKEN + 5);
     let with_request = |mode, command| {
-        let hold = Hold { request: request(command, b"r-1"), ..hold(b"alice", mode, 1, 30_000, CLOCK + 30_000, TOKEN) };
+        let hold = Hold { extras: request(command, b"r-1"), ..hold(b"alice", mode, 1, 30_000, CLOCK + 30_000, TOKEN) };
         put(CLOCK, hold, Expiry::Anew)
     };
     let sweep = Effect { clock: UnixMs::new(CLOCK), change: Change::Sweep };
@@ -165,8 +213,8 @@ fn effects() -> BTreeMap<&'static str, Effect> {
     ])
 }
 
-fn request(command: Command, id: &[u8]) -> Option<Box<RequestId>> {
-    RequestId::new(command, id).map(Box::new)
+fn request(command: Command, id: &[u8]) -> Option<Box<Extras>> {
+    Extras::of(RequestId::new(command, id), None)
 }
 
 /// The values of a golden file by name.

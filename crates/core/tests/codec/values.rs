@@ -1,6 +1,8 @@
 //! Locks and effects to encode: by hand, and drawn at random with every limit in them.
 
-use dlock_core::{Change, Command, Effect, Expiry, Hold, Lease, Lock, Memory, Mode, Owner, RequestId, Token, UnixMs};
+use dlock_core::{
+    Change, Command, Effect, Expiry, Extras, Hold, Lease, Lock, Memory, Mode, Owner, RequestId, Token, UnixMs,
+};
 use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;
@@ -15,7 +17,7 @@ pub fn hold(owner: &[u8], mode: Mode, count: u32, lease: u64, deadline: u64, tok
         lease: Lease::new(lease).expect("a good lease"),
         deadline: UnixMs::new(deadline),
         token: Token::new(token).expect("a good token"),
-        request: None,
+        extras: None,
     }
 }
 
@@ -31,7 +33,7 @@ pub fn lock(holds: impl IntoIterator<Item = Hold>) -> Lock {
 
 pub fn any_lock() -> impl Strategy<Value = Lock> {
     // A deadline of 0 has lapsed by any clock.
-    let hold = || any_hold().prop_map(|hold| Hold { deadline: hold.deadline.max(UnixMs::new(1)), ..hold });
+    let hold = || capped(any_hold().prop_map(|hold| Hold { deadline: hold.deadline.max(UnixMs::new(1)), ..hold }));
     let both = (hold(), hold()).prop_map(|(a, b)| {
         let owner = a.owner.clone();
         lock([Hold { mode: Mode::Exclusive, ..a }, Hold { owner, mode: Mode::Shared, ..b }])
@@ -40,7 +42,7 @@ pub fn any_lock() -> impl Strategy<Value = Lock> {
 }
 
 pub fn any_effect() -> impl Strategy<Value = Effect> {
-    let puts = (any_time(), any_hold(), prop_oneof![Just(Expiry::Anew), Just(Expiry::Keep)]);
+    let puts = (any_time(), capped(any_hold()), prop_oneof![Just(Expiry::Anew), Just(Expiry::Keep)]);
     let due = (any_time(), any_hold()).prop_map(|(clock, hold)| {
         let hold = Hold { deadline: clock.plus(hold.lease), ..hold };
         (clock, Change::Put { hold, expiry: Expiry::Anew })
@@ -61,10 +63,18 @@ fn any_hold() -> impl Strategy<Value = Hold> {
     let count = number(1, u64::from(u32::MAX)).prop_map(|n| u32::try_from(n).expect("in range"));
     (any_owner(), any_mode(), count, lease, any_time(), token, option::of(any_request())).prop_map(
         |(owner, mode, count, lease, deadline, token, request)| {
-            let request = request.map(Box::new);
-            Hold { owner, mode, count, lease, deadline, token, request }
+            let extras = Extras::of(request, None);
+            Hold { owner, mode, count, lease, deadline, token, extras }
         },
     )
+}
+
+/// Some of them with a cap.
+fn capped(holds: impl Strategy<Value = Hold>) -> impl Strategy<Value = Hold> {
+    (holds, option::weighted(0.3, number(0, Lease::MAX.get()))).prop_map(|(hold, more)| {
+        let cap = more.map(|more| UnixMs::new(hold.deadline.get() + more));
+        Hold { extras: Extras::of(hold.request().cloned(), cap), ..hold }
+    })
 }
 
 fn any_request() -> impl Strategy<Value = RequestId> {

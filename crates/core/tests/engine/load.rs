@@ -2,7 +2,8 @@
 
 use dlock_core::engine::{Call, Entered, Fault, Input, Left, MAX_BOUND_KEY, MAX_RENEWALS, Role};
 use dlock_core::{
-    BindTo, ClientId, Entries, Keyspace, Lease, LeaseChoice, Name, Owner, Release, Renew, RenewToken, Request, Want,
+    BindTo, ClientId, Entries, Keyspace, Lease, LeaseChoice, Name, Owner, Reach, Release, Renew, RenewToken, Request,
+    Want,
 };
 
 use crate::{Server, is_granted};
@@ -59,7 +60,7 @@ fn room_comes_back_with_each_hold_that_ends() {
     assert!(is_granted(&acquire(&mut server, "more", SESSION, &bound(300))), "another session with this id");
 }
 
-fn renew(server: &mut Server, key: &str, client: u64, lease_ms: u64, binds: bool) -> Result<bool, Fault> {
+fn renew(server: &mut Server, key: &str, client: u64, lease_ms: u64, binds: bool) -> Result<Option<Reach>, Fault> {
     let call = Call { name: Name { db: 0, key: key.as_bytes() }, now: server.space.now(), client: ClientId(client) };
     let owner = Owner::new(b"owner").unwrap();
     let lease = LeaseChoice::For(Lease::new(lease_ms).unwrap());
@@ -71,11 +72,11 @@ fn renew(server: &mut Server, key: &str, client: u64, lease_ms: u64, binds: bool
 #[test]
 fn a_renewal_by_anybody_counts_for_the_session_that_has_the_hold() {
     let mut server = full();
-    assert_eq!(renew(&mut server, "k0", SESSION + 1, 300, false), Ok(true), "as it was");
-    assert_eq!(renew(&mut server, "k0", SESSION + 1, 600, false), Ok(true));
+    assert_eq!(renew(&mut server, "k0", SESSION + 1, 300, false), Ok(Some(Reach::Asked)), "as it was");
+    assert_eq!(renew(&mut server, "k0", SESSION + 1, 600, false), Ok(Some(Reach::Asked)));
     assert!(is_granted(&acquire(&mut server, "more", SESSION, &bound(600))));
     assert_eq!(renew(&mut server, "k0", SESSION + 1, 300, false), Err(Fault::SessionLoad));
-    assert_eq!(renew(&mut server, "k0", SESSION + 1, 300, true), Ok(true), "bound to another");
+    assert_eq!(renew(&mut server, "k0", SESSION + 1, 300, true), Ok(Some(Reach::Asked)), "bound to another");
     assert!(is_granted(&acquire(&mut server, "again", SESSION, &bound(600))));
 }
 
@@ -83,7 +84,7 @@ fn a_renewal_by_anybody_counts_for_the_session_that_has_the_hold() {
 fn several_locks_count_together() {
     let mut server = full();
     for n in 0..2 {
-        assert_eq!(renew(&mut server, &format!("k{n}"), SESSION, 3000, false), Ok(true));
+        assert_eq!(renew(&mut server, &format!("k{n}"), SESSION, 3000, false), Ok(Some(Reach::Asked)));
     }
     let mut all = |names: &[&str]| {
         let names: Vec<_> = names.iter().map(|key| Name { db: 0, key: key.as_bytes() }).collect();

@@ -58,7 +58,7 @@ fn histories_reach_every_kind_of_state() {
     }
 }
 
-const HARD: [&str; 38] = [
+const HARD: [&str; 40] = [
     "granted",
     "replayed",
     "refused",
@@ -80,12 +80,14 @@ const HARD: [&str; 38] = [
     "released partly",
     "ambiguous",
     "renewed",
+    "renewed up to a cap",
     "renewed absolutely",
     "renewed too shortly",
     "session lease",
     "session ended",
     "session ended in a pause",
     "watchdog",
+    "watchdog up to a cap",
     "heartbeat",
     "heartbeat refused",
     "session opened twice",

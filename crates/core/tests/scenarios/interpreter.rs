@@ -36,8 +36,8 @@ use std::collections::BTreeMap;
 
 use dlock_core::engine::{Call, Entered, Input, Left, LogSettings, Peer, Permission, Role, Settings, WaiterId};
 use dlock_core::{
-    BindTo, ClientId, Command, Engine, Entries, Keyspace, Lease, Memory, Name, Owner, Renew, RenewToken, Request,
-    TokenClock, UnixMs, Want,
+    BindTo, ClientId, Command, Engine, Entries, Keyspace, Lease, Memory, Name, Owner, Reach, Renew, RenewToken,
+    Request, TokenClock, UnixMs, Want,
 };
 use dlock_testkit::keyspace::{KeyName, MemoryKeyspace, RunningRelease, name};
 
@@ -163,8 +163,9 @@ impl Interpreter {
             (Command::Rlock, None) => Want::Shared,
             _ => Want::ExclusiveOnce,
         };
-        let Options { lease, request, binds, client, blocks, min_token, .. } = options;
+        let Options { lease, cap, request, binds, client, blocks, min_token, .. } = options;
         let ask = Request {
+            cap,
             id: request.map(Box::new),
             session: if binds { BindTo::Connection } else { BindTo::Nothing },
             min_token,
@@ -234,11 +235,11 @@ impl Interpreter {
         let request = Renew { owner: &owner, mode, lease, token };
         let session = if binds { BindTo::Connection } else { BindTo::Nothing };
         match self.engine.renew(&mut self.space, call, &request, session) {
-            Ok(true) => {
+            Ok(Some(reach)) => {
                 min_token.into_iter().for_each(|floor| self.names.lift(floor));
-                "1".to_owned()
+                if reach == Reach::Asked { "1" } else { "0" }.to_owned()
             }
-            Ok(false) => "nil".to_owned(),
+            Ok(None) => "nil".to_owned(),
             Err(fault) => error(&fault),
         }
     }

@@ -11,6 +11,7 @@ use crate::tokens::TokenNames;
 /// The options of a command. Each command uses those it has.
 pub struct Options {
     pub lease: LeaseChoice,
+    pub cap: Option<Lease>,
     pub mode: Option<Mode>,
     pub entries: Option<Entries>,
     pub permits: NonZeroU32,
@@ -27,6 +28,7 @@ impl Options {
     pub fn parse(command: Command, words: &mut Words, names: &mut TokenNames) -> Options {
         let mut options = Options {
             lease: LeaseChoice::Own,
+            cap: None,
             mode: None,
             entries: None,
             permits: NonZeroU32::MIN,
@@ -43,6 +45,7 @@ impl Options {
                 "PX" => options.lease = LeaseChoice::For(words.lease(1)),
                 "EXAT" => options.lease = LeaseChoice::Until(words.time(1000)),
                 "PXAT" => options.lease = LeaseChoice::Until(words.time(1)),
+                "MAXHOLD" => options.cap = Some(words.lease(1)),
                 "READ" => options.mode = Some(Mode::Shared),
                 "WRITE" => options.mode = Some(Mode::Exclusive),
                 "ALL" => options.entries = Some(Entries::All),

@@ -2,8 +2,8 @@
 
 use dlock_core::engine::{Answer as Waited, Call as Command, Entered, Left, Output, Role, Settings, WaiterId};
 use dlock_core::{
-    BindTo, ClientId, Engine, Entries, Lease, LeaseChoice, Mode, Owner, Release, Renew, RenewToken, Request, Token,
-    TokenClock, Want,
+    BindTo, ClientId, Engine, Entries, Lease, LeaseChoice, Mode, Owner, Reach, Release, Renew, RenewToken, Request,
+    Token, TokenClock, Want,
 };
 use dlock_testkit::keyspace::{KeyName, MemoryKeyspace, name};
 
@@ -187,9 +187,10 @@ impl Server {
         let request = Renew { owner, mode: None, lease: lease(from), token };
         let call = command(&self.space, &self.key);
         match self.engine.renew(&mut self.space, call, &request, BindTo::Nothing) {
-            Ok(true) => Answer::Done,
-            Ok(false) => Answer::Gone,
-            Err(_) => Answer::Failed,
+            Ok(Some(Reach::Asked)) => Answer::Done,
+            Ok(None) => Answer::Gone,
+            // What a cap cuts is not renewed; these servers have none.
+            Ok(Some(Reach::Cap)) | Err(_) => Answer::Failed,
         }
     }
 

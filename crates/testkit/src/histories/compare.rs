@@ -102,11 +102,9 @@ impl World {
             .map(|shown| {
                 let hold = plain::hold(&shown.hold);
                 (
-                    hold.token,
-                    hold.owner,
-                    hold.mode,
-                    hold.count,
+                    (hold.token, hold.owner, hold.mode, hold.count),
                     shown.ttl,
+                    shown.cap,
                     shown.session.as_ref().map(|session| self.number_of(session)),
                 )
             })
@@ -115,7 +113,8 @@ impl World {
         let mut wanted: Vec<_> = wanted
             .map(|hold| {
                 let session = hold.session.filter(|_| hold.ended.is_none());
-                (hold.token, hold.owner, hold.mode, hold.count, end(hold) - ms, session)
+                let cap = hold.cap.map(|cap| cap.saturating_sub(ms));
+                ((hold.token, hold.owner, hold.mode, hold.count), end(hold) - ms, cap, session)
             })
             .collect();
         holds.sort_unstable();

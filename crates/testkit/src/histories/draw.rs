@@ -88,7 +88,7 @@ fn enter(bytes: &mut Bytes) -> Op {
         }
         several => (SEVERAL[several - 14].to_vec(), How::new(Command::Macquire)),
     };
-    // One byte says how: whether it waits, is bound, has an id, is of a drawn owner, has a MINTOKEN.
+    // One byte says how: whether it waits, is bound, has an id, is of a drawn owner, has a MINTOKEN or a MAXHOLD.
     let (who, flags) = (bytes.below(16), bytes.byte());
     // Some that hold the lock upgrade it.
     let upgrades = how.command == Command::Racquire && who >= 8;
@@ -102,7 +102,9 @@ fn enter(bytes: &mut Bytes) -> Op {
     let lease = if binds { lease.long() } else { lease };
     let is_plain = !matches!(how.command, Command::Sacquire | Command::Macquire);
     let min_token = if flags & 64 == 64 && is_plain { 5_000 } else { 0 };
-    let how = How { lease, blocks: flags & 3 != 0 || upgrades, binds, named, min_token, id, ..how };
+    // The bit that says which id it has means something else without one.
+    let cap = (flags & 32 == 0 && flags & 128 == 128).then(|| cap(lease, binds, who));
+    let how = How { lease, blocks: flags & 3 != 0 || upgrades, binds, named, cap, min_token, id, ..how };
     Op::Enter { client: who % CLIENTS, owner, keys, how }
 }
 
@@ -166,6 +168,16 @@ fn lease(bytes: &mut Bytes) -> Lease {
         ms @ 161..=220 => Lease::For(u64::from(ms - 161) * 10 + 300),
         ms => Lease::Until(u64::from(ms - 220) * 4),
     }
+}
+
+/// A cap that this lease does not go beyond; one that is bound has 300 ms or more. Often it is the lease itself.
+fn cap(lease: Lease, binds: bool, who: usize) -> u64 {
+    let least = if binds { 300 } else { 10 };
+    let given = match lease {
+        Lease::Own => least,
+        Lease::For(ms) | Lease::Until(ms) => ms.max(least),
+    };
+    given + (who as u64 / 2) * 25
 }
 
 fn mode(bytes: &mut Bytes) -> Option<Mode> {

@@ -81,7 +81,7 @@ impl Naive {
         if found.is_empty() {
             return Reply::Nil;
         }
-        let mut renewed = Vec::new();
+        let (mut renewed, mut is_cut) = (Vec::new(), false);
         for hold in &found {
             let (lease_ms, deadline) = lease.resolve(now, hold.lease).expect("it comes from now");
             if binds || hold.session.is_some() {
@@ -97,6 +97,8 @@ impl Naive {
                 Fence::Any | Fence::Is(_) | Fence::AtLeast(_) => hold.token,
             };
             let session = bound_to.or(hold.session);
+            is_cut |= hold.up_to_cap(deadline) < deadline;
+            let deadline = hold.up_to_cap(deadline);
             renewed.push(Hold { lease: lease_ms, deadline, token, session, ..hold.clone() });
         }
         for hold in renewed {
@@ -106,7 +108,7 @@ impl Naive {
         }
         self.keys[key].early = None;
         self.counts.renewals += 1;
-        Reply::Number(1)
+        Reply::Number(u8::from(!is_cut))
     }
 
     fn named(&self, key: KeyNo, owner: Who, mode: Option<Mode>) -> Vec<Hold> {
@@ -125,7 +127,7 @@ impl Naive {
         let now = self.now();
         for hold in self.keys.iter_mut().flat_map(|key| &mut key.holds) {
             if hold.session == Some(session) && now < hold.end() {
-                (hold.session, hold.ended) = (None, Some(now + grace.unwrap_or(0)));
+                (hold.session, hold.ended) = (None, Some(hold.up_to_cap(now + grace.unwrap_or(0))));
             }
         }
     }

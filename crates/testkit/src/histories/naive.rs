@@ -13,6 +13,8 @@ pub struct Hold {
     pub count: u64,
     pub lease: u64,
     pub deadline: u64,
+    /// The latest time that the deadline can ever have.
+    pub cap: Option<u64>,
     pub token: u64,
     pub request: Option<Asked>,
     /// The client it is bound to, or the named session.
@@ -25,6 +27,11 @@ impl Hold {
     /// When it ends.
     pub fn end(&self) -> u64 {
         self.ended.unwrap_or(self.deadline)
+    }
+
+    /// This time, or the cap.
+    pub fn up_to_cap(&self, time: u64) -> u64 {
+        self.cap.map_or(time, |cap| cap.min(time))
     }
 }
 
@@ -73,7 +80,7 @@ pub enum Reply {
     TooManyWaiters,
     WrongType,
     Ambiguous,
-    /// `0` of a release, `1` of a release or a renewal.
+    /// `0` or `1` of a release or a renewal.
     Number(u8),
 }
 
@@ -254,7 +261,7 @@ impl Naive {
             Verdict::Again => {
                 self.mine(waiter.keys[0], waiter.owner, waiter.how.want.mode()).map_or(0, |hold| hold.lease)
             }
-            Verdict::Enters => self.default_lease,
+            Verdict::Enters => waiter.how.default_lease(self.default_lease),
             Verdict::Recorded(token) => {
                 let is_short = |key: &KeyNo| {
                     self.mine(*key, waiter.owner, waiter.how.want.mode()).is_some_and(|hold| hold.lease < MIN_BOUND)
@@ -298,7 +305,8 @@ impl Naive {
             }
             _ => None,
         };
-        if request.how.binds && request.how.lease == Lease::Own && own.unwrap_or(self.default_lease) < MIN_BOUND {
+        let own = own.unwrap_or(request.how.default_lease(self.default_lease));
+        if request.how.binds && request.how.lease == Lease::Own && own < MIN_BOUND {
             return Reply::SessionLease;
         }
         let has_queue = request.keys.iter().any(|key| !self.queue(*key).is_empty());
@@ -377,7 +385,10 @@ impl Naive {
             let hold = match old {
                 None => {
                     self.counts.grants += 1;
-                    let (lease, deadline) = request.how.lease.resolve(now, self.default_lease).expect("not passed");
+                    let default = request.how.default_lease(self.default_lease);
+                    let (lease, deadline) = request.how.lease.resolve(now, default).expect("not passed");
+                    let cap = request.how.cap.map(|cap| now + cap);
+                    let deadline = cap.map_or(deadline, |cap| cap.min(deadline));
                     let (owner, asked) = (request.owner, request.how.asked());
                     self.last_token = fresh;
                     Hold {
@@ -386,6 +397,7 @@ impl Naive {
                         count,
                         lease,
                         deadline,
+                        cap,
                         token: fresh,
                         request: asked,
                         session: None,
@@ -396,7 +408,7 @@ impl Naive {
                     self.counts.reentries += 1;
                     let (lease, deadline) = request.how.lease.resolve(now, old.lease).expect("not passed");
                     token = old.token;
-                    let (lease, deadline) = (lease.max(old.lease), deadline.max(old.end()));
+                    let (lease, deadline) = (lease.max(old.lease), old.up_to_cap(deadline.max(old.end())));
                     let (count, request) = (old.count + count, request.how.asked().or(old.request));
                     Hold { count, lease, deadline, request, ended: None, ..old }
                 }

@@ -152,6 +152,8 @@ pub struct How {
     /// `SESSION`, or `SESSIONID` if `named` says which.
     pub binds: bool,
     pub named: Option<SessionNo>,
+    /// `MAXHOLD`, in ms: not shorter than the lease.
+    pub cap: Option<u64>,
     /// `MINTOKEN`, or 0. In a history, so many µs ahead of the clock.
     pub min_token: u64,
     /// `REQUEST`.
@@ -167,7 +169,8 @@ impl How {
             Command::Rlock => Want::Shared,
             Command::Sacquire => Want::Permits { permits: NonZeroU32::MIN, limit: NonZeroU32::MIN },
         };
-        How { command, want, lease: Lease::Own, blocks: false, binds: false, named: None, min_token: 0, id: None }
+        let lease = Lease::Own;
+        How { command, want, lease, blocks: false, binds: false, named: None, cap: None, min_token: 0, id: None }
     }
 
     /// `SACQUIRE`. Never more permits than the limit.
@@ -175,6 +178,11 @@ impl How {
         let number = |number| NonZeroU32::new(number).expect("not zero");
         let want = Want::Permits { permits: number(permits.min(limit)), limit: number(limit) };
         How { want, ..How::new(Command::Sacquire) }
+    }
+
+    /// The lease of a new hold, if the command names none: this one, or the cap if that is shorter.
+    pub fn default_lease(&self, default: u64) -> u64 {
+        self.cap.map_or(default, |cap| cap.min(default))
     }
 
     /// The command and the id of its request.

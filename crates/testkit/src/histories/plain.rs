@@ -40,8 +40,9 @@ pub fn hold(hold: &dlock_core::Hold) -> Hold {
         count: u64::from(hold.count),
         lease: hold.lease.get(),
         deadline: hold.deadline.get(),
+        cap: hold.cap().map(|cap| cap.get()),
         token: hold.token.get(),
-        request: hold.request.as_deref().map(asked),
+        request: hold.request().map(asked),
         session: None,
         ended: None,
     }

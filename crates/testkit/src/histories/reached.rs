@@ -65,6 +65,7 @@ impl Reached {
 
     pub fn renewed(&mut self, reply: Reply) {
         self.count(match reply {
+            Reply::Number(0) => "renewed up to a cap",
             Reply::Number(_) => "renewed",
             Reply::SessionAbsolute => "renewed absolutely",
             Reply::SessionLease => "renewed too shortly",

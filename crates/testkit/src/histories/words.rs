@@ -43,6 +43,9 @@ fn enter(keys: &[KeyNo], owner: &[u8], how: &How, block: u64) -> Words {
         }
     }
     line.extend(lease_words(how.lease));
+    if let Some(cap) = how.cap {
+        line.extend(words(&format!("MaxHold {cap}")));
+    }
     if how.min_token > 0 {
         line.extend(words(&format!("mintoken {}", how.min_token)));
     }

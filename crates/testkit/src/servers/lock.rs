@@ -28,6 +28,8 @@ pub struct Hold {
     pub session: Value,
     /// Milliseconds since the time in the token.
     pub held: i64,
+    /// Milliseconds to the cap, if there is one.
+    pub cap: Option<i64>,
 }
 
 /// One that waits, as `FULL` shows it.
@@ -108,7 +110,7 @@ impl Hold {
     fn of(value: &Value) -> Self {
         let fields = fields_of(value);
         let names: Vec<_> = fields.iter().map(|(name, _)| name.as_str()).collect();
-        assert_eq!(names, ["owner", "mode", "count", "token", "ttl", "session", "held"]);
+        assert_eq!(names, ["owner", "mode", "count", "token", "ttl", "session", "held", "cap"]);
         Self {
             owner: bytes_of(&fields[0].1),
             mode: text_of(&fields[1].1),
@@ -117,6 +119,7 @@ impl Hold {
             ttl: int_of(&fields[4].1),
             session: fields[5].1.clone(),
             held: int_of(&fields[6].1),
+            cap: (fields[7].1 != Value::Nil).then(|| int_of(&fields[7].1)),
         }
     }
 }

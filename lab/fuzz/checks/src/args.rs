@@ -1,11 +1,12 @@
 //! The arguments of every command, read by the core and by a second parser: a table of words and one loop over it.
 //!
-//! The first byte picks the command, the second the clock and the longest lease. Then come the words, each on a line.
+//! The first byte picks the command, the second the clock, the third the longest lease and the longest hold. Then come the
+//! words, each on a line.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use dlock_core::args::{
-    Acquire, AcquireAll, BadLease, Check, Excerpt, Info, Limits, Malformed, Release, Renew, Syntax,
+    Acquire, AcquireAll, BadLease, CapBy, Check, Excerpt, Info, Limits, Malformed, Release, Renew, Syntax,
 };
 use dlock_core::engine::Detail;
 use dlock_core::{
@@ -18,7 +19,8 @@ use dlock_testkit::bytes::Bytes;
 pub fn args(bytes: &[u8]) {
     let mut bytes = Bytes::new(bytes);
     let call = bytes.pick(&CALLS);
-    let limits = Limits { now_us: bytes.pick(&CLOCKS), max_lease: Lease::new(bytes.pick(&LEASES)).unwrap() };
+    let (now_us, (max_lease, max_hold)) = (bytes.pick(&CLOCKS), bytes.pick(&LEASES));
+    let limits = Limits { now_us, max_lease: Lease::new(max_lease).unwrap(), max_hold: Lease::new(max_hold) };
     let lines = bytes.rest();
     let words: Vec<Vec<u8>> =
         if lines.is_empty() { Vec::new() } else { lines.split(|byte| *byte == b'\n').map(long).collect() };
@@ -38,6 +40,7 @@ struct Said {
     limit: Option<u64>,
     permits: Option<u64>,
     lease: PlainLease,
+    cap: Option<u64>,
     block: Option<u64>,
     request: Option<(Option<Command>, Vec<u8>)>,
     mode: Option<Mode>,
@@ -85,7 +88,7 @@ fn parse(call: Call, words: &[Vec<u8>], limits: Limits) -> Result<Said, Malforme
             } else {
                 (Vec::new(), Acquire::parse(words, command, limits)?)
             };
-            let Acquire { owner, want, lease, block, session, min_token, request } = acquire;
+            let Acquire { owner, want, lease, cap, block, session, min_token, request } = acquire;
             let session = session == BindTo::Connection;
             let expected = match command {
                 Command::Racquire | Command::Wlock => Want::Exclusive,
@@ -101,7 +104,8 @@ fn parse(call: Call, words: &[Vec<u8>], limits: Limits) -> Result<Said, Malforme
             };
             let (owner, request, lease) = (owner.map(bytes), request.map(asked), plain_lease(lease));
             let token = min_token.map(|token| (Fence::AtLeast, token.get()));
-            Said { keys, owner, limit, permits, lease, block, session, token, request, ..Said::default() }
+            let cap = cap.map(Lease::get);
+            Said { keys, owner, limit, permits, lease, cap, block, session, token, request, ..Said::default() }
         }
         Call::Release => {
             let Release { owner, mode, entries, token, request } = Release::parse(words)?;
@@ -204,7 +208,7 @@ fn plain_key_count(words: &[Vec<u8>]) -> Result<usize, Malformed> {
 fn plain_enter(command: Command, words: &[Vec<u8>], limits: Limits) -> Result<Said, Malformed> {
     let owner = words.first().ok_or(Malformed::Arity)?;
     let owner = if owner == b"*" { None } else { Some(plain_owner(owner)?) };
-    let mut options = vec!["PX", "EX", "PXAT", "EXAT", "BLOCK", "SESSION", "REQUEST"];
+    let mut options = vec!["PX", "EX", "PXAT", "EXAT", "BLOCK", "SESSION", "REQUEST", "MAXHOLD"];
     let (mut limit, mut from) = (None, 1);
     if command == Command::Sacquire {
         options.push("PERMITS");
@@ -223,6 +227,7 @@ fn plain_enter(command: Command, words: &[Vec<u8>], limits: Limits) -> Result<Sa
         return Err(Malformed::PermitsOverLimit);
     }
     plain_session(&said)?;
+    plain_cap(&mut said, limits)?;
     said.request = said.request.map(|(_, id)| (Some(command), id));
     Ok(Said { owner, limit, permits, ..said })
 }
@@ -311,6 +316,27 @@ fn plain_session(said: &Said) -> Result<(), Malformed> {
     }
 }
 
+/// The cap is the smaller of `MAXHOLD` and `dlock.max-hold`, and not shorter than the lease.
+fn plain_cap(said: &mut Said, limits: Limits) -> Result<(), Malformed> {
+    let setting = limits.max_hold.map(Lease::get);
+    let Some(cap) = said.cap.into_iter().chain(setting).min() else { return Ok(()) };
+    let by = if said.cap == Some(cap) { CapBy::Option } else { CapBy::Setting };
+    said.cap = Some(cap);
+    if said.session && cap < 300 {
+        return Err(Malformed::SessionCap(by));
+    }
+    let now = (limits.now_us / 1000).min(UnixMs::MAX.get());
+    let lease = match said.lease {
+        PlainLease::Own => 0,
+        PlainLease::For(ms) => ms,
+        PlainLease::Until(at) => at - now,
+    };
+    if lease <= cap {
+        return Ok(());
+    }
+    Err(Malformed::LeaseOverCap(said.lease_option.unwrap(), by, Lease::new(cap).unwrap()))
+}
+
 fn take_note(said: &mut Said, option: &'static str, value: &[u8], limits: Limits) -> Result<&'static str, Malformed> {
     match option {
         "READ" => said.mode = Some(Mode::Shared),
@@ -319,6 +345,7 @@ fn take_note(said: &mut Said, option: &'static str, value: &[u8], limits: Limits
         "PERMITS" => said.permits = Some(plain_entries(option, value, Malformed::Permits)?),
         "SESSION" => said.session = true,
         "BLOCK" => said.block = Some(plain_timeout(value)?),
+        "MAXHOLD" => said.cap = Some(plain_max_hold(value)?),
         "REQUEST" if value.is_empty() || value.len() > 64 => return Err(Malformed::RequestId),
         "REQUEST" => said.request = Some((None, value.to_vec())),
         "TOKEN" => said.token = Some((Fence::Is, plain_token(option, value)?)),
@@ -331,6 +358,7 @@ fn take_note(said: &mut Said, option: &'static str, value: &[u8], limits: Limits
         "ALL" | "PERMITS" => "entries",
         "SESSION" => "session",
         "BLOCK" => "block",
+        "MAXHOLD" => "cap",
         "REQUEST" => "request",
         _ => "lease",
     })
@@ -362,6 +390,13 @@ fn plain_timeout(value: &[u8]) -> Result<u64, Malformed> {
         Ok(ms @ 0..=0x20_0000_0000_0000) => Ok(ms.unsigned_abs()),
         Ok(..0) => Err(Malformed::NegativeTimeout),
         Ok(_) | Err(_) => Err(Malformed::Timeout),
+    }
+}
+
+fn plain_max_hold(value: &[u8]) -> Result<u64, Malformed> {
+    match plain_integer("MAXHOLD", value)? {
+        ms @ 1..=31_536_000_000 => Ok(ms.unsigned_abs()),
+        _ => Err(Malformed::Cap),
     }
 }
 
@@ -409,4 +444,6 @@ const CALLS: [Call; 10] = [
 
 /// Unix µs: a usual time, the epoch, and one that no sum may overflow.
 const CLOCKS: [u64; 3] = [1_795_214_026_913_141, 0, 1 << 62];
-const LEASES: [u64; 3] = [31_536_000_000, 60_000, 1];
+/// The longest lease, and the longest hold: 0 is no limit.
+const LEASES: [(u64, u64); 6] =
+    [(31_536_000_000, 0), (60_000, 0), (1, 0), (31_536_000_000, 30_000), (60_000, 299), (1, 90_000)];

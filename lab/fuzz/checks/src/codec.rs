@@ -53,7 +53,8 @@ fn keeps_the_rules(holds: &[Hold]) {
         assert!(hold.count >= 1 && (1..=1024).contains(&hold.owner.text().len()));
         assert!(hold.deadline <= UnixMs::MAX && (1..=31_536_000_000).contains(&hold.lease.get()));
         assert!((1..=Token::MAX.get()).contains(&hold.token.get()));
-        assert!(hold.request.as_ref().is_none_or(|request| (1..=64).contains(&request.id().len())));
+        assert!(hold.request().is_none_or(|request| (1..=64).contains(&request.id().len())));
+        assert!(hold.cap().is_none_or(|cap| (hold.deadline..=UnixMs::MAX).contains(&cap)));
     }
     assert!(holds.is_sorted_by_key(|hold| hold.token));
     for (at, hold) in holds.iter().enumerate() {

@@ -22,8 +22,12 @@ pub(in crate::engine) struct NextRenewal {
 
 impl Renewal {
     /// A lease is extended when a third of it has passed, or up to a twelfth of that third earlier, so that holds that are
-    /// bound together are not all extended at once, and drift apart. `spread` is a random number.
+    /// bound together are not all extended at once, and drift apart. `spread` is a random number. A hold that has reached
+    /// its cap is left alone: it is due at its end, to be forgotten.
     pub(in crate::engine) fn of(hold: &Hold, spread: u64, load: Load) -> Renewal {
+        if hold.has_reached_cap() {
+            return Renewal { at: hold.deadline, load };
+        }
         let third = hold.lease.get() / 3;
         let begin = hold.deadline.get().saturating_sub(hold.lease.get());
         Renewal { at: UnixMs::new(begin + third - spread % (third / 12 + 1)), load }

@@ -391,7 +391,7 @@ fn owner(number: u64) -> Owner {
 }
 
 fn hold(owner: Owner, mode: Mode, token: Token, deadline: UnixMs, count: u32) -> Hold {
-    Hold { owner, mode, count, lease: Lease::MAX, deadline, token, request: None }
+    Hold { owner, mode, count, lease: Lease::MAX, deadline, token, extras: None }
 }
 
 /// Few values of everything, so that they meet.

@@ -45,7 +45,7 @@ proptest! {
                     for number in 0..count {
                         let at = UnixMs::new((from + number * step) % LAST_MS);
                         let entries = 1 + u32::from(next.is_multiple_of(3));
-                        deadlines.insert(at, next, entries);
+                        deadlines.insert(at, next, entries, entries % 3 == 0);
                         plain.insert((at, next), entries);
                         next += 1;
                     }
@@ -89,6 +89,8 @@ fn compare(deadlines: &Deadlines, plain: &Plain) {
         let lapsed = sum(plain.range(..=(now, HoldId::MAX)).map(|(_, entries)| entries));
         assert_eq!(deadlines.lapsed(now), lapsed);
         assert_eq!(deadlines.live(now), total.minus(lapsed));
+        let at_cap = plain.range(..=(now, HoldId::MAX)).filter(|(_, entries)| *entries % 3 == 0).count();
+        assert_eq!(deadlines.lapsed_at_cap(now), at_cap);
     }
     for run in &deadlines.runs {
         assert!((1..=RUN).contains(&run.items.len()), "{} in a run", run.items.len());
@@ -109,7 +111,7 @@ fn sum<'a>(entries: impl Iterator<Item = &'a u32>) -> Sum {
 #[test]
 fn a_hold_with_another_deadline_is_not_taken_out() {
     let mut deadlines = Deadlines::default();
-    deadlines.insert(UnixMs::new(5), 1, 1);
+    deadlines.insert(UnixMs::new(5), 1, 1, false);
     deadlines.remove(UnixMs::new(3), 1);
     assert_eq!(deadlines.total(), Sum { holds: 1, entries: 1 });
     deadlines.remove(UnixMs::new(5), 1);
@@ -121,7 +123,7 @@ fn a_hold_with_another_deadline_is_not_taken_out() {
 fn a_run_is_split_when_it_is_full_and_not_before() {
     let mut deadlines = filled(RUN);
     assert_eq!(lengths(&deadlines), [RUN]);
-    deadlines.insert(UnixMs::new(5), HoldId::MAX, 1);
+    deadlines.insert(UnixMs::new(5), HoldId::MAX, 1, false);
     assert_eq!(lengths(&deadlines), [RUN / 2, RUN / 2 + 1]);
 }
 
@@ -157,7 +159,7 @@ fn runs_give_places_back_when_fewer_than_a_quarter_are_used() {
 
 fn filled(count: usize) -> Deadlines {
     let mut deadlines = Deadlines::default();
-    (0..count as u64).for_each(|number| deadlines.insert(UnixMs::new(number), number, 1));
+    (0..count as u64).for_each(|number| deadlines.insert(UnixMs::new(number), number, 1, false));
     deadlines
 }
 

@@ -193,7 +193,7 @@ fn hold(number: u64, deadline: u64) -> Hold {
         lease: Lease::MAX,
         deadline: UnixMs::new(deadline),
         token: Token::new(number * 7 % OWNERS / 2 + 1).unwrap(),
-        request: None,
+        extras: None,
     }
 }
 

@@ -168,10 +168,11 @@ impl Interpreter {
 
     fn describe(&self, hold: &Hold) -> String {
         let (owner, mode, token) = (text(&hold.owner), name_of(hold.mode), self.names.name(hold.token));
-        let request = hold.request.as_ref().map_or(String::new(), |request| {
+        let request = hold.request().map_or(String::new(), |request| {
             format!(" request={:?}:{}", request.command(), request.id().escape_ascii()).to_lowercase()
         });
-        format!("{owner} {mode} count={} lease={} token={token}{request}", hold.count, hold.lease.get())
+        let cap = hold.cap().map_or(String::new(), |cap| format!(" cap={}", story_time(cap)));
+        format!("{owner} {mode} count={} lease={} token={token}{request}{cap}", hold.count, hold.lease.get())
     }
 
     pub(super) fn ttl(&self) -> String {

@@ -2,7 +2,7 @@
 
 use dlock_core::engine::{Answer, Event, Fault, Left};
 use dlock_core::{
-    BindTo, Binding, Change, Command, LeaseChoice, Renew, RenewToken, Request as CoreRequest, Token, UnixMs,
+    BindTo, Binding, Change, Command, LeaseChoice, Reach, Renew, RenewToken, Request as CoreRequest, Token, UnixMs,
     decode_effect,
 };
 
@@ -46,6 +46,7 @@ impl World {
             // A lease that has passed is a syntax error.
             if matches!(sent.how.lease, Lease::Until(at) if at <= self.naive.now()) {
                 sent.how.lease = Lease::For(400);
+                sent.how.cap = sent.how.cap.map(|cap| cap.max(400));
             }
             (sent.client, sent.how.blocks) = (self.clients[client], block);
             self.request(sent);
@@ -66,6 +67,7 @@ impl World {
             is_owner_drawn: request.is_drawn,
             id: how.asked().map(plain::request).map(Box::new),
             session: self.bind_to(request.client, how.binds, how.named),
+            cap: how.cap.map(plain::lease),
             min_token: Token::new(how.min_token),
             ..CoreRequest::new(plain::owner(request.owner), how.want, choice(how.lease))
         };
@@ -153,8 +155,9 @@ impl World {
         self.answers(before);
         let expected = self.naive.renew(key, renewal);
         let reply = match renewed {
-            Ok(false) => Reply::Nil,
-            Ok(true) => Reply::Number(1),
+            Ok(None) => Reply::Nil,
+            Ok(Some(Reach::Cap)) => Reply::Number(0),
+            Ok(Some(Reach::Asked)) => Reply::Number(1),
             Err(fault) => reply_of(&fault),
         };
         assert_eq!(reply, expected, "{renewal:?} {:?}", self.naive);

@@ -100,7 +100,10 @@ impl World {
         assert!(self.naive.sessions.is_empty() || wakes(timer), "nothing looks at sessions: {:?}", self.naive);
         for (key, hold) in self.bound() {
             if self.may_run(&[key]) {
-                let due = (hold.deadline - hold.lease + hold.lease / 3).max(self.retry_by[key]);
+                let third = hold.deadline - hold.lease + hold.lease / 3;
+                // One that has reached its cap is only forgotten when it ends.
+                let due = if hold.cap == Some(hold.deadline) { hold.deadline } else { third };
+                let due = due.max(self.retry_by[key]);
                 assert!(wakes(due), "{hold:?} is due at {due}, not {:?}", self.server.engine.wake_at());
             }
         }
@@ -115,7 +118,7 @@ impl World {
     /// Whether the watchdog may extend the lease: a third of it has passed, or a little less.
     fn may_be_extended(&self, hold: &Hold) -> bool {
         let third = hold.lease / 3;
-        self.naive.now() >= hold.deadline - hold.lease + third - third / 12
+        hold.cap != Some(hold.deadline) && self.naive.now() >= hold.deadline - hold.lease + third - third / 12
     }
 
     /// The watchdog extends leases when they are due. Some were due before the timer ran, and then it has let in a
@@ -128,20 +131,21 @@ impl World {
             let stored = stored.into_iter().find(|stored| (stored.owner, stored.mode) == (hold.owner, hold.mode));
             let deadline = stored.unwrap_or_else(|| panic!("{hold:?} is gone from {key}")).deadline;
             let (begin, third) = (hold.deadline - hold.lease, hold.lease / 3);
+            let full = hold.up_to_cap(now + hold.lease);
             if deadline == hold.deadline {
-                let is_due = now >= (begin + third).max(self.retry_by[key])
-                    && self.may_run(&[key])
-                    && hold.deadline != now + hold.lease;
+                let is_due =
+                    now >= (begin + third).max(self.retry_by[key]) && self.may_run(&[key]) && hold.deadline != full;
                 assert!(!is_due, "{hold:?} was not extended at {now}");
                 continue;
             }
-            assert_eq!(deadline, now + hold.lease, "{hold:?} at {now}");
+            assert_eq!(deadline, full, "{hold:?} at {now}");
             let is_it = |(at, due): &(KeyNo, Hold)| {
                 (*at, due.owner, due.mode, due.token) == (key, hold.owner, hold.mode, hold.token)
             };
             assert!(self.may_be_extended(&hold) || due.iter().any(is_it), "{hold:?} was extended at {now}");
             assert!(self.may_run(&[key]), "{hold:?} was extended without permission");
             self.reached.count("watchdog");
+            self.reached.count_if("watchdog up to a cap", hold.cap == Some(deadline));
             let is_it = |other: &&mut Hold| other.token == hold.token && other.mode == hold.mode;
             let found = self.naive.keys[key].holds.iter_mut().filter(|other| other.owner == hold.owner).find(is_it);
             found.expect("it is bound").deadline = deadline;
