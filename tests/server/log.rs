@@ -477,12 +477,12 @@ fn an_entry_shows_its_fields_in_order() {
     let (server, mut client) = talkative();
     client.int("DLOCK.ACQUIRE k a");
     client.int("DLOCK.RELEASE k a");
-    let fields = "id time event db key owner mode token waited held client addr name";
+    let fields = "id time event db key owner mode token waited held client addr name session";
     let flat = crate::support::list_of(&client.run("DLOCK.LOG GET"));
-    assert!(matches!(&flat[..], [Value::Array(items)] if items.len() == 26), "{flat:?}");
+    assert!(matches!(&flat[..], [Value::Array(items)] if items.len() == 28), "{flat:?}");
     let mut three = server.client().resp3();
     let maps = crate::support::list_of(&three.run("DLOCK.LOG GET"));
-    assert!(matches!(&maps[..], [Value::Map(pairs)] if pairs.len() == 13), "{maps:?}");
+    assert!(matches!(&maps[..], [Value::Map(pairs)] if pairs.len() == 14), "{maps:?}");
     for entry in [&flat[0], &maps[0]].map(Entry::of) {
         assert_eq!(entry.names().join(" "), fields);
         assert_eq!(entry.field("waited"), &Value::Nil);
