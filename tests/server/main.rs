@@ -37,6 +37,7 @@ mod memory;
 mod messages;
 mod modes;
 mod named_sessions;
+mod named_sessions_failures;
 mod observe;
 mod options;
 mod panic_guard;

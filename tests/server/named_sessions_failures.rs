@@ -1,0 +1,251 @@
+//! Named sessions when clients, networks and servers fail, stall or refuse writes: the rows of the table of failures.
+
+use std::time::{Duration, Instant};
+
+use crate::support::child::ClientProcess;
+use crate::support::cluster::Cluster;
+use crate::support::replica::{counter, info_field};
+use crate::support::skip::skipped;
+use crate::support::{Client, Server, lock_info, soon};
+
+const TIMEOUT: Duration = Duration::from_millis(600);
+/// The timeout, the 200 ms in which the server notices the end, and time for a busy machine.
+const NOTICED: Duration = Duration::from_millis(1800);
+
+const OPEN: &str = "DLOCK.SESSION s PX 600 NX";
+const BEAT: &str = "DLOCK.SESSION s PX 600 XX";
+
+fn is_gone(error: &str) -> bool {
+    error.starts_with("NOSESSION")
+}
+
+/// A process that holds `k` in its session, and one that waits for it.
+fn held_and_waited_for(server: &Server) -> (ClientProcess, Client) {
+    let process = ClientProcess::start(server, &[OPEN, "DLOCK.ACQUIRE k a PX 600000 SESSIONID s"]);
+    let mut client = server.client();
+    soon("held", || lock_info(&mut client, "k").is_some());
+    (process, server.waiter("DLOCK.ACQUIRE k b BLOCK 20000"))
+}
+
+/// The waiter gets the lock in time.
+#[track_caller]
+fn is_freed(waiter: &mut Client, since: Instant) {
+    waiter.read().expect("a token");
+    assert!(since.elapsed() < NOTICED, "{:?}", since.elapsed());
+}
+
+#[test]
+fn a_process_that_is_killed_or_stopped_loses_its_lock_in_time() {
+    for end in [ClientProcess::kill9, ClientProcess::freeze] {
+        let server = Server::start();
+        let (process, mut waiter) = held_and_waited_for(&server);
+        let start = Instant::now();
+        end(&process);
+        is_freed(&mut waiter, start);
+    }
+}
+
+#[test]
+fn a_machine_that_vanished_loses_its_lock_in_time() {
+    let server = Server::start();
+    let mut client = server.client();
+    client.int(OPEN);
+    client.int("DLOCK.ACQUIRE k a PX 600000 SESSIONID s");
+    let mut waiter = server.waiter("DLOCK.ACQUIRE k b BLOCK 20000");
+    let start = Instant::now();
+    // No more packets come from it, and none that says so.
+    if let Err(error) = client.vanish() {
+        return skipped(&format!("needs CAP_NET_ADMIN: {error}"));
+    }
+    is_freed(&mut waiter, start);
+}
+
+#[test]
+fn a_connection_that_is_closed_ends_nothing() {
+    let (_server, [mut session, mut client]) = Server::start().with_clients();
+    session.int("DLOCK.SESSION s PX 60000");
+    session.int("DLOCK.ACQUIRE k a PX 60000 SESSIONID s");
+    client.watch_close(session);
+    assert_eq!(client.int("DLOCK.SESSION s PX 60000 XX"), 1);
+    client.nil("DLOCK.ACQUIRE k b");
+}
+
+#[test]
+fn after_a_crash_of_the_server_the_session_is_opened_and_its_holds_are_bound_again() {
+    let (mut server, mut client) = Server::conf("appendonly yes\nappendfsync always").with_client();
+    client.int("DLOCK.SESSION s PX 60000 NX");
+    let token = client.int("DLOCK.ACQUIRE k a PX 20000 SESSIONID s");
+    server.kill9();
+    server.boot();
+    let mut client = server.client();
+    is_bound_again(&mut client, token);
+}
+
+#[test]
+fn after_a_failover_the_session_is_opened_and_its_holds_are_bound_again() {
+    let (primary, replica) = Server::start().with_replica();
+    let mut client = primary.client();
+    client.int("DLOCK.SESSION s PX 60000 NX");
+    let token = client.int("DLOCK.ACQUIRE k a PX 20000 SESSIONID s");
+    replica.wait_synced(&primary);
+    assert!(replica.client().error("DLOCK.SESSION s PX 60000 XX").starts_with("READONLY"));
+    drop(primary);
+    replica.promote();
+    is_bound_again(&mut replica.client(), token);
+}
+
+#[test]
+fn a_demoted_primary_forgets_its_named_sessions() {
+    let (server, mut client) = Server::start().with_client();
+    client.int("DLOCK.SESSION s PX 60000 NX");
+    let token = client.int("DLOCK.ACQUIRE k a PX 20000 SESSIONID s");
+    client.ok("REPLICAOF 127.0.0.1 1");
+    assert!(client.error("DLOCK.SESSION s PX 60000").starts_with("READONLY"));
+    server.promote();
+    is_bound_again(&mut client, token);
+}
+
+/// The hold lives, unbound, until its client opens the session and binds it.
+#[track_caller]
+fn is_bound_again(client: &mut Client, token: i64) {
+    assert!(is_gone(&client.error("DLOCK.SESSION s PX 60000 XX")));
+    assert_eq!(counter(client, "sessions"), 0);
+    assert_eq!(counter(client, "named_sessions"), 0);
+    assert_eq!(client.int("DLOCK.SESSION s PX 60000 NX"), 0);
+    let bind = format!("DLOCK.RENEW k a TOKEN {token} SESSIONID s");
+    assert_eq!(client.int(&bind), 1);
+    assert_eq!(client.int("DLOCK.SESSION s CLOSE"), 1);
+    assert!(lock_info(client, "k").is_none());
+    client.int("DLOCK.SESSION s PX 60000 NX");
+    client.nil(bind);
+}
+
+#[test]
+fn a_slot_that_moves_leaves_the_named_session_behind() {
+    let (cluster, from, to) = Cluster::of_two("k");
+    let mut here = cluster.client(from);
+    here.int("DLOCK.SESSION s PX 60000 NX");
+    let token = here.int("DLOCK.ACQUIRE k a PX 20000 SESSIONID s");
+    cluster.begin_move("k", from, to);
+    cluster.migrate("k", from, to);
+    cluster.end_move("k", to);
+    assert_eq!(here.int("DLOCK.SESSION s PX 60000 XX"), 0);
+    assert_eq!(here.int("DLOCK.SESSION s CLOSE"), 0);
+    is_bound_again(&mut cluster.client(to), token);
+}
+
+#[test]
+fn a_lock_that_is_renamed_leaves_its_session() {
+    let (_server, mut client) = Server::start().with_client();
+    client.int("DLOCK.SESSION s PX 60000");
+    client.int("DLOCK.ACQUIRE k a PX 60000 SESSIONID s");
+    client.ok("RENAME k l");
+    assert_eq!(client.int("DLOCK.SESSION s CLOSE"), 0);
+    assert!(lock_info(&mut client, "l").is_some());
+}
+
+/// Sends heartbeats until a moment is over, without waiting for their replies.
+fn beat_meanwhile(client: &mut Client, time: Duration) -> usize {
+    let start = Instant::now();
+    let mut sent = 0;
+    while start.elapsed() < time {
+        client.send(BEAT);
+        sent += 1;
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    sent
+}
+
+/// A stall, longer than the timeouts: the session lives whose heartbeats wait in a socket, and the other one ends.
+#[track_caller]
+fn outlives(server: &Server, stall: impl FnOnce(&mut Client), go_on: impl FnOnce(&mut Client)) {
+    let [mut alive, mut gone, mut client] = [(); 3].map(|()| server.client());
+    alive.int(OPEN);
+    gone.int("DLOCK.SESSION gone PX 600 NX");
+    alive.int("DLOCK.ACQUIRE k a PX 600000 SESSIONID s");
+    gone.int("DLOCK.ACQUIRE l a PX 600000 SESSIONID gone");
+    stall(&mut client);
+    let sent = beat_meanwhile(&mut alive, 4 * TIMEOUT);
+    go_on(&mut client);
+    for _ in 0..sent {
+        assert!(alive.read().is_ok(), "its heartbeats were read first");
+    }
+    let start = Instant::now();
+    while lock_info(&mut client, "l").is_some() {
+        assert_eq!(alive.int(BEAT), 1);
+        assert!(start.elapsed() < NOTICED, "who is gone is noticed all the same");
+    }
+    client.nil("DLOCK.ACQUIRE k b");
+}
+
+#[test]
+fn a_server_that_is_stopped_ends_no_session_whose_heartbeats_wait() {
+    let server = Server::start();
+    outlives(&server, |_| server.freeze(), |_| server.thaw());
+}
+
+#[test]
+fn a_server_that_is_paused_ends_no_session_whose_heartbeats_wait() {
+    // It ends by itself: the server reads no command that would end it.
+    outlives(&Server::start(), |client| client.ok("CLIENT PAUSE 2500 ALL"), |_| ());
+}
+
+/// Heartbeats change no data.
+#[test]
+fn heartbeats_go_through_whatever_refuses_writes() {
+    type Refuse = fn(&Server, &mut Client);
+    let refusals: [(&str, Refuse); 4] = [
+        ("NOREPLICAS", |_, client| client.ok("CONFIG SET min-replicas-to-write 1")),
+        ("OOM", |_, client| client.ok("CONFIG SET maxmemory 1")),
+        ("MISCONF", |server, client| {
+            // The file cannot take the place of a directory.
+            std::fs::create_dir_all(server.path("dump.rdb/in-the-way")).expect("a writable directory");
+            client.run("BGSAVE");
+            soon("the save fails", || {
+                info_field(client, "persistence", "rdb_last_bgsave_status").as_deref() == Some("err")
+            });
+        }),
+        ("a pause", |_, client| client.ok("CLIENT PAUSE 60000 WRITE")),
+    ];
+    for (what, refuse) in refusals {
+        let (server, mut client) = Server::conf("save 3600 1000000").with_client();
+        client.int("DLOCK.SESSION s PX 60000 NX");
+        client.int("DLOCK.ACQUIRE k a PX 60000 SESSIONID s");
+        refuse(&server, &mut client);
+        if what != "a pause" {
+            assert!(client.error("DLOCK.ACQUIRE l b").starts_with(what), "{what}");
+        }
+        assert_eq!(client.int("DLOCK.SESSION s PX 60000 XX"), 1, "{what}");
+        assert_eq!(client.int("DLOCK.SESSION t PX 60000 NX"), 0, "{what}");
+        assert_eq!(client.int("DLOCK.SESSION s CLOSE"), 1, "{what}");
+        assert!(lock_info(&mut client, "k").is_none(), "{what}");
+    }
+}
+
+#[test]
+fn a_session_outlives_its_user() {
+    let (server, mut client) = Server::start().with_client();
+    client.ok("ACL SETUSER someone on nopass ~* &* +@all -client|kill");
+    let mut theirs = server.client();
+    theirs.ok("AUTH someone x");
+    theirs.int("DLOCK.SESSION s PX 60000 NX");
+    theirs.int("DLOCK.ACQUIRE k a PX 60000 SESSIONID s");
+    assert_eq!(client.int("ACL DELUSER someone"), 1);
+    assert!(client.error("DLOCK.SESSION s PX 60000 XX").starts_with("NOPERM"));
+    client.nil("DLOCK.ACQUIRE k b");
+    // `default` may end connections, and so all sessions, too.
+    assert_eq!(client.int("DLOCK.SESSION s CLOSE"), 1);
+    client.int("DLOCK.ACQUIRE k b");
+}
+
+#[test]
+fn no_more_sessions_than_the_limit() {
+    let (_server, mut client) = Server::conf("dlock.max-sessions 2").with_client();
+    client.int("DLOCK.SESSION s PX 60000");
+    client.int("DLOCK.SESSION t PX 60000");
+    assert!(client.error("DLOCK.SESSION u PX 60000").ends_with("dlock.max-sessions"));
+    assert_eq!(client.int("DLOCK.SESSION s PX 60000"), 0);
+    client.int("DLOCK.SESSION t CLOSE");
+    client.int("DLOCK.SESSION u PX 60000");
+    assert_eq!(counter(&mut client, "named_sessions"), 2);
+}
