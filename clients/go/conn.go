@@ -22,6 +22,8 @@ type conn struct {
 	// The deadline was moved by a context that has ended meanwhile.
 	spoiled bool
 	used    time.Time
+	// A change was reported while a reply was awaited.
+	changed bool
 	closed  atomic.Bool
 	onClose func()
 }

@@ -34,7 +34,11 @@ const (
 
 var errProtocol = errors.New("the server sent no valid reply")
 
-// readReply reads a reply: nil, an int64, a string, a []any of these, or a ServerError.
+// push is what a server says without having been asked (RESP3).
+type push []any
+
+// readReply reads a reply: nil, an int64, a string, a []any of these, a push, or a ServerError. A map (RESP3) is a []any
+// of its keys and values, as in RESP2.
 func readReply(r *bufio.Reader, depth int) (any, error) {
 	line, err := r.ReadSlice('\n')
 	if err != nil {
@@ -45,8 +49,10 @@ func readReply(r *bufio.Reader, depth int) (any, error) {
 	}
 	kind, text := line[0], string(line[1:len(line)-2])
 	switch kind {
-	case '+':
+	case '+', '#', ',', '(':
 		return text, nil
+	case '_':
+		return nil, nil
 	case '-':
 		return ServerError(text), nil
 	case ':':
@@ -55,7 +61,7 @@ func readReply(r *bufio.Reader, depth int) (any, error) {
 			return nil, errProtocol
 		}
 		return number, nil
-	case '$', '*':
+	case '$', '*', '%', '~', '>', '=':
 		length, err := strconv.Atoi(text)
 		if err != nil || length < -1 || length > longestReply {
 			return nil, errProtocol
@@ -63,8 +69,14 @@ func readReply(r *bufio.Reader, depth int) (any, error) {
 		if length == -1 {
 			return nil, nil
 		}
-		if kind == '$' {
+		switch kind {
+		case '$', '=':
 			return readBulk(r, length)
+		case '%':
+			return readArray(r, 2*length, depth)
+		case '>':
+			values, err := readArray(r, length, depth)
+			return push(values), err
 		}
 		return readArray(r, length, depth)
 	}
@@ -79,7 +91,7 @@ func readBulk(r *bufio.Reader, length int) (any, error) {
 	return string(bytes[:length]), nil
 }
 
-func readArray(r *bufio.Reader, length, depth int) (any, error) {
+func readArray(r *bufio.Reader, length, depth int) ([]any, error) {
 	// The length is the server's word: the memory is taken as the elements come.
 	values := make([]any, 0, min(length, 1024))
 	for range length {
