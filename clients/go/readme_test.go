@@ -9,14 +9,14 @@ import (
 	"testing"
 )
 
-// TestReadme runs the program of the README by the commands of the README.
+// TestReadme runs the program of the README by the commands of the README, and compiles its other examples.
 func TestReadme(t *testing.T) {
 	readme, err := os.ReadFile("README.md")
 	if err != nil {
 		t.Fatal(err)
 	}
 	blocks := regexp.MustCompile("(?s)```(go|sh)\n(.*?)```").FindAllStringSubmatch(string(readme), -1)
-	if len(blocks) != 2 || blocks[0][1] != "go" || blocks[1][1] != "sh" {
+	if len(blocks) < 2 || blocks[0][1] != "go" || blocks[1][1] != "sh" {
 		t.Fatalf("a program and its commands are expected: %q", blocks)
 	}
 	checkout, err := filepath.Abs("../..")
@@ -33,5 +33,51 @@ func TestReadme(t *testing.T) {
 	said, err := command.CombinedOutput()
 	if err != nil || !regexp.MustCompile(`the fencing token is \d+\n$`).Match(said) {
 		t.Fatalf("%v: %s", err, said)
+	}
+	for _, block := range blocks[2:] {
+		if block[1] != "go" {
+			t.Fatalf("nobody runs this: %s", block[2])
+		}
+		compile(t, directory, block[2])
+	}
+}
+
+// compile compiles an example in the module that the commands have made: declarations, or statements.
+func compile(t *testing.T, directory, example string) {
+	t.Helper()
+	if !strings.HasPrefix(example, "type ") {
+		example = "func example(ctx context.Context, client *dlock.Client) error {\n" + example + "return nil\n}\n"
+	}
+	lock := "package gocron\n\nimport \"context\"\n\ntype Lock interface{ Unlock(context.Context) error }\n"
+	program := `package main
+
+import (
+	"context"
+	"fmt"
+
+	dlock "dlock.example/dlock/clients/go"
+	"example.com/first/gocron"
+)
+
+var _ gocron.Lock
+
+func work(context.Context, int64) error { return nil }
+
+func main() { fmt.Println() }
+
+` + example
+	if err := os.MkdirAll(filepath.Join(directory, "gocron"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	files := map[string]string{"main.go": program, filepath.Join("gocron", "gocron.go"): lock}
+	for name, text := range files {
+		if err := os.WriteFile(filepath.Join(directory, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	command := exec.Command("go", "build", "-o", os.DevNull, ".")
+	command.Dir = directory
+	if said, err := command.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s\n%s", err, said, example)
 	}
 }
