@@ -63,6 +63,7 @@ func TestPermissions(t *testing.T) {
 		release(t, lock)
 	}
 	watching, stop := context.WithCancel(ctx)
+	defer stop()
 	for holder, err := range client.Watch(watching, "job:1") {
 		if holder != nil || err != nil {
 			t.Fatalf("%v, %v", holder, err)
