@@ -66,7 +66,9 @@ final class Acquisition {
     }
 
     CompletableFuture<Grant> start() {
-        if (request.isSession() || request.replicas != null) {
+        if (request.lease.session != null && request.lease.session.closed() != null) {
+            finish(request.lease.session.closed());
+        } else if (request.isSession() || request.replicas != null) {
             queue();
         } else {
             tryAtOnce();
@@ -234,7 +236,7 @@ final class Acquisition {
             }
         } else if (grant != null && grant.unconfirmed != null) {
             // The end of the connection releases a session.
-            at.leave().thenRun(() -> release(grant.token));
+            at.leave().thenRun(() -> undo(grant.token));
             undone.thenRun(() -> finish(grant.unconfirmed));
         } else if (grant != null && request.isSession()) {
             granted(grant);
@@ -253,6 +255,17 @@ final class Acquisition {
 
     /** {@code waitedNanos}: the time that the request was in the queue before it failed. */
     private void failed(Throwable reason, long waitedNanos) {
+        Session session = request.lease.session;
+        if (session != null && session.closed() != null) {
+            finish(session.closed());
+            return;
+        }
+        boolean isMissing = session != null && Session.isMissing(reason);
+        if (isMissing) {
+            // The server was restarted, or another one has taken over. The session opens itself again.
+            session.missing();
+            limit.heard(System.nanoTime());
+        }
         boolean held = reason instanceof ServerException && ((ServerException) reason).code().equals("WRONGTYPE");
         if (held && core.besideMillis > 0) {
             limit.heard(System.nanoTime());
@@ -263,7 +276,7 @@ final class Acquisition {
             }
             return;
         }
-        if (!Unanswered.mayRepeat(reason)) {
+        if (!isMissing && !Unanswered.mayRepeat(reason)) {
             finish(reason instanceof RuntimeException ? (RuntimeException) reason : core.unavailable(reason));
             return;
         }
@@ -287,7 +300,7 @@ final class Acquisition {
     }
 
     private byte[][] command(long block) {
-        return request.acquire(owner, id, request.isSession(), block);
+        return request.acquire(owner, id, true, block);
     }
 
     private synchronized boolean isAbandoned() {
@@ -324,34 +337,38 @@ final class Acquisition {
     private void undo(Object token) {
         if (core.isClosed()) {
             undone.complete(null);
-        } else if (token != null) {
-            release(Words.number(token));
-        } else if (isOwnerFresh) {
-            release(null);
-        } else {
-            // The owner may hold the lock again by now, so only the entry of this request may be released. The repeat
-            // without BLOCK returns the token of this request, or adds an entry that is released below.
-            byte[][] repeat = request.acquire(owner, id, false, DedicatedConnection.NOT_AT_ALL);
-            core.repeat(request.first(), repeat, cleaning()).whenComplete((answer, failed) -> {
-                if (failed == null && answer.reply != null) {
-                    release(Words.number(answer.reply));
-                } else {
-                    undone.complete(null);
-                }
-            });
+            return;
         }
+        undoing(token, cleaning()).whenComplete((done, failed) -> {
+            // Without a reply, the hold lapses, unless its session keeps it.
+            if (failed != null && request.lease.session != null) {
+                request.lease.session.owe(() -> undoing(token, cleaning()));
+            }
+            undone.complete(null);
+        });
     }
 
-    private void release(Long token) {
+    private CompletableFuture<Void> undoing(Object token, Deadline until) {
+        if (token != null || isOwnerFresh) {
+            return release(Words.number(token), until);
+        }
+        // The owner may hold the lock again by now, so only the entry of this request may be released. The repeat
+        // without BLOCK returns the token of this request, or adds an entry that is released below.
+        byte[][] repeat = request.acquire(owner, id, false, DedicatedConnection.NOT_AT_ALL);
+        return core.repeat(request.first(), repeat, until).thenCompose(answer -> answer.reply == null
+                ? CompletableFuture.completedFuture(null)
+                : release(Words.number(answer.reply), until));
+    }
+
+    private CompletableFuture<Void> release(Long token, Deadline until) {
         List<CompletableFuture<?>> releases = new ArrayList<>();
         for (String name : request.names) {
             List<Object> words = new ArrayList<>(List.of("DLOCK.RELEASE", name, owner, request.mode.side));
             words.addAll(isOwnerFresh ? List.of("ALL") : List.of("REQUEST", core.freshId()));
             words.addAll(token == null ? List.of() : List.of("TOKEN", token));
-            releases.add(core.repeat(name, Words.command(words.toArray()), cleaning()));
+            releases.add(core.repeat(name, Words.command(words.toArray()), until));
         }
-        // Without a reply, the hold lapses.
-        Futures.all(releases).whenComplete((done, failed) -> undone.complete(null));
+        return Futures.all(releases);
     }
 
     private Deadline cleaning() {

@@ -7,6 +7,9 @@ interface Backend extends AutoCloseable {
     /** Returns whether a hold can be bound to a connection, and whether commands can be sent behind each other. */
     boolean hasOwnConnections();
 
+    /** Returns whether each key has a server of its own. */
+    boolean isCluster();
+
     /** Returns whether one command can use both keys. */
     boolean together(String one, String other);
 

@@ -44,6 +44,7 @@ final class Core implements AutoCloseable {
     private final Set<Election> elections = ConcurrentHashMap.newKeySet();
     private final Set<Granting> grantings = ConcurrentHashMap.newKeySet();
     private final Set<Hold> holds = ConcurrentHashMap.newKeySet();
+    private final Set<Session> sessions = ConcurrentHashMap.newKeySet();
     /** No new requests. */
     private volatile boolean closing;
     /** No commands. */
@@ -109,6 +110,14 @@ final class Core implements AutoCloseable {
         elections.remove(election);
     }
 
+    void keep(Session session) {
+        sessions.add(session);
+    }
+
+    void forget(Session session) {
+        sessions.remove(session);
+    }
+
     void keep(Granting granting) {
         grantings.add(granting);
     }
@@ -140,6 +149,7 @@ final class Core implements AutoCloseable {
         List<CompletableFuture<?>> left = each(grantings, Granting::close);
         left.addAll(each(holds, Hold::releaseAsync));
         Futures.awaitAll(left, enough);
+        Futures.awaitAll(each(sessions, Session::end), enough);
         closed = true;
         timer.shutdownNow();
         backend.close();

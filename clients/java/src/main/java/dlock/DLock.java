@@ -32,7 +32,7 @@ public final class DLock implements Lock {
     DLock(Core core, Request request) {
         this.core = core;
         this.request = request;
-        request.checkFor(core.backend);
+        request.checkFor(core);
     }
 
     /** Returns the same lock with this lease. The default is the client's: renewed, 30 seconds. */

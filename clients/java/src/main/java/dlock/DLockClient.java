@@ -86,6 +86,25 @@ public final class DLockClient implements AutoCloseable {
         return new DSemaphore(core, Objects.requireNonNull(name, "name"), limit, lease);
     }
 
+    /**
+     * Opens a session: one heartbeat for all locks that are acquired with {@link Lease#of(Session)}.
+     *
+     * @param timeout the server frees all of its locks so long after the last heartbeat; 300 ms to one hour. A heartbeat
+     *     is sent whenever a third of it has passed
+     * @throws UnavailableException no server answers within a second
+     */
+    public Session openSession(Duration timeout) {
+        return Session.open(core, timeout, false);
+    }
+
+    /**
+     * The same, but heartbeats are sent only while the program calls {@link Session#beat}. If the loop that works calls
+     * it, the locks are freed when that loop hangs.
+     */
+    public Session openManualSession(Duration timeout) {
+        return Session.open(core, timeout, true);
+    }
+
     /** Asks the server for the holder of a lock. Empty: it is free. */
     public Optional<Holder> holder(String name) {
         return Optional.ofNullable(Holder.of(

@@ -38,7 +38,7 @@ public final class DSemaphore {
         this.name = name;
         this.limit = limit;
         this.one = one;
-        one.checkFor(core.backend);
+        one.checkFor(core);
     }
 
     /** Returns the same semaphore with this lease. */

@@ -29,6 +29,11 @@ final class DriverBackend implements Backend {
     }
 
     @Override
+    public boolean isCluster() {
+        return false;
+    }
+
+    @Override
     public boolean together(String one, String other) {
         return true;
     }

@@ -163,19 +163,20 @@ final class Granting {
             outcome.completeExceptionally(new CancellationException());
             return;
         }
+        long openings = request.lease.session == null ? 0 : request.lease.session.openings();
         acquisition.start().whenComplete((grant, failed) -> {
             if (failed != null) {
                 outcome.completeExceptionally(Futures.cause(failed));
             } else if (grant == null) {
                 outcome.complete(null);
             } else {
-                granted(grant);
+                granted(grant, openings);
             }
         });
     }
 
-    private void granted(Acquisition.Grant grant) {
-        Hold hold = new Hold(core, request, owner, grant, thread);
+    private void granted(Acquisition.Grant grant, long openings) {
+        Hold hold = new Hold(core, request, owner, grant, thread, openings);
         hold.confirm(limit.giveUp()).whenComplete((held, failed) -> {
             if (failed == null ? held : hold.isHeld()) {
                 listeners.forEach(hold::onLost);

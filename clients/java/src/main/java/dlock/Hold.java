@@ -26,6 +26,8 @@ public final class Hold implements AutoCloseable {
     private static final long LONGEST_PAUSE_NANOS = TimeUnit.SECONDS.toNanos(1);
     /** The reply to a renewal that a cap has cut: it lasts for less than was asked. */
     static final long CUT = 0;
+    /** How long a session tries a release that failed before, each time. */
+    private static final long RELEASING_MILLIS = 1000;
 
     private enum State {
         HELD,
@@ -37,6 +39,9 @@ public final class Hold implements AutoCloseable {
     private final Request request;
     private final HoldCommands commands;
     private final Binding binding;
+    /** The named session, and what it knows of the hold; else {@code null}. */
+    private final Session session;
+    private final Session.Bound bound;
     /** The thread to which the hold belongs, or {@code null}. */
     private final Thread thread;
     private final List<Consumer<? super LockLostException>> listeners = new ArrayList<>();
@@ -49,7 +54,8 @@ public final class Hold implements AutoCloseable {
     private long permits;
     private Future<?> timer;
 
-    Hold(Core core, Request request, String owner, Acquisition.Grant grant, Thread thread) {
+    /** {@code openings}: how often the named session had been opened before. */
+    Hold(Core core, Request request, String owner, Acquisition.Grant grant, Thread thread, long openings) {
         this.core = core;
         this.request = request;
         this.commands = new HoldCommands(core, request, owner, grant.token);
@@ -58,6 +64,16 @@ public final class Hold implements AutoCloseable {
         this.permits = request.permits;
         this.leaseNanos = TimeUnit.MILLISECONDS.toNanos(request.lease.millis);
         this.until = grant.sent + leaseNanos;
+        this.session = request.lease.session;
+        this.bound = session == null ? null : new Session.Bound(commands, this::lose);
+        if (session != null) {
+            session.join(bound, openings);
+        }
+    }
+
+    /** Returns until when the lock is certainly held. */
+    private long until() {
+        return session == null ? until : session.until(bound);
     }
 
     /** Starts to keep the hold alive. */
@@ -94,7 +110,7 @@ public final class Hold implements AutoCloseable {
 
     /** Returns the time for which the lock is certainly held, unless a client deletes it. Zero if lost or released. */
     public synchronized Duration remaining() {
-        return Duration.ofNanos(state == State.HELD ? Math.max(0, until - System.nanoTime()) : 0);
+        return Duration.ofNanos(state == State.HELD ? Math.max(0, until() - System.nanoTime()) : 0);
     }
 
     /** Returns whether the lock is held, without asking the server. */
@@ -142,7 +158,7 @@ public final class Hold implements AutoCloseable {
      * @throws TooFewReplicasException the lock is still held, but {@link #remaining} counts from the renewal before
      */
     public void extend(Duration lease) {
-        long millis = lease.toMillis();
+        long millis = session == null ? lease.toMillis() : Math.max(lease.toMillis(), session.leaseMillis());
         if (millis < 1 || request.isSession() && millis < 300) {
             throw new IllegalArgumentException("a lease of " + lease + " is too short");
         }
@@ -215,14 +231,22 @@ public final class Hold implements AutoCloseable {
             stopTimer();
         }
         core.forget(this);
-        DedicatedConnection bound = binding.end();
-        CompletableFuture<Boolean> released = commands.releaseAll(lapse()).thenApply(all -> all && wasHeld);
+        DedicatedConnection own = binding.end();
+        Deadline lapse = lapse();
+        if (session != null) {
+            session.leave(bound);
+        }
+        CompletableFuture<Boolean> released = commands.releaseAll(lapse).thenApply(all -> all && wasHeld);
         released.whenComplete((ok, failed) -> {
-            if (bound != null && failed == null) {
-                bound.giveBack();
-            } else if (bound != null) {
+            if (failed != null && session != null) {
+                // The session would keep it.
+                session.owe(() -> commands.releaseAll(Deadline.afterMillis(RELEASING_MILLIS)));
+            }
+            if (own != null && failed == null) {
+                own.giveBack();
+            } else if (own != null) {
                 // The end of the connection releases a session.
-                bound.leave();
+                own.leave();
             }
         });
         // The caller waits no longer than the patience. The repeats continue until the lease ends.
@@ -237,7 +261,7 @@ public final class Hold implements AutoCloseable {
 
     /** Returns a time at which the hold has certainly lapsed on the server. */
     private synchronized Deadline lapse() {
-        return Deadline.afterNanos(Math.max(0, until - System.nanoTime()) + TimeUnit.SECONDS.toNanos(1));
+        return Deadline.afterNanos(Math.max(0, until() - System.nanoTime()) + TimeUnit.SECONDS.toNanos(1));
     }
 
     /** Releases some of the permits, but not all. */
@@ -297,6 +321,12 @@ public final class Hold implements AutoCloseable {
      * @return whether it is still held. Fails with {@link UnavailableException} at that time
      */
     CompletableFuture<Boolean> confirm(Deadline giveUp) {
+        if (session != null) {
+            IllegalStateException closed = session.closed();
+            return closed == null
+                    ? CompletableFuture.completedFuture(isHeld())
+                    : CompletableFuture.failedFuture(closed);
+        }
         synchronized (this) {
             if (until - System.nanoTime() >= leaseNanos - leaseNanos / 3) {
                 return CompletableFuture.completedFuture(true);
@@ -324,7 +354,7 @@ public final class Hold implements AutoCloseable {
     private void schedule(long nanos) {
         stopTimer();
         if (state == State.HELD) {
-            timer = core.schedule(this::tick, Math.min(nanos, until - System.nanoTime()));
+            timer = core.schedule(this::tick, Math.min(nanos, until() - System.nanoTime()));
         }
     }
 
@@ -341,16 +371,20 @@ public final class Hold implements AutoCloseable {
             if (state != State.HELD) {
                 return;
             }
-            lapsed = until - System.nanoTime() <= 0;
+            lapsed = until() - System.nanoTime() <= 0;
             if (!lapsed) {
                 schedule(Long.MAX_VALUE);
             }
         }
         if (lapsed) {
-            lose("its lease ended", null);
+            lose(session == null ? "its lease ended" : "its session was not confirmed in time", null);
         } else if (thread != null && !thread.isAlive()) {
             // The thread ended without unlocking.
             releaseAsync();
+        } else if (session != null) {
+            synchronized (this) {
+                schedule(renewalNanos());
+            }
         } else if (request.lease.kind != Lease.Kind.FIXED) {
             CompletableFuture<Long> renewal =
                     request.isSession() && request.replicas == null ? look() : renewed();
@@ -424,9 +458,12 @@ public final class Hold implements AutoCloseable {
             listeners.clear();
         }
         core.forget(this);
-        DedicatedConnection bound = binding.end();
-        if (bound != null) {
-            bound.leave();
+        if (session != null) {
+            session.leave(bound);
+        }
+        DedicatedConnection own = binding.end();
+        if (own != null) {
+            own.leave();
         }
         if (request.names.size() > 1) {
             // Releases the other locks of the set.

@@ -73,6 +73,12 @@ final class HoldCommands {
                 Words.command("DLOCK.RENEW", name, owner, request.mode.side, "SESSION", "TOKEN", token));
     }
 
+    /** Binds the hold to a named session. Completes with {@code null} if the server has no such hold. */
+    CompletableFuture<Long> bindTo(String session) {
+        return each(null, name ->
+                Words.command("DLOCK.RENEW", name, owner, request.mode.side, "SESSIONID", session, "TOKEN", token));
+    }
+
     /** Releases all entries of every name. Completes with whether none of them was lost. */
     CompletableFuture<Boolean> releaseAll(Deadline lapsed) {
         List<CompletableFuture<Boolean>> all = new ArrayList<>();

@@ -8,14 +8,22 @@ public final class Lease {
     enum Kind {
         RENEWED,
         FIXED,
-        SESSION
+        SESSION,
+        NAMED
     }
 
     final Kind kind;
     final long millis;
+    /** The named session, or {@code null}. */
+    final Session session;
 
     private Lease(Kind kind, Duration time, long least) {
+        this(kind, time, least, null);
+    }
+
+    private Lease(Kind kind, Duration time, long least, Session session) {
         this.kind = kind;
+        this.session = session;
         this.millis = Objects.requireNonNull(time, "time").toMillis();
         if (millis < least) {
             throw new IllegalArgumentException("a lease of " + time + " is shorter than " + least + " ms");
@@ -43,6 +51,17 @@ public final class Lease {
      */
     public static Lease session(Duration time) {
         return new Lease(Kind.SESSION, time, 300);
+    }
+
+    /**
+     * The session keeps the lock together with its other locks, by one heartbeat. The server frees the lock when the
+     * session ends. The lease itself is three times the session's timeout.
+     *
+     * @param session an open session of the same client
+     */
+    public static Lease of(Session session) {
+        Duration time = Duration.ofMillis(session.leaseMillis());
+        return new Lease(Kind.NAMED, time, 1, session);
     }
 
     @Override

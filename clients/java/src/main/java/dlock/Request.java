@@ -77,8 +77,15 @@ final class Request {
         return new Request(names, mode, lease, limit, some, replicas, patienceMillis);
     }
 
-    /** Throws {@link IllegalArgumentException} if this needs own connections, and the backend has none. */
-    void checkFor(Backend backend) {
+    /**
+     * Throws {@link IllegalArgumentException} if this needs own connections, and the backend has none, or if the session
+     * is of another client.
+     */
+    void checkFor(Core core) {
+        Backend backend = core.backend;
+        if (lease.session != null && !lease.session.isOf(core)) {
+            throw new IllegalArgumentException("the session is of another client");
+        }
         if ((isSession() || replicas != null) && !backend.hasOwnConnections()) {
             throw new IllegalArgumentException(isSession()
                     ? "a driver has no connections that a session could be bound to"
@@ -90,8 +97,11 @@ final class Request {
         return names.get(0);
     }
 
-    /** Returns the acquiring command. {@code block} is the time to wait, as in {@link DedicatedConnection#request}. */
-    byte[][] acquire(String owner, String id, boolean session, long block) {
+    /**
+     * Returns the acquiring command. {@code block} is the time to wait, as in {@link DedicatedConnection#request}.
+     * {@code binds}: whether it binds the hold to the session, if the lease is one.
+     */
+    byte[][] acquire(String owner, String id, boolean binds, long block) {
         List<byte[]> words = new ArrayList<>();
         if (names.size() > 1) {
             words.addAll(Words.of("DLOCK.MACQUIRE", names.size()));
@@ -107,8 +117,11 @@ final class Request {
         if (block != DedicatedConnection.NOT_AT_ALL) {
             words.addAll(Words.of("BLOCK", block));
         }
-        if (session) {
+        if (binds && isSession()) {
             words.addAll(Words.of("SESSION"));
+        }
+        if (binds && lease.session != null) {
+            words.addAll(Words.of("SESSIONID", lease.session.id()));
         }
         words.addAll(Words.of("REQUEST", id));
         return words.toArray(new byte[0][]);
@@ -142,6 +155,7 @@ final class Request {
         return Limit.of(wait, unlimited(core));
     }
 
+    /** Whether the hold is bound to a connection. */
     boolean isSession() {
         return lease.kind == Lease.Kind.SESSION;
     }

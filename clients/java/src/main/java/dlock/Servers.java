@@ -74,6 +74,11 @@ final class Servers implements Backend {
     }
 
     @Override
+    public boolean isCluster() {
+        return topology instanceof Topology.Cluster;
+    }
+
+    @Override
     public boolean together(String one, String other) {
         return topology.together(one, other);
     }

@@ -1,0 +1,504 @@
+package dlock;
+
+import java.time.Duration;
+import java.util.ArrayList;
+import java.util.LinkedHashSet;
+import java.util.List;
+import java.util.Set;
+import java.util.UUID;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.Future;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.TimeoutException;
+import java.util.function.BiConsumer;
+import java.util.function.Supplier;
+
+/**
+ * Keeps all locks that are acquired with it by one heartbeat, over the connection that the client has. When the
+ * heartbeats end, for example because the process hangs, the server frees all of its locks together.
+ *
+ * <pre>{@code
+ * try (Session session = client.openSession(Duration.ofSeconds(10))) {
+ *     DLock lock = client.lock("job:1").withLease(Lease.of(session));
+ *     try (Hold hold = lock.acquire()) {
+ *         write(report, hold.fencingToken());
+ *     }
+ * }
+ * }</pre>
+ *
+ * <p>Open it once, and use it in all threads. After a restart or a failover, the session opens itself again on the new
+ * server and binds its locks there. Those that the server has no more are lost. So are locks that were deleted, with the
+ * next heartbeat.
+ */
+public final class Session implements AutoCloseable {
+    /**
+     * The lease of each lock is this many times the session's timeout. The server renews it when a third has passed, so
+     * a hold that lost its session outlives the client's belief in it.
+     */
+    static final int LEASES = 3;
+
+    private static final long SHORTEST_MILLIS = 300;
+    private static final long LONGEST_MILLIS = 3_600_000;
+    /** How long a reply to a heartbeat may take, at least and at most. */
+    private static final long SHORTEST_PATIENCE_MILLIS = 100;
+    private static final long LONGEST_PATIENCE_MILLIS = 2000;
+    /** For how long opening and closing look for a server. */
+    private static final long TRY_MILLIS = 1100;
+    /** The longest pause after a heartbeat that failed. */
+    private static final long LONGEST_PAUSE_MILLIS = 1000;
+    /** How many locks are bound again at once. */
+    private static final int AT_ONCE = 100;
+
+    private static final String LATE = "no heartbeat was confirmed within its timeout";
+    private static final String CLOSED = "it was closed";
+
+    /** A hold that is bound to a session. */
+    static final class Bound {
+        private final HoldCommands commands;
+        private final BiConsumer<String, Throwable> lose;
+        /** Whether it must be bound again, and until when it is certain meanwhile. Guarded by the session. */
+        private boolean isUnbound;
+        private long certain;
+
+        Bound(HoldCommands commands, BiConsumer<String, Throwable> lose) {
+            this.commands = commands;
+            this.lose = lose;
+        }
+    }
+
+    private final Core core;
+    private final long timeoutMillis;
+    private final long timeoutNanos;
+    private final boolean isManual;
+    private final String id = UUID.randomUUID().toString();
+    private final CompletableFuture<LockLostException> lost = new CompletableFuture<>();
+
+    // Guarded by this. It calls nothing of a hold meanwhile.
+    /** Why it is not open, or {@code null}. */
+    private String notOpen = "it was not opened";
+    /** Until when the server has it for certain, and when the next heartbeat is due, by {@link System#nanoTime}. */
+    private long until;
+    private long due;
+    private boolean isBeaten;
+    private boolean isBusy;
+    private boolean isStarted;
+    /** Why the last heartbeat failed, or {@code null}. */
+    private Throwable failure;
+    /** How often it was opened on a server. Locks that were granted before the last time must be bound again. */
+    private long openings;
+    private final Set<Bound> bindings = new LinkedHashSet<>();
+    /** Releases that no server answered. Without a session, the holds would lapse. */
+    private final Set<Supplier<CompletableFuture<?>>> owed = new LinkedHashSet<>();
+    private Future<?> timer;
+
+    private Session(Core core, Duration timeout, boolean isManual) {
+        this.core = core;
+        this.timeoutMillis = timeout.toMillis();
+        this.timeoutNanos = TimeUnit.MILLISECONDS.toNanos(timeoutMillis);
+        this.isManual = isManual;
+        if (timeoutMillis < SHORTEST_MILLIS || timeoutMillis > LONGEST_MILLIS) {
+            throw new IllegalArgumentException("the timeout of a session is 300 ms to one hour, not " + timeout);
+        }
+        if (core.backend.isCluster()) {
+            throw new IllegalArgumentException("a session needs one server, not a cluster");
+        }
+    }
+
+    static Session open(Core core, Duration timeout, boolean isManual) {
+        core.checkOpen();
+        Session session = new Session(core, timeout, isManual);
+        boolean opened = false;
+        try {
+            Futures.join(core.repeat(session::round, Deadline.afterMillis(TRY_MILLIS)));
+            opened = true;
+        } finally {
+            synchronized (session) {
+                session.isStarted = true;
+                if (!opened) {
+                    session.notOpen = CLOSED;
+                }
+                session.schedule();
+            }
+        }
+        core.keep(session);
+        return session;
+    }
+
+    /** Returns the name by which the server knows it, a UUID. */
+    public String id() {
+        return id;
+    }
+
+    /** Returns the timeout. */
+    public Duration timeout() {
+        return Duration.ofMillis(timeoutMillis);
+    }
+
+    /** Returns whether it is open, as far as is known here. */
+    public boolean isOpen() {
+        return reason() == null;
+    }
+
+    /**
+     * Completes when the session is lost, or must be assumed lost: no heartbeat was confirmed within its timeout,
+     * counted from when the last confirmed one was sent. All of its locks are lost with it, and it cannot be opened
+     * again. Does not complete when the session is closed.
+     */
+    public CompletableFuture<LockLostException> lost() {
+        return lost.copy();
+    }
+
+    /**
+     * Says that the program is alive: see {@link DLockClient#openManualSession}. Sends nothing itself and does not wait,
+     * so call it often.
+     */
+    public synchronized void beat() {
+        if (!isBeaten) {
+            isBeaten = true;
+            schedule();
+        }
+    }
+
+    /**
+     * Ends the session, and frees all of its locks with one command. A lock that was still held is lost.
+     *
+     * @throws UnavailableException no server answered within a second. The server frees the locks within the timeout
+     *     then
+     */
+    @Override
+    public void close() {
+        Futures.join(end());
+    }
+
+    /** The same. Completes when the server has ended it. */
+    CompletableFuture<?> end() {
+        List<Bound> left;
+        boolean wasOpen;
+        synchronized (this) {
+            wasOpen = reason() == null;
+            notOpen = notOpen == null || wasOpen ? CLOSED : notOpen;
+            schedule();
+            left = new ArrayList<>(bindings);
+        }
+        core.forget(this);
+        lose(left, "its session was closed", null);
+        return wasOpen
+                ? core.repeat("", Words.command("DLOCK.SESSION", id, "CLOSE"), Deadline.afterMillis(TRY_MILLIS))
+                : CompletableFuture.completedFuture(null);
+    }
+
+    // For its locks
+
+    boolean isOf(Core other) {
+        return core == other;
+    }
+
+    long leaseMillis() {
+        return LEASES * timeoutMillis;
+    }
+
+    synchronized long openings() {
+        return openings;
+    }
+
+    /** Returns the exception for an acquisition, or {@code null} if the session is open. */
+    IllegalStateException closed() {
+        String why = reason();
+        return why == null ? null : new IllegalStateException("the session is not open: " + why);
+    }
+
+    private synchronized String reason() {
+        if (notOpen != null) {
+            return notOpen;
+        }
+        return until - System.nanoTime() > 0 ? null : LATE;
+    }
+
+    /** The server does not know it. The next heartbeat, which opens it again, is due. */
+    synchronized void missing() {
+        due = System.nanoTime();
+        isBeaten = true;
+        schedule();
+    }
+
+    /**
+     * Takes a hold that was granted, when the session had been opened this often. If the session is not open, the hold
+     * is not certain from the start.
+     */
+    synchronized void join(Bound bound, long before) {
+        if (reason() == null) {
+            bindings.add(bound);
+            if (before != openings) {
+                unbind(bound);
+                missing();
+            }
+        }
+    }
+
+    /** The hold is about to be released. */
+    synchronized void leave(Bound bound) {
+        bindings.remove(bound);
+    }
+
+    /** Adds a release that failed. The session repeats it. */
+    synchronized void owe(Supplier<CompletableFuture<?>> release) {
+        if (notOpen == null) {
+            owed.add(release);
+        }
+    }
+
+    /** Returns until when the hold is certain; the present if it is lost. */
+    synchronized long until(Bound bound) {
+        if (!bindings.contains(bound)) {
+            return System.nanoTime();
+        }
+        return bound.isUnbound && bound.certain - until < 0 ? bound.certain : until;
+    }
+
+    // Heartbeats
+
+    /** A heartbeat, and what follows from its reply. Opens the session if the server does not know it. */
+    private CompletableFuture<Void> round() {
+        List<Bound> known;
+        boolean isNew;
+        synchronized (this) {
+            known = new ArrayList<>(bindings);
+            isNew = openings == 0;
+        }
+        long sent = System.nanoTime();
+        CompletableFuture<Long> count = isNew
+                ? CompletableFuture.completedFuture(null)
+                : heartbeat("XX").exceptionally(failed -> {
+                    if (isMissing(Futures.cause(failed))) {
+                        return null;
+                    }
+                    throw Futures.rethrown(failed);
+                });
+        return count.thenCompose(bound -> bound == null ? reopen(known) : confirmed(sent, known, bound));
+    }
+
+    private CompletableFuture<Void> reopen(List<Bound> known) {
+        synchronized (this) {
+            if (CLOSED.equals(notOpen)) {
+                return CompletableFuture.completedFuture(null);
+            }
+            // The server has none of the bindings, and the holds are certain only for as long as they were.
+            openings++;
+            bindings.forEach(this::unbind);
+        }
+        long sent = System.nanoTime();
+        return heartbeat("NX").thenCompose(bound -> {
+            if (bound != null) {
+                return confirmed(sent, known, bound);
+            }
+            // An earlier attempt has opened it, and its reply was lost.
+            long again = System.nanoTime();
+            return heartbeat("XX").thenCompose(more -> confirmed(again, known, more));
+        });
+    }
+
+    private void unbind(Bound bound) {
+        if (!bound.isUnbound) {
+            bound.isUnbound = true;
+            bound.certain = until;
+        }
+    }
+
+    private CompletableFuture<Long> heartbeat(String option) {
+        byte[][] command = Words.command("DLOCK.SESSION", id, "PX", timeoutMillis, option);
+        boolean isFresh;
+        synchronized (this) {
+            isFresh = failure != null;
+        }
+        // A connection that is in use may lead to a server that hangs, or was replaced.
+        return (isFresh ? askOnOther(command) : limited(core.backend.ask("", command))).thenApply(Words::number);
+    }
+
+    private CompletableFuture<Object> askOnOther(byte[][] command) {
+        return limited(core.backend.dedicated("").thenCompose(at -> limited(at.ask(command))
+                .whenComplete((reply, failed) -> {
+                    if (failed == null || Futures.cause(failed) instanceof ServerException) {
+                        at.giveBack();
+                    } else {
+                        at.leave();
+                    }
+                })));
+    }
+
+    /** Lets something take a part of the timeout, so that two heartbeats may fail before the session is lost. */
+    private <T> CompletableFuture<T> limited(CompletableFuture<T> asked) {
+        long part = timeoutMillis / 6;
+        long millis = Math.max(SHORTEST_PATIENCE_MILLIS, Math.min(part, LONGEST_PATIENCE_MILLIS));
+        return asked.copy().orTimeout(millis, TimeUnit.MILLISECONDS).exceptionally(failed -> {
+            if (Futures.cause(failed) instanceof TimeoutException) {
+                throw new Unanswered("no reply within " + millis + " ms", null);
+            }
+            throw Futures.rethrown(failed);
+        });
+    }
+
+    /** Notes a heartbeat that was sent then. {@code count}: how many bindings the server has, of all the known ones. */
+    private CompletableFuture<Void> confirmed(long sent, List<Bound> known, long count) {
+        List<Bound> again = new ArrayList<>();
+        List<Supplier<CompletableFuture<?>>> releases;
+        synchronized (this) {
+            if (isStarted && reason() != null) {
+                return CompletableFuture.completedFuture(null);
+            }
+            until = sent + timeoutNanos;
+            due = sent + timeoutNanos / 3;
+            notOpen = null;
+            known.retainAll(bindings);
+            long expected = known.stream().mapToLong(bound -> bound.commands.request.names.size()).sum();
+            if (count < expected) {
+                again.addAll(known);
+            } else {
+                bindings.stream().filter(bound -> bound.isUnbound).forEach(again::add);
+            }
+            releases = new ArrayList<>(owed);
+        }
+        CompletableFuture<Void> done = bind(again, 0);
+        for (Supplier<CompletableFuture<?>> release : releases) {
+            done = done.thenCompose(before -> repay(release));
+        }
+        return done;
+    }
+
+    private CompletableFuture<Void> bind(List<Bound> again, int from) {
+        synchronized (this) {
+            if (from >= again.size() || due - System.nanoTime() <= 0) {
+                return CompletableFuture.completedFuture(null);
+            }
+        }
+        int to = Math.min(again.size(), from + AT_ONCE);
+        List<CompletableFuture<?>> asked = new ArrayList<>();
+        again.subList(from, to).forEach(bound -> asked.add(bind(bound)));
+        return Futures.all(asked).thenCompose(done -> bind(again, to));
+    }
+
+    /** Binds a hold again. After a failure it is tried again, until the hold is not certain any more. Never fails. */
+    private CompletableFuture<Void> bind(Bound bound) {
+        return limited(bound.commands.bindTo(id)).handle((left, failed) -> {
+            if (failed == null && left == null) {
+                lose(List.of(bound), "the server has no such hold", null);
+            } else if (failed == null) {
+                synchronized (this) {
+                    bound.isUnbound = false;
+                }
+            }
+            return null;
+        });
+    }
+
+    private CompletableFuture<Void> repay(Supplier<CompletableFuture<?>> release) {
+        return release.get().handle((done, failed) -> {
+            if (failed == null) {
+                synchronized (this) {
+                    owed.remove(release);
+                }
+            }
+            return null;
+        });
+    }
+
+    static boolean isMissing(Throwable reason) {
+        return reason instanceof ServerException && ((ServerException) reason).code().equals("NOSESSION");
+    }
+
+    // The course of time
+
+    /** Schedules the next turn. The caller holds the monitor. */
+    private void schedule() {
+        if (timer != null) {
+            timer.cancel(false);
+            timer = null;
+        }
+        if (notOpen != null || !isStarted) {
+            return;
+        }
+        long now = System.nanoTime();
+        long next = until - now;
+        for (Bound bound : bindings) {
+            next = bound.isUnbound ? Math.min(next, bound.certain - now) : next;
+        }
+        if (!isBusy && (!isManual || isBeaten)) {
+            next = Math.min(next, due - now);
+        }
+        timer = core.schedule(this::turn, next);
+    }
+
+    private void turn() {
+        boolean isLate;
+        boolean isDue;
+        List<Bound> late = new ArrayList<>();
+        synchronized (this) {
+            if (notOpen != null) {
+                return;
+            }
+            long now = System.nanoTime();
+            isLate = until - now <= 0;
+            isDue = !isLate && !isBusy && due - now <= 0 && (!isManual || isBeaten);
+            if (isLate) {
+                notOpen = LATE;
+                late.addAll(bindings);
+            } else {
+                bindings.stream().filter(bound -> bound.isUnbound && bound.certain - now <= 0).forEach(late::add);
+            }
+            if (isDue) {
+                isBeaten = false;
+                isBusy = true;
+            }
+        }
+        if (isLate) {
+            ended(late);
+            return;
+        }
+        lose(late, "it was not bound to the session again in time", null);
+        if (isDue) {
+            round().whenComplete((done, failed) -> went(Futures.cause(failed)));
+        }
+        synchronized (this) {
+            schedule();
+        }
+    }
+
+    /** A round has ended. If something is left to do, the next one follows soon. */
+    private synchronized void went(Throwable failed) {
+        isBusy = false;
+        failure = failed;
+        if (failed != null || bindings.stream().anyMatch(bound -> bound.isUnbound)) {
+            long pause = TimeUnit.MILLISECONDS.toNanos(Math.min(timeoutMillis / 30, LONGEST_PAUSE_MILLIS));
+            due = System.nanoTime() + pause;
+            isBeaten = true;
+        }
+        schedule();
+    }
+
+    private void ended(List<Bound> left) {
+        Throwable why;
+        synchronized (this) {
+            why = failure;
+        }
+        core.forget(this);
+        LockLostException loss = new LockLostException("the session " + id + " was lost: " + LATE, why);
+        core.tell(() -> lost.complete(loss));
+        lose(left, "its session is not open: " + LATE, why);
+    }
+
+    private void lose(List<Bound> some, String why, Throwable cause) {
+        for (Bound bound : some) {
+            boolean was;
+            synchronized (this) {
+                was = bindings.remove(bound);
+            }
+            if (was) {
+                bound.lose.accept(why, cause);
+            }
+        }
+    }
+
+    @Override
+    public String toString() {
+        return "Session " + id;
+    }
+}

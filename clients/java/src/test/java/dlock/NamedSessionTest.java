@@ -1,0 +1,346 @@
+package dlock;
+
+import static dlock.TestServer.elsewhere;
+import static dlock.TestServer.soon;
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertFalse;
+import static org.junit.jupiter.api.Assertions.assertThrows;
+import static org.junit.jupiter.api.Assertions.assertTrue;
+
+import java.nio.charset.StandardCharsets;
+import java.time.Duration;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.TimeUnit;
+import java.util.regex.Matcher;
+import java.util.regex.Pattern;
+import org.junit.jupiter.api.AfterEach;
+import org.junit.jupiter.api.BeforeEach;
+import org.junit.jupiter.api.Test;
+
+/** A session: one heartbeat keeps all locks of a program. */
+final class NamedSessionTest {
+    private static final Duration TIMEOUT = Duration.ofSeconds(3);
+
+    private TestServer server;
+    private DLockClient client;
+
+    @BeforeEach
+    void start() {
+        server = TestServer.start();
+        client = server.client();
+    }
+
+    @AfterEach
+    void stop() {
+        client.close();
+        server.close();
+    }
+
+    private static List<Hold> holds(DLockClient client, Session session, int number) throws Exception {
+        List<Hold> holds = new ArrayList<>();
+        for (int i = 0; i < number; i++) {
+            holds.add(client.lock("job:" + i).withLease(Lease.of(session)).acquire());
+        }
+        return holds;
+    }
+
+    /** How many holds the server has bound to it; -1: it does not know it. */
+    private static int bound(TestServer server, Session session) {
+        List<?> holds = (List<?>) server.run("DLOCK.SESSION", session.id(), "LIST", "COUNT", 0);
+        return holds == null ? -1 : holds.size();
+    }
+
+    private static long calls(TestServer server, String command) {
+        String stats = new String((byte[]) server.run("INFO", "commandstats"), StandardCharsets.UTF_8);
+        Matcher found = Pattern.compile("cmdstat_dlock\\." + command + ":calls=(\\d+)").matcher(stats);
+        return found.find() ? Long.parseLong(found.group(1)) : 0;
+    }
+
+    private static CompletableFuture<LockLostException> lost(Hold hold) {
+        CompletableFuture<LockLostException> lost = new CompletableFuture<>();
+        hold.onLost(lost::complete);
+        return lost;
+    }
+
+    private static LockLostException soonLost(Hold hold) throws Exception {
+        return lost(hold).get(60, TimeUnit.SECONDS);
+    }
+
+    @Test
+    void one_heartbeat_keeps_all_locks() throws Exception {
+        Session session = client.openSession(TIMEOUT);
+        List<Hold> holds = holds(client, session, 40);
+        assertTrue((long) server.run("PTTL", "job:0") > 8000, "three times the timeout");
+        server.run("CONFIG", "RESETSTAT");
+        long began = System.nanoTime();
+        soon("time goes by", () -> (long) server.run("PTTL", "job:0") < 7000);
+        soon("the server renews it", () -> (long) server.run("PTTL", "job:0") > 8000);
+        long beats = calls(server, "session");
+        long seconds = TimeUnit.NANOSECONDS.toSeconds(System.nanoTime() - began);
+        assertTrue(beats >= 2 && beats <= seconds + 2, beats + " heartbeats in " + seconds + " s");
+        assertEquals(0, calls(server, "renew"));
+        for (Hold hold : holds) {
+            assertTrue(hold.isHeld() && hold.remaining().compareTo(TIMEOUT) <= 0);
+        }
+        assertTrue(holds.get(0).check());
+        holds.get(0).extend(Duration.ofMillis(1));
+        assertTrue((long) server.run("PTTL", "job:0") > 8000, "never shorter than the session needs");
+        holds.get(0).release();
+        assertEquals(39, bound(server, session));
+        session.close();
+        assertEquals(0L, server.run("DBSIZE"));
+    }
+
+    @Test
+    void closing_frees_everything_in_one_command() throws Exception {
+        Session session = client.openSession(TIMEOUT);
+        List<Hold> holds = holds(client, session, 20);
+        server.run("CONFIG", "RESETSTAT");
+        session.close();
+        assertEquals(0L, server.run("DBSIZE"));
+        assertEquals(1, calls(server, "session"));
+        assertEquals(0, calls(server, "release"));
+        for (Hold hold : holds) {
+            assertFalse(hold.isHeld());
+            assertTrue(soonLost(hold).getMessage().contains("closed"));
+            assertThrows(LockLostException.class, hold::release);
+        }
+        assertFalse(session.lost().isDone() || session.isOpen());
+        DLock lock = client.lock("job").withLease(Lease.of(session));
+        assertTrue(assertThrows(IllegalStateException.class, lock::lock).getMessage().contains("closed"));
+        session.close();
+    }
+
+    @Test
+    void locks_outlive_every_connection() throws Exception {
+        Session session = client.openSession(TIMEOUT);
+        Hold hold = client.lock("job").withLease(Lease.of(session)).acquire();
+        for (int round = 0; round < 3; round++) {
+            server.run("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes");
+            long before = calls(server, "session");
+            soon("a heartbeat follows", () -> calls(server, "session") > before);
+        }
+        assertTrue(hold.isHeld() && hold.check() && session.isOpen());
+        hold.release();
+        session.close();
+    }
+
+    @Test
+    void a_hung_server_costs_the_locks_after_the_timeout() throws Exception {
+        Session session = client.openSession(Duration.ofSeconds(2));
+        Hold hold = client.lock("job").withLease(Lease.of(session)).acquire();
+        server.freeze();
+        try {
+            Stopwatch took = new Stopwatch();
+            soonLost(hold);
+            session.lost().get(60, TimeUnit.SECONDS);
+            took.within(2000);
+            assertFalse(hold.isHeld() || session.isOpen());
+            DLock lock = client.lock("other").withLease(Lease.of(session));
+            assertTrue(assertThrows(IllegalStateException.class, lock::lock).getMessage().contains("no heartbeat"));
+            session.close();
+        } finally {
+            server.thaw();
+        }
+        soon("the server ends the session, too", () -> server.isFree("job"));
+    }
+
+    @Test
+    void a_short_hang_costs_nothing() throws Exception {
+        Session session = client.openSession(Duration.ofSeconds(6));
+        Hold hold = client.lock("job").withLease(Lease.of(session)).acquire();
+        server.freeze();
+        Thread.sleep(2500);
+        server.thaw();
+        long before = calls(server, "session");
+        soon("heartbeats go on", () -> calls(server, "session") > before + 1);
+        assertTrue(hold.isHeld() && hold.check());
+    }
+
+    @Test
+    void after_a_restart_locks_are_bound_again_or_lost() throws Exception {
+        try (TestServer saved = TestServer.start("--appendonly", "yes", "--appendfsync", "always");
+                DLockClient its = saved.client()) {
+            Session session = its.openSession(Duration.ofSeconds(12));
+            Hold kept = its.lock("kept").withLease(Lease.of(session)).acquire();
+            Hold gone = its.lock("gone").withLease(Lease.of(session)).acquire();
+            saved.kill();
+            saved.launch();
+            saved.run("DEL", "gone");
+            soonLost(gone);
+            soon("it is bound again", () -> bound(saved, session) == 1);
+            assertTrue(kept.isHeld() && kept.check() && session.isOpen());
+            its.lock("new").withLease(Lease.of(session)).lock();
+            session.close();
+            assertEquals(0L, saved.run("DBSIZE"));
+        }
+    }
+
+    @Test
+    void after_a_failover_locks_are_bound_on_the_next_primary() throws Exception {
+        try (TestServer replica = TestServer.start()) {
+            replica.run("REPLICAOF", "127.0.0.1", server.port);
+            soon("it replicates", () -> server.figure("replication", "connected_slaves") == 1);
+            try (TestServer sentinel = TestServer.sentinel("main", server.port);
+                    DLockClient its = DLockClient.connect("redis-sentinel://127.0.0.1:" + sentinel.port + "/main")) {
+                Session session = its.openSession(Duration.ofSeconds(40));
+                List<Hold> holds = holds(its, session, 120);
+                soon("the replica has them", () -> (long) replica.run("DBSIZE") == 120);
+                server.kill();
+                soon("the replica takes over", () -> new String(
+                        (byte[]) replica.run("INFO", "replication"), StandardCharsets.UTF_8).contains("role:master"));
+                soon("they are bound there", () -> bound(replica, session) == 120);
+                assertTrue(holds.stream().allMatch(Hold::isHeld) && holds.get(119).check());
+                session.close();
+                assertEquals(0L, replica.run("DBSIZE"));
+            }
+        }
+    }
+
+    @Test
+    void a_deleted_lock_is_lost_with_the_next_heartbeat() throws Exception {
+        Session session = client.openSession(TIMEOUT);
+        List<Hold> holds = holds(client, session, 2);
+        server.run("DEL", "job:1");
+        Stopwatch took = new Stopwatch();
+        soonLost(holds.get(1));
+        took.within(2000);
+        assertTrue(holds.get(0).isHeld() && session.isOpen());
+    }
+
+    @Test
+    void a_session_that_an_operator_closed_is_opened_again() throws Exception {
+        Session session = client.openSession(TIMEOUT);
+        Hold hold = client.lock("job").withLease(Lease.of(session)).acquire();
+        server.run("DLOCK.SESSION", session.id(), "CLOSE");
+        DLock other = client.lock("other").withLease(Lease.of(session));
+        assertTrue(other.tryLock(), "this finds out");
+        soonLost(hold);
+        assertEquals(1, bound(server, session));
+        assertTrue(session.isOpen() && other.isHeldByCurrentThread());
+    }
+
+    @Test
+    void a_wait_outlives_its_session_on_the_server() throws Exception {
+        Session session = client.openSession(TIMEOUT);
+        server.run("DLOCK.ACQUIRE", "job", "somebody");
+        CompletableFuture<Hold> waiting = client.lock("job").withLease(Lease.of(session)).acquireAsync();
+        for (int round = 0; round < 2; round++) {
+            server.untilWaiting("job", 1);
+            server.run("DLOCK.SESSION", session.id(), "CLOSE");
+            soon("it waits again", () -> server.waiters("job") == 1 && bound(server, session) >= 0);
+        }
+        server.run("DLOCK.RELEASE", "job", "somebody");
+        Hold hold = waiting.get(60, TimeUnit.SECONDS);
+        soon("it is bound", () -> bound(server, session) == 1);
+        assertTrue(hold.isHeld() && hold.check());
+    }
+
+    @Test
+    void a_release_that_failed_is_repeated() throws Exception {
+        Session session = client.openSession(TIMEOUT);
+        Hold hold = client.lock("job").withLease(Lease.of(session)).acquire();
+        server.run("CONFIG", "SET", "min-replicas-to-write", 1);
+        assertEquals("NOREPLICAS", assertThrows(ServerException.class, hold::release).code());
+        server.run("CONFIG", "SET", "min-replicas-to-write", 0);
+        soon("the session releases it", () -> server.isFree("job"));
+        assertTrue(session.isOpen());
+    }
+
+    @Test
+    void only_beats_keep_a_manual_session() throws Exception {
+        Session session = client.openManualSession(Duration.ofMillis(1500));
+        Hold hold = client.lock("job").withLease(Lease.of(session)).acquire();
+        long end = System.nanoTime() + TimeUnit.SECONDS.toNanos(3);
+        while (System.nanoTime() - end < 0) {
+            session.beat();
+            assertTrue(hold.isHeld());
+            Thread.sleep(20);
+        }
+        Stopwatch took = new Stopwatch();
+        soonLost(hold);
+        took.within(2000);
+        soon("the server frees it", () -> server.isFree("job"));
+    }
+
+    @Test
+    void threads_and_all_kinds_of_locks_share_it() throws Exception {
+        Session session = client.openSession(TIMEOUT);
+        Lease lease = Lease.of(session);
+        DLock again = client.lock("again").withLease(lease);
+        again.lock();
+        again.lock();
+        DLock both = client.lock("a", "b").withLease(lease);
+        both.lock();
+        DSemaphore pool = client.semaphore("pool", 5).withLease(lease);
+        pool.acquire(3);
+        client.readWriteLock("doc").withLease(lease).readLock().lock();
+        assertEquals(5, bound(server, session));
+        boolean granted = elsewhere(again::tryLock);
+        assertFalse(granted);
+        assertTrue(elsewhere(() -> {
+            DLock other = client.lock("other").withLease(lease);
+            other.lock();
+            boolean held = other.isHeldByCurrentThread();
+            other.unlock();
+            return held;
+        }));
+        again.unlock();
+        assertTrue(again.isHeldByCurrentThread());
+        again.unlock();
+        assertTrue(server.isFree("again"));
+        pool.release(3);
+        server.run("DEL", "b");
+        soonLost(both.hold());
+        session.close();
+        assertEquals(0L, server.run("DBSIZE"));
+    }
+
+    @Test
+    void a_thread_that_ends_keeps_nothing() throws Exception {
+        Session session = client.openSession(Duration.ofSeconds(1));
+        elsewhere(() -> {
+            client.lock("job").withLease(Lease.of(session)).lock();
+            return null;
+        });
+        soon("it is free", () -> server.isFree("job"));
+        assertTrue(session.isOpen());
+    }
+
+    @Test
+    void closing_the_client_closes_its_sessions() throws Exception {
+        DLockClient other = server.client();
+        Session session = other.openSession(TIMEOUT);
+        other.lock("job").withLease(Lease.of(session)).lock();
+        other.close();
+        assertEquals(-1, bound(server, session));
+        assertTrue(server.isFree("job") && !session.isOpen());
+    }
+
+    @Test
+    void a_session_accepts_only_what_it_can_keep() {
+        for (long millis : new long[] {299, 3_600_001}) {
+            assertThrows(IllegalArgumentException.class, () -> client.openSession(Duration.ofMillis(millis)));
+        }
+        try (DLockClient other = server.client()) {
+            Lease lease = Lease.of(other.openSession(TIMEOUT));
+            assertThrows(IllegalArgumentException.class, () -> client.lock("job").withLease(lease));
+            assertThrows(IllegalArgumentException.class, () -> client.semaphore("job", 2).withLease(lease));
+        }
+    }
+
+    @Test
+    void without_a_server_it_does_not_open() {
+        server.freeze();
+        try {
+            Stopwatch took = new Stopwatch();
+            assertThrows(UnavailableException.class, () -> client.openSession(TIMEOUT));
+            took.within(1000);
+        } finally {
+            server.thaw();
+        }
+        assertTrue(client.openSession(TIMEOUT).isOpen());
+    }
+}
