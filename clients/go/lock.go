@@ -213,6 +213,10 @@ func (l *Lock) confirm(ctx context.Context, until time.Time) error {
 		l.client.sessions.proves(l, b, sent)
 		return nil
 	}
+	if contains(replies, int64(0)) {
+		// The cap of the hold has cut it: it lasts for less than was asked. What was confirmed before stands.
+		return nil
+	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.until = sent.Add(lease)

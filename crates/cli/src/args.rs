@@ -261,7 +261,7 @@ pub struct LogOptions {
     #[arg(short = 'n', long, value_name = "N", default_value_t = 10)]
     pub count: u64,
 
-    /// Only these events: wait, timeout, hold, lapse, session-end, delete, flush, deadlock
+    /// Only these events: wait, timeout, hold, lapse, cap, session-end, delete, flush, deadlock
     #[arg(short, long = "event", value_name = "EVENT", value_delimiter = ',')]
     pub events: Vec<String>,
 

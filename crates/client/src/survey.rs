@@ -46,6 +46,8 @@ pub enum LogEvent {
     Hold,
     /// A lease ran out.
     Lapse,
+    /// A hold ended at its cap (`MAXHOLD`, `dlock.max-hold`).
+    Cap,
     /// The session of a hold ended.
     SessionEnd,
     /// A key was removed while the lock was held.
@@ -59,11 +61,12 @@ pub enum LogEvent {
 }
 
 impl LogEvent {
-    const KNOWN: [Self; 8] = [
+    const KNOWN: [Self; 9] = [
         Self::Wait,
         Self::Timeout,
         Self::Hold,
         Self::Lapse,
+        Self::Cap,
         Self::SessionEnd,
         Self::Delete,
         Self::Flush,
@@ -77,6 +80,7 @@ impl LogEvent {
             Self::Timeout => "timeout",
             Self::Hold => "hold",
             Self::Lapse => "lapse",
+            Self::Cap => "cap",
             Self::SessionEnd => "session-end",
             Self::Delete => "delete",
             Self::Flush => "flush",
