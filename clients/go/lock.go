@@ -214,7 +214,7 @@ func (l *Lock) confirm(ctx context.Context, until time.Time) error {
 		return nil
 	}
 	if contains(replies, int64(0)) {
-		// The cap of the hold has cut it: it lasts for less than was asked. What was confirmed before stands.
+		// The cap of the hold has cut it: it lasts for less than was asked. The last full renewal counts.
 		return nil
 	}
 	l.mu.Lock()

@@ -159,6 +159,10 @@ pub struct Run {
     #[arg(short, long, value_name = "TIME", default_value = "30s", value_parser = lease)]
     pub lease: Duration,
 
+    /// End the command after this time, with its lock; at least 3s. The lock ends then, whatever renews it
+    #[arg(long, value_name = "TIME", value_parser = lease)]
+    pub max_time: Option<Duration>,
+
     /// How long to wait in the queue [default: without limit]
     #[arg(short, long, value_name = "TIME", value_parser = duration, conflicts_with = "no_wait")]
     pub wait: Option<Duration>,
@@ -380,7 +384,7 @@ Exit code: that of the command (128 and the number of the signal that killed it)
     1  the lock was not acquired (another code with -E)
    64  the command line is invalid
    69  no server answers (quorum: no majority), it returns an error, or too few replicas have the lock
-   75  the lock was lost while the command ran, which was ended
+   75  the lock was lost while the command ran, which was ended; or --max-time has ended both
   126  the command cannot be started
   127  the command does not exist
 
@@ -388,6 +392,7 @@ Examples:
   dlock run backup -- /usr/local/bin/backup --full
   dlock run --no-wait -E 0 report -- make report      # cron: skip it if the last one is still running
   dlock run --wait 10m --lease 1m deploy:web -- ./deploy.sh
+  dlock run --max-time 1h import -- ./import          # one that hangs does not keep its lock
   dlock run --limit 4 render -- ./render page.svg     # at most four at a time
   dlock run -k account:1 -k account:2 -- ./transfer   # both locks or none
   dlock run -s redis://a -s redis://b -s redis://c --longest-lease 1m report -- make report

@@ -37,7 +37,7 @@ pub async fn run(client: &Client, run: Run) -> u8 {
             return fail(code, &format!("{program}: {error}"));
         }
     };
-    let mut supervisor = Supervisor::new(child, guard, run.lease);
+    let mut supervisor = Supervisor::new(child, guard, &run);
     match supervisor.watch(&mut signals).await {
         Ok(status) => supervisor.finish(status, &run.shown()).await,
         Err(error) => fail(exit::UNAVAILABLE, &error.to_string()),
@@ -50,6 +50,10 @@ async fn acquire(client: &Client, run: &Run, signals: &mut Signals) -> Result<Gu
         run.acquire(client).lease(run.lease).replicas(run.replicas, run.replicas_timeout).owner_label(label());
     let acquire = match run.outage {
         Some(limit) => acquire.outage(limit),
+        None => acquire,
+    };
+    let acquire = match run.max_time {
+        Some(most) => acquire.max_hold(most),
         None => acquire,
     };
     let acquire = match (run.no_wait, run.wait) {
@@ -98,6 +102,8 @@ struct Supervisor {
     deadline: Deadline,
     /// Until when the lock is held, as far as was last seen.
     end: Instant,
+    /// When `--max-time` ends it, however often it is renewed, or a little later.
+    latest: Option<Instant>,
     ending: Ending,
     /// A signal asked the command to end now.
     interrupted: bool,
@@ -113,9 +119,11 @@ enum Ending {
 }
 
 impl Supervisor {
-    fn new(child: Child, guard: Guard, lease: Duration) -> Self {
+    fn new(child: Child, guard: Guard, run: &Run) -> Self {
         let end = end_of(&guard);
-        Self { child, guard, deadline: Deadline::of(lease), end, ending: Ending::No, interrupted: false }
+        let lease = run.max_time.map_or(run.lease, |most| run.lease.min(most));
+        let latest = run.max_time.map(|most| Instant::now() + most);
+        Self { child, guard, deadline: Deadline::of(lease), end, latest, ending: Ending::No, interrupted: false }
     }
 
     /// Hands signals on and watches the lock, until the command has ended.
@@ -150,7 +158,8 @@ impl Supervisor {
             Ending::No => {
                 self.end = self.end.max(end_of(&self.guard));
                 if Instant::now() >= self.deadline.term_at(self.end) {
-                    self.end("the lock cannot be renewed");
+                    let is_over = self.latest.is_some_and(|latest| latest < self.end + NEAR);
+                    self.end(if is_over { "its time is over" } else { "the lock cannot be renewed" });
                 }
             }
             Ending::By(kill) if Instant::now() >= kill => {
@@ -267,6 +276,9 @@ const CLEANUP: Duration = Duration::from_millis(60);
 
 /// The signals that are sent to end a process.
 const ENDS: [Signal; 4] = [Signal::SIGHUP, Signal::SIGINT, Signal::SIGQUIT, Signal::SIGTERM];
+
+/// By how much the end of the lock may seem to be before `--max-time` is over: the answer to the grant takes a moment.
+const NEAR: Duration = Duration::from_secs(1);
 
 /// How long a command may take to stop, and how often that is looked at.
 const STOPPING: Duration = Duration::from_millis(200);

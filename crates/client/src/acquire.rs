@@ -86,6 +86,15 @@ impl Acquire {
         self
     }
 
+    /// Limits how long the lock is held: it is lost so long after its grant, however often it is renewed, and
+    /// [`remaining`](Guard::remaining) counts to that end. So what hangs does not keep its lock forever. A longer lease
+    /// is cut to it. Not for a quorum, and not [in a session](Acquire::in_session). The server needs a module that knows
+    /// `MAXHOLD`.
+    pub fn max_hold(mut self, most: Duration) -> Self {
+        self.terms.max_hold = Some(most);
+        self
+    }
+
     /// Binds the lock to a connection of its own: the server keeps the lease alive while that is open, and frees the
     /// lock when it ends. A connection for each guard. When it breaks, the guard binds the lock to another one, if the
     /// server still has it (a failover, `dlock.session-grace`); otherwise it is [`lost`](Guard::lost).
@@ -107,6 +116,10 @@ impl Acquire {
         terms.check()?;
         terms.begin();
         terms.lease = whole_millis(terms.lease)?;
+        if let Some(most) = &mut terms.max_hold {
+            *most = whole_millis(*most)?;
+            terms.lease = terms.lease.min(*most);
+        }
         terms.named.take_if(|_| terms.keep != Keep::Named);
         if let Some(session) = &terms.named {
             if !session.is_of(&backend) {

@@ -134,6 +134,8 @@ pub(crate) struct Terms {
     pub request: String,
     pub mode: Mode,
     pub lease: Duration,
+    /// How long the lock is held at most, however often it is renewed.
+    pub max_hold: Option<Duration>,
     pub keep: Keep,
     /// The named session, and how often it had been opened before.
     pub named: Option<Arc<named::Inner>>,
@@ -156,6 +158,7 @@ impl Terms {
             request: String::new(),
             mode,
             lease: DEFAULT_LEASE,
+            max_hold: None,
             keep: Keep::Renewal,
             named: None,
             openings: 0,
@@ -189,6 +192,9 @@ impl Terms {
             _ if self.names.iter().any(Vec::is_empty) => invalid("the name of a lock is empty"),
             Mode::Permits { limit, permits } if permits == 0 || permits > limit => {
                 invalid("permits are 1 to the limit of the semaphore")
+            }
+            _ if self.max_hold.is_some() && self.keep == Keep::Named => {
+                invalid("a named session does not limit how long a lock is held")
             }
             Mode::Together if self.names.is_empty() || self.names.len() > MAX_NAMES => {
                 invalid("1 to 64 locks are acquired together")

@@ -46,6 +46,27 @@ fn a_command_that_ignores_term_is_killed_a_second_before_the_lease_ends() {
     assert_eq!(running.outcome().code, Some(75));
 }
 
+/// However often it is renewed. The command is gone before the lock is.
+#[test]
+fn a_command_is_ended_when_its_time_is_over() {
+    let (server, notes) = (Server::start(), Notes::new());
+    let script = notes.script("trap '' TERM; while :; do sleep 0.02; done");
+    let mut command = dlock(&server).with(["run", "--lease", "3s", "--max-time", "6s", "job", "--"]).with(script);
+    command.stderr(std::process::Stdio::piped()).stdout(std::process::Stdio::piped());
+    let begun = Instant::now();
+    let (running, pid) = (Running::start(command), notes.pid());
+    let mut watch = server.client();
+    let first = watch.end_of("job");
+    let cap = watch.now() + 6000;
+    soon("it is renewed", || watch.end_of("job") > first);
+    soon("the command is gone", || !alive(pid));
+    assert!(watch.now() <= cap, "{} ms too late", watch.now() - cap);
+    let outcome = running.outcome();
+    assert_eq!(outcome.code, Some(75), "{}", outcome.stderr);
+    assert!(outcome.stderr.contains("its time is over"), "{}", outcome.stderr);
+    assert!(begun.elapsed() >= Duration::from_secs(3), "{:?}", begun.elapsed());
+}
+
 #[test]
 fn a_lock_that_was_taken_away_ends_the_command() {
     let (server, notes) = (Server::start(), Notes::new());

@@ -43,6 +43,9 @@ impl Quorum {
         if matches!(terms.keep, Keep::Session | Keep::Named) {
             return Err(Error::Invalid("a quorum keeps locks by renewing them, not by sessions".to_owned()));
         }
+        if terms.max_hold.is_some() {
+            return Err(Error::Invalid("a quorum does not limit how long a lock is held".to_owned()));
+        }
         if terms.replicas.is_some() {
             return Err(Error::Invalid("the servers of a quorum have no replicas".to_owned()));
         }

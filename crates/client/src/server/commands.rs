@@ -28,6 +28,9 @@ pub(super) fn acquire(terms: &Terms, block: Option<u64>) -> Cmd {
     if let Some(block) = block {
         acquire.arg("BLOCK").arg(block);
     }
+    if let Some(most) = terms.max_hold {
+        acquire.arg("MAXHOLD").arg(millis(most));
+    }
     if terms.keep == Keep::Session {
         acquire.arg("SESSION");
     }

@@ -81,3 +81,39 @@ async fn a_lease_that_nobody_renews_ends_and_is_extended_by_hand() {
     let outcome = guard.extend(Duration::ZERO).await;
     assert!(matches!(outcome, Err(dlock_client::Error::Invalid(_))), "{outcome:?}");
 }
+
+/// The cap counts from the grant, also for one that has waited. Nothing renews beyond it, and the guard knows.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lock_with_a_cap_is_lost_there_however_it_is_kept() {
+    let (server, client) = server_and_client();
+    let (lease, most) = (Duration::from_millis(900), Duration::from_millis(2200));
+    for (name, acquire) in [
+        ("renewed", client.acquire("renewed").lease(lease)),
+        ("session", client.acquire("session").lease(lease).session()),
+        ("semaphore", client.semaphore("semaphore", 2).acquire().lease(lease)),
+        ("several", client.acquire_all(["several", "more"]).lease(lease)),
+    ] {
+        let guard = in_time(acquire.max_hold(most)).await.expect("a lock");
+        let begun = std::time::Instant::now();
+        let end = server.client().now() + most.as_millis() as i64;
+        in_time(guard.lost()).await;
+        assert!(begun.elapsed() <= most + Duration::from_millis(500), "{name}: {:?}", begun.elapsed());
+        // It was renewed at least once, and never counts on more than the server has.
+        assert!(begun.elapsed() > lease, "{name}: {:?}", begun.elapsed());
+        assert!(server.client().now() <= end + 500, "{name}");
+        assert_eq!(guard.remaining(), Duration::ZERO, "{name}");
+        crate::lost(guard.release().await);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_renewal_that_the_operators_cap_cuts_is_no_full_lease() {
+    let (server, client) = server_and_client();
+    server.client().ok("CONFIG SET dlock.max-hold 60000");
+    let guard = in_time(client.acquire("job").lease(Duration::from_secs(50)).no_renewal()).await.expect("a lock");
+    assert!(guard.extend(Duration::from_secs(600)).await.is_ok());
+    assert!(guard.remaining() <= Duration::from_secs(60), "{:?}", guard.remaining());
+    let long = client.acquire("other").lease(Duration::from_secs(90)).max_hold(Duration::from_secs(40));
+    let guard = in_time(long).await.expect("its lease is cut");
+    assert!(guard.remaining() <= Duration::from_secs(40), "{:?}", guard.remaining());
+}
