@@ -145,6 +145,9 @@ func (a *attempt) lock() (*Lock, error) {
 			return nil, &failure{ErrNotGranted, a.target.name, err}
 		}
 		// The lease had ended before the grant was read. The next request is a new one.
+		if a.unread {
+			a.debts = append(a.debts, a.owner)
+		}
 		a.owner, a.unread = unique(), false
 	}
 }
@@ -183,17 +186,17 @@ func (a *attempt) unbind() {
 // held makes the lock of a grant. After a long wait it renews it first: the lease began somewhere in that time.
 func (a *attempt) held(g *grant) (*Lock, error) {
 	l := newLock(a, g)
-	needed := a.terms.lease / 3 * 2
-	if a.bound != nil {
-		a.client.sessions.add(a.bound, l, g.sent)
-		needed = l.reach() / 3
-	}
-	if time.Until(l.certainUntil()) < needed {
+	// The lease, and the earliest cap, count from the grant, which came somewhere in that time.
+	if time.Since(g.sent) > a.terms.lease/3 {
 		if err := l.confirm(a.io, later(a.answerBy(), time.Now().Add(late))); err != nil {
 			l.lose(err)
-			a.unread = !errors.Is(err, ErrLost)
+			// Of several locks, some may be held.
+			a.unread = !errors.Is(err, ErrLost) || len(a.target.keys) > 1
 			return nil, err
 		}
+	}
+	if a.bound != nil {
+		a.client.sessions.add(a.bound, l)
 	}
 	return l, l.keep()
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"sync"
 	"time"
 )
@@ -33,6 +34,9 @@ type Lock struct {
 	home   *home
 	bound  bool
 	proved time.Time
+	// A cap ends it then, whatever renews it. Until isKnown, this is the earliest that a cap can be.
+	cap   time.Time
+	known bool
 }
 
 type state int
@@ -47,8 +51,15 @@ func newLock(a *attempt, g *grant) *Lock {
 	ctx, cancel := context.WithCancelCause(context.WithoutCancel(a.ctx))
 	return &Lock{
 		client: a.client, target: a.target, owner: a.owner, token: g.token, terms: a.terms,
-		ctx: ctx, cancel: cancel, until: g.sent.Add(a.terms.lease), unkeep: func() {},
+		ctx: ctx, cancel: cancel, until: endOf(g.sent, a.terms.lease), proved: g.sent,
+		unkeep: func() {},
 	}
+}
+
+// endOf returns until when a lock is held for certain that was granted or renewed by a command that was sent then. The
+// server counts in whole milliseconds, so a lease may be that much shorter.
+func endOf(sent time.Time, lease time.Duration) time.Time {
+	return sent.Add(lease - 2*time.Millisecond)
 }
 
 // Name returns the name of the lock; of several, with blanks between them.
@@ -209,6 +220,14 @@ func (l *Lock) confirm(ctx context.Context, until time.Time) error {
 			return &failure{ErrLost, l.target.name, errors.New("the server has no such hold")}
 		}
 	}
+	held := endOf(sent, lease)
+	if contains(replies[:len(l.target.keys)], int64(0)) {
+		// A cap has cut it (MAXHOLD, dlock.max-hold). The server knows how much is left.
+		if held, err = l.check(ctx, until); err != nil {
+			return err
+		}
+		l.client.sessions.caps(l, held)
+	}
 	if b != nil {
 		l.client.sessions.proves(l, b, sent)
 		return nil
@@ -219,11 +238,34 @@ func (l *Lock) confirm(ctx context.Context, until time.Time) error {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.until = sent.Add(lease)
+	l.until, l.proved = held, sent
 	if l.state == isHeld && l.ending != nil {
 		l.ending.Reset(time.Until(l.until))
 	}
 	return nil
+}
+
+// check asks the server until when the lock is held.
+func (l *Lock) check(ctx context.Context, until time.Time) (time.Time, error) {
+	token := strconv.FormatInt(l.token, 10)
+	var commands []command
+	for _, key := range l.target.keys {
+		commands = append(commands, command{"DLOCK.CHECK", key, token})
+	}
+	sent := time.Now()
+	replies, _, err := l.client.ask(ctx, l.target.keys[0], until, commands...)
+	if err != nil {
+		return sent, explained(l.target.name, err)
+	}
+	left := longestLease
+	for _, reply := range replies {
+		ms, ok := reply.(int64)
+		if !ok {
+			return sent, &failure{ErrLost, l.target.name, errors.New("the server has no such hold")}
+		}
+		left = min(left, time.Duration(ms)*time.Millisecond)
+	}
+	return endOf(sent, left), nil
 }
 
 // renew returns the replies to the renewals.

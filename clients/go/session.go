@@ -117,13 +117,16 @@ func (s *sessions) at(p *pool) *home {
 	return h
 }
 
-// add makes a session keep a lock that was granted under it.
-func (s *sessions) add(b *binding, l *Lock, proved time.Time) {
+// add makes a session keep a lock that was granted under it. Nobody else has the lock yet.
+func (s *sessions) add(b *binding, l *Lock) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	h := b.home
 	h.locks[l] = struct{}{}
-	l.home, l.bound, l.proved = h, h.isOpen && h.generation == b.generation, proved
+	l.home, l.bound = h, h.isOpen && h.generation == b.generation
+	if !l.known {
+		l.cap = l.until // A lease beyond the cap is refused.
+	}
 	if l.reach() < s.time || !l.bound {
 		h.nudge()
 	}
@@ -164,6 +167,7 @@ func (s *sessions) proves(l *Lock, b *binding, sent time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	l.proved = later(l.proved, sent)
+	l.reaches(sent)
 	l.bound = l.home == b.home && l.home.isOpen && l.home.generation == b.generation
 }
 
@@ -209,7 +213,21 @@ func (l *Lock) certain() time.Time {
 	if l.bound {
 		proved = later(proved, l.home.confirmed)
 	}
-	return proved.Add(l.reach())
+	return earlier(proved.Add(l.reach()), l.cap)
+}
+
+// reaches notes that a cap has not cut a renewal that was sent then. The caller holds sessions.mu.
+func (l *Lock) reaches(sent time.Time) {
+	if !l.known {
+		l.cap = later(l.cap, endOf(sent, l.leaseNow()))
+	}
+}
+
+// caps notes when the cap of a lock ends it.
+func (s *sessions) caps(l *Lock, at time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	l.cap, l.known = at, true
 }
 
 // reach returns for how long a proof is good.
@@ -295,7 +313,11 @@ func (h *home) next(failures int) (time.Duration, bool) {
 	if failures > 0 {
 		return min(beat/4, 25*time.Millisecond<<min(failures, 4)), false
 	}
-	return max(0, time.Until(h.confirmed.Add(beat))), false
+	at := h.confirmed.Add(beat)
+	for l := range h.locks {
+		at = earlier(at, l.certain())
+	}
+	return max(0, time.Until(at)), false
 }
 
 // interval returns the time between heartbeats: two of them may fail. The caller holds all.mu.
@@ -310,6 +332,7 @@ func (h *home) interval() time.Duration {
 // turn opens the session or sends a heartbeat, binds the locks that are not bound, and pays the debts. After a failure it
 // looks whether its locks are elsewhere now.
 func (h *home) turn(ctx context.Context, failed bool) error {
+	h.expire()
 	until := h.limit()
 	if failed {
 		h.relocate(ctx, until)
@@ -321,7 +344,68 @@ func (h *home) turn(ctx context.Context, failed bool) error {
 	if err := h.bind(ctx, h.limit(), check); err != nil {
 		return err
 	}
+	if err := h.learn(ctx, h.limit()); err != nil {
+		return err
+	}
 	return h.pay(ctx)
+}
+
+// learn asks for the caps of locks that have been held for a heartbeat. A cap never changes.
+func (h *home) learn(ctx context.Context, until time.Time) error {
+	h.all.mu.Lock()
+	var locks []*Lock
+	for l := range h.locks {
+		if l.bound && !l.known {
+			locks = append(locks, l)
+		}
+	}
+	h.all.mu.Unlock()
+	for len(locks) > 0 {
+		some := locks[:min(bindAtOnce, len(locks))]
+		locks = locks[len(some):]
+		var commands []command
+		for _, l := range some {
+			for _, key := range l.target.keys {
+				commands = append(commands, command{"DLOCK.INFO", key, "OWNER", l.owner})
+			}
+		}
+		sent := time.Now()
+		replies, err := h.pool.exchange(ctx, until, nil, commands...)
+		if err != nil {
+			h.pool.distrust()
+			return err
+		}
+		for _, l := range some {
+			mine := replies[:len(l.target.keys)]
+			replies = replies[len(mine):]
+			if left, ok := capOf(mine, l.token); ok {
+				h.all.caps(l, endOf(sent, left))
+			}
+		}
+	}
+	return nil
+}
+
+// capOf returns how long the holds with a token may still last. False: one of them is not there.
+func capOf(replies []any, token int64) (time.Duration, bool) {
+	left := longestLease
+	for _, reply := range replies {
+		holds, _ := field(reply, "holds").([]any)
+		found := false
+		for _, hold := range holds {
+			if field(hold, "token") != token {
+				continue
+			}
+			found = true
+			if ms, ok := field(hold, "cap").(int64); ok {
+				left = min(left, time.Duration(ms)*time.Millisecond)
+			}
+		}
+		if !found {
+			return 0, false
+		}
+	}
+	return left, true
 }
 
 // limit returns until when an exchange may take, so that no lock is held for longer than it is certain.
@@ -332,8 +416,7 @@ func (h *home) limit() time.Time {
 	for l := range h.locks {
 		until = earlier(until, l.certain())
 	}
-	// A lock whose time is over is lost after this turn. The others still need an answer.
-	return later(until, time.Now().Add(20*time.Millisecond))
+	return until
 }
 
 // beat returns whether locks have to be checked: the server has fewer than there should be.
@@ -448,6 +531,9 @@ func (h *home) bound(locks []*Lock, replies []any, generation int, sent time.Tim
 		case err == nil:
 			h.all.mu.Lock()
 			l.bound, l.proved = h.isOpen && h.generation == generation, sent
+			if !contains(mine, int64(0)) {
+				l.reaches(sent)
+			}
 			h.all.mu.Unlock()
 		case isAnswer(err) && err.(ServerError).Code() != "NOSESSION":
 			l.lose(err)
@@ -525,6 +611,14 @@ func remove(debts []debt, key string) []debt {
 	return rest
 }
 
+// confirmedFor returns when the last heartbeat was sent that proved a lock. The caller holds all.mu.
+func (h *home) confirmedFor(l *Lock) time.Time {
+	if l.bound {
+		return h.confirmed
+	}
+	return l.proved
+}
+
 func (h *home) give(l *Lock, p *pool) {
 	h.all.mu.Lock()
 	defer h.all.mu.Unlock()
@@ -532,7 +626,7 @@ func (h *home) give(l *Lock, p *pool) {
 		return
 	}
 	// The proof that it had counts as its own from now on.
-	l.proved = l.certain().Add(-l.reach())
+	l.proved = later(l.proved, h.confirmedFor(l))
 	delete(h.locks, l)
 	to := h.all.at(p)
 	to.locks[l] = struct{}{}

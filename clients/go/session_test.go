@@ -104,6 +104,42 @@ func TestAReplicaThatTakesOverKeepsTheLocks(t *testing.T) {
 	replica.isFree("job")
 }
 
+func TestACapOfTheServerEndsALock(t *testing.T) {
+	t.Parallel()
+	s := startServer(t)
+	if strings.HasPrefix(s.call("CONFIG", "SET", "dlock.max-hold", "2500"), "-") {
+		t.Fatal("this module has no dlock.max-hold")
+	}
+	kept := newClient(t, s.address(), dlock.WithSession(time.Minute))
+	renewed := newClient(t, s.address(), dlock.WithoutSession())
+	next := newClient(t, s.address(), dlock.WithDefaults(dlock.WithLease(time.Second)))
+	var work sync.WaitGroup
+	for name, client := range map[string]*dlock.Client{"kept": kept, "renewed": renewed} {
+		work.Add(1)
+		go func() {
+			defer work.Done()
+			lock, err := client.Lock(context.Background(), name, dlock.WithLease(time.Second))
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			began := time.Now()
+			if other, err := next.Lock(context.Background(), name); err != nil || lock.Remaining() != 0 {
+				t.Errorf("%s: held by two: %v, %v", name, lock.Remaining(), err)
+			} else if took := time.Since(began); took < 2*time.Second {
+				t.Errorf("%s: lost after %v", name, took)
+			} else if err := other.Unlock(context.Background()); err != nil {
+				t.Error(err)
+			}
+			<-lock.Context().Done()
+			if !errors.Is(context.Cause(lock.Context()), dlock.ErrLost) {
+				t.Errorf("%s: another cause: %v", name, context.Cause(lock.Context()))
+			}
+		}()
+	}
+	work.Wait()
+}
+
 func TestAReleaseThatFailedIsMadeUpFor(t *testing.T) {
 	t.Parallel()
 	s := startServer(t)
