@@ -5,6 +5,7 @@ use crate::contenders::{LOCKS_AT_ONCE, OTHER_COMMANDS, SEMAPHORES, SEVERAL, TAKE
 use crate::instr::grouped;
 use crate::ledger::Ledger;
 use crate::times::attacks::{self, ATTACKS, Attack};
+use crate::times::kept::{self, KEEPINGS, Keeping};
 use crate::times::several::Means;
 use crate::times::stalls::CASES;
 use crate::times::{SEVERAL_COLUMNS, spread};
@@ -118,6 +119,27 @@ pub fn attacks(ledger: &Ledger) -> String {
          `PING` takes, in milliseconds. Median (lowest to highest).\n\n{}",
         attacks::victims(),
         table(&["", "held", "`PING`"], rows)
+    )
+}
+
+pub fn kept(ledger: &Ledger) -> String {
+    let row = |keeping: &Keeping| {
+        let cell = |(sort, _): (&str, &str)| ledger.figure(&format!("{sort}/{}", keeping.name)).map(spread);
+        let [commands, bytes, cpu] = kept::COLUMNS.map(cell);
+        Some(vec![keeping.label.to_owned(), commands?, bytes?, cpu?])
+    };
+    let rows: Vec<_> = KEEPINGS.iter().filter_map(row).collect();
+    if rows.is_empty() {
+        return String::new();
+    }
+    let head = [&[""][..], &kept::COLUMNS.map(|(_, label)| label)].concat();
+    format!(
+        "## Locks that are kept alive\n\n\
+         One client keeps {} locks with a lease of 30 s. The table shows what it sends each second, and what the server\n\
+         spends. A lease is renewed when a third of it has passed. `SESSION` and `SESSIONID` have the server extend\n\
+         the leases. Bytes are those of requests and replies. Median (lowest to highest).\n\n{}",
+        crate::instr::grouped(kept::LOCKS as f64),
+        table(&head, rows)
     )
 }
 

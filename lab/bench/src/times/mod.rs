@@ -5,6 +5,7 @@
 
 pub mod attacks;
 mod contended;
+pub mod kept;
 mod machine;
 mod memory;
 mod pairs;
@@ -58,7 +59,7 @@ struct Part {
     table: fn(&Ledger) -> String,
 }
 
-const PARTS: [Part; 8] = [
+const PARTS: [Part; 9] = [
     Part {
         name: "pairs",
         title: "Pairs a second, as a ratio to SET NX PX + script: median (least to most of the rounds)",
@@ -84,6 +85,12 @@ const PARTS: [Part; 8] = [
         title: "Session locks that others hold through an attack, and the longest PING, ms",
         measure: attacks::measure,
         table: table::attacks,
+    },
+    Part {
+        name: "kept",
+        title: "10,000 locks of one client that are kept alive, a second",
+        measure: kept::measure,
+        table: table::kept,
     },
     Part { name: "cpu", title: "Server CPU a hand-off", measure: hand_off_cpu, table: table::hand_off_cpu },
     Part { name: "memory", title: "Memory, bytes each", measure: memory::measure, table: table::memory },

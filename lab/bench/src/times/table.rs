@@ -4,6 +4,7 @@ use std::fmt::Write;
 
 use super::attacks::ATTACKS;
 use super::contended::{WAITERS, Way};
+use super::kept::{self, KEEPINGS};
 use super::pairs::PIPELINES;
 use super::several::Means;
 use super::stalls::CASES;
@@ -88,6 +89,19 @@ pub fn attacks(ledger: &Ledger) -> String {
     for attack in &ATTACKS {
         let figure = |sort: &str| ledger.figure(&format!("{sort}/{}", attack.name)).map(spread).unwrap_or_default();
         let _ = writeln!(text, "{:<64}{:>24}{:>24}", attack.label, figure("attack-held"), figure("attack-ping"));
+    }
+    text
+}
+
+pub fn kept(ledger: &Ledger) -> String {
+    let mut text = String::new();
+    for keeping in &KEEPINGS {
+        let _ = write!(text, "{:<44}", keeping.label);
+        for (sort, label) in kept::COLUMNS {
+            let figure = ledger.figure(&format!("{sort}/{}", keeping.name)).map(spread).unwrap_or_default();
+            let _ = write!(text, "  {label} {figure}");
+        }
+        text.push('\n');
     }
     text
 }
