@@ -246,8 +246,16 @@ func (h *home) nudge() {
 func (h *home) lost() {
 	h.isOpen = false
 	for l := range h.locks {
-		l.bound = false
+		l.unbind()
 	}
+}
+
+// unbind says that later heartbeats prove nothing about a lock. The former ones still do. The caller holds sessions.mu.
+func (l *Lock) unbind() {
+	if l.bound {
+		l.proved = later(l.proved, l.home.confirmed)
+	}
+	l.bound = false
 }
 
 func (h *home) tell() {
@@ -310,10 +318,10 @@ func (h *home) next(failures int) (time.Duration, bool) {
 		return 0, true
 	}
 	beat := h.interval()
-	if failures > 0 {
-		return min(beat/4, 25*time.Millisecond<<min(failures, 4)), false
-	}
 	at := h.confirmed.Add(beat)
+	if failures > 0 {
+		at = time.Now().Add(min(beat/4, 25*time.Millisecond<<min(failures, 4)))
+	}
 	for l := range h.locks {
 		at = earlier(at, l.certain())
 	}
@@ -549,7 +557,7 @@ func (h *home) unbind(l *Lock, answer ServerError, generation int) {
 	h.all.client.router.redirect(l.target.keys[0], answer)
 	h.all.mu.Lock()
 	defer h.all.mu.Unlock()
-	l.bound = false
+	l.unbind()
 	if answer.Code() == "NOSESSION" && h.generation == generation {
 		h.lost()
 	}
@@ -611,26 +619,17 @@ func remove(debts []debt, key string) []debt {
 	return rest
 }
 
-// confirmedFor returns when the last heartbeat was sent that proved a lock. The caller holds all.mu.
-func (h *home) confirmedFor(l *Lock) time.Time {
-	if l.bound {
-		return h.confirmed
-	}
-	return l.proved
-}
-
 func (h *home) give(l *Lock, p *pool) {
 	h.all.mu.Lock()
 	defer h.all.mu.Unlock()
 	if _, mine := h.locks[l]; !mine {
 		return
 	}
-	// The proof that it had counts as its own from now on.
-	l.proved = later(l.proved, h.confirmedFor(l))
+	l.unbind()
 	delete(h.locks, l)
 	to := h.all.at(p)
 	to.locks[l] = struct{}{}
-	l.home, l.bound = to, false
+	l.home = to
 	to.nudge()
 }
 

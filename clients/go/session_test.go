@@ -104,6 +104,26 @@ func TestAReplicaThatTakesOverKeepsTheLocks(t *testing.T) {
 	replica.isFree("job")
 }
 
+func TestALockThatIsOldSurvivesARestart(t *testing.T) {
+	t.Parallel()
+	s := startServer(t, "--appendonly", "yes", "--appendfsync", "always")
+	client := newClient(t, s.address(), dlock.WithSession(5*time.Second))
+	lock := acquire(t, client, "job", dlock.WithLease(10*time.Second))
+	time.Sleep(5500 * time.Millisecond) // The grant proves nothing any more; the heartbeats do.
+	s.stop()
+	if err := s.begin(); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the lock is bound again, or lost", func() bool {
+		return lock.Context().Err() != nil || s.info("dlock", "dlock_sessions") == "1"
+	})
+	if lock.Context().Err() != nil {
+		t.Fatalf("lost: %v", context.Cause(lock.Context()))
+	}
+	release(t, lock)
+	s.isFree("job")
+}
+
 func TestACapOfTheServerEndsALock(t *testing.T) {
 	t.Parallel()
 	s := startServer(t)
