@@ -243,6 +243,9 @@ class Play:
     def _delete(self, name: str) -> None:
         self._server.call("DEL", name)
 
+    def _cap(self, ms: str) -> None:
+        self._server.call("CONFIG", "SET", "dlock.max-hold", ms)
+
     def _kill(self, name: str) -> None:
         session = self._server.info(name)["holds"][0]["session"]
         if isinstance(session, int):
