@@ -215,11 +215,11 @@ withEachClient(({ kind, key, run, open, close }) => {
   });
 
   test('only beats keep a manual session', async () => {
-    const { session, dlock } = await opened({ timeout: 1500, manual: true });
+    const { session, dlock } = await opened({ timeout: 3000, manual: true });
     const lock = await dlock.acquire(key('manual'));
-    for (const end = performance.now() + 3000; performance.now() < end; await sleep(50)) session.beat();
+    for (const end = performance.now() + 5000; performance.now() < end; await sleep(50)) session.beat();
     assert(!lock.signal.aborted);
-    await settles(reasonOf(lock.signal), 2250, 'the loss');
+    await settles(reasonOf(lock.signal), 4500, 'the loss');
     await until('the server frees it', async () => (await lookAt(run, key('manual'))) === null);
     await session.close();
   });

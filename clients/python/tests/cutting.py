@@ -69,3 +69,25 @@ class CuttingProxy:
         finally:
             client.close()
             upstream.close()
+
+
+class Relay(CuttingProxy):
+    """Passes everything on, whenever it comes: also replies that come in pieces. Cuts nothing."""
+
+    def _serve(self, client: socket.socket, upstream: socket.socket) -> None:
+        threading.Thread(target=_pass_on, args=(upstream, client), daemon=True).start()
+        _pass_on(client, upstream)
+
+
+def _pass_on(source: socket.socket, to: socket.socket) -> None:
+    try:
+        while data := source.recv(65536):
+            to.sendall(data)
+    except OSError:
+        pass
+    finally:
+        for end in (source, to):
+            try:
+                end.shutdown(socket.SHUT_RDWR)
+            except OSError:
+                pass

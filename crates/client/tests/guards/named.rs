@@ -232,9 +232,9 @@ async fn a_release_that_failed_is_repeated() {
 #[tokio::test(flavor = "multi_thread")]
 async fn only_beats_keep_a_manual_session() {
     let (server, client) = server_and_client();
-    let session = in_time(Session::open_manual(&client, Duration::from_millis(1500))).await.expect("a session");
+    let session = in_time(Session::open_manual(&client, TIMEOUT)).await.expect("a session");
     let guard = in_time(client.acquire("job").in_session(&session)).await.expect("a lock");
-    let end = Instant::now() + Duration::from_secs(3);
+    let end = Instant::now() + Duration::from_secs(5);
     while Instant::now() < end {
         session.beat();
         not_yet(guard.lost()).await;
