@@ -189,6 +189,21 @@ async def test_a_lock_whose_lease_has_ended_has_no_token(kit: Kit, client: redis
         kept.token
 
 
+async def test_a_cap_of_the_server_cuts_an_extension(kit: Kit, client: redis.Redis) -> None:
+    client.config_set("dlock.max-hold", 20_000)
+    try:
+        lock = kit.lock("job", timeout=15)
+        assert await lock.acquire()
+        await asyncio.to_thread(soon, "time goes by", lambda: client.pttl("job") < 14_900)
+        assert await lock.extend(20, replace_ttl=True)
+        assert 15_000 < client.pttl("job") < 19_950
+        assert lock.token == info(client, "job")["token"]
+        await lock.release()
+        assert not info(client, "job")
+    finally:
+        client.config_set("dlock.max-hold", 0)
+
+
 def test_auto_renewal_needs_a_timeout(client: redis.Redis) -> None:
     with pytest.raises(ValueError, match="auto_renewal"):
         redis_dlock.DLock(client, "job", auto_renewal=True)

@@ -194,11 +194,16 @@ class DLock(LockBase[Line], Lock):
         try:
             renewals = self._target.renew(hold.owner, hold.token, lease)
             renewed = least(await self._wire.renew(renewals, self._replicas))
+            if renewed == 0:
+                # A cap of the server cut it: it lasts for less than was asked.
+                sent = time.monotonic()
+                renewed = await self._left_now(hold)
+                lease = renewed or 0
         except ResponseError as error:
             if not redis_py.wrong_type(error):
                 raise
             renewed = None
-        if not renewed:
+        if renewed is None:
             raise self._no_longer_owned(doing)
         if hold.connection is None and self._named is None:
             hold.until = sent + lease / 1000
