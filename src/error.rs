@@ -78,7 +78,7 @@ impl ErrorReply for Error {
 }
 
 fn session_load() -> String {
-    let limit = "the renewals of one connection's holds may not exceed";
+    let limit = "the renewals for one connection, or for the named sessions of a user, may not exceed";
     format!("ERR SESSION needs a longer lease or fewer holds: {limit} {MAX_RENEWALS} a second")
 }
 

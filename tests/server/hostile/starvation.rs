@@ -172,7 +172,7 @@ fn renewals_of_an_idle_session_have_a_limit() {
     let (server, [mut client, mut other]) = Server::start().with_clients();
     let many: Vec<_> = (0..2100).map(|n| format!("DLOCK.ACQUIRE k{n} o PX 300 SESSION")).collect();
     let refused: Vec<_> = client.pipeline(&many).into_iter().filter_map(Result::err).collect();
-    let error = "ERR SESSION needs a longer lease or fewer holds: the renewals of one connection's holds may not exceed 20000 a second";
+    let error = "ERR SESSION needs a longer lease or fewer holds: the renewals for one connection, or for the named sessions of a user, may not exceed 20000 a second";
     // Holds that have ended on a busy machine make room.
     assert!(refused.iter().all(|refused| refused == error), "{refused:?}");
     assert!(!refused.is_empty());

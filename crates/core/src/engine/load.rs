@@ -1,4 +1,5 @@
-//! What a session may cost: the watchdog's renewals of one connection have a limit.
+//! What a session may cost: the watchdog's renewals of one connection have a limit, and so have those of all named sessions
+//! of a user together.
 //!
 //! The server extends each bound hold three times in a lease, and replicates the name of the key each time. A client that
 //! binds many holds with short leases, or holds on keys with long names, would keep the server and its replication busy
@@ -6,7 +7,7 @@
 
 use crate::Lease;
 
-/// The renewals of one connection's holds in a second, at most.
+/// The renewals of the holds of one connection, or of a user's named sessions, in a second, at most.
 pub const MAX_RENEWALS: u64 = 20_000;
 /// The longest name of a key, in bytes, on which a hold can be bound: each renewal copies it to replicas and files.
 pub const MAX_BOUND_KEY: usize = 65_536;
@@ -16,7 +17,7 @@ pub const BYTES_A_RENEWAL: usize = 128;
 /// A thousandth of a renewal a second.
 pub(super) type Load = u64;
 const A_RENEWAL: Load = 1000;
-/// The load that one connection may have.
+/// The load that one connection, or a user's named sessions, may have.
 pub(super) const MAX_LOAD: Load = MAX_RENEWALS * A_RENEWAL;
 
 /// The load of a bound hold.

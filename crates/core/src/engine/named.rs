@@ -12,6 +12,7 @@ use foldhash::fast::FixedState;
 use hashbrown::HashMap;
 
 use super::budget::LOOKED_AT_ONCE;
+use super::load::Load;
 use crate::session::NamedId;
 use crate::{NoSession, Now, SessionId, UnixMs, Uptime};
 
@@ -27,6 +28,8 @@ type SessionUs = u64;
 pub(super) struct NamedSessions {
     ids: HashMap<SessionId, NamedId, FixedState>,
     open: HashMap<NamedId, NamedSession, FixedState>,
+    /// What the watchdog does for the sessions of each user together.
+    loads: HashMap<Box<[u8]>, Load, FixedState>,
     /// When each is looked at: at its end, or earlier.
     agenda: BTreeSet<(SessionUs, NamedId)>,
     /// How many have been opened so far.
@@ -51,13 +54,16 @@ struct NamedSession {
     listed: SessionUs,
     /// How many holds are bound to it.
     holds: usize,
+    /// What the watchdog does for it.
+    load: Load,
 }
 
 impl NamedSessions {
     pub(super) fn new(hasher: FixedState) -> NamedSessions {
         NamedSessions {
             ids: HashMap::with_hasher(hasher.clone()),
-            open: HashMap::with_hasher(hasher),
+            open: HashMap::with_hasher(hasher.clone()),
+            loads: HashMap::with_hasher(hasher),
             agenda: BTreeSet::new(),
             opened: 0,
             now: 0,
@@ -138,14 +144,24 @@ impl NamedSessions {
         self.open.get(&named).map_or(0, |session| session.holds)
     }
 
-    /// A session has more holds, or fewer.
-    pub(super) fn add_holds(&mut self, named: NamedId, change: i64) {
-        if change != 0
-            && let Some(session) = self.open.get_mut(&named)
-        {
-            let change = isize::try_from(change).unwrap_or(0);
-            debug_assert!(session.holds.checked_add_signed(change).is_some(), "a session has fewer holds than none");
-            session.holds = session.holds.saturating_add_signed(change);
+    /// What the watchdog does for the sessions of the user that has opened this one. A session costs nothing: were each
+    /// limited by itself, its user could open as many as it needs.
+    pub(super) fn load_of_user(&self, named: NamedId) -> Load {
+        let user = self.open.get(&named).map(|session| &session.user);
+        user.and_then(|user| self.loads.get(user)).copied().unwrap_or(0)
+    }
+
+    /// A session has more holds, or fewer, and the watchdog does more for it, or less.
+    pub(super) fn note_change(&mut self, named: NamedId, holds: i64, load: i64) {
+        let Some(session) = self.open.get_mut(&named) else { return };
+        let holds = isize::try_from(holds).unwrap_or(0);
+        debug_assert!(session.holds.checked_add_signed(holds).is_some(), "a session has fewer holds than none");
+        session.holds = session.holds.saturating_add_signed(holds);
+        if load != 0 {
+            debug_assert!(session.load.checked_add_signed(load).is_some(), "a session has less load than none");
+            session.load = session.load.saturating_add_signed(load);
+            let of_user = self.loads.entry_ref(&session.user).or_default();
+            *of_user = of_user.saturating_add_signed(load);
         }
     }
 
@@ -160,7 +176,7 @@ impl NamedSessions {
         let named = NamedId(self.opened);
         let ends = self.time_at(uptime) + ms * 1000;
         self.ids.insert(id.clone(), named);
-        self.open.insert(named, NamedSession { id, user: user.into(), ends, listed: ends, holds: 0 });
+        self.open.insert(named, NamedSession { id, user: user.into(), ends, listed: ends, holds: 0, load: 0 });
         self.agenda.insert((ends, named));
         self.wake_at = self.wake_at.min(super::backlog::after(now, BEAT_MS));
     }
@@ -182,6 +198,12 @@ impl NamedSessions {
         let session = self.open.remove(&named)?;
         self.agenda.remove(&(session.listed, named));
         self.ids.remove(session.id.as_bytes());
+        if let Some(of_user) = self.loads.get_mut(&session.user) {
+            *of_user = of_user.saturating_sub(session.load);
+            if *of_user == 0 {
+                self.loads.remove(&session.user);
+            }
+        }
         Some(session.id)
     }
 
@@ -215,21 +237,26 @@ impl NamedSessions {
         let had_some = !self.open.is_empty();
         self.ids.clear();
         self.open.clear();
+        self.loads.clear();
         self.agenda.clear();
         (self.wake_at, self.is_due) = (UnixMs::MAX, false);
         had_some
     }
 
-    /// Checks that these are the holds of all open sessions.
+    /// Checks that these are the loads and the holds of all open sessions.
     #[cfg(feature = "check")]
-    pub(super) fn audit(&self, holds: impl Fn(NamedId) -> usize) -> bool {
+    pub(super) fn audit(&self, bound: impl Fn(NamedId) -> (Load, usize)) -> bool {
+        let of_user = |user: &[u8]| -> Load {
+            self.open.values().filter(|session| *session.user == *user).map(|session| session.load).sum()
+        };
         let is_right = |(named, session): (&NamedId, &NamedSession)| {
-            session.holds == holds(*named)
+            (session.load, session.holds) == bound(*named)
                 && self.ids.get(session.id.as_bytes()) == Some(named)
                 && self.agenda.contains(&(session.listed, *named))
                 && session.listed <= session.ends
         };
-        self.open.len() == self.ids.len()
+        self.loads.iter().all(|(user, load)| of_user(user) == *load)
+            && self.open.len() == self.ids.len()
             && self.open.len() == self.agenda.len()
             && self.open.iter().all(is_right)
             && (self.open.is_empty() || self.wake_at != UnixMs::MAX)

@@ -47,6 +47,8 @@ pub struct BoundHold {
     pub token: Token,
 }
 
+/// How many bytes of names `LIST` returns, about, before it returns no more.
+const LISTED_BYTES: usize = 1 << 20;
 /// At how many locks and holds `LIST` looks at most: those that lapsed, or that a flush took, are not shown.
 const LISTED: usize = 20_000;
 
@@ -102,16 +104,20 @@ impl<T> Engine<T> {
     ) -> Result<Option<Vec<BoundHold>>, Fault> {
         let Some(named) = self.find_session(id, user)? else { return Ok(None) };
         let key = SessionKey::Named(named);
-        let (mut listed, mut steps) = (Vec::new(), LISTED);
+        let (mut listed, mut steps, mut bytes) = (Vec::new(), LISTED, 0);
         for id in self.parts.sessions.locks_of(key) {
-            if steps == 0 || listed.len() >= most {
+            if steps == 0 || listed.len() >= most || bytes >= LISTED_BYTES {
                 break;
             }
             steps -= 1;
             let Some(record) = self.registry.get(id).filter(|record| !self.registry.is_stale(record)) else { continue };
             for binding in record.bound.of_session(key).take(steps.min(most - listed.len())) {
                 steps -= 1;
+                if bytes >= LISTED_BYTES {
+                    break;
+                }
                 if now.ms() < binding.deadline {
+                    bytes += record.key.len() + binding.owner.heap_bytes();
                     listed.push(BoundHold {
                         db: record.db,
                         key: Rc::clone(&record.key),

@@ -296,7 +296,10 @@ impl Sessions {
     }
 
     fn check_load(&self, key: SessionKey, more: Load) -> Result<(), Fault> {
-        let load = self.open.get(&key).map_or(0, |holds| holds.load);
+        let load = match key {
+            SessionKey::Connection(_) => self.open.get(&key).map_or(0, |holds| holds.load),
+            SessionKey::Named(named) => self.named.load_of_user(named),
+        };
         if more > 0 && load + more > MAX_LOAD { Err(Fault::SessionLoad) } else { Ok(()) }
     }
 
@@ -330,7 +333,7 @@ impl Sessions {
     fn add_loads(&mut self, changes: SmallVec<[LoadChange; 2]>) {
         for LoadChange { key, load, holds } in changes {
             if let SessionKey::Named(named) = key {
-                self.named.add_holds(named, holds);
+                self.named.note_change(named, holds, load);
             }
             if load != 0
                 && let Some(locks) = self.open.get_mut(&key)
@@ -372,8 +375,11 @@ impl Sessions {
         }
         let is_right =
             |(key, holds): (&SessionKey, &LocksOfSession)| loads.get(key).copied().unwrap_or(0) == holds.load;
-        let holds_of = |named| bound.get(&SessionKey::Named(named)).map_or(0, |(_, holds)| *holds);
-        self.open.iter().all(is_right) && self.named.audit(holds_of)
+        let of_named = |named| {
+            let key = SessionKey::Named(named);
+            (loads.get(&key).copied().unwrap_or(0), bound.get(&key).map_or(0, |(_, holds)| *holds))
+        };
+        self.open.iter().all(is_right) && self.named.audit(of_named)
     }
 
     /// Whether a session, open or ended, is known to have a hold on this lock.

@@ -1,9 +1,9 @@
 //! The watchdog extends so many leases of one client in a second, and no more are bound.
 
-use dlock_core::engine::{Call, Entered, Fault, Input, Left, MAX_BOUND_KEY, MAX_RENEWALS, Role};
+use dlock_core::engine::{Call, Entered, Fault, Heartbeat, Input, Left, MAX_BOUND_KEY, MAX_RENEWALS, OpenIf, Role};
 use dlock_core::{
-    BindTo, ClientId, Entries, Keyspace, Lease, LeaseChoice, Name, Owner, Reach, Release, Renew, RenewToken, Request,
-    Want,
+    BindTo, ClientId, Entries, Keyspace, Lease, LeaseChoice, Name, NamedId, Owner, Reach, Release, Renew, RenewToken,
+    Request, SessionId, Want,
 };
 
 use crate::{Server, is_granted};
@@ -111,6 +111,52 @@ fn long_names_weigh_more_and_the_longest_are_refused() {
         assert!(is_granted(&acquire(&mut server, &name(u64::from(may_bind), MAX_BOUND_KEY), SESSION + 1, &ask)));
     }
     assert_eq!(renew(&mut server, &name(0, MAX_BOUND_KEY + 1), SESSION + 1, 3_000_000, true), Err(Fault::SessionKey));
+}
+
+fn open(server: &mut Server, id: &str, user: &[u8]) -> NamedId {
+    let (id, timeout) = (SessionId::new(id.as_bytes()).unwrap(), Lease::new(60_000).unwrap());
+    let beat = Heartbeat { id: &id, user, timeout, only: OpenIf::New };
+    let times = (server.space.uptime(), server.space.now());
+    assert_eq!(server.engine.keep_session(beat, times), Ok(Some(0)));
+    server.engine.look_up_session(&id, Some(user)).unwrap()
+}
+
+/// A session costs one command: with a limit for each, one client could have any number of renewals.
+#[test]
+fn the_named_sessions_of_a_user_count_together() {
+    let mut server = Server::new();
+    server.pass_ms(1);
+    let (first, second) = (open(&mut server, "first", b"user"), open(&mut server, "second", b"user"));
+    let of_another = open(&mut server, "third", b"another");
+    let ask = |named| Request { session: BindTo::Named(Ok(named)), ..bound(300) };
+    for n in 0..MOST {
+        let named = if n % 2 == 0 { first } else { second };
+        assert!(is_granted(&acquire(&mut server, &format!("k{n}"), SESSION, &ask(named))), "{n}");
+    }
+    assert_eq!(acquire(&mut server, "more", SESSION, &ask(first)), Err(Fault::SessionLoad));
+    assert_eq!(acquire(&mut server, "more", SESSION + 1, &ask(second)), Err(Fault::SessionLoad));
+    assert!(is_granted(&acquire(&mut server, "another's", SESSION, &ask(of_another))));
+    assert!(is_granted(&acquire(&mut server, "connection's", SESSION, &bound(300))));
+    let (id, now) = (SessionId::new(b"first").unwrap(), server.space.now());
+    assert!(server.engine.close_session(&id, Some(b"user"), now).unwrap().is_some());
+    assert!(is_granted(&acquire(&mut server, "more", SESSION, &ask(second))));
+    server.engine.audit().unwrap();
+}
+
+/// A reply has a limit, whatever the keys are called.
+#[test]
+fn a_list_of_holds_on_long_names_is_cut() {
+    let mut server = Server::new();
+    server.pass_ms(1);
+    let named = open(&mut server, "s", b"user");
+    for n in 0..100 {
+        let name = format!("{n:03}{}", "x".repeat(60_000));
+        let ask = Request { session: BindTo::Named(Ok(named)), ..bound(3_000_000) };
+        assert!(is_granted(&acquire(&mut server, &name, SESSION, &ask)));
+    }
+    let (id, now) = (SessionId::new(b"s").unwrap(), server.space.now());
+    let listed = server.engine.list_session(&id, Some(b"user"), 10_000, now).unwrap().unwrap();
+    assert!((17..=18).contains(&listed.len()), "{}", listed.len());
 }
 
 /// A large lock is freed a piece at a time. Until then its holds count, and they are taken back once.
