@@ -158,7 +158,7 @@ withEachClient(({ key, run, open, close }) => {
     }
     assert.equal(await lock.release(), true);
     assert.equal(await session.release(), true);
-    for (const name of ['a', 'b', 'c']) assert.equal(await lookAt(run, key(name)), null);
+    for (const name of ['a', 'b', 'c']) assert.equal(await lookAt(run, key(name)), null, name);
   });
 
   test('a session is bound again after a failover', async () => {

@@ -76,7 +76,7 @@ withEachClient(({ kind, key, run, open, close }) => {
 
   test('locks outlive every connection', async () => {
     const server = await start();
-    const { session, dlock } = await opened({ timeout: 3000 }, await open({ at: server.port }));
+    const { session, dlock } = await opened({ timeout: 12_000 }, await open({ at: server.port }));
     const lock = await dlock.acquire('job');
     for (let round = 0; round < 3; round += 1) {
       await server.run('CLIENT', 'KILL', 'TYPE', 'normal', 'SKIPME', 'yes');
