@@ -74,7 +74,8 @@ export function withEachClient(promises, { concurrency = 1, at = port } = {}) {
       });
       promises({
         kind,
-        key: (name) => `${kind}:${name}`,
+        // Files run at the same time, each in a process of its own.
+        key: (name) => `${kind}:${process.pid}:${name}`,
         run: (...command) => admin.call(...command),
         async listen(key) {
           // Not with ioredis: it fails if another connection's command comes with the reply to MONITOR.

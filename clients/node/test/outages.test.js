@@ -150,15 +150,15 @@ withEachClient(({ key, run, open, close }) => {
   test('a client that is not connected acquires nothing, and what was acquired before is released', async () => {
     const client = await open();
     const dlock = new DLock(client);
-    const [lock, session] = [await dlock.acquire(key('closed-a')), await dlock.acquire(key('closed-b'), { session: true })];
+    const [lock, session] = [await dlock.acquire(key('a')), await dlock.acquire(key('b'), { session: true })];
     close(client);
     await until('it is closed', () => client.status !== 'ready');
     for (const way of [{}, { wait: 0 }, { session: true }, { wait: 0, session: true }]) {
-      await assert.rejects(dlock.acquire(key('closed-c'), way), /the client is closed/);
+      await assert.rejects(dlock.acquire(key('c'), way), /the client is closed/);
     }
     assert.equal(await lock.release(), true);
     assert.equal(await session.release(), true);
-    for (const name of ['closed-a', 'closed-b', 'closed-c']) assert.equal(await lookAt(run, key(name)), null, name);
+    for (const name of ['a', 'b', 'c']) assert.equal(await lookAt(run, key(name)), null, name);
   });
 
   test('a session is bound again after a failover', async () => {
