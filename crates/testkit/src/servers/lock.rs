@@ -110,7 +110,11 @@ impl Hold {
     fn of(value: &Value) -> Self {
         let fields = fields_of(value);
         let names: Vec<_> = fields.iter().map(|(name, _)| name.as_str()).collect();
-        assert_eq!(names, ["owner", "mode", "count", "token", "ttl", "session", "held", "cap"]);
+        // The previous release shows the first six (`make upgrade`).
+        let all = ["owner", "mode", "count", "token", "ttl", "session", "held", "cap"];
+        assert!(names == all || names == all[..6], "{names:?}");
+        let later =
+            |at: usize| fields.get(at).map(|(_, value)| value).filter(|value| **value != Value::Nil).map(int_of);
         Self {
             owner: bytes_of(&fields[0].1),
             mode: text_of(&fields[1].1),
@@ -118,8 +122,8 @@ impl Hold {
             token: int_of(&fields[3].1),
             ttl: int_of(&fields[4].1),
             session: fields[5].1.clone(),
-            held: int_of(&fields[6].1),
-            cap: (fields[7].1 != Value::Nil).then(|| int_of(&fields[7].1)),
+            held: later(6).unwrap_or(0),
+            cap: later(7),
         }
     }
 }
