@@ -2,7 +2,6 @@ package dlock
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -10,8 +9,6 @@ import (
 
 // An idle connection is not used after this time: a server or a firewall may have forgotten it.
 const longestIdle = 4 * time.Minute
-
-var errBusy = errors.New("all connections of the pool are busy (WithPool)")
 
 // pool has the connections to one server. At most `size` exchanges run on them at once; waits have connections of their
 // own, beside that number.
@@ -37,11 +34,6 @@ func (p *pool) exchange(ctx context.Context, until time.Time, undo []command, co
 		return nil, err
 	}
 	defer p.exit()
-	return p.exchangeNow(ctx, until, undo, commands...)
-}
-
-// exchangeNow does the same beside that number: heartbeats must not wait behind thousands of other commands.
-func (p *pool) exchangeNow(ctx context.Context, until time.Time, undo []command, commands ...command) ([]any, error) {
 	c, err := p.take(ctx, until)
 	if err != nil {
 		return nil, err
@@ -63,7 +55,7 @@ func (p *pool) enter(ctx context.Context, until time.Time) error {
 	case p.slots <- struct{}{}:
 		return nil
 	case <-timer.C:
-		return fmt.Errorf("%w: %s", errBusy, p.address)
+		return fmt.Errorf("the connections to %s are all busy", p.address)
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}

@@ -291,7 +291,7 @@ func (h *home) run(ctx context.Context) {
 		}
 	}
 	until := time.Now().Add(defaultAnswer)
-	h.pool.exchangeNow(h.all.client.last, until, nil, command{"DLOCK.SESSION", h.id, "CLOSE"}) // Otherwise it ends by itself.
+	h.pool.exchange(h.all.client.last, until, nil, command{"DLOCK.SESSION", h.id, "CLOSE"}) // Otherwise it ends by itself.
 }
 
 // end takes it out of the sessions, with the client.
@@ -378,7 +378,7 @@ func (h *home) learn(ctx context.Context, until time.Time) error {
 			}
 		}
 		sent := time.Now()
-		replies, err := h.pool.exchangeNow(ctx, until, nil, commands...)
+		replies, err := h.pool.exchange(ctx, until, nil, commands...)
 		if err != nil {
 			h.pool.distrust()
 			return err
@@ -447,7 +447,7 @@ func (h *home) beat(ctx context.Context, until time.Time) (bool, error) {
 		how = "NX"
 	}
 	sent := time.Now()
-	replies, err := h.pool.exchangeNow(ctx, until, nil, command{"DLOCK.SESSION", h.id, "PX", millis(h.all.time), how})
+	replies, err := h.pool.exchange(ctx, until, nil, command{"DLOCK.SESSION", h.id, "PX", millis(h.all.time), how})
 	if err != nil {
 		h.pool.distrust()
 		if isAnswer(err) { // to the login
@@ -514,7 +514,7 @@ func (h *home) bind(ctx context.Context, until time.Time, all bool) error {
 			commands = append(commands, l.target.renew(l.owner, l.token, l.leaseNow(), "SESSIONID", h.id)...)
 		}
 		sent := time.Now()
-		replies, err := h.pool.exchangeNow(ctx, until, nil, commands...)
+		replies, err := h.pool.exchange(ctx, until, nil, commands...)
 		if err != nil {
 			h.pool.distrust()
 			return err
@@ -643,7 +643,7 @@ func (h *home) pay(ctx context.Context) error {
 		}
 		first := h.debts[0]
 		h.all.mu.Unlock()
-		replies, err := h.pool.exchangeNow(ctx, h.limit(), nil, first.commands...)
+		replies, err := h.pool.exchange(ctx, h.limit(), nil, first.commands...)
 		if err != nil {
 			h.pool.distrust()
 			return err

@@ -147,9 +147,6 @@ func (w *watch) run(ctx context.Context) {
 				w.tell(errMoved)
 				return
 			}
-		case errors.Is(err, errBusy) && a.client.lastHeard().After(w.heard):
-			// Others of this client are answered.
-			w.heard = a.client.lastHeard()
 		case a.ends.IsZero() && !time.Now().Before(w.heard.Add(a.terms.outage)):
 			w.tell(errSilent)
 			return
