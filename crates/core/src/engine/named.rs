@@ -151,6 +151,15 @@ impl NamedSessions {
         user.and_then(|user| self.loads.get(user)).copied().unwrap_or(0)
     }
 
+    /// Whether both sessions are open, and of one user.
+    pub(super) fn have_one_user(&self, one: NamedId, other: NamedId) -> bool {
+        one == other
+            || match (self.open.get(&one), self.open.get(&other)) {
+                (Some(one), Some(other)) => one.user == other.user,
+                _ => false,
+            }
+    }
+
     /// A session has more holds, or fewer, and the watchdog does more for it, or less.
     pub(super) fn note_change(&mut self, named: NamedId, holds: i64, load: i64) {
         let Some(session) = self.open.get_mut(&named) else { return };

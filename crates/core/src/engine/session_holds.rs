@@ -388,10 +388,10 @@ impl SessionHolds {
         }
     }
 
-    /// The load of a hold, if it is bound to this session.
-    pub(super) fn load_for(&self, key: SessionKey, owner: &Owner, mode: Mode) -> Load {
-        let binding = self.id(owner, mode).and_then(|id| self.bindings.get(&id));
-        binding.filter(|binding| binding.key == key).map_or(0, |binding| binding.renewal.load)
+    /// The session of a hold and its load, if it is bound.
+    pub(super) fn load_of(&self, owner: &Owner, mode: Mode) -> Option<(SessionKey, Load)> {
+        let binding = self.id(owner, mode).and_then(|id| self.bindings.get(&id))?;
+        Some((binding.key, binding.renewal.load))
     }
 
     /// Counts the holds of named sessions down, before they are freed a piece at a time. One step for each.

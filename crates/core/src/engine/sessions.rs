@@ -278,7 +278,7 @@ impl Sessions {
             if !wanted.lease.can_be_bound() {
                 return Err(Fault::SessionLease);
             }
-            more += load_more(key, &wanted, &request.owner, request.want.mode())?;
+            more += self.load_more(key, &wanted, &request.owner, request.want.mode())?;
         }
         self.check_load(key, more)
     }
@@ -292,7 +292,21 @@ impl Sessions {
         hold: &Hold,
     ) -> Result<(), Fault> {
         let wanted = Wanted { record, key_len, lease: hold.lease };
-        self.check_load(key, load_more(key, &wanted, &hold.owner, hold.mode)?)
+        self.check_load(key, self.load_more(key, &wanted, &hold.owner, hold.mode)?)
+    }
+
+    /// How much load a hold adds to what is limited together with this session.
+    fn load_more(&self, key: SessionKey, wanted: &Wanted<'_>, owner: &Owner, mode: Mode) -> Result<Load, Fault> {
+        if wanted.key_len > MAX_BOUND_KEY {
+            return Err(Fault::SessionKey);
+        }
+        let counts = |other: SessionKey| match (key, other) {
+            (SessionKey::Named(named), SessionKey::Named(other)) => self.named.have_one_user(named, other),
+            (key, other) => key == other,
+        };
+        let own = wanted.record.and_then(|record| record.bound.load_of(owner, mode));
+        let own = own.filter(|(other, _)| counts(*other)).map_or(0, |(_, load)| load);
+        Ok(load_of(wanted.lease, wanted.key_len + owner.heap_bytes()).saturating_sub(own))
     }
 
     fn check_load(&self, key: SessionKey, more: Load) -> Result<(), Fault> {
@@ -354,15 +368,6 @@ impl Sessions {
         mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
         mixed ^ (mixed >> 31)
     }
-}
-
-/// How much load a hold adds to that of its session.
-fn load_more(key: SessionKey, wanted: &Wanted<'_>, owner: &Owner, mode: Mode) -> Result<Load, Fault> {
-    if wanted.key_len > MAX_BOUND_KEY {
-        return Err(Fault::SessionKey);
-    }
-    let own = wanted.record.map_or(0, |record| record.bound.load_for(key, owner, mode));
-    Ok(load_of(wanted.lease, wanted.key_len + owner.heap_bytes()).saturating_sub(own))
 }
 
 #[cfg(feature = "check")]

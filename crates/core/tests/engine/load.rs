@@ -137,6 +137,12 @@ fn the_named_sessions_of_a_user_count_together() {
     assert_eq!(acquire(&mut server, "more", SESSION + 1, &ask(second)), Err(Fault::SessionLoad));
     assert!(is_granted(&acquire(&mut server, "another's", SESSION, &ask(of_another))));
     assert!(is_granted(&acquire(&mut server, "connection's", SESSION, &bound(300))));
+    let call = Call { name: Name { db: 0, key: b"k0" }, now: server.space.now(), client: ClientId(SESSION) };
+    let owner = Owner::new(b"owner").unwrap();
+    let lease = LeaseChoice::For(Lease::new(300).unwrap());
+    let request = Renew { owner: &owner, mode: None, lease, token: RenewToken::Any };
+    let moved = server.engine.renew(&mut server.space, call, &request, BindTo::Named(Ok(second)));
+    assert_eq!(moved, Ok(Some(Reach::Asked)), "it counts as before");
     let (id, now) = (SessionId::new(b"first").unwrap(), server.space.now());
     assert!(server.engine.close_session(&id, Some(b"user"), now).unwrap().is_some());
     assert!(is_granted(&acquire(&mut server, "more", SESSION, &ask(second))));
