@@ -1,8 +1,9 @@
 //! How a visit serves the queue: who gets in, and how waits end.
 
 use super::keyspace::OpenKey;
-use super::outbox::{Answer, Fault};
+use super::outbox::Answer;
 use super::queue::WaiterId;
+use super::sessions::Wanted;
 use super::visit::Visit;
 use crate::lock::{Acquired, Refusal};
 
@@ -57,18 +58,20 @@ impl<T, K: OpenKey> Visit<'_, T, K> {
         }
         let (session, terms) = (waiter.session(), self.parts.terms(now, &waiter.request));
         let decision = self.open.lock().acquire_without(now.ms(), &waiter.request, terms, ended);
+        // Others that waited for the same session may have been granted since the request came.
+        if let Acquired::Granted(hold, _) | Acquired::Replayed(hold) = &decision {
+            let record = self.record.as_deref();
+            let wanted = Wanted { record, key_len: self.open.name().key.len(), lease: hold.lease };
+            if let Err(fault) = self.parts.sessions.check(waiter.client, &waiter.request, [wanted]) {
+                return Served::Answered(Answer::Fault(fault));
+            }
+        }
         Served::Answered(match decision {
             // An owner that got in through another connection: its turn comes when that hold is gone.
             Acquired::Refused(Refusal::Held | Refusal::Owned | Refusal::OverLimit | Refusal::OnlyHolder) => {
                 return Served::Waits;
             }
             Acquired::Refused(refusal) => self.parts.outbox.refuse_waiter(waiter, self.open.name(), refusal, now),
-            // The lease was long enough when the client began to wait.
-            Acquired::Granted(hold, _) | Acquired::Replayed(hold)
-                if session.is_some() && !hold.lease.can_be_bound() =>
-            {
-                Answer::Fault(Fault::SessionLease)
-            }
             Acquired::Replayed(hold) => {
                 self.parts.outbox.stats.replays += 1;
                 if let Some(key) = session {

@@ -319,6 +319,12 @@ impl<T> Engine<T> {
     ) -> Tried {
         let (Some(waiter), Some(first)) = (self.parts.waiters.get(id), names.first()) else { return Tried::Left };
         let session = waiter.session();
+        // Others that waited for the same session may have been granted since the request came.
+        let locks = names.iter().map(|name| (self.registry.named(*name), name.key.len()));
+        if let Err(fault) = self.parts.check_waiting(waiter.client, &waiter.request, None, locks) {
+            self.answer(id, Answer::Fault(fault));
+            return Tried::Left;
+        }
         let answer = match Lock::EMPTY.acquire(now.ms(), &waiter.request, self.parts.terms(now, &waiter.request)) {
             Acquired::Granted(hold, _) | Acquired::Replayed(hold) if session.is_none() || hold.lease.can_be_bound() => {
                 self.parts.outbox.note_granted(waiter, *first, hold.token, now);

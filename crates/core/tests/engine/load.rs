@@ -198,3 +198,36 @@ fn bindings_that_are_still_to_be_freed_are_taken_back_once() {
     }
     assert_eq!(acquire(&mut server, "more", SESSION, &bound(300)), Err(Fault::SessionLoad));
 }
+
+/// Each is checked when it comes, when none of the others is granted yet.
+#[test]
+fn requests_that_waited_for_one_session_keep_its_limit() {
+    let mut server = Server::new();
+    server.pass_ms(1);
+    let named = open(&mut server, "s", b"user");
+    let ask = |want| Request { session: BindTo::Named(Ok(named)), want, ..bound(300) };
+    let boss = Owner::new(b"boss").unwrap();
+    for n in 0..MOST + 10 {
+        let (key, holder) = (format!("k{n}"), Request::new(boss.clone(), Want::Exclusive, LeaseChoice::Own));
+        assert!(is_granted(&acquire(&mut server, &key, SESSION, &holder)));
+        let (key, free) = (format!("k{n}"), format!("free{n}"));
+        let names = [&key, &free].map(|key| Name { db: 0, key: key.as_bytes() });
+        let call = Call { name: names[0], now: server.space.now(), client: ClientId(n + 1) };
+        let entered = if n % 2 == 0 {
+            server.engine.acquire(&mut server.space, call, &ask(Want::Exclusive), Some(|_| ()))
+        } else {
+            server.engine.acquire_all(&mut server.space, call, &names, &ask(Want::ExclusiveOnce), Some(|_| ()))
+        };
+        assert!(matches!(entered, Ok(Entered::Waiting(_))), "{n}");
+    }
+    for n in 0..MOST + 10 {
+        let release = Release { owner: &boss, mode: None, entries: Entries::ONE, token: None, request: None };
+        let key = format!("k{n}");
+        let call =
+            Call { name: Name { db: 0, key: key.as_bytes() }, now: server.space.now(), client: ClientId(SESSION) };
+        assert_eq!(server.engine.release(&mut server.space, call, &release), Ok(Left::Fully));
+    }
+    server.engine.tick(&mut server.space, Role::Primary);
+    let (id, now) = (SessionId::new(b"s").unwrap(), server.space.now());
+    assert_eq!(server.engine.close_session(&id, Some(b"user"), now), Ok(Some(2000)));
+}
