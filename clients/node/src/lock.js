@@ -261,6 +261,9 @@ class Lock {
     const commands = target.renew(owner, token, this.#lease).map((renewal) => [...renewal, 'SESSION']);
     try {
       await attempts.run(async (connection) => {
+        // Only to a server that answers: a hung one would read it after the connection was given up, bind the lock to
+        // that, and release it with it, after a later try has succeeded.
+        await this.#within(bound.signal, ({ signal }) => connection.exchange(target.check(token), signal));
         const sent = performance.now();
         const replies = await this.#within(bound.signal, ({ signal }) => connection.exchange(commands, signal));
         if (replies.includes(null)) throw this.#lose('its session ended with its connection');

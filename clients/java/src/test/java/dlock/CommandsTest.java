@@ -17,12 +17,15 @@ import org.junit.jupiter.api.Test;
 final class CommandsTest {
     private static final long NOT_AT_ALL = DedicatedConnection.NOT_AT_ALL;
     private static final Lease LEASE = Lease.renewed(Duration.ofSeconds(30));
+    private static final Lease SESSION = Lease.session(Duration.ofSeconds(30));
 
     @Test
     void a_lock_is_reentrant() {
         Request request = Request.lock(List.of("job:1"), Request.Mode.EXCLUSIVE, LEASE);
         assertEquals("DLOCK.RACQUIRE job:1 me PX 30000 REQUEST 7", words(request, false, NOT_AT_ALL));
-        assertEquals("DLOCK.RACQUIRE job:1 me PX 30000 BLOCK 0 SESSION REQUEST 7", words(request, true, 0));
+        Request bound = Request.lock(List.of("job:1"), Request.Mode.EXCLUSIVE, SESSION);
+        assertEquals("DLOCK.RACQUIRE job:1 me PX 30000 BLOCK 0 SESSION REQUEST 7", words(bound, true, 0));
+        assertEquals("DLOCK.RACQUIRE job:1 me PX 30000 REQUEST 7", words(bound, false, NOT_AT_ALL));
     }
 
     @Test
@@ -35,7 +38,7 @@ final class CommandsTest {
 
     @Test
     void several_locks_are_counted() {
-        Request request = Request.lock(List.of("a", "b", "c"), Request.Mode.EXCLUSIVE, LEASE);
+        Request request = Request.lock(List.of("a", "b", "c"), Request.Mode.EXCLUSIVE, SESSION);
         assertEquals("DLOCK.MACQUIRE 3 a b c me PX 30000 BLOCK 5 SESSION REQUEST 7", words(request, true, 5));
     }
 
