@@ -6,7 +6,8 @@
 //!
 //! | module | what |
 //! |---|---|
-//! | [`scope`] | who takes part, and what may happen in which state |
+//! | [`instances`] | the small instances |
+//! | [`scope`] | what one is: who takes part, and what may happen in which state |
 //! | `fingerprint` | which states are the same |
 //! | [`explorer`] | visits the states, and prints a row of the table |
 
@@ -20,4 +21,5 @@
 
 pub mod explorer;
 mod fingerprint;
+pub mod instances;
 pub mod scope;

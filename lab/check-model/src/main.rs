@@ -7,7 +7,7 @@ use std::sync::{Mutex, OnceLock};
 use std::thread;
 
 use dlock_check_model::explorer::{Explored, explore, head};
-use dlock_check_model::scope::scopes;
+use dlock_check_model::instances::scopes;
 
 fn main() -> ExitCode {
     let mut arguments = std::env::args().skip(1);

@@ -1,7 +1,7 @@
 //! Every scope to a smaller depth than `make check-model` goes to.
 
 use dlock_check_model::explorer::{explore, head};
-use dlock_check_model::scope::scopes;
+use dlock_check_model::instances::scopes;
 
 #[test]
 fn in_every_state_the_engine_and_a_replica_are_as_the_model() {
