@@ -16,9 +16,9 @@ from .async_talk import Line, in_background
 from .async_wire import Wire
 from .attempt import Attempt
 from .base import LockBase, least
+from .bindings import Binding
 from .commands import milliseconds
 from .holds import Hold, PerTask, PerThread, Shared
-from .session import Binding
 
 L = TypeVar("L", bound="DLock")
 
@@ -100,11 +100,20 @@ class DLock(LockBase[Line], Lock):
         except ResponseError as error:
             self._refused(error)
         if attempt.token == hold.token:
-            self._entered(hold, attempt)
+            if self._entered(hold):
+                await self._prolong(hold)
             return True
         await self._wire.give_up(attempt)
         await self._let_go(hold)
         raise self._lost_before_entry()
+
+    async def _prolong(self, hold: Hold[Line]) -> None:
+        """Asks until when an entered hold lasts. If no server answers, what was known before counts."""
+        sent = time.monotonic()
+        try:
+            hold.until = sent + (await self._left_now(hold) or 0) / 1000
+        except redis_py.LOST:
+            pass
 
     async def locked(self) -> bool:
         """Returns whether anybody has the lock."""

@@ -16,8 +16,9 @@ from .async_talk import start
 from .async_wire import Wire
 from .attempt import LATE, TRY
 from .base import logger
+from .bindings import Round
 from .commands import Command
-from .session import Round, SessionBase
+from .session import SessionBase
 
 S = TypeVar("S", bound="Session")
 

@@ -10,8 +10,7 @@ from typing import Any, TypeVar
 
 from redis.exceptions import LockError
 
-from .base import check_names
-from .commands import Name, Target
+from .commands import Name, Target, check_names
 from .permits import Permits
 from .async_lock import DLock
 

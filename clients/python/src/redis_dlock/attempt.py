@@ -79,6 +79,8 @@ class Attempt:
     replicas: Replicas | None = None
     # How long a wait without a limit looks for a server, in seconds.
     outage: float = 30.0
+    # The cap of a new hold in ms.
+    max_hold: int | None = None
     # The named session that the grant is bound to (a `SessionBase`), and how often it had been opened before.
     named: Any = None
     openings: int = 0
@@ -216,5 +218,6 @@ class Attempt:
             session=bind and self.session,
             request=self.request,
             named=self.named.id if bind and self.named is not None else None,
+            max_hold=self.max_hold,
         )
         return (*self.target.acquire(self.owner), *options)

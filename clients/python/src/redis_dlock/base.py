@@ -13,12 +13,13 @@ from typing import Any, Generic, TypeVar
 
 from redis.exceptions import LockError, LockNotOwnedError, ResponseError
 
-from . import commands, redis_py
+from . import commands, info, redis_py
 from .attempt import Attempt, Replicas
-from .commands import Command, Mode, Name, Target
+from .bindings import Binding, Cap
+from .commands import Command, Mode, Name, Target, check_cap, check_names
 from .errors import DeadlockError
 from .holds import Hold, PerTask, PerThread, Shared
-from .session import Binding, SessionBase
+from .session import SessionBase
 from .watch import Terms
 
 C = TypeVar("C")
@@ -27,12 +28,6 @@ C = TypeVar("C")
 _SETS_THE_TTL = re.compile(r"""(['"])pexpire\1\s*,\s*KEYS\[1\]\s*,\s*ARGV\[2\]\s*\)""", re.IGNORECASE)
 
 logger = logging.getLogger("redis_dlock")
-
-
-def check_names(names: Iterable[Name]) -> None:
-    """Raises `ValueError` if a name is empty: a variable that is not set must not become a lock."""
-    if not all(map(len, names)):
-        raise ValueError("name is empty")
 
 
 class LockBase(Generic[C]):
@@ -64,6 +59,7 @@ class LockBase(Generic[C]):
         replicas_timeout: float = 1.0,
         wait_slice: float | None = None,
         outage: float = 30.0,
+        max_hold: float | None = None,
     ) -> None:
         """The parameters up to `raise_on_release_error` are those of redis-py's lock. These work differently:
 
@@ -100,6 +96,9 @@ class LockBase(Generic[C]):
 
         `outage`: how long a wait without `blocking_timeout` looks for a server, in seconds since the last answer of
         one. Then the error of redis-py is raised. With a `blocking_timeout`, an outage counts as waiting.
+
+        `max_hold`: the lock ends this many seconds after the grant, whatever renews it: `timeout`, a session,
+        `auto_renewal`. So a job that hangs does not keep it. `lost` and `remaining` count to that end.
         """
         if mode not in ("exclusive", "read", "write"):
             raise ValueError(f"mode is exclusive, read or write, not {mode!r}")
@@ -112,6 +111,7 @@ class LockBase(Generic[C]):
             raise ValueError("replicas is 0 or more, replicas_timeout is more than 0")
         if outage <= 0:
             raise ValueError("outage is more than 0")
+        check_cap(max_hold, timeout, binds=named is not None or (session is True or session is None and not timeout))
         self.redis = redis
         self.name = name
         self.timeout = timeout
@@ -128,6 +128,8 @@ class LockBase(Generic[C]):
         self.on_lost = on_lost
         self.wait_slice = wait_slice
         self.outage = outage
+        self.max_hold = max_hold
+        self._cap = None if max_hold is None else commands.milliseconds(max_hold)
         self._replicas = Replicas(replicas, replicas_timeout) if replicas else None
         self._target = self._what()
         check_names(self._target.names)
@@ -183,6 +185,12 @@ class LockBase(Generic[C]):
             raise self._error("The token is not known, because the owner was set by hand")
         return token
 
+    @property
+    def remaining(self) -> float:
+        """The seconds for which the lock is certainly held if nothing renews it any more; 0 when it is lost. `inf` for
+        the first second of a session without a timeout. Raises `LockError` if the lock is not held."""
+        return max(0.0, self._held().ends() - time.monotonic())
+
     # Acquiring
 
     def _attempt(self, blocking: bool | None, blocking_timeout: float | None, token: str | bytes | None) -> Attempt:
@@ -194,7 +202,8 @@ class LockBase(Generic[C]):
         ends = None if patience is None or not waits else time.monotonic() + patience
         session = not self.timeout if self.session is None else self.session is True
         attempt = Attempt(
-            self._target, owner, self._lease(), session, ends, waits, self.wait_slice, self._replicas, self.outage
+            self._target, owner, self._lease(), session, ends, waits, self.wait_slice, self._replicas, self.outage,
+            self._cap,
         )
         if self._named is not None:
             attempt.named, attempt.openings = self._named, self._named.openings
@@ -243,7 +252,10 @@ class LockBase(Generic[C]):
 
     def _lease(self) -> int | None:
         lease = commands.milliseconds(self.timeout) if self.timeout else None
-        return lease if self._named is None else self._named.lease(lease)
+        if self._named is None:
+            return lease
+        lease = self._named.lease(lease)
+        return lease if self._cap is None else min(lease, self._cap)
 
     def _again(self) -> Hold[C] | None:
         """Returns the hold that would be entered again."""
@@ -284,16 +296,21 @@ class LockBase(Generic[C]):
         since = time.monotonic() if attempt.queued else sent
         ends = self.timeout and attempt.connection is None and self._named is None
         until = since + self.timeout if self.timeout and ends else math.inf
-        permits = self._target.permits
-        self._hold = Hold(attempt.owner, attempt.token, attempt.connection, since, attempt.queued, until, permits)
-        self._hold.openings = attempt.openings
+        self._hold = Hold(
+            attempt.owner, attempt.token, attempt.connection, since, attempt.queued,
+            asked=attempt.began if attempt.queued else sent,
+            until=until,
+            cap=math.inf if self.max_hold is None else since + self.max_hold,
+            entries=self._target.permits,
+            openings=attempt.openings,
+        )
         return before
 
-    def _entered(self, hold: Hold[C], attempt: Attempt) -> None:
-        """Takes a re-entry into the memory. It never shortens the lease."""
+    def _entered(self, hold: Hold[C]) -> bool:
+        """Takes a re-entry into the memory. Returns whether the server must be asked how long it lasts: a cap may have cut
+        it."""
         hold.entries += 1
-        if self.timeout and self._named is None:
-            hold.until = max(hold.until, attempt.began + self.timeout)
+        return bool(self.timeout) and hold.watch is None and hold.connection is None
 
     def _take_over(self, owner: str | bytes) -> None:
         encoded: bytes = redis_py.encoder(self.redis).encode(owner)
@@ -346,12 +363,13 @@ class LockBase(Generic[C]):
     def _left(self, hold: Hold[C]) -> list[Command]:
         """Asks for the milliseconds that are left, and so whether the hold is live."""
         if hold.token is None:
-            return [("DLOCK.INFO", name, "OWNER", hold.owner) for name in self._target.names]
+            return self._target.ask(hold.owner)
         return self._target.check(hold.token)
 
     def _left_of(self, hold: Hold[C], replies: list[Any]) -> int | None:
         if hold.token is None:
-            replies = [_ttl_of_owner(reply, self.mode) for reply in replies]
+            holds = [info.of_owner(reply, self.mode) for reply in replies]
+            replies = [None if found is None else found["ttl"] for found in holds]
         return least(replies)
 
     def _terms(self, hold: Hold[C], token: int) -> Terms:
@@ -363,7 +381,9 @@ class LockBase(Generic[C]):
 
     def _join(self, hold: Hold[C], named: SessionBase, token: int) -> Binding:
         bind = self._target.renew(hold.owner, token, None, session=named.id)
-        binding = Binding(named, bind, self._printed(), self.on_lost)
+        asks, earliest = self._target.ask(hold.owner), hold.asked + (self._lease() or 0) / 1000
+        cap = Cap(asks, self.mode, token, hold.cap, earliest)
+        binding = Binding(named, bind, cap, self._printed(), self.on_lost)
         named.join(binding, hold.openings)
         return binding
 
@@ -377,23 +397,3 @@ class LockBase(Generic[C]):
 def least(replies: list[Any]) -> int | None:
     """Returns the lowest of the replies; None if one of them is None."""
     return None if None in replies else min(replies)
-
-
-def _ttl_of_owner(info: Any, mode: Mode) -> int | None:
-    """Returns the milliseconds left of the hold of this mode, from the reply to `DLOCK.INFO … OWNER`."""
-    wanted = "shared" if mode == "read" else "exclusive"
-    for hold in _fields(info).get("holds", []):
-        fields = _fields(hold)
-        found = fields["mode"]
-        if (found.decode() if isinstance(found, bytes) else found) == wanted:
-            ttl: int = fields["ttl"]
-            return ttl
-    return None
-
-
-def _fields(reply: Any) -> dict[str, Any]:
-    """Returns a map, which RESP2 sends as a flat array."""
-    if reply is None:
-        return {}
-    pairs = reply.items() if isinstance(reply, dict) else zip(reply[::2], reply[1::2])
-    return {name.decode() if isinstance(name, bytes) else name: value for name, value in pairs}

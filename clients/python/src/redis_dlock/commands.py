@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal, Union
 
@@ -18,6 +19,11 @@ _ENTER = {"exclusive": "DLOCK.ACQUIRE", "write": "DLOCK.WLOCK", "read": "DLOCK.R
 def milliseconds(seconds: float) -> int:
     """Returns whole milliseconds, truncated as in redis-py."""
     return int(seconds * 1000)
+
+
+# The shortest timeout of a session and cap of its holds, and the longest cap, in seconds.
+SHORTEST = 0.3
+_LONGEST_CAP = 31_536_000.0
 
 
 @dataclass(frozen=True)
@@ -68,16 +74,26 @@ class Target:
         to: Command = ("SESSIONID", session) if session is not None else ("SESSION",) if bind else ()
         return [("DLOCK.RENEW", name, owner, *length, self.side, *to, *which) for name in self.names]
 
+    def ask(self, owner: bytes) -> list[Command]:
+        """Returns a command for each key that asks for the owner's holds."""
+        return [("DLOCK.INFO", name, "OWNER", owner) for name in self.names]
+
     def check(self, token: int) -> list[Command]:
         """Returns a command for each key that asks for the milliseconds left."""
         return [("DLOCK.CHECK", name, token) for name in self.names]
 
 
 def options(
-    *, lease: int | None, block: int | None, session: bool, request: str, named: str | None = None
+    *,
+    lease: int | None,
+    block: int | None,
+    session: bool,
+    request: str,
+    named: str | None = None,
+    max_hold: int | None = None,
 ) -> Command:
     """Returns the options of an acquiring command. `lease` in ms (None: the server's default), `block` in ms
-    (0: forever, None: do not wait), `named`: the id of a session."""
+    (0: forever, None: do not wait), `named`: the id of a session, `max_hold`: the cap in ms."""
     words: list[Word] = []
     if lease is not None:
         words += ["PX", lease]
@@ -87,6 +103,8 @@ def options(
         words.append("SESSION")
     if named is not None:
         words += ["SESSIONID", named]
+    if max_hold is not None:
+        words += ["MAXHOLD", max_hold]
     return (*words, "REQUEST", request)
 
 
@@ -98,3 +116,21 @@ def wait(replicas: int, seconds: float) -> Command:
 def code(error: Exception) -> str:
     """Returns the code of an error reply: its first word."""
     return str(error).split(" ", 1)[0]
+
+
+def check_names(names: Iterable[Name]) -> None:
+    """Raises `ValueError` if a name is empty: a variable that is not set must not become a lock."""
+    if not all(map(len, names)):
+        raise ValueError("name is empty")
+
+
+def check_cap(max_hold: float | None, timeout: float | None, *, binds: bool) -> None:
+    """Raises `ValueError` if the server would refuse the cap."""
+    if max_hold is None:
+        return
+    if not 0.001 <= max_hold <= _LONGEST_CAP:
+        raise ValueError("max_hold is 0.001 to 31536000 seconds")
+    if timeout and timeout > max_hold:
+        raise ValueError("timeout is max_hold at most")
+    if binds and max_hold < SHORTEST:
+        raise ValueError("max_hold of a session is 0.3 or more")

@@ -28,9 +28,13 @@ class Hold(Generic[C]):
     # When the command that was granted was sent, by `time.monotonic()`; for a grant after a wait, when it was read.
     since: float = 0.0
     queued: bool = False
+    # The grant is not older.
+    asked: float = 0.0
     # When it ends by itself unless it is renewed, by `time.monotonic()`. For a session, and while it is watched, the
     # watch knows.
     until: float = math.inf
+    # When it ends, whatever renews it, as far as is known.
+    cap: float = math.inf
     # The number of entries; of a semaphore: of permits.
     entries: int = 1
     # The id of a release that was not answered with the number of entries, and whether it was sent, so that it may have
@@ -43,6 +47,10 @@ class Hold(Generic[C]):
     openings: int = 0
     # The process that acquired it.
     process: int = field(default_factory=os.getpid)
+
+    def ends(self) -> float:
+        """Returns until when it is certain, as far as is known here."""
+        return self.until if self.watch is None else float(self.watch.until())
 
     def ended(self) -> bool:
         """Returns whether it is lost, or must be assumed lost, as far as is known here."""

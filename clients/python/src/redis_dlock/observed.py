@@ -10,8 +10,8 @@ from typing import Any
 from redis.exceptions import ResponseError
 
 from . import commands, redis_py
-from .base import _fields
 from .commands import Command, Name
+from .info import fields
 
 # The channel on which the server says that a watched key has changed.
 INVALIDATED = "__redis__:invalidate"
@@ -41,8 +41,8 @@ def question(name: Name) -> Command:
 
 def read(reply: Any) -> tuple[Holder | None, float]:
     """Returns the holder, and the seconds after which the question should be repeated."""
-    info = _fields(reply)
-    holds = [_fields(hold) for hold in info.get("holds", [])]
+    info = fields(reply)
+    holds = [fields(hold) for hold in info.get("holds", [])]
     if not holds:
         return None, HEARTBEAT
     token, owner = holds[0]["token"], holds[0]["owner"]

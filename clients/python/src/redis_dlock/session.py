@@ -7,95 +7,25 @@ import math
 import os
 import time
 import uuid
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from redis.exceptions import LockError, LockNotOwnedError, ResponseError
 
 from . import redis_py
 from .attempt import TRY, Attempt, Debt
-from .commands import Command, code, milliseconds
+from .bindings import Binding, Owed, Round
+from .commands import SHORTEST, Command, code, milliseconds
 
 # The lease of each lock is at least this many times the session's timeout. The server renews it when a third has passed,
 # so a hold that lost its session outlives the client's belief in it.
 LEASES = 3
-# The shortest and the longest timeout of a session on the server, in seconds.
-_SHORTEST, _LONGEST = 0.3, 3600.0
+# The longest timeout of a session on the server, in seconds.
+_LONGEST = 3600.0
 # One exchange may take this part of the timeout: two may fail before the session is lost. In seconds at most, at least.
 _PATIENCE, _LONGEST_PATIENCE, _SHORTEST_PATIENCE = 1 / 6, 2.0, 0.1
 # How many commands bind locks again in one exchange: few enough that a connection takes them without waiting.
 _AT_ONCE = 100
-
-# Commands that are sent in one exchange, and their replies, even if they are errors.
-Round = Generator[list[Command], list[Any], None]
-
-
-class Binding:
-    """A hold that is bound to a session. A lock object asks it instead of a watch of its own."""
-
-    def __init__(self, session: SessionBase, bind: list[Command], name: str, on_lost: Callable[..., Any] | None) -> None:
-        self.lost = session._signal()
-        self.bind = bind
-        self.on_lost = on_lost
-        # Until when the hold is certain, by `time.monotonic()`, although it must be bound again. None: it is bound.
-        self.unbound: float | None = None
-        self._session = session
-        self._name = name
-        self._ended = False
-
-    @property
-    def is_lost(self) -> bool:
-        """Returns whether the lock is lost, or must be assumed lost."""
-        return self._ended or time.monotonic() >= self.until()
-
-    def until(self) -> float:
-        """Returns until when the hold is certain."""
-        return min(self._session._until, math.inf if self.unbound is None else self.unbound)
-
-    def error(self, why: str) -> LockNotOwnedError:
-        """Returns the error that the loss is reported with."""
-        return LockNotOwnedError(f"The lock is lost: {why}", lock_name=self._name)
-
-    def end(self) -> None:
-        """The lock is lost."""
-        self._ended = True
-
-    def start(self) -> None:
-        """The session does the work."""
-
-    def stop(self) -> bool:
-        """The lock is about to be released. Returns whether it was not before."""
-        return self._session._leave(self)
-
-    def renewed(self, sent: float, lease: float) -> None:
-        """The server has renewed the lease; the session decides all the same."""
-
-    def release_later(self, commands: list[Command]) -> None:
-        """A release failed. The session repeats it."""
-        self._session.owe(_Owed(None, lambda token: commands, 0))
-
-
-class _Owed:
-    """Something that was not released because no server answered. Without its session it would end with its lease."""
-
-    def __init__(self, ask: Command | None, undo: Callable[[int], list[Command]], token: int | None) -> None:
-        self._ask, self._undo, self._token = ask, undo, token
-        self.done = False
-
-    def round(self) -> Round:
-        """Asks whether there is a hold, and releases it."""
-        if self._token is None:
-            assert self._ask is not None
-            [reply] = yield [self._ask]
-            if isinstance(reply, ResponseError):
-                self.done = redis_py.wrong_type(reply)
-                return
-            self._token = reply
-        if self._token is not None:
-            replies = yield self._undo(self._token)
-            if any(isinstance(reply, ResponseError) and not redis_py.wrong_type(reply) for reply in replies):
-                return
-        self.done = True
 
 
 class SessionBase:
@@ -117,7 +47,7 @@ class SessionBase:
         `manual`: heartbeats are sent only while the program calls `beat`. If the loop that does the work calls it, the
         locks of a process whose loop hangs are freed.
         """
-        if not _SHORTEST <= timeout <= _LONGEST:
+        if not SHORTEST <= timeout <= _LONGEST:
             raise ValueError("timeout is 0.3 to 3600 seconds")
         if redis_py.in_cluster(redis):
             raise ValueError("a session needs the client of one server, not of a cluster")
@@ -139,7 +69,7 @@ class SessionBase:
         self.openings = 0
         # A step of the interpreter adds or removes: no lock is needed that an interrupt could leave locked.
         self._bindings: set[Binding] = set()
-        self._owed: set[_Owed] = set()
+        self._owed: set[Owed] = set()
         # Why the last heartbeat failed, if it did. The next one uses a new connection: those of the pool may lead to a server
         # that hangs, or was replaced.
         self._failed: Exception | None = None
@@ -211,8 +141,13 @@ class SessionBase:
         if self._reason() is not None:
             self._bindings.discard(binding)
             self.check()
+        hurries = binding.cap.is_near(self.timeout)
+        if hurries:
+            # The grant may be older than is known. Until a heartbeat has asked, it counts as new.
+            binding.cap.reaches(time.monotonic() + self.timeout)
         if openings != self.openings and binding.unbound is None:
-            binding.unbound = self._until
+            binding.unbound, hurries = self._until, True
+        if hurries:
             self.missing()
 
     def _leave(self, binding: Binding) -> bool:
@@ -220,14 +155,14 @@ class SessionBase:
         self._bindings.discard(binding)
         return was
 
-    def owe(self, owed: _Owed) -> None:
+    def owe(self, owed: Owed) -> None:
         """Something must still be released."""
         if self._not_open is None:
             self._owed.add(owed)
 
     def owe_grant(self, attempt: Attempt, debt: Debt) -> None:
         """An attempt may have left a grant behind."""
-        self.owe(_Owed(attempt.once_more(), attempt.undo, debt.token))
+        self.owe(Owed(attempt.once_more(), attempt.undo, debt.token))
 
     # Commands and replies
 
@@ -260,6 +195,7 @@ class SessionBase:
         self._until, self._due = sent + self.timeout, sent + self.timeout / 3
         self._not_open = None
         yield from self._bind(known, bound)
+        yield from self._ask_caps()
         for owed in list(self._owed):
             yield from owed.round()
             if owed.done:
@@ -297,6 +233,17 @@ class SessionBase:
         elif not any(isinstance(reply, ResponseError) for reply in replies):
             binding.unbound = None
 
+    def _ask_caps(self) -> Round:
+        """Asks for the caps of locks that may end at one soon: once for each lock that is held for that long."""
+        near = [each for each in list(self._bindings) if each.cap.is_near(self.timeout)]
+        while near and time.monotonic() < self._due:
+            some, near = near[:_AT_ONCE], near[_AT_ONCE:]
+            sent = time.monotonic()
+            replies = yield [command for each in some for command in each.cap.asks]
+            for each in some:
+                if not each.cap.read(sent, [replies.pop(0) for _ in each.cap.asks]):
+                    self._lose_some([each], "the server has no such hold")
+
     def _limit(self) -> float:
         """Returns until when an exchange may take."""
         now = time.monotonic()
@@ -308,7 +255,7 @@ class SessionBase:
     def _pause(self) -> float:
         """Returns the seconds until something is due."""
         now = time.monotonic()
-        events = [self._until, *(each.unbound for each in list(self._bindings) if each.unbound is not None)]
+        events = [self._until, *(each.ends() for each in list(self._bindings))]
         if not self._manual or self._beaten:
             events.append(self._due)
         return max(0.0, min(events) - now)
@@ -319,9 +266,10 @@ class SessionBase:
         if now >= self._until:
             self._lose(_LATE if self._failed is None else f"{_LATE}: {self._failed}")
             return False
-        late = [each for each in list(self._bindings) if each.unbound is not None and now >= each.unbound]
-        if late:
-            self._lose_some(late, "it was not bound to the session again in time")
+        late = [each for each in list(self._bindings) if now >= each.ends()]
+        for why, capped in (("it was not bound to the session again in time", False), ("its cap ended it", True)):
+            if some := [each for each in late if (now >= each.cap.at) == capped]:
+                self._lose_some(some, why)
         if now < self._due or self._manual and not self._beaten:
             return False
         self._beaten = False

@@ -13,9 +13,9 @@ from redis.lock import Lock
 from . import redis_py
 from .attempt import Attempt
 from .base import LockBase, least
+from .bindings import Binding
 from .commands import milliseconds
 from .holds import Hold
-from .session import Binding
 from .sync_watch import Watch
 from .sync_wire import Wire
 from .talk import Line
@@ -106,11 +106,20 @@ class DLock(LockBase[Line], Lock):
         except ResponseError as error:
             self._refused(error)
         if attempt.token == hold.token:
-            self._entered(hold, attempt)
+            if self._entered(hold):
+                self._prolong(hold)
             return True
         self._wire.give_up(attempt)
         self._let_go(hold)
         raise self._lost_before_entry()
+
+    def _prolong(self, hold: Hold[Line]) -> None:
+        """Asks until when an entered hold lasts. If no server answers, what was known before counts."""
+        sent = time.monotonic()
+        try:
+            hold.until = sent + (self._left_now(hold) or 0) / 1000
+        except redis_py.LOST:
+            pass
 
     def locked(self) -> bool:
         """Returns whether anybody has the lock."""

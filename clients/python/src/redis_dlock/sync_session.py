@@ -13,8 +13,9 @@ from redis.exceptions import LockError, LockNotOwnedError, ResponseError
 from . import redis_py
 from .attempt import LATE, TRY
 from .base import logger
+from .bindings import Round
 from .commands import Command
-from .session import Round, SessionBase
+from .session import SessionBase
 from .sync_wire import Wire
 
 S = TypeVar("S", bound="Session")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import selectors
 import socket
 import threading
@@ -45,7 +46,7 @@ class Watch:
         self._line: Line | None = None
         # The server renews a session, however long ago it was granted.
         ask_first = hold.queued and hold.connection is None
-        self._validity = Validity(hold.since, terms.lease, ask_first=ask_first)
+        self._validity = Validity(hold.since, terms.lease, hold.cap, ask_first=ask_first)
         self._stopped = False
         self._waker: socket.socket | None = None
         self._thread: threading.Thread | None = None
@@ -62,6 +63,10 @@ class Watch:
     def is_lost(self) -> bool:
         """Returns whether the lock is lost, or must be assumed lost."""
         return self.lost.is_set()
+
+    def until(self) -> float:
+        """Returns until when the hold is certain."""
+        return -math.inf if self.is_lost else self._validity.until
 
     def stop(self) -> None:
         """Ends the watch, without waiting for it. The session keeps its connection from now on."""

@@ -67,16 +67,18 @@ class Terms:
 class Validity:
     """The hold is live until `until` for certain, if nobody deletes it. Times are those of `time.monotonic()`."""
 
-    def __init__(self, since: float, lease: float | None, *, ask_first: bool) -> None:
-        """`ask_first`: the grant came after a wait, so it may be older than `since`."""
+    def __init__(self, since: float, lease: float | None, cap: float, *, ask_first: bool) -> None:
+        """`cap`: when it ends, whatever renews it. `ask_first`: the grant came after a wait, so it may be older than
+        `since`."""
         self._lease = lease
-        self.until = float("inf") if lease is None else since + lease
+        self._cap = cap
+        self.until = cap if lease is None else since + lease
         self.due = since + (0.0 if ask_first else _FIRST_LOOK if lease is None else lease / 3)
 
     def confirmed(self, sent: float, left: float) -> None:
         """The server had the hold, with `left` seconds left after `sent`."""
         self._lease = max(left, self._lease or 0.0)
-        self.until = sent + left
+        self.until = min(sent + left, self._cap)
         self.due = sent + left / 3
 
     def set_to(self, sent: float, lease: float) -> None:
@@ -98,5 +100,5 @@ class Validity:
         """It is unknown whether the server has the hold. Asks again soon; `binds`: at once, on another connection."""
         if self._lease is None:
             self._lease = _UNKNOWN
-            self.until = now + _UNKNOWN
+            self.until = min(now + _UNKNOWN, self._cap)
         self.due = now if binds else min(now + min((self._lease or _FIRST_LOOK) / 30, 1.0), self.until)

@@ -1,0 +1,134 @@
+"""The holds that are bound to a session, the caps that end them, and the releases that it owes. Sends nothing, and does
+not wait."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Generator
+from typing import TYPE_CHECKING, Any
+
+from redis.exceptions import LockNotOwnedError, ResponseError
+
+from . import redis_py
+from .commands import Command, Mode, code
+from .info import of_owner
+
+if TYPE_CHECKING:
+    from .session import SessionBase
+
+# Commands that are sent in one exchange, and their replies, even if they are errors.
+Round = Generator[list[Command], list[Any], None]
+
+
+class Cap:
+    """When the server ends a hold, whatever renews it."""
+
+    def __init__(self, asks: list[Command], mode: Mode, token: int, told: float, earliest: float) -> None:
+        """`asks`: what tells the rest of the cap. `told`: the one that was asked for; the server's may be earlier, but not
+        before `earliest`."""
+        self.asks = asks
+        # Until it is known, the earliest time that it can be.
+        self.at = min(told, earliest)
+        self.is_known = False
+        self._mode, self._token, self._told = mode, token, told
+
+    def reaches(self, until: float) -> None:
+        """No cap has cut a lease that lasts until then."""
+        if not self.is_known:
+            self.at = max(self.at, min(until, self._told))
+
+    def is_near(self, timeout: float) -> bool:
+        """Returns whether it must be asked for: it may end the hold before the session could."""
+        return not self.is_known and self.at < time.monotonic() + timeout
+
+    def read(self, sent: float, replies: list[Any]) -> bool:
+        """Takes the replies to questions that were sent then. Returns False if the server has no such hold."""
+        if any(isinstance(reply, ResponseError) and code(reply) == "NOPERM" for reply in replies):
+            # It is noticed with the next heartbeat, then.
+            self.at, self.is_known = self._told, True
+            return True
+        if any(isinstance(reply, ResponseError) for reply in replies):
+            return not any(isinstance(reply, ResponseError) and redis_py.wrong_type(reply) for reply in replies)
+        holds = [of_owner(reply, self._mode) for reply in replies]
+        if any(hold is None or hold["token"] != self._token for hold in holds):
+            return False
+        left = [hold["cap"] / 1000 for hold in holds if hold is not None and hold.get("cap") is not None]
+        self.at, self.is_known = min([self._told, *(sent + each for each in left)]), True
+        return True
+
+
+class Binding:
+    """A hold that is bound to a session. A lock object asks it instead of a watch of its own."""
+
+    def __init__(
+        self, session: SessionBase, bind: list[Command], cap: Cap, name: str, on_lost: Callable[..., Any] | None
+    ) -> None:
+        self.lost = session._signal()
+        self.bind = bind
+        self.cap = cap
+        self.on_lost = on_lost
+        # Until when the hold is certain, by `time.monotonic()`, although it must be bound again. None: it is bound.
+        self.unbound: float | None = None
+        self._session = session
+        self._name = name
+        self._ended = False
+
+    @property
+    def is_lost(self) -> bool:
+        """Returns whether the lock is lost, or must be assumed lost."""
+        return time.monotonic() >= self.until()
+
+    def until(self) -> float:
+        """Returns until when the hold is certain."""
+        return -math.inf if self._ended else min(self._session._until, self.ends())
+
+    def ends(self) -> float:
+        """Returns until when it is certain if the session lives on."""
+        return self.cap.at if self.unbound is None else min(self.cap.at, self.unbound)
+
+    def error(self, why: str) -> LockNotOwnedError:
+        """Returns the error that the loss is reported with."""
+        return LockNotOwnedError(f"The lock is lost: {why}", lock_name=self._name)
+
+    def end(self) -> None:
+        """The lock is lost."""
+        self._ended = True
+
+    def start(self) -> None:
+        """The session does the work."""
+
+    def stop(self) -> bool:
+        """The lock is about to be released. Returns whether it was not before."""
+        return self._session._leave(self)
+
+    def renewed(self, sent: float, lease: float) -> None:
+        """The server has renewed the lease; the session decides all the same."""
+        self.cap.reaches(sent + lease)
+
+    def release_later(self, commands: list[Command]) -> None:
+        """A release failed. The session repeats it."""
+        self._session.owe(Owed(None, lambda token: commands, 0))
+
+
+class Owed:
+    """Something that was not released because no server answered. Without its session it would end with its lease."""
+
+    def __init__(self, ask: Command | None, undo: Callable[[int], list[Command]], token: int | None) -> None:
+        self._ask, self._undo, self._token = ask, undo, token
+        self.done = False
+
+    def round(self) -> Round:
+        """Asks whether there is a hold, and releases it."""
+        if self._token is None:
+            assert self._ask is not None
+            [reply] = yield [self._ask]
+            if isinstance(reply, ResponseError):
+                self.done = redis_py.wrong_type(reply)
+                return
+            self._token = reply
+        if self._token is not None:
+            replies = yield self._undo(self._token)
+            if any(isinstance(reply, ResponseError) and not redis_py.wrong_type(reply) for reply in replies):
+                return
+        self.done = True

@@ -1,0 +1,132 @@
+"""A cap (`max_hold`, `dlock.max-hold`) ends a lock, whatever renews it, and its holder is told in time."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+import redis
+
+import redis_dlock
+from kit import Kit, Took, command, info, soon
+from test_lost import is_lost, lost_already
+
+# How much earlier than the server ends the lock its holder may be told, in seconds, on a machine that is busy.
+EARLY = 1.0
+
+
+@contextmanager
+def capped(client: redis.Redis, milliseconds: int) -> Iterator[None]:
+    """The operator's cap."""
+    client.config_set("dlock.max-hold", milliseconds)
+    try:
+        yield
+    finally:
+        client.config_set("dlock.max-hold", 0)
+
+
+async def ends_at_the_cap(lock: Any, client: redis.Redis, seconds: float) -> None:
+    """Fails unless the loss of a lock that was just acquired is told by the cap, and not long before."""
+    lost, took = lock.lost, Took()
+    assert await asyncio.to_thread(lost.wait, 20) if isinstance(lost, threading.Event) else await is_lost(lost)
+    assert took.seconds() > seconds - EARLY and took.is_within(seconds + 0.2)
+    assert lock.remaining == 0
+    with pytest.raises(redis_dlock.LockNotOwnedError):
+        lock.token
+    await asyncio.to_thread(soon, "the server ends it, too", lambda: not info(client, lock.name))
+
+
+async def test_a_lock_that_is_renewed_ends_at_its_cap(kit: Kit, client: redis.Redis) -> None:
+    kinds: list[dict[str, Any]] = [{"timeout": 1, "auto_renewal": True}, {"timeout": 1, "session": True}, {}]
+    locks = [kit.extra(f"job:{number}", max_hold=3, **kind) for number, kind in enumerate(kinds)]
+    for lock in locks:
+        assert await lock.acquire()
+        assert info(client, lock.name, "FULL")["holds"][0]["cap"] <= 3000
+    await asyncio.gather(*(ends_at_the_cap(lock, client, 3) for lock in locks))
+
+
+async def test_a_lock_of_a_session_ends_at_its_cap(kit: Kit, client: redis.Redis) -> None:
+    own = kit.client()
+    session = kit.session(client=own, timeout=3)
+    await session.open()
+    told: list[redis_dlock.LockNotOwnedError] = []
+    lock = kit.extra("job", client=own, session=session, max_hold=4, on_lost=told.append)
+    other = kit.extra("other", client=own, session=session)
+    assert await lock.acquire() and await other.acquire()
+    await ends_at_the_cap(lock, client, 4)
+    await asyncio.to_thread(soon, "the callback is called", lambda: len(told) == 1)
+    assert "cap" in str(told[0]) and session.is_open and not lost_already(other.lost)
+    await session.close()
+
+
+async def test_a_session_knows_the_cap_of_the_server(kit: Kit, client: redis.Redis) -> None:
+    own = kit.client()
+    session = kit.session(client=own, timeout=0.6)
+    await session.open()
+    with capped(client, 3000):
+        lock = kit.extra("job", client=own, session=session)
+        assert await lock.acquire()
+    await ends_at_the_cap(lock, client, 3)
+    # Without a cap it goes on.
+    free = kit.extra("free", client=own, session=session)
+    assert await free.acquire()
+    lost = free.lost
+    client.config_resetstat()
+    assert not await is_lost(lost, 3), "longer than its lease"
+    assert int(client.info("commandstats")["cmdstat_dlock.info"]["calls"]) == 1, "it asks once"
+    await session.close()
+
+
+async def test_a_grant_after_a_wait_counts_from_the_grant(kit: Kit, client: redis.Redis) -> None:
+    """The client is not told when the grant was; the session asks."""
+    own = kit.client()
+    session = kit.session(client=own, timeout=2)
+    await session.open()
+    command(client, "DLOCK.ACQUIRE", "job", "somebody", "PX", 2000)
+    lock = kit.extra("job", client=own, session=session, max_hold=3)
+    assert await lock.acquire()
+    await ends_at_the_cap(lock, client, 3)
+    await session.close()
+
+
+async def test_a_reentry_lasts_no_longer_than_the_cap(kit: Kit, client: redis.Redis) -> None:
+    with capped(client, 2000):
+        lock = kit.extra("job", timeout=1.5, reentrant=True)
+        assert await lock.acquire()
+        began = time.monotonic()
+        await asyncio.to_thread(soon, "time goes by", lambda: time.monotonic() > began + 0.8)
+        assert await lock.acquire()
+        assert lock.remaining <= 2 - 0.8
+        await asyncio.to_thread(soon, "the server ends it", lambda: not info(client, "job"))
+        assert lock.remaining == 0
+
+
+async def test_an_extension_is_cut(kit: Kit, client: redis.Redis) -> None:
+    lock = kit.extra("job", timeout=10, max_hold=20)
+    assert await lock.acquire()
+    assert 9 < lock.remaining <= 10
+    assert await lock.extend(60)
+    assert 18 < lock.remaining <= 20
+    await lock.release()
+    with pytest.raises(redis_dlock.LockError):
+        lock.remaining
+
+
+def test_caps_that_the_server_would_refuse(client: redis.Redis) -> None:
+    for settings in (
+        {"timeout": 10, "max_hold": 5}, {"max_hold": 0.2}, {"timeout": 1, "max_hold": 0}, {"max_hold": 40_000_000}
+    ):
+        with pytest.raises(ValueError, match="max_hold"):
+            redis_dlock.DLock(client, "job", **settings)
+
+
+async def test_permits_and_several_locks_have_a_cap(client: redis.Redis) -> None:
+    with redis_dlock.DSemaphore(client, "pool", 3, timeout=2, max_hold=5):
+        assert 0 < info(client, "pool", "FULL")["holds"][0]["cap"] <= 5000
+    with redis_dlock.acquire_all(client, ["a", "b"], timeout=2, max_hold=5):
+        assert 0 < info(client, "b", "FULL")["holds"][0]["cap"] <= 5000
