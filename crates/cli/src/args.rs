@@ -13,6 +13,7 @@ use clap_complete::Shell;
 use dlock_client::{Acquire, Client, LogEntry};
 
 use crate::deadline::MIN_LEASE;
+use crate::once::Once;
 use crate::output::{for_people, shown};
 use crate::servers::Servers;
 
@@ -188,9 +189,16 @@ pub struct Run {
     #[arg(long)]
     pub shared: bool,
 
-    /// The exit code if the lock was not acquired
-    #[arg(short = 'E', long, value_name = "CODE", default_value_t = crate::exit::NOT_GOT)]
-    pub conflict_exit_code: u8,
+    #[command(flatten)]
+    pub once: Once,
+
+    /// The exit code if the lock was not acquired [default: 1, with --once 0]
+    #[arg(short = 'E', long, value_name = "CODE")]
+    pub conflict_exit_code: Option<u8>,
+
+    /// Print nothing if the lock was not acquired
+    #[arg(short, long)]
+    pub quiet: bool,
 
     /// The lock; left out with -k
     #[arg(value_parser = lock_name())]
@@ -378,10 +386,10 @@ dlock run [OPTIONS] NAME -- COMMAND…
        dlock run [OPTIONS] -k NAME -k NAME… -- COMMAND…";
 
 const RUN_HELP: &str = "\
-Times: 500ms, 30s, 5m, 2h; without a unit seconds.
+Times: 500ms, 30s, 5m, 2h, 1d; without a unit seconds.
 
 Exit code: that of the command (128 and the number of the signal that killed it), or
-    1  the lock was not acquired (another code with -E)
+    1  the lock was not acquired (with --once 0; another code with -E)
    64  the command line is invalid
    69  no server answers (quorum: no majority), it returns an error, or too few replicas have the lock
    75  the lock was lost while the command ran, which was ended; or --max-time has ended both
@@ -392,6 +400,7 @@ Examples:
   dlock run backup -- /usr/local/bin/backup --full
   dlock run --no-wait -E 0 report -- make report      # cron: skip it if the last one is still running
   dlock run --wait 10m --lease 1m deploy:web -- ./deploy.sh
+  dlock run --once 1d --quiet report -- make report   # cron on several machines: one of them runs it
   dlock run --max-time 1h import -- ./import          # one that hangs does not keep its lock
   dlock run --limit 4 render -- ./render page.svg     # at most four at a time
   dlock run -k account:1 -k account:2 -- ./transfer   # both locks or none

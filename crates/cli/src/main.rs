@@ -12,6 +12,7 @@ mod list;
 mod log;
 mod manual;
 mod metrics;
+mod once;
 mod output;
 #[allow(unsafe_code, reason = "what runs between fork and exec")]
 mod parent_death;
@@ -68,6 +69,10 @@ async fn dispatch(cli: Cli) -> u8 {
             Ok(clients) => metrics::metrics(clients, options).await,
             Err(error) => Err(error),
         },
+        Command::Run(run) => match run.once.check(&cli.servers).and_then(|()| cli.servers.open()) {
+            Ok(client) => Ok(run::run(&client, run).await),
+            Err(error) => Err(error),
+        },
         command => match cli.servers.open() {
             Ok(client) => ask_server(&client, command).await,
             Err(error) => Err(error),
@@ -78,7 +83,6 @@ async fn dispatch(cli: Cli) -> u8 {
 
 async fn ask_server(client: &Client, command: Command) -> Result<u8, Error> {
     match command {
-        Command::Run(run) => Ok(run::run(client, run).await),
         Command::Info { name, format } => list::info(client, bytes(&name), format).await,
         Command::Ls { pattern, format } => list::ls(client, bytes(&pattern), format).await,
         Command::Watch { name, output } => watch::watch(client, bytes(&name), output.json).await,
@@ -87,7 +91,8 @@ async fn ask_server(client: &Client, command: Command) -> Result<u8, Error> {
         Command::Break { name, yes } => break_lock::break_lock(client, bytes(&name), yes).await,
         Command::Failover(options) => failover::failover(client, &options).await,
         // What `dispatch` does itself.
-        Command::Log(_)
+        Command::Run(_)
+        | Command::Log(_)
         | Command::Graph { .. }
         | Command::Metrics(_)
         | Command::Completions { .. }

@@ -28,18 +28,28 @@ pub async fn run(client: &Client, run: Run) -> u8 {
         Ok(guard) => guard,
         Err(code) => return code,
     };
+    let began = Instant::now();
+    if let Err(error) = run.once.begin(&guard, run.lease).await {
+        let _ = guard.release().await;
+        return fail(exit::of(&error), &error.to_string());
+    }
     let child = match start(&run, &guard, &signals) {
         Ok(child) => child,
         Err(error) => {
             let code = if error.kind() == io::ErrorKind::NotFound { exit::NOT_FOUND } else { exit::CANNOT_RUN };
-            let _ = guard.release().await;
+            // It did not run, so it does not count.
+            let _ = if run.once.stays().is_some() {
+                guard.release_after(Duration::ZERO).await
+            } else {
+                guard.release().await
+            };
             let program = run.program().map_or(String::new(), |(program, _)| program.display().to_string());
             return fail(code, &format!("{program}: {error}"));
         }
     };
-    let mut supervisor = Supervisor::new(child, guard, &run);
+    let mut supervisor = Supervisor::new(child, guard, began, &run);
     match supervisor.watch(&mut signals).await {
-        Ok(status) => supervisor.finish(status, &run.shown()).await,
+        Ok(status) => supervisor.finish(status, &run).await,
         Err(error) => fail(exit::UNAVAILABLE, &error.to_string()),
     }
 }
@@ -52,20 +62,25 @@ async fn acquire(client: &Client, run: &Run, signals: &mut Signals) -> Result<Gu
         Some(limit) => acquire.outage(limit),
         None => acquire,
     };
+    let acquire = run.once.apply(acquire, run.lease);
     let acquire = match run.max_time {
-        Some(most) => acquire.max_hold(most),
+        Some(most) => acquire.max_hold(run.once.stays().map_or(most, |time| time.max(most))),
         None => acquire,
     };
-    let acquire = match (run.no_wait, run.wait) {
-        (true, _) => acquire.no_wait(),
-        (false, Some(wait)) => acquire.wait(wait),
+    let acquire = match (run.no_wait || run.once.once.is_some(), run.wait) {
+        (_, Some(wait)) => acquire.wait(wait),
+        (true, None) => acquire.no_wait(),
         (false, None) => acquire,
     };
     let mut acquiring = acquire.into_future();
     loop {
         let signal = tokio::select! {
             outcome = &mut acquiring => return outcome.map_err(|error| match error {
-                Error::Contention => fail(run.conflict_exit_code, &format!("{}: {error}", run.shown())),
+                Error::Contention if run.quiet => run.conflict(),
+                Error::Contention if run.once.once.is_some() => {
+                    fail(run.conflict(), &format!("{}: it has run in this period, or runs now", run.shown()))
+                }
+                Error::Contention => fail(run.conflict(), &format!("{}: {error}", run.shown())),
                 error => fail(exit::of(&error), &error.to_string()),
             }),
             (signal, _) = signals.next() => signal,
@@ -99,6 +114,8 @@ fn start(run: &Run, guard: &Guard, signals: &Signals) -> io::Result<Child> {
 struct Supervisor {
     child: Child,
     guard: Guard,
+    /// When the lock was granted, or a little later.
+    began: Instant,
     deadline: Deadline,
     /// Until when the lock is held, as far as was last seen.
     end: Instant,
@@ -119,11 +136,11 @@ enum Ending {
 }
 
 impl Supervisor {
-    fn new(child: Child, guard: Guard, run: &Run) -> Self {
-        let end = end_of(&guard);
+    fn new(child: Child, guard: Guard, began: Instant, run: &Run) -> Self {
         let lease = run.max_time.map_or(run.lease, |most| run.lease.min(most));
-        let latest = run.max_time.map(|most| Instant::now() + most);
-        Self { child, guard, deadline: Deadline::of(lease), end, latest, ending: Ending::No, interrupted: false }
+        let latest = run.max_time.map(|most| began + most);
+        let (deadline, end) = (Deadline::of(lease), end_of(&guard, latest));
+        Self { child, guard, began, deadline, end, latest, ending: Ending::No, interrupted: false }
     }
 
     /// Hands signals on and watches the lock, until the command has ended.
@@ -156,7 +173,7 @@ impl Supervisor {
     fn look(&mut self) {
         match self.ending {
             Ending::No => {
-                self.end = self.end.max(end_of(&self.guard));
+                self.end = self.end.max(end_of(&self.guard, self.latest));
                 if Instant::now() >= self.deadline.term_at(self.end) {
                     let is_over = self.latest.is_some_and(|latest| latest < self.end + NEAR);
                     self.end(if is_over { "its time is over" } else { "the lock cannot be renewed" });
@@ -228,9 +245,9 @@ impl Supervisor {
     }
 
     /// Gives the lock up. The code to exit with.
-    async fn finish(self, status: ExitStatus, name: &str) -> u8 {
+    async fn finish(self, status: ExitStatus, run: &Run) -> u8 {
         let is_lost = !matches!(self.ending, Ending::No);
-        let releasing = self.guard.release();
+        let releasing = run.once.end(self.guard, self.began, status.success() && !is_lost);
         let released = if is_lost || self.interrupted {
             let released = timeout(CLEANUP, releasing).await;
             released.unwrap_or_else(|_| Err(Error::Unreachable("no reply in time".into())))
@@ -241,7 +258,11 @@ impl Supervisor {
             (Ending::By(_) | Ending::Killed, _) => exit::LOST,
             (Ending::No, Ok(())) => exit::of_command(status),
             (Ending::No, Err(Error::Lost)) => {
-                fail(exit::LOST, &format!("{name}: the lock was lost while the command ran"))
+                fail(exit::LOST, &format!("{}: the lock was lost while the command ran", run.shown()))
+            }
+            (Ending::No, Err(error)) if run.once.retry_failed && status.success() => {
+                let why = format!("the lock does not stay, so another run may follow in this period: {error}");
+                fail(exit::of_command(status), &format!("{}: {why}", run.shown()))
             }
             // It was held to the end, and the lease ends it.
             (Ending::No, Err(error)) => fail(exit::of_command(status), &format!("not released: {error}")),
@@ -257,10 +278,12 @@ fn label() -> String {
     format!("{host}:{}", std::process::id())
 }
 
-/// Returns when the lease ends. The clock is read first: whatever comes between makes it earlier, not later.
-fn end_of(guard: &Guard) -> Instant {
+/// Returns when the lease or `--max-time` ends. The clock is read first: whatever comes between makes it earlier, not
+/// later.
+fn end_of(guard: &Guard, latest: Option<Instant>) -> Instant {
     let now = Instant::now();
-    now + guard.remaining()
+    let end = now + guard.remaining();
+    latest.map_or(end, |latest| latest.min(end))
 }
 
 /// Stops this process, as the terminal expects of a suspended job. Returns when it continues.

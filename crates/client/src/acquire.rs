@@ -5,7 +5,7 @@ use std::future::{Future, IntoFuture};
 use std::pin::Pin;
 use std::time::{Duration, Instant};
 
-use crate::backend::Backend;
+use crate::backend::{Backend, no_stay};
 use crate::error::Error;
 use crate::guard::Guard;
 use crate::named::Session;
@@ -95,6 +95,17 @@ impl Acquire {
         self
     }
 
+    /// Keeps the lock for at least this time from its grant, even if it is released earlier, the guard is dropped, or
+    /// this process ends: so that what runs under it does not run again too soon. A release before that time leaves the
+    /// lock to a lease, which nothing renews; [`Guard::release_after`] with zero frees it at once. 1 ms to 365 days.
+    ///
+    /// The server has this time as the lease from the grant on, so it must allow it (`dlock.max-lease`). Not for a
+    /// quorum, and not with sessions, which end with their locks.
+    pub fn at_least(mut self, time: Duration) -> Self {
+        self.terms.at_least = Some(time);
+        self
+    }
+
     /// Binds the lock to a connection of its own: the server keeps the lease alive while that is open, and frees the
     /// lock when it ends. A connection for each guard. When it breaks, the guard binds the lock to another one, if the
     /// server still has it (a failover, `dlock.session-grace`); otherwise it is [`lost`](Guard::lost).
@@ -119,6 +130,12 @@ impl Acquire {
         if let Some(most) = &mut terms.max_hold {
             *most = whole_millis(*most)?;
             terms.lease = terms.lease.min(*most);
+        }
+        if let Some(time) = &mut terms.at_least {
+            *time = whole_millis(*time)?;
+            if let Backend::Quorum(_) = backend {
+                return Err(no_stay());
+            }
         }
         terms.named.take_if(|_| terms.keep != Keep::Named);
         if let Some(session) = &terms.named {

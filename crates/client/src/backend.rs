@@ -60,6 +60,14 @@ impl Backend {
         }
     }
 
+    /// Sets the end of the hold to that time, trying again until `patience`. [`Error::Lost`]: it was not held any more.
+    pub async fn stay(&self, hold: &Hold, end: Instant, patience: Instant) -> Result<(), Error> {
+        match self {
+            Self::Server(server) => server.stay(hold, end, patience).await,
+            Self::Quorum(_) => Err(no_stay()),
+        }
+    }
+
     /// Tries once to bind the hold of a session again, after its connection has ended.
     pub async fn bind(&self, hold: &Hold, session: &Session) -> Renewal {
         match self {
@@ -120,6 +128,11 @@ impl Backend {
 /// Returns the error of a question that only a single server answers.
 fn one_by_one() -> Error {
     Error::Invalid("the servers of a quorum are looked at one by one: name one of them".to_owned())
+}
+
+/// Returns the error of a lock that is to stay after its release, of a quorum.
+pub(crate) fn no_stay() -> Error {
+    Error::Invalid("a quorum does not keep a lock after its release".to_owned())
 }
 
 /// Shows the addresses without logins.

@@ -147,6 +147,16 @@ impl Guard {
         let Self { guard, background } = self;
         background.handle.block_on(guard.release())
     }
+
+    /// Does the same as [`crate::Guard::release_after`].
+    ///
+    /// # Errors
+    ///
+    /// The same.
+    pub fn release_after(self, time: Duration) -> Result<(), Error> {
+        let Self { guard, background } = self;
+        background.handle.block_on(guard.release_after(time))
+    }
 }
 
 impl Deref for Guard {

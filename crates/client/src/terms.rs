@@ -136,6 +136,8 @@ pub(crate) struct Terms {
     pub lease: Duration,
     /// How long the lock is held at most, however often it is renewed.
     pub max_hold: Option<Duration>,
+    /// How long the lock stays at least, even if it is released earlier.
+    pub at_least: Option<Duration>,
     pub keep: Keep,
     /// The named session, and how often it had been opened before.
     pub named: Option<Arc<named::Inner>>,
@@ -159,6 +161,7 @@ impl Terms {
             mode,
             lease: DEFAULT_LEASE,
             max_hold: None,
+            at_least: None,
             keep: Keep::Renewal,
             named: None,
             openings: 0,
@@ -174,6 +177,11 @@ impl Terms {
     pub fn begin(&mut self) {
         self.owner = self.naming.owner();
         self.request = if let Naming::OfHold(_) = self.naming { uuid() } else { "1".to_owned() };
+    }
+
+    /// Returns the lease to begin with. A crash must not shorten the time that the lock stays at least.
+    pub fn first_lease(&self) -> Duration {
+        self.at_least.map_or(self.lease, |time| time.max(self.lease))
     }
 
     /// Returns the lock, or the first of several.
@@ -196,6 +204,12 @@ impl Terms {
             _ if self.max_hold.is_some() && self.keep == Keep::Named => {
                 invalid("a named session does not limit how long a lock is held")
             }
+            _ if self.at_least.is_some() && matches!(self.keep, Keep::Session | Keep::Named) => {
+                invalid("a session ends with its locks, so none stays at least so long")
+            }
+            _ if self.max_hold.is_some_and(|most| self.at_least.is_some_and(|time| time > most)) => {
+                invalid("a lock cannot stay longer than the most that it is held")
+            }
             Mode::Together if self.names.is_empty() || self.names.len() > MAX_NAMES => {
                 invalid("1 to 64 locks are acquired together")
             }
@@ -210,6 +224,11 @@ pub(crate) fn whole_millis(lease: Duration) -> Result<Duration, Error> {
         return Err(Error::Invalid("a lease is 1 ms to 365 days".to_owned()));
     }
     Ok(lease - Duration::from_nanos(u64::from(lease.subsec_nanos()) % 1_000_000))
+}
+
+/// Rounds up to whole milliseconds.
+pub(crate) fn up_to_millis(time: Duration) -> Duration {
+    time + Duration::from_nanos((1_000_000 - u64::from(time.subsec_nanos()) % 1_000_000) % 1_000_000)
 }
 
 /// A lock that was got.

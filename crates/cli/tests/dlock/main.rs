@@ -16,6 +16,7 @@ mod limits;
 mod manual;
 mod monitoring;
 mod observed;
+mod once;
 mod outages;
 mod pages;
 mod process;

@@ -24,7 +24,7 @@ pub(super) fn acquire(terms: &Terms, block: Option<u64>) -> Cmd {
             acquire
         }
     };
-    acquire.arg("PX").arg(millis(terms.lease)).arg("REQUEST").arg(&terms.request);
+    acquire.arg("PX").arg(millis(terms.first_lease())).arg("REQUEST").arg(&terms.request);
     if let Some(block) = block {
         acquire.arg("BLOCK").arg(block);
     }
@@ -59,7 +59,7 @@ fn side(mode: Mode) -> Option<&'static str> {
 pub(super) fn confirm(terms: &Terms) -> impl Iterator<Item = Cmd> {
     terms.names.iter().map(|name| {
         let mut renew = cmd("DLOCK.RENEW");
-        renew.arg(name).arg(&terms.owner).arg("PX").arg(millis(terms.lease)).arg(side(terms.mode));
+        renew.arg(name).arg(&terms.owner).arg("PX").arg(millis(terms.first_lease())).arg(side(terms.mode));
         renew
     })
 }

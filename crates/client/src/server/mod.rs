@@ -16,6 +16,7 @@ mod observe;
 mod retry;
 mod sessions;
 mod slot;
+mod stay;
 mod survey;
 
 use std::sync::{Arc, PoisonError};
@@ -175,7 +176,8 @@ impl Server {
             return Ok(None);
         };
         let session = (terms.keep == Keep::Session).then(|| Arc::new(Session::new(link.clone())));
-        let mut grant = Grant { token, until: sent + terms.lease, session, kept: None };
+        let lease = terms.first_lease();
+        let mut grant = Grant { token, until: sent + lease, session, kept: None };
         let hold = Hold::new(terms, terms.owner.clone(), &grant);
         if let Some(replicas) = terms.replicas
             && let Err(fault) = commands::acknowledged(replies.last().unwrap_or(&Value::Nil), replicas)
@@ -186,9 +188,9 @@ impl Server {
             }
             return Err(fault);
         }
-        if *repeat == Sent::Again || sent.elapsed() >= terms.lease / 3 {
+        if *repeat == Sent::Again || sent.elapsed() >= lease / 3 {
             // It may have been granted long ago: in the queue nobody knows when the lease began.
-            grant.until = match self.renew(&hold, hold.lease).await {
+            grant.until = match self.renew(&hold, lease).await {
                 Renewal::Until(until) => until,
                 Renewal::Gone => return Err(Fault::Later("the lease ended before the grant was heard of".into())),
                 Renewal::Failed(fault) => return Err(Fault::OutcomeUnknown(fault.cause())),
@@ -363,7 +365,6 @@ impl Server {
     }
 }
 
-/// Returns the replies without that to `WAIT`, if enough replicas have the write.
 /// The reply to a `RENEW` that a cap cut.
 const CUT: Value = Value::Int(0);
 
@@ -384,6 +385,7 @@ fn failed(fault: Fault) -> Renewal {
     if fault.is_wrong_type() { Renewal::Gone } else { Renewal::Failed(fault) }
 }
 
+/// Returns the replies without that to `WAIT`, if enough replicas have the write.
 fn acknowledged(mut replies: Vec<Value>, sent: usize, replicas: Replicas) -> Result<Vec<Value>, Fault> {
     let waited = if replies.len() == sent { replies.pop() } else { None };
     if let Some(waited) = waited.filter(|_| !replies.contains(&Value::Nil)) {

@@ -29,6 +29,7 @@ mod replicas;
 mod semaphore;
 mod session;
 mod several;
+mod stays;
 mod taken;
 #[cfg(feature = "tls")]
 mod tls;

@@ -1,22 +1,24 @@
 //! A lock that is held, and the task that keeps it.
 
+mod keeper;
+
 use std::future::Future;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use tokio::runtime::Handle;
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 use tokio::task::AbortHandle;
-use tokio::time::{sleep_until, timeout_at};
+use tokio::time::timeout_at;
 
-use crate::backend::Backend;
+use crate::backend::{Backend, no_stay};
 use crate::cleanup;
 use crate::error::Error;
 use crate::named::{Binding, WeakBinding};
 use crate::server::{Fault, Link, Server};
 use crate::session::Session;
-use crate::terms::{Grant, Hold, Keep, Mode, Renewal, Terms, whole_millis};
+use crate::terms::{Grant, Hold, Mode, Renewal, Terms, up_to_millis, whole_millis};
 
 /// A lock that is held, until it is released, dropped or lost: one lock, permits of a semaphore, or several locks that
 /// were acquired together.
@@ -45,6 +47,10 @@ struct Held {
     state: watch::Sender<State>,
     /// The lease that the last renewal asked for.
     lease: Mutex<Duration>,
+    /// Until when it stays at least, even if it is released earlier.
+    stays_until: Mutex<Option<Instant>>,
+    /// The lease has become shorter, so the next renewal is due earlier.
+    hurry: Notify,
     /// The guards that have not left.
     entries: AtomicUsize,
     runtime: Handle,
@@ -70,8 +76,11 @@ impl Guard {
         }
         let (state, lease) = (watch::Sender::new(State::Until(until)), Mutex::new(hold.lease));
         let (entries, runtime, keeper) = (AtomicUsize::new(1), Handle::current(), OnceLock::new());
-        let held = Arc::new(Held { backend, hold, state, lease, entries, runtime, keeper });
-        held.keeper.get_or_init(|| held.runtime.spawn(keep(held.clone())).abort_handle());
+        // The grant came before now.
+        let stays_until = Mutex::new(terms.at_least.map(|time| Instant::now() + time));
+        let hurry = Notify::new();
+        let held = Arc::new(Held { backend, hold, state, lease, stays_until, hurry, entries, runtime, keeper });
+        held.keeper.get_or_init(|| held.runtime.spawn(keeper::keep(held.clone())).abort_handle());
         Self { held, last: None, released: false }
     }
 
@@ -218,8 +227,9 @@ impl Guard {
         self.renew().await
     }
 
-    /// Releases the lock. The server grants it to the next in the queue before this returns. With [other
-    /// guards](Guard::enter) of the same hold, the last one does that.
+    /// Releases the lock. The server grants it to the next in the queue before this returns, unless it [stays at
+    /// least](crate::Acquire::at_least) some time longer. With [other guards](Guard::enter) of the same hold, the last
+    /// one does that.
     ///
     /// Sent again if the connection breaks, for up to 5 s but not beyond the lease. If this future is dropped, or
     /// fails, the release goes on in the background.
@@ -237,8 +247,13 @@ impl Guard {
         if !last {
             return Ok(());
         }
-        self.held.leave_session();
         let patience = until.min(Instant::now() + RELEASE);
+        if let Some(end) = self.held.stays_until() {
+            let outcome = self.held.backend.stay(&self.held.hold, end, patience).await;
+            self.released = !matches!(outcome, Err(Error::Unreachable(_)));
+            return outcome;
+        }
+        self.held.leave_session();
         let outcome = self.held.backend.release(&self.held.hold, patience).await;
         self.released = !matches!(outcome, Err(Error::Unreachable(_))) || self.held.hold.binding.is_some();
         if !matches!(outcome, Ok(()) | Err(Error::Lost)) {
@@ -248,6 +263,27 @@ impl Guard {
             self.held.hold.upgrade.iter().for_each(|upgrade| upgrade.end());
         }
         outcome
+    }
+
+    /// Gives the lock up, but leaves it to a lease that ends so long from now, and that nothing renews. Takes the place
+    /// of [`at_least`](crate::Acquire::at_least); zero releases the lock at once.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`release`](Guard::release): without an answer, the lock may end earlier, with the lease that it had.
+    /// [`Error::Refused`] if `dlock.max-lease` is shorter. [`Error::Invalid`] if the lock is one of a session or of a
+    /// quorum, and is released.
+    pub async fn release_after(self, time: Duration) -> Result<(), Error> {
+        let Hold { session, binding, kept, .. } = &self.held.hold;
+        if kept.is_some() {
+            return Err(no_stay());
+        }
+        if session.is_some() || binding.is_some() {
+            return Err(Error::Invalid("a lock does not outlive its session".to_owned()));
+        }
+        let end = if time.is_zero() { None } else { Some(Instant::now() + whole_millis(time)?) };
+        *self.held.stays_until.lock().unwrap_or_else(PoisonError::into_inner) = end;
+        self.release().await
     }
 }
 
@@ -272,6 +308,11 @@ impl Drop for Guard {
         let held = self.held.clone();
         self.held.backend.cleanups().spawn(&self.held.runtime, async move {
             let until = until.min(Instant::now() + cleanup::LIMIT * 4 / 5);
+            if let Some(end) = held.stays_until() {
+                // Without an answer, it stays a lease longer at most.
+                _ = held.backend.stay(&held.hold, end, until).await;
+                return;
+            }
             if !matches!(held.backend.release(&held.hold, until).await, Ok(()) | Err(Error::Lost)) {
                 held.release_later();
             }
@@ -327,6 +368,7 @@ impl Held {
     /// Sets the lease that the next renewal asks for. The server may begin to count it at any time from now on.
     fn set_lease(&self, lease: Duration) {
         *self.lease.lock().unwrap_or_else(PoisonError::into_inner) = lease;
+        self.hurry.notify_one();
         let end = Instant::now() + lease;
         self.state.send_if_modified(|state| match state {
             State::Until(until) if *until > end => {
@@ -335,6 +377,12 @@ impl Held {
             }
             _ => false,
         });
+    }
+
+    /// Returns until when it has to stay after its release, if that is in the future.
+    fn stays_until(&self) -> Option<Instant> {
+        let end = *self.stays_until.lock().unwrap_or_else(PoisonError::into_inner);
+        end.filter(|end| *end > Instant::now())
     }
 
     /// Returns until when it is held, as far as this process knows.
@@ -346,7 +394,9 @@ impl Held {
     }
 
     async fn renew(&self) -> Renewal {
-        let lease = self.lease();
+        // A renewal must not shorten the time that it stays at least.
+        let rest = self.stays_until().map(|end| up_to_millis(end.saturating_duration_since(Instant::now())));
+        let lease = self.lease().max(rest.unwrap_or_default());
         let renewing = self.backend.renew(&self.hold, lease);
         let renewal = if self.bound().is_some() {
             // The server renews: however late this is asked, it is the connection that counts.
@@ -400,75 +450,8 @@ impl std::fmt::Debug for Held {
     }
 }
 
-/// Renews until the lock is lost. Ends with the guard.
-async fn keep(held: Arc<Held>) {
-    if held.hold.keep == Keep::Nobody {
-        return expire(held).await;
-    }
-    if let Some(binding) = &held.hold.binding {
-        binding.lost().await;
-        return held.set(State::Lost);
-    }
-    let third = |lease: Duration| lease.mul_f64(spread(&held.hold.owner) / 3.0);
-    let mut is_silent = false;
-    let mut due = held.until().checked_sub(held.hold.lease - third(held.hold.lease)).unwrap_or_else(Instant::now);
-    loop {
-        let cut = async {
-            match &held.hold.session {
-                Some(session) => session.link().closed().await,
-                None => std::future::pending().await,
-            }
-        };
-        let is_cut = tokio::select! {
-            () = cut => true,
-            () = sleep_until(due.into()) => false,
-        };
-        // A server that hangs keeps the connection of a session open. Another one may have taken its place.
-        let session = held.hold.session.as_ref().filter(|_| is_cut || is_silent);
-        let renewal = match session {
-            Some(session) => held.bind(session).await,
-            None => held.renew().await,
-        };
-        match renewal {
-            // A cap may end it before its lease would.
-            Renewal::Until(_) => {
-                (due, is_silent) = ((Instant::now() + third(held.lease())).min(held.until()), false);
-            }
-            Renewal::Gone => return,
-            Renewal::Failed(Fault::Refused(_)) if session.is_some() => return held.set(State::Lost),
-            Renewal::Failed(_) if Instant::now() >= held.until() => return held.set(State::Lost),
-            Renewal::Failed(_) => {
-                let pause = (held.lease() / 30).clamp(MIN_PAUSE, MAX_PAUSE);
-                due = (Instant::now() + pause).min(held.until());
-                is_silent = true;
-                if session.is_some() {
-                    sleep_until(due.into()).await;
-                }
-            }
-        }
-    }
-}
-
-/// Waits for the end of the lease, however often it is renewed by hand.
-async fn expire(held: Arc<Held>) {
-    while Instant::now() < held.until() {
-        sleep_until(held.until().into()).await;
-    }
-    held.set(State::Lost);
-}
-
-/// Returns a factor from 0.9 to 1, by the owner: guards that began together drift apart.
-fn spread(owner: &str) -> f64 {
-    let sum: u32 = owner.bytes().map(u32::from).sum();
-    0.9 + 0.1 * f64::from(sum % 64) / 63.0
-}
-
 /// How long a release is tried of what may be lost.
 const ONCE: Duration = Duration::from_secs(1);
 
 /// How long a release is tried in the foreground.
 const RELEASE: Duration = Duration::from_secs(5);
-
-/// Between two attempts at a renewal.
-const MIN_PAUSE: Duration = Duration::from_millis(10);
-const MAX_PAUSE: Duration = Duration::from_millis(500);

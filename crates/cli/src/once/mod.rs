@@ -1,0 +1,123 @@
+//! A lock that stays after its command: once in each period, or at least so long.
+//!
+//! The lock is the memory of the run: it is held until a part of the period has passed since the grant. No clock of a
+//! machine is read, only the server's.
+//!
+//! ```text
+//! |------------------------------- period -------------------------------|
+//! | command |  the lock stays                                     | free |  the next run
+//! grant                                                    nine tenths
+//! ```
+
+use std::time::{Duration, Instant};
+
+use clap::Args;
+use dlock_client::{Acquire, Error, Guard};
+use tokio::time::sleep;
+
+use crate::args::{Run, duration};
+use crate::servers::Servers;
+
+/// How long the lock of `dlock run` stays.
+#[derive(Args)]
+pub struct Once {
+    /// Run at most once in each period, such as 1d: keep the lock for nine tenths of it, counted from the start. Does not
+    /// wait, unless --wait is given. Exit code 0 if it has run in this period, or runs now (another code with -E)
+    #[arg(long, value_name = "PERIOD", value_parser = period, conflicts_with_all = ["shared", "limit", "at_least"])]
+    pub once: Option<Duration>,
+
+    /// With --once: a command that fails or is killed does not count, so another run may follow in the same period
+    #[arg(long, requires = "once", conflicts_with = "at_least")]
+    pub retry_failed: bool,
+
+    /// Keep the lock for at least this time, counted from the start, also if the command ends earlier
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    pub at_least: Option<Duration>,
+}
+
+impl Once {
+    /// Returns how long the lock stays, counted from the grant.
+    pub fn stays(&self) -> Option<Duration> {
+        self.once.map(kept).or(self.at_least).filter(|time| !time.is_zero())
+    }
+
+    /// Refuses what a quorum does not do, before anything runs.
+    pub fn check(&self, servers: &Servers) -> Result<(), Error> {
+        if self.stays().is_some() && servers.server.len() > 1 {
+            let why = "--once and --at-least need one server: a quorum does not keep a lock after its release";
+            return Err(Error::Invalid(why.to_owned()));
+        }
+        Ok(())
+    }
+
+    /// Adds it to an acquisition. A run that may be repeated does not keep its lock before it has succeeded: then the
+    /// lease to begin with only shows that the server allows it.
+    pub fn apply(&self, acquire: Acquire, lease: Duration) -> Acquire {
+        match self.stays() {
+            Some(time) if self.retry_failed => acquire.lease(time.max(lease)),
+            Some(time) => acquire.at_least(time),
+            None => acquire,
+        }
+    }
+
+    /// Shortens the lease to the one that is renewed, if the lock is kept only after success.
+    pub async fn begin(&self, guard: &Guard, lease: Duration) -> Result<(), Error> {
+        if !self.retry_failed {
+            return Ok(());
+        }
+        match guard.extend(lease).await {
+            // The server counts on a longer one, and the guard renews it.
+            Err(Error::Unreachable(_)) => Ok(()),
+            outcome => outcome,
+        }
+    }
+
+    /// Gives the lock up after a command that ran, which began then.
+    pub async fn end(&self, guard: Guard, began: Instant, succeeded: bool) -> Result<(), Error> {
+        let Some(time) = self.stays().filter(|_| self.retry_failed && succeeded) else { return guard.release().await };
+        // While no server answers, the lease is tried again: the success must not be forgotten.
+        while let Err(Error::Unreachable(_)) = guard.renew().await {
+            sleep(PAUSE).await;
+        }
+        guard.release_after(time.saturating_sub(began.elapsed())).await
+    }
+}
+
+/// Returns how long the lock of a run stays: nine tenths of the period.
+///
+/// The rest is for starts that come earlier than the last one: clocks that differ, a busy machine, and the day of 23
+/// hours. All starts of one period must fall into that nine tenths, and they do by far.
+pub fn kept(period: Duration) -> Duration {
+    period / 10 * 9
+}
+
+fn period(text: &str) -> Result<Duration, String> {
+    match duration(text)? {
+        period if period < SHORTEST => Err(format!("at least {SHORTEST:?}")),
+        period => Ok(period),
+    }
+}
+
+impl Run {
+    /// Returns the exit code if the lock was not acquired.
+    pub fn conflict(&self) -> u8 {
+        let usual = if self.once.once.is_some() { 0 } else { crate::exit::NOT_GOT };
+        self.conflict_exit_code.unwrap_or(usual)
+    }
+}
+
+/// The shortest period. A start takes a moment.
+const SHORTEST: Duration = Duration::from_secs(1);
+
+/// Between two attempts to reach the server after the command.
+const PAUSE: Duration = Duration::from_millis(200);
+
+#[cfg(test)]
+#[allow(
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::cast_possible_truncation,
+    clippy::cast_possible_wrap,
+    reason = "a test that panics has failed, which is what it is for"
+)]
+mod week;

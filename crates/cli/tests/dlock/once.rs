@@ -1,0 +1,240 @@
+//! Once in each period, and at least so long. `src/once/week.rs` has a week of it with clocks that differ.
+
+use std::process::Stdio;
+use std::time::Duration;
+
+use crate::process::{Notes, Outcome, Running, With, alive, bare, dlock, outcome};
+use dlock_testkit::{Server, soon};
+
+const HOUR: i64 = 3_600_000;
+/// How long the lock of `--once 1d` stays.
+const DAY: std::ops::Range<i64> = 21 * HOUR..22 * HOUR;
+
+/// A run whose command notes that it ran.
+fn run(server: &Server, notes: &Notes, options: &[&str], then: &str) -> Running {
+    let script = format!("echo ran >> {}; {then}", notes.path("log").display());
+    let mut command = dlock(server).with(["run"]).with(options).with(["report", "--", "sh", "-c", &script]);
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    Running::start(command)
+}
+
+fn done(server: &Server, notes: &Notes, options: &[&str], then: &str) -> Outcome {
+    run(server, notes, options, then).outcome()
+}
+
+fn ran(notes: &Notes) -> usize {
+    notes.read("log").lines().count()
+}
+
+fn left(server: &Server) -> i64 {
+    server.client().int("PTTL report")
+}
+
+#[test]
+fn five_machines_run_it_once_each_day() {
+    let (server, notes) = (Server::start(), Notes::new());
+    for day in 1..=7 {
+        let machines: Vec<_> = (0..5).map(|_| run(&server, &notes, &["--once", "1d"], "true")).collect();
+        let outcomes: Vec<_> = machines.into_iter().map(Running::outcome).collect();
+        assert_eq!(ran(&notes), day);
+        assert!(outcomes.iter().all(|outcome| outcome.code == Some(0)), "{outcomes:?}");
+        let told = outcomes.iter().filter(|outcome| outcome.stderr.contains("it has run in this period")).count();
+        assert_eq!(told, 4, "{outcomes:?}");
+        assert!(DAY.contains(&left(&server)), "{} ms", left(&server));
+        // The night.
+        server.client().int("PEXPIRE report 1");
+        server.client().outlive("report");
+    }
+}
+
+#[test]
+fn the_lock_stays_for_nine_tenths_of_the_period_from_the_start() {
+    let (server, notes) = (Server::start(), Notes::new());
+    let mut watch = server.client();
+    for runs in 1..=3 {
+        let script = format!("echo $DLOCK_TOKEN > {}", notes.path("token").display());
+        assert_eq!(done(&server, &notes, &["--once", "4s", "--lease", "3s"], &script).code, Some(0));
+        assert_eq!(done(&server, &notes, &["--once", "4s"], "true").code, Some(0));
+        assert_eq!(ran(&notes), runs);
+        let granted: i64 = notes.line("token").parse().expect("a token");
+        let stays = watch.end_of("report") - granted / 1000;
+        // The client counts from the reply to the grant.
+        assert!((3599..3599 + 400).contains(&stays), "{stays} ms");
+        watch.outlive("report");
+    }
+}
+
+#[test]
+fn a_command_that_fails_counts_unless_it_may_be_repeated() {
+    let (server, notes) = (Server::start(), Notes::new());
+    let once = ["--once", "1d"];
+    assert_eq!(done(&server, &notes, &once, "exit 7").code, Some(7));
+    assert!(DAY.contains(&left(&server)));
+    assert_eq!(done(&server, &notes, &once, "true").code, Some(0));
+    assert_eq!(ran(&notes), 1);
+    server.client().int("DEL report");
+    let retry = ["--once", "1d", "--retry-failed"];
+    assert_eq!(done(&server, &notes, &retry, "exit 7").code, Some(7));
+    assert!(server.holders("report").is_empty());
+    assert_eq!(done(&server, &notes, &retry, "kill -9 $$").code, Some(128 + 9));
+    assert_eq!(done(&server, &notes, &retry, "true").code, Some(0));
+    assert_eq!(ran(&notes), 4);
+    assert!(DAY.contains(&left(&server)), "{} ms", left(&server));
+    assert_eq!(done(&server, &notes, &retry, "true").code, Some(0));
+    assert_eq!(ran(&notes), 4);
+}
+
+#[test]
+fn after_kill_9_it_counts_unless_it_may_be_repeated() {
+    for (options, stays) in [(&["--once", "1d"][..], true), (&["--once", "1d", "--retry-failed"], false)] {
+        let (server, notes) = (Server::start(), Notes::new());
+        let script = notes.script("exec sleep 1000");
+        let command = dlock(&server).with(["run", "--lease", "3s"]).with(options).with(["report", "--"]).with(script);
+        let mut running = Running::start(command);
+        let pid = notes.pid();
+        running.signal(libc::SIGKILL);
+        soon("the command is gone", || !alive(pid));
+        if stays {
+            assert!(DAY.contains(&left(&server)));
+        } else {
+            assert!(left(&server) <= 3000, "{} ms", left(&server));
+            server.client().outlive("report");
+            assert_eq!(done(&server, &notes, options, "true").code, Some(0));
+            assert_eq!(ran(&notes), 1);
+        }
+    }
+}
+
+/// A waiter takes over from a machine that dies.
+#[test]
+fn a_run_that_waits_takes_over_or_learns_that_it_has_run() {
+    let (server, notes) = (Server::start(), Notes::new());
+    let script = notes.script("exec sleep 1000");
+    let retry = ["run", "--once", "1d", "--retry-failed", "--lease", "3s"];
+    let mut first = Running::start(dlock(&server).with(retry).with(["report", "--"]).with(script));
+    notes.pid();
+    let second = run(&server, &notes, &["--once", "1d", "--retry-failed", "--wait", "60s"], "true");
+    server.left_waiting(1);
+    first.signal(libc::SIGKILL);
+    assert_eq!(second.outcome().code, Some(0));
+    assert_eq!(ran(&notes), 1);
+    let third = done(&server, &notes, &["--once", "1d", "--wait", "100ms"], "true");
+    assert_eq!((third.code, ran(&notes)), (Some(0), 1));
+    assert!(third.stderr.contains("it has run in this period"), "{}", third.stderr);
+}
+
+#[test]
+fn a_success_is_not_forgotten_because_the_server_hangs_for_a_moment() {
+    let (server, notes) = (Server::start(), Notes::new());
+    let go = notes.path("go").display().to_string();
+    let wait = format!("while [ ! -e {go} ]; do sleep 0.01; done");
+    let mut running = run(&server, &notes, &["--once", "1d", "--retry-failed"], &wait);
+    soon("it runs", || ran(&notes) == 1);
+    server.freeze();
+    std::fs::write(&go, "").expect("a file");
+    std::thread::sleep(Duration::from_secs(6));
+    assert!(!running.has_ended(), "it waits for the server");
+    server.thaw();
+    assert_eq!(running.outcome().code, Some(0));
+    assert!(DAY.contains(&left(&server)), "{} ms", left(&server));
+}
+
+#[test]
+fn a_command_that_takes_longer_than_the_period_is_alone_and_frees_the_lock_at_its_end() {
+    let (server, notes) = (Server::start(), Notes::new());
+    let go = notes.path("go").display().to_string();
+    let wait = format!("while [ ! -e {go} ]; do sleep 0.01; done");
+    let options = ["--once", "3s", "--lease", "3s"];
+    let running = run(&server, &notes, &options, &wait);
+    soon("it runs", || ran(&notes) == 1);
+    let mut watch = server.client();
+    let granted = watch.now();
+    soon("its period is over", || watch.now() > granted + 4000);
+    assert_eq!(done(&server, &notes, &options, "true").code, Some(0));
+    assert_eq!(ran(&notes), 1, "it runs still");
+    std::fs::write(&go, "").expect("a file");
+    assert_eq!(running.outcome().code, Some(0));
+    assert!(server.holders("report").is_empty());
+}
+
+#[test]
+fn what_did_not_run_does_not_count() {
+    let (server, notes) = (Server::start(), Notes::new());
+    let failed = outcome(dlock(&server).with(["run", "--once", "1d", "report", "--", "/nowhere/at/all"]));
+    assert_eq!(failed.code, Some(127));
+    assert!(server.holders("report").is_empty());
+    // The server does not allow so long a lease: that shows before the command runs.
+    server.client().ok("CONFIG SET dlock.max-lease 3600000");
+    for options in [&["--once", "1d"][..], &["--once", "1d", "--retry-failed"], &["--at-least", "2h"]] {
+        let refused = done(&server, &notes, options, "true");
+        assert_eq!((refused.code, ran(&notes)), (Some(69), 0), "{}", refused.stderr);
+        assert!(refused.stderr.contains("dlock.max-lease"), "{}", refused.stderr);
+    }
+}
+
+#[test]
+fn a_time_limit_ends_the_command_and_not_the_memory_of_it() {
+    for (options, stays) in [(&[][..], true), (&["--retry-failed"], false)] {
+        let (server, notes) = (Server::start(), Notes::new());
+        let limited = ["--once", "1d", "--max-time", "3s", "--lease", "3s"];
+        let ended = done(&server, &notes, &[&limited, options].concat(), "exec sleep 1000");
+        assert_eq!((ended.code, ran(&notes)), (Some(75), 1), "{}", ended.stderr);
+        assert!(ended.stderr.contains("its time is over"), "{}", ended.stderr);
+        assert_eq!(!server.holders("report").is_empty(), stays);
+        assert!(!stays || DAY.contains(&left(&server)), "{} ms", left(&server));
+    }
+}
+
+#[test]
+fn a_lock_is_kept_at_least_so_long() {
+    let (server, notes) = (Server::start(), Notes::new());
+    let least = ["--at-least", "14m"];
+    assert_eq!(done(&server, &notes, &least, "true").code, Some(0));
+    let minutes = left(&server) / 60_000;
+    assert!((13..=14).contains(&minutes), "{minutes} min");
+    let refused = done(&server, &notes, &["--no-wait", "--at-least", "14m"], "true");
+    assert_eq!((refused.code, ran(&notes)), (Some(1), 1));
+    // Nobody has its owner, but an operator can take it away.
+    assert_eq!(outcome(dlock(&server).with(["break", "--yes", "report"])).code, Some(0));
+    assert_eq!(done(&server, &notes, &["--no-wait", "--at-least", "3s", "--limit", "2"], "exit 3").code, Some(3));
+    // One of two permits is kept.
+    assert_eq!(done(&server, &notes, &["--no-wait", "--limit", "2"], "true").code, Some(0));
+    assert_eq!(done(&server, &notes, &["--no-wait", "--limit", "1"], "true").code, Some(1));
+}
+
+#[test]
+fn the_exit_code_and_the_message_of_a_run_that_is_skipped_can_be_chosen() {
+    let (server, notes) = (Server::start(), Notes::new());
+    server.client().int("DLOCK.ACQUIRE report other PX 600000");
+    for (options, code) in [
+        (&["--once", "1d", "-q"][..], 0),
+        (&["--once", "1d", "--quiet", "-E", "9"], 9),
+        (&["--no-wait", "-q"], 1),
+        (&["--wait", "10ms", "-q", "-E", "0"], 0),
+    ] {
+        let skipped = done(&server, &notes, options, "true");
+        assert_eq!((skipped.code, skipped.stderr.as_str()), (Some(code), ""), "{options:?}");
+    }
+    assert_eq!(ran(&notes), 0);
+}
+
+#[test]
+fn options_that_do_not_go_with_a_period_are_mistakes() {
+    for wrong in [
+        &["--once", "1d", "--limit", "2"][..],
+        &["--once", "1d", "--shared"],
+        &["--once", "1d", "--at-least", "1h"],
+        &["--once", "0"],
+        &["--retry-failed"],
+        &["--at-least", "1h", "--retry-failed"],
+    ] {
+        let mistake = outcome(bare().with(["run"]).with(wrong).with(["report", "--", "true"]));
+        assert_eq!(mistake.code, Some(64), "{wrong:?}: {}", mistake.stderr);
+    }
+    for options in [&["--once", "1d"][..], &["--at-least", "10s"]] {
+        let quorum = ["-s", "redis://a", "-s", "redis://b", "-s", "redis://c", "--longest-lease", "1m"];
+        let mistake = outcome(bare().with(quorum).with(["run"]).with(options).with(["report", "--", "true"]));
+        assert_eq!(mistake.code, Some(64), "{}", mistake.stderr);
+        assert!(mistake.stderr.contains("need one server"), "{}", mistake.stderr);
+    }
+}

@@ -1,0 +1,83 @@
+//! The task that keeps a hold.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tokio::time::sleep_until;
+
+use super::{Held, State};
+use crate::server::Fault;
+use crate::terms::{Keep, Renewal};
+
+/// Renews until the lock is lost. Ends with the guard.
+pub(super) async fn keep(held: Arc<Held>) {
+    if held.hold.keep == Keep::Nobody {
+        return expire(held).await;
+    }
+    if let Some(binding) = &held.hold.binding {
+        binding.lost().await;
+        return held.set(State::Lost);
+    }
+    let third = |lease: Duration| lease.mul_f64(spread(&held.hold.owner) / 3.0);
+    let mut is_silent = false;
+    let mut due = held.until().checked_sub(held.hold.lease - third(held.hold.lease)).unwrap_or_else(Instant::now);
+    // The lease of a lock that stays at least so long may be longer than the one that is renewed.
+    due = due.min(Instant::now() + third(held.lease()));
+    loop {
+        let cut = async {
+            match &held.hold.session {
+                Some(session) => session.link().closed().await,
+                None => std::future::pending().await,
+            }
+        };
+        let is_cut = tokio::select! {
+            () = cut => true,
+            () = sleep_until(due.into()) => false,
+            () = held.hurry.notified() => {
+                due = due.min(Instant::now() + third(held.lease()));
+                continue;
+            }
+        };
+        // A server that hangs keeps the connection of a session open. Another one may have taken its place.
+        let session = held.hold.session.as_ref().filter(|_| is_cut || is_silent);
+        let renewal = match session {
+            Some(session) => held.bind(session).await,
+            None => held.renew().await,
+        };
+        match renewal {
+            // A cap may end it before its lease would.
+            Renewal::Until(_) => {
+                (due, is_silent) = ((Instant::now() + third(held.lease())).min(held.until()), false);
+            }
+            Renewal::Gone => return,
+            Renewal::Failed(Fault::Refused(_)) if session.is_some() => return held.set(State::Lost),
+            Renewal::Failed(_) if Instant::now() >= held.until() => return held.set(State::Lost),
+            Renewal::Failed(_) => {
+                let pause = (held.lease() / 30).clamp(MIN_PAUSE, MAX_PAUSE);
+                due = (Instant::now() + pause).min(held.until());
+                is_silent = true;
+                if session.is_some() {
+                    sleep_until(due.into()).await;
+                }
+            }
+        }
+    }
+}
+
+/// Waits for the end of the lease, however often it is renewed by hand.
+async fn expire(held: Arc<Held>) {
+    while Instant::now() < held.until() {
+        sleep_until(held.until().into()).await;
+    }
+    held.set(State::Lost);
+}
+
+/// Returns a factor from 0.9 to 1, by the owner: guards that began together drift apart.
+fn spread(owner: &str) -> f64 {
+    let sum: u32 = owner.bytes().map(u32::from).sum();
+    0.9 + 0.1 * f64::from(sum % 64) / 63.0
+}
+
+/// Between two attempts at a renewal.
+const MIN_PAUSE: Duration = Duration::from_millis(10);
+const MAX_PAUSE: Duration = Duration::from_millis(500);

@@ -1,0 +1,44 @@
+//! A hold that stays for a while after its guard.
+
+use std::time::{Duration, Instant};
+
+use redis::Value;
+use tokio::time::{sleep, timeout_at};
+
+use super::commands;
+use super::nodes::{Lane, REPLY};
+use super::retry::PAUSE;
+use super::{Fault, Server};
+use crate::error::Error;
+use crate::join::join_all;
+use crate::terms::{Hold, up_to_millis};
+
+impl Server {
+    /// Sets the end of the hold to that time. Tries again until `patience`, but not for longer than the hold may last.
+    /// Of several locks, the first error is returned after all were tried.
+    pub async fn stay(&self, hold: &Hold, end: Instant, patience: Instant) -> Result<(), Error> {
+        join_all(hold.names.iter().map(|name| self.stay_one(hold, name, end, patience))).await.into_iter().collect()
+    }
+
+    async fn stay_one(&self, hold: &Hold, name: &[u8], end: Instant, patience: Instant) -> Result<(), Error> {
+        let staying = timeout_at(patience.into(), self.stay_until(hold, name, end, patience)).await;
+        staying.unwrap_or_else(|_| Err(Error::Unreachable("no reply in time".into())))
+    }
+
+    async fn stay_until(&self, hold: &Hold, name: &[u8], end: Instant, patience: Instant) -> Result<(), Error> {
+        loop {
+            let rest = up_to_millis(end.saturating_duration_since(Instant::now()));
+            // A lease of zero is none.
+            let renew = commands::renew(hold, name, rest.max(Duration::from_millis(1)));
+            match self.nodes.call(name, &renew, Lane::Shared, Some(REPLY)).await.map(|(reply, _)| reply) {
+                // A repeat gets the same answer: unlike a release, a renewal leaves the hold.
+                Ok(Value::Nil) => return Err(Error::Lost),
+                Ok(_) => return Ok(()),
+                Err(fault) if fault.is_wrong_type() => return Err(Error::Lost),
+                Err(fault @ Fault::Refused(_)) => return Err(fault.into()),
+                Err(fault) if Instant::now() + PAUSE >= patience => return Err(fault.into()),
+                Err(_) => sleep(PAUSE).await,
+            }
+        }
+    }
+}
