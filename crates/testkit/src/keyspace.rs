@@ -24,6 +24,8 @@ pub fn name(key: &KeyName) -> Name<'_> {
 #[derive(Clone, Debug, Default)]
 pub struct MemoryKeyspace {
     now_us: u64,
+    /// How far the monotonic clock is ahead, in µs.
+    uptime_ahead_us: i64,
     /// How much time passes with every look at the clock, in µs.
     pub us_per_look: std::cell::Cell<u64>,
     /// How much time passes with every key that is opened, in µs. A server's timers see the time pass.
@@ -104,6 +106,11 @@ impl MemoryKeyspace {
         self.now_us = us;
         self.looked_us.set(0);
         self.looks.set(0);
+    }
+
+    /// Sets the monotonic clock, which goes on with the clock.
+    pub fn set_uptime_us(&mut self, us: u64) {
+        self.uptime_ahead_us = us.cast_signed() - self.now_us.cast_signed();
     }
 
     /// The time in ms.
@@ -334,7 +341,7 @@ impl Keyspace for MemoryKeyspace {
     }
 
     fn uptime(&self) -> Uptime {
-        Uptime::from_us(self.now_us + self.looked_us.get())
+        Uptime::from_us((self.now_us + self.looked_us.get()).saturating_add_signed(self.uptime_ahead_us))
     }
 }
 

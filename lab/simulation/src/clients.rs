@@ -1,9 +1,10 @@
 //! The clients: connections, requests that are lost or late, and what a client believes to hold.
 
 use dlock_core::Mode;
+use dlock_testkit::histories::SessionNo;
 
 use crate::oracle::Why;
-use crate::plan::{CLIENTS, Command};
+use crate::plan::{CLIENTS, Command, OTHER_USER};
 use crate::servers::Place;
 
 /// A client with one owner. It talks to the replicated servers and to the other node, over a connection each.
@@ -14,6 +15,49 @@ pub struct Client {
     /// The last request that has an id.
     pub last: Option<Command>,
     pub beliefs: Vec<Belief>,
+    /// Its named session on the replicated servers, and the one on the other node.
+    pub sessions: [Option<Session>; 2],
+    /// How many ids it has used for sessions before.
+    ids: usize,
+    /// Until then it hangs, or is cut off, in µs of the true time.
+    pub silent_until: u64,
+}
+
+/// A named session, as far as the client can know.
+#[derive(Clone, Copy, Debug)]
+pub struct Session {
+    pub bond: Named,
+    /// How long it lasts at least, in µs of the true time.
+    pub until: u64,
+    /// When the next heartbeat is sent.
+    pub next_beat: u64,
+}
+
+/// Which named session it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Named {
+    pub id: SessionNo,
+    pub server: usize,
+    /// How often the server had forgotten its sessions.
+    pub run: usize,
+    /// What holds know it by there.
+    pub number: u64,
+}
+
+/// What a hold is bound to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Bond {
+    Connection(Connection),
+    Named(Named),
+}
+
+impl Bond {
+    pub fn server(&self) -> usize {
+        match self {
+            Bond::Connection(connection) => connection.server,
+            Bond::Named(named) => named.server,
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,10 +82,12 @@ pub struct Belief {
     pub token: u64,
     /// Since when, in µs of the true time.
     pub from: u64,
-    /// Until when it lasts without a session.
+    /// Until when it lasts without the session of a connection.
     pub until: u64,
-    /// The connection that it is bound to.
-    pub session: Option<Connection>,
+    /// Until when it lasts at most: its cap.
+    pub last: u64,
+    /// What it is bound to.
+    pub session: Option<Bond>,
     /// Where its deadlines are in the streams, in order.
     pub deadlines: Vec<(Place, u64)>,
     /// Where a primary may have removed it: by its clock it had ended, or a session has that the client has replaced.
@@ -49,8 +95,15 @@ pub struct Belief {
 }
 
 impl Belief {
+    /// When it ends; `None`: with its connection.
+    pub fn end(&self) -> Option<u64> {
+        let has_connection = matches!(self.session, Some(Bond::Connection(_)));
+        let end = if has_connection { self.last } else { self.until.min(self.last) };
+        (end < u64::MAX).then_some(end)
+    }
+
     pub fn is_live(&self, now_us: u64) -> bool {
-        self.session.is_some() || now_us < self.until
+        now_us < self.end().unwrap_or(now_us + 1)
     }
 }
 
@@ -72,9 +125,30 @@ pub struct Clients {
 
 impl Clients {
     /// A connection that nobody has had before.
-    pub fn connect(&mut self, server: usize) -> Connection {
+    pub fn connect(&mut self, client: usize, server: usize) -> Connection {
         self.connections += 1;
-        Connection { id: self.connections, server }
+        Connection { id: self.connections * USERS + user_of(client), server }
+    }
+
+    /// The id that the client's session has.
+    pub fn session_id(&self, client: usize) -> SessionNo {
+        client + CLIENTS * self.all[client].ids
+    }
+
+    /// The client has no session any more, and the next gets another id.
+    pub fn forget_sessions(&mut self, client: usize) {
+        self.all[client].sessions = [None; 2];
+        self.all[client].ids += 1;
+    }
+
+    /// The next heartbeat: the true time, the client, and which of its sessions.
+    pub fn next_beat(&self) -> Option<(u64, usize, usize)> {
+        let sessions = self.all.iter().enumerate().flat_map(|(client, all)| {
+            let due =
+                move |(node, session): (usize, &Option<Session>)| Some((session.as_ref()?.next_beat, client, node));
+            all.sessions.iter().enumerate().filter_map(due)
+        });
+        sessions.min()
     }
 
     /// The client gives up a connection, and what it holds by it.
@@ -85,7 +159,7 @@ impl Clients {
                 *place = None;
             }
         }
-        client.beliefs.retain(|belief| belief.session != Some(connection));
+        client.beliefs.retain(|belief| belief.session != Some(Bond::Connection(connection)));
         if client.waiting.as_ref().is_some_and(|waiting| waiting.connection == connection) {
             client.waiting = None;
         }
@@ -108,4 +182,12 @@ impl Clients {
     pub fn doubt(&mut self, client: usize, keys: &[usize]) {
         self.all[client].beliefs.retain(|belief| !keys.contains(&belief.key));
     }
+}
+
+/// The model has two users: it knows that of a client by the number of its connection.
+const USERS: u64 = dlock_testkit::histories::CLIENTS as u64;
+
+/// What the numbers of a client's connections have in common.
+pub const fn user_of(client: usize) -> u64 {
+    if client == OTHER_USER { 0 } else { 1 }
 }

@@ -4,12 +4,14 @@
 //! | file | knows |
 //! |---|---|
 //! | `plan` | which events there are, and how a seed draws them |
+//! | `plan/sessions` | the same of named sessions and caps |
 //! | `run` | how an event runs, and how time passes |
 //! | `run/requests` | how a request gets from a client to a server, and how connections end |
 //! | `run/beliefs` | what a client hears, and what it believes to hold then |
+//! | `run/sessions` | heartbeats, what silences clients, and how they bind their holds anew |
 //! | `run/faults` | what fails, what an operator does, and how everything works again at the end |
 //! | `servers` | the servers: what was replicated where, what a crash leaves, who is promoted |
-//! | `clients` | the clients: connections, requests that are lost or late, what a client believes to hold |
+//! | `clients` | the clients: connections, sessions, requests that are lost or late, what a client believes to hold |
 //! | `oracle` | what must hold of these beliefs |
 //! | `shrink` | the shortest history that still fails |
 //!

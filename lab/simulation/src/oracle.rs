@@ -4,7 +4,7 @@
 
 use dlock_testkit::exclusion::{Hold, Span, violations};
 
-use crate::clients::{Belief, Clients, Connection};
+use crate::clients::{Belief, Bond, Clients, Connection};
 use crate::servers::{Place, Servers};
 use dlock_core::Mode;
 
@@ -75,10 +75,10 @@ impl Oracle {
 
     /// A belief ends.
     pub fn end(&mut self, now_us: u64, owner: usize, belief: &Belief) {
-        let until = if belief.session.is_some() { now_us } else { now_us.min(belief.until) };
+        let until = belief.end().map_or(now_us, |end| now_us.min(end));
         let (key, owner) = (belief.key.to_string(), owner.to_string());
         let hold = Hold { token: belief.token, key, owner, mode: belief.mode };
-        self.spans.push(Span { hold, from: belief.from, until });
+        self.spans.push(Span { hold, from: belief.from, until: until.max(belief.from) });
     }
 
     /// Where nothing can be lost, the checker of all other histories has to agree.
@@ -113,7 +113,10 @@ fn explain(servers: &Servers, server: usize, belief: &Belief) -> Option<Why> {
     let Some(known) = known else { return Some(Why::Lost) };
     let has_ended = servers.clock(server) / 1000 >= belief.deadlines[known].1;
     let is_last = known + 1 == belief.deadlines.len();
-    let is_bound_here = belief.session.is_none_or(|connection| connection.server == server);
+    let is_bound_here = belief.session.is_none_or(|bond| match bond {
+        Bond::Connection(connection) => connection.server == server,
+        Bond::Named(named) => (named.server, named.run) == (server, servers.run(server)),
+    });
     match (has_ended, is_last) {
         (false, _) => None,
         (true, false) => Some(Why::Lost),
@@ -141,12 +144,42 @@ pub fn note_session_end(servers: &Servers, clients: &mut Clients, connection: Co
     let (next, model) = (servers.next_place(server), servers.all[server].world.model());
     for (owner, client) in clients.all.iter_mut().enumerate() {
         for belief in &mut client.beliefs {
-            let is_elsewhere = belief.session.is_none_or(|session| session.server != server);
+            let is_elsewhere = belief.session.is_none_or(|bond| bond.server() != server);
             let hold = model.mine(belief.key, owner, belief.mode).filter(|hold| hold.token == belief.token);
             if is_elsewhere && hold.is_some_and(|hold| hold.session == Some(id)) {
                 belief.ended.push((next, Why::Unbound));
             }
         }
+    }
+}
+
+/// Named sessions on a server to which holds are bound there, though the client has bound them to others elsewhere: which
+/// belief of which client it is, and the session.
+pub fn named_elsewhere(servers: &Servers, clients: &Clients, server: usize) -> Vec<(usize, usize, u64)> {
+    let model = servers.all[server].world.model();
+    let mut found = Vec::new();
+    for (owner, client) in clients.all.iter().enumerate().filter(|_| !model.sessions.is_empty()) {
+        for (at, belief) in client.beliefs.iter().enumerate() {
+            let hold = model.mine(belief.key, owner, belief.mode).filter(|hold| hold.token == belief.token);
+            let session = hold.and_then(|hold| hold.session);
+            if let Some(session) = session.filter(|_| belief.session.is_none_or(|bond| bond.server() != server)) {
+                found.push((owner, at, session));
+            }
+        }
+    }
+    found
+}
+
+/// Writes down which of these have ended, and what is bound to them, in the next unit after this place.
+pub fn note_named_ends(
+    servers: &Servers,
+    clients: &mut Clients,
+    (server, next): (usize, Place),
+    bound: Vec<(usize, usize, u64)>,
+) {
+    let model = servers.all[server].world.model();
+    for (owner, at, _) in bound.into_iter().filter(|(_, _, session)| !model.is_open(*session)) {
+        clients.all[owner].beliefs[at].ended.push((next, Why::Unbound));
     }
 }
 

@@ -1,6 +1,9 @@
 //! Which events there are, and how a seed draws them. An event says all that it needs, so that others can be left out.
 
+mod sessions;
+
 use std::num::NonZeroU32;
+use std::ops::Range;
 
 use dlock_core::{Command as Verb, Entries, Mode};
 use dlock_testkit::histories::leave::{Leave, Renewal};
@@ -67,6 +70,30 @@ pub enum What {
     /// The time of the wait is over, or `CLIENT UNBLOCK`.
     TimeOut {
         client: usize,
+    },
+    /// The client does nothing for a while, and keeps its connections: `SIGSTOP`.
+    Hang {
+        client: usize,
+        for_us: u64,
+    },
+    /// Nothing reaches the client, and nothing comes from it; servers hear later, or never, that its connections ended. Its
+    /// last heartbeat arrives, the reply does not.
+    CutOff {
+        client: usize,
+        for_us: u64,
+    },
+    /// The client is gone. Its successor has another session.
+    Die {
+        client: usize,
+    },
+    /// `DLOCK.SESSION … CLOSE`.
+    CloseSession {
+        client: usize,
+    },
+    /// A client with another user beats and closes another's session.
+    Meddle {
+        client: usize,
+        with: usize,
     },
     /// So many units of the stream reach a replica, or it is synchronized.
     Replicate {
@@ -146,6 +173,7 @@ pub enum Command {
         lease: Lease,
         binds: bool,
         names_token: bool,
+        names_session: bool,
     },
     /// The same, once it is known which hold that is.
     ReleaseOf(usize, Leave),
@@ -153,6 +181,10 @@ pub enum Command {
 }
 
 pub const CLIENTS: usize = 6;
+/// The client that has a user of its own.
+pub const OTHER_USER: usize = 4;
+/// How long a client is silent.
+const SILENCE_US: Range<u64> = 20_000..1_500_000;
 /// Three of them replicate each other; the last is another node of the cluster.
 pub const SERVERS: usize = 4;
 pub const REPLICATED: usize = 3;
@@ -165,6 +197,16 @@ pub const DEFAULT_LEASE: u64 = 500;
 impl Plan {
     /// What this seed draws.
     pub fn of(seed: u64) -> Plan {
+        let mut plan = Plan::without_sessions(seed);
+        let random = &mut Random::of(seed, "sessions");
+        if !random.one_in(4) {
+            sessions::add(&mut plan, random);
+        }
+        plan
+    }
+
+    /// The same without named sessions, and without caps.
+    pub fn without_sessions(seed: u64) -> Plan {
         let random = &mut Random::of(seed, "deployment");
         let files = random.pick(&[Files::AofAlways, Files::AofSometimes, Files::Rdb]);
         let is_wrong = random.one_in(2);
@@ -276,7 +318,8 @@ fn leave(random: &mut Random) -> Command {
 
 fn renew(random: &mut Random) -> Command {
     let (hold, binds) = (random.below(8) as usize, random.one_in(2));
-    Command::Renew { hold, lease: lease(random, binds), binds, names_token: random.one_in(2) }
+    let lease = lease(random, binds);
+    Command::Renew { hold, lease, binds, names_token: random.one_in(2), names_session: false }
 }
 
 fn lease(random: &mut Random, binds: bool) -> Lease {

@@ -3,11 +3,12 @@
 mod beliefs;
 mod faults;
 mod requests;
+mod sessions;
 
 use dlock_testkit::histories::How;
 
 use crate::clients::{Clients, Waiting};
-use crate::oracle::{Explained, Oracle, note_lapsed};
+use crate::oracle::{Explained, Oracle, named_elsewhere, note_lapsed, note_named_ends};
 use crate::plan::{Command, Event, Plan, What};
 use crate::servers::{Faults, Servers};
 
@@ -18,14 +19,21 @@ pub struct Counts {
     pub events: usize,
     pub grants: usize,
     pub waits: usize,
+    pub beats: usize,
+    /// Holds that were bound to another named session, because theirs was lost.
+    pub bound_anew: usize,
+    /// How often a client hung, or was cut off.
+    pub silences: usize,
     pub faults: Faults,
     pub explained: Explained,
 }
 
 impl Counts {
     pub fn add(&mut self, other: &Counts) {
-        let Counts { events, grants, waits, faults, explained } = self;
+        let Counts { events, grants, waits, beats, bound_anew, silences, faults, explained } = self;
         (*events, *grants, *waits) = (*events + other.events, *grants + other.grants, *waits + other.waits);
+        (*beats, *bound_anew) = (*beats + other.beats, *bound_anew + other.bound_anew);
+        *silences += other.silences;
         faults.add(&other.faults);
         explained.add(&other.explained);
     }
@@ -62,6 +70,15 @@ impl Run {
     /// Time passes, and timers run when they are due.
     fn pass(&mut self, us: u64) {
         let end = self.servers.now_us + us;
+        while let Some((at, client, node)) = self.clients.next_beat().filter(|(at, ..)| *at <= end) {
+            self.pass_without_beats(at.saturating_sub(self.servers.now_us));
+            self.beat(client, node);
+        }
+        self.pass_without_beats(end.saturating_sub(self.servers.now_us));
+    }
+
+    fn pass_without_beats(&mut self, us: u64) {
+        let end = self.servers.now_us + us;
         while let Some((at, server)) = self.servers.next_timer().filter(|(at, _)| *at <= end) {
             self.servers.now_us = self.servers.now_us.max(at);
             self.servers.set_clock(server);
@@ -84,8 +101,11 @@ impl Run {
         }
         note_lapsed(&self.servers, &mut self.clients, server);
         self.servers.record(server);
+        let named = named_elsewhere(&self.servers, &self.clients, server);
+        let next = self.servers.next_place(server);
         self.servers.all[server].world.end_turn();
         self.servers.record(server);
+        note_named_ends(&self.servers, &mut self.clients, (server, next), named);
         self.note_deadlines(server, |belief| belief.session.is_some());
         for (request, answer) in self.servers.all[server].world.take_answered() {
             self.answered(server, &request, &answer);
@@ -158,6 +178,11 @@ impl Run {
                 }
             }
             What::Move { slot, how } => self.move_slot(slot, how),
+            What::Hang { client, for_us } => self.fall_silent(client, for_us),
+            What::CutOff { client, for_us } => self.cut_off(client, for_us),
+            What::Die { client } => self.die(client),
+            What::CloseSession { client } => self.close_sessions(client),
+            What::Meddle { client, with } => self.meddle(client, with),
         }
     }
 }

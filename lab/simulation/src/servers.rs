@@ -38,6 +38,8 @@ pub struct Server {
     rdb: (Place, SavedKeys),
     skew_us: i64,
     drift: i64,
+    /// How often it has forgotten its sessions.
+    run: usize,
 }
 
 pub struct Servers {
@@ -88,13 +90,14 @@ impl Servers {
             let role = if number == 0 || number == OTHER_NODE { Role::Primary } else { Role::Replica };
             let place = if number == OTHER_NODE { Place { lineage: 1, offset: 0 } } else { start };
             Server {
-                world: World::deployed(BEGIN_US, DEFAULT_LEASE, role),
+                world: World::deployed((BEGIN_US, BEGIN_US), DEFAULT_LEASE, role),
                 is_up: true,
                 place,
                 synced: place,
                 rdb: (place, SavedKeys::default()),
                 skew_us: setting.skew_us[number],
                 drift: setting.drift[number],
+                run: 0,
             }
         };
         let lineage = || Lineage { from: None, units: Vec::new() };
@@ -125,16 +128,21 @@ impl Servers {
         u64::try_from(now + gained + skew_us).expect("a time after the epoch")
     }
 
+    /// The monotonic clock of each server, in µs.
+    fn uptime(&self) -> u64 {
+        BEGIN_US + self.now_us
+    }
+
     /// Whether a clock is, or was, not at the true time.
     pub fn has_wrong_clock(&self) -> bool {
         self.faults.jumps > 0 || self.all.iter().any(|server| server.skew_us != 0 || server.drift != 0)
     }
 
     pub fn set_clock(&mut self, server: usize) {
-        let clock = self.clock(server);
+        let (clock, uptime) = (self.clock(server), self.uptime());
         let world = &mut self.all[server].world;
-        if world.now_us() != clock {
-            world.set_clock(clock);
+        if (world.now_us(), world.model().uptime_us()) != (clock, uptime) {
+            world.set_clock(clock, uptime);
         }
     }
 
@@ -289,10 +297,10 @@ impl Servers {
         if self.all[server].is_up {
             return Ok(());
         }
-        let clock = self.clock(server);
+        let times = (self.clock(server), self.uptime());
         let Server { synced, rdb: (begin, saved), .. } = &self.all[server];
         let (synced, begin) = (*synced, *begin);
-        let mut world = World::deployed(clock, DEFAULT_LEASE, Role::Replica);
+        let mut world = World::deployed(times, DEFAULT_LEASE, Role::Replica);
         world.load(saved);
         for offset in begin.offset..synced.offset {
             let place = Place { lineage: synced.lineage, offset: offset + 1 };
@@ -303,6 +311,7 @@ impl Servers {
         let before = self.all[server].place;
         let restarted = &mut self.all[server];
         (restarted.world, restarted.is_up, restarted.place) = (world, true, synced);
+        restarted.run += 1;
         self.faults.restarts += 1;
         if server != self.primary {
             return Ok(());
@@ -356,6 +365,7 @@ impl Servers {
         if self.former == Some(server) {
             self.former = None;
         }
+        self.all[server].run += 1;
         self.all[server].world.stand_down();
         self.all[server].world.take_replicated();
     }
@@ -384,6 +394,11 @@ impl Servers {
     /// Whether the other node serves this key.
     pub fn is_moved(&self, key: usize) -> bool {
         SLOTS.iter().zip(self.moved).any(|(slot, is_moved)| is_moved && slot.contains(&key))
+    }
+
+    /// How often a server has forgotten its sessions.
+    pub fn run(&self, server: usize) -> usize {
+        self.all[server].run
     }
 
     pub fn place(&self, server: usize) -> Place {

@@ -20,6 +20,8 @@ pub struct Deployed {
     lapsed: Vec<(KeyNo, Hold)>,
     /// When it became a primary: the highest token that it had seen, and the highest that its stream had carried.
     inherited: (u64, u64),
+    /// A clock that went back has put the timer for named sessions off until then, in ms.
+    pub(super) late_until: u64,
 }
 
 /// What the model knows after something was replicated.
@@ -46,14 +48,16 @@ pub struct SavedKeys {
 }
 
 impl World {
-    /// A server without keys.
-    pub fn deployed(now_us: u64, default_lease: u64, role: Role) -> World {
+    /// A server without keys. Its clock, and its monotonic clock, are in µs.
+    pub fn deployed((now_us, uptime_us): (u64, u64), default_lease: u64, role: Role) -> World {
         let history = History { default_lease, grace: None, max_waiters: None, crowd: 0, steps: Vec::new() };
         let mut world = World::new(&history);
         world.deployed = Some(Deployed::default());
         world.server.role = role;
         world.server.space.keeps_expired = role == Role::Replica;
-        world.server.space.set_now_us(now_us);
+        // What was opened before a restart has another number.
+        (world.naive.openings, world.ran_at) = (uptime_us * 1000, uptime_us);
+        world.show(now_us, uptime_us);
         world.naive.now_us = now_us;
         world
     }
@@ -83,10 +87,16 @@ impl World {
         self.server.engine.memory().tokens.last()
     }
 
-    /// Sets its clock, forward or back.
-    pub fn set_clock(&mut self, now_us: u64) {
+    fn show(&mut self, now_us: u64, uptime_us: u64) {
+        self.server.space.set_now_us(now_us);
+        self.server.space.set_uptime_us(uptime_us);
+        self.naive.uptime_ahead_us = uptime_us.cast_signed() - now_us.cast_signed();
+    }
+
+    /// Sets its clock, forward or back, and its monotonic clock.
+    pub fn set_clock(&mut self, now_us: u64, uptime_us: u64) {
         if self.server.role == Role::Replica {
-            self.server.space.set_now_us(now_us);
+            self.show(now_us, uptime_us);
             self.naive.now_us = now_us;
             return;
         }
@@ -97,9 +107,11 @@ impl World {
             let lapsed: Vec<_> = lapsed.map(|hold| (key, hold.clone())).collect();
             self.remember_lapsed(lapsed);
         }
-        self.server.space.set_now_us(now_us);
+        self.show(now_us, uptime_us);
         self.naive.advance(now_us);
         if now_us < before {
+            let deployed = self.deployed.as_mut().expect("a deployed server");
+            deployed.late_until = deployed.late_until.max(before / 1000 + 50);
             self.forget_ends();
             self.revive();
         }
@@ -120,8 +132,10 @@ impl World {
     /// Holds that are stored are live if the clock says so.
     fn revive(&mut self) {
         let now = self.naive.now();
-        for (key, hold) in self.take_lapsed() {
+        for (key, mut hold) in self.take_lapsed() {
             if now < hold.deadline {
+                // What has reached its cap is forgotten when it lapses.
+                hold.session = hold.session.filter(|_| hold.cap != Some(hold.deadline));
                 self.naive.keys[key].holds.push(hold);
             } else {
                 self.remember_lapsed(vec![(key, hold)]);
@@ -307,7 +321,7 @@ impl World {
         self.input(Input::RoleChanged);
         // By its own clock, more or less of it has lapsed.
         self.revive();
-        self.set_clock(self.naive.now_us);
+        self.set_clock(self.naive.now_us, self.naive.uptime_us());
         Ok(())
     }
 
@@ -342,7 +356,7 @@ impl World {
         let lapsed = lapsed.iter().filter(is_it).map(|(key, hold)| (*key, Hold { session: None, ..hold.clone() }));
         self.remember_lapsed(lapsed.collect());
         self.revive();
-        self.set_clock(self.naive.now_us);
+        self.set_clock(self.naive.now_us, self.naive.uptime_us());
     }
 
     /// The last deadline that is stored in a key.

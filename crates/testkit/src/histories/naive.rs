@@ -129,6 +129,8 @@ pub struct Counts {
 #[derive(Clone, Debug)]
 pub struct Naive {
     pub now_us: u64,
+    /// How far the monotonic clock is ahead, in µs.
+    pub uptime_ahead_us: i64,
     pub keys: Vec<Key>,
     /// All that wait, in the order in which they came.
     pub waiting: Vec<Request>,
@@ -149,6 +151,11 @@ pub struct Naive {
 impl Naive {
     pub fn now(&self) -> u64 {
         self.now_us / 1000
+    }
+
+    /// The monotonic clock, in µs.
+    pub fn uptime_us(&self) -> u64 {
+        self.now_us.saturating_add_signed(self.uptime_ahead_us)
     }
 
     pub fn live(&self, key: KeyNo) -> impl Iterator<Item = &Hold> {

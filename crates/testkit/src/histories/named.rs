@@ -18,7 +18,7 @@ pub struct Session {
     pub named: Option<NamedId>,
     /// How long it is open without a heartbeat, in µs.
     pub timeout: u64,
-    /// When the last heartbeat came, in µs.
+    /// When the last heartbeat came, in µs of the monotonic clock.
     pub beat_at: u64,
     /// How much session time has passed since then at least, in µs.
     pub passed: u64,
@@ -71,7 +71,7 @@ impl Naive {
 
     /// A heartbeat that opens or keeps a session.
     pub fn keep(&mut self, client: u64, id: SessionNo, named: Option<NamedId>, timeout: u64) {
-        let (now, turns_late) = (self.now_us, 0);
+        let (now, turns_late) = (self.uptime_us(), 0);
         if let Some(session) = self.sessions.iter_mut().find(|session| session.id == id) {
             assert_eq!(session.named, named, "a heartbeat opened a session that is open");
             (session.timeout, session.beat_at, session.passed, session.turns_late) = (timeout * 1000, now, 0, 0);

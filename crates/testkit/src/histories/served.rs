@@ -12,6 +12,7 @@ impl Naive {
             keys: vec![Key::default(); KEYS.len()],
             waiting: Vec::new(),
             sessions: Vec::new(),
+            uptime_ahead_us: 0,
             openings: 0,
             has_users: false,
             last_token: 0,

@@ -36,8 +36,8 @@ pub struct World {
     pub(super) late: BTreeSet<KeyNo>,
     /// Keys that somebody had expire early, and that the timer has removed.
     removed_by_timer: BTreeSet<KeyNo>,
-    /// When the timer ran last, in µs.
-    ran_at: u64,
+    /// When the timer ran last, in µs of the monotonic clock.
+    pub(super) ran_at: u64,
     /// Of each key, by when a refused renewal is tried again.
     retry_by: [u64; KEYS.len()],
     /// What a server of a deployment keeps beside.

@@ -29,6 +29,7 @@ impl Default for Model {
             waiting: Vec::new(),
             sessions: Vec::new(),
             openings: 0,
+            uptime_ahead_us: 0,
             has_users: false,
             last_token: 0,
             default_lease: LongestLease::MAX.get(),

@@ -8,7 +8,7 @@ use dlock_testkit::histories::leave::{Fence, Leave, Renewal};
 use dlock_testkit::histories::naive::{Hold, Reply, Request};
 
 use super::Run;
-use crate::clients::{Belief, Connection, Waiting};
+use crate::clients::{Belief, Bond, Connection, Session, Waiting};
 use crate::oracle::note_deadline;
 
 impl Run {
@@ -63,7 +63,8 @@ impl Run {
                 let belief = self.clients.all[client].beliefs.swap_remove(at);
                 self.oracle.missed(&self.servers, server, client, &belief);
             }
-            Some(Reply::Number(1)) => {
+            // 0: a cap cuts it.
+            Some(Reply::Number(_)) => {
                 let belief = self.clients.all[client].beliefs.swap_remove(at);
                 self.believe(client, server, belief);
             }
@@ -75,14 +76,21 @@ impl Run {
     fn believe(&mut self, client: usize, server: usize, mut belief: Belief) {
         let world = &self.servers.all[server].world;
         let Some(hold) = world.model().mine(belief.key, client, belief.mode) else { return };
-        // A hold that is bound to a connection that the client has given up ends when the server notices that.
+        // A hold that is bound to a connection that the client has given up ends when the server notices that. So does one
+        // that is bound to an earlier session.
         let is_it = |connection: &Connection| Some(connection.id) == hold.session && connection.server == server;
-        belief.session = self.clients.all[client].connections.into_iter().flatten().find(is_it);
+        let own = &self.clients.all[client];
+        let connection = own.connections.into_iter().flatten().find(is_it);
+        let is_named = |session: &Session| Some(session.bond.number) == hold.session && session.bond.server == server;
+        let named = own.sessions.into_iter().flatten().find(is_named);
+        belief.session = connection.map(Bond::Connection).or(named.map(|session| Bond::Named(session.bond)));
         if belief.session.is_none() && hold.session.is_some() {
             return;
         }
         belief.token = hold.token;
-        belief.until = self.servers.now_us + (hold.deadline * 1000).saturating_sub(world.now_us());
+        let from_now = |time: u64| self.servers.now_us + (time * 1000).saturating_sub(world.now_us());
+        belief.until = named.map_or(from_now(hold.deadline), |session| session.until);
+        belief.last = hold.cap.map_or(u64::MAX, from_now);
         let place = self.servers.place(server);
         belief.deadlines.push((place, hold.deadline));
         // What is in the stream of this server has not removed it.
@@ -99,8 +107,8 @@ impl Run {
             let old = at.map(|at| self.clients.all[client].beliefs.swap_remove(at));
             let is_same = |old: &&Belief| old.token == token;
             let from = old.as_ref().filter(is_same).map_or(self.servers.now_us, |old| old.from);
-            let belief =
-                Belief { key, mode, token, from, until: 0, session: None, deadlines: Vec::new(), ended: Vec::new() };
+            let (deadlines, ended) = (Vec::new(), Vec::new());
+            let belief = Belief { key, mode, token, from, until: 0, last: u64::MAX, session: None, deadlines, ended };
             self.oracle.granted(&self.servers, &mut self.clients, server, client, &belief);
             if is_heard {
                 self.believe(client, server, belief);

@@ -3,7 +3,7 @@
 use dlock_core::engine::Role;
 
 use super::Run;
-use crate::clients::{Connection, Waiting};
+use crate::clients::{Connection, Session, Waiting};
 use crate::plan::{CLIENTS, Moving, OTHER_NODE, REPLICATED, SLOTS};
 
 impl Run {
@@ -21,7 +21,7 @@ impl Run {
             }
         }
         // Until then the timer does not try again.
-        self.pass(RETRY_US);
+        self.pass_without_beats(RETRY_US);
     }
 
     pub(super) fn crash(&mut self, server: usize) {
@@ -65,7 +65,7 @@ impl Run {
             }
         }
         // A timer that was put off runs first: no clock jumps before.
-        self.pass(RETRY_US);
+        self.pass_without_beats(RETRY_US);
     }
 
     pub(super) fn delete(&mut self, key: usize) {
@@ -90,7 +90,7 @@ impl Run {
         let is_moved = self.servers.move_slot(slot);
         if how == Moving::Atomic {
             self.servers.all[source].world.go_on();
-            self.pass(RETRY_US);
+            self.pass_without_beats(RETRY_US);
         }
         if !is_moved {
             return;
@@ -121,7 +121,12 @@ impl Run {
             let model = self.servers.all[connection.server].world.model();
             model.keys.iter().flat_map(|key| &key.holds).any(|hold| hold.session == Some(connection.id))
         };
-        self.clients.all[client].connections.iter().flatten().any(is_bound)
+        let own = &self.clients.all[client];
+        let is_named = |session: &Session| {
+            let model = self.servers.all[session.bond.server].world.model();
+            model.keys.iter().flat_map(|key| &key.holds).any(|hold| hold.session == Some(session.bond.number))
+        };
+        own.connections.iter().flatten().any(is_bound) || own.sessions.iter().flatten().any(is_named)
     }
 
     /// Everything works again: every wait has to end.
@@ -143,11 +148,11 @@ impl Run {
             }
             let waits = |client: &usize| self.clients.all[*client].waiting.is_some();
             let (waiting, others): (Vec<usize>, Vec<usize>) = (0..CLIENTS).partition(waits);
-            others.into_iter().for_each(|client| self.disconnect(client, true));
+            others.into_iter().for_each(|client| self.die(client));
             // Owners that want more permits than there are may wait for each other.
             let in_the_way = waiting.into_iter().find(|client| self.holds_by_session(*client));
             if let Some(client) = in_the_way.filter(|_| round > ROUNDS / 4) {
-                self.disconnect(client, true);
+                self.die(client);
             }
         }
         for client in &self.clients.all {

@@ -6,15 +6,26 @@ use dlock_testkit::histories::leave::{Fence, Leave, Renewal};
 use dlock_testkit::histories::naive::{Reply, Request};
 
 use super::Run;
-use crate::clients::{Connection, Late};
+use crate::clients::{Bond, Connection, Late};
 use crate::oracle::{note_lapsed, note_session_end};
 use crate::plan::{Command, Fate, OTHER_NODE};
 
 impl Run {
-    /// The server that serves these keys, as the client sees it.
-    fn connection(&mut self, client: usize, keys: &[usize]) -> Option<Connection> {
-        let is_moved = self.servers.is_moved(keys[0]);
-        let node = usize::from(is_moved);
+    /// The node of the cluster that serves a key: 0 is the replicated servers.
+    pub(super) fn node_of(&self, key: usize) -> usize {
+        usize::from(self.servers.is_moved(key))
+    }
+
+    /// The server of a node to which a client connects.
+    pub(super) fn server_of(&self, client: usize, node: usize) -> usize {
+        // Some clients hear late that another server was promoted.
+        let former = self.servers.former.filter(|_| client.is_multiple_of(3));
+        if node == 1 { OTHER_NODE } else { former.unwrap_or(self.servers.primary) }
+    }
+
+    /// A connection to the server that serves these keys, as the client sees it.
+    pub(super) fn connection(&mut self, client: usize, keys: &[usize]) -> Option<Connection> {
+        let node = self.node_of(keys[0]);
         if let Some(connection) = self.clients.all[client].connections[node] {
             if self.servers.is_writing(connection.server) {
                 return self.servers.is_serving(connection.server).then_some(connection);
@@ -22,27 +33,26 @@ impl Run {
             // `READONLY`: the client looks for the primary.
             self.close(client, connection, true);
         }
-        // Some clients hear late that another server was promoted.
-        let former = self.servers.former.filter(|_| client.is_multiple_of(3));
-        let server = if is_moved { OTHER_NODE } else { former.unwrap_or(self.servers.primary) };
+        let server = self.server_of(client, node);
         if !self.servers.is_serving(server) {
             return None;
         }
-        let connection = self.clients.connect(server);
+        let connection = self.clients.connect(client, server);
         self.clients.all[client].connections[node] = Some(connection);
         Some(connection)
     }
 
     pub(super) fn send(&mut self, client: usize, command: &Command, fate: Fate) {
-        if self.clients.all[client].waiting.is_some() {
+        if self.clients.all[client].waiting.is_some() || self.is_silent(client) {
             return;
         }
-        let Some(command) = self.resolve(client, command) else { return };
+        let Some(mut command) = self.resolve(client, command) else { return };
         let keys = keys_of(&command);
         let Some(connection) = self.connection(client, &keys) else { return };
         if matches!(command, Command::Enter { how: How { id: Some(_), .. }, .. }) {
             self.clients.all[client].last = Some(command.clone());
         }
+        self.name_session(client, connection.server, &mut command);
         match fate {
             Fate::Answered => self.execute(client, connection, &command, true),
             Fate::Lost { noticed } => self.close(client, connection, noticed),
@@ -59,6 +69,19 @@ impl Run {
         }
     }
 
+    /// A command that names a session names the one that the client has on this server.
+    fn name_session(&mut self, client: usize, server: usize, command: &mut Command) {
+        let named = match command {
+            Command::Enter { how, .. } => &mut how.named,
+            Command::RenewOf(_, renewal) => &mut renewal.named,
+            _ => return,
+        };
+        if named.is_some() {
+            *named = Some(self.clients.session_id(client));
+            self.have_session(client, usize::from(server == OTHER_NODE), server);
+        }
+    }
+
     /// A release or a renewal names one of the client's holds.
     fn resolve(&self, client: usize, command: &Command) -> Option<Command> {
         let beliefs = &self.clients.all[client].beliefs;
@@ -72,15 +95,13 @@ impl Run {
                 let asked = id.map(|id| (Verb::Release, id));
                 Command::ReleaseOf(belief.key, Leave { owner: client, mode, entries: *entries, token, asked })
             }
-            Command::Renew { hold, lease, binds, names_token } => {
+            Command::Renew { hold, lease, binds, names_token, names_session } => {
                 let belief = &beliefs[pick(*hold)?];
                 let fence = if *names_token { Fence::Is(belief.token) } else { Fence::Any };
                 let (mode, lease, binds) = (Some(belief.mode), *lease, *binds);
-                // Its connection is known when it is sent.
-                Command::RenewOf(
-                    belief.key,
-                    Renewal { client: 0, owner: client, mode, lease, fence, binds, named: None },
-                )
+                // Its connection, and its session, are known when it is sent.
+                let named = names_session.then_some(0);
+                Command::RenewOf(belief.key, Renewal { client: 0, owner: client, mode, lease, fence, binds, named })
             }
             Command::ReleaseOf(..) | Command::RenewOf(..) => command.clone(),
         })
@@ -97,7 +118,7 @@ impl Run {
         self.execute(*client, *connection, command, false);
     }
 
-    fn execute(&mut self, client: usize, connection: Connection, command: &Command, is_heard: bool) {
+    pub(super) fn execute(&mut self, client: usize, connection: Connection, command: &Command, is_heard: bool) {
         let server = connection.server;
         self.servers.set_clock(server);
         note_lapsed(&self.servers, &mut self.clients, server);
@@ -154,7 +175,11 @@ impl Run {
     // Connections.
 
     fn close(&mut self, client: usize, connection: Connection, is_noticed: bool) {
-        for belief in self.clients.all[client].beliefs.iter().filter(|belief| belief.session == Some(connection)) {
+        for belief in self.clients.all[client]
+            .beliefs
+            .iter()
+            .filter(|belief| belief.session == Some(Bond::Connection(connection)))
+        {
             self.oracle.end(self.servers.now_us, client, belief);
         }
         self.clients.give_up(client, connection);

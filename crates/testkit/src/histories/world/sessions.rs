@@ -23,7 +23,11 @@ impl World {
     }
 
     pub(super) fn beat(&mut self, client: ClientNo, id: SessionNo, only: OpenIf, timeout: u64) {
-        let client = self.clients[client];
+        self.heartbeat(self.clients[client], id, only, timeout);
+    }
+
+    /// A heartbeat of the client that the server numbers so: 1 if it opens or keeps the session.
+    pub fn heartbeat(&mut self, client: u64, id: SessionNo, only: OpenIf, timeout: u64) -> Reply {
         let (session, user) = (plain::session(id), self.naive.user_of(client));
         let beat = Heartbeat { id: &session, user: plain::user(user), timeout: plain::lease(timeout), only };
         let times = (self.server.space.uptime(), self.server.space.now());
@@ -43,6 +47,7 @@ impl World {
             Reply::Nil => "session opened twice",
             _ => "heartbeat refused",
         });
+        reply
     }
 
     /// Most clients open the session that they name.
@@ -56,7 +61,11 @@ impl World {
     }
 
     pub(super) fn close_session(&mut self, client: ClientNo, id: SessionNo) {
-        let client = self.clients[client];
+        self.close_named(self.clients[client], id);
+    }
+
+    /// `CLOSE` by the client that the server numbers so: 1 if it ends the session.
+    pub fn close_named(&mut self, client: u64, id: SessionNo) -> Reply {
         let (session, now) = (plain::session(id), self.server.space.now());
         let user = plain::user(self.naive.user_of(client));
         let reply = match self.server.engine.close_session(&session, Some(user), now) {
@@ -67,28 +76,27 @@ impl World {
         };
         assert_eq!(reply, self.naive.close_session(client, id), "{id} {:?}", self.naive);
         self.reached.count_if("session closed", reply == Reply::Number(1));
+        reply
     }
 
-    /// The timer has run: sessions whose time is over have ended, and no others.
-    pub(super) fn follow_sessions(&mut self) {
-        let now = self.naive.now_us;
+    /// The timer has run: which sessions have ended. Their time is over, and that of no others.
+    pub(super) fn sessions_ended(&mut self) -> Vec<u64> {
+        let now = self.naive.uptime_us();
         let ran_at = std::mem::replace(&mut self.ran_at, now);
-        for session in self.naive.sessions.clone() {
+        let mut ended = Vec::new();
+        for session in &self.naive.sessions {
             let open = self.server.engine.look_up_session(&plain::session(session.id), Some(plain::user(session.user)));
             if open.ok() == session.named {
                 continue;
             }
             assert_eq!(self.server.role, Role::Primary, "{session:?} ended on a server that does nothing");
             assert!(now >= session.beat_at + session.timeout, "{session:?} ended at {now}");
-            self.naive.end_named(session.number, self.grace);
-            self.reached.count("named session ended");
-            let waits = self.naive.waiting.iter().any(|waiter| waiter.session == Some(session.number));
-            self.reached.count_if("named session ended with a waiter", waits);
+            ended.push(session.number);
         }
         if self.server.role != Role::Primary {
-            return;
+            return ended;
         }
-        for session in &mut self.naive.sessions {
+        for session in self.naive.sessions.iter_mut().filter(|session| !ended.contains(&session.number)) {
             session.passed += now.saturating_sub(ran_at.max(session.beat_at)).min(MAX_STEP_US);
             // How much had passed of a step when a heartbeat came is not known.
             if session.passed >= session.timeout + MAX_STEP_US {
@@ -96,6 +104,14 @@ impl World {
                 assert!(session.turns_late <= TURNS_LATE, "{session:?} has not ended at {now}");
             }
         }
+        ended
+    }
+
+    pub(super) fn end_named(&mut self, session: u64) {
+        self.naive.end_named(session, self.grace);
+        self.reached.count("named session ended");
+        let waits = self.naive.waiting.iter().any(|waiter| waiter.session == Some(session));
+        self.reached.count_if("named session ended with a waiter", waits);
     }
 
     /// `LIST` shows the holds that are bound to each session.

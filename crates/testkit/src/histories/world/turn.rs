@@ -3,7 +3,7 @@
 use dlock_core::engine::{Answer, Event, Fault, Output, Permission, Role};
 
 use super::World;
-use crate::histories::naive::{Hold, Reply, Request, Turn};
+use crate::histories::naive::{Hold, Naive, Reply, Request, Turn};
 use crate::histories::ops::{KEYS, KeyNo};
 use crate::histories::plain;
 
@@ -29,10 +29,10 @@ impl World {
         let mut ticks = 0;
         while self.server.is_due() {
             self.server.tick();
-            self.follow_sessions();
+            let ended = self.sessions_ended();
             let (answers, none) = split(self.server.take_outputs(), 0, None);
             assert!(none.is_empty());
-            self.answers(answers);
+            self.answers_and_ends(answers, ended);
             ticks += 1;
             assert!(ticks < 50, "the timer has always something to do: {:?}", self.naive);
         }
@@ -96,13 +96,15 @@ impl World {
                 assert!(wakes(at), "at {at}, not {:?}: {waiter:?} {:?}", self.server.engine.wake_at(), self.naive);
             }
         }
-        let timer = now + 50;
+        // After a clock that went back, the timer is set anew when something happens.
+        let late_until = self.deployed.as_ref().map_or(0, |deployed| deployed.late_until);
+        let timer = (now + 50).max(late_until);
         assert!(self.naive.sessions.is_empty() || wakes(timer), "nothing looks at sessions: {:?}", self.naive);
         for (key, hold) in self.bound() {
             if self.may_run(&[key]) {
                 let third = hold.deadline - hold.lease + hold.lease / 3;
                 // One that has reached its cap is only forgotten when it ends.
-                let due = if hold.cap == Some(hold.deadline) { hold.deadline } else { third };
+                let due = if hold.cap == Some(hold.deadline) { hold.deadline.max(late_until) } else { third };
                 let due = due.max(self.retry_by[key]);
                 assert!(wakes(due), "{hold:?} is due at {due}, not {:?}", self.server.engine.wake_at());
             }
@@ -197,6 +199,27 @@ impl World {
                 self.retry_by[key] = self.retry_by[key].max(now + pause);
             }
         }
+    }
+
+    /// What the timer answered in a turn in which these named sessions have ended. If there are several, one of them may have
+    /// freed a lock for a request of another.
+    fn answers_and_ends(&mut self, answers: Answers, mut ended: Vec<u64>) {
+        let session_of = |naive: &Naive, (ticket, answer): &(u64, Answer)| {
+            let waiter = naive.waiting.iter().find(|waiter| waiter.ticket == *ticket)?;
+            waiter.session.filter(|_| matches!(answer, Answer::Granted(..)))
+        };
+        let mut granted: Vec<Option<u64>> = answers.iter().map(|answer| session_of(&self.naive, answer)).collect();
+        if ended.len() < 2 {
+            granted.clear();
+        }
+        for (at, answer) in answers.into_iter().enumerate() {
+            let later = granted.get(at..).unwrap_or_default();
+            ended
+                .extract_if(.., |session| !later.contains(&Some(*session)))
+                .for_each(|session| self.end_named(session));
+            self.answers(vec![answer]);
+        }
+        ended.into_iter().for_each(|session| self.end_named(session));
     }
 
     pub(super) fn answers(&mut self, answers: Answers) {

@@ -1,0 +1,62 @@
+//! What a seed draws beside: named sessions, what befalls their clients, and caps.
+
+use dlock_testkit::histories::{How, Lease};
+use dlock_testkit::random::Random;
+
+use super::{CLIENTS, Command, Event, Plan, SILENCE_US, What};
+
+/// Some requests of the plan ask for a named session, or for a cap; and clients hang, are cut off, die and close sessions.
+pub(super) fn add(plan: &mut Plan, random: &mut Random) {
+    let fails = !random.one_in(4);
+    for Event { what, .. } in &mut plan.events {
+        match what {
+            What::Send { command: Command::Enter { how, .. }, .. } => change(how, random),
+            What::Send { command: Command::Renew { lease, binds, names_session, .. }, .. } if random.one_in(2) => {
+                (*binds, *names_session) = (true, true);
+                *lease = long(*lease, random);
+            }
+            _ => {}
+        }
+    }
+    if fails {
+        let events = std::mem::take(&mut plan.events);
+        plan.events = events.into_iter().flat_map(|event| [Some(event), silence(random)]).flatten().collect();
+    }
+}
+
+fn change(how: &mut How, random: &mut Random) {
+    if random.one_in(2) {
+        (how.binds, how.named) = (true, Some(0));
+        how.lease = long(how.lease, random);
+    }
+    if random.one_in(5) {
+        let lease = match how.lease {
+            Lease::For(ms) => ms,
+            Lease::Own | Lease::Until(_) if how.binds => 300,
+            Lease::Own | Lease::Until(_) => 1,
+        };
+        how.cap = Some(random.within(lease..lease + 900));
+    }
+}
+
+/// A lease that a session may have.
+fn long(lease: Lease, random: &mut Random) -> Lease {
+    match lease {
+        Lease::For(..300) => Lease::For(random.within(300..900)),
+        lease => lease,
+    }
+}
+
+fn silence(random: &mut Random) -> Option<Event> {
+    let client = random.below(CLIENTS as u64) as usize;
+    let for_us = random.within(SILENCE_US);
+    let what = match random.below(90) {
+        0..=2 => What::Hang { client, for_us },
+        3..=5 => What::CutOff { client, for_us },
+        6 => What::Die { client },
+        7 => What::CloseSession { client },
+        8 => What::Meddle { client, with: random.below(CLIENTS as u64) as usize },
+        _ => return None,
+    };
+    Some(Event { after_us: random.within(10..20_000), what })
+}
