@@ -34,7 +34,7 @@ part types "$python" -m mypy --cache-dir "$root/target/python/mypy" src tests be
 part redis-py "$python" tests/redis_py/run.py "$redis_py"
 losses=(tests/test_lost.py)
 limits=(tests/test_time_limits.py tests/test_sessions.py)
-sessions=(tests/test_named_sessions.py tests/test_caps.py)
+sessions=(tests/test_named_sessions.py tests/test_caps.py tests/test_tasks.py)
 outages=(tests/test_outages.py tests/test_tls_and_sentinel.py tests/test_examples.py)
 part losses tests "$python" "${losses[@]}"
 part limits tests "$python" "${limits[@]}"

@@ -14,6 +14,7 @@ from .observe import Election, Term, holder, watch
 from .several import DSemaphore, acquire_all
 from .sync import DLock
 from .sync_session import Session
+from .tasks import current_lock, locked, once
 
 __all__ = [
     "DLock",
@@ -27,6 +28,9 @@ __all__ = [
     "Session",
     "Term",
     "acquire_all",
+    "current_lock",
     "holder",
+    "locked",
+    "once",
     "watch",
 ]

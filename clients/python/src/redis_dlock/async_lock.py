@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from types import TracebackType
 from typing import Literal, TypeVar
@@ -17,7 +18,7 @@ from .async_wire import Wire
 from .attempt import Attempt
 from .base import LockBase, least
 from .bindings import Binding
-from .commands import milliseconds
+from .commands import milliseconds, rest_of
 from .holds import Hold, PerTask, PerThread, Shared
 
 L = TypeVar("L", bound="DLock")
@@ -145,12 +146,22 @@ class DLock(LockBase[Line], Lock):
         """
         await self._give_back(1)
 
+    async def release_after(self, seconds: float) -> None:
+        """Releases the lock, but leaves it to a lease that ends this many seconds from now, and that nothing renews. Takes
+        the place of `at_least`; 0 releases it at once.
+
+        Raises the errors of `release`.
+        """
+        self._to_release().stays_until = time.monotonic() + seconds if seconds > 0 else -math.inf
+        await self.release()
+
     async def _give_back(self, entries: int) -> None:
         hold = self._to_release()
         if hold.watch is not None and hold.entries <= entries:
             hold.watch.stop()
+        stays = self._stays(hold, entries)
         try:
-            replies, repeated = await self._wire.release(self._release(hold, entries), hold)
+            replies, repeated = await self._wire.release(self._release(hold, entries, stays), hold)
             reply = least(replies)
         except ResponseError as error:
             hold.release_sent = False
@@ -167,10 +178,10 @@ class DLock(LockBase[Line], Lock):
             # The end of its connection releases a session in any case.
             await self._let_go(hold)
             raise
-        if self._still_entered(hold, reply, entries):
+        if self._still_entered(hold, reply, entries, stays):
             return
         await self._let_go(hold)
-        if reply is None and not repeated:
+        if reply is None and (stays or not repeated):
             raise self._no_longer_owned("release")
 
     async def _let_go(self, hold: Hold[Line]) -> None:
@@ -199,6 +210,7 @@ class DLock(LockBase[Line], Lock):
     async def _renew(self, hold: Hold[Line], lease: int, doing: str) -> Literal[True]:
         if self._named is not None:
             lease = self._named.lease(lease)
+        lease = max(lease, rest_of(hold.stays_until))
         sent = time.monotonic()
         try:
             renewals = self._target.renew(hold.owner, hold.token, lease)

@@ -62,6 +62,8 @@ class DSemaphore:
         """Returns a lock object for this number of permits, which is not acquired yet."""
         if not 1 <= permits <= self.limit:
             raise ValueError("permits is 1 to limit")
+        if permits > 1 and self._settings.get("at_least"):
+            raise ValueError("at_least is for one permit at a time")
         return Permit(self.redis, self.name, self.limit, permits, **self._settings)
 
     async def acquire(self, blocking: bool = True, timeout: float | None = None, *, permits: int = 1) -> bool:

@@ -47,7 +47,7 @@ class Watch:
         self._line: Line | None = None
         # The server renews a session, however long ago it was granted.
         ask_first = hold.queued and hold.connection is None
-        self._validity = Validity(hold.since, terms.lease, hold.cap, ask_first=ask_first)
+        self._validity = Validity(hold.since, terms.lease, hold.cap, every=terms.every, ask_first=ask_first)
         self._task = start(self._run())
         weakref.finalize(hold, self.stop).atexit = False
 

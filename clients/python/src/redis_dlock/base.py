@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import logging
 import math
-import re
 import time
 import uuid
 from collections.abc import Callable, Iterable
@@ -16,28 +15,26 @@ from redis.exceptions import LockError, LockNotOwnedError, ResponseError
 from . import commands, info, redis_py
 from .attempt import Attempt, Replicas
 from .bindings import Binding, Cap
-from .commands import Command, Mode, Name, Target, check_cap, check_names
+from .commands import Command, Mode, Name, Target, check_cap, check_names, rest_of
 from .errors import DeadlockError
 from .holds import Hold, PerTask, PerThread, Shared
+from .scripts import Scripts
 from .session import SessionBase
 from .watch import Terms
 
 C = TypeVar("C")
 
-# Matches a script that sets the time left of the key to its argument, and adds nothing to that.
-_SETS_THE_TTL = re.compile(r"""(['"])pexpire\1\s*,\s*KEYS\[1\]\s*,\s*ARGV\[2\]\s*\)""", re.IGNORECASE)
-
 logger = logging.getLogger("redis_dlock")
 
 
-class LockBase(Generic[C]):
+class LockBase(Scripts, Generic[C]):
     """Sends nothing, and does not wait."""
 
     # As redis-py declares them.
     name: Any
     local: Any
-    # Whether a program has replaced the script of `extend` by one that sets the time left.
-    _replaces_ttl = False
+    # The lease of a grant in seconds, if it is longer than the timeout.
+    _begins_with: float | None = None
 
     def __init__(
         self,
@@ -60,6 +57,7 @@ class LockBase(Generic[C]):
         wait_slice: float | None = None,
         outage: float = 30.0,
         max_hold: float | None = None,
+        at_least: float | None = None,
     ) -> None:
         """The parameters up to `raise_on_release_error` are those of redis-py's lock. These work differently:
 
@@ -99,6 +97,9 @@ class LockBase(Generic[C]):
 
         `max_hold`: the lock ends this many seconds after the grant, whatever renews it: `timeout`, a session,
         `auto_renewal`. So a job that hangs does not keep it. `lost` and `remaining` count to that end.
+
+        `at_least`: the lock stays this many seconds after the grant, even if it is released earlier, or if this process
+        ends. Work that takes longer needs a `timeout` and `auto_renewal`. Not for sessions, which end with their locks.
         """
         if mode not in ("exclusive", "read", "write"):
             raise ValueError(f"mode is exclusive, read or write, not {mode!r}")
@@ -111,6 +112,12 @@ class LockBase(Generic[C]):
             raise ValueError("replicas is 0 or more, replicas_timeout is more than 0")
         if outage <= 0:
             raise ValueError("outage is more than 0")
+        if at_least:
+            if session:
+                raise ValueError("at_least needs a lease: a session ends with its locks")
+            if at_least > (max_hold or at_least):
+                raise ValueError("at_least is max_hold at most")
+            timeout = timeout or at_least
         check_cap(max_hold, timeout, binds=named is not None or (session is True or session is None and not timeout))
         self.redis = redis
         self.name = name
@@ -129,6 +136,7 @@ class LockBase(Generic[C]):
         self.wait_slice = wait_slice
         self.outage = outage
         self.max_hold = max_hold
+        self.at_least = at_least
         self._cap = None if max_hold is None else commands.milliseconds(max_hold)
         self._replicas = Replicas(replicas, replicas_timeout) if replicas else None
         self._target = self._what()
@@ -202,7 +210,7 @@ class LockBase(Generic[C]):
         ends = None if patience is None or not waits else time.monotonic() + patience
         session = not self.timeout if self.session is None else self.session is True
         attempt = Attempt(
-            self._target, owner, self._lease(), session, ends, waits, self.wait_slice, self._replicas, self.outage,
+            self._target, owner, self._first_lease(), session, ends, waits, self.wait_slice, self._replicas, self.outage,
             self._cap,
         )
         if self._named is not None:
@@ -214,41 +222,10 @@ class LockBase(Generic[C]):
         target = Target((self.name,), self.mode, reentrant=True)
         return Attempt(target, hold.owner, self._lease(), session=False, ends=None, waits=False)
 
-    # Scripts that programs set instead of redis-py's.
-
-    @property
-    def lua_extend(self) -> Any:
-        """redis-py's script of `extend`. If a program replaces it by one that sets the time left instead of adding to
-        it, as RedBeat does, `extend` does the same. For any other script, `LockError` is raised: none is run."""
-        return None
-
-    @lua_extend.setter
-    def lua_extend(self, script: Any) -> None:
-        text = getattr(script, "script", script)
-        if not _SETS_THE_TTL.search(text.decode() if isinstance(text, bytes) else str(text)):
-            raise self._no_script("lua_extend")
-        self._replaces_ttl = True
-
-    @property
-    def lua_reacquire(self) -> Any:
-        """redis-py's script of `reacquire`. Setting it raises `LockError`."""
-        return None
-
-    @lua_reacquire.setter
-    def lua_reacquire(self, script: Any) -> None:
-        raise self._no_script("lua_reacquire")
-
-    @property
-    def lua_release(self) -> Any:
-        """redis-py's script of `release`. Setting it raises `LockError`."""
-        return None
-
-    @lua_release.setter
-    def lua_release(self, script: Any) -> None:
-        raise self._no_script("lua_release")
-
-    def _no_script(self, name: str) -> LockError:
-        return self._error(f"{name} cannot be replaced: the lock is not a string, and DLock runs no script on it")
+    def _first_lease(self) -> int | None:
+        """Returns the lease of a grant. The end of this process must not shorten the time that the lock stays."""
+        lease, longest = self._lease(), self.at_least or self._begins_with
+        return lease if lease is None or not longest else max(lease, commands.milliseconds(longest))
 
     def _lease(self) -> int | None:
         lease = commands.milliseconds(self.timeout) if self.timeout else None
@@ -295,7 +272,7 @@ class LockBase(Generic[C]):
         before = self._hold
         since = time.monotonic() if attempt.queued else sent
         ends = self.timeout and attempt.connection is None and self._named is None
-        until = since + self.timeout if self.timeout and ends else math.inf
+        until = since + max(self.timeout, self.at_least or 0.0) if self.timeout and ends else math.inf
         self._hold = Hold(
             attempt.owner, attempt.token, attempt.connection, since, attempt.queued,
             asked=attempt.began if attempt.queued else sent,
@@ -303,6 +280,8 @@ class LockBase(Generic[C]):
             cap=math.inf if self.max_hold is None else since + self.max_hold,
             entries=self._target.permits,
             openings=attempt.openings,
+            # The grant came before now.
+            stays_until=time.monotonic() + self.at_least if self.at_least else -math.inf,
         )
         return before
 
@@ -324,8 +303,14 @@ class LockBase(Generic[C]):
             raise self._error("Cannot release a lock that's not owned or is already unlocked.")
         return hold
 
-    def _release(self, hold: Hold[C], entries: int) -> list[Command]:
+    def _stays(self, hold: Hold[C], entries: int) -> bool:
+        """Returns whether a release leaves the lock to a lease."""
+        return hold.entries <= entries and time.monotonic() < hold.stays_until
+
+    def _release(self, hold: Hold[C], entries: int, stays: bool) -> list[Command]:
         """Returns the same commands for a release that was sent before and not answered."""
+        if stays:
+            return self._target.renew(hold.owner, hold.token, max(1, rest_of(hold.stays_until)))
         if hold.releasing is None or hold.releasing[1] != entries:
             hold.releasing, hold.release_sent = (uuid.uuid4().hex, entries), False
         return self._target.release(hold.owner, hold.token, *hold.releasing)
@@ -339,10 +324,10 @@ class LockBase(Generic[C]):
             releases = [self._target.release(owner, token, uuid.uuid4().hex, entries) for _ in range(times)]
             hold.watch.release_later([command for release in releases for command in release])
 
-    def _still_entered(self, hold: Hold[C], reply: int | None, entries: int) -> bool:
+    def _still_entered(self, hold: Hold[C], reply: int | None, entries: int, stays: bool) -> bool:
         """Takes the reply to a release into the memory. If the lock is no longer held, forgets the hold."""
         hold.releasing, hold.release_sent = None, False
-        if reply == 0:
+        if reply == 0 and not stays:
             hold.entries -= entries
             return True
         self._hold = None
@@ -374,10 +359,14 @@ class LockBase(Generic[C]):
 
     def _terms(self, hold: Hold[C], token: int) -> Terms:
         renews = self.auto_renewal or self._replicas is not None and hold.connection is not None
-        renew = self._target.renew(hold.owner, token, self._lease()) if renews else None
+        # Keeps no reference to the hold, nor to this object.
+        renewal = functools.partial(self._target.renew_for, hold.owner, token, self._lease(), hold.stays_until)
         error: Callable[[str], LockNotOwnedError] = functools.partial(LockNotOwnedError, lock_name=self._printed())
         bind = self._target.renew(hold.owner, token, self._lease(), bind=True)
-        return Terms(renew, bind, self._target.check(token), self.timeout or None, self._replicas, error)
+        every = self.timeout if self.at_least else None
+        return Terms(
+            renewal if renews else None, bind, self._target.check(token), self.timeout or None, every, self._replicas, error
+        )
 
     def _join(self, hold: Hold[C], named: SessionBase, token: int) -> Binding:
         bind = self._target.renew(hold.owner, token, None, session=named.id)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal, Union
@@ -24,6 +26,11 @@ def milliseconds(seconds: float) -> int:
 # The shortest timeout of a session and cap of its holds, and the longest cap, in seconds.
 SHORTEST = 0.3
 _LONGEST_CAP = 31_536_000.0
+
+
+def rest_of(until: float) -> int:
+    """Returns the milliseconds until then by `time.monotonic()`, rounded up; 0 if it has passed."""
+    return max(0, math.ceil((until - time.monotonic()) * 1000)) if until > -math.inf else 0
 
 
 @dataclass(frozen=True)
@@ -73,6 +80,10 @@ class Target:
         which: Command = () if token is None else ("TOKEN", token)
         to: Command = ("SESSIONID", session) if session is not None else ("SESSION",) if bind else ()
         return [("DLOCK.RENEW", name, owner, *length, self.side, *to, *which) for name in self.names]
+
+    def renew_for(self, owner: bytes, token: int, lease: int | None, stays_until: float) -> list[Command]:
+        """Returns renewals that do not end the hold before that time, by `time.monotonic()`."""
+        return self.renew(owner, token, lease if lease is None else max(lease, rest_of(stays_until)))
 
     def ask(self, owner: bytes) -> list[Command]:
         """Returns a command for each key that asks for the owner's holds."""

@@ -43,6 +43,8 @@ class Hold(Generic[C]):
     release_sent: bool = False
     # Renews the lock, or notices its loss. Of a hold of a named session: its binding.
     watch: Any = None
+    # It is not released before, by `time.monotonic()`.
+    stays_until: float = -math.inf
     # How often its named session had been opened before it was acquired.
     openings: int = 0
     # The process that acquired it.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -29,12 +30,14 @@ class Terms:
     """The terms of a watch."""
 
     # Renews the hold; None: the watch only asks for it.
-    renew: list[Command] | None
+    renew: Callable[[], list[Command]] | None
     # Binds the hold of a session to another connection.
     bind: list[Command]
     check: list[Command]
     # The lease in seconds; None: the server's default.
     lease: float | None
+    # The longest time between two looks counts from this lease in seconds, if the hold may last longer.
+    every: float | None
     replicas: Replicas | None
     # Makes the error that the loss is reported with.
     error: Callable[[str], LockNotOwnedError]
@@ -42,11 +45,11 @@ class Terms:
     def commands(self) -> list[Command]:
         """Returns what is sent for one look, in one round trip."""
         wait = [self.replicas.wait()] if self.renew and self.replicas else []
-        return [*(self.renew or []), *self.check, *wait]
+        return [*(self.renew() if self.renew else []), *self.check, *wait]
 
     def left(self, replies: list[Any]) -> float | None:
         """Returns the seconds left, or None if the hold is gone. Raises `ReplicasError` if too few replicas know."""
-        left = self._least(replies, len(self.renew or []))
+        left = self._least(replies, len(self.check) if self.renew else 0)
         if left is not None and self.renew and self.replicas and replies[-1] < self.replicas.count:
             raise ReplicasError(self.replicas.too_few(replies[-1]))
         return left
@@ -67,10 +70,13 @@ class Terms:
 class Validity:
     """The hold is live until `until` for certain, if nobody deletes it. Times are those of `time.monotonic()`."""
 
-    def __init__(self, since: float, lease: float | None, cap: float, *, ask_first: bool) -> None:
-        """`cap`: when it ends, whatever renews it. `ask_first`: the grant came after a wait, so it may be older than
-        `since`."""
+    def __init__(
+        self, since: float, lease: float | None, cap: float, *, every: float | None = None, ask_first: bool
+    ) -> None:
+        """`cap`: when it ends, whatever renews it. `every`: looks are as frequent as if this was all that is left.
+        `ask_first`: the grant came after a wait, so it may be older than `since`."""
         self._lease = lease
+        self._every = math.inf if every is None else every
         self._cap = cap
         self.until = cap if lease is None else since + lease
         self.due = since + (0.0 if ask_first else _FIRST_LOOK if lease is None else lease / 3)
@@ -79,7 +85,7 @@ class Validity:
         """The server had the hold, with `left` seconds left after `sent`."""
         self._lease = max(left, self._lease or 0.0)
         self.until = min(sent + left, self._cap)
-        self.due = sent + left / 3
+        self.due = sent + min(left, self._every) / 3
 
     def set_to(self, sent: float, lease: float) -> None:
         """The caller renewed the hold."""
@@ -88,7 +94,7 @@ class Validity:
 
     def patience(self, now: float) -> float:
         """Returns the seconds that a look may take."""
-        return max(_SHORTEST_LOOK, self.until - now)
+        return max(_SHORTEST_LOOK, min(self.until - now, self._every))
 
     def patience_of_session(self, now: float, replicas: Replicas | None = None) -> float:
         """Returns the same for a look on the connection of a session, and for binding it to another connection: a part

@@ -1,0 +1,148 @@
+"""Decorators for tasks: one run at a time (`locked`), or once in each period (`once`)."""
+
+from __future__ import annotations
+
+import functools
+import time
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from redis.exceptions import LockError, ResponseError
+
+from . import redis_py, runs
+from .base import logger
+from .runs import Names, Refused
+from .sync import DLock
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_UNANSWERED = (*redis_py.LOST, ResponseError)
+
+
+def current_lock() -> DLock:
+    """Returns the lock of the `locked` or `once` that runs this code: for its `token`, `lost` and `remaining`."""
+    lock: DLock = runs.running()
+    return lock
+
+
+def locked(
+    redis: Any, name: Names, *, timeout: float = runs.LEASE, otherwise: Any = Refused, **settings: Any
+) -> Callable[[F], F]:
+    """Runs the decorated function while it holds the lock: one call at a time, on all machines together.
+
+        @locked(redis, "import", blocking=False, otherwise=None)
+        def import_all(): ...
+
+    `redis` is a client, or a function that returns one. `name` may be a function, which gets the arguments of the call.
+    The settings are those of `DLock`; the lock is renewed while the function runs. `otherwise` is returned if the lock
+    was not granted; without it, `LockError` is raised. `LockNotOwnedError` is raised if the lock was lost while the
+    function ran. If no server answers the release, the lease ends the lock, and a warning is logged.
+    """
+
+    def decorate(function: F) -> F:
+        @functools.wraps(function)
+        def run(*args: Any, **kwargs: Any) -> Any:
+            lock = _lock(redis, runs.name_of(name, args, kwargs), timeout, settings)
+            if lock.acquire():
+                return _run(lock, functools.partial(function, *args, **kwargs), lock.release)
+            if otherwise is Refused:
+                raise lock._not_acquired()
+            return otherwise
+
+        return run  # type: ignore[return-value]
+
+    return decorate
+
+
+def once(
+    redis: Any,
+    name: Names,
+    period: float,
+    *,
+    retry_failed: bool = False,
+    timeout: float = runs.LEASE,
+    blocking_timeout: float | None = None,
+    otherwise: Any = None,
+    **settings: Any,
+) -> Callable[[F], F]:
+    """Runs the decorated function at most once in each period (in seconds), on all machines together.
+
+        @once(redis, "report", period=86400)
+        def report(): ...
+
+    The lock is the memory: it stays for nine tenths of the period, counted from the start by the server's clock. A call
+    in that time, or while the function runs, returns `otherwise`; with a `blocking_timeout`, it waits that long before.
+    A run that fails, or whose process dies, has run. With `retry_failed` it has not: the lock is free at once, or after
+    `timeout`. A run that takes longer than the period keeps the lock until it ends.
+
+    Raises `LockNotOwnedError` if the lock was lost while the function ran. The other parameters are those of `locked`.
+    """
+    stays = runs.kept(period, settings)
+
+    def decorate(function: F) -> F:
+        @functools.wraps(function)
+        def run(*args: Any, **kwargs: Any) -> Any:
+            keeps = {} if retry_failed else {"at_least": stays}
+            lock = _lock(redis, runs.name_of(name, args, kwargs), timeout, {**settings, **keeps})
+            lock._begins_with = stays
+            if not lock.acquire(blocking=blocking_timeout is not None, blocking_timeout=blocking_timeout):
+                return otherwise
+            ends = time.monotonic() + stays
+            if retry_failed:
+                _shorten(lock)
+            done = functools.partial(_stay, lock, ends) if retry_failed else lock.release
+            return _run(lock, functools.partial(function, *args, **kwargs), done)
+
+        return run  # type: ignore[return-value]
+
+    return decorate
+
+
+def _lock(redis: Any, name: Any, timeout: float, settings: dict[str, Any]) -> DLock:
+    told = {"auto_renewal": True, "thread_local": False, **settings}
+    return DLock(runs.client_of(redis), name, timeout=timeout, **told)
+
+
+def _run(lock: DLock, function: Callable[[], Any], done: Callable[[], None]) -> Any:
+    """Returns the result of the function. `done` releases the lock after a success."""
+    outer = runs.RUNNING.set(lock)
+    try:
+        result = function()
+    except BaseException:
+        try:
+            lock.release()
+        except (*_UNANSWERED, LockError) as error:
+            logger.warning("%s was not released after a failure: %s", lock._printed(), error)
+        raise
+    finally:
+        runs.RUNNING.reset(outer)
+    try:
+        done()
+    except _UNANSWERED as error:
+        logger.warning("%s was not released: %s", lock._printed(), error)
+    return result
+
+
+def _shorten(lock: DLock) -> None:
+    """The grant has shown that the server allows so long a lease. Until the run has succeeded, a short one is enough."""
+    try:
+        lock.reacquire()
+    except redis_py.LOST:
+        pass  # The renewals shorten it.
+    except BaseException:
+        lock.release()
+        raise
+
+
+def _stay(lock: DLock, ends: float) -> None:
+    """Leaves the lock to a lease after a success, which must not be forgotten because no server answers for a while."""
+    while True:
+        try:
+            lock.reacquire()
+            break
+        except redis_py.LOST as error:
+            if lock.remaining == 0:
+                logger.warning("%s does not stay, so another run may follow in this period: %s", lock._printed(), error)
+                return
+            time.sleep(runs.PAUSE)
+    lock.release_after(max(0.0, ends - time.monotonic()))
