@@ -31,6 +31,7 @@ const SENTINEL_ANSWER = 300;
  * @property {(key: string) => unknown} socket what it sends on now, if it repeats unanswered commands by itself on the
  *   next one
  * @property {(key: string) => string | undefined} at where it would send a command now, for a comparison
+ * @property {(key: string) => string} node which node of a cluster has the key, as far as it knows
  */
 
 /**
@@ -65,6 +66,7 @@ function ofIoredis(client) {
     connect: (_, wanted) => duplicateOfIoredis(client, {}, wanted, hasSentinels ? peerOf : () => undefined),
     socket: () => client.stream,
     at: () => (hasSentinels ? peerOf(client.stream) : undefined),
+    node: () => '',
   };
 }
 
@@ -104,6 +106,7 @@ function ofIoredisCluster(cluster) {
     },
     socket: (key) => nodeOf(key)?.stream,
     at: (key) => peerOf(nodeOf(key)?.stream),
+    node: (key) => cluster.slots[slotOf(key)]?.[0] ?? '',
   };
 }
 
@@ -182,6 +185,7 @@ function ofNodeRedis(client) {
     connect: (_, wanted) => duplicateOfNodeRedis(client, {}, wanted),
     socket: () => undefined,
     at: () => undefined,
+    node: () => '',
   };
 }
 
@@ -217,6 +221,7 @@ function ofNodeRedisCluster(cluster) {
     },
     socket: () => undefined,
     at: (key) => masterOf(key) && addressOf(masterOf(key)),
+    node: (key) => addressOf(masterOf(key) ?? {}),
   };
 }
 
@@ -237,6 +242,7 @@ function ofNodeRedisSentinel(sentinel) {
     },
     socket: () => undefined,
     at,
+    node: () => '',
   };
 }
 

@@ -9,7 +9,7 @@ const { clientOf } = require('./clients.js');
 const { LockLost, NoAnswer, NotGranted, TooFewReplicas } = require('./errors.js');
 const { Lock } = require('./lock.js');
 const { checkResource, checkResources, checkRoutine, checkedOptions } = require('./options.js');
-const { isCount, termsOf, withoutMode } = require('./options.js');
+const { firstLease, isCount, termsOf, withoutMode } = require('./options.js');
 const { elect, holder, watch } = require('./observe.js');
 const { waitOn } = require('./queue.js');
 const { isNoSession } = require('./session.js');
@@ -195,7 +195,7 @@ class DLock {
       } while (performance.now() < times.end);
       throw new NotGranted(target.resource);
     };
-    return within(limits, signal, noAnswer, acquire, (lock) => void lock.release().catch(() => {}));
+    return within(limits, signal, noAnswer, acquire, (lock) => void lock.free().catch(() => {}));
   }
 
   /**
@@ -208,15 +208,18 @@ class DLock {
    * @returns {Promise<Lock | null>}
    */
   async #requestInSession(target, terms, times, bound) {
+    const { named } = terms;
+    if (!named) return this.#request(target, terms, times, bound);
+    const [key = ''] = target.keys;
     for (;;) {
+      const heart = await named.at(key, bound);
       try {
-        terms.named?.check();
-        return await this.#request(target, terms, times, bound);
+        return await heart.during(() => this.#request(target, terms, times, bound, heart));
       } catch (error) {
-        if (!terms.named || !isNoSession(error)) throw error;
+        if (!isNoSession(error)) throw error;
         bound.cause = error;
       }
-      await terms.named.reopened(bound.signal);
+      await named.missing(heart, key, bound.signal);
     }
   }
 
@@ -227,17 +230,19 @@ class DLock {
    * @param {Terms} terms
    * @param {{ end: number, until: number }} times
    * @param {import('./time.js').Bound} bound
+   * @param {import('./heart.js').Heart} [heart] of its named session
    * @returns {Promise<Lock | null>}
    */
-  async #request(target, terms, times, bound) {
+  async #request(target, terms, times, bound, heart) {
     const [client, owner] = [this.#client, randomUUID()];
-    const command = [...target.acquire(owner), 'PX', String(terms.lease), 'REQUEST', '1'];
+    const command = [...target.acquire(owner), 'PX', String(firstLease(terms)), 'REQUEST', '1'];
+    if (terms.maxHold !== Infinity) command.push('MAXHOLD', String(terms.maxHold));
     if (terms.session) command.push('SESSION');
-    if (terms.named) command.push('SESSIONID', terms.named.id);
-    const openings = terms.named?.openings ?? 0;
+    const named = heart && { heart, id: heart.id, openings: heart.openings };
+    if (named) command.push('SESSIONID', named.id);
     const attempts = new Attempts(client, target.keys[0] ?? '', bound);
     try {
-      const grant = await grantOf({ client, target, owner, command, terms, ...times, bound }, attempts);
+      const grant = await grantOf({ client, target, owner, command, terms, ...times, bound, heart }, attempts);
       bound.signal.throwIfAborted();
       if (!grant) {
         attempts.end();
@@ -247,14 +252,14 @@ class DLock {
       if (acknowledged < terms.replicas) throw new TooFewReplicas(target.resource, acknowledged, terms.replicas);
       const own = terms.session ? connection : undefined;
       if (own) attempts.give(own);
-      const lock = new Lock({ client, target, owner, token, sent, terms, own, openings });
+      const lock = new Lock({ client, target, owner, token, sent, terms, own, named });
       if (!grant.isLate) attempts.end();
       return lock;
     } catch (error) {
       // It may have been granted nevertheless.
       const undone = target.releaseAll(owner);
       attempts.end(undone);
-      const released = cleanUp(client, undone, terms.named);
+      const released = cleanUp(client, undone, heart);
       if (error instanceof TooFewReplicas) await unlessAborted(released, bound.signal);
       throw error;
     }
@@ -303,18 +308,18 @@ function grantBy(reply, sent) {
  * @param {Grant} extra
  * @param {Grant | null} counted
  */
-function dropped({ client, target, owner, terms }, extra, counted) {
-  if (extra.token !== counted?.token) cleanUp(client, target.release(owner, extra.token), terms.named);
+function dropped({ client, target, owner, heart }, extra, counted) {
+  if (extra.token !== counted?.token) cleanUp(client, target.release(owner, extra.token), heart);
 }
 
 /**
  * @param {import('./clients.js').Client} client
  * @param {string[][]} releases
- * @param {import('./session.js').Session} [session] of the grant
+ * @param {import('./heart.js').Heart} [heart] of the grant's session
  */
-async function cleanUp(client, releases, session) {
+async function cleanUp(client, releases, heart) {
   const bound = new Bound({ ms: AFTERWARDS }, undefined, () => new Error('not cleaned up in time'));
-  await ask(client, releases, bound).catch(() => session?.owe(releases)); // without a session, the lease ends it
+  await ask(client, releases, bound).catch(() => heart?.owe(releases)); // without a session, the lease ends it
   bound.close();
 }
 

@@ -100,6 +100,11 @@ function isWrongType(error) {
   return messageOf(error).startsWith('WRONGTYPE ');
 }
 
+/** @param {unknown} error */
+function isNotPermitted(error) {
+  return messageOf(error).startsWith('NOPERM ');
+}
+
 /**
  * The error to reject with for an answer of the server.
  *
@@ -118,6 +123,7 @@ module.exports = {
   explained,
   isAnswer,
   isMoving,
+  isNotPermitted,
   isWrongType,
   mayRepeat,
 };

@@ -88,12 +88,20 @@ export interface LockOptions {
   replicas?: number;
   /** How long the replicas may take, in milliseconds, but no longer than `wait` has left. Default 1000. */
   replicasTimeout?: number;
+  /**
+   * How long the lock is held at most, in milliseconds from its grant, however often it is renewed. Then it is lost, and
+   * {@link Lock.remaining} counts to that end: so a program that hangs does not keep its lock forever. A longer lease is
+   * cut to it. Default `Infinity`. Needs a module that knows `MAXHOLD`.
+   */
+  maxHold?: number;
+  /**
+   * How long the lock stays at least, in milliseconds from its grant. Default 0. A release before that sets the lease to
+   * what is left, instead of freeing the lock. If the program dies, it stays so long, too. Not with `session`.
+   */
+  atLeast?: number;
   /** Ends the waiting: the acquisition rejects with its reason, and the place in the queue is given up. */
   signal?: AbortSignal;
 }
-
-/** The clients that can have a {@link Session}: not those of a cluster. */
-export type SessionClient = IoredisClient | NodeRedisClient | NodeRedisSentinel;
 
 export interface SessionOptions {
   /**
@@ -108,10 +116,14 @@ export interface SessionOptions {
 /**
  * Keeps all locks that are acquired with it (`session: …`) by one heartbeat, over the client that the program has. Open
  * it once. When the heartbeats end, for example because the program hangs, the server frees all of its locks together.
+ *
+ * In a cluster, each node with locks of the session gets heartbeats, over a connection of its own. If a node fails, the
+ * session is lost only if no other node has locks of it; the locks on that node are, unless they are bound on the next
+ * primary in time.
  */
 export declare class Session implements AsyncDisposable {
-  constructor(client: SessionClient, options?: SessionOptions);
-  /** The name by which the server knows it. */
+  constructor(client: AnyClient, options?: SessionOptions);
+  /** The name by which the server knows it. The nodes of a cluster know it by others. */
   readonly id: string;
   readonly timeout: number;
   /** Whether it is open, as far as is known here. */
@@ -164,7 +176,8 @@ export interface Lock extends AsyncDisposable {
    */
   extend(lease?: number): Promise<void>;
   /**
-   * Releases the lock. One command, sent again if the connection breaks meanwhile.
+   * Releases the lock. One command, sent again if the connection breaks meanwhile. Before `atLeast` has passed, it sets
+   * the lease to what is left of that.
    *
    * @returns false: the server no longer had it. After a lost reply that may be because the first try released it.
    * @throws {NoAnswer} the server did not answer in time

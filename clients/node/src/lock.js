@@ -4,14 +4,15 @@
 const { ask, soon } = require('./ask.js');
 const { Attempts } = require('./attempts.js');
 const { LockLost, NoAnswer, TooFewReplicas, mayRepeat } = require('./errors.js');
-const { checkLease } = require('./options.js');
+const { learnCaps } = require('./info.js');
+const { checkLease, firstLease } = require('./options.js');
 const { waitFor } = require('./queue.js');
 const { Bound, timer, unlessAborted, within } = require('./time.js');
 
 /**
  * @typedef {import('./index.js').Lock} Declared
  * @typedef {import('./connection.js').Connection} Connection
- * @typedef {import('./session.js').Session} Session
+ * @typedef {import('./heart.js').Heart} Heart
  *
  * @typedef {object} Granted
  * @property {import('./clients.js').Client} client
@@ -21,13 +22,16 @@ const { Bound, timer, unlessAborted, within } = require('./time.js');
  * @property {number} sent when the command that was granted was sent
  * @property {import('./options.js').Terms} terms
  * @property {Connection | undefined} own the connection that a session is bound to
- * @property {number} openings how often its named session had been opened before
+ * @property {{ heart: Heart, id: string, openings: number } | undefined} named its session, as the grant named it, and
+ *   how often that had been opened before
  */
 
 /** @implements {Declared} */
 class Lock {
   #granted;
   #lease;
+  /** It stays at least until then, even if it is released earlier. */
+  #staysUntil;
   /** Held until then for certain, by performance.now(). */
   #until;
   #lost = new AbortController();
@@ -47,8 +51,10 @@ class Lock {
   constructor(granted) {
     this.#granted = granted;
     this.#lease = granted.terms.lease;
-    this.#until = granted.sent + this.#lease;
-    if (granted.terms.named) this.#join(granted.terms.named);
+    // The grant came before now.
+    this.#staysUntil = performance.now() + granted.terms.atLeast;
+    this.#until = granted.sent + firstLease(granted.terms);
+    if (granted.named) this.#join(granted.named);
     this.#watchEnd();
     if (!granted.own) return;
     this.#bindTo(granted.own);
@@ -85,15 +91,37 @@ class Lock {
   async #extend(lease) {
     if (this.#isOver) throw new LockLost(this.resource, 'released', this.signal.reason);
     const sent = performance.now();
-    const { answer, replicas, replicasTimeout } = this.#granted.terms;
+    const { answer, replicas, replicasTimeout, atLeast } = this.#granted.terms;
     const longest = answer + (replicas > 0 ? replicasTimeout : 0);
-    const replies = await this.#within(this.signal, (bound) => this.#renew(lease, bound), longest);
+    const time = atLeast > 0 ? Math.max(lease, Math.ceil(this.#staysUntil - sent)) : lease;
+    const replies = await this.#within(this.signal, (bound) => this.#renew(time, bound), longest);
     if (replies.includes(null)) throw this.#lose('the server has no such hold');
     this.#lease = lease;
-    await this.#renewed(replies, sent, lease);
+    await this.#renewed(replies, sent, time);
   }
 
   async release() {
+    const left = Math.ceil(this.#staysUntil - performance.now());
+    if (this.#granted.terms.atLeast > 0 && left > 0) return this.#releaseIn(left);
+    return this.free();
+  }
+
+  /**
+   * Leaves the lock to the end of its lease.
+   *
+   * @param {number} ms
+   */
+  async #releaseIn(ms) {
+    const { client, target, owner, token } = this.#granted;
+    this.#over.abort();
+    this.#stopTimers();
+    const commands = target.renew(owner, token, ms);
+    const { replies } = await this.#within(undefined, (bound) => ask(client, commands, bound));
+    return !replies.includes(null);
+  }
+
+  /** Releases it at once, `atLeast` or not. */
+  async free() {
     this.#over.abort();
     this.#stopTimers();
     this.#leave();
@@ -103,7 +131,7 @@ class Lock {
       return !replies.includes(null) || (repeated && performance.now() < this.#certain);
     } catch (error) {
       // The session would keep the hold.
-      this.#granted.terms.named?.owe(this.#granted.target.release(this.owner, this.token));
+      this.#binding?.heart.owe(this.#granted.target.release(this.owner, this.token));
       throw error;
     } finally {
       this.#own?.close();
@@ -128,18 +156,38 @@ class Lock {
    * @param {import('./time.js').Bound} bound ends the asking
    */
   async confirm(bound) {
-    if (this.#binding) return !this.#isOver;
-    const sent = this.#until - this.#lease;
-    if (performance.now() - sent <= this.#lease / 3) return true;
+    const isFresh = performance.now() - this.#granted.sent <= this.#lease / 3;
+    if (this.#binding) return (isFresh || (await this.#learnCap(this.#binding, bound))) && !this.#isOver;
+    if (isFresh) return true;
     clearTimeout(this.#ending);
     try {
       await unlessAborted(this.extend(), bound.signal);
       return true;
     } catch (error) {
-      this.release().catch(() => {}); // then the lease ends it
+      this.free().catch(() => {}); // then the lease ends it
       if (error instanceof LockLost) return false;
       throw error;
     }
+  }
+
+  /**
+   * Whether the server has the hold, and until when no cap ends it: its lease has begun some time ago.
+   *
+   * @param {import('./session.js').Binding} binding
+   * @param {import('./time.js').Bound} bound
+   */
+  async #learnCap(binding, bound) {
+    const send = async (/** @type {string[][]} */ commands) => [
+      ...(await ask(this.#granted.client, commands, bound)).replies,
+    ];
+    try {
+      await learnCaps([binding], send);
+    } catch (error) {
+      this.free().catch(() => {});
+      throw error;
+    }
+    if (!binding.isCapKnown) this.free().catch(() => {});
+    return binding.isCapKnown;
   }
 
   /**
@@ -293,20 +341,26 @@ class Lock {
 
   /** Until when it is held for certain. */
   get #certain() {
-    return this.#binding ? /** @type {Session} */ (this.#granted.terms.named).untilOf(this.#binding) : this.#until;
+    return this.#binding ? this.#binding.heart.untilOf(this.#binding) : this.#until;
   }
 
-  /** @param {Session} session that keeps it */
-  #join(session) {
-    const { target, owner, token, openings } = this.#granted;
-    const lose = (/** @type {string} */ why, /** @type {unknown} */ cause) => void this.#lose(why, cause);
-    const binding = { bind: target.bind(owner, token, session.id), lose, unbound: undefined };
-    session.join(binding, openings);
+  /** @param {{ heart: Heart, id: string, openings: number }} named the session that keeps it */
+  #join({ heart, id, openings }) {
+    const { target, owner, token, sent } = this.#granted;
+    // The server refuses a lease beyond the cap. After a wait nobody knows when it began: `confirm` asks.
+    const cap = performance.now() - sent <= this.#lease / 3 ? sent + this.#lease : Infinity;
+    const binding = {
+      ...{ key: target.keys[0] ?? '', token, heart, cap, isCapKnown: false, unbound: undefined },
+      bind: (/** @type {string} */ session) => target.bind(owner, token, session),
+      info: target.info(owner),
+      lose: (/** @type {string} */ why, /** @type {unknown} */ cause) => void this.#lose(why, cause),
+    };
+    heart.join(binding, id, openings);
     this.#binding = binding;
   }
 
   #leave() {
-    if (this.#binding) this.#granted.terms.named?.leave(this.#binding);
+    this.#binding?.heart.leave(this.#binding);
   }
 
   #watchEnd() {

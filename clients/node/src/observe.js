@@ -4,6 +4,7 @@
 const { ask } = require('./ask.js');
 const { Attempts } = require('./attempts.js');
 const { LockLost, NoAnswer, TooFewReplicas, explained, mayRepeat } = require('./errors.js');
+const { fieldsOf } = require('./info.js');
 const { Bound, follow, pause, unlessAborted, within } = require('./time.js');
 
 /**
@@ -154,18 +155,6 @@ function read(reply) {
   const token = Number(hold.get('token'));
   const found = { token, owner: String(hold.get('owner')), since: new Date(Math.floor(token / 1000)) };
   return { found, left: Math.min(HEARTBEAT, Number(info.get('ttl')) + 1) };
-}
-
-/**
- * A map, which version 2 of the protocol sends as a flat array.
- *
- * @param {unknown} reply
- * @returns {Map<string, unknown>}
- */
-function fieldsOf(reply) {
-  if (reply instanceof Map) return new Map([...reply].map(([name, value]) => [String(name), value]));
-  if (!Array.isArray(reply)) return new Map(Object.entries(reply ?? {}));
-  return new Map(reply.flatMap((name, at) => (at % 2 === 0 ? [[String(name), reply[at + 1]]] : [])));
 }
 
 /**

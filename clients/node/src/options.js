@@ -15,6 +15,8 @@ const { Session } = require('./session.js');
  * @property {import('./session.js').Session | undefined} named
  * @property {number} replicas
  * @property {number} replicasTimeout
+ * @property {number} maxHold may be Infinity
+ * @property {number} atLeast 0: it ends with its release
  * @property {AbortSignal | undefined} signal
  */
 
@@ -28,6 +30,8 @@ const DEFAULTS = {
   session: false,
   replicas: 0,
   replicasTimeout: 1000,
+  maxHold: Infinity,
+  atLeast: 0,
 };
 const NAMES = [...Object.keys(DEFAULTS), 'signal'];
 const MODES = ['exclusive', 'read', 'write'];
@@ -55,7 +59,7 @@ function termsOf(options) {
   const given = Object.fromEntries(Object.entries(options).filter(([, value]) => value !== undefined));
   const terms = { signal: undefined, ...DEFAULTS, ...given };
   const { lease, wait, answer, outage, ...others } = /** @type {Terms} */ (/** @type {unknown} */ (terms));
-  const { mode, replicas, replicasTimeout, signal } = others;
+  const { mode, replicas, replicasTimeout, maxHold, atLeast, signal } = others;
   /** @type {unknown} */
   const bindsTo = others.session;
   checkLease(lease);
@@ -75,10 +79,35 @@ function termsOf(options) {
   }
   if (signal !== undefined && !(signal instanceof AbortSignal)) throw new TypeError('signal is an AbortSignal');
   const session = bindsTo === true;
+  checkHold(maxHold, atLeast, session || named !== undefined);
   return {
-    ...{ lease: named?.leaseOf(lease) ?? lease, wait, answer, outage, mode, session, named },
-    ...{ replicas, replicasTimeout, signal },
+    // The server refuses a lease that is longer than the hold can be.
+    ...{ lease: Math.min(named?.leaseOf(lease) ?? lease, maxHold), wait, answer, outage, mode, session, named },
+    ...{ replicas, replicasTimeout, maxHold, atLeast, signal },
   };
+}
+
+/**
+ * @param {number} maxHold
+ * @param {number} atLeast
+ * @param {boolean} isOfSession
+ */
+function checkHold(maxHold, atLeast, isOfSession) {
+  if (maxHold !== Infinity && !isCount(maxHold, 1)) {
+    throw new RangeError('maxHold is a whole number of milliseconds, 1 or more, or Infinity');
+  }
+  if (!isCount(atLeast, 0)) throw new RangeError('atLeast is a whole number of milliseconds, 0 or more');
+  if (atLeast > maxHold) throw new RangeError('atLeast is longer than maxHold');
+  if (atLeast > 0 && isOfSession) throw new TypeError('a session ends with its locks: none stays atLeast so long');
+}
+
+/**
+ * The lease of the grant. If the program dies, the lock stays `atLeast` so long nevertheless.
+ *
+ * @param {Terms} terms
+ */
+function firstLease({ lease, atLeast }) {
+  return Math.max(lease, atLeast);
 }
 
 /** @param {unknown} lease */
@@ -138,6 +167,7 @@ module.exports = {
   checkResources,
   checkRoutine,
   checkedOptions,
+  firstLease,
   isCount,
   termsOf,
   withoutMode,

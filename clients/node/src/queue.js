@@ -22,6 +22,7 @@ const { pause } = require('./time.js');
  * @property {number} end when waiting ends, may be Infinity
  * @property {number} until when replicas must have acknowledged
  * @property {import('./time.js').Bound} bound
+ * @property {import('./heart.js').Heart | undefined} heart of its named session
  *
  * @typedef {object} Grant
  * @property {number} token

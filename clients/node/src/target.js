@@ -78,6 +78,11 @@ class Target {
     return this.keys.map((key) => ['DLOCK.RENEW', key, owner, 'TOKEN', String(token), 'SESSIONID', session]);
   }
 
+  /** @param {string} owner */
+  info(owner) {
+    return this.keys.map((key) => ['DLOCK.INFO', key, 'OWNER', owner]);
+  }
+
   /** @param {number} token */
   check(token) {
     return this.keys.map((key) => ['DLOCK.CHECK', key, String(token)]);

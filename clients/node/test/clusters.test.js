@@ -4,26 +4,11 @@ import net from 'node:net';
 import { after, before, describe, test } from 'node:test';
 
 import { DLock, NotGranted } from 'redis-dlock';
-import { Cluster, Redis } from 'ioredis';
-import { createCluster, createSentinel } from 'redis';
+import { Redis } from 'ioredis';
+import { createSentinel } from 'redis';
 
 import { clientsOf, lookAt, settles, until, untilWaiting } from './fixture.js';
-import { cluster, clusterWithReplica, sentinels } from './servers.js';
-
-const CLUSTERS = {
-  ioredis: async (ports) => {
-    const client = new Cluster(ports.map((port) => ({ host: '127.0.0.1', port })));
-    client.on('error', () => {});
-    await new Promise((resolve) => client.once('ready', resolve));
-    return { client, close: () => client.disconnect() };
-  },
-  'node-redis': async (ports) => {
-    const client = createCluster({ rootNodes: ports.map((port) => ({ socket: { host: '127.0.0.1', port } })) });
-    client.on('error', () => {});
-    await client.connect();
-    return { client, close: () => client.destroy() };
-  },
-};
+import { CLUSTERS, cluster, clusterWithReplica, sentinels } from './servers.js';
 
 describe('cluster', () => {
   let servers;

@@ -7,7 +7,8 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after } from 'node:test';
 
-import { Redis } from 'ioredis';
+import { Cluster, Redis } from 'ioredis';
+import { createCluster } from 'redis';
 
 import { until } from './fixture.js';
 
@@ -114,21 +115,43 @@ async function untilKnown(nodes, number) {
   }
 }
 
+/** Clients of a cluster, by the package that they are of. */
+export const CLUSTERS = {
+  ioredis: async (ports) => {
+    const client = new Cluster(ports.map((port) => ({ host: '127.0.0.1', port })));
+    client.on('error', () => {});
+    await new Promise((resolve) => client.once('ready', resolve));
+    return { client, close: () => client.disconnect() };
+  },
+  'node-redis': async (ports) => {
+    const client = createCluster({ rootNodes: ports.map((port) => ({ socket: { host: '127.0.0.1', port } })) });
+    client.on('error', () => {});
+    await client.connect();
+    return { client, close: () => client.destroy() };
+  },
+};
+
 /** Two nodes, with half of the slots each, and a function that gives the slot of a key to the other one. */
 export async function cluster() {
   const { nodes, indexOf } = await nodesOfCluster(2, 5000);
   const ids = await Promise.all(nodes.map(({ run }) => run('CLUSTER', 'MYID')));
   return {
     ports: nodes.map(({ port }) => port),
+    nodes,
+    indexOf,
     /** A command to the node that has the key. */
     on: async (key, ...command) => nodes[await indexOf(key)].run(...command),
-    /** Gives the slot of a key that does not exist to the other node, without telling any client. */
+    /** Gives the slot of a key, the only one in it, to the other node, without telling any client. */
     async move(key) {
       const [slot, here] = [await nodes[0].run('CLUSTER', 'KEYSLOT', key), await indexOf(key)];
+      const isThere = await nodes[here].run('EXISTS', key);
       const setSlot = (node, ...words) => nodes[node].run('CLUSTER', 'SETSLOT', String(slot), ...words);
       // A node that imports gets a higher epoch. Without, what the other one still tells could take the slot back.
       await setSlot(1 - here, 'IMPORTING', ids[here]);
       await setSlot(here, 'MIGRATING', ids[1 - here]);
+      if (isThere) {
+        await nodes[here].run('MIGRATE', '127.0.0.1', String(nodes[1 - here].port), key, '0', '10000');
+      }
       for (const node of [1 - here, here]) await setSlot(node, 'NODE', ids[1 - here]);
     },
   };
@@ -154,6 +177,8 @@ export async function clusterWithReplica() {
   };
   return {
     ports: nodes.map(({ port }) => port),
+    nodes,
+    indexOf,
     primary: nodes[0],
     replica,
     key: await name(),

@@ -7,8 +7,6 @@ import { createInterface } from 'node:readline';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 
-import { Cluster } from 'ioredis';
-import { createCluster } from 'redis';
 import { DLock, LockLost, NoAnswer, Session } from 'redis-dlock';
 
 import { host, lookAt, port, reasonOf, settles, sleep, test } from './fixture.js';
@@ -248,9 +246,6 @@ withEachClient(({ kind, key, run, open, close }) => {
     assert.throws(() => new DLock(client, { session: other }), /another client/);
     const session = new Session(client);
     await assert.rejects(new DLock(client, { session }).acquire(key('new')), /it was not opened/);
-    const ofIoredis = () => new Cluster([{ host, port }], { lazyConnect: true });
-    const cluster = kind === 'ioredis' ? ofIoredis() : createCluster({ rootNodes: [{}] });
-    assert.throws(() => new Session(cluster), /not of a cluster/);
   });
 
   test('without a server it does not open', async () => {

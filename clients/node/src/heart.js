@@ -1,0 +1,458 @@
+'use strict';
+/** A named session on one server: its heartbeats, and the locks that are bound to it. */
+
+const { randomUUID } = require('node:crypto');
+
+const { ask, SILENCE } = require('./ask.js');
+const { NoAnswer, isAnswer, isWrongType } = require('./errors.js');
+const { learnCaps } = require('./info.js');
+const { Pinned } = require('./pinned.js');
+const { timer, unlessAborted, within } = require('./time.js');
+
+/**
+ * @typedef {object} Binding a hold that is bound to a session
+ * @property {string} key the first one
+ * @property {number} token
+ * @property {(session: string) => string[][]} bind the commands that bind it
+ * @property {string[][]} info the commands that ask for its cap
+ * @property {(why: string, cause?: unknown) => void} lose
+ * @property {number | undefined} unbound until when it is certain although it must be bound again, by performance.now()
+ * @property {number} cap until when no cap ends it
+ * @property {boolean} isCapKnown
+ *
+ * @typedef {object} Body what a heart belongs to
+ * @property {import('./clients.js').Client} client
+ * @property {number} timeout
+ * @property {boolean} manual
+ * @property {boolean} inCluster heartbeats have a connection of their own, and a lock may be on another node
+ * @property {(heart: Heart, cause: unknown) => void} lost
+ * @property {(heart: Heart) => void} idle it has had no locks for a while
+ * @property {(heart: Heart, binding: Binding) => void} elsewhere a hold is not on the server of the heart
+ */
+
+/** One exchange may take this part of the timeout, and how long at most and at least, in ms. */
+const PATIENCE = 1 / 6;
+const LONGEST_PATIENCE = 2000;
+const SHORTEST_PATIENCE = 100;
+/** How long opening and closing look for a server, in ms. */
+const TRY = 1150;
+/** How many locks are bound again in one exchange. */
+const AT_ONCE = 100;
+
+const NEW = 'it was not opened';
+const LATE = 'no heartbeat was confirmed within its timeout';
+const CLOSED = 'it was closed';
+
+class Heart {
+  #body;
+  #key;
+  #id;
+  /** @type {Pinned | undefined} */
+  #pinned;
+  /** Aborted when it is lost or closed. */
+  #over = new AbortController();
+  /** Why it is not open. @type {string | undefined} */
+  #notOpen = NEW;
+  /** Until when the server has it for certain, and when the next heartbeat is due, by performance.now(). */
+  #until = -Infinity;
+  #due = -Infinity;
+  #isBeaten = false;
+  /** Whether a heartbeat is on its way. */
+  #isBusy = false;
+  /** Why the last heartbeat failed, if it did. @type {unknown} */
+  #failure;
+  #openings = 0;
+  /** The acquisitions that are under way, and when there was one or a lock last. */
+  #users = 0;
+  #used = performance.now();
+  /** @type {Set<Binding>} */
+  #bindings = new Set();
+  /** Releases that no server answered. @type {Set<string[][]>} */
+  #owed = new Set();
+  /** Called after the next heartbeat. @type {Set<() => void>} */
+  #waiting = new Set();
+  /** @type {NodeJS.Timeout | undefined} */
+  #timer;
+
+  /**
+   * @param {Body} body
+   * @param {string} id
+   * @param {string} key one that is on its server
+   */
+  constructor(body, id, key) {
+    this.#body = body;
+    this.#id = id;
+    this.#key = key;
+    // In a cluster its connection alone decides which server it is, wherever the keys of its locks go.
+    if (body.inCluster) this.#pinned = new Pinned(body.client, () => [...this.#bindings][0]?.key ?? this.#key);
+  }
+
+  get id() {
+    return this.#id;
+  }
+
+  get openings() {
+    return this.#openings;
+  }
+
+  /** Why it is not open, or undefined. */
+  get reason() {
+    return this.#notOpen ?? (performance.now() >= this.#until ? LATE : undefined);
+  }
+
+  async open() {
+    await this.#round(TRY);
+    this.#arm();
+  }
+
+  /** Ends it. The server is told if it was open. */
+  async close() {
+    const wasOpen = this.#notOpen === undefined;
+    this.#notOpen = CLOSED;
+    if (!wasOpen) return;
+    this.#end();
+    this.#loseSome([...this.#bindings], 'its session was closed');
+    try {
+      await this.#command('CLOSE', TRY);
+    } finally {
+      this.#pinned?.close();
+    }
+  }
+
+  beat() {
+    this.#isBeaten = true;
+    if (performance.now() >= this.#due && !this.#isBusy) this.#arm();
+  }
+
+  // For its locks
+
+  /**
+   * Runs an acquisition.
+   *
+   * @template T
+   * @param {() => Promise<T>} acquisition
+   */
+  async during(acquisition) {
+    this.#users += 1;
+    try {
+      return await acquisition();
+    } finally {
+      this.#users -= 1;
+      this.#used = performance.now();
+    }
+  }
+
+  /**
+   * Waits for the next heartbeat.
+   *
+   * @param {AbortSignal} signal ends the waiting
+   */
+  async next(signal) {
+    if (this.#notOpen !== undefined) return;
+    /** @type {Promise<void>} */
+    const next = new Promise((resolve) => this.#waiting.add(resolve));
+    this.#hasten();
+    await unlessAborted(next, signal);
+  }
+
+  /**
+   * @param {Binding} binding of a lock that was granted
+   * @param {string} id of the session that the grant named
+   * @param {number} openings how often the session had been opened before
+   */
+  join(binding, id, openings) {
+    if (this.reason !== undefined) throw new Error(`the session is not open: ${this.reason}`, { cause: this.#failure });
+    this.#bindings.add(binding);
+    if (id !== this.#id || openings !== this.#openings) this.adopt(binding, this.#until);
+    else if (binding.cap < this.#until) this.#arm();
+  }
+
+  /**
+   * Binds a hold with the next heartbeat.
+   *
+   * @param {Binding} binding
+   * @param {number} certain until when it is certain without
+   */
+  adopt(binding, certain) {
+    this.#bindings.add(binding);
+    binding.unbound ??= certain;
+    this.#hasten();
+  }
+
+  /** @param {Binding} binding of a lock that is about to be released, or is on another server */
+  leave(binding) {
+    this.#used = performance.now();
+    return this.#bindings.delete(binding);
+  }
+
+  /**
+   * @param {Binding} binding
+   * @returns {number} until when the hold is certain
+   */
+  untilOf(binding) {
+    return Math.min(this.#until, binding.unbound ?? Infinity, binding.cap);
+  }
+
+  /** @param {string[][]} releases that no server answered: without its session, the hold would end with its lease */
+  owe(releases) {
+    if (this.#notOpen === undefined) this.#owed.add(releases);
+  }
+
+  // Heartbeats
+
+  #hasten() {
+    this.#due = performance.now();
+    this.#isBeaten = true;
+    this.#arm();
+  }
+
+  #arm() {
+    clearTimeout(this.#timer);
+    if (this.#notOpen !== undefined) return;
+    let next = this.#until;
+    for (const { unbound, cap } of this.#bindings) next = Math.min(next, unbound ?? Infinity, cap);
+    if (!this.#isBusy && (!this.#body.manual || this.#isBeaten)) next = Math.min(next, this.#due);
+    // After a turn for what has arrived while the program was busy.
+    this.#timer = timer(() => setImmediate(() => this.#turn()), next - performance.now());
+  }
+
+  #turn() {
+    if (this.#notOpen !== undefined) return;
+    const now = performance.now();
+    if (now >= this.#until) return this.#lose();
+    if (this.#isIdle(now)) return this.#body.idle(this);
+    const all = [...this.#bindings];
+    const late = all.filter(({ unbound }) => unbound !== undefined && now >= unbound);
+    this.#loseSome(late, 'it was not bound to the session again in time');
+    this.#loseSome(all.filter(({ cap }) => now >= cap), 'it reached its cap');
+    if (now >= this.#due && !this.#isBusy && (!this.#body.manual || this.#isBeaten)) void this.#beat();
+    else this.#arm();
+  }
+
+  /**
+   * Another one is opened on the node if it has locks again. The only one stays.
+   *
+   * @param {number} now
+   */
+  #isIdle(now) {
+    const isUsed = this.#users + this.#bindings.size + this.#owed.size > 0;
+    return this.#pinned !== undefined && !isUsed && now - this.#used > this.#body.timeout;
+  }
+
+  async #beat() {
+    this.#isBeaten = false;
+    this.#isBusy = true;
+    this.#arm();
+    try {
+      await this.#round();
+      this.#failure = undefined;
+    } catch (error) {
+      this.#failure = error;
+    }
+    this.#isBusy = false;
+    const isUnbound = [...this.#bindings].some(({ unbound }) => unbound !== undefined);
+    if (this.#failure !== undefined || isUnbound) {
+      this.#due = Math.min(performance.now() + Math.min(this.#body.timeout / 30, 1000), this.#until);
+      this.#isBeaten = true;
+    }
+    this.#wakeWaiting();
+    this.#arm();
+  }
+
+  /**
+   * A heartbeat, and what follows from its reply. Opens the session if the server does not know it.
+   *
+   * @param {number} [limit]
+   */
+  async #round(limit) {
+    const known = [...this.#bindings];
+    let sent = performance.now();
+    let bound = this.#openings === 0 ? undefined : await this.#heartbeat('XX', limit);
+    if (this.#notOpen === CLOSED) return;
+    if (bound === undefined) {
+      this.#unbind();
+      sent = performance.now();
+      bound = await this.#heartbeat('NX', limit);
+      if (bound === null) {
+        // An earlier attempt has opened it, and its reply was lost.
+        sent = performance.now();
+        bound = await this.#heartbeat('XX', limit);
+      }
+    }
+    const isFirst = this.#until === -Infinity;
+    if (this.#notOpen === CLOSED || (!isFirst && performance.now() >= this.#until)) return;
+    this.#until = sent + this.#body.timeout;
+    this.#due = sent + this.#body.timeout / 3;
+    if (isFirst) this.#notOpen = undefined;
+    await this.#bindAgain(known, Number(bound));
+    await this.#learn();
+    for (const releases of this.#owed) await this.#repay(releases);
+  }
+
+  /** @param {string[][]} releases */
+  async #repay(releases) {
+    try {
+      await this.#ask(releases);
+    } catch (error) {
+      if (!isAnswer(error)) throw error;
+      if (!isWrongType(error)) return;
+    }
+    this.#owed.delete(releases);
+  }
+
+  /**
+   * @param {'NX' | 'XX'} option
+   * @param {number} [limit]
+   * @returns {Promise<unknown>} undefined: the server does not know the session
+   */
+  async #heartbeat(option, limit) {
+    try {
+      return await this.#command(option, limit);
+    } catch (error) {
+      if (isNoSession(error)) return undefined;
+      throw error;
+    }
+  }
+
+  /** The server has none of the bindings, and the holds are certain only for as long as they were. */
+  #unbind() {
+    this.#openings += 1;
+    // No two nodes know the same id, so that a hold cannot be bound to another session than the one that is kept.
+    if (this.#pinned) this.#id = randomUUID();
+    for (const binding of this.#bindings) binding.unbound ??= this.#until;
+  }
+
+  /**
+   * @param {Binding[]} known those that the server had when it was asked
+   * @param {number} bound how many it has
+   */
+  async #bindAgain(known, bound) {
+    const there = known.filter((binding) => this.#bindings.has(binding));
+    const expected = there.reduce((sum, { info }) => sum + info.length, 0);
+    const unbound = () => [...this.#bindings].filter((binding) => binding.unbound !== undefined);
+    const again = bound < expected ? there : unbound();
+    while (again.length > 0 && performance.now() < this.#due) {
+      const some = again.splice(0, AT_ONCE).filter((binding) => this.#bindings.has(binding));
+      if (some.length > 0) await this.#bind(some);
+    }
+  }
+
+  /** @param {Binding[]} some */
+  async #bind(some) {
+    const id = this.#id;
+    try {
+      const replies = await this.#ask(some.flatMap(({ bind }) => bind(id)));
+      for (const binding of some) this.#bound(binding, replies.splice(0, binding.info.length));
+    } catch (error) {
+      if (!isAnswer(error) || (isNoSession(error) && !this.#pinned)) throw error;
+      // The server refused one of them. The next round tries again, until the hold is not certain any more.
+      if (some.length > 1) for (const binding of some) await this.#bind([binding]);
+      else if (isWrongType(error)) this.#loseSome(some, 'the key is no lock any more');
+      else if (isNoSession(error)) some.forEach((binding) => this.#isElsewhere(binding));
+    }
+  }
+
+  /** @param {Binding} binding */
+  #isElsewhere(binding) {
+    binding.unbound ??= this.#until;
+    this.#body.elsewhere(this, binding);
+  }
+
+  /**
+   * @param {Binding} binding
+   * @param {unknown[]} replies
+   */
+  #bound(binding, replies) {
+    if (replies.includes(null)) this.#loseSome([binding], 'the server has no such hold');
+    else binding.unbound = undefined;
+  }
+
+  /** Asks for the caps of locks that have been held for a while: that they are not capped within their lease is known. */
+  async #learn() {
+    const soon = performance.now() + 2 * this.#body.timeout;
+    const isDue = (/** @type {Binding} */ { isCapKnown, cap }) => !isCapKnown && cap <= soon;
+    const due = [...this.#bindings].filter(isDue);
+    while (due.length > 0 && performance.now() < this.#due) {
+      await learnCaps(due.splice(0, AT_ONCE), (commands) => this.#ask(commands));
+    }
+  }
+
+  // Commands
+
+  /**
+   * @param {'NX' | 'XX' | 'CLOSE'} option
+   * @param {number} [limit]
+   */
+  async #command(option, limit) {
+    const time = option === 'CLOSE' ? [] : ['PX', String(this.#body.timeout)];
+    const command = ['DLOCK.SESSION', this.#id, ...time, option];
+    const pinned = this.#pinned;
+    if (!pinned) return (await this.#ask([command], limit))[0];
+    return this.#within(limit, (bound, silence) => pinned.send(command, bound, silence));
+  }
+
+  /**
+   * @param {string[][]} commands each with its key behind its name
+   * @param {number} [limit]
+   */
+  async #ask(commands, limit) {
+    return this.#within(limit, async (bound, silence) => {
+      const { replies } = await ask(this.#body.client, commands, bound, silence);
+      return [...replies];
+    });
+  }
+
+  /**
+   * @template T
+   * @param {number | undefined} limit
+   * @param {(bound: import('./time.js').Bound, silence: number) => Promise<T>} task
+   */
+  async #within(limit, task) {
+    const part = Math.max(SHORTEST_PATIENCE, Math.min(LONGEST_PATIENCE, this.#body.timeout * PATIENCE));
+    const ms = limit ?? Math.max(1, Math.min(part, this.#until - performance.now()));
+    // The connections that a failed heartbeat used may lead to a server that hangs, or was replaced.
+    const silence = this.#failure === undefined ? Math.min(SILENCE, ms / 2) : 0;
+    const signal = this.#notOpen === CLOSED ? undefined : this.#over.signal;
+    const noAnswer = (/** @type {unknown} */ cause) => new NoAnswer(`the session ${this.#id}`, cause);
+    return within({ ms }, signal, noAnswer, (bound) => task(bound, silence));
+  }
+
+  #end() {
+    clearTimeout(this.#timer);
+    this.#over.abort(new Error('the session is over'));
+    this.#wakeWaiting();
+  }
+
+  #wakeWaiting() {
+    for (const resolve of this.#waiting) resolve();
+    this.#waiting.clear();
+  }
+
+  #lose() {
+    this.#notOpen = LATE;
+    this.#end();
+    this.#pinned?.close();
+    this.#body.lost(this, this.#failure);
+    this.#loseSome([...this.#bindings], `its session is not open: ${LATE}`, this.#failure);
+  }
+
+  /**
+   * @param {Binding[]} bindings
+   * @param {string} why
+   * @param {unknown} [cause]
+   */
+  #loseSome(bindings, why, cause) {
+    for (const binding of bindings) if (this.#bindings.delete(binding)) binding.lose(why, cause);
+  }
+}
+
+/** @param {unknown} error */
+function isNoSession(error) {
+  return error instanceof Error && error.message.startsWith('NOSESSION ');
+}
+
+exports.CLOSED = CLOSED;
+exports.Heart = Heart;
+exports.LATE = LATE;
+exports.NEW = NEW;
+exports.isNoSession = isNoSession;

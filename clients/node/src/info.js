@@ -1,0 +1,60 @@
+'use strict';
+/** What DLOCK.INFO replies. */
+
+const { isAnswer, isNotPermitted } = require('./errors.js');
+
+/**
+ * A map, which version 2 of the protocol sends as a flat array.
+ *
+ * @param {unknown} reply
+ * @returns {Map<string, unknown>}
+ */
+function fieldsOf(reply) {
+  if (reply instanceof Map) return new Map([...reply].map(([name, value]) => [String(name), value]));
+  if (!Array.isArray(reply)) return new Map(Object.entries(reply ?? {}));
+  return new Map(reply.flatMap((name, at) => (at % 2 === 0 ? [[String(name), reply[at + 1]]] : [])));
+}
+
+/**
+ * How many ms the holds with a token may still last, whatever renews them. undefined: one of them is not there.
+ *
+ * @param {unknown[]} replies to DLOCK.INFO … OWNER, one for each key
+ * @param {number} token
+ * @returns {number | undefined}
+ */
+function capOf(replies, token) {
+  let left = Infinity;
+  for (const reply of replies) {
+    const holds = /** @type {unknown[]} */ (fieldsOf(reply).get('holds') ?? []).map(fieldsOf);
+    const hold = holds.find((fields) => Number(fields.get('token')) === token);
+    if (!hold) return undefined;
+    // Modules before 0.1.0 have no caps and no such field.
+    const cap = hold.get('cap') ?? null;
+    if (cap !== null) left = Math.min(left, Number(cap));
+  }
+  return left;
+}
+
+/**
+ * Asks for caps. Of a hold that the server does not have, or cannot tell of, nothing is learned.
+ *
+ * @param {import('./heart.js').Binding[]} some
+ * @param {(commands: string[][]) => Promise<unknown[]>} send
+ */
+async function learnCaps(some, send) {
+  const asked = performance.now();
+  try {
+    const replies = await send(some.flatMap(({ info }) => info));
+    for (const binding of some) {
+      const left = capOf(replies.splice(0, binding.info.length), binding.token);
+      if (left !== undefined) Object.assign(binding, { cap: asked + left, isCapKnown: true });
+    }
+  } catch (error) {
+    if (!isAnswer(error)) throw error;
+    if (some.length > 1) for (const binding of some) await learnCaps([binding], send);
+    // Then the next heartbeat after the end tells.
+    else if (isNotPermitted(error)) some.forEach((each) => Object.assign(each, { cap: Infinity, isCapKnown: true }));
+  }
+}
+
+module.exports = { fieldsOf, learnCaps };

@@ -1,0 +1,142 @@
+/** A `Session` in a cluster: heartbeats to each node that has locks of it. */
+
+import assert from 'node:assert/strict';
+import { after, describe, test } from 'node:test';
+
+import { DLock, LockLost, NoAnswer, Session } from 'redis-dlock';
+
+import { clientsOf, lookAt, reasonOf, settles, sleep, until } from './fixture.js';
+import { CLUSTERS, cluster, clusterWithReplica } from './servers.js';
+
+async function calls(run, name) {
+  const stats = await run('INFO', 'commandstats');
+  return Number(new RegExp(`cmdstat_dlock\\.${name}:calls=(\\d+)`).exec(stats)?.[1] ?? 0);
+}
+
+/** The sessions to which the hold of a key is bound. */
+async function sessionOf(run, key) {
+  return (await lookAt(run, key)) && (await clientsOf(run, key, 'holds', 'session'))[0];
+}
+
+const names = (number) => Array.from({ length: number }, (_, at) => `job:${at}`);
+
+async function opened(ports, open, options) {
+  const { client, close } = await open(ports);
+  after(close);
+  const session = await new Session(client, options).open();
+  return { session, dlock: new DLock(client, { session }) };
+}
+
+describe('a session in a cluster', { concurrency: 2 }, () => {
+  for (const [kind, open] of Object.entries(CLUSTERS)) {
+    test(`${kind}: one heartbeat for each node keeps all locks`, async () => {
+      const { ports, nodes, on } = await cluster();
+      const { session, dlock } = await opened(ports, open, { timeout: 3000 });
+      const locks = await Promise.all(names(40).map((name) => dlock.acquire(name)));
+      const both = await dlock.acquireAll(['{b}1', '{b}2'], { lease: 60_000 });
+      const ids = new Set();
+      for (const name of names(40)) ids.add(await sessionOf((...words) => on(name, ...words), name));
+      assert.equal(ids.size, 2, 'a session on each node');
+      for (const { run } of nodes) await run('CONFIG', 'RESETSTAT');
+      const began = performance.now();
+      await sleep(4000);
+      const most = (performance.now() - began) / 1000 + 1;
+      for (const { run } of nodes) {
+        const beats = await calls(run, 'session');
+        assert(beats >= 2 && beats <= most, `${beats} heartbeats`);
+        assert.equal(await calls(run, 'renew'), 0);
+      }
+      for (const lock of [...locks, both]) assert(!lock.signal.aborted && lock.remaining > 0);
+      assert.equal(await both.release(), true);
+      await session.close();
+      for (const { run } of nodes) assert.equal(await run('DBSIZE'), 0);
+      for (const lock of locks) assert(lock.signal.reason instanceof LockLost);
+      await Promise.all(nodes.map(({ stop }) => stop()));
+    });
+
+    test(`${kind}: a lock whose slot moves is bound on the other node`, async () => {
+      const { ports, nodes, on, move } = await cluster();
+      const { session, dlock } = await opened(ports, open, { timeout: 3000 });
+      const run = (...words) => on('moves', ...words);
+      const moved = await dlock.acquire('moves');
+      const others = await Promise.all(names(10).map((name) => dlock.acquire(name)));
+      for (let round = 0; round < 2; round += 1) {
+        await move('moves');
+        assert.equal(await sessionOf(run, 'moves'), null, 'it is unbound');
+        await until('it is bound there', async () => (await sessionOf(run, 'moves')) !== null);
+        assert.equal((await lookAt(run, 'moves')).token, moved.token);
+        await sleep(3500);
+        assert(!moved.signal.aborted && moved.remaining > 0);
+      }
+      // The map of the client may be wrong for a slot without a lock.
+      await move('new');
+      const fresh = await dlock.acquire('new', { wait: 10_000 });
+      for (const lock of [moved, fresh, ...others]) assert.equal(await lock.release(), true);
+      assert(session.isOpen);
+      await session.close();
+      await Promise.all(nodes.map(({ stop }) => stop()));
+    });
+
+    test(`${kind}: a node without locks gets no heartbeats, and may fail`, async () => {
+      const { ports, nodes, on } = await cluster();
+      const { session, dlock } = await opened(ports, open, { timeout: 1500 });
+      const kept = await dlock.acquire('kept');
+      const used = (name) => dlock.acquire(name).then((lock) => lock.release());
+      await Promise.all(names(10).map(used));
+      const [there] = await Promise.all(nodes.map(async ({ run }) => (await run('DBSIZE')) === 1));
+      const [, idle] = there ? nodes : [, nodes[0]];
+      const count = async () => /dlock_named_sessions:(\d+)/.exec(await idle.run('INFO', 'dlock'))[1];
+      await until('it is closed', async () => (await count()) === '0');
+      await idle.run('CONFIG', 'RESETSTAT');
+      await sleep(1500);
+      assert.equal(await calls(idle.run, 'session'), 0);
+      idle.freeze();
+      await sleep(2000);
+      idle.thaw();
+      assert(!kept.signal.aborted && session.isOpen && !session.lost.aborted);
+      assert.equal((await lookAt((...words) => on('kept', ...words), 'kept')).token, kept.token);
+      await session.close();
+      await Promise.all(nodes.map(({ stop }) => stop()));
+    });
+
+    test(`${kind}: a node that fails for good costs its own locks`, async () => {
+      const { ports, nodes, on, indexOf } = await cluster();
+      const { session, dlock } = await opened(ports, open, { timeout: 2000 });
+      const locks = await Promise.all(names(20).map(async (name) => [await indexOf(name), await dlock.acquire(name)]));
+      const [gone, kept] = [1, 0].map((at) => locks.filter(([node]) => node === at).map(([, lock]) => lock));
+      assert(gone.length > 0 && kept.length > 0);
+      nodes[1].freeze();
+      await settles(Promise.all(gone.map(({ signal }) => reasonOf(signal))), 2250, 'the losses');
+      await assert.rejects(dlock.acquire(gone[0].resource, { wait: 500 }), NoAnswer);
+      assert(kept.every(({ signal }) => !signal.aborted) && session.isOpen && !session.lost.aborted);
+      nodes[1].thaw();
+      const again = await dlock.acquire(gone[0].resource, { wait: 20_000 });
+      assert.notEqual(await sessionOf((...words) => on(again.resource, ...words), again.resource), null);
+      await session.close();
+      await Promise.all(nodes.map(({ stop }) => stop()));
+    });
+
+    for (const end of ['stop', 'freeze']) {
+      test(`${kind}: locks are bound on the next primary after ${end}`, async () => {
+        const { ports, nodes, primary, replica, key, taken, indexOf } = await clusterWithReplica();
+        const { session, dlock } = await opened(ports, open, { timeout: 15_000 });
+        const locks = await Promise.all(names(40).map(async (name) => [await indexOf(name), await dlock.acquire(name)]));
+        const there = locks.filter(([node]) => node === 0).map(([, lock]) => lock);
+        assert(there.some(({ resource }) => resource === key));
+        await until('they are replicated', async () => (await replica.run('DBSIZE')) === there.length);
+        await replica.run('READWRITE');
+        await primary[end]();
+        await taken(key);
+        for (const { resource, token } of there) {
+          await until('it is bound', async () => (await sessionOf(replica.run, resource)) !== null);
+          assert.equal((await lookAt(replica.run, resource)).token, token);
+        }
+        assert(locks.every(([, { signal }]) => !signal.aborted) && session.isOpen);
+        const results = await Promise.all(locks.map(([, lock]) => lock.release()));
+        assert.deepEqual(new Set(results), new Set([true]));
+        await session.close();
+        await Promise.all(nodes.map(({ stop }) => stop()));
+      });
+    }
+  }
+});

@@ -1,0 +1,155 @@
+/** How long a lock is held at most (`maxHold`), and how long it stays at least (`atLeast`). */
+
+import assert from 'node:assert/strict';
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
+
+import { DLock, LockLost, NotGranted, Session } from 'redis-dlock';
+
+import { host, lookAt, port, reasonOf, settles, sleep, test, until, untilWaiting, withEachClient } from './fixture.js';
+import { start } from './servers.js';
+
+withEachClient(({ key, run, open, listen }) => {
+  test('a lock is lost at its cap, however it is kept', async () => {
+    const client = await open();
+    const session = await new Session(client, { timeout: 600 }).open();
+    const dlock = new DLock(client, { lease: 900, maxHold: 2200 });
+    const never = () => new Promise(() => {});
+    const kept = (/** @type {any} */ acquire) =>
+      new Promise((resolve) => acquire((_, lock) => (resolve(lock), never())).catch(() => {}));
+    const kinds = {
+      renewed: kept((routine) => dlock.using(key('cap'), routine)),
+      connection: dlock.acquire(key('cap of a connection'), { session: true }),
+      named: dlock.acquire(key('cap of a session'), { session }),
+      permits: kept((routine) => dlock.semaphore(key('cap of permits'), 2).using(routine)),
+      several: kept((routine) => dlock.usingAll([key('cap a'), key('cap b')], routine)),
+    };
+    for (const [kind, lock] of Object.entries(kinds)) kinds[kind] = await lock;
+    const began = performance.now();
+    for (const [kind, lock] of Object.entries(kinds)) {
+      assert(lock.remaining > 0 && lock.remaining <= 2200, kind);
+      lock.signal.addEventListener('abort', () => (lock.took = performance.now() - began));
+    }
+    await settles(Promise.all(Object.values(kinds).map(({ signal }) => reasonOf(signal))), 2400, 'the losses');
+    for (const [kind, lock] of Object.entries(kinds)) {
+      assert(lock.signal.reason instanceof LockLost && lock.remaining === 0, kind);
+      assert(lock.took > 1500, `${kind} was renewed: ${lock.took}`);
+      assert.equal(await lock.release().catch(() => false), false, kind);
+    }
+    await session.close();
+  });
+
+  test('a cap counts from the grant', async () => {
+    const client = await open();
+    const session = await new Session(client, { timeout: 3000 }).open();
+    for (const options of [{}, { session: true }, { session }]) {
+      const holder = await new DLock(client).acquire(key('grant'), { lease: 60_000 });
+      const waiting = new DLock(client).acquire(key('grant'), { ...options, maxHold: 2000 });
+      await untilWaiting(run, key('grant'), 1);
+      await sleep(1500);
+      await holder.release();
+      const lock = await waiting;
+      assert(lock.remaining > 1000, `${lock.remaining} ms are left`);
+      const left = Number(await run('PTTL', key('grant')));
+      assert(lock.remaining <= left + 1, `${lock.remaining} of ${left}`);
+      await settles(reasonOf(lock.signal), left, 'the loss');
+    }
+    await session.close();
+  });
+
+  test('a session reports in time what the cap of the operator ends', async () => {
+    const server = await start();
+    await server.run('CONFIG', 'SET', 'dlock.max-hold', '4000');
+    const client = await open({ at: server.port });
+    const session = await new Session(client, { timeout: 900 }).open();
+    const dlock = new DLock(client, { session, lease: 3000 });
+    const lock = await dlock.acquire('job');
+    const short = await dlock.acquire('short');
+    await short.release();
+    await until('it was renewed', async () => Number(await server.run('PTTL', 'job')) < 2000);
+    assert(!lock.signal.aborted && lock.remaining > 0);
+    await reasonOf(lock.signal);
+    assert(session.isOpen);
+    // The server has it until now, or had it a moment ago.
+    const end = Number(await server.run('PTTL', 'job'));
+    assert(end < 200, `${end} ms too early`);
+    await server.run('CONFIG', 'SET', 'dlock.max-hold', '0');
+    const free = await dlock.acquire('free');
+    await sleep(4500);
+    assert(!free.signal.aborted, 'there is no cap');
+    await session.close();
+    await server.stop();
+  });
+
+  test('extending does not go beyond the cap', async () => {
+    const lock = await new DLock(await open()).acquire(key('extended'), { lease: 60_000, maxHold: 3000 });
+    await lock.extend(60_000);
+    assert(lock.remaining > 2000 && lock.remaining <= 3000);
+    await lock.extend(500);
+    assert(lock.remaining <= 500);
+    await lock.release();
+  });
+
+  test('a lock stays at least so long', async () => {
+    const dlock = new DLock(await open());
+    const targets = {
+      [key('stays')]: (options) => dlock.acquire(key('stays'), options),
+      [key('stays a')]: (options) => dlock.acquireAll([key('stays a'), key('stays b')], options),
+      [key('stays pool')]: (options) => dlock.semaphore(key('stays pool'), 1).acquire(options),
+    };
+    for (const [name, acquire] of Object.entries(targets)) {
+      const began = performance.now();
+      const lock = await acquire({ atLeast: 1500, lease: 400 });
+      const granted = performance.now();
+      assert(lock.remaining > 1000, 'a crash does not shorten it');
+      await lock.extend(400);
+      assert(Number(await run('PTTL', name)) > 1000, 'nor does a renewal');
+      assert.equal(await lock.release(), true);
+      assert(!lock.signal.aborted && lock.remaining === 0);
+      await assert.rejects(acquire({ wait: 0 }), NotGranted);
+      const next = await acquire({ atLeast: 100 });
+      const took = performance.now() - began;
+      assert(took >= 1500 - (granted - began), `free after ${took} ms`);
+      await sleep(150);
+      assert.equal(await next.release(), true);
+      assert.equal(await lookAt(run, name), null, 'a release after that time frees it');
+    }
+  });
+
+  test('a lock of a program that dies stays at least so long', async () => {
+    const program = `
+      import { Redis } from 'ioredis';
+      import { DLock } from 'redis-dlock';
+      await new DLock(new Redis(${port}, '${host}')).acquire('${key('dies')}', { lease: 500, atLeast: 20_000 });
+      process.kill(process.pid, 'SIGKILL');`;
+    const child = spawn(process.execPath, ['--input-type=module', '-e', program], { stdio: 'inherit' });
+    await once(child, 'exit');
+    assert(Number(await run('PTTL', key('dies'))) > 10_000);
+    await run('DEL', key('dies'));
+  });
+
+  test('a lock that is gone is not said to stay', async () => {
+    const lock = await new DLock(await open()).acquire(key('gone'), { atLeast: 10_000 });
+    await run('DEL', key('gone'));
+    assert.equal(await lock.release(), false);
+    assert.equal(await lookAt(run, key('gone')), null);
+  });
+
+  test('limits of a hold that cannot be meant are refused', async () => {
+    const client = await open();
+    const dlock = new DLock(client);
+    const heard = await listen(key('refused'));
+    const session = await new Session(client).open();
+    for (const maxHold of [0, -1, 1.5, '1000', NaN]) {
+      await assert.rejects(dlock.acquire(key('refused'), { maxHold }), RangeError);
+    }
+    for (const atLeast of [-1, 1.5, '1000', Infinity]) {
+      await assert.rejects(dlock.acquire(key('refused'), { atLeast }), RangeError);
+    }
+    await assert.rejects(dlock.acquire(key('refused'), { atLeast: 1000, maxHold: 999 }), RangeError);
+    await assert.rejects(dlock.acquire(key('refused'), { atLeast: 1000, session: true }), TypeError);
+    await assert.rejects(dlock.acquire(key('refused'), { atLeast: 1000, session }), TypeError);
+    assert.deepEqual(heard, []);
+    await session.close();
+  });
+}, { concurrency: 4 });
