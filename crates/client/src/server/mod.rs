@@ -64,8 +64,9 @@ impl Server {
     pub async fn acquire(self: Arc<Self>, terms: &Terms) -> Result<Grant, Error> {
         let mut abandoned = Abandoned { server: Some(self.clone()), terms: terms.clone(), runtime: Handle::current() };
         let mut retry = RetryState::new(terms);
-        // The connection that was given up last. Its request keeps its place in the queue until the repeat has it.
-        let mut left = None;
+        // The connection that was given up last. Its request keeps its place in the queue until the repeat has it. Of a
+        // session all of them: a request that arrives late binds the hold to its own.
+        let mut left: Vec<Link> = Vec::new();
         loop {
             if let Some(Err(ended)) = terms.named.as_ref().map(|session| session.check()) {
                 if retry.sent == Sent::Once {
@@ -77,6 +78,7 @@ impl Server {
             let failed = match self.attempt(terms, &mut retry, &at).await {
                 Ok(Some(grant)) => {
                     abandoned.server = None;
+                    grant.session.iter().for_each(|session| session.keep_open(left.drain(..)));
                     return Ok(grant);
                 }
                 Ok(None) => Err(Error::Contention),
@@ -94,7 +96,10 @@ impl Server {
                 }
                 return Err(error);
             }
-            left = at.into_inner().unwrap_or_else(PoisonError::into_inner).or(left);
+            if let Some(link) = at.into_inner().unwrap_or_else(PoisonError::into_inner) {
+                left.retain(|other| terms.keep == Keep::Session && !other.is_closed());
+                left.push(link);
+            }
         }
     }
 
@@ -290,8 +295,11 @@ impl Server {
             all.push(commands::wait(replicas));
             rest += replicas.timeout;
         }
-        let sent = Instant::now();
-        let bound = self.nodes.call_all(hold.name(), &all, Lane::Own, Some(REPLY), rest).await;
+        let (sent, at) = (Instant::now(), At::default());
+        let bound = self.nodes.call_at(hold.name(), &all, Lane::Own, Some(REPLY), rest, &at).await;
+        if let Err(Fault::OutcomeUnknown(_)) = bound {
+            session.keep_open(at.into_inner().unwrap_or_else(PoisonError::into_inner));
+        }
         let bound = bound.and_then(|(replies, link)| {
             let replies = match hold.replicas {
                 Some(replicas) => acknowledged(replies, all.len(), replicas)?,

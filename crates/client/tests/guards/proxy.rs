@@ -1,4 +1,4 @@
-//! A network between client and server that loses tokens and other integers on the way back.
+//! A network between client and server that loses tokens and other integers on the way back, or delays commands.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
@@ -7,7 +7,8 @@ use std::thread;
 
 use dlock_testkit::Server;
 
-/// Forwards connections to a server. Replies that are integers can be kept back; connecting goes on to work.
+/// Forwards connections to a server. Replies that are integers can be kept back, and commands on the connections that
+/// there are; connecting goes on to work.
 pub struct Proxy {
     port: u16,
     network: Arc<Network>,
@@ -22,6 +23,9 @@ struct Network {
 #[derive(Default)]
 struct State {
     keeps_integers: bool,
+    /// Commands of the connections before this one are kept.
+    keeps_before: usize,
+    made: usize,
     connections: Vec<TcpStream>,
 }
 
@@ -49,6 +53,18 @@ impl Proxy {
         self.network.state.lock().expect("a lock").keeps_integers = true;
     }
 
+    /// Commands on the present connections arrive no more from now on.
+    pub fn keep_commands(&self) {
+        let mut state = self.network.state.lock().expect("a lock");
+        state.keeps_before = state.made;
+    }
+
+    /// Those commands arrive now, before the end of their connection if that has ended.
+    pub fn deliver(&self) {
+        self.network.state.lock().expect("a lock").keeps_before = 0;
+        self.network.changed.notify_all();
+    }
+
     /// Breaks all connections, with what is kept of them. New ones work.
     pub fn cut(&self) {
         let mut state = self.network.state.lock().expect("a lock");
@@ -64,9 +80,22 @@ impl Network {
     fn join(self: &Arc<Self>, client: TcpStream, server: TcpStream) {
         let [mut from_client, mut to_client] = [client.try_clone(), client.try_clone()].map(|c| c.expect("a socket"));
         let [mut from_server, mut to_server] = [server.try_clone(), server.try_clone()].map(|c| c.expect("a socket"));
-        self.state.lock().expect("a lock").connections.extend([client, server]);
+        let number = {
+            let mut state = self.state.lock().expect("a lock");
+            state.connections.extend([client, server]);
+            state.made += 1;
+            state.made - 1
+        };
+        let network = self.clone();
         thread::spawn(move || {
-            let _ = std::io::copy(&mut from_client, &mut to_server);
+            let mut chunk = [0; 4096];
+            while let Ok(length @ 1..) = from_client.read(&mut chunk) {
+                network.wait_until_it_arrives(number);
+                if to_server.write_all(&chunk[..length]).is_err() {
+                    break;
+                }
+            }
+            network.wait_until_it_arrives(number);
             let _ = to_server.shutdown(Shutdown::Both);
         });
         let network = self.clone();
@@ -82,6 +111,11 @@ impl Network {
             }
             let _ = to_client.shutdown(Shutdown::Both);
         });
+    }
+
+    fn wait_until_it_arrives(&self, number: usize) {
+        let state = self.state.lock().expect("a lock");
+        let _arrives = self.changed.wait_while(state, |state| number < state.keeps_before).expect("a lock");
     }
 
     fn wait_until_it_passes(&self) {

@@ -1,9 +1,11 @@
 //! Guards that are bound to a connection.
 
+use std::future::IntoFuture;
 use std::time::Duration;
 
-use dlock_client::Guard;
+use dlock_client::{Client, Guard};
 
+use crate::proxy::Proxy;
 use crate::{client_of, freed, in_time, is_held, lost, not_yet, server_and_client};
 use dlock_testkit::{Server, soon};
 
@@ -177,4 +179,36 @@ async fn one_that_cannot_be_bound_again_is_lost_when_its_lease_ends() {
     in_time(lost).await;
     assert!(left <= LEASE && guard.remaining().is_zero());
     crate::lost(guard.renew().await);
+}
+
+/// A command that was given up may arrive long after another connection has taken its place. It binds the lock to the
+/// connection that it came on.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_binding_that_arrives_late_does_not_release_the_lock() {
+    let server = Server::start();
+    let proxy = Proxy::to(&server);
+    let client = Client::open(&proxy.url()).expect("a URL");
+    // Connections of their own, which are free then.
+    let waits =
+        ["a", "b", "c"].map(|name| tokio::spawn(client.acquire(name).wait(Duration::from_secs(30)).into_future()));
+    for wait in waits {
+        drop(in_time(wait).await.expect("a task").expect("a lock"));
+    }
+    client.settled().await;
+    let guard = in_time(client.acquire("job").lease(Duration::from_secs(12)).session()).await.expect("a lock");
+    let first = connection(&server, &guard);
+    let mut watch = server.client();
+    let before = watch.calls("dlock.renew");
+    proxy.keep_commands();
+    soon("a new connection has it", || {
+        watch.session_of("job", guard.owner(), "exclusive").is_some_and(|id| id != first)
+    });
+    let renewals = watch.calls("dlock.renew");
+    in_time(async { while guard.renew().await.is_err() {} }).await;
+    proxy.deliver();
+    soon("the late one has arrived", || watch.calls("dlock.renew") > renewals.max(before + 1));
+    server.client().outlive_client(first);
+    is_held(&server, &guard);
+    not_yet(guard.lost()).await;
+    assert!(guard.renew().await.is_ok() && guard.release().await.is_ok());
 }
