@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strconv"
 	"time"
 )
 
@@ -157,17 +156,6 @@ func (a *attempt) usesSession() bool {
 	return a.client.session > 0 && !a.terms.fixed && a.terms.replicas == 0
 }
 
-// bind makes the next command name the session on a server.
-func (a *attempt) bind(p *pool) error {
-	a.unbind()
-	if !a.usesSession() {
-		return nil
-	}
-	b, err := a.client.sessions.join(a.io, p, earlier(a.answerBy(), a.givesUp()))
-	a.bound = b
-	return err
-}
-
 // end leaves the session, and the place at the gate.
 func (a *attempt) end() {
 	a.unbind()
@@ -243,13 +231,13 @@ func (a *attempt) once(tries int) (*grant, error) {
 		return a.try(tries > 0)
 	}
 	place := gateName(a.target.keys)
-	// Most locks are free. If others wait for it, it is not.
-	if tries == 0 && !a.client.gates.isBusy(place) {
-		if g, err := a.try(false); g != nil || err != nil {
-			return g, err
-		}
-	}
 	if !a.inside {
+		// Most locks are free. If others of this client wait for it, it is not, unless it was granted to this one before.
+		if tries > 0 || !a.client.gates.isBusy(place) {
+			if g, err := a.try(tries > 0); g != nil || err != nil {
+				return g, err
+			}
+		}
 		if err := a.enter(place); err != nil {
 			return nil, err
 		}
@@ -263,44 +251,65 @@ func (a *attempt) once(tries int) (*grant, error) {
 
 // enter waits until the client has a place in the queue of the server for it, or its time is over.
 func (a *attempt) enter(place string) error {
-	for {
-		limit := a.givesUp()
-		if a.ends.IsZero() {
-			// Those who have a place hear the server, and the client with them.
-			a.heard = later(a.heard, a.client.lastHeard())
-			limit = a.givesUp()
-		}
-		ctx, cancel := context.WithDeadline(a.io, limit)
-		err := a.client.gates.enter(ctx, place)
-		cancel()
-		switch {
-		case err == nil:
-			return nil
-		case a.io.Err() != nil:
-			return &canceled{context.Cause(a.io)}
-		case !a.ends.IsZero():
-			return a.client.gates.enterNow(place)
-		case later(a.heard, a.client.lastHeard()).Add(a.terms.outage).After(time.Now()):
-			continue
-		}
-		return errOver
+	err := a.inTurn(a.client.lastHeard, 0, func(until time.Time) error {
+		ctx, cancel := context.WithDeadlineCause(a.io, until, errBusy)
+		defer cancel()
+		return a.client.gates.enter(ctx, place)
+	})
+	if err == errBusy && !a.ends.IsZero() {
+		return a.client.gates.enterNow(place)
 	}
+	return err
+}
+
+// inTurn waits for what the client has a limited number of, for as long as the attempt may, and somewhat more. Those that
+// have it hear the server, and the others with them.
+func (a *attempt) inTurn(lastHeard func() time.Time, more time.Duration, enter func(until time.Time) error) error {
+	for {
+		if a.ends.IsZero() {
+			a.heard = later(a.heard, lastHeard())
+		}
+		err := enter(a.givesUp().Add(more))
+		if a.io.Err() != nil {
+			return &canceled{context.Cause(a.io)}
+		}
+		if err != errBusy || !a.ends.IsZero() || later(a.heard, lastHeard()).Equal(a.heard) {
+			return err
+		}
+	}
+}
+
+// reach returns the connections to the server that has the lock.
+func (a *attempt) reach(again bool) (*pool, error) {
+	return a.client.poolOf(a.io, a.target.keys[0], again, a.answerBy())
+}
+
+// bind makes the next command name the session on a server.
+func (a *attempt) bind(p *pool) error {
+	a.unbind()
+	if !a.usesSession() {
+		return nil
+	}
+	b, err := a.client.sessions.join(a.io, p, earlier(a.answerBy(), a.givesUp()))
+	a.bound = b
+	return err
 }
 
 // try asks once, without waiting.
 func (a *attempt) try(again bool) (*grant, error) {
-	until := a.answerBy()
-	p, err := a.client.poolOf(a.io, a.target.keys[0], again, until)
+	p, err := a.reach(again)
 	if err != nil {
 		return nil, err
 	}
-	if err := a.bind(p); err != nil {
-		return nil, err
-	}
-	if err := p.enter(a.io, until); err != nil {
+	err = a.inTurn(p.lastHeard, late, func(until time.Time) error { return enter(a.io, p.places, until) })
+	if err != nil {
 		return nil, err
 	}
 	defer p.exit()
+	if err := a.bind(p); err != nil {
+		return nil, err
+	}
+	until := a.answerBy()
 	c, err := p.take(a.io, until)
 	if err != nil {
 		return nil, err
@@ -313,6 +322,7 @@ func (a *attempt) try(again bool) (*grant, error) {
 		a.forsake(p, err)
 		return nil, err
 	}
+	p.hears()
 	g, err := a.read(replies[0], sent)
 	if g == nil || err != nil {
 		return nil, err
@@ -370,51 +380,6 @@ func (a *attempt) read(reply any, sent time.Time) (*grant, error) {
 	}
 	a.unread = true
 	return nil, errProtocol
-}
-
-// confirm waits for the replicas. A grant that too few have is released.
-func (a *attempt) confirm(c *conn, g *grant, blocked bool) error {
-	if a.terms.replicas == 0 {
-		return nil
-	}
-	var commands []command
-	if blocked {
-		// Redis before 7.0.12 does not count a grant to a blocked connection as its write, for which WAIT would wait.
-		// A renewal is one.
-		commands = a.target.renew(a.owner, g.token, a.terms.lease)
-	}
-	timeout := a.terms.replicasTimeout
-	if !a.ends.IsZero() {
-		timeout = min(timeout, max(a.left(), 50*time.Millisecond))
-	}
-	until := time.Now().Add(timeout + late)
-	undo := a.target.releaseAll(a.owner)
-	replies, err := c.exchange(a.io, until, undo, append(commands, waitFor(a.terms.replicas, timeout))...)
-	if err == nil {
-		err = tooFew(replies, a.terms.replicas)
-	}
-	if errors.Is(err, ErrTooFewReplicas) {
-		if _, err := c.exchange(a.io, a.answerBy(), nil, undo...); err == nil {
-			a.unread = false
-		}
-		return &failure{ErrTooFewReplicas, a.target.name, err}
-	}
-	return err
-}
-
-func waitFor(replicas int, timeout time.Duration) command {
-	return command{"WAIT", strconv.Itoa(replicas), millis(timeout)}
-}
-
-// tooFew looks at the last reply, that to WAIT.
-func tooFew(replies []any, wanted int) error {
-	if err := firstError(replies); err != nil {
-		return err
-	}
-	if number, ok := replies[len(replies)-1].(int64); !ok || number < int64(wanted) {
-		return fmt.Errorf("%w: %d of %d", ErrTooFewReplicas, number, wanted)
-	}
-	return nil
 }
 
 // settle releases behind the caller what its owners may have been granted.

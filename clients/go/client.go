@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"net/url"
 	"strconv"
@@ -250,16 +251,17 @@ func (c *Client) poolAt(address string) (*pool, error) {
 	return p, nil
 }
 
-// once sends commands to the server that has a key. An error is one of the connection, or an answer that begs to be
+// once sends commands to the server that has a key, and waits for a place in its pool until then. An error is one of the connection, or an answer that begs to be
 // repeated; other answers are among the replies.
-func (c *Client) once(ctx context.Context, key string, again bool, until time.Time, commands ...command) ([]any, error) {
-	p, err := c.poolOf(ctx, key, again, until)
+func (c *Client) once(
+	ctx context.Context, key string, again bool, until time.Time, answer time.Duration, commands ...command,
+) ([]any, error) {
+	p, err := c.poolOf(ctx, key, again, earlier(until, time.Now().Add(step)))
 	if err != nil {
 		return nil, err
 	}
-	replies, err := p.exchange(ctx, until, nil, commands...)
+	replies, err := p.exchange(ctx, until, answer, commands...)
 	if err != nil {
-		p.distrust()
 		return nil, err
 	}
 	return replies, c.repeatable(key, replies)
@@ -280,7 +282,7 @@ func (c *Client) repeatable(key string, replies []any) error {
 // ask sends commands that may be repeated, until a server answers. It returns how often it has sent them before.
 func (c *Client) ask(ctx context.Context, key string, until time.Time, commands ...command) ([]any, int, error) {
 	for tries := 0; ; tries++ {
-		replies, err := c.once(ctx, key, tries > 0, earlier(until, time.Now().Add(step)), commands...)
+		replies, err := c.once(ctx, key, tries > 0, until, step, commands...)
 		if err == nil {
 			return replies, tries, firstError(replies)
 		}
@@ -316,14 +318,27 @@ func (o *outage) Unwrap() []error {
 // The longest pause between two attempts.
 const longestPause = 250 * time.Millisecond
 
-var errOver = errors.New("the time is over")
+var (
+	errOver = errors.New("the time is over")
+	errBusy = errors.New("the connections of the client are all busy")
+)
+
+// backoff returns a pause that grows with the failures, at random between half of it and all: many that failed together
+// do not try again together.
+func backoff(tries int) time.Duration {
+	if tries == 0 {
+		return 0
+	}
+	longest := min(25*time.Millisecond<<min(tries, 4), longestPause)
+	return longest/2 + rand.N(longest/2)
+}
 
 // pause waits before the next attempt, not at all before the second one. It fails if the time is over.
 func pause(ctx context.Context, tries int, until time.Time) error {
 	if tries == 0 && time.Now().Before(until) {
 		return ctx.Err()
 	}
-	timer := time.NewTimer(min(25*time.Millisecond<<min(tries, 4), longestPause, max(0, time.Until(until))))
+	timer := time.NewTimer(min(backoff(tries), max(0, time.Until(until))))
 	defer timer.Stop()
 	select {
 	case <-timer.C:

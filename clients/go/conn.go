@@ -56,7 +56,7 @@ func (a *access) connect(ctx context.Context, address string, until time.Time) (
 			return nil, err
 		}
 	}
-	c := &conn{Conn: raw, address: address, reader: bufio.NewReader(raw)}
+	c := &conn{Conn: raw, address: address, reader: bufio.NewReader(raw), used: time.Now()}
 	if hello := a.hello(); len(hello) > 0 {
 		replies, err := c.exchange(ctx, until, nil, hello...)
 		if err == nil {
@@ -196,6 +196,9 @@ func (c *conn) leave(commands []command) {
 }
 
 func (c *conn) isClean() bool { return c.owed == 0 && !c.spoiled && !c.closed.Load() }
+
+// isStale returns whether a server or a firewall may have forgotten an idle connection.
+func (c *conn) isStale() bool { return time.Since(c.used) >= longestIdle }
 
 func (c *conn) close() {
 	if c.closed.CompareAndSwap(false, true) {

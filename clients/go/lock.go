@@ -277,7 +277,7 @@ func (l *Lock) renew(ctx context.Context, until time.Time, lease time.Duration, 
 		return replies, err
 	}
 	timeout := min(l.terms.replicasTimeout, max(time.Millisecond, time.Until(until)))
-	replies, err := l.client.once(ctx, key, false, until, append(commands, waitFor(l.terms.replicas, timeout))...)
+	replies, err := l.client.once(ctx, key, false, until, l.patience(), append(commands, waitFor(l.terms.replicas, timeout))...)
 	if err != nil {
 		if isAnswer(err) {
 			return nil, err
@@ -350,7 +350,7 @@ func (l *Lock) Unlock(ctx context.Context) error {
 	wasLost := l.state == isLost
 	l.ends(isReleased)
 	l.mu.Unlock()
-	held := l.certainUntil()
+	wasHeld := time.Now().Before(l.certainUntil())
 	kept := l.client.sessions.remove(l)
 	l.cancel(&failure{ErrReleased, l.target.name, nil})
 	l.client.forget(l)
@@ -369,8 +369,8 @@ func (l *Lock) Unlock(ctx context.Context) error {
 		return context.Cause(l.ctx)
 	}
 	for _, reply := range replies {
-		// A second try that finds nothing finds what the first has done, unless the lease had ended before.
-		if reply == nil && (repeated == 0 || !time.Now().Before(held)) {
+		// If the lock was held when this began, a second try that finds nothing finds what the first has done.
+		if reply == nil && (repeated == 0 || !wasHeld) {
 			return &failure{ErrLost, l.target.name, errors.New("the server has no such hold")}
 		}
 	}

@@ -4,96 +4,138 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
 // An idle connection is not used after this time: a server or a firewall may have forgotten it.
 const longestIdle = 4 * time.Minute
 
-// pool has the connections to one server. At most `size` exchanges run on them at once; waits have connections of their
-// own, beside that number.
+// pool has the connections to one server. At most `size` exchanges run on them at once. Beside that number, waits have
+// connections of their own, of which at most `size` are made at once, and the heartbeats of the session have one.
 type pool struct {
 	access  *access
 	address string
-	slots   chan struct{}
+	places  chan struct{}
+	making  chan struct{}
+	// When the server answered last, in nanoseconds since the pool began.
+	began time.Time
+	heard atomic.Int64
 
 	mu     sync.Mutex
 	idle   []*conn
 	open   map[*conn]struct{}
 	closed bool
+	// When a wait got no connection last, and why.
+	failed  time.Time
+	failure error
 }
 
 func newPool(access *access, address string, size int) *pool {
-	return &pool{access: access, address: address, slots: make(chan struct{}, size), open: map[*conn]struct{}{}}
+	return &pool{
+		access: access, address: address, places: make(chan struct{}, size), making: make(chan struct{}, size),
+		began: time.Now(), open: map[*conn]struct{}{},
+	}
 }
 
-// exchange sends commands on a connection of the pool, and returns the replies. If they do not come, it sends `undo`
-// behind the commands.
-func (p *pool) exchange(ctx context.Context, until time.Time, undo []command, commands ...command) ([]any, error) {
-	if err := p.enter(ctx, until); err != nil {
+// exchange sends commands on a connection of the pool, and returns the replies. It waits for a place until then, and after
+// that at most for `answer` for a connection and the replies.
+func (p *pool) exchange(ctx context.Context, until time.Time, answer time.Duration, commands ...command) ([]any, error) {
+	if err := enter(ctx, p.places, until); err != nil {
 		return nil, err
 	}
 	defer p.exit()
+	until = earlier(until, time.Now().Add(answer))
 	c, err := p.take(ctx, until)
 	if err != nil {
 		return nil, err
 	}
 	defer p.give(c)
-	return c.exchange(ctx, until, undo, commands...)
+	replies, err := c.exchange(ctx, until, nil, commands...)
+	if err != nil {
+		p.distrust()
+		return nil, err
+	}
+	p.hears()
+	return replies, nil
 }
 
-// enter waits for one of the places, in order.
-func (p *pool) enter(ctx context.Context, until time.Time) error {
+// enter takes one of some places, in order.
+func enter(ctx context.Context, places chan struct{}, until time.Time) error {
 	select {
-	case p.slots <- struct{}{}:
+	case places <- struct{}{}:
 		return nil
 	default:
 	}
 	timer := time.NewTimer(time.Until(until))
 	defer timer.Stop()
 	select {
-	case p.slots <- struct{}{}:
+	case places <- struct{}{}:
 		return nil
 	case <-timer.C:
-		return fmt.Errorf("the connections to %s are all busy", p.address)
+		return errBusy
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
 }
 
-func (p *pool) exit() { <-p.slots }
+func (p *pool) exit() { <-p.places }
+
+func (p *pool) hears() { p.heard.Store(int64(time.Since(p.began))) }
+
+// lastHeard returns when the server answered last. Never: when the pool began.
+func (p *pool) lastHeard() time.Time { return p.began.Add(time.Duration(p.heard.Load())) }
 
 // take returns an idle connection, or makes one.
 func (p *pool) take(ctx context.Context, until time.Time) (*conn, error) {
-	for {
-		c := p.pop()
-		if c == nil {
-			return p.make(ctx, until)
-		}
-		if time.Since(c.used) < longestIdle {
-			return c, nil
-		}
-		c.close()
+	if c := p.pop(); c != nil {
+		return c, nil
 	}
+	return p.make(ctx, until)
 }
 
+// makeToWait returns a new connection beside the places, for a caller that has queued to make one since then. One that
+// cannot be made speaks for all that queued meanwhile: thousands of waits whose server dies would be refused one by one.
+func (p *pool) makeToWait(ctx context.Context, queued, until time.Time) (*conn, error) {
+	p.mu.Lock()
+	failed, failure := p.failed, p.failure
+	p.mu.Unlock()
+	if failed.After(queued) {
+		return nil, failure
+	}
+	c, err := p.make(ctx, until)
+	if err != nil && ctx.Err() == nil && time.Now().Before(until) {
+		p.mu.Lock()
+		p.failed, p.failure = time.Now(), err
+		p.mu.Unlock()
+	}
+	return c, err
+}
+
+// pop returns the connection that was used last, or nil.
 func (p *pool) pop() *conn {
 	p.mu.Lock()
-	defer p.mu.Unlock()
 	last := len(p.idle) - 1
 	if last < 0 {
+		p.mu.Unlock()
 		return nil
 	}
 	c := p.idle[last]
-	p.idle = p.idle[:last]
-	return c
+	if !c.isStale() {
+		p.idle = p.idle[:last]
+		p.mu.Unlock()
+		return c
+	}
+	p.mu.Unlock()
+	p.distrust() // The others are older.
+	return nil
 }
 
 // make returns a new connection.
 func (p *pool) make(ctx context.Context, until time.Time) (*conn, error) {
 	c, err := p.access.connect(ctx, p.address, until)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("no connection to %s: %w", p.address, err)
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -115,7 +157,7 @@ func (p *pool) forget(c *conn) {
 // give takes a connection back. It keeps one that is clean.
 func (p *pool) give(c *conn) {
 	p.mu.Lock()
-	keep := c.isClean() && !p.closed && len(p.idle) < cap(p.slots)
+	keep := c.isClean() && !p.closed && len(p.idle) < cap(p.places)
 	if keep {
 		p.idle = append(p.idle, c)
 	}

@@ -128,7 +128,8 @@ func TestACrowdHoldsItsLocksWhileConnectionsAndTheServerDie(t *testing.T) {
 	goroutines := runtime.NumGoroutine()
 	s := startServer(t, "--appendonly", "yes", "--appendfsync", "always")
 	way := startProxy(t, s.address())
-	client := newClient(t, way.address())
+	const session = 3 * time.Second
+	client := newClient(t, way.address(), dlock.WithSession(session))
 	f := startFaults(s, way)
 	var work, holding sync.WaitGroup
 	holding.Add(crowd(t))
@@ -147,13 +148,16 @@ func TestACrowdHoldsItsLocksWhileConnectionsAndTheServerDie(t *testing.T) {
 			if lock.Context().Err() != nil {
 				t.Errorf("lost: %v", context.Cause(lock.Context()))
 			}
-			if err := lock.Unlock(context.Background()); err != nil {
+			ctx, cancel := context.WithTimeout(context.Background(), patience)
+			defer cancel()
+			if err := lock.Unlock(ctx); err != nil {
 				t.Error(err)
 			}
 		}()
 	}
 	holding.Wait()
 	<-f.killed
+	time.Sleep(session) // Only heartbeats that succeeded meanwhile have kept the locks.
 	close(all)
 	work.Wait()
 	f.end()

@@ -15,19 +15,18 @@ var (
 
 // wait waits in the queue of the server, on a connection of its own.
 func (a *attempt) wait(again bool) (*grant, error) {
-	until := a.answerBy()
-	p, err := a.client.poolOf(a.io, a.target.keys[0], again, until)
+	p, err := a.reach(again)
 	if err != nil {
 		return nil, err
 	}
-	if err := a.bind(p); err != nil {
-		return nil, err
-	}
-	c, err := p.take(a.io, until)
+	c, err := a.connect(p)
 	if err != nil {
 		return nil, err
 	}
 	defer p.give(c)
+	if err := a.bind(p); err != nil {
+		return nil, err
+	}
 	if !a.ends.IsZero() && a.left() == 0 {
 		return nil, errOver
 	}
@@ -49,6 +48,20 @@ func (a *attempt) wait(again bool) (*grant, error) {
 		return nil, err
 	}
 	return g, a.confirm(c, g, true)
+}
+
+// connect returns a connection for the wait alone. A limited number is made at a time.
+func (a *attempt) connect(p *pool) (*conn, error) {
+	if c := p.pop(); c != nil {
+		return c, nil
+	}
+	queued := time.Now()
+	err := a.inTurn(p.lastHeard, 0, func(until time.Time) error { return enter(a.io, p.making, until) })
+	if err != nil {
+		return nil, err
+	}
+	defer func() { <-p.making }()
+	return p.makeToWait(a.io, queued, a.answerBy())
 }
 
 // parts leaves a connection on which no reply came.
@@ -137,12 +150,12 @@ func (w *watch) run(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		}
-		address, err := w.probe(ctx, missed)
+		address, heard, err := w.probe(ctx, missed)
 		switch {
 		case ctx.Err() != nil:
 			return
 		case err == nil:
-			w.heard = time.Now()
+			w.heard = heard
 			if missed || address != w.conn.address {
 				w.tell(errMoved)
 				return
@@ -156,21 +169,25 @@ func (w *watch) run(ctx context.Context) {
 	}
 }
 
-// probe returns the address of a server that answers.
-func (w *watch) probe(ctx context.Context, again bool) (string, error) {
+// probe returns the address of a server that answers, and when it answered last. Others may have heard it meanwhile.
+func (w *watch) probe(ctx context.Context, again bool) (string, time.Time, error) {
 	a := w.attempt
-	until := time.Now().Add(min(a.terms.outage/3, defaultAnswer))
+	answer := min(a.terms.outage/3, defaultAnswer)
+	until := time.Now().Add(answer)
 	if a.ends.IsZero() {
 		until = earlier(until, later(time.Now(), w.heard.Add(a.terms.outage)))
 	}
 	key := a.target.keys[0]
 	p, err := a.client.poolOf(ctx, key, again, until)
 	if err != nil {
-		return "", err
+		return "", w.heard, err
+	}
+	if heard := p.lastHeard(); !again && heard.After(w.heard) {
+		return p.address, heard, nil
 	}
 	// Any answer will do, also that this user may not ask.
-	_, err = p.exchange(ctx, until, nil, command{"DLOCK.CHECK", key, "1"})
-	return p.address, err
+	_, err = p.exchange(ctx, until, answer, command{"DLOCK.CHECK", key, "1"})
+	return p.address, time.Now(), err
 }
 
 func (w *watch) tell(why error) {

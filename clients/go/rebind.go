@@ -1,0 +1,231 @@
+package dlock
+
+import (
+	"context"
+	"errors"
+	"time"
+)
+
+// The most locks that are asked about in one exchange.
+const locksAtOnce = 100
+
+// each sends commands for locks, one for each key, and has the replies taken. It stops behind an exchange in which a reply
+// was an error.
+func (h *home) each(
+	ctx context.Context, locks []*Lock, commands func(*Lock) []command, take func(*Lock, []any, time.Time) error,
+) error {
+	for len(locks) > 0 {
+		some := locks[:min(locksAtOnce, len(locks))]
+		locks = locks[len(some):]
+		var batch []command
+		for _, l := range some {
+			batch = append(batch, commands(l)...)
+		}
+		sent := time.Now()
+		replies, err := h.exchange(ctx, batch...)
+		if err != nil {
+			return err
+		}
+		for _, l := range some {
+			mine := replies[:len(l.target.keys)]
+			replies = replies[len(mine):]
+			if failed := take(l, mine, sent); failed != nil {
+				err = failed
+			}
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// those returns the locks of which something is true.
+func (h *home) those(which func(*Lock) bool) []*Lock {
+	h.all.mu.Lock()
+	defer h.all.mu.Unlock()
+	var locks []*Lock
+	for l := range h.locks {
+		if which(l) {
+			locks = append(locks, l)
+		}
+	}
+	return locks
+}
+
+// bind binds the locks that are not bound, or all of them. Those that the server does not have are lost.
+func (h *home) bind(ctx context.Context, all bool) error {
+	h.all.mu.Lock()
+	generation := h.generation
+	h.all.mu.Unlock()
+	return h.each(ctx, h.those(func(l *Lock) bool { return all || !l.bound }),
+		func(l *Lock) []command {
+			return l.target.renew(l.owner, l.token, l.leaseNow(), "SESSIONID", h.id)
+		},
+		func(l *Lock, replies []any, sent time.Time) error {
+			return h.bound(l, replies, generation, sent)
+		})
+}
+
+// bound takes the replies to the renewals of a lock.
+func (h *home) bound(l *Lock, replies []any, generation int, sent time.Time) error {
+	err := firstError(replies)
+	switch {
+	case err == nil && contains(replies, nil):
+		l.lose(errors.New("the server has no such hold"))
+		return nil
+	case err == nil:
+		h.all.mu.Lock()
+		defer h.all.mu.Unlock()
+		l.bound, l.proved = h.isOpen && h.generation == generation, sent
+		if !contains(replies, int64(0)) {
+			l.reaches(sent)
+		}
+		return nil
+	case isAnswer(err) && err.(ServerError).Code() != "NOSESSION":
+		l.lose(err)
+		return nil
+	}
+	h.unbind(l, err.(ServerError), generation)
+	return err
+}
+
+func (h *home) unbind(l *Lock, answer ServerError, generation int) {
+	h.all.client.router.redirect(l.target.keys[0], answer)
+	h.all.mu.Lock()
+	defer h.all.mu.Unlock()
+	l.unbind()
+	if answer.Code() == "NOSESSION" && h.generation == generation {
+		h.lost()
+	}
+}
+
+func contains(replies []any, reply any) bool {
+	for _, each := range replies {
+		if each == reply {
+			return true
+		}
+	}
+	return false
+}
+
+// learn asks for the caps of locks that have been held for a heartbeat. A cap never changes.
+func (h *home) learn(ctx context.Context) error {
+	return h.each(ctx, h.those(func(l *Lock) bool { return l.bound && !l.known }),
+		func(l *Lock) []command {
+			var commands []command
+			for _, key := range l.target.keys {
+				commands = append(commands, command{"DLOCK.INFO", key, "OWNER", l.owner})
+			}
+			return commands
+		},
+		func(l *Lock, replies []any, sent time.Time) error {
+			if left, ok := capOf(replies, l.token); ok {
+				h.all.caps(l, endOf(sent, left))
+			}
+			return nil
+		})
+}
+
+// capOf returns how long the holds with a token may still last. False: one of them is not there.
+func capOf(replies []any, token int64) (time.Duration, bool) {
+	left := longestLease
+	for _, reply := range replies {
+		holds, _ := field(reply, "holds").([]any)
+		found := false
+		for _, hold := range holds {
+			if field(hold, "token") != token {
+				continue
+			}
+			found = true
+			if ms, ok := field(hold, "cap").(int64); ok {
+				left = min(left, time.Duration(ms)*time.Millisecond)
+			}
+		}
+		if !found {
+			return 0, false
+		}
+	}
+	return left, true
+}
+
+// relocate gives locks whose key is on another server now to the session there, which binds them.
+func (h *home) relocate(ctx context.Context) {
+	c := h.all.client
+	until := time.Now().Add(step)
+	locks := h.those(func(*Lock) bool { return true })
+	h.all.mu.Lock()
+	debts := h.debts
+	h.all.mu.Unlock()
+	again := true
+	moved := func(key string) *pool {
+		p, err := c.poolOf(ctx, key, again, until)
+		again = false
+		if err != nil || p == h.pool {
+			return nil
+		}
+		return p
+	}
+	for _, l := range locks {
+		if p := moved(l.target.keys[0]); p != nil {
+			h.give(l, p)
+		}
+	}
+	for _, each := range debts {
+		if p := moved(each.key); p != nil {
+			h.all.mu.Lock()
+			h.debts = remove(h.debts, each.key)
+			h.all.mu.Unlock()
+			h.all.owe(p, each.key, each.commands)
+		}
+	}
+}
+
+func remove(debts []debt, key string) []debt {
+	var rest []debt
+	removed := false
+	for _, each := range debts {
+		if each.key == key && !removed {
+			removed = true
+			continue
+		}
+		rest = append(rest, each)
+	}
+	return rest
+}
+func (h *home) give(l *Lock, p *pool) {
+	h.all.mu.Lock()
+	defer h.all.mu.Unlock()
+	if _, mine := h.locks[l]; !mine {
+		return
+	}
+	l.unbind()
+	delete(h.locks, l)
+	to := h.all.at(p)
+	to.locks[l] = struct{}{}
+	l.home = to
+	to.sees(l)
+}
+
+// pay sends releases that were not answered.
+func (h *home) pay(ctx context.Context) error {
+	for {
+		h.all.mu.Lock()
+		if len(h.debts) == 0 {
+			h.all.mu.Unlock()
+			return nil
+		}
+		first := h.debts[0]
+		h.all.mu.Unlock()
+		replies, err := h.exchange(ctx, first.commands...)
+		if err != nil {
+			return err
+		}
+		if err := h.all.client.repeatable(first.key, replies); err != nil {
+			return err
+		}
+		h.all.mu.Lock()
+		h.debts = remove(h.debts, first.key)
+		h.all.mu.Unlock()
+	}
+}

@@ -1,0 +1,53 @@
+package dlock
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+)
+
+// confirm waits for the replicas. A grant that too few have is released.
+func (a *attempt) confirm(c *conn, g *grant, blocked bool) error {
+	if a.terms.replicas == 0 {
+		return nil
+	}
+	var commands []command
+	if blocked {
+		// Redis before 7.0.12 does not count a grant to a blocked connection as its write, for which WAIT would wait.
+		// A renewal is one.
+		commands = a.target.renew(a.owner, g.token, a.terms.lease)
+	}
+	timeout := a.terms.replicasTimeout
+	if !a.ends.IsZero() {
+		timeout = min(timeout, max(a.left(), 50*time.Millisecond))
+	}
+	until := time.Now().Add(timeout + late)
+	undo := a.target.releaseAll(a.owner)
+	replies, err := c.exchange(a.io, until, undo, append(commands, waitFor(a.terms.replicas, timeout))...)
+	if err == nil {
+		err = tooFew(replies, a.terms.replicas)
+	}
+	if errors.Is(err, ErrTooFewReplicas) {
+		if _, err := c.exchange(a.io, a.answerBy(), nil, undo...); err == nil {
+			a.unread = false
+		}
+		return &failure{ErrTooFewReplicas, a.target.name, err}
+	}
+	return err
+}
+
+func waitFor(replicas int, timeout time.Duration) command {
+	return command{"WAIT", strconv.Itoa(replicas), millis(timeout)}
+}
+
+// tooFew looks at the last reply, that to WAIT.
+func tooFew(replies []any, wanted int) error {
+	if err := firstError(replies); err != nil {
+		return err
+	}
+	if number, ok := replies[len(replies)-1].(int64); !ok || number < int64(wanted) {
+		return fmt.Errorf("%w: %d of %d", ErrTooFewReplicas, number, wanted)
+	}
+	return nil
+}
