@@ -57,6 +57,8 @@ func (e ServerError) mayRepeat() bool {
 	switch e.Code() {
 	case "LOADING", "READONLY", "MASTERDOWN", "MOVED", "ASK", "TRYAGAIN", "CLUSTERDOWN":
 		return true
+	case "ERR":
+		return strings.HasPrefix(string(e), "ERR max number of clients reached")
 	case "UNBLOCKED":
 		return strings.Contains(string(e), "state changed")
 	}

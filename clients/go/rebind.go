@@ -82,10 +82,11 @@ func (h *home) bound(l *Lock, replies []any, generation int, sent time.Time) err
 			l.reaches(sent)
 		}
 		return nil
-	case isAnswer(err) && err.(ServerError).Code() != "NOSESSION":
+	case err.(ServerError).Code() == "WRONGTYPE":
 		l.lose(err)
 		return nil
 	}
+	// Not now, or not here: the hold may be there until its lease ends.
 	h.unbind(l, err.(ServerError), generation)
 	return err
 }

@@ -278,3 +278,24 @@ func TestALockerPanicsIfItCannotLock(t *testing.T) {
 	}()
 	locker.Lock()
 }
+
+func TestAServerThatCannotWriteForAWhileKeepsTheLocks(t *testing.T) {
+	t.Parallel()
+	s := startServer(t, "--appendonly", "yes", "--appendfsync", "always")
+	client := newClient(t, s.address(), dlock.WithSession(10*time.Second))
+	lock := acquire(t, client, "job")
+	s.stop()
+	s.more = append(s.more, "--min-replicas-to-write", "1")
+	if err := s.begin(); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the client tries to bind the lock", func() bool { return s.info("commandstats", "cmdstat_dlock.renew") != "" })
+	s.call("CONFIG", "SET", "min-replicas-to-write", "0")
+	eventually(t, "the lock is bound again, or lost", func() bool {
+		return lock.Context().Err() != nil || s.info("dlock", "dlock_sessions") == "1"
+	})
+	if lock.Context().Err() != nil {
+		t.Fatalf("lost: %v", context.Cause(lock.Context()))
+	}
+	release(t, lock)
+}
