@@ -82,6 +82,8 @@ type attempt struct {
 // grant is what the server has answered.
 type grant struct {
 	token int64
+	// The number of the place in a semaphore. -1: none was asked for.
+	slot int
 	// When the command was sent.
 	sent time.Time
 }
@@ -151,9 +153,11 @@ func (a *attempt) lock() (*Lock, error) {
 	}
 }
 
-// usesSession returns whether a session keeps the lock. Renewals that replicas acknowledge are sent one by one.
+// usesSession returns whether a session keeps the lock. Renewals that replicas acknowledge are sent one by one, and a
+// session would keep a lock that stays, or whose work hangs.
 func (a *attempt) usesSession() bool {
-	return a.client.session > 0 && !a.terms.fixed && a.terms.replicas == 0
+	t := a.terms
+	return a.client.session > 0 && !t.fixed && t.replicas == 0 && t.atLeast == 0 && t.beat == 0
 }
 
 // end leaves the session, and the place at the gate.
@@ -347,6 +351,9 @@ func (a *attempt) command(block string) command {
 	if a.bound != nil {
 		options = append(options, "SESSIONID", a.bound.id)
 	}
+	if a.terms.maxHold > 0 {
+		options = append(options, "MAXHOLD", millis(a.terms.maxHold))
+	}
 	if block != "" {
 		options = append(options, "BLOCK", block)
 	}
@@ -376,10 +383,28 @@ func (a *attempt) read(reply any, sent time.Time) (*grant, error) {
 		return nil, nil
 	case int64:
 		a.unread = true // until there is a lock that knows the token
-		return &grant{token: value, sent: sent}, nil
+		return &grant{token: value, slot: -1, sent: sent}, nil
+	case []any:
+		if g := withSlot(value, sent); g != nil {
+			a.unread = true
+			return g, nil
+		}
 	}
 	a.unread = true
 	return nil, errProtocol
+}
+
+// withSlot reads the reply [token, slot]. Nil: it is another one.
+func withSlot(reply []any, sent time.Time) *grant {
+	if len(reply) != 2 {
+		return nil
+	}
+	token, isToken := reply[0].(int64)
+	slot, isSlot := reply[1].(int64)
+	if !isToken || !isSlot {
+		return nil
+	}
+	return &grant{token: token, slot: int(slot), sent: sent}
 }
 
 // settle releases behind the caller what its owners may have been granted.

@@ -134,6 +134,7 @@ func (s *settings) terms(options []Option) (terms, error) {
 	for _, option := range append(s.defaults[:len(s.defaults):len(s.defaults)], options...) {
 		option(&t)
 	}
+	t.settle()
 	return t, t.check()
 }
 

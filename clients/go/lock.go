@@ -15,7 +15,10 @@ type Lock struct {
 	target target
 	owner  string
 	token  int64
+	slot   int
 	terms  terms
+	// It stays until then.
+	stays time.Time
 
 	ctx    context.Context
 	cancel context.CancelCauseFunc
@@ -28,6 +31,8 @@ type Lock struct {
 	ending *time.Timer
 	// Ends the renewals.
 	unkeep func()
+	// Ends the lock when the work gives no sign of life.
+	beat *time.Timer
 
 	// The session that keeps it, guarded by sessions.mu. The last proof that it was held was sent at `proved`, or with
 	// the last heartbeat if the lock is bound.
@@ -50,8 +55,9 @@ const (
 func newLock(a *attempt, g *grant) *Lock {
 	ctx, cancel := context.WithCancelCause(context.WithoutCancel(a.ctx))
 	return &Lock{
-		client: a.client, target: a.target, owner: a.owner, token: g.token, terms: a.terms,
-		ctx: ctx, cancel: cancel, until: endOf(g.sent, a.terms.lease), proved: g.sent,
+		client: a.client, target: a.target, owner: a.owner, token: g.token, slot: g.slot, terms: a.terms,
+		stays: time.Now().Add(a.terms.atLeast),
+		ctx:   ctx, cancel: cancel, until: endOf(g.sent, a.terms.lease), proved: g.sent,
 		unkeep: func() {},
 	}
 }
@@ -67,6 +73,9 @@ func (l *Lock) Name() string { return l.target.name }
 
 // Token returns the fencing token. It is higher than that of every earlier grant of the server.
 func (l *Lock) Token() int64 { return l.token }
+
+// Slot returns the number that was taken with [WithSlot], from 0; -1 without it.
+func (l *Lock) Slot() int { return l.slot }
 
 // Owner returns the name under which the server knows the holder. Each acquisition has its own.
 func (l *Lock) Owner() string { return l.owner }
@@ -112,6 +121,11 @@ func (l *Lock) keep() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.ending = time.AfterFunc(time.Until(l.until), l.checkEnd)
+	if l.terms.beat > 0 {
+		l.beat = time.AfterFunc(l.terms.beat, func() {
+			l.lose(fmt.Errorf("its work has given no sign of life for %v", l.terms.beat))
+		})
+	}
 	if l.terms.fixed {
 		return nil
 	}
@@ -119,6 +133,16 @@ func (l *Lock) keep() error {
 	l.unkeep = stop
 	c.behind(func() { l.renewAlways(ctx) })
 	return nil
+}
+
+// Beat is the sign of life of the work that [WithBeat] demands. It sends nothing. The error says why the lock is not held.
+func (l *Lock) Beat() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.state == isHeld && l.beat != nil {
+		l.beat.Reset(l.terms.beat)
+	}
+	return l.err()
 }
 
 func (l *Lock) checkEnd() {
@@ -204,7 +228,7 @@ func (l *Lock) err() error {
 
 // confirm renews the lease, and notes until when the lock is held.
 func (l *Lock) confirm(ctx context.Context, until time.Time) error {
-	lease := l.leaseNow()
+	lease := max(l.leaseNow(), time.Until(l.stays)) // A renewal does not shorten the time that the lock stays.
 	b := l.client.sessions.bindingOf(l)
 	var session []string
 	if b != nil {
@@ -230,10 +254,6 @@ func (l *Lock) confirm(ctx context.Context, until time.Time) error {
 	}
 	if b != nil {
 		l.client.sessions.proves(l, b, sent)
-		return nil
-	}
-	if contains(replies, int64(0)) {
-		// The cap of the hold has cut it: it lasts for less than was asked. The last full renewal counts.
 		return nil
 	}
 	l.mu.Lock()
@@ -327,6 +347,9 @@ func (l *Lock) ends(s state) {
 	if l.ending != nil {
 		l.ending.Stop()
 	}
+	if l.beat != nil {
+		l.beat.Stop()
+	}
 	l.unkeep()
 }
 
@@ -359,7 +382,7 @@ func (l *Lock) Unlock(ctx context.Context) error {
 	if deadline, ok := ctx.Deadline(); ok {
 		until = deadline
 	}
-	commands := l.target.release(l.owner, l.token)
+	commands := l.farewell()
 	replies, repeated, err := l.client.ask(ctx, l.target.keys[0], until, commands...)
 	if err != nil {
 		l.releaseBehind(commands, kept)
@@ -375,6 +398,14 @@ func (l *Lock) Unlock(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// farewell returns what ends the hold: at once, or by a lease that nothing renews.
+func (l *Lock) farewell() []command {
+	if left := time.Until(l.stays); left > 0 {
+		return l.target.renew(l.owner, l.token, left)
+	}
+	return l.target.release(l.owner, l.token)
 }
 
 func (l *Lock) releaseBehind(commands []command, kept bool) {

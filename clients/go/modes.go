@@ -37,6 +37,10 @@ func (c *Client) Semaphore(name string, limit int) *Semaphore {
 // WithPermits makes [Semaphore.Acquire] take that many permits, all or none. 1 is the default.
 func WithPermits(permits int) Option { return func(t *terms) { t.permits = permits } }
 
+// WithSlot makes [Semaphore.Acquire] also take a number, the lowest of 0 to limit - 1 that no other holder has:
+// [Lock.Slot]. It belongs to one permit.
+func WithSlot() Option { return func(t *terms) { t.slot = true } }
+
 // Acquire waits for permits, as [Client.Lock] waits for a lock.
 func (s *Semaphore) Acquire(ctx context.Context, options ...Option) (*Lock, error) {
 	terms, err := s.client.terms(options)
@@ -46,9 +50,15 @@ func (s *Semaphore) Acquire(ctx context.Context, options ...Option) (*Lock, erro
 	if s.limit < 1 || terms.permits < 1 || terms.permits > s.limit {
 		return nil, fmt.Errorf("dlock: %s: %d permits of %d", s.name, terms.permits, s.limit)
 	}
+	if terms.slot && terms.permits > 1 {
+		return nil, fmt.Errorf("dlock: %s: a slot belongs to one permit, not to %d", s.name, terms.permits)
+	}
 	t := one("DLOCK.SACQUIRE", s.name)
 	t.entries = command{"PERMITS", strconv.Itoa(terms.permits)}
 	t.after = append(command{strconv.Itoa(s.limit)}, t.entries...)
+	if terms.slot {
+		t.after = command{strconv.Itoa(s.limit), "SLOT"}
+	}
 	return s.client.acquire(ctx, t, options)
 }
 

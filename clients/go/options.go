@@ -48,6 +48,10 @@ type terms struct {
 	replicas        int
 	replicasTimeout time.Duration
 	permits         int
+	slot            bool
+	maxHold         time.Duration
+	atLeast         time.Duration
+	beat            time.Duration
 }
 
 // WithLease sets how long the lock stays if the program dies: 30 s by default, 300 ms or more. The client renews it.
@@ -70,8 +74,33 @@ func WithReplicas(count int, timeout time.Duration) Option {
 	return func(t *terms) { t.replicas, t.replicasTimeout = count, timeout }
 }
 
+// WithMaxHold ends the lock that long after the grant, whatever renews it: 300 ms or more. A longer lease is cut to it.
+func WithMaxHold(limit time.Duration) Option { return func(t *terms) { t.maxHold = limit } }
+
+// WithAtLeast makes the lock stay that long after the grant, also if it is unlocked earlier or the program dies: the next
+// run of a job that is fast does not follow at once. The lease is as long as that from the beginning.
+func WithAtLeast(time time.Duration) Option { return func(t *terms) { t.atLeast = time } }
+
+// WithBeat makes the lock need a sign of life of the work: [Lock.Beat], at least this often. If it does not come, the lock
+// is lost, and ends with its lease. Without this, a program of which only the work hangs keeps its locks.
+func WithBeat(limit time.Duration) Option { return func(t *terms) { t.beat = limit } }
+
+// settle makes the times fit together.
+func (t *terms) settle() {
+	t.lease = max(t.lease, t.atLeast)
+	if t.maxHold > 0 && t.atLeast <= t.maxHold {
+		t.lease = min(t.lease, t.maxHold)
+	}
+}
+
 func (t *terms) check() error {
 	switch {
+	case t.maxHold != 0 && (t.maxHold < shortestLease || t.maxHold > longestLease):
+		return fmt.Errorf("dlock: the limit of a hold is between %v and %v, not %v", shortestLease, longestLease, t.maxHold)
+	case t.atLeast < 0 || t.maxHold > 0 && t.atLeast > t.maxHold:
+		return fmt.Errorf("dlock: a lock cannot stay for %v, and end after %v", t.atLeast, t.maxHold)
+	case t.beat < 0:
+		return errors.New("dlock: the time between signs of life is negative")
 	case t.lease < shortestLease || t.lease > longestLease:
 		return fmt.Errorf("dlock: a lease is between %v and %v, not %v", shortestLease, longestLease, t.lease)
 	case t.limited && t.wait < 0:

@@ -1,0 +1,110 @@
+package dlock_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	dlock "dlock.example/dlock/clients/go"
+)
+
+// lostAfter waits until a lock is lost, and returns how long that took.
+func lostAfter(t *testing.T, lock *dlock.Lock) time.Duration {
+	t.Helper()
+	began := time.Now()
+	select {
+	case <-lock.Context().Done():
+	case <-time.After(patience):
+		t.Fatal("not told")
+	}
+	if !errors.Is(context.Cause(lock.Context()), dlock.ErrLost) {
+		t.Fatalf("another cause: %v", context.Cause(lock.Context()))
+	}
+	return time.Since(began)
+}
+
+func TestAMaxHoldEndsALockThatIsRenewed(t *testing.T) {
+	t.Parallel()
+	s := startServer(t)
+	const limit = 1800 * time.Millisecond
+	for name, client := range map[string]*dlock.Client{
+		"kept": newClient(t, s.address(), dlock.WithSession(time.Second)), "renewed": newClient(t, s.address(), dlock.WithoutSession()),
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			lock := acquire(t, client, name, dlock.WithLease(900*time.Millisecond), dlock.WithMaxHold(limit))
+			if took := lostAfter(t, lock); took < limit/2 || took > limit {
+				t.Fatalf("lost after %v", took)
+			}
+			release(t, acquire(t, client, name))
+		})
+	}
+}
+
+func TestALeaseIsCutToTheMaxHold(t *testing.T) {
+	t.Parallel()
+	s := startServer(t)
+	lock := acquire(t, newClient(t, s.address()), "job", dlock.WithMaxHold(time.Minute), dlock.WithLease(time.Hour))
+	if left := lock.Remaining(); left > time.Minute {
+		t.Fatalf("held for %v", left)
+	}
+	release(t, lock)
+}
+
+func TestALockStaysForAtLeastItsTime(t *testing.T) {
+	t.Parallel()
+	s := startServer(t)
+	client := newClient(t, s.address())
+	const least = 1200 * time.Millisecond
+	began := time.Now()
+	release(t, acquire(t, client, "job", dlock.WithAtLeast(least), dlock.WithLease(600*time.Millisecond)))
+	if _, err := client.TryLock(context.Background(), "job"); !errors.Is(err, dlock.ErrNotGranted) {
+		t.Fatalf("free: %v", err)
+	}
+	lock := acquire(t, client, "job", dlock.WithAtLeast(300*time.Millisecond))
+	if took := time.Since(began); took < least {
+		t.Fatalf("free after %v", took)
+	}
+	time.Sleep(350 * time.Millisecond)
+	release(t, lock) // The time is over: at once.
+	s.isFree("job")
+}
+
+func TestALockWhoseWorkHangsIsLost(t *testing.T) {
+	t.Parallel()
+	s := startServer(t)
+	client := newClient(t, s.address())
+	lock := acquire(t, client, "job", dlock.WithBeat(500*time.Millisecond), dlock.WithLease(time.Second))
+	for end := time.Now().Add(2 * time.Second); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
+		if err := lock.Beat(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if took := lostAfter(t, lock); took < 300*time.Millisecond || took > 5*time.Second {
+		t.Fatalf("lost after %v", took)
+	}
+	if err := lock.Beat(); !errors.Is(err, dlock.ErrLost) || !strings.Contains(err.Error(), "sign of life") {
+		t.Fatalf("the error is %v", err)
+	}
+	release(t, acquire(t, client, "job"))
+}
+
+func TestOptionsThatDoNotFitAreRefused(t *testing.T) {
+	t.Parallel()
+	client := newClient(t, "127.0.0.1:1")
+	for _, options := range [][]dlock.Option{
+		{dlock.WithMaxHold(100 * time.Millisecond)},
+		{dlock.WithMaxHold(time.Second), dlock.WithAtLeast(time.Minute)},
+		{dlock.WithAtLeast(-1)},
+		{dlock.WithBeat(-1)},
+	} {
+		if _, err := client.Lock(context.Background(), "job", options...); err == nil || errors.Is(err, dlock.ErrUnreachable) {
+			t.Fatalf("the error is %v", err)
+		}
+	}
+	if _, err := client.Semaphore("job", 3).Acquire(context.Background(), dlock.WithSlot(), dlock.WithPermits(2)); err == nil {
+		t.Fatal("two permits have no slot")
+	}
+}
