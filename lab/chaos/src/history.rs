@@ -6,6 +6,7 @@
 //! ```text
 //! I time connection command…      sent, or about to be
 //! O time reply                    the reply to the last command
+//! V time                          it is cut off: nothing leaves it any more
 //! D time                          the connection is given up, or was found closed
 //! C time key token value          the counter took this value under this token
 //! ```
@@ -29,6 +30,8 @@ pub struct Life {
     /// When a connection ended.
     pub drops: Vec<Micros>,
     pub writes: Vec<Increment>,
+    /// How often it was cut off.
+    pub cut_off: usize,
     /// When it was killed, if it was.
     pub killed: Option<Micros>,
 }
@@ -107,6 +110,10 @@ impl Recorder {
         self.line(&format!("D {}\n", now()))
     }
 
+    pub fn cut_off(&mut self) -> failure::Result<()> {
+        self.line(&format!("V {}\n", now()))
+    }
+
     pub fn written(&mut self, key: &str, token: u64, value: u64) -> failure::Result<()> {
         self.line(&format!("C {} {key} {token} {value}\n", now()))
     }
@@ -148,6 +155,7 @@ impl Life {
             }
             "O" => self.calls.last_mut()?.reply = Some((time, parse_reply(rest)?)),
             "D" => self.drops.push(time),
+            "V" => self.cut_off += 1,
             "C" => {
                 let mut words = rest.split(' ');
                 let key = words.next()?.to_owned();

@@ -9,6 +9,7 @@
 //! | `faults` | what is done to servers, and the servers |
 //! | `workers`, `worker`, `workload` | worker processes; how one asks; what it does with locks |
 //! | `attackers` | clients that keep the server busy |
+//! | `observer` | which named session has which hold |
 //! | `counters` | what the locks protect |
 //! | `history` | what workers write down |
 //! | `check` | what histories must not show |
@@ -26,6 +27,7 @@ mod faults;
 mod history;
 mod jumping;
 mod lin;
+mod observer;
 mod plan;
 mod queue;
 mod run;

@@ -95,7 +95,7 @@ fn line_of(scenario: Scenario, outcome: &Outcome) -> String {
     let found = &outcome.findings;
     let errors: Vec<String> = found.errors.iter().map(|(code, count)| format!("{count} {code}")).collect();
     format!(
-        "{:9}  {}: {}; {} commands ({}), {} grants, {} spans in force, {} writes ({} fenced off), longest wait {} ms, {} lost \
+        "{:9}  {}: {}; {} commands ({}), {} grants, {} spans in force, {} writes ({} fenced off), {} named sessions, {} cut off, longest wait {} ms, {} lost \
          with a primary, {} violations",
         scenario.name(),
         outcome.server,
@@ -106,6 +106,8 @@ fn line_of(scenario: Scenario, outcome: &Outcome) -> String {
         found.spans,
         found.writes,
         found.refused,
+        found.sessions,
+        found.cut_off,
         found.longest_wait_ms,
         found.lost,
         found.violations.len()

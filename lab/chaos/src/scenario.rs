@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use dlock_testkit::Server;
 use dlock_testkit::replica::{counter, info_field};
+use dlock_testkit::{Client, Server};
 
 use crate::attackers::Attackers;
 use crate::check::{self, Fault, Findings, Record};
@@ -12,11 +12,13 @@ use crate::control::Work;
 use crate::counters::Counters;
 use crate::failure::Result;
 use crate::faults::Servers;
+use crate::observer::Observer;
 use crate::plan::{Kind, Planned, Scenario, plan};
 use crate::queue;
 use crate::time::{Micros, now, sleep_ms, wait_until};
 use crate::worker::Acknowledgement;
 use crate::workers::Workers;
+use crate::workload;
 
 /// The result of a scenario.
 pub struct Outcome {
@@ -34,8 +36,13 @@ pub fn play(scenario: Scenario, seed: u64, ms: u64, attackers: u64) -> Result<Ou
     };
     let mut workers = Workers::new(seed, counters.serve()?, acknowledgement)?;
     let servers = Servers::start(scenario, workers.dir())?;
+    let could_cut = Client::connect(servers.primary().port()).and_then(Client::vanish);
+    if let Err(error) = could_cut {
+        println!("skipped: clients that are cut off (needs CAP_NET_ADMIN: {error})");
+    }
     workers.start()?;
     let attackers = Attackers::start(workers.dir(), attackers);
+    let observer = Observer::start(workers.dir(), workload::keys());
     let mut running = Running { servers, workers, faults: Vec::new(), undo: Vec::new(), begun: now() };
     for planned in plan(seed, scenario, ms) {
         running.wait_for(planned.at_ms)?;
@@ -45,8 +52,13 @@ pub fn play(scenario: Scenario, seed: u64, ms: u64, attackers: u64) -> Result<Ou
     drop(attackers);
     running.calm()?;
     let mut found = running.come_to_rest()?;
-    let record =
-        Record { scenario, lives: running.workers.lives()?, faults: running.faults.clone(), counters: counters.all() };
+    let record = Record {
+        scenario,
+        lives: running.workers.lives()?,
+        faults: running.faults.clone(),
+        counters: counters.all(),
+        seen: observer.finish(),
+    };
     let mut findings = check::check(&record);
     findings.violations.append(&mut found);
     if !findings.violations.is_empty() {
@@ -161,7 +173,8 @@ impl Running {
     fn leaks(&self) -> Vec<String> {
         let mut client = self.servers.primary().client();
         let mut left = || {
-            let counted = ["waiters", "queues", "sessions"].map(|name| (name, counter(&mut client, name)));
+            let counted =
+                ["waiters", "queues", "sessions", "named_sessions"].map(|name| (name, counter(&mut client, name)));
             let keys = ("keys", client.int("DBSIZE"));
             counted.into_iter().chain([keys]).filter(|(_, count)| *count != 0).collect::<Vec<_>>()
         };

@@ -61,6 +61,7 @@ pub struct Worker {
     connection: Option<Client>,
     connections: u64,
     owners: u64,
+    sessions: u64,
     pub counters: CounterClient,
     pub random: Random,
 }
@@ -74,6 +75,7 @@ pub fn run(job: Job) -> Result<()> {
         connection: None,
         connections: 0,
         owners: 0,
+        sessions: 0,
         counters: CounterClient::open(job.counters)?,
         random: Random::of(job.seed, &job.name),
         job,
@@ -91,6 +93,12 @@ impl Worker {
     pub fn fresh_owner(&mut self) -> String {
         self.owners += 1;
         format!("{}-{}", self.job.name, self.owners)
+    }
+
+    /// The id of a session that nobody ever had.
+    pub fn fresh_session(&mut self) -> String {
+        self.sessions += 1;
+        format!("s-{}-{}", self.job.name, self.sessions)
     }
 
     /// The reply to a command; `None` if the connection ended first, so that nobody knows what became of it.
@@ -131,6 +139,14 @@ impl Worker {
         self.recorder.dropped()?;
         self.connection = None;
         Ok(())
+    }
+
+    /// The network is cut: the server never hears that the connection has ended. Where the right to do so lacks, it ends as
+    /// any other.
+    pub fn vanish(&mut self) -> Result<()> {
+        self.recorder.dropped()?;
+        let Some(connection) = self.connection.take() else { return Ok(()) };
+        if connection.vanish().is_ok() { self.recorder.cut_off() } else { Ok(()) }
     }
 
     /// Takes note of a value that the counter of `key` took.

@@ -1,5 +1,7 @@
 //! What a worker does with locks: takes them in every way there is, works under them, gives them up or does not.
 
+mod named;
+
 use crate::failure::Result;
 use crate::history::Reply;
 use crate::time::sleep_ms;
@@ -7,7 +9,7 @@ use crate::worker::Worker;
 
 /// One piece of work, drawn at random.
 pub fn run(worker: &mut Worker) -> Result<()> {
-    match worker.random.below(32) {
+    match worker.random.below(36) {
         0..=8 => exclusive(worker),
         9..=11 => reentrant(worker),
         12..=16 => shared(worker),
@@ -17,6 +19,7 @@ pub fn run(worker: &mut Worker) -> Result<()> {
         22 => kept_alive(worker),
         23..=27 => permits(worker),
         28..=30 => several(worker),
+        31..=34 => named::in_session(worker),
         _ => forgotten(worker),
     }
 }
@@ -26,6 +29,12 @@ const KEYS: u64 = 4;
 
 /// How many more there are of which permits are taken.
 const SEMAPHORES: u64 = 2;
+
+/// All that there are.
+pub fn keys() -> Vec<String> {
+    let semaphores = (0..SEMAPHORES).map(|number| format!("p{number}"));
+    (0..KEYS).map(|number| format!("k{number}")).chain(semaphores).collect()
+}
 
 /// A lock that was entered.
 struct Held {

@@ -79,8 +79,7 @@ impl<'a> Words<'a> {
 
     /// The limit of a `SACQUIRE`.
     pub fn limit(&self) -> Option<u64> {
-        let limit = self.rest.split_whitespace().next().filter(|_| self.verb == "SACQUIRE");
-        limit.and_then(|limit| limit.parse().ok())
+        self.first_number().filter(|_| self.verb == "SACQUIRE")
     }
 
     pub fn has(&self, option: &str) -> bool {
@@ -92,6 +91,11 @@ impl<'a> Words<'a> {
         let mut words = self.rest.split_whitespace();
         words.find(|word| *word == option)?;
         words.next()
+    }
+
+    /// What follows the third word, if it is a number.
+    pub fn first_number(&self) -> Option<u64> {
+        self.rest.split_whitespace().next()?.parse().ok()
     }
 
     pub fn number(&self, option: &str) -> Option<u64> {

@@ -2,7 +2,7 @@
 //!
 //! A reply says that at some time between sending and reply the hold had so much of its lease left. So it is in force
 //! from the reply until the time of sending plus that much, unless something may have ended it before: its owner gave
-//! it up, the connection that it was bound to ended, the primary was lost before the replica had it, or the server's
+//! it up, the connection or the named session that it was bound to ended, the primary was lost before the replica had it, or the server's
 //! clock jumped forward.
 
 use std::collections::BTreeMap;
@@ -11,7 +11,7 @@ use dlock_core::Mode;
 use dlock_testkit::exclusion::{Hold, Span};
 
 use super::grants::{Grant, Words};
-use super::{Fault, Record};
+use super::{Fault, Record, sessions};
 use crate::history::Reply;
 use crate::history::{Call, Life};
 use crate::plan::Kind;
@@ -103,7 +103,7 @@ impl Certainty<'_> {
         if loss == Loss::Counted && !self.is_acknowledged() {
             until = faults.iter().filter(is_lost).map(|fault| fault.begin).fold(until, Micros::min);
         }
-        until.min(self.given_up()).min(self.unbound())
+        until.min(self.given_up()).min(self.unbound()).min(self.session_end())
     }
 
     fn later(&self) -> impl Iterator<Item = &Call> {
@@ -155,6 +155,11 @@ impl Certainty<'_> {
         }
         let ends = self.life.drops.iter().copied().chain(self.life.killed);
         ends.filter(|end| *end >= self.sent).min().unwrap_or_else(|| self.finished())
+    }
+
+    /// When the named session may have ended that it was bound to.
+    fn session_end(&self) -> Micros {
+        sessions::end_with_session(self.life, self.at, &self.hold.key, &self.hold.owner)
     }
 
     /// A worker that ends by itself closes its connection after its last command.

@@ -10,6 +10,7 @@
 //! | `grants` | which commands granted what |
 //! | `in_force` | from when to when a hold was in force for certain |
 //! | `losses` | no hold is lost |
+//! | `sessions` | a named session that lives loses no hold, and one that is over keeps none |
 //! | `tokens` | fencing tokens rise, whatever the lock |
 //! | `fences` | fenced counters lose nothing |
 //! | `permits` | never more entries than the limit |
@@ -21,6 +22,7 @@ mod grants;
 mod in_force;
 mod losses;
 mod permits;
+mod sessions;
 mod several;
 mod tokens;
 mod waits;
@@ -32,6 +34,7 @@ use dlock_testkit::exclusion;
 use crate::counters::Counter;
 use crate::history::Life;
 use crate::history::Reply;
+use crate::observer::Seen;
 use crate::plan::{Kind, Scenario};
 use crate::time::{Micros, now};
 
@@ -60,6 +63,7 @@ pub struct Record {
     pub lives: Vec<Life>,
     pub faults: Vec<Fault>,
     pub counters: BTreeMap<String, Counter>,
+    pub seen: Seen,
 }
 
 /// What the checker found.
@@ -69,6 +73,10 @@ pub struct Findings {
     pub violations: Vec<String>,
     pub commands: usize,
     pub grants: usize,
+    /// Named sessions that were opened.
+    pub sessions: usize,
+    /// How often a client was cut off from its server.
+    pub cut_off: usize,
     /// Spans of time in which a hold was in force for certain: what exclusion is checked on.
     pub spans: usize,
     /// Writes that the counters took, and requests that they refused.
@@ -90,6 +98,8 @@ pub fn check(record: &Record) -> Findings {
         exclusion::overlaps(in_force.iter().map(|hold| &hold.span)),
         exclusion::not_rising(in_force.iter().map(|hold| &hold.span)),
         losses::lost_in_force(record, &in_force),
+        sessions::lost_alive(record, &grants),
+        sessions::outlived(record),
         tokens::given_twice(&grants),
         tokens::not_rising(&grants),
         permits::over_limit(record, &grants, &in_force),
@@ -101,6 +111,8 @@ pub fn check(record: &Record) -> Findings {
         violations: found.into_iter().flat_map(summed_up).collect(),
         commands: record.lives.iter().map(|life| life.calls.len()).sum(),
         grants: grants.len(),
+        sessions: sessions::count(&record.lives),
+        cut_off: record.lives.iter().map(|life| life.cut_off).sum(),
         spans: in_force.len(),
         writes: record.counters.values().map(|counter| counter.writes.len()).sum(),
         refused: record.counters.values().map(|counter| counter.refused).sum(),

@@ -1,10 +1,11 @@
 //! The checker itself: hand-made histories that are good are passed, bad ones refused.
 
 use super::*;
+use crate::observer::Sighting;
 
 fn record(scenario: Scenario, lives: &[&str]) -> Record {
     let lives = lives.iter().enumerate().map(|(at, text)| Life::parse(&format!("w{at}"), text).unwrap()).collect();
-    Record { scenario, lives, faults: Vec::new(), counters: BTreeMap::new() }
+    Record { scenario, lives, faults: Vec::new(), counters: BTreeMap::new(), seen: Seen::default() }
 }
 
 fn violations(lives: &[&str]) -> Vec<String> {
@@ -245,4 +246,68 @@ fn a_wait_that_ends_late_is_refused_unless_it_was_disturbed() {
     let mut disturbed = record(Scenario::Restart, &[late]);
     disturbed.faults.push(fault(Kind::ServerKilled, 18_000_000, 18_100_000));
     assert_eq!(check(&disturbed).violations, [""; 0]);
+}
+
+/// alice opens a session of 500 ms, takes `k` for 2 s, and beats at 301 ms.
+const IN_SESSION: &str = "I 1000 1 DLOCK.SESSION s PX 500 NX\nO 1500 int 0\n\
+    I 2000 1 DLOCK.ACQUIRE k alice PX 2000 SESSIONID s\nO 3000 int 50\n\
+    I 301000 1 DLOCK.SESSION s PX 500 XX\nO 302000 int 1\n";
+
+#[test]
+fn a_hold_of_a_named_session_is_in_force_while_the_session_is_and_no_longer() {
+    let bob = |ms: u64| format!("I {ms}000 2 DLOCK.ACQUIRE k bob PX 1000\nO {ms}500 int 60\n");
+    refused(&[IN_SESSION, &bob(700)], "two owners hold k");
+    assert_eq!(violations(&[IN_SESSION, &bob(810)]), [""; 0], "the session has ended");
+    let unanswered = format!("{IN_SESSION}I 700000 1 DLOCK.SESSION s PX 500 XX\n");
+    assert_eq!(violations(&[&unanswered, &bob(810)]), [""; 0], "nobody knows of this heartbeat");
+    let closed = format!("{IN_SESSION}I 400000 1 DLOCK.SESSION s CLOSE\nO 401000 int 1\n");
+    assert_eq!(violations(&[&closed, &bob(402)]), [""; 0]);
+    let dropped = format!("{IN_SESSION}D 303000\n");
+    refused(&[&dropped, &bob(700)], "two owners hold k");
+    // Its holds are bound to the session that was opened then.
+    let again = format!("{IN_SESSION}I 850000 1 DLOCK.SESSION s PX 500 NX\nO 851000 int 0\n");
+    assert_eq!(violations(&[&again, &bob(860)]), [""; 0]);
+}
+
+#[test]
+fn a_live_session_that_loses_a_hold_is_refused() {
+    let lost = format!("{IN_SESSION}I 700000 1 DLOCK.CHECK k 50\nO 701000 nil\n");
+    refused(&[&lost], "a live session lost a hold");
+    let mut paused = record(Scenario::Restart, &[&lost]);
+    paused.faults.push(fault(Kind::WritesPaused, 400_000, 500_000));
+    assert!(!check(&paused).violations.iter().any(|violation| violation.contains("a live session lost")));
+    let late = lost.replace("I 700000", "I 790000").replace("O 701000", "O 850000");
+    assert_eq!(violations(&[&late]), [""; 0], "it may have ended");
+}
+
+#[test]
+fn a_session_that_outlives_its_heartbeats_is_refused() {
+    let seen = |at_ms: u64| {
+        let (key, owner, session) = ("k".to_owned(), "alice".to_owned(), "s".to_owned());
+        let mut record = record(Scenario::Restart, &[IN_SESSION]);
+        record.seen.sightings = vec![Sighting { at: at_ms * 1000, key, owner, session }];
+        record.seen.looks = (0..at_ms).step_by(50).map(|ms| ms * 1000).collect();
+        record
+    };
+    assert!(check(&seen(1600)).violations.concat().contains("outlived its time"));
+    assert_eq!(check(&seen(1400)).violations, [""; 0]);
+    let mut busy = seen(1600);
+    busy.seen.looks.retain(|at| !(500_000..1_000_000).contains(at));
+    assert_eq!(check(&busy).violations, [""; 0], "nobody looked for half a second");
+    let mut stopped = seen(1600);
+    stopped.faults.push(fault(Kind::WritesPaused, 600_000, 900_000));
+    assert_eq!(check(&stopped).violations, [""; 0]);
+}
+
+#[test]
+fn a_hold_belongs_to_the_session_that_it_was_bound_to_last() {
+    let moved = format!(
+        "{IN_SESSION}I 310000 1 DLOCK.SESSION t PX 500 NX\nO 311000 int 0\n\
+        I 312000 1 DLOCK.RENEW k alice PX 2000 TOKEN 50 SESSIONID t\nO 313000 int 1\n\
+        I 314000 1 DLOCK.SESSION s CLOSE\nO 315000 int 0\n"
+    );
+    refused(&[&format!("{moved}I 320000 1 DLOCK.CHECK k 50\nO 321000 nil\n")], "a live session lost a hold");
+    refused(&[&moved, "I 700000 2 DLOCK.ACQUIRE k bob PX 1000\nO 700500 int 60\n"], "two owners hold k");
+    let unknown = moved.replace("O 313000 int 1\n", "");
+    assert_eq!(violations(&[&format!("{unknown}I 320000 1 DLOCK.CHECK k 50\nO 321000 nil\n")]), [""; 0]);
 }

@@ -1,0 +1,93 @@
+//! Looks at all locks all the time, and writes down which named session has which hold.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use dlock_testkit::lock::Info;
+use dlock_testkit::redis::Value;
+use dlock_testkit::{Client, text_of};
+
+use crate::control::Control;
+use crate::time::{Micros, now, sleep_ms};
+
+/// What was seen.
+#[derive(Clone, Debug, Default)]
+pub struct Seen {
+    pub sightings: Vec<Sighting>,
+    /// When each look ended: where there is a gap, the machine was busy, or the server silent.
+    pub looks: Vec<Micros>,
+}
+
+/// A hold that was bound to a named session at some time after `at`.
+#[derive(Clone, Debug)]
+pub struct Sighting {
+    pub at: Micros,
+    pub key: String,
+    pub owner: String,
+    pub session: String,
+}
+
+/// It looks until it is asked for what it has seen.
+pub struct Observer {
+    has_ended: Arc<AtomicBool>,
+    thread: JoinHandle<Seen>,
+}
+
+impl Observer {
+    /// Looks at these keys of the primary, which it finds by the workers' orders in this directory.
+    pub fn start(dir: &Path, keys: Vec<String>) -> Observer {
+        let has_ended = Arc::new(AtomicBool::new(false));
+        let (control, is_over) = (Control::in_dir(dir), Arc::clone(&has_ended));
+        let thread = std::thread::spawn(move || {
+            let mut seen = Seen::default();
+            while !is_over.load(Ordering::Relaxed) {
+                // A server that is down, or was just replaced, is tried again.
+                watch(&control, &keys, &is_over, &mut seen);
+                sleep_ms(BETWEEN_MS);
+            }
+            seen
+        });
+        Observer { has_ended, thread }
+    }
+
+    pub fn finish(self) -> Seen {
+        self.has_ended.store(true, Ordering::Relaxed);
+        self.thread.join().unwrap_or_default()
+    }
+}
+
+/// Looks at a primary until it is another one, or does not answer.
+fn watch(control: &Control, keys: &[String], is_over: &AtomicBool, seen: &mut Seen) -> Option<()> {
+    let port = control.read().ok()?.port;
+    let mut client = Client::connect(port).ok()?;
+    while !is_over.load(Ordering::Relaxed) && control.read().ok()?.port == port {
+        for key in keys {
+            let at = now();
+            let reply = client.outcome_within(PATIENCE, format!("DLOCK.INFO {key} FULL COUNT 0")).ok()?.ok()?;
+            if reply != Value::Nil {
+                seen.sightings.extend(sightings(at, key, &Info::of(&reply)));
+            }
+        }
+        seen.looks.push(now());
+        sleep_ms(BETWEEN_MS);
+    }
+    Some(())
+}
+
+fn sightings(at: Micros, key: &str, info: &Info) -> impl Iterator<Item = Sighting> {
+    let holds = info.holds().iter().filter_map(move |hold| {
+        // The id of a connection is a number.
+        let is_named = matches!(hold.session, Value::BulkString(_));
+        let owner = String::from_utf8_lossy(&hold.owner).into_owned();
+        is_named.then(|| Sighting { at, key: key.to_owned(), owner, session: text_of(&hold.session) })
+    });
+    holds.collect::<Vec<_>>().into_iter()
+}
+
+/// How long it waits between two looks. More than that, and a little, is a gap.
+pub const BETWEEN_MS: u64 = 40;
+/// A server that is paused answers later.
+const PATIENCE: Duration = Duration::from_secs(5);
