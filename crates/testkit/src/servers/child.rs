@@ -16,13 +16,37 @@ done
 while read -r <&3; do :; done
 "#;
 
+/// The same, with a command that it sends again and again, so many seconds apart.
+const BEATING: &str = r#"
+exec 3<>"/dev/tcp/127.0.0.1/$1"
+for command in "${@:4}"; do
+    printf '%s\r\n' "$command" >&3
+    read -r <&3
+done
+while :; do
+    read -r -t "$3" <&3
+    printf '%s\r\n' "$2" >&3
+    read -r <&3
+done
+"#;
+
 /// A process that sends commands on one connection and then does nothing, with the connection open.
 pub struct ClientProcess(Child);
 
 impl ClientProcess {
     pub fn start(server: &Server, commands: &[&str]) -> Self {
+        Self::spawn(&[&["-c", SCRIPT, "client", &server.port().to_string()], commands].concat())
+    }
+
+    /// After the commands, it sends another one each `seconds`.
+    pub fn start_beating(server: &Server, commands: &[&str], beat: &str, seconds: u64) -> Self {
+        let (port, seconds) = (server.port().to_string(), seconds.to_string());
+        Self::spawn(&[&["-c", BEATING, "client", &port, beat, &seconds], commands].concat())
+    }
+
+    fn spawn(words: &[&str]) -> Self {
         let mut command = Command::new("bash");
-        command.args(["-c", SCRIPT, "client", &server.port().to_string()]).args(commands);
+        command.args(words);
         command.stdin(Stdio::null()).stdout(Stdio::null());
         die_with_the_tests(&mut command);
         Self(spawn(command))

@@ -5,6 +5,7 @@ use crate::contenders::{LOCKS_AT_ONCE, OTHER_COMMANDS, SEMAPHORES, SEVERAL, TAKE
 use crate::instr::grouped;
 use crate::ledger::Ledger;
 use crate::times::attacks::{self, ATTACKS, Attack};
+use crate::times::freedom::{self, ENDS, TIES, Tie};
 use crate::times::kept::{self, KEEPINGS, Keeping};
 use crate::times::several::Means;
 use crate::times::stalls::CASES;
@@ -139,6 +140,28 @@ pub fn kept(ledger: &Ledger) -> String {
          spends. A lease is renewed when a third of it has passed. `SESSION` and `SESSIONID` have the server extend\n\
          the leases. Bytes are those of requests and replies. Median (lowest to highest).\n\n{}",
         crate::instr::grouped(kept::LOCKS as f64),
+        table(&head, rows)
+    )
+}
+
+pub fn freedom(ledger: &Ledger) -> String {
+    let row = |tie: &Tie| {
+        let cell = |(end, _): (&str, &str)| ledger.figure(&format!("freedom/{}/{end}", tie.name)).map(freedom::shown);
+        let cells = ENDS.map(cell);
+        cells[0].is_some().then(|| [vec![tie.label.to_owned()], cells.map(Option::unwrap_or_default).into()].concat())
+    };
+    let rows: Vec<_> = TIES.iter().filter_map(row).collect();
+    if rows.is_empty() {
+        return String::new();
+    }
+    let head = [&[""][..], &ENDS.map(|(_, label)| label)].concat();
+    format!(
+        "## Time to freedom\n\n\
+         A holder goes while another client waits for its lock: the time until that client has it, in seconds. The holder\n\
+         is killed, or stopped as a process that hangs is, or nothing reaches the server from it any more, not even the\n\
+         end of its connection. It goes at another time between two heartbeats in each round. Median (lowest to highest).\n\n{}\
+         A connection that is cut is found by `tcp-keepalive`, after 300 s by default. [Sessions](sessions.md) describes\n\
+         how to choose.\n\n",
         table(&head, rows)
     )
 }

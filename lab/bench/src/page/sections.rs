@@ -26,6 +26,7 @@ pub fn page(main: &Ledger, others: &[Ledger], plots: &[Plot]) -> String {
     text.push_str(&more::stalls(main));
     text.push_str(&more::attacks(main));
     text.push_str(&more::kept(main));
+    text.push_str(&more::freedom(main));
     text.push_str(&memory(main));
     for other in others {
         let server = other.fact("server");

@@ -5,6 +5,7 @@
 
 pub mod attacks;
 mod contended;
+pub mod freedom;
 pub mod kept;
 mod machine;
 mod memory;
@@ -59,7 +60,7 @@ struct Part {
     table: fn(&Ledger) -> String,
 }
 
-const PARTS: [Part; 9] = [
+const PARTS: [Part; 10] = [
     Part {
         name: "pairs",
         title: "Pairs a second, as a ratio to SET NX PX + script: median (least to most of the rounds)",
@@ -91,6 +92,12 @@ const PARTS: [Part; 9] = [
         title: "10,000 locks of one client that are kept alive, a second",
         measure: kept::measure,
         table: table::kept,
+    },
+    Part {
+        name: "freedom",
+        title: "Time to freedom: from the end of the holder to the next grant",
+        measure: freedom::measure,
+        table: table::freedom,
     },
     Part { name: "cpu", title: "Server CPU a hand-off", measure: hand_off_cpu, table: table::hand_off_cpu },
     Part { name: "memory", title: "Memory, bytes each", measure: memory::measure, table: table::memory },

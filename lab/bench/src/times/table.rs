@@ -4,6 +4,7 @@ use std::fmt::Write;
 
 use super::attacks::ATTACKS;
 use super::contended::{WAITERS, Way};
+use super::freedom::{self, ENDS, TIES};
 use super::kept::{self, KEEPINGS};
 use super::pairs::PIPELINES;
 use super::several::Means;
@@ -102,6 +103,16 @@ pub fn kept(ledger: &Ledger) -> String {
             let _ = write!(text, "  {label} {figure}");
         }
         text.push('\n');
+    }
+    text
+}
+
+pub fn freedom(ledger: &Ledger) -> String {
+    let mut text = String::new();
+    push_row(&mut text, "", ENDS.map(|(_, label)| label.to_owned()));
+    for tie in &TIES {
+        let figure = |end: &str| ledger.figure(&format!("freedom/{}/{end}", tie.name));
+        push_row(&mut text, tie.name, ENDS.map(|(end, _)| figure(end).map(freedom::shown).unwrap_or_default()));
     }
     text
 }
