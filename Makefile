@@ -162,9 +162,20 @@ dist: setup ## build a release for an old glibc: tarball, Debian packages, check
 	@scripts/setup dist
 	MODULE_BUILD='$(MODULE_BUILD)' COMMAND_BUILD='$(COMMAND_BUILD)' scripts/dist $(TARGETS)
 
+test-arm64: setup ## run server tests on an emulated arm64 server (SERVERS='valkey-newest' TESTS='waiting log')
+	@scripts/setup arm64
+	scripts/test-arm64 $(SERVERS)
+
 dist-check: ## install that release into bare Debian systems and images, and use it (needs root; SUITES=)
 	@scripts/setup dist-check
 	scripts/dist-check $(SUITES)
+
+release-check: build ## go through what a release promises: versions, licenses, links, packages installed from their files
+	@scripts/setup test
+	scripts/packages
+	scripts/release-check
+	scripts/new-users
+	$(MAKE) upgrade
 
 dist-test: hooks ## run the server tests on the module of that release
 	tar --extract --gzip --file target/dist/dlock-*-linux-$$(uname -m).tar.gz --directory target \

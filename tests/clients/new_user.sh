@@ -3,8 +3,9 @@
 # crates) in an empty directory outside the checkout, and runs the first program of the README that is in the file. Only
 # the server's address is changed. The server is at DLOCK_TEST_HOST and DLOCK_TEST_PORT.
 #
-#   tests/clients/new_user.sh              all of them
-#   tests/clients/new_user.sh rust dlock   some; `dlock` is the command, from its crate
+#   tests/clients/new_user.sh              these three
+#   tests/clients/new_user.sh rust dlock   others: `dlock` is the command, from its crate; `sdist` Python's other file;
+#                                          `java` and `go` run what their READMEs begin with
 #
 # Each has two minutes from the files to the lock: of the processors' time, and on a busy machine ten by the clock. That
 # covers the virtual environment or the new project, the dependencies (downloads too, unless pip, npm or cargo has kept
@@ -19,6 +20,8 @@ TIMEFORMAT='%R %U %S'
 : "${DLOCK_TEST_HOST:?}" "${DLOCK_TEST_PORT:?}"
 cli=$(SERVER=${DLOCK_SERVER:-} scripts/server cli)
 PATH=$PWD/target/languages/node/bin:$PATH
+checkout=$PWD
+packages=$PWD/target/packages   # of scripts/packages, for sdist and java
 home=$(mktemp -d)
 trap 'rm -rf "$home"' EXIT
 
@@ -61,6 +64,35 @@ python() {
     venv/bin/python first.py
 }
 
+sdist() {
+    command python3 -m venv venv
+    venv/bin/python -m pip --quiet --disable-pip-version-check install "$packages"/python/redis_dlock-*.tar.gz
+    venv/bin/python -c 'from importlib.metadata import metadata; print(metadata("redis-dlock").get_payload())' >README.md
+    program README.md python 'Redis()' "Redis(host='$DLOCK_TEST_HOST', port=$DLOCK_TEST_PORT)" >first.py
+    venv/bin/python first.py
+}
+
+java() {
+    local jar
+    jar=$(find "$packages/java" -name 'dlock-*.jar' ! -name '*-sources.jar' ! -name '*-javadoc.jar')
+    program "$checkout/clients/java/README.md" java \
+        'try (DLockClient client = DLockClient.connect("redis://127.0.0.1:6379")' \
+        "try (DLockClient client = DLockClient.connect(\"redis://$DLOCK_TEST_HOST:$DLOCK_TEST_PORT\")" >Hello.java
+    command java -cp "$jar" Hello.java | sed 's/^locked, token /the fencing token is /'
+}
+
+# The module is the folder that a tag publishes: a copy of what git tracks of it.
+go() {
+    local go
+    go=$("$checkout/scripts/go")
+    mkdir module
+    (cd "$checkout/clients/go" && git ls-files -z | xargs -0 cp --parents --target-directory "$home/go/module")
+    "$go" mod init example.com/first
+    "$go" mod edit -require dlock.example/dlock/clients/go@v0.1.0 -replace dlock.example/dlock/clients/go=./module
+    program module/README.md go '127.0.0.1:6379' "$DLOCK_TEST_HOST:$DLOCK_TEST_PORT" >main.go
+    "$go" run .
+}
+
 node() {
     # Without it, npm looks for a project in the directories above.
     echo '{ "private": true }' >package.json
@@ -101,11 +133,15 @@ END
         bash -c "${line/'/usr/local/bin/backup'/./backup}"
 }
 
-# program README LANGUAGE DEFAULT ADDRESS: the first program of a README, with that address instead of the default.
+# program README LANGUAGE DEFAULT ADDRESS: the first program of a README that names the default address, with that one
+# instead.
 program() {
     local text
-    text=$(awk -v begin="\`\`\`$2" '/^```$/ && inside { exit } inside; $0 == begin { inside = 1 }' "$1")
-    [[ $text == *"$3"* ]] || { echo "the first program of $1 has no $3" >&2; return 1; }
+    text=$(awk -v begin="\`\`\`$2" -v default="$3" '
+        /^```$/ && inside { if (index(block, default)) { printf "%s", block; exit }; inside = 0 }
+        inside { block = block $0 "\n" }
+        $0 == begin { inside = 1; block = "" }' "$1")
+    [[ -n $text ]] || { echo "no program of $1 has $3" >&2; return 1; }
     echo "${text/"$3"/"$4"}"
 }
 
