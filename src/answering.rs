@@ -19,7 +19,7 @@ impl Ticket for Waiter {
 
     fn answer(&self, context: &mut Context<'_>) {
         match self.answer.take() {
-            Some(Answer::Granted(token, owner)) => reply::granted(context, token, owner.as_ref()),
+            Some(Answer::Granted(grant, owner)) => reply::granted(context, grant, owner.as_ref()),
             Some(Answer::Nil) => context.reply_nil(),
             Some(Answer::Fault(fault)) => context.reply_error(&Error::from(fault).text("dlock")),
             None => {

@@ -1,18 +1,28 @@
 //! How answers are written.
 
-use dlock_core::engine::{BoundHold, Inspection, LogEntry, LogEvent, Peer, ShownHold, ShownSession, ShownWaiter};
+use dlock_core::engine::{
+    BoundHold, Grant, Inspection, LogEntry, LogEvent, Peer, ShownHold, ShownSession, ShownWaiter, SlotAnswer,
+};
 use dlock_core::{ClientId, LockMode, Mode, Owner, SessionId, Token};
 
 use crate::ffi::context::Context;
 
-/// Replies to a grant: the token, and the owner if the server drew it.
+/// Replies to a grant: the token, the owner before it if the server drew it, and the number behind it if it was asked for.
 #[inline]
-pub fn granted(context: &Context<'_>, token: Token, owner: Option<&Owner>) {
+pub fn granted(context: &Context<'_>, grant: Grant, owner: Option<&Owner>) {
+    let parts = 1 + usize::from(owner.is_some()) + usize::from(grant.slot != SlotAnswer::NotAsked);
+    if parts > 1 {
+        context.reply_array(parts);
+    }
     if let Some(owner) = owner {
-        context.reply_array(2);
         context.reply_bytes(&owner.text());
     }
-    context.reply_integer(token.get());
+    context.reply_integer(grant.token.get());
+    match grant.slot {
+        SlotAnswer::NotAsked => {}
+        SlotAnswer::None => context.reply_nil(),
+        SlotAnswer::Number(slot) => context.reply_integer(u64::from(slot)),
+    }
 }
 
 /// Replies with what `DLOCK.INFO` shows. `identify` finds the address and the name of a waiter's client.
@@ -43,7 +53,7 @@ pub fn inspection(context: &Context<'_>, shown: &Inspection, identify: impl Fn(C
 }
 
 fn hold(context: &Context<'_>, shown: &ShownHold) {
-    context.reply_map(8);
+    context.reply_map(9);
     text_field(context, "owner", &shown.hold.owner.text());
     text_field(context, "mode", mode_name(shown.hold.mode));
     number_field(context, "count", Some(u64::from(shown.hold.count)));
@@ -56,6 +66,7 @@ fn hold(context: &Context<'_>, shown: &ShownHold) {
     }
     number_field(context, "held", Some(shown.held));
     number_field(context, "cap", shown.cap);
+    number_field(context, "slot", shown.hold.slot().map(u64::from));
 }
 
 fn waiter(context: &Context<'_>, shown: &ShownWaiter, peer: Option<&Peer>) {

@@ -1,9 +1,9 @@
 //! `DLOCK.ACQUIRE | RACQUIRE | RLOCK | WLOCK key owner [EX s | PX ms | EXAT s | PXAT ms] [BLOCK ms] [SESSION | SESSIONID id]
-//! [MAXHOLD ms] [MINTOKEN token] [REQUEST id]`, and `DLOCK.SACQUIRE key owner limit [PERMITS k] …` with the same options except
-//! `MINTOKEN`.
+//! [MAXHOLD ms] [MINTOKEN token] [REQUEST id]`, and `DLOCK.SACQUIRE key owner limit [PERMITS k | SLOT] …` with the same options
+//! except `MINTOKEN`.
 //!
 //! Replies with the fencing token, or nil if the lock is held; with `BLOCK`, if the wait ran out. With owner `*` the
-//! server draws an owner and replies with owner and token.
+//! server draws an owner and replies with owner and token. With `SLOT`, the number of the hold follows the token.
 
 use std::rc::Rc;
 
@@ -62,7 +62,7 @@ acquiring! {
         arguments: &[
             Argument::Text("owner"),
             Argument::BareNumber("limit"),
-            Argument::Number("PERMITS", "permits"),
+            Argument::OneOf("entries", &[Argument::Number("PERMITS", "permits"), Argument::Word("SLOT")]),
             LEASE,
             BLOCK,
             SESSION,
@@ -133,8 +133,8 @@ pub(super) fn enter(
     })?;
     finish(context, own, spec, outputs, |context| {
         match (entered?, waiter) {
-            (Entered::Granted(token), _) => reply::granted(context, token, is_owner_drawn.then_some(&request.owner)),
-            (Entered::Replayed(token), _) => context.reply_integer(token.get()),
+            (Entered::Granted(grant), _) => reply::granted(context, grant, is_owner_drawn.then_some(&request.owner)),
+            (Entered::Replayed(grant), _) => reply::granted(context, grant, None),
             // Somebody let it in while the events were sent.
             (Entered::Waiting(_), Some(waiter)) if waiter.is_over() => waiter.answer(context),
             (Entered::Waiting(_), Some(waiter)) => block(context, first, timeout_ms.unwrap_or(0), &waiter),

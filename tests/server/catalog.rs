@@ -57,7 +57,9 @@ fn docs_describe_every_argument() {
             collect(&docs["arguments"], &mut tokens, &mut names);
             let expected: Vec<&[&str]> = match command {
                 "dlock.release" => vec![modes, &["ALL", "PERMITS", "TOKEN", "REQUEST"]],
-                "dlock.sacquire" => vec![leases, &["PERMITS", "BLOCK", "SESSION", "SESSIONID", "MAXHOLD", "REQUEST"]],
+                "dlock.sacquire" => {
+                    vec![leases, &["PERMITS", "SLOT", "BLOCK", "SESSION", "SESSIONID", "MAXHOLD", "REQUEST"]]
+                }
                 "dlock.renew" => vec![leases, modes, &["MINTOKEN", "TOKEN", "SESSION", "SESSIONID"]],
                 "dlock.check" => vec![],
                 "dlock.info" => vec![&["COUNT", "FULL", "OWNER"]],
@@ -157,6 +159,7 @@ fn the_server_finds_the_key_and_what_is_done_to_it() {
         "DLOCK.RLOCK k a",
         "DLOCK.WLOCK k a",
         "DLOCK.SACQUIRE k a 5 PERMITS 2",
+        "DLOCK.SACQUIRE k a 5 SLOT",
         "DLOCK.MACQUIRE 1 k a",
         "DLOCK.RELEASE k a",
         "DLOCK.RENEW k a",

@@ -62,7 +62,7 @@ fn info_is_a_map_in_resp3_and_flat_in_resp2() {
     }
     let flat = two.run("DLOCK.INFO k FULL");
     let holds = list_of(&fields_of(&flat)[6].1);
-    assert!(holds.iter().all(|hold| matches!(hold, Value::Array(items) if items.len() == 16)), "{holds:?}");
+    assert!(holds.iter().all(|hold| matches!(hold, Value::Array(items) if items.len() == 18)), "{holds:?}");
 }
 
 #[test]

@@ -53,6 +53,8 @@ mod requests_waiting;
 mod semaphores;
 mod semaphores_arguments;
 mod semaphores_kept;
+mod semaphores_races;
+mod semaphores_slots;
 mod semaphores_waiting;
 mod sessions;
 mod sessions_binding;

@@ -383,6 +383,11 @@ fn newer_cap(client: &mut Client) {
     story(client, "ACQUIRE capped a PX 600000 MAXHOLD 900000 -> t1");
 }
 
+/// And so is a number.
+fn newer_number(client: &mut Client) {
+    client.run("DLOCK.SACQUIRE numbered a 3 SLOT PX 600000");
+}
+
 #[test]
 #[ignore = "make upgrade builds the previous release and runs this"]
 fn locks_of_newer_commands_are_read_by_the_previous_release_without_requests() {
@@ -390,7 +395,7 @@ fn locks_of_newer_commands_are_read_by_the_previous_release_without_requests() {
         let way = (lines, keep);
         let Restart { before, after, .. } = restart(Setup::new(), &previous(), way, newer_commands).expect("read");
         assert_eq!((before.len(), &before), (3, &after), "{way:?}");
-        for (version, fill) in [(2, newer_request as fn(&mut Client)), (3, newer_cap)] {
+        for (version, fill) in [(2, newer_request as fn(&mut Client)), (3, newer_cap), (3, newer_number)] {
             let why = too_new(version);
             match restart(Setup::new(), &previous(), way, fill) {
                 Ok(Restart { after, log, .. }) => {

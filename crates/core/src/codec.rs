@@ -6,17 +6,19 @@
 //! ```text
 //! lock    = version, holds, hold × holds             (times relative to 0)
 //! effect  = 16 × version + kind, clock, body         (times relative to the clock)
-//! version = 1; 2 if there is a kind or a request that version 1 does not know; 3 if a hold has a cap
+//! version = 1; 2 if there is a kind or a request that version 1 does not know; 3 if a hold has a cap or
+//!           a number
 //! kind    = 0 put, TTL anew | 1 put, TTL kept | 2 remove exclusive | 3 remove shared | 4 remove both | 5 sweep |
 //!           6 put, TTL left alone (version 2 and later); 8 is added by releases before 0.2 while there are waiters, and ignored
 //! body    = put: hold | remove: owner flag, owner | sweep: nothing
-//! hold    = flags, owner, count, lease, [deadline,] token, [request,] [cap]
+//! hold    = flags, owner, count, lease, [deadline,] token, [request,] [cap,] [slot]
 //! flags   = 1 shared | 2 owner is a UUID | 4 deadline is reference + lease, and left out | 8 has a request |
-//!           16 has a cap (version 3)
+//!           16 has a cap (version 3) | 32 is shared and has a number (version 3)
 //! request = 0 acquire | 1 racquire | 2 rlock | 3 wlock | 4 release | 5 sacquire | 6 macquire, length, id
 //! owner   = 16 bytes | length, bytes
 //! token   = relative to the reference in µs
 //! cap     = ms behind the deadline
+//! slot    = 0 to 2^32 - 2; no two holds of a lock have the same
 //! ```
 
 use core::fmt;
@@ -132,7 +134,7 @@ fn version_of(hold: &Hold) -> u8 {
         return VERSION_1;
     }
     match hold.request().map(RequestId::command) {
-        _ if hold.cap().is_some() => VERSION_3,
+        _ if hold.cap().is_some() || hold.slot().is_some() => VERSION_3,
         Some(Command::Sacquire | Command::Macquire) => VERSION_2,
         _ => VERSION_1,
     }
@@ -148,13 +150,14 @@ fn put_hold(out: &mut Vec<u8>, hold: &Hold, reference: UnixMs) {
         Mode::Exclusive => 0,
         Mode::Shared => FLAG_SHARED,
     };
-    let (request, cap) = (hold.request(), hold.cap());
+    let (request, cap, slot) = (hold.request(), hold.cap(), hold.slot());
     let has = |flag, is_there| if is_there { flag } else { 0 };
     out.push(
         mode | owner_flag(&hold.owner)
             | has(FLAG_DUE, due)
             | has(FLAG_REQUEST, request.is_some())
-            | has(FLAG_CAP, cap.is_some()),
+            | has(FLAG_CAP, cap.is_some())
+            | has(FLAG_SLOT, slot.is_some()),
     );
     put_owner(out, &hold.owner);
     put_number(out, u64::from(hold.count));
@@ -178,6 +181,9 @@ fn put_hold(out: &mut Vec<u8>, hold: &Hold, reference: UnixMs) {
     }
     if let Some(cap) = cap {
         put_number(out, cap.since(hold.deadline));
+    }
+    if let Some(slot) = slot {
+        put_number(out, u64::from(slot));
     }
 }
 
@@ -237,7 +243,7 @@ impl<'a> Reader<'a> {
 
     fn hold(&mut self, reference: UnixMs) -> Result<Hold, DecodeError> {
         let flags = self.byte()?;
-        let new = if self.version >= VERSION_3 { FLAG_CAP } else { 0 };
+        let new = if self.version >= VERSION_3 { FLAG_CAP | FLAG_SLOT } else { 0 };
         if flags & !(FLAG_SHARED | FLAG_UUID | FLAG_DUE | FLAG_REQUEST | new) != 0 {
             return Err(DecodeError::Invalid("flags"));
         }
@@ -252,7 +258,8 @@ impl<'a> Reader<'a> {
         let token = Token::new(self.difference(micros(reference))?).ok_or(DecodeError::Invalid("token"))?;
         let request = if flags & FLAG_REQUEST == 0 { None } else { Some(self.request()?) };
         let cap = if flags & FLAG_CAP == 0 { None } else { Some(self.cap(deadline)?) };
-        let extras = Extras::of(request, cap);
+        let slot = if flags & FLAG_SLOT == 0 { None } else { Some(self.slot(mode)?) };
+        let extras = Extras::of(request, cap, slot);
         Ok(Hold { owner, mode, count: count.ok_or(DecodeError::Invalid("count"))?, lease, deadline, token, extras })
     }
 
@@ -273,6 +280,11 @@ impl<'a> Reader<'a> {
     fn cap(&mut self, deadline: UnixMs) -> Result<UnixMs, DecodeError> {
         let cap = deadline.get().checked_add(self.number()?).filter(|cap| *cap <= UnixMs::MAX.get());
         cap.map(UnixMs::new).ok_or(DecodeError::Invalid("cap"))
+    }
+
+    fn slot(&mut self, mode: Mode) -> Result<u32, DecodeError> {
+        let slot = u32::try_from(self.number()?).ok().filter(|slot| *slot < u32::MAX && mode == Mode::Shared);
+        slot.ok_or(DecodeError::Invalid("slot"))
     }
 
     fn flagged_owner(&mut self) -> Result<Owner, DecodeError> {
@@ -356,6 +368,7 @@ const FLAG_UUID: u8 = 2;
 const FLAG_DUE: u8 = 4;
 const FLAG_REQUEST: u8 = 8;
 const FLAG_CAP: u8 = 16;
+const FLAG_SLOT: u8 = 32;
 
 const ACQUIRE: u8 = 0;
 const RACQUIRE: u8 = 1;

@@ -31,6 +31,12 @@ pub enum Want {
         /// The most entries of all owners together.
         limit: NonZeroU32,
     },
+    /// One permit, by an owner that has none, and the lowest number from 0 to `limit` - 1 that no hold has
+    /// (`SACQUIRE … SLOT`).
+    Slot {
+        /// The most entries of all owners together.
+        limit: NonZeroU32,
+    },
 }
 
 impl Want {
@@ -38,14 +44,14 @@ impl Want {
     pub fn mode(self) -> Mode {
         match self {
             Want::ExclusiveOnce | Want::Exclusive => Mode::Exclusive,
-            Want::Shared | Want::Permits { .. } => Mode::Shared,
+            Want::Shared | Want::Permits { .. } | Want::Slot { .. } => Mode::Shared,
         }
     }
 
     /// The number of entries that the request asks for.
     pub fn entries(self) -> u32 {
         match self {
-            Want::ExclusiveOnce | Want::Exclusive | Want::Shared => 1,
+            Want::ExclusiveOnce | Want::Exclusive | Want::Shared | Want::Slot { .. } => 1,
             Want::Permits { permits, .. } => permits.get(),
         }
     }
@@ -54,7 +60,15 @@ impl Want {
     pub fn limit(self) -> Option<u32> {
         match self {
             Want::ExclusiveOnce | Want::Exclusive | Want::Shared => None,
-            Want::Permits { limit, .. } => Some(limit.get()),
+            Want::Permits { limit, .. } | Want::Slot { limit } => Some(limit.get()),
+        }
+    }
+
+    /// Whether it gives more entries to an owner that has a hold of the mode.
+    pub fn is_reentrant(self) -> bool {
+        match self {
+            Want::ExclusiveOnce | Want::Slot { .. } => false,
+            Want::Exclusive | Want::Shared | Want::Permits { .. } => true,
         }
     }
 }
@@ -267,11 +281,13 @@ impl Lock {
                 self.is_held_by_others(now, &request.owner, ended).then_some(Refusal::Held)
             }
             Want::Shared => self.is_closed_to(&request.owner, now).then_some(Refusal::Held),
-            Want::Permits { permits, limit } => {
+            Want::Permits { limit, .. } | Want::Slot { limit } => {
                 let own = shared.map_or(0, |hold| u64::from(hold.count));
-                let (permits, limit) = (u64::from(permits.get()), u64::from(limit.get()));
+                let (permits, limit) = (u64::from(request.want.entries()), u64::from(limit.get()));
                 if own + permits > limit {
                     Some(Refusal::OverLimit)
+                } else if shared.is_some() && !request.want.is_reentrant() {
+                    Some(Refusal::Owned)
                 } else if exclusive.is_some() {
                     None
                 } else if self.is_closed_to(&request.owner, now) {
@@ -285,7 +301,21 @@ impl Lock {
         match (refusal, mine) {
             (Some(refusal), _) => Acquired::Refused(refusal),
             (None, Some(hold)) => reenter(now, hold, request),
-            (None, None) => enter(now, request, terms),
+            (None, None) => match self.slot(now, request.want) {
+                Ok(slot) => enter(now, request, terms, slot),
+                Err(refusal) => Acquired::Refused(refusal),
+            },
+        }
+    }
+
+    /// The number of a new hold, if the request asks for one. What only counts as released keeps its number, until it is
+    /// released: then the request is refused as if it were held.
+    fn slot(&self, now: UnixMs, want: Want) -> Result<Option<u32>, Refusal> {
+        match want {
+            Want::Slot { limit } => {
+                Some(self.holds.free_slot(now)).filter(|slot| *slot < limit.get()).map(Some).ok_or(Refusal::Held)
+            }
+            Want::ExclusiveOnce | Want::Exclusive | Want::Shared | Want::Permits { .. } => Ok(None),
         }
     }
 
@@ -372,7 +402,7 @@ impl Lock {
     }
 }
 
-fn enter(now: UnixMs, request: &Request, terms: Terms) -> Acquired {
+fn enter(now: UnixMs, request: &Request, terms: Terms, slot: Option<u32>) -> Acquired {
     let Some((lease, deadline)) = request.lease.resolve(now, request.default_lease(terms.default)) else {
         return Acquired::Refused(Refusal::LeasePassed);
     };
@@ -381,7 +411,7 @@ fn enter(now: UnixMs, request: &Request, terms: Terms) -> Acquired {
     let cap = request.cap.map(|cap| now.plus(cap));
     // An absolute lease may be behind the cap: the clock may have been set back since it was given.
     let deadline = cap.map_or(deadline, |cap| deadline.min(cap));
-    let extras = Extras::of(request.id.as_deref().cloned(), cap);
+    let extras = Extras::of(request.id.as_deref().cloned(), cap, slot);
     Acquired::Granted(Hold { owner, mode, count, lease, deadline, token, extras }, Entry::First)
 }
 

@@ -310,13 +310,18 @@ pub struct Hold {
 pub struct Extras {
     request: Option<RequestId>,
     cap: Option<UnixMs>,
+    slot: Option<u32>,
 }
 
 impl Extras {
-    /// The last request on a hold that named an id, and its cap; `None` if it has neither.
+    /// The last request on a hold that named an id, its cap and its number; `None` if it has none of them. Only a shared
+    /// hold has a number.
     #[inline]
-    pub fn of(request: Option<RequestId>, cap: Option<UnixMs>) -> Option<Box<Extras>> {
-        if request.is_none() && cap.is_none() { None } else { Some(Box::new(Extras { request, cap })) }
+    pub fn of(request: Option<RequestId>, cap: Option<UnixMs>, slot: Option<u32>) -> Option<Box<Extras>> {
+        if request.is_none() && cap.is_none() && slot.is_none() {
+            return None;
+        }
+        Some(Box::new(Extras { request, cap, slot }))
     }
 }
 
@@ -333,6 +338,12 @@ impl Hold {
         self.extras.as_ref()?.cap
     }
 
+    /// Its number, if it was asked for (`SLOT`): no other hold of the lock has it.
+    #[inline]
+    pub fn slot(&self) -> Option<u32> {
+        self.extras.as_ref()?.slot
+    }
+
     /// The time, or the cap if that is earlier.
     #[inline]
     pub(crate) fn up_to_cap(&self, time: UnixMs) -> UnixMs {
@@ -347,7 +358,7 @@ impl Hold {
     /// Records a request, if it names an id. A record stays until another request on that hold replaces it.
     pub(crate) fn record(&mut self, request: Option<&RequestId>) {
         if let Some(request) = request {
-            self.extras = Extras::of(Some(request.clone()), self.cap());
+            self.extras = Extras::of(Some(request.clone()), self.cap(), self.slot());
         }
     }
 

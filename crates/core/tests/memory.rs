@@ -135,7 +135,7 @@ fn a_lock_with_one_hold_left_is_small_again() {
 fn a_request_is_reported_with_its_id() {
     let (mut lock, mut memory) = (Lock::default(), Memory::new());
     let counted = measure(|| {
-        let extras = Extras::of(RequestId::new(Command::Acquire, &[b'r'; 60]), None);
+        let extras = Extras::of(RequestId::new(Command::Acquire, &[b'r'; 60]), None, None);
         let change = put(Hold { extras, ..reader(1, UUID) });
         lock.apply(Effect { clock: UnixMs::ZERO, change }, &mut memory);
     });

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use dlock_core::engine::{Call, Entered, Fault, Input, Left, Output, Role, Settings, WaiterId};
-use dlock_core::{Binding, ClientId, Engine, Keyspace, Name, Reach, Renew, Request, Token};
+use dlock_core::engine::{Call, Entered, Fault, Grant, Input, Left, Output, Role, Settings, WaiterId};
+use dlock_core::{Binding, ClientId, Engine, Keyspace, Name, Reach, Renew, Request};
 
 use crate::keyspace::{KeyName, MemoryKeyspace, RunningRelease, name};
 
@@ -23,9 +23,9 @@ pub struct MemoryServer {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Entry {
     /// A new hold, or more entries.
-    Granted(Token),
+    Granted(Grant),
     /// The request had been granted before.
-    Replayed(Token),
+    Replayed(Grant),
     /// It waits.
     Waits,
     /// It waits in the place of the request with this ticket, which gets nil.
@@ -60,8 +60,8 @@ impl MemoryServer {
             self.engine.acquire(&mut self.space, call, request, wait)
         };
         Ok(match entered? {
-            Entered::Granted(token) => Entry::Granted(token),
-            Entered::Replayed(token) => Entry::Replayed(token),
+            Entered::Granted(grant) => Entry::Granted(grant),
+            Entered::Replayed(grant) => Entry::Replayed(grant),
             Entered::Refused => Entry::Refused,
             Entered::Waiting(id) => {
                 let first = self.waiters.iter().find(|(_, other)| **other == id).map(|(first, _)| *first);

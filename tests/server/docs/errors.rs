@@ -94,6 +94,8 @@ fn mistakes() -> Vec<String> {
          MACQUIRE 3 k l a
          MACQUIRE 2 k k a
          MACQUIRE 2 k text a
+         SACQUIRE k a 2 PERMITS 1 SLOT
+         SACQUIRE sem a 3 SLOT BLOCK 0
          ACQUIRE k a MAXHOLD 0
          ACQUIRE k a MAXHOLD 400 PX 500
          ACQUIRE k a MAXHOLD 299 SESSION

@@ -72,7 +72,7 @@ fn acquire(server: &mut MemoryServer, key: &KeyName, owner: &Owner, lease: u64) 
     let lease = LeaseChoice::For(Lease::new(lease).expect("a lease"));
     let request = Request::new(owner.clone(), Want::ExclusiveOnce, lease);
     match server.enter(1, std::slice::from_ref(key), false, &request, None).expect("no fault") {
-        Entry::Granted(token) => Some(token),
+        Entry::Granted(grant) => Some(grant.token),
         Entry::Refused => None,
         other => panic!("{other:?}"),
     }

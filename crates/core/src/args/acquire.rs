@@ -1,4 +1,4 @@
-//! `ACQUIRE | RACQUIRE | RLOCK | WLOCK key owner …`, `SACQUIRE key owner limit [PERMITS k] …` and
+//! `ACQUIRE | RACQUIRE | RLOCK | WLOCK key owner …`, `SACQUIRE key owner limit [PERMITS k | SLOT] …` and
 //! `MACQUIRE numkeys key [key …] owner …`, each with
 //! `[EX s | PX ms | EXAT s | PXAT ms] [BLOCK ms] [SESSION | SESSIONID id] [MAXHOLD ms] [REQUEST id]`; the first four also take
 //! `[MINTOKEN token]`
@@ -63,7 +63,9 @@ impl Acquire {
             } else if is(word, "MAXHOLD") {
                 once(&mut said_cap, words.cap()?, "MAXHOLD")?;
             } else if limit.is_some() && is(word, "PERMITS") {
-                once(&mut permits, words.permits()?, "PERMITS")?;
+                one_of(&mut permits, (Some(words.permits()?), "PERMITS"))?;
+            } else if limit.is_some() && is(word, "SLOT") {
+                one_of(&mut permits, (None, "SLOT"))?;
             } else if has_min_token(command) && is(word, "MINTOKEN") {
                 once(&mut min_token, words.token("MINTOKEN")?, "MINTOKEN")?;
             } else {
@@ -77,19 +79,22 @@ impl Acquire {
             return Err(Malformed::RequestOfFreshOwner);
         }
         let want = match limit {
-            Some(limit) => {
-                let permits = permits.unwrap_or(NonZeroU32::MIN);
-                if permits > limit {
-                    return Err(Malformed::PermitsOverLimit);
-                }
-                Want::Permits { permits, limit }
-            }
+            Some(limit) => limited(limit, permits.map_or(Some(NonZeroU32::MIN), |(permits, _)| permits))?,
             None => want(command),
         };
         let session = binding(session, chosen)?;
         let cap = cap(said_cap, limits, chosen, &session)?;
         let lease = chosen.map_or(LeaseChoice::Own, |(lease, _)| lease);
         Ok(Acquire { owner, want, lease, cap, block, session, min_token, request })
+    }
+}
+
+/// What `SACQUIRE` wants: this many permits, or with `SLOT`, one and its number.
+fn limited(limit: NonZeroU32, permits: Option<NonZeroU32>) -> Result<Want, Malformed> {
+    match permits {
+        None => Ok(Want::Slot { limit }),
+        Some(permits) if permits > limit => Err(Malformed::PermitsOverLimit),
+        Some(permits) => Ok(Want::Permits { permits, limit }),
     }
 }
 

@@ -1,6 +1,7 @@
 //! A request for one lock: it is granted, refused, or waits.
 
 use super::command::OnLock;
+use super::grant::Grant;
 use super::join::{Decided, Entered, refuse};
 use super::keyspace::{Keyspace, OpenKey};
 use super::outbox::Fault;
@@ -43,13 +44,14 @@ impl<T, K: OpenKey> Visit<'_, T, K> {
     #[inline]
     fn enter(&mut self, call: &Call<'_>, request: &Request, may_wait: bool) -> Result<Decided, Fault> {
         let session = request.session_key(call.client);
+        self.free_slot(request.want);
         match self.decide(request) {
             Acquired::Granted(hold, entry) => {
                 self.check_session(call, request, hold.lease)?;
-                let token = hold.token;
+                let grant = Grant::of(&hold, request.want);
                 self.grant(hold, entry, session);
                 self.reschedule();
-                Ok(Decided::Entered(Entered::Granted(token)))
+                Ok(Decided::Entered(Entered::Granted(grant)))
             }
             Acquired::Replayed(hold) => {
                 self.check_session(call, request, hold.lease)?;
@@ -57,7 +59,7 @@ impl<T, K: OpenKey> Visit<'_, T, K> {
                 if let Some(key) = session {
                     self.bind(&hold, key);
                 }
-                Ok(Decided::Entered(Entered::Replayed(hold.token)))
+                Ok(Decided::Entered(Entered::Replayed(Grant::of(&hold, request.want))))
             }
             Acquired::Refused(refusal) => self.refused(refusal, call, request, may_wait),
         }
@@ -81,7 +83,7 @@ impl<T, K: OpenKey> Visit<'_, T, K> {
         }
         // Nobody overtakes a waiter, except owners that hold the lock already.
         match (&decision, request.want) {
-            (Acquired::Granted(..), Want::Permits { .. })
+            (Acquired::Granted(..), Want::Permits { .. } | Want::Slot { .. })
                 if lock.live(&request.owner, Mode::Exclusive, now.ms()).is_none() =>
             {
                 Acquired::Refused(only_holder(lock, request, now, ended))
@@ -105,14 +107,14 @@ impl<T, K: OpenKey> Visit<'_, T, K> {
     ) -> Result<Decided, Fault> {
         let now = self.now.ms();
         // Nothing counts lapsed permits twice.
-        if matches!(request.want, Want::Permits { .. }) && self.open.lock().has_lapsed(now) {
+        if request.want.limit().is_some() && self.open.lock().has_lapsed(now) {
             self.sweep();
         }
         let (lock, record) = (self.open.lock(), self.record.as_deref());
         let first = record.and_then(|record| self.parts.waiters.repeated(request, &[record.id]));
         let is_upgrade = is_upgrade(lock, request, now);
         let own = lock.live(&request.owner, request.want.mode(), now).map(|hold| hold.lease);
-        let own = own.filter(|_| request.want != Want::ExclusiveOnce);
+        let own = own.filter(|_| request.want.is_reentrant());
         self.parts.check_waiting(call.client, request, own, [(record, call.name.key.len())])?;
         match refuse(&mut self.parts.outbox, refusal, call, request, may_wait, first)? {
             Decided::Join(_) if is_upgrade && self.is_upgrade_ahead(request) => {

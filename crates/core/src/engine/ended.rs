@@ -5,7 +5,7 @@ use super::budget::PIECE;
 use super::keyspace::{OpenKey, Replication};
 use super::outbox::Event;
 use super::visit::Visit;
-use crate::{Change, Effect, Expiry, Hold, LeaseChoice, Mode, Owner, UnixMs};
+use crate::{Change, Effect, Expiry, Hold, LeaseChoice, Mode, Owner, UnixMs, Want};
 
 impl<T, K: OpenKey> Visit<'_, T, K> {
     /// Releases holds whose sessions have ended: some of them, if there are many.
@@ -30,6 +30,21 @@ impl<T, K: OpenKey> Visit<'_, T, K> {
             for mode in [Mode::Exclusive, Mode::Shared] {
                 self.release_one(owner, mode);
             }
+        }
+    }
+
+    /// Releases the hold with the number that a new hold would get, if it only counts as released.
+    pub(super) fn free_slot(&mut self, want: Want) {
+        if !matches!(want, Want::Slot { .. }) {
+            return;
+        }
+        let now = self.now.ms();
+        for _ in 0..PIECE {
+            let free = self.open.lock().holds.free_slot(now);
+            let ended = self.record.as_mut().and_then(|record| record.bound.lowest_ended_slot(now));
+            let Some((_, owner)) = ended.filter(|(slot, _)| *slot < free) else { return };
+            let owner = owner.clone();
+            self.release_one(&owner, Mode::Shared);
         }
     }
 

@@ -4,21 +4,22 @@ use smallvec::SmallVec;
 
 use super::budget::Budget;
 use super::deadlock::Search;
+use super::grant::Grant;
 use super::keyspace::Keyspace;
 use super::outbox::{Answer, Event, Fault, Outbox, Output};
 use super::queue::{Rank, WaiterId};
 use super::record::RecordId;
 use super::{Call, Engine};
 use crate::lock::Refusal;
-use crate::{Name, Request, Token};
+use crate::{Name, Request, Want};
 
 /// What a request leads to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Entered {
-    /// The owner has entered; the token of the hold.
-    Granted(Token),
-    /// The same request was granted before; the token of the hold.
-    Replayed(Token),
+    /// The owner has entered.
+    Granted(Grant),
+    /// The same request was granted before.
+    Replayed(Grant),
     /// The request waits: the caller blocks the client.
     Waiting(WaiterId),
     /// Nothing: the reply is nil.
@@ -57,6 +58,9 @@ pub(super) fn refuse<T>(
         (Refusal::OverLimit, _) => "the owner's own permits and those it asks for exceed the limit",
         (Refusal::Held | Refusal::Owned | Refusal::OnlyHolder, Some(first)) => return Ok(Decided::TakeOver(first)),
         (Refusal::Held, None) => return Ok(Decided::Join(Rank::Arrival)),
+        (Refusal::Owned, None) if matches!(request.want, Want::Slot { .. }) => {
+            "the owner has a shared hold already, and SLOT is for an owner that has none"
+        }
         (Refusal::Owned, None) => {
             "the owner holds the lock already, and the request is not reentrant (DLOCK.RACQUIRE enters again)"
         }

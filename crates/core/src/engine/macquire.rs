@@ -4,6 +4,7 @@ use smallvec::SmallVec;
 
 use super::budget::Budget;
 use super::command::OnLock;
+use super::grant::Grant;
 use super::join::{Decided, Entered, refuse};
 use super::keyspace::Keyspace;
 use super::outbox::Fault;
@@ -68,7 +69,7 @@ impl<T> Engine<T> {
             if let Some(key) = session {
                 self.bind_all(space, names, &request.owner, key, now);
             }
-            return Ok(Decided::Entered(Entered::Replayed(*token)));
+            return Ok(Decided::Entered(Entered::Replayed(Grant::without_slot(*token))));
         }
         let is_owned = states.iter().any(|state| matches!(state, State::Recorded(..) | State::Owned));
         let refusal = if is_owned {
@@ -80,7 +81,7 @@ impl<T> Engine<T> {
                 Acquired::Granted(hold, _) | Acquired::Replayed(hold) => {
                     self.check_all(call, request, names.iter().map(|name| (*name, hold.lease)))?;
                     self.grant_all(space, names, &hold, session, Granted::Command, (now, budget));
-                    return Ok(Decided::Entered(Entered::Granted(hold.token)));
+                    return Ok(Decided::Entered(Entered::Granted(Grant::without_slot(hold.token))));
                 }
                 Acquired::Refused(refusal) => refusal,
             }

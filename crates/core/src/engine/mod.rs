@@ -22,6 +22,7 @@ mod databases;
 mod deadlock;
 mod ended;
 mod events;
+mod grant;
 mod histogram;
 mod inspect;
 mod join;
@@ -61,6 +62,7 @@ use sessions::Sessions;
 use waiters::Waiters;
 
 pub use events::Input;
+pub use grant::{Grant, SlotAnswer};
 pub use histogram::Histogram;
 pub use inspect::{Detail, Inspection, ShownHold, ShownSession, ShownWaiter};
 pub use join::Entered;

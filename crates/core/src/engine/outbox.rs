@@ -3,6 +3,7 @@
 use std::rc::Rc;
 
 use super::Call;
+use super::grant::Grant;
 use super::keyspace::WrongType;
 use super::log::{Log, LogEntry, LogEvent, Subject, held_us, sample_of};
 use super::stats::Stats;
@@ -41,8 +42,8 @@ pub enum Event {
 /// How a wait ends.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer {
-    /// With a grant: the token, and the owner if the server drew it.
-    Granted(Token, Option<Owner>),
+    /// With a grant, and the owner if the server drew it.
+    Granted(Grant, Option<Owner>),
     /// With nil.
     Nil,
     /// With an error.
@@ -112,8 +113,8 @@ impl<T> Outbox<T> {
     /// Has a waiter answered. It has left its queues.
     pub(super) fn answer(&mut self, waiter: Waiter<T>, answer: Answer) {
         let answer = match answer {
-            Answer::Granted(token, None) if waiter.request.is_owner_drawn => {
-                Answer::Granted(token, Some(waiter.request.owner))
+            Answer::Granted(grant, None) if waiter.request.is_owner_drawn => {
+                Answer::Granted(grant, Some(waiter.request.owner))
             }
             answer => answer,
         };

@@ -1,5 +1,6 @@
 //! How a visit serves the queue: who gets in, and how waits end.
 
+use super::grant::Grant;
 use super::keyspace::OpenKey;
 use super::outbox::Answer;
 use super::queue::WaiterId;
@@ -33,7 +34,9 @@ impl<T, K: OpenKey> Visit<'_, T, K> {
             // The ended holds of its owner go first: they must not count.
             if self.record.as_ref()?.bound.has_ended() {
                 let owner = waiter.request.owner.clone();
+                let want = waiter.request.want;
                 self.release_ended_of(&owner);
+                self.free_slot(want);
             }
             if self.budget.answers == 0 {
                 self.parts.leave_rest(self.record.as_deref_mut()?, self.budget);
@@ -57,6 +60,7 @@ impl<T, K: OpenKey> Visit<'_, T, K> {
             return Served::Answered(Answer::Fault(fault));
         }
         let (session, terms) = (waiter.session(), self.parts.terms(now, &waiter.request));
+        let want = waiter.request.want;
         let decision = self.open.lock().acquire_without(now.ms(), &waiter.request, terms, ended);
         // Others that waited for the same session may have been granted since the request came.
         if let Acquired::Granted(hold, _) | Acquired::Replayed(hold) = &decision {
@@ -77,13 +81,13 @@ impl<T, K: OpenKey> Visit<'_, T, K> {
                 if let Some(key) = session {
                     self.bind(&hold, key);
                 }
-                Answer::Granted(hold.token, None)
+                Answer::Granted(Grant::of(&hold, want), None)
             }
             Acquired::Granted(hold, entry) => {
-                let token = hold.token;
-                self.parts.outbox.note_granted(waiter, self.open.name(), token, now);
+                let grant = Grant::of(&hold, want);
+                self.parts.outbox.note_granted(waiter, self.open.name(), grant.token, now);
                 self.grant(hold, entry, session);
-                Answer::Granted(token, None)
+                Answer::Granted(grant, None)
             }
         })
     }

@@ -17,12 +17,14 @@ use crate::session::NamedId;
 use crate::{Hold, Lease, Mode, Owner, SessionKey, Token, UnixMs};
 
 mod renewal;
+mod slots;
 #[cfg(test)]
 mod tests;
 #[cfg(feature = "check")]
 mod views;
 
 pub(super) use renewal::{LoadChange, NextRenewal, Renewal};
+use slots::BoundSlots;
 
 #[derive(Clone, Debug, Default)]
 pub(super) struct SessionHolds {
@@ -32,6 +34,8 @@ pub(super) struct SessionHolds {
     by_token: BTreeMap<(Token, Mode), ByToken>,
     sessions: BTreeMap<SessionKey, Session>,
     renewals: BTreeSet<(UnixMs, HoldId)>,
+    /// The numbers of holds that have one.
+    slots: Option<Box<BoundSlots>>,
     /// The sessions that have ended and still have holds.
     ended: Vec<SessionKey>,
     /// What `ended_sum` has found, and at which time: many are served by it.
@@ -149,6 +153,14 @@ impl SessionHolds {
         let Hold { mode, token, deadline, count, .. } = *hold;
         let owner = hold.owner.clone();
         self.insert(id, Binding { owner, mode, key, token, deadline, entries: count, renewal });
+        self.set_slot(id, key, hold.slot(), deadline);
+    }
+
+    /// Notes the number of a hold, and until when it has it.
+    fn set_slot(&mut self, id: HoldId, key: SessionKey, slot: Option<u32>, deadline: UnixMs) {
+        if let Some(slot) = slot {
+            self.slots.get_or_insert_default().insert(key, id, slot, deadline);
+        }
     }
 
     fn insert(&mut self, id: HoldId, binding: Binding) {
@@ -202,6 +214,7 @@ impl SessionHolds {
         } else if let Some(by_token) = self.by_token.get_mut(&(token, mode)) {
             by_token.deadline = hold.deadline;
         }
+        self.set_slot(id, key, hold.slot(), hold.deadline);
     }
 
     /// Records the clock of an effect: by it, the lock has dropped what had lapsed.
@@ -224,6 +237,10 @@ impl SessionHolds {
         self.renewals.remove(&(binding.renewal.at, id));
         self.note_change(binding.key, -binding.renewal.load.cast_signed(), -1);
         self.remove_token(binding.token, binding.mode);
+        if let Some(slots) = &mut self.slots {
+            slots.remove(binding.key, id);
+            self.slots.take_if(|slots| slots.is_empty());
+        }
         if let Some(by_mode) = self.by_owner.get_mut(&binding.owner) {
             *by_mode.of(binding.mode) = None;
             if by_mode.exclusive.is_none() && by_mode.shared.is_none() {
@@ -231,11 +248,12 @@ impl SessionHolds {
             }
         }
         let session = self.sessions.get_mut(&binding.key)?;
-        if session.end.is_some() {
-            self.ended_sum.set(None);
-        }
         session.deadlines.remove(binding.deadline, id);
-        if session.deadlines.total().holds > 0 {
+        let (end, is_last) = (session.end, session.deadlines.total().holds == 0);
+        if let Some(end) = end {
+            self.count_out(&binding, end);
+        }
+        if !is_last {
             return None;
         }
         self.sessions.remove(&binding.key);
@@ -280,6 +298,9 @@ impl SessionHolds {
         if session.end.is_none() {
             session.end = Some(end);
             self.ended.push(key);
+            if let Some(slots) = &mut self.slots {
+                slots.end(key);
+            }
             self.ended_sum.set(None);
         }
         true
@@ -335,6 +356,25 @@ impl SessionHolds {
         let sum = ended_sum.fold(Sum::default(), |sum, session| sum.plus(session.deadlines.live(clock)));
         self.ended_sum.set(Some((now, sum)));
         sum
+    }
+
+    /// Takes a hold of an ended session out of the sum. Many are released one after the other: to add up all that are left
+    /// each time would take long.
+    fn count_out(&self, binding: &Binding, end: SessionEnd) {
+        let Some((at, sum)) = self.ended_sum.get() else { return };
+        if end.deadline() <= at && binding.deadline > self.swept.map_or(at, |swept| swept.max(at)) {
+            let one = Sum { holds: 1, entries: u64::from(binding.entries) };
+            self.ended_sum.set(Some((at, sum.minus(one))));
+        }
+    }
+
+    /// The lowest number of those holds, and its owner. Of a great many sessions, some are looked at.
+    pub(super) fn lowest_ended_slot(&mut self, now: UnixMs) -> Option<(u32, &Owner)> {
+        let clock = self.swept.map_or(now, |swept| swept.max(now));
+        let end = |key| self.sessions.get(&key).and_then(|session| session.end);
+        let are_released = |key| end(key).is_some_and(|end| end.deadline() <= now);
+        let (slot, id) = self.slots.as_mut()?.lowest_ended(clock, are_released)?;
+        Some((slot, &self.bindings.get(&id)?.owner))
     }
 
     /// Whether so few sessions have ended that a question may look at each of them.
@@ -426,8 +466,11 @@ impl SessionHolds {
         for mode in [Mode::Exclusive, Mode::Shared] {
             let Some(id) = self.id(owner, mode) else { continue };
             let Some(binding) = self.bindings.get(&id).cloned() else { continue };
+            let slot = self.slots.as_ref().and_then(|slots| slots.of(id));
             self.remove(id);
+            let (key, deadline) = (binding.key, binding.deadline);
             kept.insert(id, binding);
+            kept.set_slot(id, key, slot, deadline);
         }
         let mut ended = EndedHolds::default();
         for session in self.ended.iter().filter_map(|key| self.sessions.get(key)) {

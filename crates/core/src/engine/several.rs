@@ -11,6 +11,7 @@ use smallvec::SmallVec;
 use super::Engine;
 use super::backlog::retry;
 use super::budget::Budget;
+use super::grant::Grant;
 use super::keyspace::{Keyspace, Permission};
 use super::outbox::{Answer, Fault};
 use super::queue::WaiterId;
@@ -132,7 +133,7 @@ impl<T> Engine<T> {
                 if let Some(key) = self.parts.waiters.get(id).and_then(|waiter| waiter.session()) {
                     self.bind_all(space, &as_names(&names), &request.owner, key, now);
                 }
-                self.answer(id, Answer::Granted(token, None));
+                self.answer(id, Answer::Granted(Grant::without_slot(token), None));
                 Tried::Left
             }
             Found::Free => {
@@ -328,7 +329,7 @@ impl<T> Engine<T> {
         let answer = match Lock::EMPTY.acquire(now.ms(), &waiter.request, self.parts.terms(now, &waiter.request)) {
             Acquired::Granted(hold, _) | Acquired::Replayed(hold) if session.is_none() || hold.lease.can_be_bound() => {
                 self.parts.outbox.note_granted(waiter, *first, hold.token, now);
-                self.answer(id, Answer::Granted(hold.token, None));
+                self.answer(id, Answer::Granted(Grant::without_slot(hold.token), None));
                 self.grant_all(space, names, &hold, session, Granted::Wait, (now, budget));
                 return Tried::Granted;
             }

@@ -2,14 +2,16 @@
 //!
 //! # Implementation details
 //! Nearly every lock has one hold: that one is stored in place, without a second allocation. With more, [`Readers`]
-//! finds shared holds by owner, by token and by deadline. There is at most one exclusive hold, and beside it only the
-//! same owner's shared one: [`Holds::put`] ensures it.
+//! finds shared holds by owner, by token, by deadline and by number. There is at most one exclusive hold, and beside it
+//! only the same owner's shared one, and no two holds have one number: [`Holds::put`] ensures it.
 
 mod deadlines;
 mod readers;
+mod slots;
 
 pub(crate) use deadlines::{Deadlines, HoldId, Sum};
 use readers::Readers;
+pub(crate) use slots::Slots;
 
 use crate::{Hold, Mode, Owner, Token, UnixMs};
 
@@ -124,6 +126,15 @@ impl Holds {
             Stored::One(hold) if hold.mode == Mode::Shared => one(hold).minus(lapsed(hold, now)),
             Stored::None | Stored::One(_) => Sum::default(),
             Stored::Many(many) => many.readers.total().minus(many.readers.lapsed(now)),
+        }
+    }
+
+    /// The lowest number (`SLOT`) that no hold has which is live at `now`. One step for each 64 that are taken.
+    pub(crate) fn free_slot(&self, now: UnixMs) -> u32 {
+        match &self.0 {
+            Stored::None => 0,
+            Stored::One(hold) => u32::from(hold.is_live(now) && hold.slot() == Some(0)),
+            Stored::Many(many) => many.readers.free_slot(now),
         }
     }
 
@@ -308,9 +319,10 @@ impl Trash {
 /// How many holds are freed at once.
 const MANY: usize = 64;
 
-/// Whether two holds cannot be on one lock together.
+/// Whether two holds of one lock cannot be on it together.
 fn excludes(a: &Hold, b: &Hold) -> bool {
-    a.owner != b.owner && (a.mode == Mode::Exclusive || b.mode == Mode::Exclusive)
+    let is_exclusive = a.mode == Mode::Exclusive || b.mode == Mode::Exclusive;
+    a.owner != b.owner && (is_exclusive || (a.slot().is_some() && a.slot() == b.slot()))
 }
 
 impl Many {

@@ -1,13 +1,14 @@
 //! Many shared holds of one lock.
 //!
 //! # Implementation details
-//! Holds are found by owner, by token and by deadline in O(log n), so no command is linear in the number of readers.
+//! Holds are found by owner, by token, by deadline and by number in O(log n), so no command is linear in the number of readers.
 //! Dropping many lapsed holds at once would be. They are therefore only *marked*: everything that lapsed by the sweep
 //! and was there before it is dead, and is freed a few at a time by the changes that follow.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::deadlines::{Deadlines, HoldId, Run, Sum};
+use super::slots::Slots;
 use crate::{Hold, Owner, Token, UnixMs};
 
 #[derive(Clone, Debug, Default)]
@@ -16,6 +17,7 @@ pub(super) struct Readers {
     by_owner: BTreeMap<Owner, HoldId>,
     by_token: BTreeSet<(Token, HoldId)>,
     by_deadline: Deadlines,
+    by_slot: Slots,
     /// Lapsed holds that were dropped and are not freed yet.
     dead: Vec<Run>,
     /// The last sweep that only marked: what lapsed by its clock and has a lower id is dead.
@@ -72,11 +74,23 @@ impl Readers {
         self.by_token.range((token, HoldId::MIN)..=(token, HoldId::MAX)).filter_map(|(_, id)| self.at(*id))
     }
 
-    /// Adds the hold in place of the same owner's. O(log n).
+    /// The lowest number that no hold has which is live at `now`.
+    pub(super) fn free_slot(&self, now: UnixMs) -> u32 {
+        // If the clock was set back, what was dropped may have deadlines that are yet to come.
+        let clock = self.sweep.map_or(now, |(clock, _)| clock.max(now));
+        self.by_slot.lowest_free(clock, |id| self.at(id).is_none_or(|hold| !hold.is_live(now)))
+    }
+
+    /// Adds the hold in place of the same owner's, and of the one with its number. O(log n).
     pub(super) fn put(&mut self, hold: Hold) {
         self.free_owner(&hold.owner);
         let id = self.next;
         self.next += 1;
+        if let Some(slot) = hold.slot() {
+            let other = self.by_slot.get(slot);
+            other.map(|other| self.free(other));
+            self.by_slot.insert(slot, hold.deadline, id);
+        }
         self.by_owner.insert(hold.owner.clone(), id);
         self.by_token.insert((hold.token, id));
         self.by_deadline.insert(hold.deadline, id, hold.count, hold.has_reached_cap());
@@ -165,7 +179,7 @@ impl Readers {
         let len = self.holds.len();
         let places = if len <= NODE_PLACES { NODE_PLACES } else { len * 5 / 3 };
         let a_place = size_of::<(HoldId, Hold)>() + size_of::<(Owner, HoldId)>() + size_of::<(Token, HoldId)>();
-        keys + places * a_place + self.by_deadline.heap_bytes()
+        keys + places * a_place + self.by_deadline.heap_bytes() + self.by_slot.heap_bytes()
     }
 
     fn at(&self, id: HoldId) -> Option<&Hold> {
@@ -187,6 +201,9 @@ impl Readers {
         self.by_owner.remove(&hold.owner);
         self.by_token.remove(&(hold.token, id));
         self.by_deadline.remove(hold.deadline, id);
+        if let Some(slot) = hold.slot() {
+            self.by_slot.remove(slot, id);
+        }
         Some(hold)
     }
 }

@@ -1,6 +1,6 @@
 //! The commands that take a lock, or several.
 
-use dlock_core::args::{Acquire, AcquireAll, CapBy, Excerpt, Limits, Malformed, Release, Renew};
+use dlock_core::args::{Acquire, AcquireAll, CapBy, Excerpt, Limits, Malformed, Release, Renew, Syntax};
 use dlock_core::{BindTo, Command, Lease, LeaseChoice, RequestId, Token, TokenClock, Want};
 
 use super::{LIMITS, acquire, lasting, nonzero, owner, syntax_error, words};
@@ -73,6 +73,28 @@ fn a_cap_is_not_shorter_than_the_lease() {
     assert_eq!(Renew::parse(words("alice PX 6"), limits).unwrap().lease, lasting(6), "it is cut, not refused");
     assert_eq!(semaphore("alice 2 MAXHOLD 7").unwrap().cap, Lease::new(7));
     assert_eq!(several("1 k alice MAXHOLD 7").unwrap().acquire.cap, Lease::new(7));
+}
+
+#[test]
+fn slot_takes_one_permit() {
+    let limit = nonzero(2);
+    for line in ["alice 2 SLOT", "alice 2 slot REQUEST r", "* 2 BLOCK 0 Slot", "alice 2 SESSION SLOT MAXHOLD 300"] {
+        assert_eq!(semaphore(line).map(|said| said.want), Ok(Want::Slot { limit }), "{line}");
+    }
+    for (line, why) in [
+        ("alice 2 PERMITS 1 SLOT", Syntax::Together("SLOT", "PERMITS")),
+        ("alice 2 SLOT PERMITS 1", Syntax::Together("PERMITS", "SLOT")),
+        ("alice 2 PERMITS 3 SLOT", Syntax::Together("SLOT", "PERMITS")),
+        ("alice 2 SLOT PX 500 SLOT", Syntax::Twice("SLOT")),
+        ("alice 2 SLOT 1", Syntax::Unknown(Excerpt::of(b"1"))),
+    ] {
+        assert_eq!(semaphore(line).map(|said| said.want), Err(Malformed::Syntax(why)), "{line}");
+    }
+    assert_eq!(semaphore("alice 0 SLOT"), Err(Malformed::Limit));
+    syntax_error(several("1 k alice SLOT"));
+    for command in [Command::Acquire, Command::Racquire, Command::Wlock, Command::Rlock] {
+        syntax_error(Acquire::parse(words("alice SLOT"), command, LIMITS));
+    }
 }
 
 fn over(option: &'static str, by: CapBy, ms: u64) -> Malformed {

@@ -10,7 +10,7 @@ const HOLD: &[u8] = b"\x00\x01a\x01\x01\x10\x02";
 #[test]
 fn bytes_that_are_no_lock_say_why() {
     let invalid = DecodeError::Invalid;
-    let cases: [(&[&[u8]], DecodeError); 34] = [
+    let cases: [(&[&[u8]], DecodeError); 42] = [
         (&[b""], DecodeError::Truncated),
         (&[b"\x01"], DecodeError::Truncated),
         (&[b"\x01\x02", HOLD], DecodeError::Truncated),
@@ -28,7 +28,17 @@ fn bytes_that_are_no_lock_say_why() {
         (&[b"\x01\x02\x01\x01b\x01\x01\x10\x02", HOLD], invalid("set of holds")),
         (&[b"\x01\x01\x10\x01a\x01\x01\x10\x02"], invalid("flags")),
         (&[b"\x02\x01\x10\x01a\x01\x01\x10\x02\x05"], invalid("flags")),
-        (&[b"\x03\x01\x20\x01a\x01\x01\x10\x02\x05"], invalid("flags")),
+        (&[b"\x03\x01\x40\x01a\x01\x01\x10\x02\x05"], invalid("flags")),
+        (&[b"\x01\x01\x21\x01a\x01\x01\x10\x02\x05"], invalid("flags")),
+        (&[b"\x02\x01\x21\x01a\x01\x01\x10\x02\x05"], invalid("flags")),
+        (&[b"\x03\x01\x21\x01a\x01\x01\x10\x02"], DecodeError::Truncated),
+        (&[b"\x03\x01\x21\x01a\x01\x01\x10\x02", b"\x00\x00"], DecodeError::TrailingBytes),
+        // An exclusive hold, and 2^32 - 1.
+        (&[b"\x03\x01\x20\x01a\x01\x01\x10\x02\x05"], invalid("slot")),
+        (&[b"\x03\x01\x21\x01a\x01\x01\x10\x02\xff\xff\xff\xff\x0f"], invalid("slot")),
+        (&[b"\x03\x01\x21\x01a\x01\x01\x10\x02\x80\x80\x80\x80\x10"], invalid("slot")),
+        // Two holds with one number.
+        (&[b"\x03\x02\x21\x01a\x01\x01\x10\x02\x05", b"\x21\x01b\x01\x01\x10\x02\x05"], invalid("set of holds")),
         (&[b"\x03\x01\x10\x01a\x01\x01\x10\x02"], DecodeError::Truncated),
         // A cap behind 2^53.
         (&[b"\x03\x01\x10\x01a\x01\x01\x10\x02\x80\x80\x80\x80\x80\x80\x80\x10"], invalid("cap")),
@@ -52,6 +62,8 @@ fn bytes_that_are_no_lock_say_why() {
     assert!(lock_holds(b"\x02\x01\x08\x01a\x01\x01\x10\x02\x05\x01r").is_ok());
     assert!(lock_holds(b"\x02\x01\x08\x01a\x01\x01\x10\x02\x06\x01r").is_ok());
     assert!(lock_holds(b"\x03\x01\x10\x01a\x01\x01\x10\x02\x05").is_ok());
+    assert!(lock_holds(b"\x03\x01\x21\x01a\x01\x01\x10\x02\xfe\xff\xff\xff\x0f").is_ok());
+    assert!(lock_holds(b"\x03\x02\x21\x01a\x01\x01\x10\x02\x05\x21\x01b\x01\x01\x10\x02\x06").is_ok());
     for (parts, error) in cases {
         let bytes = parts.concat();
         assert_eq!(lock_holds(&bytes), Err(error), "{}", bytes.escape_ascii());

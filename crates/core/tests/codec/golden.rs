@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use dlock_core::{Change, Command, Effect, Expiry, Extras, Hold, Mode, Owner, RequestId, UnixMs};
 
-use crate::values::{UUID, hold, lock};
+use crate::values::{self, UUID, hold, lock};
 use crate::{effect_bytes, effect_of, lock_bytes, lock_holds};
 
 #[test]
@@ -60,7 +60,7 @@ fn effects_of_version_2_are_read_and_written() {
     compare_effects(&parse(include_str!("../../testdata/effect-v2.hex")), &effects_2());
 }
 
-/// Version 3 differs by caps only.
+/// Version 3 differs by caps and numbers only.
 #[test]
 fn locks_of_version_3_are_read_and_written() {
     let golden = parse(include_str!("../../testdata/lock-v3.hex"));
@@ -110,15 +110,27 @@ fn effects_2() -> BTreeMap<&'static str, Effect> {
 fn locks_3() -> BTreeMap<&'static str, Vec<Hold>> {
     use Mode::{Exclusive, Shared};
     let hold = |owner, mode, cap| {
-        let extras = Extras::of(None, Some(UnixMs::new(cap)));
+        let extras = Extras::of(None, Some(UnixMs::new(cap)), None);
         Hold { extras, ..hold(owner, mode, 1, 30_000, CLOCK + 30_000, TOKEN) }
     };
-    let asked = Extras::of(RequestId::new(Command::Sacquire, b"r-1"), Some(UnixMs::new(CLOCK + 60_000)));
+    let asked = Extras::of(RequestId::new(Command::Sacquire, b"r-1"), Some(UnixMs::new(CLOCK + 60_000)), None);
     let capped = hold(b"alice", Exclusive, CLOCK + 3_600_000);
     let reader = hold(b"alice", Shared, CLOCK + 30_000);
     let plain = Hold { extras: None, token: next_token(), ..hold(b"bob", Shared, CLOCK) };
     let limit = UnixMs::MAX.get();
+    let numbered = |slot, cap| {
+        let extras = Extras::of(None, cap, Some(slot));
+        Hold { extras, ..values::hold(b"carol", Shared, 1, 30_000, CLOCK + 30_000, TOKEN + 2) }
+    };
+    let asked_for_it =
+        Extras::of(RequestId::new(Command::Sacquire, b"r-1"), Some(UnixMs::new(CLOCK + 60_000)), Some(300));
     BTreeMap::from([
+        ("numbered", vec![numbered(0, None)]),
+        (
+            "numbered, with a cap and a request",
+            vec![Hold { extras: asked_for_it, ..reader.clone() }, numbered(7, Some(UnixMs::new(CLOCK + 30_000)))],
+        ),
+        ("the highest number", vec![numbered(u32::MAX - 1, None)]),
         ("capped", vec![capped]),
         ("at its cap, of a uuid", vec![hold(UUID.as_bytes(), Exclusive, CLOCK + 30_000)]),
         ("with a request, and one without a cap", vec![Hold { extras: asked, ..reader.clone() }, plain]),
@@ -135,6 +147,8 @@ fn effects_3() -> BTreeMap<&'static str, Effect> {
         ("put, at its cap", put(&locks["at its cap, of a uuid"][0], Expiry::Keep)),
         ("put, with a request", put(&locks["with a request, and one without a cap"][0], Expiry::Anew)),
         ("put, ttl left alone", put(&locks["capped"][0], Expiry::Leave)),
+        ("put, numbered", put(&locks["numbered"][0], Expiry::Anew)),
+        ("put, numbered, with a cap and a request", put(&locks["numbered, with a cap and a request"][0], Expiry::Keep)),
     ])
 }
 
@@ -214,7 +228,7 @@ fn effects() -> BTreeMap<&'static str, Effect> {
 }
 
 fn request(command: Command, id: &[u8]) -> Option<Box<Extras>> {
-    Extras::of(RequestId::new(command, id), None)
+    Extras::of(RequestId::new(command, id), None, None)
 }
 
 /// The values of a golden file by name.

@@ -36,7 +36,8 @@ pub fn any_lock() -> impl Strategy<Value = Lock> {
     let hold = || capped(any_hold().prop_map(|hold| Hold { deadline: hold.deadline.max(UnixMs::new(1)), ..hold }));
     let both = (hold(), hold()).prop_map(|(a, b)| {
         let owner = a.owner.clone();
-        lock([Hold { mode: Mode::Exclusive, ..a }, Hold { owner, mode: Mode::Shared, ..b }])
+        let extras = Extras::of(a.request().cloned(), a.cap(), None);
+        lock([Hold { mode: Mode::Exclusive, extras, ..a }, Hold { owner, mode: Mode::Shared, ..b }])
     });
     prop_oneof![vec(hold(), 1..20).prop_map(lock), both]
 }
@@ -61,9 +62,12 @@ fn any_hold() -> impl Strategy<Value = Hold> {
     let lease = number(1, Lease::MAX.get()).prop_map(|ms| Lease::new(ms).expect("in range"));
     let token = number(1, Token::MAX.get()).prop_map(|n| Token::new(n).expect("in range"));
     let count = number(1, u64::from(u32::MAX)).prop_map(|n| u32::try_from(n).expect("in range"));
-    (any_owner(), any_mode(), count, lease, any_time(), token, option::of(any_request())).prop_map(
-        |(owner, mode, count, lease, deadline, token, request)| {
-            let extras = Extras::of(request, None);
+    let slot = number(0, u64::from(u32::MAX - 1)).prop_map(|n| u32::try_from(n).expect("in range"));
+    let extras = (option::of(any_request()), option::weighted(0.3, slot));
+    (any_owner(), any_mode(), count, lease, any_time(), token, extras).prop_map(
+        |(owner, mode, count, lease, deadline, token, (request, slot))| {
+            let slot = slot.filter(|_| mode == Mode::Shared);
+            let extras = Extras::of(request, None, slot);
             Hold { owner, mode, count, lease, deadline, token, extras }
         },
     )
@@ -73,7 +77,7 @@ fn any_hold() -> impl Strategy<Value = Hold> {
 fn capped(holds: impl Strategy<Value = Hold>) -> impl Strategy<Value = Hold> {
     (holds, option::weighted(0.3, number(0, Lease::MAX.get()))).prop_map(|(hold, more)| {
         let cap = more.map(|more| UnixMs::new(hold.deadline.get() + more));
-        Hold { extras: Extras::of(hold.request().cloned(), cap), ..hold }
+        Hold { extras: Extras::of(hold.request().cloned(), cap, hold.slot()), ..hold }
     })
 }
 

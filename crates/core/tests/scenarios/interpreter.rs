@@ -7,7 +7,7 @@
 //! | `tick` | the timer runs until it has nothing to do: a line for each waiter that gets an answer, or `nothing` |
 //! | `wake` | when the timer wants to run: `now`, a time, or `never` |
 //! | `acquire`, `racquire`, `rlock`, `wlock` `OWNER [lease] [REQUEST id] [SESSION] [MINTOKEN t]` | the token, nil or an error |
-//! | `sacquire OWNER LIMIT [PERMITS k] …`, `macquire KEY,KEY OWNER …` | the same |
+//! | `sacquire OWNER LIMIT [PERMITS k\|SLOT] …`, `macquire KEY,KEY OWNER …` | the same |
 //! | the same with `BLOCK` | that it waits, and as whom: `w1`, `w2`, … |
 //! | `release OWNER [READ\|WRITE] [ALL\|PERMITS k] [TOKEN t] [REQUEST id]` | as `DLOCK.RELEASE` |
 //! | `renew OWNER [lease] [READ\|WRITE] [SESSION] [TOKEN t\|MINTOKEN t]` | as `DLOCK.RENEW` |
@@ -158,6 +158,7 @@ impl Interpreter {
         let limit = (command == Command::Sacquire).then(|| words.nonzero());
         let options = Options::parse(command, words, &mut self.names);
         let want = match (command, limit) {
+            (_, Some(limit)) if options.slot => Want::Slot { limit },
             (_, Some(limit)) => Want::Permits { permits: options.permits, limit },
             (Command::Racquire | Command::Wlock, None) => Want::Exclusive,
             (Command::Rlock, None) => Want::Shared,
@@ -186,8 +187,8 @@ impl Interpreter {
         };
         self.answered = self.answers();
         match entered {
-            Ok(Entered::Granted(token)) => self.names.name_or_give(token),
-            Ok(Entered::Replayed(token)) => format!("{} (replayed)", self.names.name(token)),
+            Ok(Entered::Granted(grant)) => self.granted(grant),
+            Ok(Entered::Replayed(grant)) => format!("{} (replayed)", self.granted(grant)),
             Ok(Entered::Refused) => "nil".to_owned(),
             Ok(Entered::Waiting(id)) => {
                 self.tickets = ticket;

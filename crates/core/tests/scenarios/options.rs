@@ -15,6 +15,7 @@ pub struct Options {
     pub mode: Option<Mode>,
     pub entries: Option<Entries>,
     pub permits: NonZeroU32,
+    pub slot: bool,
     pub token: Option<Token>,
     pub min_token: Option<Token>,
     pub request: Option<RequestId>,
@@ -32,6 +33,7 @@ impl Options {
             mode: None,
             entries: None,
             permits: NonZeroU32::MIN,
+            slot: false,
             token: None,
             min_token: None,
             request: None,
@@ -53,6 +55,7 @@ impl Options {
                     options.permits = words.nonzero();
                     options.entries = Some(Entries::Some(options.permits));
                 }
+                "SLOT" => options.slot = true,
                 "TOKEN" => options.token = Some(names.resolve(words.word())),
                 "MINTOKEN" => options.min_token = Some(names.resolve(words.word())),
                 "REQUEST" => options.request = RequestId::new(command, words.word().as_bytes()),

@@ -176,7 +176,7 @@ impl Server {
         let wait = matches!(from.call.ask, Ask::Queue(_)).then_some(|_: WaiterId| from);
         let call = command(&self.space, &self.key);
         match self.engine.acquire(&mut self.space, call, &request, wait) {
-            Ok(Entered::Granted(token) | Entered::Replayed(token)) => Ok(Answer::Granted(token.get())),
+            Ok(Entered::Granted(grant) | Entered::Replayed(grant)) => Ok(Answer::Granted(grant.token.get())),
             Ok(Entered::Waiting(waiter)) => Err(waiter),
             Ok(Entered::Refused) => Ok(Answer::Refused),
             Err(_) => Ok(Answer::Failed),
@@ -210,7 +210,7 @@ impl Server {
             let Output::Answer(from, answer) = output else { continue };
             self.waiting.retain(|(_, waiting)| *waiting != from);
             let answer = match answer {
-                Waited::Granted(token, _) => Answer::Granted(token.get()),
+                Waited::Granted(grant, _) => Answer::Granted(grant.token.get()),
                 Waited::Nil => Answer::Refused,
                 Waited::Fault(_) => Answer::Failed,
             };

@@ -84,7 +84,9 @@ fn enter(bytes: &mut Bytes) -> Op {
         6..=9 => (vec![key(bytes)], How::new(Command::Rlock)),
         10..=13 => {
             let (key, permits, limit) = (key(bytes), number(bytes, 3), number(bytes, 5));
-            (vec![key], How::permits(permits, limit))
+            // The numbers say it, too: with one byte more, the bytes of the corpus would become other histories.
+            let is_slot = permits == 3 && limit <= 3;
+            (vec![key], if is_slot { How::slot(limit) } else { How::permits(permits, limit) })
         }
         several => (SEVERAL[several - 14].to_vec(), How::new(Command::Macquire)),
     };

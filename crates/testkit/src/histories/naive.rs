@@ -15,6 +15,8 @@ pub struct Hold {
     pub deadline: u64,
     /// The latest time that the deadline can ever have.
     pub cap: Option<u64>,
+    /// Its number, if it was asked for.
+    pub slot: Option<u32>,
     pub token: u64,
     pub request: Option<Asked>,
     /// The client it is bound to, or the named session.
@@ -206,12 +208,14 @@ impl Naive {
             Want::Shared if shared.is_some() => Verdict::Again,
             Want::Shared if writer => Verdict::Held,
             Want::Shared => Verdict::Enters,
-            Want::Permits { permits, limit } => {
-                let (permits, limit) = (u64::from(permits.get()), u64::from(limit.get()));
+            Want::Permits { limit, .. } | Want::Slot { limit } => {
+                let (permits, limit) = (u64::from(want.entries()), u64::from(limit.get()));
                 let own = shared.map_or(0, |hold| hold.count);
                 let all: u64 = self.live(key).filter(|hold| hold.mode == Mode::Shared).map(|hold| hold.count).sum();
                 if own + permits > limit {
                     Verdict::OverLimit
+                } else if own > 0 && matches!(want, Want::Slot { .. }) {
+                    Verdict::Owned
                 } else if writer || all + permits > limit {
                     Verdict::Held
                 } else {
@@ -249,7 +253,7 @@ impl Naive {
             Want::ExclusiveOnce => false,
             Want::Exclusive => verdict == Verdict::Again || (has(Mode::Shared) && is_alone),
             Want::Shared => verdict == Verdict::Again || has(Mode::Exclusive),
-            Want::Permits { .. } => has(Mode::Exclusive),
+            Want::Permits { .. } | Want::Slot { .. } => has(Mode::Exclusive),
         }
     }
 
@@ -307,7 +311,7 @@ impl Naive {
             return Reply::Replayed(token);
         }
         let own = match request.keys.as_slice() {
-            [key] if request.how.want != Want::ExclusiveOnce => {
+            [key] if !matches!(request.how.want, Want::ExclusiveOnce | Want::Slot { .. }) => {
                 self.mine(*key, request.owner, mode).map(|hold| hold.lease)
             }
             _ => None,
@@ -405,6 +409,7 @@ impl Naive {
                         lease,
                         deadline,
                         cap,
+                        slot: matches!(request.how.want, Want::Slot { .. }).then(|| self.free_slot(key)),
                         token: fresh,
                         request: asked,
                         session: None,
@@ -427,6 +432,17 @@ impl Naive {
         token
     }
 
+    /// The lowest number that no live hold has.
+    fn free_slot(&self, key: KeyNo) -> u32 {
+        (0..).find(|slot| self.live(key).all(|hold| hold.slot != Some(*slot))).expect("one is free")
+    }
+
+    /// What the client of a request that was granted is told of the number, if it asked for one.
+    pub fn slot_answer(&self, request: &Request) -> Option<Option<u32>> {
+        let Want::Slot { .. } = request.how.want else { return None };
+        Some(self.mine(request.keys[0], request.owner, Mode::Shared)?.slot)
+    }
+
     pub(super) fn bind(&mut self, request: &Request) {
         if request.session.is_some() {
             for key in &request.keys {
@@ -442,7 +458,8 @@ impl Naive {
         let now = self.now();
         let excludes = |old: &Hold| {
             let exclusive = old.mode == Mode::Exclusive || hold.mode == Mode::Exclusive;
-            if old.owner == hold.owner { old.mode == hold.mode } else { exclusive }
+            let same_slot = old.slot.is_some() && old.slot == hold.slot;
+            if old.owner == hold.owner { old.mode == hold.mode } else { exclusive || same_slot }
         };
         let is_in_the_way = |old: &Hold| old.owner != hold.owner && excludes(old) && now < old.end();
         assert!(!self.keys[key].holds.iter().any(is_in_the_way), "{hold:?} beside {:?}", self.keys[key].holds);

@@ -180,6 +180,12 @@ impl How {
         How { want, ..How::new(Command::Sacquire) }
     }
 
+    /// `SACQUIRE … SLOT`.
+    pub fn slot(limit: u32) -> How {
+        let want = Want::Slot { limit: NonZeroU32::new(limit).expect("not zero") };
+        How { want, ..How::new(Command::Sacquire) }
+    }
+
     /// The lease of a new hold, if the command names none: this one, or the cap if that is shorter.
     pub fn default_lease(&self, default: u64) -> u64 {
         self.cap.map_or(default, |cap| cap.min(default))

@@ -41,6 +41,7 @@ pub fn hold(hold: &dlock_core::Hold) -> Hold {
         lease: hold.lease.get(),
         deadline: hold.deadline.get(),
         cap: hold.cap().map(|cap| cap.get()),
+        slot: hold.slot(),
         token: hold.token.get(),
         request: hold.request().map(asked),
         session: None,

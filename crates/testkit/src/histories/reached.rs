@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use dlock_core::Want;
 use dlock_core::engine::{Answer, Fault};
 
 use super::naive::{Reply, Request, Turn, Verdict};
@@ -54,6 +53,13 @@ impl Reached {
         });
     }
 
+    /// What a granted request is told of the number of the hold.
+    pub fn slot(&mut self, told: Option<Option<u32>>) {
+        self.count_if("number 0", told == Some(Some(0)));
+        self.count_if("a higher number", told.flatten() > Some(0));
+        self.count_if("a record without a number", told == Some(None));
+    }
+
     pub fn released(&mut self, reply: Reply) {
         self.count(match reply {
             Reply::Number(0) => "released partly",
@@ -78,7 +84,7 @@ impl Reached {
             Turn::Enters(_) if waiter.keys.len() > 1 => "several served",
             Turn::Recorded(_) if waiter.keys.len() > 1 => "several served by a record",
             Turn::Enters(_) if waiter.is_upgrade => "upgraded",
-            Turn::Enters(_) if matches!(waiter.how.want, Want::Permits { .. }) => "permits served",
+            Turn::Enters(_) if waiter.how.want.limit().is_some() => "permits served",
             Turn::Enters(Verdict::Again) => "entered again from the queue",
             Turn::Enters(_) => "served",
             Turn::Recorded(_) => "served by a record",

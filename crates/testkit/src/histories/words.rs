@@ -35,12 +35,14 @@ fn enter(keys: &[KeyNo], owner: &[u8], how: &How, block: u64) -> Words {
     }
     line.extend(keys.iter().map(|key| name_of(*key).as_bytes().to_vec()));
     line.push(owner.to_vec());
-    if let Want::Permits { permits, limit } = how.want {
+    if let Some(limit) = how.want.limit() {
         line.extend(words(&limit.to_string()));
+    }
+    match how.want {
+        Want::Slot { .. } => line.extend(words("Slot")),
         // One is what is left out.
-        if permits.get() > 1 {
-            line.extend(words(&format!("PERMITS {permits}")));
-        }
+        Want::Permits { permits, .. } if permits.get() > 1 => line.extend(words(&format!("PERMITS {permits}"))),
+        Want::Permits { .. } | Want::ExclusiveOnce | Want::Exclusive | Want::Shared => {}
     }
     line.extend(lease_words(how.lease));
     if let Some(cap) = how.cap {

@@ -30,6 +30,8 @@ pub struct Hold {
     pub held: i64,
     /// Milliseconds to the cap, if there is one.
     pub cap: Option<i64>,
+    /// Its number, if it was asked for.
+    pub slot: Option<i64>,
 }
 
 /// One that waits, as `FULL` shows it.
@@ -111,7 +113,7 @@ impl Hold {
         let fields = fields_of(value);
         let names: Vec<_> = fields.iter().map(|(name, _)| name.as_str()).collect();
         // The previous release shows the first six (`make upgrade`).
-        let all = ["owner", "mode", "count", "token", "ttl", "session", "held", "cap"];
+        let all = ["owner", "mode", "count", "token", "ttl", "session", "held", "cap", "slot"];
         assert!(names == all || names == all[..6], "{names:?}");
         let later =
             |at: usize| fields.get(at).map(|(_, value)| value).filter(|value| **value != Value::Nil).map(int_of);
@@ -124,6 +126,7 @@ impl Hold {
             session: fields[5].1.clone(),
             held: later(6).unwrap_or(0),
             cap: later(7),
+            slot: later(8),
         }
     }
 }

@@ -39,6 +39,7 @@ struct Said {
     /// Of a semaphore.
     limit: Option<u64>,
     permits: Option<u64>,
+    slot: bool,
     lease: PlainLease,
     cap: Option<u64>,
     block: Option<u64>,
@@ -95,17 +96,19 @@ fn parse(call: Call, words: &[Vec<u8>], limits: Limits) -> Result<Said, Malforme
                 Command::Rlock => Want::Shared,
                 Command::Acquire | Command::Macquire | Command::Release | Command::Sacquire => Want::ExclusiveOnce,
             };
-            let (permits, limit) = match want {
-                Want::Permits { permits, limit } => (Some(u64::from(permits.get())), Some(u64::from(limit.get()))),
+            let limit = want.limit().map(u64::from);
+            let (permits, slot) = match want {
+                Want::Permits { permits, .. } => (Some(u64::from(permits.get())), false),
+                Want::Slot { .. } => (Some(1), true),
                 want => {
                     assert_eq!(want, expected, "{command:?}");
-                    (None, None)
+                    (None, false)
                 }
             };
             let (owner, request, lease) = (owner.map(bytes), request.map(asked), plain_lease(lease));
             let token = min_token.map(|token| (Fence::AtLeast, token.get()));
             let cap = cap.map(Lease::get);
-            Said { keys, owner, limit, permits, lease, cap, block, session, token, request, ..Said::default() }
+            Said { keys, owner, limit, permits, slot, lease, cap, block, session, token, request, ..Said::default() }
         }
         Call::Release => {
             let Release { owner, mode, entries, token, request } = Release::parse(words)?;
@@ -211,7 +214,7 @@ fn plain_enter(command: Command, words: &[Vec<u8>], limits: Limits) -> Result<Sa
     let mut options = vec!["PX", "EX", "PXAT", "EXAT", "BLOCK", "SESSION", "REQUEST", "MAXHOLD"];
     let (mut limit, mut from) = (None, 1);
     if command == Command::Sacquire {
-        options.push("PERMITS");
+        options.extend(["PERMITS", "SLOT"]);
         (limit, from) = (Some(plain_entries("limit", words.get(1).ok_or(Malformed::Arity)?, Malformed::Limit)?), 2);
     }
     if !matches!(command, Command::Sacquire | Command::Macquire) {
@@ -279,7 +282,7 @@ fn options_of(words: &[Vec<u8>], options: &[&'static str], limits: Limits) -> Re
         let word = words[at].to_ascii_uppercase();
         let known = options.iter().find(|option| option.as_bytes() == word);
         let option = known.ok_or_else(|| Malformed::Syntax(Syntax::Unknown(Excerpt::of(&words[at]))))?;
-        let has_value = !["READ", "WRITE", "ALL", "SESSION"].contains(option);
+        let has_value = !["READ", "WRITE", "ALL", "SESSION", "SLOT"].contains(option);
         let value: &[u8] = match words.get(at + 1) {
             Some(value) if has_value => value,
             None if has_value => return Err(Malformed::Syntax(Syntax::NoValue(option))),
@@ -344,6 +347,7 @@ fn take_note(said: &mut Said, option: &'static str, value: &[u8], limits: Limits
         "ALL" => said.all = true,
         "PERMITS" => said.permits = Some(plain_entries(option, value, Malformed::Permits)?),
         "SESSION" => said.session = true,
+        "SLOT" => said.slot = true,
         "BLOCK" => said.block = Some(plain_timeout(value)?),
         "MAXHOLD" => said.cap = Some(plain_max_hold(value)?),
         "REQUEST" if value.is_empty() || value.len() > 64 => return Err(Malformed::RequestId),
@@ -355,7 +359,7 @@ fn take_note(said: &mut Said, option: &'static str, value: &[u8], limits: Limits
     Ok(match option {
         "READ" | "WRITE" => "mode",
         "TOKEN" | "MINTOKEN" => "token",
-        "ALL" | "PERMITS" => "entries",
+        "ALL" | "PERMITS" | "SLOT" => "entries",
         "SESSION" => "session",
         "BLOCK" => "block",
         "MAXHOLD" => "cap",

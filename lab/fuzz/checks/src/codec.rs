@@ -1,8 +1,10 @@
 //! Bytes of a lock and of an effect: read to a value that is written as it was read, or to an error.
 
+use std::num::NonZeroU32;
+
 use dlock_core::{
-    Change, DecodeError, Effect, Hold, Lock, Memory, Mode, Token, UnixMs, decode_effect, decode_lock, encode_effect,
-    encode_lock,
+    Acquired, Change, DecodeError, Effect, Hold, Lease, LeaseChoice, Lock, Memory, Mode, Owner, Request, Terms, Token,
+    UnixMs, Want, decode_effect, decode_lock, encode_effect, encode_lock,
 };
 
 /// Reads the bytes as a lock and as an effect.
@@ -55,6 +57,7 @@ fn keeps_the_rules(holds: &[Hold]) {
         assert!((1..=Token::MAX.get()).contains(&hold.token.get()));
         assert!(hold.request().is_none_or(|request| (1..=64).contains(&request.id().len())));
         assert!(hold.cap().is_none_or(|cap| (hold.deadline..=UnixMs::MAX).contains(&cap)));
+        assert!(hold.slot().is_none_or(|slot| slot < u32::MAX && hold.mode == Mode::Shared));
     }
     assert!(holds.is_sorted_by_key(|hold| hold.token));
     for (at, hold) in holds.iter().enumerate() {
@@ -62,6 +65,7 @@ fn keeps_the_rules(holds: &[Hold]) {
             assert!(hold.owner != other.owner || hold.mode != other.mode, "one hold of an owner in a mode");
             let excludes = hold.mode == Mode::Exclusive || other.mode == Mode::Exclusive;
             assert!(hold.owner == other.owner || !excludes, "{hold:?} and {other:?} on one lock");
+            assert!(hold.slot().is_none() || hold.slot() != other.slot(), "{hold:?} and {other:?} have one number");
         }
     }
 }
@@ -81,12 +85,24 @@ fn can_be_used(mut lock: Lock, holds: &[Hold]) {
         );
     }
     let _ = lock.heap_bytes();
+    numbers_are_given_in_order(&lock, holds);
     let mut memory = Memory::new();
     for hold in holds {
         let change = Change::Remove { owner: hold.owner.clone(), mode: Some(hold.mode) };
         lock.apply(Effect { clock: UnixMs::ZERO, change }, &mut memory);
     }
     assert!(lock.is_empty());
+}
+
+/// A request gets the lowest number that no live hold has.
+fn numbers_are_given_in_order(lock: &Lock, holds: &[Hold]) {
+    let (now, owner) = (UnixMs::ZERO, Owner::new(b"somebody who holds nothing").unwrap());
+    let request = Request::new(owner, Want::Slot { limit: NonZeroU32::MAX }, LeaseChoice::Own);
+    let decision = lock.acquire(now, &request, Terms { default: Lease::MAX, fresh: Some(Token::MAX) });
+    if let Acquired::Granted(hold, _) = decision {
+        let is_free = |slot: &u32| !holds.iter().any(|hold| hold.is_live(now) && hold.slot() == Some(*slot));
+        assert_eq!(hold.slot(), (0..).find(is_free));
+    }
 }
 
 fn written(lock: &Lock) -> Vec<u8> {

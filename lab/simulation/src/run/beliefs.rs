@@ -133,11 +133,11 @@ impl Run {
     /// A wait has ended.
     pub(super) fn answered(&mut self, server: usize, request: &Request, answer: &Answer) {
         let client = self.forget_ticket(server, request.ticket);
-        let Answer::Granted(token, _) = answer else { return };
+        let Answer::Granted(grant, _) = answer else { return };
         if client.is_none() {
             self.doubt(request.owner, &request.keys);
         }
-        self.granted(server, request, token.get(), client.is_some());
+        self.granted(server, request, grant.token.get(), client.is_some());
     }
 
     pub(super) fn doubt(&mut self, client: usize, keys: &[usize]) {

@@ -1,7 +1,7 @@
 //! What a scenario prints: looks at locks, answers to waiters, and what is sent.
 
 use dlock_core::engine::{
-    Answer, Detail, Event, Fault, Inspection, LogEntry, Output, ShownHold, ShownSession, ShownWaiter,
+    Answer, Detail, Event, Fault, Grant, Inspection, LogEntry, Output, ShownHold, ShownSession, ShownWaiter, SlotAnswer,
 };
 use dlock_core::{
     Change, Effect, Expiry, Hold, Keyspace, Lock, LockMode, Mode, NoSession, Owner, UnixMs, decode_effect,
@@ -102,6 +102,16 @@ impl Interpreter {
         counts.map(|(name, count)| format!("{name}={count}")).collect::<Vec<_>>().join(" ")
     }
 
+    /// The token, and the number behind it if the request asks for one.
+    pub(super) fn granted(&mut self, grant: Grant) -> String {
+        let token = self.names.name_or_give(grant.token);
+        match grant.slot {
+            SlotAnswer::NotAsked => token,
+            SlotAnswer::None => format!("{token} slot nil"),
+            SlotAnswer::Number(slot) => format!("{token} slot {slot}"),
+        }
+    }
+
     /// A line for each waiter that gets an answer; events are kept for `events`.
     pub(super) fn answers(&mut self) -> Vec<String> {
         let mut said = Vec::new();
@@ -115,7 +125,7 @@ impl Interpreter {
                 Output::Answer(ticket, answer) => {
                     let (_, owner, _) = self.waiters.remove(&ticket).expect("it waits");
                     let answer = match answer {
-                        Answer::Granted(token, _) => self.names.name_or_give(token),
+                        Answer::Granted(grant, _) => self.granted(grant),
                         Answer::Nil => "nil".to_owned(),
                         Answer::Fault(fault) => error(&fault),
                     };
@@ -172,7 +182,8 @@ impl Interpreter {
             format!(" request={:?}:{}", request.command(), request.id().escape_ascii()).to_lowercase()
         });
         let cap = hold.cap().map_or(String::new(), |cap| format!(" cap={}", story_time(cap)));
-        format!("{owner} {mode} count={} lease={} token={token}{request}{cap}", hold.count, hold.lease.get())
+        let slot = hold.slot().map_or(String::new(), |slot| format!(" slot={slot}"));
+        format!("{owner} {mode} count={} lease={} token={token}{request}{cap}{slot}", hold.count, hold.lease.get())
     }
 
     pub(super) fn ttl(&self) -> String {

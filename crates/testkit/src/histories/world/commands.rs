@@ -1,6 +1,6 @@
 //! The commands of a history, each on the engine and on the model.
 
-use dlock_core::engine::{Answer, Event, Fault, Left};
+use dlock_core::engine::{Answer, Event, Fault, Grant, Left, SlotAnswer};
 use dlock_core::{
     BindTo, Binding, Change, Command, LeaseChoice, Reach, Renew, RenewToken, Request as CoreRequest, Token, UnixMs,
     decode_effect,
@@ -76,8 +76,8 @@ impl World {
         let entered = self.server.enter(request.client, &names, all, &ask, how.blocks.then_some(ticket));
         let mut before = split(self.server.take_outputs(), request.keys.len(), None).0;
         let reply = match &entered {
-            Ok(Entry::Granted(token)) => Reply::Granted(token.get()),
-            Ok(Entry::Replayed(token)) => Reply::Replayed(token.get()),
+            Ok(Entry::Granted(grant)) => Reply::Granted(grant.token.get()),
+            Ok(Entry::Replayed(grant)) => Reply::Replayed(grant.token.get()),
             Ok(Entry::Waits) => Reply::Waits,
             Ok(Entry::TakesOver(first)) => {
                 assert_eq!(before.pop(), Some((*first, Answer::Nil)), "the first hears of it");
@@ -93,6 +93,9 @@ impl World {
         self.answers(before);
         let expected = self.naive.acquire(request.clone());
         assert_eq!(reply, expected, "{request:?} {entered:?} {:?}", self.naive);
+        if let Ok(Entry::Granted(grant) | Entry::Replayed(grant)) = entered {
+            self.check_slot(&request, grant);
+        }
         self.reached.acquired(&request, reply);
         self.end_command(&request.keys);
         Some((ticket, reply))
@@ -168,6 +171,17 @@ impl World {
 }
 
 impl World {
+    /// The answer names the number of the hold, if the request asks for one.
+    pub(super) fn check_slot(&mut self, request: &Request, grant: Grant) {
+        let told = match grant.slot {
+            SlotAnswer::NotAsked => None,
+            SlotAnswer::None => Some(None),
+            SlotAnswer::Number(slot) => Some(Some(slot)),
+        };
+        assert_eq!(told, self.naive.slot_answer(request), "{request:?} {:?}", self.naive);
+        self.reached.slot(told);
+    }
+
     /// What the engine is to bind a hold to.
     fn bind_to(&self, client: u64, binds: bool, named: Option<SessionNo>) -> Binding {
         match named {

@@ -241,7 +241,7 @@ impl World {
                 Answer::Fault(Fault::NoSession(_)) => assert_eq!(turn, Turn::NoSession, "{:?}", self.naive),
                 Answer::Fault(Fault::SessionLease) => assert_eq!(turn, Turn::SessionLease, "{:?}", self.naive),
                 Answer::Nil => assert_eq!(turn, Turn::LeasePassed, "{:?}", self.naive),
-                Answer::Granted(token, owner) => {
+                Answer::Granted(grant, owner) => {
                     assert!(
                         !has(Permission::ReleaseOnly)
                             && !has(Permission::Elsewhere)
@@ -254,7 +254,8 @@ impl World {
                     else {
                         panic!("{waiter:?} is granted, but {turn:?} {:?}", self.naive);
                     };
-                    assert_eq!(token.get(), expected);
+                    assert_eq!(grant.token.get(), expected);
+                    self.check_slot(&waiter, *grant);
                     continue;
                 }
                 answer => panic!("{answer:?}"),

@@ -1,0 +1,40 @@
+//! What the client of a granted request is told.
+
+use crate::{Hold, Token, Want};
+
+/// What the client of a granted request is told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Grant {
+    /// The token of the hold.
+    pub token: Token,
+    /// The number of the hold, for a request that asks for one.
+    pub slot: SlotAnswer,
+}
+
+/// What the client of a granted request is told of the number of the hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SlotAnswer {
+    /// Nothing: the request does not say `SLOT`.
+    NotAsked,
+    /// The hold has none: it was granted to the same request without `SLOT`.
+    None,
+    /// The number.
+    Number(u32),
+}
+
+impl Grant {
+    /// The answer to a request that leads to this hold.
+    #[inline]
+    pub(super) fn of(hold: &Hold, want: Want) -> Grant {
+        let slot = match want {
+            Want::Slot { .. } => hold.slot().map_or(SlotAnswer::None, SlotAnswer::Number),
+            Want::ExclusiveOnce | Want::Exclusive | Want::Shared | Want::Permits { .. } => SlotAnswer::NotAsked,
+        };
+        Grant { token: hold.token, slot }
+    }
+
+    /// The answer to a request that does not say `SLOT`.
+    pub(super) fn without_slot(token: Token) -> Grant {
+        Grant { token, slot: SlotAnswer::NotAsked }
+    }
+}

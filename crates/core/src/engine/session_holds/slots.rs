@@ -1,0 +1,83 @@
+//! The numbers of bound holds (`SLOT`): which of them are those of ended sessions.
+//!
+//! # Implementation details
+//! A session may end with many holds, and many sessions may end at once. So an end notes only the lowest number of the
+//! session, and a search corrects the notes that it meets.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::holds::{HoldId, Slots};
+use crate::{SessionKey, UnixMs};
+
+/// The numbers of the bound holds of one lock.
+#[derive(Clone, Debug, Default)]
+pub(super) struct BoundSlots {
+    of_hold: BTreeMap<HoldId, u32>,
+    by_session: BTreeMap<SessionKey, Slots>,
+    /// Ended sessions, each with its lowest number, or one below it.
+    ended: BTreeSet<(u32, SessionKey)>,
+}
+
+/// How many ended sessions a search looks at.
+const MAX_LOOKS: usize = 1024;
+
+impl BoundSlots {
+    pub(super) fn is_empty(&self) -> bool {
+        self.of_hold.is_empty()
+    }
+
+    /// The number of a hold.
+    pub(super) fn of(&self, id: HoldId) -> Option<u32> {
+        self.of_hold.get(&id).copied()
+    }
+
+    /// Adds a hold of a session, or sets its deadline.
+    pub(super) fn insert(&mut self, key: SessionKey, id: HoldId, slot: u32, deadline: UnixMs) {
+        self.of_hold.insert(id, slot);
+        self.by_session.entry(key).or_default().insert(slot, deadline, id);
+    }
+
+    /// Takes a hold of a session out.
+    pub(super) fn remove(&mut self, key: SessionKey, id: HoldId) {
+        let Some(slot) = self.of_hold.remove(&id) else { return };
+        let Some(slots) = self.by_session.get_mut(&key) else { return };
+        slots.remove(slot, id);
+        if slots.is_empty() {
+            self.by_session.remove(&key);
+        }
+    }
+
+    /// A session has ended.
+    pub(super) fn end(&mut self, key: SessionKey) {
+        if self.by_session.contains_key(&key) {
+            self.ended.insert((0, key));
+        }
+    }
+
+    /// The lowest number of the holds that are live at `now` and whose sessions `are_released`, and its hold. Of very
+    /// many that are not released, some are looked at.
+    pub(super) fn lowest_ended(
+        &mut self,
+        now: UnixMs,
+        are_released: impl Fn(SessionKey) -> bool,
+    ) -> Option<(u32, HoldId)> {
+        let mut after = None;
+        for _ in 0..MAX_LOOKS {
+            let next = match after {
+                None => self.ended.first(),
+                Some(after) => self.ended.range((std::ops::Bound::Excluded(after), std::ops::Bound::Unbounded)).next(),
+            };
+            let (noted, key) = *next?;
+            let lowest = self.by_session.get(&key).and_then(|slots| slots.lowest_taken(now));
+            match lowest {
+                Some((slot, id)) if slot == noted && are_released(key) => return Some((slot, id)),
+                Some((slot, _)) if slot == noted => after = Some((noted, key)),
+                lowest => {
+                    self.ended.remove(&(noted, key));
+                    self.ended.extend(lowest.map(|(slot, _)| (slot, key)));
+                }
+            }
+        }
+        None
+    }
+}

@@ -1,0 +1,141 @@
+//! The numbers that holds have (`SLOT`), in order.
+//!
+//! # Implementation details
+//! The numbers are in chunks of [`CHUNK`]. A chunk knows the first and the last deadline of its holds, so the search for
+//! a free number takes one step for each chunk, whatever has lapsed meanwhile: nothing is told of that. A lock whose
+//! holds have no numbers has no chunk.
+
+use super::HoldId;
+use crate::UnixMs;
+
+/// Which hold has which number.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Slots {
+    /// In order. Each has a hold.
+    chunks: Vec<Chunk>,
+}
+
+#[derive(Clone, Debug)]
+struct Chunk {
+    /// Its first number, divided by [`CHUNK`].
+    index: u32,
+    /// At most [`CHUNK`]: those that are missing are free.
+    places: Vec<Place>,
+    /// The first end of all [`CHUNK`] places.
+    first_end: UnixMs,
+    last_end: UnixMs,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Place {
+    /// The deadline of the hold.
+    end: UnixMs,
+    /// [`NOBODY`] if no hold has the number.
+    id: HoldId,
+}
+
+/// How many numbers are in a chunk.
+const CHUNK: u32 = 64;
+const NOBODY: HoldId = HoldId::MAX;
+const FREE: Place = Place { end: UnixMs::ZERO, id: NOBODY };
+
+impl Slots {
+    /// Whether no hold has a number.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.chunks.is_empty()
+    }
+
+    /// The hold with this number, live or lapsed. O(log n).
+    pub(crate) fn get(&self, slot: u32) -> Option<HoldId> {
+        let chunk = self.chunks.get(self.find(slot).ok()?)?;
+        chunk.places.get(place_of(slot)).map(|place| place.id).filter(|id| *id != NOBODY)
+    }
+
+    /// Gives a number to a hold with this deadline, in place of the hold that has it. O(log n), but chunks may move.
+    pub(crate) fn insert(&mut self, slot: u32, end: UnixMs, id: HoldId) {
+        let at = self.find(slot).unwrap_or_else(|at| {
+            let chunk =
+                Chunk { index: slot / CHUNK, places: Vec::new(), first_end: UnixMs::ZERO, last_end: UnixMs::ZERO };
+            self.chunks.insert(at, chunk);
+            at
+        });
+        let Some(chunk) = self.chunks.get_mut(at) else { return };
+        let place = place_of(slot);
+        if chunk.places.len() <= place {
+            chunk.places.resize(place + 1, FREE);
+        }
+        if let Some(free) = chunk.places.get_mut(place) {
+            *free = Place { end, id };
+        }
+        chunk.sum_up();
+    }
+
+    /// Frees a number, if this hold has it. O(log n), but chunks may move.
+    pub(crate) fn remove(&mut self, slot: u32, id: HoldId) {
+        let Ok(at) = self.find(slot) else { return };
+        let Some(chunk) = self.chunks.get_mut(at) else { return };
+        let Some(place) = chunk.places.get_mut(place_of(slot)).filter(|place| place.id == id) else { return };
+        *place = FREE;
+        while chunk.places.pop_if(|last| last.id == NOBODY).is_some() {}
+        if chunk.places.is_empty() {
+            self.chunks.remove(at);
+        } else {
+            chunk.sum_up();
+        }
+    }
+
+    /// The lowest number that nobody has, or a hold which has lapsed at `now` and `is_free` confirms. One step for each
+    /// 64 that are taken.
+    pub(crate) fn lowest_free(&self, now: UnixMs, is_free: impl Fn(HoldId) -> bool) -> u32 {
+        let mut next = 0;
+        for chunk in &self.chunks {
+            if chunk.index != next {
+                break;
+            }
+            if chunk.first_end <= now
+                && let Some(slot) = chunk.first(|place| place.id == NOBODY || (place.end <= now && is_free(place.id)))
+            {
+                return slot;
+            }
+            next += 1;
+        }
+        next.saturating_mul(CHUNK)
+    }
+
+    /// The lowest number of a hold that is live at `now`, and that hold. One step for each 64 below it.
+    pub(crate) fn lowest_taken(&self, now: UnixMs) -> Option<(u32, HoldId)> {
+        let chunk = self.chunks.iter().find(|chunk| now < chunk.last_end)?;
+        let slot = chunk.first(|place| now < place.end)?;
+        Some((slot, chunk.places.get(place_of(slot))?.id))
+    }
+
+    /// Bytes on the heap, about.
+    pub(crate) fn heap_bytes(&self) -> usize {
+        let places: usize = self.chunks.iter().map(|chunk| chunk.places.capacity()).sum();
+        self.chunks.capacity() * size_of::<Chunk>() + places * size_of::<Place>()
+    }
+
+    /// The chunk of a number, or where it would be.
+    fn find(&self, slot: u32) -> Result<usize, usize> {
+        self.chunks.binary_search_by_key(&(slot / CHUNK), |chunk| chunk.index)
+    }
+}
+
+impl Chunk {
+    /// The first number whose place is as asked.
+    fn first(&self, is_it: impl Fn(Place) -> bool) -> Option<u32> {
+        let places = self.places.iter().copied().chain(std::iter::repeat(FREE));
+        (0..CHUNK).zip(places).find(|(_, place)| is_it(*place)).map(|(at, _)| self.index * CHUNK + at)
+    }
+
+    fn sum_up(&mut self) {
+        let ends = || self.places.iter().map(|place| place.end);
+        let is_full = self.places.len() == CHUNK as usize;
+        self.first_end = ends().min().filter(|_| is_full).unwrap_or(UnixMs::ZERO);
+        self.last_end = ends().max().unwrap_or(UnixMs::ZERO);
+    }
+}
+
+fn place_of(slot: u32) -> usize {
+    (slot % CHUNK) as usize
+}
