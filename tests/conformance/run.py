@@ -30,7 +30,7 @@ GRACE = 10.0
 # The threads and processes that a step passes through, each of which may be late.
 HANDS = 3
 OPTIONS: dict[str, Any] = {
-    "lease": 30000, "wait": None, "mode": "exclusive", "session": False, "keep": False,
+    "lease": 30000, "wait": None, "mode": "exclusive", "session": False, "named": False, "keep": False,
     "replicas": 0, "replicas_timeout": 1000, "outage": None,
 }
 
@@ -268,19 +268,26 @@ class Play:
     def _thaw(self) -> None:
         self._server.thaw()
 
+    def _sessions(self, number: str) -> None:
+        soon(f"{number} sessions", lambda: int(self._server.client.info("dlock")["dlock_named_sessions"]) == int(number))
+
     def _bound(self, name: str, *rest: str) -> None:
-        """A session after its connection was lost: bound to another connection, or `lost` is told."""
-        lock = rest[1]
-        if rest[:1] != ("by",) or rest[2:] != ("or", "lost"):
-            raise Broken("bound NAME by a or lost")
+        """A session after its connection was lost: bound again, or, if that is allowed, `lost` is told."""
+        by, lock, *other = rest
+        if by != "by" or other not in ([], ["or", "lost"]):
+            raise Broken("bound NAME by a [or lost]")
 
         def settled() -> bool:
             holds = self._server.info(name).get("holds", [])
             held = [hold["session"] for hold in holds if hold["token"] == self._tokens[lock]]
             is_bound = held != [] and (held[0] is not None or "leases" in self._adapter.features)
-            return not self._pending[lock][0].empty() or is_bound
+            if is_bound or self._pending[lock][0].empty():
+                return is_bound
+            if not other:
+                raise Broken(f"{lock} is lost")
+            return True
 
-        soon(f"{name} is bound again, or {lock} is told that it is lost", settled)
+        soon(f"{name} is bound again" + (f", or {lock} is told that it is lost" if other else ""), settled)
 
     def _stop(self) -> None:
         self._way.lead(None)

@@ -24,6 +24,7 @@ type request struct {
 	Wait            *int   `json:"wait"`
 	Mode            string `json:"mode"`
 	Session         bool   `json:"session"`
+	Named           bool   `json:"named"`
 	Keep            bool   `json:"keep"`
 	Replicas        int    `json:"replicas"`
 	ReplicasTimeout int    `json:"replicas_timeout"`
@@ -46,12 +47,14 @@ type entry struct {
 type adapter struct {
 	mu      sync.Mutex
 	entries map[string]*entry
+	// The client of the locks that share a session.
+	named *dlock.Client
 }
 
 var errCanceled = errors.New("canceled by the scenario")
 
 func main() {
-	fmt.Println(`{"features": ["cancel", "outage"]}`)
+	fmt.Println(`{"features": ["cancel", "outage", "named"]}`)
 	a := &adapter{entries: map[string]*entry{}}
 	lines := bufio.NewScanner(os.Stdin)
 	for lines.Scan() {
@@ -121,16 +124,12 @@ func (a *adapter) acquire(r request) func(*answer) error {
 	e := &entry{cancel: func() { cancel(errCanceled) }}
 	a.entries[r.Lock] = e
 	return func(done *answer) error {
-		var settings []dlock.ClientOption
-		if r.Keep && !r.Session {
-			settings = append(settings, dlock.WithoutSession())
-		}
-		client, err := dlock.New(fmt.Sprintf("127.0.0.1:%d", r.Port), settings...)
+		client, err := a.client(r)
 		if err != nil {
 			return err
 		}
 		options := []dlock.Option{dlock.WithLease(millis(r.Lease))}
-		if !r.Keep && !r.Session {
+		if !r.Keep && !r.Session && !r.Named {
 			options = append(options, dlock.WithoutRenewal())
 		}
 		if r.Replicas > 0 {
@@ -159,6 +158,24 @@ func (a *adapter) acquire(r request) func(*answer) error {
 		done.Result, done.Token = "granted", lock.Token()
 		return nil
 	}
+}
+
+// client returns a new client, or the one that all locks of the named session have.
+func (a *adapter) client(r request) (*dlock.Client, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if r.Named && a.named != nil {
+		return a.named, nil
+	}
+	var settings []dlock.ClientOption
+	if r.Keep && !r.Session {
+		settings = append(settings, dlock.WithoutSession())
+	}
+	client, err := dlock.New(fmt.Sprintf("127.0.0.1:%d", r.Port), settings...)
+	if r.Named {
+		a.named = client
+	}
+	return client, err
 }
 
 func result(err error, task string) string {
