@@ -84,6 +84,13 @@ class Attempts {
     this.#open.delete(connection);
   }
 
+  /** Gives all that are open away, for example those on which a reply is unread. */
+  giveRest() {
+    const rest = [...this.#open];
+    this.#open.clear();
+    return rest;
+  }
+
   /** @param {string[][]} [undo] sent first on each connection on which a reply is unread */
   end(undo) {
     this.#unfollow();
@@ -132,10 +139,9 @@ class Attempts {
     return stop;
   }
 
-  /** @param {Connection} connection */
+  /** @param {Connection} connection not closed if it was given away */
   #close(connection) {
-    connection.close();
-    this.#open.delete(connection);
+    if (this.#open.delete(connection)) connection.close();
   }
 }
 

@@ -9,8 +9,9 @@ const { clientOf } = require('./clients.js');
 const { LockLost, NoAnswer, NotGranted, TooFewReplicas } = require('./errors.js');
 const { Lock } = require('./lock.js');
 const { checkResource, checkResources, checkRoutine, checkedOptions } = require('./options.js');
-const { firstLease, isCount, termsOf, withoutMode } = require('./options.js');
+const { firstLease, isCount, termsOf, withoutHold, withoutMode } = require('./options.js');
 const { elect, holder, watch } = require('./observe.js');
+const { keptFor, onceAtAll, onceInSuccess } = require('./once.js');
 const { waitOn } = require('./queue.js');
 const { isNoSession } = require('./session.js');
 const { Target } = require('./target.js');
@@ -143,6 +144,28 @@ class DLock {
     return { resource, limit, acquire, using };
   }
 
+  /**
+   * @template T
+   * @param {string} resource
+   * @param {number} period
+   * @param {import('./index.js').OnceOptions | Routine<T>} options
+   * @param {Routine<T>} [routine]
+   * @returns {Promise<boolean>}
+   */
+  async once(resource, period, options, routine) {
+    if (typeof options === 'function' && routine === undefined) return this.once(resource, period, {}, options);
+    checkRoutine(routine);
+    const { retryFailed = false, ...given } = /** @type {import('./index.js').OnceOptions} */ (options ?? {});
+    if (typeof retryFailed !== 'boolean') throw new TypeError('retryFailed is true or false');
+    const stays = keptFor(period);
+    const { lease } = this.#terms({ session: false, ...withoutHold(given), atLeast: stays });
+    const acquire = (/** @type {LockOptions} */ how) =>
+      this.acquire(resource, { wait: 0, session: false, ...given, mode: 'exclusive', atLeast: 0, ...how });
+    const run = /** @type {Routine<T>} */ (routine);
+    if (retryFailed) return onceInSuccess(acquire, stays, lease, (lock) => runUnder(lock, run));
+    return onceAtAll(acquire, stays, (lock) => keepDuring(lock, run));
+  }
+
   /** @param {string} resource */
   async holder(resource) {
     checkResource(resource);
@@ -252,7 +275,8 @@ class DLock {
       if (acknowledged < terms.replicas) throw new TooFewReplicas(target.resource, acknowledged, terms.replicas);
       const own = terms.session ? connection : undefined;
       if (own) attempts.give(own);
-      const lock = new Lock({ client, target, owner, token, sent, terms, own, named });
+      const late = own ? attempts.giveRest() : [];
+      const lock = new Lock({ client, target, owner, token, sent, terms, own, late, named });
       if (!grant.isLate) attempts.end();
       return lock;
     } catch (error) {
@@ -330,19 +354,34 @@ async function cleanUp(client, releases, heart) {
  * @returns {Promise<T>}
  */
 async function keepDuring(lock, routine) {
-  lock.keep();
   let result;
   try {
-    result = await routine(lock.signal, lock);
+    result = await runUnder(lock, routine);
   } catch (error) {
     await lock.release().catch(() => {}); // then the lease ends it
     throw error;
   }
-  const lost = lock.signal.aborted;
   // Without an answer the lock was held all the same, up to here.
-  const held = await lock.release().catch(() => true);
-  if (lost || !held) throw new LockLost(lock.resource, 'before the routine ended', lock.signal.reason);
+  if (!(await lock.release().catch(() => true))) throw lostBefore(lock);
   return result;
+}
+
+/**
+ * @template T
+ * @param {Lock} lock kept meanwhile
+ * @param {Routine<T>} routine
+ * @returns {Promise<T>}
+ */
+async function runUnder(lock, routine) {
+  lock.keep();
+  const result = await routine(lock.signal, lock);
+  if (lock.signal.aborted) throw lostBefore(lock);
+  return result;
+}
+
+/** @param {Lock} lock */
+function lostBefore({ resource, signal }) {
+  return new LockLost(resource, 'before the routine ended', signal.reason);
 }
 
 exports.DLock = DLock;

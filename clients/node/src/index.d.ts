@@ -226,6 +226,19 @@ export declare class DLock {
    * `DLOCK.SACQUIRE`.
    */
   semaphore(resource: string, limit: number): Semaphore;
+  /**
+   * Runs the routine at most once in each period, on all machines together: start it on all of them at about the same
+   * time. The lock is the memory: it stays for nine tenths of the period, counted from the start of the run by the
+   * server's clock. The last tenth is for starts that come earlier than the last time, so clocks may differ. A routine
+   * that fails, and a program that dies, have run, except with `retryFailed`. Does not wait, unless `wait` is given.
+   *
+   * @param period milliseconds, 1000 or more
+   * @returns whether it ran here. false: it has run in this period, or runs now
+   * @throws {NoAnswer} the server could not be reached: nothing ran
+   * @throws {LockLost} the lock was lost while the routine ran, so another run may have begun
+   */
+  once(resource: string, period: number, routine: Routine<unknown>): Promise<boolean>;
+  once(resource: string, period: number, options: OnceOptions, routine: Routine<unknown>): Promise<boolean>;
   /** Asks the server for the holder of a lock. null: it is free. */
   holder(resource: string): Promise<Holder | null>;
   /**
@@ -239,6 +252,14 @@ export declare class DLock {
    * aborted, which ends the term and releases the lock. Rejects if `onStarted` or `onStopped` does.
    */
   elect(resource: string, options: ElectionOptions): Promise<void>;
+}
+
+export interface OnceOptions extends Omit<LockOptions, 'mode' | 'session' | 'atLeast'> {
+  /**
+   * A routine that fails has not run: the lock is released, and another run may follow in the same period. If the
+   * program dies, one may follow after `lease`. Default false.
+   */
+  retryFailed?: boolean;
 }
 
 /** The holder of a lock. Of several readers, the one that has held it for the longest time. */

@@ -22,6 +22,7 @@ const { Bound, timer, unlessAborted, within } = require('./time.js');
  * @property {number} sent when the command that was granted was sent
  * @property {import('./options.js').Terms} terms
  * @property {Connection | undefined} own the connection that a session is bound to
+ * @property {Connection[]} late others on which the request is unanswered
  * @property {{ heart: Heart, id: string, openings: number } | undefined} named its session, as the grant named it, and
  *   how often that had been opened before
  */
@@ -39,6 +40,11 @@ class Lock {
   #over = new AbortController();
   /** The connection of a session, while it is open. @type {Connection | undefined} */
   #own;
+  /**
+   * Connections on which a command that binds is unanswered. If it arrives later, it moves the hold there, so they stay
+   * open for as long as the hold: their end would release it.
+   */
+  #late;
   #isBinding = false;
   /** For its named session. @type {import('./session.js').Binding | undefined} */
   #binding;
@@ -51,6 +57,7 @@ class Lock {
   constructor(granted) {
     this.#granted = granted;
     this.#lease = granted.terms.lease;
+    this.#late = granted.late;
     // The grant came before now.
     this.#staysUntil = performance.now() + granted.terms.atLeast;
     this.#until = granted.sent + firstLease(granted.terms);
@@ -102,7 +109,7 @@ class Lock {
 
   async release() {
     const left = Math.ceil(this.#staysUntil - performance.now());
-    if (this.#granted.terms.atLeast > 0 && left > 0) return this.#releaseIn(left);
+    if (this.#granted.terms.atLeast > 0 && left > 0) return this.releaseIn(left);
     return this.free();
   }
 
@@ -111,7 +118,7 @@ class Lock {
    *
    * @param {number} ms
    */
-  async #releaseIn(ms) {
+  async releaseIn(ms) {
     const { client, target, owner, token } = this.#granted;
     this.#over.abort();
     this.#stopTimers();
@@ -134,7 +141,7 @@ class Lock {
       this.#binding?.heart.owe(this.#granted.target.release(this.owner, this.token));
       throw error;
     } finally {
-      this.#own?.close();
+      this.#closeAll();
     }
   }
 
@@ -313,7 +320,11 @@ class Lock {
         // that, and release it with it, after a later try has succeeded.
         await this.#within(bound.signal, ({ signal }) => connection.exchange(target.check(token), signal));
         const sent = performance.now();
-        const replies = await this.#within(bound.signal, ({ signal }) => connection.exchange(commands, signal));
+        const exchange = connection.exchange(commands);
+        const replies = await this.#within(bound.signal, ({ signal }) => unlessAborted(exchange, signal)).catch((error) => {
+          if (connection.isUnread) this.#keepOpen(connection, attempts);
+          throw error;
+        });
         if (replies.includes(null)) throw this.#lose('its session ended with its connection');
         const before = this.#own;
         attempts.give(connection);
@@ -328,6 +339,21 @@ class Lock {
       attempts.end();
       bound.close();
     }
+  }
+
+  /**
+   * @param {Connection} connection
+   * @param {Attempts} attempts that made it
+   */
+  #keepOpen(connection, attempts) {
+    if (this.#isOver) return;
+    attempts.give(connection);
+    this.#late.push(connection);
+  }
+
+  #closeAll() {
+    this.#own?.close();
+    for (const connection of this.#late) connection.close();
   }
 
   /**
@@ -385,7 +411,7 @@ class Lock {
     this.#over.abort();
     this.#stopTimers();
     this.#leave();
-    this.#own?.close();
+    this.#closeAll();
     return lost;
   }
 

@@ -141,6 +141,18 @@ function withoutMode(options) {
   return checked;
 }
 
+/**
+ * A run that is once in a period keeps its lock for a time of its own, and no session can.
+ *
+ * @param {unknown} options
+ */
+function withoutHold(options) {
+  const checked = withoutMode(options);
+  if (checked.session) throw new TypeError('a session ends with its locks: none stays for a period');
+  if (checked.atLeast !== undefined) throw new TypeError('there is no atLeast here: the period is it');
+  return checked;
+}
+
 /** @param {unknown} routine */
 function checkRoutine(routine) {
   if (typeof routine !== 'function') throw new TypeError(`routine is a function, not ${inWords(routine)}`);
@@ -170,5 +182,6 @@ module.exports = {
   firstLease,
   isCount,
   termsOf,
+  withoutHold,
   withoutMode,
 };

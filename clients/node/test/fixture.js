@@ -170,17 +170,25 @@ export async function reasonOf(signal) {
 
 /**
  * A wire to the server, or to the one at another port. `hold()` drops what the server says, `cut()` breaks connections,
- * `mend()` carries again, `lead(port)` leads elsewhere from now on.
+ * `mend()` carries again, `lead(port)` leads elsewhere from now on. `keep(word)` keeps back a connection's commands from
+ * the next one with that word on; `deliver()` lets them arrive, before the end of the connection if that has ended.
  */
 export async function wire(to = port) {
   const pairs = new Set();
   let held = false;
   let replies = 0;
+  /** @type {{ word?: string, far?: net.Socket, end?: () => void, chunks: Buffer[] }} */
+  let kept = { chunks: [] };
   const relay = net.createServer((near) => {
     const far = net.connect(to, host);
     const pair = [near, far];
     pairs.add(pair);
-    near.on('data', (data) => far.write(data));
+    let isKept = false;
+    near.on('data', (data) => {
+      if (kept.word && data.includes(kept.word)) [isKept, kept.word, kept.far] = [true, undefined, far];
+      if (isKept) kept.chunks.push(data);
+      else far.write(data);
+    });
     far.on('data', (data) => {
       replies += 1;
       if (!held) near.write(data);
@@ -188,6 +196,10 @@ export async function wire(to = port) {
     for (const end of pair) {
       end.on('error', () => {});
       end.on('close', () => {
+        if (end === near && isKept && kept.chunks.length > 0) {
+          kept.end = () => far.end();
+          return;
+        }
         pair.forEach((each) => each.destroy());
         pairs.delete(pair);
       });
@@ -205,6 +217,13 @@ export async function wire(to = port) {
     mend: () => (held = false),
     lead: (port) => (to = port),
     cut: () => pairs.forEach((pair) => pair.forEach((end) => end.destroy())),
+    keep: (word) => (kept = { word, chunks: [] }),
+    kept: () => kept.chunks.length,
+    deliver: () => {
+      const { chunks, far, end } = kept;
+      for (const chunk of chunks.splice(0)) far.write(chunk);
+      end?.();
+    },
   };
 }
 

@@ -186,6 +186,30 @@ withEachClient(({ key, run, open, close }) => {
     }
   });
 
+  test('a binding that arrives late does not release the lock', async () => {
+    const server = await start({ options: ['--dlock.session-grace', '20000'] });
+    const line = await wire(server.port);
+    const client = await open({ at: line.port });
+    const lock = await new DLock(client).acquire('job', { session: true, lease: 30_000, answer: 300 });
+    const bound = async () => (await clientsOf(server.run, 'job', 'holds', 'session'))[0];
+    const clients = async () => (await server.run('CLIENT', 'LIST')).split('\n').filter((each) => each).length;
+    const [first, before] = [await bound(), await clients()];
+    line.keep('SESSION');
+    await server.run('CLIENT', 'KILL', 'ID', String(first));
+    await until('a command that binds is kept back', async () => line.kept() > 0);
+    await until('another one has bound it', async () => ![null, first].includes(await bound()));
+    const second = await bound();
+    await server.run('CONFIG', 'SET', 'dlock.session-grace', '0');
+    line.deliver();
+    await until('the late one has arrived', async () => ![null, second].includes(await bound()));
+    await sleep(300);
+    assert.equal((await lookAt(server.run, 'job')).token, lock.token);
+    assert(!lock.signal.aborted);
+    assert.equal(await lock.release(), true);
+    await until('its connections are closed', async () => (await clients()) === before - 1);
+    await server.stop();
+  });
+
   test('a session whose server hangs for a while is kept', async () => {
     const server = await start();
     const dlock = new DLock(await open({ at: server.port }));
