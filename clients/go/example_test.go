@@ -85,3 +85,46 @@ func ExampleClient_Semaphore() {
 	fmt.Println("one of four:", device.Name())
 	// Output: one of four: devices
 }
+
+func ExampleWithSlot() {
+	client, err := dlock.New(address)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer client.Close()
+
+	ctx := context.Background()
+	workers := client.Semaphore("workers", 100)
+	worker, err := workers.Acquire(ctx, dlock.WithSlot())
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer worker.Unlock(ctx)
+	fmt.Println("the id of this worker is", worker.Slot())
+	// Output: the id of this worker is 0
+}
+
+func ExampleWithBeat() {
+	client, err := dlock.New(address)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer client.Close()
+
+	ctx := context.Background()
+	lock, err := client.Lock(ctx, "job:3", dlock.WithBeat(time.Minute)) // each step takes less than that
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer lock.Unlock(ctx)
+	for step := range 3 {
+		if err := lock.Beat(); err != nil {
+			log.Fatal(err) // the lock is lost
+		}
+		fmt.Println("step", step)
+	}
+	// Output:
+	// step 0
+	// step 1
+	// step 2
+}
