@@ -142,7 +142,7 @@ impl Acquire {
             if !session.is_of(&backend) {
                 return Err(Error::Invalid("the session is of another client".to_owned()));
             }
-            (terms.lease, terms.openings) = (session.lease(terms.lease), session.openings());
+            terms.lease = session.lease(terms.lease);
         }
         if let Some(upgrades) = &terms.upgrades {
             let began = Instant::now();

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use tokio::time::sleep;
 
 use crate::error::Error;
-use crate::named::{self, Binding};
+use crate::named::{self, Binding, Ticket};
 use crate::owner::{Naming, uuid};
 use crate::quorum::Kept;
 use crate::server::Fault;
@@ -139,9 +139,8 @@ pub(crate) struct Terms {
     /// How long the lock stays at least, even if it is released earlier.
     pub at_least: Option<Duration>,
     pub keep: Keep,
-    /// The named session, and how often it had been opened before.
+    /// The named session.
     pub named: Option<Arc<named::Inner>>,
-    pub openings: u64,
     pub wait: Wait,
     /// How long an outage may take, if the wait has no limit.
     pub outage: Option<Duration>,
@@ -164,7 +163,6 @@ impl Terms {
             at_least: None,
             keep: Keep::Renewal,
             named: None,
-            openings: 0,
             wait,
             outage: None,
             replicas: None,
@@ -238,6 +236,8 @@ pub(crate) struct Grant {
     pub until: Instant,
     /// The connection that the hold is bound to, if it is a session.
     pub session: Option<Arc<Session>>,
+    /// The named session on its server.
+    pub ticket: Option<Ticket>,
     /// The quorum's part of it.
     pub kept: Option<Arc<Kept>>,
 }

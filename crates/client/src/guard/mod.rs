@@ -71,8 +71,8 @@ impl Guard {
     pub(crate) fn new(backend: Backend, terms: Terms, grant: Grant) -> Self {
         let owner = grant.kept.as_ref().map_or_else(|| terms.owner.clone(), |kept| kept.owner());
         let (mut hold, until) = (Hold::new(&terms, owner, &grant), grant.until);
-        if let Some(session) = &terms.named {
-            hold.binding = Some(session.join(Server::binds(&hold, session.id()), terms.openings));
+        if let (Some(session), Some(ticket)) = (&terms.named, grant.ticket) {
+            hold.binding = Some(session.join(&hold, ticket));
         }
         let (state, lease) = (watch::Sender::new(State::Until(until)), Mutex::new(hold.lease));
         let (entries, runtime, keeper) = (AtomicUsize::new(1), Handle::current(), OnceLock::new());

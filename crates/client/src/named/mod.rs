@@ -1,25 +1,30 @@
 //! A named session: one heartbeat for all locks of a program.
 
 mod binding;
+mod cluster;
+mod heart;
+mod locks;
 mod round;
 
-use std::collections::BTreeMap;
 use std::fmt;
 use std::future::Future;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use redis::Cmd;
 use tokio::runtime::Handle;
-use tokio::sync::{Notify, watch};
-use tokio::time::{sleep, sleep_until, timeout_at};
+use tokio::sync::watch;
+use tokio::time::{sleep, timeout_at};
 
 use crate::backend::Backend;
 use crate::client::Client;
 use crate::error::Error;
+use crate::join::join_all;
 use crate::owner::uuid;
 use crate::server::{Fault, Server};
 pub(crate) use binding::{Binding, WeakBinding};
+use heart::{Heart, Kept};
+pub(crate) use locks::{BoundHold, Ticket};
 
 /// Keeps all locks that are acquired with it ([`Acquire::in_session`](crate::Acquire::in_session)) by one heartbeat,
 /// which takes whatever connection the client has. When the heartbeats end, for example because the process hangs, the
@@ -43,6 +48,9 @@ pub(crate) use binding::{Binding, WeakBinding};
 ///
 /// After a restart or a failover, the session opens itself again on the new server and binds its locks there. Those that
 /// the server has no more are lost. So are locks that were deleted, with the next heartbeat.
+///
+/// In a cluster, each node that has locks of the session gets a heartbeat of its own. If a node fails for good, its locks
+/// are lost, and the session goes on with the others.
 #[derive(Clone)]
 pub struct Session {
     inner: Arc<Inner>,
@@ -58,7 +66,8 @@ pub(crate) struct Inner {
     manual: bool,
     kept: Mutex<Kept>,
     phase: watch::Sender<Phase>,
-    wake: Arc<Notify>,
+    /// One heart is opened at a time.
+    opening: tokio::sync::Mutex<()>,
     runtime: Handle,
 }
 
@@ -71,38 +80,14 @@ enum Phase {
     Closed,
 }
 
-struct Kept {
-    /// Until when the server has the session for certain, and when the next heartbeat is due.
-    until: Instant,
-    due: Instant,
-    /// Whether the program has called `beat` since the last heartbeat.
-    beaten: bool,
-    /// How often it was opened on a server. Locks that were granted before the last time must be bound again.
-    openings: u64,
-    bindings: BTreeMap<u64, Bound>,
-    next: u64,
-    /// Releases that no server answered. Without its session, a hold would end with its lease.
-    owed: Vec<Commands>,
-    /// Why the last heartbeat failed, if it did.
-    failure: Option<String>,
-}
-
-/// What the session knows of a hold.
-struct Bound {
-    bind: Commands,
-    /// Until when the hold is certain although it must be bound again.
-    unbound: Option<Instant>,
-    lost: watch::Sender<bool>,
-}
-
 impl Session {
     /// Opens a session of the client's server. `timeout`: the server frees all of its locks so long after the last
     /// heartbeat; 300 ms to one hour. Must be called inside a tokio runtime.
     ///
     /// # Errors
     ///
-    /// [`Error::Unreachable`] if no server answers within a second. [`Error::Invalid`] for a quorum, for a cluster, or if
-    /// the timeout is out of range.
+    /// [`Error::Unreachable`] if no server answers within a second. [`Error::Invalid`] for a quorum, or if the timeout
+    /// is out of range.
     pub async fn open(client: &Client, timeout: Duration) -> Result<Self, Error> {
         Self::begin(client, timeout, false).await
     }
@@ -126,12 +111,10 @@ impl Session {
         }
         let inner = Arc::new(Inner::new(server.clone(), timeout, manual));
         inner.open().await?;
-        let (weak, wake) = (Arc::downgrade(&inner), inner.wake.clone());
-        inner.runtime.spawn(beat(weak, wake));
         Ok(Self { inner })
     }
 
-    /// Returns the name by which the server knows it, a UUID.
+    /// Returns the name by which the server knows it, a UUID. In a cluster, other nodes know it by other names.
     pub fn id(&self) -> &str {
         &self.inner.id
     }
@@ -153,7 +136,7 @@ impl Session {
         let (mut phase, inner) = (self.inner.phase.subscribe(), Arc::downgrade(&self.inner));
         async move {
             while *phase.borrow_and_update() == Phase::Open {
-                let Some(until) = inner.upgrade().map(|inner| inner.kept().until) else { return };
+                let Some(until) = inner.upgrade().map(|inner| inner.kept().latest()) else { return };
                 let over = until <= Instant::now();
                 if over || matches!(timeout_at(until.into(), phase.changed()).await, Ok(Err(_))) {
                     return;
@@ -165,14 +148,12 @@ impl Session {
     /// Says that the program is alive: see [`open_manual`](Session::open_manual). Sends nothing itself and does not wait,
     /// so call it often.
     pub fn beat(&self) {
-        let mut kept = self.inner.kept();
-        let first = !std::mem::replace(&mut kept.beaten, true);
-        if first {
-            self.inner.wake.notify_one();
+        for heart in self.inner.kept().hearts.values_mut() {
+            heart.beat();
         }
     }
 
-    /// Ends it, and frees all of its locks with one command. A guard that was still held is lost.
+    /// Ends it, and frees all of its locks with one command (in a cluster one for each node). A guard that was still held is lost.
     ///
     /// # Errors
     ///
@@ -184,7 +165,11 @@ impl Session {
             return Ok(());
         }
         let inner = &self.inner;
-        inner.repeat(|patience| inner.server.close_session(&inner.id, patience)).await
+        let names = inner.names();
+        let closing = names.iter().map(|(id, node)| async move {
+            inner.repeat(|patience| inner.server.close_session(id, node.as_ref(), patience)).await
+        });
+        join_all(closing).await.into_iter().collect()
     }
 
     pub(crate) fn inner(&self) -> &Arc<Inner> {
@@ -194,29 +179,19 @@ impl Session {
 
 impl Inner {
     fn new(server: Arc<Server>, timeout: Duration, manual: bool) -> Self {
-        let now = Instant::now();
-        let kept = Kept {
-            until: now,
-            due: now,
-            beaten: false,
-            openings: 0,
-            bindings: BTreeMap::new(),
-            next: 0,
-            owed: Vec::new(),
-            failure: None,
-        };
         // The server is told whole milliseconds.
         let timeout = timeout - Duration::from_nanos(u64::from(timeout.subsec_nanos()) % 1_000_000);
-        let (phase, wake) = (watch::Sender::new(Phase::Opening), Arc::default());
-        Self { server, id: uuid(), timeout, manual, kept: Mutex::new(kept), phase, wake, runtime: Handle::current() }
+        let phase = watch::Sender::new(Phase::Opening);
+        let (kept, opening, runtime) = (Mutex::default(), tokio::sync::Mutex::default(), Handle::current());
+        Self { server, id: uuid(), timeout, manual, kept, phase, opening, runtime }
     }
 
-    async fn open(&self) -> Result<(), Error> {
+    async fn open(self: &Arc<Self>) -> Result<(), Error> {
         self.repeat(|patience| async move {
             if self.server.is_in_cluster(patience).await? {
-                return Err(Fault::Refused("a session needs one server, not a cluster".into()));
+                return self.open_in_cluster(patience).await;
             }
-            self.round(Some(patience)).await
+            self.begin(ONE_SERVER, Heart::new(self.id.clone(), None), patience).await
         })
         .await
     }
@@ -242,147 +217,9 @@ impl Inner {
         }
     }
 
-    // For its locks
-
-    /// Returns whether it is a session of this backend.
-    pub fn is_of(&self, backend: &Backend) -> bool {
-        matches!(backend, Backend::Server(server) if Arc::ptr_eq(server, &self.server))
-    }
-
-    pub fn id(&self) -> &str {
-        &self.id
-    }
-
-    /// Fails if it is not open.
-    pub fn check(&self) -> Result<(), Error> {
-        let phase = *self.phase.borrow();
-        let kept = self.kept();
-        match phase {
-            Phase::Open if Instant::now() < kept.until => Ok(()),
-            Phase::Closed | Phase::Opening => Err(Error::SessionEnded("it was closed".to_owned())),
-            Phase::Open | Phase::Lost => {
-                let because = kept.failure.as_ref().map(|failure| format!(": {failure}")).unwrap_or_default();
-                Err(Error::SessionEnded(format!("no heartbeat was confirmed within its timeout{because}")))
-            }
-        }
-    }
-
-    /// Returns the lease of a lock.
-    pub fn lease(&self, lease: Duration) -> Duration {
-        lease.max(LEASES * self.timeout)
-    }
-
-    pub fn openings(&self) -> u64 {
-        self.kept().openings
-    }
-
-    /// The server does not know it. The next heartbeat, which opens it again, is due.
-    pub fn missing(&self) {
-        let mut kept = self.kept();
-        (kept.due, kept.beaten) = (Instant::now(), true);
-        drop(kept);
-        self.wake.notify_one();
-    }
-
-    /// Takes a lock that was granted, when the session had been opened this often. It is lost already if the session is.
-    pub fn join(self: &Arc<Self>, bind: Commands, openings: u64) -> Binding {
-        let is_open = self.check().is_ok();
-        let mut kept = self.kept();
-        let (number, until, must_bind) = (kept.next, kept.until, openings != kept.openings);
-        kept.next += 1;
-        let (lost, receiver) = watch::channel(!is_open);
-        if is_open {
-            kept.bindings.insert(number, Bound { bind, unbound: must_bind.then_some(until), lost });
-        }
-        drop(kept);
-        // It may have ended meanwhile.
-        if *self.phase.borrow() != Phase::Open {
-            self.lose([number]);
-        }
-        if must_bind {
-            self.missing();
-        }
-        Binding { session: self.clone(), number, lost: receiver }
-    }
-
-    /// Adds releases that failed.
-    pub fn owe(&self, releases: Commands) {
-        if *self.phase.borrow() == Phase::Open {
-            self.kept().owed.push(releases);
-        }
-    }
-
-    fn until(&self, number: u64) -> Instant {
-        let kept = self.kept();
-        match kept.bindings.get(&number) {
-            Some(bound) => bound.unbound.map_or(kept.until, |unbound| unbound.min(kept.until)),
-            None => Instant::now(),
-        }
-    }
-
-    // The course of time
-
-    /// Returns when something is due.
-    fn next(&self) -> Instant {
-        let kept = self.kept();
-        let due = (!self.manual || kept.beaten).then_some(kept.due);
-        let unbound = kept.bindings.values().filter_map(|bound| bound.unbound);
-        unbound.chain(due).min().map_or(kept.until, |next| next.min(kept.until))
-    }
-
-    /// Returns whether a heartbeat must be sent. Loses the locks that are not certain any more.
-    fn is_due(&self) -> bool {
-        let now = Instant::now();
-        let mut kept = self.kept();
-        if now >= kept.until {
-            drop(kept);
-            self.end(Phase::Lost);
-            return false;
-        }
-        let is_late = |bound: &Bound| bound.unbound.is_some_and(|unbound| now >= unbound);
-        let late: Vec<u64> =
-            kept.bindings.iter().filter(|(_, bound)| is_late(bound)).map(|(number, _)| *number).collect();
-        let due = now >= kept.due && (!self.manual || kept.beaten);
-        if due {
-            kept.beaten = false;
-        }
-        drop(kept);
-        self.lose(late);
-        due
-    }
-
-    /// A round has ended. If something is left to do, the next one follows soon.
-    fn went(&self, outcome: Result<(), Fault>) {
-        let mut kept = self.kept();
-        kept.failure = outcome.err().map(|fault| fault.cause().to_string());
-        if kept.failure.is_some() || kept.bindings.values().any(|bound| bound.unbound.is_some()) {
-            let pause = (self.timeout / 30).min(LONGEST_PAUSE);
-            (kept.due, kept.beaten) = ((Instant::now() + pause).min(kept.until), true);
-        }
-    }
-
-    /// Ends the session and loses its locks. False: it was not open.
-    fn end(&self, phase: Phase) -> bool {
-        let was_open = self.phase.send_if_modified(|before| {
-            let was_open = *before == Phase::Open;
-            *before = phase;
-            was_open
-        });
-        let bindings = std::mem::take(&mut self.kept().bindings);
-        for bound in bindings.into_values() {
-            bound.lost.send_replace(true);
-        }
-        self.wake.notify_one();
-        was_open
-    }
-
-    fn lose(&self, numbers: impl IntoIterator<Item = u64>) {
-        for number in numbers {
-            let bound = self.kept().bindings.remove(&number);
-            if let Some(bound) = bound {
-                bound.lost.send_replace(true);
-            }
-        }
+    /// Returns by what name each server knows it.
+    fn names(&self) -> Vec<(String, Option<redis::ConnectionInfo>)> {
+        self.kept().hearts.values().map(|heart| (heart.id.clone(), heart.node.clone())).collect()
     }
 
     fn kept(&self) -> MutexGuard<'_, Kept> {
@@ -391,35 +228,17 @@ impl Inner {
     }
 }
 
-/// Sends heartbeats until the session is over.
-async fn beat(session: Weak<Inner>, wake: Arc<Notify>) {
-    loop {
-        let next = match session.upgrade() {
-            Some(session) if *session.phase.borrow() == Phase::Open => session.next(),
-            _ => return,
-        };
-        tokio::select! {
-            () = sleep_until(next.into()) => {}
-            () = wake.notified() => {}
-        }
-        let Some(session) = session.upgrade() else { return };
-        if *session.phase.borrow() == Phase::Open && session.is_due() {
-            let until = session.kept().until;
-            let outcome = timeout_at(until.into(), session.round(None)).await;
-            session.went(outcome.unwrap_or_else(|_| Err(Fault::OutcomeUnknown("no reply in time".into()))));
-        }
-    }
-}
-
 impl Drop for Inner {
     fn drop(&mut self) {
         if *self.phase.borrow() == Phase::Open {
-            let (server, id) = (self.server.clone(), self.id.clone());
-            self.server.cleanups.spawn(&self.runtime, async move {
-                while server.close_session(&id, TRY).await.is_err() {
-                    sleep(PAUSE).await;
-                }
-            });
+            for (id, node) in self.names() {
+                let server = self.server.clone();
+                self.server.cleanups.spawn(&self.runtime, async move {
+                    while server.close_session(&id, node.as_ref(), TRY).await.is_err() {
+                        sleep(PAUSE).await;
+                    }
+                });
+            }
         }
     }
 }
@@ -442,10 +261,6 @@ impl fmt::Debug for Session {
     }
 }
 
-/// The lease of each lock is at least this many times the session's timeout. The server renews it when a third has
-/// passed, so a hold that lost its session outlives the guard's belief in it.
-const LEASES: u32 = 3;
-
 /// The shortest and the longest timeout on the server.
 const SHORTEST: Duration = Duration::from_millis(300);
 const LONGEST: Duration = Duration::from_secs(3600);
@@ -454,6 +269,8 @@ const LONGEST: Duration = Duration::from_secs(3600);
 const TRY: Duration = Duration::from_secs(1);
 const LATE: Duration = Duration::from_millis(150);
 
-/// Between two attempts at that, and at most between two heartbeats of which the first failed.
+/// Between two attempts at that.
 const PAUSE: Duration = Duration::from_millis(20);
-const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+
+/// The heart of a session that is not in a cluster.
+const ONE_SERVER: &str = "";

@@ -3,43 +3,31 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use redis::{Cmd, Value};
+use redis::{Cmd, ConnectionInfo, Value};
 
-use super::{Commands, Inner, Phase};
+use super::locks::BoundHold;
+use super::{Inner, Phase};
 use crate::server::Fault;
 
 impl Inner {
     /// A heartbeat, and what follows from its reply. Opens the session if the server does not know it.
-    pub(super) async fn round(&self, patience: Option<Duration>) -> Result<(), Fault> {
-        let (known, openings) = {
-            let kept = self.kept();
-            (kept.bindings.keys().copied().collect::<Vec<_>>(), kept.openings)
+    pub(super) async fn round(self: &Arc<Self>, name: &str, patience: Option<Duration>) -> Result<(), Fault> {
+        let known: Vec<u64> = self.kept().of(name).map(|(number, _)| number).collect();
+        let patience_for_it = patience.unwrap_or_else(|| self.patience());
+        let (sent, count) = match self.beat_once(name, patience_for_it).await {
+            Ok(Some(confirmed)) => confirmed,
+            Ok(None) => return Ok(()),
+            Err(fault) => {
+                if self.kept().in_cluster {
+                    self.leave_node(name).await;
+                }
+                return Err(fault);
+            }
         };
-        let mut sent = Instant::now();
-        let mut count = None;
-        if openings > 0 {
-            match self.heartbeat("XX", patience).await {
-                Err(fault) if fault.is_no_session() => {}
-                reply => count = reply?,
-            }
-        }
-        if count.is_none() {
-            if *self.phase.borrow() == Phase::Closed {
-                return Ok(());
-            }
-            self.unbind();
-            sent = Instant::now();
-            count = self.heartbeat("NX", patience).await?;
-            if count.is_none() {
-                // An earlier attempt has opened it, and its reply was lost.
-                sent = Instant::now();
-                count = self.heartbeat("XX", patience).await?;
-            }
-        }
-        if !self.confirmed(sent) {
+        if !self.confirmed(name, sent) {
             return Ok(());
         }
-        self.bind_again(&known, count.unwrap_or(0)).await?;
+        self.bind_again(name, &known, count).await;
         let owed = self.kept().owed.clone();
         for releases in owed {
             if self.all(&releases, patience).await.iter().all(is_over) {
@@ -49,19 +37,51 @@ impl Inner {
         Ok(())
     }
 
-    async fn heartbeat(&self, option: &str, patience: Option<Duration>) -> Result<Option<u64>, Fault> {
-        let patience = patience.unwrap_or_else(|| self.patience());
-        self.server.heartbeat(&self.id, self.timeout, option, patience).await
+    /// Sends a heartbeat. Returns when, and how many bindings the server has; `None`: the session is over.
+    async fn beat_once(&self, name: &str, patience: Duration) -> Result<Option<(Instant, u64)>, Fault> {
+        let heart = self.kept().hearts.get(name).map(|heart| (heart.id.clone(), heart.node.clone(), heart.openings));
+        let Some((id, node, openings)) = heart else { return Ok(None) };
+        let heartbeat = |option| self.heartbeat((&id, node.as_ref()), option, patience);
+        let mut sent = Instant::now();
+        if openings > 0 {
+            match heartbeat("XX").await {
+                Err(fault) if fault.is_no_session() => {}
+                reply => return Ok(Some((sent, reply?.unwrap_or(0)))),
+            }
+        }
+        if *self.phase.borrow() == Phase::Closed {
+            return Ok(None);
+        }
+        self.unbind(name);
+        sent = Instant::now();
+        let mut count = heartbeat("NX").await?;
+        if count.is_none() {
+            // An earlier attempt has opened it, and its reply was lost.
+            sent = Instant::now();
+            count = heartbeat("XX").await?;
+        }
+        Ok(Some((sent, count.unwrap_or(0))))
+    }
+
+    async fn heartbeat(
+        &self,
+        (id, node): (&str, Option<&ConnectionInfo>),
+        option: &str,
+        patience: Duration,
+    ) -> Result<Option<u64>, Fault> {
+        self.server.heartbeat((id, node), self.timeout, option, patience).await
     }
 
     /// Notes a heartbeat that was sent then. False: it is over.
-    fn confirmed(&self, sent: Instant) -> bool {
+    fn confirmed(&self, name: &str, sent: Instant) -> bool {
         let phase = *self.phase.borrow();
         let mut kept = self.kept();
-        if matches!(phase, Phase::Lost | Phase::Closed) || phase == Phase::Open && Instant::now() >= kept.until {
+        let Some(heart) = kept.hearts.get_mut(name) else { return false };
+        let is_over = heart.until.is_some_and(|until| Instant::now() >= until);
+        if is_over || matches!(phase, Phase::Lost | Phase::Closed) {
             return false;
         }
-        (kept.until, kept.due) = (sent + self.timeout, sent + self.timeout / 3);
+        (heart.until, heart.due) = (Some(sent + self.timeout), sent + self.timeout / 3);
         drop(kept);
         self.phase.send_if_modified(|phase| {
             let opens = *phase == Phase::Opening;
@@ -74,46 +94,56 @@ impl Inner {
     }
 
     /// The server has none of the bindings. The holds are certain only for as long as they were.
-    fn unbind(&self) {
+    fn unbind(&self, name: &str) {
         let mut kept = self.kept();
-        kept.openings += 1;
-        let until = kept.until;
-        for bound in kept.bindings.values_mut() {
+        let Some(heart) = kept.hearts.get_mut(name) else { return };
+        heart.openings += 1;
+        let until = heart.until.unwrap_or_else(Instant::now);
+        for bound in kept.bindings.values_mut().filter(|bound| bound.heart == name) {
             bound.unbound.get_or_insert(until);
         }
     }
 
     /// Binds locks again. `count`: how many bindings the server has, which had all the known ones.
-    async fn bind_again(&self, known: &[u64], count: u64) -> Result<(), Fault> {
+    async fn bind_again(self: &Arc<Self>, name: &str, known: &[u64], count: u64) {
         let again: Vec<u64> = {
             let kept = self.kept();
-            let there = known.iter().filter_map(|number| kept.bindings.get(number));
-            let expected: usize = there.map(|bound| bound.bind.len()).sum();
+            let there = kept.of(name).filter(|(number, _)| known.binary_search(number).is_ok());
+            let expected: usize = there.map(|(_, bound)| bound.hold.names.len()).sum();
             if count < expected as u64 {
                 known.to_vec()
             } else {
-                kept.bindings.iter().filter(|(_, bound)| bound.unbound.is_some()).map(|(number, _)| *number).collect()
+                kept.of(name).filter(|(_, bound)| bound.unbound.is_some()).map(|(number, _)| number).collect()
             }
         };
         for some in again.chunks(AT_ONCE) {
-            let binds: Vec<(u64, Commands)> = {
+            let (id, holds): (String, Vec<(u64, Arc<BoundHold>)>) = {
                 let kept = self.kept();
-                if Instant::now() >= kept.due {
-                    return Ok(());
-                }
-                some.iter().filter_map(|number| Some((*number, kept.bindings.get(number)?.bind.clone()))).collect()
+                let Some(heart) = kept.hearts.get(name).filter(|heart| Instant::now() < heart.due) else { return };
+                let hold =
+                    |number: &u64| Some((*number, kept.bindings.get(number)?)).filter(|(_, it)| it.heart == name);
+                let holds = some.iter().filter_map(hold).map(|(number, bound)| (number, bound.hold.clone()));
+                (heart.id.clone(), holds.collect())
             };
-            let all: Vec<_> = binds.iter().flat_map(|(_, bind)| bind.iter().cloned()).collect();
+            let all: Vec<_> = holds.iter().flat_map(|(_, hold)| self.server.binds(hold, &id)).collect();
             let mut replies = self.all(&all, None).await.into_iter();
-            for (number, bind) in binds {
-                self.bound(number, &replies.by_ref().take(bind.len()).collect::<Vec<_>>());
+            let mut elsewhere = Vec::new();
+            for (number, hold) in holds {
+                let replies: Vec<_> = replies.by_ref().take(hold.names.len()).collect();
+                if replies.iter().any(|reply| reply.as_ref().err().is_some_and(Fault::is_no_session)) {
+                    elsewhere.push(number);
+                }
+                self.bound(number, &replies);
+            }
+            if self.kept().in_cluster {
+                // A node with another name for the session has answered, or this one has been restarted.
+                self.follow_all(&elsewhere, name).await;
             }
         }
-        Ok(())
     }
 
     /// Takes the replies to a binding. After a fault it is tried again, until the hold is not certain any more.
-    fn bound(&self, number: u64, replies: &[Result<Value, Fault>]) {
+    pub(super) fn bound(&self, number: u64, replies: &[Result<Value, Fault>]) {
         let is_gone = |reply: &Result<Value, Fault>| match reply {
             Ok(reply) => *reply == Value::Nil,
             Err(fault) => fault.is_wrong_type(),
@@ -127,12 +157,16 @@ impl Inner {
         }
     }
 
-    async fn all(&self, commands: &[(Vec<u8>, Cmd)], patience: Option<Duration>) -> Vec<Result<Value, Fault>> {
+    pub(super) async fn all(
+        &self,
+        commands: &[(Vec<u8>, Cmd)],
+        patience: Option<Duration>,
+    ) -> Vec<Result<Value, Fault>> {
         self.server.call_each(commands, patience.unwrap_or_else(|| self.patience())).await
     }
 
     /// Returns how long a reply may take: a part of the timeout, so that two may fail before the session is lost.
-    fn patience(&self) -> Duration {
+    pub(super) fn patience(&self) -> Duration {
         (self.timeout / 6).clamp(SHORTEST_PATIENCE, LONGEST_PATIENCE)
     }
 }
@@ -147,4 +181,4 @@ const SHORTEST_PATIENCE: Duration = Duration::from_millis(100);
 const LONGEST_PATIENCE: Duration = Duration::from_secs(2);
 
 /// How many locks are bound again at once.
-const AT_ONCE: usize = 100;
+pub(super) const AT_ONCE: usize = 100;

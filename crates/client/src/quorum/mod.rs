@@ -267,7 +267,7 @@ impl Attempt {
         let (token, until) = (hold.token(), self.quorum.at(hold.valid_until()));
         let answers = self.answers.take().unwrap_or_else(|| unbounded_channel().1);
         let kept = Kept::new(self.quorum.clone(), self.dispatch.clone(), hold, answers);
-        Grant { token, until, session: None, kept: Some(kept) }
+        Grant { token, until, session: None, ticket: None, kept: Some(kept) }
     }
 
     fn send(&mut self) {

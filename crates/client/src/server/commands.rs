@@ -5,10 +5,11 @@ use std::time::Duration;
 use redis::{Cmd, Value, cmd};
 
 use super::fault::Fault;
+use crate::named::{BoundHold, Ticket};
 use crate::terms::{Hold, Keep, Mode, Replicas, Terms};
 
 /// Acquires, waiting for that many milliseconds (0: without limit).
-pub(super) fn acquire(terms: &Terms, block: Option<u64>) -> Cmd {
+pub(super) fn acquire(terms: &Terms, ticket: Option<&Ticket>, block: Option<u64>) -> Cmd {
     let mut acquire = match terms.mode {
         Mode::Exclusive => on(terms, "DLOCK.ACQUIRE"),
         Mode::Read => on(terms, "DLOCK.RLOCK"),
@@ -34,8 +35,8 @@ pub(super) fn acquire(terms: &Terms, block: Option<u64>) -> Cmd {
     if terms.keep == Keep::Session {
         acquire.arg("SESSION");
     }
-    if let Some(session) = &terms.named {
-        acquire.arg("SESSIONID").arg(session.id());
+    if let Some(ticket) = ticket {
+        acquire.arg("SESSIONID").arg(&ticket.id);
     }
     acquire
 }
@@ -78,7 +79,7 @@ pub(super) fn bind(hold: &Hold, name: &[u8]) -> Cmd {
 }
 
 /// Binds the hold to a named session, with the lease that it has.
-pub(super) fn bind_named(hold: &Hold, name: &[u8], session: &str) -> Cmd {
+pub(super) fn bind_named(hold: &BoundHold, name: &[u8], session: &str) -> Cmd {
     let mut renew = cmd("DLOCK.RENEW");
     renew.arg(name).arg(&hold.owner).arg("TOKEN").arg(hold.token).arg("SESSIONID").arg(session);
     renew

@@ -163,7 +163,11 @@ impl Server {
         };
         let shares = block.is_none() && terms.keep != Keep::Session && terms.replicas.is_none();
         let lane = if shares { Lane::Shared } else { Lane::Own };
-        let mut all = vec![commands::acquire(terms, block)];
+        let ticket = match &terms.named {
+            Some(session) => Some(session.ticket(terms.name(), REPLY).await?),
+            None => None,
+        };
+        let mut all = vec![commands::acquire(terms, ticket.as_ref(), block)];
         let mut rest = Duration::ZERO;
         if let Some(replicas) = terms.replicas {
             // Redis 7.0.0 to 7.0.11 does not count a grant to a blocked client as its write, and no server counts a
@@ -182,7 +186,7 @@ impl Server {
         };
         let session = (terms.keep == Keep::Session).then(|| Arc::new(Session::new(link.clone())));
         let lease = terms.first_lease();
-        let mut grant = Grant { token, until: sent + lease, session, kept: None };
+        let mut grant = Grant { token, until: sent + lease, session, ticket, kept: None };
         let hold = Hold::new(terms, terms.owner.clone(), &grant);
         if let Some(replicas) = terms.replicas
             && let Err(fault) = commands::acknowledged(replies.last().unwrap_or(&Value::Nil), replicas)

@@ -11,11 +11,13 @@ use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
 use redis::{Cmd, ConnectionInfo, Value, cmd};
+use tokio::time::timeout;
 
 use super::fault::Fault;
 use super::link::Link;
 use super::slot::slot;
 use crate::address::{self, Place};
+use crate::error::Cause;
 use crate::join::first_ok;
 use crate::login::Setup;
 
@@ -137,6 +139,30 @@ impl Nodes {
             }
         }
         Err(Fault::Later("redirected again and again".into()))
+    }
+
+    /// Sends a command to that node.
+    pub async fn call_node(&self, node: &ConnectionInfo, command: &Cmd, patience: Duration) -> Result<Value, Fault> {
+        let asking = async {
+            let link = self.link_to(node, Lane::Shared).await?;
+            let reply = link.ask(command, Some(patience)).await;
+            if matches!(reply, Err(Fault::OutcomeUnknown(_) | Fault::Later(_))) {
+                self.forget(&link);
+            }
+            reply
+        };
+        let silent = |_| Err(Fault::NotSent(Cause::from("no connection in time").at(node.addr())));
+        timeout(patience * 2, asking).await.unwrap_or_else(silent)
+    }
+
+    /// Returns the node that had the key last, if that is known.
+    pub fn known_node_of(&self, key: &[u8]) -> Option<ConnectionInfo> {
+        self.known().slots.get(&slot(key)).cloned()
+    }
+
+    /// Notes which node has the key.
+    pub fn note(&self, key: &[u8], node: &ConnectionInfo) {
+        self.known().slots.insert(slot(key), node.clone());
     }
 
     /// Keeps a request's own connection for the next one, unless a reply is still on its way: then it is closed.

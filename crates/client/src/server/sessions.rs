@@ -3,28 +3,28 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use redis::{Cmd, Value, cmd};
+use redis::{Cmd, ConnectionInfo, Value, cmd};
 
 use super::Server;
 use super::commands::{self, millis};
 use super::fault::Fault;
 use super::nodes::Lane;
 use crate::join::join_all;
-use crate::named::Commands;
+use crate::named::{BoundHold, Commands};
 use crate::terms::{Hold, Terms};
 
 impl Server {
     /// Opens a session (`NX`), or keeps it (`XX`). Returns how many holds are bound to it; `None`: it is open already.
     pub async fn heartbeat(
         &self,
-        id: &str,
+        (id, node): (&str, Option<&ConnectionInfo>),
         timeout: Duration,
         option: &str,
         patience: Duration,
     ) -> Result<Option<u64>, Fault> {
         let mut heartbeat = cmd("DLOCK.SESSION");
         heartbeat.arg(id).arg("PX").arg(millis(timeout)).arg(option);
-        match self.nodes.call(b"", &heartbeat, Lane::Shared, Some(patience)).await?.0 {
+        match self.call_at_node(node, &heartbeat, patience).await? {
             Value::Int(count) => Ok(Some(u64::try_from(count).unwrap_or(0))),
             Value::Nil => Ok(None),
             other => Err(commands::unexpected(&other)),
@@ -32,10 +32,46 @@ impl Server {
     }
 
     /// Ends a session, and releases its holds.
-    pub async fn close_session(&self, id: &str, patience: Duration) -> Result<(), Fault> {
+    pub async fn close_session(
+        &self,
+        id: &str,
+        node: Option<&ConnectionInfo>,
+        patience: Duration,
+    ) -> Result<(), Fault> {
         let mut close = cmd("DLOCK.SESSION");
         close.arg(id).arg("CLOSE");
-        self.nodes.call(b"", &close, Lane::Shared, Some(patience)).await.map(drop)
+        self.call_at_node(node, &close, patience).await.map(drop)
+    }
+
+    /// Sends a command without a key to that node, or to the one server.
+    async fn call_at_node(
+        &self,
+        node: Option<&ConnectionInfo>,
+        command: &Cmd,
+        patience: Duration,
+    ) -> Result<Value, Fault> {
+        match node {
+            Some(node) => self.nodes.call_node(node, command, patience).await,
+            None => self.nodes.call(b"", command, Lane::Shared, Some(patience)).await.map(|(reply, _)| reply),
+        }
+    }
+
+    /// Returns where every primary of the cluster is that has slots.
+    pub async fn primaries(&self) -> Result<Vec<ConnectionInfo>, Fault> {
+        self.nodes.primaries().await
+    }
+
+    /// Returns the node that had the key last, if that is known.
+    pub fn known_node_of(&self, key: &[u8]) -> Option<ConnectionInfo> {
+        self.nodes.known_node_of(key)
+    }
+
+    /// Asks which node has the key.
+    pub async fn node_of(&self, key: &[u8], patience: Duration) -> Result<ConnectionInfo, Fault> {
+        // There is no such token. Only the node that has the key answers.
+        let (_, link) = self.nodes.call(key, cmd("DLOCK.CHECK").arg(key).arg(1), Lane::Shared, Some(patience)).await?;
+        self.nodes.note(key, link.info());
+        Ok(link.info().clone())
     }
 
     /// Returns whether the server is a node of a cluster.
@@ -58,8 +94,8 @@ impl Server {
     }
 
     /// Returns the commands that bind a hold to a session again.
-    pub fn binds(hold: &Hold, session: &str) -> Commands {
-        Arc::new(hold.names.iter().map(|name| (name.clone(), commands::bind_named(hold, name, session))).collect())
+    pub fn binds(&self, hold: &BoundHold, session: &str) -> Vec<(Vec<u8>, Cmd)> {
+        hold.names.iter().map(|name| (name.clone(), commands::bind_named(hold, name, session))).collect()
     }
 
     /// Returns the commands that release a hold.

@@ -20,6 +20,7 @@ mod limits;
 mod logins;
 mod lost;
 mod named;
+mod named_cluster;
 mod outages;
 mod permissions;
 mod places;

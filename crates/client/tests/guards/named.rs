@@ -285,9 +285,6 @@ async fn a_session_accepts_only_what_it_can_keep() {
     assert!(matches!(&outcome, Err(Error::Invalid(why)) if why.contains("another client")), "{outcome:?}");
     let quorum = Client::quorum(["redis://127.0.0.1:1"], TIMEOUT).open().expect("a quorum");
     assert!(matches!(Session::open(&quorum, TIMEOUT).await, Err(Error::Invalid(_))));
-    let cluster = Setup::new().conf("cluster-enabled yes").start();
-    let outcome = in_time(Session::open(&client_of(&cluster), TIMEOUT)).await;
-    assert!(matches!(&outcome, Err(Error::Refused(cause)) if cause.message().contains("cluster")), "{outcome:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

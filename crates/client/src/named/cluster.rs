@@ -1,0 +1,120 @@
+//! A session in a cluster: a heart for each node, and locks that move.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use redis::ConnectionInfo;
+
+use super::heart::Heart;
+use super::{Inner, Phase};
+use crate::join::join_all;
+use crate::owner::uuid;
+use crate::server::Fault;
+
+impl Inner {
+    /// Opens it on the first node that answers.
+    pub(super) async fn open_in_cluster(self: &Arc<Self>, patience: Duration) -> Result<(), Fault> {
+        self.kept().in_cluster = true;
+        let mut failed = Fault::Later("no node of the cluster has slots".into());
+        for node in self.server.primaries().await? {
+            let name = node.addr().to_string();
+            match self.begin(&name, Heart::new(self.id.clone(), Some(node)), patience / 3).await {
+                Ok(()) => return Ok(()),
+                Err(fault) => failed = fault,
+            }
+        }
+        Err(failed)
+    }
+
+    /// Returns the heart of the node that has the key.
+    pub(super) async fn heart_of(self: &Arc<Self>, key: &[u8], patience: Duration) -> Result<String, Fault> {
+        let node = match self.server.known_node_of(key) {
+            Some(node) => node,
+            None => self.server.node_of(key, patience).await?,
+        };
+        self.heart_at(node).await
+    }
+
+    /// Returns the heart of a node, and opens the session there if it is not.
+    async fn heart_at(self: &Arc<Self>, node: ConnectionInfo) -> Result<String, Fault> {
+        let name = node.addr().to_string();
+        if self.beats_at(&name) {
+            return Ok(name);
+        }
+        // A task of its own: whoever asks may give up half-way, and what is opened must be kept alive.
+        let opening = self.runtime.spawn(self.clone().open_at(node, name));
+        opening.await.unwrap_or_else(|_| Err(Fault::NotSent("the runtime has ended".into())))
+    }
+
+    /// Opens the session on one more node.
+    fn open_at(
+        self: Arc<Self>,
+        node: ConnectionInfo,
+        name: String,
+    ) -> Pin<Box<dyn Future<Output = Result<String, Fault>> + Send>> {
+        Box::pin(async move {
+            let _one = self.opening.lock().await;
+            if self.beats_at(&name) {
+                return Ok(name);
+            }
+            if *self.phase.borrow() == Phase::Open {
+                self.begin(&name, Heart::new(uuid(), Some(node)), self.patience()).await?;
+            }
+            if *self.phase.borrow() == Phase::Open {
+                return Ok(name);
+            }
+            // It may have been closed meanwhile, without this node.
+            let heart = self.kept().hearts.remove(&name);
+            if let Some(Heart { id, node, .. }) = heart {
+                self.server.close_session(&id, node.as_ref(), self.patience()).await?;
+            }
+            Err(Fault::Refused("the session has ended".into()))
+        })
+    }
+
+    fn beats_at(&self, name: &str) -> bool {
+        self.kept().hearts.get(name).is_some_and(|heart| heart.until.is_some())
+    }
+
+    /// A node does not answer, or is a replica now: binds its locks where they are now.
+    pub(super) async fn leave_node(self: &Arc<Self>, name: &str) {
+        let numbers: Vec<u64> = self.kept().of(name).map(|(number, _)| number).collect();
+        // One of them says whether another node has taken over.
+        let Some((first, others)) = numbers.split_first() else { return };
+        if self.follow(*first, name).await.is_ok() {
+            self.follow_all(others, name).await;
+        }
+    }
+
+    /// Binds locks where they are now, which a node has no more.
+    pub(super) async fn follow_all(self: &Arc<Self>, numbers: &[u64], from: &str) {
+        for some in numbers.chunks(super::round::AT_ONCE) {
+            join_all(some.iter().map(|number| self.follow(*number, from))).await;
+        }
+    }
+
+    async fn follow(self: &Arc<Self>, number: u64, from: &str) -> Result<(), Fault> {
+        let Some(hold) = self.kept().bindings.get(&number).map(|bound| bound.hold.clone()) else { return Ok(()) };
+        let key = hold.names.first().map_or(&[][..], Vec::as_slice);
+        let node = self.server.node_of(key, self.patience()).await?;
+        let name = self.heart_at(node).await?;
+        if name == from {
+            return Err(Fault::Later("it is there still".into()));
+        }
+        let id = {
+            let mut kept = self.kept();
+            let until = kept.hearts.get(from).and_then(|heart| heart.until);
+            let Some(id) = kept.hearts.get(&name).map(|heart| heart.id.clone()) else { return Ok(()) };
+            let Some(bound) = kept.bindings.get_mut(&number) else { return Ok(()) };
+            // Certain for no longer than it was, until it is bound there.
+            bound.unbound = bound.unbound.or(until);
+            bound.heart = name;
+            id
+        };
+        let replies = self.all(&self.server.binds(&hold, &id), None).await;
+        self.bound(number, &replies);
+        Ok(())
+    }
+}
