@@ -339,9 +339,6 @@ async def test_what_a_session_does_not_accept(kit: Kit, client: redis.Redis) -> 
         await kit.extra("job", client=own, session=session).acquire()
     with pytest.raises(ValueError, match="another pool"):
         kit.extra("job", session=session)
-    cluster = redis.RedisCluster if not isinstance(kit, AsyncioKit) else redis.asyncio.RedisCluster
-    with pytest.raises(ValueError, match="cluster"):
-        redis_dlock.Session(object.__new__(cluster))
 
 
 async def test_without_a_server_it_does_not_open(kit: Kit) -> None:

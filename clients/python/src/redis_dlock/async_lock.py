@@ -248,7 +248,7 @@ class DLock(LockBase[Line], Lock):
             if hold.token is None:
                 raise self._error("The token is not known, because the owner was set by hand")
             if self._named is not None:
-                hold.watch = self._join(hold, self._named, hold.token)
+                hold.watch = self._join(hold, hold.home, hold.token)
             else:
                 hold.watch = Watch(self._wire, hold, self._terms(hold, hold.token), self.on_lost)
         watch: Watch | Binding = hold.watch

@@ -17,7 +17,7 @@ from .async_wire import Wire
 from .attempt import LATE, TRY
 from .base import logger
 from .bindings import Round
-from .commands import Command
+from .commands import Command, Name
 from .session import SessionBase
 
 S = TypeVar("S", bound="Session")
@@ -29,16 +29,30 @@ class Session(SessionBase):
     """As `redis_dlock.Session`, for asyncio: the heartbeats come from a task, so the locks of a process whose event loop
     hangs are freed."""
 
+    def __new__(cls, redis: Any, *args: Any, **kwargs: Any) -> Session:
+        """Makes that of a cluster if it is the client of one."""
+        if cls is Session and redis_py.in_cluster(redis):
+            from .async_cluster import ClusterSession
+
+            return super().__new__(ClusterSession)
+        return super().__new__(cls)
+
     async def open(self: S) -> S:
         """Opens it at the server, and starts the task that sends the heartbeats. Returns the session itself.
 
         Raises redis-py's `ConnectionError` or `TimeoutError` if no server answers within a second.
         """
+        await self._open(time.monotonic() + TRY)
+        return self
+
+    async def _open(self, ends: float) -> None:
         self._may_open()
         self._wire = Wire(self.redis, "")
-        ends = time.monotonic() + TRY
         await self._repeat(lambda: self._heartbeat(ends + LATE), ends)
         self._task = start(self._run())
+
+    async def home(self, name: Name, until: float) -> Session:
+        """Returns the session on the server of a key."""
         return self
 
     async def close(self) -> None:
@@ -93,6 +107,12 @@ class Session(SessionBase):
                 self._went(None)
             except (*_UNKNOWN, ResponseError, LockError) as error:
                 self._went(error)
+            if self._failed is not None or self._strayed:
+                self._strayed = False
+                await self._follow()
+
+    async def _follow(self) -> None:
+        """Locks may be on another server now."""
 
     async def _heartbeat(self, until: float | None = None) -> None:
         work: Round = self._round()

@@ -113,6 +113,8 @@ class Wire:
 
     async def _once(self, attempt: Attempt) -> None:
         attempt.check()
+        if attempt.named is not None:
+            attempt.enters(await attempt.named.home(self._name, attempt.step()))
         if not attempt.session and (not attempt.waits or self._lends(attempt)):
             with redis_py.Crowd(self._source()):
                 async with self._talk(attempt) as talk:
@@ -377,8 +379,8 @@ def _step(attempt: Attempt) -> float:
 
 def _leave_behind(attempt: Attempt, debt: Debt) -> None:
     """A grant that cannot be undone ends with its lease, unless its session keeps it."""
-    if attempt.named is not None:
-        attempt.named.owe_grant(attempt, debt)
+    if attempt.home is not None:
+        attempt.home.owe_grant(attempt, debt)
 
 
 async def _try(talk: Talk, attempt: Attempt) -> None:

@@ -81,8 +81,10 @@ class Attempt:
     outage: float = 30.0
     # The cap of a new hold in ms.
     max_hold: int | None = None
-    # The named session that the grant is bound to (a `SessionBase`), and how often it had been opened before.
+    # The `Session` that the grant is bound to. Then that of the server of the key, which is another one in a cluster, and
+    # how often it had been opened before.
     named: Any = None
+    home: Any = None
     openings: int = 0
     request: str = field(default_factory=lambda: uuid.uuid4().hex)
 
@@ -124,6 +126,15 @@ class Attempt:
         self.token, self.unanswered = None, False
         return None if debt.token is None and not debt.unanswered else debt
 
+    def enters(self, home: Any) -> None:
+        """The next command goes to the server of this session."""
+        if self.home is None:
+            self.openings = home.openings
+        elif self.home is not home:
+            # An earlier copy may have been granted elsewhere, and have come with its slot.
+            self.openings = -1
+        self.home = home
+
     def check(self) -> None:
         """Raises `LockError` if its session is not open."""
         if self.named is not None:
@@ -133,7 +144,7 @@ class Attempt:
         """Returns whether the error leaves the outcome unknown, so that the command must be repeated."""
         if commands.code(error) == "NOSESSION" and self.named is not None:
             # An earlier copy may have been granted all the same.
-            self.named.missing()
+            self.home.missing()
             return True
         # A failover, or an operator.
         return commands.code(error) == "UNBLOCKED"
@@ -217,7 +228,7 @@ class Attempt:
             block=block,
             session=bind and self.session,
             request=self.request,
-            named=self.named.id if bind and self.named is not None else None,
+            named=self.home.id if bind and self.home is not None else None,
             max_hold=self.max_hold,
         )
         return (*self.target.acquire(self.owner), *options)

@@ -104,7 +104,7 @@ class LockBase(Scripts, Generic[C]):
         if mode not in ("exclusive", "read", "write"):
             raise ValueError(f"mode is exclusive, read or write, not {mode!r}")
         named = session if isinstance(session, SessionBase) else None
-        if named is not None and redis.connection_pool is not named.redis.connection_pool:
+        if named is not None and redis_py.servers_of(redis) is not redis_py.servers_of(named.redis):
             raise ValueError("the session belongs to a client with another pool")
         if auto_renewal and not timeout and named is None:
             raise ValueError("auto_renewal needs a timeout: without one, the server renews the lock")
@@ -213,8 +213,7 @@ class LockBase(Scripts, Generic[C]):
             self._target, owner, self._first_lease(), session, ends, waits, self.wait_slice, self._replicas, self.outage,
             self._cap,
         )
-        if self._named is not None:
-            attempt.named, attempt.openings = self._named, self._named.openings
+        attempt.named = self._named
         return attempt
 
     def _entry(self, hold: Hold[C]) -> Attempt:
@@ -279,6 +278,7 @@ class LockBase(Scripts, Generic[C]):
             until=until,
             cap=math.inf if self.max_hold is None else since + self.max_hold,
             entries=self._target.permits,
+            home=attempt.home,
             openings=attempt.openings,
             # The grant came before now.
             stays_until=time.monotonic() + self.at_least if self.at_least else -math.inf,
@@ -368,12 +368,12 @@ class LockBase(Scripts, Generic[C]):
             renewal if renews else None, bind, self._target.check(token), self.timeout or None, every, self._replicas, error
         )
 
-    def _join(self, hold: Hold[C], named: SessionBase, token: int) -> Binding:
-        bind = self._target.renew(hold.owner, token, None, session=named.id)
+    def _join(self, hold: Hold[C], home: SessionBase, token: int) -> Binding:
+        bind = functools.partial(self._target.bind, hold.owner, token)
         asks, earliest = self._target.ask(hold.owner), hold.asked + (self._lease() or 0) / 1000
         cap = Cap(asks, self.mode, token, hold.cap, earliest)
-        binding = Binding(named, bind, cap, self._printed(), self.on_lost)
-        named.join(binding, hold.openings)
+        binding = Binding(home, self._target.names[0], bind, cap, self._printed(), self.on_lost)
+        home.join(binding, hold.openings)
         return binding
 
     def _exit(self, error: LockError) -> None:

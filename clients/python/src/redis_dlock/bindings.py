@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from redis.exceptions import LockNotOwnedError, ResponseError
 
 from . import redis_py
-from .commands import Command, Mode, code
+from .commands import Command, Mode, Name, code
 from .info import of_owner
 
 if TYPE_CHECKING:
@@ -62,17 +62,21 @@ class Binding:
     """A hold that is bound to a session. A lock object asks it instead of a watch of its own."""
 
     def __init__(
-        self, session: SessionBase, bind: list[Command], cap: Cap, name: str, on_lost: Callable[..., Any] | None
+        self, session: SessionBase, key: Name, bind: Callable[[str], list[Command]], cap: Cap, name: str,
+        on_lost: Callable[..., Any] | None,
     ) -> None:
+        """`bind` makes the commands that bind it to the session of an id."""
         self.lost = session._signal()
-        self.bind = bind
+        self.key = key
+        self.bind = bind(session.id)
         self.cap = cap
         self.on_lost = on_lost
         # Until when the hold is certain, by `time.monotonic()`, although it must be bound again. None: it is bound.
         self.unbound: float | None = None
         self._session = session
+        self._binds = bind
         self._name = name
-        self._ended = False
+        self._ended = self._stopped = False
 
     @property
     def is_lost(self) -> bool:
@@ -100,7 +104,16 @@ class Binding:
 
     def stop(self) -> bool:
         """The lock is about to be released. Returns whether it was not before."""
+        # First: another thread may move it to another session at this moment.
+        self._stopped = True
         return self._session._leave(self)
+
+    def move(self, session: SessionBase) -> None:
+        """Its key is on the server of another session, which must bind it in time."""
+        certain = self._session._until if self.unbound is None else min(self._session._until, self.unbound)
+        if self._session._leave(self):
+            self.unbound, self.bind, self._session = certain, self._binds(session.id), session
+            session.take(self)
 
     def renewed(self, sent: float, lease: float) -> None:
         """The server has renewed the lease; the session decides all the same."""
@@ -108,13 +121,14 @@ class Binding:
 
     def release_later(self, commands: list[Command]) -> None:
         """A release failed. The session repeats it."""
-        self._session.owe(Owed(None, lambda token: commands, 0))
+        self._session.owe(Owed(self.key, None, lambda token: commands, 0))
 
 
 class Owed:
     """Something that was not released because no server answered. Without its session it would end with its lease."""
 
-    def __init__(self, ask: Command | None, undo: Callable[[int], list[Command]], token: int | None) -> None:
+    def __init__(self, key: Name, ask: Command | None, undo: Callable[[int], list[Command]], token: int | None) -> None:
+        self.key = key
         self._ask, self._undo, self._token = ask, undo, token
         self.done = False
 

@@ -81,6 +81,10 @@ class Target:
         to: Command = ("SESSIONID", session) if session is not None else ("SESSION",) if bind else ()
         return [("DLOCK.RENEW", name, owner, *length, self.side, *to, *which) for name in self.names]
 
+    def bind(self, owner: bytes, token: int, session: str) -> list[Command]:
+        """Returns commands that bind the hold to the named session, and leave its lease."""
+        return self.renew(owner, token, None, session=session)
+
     def renew_for(self, owner: bytes, token: int, lease: int | None, stays_until: float) -> list[Command]:
         """Returns renewals that do not end the hold before that time, by `time.monotonic()`."""
         return self.renew(owner, token, lease if lease is None else max(lease, rest_of(stays_until)))

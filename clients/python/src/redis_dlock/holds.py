@@ -45,6 +45,8 @@ class Hold(Generic[C]):
     watch: Any = None
     # It is not released before, by `time.monotonic()`.
     stays_until: float = -math.inf
+    # Its named session, on the server that granted it.
+    home: Any = None
     # How often its named session had been opened before it was acquired.
     openings: int = 0
     # The process that acquired it.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import selectors
 import socket
 import time
@@ -118,6 +119,23 @@ def policy(client: Any, otherwise: type[Any]) -> Any:
 def in_cluster(client: Any) -> bool:
     """Returns whether each key has a node of its own."""
     return not hasattr(client, "connection_pool")
+
+
+def servers_of(client: Any) -> Any:
+    """Returns what the clients of the same connections share."""
+    return client.nodes_manager if in_cluster(client) else client.connection_pool
+
+
+def refresh(cluster: Any, doubtful: str) -> Any:
+    """Asks where the slots are, and a server that may hang only if no other one answers. In asyncio: returns the
+    work that does it."""
+    nodes = cluster.nodes_manager
+    if "last_failed_node_name" in inspect.signature(nodes.initialize).parameters:
+        return nodes.initialize(last_failed_node_name=doubtful)
+    # An older redis-py asks them in this order.
+    if (node := nodes.startup_nodes.pop(doubtful, None)) is not None:
+        nodes.startup_nodes[doubtful] = node
+    return nodes.initialize()
 
 
 def lends(source: Any) -> bool:

@@ -49,8 +49,6 @@ class SessionBase:
         """
         if not SHORTEST <= timeout <= _LONGEST:
             raise ValueError("timeout is 0.3 to 3600 seconds")
-        if redis_py.in_cluster(redis):
-            raise ValueError("a session needs the client of one server, not of a cluster")
         self.redis = redis
         self._milliseconds = milliseconds(timeout)
         # Not longer than the server is told.
@@ -73,6 +71,8 @@ class SessionBase:
         # Why the last heartbeat failed, if it did. The next one uses a new connection: those of the pool may lead to a server
         # that hangs, or was replaced.
         self._failed: Exception | None = None
+        # Whether a lock, or something owed, is on another server now.
+        self._strayed = False
         self._prepare()
 
     def _prepare(self) -> None:
@@ -115,6 +115,11 @@ class SessionBase:
 
     # For its locks
 
+    @property
+    def has_locks(self) -> bool:
+        """Returns whether it keeps something, or has something to release."""
+        return bool(self._bindings or self._owed)
+
     def check(self) -> None:
         """Raises `LockError` if it is not open."""
         if (why := self._reason()) is not None:
@@ -150,6 +155,16 @@ class SessionBase:
         if hurries:
             self.missing()
 
+    def take(self, binding: Binding) -> None:
+        """A lock comes from the session of another server."""
+        self._bindings.add(binding)
+        if binding._stopped:
+            self._bindings.discard(binding)
+        elif (why := self._reason()) is not None:
+            self._lose_some([binding], f"its session is not open: {why}")
+        else:
+            self.missing()
+
     def _leave(self, binding: Binding) -> bool:
         was = binding in self._bindings
         self._bindings.discard(binding)
@@ -162,7 +177,7 @@ class SessionBase:
 
     def owe_grant(self, attempt: Attempt, debt: Debt) -> None:
         """An attempt may have left a grant behind."""
-        self.owe(Owed(attempt.once_more(), attempt.undo, debt.token))
+        self.owe(Owed(attempt.target.names[0], attempt.once_more(), attempt.undo, debt.token))
 
     # Commands and replies
 
@@ -200,6 +215,7 @@ class SessionBase:
             yield from owed.round()
             if owed.done:
                 self._owed.discard(owed)
+            self._strayed = self._strayed or not owed.done
 
     def _unbind(self) -> None:
         """The server has none of the bindings, and the holds are certain only for as long as they were."""
@@ -226,7 +242,10 @@ class SessionBase:
 
     def _bound(self, binding: Binding, replies: list[Any]) -> None:
         """Takes the replies to a binding. After an error it is tried again, until the hold is not certain any more."""
-        if None in replies:
+        if any(isinstance(reply, redis_py.MOVING) for reply in replies):
+            self._strayed = True
+            binding.unbound = self._until if binding.unbound is None else binding.unbound
+        elif None in replies:
             self._lose_some([binding], "the server has no such hold")
         elif any(isinstance(reply, ResponseError) and redis_py.wrong_type(reply) for reply in replies):
             self._lose_some([binding], "the key is no lock any more")

@@ -14,7 +14,7 @@ from . import redis_py
 from .attempt import LATE, TRY
 from .base import logger
 from .bindings import Round
-from .commands import Command
+from .commands import Command, Name
 from .session import SessionBase
 from .sync_wire import Wire
 
@@ -30,20 +30,35 @@ class Session(SessionBase):
             with DLock(redis, "job:1", session=session) as lock:
                 work(fence=lock.token)
 
-    Open it once, and use it in all threads. When the heartbeats end, the server frees all of its locks together.
+    Open it once, and use it in all threads. When the heartbeats end, the server frees all of its locks together. In a
+    cluster, each server on which it has locks gets a heartbeat.
     """
+
+    def __new__(cls, redis: Any, *args: Any, **kwargs: Any) -> Session:
+        """Makes that of a cluster if it is the client of one."""
+        if cls is Session and redis_py.in_cluster(redis):
+            from .sync_cluster import ClusterSession
+
+            return super().__new__(ClusterSession)
+        return super().__new__(cls)
 
     def open(self: S) -> S:
         """Opens it at the server, and starts the thread that sends the heartbeats. Returns the session itself.
 
         Raises redis-py's `ConnectionError` or `TimeoutError` if no server answers within a second.
         """
+        self._open(time.monotonic() + TRY)
+        return self
+
+    def _open(self, ends: float) -> None:
         self._may_open()
         self._wire = Wire(self.redis, "")
-        ends = time.monotonic() + TRY
         self._repeat(lambda: self._heartbeat(ends + LATE), ends)
         self._thread = threading.Thread(target=self._run, name="redis_dlock", daemon=True)
         self._thread.start()
+
+    def home(self, name: Name, until: float) -> Session:
+        """Returns the session on the server of a key."""
         return self
 
     def close(self) -> None:
@@ -96,6 +111,12 @@ class Session(SessionBase):
                 self._went(None)
             except (*_UNKNOWN, ResponseError, LockError) as error:
                 self._went(error)
+            if self._failed is not None or self._strayed:
+                self._strayed = False
+                self._follow()
+
+    def _follow(self) -> None:
+        """Locks may be on another server now."""
 
     def _heartbeat(self, until: float | None = None) -> None:
         work: Round = self._round()

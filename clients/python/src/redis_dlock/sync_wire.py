@@ -114,6 +114,8 @@ class Wire:
 
     def _once(self, attempt: Attempt) -> None:
         attempt.check()
+        if attempt.named is not None:
+            attempt.enters(attempt.named.home(self._name, attempt.step()))
         if not attempt.session and (not attempt.waits or self._lends(attempt)):
             with redis_py.Crowd(self._source()), self._talk(attempt) as talk:
                 _try(talk, attempt)
@@ -356,8 +358,8 @@ class Wire:
 
 def _leave_behind(attempt: Attempt, debt: Debt) -> None:
     """A grant that cannot be undone ends with its lease, unless its session keeps it."""
-    if attempt.named is not None:
-        attempt.named.owe_grant(attempt, debt)
+    if attempt.home is not None:
+        attempt.home.owe_grant(attempt, debt)
 
 
 def _leave(line: Line) -> None:

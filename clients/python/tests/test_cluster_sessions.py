@@ -1,0 +1,161 @@
+"""A `Session` in a cluster: one heartbeat for each server that has locks of it, which follow their slots."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import ExitStack
+from typing import Any
+
+import pytest
+import redis
+from redis.asyncio.cluster import RedisCluster as AsyncioCluster
+from redis.cluster import RedisCluster
+
+import redis_dlock
+from kit import AsyncioKit, Kit, Plain, command, info, soon
+from servers import Server
+from test_cluster import SLOTS, Node, with_slot
+from test_lost import is_lost, lost_already
+from test_named_sessions import calls
+
+NAMES = [f"job:{number}" for number in range(20)]
+
+
+@pytest.fixture
+def nodes() -> Iterator[list[Node]]:
+    """Two servers with half of the slots each."""
+    halves = [(0, SLOTS // 2 - 1), (SLOTS // 2, SLOTS - 1)]
+    with ExitStack() as stack:
+        nodes = [stack.enter_context(Node(*half)) for half in halves]
+        command(nodes[0].client, "CLUSTER", "MEET", "127.0.0.1", nodes[1].port)
+        soon("they know each other", lambda: all(node.ready() for node in nodes))
+        yield nodes
+
+
+def cluster_of(kit: Kit, node: Node) -> Any:
+    """A client of the cluster."""
+    if isinstance(kit, AsyncioKit):
+        kit._clients.append(AsyncioCluster(host="127.0.0.1", port=node.port))
+        return kit._clients[-1]
+    kit._clients.append(RedisCluster(host="127.0.0.1", port=node.port))
+    return Plain(kit._clients[-1])
+
+
+async def holding(kit: Kit, own: Any, timeout: float) -> tuple[Any, list[Any]]:
+    """A session with many locks, on both servers."""
+    session = kit.session(client=own, timeout=timeout)
+    await session.open()
+    locks = [kit.extra(name, client=own, session=session) for name in NAMES]
+    for lock in locks:
+        assert await lock.acquire()
+    return session, locks
+
+
+def split(nodes: list[Node], locks: list[Any]) -> tuple[list[Any], list[Any]]:
+    """The locks on the first and on the second server."""
+    first = [lock for lock in locks if with_slot(nodes, lock.name)[0] is nodes[0]]
+    return first, [lock for lock in locks if lock not in first]
+
+
+def bound(client: redis.Redis) -> set[str]:
+    """The locks that the server has bound to a named session."""
+    keys = [key.decode() if isinstance(key, bytes) else key for key in client.keys("job:*")]
+    holds = {key: info(client, key, "FULL").get("holds", []) for key in keys}
+    return {key for key, found in holds.items() if found and isinstance(found[0]["session"], str)}
+
+
+def migrate(nodes: list[Node], name: str) -> None:
+    """Moves the slot of a lock, and the lock, to the other server."""
+    slot = command(nodes[0].client, "CLUSTER", "KEYSLOT", name)
+    here, there = with_slot(nodes, name)
+    command(there.client, "CLUSTER", "SETSLOT", slot, "IMPORTING", here.id)
+    command(here.client, "CLUSTER", "SETSLOT", slot, "MIGRATING", there.id)
+    assert command(here.client, "MIGRATE", "127.0.0.1", there.port, name, 0, 5000) == b"OK"
+    for node in (there, here):
+        command(node.client, "CLUSTER", "SETSLOT", slot, "NODE", there.id)
+
+
+async def test_one_heartbeat_for_each_server(kit: Kit, nodes: list[Node]) -> None:
+    own = cluster_of(kit, nodes[0])
+    session, locks = await holding(kit, own, timeout=3)
+    there = split(nodes, locks)
+    for node, some in zip(nodes, there):
+        assert bound(node.client) == {lock.name for lock in some} and some
+        node.client.config_resetstat()
+    first = locks[0].name
+    client = with_slot(nodes, first)[0].client
+    await asyncio.to_thread(soon, "time goes by", lambda: client.pttl(first) < 7000)
+    await asyncio.to_thread(soon, "the server renews it", lambda: client.pttl(first) > 8000)
+    for node in nodes:
+        assert 2 <= calls(node.client, "session") <= 10 and calls(node.client, "renew") == 0
+        node.client.config_resetstat()
+    for lock in locks:
+        assert lock.token == info(with_slot(nodes, lock.name)[0].client, lock.name)["token"]
+    await locks[0].release()
+    assert session.is_open
+    await session.close()
+    for node in nodes:
+        assert node.client.dbsize() == 0 and calls(node.client, "session") == 1
+    assert all(lost_already(lock.lost) for lock in locks[1:])
+    with pytest.raises(redis_dlock.LockError, match="closed"):
+        await kit.extra("other", client=own, session=session).acquire()
+
+
+async def test_a_lock_goes_where_its_slot_goes(kit: Kit, nodes: list[Node]) -> None:
+    session, locks = await holding(kit, cluster_of(kit, nodes[0]), timeout=6)
+    losses, tokens = [lock.lost for lock in locks], [lock.token for lock in locks]
+    moved = [some[0] for some in split(nodes, locks)]
+    for lock in moved:
+        migrate(nodes, lock.name)
+    for lock in moved:
+        there = with_slot(nodes, lock.name)[0]
+        await asyncio.to_thread(soon, "it is bound there", lambda: lock.name in bound(there.client))
+    before = [calls(node.client, "session") for node in nodes]
+    for node, count in zip(nodes, before):
+        await asyncio.to_thread(soon, "heartbeats follow", lambda: calls(node.client, "session") > count + 1)
+    assert not any(map(lost_already, losses)) and [lock.token for lock in locks] == tokens
+    await moved[0].release()
+    await session.close()
+    assert not any(node.client.keys("job:*") for node in nodes)
+
+
+async def test_locks_are_bound_on_the_next_primary(kit: Kit, nodes: list[Node]) -> None:
+    with Server("--cluster-enabled", "yes", "--cluster-node-timeout", "5000") as replica:
+        command(replica.client, "CLUSTER", "MEET", "127.0.0.1", nodes[0].port)
+        known = b"cluster_known_nodes:3"
+        clients = [replica.client, *(node.client for node in nodes)]
+        soon("it is known", lambda: all(known in command(each, "CLUSTER", "INFO") for each in clients))
+        soon("it replicates", lambda: command(replica.client, "CLUSTER", "REPLICATE", nodes[0].id) == b"OK")
+        soon("it is there", lambda: replica.client.info("replication")["master_link_status"] == "up")
+        session, locks = await holding(kit, cluster_of(kit, nodes[1]), timeout=12)
+        losses, tokens = [lock.lost for lock in locks], [lock.token for lock in locks]
+        of_first = {lock.name for lock in split(nodes, locks)[0]}
+        soon("it has all", lambda: len(replica.client.keys("job:*")) == len(of_first))
+        nodes[0].freeze()
+        assert command(replica.client, "CLUSTER", "FAILOVER", "TAKEOVER") == b"OK"
+        soon("it serves", lambda: b"cluster_state:ok" in command(replica.client, "CLUSTER", "INFO"))
+        await asyncio.to_thread(soon, "they are bound there", lambda: bound(replica.client) == of_first)
+        assert not any(map(lost_already, losses)) and [lock.token for lock in locks] == tokens
+        await session.close()
+        assert not replica.client.keys("job:*") and not nodes[1].client.keys("job:*")
+
+
+async def test_a_server_that_hangs_costs_only_its_locks(kit: Kit, nodes: list[Node]) -> None:
+    own = cluster_of(kit, nodes[0])
+    session, locks = await holding(kit, own, timeout=2)
+    hanging, others = split(nodes, locks)
+    losses, kept = [lock.lost for lock in hanging], [lock.lost for lock in others]
+    nodes[0].freeze()
+    for lost in losses:
+        assert await is_lost(lost)
+    assert not any(map(lost_already, kept)) and not lost_already(session.lost)
+    with pytest.raises(redis_dlock.LockNotOwnedError):
+        hanging[0].token
+    assert others[0].token
+    nodes[0].thaw()
+    await asyncio.to_thread(soon, "the server ends them, too", lambda: not nodes[0].client.keys("job:*"))
+    again = kit.extra(hanging[0].name, client=own, session=session, blocking_timeout=20)
+    assert await again.acquire() and again.token
+    await session.close()
+    assert not any(node.client.keys("job:*") for node in nodes)
