@@ -31,7 +31,7 @@ GRACE = 10.0
 HANDS = 3
 OPTIONS: dict[str, Any] = {
     "lease": 30000, "wait": None, "mode": "exclusive", "session": False, "named": False, "keep": False,
-    "replicas": 0, "replicas_timeout": 1000, "outage": None,
+    "replicas": 0, "replicas_timeout": 1000, "outage": None, "slots": None,
 }
 
 
@@ -119,6 +119,7 @@ class Play:
         self._pending: dict[str, tuple[queue.Queue[dict[str, Any]], float, float]] = {}
         self._stalls = Stalls()
         self._tokens: dict[str, int] = {}
+        self._slots: dict[str, int | None] = {}
 
     def setting(self, words: list[str]) -> None:
         """Takes a setting, before the first step."""
@@ -221,7 +222,7 @@ class Play:
             if not shortest <= got["at"] - began <= longest + late:
                 raise Broken(f"took {got['at'] - began:.3f} s, not {shortest:g} s to {longest:g} s")
         if got["result"] == "granted":
-            self._tokens[lock] = got["token"]
+            self._tokens[lock], self._slots[lock] = got["token"], got.get("slot")
 
     # Steps of the harness
 
@@ -235,6 +236,12 @@ class Play:
         token = self._server.info(name).get("token")
         if by != "by" or token != self._tokens[lock]:
             raise Broken(f"the token on the server is {token}, that of {lock} is {self._tokens[lock]}")
+
+    def _slot(self, lock: str, number: str) -> None:
+        holds = self._server.info("pool").get("holds", [])
+        there = [hold["slot"] for hold in holds if hold["token"] == self._tokens[lock]]
+        if there != [int(number)] or self._slots[lock] != int(number):
+            raise Broken(f"{lock} has the number {self._slots[lock]}, on the server {there}")
 
     def _newer(self, lock: str, than: str, other: str) -> None:
         if than != "than" or self._tokens[lock] <= self._tokens[other]:

@@ -21,10 +21,12 @@ Answer = dict[str, Any]
 def settings(request: dict[str, Any]) -> dict[str, Any]:
     """Returns the arguments of the lock class. Without a timeout it would be a session."""
     outage = {} if request["outage"] is None else {"outage": request["outage"] / 1000}
+    # A permit is always shared.
+    mode = {"mode": request["mode"]} if request["slots"] is None else {}
     return {
         **outage,
+        **mode,
         "timeout": request["lease"] / 1000,
-        "mode": request["mode"],
         "session": request["session"],
         "auto_renewal": request["keep"],
         "replicas": request["replicas"],
@@ -55,6 +57,12 @@ def result_of(error: BaseException, task: str) -> Answer:
     return {"result": result, "message": repr(error)}
 
 
+def granted(lock: Any) -> Answer:
+    """Returns the answer to a grant."""
+    slot = {"slot": lock.slot} if hasattr(type(lock), "slot") else {}
+    return {"result": "granted", "token": lock.token, **slot}
+
+
 def answer(number: int, reply: Answer) -> None:
     """Writes an answer, in one piece."""
     sys.stdout.write(json.dumps({"id": number, **reply}) + "\n")
@@ -64,10 +72,11 @@ def answer(number: int, reply: Answer) -> None:
 class Threads:
     """Each request has a thread of its own."""
 
-    features = ["outage"]
+    features = ["outage", "named", "slots"]
 
     def __init__(self) -> None:
         self._locks: dict[str, redis_dlock.DLock] = {}
+        self._session: redis_dlock.Session | None = None
 
     def run(self) -> None:
         """Until the end of the input."""
@@ -87,10 +96,21 @@ class Threads:
         return {"acquire": self._acquire, "release": self._release, "extend": self._extend, "lost": self._lost}
 
     def _acquire(self, request: dict[str, Any]) -> Answer:
-        client = redis.Redis(port=request["port"])
-        lock = redis_dlock.DLock(client, request["name"], thread_local=False, **settings(request))
+        lock = self._lock(request)
         self._locks[request["lock"]] = lock
-        return {"result": "granted", "token": lock.token} if lock.acquire(**waiting(request)) else {"result": "refused"}
+        return granted(lock) if lock.acquire(**waiting(request)) else {"result": "refused"}
+
+    def _lock(self, request: dict[str, Any]) -> redis_dlock.DLock:
+        if request["named"]:
+            if self._session is None or not self._session.is_open:
+                self._session = redis_dlock.Session(redis.Redis(port=request["port"])).open()
+            shared = {**settings(request), "session": self._session}
+            return redis_dlock.DLock(self._session.redis, request["name"], thread_local=False, **shared)
+        client = redis.Redis(port=request["port"])
+        if request["slots"] is not None:
+            pool = redis_dlock.DSemaphore(client, request["name"], request["slots"], slots=True, **settings(request))
+            return pool.permit()
+        return redis_dlock.DLock(client, request["name"], thread_local=False, **settings(request))
 
     def _release(self, request: dict[str, Any]) -> Answer:
         self._locks[request["lock"]].release()
@@ -111,10 +131,11 @@ _writing = threading.Lock()
 class Tasks:
     """Each request is a task."""
 
-    features = ["cancel", "outage"]
+    features = ["cancel", "outage", "named", "slots"]
 
     def __init__(self) -> None:
         self._locks: dict[str, redis_dlock.asyncio.DLock] = {}
+        self._session: redis_dlock.asyncio.Session | None = None
         self._acquiring: dict[str, asyncio.Task[bool]] = {}
         self._working: set[asyncio.Task[None]] = set()
 
@@ -148,12 +169,23 @@ class Tasks:
         }
 
     async def _acquire(self, request: dict[str, Any]) -> Answer:
-        client = redis.asyncio.Redis(port=request["port"])
-        lock = redis_dlock.asyncio.DLock(client, request["name"], **settings(request))
+        lock = await self._lock(request)
         self._locks[request["lock"]] = lock
         self._acquiring[request["lock"]] = asyncio.create_task(lock.acquire(**waiting(request)))
-        granted = await self._acquiring[request["lock"]]
-        return {"result": "granted", "token": lock.token} if granted else {"result": "refused"}
+        return granted(lock) if await self._acquiring[request["lock"]] else {"result": "refused"}
+
+    async def _lock(self, request: dict[str, Any]) -> redis_dlock.asyncio.DLock:
+        if request["named"]:
+            if self._session is None or not self._session.is_open:
+                self._session = redis_dlock.asyncio.Session(redis.asyncio.Redis(port=request["port"]))
+                await self._session.open()
+            shared = {**settings(request), "session": self._session}
+            return redis_dlock.asyncio.DLock(self._session.redis, request["name"], **shared)
+        client = redis.asyncio.Redis(port=request["port"])
+        if request["slots"] is not None:
+            named = request["name"], request["slots"]
+            return redis_dlock.asyncio.DSemaphore(client, *named, slots=True, **settings(request)).permit()
+        return redis_dlock.asyncio.DLock(client, request["name"], **settings(request))
 
     async def _release(self, request: dict[str, Any]) -> Answer:
         await self._locks[request["lock"]].release()

@@ -121,8 +121,8 @@ class Plain:
         return call
 
     async def __aenter__(self) -> Plain:
-        self._inner.__enter__()
-        return self
+        entered = self._inner.__enter__()
+        return self if entered is self._inner else Plain(entered)
 
     async def __aexit__(self, *failure: Any) -> None:
         self._inner.__exit__(*failure)

@@ -147,3 +147,48 @@ def test_wrong_arguments(client: redis.Redis) -> None:
             redis_dlock.DLock(client, unset)
         with pytest.raises(ValueError, match="name is empty"):
             redis_dlock.acquire_all(client, ["a", unset])
+
+
+async def test_each_permit_has_a_number_of_its_own(kit: Kit, client: redis.Redis) -> None:
+    pool = semaphore(kit, 3, timeout=20, slots=True)
+    permits = [pool.permit() if isinstance(kit, AsyncioKit) else Plain(pool._inner.permit()) for _ in range(3)]
+    for number, permit in enumerate(permits):
+        assert await permit.acquire() and permit.slot == number
+    assert [hold["slot"] for hold in info(client, "pool", "FULL")["holds"]] == [0, 1, 2]
+    await permits[1].release()
+    async with pool as again:
+        assert again.slot == 1
+    client.delete("pool")
+    with pytest.raises(redis_dlock.LockNotOwnedError):
+        await permits[0].release()
+    with pytest.raises(redis_dlock.LockError, match="not held"):
+        permits[0].slot
+    plain = semaphore(kit, 3, timeout=20)
+    async with plain as permit:
+        with pytest.raises(redis_dlock.LockError, match="slots=True"):
+            permit.slot
+
+
+def test_a_number_comes_with_one_permit(client: redis.Redis) -> None:
+    with pytest.raises(ValueError, match="number"):
+        redis_dlock.DSemaphore(client, "pool", 3, slots=True).acquire(permits=2)
+
+
+def test_no_two_threads_have_one_number(client: redis.Redis) -> None:
+    pool = redis_dlock.DSemaphore(client, "pool", 4, timeout=20, slots=True)
+    having: dict[int, int] = {}
+    collisions: list[int] = []
+
+    def work(me: int) -> None:
+        for _ in range(20):
+            with pool as permit:
+                if having.setdefault(permit.slot, me) != me:
+                    collisions.append(permit.slot)
+                having.pop(permit.slot)
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(12)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not collisions and not info(client, "pool")

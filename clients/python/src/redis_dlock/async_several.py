@@ -20,12 +20,22 @@ A = TypeVar("A", bound="AllOf")
 class Permit(DLock):
     """Permits of a semaphore, taken together, with one lease and one token."""
 
-    def __init__(self, redis: Any, name: Name, limit: int, permits: int, **settings: Any) -> None:
-        self._limit, self._permits = limit, permits
+    def __init__(self, redis: Any, name: Name, limit: int, permits: int, numbered: bool, **settings: Any) -> None:
+        self._limit, self._permits, self._numbered = limit, permits, numbered
         super().__init__(redis, name, mode="read", thread_local=False, **settings)
 
     def _what(self) -> Target:
-        return Target((self.name,), self.mode, limit=self._limit, permits=self._permits)
+        return Target((self.name,), self.mode, limit=self._limit, permits=self._permits, numbered=self._numbered)
+
+    @property
+    def slot(self) -> int:
+        """The number of the permit: the lowest of 0 to `limit` - 1 that was free. Raises `LockError` if it is not held, or
+        if the semaphore gives no numbers, and `LockNotOwnedError` when it is lost: another one may have the number then.
+        """
+        slot = self._live().slot
+        if slot is None:
+            raise self._error("The permit has no number: slots=True asks for one")
+        return slot
 
     async def release(self) -> None:
         """Releases all of the permits that are left."""
@@ -47,14 +57,18 @@ class DSemaphore:
     created on the server, and nothing is left behind.
     """
 
-    def __init__(self, redis: Any, name: Name, limit: int, timeout: float | None = None, **settings: Any) -> None:
-        """`timeout` and the other settings are those of `DLock`; each acquisition has a lease of its own."""
+    def __init__(
+        self, redis: Any, name: Name, limit: int, timeout: float | None = None, *, slots: bool = False, **settings: Any
+    ) -> None:
+        """`timeout` and the other settings are those of `DLock`; each acquisition has a lease of its own. `slots`: each
+        permit has a number, too, which no other one has at the same time (`permit.slot`)."""
         if limit < 1:
             raise ValueError("limit is 1 or more")
         check_names([name])
         self.redis = redis
         self.name = name
         self.limit = limit
+        self._slots = slots
         self._settings = {"timeout": timeout, **settings}
         self._taken: Permits[Permit] = Permits(asyncio.current_task)
 
@@ -64,7 +78,9 @@ class DSemaphore:
             raise ValueError("permits is 1 to limit")
         if permits > 1 and self._settings.get("at_least"):
             raise ValueError("at_least is for one permit at a time")
-        return Permit(self.redis, self.name, self.limit, permits, **self._settings)
+        if permits > 1 and self._slots:
+            raise ValueError("a number comes with one permit at a time")
+        return Permit(self.redis, self.name, self.limit, permits, self._slots, **self._settings)
 
     async def acquire(self, blocking: bool = True, timeout: float | None = None, *, permits: int = 1) -> bool:
         """Takes permits, and returns whether it did. `timeout` is the number of seconds to wait; None: no limit."""

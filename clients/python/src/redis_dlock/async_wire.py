@@ -16,7 +16,7 @@ from redis.exceptions import ConnectionError, ResponseError, TimeoutError
 from . import redis_py
 from .async_talk import BUSY, Line, Talk, cancel, in_background, replies, start, within
 from .attempt import STEP, Attempt, Debt, Replicas
-from .commands import Command
+from .commands import Command, token_and_slot
 from .errors import ReplicasError
 from .holds import Hold
 
@@ -403,4 +403,5 @@ def _judge(attempt: Attempt, reply: Any) -> None:
     if not isinstance(reply, redis_py.LOST):
         attempt.hears()
         attempt.unanswered = False
-    [attempt.token] = redis_py.results([reply])
+    [granted] = redis_py.results([reply])
+    attempt.token, attempt.slot = token_and_slot(granted)

@@ -58,8 +58,8 @@ class Debt:
         """Takes replies to acquiring commands that still came."""
         for reply in replies:
             self.unanswered = False
-            if isinstance(reply, int):
-                self.token = reply
+            if isinstance(reply, (int, list)):
+                self.token, _ = commands.token_and_slot(reply)
 
 
 @dataclass
@@ -94,6 +94,8 @@ class Attempt:
     unanswered: bool = False
     # The token, from the moment the grant was read.
     token: int | None = None
+    # The number, if one was asked for.
+    slot: int | None = None
     # The connection that a granted session is bound to.
     connection: Any = None
     # How many replicas acknowledged the grant. None: they were not asked yet.

@@ -278,6 +278,7 @@ class LockBase(Scripts, Generic[C]):
             until=until,
             cap=math.inf if self.max_hold is None else since + self.max_hold,
             entries=self._target.permits,
+            slot=attempt.slot,
             home=attempt.home,
             openings=attempt.openings,
             # The grant came before now.

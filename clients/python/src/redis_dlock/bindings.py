@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from redis.exceptions import LockNotOwnedError, ResponseError
 
 from . import redis_py
-from .commands import Command, Mode, Name, code
+from .commands import Command, Mode, Name, code, token_and_slot
 from .info import of_owner
 
 if TYPE_CHECKING:
@@ -140,7 +140,7 @@ class Owed:
             if isinstance(reply, ResponseError):
                 self.done = redis_py.wrong_type(reply)
                 return
-            self._token = reply
+            self._token, _ = token_and_slot(reply)
         if self._token is not None:
             replies = yield self._undo(self._token)
             if any(isinstance(reply, ResponseError) and not redis_py.wrong_type(reply) for reply in replies):

@@ -6,7 +6,7 @@ import math
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Literal, Union
+from typing import Any, Literal, Union
 
 Mode = Literal["exclusive", "read", "write"]
 Name = Union[str, bytes, memoryview]
@@ -44,6 +44,8 @@ class Target:
     # For a semaphore: the limit, and the permits that one acquisition takes.
     limit: int | None = None
     permits: int = 1
+    # Whether its holder gets a number, too.
+    numbered: bool = False
     # All of the names or none, even if it is only one.
     together: bool = False
 
@@ -57,7 +59,8 @@ class Target:
         if self.together:
             return ("DLOCK.MACQUIRE", len(self.names), *self.names, owner)
         if self.limit is not None:
-            return ("DLOCK.SACQUIRE", self.names[0], owner, self.limit, "PERMITS", self.permits)
+            what: Command = ("SLOT",) if self.numbered else ("PERMITS", self.permits)
+            return ("DLOCK.SACQUIRE", self.names[0], owner, self.limit, *what)
         if self.reentrant and self.mode == "exclusive":
             return ("DLOCK.RACQUIRE", self.names[0], owner)
         return (_ENTER[self.mode], self.names[0], owner)
@@ -96,6 +99,14 @@ class Target:
     def check(self, token: int) -> list[Command]:
         """Returns a command for each key that asks for the milliseconds left."""
         return [("DLOCK.CHECK", name, token) for name in self.names]
+
+
+def token_and_slot(reply: Any) -> tuple[int | None, int | None]:
+    """Returns the token and the number of a grant, from the reply to an acquiring command. None: not granted, no number."""
+    if isinstance(reply, list):
+        token, slot = reply
+        return token, slot
+    return reply, None
 
 
 def options(

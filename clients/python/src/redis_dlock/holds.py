@@ -37,6 +37,8 @@ class Hold(Generic[C]):
     cap: float = math.inf
     # The number of entries; of a semaphore: of permits.
     entries: int = 1
+    # The number that came with a permit.
+    slot: int | None = None
     # The id of a release that was not answered with the number of entries, and whether it was sent, so that it may have
     # been executed.
     releasing: tuple[str, int] | None = None

@@ -19,7 +19,7 @@ from redis.retry import Retry
 
 from . import redis_py
 from .attempt import Attempt, Debt, Replicas
-from .commands import Command
+from .commands import Command, token_and_slot
 from .errors import ReplicasError
 from .holds import Hold
 from .limited import Work, limited
@@ -392,7 +392,8 @@ def _read(talk: Talk, attempt: Attempt, until: float) -> int | None:
         raise ConnectionError(str(reply)) from reply
     if not isinstance(reply, ResponseError):
         # Before it counts as answered: an interrupt in between must not lose the token.
-        attempt.token = reply
+        attempt.slot = token_and_slot(reply)[1]
+        attempt.token, _ = token_and_slot(reply)
     attempt.unanswered = False
     redis_py.results([reply])
     return attempt.token
