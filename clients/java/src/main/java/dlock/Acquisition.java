@@ -190,7 +190,7 @@ final class Acquisition {
         }
         long sent = System.nanoTime();
         return new HoldCommands(core, request.with(replicas()), owner, Words.number(token))
-                .acknowledged(at, request.lease.millis)
+                .acknowledged(at, request.firstLeaseMillis())
                 .handle((renewed, failed) -> {
                     Throwable reason = Futures.cause(failed);
                     if (failed != null && !(reason instanceof TooFewReplicasException)) {
@@ -372,6 +372,6 @@ final class Acquisition {
     }
 
     private Deadline cleaning() {
-        return Deadline.afterMillis(Math.min(request.lease.millis, Core.CLEANING_MILLIS));
+        return Deadline.afterMillis(Math.min(request.firstLeaseMillis(), Core.CLEANING_MILLIS));
     }
 }

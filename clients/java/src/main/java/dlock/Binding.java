@@ -1,5 +1,7 @@
 package dlock;
 
+import java.util.ArrayList;
+import java.util.List;
 import java.util.concurrent.CompletableFuture;
 import java.util.function.BiConsumer;
 import java.util.function.BooleanSupplier;
@@ -12,6 +14,11 @@ final class Binding {
 
     // Guarded by this.
     private DedicatedConnection connection;
+    /**
+     * Connections on which a command that binds is unanswered. If it arrives later, it moves the hold there, so they stay
+     * open for as long as the hold: their end would release it.
+     */
+    private final List<DedicatedConnection> late = new ArrayList<>();
     private boolean isOver;
 
     /**
@@ -50,6 +57,26 @@ final class Binding {
         return bound;
     }
 
+    /** Ends the connections to which the hold may be bound instead, after its release. */
+    void leaveOthers() {
+        List<DedicatedConnection> left;
+        synchronized (this) {
+            left = new ArrayList<>(late);
+            late.clear();
+        }
+        left.forEach(DedicatedConnection::leave);
+    }
+
+    private void keepOpen(DedicatedConnection taken) {
+        synchronized (this) {
+            if (!isOver) {
+                late.add(taken);
+                return;
+            }
+        }
+        taken.leave();
+    }
+
     private void unbound(DedicatedConnection ended) {
         synchronized (this) {
             if (connection != ended) {
@@ -69,7 +96,11 @@ final class Binding {
             CompletableFuture<Long> binding = commands.bind(taken);
             binding.whenComplete((reply, refused) -> {
                 if (refused != null) {
-                    taken.leave();
+                    if (Futures.cause(refused) instanceof Unanswered) {
+                        keepOpen(taken);
+                    } else {
+                        taken.leave();
+                    }
                     bindLater(before, Futures.cause(refused));
                 } else if (reply == null) {
                     taken.leave();

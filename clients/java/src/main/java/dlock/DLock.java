@@ -2,6 +2,7 @@ package dlock;
 
 import java.time.Duration;
 import java.util.List;
+import java.util.Objects;
 import java.util.Optional;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CopyOnWriteArrayList;
@@ -54,6 +55,51 @@ public final class DLock implements Lock {
      */
     public DLock withPatience(Duration patience) {
         return new DLock(core, request.with(patience));
+    }
+
+    /**
+     * Returns the same lock, which is held for this time at most, from its grant, however often it is renewed. Then it is
+     * lost: so a program that hangs does not keep it forever. A longer lease is cut to it ({@code MAXHOLD}).
+     */
+    public DLock withMaxHold(Duration most) {
+        return new DLock(core, request.with(request.time.atMost(most)));
+    }
+
+    /**
+     * Returns the same lock, which stays for this time at least, from its grant. A release before that sets the lease to
+     * what is left, instead of freeing the lock. If the program dies, it stays so long, too. Not with a session.
+     */
+    public DLock withAtLeast(Duration least) {
+        return new DLock(core, request.with(request.time.atLeast(least)));
+    }
+
+    /**
+     * Runs the work at most once in each period, on all machines together: start it on all of them at about the same
+     * time. The lock is the memory: it stays for nine tenths of the period, counted from the start of the run by the
+     * server's clock. The last tenth is for starts that come earlier than the last time, so clocks may differ. Work that
+     * fails, and a program that dies, have run. Does not wait, and does not count entries of the thread.
+     *
+     * @param period 1 second or longer
+     * @param work called with the hold, which is renewed meanwhile as its lease says
+     * @return whether it ran here. False: it has run in this period, or runs now
+     * @throws UnavailableException no server answered: nothing ran
+     * @throws LockLostException the lock was lost while the work ran, so another run may have begun
+     */
+    public boolean once(Duration period, Consumer<? super Hold> work) throws InterruptedException {
+        return Once.atAll(withAtLeast(Once.keptFor(period)), Objects.requireNonNull(work));
+    }
+
+    /**
+     * The same, but work that fails has not run: the lock is released, and another run may follow in the same period. If
+     * the program dies, one may follow after the lease.
+     */
+    public boolean onceUntilSuccess(Duration period, Consumer<? super Hold> work) throws InterruptedException {
+        Duration stays = Once.keptFor(period);
+        // Checks that the lock can stay so long.
+        withAtLeast(stays);
+        Duration lease = Duration.ofMillis(request.leaseMillis());
+        DLock lock = withLease(request.lease.longer(stays)).withAtLeast(Duration.ZERO);
+        return Once.inSuccess(lock, stays, lease, Objects.requireNonNull(work));
     }
 
     /** Returns the name, or the names of locks that are acquired together. */
@@ -222,7 +268,7 @@ public final class DLock implements Lock {
                 // It was granted at this moment.
                 hold.thenAccept(granted -> {
                     if (granted != null) {
-                        granted.releaseAsync();
+                        granted.free();
                     }
                 });
             }
@@ -254,7 +300,7 @@ public final class DLock implements Lock {
             if (failed != null) {
                 result.completeExceptionally(Futures.cause(failed));
             } else if (!result.complete(hold) && hold != null) {
-                hold.releaseAsync();
+                hold.free();
             }
         }));
         result.whenComplete((hold, failed) -> {

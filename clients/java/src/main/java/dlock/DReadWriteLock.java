@@ -35,6 +35,16 @@ public final class DReadWriteLock implements ReadWriteLock {
         return new DReadWriteLock(reading.withPatience(patience), writing.withPatience(patience));
     }
 
+    /** Returns the same lock, which is held for this time at most, as {@link DLock#withMaxHold} says. */
+    public DReadWriteLock withMaxHold(Duration most) {
+        return new DReadWriteLock(reading.withMaxHold(most), writing.withMaxHold(most));
+    }
+
+    /** Returns the same lock, which stays for this time at least, as {@link DLock#withAtLeast} says. */
+    public DReadWriteLock withAtLeast(Duration least) {
+        return new DReadWriteLock(reading.withAtLeast(least), writing.withAtLeast(least));
+    }
+
     @Override
     public DLock readLock() {
         return reading;

@@ -56,6 +56,16 @@ public final class DSemaphore {
         return new DSemaphore(core, name, limit, one.with(patience));
     }
 
+    /** Returns the same semaphore, whose permits are held for this time at most, as {@link DLock#withMaxHold} says. */
+    public DSemaphore withMaxHold(Duration most) {
+        return new DSemaphore(core, name, limit, one.with(one.time.atMost(most)));
+    }
+
+    /** Returns the same semaphore, whose permits stay for this time at least, as {@link DLock#withAtLeast} says. */
+    public DSemaphore withAtLeast(Duration least) {
+        return new DSemaphore(core, name, limit, one.with(one.time.atLeast(least)));
+    }
+
     /** Returns the number of permits. */
     public long limit() {
         return limit;

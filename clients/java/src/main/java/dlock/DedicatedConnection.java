@@ -22,6 +22,12 @@ interface DedicatedConnection {
         return ask(command, 0);
     }
 
+    /**
+     * The same, but leaves the connection open if there is no reply in time. The command may still be executed: until the
+     * connection has ended, nothing else is sent on it.
+     */
+    CompletableFuture<Object> askPatiently(byte[][] command);
+
     /** Sends a command that waits for this time at most. */
     CompletableFuture<Object> ask(byte[][] command, long millis);
 

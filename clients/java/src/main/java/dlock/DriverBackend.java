@@ -152,6 +152,11 @@ final class DriverBackend implements Backend {
         }
 
         @Override
+        public CompletableFuture<Object> askPatiently(byte[][] question) {
+            return DriverBackend.this.ask(key, question);
+        }
+
+        @Override
         public CompletableFuture<Object> ask(byte[][] question, long millis) {
             return DriverBackend.this.ask(key, question);
         }

@@ -115,7 +115,7 @@ final class Granting {
                 .thenCompose(done -> outcome.handle((hold, failed) -> hold))
                 .thenCompose(hold -> hold == null
                         ? CompletableFuture.completedFuture(null)
-                        : hold.releaseAsync().handle((released, failed) -> null));
+                        : hold.free().handle((released, failed) -> null));
         if (!undone.isDone()) {
             // The client that is closed waits for it.
             core.keep(this);
@@ -182,7 +182,7 @@ final class Granting {
                 listeners.forEach(hold::onLost);
                 outcome.complete(hold.keep());
             } else if (failed != null) {
-                hold.releaseAsync();
+                hold.free();
                 outcome.completeExceptionally(Futures.cause(failed));
             } else if (limit.end.hasPassed()) {
                 outcome.complete(null);

@@ -51,6 +51,10 @@ public final class Hold implements AutoCloseable {
     private LockLostException lost;
     private long leaseNanos;
     private long until;
+    /** It stays at least until then, even if it is released earlier. */
+    private final long staysUntil;
+    /** Whether it was granted soon after it was asked for. */
+    private final boolean isFresh;
     private long permits;
     private Future<?> timer;
 
@@ -62,10 +66,17 @@ public final class Hold implements AutoCloseable {
         this.binding = new Binding(commands, grant.connection, this::isHeld, this::lose);
         this.thread = thread;
         this.permits = request.permits;
-        this.leaseNanos = TimeUnit.MILLISECONDS.toNanos(request.lease.millis);
-        this.until = grant.sent + leaseNanos;
+        this.leaseNanos = TimeUnit.MILLISECONDS.toNanos(request.leaseMillis());
+        this.until = grant.sent + TimeUnit.MILLISECONDS.toNanos(request.firstLeaseMillis());
+        // The grant came before now.
+        this.staysUntil = System.nanoTime() + TimeUnit.MILLISECONDS.toNanos(request.time.leastMillis);
         this.session = request.lease.session;
         this.bound = session == null ? null : new Session.Bound(commands, this::lose);
+        this.isFresh = System.nanoTime() - grant.sent <= leaseNanos / 3;
+        if (session != null && isFresh) {
+            // The server refuses a lease beyond the cap. After a wait nobody knows when it began: confirm() asks.
+            bound.capAt(until);
+        }
         if (session != null) {
             session.join(bound, openings);
         }
@@ -166,12 +177,13 @@ public final class Hold implements AutoCloseable {
             throw lostOr("released");
         }
         long sent = System.nanoTime();
-        Long renewed = Futures.join(commands.renew(millis));
+        long time = Math.max(millis, staysMillis());
+        Long renewed = Futures.join(commands.renew(time));
         if (renewed != null && renewed == CUT) {
             sent = System.nanoTime();
             renewed = Futures.join(commands.check(core.patience()));
         } else if (renewed != null) {
-            renewed = millis;
+            renewed = time;
         }
         synchronized (this) {
             if (renewed != null && state == State.HELD) {
@@ -213,12 +225,41 @@ public final class Hold implements AutoCloseable {
         Futures.join(releaseAsync());
     }
 
+    /** Returns for how long it has to stay, or 0. */
+    private long staysMillis() {
+        long left = request.time.leastMillis == 0 ? 0 : staysUntil - System.nanoTime();
+        return left <= 0 ? 0 : TimeUnit.NANOSECONDS.toMillis(left) + 1;
+    }
+
+    /**
+     * Leaves the lock to a lease of this time, which nobody renews.
+     *
+     * @return whether the server had it
+     */
+    CompletableFuture<Boolean> releaseIn(long millis) {
+        synchronized (this) {
+            if (state != State.HELD) {
+                return CompletableFuture.completedFuture(false);
+            }
+            state = State.RELEASED;
+            stopTimer();
+        }
+        core.forget(this);
+        return commands.leaveTo(millis);
+    }
+
     /**
      * Releases the lock without waiting for the reply.
      *
      * @return whether the lock was held until the release
      */
     public CompletableFuture<Boolean> releaseAsync() {
+        long stays = staysMillis();
+        return stays > 0 ? releaseIn(stays) : free();
+    }
+
+    /** The same, also for a lock that has to stay. */
+    CompletableFuture<Boolean> free() {
         boolean wasHeld;
         synchronized (this) {
             wasHeld = state == State.HELD;
@@ -248,6 +289,7 @@ public final class Hold implements AutoCloseable {
                 // The end of the connection releases a session.
                 own.leave();
             }
+            binding.leaveOthers();
         });
         // The caller waits no longer than the patience. The repeats continue until the lease ends.
         return released.copy().orTimeout(core.patienceMillis, TimeUnit.MILLISECONDS).exceptionally(failed -> {
@@ -294,8 +336,7 @@ public final class Hold implements AutoCloseable {
         long sent = System.nanoTime();
         return commands.enter(again, giveUp).thenCompose(reply -> {
             if (reply != null && reply == commands.token) {
-                entered(sent, TimeUnit.MILLISECONDS.toNanos(again.lease.millis));
-                return CompletableFuture.completedFuture(null);
+                return entered(sent, TimeUnit.MILLISECONDS.toNanos(again.leaseMillis()));
             }
             CompletableFuture<Void> undone =
                     reply == null ? CompletableFuture.completedFuture(null) : commands.releaseOther(reply);
@@ -306,13 +347,21 @@ public final class Hold implements AutoCloseable {
         });
     }
 
-    /** Re-entry keeps the longer of the two leases. */
-    private synchronized void entered(long sent, long nanos) {
-        if (state == State.HELD) {
-            leaseNanos = Math.max(leaseNanos, nanos);
+    /**
+     * Re-entry keeps the longer of the two leases. A cap may have cut it: of a lease that nobody renews, the server is
+     * asked how much is left.
+     */
+    private CompletableFuture<Void> entered(long sent, long nanos) {
+        synchronized (this) {
+            if (state == State.HELD) {
+                leaseNanos = Math.max(leaseNanos, nanos);
+            }
             // Replicas have not acknowledged the longer lease.
-            until = request.replicas == null ? Math.max(until, sent + nanos) : until;
+            if (request.lease.kind != Lease.Kind.FIXED || request.replicas != null || until - sent >= nanos) {
+                return CompletableFuture.completedFuture(null);
+            }
         }
+        return looked(() -> commands.check(core.patience())).thenApply(left -> null);
     }
 
     /**
@@ -323,9 +372,17 @@ public final class Hold implements AutoCloseable {
     CompletableFuture<Boolean> confirm(Deadline giveUp) {
         if (session != null) {
             IllegalStateException closed = session.closed();
-            return closed == null
+            if (closed != null) {
+                return CompletableFuture.failedFuture(closed);
+            }
+            return isFresh
                     ? CompletableFuture.completedFuture(isHeld())
-                    : CompletableFuture.failedFuture(closed);
+                    : session.learnCap(bound, giveUp).thenApply(known -> {
+                        if (!known) {
+                            lose("the server has no such hold", null);
+                        }
+                        return isHeld();
+                    });
         }
         synchronized (this) {
             if (until - System.nanoTime() >= leaseNanos - leaseNanos / 3) {
@@ -377,7 +434,7 @@ public final class Hold implements AutoCloseable {
             }
         }
         if (lapsed) {
-            lose(session == null ? "its lease ended" : "its session was not confirmed in time", null);
+            lose(session == null ? "its lease ended" : "its session was not confirmed in time, or its cap was reached", null);
         } else if (thread != null && !thread.isAlive()) {
             // The thread ended without unlocking.
             releaseAsync();
@@ -402,12 +459,13 @@ public final class Hold implements AutoCloseable {
     }
 
     private CompletableFuture<Long> renewed() {
-        long nanos;
+        long millis;
         synchronized (this) {
-            nanos = leaseNanos;
+            millis = Math.max(TimeUnit.NANOSECONDS.toMillis(leaseNanos), staysMillis());
         }
+        long nanos = TimeUnit.MILLISECONDS.toNanos(millis);
         long sent = System.nanoTime();
-        return commands.renew(binding.connection(), TimeUnit.NANOSECONDS.toMillis(nanos)).thenCompose(ok -> {
+        return commands.renew(binding.connection(), millis).thenCompose(ok -> {
             if (ok == null) {
                 lose("the server has no such hold", null);
             } else if (ok == CUT) {
@@ -465,6 +523,7 @@ public final class Hold implements AutoCloseable {
         if (own != null) {
             own.leave();
         }
+        binding.leaveOthers();
         if (request.names.size() > 1) {
             // Releases the other locks of the set.
             commands.releaseAll(lapse());

@@ -67,16 +67,62 @@ final class HoldCommands {
                         acknowledged -> request.replicas.confirmed(request.names, renewed, acknowledged)));
     }
 
-    /** Binds the hold to this connection. Completes with {@code null} if the server has no such hold. */
+    /**
+     * Binds the hold to this connection. Completes with {@code null} if the server has no such hold. Without a reply, the
+     * connection stays open.
+     */
     CompletableFuture<Long> bind(DedicatedConnection at) {
-        return each(at, name ->
-                Words.command("DLOCK.RENEW", name, owner, request.mode.side, "SESSION", "TOKEN", token));
+        List<CompletableFuture<Object>> replies = new ArrayList<>();
+        request.names.forEach(name -> replies.add(at.askPatiently(
+                Words.command("DLOCK.RENEW", name, owner, request.mode.side, "SESSION", "TOKEN", token))));
+        return least(replies);
     }
 
     /** Binds the hold to a named session. Completes with {@code null} if the server has no such hold. */
     CompletableFuture<Long> bindTo(String session) {
         return each(null, name ->
                 Words.command("DLOCK.RENEW", name, owner, request.mode.side, "SESSIONID", session, "TOKEN", token));
+    }
+
+    /**
+     * Asks how many milliseconds the hold may still last, whatever renews it: {@link Long#MAX_VALUE} without a cap, or if
+     * the user may not ask. Completes with {@code null} if the server has no such hold.
+     */
+    CompletableFuture<Long> cap(Deadline giveUp) {
+        List<CompletableFuture<Long>> caps = new ArrayList<>();
+        request.names.forEach(name -> caps.add(
+                core.repeat(name, Words.command("DLOCK.INFO", name, "OWNER", owner), giveUp)
+                        .thenApply(answer -> capIn(answer.reply))));
+        return Futures.all(caps)
+                .thenApply(done -> caps.stream().map(CompletableFuture::join)
+                        .reduce((one, other) -> one == null || other == null ? null : Long.valueOf(Math.min(one, other)))
+                        .orElse(null))
+                .exceptionally(failed -> {
+                    Throwable reason = Futures.cause(failed);
+                    if (reason instanceof ServerException && ((ServerException) reason).code().equals("NOPERM")) {
+                        return Long.MAX_VALUE;
+                    }
+                    return nilIfGone(failed, null);
+                });
+    }
+
+    private Long capIn(Object reply) {
+        Object holds = Holder.field(reply, "holds");
+        for (Object hold : holds instanceof List ? (List<?>) holds : List.of()) {
+            if (Words.number(Holder.field(hold, "token")) == token) {
+                Long cap = Words.number(Holder.field(hold, "cap"));
+                return cap == null ? Long.MAX_VALUE : cap;
+            }
+        }
+        return null;
+    }
+
+    /** Sets the lease, with repeats. Completes with whether every name was held. */
+    CompletableFuture<Boolean> leaveTo(long millis) {
+        List<CompletableFuture<Object>> all = new ArrayList<>();
+        request.names.forEach(name -> all.add(core.repeat(name, renewalOf(name, millis), core.patience())
+                .thenApply(answer -> answer.reply)));
+        return least(all).thenApply(least -> least != null);
     }
 
     /** Releases all entries of every name. Completes with whether none of them was lost. */

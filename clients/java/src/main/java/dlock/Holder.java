@@ -49,7 +49,7 @@ public final class Holder {
         return left == null ? 0 : Words.number(left);
     }
 
-    private static Object field(Object reply, String name) {
+    static Object field(Object reply, String name) {
         List<?> fields = reply instanceof List ? (List<?>) reply : List.of();
         for (int i = 0; i + 1 < fields.size(); i += 2) {
             if (Words.text(fields.get(i)).equals(name)) {

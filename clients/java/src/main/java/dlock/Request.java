@@ -31,6 +31,7 @@ final class Request {
     final Replicas replicas;
     /** How long a wait without a limit looks for a server; 0: as long as the client does. */
     final long patienceMillis;
+    final HoldTime time;
 
     private Request(
             List<String> names,
@@ -39,7 +40,8 @@ final class Request {
             long limit,
             long permits,
             Replicas replicas,
-            long patienceMillis) {
+            long patienceMillis,
+            HoldTime time) {
         if (names.contains("")) {
             throw new IllegalArgumentException("the name of a lock is empty");
         }
@@ -50,31 +52,46 @@ final class Request {
         this.permits = permits;
         this.replicas = replicas;
         this.patienceMillis = patienceMillis;
+        this.time = time;
     }
 
     static Request lock(List<String> names, Mode mode, Lease lease) {
-        return new Request(names, mode, lease, 0, 0, null, 0);
+        return new Request(names, mode, lease, 0, 0, null, 0, HoldTime.ANY);
     }
 
     static Request permits(String name, long limit, long permits, Lease lease) {
-        return new Request(List.of(name), Mode.PERMITS, lease, limit, permits, null, 0);
+        return new Request(List.of(name), Mode.PERMITS, lease, limit, permits, null, 0, HoldTime.ANY);
     }
 
     Request with(Lease other) {
-        return new Request(names, mode, other, limit, permits, replicas, patienceMillis);
+        return new Request(names, mode, other, limit, permits, replicas, patienceMillis, time);
     }
 
     Request with(Replicas other) {
-        return new Request(names, mode, lease, limit, permits, other, patienceMillis);
+        return new Request(names, mode, lease, limit, permits, other, patienceMillis, time);
     }
 
     Request with(Duration patience) {
-        return new Request(names, mode, lease, limit, permits, replicas, Math.max(1, patience.toMillis()));
+        return new Request(names, mode, lease, limit, permits, replicas, Math.max(1, patience.toMillis()), time);
     }
 
     /** The same request for this number of permits. */
     Request of(long some) {
-        return new Request(names, mode, lease, limit, some, replicas, patienceMillis);
+        return new Request(names, mode, lease, limit, some, replicas, patienceMillis, time);
+    }
+
+    Request with(HoldTime other) {
+        return new Request(names, mode, lease, limit, permits, replicas, patienceMillis, other);
+    }
+
+    /** Returns the lease. The server refuses one that is longer than the hold can be. */
+    long leaseMillis() {
+        return time.mostMillis == 0 ? lease.millis : Math.min(lease.millis, time.mostMillis);
+    }
+
+    /** Returns the lease of the grant. If the program dies, the lock stays at least so long nevertheless. */
+    long firstLeaseMillis() {
+        return Math.max(leaseMillis(), time.leastMillis);
     }
 
     /**
@@ -85,6 +102,9 @@ final class Request {
         Backend backend = core.backend;
         if (lease.session != null && !lease.session.isOf(core)) {
             throw new IllegalArgumentException("the session is of another client");
+        }
+        if (time.leastMillis > 0 && (isSession() || lease.session != null)) {
+            throw new IllegalArgumentException("a session ends with its locks: none stays at least so long");
         }
         if ((isSession() || replicas != null) && !backend.hasOwnConnections()) {
             throw new IllegalArgumentException(isSession()
@@ -113,7 +133,10 @@ final class Request {
         if (mode == Mode.PERMITS) {
             words.addAll(Words.of(limit, "PERMITS", permits));
         }
-        words.addAll(Words.of("PX", lease.millis));
+        words.addAll(Words.of("PX", firstLeaseMillis()));
+        if (time.mostMillis > 0) {
+            words.addAll(Words.of("MAXHOLD", time.mostMillis));
+        }
         if (block != DedicatedConnection.NOT_AT_ALL) {
             words.addAll(Words.of("BLOCK", block));
         }

@@ -8,6 +8,7 @@ import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.Executor;
 import java.util.concurrent.TimeUnit;
+import java.util.concurrent.TimeoutException;
 import java.util.function.LongFunction;
 
 /** The client's own connections to one server, to the primary that Sentinel knows, or to the nodes of a cluster. */
@@ -166,6 +167,17 @@ final class Servers implements Backend {
         @Override
         public CompletableFuture<Object> ask(byte[][] command, long millis) {
             return Node.limited(connection, connection.send(command), millis + timeoutMillis);
+        }
+
+        @Override
+        public CompletableFuture<Object> askPatiently(byte[][] command) {
+            return connection.send(command).copy().orTimeout(timeoutMillis, TimeUnit.MILLISECONDS)
+                    .exceptionally(failed -> {
+                        if (Futures.cause(failed) instanceof TimeoutException) {
+                            throw new Unanswered("no reply within " + timeoutMillis + " ms", null);
+                        }
+                        throw Futures.rethrown(failed);
+                    });
         }
 
         @Override

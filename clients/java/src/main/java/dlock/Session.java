@@ -59,10 +59,28 @@ public final class Session implements AutoCloseable {
         /** Whether it must be bound again, and until when it is certain meanwhile. Guarded by the session. */
         private boolean isUnbound;
         private long certain;
+        /** Until when no cap ends it, if that is known or has to be asked for in time. Guarded by the session. */
+        private boolean hasCap;
+        private long cap;
+        private boolean isCapKnown;
 
         Bound(HoldCommands commands, BiConsumer<String, Throwable> lose) {
             this.commands = commands;
             this.lose = lose;
+        }
+
+        /** No cap ends the hold before this time. Called before the session has it. */
+        void capAt(long time) {
+            hasCap = true;
+            cap = time;
+        }
+
+        private boolean hasEnded(long now) {
+            return isUnbound && certain - now <= 0;
+        }
+
+        private boolean isCapped(long now) {
+            return hasCap && cap - now <= 0;
         }
     }
 
@@ -231,6 +249,8 @@ public final class Session implements AutoCloseable {
             if (before != openings) {
                 unbind(bound);
                 missing();
+            } else if (bound.hasCap && bound.cap - until < 0) {
+                schedule();
             }
         }
     }
@@ -252,7 +272,38 @@ public final class Session implements AutoCloseable {
         if (!bindings.contains(bound)) {
             return System.nanoTime();
         }
-        return bound.isUnbound && bound.certain - until < 0 ? bound.certain : until;
+        long end = bound.isUnbound && bound.certain - until < 0 ? bound.certain : until;
+        return bound.hasCap && bound.cap - end < 0 ? bound.cap : end;
+    }
+
+    /** Asks for the cap of a hold. Completes with whether the server has the hold. */
+    CompletableFuture<Boolean> learnCap(Bound bound, Deadline giveUp) {
+        long asked = System.nanoTime();
+        return bound.commands.cap(giveUp).thenApply(left -> {
+            if (left == null) {
+                return false;
+            }
+            synchronized (this) {
+                bound.isCapKnown = true;
+                bound.hasCap = left != Long.MAX_VALUE;
+                bound.cap = bound.hasCap ? asked + TimeUnit.MILLISECONDS.toNanos(left) : 0;
+                schedule();
+            }
+            return true;
+        });
+    }
+
+    /** Asks for the caps of holds that have lasted for a while: until then their lease shows that there is none. */
+    private CompletableFuture<Void> learn() {
+        List<CompletableFuture<?>> asked = new ArrayList<>();
+        long soon = System.nanoTime() + 2 * timeoutNanos;
+        List<Bound> due = new ArrayList<>();
+        synchronized (this) {
+            bindings.stream().filter(bound -> !bound.isCapKnown && bound.isCapped(soon)).limit(AT_ONCE).forEach(due::add);
+        }
+        Deadline giveUp = Deadline.afterMillis(Math.max(SHORTEST_PATIENCE_MILLIS, timeoutMillis / 6));
+        due.forEach(bound -> asked.add(learnCap(bound, giveUp).handle((known, failed) -> null)));
+        return Futures.all(asked);
     }
 
     // Heartbeats
@@ -357,7 +408,7 @@ public final class Session implements AutoCloseable {
             }
             releases = new ArrayList<>(owed);
         }
-        CompletableFuture<Void> done = bind(again, 0);
+        CompletableFuture<Void> done = bind(again, 0).thenCompose(bound -> learn());
         for (Supplier<CompletableFuture<?>> release : releases) {
             done = done.thenCompose(before -> repay(release));
         }
@@ -420,6 +471,7 @@ public final class Session implements AutoCloseable {
         long next = until - now;
         for (Bound bound : bindings) {
             next = bound.isUnbound ? Math.min(next, bound.certain - now) : next;
+            next = bound.hasCap ? Math.min(next, bound.cap - now) : next;
         }
         if (!isBusy && (!isManual || isBeaten)) {
             next = Math.min(next, due - now);
@@ -431,6 +483,7 @@ public final class Session implements AutoCloseable {
         boolean isLate;
         boolean isDue;
         List<Bound> late = new ArrayList<>();
+        List<Bound> capped = new ArrayList<>();
         synchronized (this) {
             if (notOpen != null) {
                 return;
@@ -442,7 +495,8 @@ public final class Session implements AutoCloseable {
                 notOpen = LATE;
                 late.addAll(bindings);
             } else {
-                bindings.stream().filter(bound -> bound.isUnbound && bound.certain - now <= 0).forEach(late::add);
+                bindings.stream().filter(bound -> bound.hasEnded(now)).forEach(late::add);
+                bindings.stream().filter(bound -> bound.isCapped(now)).forEach(capped::add);
             }
             if (isDue) {
                 isBeaten = false;
@@ -454,6 +508,7 @@ public final class Session implements AutoCloseable {
             return;
         }
         lose(late, "it was not bound to the session again in time", null);
+        lose(capped, "it reached its cap", null);
         if (isDue) {
             round().whenComplete((done, failed) -> went(Futures.cause(failed)));
         }

@@ -10,6 +10,7 @@ import java.net.Socket;
 import java.nio.charset.StandardCharsets;
 import java.util.List;
 import java.util.concurrent.CopyOnWriteArrayList;
+import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.atomic.AtomicInteger;
 
 /** A way to the server on which replies get lost. */
@@ -19,6 +20,11 @@ final class Proxy implements AutoCloseable {
     private final List<Socket> sockets = new CopyOnWriteArrayList<>();
     private volatile String cutAfter;
     private volatile boolean silent;
+    private volatile String keepFrom;
+    /** Opened by {@link #deliver}. */
+    private final CountDownLatch delivery = new CountDownLatch(1);
+    /** Whether a command is kept back by {@link #keepFrom}. */
+    volatile boolean keeps;
     /** How many replies were lost by {@link #loseReplyTo}. */
     final AtomicInteger lost = new AtomicInteger();
 
@@ -39,6 +45,16 @@ final class Proxy implements AutoCloseable {
     /** The server gets the next command that contains this, and the client the end of its connection. */
     void loseReplyTo(String command) {
         cutAfter = command;
+    }
+
+    /** The next command that contains this does not arrive, nor does what follows it on its connection. */
+    void keepFrom(String command) {
+        keepFrom = command;
+    }
+
+    /** Those commands arrive now, before the end of their connection if that has ended. */
+    void deliver() {
+        delivery.countDown();
     }
 
     /** From now on the client hears nothing, on connections that stay open. */
@@ -97,6 +113,12 @@ final class Proxy implements AutoCloseable {
             OutputStream out = to.getOutputStream();
             for (int count; (count = in.read(buffer)) >= 0; ) {
                 String text = new String(buffer, 0, count, StandardCharsets.ISO_8859_1);
+                String kept = keepFrom;
+                if (fromClient && kept != null && text.contains(kept)) {
+                    keepFrom = null;
+                    keeps = true;
+                    delivery.await();
+                }
                 String cut = cutAfter;
                 if (fromClient && cut != null && text.contains(cut)) {
                     cutAfter = null;
@@ -114,7 +136,7 @@ final class Proxy implements AutoCloseable {
                 to.shutdownOutput();
                 return;
             }
-        } catch (IOException e) {
+        } catch (IOException | InterruptedException e) {
             // One of the two has ended the connection.
         }
         close(from);

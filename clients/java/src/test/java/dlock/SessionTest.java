@@ -106,6 +106,34 @@ final class SessionTest {
     }
 
     @Test
+    void a_binding_that_arrives_late_does_not_release_the_lock() throws Exception {
+        server.run("CONFIG", "SET", "dlock.session-grace", 20_000);
+        try (Proxy proxy = new Proxy(server);
+                DLockClient its = DLockClient.builder().url(proxy.url()).timeout(Duration.ofMillis(400)).connect()) {
+            Hold hold = its.lock("late").withLease(Lease.session(Duration.ofSeconds(30))).acquire();
+            Object first = session("late");
+            proxy.keepFrom("SESSION");
+            server.run("CLIENT", "KILL", "ID", first);
+            soon("a command that binds is kept back", () -> proxy.keeps);
+            soon("another one has bound it", () -> session("late") != null && !first.equals(session("late")));
+            Object second = session("late");
+            server.run("CONFIG", "SET", "dlock.session-grace", 0);
+            proxy.deliver();
+            soon("the late one has arrived", () -> !second.equals(session("late")));
+            Thread.sleep(300);
+            assertTrue(hold.check() && hold.isHeld());
+            hold.release();
+            assertTrue(server.isFree("late"));
+        }
+    }
+
+    /** Returns the connection that a lock is bound to; 0 if it is free. */
+    private Object session(String name) {
+        List<Object> sessions = server.each(name, "holds", "session");
+        return sessions.isEmpty() ? Long.valueOf(0) : sessions.get(0);
+    }
+
+    @Test
     void with_a_grace_a_broken_connection_is_replaced() throws Exception {
         server.run("CONFIG", "SET", "dlock.session-grace", 20_000);
         Hold hold = client.lock("grace").withLease(Lease.session(Duration.ofSeconds(20))).acquire();

@@ -1,0 +1,36 @@
+package dlock;
+
+import java.time.Duration;
+
+/** How long a hold lasts at most, and how long it stays at least, from its grant. */
+final class HoldTime {
+    static final HoldTime ANY = new HoldTime(0, 0);
+
+    /** {@code MAXHOLD}; 0: no cap of its own. */
+    final long mostMillis;
+    /** 0: it ends with its release. */
+    final long leastMillis;
+
+    private HoldTime(long mostMillis, long leastMillis) {
+        this.mostMillis = mostMillis;
+        this.leastMillis = leastMillis;
+        if (mostMillis > 0 && leastMillis > mostMillis) {
+            throw new IllegalArgumentException(
+                    "a lock that stays at least " + leastMillis + " ms, but at most " + mostMillis);
+        }
+    }
+
+    HoldTime atMost(Duration time) {
+        if (time.toMillis() < 1) {
+            throw new IllegalArgumentException("a lock is held for at most 1 ms or more, not " + time);
+        }
+        return new HoldTime(time.toMillis(), leastMillis);
+    }
+
+    HoldTime atLeast(Duration time) {
+        if (time.isNegative()) {
+            throw new IllegalArgumentException("a lock stays at least 0 ms or more, not " + time);
+        }
+        return new HoldTime(mostMillis, time.toMillis());
+    }
+}

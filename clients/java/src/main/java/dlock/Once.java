@@ -1,0 +1,108 @@
+package dlock;
+
+import java.time.Duration;
+import java.util.Optional;
+import java.util.concurrent.TimeUnit;
+import java.util.function.Consumer;
+
+/**
+ * At most one run in each period, on all machines together. The lock is the memory of the run: it stays for a part of
+ * the period, counted from the grant. No clock of a machine is read, only the server's.
+ */
+final class Once {
+    /** The shortest period. A start takes a moment. */
+    private static final long SHORTEST_MILLIS = 1000;
+    /** Between two attempts to reach the server after the work. */
+    private static final long PAUSE_MILLIS = 200;
+
+    private Once() {}
+
+    /**
+     * Returns how long the lock of a run stays: nine tenths of the period. The rest is for starts that come earlier than
+     * the last one: clocks that differ, a busy machine, and the day of 23 hours.
+     */
+    static Duration keptFor(Duration period) {
+        if (period.toMillis() < SHORTEST_MILLIS) {
+            throw new IllegalArgumentException("a period is 1 s or longer, not " + period);
+        }
+        return Duration.ofMillis(period.toMillis() / 10 * 9);
+    }
+
+    /** A run that counts even if it fails, or dies with its program. {@code lock} stays so long. */
+    static boolean atAll(DLock lock, Consumer<? super Hold> work) throws InterruptedException {
+        Optional<Hold> granted = lock.tryAcquire(Duration.ZERO);
+        if (granted.isEmpty()) {
+            return false;
+        }
+        Hold hold = granted.get();
+        try {
+            work.accept(hold);
+        } catch (RuntimeException | Error e) {
+            end(hold, e);
+            throw e;
+        }
+        checkHeld(hold);
+        end(hold, null);
+        return true;
+    }
+
+    /**
+     * A run that counts only if it succeeds.
+     *
+     * @param lock has a lease of so long: it shows that the server allows it
+     * @param lease while it runs
+     */
+    static boolean inSuccess(DLock lock, Duration stays, Duration lease, Consumer<? super Hold> work)
+            throws InterruptedException {
+        Optional<Hold> granted = lock.tryAcquire(Duration.ZERO);
+        if (granted.isEmpty()) {
+            return false;
+        }
+        Hold hold = granted.get();
+        long began = System.nanoTime();
+        try {
+            // Without an answer, the longer lease is renewed.
+            answered(hold, lease);
+            work.accept(hold);
+            checkHeld(hold);
+            // While no server answers, the lease is tried again: the success must not be forgotten.
+            while (!answered(hold, lease)) {
+                Thread.sleep(PAUSE_MILLIS);
+            }
+        } catch (RuntimeException | Error | InterruptedException e) {
+            end(hold, e);
+            throw e;
+        }
+        long left = stays.toNanos() - (System.nanoTime() - began);
+        if (!Futures.join(hold.releaseIn(Math.max(1, TimeUnit.NANOSECONDS.toMillis(left) + 1)))) {
+            throw hold.lostOr("lost before its end");
+        }
+        return true;
+    }
+
+    private static boolean answered(Hold hold, Duration lease) {
+        try {
+            hold.extend(lease);
+            return true;
+        } catch (UnavailableException e) {
+            return false;
+        }
+    }
+
+    private static void checkHeld(Hold hold) {
+        if (!hold.isHeld()) {
+            throw hold.lostOr("lost while the work ran");
+        }
+    }
+
+    /** Releases the hold, or leaves it to the time that it stays. Without an answer, its lease goes on. */
+    private static void end(Hold hold, Throwable why) {
+        try {
+            hold.close();
+        } catch (DLockException e) {
+            if (why != null) {
+                why.addSuppressed(e);
+            }
+        }
+    }
+}

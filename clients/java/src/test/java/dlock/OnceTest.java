@@ -1,0 +1,158 @@
+package dlock;
+
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertFalse;
+import static org.junit.jupiter.api.Assertions.assertThrows;
+import static org.junit.jupiter.api.Assertions.assertTrue;
+import static org.junit.jupiter.api.Assertions.fail;
+
+import java.time.Duration;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.atomic.AtomicInteger;
+import org.junit.jupiter.api.AfterEach;
+import org.junit.jupiter.api.BeforeEach;
+import org.junit.jupiter.api.Test;
+
+/** At most one run in each period, on all machines together. */
+final class OnceTest {
+    private static final Duration MINUTE = Duration.ofMinutes(1);
+
+    private TestServer server;
+    private DLockClient client;
+
+    @BeforeEach
+    void start() {
+        server = TestServer.start();
+        client = DLockClient.builder().url(server.url()).lease(Lease.renewed(Duration.ofSeconds(2))).connect();
+    }
+
+    @AfterEach
+    void stop() {
+        client.close();
+        server.close();
+    }
+
+    private long left(String name) {
+        return (long) server.run("PTTL", name);
+    }
+
+    @Test
+    void of_programs_that_start_at_about_the_same_time_one_runs_in_each_period() throws Exception {
+        List<DLockClient> machines = new ArrayList<>();
+        for (int i = 0; i < 5; i++) {
+            machines.add(server.client());
+        }
+        AtomicInteger runs = new AtomicInteger();
+        for (int period = 0; period < 3; period++) {
+            long end = System.nanoTime() + 3_000_000_000L;
+            List<CompletableFuture<Boolean>> all = new ArrayList<>();
+            for (int i = 0; i < 5; i++) {
+                // Their clocks differ, and another one is first each time.
+                long pause = (i * 7 + period * 3) % 5 * 150;
+                DLock lock = machines.get(i).lock("report");
+                all.add(CompletableFuture.supplyAsync(() -> {
+                    try {
+                        Thread.sleep(pause);
+                        return lock.once(Duration.ofSeconds(3), hold -> runs.incrementAndGet());
+                    } catch (InterruptedException e) {
+                        throw new AssertionError(e);
+                    }
+                }, run -> new Thread(run).start()));
+            }
+            assertEquals(1, all.stream().filter(CompletableFuture::join).count());
+            assertEquals(period + 1, runs.get());
+            Thread.sleep(Math.max(0, (end - System.nanoTime()) / 1_000_000));
+        }
+        machines.forEach(DLockClient::close);
+    }
+
+    @Test
+    void the_lock_stays_for_nine_tenths_of_the_period_counted_from_the_start() throws Exception {
+        DLock lock = client.lock("stays");
+        assertTrue(lock.once(MINUTE, hold -> {
+            sleep(3000);
+            assertTrue(hold.isHeld(), "it is renewed");
+        }));
+        assertTrue(left("stays") > 49_000 && left("stays") <= 51_000, left("stays") + " ms");
+        assertFalse(lock.once(MINUTE, hold -> fail("it has run")));
+    }
+
+    @Test
+    void a_run_that_fails_has_run_unless_success_is_needed() throws Exception {
+        DLock lock = client.lock("fails");
+        assertThrows(IllegalStateException.class, () -> lock.once(MINUTE, hold -> {
+            throw new IllegalStateException("of the job");
+        }));
+        assertTrue(left("fails") > 50_000);
+        assertFalse(lock.once(MINUTE, hold -> fail("it has run")));
+
+        DLock retried = client.lock("retried");
+        assertThrows(IllegalStateException.class, () -> retried.onceUntilSuccess(MINUTE, hold -> {
+            throw new IllegalStateException("of the job");
+        }));
+        assertTrue(server.isFree("retried"));
+        assertTrue(retried.onceUntilSuccess(MINUTE, hold -> assertTrue(left("retried") <= 2000, "a crash ends it soon")));
+        assertTrue(left("retried") > 52_000 && left("retried") <= 54_050, left("retried") + " ms");
+        assertFalse(retried.onceUntilSuccess(MINUTE, hold -> fail("it has run")));
+    }
+
+    @Test
+    void a_success_that_no_server_hears_of_at_first_is_not_forgotten() throws Exception {
+        try (Proxy proxy = new Proxy(server);
+                DLockClient its = DLockClient.builder().url(proxy.url()).timeout(Duration.ofMillis(300))
+                        .patience(Duration.ofMillis(600)).lease(Lease.renewed(Duration.ofSeconds(20))).connect()) {
+            assertTrue(its.lock("unheard").onceUntilSuccess(MINUTE, hold -> {
+                proxy.silence();
+                CompletableFuture.runAsync(() -> {
+                    sleep(1500);
+                    proxy.speak();
+                    proxy.cut();
+                });
+            }));
+            assertTrue(left("unheard") > 45_000);
+        }
+    }
+
+    @Test
+    void a_run_whose_lock_is_taken_away_is_told() {
+        DLock lock = client.lock("taken");
+        assertThrows(LockLostException.class, () -> lock.once(MINUTE, hold -> {
+            server.run("DEL", "taken");
+            TestServer.soon("it is told", () -> !hold.isHeld());
+        }));
+        assertThrows(LockLostException.class, () -> lock.onceUntilSuccess(MINUTE, hold -> server.run("DEL", "taken")));
+        assertTrue(server.isFree("taken"));
+    }
+
+    @Test
+    void without_a_server_nothing_runs() {
+        server.freeze();
+        Stopwatch took = new Stopwatch();
+        assertThrows(UnavailableException.class, () -> client.lock("job").once(MINUTE, hold -> fail("it ran")));
+        took.within(1250);
+        server.thaw();
+        server.run("CONFIG", "SET", "dlock.max-lease", 30_000);
+        assertThrows(ServerException.class, () -> client.lock("job").once(MINUTE, hold -> fail("it ran")));
+        assertThrows(ServerException.class, () -> client.lock("job").onceUntilSuccess(MINUTE, hold -> fail("it ran")));
+    }
+
+    @Test
+    void what_cannot_be_once_is_refused() {
+        DLock lock = client.lock("job");
+        assertThrows(IllegalArgumentException.class, () -> lock.once(Duration.ofMillis(999), hold -> {}));
+        DLock session = lock.withLease(Lease.session(MINUTE));
+        assertThrows(IllegalArgumentException.class, () -> session.once(MINUTE, hold -> {}));
+        assertThrows(IllegalArgumentException.class, () -> session.onceUntilSuccess(MINUTE, hold -> {}));
+        assertTrue(server.isFree("job"));
+    }
+
+    private static void sleep(long millis) {
+        try {
+            Thread.sleep(millis);
+        } catch (InterruptedException e) {
+            throw new AssertionError(e);
+        }
+    }
+}
