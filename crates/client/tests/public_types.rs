@@ -16,8 +16,8 @@ use std::time::Duration;
 
 use dlock_client::{
     Acquire, Cause, Client, ClientBuilder, Credentials, Error, Guard, HoldInfo, HoldMode, LockInfo, LockMode, LogEntry,
-    LogEvent, Node, Operator, PerServer, QuorumBuilder, Semaphore, ServerStats, Session, Tls, WaiterInfo, Watch,
-    blocking,
+    LogEvent, Node, Operator, PerServer, QuorumBuilder, Relay, RelayLink, Semaphore, ServerStats, Session, Tls,
+    Unanswered, WaiterInfo, Watch, blocking,
 };
 
 fn is_shared_and_printed<T: Send + Sync + Unpin + Debug + 'static>() {}
@@ -50,10 +50,13 @@ fn every_public_type_is_shared_by_threads_and_printed() {
         Operator,
         PerServer<Vec<LockInfo>>,
         QuorumBuilder,
+        Relay,
+        RelayLink,
         Semaphore,
         ServerStats,
         Session,
         Tls,
+        Unanswered,
         WaiterInfo,
         Watch,
     ];

@@ -38,7 +38,8 @@ use crate::terms::{Grant, Hold, Keep, Renewal, Replicas, Terms, Wait};
 use commands::millis;
 pub(crate) use fault::Fault;
 pub(crate) use link::Link;
-use nodes::{At, Lane, Nodes, REPLY};
+use nodes::{At, REPLY};
+pub(crate) use nodes::{Lane, Nodes};
 use retry::{PAUSE, RetryState, Sent};
 
 pub(crate) struct Server {

@@ -291,7 +291,7 @@ impl Nodes {
     }
 
     /// Forgets a connection that failed or does not lead to a primary.
-    fn forget(&self, link: &Link) {
+    pub fn forget(&self, link: &Link) {
         let mut known = self.known();
         let address = link.address();
         known.idle.remove(&address);
