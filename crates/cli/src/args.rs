@@ -124,6 +124,12 @@ pub enum Command {
     /// primary stays what it is.
     #[command(after_help = FAILOVER_HELP)]
     Failover(FailoverOptions),
+    /// Offer locks to every client of Redis on this machine, over a quorum, Sentinel, a cluster or one server
+    ///
+    /// Speaks the protocol of Redis on a Unix socket or on loopback. Several servers (-s URL -s URL -s URL) are a quorum.
+    /// Otherwise, commands are passed on, and failovers are followed.
+    #[command(after_help = crate::agent::HELP)]
+    Agent(crate::agent::AgentOptions),
     /// Print the completions for a shell
     #[command(after_help = "Example, for bash:\n  dlock completions bash > /etc/bash_completion.d/dlock")]
     Completions {

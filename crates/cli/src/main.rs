@@ -1,6 +1,7 @@
 //! The `dlock` command.
 #![deny(unsafe_code)]
 
+mod agent;
 mod args;
 mod break_lock;
 mod deadline;
@@ -73,6 +74,7 @@ async fn dispatch(cli: Cli) -> u8 {
             Ok(client) => Ok(run::run(&client, run).await),
             Err(error) => Err(error),
         },
+        Command::Agent(options) => agent::agent(&cli.servers, options).await,
         command => match cli.servers.open() {
             Ok(client) => ask_server(&client, command).await,
             Err(error) => Err(error),
@@ -95,6 +97,7 @@ async fn ask_server(client: &Client, command: Command) -> Result<u8, Error> {
         | Command::Log(_)
         | Command::Graph { .. }
         | Command::Metrics(_)
+        | Command::Agent(_)
         | Command::Completions { .. }
         | Command::Man { .. } => Ok(0),
     }

@@ -60,12 +60,7 @@ impl Servers {
         if let [server] = self.server.as_slice() {
             return self.one(server);
         }
-        let longest = self.longest_lease.ok_or_else(|| {
-            Error::Invalid(
-                "several servers are a quorum, which needs --longest-lease TIME, the same everywhere".to_owned(),
-            )
-        })?;
-        let mut quorum = Client::quorum(self.server.iter().cloned(), longest);
+        let mut quorum = Client::quorum(self.server.iter().cloned(), self.longest()?);
         if let Some(timeout) = self.server_timeout {
             quorum = quorum.server_timeout(timeout);
         }
@@ -76,6 +71,14 @@ impl Servers {
             quorum = quorum.tls(tls);
         }
         quorum.open()
+    }
+
+    /// Returns the longest lease, which a quorum needs.
+    pub fn longest(&self) -> Result<Duration, Error> {
+        self.longest_lease.ok_or_else(|| {
+            let why = "several servers are a quorum, which needs --longest-lease TIME, the same everywhere";
+            Error::Invalid(why.to_owned())
+        })
     }
 
     /// Returns a client of each of them, even if they are a quorum.

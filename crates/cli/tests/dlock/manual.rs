@@ -12,7 +12,7 @@ fn text(arguments: &[&str]) -> String {
     outcome.stdout
 }
 
-const COMMANDS: [&str; 13] = [
+const COMMANDS: [&str; 14] = [
     "run",
     "info",
     "ls",
@@ -24,6 +24,7 @@ const COMMANDS: [&str; 13] = [
     "release",
     "break",
     "failover",
+    "agent",
     "completions",
     "man",
 ];

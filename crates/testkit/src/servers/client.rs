@@ -140,6 +140,20 @@ impl Client {
         }
     }
 
+    /// Waits until the other side closes the connection. Returns the replies that came before.
+    #[track_caller]
+    pub fn closes(&mut self) -> Vec<Value> {
+        let deadline = Instant::now() + PATIENCE;
+        let mut replies = Vec::new();
+        loop {
+            match self.frame(deadline) {
+                Ok(Some(frame)) => replies.push(parse(&frame)),
+                Ok(None) => panic!("the connection stays open"),
+                Err(_) => return replies,
+            }
+        }
+    }
+
     /// Returns the next push message of a RESP3 connection, if it comes in time.
     pub fn push(&mut self, wait: Duration) -> Option<Value> {
         let deadline = Instant::now() + wait;

@@ -15,7 +15,7 @@ use crate::wait::soon;
 use crate::wire::{list_of, text_of};
 
 /// What the sentinels call the servers they watch.
-const NAME: &str = "locks";
+pub const NAME: &str = "locks";
 
 /// Three sentinels, two of which must agree.
 pub struct Sentinels(Vec<Sentinel>);

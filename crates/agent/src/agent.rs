@@ -1,0 +1,182 @@
+//! The agent as a whole: it starts, serves and stops.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use dlock_client::{Client, Error};
+use tokio::task::JoinSet;
+
+use crate::connection::Connection;
+use crate::listen::{Incoming, Listener};
+use crate::options::Options;
+use crate::pass::Pass;
+use crate::quorum::Quorum;
+use crate::resp::{Protocol, Reply};
+use crate::stats::Stats;
+use crate::{metrics, notify};
+
+/// An agent that has not started yet.
+#[must_use = "it does nothing before it runs"]
+pub struct Agent {
+    shared: Arc<Shared>,
+}
+
+/// What all connections share.
+pub(crate) struct Shared {
+    pub options: Options,
+    pub locks: Locks,
+    pub stats: Arc<Stats>,
+    numbers: AtomicU64,
+}
+
+/// Where locks are kept.
+#[derive(Clone)]
+pub(crate) enum Locks {
+    Quorum(Arc<Quorum>),
+    Passed(Arc<Pass>),
+}
+
+impl Agent {
+    /// Passes commands on to a server, to the primary that Sentinel names, or to the nodes of a cluster. `log` gets a
+    /// line for what an operator should know.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Invalid`] for a quorum.
+    pub fn passing(
+        client: Client,
+        options: Options,
+        log: impl Fn(&str) + Send + Sync + 'static,
+    ) -> Result<Self, Error> {
+        let stats = Arc::new(Stats::new(Box::new(log)));
+        let locks = Locks::Passed(Arc::new(Pass::new(client, stats.clone())?));
+        Ok(Self::new(locks, stats, options))
+    }
+
+    /// Offers locks over a quorum. `members` are clients of its servers one by one, in the same order.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Invalid`] if the longest lease is too short.
+    pub fn of_quorum(
+        client: Client,
+        members: &[Client],
+        longest_lease: Duration,
+        options: Options,
+        log: impl Fn(&str) + Send + Sync + 'static,
+    ) -> Result<Self, Error> {
+        let stats = Arc::new(Stats::new(Box::new(log)));
+        let locks = Locks::Quorum(Arc::new(Quorum::new(client, members, longest_lease, stats.clone())?));
+        Ok(Self::new(locks, stats, options))
+    }
+
+    fn new(locks: Locks, stats: Arc<Stats>, options: Options) -> Self {
+        Self { shared: Arc::new(Shared { options, locks, stats, numbers: AtomicU64::new(1) }) }
+    }
+
+    /// Listens and serves clients until `stop` resolves. Then it disconnects them, and releases what it holds, or
+    /// leaves it to its leases ([`Options::keep`]). Tells systemd when it is ready, if that started it.
+    ///
+    /// # Errors
+    ///
+    /// It cannot listen there, or there is not allowed.
+    pub async fn run(self, stop: impl Future<Output = ()>) -> io::Result<()> {
+        let shared = self.shared;
+        let mut tasks = JoinSet::new();
+        let mut clients = JoinSet::new();
+        crate::listen::allow_files(&shared.options, &shared.stats);
+        let listeners = Listener::open_all(&shared.options)?;
+        let (to, mut incoming) = tokio::sync::mpsc::channel(16);
+        for listener in &listeners {
+            shared.stats.log(&format!("listens on {}", listener.address()));
+            tasks.spawn(listener.accept(to.clone()));
+        }
+        if let Some(address) = shared.options.metrics {
+            let listener = metrics::open(address).await?;
+            shared.stats.log(&format!("metrics at http://{}/metrics", listener.local_addr()?));
+            tasks.spawn(metrics::serve(listener, shared.clone()));
+        }
+        if let Locks::Quorum(quorum) = shared.locks.clone() {
+            tasks.spawn(async move { quorum.watch_sessions().await });
+        }
+        notify::tell("READY=1");
+        let mut stop = std::pin::pin!(stop);
+        loop {
+            tokio::select! {
+                () = &mut stop => break,
+                Some(new) = incoming.recv() => shared.admit(new, &mut clients),
+                // What has ended takes no memory.
+                Some(_) = clients.join_next() => {}
+            }
+        }
+        notify::tell("STOPPING=1");
+        drop(listeners);
+        tasks.shutdown().await;
+        shared.stop(&mut clients).await;
+        Ok(())
+    }
+}
+
+impl Shared {
+    fn admit(self: &Arc<Self>, new: Incoming, clients: &mut JoinSet<()>) {
+        if clients.len() >= self.options.max_clients {
+            Stats::count(&self.stats.rejected_connections);
+            let mut bytes = Vec::new();
+            Reply::error("ERR max number of clients reached").encode(Protocol::Resp2, &mut bytes);
+            return new.refuse(&bytes);
+        }
+        Stats::count(&self.stats.connections);
+        Stats::count(&self.stats.connected);
+        let number = self.numbers.fetch_add(1, Ordering::Relaxed);
+        if self.options.verbose {
+            self.stats.log(&format!("connection {number} from {}", new.address()));
+        }
+        let connection = Connection::new(self.clone(), number, new.address());
+        match new {
+            Incoming::Unix(stream) => clients.spawn(connection.serve(stream)),
+            Incoming::Tcp(stream, _) => clients.spawn(connection.serve(stream)),
+        };
+    }
+
+    async fn stop(&self, clients: &mut JoinSet<()>) {
+        match &self.locks {
+            Locks::Quorum(quorum) if self.options.keep => {
+                // First, or the end of the connections would release what is bound to them.
+                quorum.leave().await;
+                clients.shutdown().await;
+            }
+            Locks::Quorum(quorum) => {
+                clients.shutdown().await;
+                quorum.give_up().await;
+            }
+            Locks::Passed(_) => clients.shutdown().await,
+        }
+        self.stats.log("has stopped");
+    }
+
+    /// Returns the section of `INFO`.
+    pub fn info(&self) -> String {
+        let (mode, (holds, sessions)) = match &self.locks {
+            Locks::Quorum(quorum) => ("quorum", quorum.sizes()),
+            Locks::Passed(_) => ("passing", (0, 0)),
+        };
+        self.stats.section(mode, holds, sessions)
+    }
+
+    /// Returns the page for Prometheus.
+    pub fn page(&self) -> String {
+        let (holds, sessions) = match &self.locks {
+            Locks::Quorum(quorum) => quorum.sizes(),
+            Locks::Passed(_) => (0, 0),
+        };
+        self.stats.page(holds, sessions)
+    }
+}
+
+impl std::fmt::Debug for Agent {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Agent").field("options", &self.shared.options).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,191 @@
+//! A client's connection: its requests are answered one after the other.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
+use tokio::time::timeout;
+
+use crate::agent::{Locks, Shared};
+use crate::catalog;
+use crate::greeting::Greeted;
+use crate::inbox::{Inbox, NoRequest};
+use crate::pass::{Outcome, Upstream};
+use crate::quorum::{Anchor, What};
+use crate::resp::{Bounds, Protocol, Reply, Request};
+use crate::stats::Stats;
+
+/// What is known of a client.
+pub(crate) struct Connection {
+    pub shared: Arc<Shared>,
+    pub number: u64,
+    pub address: String,
+    pub protocol: Protocol,
+    pub is_logged_in: bool,
+    pub name: Option<String>,
+    /// Over a quorum, the session of this connection.
+    anchor: Arc<Anchor>,
+    upstream: Option<Upstream>,
+}
+
+/// What follows from a request.
+pub(crate) enum Answer {
+    Reply(Reply),
+    /// The reply is the last one.
+    Last(Reply),
+    /// Nothing, and the connection is closed.
+    Close,
+}
+
+impl Connection {
+    pub fn new(shared: Arc<Shared>, number: u64, address: String) -> Self {
+        let is_logged_in = shared.options.login.is_none();
+        let anchor = Anchor::new(What::Connection(number));
+        let (protocol, name, upstream) = (Protocol::Resp2, None, None);
+        Self { shared, number, address, protocol, is_logged_in, name, anchor, upstream }
+    }
+
+    /// Answers until the client leaves, or has to.
+    pub async fn serve<S: AsyncRead + AsyncWrite>(mut self, stream: S) {
+        let (reader, mut writer) = tokio::io::split(stream);
+        let (reader, mut out) = (std::pin::pin!(reader), Vec::new());
+        let mut inbox = Inbox::new(reader, self.bounds());
+        loop {
+            let next = tokio::select! {
+                biased;
+                () = self.ended() => return,
+                next = inbox.next(self.patience()) => next,
+            };
+            let answer = match next {
+                Ok(request) => self.answer(&request, &mut inbox).await,
+                Err(NoRequest::Wrong(error)) => {
+                    Stats::count(&self.shared.stats.protocol_errors);
+                    Answer::Last(Reply::error(error.to_string()))
+                }
+                Err(NoRequest::Closed | NoRequest::Idle) => return,
+            };
+            inbox.bounds = self.bounds();
+            let is_last = match answer {
+                Answer::Reply(reply) => {
+                    reply.encode(self.protocol, &mut out);
+                    false
+                }
+                Answer::Last(reply) => {
+                    reply.encode(self.protocol, &mut out);
+                    true
+                }
+                Answer::Close => return,
+            };
+            // A client that does not read its replies gets no more of them.
+            if !matches!(timeout(WRITE, writer.write_all(&out)).await, Ok(Ok(()))) || is_last {
+                let _ = timeout(WRITE, writer.shutdown()).await;
+                return;
+            }
+            out.clear();
+            out.shrink_to(KEPT);
+        }
+    }
+
+    async fn answer<R: AsyncRead + Unpin>(&mut self, request: &Request, inbox: &mut Inbox<R>) -> Answer {
+        Stats::count(&self.shared.stats.commands);
+        let name = request.name();
+        if !self.is_logged_in && !BEFORE_LOGIN.contains(&name.as_str()) {
+            return Answer::Reply(Reply::error("NOAUTH Authentication required."));
+        }
+        if let Some(command) = catalog::find(&name).filter(|command| !command.takes(request.words().len())) {
+            let name = command.name.to_ascii_lowercase();
+            return Answer::Reply(Reply::error(format!("ERR wrong number of arguments for '{name}' command")));
+        }
+        match self.greeted(&name, request) {
+            Greeted::Answer(answer) => answer,
+            Greeted::ForServers => match self.shared.locks.clone() {
+                Locks::Quorum(quorum) => {
+                    let reply = match name.as_str() {
+                        "EXISTS" => Some(quorum.exists(request).await),
+                        _ => quorum.answer(request, &self.anchor, inbox.closed()).await,
+                    };
+                    reply.map_or(Answer::Close, Answer::Reply)
+                }
+                Locks::Passed(pass) => {
+                    if self.upstream.is_none() {
+                        match pass.open(self.name.as_deref()) {
+                            Ok(upstream) => self.upstream = Some(upstream),
+                            Err(error) => return Answer::Reply(Reply::error(format!("ERR {error}"))),
+                        }
+                    }
+                    let Some(upstream) = &mut self.upstream else { return Answer::Close };
+                    match upstream.answer(request, inbox.closed()).await {
+                        Outcome::Reply(reply) => Answer::Reply(self.completed(&name, request, reply)),
+                        Outcome::Gone => Answer::Close,
+                        Outcome::Unknown(why) => {
+                            let why = format!("closes connection {}: {why}", self.number);
+                            self.shared.stats.log(&why);
+                            Answer::Close
+                        }
+                    }
+                }
+            },
+        }
+    }
+
+    /// Adds what the agent knows to a server's reply.
+    fn completed(&self, name: &str, request: &Request, reply: Reply) -> Reply {
+        match (name, reply) {
+            ("PING", Reply::Status(_)) => self.pong(request),
+            ("INFO", Reply::Bulk(mut text)) if request.words().len() == 1 => {
+                text.extend_from_slice(b"\r\n");
+                text.extend_from_slice(self.shared.info().as_bytes());
+                Reply::Bulk(text)
+            }
+            (_, reply) => reply,
+        }
+    }
+
+    /// Waits until the client's session is none any more: its connection ends with it.
+    fn ended(&self) -> impl Future<Output = ()> + use<> {
+        let session = self.anchor.ended();
+        let lost = self.upstream.as_ref().map(Upstream::lost);
+        async move {
+            match lost {
+                Some(lost) => tokio::select! {
+                    () = session => {}
+                    () = lost => {}
+                },
+                None => session.await,
+            }
+        }
+    }
+
+    fn bounds(&self) -> Bounds {
+        if self.is_logged_in { Bounds::default() } else { Bounds::of_strangers() }
+    }
+
+    fn patience(&self) -> Option<Duration> {
+        if self.is_logged_in { self.shared.options.idle } else { Some(LOGIN) }
+    }
+}
+
+impl Drop for Connection {
+    /// Whatever ended it: its session is over.
+    fn drop(&mut self) {
+        if let Locks::Quorum(quorum) = &self.shared.locks {
+            quorum.disconnect(&self.anchor);
+        }
+        self.shared.stats.connected.fetch_sub(1, Ordering::Relaxed);
+        if self.shared.options.verbose {
+            self.shared.stats.log(&format!("connection {} has ended", self.number));
+        }
+    }
+}
+
+const BEFORE_LOGIN: [&str; 4] = ["AUTH", "HELLO", "QUIT", "RESET"];
+
+/// How long a client has to log in.
+const LOGIN: Duration = Duration::from_secs(10);
+
+/// How long a client may take to read a reply.
+const WRITE: Duration = Duration::from_secs(10);
+
+/// The memory for replies that is kept.
+const KEPT: usize = 4096;

@@ -1,0 +1,164 @@
+//! What clients ask for before and beside locks, as a server would answer it.
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use crate::agent::Locks;
+use crate::catalog;
+use crate::connection::{Answer, Connection};
+use crate::resp::{Protocol, Reply, Request};
+
+/// Whether the agent answers by itself.
+pub(crate) enum Greeted {
+    Answer(Answer),
+    /// The servers have to be asked.
+    ForServers,
+}
+
+impl Connection {
+    /// Answers what needs no server.
+    pub fn greeted(&mut self, name: &str, request: &Request) -> Greeted {
+        let is_passed = matches!(self.shared.locks, Locks::Passed(_));
+        let words = request.words().get(1..).unwrap_or_default();
+        let reply = match name {
+            "HELLO" => return Greeted::Answer(self.hello(words)),
+            "AUTH" => self.auth(words),
+            "QUIT" => return Greeted::Answer(Answer::Last(Reply::OK)),
+            "RESET" => self.reset(),
+            "SELECT" if words.first().is_some_and(|word| word == b"0") => Reply::OK,
+            "SELECT" => Reply::error("ERR DB index is out of range: the agent has database 0, that of its URL"),
+            "ECHO" => words.first().map_or(Reply::Nil, Reply::bulk),
+            "COMMAND" => catalog::answer(words),
+            "CLIENT" => return self.client(words, is_passed),
+            "INFO" if !is_passed || words.iter().any(|word| word.eq_ignore_ascii_case(b"agent")) => {
+                Reply::bulk(self.shared.info())
+            }
+            "DLOCK.HELP" => catalog::help(),
+            "PING" if !is_passed => self.pong(request),
+            "TIME" if !is_passed => time(),
+            "PING" | "INFO" | "EXISTS" => return Greeted::ForServers,
+            name if name.starts_with("DLOCK.") && name != "DLOCK.APPLY" => return Greeted::ForServers,
+            name if is_passed && catalog::PASSED.contains(&name) => return Greeted::ForServers,
+            name => Reply::error(format!("ERR unknown command '{}': the agent offers locks only", shown(name))),
+        };
+        Greeted::Answer(Answer::Reply(reply))
+    }
+
+    pub fn pong(&self, request: &Request) -> Reply {
+        request.word(1).map_or(Reply::Status("PONG".into()), Reply::bulk)
+    }
+
+    fn hello(&mut self, words: &[Vec<u8>]) -> Answer {
+        let mut words = words.iter();
+        let protocol = match words.next().map(Vec::as_slice) {
+            None => self.protocol,
+            Some(b"2") => Protocol::Resp2,
+            Some(b"3") => Protocol::Resp3,
+            Some(_) => return Answer::Reply(Reply::error("NOPROTO unsupported protocol version")),
+        };
+        let mut name = None;
+        while let Some(option) = words.next() {
+            if option.eq_ignore_ascii_case(b"AUTH") {
+                let (Some(user), Some(password)) = (words.next(), words.next()) else { return wrong_hello() };
+                let reply = self.auth(&[user.clone(), password.clone()]);
+                if reply != Reply::OK {
+                    return Answer::Reply(reply);
+                }
+            } else if option.eq_ignore_ascii_case(b"SETNAME") {
+                let Some(word) = words.next() else { return wrong_hello() };
+                name = Some(word);
+            } else {
+                return wrong_hello();
+            }
+        }
+        if !self.is_logged_in {
+            return Answer::Reply(Reply::error(
+                "NOAUTH HELLO must be called with the client already authenticated, otherwise the HELLO <proto> AUTH \
+                 <user> <pass> option can be used to authenticate the client and select the RESP protocol version at \
+                 the same time",
+            ));
+        }
+        if let Some(name) = name
+            && let Err(reply) = self.set_name(name)
+        {
+            return Answer::Reply(reply);
+        }
+        self.protocol = protocol;
+        Answer::Reply(Reply::fields(vec![
+            ("server", Reply::bulk("dlock-agent")),
+            ("version", Reply::bulk(env!("CARGO_PKG_VERSION"))),
+            ("proto", Reply::Integer(if protocol == Protocol::Resp3 { 3 } else { 2 })),
+            ("id", Reply::number(self.number)),
+            ("mode", Reply::bulk("standalone")),
+            ("role", Reply::bulk("master")),
+            ("modules", Reply::Array(Vec::new())),
+        ]))
+    }
+
+    fn auth(&mut self, words: &[Vec<u8>]) -> Reply {
+        let Some(login) = &self.shared.options.login else {
+            return Reply::error("ERR AUTH called, but the agent was started without a password");
+        };
+        let (user, password): (&[u8], &[u8]) = match words {
+            [password] => (b"default", password),
+            [user, password] => (user, password),
+            _ => return Reply::error("ERR syntax error"),
+        };
+        if !login.is(user, password) {
+            return Reply::error("WRONGPASS invalid username-password pair or user is disabled.");
+        }
+        self.is_logged_in = true;
+        Reply::OK
+    }
+
+    fn reset(&mut self) -> Reply {
+        self.is_logged_in = self.shared.options.login.is_none();
+        (self.protocol, self.name) = (Protocol::Resp2, None);
+        Reply::Status("RESET".into())
+    }
+
+    fn client(&mut self, words: &[Vec<u8>], is_passed: bool) -> Greeted {
+        let subcommand = words.first().map(|word| String::from_utf8_lossy(word).to_ascii_uppercase());
+        let reply = match (subcommand.as_deref().unwrap_or_default(), words) {
+            // The servers' numbers, which `DLOCK.INFO` shows and `CLIENT UNBLOCK` takes.
+            ("ID", [_]) | ("UNBLOCK", [_, _] | [_, _, _]) if is_passed => return Greeted::ForServers,
+            ("ID", [_]) => Reply::number(self.number),
+            ("GETNAME", [_]) => self.name.as_ref().map_or(Reply::Nil, Reply::bulk),
+            ("SETNAME", [_, name]) => self.set_name(name).err().unwrap_or(Reply::OK),
+            ("SETINFO", [_, _, _]) => Reply::OK,
+            ("NO-EVICT" | "NO-TOUCH", [_, _]) => Reply::OK,
+            ("INFO" | "LIST", [_, ..]) => Reply::bulk(self.line()),
+            (other, _) => Reply::error(format!("ERR not offered by the agent: CLIENT {}", shown(other))),
+        };
+        Greeted::Answer(Answer::Reply(reply))
+    }
+
+    fn set_name(&mut self, name: &[u8]) -> Result<(), Reply> {
+        match String::from_utf8(name.to_vec()) {
+            Ok(name) if name.len() <= 256 && name.bytes().all(|byte| byte.is_ascii_graphic()) => {
+                self.name = Some(name).filter(|name| !name.is_empty());
+                Ok(())
+            }
+            _ => Err(Reply::error("ERR Client names cannot contain spaces, newlines or special characters.")),
+        }
+    }
+
+    fn line(&self) -> String {
+        let name = self.name.as_deref().unwrap_or_default();
+        let protocol = if self.protocol == Protocol::Resp3 { 3 } else { 2 };
+        format!("id={} addr={} name={name} db=0 resp={protocol}\n", self.number, self.address)
+    }
+}
+
+fn wrong_hello() -> Answer {
+    Answer::Reply(Reply::error("ERR syntax error in HELLO"))
+}
+
+fn time() -> Reply {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    Reply::Array(vec![Reply::bulk(now.as_secs().to_string()), Reply::bulk(now.subsec_micros().to_string())])
+}
+
+/// What a client sent, for the text of an error.
+fn shown(word: &str) -> String {
+    word.chars().take(32).collect::<String>().escape_default().to_string()
+}

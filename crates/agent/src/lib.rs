@@ -1,0 +1,34 @@
+//! The agent of dlock: locks over a quorum, Sentinel, a cluster or one server, for every client of Redis.
+//!
+//! [`Agent`] listens on Unix sockets or on loopback, speaks RESP2 and RESP3, and offers the commands of the module.
+//!
+//! | module | what |
+//! |---|---|
+//! | `listen`, `options` | sockets, and who may connect |
+//! | `resp`, `inbox` | requests and replies as bytes |
+//! | `connection`, `greeting`, `catalog` | a client, and what it gets without a server |
+//! | `quorum` | the commands over a quorum: the table of holds, sessions, waiting |
+//! | `pass`, `call` | the commands passed on to one server, Sentinel or a cluster |
+//! | `stats`, `metrics`, `notify` | what an operator sees |
+#![forbid(unsafe_code)]
+#![deny(missing_debug_implementations)]
+
+mod agent;
+mod call;
+mod catalog;
+mod connection;
+mod greeting;
+mod inbox;
+mod listen;
+mod metrics;
+mod notify;
+mod options;
+mod pass;
+mod quorum;
+mod resp;
+mod stats;
+
+pub use agent::Agent;
+pub use options::{Listen, Login, Options};
+#[doc(hidden)]
+pub use resp::fuzz_requests;

@@ -1,0 +1,156 @@
+//! Sockets on which clients connect.
+
+use std::io::{self, ErrorKind};
+use std::net::SocketAddr;
+use std::os::unix::fs::FileTypeExt;
+use std::os::unix::net::UnixStream as StdUnixStream;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use nix::sys::stat::{Mode, umask};
+use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
+use tokio::sync::mpsc::Sender;
+use tokio::time::sleep;
+
+use crate::options::{Listen, Options};
+use crate::stats::Stats;
+
+/// A socket that is listened on. Dropped, it is closed, and the file of a Unix socket removed.
+pub(crate) struct Listener {
+    socket: Arc<Socket>,
+    /// Removed when this is dropped.
+    path: Option<PathBuf>,
+    shown: String,
+}
+
+enum Socket {
+    Unix(UnixListener),
+    Tcp(TcpListener),
+}
+
+/// A client that has connected.
+pub(crate) enum Incoming {
+    Unix(UnixStream),
+    Tcp(TcpStream, SocketAddr),
+}
+
+impl Listener {
+    /// Opens all of them, or none.
+    pub fn open_all(options: &Options) -> io::Result<Vec<Self>> {
+        options.listen.iter().map(|place| Self::open(place, options).map_err(|error| at(place, &error))).collect()
+    }
+
+    fn open(place: &Listen, options: &Options) -> io::Result<Self> {
+        match place {
+            Listen::Unix(path) => {
+                remove_stale(path)?;
+                // Nobody else may connect in the moment before its mode is set.
+                let before = umask(Mode::from_bits_truncate(!options.socket_mode & 0o777));
+                let bound = UnixListener::bind(path);
+                umask(before);
+                let socket = Arc::new(Socket::Unix(bound?));
+                Ok(Self { socket, path: Some(path.clone()), shown: place.to_string() })
+            }
+            Listen::Tcp(address) => {
+                let is_allowed = options.remote && options.login.is_some();
+                if !is_allowed && !address.ip().is_loopback() {
+                    let why = "other machines could connect there: say so, and set a password";
+                    return Err(io::Error::new(ErrorKind::PermissionDenied, why));
+                }
+                let listener = std::net::TcpListener::bind(address)?;
+                listener.set_nonblocking(true)?;
+                let shown = listener.local_addr()?.to_string();
+                Ok(Self { socket: Arc::new(Socket::Tcp(TcpListener::from_std(listener)?)), path: None, shown })
+            }
+        }
+    }
+
+    /// Returns where clients connect.
+    pub fn address(&self) -> &str {
+        &self.shown
+    }
+
+    /// Accepts clients, forever.
+    pub fn accept(&self, to: Sender<Incoming>) -> impl Future<Output = ()> + Send + use<> {
+        let socket = self.socket.clone();
+        async move {
+            loop {
+                let accepted = match &*socket {
+                    Socket::Unix(listener) => listener.accept().await.map(|(stream, _)| Incoming::Unix(stream)),
+                    Socket::Tcp(listener) => listener.accept().await.map(|(stream, from)| Incoming::Tcp(stream, from)),
+                };
+                match accepted {
+                    Ok(incoming) => {
+                        if let Incoming::Tcp(stream, _) = &incoming {
+                            let _ = stream.set_nodelay(true);
+                        }
+                        if to.send(incoming).await.is_err() {
+                            return;
+                        }
+                    }
+                    // Such as too many open files: it passes.
+                    Err(_) => sleep(Duration::from_millis(100)).await,
+                }
+            }
+        }
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        if let Some(path) = &self.path {
+            let _ = std::fs::remove_file(path);
+        }
+    }
+}
+
+impl Incoming {
+    pub fn address(&self) -> String {
+        match self {
+            Self::Unix(_) => "unix".to_owned(),
+            Self::Tcp(_, from) => from.to_string(),
+        }
+    }
+
+    /// Says why, if it can be said at once, and closes the connection.
+    pub fn refuse(self, why: &[u8]) {
+        let _ = match self {
+            Self::Unix(stream) => stream.try_write(why),
+            Self::Tcp(stream, _) => stream.try_write(why),
+        };
+    }
+}
+
+/// Removes the socket of an agent that was killed. One that is listened on stays.
+fn remove_stale(path: &Path) -> io::Result<()> {
+    match std::fs::symlink_metadata(path) {
+        Ok(file) if !file.file_type().is_socket() => {
+            Err(io::Error::new(ErrorKind::AlreadyExists, "there is a file of another kind"))
+        }
+        Ok(_) => match StdUnixStream::connect(path) {
+            Ok(_) => Err(io::Error::new(ErrorKind::AddrInUse, "another program listens there")),
+            Err(error) if error.kind() == ErrorKind::ConnectionRefused => std::fs::remove_file(path),
+            Err(error) => Err(error),
+        },
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(error),
+    }
+}
+
+fn at(place: &Listen, error: &io::Error) -> io::Error {
+    io::Error::new(error.kind(), format!("{place}: {error}"))
+}
+
+/// Allows as many open files as the clients and their connections to servers need, if the system lets it.
+pub(crate) fn allow_files(options: &Options, stats: &Stats) {
+    let wanted = u64::try_from(options.max_clients).unwrap_or(u64::MAX).saturating_mul(3).saturating_add(64);
+    let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NOFILE) else { return };
+    if soft < wanted {
+        let _ = setrlimit(Resource::RLIMIT_NOFILE, wanted.min(hard), hard);
+    }
+    if hard < wanted {
+        stats.log(&format!("{hard} files may be open, {wanted} are needed for all clients (ulimit -n, LimitNOFILE)"));
+    }
+}

@@ -1,0 +1,214 @@
+//! Commands passed on to one server, to what Sentinel names, or to a cluster.
+//!
+//! Each client has connections to servers of its own. So a command that waits holds up nobody else, and what a server
+//! binds to a connection (`SESSION`) is bound to the client: when either side of it ends, the other one does.
+
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
+
+use dlock_client::{Client, Error, Relay, RelayLink, Unanswered};
+use redis::{Cmd, Value, cmd};
+use tokio::time::sleep;
+
+use crate::call::Call;
+use crate::resp::{Reply, Request};
+use crate::stats::Stats;
+
+/// Where commands are passed on to.
+pub(crate) struct Pass {
+    client: Client,
+    stats: Arc<Stats>,
+    is_cluster: OnceLock<bool>,
+}
+
+/// The connections of one client.
+pub(crate) struct Upstream {
+    pass: Arc<Pass>,
+    relay: Relay,
+    /// The last key: a command without one goes to the server that had the command before it.
+    key: Vec<u8>,
+    /// The connection that answered last.
+    last: Option<RelayLink>,
+    /// Those that holds are bound to.
+    bound: Vec<RelayLink>,
+}
+
+/// How a command ended.
+pub(crate) enum Outcome {
+    Reply(Reply),
+    /// It may or may not have been carried out, so the client's connection is closed, as a server's would be.
+    Unknown(String),
+    /// The client is gone.
+    Gone,
+}
+
+impl Pass {
+    pub fn new(client: Client, stats: Arc<Stats>) -> Result<Self, Error> {
+        // A quorum cannot be passed on to.
+        client.relay(None)?;
+        Ok(Self { client, stats, is_cluster: OnceLock::new() })
+    }
+
+    /// Returns the connections of a client with this name, none of which is open yet.
+    pub fn open(self: &Arc<Self>, name: Option<&str>) -> Result<Upstream, Error> {
+        let relay = self.client.relay(name.or(Some("dlock-agent")))?;
+        Ok(Upstream { pass: self.clone(), relay, key: Vec::new(), last: None, bound: Vec::new() })
+    }
+}
+
+impl Upstream {
+    /// Passes a command on.
+    pub async fn answer(&mut self, request: &Request, gone: impl Future<Output = ()>) -> Outcome {
+        let call = Call::of(request);
+        let (pass, is_waiting) = (self.pass.clone(), call.block.is_some());
+        let _waiting = is_waiting.then(|| Stats::present(&pass.stats.waiting));
+        let outcome = {
+            let mut passing = std::pin::pin!(self.pass_on(request, &call));
+            tokio::select! {
+                biased;
+                // Otherwise it is carried out, as a server would.
+                () = gone, if is_waiting => return Outcome::Gone,
+                outcome = &mut passing => outcome,
+            }
+        };
+        match outcome {
+            Ok(reply) => Outcome::Reply(reply),
+            Err(Unanswered::Refused(cause) | Unanswered::Later(cause)) if cause.code().is_some() => {
+                Outcome::Reply(Reply::error(cause.message().to_owned()))
+            }
+            Err(Unanswered::Unknown(cause)) => {
+                Stats::count(&pass.stats.outages);
+                Outcome::Unknown(cause.message().to_owned())
+            }
+            Err(other) => {
+                Stats::count(&pass.stats.outages);
+                Outcome::Reply(Reply::error(format!("CLUSTERDOWN no server answers: {other}")))
+            }
+        }
+    }
+
+    /// Waits until a connection ends to which holds are bound.
+    pub fn lost(&self) -> impl Future<Output = ()> + Send + use<> {
+        let mut closed: Vec<_> = self.bound.iter().map(|link| Box::pin(link.closed())).collect();
+        std::future::poll_fn(move |context| {
+            let is_lost = closed.iter_mut().any(|closed| closed.as_mut().poll(context).is_ready());
+            if is_lost { std::task::Poll::Ready(()) } else { std::task::Poll::Pending }
+        })
+    }
+
+    /// Asks again until there is an answer, as long as that is safe, and the time is not over.
+    async fn pass_on(&mut self, request: &Request, call: &Call) -> Result<Reply, Unanswered> {
+        let began = Instant::now();
+        // Since when no server is known to be there.
+        let (mut away, mut pause) = (began, PAUSE);
+        loop {
+            let left = call.block.filter(|block| !block.is_zero()).map(|block| block.saturating_sub(began.elapsed()));
+            let command = command(request, call, left);
+            let patience = match (call.block, left) {
+                (Some(_), None) => None,
+                (Some(_), Some(left)) => Some(left + SHORT),
+                (None, _) => Some(SHORT),
+            };
+            let failed = match self.ask(&command, call, patience).await {
+                Ok(reply) => return Ok(reply),
+                Err(failed) => failed,
+            };
+            match &failed {
+                Unanswered::NotSent(_) | Unanswered::Later(_) => {}
+                Unanswered::Unknown(_) if call.is_repeatable => {
+                    Stats::count(&self.pass.stats.reconnections);
+                    away = Instant::now();
+                }
+                _ => return Err(failed),
+            }
+            let left = match (call.block, left) {
+                (Some(_), Some(left)) => left.saturating_sub(pause),
+                (Some(_), None) => OUTAGE.saturating_sub(away.elapsed() + pause),
+                (None, _) => SHORT.saturating_sub(began.elapsed() + pause),
+            };
+            if left.is_zero() {
+                return Err(failed);
+            }
+            sleep(pause).await;
+            pause = (pause * 2).min(MAX_PAUSE);
+        }
+    }
+
+    async fn ask(&mut self, command: &Cmd, call: &Call, patience: Option<Duration>) -> Result<Reply, Unanswered> {
+        if call.is_for_each && self.is_cluster().await? {
+            return self.ask_each(command).await;
+        }
+        if let Some(key) = &call.key {
+            self.key.clone_from(key);
+        }
+        let (reply, link) = self.relay.ask(&self.key, command, patience).await?;
+        if call.binds && reply != Value::Nil && !self.bound.iter().any(|bound| bound.is(&link)) {
+            self.bound.push(link.clone());
+        }
+        self.last = Some(link);
+        Ok(reply.into())
+    }
+
+    /// A session of a cluster is one of each of its primaries.
+    async fn ask_each(&self, command: &Cmd) -> Result<Reply, Unanswered> {
+        let mut replies = Vec::new();
+        for answer in self.relay.ask_each(command, SHORT).await? {
+            replies.push(answer?.0);
+        }
+        Ok(merged(replies))
+    }
+
+    async fn is_cluster(&self) -> Result<bool, Unanswered> {
+        if let Some(is_cluster) = self.pass.is_cluster.get() {
+            return Ok(*is_cluster);
+        }
+        let (info, _) = self.relay.ask(b"", cmd("INFO").arg("cluster"), Some(SHORT)).await?;
+        let info: String = redis::from_redis_value(info).unwrap_or_default();
+        Ok(*self.pass.is_cluster.get_or_init(|| info.contains("cluster_enabled:1")))
+    }
+}
+
+/// Makes one reply of those of several servers: nil if all are nil, else the sum, or all entries of lists.
+fn merged(replies: Vec<Value>) -> Reply {
+    let mut sum = None;
+    let mut all = Vec::new();
+    let mut is_list = false;
+    for reply in replies {
+        match reply {
+            Value::Int(number) => sum = Some(sum.unwrap_or(0) + number),
+            Value::Array(items) => {
+                is_list = true;
+                all.extend(items.into_iter().map(Reply::from));
+            }
+            _ => {}
+        }
+    }
+    match sum {
+        _ if is_list => Reply::Array(all),
+        Some(sum) => Reply::Integer(sum),
+        None => Reply::Nil,
+    }
+}
+
+/// Returns the command as it is sent: a repeat waits only for what is left of the time.
+fn command(request: &Request, call: &Call, left: Option<Duration>) -> Cmd {
+    let mut command = Cmd::new();
+    for (at, word) in request.words().iter().enumerate() {
+        match left {
+            // Zero would be without limit.
+            Some(left) if call.block_at == Some(at) => command.arg(left.as_millis().max(1).to_string()),
+            _ => command.arg(word.as_slice()),
+        };
+    }
+    command
+}
+
+/// How long a short command may take, with all that is repeated.
+const SHORT: Duration = Duration::from_secs(5);
+
+/// For how long a request that waits looks for a server that is away.
+const OUTAGE: Duration = Duration::from_secs(30);
+
+/// Between two attempts, at first and at most.
+const PAUSE: Duration = Duration::from_millis(20);
+const MAX_PAUSE: Duration = Duration::from_millis(250);

@@ -1,0 +1,256 @@
+//! `ACQUIRE`, `RLOCK` and `WLOCK`.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use dlock_client::{Error, Guard};
+use dlock_core::args::{self, Malformed};
+use dlock_core::{BindTo, Command, LeaseChoice, Mode, Owner, RequestId};
+use tokio::time::sleep_until;
+
+use super::anchor::{Anchor, What};
+use super::hold::{Hold, on_servers};
+use super::sessions::NO_SESSION;
+use super::{Quorum, not_offered, outage};
+use crate::resp::{Reply, Request};
+use crate::stats::Stats;
+
+/// An acquisition under way. Dropped, it leaves the queues and gives back what it was granted.
+pub(super) type Pending = Pin<Box<dyn Future<Output = Result<Guard, Error>> + Send>>;
+
+/// What a client asks for.
+pub(super) struct Wanted {
+    pub key: Vec<u8>,
+    pub owner: Owner,
+    /// Whether the owner was drawn here, and so must be in the reply.
+    is_drawn: bool,
+    command: Command,
+    lease: Duration,
+    /// How long it waits; `None`: not at all. Zero: without limit.
+    pub block: Option<Duration>,
+    pub request: Option<RequestId>,
+    anchor: Option<Arc<Anchor>>,
+}
+
+impl Quorum {
+    /// Answers a command that acquires one lock. `None`: the client is gone, as `gone` says, or will be.
+    pub async fn acquire(
+        &self,
+        command: Command,
+        request: &Request,
+        connection: &Arc<Anchor>,
+        gone: impl Future<Output = ()>,
+    ) -> Option<Reply> {
+        match self.wanted(command, request, connection) {
+            Ok(wanted) => match self.own(&wanted) {
+                Some(reply) => Some(reply),
+                None => self.wait(wanted, gone).await,
+            },
+            Err(reply) => Some(reply),
+        }
+    }
+
+    fn wanted(&self, command: Command, request: &Request, connection: &Arc<Anchor>) -> Result<Wanted, Reply> {
+        let name = request.name();
+        let wrong = |what: Malformed| Reply::error(what.text(&name));
+        let key = request.word(1).ok_or_else(|| wrong(Malformed::Arity))?;
+        if key.is_empty() {
+            return Err(wrong(Malformed::EmptyKey));
+        }
+        let said = args::Acquire::parse(request.after(2), command, self.limits()).map_err(wrong)?;
+        if let Some(why) = self.why_not(command, &said) {
+            return Err(not_offered(why));
+        }
+        let lease = match said.lease {
+            LeaseChoice::For(lease) => Duration::from_millis(lease.get()),
+            LeaseChoice::Own | LeaseChoice::Until(_) => self.default_lease,
+        };
+        let anchor = self.anchor(&said.session, connection, lease)?;
+        let (owner, is_drawn) = match said.owner {
+            Some(owner) => (owner, false),
+            None => (Owner::from_uuid(uuid()), true),
+        };
+        let (key, block) = (key.to_vec(), said.block.map(Duration::from_millis));
+        Ok(Wanted { key, owner, is_drawn, command, lease, block, request: said.request, anchor })
+    }
+
+    /// Returns what a quorum cannot offer of this.
+    fn why_not(&self, command: Command, said: &args::Acquire) -> Option<&'static str> {
+        match command {
+            Command::Racquire => Some("DLOCK.RACQUIRE: a lock is not reentrant"),
+            _ if said.min_token.is_some() => Some("MINTOKEN: the agent raises the tokens by itself"),
+            _ if said.cap.is_some() => Some("MAXHOLD: none of its servers knows when the lock was granted"),
+            _ if matches!(said.lease, LeaseChoice::Until(_)) => {
+                Some("EXAT and PXAT: its servers have clocks of their own")
+            }
+            _ => None,
+        }
+    }
+
+    /// Returns what the session of a command is, if it names one.
+    pub(super) fn anchor(
+        &self,
+        session: &BindTo<dlock_core::SessionId>,
+        connection: &Arc<Anchor>,
+        lease: Duration,
+    ) -> Result<Option<Arc<Anchor>>, Reply> {
+        match session {
+            BindTo::Nothing => Ok(None),
+            BindTo::Connection => Ok(Some(connection.clone())),
+            BindTo::Named(id) => {
+                let (anchor, timeout) = self.sessions.find(id).ok_or_else(|| Reply::error(NO_SESSION))?;
+                // A heartbeat promises its time, and a renewal is late by a third of the lease at most.
+                if lease < 2 * timeout {
+                    return Err(not_offered("SESSIONID with a lease of less than twice the session's time"));
+                }
+                Ok(Some(anchor))
+            }
+        }
+    }
+
+    /// Answers by what the owner holds already.
+    fn own(&self, wanted: &Wanted) -> Option<Reply> {
+        let hold = self.table.of(&wanted.key, &wanted.owner)?;
+        if wanted.request.is_some() && hold.request == wanted.request {
+            return match &wanted.anchor {
+                Some(anchor) if !anchor.bind(&hold) => Some(Reply::error(NO_SESSION)),
+                _ => Some(Reply::number(hold.token.get())),
+            };
+        }
+        Some(match (wanted.command, wanted.block) {
+            (Command::Acquire, Some(_)) => Reply::error(DEADLOCK),
+            (Command::Acquire, None) => {
+                Stats::count(&self.table.stats.refusals);
+                Reply::Nil
+            }
+            _ => not_offered("another entry of the same owner: a lock is not reentrant"),
+        })
+    }
+
+    async fn wait(&self, wanted: Wanted, gone: impl Future<Output = ()>) -> Option<Reply> {
+        let is_waiting = wanted.block.is_some();
+        let _waiting = is_waiting.then(|| Stats::present(&self.table.stats.waiting));
+        let taken = if is_waiting { self.waiting.take_over(&wanted).await } else { None };
+        // The first request may have been granted at this moment.
+        if is_waiting
+            && taken.is_none()
+            && wanted.request.is_some()
+            && let Some(reply) = self.own(&wanted)
+        {
+            return Some(reply);
+        }
+        // What is left of the first request's time may be more than the repeat has.
+        let limit = wanted.block.filter(|block| taken.is_some() && !block.is_zero());
+        let mut pending = taken.unwrap_or_else(|| self.begin(&wanted));
+        let mut place = self.waiting.join(&wanted);
+        let session = wanted.anchor.as_ref().map(|anchor| anchor.ended());
+        let limit = limit.and_then(|limit| Instant::now().checked_add(limit));
+        let outcome = tokio::select! {
+            biased;
+            () = gone, if is_waiting => return None,
+            () = ended(session) => return wanted.anchor.as_ref().and_then(ended_reply),
+            repeat = place.repeated() => {
+                let _ = repeat.send(pending);
+                return Some(Reply::Nil);
+            }
+            outcome = &mut pending => outcome,
+            () = until(limit) => Err(Error::Contention),
+        };
+        drop(place);
+        match outcome {
+            Ok(guard) => self.arrive(wanted, guard).await,
+            Err(Error::Contention) => {
+                Stats::count(&self.table.stats.refusals);
+                Some(Reply::Nil)
+            }
+            Err(error) => Some(outage(&self.table.stats, &error)),
+        }
+    }
+
+    fn begin(&self, wanted: &Wanted) -> Pending {
+        let key = &wanted.key;
+        let acquire = match wanted.command {
+            Command::Rlock => self.client.read(key),
+            Command::Wlock => self.client.write(key),
+            _ => self.client.acquire(key),
+        };
+        let acquire = match wanted.block {
+            None => acquire.no_wait(),
+            Some(block) if block.is_zero() => acquire,
+            Some(block) => acquire.wait(block),
+        };
+        let acquire = acquire.lease(on_servers(wanted.lease)).no_renewal();
+        // Who waits and who holds shows on the servers.
+        let acquire = match std::str::from_utf8(&wanted.owner.text()) {
+            Ok(owner) if owner.len() <= MAX_LABEL => acquire.owner_label(owner),
+            _ => acquire,
+        };
+        acquire.into_future()
+    }
+
+    async fn arrive(&self, wanted: Wanted, guard: Guard) -> Option<Reply> {
+        let Wanted { key, owner, is_drawn, command, lease, request, anchor, .. } = wanted;
+        let mode = if command == Command::Rlock { Mode::Shared } else { Mode::Exclusive };
+        let hold = Arc::new(Hold::new(key, owner, mode, request, lease, guard));
+        if self.table.add(&hold).is_err() {
+            // Another request of this reader was faster.
+            let _ = self.table.release(&hold).await;
+            return Some(not_offered("another entry of the same owner: a lock is not reentrant"));
+        }
+        if let Some(anchor) = anchor.filter(|anchor| !anchor.bind(&hold)) {
+            let _ = self.table.release(&hold).await;
+            return ended_reply(&anchor);
+        }
+        let token = Reply::number(hold.token.get());
+        Some(if is_drawn { Reply::Array(vec![Reply::bulk(&*hold.owner.text()), token]) } else { token })
+    }
+}
+
+async fn ended(session: Option<impl Future<Output = ()>>) {
+    match session {
+        Some(session) => session.await,
+        None => std::future::pending().await,
+    }
+}
+
+async fn until(limit: Option<Instant>) {
+    match limit {
+        Some(limit) => sleep_until(limit.into()).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Returns what a client gets whose session has ended. `None`: the session is its connection.
+fn ended_reply(anchor: &Arc<Anchor>) -> Option<Reply> {
+    match anchor.what {
+        What::Connection(_) => None,
+        What::Named(_) => Some(Reply::error(NO_SESSION)),
+    }
+}
+
+fn uuid() -> [u8; 16] {
+    let mut bytes: [u8; 16] = rand::random();
+    let [.., version, _, variant, _, _, _, _, _, _, _] = &mut bytes;
+    *version = *version & 0x0f | 0x40;
+    *variant = *variant & 0x3f | 0x80;
+    bytes
+}
+
+const DEADLOCK: &str = "DEADLOCK the owner holds the lock already, and over a quorum nobody enters it again";
+
+/// The longest owner that shows on the servers.
+const MAX_LABEL: usize = 128;
+
+#[cfg(test)]
+mod tests {
+    use dlock_core::Owner;
+
+    #[test]
+    fn a_drawn_owner_is_a_uuid_of_version_4() {
+        let text = String::from_utf8_lossy(&Owner::from_uuid(super::uuid()).text()).into_owned();
+        let parts: Vec<_> = text.split('-').map(str::len).collect();
+        assert_eq!(parts, [8, 4, 4, 4, 12], "{text}");
+        assert!(text[14..].starts_with('4') && "89ab".contains(&text[19..20]), "{text}");
+    }
+}

@@ -1,0 +1,241 @@
+//! A lock that the agent holds for a client, and for how long.
+//!
+//! The client's lease is kept here; that of the guard on the servers is a little longer, since their clocks and ours
+//! drift apart. Nothing that is said here counts on more than both.
+
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
+
+use dlock_client::{Error, Guard};
+use dlock_core::{Mode, Owner, RequestId, Token};
+use tokio::sync::{Notify, RwLock};
+use tokio::task::AbortHandle;
+
+use super::anchor::Anchor;
+
+/// One owner's hold of a lock.
+pub(crate) struct Hold {
+    pub key: Vec<u8>,
+    pub owner: Owner,
+    pub mode: Mode,
+    pub token: Token,
+    /// What identified the command that acquired it.
+    pub request: Option<RequestId>,
+    pub granted: Instant,
+    /// The lease on the servers. No renewal is for longer.
+    pub longest: Duration,
+    /// The owner that the servers know.
+    pub drawn: String,
+    /// A renewal borrows it; the release takes it.
+    guard: RwLock<Option<Guard>>,
+    keeping: Mutex<Keeping>,
+    pub changed: Notify,
+    keeper: OnceLock<AbortHandle>,
+}
+
+struct Keeping {
+    /// The client's lease.
+    lease: Duration,
+    /// When it ends, unless the hold is bound.
+    ends: Instant,
+    anchor: Option<Arc<Anchor>>,
+    /// Whether it is being released, or has been lost.
+    is_over: bool,
+}
+
+/// What to do about a hold next, and when.
+pub(crate) enum Due {
+    Renewal,
+    /// The end of the client's lease.
+    End(Instant),
+    /// Nothing: it is over.
+    Nothing,
+}
+
+impl Hold {
+    pub fn new(
+        key: Vec<u8>,
+        owner: Owner,
+        mode: Mode,
+        request: Option<RequestId>,
+        lease: Duration,
+        guard: Guard,
+    ) -> Self {
+        let granted = Instant::now();
+        let keeping = Keeping { lease, ends: granted + lease, anchor: None, is_over: false };
+        Self {
+            key,
+            owner,
+            mode,
+            // A server grants no other tokens.
+            token: Token::new(guard.token()).unwrap_or(Token::MAX),
+            request,
+            granted,
+            longest: on_servers(lease),
+            drawn: guard.owner().to_owned(),
+            guard: RwLock::new(Some(guard)),
+            keeping: Mutex::new(keeping),
+            changed: Notify::new(),
+            keeper: OnceLock::new(),
+        }
+    }
+
+    /// Returns how much longer the owner has it for sure. Zero: not at all.
+    pub fn remaining(&self) -> Duration {
+        let keeping = self.keeping();
+        if keeping.is_over {
+            return Duration::ZERO;
+        }
+        // Only a release keeps others out.
+        let Ok(guard) = self.guard.try_read() else { return Duration::ZERO };
+        let left = guard.as_ref().map_or(Duration::ZERO, Guard::remaining);
+        match keeping.anchor {
+            Some(_) => left,
+            None => left.min(keeping.ends.saturating_duration_since(Instant::now())),
+        }
+    }
+
+    pub fn is_live(&self) -> bool {
+        !self.remaining().is_zero()
+    }
+
+    pub fn lease(&self) -> Duration {
+        self.keeping().lease
+    }
+
+    pub fn anchor(&self) -> Option<Arc<Anchor>> {
+        self.keeping().anchor.clone()
+    }
+
+    pub fn is_bound_to(&self, anchor: &Arc<Anchor>) -> bool {
+        self.keeping().anchor.as_ref().is_some_and(|bound| Arc::ptr_eq(bound, anchor))
+    }
+
+    /// Binds it, for [`Anchor::bind`]. Returns whether it was bound there before.
+    pub fn bind(&self, anchor: Arc<Anchor>) -> bool {
+        let before = self.keeping().anchor.replace(anchor.clone());
+        self.changed.notify_one();
+        before.is_some_and(|before| Arc::ptr_eq(&before, &anchor))
+    }
+
+    /// Ends the binding to a session that was forgotten: what is left is a lease.
+    pub fn unbind(&self, from: &Arc<Anchor>) {
+        let mut keeping = self.keeping();
+        if keeping.anchor.take_if(|anchor| Arc::ptr_eq(anchor, from)).is_none() {
+            return;
+        }
+        keeping.ends = Instant::now() + keeping.lease;
+        self.changed.notify_one();
+    }
+
+    pub fn due(&self) -> Due {
+        match &*self.keeping() {
+            Keeping { is_over: true, .. } => Due::Nothing,
+            Keeping { anchor: Some(_), .. } => Due::Renewal,
+            Keeping { ends, .. } => Due::End(*ends),
+        }
+    }
+
+    /// Renews it on the servers, without changing the client's lease.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Lost`], or no majority has answered.
+    pub async fn keep(&self) -> Result<(), Error> {
+        match &*self.guard.read().await {
+            Some(guard) => guard.renew().await,
+            None => Err(Error::Lost),
+        }
+    }
+
+    /// Renews it, and makes the client's lease this long from when this was called.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Lost`], or no majority has answered: then the lease is the old one.
+    pub async fn renew(&self, lease: Duration) -> Result<(), Error> {
+        let ends = Instant::now() + lease;
+        self.keep().await?;
+        let mut keeping = self.keeping();
+        // The lease may have ended meanwhile, and the hold with it.
+        if keeping.is_over {
+            return Err(Error::Lost);
+        }
+        (keeping.lease, keeping.ends) = (lease, ends);
+        drop(keeping);
+        self.changed.notify_one();
+        if self.is_live() { Ok(()) } else { Err(Error::Lost) }
+    }
+
+    /// Marks it as over: from now on, nobody holds it. False: it was over before.
+    pub fn finish(&self) -> bool {
+        !std::mem::replace(&mut self.keeping().is_over, true)
+    }
+
+    /// Marks it as over if the client's lease has passed.
+    pub fn finish_at_end(&self) -> bool {
+        let mut keeping = self.keeping();
+        let has_passed = keeping.anchor.is_none() && keeping.ends <= Instant::now();
+        has_passed && !std::mem::replace(&mut keeping.is_over, true)
+    }
+
+    /// Waits until the servers do not hold it any more.
+    pub fn lost(&self) -> impl Future<Output = ()> + Send + use<> {
+        let lost = self.guard.try_read().ok().and_then(|guard| guard.as_ref().map(Guard::lost));
+        async move {
+            if let Some(lost) = lost {
+                lost.await;
+            }
+        }
+    }
+
+    /// Sets the task that keeps it.
+    pub fn kept_by(&self, keeper: AbortHandle) {
+        let _ = self.keeper.set(keeper);
+    }
+
+    /// Ends the task, and returns the guard.
+    pub async fn take(&self) -> Option<Guard> {
+        if let Some(keeper) = self.keeper.get() {
+            keeper.abort();
+        }
+        self.guard.write().await.take()
+    }
+
+    fn keeping(&self) -> MutexGuard<'_, Keeping> {
+        self.keeping.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Returns the lease that servers are asked for, so that the client may count on all of its own: the clocks of a quorum
+/// drift by a hundredth and 2 ms.
+pub(crate) fn on_servers(lease: Duration) -> Duration {
+    Duration::from_millis(u64::try_from((lease + lease / 50).as_millis()).unwrap_or(u64::MAX).saturating_add(5))
+}
+
+/// Returns the longest lease of a client, if servers are asked for at most this one.
+pub(crate) fn of_clients(longest: Duration) -> Duration {
+    longest.saturating_sub(Duration::from_millis(6)) * 50 / 51
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_client_may_count_on_all_of_its_lease() {
+        for ms in [1, 300, 999, 30_000, 3_600_000] {
+            let (lease, servers) = (Duration::from_millis(ms), on_servers(Duration::from_millis(ms)));
+            assert!(servers - dlock_quorum_drift(servers) >= lease, "{ms}");
+        }
+        for ms in [500, 10_000, 60_000] {
+            let longest = Duration::from_millis(ms);
+            assert!(on_servers(of_clients(longest)) <= longest, "{ms}");
+        }
+    }
+
+    /// What docs/quorum.md says.
+    fn dlock_quorum_drift(lease: Duration) -> Duration {
+        lease / 100 + Duration::from_millis(2)
+    }
+}

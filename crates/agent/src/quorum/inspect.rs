@@ -1,0 +1,136 @@
+//! `INFO`: the locks of this agent as it keeps them, others as a majority has them.
+
+use std::time::Duration;
+
+use dlock_core::args;
+use dlock_core::engine::Detail;
+use dlock_core::{Mode, Token};
+
+use super::Quorum;
+use super::anchor::What;
+use super::hold::Hold;
+use super::members::{Seen, SeenHold, held, queue};
+use super::sessions::mode_name;
+use crate::resp::{Reply, Request};
+use crate::stats::Stats;
+
+/// A hold as it is shown.
+struct Shown {
+    owner: Vec<u8>,
+    mode: Mode,
+    token: u64,
+    ttl: u64,
+    session: Reply,
+    held: u64,
+}
+
+impl Quorum {
+    pub(super) async fn info(&self, request: &Request) -> Reply {
+        let key = request.word(1).unwrap_or_default();
+        let detail = match args::Info::parse(request.after(2)) {
+            Ok(args::Info(detail)) => detail,
+            Err(what) => return Reply::error(what.text(&request.name())),
+        };
+        let seen = self.members.look(key).await;
+        // After the answers: a hold that ended meanwhile is none.
+        let own = self.table.all(key);
+        let is_ours_alone = own.iter().any(|hold| hold.mode == Mode::Exclusive);
+        let mut seen = match seen {
+            Ok(seen) => seen,
+            // Who holds it is certain; who waits is not known.
+            Err(_) if is_ours_alone => Vec::<Seen>::new(),
+            Err(why) => {
+                Stats::count(&self.table.stats.outages);
+                return Reply::error(why);
+            }
+        };
+        let others = held(&seen, self.members.majority()).into_iter();
+        let others =
+            others.filter(|seen| !is_ours_alone && !own.iter().any(|hold| hold.drawn.as_bytes() == seen.owner));
+        let mut holds: Vec<_> = others.map(Shown::from).chain(own.iter().map(|hold| Shown::from(&**hold))).collect();
+        holds.sort_by_key(|hold| hold.token);
+        let (waiters, queue) = queue(&mut seen);
+        if holds.is_empty() && waiters == 0 { Reply::Nil } else { answer(detail, holds, waiters, queue) }
+    }
+
+    /// Answers `EXISTS`: how many of these locks are held. Clients ask it to see whether somebody answers.
+    pub async fn exists(&self, request: &Request) -> Reply {
+        let mut count = 0;
+        for key in request.after(1) {
+            match self.members.look(key).await {
+                Ok(seen) => count += i64::from(!held(&seen, self.members.majority()).is_empty()),
+                Err(why) => {
+                    Stats::count(&self.table.stats.outages);
+                    return Reply::error(why);
+                }
+            }
+        }
+        Reply::Integer(count)
+    }
+}
+
+fn answer(detail: Detail, mut holds: Vec<Shown>, waiters: u64, mut queue: Vec<Reply>) -> Reply {
+    let is_shared = |hold: &Shown| hold.mode == Mode::Shared;
+    let mode = match (holds.iter().any(is_shared), holds.iter().all(is_shared)) {
+        _ if holds.is_empty() => "free",
+        (true, true) => "shared",
+        (true, false) => "both",
+        (false, _) => "exclusive",
+    };
+    let mut fields = vec![
+        ("mode", Reply::bulk(mode)),
+        ("holders", Reply::number(holds.len())),
+        ("count", Reply::number(holds.len())),
+        ("token", Reply::perhaps(holds.iter().map(|hold| hold.token).max())),
+        ("ttl", Reply::number(holds.iter().map(|hold| hold.ttl).max().unwrap_or(0))),
+        ("waiters", Reply::number(waiters)),
+    ];
+    match detail {
+        Detail::Summary => {}
+        Detail::OfOwner(owner) => {
+            holds.retain(|hold| hold.owner == *owner.text());
+            fields.push(("holds", Reply::Array(holds.into_iter().map(Reply::from).collect())));
+        }
+        Detail::Full(count) => {
+            holds.truncate(count);
+            queue.truncate(count);
+            fields.push(("holds", Reply::Array(holds.into_iter().map(Reply::from).collect())));
+            fields.push(("queue", Reply::Array(queue)));
+        }
+    }
+    Reply::fields(fields)
+}
+
+impl From<SeenHold> for Shown {
+    fn from(SeenHold { owner, mode, token, ttl, held }: SeenHold) -> Self {
+        Self { owner, mode, token, ttl, session: Reply::Nil, held }
+    }
+}
+
+impl From<&Hold> for Shown {
+    fn from(hold: &Hold) -> Self {
+        let session = match hold.anchor().map(|anchor| anchor.what.clone()) {
+            Some(What::Connection(number)) => Reply::number(number),
+            Some(What::Named(id)) => Reply::bulk(id.as_bytes()),
+            None => Reply::Nil,
+        };
+        let ms = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+        let (owner, token) = (hold.owner.text().to_vec(), Token::get(hold.token));
+        Self { owner, mode: hold.mode, token, ttl: ms(hold.remaining()), session, held: ms(hold.granted.elapsed()) }
+    }
+}
+
+impl From<Shown> for Reply {
+    fn from(hold: Shown) -> Self {
+        Reply::fields(vec![
+            ("owner", Reply::Bulk(hold.owner)),
+            ("mode", Reply::bulk(mode_name(hold.mode))),
+            ("count", Reply::Integer(1)),
+            ("token", Reply::number(hold.token)),
+            ("ttl", Reply::number(hold.ttl)),
+            ("session", hold.session),
+            ("held", Reply::number(hold.held)),
+            ("cap", Reply::Nil),
+        ])
+    }
+}

@@ -1,0 +1,197 @@
+//! What the servers of a quorum say of locks that others hold.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use dlock_client::{Client, Error, Relay, Unanswered};
+use dlock_core::{Mode, Token};
+use redis::{Cmd, Value, cmd, from_redis_value};
+use tokio::sync::mpsc;
+use tokio::time::{Instant, timeout_at};
+
+use crate::resp::Reply;
+
+/// Connections to the servers, for questions.
+pub(super) struct Members(Vec<Arc<Relay>>);
+
+/// What one server knows of a lock.
+#[derive(Debug, Default)]
+pub(super) struct Seen {
+    pub holds: Vec<SeenHold>,
+    pub waiters: u64,
+    /// As the server shows it.
+    pub queue: Vec<Value>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct SeenHold {
+    pub owner: Vec<u8>,
+    pub mode: Mode,
+    pub token: u64,
+    pub ttl: u64,
+    pub held: u64,
+}
+
+impl Members {
+    pub fn new(members: &[Client]) -> Result<Self, Error> {
+        let relay = |member: &Client| Ok(Arc::new(member.relay(Some("dlock-agent"))?));
+        Ok(Self(members.iter().map(relay).collect::<Result<_, Error>>()?))
+    }
+
+    pub fn majority(&self) -> usize {
+        self.0.len() / 2 + 1
+    }
+
+    /// Returns how many milliseconds the hold with this token lives on a majority. `None`: on a majority it does not.
+    ///
+    /// # Errors
+    ///
+    /// A majority says neither.
+    pub async fn check(&self, key: &[u8], token: Token) -> Result<Option<u64>, String> {
+        let mut command = cmd("DLOCK.CHECK");
+        command.arg(key).arg(token.get());
+        let (answers, faults) = self.ask(command).await;
+        let gone = answers.iter().filter(|(_, answer)| *answer == Value::Nil).count();
+        let left = |(_, answer)| if let Value::Int(ms) = answer { u64::try_from(ms).ok() } else { None };
+        let mut left: Vec<u64> = answers.into_iter().filter_map(left).collect();
+        left.sort_unstable_by(|one, other| other.cmp(one));
+        match left.get(self.majority() - 1) {
+            Some(left) => Ok(Some(*left)),
+            None if gone >= self.majority() => Ok(None),
+            None => Err(self.too_few(gone + left.len(), &faults)),
+        }
+    }
+
+    /// Returns what each server knows of a lock, in the order of the servers.
+    ///
+    /// # Errors
+    ///
+    /// No majority has answered.
+    pub async fn look(&self, key: &[u8]) -> Result<Vec<Seen>, String> {
+        let mut command = cmd("DLOCK.INFO");
+        command.arg(key).arg("FULL").arg("COUNT").arg(0);
+        let (mut answers, faults) = self.ask(command).await;
+        if answers.len() < self.majority() {
+            return Err(self.too_few(answers.len(), &faults));
+        }
+        answers.sort_by_key(|(at, _)| *at);
+        Ok(answers.into_iter().map(|(_, answer)| seen(answer)).collect())
+    }
+
+    /// Asks all of them. Returns when all have answered, or a majority has and the others have had a moment, or none
+    /// may take longer.
+    async fn ask(&self, command: Cmd) -> (Vec<(usize, Value)>, Vec<String>) {
+        let (to, mut from) = mpsc::unbounded_channel();
+        let command = Arc::new(command);
+        for (at, member) in self.0.iter().enumerate() {
+            let (member, command, to) = (member.clone(), command.clone(), to.clone());
+            tokio::spawn(async move {
+                let answer = member.ask(b"", &command, Some(PATIENCE)).await;
+                let _ = to.send((at, answer.map(|(reply, _)| reply)));
+            });
+        }
+        drop(to);
+        let (mut answers, mut faults) = (Vec::new(), Vec::new());
+        let mut end = Instant::now() + PATIENCE;
+        while let Ok(Some((at, answer))) = timeout_at(end, from.recv()).await {
+            match answer {
+                Ok(reply) => answers.push((at, reply)),
+                Err(fault) => faults.push(told(&fault)),
+            }
+            if answers.len() == self.majority() {
+                end = end.min(Instant::now() + MOMENT);
+            }
+        }
+        (answers, faults)
+    }
+
+    fn too_few(&self, answered: usize, faults: &[String]) -> String {
+        let (members, majority) = (self.0.len(), self.majority());
+        let faults = faults.join("; ");
+        format!("CLUSTERDOWN too few servers agree: {answered} of {members}, a majority is {majority}: {faults}")
+    }
+}
+
+fn told(fault: &Unanswered) -> String {
+    fault.cause().message().to_owned()
+}
+
+fn seen(answer: Value) -> Seen {
+    let Ok(Some(mut fields)) = from_redis_value::<Option<HashMap<String, Value>>>(answer) else {
+        return Seen::default();
+    };
+    let mut field = |name: &str| fields.remove(name).unwrap_or(Value::Nil);
+    let list = |value: Value| if let Value::Array(items) = value { items } else { Vec::new() };
+    let holds = list(field("holds")).into_iter().filter_map(seen_hold).collect();
+    Seen { holds, waiters: number(field("waiters")), queue: list(field("queue")) }
+}
+
+fn seen_hold(hold: Value) -> Option<SeenHold> {
+    let mut fields: HashMap<String, Value> = from_redis_value(hold).ok()?;
+    let mut field = |name: &str| fields.remove(name).unwrap_or(Value::Nil);
+    let owner = from_redis_value(field("owner")).ok()?;
+    let mode: String = from_redis_value(field("mode")).ok()?;
+    let mode = if mode == "shared" { Mode::Shared } else { Mode::Exclusive };
+    Some(SeenHold {
+        owner,
+        mode,
+        token: number(field("token")),
+        ttl: number(field("ttl")),
+        held: number(field("held")),
+    })
+}
+
+fn number(value: Value) -> u64 {
+    from_redis_value(value).unwrap_or(0)
+}
+
+/// Returns the holds that a majority has: each with the time and the token that it has on a majority.
+pub(super) fn held(seen: &[Seen], majority: usize) -> Vec<SeenHold> {
+    let mut by_owner: HashMap<(&[u8], bool), Vec<&SeenHold>> = HashMap::new();
+    for hold in seen.iter().flat_map(|seen| &seen.holds) {
+        by_owner.entry((&hold.owner, hold.mode == Mode::Shared)).or_default().push(hold);
+    }
+    let mut held: Vec<_> = by_owner
+        .into_values()
+        .filter_map(|mut holds| {
+            holds.sort_by_key(|hold| std::cmp::Reverse(hold.ttl));
+            let ttl = holds.get(majority - 1)?.ttl;
+            // A server that was not needed for the grant may have granted a token of its own.
+            let count = |token: u64| holds.iter().filter(|hold| hold.token == token).count();
+            let most = holds.iter().max_by_key(|hold| (count(hold.token), hold.token))?;
+            Some(SeenHold { ttl, ..(*most).clone() })
+        })
+        .collect();
+    held.sort_by_key(|hold| hold.token);
+    held
+}
+
+/// Returns the queue of the first server that has one: newcomers wait there.
+pub(super) fn queue(seen: &mut [Seen]) -> (u64, Vec<Reply>) {
+    let first = seen.iter_mut().find(|seen| seen.waiters > 0);
+    first.map_or((0, Vec::new()), |seen| (seen.waiters, seen.queue.drain(..).map(Reply::from).collect()))
+}
+
+/// How long a server has to answer a question.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// How long the others have when a majority has answered.
+const MOMENT: Duration = Duration::from_millis(20);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn hold(owner: &str, token: u64, ttl: u64) -> SeenHold {
+        SeenHold { owner: owner.into(), mode: Mode::Exclusive, token, ttl, held: 1 }
+    }
+
+    #[test]
+    fn a_hold_counts_if_a_majority_has_it_and_for_as_long_as_a_majority_has_it() {
+        let seen = |hold: SeenHold| Seen { holds: vec![hold], ..Seen::default() };
+        let servers = [seen(hold("a", 7, 300)), seen(hold("a", 7, 100)), seen(hold("a", 9, 900))];
+        assert_eq!(held(&servers, 2), [hold("a", 7, 300)]);
+        assert_eq!(held(&servers[..1], 2), []);
+    }
+}

@@ -1,0 +1,148 @@
+//! The commands of the module over a quorum.
+//!
+//! A client's owner is its own. The servers know another one, which is drawn for each attempt, so locks are found in a
+//! table here. What others hold is asked of the servers.
+
+mod acquire;
+mod anchor;
+mod commands;
+mod hold;
+mod inspect;
+mod members;
+mod sessions;
+mod table;
+mod waiting;
+
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use dlock_client::{Client, Error};
+use dlock_core::args::Limits;
+use dlock_core::{Command, Lease};
+
+use crate::resp::{Reply, Request};
+use crate::stats::Stats;
+pub(crate) use anchor::{Anchor, What};
+use members::Members;
+use sessions::Sessions;
+use table::Table;
+use waiting::Waiting;
+
+/// Locks that a majority of servers decides on.
+pub(crate) struct Quorum {
+    client: Client,
+    members: Members,
+    default_lease: Duration,
+    max_lease: Lease,
+    table: Table,
+    sessions: Sessions,
+    waiting: Waiting,
+}
+
+impl Quorum {
+    /// `members` are clients of the servers, one by one. `longest` is the longest lease that a server is asked for.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Invalid`] if no lease is short enough.
+    pub fn new(client: Client, members: &[Client], longest: Duration, stats: Arc<Stats>) -> Result<Self, Error> {
+        let ms = u64::try_from(hold::of_clients(longest).as_millis()).unwrap_or(u64::MAX).min(Lease::MAX.get());
+        let max_lease = Lease::new(ms).ok_or_else(|| Error::Invalid("the longest lease is too short".to_owned()))?;
+        let default_lease = DEFAULT_LEASE.min(Duration::from_millis(ms));
+        let members = Members::new(members)?;
+        let (table, sessions, waiting) = (Table::new(stats), Sessions::default(), Waiting::default());
+        Ok(Self { client, members, default_lease, max_lease, table, sessions, waiting })
+    }
+
+    /// Answers a command whose name begins with `DLOCK.`. `None`: the client is gone.
+    pub async fn answer(
+        &self,
+        request: &Request,
+        connection: &Arc<Anchor>,
+        gone: impl Future<Output = ()>,
+    ) -> Option<Reply> {
+        let name = request.name();
+        let command = match name.as_str() {
+            "DLOCK.ACQUIRE" => Command::Acquire,
+            "DLOCK.RACQUIRE" => Command::Racquire,
+            "DLOCK.RLOCK" => Command::Rlock,
+            "DLOCK.WLOCK" => Command::Wlock,
+            _ => return self.answer_at_once(&name, request, connection).await,
+        };
+        self.acquire(command, request, connection, gone).await
+    }
+
+    async fn answer_at_once(&self, name: &str, request: &Request, connection: &Arc<Anchor>) -> Option<Reply> {
+        Some(match name {
+            "DLOCK.RELEASE" => self.release(request).await,
+            "DLOCK.RENEW" => return self.renew(request, connection).await,
+            "DLOCK.CHECK" => self.check(request).await,
+            "DLOCK.INFO" => self.info(request).await,
+            "DLOCK.SESSION" => self.session(request),
+            "DLOCK.SACQUIRE" => not_offered("semaphores: its servers together would admit more than the limit"),
+            "DLOCK.MACQUIRE" => not_offered("several locks at once: its servers have a queue of their own each"),
+            "DLOCK.LOG" => not_offered("DLOCK.LOG: each server has its own, see dlock log"),
+            _ => Reply::error(format!("ERR unknown command '{}'", name.escape_default())),
+        })
+    }
+
+    /// Releases what is bound to a connection that has ended.
+    pub fn disconnect(&self, connection: &Arc<Anchor>) {
+        self.table.end(connection);
+    }
+
+    /// Ends named sessions in time, forever.
+    pub async fn watch_sessions(&self) {
+        self.sessions.watch(&self.table).await;
+    }
+
+    /// Gives up everything, and waits until the servers know.
+    pub async fn give_up(&self) {
+        let guards = self.table.clear().await;
+        self.table.stats.log(&format!("gives up {} locks", guards.len()));
+        // Each is released in the background.
+        drop(guards);
+        self.table.settled().await;
+        self.client.settled().await;
+    }
+
+    /// Leaves everything to its lease.
+    pub async fn leave(&self) {
+        let guards = self.table.clear().await;
+        self.table.stats.log(&format!("leaves {} locks to their leases", guards.len()));
+        // A guard that is dropped releases its lock. The process ends now.
+        guards.into_iter().for_each(std::mem::forget);
+        self.client.settled().await;
+    }
+
+    /// Returns how many locks are held, and how many named sessions are open.
+    pub fn sizes(&self) -> (usize, usize) {
+        (self.table.len(), self.sessions.len())
+    }
+
+    /// The bounds of arguments at this moment.
+    fn limits(&self) -> Limits {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let now_us = u64::try_from(now.as_micros()).unwrap_or(u64::MAX);
+        Limits { now_us, max_lease: self.max_lease, max_hold: None }
+    }
+}
+
+fn not_offered(what: &str) -> Reply {
+    Reply::error(format!("ERR not offered over a quorum: {what}"))
+}
+
+/// The reply to a command that too few servers answered, or that they refused.
+fn outage(stats: &Stats, error: &Error) -> Reply {
+    match error {
+        Error::Refused(cause) => Reply::error(cause.message().to_owned()),
+        Error::Invalid(what) => Reply::error(format!("ERR {what}")),
+        error => {
+            Stats::count(&stats.outages);
+            Reply::error(format!("CLUSTERDOWN {error}"))
+        }
+    }
+}
+
+/// The lease of those who name none.
+const DEFAULT_LEASE: Duration = Duration::from_secs(30);

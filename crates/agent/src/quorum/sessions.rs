@@ -1,0 +1,156 @@
+//! Named sessions: the agent's own, which live as long as their heartbeats.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use dlock_core::args::SessionAction;
+use dlock_core::engine::OpenIf;
+use dlock_core::{Lease, Mode, SessionId};
+
+use super::anchor::{Anchor, What};
+use super::table::Table;
+use crate::resp::Reply;
+
+/// The sessions that are open.
+#[derive(Default)]
+pub(crate) struct Sessions(Mutex<HashMap<SessionId, Open>>);
+
+struct Open {
+    anchor: Arc<Anchor>,
+    /// The time that its last heartbeat gave it.
+    timeout: Duration,
+    left: Duration,
+}
+
+impl Sessions {
+    pub fn len(&self) -> usize {
+        self.open().len()
+    }
+
+    /// Returns a session that is open, and the time between its heartbeats.
+    pub fn find(&self, id: &SessionId) -> Option<(Arc<Anchor>, Duration)> {
+        let sessions = self.open();
+        let open = sessions.get(id).filter(|open| !open.anchor.has_ended())?;
+        Some((open.anchor.clone(), open.timeout))
+    }
+
+    /// Answers `DLOCK.SESSION`.
+    pub fn answer(&self, id: SessionId, action: SessionAction, table: &Table) -> Reply {
+        match action {
+            SessionAction::Keep(timeout, only) => self.keep(id, timeout, only),
+            SessionAction::Close => match self.take(&id) {
+                Some(anchor) => {
+                    let count = anchor.holds().len();
+                    table.end(&anchor);
+                    Reply::number(count)
+                }
+                None => Reply::Nil,
+            },
+            SessionAction::List(count) => match self.find(&id) {
+                Some((anchor, _)) => Reply::Array(anchor.holds().iter().take(count).map(|hold| listed(hold)).collect()),
+                None => Reply::Nil,
+            },
+        }
+    }
+
+    fn keep(&self, id: SessionId, timeout: Lease, only: OpenIf) -> Reply {
+        let timeout = Duration::from_millis(timeout.get());
+        let mut sessions = self.open();
+        let has_room = sessions.len() < MOST;
+        let mut found = match sessions.entry(id) {
+            Entry::Occupied(open) if open.get().anchor.has_ended() => {
+                // Its holds are released, or on their own.
+                let (id, _) = open.remove_entry();
+                sessions.entry(id)
+            }
+            entry => entry,
+        };
+        match (&mut found, only) {
+            (Entry::Occupied(_), OpenIf::New) => Reply::Nil,
+            (Entry::Occupied(open), OpenIf::Any | OpenIf::Open) => {
+                let open = open.get_mut();
+                let holds = open.anchor.holds();
+                // The answer promises that all holds live for this time.
+                if holds.iter().any(|hold| hold.remaining() < timeout) {
+                    Self::forget(&open.anchor);
+                    return Reply::error(NO_SESSION);
+                }
+                (open.timeout, open.left) = (timeout, timeout);
+                Reply::number(holds.len())
+            }
+            (Entry::Vacant(_), OpenIf::Open) => Reply::error(NO_SESSION),
+            (Entry::Vacant(_), OpenIf::New | OpenIf::Any) if !has_room => {
+                Reply::error("ERR max number of named sessions reached: dlock.max-sessions")
+            }
+            (Entry::Vacant(place), OpenIf::New | OpenIf::Any) => {
+                let anchor = Anchor::new(What::Named(place.key().clone()));
+                found.or_insert(Open { anchor, timeout, left: timeout });
+                Reply::Integer(0)
+            }
+        }
+    }
+
+    /// The client is to bind what it still has to a new session.
+    fn forget(anchor: &Arc<Anchor>) {
+        anchor.end(super::anchor::End::Forgotten).iter().for_each(|hold| hold.unbind(anchor));
+    }
+
+    fn take(&self, id: &SessionId) -> Option<Arc<Anchor>> {
+        let open = self.open().remove(id)?;
+        (!open.anchor.has_ended()).then_some(open.anchor)
+    }
+
+    /// Ends sessions whose heartbeat is overdue, forever. A stall of the machine costs them 100 ms at most: heartbeats
+    /// that wait in the sockets are read first.
+    pub async fn watch(&self, table: &Table) {
+        let mut last = Instant::now();
+        loop {
+            tokio::time::sleep(TURN).await;
+            let passed = last.elapsed().min(MOST_A_TURN);
+            last = Instant::now();
+            for anchor in self.pass(passed) {
+                table.end(&anchor);
+            }
+        }
+    }
+
+    /// Returns the sessions that are over.
+    fn pass(&self, time: Duration) -> Vec<Arc<Anchor>> {
+        let mut sessions = self.open();
+        sessions.values_mut().for_each(|open| open.left = open.left.saturating_sub(time));
+        sessions
+            .extract_if(|_, open| open.left.is_zero() || open.anchor.has_ended())
+            .map(|(_, open)| open.anchor)
+            .collect()
+    }
+
+    fn open(&self) -> MutexGuard<'_, HashMap<SessionId, Open>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn listed(hold: &super::hold::Hold) -> Reply {
+    let (owner, token) = (Reply::bulk(&*hold.owner.text()), Reply::number(hold.token.get()));
+    Reply::Array(vec![Reply::Integer(0), Reply::bulk(&hold.key), owner, Reply::bulk(mode_name(hold.mode)), token])
+}
+
+/// Returns the name of a mode in replies.
+pub(crate) fn mode_name(mode: Mode) -> &'static str {
+    match mode {
+        Mode::Exclusive => "exclusive",
+        Mode::Shared => "shared",
+    }
+}
+
+pub(crate) const NO_SESSION: &str =
+    "NOSESSION no such session, or it has ended: open it with DLOCK.SESSION id PX milliseconds";
+
+/// The most sessions that are open.
+const MOST: usize = 10_000;
+
+const TURN: Duration = Duration::from_millis(50);
+
+/// How much of a session's time passes between two turns.
+const MOST_A_TURN: Duration = Duration::from_millis(100);

@@ -1,0 +1,202 @@
+//! The locks that the agent holds, by name and owner, and the tasks that keep them.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use dlock_client::{Error, Guard};
+use dlock_core::{Owner, Token};
+use tokio::task::JoinSet;
+use tokio::time::sleep_until;
+
+use super::anchor::{Anchor, End, What};
+use super::hold::{Due, Hold};
+use crate::stats::Stats;
+
+type Holds = HashMap<Vec<u8>, Vec<Arc<Hold>>>;
+
+/// Finds holds. Cheap to clone.
+#[derive(Clone)]
+pub(crate) struct Table {
+    holds: Arc<Mutex<Holds>>,
+    /// Releases that no client waits for.
+    releases: Arc<Mutex<JoinSet<()>>>,
+    pub stats: Arc<Stats>,
+}
+
+impl Table {
+    pub fn new(stats: Arc<Stats>) -> Self {
+        Self { holds: Arc::default(), releases: Arc::default(), stats }
+    }
+
+    /// Returns the owner's live hold.
+    pub fn of(&self, key: &[u8], owner: &Owner) -> Option<Arc<Hold>> {
+        self.holds().get(key)?.iter().find(|hold| hold.owner == *owner && hold.is_live()).cloned()
+    }
+
+    /// Returns the live hold with this token.
+    pub fn with(&self, key: &[u8], token: Token) -> Option<Arc<Hold>> {
+        self.holds().get(key)?.iter().find(|hold| hold.token == token && hold.is_live()).cloned()
+    }
+
+    /// Returns all live holds of a lock.
+    pub fn all(&self, key: &[u8]) -> Vec<Arc<Hold>> {
+        let holds = self.holds();
+        holds.get(key).into_iter().flatten().filter(|hold| hold.is_live()).cloned().collect()
+    }
+
+    /// Returns how many holds there are.
+    pub fn len(&self) -> usize {
+        self.holds().values().map(Vec::len).sum()
+    }
+
+    /// Adds a hold and begins to keep it, unless its owner has one: then the other is returned.
+    pub fn add(&self, hold: &Arc<Hold>) -> Result<(), Arc<Hold>> {
+        let mut holds = self.holds();
+        let of_key = holds.entry(hold.key.clone()).or_default();
+        if let Some(other) = of_key.iter().find(|other| other.owner == hold.owner && other.is_live()) {
+            return Err(other.clone());
+        }
+        of_key.push(hold.clone());
+        drop(holds);
+        Stats::count(&self.stats.grants);
+        hold.kept_by(tokio::spawn(keep(self.clone(), hold.clone())).abort_handle());
+        Ok(())
+    }
+
+    /// Removes a hold.
+    fn remove(&self, hold: &Arc<Hold>) {
+        let mut holds = self.holds();
+        if let Some(of_key) = holds.get_mut(&hold.key) {
+            of_key.retain(|other| !Arc::ptr_eq(other, hold));
+            if of_key.is_empty() {
+                holds.remove(&hold.key);
+            }
+        }
+    }
+
+    /// Releases a hold. [`Error::Lost`]: it was not held any more.
+    pub async fn release(&self, hold: &Arc<Hold>) -> Result<(), Error> {
+        if !hold.finish() {
+            return Err(Error::Lost);
+        }
+        self.remove(hold);
+        let Some(guard) = hold.take().await else { return Err(Error::Lost) };
+        let outcome = guard.release().await;
+        if outcome.is_ok() {
+            Stats::count(&self.stats.releases);
+        }
+        outcome
+    }
+
+    /// Releases the holds of a session that is over, in the background.
+    pub fn end(&self, anchor: &Arc<Anchor>) {
+        for hold in anchor.end(End::Over) {
+            Stats::count(&self.stats.session_ends);
+            let table = self.clone();
+            self.spawn(async move {
+                let _ = table.release(&hold).await;
+            });
+        }
+    }
+
+    /// Waits until nothing is released in the background any more.
+    pub async fn settled(&self) {
+        let mut releases = std::mem::take(&mut *self.releases());
+        while releases.join_next().await.is_some() {}
+    }
+
+    fn spawn(&self, release: impl Future<Output = ()> + Send + 'static) {
+        let mut releases = self.releases();
+        while releases.try_join_next().is_some() {}
+        releases.spawn(release);
+    }
+
+    fn releases(&self) -> MutexGuard<'_, JoinSet<()>> {
+        self.releases.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes out a hold that the servers do not have any more. Its session is none any more, either.
+    fn lose(&self, hold: &Arc<Hold>) {
+        if !hold.finish() {
+            return;
+        }
+        self.remove(hold);
+        Stats::count(&self.stats.lost);
+        if let Some(anchor) = hold.anchor() {
+            self.stats.log(&format!("lost {} of {}", shown(&hold.key), whose(&anchor)));
+            anchor.end(End::Forgotten).iter().for_each(|other| other.unbind(&anchor));
+        }
+    }
+
+    /// Takes out all holds, for an agent that stops, and returns their guards.
+    pub async fn clear(&self) -> Vec<Guard> {
+        let holds: Vec<_> = self.holds().drain().flat_map(|(_, holds)| holds).collect();
+        let mut guards = Vec::new();
+        for hold in holds.into_iter().filter(|hold| hold.finish()) {
+            guards.extend(hold.take().await);
+        }
+        guards
+    }
+
+    fn holds(&self) -> MutexGuard<'_, Holds> {
+        self.holds.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Keeps a hold until it is lost or its lease is over: renews it only while it is bound.
+async fn keep(table: Table, hold: Arc<Hold>) {
+    let mut lost = std::pin::pin!(hold.lost());
+    let third = hold.longest / 3;
+    let mut renewal = Instant::now() + third;
+    loop {
+        let at = match hold.due() {
+            Due::Renewal => renewal,
+            Due::End(at) => at,
+            Due::Nothing => return,
+        };
+        tokio::select! {
+            () = &mut lost => return table.lose(&hold),
+            () = hold.changed.notified() => continue,
+            () = sleep_until(at.into()) => {}
+        }
+        match hold.due() {
+            Due::Renewal if renewal <= Instant::now() => {
+                renewal = Instant::now()
+                    + match hold.keep().await {
+                        Ok(()) => third,
+                        Err(Error::Lost) => return table.lose(&hold),
+                        Err(_) => (hold.longest / 30).clamp(MIN_PAUSE, MAX_PAUSE),
+                    };
+            }
+            Due::End(_) if hold.finish_at_end() => {
+                Stats::count(&table.stats.lapses);
+                table.remove(&hold);
+                // Not from this task, which the release ends.
+                table.spawn(async move {
+                    if let Some(guard) = hold.take().await {
+                        let _ = guard.release().await;
+                    }
+                });
+                return;
+            }
+            // It was renewed or bound meanwhile.
+            Due::Renewal | Due::End(_) | Due::Nothing => {}
+        }
+    }
+}
+
+fn whose(anchor: &Anchor) -> String {
+    match &anchor.what {
+        What::Connection(number) => format!("connection {number}, which is closed"),
+        What::Named(id) => format!("session {}, which is forgotten", shown(id.as_bytes())),
+    }
+}
+
+fn shown(bytes: &[u8]) -> String {
+    format!("'{}'", bytes.get(..64).unwrap_or(bytes).escape_ascii())
+}
+
+/// Between two attempts at a renewal.
+const MIN_PAUSE: Duration = Duration::from_millis(10);
+const MAX_PAUSE: Duration = Duration::from_millis(500);

@@ -1,0 +1,25 @@
+//! The protocol of Redis, as a server speaks it.
+//!
+//! Requests are parsed here and not by a crate. Those parse any value, nested as deep as a client likes by recursion, and
+//! believe each length that it announces. A request is a flat list of byte strings, and each of its lengths has a limit.
+
+mod reply;
+mod request;
+
+pub(crate) use reply::{Protocol, Reply};
+pub(crate) use request::{Bounds, ProtocolError, Request};
+
+/// Parses these bytes as a client's requests, one after the other: for fuzzing. Returns how many there are before the
+/// bytes end, or are no request.
+#[doc(hidden)]
+pub fn fuzz_requests(mut bytes: &[u8]) -> usize {
+    let bounds = Bounds::default();
+    let mut count = 0;
+    while let Ok(Some((request, length))) = Request::parse(bytes, bounds) {
+        assert!(length > 0 && request.words().len() <= bounds.words);
+        assert!(request.words().iter().map(Vec::len).sum::<usize>() <= length);
+        bytes = bytes.get(length..).unwrap_or_default();
+        count += 1;
+    }
+    count
+}

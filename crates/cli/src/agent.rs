@@ -1,0 +1,127 @@
+//! `dlock agent`.
+
+use std::io::Write;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Args;
+use dlock_agent::{Agent, Listen, Login, Options};
+use dlock_client::Error;
+use nix::sys::signal::Signal;
+
+use crate::args::duration;
+use crate::servers::Servers;
+use crate::signals::Signals;
+use crate::{exit, fail};
+
+/// `dlock agent`.
+#[derive(Args)]
+pub struct AgentOptions {
+    /// Where clients connect: unix:/path/to/socket, or 127.0.0.1:6390; may be given several times
+    #[arg(long, required = true, value_name = "ADDRESS")]
+    listen: Vec<Listen>,
+
+    /// The permissions of the Unix socket, in octal
+    #[arg(long, value_name = "MODE", default_value = "600", value_parser = mode)]
+    socket_mode: u32,
+
+    /// Listen on an address that other machines reach, without encryption; needs a password
+    #[arg(long)]
+    remote: bool,
+
+    /// The user that clients log in as, if there is a password
+    #[arg(long, value_name = "USER", default_value = "default", env = "DLOCK_AGENT_USER")]
+    user: String,
+
+    /// The file with the password that clients log in with. Another way is the environment: DLOCK_AGENT_PASSWORD
+    #[arg(long, value_name = "FILE")]
+    password_file: Option<PathBuf>,
+
+    /// How many clients may be connected
+    #[arg(long, value_name = "N", default_value_t = 4096)]
+    max_clients: usize,
+
+    /// Disconnect a client that is silent for this long [default: never, since a connection may be a session]
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    idle: Option<Duration>,
+
+    /// Serve metrics to Prometheus at http://ADDRESS/metrics
+    #[arg(long, value_name = "ADDRESS")]
+    metrics: Option<SocketAddr>,
+
+    /// Leave locks to their leases when the agent stops, instead of releasing them (quorum only)
+    #[arg(long)]
+    keep: bool,
+
+    /// Log clients that connect and leave
+    #[arg(long)]
+    verbose: bool,
+}
+
+pub const HELP: &str = "\
+Runs until TERM or Ctrl-C. Writes what it lost to standard error.
+
+Exit code: 0; 64 the command line is invalid, 69 it cannot listen there.
+
+Examples:
+  dlock agent --listen unix:/run/dlock.sock -s redis://a -s redis://b -s redis://c --longest-lease 60s
+  dlock agent --listen 127.0.0.1:6390 -s redis-sentinel://a,b,c/main";
+
+/// Runs until a signal ends it.
+pub async fn agent(servers: &Servers, options: AgentOptions) -> Result<u8, Error> {
+    let options = options.read()?;
+    // Nobody may read it any more.
+    let log = |line: &str| _ = writeln!(std::io::stderr(), "dlock agent: {line}");
+    let agent = match servers.server.as_slice() {
+        [_] => Agent::passing(servers.open()?, options, log)?,
+        _ => Agent::of_quorum(servers.open()?, &servers.each()?, servers.longest()?, options, log)?,
+    };
+    let mut signals = match Signals::take() {
+        Ok(signals) => signals,
+        Err(error) => return Ok(fail(exit::UNAVAILABLE, &error.to_string())),
+    };
+    let stop = async move { while !matches!(signals.next().await.0, Signal::SIGTERM | Signal::SIGINT) {} };
+    match agent.run(stop).await {
+        Ok(()) => Ok(0),
+        Err(error) => Ok(fail(exit::UNAVAILABLE, &error.to_string())),
+    }
+}
+
+impl AgentOptions {
+    fn read(self) -> Result<Options, Error> {
+        let login = self.login()?;
+        let mut options = Options::new(self.listen);
+        options.socket_mode = self.socket_mode;
+        options.remote = self.remote;
+        options.login = login;
+        options.max_clients = self.max_clients;
+        options.idle = self.idle;
+        options.metrics = self.metrics;
+        options.keep = self.keep;
+        options.verbose = self.verbose;
+        Ok(options)
+    }
+
+    fn login(&self) -> Result<Option<Login>, Error> {
+        let password = match &self.password_file {
+            Some(file) => std::fs::read_to_string(file)
+                .map(Some)
+                .map_err(|error| Error::Invalid(format!("{}: {error}", file.display())))?,
+            None => std::env::var("DLOCK_AGENT_PASSWORD").ok(),
+        };
+        match password.as_deref().map(|password| password.trim_end_matches(['\r', '\n'])) {
+            None => Ok(None),
+            // A file that was not filled must not open the agent to everybody.
+            Some("") => Err(Error::Invalid("the password of the agent is empty".to_owned())),
+            Some(password) => Ok(Some(Login { user: self.user.clone(), password: password.to_owned() })),
+        }
+    }
+}
+
+fn mode(text: &str) -> Result<u32, String> {
+    match u32::from_str_radix(text, 8) {
+        Ok(mode) if mode <= 0o777 => Ok(mode),
+        _ => Err("an octal number, such as 660".to_owned()),
+    }
+}

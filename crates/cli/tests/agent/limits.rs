@@ -1,0 +1,162 @@
+//! Many clients, large requests, silence: memory is bounded, and others are served.
+
+use std::time::Duration;
+
+use dlock_testkit::redis::Value;
+use dlock_testkit::{Client, soon};
+
+use crate::process::{Agent, queued, servers, trio, waiting};
+
+/// An agent that needs no servers: they are never asked.
+fn alone(options: &[&str]) -> Agent {
+    Agent::start(&[&["-s", "redis://127.0.0.1:1"], options].concat())
+}
+
+#[test]
+fn a_request_that_is_too_large_or_none_ends_its_connection() {
+    let agent = alone(&[]);
+    let mut other = agent.client();
+    for bytes in [
+        &b"*1\r\n$1073741824\r\n"[..],
+        b"*2147483647\r\n$1\r\n",
+        b"*3\r\n*3\r\n",
+        b"*1\r\n:5\r\n",
+        b"*-7\r\n",
+        b"*1\r\n$3\r\nabcde",
+        b"GET / HTTP/1.1\r\nHost: a\r\n",
+        b"*99999999999999999999\r\n",
+        b"PING \"a b\"\r\n",
+    ] {
+        let mut client = agent.client();
+        client.send_raw(bytes);
+        let replies = client.closes();
+        assert!(replies.iter().any(|reply| matches!(reply, Value::ServerError(_))), "{}", bytes.escape_ascii());
+        assert_eq!(other.text("ECHO still-here"), "still-here", "{}", bytes.escape_ascii());
+    }
+    assert!(other.text("INFO agent").contains("agent_protocol_errors:"));
+}
+
+#[test]
+fn a_request_that_never_ends_takes_bounded_memory() {
+    let agent = alone(&[]);
+    let before = agent.memory();
+    let endless: Vec<_> = (0..50)
+        .map(|_| {
+            let mut client = agent.client();
+            std::thread::spawn(move || {
+                let word = [b"$1000\r\n".as_slice(), &[b'x'; 1000], b"\r\n"].concat();
+                client.send_raw(b"*255\r\n");
+                for _ in 0..100_000 {
+                    if std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| client.send_raw(&word))).is_err() {
+                        return true;
+                    }
+                }
+                false
+            })
+        })
+        .collect();
+    let cut = endless.into_iter().map(|client| client.join().unwrap()).filter(|cut| *cut).count();
+    assert_eq!(cut, 50);
+    let grown = agent.memory().saturating_sub(before);
+    assert!(grown < 32 << 20, "{grown}");
+    assert_eq!(agent.client().text("ECHO a"), "a");
+}
+
+#[test]
+fn clients_over_the_limit_are_refused_and_the_others_are_served() {
+    let agent = alone(&["--max-clients", "50"]);
+    let mut inside: Vec<_> = (0..50).map(|_| agent.client()).collect();
+    for client in &mut inside {
+        assert_eq!(client.text("ECHO a"), "a");
+    }
+    let mut refused = 0;
+    for _ in 0..200 {
+        let mut client = agent.client();
+        let outcome = client.outcome("ECHO a");
+        refused += u32::from(match outcome {
+            Ok(Err(text)) => text.contains("max number of clients"),
+            Ok(Ok(_)) => false,
+            Err(_) => true,
+        });
+    }
+    assert_eq!(refused, 200);
+    assert_eq!(inside[0].text("ECHO a"), "a");
+    inside.truncate(10);
+    soon("there is room again", || matches!(agent.client().outcome("ECHO a"), Ok(Ok(_))));
+}
+
+#[test]
+fn a_stranger_has_to_log_in_and_may_send_little_before() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), "s3cret\n").unwrap();
+    let agent = alone(&["--user", "app", "--password-file", file.path().to_str().unwrap()]);
+    let mut client = agent.client();
+    for request in ["ECHO a", "DLOCK.ACQUIRE k a", "COMMAND", "CLIENT ID", "HELLO 3"] {
+        assert!(client.error(request).starts_with("NOAUTH"), "{request}");
+    }
+    for request in ["AUTH s3cret", "AUTH app wrong", "AUTH app s3cre", "HELLO 3 AUTH default s3cret"] {
+        assert!(client.error(request).starts_with("WRONGPASS"), "{request}");
+    }
+    client.ok("AUTH app s3cret");
+    assert_eq!(client.text("ECHO a"), "a");
+    assert_eq!(client.text("RESET"), "RESET");
+    assert!(client.error("ECHO a").starts_with("NOAUTH"));
+    client.run("HELLO 3 AUTH app s3cret SETNAME me");
+    assert_eq!(client.text("CLIENT GETNAME"), "me");
+    let mut stranger = agent.client();
+    stranger.send_raw(b"*2\r\n$4\r\nAUTH\r\n$5000\r\n");
+    assert!(stranger.read().unwrap_err().contains("too long"));
+    assert!(!agent.log().contains("s3cret"));
+}
+
+#[test]
+fn a_silent_client_is_disconnected_if_that_was_asked_for() {
+    let agent = alone(&["--idle", "200ms"]);
+    let mut client = agent.client();
+    assert_eq!(client.text("ECHO a"), "a");
+    assert_eq!(client.closes(), []);
+}
+
+#[test]
+fn a_thousand_clients_wait_for_some_kilobytes_each() {
+    let servers = servers(3);
+    let agent = Agent::over(&servers);
+    let mut holder = agent.client();
+    holder.int("DLOCK.ACQUIRE k a SESSION");
+    let before = agent.memory();
+    let mut waiters: Vec<Client> = (0..1000).map(|_| agent.client()).collect();
+    for (at, waiter) in waiters.iter_mut().enumerate() {
+        waiter.send(format!("DLOCK.ACQUIRE k w{at} BLOCK 0"));
+        // A server that is asked for a thousand connections at once may be taken for one that is down.
+        if at % 50 == 49 {
+            queued(&servers[0], at + 1, "k");
+        }
+    }
+    waiting(&agent, 1000);
+    let each = agent.memory().saturating_sub(before) / 1000;
+    eprintln!("{each} bytes for a client that waits");
+    assert!(each < 128 << 10, "{each}");
+    // Others are served meanwhile.
+    assert_eq!(holder.int("DLOCK.RENEW k a"), 1);
+    drop(waiters);
+    soon("all have left", || servers[0].queue("k").is_empty());
+}
+
+#[test]
+fn a_client_that_does_not_read_gets_no_more_replies() {
+    let (_servers, agent, mut other) = trio();
+    let mut client = agent.client();
+    let request = ["COMMAND"];
+    let flood: Vec<_> = (0..20_000).map(|_| request).collect();
+    let before = agent.memory();
+    std::thread::spawn(move || {
+        client.send_all(&flood);
+        std::thread::sleep(Duration::from_secs(30));
+    });
+    soon("it sends", || other.text("INFO agent").contains("agent_connected_clients:2"));
+    for _ in 0..50 {
+        assert_eq!(other.text("ECHO a"), "a");
+    }
+    let grown = agent.memory().saturating_sub(before);
+    assert!(grown < 32 << 20, "{grown}");
+}

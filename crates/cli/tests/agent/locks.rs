@@ -1,0 +1,213 @@
+//! The commands over a quorum.
+
+use dlock_testkit::redis::Value;
+use dlock_testkit::{Client, Stopwatch, bytes_of, hold, list_of, lock_info, req, soon};
+use std::time::Duration;
+
+use crate::process::{Agent, freed, queued, trio};
+
+#[test]
+fn a_lock_is_held_on_a_majority_from_the_grant_to_the_release() {
+    let (servers, _agent, mut client) = trio();
+    let token = client.int("DLOCK.ACQUIRE k a PX 20000");
+    let held = servers.iter().filter(|server| !server.holders("k").is_empty()).count();
+    assert!(held >= 2, "{held}");
+    let left = client.int(format!("DLOCK.CHECK k {token}"));
+    assert!((1..=20_000).contains(&left), "{left}");
+    client.nil("DLOCK.ACQUIRE k b");
+    client.nil(format!("DLOCK.CHECK k {}", token + 1));
+    client.nil("DLOCK.RELEASE k b");
+    client.nil(format!("DLOCK.RELEASE k a TOKEN {}", token + 1));
+    client.nil("DLOCK.RELEASE k a READ");
+    client.nil("DLOCK.RELEASE k a PERMITS 2");
+    assert_eq!(client.int(format!("DLOCK.RELEASE k a TOKEN {token}")), 1);
+    client.nil("DLOCK.RELEASE k a");
+    client.nil(format!("DLOCK.CHECK k {token}"));
+    freed(&servers, "k");
+    assert!(client.int("DLOCK.ACQUIRE k b") > token);
+}
+
+#[test]
+fn waiters_are_granted_in_order_and_a_wait_ends_in_time() {
+    let (servers, agent, mut client) = trio();
+    client.int("DLOCK.ACQUIRE k a");
+    let mut waiters: Vec<_> = (0..3).map(|_| agent.client()).collect();
+    for (at, waiter) in waiters.iter_mut().enumerate() {
+        waiter.send(format!("DLOCK.ACQUIRE k w{at} BLOCK 0"));
+        queued(&servers[0], at + 1, "k");
+    }
+    let watch = Stopwatch::start();
+    client.nil("DLOCK.ACQUIRE k late BLOCK 300");
+    watch.is_between(Duration::from_millis(300), Duration::from_millis(900), "a wait");
+    let mut last = 0;
+    assert_eq!(client.int("DLOCK.RELEASE k a"), 1);
+    for (at, waiter) in waiters.iter_mut().enumerate() {
+        let token = waiter.granted();
+        assert!(token > last);
+        last = token;
+        assert_eq!(waiter.int(format!("DLOCK.RELEASE k w{at}")), 1);
+    }
+}
+
+#[test]
+fn a_waiter_that_disconnects_leaves_the_queue() {
+    let (servers, agent, mut client) = trio();
+    client.int("DLOCK.ACQUIRE k a");
+    let mut waiter = agent.client();
+    waiter.send("DLOCK.ACQUIRE k b BLOCK 0");
+    queued(&servers[0], 1, "k");
+    drop(waiter);
+    queued(&servers[0], 0, "k");
+}
+
+#[test]
+fn readers_share_and_writers_do_not() {
+    let (_servers, _agent, mut client) = trio();
+    client.int("DLOCK.RLOCK k a PX 20000");
+    client.int("DLOCK.RLOCK k b PX 20000");
+    client.nil("DLOCK.WLOCK k c");
+    let info = lock_info(&mut client, "k FULL").expect("a lock");
+    assert_eq!((info.mode.as_str(), info.holders, info.count), ("shared", 2, 2));
+    assert_eq!(client.int("DLOCK.RELEASE k a READ"), 1);
+    assert_eq!(client.int("DLOCK.RELEASE k b ALL"), 1);
+    client.int("DLOCK.WLOCK k c PX 20000");
+    client.nil("DLOCK.RLOCK k a");
+}
+
+#[test]
+fn a_lease_ends_and_a_renewal_puts_it_off() {
+    let (servers, _agent, mut client) = trio();
+    let token = client.int("DLOCK.ACQUIRE k a PX 1200");
+    let watch = Stopwatch::start();
+    while watch.elapsed() < Duration::from_millis(1500) {
+        assert_eq!(client.int(format!("DLOCK.RENEW k a TOKEN {token}")), 1);
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    let renewed = Stopwatch::start();
+    assert_eq!(client.int("DLOCK.RENEW k a PX 1000"), 1);
+    let left = client.int(format!("DLOCK.CHECK k {token}"));
+    assert!(left <= 1000, "{left}");
+    soon("it lapses", || {
+        let asked = renewed.elapsed();
+        let has_lapsed = client.ask(format!("DLOCK.CHECK k {token}")) == Some(Value::Nil);
+        assert!(has_lapsed || asked < Duration::from_millis(1000), "{asked:?}");
+        has_lapsed
+    });
+    freed(&servers, "k");
+    client.nil("DLOCK.RENEW k a");
+    client.nil("DLOCK.RELEASE k a");
+    client.int("DLOCK.ACQUIRE k a PX 1000");
+    let error = client.error("DLOCK.RENEW k a PX 2000");
+    assert!(error.contains("longer than the one of the grant"), "{error}");
+}
+
+#[test]
+fn an_owner_may_be_drawn() {
+    let (_servers, _agent, mut client) = trio();
+    let reply = list_of(&client.run("DLOCK.ACQUIRE k *"));
+    let owner = String::from_utf8(bytes_of(&reply[0])).unwrap();
+    assert_eq!(owner.len(), 36);
+    assert_eq!(client.int(req!["DLOCK.RELEASE", "k", &owner]), 1);
+}
+
+#[test]
+fn info_shows_own_holds_by_their_owners_and_others_by_a_majority() {
+    let (servers, agent, mut client) = trio();
+    client.nil("DLOCK.INFO k");
+    let token = client.int("DLOCK.ACQUIRE k a PX 20000");
+    let mut waiter = agent.client();
+    waiter.send("DLOCK.ACQUIRE k b BLOCK 0");
+    queued(&servers[0], 1, "k");
+    let shown = hold(&mut client, "k", "a", "exclusive").expect("a hold");
+    assert_eq!((shown.token, shown.count), (token, 1));
+    let info = lock_info(&mut client, "k FULL").expect("a lock");
+    assert_eq!((info.mode.as_str(), info.token, info.waiters), ("exclusive", token, 1));
+    // Of another agent.
+    let other = Agent::over(&servers);
+    let mut stranger = other.client();
+    let info = lock_info(&mut stranger, "k FULL").expect("a lock");
+    assert_eq!((info.token, info.holders, info.waiters), (token, 1, 1));
+    assert!(String::from_utf8_lossy(&info.holds()[0].owner).starts_with("a:"), "{info:?}");
+    let left = stranger.int(format!("DLOCK.CHECK k {token}"));
+    assert!((1..=20_500).contains(&left), "{left}");
+    stranger.nil("DLOCK.RELEASE k a");
+    stranger.nil("DLOCK.ACQUIRE k a");
+    assert_eq!(stranger.int("EXISTS k free"), 1);
+}
+
+#[test]
+fn what_a_quorum_cannot_offer_is_an_error_that_says_why() {
+    let (_servers, _agent, mut client) = trio();
+    for (request, reason) in [
+        ("DLOCK.RACQUIRE k a", "not reentrant"),
+        ("DLOCK.SACQUIRE k a 3", "more than the limit"),
+        ("DLOCK.MACQUIRE 1 k a", "a queue of their own"),
+        ("DLOCK.ACQUIRE k a MINTOKEN 5", "MINTOKEN"),
+        ("DLOCK.ACQUIRE k a MAXHOLD 50000", "MAXHOLD"),
+        ("DLOCK.ACQUIRE k a EXAT 4000000000", "EXAT"),
+        ("DLOCK.LOG GET", "dlock log"),
+    ] {
+        let error = client.error(request);
+        assert!(error.starts_with("ERR ") && error.contains(reason), "{request}: {error}");
+    }
+    client.nil("DLOCK.INFO k");
+    client.int("DLOCK.RLOCK k a");
+    for request in ["DLOCK.RLOCK k a", "DLOCK.WLOCK k a BLOCK 10"] {
+        let error = client.error(request);
+        assert!(error.contains("not reentrant"), "{request}: {error}");
+    }
+    client.nil("DLOCK.ACQUIRE k a");
+    assert!(client.error("DLOCK.ACQUIRE k a BLOCK 10").starts_with("DEADLOCK "));
+}
+
+/// The texts are those of the module, which parses the arguments with the same code.
+#[test]
+fn invalid_arguments_get_the_errors_of_the_module() {
+    let (servers, _agent, mut client) = trio();
+    let mut module: Client = servers[0].client();
+    for request in [
+        "DLOCK.ACQUIRE k",
+        "DLOCK.ACQUIRE k a NX",
+        "DLOCK.ACQUIRE k a PX",
+        "DLOCK.ACQUIRE k a PX 0",
+        "DLOCK.ACQUIRE k a PX ten",
+        "DLOCK.ACQUIRE k a EX 5 PX 5",
+        "DLOCK.ACQUIRE k a BLOCK -1",
+        "DLOCK.ACQUIRE k a SESSION PX 100",
+        "DLOCK.ACQUIRE k a SESSIONID nobody",
+        "DLOCK.ACQUIRE k * REQUEST 1",
+        "DLOCK.RELEASE k a ALL PERMITS 2",
+        "DLOCK.RELEASE k a TOKEN 0",
+        "DLOCK.RENEW k a TOKEN 1 MINTOKEN 1",
+        "DLOCK.RENEW k a SESSIONID nobody",
+        "DLOCK.CHECK k",
+        "DLOCK.CHECK k 0",
+        "DLOCK.INFO k COUNT 1",
+        "DLOCK.INFO k FULL COUNT -1",
+        "DLOCK.SESSION s PX 1",
+        "DLOCK.SESSION s XX",
+        "DLOCK.SESSION s PX 500 XX",
+    ] {
+        assert_eq!(client.error(request), module.error(request), "{request}");
+    }
+    assert_eq!(client.error(["DLOCK.ACQUIRE", "", "a"]), module.error(["DLOCK.ACQUIRE", "", "a"]));
+}
+
+#[test]
+fn an_outage_is_an_error_and_not_a_refusal() {
+    let (mut servers, _agent, mut client) = trio();
+    let token = client.int("DLOCK.ACQUIRE held a PX 5000");
+    servers[1].kill9();
+    client.int("DLOCK.ACQUIRE one a");
+    servers[2].kill9();
+    for request in ["DLOCK.ACQUIRE k a", "DLOCK.ACQUIRE k a BLOCK 300", "DLOCK.INFO k", "DLOCK.RENEW held a"] {
+        let error = client.error(request);
+        assert!(error.starts_with("CLUSTERDOWN "), "{request}: {error}");
+    }
+    // The guard still has it: the lease has not passed yet.
+    assert!(client.int(format!("DLOCK.CHECK held {token}")) > 0);
+    soon("the lease ends", || client.outcome(format!("DLOCK.CHECK held {token}")).unwrap().is_err());
+    client.nil("DLOCK.RENEW held a");
+    servers[2].boot();
+    soon("a majority is back", || client.outcome("DLOCK.ACQUIRE k a").unwrap().is_ok());
+}

@@ -1,0 +1,22 @@
+//! The promises of `dlock agent`: the process, real servers, real sockets.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    missing_docs,
+    reason = "a test that panics has failed, which is what it is for"
+)]
+
+mod kills;
+mod limits;
+mod locks;
+mod page;
+mod passing;
+mod process;
+mod protocol;
+mod repeated;
+mod sessions;
+mod stopping;

@@ -1,0 +1,163 @@
+//! Commands passed on to one server, to what Sentinel names, and to a cluster.
+
+use dlock_testkit::cluster::Cluster;
+use dlock_testkit::redis::Value;
+use dlock_testkit::sentinel::{NAME, Sentinels};
+use dlock_testkit::{Client, Server, hold, list_of, soon};
+
+use crate::process::{Agent, MOMENT, queued};
+
+fn over(server: &Server) -> Agent {
+    Agent::start(&["-s", &format!("redis://127.0.0.1:{}", server.port())])
+}
+
+#[test]
+fn every_command_of_the_module_is_passed_on() {
+    let server = Server::start();
+    let agent = over(&server);
+    let (mut client, mut direct) = (agent.client(), server.client());
+    let token = client.int("DLOCK.RACQUIRE k a PX 20000");
+    assert_eq!(client.int("DLOCK.RACQUIRE k a"), token);
+    assert_eq!(hold(&mut direct, "k", "a", "exclusive").expect("a hold").count, 2);
+    assert_eq!(client.int("DLOCK.RELEASE k a"), 0);
+    assert!(client.int(format!("DLOCK.CHECK k {token}")) > 0);
+    client.int("DLOCK.SACQUIRE s a 3 PERMITS 2");
+    client.int("DLOCK.MACQUIRE 2 m1 m2 a");
+    assert_eq!(list_of(&client.run("DLOCK.LOG GET")).len(), 0);
+    assert_eq!(client.int("EXISTS k s m1 m2"), 4);
+    assert_eq!(client.text("TYPE k"), "distrlock");
+    assert_eq!(client.int("DEL s"), 1);
+    assert_eq!(client.int("WAIT 0 10"), 0);
+    assert!(client.text("INFO").contains("agent_mode:passing"));
+    assert!(client.text("INFO dlock").contains("dlock_grants:"));
+    assert_eq!(client.text("PING"), "PONG");
+    for request in ["DLOCK.ACQUIRE k b NX", "DLOCK.ACQUIRE k b SESSIONID x", "DLOCK.ACQUIRE k a BLOCK 10"] {
+        assert_eq!(client.error(request), direct.error(request), "{request}");
+    }
+    let mut new = agent.client().resp3();
+    assert!(matches!(new.run("DLOCK.INFO k FULL"), Value::Map(_)));
+    assert!(matches!(client.run("DLOCK.INFO k FULL"), Value::Array(_)));
+    assert!(client.error("SET a b").contains("unknown command"));
+}
+
+#[test]
+fn a_client_that_waits_holds_up_nobody_and_leaves_with_its_connection() {
+    let server = Server::start();
+    let agent = over(&server);
+    let mut client = agent.client();
+    client.int("DLOCK.ACQUIRE k a");
+    let mut waiter = agent.client();
+    waiter.send("DLOCK.ACQUIRE k b BLOCK 0");
+    queued(&server, 1, "k");
+    assert_eq!(client.int("DLOCK.RENEW k a"), 1);
+    drop(waiter);
+    queued(&server, 0, "k");
+    client.nil("DLOCK.ACQUIRE k b BLOCK 100");
+}
+
+#[test]
+fn a_session_ends_with_either_side_of_its_connection() {
+    let server = Server::start();
+    let agent = over(&server);
+    let mut direct = server.client();
+    let mut client = agent.client();
+    client.int("DLOCK.ACQUIRE k a SESSION");
+    drop(client);
+    soon("its lock is free", || direct.ask("DLOCK.INFO k") == Some(Value::Nil));
+    let mut client = agent.client();
+    client.int("DLOCK.ACQUIRE k a SESSION");
+    let id = direct.session_of("k", "a", "exclusive").expect("a session");
+    assert_eq!(client.int("CLIENT ID"), id);
+    direct.int(format!("CLIENT KILL ID {id}"));
+    assert_eq!(client.closes(), []);
+    // One without a session does not notice.
+    let mut client = agent.client();
+    client.int("DLOCK.ACQUIRE k a");
+    let id = client.int("CLIENT ID");
+    direct.int(format!("CLIENT KILL ID {id}"));
+    assert_eq!(client.int("DLOCK.RENEW k a"), 1);
+}
+
+/// A restart is the shortest failover.
+#[test]
+fn a_request_that_waits_goes_on_waiting_after_a_restart_if_it_may_be_repeated() {
+    let mut server = Server::start();
+    let agent = over(&server);
+    let mut client = agent.client();
+    client.int("DLOCK.ACQUIRE k a PX 20000");
+    let (mut repeatable, mut other) = (agent.client(), agent.client());
+    repeatable.send("DLOCK.ACQUIRE k b BLOCK 0 REQUEST 1");
+    other.send("DLOCK.ACQUIRE k c BLOCK 0");
+    queued(&server, 2, "k");
+    server.kill9();
+    // Nobody knows whether it was granted.
+    assert_eq!(other.closes(), []);
+    assert!(repeatable.poll(MOMENT).is_none());
+    server.boot();
+    assert!(repeatable.granted() > 0);
+    assert_eq!(repeatable.int("DLOCK.RELEASE k b"), 1);
+}
+
+#[test]
+fn an_outage_of_the_server_is_an_error() {
+    let mut server = Server::start();
+    let agent = over(&server);
+    server.kill9();
+    let error = agent.client().error("DLOCK.ACQUIRE k a BLOCK 300");
+    assert!(error.starts_with("CLUSTERDOWN no server answers"), "{error}");
+}
+
+#[test]
+fn a_failover_by_sentinel_is_followed() {
+    let (primary, replica) = Server::start().with_replica();
+    let sentinels = Sentinels::watch(&primary, 1);
+    let hosts: Vec<_> = sentinels.ports().iter().map(|port| format!("127.0.0.1:{port}")).collect();
+    let agent = Agent::start(&["-s", &format!("redis-sentinel://{}/{NAME}", hosts.join(","))]);
+    let mut client = agent.client();
+    let token = client.int("DLOCK.ACQUIRE k a PX 60000");
+    replica.wait_synced(&primary);
+    let mut waiter = agent.client();
+    waiter.send("DLOCK.ACQUIRE k b BLOCK 0 REQUEST 1");
+    queued(&primary, 1, "k");
+    let mut primary = primary;
+    primary.kill9();
+    soon("the replica is the primary", || replica.is_primary());
+    let renewed = |client: &mut Client| matches!(client.outcome("DLOCK.RENEW k a"), Ok(Ok(Value::Int(1))));
+    soon("the client is where its lock is", || renewed(&mut client));
+    queued(&replica, 1, "k");
+    assert_eq!(client.int("DLOCK.RELEASE k a"), 1);
+    assert!(waiter.granted() > token);
+}
+
+#[test]
+fn keys_and_sessions_of_a_cluster_are_found() {
+    let cluster = Cluster::start(3);
+    let port = text_port(&mut cluster.client(0));
+    let agent = Agent::start(&["-s", &format!("redis://127.0.0.1:{port},127.0.0.1:{port}")]);
+    let mut client = agent.client();
+    let keys: Vec<_> = (0..20).map(|number| format!("k{number}")).collect();
+    assert_eq!(client.int("DLOCK.SESSION s PX 5000 NX"), 0);
+    for key in &keys {
+        client.int(format!("DLOCK.ACQUIRE {key} a SESSIONID s"));
+        let home = cluster.home_of(key);
+        assert!(hold(&mut cluster.client(home), key, "a", "exclusive").is_some(), "{key}");
+    }
+    assert_eq!(client.int("DLOCK.SESSION s PX 5000 XX"), 20);
+    assert_eq!(list_of(&client.run("DLOCK.SESSION s LIST")).len(), 20);
+    assert_eq!(client.int("DLOCK.SESSION s CLOSE"), 20);
+    for key in &keys {
+        soon("it is free", || client.ask(format!("DLOCK.INFO {key}")) == Some(Value::Nil));
+    }
+    // A hold of a connection is one on each server.
+    client.int("DLOCK.ACQUIRE k1 a SESSION");
+    client.int("DLOCK.ACQUIRE k2 a SESSION");
+    drop(client);
+    let mut client = agent.client();
+    for key in ["k1", "k2"] {
+        soon("it is free", || client.ask(format!("DLOCK.INFO {key}")) == Some(Value::Nil));
+    }
+}
+
+fn text_port(client: &mut Client) -> u16 {
+    dlock_testkit::replica::info_field(client, "server", "tcp_port").expect("a port").parse().expect("a port")
+}

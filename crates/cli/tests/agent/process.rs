@@ -1,0 +1,161 @@
+//! The agent as a process, and the servers behind it.
+
+use std::io::Read;
+use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use dlock_testkit::process::{die_with_the_tests, free_port, hear_all_signals, signal, spawn};
+use dlock_testkit::{Client, Server, Setup, soon};
+
+/// An agent. Killed with the value.
+pub struct Agent {
+    child: Child,
+    pub port: u16,
+    log: Arc<Mutex<String>>,
+}
+
+/// Longer than any lease in these tests.
+pub const LONGEST: &str = "30s";
+
+impl Agent {
+    /// Starts it with these options beside `--listen`.
+    #[track_caller]
+    pub fn start(options: &[&str]) -> Self {
+        let port = free_port();
+        let mut command = command();
+        command.args(["--listen", &format!("127.0.0.1:{port}")]).args(options);
+        Self::run(command, port)
+    }
+
+    /// Starts it, and waits until it listens on that port of loopback.
+    #[track_caller]
+    pub fn run(mut command: Command, port: u16) -> Self {
+        die_with_the_tests(&mut command);
+        hear_all_signals(&mut command);
+        command.stderr(Stdio::piped());
+        let mut child = spawn(command);
+        let log = Arc::<Mutex<String>>::default();
+        let mut stderr = child.stderr.take().expect("a pipe");
+        std::thread::spawn({
+            let log = log.clone();
+            move || {
+                let mut chunk = [0; 4096];
+                while let Ok(count @ 1..) = stderr.read(&mut chunk) {
+                    log.lock().unwrap().push_str(&String::from_utf8_lossy(&chunk[..count]));
+                }
+            }
+        });
+        let mut agent = Self { child, port, log };
+        soon("the agent listens", || {
+            assert_eq!(agent.child.try_wait().unwrap(), None, "{}", agent.log());
+            Client::connect(port).is_ok()
+        });
+        agent
+    }
+
+    /// Starts one over a quorum of these servers, with time for a busy machine.
+    #[track_caller]
+    pub fn over(servers: &[Server]) -> Self {
+        Self::over_with(servers, &[])
+    }
+
+    #[track_caller]
+    pub fn over_with(servers: &[Server], options: &[&str]) -> Self {
+        let urls: Vec<_> = servers.iter().map(|server| format!("redis://127.0.0.1:{}", server.port())).collect();
+        let mut all = vec!["--longest-lease", LONGEST, "--persistent", "--server-timeout", "250ms"];
+        urls.iter().for_each(|url| all.extend(["-s", url]));
+        all.extend(options);
+        Self::start(&all)
+    }
+
+    pub fn client(&self) -> Client {
+        Client::connect(self.port).expect("the agent")
+    }
+
+    pub fn log(&self) -> String {
+        self.log.lock().unwrap().clone()
+    }
+
+    /// Waits until the log has this text.
+    #[track_caller]
+    pub fn logged(&self, text: &str) {
+        soon(text, || self.log().contains(text));
+    }
+
+    pub fn kill9(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+
+    /// Asks it to stop, and returns its exit code.
+    #[track_caller]
+    pub fn stop(&mut self) -> Option<i32> {
+        signal(&self.child, libc::SIGTERM);
+        let mut code = None;
+        soon("the agent ends", || {
+            code = self.child.try_wait().unwrap();
+            code.is_some()
+        });
+        code.expect("it has ended").code()
+    }
+
+    /// Returns how much of its memory is resident, in bytes.
+    pub fn memory(&self) -> u64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).expect("its status");
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("its memory");
+        line.trim().trim_end_matches(" kB").trim().parse::<u64>().expect("a number") * 1024
+    }
+}
+
+impl Drop for Agent {
+    fn drop(&mut self) {
+        self.kill9();
+    }
+}
+
+/// `dlock agent` without options.
+pub fn command() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_dlock"));
+    command.env_remove("DLOCK_URL").stdin(Stdio::null()).stdout(Stdio::null()).arg("agent");
+    command
+}
+
+/// Servers that keep their locks on disk, and so count at once.
+pub fn servers(count: usize) -> Vec<Server> {
+    let setup = Setup::new().conf("appendonly yes\nappendfsync always");
+    (0..count).map(|_| setup.clone().start()).collect()
+}
+
+/// Three servers, an agent over them, and a client of it.
+#[track_caller]
+pub fn trio() -> (Vec<Server>, Agent, Client) {
+    let servers = servers(3);
+    let agent = Agent::over(&servers);
+    let client = agent.client();
+    (servers, agent, client)
+}
+
+/// Waits until none of these servers has anybody in the lock.
+#[track_caller]
+pub fn freed<'a>(servers: impl IntoIterator<Item = &'a Server>, name: &str) {
+    for server in servers {
+        soon("the lock is free", || server.holders(name).is_empty());
+    }
+}
+
+/// Waits until this number of requests wait at the agent.
+#[track_caller]
+pub fn waiting(agent: &Agent, count: u64) {
+    let mut client = agent.client();
+    soon("they wait", || client.text("INFO agent").contains(&format!("agent_waiters:{count}\r\n")));
+}
+
+/// Waits until this number of requests are in the queue of a server, not only on their way.
+#[track_caller]
+pub fn queued(server: &Server, count: usize, name: &str) {
+    soon("they are in the queue", || server.queue(name).len() == count);
+}
+
+/// A moment in which something would have happened.
+pub const MOMENT: Duration = Duration::from_millis(100);

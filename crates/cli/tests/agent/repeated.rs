@@ -1,0 +1,65 @@
+//! Commands that are sent twice (`REQUEST`).
+
+use std::time::Duration;
+
+use crate::process::{queued, trio};
+
+#[test]
+fn a_repeat_gets_the_answer_of_the_first() {
+    let (_servers, agent, mut client) = trio();
+    let token = client.int("DLOCK.ACQUIRE k a REQUEST 1");
+    assert_eq!(client.int("DLOCK.ACQUIRE k a REQUEST 1"), token);
+    assert_eq!(client.int("DLOCK.ACQUIRE k a REQUEST 1 BLOCK 100"), token);
+    client.nil("DLOCK.ACQUIRE k a REQUEST 2");
+    client.nil("DLOCK.ACQUIRE k b REQUEST 1");
+    let mut holder = agent.client();
+    assert_eq!(holder.int("DLOCK.ACQUIRE k a REQUEST 1 SESSION"), token);
+    drop(holder);
+    // The repeat has bound it.
+    assert!(client.int("DLOCK.ACQUIRE k b BLOCK 20000") > token);
+}
+
+#[test]
+fn the_repeat_of_a_waiting_request_takes_its_place() {
+    let (servers, agent, mut client) = trio();
+    client.int("DLOCK.ACQUIRE k a");
+    let mut first = agent.client();
+    first.send("DLOCK.ACQUIRE k b BLOCK 0 REQUEST 1");
+    queued(&servers[0], 1, "k");
+    let mut behind = agent.client();
+    behind.send("DLOCK.ACQUIRE k c BLOCK 0");
+    queued(&servers[0], 2, "k");
+    let mut repeat = agent.client();
+    repeat.send("DLOCK.ACQUIRE k b BLOCK 0 REQUEST 1");
+    first.gives_up();
+    assert_eq!(client.int("DLOCK.RELEASE k a"), 1);
+    repeat.granted();
+    assert!(behind.poll(Duration::from_millis(100)).is_none());
+    assert_eq!(repeat.int("DLOCK.RELEASE k b"), 1);
+    behind.granted();
+}
+
+#[test]
+fn a_repeat_that_does_not_wait_leaves_the_first_its_place() {
+    let (servers, agent, mut client) = trio();
+    client.int("DLOCK.ACQUIRE k a");
+    let mut first = agent.client();
+    first.send("DLOCK.ACQUIRE k b BLOCK 0 REQUEST 1");
+    queued(&servers[0], 1, "k");
+    client.nil("DLOCK.ACQUIRE k b REQUEST 1");
+    assert_eq!(client.int("DLOCK.RELEASE k a"), 1);
+    first.granted();
+}
+
+#[test]
+fn a_repeat_waits_no_longer_than_it_says() {
+    let (servers, agent, mut client) = trio();
+    client.int("DLOCK.ACQUIRE k a");
+    let mut first = agent.client();
+    first.send("DLOCK.ACQUIRE k b BLOCK 0 REQUEST 1");
+    queued(&servers[0], 1, "k");
+    let mut repeat = agent.client();
+    repeat.nil("DLOCK.ACQUIRE k b BLOCK 200 REQUEST 1");
+    first.gives_up();
+    queued(&servers[0], 0, "k");
+}
