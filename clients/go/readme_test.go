@@ -42,36 +42,88 @@ func TestReadme(t *testing.T) {
 	}
 }
 
+// stubs have what the examples use of modules that are not here.
+var stubs = map[string]string{
+	"gocron": `import "context"
+
+type Lock interface{ Unlock(context.Context) error }`,
+	// Options and ClusterOptions of github.com/redis/go-redis/v9.
+	"redis": `import (
+	"context"
+	"crypto/tls"
+	"net"
+)
+
+type Options struct {
+	Addr, Username, Password string
+	DB                       int
+	Dialer                   func(ctx context.Context, network, addr string) (net.Conn, error)
+}
+
+type ClusterOptions struct {
+	Addrs              []string
+	Username, Password string
+	Dialer             func(ctx context.Context, network, addr string) (net.Conn, error)
+	TLSConfig          *tls.Config
+}`,
+	// ClientOption of github.com/redis/rueidis.
+	"rueidis": `import (
+	"context"
+	"crypto/tls"
+	"net"
+)
+
+type ClientOption struct {
+	InitAddress        []string
+	Username, Password string
+	SelectDB           int
+	Dialer             net.Dialer
+	TLSConfig          *tls.Config
+	DialCtxFn          func(context.Context, string, *net.Dialer, *tls.Config) (net.Conn, error)
+	Sentinel           struct{ MasterSet, Username, Password string }
+}`,
+}
+
 // compile compiles an example in the module that the commands have made: declarations, or statements.
 func compile(t *testing.T, directory, example string) {
 	t.Helper()
-	if !strings.HasPrefix(example, "type ") {
+	if !strings.HasPrefix(example, "type ") && !strings.HasPrefix(example, "func ") {
 		example = "func example(ctx context.Context, client *dlock.Client) error {\n" + example + "return nil\n}\n"
 	}
-	lock := "package gocron\n\nimport \"context\"\n\ntype Lock interface{ Unlock(context.Context) error }\n"
-	program := `package main
+	files := map[string]string{"main.go": `package main
 
 import (
 	"context"
 	"fmt"
+	"net"
 
 	dlock "dlock.example/dlock/clients/go"
 	"example.com/first/gocron"
+	"example.com/first/redis"
+	"example.com/first/rueidis"
 )
 
-var _ gocron.Lock
+var (
+	_ gocron.Lock
+	_ redis.Options
+	_ rueidis.ClientOption
+	_ net.Conn
+)
 
 func work(context.Context, int64) error { return nil }
 
 func main() { fmt.Println() }
 
-` + example
-	if err := os.MkdirAll(filepath.Join(directory, "gocron"), 0o700); err != nil {
-		t.Fatal(err)
+` + example}
+	for name, text := range stubs {
+		files[filepath.Join(name, name+".go")] = "package " + name + "\n\n" + text + "\n"
 	}
-	files := map[string]string{"main.go": program, filepath.Join("gocron", "gocron.go"): lock}
 	for name, text := range files {
-		if err := os.WriteFile(filepath.Join(directory, name), []byte(text), 0o600); err != nil {
+		path := filepath.Join(directory, name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
