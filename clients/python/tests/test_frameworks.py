@@ -1,21 +1,29 @@
-"""django-redis, celery-once and RedBeat lock with dlock, as the README tells."""
+"""Django, Celery, celery-once, RedBeat and APScheduler lock with dlock, as the README tells; without the module, they fail.
+"""
 
 from __future__ import annotations
 
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import redis
 
 from kit import address, info
+from servers import Server
 
 README = (Path(__file__).parents[1] / "README.md").read_text()
 MODULE = "\n\n".join(
     block for block in re.findall(r"```py\n(.*?)```", README, flags=re.DOTALL) if "LockingRedis" in block or "Once" in block
 )
+# The programs of the README, by a word in them.
+BLOCKS = {
+    word: next(block for block in re.findall(r"```py\n(.*?)```", README, flags=re.DOTALL) if word in block)
+    for word in ("app.task", "BackgroundScheduler", "BaseCommand")
+}
 URL = "redis://{host}:{port}/0".format(**address())
 
 DJANGO = """
@@ -70,12 +78,134 @@ assert not app.redbeat_redis.exists("redbeat::lock")
 """
 
 
+# A worker runs some tasks at the same time. Each returns how many of its customer run, itself included.
+CELERY = """
+import sys
+from celery.contrib.testing.worker import start_worker
+from redis_dlock import LockError
+from tasks import app, invoice
+with start_worker(app, pool="threads", concurrency=4, perform_ping_check=False, loglevel="CRITICAL"):
+    results = [invoice.delay(7) for _ in range(3)] + [invoice.delay(8)]
+    try:
+        print(sum(result.get(timeout=60) for result in results), "runs, each alone")
+    except LockError as error:
+        print(error)
+"""
+WORK = """
+    running = client.incr(f"running:{customer}")
+    import time; time.sleep(0.3)
+    client.decr(f"running:{customer}")
+    return running if current_lock().token else 0
+"""
+
+# Three machines, each with a scheduler, which start the job at the same time, twice.
+APSCHEDULER = """
+import datetime, sys, threading
+from apscheduler.events import EVENT_JOB_ERROR, EVENT_JOB_EXECUTED
+from apscheduler.schedulers.background import BackgroundScheduler
+from jobs import report
+ended, errors = threading.Semaphore(0), []
+def end(event):
+    if event.exception is not None:
+        errors.append(event.exception)
+    ended.release()
+now = datetime.datetime.now(datetime.timezone.utc)
+machines = [BackgroundScheduler(timezone="UTC") for _ in range(3)]
+for machine in machines:
+    machine.add_listener(end, EVENT_JOB_ERROR | EVENT_JOB_EXECUTED)
+    for seconds in (1, 7):
+        when = now + datetime.timedelta(seconds=seconds)
+        machine.add_job(report, "date", run_date=when, misfire_grace_time=60)
+    machine.start()
+for _ in range(6):
+    assert ended.acquire(timeout=60)
+for machine in machines:
+    machine.shutdown()
+print(len(errors), "errors", *errors[:1])
+"""
+
+# Five machines call the command.
+COMMAND = """
+import sys
+from django.conf import settings
+CACHE = {"BACKEND": "django_redis.cache.RedisCache", "LOCATION": sys.argv[1]}
+settings.configure(CACHES={"default": CACHE})
+import django
+django.setup()
+from django.core.management import call_command
+from cleanup import Command
+for _ in range(5):
+    call_command(Command())
+"""
+
+
+def ran(tmp_path: Path, program: str, url: str, *, may_fail: bool = False, **modules: str) -> str:
+    """Returns what a program prints to both of its outputs. `modules` are beside it."""
+    for name, text in {**modules, "program": program}.items():
+        (tmp_path / f"{name}.py").write_text(text)
+    words = [sys.executable, "program.py", url]
+    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)
+    assert may_fail or done.returncode == 0, done.stdout + done.stderr
+    return done.stdout + done.stderr
+
+
+def of_block(word: str, url: str, *changes: tuple[str, str]) -> str:
+    """A program of the README, with another server."""
+    block: str = BLOCKS[word].replace("redis://127.0.0.1:6379", url).replace("Redis()", f"Redis.from_url({url!r})")
+    for old, new in changes:
+        assert old in block
+        block = block.replace(old, new)
+    return block
+
+
+@pytest.fixture(scope="module")
+def plain() -> Iterator[str]:
+    """A server without the module."""
+    with Server(module=False) as server:
+        yield f"redis://127.0.0.1:{server.port}/0"
+
+
+def celery_tasks(url: str) -> str:
+    """The task of the README. A refusal without the module is repeated once."""
+    works = ("    return current_lock().token\n", WORK)
+    return of_block("app.task", url, works, ('"max_retries": None', '"max_retries": 50'))
+
+
+def test_a_celery_task_runs_alone(client: redis.Redis, tmp_path: Path) -> None:
+    assert "4 runs, each alone" in ran(tmp_path, CELERY, URL, tasks=celery_tasks(URL))
+    assert not info(client, "invoice:7")
+
+
+def test_a_job_of_apscheduler_runs_on_one_machine(client: redis.Redis, tmp_path: Path) -> None:
+    jobs = of_block("BackgroundScheduler", URL, ("period=86400", "period=5"))
+    printed = ran(tmp_path, APSCHEDULER, URL, jobs=jobs)
+    assert printed.count("the report of today") == 2 and "0 errors" in printed, printed
+
+
+def test_a_command_of_django_runs_on_one_machine(client: redis.Redis, tmp_path: Path) -> None:
+    printed = ran(tmp_path, COMMAND, URL, cleanup=of_block("BaseCommand", URL))
+    assert printed.count("cleaning up") == 1, printed
+    assert 3_200_000 < client.pttl("cleanup") <= 3_240_000
+
+
+@pytest.mark.parametrize("name", ["Celery", "APScheduler", "Django", "django-redis", "celery-once", "RedBeat"])
+def test_without_the_module_nothing_runs(plain: str, tmp_path: Path, name: str) -> None:
+    tasks = celery_tasks(plain).replace("50", "1").replace('"retry_backoff": 1', '"default_retry_delay": 0')
+    programs = {
+        "Celery": (CELERY, {"tasks": tasks}),
+        "APScheduler": (APSCHEDULER, {"jobs": of_block("BackgroundScheduler", plain)}),
+        "Django": (COMMAND, {"cleanup": of_block("BaseCommand", plain)}),
+        "django-redis": (DJANGO, {"locks": MODULE}),
+        "celery-once": (ONCE, {"locks": MODULE}),
+        "RedBeat": (REDBEAT, {"locks": MODULE}),
+    }
+    program, modules = programs[name]
+    printed = ran(tmp_path, program, plain, may_fail=True, **modules)
+    assert "is the dlock module loaded" in printed, printed
+    assert not any(word in printed for word in ("runs, each alone", "report of today", "cleaning up", "distrlock")), printed
+
+
 @pytest.mark.parametrize("program", [DJANGO, ONCE, REDBEAT], ids=["django-redis", "celery-once", "RedBeat"])
 def test_it_locks_with_dlock(client: redis.Redis, tmp_path: Path, program: str) -> None:
-    (tmp_path / "locks.py").write_text(MODULE)
-    (tmp_path / "program.py").write_text(program)
-    words = [sys.executable, "program.py", URL]
-    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "distrlock" in done.stdout
+    assert "distrlock" in ran(tmp_path, program, URL, locks=MODULE)
     assert not info(client, "job")
