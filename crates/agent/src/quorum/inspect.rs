@@ -131,6 +131,7 @@ impl From<Shown> for Reply {
             ("session", hold.session),
             ("held", Reply::number(hold.held)),
             ("cap", Reply::Nil),
+            ("slot", Reply::Nil),
         ])
     }
 }
