@@ -1,19 +1,21 @@
-//! The way to a majority: the gate server, the others, the confirmation, the next attempt.
+//! The way to a majority: all servers at once or the queue of the gate server, the next attempt.
 //!
 //! # Implementation details
-//! A client that may wait enters the queue of one server first, the gate server, and asks the others when it is granted
-//! there. All clients take the first server that is up, in the same order, so that they wait in one queue and nobody
-//! polls. A client that finds others held waits in their queues for a moment, since whoever left the gate server is
-//! leaving them too. If that does not help it gives everything back, and after a random time enters the queue of the
-//! first server that refused it. A client that may not wait asks all at once.
+//! A client asks all servers at once. If the lock is free that is all. One server decides who is let in, the gate
+//! server: the first that is up, in an order that all clients share. A client that it refuses gives back what the
+//! others granted and, if it may wait, enters its queue, so that all wait in one queue and nobody polls. When it is
+//! granted there it asks the others. Where one of these is held it waits in their queues for a moment, since whoever
+//! left the gate server is leaving them too. If that does not help it gives everything back, and after a random time
+//! enters the queue of the first server that refused it.
 //!
 //! A client enters a second queue only if the gate server has let it in, and never for long: two clients with different
 //! gate servers wait for each other.
 
 use std::time::Duration;
 
+use crate::call::Entry;
+use crate::clocks::{Floor, MARGIN_US};
 use crate::dice::Dice;
-use crate::terms::Confirm;
 use crate::votes::{Vote, Votes};
 use crate::{Answer, Ask, Call, Hold, Terms};
 
@@ -39,91 +41,118 @@ pub enum Outcome {
     TooFew(usize),
 }
 
+/// What a client knows when it begins.
+#[derive(Clone, Copy, Debug)]
+pub struct Start<'a> {
+    /// Servers that did not answer lately: they are asked, but not waited for or waited at.
+    pub suspects: &'a [usize],
+    /// Whether the lock was held lately. Then a client that may wait begins in the queue.
+    pub contended: bool,
+    /// The token to ask for.
+    pub floor: Floor,
+    /// Of the random back-off.
+    pub seed: u64,
+}
+
 /// A client on its way to a majority.
 #[derive(Clone, Debug)]
 pub struct Acquisition {
-    terms: Terms,
-    patience: Patience,
+    pub(crate) terms: Terms,
+    pub(crate) patience: Patience,
+    pub(crate) floor: Floor,
     dice: Dice,
-    attempt: u32,
+    pub(crate) attempt: u32,
     splits: u32,
+    refusals: u32,
     /// Not to be the gate server: it failed, before this acquisition or in it.
-    suspects: Vec<bool>,
+    pub(crate) suspects: Vec<bool>,
     /// Has been asked whether it is there, and has not answered.
     pinged: Vec<bool>,
-    votes: Votes,
-    phase: Phase,
+    pub(crate) votes: Votes,
+    pub(crate) phase: Phase,
 }
 
 #[derive(Clone, Debug)]
-enum Phase {
+pub(crate) enum Phase {
     /// In the queue of the gate server.
     Door { at: usize, probe: Probe },
-    /// The others have been asked.
-    Gather { until: Duration, refusals: Refusals },
-    /// The token is being confirmed.
-    Confirm { until: Duration, hold: Hold },
+    /// All have been asked.
+    Gather(Gather),
     /// Everything has been given back; then to this door.
     BackOff { until: Duration, door: usize },
     /// The outcome is there, until it is taken.
     Ended(Option<Outcome>),
 }
 
+/// All have been asked.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Gather {
+    pub began: Duration,
+    /// Whoever has not answered by then has failed.
+    pub until: Duration,
+    /// After that the tokens of those that have answered are raised, if a majority has granted different ones.
+    pub agree_by: Option<Duration>,
+    /// That time has passed.
+    pub is_overdue: bool,
+    /// For how long servers are asked.
+    pub lease: Duration,
+}
+
 /// Whether the gate server is there: a queue is silent, and so is a server that has stopped.
 #[derive(Clone, Copy, Debug)]
-enum Probe {
+pub(crate) enum Probe {
     /// Ask then; the first time all servers, so as to know whom to go to.
     Due(Duration, Whom),
     /// Asked; an answer is due by then.
     Open(Duration),
 }
 
-/// What it means that one of the others is held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Refusals {
-    /// It may be free in a moment: the gate server has let us in.
-    MayPass,
-    /// It is held.
-    Count,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Whom {
+pub(crate) enum Whom {
     All,
     GateServer,
 }
 
 impl Acquisition {
-    /// Begins. `suspects` names servers that did not answer lately: they are asked, but not waited at.
+    /// Begins.
     pub fn begin(
         terms: Terms,
         patience: Patience,
-        suspects: impl IntoIterator<Item = usize>,
-        seed: u64,
+        start: Start<'_>,
         now: Duration,
         calls: &mut Vec<Call>,
     ) -> Acquisition {
         let members = terms.members();
-        let mut suspected = vec![false; members];
-        for member in suspects {
-            suspected.get_mut(member).into_iter().for_each(|suspect| *suspect = true);
-        }
         let mut acquisition = Acquisition {
             terms,
             patience,
-            dice: Dice::new(seed),
+            floor: start.floor,
+            dice: Dice::new(start.seed),
             attempt: 0,
             splits: 0,
-            suspects: suspected,
+            refusals: 0,
+            suspects: vec![false; members],
             pinged: vec![false; members],
             votes: Votes::new(members),
             phase: Phase::Ended(None),
         };
-        match patience {
-            Patience::None => acquisition.try_once(now, calls),
-            Patience::Until(_) | Patience::Endless => acquisition.knock(acquisition.gate_server(), now, calls),
+        start.suspects.iter().for_each(|member| acquisition.suspect(*member));
+        if patience != Patience::None && start.contended {
+            acquisition.knock(acquisition.gate_server(), now, calls);
+        } else {
+            acquisition.ask_all(now, calls);
         }
         acquisition
+    }
+
+    /// The servers' clocks have been read again.
+    pub fn set_floor(&mut self, floor: Floor) {
+        self.floor = floor;
+    }
+
+    /// Whether a server has refused.
+    pub fn was_refused(&self) -> bool {
+        self.refusals > 0
     }
 
     /// When to call [`Acquisition::pass`], if nothing comes back before.
@@ -132,7 +161,8 @@ impl Acquisition {
             Phase::Door { probe: Probe::Due(at, _) | Probe::Open(at), .. } => {
                 Some(self.end_of_wait().unwrap_or(*at).min(*at))
             }
-            Phase::Gather { until, .. } | Phase::Confirm { until, .. } | Phase::BackOff { until, .. } => Some(*until),
+            Phase::Gather(gather) => Some(gather.next_timeout()),
+            Phase::BackOff { until, .. } => Some(*until),
             Phase::Ended(_) => None,
         }
     }
@@ -148,34 +178,15 @@ impl Acquisition {
         if call.attempt != self.attempt {
             return;
         }
+        self.refusals += u32::from(answer == Answer::Refused);
         match (call.ask, &mut self.phase) {
-            (Ask::Queue(_), Phase::Door { at, .. }) if *at == call.to => self.at_the_door(now, call.to, answer, calls),
+            (Ask::Queue(..), Phase::Door { at, .. }) if *at == call.to => self.at_the_door(now, call, answer, calls),
             (Ask::Ping, Phase::Door { at, probe }) if *at == call.to => match answer {
                 Answer::Failed => self.door_is_down(now, call.to, calls),
-                Answer::Granted(_) | Answer::Refused | Answer::Done | Answer::Gone => {
-                    *probe = Probe::Due(now + self.terms.timeout().max(PROBE_EVERY), Whom::GateServer);
-                }
+                _ => *probe = Probe::Due(now + self.terms.timeout().max(PROBE_EVERY), Whom::GateServer),
             },
-            (Ask::Enter, Phase::Gather { until, refusals: Refusals::MayPass })
-                if answer == Answer::Refused && now + SHORTEST_WAIT * 2 <= *until =>
-            {
-                let wait = (*until - now) / 2;
-                self.call(call.to, Ask::Queue(Some(wait)), now, calls);
-            }
-            (Ask::Enter | Ask::Queue(_), Phase::Gather { .. }) => {
-                self.votes.note(call.to, answer);
-                self.tally(now, calls);
-            }
-            // Too late to count, but the hold is there.
-            (Ask::Enter | Ask::Queue(_), Phase::Confirm { hold, .. }) => hold.note_entry(call.to, answer),
-            (Ask::Confirm(_), Phase::Confirm { hold, .. }) => {
-                hold.note_renewal(call.to, call.sent, answer);
-                match answer {
-                    Answer::Done => {}
-                    Answer::Gone => self.votes.set(call.to, Vote::Refused),
-                    Answer::Failed | Answer::Granted(_) | Answer::Refused => self.votes.set(call.to, Vote::Failed),
-                }
-                self.count_confirmations(now, calls);
+            (Ask::Enter(_) | Ask::Queue(..) | Ask::Raise(_), Phase::Gather(_)) => {
+                self.note_vote(now, call, answer, calls);
             }
             _ => {}
         }
@@ -194,14 +205,7 @@ impl Acquisition {
             }
             Phase::Door { at, probe: Probe::Due(..) } => self.probe(now, at, calls),
             Phase::Door { at, probe: Probe::Open(_) } => self.door_is_down(now, at, calls),
-            Phase::Gather { .. } => {
-                self.close_votes();
-                self.tally(now, calls);
-            }
-            Phase::Confirm { .. } => {
-                self.close_confirmations();
-                self.fail(now, calls);
-            }
+            Phase::Gather(gather) => self.end_gathering(now, gather, calls),
             Phase::BackOff { door, .. } => self.knock(door, now, calls),
             Phase::Ended(_) => {}
         }
@@ -218,14 +222,16 @@ impl Acquisition {
         self.suspects.iter().enumerate().filter(|(_, suspect)| **suspect).map(|(member, _)| member)
     }
 
-    fn try_once(&mut self, now: Duration, calls: &mut Vec<Call>) {
+    /// Asks all servers, as a newcomer.
+    fn ask_all(&mut self, now: Duration, calls: &mut Vec<Call>) {
         self.attempt += 1;
         self.votes.reset();
-        self.gather(Refusals::Count, now, calls);
+        let entry = Entry { lease: self.terms.newcomers_lease(), min_token: self.floor.token(now) };
+        self.gather(entry, now, calls);
     }
 
     /// Enters the queue of a server.
-    fn knock(&mut self, at: usize, now: Duration, calls: &mut Vec<Call>) {
+    pub(crate) fn knock(&mut self, at: usize, now: Duration, calls: &mut Vec<Call>) {
         let block = match self.patience {
             Patience::Until(end) if now < end => Some(end - now),
             Patience::Until(_) | Patience::None => return self.end(Outcome::Contended),
@@ -235,7 +241,8 @@ impl Acquisition {
         self.votes.reset();
         self.votes.set(at, Vote::Open);
         self.phase = Phase::Door { at, probe: Probe::Due(now + self.terms.timeout() / 2, Whom::All) };
-        self.call(at, Ask::Queue(block), now, calls);
+        let entry = Entry { lease: self.terms.lease(), min_token: self.floor.token(now) };
+        self.call(at, Ask::Queue(entry, block), now, calls);
     }
 
     /// By when the server must have ended a wait in its queue.
@@ -259,14 +266,34 @@ impl Acquisition {
         }
     }
 
-    fn at_the_door(&mut self, now: Duration, at: usize, answer: Answer, calls: &mut Vec<Call>) {
-        self.votes.note(at, answer);
+    fn at_the_door(&mut self, now: Duration, call: &Call, answer: Answer, calls: &mut Vec<Call>) {
         match answer {
-            Answer::Granted(_) => self.gather(Refusals::MayPass, now, calls),
-            Answer::Failed => self.door_is_down(now, at, calls),
+            Answer::Granted(token) => self.let_in(now, call, token, calls),
+            Answer::Failed => self.door_is_down(now, call.to, calls),
             // The wait has run out, or somebody ended it.
-            Answer::Refused | Answer::Done | Answer::Gone => self.back_off(now, at),
+            _ => {
+                self.votes.set(call.to, Vote::Refused { waited: true });
+                self.back_off(now, call.to);
+            }
         }
+    }
+
+    /// The gate server has granted: asks the others for the same token. Its own hold began at an unknown time; unless
+    /// that was just now, with a token that is ahead of the others' clocks, it is renewed with theirs.
+    fn let_in(&mut self, now: Duration, call: &Call, token: u64, calls: &mut Vec<Call>) {
+        let lease = self.terms.lease();
+        let floor = self.floor.token(now).unwrap_or(0);
+        let is_ahead = token.saturating_add(AHEAD_US) >= floor && floor > 0;
+        let min_token = if is_ahead && now <= call.sent + self.terms.timeout() {
+            self.votes.set(call.to, Vote::Granted { token, until: Terms::valid_until(call.sent, lease) });
+            token
+        } else {
+            let target = token.max(floor);
+            self.votes.set(call.to, Vote::Raising(target));
+            self.call(call.to, Ask::Raise(target), now, calls);
+            target
+        };
+        self.gather(Entry { lease, min_token: Some(min_token) }, now, calls);
     }
 
     fn door_is_down(&mut self, now: Duration, at: usize, calls: &mut Vec<Call>) {
@@ -279,13 +306,13 @@ impl Acquisition {
         self.give_back(now, calls);
         if self.suspects.iter().all(|suspect| *suspect) {
             // Nobody to wait at, as far as is known. All are asked once: that tells.
-            return self.try_once(now, calls);
+            return self.ask_all(now, calls);
         }
         self.knock(self.gate_server(), now, calls);
     }
 
     /// The first server that is up, as far as is known.
-    fn gate_server(&self) -> usize {
+    pub(crate) fn gate_server(&self) -> usize {
         self.suspects.iter().position(|suspect| !suspect).unwrap_or(0)
     }
 
@@ -303,84 +330,44 @@ impl Acquisition {
         self.pinged.get_mut(call.to).into_iter().for_each(|pinged| *pinged = false);
     }
 
+    pub(crate) fn is_suspect(&self, member: usize) -> bool {
+        self.suspects.get(member).copied().unwrap_or(true)
+    }
+
     /// Asks all that have not been asked yet.
-    fn gather(&mut self, refusals: Refusals, now: Duration, calls: &mut Vec<Call>) {
-        self.phase = Phase::Gather { until: now + self.terms.timeout(), refusals };
+    fn gather(&mut self, entry: Entry, now: Duration, calls: &mut Vec<Call>) {
+        let until = now + self.terms.timeout();
+        self.phase = Phase::Gather(Gather { began: now, until, agree_by: None, is_overdue: false, lease: entry.lease });
         for member in 0..self.terms.members() {
             if self.votes.get(member) == Vote::Unasked {
                 self.votes.set(member, Vote::Open);
-                self.call(member, Ask::Enter, now, calls);
+                self.call(member, Ask::Enter(entry), now, calls);
             }
         }
-        self.tally(now, calls);
+        self.count(now, calls);
     }
 
-    fn close_votes(&mut self) {
-        let late: Vec<usize> = self.votes.iter().filter(|(_, vote)| *vote == Vote::Open).map(|(at, _)| at).collect();
-        late.into_iter().for_each(|member| self.suspect(member));
-        self.votes.close();
-    }
-
-    fn tally(&mut self, now: Duration, calls: &mut Vec<Call>) {
-        let granted = self.votes.granted();
-        if granted >= self.terms.majority() {
-            self.confirm(now, calls);
-        } else if granted + self.votes.count(|vote| vote == Vote::Open) < self.terms.majority() {
-            self.fail(now, calls);
-        }
-    }
-
-    /// A majority has granted: lifts the token of its holds, and the token clocks of its servers, to the highest.
-    fn confirm(&mut self, now: Duration, calls: &mut Vec<Call>) {
-        let Some(token) = self.votes.highest() else { return };
-        let counted = |vote: Vote| match self.terms.rules.confirm {
-            Confirm::WhatWasCounted => matches!(vote, Vote::Granted(_)),
-            #[cfg(test)]
-            Confirm::Nobody => false,
-        };
-        let asked: Vec<usize> = self.votes.iter().filter(|(_, vote)| counted(*vote)).map(|(at, _)| at).collect();
-        let hold = Hold::unconfirmed(self.terms, self.attempt, token, &self.votes);
-        self.phase = Phase::Confirm { until: now + self.terms.timeout(), hold };
-        asked.into_iter().for_each(|member| self.call(member, Ask::Confirm(token), now, calls));
-        self.skip_confirmation(now, calls);
-    }
-
-    #[cfg(not(test))]
-    #[allow(clippy::unused_self, reason = "the rule is left out in checks only")]
-    fn skip_confirmation(&mut self, _now: Duration, _calls: &mut Vec<Call>) {}
-
-    #[cfg(test)]
-    fn skip_confirmation(&mut self, now: Duration, calls: &mut Vec<Call>) {
-        if let (Confirm::Nobody, Phase::Confirm { hold, .. }) = (self.terms.rules.confirm, &mut self.phase) {
-            for (member, _) in self.votes.iter().filter(|(_, vote)| matches!(vote, Vote::Granted(_))) {
-                hold.note_renewal(member, now, Answer::Done);
+    /// Time is over for whoever has not answered. A gate server that is silent leaves that to the next one.
+    fn end_gathering(&mut self, now: Duration, gather: Gather, calls: &mut Vec<Call>) {
+        self.phase = Phase::Gather(Gather { is_overdue: true, ..gather });
+        if now >= gather.until {
+            let late: Vec<usize> = self.votes.iter().filter(|(_, vote)| vote.is_pending()).map(|(at, _)| at).collect();
+            for member in late {
+                self.suspect(member);
+                self.votes.set(member, Vote::Failed);
             }
-            self.count_confirmations(now, calls);
         }
-    }
-
-    fn count_confirmations(&mut self, now: Duration, calls: &mut Vec<Call>) {
-        let Phase::Confirm { hold, .. } = &self.phase else { return };
-        if hold.is_good(now) {
-            let hold = hold.clone();
-            self.end(Outcome::Held(hold));
-        } else if self.votes.granted() < self.terms.majority() {
+        self.count(now, calls);
+        // Nobody was asked for anything more: the holds do not live any longer, or do not make up a majority.
+        if let Phase::Gather(gather) = self.phase
+            && now >= gather.until
+        {
             self.fail(now, calls);
-        }
-    }
-
-    fn close_confirmations(&mut self) {
-        let Phase::Confirm { hold, .. } = &self.phase else { return };
-        let silent = |(at, vote): &(usize, Vote)| matches!(vote, Vote::Granted(_)) && !hold.is_kept_by(*at);
-        let silent: Vec<usize> = self.votes.iter().filter(silent).map(|(at, _)| at).collect();
-        for member in silent {
-            self.votes.set(member, Vote::Failed);
-            self.suspect(member);
         }
     }
 
     /// This attempt has come to nothing.
-    fn fail(&mut self, now: Duration, calls: &mut Vec<Call>) {
+    pub(crate) fn fail(&mut self, now: Duration, calls: &mut Vec<Call>) {
         self.give_back(now, calls);
         let answered = self.votes.count(|vote| vote != Vote::Failed);
         let refusal = self.votes.first_refusal();
@@ -406,26 +393,31 @@ impl Acquisition {
     }
 
     /// Releases wherever a hold may be, also where no answer came.
-    fn give_back(&mut self, now: Duration, calls: &mut Vec<Call>) {
-        let asked = |vote: Vote| matches!(vote, Vote::Open | Vote::Granted(_) | Vote::Failed);
-        let asked: Vec<usize> = self.votes.iter().filter(|(_, vote)| asked(*vote)).map(|(at, _)| at).collect();
+    pub(crate) fn give_back(&mut self, now: Duration, calls: &mut Vec<Call>) {
+        let asked: Vec<usize> = self.votes.iter().filter(|(_, vote)| vote.may_hold()).map(|(at, _)| at).collect();
         asked.into_iter().for_each(|member| self.call(member, Ask::Release, now, calls));
     }
 
-    fn call(&self, to: usize, ask: Ask, now: Duration, calls: &mut Vec<Call>) {
+    pub(crate) fn call(&self, to: usize, ask: Ask, now: Duration, calls: &mut Vec<Call>) {
         calls.push(Call { to, attempt: self.attempt, sent: now, ask });
     }
 
-    fn end(&mut self, outcome: Outcome) {
+    pub(crate) fn end(&mut self, outcome: Outcome) {
         self.phase = Phase::Ended(Some(outcome));
+    }
+}
+
+impl Gather {
+    fn next_timeout(&self) -> Duration {
+        self.agree_by.filter(|_| !self.is_overdue).map_or(self.until, |agree_by| agree_by.min(self.until))
     }
 }
 
 /// How often a client in the queue asks the gate server whether it is there.
 const PROBE_EVERY: Duration = Duration::from_secs(1);
 
-/// Less than this is no wait: servers count whole milliseconds.
-const SHORTEST_WAIT: Duration = Duration::from_millis(1);
+/// By how much the token of a grant may be behind the one to ask for, and still be ahead of the servers' clocks.
+const AHEAD_US: u64 = MARGIN_US / 2;
 
 /// The longest back-off after the first split. Each further one may take twice as long, up to the timeout of a server.
 const BACK_OFF: Duration = Duration::from_millis(4);

@@ -15,35 +15,53 @@ pub struct Call {
     pub ask: Ask,
 }
 
-/// What a [`Call`] asks for. `key`, `owner` and the lease are the caller's to add.
+/// What a [`Call`] asks for. `key` and `owner` are the caller's to add, and `PX lease` with [`Terms::lease`] where
+/// the call names no lease of its own.
+///
+/// [`Terms::lease`]: crate::Terms::lease
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ask {
-    /// `ACQUIRE` (or `WLOCK`, `RLOCK`) `key owner PX lease`, never sent twice. It is answered by `Granted` or `Refused`.
-    Enter,
+    /// `ACQUIRE` (or `WLOCK`, `RLOCK`) `key owner PX lease MINTOKEN token`, never sent twice. It is answered by
+    /// `Granted` or `Refused`.
+    Enter(Entry),
     /// The same with `BLOCK`: for so long, or for ever. It needs a connection of its own while it waits. It may follow
     /// an `Enter` that was refused.
-    Queue(Option<Duration>),
+    Queue(Entry, Option<Duration>),
     /// `RENEW key owner PX lease MINTOKEN token`.
-    Confirm(u64),
+    Raise(u64),
     /// `RENEW key owner PX lease`.
     Renew,
-    /// `RELEASE key owner`, best on the connection that asked to enter, so that it comes after that. A caller that
+    /// `ACQUIRE` (or `WLOCK`, `RLOCK`) `key owner PX lease MINTOKEN token REQUEST id`, with the same id each time. Like
+    /// `Raise` and `Renew`, it also goes to a server that does not count yet because it is too young.
+    Repair(u64),
+    /// `RELEASE key owner ALL`, best on the connection that asked to enter, so that it comes after that. A caller that
     /// waits in the queue there ends that wait.
     Release,
     /// `PING`: is it there? Not on a connection that waits.
     Ping,
 }
 
+/// What a request to enter says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// For how long, unless renewed.
+    pub lease: Duration,
+    /// `MINTOKEN`: the token is at least this.
+    pub min_token: Option<u64>,
+}
+
 /// What came back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer {
-    /// To `Enter` and `Queue`: the fencing token.
+    /// To `Enter`, `Queue` and `Repair`: the fencing token.
     Granted(u64),
-    /// To `Enter` and `Queue`: nil.
+    /// To `Enter`, `Queue` and `Repair`: nil.
     Refused,
-    /// To `Confirm`, `Renew`, `Release`: 1. To `Ping`: whatever.
+    /// To `Raise`, `Renew`, `Release`: 1. To `Ping`: whatever.
     Done,
-    /// To `Confirm`, `Renew`, `Release`: nil, the owner has no such hold.
+    /// To `Raise` and `Renew`: 1, from a server that was too young to count when this was sent.
+    Reserved,
+    /// To `Raise`, `Renew`, `Release`: nil, the owner has no such hold.
     Gone,
     /// To anything: no connection, an error, or a server that may not count. The command may have been executed.
     Failed,

@@ -1,28 +1,36 @@
-//! How a lock is kept on a majority, lost and given up.
+//! How a lock is kept on a majority, repaired, lost and given up.
 
 use std::time::Duration;
 
+use crate::terms::Rule;
 use crate::votes::{Vote, Votes};
 use crate::{Answer, Ask, Call, Terms};
 
 /// A lock that is held on a majority of servers.
 ///
 /// It is good until the time up to which a majority has been asked, with success, to keep it: [`Hold::valid_until`].
+/// Once that has passed it is lost for good, whatever is answered later.
 #[derive(Clone, Debug)]
 pub struct Hold {
     terms: Terms,
     attempt: u32,
     token: u64,
+    /// Whether all servers have been asked to raise their holds to the token.
+    is_raised: bool,
     parts: Vec<Part>,
+    /// When each server was last asked to grant a hold that it had lost.
+    repairs: Vec<Option<Duration>>,
     state: State,
 }
 
 /// One server's part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Part {
-    /// There may be a hold that nobody has confirmed.
+    /// There may be a hold.
     Unknown,
-    /// The hold was there, and asked to stay at this time.
+    /// There is a hold, which does not count: the server is too young.
+    Reserved,
+    /// There is a hold, which is good until this time.
     Kept(Duration),
     /// There is no hold.
     None,
@@ -30,8 +38,10 @@ enum Part {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
-    /// The last renewals were sent then, `None`: none yet.
-    Kept(Option<Duration>),
+    /// When the last renewal was sent, if any, and not to be renewed before that time.
+    Kept(Option<Duration>, Duration),
+    /// Its time has passed, or no majority has it any more.
+    Lost,
     /// All have been told; by then it is over.
     Leaving(Duration),
     /// Nobody needs to be told any more.
@@ -39,13 +49,16 @@ enum State {
 }
 
 impl Hold {
-    pub(crate) fn unconfirmed(terms: Terms, attempt: u32, token: u64, votes: &Votes) -> Hold {
+    /// What the votes came to. Every hold that lives counts from now on, whatever its token.
+    pub(crate) fn of(terms: Terms, attempt: u32, token: u64, votes: &Votes, now: Duration) -> Hold {
         let part = |vote| match vote {
-            Vote::Refused | Vote::Unasked => Part::None,
-            Vote::Open | Vote::Granted(_) | Vote::Failed => Part::Unknown,
+            Vote::Refused { .. } | Vote::Unasked => Part::None,
+            Vote::Granted { until, .. } => Part::Kept(until),
+            Vote::Open | Vote::Raising(_) | Vote::Failed => Part::Unknown,
         };
         let parts = votes.iter().map(|(_, vote)| part(vote)).collect();
-        Hold { terms, attempt, token, parts, state: State::Kept(None) }
+        let state = State::Kept(None, now + terms.timeout() / 2);
+        Hold { terms, attempt, token, is_raised: false, parts, repairs: vec![None; terms.members()], state }
     }
 
     /// The fencing token: higher than that of every hold before.
@@ -60,56 +73,129 @@ impl Hold {
 
     /// Until when nobody else can hold the lock. The past, if no majority keeps it any more.
     pub fn valid_until(&self) -> Duration {
-        self.majority_asked().map_or(Duration::ZERO, |sent| self.terms.valid_until(sent))
+        if self.state == State::Lost { Duration::ZERO } else { self.majority_until() }
+    }
+
+    /// Whether a majority has renewed it that was asked at `sent` or later.
+    pub fn is_renewed_since(&self, sent: Duration) -> bool {
+        self.valid_until() >= Terms::valid_until(sent, self.terms.lease())
     }
 
     /// Whether it is held: it has neither run out nor been given up.
     pub fn is_good(&self, now: Duration) -> bool {
-        matches!(self.state, State::Kept(_)) && now < self.valid_until()
+        matches!(self.state, State::Kept(..)) && now < self.valid_until()
     }
 
     /// When to call [`Hold::pass`], if nothing comes back before.
     pub fn next_timeout(&self) -> Option<Duration> {
         match self.state {
-            State::Kept(sent) => Some(self.next_renewal(sent).min(self.valid_until())),
+            State::Kept(_, not_before) => {
+                let renewal = self.next_renewal(not_before);
+                Some(if self.terms.keeps(Rule::LostForGood) { renewal.min(self.valid_until()) } else { renewal })
+            }
             State::Leaving(until) => Some(until),
-            State::Left => None,
+            State::Lost | State::Left => None,
         }
+    }
+
+    /// When a renewal is due: when a third of the lease has passed since the last one, or soon if the first requests had
+    /// a shorter one, but not before the last one has had its time.
+    pub fn renewal_due(&self) -> Option<Duration> {
+        if let State::Kept(_, not_before) = self.state { Some(self.next_renewal(not_before)) } else { None }
     }
 
     /// Time has passed: sends renewals when they are due.
     pub fn pass(&mut self, now: Duration, calls: &mut Vec<Call>) {
+        self.note_loss(now);
         match self.state {
-            State::Kept(sent) if self.is_good(now) && now >= self.next_renewal(sent) => self.renew(now, calls),
+            State::Kept(_, not_before) if now >= self.next_renewal(not_before) => self.renew(now, calls),
             State::Leaving(until) if now >= until => self.state = State::Left,
-            State::Kept(_) | State::Leaving(_) | State::Left => {}
+            _ => {}
         }
     }
 
-    /// Asks all servers that may keep it to do so for another lease.
+    /// Asks all servers to keep it for another lease. When a majority does, the others are asked to grant it again.
+    /// Nothing if it is lost.
     pub fn renew(&mut self, now: Duration, calls: &mut Vec<Call>) {
-        self.state = State::Kept(Some(now));
-        for (to, part) in self.parts.iter().enumerate() {
-            if *part != Part::None {
-                calls.push(Call { to, attempt: self.attempt, sent: now, ask: Ask::Renew });
+        self.note_loss(now);
+        if !matches!(self.state, State::Kept(..)) {
+            return;
+        }
+        self.state = State::Kept(Some(now), now + self.terms.timeout());
+        let renew = if self.is_raised { Ask::Renew } else { Ask::Raise(self.token) };
+        self.is_raised = true;
+        for to in 0..self.parts.len() {
+            if self.part(to) != Part::None {
+                self.call(to, renew, now, calls);
             }
         }
     }
 
     /// Takes note of what came back to `call`.
-    pub fn answer(&mut self, call: &Call, answer: Answer) {
+    pub fn answer(&mut self, now: Duration, call: &Call, answer: Answer, calls: &mut Vec<Call>) {
         if call.attempt != self.attempt {
             return;
         }
-        match call.ask {
-            Ask::Enter | Ask::Queue(_) => self.note_entry(call.to, answer),
-            Ask::Confirm(_) | Ask::Renew => self.note_renewal(call.to, call.sent, answer),
-            Ask::Release => {
+        self.note_loss(now);
+        match self.state {
+            State::Kept(..) => {
+                self.answer_kept(now, call, answer, calls);
+                self.note_loss(now);
+                self.repair(now, calls);
+            }
+            State::Leaving(_) if call.ask == Ask::Release => {
                 // Nobody waits for one that cannot be told.
                 self.set(call.to, if answer == Answer::Failed { Part::Unknown } else { Part::None });
                 self.end_leaving();
             }
-            Ask::Ping => {}
+            // Too late: the release may have come before this.
+            State::Leaving(_) | State::Left if matches!(answer, Answer::Granted(_)) => {
+                self.call(call.to, Ask::Release, now, calls);
+            }
+            State::Lost | State::Leaving(_) | State::Left => {}
+        }
+    }
+
+    fn answer_kept(&mut self, now: Duration, call: &Call, answer: Answer, calls: &mut Vec<Call>) {
+        let part = match (call.ask, answer) {
+            (Ask::Enter(entry) | Ask::Queue(entry, _), Answer::Granted(_)) => {
+                Part::Kept(Terms::valid_until(call.sent, entry.lease))
+            }
+            (Ask::Repair(_), Answer::Granted(_)) => {
+                // A repeated one may have been granted long ago: the renewal says until when.
+                self.call(call.to, Ask::Renew, now, calls);
+                Part::Unknown
+            }
+            (Ask::Raise(_) | Ask::Renew, Answer::Done) => Part::Kept(Terms::valid_until(call.sent, self.terms.lease())),
+            (Ask::Raise(_) | Ask::Renew, Answer::Reserved) if self.terms.keeps(Rule::YoungRepairs) => Part::Reserved,
+            (Ask::Raise(_) | Ask::Renew, Answer::Reserved) => {
+                Part::Kept(Terms::valid_until(call.sent, self.terms.lease()))
+            }
+            (Ask::Enter(_) | Ask::Queue(..) | Ask::Repair(_), Answer::Refused) => Part::None,
+            (Ask::Raise(_) | Ask::Renew, Answer::Gone) => return self.set(call.to, Part::None),
+            _ => return,
+        };
+        match (self.part(call.to), part) {
+            (Part::Kept(before), Part::Kept(until)) => self.set(call.to, Part::Kept(until.max(before))),
+            (Part::Kept(_), Part::Unknown | Part::Reserved) => {}
+            _ => self.set(call.to, part),
+        }
+    }
+
+    /// Asks the servers that have no hold to grant it again, once for each renewal that a majority has answered. (A lock
+    /// that was broken on a majority is not repaired.) Whoever holds it there now is not disturbed.
+    fn repair(&mut self, now: Duration, calls: &mut Vec<Call>) {
+        let State::Kept(Some(renewed), _) = self.state else { return };
+        if self.terms.keeps(Rule::LostForGood) && !(self.is_renewed_since(renewed) && self.is_good(now)) {
+            return;
+        }
+        for to in 0..self.parts.len() {
+            let Some(repaired) = self.repairs.get_mut(to) else { return };
+            if self.parts.get(to) == Some(&Part::None) && repaired.is_none_or(|repaired| repaired < renewed) {
+                *repaired = Some(now);
+                self.set(to, Part::Unknown);
+                self.call(to, Ask::Repair(self.token), now, calls);
+            }
         }
     }
 
@@ -117,16 +203,15 @@ impl Hold {
     /// lets in finds the server that was told first free, and the others are told while that client is on its way. If it
     /// is faster, it waits in their queues.
     pub fn release(&mut self, now: Duration, calls: &mut Vec<Call>) {
-        if !matches!(self.state, State::Kept(_)) {
+        if !matches!(self.state, State::Kept(..) | State::Lost) {
             return;
         }
         self.state = State::Leaving(now + self.terms.timeout());
-        let parts = self.parts.iter().enumerate();
-        let mut told: Vec<usize> = parts.filter(|(_, part)| **part != Part::None).map(|(to, _)| to).collect();
+        let mut told: Vec<usize> = (0..self.parts.len()).filter(|to| self.part(*to) != Part::None).collect();
         let mut kept = told.iter().copied().filter(|to| self.is_kept_by(*to));
         let (gate, first) = (kept.next(), kept.next());
         told.sort_by_key(|to| (Some(*to) != first, Some(*to) != gate));
-        calls.extend(told.into_iter().map(|to| Call { to, attempt: self.attempt, sent: now, ask: Ask::Release }));
+        told.into_iter().for_each(|to| self.call(to, Ask::Release, now, calls));
         self.end_leaving();
     }
 
@@ -135,37 +220,28 @@ impl Hold {
         self.state == State::Left
     }
 
-    pub(crate) fn note_entry(&mut self, member: usize, answer: Answer) {
-        if answer == Answer::Refused {
-            self.set(member, Part::None);
+    /// Nothing that is answered later brings it back: somebody else may have had the lock in between.
+    fn note_loss(&mut self, now: Duration) {
+        if matches!(self.state, State::Kept(..)) && now >= self.majority_until() && self.terms.keeps(Rule::LostForGood)
+        {
+            self.state = State::Lost;
         }
     }
 
-    pub(crate) fn note_renewal(&mut self, member: usize, sent: Duration, answer: Answer) {
-        match (answer, self.parts.get(member)) {
-            (Answer::Done, Some(Part::Unknown)) => self.set(member, Part::Kept(sent)),
-            (Answer::Done, Some(Part::Kept(before))) => self.set(member, Part::Kept(sent.max(*before))),
-            (Answer::Gone, _) => self.set(member, Part::None),
-            (Answer::Done | Answer::Granted(_) | Answer::Refused | Answer::Failed, _) => {}
-        }
+    fn is_kept_by(&self, member: usize) -> bool {
+        matches!(self.part(member), Part::Kept(_))
     }
 
-    pub(crate) fn is_kept_by(&self, member: usize) -> bool {
-        matches!(self.parts.get(member), Some(Part::Kept(_)))
+    /// The time until which a majority has been asked to keep it, and does.
+    fn majority_until(&self) -> Duration {
+        let kept = |part: &Part| if let Part::Kept(until) = part { Some(*until) } else { None };
+        let mut until: Vec<Duration> = self.parts.iter().filter_map(kept).collect();
+        until.sort_unstable_by(|a, b| b.cmp(a));
+        until.get(self.terms.majority() - 1).copied().unwrap_or_default()
     }
 
-    /// The time at or after which a majority was asked to keep it, and did.
-    fn majority_asked(&self) -> Option<Duration> {
-        let kept = |part: &Part| if let Part::Kept(sent) = part { Some(*sent) } else { None };
-        let mut sent: Vec<Duration> = self.parts.iter().filter_map(kept).collect();
-        sent.sort_unstable_by(|a, b| b.cmp(a));
-        sent.get(self.terms.majority() - 1).copied()
-    }
-
-    /// A third of the lease after the last renewal that a majority answered, or a timeout after one that it did not.
-    fn next_renewal(&self, last: Option<Duration>) -> Duration {
-        let due = self.majority_asked().unwrap_or_default() + self.terms.lease() / 3;
-        last.map_or(due, |last| due.max(last + self.terms.timeout()))
+    fn next_renewal(&self, not_before: Duration) -> Duration {
+        self.majority_until().saturating_sub(self.terms.lease() * 2 / 3).max(not_before)
     }
 
     /// It is over when all have answered that are known to keep it.
@@ -176,10 +252,18 @@ impl Hold {
         }
     }
 
+    fn part(&self, member: usize) -> Part {
+        self.parts.get(member).copied().unwrap_or(Part::None)
+    }
+
     fn set(&mut self, member: usize, part: Part) {
         if let Some(place) = self.parts.get_mut(member) {
             *place = part;
         }
+    }
+
+    fn call(&self, to: usize, ask: Ask, now: Duration, calls: &mut Vec<Call>) {
+        calls.push(Call { to, attempt: self.attempt, sent: now, ask });
     }
 }
 
@@ -193,10 +277,10 @@ mod tests {
         let told = |members: usize, kept: &[usize], refused: &[usize]| {
             let mut votes = Votes::new(members);
             (0..members).for_each(|member| votes.set(member, Vote::Failed));
-            refused.iter().for_each(|member| votes.set(*member, Vote::Refused));
+            refused.iter().for_each(|member| votes.set(*member, Vote::Refused { waited: false }));
+            kept.iter().for_each(|member| votes.set(*member, Vote::Granted { token: 1, until: second * 2 }));
             let terms = Terms::new(members, second, second / 10, second).unwrap();
-            let mut hold = Hold::unconfirmed(terms, 1, 1, &votes);
-            kept.iter().for_each(|member| hold.note_renewal(*member, second, Answer::Done));
+            let mut hold = Hold::of(terms, 1, 1, &votes, second);
             let mut calls = Vec::new();
             hold.release(second, &mut calls);
             calls.iter().map(|call| call.to).collect::<Vec<_>>()

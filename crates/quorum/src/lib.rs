@@ -13,9 +13,11 @@
 //! |---|---|
 //! | `terms` | how many, how long, and how long a grant is good for |
 //! | `call` | what is sent and what comes back |
+//! | `clocks` | the servers' clocks, and the token to ask for |
 //! | `votes` | what each server has said in one attempt |
-//! | `acquisition` | the way to a majority: the gate server, the others, the confirmation, the next attempt |
-//! | `hold` | how a lock is kept on a majority, lost and given up |
+//! | `acquisition` | the way to a majority: all servers at once or the queue of the gate server, the next attempt |
+//! | `count` | when the votes of an attempt are the lock, and what to ask if they are not |
+//! | `hold` | how a lock is kept on a majority, repaired, lost and given up |
 //! | `member` | whether a server may count |
 //! | `dice` | the random back-off |
 #![forbid(unsafe_code)]
@@ -23,6 +25,8 @@
 
 mod acquisition;
 mod call;
+mod clocks;
+mod count;
 mod dice;
 mod hold;
 mod member;
@@ -32,8 +36,9 @@ mod votes;
 #[cfg(test)]
 mod simulation;
 
-pub use acquisition::{Acquisition, Outcome, Patience};
-pub use call::{Answer, Ask, Call};
+pub use acquisition::{Acquisition, Outcome, Patience, Start};
+pub use call::{Answer, Ask, Call, Entry};
+pub use clocks::{Clocks, Floor};
 pub use hold::Hold;
 pub use member::{Facts, Keeping, Standing, standing};
 pub use terms::{BadTerms, Terms, drift_bound};

@@ -9,7 +9,8 @@ pub struct Terms {
     members: usize,
     lease: Duration,
     timeout: Duration,
-    pub(crate) rules: Rules,
+    newcomer: Duration,
+    without: Option<Rule>,
 }
 
 /// Terms under which a quorum would not work.
@@ -58,7 +59,13 @@ impl Terms {
         if timeout.is_zero() || timeout > lease / 4 {
             return Err(BadTerms::TimeoutTooLong);
         }
-        Ok(Terms { members, lease, timeout, rules: Rules::ALL })
+        Ok(Terms { members, lease, timeout, newcomer: lease.min(timeout * NEWCOMER), without: None })
+    }
+
+    /// The lock is not renewed unless its holder asks for it: all requests ask for the full lease.
+    #[must_use]
+    pub fn without_renewal(self) -> Terms {
+        Terms { newcomer: self.lease, ..self }
     }
 
     /// How many servers there are.
@@ -81,31 +88,49 @@ impl Terms {
         self.timeout
     }
 
-    /// Until when a hold is good that servers were asked for, or to renew, at `sent`.
-    pub(crate) fn valid_until(&self, sent: Duration) -> Duration {
-        (sent + self.lease).saturating_sub(drift_bound(self.lease))
+    /// The lease of a client that asks for a lock that may be held. If it is killed while it asks, what some servers
+    /// have granted ends soon.
+    pub(crate) fn newcomers_lease(&self) -> Duration {
+        self.newcomer
+    }
+
+    /// Until when a hold is good that servers were asked for, or to renew, at `sent`, for so long.
+    pub(crate) fn valid_until(sent: Duration, lease: Duration) -> Duration {
+        (sent + lease).saturating_sub(drift_bound(lease))
+    }
+
+    /// Whether a rule is kept. Only a check leaves one out, and then has to find the violation.
+    pub(crate) fn keeps(&self, rule: Rule) -> bool {
+        self.without != Some(rule)
+    }
+
+    #[cfg(test)]
+    pub(crate) fn leaving_out(self, without: Option<Rule>) -> Terms {
+        Terms { without, ..self }
     }
 }
 
-/// The rules that a check can leave out, and then has to find the violation. Outside of checks all hold.
+/// What a client does not rely on alone. `docs/quorum.md` says what each rule is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Rules {
-    pub confirm: Confirm,
-}
-
-impl Rules {
-    pub(crate) const ALL: Rules = Rules { confirm: Confirm::WhatWasCounted };
-}
-
-/// Which servers are asked to confirm the token.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Confirm {
-    /// Those whose own token went into it.
-    WhatWasCounted,
-    /// Nobody: the majority of grants is enough.
+pub(crate) enum Rule {
+    /// The servers of one majority have the same token: at least the token of the lock is not enough.
     #[cfg(test)]
-    Nobody,
+    SameToken,
+    /// The servers that have the token are those whose holds still live.
+    #[cfg(test)]
+    SameMajority,
+    /// The servers of a majority that have different tokens are raised to the highest.
+    Raising,
+    /// A client takes the lock only if the gate server has let it in.
+    Gate,
+    /// A hold whose time has passed stays lost.
+    LostForGood,
+    /// A server that does not count yet does not count for a hold that was repaired there, either.
+    YoungRepairs,
 }
+
+/// The lease of a newcomer, in timeouts of a server.
+const NEWCOMER: u32 = 10;
 
 #[cfg(test)]
 mod tests {
@@ -130,6 +155,6 @@ mod tests {
     #[test]
     fn validity_is_the_lease_less_the_drift() {
         let terms = Terms::new(3, SECOND, SECOND / 10, SECOND).unwrap();
-        assert_eq!(terms.valid_until(SECOND), Duration::from_millis(1988));
+        assert_eq!(Terms::valid_until(SECOND, terms.lease()), Duration::from_millis(1988));
     }
 }

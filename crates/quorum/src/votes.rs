@@ -1,18 +1,20 @@
 //! What each server has said in one attempt.
 
-use crate::Answer;
+use std::time::Duration;
 
 /// A server's part in an attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Vote {
     /// It was not asked.
     Unasked,
-    /// It was asked and has not answered.
+    /// It was asked to enter and has not answered.
     Open,
-    /// It granted, with this token.
-    Granted(u64),
-    /// It is held there by somebody else: there is no hold.
-    Refused,
+    /// It granted: the hold has this token, and lives until then.
+    Granted { token: u64, until: Duration },
+    /// It granted, and has been asked to raise the token to this.
+    Raising(u64),
+    /// It is held there by somebody else, also after a wait in the queue: there is no hold.
+    Refused { waited: bool },
     /// It did not answer in time, or with an error. There may be a hold.
     Failed,
 }
@@ -40,21 +42,6 @@ impl Votes {
         }
     }
 
-    /// Takes note of the answer to a request to enter.
-    pub(crate) fn note(&mut self, member: usize, answer: Answer) {
-        let vote = match answer {
-            Answer::Granted(token) => Vote::Granted(token),
-            Answer::Refused => Vote::Refused,
-            Answer::Done | Answer::Gone | Answer::Failed => Vote::Failed,
-        };
-        self.set(member, vote);
-    }
-
-    /// Whoever has not answered is taken to have failed.
-    pub(crate) fn close(&mut self) {
-        self.0.iter_mut().filter(|vote| **vote == Vote::Open).for_each(|vote| *vote = Vote::Failed);
-    }
-
     pub(crate) fn iter(&self) -> impl Iterator<Item = (usize, Vote)> {
         self.0.iter().copied().enumerate()
     }
@@ -63,17 +50,102 @@ impl Votes {
         self.0.iter().filter(|vote| wanted(**vote)).count()
     }
 
+    /// How many have a hold, whatever its token.
     pub(crate) fn granted(&self) -> usize {
-        self.count(|vote| matches!(vote, Vote::Granted(_)))
+        self.count(|vote| matches!(vote, Vote::Granted { .. } | Vote::Raising(_)))
     }
 
-    /// The highest token granted.
+    /// The highest token that was granted or asked for.
     pub(crate) fn highest(&self) -> Option<u64> {
-        self.0.iter().filter_map(|vote| if let Vote::Granted(token) = vote { Some(*token) } else { None }).max()
+        self.0.iter().filter_map(|vote| vote.token()).max()
+    }
+
+    /// How many servers have this token, or will if they answer.
+    pub(crate) fn with(&self, token: u64) -> usize {
+        self.count(|vote| vote.token() == Some(token))
+    }
+
+    /// The token that so many servers have, exactly, with holds that live for some time yet.
+    pub(crate) fn agreed(&self, majority: usize, now: Duration) -> Option<u64> {
+        let live = |vote: &Vote| match vote {
+            Vote::Granted { token, until } if now < *until => Some(*token),
+            _ => None,
+        };
+        let agree = |token: &u64| self.0.iter().filter(|vote| live(vote) == Some(*token)).count() >= majority;
+        self.0.iter().filter_map(live).find(agree)
     }
 
     /// The first server where it is held by somebody else.
     pub(crate) fn first_refusal(&self) -> Option<usize> {
-        self.0.iter().position(|vote| *vote == Vote::Refused)
+        self.0.iter().position(|vote| matches!(vote, Vote::Refused { .. }))
+    }
+}
+
+impl Vote {
+    /// The token of the hold, or the one it is being raised to.
+    pub(crate) fn token(self) -> Option<u64> {
+        match self {
+            Vote::Granted { token, .. } | Vote::Raising(token) => Some(token),
+            Vote::Unasked | Vote::Open | Vote::Refused { .. } | Vote::Failed => None,
+        }
+    }
+
+    /// Whether there may be a hold.
+    pub(crate) fn may_hold(self) -> bool {
+        matches!(self, Vote::Open | Vote::Granted { .. } | Vote::Raising(_) | Vote::Failed)
+    }
+
+    /// Whether an answer is due.
+    pub(crate) fn is_pending(self) -> bool {
+        matches!(self, Vote::Open | Vote::Raising(_))
+    }
+}
+
+#[cfg(test)]
+impl Votes {
+    /// The token, if a rule is left out; otherwise `None`.
+    pub(crate) fn weakly_agreed(&self, terms: &crate::Terms, now: Duration) -> Option<Option<u64>> {
+        use crate::terms::Rule;
+        let majority = terms.majority();
+        let granted =
+            |vote: &Vote| if let Vote::Granted { token, until } = vote { Some((*token, *until)) } else { None };
+        let granted: Vec<_> = self.0.iter().filter_map(granted).collect();
+        let is_live = granted.iter().filter(|(_, until)| now < *until).count() >= majority;
+        let mut tokens: Vec<u64> = granted.iter().map(|(token, _)| *token).collect();
+        tokens.sort_unstable_by(|a, b| b.cmp(a));
+        if !terms.keeps(Rule::SameToken) {
+            return Some(tokens.get(majority - 1).copied().filter(|_| is_live));
+        }
+        if !terms.keeps(Rule::Raising) {
+            return Some(tokens.first().copied().filter(|_| is_live));
+        }
+        if !terms.keeps(Rule::SameMajority) {
+            let agree = |token: &u64| tokens.iter().filter(|other| *other == token).count() >= majority;
+            return Some(tokens.iter().copied().find(agree).filter(|_| is_live));
+        }
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Terms;
+    use crate::terms::Rule;
+
+    #[test]
+    fn the_servers_that_agree_are_those_whose_holds_live() {
+        let second = Duration::from_secs(1);
+        let terms = Terms::new(3, second, second / 10, second).unwrap();
+        let mut votes = Votes::new(3);
+        // Servers 0 and 1 have the same token, and the holds of servers 1 and 2 still live.
+        let until = [second, second * 3, second * 3];
+        for (member, token) in [7, 7, 9].into_iter().enumerate() {
+            votes.set(member, Vote::Granted { token, until: until[member] });
+        }
+        assert_eq!(votes.agreed(2, second / 2), Some(7));
+        assert_eq!(votes.agreed(2, second * 2), None);
+        let weaker = votes.weakly_agreed(&terms.leaving_out(Some(Rule::SameMajority)), second * 2);
+        assert_eq!(weaker, Some(Some(7)));
     }
 }

@@ -4,9 +4,15 @@
 
 use std::time::Duration;
 
-use dlock_quorum::{Acquisition, Answer, Ask, Call, Outcome, Patience, Terms, drift_bound};
+use dlock_quorum::{Acquisition, Answer, Ask, Call, Clocks, Floor, Outcome, Patience, Start, Terms, drift_bound};
 
 const SECOND: Duration = Duration::from_secs(1);
+
+/// Begins with all servers up.
+fn begin(terms: Terms, patience: Patience, contended: bool, calls: &mut Vec<Call>) -> Acquisition {
+    let start = Start { suspects: &[], contended, floor: Floor::default(), seed: 1 };
+    Acquisition::begin(terms, patience, start, ms(0), calls)
+}
 
 /// Hands in at once what each server answers, until the acquisition ends. Returns how often a lock was asked for.
 fn asked(acquisition: &mut Acquisition, calls: &mut Vec<Call>) -> (usize, Outcome) {
@@ -18,7 +24,7 @@ fn asked(acquisition: &mut Acquisition, calls: &mut Vec<Call>) -> (usize, Outcom
         let call = calls.remove(0);
         // A server that was started lately does not count. What is released there is released nonetheless.
         let answer = if call.ask == Ask::Release { Answer::Gone } else { Answer::Failed };
-        asked += usize::from(matches!(call.ask, Ask::Queue(_) | Ask::Enter));
+        asked += usize::from(enters(call.ask));
         assert!(asked < 100, "it goes from one door to the next and never ends");
         acquisition.answer(Duration::ZERO, &call, answer, calls);
     }
@@ -28,13 +34,15 @@ fn asked(acquisition: &mut Acquisition, calls: &mut Vec<Call>) -> (usize, Outcom
 fn each_server_is_asked_twice_at_most_if_none_counts() {
     for members in 1..=7 {
         for patience in [Patience::None, Patience::Until(SECOND * 60), Patience::Endless] {
-            let terms = Terms::new(members, SECOND, SECOND / 10, SECOND).unwrap();
-            let mut calls = Vec::new();
-            let mut acquisition = Acquisition::begin(terms, patience, [], 1, Duration::ZERO, &mut calls);
-            let (asked, outcome) = asked(&mut acquisition, &mut calls);
-            assert!(matches!(outcome, Outcome::TooFew(_)), "{outcome:?}");
-            let doors = if patience == Patience::None { 0 } else { members };
-            assert!(asked > doors && asked <= doors + members, "{members} members, {patience:?}: {asked}");
+            for contended in [false, true] {
+                let terms = Terms::new(members, SECOND, SECOND / 10, SECOND).unwrap();
+                let mut calls = Vec::new();
+                let mut acquisition = begin(terms, patience, contended, &mut calls);
+                let (asked, outcome) = asked(&mut acquisition, &mut calls);
+                assert!(matches!(outcome, Outcome::TooFew(_)), "{outcome:?}");
+                let doors = if contended && patience != Patience::None { members } else { 0 };
+                assert!(asked > doors && asked <= doors + members, "{members} members, {patience:?}: {asked}");
+            }
         }
     }
 }
@@ -55,29 +63,95 @@ fn sent(calls: &mut Vec<Call>, to: usize, is_it: impl Fn(Ask) -> bool) -> Call {
 }
 
 fn enters(ask: Ask) -> bool {
-    matches!(ask, Ask::Enter | Ask::Queue(_))
+    matches!(ask, Ask::Enter(_) | Ask::Queue(..))
 }
 
 #[test]
-fn a_hold_is_good_from_when_its_confirmations_were_sent() {
+fn a_free_lock_takes_one_answer_of_a_majority_with_the_same_token() {
     let mut calls = Vec::new();
-    let mut acquisition = Acquisition::begin(terms(), Patience::None, [], 1, ms(0), &mut calls);
-    for (to, at) in [(0, 10), (1, 20)] {
+    let mut acquisition = begin(terms(), Patience::Endless, false, &mut calls);
+    for (to, at) in [(0, 10), (2, 20)] {
         let call = sent(&mut calls, to, enters);
         acquisition.answer(ms(at), &call, Answer::Granted(7), &mut calls);
     }
-    for (to, at) in [(0, 70), (1, 90)] {
-        let call = sent(&mut calls, to, |ask| matches!(ask, Ask::Confirm(_)));
-        acquisition.answer(ms(at), &call, Answer::Done, &mut calls);
+    let Some(Outcome::Held(hold)) = acquisition.outcome() else { panic!("a majority has granted") };
+    assert_eq!((hold.token(), hold.valid_until()), (7, SECOND - drift_bound(SECOND)));
+    assert!(!calls.iter().any(|call| call.to != 1), "{calls:?}");
+}
+
+#[test]
+fn the_token_to_ask_for_is_ahead_of_the_clocks() {
+    let mut clocks = Clocks::new(3, ms(100));
+    (0..3).for_each(|member| clocks.note(member, ms(0), ms(0), 1_000_000));
+    let start = Start { suspects: &[], contended: false, floor: clocks.floor(ms(0)), seed: 1 };
+    let mut calls = Vec::new();
+    Acquisition::begin(terms(), Patience::Endless, start, ms(5), &mut calls);
+    assert!(calls.iter().all(|call| matches!(call.ask, Ask::Enter(entry) if entry.min_token > Some(1_005_000))));
+}
+
+#[test]
+fn different_tokens_are_raised_to_the_highest_and_good_from_when_that_was_sent() {
+    let mut calls = Vec::new();
+    let mut acquisition = begin(terms(), Patience::None, false, &mut calls);
+    for (to, token, at) in [(0, 7, 10), (1, 8, 20)] {
+        let call = sent(&mut calls, to, enters);
+        acquisition.answer(ms(at), &call, Answer::Granted(token), &mut calls);
     }
-    let Some(Outcome::Held(hold)) = acquisition.outcome() else { panic!("it was granted and confirmed") };
-    assert_eq!(hold.valid_until(), ms(20) + SECOND - drift_bound(SECOND));
+    // The third server may have one of these tokens.
+    assert!(acquisition.outcome().is_none() && acquisition.next_timeout() == Some(ms(40)));
+    acquisition.pass(ms(40), &mut calls);
+    let call = sent(&mut calls, 0, |ask| ask == Ask::Raise(8));
+    acquisition.answer(ms(60), &call, Answer::Done, &mut calls);
+    let Some(Outcome::Held(hold)) = acquisition.outcome() else { panic!("it was granted and raised") };
+    assert_eq!((hold.token(), hold.valid_until()), (8, SECOND - drift_bound(SECOND)));
+}
+
+#[test]
+fn where_the_gate_server_refuses_nobody_gets_in() {
+    let mut calls = Vec::new();
+    let mut acquisition = begin(terms(), Patience::Endless, false, &mut calls);
+    for to in [1, 2] {
+        let call = sent(&mut calls, to, enters);
+        acquisition.answer(ms(10), &call, Answer::Granted(7), &mut calls);
+    }
+    let call = sent(&mut calls, 0, enters);
+    acquisition.answer(ms(20), &call, Answer::Refused, &mut calls);
+    assert!(acquisition.outcome().is_none());
+    sent(&mut calls, 1, |ask| ask == Ask::Release);
+    sent(&mut calls, 2, |ask| ask == Ask::Release);
+    sent(&mut calls, 0, |ask| matches!(ask, Ask::Queue(..)));
+}
+
+#[test]
+fn a_silent_gate_server_leaves_it_to_the_next_one() {
+    let mut calls = Vec::new();
+    let mut acquisition = begin(terms(), Patience::Endless, false, &mut calls);
+    for to in [1, 2] {
+        let call = sent(&mut calls, to, enters);
+        acquisition.answer(ms(10), &call, Answer::Granted(7), &mut calls);
+    }
+    assert!(acquisition.outcome().is_none());
+    acquisition.pass(ms(100), &mut calls);
+    assert!(matches!(acquisition.outcome(), Some(Outcome::Held(_))));
+}
+
+#[test]
+fn a_newcomer_that_was_let_in_waits_for_the_others_to_be_turned_away() {
+    let mut calls = Vec::new();
+    let mut acquisition = begin(terms(), Patience::Endless, false, &mut calls);
+    for (to, answer) in [(1, Answer::Refused), (2, Answer::Refused), (0, Answer::Granted(7))] {
+        let call = sent(&mut calls, to, enters);
+        acquisition.answer(ms(10), &call, answer, &mut calls);
+    }
+    let call = sent(&mut calls, 1, |ask| matches!(ask, Ask::Queue(entry, Some(_)) if entry.min_token == Some(7)));
+    acquisition.answer(ms(20), &call, Answer::Granted(7), &mut calls);
+    assert!(matches!(acquisition.outcome(), Some(Outcome::Held(_))));
 }
 
 #[test]
 fn what_a_silent_server_may_have_granted_is_given_back() {
     let mut calls = Vec::new();
-    let mut acquisition = Acquisition::begin(terms(), Patience::None, [], 1, ms(0), &mut calls);
+    let mut acquisition = begin(terms(), Patience::None, false, &mut calls);
     for to in [0, 1] {
         let call = sent(&mut calls, to, enters);
         acquisition.answer(ms(10), &call, Answer::Refused, &mut calls);
@@ -89,7 +163,7 @@ fn what_a_silent_server_may_have_granted_is_given_back() {
 #[test]
 fn a_client_that_was_refused_comes_back_soon() {
     let mut calls = Vec::new();
-    let mut acquisition = Acquisition::begin(terms(), Patience::Endless, [], 1, ms(0), &mut calls);
+    let mut acquisition = begin(terms(), Patience::Endless, true, &mut calls);
     let call = sent(&mut calls, 0, enters);
     acquisition.answer(ms(500), &call, Answer::Refused, &mut calls);
     let back = acquisition.next_timeout().unwrap();
@@ -102,9 +176,11 @@ fn a_client_that_was_refused_comes_back_soon() {
 #[test]
 fn an_answer_to_an_earlier_attempt_does_not_count() {
     let mut calls = Vec::new();
-    let mut acquisition = Acquisition::begin(terms(), Patience::Endless, [], 1, ms(0), &mut calls);
+    let mut acquisition = begin(terms(), Patience::Endless, true, &mut calls);
     let call = sent(&mut calls, 0, enters);
     acquisition.answer(ms(10), &call, Answer::Granted(7), &mut calls);
+    let call = sent(&mut calls, 0, |ask| ask == Ask::Raise(7));
+    acquisition.answer(ms(10), &call, Answer::Done, &mut calls);
     // Server 1 is held, and server 2 does not answer: the attempt has failed.
     let late = sent(&mut calls, 2, enters);
     let call = sent(&mut calls, 1, enters);
@@ -118,6 +194,73 @@ fn an_answer_to_an_earlier_attempt_does_not_count() {
     let call = sent(&mut calls, at, enters);
     assert!(call.attempt > late.attempt);
     acquisition.answer(back, &call, Answer::Granted(8), &mut calls);
-    acquisition.answer(back, &late, Answer::Granted(9), &mut calls);
-    assert!(!calls.iter().any(|call| matches!(call.ask, Ask::Confirm(_))), "{calls:?}");
+    acquisition.answer(back, &late, Answer::Granted(8), &mut calls);
+    assert!(acquisition.outcome().is_none());
+}
+
+/// A hold on all servers.
+fn held(calls: &mut Vec<Call>) -> dlock_quorum::Hold {
+    let mut acquisition = begin(terms(), Patience::None, false, calls);
+    for to in 0..3 {
+        let call = sent(calls, to, enters);
+        acquisition.answer(ms(0), &call, Answer::Granted(7), calls);
+        if to == 1 {
+            let Some(Outcome::Held(mut hold)) = acquisition.outcome() else { panic!("a majority has granted") };
+            let call = sent(calls, 2, enters);
+            hold.answer(ms(0), &call, Answer::Granted(7), calls);
+            return hold;
+        }
+    }
+    panic!("not granted")
+}
+
+/// Hands in the answer to a renewal.
+fn renewed(hold: &mut dlock_quorum::Hold, to: usize, answer: Answer, calls: &mut Vec<Call>) {
+    let call = sent(calls, to, |ask| matches!(ask, Ask::Raise(7) | Ask::Renew));
+    hold.answer(call.sent, &call, answer, calls);
+}
+
+#[test]
+fn a_server_that_lost_its_hold_is_repaired_when_a_majority_has_renewed() {
+    let mut calls = Vec::new();
+    let mut hold = held(&mut calls);
+    hold.renew(ms(300), &mut calls);
+    renewed(&mut hold, 0, Answer::Gone, &mut calls);
+    renewed(&mut hold, 1, Answer::Done, &mut calls);
+    assert!(!calls.iter().any(|call| matches!(call.ask, Ask::Repair(_))), "{calls:?}");
+    renewed(&mut hold, 2, Answer::Done, &mut calls);
+    let call = sent(&mut calls, 0, |ask| ask == Ask::Repair(7));
+    hold.answer(ms(310), &call, Answer::Granted(9), &mut calls);
+    // It is too young to count: without it, the lock is lost with one more server.
+    renewed(&mut hold, 0, Answer::Reserved, &mut calls);
+    hold.renew(ms(600), &mut calls);
+    renewed(&mut hold, 0, Answer::Done, &mut calls);
+    renewed(&mut hold, 1, Answer::Gone, &mut calls);
+    assert!(hold.is_good(ms(600)));
+}
+
+#[test]
+fn a_lock_that_a_majority_lost_is_not_repaired() {
+    let mut calls = Vec::new();
+    let mut hold = held(&mut calls);
+    hold.renew(ms(300), &mut calls);
+    renewed(&mut hold, 0, Answer::Gone, &mut calls);
+    renewed(&mut hold, 1, Answer::Gone, &mut calls);
+    renewed(&mut hold, 2, Answer::Done, &mut calls);
+    assert!(!hold.is_good(ms(300)));
+    assert!(!calls.iter().any(|call| matches!(call.ask, Ask::Repair(_))), "{calls:?}");
+}
+
+#[test]
+fn a_hold_whose_time_has_passed_is_lost_for_good() {
+    let mut calls = Vec::new();
+    let mut hold = held(&mut calls);
+    let end = hold.valid_until();
+    hold.renew(end - ms(1), &mut calls);
+    let late = std::mem::take(&mut calls);
+    late.iter().for_each(|call| hold.answer(end, call, Answer::Done, &mut calls));
+    assert!(!hold.is_good(end) && hold.valid_until() == Duration::ZERO);
+    // Whatever was granted is given back.
+    hold.release(end, &mut calls);
+    assert_eq!(calls.iter().filter(|call| call.ask == Ask::Release).count(), 3);
 }

@@ -6,7 +6,8 @@ use std::collections::BTreeSet;
 use std::fmt::Debug;
 
 use dlock_quorum::{
-    Acquisition, Answer, Ask, BadTerms, Call, Facts, Hold, Keeping, Outcome, Patience, Standing, Terms,
+    Acquisition, Answer, Ask, BadTerms, Call, Clocks, Entry, Facts, Floor, Hold, Keeping, Outcome, Patience, Standing,
+    Start, Terms,
 };
 
 fn is_shared_and_printed<T: Send + Sync + Unpin + Debug + 'static>() {}
@@ -21,8 +22,24 @@ macro_rules! checked {
 
 #[test]
 fn every_public_type_is_shared_by_threads_and_printed() {
-    let checked =
-        checked![Acquisition, Answer, Ask, BadTerms, Call, Facts, Hold, Keeping, Outcome, Patience, Standing, Terms,];
+    let checked = checked![
+        Acquisition,
+        Answer,
+        Ask,
+        BadTerms,
+        Call,
+        Clocks,
+        Entry,
+        Facts,
+        Floor,
+        Hold,
+        Keeping,
+        Outcome,
+        Patience,
+        Standing,
+        Start,
+        Terms,
+    ];
     // A type that is added to the crate is added here.
     let exported = include_str!("../src/lib.rs").lines().filter_map(|line| line.strip_prefix("pub use "));
     let names = exported.flat_map(|path| path.split(|c: char| !c.is_alphanumeric()));

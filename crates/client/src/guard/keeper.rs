@@ -23,6 +23,9 @@ pub(super) async fn keep(held: Arc<Held>) {
     let mut due = held.until().checked_sub(held.hold.lease - third(held.hold.lease)).unwrap_or_else(Instant::now);
     // The lease of a lock that stays at least so long may be longer than the one that is renewed.
     due = due.min(Instant::now() + third(held.lease()));
+    if let Some(at) = held.hold.kept.as_ref().and_then(|kept| kept.renewal_due()) {
+        due = due.max(at);
+    }
     loop {
         let cut = async {
             match &held.hold.session {

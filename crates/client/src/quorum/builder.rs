@@ -7,6 +7,8 @@ use std::time::{Duration, Instant};
 use dlock_quorum::Keeping;
 
 use super::Quorum;
+use super::clocks::ServerClocks;
+use super::contended::Contended;
 use super::member::Member;
 use crate::address::Place;
 use crate::backend::Backend;
@@ -69,17 +71,19 @@ impl QuorumBuilder {
             Some(tls) => Place::parse(url)?.secured(tls, true),
             None => Place::parse(url),
         };
-        let member = |url: &String| match place(url)? {
+        let began = Instant::now();
+        let clocks = Arc::new(ServerClocks::new(began, urls.len(), timeout));
+        let member = |(at, url): (usize, &String)| match place(url)? {
             Place::Nodes(nodes) => match <[_; 1]>::try_from(nodes) {
-                Ok([info]) => Ok(Member::new(info, keeping, longest_lease, timeout)),
+                Ok([info]) => Ok(Member::new(at, info, clocks.clone(), keeping, longest_lease, timeout)),
                 Err(_) => Err(Error::Invalid("each URL of a quorum names one server".to_owned())),
             },
             Place::Sentinels { .. } => Err(Error::Invalid("the servers of a quorum are not Sentinel's".to_owned())),
         };
-        let members = urls.iter().map(member).collect::<Result<Vec<_>, _>>()?;
+        let members = urls.iter().enumerate().map(member).collect::<Result<Vec<_>, _>>()?;
         let silent = Mutex::new(vec![false; members.len()]);
-        let quorum =
-            Quorum { members, longest_lease, timeout, began: Instant::now(), silent, cleanups: Cleanups::default() };
+        let (contended, cleanups) = (Contended::new(began), Cleanups::default());
+        let quorum = Quorum { members, longest_lease, timeout, began, clocks, contended, silent, cleanups };
         Ok(Client::of(Backend::Quorum(Arc::new(quorum))))
     }
 }

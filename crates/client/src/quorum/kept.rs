@@ -1,14 +1,13 @@
 //! A lock that is held on a majority, as the guard sees it.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use dlock_quorum::{Answer, Ask, Call, Hold};
-use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
-use tokio::time::timeout_at;
 
 use super::Quorum;
-use super::dispatch::{Answers, Dispatch};
+use super::dispatch::Dispatch;
+use super::flights::{Flights, Next};
 use crate::error::Error;
 use crate::server::Fault;
 use crate::terms::Renewal;
@@ -16,104 +15,131 @@ use crate::terms::Renewal;
 /// A hold on several servers.
 pub(crate) struct Kept {
     quorum: Arc<Quorum>,
+    inner: Mutex<Inner>,
+}
+
+struct Inner {
+    hold: Hold,
     dispatch: Dispatch,
-    hold: Mutex<Hold>,
+    /// Answers to the acquisition that nobody needs before the next call.
+    flights: Flights,
 }
 
 impl Kept {
-    /// `answers` may still bring some to calls of the acquisition.
-    pub(super) fn new(
-        quorum: Arc<Quorum>,
-        dispatch: Dispatch,
-        hold: Hold,
-        mut answers: UnboundedReceiver<(Call, Answer)>,
-    ) -> Arc<Self> {
-        let kept = Arc::new(Self { quorum, dispatch, hold: Mutex::new(hold) });
-        let late = kept.clone();
-        tokio::spawn(async move {
-            while let Some((call, answer)) = answers.recv().await {
-                late.note(&call, answer);
-            }
-        });
+    /// `flights` may still bring answers to calls of the acquisition.
+    pub(super) fn new(quorum: Arc<Quorum>, dispatch: Dispatch, hold: Hold, flights: Flights) -> Arc<Self> {
+        let are_sent = flights.are_sent();
+        let kept = Arc::new(Self { quorum, inner: Mutex::new(Inner { hold, dispatch, flights }) });
+        if !are_sent {
+            let flights = kept.inner().flights.take();
+            kept.note_the_rest(flights);
+        }
         kept
     }
 
     /// Who holds it: the owner of the attempt that came through.
     pub fn owner(&self) -> String {
-        self.dispatch.owner(self.hold().attempt())
+        let mut inner = self.inner();
+        let attempt = inner.hold.attempt();
+        inner.dispatch.owner(attempt).to_owned()
+    }
+
+    /// When the first renewal is due: soon, if the servers were asked for a shorter lease at first.
+    pub fn renewal_due(&self) -> Option<Instant> {
+        Some(self.quorum.at(self.inner().hold.renewal_due()?))
     }
 
     /// One attempt to renew on all servers: done as soon as a majority has.
     pub async fn renew(self: &Arc<Self>) -> Renewal {
-        let before = self.hold().valid_until();
-        let mut calls = Vec::new();
-        self.hold().renew(self.quorum.now(), &mut calls);
-        let mut answers = self.send(calls);
+        let mut sent = Duration::ZERO;
+        let mut flights = self.send(|hold, now, calls| {
+            hold.renew(now, calls);
+            sent = now;
+        });
         let end = Instant::now() + self.quorum.timeout();
         loop {
-            let until = self.hold().valid_until();
-            if until.is_zero() {
-                return Renewal::Gone;
-            }
-            if until > before {
-                self.note_the_rest(answers);
-                return Renewal::Until(self.quorum.at(until));
-            }
-            match timeout_at(end.into(), answers.recv()).await {
-                Ok(Some((call, answer))) => self.note(&call, answer),
-                Ok(None) => return Renewal::Failed(Fault::OutcomeUnknown(self.quorum.troubles().into())),
-                Err(_) => {
-                    self.note_the_rest(answers);
-                    return Renewal::Failed(Fault::OutcomeUnknown(self.quorum.troubles().into()));
+            let (until, is_renewed) = {
+                let hold = &self.inner().hold;
+                (hold.valid_until(), hold.is_renewed_since(sent))
+            };
+            let outcome = if until.is_zero() {
+                Renewal::Gone
+            } else if is_renewed {
+                Renewal::Until(self.quorum.at(until))
+            } else {
+                match flights.next(Some(end)).await {
+                    Next::Answer(call, answer) => {
+                        self.note(&call, answer, &mut flights);
+                        continue;
+                    }
+                    Next::Time | Next::Nothing => Renewal::Failed(Fault::OutcomeUnknown(self.quorum.troubles().into())),
                 }
-            }
+            };
+            self.note_the_rest(flights);
+            return outcome;
         }
     }
 
     /// Gives it up on all servers.
     pub async fn release(self: &Arc<Self>) -> Result<(), Error> {
-        let mut calls = Vec::new();
-        self.hold().release(self.quorum.now(), &mut calls);
-        let mut told = Told { open: calls.len(), ..Told::default() };
-        let mut answers = self.send(calls);
+        let mut open = 0;
+        let mut flights = self.send(|hold, now, calls| {
+            hold.release(now, calls);
+            open = calls.len();
+        });
+        let mut told = Told { open, ..Told::default() };
         let end = Instant::now() + self.quorum.timeout();
-        while !(self.hold().has_left() && (told.open == 0 || told.is_clear(&self.quorum))) {
-            match timeout_at(end.into(), answers.recv()).await {
-                Ok(Some((call, answer))) => {
-                    told.note(answer);
-                    self.hold().answer(&call, answer);
+        while !(self.inner().hold.has_left() && (told.open == 0 || told.is_clear(&self.quorum))) {
+            match flights.next(Some(end)).await {
+                Next::Answer(call, answer) => {
+                    if call.ask == Ask::Release {
+                        told.note(answer);
+                    }
+                    self.note(&call, answer, &mut flights);
                 }
-                Ok(None) | Err(_) => break,
+                Next::Time | Next::Nothing => break,
             }
         }
         told.outcome(&self.quorum)
     }
 
-    fn send(&self, calls: Vec<Call>) -> UnboundedReceiver<(Call, Answer)> {
-        let (to, answers): (Answers, _) = unbounded_channel();
-        self.dispatch.send(calls, &to);
-        answers
+    /// Sends what the protocol says.
+    fn send(&self, say: impl FnOnce(&mut Hold, Duration, &mut Vec<Call>)) -> Flights {
+        let mut inner = self.inner();
+        let mut flights = inner.flights.take();
+        let mut calls = Vec::new();
+        say(&mut inner.hold, self.quorum.now(), &mut calls);
+        inner.dispatch.send(calls, &mut flights);
+        flights
     }
 
-    fn note_the_rest(self: &Arc<Self>, mut answers: UnboundedReceiver<(Call, Answer)>) {
+    /// Takes note of answers that come later, in the background.
+    fn note_the_rest(self: &Arc<Self>, mut flights: Flights) {
+        if flights.is_empty() {
+            return;
+        }
         let kept = self.clone();
         tokio::spawn(async move {
-            while let Some((call, answer)) = answers.recv().await {
-                kept.note(&call, answer);
+            while let Next::Answer(call, answer) = flights.next(None).await {
+                kept.note(&call, answer, &mut flights);
             }
         });
     }
 
-    fn note(&self, call: &Call, answer: Answer) {
-        self.quorum.note(call, answer);
-        // Only what is kept is noted here; the rest follows from the acquisition that has ended.
-        if !matches!(call.ask, Ask::Release) {
-            self.hold().answer(call, answer);
+    /// Takes note of an answer, and sends what follows from it.
+    fn note(&self, call: &Call, answer: Answer, flights: &mut Flights) {
+        // A server that does not count answers a release, too.
+        if call.ask != Ask::Release {
+            self.quorum.note(call, answer);
         }
+        let mut inner = self.inner();
+        let mut calls = Vec::new();
+        inner.hold.answer(self.quorum.now(), call, answer, &mut calls);
+        inner.dispatch.send(calls, flights);
     }
 
-    fn hold(&self) -> MutexGuard<'_, Hold> {
-        self.hold.lock().unwrap_or_else(PoisonError::into_inner)
+    fn inner(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -131,7 +157,7 @@ impl Told {
         match answer {
             Answer::Done => self.done += 1,
             Answer::Gone => self.gone += 1,
-            Answer::Granted(_) | Answer::Refused | Answer::Failed => {}
+            Answer::Granted(_) | Answer::Refused | Answer::Reserved | Answer::Failed => {}
         }
     }
 

@@ -6,13 +6,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use dlock_quorum::Outcome;
-use redis::cmd;
 use tokio::time::{sleep_until, timeout};
 
 use super::{Attempt, LONGEST_WAIT, Quorum};
 use crate::join::join_all;
 use crate::limits::Limits;
-use crate::server::Fault;
 
 pub(super) struct Lookout {
     quorum: Arc<Quorum>,
@@ -58,24 +56,12 @@ impl Lookout {
             }
             let patience = self.quorum.timeout().min(self.end().saturating_duration_since(Instant::now()));
             let quorum = &self.quorum;
-            let asked = (0..quorum.members()).map(|at| timeout(patience, quorum.is_there(at)));
+            let asked = (0..quorum.members()).map(|at| timeout(patience, quorum.read_clock(at)));
             let answered = join_all(asked).await.into_iter().filter(|answer| matches!(answer, Ok(Ok(())))).count();
             self.answered = Some(answered);
             if answered >= self.quorum.majority() {
                 self.heard = Instant::now();
             }
-        }
-    }
-}
-
-impl Quorum {
-    /// Whether the server answers and counts.
-    async fn is_there(&self, at: usize) -> Result<(), Fault> {
-        let wire = self.member(at)?.shared().await?;
-        self.count(at, &wire)?;
-        match wire.ask(&cmd("PING"), None).await {
-            Ok(_) | Err(Fault::Refused(_)) => Ok(()),
-            Err(fault) => Err(fault),
         }
     }
 }

@@ -6,11 +6,15 @@ use std::time::{Duration, Instant};
 use dlock_quorum::{Facts, Keeping, Standing, standing};
 use redis::{Cmd, ConnectionInfo, Value, cmd};
 
+use super::clocks::ServerClocks;
 use crate::login::Setup;
 use crate::server::{Fault, Link};
 
 /// A server that is asked on its own, whatever the others say.
 pub(super) struct Member {
+    /// Which it is.
+    at: usize,
+    clocks: Arc<ServerClocks>,
     info: ConnectionInfo,
     keeping: Keeping,
     longest_lease: Duration,
@@ -23,9 +27,9 @@ pub(super) struct Member {
 #[derive(Default)]
 struct Known {
     /// For all short commands.
-    shared: Option<Wire>,
+    shared: Option<Arc<Wire>>,
     /// Connections that have waited in a queue, and are free.
-    idle: Vec<Wire>,
+    idle: Vec<Arc<Wire>>,
     run_id: Option<String>,
     /// Why it did not answer, or does not count.
     trouble: Option<Trouble>,
@@ -40,10 +44,9 @@ struct Trouble {
 }
 
 /// A connection, and what the server said of itself on it.
-#[derive(Clone)]
 pub(super) struct Wire {
     link: Link,
-    facts: Arc<Facts>,
+    facts: Facts,
     read: Instant,
     /// By which `CLIENT UNBLOCK` knows it.
     pub client_id: i64,
@@ -61,9 +64,16 @@ impl Wire {
 }
 
 impl Member {
-    pub fn new(info: ConnectionInfo, keeping: Keeping, longest_lease: Duration, timeout: Duration) -> Self {
+    pub fn new(
+        at: usize,
+        info: ConnectionInfo,
+        clocks: Arc<ServerClocks>,
+        keeping: Keeping,
+        longest_lease: Duration,
+        timeout: Duration,
+    ) -> Self {
         let opening = tokio::sync::Mutex::default();
-        Self { info, keeping, longest_lease, timeout, known: Mutex::default(), opening }
+        Self { at, clocks, info, keeping, longest_lease, timeout, known: Mutex::default(), opening }
     }
 
     pub fn address(&self) -> String {
@@ -86,7 +96,7 @@ impl Member {
     }
 
     /// The connection for short commands, whether or not the server counts.
-    pub async fn shared(&self) -> Result<Wire, Fault> {
+    pub async fn shared(&self) -> Result<Arc<Wire>, Fault> {
         if let Some(wire) = self.open_shared() {
             return Ok(wire);
         }
@@ -100,7 +110,7 @@ impl Member {
     }
 
     /// A connection that nobody else uses.
-    pub async fn own(&self) -> Result<Wire, Fault> {
+    pub async fn own(&self) -> Result<Arc<Wire>, Fault> {
         let free = {
             let mut known = self.known();
             known.idle.retain(|wire| !wire.link.is_closed());
@@ -113,7 +123,7 @@ impl Member {
     }
 
     /// A connection of one's own is free for the next.
-    pub fn park(&self, wire: Wire) {
+    pub fn park(&self, wire: Arc<Wire>) {
         let mut known = self.known();
         if !wire.link.is_closed() && known.idle.len() < MAX_IDLE {
             known.idle.push(wire);
@@ -122,26 +132,39 @@ impl Member {
 
     /// Whether what this connection leads to may count, as it now stands.
     pub fn count(&self, wire: &Wire) -> Result<(), Fault> {
-        let standing = standing(&wire.facts, self.keeping, self.longest_lease, wire.read.elapsed());
-        let why = match standing {
+        let left = match standing(&wire.facts, self.keeping, self.longest_lease, wire.read.elapsed()) {
             Standing::Counts => {
                 self.known().trouble = None;
                 return Ok(());
             }
-            Standing::Young(left) => {
-                let why =
-                    format!("started lately: it may have forgotten locks, and counts in {:.1} s", left.as_secs_f64());
-                let fault = self.failed(Fault::Later(why.into()));
-                if let Some(trouble) = &mut self.known().trouble {
-                    trouble.counts_at = Some(Instant::now() + left);
-                }
-                return Err(fault);
-            }
-            Standing::Replica => "is a replica".to_owned(),
-            Standing::Promoted => "was a replica and was promoted: it may lack locks".to_owned(),
-            Standing::NotOnDisk => "was declared persistent and has no AOF".to_owned(),
+            Standing::Young(left) => left,
+            other => return Err(self.never_counts(other)),
         };
-        Err(self.failed(Fault::Later(why.into())))
+        let why = format!("started lately: it may have forgotten locks, and counts in {:.1} s", left.as_secs_f64());
+        let fault = self.failed(Fault::Later(why.into()));
+        if let Some(trouble) = &mut self.known().trouble {
+            trouble.counts_at = Some(Instant::now() + left);
+        }
+        Err(fault)
+    }
+
+    /// Whether what this connection leads to will count, but is too young.
+    pub fn is_young(&self, wire: &Wire) -> Result<bool, Fault> {
+        match standing(&wire.facts, self.keeping, self.longest_lease, wire.read.elapsed()) {
+            Standing::Counts => Ok(false),
+            Standing::Young(_) => Ok(true),
+            other => Err(self.never_counts(other)),
+        }
+    }
+
+    fn never_counts(&self, standing: Standing) -> Fault {
+        let why = match standing {
+            Standing::Replica => "is a replica",
+            Standing::Promoted => "was a replica and was promoted: it may lack locks",
+            Standing::NotOnDisk => "was declared persistent and has no AOF",
+            Standing::Counts | Standing::Young(_) => "does not count",
+        };
+        self.failed(Fault::Later(why.into()))
     }
 
     /// It is the same server as another member: it does not count twice.
@@ -170,11 +193,12 @@ impl Member {
         self.known().shared.take_if(|shared| shared.link.is(&wire.link));
     }
 
-    fn open_shared(&self) -> Option<Wire> {
+    /// The connection for short commands, if it is open.
+    pub fn open_shared(&self) -> Option<Arc<Wire>> {
         self.known().shared.as_ref().filter(|wire| !wire.link.is_closed()).cloned()
     }
 
-    async fn open(&self) -> Result<Wire, Fault> {
+    async fn open(&self) -> Result<Arc<Wire>, Fault> {
         if let Some(trouble) = self.known().trouble.as_ref().filter(|trouble| Instant::now() < trouble.until) {
             return Err(Fault::NotSent(trouble.why.clone().into()));
         }
@@ -182,10 +206,11 @@ impl Member {
         let opened = opened.unwrap_or_else(|_| Err(Fault::NotSent("does not answer".into())));
         match opened {
             Ok(wire) => {
+                self.clocks.read(self.at, &wire, Some(self.timeout)).await.ok();
                 let mut known = self.known();
                 known.run_id = Some(wire.facts.run_id.clone());
                 known.trouble = None;
-                Ok(wire)
+                Ok(Arc::new(wire))
             }
             Err(fault) => {
                 let fault = self.failed(fault);
@@ -219,7 +244,7 @@ async fn greet(info: &ConnectionInfo) -> Result<Wire, Fault> {
         Value::Int(id) => id,
         other => return Err(Fault::Refused(format!("an unexpected reply: {other:?}").into())),
     };
-    Ok(Wire { link, facts: Arc::new(facts), read, client_id })
+    Ok(Wire { link, facts, read, client_id })
 }
 
 /// Connections kept for those who wait next.

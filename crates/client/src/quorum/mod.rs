@@ -4,7 +4,10 @@
 //! randomness and the errors.
 
 mod builder;
+mod clocks;
+mod contended;
 mod dispatch;
+mod flights;
 mod kept;
 mod lookout;
 mod member;
@@ -12,8 +15,7 @@ mod member;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use dlock_quorum::{Acquisition, Answer, Ask, Call, Hold, Outcome, Patience};
-use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+use dlock_quorum::{Acquisition, Answer, Ask, Call, Hold, Outcome, Patience, Start};
 use tokio::time::{sleep, timeout_at};
 
 use crate::cleanup::Cleanups;
@@ -22,7 +24,10 @@ use crate::limits::Limits;
 use crate::server::Fault;
 use crate::terms::{Grant, Keep, Mode, Terms, Wait};
 pub use builder::QuorumBuilder;
-use dispatch::{Answers, Dispatch};
+use clocks::ServerClocks;
+use contended::Contended;
+use dispatch::Dispatch;
+use flights::{Flights, Next};
 pub(crate) use kept::Kept;
 use lookout::Lookout;
 use member::{Member, Wire};
@@ -33,6 +38,8 @@ pub(crate) struct Quorum {
     timeout: Duration,
     /// What the protocol's times are counted from.
     began: Instant,
+    clocks: Arc<ServerClocks>,
+    contended: Contended,
     /// Who did not answer when last asked.
     silent: Mutex<Vec<bool>>,
     pub cleanups: Cleanups,
@@ -55,13 +62,15 @@ impl Quorum {
         }
         let protocol = dlock_quorum::Terms::new(self.members(), terms.lease, self.timeout, self.longest_lease);
         let protocol = protocol.map_err(|bad| Error::Invalid(bad.to_string()))?;
+        let protocol = if terms.keep == Keep::Nobody { protocol.without_renewal() } else { protocol };
+        self.keep_time();
         let (mut terms, mut pause) = (terms.clone(), PAUSE);
         let mut watch = Lookout::new(self.clone(), Limits::new(&terms));
         loop {
             let mut attempt = Attempt::begin(self.clone(), protocol, &terms);
             let outcome = tokio::select! {
                 biased;
-                outcome = attempt.go() => outcome,
+                outcome = attempt.go(terms.name()) => outcome,
                 outcome = watch.look() => outcome,
             };
             if !matches!(outcome, Outcome::Held(_)) {
@@ -126,8 +135,19 @@ impl Quorum {
 
     /// Whether the server at the other end of this connection may count.
     fn count(&self, at: usize, wire: &Wire) -> Result<(), Fault> {
+        self.member(at)?.count(wire)?;
+        self.is_no_twin(at)
+    }
+
+    /// Whether it will count, but is too young.
+    fn is_young(&self, at: usize, wire: &Wire) -> Result<bool, Fault> {
+        let is_young = self.member(at)?.is_young(wire)?;
+        self.is_no_twin(at)?;
+        Ok(is_young)
+    }
+
+    fn is_no_twin(&self, at: usize) -> Result<(), Fault> {
         let member = self.member(at)?;
-        member.count(wire)?;
         let run_id = member.run_id();
         let before = self.members.iter().take(at);
         match before.into_iter().find(|other| run_id.is_some() && other.run_id() == run_id) {
@@ -167,8 +187,7 @@ struct Attempt {
     dispatch: Dispatch,
     acquisition: Acquisition,
     calls: Vec<Call>,
-    to: Answers,
-    answers: Option<UnboundedReceiver<(Call, Answer)>>,
+    flights: Flights,
     /// Releases that have been sent and not answered.
     releases: usize,
     /// Whether each server has answered the last attempt, if it was asked to enter.
@@ -193,38 +212,38 @@ impl Attempt {
             Wait::AtMost(wait) => Patience::Until(now.saturating_add(wait.min(LONGEST_WAIT))),
             Wait::ForEver => Patience::Endless,
         };
-        let silent = quorum.silent().clone();
-        let silent = silent.into_iter().enumerate().filter(|(_, silent)| *silent).map(|(at, _)| at);
+        let silent =
+            quorum.silent().iter().enumerate().filter(|(_, silent)| **silent).map(|(at, _)| at).collect::<Vec<_>>();
         let mut calls = Vec::new();
-        let seed = rand::random();
-        let acquisition = Acquisition::begin(protocol, patience, silent, seed, now, &mut calls);
-        let (to, answers) = unbounded_channel();
+        let start = Start {
+            suspects: &silent,
+            contended: quorum.contended.was_held(terms.name()),
+            floor: quorum.clocks.floor(),
+            seed: rand::random(),
+        };
+        let acquisition = Acquisition::begin(protocol, patience, start, now, &mut calls);
         let dispatch = Dispatch::new(quorum.clone(), terms.clone());
         let entries = vec![Entry::Unasked; quorum.members()];
-        Self {
-            quorum,
-            dispatch,
-            acquisition,
-            calls,
-            to,
-            answers: Some(answers),
-            releases: 0,
-            entries,
-            has_ended: false,
-        }
+        let flights = Flights::new(quorum.clone());
+        Self { quorum, dispatch, acquisition, calls, flights, releases: 0, entries, has_ended: false }
     }
 
-    async fn go(&mut self) -> Outcome {
+    async fn go(&mut self, name: &[u8]) -> Outcome {
+        let began = Instant::now();
         loop {
             self.send();
             if let Some(outcome) = self.acquisition.outcome() {
                 self.has_ended = true;
                 self.remember_the_silent();
+                if self.acquisition.was_refused() || began.elapsed() > LONG {
+                    self.quorum.contended.note(name);
+                }
                 return outcome;
             }
             let next = self.acquisition.next_timeout().map(|at| self.quorum.at(at));
             match self.next_answer(next).await {
                 Some((call, answer)) => {
+                    self.acquisition.set_floor(self.quorum.clocks.floor());
                     self.acquisition.answer(self.quorum.now(), &call, answer, &mut self.calls);
                 }
                 None => self.acquisition.pass(self.quorum.now(), &mut self.calls),
@@ -248,34 +267,31 @@ impl Attempt {
     }
 
     async fn next_answer(&mut self, until: Option<Instant>) -> Option<(Call, Answer)> {
-        let answers = self.answers.as_mut()?;
-        let answer = match until {
-            Some(until) => timeout_at(until.into(), answers.recv()).await.ok()?,
-            None => answers.recv().await,
-        };
-        if let Some((Call { ask: Ask::Enter, to, .. }, answer)) = &answer
-            && let Some(entry) = self.entries.get_mut(*to)
+        let Next::Answer(call, answer) = self.flights.next(until).await else { return None };
+        if let Ask::Enter(_) = call.ask
+            && let Some(entry) = self.entries.get_mut(call.to)
         {
-            *entry = if *answer == Answer::Failed { Entry::Failed } else { Entry::Answered };
+            *entry = if answer == Answer::Failed { Entry::Failed } else { Entry::Answered };
         }
-        let released = matches!(answer, Some((Call { ask: Ask::Release, .. }, _)));
-        self.releases = self.releases.saturating_sub(usize::from(released));
-        answer
+        self.releases = self.releases.saturating_sub(usize::from(call.ask == Ask::Release));
+        Some((call, answer))
     }
 
-    fn arrive(&mut self, hold: Hold) -> Grant {
+    fn arrive(mut self, hold: Hold) -> Grant {
         let (token, until) = (hold.token(), self.quorum.at(hold.valid_until()));
-        let answers = self.answers.take().unwrap_or_else(|| unbounded_channel().1);
-        let kept = Kept::new(self.quorum.clone(), self.dispatch.clone(), hold, answers);
+        let kept = Kept::new(self.quorum.clone(), self.dispatch.take(), hold, self.flights.take());
         Grant { token, until, session: None, ticket: None, kept: Some(kept) }
     }
 
     fn send(&mut self) {
-        for call in self.calls.iter().filter(|call| call.ask == Ask::Enter) {
-            self.entries.get_mut(call.to).into_iter().for_each(|entry| *entry = Entry::Open);
+        for call in &self.calls {
+            match call.ask {
+                Ask::Enter(_) => self.entries.get_mut(call.to).into_iter().for_each(|entry| *entry = Entry::Open),
+                Ask::Release => self.releases += 1,
+                _ => {}
+            }
         }
-        self.releases += self.calls.iter().filter(|call| call.ask == Ask::Release).count();
-        self.dispatch.send(self.calls.drain(..), &self.to);
+        self.dispatch.send(self.calls.drain(..), &mut self.flights);
     }
 
     fn remember_the_silent(&self) {
@@ -290,6 +306,9 @@ impl Attempt {
 /// Between two rounds while too few servers answer, at first and at most.
 const PAUSE: Duration = Duration::from_millis(50);
 const MAX_PAUSE: Duration = Duration::from_millis(500);
+
+/// A lock that takes longer to get was held by somebody.
+const LONG: Duration = Duration::from_millis(5);
 
 /// No clock overflows by a longer wait.
 const LONGEST_WAIT: Duration = Duration::from_secs(100 * 365 * 86400);

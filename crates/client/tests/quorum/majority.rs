@@ -131,6 +131,7 @@ async fn a_guard_is_lost_when_no_majority_can_be_renewed() {
 async fn a_lock_broken_on_a_majority_is_lost() {
     let (servers, client) = servers_and_client(3);
     let guard = in_time(client.acquire("job")).await.expect("a lock");
+    servers.iter().for_each(|server| soon("it is held there", || server.holders("job") == [guard.owner()]));
     for server in &servers[1..] {
         server.client().run("DEL job");
     }

@@ -33,6 +33,16 @@ impl Tokens {
     }
 }
 
+impl Tokens {
+    /// Whether a hold with a higher token has begun, so that this one must be over.
+    pub fn is_outdated(&self, mode: Mode, token: u64) -> bool {
+        match mode {
+            Mode::Exclusive => self.exclusive.max(self.shared) > token,
+            Mode::Shared => self.exclusive > token,
+        }
+    }
+}
+
 /// What a run, or many, came to.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Counts {
@@ -46,6 +56,10 @@ pub struct Counts {
     pub calls: u64,
     /// Attempts beyond the first of an acquisition that came to hold the lock.
     pub attempts: u64,
+    /// The most attempts of one of these.
+    pub most_attempts: u32,
+    /// Holds that began although somebody waited in the first queue who had come before.
+    pub overtaken: u64,
     /// The longest way to the lock, µs.
     pub longest_wait: u64,
 }
@@ -61,6 +75,8 @@ impl Counts {
         self.young += other.young;
         self.calls += other.calls;
         self.attempts += other.attempts;
+        self.most_attempts = self.most_attempts.max(other.most_attempts);
+        self.overtaken += other.overtaken;
         self.longest_wait = self.longest_wait.max(other.longest_wait);
     }
 }

@@ -6,7 +6,7 @@ use dlock_core::Mode;
 
 use super::clock::{Monotonic, Real};
 use super::server::Origin;
-use crate::{Acquisition, Hold, Terms};
+use crate::{Acquisition, Clocks, Hold, Terms};
 
 pub struct Client {
     pub clock: Monotonic,
@@ -19,6 +19,9 @@ pub struct Client {
     pub terms: Terms,
     pub state: State,
     pub links: Vec<Link>,
+    pub clocks: Clocks,
+    /// Whether it was refused when it last asked for the lock.
+    pub was_refused: bool,
     /// When it looks at the clock again.
     pub timer: Option<Real>,
 }
@@ -34,6 +37,8 @@ pub enum State {
 #[derive(Clone, Copy)]
 pub struct Plans {
     pub release: Duration,
+    /// It does not notice that the lock is lost.
+    pub ignores_loss: bool,
 }
 
 /// The connection to a server.
@@ -61,6 +66,8 @@ impl Client {
             terms,
             state: State::Idle,
             links: (0..servers).map(|_| Link::Down).collect(),
+            clocks: Clocks::new(servers, terms.timeout()),
+            was_refused: false,
             timer: None,
         }
     }
@@ -70,6 +77,8 @@ impl Client {
         self.process += 1;
         self.state = State::Idle;
         self.links.iter_mut().for_each(|link| *link = Link::Down);
+        self.clocks = Clocks::new(self.links.len(), self.terms.timeout());
+        self.was_refused = false;
         self.timer = None;
     }
 

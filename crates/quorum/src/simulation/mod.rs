@@ -33,10 +33,10 @@ mod world;
 use dlock_testkit::random::Random;
 
 use check::{Counts, Violation};
-use plan::{Clocks, Given, Plan, Restarts};
+use plan::{Clocks, Given, Network, Plan, Restarts};
 use world::World;
 
-use crate::terms::{Confirm, Rules};
+use crate::terms::Rule;
 
 #[test]
 fn nobody_overlaps_and_tokens_go_up() {
@@ -55,9 +55,22 @@ fn nobody_overlaps_and_tokens_go_up() {
 }
 
 #[test]
-fn without_the_confirmation_tokens_go_back() {
-    let rules = Rules { confirm: Confirm::Nobody };
-    assert_eq!(first_violation(Given { rules, ..Given::ALL }, 1000), Violation::TokenOrder);
+fn without_raising_tokens_go_back() {
+    assert_eq!(first_without(Rule::Raising, 1000), Violation::TokenOrder);
+}
+
+#[test]
+fn with_at_least_the_token_instead_of_the_token_tokens_go_back() {
+    assert_eq!(first_without(Rule::SameToken, 20_000), Violation::TokenOrder);
+}
+
+#[test]
+fn if_a_lost_hold_comes_back_tokens_go_back() {
+    assert_eq!(first_without(Rule::LostForGood, 20_000), Violation::TokenOrder);
+}
+
+fn first_without(rule: Rule, within: u64) -> Violation {
+    first_violation(Given { without: Some(rule), network: Network::Rough, ..Given::ALL }, within)
 }
 
 #[test]
@@ -85,7 +98,7 @@ fn first_violation(given: Given, within: u64) -> Violation {
 }
 
 #[test]
-fn where_nothing_fails_everybody_gets_in_at_the_first_attempt() {
+fn where_nothing_fails_everybody_gets_in_by_the_first_queue_and_nobody_is_overtaken() {
     for seed in 0..200 {
         let mut random = random_of(seed);
         let plan = Plan::calm(&mut random, [1, 2, 3, 4, 5][seed as usize % 5], 4);
@@ -93,7 +106,9 @@ fn where_nothing_fails_everybody_gets_in_at_the_first_attempt() {
         assert_eq!(world.run(), None, "seed {seed}");
         let counts = &world.counts;
         assert!(counts.held >= 4 && counts.contended + counts.too_few + counts.lost == 0, "seed {seed}: {counts:?}");
-        assert_eq!(counts.attempts, 0, "seed {seed}: {counts:?}");
+        // Whoever is refused waits in the queue, and is let in from there. A timeout may pass on the way.
+        assert!(counts.most_attempts <= 2, "seed {seed}: {counts:?}");
+        assert_eq!(counts.overtaken, 0, "seed {seed}: {counts:?}");
     }
 }
 

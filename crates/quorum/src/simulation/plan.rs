@@ -5,14 +5,26 @@ use dlock_testkit::random::Random;
 
 use super::clock::{Monotonic, Real, Wall};
 use super::server::{Memory, Server};
-use crate::terms::Rules;
+use crate::clocks::MARGIN_US;
+use crate::terms::Rule;
 
 /// What a test leaves out.
 #[derive(Clone, Copy, Debug)]
 pub struct Given {
-    pub rules: Rules,
+    /// A rule that clients do not keep.
+    pub without: Option<Rule>,
     pub restarts: Restarts,
     pub clocks: Clocks,
+    pub network: Network,
+}
+
+/// How bad the network is, and how often servers and clients fail.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Network {
+    /// Anything from good to bad.
+    Any,
+    /// Three servers that restart all the time, and answer when a client has nearly given up.
+    Rough,
 }
 
 /// Whether clients wait until a server that has forgotten its locks is older than the longest lease.
@@ -36,7 +48,8 @@ pub enum Clocks {
 }
 
 impl Given {
-    pub const ALL: Given = Given { rules: Rules::ALL, restarts: Restarts::WaitedOut, clocks: Clocks::Agree };
+    pub const ALL: Given =
+        Given { without: None, restarts: Restarts::WaitedOut, clocks: Clocks::Agree, network: Network::Any };
 }
 
 pub struct Plan {
@@ -52,16 +65,36 @@ pub struct Plan {
     pub pause_permille: u64,
     pub is_in_order: bool,
     pub think: u64,
+    /// How long a client waits at most before it tries again where too few servers answered.
+    pub retry: u64,
+    pub is_rough: bool,
     pub end: Real,
     pub faults: Vec<(Real, Fault)>,
 }
 
 #[derive(Clone, Copy, Debug)]
 pub enum Fault {
-    Crash { server: usize, down: u64 },
-    Stop { server: usize, time: u64 },
-    Set { server: usize, by: i64 },
-    CrashClient { client: usize },
+    Crash {
+        server: usize,
+        down: u64,
+    },
+    Stop {
+        server: usize,
+        time: u64,
+    },
+    Set {
+        server: usize,
+        by: i64,
+    },
+    CrashClient {
+        client: usize,
+    },
+    /// Nothing gets through between these two.
+    Cut {
+        client: usize,
+        server: usize,
+        time: u64,
+    },
 }
 
 const MS: u64 = 1000;
@@ -77,7 +110,7 @@ impl Plan {
             servers,
             clients,
             longest_lease,
-            timeout: random.within(10..25) * MS,
+            timeout: if random.permille(800) { random.within(10..25) * MS } else { longest_lease / 4 },
             delay: random.pick(&[MS / 5, MS, 4 * MS]),
             slow_permille: random.pick(&[0, 10, 60]),
             slow: random.pick(&[20 * MS, longest_lease / 2, 2 * longest_lease]),
@@ -85,11 +118,32 @@ impl Plan {
             pause_permille: random.pick(&[0, 0, 5, 20]),
             is_in_order: random.permille(600),
             think: random.pick(&[2, 20, 200]) * MS,
+            retry: 100 * MS,
+            is_rough: false,
             end: 2_500 * MS + 2 * longest_lease,
             faults: Vec::new(),
         };
+        if given.network == Network::Rough || random.permille(200) {
+            plan.be_rough(random);
+        }
         plan.draw_faults(random, given);
         plan
+    }
+
+    /// Long times, so that a server counts soon after the longest lease, and everything comes late.
+    fn be_rough(&mut self, random: &mut Random) {
+        self.servers = 3;
+        self.longest_lease = random.within(20_000..30_000) * MS;
+        self.timeout = self.longest_lease / 4;
+        self.delay = random.pick(&[self.timeout / 100, self.timeout / 4]);
+        self.slow_permille = random.pick(&[20, 100, 300]);
+        self.slow = random.pick(&[self.timeout, self.longest_lease, 2 * self.longest_lease]);
+        self.loss_permille = random.pick(&[0, 20, 100]);
+        self.pause_permille = random.pick(&[0, 20, 100]);
+        self.think = random.pick(&[self.timeout / 20, self.timeout]);
+        self.retry = self.timeout / 2;
+        self.is_rough = true;
+        self.end = 25 * self.longest_lease;
     }
 
     /// Nothing goes wrong.
@@ -106,6 +160,8 @@ impl Plan {
             pause_permille: 0,
             is_in_order: true,
             think: 10 * MS,
+            retry: 100 * MS,
+            is_rough: false,
             end: 10_000 * MS,
             faults: Vec::new(),
         }
@@ -128,17 +184,27 @@ impl Plan {
         (0..self.clients).map(|_| Monotonic::new(random.around_zero(DRIFT_PPM))).collect()
     }
 
-    /// How far apart the servers' clocks may be: less than the longest lease even after they have drifted for a run.
-    fn agreement(&self) -> u64 {
-        self.longest_lease * 9 / 10 - 60 * MS
+    /// How far apart the servers' clocks may be: less than the longest lease without the margin of the token that
+    /// clients ask for, even after they have drifted for a run and were set forward.
+    pub fn agreement(&self) -> u64 {
+        let margin = MARGIN_US + self.timeout / 2;
+        let drifted = 2 * DRIFT_PPM * self.end / 1_000_000 + 2 * FORWARD_STEP as u64;
+        self.longest_lease - self.longest_lease / 100 - margin - drifted
     }
 
     fn draw_faults(&mut self, random: &mut Random, given: Given) {
-        let crashes = if given.clocks == Clocks::Apart { 10 } else { random.pick(&[0, 1, 3, 6]) };
+        let crashes = match (given.clocks, self.is_rough) {
+            (Clocks::Apart, _) => 10,
+            (_, true) => random.pick(&[4, 10, 25]),
+            (_, false) => random.pick(&[0, 1, 3, 6]),
+        };
         for _ in 0..crashes {
             // Longer than the clocks are apart: an AOF may have lost the token clock.
-            let long = self.agreement() + 60 * MS;
-            let down = random.pick(&[MS, 20 * MS, 200 * MS]) + random.within(0..MS);
+            let long = self.longest_lease;
+            let down = match self.is_rough {
+                true => random.pick(&[MS, self.timeout / 4, self.timeout]),
+                false => random.pick(&[MS, 20 * MS, 200 * MS]) + random.within(0..MS),
+            };
             let fault =
                 Fault::Crash { server: self.any_server(random), down: if random.permille(300) { long } else { down } };
             self.fail(random, fault);
@@ -151,6 +217,12 @@ impl Plan {
         for _ in 0..random.pick(&[0, 0, 1, 2]) {
             let client = random.within(0..self.clients as u64) as usize;
             self.fail(random, Fault::CrashClient { client });
+        }
+        for _ in 0..if self.is_rough { random.pick(&[0, 10, 40]) } else { random.pick(&[0, 0, 2]) } {
+            let client = random.within(0..self.clients as u64) as usize;
+            let time = random.within(0..3 * self.longest_lease / 2);
+            let fault = Fault::Cut { client, server: self.any_server(random), time };
+            self.fail(random, fault);
         }
         for server in 0..self.servers {
             if given.clocks == Clocks::Stepped {

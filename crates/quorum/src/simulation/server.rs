@@ -1,14 +1,16 @@
 //! A server with one lock: the engine that the module ships, over keys in memory.
 
+use std::time::Duration;
+
 use dlock_core::engine::{Answer as Waited, Call as Command, Entered, Left, Output, Role, Settings, WaiterId};
 use dlock_core::{
-    BindTo, ClientId, Engine, Entries, Lease, LeaseChoice, Mode, Owner, Reach, Release, Renew, RenewToken, Request,
-    Token, TokenClock, Want,
+    BindTo, ClientId, Command as Kind, Engine, Entries, Lease, LeaseChoice, Mode, Owner, Reach, Release, Renew,
+    RenewToken, Request, RequestId, Token, TokenClock, Want,
 };
 use dlock_testkit::keyspace::{KeyName, MemoryKeyspace, name};
 
 use super::clock::{Real, Wall};
-use crate::{Answer, Ask, Call};
+use crate::{Answer, Ask, Call, Entry};
 
 /// Who sent a call and gets the answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,6 +23,10 @@ pub struct Origin {
     pub call: Call,
     pub mode: Mode,
     pub lease_ms: u64,
+    /// Whether the server was too young to count when it was sent.
+    pub is_reserved: bool,
+    /// When the server got it.
+    pub arrived: Real,
 }
 
 impl Origin {
@@ -105,6 +111,11 @@ impl Server {
         self.started = self.clock.read(now) / 1_000_000;
     }
 
+    /// Whether somebody waits in the queue who came before this.
+    pub fn has_waited(&self, since: Real, other_than: usize) -> bool {
+        self.waiting.iter().any(|(_, from)| from.client != other_than && from.arrived < since)
+    }
+
     /// `uptime_in_seconds`.
     pub fn uptime(&self, now: Real) -> u64 {
         (self.clock.read(now) / 1_000_000).saturating_sub(self.started)
@@ -112,11 +123,12 @@ impl Server {
 
     /// Runs a command. Returns the waiter if it waits.
     pub fn run(&mut self, now: Real, from: Origin, answers: &mut Answers) -> Option<WaiterId> {
+        let from = Origin { arrived: now, ..from };
         self.set_clock(now);
         let owner = from.owner();
         let answer = match from.call.ask {
             Ask::Ping => Answer::Done,
-            Ask::Enter | Ask::Queue(_) => match self.enter(owner, from) {
+            Ask::Enter(entry) | Ask::Queue(entry, _) => match self.enter(owner, from, entry) {
                 Ok(answer) => answer,
                 Err(waiter) => {
                     self.waiting.push((waiter, from));
@@ -124,7 +136,12 @@ impl Server {
                     return Some(waiter);
                 }
             },
-            Ask::Confirm(token) => {
+            Ask::Repair(token) => {
+                let lease = Duration::from_millis(from.lease_ms);
+                let entry = Entry { lease, min_token: Some(token) };
+                self.enter(owner, from, entry).unwrap_or(Answer::Failed)
+            }
+            Ask::Raise(token) => {
                 let token = Token::new(token).map_or(RenewToken::Any, RenewToken::AtLeast);
                 self.renew(&owner, from, token)
             }
@@ -166,14 +183,18 @@ impl Server {
     }
 
     /// The answer, or the waiter if the request waits.
-    fn enter(&mut self, owner: Owner, from: Origin) -> Result<Answer, WaiterId> {
+    fn enter(&mut self, owner: Owner, from: Origin, entry: Entry) -> Result<Answer, WaiterId> {
         let want = match from.mode {
             Mode::Exclusive => Want::ExclusiveOnce,
             Mode::Shared => Want::Shared,
         };
-        let lease = lease(from);
-        let request = Request::new(owner, want, lease);
-        let wait = matches!(from.call.ask, Ask::Queue(_)).then_some(|_: WaiterId| from);
+        let lease = LeaseChoice::For(Lease::new(entry.lease.as_millis() as u64).unwrap());
+        let kind = if want == Want::Shared { Kind::Rlock } else { Kind::Acquire };
+        let is_repair = matches!(from.call.ask, Ask::Repair(_));
+        let id = is_repair.then(|| Box::new(RequestId::new(kind, b"repair").unwrap()));
+        let min_token = entry.min_token.and_then(Token::new);
+        let request = Request { id, min_token, ..Request::new(owner, want, lease) };
+        let wait = matches!(from.call.ask, Ask::Queue(..)).then_some(|_: WaiterId| from);
         let call = command(&self.space, &self.key);
         match self.engine.acquire(&mut self.space, call, &request, wait) {
             Ok(Entered::Granted(grant) | Entered::Replayed(grant)) => Ok(Answer::Granted(grant.token.get())),

@@ -8,8 +8,8 @@ use super::check::Violation;
 use super::client::{Client, Link, Plans, State};
 use super::plan::Restarts;
 use super::server::{Memory, Origin};
-use super::world::{Event, World};
-use crate::{Acquisition, Answer, Ask, Call, Facts, Keeping, Outcome, Patience, Standing, Terms, standing};
+use super::world::{Event, Said, World};
+use crate::{Acquisition, Answer, Ask, Call, Facts, Keeping, Outcome, Patience, Standing, Start, Terms, standing};
 
 impl World {
     pub(super) fn begin(&mut self, client: usize) {
@@ -20,7 +20,7 @@ impl World {
         let this = &mut self.clients[client];
         let now = this.clock.read(self.now);
         this.terms = Terms::new(self.plan.servers, micros(lease), micros(self.plan.timeout), micros(longest)).unwrap();
-        this.terms.rules = self.given.rules;
+        this.terms = this.terms.leaving_out(self.given.without);
         this.mode = if random.permille(200) { Mode::Shared } else { Mode::Exclusive };
         this.acquisition += 1;
         this.began = self.now;
@@ -30,10 +30,24 @@ impl World {
             _ => Patience::Endless,
         };
         let mut calls = Vec::new();
-        let seed = random.number();
-        this.state = State::Acquiring(Acquisition::begin(this.terms, patience, [], seed, now, &mut calls));
+        let floor = this.clocks.floor(now);
+        let start = Start { suspects: &[], contended: this.was_refused, floor, seed: random.number() };
+        this.state = State::Acquiring(Acquisition::begin(this.terms, patience, start, now, &mut calls));
+        if self.random.permille(READ_PERMILLE) {
+            self.read_clocks(client, now);
+        }
         self.send_calls(client, calls);
         self.set_timer(client);
+    }
+
+    /// Asks all servers for the time.
+    fn read_clocks(&mut self, client: usize, sent: Duration) {
+        let process = self.clients[client].process;
+        for server in 0..self.plan.servers {
+            if let Link::Up { .. } = self.clients[client].links[server] {
+                self.send(client, server, 0, Event::Hello { server, client, process, sent });
+            }
+        }
     }
 
     /// Hands something to a client's protocol, and does what it says.
@@ -58,20 +72,25 @@ impl World {
             State::Acquiring(mut acquisition) => match acquisition.outcome() {
                 None => return State::Acquiring(acquisition),
                 Some(Outcome::Held(hold)) => {
+                    self.clients[client].was_refused = acquisition.was_refused();
                     self.acquired(client, &hold);
                     let lease = hold.valid_until().saturating_sub(now);
+                    let ignores_loss = self.random.permille(200);
                     let time = self.random.pick(&[Duration::from_millis(1), lease / 4, lease * 2]);
-                    return State::Holding(hold, Plans { release: now + time });
+                    return State::Holding(hold, Plans { release: now + time, ignores_loss });
                 }
                 Some(Outcome::Contended) => self.counts.contended += 1,
                 Some(Outcome::TooFew(_)) => {
                     self.counts.too_few += 1;
-                    self.begin_later(client, 100_000);
+                    self.begin_later(client, self.plan.retry);
                     return State::Idle;
                 }
             },
             State::Holding(mut hold, plans) => {
-                if hold.is_good(now) && now < plans.release {
+                if hold.is_good(now) && self.tokens.is_outdated(self.clients[client].mode, hold.token()) {
+                    self.violation = Some(Violation::TokenOrder);
+                }
+                if now < plans.release && (hold.is_good(now) || plans.ignores_loss) {
                     return State::Holding(hold, plans);
                 }
                 *if hold.is_good(now) { &mut self.counts.released } else { &mut self.counts.lost } += 1;
@@ -90,6 +109,7 @@ impl World {
         let this = &self.clients[client];
         self.counts.held += 1;
         self.counts.attempts += u64::from(hold.attempt() - 1);
+        self.counts.most_attempts = self.counts.most_attempts.max(hold.attempt());
         self.counts.longest_wait = self.counts.longest_wait.max(self.now - this.began);
         let excludes = |other: &Client| other.mode == Mode::Exclusive || this.mode == Mode::Exclusive;
         let others = self.clients.iter().enumerate().filter(|(at, _)| *at != client);
@@ -97,6 +117,7 @@ impl World {
             self.violation = Some(Violation::Overlap);
         }
         self.violation = self.violation.or(self.tokens.acquired(this.mode, hold.token()));
+        self.counts.overtaken += u64::from(self.servers[0].has_waited(this.began, client));
     }
 
     fn send_calls(&mut self, client: usize, calls: Vec<Call>) {
@@ -109,7 +130,16 @@ impl World {
             let this = &self.clients[client];
             let (process, acquisition, mode) = (this.process, this.acquisition, this.mode);
             let lease_ms = this.terms.lease().as_millis() as u64;
-            self.send_call(Origin { client, process, acquisition, call, mode, lease_ms });
+            self.send_call(Origin {
+                client,
+                process,
+                acquisition,
+                call,
+                mode,
+                lease_ms,
+                is_reserved: false,
+                arrived: 0,
+            });
         }
     }
 
@@ -120,7 +150,9 @@ impl World {
         match &mut self.clients[client].links[server] {
             Link::Up { process, uptime, read } => {
                 let (to_process, uptime, ago) = (*process, *uptime, now - *read);
-                if self.counts_now(server, uptime, ago) || from.call.ask == Ask::Release {
+                let counts = self.counts_now(server, uptime, ago);
+                if counts || matches!(from.call.ask, Ask::Release | Ask::Raise(_) | Ask::Renew | Ask::Repair(_)) {
+                    let from = Origin { is_reserved: !counts, ..from };
                     self.send(client, server, 0, Event::Request { from, to_process });
                 } else {
                     self.counts.young += 1;
@@ -130,7 +162,7 @@ impl World {
             Link::Greeting(since, waiting) if now < *since + timeout => waiting.push(from),
             link @ (Link::Greeting(..) | Link::Down) => {
                 *link = Link::Greeting(now, vec![from]);
-                self.send(client, server, 0, Event::Hello { server, client, process: from.process });
+                self.send(client, server, 0, Event::Hello { server, client, process: from.process, sent: now });
             }
         }
     }
@@ -144,10 +176,17 @@ impl World {
         self.given.restarts == Restarts::Ignored || standing(&facts, keeping, longest, ago) == Standing::Counts
     }
 
-    pub(super) fn welcome(&mut self, server: usize, client: usize, said: Option<(u32, u64)>) {
-        let read = self.clients[client].clock.read(self.now);
+    pub(super) fn welcome(&mut self, server: usize, client: usize, sent: Duration, said: Option<Said>) {
+        let this = &mut self.clients[client];
+        let read = this.clock.read(self.now);
+        if let Some(Said { unix_us, .. }) = said {
+            this.clocks.note(server, sent, read, unix_us);
+        }
+        if !matches!(this.links[server], Link::Greeting(..)) {
+            return;
+        }
         let link = match said {
-            Some((process, uptime)) => Link::Up { process, uptime: Duration::from_secs(uptime), read },
+            Some(Said { process, uptime, .. }) => Link::Up { process, uptime: Duration::from_secs(uptime), read },
             None => Link::Down,
         };
         let is_up = matches!(link, Link::Up { .. });
@@ -171,10 +210,15 @@ impl World {
         if this.acquisition != to.acquisition {
             return;
         }
+        let answer = if to.is_reserved && answer == Answer::Done { Answer::Reserved } else { answer };
+        let floor = this.clocks.floor(this.clock.read(self.now));
         self.step(to.client, |state, now, calls| match state {
             State::Idle => {}
-            State::Acquiring(acquisition) => acquisition.answer(now, &to.call, answer, calls),
-            State::Holding(hold, _) | State::Leaving(hold) => hold.answer(&to.call, answer),
+            State::Acquiring(acquisition) => {
+                acquisition.set_floor(floor);
+                acquisition.answer(now, &to.call, answer, calls);
+            }
+            State::Holding(hold, _) | State::Leaving(hold) => hold.answer(now, &to.call, answer, calls),
         });
     }
 
@@ -188,6 +232,9 @@ impl World {
         }
     }
 }
+
+/// How often a client reads the clocks again, of 1000 acquisitions.
+const READ_PERMILLE: u64 = 200;
 
 /// In calm runs everybody waits for ever.
 const CALM_THINK: u64 = 10_000;

@@ -26,6 +26,8 @@ pub struct World {
     pub(super) clients: Vec<Client>,
     /// When the last message arrives: from client to server, and back.
     lines: Vec<[Real; 2]>,
+    /// Until when nothing gets through.
+    cuts: Vec<Real>,
     pub(super) tokens: Tokens,
     pub(super) violation: Option<Violation>,
     pub counts: Counts,
@@ -34,8 +36,8 @@ pub struct World {
 pub(super) enum Event {
     Begin { client: usize, process: u32 },
     Timer { client: usize, process: u32 },
-    Hello { server: usize, client: usize, process: u32 },
-    Welcome { server: usize, client: usize, process: u32, said: Option<(u32, u64)> },
+    Hello { server: usize, client: usize, process: u32, sent: Duration },
+    Welcome { server: usize, client: usize, process: u32, sent: Duration, said: Option<Said> },
     Request { from: Origin, to_process: u32 },
     Reply { to: Origin, answer: Answer, broken: Option<u32> },
     Turn { server: usize, process: u32 },
@@ -43,6 +45,14 @@ pub(super) enum Event {
     Start { server: usize },
     Disconnect { server: usize, client: usize, process: u32 },
     Fault(Fault),
+}
+
+/// What a server says to a client that connects.
+#[derive(Clone, Copy)]
+pub(super) struct Said {
+    pub process: u32,
+    pub uptime: u64,
+    pub unix_us: u64,
 }
 
 struct Entry {
@@ -73,6 +83,7 @@ impl World {
             entries: 0,
             servers,
             clients,
+            cuts: vec![0; lines.len()],
             lines,
             tokens: Tokens::default(),
             violation: None,
@@ -112,18 +123,18 @@ impl World {
                 world.clients[client].timer = None;
                 world.step(client, |_, _, _| ());
             }),
-            Event::Welcome { server, client, process, said } => {
-                self.for_client(client, process, event, |world| world.welcome(server, client, said));
+            Event::Welcome { server, client, process, sent, said } => {
+                self.for_client(client, process, event, |world| world.welcome(server, client, sent, said));
             }
             Event::Reply { to, answer, broken } => {
                 self.for_client(to.client, to.process, event, |world| world.reply(to, answer, broken));
             }
-            Event::Hello { server, client, process } => self.for_server(server, event, |world| {
+            Event::Hello { server, client, process, sent } => self.for_server(server, event, |world| {
                 let said = world.servers[server].is_up.then(|| {
-                    let server = &world.servers[server];
-                    (server.process, server.uptime(world.now))
+                    let (server, now) = (&world.servers[server], world.now);
+                    Said { process: server.process, uptime: server.uptime(now), unix_us: server.clock.read(now) }
                 });
-                world.send(client, server, 1, Event::Welcome { server, client, process, said });
+                world.send(client, server, 1, Event::Welcome { server, client, process, sent, said });
             }),
             Event::Request { from, to_process } => {
                 self.for_server(from.call.to, event, |world| world.request(from, to_process));
@@ -171,7 +182,7 @@ impl World {
         let now = self.now;
         let mut waiter = None;
         self.on_server(server, to_process, |server, answers| waiter = server.run(now, from, answers));
-        if let (Some(waiter), Ask::Queue(Some(time))) = (waiter, from.call.ask) {
+        if let (Some(waiter), Ask::Queue(_, Some(time))) = (waiter, from.call.ask) {
             let time = (time.as_micros() as u64).div_ceil(1000) * 1000;
             self.at(now + time, Event::Unblock { server, process: to_process, waiter });
         }
@@ -204,7 +215,7 @@ impl World {
     /// A message: it takes its time, or is lost.
     pub(super) fn send(&mut self, client: usize, server: usize, direction: usize, event: Event) {
         let plan = &self.plan;
-        if self.random.permille(plan.loss_permille) {
+        if self.random.permille(plan.loss_permille) || self.now < self.cuts[client * plan.servers + server] {
             return;
         }
         let slow = self.random.permille(plan.slow_permille);
@@ -230,7 +241,7 @@ impl World {
             Fault::Crash { server, down } if self.servers[server].is_up => {
                 let this = &mut self.servers[server];
                 // The token clock may be lost only if the clocks agree better than the restart takes.
-                if this.loses == Memory::TokenClock && down < self.plan.longest_lease * 9 / 10 {
+                if this.loses == Memory::TokenClock && down < self.plan.longest_lease {
                     return;
                 }
                 this.crash();
@@ -242,11 +253,14 @@ impl World {
             Fault::Set { server, by } => {
                 let clock = &mut self.servers[server].clock;
                 // Clocks stay together.
-                let most = self.plan.longest_lease as i64 * 9 / 20 - 30_000;
+                let most = self.plan.agreement() as i64 / 2;
                 let by = if by < 0 { by.max((-most - clock.offset()).min(0)) } else { by };
                 clock.set(by);
                 let process = self.servers[server].process;
                 self.on_server(server, process, |_, _| ());
+            }
+            Fault::Cut { client, server, time } => {
+                self.cuts[client * self.plan.servers + server] = self.now + time;
             }
             Fault::CrashClient { client } => {
                 let process = self.clients[client].process;

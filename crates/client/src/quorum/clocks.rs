@@ -1,0 +1,85 @@
+//! The servers' clocks, which the token to ask for is taken from.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use dlock_quorum::{Clocks, Floor};
+use redis::{Value, cmd};
+
+use super::Quorum;
+use super::member::Wire;
+use crate::join::join_all;
+use crate::server::Fault;
+
+/// The clocks of all servers, by the time since a fixed point.
+pub(super) struct ServerClocks {
+    began: Instant,
+    clocks: Mutex<Clocks>,
+    /// When they are read again, in ms.
+    due: AtomicU64,
+}
+
+impl ServerClocks {
+    pub fn new(began: Instant, members: usize, timeout: Duration) -> Self {
+        Self { began, clocks: Mutex::new(Clocks::new(members, timeout)), due: AtomicU64::new(millis(READ_EVERY)) }
+    }
+
+    /// The token to ask for.
+    pub fn floor(&self) -> Floor {
+        self.clocks.lock().unwrap_or_else(PoisonError::into_inner).floor(self.began.elapsed())
+    }
+
+    /// Whether they were last read some time ago; once, so that one client reads them.
+    fn are_due(&self) -> bool {
+        let now = millis(self.began.elapsed());
+        let due = self.due.load(Ordering::Relaxed);
+        let next = now + millis(READ_EVERY);
+        now >= due && self.due.compare_exchange(due, next, Ordering::Relaxed, Ordering::Relaxed).is_ok()
+    }
+
+    /// Asks a server for the time.
+    pub async fn read(&self, member: usize, wire: &Wire, patience: Option<Duration>) -> Result<(), Fault> {
+        let sent = self.began.elapsed();
+        let reply = match wire.ask(&cmd("TIME"), patience).await {
+            // Not allowed. Then the token of a majority has to be raised each time.
+            Err(Fault::Refused(_)) => return Ok(()),
+            reply => reply?,
+        };
+        let received = self.began.elapsed();
+        if let Some(unix_us) = unix_us(reply) {
+            self.clocks.lock().unwrap_or_else(PoisonError::into_inner).note(member, sent, received, unix_us);
+        }
+        Ok(())
+    }
+}
+
+impl Quorum {
+    /// Reads the clocks again in the background, if it is time.
+    pub fn keep_time(self: &Arc<Self>) {
+        if self.clocks.are_due() {
+            let quorum = self.clone();
+            tokio::spawn(async move { join_all((0..quorum.members()).map(|at| quorum.read_clock(at))).await });
+        }
+    }
+
+    /// Whether the server answers and counts; its clock is read.
+    pub async fn read_clock(&self, at: usize) -> Result<(), Fault> {
+        let wire = self.member(at)?.shared().await?;
+        self.count(at, &wire)?;
+        self.clocks.read(at, &wire, Some(self.give_up())).await
+    }
+}
+
+/// `TIME` replies with seconds and microseconds.
+fn unix_us(reply: Value) -> Option<u64> {
+    let [seconds, micros]: [u64; 2] = redis::from_redis_value::<Vec<u64>>(reply).ok()?.try_into().ok()?;
+    seconds.checked_mul(1_000_000)?.checked_add(micros)
+}
+
+fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// How often clocks are read while locks are acquired.
+const READ_EVERY: Duration = Duration::from_secs(60);

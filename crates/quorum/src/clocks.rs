@@ -1,0 +1,120 @@
+//! The servers' clocks, and the token to ask for.
+//!
+//! Servers grant the same token if all are asked for one that is ahead of their clocks. It comes from the clocks alone,
+//! never from tokens, which would lift each other further and further ahead.
+
+use std::time::Duration;
+
+/// What is known of the clocks of all servers.
+#[derive(Clone, Debug)]
+pub struct Clocks {
+    readings: Vec<Option<Reading>>,
+    timeout: Duration,
+}
+
+/// A server's clock, and when by the caller's.
+#[derive(Clone, Copy, Debug)]
+struct Reading {
+    at: Duration,
+    unix_us: u64,
+}
+
+impl Clocks {
+    /// Nothing is known of so many servers. An answer that took longer than `timeout` says too little and is ignored:
+    /// half of that is how wrong a reading may be.
+    pub fn new(members: usize, timeout: Duration) -> Clocks {
+        Clocks { readings: vec![None; members], timeout }
+    }
+
+    /// Records what `TIME` said that was asked at `sent` and answered at `received`.
+    pub fn note(&mut self, member: usize, sent: Duration, received: Duration, unix_us: u64) {
+        let took = received.saturating_sub(sent);
+        if took <= self.timeout
+            && let Some(place) = self.readings.get_mut(member)
+        {
+            *place = Some(Reading { at: sent + took / 2, unix_us });
+        }
+    }
+
+    /// The token to ask for: a margin ahead of the fastest clock of a majority, the majority whose clocks are slowest.
+    /// A server that is ahead of all others therefore does not decide it.
+    pub fn floor(&self, now: Duration) -> Floor {
+        let read = |reading: &Reading| {
+            let age = now.checked_sub(reading.at).filter(|age| *age <= MAX_AGE)?;
+            Some(reading.unix_us.saturating_add(micros(age)))
+        };
+        let mut clocks: Vec<u64> = self.readings.iter().flatten().filter_map(read).collect();
+        clocks.sort_unstable();
+        let token = clocks.get(self.readings.len() / 2).map(|clock| clock.saturating_add(MARGIN_US));
+        Floor { at: now, token }
+    }
+}
+
+/// The token to ask for, by the time. Unknown without the clocks of a majority, or when these were read too long ago.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Floor {
+    at: Duration,
+    token: Option<u64>,
+}
+
+impl Floor {
+    pub(crate) fn token(&self, now: Duration) -> Option<u64> {
+        let age = now.saturating_sub(self.at);
+        if age > MAX_AGE { None } else { Some(self.token?.saturating_add(micros(age))) }
+    }
+}
+
+fn micros(time: Duration) -> u64 {
+    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
+}
+
+/// How far the token is ahead of the clock it is taken from.
+pub(crate) const MARGIN_US: u64 = 10_000;
+
+/// For how long a reading says anything. Read the clocks again well before.
+const MAX_AGE: Duration = Duration::from_secs(120);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: Duration = Duration::from_millis(1);
+
+    fn clocks(readings: &[u64]) -> Clocks {
+        let mut clocks = Clocks::new(readings.len(), MS * 100);
+        for (member, unix_us) in readings.iter().enumerate().filter(|(_, unix_us)| **unix_us > 0) {
+            clocks.note(member, MS * 10, MS * 10, *unix_us);
+        }
+        clocks
+    }
+
+    fn token(readings: &[u64], at: Duration) -> Option<u64> {
+        clocks(readings).floor(at).token(at)
+    }
+
+    #[test]
+    fn a_server_ahead_of_the_others_does_not_decide() {
+        assert_eq!(token(&[1000, 2000, 9_000_000], MS * 10), Some(12_000));
+        assert_eq!(token(&[5000, 1000, 9_000_000, 8_000_000], MS * 10), Some(8_010_000));
+        assert_eq!(token(&[5, 4, 3, 2, 1], MS * 10), Some(10_003));
+        assert_eq!(token(&[7], MS * 10), Some(10_007));
+    }
+
+    #[test]
+    fn it_goes_on_with_the_time() {
+        let floor = clocks(&[1000, 2000, 3000]).floor(MS * 10);
+        assert_eq!(floor.token(MS * 15), Some(17_000));
+        assert_eq!(token(&[1000, 2000, 3000], MS * 15), Some(17_000));
+    }
+
+    #[test]
+    fn without_the_clocks_of_a_majority_it_is_unknown() {
+        assert_eq!(token(&[1000, 0, 0], MS * 10), None);
+        assert_eq!(token(&[1000, 2000, 0], MS * 10), Some(12_000));
+        assert_eq!(token(&[1000, 2000, 3000], MAX_AGE + MS * 11), None);
+        assert_eq!(clocks(&[1, 2]).floor(MS * 10).token(MAX_AGE + MS * 11), None);
+        let mut slow = Clocks::new(1, MS * 100);
+        slow.note(0, MS, MS * 102, 1000);
+        assert_eq!(slow.floor(MS * 200).token(MS * 200), None);
+    }
+}

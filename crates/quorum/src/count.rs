@@ -1,0 +1,129 @@
+//! When the votes of an attempt are the lock, and what to ask if they are not.
+//!
+//! # Implementation details
+//! A client has the lock when its gate server has let it in, and a majority has the same token, by holds that live. If
+//! all servers were asked for a token ahead of their clocks, the grants alone are that. If the tokens differ, the lower
+//! ones are raised to the highest.
+
+use std::time::Duration;
+
+use crate::acquisition::{Gather, Patience, Phase};
+use crate::call::Entry;
+use crate::terms::Rule;
+use crate::votes::Vote;
+use crate::{Acquisition, Answer, Ask, Call, Hold, Outcome, Terms};
+
+impl Acquisition {
+    /// Takes note of what came back to a request to enter or to raise the token.
+    pub(crate) fn note_vote(&mut self, now: Duration, call: &Call, answer: Answer, calls: &mut Vec<Call>) {
+        let vote = match (call.ask, answer) {
+            (Ask::Enter(entry) | Ask::Queue(entry, _), Answer::Granted(token)) => {
+                Vote::Granted { token, until: Terms::valid_until(call.sent, entry.lease) }
+            }
+            (Ask::Enter(_), Answer::Refused) => Vote::Refused { waited: false },
+            (Ask::Queue(..), Answer::Refused) => Vote::Refused { waited: true },
+            (Ask::Raise(token), Answer::Done) => {
+                Vote::Granted { token, until: Terms::valid_until(call.sent, self.terms.lease()) }
+            }
+            (Ask::Raise(_), Answer::Gone) => Vote::Refused { waited: true },
+            _ => Vote::Failed,
+        };
+        self.votes.set(call.to, vote);
+        self.count(now, calls);
+    }
+
+    /// Ends the attempt, or asks for what is missing, as far as that is known by now.
+    pub(crate) fn count(&mut self, now: Duration, calls: &mut Vec<Call>) {
+        if self.votes.count(|vote| vote != Vote::Failed) < self.terms.majority() {
+            return self.fail(now, calls);
+        }
+        match self.gate_of_votes().map(|gate| self.votes.get(gate)) {
+            Some(Vote::Refused { .. }) if self.terms.keeps(Rule::Gate) => return self.turn_away(now, calls),
+            Some(Vote::Granted { .. } | Vote::Raising(_)) => self.wait_where_refused(now, calls),
+            _ if self.terms.keeps(Rule::Gate) => return,
+            _ => {}
+        }
+        if let Some(token) = self.agreed(now) {
+            let hold = Hold::of(self.terms, self.attempt, token, &self.votes, now);
+            return self.end(Outcome::Held(hold));
+        }
+        if self.votes.granted() + self.votes.count(|vote| vote == Vote::Open) < self.terms.majority() {
+            return self.fail(now, calls);
+        }
+        self.agree(now, calls);
+    }
+
+    /// The token of the lock, if it is held.
+    fn agreed(&self, now: Duration) -> Option<u64> {
+        #[cfg(test)]
+        if let Some(weaker) = self.votes.weakly_agreed(&self.terms, now) {
+            return weaker;
+        }
+        self.votes.agreed(self.terms.majority(), now)
+    }
+
+    /// The first server that is up, as far as is known.
+    fn gate_of_votes(&self) -> Option<usize> {
+        let is_up = |at: &usize| !self.is_suspect(*at) && self.votes.get(*at) != Vote::Failed;
+        (0..self.terms.members()).find(is_up)
+    }
+
+    /// The gate server has let us in: whoever holds another server is leaving it, or will be turned away.
+    fn wait_where_refused(&mut self, now: Duration, calls: &mut Vec<Call>) {
+        let Phase::Gather(Gather { until, lease, .. }) = self.phase else { return };
+        if self.patience == Patience::None || now + SHORTEST_WAIT * 2 > until {
+            return;
+        }
+        let entry = Entry { lease, min_token: self.votes.highest().max(self.floor.token(now)) };
+        let refused = self.votes.iter().filter(|(_, vote)| *vote == Vote::Refused { waited: false });
+        let refused: Vec<usize> = refused.map(|(at, _)| at).collect();
+        for member in refused {
+            self.votes.set(member, Vote::Open);
+            self.call(member, Ask::Queue(entry, Some((until - now) / 2)), now, calls);
+        }
+    }
+
+    /// The gate server has not let us in, so nobody is overtaken: to its queue, if we may wait.
+    fn turn_away(&mut self, now: Duration, calls: &mut Vec<Call>) {
+        if self.patience == Patience::None {
+            let answered = self.votes.count(|vote| !matches!(vote, Vote::Open | Vote::Failed));
+            if answered >= self.terms.majority() || self.votes.count(|vote| vote == Vote::Open) == 0 {
+                self.fail(now, calls);
+            }
+            return;
+        }
+        self.give_back(now, calls);
+        let gate = self.gate_of_votes().unwrap_or_else(|| self.gate_server());
+        self.knock(gate, now, calls);
+    }
+
+    /// A majority has granted, with different tokens: raises the lower ones to the highest, unless the answers that are
+    /// due may be enough.
+    fn agree(&mut self, now: Duration, calls: &mut Vec<Call>) {
+        let (granted, majority) = (self.votes.granted(), self.terms.majority());
+        let Phase::Gather(gather) = &mut self.phase else { return };
+        if granted < majority || !self.terms.keeps(Rule::Raising) {
+            return;
+        }
+        // As long again as it took so far.
+        let wait = *gather.agree_by.get_or_insert(now + (now - gather.began));
+        let is_over = gather.is_overdue || now >= wait;
+        let is_due = |at: usize| !is_over && !self.suspects.get(at).copied().unwrap_or(true);
+        let due = self.votes.iter().filter(|(at, vote)| *vote == Vote::Open && is_due(*at)).count();
+        let most = self.votes.iter().filter_map(|(_, vote)| Some(self.votes.with(vote.token()?))).max();
+        if most.unwrap_or(0) + due >= majority {
+            return;
+        }
+        let Some(highest) = self.votes.highest() else { return };
+        gather.until = gather.until.max(now + self.terms.timeout());
+        let lower = |vote: Vote| matches!(vote, Vote::Granted { token, .. } if token < highest);
+        let lower: Vec<usize> = self.votes.iter().filter(|(_, vote)| lower(*vote)).map(|(at, _)| at).collect();
+        for member in lower {
+            self.votes.set(member, Vote::Raising(highest));
+            self.call(member, Ask::Raise(highest), now, calls);
+        }
+    }
+}
+
+/// Less than this is no wait: servers count whole milliseconds.
+const SHORTEST_WAIT: Duration = Duration::from_millis(1);
