@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import queue
+import signal
 import sys
 import threading
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import Any, TextIO
 
 import redis
 import redis.asyncio
@@ -46,7 +49,7 @@ def result_of(error: BaseException, task: str) -> Answer:
         result = "too-few-replicas"
     elif "is the dlock module loaded" in str(error):
         result = "no-module"
-    elif isinstance(error, asyncio.CancelledError):
+    elif isinstance(error, (asyncio.CancelledError, KeyboardInterrupt)):
         result = "canceled"
     elif isinstance(error, redis_dlock.LockNotOwnedError):
         result = "lost"
@@ -69,24 +72,91 @@ def answer(number: int, reply: Answer) -> None:
     sys.stdout.flush()
 
 
-class Threads:
-    """Each request has a thread of its own."""
+class Processes:
+    """The main thread of a process can be interrupted, so each lock has a process. Those of one session share one."""
 
-    features = ["outage", "named", "slots"]
+    features = ["cancel", "outage", "named", "slots"]
 
     def __init__(self) -> None:
-        self._locks: dict[str, redis_dlock.DLock] = {}
-        self._session: redis_dlock.Session | None = None
+        # The process and where its requests are written, and which of them has a lock.
+        self._workers: dict[str, tuple[int, TextIO]] = {}
+        self._homes: dict[str, str] = {}
 
     def run(self) -> None:
         """Until the end of the input."""
         for line in sys.stdin:
-            threading.Thread(target=self._do, args=(json.loads(line),), daemon=True).start()
+            request = json.loads(line)
+            if request["do"] == "acquire":
+                self._homes[request["lock"]] = "named" if request["named"] else request["lock"]
+            process, requests = self._worker(self._homes[request["lock"]])
+            if request["do"] == "cancel":
+                os.kill(process, signal.SIGINT)
+                answer(request["id"], {"result": "ok"})
+            else:
+                requests.write(line)
+                requests.flush()
+
+    def _worker(self, name: str) -> tuple[int, TextIO]:
+        if name not in self._workers:
+            reading, writing = os.pipe()
+            # This process has only one thread.
+            process = os.fork()
+            if process == 0:
+                os.close(writing)
+                for _, requests in self._workers.values():
+                    requests.close()
+                Threads(shares=name == "named").run(os.fdopen(reading))
+                os._exit(0)
+            os.close(reading)
+            self._workers[name] = process, os.fdopen(writing, "w")
+        return self._workers[name]
+
+
+class Threads:
+    """The main thread acquires, if a session is not shared; each other request has a thread of its own."""
+
+    def __init__(self, shares: bool) -> None:
+        self._locks: dict[str, redis_dlock.DLock] = {}
+        self._session: redis_dlock.Session | None = None
+        self._shares = shares
+        self._to_acquire: queue.SimpleQueue[dict[str, Any] | None] = queue.SimpleQueue()
+        self._acquires = False
+
+    def run(self, requests: TextIO) -> None:
+        """Until the end of the requests."""
+        signal.signal(signal.SIGINT, self._interrupt)
+        sys.unraisablehook = self._again
+        threading.Thread(target=self._read, args=(requests,), daemon=True).start()
+        while (request := self._to_acquire.get()) is not None:
+            self._do(request)
+
+    def _read(self, requests: TextIO) -> None:
+        for line in requests:
+            request = json.loads(line)
+            if request["do"] == "acquire" and not self._shares:
+                self._to_acquire.put(request)
+            else:
+                threading.Thread(target=self._do, args=(request,), daemon=True).start()
+        self._to_acquire.put(None)
+
+    def _interrupt(self, number: int, frame: object) -> None:
+        if self._acquires:
+            self._acquires = False
+            raise KeyboardInterrupt
+
+    def _again(self, dropped: Any) -> None:
+        """The interpreter drops an interrupt that comes in a destructor: it comes once more."""
+        if isinstance(dropped.exc_value, KeyboardInterrupt):
+            self._acquires = True
+            signal.raise_signal(signal.SIGINT)
 
     def _do(self, request: dict[str, Any]) -> None:
         try:
+            self._acquires = threading.current_thread() is threading.main_thread()
             reply = self._tasks[request["do"]](request)
-        except Exception as error:  # noqa: BLE001 - it is the answer
+            self._acquires = False
+        except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - it is the answer
+            self._acquires = False
             reply = result_of(error, request["do"])
         with _writing:
             answer(request["id"], reply)
@@ -205,6 +275,6 @@ class Tasks:
 
 
 if __name__ == "__main__":
-    adapter = Threads() if sys.argv[1] == "sync" else Tasks()
+    adapter = Processes() if sys.argv[1] == "sync" else Tasks()
     print(json.dumps({"features": adapter.features}), flush=True)
     adapter.run()

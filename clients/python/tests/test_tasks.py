@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import random
 import signal
 import subprocess
 import sys
@@ -69,6 +70,24 @@ async def test_five_machines_run_it_once_each_day(kit: Kit, client: redis.Redis)
         assert client.pttl("report") in STAYS
         client.pexpire("report", 1)
         await outlive(client, "report")
+
+
+async def test_a_week_with_clocks_that_differ(kit: Kit, client: redis.Redis) -> None:
+    """Five machines, whose clocks are 90 s apart, start it each day, up to a minute late. The server's time passes by
+    shortening what is left of the lock."""
+    ran: list[int] = []
+    machines = [decorated(kit, "once", lambda: ran.append(1), "report", DAY) for _ in range(5)]
+    late = random.Random(38)
+    starts = [(day * DAY + 90 * machine + late.uniform(0, 60), machine) for day in range(7) for machine in range(5)]
+    now = 0.0
+    for at, machine in sorted(starts):
+        left = client.pttl("report") - int((at - now) * 1000)
+        if client.exists("report"):
+            client.pexpire("report", left) if left > 0 else client.delete("report")
+        now = at
+        await machines[machine]()
+        assert len(ran) == at // DAY + 1
+    assert len(ran) == 7
 
 
 async def test_the_lock_stays_for_nine_tenths_of_the_period(kit: Kit, client: redis.Redis) -> None:
