@@ -81,6 +81,8 @@ class Processes:
         # The process and where its requests are written, and which of them has a lock.
         self._workers: dict[str, tuple[int, TextIO]] = {}
         self._homes: dict[str, str] = {}
+        # Inherited by each process, until it has a handler of its own.
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
 
     def run(self) -> None:
         """Until the end of the input."""
@@ -148,7 +150,7 @@ class Threads:
         """The interpreter drops an interrupt that comes in a destructor: it comes once more."""
         if isinstance(dropped.exc_value, KeyboardInterrupt):
             self._acquires = True
-            signal.raise_signal(signal.SIGINT)
+            threading.Timer(0.001, os.kill, (os.getpid(), signal.SIGINT)).start()
 
     def _do(self, request: dict[str, Any]) -> None:
         try:
