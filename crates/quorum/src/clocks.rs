@@ -39,14 +39,26 @@ impl Clocks {
     /// The token to ask for: a margin ahead of the fastest clock of a majority, the majority whose clocks are slowest.
     /// A server that is ahead of all others therefore does not decide it.
     pub fn floor(&self, now: Duration) -> Floor {
+        Floor { at: now, token: self.clocks(now).get(self.readings.len() / 2).map(|clock| clock + MARGIN_US) }
+    }
+
+    /// What the clocks show that are known, in order.
+    fn clocks(&self, now: Duration) -> Vec<u64> {
         let read = |reading: &Reading| {
             let age = now.checked_sub(reading.at).filter(|age| *age <= MAX_AGE)?;
-            Some(reading.unix_us.saturating_add(micros(age)))
+            Some(reading.unix_us.saturating_add(micros(age)).min(LATEST_US))
         };
         let mut clocks: Vec<u64> = self.readings.iter().flatten().filter_map(read).collect();
         clocks.sort_unstable();
-        let token = clocks.get(self.readings.len() / 2).map(|clock| clock.saturating_add(MARGIN_US));
-        Floor { at: now, token }
+        clocks
+    }
+
+    /// The rule is left out that the clock is one that a majority is not ahead of.
+    #[cfg(test)]
+    pub(crate) fn floor_of_the_fastest(&self, now: Duration) -> Floor {
+        let clocks = self.clocks(now);
+        let is_known = clocks.len() > self.readings.len() / 2;
+        Floor { at: now, token: clocks.last().filter(|_| is_known).map(|clock| clock + MARGIN_US) }
     }
 }
 
@@ -70,6 +82,9 @@ fn micros(time: Duration) -> u64 {
 
 /// How far the token is ahead of the clock it is taken from.
 pub(crate) const MARGIN_US: u64 = 10_000;
+
+/// No clock shows more: a token that is higher is an error.
+const LATEST_US: u64 = 1 << 52;
 
 /// For how long a reading says anything. Read the clocks again well before.
 const MAX_AGE: Duration = Duration::from_secs(120);

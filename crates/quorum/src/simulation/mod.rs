@@ -33,7 +33,7 @@ mod world;
 use dlock_testkit::random::Random;
 
 use check::{Counts, Violation};
-use plan::{Clocks, Given, Network, Plan, Restarts};
+use plan::{Clocks, Given, Network, Plan, Readings, Restarts};
 use world::World;
 
 use crate::terms::Rule;
@@ -69,6 +69,22 @@ fn if_a_lost_hold_comes_back_tokens_go_back() {
     assert_eq!(first_without(Rule::LostForGood, 20_000), Violation::TokenOrder);
 }
 
+#[test]
+fn if_one_wrong_reading_is_enough_tokens_go_back() {
+    let found = first_violation(Given { readings: Readings::Fastest, network: Network::Rough, ..Given::ALL }, 20_000);
+    assert_eq!(found, Violation::TokenOrder);
+}
+
+#[test]
+fn without_the_gate_server_clients_are_overtaken() {
+    let overtaken = |seed| {
+        let mut world = calm(seed, Some(Rule::Gate));
+        assert_eq!(world.run(), None, "seed {seed}");
+        world.counts.overtaken > 0
+    };
+    assert!((0..200).any(overtaken));
+}
+
 fn first_without(rule: Rule, within: u64) -> Violation {
     first_violation(Given { without: Some(rule), network: Network::Rough, ..Given::ALL }, within)
 }
@@ -100,9 +116,7 @@ fn first_violation(given: Given, within: u64) -> Violation {
 #[test]
 fn where_nothing_fails_everybody_gets_in_by_the_first_queue_and_nobody_is_overtaken() {
     for seed in 0..200 {
-        let mut random = random_of(seed);
-        let plan = Plan::calm(&mut random, [1, 2, 3, 4, 5][seed as usize % 5], 4);
-        let mut world = World::of(plan, Given { clocks: Clocks::Right, ..Given::ALL }, random);
+        let mut world = calm(seed, None);
         assert_eq!(world.run(), None, "seed {seed}");
         let counts = &world.counts;
         assert!(counts.held >= 4 && counts.contended + counts.too_few + counts.lost == 0, "seed {seed}: {counts:?}");
@@ -110,6 +124,13 @@ fn where_nothing_fails_everybody_gets_in_by_the_first_queue_and_nobody_is_overta
         assert!(counts.most_attempts <= 2, "seed {seed}: {counts:?}");
         assert_eq!(counts.overtaken, 0, "seed {seed}: {counts:?}");
     }
+}
+
+/// A run in which nothing fails.
+fn calm(seed: u64, without: Option<Rule>) -> World {
+    let mut random = random_of(seed);
+    let plan = Plan::calm(&mut random, [1, 2, 3, 4, 5][seed as usize % 5], 4);
+    World::of(plan, Given { without, clocks: Clocks::Right, ..Given::ALL }, random)
 }
 
 /// What happens in the run of a seed.

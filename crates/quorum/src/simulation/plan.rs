@@ -16,6 +16,16 @@ pub struct Given {
     pub restarts: Restarts,
     pub clocks: Clocks,
     pub network: Network,
+    pub readings: Readings,
+}
+
+/// Which clock clients go by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Readings {
+    /// The one that a majority is not ahead of.
+    Majority,
+    /// The fastest one.
+    Fastest,
 }
 
 /// How bad the network is, and how often servers and clients fail.
@@ -48,8 +58,13 @@ pub enum Clocks {
 }
 
 impl Given {
-    pub const ALL: Given =
-        Given { without: None, restarts: Restarts::WaitedOut, clocks: Clocks::Agree, network: Network::Any };
+    pub const ALL: Given = Given {
+        without: None,
+        restarts: Restarts::WaitedOut,
+        clocks: Clocks::Agree,
+        network: Network::Any,
+        readings: Readings::Majority,
+    };
 }
 
 pub struct Plan {
@@ -68,6 +83,8 @@ pub struct Plan {
     /// How long a client waits at most before it tries again where too few servers answered.
     pub retry: u64,
     pub is_rough: bool,
+    /// Whether the first client reads the clock of the first server wrong, by several leases.
+    pub misreads: bool,
     pub end: Real,
     pub faults: Vec<(Real, Fault)>,
 }
@@ -120,12 +137,14 @@ impl Plan {
             think: random.pick(&[2, 20, 200]) * MS,
             retry: 100 * MS,
             is_rough: false,
+            misreads: false,
             end: 2_500 * MS + 2 * longest_lease,
             faults: Vec::new(),
         };
         if given.network == Network::Rough || random.permille(200) {
             plan.be_rough(random);
         }
+        plan.misreads = plan.servers > 2 && (random.permille(200) || given.readings == Readings::Fastest);
         plan.draw_faults(random, given);
         plan
     }
@@ -162,6 +181,7 @@ impl Plan {
             think: 10 * MS,
             retry: 100 * MS,
             is_rough: false,
+            misreads: false,
             end: 10_000 * MS,
             faults: Vec::new(),
         }

@@ -6,10 +6,12 @@ use dlock_core::Mode;
 
 use super::check::Violation;
 use super::client::{Client, Link, Plans, State};
-use super::plan::Restarts;
+use super::plan::{Given, Readings, Restarts};
 use super::server::{Memory, Origin};
 use super::world::{Event, Said, World};
-use crate::{Acquisition, Answer, Ask, Call, Facts, Keeping, Outcome, Patience, Standing, Start, Terms, standing};
+use crate::{
+    Acquisition, Answer, Ask, Call, Clocks, Facts, Floor, Keeping, Outcome, Patience, Standing, Start, Terms, standing,
+};
 
 impl World {
     pub(super) fn begin(&mut self, client: usize) {
@@ -30,7 +32,7 @@ impl World {
             _ => Patience::Endless,
         };
         let mut calls = Vec::new();
-        let floor = this.clocks.floor(now);
+        let floor = floor(&this.clocks, self.given, now);
         let start = Start { suspects: &[], contended: this.was_refused, floor, seed: random.number() };
         this.state = State::Acquiring(Acquisition::begin(this.terms, patience, start, now, &mut calls));
         if self.random.permille(READ_PERMILLE) {
@@ -180,7 +182,8 @@ impl World {
         let this = &mut self.clients[client];
         let read = this.clock.read(self.now);
         if let Some(Said { unix_us, .. }) = said {
-            this.clocks.note(server, sent, read, unix_us);
+            let wrong = if self.plan.misreads && (client, server) == (0, 0) { 4 * self.plan.longest_lease } else { 0 };
+            this.clocks.note(server, sent, read, unix_us + wrong);
         }
         if !matches!(this.links[server], Link::Greeting(..)) {
             return;
@@ -211,7 +214,7 @@ impl World {
             return;
         }
         let answer = if to.is_reserved && answer == Answer::Done { Answer::Reserved } else { answer };
-        let floor = this.clocks.floor(this.clock.read(self.now));
+        let floor = floor(&this.clocks, self.given, this.clock.read(self.now));
         self.step(to.client, |state, now, calls| match state {
             State::Idle => {}
             State::Acquiring(acquisition) => {
@@ -230,6 +233,13 @@ impl World {
             let process = this.process;
             self.at(at, Event::Timer { client, process });
         }
+    }
+}
+
+fn floor(clocks: &Clocks, given: Given, now: Duration) -> Floor {
+    match given.readings {
+        Readings::Majority => clocks.floor(now),
+        Readings::Fastest => clocks.floor_of_the_fastest(now),
     }
 }
 
