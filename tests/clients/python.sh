@@ -50,6 +50,7 @@ part others tests "$python" "${rest[@]/#/--ignore=}"
 # connections, and time limits: by itself, it has none.
 part oldest tests "$oldest" tests/test_as_redis_py.py tests/test_lost_connections.py tests/test_sessions.py \
     tests/test_named_sessions.py tests/test_unread_replies.py
+part oldest-clusters tests "$oldest" tests/test_cluster_sessions.py -k next_primary
 part oldest-limits tests "$oldest" tests/test_lost.py tests/test_time_limits.py
 
 failed=0

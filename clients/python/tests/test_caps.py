@@ -82,6 +82,24 @@ async def test_a_session_knows_the_cap_of_the_server(kit: Kit, client: redis.Red
     await session.close()
 
 
+async def test_a_user_who_may_not_ask_is_told_with_a_heartbeat(kit: Kit, client: redis.Redis) -> None:
+    rules = ["reset", "on", ">secret", "~*", "+@all", "-dlock.info"]
+    command(client, "ACL", "SETUSER", "deaf", *rules)
+    own = kit.client(username="deaf", password="secret")
+    session = kit.session(client=own, timeout=0.6)
+    await session.open()
+    lock = kit.extra("job", client=own, session=session)
+    assert await lock.acquire()
+    lost = lock.lost
+    assert not await is_lost(lost, 2.5), "longer than its lease"
+    with capped(client, 3000):
+        other = kit.extra("other", client=own, session=session)
+        assert await other.acquire()
+    assert await is_lost(other.lost, 4.5) and not lost_already(lost)
+    await session.close()
+    command(client, "ACL", "DELUSER", "deaf")
+
+
 async def test_a_grant_after_a_wait_counts_from_the_grant(kit: Kit, client: redis.Redis) -> None:
     """The client is not told when the grant was; the session asks."""
     own = kit.client()

@@ -109,11 +109,11 @@ class DLock(LockBase[Line], Lock):
         raise self._lost_before_entry()
 
     async def _prolong(self, hold: Hold[Line]) -> None:
-        """Asks until when an entered hold lasts. If no server answers, what was known before counts."""
+        """Asks until when an entered hold lasts. Without an answer, the time that was known before counts."""
         sent = time.monotonic()
         try:
             hold.until = sent + (await self._left_now(hold) or 0) / 1000
-        except redis_py.LOST:
+        except (*redis_py.LOST, ResponseError):
             pass
 
     async def locked(self) -> bool:

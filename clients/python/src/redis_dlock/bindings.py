@@ -8,10 +8,10 @@ import time
 from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING, Any
 
-from redis.exceptions import LockNotOwnedError, ResponseError
+from redis.exceptions import LockNotOwnedError, NoPermissionError, ResponseError
 
 from . import redis_py
-from .commands import Command, Mode, Name, code, token_and_slot
+from .commands import Command, Mode, Name, token_and_slot
 from .info import of_owner
 
 if TYPE_CHECKING:
@@ -38,13 +38,13 @@ class Cap:
         if not self.is_known:
             self.at = max(self.at, min(until, self._told))
 
-    def is_near(self, timeout: float) -> bool:
-        """Returns whether it must be asked for: it may end the hold before the session could."""
-        return not self.is_known and self.at < time.monotonic() + timeout
+    def is_near(self, seconds: float) -> bool:
+        """Returns whether it is not known, and may end the hold within this time."""
+        return not self.is_known and self.at < time.monotonic() + seconds
 
     def read(self, sent: float, replies: list[Any]) -> bool:
         """Takes the replies to questions that were sent then. Returns False if the server has no such hold."""
-        if any(isinstance(reply, ResponseError) and code(reply) == "NOPERM" for reply in replies):
+        if any(isinstance(reply, NoPermissionError) for reply in replies):
             # It is noticed with the next heartbeat, then.
             self.at, self.is_known = self._told, True
             return True

@@ -254,7 +254,8 @@ class SessionBase:
 
     def _ask_caps(self) -> Round:
         """Asks for the caps of locks that may end at one soon: once for each lock that is held for that long."""
-        near = [each for each in list(self._bindings) if each.cap.is_near(self.timeout)]
+        # Early enough for thousands of them.
+        near = [each for each in list(self._bindings) if each.cap.is_near(2 * self.timeout)]
         while near and time.monotonic() < self._due:
             some, near = near[:_AT_ONCE], near[_AT_ONCE:]
             sent = time.monotonic()

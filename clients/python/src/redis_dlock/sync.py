@@ -115,11 +115,11 @@ class DLock(LockBase[Line], Lock):
         raise self._lost_before_entry()
 
     def _prolong(self, hold: Hold[Line]) -> None:
-        """Asks until when an entered hold lasts. If no server answers, what was known before counts."""
+        """Asks until when an entered hold lasts. Without an answer, the time that was known before counts."""
         sent = time.monotonic()
         try:
             hold.until = sent + (self._left_now(hold) or 0) / 1000
-        except redis_py.LOST:
+        except (*redis_py.LOST, ResponseError):
             pass
 
     def locked(self) -> bool:
