@@ -2,7 +2,6 @@
 
 use std::ffi::OsString;
 use std::net::SocketAddr;
-use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -10,11 +9,11 @@ use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::error::{ContextKind, ContextValue};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
-use dlock_client::{Acquire, Client, LogEntry};
+use dlock_client::LogEntry;
 
 use crate::deadline::MIN_LEASE;
 use crate::once::Once;
-use crate::output::{for_people, shown};
+use crate::output::for_people;
 use crate::servers::Servers;
 
 /// Run commands under a lock of Redis or Valkey, and look at locks.
@@ -162,6 +161,10 @@ pub struct Run {
     #[arg(value_parser = clap::value_parser!(u32).range(1..))]
     pub permits: u32,
 
+    /// Give the command a number in DLOCK_SLOT, the lowest of 0 to N-1 that no other one has
+    #[arg(long, requires = "limit", conflicts_with = "permits")]
+    pub slot: bool,
+
     /// How long the lock stays if this process dies; at least 3s
     #[arg(short, long, value_name = "TIME", default_value = "30s", value_parser = lease)]
     pub lease: Duration,
@@ -208,39 +211,11 @@ pub struct Run {
 
     /// The lock; left out with -k
     #[arg(value_parser = lock_name())]
-    name: OsString,
+    pub name: OsString,
 
     /// The program to run, with its arguments
     #[arg(required_unless_present = "keys", trailing_var_arg = true, allow_hyphen_values = true)]
-    command: Vec<OsString>,
-}
-
-impl Run {
-    /// Returns the acquisition that the options describe.
-    pub fn acquire(&self, client: &Client) -> Acquire {
-        let name = self.name.as_bytes();
-        match self.limit {
-            _ if !self.keys.is_empty() => client.acquire_all(self.keys.iter().map(|key| key.as_bytes())),
-            Some(limit) => client.semaphore(name, limit).acquire_many(self.permits),
-            None if self.shared => client.read(name),
-            None => client.acquire(name),
-        }
-    }
-
-    /// Returns the program and its arguments.
-    pub fn program(&self) -> Option<(&OsString, &[OsString])> {
-        match self.keys.as_slice() {
-            [] => self.command.split_first(),
-            // There is no name, so the first word is the program.
-            _ => Some((&self.name, &self.command)),
-        }
-    }
-
-    /// Returns the locks, for messages.
-    pub fn shown(&self) -> String {
-        let names = if self.keys.is_empty() { std::slice::from_ref(&self.name) } else { &self.keys };
-        names.iter().map(|name| shown(name.as_bytes())).collect::<Vec<_>>().join(" ")
-    }
+    pub command: Vec<OsString>,
 }
 
 #[derive(Args)]
@@ -409,6 +384,7 @@ Examples:
   dlock run --once 1d --quiet report -- make report   # cron on several machines: one of them runs it
   dlock run --max-time 1h import -- ./import          # one that hangs does not keep its lock
   dlock run --limit 4 render -- ./render page.svg     # at most four at a time
+  dlock run --limit 4 --slot gpu -- sh -c 'CUDA_VISIBLE_DEVICES=$DLOCK_SLOT exec ./train'
   dlock run -k account:1 -k account:2 -- ./transfer   # both locks or none
   dlock run -s redis://a -s redis://b -s redis://c --longest-lease 1m report -- make report
   dlock run db:migrate -- sh -c 'migrate --fence \"$DLOCK_TOKEN\"'";

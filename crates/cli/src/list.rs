@@ -39,7 +39,10 @@ pub fn describe(lock: &LockInfo) -> Vec<String> {
     let permits = if lock.count > lock.holders { format!(", {} entries", lock.count) } else { String::new() };
     let mut lines = vec![format!("{}: {}{permits}", shown(&lock.name), lock.mode)];
     if !lock.holds.is_empty() {
-        let heading = ["HELD BY", "MODE", "PERMITS", "AGE", "TTL", "TOKEN", "SESSION"].map(str::to_owned);
+        // The last column is there only if a hold has a number.
+        let has_slots = lock.holds.iter().any(|hold| hold.slot.is_some());
+        let last = if has_slots { "SLOT" } else { "" };
+        let heading = ["HELD BY", "MODE", "PERMITS", "AGE", "TTL", "TOKEN", "SESSION", last].map(str::to_owned);
         let holds = lock.holds.iter().map(|hold| {
             let session = match (hold.session, &hold.named_session) {
                 (Some(id), _) => id.to_string(),
@@ -47,7 +50,8 @@ pub fn describe(lock: &LockInfo) -> Vec<String> {
                 (None, None) => "-".to_owned(),
             };
             let (mode, permits, token) = (hold.mode.to_string(), hold.count.to_string(), hold.token.to_string());
-            [shown(&hold.owner), mode, permits, time(hold.age), time(hold.ttl), token, session]
+            let slot = hold.slot.map_or(if has_slots { "-" } else { "" }.to_owned(), |slot| slot.to_string());
+            [shown(&hold.owner), mode, permits, time(hold.age), time(hold.ttl), token, session, slot]
         });
         lines.push(String::new());
         lines.extend(columns(&std::iter::once(heading).chain(holds).collect::<Vec<_>>()));

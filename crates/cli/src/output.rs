@@ -35,6 +35,7 @@ fn hold(hold: &HoldInfo) -> Value {
         "age": millis(hold.age),
         "ttl": millis(hold.ttl),
         "session": hold.session.map(Value::from).or_else(|| hold.named_session.as_deref().map(|id| text(id).into())),
+        "slot": hold.slot,
     })
 }
 

@@ -1,12 +1,12 @@
 //! `dlock run`: a command under a lock.
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::process::ExitStatus;
 use std::time::{Duration, Instant};
 
-use dlock_client::{Client, Error, Guard};
+use dlock_client::{Acquire, Client, Error, Guard};
 use nix::sys::signal::{Signal, kill, raise};
 use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
 use nix::unistd::{Pid, gethostname};
@@ -15,6 +15,7 @@ use tokio::time::{sleep_until, timeout};
 
 use crate::args::Run;
 use crate::deadline::Deadline;
+use crate::output::shown;
 use crate::parent_death::die_with_us;
 use crate::signals::{From, Signals};
 use crate::{exit, fail};
@@ -51,6 +52,35 @@ pub async fn run(client: &Client, run: Run) -> u8 {
     match supervisor.watch(&mut signals).await {
         Ok(status) => supervisor.finish(status, &run).await,
         Err(error) => fail(exit::UNAVAILABLE, &error.to_string()),
+    }
+}
+
+impl Run {
+    /// Returns the acquisition that the options describe.
+    pub fn acquire(&self, client: &Client) -> Acquire {
+        let name = self.name.as_bytes();
+        match self.limit {
+            _ if !self.keys.is_empty() => client.acquire_all(self.keys.iter().map(|key| key.as_bytes())),
+            Some(limit) if self.slot => client.semaphore(name, limit).acquire_slot(),
+            Some(limit) => client.semaphore(name, limit).acquire_many(self.permits),
+            None if self.shared => client.read(name),
+            None => client.acquire(name),
+        }
+    }
+
+    /// Returns the program and its arguments.
+    pub fn program(&self) -> Option<(&OsString, &[OsString])> {
+        match self.keys.as_slice() {
+            [] => self.command.split_first(),
+            // There is no name, so the first word is the program.
+            _ => Some((&self.name, &self.command)),
+        }
+    }
+
+    /// Returns the locks, for messages.
+    pub fn shown(&self) -> String {
+        let names = if self.keys.is_empty() { std::slice::from_ref(&self.name) } else { &self.keys };
+        names.iter().map(|name| shown(name.as_bytes())).collect::<Vec<_>>().join(" ")
     }
 }
 
@@ -106,6 +136,11 @@ fn start(run: &Run, guard: &Guard, signals: &Signals) -> io::Result<Child> {
     let names: Vec<_> = guard.names().collect();
     command.env("DLOCK_NAME", OsStr::from_bytes(&names.join(&b' ')));
     command.env("DLOCK_OWNER", guard.owner()).env("DLOCK_TOKEN", guard.token().to_string());
+    match guard.slot() {
+        Some(slot) => command.env("DLOCK_SLOT", slot.to_string()),
+        // That of a run around this one.
+        None => command.env_remove("DLOCK_SLOT"),
+    };
     die_with_us(&mut command, signals.mask_before());
     command.spawn()
 }

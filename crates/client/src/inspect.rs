@@ -109,6 +109,8 @@ pub struct HoldInfo {
     pub session: Option<i64>,
     /// The id of the named session that it is bound to.
     pub named_session: Option<Vec<u8>>,
+    /// The number of its place in a semaphore, if it has one.
+    pub slot: Option<u32>,
 }
 
 /// One request that waits.
@@ -180,6 +182,7 @@ impl HoldInfo {
             age: Duration::from_micros(now.saturating_sub(token)),
             session,
             named_session,
+            slot: fields.take("slot")?,
         })
     }
 }

@@ -58,6 +58,19 @@ impl Semaphore {
         self.with(permits, Wait::ForEver)
     }
 
+    /// Takes one permit and the number of its place, waiting for as long as it takes: [`Guard::slot`] is the lowest of 0
+    /// to `limit` - 1 that nobody has. For pools of devices and for worker ids. The server needs a module that knows
+    /// `SLOT`.
+    ///
+    /// The number is as safe as the permit. A program that stalls for longer than its lease loses both, and another one
+    /// may have the number before it notices: stop using it when the guard is lost.
+    ///
+    /// [`Guard::slot`]: crate::Guard::slot
+    pub fn acquire_slot(&self) -> Acquire {
+        let terms = Terms { wants_slot: true, ..self.terms(1, Wait::ForEver) };
+        Acquire::new(self.backend.clone(), terms)
+    }
+
     /// Takes one permit if one is free; otherwise the result is [`Error::Contention`](crate::Error::Contention).
     pub fn try_acquire(&self) -> Acquire {
         self.try_acquire_many(1)
@@ -70,8 +83,12 @@ impl Semaphore {
     }
 
     fn with(&self, permits: u32, wait: Wait) -> Acquire {
+        Acquire::new(self.backend.clone(), self.terms(permits, wait))
+    }
+
+    fn terms(&self, permits: u32, wait: Wait) -> Terms {
         let mode = Mode::Permits { limit: self.limit, permits };
-        Acquire::new(self.backend.clone(), Terms::new(vec![self.name.clone()], mode, wait))
+        Terms::new(vec![self.name.clone()], mode, wait)
     }
 }
 

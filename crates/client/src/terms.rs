@@ -133,6 +133,8 @@ pub(crate) struct Terms {
     /// Marks the request, so that a repeat gets the answer of the first. No other of its owner has the same.
     pub request: String,
     pub mode: Mode,
+    /// Whether it asks for the number of a place, with one permit of a semaphore.
+    pub wants_slot: bool,
     pub lease: Duration,
     /// How long the lock is held at most, however often it is renewed.
     pub max_hold: Option<Duration>,
@@ -158,6 +160,7 @@ impl Terms {
             naming: Naming::default(),
             request: String::new(),
             mode,
+            wants_slot: false,
             lease: DEFAULT_LEASE,
             max_hold: None,
             at_least: None,
@@ -232,6 +235,8 @@ pub(crate) fn up_to_millis(time: Duration) -> Duration {
 /// A lock that was got.
 pub(crate) struct Grant {
     pub token: u64,
+    /// The number of its place, if it asked for one.
+    pub slot: Option<u32>,
     /// Until when it is held if nothing is heard any more, by this process' monotonic clock.
     pub until: Instant,
     /// The connection that the hold is bound to, if it is a session.
@@ -248,6 +253,7 @@ pub(crate) struct Hold {
     pub owner: String,
     pub mode: Mode,
     pub token: u64,
+    pub slot: Option<u32>,
     pub lease: Duration,
     pub keep: Keep,
     pub replicas: Option<Replicas>,
@@ -273,9 +279,9 @@ pub(crate) enum Renewal {
 impl Hold {
     pub fn new(terms: &Terms, owner: String, grant: &Grant) -> Self {
         let Terms { names, lease, mode, keep, replicas, upgrade, .. } = terms.clone();
-        let (token, session, kept) = (grant.token, grant.session.clone(), grant.kept.clone());
+        let (token, slot, session, kept) = (grant.token, grant.slot, grant.session.clone(), grant.kept.clone());
         let (upgrades, binding) = (Upgrades::default(), None);
-        Self { names, owner, mode, token, lease, keep, replicas, session, binding, kept, upgrades, upgrade }
+        Self { names, owner, mode, token, slot, lease, keep, replicas, session, binding, kept, upgrades, upgrade }
     }
 
     /// Returns the lock, or the first of several.

@@ -24,7 +24,7 @@ use nix::unistd::Pid;
 use serde_json::{Value, json};
 
 /// The scenarios that the command plays. A session is a lease here, and a lease is at least 3 s and renewed.
-const PLAYED: [&str; 16] = [
+const PLAYED: [&str; 17] = [
     "cancel",
     "cancel_at_every_point",
     "cap",
@@ -40,13 +40,15 @@ const PLAYED: [&str; 16] = [
     "read_write",
     "replicas",
     "server_down",
+    "slot",
     "wait_0",
 ];
 
 /// The scenarios that need what the command lacks.
-const LEFT_OUT: [(&str, &str); 5] = [
+const LEFT_OUT: [(&str, &str); 6] = [
     ("grant", "a lease under 3 s that is not renewed"),
     ("loss", "a lease under 3 s that is not renewed, sessions"),
+    ("named_session", "sessions"),
     ("renewal", "a renewal by hand"),
     ("session", "sessions"),
     ("wait", "a lease under 3 s that is not renewed"),
@@ -111,7 +113,7 @@ fn adapter() {
     let mut runs: HashMap<String, Arc<Run>> = HashMap::new();
     // The earlier run of a letter goes on.
     let mut before = Vec::new();
-    say(&json!({"features": ["cancel", "outage", "leases"]}));
+    say(&json!({"features": ["cancel", "outage", "leases", "slots"]}));
     for line in std::io::stdin().lock().lines().map_while(Result::ok) {
         let request: Value = serde_json::from_str(&line).expect("a request");
         let lock = request["lock"].as_str().expect("a letter").to_owned();
@@ -157,7 +159,11 @@ fn start(request: &Value) -> (Child, Arc<Run>) {
     if request["mode"] == "read" {
         command.arg("--shared");
     }
-    command.args([request["name"].as_str().expect("a name"), "--", "sh", "-c", "echo $DLOCK_TOKEN; exec cat"]);
+    if let Some(limit) = request["slots"].as_u64() {
+        command.args(["--limit", &limit.to_string(), "--slot"]);
+    }
+    let script = "echo $DLOCK_TOKEN $DLOCK_SLOT; exec cat";
+    command.args([request["name"].as_str().expect("a name"), "--", "sh", "-c", script]);
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     die_with_the_tests(&mut command);
     hear_all_signals(&mut command);
@@ -169,13 +175,14 @@ fn start(request: &Value) -> (Child, Arc<Run>) {
 
 /// Answers to the acquisition, and notes the end.
 fn follow(mut child: Child, run: &Run, id: &Value) {
-    let mut token = String::new();
+    let mut words = String::new();
     let mut output = BufReader::new(child.stdout.take().expect("a pipe"));
-    output.read_line(&mut token).expect("readable output");
-    let token = token.trim().parse::<u64>().ok();
+    output.read_line(&mut words).expect("readable output");
+    let mut words = words.split_whitespace().map_while(|word| word.parse::<u64>().ok());
+    let (token, slot) = (words.next(), words.next());
     if let Some(token) = token {
         run.state().is_granted = true;
-        say(&json!({"id": id, "result": "granted", "token": token}));
+        say(&json!({"id": id, "result": "granted", "token": token, "slot": slot}));
     }
     let mut told = String::new();
     child.stderr.take().expect("a pipe").read_to_string(&mut told).expect("readable output");

@@ -86,6 +86,33 @@ fn permits_are_what_a_command_counts_as() {
 }
 
 #[test]
+fn each_of_n_commands_has_a_number_of_its_own() {
+    let (server, notes) = (Server::start(), Notes::new());
+    let go = notes.path("go").display().to_string();
+    let run = |number: usize| {
+        let note = notes.path(&format!("slot{number}")).display().to_string();
+        let script = format!("echo ${{DLOCK_SLOT-none}} > {note}; while [ ! -e {go} ]; do sleep 0.01; done");
+        let options = ["run", "--limit", "3", "--slot", "gpu", "--", "sh", "-c", &script];
+        Running::start(dlock(&server).with(options))
+    };
+    let mut all: Vec<_> = (0..3).map(run).collect();
+    let mut slots: Vec<_> = (0..3).map(|number| notes.line(&format!("slot{number}"))).collect();
+    let gone: usize = slots.iter().position(|slot| slot == "1").expect("a number 1");
+    slots.sort_unstable();
+    assert_eq!(slots, ["0", "1", "2"]);
+    let shown = outcome(dlock(&server).with(["info", "--table", "gpu"])).stdout;
+    assert!(shown.contains("SESSION  SLOT\n"), "{shown}");
+    all[gone].signal(libc::SIGTERM);
+    all.push(run(3));
+    assert_eq!(notes.line("slot3"), "1");
+    fs::write(&go, "").expect("a file");
+    // A run inside of another one, and one without a number.
+    let inner = dlock(&server).with(["run", "--limit", "3", "--slot", "a", "--", env!("CARGO_BIN_EXE_dlock")]);
+    let inner = inner.with(["run", "b", "--", "sh", "-c", "echo ${DLOCK_SLOT-none}"]);
+    assert_eq!(outcome(inner).stdout, "none\n");
+}
+
+#[test]
 fn several_locks_are_taken_together_or_not_at_all() {
     let (server, notes) = (Server::start(), Notes::new());
     let mut command = dlock(&server);
@@ -112,6 +139,8 @@ fn options_that_do_not_go_together_are_mistakes() {
     for wrong in [
         &["--limit", "0", "pool", "--", "true"][..],
         &["--permits", "1", "pool", "--", "true"],
+        &["--slot", "pool", "--", "true"],
+        &["--limit", "3", "--permits", "2", "--slot", "pool", "--", "true"],
         &["--limit", "2", "--shared", "pool", "--", "true"],
         &["-k", "a", "--limit", "2", "--", "true"],
         &["-k", "a", "--shared", "--", "true"],

@@ -13,7 +13,7 @@ const HERE: &str = "crates/cli/tests/dlock/pages.rs";
 
 /// Programs on the `PATH`, and in the working directory.
 const PROGRAMS: [&str; 5] = ["make", "backup", "psql", "man", "run-the-backup"];
-const SCRIPTS: [&str; 5] = ["backup.sh", "billing", "deploy.sh", "render", "transfer"];
+const SCRIPTS: [&str; 6] = ["backup.sh", "billing", "deploy.sh", "render", "train", "transfer"];
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")

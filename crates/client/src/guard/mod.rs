@@ -126,6 +126,12 @@ impl Guard {
         if let Mode::Permits { permits, .. } = self.held.hold.mode { permits } else { 1 }
     }
 
+    /// Returns the number of its place in the semaphore, if it was acquired with one
+    /// ([`acquire_slot`](crate::Semaphore::acquire_slot)).
+    pub fn slot(&self) -> Option<u32> {
+        self.held.hold.slot
+    }
+
     /// Returns the fencing token, which is higher than that of any earlier grant of this server.
     pub fn token(&self) -> u64 {
         self.held.hold.token

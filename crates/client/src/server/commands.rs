@@ -16,7 +16,12 @@ pub(super) fn acquire(terms: &Terms, ticket: Option<&Ticket>, block: Option<u64>
         Mode::Write => on(terms, "DLOCK.WLOCK"),
         Mode::Permits { limit, permits } => {
             let mut acquire = on(terms, "DLOCK.SACQUIRE");
-            acquire.arg(limit).arg("PERMITS").arg(permits);
+            acquire.arg(limit);
+            if terms.wants_slot {
+                acquire.arg("SLOT")
+            } else {
+                acquire.arg("PERMITS").arg(permits)
+            };
             acquire
         }
         Mode::Together => {
@@ -111,12 +116,19 @@ pub(super) fn wait(replicas: Replicas) -> Cmd {
     wait
 }
 
-pub(super) fn token(reply: &Value) -> Result<Option<u64>, Fault> {
-    match reply {
-        Value::Nil => Ok(None),
-        Value::Int(token) if *token > 0 => Ok(Some(token.unsigned_abs())),
-        other => Err(unexpected(other)),
-    }
+/// Returns the token and the slot of a grant. `None`: it was not granted.
+pub(super) fn granted(reply: &Value) -> Result<Option<(u64, Option<u32>)>, Fault> {
+    let token = |token: &i64| u64::try_from(*token).ok().filter(|token| *token > 0);
+    let grant = match reply {
+        Value::Nil => return Ok(None),
+        Value::Int(value) => token(value).map(|token| (token, None)),
+        Value::Array(fields) => match fields.as_slice() {
+            [Value::Int(value), Value::Int(slot)] => token(value).zip(u32::try_from(*slot).ok().map(Some)),
+            _ => None,
+        },
+        _ => None,
+    };
+    grant.map(Some).ok_or_else(|| unexpected(reply))
 }
 
 /// Checks that a reply to `WAIT` is enough.

@@ -181,13 +181,13 @@ impl Server {
         }
         let sent = Instant::now();
         let (replies, link) = self.nodes.call_at(terms.name(), &all, lane, patience, rest, at).await?;
-        let Some(token) = commands::token(replies.first().unwrap_or(&Value::Nil))? else {
+        let Some((token, slot)) = commands::granted(replies.first().unwrap_or(&Value::Nil))? else {
             self.nodes.park(link, lane);
             return Ok(None);
         };
         let session = (terms.keep == Keep::Session).then(|| Arc::new(Session::new(link.clone())));
         let lease = terms.first_lease();
-        let mut grant = Grant { token, until: sent + lease, session, ticket, kept: None };
+        let mut grant = Grant { token, slot, until: sent + lease, session, ticket, kept: None };
         let hold = Hold::new(terms, terms.owner.clone(), &grant);
         if let Some(replicas) = terms.replicas
             && let Err(fault) = commands::acknowledged(replies.last().unwrap_or(&Value::Nil), replicas)

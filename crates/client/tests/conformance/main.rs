@@ -15,7 +15,7 @@ use std::io::BufRead;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use dlock_client::{Client, Error, Guard};
+use dlock_client::{Client, Error, Guard, Session};
 use dlock_testkit::conformance::{self, Suite, say};
 use serde_json::{Value, json};
 use tokio::task::AbortHandle;
@@ -39,10 +39,16 @@ struct Entry {
 
 type Locks = Arc<Mutex<HashMap<String, Entry>>>;
 
+/// The session of all locks that are named, and its client.
+static NAMED: tokio::sync::Mutex<Option<(Client, Session)>> = tokio::sync::Mutex::const_new(None);
+
+/// The time of that session.
+const TIMEOUT: Duration = Duration::from_secs(10);
+
 fn adapter() {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("threads");
     let locks = Locks::default();
-    say(&json!({"features": ["cancel", "outage"]}));
+    say(&json!({"features": ["cancel", "outage", "named", "slots"]}));
     for line in std::io::stdin().lock().lines().map_while(Result::ok) {
         let request: Value = serde_json::from_str(&line).expect("a request");
         runtime.spawn(handle(locks.clone(), request));
@@ -78,12 +84,28 @@ async fn handle(locks: Locks, request: Value) {
 }
 
 async fn acquire(locks: &Locks, lock: &str, request: &Value) -> Value {
-    let client = Client::open(&format!("redis://127.0.0.1:{}", request["port"])).expect("a URL");
+    let mut client = Client::open(&format!("redis://127.0.0.1:{}", request["port"])).expect("a URL");
+    let mut named = None;
+    if request["named"] == true {
+        let mut kept = NAMED.lock().await;
+        kept.take_if(|(_, session)| !session.is_open());
+        if kept.is_none() {
+            match Session::open(&client, TIMEOUT).await {
+                Ok(session) => *kept = Some((client, session)),
+                Err(error) => return failed(&error, "error"),
+            }
+        }
+        let (of_session, session) = kept.clone().expect("just opened");
+        (client, named) = (of_session, Some(session));
+    }
     let name = request["name"].as_str().expect("a name");
     let acquire = match request["mode"].as_str() {
         Some("read") => client.read(name),
         Some("write") => client.write(name),
-        _ => client.acquire(name),
+        _ => match request["slots"].as_u64().and_then(|limit| u32::try_from(limit).ok()) {
+            Some(limit) => client.semaphore(name, limit).acquire_slot(),
+            None => client.acquire(name),
+        },
     };
     let replicas = request["replicas"].as_u64().and_then(|count| u32::try_from(count).ok()).unwrap_or(0);
     let mut acquire = acquire.lease(millis(&request["lease"])).replicas(replicas, millis(&request["replicas_timeout"]));
@@ -93,7 +115,9 @@ async fn acquire(locks: &Locks, lock: &str, request: &Value) -> Value {
     if !request["outage"].is_null() {
         acquire = acquire.outage(millis(&request["outage"]));
     }
-    if request["session"] == true {
+    if let Some(session) = named {
+        acquire = acquire.in_session(&session);
+    } else if request["session"] == true {
         acquire = acquire.session();
     } else if request["keep"] != true {
         acquire = acquire.no_renewal();
@@ -107,9 +131,9 @@ async fn acquire(locks: &Locks, lock: &str, request: &Value) -> Value {
     }
     match task.await {
         Ok(Ok(guard)) => {
-            let token = guard.token();
+            let (token, slot) = (guard.token(), guard.slot());
             locks.lock().expect("a lock").entry(lock.to_owned()).or_default().guard = Some(Arc::new(guard));
-            json!({"result": "granted", "token": token})
+            json!({"result": "granted", "token": token, "slot": slot})
         }
         Ok(Err(error)) => failed(&error, "error"),
         Err(_) => json!({"result": "canceled"}),

@@ -58,3 +58,27 @@ async fn impossible_numbers_are_refused_before_anything_is_sent() {
     }
     assert!(in_time(client.semaphore("pool", u32::MAX).acquire_many(u32::MAX)).await.is_ok());
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_permit_comes_with_the_lowest_number_that_is_free() {
+    let (server, client) = server_and_client();
+    let pool = client.semaphore("pool", 3);
+    let first = in_time(pool.acquire_slot().no_wait()).await.expect("a permit");
+    let second = in_time(pool.acquire_slot().session()).await.expect("a permit");
+    let plain = in_time(pool.acquire()).await.expect("a permit");
+    assert_eq!([first.slot(), second.slot(), plain.slot()], [Some(0), Some(1), None]);
+    assert_eq!((first.permits(), plain.permits()), (1, 1));
+    let info = in_time(client.info("pool")).await.expect("an answer").expect("taken");
+    let slots: Vec<_> = info.holds.iter().map(|hold| hold.slot).collect();
+    assert_eq!(slots, [Some(0), Some(1), None]);
+    contention(in_time(pool.acquire_slot().no_wait()).await);
+    let next = in_queue(&server, pool.acquire_slot());
+    assert!(first.release().await.is_ok());
+    let next = in_time(next).await.expect("a task").expect("a permit");
+    assert_eq!(next.slot(), Some(0));
+    let session = in_time(dlock_client::Session::open(&client, Duration::from_secs(5))).await.expect("a session");
+    drop((second, plain));
+    let named =
+        in_time(pool.acquire_slot().in_session(&session).wait(Duration::from_secs(20))).await.expect("a permit");
+    assert!(named.slot().is_some_and(|slot| slot == 1 || slot == 2), "{:?}", named.slot());
+}
