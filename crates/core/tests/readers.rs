@@ -22,6 +22,23 @@ fn no_operation_is_linear_in_readers() {
     }
 }
 
+/// All have numbers. A loop over their holds takes some 500 times as long; one over chunks of 64 numbers is short.
+#[test]
+fn a_number_is_not_searched_for_among_all_readers() {
+    let [few, many] = [20, 10_000].map(|readers| {
+        let mut crowd = Crowd::of(0);
+        (0..readers).for_each(|number| crowd.number(number));
+        crowd.leave(readers / 2);
+        crowd.time(|crowd, number| {
+            crowd.number(1_000_000 + number);
+            crowd.number(2_000_000 + number);
+            crowd.leave(1_000_000 + number);
+            crowd.leave(2_000_000 + number);
+        })
+    });
+    assert!(many < few * 50, "{many:?} with 10,000 readers, {few:?} with 20");
+}
+
 type Operation = fn(&mut Crowd, u64);
 
 const OPERATIONS: [(&str, Operation); 8] = [
@@ -72,6 +89,16 @@ impl Crowd {
         // Deadlines in another order than tokens.
         let lease = LeaseChoice::For(Lease::new(1000 + number * 7919 % 10_007).unwrap());
         let request = Request::new(owner(number), Want::Shared, lease);
+        let terms = Terms { default: LEASE, fresh: self.memory.tokens.next(1) };
+        let Acquired::Granted(hold, _) = self.lock.acquire(NOW, &request, terms) else {
+            panic!("{number} is refused");
+        };
+        self.put(hold);
+    }
+
+    /// A reader that asks for a number comes.
+    fn number(&mut self, number: u64) {
+        let request = Request::new(owner(number), Want::Slot { limit: NonZeroU32::MAX }, LeaseChoice::Own);
         let terms = Terms { default: LEASE, fresh: self.memory.tokens.next(1) };
         let Acquired::Granted(hold, _) = self.lock.acquire(NOW, &request, terms) else {
             panic!("{number} is refused");

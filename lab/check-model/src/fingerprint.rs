@@ -4,7 +4,7 @@
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 use dlock_core::engine::Role;
-use dlock_core::{BindTo, LeaseChoice, RequestId, SessionKey, UnixMs, Want};
+use dlock_core::{BindTo, LeaseChoice, RequestId, SessionKey, UnixMs};
 use dlock_testkit::histories::{CLIENTS, KEYS, Who, World, plain};
 
 use crate::scope::GRID_MS;
@@ -63,7 +63,7 @@ pub fn fingerprint(world: &World) -> u64 {
         for hold in lock.stored_holds() {
             (owners.of(plain::who(&hold.owner)), hold.mode, hold.count, hold.lease).hash(&mut hasher);
             (left(hold.deadline), rank(hold.token.get()), asked(hold.request())).hash(&mut hasher);
-            hold.cap().map(left).hash(&mut hasher);
+            (hold.cap().map(left), hold.slot()).hash(&mut hasher);
         }
         for space in [&server.space, world.replica()] {
             let expiry = space.expiry(&name).map(|at| at.map(|at| at.saturating_sub(now)));
@@ -84,9 +84,8 @@ pub fn fingerprint(world: &World) -> u64 {
                 LeaseChoice::Until(at) => at.get(),
             };
             let want = (request.want.mode(), request.want.entries(), request.want.limit());
-            let is_once = request.want == Want::ExclusiveOnce;
-            (owners.of(plain::who(&request.owner)), want, is_once, lease, asked(request.id.as_deref()))
-                .hash(&mut hasher);
+            let kind = std::mem::discriminant(&request.want);
+            (owners.of(plain::who(&request.owner)), want, kind, lease, asked(request.id.as_deref())).hash(&mut hasher);
             request.cap.hash(&mut hasher);
             let bound_to = match request.session {
                 BindTo::Nothing => None,

@@ -11,6 +11,7 @@ pub fn scopes() -> Vec<Scope> {
         exclusive(),
         readers(),
         semaphore(),
+        slots(),
         threads(),
         several(),
         sessions(),
@@ -147,6 +148,26 @@ fn semaphore() -> Scope {
         reaches: &["granted", "refused", "waits", "deadlock", "served"],
         depth: [10, 5],
         ..scope("semaphore, limit 2")
+    }
+}
+
+/// Sessions end, leases run out, and holders upgrade while others wait for numbers.
+fn slots() -> Scope {
+    Scope {
+        clients: 3,
+        enters: vec![
+            tries(How::slot(2)),
+            waits(How::slot(2)),
+            in_session(tries(How::slot(3))),
+            tries(How::permits(1, 3)),
+            waits(ONCE),
+            tries(AGAIN),
+        ],
+        others: vec![release(None, Entries::ONE), release(None, Entries::All)],
+        events: vec![Event::Time, Event::HalfTime, Event::Gone, Event::Pause],
+        reaches: &["granted", "waits", "served", "number 0", "a higher number", "session ended in a pause"],
+        depth: [8, 5],
+        ..scope("numbers of permits")
     }
 }
 

@@ -231,6 +231,7 @@ fn same_hold(model: &mut Model, hold: &Hold, shown: &[Shown], early: u64, now: u
     if let (Some(seen), Some(cap)) = (shown.cap, hold.cap) {
         close(&format!("the cap of {hold:?}"), seen, cap, now)?;
     }
+    same(&format!("the number of {hold:?}"), shown.slot, hold.slot.map(i64::from))?;
     close(&format!("the ttl of {hold:?}"), shown.ttl, hold.end().min(early), now)
 }
 
@@ -256,6 +257,12 @@ pub fn accept(model: &mut Model, expected: &Reply, answer: &Value, floor: u64) -
             let [owner, Value::Int(token)] = pair.as_slice() else { return Err(format!("{pair:?}")) };
             same("whether the owner is the one that was drawn", model.is_owner(*who, &bytes_of(owner)), true)?;
             return accept_token(model, *expected, *token, floor);
+        }
+        (Reply::Numbered(expected, slot), Value::Array(parts)) => {
+            let (last, rest) = parts.split_last().ok_or("an empty reply")?;
+            same("the number", last, &slot.map_or(Value::Nil, |slot| Value::Int(slot.into())))?;
+            let rest = if let [token] = rest { token.clone() } else { Value::Array(rest.to_vec()) };
+            return accept(model, expected, &rest, floor);
         }
         (Reply::Integer(expected), Value::Int(number)) => number == expected,
         (Reply::Positive, Value::Int(number)) => *number > 0,

@@ -22,6 +22,8 @@ pub enum Reply {
     Token(u64),
     /// The same, and an owner that the server draws.
     FreshOwner(Who, u64),
+    /// One of these, and the number of the hold, or nil.
+    Numbered(Box<Reply>, Option<u32>),
     Integer(i64),
     /// A number above zero.
     Positive,
@@ -98,7 +100,7 @@ impl Model {
         }
         self.entered(request, reply);
         self.serve_keys(&request.keys);
-        told(request, reply)
+        self.answer_to(request, reply)
     }
 
     /// `RELEASE`.
@@ -177,6 +179,17 @@ impl Model {
         }
     }
 
+    /// What a client is answered, of what the naive model says of its request.
+    fn answer_to(&self, request: &Request, reply: naive::Reply) -> Reply {
+        let is_granted = matches!(reply, naive::Reply::Granted(_) | naive::Reply::Replayed(_));
+        let slot = self.naive.slot_answer(request).filter(|_| is_granted);
+        let reply = told(request, reply);
+        match slot {
+            Some(slot) => Reply::Numbered(Box::new(reply), slot),
+            None => reply,
+        }
+    }
+
     // What happens without a command.
 
     /// Answers everybody whose turn has come, unless the server holds its data still.
@@ -198,7 +211,8 @@ impl Model {
     fn tell(&mut self, served: Vec<(Request, naive::Reply)>) {
         for (waiter, reply) in served {
             self.entered(&waiter, reply);
-            self.told.push((waiter.ticket, told(&waiter, reply)));
+            let reply = self.answer_to(&waiter, reply);
+            self.told.push((waiter.ticket, reply));
         }
     }
 
@@ -399,7 +413,7 @@ impl Model {
     }
 }
 
-/// What a client is answered, of what the naive model says of its request.
+/// The same without the number.
 fn told(request: &Request, reply: naive::Reply) -> Reply {
     match reply {
         naive::Reply::Granted(token) | naive::Reply::Replayed(token) if request.is_drawn => {

@@ -223,7 +223,7 @@ impl Round {
                 answer.ok_or_else(|| format!("client {client} is told nothing, and should be {expected:?}"))?;
             accept(&mut self.model, &expected, &answer, before.token).map_err(|e| format!("client {client}: {e}"))?;
             self.reach(match expected {
-                Reply::Token(_) | Reply::FreshOwner(..) => "granted from the queue",
+                Reply::Token(_) | Reply::FreshOwner(..) | Reply::Numbered(..) => "granted from the queue",
                 Reply::Nil => "sent away with nil",
                 _ => "sent away with an error",
             });
@@ -274,7 +274,7 @@ impl Round {
 
     pub(super) fn count(&mut self, reply: &Reply) {
         self.reach(match reply {
-            Reply::Token(_) | Reply::FreshOwner(..) => "granted",
+            Reply::Token(_) | Reply::FreshOwner(..) | Reply::Numbered(..) => "granted",
             Reply::Integer(_) | Reply::Positive | Reply::AtLeast(_) | Reply::Either | Reply::Ok => "done",
             Reply::Nil => "nil",
             Reply::Error(begin) => begin,

@@ -247,6 +247,7 @@ fn enter(random: &mut Random, situation: &Situation, who: usize, may_block: bool
     let (key, owner) = asker(random, situation, who);
     let number = |random: &mut Random, most: u64| u32::try_from(1 + random.below(most)).unwrap_or(1);
     let how = match command {
+        Command::Sacquire if random.one_in(2) => How::slot(number(random, 4)),
         Command::Sacquire => How::permits(number(random, 4), number(random, 6)),
         command => How::new(command),
     };

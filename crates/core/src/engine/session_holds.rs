@@ -215,6 +215,11 @@ impl SessionHolds {
             by_token.deadline = hold.deadline;
         }
         self.set_slot(id, key, hold.slot(), hold.deadline);
+        if let Some(slots) = &mut self.slots
+            && self.sessions.get(&key).is_some_and(|session| session.end.is_some())
+        {
+            slots.end(key);
+        }
     }
 
     /// Records the clock of an effect: by it, the lock has dropped what had lapsed.

@@ -139,3 +139,6 @@ impl Chunk {
 fn place_of(slot: u32) -> usize {
     (slot % CHUNK) as usize
 }
+
+#[cfg(test)]
+mod tests;

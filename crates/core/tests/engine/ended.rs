@@ -1,6 +1,8 @@
 //! Sessions that end with more holds than one visit releases: what is not released yet counts as released.
 
-use dlock_core::engine::{Call, Detail, Role};
+use std::num::NonZeroU32;
+
+use dlock_core::engine::{Answer, Call, Detail, Entered, Fault, Grant, Output, Role, SlotAnswer};
 use dlock_core::{ClientId, Keyspace, Lease, LeaseChoice, Lock, LockMode, Name, Owner, Request, UnixMs, Want};
 use dlock_testkit::keyspace::KeyName;
 
@@ -33,6 +35,44 @@ fn a_writer_gets_in_at_once_and_the_others_are_counted() {
     assert!((900..=1100).contains(&held[0]), "{held:?}");
     assert!((45_000..=55_000).contains(&held[1]), "{held:?}");
     assert!((99_000..=103_000).contains(&held[2]), "{held:?}");
+}
+
+/// The number of a hold that is not released yet is given away only with its release.
+#[test]
+fn the_lowest_numbers_are_given_away_in_order() {
+    let limit = NonZeroU32::new(100).unwrap();
+    let slot = |entered: Result<Entered, Fault>| match entered {
+        Ok(Entered::Granted(Grant { slot: SlotAnswer::Number(slot), .. })) => slot as usize,
+        entered => panic!("{entered:?}"),
+    };
+    let mut server = Server::new();
+    for reader in 0..MANY {
+        // Two sessions, in turn.
+        let client = SESSION + reader as u64 % 2;
+        assert_eq!(slot(server.acquire_bound("lock", reader, Want::Slot { limit }, client)), reader);
+    }
+    (200..230).for_each(|owner| server.wait("lock", owner, 20, Want::Slot { limit }));
+    (0..2).for_each(|client| server.disconnect(SESSION + client));
+    server.engine.tick(&mut server.space, Role::Primary);
+    let mut numbers = Vec::new();
+    for output in server.engine.take_outputs() {
+        if let Output::Answer((), Answer::Granted(Grant { slot: SlotAnswer::Number(slot), .. }, _)) = output {
+            numbers.push(slot as usize);
+        }
+    }
+    assert_eq!(numbers, (0..30).collect::<Vec<_>>(), "those that waited");
+    let mut server = Server::new();
+    for reader in 0..MANY {
+        server.acquire_bound("lock", reader, Want::Slot { limit }, SESSION + reader as u64 % 2).unwrap();
+    }
+    (0..2).for_each(|client| server.disconnect(SESSION + client));
+    for number in 0..MANY {
+        let entered = server.acquire("lock", 300 + number, 20, Want::Slot { limit });
+        assert_eq!(slot(entered), number, "nobody is in the way");
+    }
+    server.engine.tick(&mut server.space, Role::Primary);
+    assert_eq!((server.engine.stats().session_ends, server.engine.stats().releases), (100, 100));
+    assert_eq!(summary(&mut server, &Detail::Summary), (LockMode::Shared, 100, 100));
 }
 
 #[test]

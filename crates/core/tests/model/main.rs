@@ -58,7 +58,7 @@ fn histories_reach_every_kind_of_state() {
     }
 }
 
-const HARD: [&str; 40] = [
+const HARD: [&str; 42] = [
     "granted",
     "replayed",
     "refused",
@@ -67,6 +67,8 @@ const HARD: [&str; 40] = [
     "waits",
     "served",
     "permits served",
+    "number 0",
+    "a higher number",
     "upgraded",
     "entered again from the queue",
     "lease passed in the queue",

@@ -85,8 +85,8 @@ fn enter(bytes: &mut Bytes) -> Op {
         10..=13 => {
             let (key, permits, limit) = (key(bytes), number(bytes, 3), number(bytes, 5));
             // The numbers say it, too: with one byte more, the bytes of the corpus would become other histories.
-            let is_slot = permits == 3 && limit <= 3;
-            (vec![key], if is_slot { How::slot(limit) } else { How::permits(permits, limit) })
+            let is_slot = permits > 1 && limit <= 3;
+            (vec![key], if is_slot { How::slot(limit + 1) } else { How::permits(permits, limit) })
         }
         several => (SEVERAL[several - 14].to_vec(), How::new(Command::Macquire)),
     };

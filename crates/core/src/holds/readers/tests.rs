@@ -4,7 +4,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 
 use super::*;
-use crate::{Lease, Mode};
+use crate::{Extras, Lease, Mode};
 
 #[derive(Clone, Debug)]
 enum Op {
@@ -90,6 +90,10 @@ fn compare(readers: &Readers, plain: &[Hold]) {
     assert_eq!(sorted(readers.by_token()), all);
     assert!(readers.by_deadline().is_sorted_by_key(|hold| hold.deadline));
     assert!(readers.by_token().is_sorted_by_key(|hold| hold.token));
+    for now in (0..=LAST_MS).step_by(10).map(UnixMs::new) {
+        let is_taken = |slot: u32| plain.iter().any(|hold| hold.is_live(now) && hold.slot() == Some(slot));
+        assert_eq!(Some(readers.free_slot(now)), (0..).find(|slot| !is_taken(*slot)));
+    }
     assert_eq!(readers.first_deadline(), plain.iter().map(|hold| hold.deadline).min());
     assert_eq!(readers.last_deadline(), plain.iter().map(|hold| hold.deadline).max());
     let mut next = all.iter().peekable();
@@ -193,8 +197,21 @@ fn hold(number: u64, deadline: u64) -> Hold {
         lease: Lease::MAX,
         deadline: UnixMs::new(deadline),
         token: Token::new(number * 7 % OWNERS / 2 + 1).unwrap(),
-        extras: None,
+        extras: Extras::of(None, None, u32::try_from(number).ok()),
     }
+}
+
+/// No two holds have one number: the later one takes the place of the other.
+#[test]
+fn a_hold_with_the_number_of_another_takes_its_place() {
+    let mut readers = lapsed_and_live(100, 100);
+    readers.drop_lapsed(NOW, &mut None);
+    for (number, left) in [(150, 100), (5, 101)] {
+        readers.put(Hold { owner: owner(number + 1000), ..hold(number, 90) });
+        assert_eq!((readers.total().holds, readers.get(&owner(number))), (left, None));
+    }
+    assert_eq!(readers.free_slot(UnixMs::new(60)), 0);
+    assert_eq!(readers.by_slot.get(150), readers.by_owner.get(&owner(1150)).copied());
 }
 
 fn owner(number: u64) -> Owner {
