@@ -16,7 +16,7 @@ pub struct Figures {
 }
 
 /// A part of a round that has no figures.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Failure {
     /// The name of the system.
     pub system: String,
@@ -73,6 +73,32 @@ impl Figures {
     /// The median over all rounds.
     pub fn median(&self, system: &str, figure: &str) -> Option<f64> {
         Some(self.spread(system, figure)?.median)
+    }
+
+    /// Takes over what was measured, instead of what there is of these parts and systems; all, if no part is named.
+    pub fn replace(&mut self, parts: &[String], measured: &Figures) {
+        let is_measured = |figure: &str| parts.is_empty() || parts.iter().any(|name| name == part(figure));
+        for (system, figures) in &measured.systems {
+            let all = self.systems.entry(system.clone()).or_default();
+            all.retain(|figure, _| !is_measured(figure));
+            all.extend(figures.clone());
+            self.failed.retain(|failure| failure.system != *system || !is_measured(&format!("{}/", failure.part)));
+        }
+        self.failed.extend(measured.failed.iter().cloned());
+        if parts.is_empty() {
+            self.facts.clone_from(&measured.facts);
+        } else {
+            let (rounds, date) = (measured.fact("rounds"), measured.fact("date"));
+            self.facts.extend(parts.iter().map(|part| (format!("again/{part}"), format!("{date}, {rounds} rounds"))));
+        }
+    }
+
+    /// Reads the file of all figures.
+    ///
+    /// # Errors
+    /// It is another file.
+    pub fn from_json(text: &str) -> Result<Figures, serde_json::Error> {
+        serde_json::from_str(text)
     }
 
     /// As the file of all figures: one line a figure.

@@ -4,6 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::process::ExitCode;
 
+use dlock_comparison::figures::Figures;
 use dlock_comparison::{DOCS, FIGURES, page};
 
 fn main() -> ExitCode {
@@ -18,7 +19,7 @@ fn main() -> ExitCode {
 
 fn write() -> Result<(), String> {
     let text = fs::read_to_string(FIGURES).map_err(|error| format!("reading {FIGURES}: {error}"))?;
-    let figures = serde_json::from_str(&text).map_err(|error| format!("{FIGURES}: {error}"))?;
+    let figures = Figures::from_json(&text).map_err(|error| format!("{FIGURES}: {error}"))?;
     let page = Path::new(DOCS).join(page::PAGE);
     let page = fs::read_to_string(&page).map_err(|error| format!("reading {}: {error}", page.display()))?;
     for (path, text) in page::files(&figures, &page)? {

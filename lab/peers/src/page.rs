@@ -21,7 +21,7 @@ pub fn files(figures: &Figures, page: &str) -> Result<Vec<(String, String)>, Str
         ("pairs", classes(figures, &PAIRS)),
         ("hand-off", classes(figures, &HAND_OFF)),
         ("waiters", classes(figures, &WAITERS)),
-        ("holder", classes(figures, &HOLDER)),
+        ("holder", holder(figures)),
         ("failover", failover(figures)),
     ];
     let page = put(page, &tables)?;
@@ -73,7 +73,15 @@ const WAITERS: [Column; 3] = [
     column("waiters/memory", "memory of a waiter, kB"),
 ];
 
-const HOLDER: [Column; 2] = [column("holder/killed", "killed, s"), column("holder/stopped", "stopped, s")];
+const HOLDER: [Column; 3] =
+    [column("holder/killed", "killed, s"), column("holder/stopped", "stopped, s"), column("holder/cut", "cut off, s")];
+
+/// The same with a named session, where the system has them.
+const NAMED: [Column; 3] = [
+    column("holder/named-killed", "killed, s"),
+    column("holder/named-stopped", "stopped, s"),
+    column("holder/named-cut", "cut off, s"),
+];
 
 const FAILOVER: [Column; 6] = [
     column("failover/gap", "nobody gets in, s"),
@@ -94,7 +102,12 @@ fn facts(figures: &Figures) -> String {
         ("rounds", figures.fact("rounds").to_owned()),
         ("all of it took", format!("{} minutes", figures.fact("minutes"))),
     ];
-    table(&["", ""], rows.map(|(name, fact)| vec![name.to_owned(), fact]).into()) + &failed(figures)
+    let again = figures.facts.iter().filter_map(|(name, fact)| {
+        let part = name.strip_prefix("again/")?;
+        Some(vec![format!("of it, `{part}` once more on"), fact.clone()])
+    });
+    let rows = rows.map(|(name, fact)| vec![name.to_owned(), fact]).into_iter().chain(again);
+    table(&["", ""], rows.collect()) + &failed(figures)
 }
 
 /// What could not be measured.
@@ -201,14 +214,28 @@ fn reasons(figures: &Figures, verdicts: &[Verdict]) -> String {
 
 /// A table with the systems of each class under each other.
 fn classes(figures: &Figures, columns: &[Column]) -> String {
+    with_named_sessions(figures, columns, &[])
+}
+
+fn holder(figures: &Figures) -> String {
+    with_named_sessions(figures, &HOLDER, &NAMED)
+}
+
+/// Such a table. A system that has the figures of `named` has another row for them.
+fn with_named_sessions(figures: &Figures, columns: &[Column], named: &[Column]) -> String {
     let mut head = vec!["a grant is in the", ""];
     head.extend(columns.iter().map(|column| column.head));
     let rows = Kept::ALL.iter().flat_map(|kept| {
         let systems = ALL.iter().filter(move |system| system.kept == *kept);
-        systems.enumerate().map(move |(at, system)| {
-            let mut row = vec![if at == 0 { kept.label().to_owned() } else { String::new() }, label(system)];
-            row.extend(columns.iter().map(|column| cell(figures, system, column)));
-            row
+        systems.enumerate().flat_map(move |(at, system)| {
+            let class = if at == 0 { kept.label() } else { "" };
+            let row = |class: &str, label: String, columns: &[Column]| {
+                let cells = columns.iter().map(|column| cell(figures, system, column));
+                [class.to_owned(), label].into_iter().chain(cells).collect::<Vec<_>>()
+            };
+            let has_named = named.iter().any(|column| figures.spread(system.name, column.figure).is_some());
+            let beside = has_named.then(|| row("", format!("**{}, named session**", system.label), named));
+            [Some(row(class, label(system), columns)), beside].into_iter().flatten()
         })
     });
     table(&head, rows.collect())

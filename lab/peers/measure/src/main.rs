@@ -22,6 +22,7 @@ use std::time::{Duration, Instant};
 use std::{env, fs};
 
 use dlock_comparison::figures::{Failure, Figures, START};
+use measure::holder::Tie;
 use measure::{Notes, Part, Round, holder};
 use result::{Result, failed};
 use systems::System;
@@ -33,7 +34,7 @@ fn main() -> ExitCode {
     let words: Vec<String> = env::args().skip(1).collect();
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     let done = match words.as_slice() {
-        ["hold", system, addresses, lock] => hold(system, addresses, lock),
+        ["hold", system, addresses, lock, tie] => hold(system, addresses, lock, tie),
         options => Options::parse(options).and_then(|options| run(&options)),
     };
     match done {
@@ -74,10 +75,23 @@ impl Options {
         if options.only.is_empty() {
             options.only = System::all().collect();
         }
-        if options.keep.is_some() && (options.rounds < 3 || !options.parts.is_empty()) {
-            return failed("figures of fewer than 3 rounds, or of some parts, are not kept");
+        if options.keep.is_some() && options.rounds < 3 {
+            return failed("figures of fewer than 3 rounds are not kept");
         }
         Ok(options)
+    }
+}
+
+impl Options {
+    /// The figures with those that are kept and were not measured now, if only some parts were.
+    fn among_the_others(&self, figures: &Figures) -> Result<Figures> {
+        let mut all = match &self.keep {
+            Some(file) if !self.parts.is_empty() => Figures::from_json(&fs::read_to_string(file)?)?,
+            _ => Figures::default(),
+        };
+        let parts: Vec<String> = self.parts.iter().map(|part| part.name()).collect();
+        all.replace(&parts, figures);
+        Ok(all)
     }
 }
 
@@ -121,7 +135,7 @@ fn run(options: &Options) -> Result<()> {
         figures.facts.insert("rounds".to_owned(), number.to_string());
         figures.facts.insert("minutes".to_owned(), began.elapsed().as_secs().div_ceil(60).to_string());
         if let Some(file) = &options.keep {
-            fs::write(file, figures.to_json())?;
+            fs::write(file, options.among_the_others(&figures)?.to_json())?;
         }
     }
     println!("\nmeasured in {} s", began.elapsed().as_secs());
@@ -146,10 +160,10 @@ async fn measure(system: System, is_first: bool, options: &Options, notes: Rc<No
 }
 
 /// The process of a holder that is going to be killed.
-fn hold(system: &str, addresses: &str, lock: &str) -> Result<()> {
+fn hold(system: &str, addresses: &str, lock: &str, tie: &str) -> Result<()> {
     let addresses: Vec<String> = addresses.split(',').map(str::to_owned).collect();
     let local = LocalSet::new();
-    local.block_on(&runtime()?, holder::hold(System::named(system)?, &addresses, lock))
+    local.block_on(&runtime()?, holder::hold(System::named(system)?, &addresses, lock, Tie::named(tie)?))
 }
 
 /// One thread, for the clients of every system.

@@ -1,5 +1,7 @@
 //! dlock on one primary: `DLOCK.ACQUIRE … BLOCK 0 SESSION` and `DLOCK.RELEASE`, by the crate redis.
 
+use std::time::Duration;
+
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, Client, Cmd, cmd, pipe};
 
@@ -11,18 +13,46 @@ pub struct Dlock {
     owner: String,
     /// Whether a replica has to confirm what is written.
     confirmed: bool,
+    /// The named session that holds are bound to, instead of the connection.
+    session: Option<String>,
 }
 
 impl Dlock {
     pub async fn connect(addresses: &[String], confirmed: bool) -> Result<Self> {
         let Some(address) = addresses.first() else { return failed("no server") };
         let connection = connection(address).await?;
-        Ok(Self { connection, owner: format!("{:016x}", rand::random::<u64>()), confirmed })
+        Ok(Self { connection, owner: format!("{:016x}", rand::random::<u64>()), confirmed, session: None })
+    }
+
+    /// Opens a named session, with a heartbeat each third of its time for as long as this process lives.
+    pub async fn open_session(&mut self) -> Result<()> {
+        let id = format!("session-{}", self.owner);
+        let beat = |only: &str| {
+            let mut beat = cmd("DLOCK.SESSION");
+            beat.arg(&id).arg("PX").arg(LEASE_MS).arg(only);
+            beat
+        };
+        let (open, beat) = (beat("NX"), beat("XX"));
+        let mut connection = self.connection.clone();
+        let _: u64 = open.query_async(&mut connection).await?;
+        tokio::task::spawn_local(async move {
+            loop {
+                tokio::time::sleep(THIRD).await;
+                // What fails is tried again a third later.
+                let _: redis::RedisResult<u64> = beat.query_async(&mut connection).await;
+            }
+        });
+        self.session = Some(id);
+        Ok(())
     }
 
     pub async fn acquire(&mut self, lock: &str) -> Result<Held> {
         let mut acquire = cmd("DLOCK.ACQUIRE");
-        acquire.arg(lock).arg(&self.owner).arg("PX").arg(LEASE_MS).arg("BLOCK").arg(0).arg("SESSION");
+        acquire.arg(lock).arg(&self.owner).arg("PX").arg(LEASE_MS).arg("BLOCK").arg(0);
+        match &self.session {
+            Some(id) => acquire.arg("SESSIONID").arg(id),
+            None => acquire.arg("SESSION"),
+        };
         let token = self.send(acquire).await?;
         Ok(Held { token: Some(token), key: Key::Implied })
     }
@@ -50,6 +80,8 @@ impl Dlock {
         }
     }
 }
+
+const THIRD: Duration = Duration::from_millis(LEASE_MS / 3);
 
 /// A connection on which a command may wait for ever.
 pub async fn connection(address: &str) -> Result<MultiplexedConnection> {

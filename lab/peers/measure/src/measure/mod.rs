@@ -161,7 +161,7 @@ impl Part {
     }
 
     /// What its figures begin with.
-    fn name(self) -> String {
+    pub fn name(self) -> String {
         match self {
             Self::Alone => "alone".to_owned(),
             Self::Pairs(clients) => format!("pairs/{clients}"),
