@@ -168,7 +168,7 @@ pub fn shown(figure: Figure) -> String {
     if figure.median.is_infinite() {
         return format!("not within {} s", PATIENCE.as_secs());
     }
-    let decimals = if figure.most < 0.1 { 3 } else { 2 };
+    let decimals = if figure.most < 0.1 { 4 } else { 2 };
     let Figure { median, least, most } = figure;
     format!("{median:.decimals$} ({least:.decimals$} to {most:.decimals$})")
 }
