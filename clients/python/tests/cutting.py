@@ -79,6 +79,38 @@ class Relay(CuttingProxy):
         _pass_on(client, upstream)
 
 
+class Delay(CuttingProxy):
+    """Passes everything on, but a command of which it was told only later, even if its client does not wait for it any more."""
+
+    def __init__(self, port: int | None = None) -> None:
+        super().__init__(port)
+        self._kept: bytes | None = None
+        self.keeps = threading.Event()
+        self._goes_on = threading.Event()
+
+    def keep(self, word: str) -> None:
+        """The next command with this word does not arrive until `deliver`."""
+        self._kept = word.encode()
+
+    def deliver(self) -> None:
+        """It arrives."""
+        self._goes_on.set()
+
+    def _serve(self, client: socket.socket, upstream: socket.socket) -> None:
+        threading.Thread(target=_pass_on, args=(upstream, client), daemon=True).start()
+        try:
+            while command := client.recv(65536):
+                if self._kept is not None and self._kept in command:
+                    self._kept = None
+                    self.keeps.set()
+                    self._goes_on.wait()
+                upstream.sendall(command)
+        except OSError:
+            pass
+        finally:
+            _end(client, upstream)
+
+
 def _pass_on(source: socket.socket, to: socket.socket) -> None:
     try:
         while data := source.recv(65536):
@@ -86,8 +118,12 @@ def _pass_on(source: socket.socket, to: socket.socket) -> None:
     except OSError:
         pass
     finally:
-        for end in (source, to):
-            try:
-                end.shutdown(socket.SHUT_RDWR)
-            except OSError:
-                pass
+        _end(source, to)
+
+
+def _end(*ends: socket.socket) -> None:
+    for end in ends:
+        try:
+            end.shutdown(socket.SHUT_RDWR)
+        except OSError:
+            pass

@@ -13,9 +13,10 @@ import pytest
 import redis
 
 import redis_dlock
-from cutting import CuttingProxy
+from cutting import CuttingProxy, Delay
 from kit import Kit, info, soon
 from servers import Server
+from test_lost import lost_already
 
 HOLD_AND_SLEEP = """
 import sys, threading, redis, redis_dlock
@@ -130,6 +131,55 @@ async def test_a_session_is_bound_on_the_next_primary(kit: Kit) -> None:
         assert info(replica.client, "job")["token"] == token
         await lock.release()
         assert not info(replica.client, "job")
+        proxy.close()
+
+
+async def test_a_binding_that_arrives_late_does_not_release_the_lock(kit: Kit, client: redis.Redis) -> None:
+    """It moves the hold to its connection, which must stay open."""
+    proxy = Delay()
+    client.config_set("dlock.session-grace", 60_000)
+    try:
+        lock = kit.extra("job", client=kit.client_of(proxy.address), timeout=12, session=True)
+        assert await lock.acquire()
+        token, lost, bound = lock.token, lock.lost, session_of(client)
+        proxy.keep("RENEW")
+        client.client_kill_filter(_id=str(bound))
+        await asyncio.to_thread(soon, "it does not arrive", proxy.keeps.is_set)
+        await asyncio.to_thread(soon, "another one does", lambda: session_of(client) not in (None, bound))
+        bound = session_of(client)
+        client.config_set("dlock.session-grace", 0)
+        proxy.deliver()
+        await asyncio.to_thread(soon, "it arrives", lambda: session_of(client) != bound)
+        connections = int(client.info("clients")["connected_clients"])
+        await asyncio.sleep(0.3)
+        assert info(client, "job").get("token") == token == lock.token and not lost_already(lost)
+        await lock.release()
+        assert not info(client, "job")
+        left = lambda: int(client.info("clients")["connected_clients"]) < connections  # noqa: E731
+        await asyncio.to_thread(soon, "its connections are closed", left)
+    finally:
+        client.config_set("dlock.session-grace", 0)
+        proxy.deliver()
+        proxy.close()
+
+
+async def test_an_acquisition_that_arrives_late_does_not_release_the_lock(kit: Kit, client: redis.Redis) -> None:
+    """The same for the first of two requests of one acquisition."""
+    proxy = Delay()
+    try:
+        proxy.keep("ACQUIRE")
+        lock = kit.extra("job", client=kit.client_of(proxy.address), timeout=60, session=True, wait_slice=1)
+        assert await lock.acquire()
+        assert proxy.keeps.is_set()
+        token, lost, bound = lock.token, lock.lost, session_of(client)
+        proxy.deliver()
+        await asyncio.to_thread(soon, "it arrives", lambda: session_of(client) != bound)
+        await asyncio.sleep(0.3)
+        assert info(client, "job").get("token") == token == lock.token and not lost_already(lost)
+        await lock.release()
+        assert not info(client, "job")
+    finally:
+        proxy.deliver()
         proxy.close()
 
 

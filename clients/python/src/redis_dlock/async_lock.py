@@ -187,8 +187,7 @@ class DLock(LockBase[Line], Lock):
     async def _let_go(self, hold: Hold[Line]) -> None:
         if hold.watch is not None and hold.watch.stop():
             self._release_later(hold)
-        line, hold.connection = hold.connection, None
-        if line is not None:
+        for line in hold.connections():
             await line.close()
 
     async def extend(self, additional_time: float, replace_ttl: bool = False) -> Literal[True]:

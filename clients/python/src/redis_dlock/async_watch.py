@@ -44,6 +44,7 @@ class Watch:
         self._session = hold.connection
         # Whether the session must be bound to another connection.
         self._binds = False
+        self._stopped = False
         self._line: Line | None = None
         # The server renews a session, however long ago it was granted.
         ask_first = hold.queued and hold.connection is None
@@ -62,6 +63,7 @@ class Watch:
 
     def stop(self) -> None:
         """Ends the watch, without waiting for it. The session keeps its connection from now on."""
+        self._stopped = True
         if not self._loop.is_closed():
             self._task.cancel()
 
@@ -154,7 +156,20 @@ class Watch:
                 before, hold.connection, self._session = hold.connection, line, line
             return left
         finally:
-            await (before or line).close()
+            if before is not None:
+                await before.close()
+            else:
+                await self._leave(line)
+
+    async def _leave(self, line: Line) -> None:
+        """Closes a connection on which binding failed. If it was not answered, it may still be executed, and the end of
+        its connection would release the hold."""
+        hold = self._hold()
+        if hold is not None and hold.connection is not None and line.owes and line.is_open():
+            hold.late.append(line)
+            if not self._stopped:
+                return
+        await line.close()
 
     async def _lose(self, why: str) -> None:
         error = self._terms.error(f"The lock is lost: {why}")

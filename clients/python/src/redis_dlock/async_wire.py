@@ -54,6 +54,9 @@ class Wire:
         await self._repeat_acquiring(attempt)
         if attempt.token is not None and attempt.replicas is not None:
             await self._confirm(attempt, attempt.replicas)
+        if attempt.token is None:
+            for line in attempt.parts():
+                await line.done()
 
     async def _abandon(self, attempt: Attempt, work: asyncio.Task[None]) -> None:
         """Leaves no place in the queue and no hold."""
@@ -140,7 +143,11 @@ class Wire:
                     # This takes over the place in the queue. The first gets nil, or the same token.
                     reply = await self._ask_to_wait(attempt, lines)
                     await asyncio.wait({before}, timeout=redis_py.LENDING)
-                    await lines.pop().close()
+                    line = lines.pop()
+                    if before.done() or not attempt.session:
+                        await line.close()
+                    else:
+                        attempt.late.append(line)
                 _judge(attempt, reply.result())
                 if attempt.token is not None or not attempt.goes_on():
                     break

@@ -106,6 +106,9 @@ class Attempt:
     lent: bool = False
     # Connections on which a command may still be executed that was not answered.
     talks: list[Any] = field(default_factory=list)
+    # Of a session, those of them for which another one has been sent. Their command may still arrive, and then it moves
+    # the hold to its connection: they stay open for as long as the hold, or their end would release it.
+    late: list[Any] = field(default_factory=list)
     # When it began, and when a server answered last.
     began: float = field(default_factory=time.monotonic)
     heard: float = field(default_factory=time.monotonic)
@@ -120,13 +123,22 @@ class Attempt:
     def forgive(self) -> list[Any]:
         """Returns the connections that were kept. The next request stands for those that were sent on them."""
         talks, self.talks = self.talks, []
+        if self.session:
+            self.late += [talk for talk in talks if talk.is_open()]
+            talks = [talk for talk in talks if talk not in self.late]
         return talks
+
+    def parts(self) -> list[Any]:
+        """Returns the connections that nobody needs after a refusal."""
+        late, self.late = self.late, []
+        return late
 
     def owes(self) -> Debt | None:
         """Returns what it may have on the server, and forgets it."""
-        debt = Debt(self.token, self.unanswered, self.forgive())
+        debt = Debt(self.token, self.unanswered, [*self.talks, *self.parts()])
+        self.talks = []
         self.token, self.unanswered = None, False
-        return None if debt.token is None and not debt.unanswered else debt
+        return debt if debt.token is not None or debt.unanswered or debt.talks else None
 
     def enters(self, home: Any) -> None:
         """The next command goes to the server of this session."""

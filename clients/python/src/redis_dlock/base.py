@@ -279,6 +279,7 @@ class LockBase(Scripts, Generic[C]):
             cap=math.inf if self.max_hold is None else since + self.max_hold,
             entries=self._target.permits,
             slot=attempt.slot,
+            late=attempt.parts(),
             home=attempt.home,
             openings=attempt.openings,
             # The grant came before now.

@@ -51,6 +51,8 @@ class Hold(Generic[C]):
     home: Any = None
     # How often its named session had been opened before it was acquired.
     openings: int = 0
+    # Connections on which a command that binds it was not answered: it may still arrive.
+    late: list[C] = field(default_factory=list)
     # The process that acquired it.
     process: int = field(default_factory=os.getpid)
 
@@ -63,6 +65,13 @@ class Hold(Generic[C]):
         if self.watch is not None:
             return bool(self.watch.is_lost)
         return time.monotonic() >= self.until
+
+    def connections(self) -> list[C]:
+        """Returns the connections that it may be bound to, and forgets them."""
+        bound: list[C] = [] if self.connection is None else [self.connection]
+        all_of_them = [*bound, *self.late]
+        self.connection, self.late = None, []
+        return all_of_them
 
     def elsewhere(self) -> bool:
         """Returns whether it belongs to the process that this one was forked from."""

@@ -174,7 +174,17 @@ class Watch:
             return left
         finally:
             if not adopted:
-                line.close()
+                self._leave(line)
+
+    def _leave(self, line: Line) -> None:
+        """Closes a connection on which binding failed. If it was not answered, it may still be executed, and the end of
+        its connection would release the hold."""
+        hold = self._hold()
+        if hold is not None and hold.connection is not None and line.owes and line.is_open():
+            hold.late.append(line)
+            if not self._stopped:
+                return
+        line.close()
 
     def _adopt(self, line: Line) -> bool:
         hold = self._hold()

@@ -52,6 +52,9 @@ class Wire:
             self._repeat_acquiring(attempt)
             if attempt.token is not None and attempt.replicas is not None:
                 self._confirm(attempt, attempt.replicas)
+            if attempt.token is None:
+                for line in attempt.parts():
+                    line.done()
         except redis_py.LOST:
             self.give_up(attempt, seen=0.0)
             raise
@@ -138,7 +141,7 @@ class Wire:
                 while not self._answers(lines[0], attempt):
                     # This takes over the place in the queue. The first gets nil, or the same token.
                     self._ask_to_wait(attempt, lines)
-                    _leave(lines.pop())
+                    _leave(lines.pop(), attempt)
                 if _read(lines[0], attempt, time.monotonic()) is not None or not attempt.goes_on():
                     break
                 lines[0].send(attempt.command())
@@ -362,14 +365,18 @@ def _leave_behind(attempt: Attempt, debt: Debt) -> None:
         attempt.home.owe_grant(attempt, debt)
 
 
-def _leave(line: Line) -> None:
+def _leave(line: Line, attempt: Attempt) -> None:
     """Closes a connection when the server has taken the place in the queue from it."""
+    answered = True
     try:
-        line.answers(time.monotonic() + redis_py.LENDING)
+        answered = line.answers(time.monotonic() + redis_py.LENDING)
     except redis_py.LOST:
         pass
     finally:
-        line.close()
+        if answered or not attempt.session:
+            line.close()
+        else:
+            attempt.late.append(line)
 
 
 def _try(talk: Talk, attempt: Attempt) -> None:
