@@ -12,7 +12,7 @@ const { checkResource, checkResources, checkRoutine, checkedOptions } = require(
 const { firstLease, isCount, termsOf, withoutHold, withoutMode } = require('./options.js');
 const { elect, holder, watch } = require('./observe.js');
 const { keptFor, onceAtAll, onceInSuccess } = require('./once.js');
-const { waitOn } = require('./queue.js');
+const { grantedBy, waitOn } = require('./queue.js');
 const { isNoSession } = require('./session.js');
 const { Target } = require('./target.js');
 const { Bound, unlessAborted, within } = require('./time.js');
@@ -124,10 +124,14 @@ class DLock {
     checkResource(resource);
     if (!isCount(limit, 1)) throw new RangeError('limit is a whole number, 1 or more');
     /** @param {import('./index.js').SemaphoreOptions} [options] */
-    const acquire = async ({ permits = 1, ...options } = {}) => {
+    const acquire = async ({ permits = 1, slot = false, ...options } = {}) => {
       if (!isCount(permits, 1) || permits > limit) throw new RangeError('permits is a whole number, 1 to the limit');
+      if (typeof slot !== 'boolean') throw new TypeError('slot is true or false');
+      if (slot && permits > 1) throw new RangeError('one permit has a slot, not several');
       const terms = this.#terms(withoutMode(options));
-      return this.#acquire(Target.permits(this.#client.prefix + resource, resource, limit, permits), terms);
+      const key = this.#client.prefix + resource;
+      const permitted = () => Target.permits(key, resource, limit, permits);
+      return this.#acquire(slot ? Target.slot(key, resource, limit) : permitted(), terms);
     };
     /**
      * @template T
@@ -271,12 +275,12 @@ class DLock {
         attempts.end();
         return null;
       }
-      const { token, sent, connection, acknowledged } = grant;
+      const { token, slot, sent, connection, acknowledged } = grant;
       if (acknowledged < terms.replicas) throw new TooFewReplicas(target.resource, acknowledged, terms.replicas);
       const own = terms.session ? connection : undefined;
       if (own) attempts.give(own);
       const late = own ? attempts.giveRest() : [];
-      const lock = new Lock({ client, target, owner, token, sent, terms, own, late, named });
+      const lock = new Lock({ client, target, owner, token, slot, sent, terms, own, late, named });
       if (!grant.isLate) attempts.end();
       return lock;
     } catch (error) {
@@ -301,7 +305,10 @@ async function grantOf(request, attempts) {
   if (terms.session || terms.replicas > 0) return unlessAborted(own(), bound.signal);
   // Most locks are free: no connection for those.
   const sent = performance.now();
-  const shared = client.send(command, target.keys[0] ?? '').then((reply) => grantBy(reply, sent));
+  const shared = client.send(command, target.keys[0] ?? '').then((reply) => {
+    const granted = grantedBy(reply);
+    return granted && { ...granted, sent, acknowledged: 0 };
+  });
   const first = await soon(shared, bound);
   if (first) return first;
   if (first === null) return terms.wait === 0 ? null : unlessAborted(own(), bound.signal);
@@ -314,15 +321,6 @@ async function grantOf(request, attempts) {
   if (grant?.connection) return grant;
   attempts.endLater();
   return grant && { ...grant, isLate: true };
-}
-
-/**
- * @param {unknown} reply
- * @param {number} sent
- * @returns {Grant | null}
- */
-function grantBy(reply, sent) {
-  return reply === null ? null : { token: Number(reply), sent, acknowledged: 0 };
 }
 
 /**

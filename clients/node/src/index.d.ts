@@ -160,6 +160,11 @@ export interface Lock extends AsyncDisposable {
   /** The fencing token: greater than that of every earlier grant. Pass it to whatever the lock protects. */
   readonly token: number;
   /**
+   * The number of a permit that was acquired with `slot`: 0 to the limit - 1, and no other permit that is held has it.
+   * Otherwise undefined.
+   */
+  readonly slot: number | undefined;
+  /**
    * Aborted, with a {@link LockLost}, when the lock is lost or must be assumed lost: at the latest one lease after the
    * last confirmed renewal was sent, by a clock that only goes forward.
    */
@@ -301,6 +306,11 @@ export interface Semaphore {
 export interface SemaphoreOptions extends Omit<LockOptions, 'mode'> {
   /** How many permits to take: 1 to the limit. Default 1. */
   permits?: number;
+  /**
+   * Take one permit with a number: the lowest that is free of 0 to the limit - 1, which is {@link Lock.slot}. For pools of
+   * devices, and ids of workers. Default false. Needs a module that knows `SLOT`.
+   */
+  slot?: boolean;
 }
 
 /** The lock was not granted within the time to wait. */

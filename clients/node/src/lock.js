@@ -19,6 +19,7 @@ const { Bound, timer, unlessAborted, within } = require('./time.js');
  * @property {import('./target.js').Target} target
  * @property {string} owner
  * @property {number} token
+ * @property {number | undefined} slot
  * @property {number} sent when the command that was granted was sent
  * @property {import('./options.js').Terms} terms
  * @property {Connection | undefined} own the connection that a session is bound to
@@ -78,6 +79,10 @@ class Lock {
 
   get token() {
     return this.#granted.token;
+  }
+
+  get slot() {
+    return this.#granted.slot;
   }
 
   get signal() {

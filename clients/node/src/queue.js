@@ -6,6 +6,7 @@
 
 const { Silent } = require('./attempts.js');
 const { soon } = require('./ask.js');
+const { firstLease } = require('./options.js');
 const { pause } = require('./time.js');
 
 /**
@@ -26,6 +27,7 @@ const { pause } = require('./time.js');
  *
  * @typedef {object} Grant
  * @property {number} token
+ * @property {number | undefined} slot
  * @property {number} sent when the command was sent
  * @property {Connection} [connection] the one that waited, still open
  * @property {number} acknowledged by how many replicas; 0 if they are not asked
@@ -47,23 +49,36 @@ async function waitOn(request, connection) {
   const { target, owner, command, terms, end, until } = request;
   const sent = performance.now();
   const block = blockUntil(end, sent);
-  const tokenOf = (/** @type {unknown[]} */ replies) => (replies[0] === null ? null : Number(replies[0]));
   // Without a signal: what comes after the end of the request is heard out, so that it can be undone.
-  const blocking = async () => tokenOf(await alive(request, connection, connection.exchange([[...command, ...block]])));
+  const blocking = async () =>
+    grantedBy((await alive(request, connection, connection.exchange([[...command, ...block]])))[0]);
   if (terms.replicas === 0) {
-    const token = await blocking();
-    return token === null ? null : { token, sent, connection, acknowledged: 0 };
+    const granted = await blocking();
+    return granted && { ...granted, sent, connection, acknowledged: 0 };
   }
   const atOnce = await alive(request, connection, connection.exchangeOrFail([command, waitFor(terms, until)]));
-  const free = tokenOf(atOnce);
-  if (free !== null) return { token: free, sent, connection, acknowledged: Number(atOnce[1]) };
-  const token = block.length === 0 ? null : await blocking();
-  if (token === null) return null;
+  const free = grantedBy(atOnce[0]);
+  if (free) return { ...free, sent, connection, acknowledged: Number(atOnce[1]) };
+  const granted = block.length === 0 ? null : await blocking();
+  if (!granted) return null;
   // Redis before 7.0.12 does not count a grant to a blocked connection as its write, so that WAIT would not wait for
   // it. A renewal is such a write.
-  const renewals = target.renew(owner, token, terms.lease);
+  const renewals = target.renew(owner, granted.token, firstLease(terms));
   const replies = await connection.exchangeOrFail([...renewals, waitFor(terms, until)], request.bound.signal);
-  return { token, sent, connection, acknowledged: Number(replies.at(-1)) };
+  return { ...granted, sent, connection, acknowledged: Number(replies.at(-1)) };
+}
+
+/**
+ * The token, and with SLOT the number.
+ *
+ * @param {unknown} reply to an acquiring command
+ * @returns {{ token: number, slot: number | undefined } | null}
+ */
+function grantedBy(reply) {
+  if (reply === null) return null;
+  if (!Array.isArray(reply)) return { token: Number(reply), slot: undefined };
+  const [token, slot] = reply;
+  return { token: Number(token), slot: slot === null ? undefined : Number(slot) };
 }
 
 /**
@@ -119,4 +134,4 @@ function blockUntil(end, now) {
   return end > now ? ['BLOCK', String(Math.ceil(end - now))] : [];
 }
 
-module.exports = { waitFor, waitOn };
+module.exports = { grantedBy, waitFor, waitOn };

@@ -46,6 +46,17 @@ class Target {
   }
 
   /**
+   * A permit with a number.
+   *
+   * @param {string} key
+   * @param {string} resource
+   * @param {number} limit
+   */
+  static slot(key, resource, limit) {
+    return new Target(resource, [key], (owner) => ['DLOCK.SACQUIRE', key, owner, String(limit), 'SLOT']);
+  }
+
+  /**
    * A command for each key.
    *
    * @param {string} owner

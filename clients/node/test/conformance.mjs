@@ -3,7 +3,7 @@ import { createInterface } from 'node:readline';
 
 import { Redis } from 'ioredis';
 import { createClient } from 'redis';
-import { DLock, LockLost, NoAnswer, NotGranted, TooFewReplicas } from 'redis-dlock';
+import { DLock, LockLost, NoAnswer, NotGranted, Session, TooFewReplicas } from 'redis-dlock';
 
 const OPEN = {
   ioredis(port) {
@@ -22,17 +22,32 @@ const open = OPEN[process.argv[2]];
 const locks = new Map();
 const cancelled = new Error('cancelled');
 
+/** A client and its session, which all locks that are named share. */
+let shared;
+
+async function sharedBy(port) {
+  if (!shared?.session.isOpen) {
+    const client = open(port);
+    shared = { client, session: await new Session(client).open() };
+  }
+  return shared;
+}
+
 const TASKS = {
-  async acquire({ lock, port, name, keep, wait, outage, replicas_timeout: replicasTimeout, ...same }) {
+  async acquire({ lock, port, name, keep, named, slots, wait, outage, replicas_timeout: replicasTimeout, ...same }) {
     const cancel = new AbortController();
     const entry = { cancel };
     locks.set(lock, entry);
-    const { lease, mode, session, replicas } = same;
+    const { client, ...its } = named ? await sharedBy(port) : { client: open(port), session: same.session };
+    const { lease, mode, replicas } = same;
     const limits = { wait: wait ?? Infinity, outage: outage ?? undefined, replicasTimeout };
-    const options = { lease, mode, session, replicas, ...limits, signal: cancel.signal };
-    entry.lock = await new DLock(open(port)).acquire(name, options);
+    const options = { lease, replicas, ...its, ...limits, signal: cancel.signal };
+    const dlock = new DLock(client);
+    const isPermit = slots !== null;
+    const acquiring = isPermit ? dlock.semaphore(name, slots).acquire({ ...options, slot: true }) : undefined;
+    entry.lock = await (acquiring ?? dlock.acquire(name, { ...options, mode }));
     if (keep) entry.lock.keep();
-    return { result: 'granted', token: entry.lock.token };
+    return { result: 'granted', token: entry.lock.token, ...(isPermit && { slot: entry.lock.slot }) };
   },
   async release({ lock }) {
     const held = locks.get(lock).lock;
@@ -64,7 +79,7 @@ function resultOf(error, task) {
   return error instanceof NoAnswer ? 'unreachable' : 'error';
 }
 
-console.log(JSON.stringify({ features: ['cancel', 'outage'] }));
+console.log(JSON.stringify({ features: ['cancel', 'outage', 'named', 'slots'] }));
 for await (const line of createInterface({ input: process.stdin })) {
   const { id, do: task, ...request } = JSON.parse(line);
   TASKS[task](request).then(

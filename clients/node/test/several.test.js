@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 
 import { DLock, LockLost, NotGranted } from 'redis-dlock';
 
-import { lookAt, reasonOf, sleep, test, untilWaiting, withEachClient } from './fixture.js';
+import { clientsOf, lookAt, reasonOf, sleep, test, untilWaiting, withEachClient } from './fixture.js';
 
 withEachClient(({ kind, key, run, open }) => {
   test('a semaphore admits as many as its limit', async () => {
@@ -17,6 +17,29 @@ withEachClient(({ kind, key, run, open }) => {
     assert((await waiting) > two.token);
     assert.equal(await one.release(), true);
     assert.equal(await lookAt(run, key('pool')), null);
+  });
+
+  test('a permit has the lowest number that is free', async () => {
+    const dlock = new DLock(await open());
+    const pool = dlock.semaphore(key('devices'), 3);
+    const slots = await Promise.all([0, 1, 2].map(() => pool.acquire({ slot: true })));
+    assert.deepEqual(slots.map(({ slot }) => slot).sort(), [0, 1, 2]);
+    const waiting = pool.acquire({ slot: true });
+    await untilWaiting(run, key('devices'), 1);
+    const one = slots.find(({ slot }) => slot === 1);
+    assert.equal(await one.release(), true);
+    const next = await waiting;
+    assert.equal(next.slot, 1);
+    await next.extend(60_000);
+    const holds = (await clientsOf(run, key('devices'), 'holds', 'slot')).sort();
+    assert.deepEqual(holds, [0, 1, 2]);
+    for (const lock of [next, ...slots.filter((each) => each !== one)]) assert.equal(await lock.release(), true);
+    assert.equal((await pool.acquire({ permits: 3 })).slot, undefined);
+    await run('DEL', key('devices'));
+    const used = await pool.using({ slot: true, session: true }, async (signal, { slot }) => slot);
+    assert.equal(used, 0);
+    await assert.rejects(pool.acquire({ slot: true, permits: 2 }), RangeError);
+    await assert.rejects(pool.acquire({ slot: 1 }), TypeError);
   });
 
   test('all of several locks or none', async () => {

@@ -17,6 +17,8 @@ final class Acquisition {
     /** A grant, as the server replied it. */
     static final class Grant {
         final long token;
+        /** The number of a permit, or {@code null}. */
+        final Long slot;
         /** The time at which the granted command was sent, by {@link System#nanoTime}. */
         final long sent;
         /** The connection that a session hold is bound to, else {@code null}. */
@@ -24,8 +26,9 @@ final class Acquisition {
         /** Whether too few replicas have acknowledged it, else {@code null}. */
         final TooFewReplicasException unconfirmed;
 
-        Grant(Object token, long sent, DedicatedConnection connection, TooFewReplicasException unconfirmed) {
-            this.token = Words.number(token);
+        Grant(Object reply, long sent, DedicatedConnection connection, TooFewReplicasException unconfirmed) {
+            this.token = Words.token(reply);
+            this.slot = Words.slot(reply);
             this.sent = sent;
             this.connection = connection;
             this.unconfirmed = unconfirmed;
@@ -189,7 +192,7 @@ final class Acquisition {
             return CompletableFuture.completedFuture(null);
         }
         long sent = System.nanoTime();
-        return new HoldCommands(core, request.with(replicas()), owner, Words.number(token))
+        return new HoldCommands(core, request.with(replicas()), owner, Words.token(token))
                 .acknowledged(at, request.firstLeaseMillis())
                 .handle((renewed, failed) -> {
                     Throwable reason = Futures.cause(failed);
@@ -350,14 +353,14 @@ final class Acquisition {
 
     private CompletableFuture<Void> undoing(Object token, Deadline until) {
         if (token != null || isOwnerFresh) {
-            return release(Words.number(token), until);
+            return release(Words.token(token), until);
         }
         // The owner may hold the lock again by now, so only the entry of this request may be released. The repeat
         // without BLOCK returns the token of this request, or adds an entry that is released below.
         byte[][] repeat = request.acquire(owner, id, false, DedicatedConnection.NOT_AT_ALL);
         return core.repeat(request.first(), repeat, until).thenCompose(answer -> answer.reply == null
                 ? CompletableFuture.completedFuture(null)
-                : release(Words.number(answer.reply), until));
+                : release(Words.token(answer.reply), until));
     }
 
     private CompletableFuture<Void> release(Long token, Deadline until) {

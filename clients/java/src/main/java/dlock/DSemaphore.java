@@ -66,6 +66,14 @@ public final class DSemaphore {
         return new DSemaphore(core, name, limit, one.with(one.time.atLeast(least)));
     }
 
+    /**
+     * Returns the same semaphore, whose permits have numbers ({@code SLOT}): the lowest that is free of 0 to the limit - 1.
+     * For pools of devices, and ids of workers. Each acquisition takes one permit.
+     */
+    public DSemaphore withSlots() {
+        return new DSemaphore(core, name, limit, one.withSlot());
+    }
+
     /** Returns the number of permits. */
     public long limit() {
         return limit;
@@ -167,6 +175,20 @@ public final class DSemaphore {
         return last.fencingToken();
     }
 
+    /**
+     * Returns the number of the permit that the current thread acquired last: see {@link #withSlots}.
+     *
+     * @throws IllegalMonitorStateException the thread holds no permits
+     * @throws IllegalStateException they have no number
+     */
+    public long slot() {
+        Hold last = core.permits.lastOf(name, Thread.currentThread());
+        if (last == null) {
+            throw new IllegalMonitorStateException(Thread.currentThread() + " has acquired no permits of " + name);
+        }
+        return last.slot();
+    }
+
     /** Asks the server for the number of free permits. It is 0 while an owner holds the name as an exclusive lock. */
     public int availablePermits() {
         return (int) Math.min(Integer.MAX_VALUE, LockInfo.of(core, name).available(limit));
@@ -205,6 +227,9 @@ public final class DSemaphore {
         positive(permits);
         if (permits > limit) {
             throw new IllegalArgumentException("there are " + limit + " permits, never " + permits);
+        }
+        if (one.mode == Request.Mode.SLOT && permits > 1) {
+            throw new IllegalArgumentException("an acquisition takes one permit with a number, not " + permits);
         }
         return new Granting(core, one.of(permits), core.freshOwner(), time, null, listeners);
     }

@@ -44,6 +44,8 @@ public final class Hold implements AutoCloseable {
     private final Session.Bound bound;
     /** The thread to which the hold belongs, or {@code null}. */
     private final Thread thread;
+    /** The number of a permit, or {@code null}. */
+    private final Long slot;
     private final List<Consumer<? super LockLostException>> listeners = new ArrayList<>();
 
     // Guarded by this.
@@ -66,6 +68,7 @@ public final class Hold implements AutoCloseable {
         this.binding = new Binding(commands, grant.connection, this::isHeld, this::lose);
         this.thread = thread;
         this.permits = request.permits;
+        this.slot = grant.slot;
         this.leaseNanos = TimeUnit.MILLISECONDS.toNanos(request.leaseMillis());
         this.until = grant.sent + TimeUnit.MILLISECONDS.toNanos(request.firstLeaseMillis());
         // The grant came before now.
@@ -107,6 +110,18 @@ public final class Hold implements AutoCloseable {
      */
     public long fencingToken() {
         return commands.token;
+    }
+
+    /**
+     * Returns the number of the permit: see {@link DSemaphore#withSlots}. No other permit that is held has it.
+     *
+     * @throws IllegalStateException it has none
+     */
+    public long slot() {
+        if (slot == null) {
+            throw new IllegalStateException(request + " was not acquired with a slot");
+        }
+        return slot;
     }
 
     /** Returns the owner name. */

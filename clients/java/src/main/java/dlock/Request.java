@@ -10,7 +10,9 @@ final class Request {
         EXCLUSIVE("WRITE"),
         READ("READ"),
         WRITE("WRITE"),
-        PERMITS("READ");
+        PERMITS("READ"),
+        /** One permit, with a number. */
+        SLOT("READ");
 
         /** The name of the mode in {@code DLOCK.RELEASE} and {@code DLOCK.RENEW}. */
         final String side;
@@ -80,6 +82,11 @@ final class Request {
         return new Request(names, mode, lease, limit, some, replicas, patienceMillis, time);
     }
 
+    /** The same request of a semaphore, for one permit with a number. */
+    Request withSlot() {
+        return new Request(names, Mode.SLOT, lease, limit, 1, replicas, patienceMillis, time);
+    }
+
     Request with(HoldTime other) {
         return new Request(names, mode, lease, limit, permits, replicas, patienceMillis, other);
     }
@@ -130,8 +137,8 @@ final class Request {
         } else {
             words.addAll(Words.of(commandName(), first(), owner));
         }
-        if (mode == Mode.PERMITS) {
-            words.addAll(Words.of(limit, "PERMITS", permits));
+        if (mode == Mode.PERMITS || mode == Mode.SLOT) {
+            words.addAll(mode == Mode.SLOT ? Words.of(limit, "SLOT") : Words.of(limit, "PERMITS", permits));
         }
         words.addAll(Words.of("PX", firstLeaseMillis()));
         if (time.mostMillis > 0) {

@@ -30,6 +30,16 @@ final class Words {
         return value instanceof byte[] ? new String((byte[]) value, StandardCharsets.UTF_8) : String.valueOf(value);
     }
 
+    /** Returns the token in the reply to an acquiring command, or {@code null}. With {@code SLOT} it is the first of two. */
+    static Long token(Object reply) {
+        return number(reply instanceof List ? ((List<?>) reply).get(0) : reply);
+    }
+
+    /** Returns the number of the permit in the reply to an acquiring command with {@code SLOT}, or {@code null}. */
+    static Long slot(Object reply) {
+        return reply instanceof List ? number(((List<?>) reply).get(1)) : null;
+    }
+
     /** Returns a reply that is an integer or nil. Some clients return integers as strings. */
     static Long number(Object value) {
         if (value == null) {

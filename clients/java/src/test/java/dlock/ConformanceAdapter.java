@@ -23,10 +23,12 @@ final class ConformanceAdapter {
     private static final Map<String, CompletableFuture<CompletableFuture<?>>> ACQUIRING = new ConcurrentHashMap<>();
     private static final Map<String, Hold> HOLDS = new ConcurrentHashMap<>();
 
+    private static Session session;
+
     private ConformanceAdapter() {}
 
     public static void main(String[] arguments) throws Exception {
-        System.out.println("{\"features\": [\"cancel\", \"outage\"]}");
+        System.out.println("{\"features\": [\"cancel\", \"outage\", \"named\", \"slots\"]}");
         BufferedReader input = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
         for (String line; (line = input.readLine()) != null; ) {
             Map<String, String> request = parsed(line);
@@ -65,9 +67,11 @@ final class ConformanceAdapter {
 
     private static String result(String result, String message) {
         String name = result.replaceAll("[^a-z-].*", "");
-        String token = result.substring(name.length()).trim();
+        String[] numbers = result.substring(name.length()).trim().split(" ");
+        String token = numbers[0];
         return "\"result\": \"" + name + "\", \"message\": \"" + message.replaceAll("[\"\\\\\\n]", "'") + "\""
-                + (token.isEmpty() ? "" : ", \"token\": " + token);
+                + (token.isEmpty() ? "" : ", \"token\": " + token)
+                + (numbers.length < 2 ? "" : ", \"slot\": " + numbers[1]);
     }
 
     private static String task(Map<String, String> request) throws Exception {
@@ -95,15 +99,19 @@ final class ConformanceAdapter {
         }
     }
 
-    private static String acquire(Map<String, String> request) {
+    private static String acquire(Map<String, String> request) throws InterruptedException {
         String name = request.get("name");
         DLockClient client = CLIENTS.computeIfAbsent(
                 request.get("port"), port -> DLockClient.connect("redis://127.0.0.1:" + port));
+        if (request.containsKey("slots")) {
+            return permit(request, client);
+        }
         DLock lock = request.get("mode").equals("exclusive") ? client.lock(name)
                 : request.get("mode").equals("read") ? client.readWriteLock(name).readLock()
                 : client.readWriteLock(name).writeLock();
         Duration time = millis(request, "lease");
-        lock = lock.withLease(is(request, "session") ? Lease.session(time)
+        lock = lock.withLease(is(request, "named") ? Lease.of(session(client))
+                : is(request, "session") ? Lease.session(time)
                 : is(request, "keep") ? Lease.renewed(time) : Lease.fixed(time));
         if (request.containsKey("outage")) {
             lock = lock.withPatience(millis(request, "outage"));
@@ -121,6 +129,25 @@ final class ConformanceAdapter {
         }
         hold.ifPresent(held -> HOLDS.put(request.get("lock"), held));
         return hold.map(held -> "granted " + held.fencingToken()).orElse("refused");
+    }
+
+    private static String permit(Map<String, String> request, DLockClient client) throws InterruptedException {
+        Duration time = millis(request, "lease");
+        DSemaphore pool = client.semaphore(request.get("name"), Long.parseLong(request.get("slots")))
+                .withLease(is(request, "keep") ? Lease.renewed(time) : Lease.fixed(time)).withSlots();
+        Optional<Hold> hold = request.containsKey("wait")
+                ? pool.tryAcquireHold(1, millis(request, "wait"))
+                : Optional.of(join(request, pool.acquireAsync(1)));
+        hold.ifPresent(held -> HOLDS.put(request.get("lock"), held));
+        return hold.map(held -> "granted " + held.fencingToken() + " " + held.slot()).orElse("refused");
+    }
+
+    /** Returns the session that all locks that are named share. */
+    private static synchronized Session session(DLockClient client) {
+        if (session == null || !session.isOpen()) {
+            session = client.openSession(Duration.ofSeconds(10));
+        }
+        return session;
     }
 
     private static <T> T join(Map<String, String> request, CompletableFuture<T> acquiring) {

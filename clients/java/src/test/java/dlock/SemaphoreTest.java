@@ -37,6 +37,35 @@ final class SemaphoreTest {
     }
 
     @Test
+    void a_permit_has_the_lowest_number_that_is_free() throws Exception {
+        DSemaphore pool = client.semaphore("devices", 3).withSlots();
+        List<Hold> holds = List.of(
+                pool.acquireAsync(1).get(), pool.acquireAsync(1).get(), pool.acquireAsync(1).get());
+        for (int i = 0; i < 3; i++) {
+            assertEquals(i, holds.get(i).slot());
+        }
+        CompletableFuture<Hold> waiting = pool.acquireAsync(1);
+        server.untilWaiting("devices", 1);
+        holds.get(1).release();
+        Hold next = waiting.get(60, TimeUnit.SECONDS);
+        assertEquals(1, next.slot());
+        next.extend(Duration.ofMinutes(1));
+        assertEquals(List.of(0L, 1L, 2L), server.each("devices", "holds", "slot").stream().sorted()
+                .collect(java.util.stream.Collectors.toList()));
+        next.release();
+        pool.acquire();
+        assertEquals(1, pool.slot());
+        pool.release();
+        assertEquals(1, pool.tryAcquireHold(1, Duration.ZERO).orElseThrow().slot());
+        assertThrows(IllegalArgumentException.class, () -> pool.acquire(2));
+        assertThrows(IllegalMonitorStateException.class, pool::slot);
+        DSemaphore plain = client.semaphore("plain", 2);
+        plain.acquire();
+        assertThrows(IllegalStateException.class, plain::slot);
+        plain.release();
+    }
+
+    @Test
     void permits_are_limited() {
         DSemaphore permits = client.semaphore("limited", 3);
         assertTrue(permits.tryAcquire(2));
