@@ -80,7 +80,7 @@ class Relay(CuttingProxy):
 
 
 class Delay(CuttingProxy):
-    """Passes everything on, but a command of which it was told only later, even if its client does not wait for it any more."""
+    """Passes everything on, but one command only later, even if its client does not wait for it any more."""
 
     def __init__(self, port: int | None = None) -> None:
         super().__init__(port)

@@ -15,6 +15,7 @@ import redis_dlock
 import redis_dlock.asyncio
 from cutting import CuttingProxy
 from kit import Kit, Took, address, info, soon
+from servers import Server
 
 
 async def is_lost(lost: Any, within: float = 20.0) -> bool:
@@ -207,3 +208,48 @@ async def test_a_cap_of_the_server_cuts_an_extension(kit: Kit, client: redis.Red
 def test_auto_renewal_needs_a_timeout(client: redis.Redis) -> None:
     with pytest.raises(ValueError, match="auto_renewal"):
         redis_dlock.DLock(client, "job", auto_renewal=True)
+
+
+def _refusals(client: redis.Redis) -> int:
+    return int(client.info("commandstats").get("cmdstat_dlock.renew", {"rejected_calls": 0})["rejected_calls"])
+
+
+async def test_a_renewal_that_is_refused_for_a_while_is_no_loss(kit: Kit, client: redis.Redis) -> None:
+    lock = kit.extra("job", timeout=4, auto_renewal=True)
+    assert await lock.acquire()
+    lost, refused = lock.lost, _refusals(client)
+    client.config_set("min-replicas-to-write", 1)
+    try:
+        await asyncio.to_thread(soon, "a renewal is refused", lambda: _refusals(client) > refused)
+        assert not lost_already(lost)
+    finally:
+        client.config_set("min-replicas-to-write", 0)
+    assert not await is_lost(lost, 5), "longer than its lease"
+    await lock.release()
+
+
+async def test_a_renewal_that_is_refused_for_good_is_a_loss_at_the_end(kit: Kit, client: redis.Redis) -> None:
+    told: list[redis_dlock.LockNotOwnedError] = []
+    lock = kit.extra("job", timeout=2, auto_renewal=True, on_lost=told.append)
+    assert await lock.acquire()
+    took = Took()
+    client.config_set("min-replicas-to-write", 1)
+    try:
+        assert await is_lost(lock.lost) and took.seconds() > 1 and took.is_within(2.2)
+        await asyncio.to_thread(soon, "it is told why", lambda: any("NOREPLICAS" in str(error) for error in told))
+    finally:
+        client.config_set("min-replicas-to-write", 0)
+
+
+async def test_a_server_without_the_module_in_its_place_is_a_loss(kit: Kit) -> None:
+    with Server() as server, Server(module=False) as plain:
+        proxy = CuttingProxy(server.port)
+        lock = kit.extra("job", client=kit.client_of(proxy.address), timeout=2, auto_renewal=True)
+        assert await lock.acquire()
+        lost = lock.lost
+        proxy.lead(plain.port)
+        server.close()
+        assert await is_lost(lost, 5)
+        with pytest.raises(redis_dlock.LockNotOwnedError):
+            lock.token
+        proxy.close()

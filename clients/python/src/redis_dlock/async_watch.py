@@ -10,7 +10,7 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
-from redis.exceptions import LockNotOwnedError, ResponseError
+from redis.exceptions import LockError, LockNotOwnedError, ReadOnlyError, ResponseError
 
 from . import redis_py
 from .async_talk import Line, start, within
@@ -45,6 +45,8 @@ class Watch:
         # Whether the session must be bound to another connection.
         self._binds = False
         self._stopped = False
+        # Why the server refused the last look, if it did.
+        self._refused: Exception | None = None
         self._line: Line | None = None
         # The server renews a session, however long ago it was granted.
         ask_first = hold.queued and hold.connection is None
@@ -76,6 +78,9 @@ class Watch:
     async def _run(self) -> None:
         try:
             await self._watch()
+        except Exception as error:  # noqa: BLE001 - nobody knows any more whether it is held
+            await self._lose(f"nothing watches it any more: {error!r}")
+            raise
         finally:
             if self._line is not None:
                 await self._line.close()
@@ -89,7 +94,8 @@ class Watch:
                 return
             now = time.monotonic()
             if now >= self._validity.until:
-                return await self._lose("its lease ended")
+                why = "its lease ended"
+                return await self._lose(why if self._refused is None else f"{why}: {self._refused}")
             if ended is not None and ended.done():
                 self._binds, self._validity.due = True, now
             if now < self._validity.due:
@@ -101,12 +107,17 @@ class Watch:
             except _UNKNOWN:
                 self._validity.failed(time.monotonic(), binds=self._binds and not bound)
                 continue
-            except ResponseError as error:
-                return await self._lose(f"the server refused: {error}")
+            except (ResponseError, LockError) as error:
+                if isinstance(error, ResponseError) and redis_py.wrong_type(error):
+                    return await self._lose("the key is no lock any more")
+                # Not now, or not here: the server that has it may have it until its lease ends.
+                self._refused = error
+                self._validity.failed(time.monotonic(), binds=self._binds and not bound)
+                continue
             if left is None:
                 why = "the connection of its session ended" if self._binds else "the server has no such hold"
                 return await self._lose(why)
-            self._binds = False
+            self._binds, self._refused = False, None
             self._validity.confirmed(now, left)
 
     async def _sleep(self, ended: asyncio.Task[None] | None) -> None:
@@ -125,7 +136,7 @@ class Watch:
             seconds = self._validity.patience_of_session(now, self._terms.replicas)
             try:
                 replies = await self._session.exchange(*self._terms.commands(), within=seconds)
-            except redis_py.LOST:
+            except (*redis_py.LOST, ReadOnlyError):
                 # It may lead to a server that hangs, or is no primary any more. It stays open until another is bound.
                 self._binds = True
                 raise
@@ -173,7 +184,8 @@ class Watch:
 
     async def _lose(self, why: str) -> None:
         error = self._terms.error(f"The lock is lost: {why}")
-        self.lost.set_result(error)
+        if not self.lost.done():
+            self.lost.set_result(error)
         if self._on_lost is not None:
             try:
                 result = self._on_lost(error)

@@ -11,7 +11,7 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
-from redis.exceptions import LockNotOwnedError, ResponseError
+from redis.exceptions import LockError, LockNotOwnedError, ReadOnlyError, ResponseError
 
 from . import redis_py
 from .base import logger
@@ -43,6 +43,8 @@ class Watch:
         self._session = hold.connection
         # Whether the session must be bound to another connection.
         self._binds = False
+        # Why the server refused the last look, if it did.
+        self._refused: Exception | None = None
         self._line: Line | None = None
         # The server renews a session, however long ago it was granted.
         ask_first = hold.queued and hold.connection is None
@@ -89,6 +91,9 @@ class Watch:
         wakes, self._waker = socket.socketpair()
         try:
             self._watch(wakes)
+        except Exception as error:  # noqa: BLE001 - nobody knows any more whether it is held
+            self._lose(f"nothing watches it any more: {error!r}")
+            raise
         finally:
             wakes.close()
             self._waker.close()
@@ -103,7 +108,8 @@ class Watch:
                 return
             now = time.monotonic()
             if now >= self._validity.until:
-                return self._lose("its lease ended")
+                why = "its lease ended"
+                return self._lose(why if self._refused is None else f"{why}: {self._refused}")
             if session is not None and not self._binds and not session.is_open():
                 self._binds, self._validity.due = True, now
             if now < self._validity.due:
@@ -114,13 +120,18 @@ class Watch:
             except _UNKNOWN:
                 self._validity.failed(time.monotonic(), binds=self._binds and not bound)
                 continue
-            except ResponseError as error:
-                return self._lose(f"the server refused: {error}")
+            except (ResponseError, LockError) as error:
+                if isinstance(error, ResponseError) and redis_py.wrong_type(error):
+                    return self._lose("the key is no lock any more")
+                # Not now, or not here: the server that has it may have it until its lease ends.
+                self._refused = error
+                self._validity.failed(time.monotonic(), binds=self._binds and not bound)
+                continue
             if self._stopped:
                 return
             if left is None:
                 return self._lose("the connection of its session ended" if self._binds else "the server has no such hold")
-            self._binds = False
+            self._binds, self._refused = False, None
             self._validity.confirmed(now, left)
 
     def _sleep(self, wakes: socket.socket) -> None:
@@ -144,7 +155,7 @@ class Watch:
             within = self._validity.patience_of_session(now, self._terms.replicas)
             try:
                 return self._terms.left(self._session.exchange(*self._terms.commands(), within=within))
-            except redis_py.LOST:
+            except (*redis_py.LOST, ReadOnlyError):
                 # It may lead to a server that hangs, or is no primary any more. It stays open until another is bound.
                 self._binds = True
                 raise
