@@ -86,6 +86,10 @@ quorum-kills: module ## 20 clients of five servers that are killed at random, fo
 	server=$$(scripts/server) && DLOCK_SERVER="$$server" DLOCK_QUORUM_SECONDS=60 \
 	cargo test --locked --package dlock-client --test quorum twenty_clients -- --nocapture
 
+quorum-restarts: module ## rolling restarts of three and of five servers without persistence (two minutes)
+	server=$$(scripts/server) && DLOCK_SERVER="$$server" \
+	cargo test --locked --package dlock-client --test quorum rolling -- --include-ignored --nocapture
+
 bench-quorum: module ## time a quorum against Redlock on a quiet machine, fail if a target is missed
 	server=$$(scripts/server) && DLOCK_SERVER="$$server" \
 	cargo test --locked --release --package dlock-client --test quorum figures -- --ignored --nocapture

@@ -220,8 +220,8 @@ fn renewed(hold: &mut dlock_quorum::Hold, to: usize, answer: Answer, calls: &mut
     hold.answer(call.sent, &call, answer, calls);
 }
 
-#[test]
-fn a_server_that_lost_its_hold_is_repaired_when_a_majority_has_renewed() {
+/// A hold that server 0 has lost and granted again, and that server 1 loses then. `young` is what server 0 answers.
+fn repaired(young: Answer) -> dlock_quorum::Hold {
     let mut calls = Vec::new();
     let mut hold = held(&mut calls);
     hold.renew(ms(300), &mut calls);
@@ -231,12 +231,37 @@ fn a_server_that_lost_its_hold_is_repaired_when_a_majority_has_renewed() {
     renewed(&mut hold, 2, Answer::Done, &mut calls);
     let call = sent(&mut calls, 0, |ask| ask == Ask::Repair(7));
     hold.answer(ms(310), &call, Answer::Granted(9), &mut calls);
-    // It is too young to count: without it, the lock is lost with one more server.
-    renewed(&mut hold, 0, Answer::Reserved, &mut calls);
+    renewed(&mut hold, 0, young, &mut calls);
     hold.renew(ms(600), &mut calls);
-    renewed(&mut hold, 0, Answer::Done, &mut calls);
+    renewed(&mut hold, 0, young, &mut calls);
+    renewed(&mut hold, 2, Answer::Done, &mut calls);
     renewed(&mut hold, 1, Answer::Gone, &mut calls);
-    assert!(hold.is_good(ms(600)));
+    hold
+}
+
+#[test]
+fn a_server_that_lost_its_hold_is_repaired_when_a_majority_has_renewed() {
+    assert!(repaired(Answer::Done).is_good(ms(600)));
+}
+
+#[test]
+fn a_repaired_hold_on_a_young_server_does_not_count() {
+    assert!(!repaired(Answer::Reserved).is_good(ms(600)));
+}
+
+#[test]
+fn a_repair_alone_says_nothing_of_the_time() {
+    let mut calls = Vec::new();
+    let mut hold = held(&mut calls);
+    hold.renew(ms(300), &mut calls);
+    renewed(&mut hold, 0, Answer::Gone, &mut calls);
+    renewed(&mut hold, 1, Answer::Done, &mut calls);
+    renewed(&mut hold, 2, Answer::Done, &mut calls);
+    let call = sent(&mut calls, 0, |ask| ask == Ask::Repair(7));
+    hold.answer(ms(310), &call, Answer::Granted(9), &mut calls);
+    hold.renew(ms(600), &mut calls);
+    renewed(&mut hold, 2, Answer::Gone, &mut calls);
+    assert!(!hold.is_good(ms(600)), "server 1 alone keeps it");
 }
 
 #[test]

@@ -1,5 +1,7 @@
 //! One server of a quorum: connections to it, and whether it may count.
 
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -20,6 +22,8 @@ pub(super) struct Member {
     longest_lease: Duration,
     timeout: Duration,
     known: Mutex<Known>,
+    /// A hash of the `run_id` of the process that answered last.
+    process: AtomicU64,
     /// One attempt to connect at a time.
     opening: tokio::sync::Mutex<()>,
 }
@@ -30,7 +34,6 @@ struct Known {
     shared: Option<Arc<Wire>>,
     /// Connections that have waited in a queue, and are free.
     idle: Vec<Arc<Wire>>,
-    run_id: Option<String>,
     /// Why it did not answer, or does not count.
     trouble: Option<Trouble>,
 }
@@ -73,16 +76,27 @@ impl Member {
         timeout: Duration,
     ) -> Self {
         let opening = tokio::sync::Mutex::default();
-        Self { at, clocks, info, keeping, longest_lease, timeout, known: Mutex::default(), opening }
+        Self {
+            at,
+            clocks,
+            info,
+            keeping,
+            longest_lease,
+            timeout,
+            known: Mutex::default(),
+            process: AtomicU64::new(0),
+            opening,
+        }
     }
 
     pub fn address(&self) -> String {
         self.info.addr().to_string()
     }
 
-    /// The `run_id` of the process that answered last.
-    pub fn run_id(&self) -> Option<String> {
-        self.known().run_id.clone()
+    /// Whether the processes that answered last are the same.
+    pub fn is_same_process(&self, other: &Self) -> bool {
+        let process = self.process.load(Ordering::Relaxed);
+        process != 0 && process == other.process.load(Ordering::Relaxed)
     }
 
     /// Why it does not count.
@@ -207,9 +221,8 @@ impl Member {
         match opened {
             Ok(wire) => {
                 self.clocks.read(self.at, &wire, Some(self.timeout)).await.ok();
-                let mut known = self.known();
-                known.run_id = Some(wire.facts.run_id.clone());
-                known.trouble = None;
+                self.process.store(hash(&wire.facts.run_id), Ordering::Relaxed);
+                self.known().trouble = None;
                 Ok(Arc::new(wire))
             }
             Err(fault) => {
@@ -245,6 +258,13 @@ async fn greet(info: &ConnectionInfo) -> Result<Wire, Fault> {
         other => return Err(Fault::Refused(format!("an unexpected reply: {other:?}").into())),
     };
     Ok(Wire { link, facts, read, client_id })
+}
+
+/// Not 0.
+fn hash(run_id: &str) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    run_id.hash(&mut hasher);
+    hasher.finish().max(1)
 }
 
 /// Connections kept for those who wait next.

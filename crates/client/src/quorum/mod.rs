@@ -148,9 +148,7 @@ impl Quorum {
 
     fn is_no_twin(&self, at: usize) -> Result<(), Fault> {
         let member = self.member(at)?;
-        let run_id = member.run_id();
-        let before = self.members.iter().take(at);
-        match before.into_iter().find(|other| run_id.is_some() && other.run_id() == run_id) {
+        match self.members.iter().take(at).find(|other| other.is_same_process(member)) {
             Some(twin) => Err(member.is_twin_of(&twin.address())),
             None => Ok(()),
         }
@@ -235,7 +233,7 @@ impl Attempt {
             if let Some(outcome) = self.acquisition.outcome() {
                 self.has_ended = true;
                 self.remember_the_silent();
-                if self.acquisition.was_refused() || began.elapsed() > LONG {
+                if self.acquisition.was_refused() || began.elapsed() > self.quorum.timeout() / 2 {
                     self.quorum.contended.note(name);
                 }
                 return outcome;
@@ -243,7 +241,9 @@ impl Attempt {
             let next = self.acquisition.next_timeout().map(|at| self.quorum.at(at));
             match self.next_answer(next).await {
                 Some((call, answer)) => {
-                    self.acquisition.set_floor(self.quorum.clocks.floor());
+                    if began.elapsed() > STALE {
+                        self.acquisition.set_floor(self.quorum.clocks.floor());
+                    }
                     self.acquisition.answer(self.quorum.now(), &call, answer, &mut self.calls);
                 }
                 None => self.acquisition.pass(self.quorum.now(), &mut self.calls),
@@ -307,8 +307,8 @@ impl Attempt {
 const PAUSE: Duration = Duration::from_millis(50);
 const MAX_PAUSE: Duration = Duration::from_millis(500);
 
-/// A lock that takes longer to get was held by somebody.
-const LONG: Duration = Duration::from_millis(5);
+/// After that the clocks may have been read again.
+const STALE: Duration = Duration::from_secs(1);
 
 /// No clock overflows by a longer wait.
 const LONGEST_WAIT: Duration = Duration::from_secs(100 * 365 * 86400);

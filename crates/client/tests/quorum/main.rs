@@ -17,6 +17,7 @@ mod majority;
 mod members;
 mod queue;
 mod redlock;
+mod restarts;
 
 use std::future::IntoFuture;
 use std::time::Duration;
