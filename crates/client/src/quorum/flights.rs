@@ -38,6 +38,8 @@ pub(super) struct Flights {
     open: Vec<Flight>,
     /// Answers that came at once.
     landed: Vec<Landing>,
+    /// Finishes in the background already. If that ends with its runtime, so do the calls.
+    is_left: bool,
 }
 
 /// What was waited for.
@@ -52,7 +54,7 @@ pub(super) enum Next {
 impl Flights {
     /// Must run inside a tokio runtime.
     pub fn new(quorum: Arc<Quorum>) -> Self {
-        Self { quorum, runtime: Handle::current(), open: Vec::new(), landed: Vec::new() }
+        Self { quorum, runtime: Handle::current(), open: Vec::new(), landed: Vec::new(), is_left: false }
     }
 
     /// Sends a call: what has a connection is written before this returns.
@@ -77,7 +79,7 @@ impl Flights {
     /// Leaves all to another, so that dropping this one does nothing.
     pub fn take(&mut self) -> Self {
         let (open, landed) = (std::mem::take(&mut self.open), std::mem::take(&mut self.landed));
-        Self { quorum: self.quorum.clone(), runtime: self.runtime.clone(), open, landed }
+        Self { quorum: self.quorum.clone(), runtime: self.runtime.clone(), open, landed, is_left: false }
     }
 
     /// Waits for the next answer, until then at most. Lost nothing if dropped.
@@ -133,6 +135,7 @@ impl Flights {
     /// Finishes all in the background.
     fn finish(&mut self) {
         let mut rest = self.take();
+        rest.is_left = true;
         let cleanup = self.quorum.cleanups.begin();
         self.runtime.spawn(async move {
             while let Next::Answer(..) = rest.next(None).await {}
@@ -143,7 +146,7 @@ impl Flights {
 
 impl Drop for Flights {
     fn drop(&mut self) {
-        if !self.is_empty() {
+        if !self.is_left && !self.is_empty() {
             self.finish();
         }
     }

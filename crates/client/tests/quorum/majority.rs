@@ -169,3 +169,19 @@ async fn a_guard_is_entered_again_and_neither_upgraded_nor_downgraded() {
     assert!(matches!(outcome, Err(Error::Invalid(_))), "{outcome:?}");
     freed(&servers, "doc");
 }
+
+#[test]
+fn a_runtime_may_end_while_a_server_has_not_answered() {
+    let servers = servers(3);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    runtime.block_on(async {
+        let client = client_of(&servers);
+        let guard = in_time(client.acquire("job")).await.expect("a lock");
+        servers.iter().for_each(|server| soon("it is held there", || server.holders("job") == [guard.owner()]));
+        servers[2].freeze();
+        in_time(guard.release()).await.expect("held");
+    });
+    drop(runtime);
+    servers[2].thaw();
+    freed(&servers, "job");
+}
