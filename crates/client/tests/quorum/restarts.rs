@@ -44,7 +44,7 @@ async fn acquired(client: &Client) -> Guard {
     }
 }
 
-/// Restarts each server, one after the other, so many times.
+/// Restarts each server, one after the other, in each round.
 async fn roll(count: usize, rounds: usize) {
     let mut servers: Vec<Server> = (0..count).map(|_| Server::start()).collect();
     let (keeper, other) = (client(&servers), client(&servers));
@@ -56,9 +56,9 @@ async fn roll(count: usize, rounds: usize) {
     let load: Vec<_> =
         (0..4).map(|number| tokio::spawn(work(number, client(&servers), book.clone(), over.clone(), begin))).collect();
     for _ in 0..rounds {
-        for at in 0..count {
-            servers[at].kill9();
-            servers[at].boot();
+        for (at, server) in servers.iter_mut().enumerate() {
+            server.kill9();
+            server.boot();
             tokio::time::sleep(APART).await;
             assert!(guard.remaining() > Duration::ZERO, "lost after the restart of server {at}");
             let refused = in_time(other.try_acquire("kept").lease(LEASE)).await;
