@@ -327,6 +327,26 @@ async def test_all_kinds_of_locks_use_it(kit: Kit, client: redis.Redis) -> None:
     assert client.dbsize() == 0
 
 
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+async def test_heartbeats_that_fail_lose_all_locks(
+    kit: Kit, client: redis.Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session, own = await opened(kit, timeout=3)
+    lock = kit.extra("job", client=own, session=session)
+    assert await lock.acquire()
+    lost, of_session = lock.lost, session.lost
+
+    def fails(*_: Any) -> None:
+        raise ZeroDivisionError
+
+    inner = session if isinstance(kit, AsyncioKit) else session._inner
+    monkeypatch.setattr(inner, "_is_due", fails)
+    assert await is_lost(lost, 5) and await is_lost(of_session, 5)
+    with pytest.raises(redis_dlock.LockError, match="ZeroDivisionError"):
+        await kit.extra("other", client=own, session=session).acquire()
+    await session.close()
+
+
 async def test_what_a_session_does_not_accept(kit: Kit, client: redis.Redis) -> None:
     own = kit.client()
     for timeout in (0.2, 3601):

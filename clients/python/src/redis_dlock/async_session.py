@@ -95,6 +95,13 @@ class Session(SessionBase):
         self._wakes.set()
 
     async def _run(self) -> None:
+        try:
+            await self._keep()
+        except Exception as error:  # noqa: BLE001 - nothing keeps the locks any more
+            self._lose(f"its heartbeats failed: {error!r}")
+            raise
+
+    async def _keep(self) -> None:
         while self._not_open is None:
             waking = asyncio.ensure_future(self._wakes.wait())
             await asyncio.wait({waking}, timeout=self._pause())

@@ -101,6 +101,13 @@ class Session(SessionBase):
         self._wakes.set()
 
     def _run(self) -> None:
+        try:
+            self._keep()
+        except Exception as error:  # noqa: BLE001 - nothing keeps the locks any more
+            self._lose(f"its heartbeats failed: {error!r}")
+            raise
+
+    def _keep(self) -> None:
         while self._not_open is None:
             self._wakes.wait(self._pause())
             self._wakes.clear()
