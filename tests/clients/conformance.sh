@@ -17,7 +17,8 @@ trap 'rm -r "$classes"' EXIT
 javac --release 11 -cp "$java" -d "$classes" clients/java/src/test/java/dlock/ConformanceAdapter.java
 
 pids=()
-play() { "$python" tests/conformance/run.py --title "$1" -- "${@:2}" & pids+=($!); }
+options=()
+play() { "$python" tests/conformance/run.py "${options[@]}" --title "$1" -- "${@:2}" & pids+=($!); }
 play 'Python, threads' "$python" clients/python/tests/conformance_adapter.py sync
 play 'Python, asyncio' "$python" clients/python/tests/conformance_adapter.py asyncio
 play 'Node.js, ioredis' node "$node/conformance/conformance.mjs" ioredis
@@ -27,6 +28,13 @@ if go=$(scripts/go); then
     export GOTOOLCHAIN=local GOPROXY=off GOFLAGS=-mod=readonly GOWORK=off GOPATH=$PWD/target/go GOCACHE=$PWD/target/go/cache
     (cd clients/go && "$go" build -o "$classes/go-adapter" ./internal/conformance)
     play 'Go' "$classes/go-adapter"
+    dlock=${DLOCK_COMMAND:-$PWD/target/debug/dlock} # which the tests of crates/cli build
+    if [[ -x $dlock ]]; then
+        options=(--agent "$dlock")
+        play 'Go through dlock agent' "$classes/go-adapter"
+    else
+        echo "skipped: Go through dlock agent: no $dlock"
+    fi
 else
     echo "skipped: the adapter of Go: $go"
 fi

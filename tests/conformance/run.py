@@ -1,6 +1,6 @@
 """Plays the conformance scenarios against an adapter: see README.md.
 
-    python run.py [--only NAME] [--title TITLE] -- ADAPTER…
+    python run.py [--only NAME] [--title TITLE] [--agent DLOCK] -- ADAPTER…
 
 Needs redis-py. The server and the module are DLOCK_SERVER and DLOCK_MODULE.
 """
@@ -22,7 +22,7 @@ from typing import Any
 
 import redis
 
-from servers import PATIENCE, Broken, Proxy, Server, soon
+from servers import PATIENCE, Agent, Broken, Proxy, Server, soon
 
 HERE = Path(__file__).parent
 # How much later than it may a result is waited for, to say how late it was, in seconds.
@@ -110,8 +110,11 @@ class Adapter:
 class Play:
     """One scenario, with servers of its own."""
 
-    def __init__(self, adapter: Adapter) -> None:
+    def __init__(self, adapter: Adapter, command: str | None) -> None:
+        """With a `command`, the adapter is led through its agent."""
         self._adapter = adapter
+        self._command = command
+        self._agent: Agent | None = None
         self._kind = "one"
         self._servers: list[Server] = []
         self._proxy: Proxy | None = None
@@ -145,6 +148,8 @@ class Play:
 
     def close(self) -> None:
         """Ends the servers."""
+        if self._agent is not None:
+            self._agent.close()
         if self._proxy is not None:
             self._proxy.close()
         for server in self._servers:
@@ -156,6 +161,8 @@ class Play:
             self._servers.append(Server())
             self._servers[1].replicate(self._servers[0])
         self._proxy = Proxy(self._servers[0].port)
+        if self._command is not None:
+            self._agent = Agent(self._command, self._proxy.port)
 
     @property
     def _server(self) -> Server:
@@ -173,7 +180,7 @@ class Play:
         text, _, expected = text.partition(" -> ")
         background = text.endswith(" &")
         do, *words = text.removesuffix(" &").split()
-        request: dict[str, Any] = {"do": do, "lock": lock, "port": self._way.port}
+        request: dict[str, Any] = {"do": do, "lock": lock, "port": (self._agent or self._way).port}
         if do == "acquire":
             request |= {**OPTIONS, "name": words.pop(0)}
         if do == "extend":
@@ -338,9 +345,9 @@ def unrolled(lines: list[str]) -> Iterator[tuple[int, str]]:
         yield number, line
 
 
-def play(file: Path, adapter: Adapter) -> None:
+def play(file: Path, adapter: Adapter, agent: str | None) -> None:
     """Plays a scenario; raises `Broken` or `Skipped`."""
-    scenario = Play(adapter)
+    scenario = Play(adapter, agent)
     try:
         for number, line in unrolled(file.read_text().splitlines()):
             text = line.split("#")[0].strip()
@@ -362,6 +369,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--only", help="one scenario")
     parser.add_argument("--title", default="", help="what the lines of the output begin with")
+    parser.add_argument("--agent", metavar="DLOCK", help="the command `dlock`: the adapter is led through its agent")
     parser.add_argument("adapter", nargs="+")
     arguments = parser.parse_args()
     failed = 0
@@ -369,7 +377,7 @@ def main() -> int:
         adapter = Adapter(arguments.adapter)
         began = time.monotonic()
         try:
-            play(file, adapter)
+            play(file, adapter, arguments.agent)
             print(f"{arguments.title} {file.stem}: passed in {time.monotonic() - began:.1f} s", flush=True)
         except Skipped as lacking:
             print(f"skipped: {arguments.title} {file.stem}: no {lacking}", flush=True)

@@ -109,6 +109,31 @@ def _plain(value: Any) -> Any:
     return value.decode() if isinstance(value, bytes) else value
 
 
+class Agent:
+    """`dlock agent` on a free port, in front of one server."""
+
+    def __init__(self, command: str, to: int) -> None:
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            self.port: int = free.getsockname()[1]
+        self._process = subprocess.Popen(
+            [command, "agent", "--listen", f"127.0.0.1:{self.port}", "-s", f"redis://127.0.0.1:{to}"],
+            stdin=subprocess.DEVNULL,
+        )
+        soon("the agent listens", self._listens)
+
+    def _listens(self) -> bool:
+        try:
+            socket.create_connection(("127.0.0.1", self.port)).close()
+        except OSError:
+            return False
+        return True
+
+    def close(self) -> None:
+        """Ends it."""
+        self._process.kill()
+        self._process.wait()
+
+
 class Proxy:
     """The way to the server, on which replies get lost."""
 

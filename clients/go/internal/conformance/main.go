@@ -29,6 +29,7 @@ type request struct {
 	Replicas        int    `json:"replicas"`
 	ReplicasTimeout int    `json:"replicas_timeout"`
 	Outage          *int   `json:"outage"`
+	Slots           *int   `json:"slots"`
 }
 
 type answer struct {
@@ -36,6 +37,7 @@ type answer struct {
 	Result  string `json:"result"`
 	Message string `json:"message,omitempty"`
 	Token   int64  `json:"token,omitempty"`
+	Slot    *int   `json:"slot,omitempty"`
 }
 
 // entry is a lock of a scenario.
@@ -54,7 +56,7 @@ type adapter struct {
 var errCanceled = errors.New("canceled by the scenario")
 
 func main() {
-	fmt.Println(`{"features": ["cancel", "outage", "named"]}`)
+	fmt.Println(`{"features": ["cancel", "outage", "named", "slots"]}`)
 	a := &adapter{entries: map[string]*entry{}}
 	lines := bufio.NewScanner(os.Stdin)
 	for lines.Scan() {
@@ -148,9 +150,16 @@ func (a *adapter) acquire(r request) func(*answer) error {
 		case "write":
 			acquire = client.WLock
 		}
+		if r.Slots != nil {
+			acquire = slots(client, *r.Slots)
+		}
 		lock, err := acquire(ctx, r.Name, options...)
 		if err != nil {
 			return err
+		}
+		if r.Slots != nil {
+			slot := lock.Slot()
+			done.Slot = &slot
 		}
 		a.mu.Lock()
 		e.lock = lock
@@ -176,6 +185,13 @@ func (a *adapter) client(r request) (*dlock.Client, error) {
 		a.named = client
 	}
 	return client, err
+}
+
+// slots returns what acquires a permit with a number.
+func slots(client *dlock.Client, limit int) func(context.Context, string, ...dlock.Option) (*dlock.Lock, error) {
+	return func(ctx context.Context, name string, options ...dlock.Option) (*dlock.Lock, error) {
+		return client.Semaphore(name, limit).Acquire(ctx, append(options, dlock.WithSlot())...)
+	}
 }
 
 func result(err error, task string) string {
