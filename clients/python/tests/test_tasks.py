@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 import redis
+import redis.asyncio
 
 import redis_dlock
 import redis_dlock.asyncio
@@ -153,11 +154,11 @@ async def test_a_run_longer_than_its_period_is_alone(kit: Kit, client: redis.Red
     other = decorated(kit, "once", lambda: "ran", "report", 1)
 
     def work() -> Any:
-        return asyncio.sleep(2.5) if isinstance(kit, AsyncioKit) else time.sleep(2.5)
+        return asyncio.sleep(3.5) if isinstance(kit, AsyncioKit) else time.sleep(3.5)
 
-    working = asyncio.ensure_future(decorated(kit, "once", work, "report", 1, timeout=1)())
+    working = asyncio.ensure_future(decorated(kit, "once", work, "report", 1, timeout=2)())
     await asyncio.to_thread(soon, "it runs", lambda: bool(info(client, "report")))
-    while not working.done() and time.monotonic() - began < 2:
+    while not working.done() and time.monotonic() - began < 3:
         assert await other() is None
         await asyncio.sleep(0.1)
     await working
@@ -211,6 +212,21 @@ async def test_one_call_at_a_time(kit: Kit, client: redis.Redis) -> None:
     with pytest.raises(redis_dlock.LockError, match="No lock"):
         redis_dlock.current_lock()
     await holder.release()
+
+
+async def test_a_canceled_task_releases(client: redis.Redis) -> None:
+    async with redis.asyncio.Redis(**address()) as own:
+
+        @redis_dlock.asyncio.locked(own, "job")
+        async def work() -> None:
+            await asyncio.sleep(60)
+
+        working = asyncio.create_task(work())
+        await asyncio.to_thread(soon, "it runs", lambda: bool(info(client, "job")))
+        working.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await working
+        assert not info(client, "job")
 
 
 async def test_a_lock_stays_at_least_so_long(kit: Kit, client: redis.Redis) -> None:
