@@ -11,3 +11,4 @@ mod output;
 mod policies;
 mod stalls;
 mod starvation;
+mod turns_of_named_sessions;

@@ -61,6 +61,15 @@ pub fn session_of_many(server: &Server) -> Client {
     session
 }
 
+/// Opens the named session `s`, to which [`MANY`] holds are bound: each by such a request.
+pub fn named_session_of_many(server: &Server, request: impl Fn(usize) -> String) -> Client {
+    let mut client = server.client();
+    client.int("DLOCK.SESSION s PX 600000 NX");
+    client.pour((0..MANY).map(request));
+    assert_eq!(client.int("DLOCK.SESSION s PX 600000 XX"), MANY as i64);
+    client
+}
+
 /// Lets a client hold [`KEYS`] locks, `k0` and so on, for which any number may wait.
 pub fn several_held(server: &Server) -> Client {
     let mut client = server.client();

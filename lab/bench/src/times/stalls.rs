@@ -5,7 +5,8 @@
 use std::time::Duration;
 
 use dlock_testkit::crowds::{
-    MANY, crossing, join, queue, readers, readers_until, session_of_many, several_held, waiters_for_all,
+    MANY, crossing, join, named_session_of_many, queue, readers, readers_until, session_of_many, several_held,
+    waiters_for_all,
 };
 use dlock_testkit::replica::{counter, info_field};
 use dlock_testkit::{Client, Server, Setup, req, soon};
@@ -27,7 +28,7 @@ pub struct Case {
     measure: fn(&Setup) -> Duration,
 }
 
-pub static CASES: [Case; 14] = [
+pub static CASES: [Case; 17] = [
     case("search-480", "deadlock search, 480 waiters, owners of 1,000 bytes", "", |setup| search(setup, 480)),
     case("search-700", "deadlock search, 700 waiters, owners of 1,000 bytes", "", |setup| search(setup, 700)),
     case(
@@ -38,6 +39,16 @@ pub static CASES: [Case; 14] = [
     ),
     case("end-locks", "end of a session of 100,000 locks", "", end_of_locks),
     case("end-holds", "end of a session of 100,000 holds of one lock", "", end_of_holds),
+    case(
+        "named-list",
+        "LIST COUNT 0 of a named session of 100,000 locks",
+        "10,000 are shown in one reply",
+        list_of_named,
+    ),
+    case("named-close", "CLOSE of a named session of 100,000 locks", "", |setup| end_of_named(setup, "CLOSE")),
+    case("named-end", "end of a named session of 100,000 locks after its time", "", |setup| {
+        end_of_named(setup, "PX 300 XX")
+    }),
     case("lapsed", "RLOCK beside 100,000 lapsed holds", "", drop_lapsed),
     case("set-over", "SET over a key with 1,000 MACQUIRE waiters", "", set_over),
     case("joins", "1,000 clients join the queues of 64 locks", "1,000 commands that arrive together", joins),
@@ -130,6 +141,24 @@ fn end_of_holds(setup: &Setup) -> Duration {
     server.longest_turn(|| {
         drop(session);
         soon("all are released", || counter(&mut client, "session_ends") == ended);
+    })
+}
+
+const NAMED: fn(usize) -> String = |n| format!("DLOCK.ACQUIRE k{n} a PX 600000 SESSIONID s");
+
+fn list_of_named(setup: &Setup) -> Duration {
+    let server = setup.clone().start();
+    let mut client = named_session_of_many(&server, NAMED);
+    server.longest_turn(|| drop(client.run("DLOCK.SESSION s LIST COUNT 0")))
+}
+
+/// By such a command, or after the time that it gives.
+fn end_of_named(setup: &Setup, command: &str) -> Duration {
+    let server = setup.clone().start();
+    let mut client = named_session_of_many(&server, NAMED);
+    server.longest_turn(|| {
+        client.int(format!("DLOCK.SESSION s {command}"));
+        soon("all are released", || client.int("DBSIZE") == 0);
     })
 }
 
