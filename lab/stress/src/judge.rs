@@ -307,4 +307,4 @@ fn close(what: &str, ms: i64, end: u64, now: u64) -> Result<(), String> {
 }
 
 /// How far the server's reading of the clock may be from ours, on a busy machine.
-const SLACK_MS: u64 = 20_000;
+pub const SLACK_MS: u64 = 20_000;

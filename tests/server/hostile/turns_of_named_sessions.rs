@@ -6,8 +6,11 @@ use crate::support::replica::counter;
 use crate::support::turn::least_of_three;
 use crate::support::{Client, Server, soon};
 
+/// The request of a hold by its number.
+type Request = fn(usize) -> String;
+
 /// Each is a lock, or all are holds of one.
-const SHAPES: [(&str, fn(usize) -> String); 2] = [
+const SHAPES: [(&str, Request); 2] = [
     ("locks", |n| format!("DLOCK.ACQUIRE k{n} a PX 600000 SESSIONID s")),
     ("holds of one lock", |n| format!("DLOCK.RLOCK k reader-{n} PX 600000 SESSIONID s")),
 ];
