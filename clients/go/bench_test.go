@@ -102,10 +102,7 @@ func poll(b *testing.B, s *server) func() {
 	}
 	from := bufio.NewReader(connection)
 	call := func(words ...string) string {
-		fmt.Fprintf(connection, "*%d\r\n", len(words))
-		for _, word := range words {
-			fmt.Fprintf(connection, "$%d\r\n%s\r\n", len(word), word)
-		}
+		send(connection, words...)
 		reply, err := readText(from)
 		if err != nil {
 			b.Error(err)

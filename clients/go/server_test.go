@@ -36,6 +36,9 @@ func TestMain(m *testing.M) {
 	if at := os.Getenv("DLOCK_GO_HOLDS"); at != "" {
 		holdForever(at)
 	}
+	if at := os.Getenv("DLOCK_GO_TAKES_TURNS"); at != "" {
+		takeTurnsForever(at)
+	}
 	ended := func() int {
 		s, err := newServer("examples")
 		if err != nil {
@@ -152,11 +155,15 @@ func (s *server) try(words ...string) (string, error) {
 	}
 	defer connection.Close()
 	connection.SetDeadline(time.Now().Add(10 * time.Second))
+	send(connection, words...)
+	return readText(bufio.NewReader(connection))
+}
+
+func send(connection net.Conn, words ...string) {
 	fmt.Fprintf(connection, "*%d\r\n", len(words))
 	for _, word := range words {
 		fmt.Fprintf(connection, "$%d\r\n%s\r\n", len(word), word)
 	}
-	return readText(bufio.NewReader(connection))
 }
 
 func readText(from *bufio.Reader) (string, error) {
