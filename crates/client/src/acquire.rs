@@ -88,8 +88,7 @@ impl Acquire {
 
     /// Limits how long the lock is held: it is lost so long after its grant, however often it is renewed, and
     /// [`remaining`](Guard::remaining) counts to that end. So what hangs does not keep its lock forever. A longer lease
-    /// is cut to it. Not for a quorum, and not [in a session](Acquire::in_session). The server needs a module that knows
-    /// `MAXHOLD`.
+    /// is cut to it. Not for a quorum. The server needs a module that knows `MAXHOLD`.
     pub fn max_hold(mut self, most: Duration) -> Self {
         self.terms.max_hold = Some(most);
         self
@@ -127,10 +126,6 @@ impl Acquire {
         terms.check()?;
         terms.begin();
         terms.lease = whole_millis(terms.lease)?;
-        if let Some(most) = &mut terms.max_hold {
-            *most = whole_millis(*most)?;
-            terms.lease = terms.lease.min(*most);
-        }
         if let Some(time) = &mut terms.at_least {
             *time = whole_millis(*time)?;
             if let Backend::Quorum(_) = backend {
@@ -143,6 +138,10 @@ impl Acquire {
                 return Err(Error::Invalid("the session is of another client".to_owned()));
             }
             terms.lease = session.lease(terms.lease);
+        }
+        if let Some(most) = &mut terms.max_hold {
+            *most = whole_millis(*most)?;
+            terms.lease = terms.lease.min(*most);
         }
         if let Some(upgrades) = &terms.upgrades {
             let began = Instant::now();

@@ -202,9 +202,6 @@ impl Terms {
             Mode::Permits { limit, permits } if permits == 0 || permits > limit => {
                 invalid("permits are 1 to the limit of the semaphore")
             }
-            _ if self.max_hold.is_some() && self.keep == Keep::Named => {
-                invalid("a named session does not limit how long a lock is held")
-            }
             _ if self.at_least.is_some() && matches!(self.keep, Keep::Session | Keep::Named) => {
                 invalid("a session ends with its locks, so none stays at least so long")
             }

@@ -72,7 +72,7 @@ impl Guard {
         let owner = grant.kept.as_ref().map_or_else(|| terms.owner.clone(), |kept| kept.owner());
         let (mut hold, until) = (Hold::new(&terms, owner, &grant), grant.until);
         if let (Some(session), Some(ticket)) = (&terms.named, grant.ticket) {
-            hold.binding = Some(session.join(&hold, ticket));
+            hold.binding = Some(session.join(&hold, ticket, until));
         }
         let (state, lease) = (watch::Sender::new(State::Until(until)), Mutex::new(hold.lease));
         let (entries, runtime, keeper) = (AtomicUsize::new(1), Handle::current(), OnceLock::new());

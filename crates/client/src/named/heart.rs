@@ -49,7 +49,32 @@ pub(super) struct Bound {
     pub heart: String,
     /// Until when the hold is certain although it must be bound again.
     pub unbound: Option<Instant>,
+    pub cap: Cap,
     pub lost: watch::Sender<bool>,
+}
+
+/// When a hold ends whatever keeps it.
+#[derive(Clone, Copy)]
+pub(super) enum Cap {
+    /// It was granted until then. The server is asked when a third of that time has passed.
+    Unknown {
+        granted_until: Instant,
+        ask: Instant,
+    },
+    At(Instant),
+    None,
+}
+
+impl Bound {
+    /// Returns when the hold may be over, whatever its heart does.
+    pub fn latest(&self) -> Option<Instant> {
+        let cap = match self.cap {
+            Cap::Unknown { granted_until, .. } => Some(granted_until),
+            Cap::At(end) => Some(end),
+            Cap::None => None,
+        };
+        self.unbound.into_iter().chain(cap).min()
+    }
 }
 
 impl Kept {
@@ -104,15 +129,15 @@ impl Inner {
         let kept = self.kept();
         let heart = kept.hearts.get(name)?;
         let due = (!self.manual || heart.beaten).then_some(heart.due);
-        let unbound = kept.of(name).filter_map(|(_, bound)| bound.unbound);
-        unbound.chain(due).chain(heart.until).min()
+        let latest = kept.of(name).filter_map(|(_, bound)| bound.latest());
+        latest.chain(due).chain(heart.until).min()
     }
 
     /// Returns whether a heartbeat must be sent. Loses the locks that are not certain any more.
     fn is_due(&self, name: &str) -> bool {
         let now = Instant::now();
         let mut kept = self.kept();
-        let late = |bound: &Bound| bound.unbound.is_some_and(|unbound| now >= unbound);
+        let late = |bound: &Bound| bound.latest().is_some_and(|latest| now >= latest);
         let late: Vec<u64> = kept.of(name).filter(|(_, bound)| late(bound)).map(|(number, _)| number).collect();
         let Some(heart) = kept.hearts.get_mut(name) else { return false };
         if heart.until.is_some_and(|until| now >= until) {

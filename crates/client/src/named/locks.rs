@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
 
-use super::heart::Bound;
+use super::heart::{Bound, Cap};
 use super::{Binding, Commands, Inner, ONE_SERVER, Phase};
 use crate::backend::Backend;
 use crate::error::Error;
@@ -73,8 +73,8 @@ impl Inner {
         self.kept().hearts.values_mut().for_each(super::Heart::hurry);
     }
 
-    /// Takes a lock that was granted with this ticket. It is lost already if the session is.
-    pub fn join(self: &Arc<Self>, hold: &Hold, ticket: Ticket) -> Binding {
+    /// Takes a lock that was granted with this ticket until then, if nothing more is heard. It is lost already if the session is.
+    pub fn join(self: &Arc<Self>, hold: &Hold, ticket: Ticket, granted_until: Instant) -> Binding {
         let is_open = self.check().is_ok();
         let mut kept = self.kept();
         let (number, now) = (kept.next, Instant::now());
@@ -84,7 +84,8 @@ impl Inner {
         let must_bind = heart.is_some_and(|heart| heart.openings != ticket.openings);
         if let Some(until) = heart.and_then(|heart| heart.until) {
             let (hold, unbound) = (Arc::new(BoundHold::of(hold)), must_bind.then_some(until.max(now)));
-            kept.bindings.insert(number, Bound { hold, heart: ticket.heart, unbound, lost });
+            let cap = Cap::Unknown { granted_until, ask: now + granted_until.saturating_duration_since(now) / 3 };
+            kept.bindings.insert(number, Bound { hold, heart: ticket.heart, unbound, cap, lost });
         }
         drop(kept);
         // It may have ended meanwhile.
@@ -110,7 +111,7 @@ impl Inner {
         let until = || {
             let bound = kept.bindings.get(&number)?;
             let until = kept.hearts.get(&bound.heart)?.until?;
-            Some(bound.unbound.map_or(until, |unbound| unbound.min(until)))
+            Some(bound.latest().map_or(until, |latest| latest.min(until)))
         };
         until().unwrap_or_else(Instant::now)
     }

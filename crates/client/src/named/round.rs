@@ -5,8 +5,10 @@ use std::time::{Duration, Instant};
 
 use redis::{Cmd, ConnectionInfo, Value};
 
+use super::heart::{Bound, Cap};
 use super::locks::BoundHold;
 use super::{Inner, Phase};
+use crate::join::join_all;
 use crate::server::Fault;
 
 impl Inner {
@@ -28,6 +30,7 @@ impl Inner {
             return Ok(());
         }
         self.bind_again(name, &known, count).await;
+        self.learn_caps(name).await;
         let owed = self.kept().owed.clone();
         for releases in owed {
             if self.all(&releases, patience).await.iter().all(is_over) {
@@ -138,6 +141,30 @@ impl Inner {
             if self.kept().in_cluster {
                 // A node with another name for the session has answered, or this one has been restarted.
                 self.follow_all(&elsewhere, name).await;
+            }
+        }
+    }
+
+    /// Asks for the ends of locks that are held for about as long as they were granted. Most locks are released before.
+    async fn learn_caps(&self, name: &str) {
+        let now = Instant::now();
+        let due = |bound: &Bound| matches!(bound.cap, Cap::Unknown { ask, .. } if ask <= now);
+        let asked: Vec<(u64, Arc<BoundHold>)> = {
+            let kept = self.kept();
+            let due = kept.of(name).filter(|(_, bound)| due(bound)).map(|(number, bound)| (number, bound.hold.clone()));
+            due.collect()
+        };
+        for some in asked.chunks(AT_ONCE) {
+            if self.kept().hearts.get(name).is_none_or(|heart| Instant::now() >= heart.due) {
+                return;
+            }
+            let sent = Instant::now();
+            let asking = some.iter().map(|(_, hold)| self.server.cap_of(hold, self.patience()));
+            for ((number, _), cap) in some.iter().zip(join_all(asking).await) {
+                // Without an answer, the next round asks again, until the lock is not certain any more.
+                if let (Ok(cap), Some(bound)) = (cap, self.kept().bindings.get_mut(number)) {
+                    bound.cap = cap.map_or(Cap::None, |left| Cap::At(sent + left));
+                }
             }
         }
     }

@@ -3,12 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use redis::{Cmd, ConnectionInfo, Value, cmd};
+use redis::{Cmd, ConnectionInfo, RedisError, Value, cmd};
 
 use super::Server;
 use super::commands::{self, millis};
 use super::fault::Fault;
 use super::nodes::Lane;
+use crate::inspect::Fields;
 use crate::join::join_all;
 use crate::named::{BoundHold, Commands};
 use crate::terms::{Hold, Terms};
@@ -91,6 +92,29 @@ impl Server {
             self.nodes.call(key, command, Lane::Shared, Some(patience)).await.map(|(reply, _)| reply)
         });
         join_all(asked).await
+    }
+
+    /// Returns how long a hold lasts at most, whatever keeps it; `None` if there is no such end, or the user may not ask.
+    pub async fn cap_of(&self, hold: &BoundHold, patience: Duration) -> Result<Option<Duration>, Fault> {
+        let name = hold.names.first().map_or(&[][..], Vec::as_slice);
+        let mut info = cmd("DLOCK.INFO");
+        info.arg(name).arg("OWNER").arg(&hold.owner);
+        let wrong = |error: RedisError| Fault::Refused(format!("DLOCK.INFO: {error}").into());
+        let reply = match self.nodes.call(name, &info, Lane::Shared, Some(patience)).await {
+            Ok((Value::Nil, _)) => return Err(Fault::Later("it is not held".into())),
+            Ok((reply, _)) => reply,
+            Err(Fault::Refused(cause)) if cause.code() == Some("NOPERM") => return Ok(None),
+            Err(fault) => return Err(fault),
+        };
+        let holds: Vec<Value> = Fields::of(reply).and_then(|mut fields| fields.take("holds")).map_err(wrong)?;
+        for hold_info in holds {
+            let mut fields = Fields::of(hold_info).map_err(wrong)?;
+            if fields.take::<u64>("token").map_err(wrong)? == hold.token {
+                let cap: Option<u64> = fields.take("cap").map_err(wrong)?;
+                return Ok(cap.map(Duration::from_millis));
+            }
+        }
+        Err(Fault::Later("it is not held".into()))
     }
 
     /// Returns the commands that bind a hold to a session again.

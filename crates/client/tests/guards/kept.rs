@@ -87,9 +87,11 @@ async fn a_lease_that_nobody_renews_ends_and_is_extended_by_hand() {
 async fn a_lock_with_a_cap_is_lost_there_however_it_is_kept() {
     let (server, client) = server_and_client();
     let (lease, most) = (Duration::from_millis(900), Duration::from_millis(2200));
+    let session = in_time(dlock_client::Session::open(&client, Duration::from_secs(3))).await.expect("a session");
     for (name, acquire) in [
         ("renewed", client.acquire("renewed").lease(lease)),
         ("session", client.acquire("session").lease(lease).session()),
+        ("named session", client.acquire("named").lease(lease).in_session(&session)),
         ("semaphore", client.semaphore("semaphore", 2).acquire().lease(lease)),
         ("several", client.acquire_all(["several", "more"]).lease(lease)),
     ] {

@@ -323,3 +323,27 @@ async fn a_program_that_hangs_keeps_nothing() {
     program.join().expect("its assertions");
     is_held(&server, &guard);
 }
+
+/// The session asks once for the cap of a lock that is held for long.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lock_ends_at_the_operators_cap_and_the_others_go_on() {
+    let (server, client) = server_and_client();
+    let session = open(&client, Duration::from_secs(1)).await;
+    let lease = Duration::from_secs(3);
+    let goes_on = in_time(client.acquire("other").lease(lease).in_session(&session)).await.expect("a lock");
+    let mut watch = server.client();
+    let cap = 6000;
+    watch.ok(format!("CONFIG SET dlock.max-hold {cap}"));
+    let capped = in_time(client.acquire("capped").lease(lease).in_session(&session)).await;
+    let capped = capped.expect("a lock");
+    let began = Instant::now();
+    in_time(capped.lost()).await;
+    let end = (capped.token() / 1000) as i64 + cap;
+    // The clock is asked after that.
+    assert!(watch.now() <= end + 100, "{} ms too late", watch.now() - end);
+    assert!(began.elapsed() > lease && is_lost(&capped), "it was renewed: {:?}", began.elapsed());
+    assert!(!is_lost(&goes_on) && session.is_open());
+    is_held(&server, &goes_on);
+    assert_eq!(watch.calls("dlock.info"), 3, "once for each lock, and the one above");
+    lost(capped.release().await);
+}
