@@ -264,6 +264,11 @@ final class Acquisition {
             return;
         }
         boolean isMissing = session != null && Session.isMissing(reason);
+        if (isMissing && session.isOfNode()) {
+            // The key may be on another node than the session.
+            finish((RuntimeException) reason);
+            return;
+        }
         if (isMissing) {
             // The server was restarted, or another one has taken over. The session opens itself again.
             session.missing();

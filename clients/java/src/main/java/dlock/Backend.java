@@ -10,6 +10,12 @@ interface Backend extends AutoCloseable {
     /** Returns whether each key has a server of its own. */
     boolean isCluster();
 
+    /** Returns the server that has a key, as far as is known. */
+    CompletableFuture<String> serverOf(String key);
+
+    /** Notes that the server of a key does not answer: where it is now has to be asked. */
+    void distrust(String key);
+
     /** Returns whether one command can use both keys. */
     boolean together(String one, String other);
 

@@ -34,6 +34,16 @@ final class DriverBackend implements Backend {
     }
 
     @Override
+    public CompletableFuture<String> serverOf(String key) {
+        return CompletableFuture.completedFuture("");
+    }
+
+    @Override
+    public void distrust(String key) {
+        // The driver finds its servers itself.
+    }
+
+    @Override
     public boolean together(String one, String other) {
         return true;
     }

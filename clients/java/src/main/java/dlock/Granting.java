@@ -151,7 +151,37 @@ final class Granting {
     }
 
     private void next() {
-        Acquisition acquisition = new Acquisition(core, request, owner, thread == null, limit);
+        Session whole = request.lease.session;
+        if (whole == null) {
+            next(request);
+            return;
+        }
+        synchronized (this) {
+            if (abandoned) {
+                outcome.completeExceptionally(new CancellationException());
+                return;
+            }
+        }
+        if (whole.closed() != null) {
+            outcome.completeExceptionally(whole.closed());
+            return;
+        }
+        whole.at(request.first()).whenComplete((session, failed) -> {
+            if (failed == null) {
+                next(session == whole ? request : request.with(request.lease.in(session)));
+            } else if (whole.closed() != null) {
+                outcome.completeExceptionally(whole.closed());
+            } else if (Unanswered.mayRepeat(Futures.cause(failed))
+                    || Futures.cause(failed) instanceof UnavailableException) {
+                Futures.after(Core.pauseMillis(2)).thenRun(this::next);
+            } else {
+                outcome.completeExceptionally(Futures.cause(failed));
+            }
+        });
+    }
+
+    private void next(Request its) {
+        Acquisition acquisition = new Acquisition(core, its, owner, thread == null, limit);
         synchronized (this) {
             if (!abandoned) {
                 current = acquisition;
@@ -163,20 +193,33 @@ final class Granting {
             outcome.completeExceptionally(new CancellationException());
             return;
         }
-        long openings = request.lease.session == null ? 0 : request.lease.session.openings();
+        Session session = its.lease.session;
+        long openings = session == null ? 0 : session.openings();
+        boolean isOfNode = session != null && session.isOfNode();
+        if (isOfNode) {
+            session.use(1);
+        }
         acquisition.start().whenComplete((grant, failed) -> {
-            if (failed != null) {
+            if (isOfNode) {
+                session.use(-1);
+            }
+            boolean isElsewhere = isOfNode && failed != null && request.lease.session.closed() == null
+                    && (Session.isMissing(Futures.cause(failed)) || session.closed() != null);
+            if (isElsewhere) {
+                session.misplaced();
+                Futures.after(Core.pauseMillis(1)).thenRun(this::next);
+            } else if (failed != null) {
                 outcome.completeExceptionally(Futures.cause(failed));
             } else if (grant == null) {
                 outcome.complete(null);
             } else {
-                granted(grant, openings);
+                granted(its, grant, openings);
             }
         });
     }
 
-    private void granted(Acquisition.Grant grant, long openings) {
-        Hold hold = new Hold(core, request, owner, grant, thread, openings);
+    private void granted(Request its, Acquisition.Grant grant, long openings) {
+        Hold hold = new Hold(core, its, owner, grant, thread, openings);
         hold.confirm(limit.giveUp()).whenComplete((held, failed) -> {
             if (failed == null ? held : hold.isHeld()) {
                 listeners.forEach(hold::onLost);

@@ -41,7 +41,7 @@ public final class Hold implements AutoCloseable {
     private final Binding binding;
     /** The named session, and what it knows of the hold; else {@code null}. */
     private final Session session;
-    private final Session.Bound bound;
+    private final Bound bound;
     /** The thread to which the hold belongs, or {@code null}. */
     private final Thread thread;
     /** The number of a permit, or {@code null}. */
@@ -74,7 +74,7 @@ public final class Hold implements AutoCloseable {
         // The grant came before now.
         this.staysUntil = System.nanoTime() + TimeUnit.MILLISECONDS.toNanos(request.time.leastMillis);
         this.session = request.lease.session;
-        this.bound = session == null ? null : new Session.Bound(commands, this::lose);
+        this.bound = session == null ? null : new Bound(session, commands, this::lose);
         this.isFresh = System.nanoTime() - grant.sent <= leaseNanos / 3;
         if (session != null && isFresh) {
             // The server refuses a lease beyond the cap. After a wait nobody knows when it began: confirm() asks.
@@ -87,7 +87,7 @@ public final class Hold implements AutoCloseable {
 
     /** Returns until when the lock is certainly held. */
     private long until() {
-        return session == null ? until : session.until(bound);
+        return session == null ? until : bound.keeper().until(bound);
     }
 
     /** Starts to keep the hold alive. */
@@ -290,13 +290,13 @@ public final class Hold implements AutoCloseable {
         DedicatedConnection own = binding.end();
         Deadline lapse = lapse();
         if (session != null) {
-            session.leave(bound);
+            bound.keeper().leave(bound);
         }
         CompletableFuture<Boolean> released = commands.releaseAll(lapse).thenApply(all -> all && wasHeld);
         released.whenComplete((ok, failed) -> {
             if (failed != null && session != null) {
                 // The session would keep it.
-                session.owe(() -> commands.releaseAll(Deadline.afterMillis(RELEASING_MILLIS)));
+                bound.keeper().owe(() -> commands.releaseAll(Deadline.afterMillis(RELEASING_MILLIS)));
             }
             if (own != null && failed == null) {
                 own.giveBack();
@@ -532,7 +532,7 @@ public final class Hold implements AutoCloseable {
         }
         core.forget(this);
         if (session != null) {
-            session.leave(bound);
+            bound.keeper().leave(bound);
         }
         DedicatedConnection own = binding.end();
         if (own != null) {

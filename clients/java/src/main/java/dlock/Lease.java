@@ -64,6 +64,11 @@ public final class Lease {
         return new Lease(Kind.NAMED, time, 1, session);
     }
 
+    /** Returns the same lease, kept by the session on a node. */
+    Lease in(Session other) {
+        return new Lease(kind, Duration.ofMillis(millis), 1, other);
+    }
+
     /** Returns the same kind of lease, of this time if it is longer. */
     Lease longer(Duration time) {
         return time.toMillis() <= millis ? this : new Lease(kind, time, 1, session);

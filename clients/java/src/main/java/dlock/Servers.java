@@ -80,6 +80,16 @@ final class Servers implements Backend {
     }
 
     @Override
+    public CompletableFuture<String> serverOf(String key) {
+        return noted(key, route(key).thenApply(route -> route.node.address().toString()));
+    }
+
+    @Override
+    public void distrust(String key) {
+        topology.note(key, new Unanswered("the server does not answer", null));
+    }
+
+    @Override
     public boolean together(String one, String other) {
         return topology.together(one, other);
     }

@@ -10,7 +10,6 @@ import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.Future;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.TimeoutException;
-import java.util.function.BiConsumer;
 import java.util.function.Supplier;
 
 /**
@@ -29,6 +28,10 @@ import java.util.function.Supplier;
  * <p>Open it once, and use it in all threads. After a restart or a failover, the session opens itself again on the new
  * server and binds its locks there. Those that the server has no more are lost. So are locks that were deleted, with the
  * next heartbeat.
+ *
+ * <p>In a cluster, each node with locks of the session gets heartbeats, over a connection of its own. If a node fails, the
+ * session is lost only if no other node has locks of it. The locks on that node are lost, unless they are bound on the
+ * next primary in time.
  */
 public final class Session implements AutoCloseable {
     /**
@@ -52,44 +55,20 @@ public final class Session implements AutoCloseable {
     private static final String LATE = "no heartbeat was confirmed within its timeout";
     private static final String CLOSED = "it was closed";
 
-    /** A hold that is bound to a session. */
-    static final class Bound {
-        private final HoldCommands commands;
-        private final BiConsumer<String, Throwable> lose;
-        /** Whether it must be bound again, and until when it is certain meanwhile. Guarded by the session. */
-        private boolean isUnbound;
-        private long certain;
-        /** Until when no cap ends it, if that is known or has to be asked for in time. Guarded by the session. */
-        private boolean hasCap;
-        private long cap;
-        private boolean isCapKnown;
-
-        Bound(HoldCommands commands, BiConsumer<String, Throwable> lose) {
-            this.commands = commands;
-            this.lose = lose;
-        }
-
-        /** No cap ends the hold before this time. Called before the session has it. */
-        void capAt(long time) {
-            hasCap = true;
-            cap = time;
-        }
-
-        private boolean hasEnded(long now) {
-            return isUnbound && certain - now <= 0;
-        }
-
-        private boolean isCapped(long now) {
-            return hasCap && cap - now <= 0;
-        }
-    }
-
     private final Core core;
     private final long timeoutMillis;
     private final long timeoutNanos;
     private final boolean isManual;
-    private final String id = UUID.randomUUID().toString();
+    /** Of one node of a cluster, each opening has another one: no hold can be bound to a session that is not kept. */
+    private volatile String id = UUID.randomUUID().toString();
     private final CompletableFuture<LockLostException> lost = new CompletableFuture<>();
+    /** In a cluster: the sessions on the nodes; else {@code null}. */
+    private final NodeSessions nodes;
+    /** The session of which this is the one on a node, or {@code null}. It has a connection of its own for heartbeats. */
+    private final Session whole;
+    /** A key on that node. */
+    private final String key;
+    private final Pinned pinned;
 
     // Guarded by this. It calls nothing of a hold meanwhile.
     /** Why it is not open, or {@code null}. */
@@ -105,44 +84,95 @@ public final class Session implements AutoCloseable {
     /** How often it was opened on a server. Locks that were granted before the last time must be bound again. */
     private long openings;
     private final Set<Bound> bindings = new LinkedHashSet<>();
+    /** The acquisitions that are under way, and when it was used last. */
+    private int users;
+    private long used = System.nanoTime();
     /** Releases that no server answered. Without a session, the holds would lapse. */
     private final Set<Supplier<CompletableFuture<?>>> owed = new LinkedHashSet<>();
     private Future<?> timer;
 
-    private Session(Core core, Duration timeout, boolean isManual) {
+    private Session(Core core, Duration timeout, boolean isManual, Session whole, String key) {
         this.core = core;
+        this.whole = whole;
+        this.key = key;
+        this.pinned = whole == null ? null : new Pinned(core.backend, this::keyNow);
+        this.nodes = whole == null && core.backend.isCluster() ? new NodeSessions(this, core) : null;
         this.timeoutMillis = timeout.toMillis();
         this.timeoutNanos = TimeUnit.MILLISECONDS.toNanos(timeoutMillis);
         this.isManual = isManual;
         if (timeoutMillis < SHORTEST_MILLIS || timeoutMillis > LONGEST_MILLIS) {
             throw new IllegalArgumentException("the timeout of a session is 300 ms to one hour, not " + timeout);
         }
-        if (core.backend.isCluster()) {
-            throw new IllegalArgumentException("a session needs one server, not a cluster");
-        }
     }
 
     static Session open(Core core, Duration timeout, boolean isManual) {
         core.checkOpen();
-        Session session = new Session(core, timeout, isManual);
-        boolean opened = false;
-        try {
-            Futures.join(core.repeat(session::round, Deadline.afterMillis(TRY_MILLIS)));
-            opened = true;
-        } finally {
-            synchronized (session) {
-                session.isStarted = true;
-                if (!opened) {
-                    session.notOpen = CLOSED;
-                }
-                session.schedule();
-            }
+        Session session = new Session(core, timeout, isManual, null, "");
+        if (session.nodes == null) {
+            Futures.join(session.begin());
+        } else {
+            Futures.join(session.nodes.at(session.id));
+            session.notOpen = null;
         }
         core.keep(session);
         return session;
     }
 
-    /** Returns the name by which the server knows it, a UUID. */
+    /** Opens the session on the node of a cluster that has a key. */
+    CompletableFuture<Session> onNode(String its) {
+        Session session = new Session(core, timeout(), isManual, this, its);
+        return session.begin().thenApply(done -> session);
+    }
+
+    private CompletableFuture<Void> begin() {
+        return core.repeat(this::round, Deadline.afterMillis(TRY_MILLIS)).handle((done, failed) -> {
+            synchronized (this) {
+                isStarted = true;
+                if (failed != null) {
+                    notOpen = CLOSED;
+                }
+                schedule();
+            }
+            if (failed != null) {
+                throw Futures.rethrown(failed);
+            }
+            return null;
+        });
+    }
+
+    /** Returns the session that keeps a hold of this key. */
+    CompletableFuture<Session> at(String its) {
+        return nodes == null ? CompletableFuture.completedFuture(this) : nodes.at(its);
+    }
+
+    /** The node of a key does not know this session: another one may be needed for it. */
+    void misplaced() {
+        whole.nodes.forget(this);
+        missing();
+    }
+
+    /** An acquisition begins (1) or ends (-1). */
+    synchronized void use(int change) {
+        users += change;
+        used = System.nanoTime();
+    }
+
+    boolean isOfNode() {
+        return whole != null;
+    }
+
+    /** Returns whether it was closed or lost. */
+    synchronized boolean isOver() {
+        return CLOSED.equals(notOpen) || LATE.equals(notOpen);
+    }
+
+    /** Returns whether it has kept nothing for a while, and could be ended. */
+    private boolean isIdle() {
+        return whole != null && users == 0 && bindings.isEmpty() && owed.isEmpty()
+                && System.nanoTime() - used > 2 * timeoutNanos;
+    }
+
+    /** Returns the name by which the server knows it, a UUID. The nodes of a cluster know it by others. */
     public String id() {
         return id;
     }
@@ -170,10 +200,16 @@ public final class Session implements AutoCloseable {
      * Says that the program is alive: see {@link DLockClient#openManualSession}. Sends nothing itself and does not wait,
      * so call it often.
      */
-    public synchronized void beat() {
-        if (!isBeaten) {
-            isBeaten = true;
-            schedule();
+    public void beat() {
+        if (nodes != null) {
+            nodes.all().forEach(Session::beat);
+            return;
+        }
+        synchronized (this) {
+            if (!isBeaten) {
+                isBeaten = true;
+                schedule();
+            }
         }
     }
 
@@ -200,15 +236,57 @@ public final class Session implements AutoCloseable {
         }
         core.forget(this);
         lose(left, "its session was closed", null);
+        if (nodes != null) {
+            List<CompletableFuture<?>> ends = new ArrayList<>();
+            nodes.all().forEach(node -> ends.add(node.end()));
+            return Futures.all(ends);
+        }
+        byte[][] close = Words.command("DLOCK.SESSION", id, "CLOSE");
+        if (whole != null) {
+            whole.nodes.drop(this);
+            return wasOpen ? pinned.ask(close, this::limited).handle((done, failed) -> {
+                pinned.end();
+                if (failed != null) {
+                    throw Futures.rethrown(Futures.cause(failed) instanceof Unanswered
+                            ? core.unavailable(Futures.cause(failed)) : failed);
+                }
+                return done;
+            }) : CompletableFuture.completedFuture(null);
+        }
         return wasOpen
-                ? core.repeat("", Words.command("DLOCK.SESSION", id, "CLOSE"), Deadline.afterMillis(TRY_MILLIS))
+                ? core.repeat("", close, Deadline.afterMillis(TRY_MILLIS))
                 : CompletableFuture.completedFuture(null);
+    }
+
+    private synchronized String keyNow() {
+        return bindings.isEmpty() ? key : bindings.iterator().next().name();
     }
 
     // For its locks
 
     boolean isOf(Core other) {
         return core == other;
+    }
+
+    /** Takes a hold from another node, which is certain until then, and binds it. */
+    synchronized void adopt(Bound bound, long certain) {
+        bindings.add(bound);
+        bound.keeper = this;
+        bound.isUnbound = true;
+        bound.certain = certain;
+        missing();
+    }
+
+    /** All sessions on nodes are lost. */
+    void lostOnAllNodes(Throwable why) {
+        synchronized (this) {
+            if (notOpen != null) {
+                return;
+            }
+            notOpen = LATE;
+            failure = why;
+        }
+        ended(List.of());
     }
 
     long leaseMillis() {
@@ -226,7 +304,7 @@ public final class Session implements AutoCloseable {
     }
 
     private synchronized String reason() {
-        if (notOpen != null) {
+        if (notOpen != null || nodes != null) {
             return notOpen;
         }
         return until - System.nanoTime() > 0 ? null : LATE;
@@ -256,8 +334,9 @@ public final class Session implements AutoCloseable {
     }
 
     /** The hold is about to be released. */
-    synchronized void leave(Bound bound) {
-        bindings.remove(bound);
+    synchronized boolean leave(Bound bound) {
+        used = System.nanoTime();
+        return bindings.remove(bound);
     }
 
     /** Adds a release that failed. The session repeats it. */
@@ -335,6 +414,7 @@ public final class Session implements AutoCloseable {
             }
             // The server has none of the bindings, and the holds are certain only for as long as they were.
             openings++;
+            id = whole == null ? id : UUID.randomUUID().toString();
             bindings.forEach(this::unbind);
         }
         long sent = System.nanoTime();
@@ -360,6 +440,9 @@ public final class Session implements AutoCloseable {
         boolean isFresh;
         synchronized (this) {
             isFresh = failure != null;
+        }
+        if (whole != null) {
+            return pinned.ask(command, this::limited).thenApply(Words::number);
         }
         // A connection that is in use may lead to a server that hangs, or was replaced.
         return (isFresh ? askOnOther(command) : limited(core.backend.ask("", command))).thenApply(Words::number);
@@ -436,6 +519,14 @@ public final class Session implements AutoCloseable {
                 synchronized (this) {
                     bound.isUnbound = false;
                 }
+            } else if (whole != null) {
+                core.backend.distrust(bound.name());
+                synchronized (this) {
+                    unbind(bound);
+                }
+                if (isMissing(Futures.cause(failed))) {
+                    whole.nodes.move(this, bound);
+                }
             }
             return null;
         });
@@ -490,6 +581,10 @@ public final class Session implements AutoCloseable {
             }
             long now = System.nanoTime();
             isLate = until - now <= 0;
+            if (!isLate && isIdle()) {
+                core.tell(this::end);
+                return;
+            }
             isDue = !isLate && !isBusy && due - now <= 0 && (!isManual || isBeaten);
             if (isLate) {
                 notOpen = LATE;
@@ -535,6 +630,10 @@ public final class Session implements AutoCloseable {
             why = failure;
         }
         core.forget(this);
+        if (whole != null) {
+            pinned.end();
+            whole.nodes.lost(this, why);
+        }
         LockLostException loss = new LockLostException("the session " + id + " was lost: " + LATE, why);
         core.tell(() -> lost.complete(loss));
         lose(left, "its session is not open: " + LATE, why);

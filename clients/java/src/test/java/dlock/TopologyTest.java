@@ -14,7 +14,6 @@ import org.junit.jupiter.api.Test;
 
 /** Sentinel and clusters. */
 final class TopologyTest {
-    private static final int SLOTS = 16384;
 
     @Test
     void a_failover_by_sentinel_is_followed() throws Exception {
@@ -90,7 +89,7 @@ final class TopologyTest {
 
     @Test
     void in_a_cluster_a_lock_is_where_its_key_is() throws Exception {
-        try (Cluster cluster = new Cluster(); DLockClient client = cluster.client()) {
+        try (TestCluster cluster = new TestCluster(); DLockClient client = cluster.client()) {
             for (String name : List.of("a", "b", "c", "{x}1", "{x}2")) {
                 DLock lock = client.lock(name);
                 Hold hold = lock.acquire();
@@ -110,7 +109,7 @@ final class TopologyTest {
 
     @Test
     void a_slot_that_moved_is_followed() throws Exception {
-        try (Cluster cluster = new Cluster(); DLockClient client = cluster.client()) {
+        try (TestCluster cluster = new TestCluster(); DLockClient client = cluster.client()) {
             for (String name : List.of("a", "b", "c")) {
                 DLock lock = client.lock(name);
                 lock.acquire().release();
@@ -124,7 +123,7 @@ final class TopologyTest {
 
     @Test
     void a_waiter_goes_where_its_slot_goes() throws Exception {
-        try (Cluster cluster = new Cluster(); DLockClient client = cluster.client()) {
+        try (TestCluster cluster = new TestCluster(); DLockClient client = cluster.client()) {
             DLock lock = client.lock("a");
             Hold hold = lock.acquire();
             CompletableFuture<Hold> waiting = lock.acquireAsync();
@@ -141,7 +140,7 @@ final class TopologyTest {
 
     @Test
     void a_slot_on_its_way_is_asked_for_where_it_goes() throws Exception {
-        try (Cluster cluster = new Cluster(); DLockClient client = cluster.client()) {
+        try (TestCluster cluster = new TestCluster(); DLockClient client = cluster.client()) {
             TestServer here = cluster.with("a");
             TestServer there = cluster.without("a");
             long slot = Servers.slot("a");
@@ -155,84 +154,6 @@ final class TopologyTest {
                 here.run("CLUSTER", "SETSLOT", slot, "NODE", cluster.id(there));
                 assertEquals(session.fencingToken(), there.info("a").get("token"));
             }
-        }
-    }
-
-    /** Two nodes with half of the slots each. */
-    private static final class Cluster implements AutoCloseable {
-        private final TestServer first;
-        private final TestServer second;
-
-        Cluster() {
-            first = node();
-            second = node();
-            first.run("CLUSTER", "ADDSLOTSRANGE", 0, SLOTS / 2 - 1);
-            second.run("CLUSTER", "ADDSLOTSRANGE", SLOTS / 2, SLOTS - 1);
-            first.run("CLUSTER", "MEET", "127.0.0.1", second.port);
-            soon("the nodes know each other", () -> ready(first) && ready(second));
-        }
-
-        private static TestServer node() {
-            return TestServer.start("--cluster-enabled", "yes", "--cluster-node-timeout", "5000");
-        }
-
-        private static boolean ready(TestServer node) {
-            String info = Words.text(node.run("CLUSTER", "INFO"));
-            return info.contains("cluster_state:ok") && info.contains("cluster_known_nodes:2");
-        }
-
-        DLockClient client() {
-            return DLockClient.connect("redis://127.0.0.1:1,127.0.0.1:" + first.port);
-        }
-
-        String id(TestServer node) {
-            return Words.text(node.run("CLUSTER", "MYID"));
-        }
-
-        TestServer with(String key) {
-            long slot = Servers.slot(key);
-            for (Object each : (List<?>) first.run("CLUSTER", "SLOTS")) {
-                List<?> range = (List<?>) each;
-                if (slot >= (long) range.get(0) && slot <= (long) range.get(1)) {
-                    return (long) ((List<?>) range.get(2)).get(1) == first.port ? first : second;
-                }
-            }
-            throw new AssertionError("nobody has " + key);
-        }
-
-        TestServer without(String key) {
-            return with(key) == first ? second : first;
-        }
-
-        /** Gives the slot of a key that does not exist to the other node. */
-        void move(String key) {
-            TestServer here = with(key);
-            TestServer there = without(key);
-            int slot = Servers.slot(key);
-            // A node that imports gets a higher epoch. Without, what the other one still tells could take the slot back.
-            there.run("CLUSTER", "SETSLOT", slot, "IMPORTING", id(here));
-            here.run("CLUSTER", "SETSLOT", slot, "MIGRATING", id(there));
-            there.run("CLUSTER", "SETSLOT", slot, "NODE", id(there));
-            here.run("CLUSTER", "SETSLOT", slot, "NODE", id(there));
-        }
-
-        /** Moves the slot with the key, as resharding does. Returns where it is then. */
-        TestServer migrate(String key) {
-            TestServer here = with(key);
-            TestServer there = without(key);
-            int slot = Servers.slot(key);
-            there.run("CLUSTER", "SETSLOT", slot, "IMPORTING", id(here));
-            here.run("CLUSTER", "SETSLOT", slot, "MIGRATING", id(there));
-            here.run("MIGRATE", "127.0.0.1", there.port, key, 0, 5000);
-            there.run("CLUSTER", "SETSLOT", slot, "NODE", id(there));
-            here.run("CLUSTER", "SETSLOT", slot, "NODE", id(there));
-            return there;
-        }
-
-        @Override
-        public void close() {
-            first.close();
-            second.close();
         }
     }
 }

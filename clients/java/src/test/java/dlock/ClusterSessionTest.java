@@ -1,0 +1,134 @@
+package dlock;
+
+import static dlock.TestServer.soon;
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertFalse;
+import static org.junit.jupiter.api.Assertions.assertNotEquals;
+import static org.junit.jupiter.api.Assertions.assertThrows;
+import static org.junit.jupiter.api.Assertions.assertTrue;
+
+import java.time.Duration;
+import java.util.ArrayList;
+import java.util.HashSet;
+import java.util.List;
+import java.util.Set;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.TimeUnit;
+import java.util.stream.Collectors;
+import org.junit.jupiter.api.Test;
+
+/** A session in a cluster: heartbeats to each node that has locks of it. */
+final class ClusterSessionTest {
+    private static List<Hold> holds(DLockClient client, Session session, int number) throws Exception {
+        List<Hold> holds = new ArrayList<>();
+        for (int i = 0; i < number; i++) {
+            holds.add(client.lock("job:" + i).withLease(Lease.of(session)).acquire());
+        }
+        return holds;
+    }
+
+    private static Object sessionOf(TestServer server, String name) {
+        List<Object> sessions = server.each(name, "holds", "session");
+        return sessions.isEmpty() ? null : sessions.get(0);
+    }
+
+    private static LockLostException soonLost(Hold hold) throws Exception {
+        CompletableFuture<LockLostException> lost = new CompletableFuture<>();
+        hold.onLost(lost::complete);
+        return lost.get(60, TimeUnit.SECONDS);
+    }
+
+    @Test
+    void heartbeats_to_each_node_keep_all_locks() throws Exception {
+        try (TestCluster cluster = new TestCluster(); DLockClient client = cluster.client()) {
+            Session session = client.openSession(Duration.ofSeconds(3));
+            List<Hold> holds = holds(client, session, 30);
+            Set<String> ids = new HashSet<>();
+            for (Hold hold : holds) {
+                String name = hold.names().get(0);
+                ids.add(Words.text(sessionOf(cluster.with(name), name)));
+            }
+            assertEquals(2, ids.size(), "a session on each node");
+            Thread.sleep(4500);
+            for (Hold hold : holds) {
+                assertTrue(hold.isHeld() && hold.check() && hold.remaining().toMillis() <= 3000);
+            }
+            assertEquals(1, cluster.first.figure("dlock", "dlock_named_sessions"));
+            session.close();
+            assertEquals(0L, cluster.first.run("DBSIZE"));
+            assertEquals(0L, cluster.second.run("DBSIZE"));
+            assertThrows(LockLostException.class, holds.get(0)::release);
+            DLock lock = client.lock("job").withLease(Lease.of(session));
+            assertThrows(IllegalStateException.class, lock::lock);
+        }
+    }
+
+    @Test
+    void a_lock_whose_slot_moves_is_bound_on_the_other_node() throws Exception {
+        try (TestCluster cluster = new TestCluster(); DLockClient client = cluster.client()) {
+            Session session = client.openSession(Duration.ofSeconds(3));
+            Hold hold = client.lock("moves").withLease(Lease.of(session)).acquire();
+            List<Hold> others = holds(client, session, 10);
+            for (int round = 0; round < 2; round++) {
+                TestServer there = cluster.migrate("moves");
+                soon("it is bound there", () -> sessionOf(there, "moves") != null);
+                assertEquals(hold.fencingToken(), there.info("moves").get("token"));
+                Thread.sleep(3500);
+                assertTrue(hold.isHeld() && hold.check());
+            }
+            cluster.move("new");
+            Hold fresh = client.lock("new").withLease(Lease.of(session)).acquire();
+            assertNotEquals(null, sessionOf(cluster.with("new"), "new"));
+            hold.release();
+            fresh.release();
+            for (Hold other : others) {
+                other.release();
+            }
+            assertTrue(session.isOpen());
+        }
+    }
+
+    @Test
+    void a_node_that_fails_costs_its_own_locks() throws Exception {
+        try (TestCluster cluster = new TestCluster(); DLockClient client = cluster.client()) {
+            Session session = client.openSession(Duration.ofSeconds(2));
+            List<Hold> holds = holds(client, session, 20);
+            List<Hold> gone = holds.stream()
+                    .filter(hold -> cluster.with(hold.names().get(0)) == cluster.second).collect(Collectors.toList());
+            holds.removeAll(gone);
+            assertFalse(gone.isEmpty() || holds.isEmpty());
+            cluster.second.freeze();
+            Stopwatch took = new Stopwatch();
+            for (Hold hold : gone) {
+                soonLost(hold);
+            }
+            took.within(2250);
+            assertTrue(holds.stream().allMatch(Hold::isHeld) && session.isOpen() && !session.lost().isDone());
+            cluster.second.thaw();
+            Hold again = client.lock(gone.get(0).names().get(0)).withLease(Lease.of(session)).acquire();
+            assertTrue(again.check());
+        }
+    }
+
+    @Test
+    void locks_are_bound_on_the_next_primary() throws Exception {
+        try (TestCluster cluster = new TestCluster(); TestServer replica = cluster.replica();
+                DLockClient client = cluster.client()) {
+            Session session = client.openSession(Duration.ofSeconds(15));
+            List<Hold> holds = holds(client, session, 20);
+            List<String> there = holds.stream().map(hold -> hold.names().get(0))
+                    .filter(name -> cluster.with(name) == cluster.second).collect(Collectors.toList());
+            soon("it is replicated", () -> (long) replica.run("DBSIZE") == there.size());
+            cluster.second.kill();
+            replica.run("CLUSTER", "FAILOVER", "TAKEOVER");
+            for (String name : there) {
+                soon("it is bound", () -> sessionOf(replica, name) != null);
+            }
+            for (Hold hold : holds) {
+                assertTrue(hold.isHeld() && hold.check());
+                hold.release();
+            }
+            assertTrue(session.isOpen());
+        }
+    }
+}
