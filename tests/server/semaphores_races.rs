@@ -1,4 +1,5 @@
-//! Two hundred workers and eight numbers, while clients and servers die: no number is had twice at a time.
+//! Two hundred workers and eight numbers, while clients and servers die, sessions end and caps are reached: no number is
+//! had twice at a time.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU16, Ordering::SeqCst};
@@ -48,20 +49,27 @@ fn work(pool: &Pool, worker: usize) {
 
 /// Takes a number, and gives it back in one of several ways. Nothing: a new connection is needed.
 fn use_one(pool: &Pool, client: &mut Client, round: usize) -> Option<()> {
-    let session = if round.is_multiple_of(4) { "SESSION" } else { "" };
-    let ask = format!("DLOCK.SACQUIRE pool * {SLOTS} SLOT PX {} BLOCK 300 {session}", LEASE.as_millis());
+    let (session, is_capped) = (if round.is_multiple_of(4) { "SESSION" } else { "" }, round % 4 < 2);
+    let cap = if is_capped { format!("MAXHOLD {}", LEASE.as_millis()) } else { String::new() };
+    let ask = format!("DLOCK.SACQUIRE pool * {SLOTS} SLOT PX {} BLOCK 300 {session} {cap}", LEASE.as_millis());
     let Value::Array(grant) = client.ask(ask)? else { return Some(()) };
     let (owner, token, slot) = (text_of(&grant[0]), int_of(&grant[1]), int_of(&grant[2]));
     assert!((0..SLOTS).contains(&slot), "{grant:?}");
     let is_kept = matches!(client.ask("WAIT 1 200")?, Value::Int(1..));
     let from = Instant::now();
     let left = match client.ask(format!("DLOCK.CHECK pool {token}"))? {
-        Value::Int(left) => Duration::from_millis(u64::try_from(left).unwrap_or(0)),
+        // The server counts whole milliseconds: the last may have begun.
+        Value::Int(left) => Duration::from_millis(u64::try_from(left - 1).unwrap_or(0)),
         _ => Duration::ZERO,
     };
-    let until = from + left;
-    let work = Duration::from_millis(round as u64 * 7 % 40);
-    thread::sleep(work.min(left));
+    let (until, checked) = (from + left, Instant::now());
+    let is_whole = is_capped && round.is_multiple_of(5);
+    if is_whole {
+        // It is renewed until the cap ends it, so that a renewal meets that millisecond.
+        renew_to_the_end(client, &owner, token, checked + left + Duration::from_millis(3))?;
+    } else {
+        thread::sleep(Duration::from_millis(round as u64 * 7 % 40).min(left));
+    }
     let end = Instant::now().min(until);
     if is_kept && from < end {
         pool.uses.lock().expect("no worker panics").push(Use { slot, token, from, until: end });
@@ -70,6 +78,19 @@ fn use_one(pool: &Pool, client: &mut Client, round: usize) -> Option<()> {
         // The connection ends: a session ends with it.
         0 => None,
         _ => client.ask(format!("DLOCK.RELEASE pool {owner} TOKEN {token}")).map(drop),
+    }
+}
+
+/// Renews a hold as far as its cap lets it, until it has ended: at `latest`, by the clock.
+fn renew_to_the_end(client: &mut Client, owner: &str, token: i64, latest: Instant) -> Option<()> {
+    loop {
+        let sent = Instant::now();
+        match client.ask(format!("DLOCK.RENEW pool {owner} PX 60000 TOKEN {token}"))? {
+            Value::Nil => return Some(()),
+            renewed => assert_eq!(renewed, Value::Int(0), "the cap cuts each renewal"),
+        }
+        assert!(sent <= latest, "renewed {:?} after its cap", sent - latest);
+        thread::sleep(Duration::from_millis(1));
     }
 }
 
@@ -84,7 +105,7 @@ fn no_number_is_had_twice_while_clients_and_servers_die() {
             let pool = &pool;
             scope.spawn(move || work(pool, worker));
         }
-        for _ in 0..4 {
+        for _ in 0..2 {
             let before = counted();
             soon("the workers work", || counted() > before + 100);
             // The primary dies; its replica takes over, and gets one of its own.
