@@ -19,8 +19,8 @@ import (
 const contenders = 8
 
 // BenchmarkHandOff times one turn of eight goroutines that want one lock. Besides, it reports the commands that the server
-// executed for a turn, and how many turns were out of order: granted to another than had asked first, as the goroutines see
-// it. Two that ask at the same time may reach the server in the other order.
+// executed for a turn, how long the longest wait was, and how many turns were out of order: granted to another than had
+// asked first, as the goroutines see it. Two that ask at the same time may reach the server in the other order.
 func BenchmarkHandOff(b *testing.B) {
 	b.Run("dlock", func(b *testing.B) {
 		s := startServer(b)
@@ -52,6 +52,7 @@ func handOff(b *testing.B, s *server, lock func() (unlock func())) {
 	var mu sync.Mutex
 	var waiting []int // the contenders, those who have waited for longest first
 	disordered := 0
+	var longest time.Duration
 	turns := make(chan struct{}, b.N)
 	for range b.N {
 		turns <- struct{}{}
@@ -68,8 +69,10 @@ func handOff(b *testing.B, s *server, lock func() (unlock func())) {
 				mu.Lock()
 				waiting = append(waiting, me)
 				mu.Unlock()
+				began := time.Now()
 				unlock := lock()
 				mu.Lock()
+				longest = max(longest, time.Since(began))
 				at := slices.Index(waiting, me)
 				if at > 0 {
 					disordered++
@@ -83,6 +86,7 @@ func handOff(b *testing.B, s *server, lock func() (unlock func())) {
 	work.Wait()
 	b.StopTimer()
 	b.ReportMetric(float64(commands(s)-before)/float64(b.N), "commands/op")
+	b.ReportMetric(float64(longest.Microseconds())/1000, "longest-ms")
 	b.ReportMetric(100*float64(disordered)/float64(b.N), "%disordered")
 }
 

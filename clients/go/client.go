@@ -49,7 +49,7 @@ type router interface {
 }
 
 // New returns a client for the server at an address: "host:port", or a URL "redis://user:password@host:port/database".
-// "rediss://" encrypts the connections. It does not connect yet.
+// "rediss://" encrypts the connections, and "unix:///run/dlock.sock" is a socket. It does not connect yet.
 func New(address string, options ...ClientOption) (*Client, error) {
 	s, host, err := parse(address, options)
 	if err != nil {
@@ -111,14 +111,19 @@ func fromURL(parsed *url.URL) (string, []ClientOption, error) {
 	case "redis", "valkey":
 	case "rediss", "valkeys":
 		options = append(options, WithTLS(nil))
+	case "unix":
+		if parsed.Path == "" {
+			return "", nil, errors.New("dlock: the address has no path of a socket")
+		}
+		options, parsed.Host = append(options, WithDialer(unixDialer(parsed.Path))), "localhost"
 	default:
-		return "", nil, fmt.Errorf("dlock: the scheme %q is none of redis, rediss, valkey and valkeys", parsed.Scheme)
+		return "", nil, fmt.Errorf("dlock: the scheme %q is none of redis, rediss, valkey, valkeys and unix", parsed.Scheme)
 	}
 	if parsed.User != nil {
 		password, _ := parsed.User.Password()
 		options = append(options, WithAuth(parsed.User.Username(), password))
 	}
-	if path := strings.Trim(parsed.Path, "/"); path != "" {
+	if path := strings.Trim(parsed.Path, "/"); path != "" && parsed.Scheme != "unix" {
 		number, err := strconv.Atoi(path)
 		if err != nil {
 			return "", nil, fmt.Errorf("dlock: the database %q is no number", path)
@@ -126,6 +131,12 @@ func fromURL(parsed *url.URL) (string, []ClientOption, error) {
 		options = append(options, WithDatabase(number))
 	}
 	return parsed.Host, options, nil
+}
+
+func unixDialer(path string) func(context.Context, string, string) (net.Conn, error) {
+	return func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return (&net.Dialer{}).DialContext(ctx, "unix", path)
+	}
 }
 
 // terms returns the options of an acquisition.

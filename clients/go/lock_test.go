@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"path/filepath"
 	"runtime"
 	"strings"
 	"sync"
@@ -253,5 +254,17 @@ func TestArgumentsAreChecked(t *testing.T) {
 	}
 	if _, err := client.Lock(context.Background(), "job", dlock.WithLease(time.Millisecond)); err == nil {
 		t.Error("a lease of 1 ms is accepted")
+	}
+}
+
+func TestAUnixSocket(t *testing.T) {
+	t.Parallel()
+	socket := filepath.Join(t.TempDir(), "socket")
+	s := startServer(t, "--unixsocket", socket)
+	s.call("ACL", "SETUSER", "default", ">secret")
+	client := newClient(t, "unix://:secret@"+socket)
+	release(t, acquire(t, client, "job"))
+	if _, err := dlock.New("unix://"); err == nil {
+		t.Fatal("there is no path")
 	}
 }
