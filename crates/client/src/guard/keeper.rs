@@ -56,7 +56,9 @@ pub(super) async fn keep(held: Arc<Held>) {
             Renewal::Failed(Fault::Refused(_)) if session.is_some() => return held.set(State::Lost),
             Renewal::Failed(_) if Instant::now() >= held.until() => return held.set(State::Lost),
             Renewal::Failed(_) => {
-                let pause = (held.lease() / 30).clamp(MIN_PAUSE, MAX_PAUSE);
+                // The first lease of a quorum is shorter.
+                let left = held.until().saturating_duration_since(Instant::now());
+                let pause = (held.lease() / 30).min(left / 8).clamp(MIN_PAUSE, MAX_PAUSE);
                 due = (Instant::now() + pause).min(held.until());
                 is_silent = true;
                 if session.is_some() {

@@ -65,9 +65,14 @@ impl Quorum {
 
     /// Whether the server answers and counts; its clock is read.
     pub async fn read_clock(&self, at: usize) -> Result<(), Fault> {
-        let wire = self.member(at)?.shared().await?;
+        let member = self.member(at)?;
+        let wire = member.shared().await?;
         self.count(at, &wire)?;
-        self.clocks.read(at, &wire, Some(self.give_up())).await
+        let read = self.clocks.read(at, &wire, Some(self.give_up())).await;
+        if read.is_err() {
+            member.forget(&wire);
+        }
+        read
     }
 }
 

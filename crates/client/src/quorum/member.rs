@@ -216,11 +216,15 @@ impl Member {
         if let Some(trouble) = self.known().trouble.as_ref().filter(|trouble| Instant::now() < trouble.until) {
             return Err(Fault::NotSent(trouble.why.clone().into()));
         }
-        let opened = tokio::time::timeout(self.timeout.max(MIN_CONNECT), greet(&self.info)).await;
+        let greeting = async {
+            let wire = greet(&self.info).await?;
+            self.clocks.read(self.at, &wire, None).await?;
+            Ok(wire)
+        };
+        let opened = tokio::time::timeout(self.timeout.max(MIN_CONNECT), greeting).await;
         let opened = opened.unwrap_or_else(|_| Err(Fault::NotSent("does not answer".into())));
         match opened {
             Ok(wire) => {
-                self.clocks.read(self.at, &wire, Some(self.timeout)).await.ok();
                 self.process.store(hash(&wire.facts.run_id), Ordering::Relaxed);
                 self.known().trouble = None;
                 Ok(Arc::new(wire))

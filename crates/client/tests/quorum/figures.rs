@@ -24,6 +24,11 @@ async fn figures() {
     let servers: Vec<Server> = (0..5).map(|_| Server::start()).collect();
     wait_until_they_count(&urls(&servers)).await;
     let mut missed = 0;
+    println!("64 clients on 64 locks, one thread           pairs a second   µs of it a pair   RENEW a pair");
+    for count in [1, 3] {
+        pairs::<Quorum>("quorum", &servers[..count]);
+        pairs::<Redlock>("Redlock", &servers[..count]);
+    }
     println!("µs to get the lock                      servers      median         p99");
     for count in [1, 3, 5] {
         let urls = &urls(&servers)[..count];
@@ -88,7 +93,7 @@ fn median(took: &mut [Duration]) -> Duration {
 trait Taker: Sized + Send + 'static {
     type Held: Send;
     fn connect(urls: &[String], seed: u64) -> impl std::future::Future<Output = Self> + Send;
-    fn acquire(&mut self) -> impl std::future::Future<Output = Self::Held> + Send;
+    fn acquire(&mut self, name: &str) -> impl std::future::Future<Output = Self::Held> + Send;
     fn release(&mut self, held: Self::Held) -> impl std::future::Future<Output = ()> + Send;
 }
 
@@ -101,8 +106,8 @@ impl Taker for Quorum {
         Self(open(urls))
     }
 
-    async fn acquire(&mut self) -> Guard {
-        self.0.acquire("quorum").lease(LEASE).await.expect("a lock")
+    async fn acquire(&mut self, name: &str) -> Guard {
+        self.0.acquire(name).lease(LEASE).await.expect("a lock")
     }
 
     async fn release(&mut self, held: Guard) {
@@ -120,8 +125,8 @@ impl Taker for WithoutWaiting {
         Self(open(urls))
     }
 
-    async fn acquire(&mut self) -> Guard {
-        self.0.try_acquire("quorum").lease(LEASE).await.expect("a lock")
+    async fn acquire(&mut self, name: &str) -> Guard {
+        self.0.try_acquire(name).lease(LEASE).await.expect("a lock")
     }
 
     async fn release(&mut self, held: Guard) {
@@ -130,19 +135,71 @@ impl Taker for WithoutWaiting {
 }
 
 impl Taker for Redlock {
-    type Held = String;
+    type Held = (String, String);
 
     async fn connect(urls: &[String], seed: u64) -> Self {
         Redlock::open(urls, LEASE, TIMEOUT, seed).await
     }
 
-    async fn acquire(&mut self) -> String {
-        self.get("redlock").await
+    async fn acquire(&mut self, name: &str) -> (String, String) {
+        let name = format!("redlock {name}");
+        let value = self.get(&name).await;
+        (name, value)
     }
 
-    async fn release(&mut self, held: String) {
-        self.give_back("redlock", &held).await;
+    async fn release(&mut self, (name, value): (String, String)) {
+        self.give_back(&name, &value).await;
     }
+}
+
+/// Each client takes and releases a lock of its own, for two seconds. All are in a thread, whose time is told.
+fn pairs<T: Taker>(what: &str, servers: &[Server]) {
+    let urls = urls(servers);
+    let renewals = || servers.iter().map(|server| server.client().calls("dlock.renew")).sum::<i64>();
+    let work = move || {
+        let runtime = runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+        runtime.block_on(async {
+            let mut takers = Vec::new();
+            for number in 0..64 {
+                let mut taker = T::connect(&urls, number).await;
+                let held = taker.acquire(&format!("lock {number}")).await;
+                taker.release(held).await;
+                takers.push(taker);
+            }
+            let (begin, ran) = (Instant::now(), thread_time());
+            let work = takers.into_iter().enumerate().map(|(number, mut taker)| {
+                tokio::spawn(async move {
+                    let (name, mut pairs) = (format!("lock {number}"), 0);
+                    while begin.elapsed() < Duration::from_secs(2) {
+                        let held = taker.acquire(&name).await;
+                        taker.release(held).await;
+                        pairs += 1;
+                    }
+                    pairs
+                })
+            });
+            let mut pairs: u64 = 0;
+            for work in work.collect::<Vec<_>>() {
+                pairs += work.await.expect("a client");
+            }
+            (pairs, begin.elapsed(), thread_time() - ran)
+        })
+    };
+    let before = renewals();
+    let (pairs, took, ran) = std::thread::spawn(work).join().expect("clients");
+    let rate = pairs as f64 / took.as_secs_f64();
+    let renewed = (renewals() - before) as f64 / pairs as f64;
+    println!(
+        "{what:20}{:7} servers{rate:24.0}{:18.1}{renewed:15.3}",
+        servers.len(),
+        ran.as_secs_f64() * 1e6 / pairs as f64
+    );
+}
+
+/// How long this thread has run.
+fn thread_time() -> Duration {
+    let text = std::fs::read_to_string("/proc/thread-self/schedstat").expect("Linux");
+    Duration::from_nanos(text.split(' ').next().expect("a number").parse().expect("nanoseconds"))
 }
 
 async fn alone<T: Taker>(urls: &[String]) -> Vec<Duration> {
@@ -150,7 +207,7 @@ async fn alone<T: Taker>(urls: &[String]) -> Vec<Duration> {
     let mut took = Vec::new();
     for _ in 0..500 {
         let began = Instant::now();
-        let held = taker.acquire().await;
+        let held = taker.acquire("quorum").await;
         took.push(began.elapsed());
         taker.release(held).await;
     }
@@ -193,7 +250,7 @@ async fn contend<T: Taker>(urls: &[String], number: u64, come: Come, barrier: &B
             Come::NowAndThen => sleep(Duration::from_millis(random.below(100))).await,
         }
         let began = Instant::now();
-        let held = taker.acquire().await;
+        let held = taker.acquire("quorum").await;
         took.push(began.elapsed());
         hold();
         taker.release(held).await;

@@ -1,10 +1,11 @@
 //! Redlock as it is usually built: `SET NX PX` on all, a script to release, and polling.
 
+use std::future::{Future, poll_fn};
+use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use redis::aio::MultiplexedConnection;
 use redis::{Client, Value, cmd};
-use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
 use dlock_testkit::random::{Random, seeded};
@@ -49,13 +50,24 @@ impl Redlock {
         self.ask_all(&eval).await;
     }
 
+    /// All in this task: to spawn one for each would cost more.
     async fn ask_all(&self, command: &redis::Cmd) -> Vec<Option<Value>> {
-        let mut asked = JoinSet::new();
-        for server in &self.servers {
-            let (mut server, command, patience) = (server.clone(), command.clone(), self.patience);
-            asked.spawn(async move { timeout(patience, server.send_packed_command(&command)).await.ok()?.ok() });
-        }
-        asked.join_all().await
+        let ask = |mut server: MultiplexedConnection| async move {
+            timeout(self.patience, server.send_packed_command(command)).await.ok()?.ok()
+        };
+        let mut asked: Vec<_> = self.servers.iter().map(|server| (Box::pin(ask(server.clone())), None)).collect();
+        poll_fn(|context| {
+            let mut is_ready = true;
+            for (future, answer) in asked.iter_mut().filter(|(_, answer)| answer.is_none()) {
+                match future.as_mut().poll(context) {
+                    Poll::Ready(reply) => *answer = Some(reply),
+                    Poll::Pending => is_ready = false,
+                }
+            }
+            if is_ready { Poll::Ready(()) } else { Poll::Pending }
+        })
+        .await;
+        asked.into_iter().map(|(_, answer)| answer.flatten()).collect()
     }
 }
 
