@@ -36,10 +36,12 @@ impl Clocks {
         }
     }
 
-    /// The token to ask for: a margin ahead of the fastest clock of a majority, the majority whose clocks are slowest.
-    /// A server that is ahead of all others therefore does not decide it.
+    /// The token to ask for: a margin ahead of the median of the clocks (of two, the slower one), so that a single
+    /// reading that is too high does not decide it.
     pub fn floor(&self, now: Duration) -> Floor {
-        Floor { at: now, token: self.clocks(now).get(self.readings.len() / 2).map(|clock| clock + MARGIN_US) }
+        let clocks = self.clocks(now);
+        let median = clocks.get(clocks.len().saturating_sub(1) / 2).filter(|_| clocks.len() > self.readings.len() / 2);
+        Floor { at: now, token: median.map(|clock| clock + MARGIN_US) }
     }
 
     /// What the clocks show that are known, in order.
@@ -53,7 +55,7 @@ impl Clocks {
         clocks
     }
 
-    /// The rule is left out that the clock is one that a majority is not ahead of.
+    /// The rule is left out that the clock is the median.
     #[cfg(test)]
     pub(crate) fn floor_of_the_fastest(&self, now: Duration) -> Floor {
         let clocks = self.clocks(now);
@@ -110,7 +112,8 @@ mod tests {
     #[test]
     fn a_server_ahead_of_the_others_does_not_decide() {
         assert_eq!(token(&[1000, 2000, 9_000_000], MS * 10), Some(12_000));
-        assert_eq!(token(&[5000, 1000, 9_000_000, 8_000_000], MS * 10), Some(8_010_000));
+        assert_eq!(token(&[5000, 1000, 9_000_000, 8_000_000], MS * 10), Some(15_000));
+        assert_eq!(token(&[1000, 9_000_000, 0], MS * 10), Some(11_000));
         assert_eq!(token(&[5, 4, 3, 2, 1], MS * 10), Some(10_003));
         assert_eq!(token(&[7], MS * 10), Some(10_007));
     }
@@ -125,7 +128,7 @@ mod tests {
     #[test]
     fn without_the_clocks_of_a_majority_it_is_unknown() {
         assert_eq!(token(&[1000, 0, 0], MS * 10), None);
-        assert_eq!(token(&[1000, 2000, 0], MS * 10), Some(12_000));
+        assert_eq!(token(&[1000, 2000, 0], MS * 10), Some(11_000));
         assert_eq!(token(&[1000, 2000, 3000], MAX_AGE + MS * 11), None);
         assert_eq!(clocks(&[1, 2]).floor(MS * 10).token(MAX_AGE + MS * 11), None);
         let mut slow = Clocks::new(1, MS * 100);

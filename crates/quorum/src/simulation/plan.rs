@@ -22,8 +22,8 @@ pub struct Given {
 /// Which clock clients go by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Readings {
-    /// The one that a majority is not ahead of.
-    Majority,
+    /// The median.
+    Median,
     /// The fastest one.
     Fastest,
 }
@@ -63,7 +63,7 @@ impl Given {
         restarts: Restarts::WaitedOut,
         clocks: Clocks::Agree,
         network: Network::Any,
-        readings: Readings::Majority,
+        readings: Readings::Median,
     };
 }
 

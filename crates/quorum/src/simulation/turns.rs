@@ -238,7 +238,7 @@ impl World {
 
 fn floor(clocks: &Clocks, given: Given, now: Duration) -> Floor {
     match given.readings {
-        Readings::Majority => clocks.floor(now),
+        Readings::Median => clocks.floor(now),
         Readings::Fastest => clocks.floor_of_the_fastest(now),
     }
 }
