@@ -75,6 +75,23 @@ fn the_lowest_numbers_are_given_away_in_order() {
     assert_eq!(summary(&mut server, &Detail::Summary), (LockMode::Shared, 100, 100));
 }
 
+/// Even of more sessions than one search looks at.
+#[test]
+fn the_lowest_number_of_thousands_of_ended_sessions_is_given_away() {
+    const SESSIONS: usize = 3000;
+    let limit = NonZeroU32::new(3000).unwrap();
+    let mut server = Server::new();
+    for reader in 0..SESSIONS {
+        server.acquire_bound("lock", reader, Want::Slot { limit }, SESSION + reader as u64).unwrap();
+    }
+    (0..SESSIONS).for_each(|reader| server.disconnect(SESSION + reader as u64));
+    for number in 0..100 {
+        let entered = server.acquire("lock", 9000 + number, 20, Want::Slot { limit });
+        let slot = SlotAnswer::Number(u32::try_from(number).unwrap());
+        assert!(matches!(entered, Ok(Entered::Granted(grant)) if grant.slot == slot), "{entered:?}");
+    }
+}
+
 #[test]
 fn after_a_grace_none_of_them_counts_as_a_release() {
     let mut server = crowd();

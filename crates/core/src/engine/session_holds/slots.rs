@@ -49,9 +49,8 @@ impl BoundSlots {
 
     /// A session has ended.
     pub(super) fn end(&mut self, key: SessionKey) {
-        if self.by_session.contains_key(&key) {
-            self.ended.insert((0, key));
-        }
+        let slots = self.by_session.get(&key);
+        self.ended.extend(slots.and_then(|slots| slots.lowest_taken(UnixMs::ZERO)).map(|(slot, _)| (slot, key)));
     }
 
     /// The lowest number of the holds that are live at `now` and whose sessions `are_released`, and its hold. Of very
