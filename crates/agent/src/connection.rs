@@ -103,6 +103,7 @@ impl Connection {
                 Locks::Quorum(quorum) => {
                     let reply = match name.as_str() {
                         "EXISTS" => Some(quorum.exists(request).await),
+                        "PING" => Some(quorum.ping().await.unwrap_or_else(|| self.pong(request))),
                         _ => quorum.answer(request, &self.anchor, inbox.closed()).await,
                     };
                     reply.map_or(Answer::Close, Answer::Reply)

@@ -33,7 +33,6 @@ impl Connection {
                 Reply::bulk(self.shared.info())
             }
             "DLOCK.HELP" => catalog::help(),
-            "PING" if !is_passed => self.pong(request),
             "TIME" if !is_passed => time(),
             "PING" | "INFO" | "EXISTS" => return Greeted::ForServers,
             name if name.starts_with("DLOCK.") && name != "DLOCK.APPLY" => return Greeted::ForServers,

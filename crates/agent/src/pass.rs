@@ -82,7 +82,7 @@ impl Upstream {
             }
             Err(other) => {
                 Stats::count(&pass.stats.outages);
-                Outcome::Reply(Reply::error(format!("CLUSTERDOWN no server answers: {other}")))
+                Outcome::Reply(Reply::error(format!("LOADING no server answers: {other}")))
             }
         }
     }

@@ -21,7 +21,16 @@ impl Quorum {
             Err(what) => return Reply::error(what.text(&request.name())),
         };
         let key = request.word(1).unwrap_or_default();
-        let Some(hold) = self.table.of(key, &said.owner) else { return Reply::Nil };
+        let Some(hold) = self.table.of(key, &said.owner) else {
+            // A repeat must not take nil for the success of the first.
+            return match self.table.unconfirmed_for(key, &said.owner) {
+                Some(left) => {
+                    let ms = left.as_millis();
+                    Reply::error(format!("LOADING no majority has confirmed the release: the lease ends in {ms} ms"))
+                }
+                None => Reply::Nil,
+            };
+        };
         let has_enough = match said.entries {
             Entries::All => true,
             Entries::Some(count) => count.get() == 1,

@@ -53,6 +53,13 @@ impl Quorum {
         if holds.is_empty() && waiters == 0 { Reply::Nil } else { answer(detail, holds, waiters, queue) }
     }
 
+    /// Answers `PING`: whether there is anybody behind the agent. `None`: yes.
+    pub async fn ping(&self) -> Option<Reply> {
+        let why = self.members.ping().await.err()?;
+        Stats::count(&self.table.stats.outages);
+        Some(Reply::error(why))
+    }
+
     /// Answers `EXISTS`: how many of these locks are held. Clients ask it to see whether somebody answers.
     pub async fn exists(&self, request: &Request) -> Reply {
         let mut count = 0;

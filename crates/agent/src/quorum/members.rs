@@ -7,13 +7,17 @@ use std::time::Duration;
 use dlock_client::{Client, Error, Relay, Unanswered};
 use dlock_core::{Mode, Token};
 use redis::{Cmd, Value, cmd, from_redis_value};
-use tokio::sync::mpsc;
+use tokio::sync::{Mutex, mpsc};
 use tokio::time::{Instant, timeout_at};
 
 use crate::resp::Reply;
 
 /// Connections to the servers, for questions.
-pub(super) struct Members(Vec<Arc<Relay>>);
+pub(super) struct Members {
+    relays: Vec<Arc<Relay>>,
+    /// When a majority answered last. Locked while they are asked: those who wait meanwhile get the same answer.
+    heard: Mutex<Option<Instant>>,
+}
 
 /// What one server knows of a lock.
 #[derive(Debug, Default)]
@@ -36,11 +40,30 @@ pub(super) struct SeenHold {
 impl Members {
     pub fn new(members: &[Client]) -> Result<Self, Error> {
         let relay = |member: &Client| Ok(Arc::new(member.relay(Some("dlock-agent"))?));
-        Ok(Self(members.iter().map(relay).collect::<Result<_, Error>>()?))
+        Ok(Self { relays: members.iter().map(relay).collect::<Result<_, Error>>()?, heard: Mutex::default() })
     }
 
     pub fn majority(&self) -> usize {
-        self.0.len() / 2 + 1
+        self.relays.len() / 2 + 1
+    }
+
+    /// Asks whether a majority answers, unless one did a moment ago.
+    ///
+    /// # Errors
+    ///
+    /// It does not, and why.
+    pub async fn ping(&self) -> Result<(), String> {
+        let mut heard = self.heard.lock().await;
+        if heard.is_some_and(|heard| heard.elapsed() < FRESH) {
+            return Ok(());
+        }
+        let asked = Instant::now();
+        let (answers, faults) = self.ask(cmd("PING")).await;
+        if answers.len() < self.majority() {
+            return Err(self.too_few(answers.len(), &faults));
+        }
+        *heard = Some(asked);
+        Ok(())
     }
 
     /// Returns how many milliseconds the hold with this token lives on a majority. `None`: on a majority it does not.
@@ -84,7 +107,7 @@ impl Members {
     async fn ask(&self, command: Cmd) -> (Vec<(usize, Value)>, Vec<String>) {
         let (to, mut from) = mpsc::unbounded_channel();
         let command = Arc::new(command);
-        for (at, member) in self.0.iter().enumerate() {
+        for (at, member) in self.relays.iter().enumerate() {
             let (member, command, to) = (member.clone(), command.clone(), to.clone());
             tokio::spawn(async move {
                 let answer = member.ask(b"", &command, Some(PATIENCE)).await;
@@ -107,9 +130,9 @@ impl Members {
     }
 
     fn too_few(&self, answered: usize, faults: &[String]) -> String {
-        let (members, majority) = (self.0.len(), self.majority());
+        let (members, majority) = (self.relays.len(), self.majority());
         let faults = faults.join("; ");
-        format!("CLUSTERDOWN too few servers agree: {answered} of {members}, a majority is {majority}: {faults}")
+        format!("LOADING too few servers agree: {answered} of {members}, a majority is {majority}: {faults}")
     }
 }
 
@@ -175,6 +198,9 @@ pub(super) fn queue(seen: &mut [Seen]) -> (u64, Vec<Reply>) {
 
 /// How long a server has to answer a question.
 const PATIENCE: Duration = Duration::from_secs(1);
+
+/// For how long an answer of a majority is good for other clients, too.
+const FRESH: Duration = Duration::from_millis(250);
 
 /// How long the others have when a majority has answered.
 const MOMENT: Duration = Duration::from_millis(20);

@@ -139,7 +139,7 @@ fn outage(stats: &Stats, error: &Error) -> Reply {
         Error::Invalid(what) => Reply::error(format!("ERR {what}")),
         error => {
             Stats::count(&stats.outages);
-            Reply::error(format!("CLUSTERDOWN {error}"))
+            Reply::error(format!("LOADING {error}"))
         }
     }
 }

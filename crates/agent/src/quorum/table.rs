@@ -14,11 +14,14 @@ use super::hold::{Due, Hold};
 use crate::stats::Stats;
 
 type Holds = HashMap<Vec<u8>, Vec<Arc<Hold>>>;
+type Unconfirmed = HashMap<(Vec<u8>, Owner), Instant>;
 
 /// Finds holds. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct Table {
     holds: Arc<Mutex<Holds>>,
+    /// Until when locks may be held whose release no majority has confirmed.
+    unconfirmed: Arc<Mutex<Unconfirmed>>,
     /// Releases that no client waits for.
     releases: Arc<Mutex<JoinSet<()>>>,
     pub stats: Arc<Stats>,
@@ -26,7 +29,7 @@ pub(crate) struct Table {
 
 impl Table {
     pub fn new(stats: Arc<Stats>) -> Self {
-        Self { holds: Arc::default(), releases: Arc::default(), stats }
+        Self { holds: Arc::default(), unconfirmed: Arc::default(), releases: Arc::default(), stats }
     }
 
     /// Returns the owner's live hold.
@@ -59,6 +62,7 @@ impl Table {
         }
         of_key.push(hold.clone());
         drop(holds);
+        self.unconfirmed().remove(&(hold.key.clone(), hold.owner.clone()));
         Stats::count(&self.stats.grants);
         hold.kept_by(tokio::spawn(keep(self.clone(), hold.clone())).abort_handle());
         Ok(())
@@ -82,11 +86,28 @@ impl Table {
         }
         self.remove(hold);
         let Some(guard) = hold.take().await else { return Err(Error::Lost) };
+        let ends = Instant::now() + guard.remaining();
         let outcome = guard.release().await;
-        if outcome.is_ok() {
-            Stats::count(&self.stats.releases);
+        match &outcome {
+            Ok(()) => Stats::count(&self.stats.releases),
+            Err(Error::Lost) => {}
+            Err(_) => {
+                let mut unconfirmed = self.unconfirmed();
+                unconfirmed.retain(|_, ends| *ends > Instant::now());
+                unconfirmed.insert((hold.key.clone(), hold.owner.clone()), ends);
+            }
         }
         outcome
+    }
+
+    /// Returns how long the owner's lock may still be held although it was released: no majority has confirmed that.
+    pub fn unconfirmed_for(&self, key: &[u8], owner: &Owner) -> Option<Duration> {
+        let ends = *self.unconfirmed().get(&(key.to_vec(), owner.clone()))?;
+        Some(ends.saturating_duration_since(Instant::now())).filter(|left| !left.is_zero())
+    }
+
+    fn unconfirmed(&self) -> MutexGuard<'_, Unconfirmed> {
+        self.unconfirmed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Releases the holds of a session that is over, in the background.

@@ -115,7 +115,7 @@ fn acquired(client: &mut Client, request: &str) -> i64 {
         }
         Ok(other) => panic!("{other:?}"),
         Err(error) => {
-            assert!(error.starts_with("CLUSTERDOWN"), "{error}");
+            assert!(error.starts_with("LOADING"), "{error}");
             false
         }
     });
