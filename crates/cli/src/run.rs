@@ -30,7 +30,12 @@ pub async fn run(client: &Client, run: Run) -> u8 {
         Err(code) => return code,
     };
     let began = Instant::now();
-    if let Err(error) = run.once.begin(&guard, run.lease).await {
+    let begun = match run.once.begin(&guard, run.lease).await {
+        // The first lease over a quorum is short: the command begins when the lock has its whole lease.
+        Ok(()) if guard.remaining() < run.lease / 3 * 2 && run.max_time.is_none() => guard.renew().await,
+        begun => begun,
+    };
+    if let Err(error) = begun {
         let _ = guard.release().await;
         return fail(exit::of(&error), &error.to_string());
     }
