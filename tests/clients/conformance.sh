@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Plays the conformance scenarios against the clients of this repository.
+# Plays the conformance scenarios against the clients of this repository. DLOCK_THROUGH=one, sentinel or quorum: through an
+# agent over that.
 set -euo pipefail
 export DLOCK_SERVER=${DLOCK_SERVER:-$(scripts/server)}
 python=$(scripts/python) || { echo 'missing: Python, or its packages (make test installs them)'; exit 77; }
@@ -17,7 +18,7 @@ trap 'rm -r "$classes"' EXIT
 javac --release 11 -cp "$java" -d "$classes" clients/java/src/test/java/dlock/ConformanceAdapter.java
 
 pids=()
-options=()
+options=(${DLOCK_THROUGH:+--through "$DLOCK_THROUGH"})
 play() { "$python" tests/conformance/run.py "${options[@]}" --title "$1" -- "${@:2}" & pids+=($!); }
 play 'Python, threads' "$python" clients/python/tests/conformance_adapter.py sync
 play 'Python, asyncio' "$python" clients/python/tests/conformance_adapter.py asyncio
@@ -30,7 +31,8 @@ if go=$(scripts/go); then
     play 'Go' "$classes/go-adapter"
     dlock=${DLOCK_COMMAND:-$PWD/target/debug/dlock} # which the tests of crates/cli build
     if [[ -x $dlock ]]; then
-        options=(--agent "$dlock")
+        export DLOCK_PROGRAM=$dlock
+        options=(--through one)
         play 'Go through dlock agent' "$classes/go-adapter"
     else
         echo "skipped: Go through dlock agent: no $dlock"

@@ -1,6 +1,6 @@
 """Plays the conformance scenarios against an adapter: see README.md.
 
-    python run.py [--only NAME] [--title TITLE] [--agent DLOCK] -- ADAPTER…
+    python run.py [--only NAME] [--title TITLE] [--through WHAT] -- ADAPTER…
 
 Needs redis-py. The server and the module are DLOCK_SERVER and DLOCK_MODULE.
 """
@@ -22,7 +22,8 @@ from typing import Any
 
 import redis
 
-from servers import PATIENCE, Agent, Broken, Proxy, Server, soon
+from agents import Agent, Quorum, Sentinel
+from servers import PATIENCE, Broken, Proxy, Server, soon
 
 HERE = Path(__file__).parent
 # How much later than it may a result is waited for, to say how late it was, in seconds.
@@ -32,6 +33,17 @@ HANDS = 3
 OPTIONS: dict[str, Any] = {
     "lease": 30000, "wait": None, "mode": "exclusive", "session": False, "named": False, "keep": False,
     "replicas": 0, "replicas_timeout": 1000, "outage": None, "slots": None,
+}
+
+
+# The steps, the settings and the options that are not played over a quorum, and why.
+NOT_OVER_A_QUORUM = {
+    "servers": "replicas, nor servers without the module",
+    "cap": "caps",
+    "slot": "semaphores",
+    "kill": "sessions on its servers",
+    "sessions": "sessions on its servers",
+    "extend": "longer leases by renewal",
 }
 
 
@@ -110,13 +122,13 @@ class Adapter:
 class Play:
     """One scenario, with servers of its own."""
 
-    def __init__(self, adapter: Adapter, command: str | None) -> None:
-        """With a `command`, the adapter is led through its agent."""
+    def __init__(self, adapter: Adapter, through: str | None) -> None:
         self._adapter = adapter
-        self._command = command
-        self._agent: Agent | None = None
+        # What the agent is over, through which the scenario is played.
+        self._through = through
+        self._agents: list[Agent | Sentinel] = []
         self._kind = "one"
-        self._servers: list[Server] = []
+        self._servers: list[Any] = []
         self._proxy: Proxy | None = None
         # What goes on in the background: where the answer will be, when it began, and how late the machine was until then.
         self._pending: dict[str, tuple[queue.Queue[dict[str, Any]], float, float]] = {}
@@ -130,12 +142,17 @@ class Play:
             self._kind = words[1]
         elif words[0] == "needs" and words[1] not in self._adapter.features:
             raise Skipped(words[1])
+        if self._through == "quorum" and words in (["servers", "replica"], ["servers", "plain"], ["needs", "slots"]):
+            raise Skipped(f"{NOT_OVER_A_QUORUM[words[0] if words[0] == 'servers' else 'slot']} over a quorum")
 
     def step(self, line: str) -> None:
         """Plays a step."""
+        words = line.split()
+        steps = words[:1] if len(words[0]) > 1 else words[1:2]
+        if self._through == "quorum" and steps[0] in NOT_OVER_A_QUORUM:
+            raise Skipped(f"{NOT_OVER_A_QUORUM[steps[0]]} over a quorum")
         if self._proxy is None:
             self._open()
-        words = line.split()
         harness = getattr(self, f"_{words[0]}", None)
         if len(words[0]) > 1 and harness is not None:
             harness(*words[1:])
@@ -148,24 +165,39 @@ class Play:
 
     def close(self) -> None:
         """Ends the servers."""
-        if self._agent is not None:
-            self._agent.close()
         if self._proxy is not None:
             self._proxy.close()
+        for agent in self._agents:
+            agent.close()
         for server in self._servers:
             server.close()
 
     def _open(self) -> None:
+        if self._through == "quorum":
+            quorum = Quorum()
+            self._servers = [quorum]
+            urls = [word for port in quorum.ports for word in ("-s", f"redis://127.0.0.1:{port}")]
+            agent = Agent(*urls, "--longest-lease", "700s", "--persistent")
+            self._agents.append(agent)
+            self._proxy = Proxy(agent.port)
+            self._port = self._proxy.port
+            return
         self._servers = [Server(module=self._kind != "plain")]
         if self._kind == "replica":
             self._servers.append(Server())
             self._servers[1].replicate(self._servers[0])
         self._proxy = Proxy(self._servers[0].port)
-        if self._command is not None:
-            self._agent = Agent(self._command, self._proxy.port)
+        self._port = self._proxy.port
+        if self._through == "sentinel":
+            sentinel = Sentinel(self._port)
+            self._agents = [Agent("-s", f"redis-sentinel://127.0.0.1:{sentinel.port}/locks"), sentinel]
+        elif self._through is not None:
+            self._agents = [Agent("-s", f"redis://127.0.0.1:{self._port}")]
+        if self._agents:
+            self._port = self._agents[0].port
 
     @property
-    def _server(self) -> Server:
+    def _server(self) -> Any:
         return self._servers[0]
 
     @property
@@ -180,7 +212,7 @@ class Play:
         text, _, expected = text.partition(" -> ")
         background = text.endswith(" &")
         do, *words = text.removesuffix(" &").split()
-        request: dict[str, Any] = {"do": do, "lock": lock, "port": (self._agent or self._way).port}
+        request: dict[str, Any] = {"do": do, "lock": lock, "port": self._port}
         if do == "acquire":
             request |= {**OPTIONS, "name": words.pop(0)}
         if do == "extend":
@@ -226,6 +258,8 @@ class Play:
             raise Broken(f"earlier than after {limits['after']} ms")
         if "took" in limits:
             shortest, longest = (int(limit) / 1000 for limit in limits["took"].split("-"))
+            # The agent answers, even if its server does not, so a client counts from a little later.
+            longest += 0.25 if self._through else 0.0
             if not shortest <= got["at"] - began <= longest + late:
                 raise Broken(f"took {got['at'] - began:.3f} s, not {shortest:g} s to {longest:g} s")
         if got["result"] == "granted":
@@ -304,10 +338,16 @@ class Play:
         soon(f"{name} is bound again" + (f", or {lock} is told that it is lost" if other else ""), settled)
 
     def _stop(self) -> None:
+        if self._through == "quorum":
+            self._server.close()
+            return
         self._way.lead(None)
         self._servers.pop(0).close()
 
     def _start(self) -> None:
+        if self._through == "quorum":
+            self._servers = [Quorum(self._server.ports)]
+            return
         self._servers.insert(0, Server())
         self._way.lead(self._server.port)
 
@@ -345,9 +385,9 @@ def unrolled(lines: list[str]) -> Iterator[tuple[int, str]]:
         yield number, line
 
 
-def play(file: Path, adapter: Adapter, agent: str | None) -> None:
+def play(file: Path, adapter: Adapter, through: str | None = None) -> None:
     """Plays a scenario; raises `Broken` or `Skipped`."""
-    scenario = Play(adapter, agent)
+    scenario = Play(adapter, through)
     try:
         for number, line in unrolled(file.read_text().splitlines()):
             text = line.split("#")[0].strip()
@@ -369,7 +409,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--only", help="one scenario")
     parser.add_argument("--title", default="", help="what the lines of the output begin with")
-    parser.add_argument("--agent", metavar="DLOCK", help="the command `dlock`: the adapter is led through its agent")
+    parser.add_argument("--through", choices=["one", "sentinel", "quorum"], help="over what an agent is, if through one")
     parser.add_argument("adapter", nargs="+")
     arguments = parser.parse_args()
     failed = 0
@@ -377,7 +417,7 @@ def main() -> int:
         adapter = Adapter(arguments.adapter)
         began = time.monotonic()
         try:
-            play(file, adapter, arguments.agent)
+            play(file, adapter, arguments.through)
             print(f"{arguments.title} {file.stem}: passed in {time.monotonic() - began:.1f} s", flush=True)
         except Skipped as lacking:
             print(f"skipped: {arguments.title} {file.stem}: no {lacking}", flush=True)

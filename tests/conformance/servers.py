@@ -39,15 +39,18 @@ def soon(what: str, condition: Callable[[], bool]) -> None:
 class Server:
     """A server on a free port."""
 
-    def __init__(self, *, module: bool = True) -> None:
+    def __init__(self, *, module: bool = True, port: int = 0, durable: bool = False) -> None:
+        """`port`: the one to use. `durable`: keeps locks on disk, as a member of a quorum that counts at once."""
         self._home = tempfile.TemporaryDirectory()
         binary = os.environ.get("DLOCK_SERVER") or shutil.which("redis-server") or "valkey-server"
         words = [binary, "--bind", "127.0.0.1", "--dir", self._home.name, "--save", ""]
         words += ["--repl-diskless-sync-delay", "0"]
         if module:
             words += ["--loadmodule", os.environ.get("DLOCK_MODULE") or str(MODULE)]
+        if durable:
+            words += ["--appendonly", "yes", "--appendfsync", "always"]
         for _ in range(3):
-            with socket.create_server(("127.0.0.1", 0)) as free:
+            with socket.create_server(("127.0.0.1", port)) as free:
                 self.port: int = free.getsockname()[1]
             self._process = subprocess.Popen([*words, "--port", str(self.port)], stdout=subprocess.DEVNULL)
             self.client: Any = redis.Redis(port=self.port, protocol=2, retry=Retry(NoBackoff(), 0),
@@ -107,31 +110,6 @@ def _plain(value: Any) -> Any:
         named = items and len(items) % 2 == 0 and items[0] in ("mode", "owner")
         return dict(zip(items[::2], items[1::2])) if named else items
     return value.decode() if isinstance(value, bytes) else value
-
-
-class Agent:
-    """`dlock agent` on a free port, in front of one server."""
-
-    def __init__(self, command: str, to: int) -> None:
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            self.port: int = free.getsockname()[1]
-        self._process = subprocess.Popen(
-            [command, "agent", "--listen", f"127.0.0.1:{self.port}", "-s", f"redis://127.0.0.1:{to}"],
-            stdin=subprocess.DEVNULL,
-        )
-        soon("the agent listens", self._listens)
-
-    def _listens(self) -> bool:
-        try:
-            socket.create_connection(("127.0.0.1", self.port)).close()
-        except OSError:
-            return False
-        return True
-
-    def close(self) -> None:
-        """Ends it."""
-        self._process.kill()
-        self._process.wait()
 
 
 class Proxy:

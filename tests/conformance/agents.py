@@ -1,0 +1,96 @@
+"""`dlock agent`, for a suite that is played through it (run.py --through)."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import subprocess
+import tempfile
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from servers import Broken, Server, soon
+
+PROGRAM = Path(__file__).parents[2] / "target/release/dlock"
+
+
+class Agent:
+    """An agent on a free port."""
+
+    def __init__(self, *options: str) -> None:
+        program = os.environ.get("DLOCK_PROGRAM") or str(PROGRAM)
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            self.port: int = free.getsockname()[1]
+        words = [program, "agent", "--listen", f"127.0.0.1:{self.port}", *options]
+        self._process = subprocess.Popen(words, stderr=subprocess.DEVNULL)
+        soon("the agent listens, or ends", lambda: self._listens() or self._process.poll() is not None)
+        if self._process.poll() is not None:
+            raise Broken("the agent does not start")
+
+    def _listens(self) -> bool:
+        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self.port)):
+            return True
+        return False
+
+    def close(self) -> None:
+        """Kills it."""
+        self._process.kill()
+        self._process.wait()
+
+
+class Sentinel:
+    """A Sentinel that names a primary at this port, and never fails over by itself."""
+
+    def __init__(self, primary: int) -> None:
+        self._home = tempfile.TemporaryDirectory()
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            self.port: int = free.getsockname()[1]
+        file = Path(self._home.name, "sentinel.conf")
+        file.write_text(f"port {self.port}\nbind 127.0.0.1\ndir {self._home.name}\n"
+                        f"sentinel monitor locks 127.0.0.1 {primary} 2\n")
+        binary = os.environ.get("DLOCK_SERVER") or "redis-server"
+        self._process = subprocess.Popen([binary, str(file), "--sentinel"], stdout=subprocess.DEVNULL)
+
+    def close(self) -> None:
+        """Ends it."""
+        self._process.kill()
+        self._process.wait()
+        self._home.cleanup()
+
+
+class Quorum:
+    """Three servers, as if they were one."""
+
+    def __init__(self, ports: Sequence[int] = (0, 0, 0)) -> None:
+        self._members = [Server(port=port, durable=True) for port in ports]
+        self.ports = [member.port for member in self._members]
+
+    def info(self, name: str) -> dict[str, Any]:
+        """Returns what a server says; the token is the one that a majority has."""
+        infos = [info for member in self._members if (info := member.info(name))]
+        if not infos:
+            return {}
+        tokens = Counter(info["token"] for info in infos)
+        return {**infos[0], "token": tokens.most_common(1)[0][0]}
+
+    def call(self, *words: Any) -> Any:
+        """Has all of them carry out a command, and returns the last reply."""
+        return [member.call(*words) for member in self._members][-1]
+
+    def freeze(self) -> None:
+        """Stops all of them."""
+        for member in self._members:
+            member.freeze()
+
+    def thaw(self) -> None:
+        """Lets all of them go on."""
+        for member in self._members:
+            member.thaw()
+
+    def close(self) -> None:
+        """Ends all of them."""
+        for member in self._members:
+            member.close()
