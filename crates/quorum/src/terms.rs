@@ -36,9 +36,10 @@ impl fmt::Display for BadTerms {
 
 impl std::error::Error for BadTerms {}
 
-/// By how much two clocks may come apart while `time` passes: a hundredth and 2 ms.
+/// By how much two clocks may come apart while `time` passes: a hundredth and 1 ms; and 1 ms more, since servers count
+/// whole ones.
 ///
-/// That bounds the rates of the client's monotonic clock and of a server's clock together with the steps by which a
+/// The former bounds the rates of the client's monotonic clock and of a server's clock together with the steps by which a
 /// server's clock is set forward.
 pub fn drift_bound(time: Duration) -> Duration {
     time / 100 + Duration::from_millis(2)
@@ -59,7 +60,10 @@ impl Terms {
         if timeout.is_zero() || timeout > lease / 4 {
             return Err(BadTerms::TimeoutTooLong);
         }
-        Ok(Terms { members, lease, timeout, newcomer: lease.min(timeout * NEWCOMER), without: None })
+        let newcomer = lease.min(timeout * NEWCOMER);
+        // Servers are told no more, so no more is counted on.
+        let newcomer = newcomer - Duration::from_nanos(u64::from(newcomer.subsec_nanos()) % 1_000_000);
+        Ok(Terms { members, lease, timeout, newcomer, without: None })
     }
 
     /// The lock is not renewed unless its holder asks for it: all requests ask for the full lease.
@@ -150,6 +154,12 @@ mod tests {
         assert_eq!(Terms::new(3, SECOND * 2, SECOND / 10, SECOND), Err(BadTerms::LeaseTooLong));
         assert_eq!(Terms::new(3, SECOND, SECOND / 3, SECOND), Err(BadTerms::TimeoutTooLong));
         assert_eq!(Terms::new(3, SECOND, Duration::ZERO, SECOND), Err(BadTerms::TimeoutTooLong));
+    }
+
+    #[test]
+    fn a_newcomer_counts_on_whole_milliseconds_only() {
+        let terms = Terms::new(3, SECOND, Duration::from_micros(15_550), SECOND).unwrap();
+        assert_eq!(terms.newcomers_lease(), Duration::from_millis(155));
     }
 
     #[test]
