@@ -74,7 +74,7 @@ pub(crate) const COMMANDS: &[Command] = &[
         -3,
         (1, 1),
         LOCK,
-        "Acquires or enters a lock; not over a quorum.",
+        "Acquires or enters a lock; over a quorum, only acquires.",
         "key owner [option ...]",
     ),
     command(

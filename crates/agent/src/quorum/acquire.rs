@@ -1,4 +1,4 @@
-//! `ACQUIRE`, `RLOCK` and `WLOCK`.
+//! `ACQUIRE`, `RLOCK`, `WLOCK`, and the first `RACQUIRE` of an owner.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -59,7 +59,7 @@ impl Quorum {
             return Err(wrong(Malformed::EmptyKey));
         }
         let said = args::Acquire::parse(request.after(2), command, self.limits()).map_err(wrong)?;
-        if let Some(why) = self.why_not(command, &said) {
+        if let Some(why) = why_not(&said) {
             return Err(not_offered(why));
         }
         let lease = match said.lease {
@@ -73,19 +73,6 @@ impl Quorum {
         };
         let (key, block) = (key.to_vec(), said.block.map(Duration::from_millis));
         Ok(Wanted { key, owner, is_drawn, command, lease, block, request: said.request, anchor })
-    }
-
-    /// Returns what a quorum cannot offer of this.
-    fn why_not(&self, command: Command, said: &args::Acquire) -> Option<&'static str> {
-        match command {
-            Command::Racquire => Some("DLOCK.RACQUIRE: a lock is not reentrant"),
-            _ if said.min_token.is_some() => Some("MINTOKEN: the agent raises the tokens by itself"),
-            _ if said.cap.is_some() => Some("MAXHOLD: none of its servers knows when the lock was granted"),
-            _ if matches!(said.lease, LeaseChoice::Until(_)) => {
-                Some("EXAT and PXAT: its servers have clocks of their own")
-            }
-            _ => None,
-        }
     }
 
     /// Returns what the session of a command is, if it names one.
@@ -204,6 +191,19 @@ impl Quorum {
         }
         let token = Reply::number(hold.token.get());
         Some(if is_drawn { Reply::Array(vec![Reply::bulk(&*hold.owner.text()), token]) } else { token })
+    }
+}
+
+/// Returns what a quorum cannot offer of this.
+fn why_not(said: &args::Acquire) -> Option<&'static str> {
+    if said.min_token.is_some() {
+        Some("MINTOKEN: the agent raises the tokens by itself")
+    } else if said.cap.is_some() {
+        Some("MAXHOLD: none of its servers knows when the lock was granted")
+    } else if matches!(said.lease, LeaseChoice::Until(_)) {
+        Some("EXAT and PXAT: its servers have clocks of their own")
+    } else {
+        None
     }
 }
 
