@@ -84,6 +84,10 @@ impl Connection {
             }
             out.clear();
             out.shrink_to(KEPT);
+            if inbox.has_more() {
+                // Others first, or clients that send without a pause would be answered a hundred times in a turn.
+                tokio::task::yield_now().await;
+            }
         }
     }
 

@@ -31,6 +31,11 @@ impl<R: AsyncRead + Unpin> Inbox<R> {
         Self { reader, bytes: Vec::new(), read: 0, bounds }
     }
 
+    /// Whether the client has sent more than was read.
+    pub fn has_more(&self) -> bool {
+        self.read < self.bytes.len()
+    }
+
     /// Returns the next request if all of it is here.
     pub fn ready(&mut self) -> Result<Option<Request>, ProtocolError> {
         loop {

@@ -37,6 +37,28 @@ fn a_request_that_is_too_large_or_none_ends_its_connection() {
 }
 
 #[test]
+fn clients_that_send_without_a_pause_take_turns_with_others() {
+    let agent = alone(&[]);
+    let mut other = agent.client();
+    let _floods = agent.flooded(20, "COMMAND DOCS");
+    let mut commands = || {
+        let info = other.text("INFO agent");
+        let line = info.lines().find_map(|line| line.strip_prefix("agent_commands:")).expect("how many");
+        line.parse::<u64>().expect("a number")
+    };
+    let mut before = commands();
+    let mut between: Vec<_> = (0..21)
+        .map(|_| {
+            let now = commands();
+            now - std::mem::replace(&mut before, now)
+        })
+        .collect();
+    between.sort_unstable();
+    // One for each of the others is a turn; a request takes some.
+    assert!((2..400).contains(&between[10]), "{between:?}");
+}
+
+#[test]
 fn a_request_that_never_ends_takes_bounded_memory() {
     let agent = alone(&[]);
     let before = agent.memory();

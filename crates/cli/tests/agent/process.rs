@@ -1,11 +1,12 @@
 //! The agent as a process, and the servers behind it.
 
-use std::io::Read;
+use std::io::{Read, Write};
+use std::net::TcpStream;
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use dlock_testkit::process::{die_with_the_tests, free_port, hear_all_signals, signal, spawn};
+use dlock_testkit::process::{self, die_with_the_tests, free_port, hear_all_signals, spawn};
 use dlock_testkit::{Client, Server, Setup, soon};
 
 /// An agent. Killed with the value.
@@ -91,13 +92,23 @@ impl Agent {
     /// Asks it to stop, and returns its exit code.
     #[track_caller]
     pub fn stop(&mut self) -> Option<i32> {
-        signal(&self.child, libc::SIGTERM);
+        self.signal(libc::SIGTERM);
         let mut code = None;
         soon("the agent ends", || {
             code = self.child.try_wait().unwrap();
             code.is_some()
         });
         code.expect("it has ended").code()
+    }
+
+    pub fn signal(&self, signal: i32) {
+        process::signal(&self.child, signal);
+    }
+
+    /// Sends it this line without a pause over connections of their own, and reads what it says, until the value is
+    /// dropped.
+    pub fn flooded(&self, connections: usize, line: &str) -> Vec<Flood> {
+        (0..connections).map(|_| Flood::start(self.port, line)).collect()
     }
 
     /// Returns how much of its memory is resident, in bytes.
@@ -111,6 +122,29 @@ impl Agent {
 impl Drop for Agent {
     fn drop(&mut self) {
         self.kill9();
+    }
+}
+
+/// A client that sends faster than the agent answers. Ends with the value.
+pub struct Flood(TcpStream);
+
+impl Flood {
+    fn start(port: u16, line: &str) -> Self {
+        let stream = TcpStream::connect(("127.0.0.1", port)).expect("the agent");
+        let lines = format!("{line}\r\n").repeat(500);
+        let (mut to, mut from) = (stream.try_clone().unwrap(), stream.try_clone().unwrap());
+        std::thread::spawn(move || while to.write_all(lines.as_bytes()).is_ok() {});
+        std::thread::spawn(move || {
+            let mut chunk = vec![0; 1 << 16];
+            while let Ok(1..) = from.read(&mut chunk) {}
+        });
+        Self(stream)
+    }
+}
+
+impl Drop for Flood {
+    fn drop(&mut self) {
+        let _ = self.0.shutdown(std::net::Shutdown::Both);
     }
 }
 
