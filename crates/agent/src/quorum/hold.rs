@@ -95,6 +95,11 @@ impl Hold {
         }
     }
 
+    /// Whether it is being released, or is known to be lost.
+    pub fn is_over(&self) -> bool {
+        self.keeping().is_over
+    }
+
     pub fn is_live(&self) -> bool {
         !self.remaining().is_zero()
     }
@@ -111,11 +116,11 @@ impl Hold {
         self.keeping().anchor.as_ref().is_some_and(|bound| Arc::ptr_eq(bound, anchor))
     }
 
-    /// Binds it, for [`Anchor::bind`]. Returns whether it was bound there before.
-    pub fn bind(&self, anchor: Arc<Anchor>) -> bool {
-        let before = self.keeping().anchor.replace(anchor.clone());
+    /// Binds it, for [`Anchor::bind`]. Returns what it was bound to before.
+    pub fn bind(&self, anchor: Arc<Anchor>) -> Option<Arc<Anchor>> {
+        let before = self.keeping().anchor.replace(anchor);
         self.changed.notify_one();
-        before.is_some_and(|before| Arc::ptr_eq(&before, &anchor))
+        before
     }
 
     /// Ends the binding to a session that was forgotten: what is left is a lease.

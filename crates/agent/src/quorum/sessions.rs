@@ -71,14 +71,13 @@ impl Sessions {
             (Entry::Occupied(_), OpenIf::New) => Reply::Nil,
             (Entry::Occupied(open), OpenIf::Any | OpenIf::Open) => {
                 let open = open.get_mut();
-                let holds = open.anchor.holds();
                 // The answer promises that all holds live for this time.
-                if holds.iter().any(|hold| hold.remaining() < timeout) {
+                let Some(count) = open.anchor.vouch(timeout) else {
                     Self::forget(&open.anchor);
                     return Reply::error(NO_SESSION);
-                }
+                };
                 (open.timeout, open.left) = (timeout, timeout);
-                Reply::number(holds.len())
+                Reply::number(count)
             }
             (Entry::Vacant(_), OpenIf::Open) => Reply::error(NO_SESSION),
             (Entry::Vacant(_), OpenIf::New | OpenIf::Any) if !has_room => {

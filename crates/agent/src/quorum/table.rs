@@ -139,14 +139,17 @@ impl Table {
 
     /// Takes out a hold that the servers do not have any more. Its session is none any more, either.
     fn lose(&self, hold: &Arc<Hold>) {
-        if !hold.finish() {
-            return;
-        }
+        let anchor = hold.anchor();
+        let others = match &anchor {
+            Some(anchor) => anchor.lose(hold),
+            None => hold.finish().then(Vec::new),
+        };
+        let Some(others) = others else { return };
         self.remove(hold);
         Stats::count(&self.stats.lost);
-        if let Some(anchor) = hold.anchor() {
+        if let Some(anchor) = anchor {
             self.stats.log(&format!("lost {} of {}", shown(&hold.key), whose(&anchor)));
-            anchor.end(End::Forgotten).iter().for_each(|other| other.unbind(&anchor));
+            others.iter().for_each(|other| other.unbind(&anchor));
         }
     }
 

@@ -114,6 +114,43 @@ fn a_heartbeat_promises_nothing_that_the_servers_do_not_hold() {
     soon("it is lost", || !matches!(client.outcome(format!("DLOCK.CHECK k {token}")).unwrap(), Ok(Value::Int(1..))));
 }
 
+/// The machine stalls for longer than the lease. The heartbeat that waited in the socket must not be told of a session
+/// that still has everything.
+#[test]
+fn a_heartbeat_that_outlasts_the_lease_finds_no_session() {
+    let (servers, agent, mut client) = trio();
+    let other = Agent::over(&servers);
+    let mut newcomer = other.client();
+    for round in 0..4 {
+        client.int(format!("DLOCK.SESSION s{round} PX 300"));
+        client.int(format!("DLOCK.ACQUIRE k{round} a SESSIONID s{round} PX 1200"));
+        // It is at work when it is stopped, so what it reads first is what has come meanwhile.
+        let busy = agent.flooded(1, "ECHO a");
+        agent.signal(libc::SIGSTOP);
+        client.send(format!("DLOCK.SESSION s{round} PX 300 XX"));
+        newcomer.int(format!("DLOCK.ACQUIRE k{round} b PX 5000 BLOCK 5000"));
+        agent.signal(libc::SIGCONT);
+        assert!(client.fails().starts_with("NOSESSION "));
+        drop(busy);
+    }
+}
+
+#[test]
+fn a_hold_that_moves_between_sessions_counts_once() {
+    let (_servers, _agent, mut client) = trio();
+    client.int("DLOCK.SESSION s PX 5000");
+    client.int("DLOCK.SESSION t PX 5000");
+    client.int("DLOCK.ACQUIRE k a SESSIONID s PX 10000");
+    for _ in 0..3 {
+        assert_eq!(client.int("DLOCK.RENEW k a SESSIONID t"), 1);
+        assert_eq!(client.int("DLOCK.RENEW k a SESSIONID s"), 1);
+    }
+    assert_eq!(client.int("DLOCK.SESSION s PX 5000 XX"), 1);
+    assert_eq!(list_of(&client.run("DLOCK.SESSION s LIST")).len(), 1);
+    assert_eq!(client.int("DLOCK.SESSION t PX 5000 XX"), 0);
+    assert_eq!(client.int("DLOCK.SESSION s CLOSE"), 1);
+}
+
 #[test]
 fn a_connection_whose_lock_is_lost_is_closed() {
     let mut servers = servers(3);
