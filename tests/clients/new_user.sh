@@ -40,12 +40,13 @@ package() {
     node=$(scripts/node) || { echo "$node"; exit 77; }
     cargo package --quiet --locked --allow-dirty --package dlock-core
     # Together, since one needs the other and no registry has them. The users verify that they can be built.
-    cargo package --quiet --locked --allow-dirty --no-verify -p dlock-quorum -p dlock-client -p dlock-cli
+    cargo package --quiet --locked --allow-dirty --no-verify \
+        -p dlock-core -p dlock-quorum -p dlock-client -p dlock-agent -p dlock-cli
     mkdir "$home/files" "$home/.cargo"
     cp target/python/wheel/*.whl "$node"/*.tgz "$home/files"
     # Cargo takes these crates instead of the registry's.
     echo '[patch.crates-io]' >"$home/.cargo/config.toml"
-    for crate in quorum client cli; do
+    for crate in core quorum client agent cli; do
         # Files of other versions may lie beside it.
         version=$(cargo pkgid --package "dlock-$crate")
         version=${version##*[#@]}

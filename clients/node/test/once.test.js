@@ -38,7 +38,8 @@ withEachClient(({ key, run, open }) => {
     });
     assert.equal(ran, true);
     const ms = await left('stays');
-    assert(ms > 51_000 && ms <= 52_800, `${ms} ms are left`);
+    // From the end it would be 54 s.
+    assert(ms > 51_000 && ms < 53_000, `${ms} ms are left`);
     assert.equal((await lookAt(run, key('stays'))).token, token);
     assert.equal(await dlock.once(key('stays'), 60_000, () => assert.fail('it has run')), false);
   });
