@@ -46,5 +46,5 @@ fn servers_under_sentinel_come_up_and_hand_over() {
 
 #[test]
 fn a_cluster_comes_up_and_hands_over() {
-    play("production-cluster.md", 6, 6);
+    play("production-cluster.md", 7, 6);
 }
