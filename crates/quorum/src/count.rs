@@ -14,7 +14,7 @@ use crate::votes::Vote;
 use crate::{Acquisition, Answer, Ask, Call, Hold, Outcome, Terms};
 
 impl Acquisition {
-    /// Takes note of what came back to a request to enter or to raise the token.
+    /// Records the answer to a request to enter or to raise the token.
     pub(crate) fn note_vote(&mut self, now: Duration, call: &Call, answer: Answer, calls: &mut Vec<Call>) {
         let vote = match (call.ask, answer) {
             (Ask::Enter(entry) | Ask::Queue(entry, _), Answer::Granted(token)) => {

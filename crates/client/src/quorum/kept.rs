@@ -113,7 +113,7 @@ impl Kept {
         flights
     }
 
-    /// Takes note of answers that come later, in the background.
+    /// Records answers that come later, in the background.
     fn note_the_rest(self: &Arc<Self>, mut flights: Flights) {
         if flights.is_empty() {
             return;
@@ -126,7 +126,7 @@ impl Kept {
         });
     }
 
-    /// Takes note of an answer, and sends what follows from it.
+    /// Records an answer, and sends what follows from it.
     fn note(&self, call: &Call, answer: Answer, flights: &mut Flights) {
         // A server that does not count answers a release, too.
         if call.ask != Ask::Release {
