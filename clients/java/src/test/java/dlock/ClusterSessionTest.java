@@ -55,8 +55,10 @@ final class ClusterSessionTest {
             }
             assertEquals(1, cluster.first.figure("dlock", "dlock_named_sessions"));
             session.close();
-            assertEquals(0L, cluster.first.run("DBSIZE"));
-            assertEquals(0L, cluster.second.run("DBSIZE"));
+            for (Hold hold : holds) {
+                String name = hold.names().get(0);
+                assertTrue(cluster.with(name).isFree(name), name);
+            }
             assertThrows(LockLostException.class, holds.get(0)::release);
             DLock lock = client.lock("job").withLease(Lease.of(session));
             assertThrows(IllegalStateException.class, lock::lock);

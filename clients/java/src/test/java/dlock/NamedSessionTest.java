@@ -68,6 +68,13 @@ final class NamedSessionTest {
         return lost(hold).get(60, TimeUnit.SECONDS);
     }
 
+    /** None of them counts as held, though the server deletes the keys of many in pieces. */
+    private static void areFree(TestServer server, List<Hold> holds) {
+        for (Hold hold : holds) {
+            hold.names().forEach(name -> assertTrue(server.isFree(name), name));
+        }
+    }
+
     @Test
     void one_heartbeat_keeps_all_locks() throws Exception {
         Session session = client.openSession(TIMEOUT);
@@ -90,16 +97,17 @@ final class NamedSessionTest {
         holds.get(0).release();
         assertEquals(39, bound(server, session));
         session.close();
-        assertEquals(0L, server.run("DBSIZE"));
+        areFree(server, holds);
     }
 
     @Test
     void closing_frees_everything_in_one_command() throws Exception {
-        Session session = client.openSession(TIMEOUT);
+        // No heartbeat is due meanwhile.
+        Session session = client.openSession(Duration.ofMinutes(2));
         List<Hold> holds = holds(client, session, 20);
         server.run("CONFIG", "RESETSTAT");
         session.close();
-        assertEquals(0L, server.run("DBSIZE"));
+        areFree(server, holds);
         assertEquals(1, calls(server, "session"));
         assertEquals(0, calls(server, "release"));
         for (Hold hold : holds) {
@@ -194,7 +202,7 @@ final class NamedSessionTest {
                 soon("they are bound there", () -> bound(replica, session) == 120);
                 assertTrue(holds.stream().allMatch(Hold::isHeld) && holds.get(119).check());
                 session.close();
-                assertEquals(0L, replica.run("DBSIZE"));
+                areFree(replica, holds);
             }
         }
     }
