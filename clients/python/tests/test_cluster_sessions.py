@@ -89,14 +89,17 @@ async def test_one_heartbeat_for_each_server(kit: Kit, nodes: list[Node]) -> Non
     await asyncio.to_thread(soon, "the server renews it", lambda: client.pttl(first) > 8000)
     for node in nodes:
         assert 2 <= calls(node.client, "session") <= 10 and calls(node.client, "renew") == 0
-        node.client.config_resetstat()
     for lock in locks:
         assert lock.token == info(with_slot(nodes, lock.name)[0].client, lock.name)["token"]
     await locks[0].release()
+    for node in nodes:
+        node.client.config_resetstat()
     assert session.is_open
     await session.close()
     for node in nodes:
-        assert node.client.dbsize() == 0 and calls(node.client, "session") == 1
+        # A heartbeat may have been due.
+        assert 1 <= calls(node.client, "session") <= 2 and calls(node.client, "release") == 0
+    assert not any(info(with_slot(nodes, lock.name)[0].client, lock.name) for lock in locks)
     assert all(lost_already(lock.lost) for lock in locks[1:])
     with pytest.raises(redis_dlock.LockError, match="closed"):
         await kit.extra("other", client=own, session=session).acquire()
