@@ -12,7 +12,7 @@ use tokio::time::sleep_until;
 use super::anchor::{Anchor, What};
 use super::hold::{Hold, on_servers};
 use super::sessions::NO_SESSION;
-use super::{Quorum, not_offered, outage};
+use super::{Quorum, malformed, not_offered, outage};
 use crate::resp::{Reply, Request};
 use crate::stats::Stats;
 
@@ -53,7 +53,7 @@ impl Quorum {
 
     fn wanted(&self, command: Command, request: &Request, connection: &Arc<Anchor>) -> Result<Wanted, Reply> {
         let name = request.name();
-        let wrong = |what: Malformed| Reply::error(what.text(&name));
+        let wrong = |what: Malformed| malformed(&what, &name);
         let key = request.word(1).ok_or_else(|| wrong(Malformed::Arity))?;
         if key.is_empty() {
             return Err(wrong(Malformed::EmptyKey));

@@ -10,7 +10,7 @@ use dlock_core::{BindTo, Entries, Lease, LeaseChoice, RenewToken};
 use super::anchor::{Anchor, What};
 use super::hold::{Hold, on_servers};
 use super::sessions::NO_SESSION;
-use super::{Quorum, not_offered, outage};
+use super::{Quorum, malformed, not_offered, outage};
 use crate::resp::{Reply, Request};
 use crate::stats::Stats;
 
@@ -51,7 +51,7 @@ impl Quorum {
     pub(super) async fn renew(&self, request: &Request, connection: &Arc<Anchor>) -> Option<Reply> {
         let said = match args::Renew::parse(request.after(2), self.limits()) {
             Ok(said) => said,
-            Err(what) => return Some(Reply::error(what.text(&request.name()))),
+            Err(what) => return Some(malformed(&what, &request.name())),
         };
         if matches!(said.token, RenewToken::AtLeast(_)) {
             return Some(not_offered("MINTOKEN: the agent raises the tokens by itself"));

@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use dlock_client::{Client, Error};
-use dlock_core::args::Limits;
+use dlock_core::args::{Limits, Malformed};
 use dlock_core::{Command, Lease};
 
 use crate::resp::{Reply, Request};
@@ -125,6 +125,18 @@ impl Quorum {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let now_us = u64::try_from(now.as_micros()).unwrap_or(u64::MAX);
         Limits { now_us, max_lease: self.max_lease, max_hold: None }
+    }
+}
+
+/// The error that the client of `command` gets for its arguments.
+fn malformed(what: &Malformed, command: &str) -> Reply {
+    match what {
+        // The agent's own limit, which differs from `dlock.max-lease` of the servers.
+        Malformed::LeaseTooLong(option, max) => {
+            let ms = max.get();
+            Reply::error(format!("ERR lease is longer than the agent's --longest-lease allows ({ms} ms): {option}"))
+        }
+        what => Reply::error(what.text(command)),
     }
 }
 

@@ -193,6 +193,11 @@ fn invalid_arguments_get_the_errors_of_the_module() {
         assert_eq!(client.error(request), module.error(request), "{request}");
     }
     assert_eq!(client.error(["DLOCK.ACQUIRE", "", "a"]), module.error(["DLOCK.ACQUIRE", "", "a"]));
+    for request in ["DLOCK.ACQUIRE k a EX 3600", "DLOCK.RENEW k a EX 3600"] {
+        let error = client.error(request);
+        assert!(error.starts_with("ERR lease is longer than the agent's --longest-lease allows ("), "{error}");
+        assert!(error.ends_with(" ms): EX"), "{error}");
+    }
 }
 
 #[test]
