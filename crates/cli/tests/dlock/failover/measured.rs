@@ -110,6 +110,7 @@ fn figures() {
     println!("{HEADING}");
     print(&server, "`SENTINEL FAILOVER`", &under_sentinel(1, "", |_, sentinels| order(sentinels)));
     print(&server, "the same, `min-replicas-to-write 1`", &under_sentinel(1, few, |_, sentinels| order(sentinels)));
+    print(&server, "the same, two replicas", &under_sentinel(2, few, |_, sentinels| order(sentinels)));
     print(&server, "`CLIENT PAUSE` for 15 s, `SENTINEL FAILOVER`", &under_sentinel(1, "", paused));
     let procedures: [(&str, Procedure); 5] = [
         ("one replica", || under_sentinel(1, "", dlock)),
