@@ -17,6 +17,7 @@
     reason = "a test that panics has failed, which is what it is for"
 )]
 
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -32,6 +33,21 @@ use dlock_testkit::skip::skipped;
 const DEADLINE: Duration = Duration::from_secs(600);
 /// The exit code that says: not on this machine.
 const MISSING: i32 = 77;
+
+/// What is in the lines that name a failed test: of JUnit, pytest (which begins those of the reason with an `E`), Node.js,
+/// Go, compilers, and the scripts themselves.
+const SIGNS: [&str; 8] = ["JUnit Jupiter:", "FAILED", "✖", "not ok ", "--- FAIL", "panic:", "DATA RACE", "error:"];
+/// How many lines a failed test and its reason take.
+const REASON: usize = 10;
+/// How many lines are shown in short, the last ones, and how many characters of each.
+const MOST: usize = 120;
+const WIDTH: usize = 300;
+
+/// A script that has not passed.
+struct Wrong {
+    what: String,
+    output: String,
+}
 
 /// How a script ended.
 enum Outcome {
@@ -60,6 +76,29 @@ fn every_language_with_recipes_is_run() {
     }
 }
 
+#[test]
+fn what_is_said_ends_with_the_failed_tests_and_their_reasons() {
+    let noise = "storm: 1352 granted, 1053 interrupted\n".repeat(5000);
+    for (name, reason) in [
+        (
+            "  JUnit Jupiter:WaitingTest:order()",
+            "    => org.opentest4j.AssertionFailedError: expected: <0> but was: <24>",
+        ),
+        ("FAILED tests/test_lost.py::test_a_cut[sync]", "E       assert 3 == 4"),
+        ("  ✖ closing frees everything (12.75 ms)", "    AssertionError [ERR_ASSERTION]: why"),
+        ("    --- FAIL: TestOne/sub (0.00s)", "        a_test.go:3: why"),
+        ("Java named_session: FAILED: line 3", "it replied 1"),
+    ] {
+        let output = format!("{noise}{name}\n{reason}\n{noise}the end");
+        let said = said(&[Wrong { what: "java failed after 1.0 s".to_owned(), output }]);
+        let (_, short) = said.split_once("in short: java failed").expect("a short form");
+        let (named, ended) = (short.find(name), short.ends_with("the end"));
+        assert!(ended && named.is_some_and(|at| short[at..].contains(reason)) && short.len() < 2000, "{short}");
+    }
+    let long = format!("error: {}\n", "x".repeat(5000)).repeat(5000);
+    assert!(failures(&long).len() <= MOST * (WIDTH + 1));
+}
+
 /// Runs the scripts of a directory, two at a time: most of their time they wait for leases to end.
 fn run_all(directory: &str) {
     let scripts = Mutex::new(scripts(directory).into_iter());
@@ -69,13 +108,13 @@ fn run_all(directory: &str) {
     let test = std::thread::current().name().unwrap_or(directory).to_owned();
     let wrong = std::thread::scope(|scope| {
         let start = || std::thread::Builder::new().name(test.clone()).spawn_scoped(scope, work).expect("a thread");
-        [start(), start()].map(|worker| worker.join().expect("no panic")).concat()
+        [start(), start()].into_iter().flat_map(|worker| worker.join().expect("no panic")).collect::<Vec<_>>()
     });
-    assert!(wrong.is_empty(), "{directory}:\n{}", wrong.join("\n"));
+    assert!(wrong.is_empty(), "{directory}:\n{}", said(&wrong));
 }
 
 /// Runs a script, and says why it has not passed.
-fn wrong_with(script: &Path, directory: &str) -> Option<String> {
+fn wrong_with(script: &Path, directory: &str) -> Option<Wrong> {
     let (name, start) = (name_of(script), Instant::now());
     let outcome = run(script);
     let took = start.elapsed().as_secs_f32();
@@ -88,10 +127,29 @@ fn wrong_with(script: &Path, directory: &str) -> Option<String> {
         Outcome::Missing(what) => {
             skipped(&format!("{directory}: {name}: missing: {what}"));
             let wrong = || format!("{name}: missing: {what} (DLOCK_RECIPES_MISSING_OK={name} goes without)");
-            (!may_be_missing(&name)).then(wrong)
+            (!may_be_missing(&name)).then(|| Wrong { what: wrong(), output: String::new() })
         }
-        Outcome::Failed(output) => Some(format!("{name} failed after {took:.1} s:\n{output}")),
+        Outcome::Failed(output) => Some(Wrong { what: format!("{name} failed after {took:.1} s"), output }),
     }
+}
+
+/// All that the scripts printed, and at the end, where a record that was cut still has it, what failed and why.
+fn said(wrong: &[Wrong]) -> String {
+    let whole = wrong.iter().map(|one| format!("{}\n{}", one.what, one.output));
+    let short = wrong.iter().map(|one| format!("in short: {}\n{}", one.what, failures(&one.output)));
+    whole.chain(short).collect::<Vec<_>>().join("\n")
+}
+
+/// The lines of an output that name a failed test, each with the lines after it, which give the reason; and its end.
+fn failures(output: &str) -> String {
+    let lines: Vec<&str> = output.lines().collect();
+    let names = |line: &&str| SIGNS.iter().any(|sign| line.contains(sign)) || line.starts_with("E  ");
+    let named = (0..lines.len()).filter(|&at| names(&lines[at]));
+    let mut shown: BTreeSet<usize> = named.flat_map(|at| at..lines.len().min(at + REASON)).collect();
+    shown.extend(lines.len().saturating_sub(REASON)..lines.len());
+    let cut = |&at: &usize| lines[at].chars().take(WIDTH).collect::<String>();
+    let last: Vec<_> = shown.iter().skip(shown.len().saturating_sub(MOST)).map(cut).collect();
+    last.join("\n")
 }
 
 fn may_be_missing(name: &str) -> bool {
