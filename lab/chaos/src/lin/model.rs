@@ -68,12 +68,7 @@ impl Model {
                     let served = self.at(now_us).serve(ops, &words.keys);
                     served.and_then(|state| state.run(ops, at, &words)).and_then(|state| state.serve(ops, &words.keys))
                 };
-                // The same state earlier is as good: whatever follows may come later.
-                let Some(state) = state else { continue };
-                let fingerprint = state.fingerprint();
-                if states.iter().all(|(known, _)| *known != fingerprint) {
-                    states.push((fingerprint, state));
-                }
+                add_new(&mut states, state);
             }
         }
         states.into_iter().map(|(_, state)| state).collect()
@@ -85,10 +80,12 @@ impl Model {
         let mut states = Vec::new();
         for waiter in &self.naive.waiting {
             let Some(op) = ops.get(index(waiter.ticket)) else { continue };
-            if let Some(token) = token_of(&op.reply).filter(|token| token / 1000 >= self.naive.now()) {
-                let served = self.at(token).serve(ops, &waiter.keys);
-                states.extend(served.filter(|state| state.answered != self.answered));
+            let mut served: Vec<(Fingerprint, Model)> = Vec::new();
+            for now_us in self.grant_times(op) {
+                let state = self.at(now_us).serve(ops, &waiter.keys);
+                add_new(&mut served, state.filter(|state| state.answered != self.answered));
             }
+            states.extend(served.into_iter().map(|(_, state)| state));
             if op.reply == Reply::Nil {
                 let limit = Words::of(&op.command).and_then(|words| words.number("BLOCK")).unwrap_or(0);
                 let due = self.naive.now().max(op.from_ms + limit);
@@ -98,6 +95,16 @@ impl Model {
             }
         }
         states
+    }
+
+    /// When this waiter may have been granted, in µs: a new token tells it. One that the owner had already, since more
+    /// permits keep it, tells nothing: it may have been in any ms up to the reply.
+    fn grant_times(&self, op: &Op) -> Vec<u64> {
+        let now = self.naive.now();
+        match token_of(&op.reply) {
+            Some(token) if token <= self.naive.last_token => (now..=op.until_ms).map(|now_ms| now_ms * 1000).collect(),
+            token => token.into_iter().filter(|token| token / 1000 >= now).collect(),
+        }
     }
 
     /// What tells this state from others, and its time.
@@ -249,6 +256,15 @@ impl Model {
         ];
         let expected = fields.into_iter().flat_map(|(name, value)| [text(name), value]).collect();
         (*reply == Reply::List(expected)).then_some(self)
+    }
+}
+
+/// Adds a state, unless it is known. The same state earlier is as good: whatever follows may come later.
+fn add_new(states: &mut Vec<(Fingerprint, Model)>, state: Option<Model>) {
+    let Some(state) = state else { return };
+    let fingerprint = state.fingerprint();
+    if states.iter().all(|(known, _)| *known != fingerprint) {
+        states.push((fingerprint, state));
     }
 }
 

@@ -174,6 +174,30 @@ mod tests {
         assert!(!explains(&waits(1_005_300)), "while alice has it");
     }
 
+    /// alice and bob have a permit each, bob waits for alice's and is seen waiting. He enters again: with no new token.
+    fn more_permits(replied: u64) -> Vec<Op> {
+        let takes = |sent, replied, options: &str, token| {
+            op(sent, replied, &format!("DLOCK.SACQUIRE k {options}"), Reply::Int(token))
+        };
+        let fields = [("holders", 2), ("count", 2), ("token", 11_500), ("ttl", 997), ("waiters", 1)];
+        vec![
+            takes(10_000, 10_900, "alice 2 PX 12", 10_500),
+            takes(11_000, 11_900, "bob 2 PX 1000", 11_500),
+            takes(13_000, replied, "bob 2 PX 1000 BLOCK 50", 11_500),
+            op(14_000, 14_900, "DLOCK.INFO k", Reply::List(info("shared", &fields))),
+        ]
+    }
+
+    #[test]
+    fn a_waiter_that_enters_again_when_a_lease_ends_is_explained() {
+        assert!(explains(&more_permits(24_000)));
+        assert!(!explains(&more_permits(21_000)), "alice has hers until 22 ms");
+        let left = |left| [more_permits(24_000), vec![op(25_000, 25_900, "DLOCK.CHECK k 11500", Reply::Int(left))]];
+        for (ms, is_right) in [(996, false), (997, true), (998, true), (999, true), (1000, false)] {
+            assert_eq!(explains(&left(ms).concat()), is_right, "{ms} ms left of the lease from 22, 23 or 24 ms on");
+        }
+    }
+
     #[test]
     fn a_look_between_the_end_of_a_lease_and_the_next_grant_is_explained() {
         let waits = op(13_000, 1_020_000, &format!("{BOB} BLOCK 0"), Reply::Int(1_011_900));
