@@ -96,7 +96,7 @@ fn judged(ledger: &Ledger, is_main: bool) -> String {
         vec![row.what.to_owned(), target.case.to_owned(), measured, target.bound.to_string(), outcome, calls]
     });
     format!(
-        "## Targets\n\n{met} of {judged} rows are met in every figure. The last column shows the result that would be measured \
+        "## Targets\n\n{met} of {judged} targets are met in every case. The last column shows the result that would be measured \
          if the module's own\ncode cost nothing: what the server needs for the command and for the calls that the module \
          makes.\n\n{}",
         table(&["what", "case", "measured", "target", "", "the server's part"], rows.collect())
@@ -112,6 +112,19 @@ fn calls_alone(ledger: &Ledger, target: &Target) -> Option<f64> {
         _ => None,
     }
 }
+
+/// What the table of instructions shows.
+const COUNTED: &str = "\
+Instructions of the server process for one operation (callgrind, pipeline 16, 64 locks). In brackets: the ratio to
+`SET NX PX` + `DEL`, which checks no owner. The last column shows the bytes that a replica receives. The counts do not
+depend on the load of the machine. Every server holds 100 other keys.
+
+A busy server also has a client that waits for a lock, and a lock that is bound to a connection.
+
+Locks have the lease of `dlock.default-lease`, and `RENEW` uses the lease of the hold. Rows with `PX` give a lease in
+the command, as the other locks must. `make bench-instr` counts again and fails if a ratio differs by more than 5 %.
+
+";
 
 fn counted(ledger: &Ledger, plot: &str) -> String {
     let count = |mode: &str, name: &str| ledger.figure(&format!("instructions/{mode}/{name}")).map(|f| f.median);
@@ -133,15 +146,10 @@ fn counted(ledger: &Ledger, plot: &str) -> String {
     if rows.is_empty() {
         return String::new();
     }
+    // On another server than the main one there is no plot, and the same words do not come again.
+    let about = if plot.is_empty() { "" } else { COUNTED };
     format!(
-        "## Instructions\n\n{plot}\
-         Instructions of the server process for one operation (callgrind, pipeline 16, 64 locks). In brackets: the ratio \
-         to\n`SET NX PX` + `DEL`, which checks no owner. The last column shows the bytes that a replica receives. The counts do \
-         not\ndepend on the load of the machine. Every server holds 100 other keys.\n\n\
-         A busy server also has a client that waits for a lock, and a lock that is bound to a connection.\n\n\
-         Locks have the lease of `dlock.default-lease`, and `RENEW` uses the lease of the hold. Rows with `PX` give a lease \
-         in\nthe command, as the other locks must. `make bench-instr` counts again and fails if a ratio differs by more \
-         than 5 %.\n\n{}",
+        "## Instructions\n\n{plot}{about}{}",
         table(&["operation", "no persistence", "AOF everysec", "one replica", "bytes replicated"], rows)
     )
 }
