@@ -111,6 +111,15 @@ pub fn is_held_still() -> bool {
     unsafe { api!(RedisModule_AvoidReplicaTraffic()) != 0 }
 }
 
+/// The flags of a context now.
+///
+/// # Safety
+/// `raw` must be live.
+pub(super) unsafe fn flags_of(raw: *mut raw::RedisModuleCtx) -> Flags {
+    // SAFETY: the caller's promise.
+    Flags(unsafe { api!(RedisModule_GetContextFlags(raw)) })
+}
+
 impl Context<'_> {
     /// # Safety
     /// `raw` must be the context the server gave to the running call.
@@ -121,7 +130,7 @@ impl Context<'_> {
     /// The flags now.
     pub fn flags(&self) -> Flags {
         // SAFETY: `self.raw` is live for the call.
-        Flags(unsafe { api!(RedisModule_GetContextFlags(self.raw)) })
+        unsafe { flags_of(self.raw) }
     }
 
     /// The selected database.

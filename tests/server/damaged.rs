@@ -195,11 +195,7 @@ fn a_damaged_effect_in_the_aof_does_no_harm() {
     client.int("DLOCK.ACQUIRE k a PX 600000");
     let effect = server.aof().into_iter().find(|command| command[0] == b"DLOCK.APPLY").expect("an effect");
     server.kill9();
-    let file = std::fs::read_dir(server.path("appendonlydir"))
-        .unwrap()
-        .map(|entry| entry.unwrap().path())
-        .find(|path| path.to_string_lossy().ends_with(".incr.aof"))
-        .unwrap();
+    let file = server.aof_path();
     let whole = std::fs::read(&file).unwrap();
     let mut random = seeded(8);
     let mut damaged = whole.clone();

@@ -1,6 +1,7 @@
 //! The append-only file as a list of commands: what the server also sends to its replicas.
 
 use std::fs;
+use std::path::PathBuf;
 
 use crate::server::Server;
 
@@ -21,13 +22,18 @@ impl Server {
         commands
     }
 
-    /// Returns the size of the file that commands are appended to.
+    /// Returns the path of the file that commands are appended to.
     #[track_caller]
-    pub fn aof_size(&self) -> u64 {
+    pub fn aof_path(&self) -> PathBuf {
         let manifest = fs::read_to_string(self.path("appendonlydir/appendonly.aof.manifest")).expect("an AOF");
         let line = manifest.lines().find(|line| line.contains(" type i")).expect("a file that grows");
-        let name = line.split(' ').nth(1).expect("file NAME");
-        fs::metadata(self.path("appendonlydir").join(name)).expect("a file of the manifest").len()
+        self.path("appendonlydir").join(line.split(' ').nth(1).expect("file NAME"))
+    }
+
+    /// Returns the size of that file.
+    #[track_caller]
+    pub fn aof_size(&self) -> u64 {
+        fs::metadata(self.aof_path()).expect("a file of the manifest").len()
     }
 
     /// Returns the names of the commands that `act` appended, in upper case.
