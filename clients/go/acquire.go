@@ -179,7 +179,11 @@ func (a *attempt) unbind() {
 func (a *attempt) held(g *grant) (*Lock, error) {
 	l := newLock(a, g)
 	// The lease, and the earliest cap, count from the grant, which came somewhere in that time.
-	if time.Since(g.sent) > a.terms.lease/3 {
+	proof := a.terms.lease
+	if a.bound != nil && a.client.isOver() {
+		proof = min(proof, a.client.session) // It is bound to the session only after this.
+	}
+	if time.Since(g.sent) > proof/3 {
 		if err := l.confirm(a.io, later(a.answerBy(), time.Now().Add(late))); err != nil {
 			l.lose(err)
 			// Of several locks, some may be held.
@@ -348,7 +352,7 @@ func (a *attempt) forsake(p *pool, err error) {
 // command returns the acquiring command. `block` is empty if it does not wait.
 func (a *attempt) command(block string) command {
 	options := []string{"PX", millis(a.terms.lease), "REQUEST", a.request}
-	if a.bound != nil {
+	if a.bound != nil && !a.client.isOver() {
 		options = append(options, "SESSIONID", a.bound.id)
 	}
 	if a.terms.maxHold > 0 {
@@ -414,6 +418,10 @@ func (a *attempt) settle() {
 	}
 	var commands []command
 	for _, owner := range a.debts {
+		if a.client.isOver() {
+			// The wait may go on, on a connection that cannot be closed. This takes over its place, and ends at once.
+			commands = append(commands, a.target.acquire(owner, "PX", millis(shortestLease), "REQUEST", a.request, "BLOCK", "1"))
+		}
 		commands = append(commands, a.target.releaseAll(owner)...)
 	}
 	a.client.behind(func() { a.client.releaseBehind(a.target.keys[0], commands, a.usesSession()) })

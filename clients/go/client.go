@@ -65,6 +65,7 @@ func newClient(s settings, r router) *Client {
 		settings: s, router: r, began: time.Now(), ctx: ctx, end: end, last: last, stop: stop,
 		gates: gates{size: s.waiters}, pools: map[string]*pool{}, held: map[*Lock]struct{}{},
 	}
+	c.access.last = last
 	c.sessions = sessions{client: c, time: s.session, homes: map[string]*home{}}
 	return c
 }

@@ -15,9 +15,8 @@ import (
 // conn is a connection that one goroutine uses at a time. It counts the replies that it owes: one that owes any is
 // closed and never used again, because the next reply would be taken for that to another command.
 type conn struct {
-	net.Conn
+	link
 	address string
-	reader  *bufio.Reader
 	owed    int
 	// The deadline was moved by a context that has ended meanwhile.
 	spoiled bool
@@ -26,6 +25,19 @@ type conn struct {
 	changed bool
 	closed  atomic.Bool
 	onClose func()
+}
+
+// link carries commands and their replies: over a connection of the client's own (wire), or of another client's (lent).
+type link interface {
+	// start sends commands, whose replies are awaited until then. Zero: for as long as it takes.
+	start(commands []command, until time.Time) error
+	// next returns the next reply, if it comes until the deadline.
+	next() (any, error)
+	// there waits for it. If it has not come until the deadline, nothing has changed.
+	there() error
+	SetDeadline(time.Time) error
+	SetWriteDeadline(time.Time) error
+	Close() error
 }
 
 // past is a deadline that ends any reading or writing at once.
@@ -37,12 +49,18 @@ type access struct {
 	database       int
 	tls            *tls.Config
 	dial           func(ctx context.Context, network, address string) (net.Conn, error)
+	// Instead of all that: another client, and what ends the use of its connections.
+	open func(ctx context.Context) (Conn, error)
+	last context.Context
 }
 
 // connect makes a connection and logs in, until then at most.
 func (a *access) connect(ctx context.Context, address string, until time.Time) (*conn, error) {
 	ctx, cancel := context.WithDeadline(ctx, until)
 	defer cancel()
+	if a.open != nil {
+		return a.borrow(ctx, address)
+	}
 	dial := a.dial
 	if dial == nil {
 		dial = (&net.Dialer{}).DialContext
@@ -56,7 +74,7 @@ func (a *access) connect(ctx context.Context, address string, until time.Time) (
 			return nil, err
 		}
 	}
-	c := &conn{Conn: raw, address: address, reader: bufio.NewReader(raw), used: time.Now()}
+	c := &conn{link: &wire{raw, bufio.NewReader(raw)}, address: address, used: time.Now()}
 	if hello := a.hello(); len(hello) > 0 {
 		replies, err := c.exchange(ctx, until, nil, hello...)
 		if err == nil {
@@ -106,7 +124,7 @@ func (c *conn) exchange(ctx context.Context, until time.Time, undo []command, co
 	}
 	c.SetDeadline(until)
 	stop := c.endsWith(ctx)
-	replies, err := c.talk(commands)
+	replies, err := c.talk(until, commands)
 	c.spoiled = !stop() || c.spoiled
 	if err != nil {
 		if isSilence(err) && len(undo) > 0 {
@@ -141,8 +159,8 @@ func (c *conn) endsWith(ctx context.Context) func() bool {
 	return context.AfterFunc(ctx, func() { c.SetDeadline(past) })
 }
 
-func (c *conn) talk(commands []command) ([]any, error) {
-	if err := c.send(commands...); err != nil {
+func (c *conn) talk(until time.Time, commands []command) ([]any, error) {
+	if err := c.send(until, commands...); err != nil {
 		return nil, err
 	}
 	replies := make([]any, len(commands))
@@ -156,18 +174,13 @@ func (c *conn) talk(commands []command) ([]any, error) {
 	return replies, nil
 }
 
-func (c *conn) send(commands ...command) error {
-	var bytes []byte
-	for _, each := range commands {
-		bytes = each.appendTo(bytes)
-	}
+func (c *conn) send(until time.Time, commands ...command) error {
 	c.owed += len(commands)
-	_, err := c.Write(bytes)
-	return err
+	return c.start(commands, until)
 }
 
 func (c *conn) read() (any, error) {
-	reply, err := readReply(c.reader, 0)
+	reply, err := c.next()
 	if err == nil {
 		c.owed--
 		c.used = time.Now()
@@ -175,23 +188,23 @@ func (c *conn) read() (any, error) {
 	return reply, err
 }
 
-// answers waits for the first byte of a reply. False: none came until the deadline, and the connection is as it was.
+// answers waits for a reply. False: none came until the deadline, and the connection is as it was.
 func (c *conn) answers() (bool, error) {
-	_, err := c.reader.Peek(1)
+	err := c.there()
 	if errors.Is(err, os.ErrDeadlineExceeded) {
 		return false, nil
 	}
-	if err != nil {
-		return false, broken(err)
-	}
-	return true, nil
+	return err == nil, err
 }
 
 // leave sends commands behind those that are unanswered, and closes the connection: if the server executes those, it
-// executes these.
+// executes these. On a connection of another client nothing can be sent behind.
 func (c *conn) leave(commands []command) {
-	c.SetWriteDeadline(time.Now().Add(50 * time.Millisecond))
-	c.send(commands...) // Without a connection there is nothing to undo on it.
+	if !c.isLent() {
+		limit := time.Now().Add(50 * time.Millisecond)
+		c.SetWriteDeadline(limit)
+		c.send(limit, commands...) // Without a connection there is nothing to undo on it.
+	}
 	c.close()
 }
 
@@ -200,9 +213,14 @@ func (c *conn) isClean() bool { return c.owed == 0 && !c.spoiled && !c.closed.Lo
 // isStale returns whether a server or a firewall may have forgotten an idle connection.
 func (c *conn) isStale() bool { return time.Since(c.used) >= longestIdle }
 
+func (c *conn) isLent() bool {
+	_, lent := c.link.(*lent)
+	return lent
+}
+
 func (c *conn) close() {
 	if c.closed.CompareAndSwap(false, true) {
-		c.Conn.Close()
+		c.Close()
 		if c.onClose != nil {
 			c.onClose()
 		}

@@ -24,5 +24,5 @@
 // # Goroutines
 //
 // A [Client] may be used by many goroutines at once. Each acquisition is an owner of its own, so a lock excludes the
-// goroutines of one program as well. No goroutine outlives [Client.Close].
+// goroutines of one program as well. No goroutine outlives [Client.Close], unless another client ([Over]) still reads.
 package dlock

@@ -71,6 +71,10 @@ func (h *home) exchange(ctx context.Context, commands ...command) ([]any, error)
 		h.conn = c
 	}
 	replies, err := h.conn.exchange(ctx, until, nil, commands...)
+	if h.conn.isLent() {
+		h.conn.close()
+		h.conn = nil
+	}
 	if err == nil {
 		h.pool.hears()
 	}

@@ -79,6 +79,10 @@ func (c *Client) Watch(ctx context.Context, name string) iter.Seq2[*Holder, erro
 			yield(nil, err)
 			return
 		}
+		if c.isOver() {
+			yield(nil, errNotOver)
+			return
+		}
 		if !c.begins() {
 			yield(nil, &failure{ErrClosed, name, nil})
 			return
@@ -163,12 +167,13 @@ func (o *observer) follow(ctx context.Context, again bool) error {
 
 // ask returns the reply to a command. Changes that are reported meanwhile are older than it, or will be told again.
 func (o *observer) ask(ctx context.Context, c *conn, question command) (any, error) {
-	c.SetDeadline(time.Now().Add(watchAnswer))
+	until := time.Now().Add(watchAnswer)
+	c.SetDeadline(until)
 	defer c.endsWith(ctx)()
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
 	}
-	if err := c.send(question); err != nil {
+	if err := c.send(until, question); err != nil {
 		return nil, err
 	}
 	for {
@@ -207,7 +212,7 @@ func (o *observer) sleep(ctx context.Context, c *conn, until time.Time) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	_, err = readReply(c.reader, 0)
+	_, err = c.next()
 	return err
 }
 

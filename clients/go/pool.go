@@ -154,10 +154,10 @@ func (p *pool) forget(c *conn) {
 	delete(p.open, c)
 }
 
-// give takes a connection back. It keeps one that is clean.
+// give takes a connection back. It keeps one that is clean and not lent.
 func (p *pool) give(c *conn) {
 	p.mu.Lock()
-	keep := c.isClean() && !p.closed && len(p.idle) < cap(p.places)
+	keep := c.isClean() && !c.isLent() && !p.closed && len(p.idle) < cap(p.places)
 	if keep {
 		p.idle = append(p.idle, c)
 	}

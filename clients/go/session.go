@@ -129,7 +129,7 @@ func (s *sessions) add(b *binding, l *Lock) {
 	defer s.mu.Unlock()
 	h := b.home
 	h.locks[l] = struct{}{}
-	l.home, l.bound = h, h.isOpen && h.generation == b.generation
+	l.home, l.bound = h, h.isOpen && h.generation == b.generation && !s.client.isOver()
 	if !l.known {
 		l.cap = l.until // A lease beyond the cap is refused.
 	}

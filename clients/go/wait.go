@@ -80,8 +80,12 @@ func (a *attempt) parts(p *pool, c *conn, err error) error {
 
 // await sends a command and waits for its reply, for as long as the server is there.
 func (a *attempt) await(c *conn, wait command) (any, error) {
+	var limit time.Time
+	if !a.ends.IsZero() {
+		limit = a.ends.Add(late)
+	}
 	c.SetDeadline(time.Now().Add(step))
-	if err := c.send(wait); err != nil {
+	if err := c.send(limit, wait); err != nil {
 		return nil, err
 	}
 	w := &watch{attempt: a, conn: c}
@@ -98,10 +102,6 @@ func (a *attempt) await(c *conn, wait command) (any, error) {
 	}()
 	stop := c.endsWith(a.io)
 	defer func() { c.spoiled = !stop() || c.spoiled }()
-	var limit time.Time
-	if !a.ends.IsZero() {
-		limit = a.ends.Add(late)
-	}
 	for {
 		// An interrupter sets its reason first, and then moves the deadline to the past.
 		c.SetDeadline(limit)

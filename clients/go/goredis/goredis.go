@@ -1,0 +1,78 @@
+// Package goredis lets a client of dlock use the connections of go-redis.
+//
+//	client, err := dlock.Over(goredis.Connections(rdb))
+package goredis
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	dlock "dlock.example/dlock/clients/go"
+	"github.com/redis/go-redis/v9"
+)
+
+// Connections returns the connections of the pool of a client, which may be one that Sentinels lead to the primary. Each
+// wait for a lock keeps one: PoolSize must have room for them.
+func Connections(rdb *redis.Client) func(context.Context) (dlock.Conn, error) {
+	return func(context.Context) (dlock.Conn, error) { return &conn{rdb: rdb}, nil }
+}
+
+// conn takes its connection with the first commands: how long go-redis waits for a reply is fixed then.
+type conn struct {
+	rdb  *redis.Client
+	only *redis.Conn
+}
+
+// How much longer go-redis waits for a reply than it is asked to. A connection on which none has come is closed then.
+const more = 3 * time.Second
+
+// Do implements [dlock.Conn]. go-redis reads on if ctx ends, until its own time is over.
+func (c *conn) Do(ctx context.Context, commands ...[]string) ([]any, error) {
+	if c.only == nil {
+		var timeout time.Duration // None: the wait has no limit.
+		if deadline, ok := ctx.Deadline(); ok {
+			timeout = max(0, time.Until(deadline)) + more
+		}
+		c.only = c.rdb.WithTimeout(timeout).Conn()
+	}
+	pipe := c.only.Pipeline()
+	sent := make([]*redis.Cmd, len(commands))
+	for i, words := range commands {
+		arguments := make([]any, len(words))
+		for j, word := range words {
+			arguments[j] = word
+		}
+		sent[i] = pipe.Do(ctx, arguments...)
+	}
+	if _, err := pipe.Exec(ctx); err != nil && !isReply(err) {
+		return nil, err
+	}
+	replies := make([]any, len(sent))
+	for i, each := range sent {
+		reply, err := each.Result()
+		switch {
+		case errors.Is(err, redis.Nil):
+			reply = nil
+		case err != nil && !isReply(err):
+			return nil, err
+		case err != nil:
+			reply = err
+		}
+		replies[i] = reply
+	}
+	return replies, nil
+}
+
+func isReply(err error) bool {
+	var reply redis.Error
+	return errors.As(err, &reply)
+}
+
+// Close implements [dlock.Conn]. go-redis itself closes a connection that has failed.
+func (c *conn) Close() error {
+	if c.only == nil {
+		return nil
+	}
+	return c.only.Close()
+}

@@ -1,0 +1,22 @@
+package goredis_test
+
+import (
+	"context"
+	"testing"
+
+	dlock "dlock.example/dlock/clients/go"
+	"dlock.example/dlock/clients/go/goredis"
+	"dlock.example/dlock/clients/go/internal/lending"
+	"github.com/redis/go-redis/v9"
+)
+
+func TestOverGoRedis(t *testing.T) {
+	for name, protocol := range map[string]int{"RESP2": 2, "RESP3": 3} {
+		t.Run(name, func(t *testing.T) {
+			lending.Test(t, func(address string) (func(context.Context) (dlock.Conn, error), func()) {
+				rdb := redis.NewClient(&redis.Options{Addr: address, Protocol: protocol, PoolSize: 40})
+				return goredis.Connections(rdb), func() { rdb.Close() }
+			})
+		})
+	}
+}

@@ -1,0 +1,234 @@
+package dlock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+	"time"
+)
+
+// Conn is a connection of another client, such as go-redis or redigo. One goroutine uses it at a time.
+type Conn interface {
+	// Do sends commands in one piece, each with its arguments, and returns a reply for each: nil, an integer, a text
+	// ([]byte or string), a slice or map of these, or what the server answered as an error value. An error of its own
+	// says that some reply was not read. It ends with ctx, which has the deadline of the last reply, and none if this may
+	// take any time; a Do that cannot be interrupted may take longer.
+	Do(ctx context.Context, commands ...[]string) ([]any, error)
+	// Close is called once, when no Do is under way. It gives the connection back to where it came from. If a Do has
+	// failed, it closes the connection: a late reply would be taken for that to another command.
+	Close() error
+}
+
+// Over returns a client that uses connections of another one. Its function returns a connection for one caller; it may
+// make one, and ends with its context. It is asked for each exchange, and for each wait, which keeps it until the lock is
+// granted. Addresses, users, databases, TLS and failovers are the business of the other client, so the options
+// about them are refused.
+func Over(open func(ctx context.Context) (Conn, error), options ...ClientOption) (*Client, error) {
+	s, _, err := parse("another-client:0", options)
+	if err != nil {
+		return nil, err
+	}
+	if open == nil {
+		return nil, errors.New("dlock: the function that returns connections is nil")
+	}
+	if a := s.access; a.user != "" || a.password != "" || a.database != 0 || a.tls != nil || a.dial != nil {
+		return nil, errors.New("dlock: users, databases, TLS and dialers are those of the other client")
+	}
+	s.access.open = open
+	return newClient(s, fixed("another client")), nil
+}
+
+// isOver returns whether the connections are those of another client. There, an acquisition that is given up may still be
+// executed later. So acquisitions do not name the session, which would keep such a hold; the session binds them afterwards.
+func (c *Client) isOver() bool { return c.access.open != nil }
+
+// lent is a connection of another client. Its commands are carried out by a goroutine, so that the caller can give up.
+type lent struct {
+	conn Conn
+	// Ends what is under way.
+	ctx    context.Context
+	cancel context.CancelFunc
+
+	mu       sync.Mutex
+	deadline time.Time
+	moved    chan struct{} // closed when the deadline is moved
+	answered chan struct{} // closed when nothing is under way
+	replies  []any
+	err      error
+	closed   bool
+}
+
+// borrow gets a connection of the other client. If it comes too late, it is given back.
+func (a *access) borrow(ctx context.Context, address string) (*conn, error) {
+	type result struct {
+		conn Conn
+		err  error
+	}
+	got := make(chan result, 1)
+	go func() {
+		c, err := a.open(ctx)
+		if ctx.Err() != nil && err == nil {
+			c.Close()
+			err = ctx.Err()
+		}
+		got <- result{c, err}
+	}()
+	select {
+	case r := <-got:
+		if r.err != nil {
+			return nil, r.err
+		}
+		l := &lent{conn: r.conn, moved: make(chan struct{}), answered: make(chan struct{})}
+		close(l.answered)
+		l.ctx, l.cancel = context.WithCancel(a.last)
+		return &conn{link: l, address: address, used: time.Now()}, nil
+	case <-ctx.Done():
+		go func() {
+			if r := <-got; r.err == nil {
+				r.conn.Close()
+			}
+		}()
+		return nil, ctx.Err()
+	}
+}
+
+func (l *lent) start(commands []command, until time.Time) error {
+	words := make([][]string, len(commands))
+	for i, each := range commands {
+		words[i] = each
+	}
+	ctx, cancel := l.ctx, context.CancelFunc(func() {})
+	if !until.IsZero() {
+		ctx, cancel = context.WithDeadline(l.ctx, until)
+	}
+	answered := make(chan struct{})
+	l.mu.Lock()
+	l.answered = answered
+	l.mu.Unlock()
+	go func() {
+		replies, err := l.conn.Do(ctx, words...)
+		cancel()
+		if err == nil && len(replies) != len(words) {
+			err = errProtocol
+		}
+		for i := range replies {
+			replies[i] = plain(replies[i])
+		}
+		l.mu.Lock()
+		l.replies, l.err = replies, err
+		closed := l.closed
+		close(answered)
+		l.mu.Unlock()
+		if closed {
+			l.end()
+		}
+	}()
+	return nil
+}
+
+// there waits until all replies are there.
+func (l *lent) there() error {
+	for {
+		l.mu.Lock()
+		answered, moved, deadline := l.answered, l.moved, l.deadline
+		l.mu.Unlock()
+		select {
+		case <-answered:
+			l.mu.Lock()
+			defer l.mu.Unlock()
+			return l.err
+		default:
+		}
+		var over <-chan time.Time
+		if !deadline.IsZero() {
+			timer := time.NewTimer(time.Until(deadline))
+			defer timer.Stop()
+			over = timer.C
+		}
+		select {
+		case <-answered:
+		case <-moved:
+		case <-over:
+			return os.ErrDeadlineExceeded
+		}
+	}
+}
+
+func (l *lent) next() (any, error) {
+	if err := l.there(); err != nil {
+		return nil, err
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	reply := l.replies[0]
+	l.replies = l.replies[1:]
+	return reply, nil
+}
+
+func (l *lent) SetDeadline(at time.Time) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.deadline = at
+	close(l.moved)
+	l.moved = make(chan struct{})
+	return nil
+}
+
+func (l *lent) SetWriteDeadline(time.Time) error { return nil }
+
+// Close gives the connection back, behind the caller if a reply is still to come. It comes soon if what was asked is
+// undone meanwhile.
+func (l *lent) Close() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.closed = true
+	select {
+	case <-l.answered:
+		go l.end()
+	default:
+		stop := time.AfterFunc(cleanupLimit, l.cancel)
+		context.AfterFunc(l.ctx, func() { stop.Stop() })
+	}
+	return nil
+}
+
+func (l *lent) end() {
+	l.conn.Close()
+	l.cancel()
+}
+
+// plain returns a reply as this client reads it: a map is a slice of its keys and values.
+func plain(reply any) any {
+	switch value := reply.(type) {
+	case []byte:
+		return string(value)
+	case int:
+		return int64(value)
+	case error:
+		return ServerError(value.Error())
+	case []any:
+		values := make([]any, len(value))
+		for i, each := range value {
+			values[i] = plain(each)
+		}
+		return values
+	case map[any]any:
+		var pairs []any
+		for key, each := range value {
+			pairs = append(pairs, plain(key), plain(each))
+		}
+		return pairs
+	case map[string]any:
+		var pairs []any
+		for key, each := range value {
+			pairs = append(pairs, key, plain(each))
+		}
+		return pairs
+	}
+	return reply
+}
+
+// errNotOver says what needs a connection of the client's own.
+var errNotOver = fmt.Errorf("dlock: the connections of another client do not report changes: %w", errors.ErrUnsupported)
