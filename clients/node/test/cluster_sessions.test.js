@@ -56,16 +56,19 @@ describe('a session in a cluster', { concurrency: 2 }, () => {
 
     test(`${kind}: a lock whose slot moves is bound on the other node`, async () => {
       const { ports, nodes, on, move } = await cluster();
-      const { session, dlock } = await opened(ports, open, { timeout: 3000 });
+      const { session, dlock } = await opened(ports, open, { timeout: 6000 });
       const run = (...words) => on('moves', ...words);
       const moved = await dlock.acquire('moves');
       const others = await Promise.all(names(10).map((name) => dlock.acquire(name)));
       for (let round = 0; round < 2; round += 1) {
         await move('moves');
         assert.equal(await sessionOf(run, 'moves'), null, 'it is unbound');
-        await until('it is bound there', async () => (await sessionOf(run, 'moves')) !== null);
+        await until('it is bound there', async () => {
+          moved.signal.throwIfAborted();
+          return (await sessionOf(run, 'moves')) !== null;
+        });
         assert.equal((await lookAt(run, 'moves')).token, moved.token);
-        await sleep(3500);
+        await sleep(6500);
         assert(!moved.signal.aborted && moved.remaining > 0);
       }
       // The map of the client may be wrong for a slot without a lock.
