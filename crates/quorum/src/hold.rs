@@ -28,6 +28,8 @@ pub struct Hold {
 enum Part {
     /// There may be a hold.
     Unknown,
+    /// The same: a request to enter is unanswered, and may be granted after others were told that there is none.
+    Entering,
     /// There is a hold, which does not count: the server is too young.
     Reserved,
     /// There is a hold, which is good until this time.
@@ -54,7 +56,8 @@ impl Hold {
         let part = |vote| match vote {
             Vote::Refused { .. } | Vote::Unasked => Part::None,
             Vote::Granted { until, .. } => Part::Kept(until),
-            Vote::Open | Vote::Raising(_) | Vote::Failed => Part::Unknown,
+            Vote::Open => Part::Entering,
+            Vote::Raising(_) | Vote::Failed => Part::Unknown,
         };
         let parts = votes.iter().map(|(_, vote)| part(vote)).collect();
         let state = State::Kept(None, now + terms.timeout() / 2);
@@ -172,7 +175,10 @@ impl Hold {
                 Part::Kept(Terms::valid_until(call.sent, self.terms.lease()))
             }
             (Ask::Enter(_) | Ask::Queue(..) | Ask::Repair(_), Answer::Refused) => Part::None,
-            (Ask::Raise(_) | Ask::Renew, Answer::Gone) => return self.set(call.to, Part::None),
+            (Ask::Enter(_) | Ask::Queue(..), Answer::Failed) => Part::Unknown,
+            (Ask::Raise(_) | Ask::Renew, Answer::Gone) if self.part(call.to) != Part::Entering => {
+                return self.set(call.to, Part::None);
+            }
             _ => return,
         };
         match (self.part(call.to), part) {
@@ -201,16 +207,17 @@ impl Hold {
 
     /// Gives it up everywhere, from now on. The gate server, the first that keeps it, is told second: the client that it
     /// lets in finds the server that was told first free, and the others are told while that client is on its way. If it
-    /// is faster, it waits in their queues.
+    /// is faster, it waits in their queues. A server that has nothing, as far as is known, is told last: something that
+    /// was sent to it may be on its way.
     pub fn release(&mut self, now: Duration, calls: &mut Vec<Call>) {
         if !matches!(self.state, State::Kept(..) | State::Lost) {
             return;
         }
         self.state = State::Leaving(now + self.terms.timeout());
-        let mut told: Vec<usize> = (0..self.parts.len()).filter(|to| self.part(*to) != Part::None).collect();
+        let mut told: Vec<usize> = (0..self.parts.len()).collect();
         let mut kept = told.iter().copied().filter(|to| self.is_kept_by(*to));
         let (gate, first) = (kept.next(), kept.next());
-        told.sort_by_key(|to| (Some(*to) != first, Some(*to) != gate));
+        told.sort_by_key(|to| (Some(*to) != first, Some(*to) != gate, self.part(*to) == Part::None));
         told.into_iter().for_each(|to| self.call(to, Ask::Release, now, calls));
         self.end_leaving();
     }
@@ -290,6 +297,6 @@ mod tests {
         assert_eq!(told(5, &[0, 1, 2], &[]), [1, 0, 2, 3, 4]);
         // The first one is down.
         assert_eq!(told(5, &[1, 2, 3], &[]), [2, 1, 0, 3, 4]);
-        assert_eq!(told(5, &[1, 2, 3], &[0, 4]), [2, 1, 3]);
+        assert_eq!(told(5, &[1, 2, 3], &[0, 4]), [2, 1, 3, 0, 4]);
     }
 }

@@ -289,3 +289,53 @@ fn a_hold_whose_time_has_passed_is_lost_for_good() {
     hold.release(end, &mut calls);
     assert_eq!(calls.iter().filter(|call| call.ask == Ask::Release).count(), 3);
 }
+
+/// A hold on the servers 0 and 1, while a request waits in the queue of server 2, which says that nothing is held there.
+fn held_and_waiting(calls: &mut Vec<Call>) -> (dlock_quorum::Hold, Call) {
+    let mut acquisition = begin(terms(), Patience::Endless, false, calls);
+    for (to, answer) in [(0, Answer::Granted(7)), (2, Answer::Refused), (1, Answer::Granted(7))] {
+        let call = sent(calls, to, enters);
+        acquisition.answer(ms(0), &call, answer, calls);
+    }
+    let Some(Outcome::Held(mut hold)) = acquisition.outcome() else { panic!("a majority has granted") };
+    let waiting = sent(calls, 2, |ask| matches!(ask, Ask::Queue(..)));
+    hold.renew(ms(1), calls);
+    renewed(&mut hold, 2, Answer::Gone, calls);
+    (hold, waiting)
+}
+
+#[test]
+fn a_release_goes_to_a_server_that_may_still_grant_what_it_did_not_know() {
+    let mut calls = Vec::new();
+    let (mut hold, _) = held_and_waiting(&mut calls);
+    calls.clear();
+    hold.release(ms(2), &mut calls);
+    sent(&mut calls, 2, |ask| ask == Ask::Release);
+}
+
+#[test]
+fn a_server_is_not_repaired_while_a_request_waits_there() {
+    let mut calls = Vec::new();
+    let (mut hold, waiting) = held_and_waiting(&mut calls);
+    renewed(&mut hold, 0, Answer::Done, &mut calls);
+    renewed(&mut hold, 1, Answer::Done, &mut calls);
+    assert!(!calls.iter().any(|call| matches!(call.ask, Ask::Repair(_))), "{calls:?}");
+    // The request has ended.
+    hold.answer(ms(50), &waiting, Answer::Refused, &mut calls);
+    sent(&mut calls, 2, |ask| ask == Ask::Repair(7));
+}
+
+#[test]
+fn a_release_goes_to_a_server_that_was_refused_a_repair() {
+    let mut calls = Vec::new();
+    let mut hold = held(&mut calls);
+    hold.renew(ms(300), &mut calls);
+    renewed(&mut hold, 0, Answer::Gone, &mut calls);
+    renewed(&mut hold, 1, Answer::Done, &mut calls);
+    renewed(&mut hold, 2, Answer::Done, &mut calls);
+    let call = sent(&mut calls, 0, |ask| ask == Ask::Repair(7));
+    hold.answer(ms(310), &call, Answer::Refused, &mut calls);
+    hold.release(ms(320), &mut calls);
+    let told: Vec<usize> = calls.iter().filter(|call| call.ask == Ask::Release).map(|call| call.to).collect();
+    assert_eq!(told, [2, 1, 0], "the server that has nothing is told last");
+}
