@@ -82,8 +82,8 @@ simulate: setup ## simulate whole deployments on the core, each from a seed, in 
 planted: setup ## plant bugs in a copy of the sources, fail unless each is noticed (PLANTED='--server', on servers too; or names)
 	scripts/planted $(PLANTED)
 
-quorum-kills: module ## 20 clients of five servers that are killed at random, for a minute
-	server=$$(scripts/server) && DLOCK_SERVER="$$server" DLOCK_QUORUM_SECONDS=60 \
+quorum-kills: module ## 20 clients of five servers: kills, pauses and clock steps at random, a minute (SECONDS=, DLOCK_SEED=)
+	server=$$(scripts/server) && DLOCK_SERVER="$$server" DLOCK_QUORUM_SECONDS=$(or $(SECONDS),60) \
 	cargo test --locked --package dlock-client --test quorum twenty_clients -- --nocapture
 
 quorum-restarts: module ## rolling restarts of three and of five servers without persistence (two minutes)

@@ -2,14 +2,14 @@
 
 use std::path::Path;
 
+use dlock_testkit::jumping::JumpingClock;
 use dlock_testkit::redis::Value;
 use dlock_testkit::replica::info_field;
 use dlock_testkit::{Client, Server, Setup};
 
 use crate::check::Fault;
 use crate::control::{Control, Orders, Work};
-use crate::failure::{Failure, Result};
-use crate::jumping::JumpingClock;
+use crate::failure::{Doing, Failure, Result};
 use crate::plan::{Kind, Scenario};
 use crate::time::{now, sleep_ms, wait_until};
 
@@ -27,7 +27,11 @@ pub struct Servers {
 
 impl Servers {
     pub fn start(scenario: Scenario, dir: &Path) -> Result<Servers> {
-        let clock = if scenario == Scenario::Clock { Some(JumpingClock::build(dir)?) } else { None };
+        let clock = if scenario == Scenario::Clock {
+            Some(JumpingClock::build(dir).doing("building a clock that jumps")?)
+        } else {
+            None
+        };
         let setup = clock.iter().fold(Setup::new().conf(CONF), |setup, clock| clock.give(setup));
         let primary = setup.start();
         let replica = match scenario {
@@ -137,7 +141,7 @@ impl Servers {
             _ => (choice >> 32).is_multiple_of(2),
         };
         let jump_us = if is_forward { size } else { -size };
-        clock.jump(jump_us)?;
+        clock.jump(jump_us).doing("setting the clock")?;
         let fault = Fault::new(Kind::ClockJump, begin);
         // A turn that has begun goes on with the time that the server read before.
         Ok(Fault { jump_us, end: fault.end + A_TURN_US, ..fault })

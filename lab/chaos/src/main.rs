@@ -15,7 +15,6 @@
 //! | `check` | what histories must not show |
 //! | `lin` | whether the contract explains a history of two locks |
 //! | `queue`, `circle` | the order of a queue that nothing disturbs, and deadlocks |
-//! | `jumping` | a clock that jumps |
 
 mod attackers;
 mod check;
@@ -25,7 +24,6 @@ mod counters;
 mod failure;
 mod faults;
 mod history;
-mod jumping;
 mod lin;
 mod observer;
 mod plan;

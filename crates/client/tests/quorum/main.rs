@@ -10,8 +10,8 @@
     reason = "a test that panics has failed, which is what it is for"
 )]
 
+mod faults;
 mod figures;
-mod kills;
 mod limits;
 mod majority;
 mod members;

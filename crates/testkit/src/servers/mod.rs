@@ -14,6 +14,7 @@ pub mod cluster_replicas;
 pub mod conformance;
 pub mod crowds;
 pub mod flood;
+pub mod jumping;
 pub mod lock;
 pub mod payload;
 pub mod process;

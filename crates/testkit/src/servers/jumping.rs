@@ -1,13 +1,12 @@
 //! A clock that jumps: a small library preloaded into the server, and the file that it reads its offset from.
 
 use std::fs::File;
+use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use dlock_testkit::Setup;
-
-use crate::failure::{Doing, Failure, Result};
+use crate::server::Setup;
 
 /// The clock of one server.
 pub struct JumpingClock {
@@ -19,18 +18,17 @@ pub struct JumpingClock {
 
 impl JumpingClock {
     /// Builds the library in `dir`, with the C compiler that also links Rust programs.
-    pub fn build(dir: &Path) -> Result<JumpingClock> {
-        let (source, library, path) = (dir.join("clock.c"), dir.join("clock.so"), dir.join("clock"));
+    ///
+    /// # Errors
+    /// A file cannot be written, or the compiler is missing or fails.
+    pub fn build(dir: &Path) -> io::Result<JumpingClock> {
+        let (source, library, path) = (dir.join("jumping.c"), dir.join("jumping.so"), dir.join("clock"));
         std::fs::write(&source, SOURCE)?;
         let compiler = std::env::var_os("CC").unwrap_or_else(|| "cc".into());
-        let output = Command::new(&compiler)
-            .args(["-shared", "-fPIC", "-O1", "-o"])
-            .arg(&library)
-            .arg(&source)
-            .output()
-            .doing("starting the C compiler")?;
+        let output =
+            Command::new(&compiler).args(["-shared", "-fPIC", "-O1", "-o"]).arg(&library).arg(&source).output()?;
         if !output.status.success() {
-            return Err(Failure(format!("clock.c: {}", String::from_utf8_lossy(&output.stderr))));
+            return Err(io::Error::other(format!("jumping.c: {}", String::from_utf8_lossy(&output.stderr))));
         }
         let file = File::create(&path)?;
         file.write_all_at(&0_i64.to_ne_bytes(), 0)?;
@@ -48,10 +46,13 @@ impl JumpingClock {
     }
 
     /// Jumps so many µs.
-    pub fn jump(&mut self, micros: i64) -> Result<()> {
+    ///
+    /// # Errors
+    /// The file of the offset cannot be written.
+    pub fn jump(&mut self, micros: i64) -> io::Result<()> {
         self.offset = self.offset.saturating_add(micros);
-        self.file.write_all_at(&self.offset.to_ne_bytes(), 0).doing("setting the clock")
+        self.file.write_all_at(&self.offset.to_ne_bytes(), 0)
     }
 }
 
-const SOURCE: &str = include_str!("clock.c");
+const SOURCE: &str = include_str!("jumping.c");
