@@ -79,7 +79,7 @@ struct Worker {
     random: Random,
 }
 
-/// What a client came to.
+/// How often a client failed to get the lock, and was paused.
 #[derive(Default)]
 struct CameTo {
     errors: u64,
