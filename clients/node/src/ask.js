@@ -2,7 +2,7 @@
 /** Commands that do no harm if they are executed twice, sent until a server answers. */
 
 const { Attempts } = require('./attempts.js');
-const { explained, isAnswer, mayRepeat } = require('./errors.js');
+const { explained, isHeard, mayRepeat } = require('./errors.js');
 const { unlessAborted } = require('./time.js');
 
 /**
@@ -62,7 +62,7 @@ async function soon(answer, bound, ms = SILENCE) {
     return result;
   } catch (error) {
     bound.signal.throwIfAborted();
-    if (isAnswer(error)) bound.heard();
+    if (isHeard(error)) bound.heard();
     if (!mayRepeat(error)) throw explained(error);
     bound.cause = error;
     return undefined;

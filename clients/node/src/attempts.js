@@ -1,7 +1,7 @@
 'use strict';
 /** Connections of one's own, made again until the server answers on one. */
 
-const { explained, isAnswer, mayRepeat } = require('./errors.js');
+const { explained, isHeard, mayRepeat } = require('./errors.js');
 const { Bound, follow, pause, timer } = require('./time.js');
 
 /**
@@ -72,7 +72,7 @@ class Attempts {
         else if (over) this.#close(over);
         signal.throwIfAborted();
         this.#bound.cause = error;
-        if (isAnswer(error)) this.#bound.heard();
+        if (isHeard(error)) this.#bound.heard();
         if (!mayRepeat(error)) throw explained(error);
       }
       await pause(Math.min(FIRST_PAUSE * 2 ** tries, LONGEST_PAUSE), signal);
@@ -125,11 +125,30 @@ class Attempts {
       this.#open.add(connection);
       if (signal.aborted) this.#close(connection);
       signal.throwIfAborted();
-      this.#bound.heard();
+      if (wanted.again) await this.#probe(connection, attempt.signal);
       return connection;
     } finally {
       attempt.close();
     }
+  }
+
+  /**
+   * Asks a server that was silent for an answer. Those of the handshake are none: a server that is starting gives them,
+   * too, and so does an agent without servers.
+   *
+   * @param {Connection} connection closed if there is none
+   * @param {AbortSignal} signal
+   */
+  async #probe(connection, signal) {
+    try {
+      await connection.exchange([['DLOCK.CHECK', this.#key, '1']], signal);
+    } catch (error) {
+      if (!isHeard(error) || mayRepeat(error)) {
+        this.#close(connection);
+        throw error;
+      }
+    }
+    this.#bound.heard();
   }
 
   #stopping() {

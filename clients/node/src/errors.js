@@ -81,6 +81,16 @@ function isAnswer(error) {
 }
 
 /**
+ * Whether this is an answer of a server that can grant locks. One that is starting cannot, and neither can an agent that
+ * reaches no server.
+ *
+ * @param {unknown} error
+ */
+function isHeard(error) {
+  return isAnswer(error) && !messageOf(error).startsWith('LOADING ');
+}
+
+/**
  * Whether the outcome of the command is unknown, or was only "not now", so that the same command with the same
  * REQUEST may be sent again, perhaps elsewhere.
  *
@@ -122,6 +132,7 @@ module.exports = {
   TooFewReplicas,
   explained,
   isAnswer,
+  isHeard,
   isMoving,
   isNotPermitted,
   isWrongType,

@@ -179,7 +179,7 @@ final class Connection {
         invalidated = task;
     }
 
-    /** Sets the task that runs at every reply. */
+    /** Sets the task that runs at every reply of a server that is not starting. */
     void whenHeard(Runnable task) {
         heard = task;
     }
@@ -345,7 +345,12 @@ final class Connection {
     }
 
     private void answer(Object reply) throws IOException {
-        heard.run();
+        ServerException refusal = reply instanceof Resp.ErrorReply
+                ? ServerException.of(((Resp.ErrorReply) reply).message, null)
+                : null;
+        if (!ServerException.isStarting(refusal)) {
+            heard.run();
+        }
         if (reply instanceof Resp.Push) {
             // The only pushes that this client asks for are about tracked keys.
             Runnable told = invalidated;
@@ -362,8 +367,8 @@ final class Connection {
             throw new IOException("unexpected reply: "
                     + (reply instanceof byte[] ? new String((byte[]) reply, StandardCharsets.UTF_8) : reply));
         }
-        if (reply instanceof Resp.ErrorReply) {
-            next.completeExceptionally(ServerException.of(((Resp.ErrorReply) reply).message, null));
+        if (refusal != null) {
+            next.completeExceptionally(refusal);
         } else {
             next.complete(reply);
         }

@@ -232,7 +232,7 @@ final class Core implements AutoCloseable {
     }
 
     RuntimeException unavailable(Throwable reason) {
-        return reason instanceof ServerException
+        return reason instanceof ServerException && !ServerException.isStarting(reason)
                 ? (ServerException) reason
                 : new UnavailableException(closed ? "the client is closed" : reason.getMessage(), reason);
     }

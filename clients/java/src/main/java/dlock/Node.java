@@ -14,6 +14,8 @@ import java.util.function.Supplier;
 /** The connections to one server: a shared one for commands that do not wait, and a pool for requests that may. */
 final class Node {
     private static final int MAX_IDLE = 8;
+    /** A server that has not answered for longer may be starting. */
+    private static final long SILENCE_NANOS = TimeUnit.MILLISECONDS.toNanos(500);
 
     private final Loop loop;
     private final Address address;
@@ -154,7 +156,7 @@ final class Node {
                 return;
             }
             shared().thenCompose(connection -> ask(connection, Words.command("PING"))).whenComplete((pong, failed) -> {
-                // An error reply is an answer too.
+                // An error reply says that it is there.
                 if (failed != null && Futures.cause(failed) instanceof Unanswered) {
                     move();
                 }
@@ -204,10 +206,23 @@ final class Node {
         }
     }
 
-    private Connection heard(Connection connection) {
-        answered = System.nanoTime();
+    /**
+     * Asks a server that was silent for an answer. Those of the handshake are none: a server that is starting gives them,
+     * too, and so does an agent without servers.
+     */
+    private CompletableFuture<Connection> heard(Connection connection) {
         connection.whenHeard(() -> answered = System.nanoTime());
-        return connection;
+        if (System.nanoTime() - answered < SILENCE_NANOS) {
+            return CompletableFuture.completedFuture(connection);
+        }
+        return ask(connection, Words.command("PING")).handle((pong, failed) -> {
+            Throwable reason = Futures.cause(failed);
+            if (failed == null || reason instanceof ServerException && !ServerException.isStarting(reason)) {
+                return connection;
+            }
+            connection.close();
+            throw Futures.rethrown(failed);
+        });
     }
 
     private CompletableFuture<Connection> open() {
@@ -215,7 +230,7 @@ final class Node {
             // Resolving a name may block.
             return CompletableFuture.supplyAsync(() -> Connection.open(loop, address, login, timeoutMillis), executor)
                     .thenCompose(opened -> opened)
-                    .thenApply(this::heard);
+                    .thenCompose(this::heard);
         } catch (RejectedExecutionException e) {
             return CompletableFuture.failedFuture(new Unanswered("the client is closed", e));
         }

@@ -18,6 +18,11 @@ public class ServerException extends DLockException {
         return code;
     }
 
+    /** Returns whether the server is starting, or is an agent that reaches no server: then this is no answer yet. */
+    static boolean isStarting(Throwable failure) {
+        return failure instanceof ServerException && ((ServerException) failure).code.equals("LOADING");
+    }
+
     /** Returns the exception for an error reply. */
     static ServerException of(String message, Throwable cause) {
         if (codeOf(message).equals("DEADLOCK")) {
