@@ -124,7 +124,7 @@ impl Upstream {
             let left = match (call.block, left) {
                 (Some(_), Some(left)) => left.saturating_sub(pause),
                 (Some(_), None) => OUTAGE.saturating_sub(away.elapsed() + pause),
-                (None, _) => SHORT.saturating_sub(began.elapsed() + pause),
+                (None, _) => SEARCH.saturating_sub(began.elapsed() + pause),
             };
             if left.is_zero() {
                 return Err(failed);
@@ -203,8 +203,11 @@ fn command(request: &Request, call: &Call, left: Option<Duration>) -> Cmd {
     command
 }
 
-/// How long a short command may take, with all that is repeated.
+/// How long a server may take to answer a short command.
 const SHORT: Duration = Duration::from_secs(5);
+
+/// For how long a short command looks for a server. Clients repeat it by themselves, ten times or more.
+const SEARCH: Duration = Duration::from_secs(1);
 
 /// For how long a request that waits looks for a server that is away.
 const OUTAGE: Duration = Duration::from_secs(30);
