@@ -135,8 +135,14 @@ impl Shared {
         }
         let connection = Connection::new(self.clone(), number, new.address());
         match new {
-            Incoming::Unix(stream) => clients.spawn(connection.serve(stream)),
-            Incoming::Tcp(stream, _) => clients.spawn(connection.serve(stream)),
+            Incoming::Unix(stream) => {
+                let (reader, writer) = stream.into_split();
+                clients.spawn(connection.serve(reader, writer))
+            }
+            Incoming::Tcp(stream, _) => {
+                let (reader, writer) = stream.into_split();
+                clients.spawn(connection.serve(reader, writer))
+            }
         };
     }
 

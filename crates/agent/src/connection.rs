@@ -2,15 +2,16 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
+use tokio::io::{AsyncWrite, AsyncWriteExt};
 use tokio::time::timeout;
 
 use crate::agent::{Locks, Shared};
 use crate::catalog;
 use crate::greeting::Greeted;
 use crate::inbox::{Inbox, NoRequest};
+use crate::listen::ClientReader;
 use crate::pass::{Outcome, Upstream};
 use crate::quorum::{Anchor, What};
 use crate::resp::{Bounds, Protocol, Reply, Request};
@@ -23,6 +24,8 @@ pub(crate) struct Connection {
     pub address: String,
     pub protocol: Protocol,
     pub is_logged_in: bool,
+    /// Since when it has not been logged in.
+    stranger_since: Instant,
     pub name: Option<String>,
     /// Over a quorum, the session of this connection.
     anchor: Arc<Anchor>,
@@ -42,16 +45,15 @@ impl Connection {
     pub fn new(shared: Arc<Shared>, number: u64, address: String) -> Self {
         let is_logged_in = shared.options.login.is_none();
         let anchor = Anchor::new(What::Connection(number));
-        let (protocol, name, upstream) = (Protocol::Resp2, None, None);
-        Self { shared, number, address, protocol, is_logged_in, name, anchor, upstream }
+        let (protocol, name, upstream, stranger_since) = (Protocol::Resp2, None, None, Instant::now());
+        Self { shared, number, address, protocol, is_logged_in, stranger_since, name, anchor, upstream }
     }
 
     /// Answers until the client leaves, or has to.
-    pub async fn serve<S: AsyncRead + AsyncWrite>(mut self, stream: S) {
-        let (reader, mut writer) = tokio::io::split(stream);
-        let (reader, mut out) = (std::pin::pin!(reader), Vec::new());
+    pub async fn serve(mut self, reader: impl ClientReader, mut writer: impl AsyncWrite + Unpin) {
+        let mut out = Vec::new();
         let mut inbox = Inbox::new(reader, self.bounds());
-        loop {
+        while self.is_logged_in || self.stranger_since.elapsed() < LOGIN {
             let next = tokio::select! {
                 biased;
                 () = self.ended() => return,
@@ -91,7 +93,7 @@ impl Connection {
         }
     }
 
-    async fn answer<R: AsyncRead + Unpin>(&mut self, request: &Request, inbox: &mut Inbox<R>) -> Answer {
+    async fn answer<R: ClientReader>(&mut self, request: &Request, inbox: &mut Inbox<R>) -> Answer {
         Stats::count(&self.shared.stats.commands);
         let name = request.name();
         if !self.is_logged_in && !BEFORE_LOGIN.contains(&name.as_str()) {
@@ -167,7 +169,18 @@ impl Connection {
     }
 
     fn patience(&self) -> Option<Duration> {
-        if self.is_logged_in { self.shared.options.idle } else { Some(LOGIN) }
+        if self.is_logged_in {
+            self.shared.options.idle
+        } else {
+            Some(LOGIN.saturating_sub(self.stranger_since.elapsed()))
+        }
+    }
+
+    /// Forgets that the client has logged in. It may do so again.
+    pub fn log_out(&mut self) {
+        if self.is_logged_in && self.shared.options.login.is_some() {
+            (self.is_logged_in, self.stranger_since) = (false, Instant::now());
+        }
     }
 }
 
@@ -186,7 +199,7 @@ impl Drop for Connection {
 
 const BEFORE_LOGIN: [&str; 4] = ["AUTH", "HELLO", "QUIT", "RESET"];
 
-/// How long a client has to log in.
+/// How long a client has to log in, however often it tries.
 const LOGIN: Duration = Duration::from_secs(10);
 
 /// How long a client may take to read a reply.

@@ -110,7 +110,7 @@ impl Connection {
     }
 
     fn reset(&mut self) -> Reply {
-        self.is_logged_in = self.shared.options.login.is_none();
+        self.log_out();
         (self.protocol, self.name) = (Protocol::Resp2, None);
         Reply::Status("RESET".into())
     }

@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
-use tokio::io::{AsyncRead, AsyncReadExt};
-use tokio::time::timeout;
+use tokio::io::AsyncReadExt;
+use tokio::time::{sleep, timeout};
 
+use crate::listen::ClientReader;
 use crate::resp::{Bounds, ProtocolError, Request};
 
 /// Reads requests from a connection, and notices its end while one is carried out.
@@ -26,7 +27,7 @@ pub(crate) enum NoRequest {
     Wrong(ProtocolError),
 }
 
-impl<R: AsyncRead + Unpin> Inbox<R> {
+impl<R: ClientReader> Inbox<R> {
     pub fn new(reader: R, bounds: Bounds) -> Self {
         Self { reader, bytes: Vec::new(), read: 0, bounds }
     }
@@ -89,21 +90,28 @@ impl<R: AsyncRead + Unpin> Inbox<R> {
         }
     }
 
-    /// Waits for the end of the connection while a request is carried out, and stores what comes behind it. A client
-    /// that sends more than a request may have is cut off: its end would not be noticed.
+    /// Waits for the end of the connection while a request is carried out, and stores a little of what comes behind it.
+    /// The rest stays in the socket: a client that sends more than that has to wait, and takes no memory.
     pub async fn closed(&mut self) {
         self.compact();
-        while self.bytes.len() < 2 * self.bounds.request {
-            if !self.receive().await {
+        while self.bytes.len() < BEHIND {
+            if !self.receive_up_to(BEHIND - self.bytes.len()).await {
                 return;
             }
+        }
+        while !self.reader.has_hung_up().await {
+            sleep(LOOK).await;
         }
     }
 
     /// Reads what there is. False: the connection has ended.
     async fn receive(&mut self) -> bool {
+        self.receive_up_to(CHUNK).await
+    }
+
+    async fn receive_up_to(&mut self, most: usize) -> bool {
         let mut chunk = [0; CHUNK];
-        match self.reader.read(&mut chunk).await {
+        match self.reader.read(chunk.get_mut(..most.min(CHUNK)).unwrap_or_default()).await {
             Ok(0) | Err(_) => false,
             Ok(count) => {
                 self.bytes.extend_from_slice(chunk.get(..count).unwrap_or_default());
@@ -118,11 +126,19 @@ impl<R: AsyncRead + Unpin> Inbox<R> {
         self.read = 0;
         if self.bytes.is_empty() && self.bytes.capacity() > CHUNK {
             self.bytes = Vec::new();
+        } else if self.bytes.capacity() > 2 * BEHIND {
+            self.bytes.shrink_to(CHUNK);
         }
     }
 }
 
 /// How long a request may take from its first byte to its last.
 const REST: Duration = Duration::from_secs(30);
+
+/// How many bytes are read behind a request that is being carried out.
+const BEHIND: usize = 16 << 10;
+
+/// How often a client is looked at whose bytes stay in the socket: its end cannot be read.
+const LOOK: Duration = Duration::from_millis(100);
 
 const CHUNK: usize = 4096;

@@ -10,7 +10,8 @@ use std::time::Duration;
 
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::stat::{Mode, umask};
-use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
+use tokio::io::{AsyncRead, Interest};
+use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream, tcp, unix};
 use tokio::sync::mpsc::Sender;
 use tokio::time::sleep;
 
@@ -34,6 +35,24 @@ enum Socket {
 pub(crate) enum Incoming {
     Unix(UnixStream),
     Tcp(TcpStream, SocketAddr),
+}
+
+/// The half of a client's connection on which requests come.
+pub(crate) trait ClientReader: AsyncRead + Unpin + Send {
+    /// Returns whether the client will send no more, even if bytes of it are unread. Waits while there is nothing to read.
+    fn has_hung_up(&self) -> impl Future<Output = bool> + Send;
+}
+
+impl ClientReader for tcp::OwnedReadHalf {
+    async fn has_hung_up(&self) -> bool {
+        self.ready(Interest::READABLE).await.is_ok_and(|ready| ready.is_read_closed())
+    }
+}
+
+impl ClientReader for unix::OwnedReadHalf {
+    async fn has_hung_up(&self) -> bool {
+        self.ready(Interest::READABLE).await.is_ok_and(|ready| ready.is_read_closed())
+    }
 }
 
 impl Listener {

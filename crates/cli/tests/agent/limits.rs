@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use dlock_testkit::redis::Value;
-use dlock_testkit::{Client, soon};
+use dlock_testkit::{Client, Server, Stopwatch, bytes_of, soon, text_of};
 
-use crate::process::{Agent, queued, servers, trio, waiting};
+use crate::process::{Agent, MOMENT, queued, servers, trio, waiting};
 
 /// An agent that needs no servers: they are never asked.
 fn alone(options: &[&str]) -> Agent {
@@ -162,6 +162,61 @@ fn a_thousand_clients_wait_for_some_kilobytes_each() {
     assert_eq!(holder.int("DLOCK.RENEW k a"), 1);
     drop(waiters);
     soon("all have left", || servers[0].queue("k").is_empty());
+}
+
+#[test]
+fn what_comes_behind_a_request_that_waits_stays_in_the_socket() {
+    let server = Server::start();
+    let agent = Agent::start(&["-s", &format!("redis://127.0.0.1:{}", server.port())]);
+    let mut holder = agent.client();
+    holder.int("DLOCK.ACQUIRE k a");
+    let mut waiters: Vec<Client> = (0..200).map(|_| agent.client()).collect();
+    for (at, waiter) in waiters.iter_mut().enumerate() {
+        waiter.send(format!("DLOCK.ACQUIRE k w{at} BLOCK 0"));
+    }
+    queued(&server, 200, "k");
+    let before = agent.memory();
+    let behind = b"ECHO 0123456789012345678901234567890123456789012345678901234567890123456789012\r\n".repeat(1500);
+    waiters.iter_mut().for_each(|waiter| waiter.send_raw(&behind));
+    assert_eq!(holder.int("DLOCK.RENEW k a"), 1);
+    std::thread::sleep(MOMENT);
+    let each = agent.memory().saturating_sub(before) / 200;
+    eprintln!("{each} bytes for {} behind a request that waits", behind.len());
+    assert!(each < 40 << 10, "{each}");
+    // The end of a client is noticed, although bytes of it are unread.
+    let mut last = waiters.pop().expect("a client");
+    drop(waiters);
+    queued(&server, 1, "k");
+    // All of it is answered afterwards.
+    assert_eq!(holder.int("DLOCK.RELEASE k a"), 1);
+    assert!(last.granted() > 0);
+    for _ in 0..1500 {
+        assert_eq!(last.read().map(|reply| bytes_of(&reply).len()), Ok(73));
+    }
+}
+
+#[test]
+fn a_stranger_has_ten_seconds_to_log_in_however_often_it_tries() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), "s3cret\n").unwrap();
+    let agent = alone(&["--password-file", file.path().to_str().unwrap()]);
+    let mut known = agent.client();
+    known.ok("AUTH s3cret");
+    let (mut stranger, watch) = (agent.client(), Stopwatch::start());
+    loop {
+        match stranger.outcome("AUTH wrong") {
+            Ok(outcome) => assert!(outcome.unwrap_err().starts_with("WRONGPASS")),
+            Err(_) => break,
+        }
+        // This does not begin the time anew.
+        if let Ok(reply) = stranger.outcome("RESET") {
+            assert_eq!(text_of(&reply.unwrap()), "RESET");
+        }
+        assert!(watch.elapsed() < Duration::from_secs(30), "it is still there");
+        std::thread::sleep(Duration::from_millis(200));
+    }
+    assert!(watch.elapsed() > Duration::from_secs(5), "{:?}", watch.elapsed());
+    assert_eq!(known.text("ECHO a"), "a");
 }
 
 #[test]
