@@ -64,6 +64,11 @@ impl Agent {
     #[track_caller]
     pub fn over_with(servers: &[Server], options: &[&str]) -> Self {
         let urls: Vec<_> = servers.iter().map(|server| format!("redis://127.0.0.1:{}", server.port())).collect();
+        Self::over_urls(&urls, options)
+    }
+
+    #[track_caller]
+    pub fn over_urls(urls: &[String], options: &[&str]) -> Self {
         let mut all = vec!["--longest-lease", LONGEST, "--persistent", "--server-timeout", "250ms"];
         urls.iter().for_each(|url| all.extend(["-s", url]));
         all.extend(options);
