@@ -59,6 +59,11 @@ test: module hooks ## run all tests (SERVER=path: on that server)
 	@scripts/setup test
 	server=$$(scripts/server) && DLOCK_SERVER="$$server" cargo test $(TESTED)
 
+conformance: build ## play the conformance suite against every package (THROUGH=one, sentinel or quorum: through dlock agent)
+	@scripts/setup test
+	DLOCK_COMMAND=$$CARGO_TARGET_DIR/release/dlock DLOCK_PROGRAM=$$CARGO_TARGET_DIR/release/dlock \
+	DLOCK_THROUGH=$(THROUGH) tests/clients/conformance.sh
+
 lint: setup ## check format, clippy, rustdoc, where unsafe code is, packages, and texts
 	@scripts/setup lint
 	cargo fmt --all --check

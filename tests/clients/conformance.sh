@@ -29,16 +29,25 @@ if go=$(scripts/go); then
     export GOTOOLCHAIN=local GOPROXY=off GOFLAGS=-mod=readonly GOWORK=off GOPATH=$PWD/target/go GOCACHE=$PWD/target/go/cache
     (cd clients/go && "$go" build -o "$classes/go-adapter" ./internal/conformance)
     play 'Go' "$classes/go-adapter"
-    dlock=${DLOCK_COMMAND:-$PWD/target/debug/dlock} # which the tests of crates/cli build
-    if [[ -x $dlock ]]; then
-        export DLOCK_PROGRAM=$dlock
-        options=(--through one)
-        play 'Go through dlock agent' "$classes/go-adapter"
-    else
-        echo "skipped: Go through dlock agent: no $dlock"
-    fi
 else
     echo "skipped: the adapter of Go: $go"
+    go=
+fi
+
+# A part of each through an agent, as long as the slowest of those above. All of it: make conformance THROUGH=quorum.
+dlock=${DLOCK_COMMAND:-$PWD/target/debug/dlock} # which the tests of crates/cli build
+if [[ -z ${DLOCK_THROUGH:-} && -x $dlock ]]; then
+    export DLOCK_PROGRAM=$dlock
+    options=(--through quorum --only grant,lost_reply,outage_limit,read_write,wait_0)
+    play 'Python, asyncio, over a quorum' "$python" clients/python/tests/conformance_adapter.py asyncio
+    play 'Node.js, ioredis, over a quorum' node "$node/conformance/conformance.mjs" ioredis
+    play 'Java over a quorum' java -cp "$java:$classes" dlock.ConformanceAdapter
+    if [[ -n $go ]]; then
+        options=(--through one)
+        play 'Go through dlock agent' "$classes/go-adapter"
+    fi
+elif [[ -z ${DLOCK_THROUGH:-} ]]; then
+    echo "skipped: clients through dlock agent: no $dlock"
 fi
 failed=0
 for pid in "${pids[@]}"; do wait "$pid" || failed=1; done

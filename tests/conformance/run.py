@@ -1,6 +1,6 @@
 """Plays the conformance scenarios against an adapter: see README.md.
 
-    python run.py [--only NAME] [--title TITLE] [--through WHAT] -- ADAPTER…
+    python run.py [--only NAME,…] [--title TITLE] [--through WHAT] -- ADAPTER…
 
 Needs redis-py. The server and the module are DLOCK_SERVER and DLOCK_MODULE.
 """
@@ -49,6 +49,8 @@ NOT_OVER_A_QUORUM = {
     "sessions": "sessions on its servers",
     "extend": "longer leases by renewal",
 }
+# Go keeps what a scenario calls a session by heartbeats. The agent's error to such a session if the lease is too short.
+SHORT_SESSION = "SESSIONID with a lease of less than twice the session's time"
 
 
 class Skipped(Exception):
@@ -185,7 +187,8 @@ class Play:
             quorum = Quorum()
             self._servers = [quorum]
             urls = [word for port in quorum.ports for word in ("-s", f"redis://127.0.0.1:{port}")]
-            agent = Agent(*urls, "--longest-lease", "700s", "--persistent")
+            # A server of a busy machine answers late, and is not down.
+            agent = Agent(*urls, "--longest-lease", "700s", "--persistent", "--server-timeout", "250ms")
             self._agents.append(agent)
             self._proxy = Proxy(agent.port)
             self._port = self._proxy.port
@@ -261,6 +264,8 @@ class Play:
         if got["result"] == "unreachable" and "refused" in wanted and late > LATE:
             raise NoAnswer(f"unreachable {got.get('message', '')}")
         if got["result"] not in wanted:
+            if self._through == "quorum" and SHORT_SESSION in got.get("message", ""):
+                raise Skipped(f"{SHORT_SESSION} over a quorum")
             raise Broken(f"{got['result']} {got.get('message', '')}")
         if got["at"] - now > within + late:
             raise Broken(f"after {got['at'] - now:.3f} s instead of {within:g} s")
@@ -431,13 +436,14 @@ def play_in_time(file: Path, command: list[str], through: str | None) -> None:
 def main() -> int:
     """Returns the exit code."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--only", help="one scenario")
+    parser.add_argument("--only", help="one scenario, or several: NAME,NAME")
     parser.add_argument("--title", default="", help="what the lines of the output begin with")
     parser.add_argument("--through", choices=["one", "sentinel", "quorum"], help="over what an agent is, if through one")
     parser.add_argument("adapter", nargs="+")
     arguments = parser.parse_args()
     failed = 0
-    for file in sorted((HERE / "scenarios").glob(f"{arguments.only or '*'}.txt")):
+    names = arguments.only.split(",") if arguments.only else sorted(file.stem for file in (HERE / "scenarios").glob("*"))
+    for file in (HERE / "scenarios" / f"{name}.txt" for name in names):
         began = time.monotonic()
         try:
             play_in_time(file, arguments.adapter, arguments.through)

@@ -5,7 +5,7 @@ use dlock_testkit::redis::Value;
 
 use crate::process::{Agent, freed, servers};
 
-/// What docs/permissions.md grants to the agent over a quorum.
+/// The permissions that docs/permissions.md names for an agent over a quorum.
 const RULES: &str = "+dlock.acquire +dlock.rlock +dlock.wlock +dlock.renew +dlock.release +dlock.check +dlock.info +info \
                      +time +ping +client|id +client|unblock +client|setname";
 
