@@ -183,6 +183,7 @@ release-check: build ## go through what a release promises: versions, licenses, 
 	@scripts/setup test
 	scripts/packages
 	scripts/release-check
+	scripts/prove-release-check
 	scripts/new-users
 	$(MAKE) upgrade
 

@@ -7,6 +7,8 @@
 #   tests/clients/new_user.sh rust dlock   others: `dlock` is the command, from its crate; `sdist` Python's other file;
 #                                          `java` and `go` run what their READMEs begin with
 #
+# The files are built now, or are those of scripts/packages in DLOCK_PACKAGES, which `sdist` and `java` need.
+#
 # Each has two minutes from the files to the lock: of the processors' time, and on a busy machine ten by the clock. That
 # covers the virtual environment or the new project, the dependencies (downloads too, unless pip, npm or cargo has kept
 # them from before), compiling everything without optimization, and the program. It does not cover building the files.
@@ -21,7 +23,7 @@ TIMEFORMAT='%R %U %S'
 cli=$(SERVER=${DLOCK_SERVER:-} scripts/server cli)
 PATH=$PWD/target/languages/node/bin:$PATH
 checkout=$PWD
-packages=$PWD/target/packages   # of scripts/packages, for sdist and java
+packages=${DLOCK_PACKAGES:-}
 home=$(mktemp -d)
 trap 'rm -rf "$home"' EXIT
 
@@ -32,29 +34,38 @@ main() {
     for user; do play "$user"; done
 }
 
-# Puts the built files into $home/files.
+# Puts the files into $home/files, and the crates where cargo takes them instead of the registry's.
 package() {
+    local crate
+    mkdir "$home/files" "$home/.cargo"
+    if [[ $packages ]]; then
+        cp "$packages"/python/*.whl "$packages"/node/*.tgz "$packages"/crates/*.crate "$home/files"
+    else
+        build
+    fi
+    echo '[patch.crates-io]' >"$home/.cargo/config.toml"
+    for crate in core quorum client agent cli; do
+        mkdir "$home/files/dlock-$crate"
+        tar -xzf "$home/files/dlock-$crate"-*.crate -C "$home/files/dlock-$crate" --strip-components 1
+        [[ $crate == cli ]] || echo "dlock-$crate = { path = '$home/files/dlock-$crate' }" >>"$home/.cargo/config.toml"
+    done
+    export CARGO_TARGET_DIR=$home/built
+}
+
+build() {
     local node crate version built=${CARGO_TARGET_DIR:-$PWD/target}
     scripts/python >/dev/null || { echo 'missing: Python, or its packages (make test installs them)'; exit 77; }
     scripts/python make
     node=$(scripts/node) || { echo "$node"; exit 77; }
-    cargo package --quiet --locked --allow-dirty --package dlock-core
+    cp target/python/wheel/*.whl "$node"/*.tgz "$home/files"
     # Together, since one needs the other and no registry has them. The users verify that they can be built.
     cargo package --quiet --locked --allow-dirty --no-verify \
         -p dlock-core -p dlock-quorum -p dlock-client -p dlock-agent -p dlock-cli
-    mkdir "$home/files" "$home/.cargo"
-    cp target/python/wheel/*.whl "$node"/*.tgz "$home/files"
-    # Cargo takes these crates instead of the registry's.
-    echo '[patch.crates-io]' >"$home/.cargo/config.toml"
     for crate in core quorum client agent cli; do
         # Files of other versions may lie beside it.
         version=$(cargo pkgid --package "dlock-$crate")
-        version=${version##*[#@]}
-        mkdir "$home/files/dlock-$crate"
-        tar -xzf "$built/package/dlock-$crate-$version.crate" -C "$home/files/dlock-$crate" --strip-components 1
-        [[ $crate == cli ]] || echo "dlock-$crate = { path = '$home/files/dlock-$crate' }" >>"$home/.cargo/config.toml"
+        cp "$built/package/dlock-$crate-${version##*[#@]}.crate" "$home/files"
     done
-    export CARGO_TARGET_DIR=$home/built
 }
 
 python() {
