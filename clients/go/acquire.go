@@ -287,9 +287,22 @@ func (a *attempt) inTurn(lastHeard func() time.Time, more time.Duration, enter f
 	}
 }
 
-// reach returns the connections to the server that has the lock.
-func (a *attempt) reach(again bool) (*pool, error) {
-	return a.client.poolOf(a.io, a.target.keys[0], again, a.answerBy())
+// open returns a connection to the server that has the lock, with what gives it back, and makes the next command name the
+// session there.
+func (a *attempt) open(again bool, get func(*pool) (*conn, func(), error)) (*conn, func(), error) {
+	p, err := a.client.poolOf(a.io, a.target.keys[0], again, a.answerBy())
+	if err != nil {
+		return nil, nil, err
+	}
+	c, give, err := get(p)
+	if err != nil {
+		return nil, nil, err
+	}
+	if err := a.bind(p); err != nil {
+		give()
+		return nil, nil, err
+	}
+	return c, give, nil
 }
 
 // bind makes the next command name the session on a server.
@@ -303,34 +316,35 @@ func (a *attempt) bind(p *pool) error {
 	return err
 }
 
+// take returns a connection of the pool, with a place in it.
+func (a *attempt) take(p *pool) (*conn, func(), error) {
+	err := a.inTurn(p.lastHeard, late, func(until time.Time) error { return enter(a.io, p.places, until) })
+	if err != nil {
+		return nil, nil, err
+	}
+	c, err := p.take(a.io, a.answerBy())
+	if err != nil {
+		p.exit()
+		return nil, nil, err
+	}
+	return c, func() { p.give(c); p.exit() }, nil
+}
+
 // try asks once, without waiting.
 func (a *attempt) try(again bool) (*grant, error) {
-	p, err := a.reach(again)
+	c, give, err := a.open(again, a.take)
 	if err != nil {
 		return nil, err
 	}
-	err = a.inTurn(p.lastHeard, late, func(until time.Time) error { return enter(a.io, p.places, until) })
-	if err != nil {
-		return nil, err
-	}
-	defer p.exit()
-	if err := a.bind(p); err != nil {
-		return nil, err
-	}
-	until := a.answerBy()
-	c, err := p.take(a.io, until)
-	if err != nil {
-		return nil, err
-	}
-	defer p.give(c)
+	defer give()
 	sent := time.Now()
 	a.unread = true
-	replies, err := c.exchange(a.io, until, a.target.releaseAll(a.owner), a.command(""))
+	replies, err := c.exchange(a.io, a.answerBy(), a.target.releaseAll(a.owner), a.command(""))
 	if err != nil {
-		a.forsake(p, err)
+		a.forsake(c, err)
 		return nil, err
 	}
-	p.hears()
+	c.pool.hears()
 	g, err := a.read(replies[0], sent)
 	if g == nil || err != nil {
 		return nil, err
@@ -341,8 +355,8 @@ func (a *attempt) try(again bool) (*grant, error) {
 var errNoSession = errors.New("the session of the client has ended")
 
 // forsake leaves an owner behind whose command may be executed later. The releases behind it undo that.
-func (a *attempt) forsake(p *pool, err error) {
-	p.distrust()
+func (a *attempt) forsake(c *conn, err error) {
+	c.pool.distrust()
 	if isSilence(err) {
 		a.debts = append(a.debts, a.owner)
 		a.owner, a.unread = unique(), false

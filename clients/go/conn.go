@@ -16,15 +16,14 @@ import (
 // closed and never used again, because the next reply would be taken for that to another command.
 type conn struct {
 	link
-	address string
-	owed    int
+	owed int
 	// The deadline was moved by a context that has ended meanwhile.
 	spoiled bool
 	used    time.Time
 	// A change was reported while a reply was awaited.
 	changed bool
 	closed  atomic.Bool
-	onClose func()
+	pool    *pool // nil: it is in none
 }
 
 // link carries commands and their replies: over a connection of the client's own (wire), or of another client's (lent).
@@ -59,7 +58,7 @@ func (a *access) connect(ctx context.Context, address string, until time.Time) (
 	ctx, cancel := context.WithDeadline(ctx, until)
 	defer cancel()
 	if a.open != nil {
-		return a.borrow(ctx, address)
+		return a.borrow(ctx)
 	}
 	dial := a.dial
 	if dial == nil {
@@ -74,7 +73,7 @@ func (a *access) connect(ctx context.Context, address string, until time.Time) (
 			return nil, err
 		}
 	}
-	c := &conn{link: &wire{raw, bufio.NewReader(raw)}, address: address, used: time.Now()}
+	c := &conn{link: &wire{raw, bufio.NewReader(raw)}, used: time.Now()}
 	if hello := a.hello(); len(hello) > 0 {
 		replies, err := c.exchange(ctx, until, nil, hello...)
 		if err == nil {
@@ -221,8 +220,8 @@ func (c *conn) isLent() bool {
 func (c *conn) close() {
 	if c.closed.CompareAndSwap(false, true) {
 		c.Close()
-		if c.onClose != nil {
-			c.onClose()
+		if c.pool != nil {
+			c.pool.forget(c)
 		}
 	}
 }

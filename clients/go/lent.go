@@ -61,7 +61,7 @@ type lent struct {
 }
 
 // borrow gets a connection of the other client. If it comes too late, it is given back.
-func (a *access) borrow(ctx context.Context, address string) (*conn, error) {
+func (a *access) borrow(ctx context.Context) (*conn, error) {
 	type result struct {
 		conn Conn
 		err  error
@@ -83,7 +83,7 @@ func (a *access) borrow(ctx context.Context, address string) (*conn, error) {
 		l := &lent{conn: r.conn, moved: make(chan struct{}), answered: make(chan struct{})}
 		close(l.answered)
 		l.ctx, l.cancel = context.WithCancel(a.last)
-		return &conn{link: l, address: address, used: time.Now()}, nil
+		return &conn{link: l, used: time.Now()}, nil
 	case <-ctx.Done():
 		go func() {
 			if r := <-got; r.err == nil {

@@ -144,7 +144,7 @@ func (p *pool) make(ctx context.Context, until time.Time) (*conn, error) {
 		return nil, ErrClosed
 	}
 	p.open[c] = struct{}{}
-	c.onClose = func() { p.forget(c) }
+	c.pool = p
 	return c, nil
 }
 

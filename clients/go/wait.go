@@ -15,18 +15,11 @@ var (
 
 // wait waits in the queue of the server, on a connection of its own.
 func (a *attempt) wait(again bool) (*grant, error) {
-	p, err := a.reach(again)
+	c, give, err := a.open(again, a.connect)
 	if err != nil {
 		return nil, err
 	}
-	c, err := a.connect(p)
-	if err != nil {
-		return nil, err
-	}
-	defer p.give(c)
-	if err := a.bind(p); err != nil {
-		return nil, err
-	}
+	defer give()
 	if !a.ends.IsZero() && a.left() == 0 {
 		return nil, errOver
 	}
@@ -38,7 +31,7 @@ func (a *attempt) wait(again bool) (*grant, error) {
 	a.unread = true
 	reply, err := a.await(c, a.command(block))
 	if err != nil {
-		return nil, a.parts(p, c, err)
+		return nil, a.parts(c, err)
 	}
 	g, err := a.read(reply, sent)
 	if g == nil && err == nil && a.moved && (a.ends.IsZero() || a.left() > 0) {
@@ -51,21 +44,24 @@ func (a *attempt) wait(again bool) (*grant, error) {
 }
 
 // connect returns a connection for the wait alone. A limited number is made at a time.
-func (a *attempt) connect(p *pool) (*conn, error) {
-	if c := p.pop(); c != nil {
-		return c, nil
+func (a *attempt) connect(p *pool) (*conn, func(), error) {
+	c := p.pop()
+	if c == nil {
+		queued := time.Now()
+		err := a.inTurn(p.lastHeard, 0, func(until time.Time) error { return enter(a.io, p.making, until) })
+		if err != nil {
+			return nil, nil, err
+		}
+		defer func() { <-p.making }()
+		if c, err = p.makeToWait(a.io, queued, a.answerBy()); err != nil {
+			return nil, nil, err
+		}
 	}
-	queued := time.Now()
-	err := a.inTurn(p.lastHeard, 0, func(until time.Time) error { return enter(a.io, p.making, until) })
-	if err != nil {
-		return nil, err
-	}
-	defer func() { <-p.making }()
-	return p.makeToWait(a.io, queued, a.answerBy())
+	return c, func() { p.give(c) }, nil
 }
 
 // parts leaves a connection on which no reply came.
-func (a *attempt) parts(p *pool, c *conn, err error) error {
+func (a *attempt) parts(c *conn, err error) error {
 	switch {
 	case errors.Is(err, errMoved):
 		// The repeat takes over the place, so nothing may be released behind this one.
@@ -74,7 +70,7 @@ func (a *attempt) parts(p *pool, c *conn, err error) error {
 		c.leave(a.target.releaseAll(a.owner))
 	}
 	c.close()
-	p.distrust()
+	c.pool.distrust()
 	return err
 }
 
@@ -156,7 +152,7 @@ func (w *watch) run(ctx context.Context) {
 			return
 		case err == nil:
 			w.heard = heard
-			if missed || address != w.conn.address {
+			if missed || address != w.conn.pool.address {
 				w.tell(errMoved)
 				return
 			}
