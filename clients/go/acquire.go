@@ -287,8 +287,8 @@ func (a *attempt) inTurn(lastHeard func() time.Time, more time.Duration, enter f
 	}
 }
 
-// open returns a connection to the server that has the lock, with what gives it back, and makes the next command name the
-// session there.
+// open returns a connection to the server that has the lock, with the function that returns it to its pool, and makes the
+// next command name the session there.
 func (a *attempt) open(again bool, get func(*pool) (*conn, func(), error)) (*conn, func(), error) {
 	p, err := a.client.poolOf(a.io, a.target.keys[0], again, a.answerBy())
 	if err != nil {

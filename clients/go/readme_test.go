@@ -66,7 +66,7 @@ type ClusterOptions struct {
 	Dialer             func(ctx context.Context, network, addr string) (net.Conn, error)
 	TLSConfig          *tls.Config
 }`,
-	// ClientOption of github.com/redis/rueidis.
+	// ClientOption of github.com/redis/rueidis, its dedicated clients, and their commands.
 	"rueidis": `import (
 	"context"
 	"crypto/tls"
@@ -81,6 +81,34 @@ type ClientOption struct {
 	TLSConfig          *tls.Config
 	DialCtxFn          func(context.Context, string, *net.Dialer, *tls.Config) (net.Conn, error)
 	Sentinel           struct{ MasterSet, Username, Password string }
+}
+
+type Builder struct{}
+
+func (Builder) Arbitrary(token ...string) Arbitrary { return Arbitrary{} }
+
+type Arbitrary struct{}
+
+func (Arbitrary) Blocking() Completed { return Completed{} }
+
+type Completed struct{}
+
+type RedisResult struct{}
+
+func (RedisResult) ToAny() (v any, err error) { return nil, nil }
+func (RedisResult) NonRedisError() error      { return nil }
+
+func IsRedisNil(err error) bool { return false }
+
+type Client interface {
+	Dedicate() (client DedicatedClient, cancel func())
+}
+
+type DedicatedClient interface {
+	B() Builder
+	Do(ctx context.Context, cmd Completed) (resp RedisResult)
+	DoMulti(ctx context.Context, multi ...Completed) (resp []RedisResult)
+	Close()
 }`,
 }
 

@@ -1,0 +1,30 @@
+package dlock
+
+import (
+	"context"
+	"time"
+)
+
+// Wired returns connections to a server as if they were those of another client.
+func Wired(address string) func(context.Context) (Conn, error) {
+	return func(ctx context.Context) (Conn, error) {
+		c, err := (&access{}).connect(ctx, address, time.Now().Add(step))
+		return wired{c}, err
+	}
+}
+
+type wired struct{ *conn }
+
+func (w wired) Do(ctx context.Context, commands ...[]string) ([]any, error) {
+	until, _ := ctx.Deadline()
+	each := make([]command, len(commands))
+	for i, words := range commands {
+		each[i] = words
+	}
+	return w.exchange(ctx, until, nil, each...)
+}
+
+func (w wired) Close() error {
+	w.close()
+	return nil
+}
