@@ -99,6 +99,10 @@ bench-quorum: module ## time a quorum against Redlock on a quiet machine, fail i
 	server=$$(scripts/server) && DLOCK_SERVER="$$server" \
 	cargo test --locked --release --package dlock-client --test quorum figures -- --ignored --nocapture
 
+bench-agent: module ## time dlock agent beside the Rust client on a quiet machine, and a thousand waiters; fail if a target is missed
+	server=$$(scripts/server) && DLOCK_SERVER="$$server" \
+	cargo test --locked --release --package dlock-cli --test agent figures -- --ignored --nocapture
+
 fmt: ## format the code
 	cargo fmt --all
 
@@ -143,6 +147,10 @@ bench-wake-up: module ## time the wake-up after a release from Python: redis-py'
 
 fuzz: setup ## fuzz codec, argument parser and state machine (SECONDS= or RUNS= for each)
 	FUZZ_SECONDS=$(or $(SECONDS),60) scripts/fuzz
+
+fuzz-agent: ## random bytes and changed requests for the parser of dlock agent (SECONDS=)
+	DLOCK_AGENT_FUZZ_SECONDS=$(or $(SECONDS),60) \
+	cargo test --locked --release --package dlock-agent --test fuzz -- --nocapture
 
 fuzz-server: module fuzz-tool ## random commands to a real server, held against a model (SECONDS= SEED= SERVER=)
 	server=$$(scripts/server) && DLOCK_SERVER="$$server" $(FUZZ_TOOL) differential --seconds $(or $(SECONDS),60) $(if $(SEED),--seed $(SEED))

@@ -1,7 +1,8 @@
 //! The protocol of Redis, as a server speaks it.
 //!
-//! Requests are parsed here and not by a crate. Those parse any value, nested as deep as a client likes by recursion, and
-//! believe each length that it announces. A request is a flat list of byte strings, and each of its lengths has a limit.
+//! Requests are parsed here and not by a crate. `redis-protocol` parses any value, nested as deep as a client likes by
+//! recursion, and a check of every length before it would be this parser; `respite` limits a word, but neither the number
+//! of words nor the request, and reads the socket by itself, where the agent looks for the client's end during a wait.
 
 mod reply;
 mod request;

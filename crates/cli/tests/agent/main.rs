@@ -10,6 +10,7 @@
     reason = "a test that panics has failed, which is what it is for"
 )]
 
+mod figures;
 mod guarded;
 mod kills;
 mod limits;

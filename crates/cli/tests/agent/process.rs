@@ -116,6 +116,16 @@ impl Agent {
         (0..connections).map(|_| Flood::start(self.port, line)).collect()
     }
 
+    /// Returns how long its threads have run on a core.
+    pub fn cpu_time(&self) -> Duration {
+        let tasks = std::fs::read_dir(format!("/proc/{}/task", self.child.id())).expect("its threads");
+        let ran = |task: std::fs::DirEntry| {
+            let text = std::fs::read_to_string(task.path().join("schedstat")).ok()?;
+            text.split(' ').next()?.parse::<u64>().ok()
+        };
+        Duration::from_nanos(tasks.filter_map(|task| ran(task.ok()?)).sum())
+    }
+
     /// Returns how much of its memory is resident, in bytes.
     pub fn memory(&self) -> u64 {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).expect("its status");
