@@ -26,6 +26,7 @@ mod deploy;
 mod docs;
 mod effects;
 mod expiry;
+mod failures;
 mod fixture;
 mod hostile;
 mod info;

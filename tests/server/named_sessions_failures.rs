@@ -1,11 +1,9 @@
-//! Named sessions when clients, networks and servers fail, stall or refuse writes: the rows of the table of failures.
+//! Named sessions when servers fail, stall or refuse writes, beyond the table of failures (`failures`).
 
 use std::time::{Duration, Instant};
 
-use crate::support::child::ClientProcess;
 use crate::support::cluster::Cluster;
 use crate::support::replica::{counter, info_field};
-use crate::support::skip::skipped;
 use crate::support::{Client, Server, lock_info, soon};
 
 const TIMEOUT: Duration = Duration::from_millis(600);
@@ -17,57 +15,6 @@ const BEAT: &str = "DLOCK.SESSION s PX 600 XX";
 
 fn is_gone(error: &str) -> bool {
     error.starts_with("NOSESSION")
-}
-
-/// A process that holds `k` in its session, and one that waits for it.
-fn held_and_waited_for(server: &Server) -> (ClientProcess, Client) {
-    let process = ClientProcess::start(server, &[OPEN, "DLOCK.ACQUIRE k a PX 600000 SESSIONID s"]);
-    let mut client = server.client();
-    soon("held", || lock_info(&mut client, "k").is_some());
-    (process, server.waiter("DLOCK.ACQUIRE k b BLOCK 20000"))
-}
-
-/// The waiter gets the lock in time.
-#[track_caller]
-fn is_freed(waiter: &mut Client, since: Instant) {
-    waiter.read().expect("a token");
-    assert!(since.elapsed() < NOTICED, "{:?}", since.elapsed());
-}
-
-#[test]
-fn a_process_that_is_killed_or_stopped_loses_its_lock_in_time() {
-    for end in [ClientProcess::kill9, ClientProcess::freeze] {
-        let server = Server::start();
-        let (process, mut waiter) = held_and_waited_for(&server);
-        let start = Instant::now();
-        end(&process);
-        is_freed(&mut waiter, start);
-    }
-}
-
-#[test]
-fn a_machine_that_vanished_loses_its_lock_in_time() {
-    let server = Server::start();
-    let mut client = server.client();
-    client.int(OPEN);
-    client.int("DLOCK.ACQUIRE k a PX 600000 SESSIONID s");
-    let mut waiter = server.waiter("DLOCK.ACQUIRE k b BLOCK 20000");
-    let start = Instant::now();
-    // No more packets come from it, and none that says so.
-    if let Err(error) = client.vanish() {
-        return skipped(&format!("needs CAP_NET_ADMIN: {error}"));
-    }
-    is_freed(&mut waiter, start);
-}
-
-#[test]
-fn a_connection_that_is_closed_ends_nothing() {
-    let (_server, [mut session, mut client]) = Server::start().with_clients();
-    session.int("DLOCK.SESSION s PX 60000");
-    session.int("DLOCK.ACQUIRE k a PX 60000 SESSIONID s");
-    client.watch_close(session);
-    assert_eq!(client.int("DLOCK.SESSION s PX 60000 XX"), 1);
-    client.nil("DLOCK.ACQUIRE k b");
 }
 
 #[test]
@@ -132,16 +79,6 @@ fn a_slot_that_moves_leaves_the_named_session_behind() {
     assert_eq!(here.int("DLOCK.SESSION s PX 60000 XX"), 0);
     assert_eq!(here.int("DLOCK.SESSION s CLOSE"), 0);
     is_bound_again(&mut cluster.client(to), token);
-}
-
-#[test]
-fn a_lock_that_is_renamed_leaves_its_session() {
-    let (_server, mut client) = Server::start().with_client();
-    client.int("DLOCK.SESSION s PX 60000");
-    client.int("DLOCK.ACQUIRE k a PX 60000 SESSIONID s");
-    client.ok("RENAME k l");
-    assert_eq!(client.int("DLOCK.SESSION s CLOSE"), 0);
-    assert!(lock_info(&mut client, "l").is_some());
 }
 
 /// Sends heartbeats until a moment is over, without waiting for their replies.

@@ -3,11 +3,12 @@
 
 use std::collections::VecDeque;
 use std::io::{ErrorKind, Read, Write};
-use std::net::{Shutdown, TcpStream};
+use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpStream};
 use std::os::fd::AsRawFd;
 use std::time::{Duration, Instant};
 
 use redis::{Cmd, Value};
+use socket2::{Domain, Socket, TcpKeepalive, Type};
 
 use crate::wait::PATIENCE;
 use crate::wire::{bytes_of, error_text, frame_end, int_of, list_of, parse, text_of};
@@ -74,7 +75,21 @@ pub struct Client {
 
 impl Client {
     pub fn connect(port: u16) -> std::io::Result<Self> {
-        let stream = TcpStream::connect(("127.0.0.1", port))?;
+        Self::over(TcpStream::connect(("127.0.0.1", port))?)
+    }
+
+    /// Connects from this address, which may be any of 127.0.0.0/8. Keepalive finds out within seconds if the server
+    /// has forgotten the connection: of an end in a network that was cut, nobody was told.
+    pub fn connect_from(address: Ipv4Addr, port: u16) -> std::io::Result<Self> {
+        let socket = Socket::new(Domain::IPV4, Type::STREAM, None)?;
+        let probe = Duration::from_secs(1);
+        socket.set_tcp_keepalive(&TcpKeepalive::new().with_time(2 * probe).with_interval(probe).with_retries(10))?;
+        socket.bind(&SocketAddr::from((address, 0)).into())?;
+        socket.connect(&SocketAddr::from((Ipv4Addr::LOCALHOST, port)).into())?;
+        Self::over(socket.into())
+    }
+
+    fn over(stream: TcpStream) -> std::io::Result<Self> {
         stream.set_nodelay(true)?;
         Ok(Self { stream, buffer: Vec::new(), taken: 0, pushes: VecDeque::new() })
     }

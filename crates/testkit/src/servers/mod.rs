@@ -16,6 +16,7 @@ pub mod crowds;
 pub mod flood;
 pub mod jumping;
 pub mod lock;
+pub mod network;
 pub mod payload;
 pub mod process;
 pub mod queue;

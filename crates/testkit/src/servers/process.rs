@@ -7,6 +7,8 @@ use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::sync::{LazyLock, mpsc};
 
+use crate::network;
+
 /// Returns the module as it is shipped.
 pub fn module_path() -> PathBuf {
     built("DLOCK_MODULE", "target/release/libdlock.so")
@@ -101,7 +103,7 @@ pub fn limit_files(child: &Child, bytes: u64) {
 
 /// Starts a process from a thread that lives as long as the tests do: a death signal is tied to the parent's
 /// *thread*, and a test's thread ends before a server that several tests share.
-pub fn spawn(command: Command) -> Child {
+pub fn spawn(mut command: Command) -> Child {
     type Order = (Command, mpsc::Sender<std::io::Result<Child>>);
     static SPAWNER: LazyLock<mpsc::Sender<Order>> = LazyLock::new(|| {
         let (orders, inbox) = mpsc::channel::<Order>();
@@ -112,6 +114,7 @@ pub fn spawn(command: Command) -> Child {
         });
         orders
     });
+    network::enter_with(&mut command);
     let program = command.get_program().to_owned();
     let (reply, child) = mpsc::channel();
     SPAWNER.send((command, reply)).expect("the spawner lives");
