@@ -1,5 +1,5 @@
 //! `dlock-chaos`: locks under faults. Worker processes contend for locks while servers are killed and fail over,
-//! clients die and stop, writes are paused, memory runs out and clocks jump; then their histories are checked.
+//! clients die, stop and are cut off, writes are paused, memory runs out and clocks jump; then their histories are checked.
 //!
 //! | file | knows |
 //! |---|---|

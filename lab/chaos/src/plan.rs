@@ -30,7 +30,7 @@ impl Scenario {
     }
 
     /// The faults of this scenario, each with the ms between two of them.
-    fn faults(self) -> [(Kind, u64); 5] {
+    fn faults(self) -> [(Kind, u64); 6] {
         let own = match self {
             Scenario::Restart => (Kind::ServerKilled, 3000),
             Scenario::Failover => (Kind::Failover, 3500),
@@ -42,6 +42,7 @@ impl Scenario {
             own,
             (Kind::ClientKilled, others),
             (Kind::ClientStopped, others),
+            (Kind::NetworkCut, others),
             (Kind::WritesPaused, others),
             (Kind::MemoryFull, others),
         ]
@@ -57,18 +58,20 @@ pub enum Kind {
     ClockJump,
     ClientKilled,
     ClientStopped,
+    NetworkCut,
     WritesPaused,
     MemoryFull,
 }
 
 impl Kind {
-    pub const ALL: [Kind; 8] = [
+    pub const ALL: [Kind; 9] = [
         Kind::ServerKilled,
         Kind::Failover,
         Kind::Promotion,
         Kind::ClockJump,
         Kind::ClientKilled,
         Kind::ClientStopped,
+        Kind::NetworkCut,
         Kind::WritesPaused,
         Kind::MemoryFull,
     ];
@@ -83,6 +86,7 @@ impl fmt::Display for Kind {
             Kind::ClockJump => "clock jump",
             Kind::ClientKilled => "client killed",
             Kind::ClientStopped => "client stopped",
+            Kind::NetworkCut => "network cut",
             Kind::WritesPaused => "writes paused",
             Kind::MemoryFull => "memory full",
         })

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use dlock_testkit::Server;
+use dlock_testkit::network::Network;
 use dlock_testkit::random::Random;
 
 use crate::failure::{Failure, Result};
@@ -49,12 +50,18 @@ pub enum Verdict {
 pub fn run(options: &Options) -> Result<Verdict> {
     let (begun, ahead, seed) = (now(), unix_ahead(), options.seed());
     println!("chaos: SEED={seed} SECONDS={}", options.seconds);
+    // Before there is any other thread.
+    let network = Network::enter();
+    if let Err(error) = &network {
+        println!("skipped: networks that are cut (needs CAP_SYS_ADMIN, CAP_NET_ADMIN and iproute2: {error})");
+    }
+    let network = network.ok();
     let scenarios: Vec<Scenario> =
         Scenario::ALL.into_iter().filter(|scenario| options.scenario.is_none_or(|one| one == *scenario)).collect();
     let ms = options.seconds * 1000 * SCENARIOS_PERCENT / 100 / scenarios.len().max(1) as u64;
     let mut total = Total::default();
     for scenario in scenarios {
-        let outcome = scenario::play(scenario, seed, ms, options.attackers)?;
+        let outcome = scenario::play(scenario, seed, ms, options.attackers, network.as_ref())?;
         println!("{}", line_of(scenario, &outcome));
         total.add(outcome);
         if total.is_enough(options) {
@@ -68,6 +75,9 @@ pub fn run(options: &Options) -> Result<Verdict> {
     }
     if (unix_ahead() - ahead).abs() > CLOCK_SET_US {
         return Err(Failure("the machine's clock was set during the run: no verdict".into()));
+    }
+    if total.grants == 0 {
+        return Err(Failure("nobody was granted a lock: no verdict".into()));
     }
     println!("{}", total.summary(seed, (now() - begun) / 1_000_000));
     total.violations.iter().for_each(|violation| println!("VIOLATION: {violation}"));

@@ -1,7 +1,9 @@
 //! One scenario: servers and workers are started, faults are injected by plan, and then everything has to come to rest.
 
 use std::collections::BTreeMap;
+use std::net::Ipv4Addr;
 
+use dlock_testkit::network::Network;
 use dlock_testkit::replica::{counter, info_field};
 use dlock_testkit::{Client, Server};
 
@@ -11,7 +13,7 @@ use crate::circle;
 use crate::control::Work;
 use crate::counters::Counters;
 use crate::failure::Result;
-use crate::faults::Servers;
+use crate::faults::{LONGEST_CUT_MS, Servers};
 use crate::observer::Observer;
 use crate::plan::{Kind, Planned, Scenario, plan};
 use crate::queue;
@@ -27,8 +29,8 @@ pub struct Outcome {
     pub server: String,
 }
 
-/// Plays a scenario for `ms` milliseconds, and checks it.
-pub fn play(scenario: Scenario, seed: u64, ms: u64, attackers: u64) -> Result<Outcome> {
+/// Plays a scenario for `ms` milliseconds, and checks it. Clients are cut off where the network is the run's own.
+pub fn play(scenario: Scenario, seed: u64, ms: u64, attackers: u64, network: Option<&Network>) -> Result<Outcome> {
     let counters = Counters::default();
     let acknowledgement = match scenario {
         Scenario::Promotion => Acknowledgement::Often,
@@ -43,7 +45,7 @@ pub fn play(scenario: Scenario, seed: u64, ms: u64, attackers: u64) -> Result<Ou
     workers.start()?;
     let attackers = Attackers::start(workers.dir(), attackers);
     let observer = Observer::start(workers.dir(), workload::keys());
-    let mut running = Running { servers, workers, faults: Vec::new(), undo: Vec::new(), begun: now() };
+    let mut running = Running { servers, workers, network, faults: Vec::new(), undo: Vec::new(), begun: now() };
     for planned in plan(seed, scenario, ms) {
         running.wait_for(planned.at_ms)?;
         running.inject(planned)?;
@@ -69,9 +71,10 @@ pub fn play(scenario: Scenario, seed: u64, ms: u64, attackers: u64) -> Result<Ou
     Ok(Outcome { findings, faults, server: version(running.servers.primary()) })
 }
 
-struct Running {
+struct Running<'a> {
     servers: Servers,
     workers: Workers,
+    network: Option<&'a Network>,
     faults: Vec<Fault>,
     /// What is to be undone, and when.
     undo: Vec<(Micros, Undo)>,
@@ -81,10 +84,11 @@ struct Running {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Undo {
     Stop,
+    Cut(Ipv4Addr),
     MemoryFull,
 }
 
-impl Running {
+impl Running<'_> {
     /// Waits for that time of the scenario, and undoes meanwhile what is due.
     fn wait_for(&mut self, at_ms: u64) -> Result<()> {
         let until = self.begun + at_ms * 1000;
@@ -117,6 +121,15 @@ impl Running {
                 self.undo.push((begin + ms * 1000, Undo::Stop));
                 Fault { end: begin + ms * 1000, ..Fault::new(kind, begin) }
             }
+            Kind::NetworkCut => {
+                let Some(network) = self.network else { return Ok(()) };
+                let (begin, ms) = (now(), 100 + choice % (LONGEST_CUT_MS - 100));
+                let address = self.workers.address(choice)?;
+                network.cut(address)?;
+                let end = now() + ms * 1000;
+                self.undo.push((end, Undo::Cut(address)));
+                Fault { end, ..Fault::new(kind, begin) }
+            }
             Kind::MemoryFull => {
                 let ms = 100 + choice % 700;
                 let fault = self.servers.fill_memory(ms);
@@ -131,6 +144,7 @@ impl Running {
     fn undo(&mut self, undo: Undo) -> Result<()> {
         match undo {
             Undo::Stop => self.workers.wake_all(),
+            Undo::Cut(address) => Ok(self.network.map_or(Ok(()), |network| network.heal(address))?),
             Undo::MemoryFull => {
                 self.servers.free_memory();
                 Ok(())
@@ -140,7 +154,9 @@ impl Running {
 
     /// Ends all faults, and lets the workers go on undisturbed for a while.
     fn calm(&mut self) -> Result<()> {
-        self.undo.clear();
+        for (_, undo) in std::mem::take(&mut self.undo) {
+            self.undo(undo)?;
+        }
         self.workers.wake_all()?;
         self.servers.free_memory();
         self.servers.primary().client().ok("CLIENT UNPAUSE");

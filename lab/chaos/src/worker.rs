@@ -2,6 +2,7 @@
 //!
 //! What it does is in `workload`; this file knows how a command is sent, recorded and sent again.
 
+use std::net::Ipv4Addr;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -23,6 +24,8 @@ pub struct Job {
     pub dir: PathBuf,
     /// Its name, which is also that of its history and the beginning of its owners.
     pub name: String,
+    /// From where it connects to the servers.
+    pub address: Ipv4Addr,
     pub seed: u64,
     /// The port of the counters.
     pub counters: u16,
@@ -44,8 +47,9 @@ impl Job {
             Acknowledgement::Often => "often",
         };
         let dir = self.dir.display().to_string();
-        let (seed, counters) = (self.seed.to_string(), self.counters.to_string());
-        ["worker", &dir, &self.name, &seed, &counters, acknowledgement].map(str::to_owned).to_vec()
+        let [address, seed] = [self.address.to_string(), self.seed.to_string()];
+        let counters = self.counters.to_string();
+        ["worker", &dir, &self.name, &address, &seed, &counters, acknowledgement].map(str::to_owned).to_vec()
     }
 
     pub fn history(&self) -> PathBuf {
@@ -165,7 +169,7 @@ impl Worker {
     /// Connects to whoever is said to be the primary; false if there is none for too long.
     fn connect(&mut self) -> Result<bool> {
         for _ in 0..MOST_REPEATS {
-            if let Ok(connection) = Client::connect(self.control.read()?.port) {
+            if let Ok(connection) = Client::connect_from(self.job.address, self.control.read()?.port) {
                 self.connections += 1;
                 self.connection = Some(connection);
                 return Ok(true);

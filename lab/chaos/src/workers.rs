@@ -1,6 +1,7 @@
 //! The worker processes of a scenario: started, killed, stopped, and waited for.
 
 use std::env;
+use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 
@@ -55,6 +56,12 @@ impl Workers {
         self.dead.push((member.job, at));
         self.hire()?;
         Ok(at)
+    }
+
+    /// The address of one.
+    pub fn address(&self, choice: u64) -> Result<Ipv4Addr> {
+        let member = self.at_work.get(self.index(choice)).ok_or_else(|| Failure("nobody to cut off".into()))?;
+        Ok(member.job.address)
     }
 
     /// Stops one. It goes on after [`Workers::wake_all`].
@@ -120,6 +127,7 @@ impl Workers {
         let job = Job {
             dir: self.dir.path().to_owned(),
             name: format!("w{}", self.started),
+            address: address(self.started),
             seed: self.seed,
             counters: self.counters,
             acknowledgement: self.acknowledgement,
@@ -142,6 +150,12 @@ impl Drop for Workers {
             let _ = member.process.wait();
         }
     }
+}
+
+/// The address of the worker with this number: 127.1.0.1, and so on.
+fn address(number: u64) -> Ipv4Addr {
+    let number = u32::try_from(number).unwrap_or(u32::MAX) % (1 << 16);
+    Ipv4Addr::from_bits(Ipv4Addr::new(127, 1, 0, 0).to_bits() + number)
 }
 
 fn pid(process: &Child) -> Result<Pid> {

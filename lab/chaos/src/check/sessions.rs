@@ -111,14 +111,14 @@ fn denial<'a>(life: &'a Life, grant: &Grant) -> Option<(usize, &'a Call, Micros)
 
 /// Whether something was done that may cost a session its holds: the server forgot it, stood still or jumped.
 fn is_disturbed(faults: &[Fault], from: Micros, until: Micros) -> bool {
-    let counts = |kind| !matches!(kind, Kind::ClientKilled | Kind::ClientStopped | Kind::MemoryFull);
+    let counts = |kind| !matches!(kind, Kind::ClientKilled | Kind::ClientStopped | Kind::NetworkCut | Kind::MemoryFull);
     faults.iter().any(|fault| counts(fault.kind) && fault.begin <= until && from <= fault.end + AFTERMATH_US)
 }
 
 /// Holds that were seen bound to a session after it had to be over: no heartbeat had come for its timeout, the 200 ms in
 /// which the server notices, and as long as the machine was busy meanwhile.
 pub fn outlived(record: &Record) -> Vec<String> {
-    let last = last_beats(&record.lives);
+    let last = last_beats(record);
     let mut found = BTreeMap::new();
     for sighting in &record.seen.sightings {
         let Some(beats) = last.get(sighting.session.as_str()) else { continue };
@@ -139,15 +139,24 @@ pub fn outlived(record: &Record) -> Vec<String> {
 }
 
 /// Of each session its heartbeats: when each was sent, when it had arrived, and the timeout.
-fn last_beats(lives: &[Life]) -> BTreeMap<&str, Vec<(Micros, Micros, u64)>> {
+fn last_beats(record: &Record) -> BTreeMap<&str, Vec<(Micros, Micros, u64)>> {
     let mut last: BTreeMap<&str, Vec<(Micros, Micros, u64)>> = BTreeMap::new();
-    for call in lives.iter().flat_map(|life| &life.calls) {
+    for call in record.lives.iter().flat_map(|life| &life.calls) {
         if let Some(Beat { id, timeout_us: Some(timeout_us), .. }) = Beat::of(&call.command) {
-            let arrived = call.reply.as_ref().map_or(call.sent + UNDERWAY_US, |(replied, _)| *replied);
+            let arrived = call.reply.as_ref().map_or_else(|| on_its_way(record, call.sent), |(replied, _)| *replied);
             last.entry(id).or_default().push((call.sent, arrived, timeout_us));
         }
     }
     last
+}
+
+/// When a heartbeat that was not answered has arrived, if it was still to arrive. The kernel sends again what was dropped,
+/// each time after twice as long, also of a client that is dead.
+fn on_its_way(record: &Record, sent: Micros) -> Micros {
+    let arrives = sent + UNDERWAY_US;
+    let cuts = record.faults.iter().filter(|fault| fault.kind == Kind::NetworkCut);
+    let held_back = cuts.filter(|cut| cut.begin <= arrives && sent <= cut.end);
+    held_back.map(|cut| cut.end + (cut.end - cut.begin) + 2 * UNDERWAY_US).fold(arrives, Micros::max)
 }
 
 /// For how long the server may have stood still: gaps between looks, and what was done to it.
@@ -157,7 +166,8 @@ fn stalled(record: &Record, from: Micros, until: Micros) -> u64 {
         (begin < until && from < end).then(|| (end - begin).saturating_sub(2 * BETWEEN_MS * 1000))
     });
     let faults = record.faults.iter().filter(|fault| fault.begin < until && from < fault.end);
-    let faults = faults.filter(|fault| !matches!(fault.kind, Kind::ClientKilled | Kind::ClientStopped));
+    let faults =
+        faults.filter(|fault| !matches!(fault.kind, Kind::ClientKilled | Kind::ClientStopped | Kind::NetworkCut));
     gaps.sum::<u64>() + faults.map(|fault| fault.end - fault.begin).sum::<u64>()
 }
 

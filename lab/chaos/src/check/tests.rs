@@ -280,15 +280,32 @@ fn a_live_session_that_loses_a_hold_is_refused() {
     assert_eq!(violations(&[&late]), [""; 0], "it may have ended");
 }
 
+/// Somebody looks all the time, and sees alice's hold bound to the session.
+fn seen_bound(life: &str, at_ms: u64) -> Record {
+    let (key, owner, session) = ("k".to_owned(), "alice".to_owned(), "s".to_owned());
+    let mut record = record(Scenario::Restart, &[life]);
+    record.seen.sightings = vec![Sighting { at: at_ms * 1000, key, owner, session }];
+    record.seen.looks = (0..at_ms).step_by(50).map(|ms| ms * 1000).collect();
+    record
+}
+
+#[test]
+fn a_heartbeat_that_was_dropped_may_arrive_after_the_cut() {
+    let cut_off = format!("{IN_SESSION}I 400000 1 DLOCK.SESSION s PX 500 XX\n");
+    let seen = |at_ms| {
+        let mut record = seen_bound(&cut_off, at_ms);
+        record.faults.push(fault(Kind::NetworkCut, 390_000, 900_000));
+        check(&record).violations.concat()
+    };
+    assert_eq!(seen(2700), "");
+    assert!(seen(2900).contains("outlived its time"));
+    let uncut = seen_bound(&cut_off, 2700);
+    assert!(check(&uncut).violations.concat().contains("outlived its time"));
+}
+
 #[test]
 fn a_session_that_outlives_its_heartbeats_is_refused() {
-    let seen = |at_ms: u64| {
-        let (key, owner, session) = ("k".to_owned(), "alice".to_owned(), "s".to_owned());
-        let mut record = record(Scenario::Restart, &[IN_SESSION]);
-        record.seen.sightings = vec![Sighting { at: at_ms * 1000, key, owner, session }];
-        record.seen.looks = (0..at_ms).step_by(50).map(|ms| ms * 1000).collect();
-        record
-    };
+    let seen = |at_ms| seen_bound(IN_SESSION, at_ms);
     assert!(check(&seen(1600)).violations.concat().contains("outlived its time"));
     assert_eq!(check(&seen(1400)).violations, [""; 0]);
     let mut busy = seen(1600);
