@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import pytest
@@ -35,14 +35,20 @@ class Node(Server):
         return b"cluster_state:ok" in state and b"cluster_known_nodes:2" in state
 
 
-@pytest.fixture(scope="module")
-def nodes() -> Iterator[list[Node]]:
-    """Two of them, with half of the slots each."""
+@contextmanager
+def two_nodes() -> Iterator[list[Node]]:
+    """A cluster of two servers with half of the slots each."""
     halves = [(0, SLOTS // 2 - 1), (SLOTS // 2, SLOTS - 1)]
     with ExitStack() as stack:
         nodes = [stack.enter_context(Node(*half)) for half in halves]
         command(nodes[0].client, "CLUSTER", "MEET", "127.0.0.1", nodes[1].port)
         soon("they know each other", lambda: all(node.ready() for node in nodes))
+        yield nodes
+
+
+@pytest.fixture(scope="module")
+def nodes() -> Iterator[list[Node]]:
+    with two_nodes() as nodes:
         yield nodes
 
 

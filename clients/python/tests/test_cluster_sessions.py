@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
-from contextlib import ExitStack
 from typing import Any
 
 import pytest
@@ -15,7 +14,7 @@ from redis.cluster import RedisCluster
 import redis_dlock
 from kit import AsyncioKit, Kit, Plain, command, info, soon
 from servers import Server
-from test_cluster import SLOTS, Node, with_slot
+from test_cluster import Node, two_nodes, with_slot
 from test_lost import is_lost, lost_already
 from test_named_sessions import calls
 
@@ -24,12 +23,7 @@ NAMES = [f"job:{number}" for number in range(20)]
 
 @pytest.fixture
 def nodes() -> Iterator[list[Node]]:
-    """Two servers with half of the slots each."""
-    halves = [(0, SLOTS // 2 - 1), (SLOTS // 2, SLOTS - 1)]
-    with ExitStack() as stack:
-        nodes = [stack.enter_context(Node(*half)) for half in halves]
-        command(nodes[0].client, "CLUSTER", "MEET", "127.0.0.1", nodes[1].port)
-        soon("they know each other", lambda: all(node.ready() for node in nodes))
+    with two_nodes() as nodes:
         yield nodes
 
 
