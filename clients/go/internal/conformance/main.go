@@ -180,6 +180,10 @@ func (a *adapter) client(r request) (*dlock.Client, error) {
 	if r.Keep && !r.Session {
 		settings = append(settings, dlock.WithoutSession())
 	}
+	if r.Session {
+		// A quorum wants a lease of twice the session's time.
+		settings = append(settings, dlock.WithSession(min(10*time.Second, max(900*time.Millisecond, millis(r.Lease)/2))))
+	}
 	client, err := dlock.New(fmt.Sprintf("127.0.0.1:%d", r.Port), settings...)
 	if r.Named {
 		a.named = client
