@@ -155,6 +155,12 @@ impl Acquisition {
         self.refusals > 0
     }
 
+    /// Whether the first attempt has come to nothing, and everything has been given back.
+    #[cfg(test)]
+    pub(crate) fn has_failed(&self) -> bool {
+        self.attempt > 1 || matches!(self.phase, Phase::BackOff { .. })
+    }
+
     /// When to call [`Acquisition::pass`], if nothing comes back before.
     pub fn next_timeout(&self) -> Option<Duration> {
         match &self.phase {

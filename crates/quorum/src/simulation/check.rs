@@ -12,7 +12,7 @@ pub enum Violation {
 }
 
 /// The tokens of all holds so far.
-#[derive(Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Tokens {
     exclusive: u64,
     shared: u64,

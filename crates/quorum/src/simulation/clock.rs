@@ -31,6 +31,7 @@ impl Monotonic {
 }
 
 /// A clock that is wrong, and is set: the server's.
+#[derive(Clone)]
 pub struct Wall {
     ppm: i64,
     offset: i64,

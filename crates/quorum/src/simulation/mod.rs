@@ -10,6 +10,7 @@
 //! | `server` | a server: the engine of `dlock-core` over keys in memory |
 //! | `clock` | clocks that drift and are set |
 //! | `check` | what must hold |
+//! | `orders` | every order of messages of a small instance, instead of chance |
 //!
 //! `DLOCK_QUORUM_RUNS` says how many runs, `DLOCK_QUORUM_SEED` the first of them.
 
@@ -25,6 +26,7 @@
 mod check;
 mod client;
 mod clock;
+mod orders;
 mod plan;
 mod server;
 mod turns;

@@ -51,6 +51,7 @@ pub enum Memory {
     All,
 }
 
+#[derive(Clone)]
 pub struct Server {
     pub clock: Wall,
     pub is_up: bool,
@@ -169,6 +170,24 @@ impl Server {
             self.waiting.retain(|(id, _)| *id != waiter);
             answers.push((from, Answer::Refused));
         }
+    }
+
+    /// Ends the waits that were asked for no longer than until now.
+    pub fn end_waits(&mut self, now: Real, answers: &mut Answers) {
+        let is_over = |from: &Origin| match from.call.ask {
+            Ask::Queue(_, Some(time)) => now >= from.arrived + time.as_micros() as u64,
+            _ => false,
+        };
+        let over: Vec<WaiterId> = self.waiting.iter().filter(|(_, from)| is_over(from)).map(|(id, _)| *id).collect();
+        over.into_iter().for_each(|waiter| self.unblock(waiter, answers));
+    }
+
+    /// All that decides what it does next.
+    pub fn fingerprint(&self) -> String {
+        let lock = self.space.lock(&self.key);
+        let holds: Vec<_> = lock.stored_holds().collect();
+        let waiting: Vec<&Origin> = self.waiting.iter().map(|(_, from)| from).collect();
+        format!("{holds:?} {:?} {waiting:?} {}", self.engine.memory().tokens, self.process)
     }
 
     /// The client's connections are gone.
