@@ -344,7 +344,9 @@ func (a *attempt) try(again bool) (*grant, error) {
 		a.forsake(c, err)
 		return nil, err
 	}
-	c.pool.hears()
+	if !isStarting(replies[0]) {
+		c.pool.hears()
+	}
 	g, err := a.read(replies[0], sent)
 	if g == nil || err != nil {
 		return nil, err

@@ -65,6 +65,13 @@ func (e ServerError) mayRepeat() bool {
 	return false
 }
 
+// isStarting returns whether a reply is that of a server that is starting, or of an agent that reaches no server: it is no
+// answer yet.
+func isStarting(reply any) bool {
+	answer, ok := reply.(ServerError)
+	return ok && answer.Code() == "LOADING"
+}
+
 // isAnswer returns whether a server that knows what to say has said it.
 func isAnswer(err error) bool {
 	var answer ServerError

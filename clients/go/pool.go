@@ -3,6 +3,7 @@ package dlock
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -56,7 +57,9 @@ func (p *pool) exchange(ctx context.Context, until time.Time, answer time.Durati
 		p.distrust()
 		return nil, err
 	}
-	p.hears()
+	if !slices.ContainsFunc(replies, isStarting) {
+		p.hears()
+	}
 	return replies, nil
 }
 
