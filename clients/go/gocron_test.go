@@ -20,10 +20,13 @@ type (
 )
 
 // cronLocker lets one program at a time run a job, and the others skip it: it is a gocron.Locker.
-type cronLocker struct{ client *dlock.Client }
+type cronLocker struct {
+	client  *dlock.Client
+	options []dlock.Option
+}
 
 func (l cronLocker) Lock(ctx context.Context, key string) (gocronLock, error) {
-	lock, err := l.client.TryLock(ctx, key)
+	lock, err := l.client.TryLock(ctx, key, l.options...)
 	if err != nil {
 		return nil, err // not lock: an interface with a nil *dlock.Lock in it is not nil
 	}
@@ -32,7 +35,8 @@ func (l cronLocker) Lock(ctx context.Context, key string) (gocronLock, error) {
 
 func TestAJobOfGocronRunsOnce(t *testing.T) {
 	t.Parallel()
-	var locker gocronLocker = cronLocker{newClient(t, startServer(t).address(), dlock.WithSession(time.Second))}
+	client := newClient(t, startServer(t).address(), dlock.WithSession(time.Second))
+	var locker gocronLocker = cronLocker{client, []dlock.Option{dlock.WithAtLeast(time.Minute)}}
 	ctx := context.Background()
 	job, err := locker.Lock(ctx, "report")
 	if err != nil {
@@ -43,5 +47,9 @@ func TestAJobOfGocronRunsOnce(t *testing.T) {
 	}
 	if err := job.Unlock(ctx); err != nil {
 		t.Fatal(err)
+	}
+	// The clock of this program is late.
+	if second, err := locker.Lock(ctx, "report"); !errors.Is(err, dlock.ErrNotGranted) || second != nil {
+		t.Fatalf("a short job runs twice: %v", err)
 	}
 }
