@@ -24,10 +24,11 @@ pub(super) struct OnLock<'a> {
 }
 
 impl<T> Engine<T> {
-    /// Begins a command.
+    /// Begins a command. Who waited for a session that has ended leaves the line first: in a pause no timer sends them away.
     #[inline]
     pub(super) fn begin(&mut self, now: Now) -> Budget {
         self.parts.backlog.begin(now);
+        self.reject_orphans();
         Budget::TURN
     }
 
