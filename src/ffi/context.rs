@@ -50,6 +50,11 @@ impl Flags {
         self.has(raw::REDISMODULE_CTX_FLAGS_CLUSTER)
     }
 
+    /// The server appends what changes to a file.
+    pub fn has_aof(self) -> bool {
+        self.has(raw::REDISMODULE_CTX_FLAGS_AOF)
+    }
+
     /// The server is loading its data.
     pub fn is_loading(self) -> bool {
         self.has(raw::REDISMODULE_CTX_FLAGS_LOADING | raw::REDISMODULE_CTX_FLAGS_ASYNC_LOADING)
@@ -111,16 +116,13 @@ pub fn is_held_still() -> bool {
     unsafe { api!(RedisModule_AvoidReplicaTraffic()) != 0 }
 }
 
-/// The flags of a context now.
-///
-/// # Safety
-/// `raw` must be live.
-pub(super) unsafe fn flags_of(raw: *mut raw::RedisModuleCtx) -> Flags {
-    // SAFETY: the caller's promise.
-    Flags(unsafe { api!(RedisModule_GetContextFlags(raw)) })
-}
-
 impl Context<'_> {
+    /// Replicates `PING`, to replicas and to the AOF: it does nothing there.
+    pub fn replicate_nothing(&mut self) {
+        // SAFETY: the context is live for the call; the empty format announces no argument.
+        unsafe { api!(RedisModule_Replicate(self.raw, c"PING".as_ptr(), c"".as_ptr())) };
+    }
+
     /// # Safety
     /// `raw` must be the context the server gave to the running call.
     pub(super) unsafe fn new<'call>(raw: *mut raw::RedisModuleCtx) -> Context<'call> {
@@ -130,7 +132,7 @@ impl Context<'_> {
     /// The flags now.
     pub fn flags(&self) -> Flags {
         // SAFETY: `self.raw` is live for the call.
-        unsafe { flags_of(self.raw) }
+        Flags(unsafe { api!(RedisModule_GetContextFlags(self.raw)) })
     }
 
     /// The selected database.

@@ -10,10 +10,10 @@ use std::marker::PhantomData;
 use std::ptr::null_mut;
 
 use dlock_core::engine::{KeyEnd, OpenKey, Permission, Signal, WrongType};
-use dlock_core::{Change, Effect, Lock, Name, UnixMs, encode_effect};
+use dlock_core::{Effect, Lock, Name, UnixMs, encode_effect};
 use redis_module::raw;
 
-use super::context::{Context, flags_of};
+use super::context::Context;
 use super::data_type::{self, DISTRLOCK, Unlinking};
 use super::main_thread::MainThread;
 use super::strings::KeyName;
@@ -119,40 +119,6 @@ impl<'k> Key<'k> {
         }
     }
 
-    #[inline]
-    fn replicate_effect(&mut self, effect: &Effect) {
-        // The bytes are kept to be used again.
-        static BYTES: MainThread<Cell<Vec<u8>>> = MainThread::new(Cell::new(Vec::new()));
-        let mut bytes = BYTES.take();
-        bytes.clear();
-        encode_effect(effect, &mut bytes);
-        let (command, format) = (c"DLOCK.APPLY".as_ptr(), c"sb".as_ptr());
-        // SAFETY: the format announces a module string, then a buffer with its length; both outlive the call.
-        unsafe {
-            let (effect, len) = (bytes.as_ptr().cast::<c_char>(), bytes.len());
-            api!(RedisModule_Replicate(self.context, command, format, self.name.raw(), effect, len))
-        };
-        BYTES.set(bytes);
-    }
-
-    /// A server that was killed while it wrote a transaction to its AOF cuts the file behind the last whole command, but
-    /// leaves `MULTI` (all but Valkey 9.1). What it appends stays in that transaction: without an `EXEC` the next start
-    /// drops all of it, although clients had their replies. So the first change that this server decides on gets a second
-    /// effect, which does nothing: the server appends the two with an `EXEC`.
-    #[inline]
-    fn end_a_transaction_that_was_cut(&mut self) {
-        static MAY_BE_CUT: MainThread<Cell<bool>> = MainThread::new(Cell::new(true));
-        if !MAY_BE_CUT.get() {
-            return;
-        }
-        // SAFETY: the context is live while the key is open.
-        let is_decided_elsewhere = unsafe { flags_of(self.context) }.is_effect();
-        if !is_decided_elsewhere {
-            MAY_BE_CUT.set(false);
-            self.replicate_effect(&Effect { clock: UnixMs::ZERO, change: Change::Sweep });
-        }
-    }
-
     fn shut(&mut self) {
         if !self.raw.is_null() {
             // SAFETY: opened by `open`, closed once, since the handle is forgotten.
@@ -199,15 +165,24 @@ impl OpenKey for Key<'_> {
     /// Replicates `DLOCK.APPLY key effect`, to replicas and to the AOF. Touches no key.
     #[inline]
     fn replicate(&mut self, effect: &Effect) {
-        self.replicate_effect(effect);
-        self.end_a_transaction_that_was_cut();
+        // The bytes are kept to be used again.
+        static BYTES: MainThread<Cell<Vec<u8>>> = MainThread::new(Cell::new(Vec::new()));
+        let mut bytes = BYTES.take();
+        bytes.clear();
+        encode_effect(effect, &mut bytes);
+        let (command, format) = (c"DLOCK.APPLY".as_ptr(), c"sb".as_ptr());
+        // SAFETY: the format announces a module string, then a buffer with its length; both outlive the call.
+        unsafe {
+            let (effect, len) = (bytes.as_ptr().cast::<c_char>(), bytes.len());
+            api!(RedisModule_Replicate(self.context, command, format, self.name.raw(), effect, len))
+        };
+        BYTES.set(bytes);
     }
 
     /// Touches no key.
     fn replicate_verbatim(&mut self) {
         // SAFETY: the context is live while the key is open.
         unsafe { api!(RedisModule_ReplicateVerbatim(self.context)) };
-        self.end_a_transaction_that_was_cut();
     }
 
     #[inline]

@@ -348,3 +348,15 @@ fn what_follows_a_transaction_that_was_cut_survives_the_next_kill() {
         assert_eq!(holders(&mut server.client()), before, "{first}");
     }
 }
+
+/// Servers that load an AOF ask whether the user `default` may run what a transaction of it has.
+#[test]
+fn the_first_lock_survives_a_user_default_without_rights() {
+    let rules = "user default on nopass ~* &* +@all -dlock.apply";
+    let (mut server, mut client) = Server::conf(&format!("appendonly yes\nappendfsync always\n{rules}")).with_client();
+    server.logged("the user default may not run DLOCK.APPLY");
+    let token = client.int("DLOCK.ACQUIRE k a PX 600000");
+    server.kill9();
+    server.boot();
+    assert!(server.client().int(format!("DLOCK.CHECK k {token}")) > 0);
+}
