@@ -4,7 +4,6 @@
 use dlock_core::engine::{Input, Lost, Role};
 use dlock_core::{Lease, Lock, Name, Token, TokenClock, UnixMs};
 
-use crate::aof::see_to_file;
 use crate::ffi::context::{Context, is_held_still, machine_time};
 use crate::ffi::hooks::{Hooks, Origin, server_flags};
 use crate::ffi::scan::has_lock;
@@ -90,7 +89,6 @@ fn flushing(db: Option<i32>) {
 }
 
 fn timer(context: &mut Context<'_>) {
-    see_to_file(context);
     let flags = context.flags();
     let role = if !flags.is_primary() {
         Role::Replica

@@ -7,7 +7,6 @@
 #![allow(missing_docs, reason = "the entries that redis_module! makes have none")]
 
 mod answering;
-mod aof;
 mod clients;
 mod commands;
 mod config;
@@ -27,7 +26,7 @@ use redis_module::{Context, RedisString, Status, redis_module};
 use crate::ffi::acl::add_category;
 use crate::ffi::command::register;
 use crate::ffi::data_type::DISTRLOCK;
-use crate::ffi::hooks::{keep_context, set_hooks, set_options, set_timer, subscribe_to_server_events};
+use crate::ffi::hooks::{keep_context, set_hooks, set_options, subscribe_to_server_events};
 use crate::ffi::info::register_info;
 
 redis_module! {
@@ -65,8 +64,6 @@ fn register_all(context: &ffi::context::Context<'_>, arguments: &[&[u8]]) -> Res
     add_category(context);
     register_commands(context)?;
     keep_context(context);
-    // The first turn of the event loop begins with it.
-    set_timer(0, 0);
     subscribe_to_server_events(context)
 }
 

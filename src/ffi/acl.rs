@@ -48,7 +48,7 @@ pub fn user_name(context: &mut Context<'_>) -> Option<Vec<u8>> {
     }
 }
 
-/// A user of the ACL.
+/// The user of the client whose command is running.
 pub struct User(*mut raw::RedisModuleUser);
 
 impl User {
@@ -72,14 +72,6 @@ impl User {
         }
     }
 
-    /// The user `default`; `None` on a server without users of modules.
-    pub fn default() -> Option<User> {
-        let name = KeyName::new(b"default");
-        // SAFETY: the function is optional, and checked. It reads the name, which lives for the call.
-        let user = unsafe { raw::RedisModule_GetModuleUserFromUserName?(name.raw()) };
-        (!user.is_null()).then_some(User(user))
-    }
-
     /// Whether the user may run this command, on the keys that it names.
     pub fn may_run<const N: usize>(&self, words: [&[u8]; N]) -> bool {
         let words = words.map(KeyName::new);
@@ -95,7 +87,7 @@ impl User {
 
 impl Drop for User {
     fn drop(&mut self) {
-        // SAFETY: made by `User::of` or `User::default`, freed once. The user itself is the server's and stays.
+        // SAFETY: made by `User::of`, freed once. The user itself is the server's and stays.
         unsafe { api!(RedisModule_FreeModuleUser(self.0)) };
     }
 }

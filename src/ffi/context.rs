@@ -50,11 +50,6 @@ impl Flags {
         self.has(raw::REDISMODULE_CTX_FLAGS_CLUSTER)
     }
 
-    /// The server appends what changes to a file.
-    pub fn has_aof(self) -> bool {
-        self.has(raw::REDISMODULE_CTX_FLAGS_AOF)
-    }
-
     /// The server is loading its data.
     pub fn is_loading(self) -> bool {
         self.has(raw::REDISMODULE_CTX_FLAGS_LOADING | raw::REDISMODULE_CTX_FLAGS_ASYNC_LOADING)
@@ -117,12 +112,6 @@ pub fn is_held_still() -> bool {
 }
 
 impl Context<'_> {
-    /// Replicates `PING`, to replicas and to the AOF: it does nothing there.
-    pub fn replicate_nothing(&mut self) {
-        // SAFETY: the context is live for the call; the empty format announces no argument.
-        unsafe { api!(RedisModule_Replicate(self.raw, c"PING".as_ptr(), c"".as_ptr())) };
-    }
-
     /// # Safety
     /// `raw` must be the context the server gave to the running call.
     pub(super) unsafe fn new<'call>(raw: *mut raw::RedisModuleCtx) -> Context<'call> {

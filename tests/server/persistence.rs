@@ -1,7 +1,5 @@
 //! Locks survive restarts, whatever keeps them, and leases go on while the server is down.
 
-use std::fs::OpenOptions;
-use std::io::Write;
 use std::time::{Duration, Instant};
 
 use crate::support::payload::{body, seal};
@@ -321,42 +319,4 @@ fn every_way_to_keep_it_equals_the_server_after_random_operations() {
     }
     server.restart();
     assert_same("restart", &before, &state(&mut server.client()));
-}
-
-/// A server that is killed while it writes a transaction leaves half of it, and the next cuts only the last command away.
-#[test]
-fn what_follows_a_transaction_that_was_cut_survives_the_next_kill() {
-    let setup = || Server::conf("appendonly yes\nappendfsync always");
-    for (first, then) in [("ACQUIRE k a PX 600000", "ACQUIRE l a PX 600000"), ("RELEASE held a", "RELEASE kept a")] {
-        let (mut server, mut client) = setup().with_client();
-        for lock in ["held", "kept"] {
-            client.int(format!("DLOCK.ACQUIRE {lock} a PX 600000"));
-        }
-        server.kill9();
-        let half = b"*1\r\n$5\r\nMULTI\r\n*3\r\n$3\r\nSET\r\n$1\r\na\r\n$1\r\n1\r\n*3\r\n$3\r\nSET\r\n$1\r\nb";
-        OpenOptions::new().append(true).open(server.aof_path()).unwrap().write_all(half).unwrap();
-        server.boot();
-        let mut client = server.client();
-        for change in [first, then] {
-            client.int(format!("DLOCK.{change}"));
-        }
-        let holders =
-            |client: &mut Client| ["k", "l", "held", "kept"].map(|lock| lock_info(client, lock).map(|info| info.token));
-        let before = holders(&mut client);
-        server.kill9();
-        server.boot();
-        assert_eq!(holders(&mut server.client()), before, "{first}");
-    }
-}
-
-/// Servers that load an AOF ask whether the user `default` may run what a transaction of it has.
-#[test]
-fn the_first_lock_survives_a_user_default_without_rights() {
-    let rules = "user default on nopass ~* &* +@all -dlock.apply";
-    let (mut server, mut client) = Server::conf(&format!("appendonly yes\nappendfsync always\n{rules}")).with_client();
-    server.logged("the user default may not run DLOCK.APPLY");
-    let token = client.int("DLOCK.ACQUIRE k a PX 600000");
-    server.kill9();
-    server.boot();
-    assert!(server.client().int(format!("DLOCK.CHECK k {token}")) > 0);
 }

@@ -24,11 +24,10 @@ pub(super) struct OnLock<'a> {
 }
 
 impl<T> Engine<T> {
-    /// Begins a command. Who waited for a session that has ended leaves the line first: in a pause no timer sends them away.
+    /// Begins a command.
     #[inline]
     pub(super) fn begin(&mut self, now: Now) -> Budget {
         self.parts.backlog.begin(now);
-        self.reject_orphans();
         Budget::TURN
     }
 

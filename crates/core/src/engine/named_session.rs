@@ -170,7 +170,7 @@ impl<T> Engine<T> {
     }
 
     /// Answers some of those who wait to be bound to a session that has ended. Returns whether there was one.
-    pub(super) fn reject_orphans(&mut self) -> bool {
+    fn reject_orphans(&mut self) -> bool {
         let Some(named) = self.parts.sessions.orphaned.last().copied() else { return false };
         for _ in 0..REJECTED_AT_ONCE {
             let Some(waiter) = self.parts.waiters.of_session(named) else {
