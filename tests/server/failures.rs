@@ -50,7 +50,7 @@ impl Kind {
         }
     }
 
-    /// Takes the lock with a lease of so many ms, in a named session that outlives the test. Returns the token.
+    /// Takes the lock with a lease of `lease` ms, in a named session that outlives the test. Returns the token.
     fn take(self, client: &mut Client, lease: i64) -> i64 {
         self.open(client);
         client.int(format!("DLOCK.ACQUIRE k a PX {lease}{}", self.binding()))
@@ -244,7 +244,8 @@ fn the_slot_moves() {
     }
 }
 
-/// Pauses writes until so many ms after the end of the lease, or before it. A renewal by the client waits meanwhile.
+/// Pauses writes until `after_end` ms after the end of the lease; below 0, before it. A renewal by the client waits
+/// meanwhile.
 #[track_caller]
 fn is_paused(kind: Kind, lease: i64, after_end: i64) {
     let (_server, [mut holder, mut client]) = Server::start().with_clients();

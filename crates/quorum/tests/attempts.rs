@@ -220,17 +220,23 @@ fn renewed(hold: &mut dlock_quorum::Hold, to: usize, answer: Answer, calls: &mut
     hold.answer(call.sent, &call, answer, calls);
 }
 
+/// A hold that server 0 has lost, and what server 0 answers to the repair.
+fn repair(answer: Answer, calls: &mut Vec<Call>) -> dlock_quorum::Hold {
+    let mut hold = held(calls);
+    hold.renew(ms(300), calls);
+    renewed(&mut hold, 0, Answer::Gone, calls);
+    renewed(&mut hold, 1, Answer::Done, calls);
+    assert!(!calls.iter().any(|call| matches!(call.ask, Ask::Repair(_))), "{calls:?}");
+    renewed(&mut hold, 2, Answer::Done, calls);
+    let call = sent(calls, 0, |ask| ask == Ask::Repair(7));
+    hold.answer(ms(310), &call, answer, calls);
+    hold
+}
+
 /// A hold that server 0 has lost and granted again, and that server 1 loses then. `young` is what server 0 answers.
 fn repaired(young: Answer) -> dlock_quorum::Hold {
     let mut calls = Vec::new();
-    let mut hold = held(&mut calls);
-    hold.renew(ms(300), &mut calls);
-    renewed(&mut hold, 0, Answer::Gone, &mut calls);
-    renewed(&mut hold, 1, Answer::Done, &mut calls);
-    assert!(!calls.iter().any(|call| matches!(call.ask, Ask::Repair(_))), "{calls:?}");
-    renewed(&mut hold, 2, Answer::Done, &mut calls);
-    let call = sent(&mut calls, 0, |ask| ask == Ask::Repair(7));
-    hold.answer(ms(310), &call, Answer::Granted(9), &mut calls);
+    let mut hold = repair(Answer::Granted(9), &mut calls);
     renewed(&mut hold, 0, young, &mut calls);
     hold.renew(ms(600), &mut calls);
     renewed(&mut hold, 0, young, &mut calls);
@@ -252,13 +258,7 @@ fn a_repaired_hold_on_a_young_server_does_not_count() {
 #[test]
 fn a_repair_alone_says_nothing_of_the_time() {
     let mut calls = Vec::new();
-    let mut hold = held(&mut calls);
-    hold.renew(ms(300), &mut calls);
-    renewed(&mut hold, 0, Answer::Gone, &mut calls);
-    renewed(&mut hold, 1, Answer::Done, &mut calls);
-    renewed(&mut hold, 2, Answer::Done, &mut calls);
-    let call = sent(&mut calls, 0, |ask| ask == Ask::Repair(7));
-    hold.answer(ms(310), &call, Answer::Granted(9), &mut calls);
+    let mut hold = repair(Answer::Granted(9), &mut calls);
     hold.renew(ms(600), &mut calls);
     renewed(&mut hold, 2, Answer::Gone, &mut calls);
     assert!(!hold.is_good(ms(600)), "server 1 alone keeps it");
@@ -328,13 +328,7 @@ fn a_server_is_not_repaired_while_a_request_waits_there() {
 #[test]
 fn a_release_goes_to_a_server_that_was_refused_a_repair() {
     let mut calls = Vec::new();
-    let mut hold = held(&mut calls);
-    hold.renew(ms(300), &mut calls);
-    renewed(&mut hold, 0, Answer::Gone, &mut calls);
-    renewed(&mut hold, 1, Answer::Done, &mut calls);
-    renewed(&mut hold, 2, Answer::Done, &mut calls);
-    let call = sent(&mut calls, 0, |ask| ask == Ask::Repair(7));
-    hold.answer(ms(310), &call, Answer::Refused, &mut calls);
+    let mut hold = repair(Answer::Refused, &mut calls);
     hold.release(ms(320), &mut calls);
     let told: Vec<usize> = calls.iter().filter(|call| call.ask == Ask::Release).map(|call| call.to).collect();
     assert_eq!(told, [2, 1, 0], "the server that has nothing is told last");
