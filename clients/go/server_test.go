@@ -15,6 +15,7 @@ import (
 	"time"
 
 	dlock "dlock.example/dlock/clients/go"
+	"dlock.example/dlock/clients/go/internal/ports"
 )
 
 // patience is how long a condition may take on a busy machine.
@@ -67,11 +68,7 @@ func newServer(name string, more ...string) (*server, error) {
 	if err != nil {
 		return nil, err
 	}
-	port, err := freePort()
-	if err != nil {
-		return nil, err
-	}
-	s := &server{port: port, home: home, more: more}
+	s := &server{port: ports.Free(), home: home, more: more}
 	return s, s.begin()
 }
 
@@ -89,15 +86,6 @@ func startServer(t testing.TB, more ...string) *server {
 	s.t = t
 	t.Cleanup(s.remove)
 	return s
-}
-
-func freePort() (int, error) {
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return 0, err
-	}
-	defer listener.Close()
-	return listener.Addr().(*net.TCPAddr).Port, nil
 }
 
 // begin starts the process, and waits until it answers.

@@ -12,15 +12,12 @@ import (
 	"time"
 
 	dlock "dlock.example/dlock/clients/go"
+	"dlock.example/dlock/clients/go/internal/ports"
 )
 
 func startSentinel(t testing.TB, primary *server) string {
 	t.Helper()
-	port, err := freePort()
-	if err != nil {
-		t.Fatal(err)
-	}
-	home := t.TempDir()
+	port, home := ports.Free(), t.TempDir()
 	file := filepath.Join(home, "sentinel.conf")
 	text := fmt.Sprintf("port %d\nbind 127.0.0.1\ndir %s\nsentinel monitor main 127.0.0.1 %d 1\n"+
 		"sentinel down-after-milliseconds main 500\nsentinel failover-timeout main 3000\n", port, home, primary.port)

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Tests the store for Symfony's Lock component with the code of Debian's packages. The server is at DLOCK_TEST_HOST and
-# DLOCK_TEST_PORT; the script starts another one without the module.
+# DLOCK_TEST_PORT; the script starts another one without the module, at the socket DLOCK_TEST_PLAIN.
 set -euo pipefail
 : "${DLOCK_TEST_HOST:?}" "${DLOCK_TEST_PORT:?}"
 
@@ -15,17 +15,13 @@ php -r '@include "Symfony/Component/Lock/autoload.php"; exit((int) !interface_ex
 server=${DLOCK_SERVER:-$(scripts/server)}
 home=$(mktemp -d)
 trap 'kill "$plain" 2>/dev/null || true; rm -r "$home"' EXIT
-for try in 1 2 3; do
-    DLOCK_TEST_PLAIN_PORT=$((20000 + RANDOM % 10000))
-    "$server" --port "$DLOCK_TEST_PLAIN_PORT" --bind 127.0.0.1 --save '' --dir "$home" >"$home/log" &
-    plain=$!
-    for wait in {1..200}; do
-        ! grep -q 'Ready to accept connections' "$home/log" || break 2
-        kill -0 "$plain" 2>/dev/null || break
-        sleep 0.05
-    done
+export DLOCK_TEST_PLAIN=$home/plain
+"$server" --port 0 --unixsocket "$DLOCK_TEST_PLAIN" --save '' --dir "$home" >"$home/log" &
+plain=$!
+until [[ -S $DLOCK_TEST_PLAIN ]]; do
+    kill -0 "$plain" 2>/dev/null || { cat "$home/log"; exit 1; }
+    sleep 0.05
 done
-export DLOCK_TEST_PLAIN_PORT
 
 # The program of the README, which says its token.
 {

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from servers import Broken, Server, soon
+from servers import Broken, Server, free_port, soon
 
 PROGRAM = Path(__file__).parents[2] / "target/release/dlock"
 
@@ -22,8 +22,7 @@ class Agent:
 
     def __init__(self, *options: str) -> None:
         program = os.environ.get("DLOCK_PROGRAM") or str(PROGRAM)
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            self.port: int = free.getsockname()[1]
+        self.port = free_port()
         words = [program, "agent", "--listen", f"127.0.0.1:{self.port}", *options]
         self._process = subprocess.Popen(words, stderr=subprocess.DEVNULL)
         soon("the agent listens, or ends", lambda: self._listens() or self._process.poll() is not None)
@@ -46,8 +45,7 @@ class Sentinel:
 
     def __init__(self, primary: int) -> None:
         self._home = tempfile.TemporaryDirectory()
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            self.port: int = free.getsockname()[1]
+        self.port = free_port()
         file = Path(self._home.name, "sentinel.conf")
         file.write_text(f"port {self.port}\nbind 127.0.0.1\ndir {self._home.name}\n"
                         f"sentinel monitor locks 127.0.0.1 {primary} 2\n")

@@ -1,6 +1,8 @@
 /** Servers beside the one at DLOCK_TEST_HOST and DLOCK_TEST_PORT: clusters, sentinels, replicas. */
 
 import { spawn } from 'node:child_process';
+import dgram from 'node:dgram';
+import { once } from 'node:events';
 import { mkdtemp, rm, writeFile } from 'node:fs/promises';
 import net from 'node:net';
 import { tmpdir } from 'node:os';
@@ -23,13 +25,24 @@ const children = new Set();
 process.on('exit', () => children.forEach((child) => child.kill('SIGKILL')));
 process.on('SIGTERM', () => process.exit(1));
 
-/** A port that is free now, most likely. A cluster's bus has a port that is 10000 higher. */
+/** Processes with adjacent ids begin far apart. */
+let next = process.pid * 97;
+
+/** A port where nobody listens, and that no other suite takes as long as this process runs: see CONTRIBUTING.md. */
 export async function freePort() {
-  const server = net.createServer();
-  await new Promise((resolve) => server.listen(0, '127.0.0.1', resolve));
-  const { port } = server.address();
-  await new Promise((resolve) => server.close(resolve));
-  return (port % 10_000) + 11_000;
+  for (;;) {
+    const at = { port: 11_000 + (next++ % 10_000), address: '127.0.0.1' };
+    const held = dgram.createSocket('udp4').unref();
+    const listener = net.createServer();
+    try {
+      await once(held.bind(at), 'listening');
+      await once(listener.listen(at.port, at.address), 'listening');
+      await new Promise((resolve) => listener.close(resolve));
+      return at.port;
+    } catch {
+      held.close();
+    }
+  }
 }
 
 /** A server on a free port, or on the one given. It ends with the file, or with `stop()`. */

@@ -1,8 +1,8 @@
 <?php
 
 /**
- * The store with Symfony's own LockFactory and Lock, on the server of DLOCK_TEST_HOST and DLOCK_TEST_PORT. The server of
- * DLOCK_TEST_PLAIN_PORT has no module.
+ * The store with Symfony's own LockFactory and Lock, on the server of DLOCK_TEST_HOST and DLOCK_TEST_PORT. The server at
+ * the socket DLOCK_TEST_PLAIN has no module.
  */
 
 declare(strict_types=1);
@@ -18,10 +18,10 @@ use Symfony\Component\Lock\LockFactory;
 require 'Symfony/Component/Lock/autoload.php';
 require __DIR__.'/../src/DlockStore.php';
 
-function connected(?int $port = null): Redis
+function connected(): Redis
 {
     $redis = new Redis();
-    $redis->connect(getenv('DLOCK_TEST_HOST') ?: '127.0.0.1', $port ?? (int) getenv('DLOCK_TEST_PORT'));
+    $redis->connect(getenv('DLOCK_TEST_HOST') ?: '127.0.0.1', (int) getenv('DLOCK_TEST_PORT'));
 
     return $redis;
 }
@@ -202,7 +202,9 @@ $tests = [
         $lock->release();
     },
     'a server without the module refuses loudly' => function (string $name) {
-        $store = new DlockStore(connected((int) getenv('DLOCK_TEST_PLAIN_PORT')));
+        $redis = new Redis();
+        $redis->connect(getenv('DLOCK_TEST_PLAIN'));
+        $store = new DlockStore($redis);
         $lock = (new LockFactory($store))->createLock($name);
         foreach ([fn () => $lock->acquire(), fn () => $lock->acquire(true), fn () => $lock->acquireRead()] as $acquire) {
             $error = throws(LockAcquiringException::class, $acquire);
@@ -220,7 +222,7 @@ $tests = [
         $held = (new LockFactory($store))->createLock($name, 60, false);
         $held->acquire();
         $redis->close();
-        $redis->connect('127.0.0.1', (int) getenv('DLOCK_TEST_PLAIN_PORT'));
+        $redis->connect(getenv('DLOCK_TEST_PLAIN'));
         throws(LockReleasingException::class, fn () => $held->release());
     },
     'a reply that does not come in time is not the answer to the next command' => function (string $name) {

@@ -119,7 +119,7 @@ async def test_a_reentry_lasts_no_longer_than_the_cap(kit: Kit, client: redis.Re
         assert await lock.acquire()
         assert lock.remaining <= 2 - 0.8
         await asyncio.to_thread(soon, "the server ends it", lambda: not info(client, "job"))
-        assert lock.remaining == 0
+        assert lock.remaining <= 0.001, "the server counts whole milliseconds"
 
 
 async def test_an_extension_is_cut(kit: Kit, client: redis.Redis) -> None:

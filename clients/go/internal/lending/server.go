@@ -11,6 +11,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"dlock.example/dlock/clients/go/internal/ports"
 )
 
 // server is a server of its own for a test: DLOCK_SERVER with the module DLOCK_MODULE.
@@ -25,13 +27,7 @@ const patience = 30 * time.Second
 
 func startServer(t *testing.T) *server {
 	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	address := listener.Addr().String()
-	listener.Close()
-	_, port, _ := net.SplitHostPort(address)
+	port := fmt.Sprint(ports.Free())
 	process := exec.Command(os.Getenv("DLOCK_SERVER"), "--port", port, "--bind", "127.0.0.1", "--save", "",
 		"--dir", t.TempDir(), "--loadmodule", os.Getenv("DLOCK_MODULE"))
 	if err := process.Start(); err != nil {
@@ -41,7 +37,7 @@ func startServer(t *testing.T) *server {
 		process.Process.Kill()
 		process.Wait()
 	})
-	s := &server{t, address, process}
+	s := &server{t, "127.0.0.1:" + port, process}
 	s.soon("the server answers", func() bool { return s.ask("PING") == "+PONG" })
 	return s
 }
