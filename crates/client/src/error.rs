@@ -88,7 +88,9 @@ impl Cause {
 
     /// Returns whether the server does not know the commands of dlock.
     pub fn is_module_missing(&self) -> bool {
-        self.message.contains("unknown command")
+        // An agent answers with these words to the commands that it does not offer.
+        let message = self.message.to_ascii_lowercase();
+        ["unknown command 'dlock.", "unknown command `dlock."].iter().any(|unknown| message.contains(unknown))
     }
 
     /// Returns whether the connection ended, or the server ended the wait. Silence is neither.

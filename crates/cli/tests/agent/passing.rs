@@ -1,5 +1,7 @@
 //! Commands passed on to one server, to what Sentinel names, and to a cluster.
 
+use std::process::Command;
+
 use dlock_testkit::cluster::Cluster;
 use dlock_testkit::redis::Value;
 use dlock_testkit::sentinel::{NAME, Sentinels};
@@ -105,6 +107,17 @@ fn an_outage_of_the_server_is_an_error() {
     server.kill9();
     let error = agent.client().error("DLOCK.ACQUIRE k a BLOCK 300");
     assert!(error.starts_with("LOADING no server answers"), "{error}");
+}
+
+#[test]
+fn a_list_of_locks_is_refused_by_the_agent_and_the_module_is_not_blamed() {
+    let server = Server::start();
+    let agent = over(&server);
+    let url = format!("redis://127.0.0.1:{}", agent.port);
+    let outcome = Command::new(env!("CARGO_BIN_EXE_dlock")).args(["ls", "-s", &url]).output().expect("dlock");
+    let said = String::from_utf8_lossy(&outcome.stderr);
+    assert_eq!(outcome.status.code(), Some(69), "{said}");
+    assert!(said.contains("the agent offers locks only") && !said.contains("module"), "{said}");
 }
 
 #[test]
