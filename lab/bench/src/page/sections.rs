@@ -241,7 +241,8 @@ fn contended(ledger: &Ledger, plots: &str) -> String {
          - Hand-offs per second, commands and bytes (sent and received, per hand-off) are from holders that release at once.\n\
          - `BLPOP` has neither owner nor lease: it is the lower bound. To unblock a client for a module, the server writes \
          a byte\n  to a pipe of its own: one system call more than for `BLPOP`. `RELEASE` executes as many instructions \
-         with 512 waiters\n  as with 2; the spread among many comes from their threads, which share two processors.\n\
+         with 512 waiters\n  as with 2. So the times among many probably spread because the clients' threads, 513 of them, share two \
+         processors:\n  this is an inference, not a measurement.\n\
          - A dash (–) means that there were too few hand-offs to tell.\n\n{cpu}{text}"
     )
 }
