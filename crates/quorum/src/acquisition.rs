@@ -420,7 +420,7 @@ impl Gather {
 }
 
 /// How often a client in the queue asks the gate server whether it is there.
-const PROBE_EVERY: Duration = Duration::from_secs(3);
+const PROBE_EVERY: Duration = Duration::from_secs(4);
 
 /// By how much the token of a grant may be behind the one to ask for, and still be ahead of the servers' clocks.
 const AHEAD_US: u64 = MARGIN_US / 2;

@@ -9,6 +9,7 @@ use dlock_quorum::Keeping;
 use super::Quorum;
 use super::clocks::ServerClocks;
 use super::contended::Contended;
+use super::lookout::LastAnswers;
 use super::member::Member;
 use crate::address::Place;
 use crate::backend::Backend;
@@ -82,8 +83,9 @@ impl QuorumBuilder {
         };
         let members = urls.iter().enumerate().map(member).collect::<Result<Vec<_>, _>>()?;
         let silent = Mutex::new(vec![false; members.len()]);
-        let (contended, cleanups) = (Contended::new(began), Cleanups::default());
-        let quorum = Quorum { members, longest_lease, timeout, began, clocks, contended, silent, cleanups };
+        let (contended, answers, cleanups) =
+            (Contended::new(began), LastAnswers::new(members.len()), Cleanups::default());
+        let quorum = Quorum { members, longest_lease, timeout, began, clocks, contended, silent, answers, cleanups };
         Ok(Client::of(Backend::Quorum(Arc::new(quorum))))
     }
 }

@@ -68,9 +68,11 @@ impl Quorum {
         let member = self.member(at)?;
         let wire = member.shared().await?;
         self.count(at, &wire)?;
+        let sent = self.now();
         let read = self.clocks.read(at, &wire, Some(self.give_up())).await;
-        if read.is_err() {
-            member.forget(&wire);
+        match read {
+            Ok(()) => self.answers.note(at, sent),
+            Err(_) => member.forget(&wire),
         }
         read
     }

@@ -194,9 +194,17 @@ async fn ask_on(quorum: &Quorum, call: &Call, command: &Cmd, wire: &Wire) -> Res
             false
         }
     };
-    let began = Instant::now();
-    let reply = wire.ask(command, Some(quorum.give_up())).await;
-    let is_silent = reply.is_err() && began.elapsed() >= quorum.give_up();
+    let (sent, patience) = (quorum.now(), Some(quorum.give_up()));
+    let ask = wire.ask(command, patience);
+    let reply = match call.ask {
+        // Its clock is read on the occasion, in the same packet.
+        Ask::Ping => tokio::join!(ask, Box::pin(quorum.clocks.read(call.to, wire, patience))).0,
+        _ => ask.await,
+    };
+    if reply.is_ok() && !is_young && call.ask != Ask::Release {
+        quorum.answers.note(call.to, sent);
+    }
+    let is_silent = reply.is_err() && quorum.now() >= sent + quorum.give_up();
     // Not now: it may be no primary any more. What it is, it says on the next connection.
     if is_silent || matches!(reply, Err(Fault::Later(_))) {
         member.forget(wire);

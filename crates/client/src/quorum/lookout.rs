@@ -1,8 +1,11 @@
 //! Whether a majority is there while an acquisition waits, and when it is over.
 //!
-//! The protocol asks the server in whose queue it waits. That says nothing of the others.
+//! The protocol asks the server in whose queue it waits. That says nothing of the others. Every answer of a server
+//! counts, whoever of this client asked: the lookout asks only when the last answers of a majority become old, and only
+//! as many servers as are missing.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use dlock_quorum::Outcome;
@@ -12,28 +15,65 @@ use super::{Attempt, LONGEST_WAIT, Quorum};
 use crate::join::join_all;
 use crate::limits::Limits;
 
+/// For each server, when the last command was sent that it has answered, in µs. A server that does not count has not
+/// answered.
+///
+/// A late answer says that the server was there when it was asked, no more.
+pub(super) struct LastAnswers(Vec<AtomicU64>);
+
+impl LastAnswers {
+    pub fn new(members: usize) -> Self {
+        Self((0..members).map(|_| AtomicU64::new(0)).collect())
+    }
+
+    /// Records an answer to a command that was sent at that time.
+    pub fn note(&self, member: usize, sent: Duration) {
+        let sent = u64::try_from(sent.as_micros()).unwrap_or(0);
+        self.0.get(member).into_iter().for_each(|last| _ = last.fetch_max(sent, Ordering::Relaxed));
+    }
+
+    /// The servers that have not answered since, longest first.
+    fn silent_since(&self, since: Duration) -> Vec<usize> {
+        let mut silent: Vec<_> = self.all().zip(0..).filter(|(last, _)| *last < since).collect();
+        silent.sort_unstable();
+        silent.into_iter().map(|(_, member)| member).collect()
+    }
+
+    /// Since when so many have answered, at least.
+    fn since(&self, majority: usize) -> Duration {
+        let mut all: Vec<_> = self.all().collect();
+        all.sort_unstable();
+        all.len().checked_sub(majority).and_then(|at| all.get(at)).copied().unwrap_or_default()
+    }
+
+    fn all(&self) -> impl Iterator<Item = Duration> {
+        self.0.iter().map(|last| Duration::from_micros(last.load(Ordering::Relaxed)))
+    }
+}
+
 pub(super) struct Lookout {
     quorum: Arc<Quorum>,
     limits: Limits,
-    /// When a majority answered last.
-    heard: Instant,
-    /// How many answered when last asked.
+    began: Instant,
+    /// When the servers were last asked.
+    asked: Option<Instant>,
+    /// How many there were then.
     pub answered: Option<usize>,
 }
 
 impl Lookout {
     pub fn new(quorum: Arc<Quorum>, limits: Limits) -> Self {
-        Self { quorum, limits, heard: Instant::now(), answered: None }
+        Self { quorum, limits, began: Instant::now(), asked: None, answered: None }
     }
 
     /// When the acquisition has to return.
     pub fn end(&self) -> Instant {
-        self.limits.end(self.heard).unwrap_or_else(|| Instant::now() + LONGEST_WAIT)
+        self.limits.end(self.heard()).unwrap_or_else(|| Instant::now() + LONGEST_WAIT)
     }
 
     /// What is left of the time to look for a majority.
     pub fn left(&self) -> Duration {
-        self.limits.over(self.heard).map_or(LONGEST_WAIT, |over| over.saturating_duration_since(Instant::now()))
+        self.limits.over(self.heard()).map_or(LONGEST_WAIT, |over| over.saturating_duration_since(Instant::now()))
     }
 
     /// Whether a majority was there when last asked: only then nobody getting the lock means that somebody has it.
@@ -43,25 +83,77 @@ impl Lookout {
         answered.min(self.quorum.members() - silent) >= self.quorum.majority()
     }
 
-    /// Asks all servers again and again. Returns when the time is over.
+    /// Looks again and again whether a majority is there. Returns when the time is over.
     pub async fn look(&mut self) -> Outcome {
         loop {
-            let (next, end) = (Instant::now() + self.limits.interval(), self.end());
-            sleep_until(next.min(end).into()).await;
-            if end <= next {
+            let (next, end, now) = (self.next(), self.end(), Instant::now());
+            if now < next.min(end) {
+                // Answers may come meanwhile.
+                sleep_until(next.min(end).into()).await;
+                continue;
+            }
+            // A client that was paused asks before it calls that an outage.
+            let is_over = now >= end && self.limits.left().is_some();
+            if end <= next || is_over {
                 return match self.answered {
                     Some(answered) if answered >= self.quorum.majority() => Outcome::Contended,
                     answered => Outcome::TooFew(answered.unwrap_or(0)),
                 };
             }
-            let patience = self.quorum.timeout().min(self.end().saturating_duration_since(Instant::now()));
-            let quorum = &self.quorum;
-            let asked = (0..quorum.members()).map(|at| timeout(patience, quorum.read_clock(at)));
-            let answered = join_all(asked).await.into_iter().filter(|answer| matches!(answer, Ok(Ok(())))).count();
+            self.ask(if now < end { end - now } else { LONGEST_WAIT }).await;
+        }
+    }
+
+    /// When a majority answered last; at first, when the acquisition began.
+    fn heard(&self) -> Instant {
+        self.quorum.at(self.quorum.answers.since(self.quorum.majority())).max(self.began)
+    }
+
+    /// When to ask: an answer that is younger than an interval counts, so asking again within another one is enough.
+    fn next(&self) -> Instant {
+        let interval = self.limits.interval();
+        let next = self.heard() + 2 * interval;
+        self.asked.map_or(next, |asked| next.max(asked + interval))
+    }
+
+    /// Asks as many as a majority lacks; if they do not answer, the others, too.
+    async fn ask(&mut self, most: Duration) {
+        let quorum = self.quorum.clone();
+        let since = quorum.now().saturating_sub(self.limits.interval());
+        let silent = quorum.answers.silent_since(since);
+        let answered = quorum.members() - silent.len();
+        let (some, others) = silent.split_at(quorum.majority().saturating_sub(answered).min(silent.len()));
+        let (end, patience) = (Instant::now() + most, quorum.timeout());
+        for asked in [some, others] {
+            let patience = patience.min(end.saturating_duration_since(Instant::now()));
+            join_all(asked.iter().map(|at| timeout(patience, quorum.read_clock(*at)))).await;
+            let answered = quorum.members() - quorum.answers.silent_since(since).len();
             self.answered = Some(answered);
-            if answered >= self.quorum.majority() {
-                self.heard = Instant::now();
+            if answered >= quorum.majority() {
+                break;
             }
         }
+        self.asked = Some(Instant::now());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_majority_has_answered_since_the_last_of_its_first_answers() {
+        let [one, two, three] = [1, 2, 3].map(Duration::from_secs);
+        let answers = LastAnswers::new(3);
+        assert_eq!(answers.since(2), Duration::ZERO);
+        answers.note(2, three);
+        assert_eq!(answers.since(2), Duration::ZERO);
+        answers.note(0, two);
+        assert_eq!(answers.since(2), two);
+        // A late answer.
+        answers.note(2, one);
+        assert_eq!((answers.since(2), answers.since(1)), (two, three));
+        assert_eq!(answers.silent_since(three), [1, 0]);
+        assert_eq!(answers.silent_since(one), [1]);
     }
 }

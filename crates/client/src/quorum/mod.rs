@@ -29,7 +29,7 @@ use contended::Contended;
 use dispatch::Dispatch;
 use flights::{Flights, Next};
 pub(crate) use kept::Kept;
-use lookout::Lookout;
+use lookout::{LastAnswers, Lookout};
 use member::{Member, Wire};
 
 pub(crate) struct Quorum {
@@ -42,6 +42,7 @@ pub(crate) struct Quorum {
     contended: Contended,
     /// Who did not answer when last asked.
     silent: Mutex<Vec<bool>>,
+    answers: LastAnswers,
     pub cleanups: Cleanups,
 }
 

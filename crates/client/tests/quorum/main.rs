@@ -13,6 +13,7 @@
 mod faults;
 mod figures;
 mod limits;
+mod lookout;
 mod majority;
 mod members;
 mod queue;

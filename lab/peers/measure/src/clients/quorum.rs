@@ -15,8 +15,7 @@ impl Quorum {
     }
 
     pub async fn acquire(&self, lock: &str) -> Result<Held> {
-        // After a late answer, the client has to try again.
-        let guard = self.0.acquire(lock).lease(LEASE).outage(LEASE).await?;
+        let guard = self.0.acquire(lock).lease(LEASE).await?;
         Ok(Held { token: Some(guard.token()), key: Key::Guard(Box::new(guard)) })
     }
 
