@@ -164,7 +164,11 @@ impl Quorum {
 
     /// What is wrong with the servers that do not count.
     fn troubles(&self) -> String {
-        let trouble = |member: &Member| Some(format!("{} {}", member.address(), member.trouble()?));
+        let trouble = |member: &Member| {
+            let (address, why) = (member.address(), member.trouble()?);
+            // A failed connection names the address by itself.
+            Some(if why.starts_with(&address) { why } else { format!("{address} {why}") })
+        };
         let troubles: Vec<String> = self.members.iter().filter_map(trouble).collect();
         if troubles.is_empty() { "no answer in time".to_owned() } else { troubles.join("; ") }
     }

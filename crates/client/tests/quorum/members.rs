@@ -129,6 +129,17 @@ async fn fresh_servers_are_told_of_in_the_same_words_each_time_with_the_time_tha
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn servers_that_are_down_are_named_once() {
+    let urls = ["redis://127.0.0.1:1", "redis://127.0.0.1:2"];
+    let client = Client::quorum(urls, Duration::from_secs(60)).server_timeout(RELAXED).open().expect("a quorum");
+    let Err(Error::TooFew(why)) = in_time(client.try_acquire("job").outage(RELAXED)).await else {
+        panic!("no server is there");
+    };
+    assert!(["127.0.0.1:1:", "127.0.0.1:2:"].iter().all(|address| why.matches(address).count() == 1), "{why}");
+    assert!(!why.contains("127.0.0.1:1 ") && !why.contains("127.0.0.1:2 "), "{why}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn who_waits_gets_the_lock_when_fresh_servers_count() {
     let servers: Vec<_> = (0..3).map(|_| Server::start()).collect();
     let lease = Duration::from_secs(1);
