@@ -3,6 +3,7 @@ package dlock
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 )
 
@@ -75,7 +76,7 @@ func (h *home) exchange(ctx context.Context, commands ...command) ([]any, error)
 		h.conn.close()
 		h.conn = nil
 	}
-	if err == nil {
+	if err == nil && !slices.ContainsFunc(replies, isStarting) {
 		h.pool.hears()
 	}
 	return replies, err

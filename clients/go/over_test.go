@@ -2,6 +2,8 @@ package dlock_test
 
 import (
 	"context"
+	"errors"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -13,6 +15,57 @@ func TestOverConnectionsOfAnotherClient(t *testing.T) {
 	lending.Test(t, func(address string) (func(context.Context) (dlock.Conn, error), func()) {
 		return dlock.Wired(address), func() {}
 	})
+}
+
+// starting is a connection that answers as a server that is starting, or as an agent that reaches no server.
+type starting struct {
+	dlock.Conn
+	is *atomic.Bool
+}
+
+func (s starting) Do(ctx context.Context, commands ...[]string) ([]any, error) {
+	if !s.is.Load() {
+		return s.Conn.Do(ctx, commands...)
+	}
+	replies := make([]any, len(commands))
+	for i := range replies {
+		replies[i] = dlock.ServerError("LOADING no server answers")
+	}
+	return replies, nil
+}
+
+// Neither what the wait itself asks nor the heartbeats of its session may take such an answer for one.
+func TestAWaitEndsWhenItsServerIsOnlyStarting(t *testing.T) {
+	t.Parallel()
+	s := startServer(t)
+	acquire(t, newClient(t, s.address()), "job")
+	wired, isStarting := dlock.Wired(s.address()), atomic.Bool{}
+	open := func(ctx context.Context) (dlock.Conn, error) {
+		c, err := wired(ctx)
+		return starting{c, &isStarting}, err
+	}
+	client, err := dlock.Over(open, dlock.WithSession(2*patience))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { client.Close() })
+	// Its heartbeats begin to fail soon, and go on for as long as the session would live.
+	acquire(t, client, "other", dlock.WithLease(time.Second))
+	ended := make(chan error, 1)
+	go func() {
+		_, err := client.Lock(context.Background(), "job", dlock.WithOutage(time.Second))
+		ended <- err
+	}()
+	s.waiters(1)
+	isStarting.Store(true)
+	select {
+	case err := <-ended:
+		if !errors.Is(err, dlock.ErrUnreachable) {
+			t.Fatalf("the error is %v", err)
+		}
+	case <-time.After(patience):
+		t.Fatal("it still waits")
+	}
 }
 
 func TestOptionsThatAreThoseOfTheOtherClientAreRefused(t *testing.T) {

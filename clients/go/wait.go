@@ -181,8 +181,11 @@ func (w *watch) probe(ctx context.Context, again bool) (string, time.Time, error
 	if heard := p.lastHeard(); !again && heard.After(w.heard) {
 		return p.address, heard, nil
 	}
-	// Any answer will do, also that this user may not ask.
-	_, err = p.exchange(ctx, until, answer, command{"DLOCK.CHECK", key, "1"})
+	replies, err := p.exchange(ctx, until, answer, command{"DLOCK.CHECK", key, "1"})
+	if err == nil && isStarting(replies[0]) {
+		err = firstError(replies)
+	}
+	// Any other answer will do, also that this user may not ask.
 	return p.address, time.Now(), err
 }
 
