@@ -20,6 +20,8 @@ const HEARTBEAT = 10_000;
 const ANSWER = 5000;
 const PAUSE = 50;
 const BETWEEN_ELECTIONS = 1000;
+/** The answer if the connection that hears the changes was lost before the other one could name it. */
+const CUT = /client ID you want redirect to does not exist/;
 
 /**
  * @param {Client} client
@@ -54,7 +56,7 @@ async function* watch(client, key, signal) {
       }
     } catch (error) {
       if (signal?.aborted) return;
-      if (!mayRepeat(error)) throw explained(error);
+      if (!mayRepeat(error) && !(error instanceof Error && CUT.test(error.message))) throw explained(error);
     } finally {
       attempts.end();
       bound.close();

@@ -3,7 +3,7 @@ import { test } from 'node:test';
 
 import { DLock } from 'redis-dlock';
 
-import { until as soon, withEachClient } from './fixture.js';
+import { until as soon, wire, withEachClient } from './fixture.js';
 import { start } from './servers.js';
 
 /** A server of its own, since it flushes it; unless the users of the tests are on the one that is there. */
@@ -50,6 +50,22 @@ withEachClient(({ open, run, key }) => {
     await run('DLOCK.RELEASE', name, 'a');
     await soon('the release is seen', () => seen.length === 3);
     assert.deepEqual(seen, [null, 'a', null]);
+    stop.abort();
+    await watching;
+  });
+
+  test('an observer whose second connection finds the first one lost goes on', async () => {
+    const [name, seen, stop] = [key('half'), [], new AbortController()];
+    const line = await wire(server?.port);
+    const dlock = new DLock(await open({ at: line.port }));
+    line.keep('TRACKING');
+    const watching = (async () => {
+      for await (const holder of dlock.watch(name, { signal: stop.signal })) seen.push(holder?.owner ?? null);
+    })();
+    await soon('the command is kept back', () => line.kept() > 0);
+    await run('CLIENT', 'KILL', 'TYPE', 'pubsub');
+    line.deliver();
+    await soon('it is free', () => seen.length === 1);
     stop.abort();
     await watching;
   });

@@ -109,6 +109,32 @@ async def test_a_watch_outlives_its_connections_and_the_server(kit: Kit, client:
         await seen.close()
 
 
+async def test_a_watch_whose_second_connection_finds_the_first_one_lost_goes_on(kit: Kit, client: redis.Redis) -> None:
+    cuts: list[int] = []
+
+    def cut(words: Any) -> None:
+        if not cuts and any(b"TRACKING" in word for word in words):
+            cuts.append(client.client_kill_filter(_type="pubsub"))
+
+    class Threads(redis.Connection):
+        def send_packed_command(self, command: Any, check_health: bool = True) -> None:
+            cut(command)
+            super().send_packed_command(command, check_health)  # type: ignore[no-untyped-call]
+
+    class Tasks(redis.asyncio.Connection):
+        async def send_packed_command(self, command: Any, check_health: bool = True) -> None:
+            cut(command)
+            await super().send_packed_command(command, check_health)
+
+    pool: Any = redis.ConnectionPool(connection_class=Threads, **address())
+    if not isinstance(kit, PlainKit):
+        pool = redis.asyncio.ConnectionPool(connection_class=Tasks, **address())
+    seen = Seen(kit, "job", connection_pool=pool)
+    await seen.until(lambda it: it.owners() == [None])
+    assert cuts == [1]
+    await seen.close()
+
+
 async def test_nothing_polls(kit: Kit, client: redis.Redis) -> None:
     command(client, "DLOCK.ACQUIRE", "job", "a", "PX", 60000)
     seen = Seen(kit, "job")

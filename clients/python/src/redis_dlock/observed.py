@@ -65,4 +65,8 @@ def may_repeat(error: Exception) -> bool:
         return True
     if isinstance(error, (*redis_py.LOST, *redis_py.MOVING, redis_py.Unreachable)):
         return True
-    return isinstance(error, ResponseError) and commands.code(error) in ("LOADING", "UNBLOCKED", "MASTERDOWN")
+    if not isinstance(error, ResponseError):
+        return False
+    # The connection that hears the changes was lost before the other one could name it.
+    is_cut = "client ID you want redirect to does not exist" in str(error)
+    return is_cut or commands.code(error) in ("LOADING", "UNBLOCKED", "MASTERDOWN")
