@@ -102,7 +102,7 @@ func TestALockWhoseWorkHangsIsLost(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	lostBetween(t, lock, 1500*time.Millisecond, 2*time.Second)
+	lostBetween(t, lock, time.Second/2, 2*time.Second)
 	if err := lock.Beat(); !errors.Is(err, dlock.ErrLost) || !strings.Contains(err.Error(), "sign of life") {
 		t.Fatalf("the error is %v", err)
 	}

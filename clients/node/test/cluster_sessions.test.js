@@ -82,7 +82,7 @@ describe('a session in a cluster', { concurrency: 2 }, () => {
 
     test(`${kind}: a node without locks gets no heartbeats, and may fail`, async () => {
       const { ports, nodes, on } = await cluster();
-      const { session, dlock } = await opened(ports, open, { timeout: 1500 });
+      const { session, dlock } = await opened(ports, open, { timeout: 3000 });
       const kept = await dlock.acquire('kept');
       const used = (name) => dlock.acquire(name).then((lock) => lock.release());
       await Promise.all(names(10).map(used));

@@ -12,8 +12,8 @@ import { start } from './servers.js';
 withEachClient(({ key, run, open, listen }) => {
   test('a lock is lost at its cap, however it is kept', async () => {
     const client = await open();
-    const session = await new Session(client, { timeout: 600 }).open();
-    const dlock = new DLock(client, { lease: 900, maxHold: 2200 });
+    const session = await new Session(client, { timeout: 2500 }).open();
+    const dlock = new DLock(client, { lease: 3000, maxHold: 6000 });
     const never = () => new Promise(() => {});
     const kept = (/** @type {any} */ acquire) =>
       new Promise((resolve) => acquire((_, lock) => (resolve(lock), never())).catch(() => {}));
@@ -27,13 +27,13 @@ withEachClient(({ key, run, open, listen }) => {
     for (const [kind, lock] of Object.entries(kinds)) kinds[kind] = await lock;
     const began = performance.now();
     for (const [kind, lock] of Object.entries(kinds)) {
-      assert(lock.remaining > 0 && lock.remaining <= 2200, kind);
+      assert(lock.remaining > 0 && lock.remaining <= 6000, kind);
       lock.signal.addEventListener('abort', () => (lock.took = performance.now() - began));
     }
-    await settles(Promise.all(Object.values(kinds).map(({ signal }) => reasonOf(signal))), 2400, 'the losses');
+    await settles(Promise.all(Object.values(kinds).map(({ signal }) => reasonOf(signal))), 6200, 'the losses');
     for (const [kind, lock] of Object.entries(kinds)) {
       assert(lock.signal.reason instanceof LockLost && lock.remaining === 0, kind);
-      assert(lock.took > 1500, `${kind} was renewed: ${lock.took}`);
+      assert(lock.took > 4000, `${kind} was renewed: ${lock.took}`);
       assert.equal(await lock.release().catch(() => false), false, kind);
     }
     await session.close();
@@ -52,21 +52,21 @@ withEachClient(({ key, run, open, listen }) => {
       assert(lock.remaining > 1000, `${lock.remaining} ms are left`);
       const left = Number(await run('PTTL', key('grant')));
       assert(lock.remaining <= left + 1, `${lock.remaining} of ${left}`);
-      await settles(reasonOf(lock.signal), left, 'the loss');
+      await settles(reasonOf(lock.signal), left + 50, 'the loss'); // It is looked for every 5 ms.
     }
     await session.close();
   });
 
   test('a session reports in time what the cap of the operator ends', async () => {
     const server = await start();
-    await server.run('CONFIG', 'SET', 'dlock.max-hold', '4000');
+    await server.run('CONFIG', 'SET', 'dlock.max-hold', '8000');
     const client = await open({ at: server.port });
-    const session = await new Session(client, { timeout: 900 }).open();
-    const dlock = new DLock(client, { session, lease: 3000 });
+    const session = await new Session(client, { timeout: 2500 }).open();
+    const dlock = new DLock(client, { session, lease: 6000 });
     const lock = await dlock.acquire('job');
     const short = await dlock.acquire('short');
     await short.release();
-    await until('it was renewed', async () => Number(await server.run('PTTL', 'job')) < 2000);
+    await until('its end is near', async () => Number(await server.run('PTTL', 'job')) < 2500);
     assert(!lock.signal.aborted && lock.remaining > 0);
     await reasonOf(lock.signal);
     assert(session.isOpen);
@@ -75,7 +75,7 @@ withEachClient(({ key, run, open, listen }) => {
     assert(end < 200, `${end} ms too early`);
     await server.run('CONFIG', 'SET', 'dlock.max-hold', '0');
     const free = await dlock.acquire('free');
-    await sleep(4500);
+    await sleep(9000);
     assert(!free.signal.aborted, 'there is no cap');
     await session.close();
     await server.stop();
@@ -99,7 +99,7 @@ withEachClient(({ key, run, open, listen }) => {
     };
     for (const [name, acquire] of Object.entries(targets)) {
       const began = performance.now();
-      const lock = await acquire({ atLeast: 1500, lease: 400 });
+      const lock = await acquire({ atLeast: 3000, lease: 400 });
       const granted = performance.now();
       assert(lock.remaining > 1000, 'a crash does not shorten it');
       await lock.extend(400);
@@ -109,7 +109,7 @@ withEachClient(({ key, run, open, listen }) => {
       await assert.rejects(acquire({ wait: 0 }), NotGranted);
       const next = await acquire({ atLeast: 100 });
       const took = performance.now() - began;
-      assert(took >= 1500 - (granted - began), `free after ${took} ms`);
+      assert(took >= 3000 - (granted - began), `free after ${took} ms`);
       await sleep(150);
       assert.equal(await next.release(), true);
       assert.equal(await lookAt(run, name), null, 'a release after that time frees it');

@@ -6,6 +6,7 @@ import os
 import threading
 import time
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import Any
 
 import redis
@@ -45,10 +46,19 @@ async def refused(acquire: Callable[[], Awaitable[bool]]) -> bool:
     return False
 
 
+def waited_for_a_core() -> float:
+    """Returns for how many seconds some process was ready to run and had no core. Without pressure files: 0."""
+    try:
+        some = Path("/proc/pressure/cpu").read_text().splitlines()[0]
+    except OSError:
+        return 0.0
+    return int(some.rpartition("=")[2]) / 1e6
+
+
 class Took:
     """Measures how long something takes. A delay of the machine does not count for the longest time."""
 
-    # By how many seconds this process was woken too late so far.
+    # By how many seconds this process was woken too late so far. Others: see waited_for_a_core.
     _late = 0.0
     _measures = False
 
@@ -56,7 +66,7 @@ class Took:
         if not Took._measures:
             Took._measures = True
             threading.Thread(target=self._measure, daemon=True).start()
-        self._began, self._late_then = time.monotonic(), Took._late
+        self._began, self._late_then, self._waited_then = time.monotonic(), Took._late, waited_for_a_core()
 
     @staticmethod
     def _measure() -> None:
@@ -75,7 +85,8 @@ class Took:
         took = self.seconds()
         # The thread that measures may be late itself, and count what it saw only now.
         time.sleep(0.05)
-        return took <= limit + HANDS * (Took._late - self._late_then)
+        waited = waited_for_a_core() - self._waited_then
+        return took <= limit + HANDS * (Took._late - self._late_then) + waited
 
 
 def command(client: Any, *words: Any) -> Any:
