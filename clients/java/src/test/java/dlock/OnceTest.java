@@ -101,12 +101,12 @@ final class OnceTest {
     @Test
     void a_success_that_no_server_hears_of_at_first_is_not_forgotten() throws Exception {
         try (Proxy proxy = new Proxy(server);
-                DLockClient its = DLockClient.builder().url(proxy.url()).timeout(Duration.ofMillis(300))
-                        .patience(Duration.ofMillis(600)).lease(Lease.renewed(Duration.ofSeconds(20))).connect()) {
+                DLockClient its = DLockClient.builder().url(proxy.url()).timeout(Duration.ofMillis(500))
+                        .patience(Duration.ofMillis(2000)).lease(Lease.renewed(Duration.ofSeconds(20))).connect()) {
             assertTrue(its.lock("unheard").onceUntilSuccess(MINUTE, hold -> {
                 proxy.silence();
                 CompletableFuture.runAsync(() -> {
-                    sleep(1500);
+                    sleep(4000);
                     proxy.speak();
                     proxy.cut();
                 });

@@ -157,23 +157,23 @@ final class TimeLimitsTest {
     @Test
     void the_patience_of_a_wait_without_a_limit_counts_from_the_last_answer() throws Exception {
         try (DLockClient impatient = DLockClient.builder().url(server.url())
-                .timeout(Duration.ofMillis(500)).patience(Duration.ofSeconds(2)).connect()) {
+                .timeout(Duration.ofMillis(500)).patience(Duration.ofSeconds(4)).connect()) {
             server.run("DLOCK.ACQUIRE", "patience", "other");
             CompletableFuture<Hold> waiting = impatient.lock("patience").acquireAsync();
             server.untilWaiting("patience", 1);
-            sleep(2500);
+            sleep(4500);
             assertFalse(waiting.isDone());
             Stopwatch took = new Stopwatch();
             server.freeze();
             ExecutionException failure =
                     assertThrows(ExecutionException.class, () -> waiting.get(20, TimeUnit.SECONDS));
-            took.within(2000);
+            took.within(4000);
             assertTrue(failure.getCause() instanceof UnavailableException, String.valueOf(failure));
             server.thaw();
             server.untilWaiting("patience", 0);
             // A request that no server has answered counts from its start.
             server.kill();
-            unavailable(2000, 2000, () -> {
+            unavailable(4000, 4000, () -> {
                 impatient.lock("patience").lock();
                 return null;
             });
