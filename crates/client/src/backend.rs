@@ -34,7 +34,8 @@ pub(crate) enum Backend {
 impl Backend {
     pub async fn acquire(&self, terms: &Terms) -> Result<Grant, Error> {
         match self {
-            Self::Server(server) => server.clone().acquire(terms).await,
+            // Boxed: it is several times as large as that of a quorum, which would be copied with it.
+            Self::Server(server) => Box::pin(server.clone().acquire(terms)).await,
             Self::Quorum(quorum) => quorum.clone().acquire(terms).await,
         }
     }

@@ -43,9 +43,10 @@ pub(super) async fn keep(held: Arc<Held>) {
         };
         // A server that hangs keeps the connection of a session open. Another one may have taken its place.
         let session = held.hold.session.as_ref().filter(|_| is_cut || is_silent);
+        // Boxed: large, and most guards are released before the first renewal.
         let renewal = match session {
-            Some(session) => held.bind(session).await,
-            None => held.renew().await,
+            Some(session) => Box::pin(held.bind(session)).await,
+            None => Box::pin(held.renew()).await,
         };
         match renewal {
             // A cap may end it before its lease would.

@@ -118,7 +118,8 @@ impl Member {
         if let Some(wire) = self.open_shared() {
             return Ok(wire);
         }
-        let wire = self.open().await?;
+        // Boxed: rare, and large.
+        let wire = Box::pin(self.open()).await?;
         self.known().shared = Some(wire.clone());
         Ok(wire)
     }
@@ -132,7 +133,7 @@ impl Member {
         };
         match free {
             Some(wire) => Ok(wire),
-            None => self.open().await,
+            None => Box::pin(self.open()).await,
         }
     }
 

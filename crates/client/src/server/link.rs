@@ -119,7 +119,9 @@ impl Link {
     /// Sends a command and returns its reply, waiting for it no longer than `patience`.
     pub async fn ask(&self, cmd: &Cmd, patience: Option<Duration>) -> Result<Value, Fault> {
         let mut connection = self.connection.clone();
-        self.read(connection.send_packed_command(cmd), patience)
+        // Pinned here, it is not moved any more. Almost every future of this crate has this one within.
+        let reply = pin!(connection.send_packed_command(cmd));
+        self.read(reply, patience)
             .await?
             .extract_error()
             .map_err(|error| self.fault(error))
@@ -131,7 +133,7 @@ impl Link {
         let mut connection = self.connection.clone();
         let mut both = redis::pipe();
         both.cmd("ASKING").ignore().add_command(cmd.clone());
-        let replies = self.read(connection.send_packed_commands(&both, 1, 1), patience).await?;
+        let replies = self.read(pin!(connection.send_packed_commands(&both, 1, 1)), patience).await?;
         let reply = replies.into_iter().next().unwrap_or(Value::Nil);
         reply.extract_error().map_err(|error| self.fault(error))
     }

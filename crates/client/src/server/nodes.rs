@@ -225,7 +225,8 @@ impl Nodes {
         if let Some(link) = self.open_link(&node.addr().to_string(), lane) {
             return Ok(link);
         }
-        let link = Link::open(node, &self.setup).await?;
+        // Boxed: rare, and large.
+        let link = Box::pin(Link::open(node, &self.setup)).await?;
         if lane == Lane::Shared {
             self.known().shared.insert(link.address(), link.clone());
         }
