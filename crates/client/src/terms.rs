@@ -275,7 +275,8 @@ pub(crate) enum Renewal {
 
 impl Hold {
     pub fn new(terms: &Terms, owner: String, grant: &Grant) -> Self {
-        let Terms { names, lease, mode, keep, replicas, upgrade, .. } = terms.clone();
+        let Terms { lease, mode, keep, replicas, .. } = *terms;
+        let (names, upgrade) = (terms.names.clone(), terms.upgrade.clone());
         let (token, slot, session, kept) = (grant.token, grant.slot, grant.session.clone(), grant.kept.clone());
         let (upgrades, binding) = (Upgrades::default(), None);
         Self { names, owner, mode, token, slot, lease, keep, replicas, session, binding, kept, upgrades, upgrade }

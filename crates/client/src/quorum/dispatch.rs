@@ -49,9 +49,9 @@ struct Wait {
 struct GivenUp;
 
 impl Dispatch {
-    pub fn new(quorum: Arc<Quorum>, terms: Terms) -> Self {
+    pub fn new(quorum: Arc<Quorum>, terms: Arc<Terms>) -> Self {
         let (owners, entries) = (vec![terms.owner.clone()], (0..quorum.members()).map(|_| None).collect());
-        Self { quorum, terms: Arc::new(terms), owners, entries }
+        Self { quorum, terms, owners, entries }
     }
 
     /// Hands all over: this one sends nothing any more.
@@ -71,8 +71,14 @@ impl Dispatch {
 
     /// Sends calls. What has a connection goes at once, in the order of the calls.
     pub fn send(&mut self, calls: impl IntoIterator<Item = Call>, flights: &mut Flights) {
+        let mut last: Option<(Ask, u32, Arc<Cmd>)> = None;
         for call in calls {
-            let command = self.command(&call);
+            let command = match last.take() {
+                // Most calls go to all servers.
+                Some((ask, attempt, command)) if (ask, attempt) == (call.ask, call.attempt) => command,
+                _ => Arc::new(self.command(&call)),
+            };
+            last = Some((call.ask, call.attempt, command.clone()));
             let flight = match call.ask {
                 Ask::Release => self.release(call, command),
                 Ask::Queue(_, block) => self.queue(call, command, block),
@@ -83,7 +89,7 @@ impl Dispatch {
     }
 
     /// A short command, on the connection that all share.
-    fn ask(&mut self, call: Call, command: Cmd) -> Flight {
+    fn ask(&mut self, call: Call, command: Arc<Cmd>) -> Flight {
         let quorum = self.quorum.clone();
         let enters = matches!(call.ask, Ask::Enter(_) | Ask::Repair(_));
         let entry = self.entries.get_mut(call.to).filter(|_| enters);
@@ -109,7 +115,8 @@ impl Dispatch {
     }
 
     /// A request that waits, on a connection of its own.
-    fn queue(&mut self, call: Call, mut command: Cmd, block: Option<Duration>) -> Flight {
+    fn queue(&mut self, call: Call, command: Arc<Cmd>, block: Option<Duration>) -> Flight {
+        let mut command = Arc::unwrap_or_clone(command);
         // 0 is for ever; the time is rounded up, so that it is over for us when it is for the server.
         command.arg("BLOCK").arg(block.map_or(0, |block| millis(block).saturating_add(1)));
         let ((end, ended), wire) = (oneshot::channel(), Arc::new(Mutex::new(Ok(None))));
@@ -129,7 +136,7 @@ impl Dispatch {
     }
 
     /// Releases on the connection that asked to enter, so that it comes after that. Ends a wait.
-    fn release(&mut self, call: Call, command: Cmd) -> Flight {
+    fn release(&mut self, call: Call, command: Arc<Cmd>) -> Flight {
         let entered = self.entries.get_mut(call.to).and_then(Option::take);
         let (quorum, lease) = (self.quorum.clone(), self.terms.lease);
         let shared = quorum.members.get(call.to).and_then(Member::open_shared);
@@ -142,7 +149,8 @@ impl Dispatch {
         let future = async move {
             let answer = match way_out {
                 Some(wire) => ask_on(&quorum, &call, &command, &wire).await,
-                None => release_behind(&quorum, &call, &command, entered).await,
+                // Boxed: rare, and large.
+                None => Box::pin(release_behind(&quorum, &call, &command, entered)).await,
             };
             let is_left = matches!(answer, Err(Fault::OutcomeUnknown(_) | Fault::NotSent(_)));
             let again = is_left.then(|| Box::pin(insist(quorum, call, command, lease)) as Work);
@@ -154,7 +162,8 @@ impl Dispatch {
     fn command(&mut self, call: &Call) -> Cmd {
         let terms = self.terms.clone();
         let Terms { mode, lease, .. } = *terms;
-        let mut command = cmd(match (call.ask, mode) {
+        let mut command = Cmd::with_capacity(ARGUMENTS, terms.name().len() + REST);
+        command.arg(match (call.ask, mode) {
             (Ask::Enter(_) | Ask::Queue(..) | Ask::Repair(_), Mode::Read) => "DLOCK.RLOCK",
             (Ask::Enter(_) | Ask::Queue(..) | Ask::Repair(_), Mode::Write) => "DLOCK.WLOCK",
             (Ask::Enter(_) | Ask::Queue(..) | Ask::Repair(_), _) => "DLOCK.ACQUIRE",
@@ -194,7 +203,7 @@ async fn ask_on(quorum: &Quorum, call: &Call, command: &Cmd, wire: &Wire) -> Res
             false
         }
     };
-    let (sent, patience) = (quorum.now(), Some(quorum.give_up()));
+    let patience = Some(quorum.give_up());
     let ask = wire.ask(command, patience);
     let reply = match call.ask {
         // Its clock is read on the occasion, in the same packet.
@@ -202,9 +211,9 @@ async fn ask_on(quorum: &Quorum, call: &Call, command: &Cmd, wire: &Wire) -> Res
         _ => ask.await,
     };
     if reply.is_ok() && !is_young && call.ask != Ask::Release {
-        quorum.answers.note(call.to, sent);
+        quorum.answers.note(call.to, call.sent);
     }
-    let is_silent = reply.is_err() && quorum.now() >= sent + quorum.give_up();
+    let is_silent = reply.is_err() && quorum.now() >= call.sent + quorum.give_up();
     // Not now: it may be no primary any more. What it is, it says on the next connection.
     if is_silent || matches!(reply, Err(Fault::Later(_))) {
         member.forget(wire);
@@ -310,7 +319,7 @@ async fn leave_queue(quorum: &Quorum, release: &Cmd, wait: Wait, other: Option<&
 
 /// Releases again for a while: a server that comes back may still keep the hold, and be the gate server. What is left
 /// then ends with its lease.
-async fn insist(quorum: Arc<Quorum>, call: Call, release: Cmd, lease: Duration) {
+async fn insist(quorum: Arc<Quorum>, call: Call, release: Arc<Cmd>, lease: Duration) {
     let Ok(member) = quorum.member(call.to) else { return };
     let (end, mut pause) = (Instant::now() + lease.min(cleanup::LIMIT), PAUSE);
     while Instant::now() < end {
@@ -346,6 +355,10 @@ fn answer(call: &Call, reply: Result<Value, Fault>) -> Result<Answer, Fault> {
 fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
+
+/// How many arguments a command has at most, and how many bytes they have without the name of the lock.
+const ARGUMENTS: usize = 9;
+const REST: usize = 128;
 
 /// Between two attempts to release, at first and at most.
 const PAUSE: Duration = Duration::from_millis(50);

@@ -84,8 +84,8 @@ impl Flights {
 
     /// Waits for the next answer, until then at most. Lost nothing if dropped.
     pub async fn next(&mut self, until: Option<Instant>) -> Next {
-        if let Some(next) = poll_fn(|context| Poll::Ready(self.poll_landed(context))).await {
-            return next;
+        if let Some((call, answer)) = self.try_next().await {
+            return Next::Answer(call, answer);
         }
         match until {
             None => poll_fn(|context| self.poll_next(context)).await,
@@ -113,14 +113,21 @@ impl Flights {
     }
 
     fn poll_landed(&mut self, context: &mut Context<'_>) -> Option<Next> {
-        let landed = &mut self.landed;
-        self.open.retain_mut(|flight| match flight.future.as_mut().poll(context) {
-            Poll::Ready(landing) => {
-                landed.insert(0, landing);
-                false
-            }
-            Poll::Pending => true,
-        });
+        // None is polled again before all that has come is taken.
+        self.next_landed().or_else(|| {
+            let landed = &mut self.landed;
+            self.open.retain_mut(|flight| match flight.future.as_mut().poll(context) {
+                Poll::Ready(landing) => {
+                    landed.insert(0, landing);
+                    false
+                }
+                Poll::Pending => true,
+            });
+            self.next_landed()
+        })
+    }
+
+    fn next_landed(&mut self) -> Option<Next> {
         while let Some(Landing { call, answer, again }) = self.landed.pop() {
             if let Some(again) = again {
                 self.quorum.cleanups.spawn(&self.runtime, again);
@@ -130,6 +137,14 @@ impl Flights {
             }
         }
         None
+    }
+
+    /// The next answer that has come already.
+    pub async fn try_next(&mut self) -> Option<(Call, Answer)> {
+        match poll_fn(|context| Poll::Ready(self.poll_landed(context))).await {
+            Some(Next::Answer(call, answer)) => Some((call, answer)),
+            _ => None,
+        }
     }
 
     /// Finishes all in the background.
@@ -146,6 +161,7 @@ impl Flights {
 
 impl Drop for Flights {
     fn drop(&mut self) {
+        while self.next_landed().is_some() {}
         if !self.is_left && !self.is_empty() {
             self.finish();
         }

@@ -82,6 +82,7 @@ impl Kept {
 
     /// Gives it up on all servers.
     pub async fn release(self: &Arc<Self>) -> Result<(), Error> {
+        self.note_answers_to_the_acquisition().await;
         let mut open = 0;
         let mut flights = self.send(|hold, now, calls| {
             hold.release(now, calls);
@@ -100,7 +101,18 @@ impl Kept {
                 Next::Time | Next::Nothing => break,
             }
         }
+        // Often the last one has answered, too, so that nothing is left to do in the background.
+        while flights.try_next().await.is_some() {}
         told.outcome(&self.quorum)
+    }
+
+    /// A server that is known to have granted is told once; one that answers after the release, a second time.
+    async fn note_answers_to_the_acquisition(&self) {
+        let mut flights = self.inner().flights.take();
+        while let Some((call, answer)) = flights.try_next().await {
+            self.note(&call, answer, &mut flights);
+        }
+        self.inner().flights = flights;
     }
 
     /// Sends what the protocol says.

@@ -65,7 +65,7 @@ impl Quorum {
         let protocol = protocol.map_err(|bad| Error::Invalid(bad.to_string()))?;
         let protocol = if terms.keep == Keep::Nobody { protocol.without_renewal() } else { protocol };
         self.keep_time();
-        let (mut terms, mut pause) = (terms.clone(), PAUSE);
+        let (mut terms, mut pause) = (Arc::new(terms.clone()), PAUSE);
         let mut watch = Lookout::new(self.clone(), Limits::new(&terms));
         loop {
             let mut attempt = Attempt::begin(self.clone(), protocol, &terms);
@@ -89,6 +89,7 @@ impl Quorum {
             }
             pause = (pause * 2).min(MAX_PAUSE);
             // What the last round sent may come late, and must not touch what this one gets.
+            let terms = Arc::make_mut(&mut terms);
             terms.begin();
             if let Wait::AtMost(_) = terms.wait {
                 terms.wait = Wait::AtMost(watch.left());
@@ -208,7 +209,7 @@ enum Entry {
 }
 
 impl Attempt {
-    fn begin(quorum: Arc<Quorum>, protocol: dlock_quorum::Terms, terms: &Terms) -> Self {
+    fn begin(quorum: Arc<Quorum>, protocol: dlock_quorum::Terms, terms: &Arc<Terms>) -> Self {
         let now = quorum.now();
         let patience = match terms.wait {
             Wait::Not => Patience::None,

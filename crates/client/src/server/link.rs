@@ -121,10 +121,7 @@ impl Link {
         let mut connection = self.connection.clone();
         // Pinned here, it is not moved any more. Almost every future of this crate has this one within.
         let reply = pin!(connection.send_packed_command(cmd));
-        self.read(reply, patience)
-            .await?
-            .extract_error()
-            .map_err(|error| self.fault(error))
+        self.read(reply, patience).await?.extract_error().map_err(|error| self.fault(error))
     }
 
     /// Returns the reply to a command that a node answers although it does not have the slot yet. Both are sent as one:
