@@ -57,24 +57,31 @@ def prepare(distribution: Path, copy: Path) -> None:
         (copy / file).write_text(text.replace(LOCK_CLASS, ours))
 
 
-def run(directory: Path) -> Outcomes:
-    """Runs the tests."""
+def run(directory: Path, *tests: str) -> Outcomes:
+    """Runs these tests."""
     url = f"redis://{os.environ['DLOCK_TEST_HOST']}:{os.environ['DLOCK_TEST_PORT']}/0"
-    os.chdir(directory)
-    sys.path.insert(0, str(directory))
     outcomes = Outcomes()
     options = ["-q", "--no-header", "--tb=no", "-p", "no:cacheprovider", "--rootdir", str(directory), "-c", os.devnull]
     options += ["-W", "ignore", f"--redis-url={url}", "-o", "asyncio_mode=auto", "--show-capture=no", "-rN"]
-    pytest.main([*options, *FILES], plugins=[outcomes])
+    pytest.main([*options, *tests], plugins=[outcomes])
     return outcomes
 
 
 def main() -> int:
     """Returns the exit code."""
-    with tempfile.TemporaryDirectory() as copy:
-        prepare(Path(sys.argv[1]).resolve(), Path(copy))
-        outcomes = run(Path(copy))
     known = expected()
+    with tempfile.TemporaryDirectory() as directory:
+        copy = Path(directory)
+        prepare(Path(sys.argv[1]).resolve(), copy)
+        os.chdir(copy)
+        sys.path.insert(0, directory)
+        outcomes = run(copy, *FILES)
+        # On a busy machine an answer may come after the limit of its wait, and is none. These tests do not ask again.
+        for _ in range(2):
+            if late := outcomes.failed - known.keys():
+                again = run(copy, *late)
+                outcomes.failed -= again.passed - again.failed
+                outcomes.other.update(again.other)
     wrong = [f"failed, and is not expected to: {name}" for name in sorted(outcomes.failed - known.keys())]
     wrong += [f"expected to fail, and did not: {name}" for name in sorted(known.keys() - outcomes.failed)]
     wrong += [f"did not run: {name}: {why}" for name, why in sorted(outcomes.other.items())]
