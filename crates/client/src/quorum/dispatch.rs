@@ -36,6 +36,8 @@ enum Entered {
     Sending(watch::Receiver<Option<Arc<Wire>>>),
     /// Waits in a queue.
     Waiting(Wait),
+    /// It was sent, and then a release on the same connection.
+    Released,
 }
 
 /// A request that waits in a queue.
@@ -67,6 +69,12 @@ impl Dispatch {
             self.owners.push(self.terms.naming.owner());
         }
         self.owners.get(at).map_or("", String::as_str)
+    }
+
+    /// Whether this was sent to enter, and then a release that comes after it: a grant that is answered now has ended.
+    pub fn has_released_behind(&self, call: &Call) -> bool {
+        let entry = self.entries.get(call.to).and_then(Option::as_ref);
+        matches!((call.ask, entry), (Ask::Enter(_), Some(Entered::Released)))
     }
 
     /// Sends calls. What has a connection goes at once, in the order of the calls.
@@ -141,8 +149,11 @@ impl Dispatch {
         let (quorum, lease) = (self.quorum.clone(), self.terms.lease);
         let shared = quorum.members.get(call.to).and_then(Member::open_shared);
         let (way_out, entered) = match entered {
-            Some(Entered::Sent(wire)) if !wire.is_closed() => (Some(wire), None),
-            Some(Entered::Sent(_)) | None => (shared, None),
+            Some(Entered::Sent(wire)) if !wire.is_closed() => {
+                self.entries.get_mut(call.to).into_iter().for_each(|entry| *entry = Some(Entered::Released));
+                (Some(wire), None)
+            }
+            Some(Entered::Sent(_) | Entered::Released) | None => (shared, None),
             entered => (None, entered),
         };
         let is_sent = way_out.is_some();
@@ -298,7 +309,7 @@ async fn release_behind(
                 None => member.shared().await?,
             }
         }
-        Some(Entered::Sent(_)) | None => member.shared().await?,
+        Some(Entered::Sent(_) | Entered::Released) | None => member.shared().await?,
     };
     ask_on(quorum, call, command, &wire).await
 }

@@ -106,7 +106,7 @@ impl Kept {
         told.outcome(&self.quorum)
     }
 
-    /// A server that is known to have granted is told once; one that answers after the release, a second time.
+    /// Releases first where it is known that the lock is held.
     async fn note_answers_to_the_acquisition(&self) {
         let mut flights = self.inner().flights.take();
         while let Some((call, answer)) = flights.try_next().await {
@@ -145,6 +145,9 @@ impl Kept {
             self.quorum.note(call, answer);
         }
         let mut inner = self.inner();
+        if inner.dispatch.has_released_behind(call) {
+            return;
+        }
         let mut calls = Vec::new();
         inner.hold.answer(self.quorum.now(), call, answer, &mut calls);
         inner.dispatch.send(calls, flights);

@@ -185,3 +185,21 @@ fn a_runtime_may_end_while_a_server_has_not_answered() {
     servers[2].thaw();
     freed(&servers, "job");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn each_server_is_told_of_a_release_once() {
+    const PAIRS: i64 = 100;
+    let (servers, client) = servers_and_client(3);
+    let pair = async || in_time(client.acquire("job")).await.expect("a lock").release().await.expect("held");
+    // This one connects.
+    pair().await;
+    in_time(client.settled()).await;
+    let releases = || servers.iter().map(|server| server.client().calls("dlock.release")).collect::<Vec<_>>();
+    let before = releases();
+    for _ in 0..PAIRS {
+        pair().await;
+    }
+    in_time(client.settled()).await;
+    freed(&servers, "job");
+    assert_eq!(releases(), before.iter().map(|before| before + PAIRS).collect::<Vec<_>>());
+}
