@@ -137,8 +137,8 @@ pub fn free_port() -> u16 {
         let at = ("127.0.0.1", port);
         if let (Ok(held), Ok(_)) = (UdpSocket::bind(at), TcpListener::bind(at)) {
             let mut all = HELD.lock().expect("no panic");
-            // More would be too many open files. A server that is up holds its port by itself.
-            if all.len() == 250 {
+            // Those of the last servers will do: one that is up holds its port by itself, and files are limited.
+            if all.len() == 50 {
                 all.pop_front();
             }
             all.push_back(held);
