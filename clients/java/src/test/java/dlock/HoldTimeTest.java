@@ -48,7 +48,7 @@ final class HoldTimeTest {
 
     @Test
     void a_lock_is_lost_at_its_cap_however_it_is_kept() throws Exception {
-        Session session = client.openSession(ms(1000));
+        Session session = client.openSession(ms(3000));
         long began = System.nanoTime();
         Lease renewed = Lease.renewed(ms(3000));
         Map<String, Hold> holds = new LinkedHashMap<>();
@@ -127,20 +127,20 @@ final class HoldTimeTest {
 
     @Test
     void a_lock_stays_at_least_so_long() throws Exception {
-        DLock lock = client.lock("stays").withLease(Lease.renewed(ms(400))).withAtLeast(ms(1500));
+        DLock lock = client.lock("stays").withLease(Lease.renewed(ms(2000))).withAtLeast(ms(4000));
         long began = System.nanoTime();
         lock.lock();
         long granted = System.nanoTime();
-        assertTrue(left("stays") > 1000, "a crash does not shorten it");
-        lock.hold().extend(ms(400));
-        assertTrue(left("stays") > 1000, "nor does a renewal");
+        assertTrue(left("stays") > 2000, "a crash does not shorten it");
+        lock.hold().extend(ms(2000));
+        assertTrue(left("stays") > 2000, "nor does a renewal");
         lock.unlock();
         assertFalse(lock.isHeldByCurrentThread());
         assertFalse(lock.tryLock());
         lock.lock();
         long took = TimeUnit.NANOSECONDS.toMillis(System.nanoTime() - granted);
-        assertTrue(took >= 1500 - TimeUnit.NANOSECONDS.toMillis(granted - began) - 1, took + " ms");
-        Thread.sleep(1600);
+        assertTrue(took >= 4000 - TimeUnit.NANOSECONDS.toMillis(granted - began) - 1, took + " ms");
+        Thread.sleep(4100);
         lock.unlock();
         assertTrue(server.isFree("stays"), "a release after that time frees it");
         DSemaphore pool = client.semaphore("pool", 1).withAtLeast(ms(60_000));
