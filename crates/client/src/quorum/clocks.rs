@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use dlock_quorum::{Clocks, Floor};
-use redis::{Value, cmd};
+use redis::{Cmd, Value, cmd};
 
 use super::Quorum;
 use super::member::Wire;
@@ -46,11 +46,29 @@ impl ServerClocks {
             Err(Fault::Refused(_)) => return Ok(()),
             reply => reply?,
         };
+        self.note(member, sent, reply);
+        Ok(())
+    }
+
+    /// Sends a short command and returns its reply. Asks for the time in the same packet.
+    pub async fn read_with(
+        &self,
+        member: usize,
+        wire: &Wire,
+        command: &Cmd,
+        patience: Option<Duration>,
+    ) -> Result<Value, Fault> {
+        let sent = self.began.elapsed();
+        let (reply, time) = wire.ask_both(command, &cmd("TIME"), patience).await?;
+        self.note(member, sent, time);
+        Ok(reply)
+    }
+
+    fn note(&self, member: usize, sent: Duration, reply: Value) {
         let received = self.began.elapsed();
         if let Some(unix_us) = unix_us(reply) {
             self.clocks.lock().unwrap_or_else(PoisonError::into_inner).note(member, sent, received, unix_us);
         }
-        Ok(())
     }
 }
 

@@ -215,11 +215,9 @@ async fn ask_on(quorum: &Quorum, call: &Call, command: &Cmd, wire: &Wire) -> Res
         }
     };
     let patience = Some(quorum.give_up());
-    let ask = wire.ask(command, patience);
     let reply = match call.ask {
-        // Its clock is read on the occasion, in the same packet.
-        Ask::Ping => tokio::join!(ask, Box::pin(quorum.clocks.read(call.to, wire, patience))).0,
-        _ => ask.await,
+        Ask::Ping => Box::pin(quorum.clocks.read_with(call.to, wire, command, patience)).await,
+        _ => wire.ask(command, patience).await,
     };
     if reply.is_ok() && !is_young && call.ask != Ask::Release {
         quorum.answers.note(call.to, call.sent);

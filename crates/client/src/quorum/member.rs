@@ -64,6 +64,17 @@ impl Wire {
     pub async fn ask(&self, command: &Cmd, patience: Option<Duration>) -> Result<Value, Fault> {
         self.link.ask(command, patience).await
     }
+
+    /// Sends two commands in one packet. Returns the reply to the first, unless it is an error, and whatever the other
+    /// one got.
+    pub async fn ask_both(
+        &self,
+        command: &Cmd,
+        other: &Cmd,
+        patience: Option<Duration>,
+    ) -> Result<(Value, Value), Fault> {
+        self.link.ask_both(command, other, patience).await
+    }
 }
 
 impl Member {

@@ -135,6 +135,22 @@ impl Link {
         reply.extract_error().map_err(|error| self.fault(error))
     }
 
+    /// Sends two commands as one. Returns the reply to the first, unless it is an error, and whatever the other one got.
+    pub async fn ask_both(
+        &self,
+        command: &Cmd,
+        other: &Cmd,
+        patience: Option<Duration>,
+    ) -> Result<(Value, Value), Fault> {
+        let mut connection = self.connection.clone();
+        let mut both = redis::pipe();
+        both.add_command(command.clone()).add_command(other.clone());
+        let replies = self.read(pin!(connection.send_packed_commands(&both, 0, 2)), patience).await?;
+        let mut replies = replies.into_iter();
+        let reply = replies.next().unwrap_or(Value::Nil).extract_error().map_err(|error| self.fault(error))?;
+        Ok((reply, replies.next().unwrap_or(Value::Nil)))
+    }
+
     /// Reads a reply; no other function does. A dropped future leaves it unread, and so does a timeout.
     async fn read<T>(
         &self,
