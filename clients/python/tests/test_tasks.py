@@ -208,7 +208,7 @@ async def test_one_call_at_a_time(kit: Kit, client: redis.Redis) -> None:
     assert await holder.acquire()
     assert await decorated(kit, "locked", work, "job", blocking=False, otherwise="busy")(1) == "busy"
     with pytest.raises(redis_dlock.LockError, match="Unable"):
-        await decorated(kit, "locked", work, "job", blocking_timeout=0.05)(1)
+        await decorated(kit, "locked", work, "job", blocking_timeout=2)(1)
     with pytest.raises(redis_dlock.LockError, match="No lock"):
         redis_dlock.current_lock()
     await holder.release()
