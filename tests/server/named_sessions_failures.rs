@@ -2,9 +2,11 @@
 
 use std::time::{Duration, Instant};
 
+use redis::Value;
+
 use crate::support::cluster::Cluster;
 use crate::support::replica::{counter, info_field};
-use crate::support::{Client, Server, lock_info, soon};
+use crate::support::{Client, Server, list_of, lock_info, soon};
 
 const TIMEOUT: Duration = Duration::from_millis(600);
 /// The timeout, the 200 ms in which the server notices the end, and time for a busy machine.
@@ -185,4 +187,55 @@ fn no_more_sessions_than_the_limit() {
     client.int("DLOCK.SESSION t CLOSE");
     client.int("DLOCK.SESSION u PX 60000");
     assert_eq!(counter(&mut client, "named_sessions"), 2);
+}
+
+/// Whoever waited for a session that has ended is in nobody's way, before a timer has sent it away.
+#[test]
+fn a_closed_session_waits_for_nothing() {
+    let (server, mut client) = Server::start().with_client();
+    client.int("DLOCK.ACQUIRE held a PX 60000");
+    let _first = server.waiter("DLOCK.ACQUIRE held first BLOCK 0");
+    let wait = |client: &mut Client, session: &str| {
+        client.int(format!("DLOCK.SESSION {session} PX 60000 NX"));
+        server.waiter(format!("DLOCK.MACQUIRE 2 held free w PX 60000 BLOCK 0 SESSIONID {session}").as_str())
+    };
+
+    let mut waiter = wait(&mut client, "in-a-pause");
+    let mut newcomer = server.client();
+    client.ok("CLIENT PAUSE 60000 WRITE");
+    assert_eq!(client.int("DLOCK.SESSION in-a-pause CLOSE"), 0);
+    newcomer.send("DLOCK.ACQUIRE free b");
+    soon("it is kept", || client.text("CLIENT LIST").to_lowercase().contains("cmd=dlock.acquire"));
+    client.ok("CLIENT UNPAUSE");
+    assert!(matches!(newcomer.read(), Ok(Value::Int(_))), "in a pause");
+    assert!(waiter.read().is_err_and(|error| is_gone(&error)));
+    newcomer.int("DLOCK.RELEASE free b");
+
+    let mut waiter = wait(&mut client, "in-a-transaction");
+    client.ok("MULTI");
+    client.queued("DLOCK.SESSION in-a-transaction CLOSE");
+    client.queued("DLOCK.ACQUIRE free b");
+    let replies = list_of(&client.run("EXEC"));
+    assert!(matches!(replies.last(), Some(Value::Int(token)) if *token > 0), "{replies:?}");
+    assert!(waiter.read().is_err_and(|error| is_gone(&error)));
+}
+
+/// Nobody is refused because of a cycle through a request that the timer is about to send away.
+#[test]
+fn a_closed_session_closes_no_cycle() {
+    let (server, mut client) = Server::start().with_client();
+    client.int("DLOCK.ACQUIRE its w PX 60000");
+    client.int("DLOCK.ACQUIRE other b PX 60000");
+    client.int("DLOCK.SESSION s PX 60000 NX");
+    let mut gone = server.waiter("DLOCK.ACQUIRE other w PX 60000 BLOCK 0 SESSIONID s");
+    let mut waits = server.client();
+    client.ok("CLIENT PAUSE 60000 WRITE");
+    assert_eq!(client.int("DLOCK.SESSION s CLOSE"), 0);
+    waits.send("DLOCK.ACQUIRE its b BLOCK 0");
+    soon("it is kept", || client.text("CLIENT LIST").to_lowercase().contains("cmd=dlock.acquire"));
+    client.ok("CLIENT UNPAUSE");
+    assert!(gone.read().is_err_and(|error| is_gone(&error)));
+    soon("it waits", || counter(&mut client, "waiters") == 1);
+    client.int("DLOCK.RELEASE its w");
+    assert!(matches!(waits.read(), Ok(Value::Int(_))));
 }

@@ -166,8 +166,18 @@ impl Model {
         if !self.is_paused {
             self.naive.settle_sessions();
         }
+        self.send_away();
         self.serve();
         holds
+    }
+
+    /// Whoever waits for a session that has ended is answered, in a pause, too.
+    fn send_away(&mut self) {
+        let is_over = |waiter: &Request| waiter.session.is_some_and(|session| !self.naive.is_open(session));
+        let over = self.naive.waiting.iter().filter(|waiter| is_over(waiter));
+        let over: Vec<_> = over.map(|waiter| waiter.ticket).collect();
+        let served = self.naive.serve(|waiter| over.contains(&waiter.ticket));
+        self.tell(served);
     }
 
     /// How many holds a named session has: what lapsed or was flushed may still count.

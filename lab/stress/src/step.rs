@@ -144,8 +144,17 @@ fn has_queue_only(situation: &Situation, key: KeyNo) -> bool {
     !situation.model.exists(key) && !situation.model.naive.queue(key).is_empty()
 }
 
+/// Whether this lock, under that name, may be the last that a request for several locks sent again waits for. The server
+/// learns that as late.
+fn is_awaited(situation: &Situation, from: KeyNo, to: KeyNo) -> bool {
+    let is_its = |waiter: &Request| situation.model.naive.live(from).any(|hold| hold.owner == waiter.owner);
+    let mut waiting = situation.model.naive.waiting.iter();
+    waiting.any(|waiter| waiter.how.id.is_some() && waiter.keys.contains(&to) && is_its(waiter))
+}
+
 fn onto(situation: &Situation, who: usize, from: KeyNo, to: KeyNo, step: impl Fn(usize, KeyNo, KeyNo) -> Step) -> Step {
-    let is_silent = situation.model.is_other(from) && has_queue_only(situation, to);
+    let is_silent =
+        has_queue_only(situation, to) && (situation.model.is_other(from) || is_awaited(situation, from, to));
     if is_silent { Step::Call(who, Call::Delete(from)) } else { step(who, from, to) }
 }
 

@@ -88,6 +88,10 @@ impl<T> Engine<T> {
         let Some(named) = self.find_session(id, user)? else { return Ok(None) };
         let holds = self.parts.sessions.named.holds(named);
         self.end_named(named, SessionEnd { at: now.ms(), grace: None });
+        // In a pause, and in a transaction, no timer sends them away before the next command.
+        let (waiting, sent_away) = (self.parts.waiters.len(), self.parts.sessions.sent_away);
+        self.reject_orphans(REJECTED_AT_ONCE.saturating_sub(sent_away));
+        self.parts.sessions.sent_away = sent_away + waiting - self.parts.waiters.len();
         Ok(Some(holds))
     }
 
@@ -148,7 +152,7 @@ impl<T> Engine<T> {
     /// Ends the named sessions whose time has passed, and sends those away that waited to be bound to them: some, if there
     /// are many. Returns whether there was one.
     pub(super) fn end_overdue(&mut self, now: Now, budget: &mut Budget) -> bool {
-        let has_orphans = self.reject_orphans();
+        let has_orphans = self.reject_orphans(REJECTED_AT_ONCE);
         if !self.parts.sessions.named.is_due() {
             return has_orphans;
         }
@@ -169,10 +173,10 @@ impl<T> Engine<T> {
         }
     }
 
-    /// Answers some of those who wait to be bound to a session that has ended. Returns whether there was one.
-    fn reject_orphans(&mut self) -> bool {
+    /// Answers some of those who wait to be bound to a session that has ended. Returns whether there was such a session.
+    fn reject_orphans(&mut self, most: usize) -> bool {
         let Some(named) = self.parts.sessions.orphaned.last().copied() else { return false };
-        for _ in 0..REJECTED_AT_ONCE {
+        for _ in 0..most {
             let Some(waiter) = self.parts.waiters.of_session(named) else {
                 self.parts.sessions.orphaned.pop();
                 return true;

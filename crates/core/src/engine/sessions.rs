@@ -32,6 +32,8 @@ pub(super) struct Sessions {
     discarded: Vec<(RecordId, SessionHolds)>,
     /// Named sessions that have ended, for which requests wait: they are to be answered.
     pub orphaned: Vec<NamedId>,
+    /// How many of them commands have answered since the last tick: the pace is the timer's.
+    pub sent_away: usize,
     /// How many holds are bound.
     bound: usize,
     random: u64,
@@ -71,6 +73,7 @@ impl Sessions {
             next_ended: None,
             discarded: Vec::new(),
             orphaned: Vec::new(),
+            sent_away: 0,
             bound: 0,
             random: seed,
         }

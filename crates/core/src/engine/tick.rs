@@ -33,6 +33,7 @@ impl<T> Engine<T> {
     pub fn tick<S: Keyspace>(&mut self, space: &mut S, role: Role) {
         let start = space.now();
         self.parts.backlog.not_before = UnixMs::ZERO;
+        self.parts.sessions.sent_away = 0;
         match role {
             Role::Primary => self.parts.sessions.named.advance(space.uptime(), start),
             Role::HeldStill => {

@@ -4,6 +4,7 @@ use dlock_core::Keyspace;
 use dlock_core::engine::{Fault, Heartbeat, OpenIf, Role};
 
 use super::World;
+use super::turn::split;
 use crate::histories::naive::Reply;
 use crate::histories::named::{MAX_STEP_US, User};
 use crate::histories::ops::{ClientNo, How, KEYS, KeyNo, LONG_SESSION_MS, SHORT_SESSION_MS, SessionNo};
@@ -75,6 +76,9 @@ impl World {
             Err(fault) => panic!("{fault:?}"),
         };
         assert_eq!(reply, self.naive.close_session(client, id), "{id} {:?}", self.naive);
+        // Those that waited for the session.
+        let answers = split(self.server.take_outputs(), 0, None).0;
+        self.answers(answers);
         self.reached.count_if("session closed", reply == Reply::Number(1));
         reply
     }
