@@ -125,6 +125,9 @@ impl Running<'_> {
                 let Some(network) = self.network else { return Ok(()) };
                 let (begin, ms) = (now(), 100 + choice % (LONGEST_CUT_MS - 100));
                 let address = self.workers.address(choice)?;
+                if self.undo.iter().any(|(_, undo)| *undo == Undo::Cut(address)) {
+                    return Ok(());
+                }
                 network.cut(address)?;
                 let end = now() + ms * 1000;
                 self.undo.push((end, Undo::Cut(address)));
