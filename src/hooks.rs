@@ -4,6 +4,7 @@
 use dlock_core::engine::{Input, Lost, Role};
 use dlock_core::{Lease, Lock, Name, Token, TokenClock, UnixMs};
 
+use crate::aof;
 use crate::ffi::context::{Context, is_held_still, machine_time};
 use crate::ffi::hooks::{Hooks, Origin, server_flags};
 use crate::ffi::scan::has_lock;
@@ -21,6 +22,9 @@ pub const HOOKS: Hooks = Hooks {
     input,
     flushing,
     setting_changed: || tell(|_, _| ()),
+    aof_load_begins: aof::load_begins,
+    load_ends: aof::load_ends,
+    turn_ends: aof::turn_ends,
     timer,
 };
 
@@ -89,6 +93,7 @@ fn flushing(db: Option<i32>) {
 }
 
 fn timer(context: &mut Context<'_>) {
+    aof::timer(context);
     let flags = context.flags();
     let role = if !flags.is_primary() {
         Role::Replica

@@ -7,6 +7,7 @@
 #![allow(missing_docs, reason = "the entries that redis_module! makes have none")]
 
 mod answering;
+mod aof;
 mod clients;
 mod commands;
 mod config;

@@ -170,7 +170,8 @@ fn arm(engine: &ServerEngine) {
     }
 }
 
-fn wake_now() {
+/// Has the timer run in this turn of the event loop, or in the next.
+pub fn wake_now() {
     if !is_timer_set_by(0) {
         set_timer(0, 0);
     }

@@ -3,6 +3,7 @@
 use std::cell::Cell;
 use std::ffi::{CStr, c_int, c_longlong};
 use std::marker::PhantomData;
+use std::ptr::null;
 
 use dlock_core::engine::Permission;
 use dlock_core::{Now, Uptime};
@@ -48,6 +49,11 @@ impl Flags {
     /// The server is part of a cluster.
     pub fn is_cluster(self) -> bool {
         self.has(raw::REDISMODULE_CTX_FLAGS_CLUSTER)
+    }
+
+    /// The server appends what changes to a file.
+    pub fn has_aof(self) -> bool {
+        self.has(raw::REDISMODULE_CTX_FLAGS_AOF)
     }
 
     /// The server is loading its data.
@@ -112,6 +118,12 @@ pub fn is_held_still() -> bool {
 }
 
 impl Context<'_> {
+    /// Replicates `PING`, to replicas and to the AOF: it does nothing there. Nothing happens if there is no such command.
+    pub fn replicate_nothing(&mut self) {
+        // SAFETY: the context is live for the call; the empty format announces no argument.
+        unsafe { api!(RedisModule_Replicate(self.raw, c"PING".as_ptr(), c"".as_ptr())) };
+    }
+
     /// # Safety
     /// `raw` must be the context the server gave to the running call.
     pub(super) unsafe fn new<'call>(raw: *mut raw::RedisModuleCtx) -> Context<'call> {
@@ -249,6 +261,26 @@ impl Context<'_> {
             let value = api!(RedisModule_ServerInfoGetFieldC(info, field.as_ptr()));
             let text = (!value.is_null()).then(|| CStr::from_ptr(value).to_string_lossy().into_owned());
             api!(RedisModule_FreeServerInfo(self.raw, info));
+            text
+        }
+    }
+
+    /// A setting of the server; `None` if there is no setting of that name, or no command `CONFIG`.
+    pub fn setting(&mut self, name: &CStr) -> Option<Vec<u8>> {
+        // SAFETY: the format announces errors as replies and two C strings, which outlive the call. The reply is ours, and
+        // freed once; the value is a part of it, and copied before. Functions that take a reply take null for none.
+        unsafe {
+            let reply =
+                api!(RedisModule_Call(self.raw, c"CONFIG".as_ptr(), c"Ecc".as_ptr(), c"GET".as_ptr(), name.as_ptr()));
+            if reply.is_null() {
+                return None;
+            }
+            let mut len = 0;
+            let value = api!(RedisModule_CallReplyArrayElement(reply, 1));
+            let bytes =
+                if value.is_null() { null() } else { api!(RedisModule_CallReplyStringPtr(value, &raw mut len)) };
+            let text = (!bytes.is_null()).then(|| std::slice::from_raw_parts(bytes.cast(), len).to_vec());
+            api!(RedisModule_FreeCallReply(reply));
             text
         }
     }

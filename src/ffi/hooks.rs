@@ -12,7 +12,7 @@ use super::context::{Context, Flags};
 use super::guard::guarded;
 use super::main_thread::MainThread;
 
-/// What the server calls of the module. None of these runs a command or writes a key.
+/// What the server calls of the module. None of these writes a key.
 #[derive(Clone, Copy)]
 pub struct Hooks {
     /// A lock's key is removed or replaced: database, name, lock, and whether by others than a call of the module.
@@ -31,6 +31,13 @@ pub struct Hooks {
     pub flushing: fn(Option<c_int>),
     /// A setting was set.
     pub setting_changed: fn(),
+    /// The server begins to load its append-only file.
+    pub aof_load_begins: fn(&mut Context<'_>),
+    /// The server has loaded its data.
+    pub load_ends: fn(&mut Context<'_>),
+    /// A turn of the event loop ends: nothing that it changed is in a file yet, and none of its replies is sent. Only after
+    /// [`watch_turns`]. No command is running, so this one may replicate.
+    pub turn_ends: fn(&mut Context<'_>),
     /// The module's one timer has run.
     pub timer: fn(&mut Context<'_>),
 }
@@ -53,6 +60,9 @@ static HOOKS: MainThread<Cell<Hooks>> = MainThread::new(Cell::new(Hooks {
     input: |_| (),
     flushing: |_| (),
     setting_changed: || (),
+    aof_load_begins: |_| (),
+    load_ends: |_| (),
+    turn_ends: |_| (),
     timer: |_| (),
 }));
 
@@ -99,21 +109,37 @@ pub fn subscribe_to_server_events(context: &Context<'_>) -> Result<(), String> {
     Ok(())
 }
 
+/// Has the server call the hook `turn_ends` from now on. Called in an event or in a timer.
+pub fn watch_turns(context: &Context<'_>) {
+    set_turn_event(context, Some(server_event));
+}
+
+/// Ends [`watch_turns`]. Called in a timer only: the server goes through its list of subscribers while it sends an event.
+pub fn ignore_turns(context: &Context<'_>) {
+    set_turn_event(context, None);
+}
+
+fn set_turn_event(context: &Context<'_>, callback: raw::RedisModuleEventCallback) {
+    let event = raw::RedisModuleEvent { id: raw::REDISMODULE_EVENT_EVENTLOOP, dataver: 1 };
+    // SAFETY: the context is live for the call; the callback is a function of this module, which is never unloaded.
+    unsafe { api!(RedisModule_SubscribeToServerEvent(context.raw, event, callback)) };
+}
+
 extern "C" fn server_event(
-    _context: *mut raw::RedisModuleCtx,
+    context: *mut raw::RedisModuleCtx,
     event: raw::RedisModuleEvent,
     sub_event: u64,
     data: *mut c_void,
 ) {
     guarded("server event", (), || {
-        // SAFETY: the server passes with each event the structure that belongs to it.
-        unsafe { pass_on(event.id, sub_event, data) };
+        // SAFETY: the context is live for the call, and the server passes with each event the structure that belongs to it.
+        unsafe { pass_on(&mut Context::new(context), event.id, sub_event, data) };
     });
 }
 
 /// # Safety
 /// `data` must point to the structure of that event.
-unsafe fn pass_on(id: u64, sub_event: u64, data: *mut c_void) {
+unsafe fn pass_on(context: &mut Context<'_>, id: u64, sub_event: u64, data: *mut c_void) {
     // SAFETY: by the caller's promise.
     let input = unsafe {
         match (id, sub_event) {
@@ -125,7 +151,16 @@ unsafe fn pass_on(id: u64, sub_event: u64, data: *mut c_void) {
                 let swap = &*data.cast::<raw::RedisModuleSwapDbInfo>();
                 Input::Swapped(swap.dbnum_first, swap.dbnum_second)
             }
-            (raw::REDISMODULE_EVENT_LOADING, raw::REDISMODULE_SUBEVENT_LOADING_ENDED) => Input::Loaded,
+            (raw::REDISMODULE_EVENT_EVENTLOOP, raw::REDISMODULE_SUBEVENT_EVENTLOOP_BEFORE_SLEEP) => {
+                return (hooks().turn_ends)(context);
+            }
+            (raw::REDISMODULE_EVENT_LOADING, raw::REDISMODULE_SUBEVENT_LOADING_AOF_START) => {
+                return (hooks().aof_load_begins)(context);
+            }
+            (raw::REDISMODULE_EVENT_LOADING, raw::REDISMODULE_SUBEVENT_LOADING_ENDED) => {
+                (hooks().load_ends)(context);
+                Input::Loaded
+            }
             (raw::REDISMODULE_EVENT_CLIENT_CHANGE, raw::REDISMODULE_SUBEVENT_CLIENT_CHANGE_DISCONNECTED) => {
                 Input::ClientGone(ClientId((*data.cast::<raw::RedisModuleClientInfo>()).id))
             }

@@ -1,5 +1,7 @@
 //! Locks survive restarts, whatever keeps them, and leases go on while the server is down.
 
+use std::fs::{self, OpenOptions};
+use std::io::Write;
 use std::time::{Duration, Instant};
 
 use crate::support::payload::{body, seal};
@@ -319,4 +321,84 @@ fn every_way_to_keep_it_equals_the_server_after_random_operations() {
     }
     server.restart();
     assert_same("restart", &before, &state(&mut server.client()));
+}
+
+const ALWAYS: &str = "appendonly yes\nappendfsync always";
+
+/// Kills a server in the middle of writing a transaction to its AOF, and starts it again.
+#[track_caller]
+fn cut_a_transaction(server: &mut Server, folder: &str) {
+    server.kill9();
+    let half = b"*1\r\n$5\r\nMULTI\r\n*3\r\n$3\r\nSET\r\n$1\r\na\r\n$1\r\n1\r\n*3\r\n$3\r\nSET\r\n$1\r\nb";
+    let files = fs::read_dir(server.path(folder)).expect("an AOF").map(|file| file.unwrap().path());
+    let last = files.filter(|file| file.to_string_lossy().ends_with(".incr.aof")).max().expect("a file that grows");
+    OpenOptions::new().append(true).open(last).unwrap().write_all(half).unwrap();
+    server.boot();
+    // It complains about the next transaction whenever it loads both.
+    server.tolerate("CRITICAL");
+}
+
+#[track_caller]
+fn survives_kill_9(server: &mut Server) {
+    let tokens = |client: &mut Client| ["k", "held"].map(|lock| lock_info(client, lock).map(|info| info.token));
+    let before = tokens(&mut server.client());
+    server.kill9();
+    server.boot();
+    assert_eq!(tokens(&mut server.client()), before);
+}
+
+#[test]
+fn the_first_change_after_a_cut_transaction_survives_the_next_kill() {
+    // Some servers leave out what this user may not run in a transaction of the AOF.
+    let restricted = "user default on nopass ~* &* +@all -dlock.apply -multi";
+    for (more, folder, change) in [
+        ("", "appendonlydir", "ACQUIRE k a PX 600000"),
+        ("", "appendonlydir", "RELEASE held a"),
+        ("appenddirname files", "files", "ACQUIRE k a PX 600000"),
+        (restricted, "appendonlydir", "ACQUIRE k a PX 600000"),
+    ] {
+        let (mut server, mut client) = Server::conf(&format!("{ALWAYS}\n{more}")).with_client();
+        client.int("DLOCK.ACQUIRE held a PX 600000");
+        cut_a_transaction(&mut server, folder);
+        server.client().int(format!("DLOCK.{change}"));
+        survives_kill_9(&mut server);
+    }
+}
+
+#[test]
+fn a_cut_transaction_ends_before_the_first_change() {
+    let (mut server, mut client) = Server::conf(ALWAYS).with_client();
+    client.int("DLOCK.ACQUIRE held a PX 600000");
+    server.crash();
+    let appended = server.appended(|| {
+        server.client().int("DLOCK.ACQUIRE k a PX 600000");
+    });
+    assert_eq!(appended, ["DLOCK.APPLY"], "the file was not cut");
+    cut_a_transaction(&mut server, "appendonlydir");
+    server.client().int("DLOCK.ACQUIRE l a PX 600000");
+    let appended: Vec<_> =
+        server.aof().into_iter().map(|command| command[0].clone()).filter(|name| name != b"SELECT").collect();
+    let end: [&[u8]; 5] = [b"MULTI", b"PING", b"PING", b"EXEC", b"DLOCK.APPLY"];
+    assert!(appended.ends_with(&end.map(<[u8]>::to_vec)), "{}", server.log());
+    server.logged("dlock: the server has cut its AOF");
+    // Once is enough.
+    let more = server.appended(|| {
+        server.client().int("DLOCK.ACQUIRE m a PX 600000");
+    });
+    assert_eq!(more, ["DLOCK.APPLY"]);
+}
+
+/// Nothing may be replicated in a pause, and a replica replicates nothing of its own.
+#[test]
+fn a_replica_ends_a_cut_transaction_after_its_promotion_and_a_pause() {
+    for pause in ["WRITE", "ALL"] {
+        let (mut server, mut client) = Server::conf(ALWAYS).with_client();
+        client.int("DLOCK.ACQUIRE held a PX 600000");
+        server.reconfigure(|setup| setup.conf("replicaof 127.0.0.1 1"));
+        cut_a_transaction(&mut server, "appendonlydir");
+        let mut client = server.client();
+        client.pipeline(&["MULTI", &format!("CLIENT PAUSE 500 {pause}"), "REPLICAOF NO ONE", "EXEC"]);
+        client.int("DLOCK.ACQUIRE k a PX 600000");
+        survives_kill_9(&mut server);
+    }
 }

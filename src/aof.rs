@@ -1,0 +1,95 @@
+//! Ends a transaction that a crash has left open in the append-only file (AOF).
+//!
+//! A server that is killed while it appends a transaction leaves half of it. The next start cuts the file behind the last
+//! whole command, but all servers but Valkey 9.1 leave the `MULTI`: what is appended then lies in that transaction, and
+//! the start after that drops it, up to the next `EXEC`, although clients had their replies.
+//!
+//! So after such a cut, and before anything else is appended, the module replicates two commands that do nothing: the
+//! server makes a transaction of them, and its `EXEC` ends the open one. They do not come with the first change, because
+//! Redis up to 8.2 and Valkey up to 8.1 leave out what the user `default` may not run in a transaction. If the file was not
+//! cut inside a transaction, they change nothing.
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::ffi::{OsStr, OsString};
+use std::fs::{metadata, read_dir};
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+
+use crate::ffi::MainThread;
+use crate::ffi::context::{Context, is_held_still, log_warning};
+use crate::ffi::hooks::{ignore_turns, watch_turns};
+use crate::state::wake_now;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    /// The file is as it was written.
+    Whole,
+    /// The server has cut it: the end of a turn has to end the transaction.
+    Cut,
+    /// That is done: the timer has to end the calls at the end of each turn.
+    Ended,
+}
+
+static PHASE: MainThread<Cell<Phase>> = MainThread::new(Cell::new(Phase::Whole));
+
+/// The files and their sizes, while they are loaded. The folder is relative to the server's working directory, which is
+/// that of its data.
+static FILES: MainThread<RefCell<(PathBuf, Sizes)>> = MainThread::new(RefCell::new((PathBuf::new(), Sizes::new())));
+
+type Sizes = BTreeMap<OsString, u64>;
+
+/// Remembers how large the files are.
+pub fn load_begins(context: &mut Context<'_>) {
+    let name = context.setting(c"appenddirname").unwrap_or_else(|| b"appendonlydir".to_vec());
+    let folder = PathBuf::from(OsStr::from_bytes(&name));
+    let sizes = sizes_in(&folder);
+    FILES.replace((folder, sizes));
+}
+
+/// The server has cut a file that is smaller than before.
+pub fn load_ends(context: &mut Context<'_>) {
+    let (folder, before) = FILES.take();
+    if before.is_empty() {
+        return;
+    }
+    let now = sizes_in(&folder);
+    if before.iter().any(|(name, size)| now.get(name).is_some_and(|now| now < size)) {
+        log_warning(
+            "dlock: the server has cut its AOF, perhaps inside a transaction. The module ends that transaction; the next \
+             start applies the half of it that is left. To drop that half, send BGREWRITEAOF",
+        );
+        PHASE.set(Phase::Cut);
+        watch_turns(context);
+    }
+}
+
+fn sizes_in(folder: &PathBuf) -> Sizes {
+    let entries = read_dir(folder).into_iter().flatten().flatten();
+    entries.filter_map(|entry| Some((entry.file_name(), metadata(entry.path()).ok()?.len()))).collect()
+}
+
+/// Ends the transaction as soon as this server is a primary that is not held still: after a start in the first turn, before
+/// a client is served. (With I/O threads, a request that came during the load may be served first; so may others in the turn
+/// of a promotion, or when a pause ends.) What such a turn has changed before lies in the open transaction: it counts, unless
+/// the user `default` may not run it.
+pub fn turn_ends(context: &mut Context<'_>) {
+    let flags = context.flags();
+    if PHASE.get() != Phase::Cut || !flags.is_primary() || flags.is_loading() || is_held_still() {
+        return;
+    }
+    if flags.has_aof() {
+        context.replicate_nothing();
+        context.replicate_nothing();
+    }
+    PHASE.set(Phase::Ended);
+    wake_now();
+}
+
+/// Has no more turns watched when all is done.
+pub fn timer(context: &mut Context<'_>) {
+    if PHASE.get() == Phase::Ended {
+        PHASE.set(Phase::Whole);
+        ignore_turns(context);
+    }
+}
