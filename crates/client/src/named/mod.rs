@@ -8,6 +8,7 @@ mod round;
 
 use std::fmt;
 use std::future::Future;
+use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -110,7 +111,9 @@ impl Session {
             return Err(Error::Invalid("the timeout of a session is 300 ms to one hour".to_owned()));
         }
         let inner = Arc::new(Inner::new(server.clone(), timeout, manual));
-        inner.open().await?;
+        // Without its type: the futures of programs would nest too deep for the compiler.
+        let open: Pin<Box<dyn Future<Output = _> + Send + '_>> = Box::pin(inner.open());
+        open.await?;
         Ok(Self { inner })
     }
 
