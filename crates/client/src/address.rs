@@ -159,9 +159,19 @@ fn info(url: &str) -> Result<ConnectionInfo, Error> {
 fn prepared(info: ConnectionInfo) -> ConnectionInfo {
     let settings = info.redis_settings().clone().set_protocol(ProtocolVersion::RESP3);
     let settings = settings.set_lib_name("dlock-client", env!("CARGO_PKG_VERSION"));
-    let keepalive = TcpKeepalive::new().with_time(KEEPALIVE).with_interval(KEEPALIVE / 3).with_retries(3);
-    let tcp = TcpSettings::default().set_nodelay(true).set_keepalive(keepalive);
+    let tcp = TcpSettings::default().set_nodelay(true).set_keepalive(keepalive(KEEPALIVE));
     info.set_redis_settings(settings).set_tcp_settings(tcp)
+}
+
+/// Probes a connection after that time without anything, and closes it after twice that.
+fn keepalive(idle: Duration) -> TcpKeepalive {
+    TcpKeepalive::new().with_time(idle).with_interval(idle / 3).with_retries(3)
+}
+
+/// Returns the same address for a connection that is probed more rarely.
+pub(crate) fn probed_after(info: ConnectionInfo, idle: Duration) -> ConnectionInfo {
+    let tcp = info.tcp_settings().clone().set_keepalive(keepalive(idle));
+    info.set_tcp_settings(tcp)
 }
 
 /// Returns the same login at another address.

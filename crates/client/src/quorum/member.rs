@@ -9,6 +9,7 @@ use dlock_quorum::{Facts, Keeping, Standing, standing};
 use redis::{Cmd, ConnectionInfo, Value, cmd};
 
 use super::clocks::ServerClocks;
+use crate::address::probed_after;
 use crate::login::Setup;
 use crate::server::{Fault, Link};
 
@@ -86,7 +87,7 @@ impl Member {
         longest_lease: Duration,
         timeout: Duration,
     ) -> Self {
-        let opening = tokio::sync::Mutex::default();
+        let (info, opening) = (probed_after(info, KEEPALIVE), tokio::sync::Mutex::default());
         Self {
             at,
             clocks,
@@ -282,6 +283,10 @@ fn hash(run_id: &str) -> u64 {
     run_id.hash(&mut hasher);
     hasher.finish().max(1)
 }
+
+/// Rarely: a server that is gone is found by what is asked, and a client that waits asks often. But a firewall must not
+/// forget a connection.
+const KEEPALIVE: Duration = Duration::from_secs(60);
 
 /// Connections kept for those who wait next.
 const MAX_IDLE: usize = 16;
