@@ -1,5 +1,6 @@
 //! A client's connection: its requests are answered one after the other.
 
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -110,7 +111,12 @@ impl Connection {
                     let reply = match name.as_str() {
                         "EXISTS" => Some(quorum.exists(request).await),
                         "PING" => Some(quorum.ping().await.unwrap_or_else(|| self.pong(request))),
-                        _ => quorum.answer(request, &self.anchor, inbox.closed()).await,
+                        _ => {
+                            // Without its type: futures would nest too deep for the compiler.
+                            let answer: Pin<Box<dyn Future<Output = _> + Send + '_>> =
+                                Box::pin(quorum.answer(request, &self.anchor, inbox.closed()));
+                            answer.await
+                        }
                     };
                     reply.map_or(Answer::Close, Answer::Reply)
                 }
