@@ -89,7 +89,11 @@ impl Figures {
             self.facts.clone_from(&measured.facts);
         } else {
             let (rounds, date) = (measured.fact("rounds"), measured.fact("date"));
-            self.facts.extend(parts.iter().map(|part| (format!("again/{part}"), format!("{date}, {rounds} rounds"))));
+            let systems: Vec<&str> = measured.systems.keys().map(String::as_str).collect();
+            let of =
+                if systems.len() < self.systems.len() { format!(": {}", systems.join(", ")) } else { String::new() };
+            let fact = format!("{date}, {rounds} rounds{of}");
+            self.facts.extend(parts.iter().map(|part| (format!("again/{part}"), fact.clone())));
         }
     }
 

@@ -1,4 +1,4 @@
-//! Puts the figures that are kept into `docs/comparison.md`, and draws its plots.
+//! Puts the figures that are kept into `docs/comparison.md` and `docs/quorum.md`, and draws their plots.
 
 use std::fs;
 use std::path::Path;
@@ -20,9 +20,8 @@ fn main() -> ExitCode {
 fn write() -> Result<(), String> {
     let text = fs::read_to_string(FIGURES).map_err(|error| format!("reading {FIGURES}: {error}"))?;
     let figures = Figures::from_json(&text).map_err(|error| format!("{FIGURES}: {error}"))?;
-    let page = Path::new(DOCS).join(page::PAGE);
-    let page = fs::read_to_string(&page).map_err(|error| format!("reading {}: {error}", page.display()))?;
-    for (path, text) in page::files(&figures, &page)? {
+    let quorum = (page::QUORUM_PAGE.to_owned(), page::quorum(&figures, &read(page::QUORUM_PAGE)?)?);
+    for (path, text) in page::files(&figures, &read(page::PAGE)?)?.into_iter().chain([quorum]) {
         let file = Path::new(DOCS).join(&path);
         let folder = file.parent().unwrap_or(Path::new(DOCS));
         let written = fs::create_dir_all(folder).and_then(|()| fs::write(&file, text));
@@ -30,4 +29,8 @@ fn write() -> Result<(), String> {
         println!("docs/{path}");
     }
     Ok(())
+}
+
+fn read(page: &str) -> Result<String, String> {
+    fs::read_to_string(Path::new(DOCS).join(page)).map_err(|error| format!("reading docs/{page}: {error}"))
 }

@@ -32,6 +32,33 @@ pub fn files(figures: &Figures, page: &str) -> Result<Vec<(String, String)>, Str
 /// The page, below `docs/`.
 pub const PAGE: &str = "comparison.md";
 
+/// The page of the quorum with its figures beside Redlock's.
+///
+/// # Errors
+/// The table has no place in the page.
+pub fn quorum(figures: &Figures, page: &str) -> Result<String, String> {
+    let rows = QUORUM.iter().map(|Column { figure, head, .. }| {
+        let value = |system| figures.median(system, figure);
+        let (ours, theirs) = (value("dlock-quorum"), value("redlock"));
+        let ratio = ours.zip(theirs).map(|(ours, theirs)| format!("{:.2}", ours / theirs));
+        let cell = |value: Option<f64>| value.map_or_else(|| "–".to_owned(), number);
+        vec![(*head).to_owned(), cell(ours), cell(theirs), ratio.unwrap_or_else(|| "–".to_owned())]
+    });
+    put(page, &[("quorum", table(&["", "quorum", "Redlock", "ratio"], rows.collect()))])
+}
+
+/// The page of the quorum, below `docs/`.
+pub const QUORUM_PAGE: &str = "quorum.md";
+
+const QUORUM: [Column; 6] = [
+    column("alone/median", "acquire and release, one client, median, µs"),
+    column("hand-off/64/median", "hand-off with 64 waiters, median, µs"),
+    column("pairs/64/rate", "pairs a second, 64 clients on 64 locks"),
+    column("pairs/64/clients", "the clients' CPU for one of these pairs, µs"),
+    column("pairs/64/servers", "the servers' CPU for it, µs"),
+    column("waiters/packets", "packets a second of 1,000 waiting clients"),
+];
+
 struct Column {
     figure: &'static str,
     head: &'static str,

@@ -47,6 +47,8 @@ fn the_page_and_its_plots_are_what_the_kept_figures_say() {
         let there = fs::read_to_string(Path::new(DOCS).join(&path)).ok();
         assert!(there == Some(text), "docs/{path} is not what `make bench-peers` would write");
     }
+    let quorum = fs::read_to_string(Path::new(DOCS).join(page::QUORUM_PAGE)).unwrap();
+    assert_eq!(page::quorum(&kept, &quorum).unwrap(), quorum);
 }
 
 #[test]
