@@ -26,6 +26,10 @@ impl Server {
     #[track_caller]
     pub fn with_replica(self) -> (Self, Self) {
         let replica = self.replica();
+        // The primary may see later that its replica has the data: until then it refuses a failover to it.
+        let online = format!("port={},state=online", replica.port());
+        let mut client = self.client();
+        soon("the replica is online", || client.text("INFO replication").contains(&online));
         (self, replica)
     }
 
