@@ -1,13 +1,14 @@
 //! Calls that are under way. Whoever waits for an answer drives all of them, so that none needs a task of its own.
 
 use std::future::poll_fn;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Instant;
 
 use dlock_quorum::{Answer, Call};
 use tokio::runtime::Handle;
+use tokio::task::unconstrained;
 use tokio::time::sleep_until;
 
 use super::Quorum;
@@ -60,8 +61,9 @@ impl Flights {
     /// Sends a call: what has a connection is written before this returns.
     pub fn launch(&mut self, mut flight: Flight) {
         let _runtime = self.runtime.enter();
-        // Whoever goes on with it polls it anew.
-        match flight.future.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+        // Whoever goes on with it polls it anew. A task that has done much already may send all the same.
+        let mut first = pin!(unconstrained(flight.future.as_mut()));
+        match first.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
             Poll::Ready(landing) => self.landed.insert(0, landing),
             Poll::Pending => self.open.push(flight),
         }

@@ -48,6 +48,7 @@ impl Link {
         let config = AsyncConnectionConfig::new()
             .set_connection_timeout(Some(CONNECT))
             .set_response_timeout(None)
+            .set_pipeline_buffer_size(IN_ORDER)
             .set_push_sender(told);
         // A command behind a request that waits does not wait for its reply.
         let settings = info.tcp_settings().clone().set_nodelay(true);
@@ -210,6 +211,10 @@ impl Link {
         std::iter::once(Ok(first)).chain(others).collect()
     }
 }
+
+/// How many commands a connection takes at their first poll, before it has written one. More would wait for room, and
+/// the release of one that was given up meanwhile would overtake it.
+const IN_ORDER: usize = 1 << 16;
 
 /// How long a connection may take to be made, with the handshake.
 const CONNECT: Duration = Duration::from_secs(2);

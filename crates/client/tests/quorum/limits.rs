@@ -131,3 +131,22 @@ async fn a_cancellation_returns_at_once_and_leaves_nothing() {
     bring_back(&mut servers, Trouble::Hangs);
     crate::freed(&servers, "job");
 }
+
+/// More than the connections take at once: no request is sent after its own release.
+#[tokio::test]
+async fn many_cancellations_at_once_leave_nothing() {
+    let (servers, client) = crate::servers_and_client(3);
+    in_time(in_time(client.acquire("warm")).await.expect("a lock").release()).await.expect("held");
+    let names: Vec<_> = (0..60).map(|number| format!("job:{number}")).collect();
+    let acquire = |name: &String| client.acquire(name.as_str()).lease(crate::LONGEST).no_renewal();
+    let began = Instant::now();
+    let tasks: Vec<_> = names.iter().map(|name| tokio::spawn(acquire(name).into_future())).collect();
+    tokio::task::yield_now().await;
+    tasks.iter().for_each(tokio::task::JoinHandle::abort);
+    for task in tasks {
+        assert!(in_time(task).await.is_err(), "it is cancelled");
+    }
+    in_time(client.settled()).await;
+    names.iter().for_each(|name| crate::freed(&servers, name));
+    assert!(began.elapsed() < crate::LONGEST / 2, "only its lease has ended one: {:?}", began.elapsed());
+}
