@@ -230,11 +230,7 @@ fn ended_reply(anchor: &Arc<Anchor>) -> Option<Reply> {
 }
 
 fn uuid() -> [u8; 16] {
-    let mut bytes: [u8; 16] = rand::random();
-    let [.., version, _, variant, _, _, _, _, _, _, _] = &mut bytes;
-    *version = *version & 0x0f | 0x40;
-    *variant = *variant & 0x3f | 0x80;
-    bytes
+    uuid::Builder::from_random_bytes(rand::random()).into_uuid().into_bytes()
 }
 
 const DEADLOCK: &str = "DEADLOCK the owner holds the lock already, and over a quorum nobody enters it again";
