@@ -23,7 +23,7 @@ from typing import Any
 import redis
 
 from agents import Agent, Quorum, Sentinel
-from servers import PATIENCE, Broken, Proxy, Server, soon
+from servers import PATIENCE, Broken, Proxy, Server, soon, waited_for_a_core
 
 HERE = Path(__file__).parent
 # How much later than it may a result is waited for, to say how late it was, in seconds.
@@ -79,15 +79,6 @@ class Stalls:
             time.sleep(0.01)
             late = time.monotonic() - began - 0.01
             self._late += late if late > 0.002 else 0.0
-
-
-def waited_for_a_core() -> float:
-    """Returns for how many seconds some process was ready to run and had no core. Without pressure files: 0."""
-    try:
-        some = Path("/proc/pressure/cpu").read_text().splitlines()[0]
-    except OSError:
-        return 0.0
-    return int(some.rpartition("=")[2]) / 1e6
 
 
 class Adapter:

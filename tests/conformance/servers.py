@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 import shutil
 import signal
 import socket
 import subprocess
+import sys
 import tempfile
 import threading
 import time
@@ -18,6 +18,10 @@ from typing import Any
 import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
+
+# All tests in Python take ports in the same way.
+sys.path.append(str(Path(__file__).parents[2] / "clients/python/tests"))
+from machine import free_port, waited_for_a_core  # noqa: E402, F401 - the path comes first; run.py takes the other
 
 MODULE = Path(__file__).parents[2] / "target/release/libdlock.so"
 # The longest a result or a condition may take unless a step says otherwise, in seconds.
@@ -35,26 +39,6 @@ def soon(what: str, condition: Callable[[], bool]) -> None:
         if time.monotonic() > ends:
             raise Broken(f"not in time: {what}")
         time.sleep(0.003)
-
-
-# Processes with adjacent ids begin far apart.
-_numbers = itertools.count(os.getpid() * 97)
-
-
-def free_port() -> int:
-    """Returns a port where nobody listens, and that no other suite takes as long as this process runs."""
-    while True:
-        port = 11_000 + next(_numbers) % 10_000
-        held = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-        try:
-            held.bind(("127.0.0.1", port))
-            socket.create_server(("127.0.0.1", port)).close()
-        except OSError:
-            held.close()
-            continue
-        # Open until the process ends: CONTRIBUTING.md has the rule.
-        held.detach()
-        return port
 
 
 class Server:

@@ -6,7 +6,6 @@ import os
 import threading
 import time
 from collections.abc import Awaitable, Callable
-from pathlib import Path
 from typing import Any
 
 import redis
@@ -14,6 +13,7 @@ import redis.asyncio
 
 import redis_dlock
 import redis_dlock.asyncio
+from machine import waited_for_a_core
 
 # The time for a condition, in seconds: enough for a busy machine.
 PATIENCE = 60.0
@@ -44,15 +44,6 @@ async def refused(acquire: Callable[[], Awaitable[bool]]) -> bool:
         except (redis.ConnectionError, redis.TimeoutError):
             pass
     return False
-
-
-def waited_for_a_core() -> float:
-    """Returns for how many seconds some process was ready to run and had no core. Without pressure files: 0."""
-    try:
-        some = Path("/proc/pressure/cpu").read_text().splitlines()[0]
-    except OSError:
-        return 0.0
-    return int(some.rpartition("=")[2]) / 1e6
 
 
 class Took:

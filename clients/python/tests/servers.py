@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import tempfile
 from pathlib import Path
@@ -18,29 +16,10 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 from kit import soon
+from machine import free_port
 
 S = TypeVar("S", bound="Server")
 MODULE = Path(__file__).parents[3] / "target/release/libdlock.so"
-
-
-# Processes with adjacent ids begin far apart.
-_numbers = itertools.count(os.getpid() * 97)
-
-
-def free_port() -> int:
-    """Returns a port where nobody listens, and that no other suite takes as long as this process runs."""
-    while True:
-        port = 11_000 + next(_numbers) % 10_000
-        held = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-        try:
-            held.bind(("127.0.0.1", port))
-            socket.create_server(("127.0.0.1", port)).close()
-        except OSError:
-            held.close()
-            continue
-        # Open until the process ends: CONTRIBUTING.md has the rule.
-        held.detach()
-        return port
 
 
 class Server:

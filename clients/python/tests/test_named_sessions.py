@@ -20,7 +20,8 @@ import redis_dlock
 import redis_dlock.asyncio
 from cutting import Relay
 from kit import AsyncioKit, Kit, Took, address, command, info, soon, waiters
-from servers import Server, free_port
+from machine import free_port
+from servers import Server
 from test_lost import is_lost, lost_already
 
 

@@ -12,7 +12,8 @@ from redis.exceptions import ConnectionError
 
 import redis_dlock
 from kit import Kit, Took, info, soon
-from servers import Server, free_port
+from machine import free_port
+from servers import Server
 
 
 @pytest.fixture(scope="module")

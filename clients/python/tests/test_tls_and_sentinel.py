@@ -20,7 +20,8 @@ from redis.retry import Retry
 import redis_dlock
 import redis_dlock.asyncio
 from kit import command, info, refused, soon
-from servers import Server, free_port
+from machine import free_port
+from servers import Server
 
 
 # Their types are not declared.
