@@ -2,7 +2,7 @@
 //!
 //! A server that is killed while it appends a transaction leaves half of it. The next start cuts the file behind the last
 //! whole command, but all servers but Valkey 9.1 leave the `MULTI`: what is appended then lies in that transaction, and
-//! the start after that drops it, up to the next `EXEC`, although clients had their replies.
+//! the start after that drops it, unless an `EXEC` follows, although clients had their replies.
 //!
 //! So after such a cut, and before anything else is appended, the module replicates two commands that do nothing: the
 //! server makes a transaction of them, and its `EXEC` ends the open one. They do not come with the first change, because
