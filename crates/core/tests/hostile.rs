@@ -149,12 +149,7 @@ const START: u64 = 1_700_000_000_000;
 
 impl Server {
     fn new() -> Server {
-        let settings = Settings {
-            default_lease: Lease::new(30_000).unwrap(),
-            max_waiters: None,
-            max_sessions: None,
-            session_grace: None,
-        };
+        let settings = Settings::new(Lease::new(30_000).unwrap());
         Server { engine: Engine::new(7, settings), keys: Keys { ms: START, ..Keys::default() } }
     }
 

@@ -48,12 +48,7 @@ fn the_places_of_readers_that_left_are_given_back() {
 /// Beside this the module keeps for a waiter what its ticket counts.
 #[test]
 fn a_waiter_takes_at_most_470_bytes_of_a_long_queue() {
-    let settings = Settings {
-        default_lease: Lease::new(30_000).unwrap(),
-        max_waiters: None,
-        max_sessions: None,
-        session_grace: None,
-    };
+    let settings = Settings::new(Lease::new(30_000).unwrap());
     let (mut engine, mut space) = (Engine::<usize>::new(7, settings), MemoryKeyspace::at(1_000_000));
     let (waiters, own) = (10_000, owner(0, UUID));
     let mut acquire = |number: u64, owner: Owner| {
@@ -73,12 +68,7 @@ fn a_waiter_takes_at_most_470_bytes_of_a_long_queue() {
 /// Records, names and what is known of a session go with the last hold.
 #[test]
 fn an_engine_gives_back_what_it_knew_of_many_sessions() {
-    let settings = Settings {
-        default_lease: Lease::new(30_000).unwrap(),
-        max_waiters: None,
-        max_sessions: None,
-        session_grace: None,
-    };
+    let settings = Settings::new(Lease::new(30_000).unwrap());
     let (mut engine, mut space) = (Engine::<usize>::new(7, settings), MemoryKeyspace::at(1_000_000));
     let counted = measure(|| {
         for round in 0..2_u64 {

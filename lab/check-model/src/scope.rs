@@ -75,8 +75,7 @@ const DEFAULT_LEASE: u64 = 100;
 impl Scope {
     /// How it begins.
     pub fn history(&self) -> History {
-        let (grace, max_waiters) = (self.grace, self.max_waiters);
-        History { default_lease: DEFAULT_LEASE, grace, max_waiters, crowd: 0, steps: Vec::new() }
+        History { grace: self.grace, max_waiters: self.max_waiters, ..History::new(DEFAULT_LEASE) }
     }
 
     /// What may happen next. Of owners and connections that have no part in anything, one stands for all.

@@ -85,8 +85,7 @@ fn renew(server: &mut MemoryServer, key: &KeyName, owner: &Owner, token: Token, 
 }
 
 fn settings() -> Settings {
-    let default_lease = Lease::new(30_000).expect("a lease");
-    Settings { default_lease, max_waiters: None, max_sessions: None, session_grace: None }
+    Settings::new(Lease::new(30_000).expect("a lease"))
 }
 
 const LEASE: Duration = Duration::from_secs(30);

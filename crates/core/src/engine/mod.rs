@@ -100,6 +100,13 @@ pub struct Settings {
     pub session_grace: Option<Lease>,
 }
 
+impl Settings {
+    /// Returns settings without limits and without grace.
+    pub const fn new(default_lease: Lease) -> Settings {
+        Settings { default_lease, max_waiters: None, max_sessions: None, session_grace: None }
+    }
+}
+
 /// Where and when a command runs, and for which client.
 #[derive(Clone, Copy, Debug)]
 pub struct Call<'a> {

@@ -119,7 +119,7 @@ fn what_several_locks_release_is_not_extended_next() {
         enter(0, 0, vec![2, 1], several),
     ];
     let steps = ops.map(|op| Step { op, then_tick: false });
-    World::play(&History { default_lease: 500, grace: None, max_waiters: None, crowd: 0, steps: steps.into() });
+    World::play(&History { steps: steps.into(), ..History::new(500) });
 }
 
 /// Until the timer freed them, the holds of a large lock that was overwritten counted for their named session.
@@ -128,7 +128,7 @@ fn holds_of_a_lock_that_is_overwritten_count_for_no_named_session() {
     let bound = How { lease: Lease::For(300), binds: true, named: Some(0), ..How::new(Command::Rlock) };
     let enter = Op::Enter { client: 0, owner: Some(Somebody::Any(4)), keys: vec![0], how: bound };
     let steps = [enter, Op::Overwrite(0)].map(|op| Step { op, then_tick: false });
-    World::play(&History { default_lease: 500, grace: None, max_waiters: None, crowd: 70, steps: steps.into() });
+    World::play(&History { crowd: 70, steps: steps.into(), ..History::new(500) });
 }
 
 /// A request for several locks that waited was served by what it had recorded before, and was told that it is granted,
@@ -144,5 +144,5 @@ fn what_several_locks_recorded_is_refused_to_a_session_if_its_lease_is_short() {
     let ops =
         [enter(1, 1, vec![1], shared), enter(2, 0, vec![0, 1, 2], several), enter(2, 0, vec![0, 1], bound), release];
     let steps = ops.map(|op| Step { op, then_tick: true });
-    World::play(&History { default_lease: 60, grace: None, max_waiters: None, crowd: 0, steps: steps.into() });
+    World::play(&History { steps: steps.into(), ..History::new(60) });
 }

@@ -64,8 +64,7 @@ pub struct Interpreter {
 
 impl Default for Interpreter {
     fn default() -> Interpreter {
-        let settings =
-            Settings { default_lease: DEFAULT_LEASE, max_waiters: None, max_sessions: None, session_grace: None };
+        let settings = Settings::new(DEFAULT_LEASE);
         let mut engine = Engine::new(7, settings);
         engine.log_mut().identify_by(|_| Some(Peer { addr: [].into(), name: None }));
         Interpreter {

@@ -66,8 +66,7 @@ pub struct Server {
     waiting: Vec<(WaiterId, Origin)>,
 }
 
-const SETTINGS: Settings =
-    Settings { default_lease: Lease::MAX, max_waiters: None, max_sessions: None, session_grace: None };
+const SETTINGS: Settings = Settings::new(Lease::MAX);
 
 impl Server {
     pub fn new(clock: Wall, loses: Memory) -> Server {

@@ -50,8 +50,7 @@ pub struct SavedKeys {
 impl World {
     /// A server without keys. Its clock, and its monotonic clock, are in µs.
     pub fn deployed((now_us, uptime_us): (u64, u64), default_lease: u64, role: Role) -> World {
-        let history = History { default_lease, grace: None, max_waiters: None, crowd: 0, steps: Vec::new() };
-        let mut world = World::new(&history);
+        let mut world = World::new(&History::new(default_lease));
         world.deployed = Some(Deployed::default());
         world.server.role = role;
         world.server.space.keeps_expired = role == Role::Replica;

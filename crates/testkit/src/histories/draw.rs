@@ -36,7 +36,7 @@ fn settings(bytes: &mut Bytes) -> History {
     let grace = bytes.pick(&[None, None, Some(30), Some(600)]);
     let max_waiters = bytes.pick(&[None, None, None, Some(0), Some(2), Some(4)]);
     let crowd = if bytes.below(16) == 15 { 70 } else { 0 };
-    History { default_lease, grace, max_waiters, crowd, steps: Vec::new() }
+    History { grace, max_waiters, crowd, ..History::new(default_lease) }
 }
 
 fn step(bytes: &mut Bytes) -> Step {

@@ -23,6 +23,13 @@ pub struct History {
     pub steps: Vec<Step>,
 }
 
+impl History {
+    /// A history without limits, without grace and without steps.
+    pub const fn new(default_lease: u64) -> History {
+        History { default_lease, grace: None, max_waiters: None, crowd: 0, steps: Vec::new() }
+    }
+}
+
 /// Something happens, and perhaps the timer runs then.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Step {

@@ -67,10 +67,9 @@ impl World {
     pub(super) fn new(history: &History) -> World {
         let History { default_lease, grace, max_waiters, .. } = *history;
         let settings = Settings {
-            default_lease: plain::lease(default_lease),
             max_waiters,
-            max_sessions: None,
             session_grace: grace.map(plain::lease),
+            ..Settings::new(plain::lease(default_lease))
         };
         World {
             naive: Naive { has_users: true, ..Naive::new(BEGIN_MS * 1000, default_lease, max_waiters) },

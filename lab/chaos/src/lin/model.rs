@@ -4,8 +4,8 @@ use std::num::NonZeroU32;
 
 use dlock_core::{Command, Entries, Lease as LongestLease, Mode, Want};
 use dlock_testkit::histories::leave::{Fence, Leave, Renewal};
-use dlock_testkit::histories::naive::{self, Counts, Key, Naive, Request, Turn};
-use dlock_testkit::histories::{Asked, How, KEYS, KeyNo, Lease, Who};
+use dlock_testkit::histories::naive::{self, Naive, Request, Turn};
+use dlock_testkit::histories::{Asked, How, KeyNo, Lease, Who};
 
 use super::Op;
 use crate::history::Reply;
@@ -23,21 +23,7 @@ pub type Fingerprint = Vec<u64>;
 
 impl Default for Model {
     fn default() -> Model {
-        let naive = Naive {
-            now_us: 0,
-            keys: vec![Key::default(); KEYS.len()],
-            waiting: Vec::new(),
-            sessions: Vec::new(),
-            openings: 0,
-            uptime_ahead_us: 0,
-            has_users: false,
-            last_token: 0,
-            default_lease: LongestLease::MAX.get(),
-            max_waiters: None,
-            is_blind: false,
-            counts: Counts::default(),
-        };
-        Model { naive, answered: 0 }
+        Model { naive: Naive::new(0, LongestLease::MAX.get(), None), answered: 0 }
     }
 }
 
