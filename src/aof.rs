@@ -18,7 +18,7 @@ use std::path::PathBuf;
 
 use crate::ffi::MainThread;
 use crate::ffi::context::{Context, is_held_still, log_warning};
-use crate::ffi::hooks::{ignore_turns, watch_turns};
+use crate::ffi::hooks::{ignore_turns_for_aof, watch_turns_for_aof};
 use crate::state::wake_now;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,7 +60,7 @@ pub fn load_ends(context: &mut Context<'_>) {
              start applies the half of it that is left. To drop that half, send BGREWRITEAOF",
         );
         PHASE.set(Phase::Cut);
-        watch_turns(context);
+        watch_turns_for_aof(context);
     }
 }
 
@@ -90,6 +90,6 @@ pub fn turn_ends(context: &mut Context<'_>) {
 pub fn timer(context: &mut Context<'_>) {
     if PHASE.get() == Phase::Ended {
         PHASE.set(Phase::Whole);
-        ignore_turns(context);
+        ignore_turns_for_aof(context);
     }
 }

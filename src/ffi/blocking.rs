@@ -48,7 +48,9 @@ pub fn block<T: Ticket>(context: &mut Context<'_>, name: &KeyName<'_>, timeout_m
     unsafe {
         let client = api!(RedisModule_BlockClientOnKeys(
             context.raw,
+            // The reply callback: somebody signalled the key.
             Some(stay_blocked),
+            // The timeout callback, which the server also calls for a client that the module unblocks.
             Some(answer::<T>),
             Some(free::<T>),
             i64::try_from(timeout_ms).unwrap_or(i64::MAX),

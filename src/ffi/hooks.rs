@@ -36,7 +36,7 @@ pub struct Hooks {
     /// The server has loaded its data.
     pub load_ends: fn(&mut Context<'_>),
     /// A turn of the event loop ends: nothing that it changed is in a file yet, and none of its replies is sent. Only after
-    /// [`watch_turns`]. No command is running, so this one may replicate.
+    /// [`watch_turns_for_aof`]. No command is running, so this one may replicate.
     pub turn_ends: fn(&mut Context<'_>),
     /// The module's one timer has run.
     pub timer: fn(&mut Context<'_>),
@@ -110,12 +110,12 @@ pub fn subscribe_to_server_events(context: &Context<'_>) -> Result<(), String> {
 }
 
 /// Has the server call the hook `turn_ends` from now on. Called in an event or in a timer.
-pub fn watch_turns(context: &Context<'_>) {
+pub fn watch_turns_for_aof(context: &Context<'_>) {
     set_turn_event(context, Some(server_event));
 }
 
-/// Ends [`watch_turns`]. Called in a timer only: the server goes through its list of subscribers while it sends an event.
-pub fn ignore_turns(context: &Context<'_>) {
+/// Ends [`watch_turns_for_aof`]. Called in a timer only: the server goes through its list of subscribers while it sends an event.
+pub fn ignore_turns_for_aof(context: &Context<'_>) {
     set_turn_event(context, None);
 }
 

@@ -73,7 +73,7 @@ pub fn fingerprint(world: &World) -> u64 {
     snapshot.records.len().hash(&mut hasher);
     for record in &snapshot.records {
         record.name.key.hash(&mut hasher);
-        (record.has_grace, record.lost_last_waiter, record.is_stale).hash(&mut hasher);
+        (record.has_ttl_grace, record.lost_last_waiter, record.is_stale).hash(&mut hasher);
         (rounded(record.queue_due), rounded(record.visit_at)).hash(&mut hasher);
         record.queue.len().hash(&mut hasher);
         for waiter in &record.queue {

@@ -31,8 +31,8 @@ impl<T> Engine<T> {
         Budget::TURN
     }
 
-    /// Runs a command on one lock. It does what is due there, then the command's own work, `body`, then what has become
-    /// due.
+    /// Runs a command on one lock. It does what is due there, then the command's own work, `body`, which serves the queue
+    /// itself if it frees something. Requests for several locks come last.
     #[inline]
     pub(super) fn on_lock<S: Keyspace, R>(
         &mut self,

@@ -59,7 +59,7 @@ impl<T> Engine<T> {
             }
             Input::ClientGone(client) => {
                 let grace = self.parts.settings.session_grace;
-                self.end_sessions(SessionKey::Connection(client), None, SessionEnd { at: now.ms(), grace });
+                self.end_session(SessionKey::Connection(client), None, SessionEnd { at: now.ms(), grace });
             }
             Input::Flushed(db) => databases.invalidate(db),
             Input::Swapped(first, second) if databases.has(first) || databases.has(second) => {
@@ -99,7 +99,7 @@ impl<T> Engine<T> {
                     _ => continue,
                 };
                 // Once: what is swapped again and again needs it once.
-                if record.queue.head() == Some(id) && std::mem::take(&mut record.has_grace) {
+                if record.queue.head() == Some(id) && std::mem::take(&mut record.has_ttl_grace) {
                     self.parts.backlog.correct_ttl(to, Rc::clone(&record.key));
                 }
             }
@@ -107,11 +107,11 @@ impl<T> Engine<T> {
     }
 
     /// A session has ended. `name` is its id, if it has one.
-    pub(super) fn end_sessions(&mut self, key: SessionKey, name: Option<&SessionId>, end: SessionEnd) {
+    pub(super) fn end_session(&mut self, key: SessionKey, name: Option<&SessionId>, end: SessionEnd) {
         let Some(records) = self.parts.sessions.take(key) else { return };
         self.log_session_end(key, name, &records, end.at);
         for id in self.parts.sessions.leave_if_many(key, end, records) {
-            self.with_record(id, |parts, record| parts.end_session(record, key, end));
+            self.with_record(id, |parts, record| parts.end_session_on(record, key, end));
         }
     }
 

@@ -186,7 +186,7 @@ impl<K: OpenKey> OpenLock<K> {
     }
 
     /// Whether the key lives longer than its last deadline because there was a waiter.
-    pub fn has_grace(&self) -> bool {
+    pub fn has_ttl_grace(&self) -> bool {
         let last = self.lock().last_deadline();
         !self.is_changed() && last.is_some_and(|last| self.key.expiry() == Some(UnixMs::new(last.get() + GRACE_MS)))
     }

@@ -9,10 +9,10 @@
 //! # Implementation details
 //! A lock that has waiters, or holds that are bound to sessions, has a *record*. A lock without either has none, and
 //! one lookup finds that out: other locks cost it nothing. The `Registry` finds records by name, `Waiters` the requests
-//! that wait, `Sessions` the locks of a client, and the `Backlog` what is due.
+//! that wait, `Sessions` the locks of a session, and the `Backlog` what is due.
 //!
 //! A *visit* is one open lock with its record. It does what is due there, always in this order: release what has ended,
-//! extend leases, serve the queue, close. Commands do the same to their lock before and after their own work.
+//! serve the queue, close. Another visit extends leases. A command does what is due before its own work.
 
 mod acquire;
 mod backlog;
@@ -52,6 +52,7 @@ mod tick;
 mod turns;
 mod visit;
 mod waiters;
+mod watchdog;
 
 use backlog::Backlog;
 use foldhash::fast::FixedState;

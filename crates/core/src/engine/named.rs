@@ -4,7 +4,7 @@
 //! Session time advances by the machine's monotonic clock, but by [`MAX_STEP_US`] at most between two turns of the timer, and
 //! not at all in a pause. The timer therefore runs every [`BEAT_MS`] while a session is open. A stall of the server ends no
 //! session whose heartbeats wait to be read: after one, the timer ends none before its next turn. A heartbeat only notes the
-//! new end. The agenda has an earlier time then, and is put right when that has come.
+//! new end. The agenda may keep an earlier time (`listed`); [`NamedSessions::next_overdue`] corrects it when that has come.
 
 use std::collections::BTreeSet;
 
@@ -42,7 +42,7 @@ pub(super) struct NamedSessions {
     /// Whether the timer may end sessions in this turn.
     is_due: bool,
     /// The turn before came after a stall, and ended no session.
-    has_waited: bool,
+    skipped_a_turn: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -70,7 +70,7 @@ impl NamedSessions {
             advanced: Uptime::default(),
             wake_at: UnixMs::MAX,
             is_due: false,
-            has_waited: false,
+            skipped_a_turn: false,
         }
     }
 
@@ -103,8 +103,8 @@ impl NamedSessions {
         self.advanced = uptime;
         self.rest(now);
         // A server that is always slow ends sessions in every other turn.
-        self.has_waited = has_stalled && !self.has_waited;
-        self.is_due = !self.has_waited && self.is_overdue();
+        self.skipped_a_turn = has_stalled && !self.skipped_a_turn;
+        self.is_due = !self.skipped_a_turn && self.is_overdue();
     }
 
     /// A turn of the timer in a pause: session time stands still.

@@ -1,11 +1,13 @@
 //! How the engine reaches one lock: its record, its key, and what the server lets a timer do to it.
 
+use std::rc::Rc;
+
 use super::Engine;
 use super::budget::Budget;
 use super::keyspace::{Keyspace, OpenLock, Permission, WrongType};
 use super::outbox::Answer;
 use super::queue::WaiterId;
-use super::record::{Record, RecordId};
+use super::record::{Attention, Record, RecordId};
 use super::visit::Visit;
 use super::waiters::Waiter;
 use crate::{Lock, Name, Now};
@@ -105,6 +107,23 @@ impl<T> Engine<T> {
         if let Some(id) = id.filter(|_| space.has_removed()) {
             self.forget_lock(id);
         }
+    }
+
+    /// Sees to a lock that a request waits for: its queue is due when a hold ends, and the key outlives the last deadline a
+    /// little, unless somebody set its end.
+    pub(super) fn begin_to_watch<S: Keyspace>(&mut self, space: &mut S, id: RecordId, now: Now, budget: &mut Budget) {
+        let Some(record) = self.registry.get_mut(id) else { return debug_assert!(false, "a waiter has no record") };
+        if matches!(record.attention, Attention::Due(_)) {
+            self.parts.mark_due(record);
+        }
+        if record.has_ttl_grace && record.queue_due.is_some_and(|due| now.ms() < due) {
+            return;
+        }
+        let (db, key) = (record.db, Rc::clone(&record.key));
+        // The queue of a key of another type is due already.
+        let Ok(mut visit) = self.open(space, Some(id), Name { db, key: &key }, None, (now, budget)) else { return };
+        visit.reschedule();
+        visit.close_for_waiter();
     }
 
     /// Takes a waiter out of all its queues. Where it was the head, the next may get in before the end of the turn.

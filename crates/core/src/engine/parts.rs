@@ -72,12 +72,12 @@ impl<T> Parts<T> {
             self.forget_lock(record);
         }
         for (key, end) in self.sessions.take_ended_of(record) {
-            self.end_session(record, key, end);
+            self.end_session_on(record, key, end);
         }
     }
 
     /// Ends a session on one lock: the holds count as released once it has no grace.
-    pub(super) fn end_session(&mut self, record: &mut Record, key: SessionKey, end: SessionEnd) {
+    pub(super) fn end_session_on(&mut self, record: &mut Record, key: SessionKey, end: SessionEnd) {
         if record.bound.end(key, end) {
             self.mark_due(record);
         }
@@ -85,7 +85,7 @@ impl<T> Parts<T> {
 
     /// Unbinds all holds of a lock: it is gone, or another lock has its name.
     pub(super) fn forget_bound(&mut self, record: &mut Record) {
-        record.has_grace = false;
+        record.has_ttl_grace = false;
         if record.bound.is_empty() {
             return;
         }

@@ -1,5 +1,5 @@
 //! What the server remembers about one lock that needs attention: it has waiters, or holds that are bound to
-//! connections. A lock without either has no record.
+//! sessions. A lock without either has no record.
 
 use std::rc::Rc;
 
@@ -29,7 +29,7 @@ pub(super) struct Record {
     /// When leases are extended.
     pub renewal: Attention,
     /// Whether the TTL of the key is longer than its leases, because there was a waiter.
-    pub has_grace: bool,
+    pub has_ttl_grace: bool,
     /// The last waiter has left: if the lock is free, that shows in `INFO`.
     pub lost_last_waiter: bool,
     /// Which flush of its database it has seen.
@@ -58,7 +58,7 @@ impl Record {
 
     /// Whether nothing is left to remember.
     pub(super) fn is_idle(&self) -> bool {
-        self.queue.is_empty() && self.bound.is_empty() && !self.has_grace && !self.lost_last_waiter
+        self.queue.is_empty() && self.bound.is_empty() && !self.has_ttl_grace && !self.lost_last_waiter
     }
 
     /// Whether holds are to be released, or the queue to be served, before the end of the turn.

@@ -85,7 +85,7 @@ impl Registry {
                 queue_due: None,
                 attention: Attention::None,
                 renewal: Attention::None,
-                has_grace: false,
+                has_ttl_grace: false,
                 lost_last_waiter: false,
                 epoch,
                 index: databases.add(name.db, id),

@@ -340,23 +340,6 @@ impl<T> Engine<T> {
         Tried::Left
     }
 
-    /// Sees to a lock that a request waits for: its queue is due when a hold ends, and the key is to outlive the last
-    /// deadline a little, unless somebody set its end.
-    pub(super) fn begin_to_watch<S: Keyspace>(&mut self, space: &mut S, id: RecordId, now: Now, budget: &mut Budget) {
-        let Some(record) = self.registry.get_mut(id) else { return debug_assert!(false, "a waiter has no record") };
-        if matches!(record.attention, Attention::Due(_)) {
-            self.parts.mark_due(record);
-        }
-        if record.has_grace && record.queue_due.is_some_and(|due| now.ms() < due) {
-            return;
-        }
-        let (db, key) = (record.db, Rc::clone(&record.key));
-        // The queue of a key of another type is due already.
-        let Ok(mut visit) = self.open(space, Some(id), Name { db, key: &key }, None, (now, budget)) else { return };
-        visit.reschedule();
-        visit.close_for_waiter();
-    }
-
     fn names(&self, records: &[RecordId]) -> SmallVec<[(i32, Rc<[u8]>); 8]> {
         let records = records.iter().filter_map(|id| self.registry.get(*id));
         records.map(|record| (record.db, Rc::clone(&record.key))).collect()

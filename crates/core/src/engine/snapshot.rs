@@ -38,7 +38,7 @@ pub struct RecordView<'a, T> {
     /// When the engine visits it; zero: before the end of the turn.
     pub visit_at: Option<UnixMs>,
     /// Whether its key lives longer than its leases.
-    pub has_grace: bool,
+    pub has_ttl_grace: bool,
     /// Whether its last waiter has left.
     pub lost_last_waiter: bool,
     /// Whether its bindings are void.
@@ -90,7 +90,7 @@ impl<T> Engine<T> {
                 ended: record.bound.ends().collect(),
                 queue_due: record.queue_due,
                 visit_at: [record.attention, record.renewal].into_iter().filter_map(visit_at).min(),
-                has_grace: record.has_grace,
+                has_ttl_grace: record.has_ttl_grace,
                 lost_last_waiter: record.lost_last_waiter,
                 is_stale: record.epoch < self.registry.databases().epoch(record.db),
             })

@@ -76,7 +76,7 @@ impl<T> Engine<T> {
             self.refresh(id);
             self.with_record(id, |parts, record| {
                 parts.backlog.unschedule(record);
-                (record.has_grace, record.lost_last_waiter, record.queue_due) = (false, false, None);
+                (record.has_ttl_grace, record.lost_last_waiter, record.queue_due) = (false, false, None);
             });
             self.drop_if_idle(id);
         }
@@ -110,7 +110,7 @@ impl<T> Engine<T> {
     fn tidy(&mut self) -> bool {
         let has_work = self.has_large_rests() || !self.parts.sessions.is_idle();
         if has_work {
-            self.end_some_sessions();
+            self.end_on_some_locks();
             for _ in 0..LOOKED_AT_ONCE {
                 let Some(id) = self.registry.databases_mut().next_to_recheck() else { break };
                 self.refresh(id);
@@ -123,11 +123,11 @@ impl<T> Engine<T> {
     }
 
     /// Looks at some of the locks of a session that has ended.
-    fn end_some_sessions(&mut self) {
+    fn end_on_some_locks(&mut self) {
         let Some(key) = self.parts.sessions.next_ended() else { return };
         for _ in 0..LOOKED_AT_ONCE {
             let Some((id, end)) = self.parts.sessions.pop_ended(key) else { return };
-            self.with_record(id, |parts, record| parts.end_session(record, key, end));
+            self.with_record(id, |parts, record| parts.end_session_on(record, key, end));
         }
     }
 
@@ -161,7 +161,7 @@ impl<T> Engine<T> {
             visit.sweep();
         }
         let has_waiter = visit.record.as_ref().is_some_and(|record| !record.queue.is_empty());
-        if visit.open.has_grace() && !has_waiter {
+        if visit.open.has_ttl_grace() && !has_waiter {
             visit.open.close_with_grace(0);
         } else {
             visit.close();

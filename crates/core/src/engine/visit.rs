@@ -197,14 +197,14 @@ impl<T, K: OpenKey> Visit<'_, T, K> {
         match record {
             None => open.close(0),
             Some(record) if open.is_changed() => {
-                record.has_grace = !record.queue.is_empty();
-                open.close(if record.has_grace { GRACE_MS } else { 0 });
+                record.has_ttl_grace = !record.queue.is_empty();
+                open.close(if record.has_ttl_grace { GRACE_MS } else { 0 });
             }
             // A key that was swapped here, or away and back, may have a grace that the record does not know.
             Some(record) if record.queue.is_empty() => {
-                record.has_grace = false;
+                record.has_ttl_grace = false;
                 // Another end is somebody else's.
-                if open.has_grace() { open.close_with_grace(0) } else { open.close(0) }
+                if open.has_ttl_grace() { open.close_with_grace(0) } else { open.close(0) }
             }
             Some(_) => open.close(0),
         }
@@ -215,7 +215,7 @@ impl<T, K: OpenKey> Visit<'_, T, K> {
     pub(super) fn close_for_waiter(self) {
         match self.record {
             Some(record) if !self.open.is_changed() && self.open.ends_with_last_lease() => {
-                record.has_grace = true;
+                record.has_ttl_grace = true;
                 self.open.close_with_grace(GRACE_MS);
             }
             record => Visit { record, ..self }.close(),
