@@ -42,11 +42,23 @@ fn collect(arguments: &Value, tokens: &mut BTreeSet<String>, names: &mut BTreeSe
     }
 }
 
+/// The words in capitals in the syntax of a command, as its page has it.
+fn words_of_page(command: &str) -> BTreeSet<String> {
+    let name = command.strip_prefix("dlock.").expect("a command of dlock");
+    let path = format!("{}/docs/commands/{name}.md", env!("CARGO_MANIFEST_DIR"));
+    let page = std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{path}: {error}"));
+    let syntax = page.split("```").nth(1).and_then(|block| block.strip_prefix("text\n")).expect("a syntax");
+    assert!(syntax.starts_with(&command.to_uppercase()), "{path}: {syntax}");
+    let words = syntax.split(|c: char| c.is_whitespace() || "[]|".contains(c)).skip(1);
+    words
+        .filter(|word| !word.is_empty() && word.bytes().all(|byte| byte.is_ascii_uppercase()))
+        .map(str::to_owned)
+        .collect()
+}
+
 #[test]
 fn docs_describe_every_argument() {
     let server = Server::start();
-    let leases = ["EX", "EXAT", "PX", "PXAT"].as_slice();
-    let modes = ["READ", "WRITE"].as_slice();
     for mut client in [server.client(), server.client().resp3()] {
         for command in COMMANDS {
             let docs = docs(&mut client, command);
@@ -55,18 +67,7 @@ fn docs_describe_every_argument() {
             assert!(docs.contains_key("complexity") && docs.contains_key("since"), "{command}: {docs:?}");
             let (mut tokens, mut names) = (BTreeSet::new(), BTreeSet::new());
             collect(&docs["arguments"], &mut tokens, &mut names);
-            let expected: Vec<&[&str]> = match command {
-                "dlock.release" => vec![modes, &["ALL", "PERMITS", "TOKEN", "REQUEST"]],
-                "dlock.sacquire" => {
-                    vec![leases, &["PERMITS", "SLOT", "BLOCK", "SESSION", "SESSIONID", "MAXHOLD", "REQUEST"]]
-                }
-                "dlock.renew" => vec![leases, modes, &["MINTOKEN", "TOKEN", "SESSION", "SESSIONID"]],
-                "dlock.check" => vec![],
-                "dlock.info" => vec![&["COUNT", "FULL", "OWNER"]],
-                "dlock.macquire" => vec![leases, &["BLOCK", "SESSION", "SESSIONID", "MAXHOLD", "REQUEST"]],
-                _ => vec![leases, &["BLOCK", "SESSION", "SESSIONID", "MAXHOLD", "MINTOKEN", "REQUEST"]],
-            };
-            let expected: BTreeSet<_> = expected.concat().iter().map(|word| (*word).to_owned()).collect();
+            let expected = words_of_page(command);
             assert_eq!(tokens, expected, "{command}");
             let second = if command == "dlock.check" { "token" } else { "owner" };
             assert!(names.contains("key") && names.contains(second), "{command}: {names:?}");

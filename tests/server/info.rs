@@ -262,18 +262,14 @@ fn a_waiter_is_shown_with_what_it_asks_for() {
         waiters.push(waiter);
     }
     for client in [&mut two, &mut three] {
-        let info = fields_of(&client.run("DLOCK.INFO k FULL"));
-        let queue = list_of(&info[7].1);
-        assert_eq!((info[7].0.as_str(), queue.len()), ("queue", 3));
+        let queue = lock_info(client, "k FULL").unwrap().queue.expect("a queue");
+        assert_eq!(queue.len(), 3);
         for (at, waiter) in queue.iter().enumerate() {
-            let fields = fields_of(waiter);
-            let names: Vec<_> = fields.iter().map(|(name, _)| name.as_str()).collect();
-            assert_eq!(names, ["owner", "mode", "waiting", "client", "permits", "limit", "keys", "addr", "name"]);
             let mode = if at == 1 { "shared" } else { "exclusive" };
-            assert_eq!((text_of(&fields[1].1).as_str(), &fields[3].1), (mode, &Value::Int(ids[at])));
-            assert_eq!([&fields[4].1, &fields[5].1, &fields[6].1], [&Value::Int(1), &Value::Nil, &Value::Int(1)]);
+            assert_eq!((waiter.mode.as_str(), waiter.client), (mode, ids[at]));
+            assert_eq!((waiter.permits, waiter.limit, waiter.keys), (1, None, 1));
         }
-        assert_eq!(text_of(&fields_of(&queue[2])[0].1).len(), 36, "the owner that the server made up");
+        assert_eq!(queue[2].owner.len(), 36, "the owner that the server made up");
     }
 }
 
