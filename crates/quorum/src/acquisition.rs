@@ -75,11 +75,11 @@ pub struct Acquisition {
 #[derive(Clone, Debug)]
 pub(crate) enum Phase {
     /// In the queue of the gate server.
-    Door { at: usize, probe: Probe },
+    Gate { at: usize, probe: Probe },
     /// All have been asked.
     Gather(Gather),
-    /// Everything has been given back; then to this door.
-    BackOff { until: Duration, door: usize },
+    /// Everything has been given back; then to this gate.
+    BackOff { until: Duration, gate: usize },
     /// The outcome is there, until it is taken.
     Ended(Option<Outcome>),
 }
@@ -138,7 +138,7 @@ impl Acquisition {
         };
         start.suspects.iter().for_each(|member| acquisition.suspect(*member));
         if patience != Patience::None && start.contended {
-            acquisition.knock(acquisition.gate_server(), now, calls);
+            acquisition.join_gate(acquisition.gate_server(), now, calls);
         } else {
             acquisition.ask_all(now, calls);
         }
@@ -164,7 +164,7 @@ impl Acquisition {
     /// When to call [`Acquisition::pass`], if nothing comes back before.
     pub fn next_timeout(&self) -> Option<Duration> {
         match &self.phase {
-            Phase::Door { probe: Probe::Due(at, _) | Probe::Open(at), .. } => {
+            Phase::Gate { probe: Probe::Due(at, _) | Probe::Open(at), .. } => {
                 Some(self.end_of_wait().unwrap_or(*at).min(*at))
             }
             Phase::Gather(gather) => Some(gather.next_timeout()),
@@ -186,9 +186,9 @@ impl Acquisition {
         }
         self.refusals += u32::from(answer == Answer::Refused);
         match (call.ask, &mut self.phase) {
-            (Ask::Queue(..), Phase::Door { at, .. }) if *at == call.to => self.at_the_door(now, call, answer, calls),
-            (Ask::Ping, Phase::Door { at, probe }) if *at == call.to => match answer {
-                Answer::Failed => self.door_is_down(now, call.to, calls),
+            (Ask::Queue(..), Phase::Gate { at, .. }) if *at == call.to => self.at_the_gate(now, call, answer, calls),
+            (Ask::Ping, Phase::Gate { at, probe }) if *at == call.to => match answer {
+                Answer::Failed => self.gate_is_down(now, call.to, calls),
                 _ => *probe = Probe::Due(now + self.terms.timeout().max(PROBE_EVERY), Whom::GateServer),
             },
             (Ask::Enter(_) | Ask::Queue(..) | Ask::Raise(_), Phase::Gather(_)) => {
@@ -199,20 +199,20 @@ impl Acquisition {
     }
 
     /// Time has passed.
-    pub fn pass(&mut self, now: Duration, calls: &mut Vec<Call>) {
+    pub fn handle_timeout(&mut self, now: Duration, calls: &mut Vec<Call>) {
         if self.next_timeout().is_none_or(|at| now < at) {
             return;
         }
         match self.phase {
-            Phase::Door { at, .. } if self.end_of_wait().is_some_and(|end| now >= end) => {
+            Phase::Gate { at, .. } if self.end_of_wait().is_some_and(|end| now >= end) => {
                 self.votes.set(at, Vote::Failed);
                 self.give_back(now, calls);
                 self.end(Outcome::Contended);
             }
-            Phase::Door { at, probe: Probe::Due(..) } => self.probe(now, at, calls),
-            Phase::Door { at, probe: Probe::Open(_) } => self.door_is_down(now, at, calls),
+            Phase::Gate { at, probe: Probe::Due(..) } => self.probe(now, at, calls),
+            Phase::Gate { at, probe: Probe::Open(_) } => self.gate_is_down(now, at, calls),
             Phase::Gather(gather) => self.end_gathering(now, gather, calls),
-            Phase::BackOff { door, .. } => self.knock(door, now, calls),
+            Phase::BackOff { gate, .. } => self.join_gate(gate, now, calls),
             Phase::Ended(_) => {}
         }
     }
@@ -237,7 +237,7 @@ impl Acquisition {
     }
 
     /// Enters the queue of a server.
-    pub(crate) fn knock(&mut self, at: usize, now: Duration, calls: &mut Vec<Call>) {
+    pub(crate) fn join_gate(&mut self, at: usize, now: Duration, calls: &mut Vec<Call>) {
         let block = match self.patience {
             Patience::Until(end) if now < end => Some(end - now),
             Patience::Until(_) | Patience::None => return self.end(Outcome::Contended),
@@ -246,7 +246,7 @@ impl Acquisition {
         self.attempt += 1;
         self.votes.reset();
         self.votes.set(at, Vote::Open);
-        self.phase = Phase::Door { at, probe: Probe::Due(now + self.terms.timeout() / 2, Whom::All) };
+        self.phase = Phase::Gate { at, probe: Probe::Due(now + self.terms.timeout() / 2, Whom::All) };
         let entry = Entry { lease: self.terms.lease(), min_token: self.floor.token(now) };
         self.call(at, Ask::Queue(entry, block), now, calls);
     }
@@ -260,7 +260,7 @@ impl Acquisition {
     }
 
     fn probe(&mut self, now: Duration, at: usize, calls: &mut Vec<Call>) {
-        let Phase::Door { probe, .. } = &mut self.phase else { return };
+        let Phase::Gate { probe, .. } = &mut self.phase else { return };
         let whom = if let Probe::Due(_, whom) = probe { *whom } else { Whom::GateServer };
         *probe = Probe::Open(now + self.terms.timeout() / 2);
         match whom {
@@ -272,10 +272,10 @@ impl Acquisition {
         }
     }
 
-    fn at_the_door(&mut self, now: Duration, call: &Call, answer: Answer, calls: &mut Vec<Call>) {
+    fn at_the_gate(&mut self, now: Duration, call: &Call, answer: Answer, calls: &mut Vec<Call>) {
         match answer {
             Answer::Granted(token) => self.let_in(now, call, token, calls),
-            Answer::Failed => self.door_is_down(now, call.to, calls),
+            Answer::Failed => self.gate_is_down(now, call.to, calls),
             // The wait has run out, or somebody ended it.
             _ => {
                 self.votes.set(call.to, Vote::Refused { waited: true });
@@ -302,7 +302,7 @@ impl Acquisition {
         self.gather(Entry { lease, min_token: Some(min_token) }, now, calls);
     }
 
-    fn door_is_down(&mut self, now: Duration, at: usize, calls: &mut Vec<Call>) {
+    fn gate_is_down(&mut self, now: Duration, at: usize, calls: &mut Vec<Call>) {
         self.suspect(at);
         // Who has not answered by now is no better.
         for (suspect, pinged) in self.suspects.iter_mut().zip(&mut self.pinged) {
@@ -314,7 +314,7 @@ impl Acquisition {
             // Nobody to wait at, as far as is known. All are asked once: that tells.
             return self.ask_all(now, calls);
         }
-        self.knock(self.gate_server(), now, calls);
+        self.join_gate(self.gate_server(), now, calls);
     }
 
     /// The first server that is up, as far as is known.
@@ -380,11 +380,11 @@ impl Acquisition {
         if answered < self.terms.majority() || (self.patience == Patience::None && refusal.is_none()) {
             return self.end(Outcome::TooFew(answered));
         }
-        let door = refusal.unwrap_or_else(|| self.gate_server());
-        self.back_off(now, door);
+        let gate = refusal.unwrap_or_else(|| self.gate_server());
+        self.back_off(now, gate);
     }
 
-    fn back_off(&mut self, now: Duration, door: usize) {
+    fn back_off(&mut self, now: Duration, gate: usize) {
         let is_over = match self.patience {
             Patience::None => true,
             Patience::Until(end) => now >= end,
@@ -395,7 +395,7 @@ impl Acquisition {
         }
         let most = BACK_OFF.saturating_mul(1 << self.splits.min(16)).min(self.terms.timeout());
         self.splits += 1;
-        self.phase = Phase::BackOff { until: now + self.dice.up_to(most), door };
+        self.phase = Phase::BackOff { until: now + self.dice.up_to(most), gate };
     }
 
     /// Releases wherever a hold may be, also where no answer came.

@@ -94,7 +94,7 @@ impl Acquisition {
         }
         self.give_back(now, calls);
         let gate = self.gate_of_votes().unwrap_or_else(|| self.gate_server());
-        self.knock(gate, now, calls);
+        self.join_gate(gate, now, calls);
     }
 
     /// A majority has granted, with different tokens: raises the lower ones to the highest, unless the answers that are

@@ -108,7 +108,7 @@ impl Hold {
     }
 
     /// Time has passed: sends renewals when they are due.
-    pub fn pass(&mut self, now: Duration, calls: &mut Vec<Call>) {
+    pub fn handle_timeout(&mut self, now: Duration, calls: &mut Vec<Call>) {
         self.note_loss(now);
         match self.state {
             State::Kept(_, not_before) if now >= self.next_renewal(not_before) => self.renew(now, calls),

@@ -41,4 +41,4 @@ pub use call::{Answer, Ask, Call, Entry};
 pub use clocks::{Clocks, Floor};
 pub use hold::Hold;
 pub use member::{Facts, Keeping, Standing, standing};
-pub use terms::{BadTerms, Terms, drift_bound};
+pub use terms::{Terms, TermsError, drift_bound};

@@ -15,7 +15,7 @@ pub struct Terms {
 
 /// Terms under which a quorum would not work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum BadTerms {
+pub enum TermsError {
     /// No servers at all.
     NoMembers,
     /// The lease is longer than the longest lease of the quorum.
@@ -24,17 +24,17 @@ pub enum BadTerms {
     TimeoutTooLong,
 }
 
-impl fmt::Display for BadTerms {
+impl fmt::Display for TermsError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            BadTerms::NoMembers => "a quorum needs servers",
-            BadTerms::LeaseTooLong => "the lease is longer than the longest lease of the quorum",
-            BadTerms::TimeoutTooLong => "the timeout of a server must be over 0 and at most a quarter of the lease",
+            TermsError::NoMembers => "a quorum needs servers",
+            TermsError::LeaseTooLong => "the lease is longer than the longest lease of the quorum",
+            TermsError::TimeoutTooLong => "the timeout of a server must be over 0 and at most a quarter of the lease",
         })
     }
 }
 
-impl std::error::Error for BadTerms {}
+impl std::error::Error for TermsError {}
 
 /// By how much two clocks may come apart while `time` passes: a hundredth and 1 ms; and 1 ms more, since servers count
 /// whole ones.
@@ -49,16 +49,21 @@ impl Terms {
     /// Terms for this many servers, each of which gets `timeout` to answer.
     ///
     /// # Errors
-    /// [`BadTerms`], if the lease is longer than `longest_lease` or not much longer than the timeout.
-    pub fn new(members: usize, lease: Duration, timeout: Duration, longest_lease: Duration) -> Result<Terms, BadTerms> {
+    /// [`TermsError`], if the lease is longer than `longest_lease` or not much longer than the timeout.
+    pub fn new(
+        members: usize,
+        lease: Duration,
+        timeout: Duration,
+        longest_lease: Duration,
+    ) -> Result<Terms, TermsError> {
         if members == 0 {
-            return Err(BadTerms::NoMembers);
+            return Err(TermsError::NoMembers);
         }
         if lease > longest_lease {
-            return Err(BadTerms::LeaseTooLong);
+            return Err(TermsError::LeaseTooLong);
         }
         if timeout.is_zero() || timeout > lease / 4 {
-            return Err(BadTerms::TimeoutTooLong);
+            return Err(TermsError::TimeoutTooLong);
         }
         let newcomer = lease.min(timeout * NEWCOMER);
         // Servers are told no more, so no more is counted on.
@@ -150,10 +155,10 @@ mod tests {
 
     #[test]
     fn terms_that_cannot_work_are_refused() {
-        assert_eq!(Terms::new(0, SECOND, SECOND / 10, SECOND), Err(BadTerms::NoMembers));
-        assert_eq!(Terms::new(3, SECOND * 2, SECOND / 10, SECOND), Err(BadTerms::LeaseTooLong));
-        assert_eq!(Terms::new(3, SECOND, SECOND / 3, SECOND), Err(BadTerms::TimeoutTooLong));
-        assert_eq!(Terms::new(3, SECOND, Duration::ZERO, SECOND), Err(BadTerms::TimeoutTooLong));
+        assert_eq!(Terms::new(0, SECOND, SECOND / 10, SECOND), Err(TermsError::NoMembers));
+        assert_eq!(Terms::new(3, SECOND * 2, SECOND / 10, SECOND), Err(TermsError::LeaseTooLong));
+        assert_eq!(Terms::new(3, SECOND, SECOND / 3, SECOND), Err(TermsError::TimeoutTooLong));
+        assert_eq!(Terms::new(3, SECOND, Duration::ZERO, SECOND), Err(TermsError::TimeoutTooLong));
     }
 
     #[test]

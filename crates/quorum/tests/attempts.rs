@@ -99,7 +99,7 @@ fn different_tokens_are_raised_to_the_highest_and_good_from_when_that_was_sent()
     }
     // The third server may have one of these tokens.
     assert!(acquisition.outcome().is_none() && acquisition.next_timeout() == Some(ms(40)));
-    acquisition.pass(ms(40), &mut calls);
+    acquisition.handle_timeout(ms(40), &mut calls);
     let call = sent(&mut calls, 0, |ask| ask == Ask::Raise(8));
     acquisition.answer(ms(60), &call, Answer::Done, &mut calls);
     let Some(Outcome::Held(hold)) = acquisition.outcome() else { panic!("it was granted and raised") };
@@ -131,7 +131,7 @@ fn a_silent_gate_server_leaves_it_to_the_next_one() {
         acquisition.answer(ms(10), &call, Answer::Granted(7), &mut calls);
     }
     assert!(acquisition.outcome().is_none());
-    acquisition.pass(ms(100), &mut calls);
+    acquisition.handle_timeout(ms(100), &mut calls);
     assert!(matches!(acquisition.outcome(), Some(Outcome::Held(_))));
 }
 
@@ -169,7 +169,7 @@ fn a_client_that_was_refused_comes_back_soon() {
     let back = acquisition.next_timeout().unwrap();
     assert!(back <= ms(500) + terms().timeout(), "{back:?}");
     calls.clear();
-    acquisition.pass(back, &mut calls);
+    acquisition.handle_timeout(back, &mut calls);
     sent(&mut calls, 0, enters);
 }
 
@@ -185,10 +185,10 @@ fn an_answer_to_an_earlier_attempt_does_not_count() {
     let late = sent(&mut calls, 2, enters);
     let call = sent(&mut calls, 1, enters);
     acquisition.answer(ms(109), &call, Answer::Refused, &mut calls);
-    acquisition.pass(ms(110), &mut calls);
+    acquisition.handle_timeout(ms(110), &mut calls);
     let back = acquisition.next_timeout().unwrap();
     calls.clear();
-    acquisition.pass(back, &mut calls);
+    acquisition.handle_timeout(back, &mut calls);
     // The second attempt is let in by one server, when the answer of server 2 to the first arrives.
     let at = (0..3).find(|at| calls.iter().any(|call| call.to == *at && enters(call.ask))).unwrap();
     let call = sent(&mut calls, at, enters);

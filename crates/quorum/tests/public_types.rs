@@ -6,8 +6,8 @@ use std::collections::BTreeSet;
 use std::fmt::Debug;
 
 use dlock_quorum::{
-    Acquisition, Answer, Ask, BadTerms, Call, Clocks, Entry, Facts, Floor, Hold, Keeping, Outcome, Patience, Standing,
-    Start, Terms,
+    Acquisition, Answer, Ask, Call, Clocks, Entry, Facts, Floor, Hold, Keeping, Outcome, Patience, Standing, Start,
+    Terms, TermsError,
 };
 
 fn is_shared_and_printed<T: Send + Sync + Unpin + Debug + 'static>() {}
@@ -26,7 +26,7 @@ fn every_public_type_is_shared_by_threads_and_printed() {
         Acquisition,
         Answer,
         Ask,
-        BadTerms,
+        TermsError,
         Call,
         Clocks,
         Entry,

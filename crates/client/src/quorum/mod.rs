@@ -252,7 +252,7 @@ impl Attempt {
                     }
                     self.acquisition.answer(self.quorum.now(), &call, answer, &mut self.calls);
                 }
-                None => self.acquisition.pass(self.quorum.now(), &mut self.calls),
+                None => self.acquisition.handle_timeout(self.quorum.now(), &mut self.calls),
             }
         }
     }

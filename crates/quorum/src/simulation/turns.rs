@@ -61,8 +61,8 @@ impl World {
         let mut state = std::mem::replace(&mut this.state, State::Idle);
         match &mut state {
             State::Idle => {}
-            State::Acquiring(acquisition) => acquisition.pass(now, &mut calls),
-            State::Holding(hold, _) | State::Leaving(hold) => hold.pass(now, &mut calls),
+            State::Acquiring(acquisition) => acquisition.handle_timeout(now, &mut calls),
+            State::Holding(hold, _) | State::Leaving(hold) => hold.handle_timeout(now, &mut calls),
         }
         self.clients[client].state = self.next_state(client, state, now, &mut calls);
         self.send_calls(client, calls);

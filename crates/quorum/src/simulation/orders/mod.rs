@@ -224,8 +224,8 @@ impl State {
                 self.messages.extend(late);
             }
             Action::Look(client) => self.step(client, |doing, now, calls| match doing {
-                Doing::Acquiring(acquisition) => acquisition.pass(now, calls),
-                Doing::Holding(hold) => hold.pass(now, calls),
+                Doing::Acquiring(acquisition) => acquisition.handle_timeout(now, calls),
+                Doing::Holding(hold) => hold.handle_timeout(now, calls),
                 Doing::Nothing | Doing::Done | Doing::Out => {}
             }),
             Action::Begin => self.begin(NEWCOMER, Patience::None, &[]),
