@@ -161,7 +161,7 @@ impl Acquisition {
         self.attempt > 1 || matches!(self.phase, Phase::BackOff { .. })
     }
 
-    /// When to call [`Acquisition::pass`], if nothing comes back before.
+    /// When to call [`Acquisition::handle_timeout`], if nothing comes back before.
     pub fn next_timeout(&self) -> Option<Duration> {
         match &self.phase {
             Phase::Gate { probe: Probe::Due(at, _) | Probe::Open(at), .. } => {

@@ -89,7 +89,7 @@ impl Hold {
         matches!(self.state, State::Kept(..)) && now < self.valid_until()
     }
 
-    /// When to call [`Hold::pass`], if nothing comes back before.
+    /// When to call [`Hold::handle_timeout`], if nothing comes back before.
     pub fn next_timeout(&self) -> Option<Duration> {
         match self.state {
             State::Kept(_, not_before) => {
