@@ -27,7 +27,7 @@ enum Phase {
     Whole,
     /// The server has cut it: the end of a turn has to end the transaction.
     Cut,
-    /// That is done: the timer has to end the calls at the end of each turn.
+    /// The transaction has ended: the timer has to end the calls at the end of each turn.
     Ended,
 }
 
@@ -86,7 +86,7 @@ pub fn turn_ends(context: &mut Context<'_>) {
     wake_now();
 }
 
-/// Has no more turns watched when all is done.
+/// Stops the calls at the end of each turn when all is done.
 pub fn timer(context: &mut Context<'_>) {
     if PHASE.get() == Phase::Ended {
         PHASE.set(Phase::Whole);

@@ -1,4 +1,4 @@
-//! Who a client is, as the log shows it.
+//! Clients, as the log shows them.
 
 use std::cell::RefCell;
 
@@ -22,7 +22,7 @@ static KNOWN: MainThread<RefCell<Vec<Known>>> = MainThread::new(RefCell::new(Vec
 /// How many addresses are kept: some 40 KiB.
 const PLACES: u64 = 512;
 
-/// Looks a client up; `None` for 0, and if the server does not know it.
+/// Looks a client up; returns `None` for 0, and if the server does not know it.
 pub fn identify(client: ClientId) -> Option<Peer> {
     if client == ClientId(0) {
         return None;

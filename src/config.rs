@@ -21,7 +21,7 @@ static LOG_MAX_LEN: MainThread<Setting> = setting("log-max-len", 128, 0, 100_000
 static LOG_WAIT: MainThread<Setting> = setting("log-wait", 1000, -1, 3_600_000);
 static LOG_HOLD: MainThread<Setting> = setting("log-hold", -1, -1, Lease::MAX.get().cast_signed());
 
-/// What the operator set, as the engine wants it.
+/// Returns the operator's settings, as the engine wants them.
 #[inline]
 pub fn settings() -> Settings {
     Settings {
@@ -33,7 +33,7 @@ pub fn settings() -> Settings {
     }
 }
 
-/// What the operator wants to see in the log.
+/// Returns the operator's settings of the log.
 pub fn log_settings() -> LogSettings {
     let number = |setting: &Setting| u64::try_from(setting.value.get()).ok();
     LogSettings {
@@ -43,7 +43,7 @@ pub fn log_settings() -> LogSettings {
     }
 }
 
-/// The bounds of leases and tokens at `now`.
+/// Returns the bounds of leases and tokens at `now`.
 pub fn limits(now: dlock_core::Now) -> Limits {
     let max_hold = u64::try_from(MAX_HOLD.value.get()).ok().and_then(Lease::new);
     Limits { now_us: now.us(), max_lease: lease(&MAX_LEASE), max_hold }

@@ -1,5 +1,5 @@
-//! What the server calls beside commands: keys that go, clients that leave, the timer. A hook writes nothing: it tells
-//! the engine, which acts in the same turn of the event loop, after the running command.
+//! The hooks, which the server calls beside commands: for keys that go, clients that leave, and the timer. A hook
+//! writes nothing: it tells the engine, which acts in the same turn of the event loop, after the running command.
 
 use dlock_core::engine::{Input, Lost, Role};
 use dlock_core::{Lease, Lock, Name, Token, TokenClock, UnixMs};
@@ -12,7 +12,7 @@ use crate::keyspace::ServerKeys;
 use crate::outputs::send;
 use crate::state::{concerns, note, read_engine, tell, with_engine};
 
-/// What the server calls.
+/// The functions that the server calls.
 pub const HOOKS: Hooks = Hooks {
     removed,
     loaded,

@@ -14,7 +14,7 @@ pub struct ServerKeys<'a, 'call> {
     /// The keys of the running command; none in the timer.
     own: &'a [KeyName<'a>],
     db: i32,
-    /// The client's user, once somebody asked.
+    /// The client's user, once looked up.
     user: Option<Option<User>>,
     /// The last look at a key removed it: it had expired.
     has_removed: bool,
@@ -23,8 +23,8 @@ pub struct ServerKeys<'a, 'call> {
 }
 
 impl<'a, 'call> ServerKeys<'a, 'call> {
-    /// The keys as a command reaches them that names `own`, or as the timer does, which names none. The context is in
-    /// database `db`.
+    /// Returns the keys as a command reaches them that names `own`, or as the timer does, which names none. The context
+    /// is in database `db`.
     #[inline]
     pub fn new(context: &'a mut Context<'call>, db: i32, own: &'a [KeyName<'a>]) -> ServerKeys<'a, 'call> {
         ServerKeys { context, own, db, user: None, has_removed: false, accepts_writes: false }

@@ -1,8 +1,8 @@
 //! The engine of this server, and how commands, hooks and the timer reach it.
 //!
-//! The engine is borrowed while it works. What the server calls meanwhile (a key expires when it is opened, a client is
-//! freed) goes into an inbox, which is emptied before the engine works again. Nothing is sent while it is borrowed: to
-//! send something may call back.
+//! The engine is borrowed while it works. Meanwhile the server may call a hook (a key expires when it is opened, a
+//! client is freed): such calls go into an inbox, which is emptied before the engine works again. Nothing is sent while
+//! it is borrowed: to send something may call back.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -20,7 +20,7 @@ use crate::waiter::Waiter;
 
 /// The engine of this server.
 pub type ServerEngine = Engine<Rc<Waiter>>;
-/// What it has to send.
+/// The engine's outputs, which the module has to send.
 pub type Outputs = Vec<Output<Rc<Waiter>>>;
 
 struct State {
@@ -38,7 +38,7 @@ static STATE: MainThread<State> = MainThread::new(State {
     spare: Cell::new(Vec::new()),
 });
 
-/// Has the engine count or log something that is over: now if it does not work, else before it works again.
+/// Counts or logs something that is over: now if the engine does not work, else before it works again.
 pub fn note(what: impl FnOnce(&mut ServerEngine) + 'static) {
     match STATE.engine.try_borrow_mut() {
         Ok(mut engine) => what(engine.get_or_insert_with(new_engine)),
@@ -105,7 +105,7 @@ pub fn recycle(outputs: Outputs) {
     }
 }
 
-/// Leaves what is to be sent to the timer, or to the next command.
+/// Leaves unsent outputs to the timer, or to the next command.
 fn keep(outputs: Outputs) {
     if outputs.is_empty() {
         return recycle(outputs);
@@ -139,7 +139,7 @@ pub fn tell(note: impl FnOnce(&mut ServerEngine, Now) + 'static) {
     }
 }
 
-/// Whether the removal of this key concerns the engine.
+/// Returns whether the removal of this key concerns the engine.
 pub fn concerns(name: Name<'_>) -> bool {
     match STATE.engine.try_borrow() {
         Ok(engine) => engine.as_ref().is_some_and(|engine| engine.remembers(name)),
@@ -170,7 +170,7 @@ fn arm(engine: &ServerEngine) {
     }
 }
 
-/// Has the timer run in this turn of the event loop, or in the next.
+/// Makes the timer run in this turn of the event loop, or in the next.
 pub fn wake_now() {
     if !is_timer_set_by(0) {
         set_timer(0, 0);

@@ -135,7 +135,7 @@ pub(super) fn enter(
         match (entered?, waiter) {
             (Entered::Granted(grant), _) => reply::granted(context, grant, is_owner_drawn.then_some(&request.owner)),
             (Entered::Replayed(grant), _) => reply::granted(context, grant, None),
-            // Somebody let it in while the events were sent.
+            // It was let in while the events were sent.
             (Entered::Waiting(_), Some(waiter)) if waiter.is_over() => waiter.answer(context),
             (Entered::Waiting(_), Some(waiter)) => block(context, first, timeout_ms.unwrap_or(0), &waiter),
             (Entered::Waiting(_) | Entered::Refused, _) => context.reply_nil(),
@@ -145,7 +145,8 @@ pub(super) fn enter(
     Ok(())
 }
 
-/// The client to bind a hold to, which must be connected, if the command binds one; else the client that may wait.
+/// Returns the client to bind a hold to, which must be connected, if the command binds one; else the client that may
+/// wait.
 pub(super) fn client(
     context: &Context<'_>,
     flags: Flags,
@@ -158,7 +159,7 @@ pub(super) fn client(
     Ok(ClientId(if waits { context.sender(flags) } else { 0 }))
 }
 
-/// The user whose command it is, if the command names a session.
+/// Returns the user that runs the command, if the command names a session.
 pub(super) fn user_of(context: &mut Context<'_>, session: &BindTo<SessionId>) -> Option<Vec<u8>> {
     if matches!(session, BindTo::Named(_)) { user_name(context) } else { None }
 }

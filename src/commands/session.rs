@@ -19,7 +19,7 @@ use crate::state::with_engine;
 /// Opens a named session, keeps it open, ends it, or shows its holds.
 pub struct Session;
 
-/// What is replied.
+/// The reply to a call.
 enum Reply {
     Holds(Option<usize>),
     List(Option<Vec<BoundHold>>),
@@ -89,7 +89,7 @@ impl Command for Session {
     }
 }
 
-/// Whoever may close connections may end sessions.
+/// Returns whether the user may end sessions: every user that may close connections.
 fn may_kill(context: &mut Context<'_>) -> bool {
     User::of(context).is_some_and(|user| user.may_run([b"CLIENT".as_slice(), b"KILL", b"ID", b"1"]))
 }

@@ -1,11 +1,12 @@
 //! Clients that wait: blocked on the lock's key, never signalled, answered one by one.
 //!
 //! The server's own list of clients blocked on a key gives `MOVED`, `UNBLOCKED` and `CLIENT UNBLOCK`; the module keeps
-//! the order and decides who is answered. Whatever ends a wait, the server calls [`free`] last and once.
+//! the order and decides who is answered. However a wait ends, the server calls [`free`] last and once.
 //!
 //! Redis 7.0 and 7.2 (and Valkey 7.2) send the answer as soon as the module unblocks a client, but count the client as
-//! blocked until they are about to sleep. What ends the wait in between (`CLIENT UNBLOCK`, a demotion, a slot that leaves)
-//! would send a second reply. There the module unblocks its clients at the end of the turn: see [`unblock`].
+//! blocked until they are about to sleep. An event that ends the wait in between (`CLIENT UNBLOCK`, a demotion, a slot
+//! that leaves) would send a second reply. There the module unblocks its clients at the end of the turn: see
+//! [`unblock`].
 
 use std::cell::{Cell, RefCell};
 use std::ffi::{c_int, c_void};
@@ -20,7 +21,7 @@ use super::hooks::detached;
 use super::main_thread::MainThread;
 use super::strings::KeyName;
 
-/// What the module knows about a client that waits.
+/// The module's view of a client that waits.
 pub trait Ticket: 'static {
     /// Where the handle of the blocked client is kept.
     fn blocked(&self) -> &Cell<Option<Blocked>>;
@@ -48,7 +49,7 @@ pub fn block<T: Ticket>(context: &mut Context<'_>, name: &KeyName<'_>, timeout_m
     unsafe {
         let client = api!(RedisModule_BlockClientOnKeys(
             context.raw,
-            // The reply callback: somebody signalled the key.
+            // The reply callback: a command signalled the key.
             Some(stay_blocked),
             // The timeout callback, which the server also calls for a client that the module unblocks.
             Some(answer::<T>),
@@ -80,8 +81,8 @@ static TURNS: MainThread<Cell<Turns>> = MainThread::new(Cell::new(Turns::Unknown
 /// The clients to unblock at the end of the turn, in order.
 static ANSWERED: MainThread<RefCell<Vec<Rc<dyn Ticket>>>> = MainThread::new(RefCell::new(Vec::new()));
 
-/// Has a client answered by its ticket. Until then nothing that the callbacks use may be borrowed: on some servers they
-/// run inside this call.
+/// Unblocks a client, which its ticket answers. Until then nothing that the callbacks use may be borrowed: on some
+/// servers they run inside this call.
 ///
 /// Where that would be too early, the client is unblocked when the server is about to sleep. If the server ends the wait
 /// before, it asks the ticket for its answer, or sends an error in its place.

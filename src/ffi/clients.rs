@@ -1,4 +1,4 @@
-//! Who a client is.
+//! The names and the addresses of clients.
 
 use std::ffi::CStr;
 
@@ -7,8 +7,8 @@ use redis_module::raw;
 use super::hooks::detached;
 use super::strings::bytes_of;
 
-/// The address of a connected client as `CLIENT LIST` prints it, except for a Unix socket, which the server names to
-/// modules in another way; `None` if there is no such connection.
+/// Returns the address of a connected client as `CLIENT LIST` prints it, except for a Unix socket, which the server
+/// names to modules in another way; `None` if there is no such connection.
 pub fn address_of(id: u64) -> Option<Vec<u8>> {
     // SAFETY: a plain C struct, for which all zero is valid.
     let mut info: raw::RedisModuleClientInfo = unsafe { std::mem::zeroed() };
@@ -25,7 +25,7 @@ pub fn address_of(id: u64) -> Option<Vec<u8>> {
     Some([open.as_bytes(), host, port.as_bytes()].concat())
 }
 
-/// The name of a connected client, if it has given itself one.
+/// Returns the name of a connected client, if it has given itself one.
 pub fn name_of(id: u64) -> Option<Vec<u8>> {
     // SAFETY: the function is optional, and checked; the kept context is live, and the name is copied and freed once.
     unsafe {

@@ -63,7 +63,7 @@ pub(super) unsafe fn document(command: *mut raw::RedisModuleCommand, spec: &Spec
     unsafe { api!(RedisModule_SetCommandInfo(command, &raw const info)) }
 }
 
-/// What a command does to its keys, as the server's flags.
+/// Returns the server's flags for this use of keys.
 pub(super) fn flags_of(key_use: KeyUse) -> u32 {
     match key_use {
         KeyUse::Read => raw::REDISMODULE_CMD_KEY_RO | raw::REDISMODULE_CMD_KEY_ACCESS,

@@ -13,7 +13,7 @@ use super::strings::c_string;
 
 static IS_CHANGED: MainThread<Cell<bool>> = MainThread::new(Cell::new(false));
 
-/// Whether a setting was set since the last call.
+/// Returns whether a setting was set since the last call.
 #[inline]
 pub fn is_changed() -> bool {
     IS_CHANGED.replace(false)
@@ -23,13 +23,13 @@ pub fn is_changed() -> bool {
 pub struct Setting {
     /// Without the module's prefix.
     pub name: &'static str,
-    /// What it is if nobody sets it.
+    /// The value if the operator sets none.
     pub default: i64,
     /// The smallest it may be.
     pub min: i64,
     /// The largest it may be.
     pub max: i64,
-    /// What it is.
+    /// The value.
     pub value: Cell<i64>,
 }
 
@@ -55,7 +55,7 @@ pub fn register(context: &Context, setting: &'static Setting, default: i64) -> R
     if registered == super::OK { Ok(()) } else { Err(format!("dlock: cannot register setting {}", setting.name)) }
 }
 
-/// Sets the registered settings to what the configuration file and the load command say.
+/// Sets the registered settings to the values in the configuration file and the load command.
 pub fn load(context: &Context) -> Result<(), String> {
     // SAFETY: called once, during the load, after all settings are registered.
     if unsafe { api!(RedisModule_LoadConfigs(context.raw)) } == super::OK {

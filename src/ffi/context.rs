@@ -24,39 +24,39 @@ pub struct Context<'call> {
 pub struct Flags(c_int);
 
 impl Flags {
-    /// This server is a primary.
+    /// Returns whether this server is a primary.
     pub fn is_primary(self) -> bool {
         self.has(raw::REDISMODULE_CTX_FLAGS_MASTER)
     }
 
-    /// The command comes from a replication link, or from a file that is being loaded.
+    /// Returns whether the command comes from a replication link, or from a file that is being loaded.
     pub fn is_effect(self) -> bool {
         self.has(raw::REDISMODULE_CTX_FLAGS_REPLICATED) || self.is_loading()
     }
 
-    /// A client may wait here: not inside `MULTI`, a script, or wherever blocking is denied.
+    /// Returns whether a client may wait here: not inside `MULTI`, a script, or wherever blocking is denied.
     pub fn can_block(self) -> bool {
         let denied = raw::REDISMODULE_CTX_FLAGS_DENY_BLOCKING;
         !self.has(denied | raw::REDISMODULE_CTX_FLAGS_MULTI | raw::REDISMODULE_CTX_FLAGS_LUA)
     }
 
-    /// The command is called by another module, which may do everything.
+    /// Returns whether another module, which may do everything, calls the command.
     pub fn is_called_by_module(self) -> bool {
         let called = self.has(raw::REDISMODULE_CTX_FLAGS_DENY_BLOCKING);
         called && !self.has(raw::REDISMODULE_CTX_FLAGS_MULTI | raw::REDISMODULE_CTX_FLAGS_LUA)
     }
 
-    /// The server is part of a cluster.
+    /// Returns whether the server is part of a cluster.
     pub fn is_cluster(self) -> bool {
         self.has(raw::REDISMODULE_CTX_FLAGS_CLUSTER)
     }
 
-    /// The server appends what changes to a file.
+    /// Returns whether the server appends changes to a file.
     pub fn has_aof(self) -> bool {
         self.has(raw::REDISMODULE_CTX_FLAGS_AOF)
     }
 
-    /// The server is loading its data.
+    /// Returns whether the server is loading its data.
     pub fn is_loading(self) -> bool {
         self.has(raw::REDISMODULE_CTX_FLAGS_LOADING | raw::REDISMODULE_CTX_FLAGS_ASYNC_LOADING)
     }
@@ -66,8 +66,9 @@ impl Flags {
     }
 }
 
-/// The time of the running command where the server keeps one, else the machine's time. It stands still in a transaction, in
-/// a script, and in what the server calls meanwhile. When it calls the module at another time, it sets its clock first.
+/// Returns the time of the running command where the server keeps one, else the machine's time. It stands still in a
+/// transaction, in a script, and in what the server calls meanwhile. When it calls the module at another time, it sets
+/// its clock first.
 pub fn now() -> Now {
     // SAFETY: the function takes nothing and reads the server's cached clock.
     match unsafe { raw::RedisModule_CachedMicroseconds.map(|cached| cached()) } {
@@ -76,13 +77,13 @@ pub fn now() -> Now {
     }
 }
 
-/// The machine's time: for timers, for a removed key (the server removes expired keys without setting its clock), and for a
-/// forked child, whose clock stands still.
+/// Returns the machine's time: for timers, for a removed key (the server removes expired keys without setting its
+/// clock), and for a forked child, whose clock stands still.
 pub fn machine_time() -> Now {
     Now::from_us(clock_ns(libc::CLOCK_REALTIME) / 1_000)
 }
 
-/// The machine's monotonic clock.
+/// Returns the machine's monotonic clock.
 pub fn uptime() -> Uptime {
     Uptime::from_us(clock_ns(libc::CLOCK_MONOTONIC) / 1_000)
 }
@@ -104,14 +105,14 @@ impl Stopwatch {
         Stopwatch(clock_ns(libc::CLOCK_THREAD_CPUTIME_ID))
     }
 
-    /// How many ns it has been running.
+    /// Returns how many ns it has been running.
     pub fn ns(&self) -> u64 {
         clock_ns(libc::CLOCK_THREAD_CPUTIME_ID).saturating_sub(self.0)
     }
 }
 
-/// Whether the server holds its data still (`CLIENT PAUSE`, failover, slot hand-over): then nothing may be written
-/// except by a client's command.
+/// Returns whether the server holds its data still (`CLIENT PAUSE`, failover, slot hand-over): then nothing may be
+/// written except by a client's command.
 pub fn is_held_still() -> bool {
     // SAFETY: the function takes nothing.
     unsafe { api!(RedisModule_AvoidReplicaTraffic()) != 0 }
@@ -130,19 +131,19 @@ impl Context<'_> {
         Context { raw, owed: Cell::new(1), call: PhantomData }
     }
 
-    /// The flags now.
+    /// Returns the flags now.
     pub fn flags(&self) -> Flags {
         // SAFETY: `self.raw` is live for the call.
         Flags(unsafe { api!(RedisModule_GetContextFlags(self.raw)) })
     }
 
-    /// The selected database.
+    /// Returns the selected database.
     pub fn db(&self) -> c_int {
         // SAFETY: `self.raw` is live for the call.
         unsafe { api!(RedisModule_GetSelectedDb(self.raw)) }
     }
 
-    /// Selects a database for this context; whether there is such a database.
+    /// Selects a database for this context; returns whether there is such a database.
     pub fn select_db(&mut self, db: c_int) -> bool {
         // SAFETY: `self.raw` is live for the call.
         unsafe { api!(RedisModule_SelectDb(self.raw, db)) == super::OK }
@@ -210,9 +211,9 @@ impl Context<'_> {
         if is_done { Ok(()) } else { Err(error) }
     }
 
-    /// Whether the running command has a user: it has none if another module sent it without one, and may do everything
-    /// then. The server looks for the user first, and does not find the command; the functions that name the user crash
-    /// where there is none.
+    /// Returns whether the running command has a user: it has none if another module sent it without one, and may do
+    /// everything then. The server looks for the user first, and does not find the command; the functions that name the
+    /// user crash where there is none.
     pub fn has_user(&mut self) -> bool {
         // SAFETY: the format announces the rights of the user, and errors as replies; no argument follows. The reply is
         // ours, and freed once; null is no reply.
@@ -227,14 +228,14 @@ impl Context<'_> {
         }
     }
 
-    /// The id of the client that sent the command; 0 where that cannot be told: in a transaction, a script or a module's
-    /// call. There the command may run as a client without a connection, and Valkey 9.1 crashes when it is asked for the
-    /// address of such a client.
+    /// Returns the id of the client that sent the command; 0 where that cannot be told: in a transaction, a script or a
+    /// module's call. There the command may run as a client without a connection, and Valkey 9.1 crashes when it is
+    /// asked for the address of such a client.
     pub fn sender(&self, flags: Flags) -> u64 {
         if flags.can_block() { self.client_id() } else { 0 }
     }
 
-    /// The id of the client whose command is running, if that is a connection: not a script's or a module's.
+    /// Returns the id of the client whose command is running, if that is a connection: not a script's or a module's.
     pub fn connected_client(&self, flags: Flags) -> Option<u64> {
         if flags.has(raw::REDISMODULE_CTX_FLAGS_LUA) || flags.is_called_by_module() {
             // Some servers list the client of a script among the connected.
@@ -251,7 +252,7 @@ impl Context<'_> {
         unsafe { api!(RedisModule_GetClientId(self.raw)) }
     }
 
-    /// A field of the server's `INFO`; `None` if there is no field of that name.
+    /// Returns a field of the server's `INFO`; `None` if there is no field of that name.
     pub fn server_info(&self, section: &str, field: &str) -> Option<String> {
         let (section, field) = (c_string(section), c_string(field));
         // SAFETY: `self.raw` is live for the call; the value is the info's own and is copied before that is freed.
@@ -265,7 +266,7 @@ impl Context<'_> {
         }
     }
 
-    /// A setting of the server; `None` if there is no setting of that name, or no command `CONFIG`.
+    /// Returns a setting of the server; `None` if there is no setting of that name, or no command `CONFIG`.
     pub fn setting(&mut self, name: &CStr) -> Option<Vec<u8>> {
         // SAFETY: the format announces errors as replies and two C strings, which outlive the call. The reply is ours, and
         // freed once; the value is a part of it, and copied before. Functions that take a reply take null for none.
@@ -337,13 +338,13 @@ impl Context<'_> {
         unsafe { api!(RedisModule_ReplyWithError(self.raw, message.as_ptr())) };
     }
 
-    /// A reply is given, which so many others are part of.
+    /// Counts a reply that was given, and the `parts` that it still needs.
     #[inline]
     fn replies(&self, parts: usize) {
         self.owed.set(self.owed.get().saturating_sub(1).saturating_add(parts));
     }
 
-    /// The call owes no reply any more: somebody else gives it.
+    /// Records that the call owes no reply any more: the reply comes from elsewhere.
     pub(super) fn owes_nothing(&self) {
         self.owed.set(0);
     }

@@ -12,7 +12,7 @@ use super::context::{Context, Flags};
 use super::guard::guarded;
 use super::main_thread::MainThread;
 
-/// What the server calls of the module. None of these writes a key.
+/// The module's functions that the server calls. None of these writes a key.
 #[derive(Clone, Copy)]
 pub struct Hooks {
     /// A lock's key is removed or replaced: database, name, lock, and whether by others than a call of the module.
@@ -66,7 +66,7 @@ static HOOKS: MainThread<Cell<Hooks>> = MainThread::new(Cell::new(Hooks {
     timer: |_| (),
 }));
 
-/// Sets what the server calls. Called once, during the load, before anything is registered.
+/// Sets the functions that the server calls. Called once, during the load, before anything is registered.
 pub fn set_hooks(hooks: Hooks) {
     HOOKS.set(hooks);
 }
@@ -75,7 +75,7 @@ pub(super) fn hooks() -> Hooks {
     HOOKS.get()
 }
 
-/// Tells the server what the module takes care of itself.
+/// Tells the server which tasks the module does itself.
 pub fn set_options(context: &Context<'_>) {
     // The header that the bindings are made from has these as expressions, which do not come through.
     const NO_IMPLICIT_SIGNAL_MODIFIED: u32 = 1 << 1;
@@ -109,7 +109,7 @@ pub fn subscribe_to_server_events(context: &Context<'_>) -> Result<(), String> {
     Ok(())
 }
 
-/// Has the server call the hook `turn_ends` from now on. Called in an event or in a timer.
+/// Makes the server call the hook `turn_ends` from now on. Called in an event or in a timer.
 pub fn watch_turns_for_aof(context: &Context<'_>) {
     set_turn_event(context, Some(server_event));
 }
@@ -188,12 +188,12 @@ pub fn keep_context(context: &Context<'_>) {
     DETACHED.set(unsafe { api!(RedisModule_GetDetachedThreadSafeContext(context.raw)) });
 }
 
-/// The kept context.
+/// Returns the kept context.
 pub(super) fn detached() -> *mut raw::RedisModuleCtx {
     DETACHED.get()
 }
 
-/// The state of the server, where no context is at hand.
+/// Returns the state of the server, where no context is at hand.
 pub fn server_flags() -> Flags {
     // SAFETY: the context is kept since the load.
     unsafe { Context::new(DETACHED.get()) }.flags()
@@ -202,7 +202,7 @@ pub fn server_flags() -> Flags {
 /// The module's one timer: the time it is set for, in unix ms, and the server's handle.
 static TIMER: MainThread<Cell<Option<(u64, raw::RedisModuleTimerID)>>> = MainThread::new(Cell::new(None));
 
-/// Whether the timer is set for this time (unix ms) or earlier.
+/// Returns whether the timer is set for this time (unix ms) or earlier.
 #[inline]
 pub fn is_timer_set_by(at_ms: u64) -> bool {
     TIMER.get().is_some_and(|(set, _)| set <= at_ms)

@@ -18,7 +18,7 @@ use super::data_type::{self, DISTRLOCK, Unlinking};
 use super::main_thread::MainThread;
 use super::strings::KeyName;
 
-/// What a key is open for.
+/// The purpose for which a key is open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
     /// To be read. If the key had expired, the engine hears of it as of any other removal.
@@ -216,8 +216,8 @@ impl Drop for Key<'_> {
     }
 }
 
-/// Asks what the server lets a client do to this key now. Returns that, and whether asking removed the key: it had
-/// expired, and no hook tells.
+/// Asks which access the server gives a client to this key now. Returns that, and whether asking removed the key: it
+/// had expired, and no hook tells.
 pub fn permission(context: &mut Context<'_>, name: &KeyName<'_>) -> (Permission, bool) {
     // SAFETY: both are borrowed for the call, which selects no database in this context.
     unsafe { data_type::unlinking(Unlinking::Opening, context.raw, name.raw(), || context.permission(name)) }

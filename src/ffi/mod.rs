@@ -1,7 +1,7 @@
 //! The only unsafe code: thin, safe wrappers around what the module needs of the server.
 //!
-//! This is the ground floor: it imports nothing of the module. What the server calls is passed in, as a type that
-//! implements a trait ([`command::Command`], [`blocking::Ticket`]) or at load ([`hooks::Hooks`]).
+//! This is the ground floor: it imports nothing of the module. The module passes in the code that the server calls, as
+//! a type that implements a trait ([`command::Command`], [`blocking::Ticket`]) or at load ([`hooks::Hooks`]).
 //!
 //! | file | wraps |
 //! |---|---|
@@ -10,14 +10,14 @@
 //! | `strings` | strings of C and of the server, names of keys |
 //! | `key` | an open key, and the lock in it, as the engine reaches them |
 //! | `data_type` | the callbacks of the type `distrlock` |
-//! | `spec` | what is said about a command when it is registered |
+//! | `spec` | the description of a command, which the module registers |
 //! | `command` | registration of commands and their entry; `command_docs`: their `COMMAND DOCS` |
 //! | `alloc` | the server's allocator |
 //! | `acl` | ACL categories, and which commands a client may run |
 //! | `config` | registration of settings |
-//! | `hooks` | server events, timers, and what the server calls of the module |
+//! | `hooks` | server events, timers, and the module's functions that the server calls |
 //! | `blocking` | clients that wait |
-//! | `clients` | who a client is |
+//! | `clients` | the names and the addresses of clients |
 //! | `info` | the section of `INFO` |
 //! | `scan` | whether a database has a lock |
 //! | `meddler` | another module, for tests: only in debug builds |
@@ -63,9 +63,9 @@ use redis_module::raw;
 pub use guard::{guarded, log_panics};
 pub use main_thread::{MainThread, this_is_the_main_thread};
 
-/// What a function of the module API returns on success.
+/// The result of a function of the module API on success.
 const OK: c_int = constant(raw::REDISMODULE_OK);
-/// What it returns on failure.
+/// The result on failure.
 const ERR: c_int = constant(raw::REDISMODULE_ERR);
 
 /// A constant of the module API, which the bindings have in a wider type than the functions use.

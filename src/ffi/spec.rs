@@ -1,4 +1,4 @@
-//! What is said about a command when it is registered.
+//! The description of a command, which the module registers.
 
 use std::ffi::c_int;
 
@@ -33,7 +33,7 @@ pub enum Keys {
     Numbered(KeyUse),
 }
 
-/// What a command does to its keys.
+/// The use that a command makes of its keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KeyUse {
     /// It reads them.
@@ -67,7 +67,7 @@ pub enum Argument {
 }
 
 impl Spec {
-    /// The command with its arguments, as the pages of the docs show it.
+    /// Returns the command with its arguments, as the pages of the docs show it.
     pub fn syntax(&self) -> String {
         let keys: &[&str] = match self.keys {
             Keys::None => &[],
