@@ -12,18 +12,18 @@ use crate::{Hold, Lock, Mode, Owner, TokenClock, UnixMs};
 pub struct Effect {
     /// The primary's clock: holds that have lapsed by it are dropped first.
     pub clock: UnixMs,
-    /// What happens then.
+    /// The change then.
     pub change: Change,
 }
 
-/// What an [`Effect`] does.
+/// The change that an [`Effect`] makes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Change {
     /// The hold takes the place of the same owner's in that mode.
     Put {
         /// The whole hold.
         hold: Hold,
-        /// What happens to the key's TTL.
+        /// The change of the key's TTL.
         expiry: Expiry,
     },
     /// The owner's hold of this mode, or of both, ends.
@@ -37,7 +37,7 @@ pub enum Change {
     Sweep,
 }
 
-/// What an effect does to the key's TTL.
+/// The change that an effect makes to the key's TTL.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Expiry {
     /// It becomes the last deadline.
@@ -48,28 +48,28 @@ pub enum Expiry {
     Leave,
 }
 
-/// What a server remembers beside its locks and that effects change.
+/// The memory of a server beside its locks, which effects change.
 #[derive(Clone, Debug, Default)]
 pub struct Memory {
     /// The token clock, which advances with every token in an effect.
     pub tokens: TokenClock,
-    /// What is left of large locks, to be freed a piece at a time.
+    /// The rest of large locks, which is freed a piece at a time.
     pub trash: Trash,
 }
 
 impl Memory {
-    /// A server that has seen no effect.
+    /// Returns a server that has seen no effect.
     pub const fn new() -> Memory {
         Memory { tokens: TokenClock::new(), trash: Trash::new() }
     }
 }
 
-/// What applying an effect did.
+/// The result of applying an effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Applied {
     /// How many lapsed holds were dropped.
     pub lapsed: u64,
-    /// What happens to the key's TTL, if a hold is left.
+    /// The change of the key's TTL, if a hold is left.
     pub expiry: Expiry,
     /// Whether holders or counts changed: a renewal changes neither.
     pub is_visible: bool,

@@ -15,7 +15,7 @@ pub struct Lock {
     pub(crate) holds: Holds,
 }
 
-/// What a request wants of a lock.
+/// A request's demand on a lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Want {
     /// The lock exclusively, by an owner that does not hold it (`ACQUIRE`, `MACQUIRE`).
@@ -40,7 +40,7 @@ pub enum Want {
 }
 
 impl Want {
-    /// The mode of the hold that the request leads to.
+    /// Returns the mode of the hold that the request leads to.
     pub fn mode(self) -> Mode {
         match self {
             Want::ExclusiveOnce | Want::Exclusive => Mode::Exclusive,
@@ -48,7 +48,7 @@ impl Want {
         }
     }
 
-    /// The number of entries that the request asks for.
+    /// Returns the number of entries that the request asks for.
     pub fn entries(self) -> u32 {
         match self {
             Want::ExclusiveOnce | Want::Exclusive | Want::Shared | Want::Slot { .. } => 1,
@@ -56,7 +56,7 @@ impl Want {
         }
     }
 
-    /// The most entries of all owners together, if the request has a limit.
+    /// Returns the most entries of all owners together, if the request has a limit.
     pub fn limit(self) -> Option<u32> {
         match self {
             Want::ExclusiveOnce | Want::Exclusive | Want::Shared => None,
@@ -64,7 +64,7 @@ impl Want {
         }
     }
 
-    /// Whether it gives more entries to an owner that has a hold of the mode.
+    /// Returns whether it gives more entries to an owner that has a hold of the mode.
     pub fn is_reentrant(self) -> bool {
         match self {
             Want::ExclusiveOnce | Want::Slot { .. } => false,
@@ -80,7 +80,7 @@ pub struct Request {
     pub owner: Owner,
     /// Whether the server drew the owner (`*`), so that the client has to be told.
     pub is_owner_drawn: bool,
-    /// What it wants of each lock.
+    /// The demand on each lock.
     pub want: Want,
     /// The lease.
     pub lease: LeaseChoice,
@@ -95,7 +95,7 @@ pub struct Request {
 }
 
 impl Request {
-    /// A request without any option, by an owner that the client knows.
+    /// Returns a request without any option, by an owner that the client knows.
     pub fn new(owner: Owner, want: Want, lease: LeaseChoice) -> Request {
         Request {
             owner,
@@ -109,20 +109,21 @@ impl Request {
         }
     }
 
-    /// The lease of a new hold, if the request names none: the server's `default`, or the cap if that is shorter.
+    /// Returns the lease of a new hold, if the request names none: the server's `default`, or the cap if that is
+    /// shorter.
     #[inline]
     pub(crate) fn default_lease(&self, default: Lease) -> Lease {
         self.cap.map_or(default, |cap| cap.min(default))
     }
 
-    /// The session that a grant binds the hold to, if `client` has sent the request.
+    /// Returns the session that a grant binds the hold to, if `client` has sent the request.
     #[inline]
     pub(crate) fn session_key(&self, client: ClientId) -> Option<SessionKey> {
         self.session.key(client)
     }
 }
 
-/// What the server gives to a grant.
+/// The server's terms for a grant.
 #[derive(Clone, Copy, Debug)]
 pub struct Terms {
     /// The lease of a new hold that names none.
@@ -223,11 +224,11 @@ pub struct Renew<'a> {
     pub mode: Option<Mode>,
     /// The lease from now on.
     pub lease: LeaseChoice,
-    /// What the command says about the token.
+    /// The command's word on the token.
     pub token: RenewToken,
 }
 
-/// What a [`Renew`] says about the fencing token.
+/// The word of a [`Renew`] on the fencing token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RenewToken {
     /// Nothing.
@@ -308,8 +309,8 @@ impl Lock {
         }
     }
 
-    /// The number of a new hold, if the request asks for one. What only counts as released keeps its number, until it is
-    /// released: then the request is refused as if it were held.
+    /// Returns the number of a new hold, if the request asks for one. A hold that only counts as released keeps its
+    /// number, until it is released: then the request is refused as if it were held.
     fn slot(&self, now: UnixMs, want: Want) -> Result<Option<u32>, Refusal> {
         match want {
             Want::Slot { limit } => {
@@ -319,7 +320,7 @@ impl Lock {
         }
     }
 
-    /// Decides what a release at `now` gives back. O(log n).
+    /// Decides which entries a release at `now` ends. O(log n).
     pub fn release(&self, now: UnixMs, request: &Release) -> Released {
         let (exclusive, shared) = self.named(now, request.owner, request.mode);
         let repeats = |hold: &&Hold| hold.repeats(request.request);
@@ -366,7 +367,7 @@ impl Lock {
         }
     }
 
-    /// Whether an owner other than this one has a live hold, without the shared ones whose sessions have ended.
+    /// Returns whether an owner other than this one has a live hold, without the shared ones whose sessions have ended.
     pub(crate) fn is_held_by_others(&self, now: UnixMs, owner: &Owner, ended: Sum) -> bool {
         if self.is_closed_to(owner, now) {
             return true;
@@ -384,13 +385,13 @@ impl Lock {
         self.holds.exclusive().is_some_and(|hold| hold.owner != *owner && hold.is_live(now))
     }
 
-    /// The live holds of `owner` that a command names: the exclusive and the shared one.
+    /// Returns the live holds of `owner` that a command names: the exclusive and the shared one.
     pub(crate) fn named(&self, now: UnixMs, owner: &Owner, mode: Option<Mode>) -> (Option<&Hold>, Option<&Hold>) {
         let (exclusive, shared) = self.mine(owner, now);
         (exclusive.filter(|_| mode != Some(Mode::Shared)), shared.filter(|_| mode != Some(Mode::Exclusive)))
     }
 
-    /// The live holds of `owner`: the exclusive and the shared one.
+    /// Returns the live holds of `owner`: the exclusive and the shared one.
     #[inline]
     pub(crate) fn mine(&self, owner: &Owner, now: UnixMs) -> (Option<&Hold>, Option<&Hold>) {
         let (exclusive, shared) = self.holds.of(owner);

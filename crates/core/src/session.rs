@@ -1,12 +1,12 @@
-//! What a hold can be bound to: the connection of a client, or a session that has a name.
+//! The targets of a binding: the connection of a client, or a session that has a name.
 
 use std::borrow::Borrow;
 use std::sync::Arc;
 
 use crate::ClientId;
 
-/// What a command wants a hold to be bound to. `S` is how it names the session: by the id that the client sent, or by what
-/// the engine has found under it.
+/// The binding that a command asks for. `S` is how it names the session: by the id that the client sent, or by what the
+/// engine has found under it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BindTo<S> {
     /// Nothing: the binding stays what it is.
@@ -18,7 +18,7 @@ pub enum BindTo<S> {
 }
 
 impl<S> BindTo<S> {
-    /// The same, with the session looked up.
+    /// Returns the same, with the session looked up.
     pub fn map<R>(self, look_up: impl FnOnce(S) -> R) -> BindTo<R> {
         match self {
             BindTo::Nothing => BindTo::Nothing,
@@ -36,12 +36,12 @@ impl SessionId {
     /// The longest id in bytes.
     pub const MAX_LEN: usize = 128;
 
-    /// The id of these bytes, unless it has none or too many.
+    /// Returns the id of these bytes, unless it has none or too many.
     pub fn new(id: &[u8]) -> Option<SessionId> {
         if id.is_empty() || id.len() > Self::MAX_LEN { None } else { Some(SessionId(id.into())) }
     }
 
-    /// The bytes.
+    /// Returns the bytes.
     pub fn as_bytes(&self) -> &[u8] {
         &self.0
     }
@@ -68,11 +68,11 @@ pub enum NoSession {
     Userless,
 }
 
-/// What a request is bound to, as the engine has looked it up.
+/// The binding that a request asks for, as the engine has looked it up.
 pub type Binding = BindTo<Result<NamedId, NoSession>>;
 
 impl Binding {
-    /// The session of a request that `client` has sent.
+    /// Returns the session of a request that `client` has sent.
     #[inline]
     pub(crate) fn key(self, client: ClientId) -> Option<SessionKey> {
         match self {
@@ -93,7 +93,8 @@ pub enum SessionKey {
 }
 
 impl SessionKey {
-    /// By which the work for this session is accounted, beside that of connections: no server gives out ids this large.
+    /// Returns the id that accounts the work for this session, beside that of connections: no server gives out ids this
+    /// large.
     pub(crate) fn payer(self) -> ClientId {
         const NAMED: u64 = 1 << 63;
         match self {
@@ -102,7 +103,7 @@ impl SessionKey {
         }
     }
 
-    /// The connection, if it is that of one.
+    /// Returns the connection, if it is that of one.
     pub fn connection(self) -> Option<ClientId> {
         match self {
             SessionKey::Connection(client) => Some(client),
@@ -116,12 +117,12 @@ impl SessionKey {
 pub struct Uptime(u64);
 
 impl Uptime {
-    /// The time `us` microseconds after the start.
+    /// Returns the time `us` microseconds after the start.
     pub const fn from_us(us: u64) -> Uptime {
         Uptime(us)
     }
 
-    /// Microseconds after the start.
+    /// Returns the microseconds after the start.
     pub const fn us(self) -> u64 {
         self.0
     }

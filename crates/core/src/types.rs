@@ -23,22 +23,22 @@ impl UnixMs {
     /// Before every deadline: by this clock no hold has lapsed.
     pub const ZERO: UnixMs = UnixMs(0);
 
-    /// `ms` milliseconds after the epoch, or the latest time there is.
+    /// Returns `ms` milliseconds after the epoch, or the latest time there is.
     pub const fn new(ms: u64) -> UnixMs {
         if ms > Self::MAX.0 { Self::MAX } else { UnixMs(ms) }
     }
 
-    /// Milliseconds after the epoch.
+    /// Returns the milliseconds after the epoch.
     pub const fn get(self) -> u64 {
         self.0
     }
 
-    /// The time `lease` later.
+    /// Returns the time `lease` later.
     pub const fn plus(self, lease: Lease) -> UnixMs {
         UnixMs::new(self.0.saturating_add(lease.get()))
     }
 
-    /// Milliseconds from `earlier` until this time, 0 if it is not earlier.
+    /// Returns the milliseconds from `earlier` until this time, 0 if it is not earlier.
     pub const fn since(self, earlier: UnixMs) -> u64 {
         self.0.saturating_sub(earlier.0)
     }
@@ -49,17 +49,17 @@ impl UnixMs {
 pub struct Now(u64);
 
 impl Now {
-    /// The time `us` microseconds after the epoch.
+    /// Returns the time `us` microseconds after the epoch.
     pub const fn from_us(us: u64) -> Now {
         Now(us)
     }
 
-    /// Microseconds after the epoch: what fencing tokens count.
+    /// Returns the microseconds after the epoch, the unit of fencing tokens.
     pub const fn us(self) -> u64 {
         self.0
     }
 
-    /// Milliseconds after the epoch, rounded down: what leases count.
+    /// Returns the milliseconds after the epoch, rounded down, the unit of leases.
     pub const fn ms(self) -> UnixMs {
         UnixMs::new(self.0 / 1000)
     }
@@ -90,7 +90,7 @@ impl Lease {
     /// time.
     pub const MIN_BOUND: Lease = Lease(NonZeroU64::new(300).unwrap());
 
-    /// `ms` milliseconds, unless that is 0 or over [`Lease::MAX`].
+    /// Returns `ms` milliseconds, unless that is 0 or over [`Lease::MAX`].
     pub const fn new(ms: u64) -> Option<Lease> {
         match NonZeroU64::new(ms) {
             Some(lease) if ms <= Self::MAX.get() => Some(Lease(lease)),
@@ -98,18 +98,18 @@ impl Lease {
         }
     }
 
-    /// Milliseconds.
+    /// Returns the milliseconds.
     pub const fn get(self) -> u64 {
         self.0.get()
     }
 
-    /// Whether a hold with it can be bound to a connection: it is [`Lease::MIN_BOUND`] or longer.
+    /// Returns whether a hold with it can be bound to a connection: it is [`Lease::MIN_BOUND`] or longer.
     pub fn can_be_bound(self) -> bool {
         self >= Self::MIN_BOUND
     }
 }
 
-/// What a command says of the lease.
+/// A command's word on the lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LeaseChoice {
     /// Nothing: the hold's own, or the default for a new hold.
@@ -121,7 +121,7 @@ pub enum LeaseChoice {
 }
 
 impl LeaseChoice {
-    /// The lease and the deadline of a hold whose own (or default) lease is `own`, granted or renewed at `now`.
+    /// Returns the lease and the deadline of a hold whose own (or default) lease is `own`, granted or renewed at `now`.
     ///
     /// `None`: an absolute lease that has passed, or is longer than any lease may be.
     pub fn resolve(self, now: UnixMs, own: Lease) -> Option<(Lease, UnixMs)> {
@@ -141,7 +141,7 @@ impl Token {
     /// 2^53.
     pub const MAX: Token = Token(NonZeroU64::new(1 << 53).unwrap());
 
-    /// `n`, unless that is 0 or over [`Token::MAX`].
+    /// Returns `n`, unless that is 0 or over [`Token::MAX`].
     pub const fn new(n: u64) -> Option<Token> {
         match NonZeroU64::new(n) {
             Some(token) if n <= Self::MAX.get() => Some(Token(token)),
@@ -149,13 +149,13 @@ impl Token {
         }
     }
 
-    /// The number.
+    /// Returns the number.
     pub const fn get(self) -> u64 {
         self.0.get()
     }
 }
 
-/// Who holds a lock: 1 to [`Owner::MAX_LEN`] bytes chosen by the client. One owner is one thread of control.
+/// The holder of a lock: 1 to [`Owner::MAX_LEN`] bytes chosen by the client. One owner is one thread of control.
 ///
 /// A UUID in its usual form (36 characters, lower case, hyphens) is kept as its 16 bytes; everything shows the bytes
 /// that came in.
@@ -173,7 +173,7 @@ impl Owner {
     /// The longest owner in bytes.
     pub const MAX_LEN: usize = 1024;
 
-    /// An owner of these bytes, unless there are none or too many.
+    /// Returns an owner of these bytes, unless there are none or too many.
     pub fn new(bytes: &[u8]) -> Option<Owner> {
         if bytes.is_empty() || bytes.len() > Self::MAX_LEN {
             return None;
@@ -181,7 +181,7 @@ impl Owner {
         Some(Owner(parse_uuid(bytes).map_or_else(|| Form::Bytes(bytes.into()), Form::Uuid)))
     }
 
-    /// The owner whose text is the UUID of these bytes.
+    /// Returns the owner whose text is the UUID of these bytes.
     pub fn from_uuid(bytes: [u8; 16]) -> Owner {
         let number = u128::from_be_bytes(bytes);
         #[allow(clippy::cast_possible_truncation, reason = "each takes its half")]
@@ -189,7 +189,7 @@ impl Owner {
         Owner(Form::Uuid(halves))
     }
 
-    /// The 16 bytes, if the owner is a UUID.
+    /// Returns the 16 bytes, if the owner is a UUID.
     pub fn as_uuid(&self) -> Option<[u8; 16]> {
         match &self.0 {
             Form::Uuid(halves) => Some(uuid_bytes(*halves)),
@@ -197,7 +197,7 @@ impl Owner {
         }
     }
 
-    /// The bytes the client chose.
+    /// Returns the bytes the client chose.
     pub fn text(&self) -> OwnerText<'_> {
         match &self.0 {
             Form::Uuid(halves) => OwnerText::Uuid(format_uuid(&uuid_bytes(*halves))),
@@ -205,7 +205,7 @@ impl Owner {
         }
     }
 
-    /// Bytes on the heap beside the owner itself.
+    /// Returns the bytes on the heap beside the owner itself.
     pub fn heap_bytes(&self) -> usize {
         match &self.0 {
             Form::Uuid(_) => 0,
@@ -270,17 +270,17 @@ impl RequestId {
     /// The longest id in bytes.
     pub const MAX_LEN: usize = 64;
 
-    /// A request with this id, unless it has no bytes or too many.
+    /// Returns a request with this id, unless it has no bytes or too many.
     pub fn new(command: Command, id: &[u8]) -> Option<RequestId> {
         if id.is_empty() || id.len() > Self::MAX_LEN { None } else { Some(RequestId { command, id: id.into() }) }
     }
 
-    /// The command.
+    /// Returns the command.
     pub fn command(&self) -> Command {
         self.command
     }
 
-    /// The id.
+    /// Returns the id.
     pub fn id(&self) -> &[u8] {
         &self.id
     }
@@ -289,7 +289,7 @@ impl RequestId {
 /// One owner's part of a lock in one mode.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Hold {
-    /// Who holds.
+    /// The owner.
     pub owner: Owner,
     /// In which mode.
     pub mode: Mode,
@@ -301,11 +301,11 @@ pub struct Hold {
     pub deadline: UnixMs,
     /// Its fencing token.
     pub token: Token,
-    /// What few holds have.
+    /// Fields that few holds have.
     pub extras: Option<Box<Extras>>,
 }
 
-/// What few holds have: it takes no room in the others.
+/// Fields that few holds have: they take no room in the others.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Extras {
     request: Option<RequestId>,
@@ -314,8 +314,8 @@ pub struct Extras {
 }
 
 impl Extras {
-    /// The last request on a hold that named an id, its cap and its number; `None` if it has none of them. Only a shared
-    /// hold has a number.
+    /// Returns the last request on a hold that named an id, its cap and its number; `None` if it has none of them. Only
+    /// a shared hold has a number.
     #[inline]
     pub fn of(request: Option<RequestId>, cap: Option<UnixMs>, slot: Option<u32>) -> Option<Box<Extras>> {
         if request.is_none() && cap.is_none() && slot.is_none() {
@@ -326,31 +326,32 @@ impl Extras {
 }
 
 impl Hold {
-    /// The last request on it that named an id.
+    /// Returns the last request on it that named an id.
     #[inline]
     pub fn request(&self) -> Option<&RequestId> {
         self.extras.as_ref()?.request.as_ref()
     }
 
-    /// The latest time that its deadline can ever have, if there is one (`MAXHOLD`). The deadline is not behind it.
+    /// Returns the latest time that its deadline can ever have, if there is one (`MAXHOLD`). The deadline is not behind
+    /// it.
     #[inline]
     pub fn cap(&self) -> Option<UnixMs> {
         self.extras.as_ref()?.cap
     }
 
-    /// Its number, if it was asked for (`SLOT`): no other hold of the lock has it.
+    /// Returns its number, if it was asked for (`SLOT`): no other hold of the lock has it.
     #[inline]
     pub fn slot(&self) -> Option<u32> {
         self.extras.as_ref()?.slot
     }
 
-    /// The time, or the cap if that is earlier.
+    /// Returns the time, or the cap if that is earlier.
     #[inline]
     pub(crate) fn up_to_cap(&self, time: UnixMs) -> UnixMs {
         self.cap().map_or(time, |cap| time.min(cap))
     }
 
-    /// Whether nothing can extend it: its deadline is the cap.
+    /// Returns whether nothing can extend it: its deadline is the cap.
     pub fn has_reached_cap(&self) -> bool {
         self.cap() == Some(self.deadline)
     }
@@ -362,18 +363,18 @@ impl Hold {
         }
     }
 
-    /// Whether the last request on it that named an id was this one.
+    /// Returns whether the last request on it that named an id was this one.
     pub fn repeats(&self, request: Option<&RequestId>) -> bool {
         request.is_some() && self.request() == request
     }
 
-    /// Bytes on the heap beside the hold itself.
+    /// Returns the bytes on the heap beside the hold itself.
     pub fn heap_bytes(&self) -> usize {
         let id = self.request().map_or(0, |request| request.id.len());
         self.owner.heap_bytes() + self.extras.as_ref().map_or(0, |_| size_of::<Extras>() + id)
     }
 
-    /// Whether the hold exists at `now`: a lapsed hold does not.
+    /// Returns whether the hold exists at `now`: a lapsed hold does not.
     pub fn is_live(&self, now: UnixMs) -> bool {
         now < self.deadline
     }

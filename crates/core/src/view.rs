@@ -1,4 +1,4 @@
-//! What can be read of a lock without changing it. Lapsed holds do not show, except where a name says so.
+//! The questions about a lock that do not change it. Lapsed holds do not show, except where a name says so.
 
 use crate::{Hold, Lock, Mode, Owner, Token, UnixMs};
 
@@ -31,7 +31,7 @@ pub enum LockMode {
 }
 
 impl Summary {
-    /// The sum of holds that are all live, in any order. One step a hold.
+    /// Returns the sum of holds that are all live, in any order. One step a hold.
     pub(crate) fn of<'a>(holds: impl Iterator<Item = &'a Hold>) -> Summary {
         let (mut exclusive, mut shared) = (0, 0);
         let mut summary = Summary { mode: LockMode::Free, holders: 0, entries: 0, token: None, deadline: None };
@@ -60,37 +60,37 @@ fn mode(exclusive: usize, shared: usize) -> (LockMode, u64) {
 }
 
 impl Lock {
-    /// Whether there is no hold at all, not even a lapsed one.
+    /// Returns whether there is no hold at all, not even a lapsed one.
     pub fn is_empty(&self) -> bool {
         self.holds.len() == 0
     }
 
-    /// How many holds are stored, lapsed ones too.
+    /// Returns how many holds are stored, lapsed ones too.
     pub fn stored(&self) -> usize {
         self.holds.len()
     }
 
-    /// Whether a stored hold has lapsed at `now`. O(1).
+    /// Returns whether a stored hold has lapsed at `now`. O(1).
     pub fn has_lapsed(&self, now: UnixMs) -> bool {
         self.holds.first_deadline().is_some_and(|deadline| deadline <= now)
     }
 
-    /// How many stored holds have lapsed at `now`. One step for each 512.
+    /// Returns how many stored holds have lapsed at `now`. One step for each 512.
     pub fn lapsed(&self, now: UnixMs) -> usize {
         self.holds.lapsed(now).holds
     }
 
-    /// How many of these had reached their cap: it has ended them. One step for each 512.
+    /// Returns how many of these had reached their cap: it has ended them. One step for each 512.
     pub(crate) fn lapsed_at_cap(&self, now: UnixMs) -> usize {
         self.holds.lapsed_at_cap(now)
     }
 
-    /// The first deadline of all stored holds; `None` if there are none. O(1).
+    /// Returns the first deadline of all stored holds; `None` if there are none. O(1).
     pub fn first_deadline(&self) -> Option<UnixMs> {
         self.holds.first_deadline()
     }
 
-    /// The last deadline of all stored holds; `None` if there are none. O(1).
+    /// Returns the last deadline of all stored holds; `None` if there are none. O(1).
     pub fn last_deadline(&self) -> Option<UnixMs> {
         self.holds.last_deadline()
     }
@@ -114,22 +114,22 @@ impl Lock {
         Summary { mode, holders, entries, token, deadline }
     }
 
-    /// The live holds with this token. O(log n).
+    /// Returns the live holds with this token. O(log n).
     pub fn with_token(&self, token: Token, now: UnixMs) -> impl Iterator<Item = &Hold> {
         self.holds.with_token(token).filter(move |hold| hold.is_live(now))
     }
 
-    /// The latest deadline of a live hold with this token. O(log n).
+    /// Returns the latest deadline of a live hold with this token. O(log n).
     pub fn deadline_of(&self, token: Token, now: UnixMs) -> Option<UnixMs> {
         self.with_token(token, now).map(|hold| hold.deadline).max()
     }
 
-    /// The live holds, lowest token first.
+    /// Returns the live holds, lowest token first.
     pub fn live_holds(&self, now: UnixMs) -> impl Iterator<Item = &Hold> {
         self.holds.by_token().filter(move |hold| hold.is_live(now))
     }
 
-    /// The live holds of one owner, lowest token first: none to two. O(log n).
+    /// Returns the live holds of one owner, lowest token first: none to two. O(log n).
     pub fn live_holds_of(&self, owner: &Owner, now: UnixMs) -> impl Iterator<Item = &Hold> {
         let (exclusive, shared) = self.mine(owner, now);
         let (first, second) = match (exclusive, shared) {
@@ -139,32 +139,32 @@ impl Lock {
         first.into_iter().chain(second)
     }
 
-    /// The live exclusive hold.
+    /// Returns the live exclusive hold.
     pub fn exclusive(&self, now: UnixMs) -> Option<&Hold> {
         self.holds.exclusive().filter(|hold| hold.is_live(now))
     }
 
-    /// All stored holds, in no order. The fastest way to see them all.
+    /// Returns all stored holds, in no order. The fastest way to see them all.
     pub(crate) fn stored_in_no_order(&self) -> impl Iterator<Item = &Hold> {
         self.holds.iter()
     }
 
-    /// How many holds are live. One step for each 512 that have lapsed.
+    /// Returns how many holds are live. One step for each 512 that have lapsed.
     pub(crate) fn live_count(&self, now: UnixMs) -> usize {
         self.stored() - self.lapsed(now)
     }
 
-    /// The live holds, the one with the last deadline first.
+    /// Returns the live holds, the one with the last deadline first.
     pub(crate) fn live_by_deadline(&self, now: UnixMs) -> impl Iterator<Item = &Hold> {
         self.holds.by_deadline().take_while(move |hold| hold.is_live(now))
     }
 
-    /// All stored holds, lapsed ones too, lowest token first.
+    /// Returns all stored holds, lapsed ones too, lowest token first.
     pub fn stored_holds(&self) -> impl Iterator<Item = &Hold> {
         self.holds.by_token()
     }
 
-    /// Bytes on the heap beside the value itself, about. One step a hold.
+    /// Returns the bytes on the heap beside the value itself, about. One step a hold.
     pub fn heap_bytes(&self) -> usize {
         self.holds.heap_bytes()
     }

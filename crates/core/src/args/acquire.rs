@@ -16,7 +16,7 @@ use crate::{BindTo, Command, Lease, LeaseChoice, Owner, RequestId, SessionId, To
 pub struct Acquire {
     /// The owner; `None`: the server draws one (`*`).
     pub owner: Option<Owner>,
-    /// What the command wants of the lock.
+    /// The request's demand on the lock.
     pub want: Want,
     /// The lease.
     pub lease: LeaseChoice,
@@ -36,7 +36,7 @@ impl Acquire {
     /// Reads the words after the key of `command`.
     ///
     /// # Errors
-    /// What is wrong with the first word that is wrong, or with all of them together.
+    /// A [`Malformed`]: the first wrong word, or a wrong combination of words.
     pub fn parse<'call>(
         words: impl Iterator<Item = &'call [u8]>,
         command: Command,
@@ -130,7 +130,7 @@ impl<'call> AcquireAll<'call> {
     /// Reads the words after the command's name.
     ///
     /// # Errors
-    /// What is wrong with the first word that is wrong, or with all of them together.
+    /// A [`Malformed`]: the first wrong word, or a wrong combination of words.
     pub fn parse(words: impl Iterator<Item = &'call [u8]>, limits: Limits) -> Result<AcquireAll<'call>, Malformed> {
         let mut words = Words::new(words);
         let number = words.required_integer("numkeys")?;

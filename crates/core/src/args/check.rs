@@ -15,7 +15,7 @@ impl Check {
     /// Reads the words after the key.
     ///
     /// # Errors
-    /// What is wrong with the token, or that there is more.
+    /// A [`Malformed`]: a wrong token, or more words than a token.
     pub fn parse<'call>(words: impl Iterator<Item = &'call [u8]>) -> Result<Check, Malformed> {
         let mut words = Words::new(words);
         let token = token(words.required()?, "token")?;

@@ -12,7 +12,7 @@ impl Info {
     /// Reads the words after the key.
     ///
     /// # Errors
-    /// What is wrong with the first word that is wrong.
+    /// A [`Malformed`]: the first wrong word.
     pub fn parse<'call>(words: impl Iterator<Item = &'call [u8]>) -> Result<Info, Malformed> {
         let mut words = Words::new(words);
         let Some(word) = words.word() else { return Ok(Info(Detail::Summary)) };
@@ -38,7 +38,7 @@ impl Info {
     }
 }
 
-/// What is wrong with `word`, which cannot follow the options `given`.
+/// Returns the error for `word`, which cannot follow the options `given`.
 #[cold]
 fn misplaced(word: &[u8], given: &[&'static str]) -> Malformed {
     let Some(option) = ["OWNER", "FULL", "COUNT"].into_iter().find(|option| is(word, option)) else {
@@ -52,5 +52,5 @@ fn misplaced(word: &[u8], given: &[&'static str]) -> Malformed {
 }
 
 const DEFAULT_COUNT: usize = 10;
-/// A list has at most so many: to send one hold costs 3 µs, and meanwhile the server does nothing else.
+/// The most holds that a list shows: to send one hold costs 3 µs, and meanwhile the server does nothing else.
 const MOST_SHOWN: usize = 1000;

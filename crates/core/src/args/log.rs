@@ -6,13 +6,13 @@ use super::words::{Words, integer, is};
 /// The arguments of `LOG`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Log {
-    /// The newest entries, at most so many.
+    /// The newest entries, at most this many.
     Get(usize),
     /// How many there are.
     Len,
     /// Removes all.
     Reset,
-    /// What the subcommands are.
+    /// The list of the subcommands.
     Help,
 }
 
@@ -30,13 +30,13 @@ pub enum Subcommand {
 }
 
 impl Subcommand {
-    /// The subcommand of this name, in any case; `None` if there is none.
+    /// Returns the subcommand of this name, in any case; `None` if there is none.
     pub fn of(word: &[u8]) -> Option<Subcommand> {
         let all = [Subcommand::Get, Subcommand::Len, Subcommand::Reset, Subcommand::Help];
         all.into_iter().find(|subcommand| is(word, subcommand.name()))
     }
 
-    /// Its name.
+    /// Returns its name.
     pub fn name(self) -> &'static str {
         match self {
             Subcommand::Get => "GET",
@@ -51,7 +51,7 @@ impl Log {
     /// Reads the words after the subcommand.
     ///
     /// # Errors
-    /// What is wrong with the first word that is wrong.
+    /// A [`Malformed`]: the first wrong word.
     pub fn parse<'call>(subcommand: Subcommand, words: impl Iterator<Item = &'call [u8]>) -> Result<Log, Malformed> {
         let mut words = Words::new(words);
         let log = match subcommand {

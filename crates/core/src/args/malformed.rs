@@ -67,7 +67,7 @@ pub enum Malformed {
     SameKey(Excerpt),
 }
 
-/// What is wrong with the options of a command.
+/// An error in the options of a command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Syntax {
     /// The command has no such option.
@@ -93,7 +93,7 @@ pub enum BadLease {
     TooLarge,
 }
 
-/// What says how long a hold may last at most.
+/// The source of the limit on how long a hold may last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CapBy {
     /// `MAXHOLD`.
@@ -119,7 +119,7 @@ impl Excerpt {
     /// The most bytes of the word.
     const MAX_LEN: usize = 32;
 
-    /// The beginning of this word.
+    /// Returns the beginning of this word.
     #[cold]
     pub fn of(word: &[u8]) -> Excerpt {
         Excerpt(word.get(..Self::MAX_LEN).unwrap_or(word).into())

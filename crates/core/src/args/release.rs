@@ -23,7 +23,7 @@ impl Release {
     /// Reads the words after the key.
     ///
     /// # Errors
-    /// What is wrong with the first word that is wrong.
+    /// A [`Malformed`]: the first wrong word.
     pub fn parse<'call>(words: impl Iterator<Item = &'call [u8]>) -> Result<Release, Malformed> {
         let mut words = Words::new(words);
         let owner = words.owner()?;

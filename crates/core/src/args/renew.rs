@@ -23,7 +23,7 @@ impl Renew {
     /// Reads the words after the key.
     ///
     /// # Errors
-    /// What is wrong with the first word that is wrong, or with all of them together.
+    /// A [`Malformed`]: the first wrong word, or a wrong combination of words.
     pub fn parse<'call>(words: impl Iterator<Item = &'call [u8]>, limits: Limits) -> Result<Renew, Malformed> {
         let mut words = Words::new(words);
         let owner = words.owner()?;

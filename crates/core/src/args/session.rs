@@ -10,7 +10,7 @@ use crate::{Lease, SessionId};
 pub struct Session {
     /// The session.
     pub id: SessionId,
-    /// What is done to it.
+    /// The action on it.
     pub action: SessionAction,
 }
 
@@ -21,7 +21,7 @@ pub enum SessionAction {
     Keep(Lease, OpenIf),
     /// Ends it.
     Close,
-    /// Shows its holds, at most so many.
+    /// Shows its holds, at most this many.
     List(usize),
 }
 
@@ -29,7 +29,7 @@ impl Session {
     /// Reads the words after the command's name.
     ///
     /// # Errors
-    /// What is wrong with the first word that is wrong.
+    /// A [`Malformed`]: the first wrong word.
     pub fn parse<'call>(words: impl Iterator<Item = &'call [u8]>) -> Result<Session, Malformed> {
         let mut words = Words::new(words);
         let id = SessionId::new(words.required()?).ok_or(Malformed::SessionId)?;

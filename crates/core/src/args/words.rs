@@ -14,75 +14,75 @@ impl<'call, I: Iterator<Item = &'call [u8]>> Words<I> {
         Words(words)
     }
 
-    /// The next word, if there is one: an option's.
+    /// Returns the next word, if there is one: an option's.
     pub fn word(&mut self) -> Option<&'call [u8]> {
         self.0.next()
     }
 
-    /// A word that every call has.
+    /// Returns a word that every call has.
     pub fn required(&mut self) -> Result<&'call [u8], Malformed> {
         self.word().ok_or(Malformed::Arity)
     }
 
-    /// The value of `option`, whose word was read last.
+    /// Returns the value of `option`, whose word was read last.
     pub fn value(&mut self, option: &'static str) -> Result<&'call [u8], Malformed> {
         self.word().ok_or(Malformed::Syntax(Syntax::NoValue(option)))
     }
 
-    /// The value of `option`, an integer.
+    /// Returns the value of `option`, an integer.
     pub fn integer(&mut self, option: &'static str) -> Result<i64, Malformed> {
         integer(self.value(option)?, option)
     }
 
-    /// An integer that every call has, and its name.
+    /// Returns an integer that every call has, and its name.
     pub fn required_integer(&mut self, name: &'static str) -> Result<i64, Malformed> {
         integer(self.required()?, name)
     }
 
-    /// The words that were not read yet.
+    /// Returns the words that were not read yet.
     pub fn rest(self) -> I {
         self.0
     }
 
-    /// The limit of a semaphore: 1 to 2^32 - 1.
+    /// Returns the limit of a semaphore: 1 to 2^32 - 1.
     pub fn limit(&mut self) -> Result<NonZeroU32, Malformed> {
         let limit = self.required_integer("limit")?;
         u32::try_from(limit).ok().and_then(NonZeroU32::new).ok_or(Malformed::Limit)
     }
 
-    /// The value of `PERMITS`: 1 to 2^32 - 1.
+    /// Returns the value of `PERMITS`: 1 to 2^32 - 1.
     pub fn permits(&mut self) -> Result<NonZeroU32, Malformed> {
         let permits = self.integer("PERMITS")?;
         u32::try_from(permits).ok().and_then(NonZeroU32::new).ok_or(Malformed::Permits)
     }
 
-    /// The value of `option`, a token.
+    /// Returns the value of `option`, a token.
     pub fn token(&mut self, option: &'static str) -> Result<Token, Malformed> {
         token(self.value(option)?, option)
     }
 
-    /// The value of `REQUEST`: the id of a command that may be sent twice.
+    /// Returns the value of `REQUEST`: the id of a command that may be sent twice.
     pub fn request(&mut self, command: Command) -> Result<RequestId, Malformed> {
         RequestId::new(command, self.value("REQUEST")?).ok_or(Malformed::RequestId)
     }
 
-    /// The value of `MAXHOLD`: how long the hold may last at most.
+    /// Returns the value of `MAXHOLD`: how long the hold may last at most.
     pub fn cap(&mut self) -> Result<Lease, Malformed> {
         let ms = self.integer("MAXHOLD")?;
         u64::try_from(ms).ok().and_then(Lease::new).ok_or(Malformed::Cap)
     }
 
-    /// The value of `SESSIONID`: the id of a named session.
+    /// Returns the value of `SESSIONID`: the id of a named session.
     pub fn session(&mut self) -> Result<SessionId, Malformed> {
         SessionId::new(self.value("SESSIONID")?).ok_or(Malformed::SessionId)
     }
 
-    /// The owner.
+    /// Returns the owner.
     pub fn owner(&mut self) -> Result<Owner, Malformed> {
         owner(self.required()?)
     }
 
-    /// The value of `BLOCK`: how long to wait, in ms; 0 is forever.
+    /// Returns the value of `BLOCK`: how long to wait, in ms; 0 is forever.
     pub fn timeout(&mut self) -> Result<u64, Malformed> {
         let ms = integer(self.value("BLOCK")?, "BLOCK").map_err(|_| Malformed::Timeout)?;
         match u64::try_from(ms) {
@@ -92,7 +92,8 @@ impl<'call, I: Iterator<Item = &'call [u8]>> Words<I> {
         }
     }
 
-    /// The lease that `word` names, and the name, if `word` is `EX`, `PX`, `EXAT` or `PXAT`. Reads the value after it.
+    /// Returns the lease that `word` names, and the name, if `word` is `EX`, `PX`, `EXAT` or `PXAT`. Reads the value
+    /// after it.
     pub fn lease(&mut self, word: &[u8], limits: Limits) -> Result<Named<LeaseChoice>, Malformed> {
         let (option, unit, is_absolute) = if is(word, "PX") {
             ("PX", 1, false)
@@ -132,13 +133,13 @@ fn too_early(is_absolute: bool) -> BadLease {
 /// A value, and the option that has given it.
 pub type Named<T> = (T, &'static str);
 
-/// A word that is no option of the command.
+/// Returns the error for a word that is no option of the command.
 #[cold]
 pub fn unknown(word: &[u8]) -> Malformed {
     Malformed::Syntax(Syntax::Unknown(Excerpt::of(word)))
 }
 
-/// Whether `word` is `option`, in any case.
+/// Returns whether `word` is `option`, in any case.
 pub fn is(word: &[u8], option: &str) -> bool {
     word.eq_ignore_ascii_case(option.as_bytes())
 }
@@ -159,13 +160,13 @@ pub fn one_of<T>(place: &mut Option<Named<T>>, (value, option): Named<T>) -> Res
     }
 }
 
-/// Two options that exclude each other: `option` came after `before`.
+/// Returns the error for two options that exclude each other: `option` came after `before`.
 #[cold]
 pub fn exclude(option: &'static str, before: &'static str) -> Malformed {
     Malformed::Syntax(if option == before { Syntax::Twice(option) } else { Syntax::Together(option, before) })
 }
 
-/// What a call with this lease is bound to: a lease that ends at a fixed time cannot be extended.
+/// Returns the session that a call with this lease binds to: a lease that ends at a fixed time cannot be extended.
 pub fn binding(
     session: Option<Named<BindTo<SessionId>>>,
     lease: Option<Named<LeaseChoice>>,
@@ -178,8 +179,8 @@ pub fn binding(
     }
 }
 
-/// How long the hold of a call with this lease and this binding may last at most: its `MAXHOLD` or `dlock.max-hold`, the
-/// smaller of both.
+/// Returns how long the hold of a call with this lease and this binding may last at most: its `MAXHOLD` or
+/// `dlock.max-hold`, the smaller of both.
 pub fn cap(
     said: Option<Lease>,
     limits: Limits,
@@ -206,17 +207,17 @@ pub fn cap(
     }
 }
 
-/// The owner of these bytes.
+/// Returns the owner of these bytes.
 pub fn owner(bytes: &[u8]) -> Result<Owner, Malformed> {
     Owner::new(bytes).ok_or(Malformed::Owner)
 }
 
-/// The token that is the value of `name`: an integer from 1 to 2^53.
+/// Returns the token that is the value of `name`: an integer from 1 to 2^53.
 pub fn token(bytes: &[u8], name: &'static str) -> Result<Token, Malformed> {
     u64::try_from(integer(bytes, name)?).ok().and_then(Token::new).ok_or(Malformed::Token(name))
 }
 
-/// The mode an option names: `READ` or `WRITE`.
+/// Returns the mode an option names: `READ` or `WRITE`.
 pub fn mode(word: &[u8]) -> Option<Named<Mode>> {
     if is(word, "READ") {
         Some((Mode::Shared, "READ"))
@@ -227,7 +228,7 @@ pub fn mode(word: &[u8]) -> Option<Named<Mode>> {
     }
 }
 
-/// The value of `name`, an integer as the server reads one: decimal, no plus sign, no leading zeros.
+/// Returns the value of `name`, an integer as the server reads one: decimal, no plus sign, no leading zeros.
 pub fn integer(bytes: &[u8], name: &'static str) -> Result<i64, Malformed> {
     decimal(bytes).ok_or(Malformed::Integer(name))
 }

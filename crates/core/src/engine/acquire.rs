@@ -97,7 +97,7 @@ impl<T, K: OpenKey> Visit<'_, T, K> {
         }
     }
 
-    /// What becomes of a request that is not granted now.
+    /// Decides on a request that is not granted now.
     fn refused(
         &mut self,
         refusal: Refusal,

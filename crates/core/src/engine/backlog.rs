@@ -1,4 +1,5 @@
-//! What is to be done later, and when: which lock is visited next and for what, and which keys get another TTL.
+//! The work that is left for later, and its times: which lock is visited next and for what, and which keys get another
+//! TTL.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::rc::Rc;
@@ -22,7 +23,7 @@ pub(super) struct Backlog {
     renewals: BTreeSet<(UnixMs, RecordId)>,
     /// The locks that are due.
     lanes: Lanes,
-    /// Keys that others gave a TTL, or none, that has to be looked at.
+    /// Keys whose TTL the engine has to check: others set it, or removed it.
     ttls: VecDeque<(i32, Rc<[u8]>)>,
     /// The timer has more to do, but not before this time.
     pub not_before: UnixMs,
@@ -31,13 +32,13 @@ pub(super) struct Backlog {
 }
 
 impl Backlog {
-    /// A clock that was set back puts no visit off.
+    /// Begins a turn: a clock that was set back puts no visit off.
     #[inline]
     pub(super) fn begin(&mut self, now: Now) {
         self.not_before = self.not_before.min(retry(now));
     }
 
-    /// Has a record visited before the end of the turn. `payer` is the client that waits longest for the lock.
+    /// Schedules a visit of a record before the end of the turn. `payer` is the client that waits longest for the lock.
     pub(super) fn mark_due(&mut self, record: &mut Record, payer: Option<ClientId>) {
         let (lane, client) = payer.map_or((Lane::Ended, NOBODY), |client| (Lane::Queues, client));
         // A lock moves to the client that is the head now: a head that has left pays for nothing.
@@ -48,7 +49,7 @@ impl Backlog {
         self.set_attention(record, Attention::Due(due));
     }
 
-    /// Has a record visited when it is due next.
+    /// Schedules the next visit of a record.
     pub(super) fn schedule(&mut self, record: &mut Record, payer: Option<ClientId>) {
         self.schedule_renewal(record);
         if record.is_due() {
@@ -58,7 +59,7 @@ impl Backlog {
         }
     }
 
-    /// Has a record visited when its next lease is to be extended.
+    /// Schedules the visit of a record that extends its next lease.
     pub(super) fn schedule_renewal(&mut self, record: &mut Record) {
         let renewal = record.bound.next_renewal().map_or(Attention::None, |renewal| Attention::At(renewal.at));
         self.set_renewal(record, renewal);
@@ -76,7 +77,8 @@ impl Backlog {
         change(&mut self.renewals, &mut self.lanes, record.id, old, renewal);
     }
 
-    /// A lock that has nothing left to extend has no time for it: the agenda would name it before all others for ever.
+    /// Schedules no renewal for a lock that has nothing left to extend: the agenda would name it before all others
+    /// forever.
     pub(super) fn note_unbound(&mut self, record: &mut Record) {
         if !record.bound.has_renewal() {
             self.set_renewal(record, Attention::None);
@@ -89,20 +91,20 @@ impl Backlog {
         self.set_renewal(record, Attention::None);
     }
 
-    /// The time of the next visit, unless a record is due already.
+    /// Returns the time of the next visit, unless a record is due already.
     pub(super) fn next_visit(&self) -> Option<UnixMs> {
         self.agenda.first().into_iter().chain(self.renewals.first()).map(|(at, _)| *at).min()
     }
 
-    /// The first record whose queue is due at `now`, and the first whose leases are, but for those that are among the
-    /// due.
+    /// Returns the first record whose queue is due at `now`, and the first whose leases are, but for those that are
+    /// among the due.
     pub(super) fn first_times(&self, now: UnixMs) -> (Option<RecordId>, Option<RecordId>) {
         let first =
             |agenda: &BTreeSet<(UnixMs, RecordId)>| agenda.first().filter(|(at, _)| *at <= now).map(|(_, id)| *id);
         (first(&self.agenda), first(&self.renewals))
     }
 
-    /// The lock that is visited next, and what for.
+    /// Returns the lock that is visited next, and what for.
     pub(super) fn first_due(&mut self) -> Option<(Due, RecordId)> {
         self.lanes.first()
     }
@@ -112,17 +114,17 @@ impl Backlog {
         self.lanes.charge(due, us);
     }
 
-    /// Whether no lock is due, and no key needs another TTL.
+    /// Returns whether no lock is due, and no key needs another TTL.
     #[inline]
     pub(super) fn is_empty(&self) -> bool {
         self.lanes.is_empty() && self.ttls.is_empty()
     }
 
-    /// Moves a record whose leases are to be extended among those that are due.
+    /// Moves a record with leases that must be extended now among those that are due.
     pub(super) fn set_renewal_due(&mut self, record: &mut Record, now: UnixMs) {
         // One without a renewal must not stand before all others.
         let Some(renewal) = record.bound.next_renewal() else { return self.set_renewal(record, Attention::None) };
-        // What keeps a live hold comes before what forgets lapsed ones.
+        // A visit that keeps a live hold comes before one that forgets lapsed holds.
         let due = if record.bound.has_lapsed(now) {
             self.lanes.place(Lane::Lapsed, NOBODY, UnixMs::ZERO)
         } else {
@@ -141,17 +143,17 @@ impl Backlog {
         has_lapsed
     }
 
-    /// Has the TTL of a key looked at.
+    /// Schedules a check of the TTL of a key.
     pub(super) fn correct_ttl(&mut self, db: i32, key: Rc<[u8]>) {
         self.ttls.push_back((db, key));
     }
 
-    /// The key whose TTL was to be looked at last.
+    /// Returns the last of the keys whose TTL waits for a check.
     pub(super) fn last_ttl(&self) -> Option<Name<'_>> {
         self.ttls.back().map(|(db, key)| Name { db: *db, key })
     }
 
-    /// Takes the next key whose TTL is to be looked at.
+    /// Takes the next key whose TTL waits for a check.
     pub(super) fn next_ttl(&mut self) -> Option<(i32, Rc<[u8]>)> {
         let next = self.ttls.pop_front();
         if next.is_some() && self.ttls.is_empty() {
@@ -166,7 +168,7 @@ impl Backlog {
     }
 }
 
-/// Moves a record from where it was to where it is to be found.
+/// Moves a record from its old place to its new one.
 fn change(agenda: &mut BTreeSet<(UnixMs, RecordId)>, lanes: &mut Lanes, id: RecordId, old: Attention, new: Attention) {
     if old == new {
         return;
@@ -183,7 +185,7 @@ fn change(agenda: &mut BTreeSet<(UnixMs, RecordId)>, lanes: &mut Lanes, id: Reco
     }
 }
 
-/// When to try again what the server does not allow now.
+/// Returns when to try again what the server does not allow now.
 pub(super) fn retry(now: Now) -> UnixMs {
     after(now, RETRY_MS)
 }
@@ -194,17 +196,17 @@ pub(super) fn after(now: Now, ms: u64) -> UnixMs {
 
 #[cfg(feature = "check")]
 impl Backlog {
-    /// The locks that are due for something else than a renewal, in order.
+    /// Returns the locks that are due for something else than a renewal, in order.
     pub(super) fn marked(&self) -> impl Iterator<Item = RecordId> {
         self.lanes.marked()
     }
 
-    /// The keys whose TTL is to be looked at.
+    /// Returns the keys whose TTL waits for a check.
     pub(super) fn ttls(&self) -> impl Iterator<Item = Name<'_>> {
         self.ttls.iter().map(|(db, key)| Name { db: *db, key })
     }
 
-    /// Whether a record is where its fields say.
+    /// Returns whether a record is where its fields say.
     pub(super) fn has(&self, record: &Record) -> bool {
         let is_there = |attention, agenda: &BTreeSet<(UnixMs, RecordId)>| match attention {
             Attention::None => true,
@@ -214,12 +216,12 @@ impl Backlog {
         is_there(record.attention, &self.agenda) && is_there(record.renewal, &self.renewals)
     }
 
-    /// How many places the agendas and the lanes have.
+    /// Returns how many places the agendas and the lanes have.
     pub(super) fn places(&self) -> usize {
         self.agenda.len() + self.renewals.len() + self.lanes.len()
     }
 
-    /// Whether a record is visited to extend leases when it has to be, and at no other time.
+    /// Returns whether a record is visited to extend leases when it has to be, and at no other time.
     pub(super) fn has_right_renewal(record: &Record) -> bool {
         match (record.renewal, record.bound.next_renewal()) {
             (Attention::None, renewal) => renewal.is_none(),
@@ -228,8 +230,8 @@ impl Backlog {
         }
     }
 
-    /// Whether a record is visited for its queue and for ended holds when it has to be, at no other time, and paid by the
-    /// head of the queue.
+    /// Returns whether a record is visited for its queue and for ended holds when it has to be, at no other time, and
+    /// paid by the head of the queue.
     pub(super) fn has_right_attention(record: &Record, payer: Option<ClientId>) -> bool {
         let must_be_due = record.bound.has_ended() || record.lost_last_waiter;
         match record.attention {

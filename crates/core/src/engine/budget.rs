@@ -1,8 +1,8 @@
-//! How much one turn may do: a command, or a step of the timer. What is left over is done in later turns.
+//! The limits on one turn: a command, or a step of the timer. Later turns do the rest.
 
 use crate::Now;
 
-/// What is left of a turn. Whoever does work that may be large takes it as an argument.
+/// The rest of a turn. Every function whose work may be large takes it as an argument.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Budget {
     /// How many waiters may still be answered.
@@ -13,7 +13,7 @@ pub(super) struct Budget {
 
 /// How many holds of ended sessions a visit releases, how many leases it extends, and how many waiters it answers.
 pub(super) const PIECE: usize = 64;
-/// How many waiters a visit sends away: each may stand in 64 queues.
+/// How many waiters a visit sends away: each may wait in 64 queues.
 pub(super) const REJECTED_AT_ONCE: usize = PIECE / 4;
 /// How many waiters a tick answers before the caller sends the answers: to send one costs more than to decide on it.
 pub(super) const ANSWERS_AT_ONCE: usize = PIECE;
@@ -27,7 +27,8 @@ pub(super) const RECORDS_AT_ONCE: usize = 64;
 pub(super) const MOVED_AT_ONCE: usize = 32;
 /// How long one tick may take before others have their turn, in µs.
 pub(super) const TICK_US: u64 = 2000;
-/// The part of a busy server's time that ticks may take while there is more to do than fits into one: one in so many.
+/// The part of a busy server's time that ticks may take while there is more to do than fits into one: one in this
+/// number.
 const BUSY_SHARE: u64 = 5;
 /// How long a tick may take at most, in µs.
 const MAX_TICK_US: u64 = 10_000;
@@ -48,14 +49,15 @@ pub(super) struct TickBudget {
 }
 
 impl TickBudget {
-    /// A tick that goes on with what the last one left, which ended at `behind_since`, gets a share of the time since
-    /// then: the busier the server is with commands, the fewer ticks there are.
+    /// Returns the budget of a tick that begins at `start`. A tick that goes on with what the last one left, which
+    /// ended at `behind_since`, gets a share of the time since then: the busier the server is with commands, the fewer
+    /// ticks there are.
     pub(super) fn new(start: Now, behind_since: Option<Now>) -> TickBudget {
         let since = behind_since.map_or(0, |since| start.us().saturating_sub(since.us()));
         TickBudget { start, us: (since / BUSY_SHARE).clamp(TICK_US, MAX_TICK_US), steps: 0 }
     }
 
-    /// Whether the tick is over after a step that ended at `now`.
+    /// Returns whether the tick is over after a step that ended at `now`.
     pub(super) fn is_over(&mut self, now: Now, step: Budget) -> bool {
         self.steps += 1;
         now.us().saturating_sub(self.start.us()) > self.us && (step.should_yield || self.steps >= STEPS)

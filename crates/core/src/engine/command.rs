@@ -1,4 +1,4 @@
-//! What every command does on a lock beside its own work.
+//! The work that every command does on a lock beside its own.
 
 use super::Engine;
 use super::budget::Budget;
@@ -54,7 +54,7 @@ impl<T> Engine<T> {
                     return Err(wrong_type);
                 }
             };
-            // What is due comes first: the command sees the lock after that.
+            // Due work comes first: the command sees the lock after that.
             if visit.record.is_some() {
                 visit.release_ended();
                 visit.release_ended_of(owner);

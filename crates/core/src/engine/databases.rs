@@ -20,7 +20,7 @@ pub(super) struct Databases {
 #[derive(Clone, Debug, Default)]
 struct Database {
     records: Vec<RecordId>,
-    /// How many of them, from the first, are to be looked at.
+    /// How many of them, from the first, wait for a check.
     to_recheck: usize,
     /// The last flush or swap.
     epoch: u64,
@@ -46,22 +46,22 @@ impl Databases {
         moved
     }
 
-    /// Whether a database has records.
+    /// Returns whether a database has records.
     pub(super) fn has(&self, db: i32) -> bool {
         self.databases.contains_key(&db)
     }
 
-    /// The epoch of a new record, and of one that has just been looked at.
+    /// Returns the epoch of a new record, and of one that was just checked.
     pub(super) fn now(&self) -> u64 {
         self.epoch
     }
 
-    /// The last flush or swap of a database: what its records knew before is void.
+    /// Returns the last flush or swap of a database: what its records knew before is void.
     pub(super) fn epoch(&self, db: i32) -> u64 {
         self.databases.get(&db).map_or(0, |database| database.epoch)
     }
 
-    /// A database, or all (`None`), was emptied or changed places: its records are to be looked at. O(1) for each database
+    /// A database, or all (`None`), was emptied or changed places: its records must be checked. O(1) for each database
     /// that has records.
     pub(super) fn invalidate(&mut self, db: Option<i32>) {
         self.epoch += 1;
@@ -77,12 +77,12 @@ impl Databases {
         }
     }
 
-    /// Whether every record was looked at.
+    /// Returns whether every record was looked at.
     pub(super) fn are_checked(&self) -> bool {
         self.to_recheck.is_empty()
     }
 
-    /// The next record to look at.
+    /// Returns the next record to look at.
     pub(super) fn next_to_recheck(&mut self) -> Option<RecordId> {
         while let Some(db) = self.to_recheck.last() {
             let database = self.databases.get_mut(db).filter(|database| database.to_recheck > 0);

@@ -23,9 +23,9 @@ const BUDGET: usize = 8000;
 const STEP_NS: u64 = 125;
 /// How many bytes of an owner cost one step more: it is read, and hashed.
 const OWNER_BYTES: usize = 128;
-/// What it costs to look into a key that is not the request's own, in steps, beside what the ACL takes.
+/// The cost of looking into a key that is not the request's own, in steps, beside the cost of the ACL.
 const KEY: usize = 17;
-/// What it costs to come to a queue, in steps.
+/// The cost of one more queue, in steps.
 const QUEUE: usize = 3;
 /// How many bytes of a key's name cost one step more.
 const KEY_BYTES: usize = 200;
@@ -79,13 +79,13 @@ struct Closing {
     through: Option<WaiterId>,
 }
 
-/// What it costs to find out where an owner waits, in steps.
+/// Returns the cost of finding out where an owner waits, in steps.
 fn cost(owner: &Owner) -> usize {
     1 + owner.heap_bytes() / OWNER_BYTES
 }
 
 impl<'e, T, S: Keyspace> Search<'e, T, S> {
-    /// A search from a request which has just joined its queues. `None` if it is not the only one of its owner.
+    /// Returns a search from a request which has just joined its queues. `None` if it is not the only one of its owner.
     pub(super) fn new(
         registry: &'e Registry,
         waiters: &'e mut Waiters<T>,

@@ -1,4 +1,4 @@
-//! What happens outside of the module's commands.
+//! Events outside of the module's commands.
 
 use std::collections::BTreeSet;
 use std::rc::Rc;
@@ -13,7 +13,7 @@ use super::record::{Record, RecordId};
 use super::session_holds::{NextRenewal, SessionEnd};
 use crate::{ClientId, Name, Now, SessionId, SessionKey, UnixMs};
 
-/// What happened outside of the module's commands. A hook only notes it: the engine acts on it after the running command.
+/// An event outside of the module's commands. A hook only notes it: the engine acts on it after the running command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Input<'a> {
     /// A lock's key was removed or replaced.
@@ -40,9 +40,10 @@ const RECORDS: usize = 10_000;
 const FEW: usize = 64;
 
 impl<T> Engine<T> {
-    /// Takes in what happened outside of the module's commands.
+    /// Takes in an event outside of the module's commands.
     pub fn input(&mut self, input: Input<'_>, now: Now) {
-        // What frees a lock is served in the same turn. If the server still holds its data still, the timer waits again.
+        // A lock that an event frees is served in the same turn. If the server still holds its data still, the timer
+        // waits again.
         self.parts.backlog.not_before = UnixMs::ZERO;
         self.parts.sessions.named.come_back(now);
         let databases = self.registry.databases_mut();
@@ -170,7 +171,8 @@ impl<T> Engine<T> {
         self.parts.outbox.log.add(LogEntry { db, ..LogEntry::new(LogEvent::Flush, now.ms()) }, None);
     }
 
-    /// Whether a live hold that is bound to a session is known in a database; `None`: in any. Looks at some records only.
+    /// Returns whether a live hold that is bound to a session is known in a database; `None`: in any. Looks at some
+    /// records only.
     pub fn has_session_hold(&mut self, db: Option<i32>, now: Now) -> bool {
         let is_there = |record: &&Record| db.is_none_or(|db| db == record.db) && !record.bound.is_empty();
         let some = self.registry.iter().take(RECORDS).filter(is_there).map(|record| record.id);

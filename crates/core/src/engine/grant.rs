@@ -1,8 +1,8 @@
-//! What the client of a granted request is told.
+//! The answer to the client of a granted request.
 
 use crate::{Hold, Token, Want};
 
-/// What the client of a granted request is told.
+/// The answer to the client of a granted request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Grant {
     /// The token of the hold.
@@ -11,7 +11,7 @@ pub struct Grant {
     pub slot: SlotAnswer,
 }
 
-/// What the client of a granted request is told of the number of the hold.
+/// The part of that answer that gives the number of the hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SlotAnswer {
     /// Nothing: the request does not say `SLOT`.
@@ -23,7 +23,7 @@ pub enum SlotAnswer {
 }
 
 impl Grant {
-    /// The answer to a request that leads to this hold.
+    /// Returns the answer to a request that leads to this hold.
     #[inline]
     pub(super) fn of(hold: &Hold, want: Want) -> Grant {
         let slot = match want {
@@ -33,7 +33,7 @@ impl Grant {
         Grant { token: hold.token, slot }
     }
 
-    /// The answer to a request that does not say `SLOT`.
+    /// Returns the answer to a request that does not say `SLOT`.
     pub(super) fn without_slot(token: Token) -> Grant {
         Grant { token, slot: SlotAnswer::NotAsked }
     }

@@ -44,7 +44,7 @@ impl Histogram {
         }
     }
 
-    /// The time in µs that so many thousandths of all times do not exceed; 0 if there are none.
+    /// Returns the time in µs that this many thousandths of all times do not exceed; 0 if there are none.
     pub fn percentile(&self, thousandths: u64) -> u64 {
         let rank = u128::from(self.total) * u128::from(thousandths);
         let mut seen = 0;

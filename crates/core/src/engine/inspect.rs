@@ -91,7 +91,8 @@ impl View<'_> {
     /// When a live hold ends; `None` if it counts as released.
     fn end_of(&self, hold: &Hold) -> Option<UnixMs> {
         let session_end = self.record.and_then(|record| record.bound.end_of(hold));
-        // What had lapsed before its session ended stays so; a grace may be longer than what was left of the lease.
+        // A hold that had lapsed before its session ended stays lapsed; a grace may be longer than the rest of the
+        // lease.
         let session_end = session_end.filter(|end| hold.is_live(end.at));
         let deadline = session_end.map_or(hold.deadline, |end| hold.up_to_cap(end.deadline()));
         Some(deadline.min(self.key_end)).filter(|end| *end > self.now)

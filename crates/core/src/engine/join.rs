@@ -13,7 +13,7 @@ use super::{Call, Engine};
 use crate::lock::Refusal;
 use crate::{Name, Request, Want};
 
-/// What a request leads to.
+/// The outcome of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Entered {
     /// The owner has entered.
@@ -37,7 +37,7 @@ pub(super) enum Decided {
     TakeOver(WaiterId),
 }
 
-/// What becomes of a request that is not granted. `first` is the same request, sent before, which waits.
+/// Answers a request that is not granted. `first` is the same request, sent before, which waits.
 pub(super) fn refuse<T>(
     outbox: &mut Outbox<T>,
     refusal: Refusal,
@@ -70,7 +70,7 @@ pub(super) fn refuse<T>(
 }
 
 impl<T> Engine<T> {
-    /// Has a request for these locks wait, as was decided on it. Their keys are closed.
+    /// Makes a request for these locks wait, as was decided on it. Their keys are closed.
     pub(super) fn carry_out<S: Keyspace>(
         &mut self,
         space: &mut S,

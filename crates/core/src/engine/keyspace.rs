@@ -69,7 +69,7 @@ pub trait OpenKey {
     fn close(self, end: KeyEnd, signal: Signal);
 }
 
-/// What happens to a key when it is closed.
+/// The end of a key when the lock is closed.
 #[derive(Debug)]
 pub enum KeyEnd {
     /// Nothing.
@@ -95,7 +95,7 @@ pub enum Signal {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WrongType;
 
-/// What the server lets a timer do to a key.
+/// The access that the server gives a timer to a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Permission {
     /// Everything.
@@ -126,7 +126,7 @@ pub struct OpenLock<K: OpenKey> {
     pub own: Option<usize>,
     /// The lock, while there is no key to keep it in.
     fresh: Option<Box<Lock>>,
-    /// What the effects did to the key's TTL; `None` without an effect.
+    /// The key's TTL after the effects; `None` without an effect.
     ttl: Option<Ttl>,
     is_visible: bool,
 }
@@ -136,45 +136,46 @@ pub struct OpenLock<K: OpenKey> {
 enum Ttl {
     /// The last deadline.
     Last,
-    /// Somebody made it earlier.
+    /// An earlier time, which another client set.
     Early(UnixMs),
     /// As it was.
     Untouched,
 }
 
 /// How much longer than its last deadline a primary keeps a key with waiters, in ms: a timer then finds the key still
-/// there and hands the lock over in place. To delete the key and create it again would wake every waiter in vain.
+/// there and hands the lock over in place. To delete the key and create it again would wake every waiter without a
+/// grant.
 pub const GRACE_MS: u64 = 50;
 
 impl<K: OpenKey> OpenLock<K> {
-    /// The lock in an open key; it is empty if there is no key.
+    /// Returns the lock in an open key; it is empty if there is no key.
     pub fn new(key: K, own: Option<usize>) -> OpenLock<K> {
         OpenLock { key, own, fresh: None, ttl: None, is_visible: false }
     }
 
-    /// The lock as it is now.
+    /// Returns the lock as it is now.
     #[inline]
     pub fn lock(&self) -> &Lock {
         static EMPTY: Lock = Lock::EMPTY;
         self.key.lock().or(self.fresh.as_deref()).unwrap_or(&EMPTY)
     }
 
-    /// Where it is.
+    /// Returns its database and its key.
     pub fn name(&self) -> Name<'_> {
         self.key.name()
     }
 
-    /// Whether opening removed an expired key.
+    /// Returns whether opening removed an expired key.
     pub fn was_removed(&self) -> bool {
         self.key.was_removed()
     }
 
-    /// Whether an effect was applied since it was opened.
+    /// Returns whether an effect was applied since it was opened.
     pub fn is_changed(&self) -> bool {
         self.ttl.is_some()
     }
 
-    /// When the key ends, if that is before the last deadline.
+    /// Returns when the key ends, if that is before the last deadline.
     pub fn early_end(&self) -> Option<UnixMs> {
         match self.ttl {
             Some(Ttl::Last) => None,
@@ -185,19 +186,20 @@ impl<K: OpenKey> OpenLock<K> {
         }
     }
 
-    /// Whether the key lives longer than its last deadline because there was a waiter.
+    /// Returns whether the key lives longer than its last deadline because there was a waiter.
     pub fn has_ttl_grace(&self) -> bool {
         let last = self.lock().last_deadline();
         !self.is_changed() && last.is_some_and(|last| self.key.expiry() == Some(UnixMs::new(last.get() + GRACE_MS)))
     }
 
-    /// Whether the key ends when its last lease does: nobody set its TTL, and no effect changed it since it was opened.
+    /// Returns whether the key ends when its last lease does: nobody set its TTL, and no effect changed it since it was
+    /// opened.
     pub fn ends_with_last_lease(&self) -> bool {
         let last = self.lock().last_deadline();
         !self.is_changed() && last.is_some() && self.key.expiry() == last
     }
 
-    /// Whether the key has a TTL.
+    /// Returns whether the key has a TTL.
     pub fn has_expiry(&self) -> bool {
         self.key.expiry().is_some()
     }
@@ -221,7 +223,7 @@ impl<K: OpenKey> OpenLock<K> {
             (Expiry::Keep, Some(Ttl::Early(at))) => Ttl::Early(at),
             // The key goes, so nobody asks for its TTL.
             (Expiry::Keep, _) if is_empty => Ttl::Last,
-            // What somebody made of the TTL stands if it ends the key before the last deadline that there was.
+            // A TTL that another client set stands if it ends the key before the last deadline that there was.
             (Expiry::Keep, Some(Ttl::Untouched) | None) => {
                 before.and_then(|last| self.key.expiry().filter(|end| *end < last)).map_or(Ttl::Last, Ttl::Early)
             }

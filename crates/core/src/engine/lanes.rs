@@ -7,7 +7,7 @@ use crate::{ClientId, UnixMs};
 /// A kind of work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Lane {
-    /// Somebody waits: what has ended is released, and the queue is served. Paid by the head of the queue.
+    /// Requests wait: ended holds are released, and the queue is served. Paid by the head of the queue.
     Queues,
     /// Leases are extended. Paid by the client that has the hold.
     Renewals,
@@ -45,7 +45,7 @@ pub(super) struct Lanes {
     renewals: Used,
     ended: Used,
     lapsed: Used,
-    /// What the lane that was served last has used.
+    /// The use of the lane that was served last.
     latest: u64,
 }
 
@@ -57,12 +57,12 @@ struct Used {
 }
 
 impl Lanes {
-    /// Whether no lock is due.
+    /// Returns whether no lock is due.
     pub(super) fn is_empty(&self) -> bool {
         Lane::ALL.into_iter().all(|lane| self.lane(lane).turns.is_empty())
     }
 
-    /// A place behind all of the same client and urgency. It counts once [`Lanes::insert`] has it.
+    /// Returns a place behind all of the same client and urgency. It counts once [`Lanes::insert`] has it.
     pub(super) fn place(&mut self, lane: Lane, client: ClientId, urgency: UnixMs) -> Due {
         Due { lane, place: self.lane_mut(lane).turns.place(client, urgency) }
     }
@@ -82,7 +82,7 @@ impl Lanes {
         self.lane_mut(due.lane).turns.remove(due.place);
     }
 
-    /// The lock that is visited next: of the kind that has used the least.
+    /// Returns the lock that is visited next: of the kind that has used the least.
     pub(super) fn first(&mut self) -> Option<(Due, RecordId)> {
         let has_work = |lane: &Lane| !self.lane(*lane).turns.is_empty();
         let lane = Lane::ALL.into_iter().filter(has_work).min_by_key(|lane| self.lane(*lane).weighted_us)?;
@@ -98,19 +98,19 @@ impl Lanes {
         self.latest = self.latest.max(self.lane(due.lane).weighted_us);
     }
 
-    /// The locks that are due for something else than a renewal, in order.
+    /// Returns the locks that are due for something else than a renewal, in order.
     #[cfg(feature = "check")]
     pub(super) fn marked(&self) -> impl Iterator<Item = RecordId> {
         self.queues.turns.iter().chain(self.ended.turns.iter())
     }
 
-    /// How many places there are.
+    /// Returns how many places there are.
     #[cfg(feature = "check")]
     pub(super) fn len(&self) -> usize {
         Lane::ALL.into_iter().map(|lane| self.lane(lane).turns.iter().count()).sum()
     }
 
-    /// Whether a lock has this place.
+    /// Returns whether a lock has this place.
     #[cfg(feature = "check")]
     pub(super) fn has(&self, due: Due, id: RecordId) -> bool {
         self.lane(due.lane).turns.has(due.place, id)

@@ -1,9 +1,9 @@
-//! What a session may cost: the watchdog's renewals of one connection have a limit, and so have those of all named sessions
-//! of a user together.
+//! The limits on the cost of sessions: the watchdog's renewals of one connection have a limit, and so have those of all
+//! named sessions of a user together.
 //!
-//! The server extends each bound hold three times in a lease, and replicates the name of the key each time. A client that
-//! binds many holds with short leases, or holds on keys with long names, would keep the server and its replication busy
-//! for ever without sending anything. The client's own request is refused instead.
+//! The server extends each bound hold three times in a lease, and replicates the name of the key each time. A client
+//! that binds many holds with short leases, or holds on keys with long names, would keep the server and its replication
+//! busy forever without sending anything. The client's own request is refused instead.
 
 use crate::Lease;
 
@@ -20,7 +20,7 @@ const A_RENEWAL: Load = 1000;
 /// The load that one connection, or a user's named sessions, may have.
 pub(super) const MAX_LOAD: Load = MAX_RENEWALS * A_RENEWAL;
 
-/// The load of a bound hold.
+/// Returns the load of a bound hold.
 pub(super) fn load_of(lease: Lease, bytes: usize) -> Load {
     const RENEWALS_A_LEASE: u64 = 3;
     let weight = 1 + (bytes / BYTES_A_RENEWAL) as u64;

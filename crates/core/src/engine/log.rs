@@ -26,7 +26,7 @@ pub struct Log {
     identify: fn(ClientId) -> Option<Peer>,
 }
 
-/// What the operator wants to see.
+/// The operator's settings of the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LogSettings {
     /// How many entries are kept.
@@ -43,7 +43,7 @@ impl Default for LogSettings {
     }
 }
 
-/// What happened.
+/// The kinds of events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LogEvent {
     /// A request was granted after a long wait.
@@ -66,14 +66,14 @@ pub enum LogEvent {
     Deadlock,
 }
 
-/// One event. What does not apply is `None`.
+/// One event. A field that does not apply is `None`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LogEntry {
     /// Rises by 1, and never starts again.
     pub id: u64,
     /// When it happened.
     pub time: UnixMs,
-    /// What happened.
+    /// The kind of event.
     pub event: LogEvent,
     /// The database; `None`: all.
     pub db: Option<i32>,
@@ -102,7 +102,7 @@ pub(super) struct Subject {
     pub session: Option<SessionId>,
 }
 
-/// What the server knows of a client.
+/// The server's knowledge of a client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Peer {
     /// Its address, as `CLIENT LIST` prints it.
@@ -111,7 +111,7 @@ pub struct Peer {
     pub name: Option<Box<[u8]>>,
 }
 
-/// Owner, key and name are cut after so many bytes.
+/// Owner, key and name are cut after this many bytes.
 pub const CUT: usize = 128;
 /// How many entries one cause may log.
 pub(super) const AT_ONCE: usize = 16;
@@ -130,12 +130,12 @@ impl Log {
         }
     }
 
-    /// Sets by what the log learns who a client is. It asks only when it logs an entry.
+    /// Sets the function that tells the log who a client is. The log calls it only when it adds an entry.
     pub fn identify_by(&mut self, identify: fn(ClientId) -> Option<Peer>) {
         self.identify = identify;
     }
 
-    /// Sets what is logged, and trims the log.
+    /// Sets which events are logged, and trims the log.
     pub fn configure(&mut self, settings: LogSettings) {
         self.settings = settings;
         if settings.max_len < self.entries.len() {
@@ -146,7 +146,7 @@ impl Log {
         self.entries.reserve_exact(settings.max_len - self.entries.len());
     }
 
-    /// The entries, newest first.
+    /// Returns the entries, newest first.
     pub fn entries(&self) -> impl ExactSizeIterator<Item = &LogEntry> {
         self.entries.iter().rev()
     }
@@ -160,12 +160,12 @@ impl Log {
         self.settings.max_len > 0
     }
 
-    /// Whether a wait of this many ms is logged.
+    /// Returns whether a wait of this many ms is logged.
     pub(super) fn shows_wait(&self, waited: u64) -> bool {
         self.is_on() && self.settings.wait_ms.is_some_and(|least| waited >= least)
     }
 
-    /// Whether a hold that is released now is logged.
+    /// Returns whether a hold that is released now is logged.
     pub(super) fn shows_hold(&self, token: Token, now: UnixMs) -> bool {
         self.settings.hold_ms.is_some_and(|least| held_ms(token, now) >= least)
     }
@@ -230,7 +230,7 @@ pub struct Lost {
 }
 
 impl Lost {
-    /// What goes with this lock. One step for each 512 holds.
+    /// Returns the losses with this lock. One step for each 512 holds.
     pub fn of(name: Name<'_>, lock: &Lock, at: Now) -> Lost {
         let mut holds: SmallVec<[Hold; 1]> = lock.holds.by_deadline().take(AT_ONCE).cloned().collect();
         holds.reverse();
@@ -243,28 +243,28 @@ impl Lost {
         Name { db: self.db, key: &self.key }
     }
 
-    /// Whether the name is a whole one.
+    /// Returns whether the name is a whole one.
     pub(super) fn has_whole_name(&self) -> bool {
         self.key.len() < CUT
     }
 }
 
-/// The lapsed holds, the last deadline first.
+/// Returns the lapsed holds, the last deadline first.
 pub(super) fn lapsed(lock: &Lock, now: UnixMs) -> impl Iterator<Item = &Hold> {
     lock.holds.by_deadline().rev().take_while(move |hold| !hold.is_live(now))
 }
 
-/// How long some of the lapsed holds were held, in µs.
+/// Returns how long some of the lapsed holds were held, in µs.
 pub(super) fn sample(lock: &Lock, now: UnixMs) -> Vec<u64> {
     lapsed(lock, now).take(SAMPLE).map(|hold| held_us(hold.token, hold.deadline.get() * 1000)).collect()
 }
 
-/// How long some holds with these tokens were held until then, in µs.
+/// Returns how long some holds with these tokens were held until then, in µs.
 pub(super) fn sample_of(tokens: impl Iterator<Item = Token>, until_us: u64) -> SmallVec<[u64; 1]> {
     tokens.take(SAMPLE).map(|token| held_us(token, until_us)).collect()
 }
 
-/// A token is the time of its grant in µs. It may be ahead of the clock.
+/// Returns how long a hold was held: its token is the time of its grant in µs. The token may be ahead of the clock.
 pub(super) fn held_us(token: Token, until_us: u64) -> u64 {
     until_us.saturating_sub(token.get())
 }

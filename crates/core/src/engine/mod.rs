@@ -1,4 +1,4 @@
-//! What a server remembers beside its keys: waiters, sessions, and when which lock is due. It decides everything that
+//! The state of a server beside its keys: waiters, sessions, and when which lock is due. It decides everything that
 //! commands, timers and lost connections do to locks.
 //!
 //! An [`Engine`] is a state machine. Its inputs are requests ([`Engine::acquire`], [`Engine::release`], …), events
@@ -88,7 +88,7 @@ pub struct Engine<T> {
     parts: Parts<T>,
 }
 
-/// What the operator set.
+/// The operator's settings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settings {
     /// The lease of a new hold that names none.
@@ -120,8 +120,8 @@ pub struct Call<'a> {
 }
 
 impl<T> Engine<T> {
-    /// An engine that remembers nothing. `seed` is random: it protects the tables against chosen names, and spreads
-    /// renewals.
+    /// Returns an engine that remembers nothing. `seed` is random: it protects the tables against chosen names, and
+    /// spreads renewals.
     pub fn new(seed: u64, settings: Settings) -> Engine<T> {
         let hasher = FixedState::with_seed(seed);
         Engine {
@@ -137,54 +137,54 @@ impl<T> Engine<T> {
         }
     }
 
-    /// What the operator set.
+    /// Returns the operator's settings.
     pub fn settings(&self) -> Settings {
         self.parts.settings
     }
 
-    /// What the operator set, to be changed.
+    /// Returns the operator's settings, for a change.
     pub fn settings_mut(&mut self) -> &mut Settings {
         &mut self.parts.settings
     }
 
-    /// What `INFO dlock` counts.
+    /// Returns the counters of `INFO dlock`.
     pub fn stats(&self) -> Stats {
         self.parts.outbox.stats
     }
 
-    /// What `INFO dlock` counts, to count something that is over.
+    /// Returns the counters of `INFO dlock`, to count something that is over.
     pub fn stats_mut(&mut self) -> &mut Stats {
         &mut self.parts.outbox.stats
     }
 
-    /// What `DLOCK.LOG` shows.
+    /// Returns the log that `DLOCK.LOG` shows.
     pub fn log(&self) -> &Log {
         &self.parts.outbox.log
     }
 
-    /// What `DLOCK.LOG` shows, to set or empty it.
+    /// Returns the log that `DLOCK.LOG` shows, to set or empty it.
     pub fn log_mut(&mut self) -> &mut Log {
         &mut self.parts.outbox.log
     }
 
-    /// The token clock, and what is left of large locks.
+    /// Returns the token clock, and the rest of large locks.
     pub fn memory(&self) -> &Memory {
         &self.parts.memory
     }
 
-    /// The same, to be changed by effects.
+    /// Returns the same, for effects to change.
     pub fn memory_mut(&mut self) -> &mut Memory {
         &mut self.parts.memory
     }
 
-    /// Takes what the caller has to send, in order, and leaves `spare` in its place: an empty list, so that its memory is
-    /// used again, or what could not be sent.
+    /// Takes the outputs that the caller has to send, in order, and leaves `spare` in their place: an empty list, so
+    /// that its memory is used again, or outputs that could not be sent.
     #[inline]
     pub fn swap_outputs(&mut self, spare: Vec<Output<T>>) -> Vec<Output<T>> {
         self.parts.outbox.swap(spare)
     }
 
-    /// Takes what the caller has to send, in order.
+    /// Takes the outputs that the caller has to send, in order.
     pub fn take_outputs(&mut self) -> Vec<Output<T>> {
         self.swap_outputs(Vec::new())
     }
@@ -197,7 +197,7 @@ impl<T> Engine<T> {
         Gauges { waiters: waiters.len(), queues, sessions, named_sessions, last_token }
     }
 
-    /// Whether a lock has a record: only then does its removal concern the engine.
+    /// Returns whether a lock has a record: only then does its removal concern the engine.
     pub fn remembers(&self, name: Name<'_>) -> bool {
         self.registry.find(name).is_some()
     }

@@ -28,7 +28,7 @@ type SessionUs = u64;
 pub(super) struct NamedSessions {
     ids: HashMap<SessionId, NamedId, FixedState>,
     open: HashMap<NamedId, NamedSession, FixedState>,
-    /// What the watchdog does for the sessions of each user together.
+    /// The watchdog's work for the sessions of each user together.
     loads: HashMap<Box<[u8]>, Load, FixedState>,
     /// When each is looked at: at its end, or earlier.
     agenda: BTreeSet<(SessionUs, NamedId)>,
@@ -54,7 +54,7 @@ struct NamedSession {
     listed: SessionUs,
     /// How many holds are bound to it.
     holds: usize,
-    /// What the watchdog does for it.
+    /// The watchdog's work for it.
     load: Load,
 }
 
@@ -74,12 +74,12 @@ impl NamedSessions {
         }
     }
 
-    /// How many are open.
+    /// Returns how many are open.
     pub(super) fn len(&self) -> usize {
         self.open.len()
     }
 
-    /// When the timer runs next for sessions: now, if one has ended; [`UnixMs::MAX`]: not at all.
+    /// Returns when the timer runs next for sessions: now, if one has ended; [`UnixMs::MAX`]: not at all.
     #[inline]
     pub(super) fn wake_at(&self) -> UnixMs {
         if self.is_due { UnixMs::ZERO } else { self.wake_at }
@@ -117,41 +117,41 @@ impl NamedSessions {
         self.now + uptime.us().saturating_sub(self.advanced.us()).min(MAX_STEP_US)
     }
 
-    /// The open session with this id.
+    /// Returns the open session with this id.
     pub(super) fn find(&self, id: &[u8]) -> Option<NamedId> {
         self.ids.get(id).copied()
     }
 
-    /// The open session with this id, for this user; `None`: for anybody.
+    /// Returns the open session with this id, for this user; `None`: for anybody.
     pub(super) fn find_for(&self, id: &[u8], user: Option<&[u8]>) -> Result<NamedId, NoSession> {
         let named = self.find(id).ok_or(NoSession::Unknown)?;
         let session = self.open.get(&named).ok_or(NoSession::Unknown)?;
         if user.is_none_or(|user| *user == *session.user) { Ok(named) } else { Err(NoSession::Foreign) }
     }
 
-    /// Whether a session is open.
+    /// Returns whether a session is open.
     pub(super) fn is_open(&self, named: NamedId) -> bool {
         self.open.contains_key(&named)
     }
 
-    /// The id of an open session.
+    /// Returns the id of an open session.
     pub(super) fn id_of(&self, named: NamedId) -> Option<SessionId> {
         self.open.get(&named).map(|session| session.id.clone())
     }
 
-    /// How many holds are bound to a session.
+    /// Returns how many holds are bound to a session.
     pub(super) fn holds(&self, named: NamedId) -> usize {
         self.open.get(&named).map_or(0, |session| session.holds)
     }
 
-    /// What the watchdog does for the sessions of the user that has opened this one. A session costs nothing: were each
-    /// limited by itself, its user could open as many as it needs.
+    /// Returns the watchdog's work for the sessions of the user that has opened this one. A session costs nothing: were
+    /// each limited by itself, its user could open as many as it needs.
     pub(super) fn load_of_user(&self, named: NamedId) -> Load {
         let user = self.open.get(&named).map(|session| &session.user);
         user.and_then(|user| self.loads.get(user)).copied().unwrap_or(0)
     }
 
-    /// Whether both sessions are open, and of one user.
+    /// Returns whether both sessions are open, and of one user.
     pub(super) fn have_one_user(&self, one: NamedId, other: NamedId) -> bool {
         one == other
             || match (self.open.get(&one), self.open.get(&other)) {
@@ -190,7 +190,7 @@ impl NamedSessions {
         self.wake_at = self.wake_at.min(super::backlog::after(now, BEAT_MS));
     }
 
-    /// A heartbeat: the session ends `ms` from now. O(1), unless that is earlier than before.
+    /// Records a heartbeat: the session ends `ms` from now. O(1), unless that is earlier than before.
     pub(super) fn beat(&mut self, named: NamedId, ms: u64, uptime: Uptime) {
         let ends = self.time_at(uptime) + ms * 1000;
         let Some(session) = self.open.get_mut(&named) else { return };
@@ -216,7 +216,7 @@ impl NamedSessions {
         Some(session.id)
     }
 
-    /// A session that ends in this turn. Looks at a few: there may be more while [`NamedSessions::is_due`].
+    /// Returns a session that ends in this turn. Looks at a few: there may be more while [`NamedSessions::is_due`].
     pub(super) fn next_overdue(&mut self) -> Option<NamedId> {
         for _ in 0..LOOKED_AT_ONCE {
             let Some((at, named)) = self.agenda.first().copied().filter(|(at, _)| *at <= self.now) else { break };
@@ -232,7 +232,7 @@ impl NamedSessions {
         None
     }
 
-    /// Whether sessions may end in this turn, and one is to be looked at.
+    /// Returns whether sessions may end in this turn, and one has to be checked.
     pub(super) fn is_due(&self) -> bool {
         self.is_due
     }

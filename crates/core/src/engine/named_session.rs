@@ -21,7 +21,7 @@ pub struct Heartbeat<'a> {
     pub only: OpenIf,
 }
 
-/// What a heartbeat may do.
+/// The effects that a heartbeat may have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OpenIf {
     /// Keep the session, or open it.

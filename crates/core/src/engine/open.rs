@@ -13,7 +13,7 @@ use super::waiters::Waiter;
 use crate::{Lock, Name, Now};
 
 impl<T> Engine<T> {
-    /// The record of a lock, up to date with what happened to its database and to the clients of its holds.
+    /// Returns the record of a lock, up to date with what happened to its database and to the clients of its holds.
     #[inline]
     pub(super) fn look_up(&mut self, name: Name<'_>) -> Option<RecordId> {
         let id = self.registry.find(name)?;
@@ -28,7 +28,7 @@ impl<T> Engine<T> {
         Some(record)
     }
 
-    /// The record of a lock, which gets one if it has none.
+    /// Returns the record of a lock, which gets one if it has none.
     pub(super) fn find_or_create(&mut self, name: Name<'_>) -> RecordId {
         match self.look_up(name) {
             Some(id) => id,
@@ -43,7 +43,7 @@ impl<T> Engine<T> {
         }
     }
 
-    /// Has a record visited before the end of the turn.
+    /// Schedules a visit of a record before the end of the turn.
     pub(super) fn mark_due(&mut self, id: RecordId) {
         self.with_record(id, |parts, record| parts.mark_due(record));
     }
@@ -82,7 +82,7 @@ impl<T> Engine<T> {
         Ok(Visit { open, record, parts: &mut self.parts, budget, now })
     }
 
-    /// Asks what the server lets a timer do to a lock.
+    /// Asks which access the server gives a timer to a lock.
     pub(super) fn query_permission<S: Keyspace>(&mut self, space: &mut S, id: RecordId, name: Name<'_>) -> Permission {
         let permission = space.permission(name);
         self.note_removal(space, Some(id));
@@ -109,8 +109,8 @@ impl<T> Engine<T> {
         }
     }
 
-    /// Sees to a lock that a request waits for: its queue is due when a hold ends, and the key outlives the last deadline a
-    /// little, unless somebody set its end.
+    /// Sees to a lock that a request waits for: its queue is due when a hold ends, and the key outlives the last
+    /// deadline a little, unless another client set its end.
     pub(super) fn begin_to_watch<S: Keyspace>(&mut self, space: &mut S, id: RecordId, now: Now, budget: &mut Budget) {
         let Some(record) = self.registry.get_mut(id) else { return debug_assert!(false, "a waiter has no record") };
         if matches!(record.attention, Attention::Due(_)) {
@@ -144,14 +144,14 @@ impl<T> Engine<T> {
         Some(waiter)
     }
 
-    /// Takes a waiter out of all its queues, and has it answered.
+    /// Takes a waiter out of all its queues, and answers it.
     pub(super) fn answer(&mut self, id: WaiterId, answer: Answer) {
         if let Some(waiter) = self.take_waiter(id) {
             self.parts.outbox.answer(waiter, answer);
         }
     }
 
-    /// The head of the queue of a lock.
+    /// Returns the head of the queue of a lock.
     pub(super) fn head_of(&self, id: Option<RecordId>) -> Option<WaiterId> {
         self.registry.get(id?)?.queue.head()
     }

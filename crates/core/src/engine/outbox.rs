@@ -1,4 +1,4 @@
-//! What the engine tells others: outputs to be sent, counters, and the log.
+//! The engine's results for others: outputs for the caller to send, counters, and the log.
 
 use std::rc::Rc;
 
@@ -11,7 +11,7 @@ use super::waiters::Waiter;
 use crate::lock::Refusal;
 use crate::{Hold, Lock, Mode, Name, NoSession, Now, Owner, Request, Token, UnixMs};
 
-/// What the caller has to send.
+/// An output, which the caller has to send.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Output<T> {
     /// A keyspace event on the key of the running command with this index.
@@ -110,7 +110,7 @@ impl<T> Outbox<T> {
         std::mem::replace(&mut self.outputs, spare)
     }
 
-    /// Has a waiter answered. It has left its queues.
+    /// Answers a waiter. It has left its queues.
     pub(super) fn answer(&mut self, waiter: Waiter<T>, answer: Answer) {
         let answer = match answer {
             Answer::Granted(grant, None) if waiter.request.is_owner_drawn => {
@@ -130,7 +130,7 @@ impl<T> Outbox<T> {
         self.log_wait(waiter, name, LogEvent::Wait, Some(token), now);
     }
 
-    /// The answer to a waiter that can never get in. `name` is the first of its locks.
+    /// Returns the answer to a waiter that can never get in. `name` is the first of its locks.
     pub(super) fn refuse_waiter(&mut self, waiter: &Waiter<T>, name: Name<'_>, refusal: Refusal, now: Now) -> Answer {
         match refusal {
             Refusal::LeasePassed => {

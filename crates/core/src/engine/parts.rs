@@ -1,4 +1,4 @@
-//! What all locks share, and what happens to a record without its key.
+//! The parts that all locks share, and the changes of a record without its key.
 
 use super::Settings;
 use super::backlog::Backlog;
@@ -23,7 +23,7 @@ pub(super) struct Parts<T> {
 }
 
 impl<T> Parts<T> {
-    /// What the server gives to a grant.
+    /// Returns the server's terms for a grant.
     pub(super) fn terms(&self, now: Now, request: &Request) -> Terms {
         let least = request.min_token.map_or(0, Token::get);
         Terms { default: self.settings.default_lease, fresh: self.memory.tokens.next(now.us().max(least)) }
@@ -48,13 +48,13 @@ impl<T> Parts<T> {
         self.sessions.check(client, request, wanted)
     }
 
-    /// Has a record visited before the end of the turn.
+    /// Schedules a visit of a record before the end of the turn.
     pub(super) fn mark_due(&mut self, record: &mut Record) {
         let payer = self.waiters.payer(&record.queue);
         self.backlog.mark_due(record, payer);
     }
 
-    /// Has a record visited when it is due next.
+    /// Schedules the next visit of a record.
     pub(super) fn schedule(&mut self, record: &mut Record) {
         let payer = self.waiters.payer(&record.queue);
         self.backlog.schedule(record, payer);

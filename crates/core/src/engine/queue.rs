@@ -1,9 +1,10 @@
 //! The queue of one lock: first come, first served.
 //!
 //! # Implementation details
-//! Waiters stand in a tree by place, so that any of them leaves in O(log n). An upgrade, which holds the lock shared and
-//! waits for the other holders to leave, stands before all others. Only the head is served, and nobody overtakes it who
-//! does not hold the lock already: the queue moves only when its head can be granted, and finding out is O(1).
+//! Waiters are kept in a tree by place, so that any of them leaves in O(log n). An upgrade, which holds the lock shared
+//! and waits for the other holders to leave, is before all others. Only the head is served, and no request overtakes it
+//! whose owner does not hold the lock already: the queue moves only when its head can be granted, and finding out is
+//! O(1).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
@@ -47,7 +48,7 @@ impl Queue {
         self.places.is_empty()
     }
 
-    /// The waiters, the head first.
+    /// Returns the waiters, the head first.
     pub(super) fn iter(&self) -> impl Iterator<Item = WaiterId> {
         self.places.values().copied()
     }
@@ -73,8 +74,8 @@ impl Queue {
         self.several.remove(&place);
     }
 
-    /// The requests for several locks that stand between two places, nearest to the head first: behind `from`, which was
-    /// looked at before, and ahead of `place`.
+    /// Returns the requests for several locks that stand between two places, nearest to the head first: behind `from`,
+    /// which was looked at before, and ahead of `place`.
     pub(super) fn several_ahead(&self, from: Option<Place>, place: Place) -> impl Iterator<Item = (Place, WaiterId)> {
         let behind = from.map_or(Bound::Unbounded, Bound::Excluded);
         let range = if from.is_some_and(|from| from >= place) { None } else { Some((behind, Bound::Excluded(place))) };
@@ -82,12 +83,12 @@ impl Queue {
         several.filter_map(|place| Some((*place, *self.places.get(place)?)))
     }
 
-    /// The requests for exclusive possession ahead of a place, or at it, nearest to the head first.
+    /// Returns the requests for exclusive possession ahead of a place, or at it, nearest to the head first.
     pub(super) fn writers(&self, place: Place) -> impl Iterator<Item = WaiterId> {
         self.writers.range(..=place).filter_map(|writer| self.places.get(writer).copied())
     }
 
-    /// The waiters that upgrade.
+    /// Returns the waiters that upgrade.
     pub(super) fn upgrades(&self) -> impl Iterator<Item = WaiterId> {
         self.places.iter().take_while(|(place, _)| place.rank == Rank::Upgrade).map(|(_, waiter)| *waiter)
     }

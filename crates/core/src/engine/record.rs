@@ -1,5 +1,5 @@
-//! What the server remembers about one lock that needs attention: it has waiters, or holds that are bound to
-//! sessions. A lock without either has no record.
+//! The server's memory of one lock that needs attention: it has waiters, or holds that are bound to sessions. A lock
+//! without either has no record.
 
 use std::rc::Rc;
 
@@ -56,12 +56,12 @@ impl Record {
         Name { db: self.db, key: &self.key }
     }
 
-    /// Whether nothing is left to remember.
+    /// Returns whether nothing is left to remember.
     pub(super) fn is_idle(&self) -> bool {
         self.queue.is_empty() && self.bound.is_empty() && !self.has_ttl_grace && !self.lost_last_waiter
     }
 
-    /// Whether holds are to be released, or the queue to be served, before the end of the turn.
+    /// Returns whether holds must be released, or the queue served, before the end of the turn.
     pub(super) fn is_due(&self) -> bool {
         matches!(self.attention, Attention::Due(_)) || self.bound.has_ended() || self.lost_last_waiter
     }

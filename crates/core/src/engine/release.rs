@@ -8,7 +8,7 @@ use super::{Call, Engine};
 use crate::lock::{Release, Released};
 use crate::{Change, Effect, Expiry, Memory, Name, UnixMs};
 
-/// What a release leaves.
+/// The rest of a hold after a release.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Left {
     /// The owner had no such hold, or too few entries.
@@ -56,7 +56,7 @@ impl<T, K: OpenKey> Visit<'_, T, K> {
             }
         };
         if let Some(effect) = effect_of(released, request, now) {
-            // Whoever applies the command looks at no clock: it may not have to drop anything.
+            // A server that applies the command looks at no clock: it may not have to drop anything.
             let is_exact = !lock.has_lapsed(now);
             self.apply(effect, if is_exact { Replication::Verbatim } else { Replication::Effect });
         }

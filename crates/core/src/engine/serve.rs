@@ -8,7 +8,7 @@ use super::sessions::Wanted;
 use super::visit::Visit;
 use crate::lock::{Acquired, Refusal};
 
-/// What becomes of the head of a queue.
+/// The outcome for the head of a queue.
 enum Served {
     /// It leaves the queue with this answer.
     Answered(Answer),
@@ -92,7 +92,7 @@ impl<T, K: OpenKey> Visit<'_, T, K> {
         })
     }
 
-    /// Takes the head out of the queue, which is the only one it stands in, and has it answered.
+    /// Takes the head out of the queue, the only one that it waits in, and answers it.
     fn answer(&mut self, head: WaiterId, answer: Answer) {
         let Some(record) = &mut self.record else { return };
         let Some(waiter) = self.parts.waiters.remove(head) else { return };

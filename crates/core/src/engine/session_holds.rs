@@ -45,9 +45,9 @@ pub(super) struct SessionHolds {
     /// Before this time the server does not accept renewals.
     not_before: UnixMs,
     next: HoldId,
-    /// What has changed in the loads of sessions since somebody took this.
+    /// Changes in the loads of sessions since they were last taken.
     load_changes: SmallVec<[LoadChange; 2]>,
-    /// The holds count for no session any more: the lock is gone, and they are only to be freed.
+    /// The holds count for no session any more: the lock is gone, and they only have to be freed.
     is_uncounted: bool,
 }
 
@@ -93,7 +93,7 @@ pub(super) struct SessionEnd {
 }
 
 impl SessionEnd {
-    /// The deadline that the end of the session gives to its holds.
+    /// Returns the deadline that the end of the session gives to its holds.
     pub(super) fn deadline(self) -> UnixMs {
         self.grace.map_or(self.at, |grace| self.at.plus(grace))
     }
@@ -121,7 +121,7 @@ pub(super) struct Binding {
 }
 
 impl SessionHolds {
-    /// How many holds are bound.
+    /// Returns how many holds are bound.
     pub(super) fn len(&self) -> usize {
         self.bindings.len()
     }
@@ -130,17 +130,17 @@ impl SessionHolds {
         self.bindings.is_empty()
     }
 
-    /// How many sessions holds are bound to.
+    /// Returns how many sessions holds are bound to.
     pub(super) fn sessions(&self) -> usize {
         self.sessions.len()
     }
 
-    /// The sessions that holds are bound to.
+    /// Returns the sessions that holds are bound to.
     pub(super) fn keys(&self) -> impl Iterator<Item = SessionKey> {
         self.sessions.keys().copied()
     }
 
-    /// Whether a hold is bound to this session.
+    /// Returns whether a hold is bound to this session.
     pub(super) fn has_session(&self, key: SessionKey) -> bool {
         self.sessions.contains_key(&key)
     }
@@ -222,7 +222,7 @@ impl SessionHolds {
         }
     }
 
-    /// Records the clock of an effect: by it, the lock has dropped what had lapsed.
+    /// Records the clock of an effect: by it, the lock has dropped its lapsed holds.
     pub(super) fn sweep(&mut self, clock: UnixMs) {
         if self.swept < Some(clock) {
             self.swept = Some(clock);
@@ -230,13 +230,13 @@ impl SessionHolds {
         }
     }
 
-    /// Unbinds a hold: its session, if that has no other hold here.
+    /// Unbinds a hold. Returns its session, if that has no other hold here.
     pub(super) fn unbind(&mut self, owner: &Owner, mode: Mode) -> Option<SessionKey> {
         let id = self.id(owner, mode)?;
         self.remove(id)
     }
 
-    /// Unbinds a hold by its id: its session, if that has no other hold here.
+    /// Unbinds a hold by its id. Returns its session, if that has no other hold here.
     pub(super) fn remove(&mut self, id: HoldId) -> Option<SessionKey> {
         let binding = self.bindings.remove(&id)?;
         self.renewals.remove(&(binding.renewal.at, id));
@@ -270,14 +270,14 @@ impl SessionHolds {
         Some(binding.key)
     }
 
-    /// The session that a hold is bound to, unless its session has ended.
+    /// Returns the session that a hold is bound to, unless its session has ended.
     pub(super) fn session_of(&self, owner: &Owner, mode: Mode) -> Option<SessionKey> {
         let binding = self.bindings.get(&self.id(owner, mode)?)?;
         let session = self.sessions.get(&binding.key)?;
         session.end.is_none().then_some(binding.key)
     }
 
-    /// The end of the session that this hold was bound to. O(1) where few sessions have ended.
+    /// Returns the end of the session that this hold was bound to. O(1) where few sessions have ended.
     pub(super) fn end_of(&self, hold: &Hold) -> Option<SessionEnd> {
         if self.ended.is_empty() {
             return None;
@@ -297,7 +297,7 @@ impl SessionHolds {
         self.sessions.get(&key)?.end
     }
 
-    /// Records that a session has ended: whether it had a hold here.
+    /// Records that a session has ended. Returns whether it had a hold here.
     pub(super) fn end(&mut self, key: SessionKey, end: SessionEnd) -> bool {
         let Some(session) = self.sessions.get_mut(&key) else { return false };
         if session.end.is_none() {
@@ -311,13 +311,13 @@ impl SessionHolds {
         true
     }
 
-    /// The holds that are bound to this session, the first deadline first.
+    /// Returns the holds that are bound to this session, the first deadline first.
     pub(super) fn of_session(&self, key: SessionKey) -> impl Iterator<Item = &Binding> {
         let ids = self.sessions.get(&key).into_iter().flat_map(|session| session.deadlines.iter());
         ids.filter_map(|id| self.bindings.get(&id))
     }
 
-    /// The tokens of holds whose sessions have ended without a grace.
+    /// Returns the tokens of holds whose sessions have ended without a grace.
     pub(super) fn released_tokens(&self) -> impl Iterator<Item = Token> {
         let is_released = |key: &&SessionKey| {
             let end = self.sessions.get(key).and_then(|session| session.end);
@@ -326,19 +326,19 @@ impl SessionHolds {
         self.ended.iter().filter(is_released).flat_map(|key| self.of_session(*key)).map(|binding| binding.token)
     }
 
-    /// Whether holds of an ended session are still to be released.
+    /// Returns whether holds of an ended session are still to be released.
     pub(super) fn has_ended(&self) -> bool {
         !self.ended.is_empty()
     }
 
-    /// A hold of an ended session, and that end.
+    /// Returns a hold of an ended session, and that end.
     pub(super) fn next_ended(&self) -> Option<(HoldId, &Binding, SessionEnd)> {
         let session = self.sessions.get(self.ended.last()?)?;
         let (_, id) = session.deadlines.last()?;
         Some((id, self.bindings.get(&id)?, session.end?))
     }
 
-    /// The binding of a hold whose session has ended.
+    /// Returns the binding of a hold whose session has ended.
     pub(super) fn ended_of(&self, owner: &Owner, mode: Mode) -> Option<(HoldId, &Binding, SessionEnd)> {
         if self.ended.is_empty() {
             return None;
@@ -348,7 +348,7 @@ impl SessionHolds {
         Some((id, binding, self.sessions.get(&binding.key)?.end?))
     }
 
-    /// The holds that the lock still has live and that count as released at `now`: their sessions have ended.
+    /// Returns the holds that the lock still has live and that count as released at `now`: their sessions have ended.
     pub(super) fn ended_sum(&self, now: UnixMs) -> Sum {
         if let Some((at, sum)) = self.ended_sum.get()
             && at == now
@@ -373,7 +373,7 @@ impl SessionHolds {
         }
     }
 
-    /// The lowest number of those holds, and its owner. Of a great many sessions, some are looked at.
+    /// Returns the lowest number of those holds, and its owner. Of a great many sessions, some are looked at.
     pub(super) fn lowest_ended_slot(&mut self, now: UnixMs) -> Option<(u32, &Owner)> {
         let clock = self.swept.map_or(now, |swept| swept.max(now));
         let end = |key| self.sessions.get(&key).and_then(|session| session.end);
@@ -382,20 +382,21 @@ impl SessionHolds {
         Some((slot, &self.bindings.get(&id)?.owner))
     }
 
-    /// Whether so few sessions have ended that a question may look at each of them.
+    /// Returns whether so few sessions have ended that a question may look at each of them.
     pub(super) fn has_few_ended(&self) -> bool {
         self.ended.len() <= FEW
     }
 
-    /// The holds of ended sessions that the lock has and that are live at `time`. One step for each session, and for each
-    /// 512 of its holds.
+    /// Returns the holds of ended sessions that the lock has and that are live at `time`. One step for each session,
+    /// and for each 512 of its holds.
     pub(super) fn ended_after(&self, time: UnixMs) -> Sum {
         let clock = self.swept.map_or(time, |swept| swept.max(time));
         let sessions = self.ended.iter().filter_map(|key| self.sessions.get(key));
         sessions.fold(Sum::default(), |sum, session| sum.plus(session.deadlines.live(clock)))
     }
 
-    /// The tokens that one shared hold of an ended session has, which is in the lock and live at `now`. The highest first.
+    /// Returns the tokens that one shared hold of an ended session has, which is in the lock and live at `now`. The
+    /// highest first.
     pub(super) fn ended_reader_tokens(&self, now: UnixMs) -> impl Iterator<Item = Token> {
         let clock = self.swept.map_or(now, |swept| swept.max(now));
         let is_one = move |by: &ByToken| !by.is_ambiguous && by.deadline > clock && self.ended.contains(&by.key);
@@ -403,24 +404,24 @@ impl SessionHolds {
         tokens.map(|((token, _), _)| *token)
     }
 
-    /// Whether there is a lease to be extended.
+    /// Returns whether there is a lease to be extended.
     pub(super) fn has_renewal(&self) -> bool {
         !self.renewals.is_empty()
     }
 
-    /// The next renewal.
+    /// Returns the next renewal.
     pub(super) fn next_renewal(&self) -> Option<NextRenewal> {
         let (at, id) = self.renewals.first()?;
         let Binding { deadline, key, .. } = *self.bindings.get(id)?;
         Some(NextRenewal { at: (*at).max(self.not_before), deadline, key })
     }
 
-    /// Whether there are a few leases, and all have ended.
+    /// Returns whether there are a few leases, and all have ended.
     pub(super) fn has_lapsed(&self, now: UnixMs) -> bool {
         (1..=FEW).contains(&self.len()) && self.bindings.values().all(|binding| binding.deadline <= now)
     }
 
-    /// A hold that is due for renewal at `now`.
+    /// Returns a hold that is due for renewal at `now`.
     pub(super) fn due(&self, now: UnixMs) -> Option<(HoldId, &Binding)> {
         let (_, id) = self.renewals.first().filter(|(at, _)| (*at).max(self.not_before) <= now)?;
         Some((*id, self.bindings.get(id)?))
@@ -433,7 +434,7 @@ impl SessionHolds {
         }
     }
 
-    /// The session of a hold and its load, if it is bound.
+    /// Returns the session of a hold and its load, if it is bound.
     pub(super) fn load_of(&self, owner: &Owner, mode: Mode) -> Option<(SessionKey, Load)> {
         let binding = self.id(owner, mode).and_then(|id| self.bindings.get(&id))?;
         Some((binding.key, binding.renewal.load))
@@ -451,7 +452,7 @@ impl SessionHolds {
         self.load_changes.push(LoadChange { key, load, holds: if self.is_uncounted { 0 } else { holds } });
     }
 
-    /// Takes what has changed in the loads of sessions, and in how many holds they have.
+    /// Takes the changes in the loads of sessions, and in how many holds they have.
     pub(super) fn take_load_changes(&mut self) -> SmallVec<[LoadChange; 2]> {
         std::mem::take(&mut self.load_changes)
     }
@@ -461,7 +462,8 @@ impl SessionHolds {
         self.not_before = until;
     }
 
-    /// Takes out the bindings of all owners but one: them, and what of them had ended. `None` if there are none.
+    /// Takes out the bindings of all owners but one: returns them, and those of them that had ended. `None` if there
+    /// are none.
     pub(super) fn split_others(&mut self, owner: &Owner) -> Option<(SessionHolds, EndedHolds)> {
         let own = usize::from(self.by_owner.contains_key(owner));
         if self.by_owner.len() == own {
@@ -486,7 +488,7 @@ impl SessionHolds {
         Some((std::mem::replace(self, kept), ended))
     }
 
-    /// Whether an ended session still has a grace at `now`.
+    /// Returns whether an ended session still has a grace at `now`.
     pub(super) fn has_grace(&self, now: UnixMs) -> bool {
         let sessions = self.ended.iter().filter_map(|key| self.sessions.get(key));
         sessions.filter_map(|session| session.end).any(|end| end.deadline() > now)

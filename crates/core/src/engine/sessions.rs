@@ -19,7 +19,7 @@ use crate::{BindTo, ClientId, Hold, Lease, Mode, NamedId, NoSession, Owner, Requ
 
 #[derive(Clone, Debug)]
 pub(super) struct Sessions {
-    /// Who has opened the named sessions, and when they end.
+    /// The named sessions: the user that opened each, and when it ends.
     pub named: NamedSessions,
     open: HashMap<SessionKey, LocksOfSession, FixedState>,
     /// Sessions that ended with holds on more locks than are looked at in one go.
@@ -30,7 +30,7 @@ pub(super) struct Sessions {
     next_ended: Option<SessionKey>,
     /// Bindings that are not valid any more and the lock that they were on, to be freed a piece at a time.
     discarded: Vec<(RecordId, SessionHolds)>,
-    /// Named sessions that have ended, for which requests wait: they are to be answered.
+    /// Named sessions that have ended, for which requests wait that must be answered.
     pub orphaned: Vec<NamedId>,
     /// How many of them commands have answered since the last tick: the pace is the timer's.
     pub sent_away: usize,
@@ -43,7 +43,7 @@ pub(super) struct Sessions {
 #[derive(Clone, Debug, Default)]
 struct LocksOfSession {
     records: BTreeSet<RecordId>,
-    /// What the watchdog does for it.
+    /// The watchdog's work for it.
     load: Load,
 }
 
@@ -63,7 +63,7 @@ pub(super) struct Wanted<'r> {
 }
 
 impl Sessions {
-    /// `seed` is random.
+    /// Returns sessions of which none is open. `seed` is random.
     pub(super) fn new(hasher: FixedState, seed: u64) -> Sessions {
         Sessions {
             named: NamedSessions::new(hasher.clone()),
@@ -79,23 +79,23 @@ impl Sessions {
         }
     }
 
-    /// How many holds are bound.
+    /// Returns how many holds are bound.
     pub(super) fn bound(&self) -> usize {
         self.bound
     }
 
-    /// Whether there is no ended session to look at, nobody to answer, and nothing to free.
+    /// Returns whether there is no ended session to look at, nobody to answer, and nothing to free.
     #[inline]
     pub(super) fn is_idle(&self) -> bool {
         self.ended.is_empty() && self.discarded.is_empty() && self.orphaned.is_empty()
     }
 
-    /// Whether there are discarded bindings.
+    /// Returns whether there are discarded bindings.
     pub(super) fn has_discarded(&self) -> bool {
         !self.discarded.is_empty()
     }
 
-    /// Which ends of large sessions a record that is looked at now has seen.
+    /// Returns the ends of large sessions, as a count, that a record has seen once it is checked now.
     pub(super) fn ends_generation(&self) -> u64 {
         self.ends_generation
     }
@@ -105,12 +105,12 @@ impl Sessions {
         self.open.remove(&key).map(|holds| holds.records)
     }
 
-    /// The locks that a session has holds on.
+    /// Returns the locks that a session has holds on.
     pub(super) fn locks_of(&self, key: SessionKey) -> impl Iterator<Item = RecordId> {
         self.open.get(&key).into_iter().flat_map(|holds| holds.records.iter().copied())
     }
 
-    /// The id of a named session that is open.
+    /// Returns the id of a named session that is open.
     pub(super) fn id_of(&self, key: SessionKey) -> Option<SessionId> {
         match key {
             SessionKey::Connection(_) => None,
@@ -118,13 +118,13 @@ impl Sessions {
         }
     }
 
-    /// Whom the log names for a hold of this session.
+    /// Returns the subject that the log names for a hold of this session.
     pub(super) fn subject(&self, key: Option<SessionKey>) -> Subject {
         let client = key.and_then(SessionKey::connection);
         Subject { client, session: key.and_then(|key| self.id_of(key)) }
     }
 
-    /// Whether a session that a request is to be bound to is still open. Nobody waits without the connection.
+    /// Returns whether the session that a request binds to is still open. No request waits without the connection.
     pub(super) fn is_open(&self, key: SessionKey) -> bool {
         match key {
             SessionKey::Connection(_) => true,
@@ -157,7 +157,7 @@ impl Sessions {
         BTreeSet::new()
     }
 
-    /// The next lock of the ended session whose turn it is. Each has its turn for a piece: see
+    /// Returns the next lock of the ended session whose turn it is. Each has its turn for a piece: see
     /// [`Sessions::next_ended`].
     pub(super) fn pop_ended(&mut self, key: SessionKey) -> Option<(RecordId, SessionEnd)> {
         let session = self.ended.get_mut(&key)?;
@@ -169,7 +169,7 @@ impl Sessions {
         next.map(|id| (id, session.end))
     }
 
-    /// The ended session whose turn it is.
+    /// Returns the ended session whose turn it is.
     pub(super) fn next_ended(&mut self) -> Option<SessionKey> {
         let behind = self.next_ended.map_or(Bound::Unbounded, Bound::Excluded);
         let next = self.ended.range((behind, Bound::Unbounded)).next().or_else(|| self.ended.first_key_value());
@@ -177,8 +177,8 @@ impl Sessions {
         self.next_ended
     }
 
-    /// The sessions of a lock that have ended with more locks than were looked at so far. Each is looked for once, from
-    /// the shorter list.
+    /// Returns the sessions of a lock that have ended with more locks than were looked at so far. Each is looked for
+    /// once, from the shorter list.
     pub(super) fn take_ended_of(&mut self, record: &mut Record) -> SmallVec<[(SessionKey, SessionEnd); 4]> {
         let seen = std::mem::replace(&mut record.ends_generation, self.ends_generation);
         if seen == self.ends_generation || self.ended.is_empty() {
@@ -333,7 +333,7 @@ impl Sessions {
         }
         if let Some(holds) = self.open.get_mut(&key) {
             holds.records.remove(&id);
-            // What is still to be freed is still to be taken from its load.
+            // Bindings that are not freed yet still have a part in its load.
             if holds.records.is_empty() && holds.load == 0 {
                 self.open.remove(&key);
             }
@@ -390,7 +390,7 @@ impl Sessions {
         self.open.iter().all(is_right) && self.named.audit(of_named)
     }
 
-    /// Whether a session, open or ended, is known to have a hold on this lock.
+    /// Returns whether a session, open or ended, is known to have a hold on this lock.
     pub(super) fn knows(&self, key: SessionKey, id: RecordId) -> bool {
         self.open.get(&key).is_some_and(|holds| holds.records.contains(&id))
             || self.ended.get(&key).is_some_and(|session| session.records.contains(&id))

@@ -1,6 +1,6 @@
 //! Requests for several locks at once: all or none.
 //!
-//! Such a request stands in the queue of every lock. It is granted when it is the head of all of them and none of the
+//! Such a request waits in the queue of every lock. It is granted when it is the head of all of them and none of the
 //! locks is held; until then it holds nothing. It remembers which lock was in the way, and looks there first: nothing
 //! else can have let it in.
 
@@ -32,7 +32,7 @@ pub(super) enum State {
 }
 
 impl State {
-    /// The token and the lease of a hold that the request has recorded.
+    /// Returns the token and the lease of a hold that the request has recorded.
     pub(super) fn recorded(self) -> Option<(Token, Lease)> {
         match self {
             State::Recorded(token, lease) => Some((token, lease)),
@@ -41,7 +41,7 @@ impl State {
     }
 }
 
-/// What led to a grant.
+/// The cause of a grant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Granted {
     /// The running command.
@@ -50,7 +50,7 @@ pub(super) enum Granted {
     Wait,
 }
 
-/// What became of a request that was the head of a queue.
+/// The outcome for a request that was the head of a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Tried {
     /// It waits.
@@ -61,7 +61,7 @@ pub(super) enum Tried {
     Left,
 }
 
-/// What a look at all locks of a request found.
+/// The result of a look at all locks of a request.
 enum Found {
     /// They are free.
     Free,
@@ -69,9 +69,9 @@ enum Found {
     Recorded(Token),
     /// This one, by its index, is in the way.
     InTheWay(usize),
-    /// The request is to be answered so.
+    /// The request gets this answer.
     Fault(Fault),
-    /// One is to be looked at later.
+    /// One has to wait for a later look.
     Later,
 }
 
@@ -160,7 +160,7 @@ impl<T> Engine<T> {
             let has_ended = record.bound.has_ended();
             let (db, key) = (record.db, Rc::clone(&record.key));
             let name = Name { db, key: &key };
-            // What has ended is released first. If there is much of it, the visit that is done with it comes back here.
+            // Ended holds are released first. If there are many, the visit that finishes them comes back here.
             if has_ended && !self.release_all_ended(space, *id, name, now, budget) {
                 self.mark_due(*id);
                 return Found::Later;
@@ -214,7 +214,7 @@ impl<T> Engine<T> {
         let mut has_ended = false;
         if let Some(record) = &mut visit.record {
             has_ended = record.bound.has_ended();
-            // What it released may have been due first.
+            // A hold that it released may have been due first.
             visit.parts.backlog.schedule_renewal(record);
         }
         visit.close();

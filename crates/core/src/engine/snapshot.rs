@@ -1,4 +1,4 @@
-//! What an engine remembers, laid open for the model checker: which states are the same, and whether the tables agree.
+//! The state of an engine, laid open for the model checker: which states are the same, and whether the tables agree.
 
 use std::collections::BTreeMap;
 
@@ -27,7 +27,7 @@ pub struct Snapshot<'a, T> {
 pub struct RecordView<'a, T> {
     /// Where it is.
     pub name: Name<'a>,
-    /// Who waits, the head first.
+    /// The waiters, the head first.
     pub queue: Vec<WaiterView<'a, T>>,
     /// The holds that are bound to sessions.
     pub bound: Vec<BindingView<'a>>,
@@ -50,7 +50,7 @@ pub struct RecordView<'a, T> {
 pub struct WaiterView<'a, T> {
     /// By what the caller finds the client again.
     pub ticket: &'a T,
-    /// What it asks for.
+    /// The request.
     pub request: &'a Request,
     /// The client.
     pub client: ClientId,
@@ -78,7 +78,7 @@ pub struct BindingView<'a> {
 }
 
 impl<T> Engine<T> {
-    /// Lays open what the engine remembers.
+    /// Lays open the state of the engine.
     pub fn snapshot(&self) -> Snapshot<'_, T> {
         let mut records: Vec<RecordView<'_, T>> = self
             .registry
@@ -120,7 +120,7 @@ impl<T> Engine<T> {
     /// every record is found by its name and where it says that it is due.
     ///
     /// # Errors
-    /// What does not agree.
+    /// The first disagreement.
     pub fn audit(&self) -> Result<(), String> {
         let expect = |is_so: bool, what: &str| if is_so { Ok(()) } else { Err(what.to_owned()) };
         let Parts { waiters, sessions, backlog, .. } = &self.parts;

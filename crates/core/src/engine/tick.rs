@@ -14,7 +14,7 @@ use super::record::RecordId;
 use super::visit::Visit;
 use crate::{Name, Now, UnixMs};
 
-/// What the server is, when a timer runs.
+/// The state of the server when a timer runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
     /// A primary that may write.
@@ -92,7 +92,7 @@ impl<T> Engine<T> {
 
     /// Does one piece of each kind of work. Returns whether there was any.
     fn step<S: Keyspace>(&mut self, space: &mut S, now: Now, budget: &mut Budget) -> bool {
-        // Whoever makes one kind of work large keeps nobody's other work waiting.
+        // A client that makes one kind of work large delays no other kind.
         let has_tidied = self.end_overdue(now, budget) | self.tidy();
         let ttl = self.parts.backlog.next_ttl();
         if let Some((db, key)) = &ttl {

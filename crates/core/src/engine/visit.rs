@@ -148,7 +148,7 @@ impl<T, K: OpenKey> Visit<'_, T, K> {
         }
     }
 
-    /// The live holds that count as released: their sessions have ended.
+    /// Returns the live holds that count as released: their sessions have ended.
     pub(super) fn ended_sum(&self) -> Sum {
         let Some(record) = self.record.as_ref().filter(|record| record.bound.has_ended()) else {
             return Sum::default();
@@ -180,7 +180,7 @@ impl<T, K: OpenKey> Visit<'_, T, K> {
         self.parts.schedule(record);
     }
 
-    /// Has a keyspace event on this lock sent.
+    /// Emits a keyspace event on this lock.
     #[inline]
     pub(super) fn emit(&mut self, event: Event) {
         let output = match (self.open.own, &self.record) {
@@ -191,7 +191,7 @@ impl<T, K: OpenKey> Visit<'_, T, K> {
         self.parts.outbox.push(output);
     }
 
-    /// Closes the lock. Its key outlives the last deadline a little while somebody waits.
+    /// Closes the lock. Its key outlives the last deadline a little while requests wait.
     pub(super) fn close(self) {
         let Visit { open, record, .. } = self;
         match record {
@@ -203,15 +203,15 @@ impl<T, K: OpenKey> Visit<'_, T, K> {
             // A key that was swapped here, or away and back, may have a grace that the record does not know.
             Some(record) if record.queue.is_empty() => {
                 record.has_ttl_grace = false;
-                // Another end is somebody else's.
+                // Another client set any other end.
                 if open.has_ttl_grace() { open.close_with_grace(0) } else { open.close(0) }
             }
             Some(_) => open.close(0),
         }
     }
 
-    /// Closes a lock whose queue has a new waiter: the key is to outlive the last deadline a little, unless somebody set
-    /// its end.
+    /// Closes a lock whose queue has a new waiter: the key must outlive the last deadline a little, unless another
+    /// client set its end.
     pub(super) fn close_for_waiter(self) {
         match self.record {
             Some(record) if !self.open.is_changed() && self.open.ends_with_last_lease() => {

@@ -59,22 +59,22 @@ impl Deadlines {
         self.total
     }
 
-    /// The first deadline and whose it is. O(1).
+    /// Returns the first deadline and whose it is. O(1).
     pub(crate) fn first(&self) -> Option<(UnixMs, HoldId)> {
         self.runs.first()?.items.first().map(|item| (item.at, item.id))
     }
 
-    /// The last deadline and whose it is. O(1).
+    /// Returns the last deadline and whose it is. O(1).
     pub(crate) fn last(&self) -> Option<(UnixMs, HoldId)> {
         self.runs.last()?.items.last().map(|item| (item.at, item.id))
     }
 
-    /// All ids, the first deadline first.
+    /// Returns all ids, the first deadline first.
     pub(crate) fn iter(&self) -> impl DoubleEndedIterator<Item = HoldId> {
         self.runs.iter().flat_map(|run| run.items.iter().map(|item| item.id))
     }
 
-    /// What has lapsed at `now`. One step for each run of 512.
+    /// Returns the sum of the holds that have lapsed at `now`. One step for each run of 512.
     pub(crate) fn lapsed(&self, now: UnixMs) -> Sum {
         let mut sum = Sum::default();
         for run in &self.runs {
@@ -91,7 +91,7 @@ impl Deadlines {
         sum
     }
 
-    /// How many of those that have lapsed at `now` had reached their cap. One step for each run of 512.
+    /// Returns how many of those that have lapsed at `now` had reached their cap. One step for each run of 512.
     pub(crate) fn lapsed_at_cap(&self, now: UnixMs) -> usize {
         let mut count = 0;
         for run in &self.runs {
@@ -103,7 +103,7 @@ impl Deadlines {
         count
     }
 
-    /// What is live at `now`.
+    /// Returns the sum of the holds that are live at `now`.
     pub(crate) fn live(&self, now: UnixMs) -> Sum {
         self.total.minus(self.lapsed(now))
     }
@@ -148,7 +148,7 @@ impl Deadlines {
         }
     }
 
-    /// Takes out all that has lapsed at `now`, in whole runs. One step a run.
+    /// Takes out all holds that have lapsed at `now`, in whole runs. One step a run.
     pub(crate) fn drain_lapsed(&mut self, now: UnixMs) -> Vec<Run> {
         let whole = self.runs.iter().take_while(|run| run.items.last().is_some_and(|last| last.at <= now)).count();
         let mut drained: Vec<Run> = self.runs.drain(..whole).collect();
@@ -167,7 +167,7 @@ impl Deadlines {
         drained
     }
 
-    /// Bytes on the heap, about.
+    /// Returns the bytes on the heap, about.
     pub(crate) fn heap_bytes(&self) -> usize {
         let items: usize = self.runs.iter().map(|run| run.items.capacity()).sum();
         self.runs.capacity() * size_of::<Run>() + items * size_of::<Item>()
@@ -186,7 +186,7 @@ impl Run {
         Run { items, entries, caps }
     }
 
-    /// The last id, which is taken out.
+    /// Returns the last id, which is taken out.
     pub(crate) fn pop(&mut self) -> Option<HoldId> {
         self.items.pop().map(|item| item.id)
     }

@@ -52,7 +52,7 @@ impl Holds {
         }
     }
 
-    /// The exclusive and the shared hold of `owner`, live or lapsed. O(log n).
+    /// Returns the exclusive and the shared hold of `owner`, live or lapsed. O(log n).
     #[inline]
     pub(crate) fn of(&self, owner: &Owner) -> (Option<&Hold>, Option<&Hold>) {
         match &self.0 {
@@ -67,7 +67,7 @@ impl Holds {
         }
     }
 
-    /// The hold of `owner` in `mode`, live or lapsed. O(log n).
+    /// Returns the hold of `owner` in `mode`, live or lapsed. O(log n).
     #[inline]
     pub(crate) fn get(&self, owner: &Owner, mode: Mode) -> Option<&Hold> {
         match (&self.0, mode) {
@@ -78,7 +78,7 @@ impl Holds {
         }
     }
 
-    /// The first deadline of all holds. O(1).
+    /// Returns the first deadline of all holds. O(1).
     pub(crate) fn first_deadline(&self) -> Option<UnixMs> {
         match &self.0 {
             Stored::None => None,
@@ -89,7 +89,7 @@ impl Holds {
         }
     }
 
-    /// The last deadline of all holds. O(1).
+    /// Returns the last deadline of all holds. O(1).
     pub(crate) fn last_deadline(&self) -> Option<UnixMs> {
         match &self.0 {
             Stored::None => None,
@@ -100,7 +100,7 @@ impl Holds {
         }
     }
 
-    /// The holds that have lapsed at `now`, of both modes. One step for each 512 of them.
+    /// Returns the holds that have lapsed at `now`, of both modes. One step for each 512 of them.
     pub(crate) fn lapsed(&self, now: UnixMs) -> Sum {
         match &self.0 {
             Stored::None => Sum::default(),
@@ -112,7 +112,7 @@ impl Holds {
         }
     }
 
-    /// How many of the holds that have lapsed at `now` had reached their cap. One step for each 512 of them.
+    /// Returns how many of the holds that have lapsed at `now` had reached their cap. One step for each 512 of them.
     pub(crate) fn lapsed_at_cap(&self, now: UnixMs) -> usize {
         let (single, exclusive, readers) = self.parts();
         let has_ended = |hold: &&Hold| !hold.is_live(now) && hold.has_reached_cap();
@@ -120,7 +120,7 @@ impl Holds {
             + readers.map_or(0, |readers| readers.lapsed_at_cap(now))
     }
 
-    /// The shared holds that are live at `now`. One step for each 512 that have lapsed.
+    /// Returns the shared holds that are live at `now`. One step for each 512 that have lapsed.
     pub(crate) fn live_shared(&self, now: UnixMs) -> Sum {
         match &self.0 {
             Stored::One(hold) if hold.mode == Mode::Shared => one(hold).minus(lapsed(hold, now)),
@@ -129,7 +129,7 @@ impl Holds {
         }
     }
 
-    /// The lowest number (`SLOT`) that no hold has which is live at `now`. One step for each 64 that are taken.
+    /// Returns the lowest number (`SLOT`) that no hold has which is live at `now`. One step for each 64 that are taken.
     pub(crate) fn free_slot(&self, now: UnixMs) -> u32 {
         match &self.0 {
             Stored::None => 0,
@@ -138,7 +138,7 @@ impl Holds {
         }
     }
 
-    /// All holds, the one with the last deadline first. The exclusive hold comes in its place among them.
+    /// Returns all holds, the one with the last deadline first. The exclusive hold comes in its place among them.
     pub(crate) fn by_deadline(&self) -> impl DoubleEndedIterator<Item = &Hold> {
         let (single, exclusive, readers) = self.parts();
         // Beside an exclusive hold there is at most one other, so one comparison orders them.
@@ -149,7 +149,7 @@ impl Holds {
         single.into_iter().chain(first).chain(readers).chain(last)
     }
 
-    /// All holds, lowest token first; those with one token in no order.
+    /// Returns all holds, lowest token first; those with one token in no order.
     pub(crate) fn by_token(&self) -> impl DoubleEndedIterator<Item = &Hold> {
         let (single, exclusive, readers) = self.parts();
         let reader = readers.and_then(|readers| readers.by_token().next());
@@ -158,19 +158,20 @@ impl Holds {
         single.into_iter().chain(first).chain(readers.into_iter().flat_map(Readers::by_token)).chain(last)
     }
 
-    /// The tokens of many shared holds, the highest first, and of some that are not there any more. No hold is looked up.
+    /// Returns the tokens of many shared holds, the highest first, and of some that are not there any more. No hold is
+    /// looked up.
     pub(crate) fn reader_tokens(&self) -> impl Iterator<Item = Token> {
         let (.., readers) = self.parts();
         readers.into_iter().flat_map(Readers::stored_tokens)
     }
 
-    /// All holds, in no order. The fastest way to see them all.
+    /// Returns all holds, in no order. The fastest way to see them all.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Hold> {
         let (single, exclusive, readers) = self.parts();
         single.into_iter().chain(exclusive).chain(readers.into_iter().flat_map(Readers::iter))
     }
 
-    /// The holds with this token. O(log n) and one step a hold found.
+    /// Returns the holds with this token. O(log n) and one step a hold found.
     pub(crate) fn with_token(&self, token: Token) -> impl Iterator<Item = &Hold> {
         let (single, exclusive, readers) = self.parts();
         let readers = readers.into_iter().flat_map(move |readers| readers.with_token(token));
@@ -198,7 +199,7 @@ impl Holds {
         }
     }
 
-    /// Takes the hold of `owner` in `mode` out: whether there was one. O(log n).
+    /// Takes the hold of `owner` in `mode` out. Returns whether there was one. O(log n).
     pub(crate) fn remove(&mut self, owner: &Owner, mode: Mode, trash: &mut Trash) -> bool {
         match &mut self.0 {
             Stored::None => false,
@@ -217,8 +218,8 @@ impl Holds {
         }
     }
 
-    /// Drops every hold that has lapsed at `now`: how many there were. O(1) if there is none. Frees a bounded number of
-    /// dropped holds: the rest goes with later changes.
+    /// Drops every hold that has lapsed at `now`. Returns how many there were. O(1) if there is none. Frees a bounded
+    /// number of dropped holds: the rest goes with later changes.
     pub(crate) fn drop_lapsed(&mut self, now: UnixMs, trash: &mut Trash) -> u64 {
         match &mut self.0 {
             Stored::None => 0,
@@ -243,14 +244,14 @@ impl Holds {
         }
     }
 
-    /// Bytes on the heap beside the value itself, about.
+    /// Returns the bytes on the heap beside the value itself, about.
     pub(crate) fn heap_bytes(&self) -> usize {
         let owners = estimate(self.by_token().map(Hold::heap_bytes), self.len());
         let (.., readers) = self.parts();
         owners + readers.map_or(0, |readers| size_of::<Many>() + readers.heap_bytes())
     }
 
-    /// The hold, if it is the only one.
+    /// Returns the hold, if it is the only one.
     pub(crate) fn single(&self) -> Option<&Hold> {
         match &self.0 {
             Stored::One(hold) => Some(hold),
@@ -287,17 +288,17 @@ fn lapsed(hold: &Hold, now: UnixMs) -> Sum {
     if hold.is_live(now) { Sum::default() } else { one(hold) }
 }
 
-/// What is left of locks that had many holds. Taking it apart at once would hold the server up.
+/// The rest of locks that had many holds. Taking it apart at once would hold the server up.
 #[derive(Clone, Debug, Default)]
 pub struct Trash(Vec<Readers>);
 
 impl Trash {
-    /// Nothing.
+    /// Returns an empty trash.
     pub const fn new() -> Trash {
         Trash(Vec::new())
     }
 
-    /// Whether there is nothing to free.
+    /// Returns whether there is nothing to free.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

@@ -21,9 +21,9 @@ pub(in crate::engine) struct NextRenewal {
 }
 
 impl Renewal {
-    /// A lease is extended when a third of it has passed, or up to a twelfth of that third earlier, so that holds that are
-    /// bound together are not all extended at once, and drift apart. `spread` is a random number. A hold that has reached
-    /// its cap is left alone: it is due at its end, to be forgotten.
+    /// Returns the renewal of a hold: a lease is extended when a third of it has passed, or up to a twelfth of that
+    /// third earlier, so that holds that are bound together are not all extended at once, and drift apart. `spread` is
+    /// a random number. A hold that has reached its cap is left alone: it is due at its end, to be forgotten.
     pub(in crate::engine) fn of(hold: &Hold, spread: u64, load: Load) -> Renewal {
         if hold.has_reached_cap() {
             return Renewal { at: hold.deadline, load };
@@ -34,7 +34,7 @@ impl Renewal {
     }
 }
 
-/// What has changed for a session with holds on a lock.
+/// A change for a session with holds on a lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::engine) struct LoadChange {
     pub key: SessionKey,

@@ -1,4 +1,4 @@
-//! What is bound, against a list of bindings.
+//! Bindings, against a list of them.
 
 use std::collections::BTreeMap;
 use std::hint::black_box;
@@ -56,11 +56,11 @@ proptest! {
         let (mut loads, mut holds): (BTreeMap<SessionKey, i64>, BTreeMap<SessionKey, i64>) = Default::default();
         let mut latest = UnixMs::ZERO;
         for (op, now) in ops {
-            // What it finds is remembered: the change is to make it forget.
+            // The question remembers its result: the change must make it forget.
             prop_assert_eq!(bound.ended_sum(now), plain.ended_sum(now));
             step(&mut bound, &mut plain, op);
             compare(&bound, &plain, now);
-            // What has lapsed is not looked at again: a clock that was set back may miss it.
+            // Holds that have lapsed are not checked again: a clock that was set back may miss them.
             latest = latest.max(now);
             let lowest = bound.lowest_ended_slot(latest).map(|(slot, owner)| (slot, owner.clone()));
             prop_assert_eq!(lowest, plain.lowest_ended_slot(latest));
@@ -315,7 +315,7 @@ fn key_of(entry: &Entry) -> Key {
     (entry.hold.owner.clone(), entry.hold.mode, entry.client, entry.hold.token, entry.hold.deadline)
 }
 
-/// What lapsed by an earlier clock stays lapsed when the clock is set back, also after the others were taken out.
+/// Holds that lapsed by an earlier clock stay lapsed when the clock is set back, even after the others were taken out.
 #[test]
 fn what_an_owner_keeps_is_counted_as_before() {
     let mut bound = SessionHolds::default();

@@ -34,7 +34,7 @@ enum Op {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Whatever was added and taken out, in runs that are split, emptied and cut: the sums and the order are right.
+    /// The sums and the order are right after any additions and removals, in runs that are split, emptied and cut.
     #[test]
     fn deadlines_are_what_a_sorted_map_says(ops in vec(op(), 1..30)) {
         let (mut deadlines, mut plain) = (Deadlines::default(), Plain::new());

@@ -12,7 +12,7 @@ enum Op {
     Put { first: u64, count: u64, deadline: u64, step: u64 },
     /// Neighbours leave.
     Remove { first: u64, count: u64 },
-    /// What has lapsed goes. The clock may be set back.
+    /// Lapsed holds go. The clock may be set back.
     Drop { now: u64 },
     /// Another change comes.
     Free,
@@ -112,7 +112,7 @@ fn sorted<'a>(holds: impl Iterator<Item = &'a Hold>) -> Vec<&'a Hold> {
     holds
 }
 
-/// What a sweep of so many holds leaves: what is stored, and what is in the rests.
+/// A sweep of this many holds leaves these many stored, and these many in the rests.
 #[test]
 fn a_sweep_frees_64_at_once_or_leaves_them_for_later() {
     for (lapsed, left, wanted) in [
