@@ -23,7 +23,7 @@ pub struct Agent {
     shared: Arc<Shared>,
 }
 
-/// What all connections share.
+/// The state that all connections share.
 pub(crate) struct Shared {
     pub options: Options,
     pub locks: Locks,
@@ -107,7 +107,7 @@ impl Agent {
             tokio::select! {
                 () = &mut stop => break,
                 Some(new) = incoming.recv() => shared.admit(new, &mut clients),
-                // What has ended takes no memory.
+                // A task that has ended takes no memory.
                 Some(_) = clients.join_next() => {}
             }
         }

@@ -1,4 +1,4 @@
-//! What must be known of a command to pass it on.
+//! The facts about a command that the agent needs to pass it on.
 
 use std::time::Duration;
 

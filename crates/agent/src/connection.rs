@@ -18,7 +18,7 @@ use crate::quorum::{Anchor, What};
 use crate::resp::{Bounds, Protocol, Reply, Request};
 use crate::stats::Stats;
 
-/// What is known of a client.
+/// The agent's state of a client.
 pub(crate) struct Connection {
     pub shared: Arc<Shared>,
     pub number: u64,
@@ -33,7 +33,7 @@ pub(crate) struct Connection {
     upstream: Option<Upstream>,
 }
 
-/// What follows from a request.
+/// The consequence of a request.
 pub(crate) enum Answer {
     Reply(Reply),
     /// The reply is the last one.
@@ -191,7 +191,7 @@ impl Connection {
 }
 
 impl Drop for Connection {
-    /// Whatever ended it: its session is over.
+    /// Ends the client's session, by whichever cause the connection ended.
     fn drop(&mut self) {
         if let Locks::Quorum(quorum) = &self.shared.locks {
             quorum.disconnect(&self.anchor);

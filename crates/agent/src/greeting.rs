@@ -1,4 +1,4 @@
-//! What clients ask for before and beside locks, as a server would answer it.
+//! Commands that clients send before and beside locks, answered as a server would.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -15,7 +15,7 @@ pub(crate) enum Greeted {
 }
 
 impl Connection {
-    /// Answers what needs no server.
+    /// Answers a command that needs no server.
     pub fn greeted(&mut self, name: &str, request: &Request) -> Greeted {
         let is_passed = matches!(self.shared.locks, Locks::Passed(_));
         let words = request.words().get(1..).unwrap_or_default();
@@ -157,7 +157,7 @@ fn time() -> Reply {
     Reply::Array(vec![Reply::bulk(now.as_secs().to_string()), Reply::bulk(now.subsec_micros().to_string())])
 }
 
-/// What a client sent, for the text of an error.
+/// Returns the word that a client sent, for the text of an error.
 fn shown(word: &str) -> String {
     word.chars().take(32).collect::<String>().escape_default().to_string()
 }

@@ -1,4 +1,4 @@
-//! What a client has sent and nobody has read yet.
+//! The bytes that a client has sent and the agent has not read yet.
 
 use std::time::Duration;
 
@@ -32,7 +32,7 @@ impl<R: ClientReader> Inbox<R> {
         Self { reader, bytes: Vec::new(), read: 0, bounds }
     }
 
-    /// Whether the client has sent more than was read.
+    /// Returns whether the client has sent more than was read.
     pub fn has_more(&self) -> bool {
         self.read < self.bytes.len()
     }

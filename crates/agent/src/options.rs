@@ -15,7 +15,7 @@ pub enum Listen {
     Tcp(SocketAddr),
 }
 
-/// Who may use the agent, besides those that the permissions of its socket let in.
+/// The user of the agent, besides those that the permissions of its socket let in.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Login {
     /// The name of the user.
@@ -34,7 +34,7 @@ pub struct Options {
     pub socket_mode: u32,
     /// Whether an address may be one that other machines reach. Needs a login.
     pub remote: bool,
-    /// Who may use it. `None`: whoever can connect.
+    /// The user that may use it. `None`: every client that can connect.
     pub login: Option<Login>,
     /// How many clients may be connected.
     pub max_clients: usize,
@@ -49,8 +49,8 @@ pub struct Options {
 }
 
 impl Options {
-    /// Listens there; everything else is as it is unless set: sockets are for this user only, without a login, for
-    /// 4,096 clients.
+    /// Returns options to listen there; everything else is as it is unless set: sockets are for this user only, without
+    /// a login, for 4,096 clients.
     pub fn new(listen: Vec<Listen>) -> Self {
         Self {
             listen,

@@ -1,4 +1,4 @@
-//! What the agent counts and logs.
+//! The agent's counters and its log.
 
 use std::fmt::Write;
 use std::sync::atomic::{AtomicU64, Ordering};

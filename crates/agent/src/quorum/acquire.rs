@@ -19,7 +19,7 @@ use crate::stats::Stats;
 /// An acquisition under way. Dropped, it leaves the queues and gives back what it was granted.
 pub(super) type Pending = Pin<Box<dyn Future<Output = Result<Guard, Error>> + Send>>;
 
-/// What a client asks for.
+/// The request of a client.
 pub(super) struct Wanted {
     pub key: Vec<u8>,
     pub owner: Owner,
@@ -75,7 +75,7 @@ impl Quorum {
         Ok(Wanted { key, owner, is_drawn, command, lease, block, request: said.request, anchor })
     }
 
-    /// Returns what the session of a command is, if it names one.
+    /// Returns the session of a command, if it names one.
     pub(super) fn anchor(
         &self,
         session: &BindTo<dlock_core::SessionId>,
@@ -127,7 +127,7 @@ impl Quorum {
         {
             return Some(reply);
         }
-        // What is left of the first request's time may be more than the repeat has.
+        // The first request's time may have more left than the repeat has.
         let limit = wanted.block.filter(|block| taken.is_some() && !block.is_zero());
         let mut pending = taken.unwrap_or_else(|| self.begin(&wanted));
         let mut place = self.waiting.join(&wanted);
@@ -168,7 +168,7 @@ impl Quorum {
             Some(block) => acquire.wait(block),
         };
         let acquire = acquire.lease(on_servers(wanted.lease)).no_renewal();
-        // Who waits and who holds shows on the servers.
+        // The servers show the waiters and the holders.
         let acquire = match std::str::from_utf8(&wanted.owner.text()) {
             Ok(owner) if owner.len() <= MAX_LABEL => acquire.owner_label(owner),
             _ => acquire,

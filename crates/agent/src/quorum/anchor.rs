@@ -1,4 +1,4 @@
-//! What holds are bound to: a connection of a client, or a named session.
+//! The targets of a binding: a connection of a client, or a named session.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;

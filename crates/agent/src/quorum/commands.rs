@@ -47,7 +47,7 @@ impl Quorum {
         }
     }
 
-    /// `None`: the connection that the hold was to be bound to is gone.
+    /// Answers `RENEW`. `None`: the connection that the hold should be bound to is gone.
     pub(super) async fn renew(&self, request: &Request, connection: &Arc<Anchor>) -> Option<Reply> {
         let said = match args::Renew::parse(request.after(2), self.limits()) {
             Ok(said) => said,

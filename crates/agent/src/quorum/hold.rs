@@ -19,7 +19,7 @@ pub(crate) struct Hold {
     pub owner: Owner,
     pub mode: Mode,
     pub token: Token,
-    /// What identified the command that acquired it.
+    /// The id of the command that acquired it.
     pub request: Option<RequestId>,
     pub granted: Instant,
     /// The lease on the servers. No renewal is for longer.
@@ -43,7 +43,7 @@ struct Keeping {
     is_over: bool,
 }
 
-/// What to do about a hold next, and when.
+/// The next step for a hold, and its time.
 pub(crate) enum Due {
     Renewal,
     /// The end of the client's lease.
@@ -95,7 +95,7 @@ impl Hold {
         }
     }
 
-    /// Whether it is being released, or is known to be lost.
+    /// Returns whether it is being released, or is known to be lost.
     pub fn is_over(&self) -> bool {
         self.keeping().is_over
     }
@@ -239,7 +239,7 @@ mod tests {
         }
     }
 
-    /// What docs/quorum.md says.
+    /// The drift in docs/quorum.md.
     fn dlock_quorum_drift(lease: Duration) -> Duration {
         lease / 100 + Duration::from_millis(2)
     }

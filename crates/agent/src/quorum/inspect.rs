@@ -37,7 +37,7 @@ impl Quorum {
         let is_ours_alone = own.iter().any(|hold| hold.mode == Mode::Exclusive);
         let mut seen = match seen {
             Ok(seen) => seen,
-            // Who holds it is certain; who waits is not known.
+            // The holder is certain; the waiters are not known.
             Err(_) if is_ours_alone => Vec::<Seen>::new(),
             Err(why) => {
                 Stats::count(&self.table.stats.outages);
@@ -53,14 +53,14 @@ impl Quorum {
         if holds.is_empty() && waiters == 0 { Reply::Nil } else { answer(detail, holds, waiters, queue) }
     }
 
-    /// Answers `PING`: whether there is anybody behind the agent. `None`: yes.
+    /// Answers `PING`: whether a majority of the servers answers. `None`: yes.
     pub async fn ping(&self) -> Option<Reply> {
         let why = self.members.ping().await.err()?;
         Stats::count(&self.table.stats.outages);
         Some(Reply::error(why))
     }
 
-    /// Answers `EXISTS`: how many of these locks are held. Clients ask it to see whether somebody answers.
+    /// Answers `EXISTS`: how many of these locks are held. Clients ask it to see whether anything answers.
     pub async fn exists(&self, request: &Request) -> Reply {
         let mut count = 0;
         for key in request.after(1) {

@@ -1,4 +1,4 @@
-//! What the servers of a quorum say of locks that others hold.
+//! The answers of the servers of a quorum about locks that others hold.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ pub(super) struct Members {
     heard: Mutex<Option<Instant>>,
 }
 
-/// What one server knows of a lock.
+/// One server's knowledge of a lock.
 #[derive(Debug, Default)]
 pub(super) struct Seen {
     pub holds: Vec<SeenHold>,

@@ -1,7 +1,7 @@
 //! The commands of the module over a quorum.
 //!
 //! A client's owner is its own. The servers know another one, which is drawn for each attempt, so locks are found in a
-//! table here. What others hold is asked of the servers.
+//! table here. The agent asks the servers for the locks of others.
 
 mod acquire;
 mod anchor;
@@ -40,7 +40,8 @@ pub(crate) struct Quorum {
 }
 
 impl Quorum {
-    /// `members` are clients of the servers, one by one. `longest` is the longest lease that a server is asked for.
+    /// Returns the commands over a quorum. `members` are clients of the servers, one by one. `longest` is the longest
+    /// lease that a server is asked for.
     ///
     /// # Errors
     ///

@@ -11,7 +11,7 @@ pub(crate) enum Protocol {
     Resp3,
 }
 
-/// What a client gets.
+/// A reply to a client.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Reply {
     Status(Cow<'static, str>),
@@ -39,17 +39,17 @@ impl Reply {
         Self::Bulk(bytes.as_ref().to_vec())
     }
 
-    /// An integer that may be larger than the protocol has.
+    /// Returns an integer that may be larger than the protocol has.
     pub fn number(number: impl TryInto<i64>) -> Self {
         Self::Integer(number.try_into().unwrap_or(i64::MAX))
     }
 
-    /// An integer, or nil.
+    /// Returns an integer, or nil.
     pub fn perhaps(number: Option<u64>) -> Self {
         number.map_or(Self::Nil, Self::number)
     }
 
-    /// A map of fields.
+    /// Returns a map of fields.
     pub fn fields(fields: Vec<(&str, Reply)>) -> Self {
         Self::Map(fields.into_iter().map(|(name, value)| (Self::bulk(name), value)).collect())
     }

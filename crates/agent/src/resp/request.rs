@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// What a client sent: the name of a command and its arguments.
+/// A request that a client sent: the name of a command and its arguments.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Request(Vec<Vec<u8>>);
 
@@ -38,7 +38,7 @@ impl Default for Bounds {
 }
 
 impl Bounds {
-    /// Of a client that has not logged in yet.
+    /// Returns the bounds of a client that has not logged in yet.
     pub fn of_strangers() -> Self {
         Self { request: 4 << 10, words: 16, word: 2 << 10 }
     }
@@ -53,7 +53,7 @@ impl Request {
             Some(b'*') => array(bytes, bounds)?,
             Some(_) => inline(bytes, bounds)?,
         };
-        // What is longer than this is refused before it has been read.
+        // A request longer than this is refused before it has been read.
         match parsed {
             Some((_, length)) if length > bounds.request => Err(ProtocolError::TooLong),
             None if bytes.len() >= bounds.request => Err(ProtocolError::TooLong),
