@@ -30,18 +30,18 @@ pub enum Patience {
     Endless,
 }
 
-/// What an acquisition came to.
+/// The outcome of an acquisition.
 #[derive(Clone, Debug)]
 pub enum Outcome {
     /// The lock is held on a majority.
     Held(Hold),
-    /// Somebody else holds it, and still did when the patience ended.
+    /// Another client holds it, and still did when the patience ended.
     Contended,
-    /// No majority of servers answers; so many did.
+    /// No majority of servers answers: only this many did.
     TooFew(usize),
 }
 
-/// What a client knows when it begins.
+/// A client's knowledge when it begins.
 #[derive(Clone, Copy, Debug)]
 pub struct Start<'a> {
     /// Servers that did not answer lately: they are asked, but not waited for or waited at.
@@ -88,7 +88,7 @@ pub(crate) enum Phase {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Gather {
     pub began: Duration,
-    /// Whoever has not answered by then has failed.
+    /// A server that has not answered by then has failed.
     pub until: Duration,
     /// After that the tokens of those that have answered are raised, if a majority has granted different ones.
     pub agree_by: Option<Duration>,
@@ -114,7 +114,7 @@ pub(crate) enum Whom {
 }
 
 impl Acquisition {
-    /// Begins.
+    /// Begins an acquisition.
     pub fn begin(
         terms: Terms,
         patience: Patience,
@@ -145,23 +145,23 @@ impl Acquisition {
         acquisition
     }
 
-    /// The servers' clocks have been read again.
+    /// Records that the servers' clocks have been read again.
     pub fn set_floor(&mut self, floor: Floor) {
         self.floor = floor;
     }
 
-    /// Whether a server has refused.
+    /// Returns whether a server has refused.
     pub fn was_refused(&self) -> bool {
         self.refusals > 0
     }
 
-    /// Whether the first attempt has come to nothing, and everything has been given back.
+    /// Returns whether the first attempt has failed, and every hold of it has been released.
     #[cfg(test)]
     pub(crate) fn has_failed(&self) -> bool {
         self.attempt > 1 || matches!(self.phase, Phase::BackOff { .. })
     }
 
-    /// When to call [`Acquisition::handle_timeout`], if nothing comes back before.
+    /// Returns when to call [`Acquisition::handle_timeout`], if nothing comes back before.
     pub fn next_timeout(&self) -> Option<Duration> {
         match &self.phase {
             Phase::Gate { probe: Probe::Due(at, _) | Probe::Open(at), .. } => {
@@ -173,12 +173,12 @@ impl Acquisition {
         }
     }
 
-    /// The outcome, once: the acquisition has ended.
+    /// Returns the outcome, once: the acquisition has ended.
     pub fn outcome(&mut self) -> Option<Outcome> {
         if let Phase::Ended(outcome) = &mut self.phase { outcome.take() } else { None }
     }
 
-    /// Takes note of what came back to `call`.
+    /// Records the answer that came back to `call`.
     pub fn answer(&mut self, now: Duration, call: &Call, answer: Answer, calls: &mut Vec<Call>) {
         self.note_health(call, answer);
         if call.attempt != self.attempt {
@@ -198,7 +198,7 @@ impl Acquisition {
         }
     }
 
-    /// Time has passed.
+    /// Acts on the time that has passed.
     pub fn handle_timeout(&mut self, now: Duration, calls: &mut Vec<Call>) {
         if self.next_timeout().is_none_or(|at| now < at) {
             return;
@@ -217,13 +217,13 @@ impl Acquisition {
         }
     }
 
-    /// Gives up: everything that was asked for is given back.
+    /// Ends the acquisition: every hold that was asked for is released.
     pub fn abandon(&mut self, now: Duration, calls: &mut Vec<Call>) {
         self.give_back(now, calls);
         self.phase = Phase::Ended(None);
     }
 
-    /// The servers that did not answer.
+    /// Returns the servers that did not answer.
     pub fn suspects(&self) -> impl Iterator<Item = usize> {
         self.suspects.iter().enumerate().filter(|(_, suspect)| **suspect).map(|(member, _)| member)
     }
@@ -276,7 +276,7 @@ impl Acquisition {
         match answer {
             Answer::Granted(token) => self.let_in(now, call, token, calls),
             Answer::Failed => self.gate_is_down(now, call.to, calls),
-            // The wait has run out, or somebody ended it.
+            // The wait has run out, or it was ended from outside.
             _ => {
                 self.votes.set(call.to, Vote::Refused { waited: true });
                 self.back_off(now, call.to);
@@ -304,7 +304,7 @@ impl Acquisition {
 
     fn gate_is_down(&mut self, now: Duration, at: usize, calls: &mut Vec<Call>) {
         self.suspect(at);
-        // Who has not answered by now is no better.
+        // A server that has not answered by now is no better.
         for (suspect, pinged) in self.suspects.iter_mut().zip(&mut self.pinged) {
             *suspect |= std::mem::take(pinged);
         }
@@ -317,7 +317,7 @@ impl Acquisition {
         self.join_gate(self.gate_server(), now, calls);
     }
 
-    /// The first server that is up, as far as is known.
+    /// Returns the first server that is up, as far as is known.
     pub(crate) fn gate_server(&self) -> usize {
         self.suspects.iter().position(|suspect| !suspect).unwrap_or(0)
     }
@@ -372,7 +372,7 @@ impl Acquisition {
         }
     }
 
-    /// This attempt has come to nothing.
+    /// Ends this attempt, which has failed.
     pub(crate) fn fail(&mut self, now: Duration, calls: &mut Vec<Call>) {
         self.give_back(now, calls);
         let answered = self.votes.count(|vote| vote != Vote::Failed);
@@ -398,7 +398,7 @@ impl Acquisition {
         self.phase = Phase::BackOff { until: now + self.dice.up_to(most), gate };
     }
 
-    /// Releases wherever a hold may be, also where no answer came.
+    /// Releases wherever a hold may be, even where no answer came.
     pub(crate) fn give_back(&mut self, now: Duration, calls: &mut Vec<Call>) {
         let asked: Vec<usize> = self.votes.iter().filter(|(_, vote)| vote.may_hold()).map(|(at, _)| at).collect();
         asked.into_iter().for_each(|member| self.call(member, Ask::Release, now, calls));

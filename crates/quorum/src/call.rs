@@ -1,4 +1,4 @@
-//! What is sent to a server and what comes back.
+//! Requests to a server, and their answers.
 
 use std::time::Duration;
 
@@ -15,8 +15,8 @@ pub struct Call {
     pub ask: Ask,
 }
 
-/// What a [`Call`] asks for. `key` and `owner` are the caller's to add, and `PX lease` with [`Terms::lease`] where
-/// the call names no lease of its own.
+/// The request of a [`Call`]. `key` and `owner` are the caller's to add, and `PX lease` with [`Terms::lease`] where the
+/// call names no lease of its own.
 ///
 /// [`Terms::lease`]: crate::Terms::lease
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,7 +24,7 @@ pub enum Ask {
     /// `ACQUIRE` (or `WLOCK`, `RLOCK`) `key owner PX lease MINTOKEN token`, never sent twice. It is answered by
     /// `Granted` or `Refused`.
     Enter(Entry),
-    /// The same with `BLOCK`: for so long, or for ever. It needs a connection of its own while it waits. It may follow
+    /// The same with `BLOCK`: for this long, or forever. It needs a connection of its own while it waits. It may follow
     /// an `Enter` that was refused.
     Queue(Entry, Option<Duration>),
     /// `RENEW key owner PX lease MINTOKEN token`.
@@ -41,7 +41,7 @@ pub enum Ask {
     Ping,
 }
 
-/// What a request to enter says.
+/// The options of a request to enter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Entry {
     /// For how long, unless renewed.
@@ -50,7 +50,7 @@ pub struct Entry {
     pub min_token: Option<u64>,
 }
 
-/// What came back.
+/// The answer to a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer {
     /// To `Enter`, `Queue` and `Repair`: the fencing token.

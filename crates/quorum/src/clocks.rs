@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-/// What is known of the clocks of all servers.
+/// The readings of the clocks of all servers.
 #[derive(Clone, Debug)]
 pub struct Clocks {
     readings: Vec<Option<Reading>>,
@@ -20,8 +20,8 @@ struct Reading {
 }
 
 impl Clocks {
-    /// Nothing is known of so many servers. An answer that took longer than `timeout` says too little and is ignored:
-    /// half of that is how wrong a reading may be.
+    /// Returns clocks without a reading for this many servers. An answer that took longer than `timeout` is too inexact
+    /// and is ignored: half of that is how wrong a reading may be.
     pub fn new(members: usize, timeout: Duration) -> Clocks {
         Clocks { readings: vec![None; members], timeout }
     }
@@ -36,15 +36,15 @@ impl Clocks {
         }
     }
 
-    /// The token to ask for: a margin ahead of the median of the clocks (of two, the slower one), so that a single
-    /// reading that is too high does not decide it.
+    /// Returns the token to ask for: a margin ahead of the median of the clocks (of two, the slower one), so that a
+    /// single reading that is too high does not decide it.
     pub fn floor(&self, now: Duration) -> Floor {
         let clocks = self.clocks(now);
         let median = clocks.get(clocks.len().saturating_sub(1) / 2).filter(|_| clocks.len() > self.readings.len() / 2);
         Floor { at: now, token: median.map(|clock| clock + MARGIN_US) }
     }
 
-    /// What the clocks show that are known, in order.
+    /// Returns the times of the clocks that are known, in order.
     fn clocks(&self, now: Duration) -> Vec<u64> {
         let read = |reading: &Reading| {
             let age = now.checked_sub(reading.at).filter(|age| *age <= MAX_AGE)?;
@@ -55,7 +55,7 @@ impl Clocks {
         clocks
     }
 
-    /// The rule is left out that the clock is the median.
+    /// Leaves out the rule that the clock is the median.
     #[cfg(test)]
     pub(crate) fn floor_of_the_fastest(&self, now: Duration) -> Floor {
         let clocks = self.clocks(now);

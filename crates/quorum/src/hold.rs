@@ -51,7 +51,7 @@ enum State {
 }
 
 impl Hold {
-    /// What the votes came to. Every hold that lives counts from now on, whatever its token.
+    /// Returns the hold that the votes result in. Every hold that lives counts from now on, whatever its token.
     pub(crate) fn of(terms: Terms, attempt: u32, token: u64, votes: &Votes, now: Duration) -> Hold {
         let part = |vote| match vote {
             Vote::Refused { .. } | Vote::Unasked => Part::None,
@@ -64,32 +64,32 @@ impl Hold {
         Hold { terms, attempt, token, is_raised: false, parts, repairs: vec![None; terms.members()], state }
     }
 
-    /// The fencing token: higher than that of every hold before.
+    /// Returns the fencing token: higher than that of every hold before.
     pub fn token(&self) -> u64 {
         self.token
     }
 
-    /// Which attempt, and so which owner, it is held by.
+    /// Returns the attempt, and so the owner, that holds it.
     pub fn attempt(&self) -> u32 {
         self.attempt
     }
 
-    /// Until when nobody else can hold the lock. The past, if no majority keeps it any more.
+    /// Returns until when nobody else can hold the lock. The past, if no majority keeps it any more.
     pub fn valid_until(&self) -> Duration {
         if self.state == State::Lost { Duration::ZERO } else { self.majority_until() }
     }
 
-    /// Whether a majority has renewed it that was asked at `sent` or later.
+    /// Returns whether a majority has renewed it that was asked at `sent` or later.
     pub fn is_renewed_since(&self, sent: Duration) -> bool {
         self.valid_until() >= Terms::valid_until(sent, self.terms.lease())
     }
 
-    /// Whether it is held: it has neither run out nor been given up.
+    /// Returns whether it is held: it has neither run out nor been given up.
     pub fn is_good(&self, now: Duration) -> bool {
         matches!(self.state, State::Kept(..)) && now < self.valid_until()
     }
 
-    /// When to call [`Hold::handle_timeout`], if nothing comes back before.
+    /// Returns when to call [`Hold::handle_timeout`], if nothing comes back before.
     pub fn next_timeout(&self) -> Option<Duration> {
         match self.state {
             State::Kept(_, not_before) => {
@@ -101,13 +101,13 @@ impl Hold {
         }
     }
 
-    /// When a renewal is due: when a third of the lease has passed since the last one, or soon if the first requests had
-    /// a shorter one, but not before the last one has had its time.
+    /// Returns when a renewal is due: when a third of the lease has passed since the last one, or soon if the first
+    /// requests had a shorter one, but not before the last one has had its time.
     pub fn renewal_due(&self) -> Option<Duration> {
         if let State::Kept(_, not_before) = self.state { Some(self.next_renewal(not_before)) } else { None }
     }
 
-    /// Time has passed: sends renewals when they are due.
+    /// Sends renewals when they are due: time has passed.
     pub fn handle_timeout(&mut self, now: Duration, calls: &mut Vec<Call>) {
         self.note_loss(now);
         match self.state {
@@ -134,7 +134,7 @@ impl Hold {
         }
     }
 
-    /// Takes note of what came back to `call`.
+    /// Records the answer that came back to `call`.
     pub fn answer(&mut self, now: Duration, call: &Call, answer: Answer, calls: &mut Vec<Call>) {
         if call.attempt != self.attempt {
             return;
@@ -222,12 +222,12 @@ impl Hold {
         self.end_leaving();
     }
 
-    /// Whether there is nobody left to tell.
+    /// Returns whether there is nobody left to tell.
     pub fn has_left(&self) -> bool {
         self.state == State::Left
     }
 
-    /// Nothing that is answered later brings it back: somebody else may have had the lock in between.
+    /// No later answer brings it back: another client may have had the lock in between.
     fn note_loss(&mut self, now: Duration) {
         if matches!(self.state, State::Kept(..)) && now >= self.majority_until() && self.terms.keeps(Rule::LostForGood)
         {

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use crate::drift_bound;
 
-/// What a server says of itself, read from `INFO` on every connect.
+/// A server's description of itself, read from `INFO` on every connect.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Facts {
     /// `run_id`: another one after every start. Two members with the same one are the same server.
@@ -62,7 +62,7 @@ pub enum Standing {
     NotOnDisk,
 }
 
-/// Judges a server by what it said `ago` on the connection that is still in use.
+/// Judges a server by its facts, received `ago` on the connection that is still in use.
 pub fn standing(facts: &Facts, keeping: Keeping, longest_lease: Duration, ago: Duration) -> Standing {
     if !facts.is_primary {
         return Standing::Replica;

@@ -3,7 +3,7 @@
 use core::fmt;
 use std::time::Duration;
 
-/// What an acquisition goes by. All clients of a quorum use the same servers and the same longest lease.
+/// The terms of an acquisition. All clients of a quorum use the same servers and the same longest lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Terms {
     members: usize,
@@ -36,8 +36,8 @@ impl fmt::Display for TermsError {
 
 impl std::error::Error for TermsError {}
 
-/// By how much two clocks may come apart while `time` passes: a hundredth and 1 ms; and 1 ms more, since servers count
-/// whole ones.
+/// Returns by how much two clocks may come apart while `time` passes: a hundredth and 1 ms; and 1 ms more, since
+/// servers count whole ones.
 ///
 /// The former bounds the rates of the client's monotonic clock and of a server's clock together with the steps by which a
 /// server's clock is set forward.
@@ -46,7 +46,7 @@ pub fn drift_bound(time: Duration) -> Duration {
 }
 
 impl Terms {
-    /// Terms for this many servers, each of which gets `timeout` to answer.
+    /// Returns terms for this many servers, each of which gets `timeout` to answer.
     ///
     /// # Errors
     /// [`TermsError`], if the lease is longer than `longest_lease` or not much longer than the timeout.
@@ -71,44 +71,45 @@ impl Terms {
         Ok(Terms { members, lease, timeout, newcomer, without: None })
     }
 
-    /// The lock is not renewed unless its holder asks for it: all requests ask for the full lease.
+    /// Returns terms by which the lock is not renewed unless its holder asks for it: all requests ask for the full
+    /// lease.
     #[must_use]
     pub fn without_renewal(self) -> Terms {
         Terms { newcomer: self.lease, ..self }
     }
 
-    /// How many servers there are.
+    /// Returns how many servers there are.
     pub fn members(&self) -> usize {
         self.members
     }
 
-    /// How many are a majority: two majorities share a server.
+    /// Returns how many are a majority: two majorities share a server.
     pub fn majority(&self) -> usize {
         self.members / 2 + 1
     }
 
-    /// How long a hold lives on a server without renewal.
+    /// Returns how long a hold lives on a server without renewal.
     pub fn lease(&self) -> Duration {
         self.lease
     }
 
-    /// How long a server has to answer.
+    /// Returns how long a server has to answer.
     pub fn timeout(&self) -> Duration {
         self.timeout
     }
 
-    /// The lease of a client that asks for a lock that may be held. If it is killed while it asks, what some servers
-    /// have granted ends soon.
+    /// Returns the lease of a client that asks for a lock that may be held. If it is killed while it asks, what some
+    /// servers have granted ends soon.
     pub(crate) fn newcomers_lease(&self) -> Duration {
         self.newcomer
     }
 
-    /// Until when a hold is good that servers were asked for, or to renew, at `sent`, for so long.
+    /// Returns until when a hold is good that servers were asked for, or to renew, at `sent`, for this long.
     pub(crate) fn valid_until(sent: Duration, lease: Duration) -> Duration {
         (sent + lease).saturating_sub(drift_bound(lease))
     }
 
-    /// Whether a rule is kept. Only a check leaves one out, and then has to find the violation.
+    /// Returns whether a rule is kept. Only a check leaves one out, and then has to find the violation.
     pub(crate) fn keeps(&self, rule: Rule) -> bool {
         self.without != Some(rule)
     }
@@ -119,7 +120,7 @@ impl Terms {
     }
 }
 
-/// What a client does not rely on alone. `docs/quorum.md` says what each rule is for.
+/// A rule that clients keep: they do not rely on one alone. `docs/quorum.md` says what each rule is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Rule {
     /// The servers of one majority have the same token: at least the token of the lock is not enough.

@@ -1,4 +1,4 @@
-//! What each server has said in one attempt.
+//! The answers of the servers in one attempt.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ pub(crate) enum Vote {
     Granted { token: u64, until: Duration },
     /// It granted, and has been asked to raise the token to this.
     Raising(u64),
-    /// It is held there by somebody else, also after a wait in the queue: there is no hold.
+    /// Another client holds it there, even after a wait in the queue: there is no hold.
     Refused { waited: bool },
     /// It did not answer in time, or with an error. There may be a hold.
     Failed,
@@ -50,22 +50,22 @@ impl Votes {
         self.0.iter().filter(|vote| wanted(**vote)).count()
     }
 
-    /// How many have a hold, whatever its token.
+    /// Returns how many have a hold, whatever its token.
     pub(crate) fn granted(&self) -> usize {
         self.count(|vote| matches!(vote, Vote::Granted { .. } | Vote::Raising(_)))
     }
 
-    /// The highest token that was granted or asked for.
+    /// Returns the highest token that was granted or asked for.
     pub(crate) fn highest(&self) -> Option<u64> {
         self.0.iter().filter_map(|vote| vote.token()).max()
     }
 
-    /// How many servers have this token, or will if they answer.
+    /// Returns how many servers have this token, or will if they answer.
     pub(crate) fn with(&self, token: u64) -> usize {
         self.count(|vote| vote.token() == Some(token))
     }
 
-    /// The token that so many servers have, exactly, with holds that live for some time yet.
+    /// Returns the token that this many servers have, exactly, with holds that live for some time yet.
     pub(crate) fn agreed(&self, majority: usize, now: Duration) -> Option<u64> {
         let live = |vote: &Vote| match vote {
             Vote::Granted { token, until } if now < *until => Some(*token),
@@ -75,14 +75,14 @@ impl Votes {
         self.0.iter().filter_map(live).find(agree)
     }
 
-    /// The first server where it is held by somebody else.
+    /// Returns the first server where another client holds it.
     pub(crate) fn first_refusal(&self) -> Option<usize> {
         self.0.iter().position(|vote| matches!(vote, Vote::Refused { .. }))
     }
 }
 
 impl Vote {
-    /// The token of the hold, or the one it is being raised to.
+    /// Returns the token of the hold, or the one it is being raised to.
     pub(crate) fn token(self) -> Option<u64> {
         match self {
             Vote::Granted { token, .. } | Vote::Raising(token) => Some(token),
@@ -90,12 +90,12 @@ impl Vote {
         }
     }
 
-    /// Whether there may be a hold.
+    /// Returns whether there may be a hold.
     pub(crate) fn may_hold(self) -> bool {
         matches!(self, Vote::Open | Vote::Granted { .. } | Vote::Raising(_) | Vote::Failed)
     }
 
-    /// Whether an answer is due.
+    /// Returns whether an answer is due.
     pub(crate) fn is_pending(self) -> bool {
         matches!(self, Vote::Open | Vote::Raising(_))
     }
@@ -103,7 +103,7 @@ impl Vote {
 
 #[cfg(test)]
 impl Votes {
-    /// The token, if a rule is left out; otherwise `None`.
+    /// Returns the token, if a rule is left out; otherwise `None`.
     pub(crate) fn weakly_agreed(&self, terms: &crate::Terms, now: Duration) -> Option<Option<u64>> {
         use crate::terms::Rule;
         let majority = terms.majority();

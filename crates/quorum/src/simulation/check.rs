@@ -1,8 +1,8 @@
-//! What must hold in every run: nobody believes to hold the lock while somebody else does, and tokens go up.
+//! The rules of every run: no client believes to hold the lock while another does, and tokens go up.
 
 use dlock_core::Mode;
 
-/// What went wrong.
+/// The violation of a rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Violation {
     /// Two clients hold the lock at once, not both for reading.
@@ -19,7 +19,7 @@ pub struct Tokens {
 }
 
 impl Tokens {
-    /// A client has come to hold the lock. Holds that are shared need no order among each other.
+    /// Records that a client now holds the lock. Holds that are shared need no order among each other.
     pub fn acquired(&mut self, mode: Mode, token: u64) -> Option<Violation> {
         let before = match mode {
             Mode::Exclusive => self.exclusive.max(self.shared),
@@ -34,7 +34,7 @@ impl Tokens {
 }
 
 impl Tokens {
-    /// Whether a hold with a higher token has begun, so that this one must be over.
+    /// Returns whether a hold with a higher token has begun, so that this one must be over.
     pub fn is_outdated(&self, mode: Mode, token: u64) -> bool {
         match mode {
             Mode::Exclusive => self.exclusive.max(self.shared) > token,
@@ -43,7 +43,7 @@ impl Tokens {
     }
 }
 
-/// What a run, or many, came to.
+/// The sums of a run, or of many.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Counts {
     pub held: u64,
@@ -54,11 +54,11 @@ pub struct Counts {
     pub crashes_with_loss: u64,
     pub young: u64,
     pub calls: u64,
-    /// Attempts beyond the first of an acquisition that came to hold the lock.
+    /// Attempts beyond the first of an acquisition that got the lock.
     pub attempts: u64,
     /// The most attempts of one of these.
     pub most_attempts: u32,
-    /// Holds that began although somebody waited in the first queue who had come before.
+    /// Holds that began although an earlier client waited in the first queue.
     pub overtaken: u64,
     /// The longest way to the lock, µs.
     pub longest_wait: u64,

@@ -1,4 +1,4 @@
-//! A client: takes the lock, holds it a while, gives it up, again and again, by the protocol under test.
+//! A client: takes the lock, holds it a while, releases it, again and again, by the protocol under test.
 
 use std::time::Duration;
 
@@ -33,7 +33,7 @@ pub enum State {
     Leaving(Hold),
 }
 
-/// What a holder means to do.
+/// The plans of a holder.
 #[derive(Clone, Copy)]
 pub struct Plans {
     pub release: Duration,
@@ -82,12 +82,12 @@ impl Client {
         self.timer = None;
     }
 
-    /// Whether it believes to hold the lock, or would if it looked at its clock.
+    /// Returns whether it believes to hold the lock, or would if it looked at its clock.
     pub fn holds(&self, now: Real) -> bool {
         matches!(&self.state, State::Holding(hold, _) if hold.is_good(self.clock.read(now)))
     }
 
-    /// What it waits for, by its clock.
+    /// Returns the time that it waits for, by its clock.
     pub fn next_timeout(&self) -> Option<Duration> {
         match &self.state {
             State::Idle => None,

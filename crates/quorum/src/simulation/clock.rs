@@ -19,7 +19,7 @@ impl Monotonic {
         Duration::from_micros((BEGIN + stretched(now as i64, self.ppm)) as u64)
     }
 
-    /// The first moment at which the clock shows `time` or more.
+    /// Returns the first moment at which the clock shows `time` or more.
     pub fn when(&self, time: Duration) -> Real {
         let shown = time.as_micros() as i64 - BEGIN;
         let mut real = (shown - stretched(shown, self.ppm) + shown).max(0) as u64;
@@ -55,7 +55,7 @@ impl Wall {
         self.offset
     }
 
-    /// A moment at which the clock, if nobody sets it, shows `unix_us` or more.
+    /// Returns a moment at which the clock, if nobody sets it, shows `unix_us` or more.
     pub fn when(&self, unix_us: u64, now: Real) -> Real {
         let left = unix_us as i64 - self.read(now) as i64;
         now + (left.max(0) + left.max(0) / 500 + 1) as u64
@@ -66,7 +66,7 @@ fn stretched(time: i64, ppm: i64) -> i64 {
     time + time * ppm / 1_000_000
 }
 
-/// What a client's clock shows at the beginning.
+/// The time that a client's clock shows at the beginning.
 const BEGIN: i64 = 1_000_000_000;
 
 const EPOCH: i64 = 1_700_000_000_123_456;

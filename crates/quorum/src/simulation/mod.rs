@@ -106,7 +106,7 @@ fn clocks_that_are_set_far_forward_break_exclusion() {
     first_violation(Given { clocks: Clocks::Stepped, ..Given::ALL }, 1000);
 }
 
-/// The first run that goes wrong, of so many.
+/// Returns the violation of the first run that goes wrong, of this many.
 fn first_violation(given: Given, within: u64) -> Violation {
     let mut runs = (0..within).map(|seed| (seed, World::new(seed, given).run()));
     let found = runs.find_map(|(seed, violation)| Some((seed, violation?)));
@@ -122,7 +122,7 @@ fn where_nothing_fails_everybody_gets_in_by_the_first_queue_and_nobody_is_overta
         assert_eq!(world.run(), None, "seed {seed}");
         let counts = &world.counts;
         assert!(counts.held >= 4 && counts.contended + counts.too_few + counts.lost == 0, "seed {seed}: {counts:?}");
-        // Whoever is refused waits in the queue, and is let in from there. A timeout may pass on the way.
+        // A client that is refused waits in the queue, and is let in from there. A timeout may pass on the way.
         assert!(counts.most_attempts <= 2, "seed {seed}: {counts:?}");
         assert_eq!(counts.overtaken, 0, "seed {seed}: {counts:?}");
     }
@@ -135,7 +135,7 @@ fn calm(seed: u64, without: Option<Rule>) -> World {
     World::of(plan, Given { without, clocks: Clocks::Right, ..Given::ALL }, random)
 }
 
-/// What happens in the run of a seed.
+/// Returns the random numbers of the run of a seed.
 fn random_of(seed: u64) -> Random {
     Random::seeded(seed.wrapping_mul(0xd134_2543_de82_ef95).wrapping_add(1))
 }

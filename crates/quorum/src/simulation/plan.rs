@@ -1,4 +1,4 @@
-//! What one run is like: how many take part, how bad the network is, what fails when. Drawn from the seed, within the
+//! The plan of one run: how many take part, how bad the network is, what fails when. Drawn from the seed, within the
 //! assumptions of `docs/quorum.md` unless a test leaves one out.
 
 use dlock_testkit::random::Random;
@@ -8,7 +8,7 @@ use super::server::{Memory, Server};
 use crate::clocks::MARGIN_US;
 use crate::terms::Rule;
 
-/// What a test leaves out.
+/// The parts that a test leaves out.
 #[derive(Clone, Copy, Debug)]
 pub struct Given {
     /// A rule that clients do not keep.
@@ -165,7 +165,7 @@ impl Plan {
         self.end = 25 * self.longest_lease;
     }
 
-    /// Nothing goes wrong.
+    /// Returns a plan in which nothing goes wrong.
     pub fn calm(random: &mut Random, servers: usize, clients: usize) -> Plan {
         Plan {
             servers,
@@ -204,8 +204,8 @@ impl Plan {
         (0..self.clients).map(|_| Monotonic::new(random.around_zero(DRIFT_PPM))).collect()
     }
 
-    /// How far apart the servers' clocks may be: less than the longest lease without the margin of the token that
-    /// clients ask for, even after they have drifted for a run and were set forward.
+    /// Returns how far apart the servers' clocks may be: less than the longest lease without the margin of the token
+    /// that clients ask for, even after they have drifted for a run and were set forward.
     pub fn agreement(&self) -> u64 {
         let margin = MARGIN_US + self.timeout / 2;
         let drifted = 2 * DRIFT_PPM * self.end / 1_000_000 + 2 * FORWARD_STEP as u64;

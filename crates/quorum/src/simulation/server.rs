@@ -12,7 +12,7 @@ use dlock_testkit::keyspace::{KeyName, MemoryKeyspace, name};
 use super::clock::{Real, Wall};
 use crate::{Answer, Ask, Call, Entry};
 
-/// Who sent a call and gets the answer.
+/// The sender of a call, which gets the answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Origin {
     pub client: usize,
@@ -42,7 +42,7 @@ impl Origin {
 
 pub type Answers = Vec<(Origin, Answer)>;
 
-/// What is lost when the process ends.
+/// The memory that is lost when the process ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Memory {
     Nothing,
@@ -111,12 +111,12 @@ impl Server {
         self.started = self.clock.read(now) / 1_000_000;
     }
 
-    /// Whether somebody waits in the queue who came before this.
+    /// Returns whether another client waits in the queue that came before `since`.
     pub fn has_waited(&self, since: Real, other_than: usize) -> bool {
         self.waiting.iter().any(|(_, from)| from.client != other_than && from.arrived < since)
     }
 
-    /// `uptime_in_seconds`.
+    /// Returns `uptime_in_seconds`.
     pub fn uptime(&self, now: Real) -> u64 {
         (self.clock.read(now) / 1_000_000).saturating_sub(self.started)
     }
@@ -181,7 +181,7 @@ impl Server {
         over.into_iter().for_each(|waiter| self.unblock(waiter, answers));
     }
 
-    /// All that decides what it does next.
+    /// Returns the state that decides what it does next.
     pub fn fingerprint(&self) -> String {
         let lock = self.space.lock(&self.key);
         let holds: Vec<_> = lock.stored_holds().collect();
@@ -194,7 +194,7 @@ impl Server {
         self.abandon(|waiting| (waiting.client, waiting.process) == (client, process));
     }
 
-    /// When the timer is set for.
+    /// Returns when the timer is set for.
     pub fn next_tick(&self, now: Real) -> Option<Real> {
         let at = self.engine.wake_at()?;
         Some(self.clock.when(at.get() * 1000, now))
@@ -228,7 +228,7 @@ impl Server {
         match self.engine.renew(&mut self.space, call, &request, BindTo::Nothing) {
             Ok(Some(Reach::Asked)) => Answer::Done,
             Ok(None) => Answer::Gone,
-            // What a cap cuts is not renewed; these servers have none.
+            // A hold that a cap cuts is not renewed; these servers have none.
             Ok(Some(Reach::Cap)) | Err(_) => Answer::Failed,
         }
     }

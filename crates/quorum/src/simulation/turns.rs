@@ -1,4 +1,4 @@
-//! What clients do in the world: they follow the protocol under test, and are checked.
+//! The turns of clients in the world: they follow the protocol under test, and are checked.
 
 use std::time::Duration;
 
@@ -246,5 +246,5 @@ fn floor(clocks: &Clocks, given: Given, now: Duration) -> Floor {
 /// How often a client reads the clocks again, of 1000 acquisitions.
 const READ_PERMILLE: u64 = 200;
 
-/// In calm runs everybody waits for ever.
+/// In calm runs all clients wait forever.
 const CALM_THINK: u64 = 10_000;

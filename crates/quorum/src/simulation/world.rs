@@ -47,7 +47,7 @@ pub(super) enum Event {
     Fault(Fault),
 }
 
-/// What a server says to a client that connects.
+/// A server's words to a client that connects.
 #[derive(Clone, Copy)]
 pub(super) struct Said {
     pub process: u32,
@@ -202,7 +202,7 @@ impl World {
         }
         let mut answers = Vec::new();
         run(server, &mut answers);
-        // What a command leaves to the timer is done in the same turn.
+        // Work that a command leaves to the timer is done in the same turn.
         server.tick(now, &mut answers);
         if let Some(turn) = server.next_tick(now) {
             self.at(turn, Event::Turn { server: at, process });

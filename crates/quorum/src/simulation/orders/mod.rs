@@ -30,7 +30,7 @@ const SERVERS: usize = 3;
 const LAST: usize = SERVERS - 1;
 const ALL: &[usize] = &[0, 1, LAST];
 
-/// What may happen in an instance.
+/// The events that may happen in an instance.
 #[derive(Clone, Copy, Debug)]
 struct Bounds {
     /// How many messages are late.
@@ -46,7 +46,7 @@ struct Bounds {
 #[derive(Clone)]
 struct State {
     terms: Terms,
-    /// What may still happen.
+    /// The events that may still happen.
     left: Bounds,
     now: Real,
     servers: Vec<Server>,
@@ -74,7 +74,7 @@ enum Doing {
     Nothing,
     Acquiring(Box<Acquisition>),
     Holding(Hold),
-    /// It had the lock and gave it up.
+    /// It had the lock and released it.
     Done,
     /// It never had it, or lost it. Nothing more can go wrong.
     Out,
@@ -86,7 +86,7 @@ enum Message {
     Reply { to: Origin, answer: Answer, is_late: bool },
 }
 
-/// What may happen next.
+/// The next event.
 #[derive(Clone, Copy, Debug)]
 enum Action {
     Arrive(usize),
@@ -124,7 +124,7 @@ impl State {
         }
     }
 
-    /// A killed client has left a hold on the last server, of so many steps.
+    /// Leaves a hold of a killed client on the last server, of this many steps.
     fn leave_on_the_last(&mut self, steps: Real) {
         let entry = Entry { lease: Duration::from_micros(steps * STEP), min_token: None };
         let call = Call { to: LAST, attempt: 1, sent: self.time(), ask: Ask::Enter(entry) };
@@ -144,7 +144,7 @@ impl State {
         self.messages.iter().position(is_to)
     }
 
-    /// What clients see.
+    /// Returns the time that clients see.
     fn time(&self) -> Duration {
         Duration::from_secs(1000) + Duration::from_micros(self.now)
     }
