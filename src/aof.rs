@@ -47,7 +47,7 @@ pub fn load_begins(context: &mut Context<'_>) {
     FILES.replace((folder, sizes));
 }
 
-/// The server has cut a file that is smaller than before.
+/// Records that the server has cut a file that is smaller than before.
 pub fn load_ends(context: &mut Context<'_>) {
     let (folder, before) = FILES.take();
     if before.is_empty() {

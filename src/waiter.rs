@@ -18,12 +18,12 @@ pub struct Waiter {
 }
 
 impl Waiter {
-    /// A client that is about to wait.
+    /// Returns a client that is about to wait.
     pub fn new(id: WaiterId) -> Waiter {
         Waiter { id: Cell::new(Some(id)), blocked: Cell::new(None), answer: Cell::new(None) }
     }
 
-    /// Whether the wait has ended.
+    /// Returns whether the wait has ended.
     pub fn is_over(&self) -> bool {
         self.id.get().is_none()
     }

@@ -22,15 +22,15 @@ pub fn add_category(context: &Context<'_>) {
     }
 }
 
-/// Whether the server has ACL categories of modules, as [`add_category`] has found.
+/// Returns whether the server has ACL categories of modules, as [`add_category`] has found.
 pub fn has_categories() -> bool {
     HAS_CATEGORIES.get()
 }
 
 static HAS_CATEGORIES: MainThread<Cell<bool>> = MainThread::new(Cell::new(false));
 
-/// The name of the user whose command is running: in a script, the caller's. `None` if there is none, because another
-/// module sent the command.
+/// Returns the name of the user whose command is running: in a script, the caller's. `None` if there is none, because
+/// another module sent the command.
 pub fn user_name(context: &mut Context<'_>) -> Option<Vec<u8>> {
     if !context.has_user() {
         return None;
@@ -52,7 +52,8 @@ pub fn user_name(context: &mut Context<'_>) -> Option<Vec<u8>> {
 pub struct User(*mut raw::RedisModuleUser);
 
 impl User {
-    /// The user; `None` if there is none, because another module sent the command, or if the ACL does not know it.
+    /// Returns the user; `None` if there is none, because another module sent the command, or if the ACL does not know
+    /// it.
     pub fn of(context: &mut Context<'_>) -> Option<User> {
         if !context.has_user() {
             return None;
@@ -72,7 +73,7 @@ impl User {
         }
     }
 
-    /// Whether the user may run this command, on the keys that it names.
+    /// Returns whether the user may run this command, on the keys that it names.
     pub fn may_run<const N: usize>(&self, words: [&[u8]; N]) -> bool {
         let words = words.map(KeyName::new);
         let mut arguments = words.each_ref().map(KeyName::raw);

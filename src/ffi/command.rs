@@ -38,7 +38,7 @@ pub trait ErrorReply {
 pub struct Arguments<'call>(&'call [*mut raw::RedisModuleString]);
 
 impl<'call> Arguments<'call> {
-    /// The key, argument 1.
+    /// Returns the key, argument 1.
     ///
     /// # Errors
     /// There is none.
@@ -46,7 +46,7 @@ impl<'call> Arguments<'call> {
         self.name(1).ok_or(Malformed::Arity)
     }
 
-    /// The key, argument 1, of a command that may create it: a variable that is not set must not become a lock.
+    /// Returns the key, argument 1, of a command that may create it: a variable that is not set must not become a lock.
     ///
     /// # Errors
     /// There is none, or its name is empty.
@@ -55,18 +55,18 @@ impl<'call> Arguments<'call> {
         if key.bytes().is_empty() { Err(Malformed::EmptyKey) } else { Ok(key) }
     }
 
-    /// The argument at `index` as the name of a key.
+    /// Returns the argument at `index` as the name of a key.
     pub fn name(&self, index: usize) -> Option<KeyName<'call>> {
         // SAFETY: the server's strings outlive the call, unchanged.
         self.0.get(index).map(|string| unsafe { KeyName::borrowed(*string) })
     }
 
-    /// The arguments after the key, from left to right.
+    /// Returns the arguments after the key, from left to right.
     pub fn after_key(&self) -> impl Iterator<Item = &'call [u8]> + use<'call> {
         self.from(2)
     }
 
-    /// The arguments after the command's name, from left to right.
+    /// Returns the arguments after the command's name, from left to right.
     pub fn all(&self) -> impl Iterator<Item = &'call [u8]> + use<'call> {
         self.from(1)
     }

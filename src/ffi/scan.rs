@@ -25,7 +25,8 @@ impl Search {
     }
 }
 
-/// Whether a database has a lock with a live hold; `None` as the database: any of them. `None`: too many keys to tell.
+/// Returns whether a database has a lock with a live hold; `None` as the database: any of them. `None`: too many keys
+/// to tell.
 pub fn has_lock(db: Option<c_int>) -> Option<bool> {
     if data_type::locks() == 0 {
         return Some(false);

@@ -24,7 +24,7 @@ impl<'a> KeyName<'a> {
         KeyName { raw, bytes, is_owned: false, life: PhantomData }
     }
 
-    /// A name of these bytes.
+    /// Returns a name of these bytes.
     pub fn new(bytes: &[u8]) -> KeyName<'static> {
         // SAFETY: the server copies the bytes; without a context the string is ours to free.
         let raw = unsafe { api!(RedisModule_CreateString(null_mut(), bytes.as_ptr().cast(), bytes.len())) };
@@ -33,12 +33,12 @@ impl<'a> KeyName<'a> {
         KeyName { raw, bytes, is_owned: true, life: PhantomData }
     }
 
-    /// The same name again, for as long as this one lives.
+    /// Returns the same name again, for as long as this one lives.
     pub fn again(&self) -> KeyName<'_> {
         KeyName { raw: self.raw, bytes: self.bytes, is_owned: false, life: PhantomData }
     }
 
-    /// The bytes.
+    /// Returns the bytes.
     #[inline]
     pub fn bytes(&self) -> &[u8] {
         // SAFETY: the string is live as long as `self`, and nobody changes the name of a key.
@@ -59,14 +59,14 @@ impl Drop for KeyName<'_> {
     }
 }
 
-/// A message as C wants it: everything from a NUL on is cut off, and there are no line ends in it.
+/// Returns a message as C wants it: everything from a NUL on is cut off, and there are no line ends in it.
 pub(super) fn c_string(message: &str) -> CString {
     let line: Vec<u8> = message.bytes().map(|byte| if byte == b'\r' || byte == b'\n' { b' ' } else { byte }).collect();
     let end = line.iter().position(|byte| *byte == 0).unwrap_or(line.len());
     CString::new(line.get(..end).unwrap_or_default()).unwrap_or_default()
 }
 
-/// The bytes of a string of the server.
+/// Returns the bytes of a string of the server.
 ///
 /// # Safety
 /// `string` must be a live module string, and outlive the slice unchanged.

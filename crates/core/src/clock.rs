@@ -17,12 +17,13 @@ impl TokenClock {
     /// A clock that is more than this behind the server's, in µs, does not matter after a restart: a day.
     pub const MATTERS_US: u64 = 86_400_000_000;
 
-    /// A clock that has seen no token.
+    /// Returns a clock that has seen no token.
     pub const fn new() -> TokenClock {
         TokenClock { last: 0 }
     }
 
-    /// The token the next grant gets at `now_us` (unix µs, or the `MINTOKEN` that is ahead of it). `None`: all tokens there are have been given.
+    /// Returns the token the next grant gets at `now_us` (unix µs, or the `MINTOKEN` that is ahead of it). `None`: all
+    /// tokens there are have been given.
     ///
     /// The clock moves when the grant is applied, by [`TokenClock::observe`].
     pub fn next(&self, now_us: u64) -> Option<Token> {
@@ -41,12 +42,12 @@ impl TokenClock {
         }
     }
 
-    /// The highest token seen, 0 if none.
+    /// Returns the highest token seen, 0 if none.
     pub fn last(&self) -> u64 {
         self.last
     }
 
-    /// Whether `token` is too far ahead of `now_us` to be taken from a client.
+    /// Returns whether `token` is too far ahead of `now_us` to be taken from a client.
     pub fn is_too_far_ahead(token: Token, now_us: u64) -> bool {
         token.get() > now_us.saturating_add(Self::MAX_AHEAD_US)
     }

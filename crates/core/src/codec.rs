@@ -61,7 +61,7 @@ pub fn encode_lock(lock: &Lock, out: &mut Vec<u8>) {
     }
 }
 
-/// A lock from the bytes of [`encode_lock`]. It has at least one hold.
+/// Returns a lock from the bytes of [`encode_lock`]. It has at least one hold.
 pub fn decode_lock(bytes: &[u8]) -> Result<Lock, DecodeError> {
     let mut reader = Reader::of_lock(bytes)?;
     let count = reader.number()?;

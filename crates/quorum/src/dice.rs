@@ -10,7 +10,7 @@ impl Dice {
         Dice(seed)
     }
 
-    /// Between nothing and `most`, to the microsecond.
+    /// Draws a time between nothing and `most`, to the microsecond.
     pub(crate) fn up_to(&mut self, most: Duration) -> Duration {
         let micros = u64::try_from(most.as_micros()).unwrap_or(u64::MAX);
         Duration::from_micros(self.next() % micros.saturating_add(1).max(1))

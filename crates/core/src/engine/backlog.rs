@@ -32,7 +32,7 @@ pub(super) struct Backlog {
 }
 
 impl Backlog {
-    /// Begins a turn: a clock that was set back puts no visit off.
+    /// Prepares a turn: a clock that was set back puts no visit off.
     #[inline]
     pub(super) fn begin(&mut self, now: Now) {
         self.not_before = self.not_before.min(retry(now));
@@ -162,7 +162,7 @@ impl Backlog {
         next
     }
 
-    /// A replica corrects no TTL.
+    /// Forgets the keys whose TTL waits for a check: a replica corrects no TTL.
     pub(super) fn forget_ttls(&mut self) {
         self.ttls.clear();
     }

@@ -61,8 +61,8 @@ impl Databases {
         self.databases.get(&db).map_or(0, |database| database.epoch)
     }
 
-    /// A database, or all (`None`), was emptied or changed places: its records must be checked. O(1) for each database
-    /// that has records.
+    /// Records that a database, or all (`None`), was emptied or changed places: its records must be checked. O(1) for
+    /// each database that has records.
     pub(super) fn invalidate(&mut self, db: Option<i32>) {
         self.epoch += 1;
         let touched = match db {

@@ -80,7 +80,7 @@ impl<T> Engine<T> {
         }
     }
 
-    /// The server is no primary any more, or has not been one.
+    /// Forgets all sessions: the server is no primary any more, or has not been one.
     pub(super) fn forget_sessions(&mut self) {
         self.parts.sessions.forget_ended();
         if self.parts.sessions.named.forget() {
@@ -107,7 +107,7 @@ impl<T> Engine<T> {
         }
     }
 
-    /// A session has ended. `name` is its id, if it has one.
+    /// Ends a session. `name` is its id, if it has one.
     pub(super) fn end_session(&mut self, key: SessionKey, name: Option<&SessionId>, end: SessionEnd) {
         let Some(records) = self.parts.sessions.take(key) else { return };
         self.log_session_end(key, name, &records, end.at);

@@ -136,7 +136,7 @@ pub struct OpenLock<K: OpenKey> {
 enum Ttl {
     /// The last deadline.
     Last,
-    /// An earlier time, which another client set.
+    /// An earlier time, which a client set.
     Early(UnixMs),
     /// As it was.
     Untouched,
@@ -223,7 +223,7 @@ impl<K: OpenKey> OpenLock<K> {
             (Expiry::Keep, Some(Ttl::Early(at))) => Ttl::Early(at),
             // The key goes, so nobody asks for its TTL.
             (Expiry::Keep, _) if is_empty => Ttl::Last,
-            // A TTL that another client set stands if it ends the key before the last deadline that there was.
+            // A TTL that a client set stands if it ends the key before the last deadline that there was.
             (Expiry::Keep, Some(Ttl::Untouched) | None) => {
                 before.and_then(|last| self.key.expiry().filter(|end| *end < last)).map_or(Ttl::Last, Ttl::Early)
             }

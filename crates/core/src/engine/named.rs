@@ -89,7 +89,7 @@ impl NamedSessions {
         self.wake_at = if self.open.is_empty() { UnixMs::MAX } else { super::backlog::after(now, BEAT_MS) };
     }
 
-    /// The clock may have been set back: then the timer is set anew.
+    /// Sets the timer anew if the clock may have been set back.
     pub(super) fn come_back(&mut self, now: Now) {
         if self.wake_at != UnixMs::MAX {
             self.wake_at = self.wake_at.min(super::backlog::after(now, BEAT_MS));
@@ -107,7 +107,7 @@ impl NamedSessions {
         self.is_due = !self.skipped_a_turn && self.is_overdue();
     }
 
-    /// A turn of the timer in a pause: session time stands still.
+    /// Lets session time stand still: a turn of the timer in a pause.
     pub(super) fn stand_still(&mut self, uptime: Uptime) {
         self.advanced = uptime;
         self.is_due = false;
@@ -160,7 +160,7 @@ impl NamedSessions {
             }
     }
 
-    /// A session has more holds, or fewer, and the watchdog does more for it, or less.
+    /// Records that a session has more holds, or fewer, and that the watchdog does more for it, or less.
     pub(super) fn note_change(&mut self, named: NamedId, holds: i64, load: i64) {
         let Some(session) = self.open.get_mut(&named) else { return };
         let holds = isize::try_from(holds).unwrap_or(0);

@@ -48,7 +48,7 @@ impl<T> Engine<T> {
         self.with_record(id, |parts, record| parts.mark_due(record));
     }
 
-    /// The key of a lock is gone, or another has its name.
+    /// Forgets a lock: its key is gone, or another has its name.
     pub(super) fn forget_lock(&mut self, id: RecordId) {
         self.with_record(id, |parts, record| parts.forget_lock(record));
     }
@@ -110,7 +110,7 @@ impl<T> Engine<T> {
     }
 
     /// Sees to a lock that a request waits for: its queue is due when a hold ends, and the key outlives the last
-    /// deadline a little, unless another client set its end.
+    /// deadline a little, unless a client set its end.
     pub(super) fn begin_to_watch<S: Keyspace>(&mut self, space: &mut S, id: RecordId, now: Now, budget: &mut Budget) {
         let Some(record) = self.registry.get_mut(id) else { return debug_assert!(false, "a waiter has no record") };
         if matches!(record.attention, Attention::Due(_)) {

@@ -94,13 +94,13 @@ impl<T> Parts<T> {
         self.sessions.discard(record, bound);
     }
 
-    /// The lock is gone, or another has its name: what was bound to it is void, and its queue may move.
+    /// Forgets a lock: it is gone, or another has its name. Its bindings are void, and its queue may move.
     pub(super) fn forget_lock(&mut self, record: &mut Record) {
         self.forget_bound(record);
         self.mark_due(record);
     }
 
-    /// The last waiter of a lock has left. If the lock is free, `INFO` shows that.
+    /// Records that the last waiter of a lock has left. If the lock is free, `INFO` shows that.
     pub(super) fn note_lost_waiter(&mut self, record: &mut Record, is_free: bool) {
         let has_lost = std::mem::take(&mut record.lost_last_waiter);
         if has_lost && is_free && record.queue.is_empty() {

@@ -37,7 +37,7 @@ impl Registry {
         self.names.find(hash, |(its, id)| *its == hash && is_it(*id)).map(|(_, id)| *id)
     }
 
-    /// The record of a lock, by its name.
+    /// Returns the record of a lock, by its name.
     pub(super) fn named(&self, name: Name<'_>) -> Option<&Record> {
         self.get(self.find(name)?)
     }
@@ -54,8 +54,8 @@ impl Registry {
         self.records.values().map(|record| &**record)
     }
 
-    /// A record to look at, and whether its database was emptied or has changed places since the last look: then what it
-    /// knew is void.
+    /// Returns a record to look at, and whether its database was emptied or has changed places since the last look:
+    /// then what it knew is void.
     pub(super) fn look_at(&mut self, id: RecordId) -> Option<(&mut Record, bool)> {
         let record = self.records.get_mut(id)?;
         let is_stale = record.epoch < self.databases.epoch(record.db);
@@ -63,7 +63,7 @@ impl Registry {
         Some((record, is_stale))
     }
 
-    /// Whether the database of a record was emptied or has changed places since the last look.
+    /// Returns whether the database of a record was emptied or has changed places since the last look.
     pub(super) fn is_stale(&self, record: &Record) -> bool {
         record.epoch < self.databases.epoch(record.db)
     }
@@ -112,7 +112,7 @@ impl Registry {
         }
     }
 
-    /// The databases with records, and those among them that were emptied.
+    /// Returns the databases with records, and those among them that were emptied.
     pub(super) fn databases(&self) -> &Databases {
         &self.databases
     }

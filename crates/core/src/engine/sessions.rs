@@ -197,7 +197,7 @@ impl Sessions {
         ends.collect()
     }
 
-    /// A server that is no primary any more, or has other data, ends no sessions.
+    /// Forgets ended sessions: a server that is no primary any more, or has other data, ends none.
     pub(super) fn forget_ended(&mut self) {
         self.ended.clear();
     }

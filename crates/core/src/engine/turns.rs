@@ -71,12 +71,12 @@ impl Account {
 }
 
 impl Turns {
-    /// Whether no lock is due.
+    /// Returns whether no lock is due.
     pub(super) fn is_empty(&self) -> bool {
         self.order.is_empty()
     }
 
-    /// A place behind all with the same client and urgency. It counts once [`Turns::insert`] has it.
+    /// Returns a place behind all with the same client and urgency. It counts once [`Turns::insert`] has it.
     pub(super) fn place(&mut self, client: ClientId, urgency: UnixMs) -> Place {
         self.given += 1;
         Place { client, urgency, number: self.given }
@@ -96,7 +96,7 @@ impl Turns {
         self.change(place.client, |account| _ = account.work.remove(&(place.urgency, place.number)));
     }
 
-    /// The lock that is visited next. O(log n).
+    /// Returns the lock that is visited next. O(log n).
     pub(super) fn first(&mut self) -> Option<(Place, RecordId)> {
         let (Rank { round, urgency, number }, client) = *self.order.first()?;
         self.round = self.round.max(round);
@@ -126,14 +126,14 @@ impl Turns {
         }
     }
 
-    /// The locks that are due, in order.
+    /// Returns the locks that are due, in order.
     #[cfg(feature = "check")]
     pub(super) fn iter(&self) -> impl Iterator<Item = RecordId> {
         let works = self.order.iter().filter_map(|(_, client)| self.accounts.get(client));
         works.flat_map(|account| account.work.values().copied())
     }
 
-    /// Whether a lock has this place.
+    /// Returns whether a lock has this place.
     #[cfg(feature = "check")]
     pub(super) fn has(&self, place: Place, id: RecordId) -> bool {
         self.accounts.get(&place.client).and_then(|account| account.work.get(&(place.urgency, place.number)))

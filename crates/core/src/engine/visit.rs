@@ -203,7 +203,7 @@ impl<T, K: OpenKey> Visit<'_, T, K> {
             // A key that was swapped here, or away and back, may have a grace that the record does not know.
             Some(record) if record.queue.is_empty() => {
                 record.has_ttl_grace = false;
-                // Another client set any other end.
+                // A client set any other end.
                 if open.has_ttl_grace() { open.close_with_grace(0) } else { open.close(0) }
             }
             Some(_) => open.close(0),

@@ -29,7 +29,7 @@ pub(super) struct Waiter<T> {
 }
 
 impl<T> Waiter<T> {
-    /// Whether it waits for several locks together.
+    /// Returns whether it waits for several locks together.
     pub(super) fn is_multiple(&self) -> bool {
         self.records.len() > 1
     }
@@ -38,7 +38,7 @@ impl<T> Waiter<T> {
         self.request.want.mode()
     }
 
-    /// The session that a grant binds the hold to.
+    /// Returns the session that a grant binds the hold to.
     pub(super) fn session(&self) -> Option<SessionKey> {
         self.request.session_key(self.client)
     }
@@ -71,17 +71,17 @@ impl<T> Waiters<T> {
         }
     }
 
-    /// How many requests wait.
+    /// Returns how many requests wait.
     pub(super) fn len(&self) -> usize {
         self.waiters.len()
     }
 
-    /// How many places in queues they take.
+    /// Returns how many places in queues they take.
     pub(super) fn places(&self) -> usize {
         self.places
     }
 
-    /// How many queues have a waiter.
+    /// Returns how many queues have a waiter.
     pub(super) fn queues(&self) -> usize {
         self.queues
     }
@@ -94,7 +94,7 @@ impl<T> Waiters<T> {
         self.waiters.get(id)
     }
 
-    /// The head of a queue.
+    /// Returns the head of a queue.
     pub(super) fn head(&self, queue: &Queue) -> Option<(WaiterId, &Waiter<T>)> {
         let id = queue.head()?;
         let waiter = self.waiters.get(id);
@@ -102,17 +102,17 @@ impl<T> Waiters<T> {
         Some((id, waiter?))
     }
 
-    /// The client that pays for a visit of the lock with this queue: the one that waits longest.
+    /// Returns the client that pays for a visit of the lock with this queue: the one that waits longest.
     pub(super) fn payer(&self, queue: &Queue) -> Option<ClientId> {
         self.head(queue).map(|(_, waiter)| waiter.client)
     }
 
-    /// The requests of an owner.
+    /// Returns the requests of an owner.
     pub(super) fn of_owner(&self, owner: &Owner) -> &[WaiterId] {
         self.by_owner.get(owner).map_or(&[], SmallVec::as_slice)
     }
 
-    /// The request of an owner that waits once.
+    /// Returns the request of an owner that waits once.
     pub(super) fn only_one_of(&self, owner: &Owner) -> Option<WaiterId> {
         match self.of_owner(owner) {
             [only] => Some(*only),
@@ -120,13 +120,13 @@ impl<T> Waiters<T> {
         }
     }
 
-    /// A request that waits to be bound to this named session.
+    /// Returns a request that waits to be bound to this named session.
     pub(super) fn of_session(&self, named: NamedId) -> Option<WaiterId> {
         let lowest = WaiterId::from(KeyData::from_ffi(0));
         self.by_session.range((named, lowest)..).next().filter(|(its, _)| *its == named).map(|(_, id)| *id)
     }
 
-    /// The same request, if it was sent before and still waits for exactly these locks.
+    /// Returns the same request, if it was sent before and still waits for exactly these locks.
     pub(super) fn repeated(&self, request: &Request, records: &[RecordId]) -> Option<WaiterId> {
         request.id.as_ref()?;
         let is_same = |waiter: &Waiter<T>| {
@@ -235,12 +235,12 @@ impl<T> Waiters<T> {
     }
 
     #[cfg(feature = "check")]
-    /// How many requests the table by owner names.
+    /// Returns how many requests the table by owner names.
     pub(super) fn count_by_owner(&self) -> usize {
         self.by_owner.values().map(|ids| ids.len()).sum()
     }
 
-    /// Whether the table by session names exactly those that wait so.
+    /// Returns whether the table by session names exactly those that wait so.
     #[cfg(feature = "check")]
     pub(super) fn knows_sessions(&self) -> bool {
         let named = |waiter: &Waiter<T>| match waiter.request.session {

@@ -61,7 +61,8 @@ impl Readers {
         self.by_token.iter().filter_map(|(_, id)| self.at(*id))
     }
 
-    /// The tokens of all that is stored, dropped holds too, the highest first. The fastest way to see them in order.
+    /// Returns the tokens of all that is stored, dropped holds too, the highest first. The fastest way to see them in
+    /// order.
     pub(super) fn stored_tokens(&self) -> impl Iterator<Item = Token> {
         self.by_token.iter().rev().map(|(token, _)| *token)
     }
@@ -74,7 +75,7 @@ impl Readers {
         self.by_token.range((token, HoldId::MIN)..=(token, HoldId::MAX)).filter_map(|(_, id)| self.at(*id))
     }
 
-    /// The lowest number that no hold has which is live at `now`.
+    /// Returns the lowest number that no hold has which is live at `now`.
     pub(super) fn free_slot(&self, now: UnixMs) -> u32 {
         // If the clock was set back, what was dropped may have deadlines that are yet to come.
         let clock = self.sweep.map_or(now, |(clock, _)| clock.max(now));
@@ -154,7 +155,7 @@ impl Readers {
         true
     }
 
-    /// How many holds are stored, dropped ones too.
+    /// Returns how many holds are stored, dropped ones too.
     pub(super) fn stored(&self) -> usize {
         self.holds.len()
     }
@@ -165,13 +166,13 @@ impl Readers {
         }
     }
 
-    /// The one hold that is left.
+    /// Takes out the one hold that is left.
     pub(super) fn take_only(&mut self) -> Option<Hold> {
         let (_, id) = self.by_deadline.first()?;
         self.free(id)
     }
 
-    /// Bytes on the heap beside those of the holds' owners, about.
+    /// Returns the bytes on the heap beside those of the holds' owners, about.
     pub(super) fn heap_bytes(&self) -> usize {
         // The key of the owner's tree is a copy.
         let keys = super::estimate(self.by_owner.keys().map(Owner::heap_bytes), self.by_owner.len());

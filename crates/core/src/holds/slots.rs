@@ -40,12 +40,12 @@ const NOBODY: HoldId = HoldId::MAX;
 const FREE: Place = Place { end: UnixMs::ZERO, id: NOBODY };
 
 impl Slots {
-    /// Whether no hold has a number.
+    /// Returns whether no hold has a number.
     pub(crate) fn is_empty(&self) -> bool {
         self.chunks.is_empty()
     }
 
-    /// The hold with this number, live or lapsed. O(log n).
+    /// Returns the hold with this number, live or lapsed. O(log n).
     pub(crate) fn get(&self, slot: u32) -> Option<HoldId> {
         let chunk = self.chunks.get(self.find(slot).ok()?)?;
         chunk.places.get(place_of(slot)).map(|place| place.id).filter(|id| *id != NOBODY)
@@ -84,8 +84,8 @@ impl Slots {
         }
     }
 
-    /// The lowest number that nobody has, or a hold which has lapsed at `now` and `is_free` confirms. One step for each
-    /// 64 that are taken.
+    /// Returns the lowest number that nobody has, or a hold which has lapsed at `now` and `is_free` confirms. One step
+    /// for each 64 that are taken.
     pub(crate) fn lowest_free(&self, now: UnixMs, is_free: impl Fn(HoldId) -> bool) -> u32 {
         let mut next = 0;
         for chunk in &self.chunks {
@@ -102,14 +102,14 @@ impl Slots {
         next.saturating_mul(CHUNK)
     }
 
-    /// The lowest number of a hold that is live at `now`, and that hold. One step for each 64 below it.
+    /// Returns the lowest number of a hold that is live at `now`, and that hold. One step for each 64 below it.
     pub(crate) fn lowest_taken(&self, now: UnixMs) -> Option<(u32, HoldId)> {
         let chunk = self.chunks.iter().find(|chunk| now < chunk.last_end)?;
         let slot = chunk.first(|place| now < place.end)?;
         Some((slot, chunk.places.get(place_of(slot))?.id))
     }
 
-    /// Bytes on the heap, about.
+    /// Returns the bytes on the heap, about.
     pub(crate) fn heap_bytes(&self) -> usize {
         let places: usize = self.chunks.iter().map(|chunk| chunk.places.capacity()).sum();
         self.chunks.capacity() * size_of::<Chunk>() + places * size_of::<Place>()

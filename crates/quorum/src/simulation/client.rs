@@ -72,7 +72,7 @@ impl Client {
         }
     }
 
-    /// The process ends; another takes its place.
+    /// Ends the process; another takes its place.
     pub fn crash(&mut self) {
         self.process += 1;
         self.state = State::Idle;

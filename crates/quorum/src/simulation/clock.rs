@@ -42,7 +42,7 @@ impl Wall {
         Wall { ppm, offset }
     }
 
-    /// Unix µs.
+    /// Returns unix µs.
     pub fn read(&self, now: Real) -> u64 {
         (EPOCH + stretched(now as i64, self.ppm) + self.offset) as u64
     }

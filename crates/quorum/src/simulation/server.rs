@@ -163,7 +163,7 @@ impl Server {
         self.send(answers);
     }
 
-    /// The wait of this waiter has run out.
+    /// Ends the wait of this waiter, which has run out.
     pub fn unblock(&mut self, waiter: WaiterId, answers: &mut Answers) {
         if let Some(from) = self.engine.abandon(waiter) {
             self.waiting.retain(|(id, _)| *id != waiter);
@@ -189,7 +189,7 @@ impl Server {
         format!("{holds:?} {:?} {waiting:?} {}", self.engine.memory().tokens, self.process)
     }
 
-    /// The client's connections are gone.
+    /// Drops the client's connections.
     pub fn disconnect(&mut self, client: usize, process: u32) {
         self.abandon(|waiting| (waiting.client, waiting.process) == (client, process));
     }

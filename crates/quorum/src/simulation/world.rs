@@ -212,7 +212,7 @@ impl World {
         }
     }
 
-    /// A message: it takes its time, or is lost.
+    /// Sends a message: it takes its time, or is lost.
     pub(super) fn send(&mut self, client: usize, server: usize, direction: usize, event: Event) {
         let plan = &self.plan;
         if self.random.permille(plan.loss_permille) || self.now < self.cuts[client * plan.servers + server] {

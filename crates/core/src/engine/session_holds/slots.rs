@@ -26,7 +26,7 @@ impl BoundSlots {
         self.of_hold.is_empty()
     }
 
-    /// The number of a hold.
+    /// Returns the number of a hold.
     pub(super) fn of(&self, id: HoldId) -> Option<u32> {
         self.of_hold.get(&id).copied()
     }
@@ -47,14 +47,14 @@ impl BoundSlots {
         }
     }
 
-    /// A session has ended.
+    /// Records that a session has ended.
     pub(super) fn end(&mut self, key: SessionKey) {
         let slots = self.by_session.get(&key);
         self.ended.extend(slots.and_then(|slots| slots.lowest_taken(UnixMs::ZERO)).map(|(slot, _)| (slot, key)));
     }
 
-    /// The lowest number of the holds that are live at `now` and whose sessions `are_released`, and its hold. Of very
-    /// many that are not released, some are looked at.
+    /// Returns the lowest number of the holds that are live at `now` and whose sessions `are_released`, and its hold.
+    /// Of very many that are not released, some are looked at.
     pub(super) fn lowest_ended(
         &mut self,
         now: UnixMs,
