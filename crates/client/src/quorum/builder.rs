@@ -76,7 +76,7 @@ impl QuorumBuilder {
         let clocks = Arc::new(ServerClocks::new(began, urls.len(), timeout));
         let member = |(at, url): (usize, &String)| match place(url)? {
             Place::Nodes(nodes) => match <[_; 1]>::try_from(nodes) {
-                Ok([info]) => Ok(Arc::new(Member::new(at, info, clocks.clone(), keeping, longest_lease, timeout))),
+                Ok([info]) => Ok(Member::new(at, info, clocks.clone(), keeping, longest_lease, timeout)),
                 Err(_) => Err(Error::Invalid("each URL of a quorum names one server".to_owned())),
             },
             Place::Sentinels { .. } => Err(Error::Invalid("the servers of a quorum are not Sentinel's".to_owned())),
@@ -93,7 +93,7 @@ impl QuorumBuilder {
 impl Quorum {
     /// Returns the addresses of the servers, without logins.
     pub fn addresses(&self) -> Vec<String> {
-        self.members.iter().map(|member| member.address()).collect()
+        self.members.iter().map(Member::address).collect()
     }
 }
 

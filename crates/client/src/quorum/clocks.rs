@@ -38,10 +38,10 @@ impl ServerClocks {
         now >= due && self.due.compare_exchange(due, next, Ordering::Relaxed, Ordering::Relaxed).is_ok()
     }
 
-    /// Notes a server's reply to `TIME`, which is sent now.
-    pub async fn read(&self, member: usize, reply: impl Future<Output = Result<Value, Fault>>) -> Result<(), Fault> {
+    /// Asks a server for the time.
+    pub async fn read(&self, member: usize, wire: &Wire, patience: Option<Duration>) -> Result<(), Fault> {
         let sent = self.began.elapsed();
-        let reply = match reply.await {
+        let reply = match wire.ask(&cmd("TIME"), patience).await {
             // Not allowed. Then the token of a majority has to be raised each time.
             Err(Fault::Refused(_)) => return Ok(()),
             reply => reply?,
@@ -50,10 +50,16 @@ impl ServerClocks {
         Ok(())
     }
 
-    /// Sends a command and returns its reply. Asks for the time in the same packet.
-    pub async fn read_with(&self, member: usize, wire: &Wire, command: &Cmd) -> Result<Value, Fault> {
+    /// Sends a short command and returns its reply. Asks for the time in the same packet.
+    pub async fn read_with(
+        &self,
+        member: usize,
+        wire: &Wire,
+        command: &Cmd,
+        patience: Option<Duration>,
+    ) -> Result<Value, Fault> {
         let sent = self.began.elapsed();
-        let (reply, time) = wire.ask_both(command, &cmd("TIME")).await?;
+        let (reply, time) = wire.ask_both(command, &cmd("TIME"), patience).await?;
         self.note(member, sent, time);
         Ok(reply)
     }
@@ -80,8 +86,8 @@ impl Quorum {
         let member = self.member(at)?;
         let wire = member.shared().await?;
         self.count(at, &wire)?;
-        let (sent, time) = (self.now(), cmd("TIME"));
-        let read = self.clocks.read(at, member.reply(&wire, self.give_up(), wire.ask(&time))).await;
+        let sent = self.now();
+        let read = self.clocks.read(at, &wire, Some(self.give_up())).await;
         match read {
             Ok(()) => self.answers.note(at, sent),
             Err(_) => member.forget(&wire),

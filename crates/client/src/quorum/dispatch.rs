@@ -9,11 +9,11 @@ use std::time::{Duration, Instant};
 use dlock_quorum::{Answer, Ask, Call, Entry};
 use redis::{Cmd, Value, cmd};
 use tokio::sync::{oneshot, watch};
-use tokio::time::{sleep, timeout};
+use tokio::time::sleep;
 
 use super::Quorum;
 use super::flights::{Flight, Flights, Landing, Work};
-use super::member::Wire;
+use super::member::{Member, Wire};
 use crate::cleanup;
 use crate::server::Fault;
 use crate::terms::{Mode, Terms};
@@ -38,19 +38,6 @@ enum Entered {
     Waiting(Wait),
     /// It was sent, and then a release on the same connection.
     Released,
-}
-
-impl Entered {
-    /// The same, sent if it was to be sent and has been.
-    fn if_sent(self) -> Self {
-        match self {
-            Self::Sending(sent) => {
-                let wire = sent.borrow().clone();
-                wire.map_or(Self::Sending(sent), Self::Sent)
-            }
-            other => other,
-        }
-    }
 }
 
 /// A request that waits in a queue.
@@ -114,7 +101,7 @@ impl Dispatch {
         let quorum = self.quorum.clone();
         let enters = matches!(call.ask, Ask::Enter(_) | Ask::Repair(_));
         let entry = self.entries.get_mut(call.to).filter(|_| enters);
-        if let Some(wire) = quorum.members.get(call.to).and_then(|member| member.open_shared()) {
+        if let Some(wire) = quorum.members.get(call.to).and_then(Member::open_shared) {
             if let Some(entry) = entry {
                 *entry = Some(Entered::Sent(wire.clone()));
             }
@@ -158,31 +145,19 @@ impl Dispatch {
 
     /// Releases on the connection that asked to enter, so that it comes after that. Ends a wait.
     fn release(&mut self, call: Call, command: Arc<Cmd>) -> Flight {
-        let entered = self.entries.get_mut(call.to).and_then(Option::take).map(Entered::if_sent);
+        let entered = self.entries.get_mut(call.to).and_then(Option::take);
         let (quorum, lease) = (self.quorum.clone(), self.terms.lease);
-        let shared = quorum.members.get(call.to).and_then(|member| member.open_shared());
-        let mut replaced = None;
+        let shared = quorum.members.get(call.to).and_then(Member::open_shared);
         let (way_out, entered) = match entered {
             Some(Entered::Sent(wire)) if !wire.is_closed() => {
                 self.entries.get_mut(call.to).into_iter().for_each(|entry| *entry = Some(Entered::Released));
-                match quorum.members.get(call.to) {
-                    Some(member) if member.shares(&wire) => (Some(wire), None),
-                    _ => {
-                        replaced = Some(wire);
-                        (shared, None)
-                    }
-                }
+                (Some(wire), None)
             }
             Some(Entered::Sent(_) | Entered::Released) | None => (shared, None),
             entered => (None, entered),
         };
         let is_sent = way_out.is_some();
         let future = async move {
-            if let Some(wire) = replaced {
-                // It may be dead. But if the request to enter still arrives on it, so does this, after it.
-                let (command, patience) = (command.clone(), quorum.give_up());
-                tokio::spawn(async move { timeout(patience, wire.ask(&command)).await });
-            }
             let answer = match way_out {
                 Some(wire) => ask_on(&quorum, &call, &command, &wire).await,
                 // Boxed: rare, and large.
@@ -229,7 +204,7 @@ impl Dispatch {
 }
 
 /// Sends a short command on an open connection, if its server may count.
-async fn ask_on(quorum: &Quorum, call: &Call, command: &Cmd, wire: &Arc<Wire>) -> Result<Answer, Fault> {
+async fn ask_on(quorum: &Quorum, call: &Call, command: &Cmd, wire: &Wire) -> Result<Answer, Fault> {
     let member = quorum.member(call.to)?;
     let is_young = match call.ask {
         Ask::Release => false,
@@ -239,13 +214,10 @@ async fn ask_on(quorum: &Quorum, call: &Call, command: &Cmd, wire: &Arc<Wire>) -
             false
         }
     };
-    let patience = quorum.give_up();
+    let patience = Some(quorum.give_up());
     let reply = match call.ask {
-        Ask::Ping => {
-            let reply = quorum.clocks.read_with(call.to, wire, command);
-            Box::pin(member.reply(wire, patience, reply)).await
-        }
-        _ => member.reply(wire, patience, wire.ask(command)).await,
+        Ask::Ping => Box::pin(quorum.clocks.read_with(call.to, wire, command, patience)).await,
+        _ => wire.ask(command, patience).await,
     };
     if reply.is_ok() && !is_young && call.ask != Ask::Release {
         quorum.answers.note(call.to, call.sent);
@@ -292,7 +264,7 @@ async fn wait_in_queue(
     let member = quorum.member(call.to)?;
     let wire = member.own().await?;
     quorum.count(call.to, &wire)?;
-    let mut reply = pin!(wire.ask(command));
+    let mut reply = pin!(wire.ask(command, None));
     let first = poll_fn(|context| {
         let mut sent = sent.lock().unwrap_or_else(PoisonError::into_inner);
         Poll::Ready(sent.as_mut().ok().map(|sent| {
@@ -302,13 +274,7 @@ async fn wait_in_queue(
     });
     let reply = match first.await {
         Some(Poll::Ready(reply)) => reply,
-        Some(Poll::Pending) => {
-            tokio::select! {
-                biased;
-                reply = reply => reply,
-                () = member.is_gone(&wire) => Err(Fault::OutcomeUnknown("another process has its place".into())),
-            }
-        }
+        Some(Poll::Pending) => reply.await,
         None => return Err(Fault::NotSent("given up before it was asked".into())),
     };
     let answer = answer(call, reply.map_err(|fault| member.failed(fault)))?;
@@ -348,14 +314,13 @@ async fn release_behind(
 
 /// Releases behind the request that waits, and ends its wait by `CLIENT UNBLOCK` or by closing its connection.
 async fn leave_queue(quorum: &Quorum, release: &Cmd, wait: Wait, other: Option<&Wire>) {
-    let patience = quorum.give_up();
+    let patience = Some(quorum.give_up());
     let sent = std::mem::replace(&mut *wait.wire.lock().unwrap_or_else(PoisonError::into_inner), Err(GivenUp));
     if let Ok(Some(wire)) = sent {
-        let mut behind = pin!(wire.ask(release));
+        let mut behind = pin!(wire.ask(release, patience));
         let _ = once(behind.as_mut()).await;
         if let Some(other) = other {
-            let unblock = cmd("CLIENT").arg("UNBLOCK").arg(wire.client_id).to_owned();
-            let _ = timeout(patience, other.ask(&unblock)).await;
+            let _ = other.ask(cmd("CLIENT").arg("UNBLOCK").arg(wire.client_id), patience).await;
         }
     }
     drop(wait.end);
@@ -370,7 +335,7 @@ async fn insist(quorum: Arc<Quorum>, call: Call, release: Arc<Cmd>, lease: Durat
         sleep(pause).await;
         pause = (pause * 2).min(MAX_PAUSE);
         if let Ok(wire) = member.shared().await
-            && member.reply(&wire, quorum.give_up(), wire.ask(&release)).await.is_ok()
+            && wire.ask(&release, Some(quorum.give_up())).await.is_ok()
         {
             return;
         }

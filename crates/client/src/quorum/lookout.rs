@@ -126,10 +126,7 @@ impl Lookout {
         let (end, patience) = (Instant::now() + most, quorum.timeout());
         for asked in [some, others] {
             let patience = patience.min(end.saturating_duration_since(Instant::now()));
-            // In the background: to connect, and to replace a connection that is dead, may take longer than this waits.
-            let asked = asked.iter().map(|at| (*at, quorum.clone()));
-            let asked = asked.map(|(at, quorum)| tokio::spawn(async move { quorum.read_clock(at).await }));
-            join_all(asked.map(|asking| timeout(patience, asking))).await;
+            join_all(asked.iter().map(|at| timeout(patience, quorum.read_clock(*at)))).await;
             let answered = quorum.members() - quorum.answers.silent_since(since).len();
             self.answered = Some(answered);
             if answered >= quorum.majority() {

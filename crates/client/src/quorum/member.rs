@@ -1,14 +1,12 @@
 //! One server of a quorum: connections to it, and whether it may count.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::pin::pin;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use dlock_quorum::{Facts, Keeping, Standing, standing};
 use redis::{Cmd, ConnectionInfo, Value, cmd};
-use tokio::sync::Notify;
 
 use super::clocks::ServerClocks;
 use crate::address::probed_after;
@@ -27,8 +25,6 @@ pub(super) struct Member {
     known: Mutex<Known>,
     /// A hash of the `run_id` of the process that answered last.
     process: AtomicU64,
-    /// Another process answers.
-    another: Notify,
     /// One attempt to connect at a time.
     opening: tokio::sync::Mutex<()>,
 }
@@ -37,18 +33,10 @@ pub(super) struct Member {
 struct Known {
     /// For all short commands.
     shared: Option<Arc<Wire>>,
-    /// Connections that have waited in a queue, and since when they are free.
-    idle: Vec<(Arc<Wire>, Instant)>,
-    /// When a connection was last replaced because nothing came on it.
-    replaced: Option<Instant>,
+    /// Connections that have waited in a queue, and are free.
+    idle: Vec<Arc<Wire>>,
     /// Why it did not answer, or does not count.
     trouble: Option<Trouble>,
-}
-
-impl Known {
-    fn shares(&self, wire: &Wire) -> bool {
-        self.shared.as_ref().is_some_and(|shared| shared.link.is(&wire.link))
-    }
 }
 
 struct Trouble {
@@ -64,10 +52,6 @@ pub(super) struct Wire {
     link: Link,
     facts: Facts,
     read: Instant,
-    /// A hash of the `run_id`.
-    process: u64,
-    /// How many short commands were answered.
-    answered: AtomicU32,
     /// By which `CLIENT UNBLOCK` knows it.
     pub client_id: i64,
 }
@@ -78,14 +62,19 @@ impl Wire {
     }
 
     /// Sends a command and waits for the reply as long as it takes.
-    pub async fn ask(&self, command: &Cmd) -> Result<Value, Fault> {
-        self.link.ask(command, None).await
+    pub async fn ask(&self, command: &Cmd, patience: Option<Duration>) -> Result<Value, Fault> {
+        self.link.ask(command, patience).await
     }
 
     /// Sends two commands in one packet. Returns the reply to the first, unless it is an error, and whatever the other
     /// one got.
-    pub async fn ask_both(&self, command: &Cmd, other: &Cmd) -> Result<(Value, Value), Fault> {
-        self.link.ask_both(command, other, None).await
+    pub async fn ask_both(
+        &self,
+        command: &Cmd,
+        other: &Cmd,
+        patience: Option<Duration>,
+    ) -> Result<(Value, Value), Fault> {
+        self.link.ask_both(command, other, patience).await
     }
 }
 
@@ -98,7 +87,7 @@ impl Member {
         longest_lease: Duration,
         timeout: Duration,
     ) -> Self {
-        let (info, opening) = (probed_after(info, KEEPALIVE, PROBES), tokio::sync::Mutex::default());
+        let (info, opening) = (probed_after(info, KEEPALIVE), tokio::sync::Mutex::default());
         Self {
             at,
             clocks,
@@ -108,7 +97,6 @@ impl Member {
             timeout,
             known: Mutex::default(),
             process: AtomicU64::new(0),
-            another: Notify::new(),
             opening,
         }
     }
@@ -150,50 +138,22 @@ impl Member {
 
     /// A connection that nobody else uses.
     pub async fn own(&self) -> Result<Arc<Wire>, Fault> {
-        while let Some((wire, since)) = self.free() {
-            // It may have died without a word, and so would the request that waits on it.
-            let is_alive = since.elapsed() < FRESH || {
-                let ping = cmd("PING");
-                let answer = tokio::time::timeout(self.timeout, wire.ask(&ping)).await;
-                matches!(answer, Ok(Ok(_)))
-            };
-            if is_alive {
-                return Ok(wire);
-            }
-            // What has been free for longer is no better.
-            self.known().idle.clear();
+        let free = {
+            let mut known = self.known();
+            known.idle.retain(|wire| !wire.link.is_closed());
+            known.idle.pop()
+        };
+        match free {
+            Some(wire) => Ok(wire),
+            None => Box::pin(self.open()).await,
         }
-        Box::pin(self.open()).await
-    }
-
-    /// A connection that has waited and is free, to the process that answered last.
-    fn free(&self) -> Option<(Arc<Wire>, Instant)> {
-        let mut known = self.known();
-        known.idle.retain(|(wire, _)| !wire.link.is_closed() && !self.is_replaced(wire));
-        known.idle.pop()
-    }
-
-    /// Returns when another process answers than the one that this connection leads to.
-    pub async fn is_gone(&self, wire: &Wire) {
-        loop {
-            let mut another = pin!(self.another.notified());
-            another.as_mut().enable();
-            if self.is_replaced(wire) {
-                return;
-            }
-            another.await;
-        }
-    }
-
-    fn is_replaced(&self, wire: &Wire) -> bool {
-        self.process.load(Ordering::Relaxed) != wire.process
     }
 
     /// A connection of one's own is free for the next.
     pub fn park(&self, wire: Arc<Wire>) {
         let mut known = self.known();
         if !wire.link.is_closed() && known.idle.len() < MAX_IDLE {
-            known.idle.push((wire, Instant::now()));
+            known.idle.push(wire);
         }
     }
 
@@ -255,65 +215,6 @@ impl Member {
         fault
     }
 
-    /// Waits for the reply to a short command. Replaces the connection if nothing comes on it for a timeout: a firewall
-    /// may have forgotten it. A reply that comes later still counts.
-    pub async fn reply<T>(
-        self: &Arc<Self>,
-        wire: &Arc<Wire>,
-        patience: Duration,
-        reply: impl Future<Output = Result<T, Fault>>,
-    ) -> Result<T, Fault> {
-        let (before, mut reply) = (wire.answered.load(Ordering::Relaxed), pin!(reply));
-        let reply = match tokio::time::timeout(self.timeout, reply.as_mut()).await {
-            Ok(reply) => reply,
-            Err(_) => {
-                self.replace(wire, before);
-                let late = tokio::time::timeout(patience.saturating_sub(self.timeout), reply).await;
-                late.unwrap_or_else(|_| {
-                    let address = self.address();
-                    Err(Fault::OutcomeUnknown(format!("{address}: no reply within {patience:?}").into()))
-                })
-            }
-        };
-        if !matches!(reply, Err(Fault::OutcomeUnknown(_) | Fault::NotSent(_))) {
-            wire.answered.fetch_add(1, Ordering::Relaxed);
-        }
-        reply
-    }
-
-    /// Opens another connection in the background for the next commands, unless something has come on this one. It stays
-    /// until then, since a server that is slow may answer on it.
-    fn replace(self: &Arc<Self>, wire: &Arc<Wire>, answered: u32) {
-        let is_dead = move |wire: &Wire| wire.answered.load(Ordering::Relaxed) == answered;
-        let mut known = self.known();
-        // Once in an interval only: a server that is slow is not made slower.
-        let is_late = known.replaced.is_some_and(|last| last.elapsed() < REPLACE);
-        if !is_dead(wire) || !known.shares(wire) || is_late {
-            return;
-        }
-        known.replaced = Some(Instant::now());
-        let (member, wire) = (self.clone(), wire.clone());
-        tokio::spawn(async move {
-            let _opening = member.opening.lock().await;
-            if !member.shares(&wire) {
-                return;
-            }
-            let opened = member.open().await;
-            let mut known = member.known();
-            if let Ok(next) = opened
-                && known.shares(&wire)
-                && is_dead(&wire)
-            {
-                known.shared = Some(next);
-            }
-        });
-    }
-
-    /// Whether commands take this connection.
-    pub fn shares(&self, wire: &Wire) -> bool {
-        self.known().shares(wire)
-    }
-
     /// The next command takes another connection.
     pub fn forget(&self, wire: &Wire) {
         self.known().shared.take_if(|shared| shared.link.is(&wire.link));
@@ -330,16 +231,14 @@ impl Member {
         }
         let greeting = async {
             let wire = greet(&self.info).await?;
-            self.clocks.read(self.at, wire.ask(&cmd("TIME"))).await?;
+            self.clocks.read(self.at, &wire, None).await?;
             Ok(wire)
         };
         let opened = tokio::time::timeout(self.timeout.max(MIN_CONNECT), greeting).await;
         let opened = opened.unwrap_or_else(|_| Err(Fault::NotSent("does not answer".into())));
         match opened {
             Ok(wire) => {
-                if self.process.swap(wire.process, Ordering::Relaxed) != wire.process {
-                    self.another.notify_waiters();
-                }
+                self.process.store(hash(&wire.facts.run_id), Ordering::Relaxed);
                 self.known().trouble = None;
                 Ok(Arc::new(wire))
             }
@@ -375,8 +274,7 @@ async fn greet(info: &ConnectionInfo) -> Result<Wire, Fault> {
         Value::Int(id) => id,
         other => return Err(Fault::Refused(format!("an unexpected reply: {other:?}").into())),
     };
-    let (process, answered) = (hash(&facts.run_id), AtomicU32::new(0));
-    Ok(Wire { link, facts, read, process, answered, client_id })
+    Ok(Wire { link, facts, read, client_id })
 }
 
 /// Not 0.
@@ -386,17 +284,9 @@ fn hash(run_id: &str) -> u64 {
     hasher.finish().max(1)
 }
 
-/// When a connection without anything is probed, and how far its three probes are apart: a wait whose connection died
-/// without a word is over after 56 s. Each connection that waits costs two packets in 50 s. A thousand clients that wait
-/// ask with 1,057 packets a second, and 1,100 is the target.
-const KEEPALIVE: Duration = Duration::from_secs(50);
-const PROBES: Duration = Duration::from_secs(2);
-
-/// How often a connection is replaced because nothing comes on it: as rarely as a client that waits looks for a majority.
-const REPLACE: Duration = Duration::from_secs(5);
-
-/// A connection that was used so lately is not dead.
-const FRESH: Duration = Duration::from_secs(1);
+/// Rarely: a server that is gone is found by what is asked, and a client that waits asks often. But a firewall must not
+/// forget a connection.
+const KEEPALIVE: Duration = Duration::from_secs(60);
 
 /// Connections kept for those who wait next.
 const MAX_IDLE: usize = 16;

@@ -33,7 +33,7 @@ use lookout::{LastAnswers, Lookout};
 use member::{Member, Wire};
 
 pub(crate) struct Quorum {
-    members: Vec<Arc<Member>>,
+    members: Vec<Member>,
     longest_lease: Duration,
     timeout: Duration,
     /// What the protocol's times are counted from.
@@ -100,7 +100,7 @@ impl Quorum {
     /// What is told of so few answers.
     fn too_few(&self, answered: usize) -> String {
         let (members, majority) = (self.members(), self.majority());
-        let young: Vec<_> = self.members.iter().filter_map(|member| member.counts_in()).collect();
+        let young: Vec<_> = self.members.iter().filter_map(Member::counts_in).collect();
         let soon = ready_in(answered, majority, young)
             .map_or_else(String::new, |time| format!("; a majority counts in {:.1} s", time.as_secs_f64()));
         format!("{answered} of {members}, a majority is {majority}: {}{soon}", self.troubles())
@@ -131,7 +131,7 @@ impl Quorum {
         self.began + time
     }
 
-    fn member(&self, at: usize) -> Result<&Arc<Member>, Fault> {
+    fn member(&self, at: usize) -> Result<&Member, Fault> {
         self.members.get(at).ok_or_else(|| Fault::NotSent("no such server".into()))
     }
 
@@ -165,7 +165,7 @@ impl Quorum {
 
     /// What is wrong with the servers that do not count.
     fn troubles(&self) -> String {
-        let trouble = |member: &Arc<Member>| {
+        let trouble = |member: &Member| {
             let (address, why) = (member.address(), member.trouble()?);
             // A failed connection names the address by itself.
             Some(if why.starts_with(&address) { why } else { format!("{address} {why}") })

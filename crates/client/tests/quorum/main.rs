@@ -19,7 +19,6 @@ mod members;
 mod queue;
 mod redlock;
 mod restarts;
-mod silence;
 
 use std::future::IntoFuture;
 use std::time::Duration;
