@@ -159,18 +159,22 @@ fn info(url: &str) -> Result<ConnectionInfo, Error> {
 fn prepared(info: ConnectionInfo) -> ConnectionInfo {
     let settings = info.redis_settings().clone().set_protocol(ProtocolVersion::RESP3);
     let settings = settings.set_lib_name("dlock-client", env!("CARGO_PKG_VERSION"));
-    let tcp = TcpSettings::default().set_nodelay(true).set_keepalive(keepalive(KEEPALIVE));
+    let tcp = probed(TcpSettings::default().set_nodelay(true), KEEPALIVE, KEEPALIVE / 3);
     info.set_redis_settings(settings).set_tcp_settings(tcp)
 }
 
-/// Probes a connection after that time without anything, and closes it after twice that.
-fn keepalive(idle: Duration) -> TcpKeepalive {
-    TcpKeepalive::new().with_time(idle).with_interval(idle / 3).with_retries(3)
+/// Probes a connection after `idle` without anything, and closes it when three probes, `interval` apart, have got no
+/// answer. One with something under way is not probed: it is closed after the same time, not after a quarter of an hour.
+fn probed(tcp: TcpSettings, idle: Duration, interval: Duration) -> TcpSettings {
+    let tcp = tcp.set_keepalive(TcpKeepalive::new().with_time(idle).with_interval(interval).with_retries(3));
+    #[cfg(any(target_os = "android", target_os = "fuchsia", target_os = "linux"))]
+    let tcp = tcp.set_user_timeout(idle + interval * 3);
+    tcp
 }
 
-/// Returns the same address for a connection that is probed more rarely.
-pub(crate) fn probed_after(info: ConnectionInfo, idle: Duration) -> ConnectionInfo {
-    let tcp = info.tcp_settings().clone().set_keepalive(keepalive(idle));
+/// Returns the same address for a connection that is probed then.
+pub(crate) fn probed_after(info: ConnectionInfo, idle: Duration, interval: Duration) -> ConnectionInfo {
+    let tcp = probed(info.tcp_settings().clone(), idle, interval);
     info.set_tcp_settings(tcp)
 }
 
@@ -203,6 +207,16 @@ mod tests {
             Place::Nodes(nodes) => nodes.iter().map(|node| node.addr().to_string()).collect(),
             Place::Sentinels { sentinels, .. } => sentinels.iter().map(|node| node.addr().to_string()).collect(),
         }
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn a_request_that_is_not_acknowledged_closes_its_connection_as_early_as_probes_would() {
+        let Place::Nodes(nodes) = Place::parse("redis://a").expect("a URL") else { panic!("one server") };
+        assert_eq!(nodes[0].tcp_settings().user_timeout(), Some(2 * KEEPALIVE));
+        let second = Duration::from_secs(1);
+        let rarely = probed_after(nodes[0].clone(), 50 * second, 2 * second);
+        assert_eq!(rarely.tcp_settings().user_timeout(), Some(56 * second));
     }
 
     #[test]

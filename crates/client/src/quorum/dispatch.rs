@@ -278,11 +278,11 @@ async fn wait_in_queue(
         None => return Err(Fault::NotSent("given up before it was asked".into())),
     };
     let answer = answer(call, reply.map_err(|fault| member.failed(fault)))?;
-    // Who releases later does not end a wait.
+    // Who releases later does not end a wait. Who has released already may be about to: nobody waits on this one then.
     if let Ok(sent) = sent.lock().unwrap_or_else(PoisonError::into_inner).as_mut() {
         *sent = None;
+        member.park(wire.clone());
     }
-    member.park(wire.clone());
     Ok(answer)
 }
 
@@ -319,7 +319,8 @@ async fn leave_queue(quorum: &Quorum, release: &Cmd, wait: Wait, other: Option<&
     if let Ok(Some(wire)) = sent {
         let mut behind = pin!(wire.ask(release, patience));
         let _ = once(behind.as_mut()).await;
-        if let Some(other) = other {
+        // Another process knows somebody else by that number.
+        if let Some(other) = other.filter(|other| other.is_to_process_of(&wire)) {
             let _ = other.ask(cmd("CLIENT").arg("UNBLOCK").arg(wire.client_id), patience).await;
         }
     }

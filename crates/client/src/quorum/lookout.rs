@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use dlock_quorum::Outcome;
 use tokio::time::{sleep_until, timeout};
 
+use super::member::Member;
 use super::{Attempt, LONGEST_WAIT, Quorum};
 use crate::join::join_all;
 use crate::limits::Limits;
@@ -126,7 +127,7 @@ impl Lookout {
         let (end, patience) = (Instant::now() + most, quorum.timeout());
         for asked in [some, others] {
             let patience = patience.min(end.saturating_duration_since(Instant::now()));
-            join_all(asked.iter().map(|at| timeout(patience, quorum.read_clock(*at)))).await;
+            join_all(asked.iter().map(|at| look_at(quorum.clone(), *at, patience))).await;
             let answered = quorum.members() - quorum.answers.silent_since(since).len();
             self.answered = Some(answered);
             if answered >= quorum.majority() {
@@ -134,6 +135,19 @@ impl Lookout {
             }
         }
         self.asked = Some(Instant::now());
+    }
+}
+
+/// Asks one server. A connection on which nothing came in time may be dead: the next command takes another.
+async fn look_at(quorum: Arc<Quorum>, at: usize, patience: Duration) {
+    let wire = quorum.members.get(at).and_then(Member::open_shared);
+    let asked = quorum.clone();
+    // In the background: to connect may take longer than this waits, and a late answer counts.
+    let asking = tokio::spawn(async move { asked.read_clock(at).await });
+    if timeout(patience, asking).await.is_err()
+        && let (Some(member), Some(wire)) = (quorum.members.get(at), wire)
+    {
+        member.forget(&wire);
     }
 }
 

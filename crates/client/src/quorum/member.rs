@@ -61,6 +61,11 @@ impl Wire {
         self.link.is_closed()
     }
 
+    /// Whether both lead to the same process.
+    pub fn is_to_process_of(&self, other: &Self) -> bool {
+        self.facts.run_id == other.facts.run_id
+    }
+
     /// Sends a command and waits for the reply as long as it takes.
     pub async fn ask(&self, command: &Cmd, patience: Option<Duration>) -> Result<Value, Fault> {
         self.link.ask(command, patience).await
@@ -87,7 +92,7 @@ impl Member {
         longest_lease: Duration,
         timeout: Duration,
     ) -> Self {
-        let (info, opening) = (probed_after(info, KEEPALIVE), tokio::sync::Mutex::default());
+        let (info, opening) = (probed_after(info, KEEPALIVE, PROBES), tokio::sync::Mutex::default());
         Self {
             at,
             clocks,
@@ -284,9 +289,11 @@ fn hash(run_id: &str) -> u64 {
     hasher.finish().max(1)
 }
 
-/// Rarely: a server that is gone is found by what is asked, and a client that waits asks often. But a firewall must not
-/// forget a connection.
-const KEEPALIVE: Duration = Duration::from_secs(60);
+/// When a connection without anything is probed, and how far its three probes are apart: a wait whose connection died
+/// without a word is over after 56 s. Each connection that waits costs two packets in 50 s. A thousand clients that wait
+/// ask with 1,057 packets a second, and 1,100 is the target.
+const KEEPALIVE: Duration = Duration::from_secs(50);
+const PROBES: Duration = Duration::from_secs(2);
 
 /// Connections kept for those who wait next.
 const MAX_IDLE: usize = 16;

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use dlock_client::{Client, Error};
 
-use crate::proxy::Proxy;
 use crate::{client_of, freed, in_queue, in_time, server_and_client};
+use dlock_testkit::proxy::Proxy;
 use dlock_testkit::{Server, lock_info, soon};
 
 const LONG: Duration = Duration::from_secs(600);

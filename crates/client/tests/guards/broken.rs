@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use dlock_client::Client;
 
-use crate::proxy::Proxy;
 use crate::{in_time, is_held};
+use dlock_testkit::proxy::Proxy;
 use dlock_testkit::replica::counter;
 use dlock_testkit::{Server, lock_info, soon};
 

@@ -24,7 +24,6 @@ mod named_cluster;
 mod outages;
 mod permissions;
 mod places;
-mod proxy;
 mod queue;
 mod replicas;
 mod semaphore;

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use dlock_client::{Client, Guard};
 
-use crate::proxy::Proxy;
 use crate::{client_of, freed, in_time, is_held, lost, not_yet, server_and_client};
+use dlock_testkit::proxy::Proxy;
 use dlock_testkit::{Server, soon};
 
 const LEASE: Duration = Duration::from_millis(900);

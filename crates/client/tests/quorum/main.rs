@@ -19,6 +19,7 @@ mod members;
 mod queue;
 mod redlock;
 mod restarts;
+mod silence;
 
 use std::future::IntoFuture;
 use std::time::Duration;

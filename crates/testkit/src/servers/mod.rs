@@ -19,6 +19,7 @@ pub mod lock;
 pub mod network;
 pub mod payload;
 pub mod process;
+pub mod proxy;
 pub mod queue;
 pub mod replica;
 pub mod sentinel;

@@ -1,13 +1,15 @@
-//! A network between client and server that loses tokens and other integers on the way back, or delays commands.
+//! A network between client and server that loses tokens and other integers on the way back, delays what it carries, or
+//! goes dead without a word.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
+use std::time::Duration;
 
-use dlock_testkit::Server;
+use super::Server;
 
-/// Forwards connections to a server. Replies that are integers can be kept back, and commands on the connections that
+/// Forwards connections to a server. Replies that are integers can be kept back, and what the connections carry that
 /// there are; connecting goes on to work.
 pub struct Proxy {
     port: u16,
@@ -22,9 +24,15 @@ struct Network {
 
 #[derive(Default)]
 struct State {
+    /// The port of the server that new connections lead to.
+    target: u16,
     keeps_integers: bool,
     /// Commands of the connections before this one are kept.
     keeps_before: usize,
+    /// Everything of the connections before this one is kept, also their ends.
+    silent_before: usize,
+    /// How long a reply takes.
+    delay: Duration,
     made: usize,
     connections: Vec<TcpStream>,
 }
@@ -34,14 +42,38 @@ impl Proxy {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let port = listener.local_addr().expect("an address").port();
         let network = Arc::new(Network::default());
-        let (target, shared) = (server.port(), network.clone());
+        let shared = network.clone();
         thread::spawn(move || {
             for client in listener.incoming() {
+                let target = shared.state.lock().expect("a lock").target;
                 let (Ok(client), Ok(server)) = (client, TcpStream::connect(("127.0.0.1", target))) else { continue };
                 shared.join(client, server);
             }
         });
-        Self { port, network }
+        let proxy = Self { port, network };
+        proxy.lead_to(server);
+        proxy
+    }
+
+    /// New connections lead to that server.
+    pub fn lead_to(&self, server: &Server) {
+        self.network.state.lock().expect("a lock").target = server.port();
+    }
+
+    /// How many connections were made.
+    pub fn made(&self) -> usize {
+        self.network.state.lock().expect("a lock").made
+    }
+
+    /// Replies take so long from now on.
+    pub fn delay(&self, delay: Duration) {
+        self.network.state.lock().expect("a lock").delay = delay;
+    }
+
+    /// The present connections carry nothing any more, and nobody is told: as if a firewall had forgotten them.
+    pub fn forget_connections(&self) {
+        let mut state = self.network.state.lock().expect("a lock");
+        state.silent_before = state.made;
     }
 
     pub fn url(&self) -> String {
@@ -105,17 +137,30 @@ impl Network {
                 if chunk[0] == b':' {
                     network.wait_until_it_passes();
                 }
+                network.wait_for_its_time(number);
                 if to_client.write_all(&chunk[..length]).is_err() {
                     break;
                 }
             }
+            network.wait_for_its_time(number);
             let _ = to_client.shutdown(Shutdown::Both);
         });
     }
 
+    fn wait_for_its_time(&self, number: usize) {
+        let state = self.state.lock().expect("a lock");
+        let state = self.changed.wait_while(state, |state| number < state.silent_before).expect("a lock");
+        let delay = state.delay;
+        drop(state);
+        thread::sleep(delay);
+    }
+
     fn wait_until_it_arrives(&self, number: usize) {
         let state = self.state.lock().expect("a lock");
-        let _arrives = self.changed.wait_while(state, |state| number < state.keeps_before).expect("a lock");
+        let _arrives = self
+            .changed
+            .wait_while(state, |state| number < state.keeps_before.max(state.silent_before))
+            .expect("a lock");
     }
 
     fn wait_until_it_passes(&self) {
