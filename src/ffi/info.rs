@@ -31,8 +31,8 @@ impl Section {
 
 static WRITE: MainThread<Cell<fn(&mut Section)>> = MainThread::new(Cell::new(|_| ()));
 
-/// Lets `write` write the section, in place of what the crate `redis-module` has registered: that makes a backtrace in the
-/// server's crash report, which allocates in a signal handler, and ends the report on Valkey 8.1 and later.
+/// Lets `write` write the section, in place of what the crate `redis-module` has registered: that makes a backtrace in
+/// the server's crash report, which allocates in a signal handler, and ends the report on Valkey 8.1 and later.
 pub fn register_info(context: &Context<'_>, write: fn(&mut Section)) -> Result<(), String> {
     WRITE.set(write);
     // SAFETY: called during the load; the callback is a function of this module, which is never unloaded.
