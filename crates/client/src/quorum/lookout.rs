@@ -144,7 +144,9 @@ async fn look_at(quorum: Arc<Quorum>, at: usize, patience: Duration) {
     let asked = quorum.clone();
     // In the background: to connect may take longer than this waits, and a late answer counts.
     let asking = tokio::spawn(async move { asked.read_clock(at).await });
+    // A look that the limit cuts short says nothing of the connection.
     if timeout(patience, asking).await.is_err()
+        && patience >= quorum.timeout()
         && let (Some(member), Some(wire)) = (quorum.members.get(at), wire)
     {
         member.forget(&wire);
