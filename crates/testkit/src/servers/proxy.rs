@@ -1,11 +1,10 @@
-//! A network between client and server that loses tokens and other integers on the way back, delays what it carries, or
-//! goes dead without a word.
+//! A network between client and server that loses tokens and other integers on the way back, or goes dead without a
+//! word.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
-use std::time::Duration;
 
 use super::Server;
 
@@ -31,8 +30,6 @@ struct State {
     keeps_before: usize,
     /// Everything of the connections before this one is kept, also their ends.
     silent_before: usize,
-    /// How long a reply takes.
-    delay: Duration,
     made: usize,
     connections: Vec<TcpStream>,
 }
@@ -58,16 +55,6 @@ impl Proxy {
     /// New connections lead to that server.
     pub fn lead_to(&self, server: &Server) {
         self.network.state.lock().expect("a lock").target = server.port();
-    }
-
-    /// How many connections were made.
-    pub fn made(&self) -> usize {
-        self.network.state.lock().expect("a lock").made
-    }
-
-    /// Replies take so long from now on.
-    pub fn delay(&self, delay: Duration) {
-        self.network.state.lock().expect("a lock").delay = delay;
     }
 
     /// The present connections carry nothing any more, and nobody is told: as if a firewall had forgotten them.
@@ -149,10 +136,7 @@ impl Network {
 
     fn wait_for_its_time(&self, number: usize) {
         let state = self.state.lock().expect("a lock");
-        let state = self.changed.wait_while(state, |state| number < state.silent_before).expect("a lock");
-        let delay = state.delay;
-        drop(state);
-        thread::sleep(delay);
+        let _is_its_time = self.changed.wait_while(state, |state| number < state.silent_before).expect("a lock");
     }
 
     fn wait_until_it_arrives(&self, number: usize) {
