@@ -4,9 +4,7 @@ use std::cell::Cell;
 
 use dlock_core::engine::Answer;
 
-use crate::error::Error;
 use crate::ffi::blocking::{Blocked, Ticket};
-use crate::ffi::command::ErrorReply;
 use crate::ffi::context::Context;
 use crate::reply;
 use crate::state::{read_engine, tell};
@@ -21,7 +19,7 @@ impl Ticket for Waiter {
         match self.answer.take() {
             Some(Answer::Granted(grant, owner)) => reply::granted(context, grant, owner.as_ref()),
             Some(Answer::Nil) => context.reply_nil(),
-            Some(Answer::Fault(fault)) => context.reply_error(&Error::from(fault).text("dlock")),
+            Some(Answer::Fault(fault)) => context.reply_error(&fault.to_string()),
             None => {
                 if let Some(id) = self.id.take() {
                     tell(move |engine, now| engine.time_out(id, now));

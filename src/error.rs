@@ -1,10 +1,10 @@
-//! Every error a client can get, and its text. The first word is the code; the core words those about arguments.
+//! Every error a client can get, and its text. The first word is the code. The core words its own.
 
 use std::borrow::Cow;
 
+use dlock_core::DecodeError;
 use dlock_core::args::Malformed;
-use dlock_core::engine::{Fault, MAX_BOUND_KEY, MAX_RENEWALS, WrongType};
-use dlock_core::{DecodeError, NoSession};
+use dlock_core::engine::{Fault, WrongType};
 
 use crate::ffi::command::ErrorReply;
 use crate::state::Busy;
@@ -39,31 +39,9 @@ impl ErrorReply for Error {
     fn text(&self, command: &str) -> Cow<'static, str> {
         let fixed = match self {
             Error::Malformed(what) => return what.text(command),
-            Error::Fault(Fault::Deadlock(how)) => return format!("DEADLOCK {how}").into(),
+            Error::Fault(fault) => return fault.to_string().into(),
             Error::Effect(error) => return format!("ERR invalid effect: {error}").into(),
             Error::Subcommand(name) => return format!("ERR unknown subcommand '{name}'. Try {command} HELP.").into(),
-            Error::Fault(Fault::SessionLease) => return Malformed::SessionLease.text(command),
-            Error::Fault(Fault::WrongType) => "WRONGTYPE Operation against a key holding the wrong kind of value",
-            Error::Fault(Fault::Ambiguous) => "AMBIGUOUS owner holds the lock in both modes: add READ or WRITE",
-            Error::Fault(Fault::TooManyEntries) => {
-                "ERR owner has entered the lock too often: 4294967295 entries at most"
-            }
-            Error::Fault(Fault::NoToken) => "ERR fencing tokens are used up",
-            Error::Fault(Fault::TooManyWaiters) => "ERR max number of waiters reached: dlock.max-waiters",
-            Error::Fault(Fault::SessionAbsolute) => "ERR a hold bound to a session cannot have an absolute lease",
-            Error::Fault(Fault::SessionLoad) => return session_load().into(),
-            Error::Fault(Fault::SessionKey) => {
-                return format!("ERR SESSION needs a key name of at most {MAX_BOUND_KEY} bytes").into();
-            }
-            Error::Fault(Fault::NoSession(NoSession::Unknown)) => {
-                "NOSESSION no such session, or it has ended: open it with DLOCK.SESSION id PX milliseconds"
-            }
-            Error::Fault(Fault::NoSession(NoSession::Foreign)) => "NOPERM this session belongs to another user",
-            Error::Fault(Fault::NoSession(NoSession::Userless)) => {
-                "NOPERM a named session needs a user, which a module's call does not have"
-            }
-            Error::Fault(Fault::TooManySessions) => "ERR max number of named sessions reached: dlock.max-sessions",
-            Error::Fault(Fault::TryAgain) => "TRYAGAIN The lock has moved to another node while the client waited",
             Error::ReadOnly => "READONLY You can't write against a read only replica.",
             Error::HeldStill => "TRYAGAIN Writes are paused (CLIENT PAUSE, failover), repeat the command afterwards",
             Error::NotForClients => "NOPERM dlock.apply is accepted only from replication and from files",
@@ -75,11 +53,6 @@ impl ErrorReply for Error {
         };
         fixed.into()
     }
-}
-
-fn session_load() -> String {
-    let limit = "the renewals for one connection, or for the named sessions of a user, may not exceed";
-    format!("ERR SESSION needs a longer lease or fewer holds: {limit} {MAX_RENEWALS} a second")
 }
 
 impl From<WrongType> for Error {

@@ -25,7 +25,6 @@ mod waiter;
 use redis_module::{Context, RedisString, Status, redis_module};
 
 use crate::ffi::acl::add_category;
-use crate::ffi::command::register;
 use crate::ffi::data_type::DISTRLOCK;
 use crate::ffi::hooks::{keep_context, set_hooks, set_options, subscribe_to_server_events};
 use crate::ffi::info::register_info;
@@ -63,31 +62,7 @@ fn register_all(context: &ffi::context::Context<'_>, arguments: &[&[u8]]) -> Res
     config::register_all(context, arguments)?;
     register_info(context, info::write)?;
     add_category(context);
-    register_commands(context)?;
+    commands::register_commands(context)?;
     keep_context(context);
     subscribe_to_server_events(context)
-}
-
-fn register_commands(context: &ffi::context::Context<'_>) -> Result<(), String> {
-    register::<commands::Acquire>(context)?;
-    register::<commands::Racquire>(context)?;
-    register::<commands::Rlock>(context)?;
-    register::<commands::Wlock>(context)?;
-    register::<commands::Sacquire>(context)?;
-    register::<commands::Macquire>(context)?;
-    register::<commands::Release>(context)?;
-    register::<commands::Renew>(context)?;
-    register::<commands::Check>(context)?;
-    register::<commands::Info>(context)?;
-    register::<commands::Log>(context)?;
-    register::<commands::Session>(context)?;
-    register::<commands::Help>(context)?;
-    register::<commands::Apply>(context)?;
-    #[cfg(debug_assertions)]
-    register::<commands::Call>(context)?;
-    #[cfg(debug_assertions)]
-    register::<commands::Meddle>(context)?;
-    #[cfg(debug_assertions)]
-    register::<commands::Panic>(context)?;
-    Ok(())
 }

@@ -2,7 +2,7 @@
 //!
 //! Replies with the syntax of every command for clients, each with one sentence.
 
-use super::{Acquire, Check, Info, Log, Macquire, Racquire, Release, Renew, Rlock, Sacquire, Session, Wlock};
+use super::COMMANDS;
 use crate::error::Error;
 use crate::ffi::command::{Arguments, Command};
 use crate::ffi::context::Context;
@@ -10,22 +10,6 @@ use crate::ffi::spec::{Keys, Spec};
 
 /// Shows the syntax of the commands.
 pub struct Help;
-
-const SHOWN: [&Spec; 13] = [
-    &Acquire::SPEC,
-    &Racquire::SPEC,
-    &Rlock::SPEC,
-    &Wlock::SPEC,
-    &Sacquire::SPEC,
-    &Macquire::SPEC,
-    &Release::SPEC,
-    &Renew::SPEC,
-    &Check::SPEC,
-    &Info::SPEC,
-    &Session::SPEC,
-    &Log::SPEC,
-    &Help::SPEC,
-];
 
 impl Command for Help {
     type Error = Error;
@@ -41,11 +25,11 @@ impl Command for Help {
     };
 
     fn run(context: &mut Context<'_>, _: &Arguments<'_>) -> Result<(), Error> {
-        context.reply_array(1 + 2 * SHOWN.len());
+        context.reply_array(1 + 2 * COMMANDS.len());
         context.reply_status("DLOCK.<command> <arg> ... Commands are:");
-        for spec in SHOWN {
-            context.reply_status(&spec.syntax());
-            context.reply_status(&format!("    {}", spec.summary));
+        for command in COMMANDS {
+            context.reply_status(&command.spec.syntax());
+            context.reply_status(&format!("    {}", command.spec.summary));
         }
         Ok(())
     }

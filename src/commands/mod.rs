@@ -19,7 +19,51 @@ mod renew;
 mod session;
 
 use crate::error::Error;
-use crate::ffi::context::{Flags, is_held_still};
+use crate::ffi::command::{Command, register};
+use crate::ffi::context::{Context, Flags, is_held_still};
+use crate::ffi::spec::Spec;
+
+/// The commands for clients, in the order in which `DLOCK.HELP` shows them.
+const COMMANDS: &[Listed] = &[
+    listed::<acquire::Acquire>(),
+    listed::<acquire::Racquire>(),
+    listed::<acquire::Rlock>(),
+    listed::<acquire::Wlock>(),
+    listed::<acquire::Sacquire>(),
+    listed::<macquire::Macquire>(),
+    listed::<release::Release>(),
+    listed::<renew::Renew>(),
+    listed::<check::Check>(),
+    listed::<info::Info>(),
+    listed::<session::Session>(),
+    listed::<log::Log>(),
+    listed::<help::Help>(),
+];
+
+/// The commands for replication and for tests.
+const INTERNAL: &[Listed] = &[
+    listed::<apply::Apply>(),
+    #[cfg(debug_assertions)]
+    listed::<call::Call>(),
+    #[cfg(debug_assertions)]
+    listed::<meddle::Meddle>(),
+    #[cfg(debug_assertions)]
+    listed::<panic::Panic>(),
+];
+
+struct Listed {
+    spec: &'static Spec,
+    register: fn(&Context<'_>) -> Result<(), String>,
+}
+
+const fn listed<C: Command>() -> Listed {
+    Listed { spec: &C::SPEC, register: register::<C> }
+}
+
+/// Registers every command.
+pub fn register_commands(context: &Context<'_>) -> Result<(), String> {
+    COMMANDS.iter().chain(INTERNAL).try_for_each(|command| (command.register)(context))
+}
 
 /// Checks that a command may write here and now. The server puts off what clients send while it holds its data still, but
 /// not what follows in the transaction, the script or the module's call that begins a pause. There, an expired key looks
@@ -37,20 +81,3 @@ fn may_write(flags: Flags) -> Result<(), Error> {
         Ok(())
     }
 }
-
-pub use acquire::{Acquire, Racquire, Rlock, Sacquire, Wlock};
-pub use apply::Apply;
-#[cfg(debug_assertions)]
-pub use call::Call;
-pub use check::Check;
-pub use help::Help;
-pub use info::Info;
-pub use log::Log;
-pub use macquire::Macquire;
-#[cfg(debug_assertions)]
-pub use meddle::Meddle;
-#[cfg(debug_assertions)]
-pub use panic::Panic;
-pub use release::Release;
-pub use renew::Renew;
-pub use session::Session;

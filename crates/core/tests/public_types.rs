@@ -6,6 +6,7 @@
 use std::collections::BTreeSet;
 use std::fmt::Debug;
 
+use dlock_core::engine::Fault;
 use dlock_core::{
     Acquired, Applied, BindTo, Binding, Change, ClientId, Command, DecodeError, Effect, Engine, Entries, Entry, Expiry,
     Extras, Hold, Lease, LeaseChoice, Lock, LockMode, Memory, Mode, Name, NamedId, NoSession, Now, Owner, OwnerText,
@@ -87,4 +88,5 @@ fn every_public_type_is_shared_by_threads_and_printed() {
 fn an_error_is_an_error() {
     fn is_error<T: std::error::Error + Send + Sync + 'static>() {}
     is_error::<DecodeError>();
+    is_error::<Fault>();
 }

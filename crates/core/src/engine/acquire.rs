@@ -1,10 +1,10 @@
 //! A request for one lock: it is granted, refused, or waits.
 
 use super::command::OnLock;
+use super::fault::Fault;
 use super::grant::Grant;
 use super::join::{Decided, Entered, refuse};
 use super::keyspace::{Keyspace, OpenKey};
-use super::outbox::Fault;
 use super::queue::{Rank, WaiterId};
 use super::sessions::Wanted;
 use super::visit::Visit;

@@ -4,9 +4,10 @@ use smallvec::SmallVec;
 
 use super::budget::Budget;
 use super::deadlock::Search;
+use super::fault::Fault;
 use super::grant::Grant;
 use super::keyspace::Keyspace;
-use super::outbox::{Answer, Event, Fault, Outbox, Output};
+use super::outbox::{Answer, Event, Outbox, Output};
 use super::queue::{Rank, WaiterId};
 use super::record::RecordId;
 use super::{Call, Engine};

@@ -4,10 +4,10 @@ use smallvec::SmallVec;
 
 use super::budget::Budget;
 use super::command::OnLock;
+use super::fault::Fault;
 use super::grant::Grant;
 use super::join::{Decided, Entered, refuse};
 use super::keyspace::Keyspace;
-use super::outbox::Fault;
 use super::queue::WaiterId;
 use super::record::RecordId;
 use super::sessions::Wanted;

@@ -22,6 +22,7 @@ mod databases;
 mod deadlock;
 mod ended;
 mod events;
+mod fault;
 mod grant;
 mod histogram;
 mod inspect;
@@ -63,6 +64,7 @@ use sessions::Sessions;
 use waiters::Waiters;
 
 pub use events::Input;
+pub use fault::Fault;
 pub use grant::{Grant, SlotAnswer};
 pub use histogram::Histogram;
 pub use inspect::{Detail, Inspection, ShownHold, ShownSession, ShownWaiter};
@@ -71,7 +73,7 @@ pub use keyspace::{GRACE_MS, KeyEnd, Keyspace, OpenKey, OpenLock, Permission, Re
 pub use load::{BYTES_A_RENEWAL, MAX_BOUND_KEY, MAX_RENEWALS};
 pub use log::{Log, LogEntry, LogEvent, LogSettings, Lost, Peer};
 pub use named_session::{BoundHold, Heartbeat, OpenIf};
-pub use outbox::{Answer, Event, Fault, Output};
+pub use outbox::{Answer, Event, Output};
 pub use queue::WaiterId;
 pub use release::{Left, replay_release};
 #[cfg(feature = "check")]

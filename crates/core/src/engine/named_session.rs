@@ -4,7 +4,8 @@ use std::rc::Rc;
 
 use super::Engine;
 use super::budget::{Budget, REJECTED_AT_ONCE};
-use super::outbox::{Answer, Fault};
+use super::fault::Fault;
+use super::outbox::Answer;
 use super::session_holds::SessionEnd;
 use crate::{Lease, Mode, NamedId, NoSession, Now, Owner, SessionId, SessionKey, Token, Uptime};
 

@@ -3,13 +3,13 @@
 use std::rc::Rc;
 
 use super::Call;
+use super::fault::Fault;
 use super::grant::Grant;
-use super::keyspace::WrongType;
 use super::log::{Log, LogEntry, LogEvent, Subject, held_us, sample_of};
 use super::stats::Stats;
 use super::waiters::Waiter;
 use crate::lock::Refusal;
-use crate::{Hold, Lock, Mode, Name, NoSession, Now, Owner, Request, Token, UnixMs};
+use crate::{Hold, Lock, Mode, Name, Now, Owner, Request, Token, UnixMs};
 
 /// An output, which the caller has to send.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -48,44 +48,6 @@ pub enum Answer {
     Nil,
     /// With an error.
     Fault(Fault),
-}
-
-/// Why a request is an error. It has changed nothing.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Fault {
-    /// The key holds another type.
-    WrongType,
-    /// The owner holds both modes and names none.
-    Ambiguous,
-    /// The hold would count more entries than a hold can.
-    TooManyEntries,
-    /// There is no fencing token left.
-    NoToken,
-    /// The request would wait forever; the text says why.
-    Deadlock(String),
-    /// `dlock.max-waiters` requests wait already.
-    TooManyWaiters,
-    /// A hold that is bound to a session, or would be, needs a lease of at least 300 ms.
-    SessionLease,
-    /// A hold that is bound to a session cannot have an absolute lease.
-    SessionAbsolute,
-    /// The watchdog would have to extend this client's leases too often: see [`MAX_RENEWALS`](super::MAX_RENEWALS).
-    SessionLoad,
-    /// The name of the key is too long for a hold that is bound to a session: see
-    /// [`MAX_BOUND_KEY`](super::MAX_BOUND_KEY).
-    SessionKey,
-    /// The named session cannot be used.
-    NoSession(NoSession),
-    /// `dlock.max-sessions` named sessions are open already.
-    TooManySessions,
-    /// The key is leaving for another node of the cluster.
-    TryAgain,
-}
-
-impl From<WrongType> for Fault {
-    fn from(_: WrongType) -> Fault {
-        Fault::WrongType
-    }
 }
 
 #[derive(Clone, Debug)]

@@ -3,7 +3,8 @@
 use super::Settings;
 use super::backlog::Backlog;
 use super::budget::Budget;
-use super::outbox::{Fault, Outbox, Output};
+use super::fault::Fault;
+use super::outbox::{Outbox, Output};
 use super::record::Record;
 use super::session_holds::SessionEnd;
 use super::sessions::{Sessions, Wanted};

@@ -1,8 +1,9 @@
 //! `RELEASE`.
 
 use super::command::OnLock;
+use super::fault::Fault;
 use super::keyspace::{Keyspace, OpenKey, OpenLock, Replication, WrongType};
-use super::outbox::{Event, Fault};
+use super::outbox::Event;
 use super::visit::Visit;
 use super::{Call, Engine};
 use crate::lock::{Release, Released};

@@ -1,8 +1,9 @@
 //! `RENEW`.
 
 use super::command::OnLock;
+use super::fault::Fault;
 use super::keyspace::{Keyspace, OpenKey};
-use super::outbox::{Event, Fault};
+use super::outbox::Event;
 use super::visit::Visit;
 use super::{Call, Engine};
 use crate::lock::{Reach, Renew, Renewed};

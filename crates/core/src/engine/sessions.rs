@@ -8,10 +8,10 @@ use hashbrown::HashMap;
 use smallvec::SmallVec;
 
 use super::budget::RECORDS_AT_ONCE;
+use super::fault::Fault;
 use super::load::{Load, MAX_BOUND_KEY, MAX_LOAD, load_of};
 use super::log::Subject;
 use super::named::NamedSessions;
-use super::outbox::Fault;
 use super::record::{Record, RecordId};
 use super::session_holds::{LoadChange, Renewal, SessionEnd, SessionHolds};
 use crate::session::Binding;

@@ -7,9 +7,10 @@ use super::backlog::{RETRY_MS, after, retry};
 use super::budget::{
     ANSWERS_AT_ONCE, Budget, FREED_AT_ONCE, LOOKED_AT_ONCE, MOVED_AT_ONCE, PIECE, REJECTED_AT_ONCE, TICK_US, TickBudget,
 };
+use super::fault::Fault;
 use super::keyspace::{Keyspace, OpenKey, Permission, WrongType};
 use super::lanes::{Due, Lane};
-use super::outbox::{Answer, Fault};
+use super::outbox::Answer;
 use super::record::RecordId;
 use super::visit::Visit;
 use crate::{Name, Now, UnixMs};

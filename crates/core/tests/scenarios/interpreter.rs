@@ -43,7 +43,7 @@ use dlock_testkit::keyspace::{KeyName, MemoryKeyspace, RunningRelease, name};
 
 use crate::options::{Options, Words};
 use crate::tokens::TokenNames;
-use shown::{error, list};
+use shown::list;
 
 pub struct Interpreter {
     key: KeyName,
@@ -194,7 +194,7 @@ impl Interpreter {
                 self.waiters.insert(ticket, (id, owner, client));
                 first.map_or(format!("w{ticket} waits"), |first| format!("w{ticket} waits in place of w{first}"))
             }
-            Err(fault) => error(&fault),
+            Err(fault) => fault.to_string(),
         }
     }
 
@@ -214,7 +214,7 @@ impl Interpreter {
             Ok(Left::Partly) if self.engine.stats().replays > replays => "0 (replayed)".to_owned(),
             Ok(Left::Partly) => "0".to_owned(),
             Ok(Left::Fully) => "1".to_owned(),
-            Err(fault) => error(&fault),
+            Err(fault) => fault.to_string(),
         }
     }
 
@@ -240,7 +240,7 @@ impl Interpreter {
                 if reach == Reach::Asked { "1" } else { "0" }.to_owned()
             }
             Ok(None) => "nil".to_owned(),
-            Err(fault) => error(&fault),
+            Err(fault) => fault.to_string(),
         }
     }
 

@@ -1,11 +1,9 @@
 //! What a scenario prints: looks at locks, answers to waiters, and what is sent.
 
 use dlock_core::engine::{
-    Answer, Detail, Event, Fault, Grant, Inspection, LogEntry, Output, ShownHold, ShownSession, ShownWaiter, SlotAnswer,
+    Answer, Detail, Event, Grant, Inspection, LogEntry, Output, ShownHold, ShownSession, ShownWaiter, SlotAnswer,
 };
-use dlock_core::{
-    Change, Effect, Expiry, Hold, Keyspace, Lock, LockMode, Mode, NoSession, Owner, UnixMs, decode_effect,
-};
+use dlock_core::{Change, Effect, Expiry, Hold, Keyspace, Lock, LockMode, Mode, Owner, UnixMs, decode_effect};
 use dlock_testkit::keyspace::{MemoryKeyspace, Replicated, name};
 
 use super::{BEGIN_MS, Interpreter, owner};
@@ -127,7 +125,7 @@ impl Interpreter {
                     let answer = match answer {
                         Answer::Granted(grant, _) => self.granted(grant),
                         Answer::Nil => "nil".to_owned(),
-                        Answer::Fault(fault) => error(&fault),
+                        Answer::Fault(fault) => fault.to_string(),
                     };
                     said.push(format!("w{ticket} {}: {answer}", text(&owner)));
                 }
@@ -221,25 +219,6 @@ fn name_of_event(event: Event) -> &'static str {
         Event::Renew => "renew",
         Event::Wait => "wait",
         Event::Lapse => "lapse",
-    }
-}
-
-pub(super) fn error(fault: &Fault) -> String {
-    match fault {
-        Fault::WrongType => "WRONGTYPE".to_owned(),
-        Fault::Ambiguous => "AMBIGUOUS".to_owned(),
-        Fault::Deadlock(how) => format!("DEADLOCK {how}"),
-        Fault::TryAgain => "TRYAGAIN".to_owned(),
-        Fault::NoSession(NoSession::Unknown) => "NOSESSION".to_owned(),
-        Fault::NoSession(NoSession::Foreign | NoSession::Userless) => "NOPERM".to_owned(),
-        Fault::TooManySessions => "ERR max number of named sessions".to_owned(),
-        Fault::TooManyEntries => "ERR too many entries".to_owned(),
-        Fault::NoToken => "ERR no token".to_owned(),
-        Fault::TooManyWaiters => "ERR too many waiters".to_owned(),
-        Fault::SessionLease => "ERR too short for a session".to_owned(),
-        Fault::SessionAbsolute => "ERR absolute in a session".to_owned(),
-        Fault::SessionLoad => "ERR too many renewals".to_owned(),
-        Fault::SessionKey => "ERR too long a key for a session".to_owned(),
     }
 }
 
