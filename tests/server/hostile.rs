@@ -1,5 +1,6 @@
 //! Clients and machines that do their worst: the server stands, others are served, and nothing is left behind.
 
+mod caps_that_meet;
 mod connections;
 mod disk;
 mod ends_that_meet;
