@@ -27,17 +27,15 @@ func NewCluster(nodes []string, options ...ClientOption) (*Client, error) {
 	if s.access.database != 0 {
 		return nil, errors.New("dlock: a cluster has only database 0")
 	}
-	r := &cluster{access: s.access, seeds: addresses}
+	r := &cluster{access: s.access, seeds: addresses, directory: newDirectory()}
 	return newClient(s, r), nil
 }
 
 // cluster is the router that knows the nodes by their slots.
 type cluster struct {
-	access access
-	seeds  []string
-
-	// Held while a node is asked for the map: one question serves all that wait for it.
-	asking sync.Mutex
+	access    access
+	seeds     []string
+	directory directory
 
 	mu    sync.Mutex
 	nodes [slots]string
@@ -49,26 +47,17 @@ func (c *cluster) find(ctx context.Context, key string, again bool, until time.T
 	if node, ok := c.remembered(slot, again); ok {
 		return node, nil
 	}
-	c.asking.Lock()
-	defer c.asking.Unlock()
-	if node, ok := c.remembered(slot, again); ok {
-		return node, nil
-	}
-	var failed error
-	for _, address := range c.known() {
-		err := c.ask(ctx, address, earlier(until, time.Now().Add(askOne)))
-		if err == nil {
-			break
-		}
-		failed = err
-		if ctx.Err() != nil || !time.Now().Before(until) {
-			break
-		}
-	}
+	err := c.directory.find(ctx, until, func() bool {
+		_, ok := c.remembered(slot, again)
+		return ok
+	}, c.known, c.ask)
 	if node, ok := c.remembered(slot, false); ok && ctx.Err() == nil {
 		return node, nil
 	}
-	return "", fmt.Errorf("no node says which has slot %d: %w", slot, failed)
+	if err == nil {
+		err = errors.New("it has no node")
+	}
+	return "", fmt.Errorf("no node says which has slot %d: %w", slot, err)
 }
 
 // remembered returns the node of a slot, if it is known well enough.

@@ -9,13 +9,6 @@ import (
 	"time"
 )
 
-// The answer of a Sentinel, or the map of a cluster, is asked for again after this time at the earliest: many goroutines
-// may notice a failover at once.
-const freshFor = 100 * time.Millisecond
-
-// One Sentinel, or one node that is asked for the map, may take this time to answer.
-const askOne = 500 * time.Millisecond
-
 // NewSentinel returns a client for the primary that Sentinels know under a name. Their addresses are "host:port"; the port
 // is 26379 unless given. The options are for the server; see [WithSentinelAuth].
 func NewSentinel(primary string, sentinels []string, options ...ClientOption) (*Client, error) {
@@ -26,7 +19,7 @@ func NewSentinel(primary string, sentinels []string, options ...ClientOption) (*
 	if err != nil {
 		return nil, err
 	}
-	r := &sentinel{primary: primary, addresses: addresses}
+	r := &sentinel{primary: primary, addresses: addresses, directory: newDirectory()}
 	r.access = access{
 		user: s.sentinelUser, password: s.sentinelPassword, tls: s.access.tls, dial: s.access.dial,
 	}
@@ -62,44 +55,29 @@ func parseAll(addresses []string, port string, options []ClientOption) (settings
 
 // sentinel is the router that asks Sentinels for the primary.
 type sentinel struct {
-	primary string
-	access  access
-
-	// Held while Sentinels are asked: one question serves all that wait for it.
-	asking sync.Mutex
-
-	mu        sync.Mutex
+	primary   string
+	access    access
 	addresses []string
-	known     string
-	asked     time.Time
+	directory directory
+
+	mu    sync.Mutex
+	known string
+	asked time.Time
 }
 
 func (s *sentinel) find(ctx context.Context, _ string, again bool, until time.Time) (string, error) {
 	if known, ok := s.remembered(again); ok {
 		return known, nil
 	}
-	s.asking.Lock()
-	defer s.asking.Unlock()
-	if known, ok := s.remembered(again); ok {
-		return known, nil
-	}
-	var failed error
-	for _, address := range s.all() {
-		found, err := s.ask(ctx, address, earlier(until, time.Now().Add(askOne)))
-		if err == nil {
-			s.learn(found, address)
-			return found, nil
-		}
-		failed = err
-		if ctx.Err() != nil || !time.Now().Before(until) {
-			break
-		}
-	}
-	// No Sentinel says otherwise.
+	err := s.directory.find(ctx, until, func() bool {
+		_, ok := s.remembered(again)
+		return ok
+	}, func() []string { return s.addresses }, s.ask)
+	// If no Sentinel answered, none says otherwise.
 	if known, ok := s.remembered(false); ok && ctx.Err() == nil {
 		return known, nil
 	}
-	return "", fmt.Errorf("no Sentinel says where %s is: %w", s.primary, failed)
+	return "", fmt.Errorf("no Sentinel says where %s is: %w", s.primary, err)
 }
 
 // remembered returns the primary, if it is known well enough.
@@ -109,46 +87,35 @@ func (s *sentinel) remembered(again bool) (string, bool) {
 	return s.known, s.known != "" && (!again || time.Since(s.asked) < freshFor)
 }
 
-func (s *sentinel) all() []string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return append([]string(nil), s.addresses...)
-}
-
-// learn also puts the Sentinel that has answered first.
-func (s *sentinel) learn(found, by string) {
+func (s *sentinel) learn(found string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.known, s.asked = found, time.Now()
-	for i, each := range s.addresses {
-		if each == by {
-			s.addresses[0], s.addresses[i] = s.addresses[i], s.addresses[0]
-		}
-	}
 }
 
-func (s *sentinel) ask(ctx context.Context, address string, until time.Time) (string, error) {
+func (s *sentinel) ask(ctx context.Context, address string, until time.Time) error {
 	c, err := s.access.connect(ctx, address, until)
 	if err != nil {
-		return "", err
+		return err
 	}
 	defer c.close()
 	replies, err := c.exchange(ctx, until, nil, command{"SENTINEL", "GET-MASTER-ADDR-BY-NAME", s.primary})
 	if err != nil {
-		return "", err
+		return err
 	}
 	if err := firstError(replies); err != nil {
 		// Another Sentinel may know more. This is no answer about a lock.
-		return "", errors.New(err.Error())
+		return errors.New(err.Error())
 	}
 	if pair, ok := replies[0].([]any); ok && len(pair) == 2 {
 		host, isHost := pair[0].(string)
 		port, isPort := pair[1].(string)
 		if isHost && isPort {
-			return net.JoinHostPort(host, port), nil
+			s.learn(net.JoinHostPort(host, port))
+			return nil
 		}
 	}
-	return "", fmt.Errorf("the Sentinel at %s does not know %s", address, s.primary)
+	return fmt.Errorf("the Sentinel at %s does not know %s", address, s.primary)
 }
 
 func (s *sentinel) redirect(string, ServerError) {}
