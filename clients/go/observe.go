@@ -83,20 +83,21 @@ func (c *Client) Watch(ctx context.Context, name string) iter.Seq2[*Holder, erro
 			yield(nil, errNotOver)
 			return
 		}
-		if !c.begins() {
+		w := &observer{client: c, name: name, yield: yield, known: -1}
+		if !w.begins() {
 			yield(nil, &failure{ErrClosed, name, nil})
 			return
 		}
-		defer c.work.Done()
+		defer w.ends()
 		io, over := c.untilCanceled(ctx)
 		defer over()
-		w := &observer{client: c, name: name, yield: yield, known: -1}
 		if deadline, ok := ctx.Deadline(); ok {
 			limited, cancel := context.WithDeadline(io, deadline)
 			defer cancel()
 			io = limited
 		}
 		if err := w.run(io); err != nil && !w.ended {
+			w.ends()
 			yield(nil, explained(name, err))
 		}
 	}
@@ -110,6 +111,20 @@ type observer struct {
 	// The token that was reported last; 0: free, -1: nothing was.
 	known int64
 	ended bool
+	// It is among the work of the client.
+	counted bool
+}
+
+func (o *observer) begins() bool {
+	o.counted = o.client.begins()
+	return o.counted
+}
+
+func (o *observer) ends() {
+	if o.counted {
+		o.client.work.Done()
+		o.counted = false
+	}
 }
 
 // run returns what the server has answered, or nil if the watch is over.
@@ -117,10 +132,11 @@ func (o *observer) run(ctx context.Context) error {
 	for again := false; ; again = true {
 		err := o.follow(ctx, again)
 		switch {
-		case o.ended || ctx.Err() != nil:
-			if errors.Is(context.Cause(ctx), ErrClosed) {
-				return ErrClosed
-			}
+		case o.ended:
+			return nil
+		case !o.counted || errors.Is(context.Cause(ctx), ErrClosed):
+			return ErrClosed
+		case ctx.Err() != nil:
 			return nil
 		case isAnswer(err):
 			return err
@@ -216,7 +232,8 @@ func (o *observer) sleep(ctx context.Context, c *conn, until time.Time) error {
 	return err
 }
 
-// tell reports a holder that is another one than before. False: nobody listens any more.
+// tell reports a holder that is another one than before. False: nobody listens any more. The loop that it tells may take
+// any time, and may close the client, which does not wait for it.
 func (o *observer) tell(holder *Holder) bool {
 	var token int64
 	if holder != nil {
@@ -226,8 +243,9 @@ func (o *observer) tell(holder *Holder) bool {
 		return true
 	}
 	o.known = token
+	o.ends()
 	o.ended = !o.yield(holder, nil)
-	return !o.ended
+	return o.begins() && !o.ended
 }
 
 // Elect makes this program the leader when its turn comes, and calls lead with a context that ends when the term ends: the

@@ -117,3 +117,26 @@ func TestALeaderMayGiveUp(t *testing.T) {
 	}
 	s.isFree("leader")
 }
+
+func TestAClientMayBeClosedWhileItsWatchIsRead(t *testing.T) {
+	t.Parallel()
+	s := startServer(t)
+	client := newClient(t, s.address())
+	ended := make(chan error, 1)
+	go func() {
+		var last error
+		for _, err := range client.Watch(context.Background(), "job") {
+			last = err
+			client.Close()
+		}
+		ended <- last
+	}()
+	select {
+	case err := <-ended:
+		if !errors.Is(err, dlock.ErrClosed) {
+			t.Fatalf("the error is %v", err)
+		}
+	case <-time.After(patience):
+		t.Fatal("Close and the loop wait for each other")
+	}
+}
