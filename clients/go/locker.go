@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 )
 
@@ -14,8 +15,9 @@ type Locker struct {
 	name    string
 	options []Option
 
-	mu   sync.Mutex
-	held *Lock
+	mu sync.Mutex
+	// More than one if the first was lost, and its Unlock is still to come.
+	held []*Lock
 }
 
 var _ sync.Locker = (*Locker)(nil)
@@ -33,7 +35,7 @@ func (l *Locker) Lock() {
 		panic(err)
 	}
 	l.mu.Lock()
-	l.held = lock
+	l.held = append(l.held, lock)
 	l.mu.Unlock()
 }
 
@@ -52,13 +54,20 @@ func (l *Locker) Unlock() {
 func (l *Locker) Held() *Lock {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.held
+	if len(l.held) == 0 {
+		return nil
+	}
+	return l.held[len(l.held)-1]
 }
 
+// take returns the lock that was granted first: whoever lost it must not release the one that came after it.
 func (l *Locker) take() *Lock {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	lock := l.held
-	l.held = nil
+	if len(l.held) == 0 {
+		return nil
+	}
+	lock := l.held[0]
+	l.held = slices.Delete(l.held, 0, 1)
 	return lock
 }

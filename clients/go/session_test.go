@@ -299,3 +299,29 @@ func TestAServerThatCannotWriteForAWhileKeepsTheLocks(t *testing.T) {
 	}
 	release(t, lock)
 }
+
+func TestALockerThatLostItsLockDoesNotReleaseTheNext(t *testing.T) {
+	t.Parallel()
+	s := startServer(t)
+	client := newClient(t, s.address(), dlock.WithSession(time.Second))
+	locker := client.Locker(context.Background(), "job")
+	locker.Lock()
+	first := locker.Held()
+	s.call("DEL", "job")
+	locker.Lock()
+	second := locker.Held()
+	eventually(t, "the first is lost", func() bool { return first.Context().Err() != nil })
+	func() {
+		defer func() {
+			if err, _ := recover().(error); !errors.Is(err, dlock.ErrLost) {
+				t.Errorf("no panic: %v", err)
+			}
+		}()
+		locker.Unlock() // by whom lost it
+	}()
+	if second.Context().Err() != nil {
+		t.Fatalf("the second has ended: %v", context.Cause(second.Context()))
+	}
+	locker.Unlock()
+	s.isFree("job")
+}
