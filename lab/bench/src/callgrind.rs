@@ -4,7 +4,7 @@
 //! operations, on two fresh servers; the difference is what the operations in between cost. Start, warm-up, preparation
 //! and end cancel out. Idle time costs nothing: what waits in `epoll_wait` executes no instruction.
 //! What is left is under one per cent: every server draws its hash seeds anew. Contenders of which a per cent has to be
-//! told are counted several times, and no table of the server grows or shrinks ([`crate::contenders::Company::gather`]).
+//! told are counted several times, and no table of the server grows or shrinks ([`crate::contenders::Background::gather`]).
 
 use std::ffi::OsString;
 use std::fs;

@@ -13,11 +13,11 @@ use crate::owners;
 use crate::pings;
 use crate::resp::{Expect, Reply};
 use crate::server::Server;
-use crate::waiting::{House, Open, check_open_files};
+use crate::waiting::{Open, Programs, check_open_files};
 
 pub fn run(options: &Sessions) -> Result<(), Error> {
     check_open_files()?;
-    let mut open = House::find(&options.place)?.open()?;
+    let mut open = Programs::find(&options.place)?.open()?;
     let seconds = Duration::from_secs(options.seconds);
     let mut sheet = Sheet::default();
     println!(

@@ -3,7 +3,7 @@
 
 use std::ops::Range;
 
-use super::{Company, Contender, Kind, LEASE, Prepare, RunsOn, over};
+use super::{Background, Contender, Kind, LEASE, Prepare, RunsOn, over};
 use crate::connection::Connection;
 use crate::error::Error;
 use crate::load::{Load, Request};
@@ -20,20 +20,21 @@ pub fn all() -> Vec<Contender> {
         contender("acquire-px-busy", "ACQUIRE PX + RELEASE, busy server", Kind::Pair, |_, n| {
             Ok(pair(b"DLOCK.ACQUIRE", PX, n))
         })
-        .beside(Company::Locks),
-        contender("acquire-px-no-log", "ACQUIRE PX + RELEASE, no log", Kind::Pair, without_log).beside(Company::Nobody),
+        .beside(Background::Locks),
+        contender("acquire-px-no-log", "ACQUIRE PX + RELEASE, no log", Kind::Pair, without_log)
+            .beside(Background::Nobody),
         contender("racquire", "RACQUIRE + RELEASE", Kind::Pair, |_, n| Ok(pair(b"DLOCK.RACQUIRE", &[], n))),
         contender("racquire-px", "RACQUIRE PX + RELEASE", Kind::Pair, |_, n| Ok(pair(b"DLOCK.RACQUIRE", PX, n))),
         contender("racquire-px-busy", "RACQUIRE PX + RELEASE, busy server", Kind::Pair, |_, n| {
             Ok(pair(b"DLOCK.RACQUIRE", PX, n))
         })
-        .beside(Company::Locks),
+        .beside(Background::Locks),
         contender("rlock", "RLOCK + RELEASE", Kind::Pair, |_, n| Ok(pair(b"DLOCK.RLOCK", &[], n))),
         contender("wlock", "WLOCK + RELEASE", Kind::Pair, |_, n| Ok(pair(b"DLOCK.WLOCK", &[], n))),
         contender("renew", "RENEW", Kind::Renewal, |connection, n| renew(connection, &[], n)),
         contender("renew-px", "RENEW PX", Kind::Renewal, |connection, n| renew(connection, PX, n)),
         contender("renew-px-busy", "RENEW PX, busy server", Kind::Renewal, |connection, n| renew(connection, PX, n))
-            .beside(Company::Locks),
+            .beside(Background::Locks),
         contender("refused", "ACQUIRE, refused", Kind::Look, refused),
         contender("check", "CHECK", Kind::Look, check),
         contender("info", "INFO", Kind::Look, info),

@@ -2,7 +2,7 @@
 //!
 //! A new set is a file with an `all()` and a line in [`all`].
 
-mod company;
+mod background;
 mod locks;
 mod others;
 mod readers;
@@ -29,7 +29,7 @@ pub struct Contender {
     pub label: &'static str,
     pub runs_on: RunsOn,
     pub kind: Kind,
-    pub company: Company,
+    pub background: Background,
     /// Whether a per cent has to be told.
     is_exact: bool,
     /// Whether its pairs are timed, too.
@@ -43,13 +43,13 @@ pub type Prepare = fn(&mut Connection, Range<usize>) -> Result<Load, Error>;
 
 impl Contender {
     fn new(name: &'static str, label: &'static str, runs_on: RunsOn, kind: Kind, prepare: Prepare) -> Self {
-        let company = Company::Nobody;
-        Self { name, label, runs_on, kind, company, is_exact: false, is_timed: kind == Kind::Pair, prepare }
+        let background = Background::Nobody;
+        Self { name, label, runs_on, kind, background, is_exact: false, is_timed: kind == Kind::Pair, prepare }
     }
 
     /// It is counted only, beside these, and often enough that a per cent can be told.
-    fn beside(self, company: Company) -> Self {
-        Self { company, is_timed: false, ..self }.exactly()
+    fn beside(self, background: Background) -> Self {
+        Self { background, is_timed: false, ..self }.exactly()
     }
 
     fn exactly(self) -> Self {
@@ -134,7 +134,7 @@ pub use strings::SET_DEL;
 /// The rival that most people use today.
 pub use strings::SET_SCRIPT;
 
-pub use company::Company;
+pub use background::Background;
 pub use others::COMMANDS as OTHER_COMMANDS;
 pub use semaphores::{SEMAPHORES, TAKEN};
 pub use several::{LOCKS_AT_ONCE, SEVERAL};
@@ -201,7 +201,7 @@ mod tests {
                 wrapper: Vec::new(),
             };
             let server = Server::start(&setup, &dir).expect("a server that runs");
-            let _company = contender.company.gather(&server).expect("company");
+            let _background = contender.background.gather(&server).expect("background");
             let mut connection = server.connect().expect("a connection");
             match (contender.prepare)(&mut connection, 0..4) {
                 // The second round shows that the first left nothing behind.

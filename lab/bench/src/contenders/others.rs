@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::{Company, Contender, Kind, Prepare, RunsOn, over};
+use super::{Background, Contender, Kind, Prepare, RunsOn, over};
 use crate::connection::Connection;
 use crate::error::Error;
 use crate::load::{Load, Request};
@@ -17,13 +17,13 @@ pub const COMMANDS: [(&str, &str); 4] = [
 ];
 
 pub fn all() -> Vec<Contender> {
-    let contender = |name, label, runs_on, company, prepare: Prepare| {
-        Contender::new(name, label, runs_on, Kind::OtherKeys, prepare).beside(company)
+    let contender = |name, label, runs_on, background, prepare: Prepare| {
+        Contender::new(name, label, runs_on, Kind::OtherKeys, prepare).beside(background)
     };
-    let plain = |name, label, prepare| contender(name, label, RunsOn::PlainServer, Company::Nobody, prepare);
-    let list = |name, label, prepare| contender(name, label, RunsOn::PlainServer, Company::List, prepare);
-    let loaded = |name, label, prepare| contender(name, label, RunsOn::Module, Company::Nobody, prepare);
-    let busy = |name, label, prepare| contender(name, label, RunsOn::Module, Company::Locks, prepare);
+    let plain = |name, label, prepare| contender(name, label, RunsOn::PlainServer, Background::Nobody, prepare);
+    let list = |name, label, prepare| contender(name, label, RunsOn::PlainServer, Background::List, prepare);
+    let loaded = |name, label, prepare| contender(name, label, RunsOn::Module, Background::Nobody, prepare);
+    let busy = |name, label, prepare| contender(name, label, RunsOn::Module, Background::Locks, prepare);
     vec![
         plain("set-ex", "SET EX", set),
         loaded("set-ex-loaded", "SET EX, module loaded", set),

@@ -45,7 +45,7 @@ fn serve(server: &Server, contender: &Contender, mode: Mode, operations: usize) 
         Mode::Replica => Some(Follower::attach(server)?),
         Mode::NoPersistence | Mode::Aof => None,
     };
-    let _company = contender.company.gather(server)?;
+    let _background = contender.background.gather(server)?;
     let mut connection = server.connect()?;
     let load = (contender.prepare)(&mut connection, 0..contender.keys())?;
     load.run(&mut connection, operations)

@@ -15,7 +15,7 @@ use std::sync::{Mutex, PoisonError};
 use std::thread;
 
 use crate::command_line::{Instr, Place};
-use crate::contenders::{self, Company, Contender, RunsOn, SET_DEL, SET_SCRIPT};
+use crate::contenders::{self, Background, Contender, RunsOn, SET_DEL, SET_SCRIPT};
 use crate::error::Error;
 use crate::ledger::{self, Figure, Ledger};
 use crate::server::{self, Clock, Mode, Server, Setup};
@@ -155,7 +155,7 @@ fn jobs<'a>(contenders: &'a [Contender], modes: &[Mode]) -> Vec<Job<'a>> {
         jobs.extend(counted.map(|contender| Job::Instructions(contender, mode)));
         if mode == Mode::Replica {
             // Who else is there makes no difference to the bytes.
-            let alone = |contender: &&Contender| contender.runs_in(mode) && contender.company == Company::Nobody;
+            let alone = |contender: &&Contender| contender.runs_in(mode) && contender.background == Background::Nobody;
             let pairs = contenders.iter().filter(alone);
             jobs.extend(pairs.map(Job::Replicated));
         }

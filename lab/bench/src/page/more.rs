@@ -19,8 +19,8 @@ fn count(ledger: &Ledger, name: &str) -> Option<f64> {
 pub fn other_keys(ledger: &Ledger) -> String {
     let row = |(name, label): (&str, &str)| {
         let plain = count(ledger, name)?;
-        let cell = |company: &str| {
-            let beside = count(ledger, &format!("{name}-{company}"));
+        let cell = |background: &str| {
+            let beside = count(ledger, &format!("{name}-{background}"));
             beside.map_or("–".to_owned(), |beside| format!("{} ({:.3})", grouped(beside), beside / plain))
         };
         let cells = ["loaded", "busy", "blpop"].map(cell);

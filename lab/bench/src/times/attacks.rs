@@ -10,7 +10,7 @@ use crate::error::Error;
 use crate::figures::Sample;
 use crate::ledger::{Figure, Ledger};
 use crate::targets::{Bound, Target, ratio};
-use crate::waiting::House;
+use crate::waiting::Programs;
 
 /// An attack.
 pub struct Attack {
@@ -60,8 +60,8 @@ fn ends(server: &Server) -> Box<dyn std::any::Any> {
     Box::new(flood)
 }
 
-pub fn measure(house: &House, rounds: usize, ledger: &mut Ledger) -> Result<(), Error> {
-    let (_dir, setup) = house.testkit()?;
+pub fn measure(programs: &Programs, rounds: usize, ledger: &mut Ledger) -> Result<(), Error> {
+    let (_dir, setup) = programs.testkit()?;
     for attack in &ATTACKS {
         eprintln!("  {}", attack.label);
         let run = |_| {

@@ -9,7 +9,7 @@ use dlock_testkit::{Client, Server};
 use crate::error::Error;
 use crate::figures::Sample;
 use crate::ledger::{Figure, Ledger};
-use crate::waiting::House;
+use crate::waiting::Programs;
 
 /// What ties a lock to its holder.
 pub struct Tie {
@@ -54,8 +54,8 @@ const THIRD: Duration = Duration::from_secs(1);
 /// What does not happen within twice the time counts as never.
 pub const PATIENCE: Duration = Duration::from_secs(6);
 
-pub fn measure(house: &House, rounds: usize, ledger: &mut Ledger) -> Result<(), Error> {
-    let (_dir, setup) = house.testkit()?;
+pub fn measure(programs: &Programs, rounds: usize, ledger: &mut Ledger) -> Result<(), Error> {
+    let (_dir, setup) = programs.testkit()?;
     let server = setup.start();
     let mut seconds: Vec<(String, Vec<f64>)> = Vec::new();
     for round in 0..rounds {

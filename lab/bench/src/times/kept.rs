@@ -12,7 +12,7 @@ use crate::load::{Load, Request};
 use crate::owners;
 use crate::resp::Expect;
 use crate::server::Mode;
-use crate::waiting::House;
+use crate::waiting::Programs;
 
 /// A way to keep locks.
 pub struct Keeping {
@@ -46,10 +46,10 @@ pub static KEEPINGS: [Keeping; 4] = [
 pub const COLUMNS: [(&str, &str); 3] =
     [("kept-commands", "commands a second"), ("kept-bytes", "bytes a second"), ("kept-cpu", "ms of CPU a second")];
 
-pub fn measure(house: &House, rounds: usize, ledger: &mut Ledger) -> Result<(), Error> {
+pub fn measure(programs: &Programs, rounds: usize, ledger: &mut Ledger) -> Result<(), Error> {
     for keeping in &KEEPINGS {
         eprintln!("  {}", keeping.label);
-        let windows = (0..rounds.min(ROUNDS)).map(|_| watch(house, keeping)).collect::<Result<Vec<_>, _>>()?;
+        let windows = (0..rounds.min(ROUNDS)).map(|_| watch(programs, keeping)).collect::<Result<Vec<_>, _>>()?;
         let mut note = |(sort, _): (&str, &str), value: fn(&Window) -> f64| {
             let values = windows.iter().map(value);
             ledger.note(format!("{sort}/{}", keeping.name), Figure::of_rounds(&Sample::new(values)));
@@ -71,8 +71,8 @@ struct Window {
     cpu: f64,
 }
 
-fn watch(house: &House, keeping: &Keeping) -> Result<Window, Error> {
-    let mut open = house.open_in(Mode::NoPersistence, keeping.runs_on)?;
+fn watch(programs: &Programs, keeping: &Keeping) -> Result<Window, Error> {
+    let mut open = programs.open_in(Mode::NoPersistence, keeping.runs_on)?;
     let mut crowd = open.crowd(1)?;
     let Some(client) = crowd.first_mut() else { return Err(Error::Reply("nobody keeps locks".to_owned())) };
     let loads = (keeping.prepare)(client)?;

@@ -7,10 +7,10 @@ use std::time::SystemTime;
 
 use crate::error::Error;
 use crate::ledger::Ledger;
-use crate::waiting::House;
+use crate::waiting::Programs;
 
-pub fn describe(house: &House, rounds: usize, ledger: &mut Ledger) -> Result<(), Error> {
-    let mut open = house.open()?;
+pub fn describe(programs: &Programs, rounds: usize, ledger: &mut Ledger) -> Result<(), Error> {
+    let mut open = programs.open()?;
     ledger.note_fact("server", &open.server.version()?);
     let info = open.control.info("dlock")?;
     let version = info.lines().find_map(|line| line.strip_prefix("dlock_version:")).unwrap_or_default();

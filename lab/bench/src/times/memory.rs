@@ -12,25 +12,25 @@ use crate::load::{Load, Request};
 use crate::owners;
 use crate::resp::Expect;
 use crate::server::Mode;
-use crate::waiting::{Baton, House, Open, Ring};
+use crate::waiting::{Open, Programs, Resource, Ring};
 
-pub fn measure(house: &House, _rounds: usize, ledger: &mut Ledger) -> Result<(), Error> {
+pub fn measure(programs: &Programs, _rounds: usize, ledger: &mut Ledger) -> Result<(), Error> {
     let mut note = |name: &str, bytes: f64| ledger.note(format!("memory/{name}"), Figure::once(bytes));
     note(
         "set-del",
-        held(house, RunsOn::PlainServer, |key, owner| {
+        held(programs, RunsOn::PlainServer, |key, owner| {
             Request::new(&[b"SET", key, owner, b"NX", b"PX", LEASE], Expect::Ok)
         })?,
     );
     note(
         "acquire",
-        held(house, RunsOn::Module, |key, owner| {
+        held(programs, RunsOn::Module, |key, owner| {
             Request::new(&[b"DLOCK.ACQUIRE", key, owner, b"PX", LEASE], Expect::Positive)
         })?,
     );
-    note("reader", reader(house)?);
-    note("session", session(house)?);
-    for (name, [used, resident]) in waiters(house)? {
+    note("reader", reader(programs)?);
+    note("session", session(programs)?);
+    for (name, [used, resident]) in waiters(programs)? {
         note(&format!("{name}-used"), used);
         note(&format!("{name}-resident"), resident);
     }
@@ -38,16 +38,16 @@ pub fn measure(house: &House, _rounds: usize, ledger: &mut Ledger) -> Result<(),
 }
 
 /// A lock of which there are a million.
-fn held(house: &House, runs_on: RunsOn, take: impl Fn(&[u8], &[u8]) -> Request) -> Result<f64, Error> {
-    let mut open = house.open_in(Mode::NoPersistence, runs_on)?;
+fn held(programs: &Programs, runs_on: RunsOn, take: impl Fn(&[u8], &[u8]) -> Request) -> Result<f64, Error> {
+    let mut open = programs.open_in(Mode::NoPersistence, runs_on)?;
     let before = used(&mut open.control)?;
     fill(&mut open.control, MILLION, take)?;
     Ok((used(&mut open.control)? - before) / MILLION as f64)
 }
 
 /// One more reader of a lock that many hold.
-fn reader(house: &House) -> Result<f64, Error> {
-    let mut open = house.open()?;
+fn reader(programs: &Programs) -> Result<f64, Error> {
+    let mut open = programs.open()?;
     let key = owners::key(0);
     let enter = |n| [Request::new(&[b"DLOCK.RLOCK", &key, &owners::owner(n), b"PX", LEASE], Expect::Positive)];
     Load::new([enter(0)]).run(&mut open.control, 1)?;
@@ -57,8 +57,8 @@ fn reader(house: &House) -> Result<f64, Error> {
 }
 
 /// What a lock costs more if it is bound to a connection.
-fn session(house: &House) -> Result<f64, Error> {
-    let mut open = house.open()?;
+fn session(programs: &Programs) -> Result<f64, Error> {
+    let mut open = programs.open()?;
     let mut crowd = open.crowd(CONNECTIONS)?;
     let mut take = |open: &mut Open, kind: &str, options: &[&[u8]]| {
         let before = used(&mut open.control)?;
@@ -83,20 +83,20 @@ fn session(house: &House) -> Result<f64, Error> {
 }
 
 /// `used_memory` and resident bytes of a client that waits, without those of its connection.
-fn waiters(house: &House) -> Result<Vec<(&'static str, [f64; 2])>, Error> {
-    let lines = [("waiter", Baton::Lock), ("blpop", Baton::Element)];
+fn waiters(programs: &Programs) -> Result<Vec<(&'static str, [f64; 2])>, Error> {
+    let lines = [("waiter", Resource::Lock), ("blpop", Resource::Element)];
     let mut opens = Vec::new();
-    for (name, baton) in lines {
-        let open = house.open()?;
+    for (name, resource) in lines {
+        let open = programs.open()?;
         let crowd = open.crowd(WAITERS + 1)?;
-        opens.push((name, baton, open, crowd));
+        opens.push((name, resource, open, crowd));
     }
     // The server gives the buffers of idle clients back once in a while.
     thread::sleep(SETTLING);
     let mut rings = Vec::new();
-    for (name, baton, mut open, crowd) in opens {
+    for (name, resource, mut open, crowd) in opens {
         let before = used_and_resident(&mut open.control)?;
-        let ring = Ring::form(crowd, baton, &owners::key(0), 0, &mut open.control)?;
+        let ring = Ring::form(crowd, resource, &owners::key(0), 0, &mut open.control)?;
         rings.push((name, open, ring, before));
     }
     thread::sleep(SETTLING);

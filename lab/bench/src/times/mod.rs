@@ -21,7 +21,7 @@ use crate::error::Error;
 use crate::figures::Sample;
 use crate::ledger::{self, Figure, Ledger};
 use crate::targets::{self, ROWS};
-use crate::waiting::{self, House};
+use crate::waiting::{self, Programs};
 
 pub use contended::{WAITERS, Way};
 pub use pairs::PIPELINES;
@@ -32,13 +32,13 @@ pub fn run(options: &Times) -> Result<(), Error> {
     let rounds = options.rounds.unwrap_or(ROUNDS);
     let parts = selected(&PARTS, |part| part.name, &options.only)?;
     waiting::check_open_files()?;
-    let house = House::find(&options.place)?;
+    let programs = Programs::find(&options.place)?;
     let mut ledger = Ledger::default();
-    machine::describe(&house, rounds, &mut ledger)?;
+    machine::describe(&programs, rounds, &mut ledger)?;
     println!("{}, {}, {rounds} rounds", ledger.fact("server"), ledger.fact("machine"));
     for part in parts {
         eprintln!("timing {}", part.name);
-        (part.measure)(&house, rounds, &mut ledger)?;
+        (part.measure)(&programs, rounds, &mut ledger)?;
         println!("\n{}\n", part.title);
         print!("{}", (part.table)(&ledger));
     }
@@ -56,7 +56,7 @@ pub fn run(options: &Times) -> Result<(), Error> {
 struct Part {
     name: &'static str,
     title: &'static str,
-    measure: fn(&House, usize, &mut Ledger) -> Result<(), Error>,
+    measure: fn(&Programs, usize, &mut Ledger) -> Result<(), Error>,
     table: fn(&Ledger) -> String,
 }
 
@@ -104,8 +104,8 @@ const PARTS: [Part; 10] = [
 ];
 
 /// Of the longest line to the shortest.
-fn hand_off_cpu(house: &House, rounds: usize, ledger: &mut Ledger) -> Result<(), Error> {
-    let ratios = waiting::cpu_by_length(house, rounds)?;
+fn hand_off_cpu(programs: &Programs, rounds: usize, ledger: &mut Ledger) -> Result<(), Error> {
+    let ratios = waiting::cpu_by_length(programs, rounds)?;
     ledger.note("hand-off-cpu-ratio/10000".into(), Figure::of_rounds(&ratios));
     Ok(())
 }

@@ -14,11 +14,11 @@ use crate::owners;
 use crate::processors::Apart;
 use crate::resp::Expect;
 use crate::server::Mode;
-use crate::waiting::{House, Open};
+use crate::waiting::{Open, Programs};
 
-pub fn measure(house: &House, rounds: usize, ledger: &mut Ledger) -> Result<(), Error> {
+pub fn measure(programs: &Programs, rounds: usize, ledger: &mut Ledger) -> Result<(), Error> {
     for mode in Mode::ALL {
-        let mut pair = ServerPair::open(house, mode)?;
+        let mut pair = ServerPair::open(programs, mode)?;
         let _apart = Apart::keep([&pair.plain.server, &pair.module.server])?;
         for keys in Keys::ALL {
             if keys == Keys::Million {
@@ -45,8 +45,8 @@ struct ServerPair {
 }
 
 impl ServerPair {
-    fn open(house: &House, mode: Mode) -> Result<Self, Error> {
-        let (plain, module) = (house.open_in(mode, RunsOn::PlainServer)?, house.open_in(mode, RunsOn::Module)?);
+    fn open(programs: &Programs, mode: Mode) -> Result<Self, Error> {
+        let (plain, module) = (programs.open_in(mode, RunsOn::PlainServer)?, programs.open_in(mode, RunsOn::Module)?);
         let followers = match mode {
             Mode::Replica => vec![Follower::attach(&plain.server)?, Follower::attach(&module.server)?],
             Mode::NoPersistence | Mode::Aof => Vec::new(),
@@ -119,8 +119,8 @@ mod tests {
 
     #[test]
     fn every_pair_is_timed_in_every_case() {
-        let house = House::find(&Place::default()).expect("a server and the module");
-        let servers = ServerPair::open(&house, Mode::Replica).expect("servers that run");
+        let programs = Programs::find(&Place::default()).expect("a server and the module");
+        let servers = ServerPair::open(&programs, Mode::Replica).expect("servers that run");
         let mut ledger = Ledger::default();
         for keys in Keys::ALL {
             for pipeline in PIPELINES {

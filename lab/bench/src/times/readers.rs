@@ -9,14 +9,14 @@ use crate::error::Error;
 use crate::ledger::Ledger;
 use crate::load::PIPELINE;
 use crate::server::Mode;
-use crate::waiting::House;
+use crate::waiting::Programs;
 
-pub fn measure(house: &House, rounds: usize, ledger: &mut Ledger) -> Result<(), Error> {
+pub fn measure(programs: &Programs, rounds: usize, ledger: &mut Ledger) -> Result<(), Error> {
     // A server each: they all have the same lock.
     let mut entrants = Vec::new();
     for contender in contenders::all() {
         let Kind::Beside(others) = contender.kind else { continue };
-        let open = house.open_in(Mode::NoPersistence, contender.runs_on)?;
+        let open = programs.open_in(Mode::NoPersistence, contender.runs_on)?;
         let mut connection = open.server.connect()?;
         let load = (contender.prepare)(&mut connection, 0..NEWCOMERS)?;
         let mut team = Team::of_one(connection, &load, PIPELINE);

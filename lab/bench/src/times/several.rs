@@ -13,7 +13,7 @@ use crate::ledger::Ledger;
 use crate::load::Request;
 use crate::owners;
 use crate::resp::{Expect, Reply};
-use crate::waiting::{House, Open};
+use crate::waiting::{Open, Programs};
 
 /// How a client gets two locks.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -48,8 +48,8 @@ impl Means {
     }
 }
 
-pub fn measure(house: &House, rounds: usize, ledger: &mut Ledger) -> Result<(), Error> {
-    let open = house.open()?;
+pub fn measure(programs: &Programs, rounds: usize, ledger: &mut Ledger) -> Result<(), Error> {
+    let open = programs.open()?;
     let mut results = Means::ALL.map(|means| (means, Vec::new(), Vec::new()));
     for round in 0..=rounds {
         for (means, rates, longest) in &mut results {
@@ -201,8 +201,8 @@ mod tests {
 
     #[test]
     fn by_every_means_all_clients_get_both_locks() {
-        let house = House::find(&Place::default()).expect("a server and the module");
-        let mut open = house.open().expect("a server that runs");
+        let programs = Programs::find(&Place::default()).expect("a server and the module");
+        let mut open = programs.open().expect("a server that runs");
         for means in Means::ALL {
             let outcome = contend(&open, means, Duration::from_millis(100)).expect("locks");
             assert!(outcome.rate > 0.0 && outcome.longest > 0.0, "{means:?}");

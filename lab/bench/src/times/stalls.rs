@@ -15,7 +15,7 @@ use crate::error::Error;
 use crate::figures::Sample;
 use crate::ledger::{Figure, Ledger};
 use crate::targets::{Bound, Target, ratio};
-use crate::waiting::House;
+use crate::waiting::Programs;
 
 /// Something large.
 pub struct Case {
@@ -92,10 +92,10 @@ const fn at_most_5(case: &'static str, figure: &'static str) -> Target {
     ratio(case, figure, Bound::AtMost(5.0))
 }
 
-pub fn measure(house: &House, rounds: usize, ledger: &mut Ledger) -> Result<(), Error> {
+pub fn measure(programs: &Programs, rounds: usize, ledger: &mut Ledger) -> Result<(), Error> {
     // Of one as large as another there is less to tell than of ratios.
     let rounds = rounds.min(ROUNDS);
-    let (_dir, setup) = house.testkit()?;
+    let (_dir, setup) = programs.testkit()?;
     for case in &CASES {
         eprintln!("  {}", case.label);
         let stalls = (0..rounds).map(|_| (case.measure)(&setup).as_secs_f64() * 1e3);

@@ -4,8 +4,8 @@ use std::thread;
 use std::time::Duration;
 
 use super::lease_end::unix_time;
-use super::ring::Baton;
-use super::{House, Open};
+use super::ring::Resource;
+use super::{Open, Programs};
 use crate::connection::Connection;
 use crate::error::Error;
 use crate::figures::{Sample, Sheet};
@@ -14,8 +14,8 @@ use crate::owners;
 use crate::pings;
 use crate::resp::Expect;
 
-pub fn measure(house: &House, sheet: &mut Sheet) -> Result<(), Error> {
-    let mut open = house.open()?;
+pub fn measure(programs: &Programs, sheet: &mut Sheet) -> Result<(), Error> {
+    let mut open = programs.open()?;
     let mut crowd: Vec<Waiter> =
         open.crowd(LOCKS)?.into_iter().enumerate().map(|(number, c)| Waiter::new(number, c)).collect();
     let (_, idle) = pings::beside(&open.server, REST, || {
@@ -54,7 +54,7 @@ struct Waiter {
 impl Waiter {
     fn new(number: usize, connection: Connection) -> Self {
         let (key, owner) = (owners::key(number), owners::owner(number));
-        Self { number, connection, wait: Baton::Lock.wait(&key, &owner), release: Baton::Lock.give(&key, &owner) }
+        Self { number, connection, wait: Resource::Lock.wait(&key, &owner), release: Resource::Lock.give(&key, &owner) }
     }
 
     /// When the lease before it ends.

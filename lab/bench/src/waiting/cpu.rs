@@ -6,17 +6,17 @@
 
 use std::time::{Duration, Instant};
 
-use super::ring::{Baton, Ring};
-use super::{House, Open};
+use super::ring::{Resource, Ring};
+use super::{Open, Programs};
 use crate::connection::Connection;
 use crate::error::Error;
 use crate::figures::{Sample, Sheet};
 use crate::owners;
 
-pub fn measure(house: &House, sheet: &mut Sheet) -> Result<(), Error> {
+pub fn measure(programs: &Programs, sheet: &mut Sheet) -> Result<(), Error> {
     // Some servers take milliseconds for an element when thousands wait, hence once, for a while, on its own server.
-    let lists: Vec<f64> = WAITERS.iter().map(|waiters| list(house, *waiters)).collect::<Result<_, _>>()?;
-    let mut open = house.open()?;
+    let lists: Vec<f64> = WAITERS.iter().map(|waiters| list(programs, *waiters)).collect::<Result<_, _>>()?;
+    let mut open = programs.open()?;
     let mut crowds: Vec<Crowd> = Vec::new();
     for waiters in WAITERS {
         crowds.push(Crowd { waiters, members: open.crowd(waiters + 1)?, locks: Vec::new() });
@@ -36,8 +36,8 @@ pub fn measure(house: &House, sheet: &mut Sheet) -> Result<(), Error> {
 }
 
 /// Of the most waiters to the fewest, for as many rounds.
-pub fn ratio_by_length(house: &House, rounds: usize) -> Result<Sample, Error> {
-    let mut open = house.open()?;
+pub fn ratio_by_length(programs: &Programs, rounds: usize) -> Result<Sample, Error> {
+    let mut open = programs.open()?;
     let mut ratios = Vec::new();
     let crowd =
         |waiters, open: &Open| Ok::<_, Error>(Crowd { waiters, members: open.crowd(waiters + 1)?, locks: vec![] });
@@ -51,9 +51,9 @@ pub fn ratio_by_length(house: &House, rounds: usize) -> Result<Sample, Error> {
 }
 
 /// Microseconds a hand-off of an element of a list.
-fn list(house: &House, waiters: usize) -> Result<f64, Error> {
-    let mut open = house.open()?;
-    let ring = Ring::form(open.crowd(waiters + 1)?, Baton::Element, &owners::key(0), 0, &mut open.control)?;
+fn list(programs: &Programs, waiters: usize) -> Result<f64, Error> {
+    let mut open = programs.open()?;
+    let ring = Ring::form(open.crowd(waiters + 1)?, Resource::Element, &owners::key(0), 0, &mut open.control)?;
     cpu_of_passes(&mut [ring], &mut open)
 }
 
@@ -95,7 +95,7 @@ impl Crowd {
             let number = rings.len();
             let crowd = self.members.split_off(self.members.len() - (waiters + 1));
             let first_owner = number * (waiters + 1);
-            rings.push(Ring::form(crowd, Baton::Lock, &owners::key(number), first_owner, &mut open.control)?);
+            rings.push(Ring::form(crowd, Resource::Lock, &owners::key(number), first_owner, &mut open.control)?);
         }
         let microseconds = cpu_of_passes(&mut rings, open)?;
         for ring in rings {

@@ -1,19 +1,20 @@
 //! How long the next in the queue waits after the release was sent.
 
-use super::ring::{Baton, Ring};
-use super::{House, Open};
+use super::ring::{Resource, Ring};
+use super::{Open, Programs};
 use crate::error::Error;
 use crate::figures::{Sample, Sheet};
 
 /// One lock and one list, with as many waiters each, on one server, in turns. A ratio differs between servers by some per
 /// cent, so that several tell.
-pub fn measure(house: &House, sheet: &mut Sheet) -> Result<(), Error> {
+pub fn measure(programs: &Programs, sheet: &mut Sheet) -> Result<(), Error> {
     for waiters in WAITERS {
         let (mut locks, mut lists) = (Vec::new(), Vec::new());
         for _ in 0..SERVERS {
-            let mut open = house.open()?;
-            let mut lock = Ring::form(open.crowd(waiters + 1)?, Baton::Lock, b"lock:000000", 0, &mut open.control)?;
-            let mut list = Ring::form(open.crowd(waiters + 1)?, Baton::Element, b"list:000000", 0, &mut open.control)?;
+            let mut open = programs.open()?;
+            let mut lock = Ring::form(open.crowd(waiters + 1)?, Resource::Lock, b"lock:000000", 0, &mut open.control)?;
+            let mut list =
+                Ring::form(open.crowd(waiters + 1)?, Resource::Element, b"list:000000", 0, &mut open.control)?;
             for round in 0..=ROUNDS {
                 let times = [median(&mut lock, &mut open)?, median(&mut list, &mut open)?];
                 // The first round is to warm up.

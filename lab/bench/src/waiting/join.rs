@@ -2,8 +2,8 @@
 //!
 //! The same clients join the end of one long line and then, each for itself, the end of a short one.
 
-use super::House;
-use super::ring::{Baton, Ring};
+use super::Programs;
+use super::ring::{Resource, Ring};
 use crate::connection::Connection;
 use crate::error::Error;
 use crate::figures::{Sample, Sheet};
@@ -11,14 +11,14 @@ use crate::load::Request;
 use crate::owners;
 use crate::resp::{Expect, Reply};
 
-pub fn measure(house: &House, sheet: &mut Sheet) -> Result<(), Error> {
-    let mut open = house.open()?;
+pub fn measure(programs: &Programs, sheet: &mut Sheet) -> Result<(), Error> {
+    let mut open = programs.open()?;
     let mut lines = Vec::new();
-    lines.push(Ring::form(open.crowd(LONG + 1)?, Baton::Lock, &owners::key(0), 0, &mut open.control)?);
+    lines.push(Ring::form(open.crowd(LONG + 1)?, Resource::Lock, &owners::key(0), 0, &mut open.control)?);
     for number in 1..=JOINING {
         let first_owner = LONG + 1 + number * (SHORT + 1);
         let crowd = open.crowd(SHORT + 1)?;
-        lines.push(Ring::form(crowd, Baton::Lock, &owners::key(number), first_owner, &mut open.control)?);
+        lines.push(Ring::form(crowd, Resource::Lock, &owners::key(number), first_owner, &mut open.control)?);
     }
     let mut crowd: Vec<Joining> =
         (1..=JOINING).map(|number| Joining::new(number, open.server.connect()?)).collect::<Result<_, _>>()?;

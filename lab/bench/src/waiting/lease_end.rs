@@ -3,8 +3,8 @@
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
-use super::House;
-use super::ring::Baton;
+use super::Programs;
+use super::ring::Resource;
 use crate::error::Error;
 use crate::figures::{Sample, Sheet};
 use crate::load::Request;
@@ -12,11 +12,11 @@ use crate::resp::Expect;
 
 /// Each lease has an absolute deadline; server and bench read the same clock. In turns with it this thread
 /// sleeps as long: how late the machine itself is.
-pub fn measure(house: &House, sheet: &mut Sheet) -> Result<(), Error> {
-    let mut open = house.open()?;
+pub fn measure(programs: &Programs, sheet: &mut Sheet) -> Result<(), Error> {
+    let mut open = programs.open()?;
     let (mut holder, mut waiter) = (open.server.connect()?, open.server.connect()?);
-    let wait = Baton::Lock.wait(KEY, b"waiter");
-    let release = Baton::Lock.give(KEY, b"waiter");
+    let wait = Resource::Lock.wait(KEY, b"waiter");
+    let release = Resource::Lock.give(KEY, b"waiter");
     let (mut late, mut sleeps_late) = (Vec::with_capacity(ENDS), Vec::with_capacity(ENDS));
     let held_up = open.control.seconds_held_up()?;
     for number in 0..ENDS {

@@ -3,18 +3,18 @@
 use std::thread;
 use std::time::Duration;
 
-use super::ring::{Baton, Ring};
-use super::{House, Open};
+use super::ring::{Resource, Ring};
+use super::{Open, Programs};
 use crate::error::Error;
 use crate::figures::Sheet;
 
-pub fn measure(house: &House, sheet: &mut Sheet) -> Result<(), Error> {
-    for (name, baton) in [("lock", Baton::Lock), ("list", Baton::Element)] {
-        let mut open = house.open()?;
+pub fn measure(programs: &Programs, sheet: &mut Sheet) -> Result<(), Error> {
+    for (name, resource) in [("lock", Resource::Lock), ("list", Resource::Element)] {
+        let mut open = programs.open()?;
         let before = Memory::of(&mut open)?;
         let crowd = open.crowd(WAITERS + 1)?;
         let connected = Memory::of(&mut open)?;
-        let ring = Ring::form(crowd, baton, b"lock:000000", 0, &mut open.control)?;
+        let ring = Ring::form(crowd, resource, b"lock:000000", 0, &mut open.control)?;
         let waiting = Memory::of(&mut open)?;
         // The server gives idle buffers back once in a while.
         thread::sleep(SETTLING);

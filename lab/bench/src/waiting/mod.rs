@@ -23,22 +23,22 @@ use crate::resp::Reply;
 use crate::server::{self, Clock, MAX_CLIENTS, Mode, Server, Setup};
 use tempfile::TempDir;
 
-pub use ring::{Baton, Ring};
+pub use ring::{Resource, Ring};
 
 /// Server CPU of a hand-off with 10,000 waiters as a ratio to one with 10, of each round.
-pub fn cpu_by_length(house: &House, rounds: usize) -> Result<Sample, Error> {
-    cpu::ratio_by_length(house, rounds)
+pub fn cpu_by_length(programs: &Programs, rounds: usize) -> Result<Sample, Error> {
+    cpu::ratio_by_length(programs, rounds)
 }
 
 pub fn run(options: &Waiting) -> Result<(), Error> {
     let parts = selected(&PARTS, |part| part.name, &options.only)?;
     check_open_files()?;
-    let house = House::find(&options.place)?;
+    let programs = Programs::find(&options.place)?;
     let mut sheet = Sheet::default();
-    println!("Waiting in line, {}", house.open()?.server.version()?);
+    println!("Waiting in line, {}", programs.open()?.server.version()?);
     for part in parts {
         sheet.head(part.title);
-        (part.measure)(&house, &mut sheet)?;
+        (part.measure)(&programs, &mut sheet)?;
     }
     println!();
     sheet.verdict()
@@ -47,7 +47,7 @@ pub fn run(options: &Waiting) -> Result<(), Error> {
 struct Part {
     name: &'static str,
     title: &'static str,
-    measure: fn(&House, &mut Sheet) -> Result<(), Error>,
+    measure: fn(&Programs, &mut Sheet) -> Result<(), Error>,
 }
 
 const PARTS: [Part; 6] = [
@@ -64,12 +64,12 @@ const PARTS: [Part; 6] = [
 ];
 
 /// The programs of which every part starts its servers.
-pub struct House {
+pub struct Programs {
     program: PathBuf,
     module: PathBuf,
 }
 
-impl House {
+impl Programs {
     pub fn find(place: &Place) -> Result<Self, Error> {
         Ok(Self {
             program: server::find_program(place.server.as_deref())?,

@@ -11,14 +11,14 @@ use crate::resp::Expect;
 
 /// What goes round.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Baton {
+pub enum Resource {
     /// A lock: `RELEASE`, `ACQUIRE BLOCK`.
     Lock,
     /// An element of a list: `LPUSH`, `BLPOP`.
     Element,
 }
 
-impl Baton {
+impl Resource {
     pub fn wait(self, key: &[u8], owner: &[u8]) -> Request {
         match self {
             Self::Lock => Request::new(&[b"DLOCK.ACQUIRE", key, owner, b"PX", LEASE, b"BLOCK", b"0"], Expect::Positive),
@@ -34,13 +34,13 @@ impl Baton {
     }
 }
 
-/// The first one has the baton, the others wait for it in this order.
+/// The first one has the resource, the others wait for it in this order.
 ///
 /// Since the order is known, one thread serves them all with plain reads: the client's side costs the same in every
 /// ring.
 pub struct Ring {
     members: VecDeque<Member>,
-    baton: Baton,
+    resource: Resource,
 }
 
 struct Member {
@@ -53,28 +53,28 @@ impl Ring {
     /// Lines them up one by one, with numbers from `first_owner` on. `control` tells when one has joined.
     pub fn form(
         crowd: impl IntoIterator<Item = Connection>,
-        baton: Baton,
+        resource: Resource,
         key: &[u8],
         first_owner: usize,
         control: &mut Connection,
     ) -> Result<Self, Error> {
         let member = |(number, connection)| {
             let owner = owners::owner(first_owner + number);
-            Member { connection, wait: baton.wait(key, &owner), give: baton.give(key, &owner) }
+            Member { connection, wait: resource.wait(key, &owner), give: resource.give(key, &owner) }
         };
         let mut members: VecDeque<Member> = crowd.into_iter().enumerate().map(member).collect();
         for (place, member) in members.iter_mut().enumerate() {
-            match (place, baton) {
-                (0, Baton::Lock) => member.connection.exchange(&[&member.wait])?,
+            match (place, resource) {
+                (0, Resource::Lock) => member.connection.exchange(&[&member.wait])?,
                 // Has it without asking.
-                (0, Baton::Element) => {}
-                (_, Baton::Lock | Baton::Element) => {
+                (0, Resource::Element) => {}
+                (_, Resource::Lock | Resource::Element) => {
                     member.connection.send(&member.wait.bytes)?;
                     control.settle()?;
                 }
             }
         }
-        Ok(Self { members, baton })
+        Ok(Self { members, resource })
     }
 
     /// The first one gives it to the second and joins the queue again. Returns the time from giving to receiving.
@@ -92,7 +92,7 @@ impl Ring {
             crowd.push(self.hand_over()?.0.connection);
         }
         if let Some(mut last) = self.members.pop_front() {
-            if self.baton == Baton::Lock {
+            if self.resource == Resource::Lock {
                 last.connection.exchange(&[&last.give])?;
             }
             crowd.push(last.connection);

@@ -59,7 +59,7 @@ impl Crowd {
     }
 
     /// Waits until all threads have ended.
-    pub fn dismiss(self) {
+    pub fn join_all(self) {
         for (start, thread) in self.members {
             drop(start);
             // What a thread had to say it has said in its last round.

@@ -16,15 +16,15 @@ use super::note_rounds;
 use crate::error::Error;
 use crate::figures::Sample;
 use crate::ledger::{Figure, Ledger};
-use crate::waiting::House;
+use crate::waiting::Programs;
 use crowd::Crowd;
 use round::Traffic;
 pub use ways::Way;
 
-pub fn measure(house: &House, rounds: usize, ledger: &mut Ledger) -> Result<(), Error> {
+pub fn measure(programs: &Programs, rounds: usize, ledger: &mut Ledger) -> Result<(), Error> {
     for waiters in WAITERS {
         eprintln!("  {waiters} waiters");
-        let mut open = house.open()?;
+        let mut open = programs.open()?;
         let crowd = Crowd::gather(&open.server, waiters + 1)?;
         let mut results: Vec<Results> = Way::ALL.into_iter().map(Results::of).collect();
         // A median of hand-offs jumps about more than the other figures do.
@@ -39,7 +39,7 @@ pub fn measure(house: &House, rounds: usize, ledger: &mut Ledger) -> Result<(), 
                 }
             }
         }
-        crowd.dismiss();
+        crowd.join_all();
         note(&results, waiters, ledger);
     }
     Ok(())
@@ -115,8 +115,8 @@ mod tests {
 
     #[test]
     fn in_every_way_the_lock_goes_from_one_to_the_next() {
-        let house = House::find(&Place::default()).expect("a server and the module");
-        let mut open = house.open().expect("a server that runs");
+        let programs = Programs::find(&Place::default()).expect("a server and the module");
+        let mut open = programs.open().expect("a server that runs");
         let crowd = Crowd::gather(&open.server, 4).expect("clients");
         for way in Way::ALL {
             // A second time: nothing is left of the first.
@@ -130,6 +130,6 @@ mod tests {
                 assert!(outcome.latencies.iter().all(|latency| *latency > 0.0), "{way:?}");
             }
         }
-        crowd.dismiss();
+        crowd.join_all();
     }
 }

@@ -8,7 +8,7 @@ use crate::resp::Expect;
 use crate::server::Server;
 
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Company {
+pub enum Background {
     Nobody,
     /// A client holds a lock as long as its connection lives, and another one waits for that lock: a server with the
     /// module is never quiet.
@@ -17,7 +17,7 @@ pub enum Company {
     List,
 }
 
-impl Company {
+impl Background {
     /// Brings it to the server, for as long as these connections live.
     ///
     /// The server has the same number of keys whoever is there, and enough of them that no table of the server grows or
