@@ -4,6 +4,7 @@ use std::num::NonZeroU32;
 
 use dlock_core::engine::OpenIf;
 use dlock_core::{Command, Entries, Mode};
+use dlock_testkit::bytes::Bytes;
 use dlock_testkit::histories::leave::{Fence, Leave, Renewal};
 use dlock_testkit::histories::naive::{Hold, Request};
 use dlock_testkit::histories::words::{
@@ -252,35 +253,43 @@ fn unfenced(call: Call) -> Call {
 }
 
 fn enter(random: &mut Random, situation: &Situation, who: usize, may_block: bool) -> Call {
-    let command = random.pick(&COMMANDS);
+    let bytes: Vec<u8> = (0..3).flat_map(|_| random.number().to_le_bytes()).collect();
+    let (_, drawn_owner, drawn_keys, how) = How::draw(&mut Bytes::new(&bytes));
     let (key, owner) = asker(random, situation, who);
-    let number = |random: &mut Random, most: u64| u32::try_from(1 + random.below(most)).unwrap_or(1);
-    let how = match command {
-        Command::Sacquire if random.one_in(2) => How::slot(number(random, 4)),
-        Command::Sacquire => How::permits(number(random, 4), number(random, 6)),
-        command => How::new(command),
+    let is_drawn = drawn_owner.is_none();
+    let keys = match drawn_keys.as_slice() {
+        [_] => vec![key],
+        several => several.iter().map(|key| keys_of(who)[*key]).collect(),
     };
-    let keys = if command == Command::Macquire { several(random, who) } else { vec![key] };
-    let is_drawn = random.one_in(25);
-    let id = (!is_drawn && random.one_in(3)).then(|| u8::try_from(random.below(3)).unwrap_or(0));
-    let lease = lease(random, situation);
     // The model needs a number of its own until the server says which owner it has drawn.
     let owner = if is_drawn { usize::try_from(random.number() >> 8).unwrap_or(0) + OWNERS } else { owner };
-    let binds = random.one_in(4) && !matches!(lease, Lease::Until(_));
-    let cap = random.one_in(4).then(|| cap(random, situation, lease));
-    let mut request = Request {
+    let how = How { blocks: how.blocks && may_block, ..playable(random, situation, how) };
+    Call::Enter(Request {
         ticket: 0,
         client: 0,
         owner,
         is_drawn,
         keys,
-        how: How { lease, binds, named: named(random).filter(|_| binds), cap, id, ..how },
+        how,
         since: 0,
         is_upgrade: false,
         session: None,
+    })
+}
+
+/// Nothing ends while a round runs, and a token is not known before the server tells it.
+fn playable(random: &mut Random, situation: &Situation, how: How) -> How {
+    let command = match how.command {
+        Command::Racquire if random.one_in(2) => Command::Wlock,
+        command => command,
     };
-    request.how.blocks = may_block && random.below(10) < 7;
-    Call::Enter(request)
+    let lease = match how.lease {
+        Lease::Own => Lease::Own,
+        Lease::For(_) => Lease::For(far(random)),
+        Lease::Until(_) => Lease::Until((situation.now + far(random)) / 1000 * 1000),
+    };
+    let cap = how.cap.map(|_| cap(random, situation, lease));
+    How { command, lease, cap, min_token: 0, ..how }
 }
 
 /// Half of what is bound is bound to a named session.
@@ -296,18 +305,6 @@ fn session(random: &mut Random) -> Call {
         3 => Call::Beat(session, OpenIf::Open),
         _ => Call::Beat(session, OpenIf::Any),
     }
-}
-
-fn several(random: &mut Random, who: usize) -> Vec<KeyNo> {
-    let mut from = keys_of(who);
-    let count = random.pick(&[1, 2, 2, 2, 3]);
-    let mut keys = Vec::new();
-    while keys.len() < count && !from.is_empty() {
-        let key = random.pick(&from);
-        from.retain(|other| *other != key);
-        keys.push(key);
-    }
-    keys
 }
 
 /// Mostly of a hold there is.
@@ -371,9 +368,13 @@ fn mode(random: &mut Random) -> Option<Mode> {
     random.pick(&[None, None, Some(Mode::Exclusive), Some(Mode::Shared)])
 }
 
+/// A time, in ms: far enough from the others to be told apart, and far from its end.
+fn far(random: &mut Random) -> u64 {
+    1_000_000 + random.below(20) * 60_000
+}
+
 fn lease(random: &mut Random, situation: &Situation) -> Lease {
-    // Far enough from each other to be told apart, and far from lapsing.
-    let ms = 1_000_000 + random.below(20) * 60_000;
+    let ms = far(random);
     match random.below(6) {
         0..2 => Lease::Own,
         2 => Lease::Until((situation.now + ms) / 1000 * 1000),
@@ -413,15 +414,3 @@ fn owner(random: &mut Random) -> Who {
 
 /// The last two are in database 1, the others in database 0.
 pub const CONNECTIONS: usize = 7;
-
-const COMMANDS: [Command; 9] = [
-    Command::Acquire,
-    Command::Racquire,
-    Command::Rlock,
-    Command::Rlock,
-    Command::Wlock,
-    Command::Sacquire,
-    Command::Sacquire,
-    Command::Macquire,
-    Command::Macquire,
-];

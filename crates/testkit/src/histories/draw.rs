@@ -7,8 +7,8 @@ use dlock_core::engine::OpenIf;
 use dlock_core::{Command, Entries, Mode};
 
 use super::ops::{
-    CLIENTS, History, How, KEYS, KeyNo, LONG_SESSION_MS, Lease, OWNERS, Op, Permit, SHORT_SESSION_MS, Somebody, Step,
-    TokenPick, TokenRule,
+    CLIENTS, ClientNo, History, How, KEYS, KeyNo, LONG_SESSION_MS, Lease, OWNERS, Op, Permit, SHORT_SESSION_MS,
+    Somebody, Step, TokenPick, TokenRule,
 };
 use crate::bytes::Bytes;
 
@@ -37,6 +37,11 @@ fn settings(bytes: &mut Bytes) -> History {
     let max_waiters = bytes.pick(&[None, None, None, Some(0), Some(2), Some(4)]);
     let crowd = if bytes.below(16) == 15 { 70 } else { 0 };
     History { grace, max_waiters, crowd, ..History::new(default_lease) }
+}
+
+fn enter(bytes: &mut Bytes) -> Op {
+    let (client, owner, keys, how) = How::draw(bytes);
+    Op::Enter { client, owner, keys, how }
 }
 
 fn step(bytes: &mut Bytes) -> Step {
@@ -77,37 +82,41 @@ fn op(kind: u8, bytes: &mut Bytes) -> Op {
     }
 }
 
-fn enter(bytes: &mut Bytes) -> Op {
-    let (keys, how) = match bytes.below(18) {
-        0..=2 => (vec![key(bytes)], How::new(Command::Acquire)),
-        3..=5 => (vec![key(bytes)], How::new(Command::Racquire)),
-        6..=9 => (vec![key(bytes)], How::new(Command::Rlock)),
-        10..=13 => {
-            let (key, permits, limit) = (key(bytes), number(bytes, 3), number(bytes, 5));
-            // The numbers say it, too: with one byte more, the bytes of the corpus would become other histories.
-            let is_slot = permits > 1 && limit <= 3;
-            (vec![key], if is_slot { How::slot(limit + 1) } else { How::permits(permits, limit) })
-        }
-        several => (SEVERAL[several - 14].to_vec(), How::new(Command::Macquire)),
-    };
-    // One byte says how: whether it waits, is bound, has an id, is of a drawn owner, has a MINTOKEN or a MAXHOLD.
-    let (who, flags) = (bytes.below(16), bytes.byte());
-    // Some that hold the lock upgrade it.
-    let upgrades = how.command == Command::Racquire && who >= 8;
-    let somebody = if upgrades { Somebody::Holder(who) } else { Somebody::Any(who % OWNERS) };
-    let owner = (flags & 15 != 15).then_some(somebody);
-    let binds = flags & 16 == 16 && !upgrades;
-    // Which of its bits are set in `who` does not change who it is.
-    let named = (binds && who & 4 == 4).then_some(who >> 3);
-    let id = (flags & 32 == 32 && owner.is_some()).then_some(flags >> 7);
-    let lease = lease(bytes);
-    let lease = if binds { lease.long() } else { lease };
-    let is_plain = !matches!(how.command, Command::Sacquire | Command::Macquire);
-    let min_token = if flags & 64 == 64 && is_plain { 5_000 } else { 0 };
-    // The bit that says which id it has means something else without one.
-    let cap = (flags & 32 == 0 && flags & 128 == 128).then(|| cap(lease, binds, who));
-    let how = How { lease, blocks: flags & 3 != 0 || upgrades, binds, named, cap, min_token, id, ..how };
-    Op::Enter { client: who % CLIENTS, owner, keys, how }
+impl How {
+    /// Draws a request: the client, the owner or `None` for `*`, different keys of database 0, and the options. Each
+    /// option is drawn here only: a tool that plays requests in another way changes those it cannot play.
+    pub fn draw(bytes: &mut Bytes) -> (ClientNo, Option<Somebody>, Vec<KeyNo>, How) {
+        let (keys, how) = match bytes.below(18) {
+            0..=2 => (vec![key(bytes)], How::new(Command::Acquire)),
+            3..=5 => (vec![key(bytes)], How::new(Command::Racquire)),
+            6..=9 => (vec![key(bytes)], How::new(Command::Rlock)),
+            10..=13 => {
+                let (key, permits, limit) = (key(bytes), number(bytes, 3), number(bytes, 5));
+                // The numbers say it, too: with one byte more, the bytes of the corpus would become other histories.
+                let is_slot = permits > 1 && limit <= 3;
+                (vec![key], if is_slot { How::slot(limit + 1) } else { How::permits(permits, limit) })
+            }
+            several => (SEVERAL[several - 14].to_vec(), How::new(Command::Macquire)),
+        };
+        // One byte says how: whether it waits, is bound, has an id, is of a drawn owner, has a MINTOKEN or a MAXHOLD.
+        let (who, flags) = (bytes.below(16), bytes.byte());
+        // Some that hold the lock upgrade it.
+        let upgrades = how.command == Command::Racquire && who >= 8;
+        let somebody = if upgrades { Somebody::Holder(who) } else { Somebody::Any(who % OWNERS) };
+        let owner = (flags & 15 != 15).then_some(somebody);
+        let binds = flags & 16 == 16 && !upgrades;
+        // Which of its bits are set in `who` does not change who it is.
+        let named = (binds && who & 4 == 4).then_some(who >> 3);
+        let id = (flags & 32 == 32 && owner.is_some()).then_some(flags >> 7);
+        let lease = lease(bytes);
+        let lease = if binds { lease.long() } else { lease };
+        let is_plain = !matches!(how.command, Command::Sacquire | Command::Macquire);
+        let min_token = if flags & 64 == 64 && is_plain { 5_000 } else { 0 };
+        // The bit that says which id it has means something else without one.
+        let cap = (flags & 32 == 0 && flags & 128 == 128).then(|| cap(lease, binds, who));
+        let how = How { lease, blocks: flags & 3 != 0 || upgrades, binds, named, cap, min_token, id, ..how };
+        (who % CLIENTS, owner, keys, how)
+    }
 }
 
 fn release(bytes: &mut Bytes) -> Op {
