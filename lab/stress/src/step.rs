@@ -259,7 +259,7 @@ fn enter(random: &mut Random, situation: &Situation, who: usize, may_block: bool
     let is_drawn = drawn_owner.is_none();
     let keys = match drawn_keys.as_slice() {
         [_] => vec![key],
-        several => several.iter().map(|key| keys_of(who)[*key]).collect(),
+        several => several.iter().filter_map(|key| keys_of(who).get(*key).copied()).collect(),
     };
     // The model needs a number of its own until the server says which owner it has drawn.
     let owner = if is_drawn { usize::try_from(random.number() >> 8).unwrap_or(0) + OWNERS } else { owner };
