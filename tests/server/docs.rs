@@ -15,6 +15,8 @@ use redis::Value;
 use crate::support::lock::fields_of;
 use crate::support::process::{die_with_the_tests, free_port, module_path, spawn};
 use crate::support::replica::{counter, info_field};
+use crate::support::skip::skipped;
+use crate::support::version::Version;
 use crate::support::{Client, Server, int_of, list_of, soon, text_of};
 use page::Page;
 use same::Names;
@@ -172,6 +174,30 @@ fn the_index_links_to_every_page() {
     for page in Page::all_in("docs/commands") {
         // Nobody sends the effect.
         assert!(page.name() == "apply" || linked.contains(&page.path), "README.md: no link to {}", page.path.display());
+    }
+}
+
+/// Each page of a command, and docs/permissions.md for all of them, name the categories that `COMMAND INFO` has.
+#[test]
+fn the_categories_on_the_pages_are_those_of_the_server() {
+    let (_server, mut client) = Server::start().with_client();
+    if !Version::of(&mut client).has_module_categories() {
+        return skipped("this server has no categories for the commands of modules");
+    }
+    let named = |cell: &str| -> BTreeSet<String> {
+        let cell = cell.split(';').next().expect("a first part");
+        let words = cell.split(|c: char| !c.is_alphanumeric() && c != '@');
+        words.filter(|word| word.starts_with('@')).map(str::to_owned).collect()
+    };
+    let permissions = Page::read("docs/permissions.md");
+    for page in Page::all_in("docs/commands") {
+        let name = page.name().to_uppercase();
+        let info = list_of(&list_of(&client.run(format!("COMMAND INFO dlock.{name}")))[0]);
+        let real: BTreeSet<_> = list_of(&info[6]).iter().map(text_of).collect();
+        assert_eq!(named(&page.rows("ACL categories")[0][1]), real, "{}", page.path.display());
+        let mut rows = permissions.rows("").into_iter();
+        let row = rows.find(|cells| cells[1].contains('@') && cells[0].split(", ").any(|command| command == name));
+        assert_eq!(named(&row.expect("a row of the command")[1]), real, "permissions.md: {name}");
     }
 }
 
