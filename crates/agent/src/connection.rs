@@ -61,7 +61,15 @@ impl Connection {
                 next = inbox.next(self.patience()) => next,
             };
             let answer = match next {
-                Ok(request) => self.answer(&request, &mut inbox).await,
+                Ok(request) => {
+                    let ended = self.ended();
+                    tokio::select! {
+                        biased;
+                        // A client that waits must learn at once that its session is none any more.
+                        () = ended => return,
+                        answer = self.answer(&request, &mut inbox) => answer,
+                    }
+                }
                 Err(NoRequest::Wrong(error)) => {
                     Stats::count(&self.shared.stats.protocol_errors);
                     Answer::Last(Reply::error(error.to_string()))

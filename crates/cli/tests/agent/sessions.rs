@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use dlock_testkit::redis::Value;
-use dlock_testkit::{Stopwatch, bytes_of, hold, list_of, soon};
+use dlock_testkit::{Server, Stopwatch, bytes_of, hold, list_of, soon};
 
 use crate::process::{Agent, freed, queued, servers, trio};
 
@@ -159,6 +159,20 @@ fn a_connection_whose_lock_is_lost_is_closed() {
     client.int("DLOCK.ACQUIRE k a PX 1500 SESSION");
     servers[0].kill9();
     servers[1].kill9();
+    assert_eq!(client.closes(), []);
+    agent.logged("lost 'k'");
+}
+
+#[test]
+fn a_connection_whose_lock_is_lost_is_closed_even_while_it_waits_for_another() {
+    let servers = servers(3);
+    let agent = Agent::over(&servers);
+    let (mut holder, mut client) = (agent.client(), agent.client());
+    holder.int("DLOCK.ACQUIRE other b PX 25000");
+    client.int("DLOCK.ACQUIRE k a PX 1500 SESSION");
+    client.send("DLOCK.ACQUIRE other a PX 25000 BLOCK 0");
+    queued(&servers[0], 1, "other");
+    servers[..2].iter().for_each(Server::freeze);
     assert_eq!(client.closes(), []);
     agent.logged("lost 'k'");
 }
