@@ -7,7 +7,7 @@ use std::time::Duration;
 use dlock_client::{Client, Error, Relay, Unanswered};
 use dlock_core::{Mode, Token};
 use redis::{Cmd, Value, cmd, from_redis_value};
-use tokio::sync::{Mutex, mpsc};
+use tokio::sync::{Mutex, Semaphore, mpsc};
 use tokio::time::{Instant, timeout_at};
 
 use crate::resp::Reply;
@@ -15,8 +15,10 @@ use crate::resp::Reply;
 /// Connections to the servers, for questions.
 pub(super) struct Members {
     relays: Vec<Arc<Relay>>,
-    /// When a majority answered last. Locked while they are asked: those who wait meanwhile get the same answer.
-    heard: Mutex<Option<Instant>>,
+    /// The outcome of the last `PING`, and when. Locked while they are asked: those who wait meanwhile get the same answer.
+    heard: Mutex<Option<(Instant, Result<(), String>)>>,
+    /// Bounds how many looks go on at once: of a lock with thousands of waiters, each is a long reply of every server.
+    looks: Semaphore,
 }
 
 /// One server's knowledge of a lock.
@@ -40,30 +42,31 @@ pub(super) struct SeenHold {
 impl Members {
     pub fn new(members: &[Client]) -> Result<Self, Error> {
         let relay = |member: &Client| Ok(Arc::new(member.relay(Some("dlock-agent"))?));
-        Ok(Self { relays: members.iter().map(relay).collect::<Result<_, Error>>()?, heard: Mutex::default() })
+        let relays = members.iter().map(relay).collect::<Result<_, Error>>()?;
+        Ok(Self { relays, heard: Mutex::default(), looks: Semaphore::new(LOOKS) })
     }
 
     pub fn majority(&self) -> usize {
         self.relays.len() / 2 + 1
     }
 
-    /// Asks whether a majority answers, unless one did a moment ago.
+    /// Asks whether a majority answers, unless that was asked a moment ago.
     ///
     /// # Errors
     ///
     /// It does not, and why.
     pub async fn ping(&self) -> Result<(), String> {
         let mut heard = self.heard.lock().await;
-        if heard.is_some_and(|heard| heard.elapsed() < FRESH) {
-            return Ok(());
+        if let Some((_, found)) = heard.as_ref().filter(|(at, _)| at.elapsed() < FRESH) {
+            return found.clone();
         }
         let asked = Instant::now();
         let (answers, faults) = self.ask(cmd("PING")).await;
-        if answers.len() < self.majority() {
-            return Err(self.too_few(answers.len(), &faults));
-        }
-        *heard = Some(asked);
-        Ok(())
+        let is_majority = answers.len() >= self.majority();
+        let found = if is_majority { Ok(()) } else { Err(self.too_few(answers.len(), &faults)) };
+        // A failure takes long to find, so it is fresh when it has been found.
+        *heard = Some((if is_majority { asked } else { Instant::now() }, found.clone()));
+        found
     }
 
     /// Returns how many milliseconds the hold with this token lives on a majority. `None`: on a majority it does not.
@@ -94,6 +97,7 @@ impl Members {
     pub async fn look(&self, key: &[u8]) -> Result<Vec<Seen>, String> {
         let mut command = cmd("DLOCK.INFO");
         command.arg(key).arg("FULL").arg("COUNT").arg(0);
+        let _turn = self.looks.acquire().await;
         let (mut answers, faults) = self.ask(command).await;
         if answers.len() < self.majority() {
             return Err(self.too_few(answers.len(), &faults));
@@ -199,7 +203,10 @@ pub(super) fn queue(seen: &mut [Seen]) -> (u64, Vec<Reply>) {
 /// How long a server has to answer a question.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// For how long an answer of a majority is good for other clients, too.
+/// How many looks go on at once.
+const LOOKS: usize = 4;
+
+/// For how long the outcome of a `PING` is good for other clients, too.
 const FRESH: Duration = Duration::from_millis(250);
 
 /// How long the others have when a majority has answered.

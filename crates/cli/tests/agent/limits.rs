@@ -237,3 +237,29 @@ fn a_client_that_does_not_read_gets_no_more_replies() {
     let grown = agent.memory().saturating_sub(before);
     assert!(grown < 32 << 20, "{grown}");
 }
+
+/// Each look is a long reply of every server, most of which nobody reads.
+#[test]
+fn clients_that_look_at_a_lock_with_many_waiters_take_turns() {
+    let (servers, agent, mut holder) = trio();
+    holder.int("DLOCK.ACQUIRE k a SESSION");
+    let mut waiters: Vec<Client> = (0..300).map(|_| agent.client()).collect();
+    for (at, waiter) in waiters.iter_mut().enumerate() {
+        waiter.send(format!("DLOCK.ACQUIRE k w{at}{} BLOCK 0", "x".repeat(100)));
+        if at % 20 == 19 {
+            queued(&servers[0], at + 1, "k");
+        }
+    }
+    let before = agent.memory();
+    let floods = agent.flooded(400, "DLOCK.INFO k FULL");
+    let watch = Stopwatch::start();
+    let mut most = 0;
+    while watch.elapsed() < Duration::from_secs(3) {
+        assert_eq!(holder.text("ECHO a"), "a");
+        most = most.max(agent.memory());
+    }
+    drop(floods);
+    let grown = most.saturating_sub(before);
+    eprintln!("{grown} bytes for 400 clients that look");
+    assert!(grown < 48 << 20, "{grown}");
+}

@@ -1,7 +1,7 @@
 //! The commands over a quorum.
 
 use dlock_testkit::redis::Value;
-use dlock_testkit::{Client, Stopwatch, bytes_of, hold, list_of, lock_info, req, soon};
+use dlock_testkit::{Client, Server, Stopwatch, bytes_of, hold, list_of, lock_info, req, soon};
 use std::time::Duration;
 
 use crate::process::{Agent, freed, queued, trio};
@@ -224,4 +224,19 @@ fn an_outage_is_an_error_and_not_a_refusal() {
     assert!(client.outcome(format!("DLOCK.CHECK held {token}")).unwrap().is_err());
     servers[2].boot();
     soon("a majority is back", || client.outcome("DLOCK.ACQUIRE k a").unwrap().is_ok());
+}
+
+#[test]
+fn clients_that_ask_at_once_whether_a_majority_answers_learn_together_that_none_does() {
+    let (servers, agent, mut client) = trio();
+    assert_eq!(client.text("PING"), "PONG");
+    servers[..2].iter().for_each(Server::freeze);
+    let found = || matches!(agent.client().outcome("PING"), Ok(Err(error)) if error.starts_with("LOADING "));
+    soon("the last answer is old", found);
+    let watch = Stopwatch::start();
+    let mut clients: Vec<_> = (0..20).map(|_| agent.client()).collect();
+    clients.iter_mut().for_each(|client| client.send("PING"));
+    clients.iter_mut().for_each(|client| assert!(client.fails().starts_with("LOADING ")));
+    // One after the other, a second each.
+    assert!(watch.elapsed() < Duration::from_secs(8), "{:?}", watch.elapsed());
 }
