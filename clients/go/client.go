@@ -271,7 +271,7 @@ func (c *Client) once(
 ) ([]any, error) {
 	p, err := c.poolOf(ctx, key, again, earlier(until, time.Now().Add(step)))
 	if err != nil {
-		return nil, err
+		return nil, &unsent{err}
 	}
 	replies, err := p.exchange(ctx, until, answer, commands...)
 	if err != nil {
@@ -292,18 +292,23 @@ func (c *Client) repeatable(key string, replies []any) error {
 	return nil
 }
 
-// ask sends commands that may be repeated, until a server answers. It returns how often it has sent them before.
+// ask sends commands that may be repeated, until a server answers. It also returns how often they were sent, and may
+// have been executed, without an answer that was read.
 func (c *Client) ask(ctx context.Context, key string, until time.Time, commands ...command) ([]any, int, error) {
+	unread := 0
 	for tries := 0; ; tries++ {
 		replies, err := c.once(ctx, key, tries > 0, until, step, commands...)
 		if err == nil {
-			return replies, tries, firstError(replies)
+			return replies, unread, firstError(replies)
+		}
+		if isUnread(err) {
+			unread++
 		}
 		if isAnswer(err) || errors.Is(err, ErrClosed) {
-			return nil, tries, err
+			return nil, unread, err
 		}
 		if pauseErr := pause(ctx, tries, until); pauseErr != nil {
-			return nil, tries, unanswered(ctx, err)
+			return nil, unread, unanswered(ctx, err)
 		}
 	}
 }

@@ -78,6 +78,19 @@ func isAnswer(err error) bool {
 	return errors.As(err, &answer) && !answer.mayRepeat()
 }
 
+// unsent says why a command was not sent.
+type unsent struct{ cause error }
+
+func (u *unsent) Error() string { return u.cause.Error() }
+func (u *unsent) Unwrap() error { return u.cause }
+
+// isUnread returns whether an error leaves open what became of a command that was sent.
+func isUnread(err error) bool {
+	var before *unsent
+	var answer ServerError
+	return err != nil && !errors.As(err, &before) && !errors.As(err, &answer)
+}
+
 // failure is an error of this package about a lock, with its cause.
 type failure struct {
 	kind  error

@@ -25,8 +25,11 @@ type Lock struct {
 
 	mu sync.Mutex
 	// Held until then for certain.
-	until time.Time
-	state state
+	until  time.Time
+	length lengths
+	// Its length has changed: the next renewal may be due earlier.
+	extended chan struct{}
+	state    state
 	// Ends the lock when the time is over.
 	ending *time.Timer
 	// Ends the renewals.
@@ -56,6 +59,7 @@ func newLock(a *attempt, g *grant) *Lock {
 	ctx, cancel := context.WithCancelCause(context.WithoutCancel(a.ctx))
 	return &Lock{
 		client: a.client, target: a.target, owner: a.owner, token: g.token, slot: g.slot, terms: a.terms,
+		length: lengths{wanted: a.terms.lease, sure: a.terms.lease}, extended: make(chan struct{}, 1),
 		stays: time.Now().Add(a.terms.atLeast),
 		ctx:   ctx, cancel: cancel, until: endOf(g.sent, a.terms.lease), proved: g.sent,
 		unkeep: func() {},
@@ -159,31 +163,28 @@ func (l *Lock) checkEnd() {
 
 // renewAlways renews the lease whenever a third of it has passed.
 func (l *Lock) renewAlways(ctx context.Context) {
-	pause := l.leaseNow() / 3
+	pause := l.sureLease() / 3
 	for {
 		select {
 		case <-time.After(pause):
+		case <-l.extended:
+			pause = l.sureLease() / 3
+			continue
 		case <-ctx.Done():
 			return
 		}
-		switch err := l.confirm(ctx, time.Now().Add(min(l.leaseNow()/3, l.patience()))); {
+		switch err := l.confirm(ctx, time.Now().Add(min(l.sureLease()/3, l.patience()))); {
 		case err == nil:
-			pause = l.leaseNow() / 3
+			pause = l.sureLease() / 3
 		case ctx.Err() != nil:
 			return
 		case errors.Is(err, ErrUnreachable), errors.Is(err, ErrTooFewReplicas):
-			pause = min(l.leaseNow()/30, time.Second)
+			pause = min(l.sureLease()/30, time.Second)
 		default:
 			l.lose(err)
 			return
 		}
 	}
-}
-
-func (l *Lock) leaseNow() time.Duration {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.terms.lease
 }
 
 // patience returns how long a renewal may take.
@@ -203,15 +204,17 @@ func (l *Lock) Extend(ctx context.Context, lease time.Duration) error {
 		return err
 	}
 	if lease != 0 {
-		l.mu.Lock()
-		l.terms.lease = lease
-		l.mu.Unlock()
+		l.wants(lease)
 	}
 	until := time.Now().Add(l.patience())
 	if deadline, ok := ctx.Deadline(); ok {
 		until = earlier(until, deadline)
 	}
 	err := l.confirm(ctx, until)
+	select {
+	case l.extended <- struct{}{}:
+	default:
+	}
 	if errors.Is(err, ErrLost) {
 		l.lose(err)
 	}
@@ -228,14 +231,18 @@ func (l *Lock) err() error {
 
 // confirm renews the lease, and notes until when the lock is held.
 func (l *Lock) confirm(ctx context.Context, until time.Time) error {
-	lease := max(l.leaseNow(), time.Until(l.stays)) // A renewal does not shorten the time that the lock stays.
-	b := l.client.sessions.bindingOf(l)
-	var session []string
-	if b != nil {
-		session = []string{"SESSIONID", b.id}
-	}
+	sessions := &l.client.sessions
+	lease := max(l.wantedLease(), time.Until(l.stays)) // A renewal does not shorten the time that the lock stays.
+	b := sessions.bindingOf(l)
 	sent := time.Now()
-	replies, err := l.renew(ctx, until, lease, session...)
+	var replies []any
+	var err error
+	if b != nil {
+		replies, err = l.renew(ctx, until, lease, "SESSIONID", b.id)
+	}
+	if b == nil || l.hasNoSession(b, err) {
+		replies, err = l.renew(ctx, until, lease)
+	}
 	if err != nil {
 		return explained(l.target.name, err)
 	}
@@ -244,25 +251,33 @@ func (l *Lock) confirm(ctx context.Context, until time.Time) error {
 			return &failure{ErrLost, l.target.name, errors.New("the server has no such hold")}
 		}
 	}
-	held := endOf(sent, lease)
+	held := endOf(sent, min(lease, l.sureLease()))
 	if contains(replies[:len(l.target.keys)], int64(0)) {
 		// A cap has cut it (MAXHOLD, dlock.max-hold). The server knows how much is left.
 		if held, err = l.check(ctx, until); err != nil {
 			return err
 		}
-		l.client.sessions.caps(l, held)
+		sessions.caps(l, held)
 	}
 	if b != nil {
-		l.client.sessions.proves(l, b, sent)
+		sessions.proves(l, b, sent)
 		return nil
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.until, l.proved = held, sent
-	if l.state == isHeld && l.ending != nil {
-		l.ending.Reset(time.Until(l.until))
-	}
+	l.proved = sent
+	l.endsAt(held)
 	return nil
+}
+
+// hasNoSession returns whether the server does not know the session. It is opened again, and binds the lock then.
+func (l *Lock) hasNoSession(b *binding, err error) bool {
+	var answer ServerError
+	if !errors.As(err, &answer) || answer.Code() != "NOSESSION" {
+		return false
+	}
+	l.client.sessions.ended(b)
+	return true
 }
 
 // check asks the server until when the lock is held.
@@ -290,14 +305,24 @@ func (l *Lock) check(ctx context.Context, until time.Time) (time.Time, error) {
 
 // renew returns the replies to the renewals.
 func (l *Lock) renew(ctx context.Context, until time.Time, lease time.Duration, session ...string) ([]any, error) {
+	l.sends(lease)
+	if len(session) > 0 {
+		l.client.sessions.sees(l)
+	}
 	commands := l.target.renew(l.owner, l.token, lease, session...)
 	key := l.target.keys[0]
 	if l.terms.replicas == 0 {
-		replies, _, err := l.client.ask(ctx, key, until, commands...)
+		replies, unread, err := l.client.ask(ctx, key, until, commands...)
+		if unread == 0 {
+			l.answered(err == nil)
+		}
 		return replies, err
 	}
 	timeout := min(l.terms.replicasTimeout, max(time.Millisecond, time.Until(until)))
 	replies, err := l.client.once(ctx, key, false, until, l.patience(), append(commands, waitFor(l.terms.replicas, timeout))...)
+	if !isUnread(err) {
+		l.answered(err == nil && firstError(replies) == nil)
+	}
 	if err != nil {
 		if isAnswer(err) {
 			return nil, err
@@ -383,7 +408,7 @@ func (l *Lock) Unlock(ctx context.Context) error {
 		until = deadline
 	}
 	commands := l.farewell()
-	replies, repeated, err := l.client.ask(ctx, l.target.keys[0], until, commands...)
+	replies, unread, err := l.client.ask(ctx, l.target.keys[0], until, commands...)
 	if err != nil {
 		l.releaseBehind(commands, kept)
 		return explained(l.target.name, err)
@@ -393,7 +418,7 @@ func (l *Lock) Unlock(ctx context.Context) error {
 	}
 	for _, reply := range replies {
 		// If the lock was held when this began, a second try that finds nothing finds what the first has done.
-		if reply == nil && (repeated == 0 || !wasHeld) {
+		if reply == nil && (unread == 0 || !wasHeld) {
 			return &failure{ErrLost, l.target.name, errors.New("the server has no such hold")}
 		}
 	}

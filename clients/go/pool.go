@@ -43,13 +43,13 @@ func newPool(access *access, address string, size int) *pool {
 // that at most for `answer` for a connection and the replies.
 func (p *pool) exchange(ctx context.Context, until time.Time, answer time.Duration, commands ...command) ([]any, error) {
 	if err := enter(ctx, p.places, until); err != nil {
-		return nil, err
+		return nil, &unsent{err}
 	}
 	defer p.exit()
 	until = earlier(until, time.Now().Add(answer))
 	c, err := p.take(ctx, until)
 	if err != nil {
-		return nil, err
+		return nil, &unsent{err}
 	}
 	defer p.give(c)
 	replies, err := c.exchange(ctx, until, nil, commands...)

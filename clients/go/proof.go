@@ -23,13 +23,13 @@ func (l *Lock) certain() time.Time {
 
 // reach returns for how long a proof is good.
 func (l *Lock) reach() time.Duration {
-	return min(l.client.sessions.time, l.leaseNow()*2/3)
+	return min(l.client.sessions.time, l.sureLease()*2/3)
 }
 
 // reaches notes that a cap has not cut a renewal that was sent then. The caller holds sessions.mu.
 func (l *Lock) reaches(sent time.Time) {
 	if !l.known {
-		l.cap = later(l.cap, endOf(sent, l.leaseNow()))
+		l.cap = later(l.cap, endOf(sent, l.sureLease()))
 	}
 }
 
@@ -41,6 +41,13 @@ func (s *sessions) caps(l *Lock, at time.Time) {
 	if l.home != nil {
 		l.home.sees(l)
 	}
+}
+
+// sees is told that the end of a lock has changed.
+func (s *sessions) sees(l *Lock) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	l.home.sees(l)
 }
 
 // proves notes that a lock was bound by a command that was sent then.

@@ -60,7 +60,9 @@ func (h *home) bind(ctx context.Context, all bool) error {
 	h.all.mu.Unlock()
 	return h.each(ctx, h.those(func(l *Lock) bool { return all || !l.bound }),
 		func(l *Lock) []command {
-			return l.target.renew(l.owner, l.token, l.leaseNow(), "SESSIONID", h.id)
+			lease := l.wantedLease()
+			l.sends(lease)
+			return l.target.renew(l.owner, l.token, lease, "SESSIONID", h.id)
 		},
 		func(l *Lock, replies []any, sent time.Time) error {
 			return h.bound(l, replies, generation, sent)
@@ -70,6 +72,7 @@ func (h *home) bind(ctx context.Context, all bool) error {
 // bound takes the replies to the renewals of a lock.
 func (h *home) bound(l *Lock, replies []any, generation int, sent time.Time) error {
 	err := firstError(replies)
+	l.answered(err == nil)
 	switch {
 	case err == nil && contains(replies, nil):
 		l.lose(errors.New("the server has no such hold"))
