@@ -28,8 +28,11 @@ func (c *Client) acquire(ctx context.Context, t target, options []Option) (*Lock
 	if err := t.check(); err != nil {
 		return nil, err
 	}
-	if ctx.Err() != nil {
+	if isCanceled(ctx) {
 		return nil, fmt.Errorf("dlock: %s: %w", t.name, context.Cause(ctx))
+	}
+	if ctx.Err() != nil { // The deadline has passed: no server was asked.
+		return nil, &failure{&outage{context.Cause(ctx), ctx.Err()}, t.name, nil}
 	}
 	if !c.begins() {
 		return nil, &failure{ErrClosed, t.name, nil}
@@ -441,16 +444,4 @@ func (a *attempt) settle() {
 		commands = append(commands, a.target.releaseAll(owner)...)
 	}
 	a.client.behind(func() { a.client.releaseBehind(a.target.keys[0], commands, a.usesSession()) })
-}
-
-// releaseBehind releases holds that nobody waits for. If no server answers, they end with their leases; the session would
-// keep them, so it has to go on trying.
-func (c *Client) releaseBehind(key string, commands []command, kept bool) {
-	_, _, err := c.ask(c.last, key, time.Now().Add(cleanupLimit), commands...)
-	if err == nil || isAnswer(err) || !kept || c.ctx.Err() != nil {
-		return
-	}
-	if p, err := c.poolOf(c.last, key, false, time.Now().Add(step)); err == nil {
-		c.sessions.owe(p, key, commands)
-	}
 }

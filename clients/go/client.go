@@ -194,7 +194,7 @@ func (c *Client) releaseAll(locks []*Lock) {
 		go func() {
 			defer workers.Done()
 			for lock := range queue {
-				lock.Unlock(ctx) // Otherwise it ends with its lease.
+				lock.unlock(ctx) // Otherwise it ends with its lease.
 			}
 		}()
 	}

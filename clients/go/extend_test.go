@@ -92,6 +92,7 @@ func TestALockWhoseLeaseBecomesShorterIsRenewedInTime(t *testing.T) {
 	t.Parallel()
 	s := startServer(t)
 	lock := acquire(t, newClient(t, s.address(), dlock.WithoutSession()), "job", dlock.WithLease(time.Minute))
+	time.Sleep(100 * time.Millisecond) // By now it waits for the next renewal, in 20 s.
 	if err := lock.Extend(context.Background(), 2*time.Second); err != nil {
 		t.Fatal(err)
 	}
