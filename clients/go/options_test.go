@@ -4,25 +4,11 @@ import (
 	"context"
 	"errors"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
 	dlock "dlock.example/dlock/clients/go"
 )
-
-// late is by how much this machine was late so far, as a goroutine that sleeps sees it.
-var late atomic.Int64
-
-func init() {
-	go func() {
-		for {
-			began := time.Now()
-			time.Sleep(5 * time.Millisecond)
-			late.Add(int64(max(0, time.Since(began)-6*time.Millisecond)))
-		}
-	}()
-}
 
 // hands is the number of threads and processes that the news of a loss passes through, each of which may be late.
 const hands = 3

@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -40,6 +41,7 @@ func TestMain(m *testing.M) {
 	if at := os.Getenv("DLOCK_GO_TAKES_TURNS"); at != "" {
 		takeTurnsForever(at)
 	}
+	go watchLateness()
 	ended := func() int {
 		s, err := newServer("examples")
 		if err != nil {
@@ -51,6 +53,18 @@ func TestMain(m *testing.M) {
 		return m.Run()
 	}()
 	os.Exit(ended)
+}
+
+// late is by how much this machine was late so far, as a goroutine that sleeps sees it.
+var late atomic.Int64
+
+// watchLateness runs as long as the tests.
+func watchLateness() {
+	for {
+		began := time.Now()
+		time.Sleep(5 * time.Millisecond)
+		late.Add(int64(max(0, time.Since(began)-6*time.Millisecond)))
+	}
 }
 
 // holdForever is what a program does that is killed.
