@@ -29,6 +29,12 @@ if go=$(scripts/go); then
     export GOTOOLCHAIN=local GOPROXY=off GOFLAGS=-mod=readonly GOWORK=off GOPATH=$PWD/target/go GOCACHE=$PWD/target/go/cache
     (cd clients/go && "$go" build -o "$classes/go-adapter" ./internal/conformance)
     play 'Go' "$classes/go-adapter"
+    if [[ -z ${DLOCK_THROUGH:-} ]]; then
+        for by in sentinel cluster; do
+            options=(--by "$by" --only cancel_at_every_point,outage_down,outage_hang,outage_killed,renewal)
+            play "Go, $by" "$classes/go-adapter"
+        done
+    fi
 else
     echo "skipped: the adapter of Go: $go"
     go=

@@ -123,8 +123,10 @@ class Adapter:
 class Play:
     """One scenario, with servers of its own."""
 
-    def __init__(self, adapter: Adapter, through: str | None) -> None:
+    def __init__(self, adapter: Adapter, through: str | None, by: str | None) -> None:
         self._adapter = adapter
+        # How the adapter finds the server. None: by its address.
+        self._by = by
         # What the agent is over, through which the scenario is played.
         self._through = through
         self._agents: list[Agent | Sentinel] = []
@@ -143,6 +145,8 @@ class Play:
             self._kind = words[1]
         elif words[0] == "needs" and words[1] not in self._adapter.features:
             raise Skipped(words[1])
+        if self._by == "cluster" and words == ["servers", "replica"]:
+            raise Skipped("replicas in its cluster")
         if self._through == "quorum" and words in (["servers", "replica"], ["servers", "plain"], ["needs", "slots"]):
             raise Skipped(f"{NOT_OVER_A_QUORUM[words[0] if words[0] == 'servers' else 'slot']} over a quorum")
 
@@ -184,13 +188,17 @@ class Play:
             self._proxy = Proxy(agent.port)
             self._port = self._proxy.port
             return
-        self._servers = [Server(module=self._kind != "plain")]
+        self._servers = [Server(module=self._kind != "plain", cluster=self._by == "cluster")]
         if self._kind == "replica":
             self._servers.append(Server())
             self._servers[1].replicate(self._servers[0])
         self._proxy = Proxy(self._servers[0].port)
         self._port = self._proxy.port
-        if self._through == "sentinel":
+        if self._by == "cluster":
+            self._server.announce(self._port)
+        if self._by == "sentinel":
+            self._agents = [Sentinel(self._port)]
+        elif self._through == "sentinel":
             sentinel = Sentinel(self._port)
             self._agents = [Agent("-s", f"redis-sentinel://127.0.0.1:{sentinel.port}/locks"), sentinel]
         elif self._through is not None:
@@ -215,6 +223,8 @@ class Play:
         background = text.endswith(" &")
         do, *words = text.removesuffix(" &").split()
         request: dict[str, Any] = {"do": do, "lock": lock, "port": self._port}
+        if self._by is not None:
+            request["by"] = self._by
         if do == "acquire":
             request |= {**OPTIONS, "name": words.pop(0)}
         if do == "extend":
@@ -356,7 +366,9 @@ class Play:
         if self._through == "quorum":
             self._servers = [Quorum(self._server.ports)]
             return
-        self._servers.insert(0, Server())
+        self._servers.insert(0, Server(cluster=self._by == "cluster"))
+        if self._by == "cluster":
+            self._server.announce(self._way.port)
         self._way.lead(self._server.port)
 
     def _failover(self, gap: str = "0") -> None:
@@ -393,9 +405,11 @@ def unrolled(lines: list[str]) -> Iterator[tuple[int, str]]:
         yield number, line
 
 
-def play(file: Path, adapter: Adapter, through: str | None = None) -> None:
+def play(file: Path, adapter: Adapter, through: str | None = None, by: str | None = None) -> None:
     """Plays a scenario; raises `Broken`, `Skipped` or `NoAnswer`."""
-    scenario = Play(adapter, through)
+    if by is not None and by not in adapter.features:
+        raise Skipped(by)
+    scenario = Play(adapter, through, by)
     try:
         for number, line in unrolled(file.read_text().splitlines()):
             text = line.split("#")[0].strip()
@@ -412,12 +426,12 @@ def play(file: Path, adapter: Adapter, through: str | None = None) -> None:
         scenario.close()
 
 
-def play_in_time(file: Path, command: list[str], through: str | None) -> None:
+def play_in_time(file: Path, command: list[str], through: str | None, by: str | None) -> None:
     """Plays a scenario with an adapter of its own, and again if the machine was too late for it."""
     for left in reversed(range(TRIES)):
         adapter = Adapter(command)
         try:
-            play(file, adapter, through)
+            play(file, adapter, through, by)
             return
         except NoAnswer as error:
             if left == 0:
@@ -432,6 +446,7 @@ def main() -> int:
     parser.add_argument("--only", help="one scenario, or several: NAME,NAME")
     parser.add_argument("--title", default="", help="what the lines of the output begin with")
     parser.add_argument("--through", choices=["one", "sentinel", "quorum"], help="over what an agent is, if through one")
+    parser.add_argument("--by", choices=["sentinel", "cluster"], help="how the adapter finds the server, if not by its address")
     parser.add_argument("adapter", nargs="+")
     arguments = parser.parse_args()
     failed = 0
@@ -439,7 +454,7 @@ def main() -> int:
     for file in (HERE / "scenarios" / f"{name}.txt" for name in names):
         began = time.monotonic()
         try:
-            play_in_time(file, arguments.adapter, arguments.through)
+            play_in_time(file, arguments.adapter, arguments.through, arguments.by)
             print(f"{arguments.title} {file.stem}: passed in {time.monotonic() - began:.1f} s", flush=True)
         except Skipped as lacking:
             print(f"skipped: {arguments.title} {file.stem}: no {lacking}", flush=True)

@@ -44,8 +44,10 @@ def soon(what: str, condition: Callable[[], bool]) -> None:
 class Server:
     """A server on a free port."""
 
-    def __init__(self, *, module: bool = True, port: int = 0, durable: bool = False) -> None:
-        """`port`: the one to use. `durable`: keeps locks on disk, as a member of a quorum that counts at once."""
+    def __init__(self, *, module: bool = True, port: int = 0, durable: bool = False, cluster: bool = False) -> None:
+        """`port`: the one to use. `durable`: keeps locks on disk, as a member of a quorum that counts at once.
+        `cluster`: is the only node of a cluster.
+        """
         self._home = tempfile.TemporaryDirectory()
         binary = os.environ.get("DLOCK_SERVER") or shutil.which("redis-server") or "valkey-server"
         words = [binary, "--bind", "127.0.0.1", "--dir", self._home.name, "--save", ""]
@@ -54,6 +56,8 @@ class Server:
             words += ["--loadmodule", os.environ.get("DLOCK_MODULE") or str(MODULE)]
         if durable:
             words += ["--appendonly", "yes", "--appendfsync", "always"]
+        if cluster:
+            words += ["--cluster-enabled", "yes", "--cluster-port", str(free_port())]
         for _ in range(3):
             self.port = port or free_port()
             self._process = subprocess.Popen([*words, "--port", str(self.port)], stdout=subprocess.DEVNULL)
@@ -62,10 +66,20 @@ class Server:
             soon("the server answers, or ends", lambda: self._answers() or self._process.poll() is not None)
             # Another program may have got the port first.
             if self._process.poll() is None:
+                if cluster:
+                    self._own_all_slots()
                 return
             self.client.close()
         self.close()
         raise Broken("the server does not start")
+
+    def _own_all_slots(self) -> None:
+        self.call("CLUSTER", "ADDSLOTSRANGE", 0, 16383)
+        soon("the cluster is up", lambda: "cluster_state:ok" in str(self.call("CLUSTER", "INFO")))
+
+    def announce(self, port: int) -> None:
+        """Tells clients another port of this node."""
+        self.call("CONFIG", "SET", "cluster-announce-port", port)
 
     def _answers(self) -> bool:
         """Returns whether it does, and not another server at its port."""

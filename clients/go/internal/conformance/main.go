@@ -19,6 +19,7 @@ type request struct {
 	Do              string `json:"do"`
 	Lock            string `json:"lock"`
 	Port            int    `json:"port"`
+	By              string `json:"by"`
 	Name            string `json:"name"`
 	Lease           int    `json:"lease"`
 	Wait            *int   `json:"wait"`
@@ -56,7 +57,7 @@ type adapter struct {
 var errCanceled = errors.New("canceled by the scenario")
 
 func main() {
-	fmt.Println(`{"features": ["cancel", "outage", "named", "slots"]}`)
+	fmt.Println(`{"features": ["cancel", "outage", "named", "slots", "sentinel", "cluster"]}`)
 	a := &adapter{entries: map[string]*entry{}}
 	lines := bufio.NewScanner(os.Stdin)
 	for lines.Scan() {
@@ -184,11 +185,23 @@ func (a *adapter) client(r request) (*dlock.Client, error) {
 		// A quorum wants a lease of twice the session's time.
 		settings = append(settings, dlock.WithSession(min(10*time.Second, max(900*time.Millisecond, millis(r.Lease)/2))))
 	}
-	client, err := dlock.New(fmt.Sprintf("127.0.0.1:%d", r.Port), settings...)
+	client, err := connected(r, settings)
 	if r.Named {
 		a.named = client
 	}
 	return client, err
+}
+
+// connected returns a client that finds the server as the harness says.
+func connected(r request, settings []dlock.ClientOption) (*dlock.Client, error) {
+	at := fmt.Sprintf("127.0.0.1:%d", r.Port)
+	switch r.By {
+	case "sentinel":
+		return dlock.NewSentinel("locks", []string{at}, settings...)
+	case "cluster":
+		return dlock.NewCluster([]string{at}, settings...)
+	}
+	return dlock.New(at, settings...)
 }
 
 // slots returns what acquires a permit with a number.
