@@ -80,6 +80,8 @@ pub struct Belief {
     pub key: usize,
     pub mode: Mode,
     pub token: u64,
+    /// Its number, if it is a permit with one.
+    pub slot: Option<u32>,
     /// Since when, in µs of the true time.
     pub from: u64,
     /// Until when it lasts without the session of a connection.
@@ -95,6 +97,12 @@ pub struct Belief {
 }
 
 impl Belief {
+    /// Whether the two cannot be true of one lock at the same time.
+    pub fn excludes(&self, other: &Belief) -> bool {
+        let same_number = self.slot.is_some() && self.slot == other.slot;
+        same_number || self.mode == Mode::Exclusive || other.mode == Mode::Exclusive
+    }
+
     /// When it ends; `None`: with its connection.
     pub fn end(&self) -> Option<u64> {
         let has_connection = matches!(self.session, Some(Bond::Connection(_)));

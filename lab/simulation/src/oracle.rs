@@ -47,8 +47,7 @@ impl Oracle {
     pub fn granted(&mut self, servers: &Servers, clients: &mut Clients, server: usize, owner: usize, belief: &Belief) {
         for (client, other) in clients.all.iter_mut().enumerate().filter(|(client, _)| *client != owner) {
             other.beliefs.retain(|theirs| {
-                let excludes = theirs.mode == Mode::Exclusive || belief.mode == Mode::Exclusive;
-                if theirs.key != belief.key || !excludes || !theirs.is_live(servers.now_us) {
+                if theirs.key != belief.key || !theirs.excludes(belief) || !theirs.is_live(servers.now_us) {
                     return true;
                 }
                 let why = explain(servers, server, theirs).unwrap_or_else(|| {
@@ -76,9 +75,13 @@ impl Oracle {
     /// A belief ends.
     pub fn end(&mut self, now_us: u64, owner: usize, belief: &Belief) {
         let until = belief.end().map_or(now_us, |end| now_us.min(end));
-        let (key, owner) = (belief.key.to_string(), owner.to_string());
-        let hold = Hold { token: belief.token, key, owner, mode: belief.mode };
-        self.spans.push(Span { hold, from: belief.from, until: until.max(belief.from) });
+        let mut add = |key: String, mode| {
+            let hold = Hold { token: belief.token, key, owner: owner.to_string(), mode };
+            self.spans.push(Span { hold, from: belief.from, until: until.max(belief.from) });
+        };
+        add(belief.key.to_string(), belief.mode);
+        // A number is like a lock that only one has.
+        belief.slot.into_iter().for_each(|slot| add(format!("{} number {slot}", belief.key), Mode::Exclusive));
     }
 
     /// Where nothing can be lost, the checker of all other histories has to agree.

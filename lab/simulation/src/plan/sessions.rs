@@ -1,11 +1,15 @@
-//! What a seed draws beside: named sessions, what befalls their clients, and caps.
+//! What a seed draws beside: named sessions, what befalls their clients, caps, and numbers of permits.
 
+use std::num::NonZeroU32;
+
+use dlock_core::Want;
 use dlock_testkit::histories::{How, Lease};
 use dlock_testkit::random::Random;
 
 use super::{CLIENTS, Command, Event, Plan, SILENCE_US, What};
 
-/// Some requests of the plan ask for a named session, or for a cap; and clients hang, are cut off, die and close sessions.
+/// Some requests of the plan ask for a named session, a cap or a number; and clients hang, are cut off, die and close
+/// sessions.
 pub(super) fn add(plan: &mut Plan, random: &mut Random) {
     let fails = !random.one_in(4);
     for Event { what, .. } in &mut plan.events {
@@ -36,6 +40,9 @@ fn change(how: &mut How, random: &mut Random) {
             Lease::Own | Lease::Until(_) => 1,
         };
         how.cap = Some(random.within(lease..lease + 900));
+    }
+    if let Want::Permits { limit, permits: NonZeroU32::MIN } = how.want {
+        how.want = if random.one_in(4) { how.want } else { Want::Slot { limit } };
     }
 }
 

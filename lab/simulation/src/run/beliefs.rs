@@ -87,7 +87,7 @@ impl Run {
         if belief.session.is_none() && hold.session.is_some() {
             return;
         }
-        belief.token = hold.token;
+        (belief.token, belief.slot) = (hold.token, hold.slot);
         let from_now = |time: u64| self.servers.now_us + (time * 1000).saturating_sub(world.now_us());
         belief.until = named.map_or(from_now(hold.deadline), |session| session.until);
         belief.last = hold.cap.map_or(u64::MAX, from_now);
@@ -108,7 +108,10 @@ impl Run {
             let is_same = |old: &&Belief| old.token == token;
             let from = old.as_ref().filter(is_same).map_or(self.servers.now_us, |old| old.from);
             let (deadlines, ended) = (Vec::new(), Vec::new());
-            let belief = Belief { key, mode, token, from, until: 0, last: u64::MAX, session: None, deadlines, ended };
+            let slot = self.servers.all[server].world.model().mine(key, client, mode).and_then(|hold| hold.slot);
+            self.counts.numbers += usize::from(slot.is_some());
+            let (until, last, session) = (0, u64::MAX, None);
+            let belief = Belief { key, mode, token, slot, from, until, last, session, deadlines, ended };
             self.oracle.granted(&self.servers, &mut self.clients, server, client, &belief);
             if is_heard {
                 self.believe(client, server, belief);
