@@ -58,7 +58,7 @@ fn circles(imports: &Imports) -> Vec<String> {
     found
 }
 
-/// What every file of `src/` imports of the others. `lib.rs` is the contents page, and nobody imports it.
+/// Returns the imports of every file of `src/` from the others. `lib.rs` is the contents page: no file imports it.
 fn imports() -> Imports {
     let src = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
     let mut files = Vec::new();

@@ -1,11 +1,11 @@
 //! The packages in `clients/` and the recipes in `docs/recipes/` do what they promise, each with the real client of its
 //! language: `tests/clients/*.sh` and `tests/recipes/*.sh` run them, one script a language.
 //!
-//! A script finds an empty server with the module at `DLOCK_TEST_HOST` and `DLOCK_TEST_PORT`, of which it may do what it
-//! likes. It ends with 0, or with 77 after a line `missing: what` on stdout if the language is not on this machine. That
-//! is a failure too (`make test` installs the languages), unless `DLOCK_RECIPES_MISSING_OK=go,erlang` names it: then it is
-//! reported as missing, past what libtest captures. So are its lines `skipped: test: reason`.
-//! `DLOCK_RECIPES=python,node` runs those only.
+//! A script finds an empty server with the module at `DLOCK_TEST_HOST` and `DLOCK_TEST_PORT`, of which it may do what
+//! it likes. It ends with 0, or with 77 after a line `missing: what` on stdout if the language is not on this machine.
+//! A missing language is a failure too (`make test` installs the languages), unless
+//! `DLOCK_RECIPES_MISSING_OK=go,erlang` names it: then it is reported as missing, past what libtest captures. So are
+//! its lines `skipped: test: reason`. `DLOCK_RECIPES=python,node` runs those only.
 
 #![allow(
     clippy::unwrap_used,
@@ -29,13 +29,13 @@ use dlock_testkit::Server;
 use dlock_testkit::process::die_with_the_tests;
 use dlock_testkit::skip::skipped;
 
-/// What a script gets, on a busy machine too.
+/// The time for a script, on a busy machine too.
 const DEADLINE: Duration = Duration::from_secs(600);
 /// The exit code that says: not on this machine.
 const MISSING: i32 = 77;
 
-/// What is in the lines that name a failed test: of JUnit, pytest (which begins those of the reason with an `E`), Node.js,
-/// Go, compilers, and the scripts themselves.
+/// Parts of the lines that name a failed test: of JUnit, pytest (which begins those of the reason with an `E`),
+/// Node.js, Go, compilers, and the scripts themselves.
 const SIGNS: [&str; 8] = ["JUnit Jupiter:", "FAILED", "✖", "not ok ", "--- FAIL", "panic:", "DATA RACE", "error:"];
 /// How many lines a failed test and its reason take.
 const REASON: usize = 12;

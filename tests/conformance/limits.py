@@ -49,7 +49,7 @@ class Bench:
         return self.acquire(lock, wait, name).get(timeout=60)
 
     def queued(self, number: int) -> None:
-        """Waits until so many requests are in the queue."""
+        """Waits until this number of requests is in the queue."""
         soon("they wait", lambda: int(self.server.info("job").get("waiters", 0)) == number)
 
     def cancel(self, lock: str, answer: Answer) -> Cell:

@@ -127,13 +127,13 @@ class Play:
         self._adapter = adapter
         # How the adapter finds the server. None: by its address.
         self._by = by
-        # What the agent is over, through which the scenario is played.
+        # The servers behind the agent through which the scenario is played.
         self._through = through
         self._agents: list[Agent | Sentinel] = []
         self._kind = "one"
         self._servers: list[Any] = []
         self._proxy: Proxy | None = None
-        # What goes on in the background: where the answer will be, when it began, and how late the machine was until then.
+        # Commands in the background: where the answer will be, when it began, and how late the machine was until then.
         self._pending: dict[str, tuple[queue.Queue[dict[str, Any]], float, float]] = {}
         self._stalls = Stalls()
         self._tokens: dict[str, int] = {}

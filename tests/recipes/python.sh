@@ -1,4 +1,4 @@
-# The recipes for Python. What a snippet prints is what its comments `# prints: …` say, in this order.
+# The recipes for Python. A snippet prints the texts of its comments `# prints: …`, in this order.
 set -euo pipefail
 python=$(scripts/python) || { echo 'missing: Python, or its packages (make test installs them)'; exit 77; }
 export PYTHONDONTWRITEBYTECODE=1

@@ -1,4 +1,4 @@
-//! What a user may do who has the permission to lock and no other: lock the keys that are its own, and nothing else.
+//! A user with the permission to lock and no other locks the keys that are its own, and does nothing else.
 
 use std::collections::BTreeSet;
 

@@ -1,4 +1,4 @@
-//! What the server knows about the commands: docs, flags, keys, permissions.
+//! The server's knowledge of the commands: docs, flags, keys, permissions.
 
 use std::collections::{BTreeSet, HashMap};
 

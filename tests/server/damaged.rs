@@ -58,7 +58,7 @@ fn works(client: &mut Client, key: &str, dump: &[u8]) {
     }
     let shown = dump.escape_ascii().to_string();
     keeps_the_rules(client, key, &shown);
-    // What was taken can be stored and restored again, the same.
+    // A dump that was accepted can be stored and restored again, the same.
     let again = client.bytes(format!("DUMP {key}"));
     let restore = req!["RESTORE", "again", 900_000, &again, "REPLACE"];
     let replies = client.pipeline(&[req!["MULTI"], restore, req!["DUMP", "again"], req!["EXEC"]]);

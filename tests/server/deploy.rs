@@ -1,4 +1,4 @@
-//! What operators copy: the examples in `packaging/`, and the lines of docs/install.md.
+//! The files that operators copy: the examples in `packaging/`, and the lines of docs/install.md.
 
 use std::fs;
 use std::process::Command;

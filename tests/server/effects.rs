@@ -1,4 +1,4 @@
-//! What goes to replicas and into the AOF: effects, and nothing for what changes nothing.
+//! Replicas and the AOF get effects, and nothing for a command that changes nothing.
 
 use crate::support::{Server, req};
 

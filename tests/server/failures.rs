@@ -1,5 +1,5 @@
 //! The table of failures in `docs/choosing.md`, row by row: what becomes of a lock that its lease, the session of a
-//! connection or a named session keeps. What a grace changes is in `sessions_failures`.
+//! connection or a named session keeps. `sessions_failures` shows how a grace changes it.
 
 use std::net::Ipv4Addr;
 use std::time::{Duration, Instant};
@@ -11,7 +11,7 @@ use crate::support::replica::counter;
 use crate::support::skip::skipped;
 use crate::support::{Client, Server, lock_info, soon};
 
-/// What keeps the hold of `a` on `k`.
+/// The bond that keeps the hold of `a` on `k`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Lease,
@@ -23,7 +23,7 @@ use Kind::{Lease, Named, Session};
 
 const KINDS: [Kind; 3] = [Lease, Session, Named];
 
-/// When somebody else gets the lock.
+/// When another client gets the lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Freed {
     AtOnce,
@@ -76,7 +76,7 @@ impl Kind {
     }
 }
 
-/// Somebody who waits for the lock.
+/// A client that waits for the lock.
 struct Next {
     waiter: Client,
     client: Client,
@@ -88,7 +88,7 @@ impl Next {
     fn of(server: &Server) -> Next {
         let mut client = server.client();
         soon("held", || lock_info(&mut client, "k").is_some());
-        // The key itself outlives its lease while somebody waits.
+        // The key itself outlives its lease while a request waits.
         let end = client.end_of("k");
         let waiter = server.waiter("DLOCK.ACQUIRE k b BLOCK 60000");
         Next { waiter, client, end }

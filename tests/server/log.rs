@@ -252,7 +252,7 @@ fn a_key_that_goes_with_live_holds_is_a_delete() {
         client.run(notice);
         assert_eq!(events(&mut client), ["delete"], "{notice}");
     }
-    // What the module deletes itself is not lost.
+    // A lock that the module deletes itself is not lost.
     client.ok("DLOCK.LOG RESET");
     client.int("DLOCK.ACQUIRE mine a PX 600000");
     client.int("DLOCK.RELEASE mine a");
@@ -317,7 +317,7 @@ fn a_flush_of_many_keys_without_a_lock_is_none() {
         client.ok("SELECT 0");
         client.ok(flush);
         assert_eq!(log(&mut client), [], "{flush}: the locks are in another database");
-        // Among so many, a lock of a session is known.
+        // Among all these, a lock of a session is known.
         session.ok("SELECT 0");
         client.pour((0..30_000).map(|n| format!("SET string{n} v")));
         session.int("DLOCK.ACQUIRE bound a PX 600000 SESSION");

@@ -8,7 +8,7 @@ use crate::support::replica::info_field;
 use crate::support::version::Version;
 use crate::support::{Client, Server, Setup, int_of, list_of, text_of};
 
-/// Logs so many holds.
+/// Logs this number of holds.
 fn fill(client: &mut Client, entries: usize) {
     client.ok("CONFIG SET dlock.log-hold 0");
     let pair = ["DLOCK.ACQUIRE k a", "DLOCK.RELEASE k a"];

@@ -1,4 +1,4 @@
-//! What a client, a replica and an operator see of dlock, on real servers. One file a promise.
+//! A client's, a replica's and an operator's view of dlock, on real servers. One file per promise.
 //!
 //! `DLOCK_SERVER` names the server (default: `redis-server` on the path), `DLOCK_MODULE` and `DLOCK_MODULE_HOOKS`
 //! the module and its debug build, with the hooks for tests.

@@ -11,7 +11,7 @@ use crate::support::{Client, Server, list_of, lock_info, req, text_of};
 #[derive(Clone, Debug)]
 struct Word {
     name: String,
-    /// What its value is: nothing, a number or a text.
+    /// The type of its value: nothing, a number or a text.
     kind: String,
     /// The options that exclude each other have the same group.
     group: Option<String>,

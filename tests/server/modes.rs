@@ -1,4 +1,4 @@
-//! Who may enter: exclusive, reentrant, shared, downgrade, upgrade.
+//! Modes of entry: exclusive, reentrant, shared, downgrade, upgrade.
 
 use std::sync::atomic::{AtomicI64, Ordering};
 

@@ -189,7 +189,7 @@ fn no_more_sessions_than_the_limit() {
     assert_eq!(counter(&mut client, "named_sessions"), 2);
 }
 
-/// Whoever waited for a session that has ended is in nobody's way, before a timer has sent it away.
+/// A request for a session that has ended is in nobody's way, before a timer has sent it away.
 #[test]
 fn a_closed_session_waits_for_nothing() {
     let (server, mut client) = Server::start().with_client();

@@ -1,4 +1,4 @@
-//! What an operator and a watching client see: counters, keyspace events, `WATCH`, `CLIENT TRACKING`.
+//! The view of an operator and of a watching client: counters, keyspace events, `WATCH`, `CLIENT TRACKING`.
 
 use std::collections::BTreeMap;
 use std::os::unix::process::ExitStatusExt;

@@ -1,4 +1,4 @@
-//! What the server refuses to every command that writes, it refuses to locks.
+//! The server refuses to locks what it refuses to every command that writes.
 
 use crate::support::replica::info_field;
 use crate::support::{Client, Server, soon};
@@ -58,7 +58,7 @@ fn of_several_errors_the_first_in_order_is_returned() {
     client.int("DLOCK.RLOCK r b PX 600000");
     // The one that may wait: an upgrade, and an owner of a cycle.
     let upgrade = server.waiter("DLOCK.WLOCK r b BLOCK 0");
-    // What has no lease of its own cannot be bound.
+    // A hold without a lease of its own cannot be bound.
     client.ok("CONFIG SET dlock.default-lease 200");
     for (request, error) in [
         ("ACQUIRE text a PX 0 SESSION BLOCK 0", "ERR invalid expire time"),

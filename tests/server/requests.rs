@@ -86,7 +86,7 @@ fn a_final_release_sent_again_gets_nil() {
             let reply = first(&server, request, delivered, || lock_info(&mut client, "k").is_none());
             assert!(reply.is_none_or(|reply| reply == Value::Int(1)));
             server.client().nil(request);
-            // Somebody else's hold is none of its business.
+            // Another owner's hold does not concern it.
             client.int("DLOCK.ACQUIRE k b");
             server.client().nil(request);
             assert_eq!(lock_info(&mut client, "k").unwrap().count, 1);
@@ -331,7 +331,7 @@ fn a_repeat_never_gets_somebody_elses_token() {
         assert_eq!(lock_info(&mut client, "k").unwrap().count, 1);
         assert_eq!(counter(&mut client, "replays"), 0);
     }
-    // Nor does a release reach somebody else's hold.
+    // Nor does a release reach another owner's hold.
     let (_server, mut client) = Server::start().with_client();
     lapse(&mut client, &["RACQUIRE k a PX 50", "RACQUIRE k a", "RELEASE k a REQUEST out"]);
     client.int("DLOCK.RACQUIRE k b PX 600000");

@@ -1,4 +1,4 @@
-//! What a request was answered is kept with the hold: over restarts, by replicas, and in dumps.
+//! The answer to a request is kept with the hold: over restarts, by replicas, and in dumps.
 
 use crate::support::replica::counter;
 use crate::support::story::story;

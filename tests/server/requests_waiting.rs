@@ -7,7 +7,7 @@ use redis::Value;
 use crate::support::replica::counter;
 use crate::support::{Client, Server, lock_info, soon};
 
-/// A server where `k` is held by `x`, and so many connections.
+/// Starts a server where `x` holds `k`, with `N` connections.
 fn held<const N: usize>() -> (Server, Client, [Client; N]) {
     let (server, mut client) = Server::start().with_client();
     client.int("DLOCK.ACQUIRE k x PX 600000");
@@ -15,7 +15,7 @@ fn held<const N: usize>() -> (Server, Client, [Client; N]) {
     (server, client, others)
 }
 
-/// Sends what must wait, and waits until so many do.
+/// Sends a request that must wait, and waits until `waiters` do.
 #[track_caller]
 fn wait(client: &mut Client, waiter: &mut Client, request: &str, waiters: i64) {
     waiter.send(request);

@@ -26,7 +26,7 @@ fn permits_are_one_effect_and_so_is_a_grant_from_the_queue() {
         all_granted(&mut waiters);
     });
     assert_eq!(names, ["MULTI", "DLOCK.RELEASE", "DLOCK.APPLY", "DLOCK.APPLY", "EXEC"]);
-    // What is refused or repeated is none.
+    // A refused or repeated request replicates no change.
     let names = server.appended(|| {
         client.nil("DLOCK.SACQUIRE k d 9 PERMITS 2");
         client.nil("DLOCK.RELEASE k a PERMITS 9");

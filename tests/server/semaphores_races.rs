@@ -23,7 +23,7 @@ struct Use {
     until: Instant,
 }
 
-/// What the workers share.
+/// The state that the workers share.
 struct Pool {
     /// The primary's.
     port: AtomicU16,
@@ -47,7 +47,7 @@ fn work(pool: &Pool, worker: usize) {
     }
 }
 
-/// Takes a number, and gives it back in one of several ways. Nothing: a new connection is needed.
+/// Takes a number, and releases it in one of several ways. `None`: a new connection is needed.
 fn use_one(pool: &Pool, client: &mut Client, round: usize) -> Option<()> {
     let (session, is_capped) = (if round.is_multiple_of(4) { "SESSION" } else { "" }, round % 4 < 2);
     let cap = if is_capped { format!("MAXHOLD {}", LEASE.as_millis()) } else { String::new() };

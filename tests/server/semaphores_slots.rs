@@ -5,7 +5,7 @@ use redis::Value;
 use crate::support::payload::{body, seal};
 use crate::support::{Client, Server, int_of, list_of, lock_info, req, text_of};
 
-/// What is told to a granted request: the token and the number.
+/// Returns what a granted request is told: the token and the number.
 #[track_caller]
 fn numbered(reply: &Value) -> (i64, i64) {
     let parts = list_of(reply);

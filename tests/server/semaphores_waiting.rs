@@ -1,4 +1,4 @@
-//! Who waits for permits: strictly first come, first served, whatever is asked for.
+//! Waiting for permits: strictly first come, first served, for every number of permits.
 
 use crate::support::lock::Queued;
 use crate::support::queue::all_granted;

@@ -22,7 +22,7 @@ impl Ending {
         Self { server, session, killer, token }
     }
 
-    /// What these are answered, sent together with the command that ends the session.
+    /// Returns the replies to these, sent together with the command that ends the session.
     #[track_caller]
     fn and<const N: usize>(&mut self, requests: [&str; N]) -> [Result<Value, String>; N] {
         let id = self.session.id();

@@ -43,7 +43,7 @@ fn after_a_crash_of_the_server_its_locks_lapse_within_one_lease() {
     server.kill9();
     let death = machine_ms();
     server.boot();
-    // Who comes back in time keeps its lock, and binds it anew.
+    // An owner that comes back in time keeps its lock, and binds it anew.
     let (mut client, mut session) = (server.client(), server.client());
     assert_eq!(client.session_of("renewed", "a", "exclusive"), None);
     assert_eq!(session.int("DLOCK.RENEW renewed a PX 600000"), 1);

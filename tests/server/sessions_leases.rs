@@ -50,7 +50,7 @@ fn no_renewal_makes_the_lease_of_a_bound_hold_short_or_absolute() {
             is_refused(&server, [&mut session, &mut client], &format!("DLOCK.RENEW k a {lease} {options}"));
         }
     }
-    // What is allowed, by anybody.
+    // Leases that are allowed, for everybody.
     for (lease, left) in [("PX 300", 300), ("EX 1", 1000), ("PX 600000", OWN), ("", OWN)] {
         client.leaves("k", left, format!("DLOCK.RENEW k a {lease}"));
         session.leaves("k", left, format!("DLOCK.RENEW k a {lease}"));

@@ -7,7 +7,7 @@ use crate::support::{Client, Server, hold, lock_info, soon};
 
 const LEASE: i64 = 600_000;
 
-/// Sends a request that must wait, and waits until so many do. Its connection's id.
+/// Sends a request that must wait, and waits until `waiters` do. Returns its connection's id.
 #[track_caller]
 fn wait(client: &mut Client, waiter: &mut Client, request: &str, waiters: i64) -> i64 {
     let id = waiter.id();

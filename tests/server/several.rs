@@ -236,7 +236,7 @@ fn the_server_finds_every_key_of_a_request_that_is_carried_out() {
             assert!(["RW", "access"].iter().all(|flag| flags.contains(&(*flag).to_owned())), "{flags:?}");
         }
     }
-    // What the server cannot read, it cannot check: the module refuses it.
+    // The module refuses a number of keys that the server cannot read and so cannot check.
     for request in ["+2 x y a", "02 x y a", "0 x a", "-1 x a", "3 x y", "2.0 x y a", "9 x y a"] {
         assert_eq!(keys_of(&mut client, request), None, "{request}");
         assert!(client.error(format!("DLOCK.MACQUIRE {request}")).starts_with("ERR "), "{request}");

@@ -1,4 +1,4 @@
-//! What a thousand requests for the same 64 locks cost the server: no long turn, and no dear release.
+//! The server's costs of a thousand requests for the same 64 locks: no long turn, and no dear release.
 
 use std::time::Duration;
 

@@ -25,10 +25,10 @@ const SECONDS: u64 = 8;
 /// may have come before; so may those that they sent while this one was on its way.
 const OVERTAKEN: usize = 4 * CLIENTS;
 
-/// What clients know of each other.
+/// The clients' shared knowledge.
 #[derive(Default)]
 struct Board {
-    /// Who is inside, by key: -1 an exclusive owner, else how many permits.
+    /// The owners inside, by key: -1 an exclusive owner, else how many permits.
     inside: BTreeMap<u64, i64>,
     /// The keys of every grant, as bits.
     grants: Vec<u64>,

@@ -47,7 +47,7 @@ fn only_some_of_the_holds_are_no_repeat() {
         let error = client.error("DLOCK.MACQUIRE 3 w x y a REQUEST 1 BLOCK 0");
         assert!(error.starts_with("DEADLOCK "), "{act}: {error}");
         assert_eq!(owners(&server, "w x y"), "a a -", "{act}");
-        // What is left is a set that records it.
+        // The rest is a set that records it.
         assert!(client.int("DLOCK.MACQUIRE 2 w x a REQUEST 1") > 0, "{act}");
         // A larger set is another one, too.
         client.nil("DLOCK.MACQUIRE 4 w x y v a REQUEST 1");

@@ -1,4 +1,4 @@
-//! Who waits for several locks: a place in every queue, nothing held until the turn has come in all of them.
+//! Waiting for several locks: a place in every queue, nothing held until the turn has come in all of them.
 
 use crate::several::owners;
 use crate::support::queue::all_granted;

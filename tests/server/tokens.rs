@@ -268,7 +268,7 @@ fn dump_with(client: &mut Client, old: i64, new: i64) -> Vec<u8> {
     seal(&value, &dump)
 }
 
-/// A dump of a lock whose token is so many µs ahead.
+/// Makes a dump of a lock whose token is this number of µs ahead.
 #[track_caller]
 fn token_ahead(client: &mut Client, ahead: i64) -> (i64, Vec<u8>) {
     let old = client.int("DLOCK.ACQUIRE k a PX 900000");
@@ -276,7 +276,7 @@ fn token_ahead(client: &mut Client, ahead: i64) -> (i64, Vec<u8>) {
     (new, dump_with(client, old, new))
 }
 
-/// A dump of a lock whose deadline is so many ms ahead.
+/// Makes a dump of a lock whose deadline is this number of ms ahead.
 #[track_caller]
 fn deadline_ahead(client: &mut Client, ahead: i64) -> Vec<u8> {
     let old = client.now() + 900_000;

@@ -1,5 +1,5 @@
-//! What an older version of the module wrote is read by this one, and what a newer one wrote is refused or passed over
-//! with its reason.
+//! This version of the module reads the files of older ones. It refuses those of newer ones with a reason, or passes
+//! over them.
 //!
 //! `tests/server/upgrade/` has what each release wrote (`scripts/golden`). The tests that run the previous release
 //! itself need its module: `make upgrade` builds it from the history (`scripts/previous`) and runs them.
@@ -16,7 +16,8 @@ use crate::support::replica::info_field;
 use crate::support::story::story;
 use crate::support::{Client, Server, Setup, bytes_of, eventually, list_of, lock_info, req};
 
-/// What the previous release reads of what this version writes, as long as no newer feature is used. Where it does not,
+/// The parts of this version's files that the previous release reads, as long as no newer feature is used. Where it
+/// does not,
 /// the changelog says so, and these tests demand that the previous release says that the data is too new.
 const PREVIOUS_READS_OURS: PreviousReads = PreviousReads { saved: true, streamed: true, rewritten: false };
 
@@ -37,7 +38,7 @@ fn too_new(version: u8) -> String {
 /// Unix time in ms of the year 2200, in which the golden files were recorded.
 const RECORDED: i64 = 7_258_118_400_000;
 
-/// What every release wrote, by version.
+/// Returns the files of every release, by version.
 fn golden() -> Vec<(String, PathBuf)> {
     let home = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/server/upgrade");
     let found: Vec<_> = fs::read_dir(home)
@@ -217,7 +218,7 @@ fn variety(client: &mut Client) {
     );
 }
 
-/// What changes while a replica follows, or after it took over.
+/// Makes changes while a replica follows, or after it took over.
 #[track_caller]
 fn more(client: &mut Client) {
     story(
@@ -306,7 +307,7 @@ fn ways() -> [(&'static str, &'static str, bool); 4] {
     ]
 }
 
-/// What became of the locks that one module wrote, and the other has read.
+/// The locks that one module wrote, and the other has read.
 struct Restart {
     before: Locks,
     after: Locks,
@@ -363,7 +364,7 @@ fn files_of_this_version_are_read_by_the_previous_release_or_are_too_new() {
     }
 }
 
-/// What the commands write that the previous release lacks. To it, these are ordinary locks.
+/// Runs the commands that the previous release lacks. To it, these are ordinary locks.
 fn newer_commands(client: &mut Client) {
     story(
         client,

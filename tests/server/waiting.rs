@@ -1,4 +1,4 @@
-//! Waiting in the queue: `BLOCK`. Who is next, what serves it, and how a wait ends.
+//! Waiting in the queue: `BLOCK`. The order, the causes of a grant, and the ends of a wait.
 
 mod barging;
 mod borders;

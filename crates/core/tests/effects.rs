@@ -40,7 +40,7 @@ proptest! {
     }
 }
 
-/// What an effect does, on a list.
+/// Applies an effect to a list of holds.
 fn follow(holds: &mut Vec<Hold>, effect: &Effect) -> u64 {
     let before = holds.len();
     holds.retain(|hold| effect.clock < hold.deadline);

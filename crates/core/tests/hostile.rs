@@ -1,4 +1,4 @@
-//! What a hostile review found: each test failed before its fix.
+//! Findings of a hostile review: each test failed before its fix.
 #![allow(missing_docs, clippy::unwrap_used, clippy::indexing_slicing, reason = "a test")]
 
 use std::collections::BTreeMap;
@@ -13,7 +13,7 @@ use dlock_core::{
     decode_effect, encode_effect,
 };
 
-/// The keys of a server that removes an expired key whenever somebody looks at it.
+/// The keys of a server that removes an expired key whenever it is opened.
 #[derive(Default)]
 struct Keys {
     ms: u64,
@@ -307,7 +307,7 @@ fn the_key_ends_at_the_same_time_on_a_replica_where_one_visit_makes_several_chan
     assert_eq!(server.holds("k"), [("b".to_owned(), Mode::Shared)]);
 }
 
-/// What an operator made of the TTL is not changed by a client that only waits: nothing of that is replicated.
+/// A client that only waits does not change a TTL that an operator has set: nothing of that is replicated.
 #[test]
 fn a_waiter_that_leaves_does_not_change_a_ttl_that_somebody_set() {
     for expiry in [None, Some(START + 600_000), Some(START + 30_000)] {

@@ -139,7 +139,7 @@ struct Heap {
     real: usize,
 }
 
-/// A lock to which so many readers came, and from which so many left.
+/// A lock that `came` readers have entered, and `left` of them have left.
 fn heap(came: u64, owner_len: usize, left: u64) -> Heap {
     let (mut lock, mut memory) = (Lock::default(), Memory::new());
     let mut apply = |change| lock.apply(Effect { clock: UnixMs::ZERO, change }, &mut memory);

@@ -1,4 +1,4 @@
-//! What a command costs does not grow with the number of readers.
+//! The cost of a command does not grow with the number of readers.
 
 #![allow(clippy::unwrap_used, reason = "a test that panics has failed, which is what it is for")]
 

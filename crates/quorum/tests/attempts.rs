@@ -1,4 +1,4 @@
-//! What an acquisition sends when servers do not count, refuse, or do not answer in time.
+//! The calls of an acquisition when servers do not count, refuse, or do not answer in time.
 
 #![allow(clippy::unwrap_used, missing_docs, reason = "a test that panics has failed, which is what it is for")]
 
@@ -22,7 +22,7 @@ fn asked(acquisition: &mut Acquisition, calls: &mut Vec<Call>) -> (usize, Outcom
             return (asked, outcome);
         }
         let call = calls.remove(0);
-        // A server that was started lately does not count. What is released there is released nonetheless.
+        // A server that was started lately does not count. It is sent the release nonetheless.
         let answer = if call.ask == Ask::Release { Answer::Gone } else { Answer::Failed };
         asked += usize::from(enters(call.ask));
         assert!(asked < 100, "it goes from one door to the next and never ends");
@@ -285,7 +285,7 @@ fn a_hold_whose_time_has_passed_is_lost_for_good() {
     let late = std::mem::take(&mut calls);
     late.iter().for_each(|call| hold.answer(end, call, Answer::Done, &mut calls));
     assert!(!hold.is_good(end) && hold.valid_until() == Duration::ZERO);
-    // Whatever was granted is given back.
+    // Releases every grant.
     hold.release(end, &mut calls);
     assert_eq!(calls.iter().filter(|call| call.ask == Ask::Release).count(), 3);
 }

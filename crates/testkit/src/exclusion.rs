@@ -1,4 +1,4 @@
-//! What must hold of a lock, however it was contended for: nobody is in beside one who excludes it, and tokens rise.
+//! The rules that hold for a lock under any contention: nobody is in beside an owner that excludes it, and tokens rise.
 //!
 //! A harness writes down from when to when each hold was in force for certain, as its client saw it, in any unit of time
 //! that is the same for all. At its end it has the spans checked.
@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use dlock_core::Mode;
 
-/// What a token stands for.
+/// A token and the hold that it stands for.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Hold {
     pub token: u64,

@@ -33,7 +33,7 @@ pub struct MemoryKeyspace {
     looked_us: std::cell::Cell<u64>,
     looks: std::cell::Cell<u64>,
     keys: BTreeMap<KeyName, Key>,
-    /// What timers may do to a key, if that is not everything.
+    /// The permissions of timers for a key, where they are limited.
     pub permissions: BTreeMap<KeyName, Permission>,
     /// Whether the client of the running command may read only the keys that it names.
     pub is_blind: bool,
@@ -84,7 +84,7 @@ impl RunningRelease {
     }
 }
 
-/// What goes over the replication link.
+/// A change on the replication link.
 #[derive(Clone, Debug)]
 pub enum Replicated {
     /// The bytes of an effect.
@@ -118,12 +118,12 @@ impl MemoryKeyspace {
         self.now().ms().get()
     }
 
-    /// What was replicated since the last call.
+    /// Returns what was replicated since the last call.
     pub fn take_stream(&mut self) -> Vec<(KeyName, Replicated)> {
         std::mem::take(&mut self.stream)
     }
 
-    /// What was replicated and not taken yet.
+    /// Returns what was replicated since `take_stream`.
     pub fn stream(&self) -> &[(KeyName, Replicated)] {
         &self.stream
     }

@@ -1,4 +1,4 @@
-//! What the tests, the harnesses of `lab/` and the simulations share. Whatever goes wrong panics: in a test, it has
+//! The shared part of the tests, the harnesses of `lab/` and the simulations. Every failure panics: in a test, it has
 //! failed.
 //!
 //! | module | what | feature |

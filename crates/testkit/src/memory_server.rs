@@ -10,11 +10,11 @@ use crate::keyspace::{KeyName, MemoryKeyspace, RunningRelease, name};
 /// A server. A request that may wait has a ticket, by which it is known from then on.
 #[derive(Clone, Debug)]
 pub struct MemoryServer {
-    /// What decides.
+    /// The engine, which decides.
     pub engine: Engine<u64>,
     /// The keys and the clock.
     pub space: MemoryKeyspace,
-    /// What the server is.
+    /// Whether the server is a primary or a replica.
     pub role: Role,
     waiters: BTreeMap<u64, WaiterId>,
 }
@@ -137,7 +137,7 @@ impl MemoryServer {
         true
     }
 
-    /// What is to be sent. Whoever is answered waits no longer.
+    /// Takes the outputs to send. A request that is answered waits no longer.
     pub fn take_outputs(&mut self) -> Vec<Output<u64>> {
         let outputs = self.engine.take_outputs();
         for output in &outputs {

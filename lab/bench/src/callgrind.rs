@@ -1,10 +1,10 @@
 //! Instructions of a server process, counted by callgrind.
 //!
-//! A server cannot be counted from its first to its last request only, so each contender runs twice, with two numbers of
-//! operations, on two fresh servers; the difference is what the operations in between cost. Start, warm-up, preparation
-//! and end cancel out. Idle time costs nothing: what waits in `epoll_wait` executes no instruction.
-//! What is left is under one per cent: every server draws its hash seeds anew. Contenders of which a per cent has to be
-//! told are counted several times, and no table of the server grows or shrinks ([`crate::contenders::Background::gather`]).
+//! A server cannot be counted from its first to its last request only, so each contender runs twice, with two numbers
+//! of operations, on two fresh servers; the difference is the cost of the operations in between. Start, warm-up,
+//! preparation and end cancel out. Idle time costs nothing: a thread in `epoll_wait` executes no instruction. The rest
+//! is under one per cent: every server draws its hash seeds anew. Contenders of which a per cent has to be told are
+//! counted several times, and no table of the server grows or shrinks ([`crate::contenders::Background::gather`]).
 
 use std::ffi::OsString;
 use std::fs;
@@ -40,7 +40,7 @@ impl Count {
         Self { all: self.all + other.all, own: self.own + other.own }
     }
 
-    /// What it is more than `fewer`, an operation, if it is more.
+    /// Returns how much it is more than `fewer`, per operation, if it is more.
     pub fn beyond(self, fewer: Self, operations: usize) -> Option<[f64; 2]> {
         let each = |many: u64, few: u64| many.checked_sub(few).map(|more| more as f64 / operations as f64);
         Some([each(self.all, fewer.all).filter(|all| *all > 0.0)?, each(self.own, fewer.own)?])

@@ -15,7 +15,7 @@ pub struct Connection {
     replies: BufReader<Counted>,
 }
 
-/// What comes in, and how much.
+/// The stream with the number of bytes that came in.
 struct Counted {
     stream: Box<dyn Stream>,
     bytes: u64,
@@ -107,7 +107,7 @@ impl Connection {
 
     /// Seconds that the server was ready to run while others had the processors; 0 where the kernel does not tell.
     ///
-    /// What it does to the times that are measured is not the server's doing.
+    /// Subtract it from measured times: it is not the server's doing.
     pub fn seconds_held_up(&mut self) -> Result<f64, Error> {
         let process = self.info_number("server", "process_id")?;
         let text = fs::read_to_string(format!("/proc/{process}/schedstat")).unwrap_or_default();

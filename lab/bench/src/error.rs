@@ -17,7 +17,7 @@ pub enum Error {
     Lacking(String),
     /// Callgrind's result cannot be used.
     Callgrind(String),
-    /// What went wrong while one contender was measured.
+    /// An error while one contender was measured.
     Contender { name: &'static str, source: Box<Error> },
     /// A figure is over its limit.
     OverLimit(String),

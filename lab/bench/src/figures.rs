@@ -2,7 +2,7 @@
 
 use crate::error::Error;
 
-/// What was measured many times, in ascending order.
+/// The measured values, in ascending order.
 pub struct Sample(Vec<f64>);
 
 impl Sample {
@@ -47,7 +47,7 @@ impl Sheet {
         println!("      {label}: {value}");
     }
 
-    /// A figure that may be `at_most` so large. What is not a number was not measured and misses.
+    /// Judges a figure that may be `at_most`. NaN was not measured and misses.
     pub fn judge(&mut self, label: &str, value: f64, at_most: f64, unit: &str) {
         let is_met = value <= at_most;
         let line = format!("{label}: {value:.3}{unit}, at most {at_most}{unit}");

@@ -53,7 +53,7 @@ impl Drop for Follower {
     }
 }
 
-/// Reads the snapshot of the data: empty lines while it is made, its length, and so many bytes.
+/// Reads the snapshot of the data: empty lines while it is made, its length, and that number of bytes.
 fn skip_snapshot(stream: &mut BufReader<TcpStream>) -> Result<(), Error> {
     let deadline = Instant::now() + PATIENCE;
     while Instant::now() < deadline {

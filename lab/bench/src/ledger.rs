@@ -116,7 +116,7 @@ impl Ledger {
         text
     }
 
-    /// What is kept there, if anything is.
+    /// Reads the ledger at `path`, if there is one.
     pub fn read(path: &Path) -> Result<Option<Self>, Error> {
         if !path.exists() {
             return Ok(None);

@@ -28,7 +28,7 @@ impl Request {
     }
 }
 
-/// What one contender sends, over and over.
+/// The requests that one contender sends, over and over.
 pub struct Load {
     ring: Vec<Request>,
     requests_per_operation: usize,
@@ -86,7 +86,7 @@ pub struct Batch {
     pub requests: Vec<Request>,
     pub begins_operation: bool,
     pub operations_ended: usize,
-    /// Where keys stand in `bytes`.
+    /// The places of keys in `bytes`.
     keys: Vec<KeyPlaces>,
 }
 
@@ -97,7 +97,7 @@ struct KeyPlaces {
 }
 
 impl Batch {
-    /// `first` tells which part of an operation the first request is, of so many.
+    /// `first` tells which of the `parts` of an operation the first request is.
     fn new(requests: Vec<Request>, first: usize, parts: usize) -> Self {
         let mut bytes = Vec::new();
         let mut keys = Vec::new();

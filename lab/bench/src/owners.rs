@@ -7,7 +7,7 @@ pub fn key(n: usize) -> Vec<u8> {
     format!("lock:{n:06}").into_bytes()
 }
 
-/// Where keys stand in a request.
+/// Returns the places of keys in a request.
 pub fn places_of_keys(request: &[u8]) -> impl Iterator<Item = usize> {
     let is_key = |window: &[u8]| window.strip_prefix(b"lock:").is_some_and(|rest| rest.iter().all(u8::is_ascii_digit));
     request.windows(key(0).len()).enumerate().filter(move |(_, window)| is_key(window)).map(|(place, _)| place)

@@ -31,7 +31,7 @@ impl Apart {
 
 impl Drop for Apart {
     fn drop(&mut self) {
-        // What is timed next is not of this thread alone. That it was possible before says that it is now.
+        // The next measurement is not of this thread alone. Cannot fail: this mask was valid before.
         let _ = sched_setaffinity(THIS, &self.before);
     }
 }

@@ -20,7 +20,7 @@ use crate::error::Error;
 use crate::resp::{self, Reply};
 use tempfile::TempDir;
 
-/// What to start.
+/// The server to start.
 pub struct Setup<'a> {
     pub program: &'a Path,
     pub module: Option<&'a Path>,
@@ -30,7 +30,7 @@ pub struct Setup<'a> {
     pub wrapper: Vec<OsString>,
 }
 
-/// What becomes of writes.
+/// The persistence and replication of writes.
 #[derive(Debug, Clone, Copy, PartialEq, clap::ValueEnum)]
 pub enum Mode {
     #[value(name = "none")]

@@ -61,7 +61,7 @@ fn measure(open: &mut Open, seconds: Duration, sheet: &mut Sheet) -> Result<(), 
     Ok(())
 }
 
-/// What the server did for a while.
+/// The server's work in an interval.
 struct Window {
     pings: Sample,
     /// Seconds of processor a second.

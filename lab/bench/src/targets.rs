@@ -1,4 +1,4 @@
-//! What dlock has promised to cost, as data: each row of figures is judged wherever they are measured.
+//! The promised costs of dlock, as data: each row of figures is judged wherever it is measured.
 
 use std::fmt;
 
@@ -64,8 +64,8 @@ impl Verdict {
         self.missed_by() <= 0.0
     }
 
-    /// By which share of the bound: 0.1 is ten per cent worse than promised, a negative one is better. What is not a
-    /// number was not measured and misses.
+    /// By which share of the bound: 0.1 is ten per cent worse than promised, a negative one is better. NaN was not
+    /// measured and misses.
     pub fn missed_by(&self) -> f64 {
         let by = match self.target.bound {
             Bound::AtMost(bound) => self.value / bound - 1.0,

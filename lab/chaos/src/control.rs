@@ -1,4 +1,4 @@
-//! What the workers are told: where the primary is, and whether to go on. A file, so that it outlives everybody.
+//! The orders to the workers: where the primary is, and whether to go on. A file, so that it outlives everybody.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ use crate::failure::{Doing, Failure, Result};
 /// The file.
 pub struct Control(PathBuf);
 
-/// What it says.
+/// The contents of the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Orders {
     /// The port of the primary.

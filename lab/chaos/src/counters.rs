@@ -1,4 +1,4 @@
-//! What the locks protect: counters that refuse whoever comes with a lower token than the highest they have seen.
+//! The resources that the locks protect: counters that refuse a lower token than the highest they have seen.
 //!
 //! They live in this process and are reached by TCP, a line a request: `R key token` reads, `W key token value` writes.
 //! The answer is the value, or `stale`. A read counts as seen too: so between the read and the write of one owner

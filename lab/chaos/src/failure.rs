@@ -1,4 +1,4 @@
-//! What keeps a run from coming to a verdict. A violation is not a failure: it is the verdict.
+//! The reasons why a run reaches no verdict. A violation is not a failure: it is the verdict.
 
 use std::fmt;
 use std::io;

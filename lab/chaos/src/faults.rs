@@ -13,8 +13,9 @@ use crate::failure::{Doing, Failure, Result};
 use crate::plan::{Kind, Scenario};
 use crate::time::{now, sleep_ms, wait_until};
 
-/// What every server is started with: nothing may be lost by a kill. Keepalive finds the connections of clients that died
-/// while they were cut off, and spares those that are cut off for as long as [`LONGEST_CUT_MS`]. Workers have addresses other than 127.0.0.1.
+/// The settings of every server: nothing may be lost by a kill. Keepalive finds the connections of clients that died
+/// while they were cut off, and spares those that are cut off for as long as [`LONGEST_CUT_MS`]. Workers have addresses
+/// other than 127.0.0.1.
 pub const CONF: &str =
     "appendonly yes\nappendfsync always\nmaxmemory-policy noeviction\ntcp-keepalive 4\nprotected-mode no";
 

@@ -1,4 +1,4 @@
-//! What happened: every command with the times when it was sent and when its reply came, as its client saw it.
+//! The history: every command with the times when it was sent and when its reply came, as its client saw it.
 //!
 //! A worker appends a line for each event to a file of its own, before it sends and after it has received; so what a
 //! killed worker did is there up to its death.
@@ -22,7 +22,7 @@ use crate::failure;
 use crate::failure::{Doing, Failure};
 use crate::time::{Micros, now};
 
-/// What one worker did in its life.
+/// The history of one worker.
 #[derive(Clone, Debug, Default)]
 pub struct Life {
     pub worker: String,
@@ -47,7 +47,7 @@ pub struct Call {
     pub reply: Option<(Micros, Reply)>,
 }
 
-/// What a server answered.
+/// A server's reply.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reply {
     Nil,

@@ -68,7 +68,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// What the process ends with if something is wrong with the locks, and not with the run.
+/// The exit code if something is wrong with the locks, and not with the run.
 const VIOLATED: u8 = 1;
 
 fn go(command: Command) -> Result<Verdict> {

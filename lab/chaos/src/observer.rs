@@ -13,7 +13,7 @@ use dlock_testkit::{Client, text_of};
 use crate::control::Control;
 use crate::time::{Micros, now, sleep_ms};
 
-/// What was seen.
+/// An observation.
 #[derive(Clone, Debug, Default)]
 pub struct Seen {
     pub sightings: Vec<Sighting>,

@@ -4,7 +4,7 @@ use std::fmt;
 
 use dlock_testkit::random::Random;
 
-/// What is tried in one part of a run. Each part has servers, workers and counters of its own.
+/// A part of a run. Each part has servers, workers and counters of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Scenario {
     /// One server with `appendfsync always` that is killed and started again. Nothing may be lost.
@@ -49,7 +49,7 @@ impl Scenario {
     }
 }
 
-/// What is done to servers and clients.
+/// The kinds of faults.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kind {
     ServerKilled,
@@ -99,7 +99,7 @@ pub struct Planned {
     /// When, in ms after the beginning of the scenario. One that is late makes the scenario longer.
     pub at_ms: u64,
     pub kind: Kind,
-    /// What else there is to choose (which client, how long, how far).
+    /// A number for the other choices (which client, how long, how far).
     pub choice: u64,
 }
 

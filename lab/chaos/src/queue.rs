@@ -11,7 +11,7 @@ use crate::time::wait_until;
 const LENGTH: usize = 8;
 const PATIENCE_MS: u64 = 20_000;
 
-/// What the waiters ask for, by their number.
+/// The requests of the waiters, by their number.
 type Wanted = fn(usize) -> &'static str;
 
 /// Puts clients into a queue one after the other, and lets them through: one after the other, too. Returns what must
@@ -49,7 +49,7 @@ fn a_head_leaves(server: &Server) -> Option<String> {
     (!is_in).then(|| "a reader was forgotten when the writer before it gave up".to_owned())
 }
 
-/// What an earlier check has found may have left holders and waiters behind.
+/// Frees the locks: an earlier check that found a violation may have left holders and waiters behind.
 fn free(admin: &mut Client) {
     wait_until(PATIENCE_MS, || {
         admin.run("DEL queue other");

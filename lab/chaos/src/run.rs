@@ -13,10 +13,10 @@ use crate::plan::{Kind, Scenario};
 use crate::scenario::{self, Outcome};
 use crate::time::{now, unix_ahead};
 
-/// What is asked for.
+/// The options of a run.
 #[derive(Clone, Debug, PartialEq, Eq, clap::Args)]
 pub struct Options {
-    /// What chance is to do; any if there is none.
+    /// The seed of all choices; any if there is none.
     #[arg(long)]
     seed: Option<u64>,
     /// How long.
@@ -90,7 +90,7 @@ pub fn histories(seed: u64, ms: u64) -> Result<Tally> {
     lin::record_and_check(&server, seed, ms)
 }
 
-/// What histories came to, in a line.
+/// Returns one line of text about the histories.
 pub fn line_of_histories(tally: &Tally) -> String {
     let Tally { histories, commands, blurred, violations } = tally;
     format!(

@@ -76,7 +76,7 @@ struct Running<'a> {
     workers: Workers,
     network: Option<&'a Network>,
     faults: Vec<Fault>,
-    /// What is to be undone, and when.
+    /// The faults to undo, and when.
     undo: Vec<(Micros, Undo)>,
     begun: Micros,
 }
@@ -167,7 +167,7 @@ impl Running<'_> {
         Ok(())
     }
 
-    /// Has everybody finish. Who still waits then is starved, and what is left then has leaked.
+    /// Has everybody finish. A request that still waits then is starved, and a lock that is left has leaked.
     fn come_to_rest(&mut self) -> Result<Vec<String>> {
         self.servers.order(Work::Finish)?;
         let mut found = Vec::new();
@@ -188,7 +188,7 @@ impl Running<'_> {
         Ok(found)
     }
 
-    /// What does not go away though nobody wants it.
+    /// Finds locks and sessions that stay although nobody wants them.
     fn leaks(&self) -> Vec<String> {
         let mut client = self.servers.primary().client();
         let mut left = || {

@@ -1,6 +1,6 @@
 //! One worker: a process that contends for locks until it is told to finish, or killed.
 //!
-//! What it does is in `workload`; this file knows how a command is sent, recorded and sent again.
+//! `workload` decides what it does; this file knows how a command is sent, recorded and sent again.
 
 use std::net::Ipv4Addr;
 use std::path::PathBuf;
@@ -17,7 +17,7 @@ use crate::history::{Recorder, Reply};
 use crate::time::sleep_ms;
 use crate::workload;
 
-/// What a worker is started with, as the words of a command line.
+/// The options of a worker, as the words of a command line.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Job {
     /// Where its orders are and its history goes.

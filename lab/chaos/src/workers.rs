@@ -107,7 +107,7 @@ impl Workers {
         Ok(late)
     }
 
-    /// What everybody did. Everybody must have ended.
+    /// Returns the histories of all workers. All must have ended.
     pub fn lives(&self) -> Result<Vec<Life>> {
         let life = |(job, died): &(Job, Micros)| {
             let life = Life::read(&job.name, &job.history())?;

@@ -1,4 +1,4 @@
-//! What a worker does with locks: takes them in every way there is, works under them, gives them up or does not.
+//! A worker's use of locks: it takes them in every way there is, works under them, and releases them or does not.
 
 mod named;
 
@@ -24,7 +24,7 @@ pub fn run(worker: &mut Worker) -> Result<()> {
     }
 }
 
-/// How many locks there are: few, so that there is always somebody who waits.
+/// The number of locks: few, so that there is always a waiter.
 const KEYS: u64 = 4;
 
 /// How many more there are of which permits are taken.
@@ -44,7 +44,7 @@ struct Held {
     token: u64,
 }
 
-/// What a request says beside key, owner and lease.
+/// The options of a request beside key, owner and lease.
 struct Options {
     text: String,
     has_request: bool,
@@ -243,7 +243,7 @@ fn take(worker: &mut Worker, verb: &str, options: &Options) -> Result<Option<Hel
     take_as(worker, verb, (key, owner, lease), "", options)
 }
 
-/// Enters a lock. `wanted` stands behind the owner: the limit, and how many permits.
+/// Enters a lock. `wanted` are the words after the owner: the limit, and how many permits.
 fn take_as(
     worker: &mut Worker,
     verb: &str,

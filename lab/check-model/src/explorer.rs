@@ -13,7 +13,7 @@ use dlock_testkit::histories::World;
 use crate::fingerprint::fingerprint;
 use crate::scope::{Action, Scope};
 
-/// What an exploration came to.
+/// The result of an exploration.
 #[derive(Clone, Debug)]
 pub struct Explored {
     pub name: &'static str,
@@ -111,7 +111,7 @@ impl fmt::Display for Explored {
 }
 
 impl Explored {
-    /// What is wrong, and how to get there.
+    /// Returns the violation, and how to reach it.
     pub fn story(&self) -> Option<String> {
         let (story, how) = self.broken.as_ref()?;
         let lines: String = story.iter().enumerate().map(|(at, action)| format!("{:>4}. {action}\n", at + 1)).collect();

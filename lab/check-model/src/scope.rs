@@ -1,4 +1,4 @@
-//! What an instance is: who takes part, and which actions there are in which state.
+//! An instance: its owners and connections, and which actions there are in which state.
 
 use std::fmt;
 
@@ -6,7 +6,7 @@ use dlock_core::Command;
 use dlock_core::engine::{OpenIf, Role};
 use dlock_testkit::histories::{ClientNo, History, How, KeyNo, Op, Permit, Somebody, Step, Who, World, plain};
 
-/// What happens between two states.
+/// The steps between two states.
 #[derive(Clone, Debug)]
 pub struct Action(pub Vec<Step>);
 
@@ -35,7 +35,7 @@ pub struct Scope {
     pub threads: usize,
     /// How many actions there are at most, in `make check-model` and in `make test`.
     pub depth: [usize; 2],
-    /// What it has to reach: otherwise it shows nothing.
+    /// The states that it has to reach: otherwise it shows nothing.
     pub reaches: &'static [&'static str],
 }
 
@@ -78,7 +78,7 @@ impl Scope {
         History { grace: self.grace, max_waiters: self.max_waiters, ..History::new(DEFAULT_LEASE) }
     }
 
-    /// What may happen next. Of owners and connections that have no part in anything, one stands for all.
+    /// Returns the possible actions. Of owners and connections that have no part in anything, one stands for all.
     pub fn actions(&self, world: &World) -> Vec<Action> {
         let mut ops = Vec::new();
         let refuses_writes = !world.server().space.permissions.is_empty();

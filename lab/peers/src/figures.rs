@@ -7,11 +7,11 @@ use serde::{Deserialize, Serialize};
 /// All of one run.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub struct Figures {
-    /// What was measured where.
+    /// The machine and the versions.
     pub facts: BTreeMap<String, String>,
     /// By system and figure; one value a round, null for what did not happen while the round waited for it.
     pub systems: BTreeMap<String, BTreeMap<String, Vec<Option<f64>>>>,
-    /// What could not be measured.
+    /// Parts that could not be measured.
     pub failed: Vec<Failure>,
 }
 
@@ -20,7 +20,7 @@ pub struct Figures {
 pub struct Failure {
     /// The name of the system.
     pub system: String,
-    /// What all its figures begin with, before the last `/`; [`START`] if the servers did not start.
+    /// The beginning of all its figures' names, before the last `/`; [`START`] if the servers did not start.
     pub part: String,
     /// Counted from 1.
     pub round: usize,

@@ -137,7 +137,7 @@ fn facts(figures: &Figures) -> String {
     table(&["", ""], rows.collect()) + &failed(figures)
 }
 
-/// What could not be measured.
+/// Lists the parts that could not be measured.
 fn failed(figures: &Figures) -> String {
     if figures.failed.is_empty() {
         return String::new();

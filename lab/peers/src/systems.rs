@@ -1,4 +1,4 @@
-//! What is compared: each system in each way of keeping locks.
+//! The compared systems, each in each way of keeping locks.
 
 /// One system with one setting.
 #[derive(Debug)]
@@ -7,11 +7,11 @@ pub struct System {
     pub name: &'static str,
     /// On the page.
     pub label: &'static str,
-    /// What is started.
+    /// The servers.
     pub made: Made,
     /// How many servers take part.
     pub nodes: usize,
-    /// What a grant survives.
+    /// The failures that a grant survives.
     pub kept: Kept,
 }
 
@@ -41,7 +41,7 @@ impl Made {
     }
 }
 
-/// What a grant survives: systems are compared with those of the same class.
+/// The failures that a grant survives: systems are compared with those of the same class.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kept {
     /// Nothing: it is in the memory of one server.

@@ -1,4 +1,4 @@
-//! What dlock has promised to be beside its peers, in each class.
+//! The promises of dlock beside its peers, in each class.
 
 use crate::figures::{Figures, part};
 use crate::systems::{ALL, Kept, System};
@@ -39,7 +39,7 @@ impl Verdict {
     }
 }
 
-/// What a pair or a hand-off takes, in µs: of time, and of CPU on both sides.
+/// The cost of a pair or a hand-off, in µs: time, and CPU on both sides.
 pub struct Profile {
     /// How long it is from one to the next.
     pub time: f64,
@@ -62,7 +62,7 @@ impl Profile {
         })
     }
 
-    /// What is busy nearly all the time.
+    /// Returns the resource that is busy nearly all the time.
     pub fn limit(&self) -> &'static str {
         match (self.clients >= BUSY * self.time, self.servers >= BUSY * self.time) {
             (true, true) => "both cores",

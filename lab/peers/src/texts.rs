@@ -1,4 +1,4 @@
-//! What the page says if something was measured or was not. Lines are at most 120 columns long.
+//! The sentences of the page on parts that were measured or not. Lines are at most 120 columns long.
 
 use crate::systems::{Kept, Made};
 

@@ -36,7 +36,7 @@ fn in_turn(ours: &Profile, theirs: &Profile, peer: &str) -> String {
     text + "."
 }
 
-/// What the time from one to the next goes into.
+/// Splits the time from one to the next into shares.
 fn shares(profile: &Profile) -> [(&'static str, f64); 4] {
     let Profile { time, clients, clients_kernel, servers, servers_kernel } = profile;
     [

@@ -40,11 +40,11 @@ pub struct Named {
     pub server: usize,
     /// How often the server had forgotten its sessions.
     pub run: usize,
-    /// What holds know it by there.
+    /// The number by which holds know it there.
     pub number: u64,
 }
 
-/// What a hold is bound to.
+/// The session that a hold is bound to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Bond {
     Connection(Connection),
@@ -88,7 +88,7 @@ pub struct Belief {
     pub until: u64,
     /// Until when it lasts at most: its cap.
     pub last: u64,
-    /// What it is bound to.
+    /// The session that it is bound to.
     pub session: Option<Bond>,
     /// Where its deadlines are in the streams, in order.
     pub deadlines: Vec<(Place, u64)>,
@@ -186,7 +186,7 @@ impl Clients {
         self.late.retain(|late| late.connection.server != server);
     }
 
-    /// What a client believes of its locks ends: it cannot know any more.
+    /// Ends a client's beliefs about its locks: it cannot know any more.
     pub fn doubt(&mut self, client: usize, keys: &[usize]) {
         self.all[client].beliefs.retain(|belief| !keys.contains(&belief.key));
     }
@@ -195,7 +195,7 @@ impl Clients {
 /// The model has two users: it knows that of a client by the number of its connection.
 const USERS: u64 = dlock_testkit::histories::CLIENTS as u64;
 
-/// What the numbers of a client's connections have in common.
+/// Returns the common part of the numbers of a client's connections.
 pub const fn user_of(client: usize) -> u64 {
     if client == OTHER_USER { 0 } else { 1 }
 }

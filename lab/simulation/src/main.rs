@@ -23,7 +23,7 @@ struct Options {
 
 fn main() -> ExitCode {
     let Options { seed, runs } = Options::parse();
-    // What a run panics with is shown once, at the end.
+    // The message of a panic is shown once, at the end.
     std::panic::set_hook(Box::new(|_| {}));
     let (started, next) = (Instant::now(), AtomicU64::new(0));
     let (total, failed) = (Mutex::new(Counts::default()), Mutex::new(None::<u64>));

@@ -1,6 +1,6 @@
-//! What must hold of that which clients believe to hold. A belief that turns out wrong has to be explained: its effect
-//! did not reach the server that decides now, its lease has ended by the clock of that server, or a session has that
-//! this server knows and that the client has replaced on another one.
+//! Checks the locks that clients believe to hold. A belief that turns out wrong has to be explained: its effect did not
+//! reach the server that decides now, its lease has ended by the clock of that server, or a session has that this
+//! server knows and that the client has replaced on another one.
 
 use dlock_testkit::exclusion::{Hold, Span, violations};
 
@@ -89,7 +89,7 @@ impl Oracle {
         let Explained { lost, clock, unbound } = self.explained;
         // The tokens of two primaries, or of two nodes where a free lock moves, rise by their clocks only.
         let may_differ = servers.faults.promotions + servers.faults.moves > 0 && servers.has_wrong_clock();
-        // What a former primary writes is lost, too; its tokens may be older than those of the new one.
+        // The writes of a former primary are lost, too; its tokens may be older than those of the new one.
         let lost_units = servers.faults.lost_units + servers.faults.former_units;
         if lost_units + lost + clock + unbound == 0 && !may_differ {
             let found = violations(&self.spans);

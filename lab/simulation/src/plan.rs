@@ -10,7 +10,7 @@ use dlock_testkit::histories::leave::{Leave, Renewal};
 use dlock_testkit::histories::{How, Lease};
 use dlock_testkit::random::Random;
 
-/// What happens in a run.
+/// The events of a run.
 #[derive(Clone, Debug)]
 pub struct Plan {
     pub setting: Setting,
@@ -27,7 +27,7 @@ pub struct Setting {
     pub drift: [i64; SERVERS],
 }
 
-/// What a server keeps on disk.
+/// The files that a server keeps on disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Files {
     /// An AOF with `appendfsync always`.
@@ -38,14 +38,14 @@ pub enum Files {
     Rdb,
 }
 
-/// Something happens, so many µs after what happened before.
+/// An event, and the time since the one before, in µs.
 #[derive(Clone, Debug)]
 pub struct Event {
     pub after_us: u64,
     pub what: What,
 }
 
-/// What happens. Numbers without a limit pick one of those that there are.
+/// The kinds of events. Numbers without a limit pick one of those that there are.
 #[derive(Clone, Debug)]
 pub enum What {
     Send {
@@ -138,7 +138,7 @@ pub enum Moving {
     Atomic,
 }
 
-/// What becomes of a request on its way.
+/// The fate of a request on its way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
     Answered,
@@ -195,7 +195,7 @@ pub const KEYS: usize = 3;
 pub const DEFAULT_LEASE: u64 = 500;
 
 impl Plan {
-    /// What this seed draws.
+    /// Draws the plan of this seed.
     pub fn of(seed: u64) -> Plan {
         let mut plan = Plan::without_sessions(seed);
         let random = &mut Random::of(seed, "sessions");
@@ -220,7 +220,7 @@ impl Plan {
     }
 }
 
-/// What may happen at all in a run.
+/// The kinds of events that are possible in a run.
 #[derive(Clone, Copy)]
 struct Mood {
     fails: bool,

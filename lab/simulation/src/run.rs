@@ -12,7 +12,7 @@ use crate::oracle::{Explained, Oracle, named_elsewhere, note_lapsed, note_named_
 use crate::plan::{Command, Event, Plan, What};
 use crate::servers::{Faults, Servers};
 
-/// What a run came to.
+/// The results of a run.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Counts {
     /// Commands, timers, units that reached a replica, and what failed.

@@ -9,7 +9,7 @@ use dlock_testkit::keyspace::{KeyName, Replicated};
 
 use crate::plan::{DEFAULT_LEASE, Files, OTHER_NODE, REPLICATED, SERVERS, SLOTS, Setting};
 
-/// A place in the stream of a primary: so many units.
+/// A place in the stream of a primary, in units.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
     pub lineage: usize,
@@ -31,9 +31,9 @@ struct Unit {
 pub struct Server {
     pub world: World,
     pub is_up: bool,
-    /// What it has.
+    /// The last unit that it has.
     pub place: Place,
-    /// What it would have after a crash.
+    /// The last unit that it would have after a crash.
     synced: Place,
     rdb: (Place, SavedKeys),
     skew_us: i64,
@@ -53,11 +53,11 @@ pub struct Servers {
     files: Files,
     lineages: Vec<Lineage>,
     pub now_us: u64,
-    /// What can explain that two owners believe to hold a lock.
+    /// The faults that can explain two owners who believe to hold a lock.
     pub faults: Faults,
 }
 
-/// What has happened that may cost a hold.
+/// Counts of events that may cost a hold.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Faults {
     /// Units that a promotion or a restart has lost.
@@ -283,7 +283,7 @@ impl Servers {
         }
     }
 
-    // What fails.
+    // Failures.
 
     pub fn crash(&mut self, server: usize) {
         self.all[server].is_up = false;

@@ -19,7 +19,7 @@ pub struct Options {
     /// The seed of the first round; the next has the next. By the clock if there is none.
     #[arg(long)]
     seed: Option<u64>,
-    /// At most so many: 1 repeats a seed.
+    /// The most rounds: 1 repeats a seed.
     #[arg(long, default_value_t = u64::MAX, hide_default_value = true)]
     rounds: u64,
     /// How much of the time to be busy, in percent.

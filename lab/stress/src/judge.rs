@@ -13,7 +13,7 @@ use dlock_testkit::{Client, bytes_of, int_of, text_of};
 
 use crate::model::{Model, Reply, UNKNOWN, db_of};
 
-/// What was before a step.
+/// The state before a step.
 #[derive(Clone, Copy, Debug)]
 pub struct Before {
     /// Unix ms, by our clock.
@@ -111,7 +111,7 @@ fn one_key(
     let is_stored = model.naive.keys.get(key).is_some_and(|key| !key.holds.is_empty());
     match kind {
         "distrlock" if is_stored => {}
-        // A key that outlives its holds stays until somebody acquires the lock, or until the timer serves its queue.
+        // A key that outlives its holds stays until the lock is acquired, or until the timer serves its queue.
         "distrlock" if model.late.contains(&key) && (has_settled || !model.is_due(key)) => {
             model.remains.insert(key);
         }
@@ -149,7 +149,7 @@ fn follow_watchdog(model: &mut Model, key: KeyNo, shown: &[Shown], now: u64) {
     }
 }
 
-/// The key expires at the last deadline, or when somebody has set it to expire earlier.
+/// Checks that the key expires at the last deadline, or when a client has set it to expire earlier.
 fn expiry(model: &Model, key: KeyNo, ttl: i64, now: u64) -> Result<(), String> {
     let Some(found) = model.naive.keys.get(key).filter(|_| !model.late.contains(&key)) else { return Ok(()) };
     let last = found.holds.iter().map(|hold| hold.deadline).max();

@@ -158,7 +158,7 @@ impl Round {
         Ok(When::Soon)
     }
 
-    /// The server holds its data still. What it could not do meanwhile, it does before the command that it kept.
+    /// The server holds its data still. Work that it could not do meanwhile, it does before the command that it kept.
     pub(super) fn pause(
         &mut self,
         meanwhile: &[Step],

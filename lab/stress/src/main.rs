@@ -9,7 +9,7 @@
 //! | `differential` | rounds of steps, each with a seed that repeats it |
 //! | `soak` | millions of operations, after which no memory is missing |
 //!
-//! What the server must not do at all (end, be silent, reply something that is no reply) is a panic.
+//! Anything that the server must never do (end, be silent, reply something that is no reply) is a panic.
 
 #![allow(clippy::expect_used, reason = "a harness that cannot go on has nobody to tell but the one who runs it")]
 

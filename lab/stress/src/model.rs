@@ -1,6 +1,6 @@
-//! What the contract says of a whole server: the naive model of the testkit, and beside it what only a client sees.
+//! The contract on a whole server: the naive model of the testkit, and beside it what only a client sees.
 //!
-//! Nothing of the module or of what its core decides is in here. Leases are long: what lapses is told
+//! Nothing of the module or of the core's decisions is in here. Leases are long: the model is told of holds that lapse
 //! ([`Model::lapse`]). The model makes up the token of a new hold, above [`UNKNOWN`], and the owner that the server
 //! draws, until the server shows the real ones.
 
@@ -17,7 +17,7 @@ use crate::judge::SLACK_MS;
 /// The number of a connection, as the server gives it out.
 pub type Client = u64;
 
-/// What a client is answered.
+/// A reply to a client.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Reply {
     /// This token, or any new one if it is not known.
@@ -48,11 +48,11 @@ pub enum Reply {
 pub struct Model {
     /// The ticket of a waiter is its client.
     pub naive: Naive,
-    /// What the server had counted when the round began. `None`: counts are not compared.
+    /// The server's counts when the round began. `None`: counts are not compared.
     pub base: Option<Counts>,
     /// `dlock.session-grace`, in ms.
     grace: Option<u64>,
-    /// Who else is answered, in order.
+    /// The other clients that are answered, in order.
     pub told: Vec<(Client, Reply)>,
     /// The real tokens of those that were made up, as far as they were seen.
     tokens: BTreeMap<u64, u64>,
@@ -60,7 +60,7 @@ pub struct Model {
     pub seen: BTreeSet<u64>,
     /// Owners that the server has drawn.
     drawn: BTreeMap<Who, Vec<u8>>,
-    /// Keys with a TTL that somebody made longer, or with none.
+    /// Keys with a TTL that a client made longer, or with none.
     pub late: BTreeSet<KeyNo>,
     /// Keys that are still there without a live hold. Only a late key can be.
     pub remains: BTreeSet<KeyNo>,
@@ -171,7 +171,7 @@ impl Model {
         holds
     }
 
-    /// Whoever waits for a session that has ended is answered, in a pause, too.
+    /// Answers the requests for a session that has ended, in a pause, too.
     fn send_away(&mut self) {
         let is_over = |waiter: &Request| waiter.session.is_some_and(|session| !self.naive.is_open(session));
         let over = self.naive.waiting.iter().filter(|waiter| is_over(waiter));
@@ -202,7 +202,7 @@ impl Model {
         }
     }
 
-    /// What a client is answered, of what the naive model says of its request.
+    /// Translates the naive model's answer to a request into a client's reply.
     fn answer_to(&self, request: &Request, reply: naive::Reply) -> Reply {
         let is_granted = matches!(reply, naive::Reply::Granted(_) | naive::Reply::Replayed(_));
         let slot = self.naive.slot_answer(request).filter(|_| is_granted);
@@ -213,7 +213,7 @@ impl Model {
         }
     }
 
-    // What happens without a command.
+    // Changes without a command.
 
     /// Answers everybody whose turn has come, unless the server holds its data still.
     pub fn serve(&mut self) {
@@ -350,7 +350,7 @@ impl Model {
         if ms.is_some() { Reply::Integer(1) } else { Reply::Either }
     }
 
-    /// Whether the timer may be about to remove a key that has outlived its holds: somebody waits for the lock.
+    /// Whether the timer may be about to remove a key that has outlived its holds: a request waits for the lock.
     pub fn is_due(&self, key: KeyNo) -> bool {
         let is_waited_for = !self.naive.queue(key).is_empty();
         let is_late = self.late.contains(&key) && !self.remains.contains(&key);
@@ -362,7 +362,7 @@ impl Model {
         self.remains.remove(&key);
     }
 
-    // What there is.
+    // Lookups.
 
     /// Whether there is a key.
     pub fn exists(&self, key: KeyNo) -> bool {
@@ -380,7 +380,7 @@ impl Model {
         (0..KEYS.len()).flat_map(|key| self.naive.live(key).map(move |hold| (key, hold)))
     }
 
-    /// How many queues somebody waits in.
+    /// Counts the queues that requests wait in.
     pub fn queues(&self) -> usize {
         (0..KEYS.len()).filter(|key| !self.naive.queue(*key).is_empty()).count()
     }
@@ -462,7 +462,7 @@ fn plain(reply: naive::Reply) -> Reply {
     }
 }
 
-/// What an operator has set.
+/// The operator's settings.
 #[derive(Clone, Copy, Debug)]
 pub struct Settings {
     /// `dlock.max-waiters`.
@@ -480,5 +480,5 @@ pub fn db_of(key: KeyNo) -> i32 {
 pub const OWNERS: Who = 7;
 /// Tokens above this are made up: the server's count microseconds.
 pub const UNKNOWN: u64 = 1 << 62;
-/// What the server is started with, in ms.
+/// The server's `dlock.default-lease`, in ms.
 pub const DEFAULT_LEASE: u64 = 900_000;

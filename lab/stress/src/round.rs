@@ -31,7 +31,7 @@ pub struct Round {
     pub model: Model,
     /// After a pause the server takes a moment to look whether it may go on.
     pub(super) catches_up_until: Instant,
-    /// What was sent and done, the last at the end.
+    /// The steps so far, the last at the end.
     pub story: Vec<String>,
     /// How often what was answered.
     pub reached: BTreeMap<String, u64>,
@@ -87,7 +87,7 @@ impl Round {
         let before = self.before();
         self.connections.clear();
         close_sessions(&mut self.looker);
-        // Who was still served depends on who left first.
+        // The last grants depend on which connection left first.
         self.model = Model::new(&Settings { max_waiters: None, grace: None }, None, self.model.seen);
         let deadline = Instant::now() + SOON;
         loop {
@@ -149,7 +149,7 @@ impl Round {
         self.run(who, &line, expected, before)
     }
 
-    /// What the model says of a command, and does.
+    /// Runs a command on the model, and returns the reply it gives.
     pub(super) fn expect(&mut self, who: usize, call: &Call, place: Place) -> Result<Reply, String> {
         let client = self.client(who)?;
         let binds = match call {
@@ -211,10 +211,10 @@ impl Round {
         Ok(When::Now)
     }
 
-    /// Who else is answered by the model is answered by the server.
+    /// Checks that the server answers the other clients that the model answers.
     pub(super) fn hear(&mut self, before: Before) -> Result<(), String> {
         for (client, expected) in std::mem::take(&mut self.model.told) {
-            // Whoever is told and gone at once has heard nothing.
+            // A client that is told and gone at once has heard nothing.
             let Some(connection) = self.connections.iter_mut().find(|connection| connection.id == client) else {
                 continue;
             };

@@ -19,12 +19,12 @@ pub struct Options {
     /// How many.
     #[arg(long, default_value_t = 10_000_000)]
     operations: u64,
-    /// What is drawn. By the clock if there is none.
+    /// The seed. By the clock if there is none.
     #[arg(long)]
     seed: Option<u64>,
 }
 
-/// Works until so many operations are done; an error if memory grew.
+/// Works until this number of operations is done; an error if memory grew.
 pub fn run(options: &Options) -> Result<(), String> {
     let Options { operations, seed } = *options;
     let seed = seed.unwrap_or_else(now);
@@ -66,7 +66,7 @@ struct Soak {
 
 impl Soak {
     fn begin(server: &Server, seed: u64) -> Soak {
-        // What the server remembers of slow commands is not ours.
+        // The server's log of slow commands does not count.
         server.client().ok("CONFIG SET slowlog-log-slower-than -1");
         Soak {
             random: Random::seeded(seed),
@@ -138,7 +138,7 @@ fn clients(server: &Server, count: usize) -> Vec<Client> {
     (0..count).map(|_| server.client()).collect()
 }
 
-/// What a waiter does: it waits for the lock in its own way, and frees it.
+/// Returns the commands of a waiter: it waits for the lock in its own way, and frees it.
 fn hand_off(number: usize) -> Vec<String> {
     let bound = if number.is_multiple_of(2) { "SESSION" } else { "" };
     let wait = format!("PX 60000 BLOCK 0 {bound}");
@@ -207,7 +207,7 @@ fn send(client: &mut Client, lines: &[impl Request]) {
     client.send_raw(&bytes);
 }
 
-/// Reads so many replies, and counts them by kind.
+/// Reads `count` replies, and counts them by kind.
 fn read(client: &mut Client, count: usize, answers: &mut BTreeMap<String, u64>) -> u64 {
     for _ in 0..count {
         let kind = match client.read() {

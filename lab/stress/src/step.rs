@@ -1,4 +1,4 @@
-//! What can happen, and how it is drawn.
+//! Steps: their kinds, and how they are drawn.
 
 use std::num::NonZeroU32;
 
@@ -15,7 +15,7 @@ use dlock_testkit::random::Random;
 
 use crate::model::{Model, OWNERS, db_of};
 
-/// A command of one connection. Who asks is filled in when it is sent.
+/// A command of one connection. The client is filled in when it is sent.
 #[derive(Clone, Debug)]
 pub enum Call {
     Enter(Request),
@@ -91,7 +91,7 @@ pub enum Step {
     Pause(Vec<Step>, Option<(usize, Call)>),
 }
 
-/// What steps are drawn from.
+/// The state that steps are drawn from.
 pub struct Situation<'a> {
     pub model: &'a Model,
     /// Connections that do not wait.
@@ -159,7 +159,7 @@ fn onto(situation: &Situation, who: usize, from: KeyNo, to: KeyNo, step: impl Fn
     if is_silent { Step::Call(who, Call::Delete(from)) } else { step(who, from, to) }
 }
 
-/// What happens in a pause takes no write.
+/// Draws steps for a pause: none of them writes.
 fn pause(random: &mut Random, situation: &Situation, who: usize) -> Step {
     let meanwhile = (0..1 + random.below(3))
         .map(|_| match random.below(7) {
@@ -228,8 +228,8 @@ fn ttl(random: &mut Random) -> Option<u64> {
     }
 }
 
-/// What a transaction or a script does: the token of a hold that it has made is not known, and so not what `MINTOKEN`
-/// makes of it, nor whether a short lease is refused.
+/// Draws a command of a transaction or a script. The token of a hold that it has made is not known, and so neither is
+/// the effect of `MINTOKEN`, nor whether a short lease is refused.
 fn inner(random: &mut Random, situation: &Situation, who: usize) -> Call {
     match random.below(11) {
         0..5 => enter(random, situation, who, true),
@@ -392,8 +392,8 @@ fn cap(random: &mut Random, situation: &Situation, lease: Lease) -> u64 {
     500_000 + (given.saturating_sub(500_000).div_ceil(60_000) + random.below(8)) * 60_000
 }
 
-/// Who asks for which key. Now and then it waits already, so that owners wait on several connections, or it has the lock
-/// shared and comes behind such an owner.
+/// Draws a key and an owner. Now and then the owner waits already, so that owners wait on several connections, or it
+/// has the lock shared and comes behind such an owner.
 fn asker(random: &mut Random, situation: &Situation, who: usize) -> (KeyNo, Who) {
     let waiting: Vec<Who> = situation.model.naive.waiting.iter().map(|waiter| waiter.owner).collect();
     let is_several = |owner: Who| waiting.iter().filter(|other| **other == owner).count() > 1;

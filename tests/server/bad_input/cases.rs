@@ -4,7 +4,7 @@ pub const ACQUIRING: [&str; 4] = ["ACQUIRE", "RACQUIRE", "RLOCK", "WLOCK"];
 const HOUR_US: i64 = 60 * 60 * 1_000_000;
 const YEAR_MS: i64 = 365 * 24 * 60 * 60 * 1000;
 
-/// What a bad command is answered.
+/// The answer to a bad command.
 #[derive(Clone, Copy, Debug)]
 pub enum Says {
     Arity,

@@ -68,7 +68,7 @@ fn too_short(client: &mut Client, request: &str) {
 #[test]
 fn a_session_needs_a_lease_that_can_be_moved_on() {
     let (_server, mut client) = holding(Setup::new());
-    // The default, for a hold that is to be made.
+    // The default, for a new hold.
     client.ok("CONFIG SET dlock.default-lease 299");
     for request in ["ACQUIRE none a", "RACQUIRE none a", "WLOCK none a", "RLOCK none a", "RLOCK none *"] {
         too_short(&mut client, &format!("{request} SESSION"));

@@ -224,7 +224,7 @@ fn fits(text: &str, error: &str) -> bool {
     parts.last().is_some_and(|part| part.is_empty()) || rest.is_empty()
 }
 
-/// The texts of errors in the tables of a page. What is a code alone, other servers' commands have, too.
+/// The texts of errors in the tables of a page. A bare code is also one of other servers' commands.
 fn listed(page: &Page) -> Vec<String> {
     const CODES: [&str; 9] = [
         "ERR ",
@@ -278,7 +278,7 @@ fn every_error_that_a_page_lists_is_sent_and_the_other_way_round() {
     for error in &all {
         assert!(index.iter().any(|text| fits(text, error)), "docs/errors.md does not list {error}");
     }
-    // What any server says without the module, and what the agent says: crates/cli/tests/agent provokes that.
+    // Errors of any server without the module, and of the agent, which crates/cli/tests/agent provokes.
     let others = |text: &str| {
         text.starts_with("NOPERM ") && !text.contains("dlock")
             || ["ERR unknown command …", "ERR Bad data format", "ERR not offered over a quorum: …"].contains(&text)

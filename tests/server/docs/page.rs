@@ -1,8 +1,8 @@
 //! A page of the docs: its fenced blocks, its tables, its links.
 //!
-//! A block fenced as `console` is a session of one `redis-cli`. The blocks of a page share a server. What follows a
-//! prompt up to the next one is the reply. A block may begin with `$ redis-cli` and options. A command at the end of a
-//! block without a reply waits; the next block that does not begin with a prompt has its reply, and goes on in that
+//! A block fenced as `console` is a session of one `redis-cli`. The blocks of a page share a server. The lines after a
+//! prompt, up to the next one, are the reply. A block may begin with `$ redis-cli` and options. A command at the end of
+//! a block without a reply waits; the next block that does not begin with a prompt has its reply, and goes on in that
 //! terminal. A block fenced as `lua` is a library of functions that the server has from the start.
 
 use std::path::{Path, PathBuf};
@@ -134,7 +134,7 @@ impl Block {
     }
 }
 
-/// What was typed: `127.0.0.1:6379> PING`, `127.0.0.1:6379(TX)> EXEC`.
+/// Returns the typed command: `127.0.0.1:6379> PING`, `127.0.0.1:6379(TX)> EXEC`.
 fn after_prompt(line: &str) -> Option<&str> {
     let rest = line.strip_prefix("127.0.0.1:6379")?;
     rest.strip_prefix("(TX)").unwrap_or(rest).strip_prefix("> ")

@@ -1,12 +1,12 @@
 //! Whether two transcripts say the same, apart from what differs every time: tokens, owners that the server makes up,
 //! client ids and addresses, times, and milliseconds left, waited or held.
 //!
-//! What is named in one has one name in the other too, and tokens are in the same order.
+//! Each name in one transcript has one name in the other too, and tokens are in the same order.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
-/// What is named so in the transcript that is written down, and how in the one that is real.
+/// The names in the written transcript, each with its name in the real one.
 #[derive(Default)]
 pub struct Names(BTreeMap<Name, Name>);
 
@@ -90,7 +90,7 @@ impl Names {
 
 /// Splits a transcript at blanks and ends of lines. How long a command took is left out.
 fn words(text: &str) -> Vec<Word<'_>> {
-    /// What the next integer of a reply is.
+    /// The meaning of the next integer of a reply.
     enum Next {
         Number,
         Milliseconds,

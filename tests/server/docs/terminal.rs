@@ -68,7 +68,7 @@ impl Terminal {
         self.until("Invalid argument(s)\n")
     }
 
-    /// What is printed until `end` is.
+    /// Returns what the terminal prints until `end` appears.
     #[track_caller]
     pub fn until(&mut self, end: &str) -> String {
         let start = Instant::now();

@@ -48,7 +48,7 @@ fn ms(time: &Value) -> i64 {
     int_of(&parts[0]) * 1000 + int_of(&parts[1]) / 1000
 }
 
-/// What a command on the lock of `a` said of it: whether the hold was alive.
+/// A command's answer about the lock of `a`: whether the hold was alive.
 struct Said {
     cap: i64,
     /// The server's clock before and after, in ms.

@@ -1,4 +1,4 @@
-//! A disk that is full: what cannot be written to the AOF is refused, and made up for when there is room.
+//! A disk that is full: a write that the AOF cannot take is refused, and happens when there is room.
 
 use crate::support::{Server, lock_info, soon};
 

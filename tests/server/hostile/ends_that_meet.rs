@@ -9,7 +9,7 @@ use crate::support::random::{Random, seeded};
 use crate::support::replica::counter;
 use crate::support::{Client, Server, soon};
 
-/// Locks of a round, each with somebody who waits.
+/// Locks of a round, each with a waiter.
 const LOCKS: usize = 100;
 
 /// The machine's clock, which is the server's.
@@ -37,7 +37,7 @@ impl Stage {
         Self { server, client, waiters, spread, random: seeded(spread) }
     }
 
-    /// Somebody waits for each lock.
+    /// Has a client wait for each lock.
     #[track_caller]
     fn wait(&mut self) {
         for (n, waiter) in self.waiters.iter_mut().enumerate() {
@@ -76,7 +76,7 @@ fn spin_until(moment: Duration) {
     }
 }
 
-/// A session that holds each lock so many times over ends when the keys do. It is closed, or killed in the pipeline
+/// A session that holds each lock `holds` times over ends when the keys do. It is closed, or killed in the pipeline
 /// that sets the ends.
 #[track_caller]
 fn a_session_ends_with_its_keys(holds: usize, rounds: usize) {

@@ -4,7 +4,7 @@ use crate::support::{Client, Server, lock_info, soon};
 
 const READERS: usize = 2_000;
 
-/// A lock with so many holds that to show it takes more than a hundred kilobytes.
+/// Returns a client of a lock with enough holds that to show it takes more than a hundred kilobytes.
 #[track_caller]
 fn crowded(server: &Server) -> Client {
     let mut client = server.client();
@@ -33,7 +33,7 @@ fn who_waits_with_more_than_the_server_keeps_for_clients_leaves_the_queue() {
     let mut greedy = server.waiter("DLOCK.WLOCK k w BLOCK 0");
     let mut reader = server.waiter("DLOCK.RLOCK k r BLOCK 0");
     reader.waits();
-    // What comes behind a command that waits is kept until it is over.
+    // The server keeps commands behind one that waits until the wait is over.
     greedy.send_all(&vec![format!("ECHO {}", "x".repeat(1_000_000)); 20]);
     reader.granted();
     soon("it has left", || server.waiting() == 0);

@@ -18,7 +18,7 @@ const POLICIES: [&str; 8] = [
     "volatile-ttl",
 ];
 const LOCKS: usize = 120;
-/// The first of them have somebody who waits.
+/// The first of them have a waiter.
 const WAITERS: usize = 20;
 
 /// Locks, and other keys with and without an end.
@@ -32,7 +32,7 @@ fn fill(client: &mut Client) {
     }
 }
 
-/// What counts for `maxmemory`.
+/// Returns the memory that counts for `maxmemory`.
 #[track_caller]
 fn counted(client: &mut Client) -> i64 {
     let [used, free] = ["used_memory", "mem_not_counted_for_evict"]
@@ -90,7 +90,7 @@ fn memory_that_runs_out_loses_no_waiter_under_any_policy() {
     }
 }
 
-/// The one who waits for it has it if the other one has lost it. What it got may be evicted as well.
+/// The client that waits for it has it if the other one has lost it. Its own hold may be evicted as well.
 #[track_caller]
 fn is_waited_for_or_handed_over(server: &Server, lock: &str, policy: &str) {
     let (holders, line) = (server.holders(lock), server.queue(lock));

@@ -10,7 +10,8 @@ use crate::support::{Client, Server, soon};
 /// The lease of those that are attacked. The promise holds while a `PING` takes less than a ninth of it.
 const LEASE: Duration = Duration::from_millis(1800);
 
-/// A machine that is busy with other tests stops the server for longer than a lease now and then: such a run says nothing.
+/// A machine that is busy with other tests stops the server for longer than a lease now and then: such a run is
+/// invalid.
 #[track_caller]
 fn keeps_sessions(act: impl Fn(&Server) -> Box<dyn std::any::Any>) {
     let run = |_| {
@@ -138,7 +139,7 @@ fn a_key_that_expires_under_a_question_costs_others_no_session() {
     drop((waiter, session));
 }
 
-/// The timer looks at the locks in the order in which they went: those that were to be extended next come last.
+/// The timer looks at the locks in the order in which they went: those that were due to be extended next come last.
 #[test]
 fn locks_that_are_removed_from_the_last_to_the_first_cost_others_no_session() {
     const LOCKS: usize = 20_000;
@@ -166,7 +167,7 @@ fn locks_that_are_removed_from_the_last_to_the_first_cost_others_no_session() {
     drop(server);
 }
 
-/// Every renewal replicates the name of its key: a session may not keep the server busy for ever.
+/// Every renewal replicates the name of its key: a session must not keep the server busy forever.
 #[test]
 fn renewals_of_an_idle_session_have_a_limit() {
     let (server, [mut client, mut other]) = Server::start().with_clients();

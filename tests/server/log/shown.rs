@@ -45,7 +45,7 @@ pub fn log(client: &mut Client) -> Vec<Entry> {
     list_of(&client.run("DLOCK.LOG GET -1")).iter().map(Entry::of).collect()
 }
 
-/// What happened, newest first.
+/// Returns the events, newest first.
 #[track_caller]
 pub fn events(client: &mut Client) -> Vec<String> {
     log(client).iter().map(|entry| entry.text("event")).collect()

@@ -38,7 +38,7 @@ impl Contest {
         contest
     }
 
-    /// From now on a grant counts if so many replicas have it.
+    /// From now on a grant counts if this number of replicas has it.
     pub fn demand_copies(&self, copies: i64) {
         self.field.copies.store(copies, Ordering::Relaxed);
     }
@@ -60,7 +60,7 @@ impl Contest {
         self.field.referee.highest()
     }
 
-    /// What the clients have been told until now, apart from grants.
+    /// Returns the answers to the clients until now, apart from grants.
     pub fn told(&self) -> BTreeSet<String> {
         self.field.referee.told()
     }

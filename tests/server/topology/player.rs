@@ -26,7 +26,7 @@ const WAIT_MS: u64 = 1_000;
 /// Where to look for the server in charge, at the n-th try.
 pub type Guide = Arc<dyn Fn(usize) -> Option<u16> + Send + Sync>;
 
-/// What all players share.
+/// The state that all players share.
 pub struct Field {
     pub guide: Guide,
     pub referee: Referee,
@@ -45,7 +45,7 @@ pub struct Player {
     tries: usize,
 }
 
-/// What a player does with its locks.
+/// How a player uses its locks.
 #[derive(Clone, Copy)]
 enum Part {
     /// `ACQUIRE`.
@@ -176,7 +176,7 @@ impl Player {
         }
     }
 
-    /// What an outcome means, and where to send the command next.
+    /// Says how an outcome counts, and where to send the command next.
     fn judge(&mut self, request: &str, outcome: std::io::Result<Result<Value, String>>) -> Verdict {
         let error = match outcome {
             Ok(Ok(value)) => return Verdict::Answered(value),

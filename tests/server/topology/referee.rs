@@ -1,4 +1,4 @@
-//! Who is inside, as the clients see it.
+//! The owners inside, as the clients see it.
 
 use std::collections::BTreeSet;
 use std::sync::{Mutex, MutexGuard};
@@ -11,7 +11,7 @@ use dlock_testkit::exclusion::{Hold, Span, violations};
 pub struct Referee {
     begin: Instant,
     gates: Vec<Mutex<Gate>>,
-    /// What clients were told, apart from grants: the first words of errors, `closed`, `nil`.
+    /// The answers to clients, apart from grants: the first words of errors, `closed`, `nil`.
     told: Mutex<BTreeSet<String>>,
 }
 
@@ -43,7 +43,7 @@ impl Referee {
         gate.spans.push(Span { hold, from: self.now(), until: u64::MAX });
     }
 
-    /// It goes out, before it gives the lock back.
+    /// It goes out, before it releases the lock.
     pub fn leaves(&self, lock: usize, owner: &str) {
         let mut gate = self.gate(lock);
         let now = self.now();
@@ -51,7 +51,7 @@ impl Referee {
         span.expect("it is inside").until = now;
     }
 
-    /// What it held was not there any more.
+    /// Its hold was not there any more.
     pub fn has_lost(&self, lock: usize) {
         self.gate(lock).lost += 1;
     }
@@ -64,7 +64,7 @@ impl Referee {
         self.told.lock().expect("no other client has failed").clone()
     }
 
-    /// How often somebody went in, by lock.
+    /// Returns how often an owner went in, by lock.
     pub fn entries(&self) -> Vec<usize> {
         (0..self.gates.len()).map(|lock| self.gate(lock).spans.len()).collect()
     }

@@ -31,7 +31,7 @@ fn fail_over(from: &Server, to: &Server) {
     });
 }
 
-/// A lock that nobody touches during a test: its owner waited for it, with somebody behind, and entered twice.
+/// A lock that no client touches during a test: its owner waited for it, with another one behind, and entered twice.
 #[track_caller]
 pub fn keep(server: &Server, key: &str) -> (Client, i64) {
     let mut other = server.client();
@@ -93,7 +93,7 @@ fn after_an_unplanned_failover_every_grant_that_the_replica_had_stands() {
     let mut client = replica.client();
     is_kept(&mut client, "kept", kept);
     assert!(client.int("DLOCK.ACQUIRE unseen b PX 600000") > unseen.max(highest), "tokens increase all the same");
-    // What it has in its file counts no more when it comes back.
+    // The locks in its file count no more when it comes back.
     primary.boot();
     assert!(lock_info(&mut primary.client(), "unseen OWNER a").is_some_and(|info| info.token == unseen));
     primary.follow(&replica);

@@ -55,7 +55,7 @@ fn at_once(whole: &ReplicatedCluster, from: usize, to: usize) {
     });
 }
 
-/// Moves the slot back and forth while it is contended. What the clients were told is not said.
+/// Moves the slot back and forth while it is contended. The test does not check what the clients were told.
 #[track_caller]
 fn back_and_forth(whole: &ReplicatedCluster, carry: fn(&ReplicatedCluster, usize, usize)) -> Contest {
     let home = whole.primaries.home_of(TAG);

@@ -20,7 +20,7 @@ fn a_cycle_over_foreign_keys_is_neither_found_nor_named() {
     // Longer than a search, and then its time is over.
     user.nil("DLOCK.ACQUIRE m:1 me BLOCK 100");
     assert_eq!(["deadlocks", "wait_timeouts"].map(|name| counter(&mut admin, name)), [0, 1]);
-    // Who may read both is told.
+    // A user that may read both is told.
     let error = admin.error("DLOCK.ACQUIRE m:1 me BLOCK 0");
     assert_eq!(error, "DEADLOCK me waits for m:1 held by insider, insider waits for secret:1 held by me");
     admin.int("DLOCK.RELEASE secret:1 me");

@@ -19,7 +19,7 @@ const KEYS: u64 = 12;
 /// The longest of the short leases, in ms. Others outlive the test.
 const SHORT: u64 = 150;
 
-/// What all clients together have seen.
+/// The observations of all clients together.
 #[derive(Default)]
 struct Seen {
     owners: AtomicU64,
@@ -57,7 +57,7 @@ fn nothing_is_lost_in_the_chaos() {
     server.left_waiting(0);
     assert_eq!(["queues", "sessions"].map(|name| counter(&mut client, name)), [0, 0]);
     report_and_add_up(&mut client, &seen);
-    // What had short leases is gone, what has long ones is the same everywhere. Locks were renamed and swapped.
+    // Short leases have ended, long ones are the same everywhere. Locks were renamed and swapped.
     client.pass_ms(SHORT.cast_signed() + 100);
     client.pipeline(&(0..KEYS).map(|n| format!("EXISTS k{n}")).collect::<Vec<_>>());
     replica.wait_synced(&server);

@@ -120,7 +120,7 @@ fn an_absolute_lease_that_passes_while_waiting_is_nil() {
     client.int("DLOCK.RELEASE k a");
     waiters[0].gives_up();
     waiters[1].granted();
-    // Up to 50 ms behind its lease while somebody waits.
+    // Up to 50 ms behind its lease while a request waits.
     assert!((later..=later + 50).contains(&client.end_of("k")));
     waiters[2].waits();
     assert_eq!(server.holders("k"), ["c"]);
@@ -157,7 +157,7 @@ fn a_full_waiting_room_takes_no_more() {
         client.nil(format!("DLOCK.RLOCK {key} d"));
     }
     assert_eq!((server.queue("k"), counter(&mut client, "waits")), (vec!["b".to_owned(), "c".to_owned()], 3));
-    // What is free is granted.
+    // A free lock is granted.
     client.int("DLOCK.ACQUIRE free d BLOCK 0");
     // One leaves, one comes.
     client.int("DLOCK.RELEASE l a");

@@ -1,4 +1,4 @@
-//! Whatever command frees a lock serves its queue, in the same turn and before any later request.
+//! Every command that frees a lock serves its queue, in the same turn and before any later request.
 
 use redis::{Cmd, Value};
 

@@ -59,7 +59,7 @@ fn the_reply_to_the_waiter_goes_out_when_the_transaction_is_done() {
     let (server, mut client) = Server::start().with_client();
     client.int("DLOCK.ACQUIRE k a");
     let mut waiter = server.waiter("DLOCK.ACQUIRE k b BLOCK 0");
-    // What the transaction did after the hand-over is done when the waiter is told.
+    // The transaction's commands after the hand-over are done when the waiter is told.
     transaction(&mut client, &["DLOCK.RELEASE k a", "SET x done"]);
     waiter.granted();
     assert_eq!(waiter.text("GET x"), "done");

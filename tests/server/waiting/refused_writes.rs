@@ -1,4 +1,4 @@
-//! While the server takes no writes, nobody is granted by a timer; it is made up for afterwards.
+//! While the server takes no writes, the timer grants nothing; it does so afterwards.
 
 use std::fs;
 

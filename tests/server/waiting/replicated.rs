@@ -6,7 +6,7 @@ use crate::support::{Client, Server, lock_info, req, soon};
 
 const KEEP: &str = "PX 600000 BLOCK 0";
 
-/// What an act appends to the AOF, without the brackets of transactions.
+/// Returns what an act appends to the AOF, without the brackets of transactions.
 #[track_caller]
 fn stream(server: &Server, act: impl FnOnce()) -> Vec<String> {
     let names = server.appended(act);

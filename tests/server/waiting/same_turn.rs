@@ -109,7 +109,7 @@ fn the_time_of_the_wait() {
         client.int("DLOCK.ACQUIRE k a");
         let mut waiter = server.waiter("DLOCK.ACQUIRE k b BLOCK 40");
         in_one_turn(&mut client, false, &["DEBUG SLEEP 0.06", "DLOCK.RELEASE k a"].map(str::to_owned));
-        // What comes first counts, but it is one reply.
+        // The first event counts, but it is one reply.
         let is_granted = waiter.read() != Ok(Value::Nil);
         assert_eq!(waiter.text("PING"), "PONG", "one reply");
         if is_granted {

@@ -1,4 +1,4 @@
-//! What an operator and a watching client see of those who wait.
+//! The view of an operator and of a watching client of the requests that wait.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! What a session keeps for each server, and the course of time.
+//! The state that a session keeps for each server, and its clock.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
@@ -42,7 +42,7 @@ pub(super) struct Heart {
     pub wake: Arc<Notify>,
 }
 
-/// What the session knows of a hold.
+/// The session's knowledge of a hold.
 pub(super) struct Bound {
     pub hold: Arc<BoundHold>,
     /// The heart that keeps it.

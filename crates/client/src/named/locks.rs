@@ -1,4 +1,4 @@
-//! What a session does for its locks.
+//! How a session binds its locks.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -12,7 +12,7 @@ use crate::error::Error;
 use crate::server::Fault;
 use crate::terms::Hold;
 
-/// What a lock is acquired with: the session on its server.
+/// The id of the session on its server, sent with each request for a lock.
 #[derive(Clone, Debug)]
 pub(crate) struct Ticket {
     /// The session's name there.
@@ -22,7 +22,7 @@ pub(crate) struct Ticket {
     openings: u64,
 }
 
-/// What it takes to bind a hold again.
+/// A hold with all that is needed to bind it again.
 pub(crate) struct BoundHold {
     pub names: Vec<Vec<u8>>,
     pub owner: String,

@@ -1,4 +1,4 @@
-//! What a quorum is made of.
+//! The servers and settings of a quorum.
 
 use std::fmt;
 use std::sync::{Arc, Mutex};

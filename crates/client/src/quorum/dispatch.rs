@@ -18,13 +18,13 @@ use crate::cleanup;
 use crate::server::Fault;
 use crate::terms::{Mode, Terms};
 
-/// What all calls of an acquisition have in common.
+/// The common part of all calls of an acquisition.
 pub(super) struct Dispatch {
     quorum: Arc<Quorum>,
     terms: Arc<Terms>,
     /// The owner of each attempt.
     owners: Vec<String>,
-    /// What asked each server to enter last.
+    /// The call that asked each server to enter last.
     entries: Vec<Option<Entered>>,
 }
 
@@ -62,7 +62,7 @@ impl Dispatch {
         Self { quorum: self.quorum.clone(), terms: self.terms.clone(), owners, entries }
     }
 
-    /// Who asks in this attempt: somebody new in each.
+    /// Returns the owner of this attempt: a new one for each.
     pub fn owner(&mut self, attempt: u32) -> &str {
         let at = (attempt as usize).saturating_sub(1);
         while self.owners.len() <= at {
@@ -77,7 +77,7 @@ impl Dispatch {
         matches!((call.ask, entry), (Ask::Enter(_), Some(Entered::Released)))
     }
 
-    /// Sends calls. What has a connection goes at once, in the order of the calls.
+    /// Sends calls. Those to servers with a connection go at once, in the order of the calls.
     pub fn send(&mut self, calls: impl IntoIterator<Item = Call>, flights: &mut Flights) {
         let mut last: Option<(Ask, u32, Arc<Cmd>)> = None;
         for call in calls {
@@ -125,7 +125,7 @@ impl Dispatch {
     /// A request that waits, on a connection of its own.
     fn queue(&mut self, call: Call, command: Arc<Cmd>, block: Option<Duration>) -> Flight {
         let mut command = Arc::unwrap_or_clone(command);
-        // 0 is for ever; the time is rounded up, so that it is over for us when it is for the server.
+        // 0 waits forever. The time is rounded up, so that the server's wait ends no earlier than ours.
         command.arg("BLOCK").arg(block.map_or(0, |block| millis(block).saturating_add(1)));
         let ((end, ended), wire) = (oneshot::channel(), Arc::new(Mutex::new(Ok(None))));
         if let Some(entry) = self.entries.get_mut(call.to) {
@@ -223,11 +223,11 @@ async fn ask_on(quorum: &Quorum, call: &Call, command: &Cmd, wire: &Wire) -> Res
         quorum.answers.note(call.to, call.sent);
     }
     let is_silent = reply.is_err() && quorum.now() >= call.sent + quorum.give_up();
-    // Not now: it may be no primary any more. What it is, it says on the next connection.
+    // Not now: it may no longer be a primary. The next connection asks for its role.
     if is_silent || matches!(reply, Err(Fault::Later(_))) {
         member.forget(wire);
     }
-    // That it cannot be given back says nothing of why it was not to be had.
+    // A failed release is no reason why the lock could not be acquired.
     let reply = reply.map_err(|fault| if call.ask == Ask::Release { fault } else { member.failed(fault) });
     Ok(match answer(call, reply)? {
         Answer::Done if is_young => Answer::Reserved,
@@ -278,7 +278,8 @@ async fn wait_in_queue(
         None => return Err(Fault::NotSent("given up before it was asked".into())),
     };
     let answer = answer(call, reply.map_err(|fault| member.failed(fault)))?;
-    // Who releases later does not end a wait. Who has released already may be about to: nobody waits on this one then.
+    // A later release does not end a wait. An owner that has released already may end one soon: no call waits on it
+    // then.
     if let Ok(sent) = sent.lock().unwrap_or_else(PoisonError::into_inner).as_mut() {
         *sent = None;
         member.park(wire.clone());
@@ -319,7 +320,7 @@ async fn leave_queue(quorum: &Quorum, release: &Cmd, wait: Wait, other: Option<&
     if let Ok(Some(wire)) = sent {
         let mut behind = pin!(wire.ask(release, patience));
         let _ = once(behind.as_mut()).await;
-        // Another process knows somebody else by that number.
+        // Another process knows a different owner by that number.
         if let Some(other) = other.filter(|other| other.is_to_process_of(&wire)) {
             let _ = other.ask(cmd("CLIENT").arg("UNBLOCK").arg(wire.client_id), patience).await;
         }
@@ -327,8 +328,8 @@ async fn leave_queue(quorum: &Quorum, release: &Cmd, wait: Wait, other: Option<&
     drop(wait.end);
 }
 
-/// Releases again for a while: a server that comes back may still keep the hold, and be the gate server. What is left
-/// then ends with its lease.
+/// Releases again for a while: a server that comes back may still keep the hold, and be the gate server. After that,
+/// the hold ends with its lease.
 async fn insist(quorum: Arc<Quorum>, call: Call, release: Arc<Cmd>, lease: Duration) {
     let Ok(member) = quorum.member(call.to) else { return };
     let (end, mut pause) = (Instant::now() + lease.min(cleanup::LIMIT), PAUSE);

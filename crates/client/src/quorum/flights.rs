@@ -1,4 +1,5 @@
-//! Calls that are under way. Whoever waits for an answer drives all of them, so that none needs a task of its own.
+//! Calls that are under way. The task that waits for an answer drives all of them, so that none needs a task of its
+//! own.
 
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
@@ -13,7 +14,7 @@ use tokio::time::sleep_until;
 
 use super::Quorum;
 
-/// What came of a call.
+/// The result of a call.
 pub(super) struct Landing {
     pub call: Call,
     /// `None`: nobody wants to know.
@@ -43,7 +44,7 @@ pub(super) struct Flights {
     is_left: bool,
 }
 
-/// What was waited for.
+/// The event that ended a wait.
 pub(super) enum Next {
     Answer(Call, Answer),
     /// The time has come.
@@ -61,7 +62,7 @@ impl Flights {
     /// Sends a call: what has a connection is written before this returns.
     pub fn launch(&mut self, mut flight: Flight) {
         let _runtime = self.runtime.enter();
-        // Whoever goes on with it polls it anew. A task that has done much already may send all the same.
+        // The next wait polls the call again. A task that has used up its budget may send nevertheless.
         let mut first = pin!(unconstrained(flight.future.as_mut()));
         match first.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
             Poll::Ready(landing) => self.landed.insert(0, landing),

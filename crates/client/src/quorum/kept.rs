@@ -37,7 +37,7 @@ impl Kept {
         kept
     }
 
-    /// Who holds it: the owner of the attempt that came through.
+    /// Returns the owner of the hold: that of the attempt that got through.
     pub fn owner(&self) -> String {
         let mut inner = self.inner();
         let attempt = inner.hold.attempt();
@@ -158,7 +158,7 @@ impl Kept {
     }
 }
 
-/// What the servers said to a release.
+/// The servers' answers to a release.
 #[derive(Default)]
 struct Told {
     open: usize,

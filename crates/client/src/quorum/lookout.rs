@@ -1,8 +1,8 @@
 //! Whether a majority is there while an acquisition waits, and when it is over.
 //!
-//! The protocol asks the server in whose queue it waits. That says nothing of the others. Every answer of a server
-//! counts, whoever of this client asked: the lookout asks only when the last answers of a majority become old, and only
-//! as many servers as are missing.
+//! The protocol asks the server in whose queue it waits, which shows nothing about the others. Every answer of a server
+//! counts, no matter which task of this client asked: the lookout asks only when the last answers of a majority become
+//! old, and only as many servers as are missing.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -40,7 +40,7 @@ impl LastAnswers {
         silent.into_iter().map(|(_, member)| member).collect()
     }
 
-    /// Since when so many have answered, at least.
+    /// Since when at least a majority has answered.
     fn since(&self, majority: usize) -> Duration {
         let mut all: Vec<_> = self.all().collect();
         all.sort_unstable();
@@ -72,12 +72,13 @@ impl Lookout {
         self.limits.end(self.heard()).unwrap_or_else(|| Instant::now() + LONGEST_WAIT)
     }
 
-    /// What is left of the time to look for a majority.
+    /// Returns the time left to look for a majority.
     pub fn left(&self) -> Duration {
         self.limits.over(self.heard()).map_or(LONGEST_WAIT, |over| over.saturating_duration_since(Instant::now()))
     }
 
-    /// Whether a majority was there when last asked: only then nobody getting the lock means that somebody has it.
+    /// Whether a majority was there when last asked: only then, a lock that this client does not get is held by another
+    /// one.
     pub fn is_there(&self, attempt: &Attempt) -> bool {
         let silent = attempt.acquisition.suspects().count();
         let answered = self.answered.unwrap_or(self.quorum.members());
@@ -144,7 +145,7 @@ async fn look_at(quorum: Arc<Quorum>, at: usize, patience: Duration) {
     let asked = quorum.clone();
     // In the background: to connect may take longer than this waits, and a late answer counts.
     let asking = tokio::spawn(async move { asked.read_clock(at).await });
-    // A look that the limit cuts short says nothing of the connection.
+    // A look that the limit cuts short shows nothing about the connection.
     if timeout(patience, asking).await.is_err()
         && patience >= quorum.timeout()
         && let (Some(member), Some(wire)) = (quorum.members.get(at), wire)

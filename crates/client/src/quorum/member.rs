@@ -15,7 +15,7 @@ use crate::server::{Fault, Link};
 
 /// A server that is asked on its own, whatever the others say.
 pub(super) struct Member {
-    /// Which it is.
+    /// The number of this server.
     at: usize,
     clocks: Arc<ServerClocks>,
     info: ConnectionInfo,

@@ -1,6 +1,6 @@
 //! Locks that a majority of independent servers decides on.
 //!
-//! What is sent when, and what it means, is decided by `dlock-quorum`; here are the connections, the clock, the
+//! `dlock-quorum` decides what is sent when, and what the answers mean. This module has the connections, the clock, the
 //! randomness and the errors.
 
 mod builder;
@@ -36,11 +36,11 @@ pub(crate) struct Quorum {
     members: Vec<Member>,
     longest_lease: Duration,
     timeout: Duration,
-    /// What the protocol's times are counted from.
+    /// The instant from which the protocol counts its times.
     began: Instant,
     clocks: Arc<ServerClocks>,
     contended: Contended,
-    /// Who did not answer when last asked.
+    /// The servers that did not answer when last asked.
     silent: Mutex<Vec<bool>>,
     answers: LastAnswers,
     pub cleanups: Cleanups,
@@ -88,7 +88,7 @@ impl Quorum {
                 }
             }
             pause = (pause * 2).min(MAX_PAUSE);
-            // What the last round sent may come late, and must not touch what this one gets.
+            // A call of the last round may arrive late, and must not touch the holds of this one.
             let terms = Arc::make_mut(&mut terms);
             terms.begin();
             if let Wait::AtMost(_) = terms.wait {
@@ -97,7 +97,7 @@ impl Quorum {
         }
     }
 
-    /// What is told of so few answers.
+    /// Returns the error text for a minority of answers.
     fn too_few(&self, answered: usize) -> String {
         let (members, majority) = (self.members(), self.majority());
         let young: Vec<_> = self.members.iter().filter_map(Member::counts_in).collect();
@@ -163,7 +163,7 @@ impl Quorum {
         }
     }
 
-    /// What is wrong with the servers that do not count.
+    /// Says what is wrong with the servers that do not count.
     fn troubles(&self) -> String {
         let trouble = |member: &Member| {
             let (address, why) = (member.address(), member.trouble()?);
@@ -199,7 +199,7 @@ struct Attempt {
     has_ended: bool,
 }
 
-/// What became of the request to enter.
+/// The state of the request to enter.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Entry {
     Unasked,
@@ -268,7 +268,7 @@ impl Attempt {
 
     /// How many servers answered the last attempt.
     fn answered(&self) -> usize {
-        // Whoever was not asked to enter has answered in its queue.
+        // A server that was not asked to enter has answered in its queue.
         self.entries.iter().filter(|entry| !matches!(entry, Entry::Failed | Entry::Open)).count()
     }
 

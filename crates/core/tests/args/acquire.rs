@@ -39,7 +39,8 @@ fn each_option_of_a_command_that_takes_a_lock() {
     }
 }
 
-/// The cap of a hold is its `MAXHOLD` or what the operator has set, the smaller of both. What a command gives stays below.
+/// The cap of a hold is its `MAXHOLD` or the operator's setting, the smaller of both. The lease of a command stays
+/// below.
 #[test]
 fn a_cap_is_not_shorter_than_the_lease() {
     let with = |max: Option<u64>, line: &'static str| {
@@ -261,7 +262,7 @@ fn the_keys_of_several_are_counted_as_the_server_counts_them() {
     for (line, count) in [
         ("1 x a", Some(1)),
         ("3 x y z a PX 5", Some(3)),
-        // What is given twice, or too often, is a key all the same.
+        // A key that is given twice, or once too often, is a key all the same.
         ("2 x x a", Some(2)),
         ("0 x a", Some(0)),
         ("2 x a", None),

@@ -88,7 +88,7 @@ fn a_session_has_a_lease_that_can_be_moved_on_in_time() {
         assert_eq!(acquire(&format!("alice {lease}")).map(|args| args.session), said.clone(), "{lease}");
         assert_eq!(renew(&format!("alice {lease}")).map(|args| args.session), said, "{lease}");
     }
-    // What else is wrong is said first.
+    // Other errors come first.
     assert_eq!(acquire("* PX 1 SESSION REQUEST r"), Err(Malformed::RequestOfFreshOwner));
     assert_eq!(renew("alice PX 1 SESSION MINTOKEN 9007199254740992"), Err(Malformed::TokenAhead));
     assert_eq!([299, 300].map(|ms| Lease::new(ms).unwrap().can_be_bound()), [false, true]);
@@ -102,7 +102,7 @@ fn together(option: &'static str, before: &'static str) -> Result<BindTo<Session
     Err(Malformed::Syntax(Syntax::Together(option, before)))
 }
 
-/// What the commands that have a lease make of it.
+/// Returns how the commands with a lease read it.
 fn leases(lease: &str) -> [Result<LeaseChoice, Malformed>; 2] {
     let line = format!("alice {lease}");
     [acquire(&line).map(|said| said.lease), renew(&line).map(|said| said.lease)]

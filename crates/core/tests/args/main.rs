@@ -1,4 +1,4 @@
-//! What the arguments of every command mean, and why arguments are invalid. A case is a line of words; `''` is an empty
+//! The meaning of every command's arguments, and why arguments are invalid. A case is a line of words; `''` is an empty
 //! one.
 
 #![allow(clippy::unwrap_used, reason = "a test that panics has failed, which is what it is for")]
@@ -47,7 +47,7 @@ fn owner(name: &str) -> Owner {
 /// The clock is 5000 ms and a bit, the longest lease 100 s.
 const LIMITS: Limits = Limits { now_us: 5_000_999, max_lease: Lease::new(100_000).unwrap(), max_hold: None };
 
-/// What the client of `DLOCK.ACQUIRE` reads after `ERR syntax error: `.
+/// Returns the text that the client of `DLOCK.ACQUIRE` reads after `ERR syntax error: `.
 #[track_caller]
 fn syntax_error<T: std::fmt::Debug>(said: Result<T, Malformed>) -> String {
     let text = said.unwrap_err().text("DLOCK.ACQUIRE");

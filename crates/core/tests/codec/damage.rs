@@ -1,4 +1,4 @@
-//! Whatever the bytes are, reading them gives a value that can be kept, or an error.
+//! Reading any bytes gives a value that can be kept, or an error.
 
 use dlock_core::DecodeError;
 use proptest::collection::vec;

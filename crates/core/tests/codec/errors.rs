@@ -1,4 +1,4 @@
-//! What is wrong with bytes that are no lock and no effect.
+//! The errors for bytes that are no lock and no effect.
 
 use dlock_core::DecodeError;
 

@@ -25,7 +25,7 @@ fn effects_of_version_1_are_read_and_written() {
     compare_effects(&golden, &effects());
 }
 
-/// Releases before 0.2 said in an effect that somebody waits. It changes nothing.
+/// Releases before 0.2 said in an effect that a request waits. It changes nothing.
 #[test]
 fn effects_of_version_1_that_say_that_somebody_waits_are_read() {
     let golden = parse(include_str!("../../testdata/effect-v1.hex"));

@@ -58,7 +58,7 @@ fn lock<'s>(server: &'s Server, key: &str) -> &'s Lock {
     server.space.lock(&(0, key.into()))
 }
 
-/// Somebody else's request for several locks has the server remove an expired key, which has no hook.
+/// A request of another client for several locks has the server remove an expired key, which has no hook.
 #[test]
 fn sessions_of_others_go_on_when_the_server_removes_a_key_that_it_is_asked_about() {
     let mut server = Server::new();

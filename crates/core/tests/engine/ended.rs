@@ -155,7 +155,7 @@ fn a_session_on_many_locks_ends_for_the_next_command_on_each() {
         assert!(is_granted(&server.acquire_bound(&format!("lock{number}"), number, Want::Exclusive, SESSION)));
     }
     server.disconnect(SESSION);
-    // The locks that no timer came to yet, too.
+    // Also the locks that no timer has visited yet.
     for number in (0..MANY).rev() {
         assert!(is_granted(&server.acquire_bound(&format!("lock{number}"), 500, Want::Exclusive, 1)), "{number}");
     }

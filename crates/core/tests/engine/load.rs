@@ -1,4 +1,4 @@
-//! The watchdog extends so many leases of one client in a second, and no more are bound.
+//! The watchdog extends a limited number of a client's leases per second, and no more are bound.
 
 use dlock_core::engine::{Call, Entered, Fault, Heartbeat, Input, Left, MAX_BOUND_KEY, MAX_RENEWALS, OpenIf, Role};
 use dlock_core::{

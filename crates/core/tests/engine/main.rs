@@ -39,7 +39,8 @@ impl Server {
         self.space.set_now_us(self.now_us);
     }
 
-    /// Asks for a lock by an owner whose name is this number, with so many digits, and who is the client.
+    /// Asks for a lock by an owner whose name is this number with `owner_len` digits, and whose client has the same
+    /// number.
     fn acquire(&mut self, key: &str, owner: usize, owner_len: usize, want: Want) -> Result<Entered, Fault> {
         let client = ClientId(owner as u64);
         let owner = Owner::new(format!("{owner:0owner_len$}").as_bytes()).unwrap();

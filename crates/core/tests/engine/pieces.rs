@@ -1,11 +1,11 @@
-//! What is too much for one command: the timer does the rest.
+//! Work that is too much for one command: the timer does the rest.
 
 use dlock_core::engine::{Call, Entered, Role};
 use dlock_core::{ClientId, Entries, Keyspace, Lease, LeaseChoice, Name, Owner, Release, Request, UnixMs, Want};
 
 use crate::{Server, is_granted};
 
-/// A command answers requests that stand in so many queues.
+/// A command answers requests in at most this number of places in queues.
 const PLACES: usize = 64;
 
 #[test]

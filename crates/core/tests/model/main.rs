@@ -103,8 +103,8 @@ const HARD: [&str; 42] = [
     "sent away to another node",
 ];
 
-/// A request for several locks released a hold whose session had ended, and the lock went on to be visited when that
-/// hold's lease was to be extended.
+/// A request for several locks released a hold whose session had ended, and the engine still visited the lock when the
+/// lease of that hold was due to be extended.
 #[test]
 fn what_several_locks_release_is_not_extended_next() {
     let shared = How { binds: true, ..How::new(Command::Rlock) };

@@ -58,7 +58,7 @@ pub struct Interpreter {
     names: TokenNames,
     replicated: Vec<String>,
     events: Vec<String>,
-    /// What waiters were answered before the running command had its own answer.
+    /// The answers to waiters that came before the running command's own answer.
     answered: Vec<String>,
 }
 

@@ -17,7 +17,8 @@
 //! t2
 //! ```
 //!
-//! Every command says one line or more; `at` and `on` say nothing. `interpreter.rs` has the list of commands. Times are
+//! Every command prints one line or more; `at` and `on` print none. `interpreter.rs` has the list of commands. Times
+//! are
 //! milliseconds since the story began, tokens are named t1, t2, … in the order in which they were given.
 //!
 //! `UPDATE_SCENARIOS=1 cargo test -p dlock-core --test scenarios` rewrites what the commands say; read the difference

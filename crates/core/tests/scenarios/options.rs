@@ -1,4 +1,4 @@
-//! What stands behind the owner in a command of a scenario.
+//! The words after the owner in a command of a scenario.
 
 use std::num::NonZeroU32;
 use std::str::SplitWhitespace;

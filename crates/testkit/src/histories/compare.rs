@@ -1,4 +1,4 @@
-//! What can be seen of the engine, against the model; and of the replica, against the primary.
+//! Compares the visible state of the engine with the model, and the replica with the primary.
 
 use dlock_core::engine::{Detail, ShownSession};
 use dlock_core::{Keyspace, LockMode, Mode, UnixMs};
@@ -53,7 +53,7 @@ impl World {
         assert_eq!(stored, plain::sorted(plain.collect()), "{key} {:?}", self.naive);
     }
 
-    /// The TTL of a key is its last deadline, unless somebody changed it. While somebody waits it may be longer.
+    /// The TTL of a key is its last deadline, unless a client changed it. While a request waits it may be longer.
     fn compare_expiry(&self, key: KeyNo) {
         let name = plain::key_name(key);
         let lock = self.server.space.lock(&name);

@@ -11,7 +11,7 @@ use super::world::World;
 use crate::keyspace::{KeyName, MemoryKeyspace, Replicated};
 use dlock_core::engine::Permission;
 
-/// What a server of a deployment keeps beside its locks.
+/// The state of a server of a deployment, beside its locks.
 #[derive(Clone, Debug, Default)]
 pub struct Deployed {
     /// How the waits ended that the driver has not told the clients yet.
@@ -24,7 +24,7 @@ pub struct Deployed {
     pub(super) late_until: u64,
 }
 
-/// What the model knows after something was replicated.
+/// The model's state after a change was replicated.
 #[derive(Clone, Debug)]
 pub struct Snapshot {
     keys: Vec<Key>,
@@ -54,7 +54,7 @@ impl World {
         world.deployed = Some(Deployed::default());
         world.server.role = role;
         world.server.space.keeps_expired = role == Role::Replica;
-        // What was opened before a restart has another number.
+        // A session that was opened before a restart has another number.
         (world.naive.openings, world.ran_at) = (uptime_us * 1000, uptime_us);
         world.show(now_us, uptime_us);
         world.naive.now_us = now_us;
@@ -66,7 +66,7 @@ impl World {
         self.naive.now_us
     }
 
-    /// What it is.
+    /// Returns the role of the server.
     pub fn role(&self) -> Role {
         self.server.role
     }
@@ -133,7 +133,7 @@ impl World {
         let now = self.naive.now();
         for (key, mut hold) in self.take_lapsed() {
             if now < hold.deadline {
-                // What has reached its cap is forgotten when it lapses.
+                // A session forgets a hold that has reached its cap when the hold lapses.
                 hold.session = hold.session.filter(|_| hold.cap != Some(hold.deadline));
                 self.naive.keys[key].holds.push(hold);
             } else {
@@ -198,7 +198,7 @@ impl World {
 
     // Replication.
 
-    /// What it has replicated since the last call.
+    /// Returns the changes that it has replicated since the last call.
     pub fn take_replicated(&mut self) -> Vec<(KeyName, Replicated)> {
         self.server.space.take_stream()
     }
@@ -212,7 +212,7 @@ impl World {
         self.server.space.take_stream();
     }
 
-    /// What the model knows now.
+    /// Returns the state of the model.
     pub fn snapshot(&mut self) -> Snapshot {
         let lapsed = self.take_lapsed();
         self.remember_lapsed(lapsed.clone());
@@ -230,7 +230,7 @@ impl World {
         lock.stored_holds().for_each(|hold| self.saw(hold.token.get()));
     }
 
-    /// What a file or a full sync has of it. On a server that saves no token clock, that is not in it.
+    /// Returns what a file or a full sync has of it: the token clock only if the server saves it.
     pub fn save(&mut self, has_token_clock: bool) -> SavedKeys {
         let kept = std::mem::replace(&mut self.server.space.keeps_expired, true);
         let names = self.server.space.names();
@@ -299,7 +299,7 @@ impl World {
         self.deployed.as_mut().expect("a deployed server").lapsed.clear();
     }
 
-    /// The server becomes a primary. What it has is what the model knew when it was replicated.
+    /// The server becomes a primary. Its state is that of the model when it was replicated.
     ///
     /// # Errors
     /// Says how the token clock differs from what it has seen.

@@ -13,7 +13,7 @@ use super::ops::{
 use crate::bytes::Bytes;
 
 impl History {
-    /// What the bytes say: first the settings, then the steps.
+    /// Reads the bytes as a history: first the settings, then the steps.
     pub fn of_bytes(bytes: &[u8]) -> History {
         let mut bytes = Bytes::new(bytes);
         let mut history = settings(&mut bytes);
@@ -49,7 +49,7 @@ fn step(bytes: &mut Bytes) -> Step {
     Step { op: op(byte >> 2, bytes), then_tick: byte & 3 != 0 }
 }
 
-/// What happens: `kind` is below 64.
+/// Draws an operation. `kind` is below 64.
 fn op(kind: u8, bytes: &mut Bytes) -> Op {
     match kind {
         0..=21 => enter(bytes),
@@ -149,7 +149,7 @@ fn renew(bytes: &mut Bytes) -> Op {
     }
 }
 
-/// What happens to a named session. One has heartbeats that last long: the others never end in the same turn.
+/// Draws a change of a named session. One has heartbeats that last long: the others never end in the same turn.
 fn session(bytes: &mut Bytes) -> Op {
     let byte = bytes.below(256);
     let (client, session) = (byte % CLIENTS, (byte >> 2) & 1);

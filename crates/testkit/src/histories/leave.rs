@@ -1,4 +1,4 @@
-//! What the contract says of releases, renewals, and of what happens without a command.
+//! The contract on releases, renewals, and changes without a command.
 
 use dlock_core::{Entries, Mode};
 
@@ -116,7 +116,7 @@ impl Naive {
         self.live(key).filter(named).cloned().collect()
     }
 
-    /// An expiry that somebody made earlier stands, but the key never outlives its last hold.
+    /// An expiry that a client made earlier stands, but the key never outlives its last hold.
     pub fn keep_early(&mut self, key: KeyNo) {
         let last = self.keys[key].holds.iter().map(|hold| hold.deadline).max();
         self.keys[key].early = self.keys[key].early.filter(|early| last.is_some_and(|last| *early < last));

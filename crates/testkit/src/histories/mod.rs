@@ -16,7 +16,7 @@
 //! | `compare` | that both agree after it, and a replica with them |
 //! | `deployed` | an engine and its model as one server of a deployment, which fails and is promoted |
 //! | `plain` | what the core says, in the plain numbers of the model |
-//! | `reached` | what a history came to |
+//! | `reached` | the states that a history reached |
 
 mod compare;
 mod deployed;

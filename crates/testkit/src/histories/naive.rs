@@ -1,4 +1,4 @@
-//! What the contract says, as simply as it can be written: lists, and loops over them.
+//! The contract, written as simply as possible: lists, and loops over them.
 
 use dlock_core::{Mode, Want};
 
@@ -42,7 +42,7 @@ impl Hold {
 pub struct Key {
     /// Live ones.
     pub holds: Vec<Hold>,
-    /// Somebody has the key expire before its last deadline.
+    /// A client has the key expire before its last deadline.
     pub early: Option<u64>,
     pub is_other: bool,
     /// Its time ran out early, and the server has not noticed: until then at most.
@@ -61,11 +61,11 @@ pub struct Request {
     /// When it began to wait, in µs.
     pub since: u64,
     pub is_upgrade: bool,
-    /// What its holds are bound to, from when it came.
+    /// The session that its holds are bound to, from its arrival on.
     pub session: Option<u64>,
 }
 
-/// What a command is answered.
+/// The reply to a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reply {
     Granted(u64),
@@ -101,7 +101,7 @@ pub enum Verdict {
     OverLimit,
 }
 
-/// What becomes of a waiter now.
+/// How a waiter goes on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Turn {
     NotYet,
@@ -169,7 +169,7 @@ impl Naive {
         self.live(key).find(|hold| hold.owner == owner && hold.mode == mode)
     }
 
-    /// Who waits for a key, the head first.
+    /// Returns the requests that wait for a key, the head first.
     pub fn queue(&self, key: KeyNo) -> Vec<&Request> {
         let (upgrades, others): (Vec<&Request>, Vec<&Request>) =
             self.waiting.iter().filter(|waiter| waiter.keys.contains(&key)).partition(|waiter| waiter.is_upgrade);
@@ -180,7 +180,7 @@ impl Naive {
         self.now_us.max(self.last_token + 1).max(min_token)
     }
 
-    // What the locks say of a request.
+    // How the locks answer a request.
 
     pub fn judge(&self, request: &Request) -> Verdict {
         match request.keys.as_slice() {
@@ -257,7 +257,7 @@ impl Naive {
         }
     }
 
-    /// What becomes of a waiter, if the server looks now.
+    /// Returns how a waiter goes on if the server looks now.
     pub fn turn(&self, waiter: &Request) -> Turn {
         if waiter.session.is_some_and(|session| !self.is_open(session)) {
             return Turn::NoSession;
@@ -437,7 +437,7 @@ impl Naive {
         (0..).find(|slot| self.live(key).all(|hold| hold.slot != Some(*slot))).expect("one is free")
     }
 
-    /// What the client of a request that was granted is told of the number, if it asked for one.
+    /// Returns the number that a granted request is told, if it asked for one.
     pub fn slot_answer(&self, request: &Request) -> Option<Option<u32>> {
         let Want::Slot { .. } = request.how.want else { return None };
         Some(self.mine(request.keys[0], request.owner, Mode::Shared)?.slot)

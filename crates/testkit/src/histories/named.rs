@@ -1,4 +1,4 @@
-//! What the contract says of named sessions.
+//! The contract on named sessions.
 
 use dlock_core::NamedId;
 use dlock_core::engine::OpenIf;
@@ -10,11 +10,11 @@ use super::ops::{CLIENTS, SessionNo};
 #[derive(Clone, Copy, Debug)]
 pub struct Session {
     pub id: SessionNo,
-    /// Who has opened it.
+    /// The user that has opened it.
     pub user: User,
-    /// What holds and waiters know it by: another number for each opening.
+    /// The number by which holds and waiters know it: another one for each opening.
     pub number: u64,
-    /// What the engine calls it, if that is known.
+    /// The engine's id, if it is known.
     pub named: Option<NamedId>,
     /// How long it is open without a heartbeat, in µs.
     pub timeout: u64,
@@ -50,7 +50,7 @@ impl Naive {
         self.sessions.iter().find(|session| session.id == id)
     }
 
-    /// What the holds of a request are bound to.
+    /// Returns the session that the holds of a request are bound to.
     pub(super) fn binding(&self, client: u64, binds: bool, named: Option<SessionNo>) -> Result<Option<u64>, Reply> {
         match named.map(|id| self.session(id)) {
             None => Ok(binds.then_some(client)),
@@ -59,7 +59,7 @@ impl Naive {
         }
     }
 
-    /// What a heartbeat is answered: 1 if it opens or keeps the session.
+    /// Returns the reply to a heartbeat: 1 if it opens or keeps the session.
     pub fn may_keep(&self, client: u64, id: SessionNo, only: OpenIf) -> Reply {
         match (self.session(id), only) {
             (Some(session), _) if session.user != self.user_of(client) => Reply::NoSession,

@@ -8,7 +8,7 @@ use std::num::NonZeroU32;
 use dlock_core::engine::OpenIf;
 use dlock_core::{Command, Entries, Mode, Want};
 
-/// What the operator set, and what happens then.
+/// The operator's settings, and the operations that follow.
 #[derive(Clone, Debug)]
 pub struct History {
     /// The lease of a new hold that names none, in ms.
@@ -19,7 +19,7 @@ pub struct History {
     pub max_waiters: Option<usize>,
     /// So many owners hold the first lock shared when the history begins, bound to the clients in turn.
     pub crowd: usize,
-    /// What happens.
+    /// The operations, with the runs of the timer.
     pub steps: Vec<Step>,
 }
 
@@ -61,7 +61,7 @@ pub const CLIENTS: ClientNo = 4;
 /// Something that happens.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Op {
-    /// Time goes on, so many µs.
+    /// Time passes, in µs.
     Wait(u64),
     /// `ACQUIRE`, `RACQUIRE`, `RLOCK`, `WLOCK`, `SACQUIRE`, `MACQUIRE`.
     Enter {
@@ -111,7 +111,7 @@ pub enum Op {
     },
     /// `DLOCK.SESSION … CLOSE`.
     Close(ClientNo, SessionNo),
-    /// Nothing happens but that the timer runs, so many times, as often as it does for named sessions.
+    /// The timer runs this many times, as often as it does for named sessions, and nothing else happens.
     Idle(usize),
     /// `PEXPIRE`, in ms from now; 0 deletes.
     Expire(KeyNo, u64),
@@ -127,7 +127,7 @@ pub enum Op {
     Reload,
     /// The server removes what has expired.
     ExpireActively,
-    /// What the server lets timers do to a key.
+    /// Changes what the server lets timers do to a key.
     Permit(KeyNo, Permit),
     /// The slot of a key moves to another node.
     MoveAway(KeyNo),
@@ -148,7 +148,7 @@ pub enum Permit {
     Elsewhere,
 }
 
-/// What a request asks for: the command and its options.
+/// A request: the command and its options.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct How {
     pub command: Command,
@@ -161,7 +161,7 @@ pub struct How {
     pub named: Option<SessionNo>,
     /// `MAXHOLD`, in ms: not shorter than the lease.
     pub cap: Option<u64>,
-    /// `MINTOKEN`, or 0. In a history, so many µs ahead of the clock.
+    /// `MINTOKEN`, or 0. In a history, it is this number of µs ahead of the clock.
     pub min_token: u64,
     /// `REQUEST`.
     pub id: Option<u8>,
@@ -204,7 +204,7 @@ impl How {
     }
 }
 
-/// What a request says of the lease. An end is a time; in a history, so many ms from now.
+/// The lease of a request. An end is a time; in a history, it is in ms from now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lease {
     Own,

@@ -1,4 +1,4 @@
-//! What the core says, in the plain numbers of the model, and back.
+//! Translates the core's values into the plain numbers of the model, and back.
 
 use dlock_core::{Mode, Owner, RequestId, SessionId};
 

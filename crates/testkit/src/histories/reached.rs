@@ -1,4 +1,4 @@
-//! What histories come to: proof that those that are drawn come to the states that are hard.
+//! Counts the states that histories reach: proof that the drawn ones reach those that are hard.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use dlock_core::engine::{Answer, Fault};
 
 use super::naive::{Reply, Request, Turn, Verdict};
 
-/// How often histories came to something.
+/// How often histories reached each state.
 #[derive(Clone, Debug, Default)]
 pub struct Reached {
     pub times: BTreeMap<&'static str, u64>,
@@ -53,7 +53,7 @@ impl Reached {
         });
     }
 
-    /// What a granted request is told of the number of the hold.
+    /// Counts how a granted request is told the number of its hold.
     pub fn slot(&mut self, told: Option<Option<u32>>) {
         self.count_if("number 0", told == Some(Some(0)));
         self.count_if("a higher number", told.flatten() > Some(0));

@@ -148,7 +148,7 @@ fn lease_words(lease: Lease) -> Words {
     }
 }
 
-/// As a person reads it. What is found when the history is played is said in words.
+/// For people. A value that is only known when the history is played is described in words.
 impl fmt::Display for Step {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.op.fmt(f)?;

@@ -32,15 +32,15 @@ pub struct World {
     drawn: Who,
     /// The last request that had an id.
     sent: Option<Request>,
-    /// Keys whose TTL somebody made longer, and that no effect has changed since.
+    /// Keys whose TTL a client made longer, and that no effect has changed since.
     pub(super) late: BTreeSet<KeyNo>,
-    /// Keys that somebody had expire early, and that the timer has removed.
+    /// Keys that a client had expire early, and that the timer has removed.
     removed_by_timer: BTreeSet<KeyNo>,
     /// When the timer ran last, in µs of the monotonic clock.
     pub(super) ran_at: u64,
     /// Of each key, by when a refused renewal is tried again.
     retry_by: [u64; KEYS.len()],
-    /// What a server of a deployment keeps beside.
+    /// The state of a server of a deployment, beside its locks.
     pub(super) deployed: Option<Deployed>,
     /// Keys whose lock was overwritten: nobody may wait for them after the timer has run.
     overwritten: BTreeSet<KeyNo>,
@@ -247,7 +247,7 @@ impl World {
         self.server.hear_of_removals()
     }
 
-    // What there is.
+    // Lookups.
 
     /// The server.
     pub fn server(&self) -> &MemoryServer {
@@ -264,7 +264,7 @@ impl World {
         self.clients[client]
     }
 
-    /// What it came to so far.
+    /// Returns the states that it has reached so far.
     pub fn reached(&self) -> &Reached {
         &self.reached
     }

@@ -5,7 +5,7 @@ use std::process::{Child, Command, Stdio};
 use crate::process::{die_with_the_tests, signal, spawn};
 use crate::server::Server;
 
-/// Sends each command and waits for its reply, then keeps the connection open for ever. All of it is done by the shell
+/// Sends each command and waits for its reply, then keeps the connection open forever. All of it is done by the shell
 /// itself: a child of it would keep the connection, too.
 const SCRIPT: &str = r#"
 exec 3<>"/dev/tcp/127.0.0.1/$1"
@@ -16,7 +16,7 @@ done
 while read -r <&3; do :; done
 "#;
 
-/// The same, with a command that it sends again and again, so many seconds apart.
+/// The same, with a command that it sends again at an interval, in seconds.
 const BEATING: &str = r#"
 exec 3<>"/dev/tcp/127.0.0.1/$1"
 for command in "${@:4}"; do

@@ -67,7 +67,7 @@ impl<R: Request + ?Sized> Request for &R {
 /// One connection.
 pub struct Client {
     stream: TcpStream,
-    /// Received, of which so many bytes are handed out.
+    /// Received bytes, of which the first `taken` are handed out.
     buffer: Vec<u8>,
     taken: usize,
     pushes: VecDeque<Value>,

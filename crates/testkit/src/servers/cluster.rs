@@ -6,7 +6,7 @@ use crate::server::{Server, Setup};
 use crate::wait::soon;
 use crate::wire::text_of;
 
-/// What makes a server a node.
+/// The settings that make a server a node.
 pub const CONF: &str = "cluster-enabled yes\ncluster-node-timeout 5000\ncluster-require-full-coverage no\n";
 
 pub struct Cluster {

@@ -1,4 +1,4 @@
-//! What a client can make large.
+//! Locks, queues and sessions that a client makes large.
 
 use crate::client::Client;
 use crate::lock::lock_info;

@@ -17,7 +17,7 @@ pub const ATTACKED: usize = 20;
 /// How long an attack takes: enough for every lease to be extended several times.
 const ATTACK: Duration = Duration::from_secs(5);
 
-/// What an attack did to others.
+/// The effect of an attack on others.
 #[derive(Clone, Copy, Debug)]
 pub struct Outcome {
     /// How many of the [`ATTACKED`] session locks were lost.

@@ -1,5 +1,5 @@
-/* Preloaded into a server whose clock is to jump: adds what stands in the file $CHAOS_CLOCK (8 bytes, signed µs) to
- * the unix time. Monotonic clocks stay as they are. It neither allocates nor locks, since an allocator asks for the
+/* Preloaded into a server whose clock jumps: adds the number in the file $CHAOS_CLOCK (8 bytes, signed µs) to the
+ * unix time. Monotonic clocks stay as they are. It neither allocates nor locks, since an allocator asks for the
  * time while it starts: libfaketime hangs there with the jemalloc of Debian's servers. */
 #define _GNU_SOURCE
 #include <dlfcn.h>

@@ -45,7 +45,7 @@ impl JumpingClock {
         self.offset
     }
 
-    /// Jumps so many µs.
+    /// Makes the clock jump, in µs.
     ///
     /// # Errors
     /// The file of the offset cannot be written.

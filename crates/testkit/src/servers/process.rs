@@ -1,4 +1,4 @@
-//! What is started and how: the module, the server's binary, its port.
+//! The module, the server's binary, and the port that it is started on.
 
 use std::collections::VecDeque;
 use std::fs;

@@ -71,7 +71,7 @@ impl Server {
         list_of(&reply).first().map(text_of)
     }
 
-    /// Waits until so many keys are left.
+    /// Waits until this number of keys is left.
     #[track_caller]
     pub fn keeps_only(&self, keys: i64) {
         let mut client = self.client();

@@ -14,7 +14,7 @@ use crate::server::Server;
 use crate::wait::soon;
 use crate::wire::{list_of, text_of};
 
-/// What the sentinels call the servers they watch.
+/// The name by which the sentinels know the servers that they watch.
 pub const NAME: &str = "locks";
 
 /// Three sentinels, two of which must agree.

@@ -14,7 +14,7 @@ use crate::replica::info_field;
 use crate::wait::{PATIENCE, eventually, soon};
 use crate::wire::{list_of, text_of};
 
-/// What to start: a server with the module and nothing saved, until told otherwise.
+/// The settings of a server: with the module and nothing saved, until told otherwise.
 #[derive(Clone)]
 pub struct Setup {
     program: Option<PathBuf>,

@@ -1,4 +1,4 @@
-//! What a hold is bound to, and the end of a connection.
+//! Sessions that holds are bound to, and the end of a connection.
 
 use redis::Value;
 

@@ -1,4 +1,4 @@
-//! What cannot be tested here.
+//! Tests that cannot run here.
 
 use std::io::Write;
 

@@ -1,4 +1,4 @@
-//! Short stories about locks as text, one command a line:
+//! Short stories about locks as text, one command per line:
 //!
 //! ```text
 //! ACQUIRE k a            -> t1      a new token, greater than all before

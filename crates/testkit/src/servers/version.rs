@@ -1,4 +1,4 @@
-//! What the server under test can do.
+//! The features of the server under test.
 
 use crate::client::Client;
 use crate::replica::info_field;

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-/// What a condition gets when the test does not care: enough for a busy machine, and for a server under valgrind.
+/// The time for a condition when the test does not care: enough for a busy machine, and for a server under valgrind.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Waits until `condition` holds, and fails the test with `what` if it does not in time.

@@ -1,4 +1,4 @@
-//! Who else is at the server while a contender is measured.
+//! The other clients of the server while a contender is measured.
 
 use crate::connection::Connection;
 use crate::error::Error;

@@ -66,7 +66,7 @@ fn renew(connection: &mut Connection, lease: &[&[u8]], numbers: Range<usize>) ->
     Ok(over(numbers, |key, owner| [Request::new(&[&[b"DLOCK.RENEW", key, owner], lease].concat(), Expect::Integer(1))]))
 }
 
-/// Every lock is held by somebody else.
+/// Another owner holds every lock.
 fn refused(connection: &mut Connection, numbers: Range<usize>) -> Result<Load, Error> {
     hold_all(connection, numbers.clone())?;
     let strangers = numbers.end;

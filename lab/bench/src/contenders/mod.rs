@@ -56,8 +56,8 @@ impl Contender {
         Self { is_exact: true, ..self }
     }
 
-    /// How often it is counted; the median is kept. Every server draws its hash seeds anew. On commands that are as short
-    /// as those on other keys, where a name stands in the table of commands makes a per cent.
+    /// How often it is counted; the median is kept. Every server draws its hash seeds anew. On commands that are as
+    /// short as those on other keys, the place of a name in the table of commands makes a per cent.
     pub fn counts(&self, mode: Mode) -> usize {
         match (self.kind, mode) {
             (Kind::OtherKeys, _) => 5,

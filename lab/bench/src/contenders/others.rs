@@ -35,7 +35,7 @@ pub fn all() -> Vec<Contender> {
         plain("hset-expire", "HSET + EXPIRE", hset_expire),
         loaded("hset-expire-loaded", "HSET + EXPIRE, module loaded", hset_expire),
         busy("hset-expire-busy", "HSET + EXPIRE, module busy", hset_expire),
-        // What the server itself does for a blocked client when a key of the type that it waits for is created.
+        // The server's own work for a blocked client when a key of the type that it waits for is created.
         plain("lpush-lpop", "LPUSH + LPOP", push_pop),
         busy("lpush-lpop-busy", "LPUSH + LPOP, module busy", push_pop),
         list("lpush-lpop-blpop", "LPUSH + LPOP, BLPOP elsewhere", push_pop),

@@ -155,7 +155,7 @@ impl ReadScripts {
     }
 }
 
-/// What the keys, channels and owners of one lock and one client are called.
+/// The names of the keys, channels and owners of one lock and one client.
 pub struct Names {
     key: Vec<u8>,
     /// A client and one of its threads.

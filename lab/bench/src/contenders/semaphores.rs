@@ -76,7 +76,7 @@ fn sorted_set(connection: &mut Connection, numbers: Range<usize>, taken: usize) 
     })))
 }
 
-/// What is left is a number, so it makes no difference how many are taken.
+/// The free permits are a number, so it makes no difference how many are taken.
 fn counter(connection: &mut Connection, numbers: Range<usize>, taken: usize) -> Result<Load, Error> {
     let enter = script(connection, include_str!("lua/redisson_semaphore.lua"))?;
     let leave = script(connection, include_str!("lua/redisson_semaphore_release.lua"))?;

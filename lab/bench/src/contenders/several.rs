@@ -68,7 +68,7 @@ fn one_by_one(connection: &mut Connection, numbers: Range<usize>, locks: usize) 
     }))
 }
 
-/// Every number is so many locks with an owner of its own.
+/// Every number stands for `locks` locks with an owner of its own.
 fn over_sets(numbers: Range<usize>, locks: usize, operation: impl Fn(&[&[u8]], &[u8]) -> Vec<Request>) -> Load {
     Load::new(numbers.map(|n| {
         let keys: Vec<Vec<u8>> = (0..locks).map(|lock| owners::key(n * locks + lock)).collect();

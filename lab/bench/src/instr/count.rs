@@ -25,7 +25,7 @@ pub fn instructions(target: &Target, contender: &Contender, mode: Mode) -> Resul
     Ok([median(|[all, _]| *all), median(|[_, own]| *own)])
 }
 
-/// What one server process executed from start to end.
+/// Counts what one server process executes from start to end.
 fn count(target: &Target, contender: &Contender, mode: Mode, operations: usize) -> Result<Count, Error> {
     let dir = crate::server::run_dir()?;
     let setup = Setup { wrapper: callgrind::wrapper(&dir), ..target.setup(contender.runs_on, mode) };

@@ -3,8 +3,9 @@
 use crate::contenders::SET_DEL;
 use crate::ledger::Ledger;
 
-/// What has moved from the figures that were kept, in words. Ratios to `SET NX PX` + `DEL` of the same run and mode, so
-/// that the machine and its libraries do not matter; better figures too, or they could be lost again unseen.
+/// Returns the figures that have moved from those that were kept, in words. They are ratios to `SET NX PX` + `DEL` of
+/// the same run and mode, so that the machine and its libraries do not matter. Better figures count too, or they could
+/// be lost again unseen.
 pub fn moved(kept: Option<&Ledger>, now: &Ledger) -> Vec<String> {
     let Some(kept) = kept else { return Vec::new() };
     now.figures()

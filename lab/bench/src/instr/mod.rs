@@ -103,7 +103,7 @@ fn selected(only: &[String]) -> Result<Vec<Contender>, Error> {
     Ok(all.into_iter().filter(|contender| wanted(contender.name)).collect())
 }
 
-/// What a contender is compared with in the targets, by name.
+/// Returns the contenders that a contender is compared with in the targets, by name.
 fn references(asked: &str) -> impl Iterator<Item = &'static str> {
     let contender = |figure: &'static str| figure.rsplit('/').next().unwrap_or_default();
     ROWS.iter().flat_map(|row| row.targets).filter_map(move |target| match target.measure {
@@ -154,7 +154,7 @@ fn jobs<'a>(contenders: &'a [Contender], modes: &[Mode]) -> Vec<Job<'a>> {
         let counted = contenders.iter().filter(|contender| contender.runs_in(mode));
         jobs.extend(counted.map(|contender| Job::Instructions(contender, mode)));
         if mode == Mode::Replica {
-            // Who else is there makes no difference to the bytes.
+            // Other clients make no difference to the bytes.
             let alone = |contender: &&Contender| contender.runs_in(mode) && contender.background == Background::Nobody;
             let pairs = contenders.iter().filter(alone);
             jobs.extend(pairs.map(Job::Replicated));
@@ -165,8 +165,8 @@ fn jobs<'a>(contenders: &'a [Contender], modes: &[Mode]) -> Vec<Job<'a>> {
 
 /// Does all jobs, as many at a time as there are processors.
 ///
-/// That does not disturb the count: instructions do not depend on who else runs. What the server has not got is left
-/// out.
+/// Jobs at the same time do not disturb the count: instructions do not depend on what else runs. A contender that the
+/// server lacks is left out.
 fn measure_all(target: &Target, jobs: &mut Vec<Job>) -> Result<Vec<(String, Figure)>, Error> {
     // Taken from the end.
     jobs.reverse();

@@ -1,4 +1,4 @@
-//! What was counted, as tables for people and as JSON for programs.
+//! The counts, as tables for people and as JSON for programs.
 
 use std::fmt::Write;
 

@@ -6,7 +6,7 @@ use dlock_plots::{Anchor, Canvas, OWN};
 pub struct Bar {
     pub label: String,
     pub figure: Figure,
-    /// What stands behind the bar.
+    /// The text after the bar.
     pub value: String,
     pub is_own: bool,
 }

@@ -106,7 +106,7 @@ fn sized(ledger: &Ledger, (name, label): (&str, &str), sizes: [usize; 3], own: &
     Series { label: label.to_owned(), points, is_own: name == own }
 }
 
-/// What has no figures is left out.
+/// Leaves out a series without figures.
 fn plotted(mut series: Vec<Series>, titles: &Titles) -> Option<String> {
     series.retain(|series| !series.points.is_empty());
     (!series.is_empty()).then(|| lines::plot(titles, &series))

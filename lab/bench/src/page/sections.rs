@@ -113,7 +113,7 @@ fn calls_alone(ledger: &Ledger, target: &Target) -> Option<f64> {
     }
 }
 
-/// What the table of instructions shows.
+/// The text above the table of instructions.
 const COUNTED: &str = "\
 Instructions of the server process for one operation (callgrind, pipeline 16, 64 locks). In brackets: the ratio to
 `SET NX PX` + `DEL`, which checks no owner. The last column shows the bytes that a replica receives. The counts do not

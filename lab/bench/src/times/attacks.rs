@@ -1,4 +1,4 @@
-//! What becomes of session locks while other clients make as much work for the timer as they can.
+//! Session locks while other clients make as much work for the timer as they can.
 
 use std::time::Duration;
 

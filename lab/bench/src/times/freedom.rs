@@ -11,17 +11,17 @@ use crate::figures::Sample;
 use crate::ledger::{Figure, Ledger};
 use crate::waiting::Programs;
 
-/// What ties a lock to its holder.
+/// The bond between a lock and its holder.
 pub struct Tie {
     /// For figures.
     pub name: &'static str,
     /// For people.
     pub label: &'static str,
-    /// What the holder sends first.
+    /// The holder's first command.
     open: Option<&'static str>,
     /// An option of `DLOCK.ACQUIRE`.
     option: &'static str,
-    /// What it sends each third of the time.
+    /// The command that it sends each third of the time.
     beat: Option<&'static str>,
 }
 
@@ -51,7 +51,7 @@ pub const ENDS: [(&str, &str); 3] =
 /// The lease, and the timeout of the session.
 const TIME: Duration = Duration::from_secs(3);
 const THIRD: Duration = Duration::from_secs(1);
-/// What does not happen within twice the time counts as never.
+/// An event that does not happen within twice the time counts as never.
 pub const PATIENCE: Duration = Duration::from_secs(6);
 
 pub fn measure(programs: &Programs, rounds: usize, ledger: &mut Ledger) -> Result<(), Error> {

@@ -1,4 +1,4 @@
-//! What it costs to keep 10,000 locks of one client alive: by a renewal for each, or by one heartbeat for all.
+//! The cost of keeping 10,000 locks of one client alive: by a renewal for each, or by one heartbeat for all.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -42,7 +42,7 @@ pub static KEEPINGS: [Keeping; 4] = [
     Keeping { name: "named", label: "`SESSIONID`, one heartbeat", runs_on: RunsOn::Module, prepare: named },
 ];
 
-/// What is measured of each, for figures and for people.
+/// The values measured of each, for figures and for people.
 pub const COLUMNS: [(&str, &str); 3] =
     [("kept-commands", "commands a second"), ("kept-bytes", "bytes a second"), ("kept-cpu", "ms of CPU a second")];
 
@@ -62,7 +62,7 @@ pub fn measure(programs: &Programs, rounds: usize, ledger: &mut Ledger) -> Resul
     Ok(())
 }
 
-/// What happened each second.
+/// Counts per second.
 struct Window {
     commands: f64,
     /// In both directions.

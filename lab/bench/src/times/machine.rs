@@ -1,4 +1,4 @@
-//! What was measured and where: for the reader of the figures.
+//! The machine and the versions, for the reader of the figures.
 
 use std::fs;
 use std::num::NonZero;

@@ -1,4 +1,4 @@
-//! What a lock, a waiter, a reader and a session cost in memory.
+//! The memory of a lock, a waiter, a reader and a session.
 
 use std::thread;
 use std::time::Duration;
@@ -56,7 +56,7 @@ fn reader(programs: &Programs) -> Result<f64, Error> {
     Ok((used(&mut open.control)? - before) / READERS as f64)
 }
 
-/// What a lock costs more if it is bound to a connection.
+/// Measures how much more memory a lock needs if it is bound to a connection.
 fn session(programs: &Programs) -> Result<f64, Error> {
     let mut open = programs.open()?;
     let mut crowd = open.crowd(CONNECTIONS)?;

@@ -1,7 +1,7 @@
 //! `dlock-bench times`: every contender timed in one interleaved run, on servers of its own.
 //!
-//! What is compared runs in turns, so that a busy machine slows all sides alike; a ratio is taken within a round, and of
-//! the rounds the median, the least and the most are given.
+//! The contenders of a comparison run in turns, so that a busy machine slows all sides alike; a ratio is taken within a
+//! round, and of the rounds the median, the least and the most are given.
 
 pub mod attacks;
 mod contended;

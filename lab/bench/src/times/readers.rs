@@ -38,6 +38,6 @@ pub fn measure(programs: &Programs, rounds: usize, ledger: &mut Ledger) -> Resul
     Ok(())
 }
 
-/// Who come and go in turn.
+/// Readers that come and go in turn.
 const NEWCOMERS: usize = 64;
 const SLICE: Duration = Duration::from_millis(60);

@@ -22,7 +22,7 @@ pub enum Means {
     Together,
     /// `ACQUIRE BLOCK` of one, then of the other, all in the same order.
     Ordered,
-    /// `SET NX PX` of one and of the other. Whoever gets one only gives it back and tries again after a pause.
+    /// `SET NX PX` of one and of the other. A client that gets only one releases it and tries again after a pause.
     BackOff,
 }
 

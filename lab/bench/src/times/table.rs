@@ -1,4 +1,4 @@
-//! What was timed, as tables for the terminal.
+//! The times, as tables for the terminal.
 
 use std::fmt::Write;
 

@@ -88,7 +88,7 @@ struct Crowd {
 }
 
 impl Crowd {
-    /// Microseconds a hand-off when they stand in lines with that many waiters, which take turns.
+    /// Microseconds per hand-off when they wait in queues with that many waiters, which take turns.
     fn in_queues(&mut self, waiters: usize, open: &mut Open) -> Result<f64, Error> {
         let mut rings = Vec::new();
         while self.members.len() > waiters {

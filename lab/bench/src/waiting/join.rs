@@ -1,6 +1,6 @@
-//! What joining the queue costs the server, by the length of the queue.
+//! The server's cost of joining the queue, by the length of the queue.
 //!
-//! The same clients join the end of one long line and then, each for itself, the end of a short one.
+//! The same clients join the end of one long queue and then, each for itself, the end of a short one.
 
 use super::Programs;
 use super::ring::{Resource, Ring};
@@ -39,7 +39,7 @@ struct Joining {
     connection: Connection,
     long: Request,
     short: Request,
-    /// Sent by somebody else.
+    /// Sent by another client.
     leave: Request,
 }
 

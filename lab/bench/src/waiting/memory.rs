@@ -1,4 +1,4 @@
-//! What a waiter costs in memory, beside one that waits for an element of a list.
+//! The memory of a waiter, beside one that waits for an element of a list.
 
 use std::thread;
 use std::time::Duration;

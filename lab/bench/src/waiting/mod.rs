@@ -1,7 +1,7 @@
-//! `dlock-bench waiting`: what waiting in the queue costs, beside waiting for an element of a list.
+//! `dlock-bench waiting`: the cost of waiting in the queue, beside waiting for an element of a list.
 //!
-//! Every part starts servers of its own. What is compared is measured in turns, on the same server where that is
-//! possible, so that a busy machine slows both sides alike; a ratio is the median of the ratios of the rounds.
+//! Every part starts servers of its own. Both sides of a comparison are measured in turns, on the same server where
+//! that is possible, so that a busy machine slows both alike; a ratio is the median of the ratios of the rounds.
 
 mod burst;
 mod cpu;
@@ -86,7 +86,7 @@ impl Programs {
         }
     }
 
-    /// What the testkit starts, as long as the folder is there.
+    /// Returns the testkit's setup, which starts servers as long as the folder exists.
     pub fn testkit(&self) -> Result<(TempDir, dlock_testkit::Setup), Error> {
         let dir = server::run_dir()?;
         let program = server::runnable(&self.program, &dir)?;

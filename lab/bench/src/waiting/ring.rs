@@ -9,7 +9,7 @@ use crate::load::Request;
 use crate::owners;
 use crate::resp::Expect;
 
-/// What goes round.
+/// The resource that the clients of a ring pass round.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Resource {
     /// A lock: `RELEASE`, `ACQUIRE BLOCK`.

@@ -93,7 +93,7 @@ impl<'a> Words<'a> {
         words.next()
     }
 
-    /// What follows the third word, if it is a number.
+    /// Returns the fourth word, if it is a number.
     pub fn first_number(&self) -> Option<u64> {
         self.rest.split_whitespace().next()?.parse().ok()
     }

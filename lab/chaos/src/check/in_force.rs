@@ -1,9 +1,9 @@
 //! From when to when a hold was in force for certain.
 //!
-//! A reply says that at some time between sending and reply the hold had so much of its lease left. So it is in force
-//! from the reply until the time of sending plus that much, unless something may have ended it before: its owner gave
-//! it up, the connection or the named session that it was bound to ended, the primary was lost before the replica had it, or the server's
-//! clock jumped forward.
+//! A reply says that at some time between sending and reply the hold had that much of its lease left. So it is in force
+//! from the reply until the time of sending plus that much, unless something may have ended it before: its owner
+//! released it, the connection or the named session that it was bound to ended, the primary was lost before the replica
+//! had it, or the server's clock jumped forward.
 
 use std::collections::BTreeMap;
 
@@ -66,7 +66,7 @@ fn left<'a>(call: &Call, by_token: &ByToken<'a>) -> Option<(&'a Hold, u64)> {
     Some((by_token.get(&(token, words.key())).copied()?, ms))
 }
 
-/// What one reply says of a hold.
+/// The certainty that one reply gives about a hold.
 struct Certainty<'a> {
     hold: &'a Hold,
     sent: Micros,

@@ -23,7 +23,7 @@ pub fn lost_in_force(record: &Record, spans: &[Seen]) -> Vec<String> {
     found.into_values().collect()
 }
 
-/// How many holds went with a primary that was killed, of those that somebody asked for afterwards.
+/// Counts the holds that went with a killed primary, of those that another owner asked for afterwards.
 pub fn lost_with_primary(record: &Record, spans: &[Seen]) -> usize {
     let by_token = by_token(spans);
     let is_lost = |denial: &Denial| {

@@ -38,7 +38,7 @@ use crate::observer::Seen;
 use crate::plan::{Kind, Scenario};
 use crate::time::{Micros, now};
 
-/// What was done to servers or clients.
+/// A fault of servers or clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fault {
     pub kind: Kind,
@@ -66,10 +66,10 @@ pub struct Record {
     pub seen: Seen,
 }
 
-/// What the checker found.
+/// The findings of the checker.
 #[derive(Clone, Debug, Default)]
 pub struct Findings {
-    /// What must not be. Empty if all is well.
+    /// Broken promises. Empty if all is well.
     pub violations: Vec<String>,
     pub commands: usize,
     pub grants: usize,
@@ -82,7 +82,7 @@ pub struct Findings {
     /// Writes that the counters took, and requests that they refused.
     pub writes: usize,
     pub refused: u64,
-    /// Holds gone with a primary that was killed, of those that somebody asked for afterwards.
+    /// Holds gone with a killed primary, of those that another owner asked for afterwards.
     pub lost: usize,
     /// The longest wait that ended, in ms.
     pub longest_wait_ms: u64,

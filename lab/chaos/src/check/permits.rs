@@ -14,7 +14,7 @@ use super::grants::{Grant, Words};
 use super::in_force::Seen;
 use crate::time::Micros;
 
-/// What an owner took with its first request, and keeps until it begins to give back.
+/// The permits that an owner took with its first request, and keeps until it begins to release.
 struct Permits<'a> {
     grant: &'a Grant,
     until: Micros,

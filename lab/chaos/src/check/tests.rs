@@ -280,7 +280,7 @@ fn a_live_session_that_loses_a_hold_is_refused() {
     assert_eq!(violations(&[&late]), [""; 0], "it may have ended");
 }
 
-/// Somebody looks all the time, and sees alice's hold bound to the session.
+/// An observer looks all the time, and sees alice's hold bound to the session.
 fn seen_bound(life: &str, at_ms: u64) -> Record {
     let (key, owner, session) = ("k".to_owned(), "alice".to_owned(), "s".to_owned());
     let mut record = record(Scenario::Restart, &[life]);

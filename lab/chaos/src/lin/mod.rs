@@ -1,5 +1,5 @@
-//! Linearizability: what several connections saw of two locks must be what the contract says to somebody who sends the
-//! same commands one after the other, each at some time between its sending and its reply.
+//! Linearizability: the contract explains everything that several connections saw of two locks, as if one client had
+//! sent the same commands one after the other, each at some time between its sending and its reply.
 //!
 //! | file | knows |
 //! |---|---|

@@ -1,4 +1,4 @@
-//! What the contract says: the testkit's model of it, in the hands of commands as they are sent.
+//! The contract: the testkit's model of it, with commands as they are sent.
 
 use std::num::NonZeroU32;
 
@@ -18,7 +18,7 @@ pub struct Model {
     answered: u64,
 }
 
-/// What tells one state of a [`Model`] from others, beside its time.
+/// The state of a [`Model`] as numbers, without its time. Equal states have equal fingerprints.
 pub type Fingerprint = Vec<u64>;
 
 impl Default for Model {
@@ -93,7 +93,7 @@ impl Model {
         }
     }
 
-    /// What tells this state from others, and its time.
+    /// Returns the fingerprint of this state, and its time.
     pub fn key(&self) -> (Fingerprint, u64) {
         (self.fingerprint(), self.naive.now())
     }
@@ -273,7 +273,7 @@ impl<'a> Words<'a> {
         Some(Words { verb, keys, third, rest: words.collect() })
     }
 
-    /// What an acquiring command wants.
+    /// Returns the request of an acquiring command.
     fn enters(&self) -> Option<How> {
         let how = How::new(match self.verb {
             "ACQUIRE" => Command::Acquire,

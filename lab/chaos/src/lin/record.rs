@@ -13,7 +13,7 @@ use crate::failure::{Failure, Result};
 use crate::history::Reply;
 use crate::time::{Micros, now, sleep_ms, unix_ahead};
 
-/// What was recorded and found.
+/// Counts of recorded histories and of findings.
 #[derive(Clone, Debug, Default)]
 pub struct Tally {
     pub histories: usize,

@@ -15,7 +15,7 @@ struct Session {
 
 /// Takes one to three locks in a session, works, and ends in one of the ways in which clients end.
 pub fn in_session(worker: &mut Worker) -> Result<()> {
-    // What is bound to this connection is not to be cut off with it.
+    // Holds that are bound to this connection must not be cut off with it.
     worker.hang_up()?;
     let (id, timeout_ms) = (worker.fresh_session(), worker.random.within(500..1001));
     let mut session = Session { id, timeout_ms, held: Vec::new() };

@@ -30,7 +30,7 @@ pub fn args(bytes: &[u8]) {
     assert_eq!(parsed, expected, "{call:?} {limits:?}: {}", shown(&words));
 }
 
-/// What a command's arguments say, in plain values.
+/// A command's arguments, in plain values.
 #[derive(Debug, Default, PartialEq)]
 struct Said {
     /// The keys, if the command has several.
@@ -378,7 +378,7 @@ fn lease_of(option: &'static str, value: &[u8], limits: Limits) -> Result<PlainL
         let why = if is_absolute { BadLease::Past } else { BadLease::NotPositive };
         return Err(Malformed::ExpireTime(option, why));
     }
-    // What the integers of a server cannot hold is no time at all.
+    // A time beyond the integers of a server is no time at all.
     if given > i128::from(i64::MAX) || lease + now > i128::from(i64::MAX) {
         return Err(Malformed::ExpireTime(option, BadLease::TooLarge));
     }

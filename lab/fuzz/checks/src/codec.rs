@@ -49,7 +49,7 @@ fn effect(bytes: &[u8]) {
     assert_eq!(lock.stored_holds().cloned().collect::<Vec<_>>(), once, "twice is the same as once");
 }
 
-/// What the types promise of a hold, and a lock of its holds.
+/// Checks the promises of the types about a hold, and about a lock of its holds.
 fn keeps_the_rules(holds: &[Hold]) {
     for hold in holds {
         assert!(hold.count >= 1 && (1..=1024).contains(&hold.owner.text().len()));

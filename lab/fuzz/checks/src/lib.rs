@@ -1,4 +1,4 @@
-//! What has to hold of the codec, the argument parser and the state machine, whatever the bytes.
+//! The rules for the codec, the argument parser and the state machine, whatever the bytes.
 //!
 //! Each check takes the bytes of a fuzzer and panics if something does not hold. `lab/fuzz/targets/` has them run by
 //! libFuzzer; `tests/corpora.rs` plays the kept corpora without it.
@@ -7,7 +7,7 @@
 //! |---|---|
 //! | `codec` | that bytes are read to a value that is written as it was read, or to an error |
 //! | `args` | that arguments are read as a second, plain parser reads them |
-//! | `machine` | that histories come to the same on the engine and on its model |
+//! | `machine` | that the engine and its model agree on every history |
 
 #![allow(
     clippy::unwrap_used,

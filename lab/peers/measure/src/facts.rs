@@ -1,4 +1,4 @@
-//! What was measured where.
+//! The machine and the versions of a measurement.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};

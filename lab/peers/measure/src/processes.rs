@@ -83,7 +83,7 @@ impl Drop for Process {
     }
 }
 
-/// What the kernel counts for processes and their descendants.
+/// The kernel's counters of processes and their descendants.
 #[derive(Clone, Copy, Default)]
 pub struct Usage {
     pub cpu_seconds: f64,
@@ -119,7 +119,7 @@ impl Usage {
     }
 }
 
-/// What a load costs: begun before it, noted after it.
+/// The cost of a load: begun before it, noted after it.
 pub struct Cost {
     began: Instant,
     servers: Usage,
@@ -131,7 +131,7 @@ impl Cost {
         Self { began: Instant::now(), servers, clients: Usage::own() }
     }
 
-    /// For one of so many: time, CPU and bytes, by the end of a figure's name. The times are in µs.
+    /// Returns the cost per operation: time, CPU and bytes, by the end of a figure's name. The times are in µs.
     pub fn of_each(&self, done: f64, servers: impl FnOnce() -> Usage) -> [(&'static str, f64); 6] {
         // To ask the kernel takes a while, too.
         let (elapsed, clients, servers) = (self.began.elapsed(), Usage::own(), servers());

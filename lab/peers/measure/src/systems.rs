@@ -1,4 +1,4 @@
-//! What is measured: each system in each way of keeping locks that is compared.
+//! The measured systems, each in each way of keeping locks that is compared.
 
 use dlock_comparison::systems::{self, Kept, Made};
 
@@ -35,7 +35,7 @@ impl System {
         }
     }
 
-    /// A client with a connection and a session of its own, one of so many.
+    /// Opens a client with a connection and a session of its own, one of `clients`.
     pub async fn connect(self, addresses: &[String], clients: usize) -> Result<Client> {
         use crate::clients::{dlock, etcd, postgres, quorum, redlock, zookeeper};
         Ok(match self.0.made {

@@ -1,4 +1,4 @@
-//! What a seed draws beside: named sessions, what befalls their clients, caps, and numbers of permits.
+//! Draws named sessions, the misfortunes of their clients, caps, and numbers of permits.
 
 use std::num::NonZeroU32;
 

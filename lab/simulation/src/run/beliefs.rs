@@ -1,4 +1,4 @@
-//! What a client hears of its requests, and what it believes to hold then.
+//! The replies to a client's requests, and which locks it then believes to hold.
 
 use std::num::NonZeroU32;
 
@@ -93,7 +93,7 @@ impl Run {
         belief.last = hold.cap.map_or(u64::MAX, from_now);
         let place = self.servers.place(server);
         belief.deadlines.push((place, hold.deadline));
-        // What is in the stream of this server has not removed it.
+        // The stream of this server has not removed it.
         belief.ended.retain(|(ended, _)| !self.servers.contains(place, *ended));
         self.clients.all[client].beliefs.push(belief);
     }

@@ -1,4 +1,4 @@
-//! What fails, what an operator does, and how everything works again at the end.
+//! Failures, an operator's actions, and how everything works again at the end.
 
 use dlock_core::engine::Role;
 

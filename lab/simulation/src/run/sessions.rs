@@ -20,7 +20,7 @@ impl Run {
             return;
         }
         if self.servers.now_us >= until {
-            // It may live on while its server is paused, but the client has given it up.
+            // It may live on while its server is paused, but the client no longer uses it.
             self.close_sessions(client);
             return;
         }
@@ -111,7 +111,7 @@ impl Run {
         beliefs.map(|belief| (belief.key, belief.mode, belief.token)).collect()
     }
 
-    // What befalls a client.
+    // Misfortunes of a client.
 
     /// The client does nothing for a while.
     pub(super) fn fall_silent(&mut self, client: usize, for_us: u64) {

@@ -1,4 +1,4 @@
-//! What happens to keys and to the server.
+//! Changes to keys and to the server.
 
 use dlock_core::engine::{Input, Lost, Role};
 use dlock_core::{Engine, Keyspace};

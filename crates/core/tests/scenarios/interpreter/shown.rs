@@ -1,4 +1,4 @@
-//! What a scenario prints: looks at locks, answers to waiters, and what is sent.
+//! The output of a scenario: locks, answers to waiters, and what is sent.
 
 use dlock_core::engine::{
     Answer, Detail, Event, Grant, Inspection, LogEntry, Output, ShownHold, ShownSession, ShownWaiter, SlotAnswer,

@@ -182,7 +182,7 @@ impl World {
         self.reached.slot(told);
     }
 
-    /// What the engine is to bind a hold to.
+    /// Returns the session that the engine binds a hold to.
     fn bind_to(&self, client: u64, binds: bool, named: Option<SessionNo>) -> Binding {
         match named {
             Some(id) => {

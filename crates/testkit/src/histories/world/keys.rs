@@ -1,4 +1,4 @@
-//! What the server does to keys beside the commands of locks.
+//! The server's own changes to keys, beside the commands of locks.
 
 use dlock_core::UnixMs;
 use dlock_core::engine::{Input, Permission};

@@ -135,7 +135,7 @@ impl World {
                 holds.map(move |hold| (plain::key_name(key), hold.owner, hold.mode, hold.token)).collect::<Vec<_>>()
             };
             let mut wanted: Vec<_> = (0..KEYS.len()).filter(is_seen).flat_map(bound).collect();
-            // What somebody had expire early is noticed later.
+            // The engine notices an early expiry later.
             listed.retain(|(name, ..)| (0..KEYS.len()).filter(is_seen).any(|key| plain::key_name(key) == *name));
             listed.sort_unstable();
             wanted.sort_unstable();

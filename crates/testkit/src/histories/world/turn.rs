@@ -53,8 +53,8 @@ impl World {
     fn may_be_served(&self, waiter: &Request) -> bool {
         let may = |key: &KeyNo| {
             let (name, naive) = (plain::key_name(*key), &self.naive.keys[*key]);
-            // Of a key that somebody had expire early, the server learns when it removes it.
-            // A timer that removes it to extend a lease leaves the queue to the end of a lease.
+            // The server learns of an early expiry when it removes the key. A timer that removes it to extend a lease
+            // leaves the queue to the end of a lease.
             let is_left = self.server.space.has_expired(&name) || self.removed_by_timer.contains(key);
             let is_unnoticed = is_left && naive.unnoticed.is_some_and(|until| self.naive.now() < until);
             !self.server.space.permissions.contains_key(&name) && !naive.is_other && !is_unnoticed
@@ -79,7 +79,7 @@ impl World {
         }
     }
 
-    /// The timer runs by the time at which a lease ends that somebody waits for, and a bound one has to be extended.
+    /// The timer is set for the end of each lease that a request waits for, and for each renewal of a bound hold.
     fn check_wake_ups(&self) {
         let now = self.naive.now();
         let wakes = |at: u64| self.server.engine.wake_at().is_some_and(|wake| wake.get() <= at);
@@ -201,8 +201,8 @@ impl World {
         }
     }
 
-    /// What the timer answered in a turn in which these named sessions have ended. If there are several, one of them may have
-    /// freed a lock for a request of another.
+    /// Takes the timer's answers in a turn in which these named sessions have ended. If there are several, one of them
+    /// may have freed a lock for a request of another.
     fn answers_and_ends(&mut self, answers: Answers, mut ended: Vec<u64>) {
         let session_of = |naive: &Naive, (ticket, answer): &(u64, Answer)| {
             let waiter = naive.waiting.iter().find(|waiter| waiter.ticket == *ticket)?;

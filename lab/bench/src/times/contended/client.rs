@@ -23,7 +23,7 @@ pub struct Client {
     has_joined: bool,
 }
 
-/// What a client sends.
+/// The requests of a client.
 pub struct Requests {
     pub acquire: Request,
     pub take_permit: Request,
@@ -50,7 +50,7 @@ impl Client {
         self.has_joined = false;
     }
 
-    /// Says once an entry that this client stands in the queue.
+    /// Tells once per entry that this client waits in the queue.
     pub fn join(&mut self, round: &Round) {
         if !self.has_joined {
             self.has_joined = true;

@@ -62,7 +62,7 @@ impl Crowd {
     pub fn join_all(self) {
         for (start, thread) in self.members {
             drop(start);
-            // What a thread had to say it has said in its last round.
+            // A thread has reported its errors in its last round.
             let _ = thread.join();
         }
     }

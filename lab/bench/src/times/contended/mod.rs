@@ -1,9 +1,9 @@
 //! One lock that many clients want at the same time: every way to wait for it, each client a thread that sleeps in the
 //! kernel until its reply or its time comes.
 //!
-//! Two kinds of rounds. In one the holder is busy for a moment before it gives the lock back, so that everybody else
-//! has come to rest: its hand-offs are timed, from the release sent to the grant received. In the other it gives the
-//! lock back at once: its hand-offs are counted, and what all clients sent and received meanwhile.
+//! Two kinds of rounds. In one the holder is busy for a moment before it releases the lock, so that everybody else has
+//! come to rest: its hand-offs are timed, from the release sent to the grant received. In the other it releases the
+//! lock at once: its hand-offs are counted, with all bytes that the clients sent and received meanwhile.
 
 mod client;
 mod crowd;
@@ -89,7 +89,7 @@ fn note(results: &[Results], waiters: usize, ledger: &mut Ledger) {
         note_rounds(ledger, [&sorts[0], &sorts[1]], name, &result.medians, list.unwrap_or_default());
         let all = Sample::new(result.latencies.iter().copied());
         for (percentile, rank) in [("p50", 500), ("p99", 990), ("p99.9", 999)] {
-            // A rank that only one hand-off lies beyond says nothing.
+            // A rank with only one hand-off beyond it is not reported.
             if all.len() * (1000 - rank) >= 2_000 {
                 let figure = Figure::once(all.per_mille(rank));
                 ledger.note(format!("hand-off-{percentile}/{waiters}/{name}"), figure);
@@ -125,7 +125,7 @@ mod tests {
                 let outcome = crowd.contend(way, held, time, &mut open).expect("hand-offs");
                 let Traffic { hand_offs, commands, .. } = outcome.traffic;
                 assert!(hand_offs > 0, "{way:?}");
-                // One to get it and one to give it back; the edges of the time cut some off.
+                // One command to acquire and one to release; the edges of the time cut some off.
                 assert!(commands + 2 * 4 >= 2 * hand_offs, "{way:?}: {commands} for {hand_offs}");
                 assert!(outcome.latencies.iter().all(|latency| *latency > 0.0), "{way:?}");
             }

@@ -1,8 +1,8 @@
-//! What the threads that contend have in common while they do.
+//! The common state of the threads that contend.
 //!
-//! Who has given the lock back wants it again when another one has got it, and that one gives it back when all others
-//! stand in the queue: so every hand-off is one to a client that waits, in every way of waiting. Otherwise the giver, or
-//! whoever asks by chance at the right moment, would often be first where waiting is not fair.
+//! A client that has released the lock wants it again when another one has got it, and that one releases it when all
+//! others wait in the queue: so every hand-off is one to a client that waits, in every way of waiting. Otherwise the
+//! giver, or a client that asks by chance at the right moment, would often be first where waiting is not fair.
 
 use std::hint;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -35,11 +35,11 @@ pub struct Round {
 struct Line {
     /// Clients that have asked and not got it.
     waiting: usize,
-    /// How often somebody has got in.
+    /// The number of grants.
     grants: u64,
 }
 
-/// What all clients did.
+/// The traffic of all clients.
 #[derive(Debug, Clone, Copy)]
 pub struct Traffic {
     /// In which it was done.
@@ -67,7 +67,7 @@ impl Round {
         }
     }
 
-    /// What happens in that time, or in a longer one if that is too short for anything to happen.
+    /// Returns the traffic in that time, or in a longer one if that is too short for any.
     pub fn watch(&self, time: Duration) -> Traffic {
         self.is_watched.store(true, Ordering::SeqCst);
         let (before, start) = (self.traffic(), Instant::now());
@@ -154,7 +154,7 @@ impl Round {
         u64::try_from(self.start.elapsed().as_nanos()).unwrap_or(u64::MAX)
     }
 
-    /// One more client stands in the queue.
+    /// Counts one more client that waits in the queue.
     pub fn note_join(&self) {
         self.line().waiting += 1;
         self.news.notify_all();

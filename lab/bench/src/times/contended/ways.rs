@@ -130,7 +130,7 @@ fn enter_by_message(client: &mut Client, set: &Request, round: &Round) -> Result
     }
     client.subscribe(round)?;
     client.join(round);
-    // What was given back before the subscription nobody will tell.
+    // No message tells of a release before the subscription.
     let mut entry = attempt(client, set, round)?;
     while entry.is_none() {
         client.hear(round)?;
@@ -140,7 +140,7 @@ fn enter_by_message(client: &mut Client, set: &Request, round: &Round) -> Result
     Ok(entry.unwrap_or(Entry::Over))
 }
 
-/// `None` if it is held by somebody else.
+/// Returns `None` if another client holds it.
 fn attempt(client: &mut Client, set: &Request, round: &Round) -> Result<Option<Entry>, Error> {
     match client.ask(set, round)? {
         Reply::Simple(_) => Ok(Some(Entry::Granted)),

@@ -38,7 +38,7 @@ impl Dlock {
         tokio::task::spawn_local(async move {
             loop {
                 tokio::time::sleep(THIRD).await;
-                // What fails is tried again a third later.
+                // A failed heartbeat is repeated a third later.
                 let _: redis::RedisResult<u64> = beat.query_async(&mut connection).await;
             }
         });
@@ -83,7 +83,7 @@ impl Dlock {
 
 const THIRD: Duration = Duration::from_millis(LEASE_MS / 3);
 
-/// A connection on which a command may wait for ever.
+/// A connection on which a command may wait forever.
 pub async fn connection(address: &str) -> Result<MultiplexedConnection> {
     let config = AsyncConnectionConfig::new().set_response_timeout(None);
     let client = Client::open(format!("redis://{address}"))?;

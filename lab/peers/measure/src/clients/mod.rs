@@ -28,7 +28,7 @@ pub struct Held {
     key: Key,
 }
 
-/// What the system calls this hold.
+/// The system's name for this hold.
 enum Key {
     Implied,
     Text(String),
@@ -85,8 +85,8 @@ pub const LEASE: Duration = Duration::from_secs(4);
 /// The same in milliseconds.
 const LEASE_MS: u64 = 4000;
 
-/// How long each of several independent servers has to answer, if it usually has this long and so many clients run.
-/// All clients share a core here; dozens of them wait for each other longer than for any server.
+/// Returns how long each of several independent servers has to answer, if it usually has `usual` and this number of
+/// clients run. All clients share a core here; dozens of them wait for each other longer than for any server.
 fn server_timeout(usual: Duration, clients: usize) -> Duration {
     if clients > 50 { Duration::from_secs(1) } else { usual }
 }

@@ -25,5 +25,5 @@ impl Quorum {
     }
 }
 
-/// What the crate has unless it is set.
+/// The default of the crate.
 const TIMEOUT: Duration = Duration::from_millis(100);

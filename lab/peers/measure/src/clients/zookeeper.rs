@@ -48,7 +48,7 @@ impl ZooKeeper {
         loop {
             match self.client.delete(path, None).await {
                 Err(Error::ConnectionLoss) if began.elapsed() < LEASE => sleep(LEASE / 200).await,
-                // What was sent before the connection was lost.
+                // A request from before the connection was lost.
                 Err(Error::NoNode) if began.elapsed() > LEASE / 200 => return Ok(()),
                 done => return Ok(done?),
             }

@@ -63,7 +63,7 @@ pub async fn run(round: &mut Round) -> Result<()> {
     if after.is_empty() {
         return failed(format!("no grant within {} s of the end of the leader", LONGEST.as_secs()));
     }
-    // The longest time without a grant: one that was on its way when the leader died says nothing. The look cuts off
+    // The longest time without a grant: one that was on its way when the leader died does not count. The look cuts off
     // the last pause; it counts only as an interruption whose end was not seen.
     let starts = [killed].into_iter().chain(after.iter().copied());
     let cut = after.last().filter(|last| end - **last > PAUSE).map(|_| end);

@@ -17,7 +17,7 @@ use crate::result::{Result, failed};
 struct Seen {
     released: Cell<Option<Instant>>,
     took: RefCell<Vec<f64>>,
-    /// Who was granted first, second and so on, each for the first time, by the place in which they had come.
+    /// The waiters in the order of their first grant, each by the place in which it had come.
     order: RefCell<Vec<usize>>,
 }
 

@@ -49,10 +49,10 @@ impl End {
     }
 }
 
-/// What ties the lock to its holder.
+/// The bond between the lock and its holder.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Tie {
-    /// What all other parts measure.
+    /// The bond that all other parts measure.
     Usual,
     /// A named session of dlock.
     Named,
@@ -80,7 +80,7 @@ pub async fn run(round: &mut Round, is_first: bool) -> Result<()> {
     for tie in [Tie::Usual, Tie::Named].into_iter().filter(|tie| *tie == Tie::Usual || has_named) {
         let prefix = if tie == Tie::Named { "holder/named-" } else { "holder/" };
         for end in End::ALL.into_iter().filter(|end| *end == End::Killed || is_first || tie == Tie::Named) {
-            // What does not happen in twice the lease, does not happen.
+            // An event that does not happen in twice the lease does not happen.
             let patience = if end == End::Killed { PATIENCE } else { Duration::from_secs(8) };
             match after(round, end, tie, patience).await? {
                 None if end == End::Killed => {
@@ -140,7 +140,7 @@ async fn start(system: System, addresses: &[String], lock: &str, tie: Tie) -> Re
     if line == HELD { Ok(holder) } else { failed("the holder did not get the lock") }
 }
 
-/// What the process of the holder does.
+/// Runs the process of the holder.
 pub async fn hold(system: System, addresses: &[String], lock: &str, tie: Tie) -> Result<()> {
     let mut cut = signal(SignalKind::user_defined1())?;
     let mut client = system.connect(addresses, 1).await?;

@@ -1,4 +1,4 @@
-//! What is measured of a system in a round.
+//! The parts of a system's measurement in a round.
 
 mod alone;
 mod failover;
@@ -30,7 +30,7 @@ pub struct Round {
     pub notes: Rc<Notes>,
 }
 
-/// What a round has to say of a system.
+/// The figures of a system in a round.
 #[derive(Default)]
 pub struct Notes {
     pub figures: RefCell<Vec<(String, Option<f64>)>>,
@@ -48,7 +48,7 @@ impl Notes {
 }
 
 impl Round {
-    /// Everything, or these parts. What fails twice is named, and the rest is measured all the same.
+    /// Measures everything, or these parts. A part that fails twice is named, and the rest is measured all the same.
     pub async fn run(&mut self, is_first: bool, only: &[Part]) {
         let parts = PARTS.into_iter().filter(|part| *part != Part::Failover || self.system.0.fails_over());
         let parts: Vec<Part> = parts.filter(|part| only.is_empty() || only.contains(part)).collect();
@@ -67,7 +67,7 @@ impl Round {
                 } else {
                     self.notes.failed(&part.name(), &why);
                 }
-                // What is left of it may hold locks until its leases end, and ending them is work for the servers.
+                // The rest of it may hold locks until its leases end, and ending them is work for the servers.
                 anew = true;
             }
             last = Some(part);
@@ -131,7 +131,7 @@ impl Round {
     async fn clients_among(&self, count: usize, all: usize) -> Result<Vec<Client>> {
         let mut clients = Vec::new();
         while clients.len() < count {
-            // A server queues only so many new connections.
+            // A server's queue of new connections is limited.
             let some = (count - clients.len()).min(32);
             for client in join_all((0..some).map(|_| self.client_among(all))).await {
                 clients.push(client?);
@@ -160,7 +160,7 @@ impl Part {
         }
     }
 
-    /// What its figures begin with.
+    /// Returns the beginning of its figures' names.
     pub fn name(self) -> String {
         match self {
             Self::Alone => "alone".to_owned(),

@@ -1,4 +1,4 @@
-//! What a thousand waiting clients cost the servers while nothing happens.
+//! The servers' cost of a thousand waiting clients while nothing happens.
 
 use std::fs;
 use std::time::Duration;
@@ -31,7 +31,7 @@ pub async fn run(round: &mut Round) -> Result<()> {
                 });
             }
         }
-        // What connecting and joining leave behind.
+        // Connecting and joining leave work behind.
         sleep(Duration::from_millis(1500)).await;
         let (waiting, carried) = (round.servers.usage(), packets());
         sleep(LOOK).await;
@@ -58,7 +58,7 @@ pub async fn run(round: &mut Round) -> Result<()> {
     Ok(())
 }
 
-/// What the loopback interface has carried.
+/// Returns the number of packets on the loopback interface.
 fn packets() -> f64 {
     let text = fs::read_to_string("/proc/net/dev").unwrap_or_default();
     let line = text.lines().find_map(|line| line.trim_start().strip_prefix("lo:"));

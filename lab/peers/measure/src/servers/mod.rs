@@ -21,7 +21,7 @@ pub struct Servers {
     pub processes: Vec<Process>,
     /// Where the clients connect: `host:port`.
     pub addresses: Vec<String>,
-    /// What the servers say that they are.
+    /// The version, as the servers report it.
     pub version: String,
     stops_by: Signal,
     // Dropped last, with all data.

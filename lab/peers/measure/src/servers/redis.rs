@@ -55,7 +55,7 @@ fn server(folder: &Path, port: u16, with_module: bool, settings: &[&str]) -> Res
     let dir = folder.to_string_lossy().into_owned();
     let port = port.to_string();
     command.extend(["--bind", "127.0.0.1", "--port", &port, "--dir", &dir, "--save", ""].map(str::to_owned));
-    // Whatever file a fork writes for a replica would be counted as written for locks.
+    // A file that a fork writes for a replica would be counted as written for locks.
     command.extend(["--repl-diskless-sync-delay", "0"].map(str::to_owned));
     command.extend(settings.iter().map(|word| (*word).to_owned()));
     if with_module {

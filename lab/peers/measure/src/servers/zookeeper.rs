@@ -62,7 +62,7 @@ async fn said(address: &str) -> Result<String> {
     Ok(format!("ZooKeeper {version}"))
 }
 
-/// What the four-letter word `srvr` says.
+/// Returns the answer to the four-letter word `srvr`.
 async fn status(address: &str) -> Result<String> {
     let mut stream = TcpStream::connect(address).await?;
     stream.write_all(b"srvr").await?;
