@@ -19,6 +19,8 @@ pub(crate) struct Call {
     pub is_repeatable: bool,
     /// Whether it is for all servers of a cluster.
     pub is_for_each: bool,
+    /// Whether it is about the writes of the connection that answered last, and so means nothing on another one.
+    pub is_about_last: bool,
 }
 
 impl Call {
@@ -27,14 +29,14 @@ impl Call {
         let key = |at: usize| request.word(at).map(<[u8]>::to_vec);
         let acquires = |options: usize, key_at: usize| {
             let (given, block_at) = options_of(request, options);
-            let wait = block_at.and_then(|at| std::str::from_utf8(request.word(at)?).ok()?.parse().ok());
+            let wait = block_at.and_then(|at| millis(request, at));
             Self {
                 key: key(key_at),
-                block: wait.map(Duration::from_millis),
+                block: wait,
                 block_at: wait.and(block_at),
                 binds: given.contains(&"SESSION"),
                 is_repeatable: given.contains(&"REQUEST"),
-                is_for_each: false,
+                ..Self::default()
             }
         };
         match name.as_str() {
@@ -54,10 +56,18 @@ impl Call {
                 Self { key: key(1), is_repeatable: true, ..Self::default() }
             }
             "INFO" | "PING" | "ROLE" | "TIME" => Self { is_repeatable: true, ..Self::default() },
-            "DLOCK.LOG" | "WAIT" | "WAITAOF" | "CLIENT" | "COMMAND" => Self::default(),
+            "WAIT" => Self { is_about_last: true, block: millis(request, 2), ..Self::default() },
+            "WAITAOF" => Self { is_about_last: true, block: millis(request, 3), ..Self::default() },
+            "DLOCK.LOG" | "CLIENT" | "COMMAND" => Self::default(),
             _ => Self { key: key(1), ..Self::default() },
         }
     }
+}
+
+/// Returns the time that the word at this place names.
+fn millis(request: &Request, at: usize) -> Option<Duration> {
+    let ms = std::str::from_utf8(request.word(at)?).ok()?.parse().ok()?;
+    Some(Duration::from_millis(ms))
 }
 
 /// Returns which of some options are given, and where the value of `BLOCK` is. Options begin at this word.
@@ -116,5 +126,7 @@ mod tests {
         assert!(call("DLOCK.SESSION s PX 900 XX").is_repeatable);
         assert!(!call("DLOCK.SESSION s PX 900 NX").is_repeatable);
         assert!(!call("DLOCK.ACQUIRE k o").is_repeatable);
+        assert_eq!(call("WAIT 1 8000").block, Some(Duration::from_secs(8)));
+        assert_eq!(call("WAITAOF 1 1 0").block, Some(Duration::ZERO));
     }
 }

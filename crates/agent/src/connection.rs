@@ -136,7 +136,10 @@ impl Connection {
                         }
                     }
                     let Some(upstream) = &mut self.upstream else { return Answer::Close };
-                    match upstream.answer(request, inbox.closed()).await {
+                    // As above.
+                    let answer: Pin<Box<dyn Future<Output = _> + Send + '_>> =
+                        Box::pin(upstream.answer(request, inbox.closed()));
+                    match answer.await {
                         Outcome::Reply(reply) => Answer::Reply(self.completed(&name, request, reply)),
                         Outcome::Gone => Answer::Close,
                         Outcome::Unknown(why) => {

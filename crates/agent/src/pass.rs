@@ -18,13 +18,17 @@ use crate::stats::Stats;
 pub(crate) struct Pass {
     client: Client,
     stats: Arc<Stats>,
+    /// Asks the servers of requests that wait whether they are still there.
+    looks: Relay,
     is_cluster: OnceLock<bool>,
 }
 
 /// The connections of one client.
 pub(crate) struct Upstream {
     pass: Arc<Pass>,
-    relay: Relay,
+    /// The name of its connections.
+    name: Option<String>,
+    relay: Arc<Relay>,
     /// The last key: a command without one goes to the server that had the command before it.
     key: Vec<u8>,
     /// The connection that answered last.
@@ -45,14 +49,42 @@ pub(crate) enum Outcome {
 impl Pass {
     pub fn new(client: Client, stats: Arc<Stats>) -> Result<Self, Error> {
         // A quorum cannot be passed on to.
-        client.relay(None)?;
-        Ok(Self { client, stats, is_cluster: OnceLock::new() })
+        let looks = client.relay(Some(NAME))?;
+        Ok(Self { client, stats, looks, is_cluster: OnceLock::new() })
     }
 
     /// Returns the connections of a client with this name, none of which is open yet.
     pub fn open(self: &Arc<Self>, name: Option<&str>) -> Result<Upstream, Error> {
-        let relay = self.client.relay(name.or(Some("dlock-agent")))?;
-        Ok(Upstream { pass: self.clone(), relay, key: Vec::new(), last: None, bound: Vec::new() })
+        let (relay, name) = (self.connections(name)?, name.map(str::to_owned));
+        Ok(Upstream { pass: self.clone(), name, relay, key: Vec::new(), last: None, bound: Vec::new() })
+    }
+
+    fn connections(&self, name: Option<&str>) -> Result<Arc<Relay>, Error> {
+        Ok(Arc::new(self.client.relay(name.or(Some(NAME)))?))
+    }
+
+    /// Returns when the server of a request that waits does not answer any more, or another one is in its place: one that
+    /// hangs keeps its connections open.
+    async fn look_after(&self, relay: &Relay, key: &[u8]) -> Unanswered {
+        let mut seen: Option<RelayLink> = None;
+        loop {
+            sleep(LOOK).await;
+            let now = match self.looks.ask(key, &cmd("PING"), Some(SHORT)).await {
+                Ok((_, link)) => link,
+                // It answers, even if with an error only.
+                Err(Unanswered::Refused(_)) => continue,
+                Err(fault) => return Unanswered::Unknown(fault.cause().clone()),
+            };
+            let is_there = match &seen {
+                Some(seen) => now.is(seen),
+                // The request was sent there already, so this opens no connection.
+                None => relay.link(key).await.is_ok_and(|link| link.leads_where(&now)),
+            };
+            if !is_there {
+                return Unanswered::Unknown("another server answers".into());
+            }
+            seen = Some(now);
+        }
     }
 }
 
@@ -109,7 +141,7 @@ impl Upstream {
                 (Some(_), Some(left)) => Some(left + SHORT),
                 (None, _) => Some(SHORT),
             };
-            let failed = match self.ask(&command, call, patience).await {
+            let failed = match self.ask_and_look(&command, call, patience).await {
                 Ok(reply) => return Ok(reply),
                 Err(failed) => failed,
             };
@@ -134,12 +166,41 @@ impl Upstream {
         }
     }
 
+    /// Asks once, and looks after the server if the command waits.
+    async fn ask_and_look(
+        &mut self,
+        command: &Cmd,
+        call: &Call,
+        patience: Option<Duration>,
+    ) -> Result<Reply, Unanswered> {
+        let (pass, relay) = (self.pass.clone(), self.relay.clone());
+        let key = call.key.clone().unwrap_or_else(|| self.key.clone());
+        let gone = tokio::select! {
+            biased;
+            answer = self.ask(command, call, patience) => return answer,
+            gone = pass.look_after(&relay, &key), if call.block.is_some() => gone,
+        };
+        // A reply is unread.
+        if let Ok(relay) = pass.connections(self.name.as_deref()) {
+            self.relay = relay;
+        }
+        Err(gone)
+    }
+
     async fn ask(&mut self, command: &Cmd, call: &Call, patience: Option<Duration>) -> Result<Reply, Unanswered> {
         if call.is_for_each && self.is_cluster().await? {
             return self.ask_each(command).await;
         }
         if let Some(key) = &call.key {
             self.key.clone_from(key);
+        }
+        if call.is_about_last
+            && let Some(last) = &self.last
+        {
+            let link = self.relay.link(&self.key).await?;
+            if !link.is(last) {
+                return Err(Unanswered::Unknown("the connection has ended that the write was sent on".into()));
+            }
         }
         let (reply, link) = self.relay.ask(&self.key, command, patience).await?;
         if call.binds && reply != Value::Nil && !self.bound.iter().any(|bound| bound.is(&link)) {
@@ -202,6 +263,12 @@ fn command(request: &Request, call: &Call, left: Option<Duration>) -> Cmd {
     }
     command
 }
+
+/// The name of connections whose client has none.
+const NAME: &str = "dlock-agent";
+
+/// Between two looks at the server of a request that waits.
+const LOOK: Duration = Duration::from_secs(5);
 
 /// How long a server may take to answer a short command.
 const SHORT: Duration = Duration::from_secs(5);

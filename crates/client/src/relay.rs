@@ -74,6 +74,15 @@ impl Relay {
         Ok((reply, RelayLink(link)))
     }
 
+    /// Returns the connection that a command for this key is sent on next. Opens it if there is none.
+    ///
+    /// # Errors
+    ///
+    /// [`Unanswered::NotSent`]: there is no server to connect to.
+    pub async fn link(&self, key: &[u8]) -> Result<RelayLink, Unanswered> {
+        Ok(RelayLink(self.nodes.link(key).await?))
+    }
+
     /// Sends a command to each primary that has slots; without a cluster to the one server. Returns their answers.
     ///
     /// # Errors
@@ -105,6 +114,11 @@ impl RelayLink {
     /// Waits for the connection to end, without keeping it open.
     pub fn closed(&self) -> impl Future<Output = ()> + Send + use<> {
         self.0.closed()
+    }
+
+    /// Returns whether both lead to the same address.
+    pub fn leads_where(&self, other: &Self) -> bool {
+        self.0.address() == other.0.address()
     }
 
     /// Returns whether both are the same connection.

@@ -174,3 +174,56 @@ fn keys_and_sessions_of_a_cluster_are_found() {
 fn text_port(client: &mut Client) -> u16 {
     dlock_testkit::replica::info_field(client, "server", "tcp_port").expect("a port").parse().expect("a port")
 }
+
+#[test]
+fn a_request_that_waits_leaves_a_server_that_hangs() {
+    let (primary, replica) = Server::start().with_replica();
+    let sentinels = Sentinels::watch(&primary, 1);
+    let hosts: Vec<_> = sentinels.ports().iter().map(|port| format!("127.0.0.1:{port}")).collect();
+    let agent = Agent::start(&["-s", &format!("redis-sentinel://{}/{NAME}", hosts.join(","))]);
+    let mut client = agent.client();
+    let token = client.int("DLOCK.ACQUIRE k a PX 60000");
+    replica.wait_synced(&primary);
+    let (mut repeatable, mut other) = (agent.client(), agent.client());
+    repeatable.send("DLOCK.ACQUIRE k b BLOCK 0 REQUEST 1");
+    other.send("DLOCK.ACQUIRE k c BLOCK 0");
+    queued(&primary, 2, "k");
+    // Its connections stay open.
+    primary.freeze();
+    soon("the replica is the primary", || replica.is_primary());
+    queued(&replica, 1, "k");
+    // Nobody knows whether it was granted.
+    assert_eq!(other.closes(), []);
+    let mut direct = replica.client();
+    assert_eq!(direct.int("DLOCK.RELEASE k a"), 1);
+    assert!(repeatable.granted() > token);
+}
+
+#[test]
+fn replicas_are_not_said_to_have_a_write_of_a_connection_that_has_ended() {
+    let server = Server::start();
+    let agent = over(&server);
+    let mut client = agent.client();
+    client.int("DLOCK.ACQUIRE k a");
+    assert_eq!(client.int("WAIT 0 10"), 0);
+    let id = client.int("CLIENT ID");
+    client.int("DLOCK.RENEW k a");
+    server.client().int(format!("CLIENT KILL ID {id}"));
+    client.send("WAIT 0 10");
+    assert_eq!(client.closes(), []);
+}
+
+/// The server hangs up on the connection that the lock is bound to, but the request that waits may be repeated.
+#[test]
+fn a_session_that_ends_is_told_even_while_its_client_waits() {
+    let server = Server::start();
+    let agent = over(&server);
+    let (mut client, mut holder, mut direct) = (agent.client(), agent.client(), server.client());
+    holder.int("DLOCK.ACQUIRE other b");
+    client.int("DLOCK.ACQUIRE k a SESSION");
+    let id = client.int("CLIENT ID");
+    client.send("DLOCK.ACQUIRE other a BLOCK 0 REQUEST 1");
+    queued(&server, 1, "other");
+    direct.int(format!("CLIENT KILL ID {id}"));
+    assert_eq!(client.closes(), []);
+}

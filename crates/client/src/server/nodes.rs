@@ -220,6 +220,11 @@ impl Nodes {
         }
     }
 
+    /// Returns the shared connection to where the key lives, as far as that is known.
+    pub async fn link(&self, key: &[u8]) -> Result<Link, Fault> {
+        self.link_for(key, Lane::Shared).await
+    }
+
     /// Returns a connection to that node.
     pub async fn link_to(&self, node: &ConnectionInfo, lane: Lane) -> Result<Link, Fault> {
         if let Some(link) = self.open_link(&node.addr().to_string(), lane) {
