@@ -39,10 +39,11 @@ pub fn describe(lock: &LockInfo) -> Vec<String> {
     let permits = if lock.count > lock.holders { format!(", {} entries", lock.count) } else { String::new() };
     let mut lines = vec![format!("{}: {}{permits}", shown(&lock.name), lock.mode)];
     if !lock.holds.is_empty() {
-        // The last column is there only if a hold has a number.
-        let has_slots = lock.holds.iter().any(|hold| hold.slot.is_some());
-        let last = if has_slots { "SLOT" } else { "" };
-        let heading = ["HELD BY", "MODE", "PERMITS", "AGE", "TTL", "TOKEN", "SESSION", last].map(str::to_owned);
+        // The last columns are there only if a hold has a cap or a number.
+        let cap = column("CAP", lock.holds.iter().any(|hold| hold.cap.is_some()));
+        let slot = column("SLOT", lock.holds.iter().any(|hold| hold.slot.is_some()));
+        let heading =
+            ["HELD BY", "MODE", "PERMITS", "AGE", "TTL", "TOKEN", "SESSION", cap.0, slot.0].map(str::to_owned);
         let holds = lock.holds.iter().map(|hold| {
             let session = match (hold.session, &hold.named_session) {
                 (Some(id), _) => id.to_string(),
@@ -50,8 +51,9 @@ pub fn describe(lock: &LockInfo) -> Vec<String> {
                 (None, None) => "-".to_owned(),
             };
             let (mode, permits, token) = (hold.mode.to_string(), hold.count.to_string(), hold.token.to_string());
-            let slot = hold.slot.map_or(if has_slots { "-" } else { "" }.to_owned(), |slot| slot.to_string());
-            [shown(&hold.owner), mode, permits, time(hold.age), time(hold.ttl), token, session, slot]
+            let cap = hold.cap.map_or(cap.1.to_owned(), time);
+            let slot = hold.slot.map_or(slot.1.to_owned(), |slot| slot.to_string());
+            [shown(&hold.owner), mode, permits, time(hold.age), time(hold.ttl), token, session, cap, slot]
         });
         lines.push(String::new());
         lines.extend(columns(&std::iter::once(heading).chain(holds).collect::<Vec<_>>()));
@@ -67,4 +69,9 @@ pub fn describe(lock: &LockInfo) -> Vec<String> {
         lines.extend(columns(&std::iter::once(heading).chain(queue).collect::<Vec<_>>()));
     }
     lines
+}
+
+/// The heading of a column, and what it shows of a hold without a value. Both are empty if no hold has one.
+fn column(heading: &'static str, is_there: bool) -> (&'static str, &'static str) {
+    if is_there { (heading, "-") } else { ("", "") }
 }

@@ -35,6 +35,7 @@ fn hold(hold: &HoldInfo) -> Value {
         "age": millis(hold.age),
         "ttl": millis(hold.ttl),
         "session": hold.session.map(Value::from).or_else(|| hold.named_session.as_deref().map(|id| text(id).into())),
+        "cap": hold.cap.map(millis),
         "slot": hold.slot,
     })
 }
@@ -143,7 +144,8 @@ pub fn columns<const N: usize>(rows: &[[String; N]]) -> Vec<String> {
     let width = |column: usize| rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max();
     let widths: Vec<_> = (0..N).map(|column| width(column).unwrap_or(0)).collect();
     let line = |row: &[String; N]| {
-        let cells = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:<width$}"));
+        let shown = row.iter().zip(&widths).filter(|(_, width)| **width > 0);
+        let cells = shown.map(|(cell, width)| format!("{cell:<width$}"));
         cells.collect::<Vec<_>>().join("  ").trim_end().to_owned()
     };
     rows.iter().map(line).collect()

@@ -109,6 +109,8 @@ pub struct HoldInfo {
     pub session: Option<i64>,
     /// The id of the named session that it is bound to.
     pub named_session: Option<Vec<u8>>,
+    /// How long it can last at most, whatever renews it, if it has a cap.
+    pub cap: Option<Duration>,
     /// The number of its place in a semaphore, if it has one.
     pub slot: Option<u32>,
 }
@@ -182,6 +184,7 @@ impl HoldInfo {
             age: Duration::from_micros(now.saturating_sub(token)),
             session,
             named_session,
+            cap: fields.take::<Option<u64>>("cap")?.map(Duration::from_millis),
             slot: fields.take("slot")?,
         })
     }

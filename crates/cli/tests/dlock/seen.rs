@@ -30,6 +30,24 @@ fn info_shows_everybody() {
 }
 
 #[test]
+fn info_shows_how_long_a_hold_can_last() {
+    let (server, mut client) = Server::start().with_client();
+    client.int("DLOCK.RLOCK doc a PX 60000 MAXHOLD 600000");
+    client.int("DLOCK.RLOCK doc b PX 60000");
+    let (info, _) = json(&server, &["info", "doc"]);
+    assert!((500_000..=600_000).contains(&info["holds"][0]["cap"].as_u64().expect("ms")), "{info}");
+    assert_eq!((&info["holds"][1]["cap"], &info["holds"][1]["slot"]), (&().into(), &().into()));
+    let lines = |server| outcome(dlock(server).with(["info", "--table", "doc"])).stdout;
+    let shown = lines(&server);
+    assert!(
+        shown.contains("SESSION  CAP\n") && shown.lines().nth(4).is_some_and(|line| line.ends_with("-")),
+        "{shown}"
+    );
+    client.int("DLOCK.RELEASE doc a");
+    assert!(lines(&server).contains("SESSION\n"), "{}", lines(&server));
+}
+
+#[test]
 fn ls_lists_locks_that_match() {
     let (server, mut client) = Server::start().with_client();
     client.ok("SET job:0 text");

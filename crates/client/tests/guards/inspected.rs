@@ -43,6 +43,18 @@ async fn a_hold_of_a_named_session_is_shown_and_watched() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn the_cap_of_a_hold_is_shown() {
+    let (server, client) = server_and_client();
+    let mut other = server.client();
+    other.int("DLOCK.RLOCK doc alice PX 60000 MAXHOLD 600000");
+    other.int("DLOCK.RLOCK doc bob PX 60000");
+    let info = client.info("doc").await.expect("an answer").expect("a lock");
+    let cap = info.holds[0].cap.expect("a cap");
+    assert!((Duration::from_secs(540)..=Duration::from_secs(600)).contains(&cap), "{cap:?}");
+    assert_eq!(info.holds[1].cap, None);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn locks_are_found_by_pattern_among_other_keys() {
     let (server, client) = server_and_client();
     server.client().int("RPUSH job:list 1");
