@@ -52,7 +52,10 @@ impl Acquire {
         let (mut chosen, mut block, mut session, mut request, mut permits) = (None, None, None, None, None);
         let (mut min_token, mut said_cap) = (None, None);
         while let Some(word) = words.word() {
-            if is(word, "BLOCK") {
+            // `EX` and `PX`, which most commands have, are the only options of two letters: no other one is compared.
+            if word.len() == 2 {
+                one_of(&mut chosen, words.lease(word, limits)?)?;
+            } else if is(word, "BLOCK") {
                 once(&mut block, words.timeout()?, "BLOCK")?;
             } else if is(word, "SESSION") {
                 one_of(&mut session, (BindTo::Connection, "SESSION"))?;
