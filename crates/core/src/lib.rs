@@ -10,7 +10,8 @@
 //!
 //! | file | knows |
 //! |---|---|
-//! | `types` | owner, token, lease, time, mode, hold: values that cannot be wrong |
+//! | `types` | token, lease, time, mode, hold: values that cannot be wrong |
+//! | `owner` | the owner of a hold |
 //! | `session` | what a hold can be bound to |
 //! | `holds` | how the holds of one lock are stored and found |
 //! | `lock` | the locking rules |
@@ -30,6 +31,7 @@ mod effect;
 pub mod engine;
 mod holds;
 mod lock;
+mod owner;
 mod session;
 mod types;
 mod view;
@@ -42,8 +44,7 @@ pub use holds::Trash;
 pub use lock::{
     Acquired, Entries, Entry, Lock, Reach, Refusal, Release, Released, Renew, RenewToken, Renewed, Request, Terms, Want,
 };
+pub use owner::{Owner, OwnerText};
 pub use session::{BindTo, Binding, NamedId, NoSession, SessionId, SessionKey, Uptime};
-pub use types::{
-    ClientId, Command, Extras, Hold, Lease, LeaseChoice, Mode, Name, Now, Owner, OwnerText, RequestId, Token, UnixMs,
-};
+pub use types::{ClientId, Command, Extras, Hold, Lease, LeaseChoice, Mode, Name, Now, RequestId, Token, UnixMs};
 pub use view::{LockMode, Summary};

@@ -1,8 +1,8 @@
 //! Values that cannot be wrong: a constructor checks, everybody else trusts.
 
-use core::fmt;
 use core::num::NonZeroU64;
-use core::ops::Deref;
+
+use crate::Owner;
 
 /// Whether a hold excludes every other owner or only writers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -155,91 +155,6 @@ impl Token {
     }
 }
 
-/// The holder of a lock: 1 to [`Owner::MAX_LEN`] bytes chosen by the client. One owner is one thread of control.
-///
-/// A UUID in its usual form (36 characters, lower case, hyphens) is kept as its 16 bytes; everything shows the bytes
-/// that came in.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Owner(Form);
-
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-enum Form {
-    /// The 16 bytes as two numbers, the first byte on top: they are copied and compared at once.
-    Uuid([u64; 2]),
-    Bytes(Box<[u8]>),
-}
-
-impl Owner {
-    /// The longest owner in bytes.
-    pub const MAX_LEN: usize = 1024;
-
-    /// Returns an owner of these bytes, unless there are none or too many.
-    pub fn new(bytes: &[u8]) -> Option<Owner> {
-        if bytes.is_empty() || bytes.len() > Self::MAX_LEN {
-            return None;
-        }
-        Some(Owner(parse_uuid(bytes).map_or_else(|| Form::Bytes(bytes.into()), Form::Uuid)))
-    }
-
-    /// Returns the owner whose text is the UUID of these bytes.
-    pub fn from_uuid(bytes: [u8; 16]) -> Owner {
-        let number = u128::from_be_bytes(bytes);
-        #[allow(clippy::cast_possible_truncation, reason = "each takes its half")]
-        let halves = [(number >> 64) as u64, number as u64];
-        Owner(Form::Uuid(halves))
-    }
-
-    /// Returns the 16 bytes, if the owner is a UUID.
-    pub fn as_uuid(&self) -> Option<[u8; 16]> {
-        match &self.0 {
-            Form::Uuid(halves) => Some(uuid_bytes(*halves)),
-            Form::Bytes(_) => None,
-        }
-    }
-
-    /// Returns the bytes the client chose.
-    pub fn text(&self) -> OwnerText<'_> {
-        match &self.0 {
-            Form::Uuid(halves) => OwnerText::Uuid(format_uuid(&uuid_bytes(*halves))),
-            Form::Bytes(bytes) => OwnerText::Bytes(bytes),
-        }
-    }
-
-    /// Returns the bytes on the heap beside the owner itself.
-    pub fn heap_bytes(&self) -> usize {
-        match &self.0 {
-            Form::Uuid(_) => 0,
-            Form::Bytes(bytes) => bytes.len(),
-        }
-    }
-}
-
-impl fmt::Debug for Owner {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Owner({})", self.text().escape_ascii())
-    }
-}
-
-/// The bytes of an [`Owner`] as the client sent them.
-#[derive(Debug)]
-pub enum OwnerText<'a> {
-    /// Written out of the 16 bytes.
-    Uuid([u8; 36]),
-    /// As they are kept.
-    Bytes(&'a [u8]),
-}
-
-impl Deref for OwnerText<'_> {
-    type Target = [u8];
-
-    fn deref(&self) -> &[u8] {
-        match self {
-            OwnerText::Uuid(text) => text,
-            OwnerText::Bytes(bytes) => bytes,
-        }
-    }
-}
-
 /// A command that `REQUEST` can identify.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Command {
@@ -380,128 +295,9 @@ impl Hold {
     }
 }
 
-const HYPHENS: [usize; 4] = [8, 13, 18, 23];
-
-/// Eight digits at a time, without a branch before the end: every command reads an owner.
-fn parse_uuid(text: &[u8]) -> Option<[u64; 2]> {
-    let text: &[u8; 36] = text.try_into().ok()?;
-    let four = |at: usize| text.get(at..)?.first_chunk().map(|digits| u64::from(u32::from_be_bytes(*digits)));
-    let eight = |high: usize, low: usize| Some(number_of_digits((four(high)? << 32) + four(low)?));
-    let hyphens = HYPHENS.into_iter().fold(0, |wrong, at| wrong | text.get(at).map_or(0xff, |found| found ^ b'-'));
-    let ((a, a_wrong), (b, b_wrong)) = (eight(0, 4)?, eight(9, 14)?);
-    let ((c, c_wrong), (d, d_wrong)) = (eight(19, 24)?, eight(28, 32)?);
-    let wrong = a_wrong | b_wrong | c_wrong | d_wrong | u64::from(hyphens);
-    (wrong == 0).then_some([(a << 32) + b, (c << 32) + d])
-}
-
-/// The number of eight lower case hexadecimal digits, and 0 if that is what they are.
-fn number_of_digits(digits: u64) -> (u64, u64) {
-    let every = |byte: u64| byte * 0x0101_0101_0101_0101;
-    // Letters have this bit: `a` is 0x61, `0` is 0x30.
-    let letters = (digits >> 6) & every(1);
-    let halves = (digits & every(0x0f)) + letters * 9;
-    // Back again: what comes from another character is not that character, or over 15.
-    let from_ten = ((halves + every(6)) >> 4) & every(1);
-    let wrong = (halves & every(0xf0)) | ((halves + every(0x30) + from_ten * 0x27) ^ digits);
-    let bytes = (halves + (halves >> 4)) & 0x00ff_00ff_00ff_00ff;
-    let pairs = (bytes + (bytes >> 8)) & 0x0000_ffff_0000_ffff;
-    ((pairs + (pairs >> 16)) & 0xffff_ffff, wrong)
-}
-
-fn uuid_bytes([first, second]: [u64; 2]) -> [u8; 16] {
-    ((u128::from(first) << 64) + u128::from(second)).to_be_bytes()
-}
-
-const HEX_DIGITS: &[u8; 16] = b"0123456789abcdef";
-
-fn format_uuid(bytes: &[u8; 16]) -> [u8; 36] {
-    let digit = |nibble: u8| HEX_DIGITS.get(usize::from(nibble)).copied().unwrap_or(b'0');
-    let mut nibbles = bytes.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]);
-    let mut text = [b'-'; 36];
-    for (at, place) in text.iter_mut().enumerate() {
-        if !HYPHENS.contains(&at) {
-            *place = nibbles.next().unwrap_or(b'0');
-        }
-    }
-    text
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_uuid_is_kept_in_16_bytes_and_shown_as_it_came() {
-        let text = b"0f8fad5b-d9cb-469f-a165-70867728950e";
-        let owner = Owner::new(text).unwrap();
-        assert!(owner.as_uuid().is_some());
-        assert_eq!(owner.heap_bytes(), 0);
-        assert_eq!(&*owner.text(), text);
-    }
-
-    /// Two owners are never taken for one: what is kept in 16 bytes is shown as it came, whatever stands where.
-    #[test]
-    fn every_byte_in_every_place_of_a_uuid_is_shown_as_it_came() {
-        for (at, byte) in (0..36).flat_map(|at| (0..=255).map(move |byte| (at, byte))) {
-            let mut text = *b"0f8fad5b-d9cb-469f-a165-70867728950e";
-            text[at] = byte;
-            let owner = Owner::new(&text).unwrap();
-            let is_right = if HYPHENS.contains(&at) { byte == b'-' } else { matches!(byte, b'0'..=b'9' | b'a'..=b'f') };
-            assert_eq!(owner.as_uuid().is_some(), is_right, "{byte} at {at}");
-            assert_eq!(*owner.text(), text);
-        }
-    }
-
-    #[test]
-    fn two_wrong_bytes_do_not_make_up_for_each_other() {
-        let pairs = (0..36).flat_map(|one| (0..one).map(move |other| [one, other]));
-        for (places, byte) in pairs.flat_map(|places| b"gG-+/:`@\0\x10\x80\xff".map(|byte| (places, byte))) {
-            let mut text = *b"00000000-0000-0000-0000-000000000000";
-            places.iter().for_each(|place| text[*place] = byte);
-            let is_right = byte == b'-' && places.iter().all(|place| HYPHENS.contains(place));
-            let owner = Owner::new(&text).unwrap();
-            assert_eq!(owner.as_uuid().is_some(), is_right, "{byte} at {places:?}");
-            assert_eq!(*owner.text(), text);
-        }
-    }
-
-    #[test]
-    fn a_wrong_digit_does_not_make_up_for_a_wrong_hyphen() {
-        // The last digit of each eight is compared in the same byte as a hyphen.
-        for at in [7, 17, 27, 35] {
-            for (digit, hyphen) in (0..=255).flat_map(|digit| (0..=255).map(move |hyphen| (digit, hyphen))) {
-                let mut text = *b"00000000-0000-0000-0000-000000000000";
-                (text[at], text[8]) = (digit, hyphen);
-                let is_right = hyphen == b'-' && matches!(digit, b'0'..=b'9' | b'a'..=b'f');
-                assert_eq!(parse_uuid(&text).is_some(), is_right, "{digit} at {at}, {hyphen}");
-            }
-        }
-    }
-
-    #[test]
-    fn what_only_looks_like_a_uuid_is_kept_as_it_is() {
-        for text in [
-            "0F8FAD5B-D9CB-469F-A165-70867728950E",
-            "0f8fad5bd-9cb-469f-a165-70867728950e",
-            "0f8fad5b-d9cb-469f-a165-70867728950g",
-            "0f8fad5b-d9cb-469f-a165-7086772-950e",
-            "0f8fad5bd9cb469fa16570867728950e",
-            "0f8fad5b+d9cb+469f+a165+70867728950e",
-            "----",
-        ] {
-            let owner = Owner::new(text.as_bytes()).unwrap();
-            assert!(owner.as_uuid().is_none(), "{text}");
-            assert_eq!(&*owner.text(), text.as_bytes());
-            assert_eq!(owner.heap_bytes(), text.len());
-        }
-    }
-
-    #[test]
-    fn owners_have_1_to_1024_bytes() {
-        assert!(Owner::new(b"").is_none());
-        assert!(Owner::new(&[0; 1024]).is_some());
-        assert!(Owner::new(&[0; 1025]).is_none());
-    }
 
     #[test]
     fn numbers_keep_their_ranges() {

@@ -16,6 +16,7 @@ use crate::holds::{Deadlines, HoldId, Sum};
 use crate::session::NamedId;
 use crate::{Hold, Lease, Mode, Owner, SessionKey, Token, UnixMs};
 
+mod ended;
 mod renewal;
 mod slots;
 #[cfg(test)]
@@ -270,99 +271,6 @@ impl SessionHolds {
         Some(binding.key)
     }
 
-    /// Returns the session that a hold is bound to, unless its session has ended.
-    pub(super) fn session_of(&self, owner: &Owner, mode: Mode) -> Option<SessionKey> {
-        let binding = self.bindings.get(&self.id(owner, mode)?)?;
-        let session = self.sessions.get(&binding.key)?;
-        session.end.is_none().then_some(binding.key)
-    }
-
-    /// Returns the end of the session that this hold was bound to. O(1) where few sessions have ended.
-    pub(super) fn end_of(&self, hold: &Hold) -> Option<SessionEnd> {
-        if self.ended.is_empty() {
-            return None;
-        }
-        let by_token = self.by_token.get(&(hold.token, hold.mode))?;
-        let key = if by_token.is_ambiguous {
-            let binding = self.bindings.get(&self.id(&hold.owner, hold.mode)?)?;
-            Some(binding.key).filter(|_| binding.token == hold.token)?
-        } else if by_token.owner == hash(&hold.owner) {
-            by_token.key
-        } else {
-            return None;
-        };
-        if self.ended.len() <= FEW && !self.ended.contains(&key) {
-            return None;
-        }
-        self.sessions.get(&key)?.end
-    }
-
-    /// Records that a session has ended. Returns whether it had a hold here.
-    pub(super) fn end(&mut self, key: SessionKey, end: SessionEnd) -> bool {
-        let Some(session) = self.sessions.get_mut(&key) else { return false };
-        if session.end.is_none() {
-            session.end = Some(end);
-            self.ended.push(key);
-            if let Some(slots) = &mut self.slots {
-                slots.end(key);
-            }
-            self.ended_sum.set(None);
-        }
-        true
-    }
-
-    /// Returns the holds that are bound to this session, the first deadline first.
-    pub(super) fn of_session(&self, key: SessionKey) -> impl Iterator<Item = &Binding> {
-        let ids = self.sessions.get(&key).into_iter().flat_map(|session| session.deadlines.iter());
-        ids.filter_map(|id| self.bindings.get(&id))
-    }
-
-    /// Returns the tokens of holds whose sessions have ended without a grace.
-    pub(super) fn released_tokens(&self) -> impl Iterator<Item = Token> {
-        let is_released = |key: &&SessionKey| {
-            let end = self.sessions.get(key).and_then(|session| session.end);
-            end.is_some_and(|end| end.grace.is_none())
-        };
-        self.ended.iter().filter(is_released).flat_map(|key| self.of_session(*key)).map(|binding| binding.token)
-    }
-
-    /// Returns whether holds of an ended session are still to be released.
-    pub(super) fn has_ended(&self) -> bool {
-        !self.ended.is_empty()
-    }
-
-    /// Returns a hold of an ended session, and that end.
-    pub(super) fn next_ended(&self) -> Option<(HoldId, &Binding, SessionEnd)> {
-        let session = self.sessions.get(self.ended.last()?)?;
-        let (_, id) = session.deadlines.last()?;
-        Some((id, self.bindings.get(&id)?, session.end?))
-    }
-
-    /// Returns the binding of a hold whose session has ended.
-    pub(super) fn ended_of(&self, owner: &Owner, mode: Mode) -> Option<(HoldId, &Binding, SessionEnd)> {
-        if self.ended.is_empty() {
-            return None;
-        }
-        let id = self.id(owner, mode)?;
-        let binding = self.bindings.get(&id)?;
-        Some((id, binding, self.sessions.get(&binding.key)?.end?))
-    }
-
-    /// Returns the holds that the lock still has live and that count as released at `now`: their sessions have ended.
-    pub(super) fn ended_sum(&self, now: UnixMs) -> Sum {
-        if let Some((at, sum)) = self.ended_sum.get()
-            && at == now
-        {
-            return sum;
-        }
-        let clock = self.swept.map_or(now, |swept| swept.max(now));
-        let sessions = self.ended.iter().filter_map(|key| self.sessions.get(key));
-        let ended_sum = sessions.filter(|session| session.end.is_some_and(|end| end.deadline() <= now));
-        let sum = ended_sum.fold(Sum::default(), |sum, session| sum.plus(session.deadlines.live(clock)));
-        self.ended_sum.set(Some((now, sum)));
-        sum
-    }
-
     /// Takes a hold of an ended session out of the sum. Many are released one after the other: to add up all that are left
     /// each time would take long.
     fn count_out(&self, binding: &Binding, end: SessionEnd) {
@@ -373,35 +281,17 @@ impl SessionHolds {
         }
     }
 
-    /// Returns the lowest number of those holds, and its owner. Of a great many sessions, some are looked at.
-    pub(super) fn lowest_ended_slot(&mut self, now: UnixMs) -> Option<(u32, &Owner)> {
-        let clock = self.swept.map_or(now, |swept| swept.max(now));
-        let end = |key| self.sessions.get(&key).and_then(|session| session.end);
-        let are_released = |key| end(key).is_some_and(|end| end.deadline() <= now);
-        let (slot, id) = self.slots.as_mut()?.lowest_ended(clock, are_released)?;
-        Some((slot, &self.bindings.get(&id)?.owner))
+    /// Returns the session that a hold is bound to, unless its session has ended.
+    pub(super) fn session_of(&self, owner: &Owner, mode: Mode) -> Option<SessionKey> {
+        let binding = self.bindings.get(&self.id(owner, mode)?)?;
+        let session = self.sessions.get(&binding.key)?;
+        session.end.is_none().then_some(binding.key)
     }
 
-    /// Returns whether so few sessions have ended that a question may look at each of them.
-    pub(super) fn has_few_ended(&self) -> bool {
-        self.ended.len() <= FEW
-    }
-
-    /// Returns the holds of ended sessions that the lock has and that are live at `time`. One step for each session,
-    /// and for each 512 of its holds.
-    pub(super) fn ended_after(&self, time: UnixMs) -> Sum {
-        let clock = self.swept.map_or(time, |swept| swept.max(time));
-        let sessions = self.ended.iter().filter_map(|key| self.sessions.get(key));
-        sessions.fold(Sum::default(), |sum, session| sum.plus(session.deadlines.live(clock)))
-    }
-
-    /// Returns the tokens that one shared hold of an ended session has, which is in the lock and live at `now`. The
-    /// highest first.
-    pub(super) fn ended_reader_tokens(&self, now: UnixMs) -> impl Iterator<Item = Token> {
-        let clock = self.swept.map_or(now, |swept| swept.max(now));
-        let is_one = move |by: &ByToken| !by.is_ambiguous && by.deadline > clock && self.ended.contains(&by.key);
-        let tokens = self.by_token.iter().rev().filter(move |((_, mode), by)| *mode == Mode::Shared && is_one(by));
-        tokens.map(|((token, _), _)| *token)
+    /// Returns the holds that are bound to this session, the first deadline first.
+    pub(super) fn of_session(&self, key: SessionKey) -> impl Iterator<Item = &Binding> {
+        let ids = self.sessions.get(&key).into_iter().flat_map(|session| session.deadlines.iter());
+        ids.filter_map(|id| self.bindings.get(&id))
     }
 
     /// Returns whether there is a lease to be extended.
@@ -486,12 +376,6 @@ impl SessionHolds {
             ended.released += if session.end.is_some_and(|end| end.grace.is_none()) { holds } else { 0 };
         }
         Some((std::mem::replace(self, kept), ended))
-    }
-
-    /// Returns whether an ended session still has a grace at `now`.
-    pub(super) fn has_grace(&self, now: UnixMs) -> bool {
-        let sessions = self.ended.iter().filter_map(|key| self.sessions.get(key));
-        sessions.filter_map(|session| session.end).any(|end| end.deadline() > now)
     }
 
     /// Takes at most `most` bindings apart. Returns the sessions whose last binding on this lock was among them.

@@ -5,6 +5,8 @@ use dlock_core::{Mode, Want};
 use super::named::Session;
 use super::ops::{Asked, How, KEYS, KeyNo, Lease, Who};
 
+mod judge;
+
 /// A hold in plain numbers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Hold {
@@ -178,114 +180,6 @@ impl Naive {
 
     fn fresh_token(&self, min_token: u64) -> u64 {
         self.now_us.max(self.last_token + 1).max(min_token)
-    }
-
-    // How the locks answer a request.
-
-    pub fn judge(&self, request: &Request) -> Verdict {
-        match request.keys.as_slice() {
-            [key] => self.judge_one(request, *key),
-            keys => self.judge_all(request, keys),
-        }
-    }
-
-    fn judge_one(&self, request: &Request, key: KeyNo) -> Verdict {
-        let Request { owner, how: How { want, .. }, .. } = request;
-        let asked = &request.how.asked();
-        let (exclusive, shared) = (self.mine(key, *owner, Mode::Exclusive), self.mine(key, *owner, Mode::Shared));
-        let mine = if want.mode() == Mode::Exclusive { exclusive } else { shared };
-        if let Some(hold) = mine.filter(|hold| asked.is_some() && hold.request == *asked) {
-            return Verdict::Recorded(hold.token);
-        }
-        let others = |mode| self.live(key).any(|hold| hold.owner != *owner && hold.mode == mode);
-        let (writer, reader) = (others(Mode::Exclusive), others(Mode::Shared));
-        let new = if mine.is_some() { Verdict::Again } else { Verdict::Enters };
-        match want {
-            Want::ExclusiveOnce if exclusive.is_some() || shared.is_some() => Verdict::Owned,
-            Want::Exclusive if exclusive.is_some() => Verdict::Again,
-            Want::ExclusiveOnce | Want::Exclusive if writer || reader => Verdict::Held,
-            Want::ExclusiveOnce | Want::Exclusive => Verdict::Enters,
-            Want::Shared if shared.is_some() => Verdict::Again,
-            Want::Shared if writer => Verdict::Held,
-            Want::Shared => Verdict::Enters,
-            Want::Permits { limit, .. } | Want::Slot { limit } => {
-                let (permits, limit) = (u64::from(want.entries()), u64::from(limit.get()));
-                let own = shared.map_or(0, |hold| hold.count);
-                let all: u64 = self.live(key).filter(|hold| hold.mode == Mode::Shared).map(|hold| hold.count).sum();
-                if own + permits > limit {
-                    Verdict::OverLimit
-                } else if own > 0 && matches!(want, Want::Slot { .. }) {
-                    Verdict::Owned
-                } else if writer || all + permits > limit {
-                    Verdict::Held
-                } else {
-                    new
-                }
-            }
-        }
-    }
-
-    fn judge_all(&self, request: &Request, keys: &[KeyNo]) -> Verdict {
-        let (owner, asked) = (&request.owner, request.how.asked());
-        let record = |key: &KeyNo| {
-            let hold = self.mine(*key, *owner, Mode::Exclusive)?;
-            (asked.is_some() && hold.request == asked).then_some(hold.token)
-        };
-        let records: Vec<u64> = keys.iter().filter_map(record).collect();
-        if records.len() == keys.len() {
-            return Verdict::Recorded(records.into_iter().max().expect("one at least"));
-        }
-        if keys.iter().any(|key| self.live(*key).any(|hold| hold.owner == *owner)) {
-            Verdict::Owned
-        } else if keys.iter().any(|key| self.live(*key).next().is_some()) {
-            Verdict::Held
-        } else {
-            Verdict::Enters
-        }
-    }
-
-    /// Whether the owner passes those that wait.
-    fn may_overtake(&self, request: &Request, verdict: Verdict) -> bool {
-        let [key] = *request.keys.as_slice() else { return false };
-        let (owner, has) = (request.owner, |mode| self.mine(key, request.owner, mode).is_some());
-        let is_alone = self.live(key).all(|hold| hold.owner == owner);
-        match request.how.want {
-            Want::ExclusiveOnce => false,
-            Want::Exclusive => verdict == Verdict::Again || (has(Mode::Shared) && is_alone),
-            Want::Shared => verdict == Verdict::Again || has(Mode::Exclusive),
-            Want::Permits { .. } | Want::Slot { .. } => has(Mode::Exclusive),
-        }
-    }
-
-    /// Returns how a waiter goes on if the server looks now.
-    pub fn turn(&self, waiter: &Request) -> Turn {
-        if waiter.session.is_some_and(|session| !self.is_open(session)) {
-            return Turn::NoSession;
-        }
-        let is_head = |key: &KeyNo| self.queue(*key).first().is_some_and(|head| head.ticket == waiter.ticket);
-        if !waiter.keys.iter().all(is_head) {
-            return Turn::NotYet;
-        }
-        let verdict = self.judge(waiter);
-        let own = match verdict {
-            Verdict::Held | Verdict::Owned | Verdict::OverLimit => return Turn::NotYet,
-            Verdict::Again => {
-                self.mine(waiter.keys[0], waiter.owner, waiter.how.want.mode()).map_or(0, |hold| hold.lease)
-            }
-            Verdict::Enters => waiter.how.default_lease(self.default_lease),
-            Verdict::Recorded(token) => {
-                let is_short = |key: &KeyNo| {
-                    self.mine(*key, waiter.owner, waiter.how.want.mode()).is_some_and(|hold| hold.lease < MIN_BOUND)
-                };
-                let is_refused = waiter.how.binds && waiter.keys.iter().any(is_short);
-                return if is_refused { Turn::SessionLease } else { Turn::Recorded(token) };
-            }
-        };
-        match waiter.how.lease.resolve(self.now(), own) {
-            None => Turn::LeasePassed,
-            Some((lease, _)) if waiter.how.binds && lease < MIN_BOUND => Turn::SessionLease,
-            Some(_) => Turn::Enters(verdict),
-        }
     }
 
     // Commands.
