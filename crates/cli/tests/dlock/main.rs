@@ -19,6 +19,7 @@ mod observed;
 mod once;
 mod outages;
 mod pages;
+mod permissions;
 mod process;
 mod production;
 mod quorum;

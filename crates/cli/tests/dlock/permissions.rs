@@ -1,0 +1,88 @@
+//! The permissions of docs/permissions.md suffice for the subcommands.
+
+use std::path::Path;
+
+use dlock_testkit::redis::Value;
+use dlock_testkit::{Client, Server, list_of, soon, text_of};
+
+use crate::process::{Outcome, With, bare, outcome};
+
+/// The rules of the page for a subcommand, those for its options too.
+fn rules(subcommand: &str) -> String {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/permissions.md");
+    let page = std::fs::read_to_string(path).expect("docs/permissions.md").replace("\\|", "|");
+    let is_first =
+        |line: &&str| line.split('|').nth(1).is_some_and(|cell| cell.contains(&format!("`dlock {subcommand}`")));
+    let row = page.lines().find(is_first);
+    let cells = row.unwrap_or_else(|| panic!("no row for {subcommand}"));
+    let rules: Vec<_> = cells.split('`').filter(|text| text.starts_with('+')).collect();
+    rules.join(" ")
+}
+
+/// Runs a subcommand as a user who has the permissions of the page for it, and checks that nothing was refused.
+#[track_caller]
+fn run(server: &Server, keys: &str, arguments: &[&str]) -> Outcome {
+    let mut admin = server.client();
+    admin.ok(format!("ACL SETUSER operator reset on >secret {keys} {}", rules(arguments[0])));
+    admin.ok("ACL LOG RESET");
+    let url = format!("redis://operator:secret@127.0.0.1:{}", server.port());
+    let done = outcome(bare().with(["-s", &url]).with(arguments));
+    assert_eq!(denied(&mut admin), [""; 0], "{arguments:?}: {done:?}");
+    done
+}
+
+/// The commands that were refused. The library tells its name and version unasked, and needs no permission for that. A
+/// refused `CLUSTER SLOTS` says that the server is in no cluster.
+fn denied(admin: &mut Client) -> Vec<String> {
+    let entries = list_of(&admin.run("ACL LOG"));
+    let objects = entries.iter().filter_map(|entry| {
+        let fields: Vec<_> = list_of(entry);
+        let at = fields.iter().position(|field| matches!(field, Value::BulkString(name) if name == b"object"))?;
+        fields.get(at + 1).map(text_of)
+    });
+    objects.filter(|object| !["client|setinfo", "cluster|slots"].contains(&object.as_str())).collect()
+}
+
+#[test]
+fn the_permissions_on_the_page_suffice_to_run_commands() {
+    let (server, _replica) = Server::start().with_replica();
+    let mut admin = server.client();
+    soon("the replica acknowledges", || {
+        admin.ok("SET x 1");
+        admin.int("WAIT 1 1000") == 1
+    });
+    let ways: [&[&str]; 7] = [
+        &["--max-time", "20s", "job:1"],
+        &["--shared", "job:1"],
+        &["--limit", "2", "--slot", "job:2"],
+        &["-k", "job:3", "-k", "job:4"],
+        &["--replicas", "1", "job:1"],
+        &["--at-least", "1s", "job:5"],
+        &["--once", "1h", "--retry-failed", "job:6"],
+    ];
+    for way in ways {
+        let done = run(&server, "~job:*", &[&["run"], way, &["--", "true"]].concat());
+        assert_eq!(done.code, Some(0), "{way:?}: {done:?}");
+    }
+    // One that waits asks whether the server is there, every half second here.
+    admin.int("DLOCK.ACQUIRE job:7 other PX 600000");
+    let done = run(&server, "~job:*", &["run", "--wait", "2s", "job:7", "--", "true"]);
+    assert_eq!(done.code, Some(1), "{done:?}");
+}
+
+#[test]
+fn the_permissions_on_the_page_suffice_to_look_and_to_free() {
+    let (server, mut admin) = Server::start().with_client();
+    admin.int("DLOCK.ACQUIRE job:1 alice PX 600000");
+    admin.int("DLOCK.ACQUIRE other alice PX 600000");
+    let looks: [&[&str]; 5] = [&["info", "job:1"], &["ls", "job:*"], &["graph", "job:*"], &["log"], &["metrics"]];
+    for arguments in looks {
+        let keys = if arguments[0] == "metrics" { "%R~*" } else { "%R~job:*" };
+        let done = run(&server, keys, arguments);
+        assert_eq!(done.code, Some(0), "{arguments:?}: {done:?}");
+    }
+    assert_eq!(run(&server, "~job:*", &["release", "job:1", "alice"]).code, Some(0));
+    admin.int("DLOCK.ACQUIRE job:1 alice PX 600000");
+    assert_eq!(run(&server, "~job:*", &["break", "job:1", "--yes"]).code, Some(0));
+    assert!(server.holders("job:1").is_empty());
+}
