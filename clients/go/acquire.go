@@ -361,7 +361,9 @@ var errNoSession = errors.New("the session of the client has ended")
 
 // forsake leaves an owner behind whose command may be executed later. The releases behind it undo that.
 func (a *attempt) forsake(c *conn, err error) {
-	c.pool.distrust()
+	if a.io.Err() == nil {
+		c.pool.distrust()
+	}
 	if isSilence(err) {
 		a.debts = append(a.debts, a.owner)
 		a.owner, a.unread = unique(), false
@@ -437,8 +439,9 @@ func (a *attempt) settle() {
 	}
 	var commands []command
 	for _, owner := range a.debts {
-		if a.client.isOver() {
-			// The wait may go on, on a connection that cannot be closed. This takes over its place, and ends at once.
+		if a.client.isOver() || a.inside {
+			// The wait may go on: on a connection that cannot be closed, or because the server has not yet seen the end of
+			// its own. It would be granted the lock behind the release. This takes over its place, and ends at once.
 			commands = append(commands, a.target.acquire(owner, "PX", millis(shortestLease), "REQUEST", a.request, "BLOCK", "1"))
 		}
 		commands = append(commands, a.target.releaseAll(owner)...)

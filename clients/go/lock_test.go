@@ -284,31 +284,3 @@ func TestADeadlineThatHasPassedIsOne(t *testing.T) {
 		}
 	}
 }
-
-func TestCloseWaitsForAnUnlock(t *testing.T) {
-	t.Parallel()
-	s := startServer(t)
-	for range 20 {
-		client := newClient(t, s.address(), dlock.WithoutSession())
-		var locks []*dlock.Lock
-		for i := range 50 {
-			locks = append(locks, acquire(t, client, fmt.Sprintf("job:%d", i), dlock.WithLease(10*time.Minute)))
-		}
-		var work sync.WaitGroup
-		for _, lock := range locks {
-			work.Add(1)
-			go func() {
-				defer work.Done()
-				if err := lock.Unlock(context.Background()); err != nil && !errors.Is(err, dlock.ErrReleased) {
-					t.Error(err)
-				}
-			}()
-		}
-		runtime.Gosched()
-		client.Close()
-		work.Wait()
-		if left := s.call("DBSIZE"); left != ":0" {
-			t.Fatalf("%s locks are left", left)
-		}
-	}
-}
