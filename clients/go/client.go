@@ -28,11 +28,16 @@ type Client struct {
 	// Ends what waits and renews.
 	ctx context.Context
 	end context.CancelCauseFunc
+	// Ends the sessions, which release what they keep: after all locks have ended here.
+	beating    context.Context
+	stopToBeat context.CancelCauseFunc
 	// Ends what cleans up behind that, somewhat later.
 	last context.Context
 	stop context.CancelCauseFunc
-	// All that goes on: acquisitions, and what runs in the background.
+	// All that goes on: acquisitions, releases, and what runs in the background.
 	work sync.WaitGroup
+	// The releases among these.
+	releases sync.WaitGroup
 
 	mu     sync.Mutex
 	pools  map[string]*pool
@@ -60,9 +65,11 @@ func New(address string, options ...ClientOption) (*Client, error) {
 
 func newClient(s settings, r router) *Client {
 	ctx, end := context.WithCancelCause(context.Background())
+	beating, stopToBeat := context.WithCancelCause(context.Background())
 	last, stop := context.WithCancelCause(context.Background())
 	c := &Client{
 		settings: s, router: r, began: time.Now(), ctx: ctx, end: end, last: last, stop: stop,
+		beating: beating, stopToBeat: stopToBeat,
 		gates: gates{size: s.waiters}, pools: map[string]*pool{}, held: map[*Lock]struct{}{},
 	}
 	c.access.last = last
@@ -164,8 +171,10 @@ func (c *Client) Close() error {
 		held = append(held, lock)
 	}
 	c.mu.Unlock()
+	rest := c.endKept(held)
 	c.end(ErrClosed)
-	c.releaseAll(held)
+	c.releaseAll(rest)
+	c.stopToBeat(ErrClosed)
 	ending := time.AfterFunc(defaultAnswer, func() { c.stop(ErrClosed) })
 	c.work.Wait()
 	ending.Stop()
@@ -178,27 +187,44 @@ func (c *Client) Close() error {
 	return nil
 }
 
+// endKept ends the locks that their sessions will release, and returns the others.
+func (c *Client) endKept(locks []*Lock) []*Lock {
+	var rest []*Lock
+	for _, lock := range locks {
+		if !c.sessions.keeps(lock) || !lock.endWithSession() {
+			rest = append(rest, lock)
+		}
+	}
+	return rest
+}
+
+// releaseAll releases locks, and waits for the releases that have begun before, for a second in all.
 func (c *Client) releaseAll(locks []*Lock) {
 	ctx, cancel := context.WithTimeout(context.Background(), defaultAnswer)
 	defer cancel()
 	queue := make(chan *Lock, len(locks))
 	for _, lock := range locks {
-		if !c.sessions.keeps(lock) || !lock.endWithSession() {
-			queue <- lock
-		}
+		queue <- lock
 	}
 	close(queue)
-	var workers sync.WaitGroup
 	for range min(c.pool, len(locks)) {
-		workers.Add(1)
+		c.releases.Add(1)
 		go func() {
-			defer workers.Done()
+			defer c.releases.Done()
 			for lock := range queue {
 				lock.unlock(ctx) // Otherwise it ends with its lease.
 			}
 		}()
 	}
-	workers.Wait()
+	released := make(chan struct{})
+	c.behind(func() {
+		c.releases.Wait()
+		close(released)
+	})
+	select {
+	case <-released:
+	case <-ctx.Done():
+	}
 }
 
 // begins says that something goes on, for which [Client.Close] waits. False: the client is closed.
@@ -207,6 +233,17 @@ func (c *Client) begins() bool {
 	defer c.mu.Unlock()
 	if !c.closed {
 		c.work.Add(1)
+	}
+	return !c.closed
+}
+
+// beginsRelease says the same of a release, before which no session is ended.
+func (c *Client) beginsRelease() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.closed {
+		c.work.Add(1)
+		c.releases.Add(1)
 	}
 	return !c.closed
 }

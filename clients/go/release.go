@@ -13,13 +13,14 @@ import (
 // lock was released before, also by [Client.Close].
 func (l *Lock) Unlock(ctx context.Context) error {
 	c := l.client
-	if !c.begins() {
+	if !c.beginsRelease() {
 		if err := l.err(); err != nil {
 			return err
 		}
 		return &failure{ErrReleased, l.target.name, ErrClosed} // Close is about to.
 	}
 	defer c.work.Done()
+	defer c.releases.Done()
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	stop := context.AfterFunc(c.last, func() { cancel(ErrClosed) })

@@ -118,7 +118,7 @@ func (s *sessions) at(p *pool) *home {
 			locks: map[*Lock]struct{}{}, used: time.Now(),
 		}
 		s.homes[p.address] = h
-		s.client.behind(func() { h.run(s.client.ctx) })
+		s.client.behind(func() { h.run(s.client.beating) })
 	}
 	return h
 }
