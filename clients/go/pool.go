@@ -54,7 +54,9 @@ func (p *pool) exchange(ctx context.Context, until time.Time, answer time.Durati
 	defer p.give(c)
 	replies, err := c.exchange(ctx, until, nil, commands...)
 	if err != nil {
-		p.distrust()
+		if ctx.Err() == nil {
+			p.distrust()
+		}
 		return nil, err
 	}
 	if !slices.ContainsFunc(replies, isStarting) {

@@ -70,7 +70,9 @@ func (a *attempt) parts(c *conn, err error) error {
 		c.leave(a.target.releaseAll(a.owner))
 	}
 	c.close()
-	c.pool.distrust()
+	if a.io.Err() == nil {
+		c.pool.distrust()
+	}
 	return err
 }
 
