@@ -48,3 +48,11 @@ pub use owner::{Owner, OwnerText};
 pub use session::{BindTo, Binding, NamedId, NoSession, SessionId, SessionKey, Uptime};
 pub use types::{ClientId, Command, Extras, Hold, Lease, LeaseChoice, Mode, Name, Now, RequestId, Token, UnixMs};
 pub use view::{LockMode, Summary};
+
+/// Reports a state that cannot be reached: a debug build panics. A release build goes on without the step at hand, because
+/// a server must not end.
+#[inline]
+#[track_caller]
+fn broken(invariant: &str) {
+    debug_assert!(false, "broken invariant: {invariant}");
+}

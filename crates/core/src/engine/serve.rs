@@ -6,6 +6,7 @@ use super::outbox::Answer;
 use super::queue::WaiterId;
 use super::sessions::Wanted;
 use super::visit::Visit;
+use crate::broken;
 use crate::lock::{Acquired, Refusal};
 
 /// The outcome for the head of a queue.
@@ -94,8 +95,8 @@ impl<T, K: OpenKey> Visit<'_, T, K> {
 
     /// Takes the head out of the queue, the only one that it waits in, and answers it.
     fn answer(&mut self, head: WaiterId, answer: Answer) {
-        let Some(record) = &mut self.record else { return };
-        let Some(waiter) = self.parts.waiters.remove(head) else { return };
+        let Some(record) = &mut self.record else { return broken("a waiter's lock has a record") };
+        let Some(waiter) = self.parts.waiters.remove(head) else { return broken("the head of a queue waits") };
         self.parts.waiters.leave(&waiter, &mut record.queue);
         record.lost_last_waiter &= !record.queue.is_empty();
         self.parts.outbox.answer(waiter, answer);

@@ -14,7 +14,7 @@ use super::load::Load;
 
 use crate::holds::{Deadlines, HoldId, Sum};
 use crate::session::NamedId;
-use crate::{Hold, Lease, Mode, Owner, SessionKey, Token, UnixMs};
+use crate::{Hold, Lease, Mode, Owner, SessionKey, Token, UnixMs, broken};
 
 mod ended;
 mod renewal;
@@ -182,7 +182,9 @@ impl SessionHolds {
     }
 
     fn remove_token(&mut self, token: Token, mode: Mode) {
-        let Some(by_token) = self.by_token.get_mut(&(token, mode)) else { return };
+        let Some(by_token) = self.by_token.get_mut(&(token, mode)) else {
+            return broken("the token of a binding is counted");
+        };
         by_token.holds -= 1;
         if by_token.holds == 0 {
             self.by_token.remove(&(token, mode));
@@ -192,7 +194,7 @@ impl SessionHolds {
     /// Follows a change of a hold, if it is bound.
     pub(super) fn follow(&mut self, hold: &Hold, renewal: Renewal) {
         let Some(id) = self.id(&hold.owner, hold.mode) else { return };
-        let Some(binding) = self.bindings.get_mut(&id) else { return };
+        let Some(binding) = self.bindings.get_mut(&id) else { return broken(OF_OWNER) };
         if let Some(session) = self.sessions.get_mut(&binding.key) {
             if session.end.is_some() {
                 self.ended_sum.set(None);
@@ -362,7 +364,10 @@ impl SessionHolds {
         let mut kept = SessionHolds { swept: self.swept, next: self.next, ..SessionHolds::default() };
         for mode in [Mode::Exclusive, Mode::Shared] {
             let Some(id) = self.id(owner, mode) else { continue };
-            let Some(binding) = self.bindings.get(&id).cloned() else { continue };
+            let Some(binding) = self.bindings.get(&id).cloned() else {
+                broken(OF_OWNER);
+                continue;
+            };
             let slot = self.slots.as_ref().and_then(|slots| slots.of(id));
             self.remove(id);
             let (key, deadline) = (binding.key, binding.deadline);
@@ -414,6 +419,8 @@ impl ByMode {
 fn hash(owner: &Owner) -> u64 {
     FixedState::default().hash_one(owner)
 }
+
+const OF_OWNER: &str = "the hold of an owner is a binding";
 
 /// Up to this many ended sessions, a list of them is the fastest way to find one.
 const FEW: usize = 8;

@@ -13,7 +13,7 @@ pub(crate) use deadlines::{Deadlines, HoldId, Sum};
 use readers::Readers;
 pub(crate) use slots::Slots;
 
-use crate::{Hold, Mode, Owner, Token, UnixMs};
+use crate::{Hold, Mode, Owner, Token, UnixMs, broken};
 
 /// The holds of one lock, live and lapsed.
 #[derive(Clone, Debug, Default)]
@@ -273,7 +273,7 @@ impl Holds {
         if self.len() > 1 {
             return;
         }
-        let Stored::Many(many) = std::mem::take(&mut self.0) else { return };
+        let Stored::Many(many) = std::mem::take(&mut self.0) else { return broken("many holds become few") };
         let Many { exclusive, mut readers } = *many;
         self.0 = exclusive.or_else(|| readers.take_only()).map_or(Stored::None, Stored::One);
         trash.add(readers);

@@ -6,7 +6,7 @@
 //! holds have no numbers has no chunk.
 
 use super::HoldId;
-use crate::UnixMs;
+use crate::{UnixMs, broken};
 
 /// Which hold has which number.
 #[derive(Clone, Debug, Default)]
@@ -59,7 +59,7 @@ impl Slots {
             self.chunks.insert(at, chunk);
             at
         });
-        let Some(chunk) = self.chunks.get_mut(at) else { return };
+        let Some(chunk) = self.chunks.get_mut(at) else { return broken("the chunk was found or made") };
         let place = place_of(slot);
         if chunk.places.len() <= place {
             chunk.places.resize(place + 1, FREE);
@@ -73,7 +73,7 @@ impl Slots {
     /// Frees a number, if this hold has it. O(log n), but chunks may move.
     pub(crate) fn remove(&mut self, slot: u32, id: HoldId) {
         let Ok(at) = self.find(slot) else { return };
-        let Some(chunk) = self.chunks.get_mut(at) else { return };
+        let Some(chunk) = self.chunks.get_mut(at) else { return broken("the chunk was found") };
         let Some(place) = chunk.places.get_mut(place_of(slot)).filter(|place| place.id == id) else { return };
         *place = FREE;
         while chunk.places.pop_if(|last| last.id == NOBODY).is_some() {}

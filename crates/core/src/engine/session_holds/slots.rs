@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::holds::{HoldId, Slots};
-use crate::{SessionKey, UnixMs};
+use crate::{SessionKey, UnixMs, broken};
 
 /// The numbers of the bound holds of one lock.
 #[derive(Clone, Debug, Default)]
@@ -40,7 +40,7 @@ impl BoundSlots {
     /// Takes a hold of a session out.
     pub(super) fn remove(&mut self, key: SessionKey, id: HoldId) {
         let Some(slot) = self.of_hold.remove(&id) else { return };
-        let Some(slots) = self.by_session.get_mut(&key) else { return };
+        let Some(slots) = self.by_session.get_mut(&key) else { return broken("a numbered hold has a session") };
         slots.remove(slot, id);
         if slots.is_empty() {
             self.by_session.remove(&key);
