@@ -82,15 +82,19 @@ impl Connection {
             return Answer::Reply(reply);
         }
         self.protocol = protocol;
-        Answer::Reply(Reply::fields(vec![
+        Answer::Reply(self.introduction())
+    }
+
+    fn introduction(&self) -> Reply {
+        Reply::fields(vec![
             ("server", Reply::bulk("dlock-agent")),
             ("version", Reply::bulk(env!("CARGO_PKG_VERSION"))),
-            ("proto", Reply::Integer(if protocol == Protocol::Resp3 { 3 } else { 2 })),
+            ("proto", Reply::Integer(self.protocol.number())),
             ("id", Reply::number(self.number)),
             ("mode", Reply::bulk("standalone")),
             ("role", Reply::bulk("master")),
             ("modules", Reply::Array(Vec::new())),
-        ]))
+        ])
     }
 
     fn auth(&mut self, words: &[Vec<u8>]) -> Reply {
@@ -143,7 +147,7 @@ impl Connection {
 
     fn line(&self) -> String {
         let name = self.name.as_deref().unwrap_or_default();
-        let protocol = if self.protocol == Protocol::Resp3 { 3 } else { 2 };
+        let protocol = self.protocol.number();
         format!("id={} addr={} name={name} db=0 resp={protocol}\n", self.number, self.address)
     }
 }

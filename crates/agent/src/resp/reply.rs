@@ -11,6 +11,16 @@ pub(crate) enum Protocol {
     Resp3,
 }
 
+impl Protocol {
+    /// Returns the version, as in `HELLO`.
+    pub fn number(self) -> i64 {
+        match self {
+            Protocol::Resp2 => 2,
+            Protocol::Resp3 => 3,
+        }
+    }
+}
+
 /// A reply to a client.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Reply {

@@ -18,14 +18,8 @@ pub(super) async fn keep(held: Arc<Held>) {
         binding.lost().await;
         return held.set(State::Lost);
     }
-    let third = |lease: Duration| lease.mul_f64(spread(&held.hold.owner) / 3.0);
     let mut is_silent = false;
-    let mut due = held.until().checked_sub(held.hold.lease - third(held.hold.lease)).unwrap_or_else(Instant::now);
-    // The lease of a lock that stays at least so long may be longer than the one that is renewed.
-    due = due.min(Instant::now() + third(held.lease()));
-    if let Some(at) = held.hold.kept.as_ref().and_then(|kept| kept.renewal_due()) {
-        due = due.max(at);
-    }
+    let mut due = first_renewal(&held);
     loop {
         let cut = async {
             match &held.hold.session {
@@ -37,7 +31,7 @@ pub(super) async fn keep(held: Arc<Held>) {
             () = cut => true,
             () = sleep_until(due.into()) => false,
             () = held.hurry.notified() => {
-                due = due.min(Instant::now() + third(held.lease()));
+                due = due.min(Instant::now() + third(&held, held.lease()));
                 continue;
             }
         };
@@ -51,7 +45,7 @@ pub(super) async fn keep(held: Arc<Held>) {
         match renewal {
             // A cap may end it before its lease would.
             Renewal::Until(_) => {
-                (due, is_silent) = ((Instant::now() + third(held.lease())).min(held.until()), false);
+                (due, is_silent) = ((Instant::now() + third(&held, held.lease())).min(held.until()), false);
             }
             Renewal::Gone => return,
             Renewal::Failed(Fault::Refused(_)) if session.is_some() => return held.set(State::Lost),
@@ -68,6 +62,20 @@ pub(super) async fn keep(held: Arc<Held>) {
             }
         }
     }
+}
+
+/// Returns the time between two renewals of this lease.
+fn third(held: &Held, lease: Duration) -> Duration {
+    lease.mul_f64(spread(&held.hold.owner) / 3.0)
+}
+
+fn first_renewal(held: &Held) -> Instant {
+    let lease = held.hold.lease;
+    let after_a_third = held.until().checked_sub(lease - third(held, lease)).unwrap_or_else(Instant::now);
+    // The lease of a lock that stays at least so long may be longer than the one that is renewed.
+    let due = after_a_third.min(Instant::now() + third(held, held.lease()));
+    let of_quorum = held.hold.kept.as_ref().and_then(|kept| kept.renewal_due());
+    of_quorum.map_or(due, |at| due.max(at))
 }
 
 /// Waits for the end of the lease, however often it is renewed by hand.

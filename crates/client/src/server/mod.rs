@@ -157,11 +157,7 @@ impl Server {
         repeat: &mut Sent,
         at: &At,
     ) -> Result<Option<Grant>, Fault> {
-        let (block, patience) = match (terms.wait, limits.left()) {
-            (Wait::Not, _) => (None, Some(REPLY)),
-            (Wait::AtMost(_), Some(left)) if left < A_YEAR => (Some(millis(left).saturating_add(1)), None),
-            _ => (Some(0), None),
-        };
+        let (block, patience) = block_and_patience(terms, limits);
         let shares = block.is_none() && terms.keep != Keep::Session && terms.replicas.is_none();
         let lane = if shares { Lane::Shared } else { Lane::Own };
         let ticket = match &terms.named {
@@ -199,17 +195,22 @@ impl Server {
             return Err(fault);
         }
         if *repeat == Sent::Again || sent.elapsed() >= lease / 3 {
-            // It may have been granted long ago: in the queue nobody knows when the lease began.
-            grant.until = match self.renew(&hold, lease).await {
-                Renewal::Until(until) => until,
-                Renewal::Gone => return Err(Fault::Later("the lease ended before the grant was heard of".into())),
-                Renewal::Failed(fault) => return Err(Fault::OutcomeUnknown(fault.cause())),
-            };
+            grant.until = self.begin_lease(&hold, lease).await?;
         }
         if hold.session.is_none() {
             self.nodes.park(link, lane);
         }
         Ok(Some(grant))
+    }
+
+    /// Renews a hold that may have been granted long ago: in the queue nobody knows when the lease began. Returns the end
+    /// of the lease.
+    async fn begin_lease(&self, hold: &Hold, lease: Duration) -> Result<Instant, Fault> {
+        match self.renew(hold, lease).await {
+            Renewal::Until(until) => Ok(until),
+            Renewal::Gone => Err(Fault::Later("the lease ended before the grant was heard of".into())),
+            Renewal::Failed(fault) => Err(Fault::OutcomeUnknown(fault.cause())),
+        }
     }
 
     /// Tries once. Only checks a session, because the server keeps it alive; unless replicas must acknowledge.
@@ -405,6 +406,15 @@ fn acknowledged(mut replies: Vec<Value>, sent: usize, replicas: Replicas) -> Res
         commands::acknowledged(&waited, replicas)?;
     }
     Ok(replies)
+}
+
+/// Returns how long the server blocks the request, in ms, and how long the client then waits for the reply.
+fn block_and_patience(terms: &Terms, limits: &Limits) -> (Option<u64>, Option<Duration>) {
+    match (terms.wait, limits.left()) {
+        (Wait::Not, _) => (None, Some(REPLY)),
+        (Wait::AtMost(_), Some(left)) if left < A_YEAR => (Some(millis(left).saturating_add(1)), None),
+        _ => (Some(0), None),
+    }
 }
 
 /// Dropped with its server: the outcome of the acquisition is unknown.
