@@ -35,7 +35,7 @@ pub enum Error {
 }
 
 impl ErrorReply for Error {
-    /// In Redis' wording where it has one.
+    /// Returns the text of the error, in Redis' wording where it has one.
     fn text(&self, command: &str) -> Cow<'static, str> {
         let fixed = match self {
             Error::Malformed(what) => return what.text(command),

@@ -40,13 +40,14 @@ fn removed(db: i32, key: &[u8], lock: &Lock, is_foreign: bool) {
     }
 }
 
-/// A primary decides what happens to locks. Nobody does while the server loads.
+/// Returns whether this server decides what happens to locks: a primary does, unless it loads its data.
 fn is_in_charge() -> bool {
     let flags = server_flags();
     flags.is_primary() && !flags.is_loading()
 }
 
-/// A restored token may be an hour ahead of the clock, and a deadline or a cap by that more than the longest lease.
+/// Checks a lock that is restored. A token may be an hour ahead of the clock, and a deadline or a cap by that more than
+/// the longest lease.
 fn loaded(lock: &Lock, origin: Origin) -> Result<(), String> {
     if origin == Origin::Restored {
         let now = machine_time();
@@ -83,7 +84,7 @@ fn token_loaded(token: Token) {
     read_engine(|engine| engine.memory_mut().tokens.observe(token)).unwrap_or(());
 }
 
-/// Of a database too large to look at every key, the engine may know a lock.
+/// Tells the engine of a flush: of a database too large to look at every key, it may know a lock.
 fn flushing(db: Option<i32>) {
     let now = machine_time();
     let knows_lock = || read_engine(|engine| engine.has_session_hold(db, now)).unwrap_or(false);

@@ -22,7 +22,7 @@ pub fn write(section: &mut Section) {
     }
 }
 
-/// As `INFO latencystats` writes them.
+/// Returns percentiles, as `INFO latencystats` writes them.
 fn percentiles(times: &Histogram) -> String {
     let [p50, p99, p999] = [500, 990, 999].map(|thousandths| times.percentile(thousandths));
     format!("p50={p50}.000,p99={p99}.000,p99.9={p999}.000")

@@ -30,7 +30,7 @@ impl<'a, 'call> ServerKeys<'a, 'call> {
         ServerKeys { context, own, db, user: None, has_removed: false, accepts_writes: false }
     }
 
-    /// The server's string of a name, which a command brings along. The context is in its database then.
+    /// Returns the server's string of a name, which a command brings along. The context is in its database then.
     #[inline]
     fn find<'s>(&'s mut self, name: Name<'_>) -> (&'s mut Context<'call>, KeyName<'s>) {
         if name.db != self.db && self.context.select_db(name.db) {

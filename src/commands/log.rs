@@ -60,7 +60,7 @@ impl Command for Log {
     }
 }
 
-/// An error comes with the command it is about.
+/// Runs a subcommand. An error comes with the command it is about.
 fn run(context: &mut Context<'_>, arguments: &Arguments<'_>) -> Result<(), (Error, String)> {
     let command = Log::SPEC.name.to_owned();
     let mut words = arguments.all();
@@ -77,7 +77,8 @@ fn run(context: &mut Context<'_>, arguments: &Arguments<'_>) -> Result<(), (Erro
     show(context, log).map_err(|error| (error, command))
 }
 
-/// Where the server lets modules choose no categories, the rights are those of the server's own log.
+/// Returns whether the user may run it. Where the server lets modules choose no categories, the rights are those of the
+/// server's own log.
 fn may_run(context: &mut Context<'_>, subcommand: Subcommand) -> bool {
     let same = match subcommand {
         Subcommand::Get | Subcommand::Help => b"GET".as_slice(),

@@ -23,13 +23,13 @@ use super::strings::KeyName;
 
 /// The module's view of a client that waits.
 pub trait Ticket: 'static {
-    /// Where the handle of the blocked client is kept.
+    /// Returns where the handle of the blocked client is kept.
     fn blocked(&self) -> &Cell<Option<Blocked>>;
 
-    /// The wait has ended, by the module or by its time: replies.
+    /// Replies: the wait has ended, by the module or by its time.
     fn answer(&self, context: &mut Context<'_>);
 
-    /// The client is gone, or has its answer.
+    /// Records that the client is gone, or has its answer.
     fn gone(&self);
 }
 
@@ -158,7 +158,7 @@ impl Blocked {
     }
 }
 
-/// The key was created anew: that is no reason to answer.
+/// Answers nothing: the key was created anew, which is no reason to.
 extern "C" fn stay_blocked(
     _context: *mut raw::RedisModuleCtx,
     _arguments: *mut *mut raw::RedisModuleString,

@@ -30,7 +30,7 @@ pub trait Command {
 
 /// The error that a client gets for a command.
 pub trait ErrorReply {
-    /// The text as the client gets it. `command` names the command.
+    /// Returns the text as the client gets it. `command` names the command.
     fn text(&self, command: &str) -> Cow<'static, str>;
 }
 

@@ -139,7 +139,7 @@ pub(super) fn into_value(lock: Box<Lock>) -> *mut Lock {
     Box::into_raw(lock)
 }
 
-/// May run on another thread: touches nothing but the value and the number of locks.
+/// Frees a lock. May run on another thread: touches nothing but the value and the number of locks.
 pub(super) extern "C" fn free(value: *mut c_void) {
     LOCKS.fetch_sub(1, Ordering::Relaxed);
     // SAFETY: made by `into_value`; the server frees it once and forgets it.
@@ -197,7 +197,8 @@ pub(super) unsafe fn unlinking<T>(
     (result, running.get().is_some_and(|call| call.has_removed))
 }
 
-/// A lock's key is removed or replaced. Those who wait for it are served after the running command.
+/// Tells the engine that a lock's key is removed or replaced. Those who wait for it are served after the running
+/// command.
 extern "C" fn unlink2(key: *mut raw::RedisModuleKeyOptCtx, value: *const c_void) {
     on_lock("unlink", (), value, |lock| {
         // SAFETY: the server passes a live context of the key for the call, and with it a live name.
@@ -220,7 +221,7 @@ extern "C" fn unlink2(key: *mut raw::RedisModuleKeyOptCtx, value: *const c_void)
     });
 }
 
-/// The token clock, if it matters after a restart: an idle server's file stays loadable without the module.
+/// Saves the token clock, if it matters after a restart: an idle server's file stays loadable without the module.
 extern "C" fn aux_save2(io: *mut raw::RedisModuleIO, _when: c_int) {
     guarded("aux_save", (), || {
         if let Some(last) = (hooks::hooks().token_to_save)() {
@@ -256,7 +257,7 @@ fn save_bytes(io: *mut raw::RedisModuleIO, write: impl FnOnce(&mut Vec<u8>)) {
     unsafe { api!(RedisModule_SaveStringBuffer(io, bytes.as_ptr().cast(), bytes.len())) };
 }
 
-/// The next string of the file; `None` on an I/O error, which the module has promised to handle.
+/// Returns the next string of the file; `None` on an I/O error, which the module has promised to handle.
 fn load_bytes(io: *mut raw::RedisModuleIO) -> Option<Vec<u8>> {
     let mut len = 0;
     // SAFETY: the server answers with `len` bytes that are ours to free, or with null.

@@ -68,7 +68,7 @@ const OK: c_int = constant(raw::REDISMODULE_OK);
 /// The result on failure.
 const ERR: c_int = constant(raw::REDISMODULE_ERR);
 
-/// A constant of the module API, which the bindings have in a wider type than the functions use.
+/// Returns a constant of the module API, which the bindings have in a wider type than the functions use.
 #[allow(clippy::cast_possible_truncation, reason = "all of them are small")]
 const fn constant(wide: isize) -> c_int {
     wide as c_int

@@ -92,7 +92,7 @@ impl Argument {
         }
     }
 
-    /// The same without the brackets of what is optional.
+    /// Returns the same without the brackets of what is optional.
     fn bare(&self) -> String {
         match self {
             Argument::Text(name) | Argument::Word(name) | Argument::BareNumber(name) | Argument::MayBeNumber(name) => {

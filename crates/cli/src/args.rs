@@ -412,7 +412,7 @@ fn locks(text: &str) -> Result<usize, String> {
     }
 }
 
-/// The name of a lock: a variable of the shell that is not set must not become one.
+/// Returns the name of a lock: a variable of the shell that is not set must not become one.
 fn lock_name() -> impl TypedValueParser<Value = OsString> {
     OsStringValueParser::new()
         .try_map(|name| if name.is_empty() { Err("the name of a lock is empty") } else { Ok(name) })

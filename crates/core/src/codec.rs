@@ -128,7 +128,7 @@ pub fn decode_effect(bytes: &[u8]) -> Result<Effect, DecodeError> {
     Ok(Effect { clock, change })
 }
 
-/// The first version that can say all of a hold.
+/// Returns the first version that can say all of a hold.
 fn version_of(hold: &Hold) -> u8 {
     if hold.extras.is_none() {
         return VERSION_1;

@@ -380,7 +380,7 @@ impl Lock {
         self.holds.live_shared(now).minus(ended).holds > own
     }
 
-    /// Whether another owner holds the lock exclusively.
+    /// Returns whether another owner holds the lock exclusively.
     fn is_closed_to(&self, owner: &Owner, now: UnixMs) -> bool {
         self.holds.exclusive().is_some_and(|hold| hold.owner != *owner && hold.is_live(now))
     }
@@ -416,7 +416,7 @@ fn enter(now: UnixMs, request: &Request, terms: Terms, slot: Option<u32>) -> Acq
     Acquired::Granted(Hold { owner, mode, count, lease, deadline, token, extras }, Entry::First)
 }
 
-/// More entries: re-entry never shortens a lease and never adds leases up. The hold keeps its cap.
+/// Adds entries: re-entry never shortens a lease and never adds leases up. The hold keeps its cap.
 fn reenter(now: UnixMs, hold: &Hold, request: &Request) -> Acquired {
     let Some((lease, deadline)) = request.lease.resolve(now, hold.lease) else {
         return Acquired::Refused(Refusal::LeasePassed);
@@ -430,7 +430,7 @@ fn reenter(now: UnixMs, hold: &Hold, request: &Request) -> Acquired {
     Acquired::Granted(more, Entry::Again)
 }
 
-/// The hold with another deadline; `None` if it is not the one with that token, or if the lease has passed.
+/// Returns the hold with another deadline; `None` if it is not the one with that token, or if the lease has passed.
 fn renewed(now: UnixMs, hold: &Hold, lease: LeaseChoice, token: RenewToken) -> Option<(Hold, Reach)> {
     let token = match token {
         RenewToken::Any => hold.token,

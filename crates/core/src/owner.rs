@@ -90,7 +90,7 @@ impl Deref for OwnerText<'_> {
 
 const HYPHENS: [usize; 4] = [8, 13, 18, 23];
 
-/// Eight digits at a time, without a branch before the end: every command reads an owner.
+/// Reads eight digits at a time, without a branch before the end: every command reads an owner.
 fn parse_uuid(text: &[u8]) -> Option<[u64; 2]> {
     let text: &[u8; 36] = text.try_into().ok()?;
     let four = |at: usize| text.get(at..)?.first_chunk().map(|digits| u64::from(u32::from_be_bytes(*digits)));
@@ -102,7 +102,7 @@ fn parse_uuid(text: &[u8]) -> Option<[u64; 2]> {
     (wrong == 0).then_some([(a << 32) + b, (c << 32) + d])
 }
 
-/// The number of eight lower case hexadecimal digits, and 0 if that is what they are.
+/// Returns the number of eight lower case hexadecimal digits, and 0 if that is what they are.
 fn number_of_digits(digits: u64) -> (u64, u64) {
     let every = |byte: u64| byte * 0x0101_0101_0101_0101;
     // Letters have this bit: `a` is 0x61, `0` is 0x30.

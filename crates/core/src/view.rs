@@ -49,7 +49,7 @@ impl Summary {
     }
 }
 
-/// Beside an exclusive hold there is only the same owner's shared one.
+/// Returns the mode and the number of holders. Beside an exclusive hold there is only the same owner's shared one.
 fn mode(exclusive: usize, shared: usize) -> (LockMode, u64) {
     match (exclusive, shared) {
         (0, 0) => (LockMode::Free, 0),

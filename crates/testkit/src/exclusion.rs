@@ -67,12 +67,12 @@ pub fn not_rising<'a>(spans: impl IntoIterator<Item = &'a Span>) -> Vec<String> 
     found.into_values().collect()
 }
 
-/// Whether two holds exclude each other.
+/// Returns whether two holds exclude each other.
 pub fn conflict(a: &Span, b: &Span) -> bool {
     a.hold.owner != b.hold.owner && (a.hold.mode == Mode::Exclusive || b.hold.mode == Mode::Exclusive)
 }
 
-/// The spans of each lock, by their beginnings.
+/// Returns the spans of each lock, by their beginnings.
 fn by_key<'a>(spans: impl IntoIterator<Item = &'a Span>) -> impl Iterator<Item = Vec<&'a Span>> {
     let mut by_key: BTreeMap<&str, Vec<&Span>> = BTreeMap::new();
     for span in spans.into_iter().filter(|span| span.from < span.until) {

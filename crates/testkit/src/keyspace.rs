@@ -15,7 +15,7 @@ use dlock_core::{
 /// A database and the name of a key.
 pub type KeyName = (i32, Vec<u8>);
 
-/// The name, as the engine wants it.
+/// Returns the name, as the engine wants it.
 pub fn name(key: &KeyName) -> Name<'_> {
     Name { db: key.0, key: &key.1 }
 }
@@ -77,7 +77,7 @@ pub struct RunningRelease {
 }
 
 impl RunningRelease {
-    /// The request, as the engine wants it.
+    /// Returns the request, as the engine wants it.
     pub fn request(&self) -> Release<'_> {
         let RunningRelease { owner, mode, entries, token, request } = self;
         Release { owner, mode: *mode, entries: *entries, token: *token, request: request.as_ref() }
@@ -96,7 +96,7 @@ pub enum Replicated {
 }
 
 impl MemoryKeyspace {
-    /// A server without keys, at this time.
+    /// Returns a server without keys, at this time.
     pub fn at(ms: u64) -> MemoryKeyspace {
         MemoryKeyspace { now_us: ms * 1000, ..MemoryKeyspace::default() }
     }
@@ -113,7 +113,7 @@ impl MemoryKeyspace {
         self.uptime_ahead_us = us.cast_signed() - self.now_us.cast_signed();
     }
 
-    /// The time in ms.
+    /// Returns the time in ms.
     pub fn ms(&self) -> u64 {
         self.now().ms().get()
     }
@@ -128,7 +128,7 @@ impl MemoryKeyspace {
         &self.stream
     }
 
-    /// The lock in a key; it is empty if there is none.
+    /// Returns the lock in a key; it is empty if there is none.
     pub fn lock(&self, key: &KeyName) -> &Lock {
         static EMPTY: Lock = Lock::EMPTY;
         match self.live(key) {
@@ -137,22 +137,22 @@ impl MemoryKeyspace {
         }
     }
 
-    /// Whether there is a key, of any type, that has not expired.
+    /// Returns whether there is a key, of any type, that has not expired.
     pub fn exists(&self, key: &KeyName) -> bool {
         self.live(key).is_some()
     }
 
-    /// Whether a key holds another type.
+    /// Returns whether a key holds another type.
     pub fn is_other(&self, key: &KeyName) -> bool {
         matches!(self.live(key), Some(Key { value: Value::Other, .. }))
     }
 
-    /// When a key expires: `None` without a key, `Some(None)` if never.
+    /// Returns when a key expires: `None` without a key, `Some(None)` if never.
     pub fn expiry(&self, key: &KeyName) -> Option<Option<u64>> {
         self.live(key).map(|key| key.expiry.map(UnixMs::get))
     }
 
-    /// Whether there is a key that has expired and was not removed yet.
+    /// Returns whether there is a key that has expired and was not removed yet.
     pub fn has_expired(&self, key: &KeyName) -> bool {
         self.keys.contains_key(key) && self.live(key).is_none()
     }

@@ -35,14 +35,14 @@ pub enum Entry {
 }
 
 impl MemoryServer {
-    /// A primary over these keys.
+    /// Returns a primary over these keys.
     pub fn new(settings: Settings, space: MemoryKeyspace) -> MemoryServer {
         MemoryServer { engine: Engine::new(7, settings), space, role: Role::Primary, waiters: BTreeMap::new() }
     }
 
     // Commands.
 
-    /// A request for one lock, or with `all` for several. It may wait if it has a ticket.
+    /// Returns a request for one lock, or with `all` for several. It may wait if it has a ticket.
     pub fn enter(
         &mut self,
         client: u64,
@@ -95,7 +95,7 @@ impl MemoryServer {
 
     // Time, waiters and events.
 
-    /// Whether the timer is due.
+    /// Returns whether the timer is due.
     pub fn is_due(&self) -> bool {
         self.engine.wake_at().is_some_and(|at| at <= self.space.now().ms())
     }
@@ -110,7 +110,7 @@ impl MemoryServer {
         self.engine.input(input, self.space.now());
     }
 
-    /// The engine hears which locks went by commands of the server: whether any did.
+    /// Tells the engine which locks went by commands of the server. Returns whether any did.
     pub fn hear_of_removals(&mut self) -> bool {
         let names = self.space.take_unlinked();
         names.iter().for_each(|key| self.input(Input::Removed(name(key))));

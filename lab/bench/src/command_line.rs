@@ -89,7 +89,7 @@ fn at_least_one(text: &str) -> Result<usize, String> {
     text.parse().ok().filter(|number| *number > 0).ok_or_else(|| "a number, 1 or more".to_owned())
 }
 
-/// The parts that `--only` names, or all.
+/// Returns the parts that `--only` names, or all.
 pub fn selected<'a, P>(parts: &'a [P], name: fn(&P) -> &str, only: &[String]) -> Result<Vec<&'a P>, Error> {
     if let Some(unknown) = only.iter().find(|asked| parts.iter().all(|part| name(part) != asked.as_str())) {
         let known: Vec<&str> = parts.iter().map(name).collect();

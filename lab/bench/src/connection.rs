@@ -84,7 +84,7 @@ impl Connection {
         }
     }
 
-    /// The text of one section of `INFO`.
+    /// Returns the text of one section of `INFO`.
     pub fn info(&mut self, section: &str) -> Result<String, Error> {
         match self.call(&[b"INFO", section.as_bytes()])? {
             Reply::Bulk(info) => Ok(String::from_utf8_lossy(&info).into_owned()),

@@ -134,7 +134,7 @@ impl Ledger {
     }
 }
 
-/// Where figures of that sort and server are kept in the checkout.
+/// Returns where figures of that sort and server are kept in the checkout.
 pub fn path(sort: &str, server: &str) -> PathBuf {
     folder().join(format!("{sort}-{}.txt", server.replace(' ', "-")))
 }

@@ -55,7 +55,7 @@ impl Model {
         model
     }
 
-    /// How many clients leave in a unit of time.
+    /// Returns how many clients leave in a unit of time.
     fn rate(mut self) -> f64 {
         for _ in 0..ROUNDS {
             let Some((now, client)) = self.leaving.pop_front() else { break };
@@ -111,7 +111,7 @@ impl Model {
         self.ask_next(client);
     }
 
-    /// A number below `below`, by xorshift.
+    /// Returns a number below `below`, by xorshift.
     fn draw(&mut self, below: usize) -> usize {
         self.random ^= self.random << 13;
         self.random ^= self.random >> 7;

@@ -31,7 +31,7 @@ pub fn owner(n: usize) -> Vec<u8> {
     .into_bytes()
 }
 
-/// The output function of SplitMix64.
+/// Returns the output function of SplitMix64.
 fn mixed(seed: u64) -> u64 {
     let mut z = seed.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

@@ -141,12 +141,12 @@ impl Server {
         self.address
     }
 
-    /// The id of its process.
+    /// Returns the id of its process.
     pub fn process(&self) -> i32 {
         self.process.id().cast_signed()
     }
 
-    /// The server's name and version, such as `redis 7.0.15`.
+    /// Returns the server's name and version, such as `redis 7.0.15`.
     pub fn version(&self) -> Result<String, Error> {
         let info = self.connect()?.info("server")?;
         let field = |name: &str| info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
@@ -197,7 +197,7 @@ impl Server {
         Err(self.failure("the server does not answer"))
     }
 
-    /// Whether what answers on the port is this server and not a stranger who took the port first.
+    /// Returns whether what answers on the port is this server and not a stranger who took the port first.
     fn is_ours(&self, dir: &TempDir) -> bool {
         let reply = self.connect().and_then(|mut connection| connection.call(&[b"CONFIG", b"GET", b"dir"]));
         let expected = dir.path().canonicalize().map(|path| path.into_os_string().into_encoded_bytes());

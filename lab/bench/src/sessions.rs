@@ -104,7 +104,7 @@ fn take(crowd: &mut [Connection]) -> Result<(), Error> {
     Ok(())
 }
 
-/// How many of the holds their owners could release: the ones that were still there.
+/// Returns how many of the holds their owners could release: the ones that were still there.
 fn release(crowd: &mut [Connection]) -> Result<f64, Error> {
     let mut released = 0.0;
     for (number, connection) in crowd.iter_mut().enumerate() {

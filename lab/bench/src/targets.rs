@@ -116,7 +116,7 @@ pub fn text(verdicts: &[Verdict]) -> String {
     text
 }
 
-/// How many of the rows that were judged are met.
+/// Returns how many of the rows that were judged are met.
 pub fn rows_met(verdicts: &[Verdict]) -> (usize, usize) {
     let judged: Vec<&str> = ROWS
         .iter()

@@ -69,7 +69,7 @@ impl Reply {
         }
     }
 
-    /// Whether it is an error with this code.
+    /// Returns whether it is an error with this code.
     pub fn is_error(&self, code: &str) -> bool {
         matches!(self, Reply::Error(text) if text.split(' ').next() == Some(code))
     }

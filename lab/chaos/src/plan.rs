@@ -29,7 +29,7 @@ impl Scenario {
         }
     }
 
-    /// The faults of this scenario, each with the ms between two of them.
+    /// Returns the faults of this scenario, each with the ms between two of them.
     fn faults(self) -> [(Kind, u64); 6] {
         let own = match self {
             Scenario::Restart => (Kind::ServerKilled, 3000),

@@ -105,7 +105,7 @@ impl Worker {
         format!("s-{}-{}", self.job.name, self.sessions)
     }
 
-    /// The reply to a command; `None` if the connection ended first, so that nobody knows what became of it.
+    /// Returns the reply to a command; `None` if the connection ended first, so that nobody knows what became of it.
     pub fn ask(&mut self, command: &str) -> Result<Option<Reply>> {
         if self.connection.is_none() && !self.connect()? {
             return Ok(None);

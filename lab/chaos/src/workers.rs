@@ -58,7 +58,7 @@ impl Workers {
         Ok(at)
     }
 
-    /// The address of one.
+    /// Returns the address of one.
     pub fn address(&self, choice: u64) -> Result<Ipv4Addr> {
         let member = self.at_work.get(self.index(choice)).ok_or_else(|| Failure("nobody to cut off".into()))?;
         Ok(member.job.address)
@@ -152,7 +152,7 @@ impl Drop for Workers {
     }
 }
 
-/// The address of the worker with this number: 127.1.0.1, and so on.
+/// Returns the address of the worker with this number: 127.1.0.1, and so on.
 fn address(number: u64) -> Ipv4Addr {
     let number = u32::try_from(number).unwrap_or(u32::MAX) % (1 << 16);
     Ipv4Addr::from_bits(Ipv4Addr::new(127, 1, 0, 0).to_bits() + number)

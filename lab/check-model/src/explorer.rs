@@ -92,7 +92,7 @@ pub fn explore(scope: &Scope, depth: usize) -> Explored {
     explored
 }
 
-/// The head of the table.
+/// Returns the head of the table.
 pub fn head() -> String {
     format!(
         "| {:<36} | {:>7} | {:>9} | {:>9} | {} |\n|---|---|---|---|---|",

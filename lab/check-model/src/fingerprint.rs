@@ -23,7 +23,7 @@ impl<T: PartialEq> Labels<T> {
     }
 }
 
-/// The same for worlds that behave the same. Everything is visited in an order that does not depend on names.
+/// Returns the same for worlds that behave the same. Everything is visited in an order that does not depend on names.
 pub fn fingerprint(world: &World) -> u64 {
     let server = world.server();
     let clients_now: Vec<u64> = (0..CLIENTS).map(|client| world.client(client)).collect();
@@ -111,7 +111,7 @@ pub fn fingerprint(world: &World) -> u64 {
     hasher.finish()
 }
 
-/// The session of a binding, among the connections: a named one has a number that no connection has.
+/// Returns the session of a binding, among the connections: a named one has a number that no connection has.
 fn session(world: &World, key: SessionKey) -> u64 {
     match key {
         SessionKey::Connection(client) => client.0,

@@ -73,7 +73,7 @@ const SESSION: u64 = 300;
 const DEFAULT_LEASE: u64 = 100;
 
 impl Scope {
-    /// How it begins.
+    /// Returns how it begins.
     pub fn history(&self) -> History {
         History { grace: self.grace, max_waiters: self.max_waiters, ..History::new(DEFAULT_LEASE) }
     }
@@ -171,7 +171,7 @@ impl Scope {
         }
     }
 
-    /// How long until a lease or a key ends, or the timer wants to run, in ms.
+    /// Returns how long until a lease or a key ends, or the timer wants to run, in ms.
     fn until_due(&self, world: &World) -> u64 {
         let (space, now) = (&world.server().space, world.server().space.ms());
         let ends = (0..self.keys).flat_map(|key| {

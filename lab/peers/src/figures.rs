@@ -64,13 +64,13 @@ impl Figures {
         Some(Spread { median: f64::midpoint(low?, high?), least: *values.first()?, most: *values.last()? })
     }
 
-    /// Whether this figure is missing because a part of each round failed.
+    /// Returns whether this figure is missing because a part of each round failed.
     pub fn has_failed(&self, system: &str, figure: &str) -> bool {
         let failed = |failure: &Failure| failure.system == system && [part(figure), START].contains(&&*failure.part);
         self.spread(system, figure).is_none() && self.failed.iter().any(failed)
     }
 
-    /// The median over all rounds.
+    /// Returns the median over all rounds.
     pub fn median(&self, system: &str, figure: &str) -> Option<f64> {
         Some(self.spread(system, figure)?.median)
     }
@@ -124,7 +124,7 @@ impl Figures {
         )
     }
 
-    /// A fact; empty if unknown.
+    /// Returns a fact; empty if unknown.
     pub fn fact(&self, name: &str) -> &str {
         self.facts.get(name).map_or("", String::as_str)
     }

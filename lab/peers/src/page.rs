@@ -7,7 +7,7 @@ use crate::targets::{self, Bound, Profile, Verdict};
 use crate::{texts, why};
 use dlock_plots::tables::put;
 
-/// The page with its tables put in, and its plots, by their path below `docs/`.
+/// Returns the page with its tables put in, and its plots, by their path below `docs/`.
 ///
 /// # Errors
 /// A table has no place in the page.
@@ -32,7 +32,7 @@ pub fn files(figures: &Figures, page: &str) -> Result<Vec<(String, String)>, Str
 /// The page, below `docs/`.
 pub const PAGE: &str = "comparison.md";
 
-/// The page of the quorum with its figures beside Redlock's.
+/// Returns the page of the quorum with its figures beside Redlock's.
 ///
 /// # Errors
 /// The table has no place in the page.
@@ -182,13 +182,13 @@ fn judged(figures: &Figures) -> String {
     text
 }
 
-/// Where the time goes, and the reason, for each target that is missed.
+/// Returns where the time goes, and the reason, for each target that is missed.
 fn missed(figures: &Figures) -> String {
     let verdicts = targets::judge(figures);
     format!("{}\n{}", profiles(figures, &verdicts), reasons(figures, &verdicts))
 }
 
-/// Where the time goes, for each target that is missed: ours and the peer's.
+/// Returns where the time goes, for each target that is missed: ours and the peer's.
 fn profiles(figures: &Figures, verdicts: &[Verdict]) -> String {
     let missed = verdicts.iter().filter(|verdict| !verdict.is_met());
     let rows = missed.flat_map(|verdict| {
@@ -239,7 +239,7 @@ fn reasons(figures: &Figures, verdicts: &[Verdict]) -> String {
     items.collect()
 }
 
-/// A table with the systems of each class under each other.
+/// Returns a table with the systems of each class under each other.
 fn classes(figures: &Figures, columns: &[Column]) -> String {
     with_named_sessions(figures, columns, &[])
 }
@@ -295,7 +295,7 @@ fn label(system: &System) -> String {
     if system.made.is_ours() { format!("**{}**", system.label) } else { system.label.to_owned() }
 }
 
-/// The median, with the least and the most where they differ.
+/// Returns the median, with the least and the most where they differ.
 fn cell(figures: &Figures, system: &System, column: &Column) -> String {
     let Some(Spread { median, least, most }) = figures.spread(system.name, column.figure) else {
         return if figures.has_failed(system.name, column.figure) { "failed" } else { "–" }.to_owned();
@@ -328,7 +328,7 @@ pub(crate) fn number(value: f64) -> String {
     if fraction.is_empty() { grouped } else { format!("{grouped}.{fraction}") }
 }
 
-/// The text with its words in lines of at most 120 columns, those of a list after the first one indented.
+/// Returns the text with its words in lines of at most 120 columns, those of a list after the first one indented.
 fn wrapped(text: &str) -> String {
     let mut lines = String::new();
     let mut width = 0;

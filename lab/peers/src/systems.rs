@@ -35,7 +35,7 @@ pub enum Made {
 }
 
 impl Made {
-    /// Whether it is ours.
+    /// Returns whether it is ours.
     pub fn is_ours(self) -> bool {
         matches!(self, Self::Dlock | Self::DlockReplica | Self::DlockQuorum)
     }
@@ -74,7 +74,7 @@ impl System {
         Self { name, label, made, nodes, kept }
     }
 
-    /// Whether a server can be killed while the others go on.
+    /// Returns whether a server can be killed while the others go on.
     pub fn fails_over(&self) -> bool {
         self.nodes == 3
     }

@@ -145,7 +145,7 @@ fn the_readme_links_the_page_only_from_cells_that_were_run() {
 
 const LINK: &str = "docs/comparison.md#";
 
-/// Whether the page has a figure of this system in this section.
+/// Returns whether the page has a figure of this system in this section.
 fn was_run(figures: &Figures, name: &str, anchor: &str) -> bool {
     let figure = match anchor {
         "one-client-alone" => "alone/median",

@@ -68,7 +68,7 @@ impl Canvas {
         let _ = writeln!(self.body, "<circle class=\"{class} fill\" cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"3.5\"/>");
     }
 
-    /// The picture; the title is for those who cannot see it.
+    /// Returns the picture; the title is for those who cannot see it.
     pub fn finish(self, title: &str) -> String {
         let Self { width, height, body } = self;
         format!(

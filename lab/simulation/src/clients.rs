@@ -97,13 +97,13 @@ pub struct Belief {
 }
 
 impl Belief {
-    /// Whether the two cannot be true of one lock at the same time.
+    /// Returns whether the two cannot be true of one lock at the same time.
     pub fn excludes(&self, other: &Belief) -> bool {
         let same_number = self.slot.is_some() && self.slot == other.slot;
         same_number || self.mode == Mode::Exclusive || other.mode == Mode::Exclusive
     }
 
-    /// When it ends; `None`: with its connection.
+    /// Returns when it ends; `None`: with its connection.
     pub fn end(&self) -> Option<u64> {
         let has_connection = matches!(self.session, Some(Bond::Connection(_)));
         let end = if has_connection { self.last } else { self.until.min(self.last) };
@@ -149,7 +149,7 @@ impl Clients {
         self.all[client].ids += 1;
     }
 
-    /// The next heartbeat: the true time, the client, and which of its sessions.
+    /// Returns the next heartbeat: the true time, the client, and which of its sessions.
     pub fn next_beat(&self) -> Option<(u64, usize, usize)> {
         let sessions = self.all.iter().enumerate().flat_map(|(client, all)| {
             let due =

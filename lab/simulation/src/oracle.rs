@@ -106,7 +106,7 @@ impl Oracle {
     }
 }
 
-/// Why a server may decide as if a belief were wrong.
+/// Returns why a server may decide as if a belief were wrong.
 fn explain(servers: &Servers, server: usize, belief: &Belief) -> Option<Why> {
     let here = servers.place(server);
     if let Some((_, why)) = belief.ended.iter().find(|(place, _)| servers.contains(here, *place)) {

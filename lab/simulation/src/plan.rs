@@ -205,7 +205,7 @@ impl Plan {
         plan
     }
 
-    /// The same without named sessions, and without caps.
+    /// Returns the same without named sessions, and without caps.
     pub fn without_sessions(seed: u64) -> Plan {
         let random = &mut Random::of(seed, "deployment");
         let files = random.pick(&[Files::AofAlways, Files::AofSometimes, Files::Rdb]);

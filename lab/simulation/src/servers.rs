@@ -120,7 +120,7 @@ impl Servers {
 
     // Time.
 
-    /// The clock of a server, in µs.
+    /// Returns the clock of a server, in µs.
     pub fn clock(&self, server: usize) -> u64 {
         let Server { skew_us, drift, .. } = self.all[server];
         let now = i64::try_from(BEGIN_US + self.now_us).expect("a time of this century");
@@ -128,12 +128,12 @@ impl Servers {
         u64::try_from(now + gained + skew_us).expect("a time after the epoch")
     }
 
-    /// The monotonic clock of each server, in µs.
+    /// Returns the monotonic clock of each server, in µs.
     fn uptime(&self) -> u64 {
         BEGIN_US + self.now_us
     }
 
-    /// Whether a clock is, or was, not at the true time.
+    /// Returns whether a clock is, or was, not at the true time.
     pub fn has_wrong_clock(&self) -> bool {
         self.faults.jumps > 0 || self.all.iter().any(|server| server.skew_us != 0 || server.drift != 0)
     }
@@ -156,7 +156,7 @@ impl Servers {
         }
     }
 
-    /// The next timer of a server: the true time, and the server's number.
+    /// Returns the next timer of a server: the true time, and the server's number.
     pub fn next_timer(&self) -> Option<(u64, usize)> {
         let due = (0..SERVERS).filter(|server| self.all[*server].is_up).filter_map(|server| {
             let at = self.all[server].world.wake_at_us()?;
@@ -167,19 +167,19 @@ impl Servers {
         due.min()
     }
 
-    /// Whether a server is up and a primary.
+    /// Returns whether a server is up and a primary.
     pub fn is_writing(&self, server: usize) -> bool {
         self.all[server].is_up && self.all[server].world.role() != Role::Replica
     }
 
-    /// Whether a server carries out commands now.
+    /// Returns whether a server carries out commands now.
     pub fn is_serving(&self, server: usize) -> bool {
         self.all[server].is_up && self.all[server].world.role() == Role::Primary
     }
 
     // The stream.
 
-    /// Whether what is at `earlier` is part of what is at `later`.
+    /// Returns whether what is at `earlier` is part of what is at `later`.
     pub fn contains(&self, later: Place, earlier: Place) -> bool {
         let mut place = later;
         loop {
@@ -391,12 +391,12 @@ impl Servers {
         true
     }
 
-    /// Whether the other node serves this key.
+    /// Returns whether the other node serves this key.
     pub fn is_moved(&self, key: usize) -> bool {
         SLOTS.iter().zip(self.moved).any(|(slot, is_moved)| is_moved && slot.contains(&key))
     }
 
-    /// How often a server has forgotten its sessions.
+    /// Returns how often a server has forgotten its sessions.
     pub fn run(&self, server: usize) -> usize {
         self.all[server].run
     }
@@ -405,7 +405,7 @@ impl Servers {
         self.all[server].place
     }
 
-    /// Where the next unit of a primary is.
+    /// Returns where the next unit of a primary is.
     pub fn next_place(&self, server: usize) -> Place {
         let Place { lineage, offset } = self.place(server);
         Place { lineage, offset: offset + 1 }

@@ -127,8 +127,8 @@ impl Model {
         if is_near_cap && matches!(reply, naive::Reply::Number(_)) { Reply::Either } else { plain(reply) }
     }
 
-    /// Whether the cap cuts this renewal if the server's clock is a little ahead of the model, or behind it: a hold may
-    /// have been granted or renewed in the same millisecond, or after a pause.
+    /// Returns whether the cap cuts this renewal if the server's clock is a little ahead of the model, or behind it: a
+    /// hold may have been granted or renewed in the same millisecond, or after a pause.
     fn is_near_cap(&self, key: KeyNo, renewal: Renewal) -> bool {
         let Renewal { owner, mode, lease, .. } = renewal;
         let named =
@@ -145,7 +145,7 @@ impl Model {
         if self.naive.live(key).any(|hold| hold.token == token) { Reply::Positive } else { Reply::Nil }
     }
 
-    /// A heartbeat of a named session.
+    /// Runs a heartbeat of a named session.
     pub fn beat(&mut self, client: Client, session: SessionNo, only: OpenIf) -> Reply {
         let reply = self.naive.may_keep(client, session, only);
         if reply != naive::Reply::Number(1) {
@@ -180,7 +180,7 @@ impl Model {
         self.tell(served);
     }
 
-    /// How many holds a named session has: what lapsed or was flushed may still count.
+    /// Returns how many holds a named session has: what lapsed or was flushed may still count.
     fn holds_of(&self, session: SessionNo) -> Reply {
         let number = self.naive.session(session).map(|session| session.number);
         let bound = self.holds().filter(|(_, hold)| number.is_some() && hold.session == number).count();
@@ -350,7 +350,8 @@ impl Model {
         if ms.is_some() { Reply::Integer(1) } else { Reply::Either }
     }
 
-    /// Whether the timer may be about to remove a key that has outlived its holds: a request waits for the lock.
+    /// Returns whether the timer may be about to remove a key that has outlived its holds: a request waits for the
+    /// lock.
     pub fn is_due(&self, key: KeyNo) -> bool {
         let is_waited_for = !self.naive.queue(key).is_empty();
         let is_late = self.late.contains(&key) && !self.remains.contains(&key);
@@ -364,13 +365,13 @@ impl Model {
 
     // Lookups.
 
-    /// Whether there is a key.
+    /// Returns whether there is a key.
     pub fn exists(&self, key: KeyNo) -> bool {
         let is_held = self.naive.keys.get(key).is_some_and(|key| !key.holds.is_empty());
         is_held || self.is_other(key) || self.remains.contains(&key)
     }
 
-    /// Whether a key has another type.
+    /// Returns whether a key has another type.
     pub fn is_other(&self, key: KeyNo) -> bool {
         self.naive.keys.get(key).is_some_and(|key| key.is_other)
     }
@@ -385,7 +386,7 @@ impl Model {
         (0..KEYS.len()).filter(|key| !self.naive.queue(*key).is_empty()).count()
     }
 
-    /// Whether a client waits.
+    /// Returns whether a client waits.
     pub fn is_waiting(&self, client: Client) -> bool {
         self.naive.waiting.iter().any(|waiter| waiter.ticket == client)
     }
@@ -400,7 +401,7 @@ impl Model {
         }
     }
 
-    /// Whether this is the owner, as far as that is known: one that the server has drawn is learned.
+    /// Returns whether this is the owner, as far as that is known: one that the server has drawn is learned.
     pub fn is_owner(&mut self, who: Who, shown: &[u8]) -> bool {
         let is_known = |owner: Who| self.owner(owner).is_some_and(|owner| owner == shown);
         if self.owner(who).is_some() {
@@ -426,7 +427,7 @@ impl Model {
         }
     }
 
-    /// Whether this renewal would give a hold a lease that ends soon.
+    /// Returns whether this renewal would give a hold a lease that ends soon.
     pub fn would_shorten(&self, key: KeyNo, renewal: Renewal) -> bool {
         let plain = Renewal {
             fence: if let Fence::Is(token) = renewal.fence { Fence::Is(token) } else { Fence::Any },
@@ -436,7 +437,7 @@ impl Model {
     }
 }
 
-/// The same without the number.
+/// Returns the same without the number.
 fn told(request: &Request, reply: naive::Reply) -> Reply {
     match reply {
         naive::Reply::Granted(token) | naive::Reply::Replayed(token) if request.is_drawn => {
@@ -471,7 +472,7 @@ pub struct Settings {
     pub grace: Option<u64>,
 }
 
-/// The database of a key.
+/// Returns the database of a key.
 pub fn db_of(key: KeyNo) -> i32 {
     KEYS.get(key).map_or(0, |key| key.0)
 }

@@ -32,7 +32,7 @@ pub enum Call {
 }
 
 impl Call {
-    /// The keys that it names.
+    /// Returns the keys that it names.
     pub fn keys(&self) -> &[KeyNo] {
         match self {
             Call::Enter(request) => &request.keys,
@@ -102,7 +102,7 @@ pub struct Situation<'a> {
     pub with_time: bool,
 }
 
-/// The database of a connection.
+/// Returns the database of a connection.
 pub fn db_of_connection(connection: usize) -> i32 {
     i32::from(connection >= CONNECTIONS - 2)
 }
@@ -145,8 +145,8 @@ fn has_queue_only(situation: &Situation, key: KeyNo) -> bool {
     !situation.model.exists(key) && !situation.model.naive.queue(key).is_empty()
 }
 
-/// Whether this lock, under that name, may be the last that a request for several locks sent again waits for. The server
-/// learns that as late.
+/// Returns whether this lock, under that name, may be the last that a request for several locks sent again waits for.
+/// The server learns that as late.
 fn is_awaited(situation: &Situation, from: KeyNo, to: KeyNo) -> bool {
     let is_its = |waiter: &Request| situation.model.naive.live(from).any(|hold| hold.owner == waiter.owner);
     let mut waiting = situation.model.naive.waiting.iter();
@@ -368,7 +368,7 @@ fn mode(random: &mut Random) -> Option<Mode> {
     random.pick(&[None, None, Some(Mode::Exclusive), Some(Mode::Shared)])
 }
 
-/// A time, in ms: far enough from the others to be told apart, and far from its end.
+/// Returns a time, in ms: far enough from the others to be told apart, and far from its end.
 fn far(random: &mut Random) -> u64 {
     1_000_000 + random.below(20) * 60_000
 }

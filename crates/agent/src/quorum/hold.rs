@@ -239,7 +239,7 @@ mod tests {
         }
     }
 
-    /// The drift in docs/quorum.md.
+    /// Returns the drift in docs/quorum.md.
     fn dlock_quorum_drift(lease: Duration) -> Duration {
         lease / 100 + Duration::from_millis(2)
     }

@@ -121,7 +121,7 @@ impl Quorum {
         (self.table.len(), self.sessions.len())
     }
 
-    /// The bounds of arguments at this moment.
+    /// Returns the bounds of arguments at this moment.
     fn limits(&self) -> Limits {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let now_us = u64::try_from(now.as_micros()).unwrap_or(u64::MAX);
@@ -145,7 +145,7 @@ fn not_offered(what: &str) -> Reply {
     Reply::error(format!("ERR not offered over a quorum: {what}"))
 }
 
-/// The reply to a command that too few servers answered, or that they refused.
+/// Returns the reply to a command that too few servers answered, or that they refused.
 fn outage(stats: &Stats, error: &Error) -> Reply {
     match error {
         Error::Refused(cause) => Reply::error(cause.message().to_owned()),

@@ -24,12 +24,12 @@ impl Binding {
         self.session.until(self.number)
     }
 
-    /// The lock is about to be released.
+    /// Records that the lock is about to be released.
     pub fn leave(&self) {
         self.session.kept().bindings.remove(&self.number);
     }
 
-    /// The release has failed. The session repeats it.
+    /// Hands releases that have failed to the session, which repeats them.
     pub fn owe(&self, releases: Commands) {
         self.session.owe(releases);
     }

@@ -78,7 +78,7 @@ impl Inner {
         self.kept().hearts.get(name).is_some_and(|heart| heart.until.is_some())
     }
 
-    /// A node does not answer, or is a replica now: binds its locks where they are now.
+    /// Binds the locks of a node that does not answer, or is a replica now, where they are now.
     pub(super) async fn leave_node(self: &Arc<Self>, name: &str) {
         let numbers: Vec<u64> = self.kept().of(name).map(|(number, _)| number).collect();
         // One of them says whether another node has taken over.

@@ -102,7 +102,7 @@ impl Heart {
         }
     }
 
-    /// The next heartbeat is due now, whether or not the program beats.
+    /// Makes the next heartbeat due now, whether or not the program beats.
     pub fn hurry(&mut self) {
         (self.due, self.beaten) = (Instant::now(), true);
         self.wake.notify_one();
@@ -154,7 +154,8 @@ impl Inner {
         due
     }
 
-    /// No heartbeat was confirmed in time. The locks of this server are lost; with the last server, so is the session.
+    /// Gives a server up, because no heartbeat was confirmed in time. The locks of this server are lost; with the last
+    /// server, so is the session.
     fn stop(&self, name: &str) {
         let mut kept = self.kept();
         let others = kept.hearts.keys().any(|other| other != name);
@@ -166,7 +167,7 @@ impl Inner {
         if others { self.lose(lost) } else { _ = self.end(Phase::Lost) }
     }
 
-    /// A round has ended. If something is left to do, the next one follows soon.
+    /// Records that a round has ended. If something is left to do, the next one follows soon.
     fn went(&self, name: &str, outcome: Result<(), Fault>) {
         let mut kept = self.kept();
         kept.failure = outcome.err().map(|fault| fault.cause().to_string());

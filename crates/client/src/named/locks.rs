@@ -68,7 +68,7 @@ impl Inner {
         Ok(Ticket { id: heart.id.clone(), openings: heart.openings, heart: name })
     }
 
-    /// A server does not know it. The next heartbeat, which opens it again, is due.
+    /// Records that a server does not know the session. The next heartbeat, which opens it again, is due.
     pub fn missing(&self) {
         self.kept().hearts.values_mut().for_each(super::Heart::hurry);
     }

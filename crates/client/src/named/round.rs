@@ -12,7 +12,7 @@ use crate::join::join_all;
 use crate::server::Fault;
 
 impl Inner {
-    /// A heartbeat, and what follows from its reply. Opens the session if the server does not know it.
+    /// Sends a heartbeat, and acts on its reply. Opens the session if the server does not know it.
     pub(super) async fn round(self: &Arc<Self>, name: &str, patience: Option<Duration>) -> Result<(), Fault> {
         let known: Vec<u64> = self.kept().of(name).map(|(number, _)| number).collect();
         let patience_for_it = patience.unwrap_or_else(|| self.patience());
@@ -96,7 +96,7 @@ impl Inner {
         true
     }
 
-    /// The server has none of the bindings. The holds are certain only for as long as they were.
+    /// Records that the server has none of the bindings. The holds are certain only for as long as they were.
     fn unbind(&self, name: &str) {
         let mut kept = self.kept();
         let Some(heart) = kept.hearts.get_mut(name) else { return };

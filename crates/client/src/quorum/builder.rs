@@ -34,8 +34,8 @@ impl QuorumBuilder {
         Self { urls, longest_lease, timeout: TIMEOUT, keeping: Keeping::InMemory, tls: None }
     }
 
-    /// How long a server has to answer before the others have to do without it: 100 ms unless set. At most a quarter of
-    /// the lease.
+    /// Sets how long a server has to answer before the others have to do without it: 100 ms unless set. At most a
+    /// quarter of the lease.
     pub fn server_timeout(mut self, timeout: Duration) -> Self {
         self.timeout = timeout;
         self

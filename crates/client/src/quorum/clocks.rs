@@ -25,12 +25,12 @@ impl ServerClocks {
         Self { began, clocks: Mutex::new(Clocks::new(members, timeout)), due: AtomicU64::new(millis(READ_EVERY)) }
     }
 
-    /// The token to ask for.
+    /// Returns the token to ask for.
     pub fn floor(&self) -> Floor {
         self.clocks.lock().unwrap_or_else(PoisonError::into_inner).floor(self.began.elapsed())
     }
 
-    /// Whether they were last read some time ago; once, so that one client reads them.
+    /// Returns whether they were last read some time ago; once, so that one client reads them.
     fn are_due(&self) -> bool {
         let now = millis(self.began.elapsed());
         let due = self.due.load(Ordering::Relaxed);
@@ -81,7 +81,7 @@ impl Quorum {
         }
     }
 
-    /// Whether the server answers and counts; its clock is read.
+    /// Reads the clock of a server, if it answers and counts.
     pub async fn read_clock(&self, at: usize) -> Result<(), Fault> {
         let member = self.member(at)?;
         let wire = member.shared().await?;
@@ -96,7 +96,7 @@ impl Quorum {
     }
 }
 
-/// `TIME` replies with seconds and microseconds.
+/// Reads the reply to `TIME`: seconds and microseconds.
 fn unix_us(reply: Value) -> Option<u64> {
     let [seconds, micros]: [u64; 2] = redis::from_redis_value::<Vec<u64>>(reply).ok()?.try_into().ok()?;
     seconds.checked_mul(1_000_000)?.checked_add(micros)

@@ -71,7 +71,8 @@ impl Dispatch {
         self.owners.get(at).map_or("", String::as_str)
     }
 
-    /// Whether this was sent to enter, and then a release that comes after it: a grant that is answered now has ended.
+    /// Returns whether this was sent to enter, and then a release that comes after it: a grant that is answered now has
+    /// ended.
     pub fn has_released_behind(&self, call: &Call) -> bool {
         let entry = self.entries.get(call.to).and_then(Option::as_ref);
         matches!((call.ask, entry), (Ask::Enter(_), Some(Entered::Released)))
@@ -96,7 +97,7 @@ impl Dispatch {
         }
     }
 
-    /// A short command, on the connection that all share.
+    /// Sends a short command on the connection that all share.
     fn ask(&mut self, call: Call, command: Arc<Cmd>) -> Flight {
         let quorum = self.quorum.clone();
         let enters = matches!(call.ask, Ask::Enter(_) | Ask::Repair(_));

@@ -54,7 +54,7 @@ pub(super) enum Next {
 }
 
 impl Flights {
-    /// Must run inside a tokio runtime.
+    /// Makes calls for this quorum. Must run inside a tokio runtime.
     pub fn new(quorum: Arc<Quorum>) -> Self {
         Self { quorum, runtime: Handle::current(), open: Vec::new(), landed: Vec::new(), is_left: false }
     }
@@ -70,7 +70,7 @@ impl Flights {
         }
     }
 
-    /// Whether all that is under way has been sent.
+    /// Returns whether all that is under way has been sent.
     pub fn are_sent(&self) -> bool {
         self.open.iter().all(|flight| flight.is_sent)
     }
@@ -142,7 +142,7 @@ impl Flights {
         None
     }
 
-    /// The next answer that has come already.
+    /// Returns the next answer that has come already.
     pub async fn try_next(&mut self) -> Option<(Call, Answer)> {
         match poll_fn(|context| Poll::Ready(self.poll_landed(context))).await {
             Some(Next::Answer(call, answer)) => Some((call, answer)),

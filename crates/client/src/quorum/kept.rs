@@ -26,7 +26,7 @@ struct Inner {
 }
 
 impl Kept {
-    /// `flights` may still bring answers to calls of the acquisition.
+    /// Keeps a hold. `flights` may still bring answers to calls of the acquisition.
     pub(super) fn new(quorum: Arc<Quorum>, dispatch: Dispatch, hold: Hold, flights: Flights) -> Arc<Self> {
         let are_sent = flights.are_sent();
         let kept = Arc::new(Self { quorum, inner: Mutex::new(Inner { hold, dispatch, flights }) });
@@ -44,12 +44,12 @@ impl Kept {
         inner.dispatch.owner(attempt).to_owned()
     }
 
-    /// When the first renewal is due: soon, if the servers were asked for a shorter lease at first.
+    /// Returns when the first renewal is due: soon, if the servers were asked for a shorter lease at first.
     pub fn renewal_due(&self) -> Option<Instant> {
         Some(self.quorum.at(self.inner().hold.renewal_due()?))
     }
 
-    /// One attempt to renew on all servers: done as soon as a majority has.
+    /// Tries once to renew on all servers: done as soon as a majority has.
     pub async fn renew(self: &Arc<Self>) -> Renewal {
         let mut sent = Duration::ZERO;
         let mut flights = self.send(|hold, now, calls| {
@@ -176,7 +176,7 @@ impl Told {
         }
     }
 
-    /// Whether more answers would change nothing.
+    /// Returns whether more answers would change nothing.
     fn is_clear(&self, quorum: &Quorum) -> bool {
         self.done >= quorum.majority() || self.gone > quorum.members() - quorum.majority()
     }

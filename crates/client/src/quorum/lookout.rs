@@ -33,14 +33,14 @@ impl LastAnswers {
         self.0.get(member).into_iter().for_each(|last| _ = last.fetch_max(sent, Ordering::Relaxed));
     }
 
-    /// The servers that have not answered since, longest first.
+    /// Returns the servers that have not answered since, longest first.
     fn silent_since(&self, since: Duration) -> Vec<usize> {
         let mut silent: Vec<_> = self.all().zip(0..).filter(|(last, _)| *last < since).collect();
         silent.sort_unstable();
         silent.into_iter().map(|(_, member)| member).collect()
     }
 
-    /// Since when at least a majority has answered.
+    /// Returns since when at least a majority has answered.
     fn since(&self, majority: usize) -> Duration {
         let mut all: Vec<_> = self.all().collect();
         all.sort_unstable();
@@ -67,7 +67,7 @@ impl Lookout {
         Self { quorum, limits, began: Instant::now(), asked: None, answered: None }
     }
 
-    /// When the acquisition has to return.
+    /// Returns when the acquisition has to return.
     pub fn end(&self) -> Instant {
         self.limits.end(self.heard()).unwrap_or_else(|| Instant::now() + LONGEST_WAIT)
     }
@@ -77,8 +77,8 @@ impl Lookout {
         self.limits.over(self.heard()).map_or(LONGEST_WAIT, |over| over.saturating_duration_since(Instant::now()))
     }
 
-    /// Whether a majority was there when last asked: only then, a lock that this client does not get is held by another
-    /// one.
+    /// Returns whether a majority was there when last asked: only then, a lock that this client does not get is held by
+    /// another one.
     pub fn is_there(&self, attempt: &Attempt) -> bool {
         let silent = attempt.acquisition.suspects().count();
         let answered = self.answered.unwrap_or(self.quorum.members());
@@ -106,12 +106,13 @@ impl Lookout {
         }
     }
 
-    /// When a majority answered last; at first, when the acquisition began.
+    /// Returns when a majority answered last; at first, when the acquisition began.
     fn heard(&self) -> Instant {
         self.quorum.at(self.quorum.answers.since(self.quorum.majority())).max(self.began)
     }
 
-    /// When to ask: an answer that is younger than an interval counts, so asking again within another one is enough.
+    /// Returns when to ask: an answer that is younger than an interval counts, so asking again within another one is
+    /// enough.
     fn next(&self) -> Instant {
         let interval = self.limits.interval();
         let next = self.heard() + 2 * interval;

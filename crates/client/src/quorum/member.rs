@@ -61,7 +61,7 @@ impl Wire {
         self.link.is_closed()
     }
 
-    /// Whether both lead to the same process.
+    /// Returns whether both lead to the same process.
     pub fn is_to_process_of(&self, other: &Self) -> bool {
         self.facts.run_id == other.facts.run_id
     }
@@ -110,23 +110,23 @@ impl Member {
         self.info.addr().to_string()
     }
 
-    /// Whether the processes that answered last are the same.
+    /// Returns whether the processes that answered last are the same.
     pub fn is_same_process(&self, other: &Self) -> bool {
         let process = self.process.load(Ordering::Relaxed);
         process != 0 && process == other.process.load(Ordering::Relaxed)
     }
 
-    /// Why it does not count.
+    /// Returns why it does not count.
     pub fn trouble(&self) -> Option<String> {
         self.known().trouble.as_ref().map(|trouble| trouble.why.clone())
     }
 
-    /// When it counts, if it is only too young.
+    /// Returns when it counts, if it is only too young.
     pub fn counts_in(&self) -> Option<Duration> {
         self.known().trouble.as_ref()?.counts_at?.checked_duration_since(Instant::now())
     }
 
-    /// The connection for short commands, whether or not the server counts.
+    /// Returns the connection for short commands, whether or not the server counts.
     pub async fn shared(&self) -> Result<Arc<Wire>, Fault> {
         if let Some(wire) = self.open_shared() {
             return Ok(wire);
@@ -141,7 +141,7 @@ impl Member {
         Ok(wire)
     }
 
-    /// A connection that nobody else uses.
+    /// Returns a connection that nobody else uses.
     pub async fn own(&self) -> Result<Arc<Wire>, Fault> {
         let free = {
             let mut known = self.known();
@@ -154,7 +154,7 @@ impl Member {
         }
     }
 
-    /// A connection of one's own is free for the next.
+    /// Keeps a connection that nobody else uses for the next call.
     pub fn park(&self, wire: Arc<Wire>) {
         let mut known = self.known();
         if !wire.link.is_closed() && known.idle.len() < MAX_IDLE {
@@ -162,7 +162,7 @@ impl Member {
         }
     }
 
-    /// Whether what this connection leads to may count, as it now stands.
+    /// Checks that the server at the other end of this connection may count now.
     pub fn count(&self, wire: &Wire) -> Result<(), Fault> {
         let left = match standing(&wire.facts, self.keeping, self.longest_lease, wire.read.elapsed()) {
             Standing::Counts => {
@@ -180,7 +180,7 @@ impl Member {
         Err(fault)
     }
 
-    /// Whether what this connection leads to will count, but is too young.
+    /// Returns whether what this connection leads to will count, but is too young.
     pub fn is_young(&self, wire: &Wire) -> Result<bool, Fault> {
         match standing(&wire.facts, self.keeping, self.longest_lease, wire.read.elapsed()) {
             Standing::Counts => Ok(false),
@@ -199,7 +199,7 @@ impl Member {
         self.failed(Fault::Later(why.into()))
     }
 
-    /// It is the same server as another member: it does not count twice.
+    /// Says that it is the same server as another member: it does not count twice.
     pub fn is_twin_of(&self, other: &str) -> Fault {
         self.failed(Fault::Refused(format!("is the same server as {other}").into()))
     }
@@ -220,12 +220,12 @@ impl Member {
         fault
     }
 
-    /// The next command takes another connection.
+    /// Drops this connection: the next command takes another.
     pub fn forget(&self, wire: &Wire) {
         self.known().shared.take_if(|shared| shared.link.is(&wire.link));
     }
 
-    /// The connection for short commands, if it is open.
+    /// Returns the connection for short commands, if it is open.
     pub fn open_shared(&self) -> Option<Arc<Wire>> {
         self.known().shared.as_ref().filter(|wire| !wire.link.is_closed()).cloned()
     }
@@ -282,7 +282,7 @@ async fn greet(info: &ConnectionInfo) -> Result<Wire, Fault> {
     Ok(Wire { link, facts, read, client_id })
 }
 
-/// Not 0.
+/// Returns a number that is not 0.
 fn hash(run_id: &str) -> u64 {
     let mut hasher = DefaultHasher::new();
     run_id.hash(&mut hasher);

@@ -118,7 +118,7 @@ impl Quorum {
         self.timeout
     }
 
-    /// After so long nobody waits for an answer any more, late as it may be.
+    /// Returns the time after which no call waits for an answer any more.
     fn give_up(&self) -> Duration {
         (self.timeout * 4).max(Duration::from_secs(1))
     }
@@ -135,13 +135,13 @@ impl Quorum {
         self.members.get(at).ok_or_else(|| Fault::NotSent("no such server".into()))
     }
 
-    /// Whether the server at the other end of this connection may count.
+    /// Checks that the server at the other end of this connection may count.
     fn count(&self, at: usize, wire: &Wire) -> Result<(), Fault> {
         self.member(at)?.count(wire)?;
         self.is_no_twin(at)
     }
 
-    /// Whether it will count, but is too young.
+    /// Returns whether it will count, but is too young.
     fn is_young(&self, at: usize, wire: &Wire) -> Result<bool, Fault> {
         let is_young = self.member(at)?.is_young(wire)?;
         self.is_no_twin(at)?;
@@ -179,7 +179,7 @@ impl Quorum {
     }
 }
 
-/// When enough servers count, if it is only the young ones that are waited for.
+/// Returns when enough servers count, if it is only the young ones that are waited for.
 fn ready_in(answered: usize, majority: usize, mut young: Vec<Duration>) -> Option<Duration> {
     young.sort();
     young.get(majority.checked_sub(answered + 1)?).copied()
@@ -266,7 +266,7 @@ impl Attempt {
         }
     }
 
-    /// How many servers answered the last attempt.
+    /// Returns how many servers answered the last attempt.
     fn answered(&self) -> usize {
         // A server that was not asked to enter has answered in its queue.
         self.entries.iter().filter(|entry| !matches!(entry, Entry::Failed | Entry::Open)).count()

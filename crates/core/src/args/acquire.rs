@@ -92,7 +92,7 @@ impl Acquire {
     }
 }
 
-/// What `SACQUIRE` wants: this many permits, or with `SLOT`, one and its number.
+/// Returns what `SACQUIRE` wants: this many permits, or with `SLOT`, one and its number.
 fn limited(limit: NonZeroU32, permits: Option<NonZeroU32>) -> Result<Want, Malformed> {
     match permits {
         None => Ok(Want::Slot { limit }),
@@ -101,7 +101,7 @@ fn limited(limit: NonZeroU32, permits: Option<NonZeroU32>) -> Result<Want, Malfo
     }
 }
 
-/// Whether the command takes `MINTOKEN`: what a quorum offers.
+/// Returns whether the command takes `MINTOKEN`: what a quorum offers.
 fn has_min_token(command: Command) -> bool {
     match command {
         Command::Acquire | Command::Racquire | Command::Rlock | Command::Wlock => true,

@@ -133,7 +133,8 @@ impl<T, K: OpenKey> Visit<'_, T, K> {
     }
 }
 
-/// The only holder that asks for more permits behind a waiter waits for a waiter that waits for it.
+/// Returns why a request behind a waiter is refused: the only holder that asks for more permits would wait for a waiter
+/// that waits for it.
 fn only_holder(lock: &Lock, request: &Request, now: Now, ended: Sum) -> Refusal {
     let is_holder = lock.live(&request.owner, Mode::Shared, now.ms()).is_some();
     if is_holder && !lock.is_held_by_others(now.ms(), &request.owner, ended) {
@@ -143,7 +144,7 @@ fn only_holder(lock: &Lock, request: &Request, now: Now, ended: Sum) -> Refusal 
     }
 }
 
-/// Whether the request is for the write mode, by an owner that holds the lock shared.
+/// Returns whether the request is for the write mode, by an owner that holds the lock shared.
 fn is_upgrade(lock: &Lock, request: &Request, now: UnixMs) -> bool {
     request.want == Want::Exclusive && lock.live(&request.owner, Mode::Shared, now).is_some()
 }

@@ -75,8 +75,8 @@ impl<T> Engine<T> {
         }
     }
 
-    /// The record of the lock, after a request for several locks that is the head, and was not looked at since, had its
-    /// turn.
+    /// Returns the record of the lock, after a request for several locks that is the head, and was not looked at since,
+    /// had its turn.
     #[inline]
     fn prepare<S: Keyspace>(&mut self, space: &mut S, command: OnLock<'_>, budget: &mut Budget) -> Option<RecordId> {
         let id = self.look_up(command.name)?;

@@ -185,7 +185,7 @@ impl<'e, T, S: Keyspace> Search<'e, T, S> {
         self.look_at_holders(at, record, holders, writer.filter(|writer| *writer != waiter))
     }
 
-    /// Whether the search may look at this lock, in the request's database. `None` if the budget is used up.
+    /// Returns whether the search may look at this lock, in the request's database. `None` if the budget is used up.
     fn query(&mut self, record: &Record) -> Option<bool> {
         self.pay(KEY + record.key.len() / KEY_BYTES)?;
         let first = self.own.first().and_then(|id| self.registry.get(*id))?;
@@ -197,7 +197,7 @@ impl<'e, T, S: Keyspace> Search<'e, T, S> {
         Some(may_read)
     }
 
-    /// The first writer ahead of a place, or at it, whose owner waits once. `None` if the budget is used up.
+    /// Returns the first writer ahead of a place, or at it, whose owner waits once. `None` if the budget is used up.
     fn writer_ahead(&mut self, record: &Record, place: Place) -> Option<Option<WaiterId>> {
         for writer in record.queue.writers(place) {
             let Some(found) = self.waiters.get(writer) else { continue };
@@ -302,7 +302,7 @@ impl<'e, T, S: Keyspace> Search<'e, T, S> {
     }
 }
 
-/// The beginning of a name of any bytes and length.
+/// Returns the beginning of a name of any bytes and length.
 fn readable(name: &[u8]) -> String {
     let shown = name.get(..MAX_BYTES_SHOWN).unwrap_or(name);
     let more = if shown.len() < name.len() { "…" } else { "" };

@@ -89,7 +89,8 @@ impl<T> Engine<T> {
         }
     }
 
-    /// Two databases changed places: where the locks are now, nobody waits for them, and their keys need no grace.
+    /// Takes graces away after two databases changed places: where the locks are now, nobody waits for them, and their
+    /// keys need no grace.
     fn take_graces(&mut self, first: i32, second: i32) {
         for (id, waiter) in self.parts.waiters.iter() {
             for record_id in &waiter.records {

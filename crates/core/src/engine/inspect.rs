@@ -88,7 +88,7 @@ struct View<'a> {
 }
 
 impl View<'_> {
-    /// When a live hold ends; `None` if it counts as released.
+    /// Returns when a live hold ends; `None` if it counts as released.
     fn end_of(&self, hold: &Hold) -> Option<UnixMs> {
         let session_end = self.record.and_then(|record| record.bound.end_of(hold));
         // A hold that had lapsed before its session ended stays lapsed; a grace may be longer than the rest of the
@@ -98,14 +98,14 @@ impl View<'_> {
         Some(deadline.min(self.key_end)).filter(|end| *end > self.now)
     }
 
-    /// The live holds that count as released.
+    /// Returns the live holds that count as released.
     fn ended_sum(&self) -> Sum {
         self.record.map_or(Sum::default(), |record| record.bound.ended_sum(self.now))
     }
 
-    /// The holds that show, with the end of each, where sessions have ended: not those that count as released, and with a
-    /// grace, those whose lease has run out since. In no order; looked at once. `None` where no session has ended, or
-    /// where the sums say enough.
+    /// Returns the holds that show, with the end of each, where sessions have ended: not those that count as released,
+    /// and with a grace, those whose lease has run out since. In no order; looked at once. `None` where no session has
+    /// ended, or where the sums say enough.
     fn shown(&self, detail: &Detail) -> Option<Vec<(&Hold, UnixMs)>> {
         let record = self.record.filter(|record| record.bound.has_ended())?;
         // Where nobody else is left, there is no need to look at each.
@@ -121,7 +121,7 @@ impl View<'_> {
         Some(self.lock.stored_in_no_order().filter_map(|hold| Some((hold, self.end_of(hold)?))).collect())
     }
 
-    /// The holds, summed up, and when the last of them ends.
+    /// Returns the holds, summed up, and when the last of them ends.
     fn summary(&self, shown: Option<&[(&Hold, UnixMs)]>) -> (Summary, UnixMs) {
         match shown {
             _ if self.key_end <= self.now => (Summary::of(std::iter::empty()), self.now),
@@ -137,8 +137,8 @@ impl View<'_> {
         }
     }
 
-    /// The same for a lock without an exclusive hold, some of whose holds count as released and leave others. Where few
-    /// sessions have ended, no hold of theirs is looked up.
+    /// Returns the same for a lock without an exclusive hold, some of whose holds count as released and leave others.
+    /// Where few sessions have ended, no hold of theirs is looked up.
     fn summary_of_the_rest(&self) -> (Summary, UnixMs) {
         let rest = self.lock.holds.live_shared(self.now).minus(self.ended_sum());
         let few = self.record.map(|record| &record.bound).filter(|bound| bound.has_few_ended());
@@ -155,8 +155,8 @@ impl View<'_> {
         (summary, deadline.map_or(self.now, |deadline| deadline.min(self.key_end)))
     }
 
-    /// The last deadline of those whose sessions have not ended: the first time at which all that is live is of ended
-    /// sessions.
+    /// Returns the last deadline of those whose sessions have not ended: the first time at which all that is live is of
+    /// ended sessions.
     fn last_deadline_beside(&self, bound: &SessionHolds) -> Option<UnixMs> {
         let is_left = |time| self.lock.holds.live_shared(time).holds > bound.ended_after(time).holds;
         let last = self.lock.holds.last_deadline()?.get();
@@ -168,8 +168,8 @@ impl View<'_> {
         Some(UnixMs::new(before))
     }
 
-    /// Their highest token. Two lists in one order, side by side: a hold is looked up only where they differ, or where two
-    /// holds may have one token.
+    /// Returns their highest token. Two lists in one order, side by side: a hold is looked up only where they differ,
+    /// or where two holds may have one token.
     fn last_token_beside(&self, bound: &SessionHolds) -> Option<Token> {
         let mut ended = bound.ended_reader_tokens(self.now).peekable();
         let mut tokens = self.lock.holds.reader_tokens().peekable();
@@ -201,7 +201,7 @@ impl View<'_> {
         Some(ShownHold { hold: hold.clone(), ttl, session, held, cap })
     }
 
-    /// The first holds by token, at most this many.
+    /// Returns the first holds by token, at most this many.
     fn holds(&self, shown: Option<&[(&Hold, UnixMs)]>, most: usize) -> Vec<ShownHold> {
         let mut held: Vec<&Hold> = match shown {
             Some(shown) => shown.iter().map(|(hold, _)| *hold).collect(),
@@ -270,7 +270,7 @@ impl<T> Engine<T> {
         ends.max().map(|end| end.since(view.now))
     }
 
-    /// A lock in an open key that ends at `key_end` (`None`: never).
+    /// Returns the view of a lock in an open key that ends at `key_end` (`None`: never).
     fn view_of<'a>(&'a self, id: Option<RecordId>, lock: &'a Lock, key_end: Option<UnixMs>, now: Now) -> View<'a> {
         let record = id.and_then(|id| self.registry.get(id));
         View { lock, record, sessions: &self.parts.sessions, key_end: key_end.unwrap_or(UnixMs::MAX), now: now.ms() }

@@ -92,7 +92,7 @@ impl<T> Engine<T> {
         }
     }
 
-    /// The request that came again takes over the place of the first, with its own arguments. The first gets nil.
+    /// Gives the place of the first request to the one that came again, with its own arguments. The first gets nil.
     fn take_over(
         &mut self,
         id: WaiterId,
@@ -146,7 +146,7 @@ impl<T> Engine<T> {
         Ok(Entered::Waiting(id))
     }
 
-    /// The cycle of owners that a request which has just joined its queues closes, in words.
+    /// Returns the cycle of owners that a request which has just joined its queues closes, in words.
     fn find_cycle<S: Keyspace>(&mut self, space: &mut S, id: WaiterId) -> Option<String> {
         let (cycle, removed) = Search::new(&self.registry, &mut self.parts.waiters, space, id)?.run();
         removed.into_iter().for_each(|id| self.forget_lock(id));

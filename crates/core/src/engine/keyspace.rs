@@ -26,8 +26,8 @@ pub trait Keyspace {
     /// Returns what the server lets a timer do to this key now. May run commands, and remove an expired key.
     fn permission(&mut self, name: Name<'_>) -> Permission;
 
-    /// Whether the last [`Keyspace::peek`] or [`Keyspace::permission`] removed an expired key with a lock. Nobody else
-    /// tells the engine.
+    /// Returns whether the last [`Keyspace::peek`] or [`Keyspace::permission`] removed an expired key with a lock.
+    /// Nobody else tells the engine.
     fn has_removed(&self) -> bool;
 
     /// Returns whether the client of the running command may run `INFO` on this key, and how many ns it took to find out: a user
@@ -43,19 +43,19 @@ pub trait Keyspace {
 
 /// A key that is open for change. It is closed when dropped.
 pub trait OpenKey {
-    /// Where it is.
+    /// Returns its database and name.
     fn name(&self) -> Name<'_>;
 
-    /// The lock in the key; `None` if there is no key.
+    /// Returns the lock in the key; `None` if there is no key.
     fn lock(&self) -> Option<&Lock>;
 
-    /// The lock in the key, to be changed; `None` if there is no key.
+    /// Returns the lock in the key, to be changed; `None` if there is no key.
     fn lock_mut(&mut self) -> Option<&mut Lock>;
 
-    /// When the key expires; `None`: never, or there is no key.
+    /// Returns when the key expires; `None`: never, or there is no key.
     fn expiry(&self) -> Option<UnixMs>;
 
-    /// Whether opening removed an expired key.
+    /// Returns whether opening removed an expired key.
     fn was_removed(&self) -> bool;
 
     /// Replicates an effect on this key.

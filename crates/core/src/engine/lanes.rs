@@ -20,8 +20,8 @@ pub(super) enum Lane {
 impl Lane {
     const ALL: [Lane; 4] = [Lane::Queues, Lane::Renewals, Lane::Ended, Lane::Lapsed];
 
-    /// How much time of it counts as much as one of the first. Locks that nobody waits for and nobody keeps are in nobody's
-    /// way: a command on one of them does what is due there first.
+    /// Returns how much time of it counts as much as one of the first. Locks that nobody waits for and nobody keeps are
+    /// in nobody's way: a command on one of them does what is due there first.
     fn weight(self) -> u64 {
         match self {
             Lane::Queues | Lane::Renewals => 1,

@@ -269,7 +269,7 @@ pub(super) fn held_us(token: Token, until_us: u64) -> u64 {
     until_us.saturating_sub(token.get())
 }
 
-/// The same in ms, as the log shows it.
+/// Returns the same in ms, as the log shows it.
 fn held_ms(token: Token, until: UnixMs) -> u64 {
     until.get().saturating_sub(token.get() / 1000)
 }

@@ -102,7 +102,7 @@ impl<T> Engine<T> {
         seen
     }
 
-    /// After a look at a lock that is not opened, or a question about its key: the server may have removed the key.
+    /// Forgets the lock if the server has removed its key, when the key was only looked at or asked about.
     fn note_removal<S: Keyspace>(&mut self, space: &S, id: Option<RecordId>) {
         if let Some(id) = id.filter(|_| space.has_removed()) {
             self.forget_lock(id);

@@ -298,7 +298,7 @@ impl Sessions {
         self.check_load(key, self.load_more(key, &wanted, &hold.owner, hold.mode)?)
     }
 
-    /// How much load a hold adds to what is limited together with this session.
+    /// Returns how much load a hold adds to what is limited together with this session.
     fn load_more(&self, key: SessionKey, wanted: &Wanted<'_>, owner: &Owner, mode: Mode) -> Result<Load, Fault> {
         if wanted.key_len > MAX_BOUND_KEY {
             return Err(Fault::SessionKey);
@@ -320,7 +320,7 @@ impl Sessions {
         if more > 0 && load + more > MAX_LOAD { Err(Fault::SessionLoad) } else { Ok(()) }
     }
 
-    /// When a hold on this lock is extended, and what that costs.
+    /// Returns when a hold on this lock is extended, and what that costs.
     fn renewal(&mut self, record: &Record, hold: &Hold) -> Renewal {
         let bytes = record.key.len() + hold.owner.heap_bytes();
         Renewal::of(hold, self.random(), load_of(hold.lease, bytes))
@@ -363,7 +363,7 @@ impl Sessions {
         }
     }
 
-    /// The next number of a sequence that the seed began (SplitMix64).
+    /// Returns the next number of a sequence that the seed began (SplitMix64).
     fn random(&mut self) -> u64 {
         self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = self.random;

@@ -180,7 +180,7 @@ impl<T> Engine<T> {
     }
 }
 
-/// When a record is visited; those that are due are visited first.
+/// Returns when a record is visited; those that are due are visited first.
 fn visit_at(attention: Attention) -> Option<UnixMs> {
     match attention {
         Attention::None => None,

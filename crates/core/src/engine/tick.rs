@@ -69,7 +69,8 @@ impl<T> Engine<T> {
         }
     }
 
-    /// A replica sees to no lock: forgets some of those that it saw to as a primary. Returns whether there were any.
+    /// Forgets some of the locks that a replica saw to as a primary: it sees to none now. Returns whether there were
+    /// any.
     fn forget_some_locks(&mut self, budget: &mut Budget) -> bool {
         for piece in 0..PIECE {
             let next = self.registry.databases_mut().next_to_recheck();
@@ -132,7 +133,7 @@ impl<T> Engine<T> {
         }
     }
 
-    /// The record that is visited next, if one is due at `now`, and what for. It is in no agenda then.
+    /// Returns the record that is visited next, if one is due at `now`, and what for. It is in no agenda then.
     fn next_due(&mut self, now: UnixMs) -> Option<(RecordId, Due)> {
         for _ in 0..MOVED_AT_ONCE {
             let (queue, renewal) = self.parts.backlog.first_times(now);
@@ -289,7 +290,8 @@ impl<T, K: OpenKey> Visit<'_, T, K> {
         self.close();
     }
 
-    /// No hook tells of keys that a server drops with their slot. A lock that is being imported stays bound.
+    /// Forgets a lock whose key is elsewhere: no hook tells of keys that a server drops with their slot. A lock that is
+    /// being imported stays bound.
     fn forget_if_elsewhere(&mut self, permission: Permission) {
         if permission == Permission::Elsewhere
             && self.open.lock().is_empty()

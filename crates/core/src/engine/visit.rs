@@ -86,7 +86,8 @@ impl<T, K: OpenKey> Visit<'_, T, K> {
         }
     }
 
-    /// An exclusive grant ends what others had bound: holds whose sessions have ended and that were not released yet.
+    /// Ends what others had bound, after an exclusive grant: holds whose sessions have ended and that were not released
+    /// yet.
     fn evict_others(&mut self, owner: &Owner, now: UnixMs) {
         let Some(record) = &mut self.record else { return };
         let Some((others, ended)) = record.bound.split_others(owner) else { return };

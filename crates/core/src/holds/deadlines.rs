@@ -173,7 +173,7 @@ impl Deadlines {
         self.runs.capacity() * size_of::<Run>() + items * size_of::<Item>()
     }
 
-    /// The run in which a deadline stands, or would stand; the number of runs if it is behind all of them.
+    /// Returns the run that has a deadline, or would have it; the number of runs if it is behind all of them.
     fn run_of(&self, at: UnixMs, id: HoldId) -> usize {
         self.runs.partition_point(|run| run.items.last().is_some_and(|last| (last.at, last.id) < (at, id)))
     }

@@ -259,7 +259,7 @@ impl Holds {
         }
     }
 
-    /// The hold, if it is the only one; else the exclusive hold, and those beside it or in its place.
+    /// Returns the hold, if it is the only one; else the exclusive hold, and those beside it or in its place.
     fn parts(&self) -> (Option<&Hold>, Option<&Hold>, Option<&Readers>) {
         match &self.0 {
             Stored::None => (None, None, None),
@@ -320,7 +320,7 @@ impl Trash {
 /// How many holds are freed at once.
 const MANY: usize = 64;
 
-/// Whether two holds of one lock cannot be on it together.
+/// Returns whether two holds of one lock cannot be on it together.
 fn excludes(a: &Hold, b: &Hold) -> bool {
     let is_exclusive = a.mode == Mode::Exclusive || b.mode == Mode::Exclusive;
     a.owner != b.owner && (is_exclusive || (a.slot().is_some() && a.slot() == b.slot()))
@@ -352,7 +352,7 @@ impl Many {
     }
 }
 
-/// The sum of `count` numbers. Of many, some are looked at.
+/// Returns the sum of `count` numbers. Of many, some are looked at.
 fn estimate(numbers: impl Iterator<Item = usize>, count: usize) -> usize {
     const ALL: usize = 1000;
     if count <= ALL { numbers.sum() } else { numbers.take(ALL).sum::<usize>() / ALL * count }

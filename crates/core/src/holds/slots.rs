@@ -115,14 +115,14 @@ impl Slots {
         self.chunks.capacity() * size_of::<Chunk>() + places * size_of::<Place>()
     }
 
-    /// The chunk of a number, or where it would be.
+    /// Returns the chunk of a number, or where it would be.
     fn find(&self, slot: u32) -> Result<usize, usize> {
         self.chunks.binary_search_by_key(&(slot / CHUNK), |chunk| chunk.index)
     }
 }
 
 impl Chunk {
-    /// The first number whose place is as asked.
+    /// Returns the first number whose place is as asked.
     fn first(&self, is_it: impl Fn(Place) -> bool) -> Option<u32> {
         let places = self.places.iter().copied().chain(std::iter::repeat(FREE));
         (0..CHUNK).zip(places).find(|(_, place)| is_it(*place)).map(|(at, _)| self.index * CHUNK + at)

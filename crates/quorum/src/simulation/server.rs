@@ -270,7 +270,7 @@ impl Server {
     }
 }
 
-/// Where and when a command runs. No hold is bound, so it does not matter for which client.
+/// Returns where and when a command runs. No hold is bound, so it does not matter for which client.
 fn command<'a>(space: &MemoryKeyspace, key: &'a KeyName) -> Command<'a> {
     Command { name: name(key), now: dlock_core::Keyspace::now(space), client: ClientId(0) }
 }

@@ -154,7 +154,7 @@ impl World {
         assert_eq!(self.server.engine.check(name(&key_name), &lock, expiry, now, plain::token(7)), None);
     }
 
-    /// The number of a session.
+    /// Returns the number of a session.
     fn number_of(&self, session: &ShownSession) -> u64 {
         match session {
             ShownSession::Connection(client) => client.0,

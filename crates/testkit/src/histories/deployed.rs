@@ -48,7 +48,7 @@ pub struct SavedKeys {
 }
 
 impl World {
-    /// A server without keys. Its clock, and its monotonic clock, are in µs.
+    /// Returns a server without keys. Its clock, and its monotonic clock, are in µs.
     pub fn deployed((now_us, uptime_us): (u64, u64), default_lease: u64, role: Role) -> World {
         let mut world = World::new(&History::new(default_lease));
         world.deployed = Some(Deployed::default());
@@ -71,12 +71,12 @@ impl World {
         self.server.role
     }
 
-    /// When its timer is due, in µs of its clock.
+    /// Returns when its timer is due, in µs of its clock.
     pub fn wake_at_us(&self) -> Option<u64> {
         self.server.engine.wake_at().map(|at| at.get() * 1000)
     }
 
-    /// The model of its locks.
+    /// Returns the model of its locks.
     pub fn model(&self) -> &Naive {
         &self.naive
     }
@@ -262,7 +262,7 @@ impl World {
         self.input(Input::Loaded);
     }
 
-    /// Whether it stores the same locks as another server.
+    /// Returns whether it stores the same locks as another server.
     pub fn differs_from(&self, other: &World) -> Option<String> {
         let holds = |world: &World, key| {
             let lock = world.server.space.lock(&plain::key_name(key));

@@ -28,7 +28,7 @@ pub struct Hold {
 }
 
 impl Hold {
-    /// When it ends.
+    /// Returns when it ends.
     pub fn end(&self) -> u64 {
         self.ended.unwrap_or(self.deadline)
     }
@@ -157,7 +157,7 @@ impl Naive {
         self.now_us / 1000
     }
 
-    /// The monotonic clock, in µs.
+    /// Returns the monotonic clock, in µs.
     pub fn uptime_us(&self) -> u64 {
         self.now_us.saturating_add_signed(self.uptime_ahead_us)
     }
@@ -361,7 +361,7 @@ impl Naive {
         self.keys[key].holds.push(hold);
     }
 
-    /// Whether the request that came last waits for its own owner, through others.
+    /// Returns whether the request that came last waits for its own owner, through others.
     fn closes_a_cycle(&self) -> bool {
         let origin = self.waiting.last().expect("it came");
         let waits = |owner: Who| self.waiting.iter().filter(|waiter| waiter.owner == owner).collect::<Vec<_>>();

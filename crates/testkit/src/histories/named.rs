@@ -35,17 +35,18 @@ pub const MAX_STEP_US: u64 = 100_000;
 const NAMED: u64 = 1 << 63;
 
 impl Naive {
-    /// The user of a client, by how the server numbers clients: one of those of a history has a user of its own.
+    /// Returns the user of a client, by how the server numbers clients: one of those of a history has a user of its
+    /// own.
     pub fn user_of(&self, client: u64) -> User {
         usize::from(self.has_users && client.is_multiple_of(CLIENTS as u64))
     }
 
-    /// Whether a session has not ended. Nobody waits without the connection.
+    /// Returns whether a session has not ended. Nobody waits without the connection.
     pub fn is_open(&self, number: u64) -> bool {
         number < NAMED || self.sessions.iter().any(|session| session.number == number)
     }
 
-    /// The named session with this id.
+    /// Returns the named session with this id.
     pub fn session(&self, id: SessionNo) -> Option<&Session> {
         self.sessions.iter().find(|session| session.id == id)
     }

@@ -168,7 +168,7 @@ pub struct How {
 }
 
 impl How {
-    /// A command without options. `SACQUIRE` wants one permit of one.
+    /// Returns a command without options. `SACQUIRE` wants one permit of one.
     pub const fn new(command: Command) -> How {
         let want = match command {
             Command::Acquire | Command::Macquire | Command::Release => Want::ExclusiveOnce,
@@ -198,7 +198,7 @@ impl How {
         self.cap.map_or(default, |cap| cap.min(default))
     }
 
-    /// The command and the id of its request.
+    /// Returns the command and the id of its request.
     pub fn asked(&self) -> Option<Asked> {
         self.id.map(|id| (self.command, id))
     }
@@ -213,7 +213,7 @@ pub enum Lease {
 }
 
 impl Lease {
-    /// The lease and the deadline; `None` if it has passed.
+    /// Returns the lease and the deadline; `None` if it has passed.
     pub fn resolve(self, now: u64, own: u64) -> Option<(u64, u64)> {
         match self {
             Lease::Own => Some((own, now + own)),

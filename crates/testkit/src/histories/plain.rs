@@ -7,7 +7,7 @@ use super::named::User;
 use super::ops::{Asked, KEYS, KeyNo, SessionNo, Who};
 use crate::keyspace::KeyName;
 
-/// The owner with this number: some are UUIDs, which are stored in another form.
+/// Returns the owner with this number: some are UUIDs, which are stored in another form.
 pub fn owner(who: Who) -> Owner {
     let text =
         if who.is_multiple_of(3) { format!("0f8fad5b-d9cb-469f-a165-{who:012}") } else { format!("client-{who}") };

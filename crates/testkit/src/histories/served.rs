@@ -5,7 +5,7 @@ use super::naive::{Counts, Key, Naive, Reply, Request, Turn};
 use super::ops::{KEYS, KeyNo};
 
 impl Naive {
-    /// A server without locks.
+    /// Returns a server without locks.
     pub fn new(now_us: u64, default_lease: u64, max_waiters: Option<usize>) -> Naive {
         Naive {
             now_us,

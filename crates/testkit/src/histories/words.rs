@@ -12,7 +12,7 @@ use super::ops::{How, KEYS, KeyNo, Lease, Op, SessionNo, Somebody, Step, TokenPi
 /// The words of a command.
 pub type Words = Vec<Vec<u8>>;
 
-/// The name of a key, without its database.
+/// Returns the name of a key, without its database.
 pub fn name_of(key: KeyNo) -> &'static str {
     KEYS.get(key).map_or("", |key| key.1)
 }
@@ -61,7 +61,7 @@ fn enter(keys: &[KeyNo], owner: &[u8], how: &How, block: u64) -> Words {
     line
 }
 
-/// A `RELEASE`.
+/// Returns the words of a `RELEASE`.
 pub fn release_words(key: KeyNo, owner: &[u8], leave: &Leave) -> Words {
     let mut line = words(&format!("DLOCK.RELEASE {}", name_of(key)));
     line.push(owner.to_vec());
@@ -80,7 +80,7 @@ pub fn release_words(key: KeyNo, owner: &[u8], leave: &Leave) -> Words {
     line
 }
 
-/// A `RENEW`.
+/// Returns the words of a `RENEW`.
 pub fn renew_words(key: KeyNo, owner: &[u8], renewal: &Renewal) -> Words {
     let mut line = words(&format!("DLOCK.RENEW {}", name_of(key)));
     line.push(owner.to_vec());
@@ -107,7 +107,7 @@ fn name(command: Command) -> &'static str {
     }
 }
 
-/// A heartbeat.
+/// Returns the words of a heartbeat.
 pub fn beat_words(session: SessionNo, timeout: u64, only: OpenIf) -> Words {
     let only = match only {
         OpenIf::Any => "",

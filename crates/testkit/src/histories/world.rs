@@ -249,17 +249,17 @@ impl World {
 
     // Lookups.
 
-    /// The server.
+    /// Returns the server.
     pub fn server(&self) -> &MemoryServer {
         &self.server
     }
 
-    /// The keys of its replica.
+    /// Returns the keys of its replica.
     pub fn replica(&self) -> &MemoryKeyspace {
         &self.replica
     }
 
-    /// How the server numbers the client with this number now.
+    /// Returns how the server numbers the client with this number now.
     pub fn client(&self, client: ClientNo) -> u64 {
         self.clients[client]
     }

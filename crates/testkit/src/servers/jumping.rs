@@ -40,7 +40,7 @@ impl JumpingClock {
         setup.env("LD_PRELOAD", self.library.clone()).env("CHAOS_CLOCK", self.path.clone())
     }
 
-    /// How far it is ahead, in µs.
+    /// Returns how far it is ahead, in µs.
     pub fn offset(&self) -> i64 {
         self.offset
     }

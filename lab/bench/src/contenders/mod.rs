@@ -56,8 +56,8 @@ impl Contender {
         Self { is_exact: true, ..self }
     }
 
-    /// How often it is counted; the median is kept. Every server draws its hash seeds anew. On commands that are as
-    /// short as those on other keys, the place of a name in the table of commands makes a per cent.
+    /// Returns how often it is counted; the median is kept. Every server draws its hash seeds anew. On commands that
+    /// are as short as those on other keys, the place of a name in the table of commands makes a per cent.
     pub fn counts(&self, mode: Mode) -> usize {
         match (self.kind, mode) {
             (Kind::OtherKeys, _) => 5,
@@ -154,7 +154,7 @@ pub fn all() -> Vec<Contender> {
     sets.into_iter().flatten().collect()
 }
 
-/// Whether this is a figure of a contender that [`Error::Lacking`] may leave out.
+/// Returns whether this is a figure of a contender that [`Error::Lacking`] may leave out.
 pub fn may_lack(figure: &str) -> bool {
     let name = figure.rsplit('/').next().unwrap_or_default();
     ["set-cad", "set-ifeq", "acquire-px-no-log"].contains(&name)

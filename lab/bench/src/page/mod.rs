@@ -25,7 +25,7 @@ pub fn run() -> Result<(), Error> {
     Ok(())
 }
 
-/// The page and its plots, by their path below `docs/`.
+/// Returns the page and its plots, by their path below `docs/`.
 fn files(kept: &[Ledger]) -> Result<Vec<(PathBuf, String)>, Error> {
     let Some((main, others)) = kept.split_first() else {
         return Err(Error::Usage("no figures are kept in lab/bench/figures/ (make bench)".into()));

@@ -43,7 +43,7 @@ pub fn page(main: &Ledger, others: &[Ledger], plots: &[Plot]) -> String {
     text
 }
 
-/// A section as a part of the results on another server: its headings are a level lower, and name that server.
+/// Returns a section as a part of the results on another server: its headings are a level lower, and name that server.
 fn below(section: &str, server: &str) -> String {
     let line = |line: &str| match line.starts_with("##") {
         true => format!("#{line} on {server}\n"),

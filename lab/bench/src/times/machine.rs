@@ -41,7 +41,8 @@ fn date() -> String {
     format!("{year}-{month:02}-{day:02}")
 }
 
-/// The Gregorian date of a day since 1970. Counted in years that begin in March, so that the leap day is the last.
+/// Returns the Gregorian date of a day since 1970. Counted in years that begin in March, so that the leap day is the
+/// last.
 fn civil(days: u64) -> [u64; 3] {
     let days = days + 719_468;
     let (era, day_of_era) = (days / 146_097, days % 146_097);

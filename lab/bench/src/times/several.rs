@@ -110,7 +110,7 @@ impl Client {
         Ok(Self { connection, means, owner: owners::owner(number), delete, turn: number * 1_000_003 })
     }
 
-    /// How long it took to get both locks each time, in milliseconds.
+    /// Returns how long it took to get both locks each time, in milliseconds.
     fn work(mut self, over: &AtomicBool) -> Result<Vec<f64>, Error> {
         let mut waits = Vec::new();
         while !over.load(Ordering::Relaxed) {

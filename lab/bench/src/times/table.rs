@@ -15,7 +15,7 @@ use crate::instr::grouped;
 use crate::ledger::{Figure, Ledger};
 use crate::server::Mode;
 
-/// A row a contender, a column a case; modes one below the other.
+/// Returns a row a contender, a column a case; modes one below the other.
 pub fn pairs(ledger: &Ledger) -> String {
     let mut text = String::new();
     let contenders: Vec<Contender> = contenders::all().into_iter().filter(|contender| contender.is_timed).collect();

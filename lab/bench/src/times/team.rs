@@ -122,7 +122,7 @@ impl Lane {
         Ok(batch.operations_ended)
     }
 
-    /// Whether the next batch begins with an operation.
+    /// Returns whether the next batch begins with an operation.
     fn is_between_operations(&self) -> bool {
         self.batches.get(self.turn).is_some_and(|batch| batch.begins_operation)
     }

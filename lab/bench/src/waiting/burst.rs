@@ -57,7 +57,7 @@ impl Waiter {
         Self { number, connection, wait: Resource::Lock.wait(&key, &owner), release: Resource::Lock.give(&key, &owner) }
     }
 
-    /// When the lease before it ends.
+    /// Returns when the lease before it ends.
     fn deadline(&self, first_end: Duration) -> Duration {
         let share = u32::try_from(self.number).unwrap_or(0);
         let spread = Duration::from_secs(1) * share / u32::try_from(LOCKS).unwrap_or(1);

@@ -77,7 +77,7 @@ impl Programs {
         })
     }
 
-    /// A fresh server with the module and no limit on waiters, and a client beside the crowd.
+    /// Returns a fresh server with the module and no limit on waiters, and a client beside the crowd.
     pub fn open(&self) -> Result<Open, Error> {
         let mut open = self.open_in(Mode::NoPersistence, RunsOn::Module)?;
         match open.control.call(&[b"CONFIG", b"SET", b"dlock.max-waiters", b"0"])? {
@@ -93,7 +93,7 @@ impl Programs {
         Ok((dir, dlock_testkit::Setup::of(program, self.module.clone()).conf("maxclients 10000")))
     }
 
-    /// A fresh server, and a client.
+    /// Returns a fresh server, and a client.
     pub fn open_in(&self, mode: Mode, runs_on: RunsOn) -> Result<Open, Error> {
         let dir = server::run_dir()?;
         let setup = Setup {

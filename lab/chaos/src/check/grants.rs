@@ -63,7 +63,7 @@ impl<'a> Words<'a> {
         self.keys().next().unwrap_or_default()
     }
 
-    /// Whether it is a command of this owner on this key.
+    /// Returns whether it is a command of this owner on this key.
     pub fn names(&self, key: &str, owner: &str) -> bool {
         self.third == owner && self.keys().any(|other| other == key)
     }
@@ -77,7 +77,7 @@ impl<'a> Words<'a> {
         }
     }
 
-    /// The limit of a `SACQUIRE`.
+    /// Returns the limit of a `SACQUIRE`.
     pub fn limit(&self) -> Option<u64> {
         self.first_number().filter(|_| self.verb == "SACQUIRE")
     }
@@ -86,7 +86,7 @@ impl<'a> Words<'a> {
         self.rest.split_whitespace().any(|word| word == option)
     }
 
-    /// The word after an option.
+    /// Returns the word after an option.
     pub fn value(&self, option: &str) -> Option<&'a str> {
         let mut words = self.rest.split_whitespace();
         words.find(|word| *word == option)?;

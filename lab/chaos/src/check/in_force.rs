@@ -54,7 +54,7 @@ pub fn of(record: &Record, grants: &[Grant]) -> Vec<Seen> {
 /// A token stands for one hold on each of the keys that were taken together.
 type ByToken<'a> = BTreeMap<(u64, &'a str), &'a Hold>;
 
-/// How much of its lease a hold had left, in ms, by the reply to a `CHECK` or a `RENEW`.
+/// Returns how much of its lease a hold had left, in ms, by the reply to a `CHECK` or a `RENEW`.
 fn left<'a>(call: &Call, by_token: &ByToken<'a>) -> Option<(&'a Hold, u64)> {
     let words = Words::of(&call.command)?;
     let Some((_, Reply::Int(answer))) = &call.reply else { return None };
@@ -110,7 +110,7 @@ impl Certainty<'_> {
         self.life.calls.iter().skip(self.at + 1)
     }
 
-    /// The renewals that its owner sent later: when, and the lease.
+    /// Returns the renewals that its owner sent later: when, and the lease.
     fn renewals(&self) -> impl Iterator<Item = (Micros, u64)> {
         self.later().filter_map(|call| {
             let words = Words::of(&call.command)?;
@@ -121,7 +121,7 @@ impl Certainty<'_> {
         })
     }
 
-    /// Whether the replica had it: `WAIT` on the same connection afterwards said so.
+    /// Returns whether the replica had it: `WAIT` on the same connection afterwards said so.
     fn is_acknowledged(&self) -> bool {
         let connection = self.life.calls.get(self.at).map(|call| call.connection);
         self.later().take_while(|call| Some(call.connection) == connection).any(|call| {
@@ -129,7 +129,7 @@ impl Certainty<'_> {
         })
     }
 
-    /// When its owner first sent a release that may have ended it.
+    /// Returns when its owner first sent a release that may have ended it.
     fn given_up(&self) -> Micros {
         let ends = |call: &&Call| {
             Words::of(&call.command).is_some_and(|words| {
@@ -144,7 +144,7 @@ impl Certainty<'_> {
         self.later().find(ends).map_or(Micros::MAX, |call| call.sent)
     }
 
-    /// When the connection may have ended that it was bound to.
+    /// Returns when the connection may have ended that it was bound to.
     fn unbound(&self) -> Micros {
         let is_bound = self.life.calls.iter().any(|call| {
             let words = Words::of(&call.command);
@@ -157,7 +157,7 @@ impl Certainty<'_> {
         ends.filter(|end| *end >= self.sent).min().unwrap_or_else(|| self.finished())
     }
 
-    /// When the named session may have ended that it was bound to.
+    /// Returns when the named session may have ended that it was bound to.
     fn session_end(&self) -> Micros {
         sessions::end_with_session(self.life, self.at, &self.hold.key, &self.hold.owner)
     }

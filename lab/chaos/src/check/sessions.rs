@@ -44,16 +44,16 @@ fn known_binding<'a>(life: &'a Life, at: usize, key: &str, owner: &str) -> Optio
     bindings(life, key, owner).filter(known).last()
 }
 
-/// When a hold may have ended with its session, after a call that tells of it. Where it is bound to another one later, or
-/// may be, the session that ends first decides.
+/// Returns when a hold may have ended with its session, after a call that tells of it. Where it is bound to another one
+/// later, or may be, the session that ends first decides.
 pub fn end_with_session(life: &Life, at: usize, key: &str, owner: &str) -> Micros {
     let first = known_binding(life, at, key, owner).map_or(0, |(number, _)| number);
     let later = bindings(life, key, owner).filter(|(number, _)| *number >= first);
     later.map(|(number, id)| certain_end(life, number.max(at), id)).min().unwrap_or(Micros::MAX)
 }
 
-/// Until when a session was open for certain, after a call that says that it was. It is open for its timeout from when a
-/// heartbeat was sent that was answered; where it was opened again, it had ended.
+/// Returns until when a session was open for certain, after a call that says that it was. It is open for its timeout
+/// from when a heartbeat was sent that was answered; where it was opened again, it had ended.
 fn certain_end(life: &Life, at: usize, id: &str) -> Micros {
     let beats = || life.calls.iter().enumerate().filter_map(|(at, call)| Some((at, call, Beat::of(&call.command)?)));
     let mut until = 0;
@@ -109,7 +109,7 @@ fn denial<'a>(life: &'a Life, grant: &Grant) -> Option<(usize, &'a Call, Micros)
     None
 }
 
-/// Whether something was done that may cost a session its holds: the server forgot it, stood still or jumped.
+/// Returns whether something was done that may cost a session its holds: the server forgot it, stood still or jumped.
 fn is_disturbed(faults: &[Fault], from: Micros, until: Micros) -> bool {
     let counts = |kind| !matches!(kind, Kind::ClientKilled | Kind::ClientStopped | Kind::NetworkCut | Kind::MemoryFull);
     faults.iter().any(|fault| counts(fault.kind) && fault.begin <= until && from <= fault.end + AFTERMATH_US)
@@ -150,8 +150,8 @@ fn last_beats(record: &Record) -> BTreeMap<&str, Vec<(Micros, Micros, u64)>> {
     last
 }
 
-/// When a heartbeat that was not answered has arrived, if it was still to arrive. The kernel sends again what was dropped,
-/// each time after twice as long, also of a client that is dead.
+/// Returns when a heartbeat that was not answered has arrived, if it was still to arrive. The kernel sends again what
+/// was dropped, each time after twice as long, also of a client that is dead.
 fn on_its_way(record: &Record, sent: Micros) -> Micros {
     let arrives = sent + UNDERWAY_US;
     let cuts = record.faults.iter().filter(|fault| fault.kind == Kind::NetworkCut);
@@ -171,7 +171,7 @@ fn stalled(record: &Record, from: Micros, until: Micros) -> u64 {
     gaps.sum::<u64>() + faults.map(|fault| fault.end - fault.begin).sum::<u64>()
 }
 
-/// How many sessions were opened.
+/// Returns how many sessions were opened.
 pub fn count(lives: &[Life]) -> usize {
     let calls = lives.iter().flat_map(|life| &life.calls);
     let opened = calls.filter(|call| matches!(call.reply, Some((_, Reply::Int(_)))));

@@ -33,7 +33,7 @@ pub fn longest_ms(lives: &[Life]) -> u64 {
     waits.max().unwrap_or(0)
 }
 
-/// When a request that waits was answered, and how long it was ready to wait.
+/// Returns when a request that waits was answered, and how long it was ready to wait.
 fn answered(call: &Call) -> Option<(u64, u64)> {
     let limit = Words::of(&call.command)?.number("BLOCK")?;
     Some((call.reply.as_ref()?.0, limit))

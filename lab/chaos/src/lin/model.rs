@@ -83,8 +83,8 @@ impl Model {
         states
     }
 
-    /// When this waiter may have been granted, in µs: a new token tells it. One that the owner had already, since more
-    /// permits keep it, tells nothing: it may have been in any ms up to the reply.
+    /// Returns when this waiter may have been granted, in µs: a new token tells it. One that the owner had already,
+    /// since more permits keep it, tells nothing: it may have been in any ms up to the reply.
     fn grant_times(&self, op: &Op) -> Vec<u64> {
         let now = self.naive.now();
         match token_of(&op.reply) {
@@ -298,7 +298,7 @@ impl<'a> Words<'a> {
         self.keys.first().copied()
     }
 
-    /// The owner as a number: its bytes, of which there are at most eight.
+    /// Returns the owner as a number: its bytes, of which there are at most eight.
     fn owner(&self) -> Option<Who> {
         let number =
             self.third.bytes().try_fold(0_u64, |number, byte| Some(number.checked_mul(256)? + u64::from(byte)));
@@ -321,7 +321,7 @@ impl<'a> Words<'a> {
         self.number("PX").map(Lease::For)
     }
 
-    /// The request that this command repeats or records. Its id is told by the last byte.
+    /// Returns the request that this command repeats or records. Its id is told by the last byte.
     fn asked(&self, command: Command) -> Option<Asked> {
         Some((command, self.value("REQUEST")?.bytes().last()?))
     }

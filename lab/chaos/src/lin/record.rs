@@ -169,7 +169,7 @@ impl Client<'_> {
         }
     }
 
-    /// Whether and for how long to wait.
+    /// Returns whether and for how long to wait.
     fn patience(&mut self) -> String {
         if self.random.one_in(4) { String::new() } else { format!(" BLOCK {}", 1 + self.random.below(20)) }
     }

@@ -6,7 +6,7 @@ use std::collections::HashSet;
 use super::Op;
 use super::model::Model;
 
-/// Whether there is one, for a lock that is free at first. At most [`MOST_OPS`] commands.
+/// Returns whether there is one, for a lock that is free at first. At most [`MOST_OPS`] commands.
 pub fn is_linearizable(ops: &[Op]) -> bool {
     let all = if ops.len() >= MOST_OPS { u64::MAX } else { (1 << ops.len()) - 1 };
     let mut seen = HashSet::new();
@@ -42,7 +42,7 @@ mod tests {
     use super::*;
     use crate::history::Reply;
 
-    /// A command sent and answered at these µs.
+    /// Returns a command sent and answered at these µs.
     fn op(sent: u64, replied: u64, command: &str, reply: Reply) -> Op {
         let (from_ms, until_ms) = (sent / 1000, replied / 1000);
         Op { command: command.to_owned(), from_ms, until_ms, sent, replied, reply }

@@ -182,7 +182,7 @@ fn plain(call: Call, words: &[Vec<u8>], limits: Limits) -> Result<Said, Malforme
     }
 }
 
-/// How many keys `MACQUIRE` has. There is an owner behind them.
+/// Returns how many keys `MACQUIRE` has. There is an owner behind them.
 fn plain_key_count(words: &[Vec<u8>]) -> Result<usize, Malformed> {
     let (number, words) = words.split_first().ok_or(Malformed::Arity)?;
     let number = match plain_integer("numkeys", number)? {

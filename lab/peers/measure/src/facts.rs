@@ -45,7 +45,7 @@ fn fsync() -> Result<f64> {
     Ok(took.get(100).copied().unwrap_or(f64::NAN))
 }
 
-/// The crates that speak to the servers, with their versions.
+/// Returns the crates that speak to the servers, with their versions.
 fn clients() -> String {
     let lock = include_str!("../Cargo.lock");
     let version = |name: &str| {

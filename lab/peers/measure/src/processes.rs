@@ -166,7 +166,7 @@ fn descendants<'a>(processes: impl IntoIterator<Item = &'a Process>) -> Vec<i32>
     found
 }
 
-/// The parent of each process.
+/// Returns the parent of each process.
 fn parents() -> BTreeMap<i32, i32> {
     let pids = fs::read_dir("/proc").into_iter().flatten().flatten();
     let pids = pids.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());

@@ -16,7 +16,7 @@ impl Run {
         usize::from(self.servers.is_moved(key))
     }
 
-    /// The server of a node to which a client connects.
+    /// Returns the server of a node to which a client connects.
     pub(super) fn server_of(&self, client: usize, node: usize) -> usize {
         // Some clients hear late that another server was promoted.
         let former = self.servers.former.filter(|_| client.is_multiple_of(3));

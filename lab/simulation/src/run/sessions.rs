@@ -185,7 +185,7 @@ impl Run {
     }
 }
 
-/// When a client's sessions end without a heartbeat, in ms.
+/// Returns when a client's sessions end without a heartbeat, in ms.
 const fn timeout_ms(client: usize) -> u64 {
     300 + 150 * client as u64
 }

@@ -382,7 +382,7 @@ fn of_crowd(number: u64) -> Hold {
     hold(owner(number), Mode::Shared, Token::new(number + 1).unwrap(), UnixMs::MAX, 1)
 }
 
-/// The shortest of some rounds: what else the machine does only makes a round longer.
+/// Returns the shortest of some rounds: what else the machine does only makes a round longer.
 fn time_of_ends(bound: &SessionHolds) -> Duration {
     let sessions = bound.sessions() as u64;
     let holds: Vec<Hold> = (0..100).map(|number| of_crowd(number * 197 % sessions)).collect();

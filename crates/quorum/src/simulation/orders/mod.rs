@@ -369,7 +369,7 @@ impl State {
         }
     }
 
-    /// Whether nothing more can go wrong.
+    /// Returns whether nothing more can go wrong.
     fn is_over(&self) -> bool {
         self.clients.iter().any(|actor| match &actor.doing {
             Doing::Out => true,

@@ -68,7 +68,7 @@ impl Naive {
         }
     }
 
-    /// Whether the owner passes those that wait.
+    /// Returns whether the owner passes those that wait.
     pub(super) fn may_overtake(&self, request: &Request, verdict: Verdict) -> bool {
         let [key] = *request.keys.as_slice() else { return false };
         let (owner, has) = (request.owner, |mode| self.mine(key, request.owner, mode).is_some());

@@ -101,7 +101,7 @@ impl World {
         Some((ticket, reply))
     }
 
-    /// A `RELEASE`.
+    /// Runs a `RELEASE`.
     pub fn release(&mut self, key: KeyNo, leave: Leave) -> Option<Reply> {
         if !self.may_run(&[key]) {
             return None;
@@ -138,7 +138,7 @@ impl World {
         Some(reply)
     }
 
-    /// A `RENEW`.
+    /// Runs a `RENEW`.
     pub fn renew(&mut self, key: KeyNo, renewal: Renewal) -> Option<Reply> {
         if !self.may_run(&[key]) {
             return None;
@@ -210,7 +210,7 @@ impl World {
         assert!(new.iter().all(|(_, what)| is_sweep(what)), "{reply:?} replicated {new:?}");
     }
 
-    /// How much was replicated, if nothing is due.
+    /// Returns how much was replicated, if nothing is due.
     fn replicated_so_far(&self) -> Option<usize> {
         let has_ended = self.naive.keys.iter().any(|key| key.holds.iter().any(|hold| hold.ended.is_some()));
         (!self.server.is_due() && !has_ended).then(|| self.server.space.stream().len())

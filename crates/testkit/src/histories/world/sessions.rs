@@ -27,7 +27,7 @@ impl World {
         self.heartbeat(self.clients[client], id, only, timeout);
     }
 
-    /// A heartbeat of the client that the server numbers so: 1 if it opens or keeps the session.
+    /// Runs a heartbeat of the client that the server numbers so: 1 if it opens or keeps the session.
     pub fn heartbeat(&mut self, client: u64, id: SessionNo, only: OpenIf, timeout: u64) -> Reply {
         let (session, user) = (plain::session(id), self.naive.user_of(client));
         let beat = Heartbeat { id: &session, user: plain::user(user), timeout: plain::lease(timeout), only };

@@ -49,7 +49,7 @@ impl World {
         }
     }
 
-    /// Whether the server lets a waiter in at all.
+    /// Returns whether the server lets a waiter in at all.
     fn may_be_served(&self, waiter: &Request) -> bool {
         let may = |key: &KeyNo| {
             let (name, naive) = (plain::key_name(*key), &self.naive.keys[*key]);
@@ -117,7 +117,7 @@ impl World {
         (0..KEYS.len()).flat_map(holds).collect()
     }
 
-    /// Whether the watchdog may extend the lease: a third of it has passed, or a little less.
+    /// Returns whether the watchdog may extend the lease: a third of it has passed, or a little less.
     fn may_be_extended(&self, hold: &Hold) -> bool {
         let third = hold.lease / 3;
         hold.cap != Some(hold.deadline) && self.naive.now() >= hold.deadline - hold.lease + third - third / 12

@@ -54,7 +54,7 @@ impl Way {
         }
     }
 
-    /// How long one round is looked at, at least.
+    /// Returns how long one round is looked at, at least.
     pub fn window(self) -> Duration {
         match self {
             Self::Dlock | Self::Permit | Self::Element | Self::Message | Self::Poll10 => Duration::from_millis(150),

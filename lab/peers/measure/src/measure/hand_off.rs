@@ -117,7 +117,7 @@ async fn wait_in_turn(
 /// How long the first grant may take.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// The share of pairs of whom the later one came first: 0 in order, 0.5 by chance.
+/// Returns the share of pairs of whom the later one came first: 0 in order, 0.5 by chance.
 fn out_of_order(order: &[usize]) -> f64 {
     let mut swapped = 0;
     let mut pairs = 0;

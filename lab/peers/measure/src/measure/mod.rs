@@ -74,7 +74,7 @@ impl Round {
         }
     }
 
-    /// Whether what a part leaves behind would change what the next one measures.
+    /// Returns whether what a part leaves behind would change what the next one measures.
     fn needs_other_servers(&self, last: Part, next: Part) -> bool {
         // A server is killed soon after the start of its load; sessions that end at that time are load, too.
         let dies = next == Part::Failover;
@@ -172,12 +172,12 @@ impl Part {
         }
     }
 
-    /// Whether clients stop waiting at its end, many at once.
+    /// Returns whether clients stop waiting at its end, many at once.
     fn gives_up(self) -> bool {
         matches!(self, Self::HandOff(_) | Self::Waiters)
     }
 
-    /// How long it may take: each client has to connect, and its server to start a process or a session for it.
+    /// Returns how long it may take: each client has to connect, and its server to start a process or a session for it.
     fn patience(self) -> Duration {
         let clients = match self {
             Self::Pairs(clients) | Self::HandOff(clients) => clients,

@@ -47,7 +47,7 @@ async fn said(address: &str) -> Result<String> {
     Ok(format!("etcd {}", client.status().await?.version()))
 }
 
-/// The place of the leader among the addresses.
+/// Returns the place of the leader among the addresses.
 pub async fn leader(addresses: &[String]) -> Result<usize> {
     for (at, address) in addresses.iter().enumerate() {
         let status = Client::connect([address], None).await?.status().await?;

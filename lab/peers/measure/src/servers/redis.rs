@@ -34,7 +34,7 @@ pub async fn start(made: Made, nodes: usize, on_disk: bool) -> Result<Servers> {
     Ok(servers)
 }
 
-/// A primary with one replica.
+/// Returns a primary with one replica.
 pub async fn start_with_replica() -> Result<Servers> {
     let folder = folder()?;
     let [primary, replica] = free_ports()?;
@@ -64,14 +64,14 @@ fn server(folder: &Path, port: u16, with_module: bool, settings: &[&str]) -> Res
     Process::start(&command, None, &folder.join("log"))
 }
 
-/// A path from the environment, absolute.
+/// Returns a path from the environment, absolute.
 fn variable(name: &str) -> Result<String> {
     let value = env::var(name).map_err(|_| format!("{name} is not set: `make bench-peers` sets it"))?;
     // Links stay: the name decides what the server does.
     Ok(std::path::absolute(PathBuf::from(value))?.to_string_lossy().into_owned())
 }
 
-/// The server's name and version.
+/// Returns the server's name and version.
 async fn said(address: &str) -> Result<String> {
     let mut connection = Client::open(format!("redis://{address}"))?.get_multiplexed_async_connection().await?;
     let info: String = cmd("INFO").query_async(&mut connection).await?;

@@ -71,7 +71,7 @@ async fn status(address: &str) -> Result<String> {
     Ok(text)
 }
 
-/// The place of the leader among the addresses.
+/// Returns the place of the leader among the addresses.
 pub async fn leader(addresses: &[String]) -> Result<usize> {
     for (at, address) in addresses.iter().enumerate() {
         if status(address).await?.contains("Mode: leader") {
