@@ -68,7 +68,8 @@ impl Agent {
         log: impl Fn(&str) + Send + Sync + 'static,
     ) -> Result<Self, Error> {
         let stats = Arc::new(Stats::new(Box::new(log)));
-        let locks = Locks::Quorum(Arc::new(Quorum::new(client, members, longest_lease, stats.clone())?));
+        let locks =
+            Locks::Quorum(Arc::new(Quorum::new(client, members, longest_lease, options.max_holds, stats.clone())?));
         Ok(Self::new(locks, stats, options))
     }
 

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use tokio::io::{AsyncWrite, AsyncWriteExt};
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
 use crate::agent::{Locks, Shared};
 use crate::catalog;
@@ -113,7 +113,12 @@ impl Connection {
             return Answer::Reply(Reply::error(format!("ERR wrong number of arguments for '{name}' command")));
         }
         match self.greeted(&name, request) {
-            Greeted::Answer(answer) => answer,
+            Greeted::Answer(answer) => {
+                if matches!(&answer, Answer::Reply(Reply::Error(text)) if text.starts_with("WRONGPASS")) {
+                    sleep(GUESS).await;
+                }
+                answer
+            }
             Greeted::ForServers => match self.shared.locks.clone() {
                 Locks::Quorum(quorum) => {
                     let reply = match name.as_str() {
@@ -218,6 +223,9 @@ const BEFORE_LOGIN: [&str; 4] = ["AUTH", "HELLO", "QUIT", "RESET"];
 
 /// How long a client has to log in, however often it tries.
 const LOGIN: Duration = Duration::from_secs(10);
+
+/// How long the answer to a wrong password takes: who guesses has to wait.
+const GUESS: Duration = Duration::from_millis(200);
 
 /// How long a client may take to read a reply.
 const WRITE: Duration = Duration::from_secs(10);

@@ -6,6 +6,7 @@ use crate::agent::Locks;
 use crate::catalog;
 use crate::connection::{Answer, Connection};
 use crate::resp::{Protocol, Reply, Request};
+use crate::stats::Stats;
 
 /// Whether the agent answers by itself.
 pub(crate) enum Greeted {
@@ -107,6 +108,7 @@ impl Connection {
             _ => return Reply::error("ERR syntax error"),
         };
         if !login.is(user, password) {
+            Stats::count(&self.shared.stats.wrong_passwords);
             return Reply::error("WRONGPASS invalid username-password pair or user is disabled.");
         }
         self.is_logged_in = true;

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
 use crate::agent::Shared;
@@ -15,13 +16,21 @@ pub(crate) async fn open(address: SocketAddr) -> io::Result<TcpListener> {
     TcpListener::bind(address).await.map_err(|error| io::Error::new(error.kind(), format!("{address}: {error}")))
 }
 
-/// Answers one after the other, forever: each takes no longer than a second.
+/// Answers forever: each takes no longer than a second, and one that is slow holds up no other.
 pub(crate) async fn serve(listener: TcpListener, shared: Arc<Shared>) {
+    let mut answers = JoinSet::new();
     loop {
+        while answers.len() >= AT_ONCE {
+            answers.join_next().await;
+        }
         match listener.accept().await {
-            Ok((stream, _)) => _ = timeout(PATIENCE, answer(stream, &shared)).await,
+            Ok((stream, _)) => {
+                let shared = shared.clone();
+                answers.spawn(async move { _ = timeout(PATIENCE, answer(stream, &shared)).await });
+            }
             Err(_) => sleep(Duration::from_millis(100)).await,
         }
+        while answers.try_join_next().is_some() {}
     }
 }
 
@@ -45,4 +54,6 @@ async fn answer(mut stream: TcpStream, shared: &Shared) -> io::Result<()> {
 }
 
 const PATIENCE: Duration = Duration::from_secs(1);
+/// How many are answered at once.
+const AT_ONCE: usize = 16;
 const MAX_HEAD: usize = 8192;

@@ -38,6 +38,8 @@ pub struct Options {
     pub login: Option<Login>,
     /// How many clients may be connected.
     pub max_clients: usize,
+    /// How many locks may be held over a quorum.
+    pub max_holds: usize,
     /// After how long a silent client is disconnected. `None`: never, because a connection may be a session.
     pub idle: Option<Duration>,
     /// Where to serve metrics.
@@ -50,7 +52,7 @@ pub struct Options {
 
 impl Options {
     /// Returns options to listen there; everything else is as it is unless set: sockets are for this user only, without
-    /// a login, for 4,096 clients.
+    /// a login, for 4,096 clients and 20,000 locks.
     pub fn new(listen: Vec<Listen>) -> Self {
         Self {
             listen,
@@ -58,6 +60,7 @@ impl Options {
             remote: false,
             login: None,
             max_clients: 4096,
+            max_holds: 20_000,
             idle: None,
             metrics: None,
             keep: false,

@@ -42,6 +42,10 @@ pub struct AgentOptions {
     #[arg(long, value_name = "N", default_value_t = 4096)]
     max_clients: usize,
 
+    /// How many locks may be held (quorum only): one takes 13 kB of memory, and more with a long name
+    #[arg(long, value_name = "N", default_value_t = 20_000)]
+    max_holds: usize,
+
     /// Disconnect a client that is silent for this long [default: never, since a connection may be a session]
     #[arg(long, value_name = "TIME", value_parser = duration)]
     idle: Option<Duration>,
@@ -96,6 +100,7 @@ impl AgentOptions {
         options.remote = self.remote;
         options.login = login;
         options.max_clients = self.max_clients;
+        options.max_holds = self.max_holds;
         options.idle = self.idle;
         options.metrics = self.metrics;
         options.keep = self.keep;

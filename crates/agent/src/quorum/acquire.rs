@@ -45,6 +45,7 @@ impl Quorum {
         match self.wanted(command, request, connection) {
             Ok(wanted) => match self.own(&wanted) {
                 Some(reply) => Some(reply),
+                None if self.table.len() >= self.max_holds => Some(Reply::error(TOO_MANY)),
                 None => self.wait(wanted, gone).await,
             },
             Err(reply) => Some(reply),
@@ -234,6 +235,8 @@ fn uuid() -> [u8; 16] {
 }
 
 const DEADLOCK: &str = "DEADLOCK the owner holds the lock already, and over a quorum nobody enters it again";
+
+const TOO_MANY: &str = "ERR max number of locks reached: --max-holds";
 
 /// The longest owner that shows on the servers.
 const MAX_LABEL: usize = 128;

@@ -34,6 +34,8 @@ pub(crate) struct Quorum {
     members: Members,
     default_lease: Duration,
     max_lease: Lease,
+    /// The most holds that the table takes.
+    max_holds: usize,
     table: Table,
     sessions: Sessions,
     waiting: Waiting,
@@ -46,13 +48,19 @@ impl Quorum {
     /// # Errors
     ///
     /// [`Error::Invalid`] if no lease is short enough.
-    pub fn new(client: Client, members: &[Client], longest: Duration, stats: Arc<Stats>) -> Result<Self, Error> {
+    pub fn new(
+        client: Client,
+        members: &[Client],
+        longest: Duration,
+        max_holds: usize,
+        stats: Arc<Stats>,
+    ) -> Result<Self, Error> {
         let ms = u64::try_from(hold::of_clients(longest).as_millis()).unwrap_or(u64::MAX).min(Lease::MAX.get());
         let max_lease = Lease::new(ms).ok_or_else(|| Error::Invalid("the longest lease is too short".to_owned()))?;
         let default_lease = DEFAULT_LEASE.min(Duration::from_millis(ms));
         let members = Members::new(members)?;
         let (table, sessions, waiting) = (Table::new(stats), Sessions::default(), Waiting::default());
-        Ok(Self { client, members, default_lease, max_lease, table, sessions, waiting })
+        Ok(Self { client, members, default_lease, max_lease, max_holds, table, sessions, waiting })
     }
 
     /// Answers a command whose name begins with `DLOCK.`. `None`: the client is gone.

@@ -1,6 +1,7 @@
 //! The locks that the agent holds, by name and owner, and the tasks that keep them.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -20,6 +21,7 @@ type Unconfirmed = HashMap<(Vec<u8>, Owner), Instant>;
 #[derive(Clone)]
 pub(crate) struct Table {
     holds: Arc<Mutex<Holds>>,
+    count: Arc<AtomicUsize>,
     /// Until when locks may be held whose release no majority has confirmed.
     unconfirmed: Arc<Mutex<Unconfirmed>>,
     /// Releases that no client waits for.
@@ -29,7 +31,13 @@ pub(crate) struct Table {
 
 impl Table {
     pub fn new(stats: Arc<Stats>) -> Self {
-        Self { holds: Arc::default(), unconfirmed: Arc::default(), releases: Arc::default(), stats }
+        Self {
+            holds: Arc::default(),
+            count: Arc::default(),
+            unconfirmed: Arc::default(),
+            releases: Arc::default(),
+            stats,
+        }
     }
 
     /// Returns the owner's live hold.
@@ -50,7 +58,7 @@ impl Table {
 
     /// Returns how many holds there are.
     pub fn len(&self) -> usize {
-        self.holds().values().map(Vec::len).sum()
+        self.count.load(Ordering::Relaxed)
     }
 
     /// Adds a hold and begins to keep it, unless its owner has one: then the other is returned.
@@ -61,6 +69,7 @@ impl Table {
             return Err(other.clone());
         }
         of_key.push(hold.clone());
+        self.count.fetch_add(1, Ordering::Relaxed);
         drop(holds);
         self.unconfirmed().remove(&(hold.key.clone(), hold.owner.clone()));
         Stats::count(&self.stats.grants);
@@ -72,7 +81,9 @@ impl Table {
     fn remove(&self, hold: &Arc<Hold>) {
         let mut holds = self.holds();
         if let Some(of_key) = holds.get_mut(&hold.key) {
+            let before = of_key.len();
             of_key.retain(|other| !Arc::ptr_eq(other, hold));
+            self.count.fetch_sub(before - of_key.len(), Ordering::Relaxed);
             if of_key.is_empty() {
                 holds.remove(&hold.key);
             }
@@ -156,6 +167,7 @@ impl Table {
     /// Takes out all holds, for an agent that stops, and returns their guards.
     pub async fn clear(&self) -> Vec<Guard> {
         let holds: Vec<_> = self.holds().drain().flat_map(|(_, holds)| holds).collect();
+        self.count.fetch_sub(holds.len(), Ordering::Relaxed);
         let mut guards = Vec::new();
         for hold in holds.into_iter().filter(|hold| hold.finish()) {
             guards.extend(hold.take().await);

@@ -129,6 +129,12 @@ fn a_stranger_has_to_log_in_and_may_send_little_before() {
     stranger.send_raw(b"*2\r\n$4\r\nAUTH\r\n$5000\r\n");
     assert!(stranger.read().unwrap_err().contains("too long"));
     assert!(!agent.log().contains("s3cret"));
+    assert!(client.text("INFO agent").contains("agent_wrong_passwords:4\r\n"));
+    // Each guess takes a while.
+    let watch = Stopwatch::start();
+    let mut guesser = agent.client();
+    (0..5).for_each(|_| assert!(guesser.error("AUTH app wrong").starts_with("WRONGPASS")));
+    assert!(watch.elapsed() > Duration::from_millis(900), "{:?}", watch.elapsed());
 }
 
 #[test]
@@ -262,4 +268,21 @@ fn clients_that_look_at_a_lock_with_many_waiters_take_turns() {
     let grown = most.saturating_sub(before);
     eprintln!("{grown} bytes for 400 clients that look");
     assert!(grown < 48 << 20, "{grown}");
+}
+
+#[test]
+fn locks_over_the_limit_are_refused_until_there_is_room() {
+    let servers = servers(3);
+    let agent = Agent::over_with(&servers, &["--max-holds", "10"]);
+    let mut client = agent.client();
+    for at in 0..10 {
+        client.int(format!("DLOCK.ACQUIRE k{at} a PX 20000 REQUEST 1"));
+    }
+    assert!(client.error("DLOCK.ACQUIRE more a BLOCK 0").contains("--max-holds"));
+    // A repeat is no other lock.
+    client.int("DLOCK.ACQUIRE k3 a PX 20000 REQUEST 1");
+    client.nil("DLOCK.RELEASE k3 b");
+    assert_eq!(client.int("DLOCK.RELEASE k3 a"), 1);
+    client.int("DLOCK.ACQUIRE more a");
+    assert!(client.error("DLOCK.ACQUIRE k3 a").contains("--max-holds"));
 }
