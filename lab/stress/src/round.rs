@@ -241,6 +241,7 @@ impl Round {
             match judge(&mut self.looker, &mut model, before, Instant::now() > settled) {
                 Ok(()) => {
                     self.model = model;
+                    self.meet_caps();
                     break;
                 }
                 Err(_) if is_soon && Instant::now() < deadline => {
@@ -274,13 +275,22 @@ impl Round {
 
     pub(super) fn count(&mut self, reply: &Reply) {
         self.reach(match reply {
-            Reply::Token(_) | Reply::FreshOwner(..) | Reply::Numbered(..) => "granted",
+            Reply::Token(_) | Reply::FreshOwner(..) => "granted",
+            Reply::Numbered(..) => "granted with a number",
             Reply::Integer(_) | Reply::Positive | Reply::AtLeast(_) | Reply::Either | Reply::Ok => "done",
             Reply::Nil => "nil",
             Reply::Error(begin) => begin,
             Reply::All(_) => "transaction",
             Reply::Later => "waits",
         });
+    }
+
+    /// Notes whether there are holds with a cap, and such as cannot be extended any more.
+    fn meet_caps(&mut self) {
+        let capped = self.model.holds().filter(|(_, hold)| hold.cap.is_some());
+        let at_cap: Vec<bool> = capped.map(|(_, hold)| hold.cap == Some(hold.deadline)).collect();
+        self.reach_if("a hold has a cap", !at_cap.is_empty());
+        self.reach_if("a hold has reached its cap", at_cap.contains(&true));
     }
 
     pub(super) fn reach_if(&mut self, what: &str, is_reached: bool) {
