@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 )
@@ -63,6 +64,13 @@ func (e ServerError) mayRepeat() bool {
 		return strings.Contains(string(e), "state changed")
 	}
 	return false
+}
+
+// writesNothing returns whether the server writes nothing at present, and so renews nothing. The hold is still there until
+// its lease ends.
+func writesNothing(err error) bool {
+	var answer ServerError
+	return errors.As(err, &answer) && slices.Contains([]string{"NOREPLICAS", "MISCONF", "BUSY"}, answer.Code())
 }
 
 // isStarting returns whether a reply is that of a server that is starting, or of an agent that reaches no server: it is no

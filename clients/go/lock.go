@@ -181,7 +181,7 @@ func (l *Lock) renewAlways(ctx context.Context) {
 			pause = l.sureLease() / 3
 		case ctx.Err() != nil:
 			return
-		case errors.Is(err, ErrUnreachable), errors.Is(err, ErrTooFewReplicas):
+		case errors.Is(err, ErrUnreachable), errors.Is(err, ErrTooFewReplicas), writesNothing(err):
 			pause = min(l.sureLease()/30, time.Second)
 		default:
 			l.lose(err)

@@ -99,6 +99,22 @@ func TestALockIsRenewedUntilItIsReleased(t *testing.T) {
 	s.isFree("job")
 }
 
+// After a failover, the new primary may have no replica yet.
+func TestARenewalThatIsRefusedForNowIsTriedAgain(t *testing.T) {
+	t.Parallel()
+	s := startServer(t)
+	client := newClient(t, s.address(), dlock.WithoutSession())
+	lock := acquire(t, client, "job", dlock.WithLease(6*time.Second))
+	s.call("CONFIG", "SET", "min-replicas-to-write", "1")
+	eventually(t, "a renewal is refused", func() bool { return s.info("errorstats", "errorstat_NOREPLICAS") != "" })
+	s.call("CONFIG", "SET", "min-replicas-to-write", "0")
+	eventually(t, "the next one succeeds", func() bool { return s.info("dlock", "dlock_renewals") != "0" })
+	if lock.Context().Err() != nil {
+		t.Fatalf("lost: %v", context.Cause(lock.Context()))
+	}
+	release(t, lock)
+}
+
 func TestALockThatIsDeletedIsLost(t *testing.T) {
 	t.Parallel()
 	s := startServer(t)

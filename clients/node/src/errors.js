@@ -102,6 +102,15 @@ function mayRepeat(error) {
 }
 
 /**
+ * Whether the server writes nothing at present, and so renews nothing. The hold is still there until its lease ends.
+ *
+ * @param {unknown} error
+ */
+function writesNothing(error) {
+  return /^(NOREPLICAS|MISCONF|BUSY) /.test(messageOf(error));
+}
+
+/**
  * Whether the key is no lock.
  *
  * @param {unknown} error
@@ -137,4 +146,5 @@ module.exports = {
   isNotPermitted,
   isWrongType,
   mayRepeat,
+  writesNothing,
 };

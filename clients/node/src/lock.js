@@ -3,7 +3,7 @@
 
 const { ask, soon } = require('./ask.js');
 const { Attempts } = require('./attempts.js');
-const { LockLost, NoAnswer, TooFewReplicas, mayRepeat } = require('./errors.js');
+const { LockLost, NoAnswer, TooFewReplicas, mayRepeat, writesNothing } = require('./errors.js');
 const { learnCaps } = require('./info.js');
 const { checkLease, firstLease } = require('./options.js');
 const { waitFor } = require('./queue.js');
@@ -254,7 +254,7 @@ class Lock {
       if (!this.#isOver) this.keep();
     } catch (error) {
       if (this.#isOver) return;
-      if (!mayRepeat(error)) {
+      if (!mayRepeat(error) && !writesNothing(error)) {
         this.#lose('it could not be renewed', error);
         return;
       }

@@ -71,6 +71,20 @@ withEachClient(({ key, run, open, close }) => {
     await untilWaiting(server.run, 'job', 0);
   });
 
+  test('a renewal that the server refuses for now is tried again', async () => {
+    const server = await start();
+    const dlock = new DLock(await open({ at: server.port }));
+    // After a failover, the new primary may have no replica yet.
+    const info = async (/** @type {string} */ section) => String(await server.run('INFO', section));
+    await dlock.using('job', { lease: 6000 }, async (signal) => {
+      await server.run('CONFIG', 'SET', 'min-replicas-to-write', '1');
+      await until('a renewal is refused', async () => /NOREPLICAS/.test(await info('errorstats')));
+      await server.run('CONFIG', 'SET', 'min-replicas-to-write', '0');
+      await until('the next one succeeds', async () => /dlock_renewals:[1-9]/.test(await info('dlock')));
+      assert(!signal.aborted);
+    });
+  });
+
   test('a server that comes back near the end of the limit is found', async () => {
     const server = await start();
     const dlock = new DLock(await open({ at: server.port }));

@@ -462,7 +462,8 @@ public final class Hold implements AutoCloseable {
                     request.isSession() && request.replicas == null ? look() : renewed();
             renewal.whenComplete((ok, failed) -> {
                 Throwable reason = Futures.cause(failed);
-                if (failed != null && !Unanswered.mayRepeat(reason) && !(reason instanceof TooFewReplicasException)) {
+                boolean isForNow = Unanswered.mayRepeat(reason) || Unanswered.writesNothing(reason);
+                if (failed != null && !isForNow && !(reason instanceof TooFewReplicasException)) {
                     lose("it cannot be renewed", reason);
                     return;
                 }

@@ -1,5 +1,7 @@
 package dlock;
 
+import java.util.List;
+
 /**
  * A command was not answered, and perhaps not sent. It may be sent again. This exception does not leave the package.
  */
@@ -8,6 +10,15 @@ final class Unanswered extends RuntimeException {
 
     Unanswered(String message, Throwable cause) {
         super(message, cause);
+    }
+
+    /**
+     * Returns whether the server writes nothing at present, and so renews nothing. The hold is still there until its lease
+     * ends.
+     */
+    static boolean writesNothing(Throwable failure) {
+        return failure instanceof ServerException
+                && List.of("NOREPLICAS", "MISCONF", "BUSY").contains(((ServerException) failure).code());
     }
 
     /**

@@ -6,6 +6,7 @@ import static org.junit.jupiter.api.Assertions.assertFalse;
 import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
+import java.nio.charset.StandardCharsets;
 import java.time.Duration;
 import java.util.LinkedHashMap;
 import java.util.Map;
@@ -44,6 +45,19 @@ final class HoldTimeTest {
         CompletableFuture<LockLostException> lost = new CompletableFuture<>();
         hold.onLost(lost::complete);
         return lost;
+    }
+
+    /** After a failover, the new primary may have no replica yet. */
+    @Test
+    void a_renewal_that_is_refused_for_now_is_tried_again() throws Exception {
+        Hold hold = client.lock("job").withLease(Lease.renewed(ms(6000))).acquire();
+        server.run("CONFIG", "SET", "min-replicas-to-write", "1");
+        soon("a renewal is refused", () ->
+                new String((byte[]) server.run("INFO", "errorstats"), StandardCharsets.UTF_8).contains("NOREPLICAS"));
+        server.run("CONFIG", "SET", "min-replicas-to-write", "0");
+        soon("the next one succeeds", () -> server.figure("dlock", "dlock_renewals") > 0);
+        assertTrue(hold.isHeld());
+        hold.release();
     }
 
     @Test
