@@ -198,7 +198,8 @@ func (l *Lock) patience() time.Duration {
 	return defaultAnswer
 }
 
-// Extend sets the lease again, counted from now. 0 keeps its length.
+// Extend sets the lease again, counted from now. 0 keeps its length. If an answer is lost, the lock counts from then on
+// with the shortest lease that the server may have.
 func (l *Lock) Extend(ctx context.Context, lease time.Duration) error {
 	if lease != 0 && (lease < shortestLease || lease > longestLease) {
 		return fmt.Errorf("dlock: a lease is between %v and %v, not %v", shortestLease, longestLease, lease)
