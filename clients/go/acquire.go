@@ -281,6 +281,9 @@ func (a *attempt) inTurn(lastHeard func() time.Time, more time.Duration, enter f
 			a.heard = later(a.heard, lastHeard())
 		}
 		err := enter(a.givesUp().Add(more))
+		if err == nil {
+			return nil // The caller will leave, even if it has been canceled meanwhile.
+		}
 		if a.io.Err() != nil {
 			return &canceled{context.Cause(a.io)}
 		}
