@@ -435,6 +435,20 @@ func withSlot(reply []any, sent time.Time) *grant {
 	return &grant{token: token, slot: int(slot), sent: sent}
 }
 
+// seesAnEnd is how long a server that answers may take to see the end of a connection.
+const seesAnEnd = 50 * time.Millisecond
+
+func pauseFor(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
 // settle releases behind the caller what its owners may have been granted.
 func (a *attempt) settle() {
 	if len(a.debts) == 0 {
@@ -442,12 +456,18 @@ func (a *attempt) settle() {
 	}
 	var commands []command
 	for _, owner := range a.debts {
-		if a.client.isOver() || a.inside {
-			// The wait may go on: on a connection that cannot be closed, or because the server has not yet seen the end of
-			// its own. It would be granted the lock behind the release. This takes over its place, and ends at once.
+		if a.client.isOver() {
+			// The wait may go on, on a connection that cannot be closed. This takes over its place, and ends at once.
 			commands = append(commands, a.target.acquire(owner, "PX", millis(shortestLease), "REQUEST", a.request, "BLOCK", "1"))
 		}
 		commands = append(commands, a.target.releaseAll(owner)...)
 	}
-	a.client.behind(func() { a.client.releaseBehind(a.target.keys[0], commands, a.usesSession()) })
+	c, key, kept, waited := a.client, a.target.keys[0], a.usesSession(), a.inside && !a.client.isOver()
+	c.behind(func() {
+		c.releaseBehind(key, commands, kept)
+		if waited && pauseFor(c.last, seesAnEnd) == nil {
+			// The server may have granted the lock to a connection whose end it had not yet seen.
+			c.releaseBehind(key, commands, kept)
+		}
+	})
 }
