@@ -38,6 +38,10 @@ redis_module! {
 }
 
 fn load(context: &Context, arguments: &[RedisString]) -> Status {
+    if let Some(function) = ffi::missing() {
+        context.log_warning(&format!("dlock: this server is too old: it has no {function}"));
+        return Status::Err;
+    }
     ffi::log_panics();
     ffi::this_is_the_main_thread();
     let arguments: Vec<&[u8]> = arguments.iter().map(RedisString::as_slice).collect();

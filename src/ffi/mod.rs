@@ -24,16 +24,61 @@
 //! | `main_thread` | module state, which only the thread of the event loop may use |
 //!
 //! Functions of the server are optional pointers, filled at load. Functions that every supported server has are called by
-//! [`api!`]; the others are checked where they are used.
+//! [`api!`]: the module is not loaded if one of them is missing ([`missing`]). The others are checked where they are used.
 
-/// Calls a function of the module API that every supported server has.
+/// Calls a function of the module API that every supported server has. Unsafe, as all of them are.
 macro_rules! api {
     ($name:ident($($argument:expr),* $(,)?)) => {
         match ::redis_module::raw::$name {
-            Some(function) => function($($argument),*),
-            None => panic!(concat!(stringify!($name), " is missing on this server")),
+            Some(function) => {
+                let () = $crate::ffi::required::$name;
+                function($($argument),*)
+            }
+            // The load has refused a server without it.
+            None => ::std::hint::unreachable_unchecked(),
         }
     };
+}
+
+/// Lists the functions that [`api!`] may call.
+macro_rules! require {
+    ($($name:ident)*) => {
+        #[allow(non_upper_case_globals, dead_code, reason = "the server's names; some are called in debug builds only")]
+        mod required {
+            $(pub const $name: () = ();)*
+        }
+
+        /// Returns the first of the functions that the module needs and this server does not have.
+        pub fn missing() -> Option<&'static str> {
+            // SAFETY: the server has filled the pointers in, and nobody changes them.
+            let found = unsafe { [$((stringify!($name), { raw::$name }.is_some())),*] };
+            found.into_iter().find(|(_, is_there)| !is_there).map(|(name, _)| name)
+        }
+    };
+}
+
+require! {
+    RedisModule_AvoidReplicaTraffic RedisModule_BlockClientOnKeys RedisModule_Call RedisModule_CallReplyArrayElement
+    RedisModule_CallReplyStringPtr RedisModule_CallReplyType RedisModule_CloseKey RedisModule_CreateCommand
+    RedisModule_CreateString RedisModule_CreateTimer RedisModule_DeleteKey RedisModule_DigestAddStringBuffer
+    RedisModule_DigestEndSequence RedisModule_EmitAOF RedisModule_EventLoopAddOneShot RedisModule_Free
+    RedisModule_FreeCallReply RedisModule_FreeModuleUser RedisModule_FreeServerInfo RedisModule_FreeString
+    RedisModule_GetAbsExpire RedisModule_GetBlockedClientPrivateData RedisModule_GetClientId
+    RedisModule_GetClientInfoById RedisModule_GetCommand RedisModule_GetContextFlags RedisModule_GetContextFromIO
+    RedisModule_GetDbIdFromIO RedisModule_GetDbIdFromOptCtx RedisModule_GetDetachedThreadSafeContext
+    RedisModule_GetKeyNameFromIO RedisModule_GetKeyNameFromOptCtx RedisModule_GetSelectedDb RedisModule_GetServerInfo
+    RedisModule_InfoAddFieldCString RedisModule_InfoAddFieldULongLong RedisModule_InfoAddSection RedisModule_IsIOError
+    RedisModule_IsKeysPositionRequest RedisModule_KeyAtPosWithFlags RedisModule_KeyType RedisModule_LoadConfigs
+    RedisModule_LoadStringBuffer RedisModule_Log RedisModule_LogIOError RedisModule_ModuleTypeGetType
+    RedisModule_ModuleTypeGetValue RedisModule_ModuleTypeSetValue RedisModule_NotifyKeyspaceEvent RedisModule_OpenKey
+    RedisModule_RegisterInfoFunc RedisModule_RegisterNumericConfig RedisModule_Replicate RedisModule_ReplicateVerbatim
+    RedisModule_ReplyWithArray RedisModule_ReplyWithCallReply RedisModule_ReplyWithError RedisModule_ReplyWithLongLong
+    RedisModule_ReplyWithMap RedisModule_ReplyWithNull RedisModule_ReplyWithSimpleString
+    RedisModule_ReplyWithStringBuffer RedisModule_SaveStringBuffer RedisModule_Scan RedisModule_ScanCursorCreate
+    RedisModule_ScanCursorDestroy RedisModule_SelectDb RedisModule_ServerInfoGetFieldC RedisModule_SetAbsExpire
+    RedisModule_SetCommandInfo RedisModule_SetDisconnectCallback RedisModule_SetModuleOptions
+    RedisModule_SignalModifiedKey RedisModule_StopTimer RedisModule_StringPtrLen RedisModule_SubscribeToKeyspaceEvents
+    RedisModule_SubscribeToServerEvent RedisModule_UnblockClient
 }
 
 pub mod acl;
