@@ -24,6 +24,7 @@
 use core::fmt;
 
 use crate::holds::{Holds, Trash};
+use crate::sink::{SHORT, Short, Sink};
 use crate::{Change, Command, Effect, Expiry, Extras, Hold, Lease, Lock, Mode, Owner, RequestId, Token, UnixMs};
 
 /// Why bytes are not a lock or an effect.
@@ -82,8 +83,28 @@ pub fn decode_lock(bytes: &[u8]) -> Result<Lock, DecodeError> {
 
 /// Appends the bytes of an effect.
 pub fn encode_effect(effect: &Effect, out: &mut Vec<u8>) {
+    put_effect(effect, out);
+}
+
+/// Runs `body` with the bytes of an effect. Nearly all are short: those are not allocated.
+#[inline]
+pub fn with_encoded_effect<R>(effect: &Effect, body: impl FnOnce(&[u8]) -> R) -> R {
+    let mut place = [0; SHORT];
+    let mut short = Short::new(&mut place);
+    put_effect(effect, &mut short);
+    match short.bytes() {
+        Some(bytes) => body(bytes),
+        None => {
+            let mut long = Vec::new();
+            put_effect(effect, &mut long);
+            body(&long)
+        }
+    }
+}
+
+fn put_effect(effect: &Effect, out: &mut impl Sink) {
     let kind = match &effect.change {
-        Change::Put { expiry: Expiry::Anew, hold } => return encode_put(effect.clock, hold, out),
+        Change::Put { expiry: Expiry::Anew, hold } => head(version_of(hold), PUT_ANEW),
         Change::Put { expiry: Expiry::Keep, hold } => head(version_of(hold), PUT_KEEP),
         Change::Put { expiry: Expiry::Leave, hold } => head(version_of(hold).max(VERSION_2), PUT_LEAVE),
         Change::Remove { mode: Some(Mode::Exclusive), .. } => head(VERSION_1, REMOVE_EXCLUSIVE),
@@ -91,12 +112,12 @@ pub fn encode_effect(effect: &Effect, out: &mut Vec<u8>) {
         Change::Remove { mode: None, .. } => head(VERSION_1, REMOVE_BOTH),
         Change::Sweep => head(VERSION_1, SWEEP),
     };
-    out.push(kind);
+    out.put(kind);
     put_number(out, effect.clock.get());
     match &effect.change {
         Change::Put { hold, .. } => put_hold(out, hold, effect.clock),
         Change::Remove { owner, .. } => {
-            out.push(owner_flag(owner));
+            out.put(owner_flag(owner));
             put_owner(out, owner);
         }
         Change::Sweep => {}
@@ -105,7 +126,7 @@ pub fn encode_effect(effect: &Effect, out: &mut Vec<u8>) {
 
 /// Appends the bytes of the effect that gives this hold: a [`Change::Put`] that sets the TTL anew.
 pub fn encode_put(clock: UnixMs, hold: &Hold, out: &mut Vec<u8>) {
-    out.push(head(version_of(hold), PUT_ANEW));
+    out.put(head(version_of(hold), PUT_ANEW));
     put_number(out, clock.get());
     put_hold(out, hold, clock);
 }
@@ -144,7 +165,7 @@ const fn head(version: u8, kind: u8) -> u8 {
     version << 4 | kind
 }
 
-fn put_hold(out: &mut Vec<u8>, hold: &Hold, reference: UnixMs) {
+fn put_hold(out: &mut impl Sink, hold: &Hold, reference: UnixMs) {
     let due = hold.deadline == reference.plus(hold.lease);
     let mode = match hold.mode {
         Mode::Exclusive => 0,
@@ -152,7 +173,7 @@ fn put_hold(out: &mut Vec<u8>, hold: &Hold, reference: UnixMs) {
     };
     let (request, cap, slot) = (hold.request(), hold.cap(), hold.slot());
     let has = |flag, is_there| if is_there { flag } else { 0 };
-    out.push(
+    out.put(
         mode | owner_flag(&hold.owner)
             | has(FLAG_DUE, due)
             | has(FLAG_REQUEST, request.is_some())
@@ -167,7 +188,7 @@ fn put_hold(out: &mut Vec<u8>, hold: &Hold, reference: UnixMs) {
     }
     put_difference(out, hold.token.get(), micros(reference));
     if let Some(request) = request {
-        out.push(match request.command() {
+        out.put(match request.command() {
             Command::Acquire => ACQUIRE,
             Command::Racquire => RACQUIRE,
             Command::Rlock => RLOCK,
@@ -177,7 +198,7 @@ fn put_hold(out: &mut Vec<u8>, hold: &Hold, reference: UnixMs) {
             Command::Macquire => MACQUIRE,
         });
         put_number(out, request.id().len() as u64);
-        out.extend_from_slice(request.id());
+        out.put_all(request.id());
     }
     if let Some(cap) = cap {
         put_number(out, cap.since(hold.deadline));
@@ -191,28 +212,33 @@ fn owner_flag(owner: &Owner) -> u8 {
     if owner.as_uuid().is_some() { FLAG_UUID } else { 0 }
 }
 
-fn put_owner(out: &mut Vec<u8>, owner: &Owner) {
+fn put_owner(out: &mut impl Sink, owner: &Owner) {
     match owner.as_uuid() {
-        Some(bytes) => out.extend_from_slice(&bytes),
+        Some(bytes) => out.put_all(&bytes),
         None => {
             let text = owner.text();
             put_number(out, text.len() as u64);
-            out.extend_from_slice(&text);
+            out.put_all(&text);
         }
     }
 }
 
-fn put_difference(out: &mut Vec<u8>, value: u64, reference: u64) {
+fn put_difference(out: &mut impl Sink, value: u64, reference: u64) {
     let difference = value.wrapping_sub(reference).cast_signed();
     put_number(out, ((difference << 1) ^ (difference >> 63)).cast_unsigned());
 }
 
-fn put_number(out: &mut Vec<u8>, mut number: u64) {
+fn put_number(out: &mut impl Sink, mut number: u64) {
+    // A time: the same bytes at once.
+    if number >> 35 != 0 {
+        out.put_all(&[0, 7, 14, 21, 28].map(|shift| (number >> shift).to_le_bytes()[0] | 0x80));
+        number >>= 35;
+    }
     while number >= 0x80 {
-        out.push(number.to_le_bytes()[0] | 0x80);
+        out.put(number.to_le_bytes()[0] | 0x80);
         number >>= 7;
     }
-    out.push(number.to_le_bytes()[0]);
+    out.put(number.to_le_bytes()[0]);
 }
 
 fn micros(time: UnixMs) -> u64 {

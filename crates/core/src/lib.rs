@@ -33,11 +33,12 @@ mod holds;
 mod lock;
 mod owner;
 mod session;
+mod sink;
 mod types;
 mod view;
 
 pub use clock::TokenClock;
-pub use codec::{DecodeError, decode_effect, decode_lock, encode_effect, encode_lock, encode_put};
+pub use codec::{DecodeError, decode_effect, decode_lock, encode_effect, encode_lock, encode_put, with_encoded_effect};
 pub use effect::{Applied, Change, Effect, Expiry, Memory};
 pub use engine::{Engine, Keyspace};
 pub use holds::Trash;
