@@ -10,7 +10,7 @@ use crate::ffi::hooks::{Hooks, Origin, server_flags};
 use crate::ffi::scan::has_lock;
 use crate::keyspace::ServerKeys;
 use crate::outputs::send;
-use crate::state::{concerns, note, read_engine, tell, with_engine};
+use crate::state::{concerns, note, read_engine, set_settings, tell, with_engine};
 
 /// The functions that the server calls.
 pub const HOOKS: Hooks = Hooks {
@@ -21,7 +21,7 @@ pub const HOOKS: Hooks = Hooks {
     token_loaded,
     input,
     flushing,
-    setting_changed: || tell(|_, _| ()),
+    setting_changed: || tell(|engine, _| set_settings(engine)),
     aof_load_begins: aof::load_begins,
     load_ends: aof::load_ends,
     turn_ends: aof::turn_ends,

@@ -14,6 +14,8 @@ pub struct ServerKeys<'a, 'call> {
     /// The keys of the running command; none in the timer.
     own: &'a [KeyName<'a>],
     db: i32,
+    /// The name of the last key that is not among these.
+    other: Option<KeyName<'static>>,
     /// The client's user, once looked up.
     user: Option<Option<User>>,
     /// The last look at a key removed it: it had expired.
@@ -27,19 +29,19 @@ impl<'a, 'call> ServerKeys<'a, 'call> {
     /// is in database `db`.
     #[inline]
     pub fn new(context: &'a mut Context<'call>, db: i32, own: &'a [KeyName<'a>]) -> ServerKeys<'a, 'call> {
-        ServerKeys { context, own, db, user: None, has_removed: false, accepts_writes: false }
+        ServerKeys { context, own, db, other: None, user: None, has_removed: false, accepts_writes: false }
     }
 
     /// Returns the server's string of a name, which a command brings along. The context is in its database then.
     #[inline]
-    fn find<'s>(&'s mut self, name: Name<'_>) -> (&'s mut Context<'call>, KeyName<'s>) {
+    fn find<'s>(&'s mut self, name: Name<'_>) -> (&'s mut Context<'call>, &'s KeyName<'s>) {
         if name.db != self.db && self.context.select_db(name.db) {
             self.db = name.db;
         }
         let is_it = |own: &&KeyName<'a>| std::ptr::eq(own.bytes(), name.key);
         let string = match self.own.iter().find(is_it) {
-            Some(own) => own.again(),
-            None => KeyName::new(name.key),
+            Some(own) => own,
+            None => self.other.insert(KeyName::new(name.key)),
         };
         (self.context, string)
     }
@@ -75,8 +77,7 @@ impl Keyspace for ServerKeys<'_, '_> {
             return Permission::Full;
         }
         let (context, string) = self.find(name);
-        let (permission, has_removed) = key::permission(context, &string);
-        drop(string);
+        let (permission, has_removed) = key::permission(context, string);
         self.has_removed = has_removed;
         self.accepts_writes = permission == Permission::Full;
         permission

@@ -12,7 +12,7 @@ use crate::ffi::command::ErrorReply;
 use crate::ffi::context::Context;
 use crate::ffi::spec::Spec;
 use crate::ffi::strings::KeyName;
-use crate::state::{Outputs, recycle};
+use crate::state::{OutputList, Outputs, recycle};
 
 /// Sends what a command leads to: `reply` writes its own reply, unless it returns an error. `own` are the command's keys.
 #[inline]
@@ -30,22 +30,37 @@ pub fn finish(
     });
 }
 
-/// Sends the keyspace events, has `reply` write the own reply of the running command, and answers those who waited. `own`
-/// are the keys of the command.
+/// Sends the keyspace events, has `reply` write the own reply of the running command, and answers those who waited.
+/// `own` are the keys of the command.
 #[inline]
-pub fn send(
-    context: &mut Context<'_>,
-    own: &[KeyName<'_>],
-    mut outputs: Outputs,
-    reply: impl FnOnce(&mut Context<'_>),
-) {
-    for output in &outputs {
+pub fn send(context: &mut Context<'_>, own: &[KeyName<'_>], outputs: Outputs, reply: impl FnOnce(&mut Context<'_>)) {
+    let list = match outputs {
+        Outputs::Own(index, event) => {
+            notify_own(context, own, index, event);
+            None
+        }
+        Outputs::List(list) => {
+            send_events(context, own, &list);
+            Some(list)
+        }
+    };
+    reply(context);
+    if let Some(list) = list {
+        send_answers(list);
+    }
+}
+
+#[inline]
+fn notify_own(context: &mut Context<'_>, own: &[KeyName<'_>], index: usize, event: Event) {
+    if let Some(name) = own.get(index) {
+        context.notify(name_of(event), name);
+    }
+}
+
+fn send_events(context: &mut Context<'_>, own: &[KeyName<'_>], outputs: &OutputList) {
+    for output in outputs {
         match output {
-            Output::Own(index, event) => {
-                if let Some(name) = own.get(*index) {
-                    context.notify(name_of(*event), name);
-                }
-            }
+            Output::Own(index, event) => notify_own(context, own, *index, *event),
             Output::Event(db, key, event) => {
                 in_database(context, *db, |context| context.notify(name_of(*event), &KeyName::new(key)));
             }
@@ -55,7 +70,9 @@ pub fn send(
             Output::Answer(..) => {}
         }
     }
-    reply(context);
+}
+
+fn send_answers(mut outputs: OutputList) {
     for output in outputs.drain(..) {
         if let Output::Answer(waiter, answer) = output {
             waiter.end(answer);

@@ -7,13 +7,12 @@
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
-use dlock_core::engine::{Engine, Output};
+use dlock_core::engine::{Engine, Event, Output};
 use dlock_core::{Name, Now};
 
 use crate::clients;
 use crate::config::{log_settings, settings};
 use crate::ffi::MainThread;
-use crate::ffi::config::is_changed;
 use crate::ffi::context::{machine_time, now};
 use crate::ffi::hooks::{is_timer_set_by, set_timer};
 use crate::waiter::Waiter;
@@ -21,14 +20,22 @@ use crate::waiter::Waiter;
 /// The engine of this server.
 pub type ServerEngine = Engine<Rc<Waiter>>;
 /// The engine's outputs, which the module has to send.
-pub type Outputs = Vec<Output<Rc<Waiter>>>;
+pub enum Outputs {
+    /// An event on the key of the running command with this index, and nothing else: what nearly every command leads to.
+    Own(usize, Event),
+    /// A list, to be given back with [`recycle`].
+    List(OutputList),
+}
+
+/// The engine's outputs in order.
+pub type OutputList = Vec<Output<Rc<Waiter>>>;
 
 struct State {
     engine: RefCell<Option<ServerEngine>>,
     inbox: RefCell<Vec<Note>>,
     has_notes: Cell<bool>,
     /// An empty list whose memory is used again.
-    spare: Cell<Outputs>,
+    spare: Cell<OutputList>,
 }
 
 static STATE: MainThread<State> = MainThread::new(State {
@@ -46,11 +53,10 @@ pub fn note(what: impl FnOnce(&mut ServerEngine) + 'static) {
     }
 }
 
-fn set_settings(engine: &mut ServerEngine) {
-    if is_changed() {
-        *engine.settings_mut() = settings();
-        engine.log_mut().configure(log_settings());
-    }
+/// Gives the engine the operator's settings, which have changed.
+pub fn set_settings(engine: &mut ServerEngine) {
+    *engine.settings_mut() = settings();
+    engine.log_mut().configure(log_settings());
 }
 
 #[cold]
@@ -68,8 +74,7 @@ type Note = Box<dyn FnOnce(&mut ServerEngine, Now)>;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Busy;
 
-/// Lets `body` work with the engine, then sets the timer for what is due next. Returns what it has to send, too; give the
-/// list back with [`recycle`].
+/// Lets `body` work with the engine, then sets the timer for what is due next. Returns what it has to send, too.
 ///
 /// # Errors
 /// [`Busy`]; `body` did not run.
@@ -78,13 +83,16 @@ pub fn with_engine<R>(body: impl FnOnce(&mut ServerEngine) -> R) -> Result<(R, O
     let state: &State = &STATE;
     let mut engine = state.engine.try_borrow_mut().map_err(|_| Busy)?;
     let engine = engine.get_or_insert_with(new_engine);
-    set_settings(engine);
     if state.has_notes.get() {
         empty_inbox(state, engine);
     }
     let result = body(engine);
     arm(engine);
-    Ok((result, engine.swap_outputs(state.spare.take())))
+    let outputs = match engine.take_own_event() {
+        Some((index, event)) => Outputs::Own(index, event),
+        None => Outputs::List(engine.swap_outputs(state.spare.take())),
+    };
+    Ok((result, outputs))
 }
 
 /// Lets `body` read the engine: it has nothing to send.
@@ -93,20 +101,23 @@ pub fn with_engine<R>(body: impl FnOnce(&mut ServerEngine) -> R) -> Result<(R, O
 /// [`Busy`]; `body` did not run.
 pub fn read_engine<R>(body: impl FnOnce(&mut ServerEngine) -> R) -> Result<R, Busy> {
     let (result, outputs) = with_engine(body)?;
-    keep(outputs);
+    match outputs {
+        Outputs::Own(..) => debug_assert!(false, "only a command has keys of its own"),
+        Outputs::List(list) => keep(list),
+    }
     Ok(result)
 }
 
 /// Gives an empty list back.
 #[inline]
-pub fn recycle(outputs: Outputs) {
+pub fn recycle(outputs: OutputList) {
     if outputs.is_empty() && outputs.capacity() <= 64 {
         STATE.spare.set(outputs);
     }
 }
 
 /// Leaves unsent outputs to the timer, or to the next command.
-fn keep(outputs: Outputs) {
+fn keep(outputs: OutputList) {
     if outputs.is_empty() {
         return recycle(outputs);
     }
@@ -118,7 +129,7 @@ fn keep(outputs: Outputs) {
     }
 }
 
-/// Tells the engine what happened, after a look at the settings. Called by hooks: now if the engine does not work, else as
+/// Tells the engine what happened. Called by hooks: now if the engine does not work, else as
 /// soon as it has finished.
 ///
 /// It gets the time that commands have: what happens within a transaction or script must not lie in the future of the
@@ -127,7 +138,6 @@ pub fn tell(note: impl FnOnce(&mut ServerEngine, Now) + 'static) {
     match STATE.engine.try_borrow_mut() {
         Ok(mut engine) => {
             if let Some(engine) = engine.as_mut() {
-                set_settings(engine);
                 note(engine, now());
                 arm(engine);
             }

@@ -9,7 +9,7 @@ use std::rc::Rc;
 
 use dlock_core::args::{Acquire as Args, Malformed};
 use dlock_core::engine::{Call, Entered};
-use dlock_core::{BindTo, ClientId, Command as Which, Name, Now, Owner, Request, SessionId};
+use dlock_core::{BindTo, Binding, ClientId, Command as Which, Name, Now, Owner, Request, SessionId};
 use smallvec::SmallVec;
 
 use super::may_write;
@@ -25,7 +25,7 @@ use crate::ffi::strings::KeyName;
 use crate::keyspace::ServerKeys;
 use crate::outputs::finish;
 use crate::reply;
-use crate::state::with_engine;
+use crate::state::{read_engine, with_engine};
 use crate::waiter::Waiter;
 
 /// The commands that acquire one lock: they differ in what they want of it.
@@ -40,7 +40,7 @@ macro_rules! acquiring {
 
             fn run(context: &mut Context<'_>, arguments: &Arguments<'_>) -> Result<(), Error> {
                 let (own, now) = ([arguments.key_to_acquire()?], now());
-                let args = Args::parse(arguments.after_key(), Which::$name, limits(now))?;
+                let args = Args::parse(arguments.after_key(), Which::$name, limits(now));
                 enter(context, &own, &Self::SPEC, Which::$name, now, args)
             }
         }
@@ -104,18 +104,17 @@ pub(super) fn enter(
     spec: &Spec,
     command: Which,
     now: Now,
-    args: Args,
+    args: Result<Args, Malformed>,
 ) -> Result<(), Error> {
+    let Args { owner, want, lease, cap, block: timeout, session, min_token, request } = args?;
     let flags = context.flags();
-    let Args { owner, want, lease, cap, block: timeout, session, min_token, request } = args;
     let client = client(context, flags, &session, timeout.is_some())?;
     may_write(flags)?;
     let timeout_ms = timeout.filter(|_| flags.can_block());
     let is_owner_drawn = owner.is_none();
     let owner = owner.unwrap_or_else(draw_owner);
-    let id = request.map(Box::new);
-    let mut request = Request { owner, is_owner_drawn, want, lease, cap, id, session: BindTo::Nothing, min_token };
-    let user = user_of(context, &session);
+    let session = look_up(context, session)?;
+    let request = Request { owner, is_owner_drawn, want, lease, cap, id: request.map(Box::new), session, min_token };
     let first = own.first().ok_or(Malformed::NoKeys)?;
     let db = context.db();
     let call = Call { name: Name { db, key: first.bytes() }, now, client };
@@ -124,7 +123,6 @@ pub(super) fn enter(
     let wait = timeout_ms.map(|_| |id| Rc::clone(waiter.insert(Rc::new(Waiter::new(id)))));
     let mut keys = ServerKeys::new(context, db, own);
     let (entered, outputs) = with_engine(|engine| {
-        request.session = session.map(|id| engine.look_up_session(&id, user.as_deref()));
         if command != Which::Macquire {
             return engine.acquire(&mut keys, call, &request, wait);
         }
@@ -159,9 +157,22 @@ pub(super) fn client(
     Ok(ClientId(if waits { context.sender(flags) } else { 0 }))
 }
 
-/// Returns the user that runs the command, if the command names a session.
-pub(super) fn user_of(context: &mut Context<'_>, session: &BindTo<SessionId>) -> Option<Vec<u8>> {
-    if matches!(session, BindTo::Named(_)) { user_name(context) } else { None }
+/// Returns the binding to a session of the user that runs the command.
+///
+/// # Errors
+/// [`Error::Busy`].
+#[inline(always)]
+pub(super) fn look_up(context: &mut Context<'_>, session: BindTo<SessionId>) -> Result<Binding, Error> {
+    match session {
+        BindTo::Nothing => Ok(BindTo::Nothing),
+        BindTo::Connection => Ok(BindTo::Connection),
+        BindTo::Named(id) => look_up_named(context, &id),
+    }
+}
+
+fn look_up_named(context: &mut Context<'_>, id: &SessionId) -> Result<Binding, Error> {
+    let user = user_name(context);
+    Ok(BindTo::Named(read_engine(|engine| engine.look_up_session(id, user.as_deref()))?))
 }
 
 fn draw_owner() -> Owner {

@@ -33,7 +33,7 @@ impl Command for Check {
         let key = arguments.key()?;
         let Args { token } = Args::parse(arguments.after_key())?;
         let (now, name) = (now(), Name { db: context.db(), key: key.bytes() });
-        let open = Key::open(context, key.again(), Access::Read)?;
+        let open = Key::open(context, &key, Access::Read)?;
         let lock = open.lock().unwrap_or(&Lock::EMPTY);
         let left = read_engine(|engine| engine.check(name, lock, open.expiry(), now, token))?;
         drop(open);

@@ -42,7 +42,7 @@ impl Command for Info {
         let key = arguments.key()?;
         let Args(detail) = Args::parse(arguments.after_key())?;
         let (now, name) = (now(), Name { db: context.db(), key: key.bytes() });
-        let open = Key::open(context, key.again(), Access::Read)?;
+        let open = Key::open(context, &key, Access::Read)?;
         let lock = open.lock().unwrap_or(&Lock::EMPTY);
         let shown = read_engine(|engine| engine.inspect(name, lock, open.expiry(), now, &detail))?;
         drop(open);

@@ -6,7 +6,7 @@ use dlock_core::args::Renew as Args;
 use dlock_core::engine::Call;
 use dlock_core::{Name, Reach, Renew as Request};
 
-use super::acquire::{client, user_of};
+use super::acquire::{client, look_up};
 use super::may_write;
 use super::options::{LEASE, MODE, SESSION};
 use crate::config::limits;
@@ -50,12 +50,9 @@ impl Command for Renew {
         let [key] = &own;
         let name = Name { db: context.db(), key: key.bytes() };
         let call = Call { name, now, client };
-        let user = user_of(context, &session);
+        let session = look_up(context, session)?;
         let mut keys = ServerKeys::new(context, name.db, &own);
-        let (renewed, outputs) = with_engine(|engine| {
-            let session = session.map(|id| engine.look_up_session(&id, user.as_deref()));
-            engine.renew(&mut keys, call, &request, session)
-        })?;
+        let (renewed, outputs) = with_engine(|engine| engine.renew(&mut keys, call, &request, session))?;
         finish(context, &own, &Self::SPEC, outputs, |context| {
             match renewed? {
                 Some(Reach::Asked) => context.reply_integer(1),

@@ -8,16 +8,7 @@ use redis_module::raw;
 use super::context::Context;
 use super::guard::guarded;
 use super::hooks::hooks;
-use super::main_thread::MainThread;
 use super::strings::c_string;
-
-static IS_CHANGED: MainThread<Cell<bool>> = MainThread::new(Cell::new(false));
-
-/// Returns whether a setting was set since the last call.
-#[inline]
-pub fn is_changed() -> bool {
-    IS_CHANGED.replace(false)
-}
 
 /// A whole number that an operator sets.
 pub struct Setting {
@@ -77,7 +68,6 @@ extern "C" fn set(
 ) -> c_int {
     guarded("config set", super::ERR, || {
         setting(data).value.set(value);
-        IS_CHANGED.set(true);
         (hooks().setting_changed)();
         super::OK
     })

@@ -80,7 +80,8 @@ pub fn now() -> Now {
 /// Returns the machine's time: for timers, for a removed key (the server removes expired keys without setting its
 /// clock), and for a forked child, whose clock stands still.
 pub fn machine_time() -> Now {
-    Now::from_us(clock_ns(libc::CLOCK_REALTIME) / 1_000)
+    let time = clock(libc::CLOCK_REALTIME);
+    Now::from_us(time.tv_sec.max(0).cast_unsigned() * 1_000_000 + time.tv_nsec.max(0).cast_unsigned() / 1_000)
 }
 
 /// Returns the machine's monotonic clock.
@@ -88,10 +89,17 @@ pub fn uptime() -> Uptime {
     Uptime::from_us(clock_ns(libc::CLOCK_MONOTONIC) / 1_000)
 }
 
-fn clock_ns(clock: libc::clockid_t) -> u64 {
+/// Reads a clock of the machine.
+#[inline]
+fn clock(clock: libc::clockid_t) -> libc::timespec {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: the call fills in the struct it is given. It cannot fail: every machine has the clocks that are asked for.
     unsafe { libc::clock_gettime(clock, &raw mut time) };
+    time
+}
+
+fn clock_ns(id: libc::clockid_t) -> u64 {
+    let time = clock(id);
     let (seconds, nanoseconds) = (time.tv_sec.max(0).cast_unsigned(), time.tv_nsec.max(0).cast_unsigned());
     seconds.saturating_mul(1_000_000_000).saturating_add(nanoseconds)
 }

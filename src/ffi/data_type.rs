@@ -2,7 +2,7 @@
 
 use std::cell::Cell;
 use std::ffi::{c_char, c_int, c_void};
-use std::ptr::null_mut;
+use std::ptr::{null, null_mut};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use dlock_core::{
@@ -150,30 +150,20 @@ extern "C" fn free_effort(_key: *mut raw::RedisModuleString, value: *const c_voi
     on_lock("free_effort", 1, value, Lock::stored)
 }
 
-/// By what the module itself removes a key.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Unlinking {
-    /// By opening it: it had expired. The call that opens it is told.
-    Opening,
-    /// By deleting it: the module knows.
-    Deleting,
-}
-
-/// The key that a running call may remove. Another key that goes meanwhile is removed by others: by a callback of another
-/// module. The pointers are live until the call returns, and then the call is forgotten.
-#[derive(Clone, Copy)]
+/// The key that a running call may remove because it has expired. Another key that goes meanwhile is removed by others: by
+/// a callback of another module. The pointers are live until the call returns, and then the call is forgotten.
 struct Running {
-    by: Unlinking,
     /// It is in the key's database.
     context: *mut raw::RedisModuleCtx,
     name: *mut raw::RedisModuleString,
-    has_removed: bool,
+    has_removed: Cell<bool>,
 }
 
-static RUNNING: MainThread<Cell<Option<Running>>> = MainThread::new(Cell::new(None));
+/// The innermost one; null if there is none.
+static RUNNING: MainThread<Cell<*const Running>> = MainThread::new(Cell::new(null()));
 
 /// Has the call forgotten, also if it panics: the one around it runs again.
-struct Forgotten<'a>(&'a Cell<Option<Running>>, Option<Running>);
+struct Forgotten<'a>(&'a Cell<*const Running>, *const Running);
 
 impl Drop for Forgotten<'_> {
     fn drop(&mut self) {
@@ -181,44 +171,49 @@ impl Drop for Forgotten<'_> {
     }
 }
 
-/// Runs a call that may remove this key of the context's database: its result, and whether it removed the key.
+/// Runs a call that removes this key of the context's database if it has expired: its result, and whether that was so.
 ///
 /// # Safety
 /// `context` and `name` must be live, and the context stay in its database, until `call` returns.
 pub(super) unsafe fn unlinking<T>(
-    by: Unlinking,
     context: *mut raw::RedisModuleCtx,
     name: *mut raw::RedisModuleString,
     call: impl FnOnce() -> T,
 ) -> (T, bool) {
-    let running: &Cell<_> = &RUNNING;
-    let _forgotten = Forgotten(running, running.replace(Some(Running { by, context, name, has_removed: false })));
+    let running = Running { context, name, has_removed: Cell::new(false) };
+    let place: &Cell<_> = &RUNNING;
+    let _forgotten = Forgotten(place, place.replace(&raw const running));
     let result = call();
-    (result, running.get().is_some_and(|call| call.has_removed))
+    (result, running.has_removed.get())
 }
 
 /// Tells the engine that a lock's key is removed or replaced. Those who wait for it are served after the running
 /// command.
 extern "C" fn unlink2(key: *mut raw::RedisModuleKeyOptCtx, value: *const c_void) {
     on_lock("unlink", (), value, |lock| {
-        // SAFETY: the server passes a live context of the key for the call, and with it a live name.
-        let (raw_name, db) =
-            unsafe { (api!(RedisModule_GetKeyNameFromOptCtx(key)), api!(RedisModule_GetDbIdFromOptCtx(key))) };
-        // SAFETY: as above.
-        let name = unsafe { bytes_of(raw_name) };
-        // SAFETY: the pointers are those of a running call, which keeps them live.
-        let is_its_key = |call: &Running| unsafe {
-            (std::ptr::eq(call.name, raw_name) || bytes_of(call.name) == name)
-                && api!(RedisModule_GetSelectedDb(call.context)) == db
-        };
-        let by = RUNNING.get().filter(is_its_key).map(|call| {
-            RUNNING.set(Some(Running { has_removed: true, ..call }));
-            call.by
-        });
-        if by != Some(Unlinking::Deleting) {
-            (hooks::hooks().removed)(db, name, lock, by.is_none());
+        // A lock that has no hold any more is removed by the module itself, which knows.
+        if !lock.is_empty() {
+            removed(key, lock);
         }
     });
+}
+
+/// Tells the engine, and the call that has opened an expired key.
+fn removed(key: *mut raw::RedisModuleKeyOptCtx, lock: &Lock) {
+    // SAFETY: the server passes a live context of the key for the call, and with it a live name.
+    let (raw_name, db) =
+        unsafe { (api!(RedisModule_GetKeyNameFromOptCtx(key)), api!(RedisModule_GetDbIdFromOptCtx(key))) };
+    // SAFETY: as above.
+    let name = unsafe { bytes_of(raw_name) };
+    // SAFETY: the pointers are those of a running call, which keeps them live.
+    let is_its_key = |call: &&Running| unsafe {
+        (std::ptr::eq(call.name, raw_name) || bytes_of(call.name) == name)
+            && api!(RedisModule_GetSelectedDb(call.context)) == db
+    };
+    // SAFETY: null, or a call that has not returned.
+    let call = unsafe { RUNNING.get().as_ref() }.filter(is_its_key);
+    call.inspect(|call| call.has_removed.set(true));
+    (hooks::hooks().removed)(db, name, lock, call.is_none());
 }
 
 /// Saves the token clock, if it matters after a restart: an idle server's file stays loadable without the module.

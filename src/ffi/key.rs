@@ -4,18 +4,16 @@
 //! the context mutably, too, or needs no context and is in a function that takes one: the compiler refuses it while a key
 //! is open, and the pointer to the lock stays valid.
 
-use std::cell::Cell;
 use std::ffi::c_char;
 use std::marker::PhantomData;
 use std::ptr::null_mut;
 
 use dlock_core::engine::{KeyEnd, OpenKey, Permission, Signal, WrongType};
-use dlock_core::{Effect, Lock, Name, UnixMs, encode_effect};
+use dlock_core::{Effect, Lock, Name, UnixMs, with_encoded_effect};
 use redis_module::raw;
 
 use super::context::Context;
-use super::data_type::{self, DISTRLOCK, Unlinking};
-use super::main_thread::MainThread;
+use super::data_type::{self, DISTRLOCK};
 use super::strings::KeyName;
 
 /// The purpose for which a key is open.
@@ -33,7 +31,7 @@ pub enum Access {
 pub struct Key<'k> {
     raw: *mut raw::RedisModuleKey,
     context: *mut raw::RedisModuleCtx,
-    name: KeyName<'k>,
+    name: &'k KeyName<'k>,
     /// The value: null if there is none.
     lock: *mut Lock,
     was_removed: bool,
@@ -46,7 +44,7 @@ impl<'k> Key<'k> {
     ///
     /// # Errors
     /// [`WrongType`] if it holds another type.
-    pub fn open(context: &'k mut Context<'_>, name: KeyName<'k>, access: Access) -> Result<Key<'k>, WrongType> {
+    pub fn open(context: &'k mut Context<'_>, name: &'k KeyName<'_>, access: Access) -> Result<Key<'k>, WrongType> {
         let mode = match access {
             Access::Read => raw::REDISMODULE_READ,
             Access::Peek => raw::REDISMODULE_READ | raw::REDISMODULE_OPEN_KEY_NOTOUCH,
@@ -60,7 +58,7 @@ impl<'k> Key<'k> {
             (open(), false)
         } else {
             // SAFETY: as above; nobody else has the context while the key is opened.
-            unsafe { data_type::unlinking(Unlinking::Opening, context, name.raw(), open) }
+            unsafe { data_type::unlinking(context, name.raw(), open) }
         };
         let mut key = Key { raw, context, name, lock: null_mut(), was_removed, life: PhantomData };
         key.lock = key.value()?;
@@ -100,14 +98,12 @@ impl<'k> Key<'k> {
         }
     }
 
-    /// Removes the key, which must be open for writing.
+    /// Removes the key, which must be open for writing; its lock is empty.
     fn delete(&mut self) {
         self.lock = null_mut();
         if !self.raw.is_null() {
-            // SAFETY: the handle is open for writing. The type's callback knows that the module itself removes the key.
-            let delete = || unsafe { api!(RedisModule_DeleteKey(self.raw)) };
-            // SAFETY: context and name are live for 'k; the context is borrowed, and stays in the key's database.
-            unsafe { data_type::unlinking(Unlinking::Deleting, self.context, self.name.raw(), delete) };
+            // SAFETY: the handle is open for writing. The type's callback knows that the module removes an empty lock.
+            unsafe { api!(RedisModule_DeleteKey(self.raw)) };
         }
     }
 
@@ -165,18 +161,14 @@ impl OpenKey for Key<'_> {
     /// Replicates `DLOCK.APPLY key effect`, to replicas and to the AOF. Touches no key.
     #[inline]
     fn replicate(&mut self, effect: &Effect) {
-        // The bytes are kept to be used again.
-        static BYTES: MainThread<Cell<Vec<u8>>> = MainThread::new(Cell::new(Vec::new()));
-        let mut bytes = BYTES.take();
-        bytes.clear();
-        encode_effect(effect, &mut bytes);
         let (command, format) = (c"DLOCK.APPLY".as_ptr(), c"sb".as_ptr());
-        // SAFETY: the format announces a module string, then a buffer with its length; both outlive the call.
-        unsafe {
-            let (effect, len) = (bytes.as_ptr().cast::<c_char>(), bytes.len());
-            api!(RedisModule_Replicate(self.context, command, format, self.name.raw(), effect, len))
-        };
-        BYTES.set(bytes);
+        with_encoded_effect(effect, |bytes| {
+            // SAFETY: the format announces a module string, then a buffer with its length; both outlive the call.
+            unsafe {
+                let (effect, len) = (bytes.as_ptr().cast::<c_char>(), bytes.len());
+                api!(RedisModule_Replicate(self.context, command, format, self.name.raw(), effect, len))
+            };
+        });
     }
 
     /// Touches no key.
@@ -186,7 +178,7 @@ impl OpenKey for Key<'_> {
     }
 
     #[inline]
-    fn close(mut self, end: KeyEnd, signal: Signal) {
+    fn close(&mut self, end: KeyEnd, signal: Signal) {
         match end {
             KeyEnd::Untouched => {}
             KeyEnd::Deleted => {
@@ -220,5 +212,5 @@ impl Drop for Key<'_> {
 /// had expired, and no hook tells.
 pub fn permission(context: &mut Context<'_>, name: &KeyName<'_>) -> (Permission, bool) {
     // SAFETY: both are borrowed for the call, which selects no database in this context.
-    unsafe { data_type::unlinking(Unlinking::Opening, context.raw, name.raw(), || context.permission(name)) }
+    unsafe { data_type::unlinking(context.raw, name.raw(), || context.permission(name)) }
 }

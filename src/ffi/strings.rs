@@ -33,11 +33,6 @@ impl<'a> KeyName<'a> {
         KeyName { raw, bytes, is_owned: true, life: PhantomData }
     }
 
-    /// Returns the same name again, for as long as this one lives.
-    pub fn again(&self) -> KeyName<'_> {
-        KeyName { raw: self.raw, bytes: self.bytes, is_owned: false, life: PhantomData }
-    }
-
     /// Returns the bytes.
     #[inline]
     pub fn bytes(&self) -> &[u8] {

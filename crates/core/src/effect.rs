@@ -85,10 +85,8 @@ impl Lock {
         let (expiry, is_changed) = match effect.change {
             Change::Put { hold, expiry } => {
                 tokens.observe(hold.token);
-                let old = self.holds.get(&hold.owner, hold.mode).map(|old| old.count);
                 let count = hold.count;
-                self.holds.put(hold, trash);
-                (expiry, old != Some(count))
+                (expiry, self.holds.put(hold, trash) != Some(count))
             }
             Change::Remove { owner, mode } => {
                 let exclusive = mode != Some(Mode::Shared) && self.holds.remove(&owner, Mode::Exclusive, trash);

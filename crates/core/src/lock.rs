@@ -268,6 +268,10 @@ impl Lock {
 
     /// Decides the same, but counts some live shared holds of other owners as released: their sessions have ended.
     pub(crate) fn acquire_without(&self, now: UnixMs, request: &Request, terms: Terms, ended: Sum) -> Acquired {
+        // Nobody is in the way.
+        if self.is_empty() && request.want.limit().is_none() {
+            return enter(now, request, terms, None);
+        }
         let (exclusive, shared) = self.mine(&request.owner, now);
         let mine = match request.want.mode() {
             Mode::Exclusive => exclusive,
@@ -321,6 +325,7 @@ impl Lock {
     }
 
     /// Decides which entries a release at `now` ends. O(log n).
+    #[inline]
     pub fn release(&self, now: UnixMs, request: &Release) -> Released {
         let (exclusive, shared) = self.named(now, request.owner, request.mode);
         let repeats = |hold: &&Hold| hold.repeats(request.request);
@@ -386,6 +391,7 @@ impl Lock {
     }
 
     /// Returns the live holds of `owner` that a command names: the exclusive and the shared one.
+    #[inline]
     pub(crate) fn named(&self, now: UnixMs, owner: &Owner, mode: Option<Mode>) -> (Option<&Hold>, Option<&Hold>) {
         let (exclusive, shared) = self.mine(owner, now);
         (exclusive.filter(|_| mode != Some(Mode::Shared)), shared.filter(|_| mode != Some(Mode::Exclusive)))
@@ -398,6 +404,7 @@ impl Lock {
         (exclusive.filter(|hold| hold.is_live(now)), shared.filter(|hold| hold.is_live(now)))
     }
 
+    #[inline]
     pub(crate) fn live(&self, owner: &Owner, mode: Mode, now: UnixMs) -> Option<&Hold> {
         self.holds.get(owner, mode).filter(|hold| hold.is_live(now))
     }

@@ -44,24 +44,28 @@ impl UnixMs {
     }
 }
 
-/// The time at which a command or a timer runs: unix microseconds of the server's clock.
+/// The time at which a command or a timer runs, by the server's clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Now(u64);
+pub struct Now {
+    us: u64,
+    /// The same, rounded down: most rules ask for it.
+    ms: UnixMs,
+}
 
 impl Now {
     /// Returns the time `us` microseconds after the epoch.
     pub const fn from_us(us: u64) -> Now {
-        Now(us)
+        Now { us, ms: UnixMs::new(us / 1000) }
     }
 
     /// Returns the microseconds after the epoch, the unit of fencing tokens.
     pub const fn us(self) -> u64 {
-        self.0
+        self.us
     }
 
     /// Returns the milliseconds after the epoch, rounded down, the unit of leases.
     pub const fn ms(self) -> UnixMs {
-        UnixMs::new(self.0 / 1000)
+        self.ms
     }
 }
 

@@ -61,6 +61,7 @@ fn mode(exclusive: usize, shared: usize) -> (LockMode, u64) {
 
 impl Lock {
     /// Returns whether there is no hold at all, not even a lapsed one.
+    #[inline]
     pub fn is_empty(&self) -> bool {
         self.holds.len() == 0
     }
@@ -71,6 +72,7 @@ impl Lock {
     }
 
     /// Returns whether a stored hold has lapsed at `now`. O(1).
+    #[inline]
     pub fn has_lapsed(&self, now: UnixMs) -> bool {
         self.holds.first_deadline().is_some_and(|deadline| deadline <= now)
     }
@@ -86,11 +88,13 @@ impl Lock {
     }
 
     /// Returns the first deadline of all stored holds; `None` if there are none. O(1).
+    #[inline]
     pub fn first_deadline(&self) -> Option<UnixMs> {
         self.holds.first_deadline()
     }
 
     /// Returns the last deadline of all stored holds; `None` if there are none. O(1).
+    #[inline]
     pub fn last_deadline(&self) -> Option<UnixMs> {
         self.holds.last_deadline()
     }

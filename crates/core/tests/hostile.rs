@@ -125,7 +125,7 @@ impl OpenKey for Open<'_> {
 
     fn replicate_verbatim(&mut self) {}
 
-    fn close(self, end: KeyEnd, _signal: Signal) {
+    fn close(&mut self, end: KeyEnd, _signal: Signal) {
         match end {
             KeyEnd::Untouched => {}
             KeyEnd::Deleted => drop(self.space.keys.remove(&self.name)),
@@ -134,7 +134,7 @@ impl OpenKey for Open<'_> {
                     key.1 = Some(at);
                 }
             }
-            KeyEnd::Created(lock, at) => drop(self.space.keys.insert(self.name, (*lock, at))),
+            KeyEnd::Created(lock, at) => drop(self.space.keys.insert(self.name.clone(), (*lock, at))),
         }
     }
 }

@@ -396,7 +396,7 @@ impl OpenKey for MemoryKey<'_> {
         }
     }
 
-    fn close(self, end: KeyEnd, signal: Signal) {
+    fn close(&mut self, end: KeyEnd, signal: Signal) {
         if signal == Signal::Modified {
             self.space.modified.insert(self.name.clone());
         }
@@ -410,7 +410,7 @@ impl OpenKey for MemoryKey<'_> {
             }
             KeyEnd::Created(lock, at) => {
                 assert!(!self.space.keys.contains_key(&self.name), "the key is there already");
-                self.space.keys.insert(self.name, Key { value: Value::Lock(*lock), expiry: at });
+                self.space.keys.insert(self.name.clone(), Key { value: Value::Lock(*lock), expiry: at });
             }
         }
     }

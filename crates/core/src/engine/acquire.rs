@@ -11,7 +11,7 @@ use super::visit::Visit;
 use super::{Call, Engine};
 use crate::holds::Sum;
 use crate::lock::{Acquired, Refusal};
-use crate::{Lock, Mode, Now, Request, UnixMs, Want};
+use crate::{Lock, Mode, Now, Request, SessionKey, UnixMs, Want};
 
 impl<T> Engine<T> {
     /// Decides on `ACQUIRE`, `RACQUIRE`, `RLOCK`, `WLOCK` and `SACQUIRE`. `wait` makes the ticket of a request that may
@@ -29,9 +29,10 @@ impl<T> Engine<T> {
         let may_wait = wait.is_some();
         let mut budget = self.begin(call.now);
         let Call { name, now, .. } = call;
-        let command =
-            OnLock { name, own: 0, now, owner: &request.owner, session: request.session_key(call.client).is_some() };
-        let decided = self.on_lock(space, command, &mut budget, |visit| visit.enter(&call, request, may_wait))??;
+        let session = request.session_key(call.client);
+        let command = OnLock { name, own: 0, now, owner: &request.owner, session: session.is_some() };
+        let enter = |visit: &mut Visit<'_, T, S::Key<'_>>| visit.enter(&call, request, session, may_wait);
+        let decided = self.on_lock(space, command, &mut budget, enter)??;
         match decided {
             Decided::Entered(entered) => Ok(entered),
             waits => self.carry_out(space, &call, &[name], request, waits, (wait, &mut budget)),
@@ -42,8 +43,13 @@ impl<T> Engine<T> {
 impl<T, K: OpenKey> Visit<'_, T, K> {
     /// Lets the owner in if it may enter now.
     #[inline]
-    fn enter(&mut self, call: &Call<'_>, request: &Request, may_wait: bool) -> Result<Decided, Fault> {
-        let session = request.session_key(call.client);
+    fn enter(
+        &mut self,
+        call: &Call<'_>,
+        request: &Request,
+        session: Option<SessionKey>,
+        may_wait: bool,
+    ) -> Result<Decided, Fault> {
         self.free_slot(request.want);
         match self.decide(request) {
             Acquired::Granted(hold, entry) => {

@@ -35,7 +35,9 @@ impl Backlog {
     /// Prepares a turn: a clock that was set back puts no visit off.
     #[inline]
     pub(super) fn begin(&mut self, now: Now) {
-        self.not_before = self.not_before.min(retry(now));
+        if self.not_before > UnixMs::ZERO {
+            self.not_before = self.not_before.min(retry(now));
+        }
     }
 
     /// Schedules a visit of a record before the end of the turn. `payer` is the client that waits longest for the lock.
@@ -114,10 +116,15 @@ impl Backlog {
         self.lanes.charge(due, us);
     }
 
-    /// Returns whether no lock is due, and no key needs another TTL.
+    /// Returns whether a lock is due.
+    pub(super) fn has_due(&self) -> bool {
+        !self.lanes.is_empty()
+    }
+
+    /// Returns whether a key needs another TTL.
     #[inline]
-    pub(super) fn is_empty(&self) -> bool {
-        self.lanes.is_empty() && self.ttls.is_empty()
+    pub(super) fn has_ttls(&self) -> bool {
+        !self.ttls.is_empty()
     }
 
     /// Moves a record with leases that must be extended now among those that are due.

@@ -33,7 +33,7 @@ impl<T> Engine<T> {
 
     /// Runs a command on one lock. It does what is due there, then the command's own work, `body`, which serves the queue
     /// itself if it frees something. Requests for several locks come last.
-    #[inline]
+    #[inline(always)]
     pub(super) fn on_lock<S: Keyspace, R>(
         &mut self,
         space: &mut S,
@@ -67,6 +67,7 @@ impl<T> Engine<T> {
             }
             let done = body(&mut visit);
             visit.close();
+            drop(visit);
             if let Some(id) = id {
                 self.serve_several(space, id, now, budget);
                 self.drop_if_idle(id);

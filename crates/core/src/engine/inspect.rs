@@ -283,7 +283,7 @@ impl<T> Engine<T> {
             Some(ShownWaiter {
                 owner: waiter.request.owner.clone(),
                 mode: waiter.mode(),
-                waiting: now.us().saturating_sub(waiter.since.us()) / 1000,
+                waiting: now.us().saturating_sub(waiter.since_us) / 1000,
                 client: waiter.client,
                 permits: waiter.request.want.entries(),
                 limit: waiter.request.want.limit(),

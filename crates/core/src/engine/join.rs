@@ -142,7 +142,7 @@ impl<T> Engine<T> {
             self.begin_to_watch(space, *record, call.now, budget);
         }
         self.parts.outbox.stats.waits += 1;
-        (0..records.len()).for_each(|index| self.parts.outbox.push(Output::Own(index, Event::Wait)));
+        (0..records.len()).for_each(|index| self.parts.outbox.push_own_event(index, Event::Wait));
         Ok(Entered::Waiting(id))
     }
 

@@ -64,9 +64,9 @@ pub trait OpenKey {
     /// Replicates the running command as it came.
     fn replicate_verbatim(&mut self);
 
-    /// Closes the key. It gets this lock if there was no key, and is deleted if `end` says so. `signal` tells `WATCH`
-    /// and `CLIENT TRACKING`.
-    fn close(self, end: KeyEnd, signal: Signal);
+    /// Closes the key; nothing is done with it afterwards. It gets this lock if there was no key, and is deleted if `end`
+    /// says so. `signal` tells `WATCH` and `CLIENT TRACKING`.
+    fn close(&mut self, end: KeyEnd, signal: Signal);
 }
 
 /// The end of a key when the lock is closed.
@@ -126,9 +126,17 @@ pub struct OpenLock<K: OpenKey> {
     pub own: Option<usize>,
     /// The lock, while there is no key to keep it in.
     fresh: Option<Box<Lock>>,
-    /// The key's TTL after the effects; `None` without an effect.
-    ttl: Option<Ttl>,
+    /// The key after the effects; `None` without an effect.
+    after: Option<After>,
     is_visible: bool,
+}
+
+/// The key after effects.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct After {
+    ttl: Ttl,
+    /// The last deadline of the lock; `None` if no hold is left.
+    last: Option<UnixMs>,
 }
 
 /// The TTL of a key after effects.
@@ -150,7 +158,7 @@ pub const GRACE_MS: u64 = 50;
 impl<K: OpenKey> OpenLock<K> {
     /// Returns the lock in an open key; it is empty if there is no key.
     pub fn new(key: K, own: Option<usize>) -> OpenLock<K> {
-        OpenLock { key, own, fresh: None, ttl: None, is_visible: false }
+        OpenLock { key, own, fresh: None, after: None, is_visible: false }
     }
 
     /// Returns the lock as it is now.
@@ -172,12 +180,12 @@ impl<K: OpenKey> OpenLock<K> {
 
     /// Returns whether an effect was applied since it was opened.
     pub fn is_changed(&self) -> bool {
-        self.ttl.is_some()
+        self.after.is_some()
     }
 
     /// Returns when the key ends, if that is before the last deadline.
     pub fn early_end(&self) -> Option<UnixMs> {
-        match self.ttl {
+        match self.after.map(|after| after.ttl) {
             Some(Ttl::Last) => None,
             Some(Ttl::Early(at)) => Some(at),
             Some(Ttl::Untouched) | None => {
@@ -205,44 +213,45 @@ impl<K: OpenKey> OpenLock<K> {
     }
 
     /// Applies an effect, and replicates it.
+    #[inline(always)]
     pub fn apply(&mut self, effect: Effect, replication: Replication, memory: &mut Memory) -> Applied {
         match replication {
             Replication::Effect => self.key.replicate(&effect),
             Replication::Verbatim => self.key.replicate_verbatim(),
         }
-        let before = self.lock().last_deadline();
         let lock = match self.key.lock_mut() {
             Some(lock) => lock,
             None => self.fresh.get_or_insert_default(),
         };
+        let before = lock.last_deadline();
         let applied = lock.apply(effect, memory);
-        let is_empty = lock.is_empty();
-        self.ttl = Some(match (applied.expiry, self.ttl) {
+        let last = lock.last_deadline();
+        let ttl = match (applied.expiry, self.after.map(|after| after.ttl)) {
             (Expiry::Anew, _) | (Expiry::Keep, Some(Ttl::Last)) => Ttl::Last,
             (Expiry::Leave, ttl) => ttl.unwrap_or(Ttl::Untouched),
             (Expiry::Keep, Some(Ttl::Early(at))) => Ttl::Early(at),
             // The key goes, so nobody asks for its TTL.
-            (Expiry::Keep, _) if is_empty => Ttl::Last,
+            (Expiry::Keep, _) if last.is_none() => Ttl::Last,
             // A TTL that a client set stands if it ends the key before the last deadline that there was.
             (Expiry::Keep, Some(Ttl::Untouched) | None) => {
                 before.and_then(|last| self.key.expiry().filter(|end| *end < last)).map_or(Ttl::Last, Ttl::Early)
             }
-        });
+        };
         // A change that leaves nothing behind the early end ends that: whoever applies the next one sees no early end.
-        if let (Some(Ttl::Early(at)), Some(last)) = (self.ttl, self.lock().last_deadline())
-            && last <= at
-        {
-            self.ttl = Some(Ttl::Last);
-        }
+        let ttl = match ttl {
+            Ttl::Early(at) if last.is_some_and(|last| last <= at) => Ttl::Last,
+            ttl => ttl,
+        };
+        self.after = Some(After { ttl, last });
         self.is_visible |= applied.is_visible;
         applied
     }
 
     /// Closes the lock. Its key gets its TTL, `grace_ms` behind the last deadline, or goes with the last hold.
     #[inline]
-    pub fn close(mut self, grace_ms: u64) {
-        let Some(ttl) = self.ttl else { return self.key.close(KeyEnd::Untouched, Signal::Silent) };
-        let end = match self.lock().last_deadline() {
+    pub fn close(&mut self, grace_ms: u64) {
+        let Some(After { ttl, last }) = self.after else { return self.key.close(KeyEnd::Untouched, Signal::Silent) };
+        let end = match last {
             None => KeyEnd::Deleted,
             Some(last) => {
                 let at = match ttl {
@@ -261,7 +270,7 @@ impl<K: OpenKey> OpenLock<K> {
     }
 
     /// Closes a lock that no effect changed, and sets the TTL of its key to `grace_ms` behind the last deadline.
-    pub fn close_with_grace(self, grace_ms: u64) {
+    pub fn close_with_grace(&mut self, grace_ms: u64) {
         let end = match self.lock().last_deadline() {
             Some(last) if !self.is_changed() => KeyEnd::At(UnixMs::new(last.get() + grace_ms)),
             _ => return self.close(grace_ms),

@@ -179,6 +179,12 @@ impl<T> Engine<T> {
         &mut self.parts.memory
     }
 
+    /// Takes the event on the key of the running command with that index, if the caller has nothing else to send.
+    #[inline]
+    pub fn take_own_event(&mut self) -> Option<(usize, Event)> {
+        self.parts.outbox.take_own_event()
+    }
+
     /// Takes the outputs that the caller has to send, in order, and leaves `spare` in their place: an empty list, so
     /// that its memory is used again, or outputs that could not be sent.
     #[inline]
@@ -208,15 +214,20 @@ impl<T> Engine<T> {
     #[inline]
     pub fn wake_at(&self) -> Option<UnixMs> {
         let Parts { memory, sessions, backlog, .. } = &self.parts;
-        let has_work = !(backlog.is_empty()
-            && sessions.is_idle()
-            && self.registry.databases().are_checked()
-            && memory.trash.is_empty());
-        let at = match backlog.next_visit() {
-            _ if has_work => UnixMs::ZERO,
-            None => sessions.named.wake_at(),
-            Some(at) => at.min(sessions.named.wake_at()),
+        let has_rest = backlog.has_ttls() || !sessions.is_idle() || !memory.trash.is_empty();
+        let at = match sessions.named.wake_at() {
+            _ if has_rest => UnixMs::ZERO,
+            // A lock without a record is never due.
+            at if self.registry.is_empty() => at,
+            at => at.min(self.next_visit()),
         };
         (at != UnixMs::MAX).then(|| at.max(backlog.not_before))
+    }
+    /// Returns when a lock is due next; [`UnixMs::MAX`]: not at all.
+    fn next_visit(&self) -> UnixMs {
+        if self.parts.backlog.has_due() || !self.registry.databases().are_checked() {
+            return UnixMs::ZERO;
+        }
+        self.parts.backlog.next_visit().unwrap_or(UnixMs::MAX)
     }
 }

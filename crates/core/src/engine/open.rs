@@ -4,7 +4,7 @@ use std::rc::Rc;
 
 use super::Engine;
 use super::budget::Budget;
-use super::keyspace::{Keyspace, OpenLock, Permission, WrongType};
+use super::keyspace::{Keyspace, OpenKey, OpenLock, Permission, WrongType};
 use super::outbox::Answer;
 use super::queue::WaiterId;
 use super::record::{Attention, Record, RecordId};
@@ -71,15 +71,15 @@ impl<T> Engine<T> {
         own: Option<usize>,
         (now, budget): (Now, &'e mut Budget),
     ) -> Result<Visit<'e, T, S::Key<'k>>, WrongType> {
-        let open = OpenLock::new(space.open(name)?, own);
+        let key = space.open(name)?;
         let mut record = id.and_then(|id| self.registry.get_mut(id));
         if let Some(record) = &mut record
-            && open.was_removed()
+            && key.was_removed()
             && !record.is_idle()
         {
             self.parts.forget_lock(record);
         }
-        Ok(Visit { open, record, parts: &mut self.parts, budget, now })
+        Ok(Visit { open: OpenLock::new(key, own), record, parts: &mut self.parts, budget, now })
     }
 
     /// Asks which access the server gives a timer to a lock.

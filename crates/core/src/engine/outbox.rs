@@ -54,21 +54,47 @@ pub enum Answer {
 pub(super) struct Outbox<T> {
     pub stats: Stats,
     pub log: Log,
+    /// The only output so far, if it is an event on an own key of the command: nearly every command leads to just that.
+    own_event: Option<(usize, Event)>,
     outputs: Vec<Output<T>>,
 }
 
 impl<T> Outbox<T> {
     pub(super) fn new() -> Outbox<T> {
-        Outbox { stats: Stats::default(), log: Log::new(), outputs: Vec::new() }
+        Outbox { stats: Stats::default(), log: Log::new(), own_event: None, outputs: Vec::new() }
     }
 
     pub(super) fn push(&mut self, output: Output<T>) {
+        self.list_own_event();
         self.outputs.push(output);
+    }
+
+    /// Adds an event on the key of the command with this index.
+    #[inline]
+    pub(super) fn push_own_event(&mut self, index: usize, event: Event) {
+        if self.own_event.is_none() && self.outputs.is_empty() {
+            self.own_event = Some((index, event));
+        } else {
+            self.push(Output::Own(index, event));
+        }
+    }
+
+    /// Takes the event on an own key of the command, if there is no other output.
+    #[inline]
+    pub(super) fn take_own_event(&mut self) -> Option<(usize, Event)> {
+        self.own_event.take()
+    }
+
+    fn list_own_event(&mut self) {
+        if let Some((index, event)) = self.own_event.take() {
+            self.outputs.push(Output::Own(index, event));
+        }
     }
 
     /// Takes the outputs, and leaves `spare` in their place.
     #[inline]
     pub(super) fn swap(&mut self, spare: Vec<Output<T>>) -> Vec<Output<T>> {
+        self.list_own_event();
         std::mem::replace(&mut self.outputs, spare)
     }
 
@@ -85,7 +111,7 @@ impl<T> Outbox<T> {
 
     /// Counts a wait that ends with a grant, and logs it if it was long.
     pub(super) fn note_granted(&mut self, waiter: &Waiter<T>, name: Name<'_>, token: Token, now: Now) {
-        let waited = now.us().saturating_sub(waiter.since.us());
+        let waited = now.us().saturating_sub(waiter.since_us);
         self.stats.wait_usec_total = self.stats.wait_usec_total.wrapping_add(waited);
         self.stats.wait_usec_max = self.stats.wait_usec_max.max(waited);
         self.log.waits.record(waited);
@@ -115,7 +141,7 @@ impl<T> Outbox<T> {
     }
 
     fn log_wait(&mut self, waiter: &Waiter<T>, name: Name<'_>, event: LogEvent, token: Option<Token>, now: Now) {
-        let waited = now.ms().since(waiter.since.ms());
+        let waited = now.ms().since(Now::from_us(waiter.since_us).ms());
         if self.log.shows_wait(waited) {
             let entry = LogEntry::new(event, now.ms()).of(name, &waiter.request.owner, waiter.mode());
             self.log.add(LogEntry { token, waited: Some(waited), ..entry }, Some(waiter.client));
@@ -133,13 +159,20 @@ impl<T> Outbox<T> {
     /// Counts the holds that a command releases in full, and logs those that were long.
     #[inline]
     pub(super) fn note_release(&mut self, call: &Call<'_>, lock: &Lock, owner: &Owner, mode: Option<Mode>) {
-        let (exclusive, shared) = lock.named(call.now.ms(), owner, mode);
-        for hold in exclusive.into_iter().chain(shared) {
+        let now = call.now.ms();
+        let mut note = |hold: &Hold| {
             self.log.holds.record(held_us(hold.token, call.now.us()));
-            if self.log.shows_hold(hold.token, call.now.ms()) {
-                let entry = LogEntry::new(LogEvent::Hold, call.now.ms()).of(call.name, owner, hold.mode);
-                self.log.add(entry.held(hold.token, call.now.ms()), Some(call.client));
+            if self.log.shows_hold(hold.token, now) {
+                let entry = LogEntry::new(LogEvent::Hold, now).of(call.name, owner, hold.mode);
+                self.log.add(entry.held(hold.token, now), Some(call.client));
             }
+        };
+        match mode {
+            Some(mode) => lock.live(owner, mode, now).into_iter().for_each(note),
+            None => [Mode::Exclusive, Mode::Shared]
+                .into_iter()
+                .filter_map(|mode| lock.live(owner, mode, now))
+                .for_each(&mut note),
         }
     }
 

@@ -27,11 +27,19 @@ impl Registry {
         Registry { records: SlotMap::with_key(), names: HashTable::new(), databases: Databases::default(), hasher }
     }
 
+    /// Returns whether no lock has a record.
+    #[inline]
+    pub(super) fn is_empty(&self) -> bool {
+        self.records.is_empty()
+    }
+
     #[inline]
     pub(super) fn find(&self, name: Name<'_>) -> Option<RecordId> {
-        if self.records.is_empty() {
-            return None;
-        }
+        if self.is_empty() { None } else { self.find_by_hash(name) }
+    }
+
+    #[inline(never)]
+    fn find_by_hash(&self, name: Name<'_>) -> Option<RecordId> {
         let hash = self.hash(name);
         let is_it = |id| self.records.get(id).is_some_and(|record| record.name() == name);
         self.names.find(hash, |(its, id)| *its == hash && is_it(*id)).map(|(_, id)| *id)

@@ -88,6 +88,7 @@ pub fn replay_release<S: Keyspace>(
     Ok(())
 }
 
+#[inline]
 fn effect_of(released: Released, request: &Release<'_>, clock: UnixMs) -> Option<Effect> {
     let change = match released {
         Released::NotHeld | Released::Ambiguous | Released::Replayed => return None,

@@ -20,12 +20,15 @@ enum Served {
 impl<T, K: OpenKey> Visit<'_, T, K> {
     /// Serves the queue as far as it goes: O(1) for each request. A timer serves the rest of a long one. Returns the head,
     /// if that is a request for several locks: it is looked at when the key is closed.
+    #[inline]
     pub(super) fn serve(&mut self) -> Option<WaiterId> {
-        let several = if self.record.as_ref()?.queue.is_empty() { None } else { self.serve_queue() };
+        let is_empty = self.record.as_ref()?.queue.is_empty();
+        let several = if is_empty { None } else { self.serve_queue() };
         self.reschedule();
         several
     }
 
+    #[inline(never)]
     fn serve_queue(&mut self) -> Option<WaiterId> {
         loop {
             let (head, waiter) = self.parts.waiters.head(&self.record.as_ref()?.queue)?;

@@ -105,7 +105,7 @@ impl<T, K: OpenKey> Visit<'_, T, K> {
     }
 
     /// Gives an owner a hold, or more entries, and binds it to a session if there is one.
-    #[inline]
+    #[inline(always)]
     pub(super) fn grant(&mut self, hold: Hold, entry: Entry, session: Option<SessionKey>) {
         match entry {
             Entry::First => {
@@ -119,14 +119,18 @@ impl<T, K: OpenKey> Visit<'_, T, K> {
     }
 
     /// Puts a hold into the lock, with its own TTL, and binds it to a session if there is one.
-    #[inline]
+    #[inline(always)]
     pub(super) fn put(&mut self, hold: Hold, session: Option<SessionKey>) {
-        let bound = session.map(|key| (hold.clone(), key));
+        if let Some(key) = session {
+            return self.put_bound(hold, key);
+        }
         let put = Effect { clock: self.now.ms(), change: Change::Put { hold, expiry: Expiry::Anew } };
         self.apply(put, Replication::Effect);
-        if let Some((hold, key)) = bound {
-            self.bind(&hold, key);
-        }
+    }
+
+    fn put_bound(&mut self, hold: Hold, key: SessionKey) {
+        self.put(hold.clone(), None);
+        self.bind(&hold, key);
     }
 
     /// Binds a hold to a session. The lock has a record.
@@ -184,42 +188,42 @@ impl<T, K: OpenKey> Visit<'_, T, K> {
     /// Emits a keyspace event on this lock.
     #[inline]
     pub(super) fn emit(&mut self, event: Event) {
-        let output = match (self.open.own, &self.record) {
-            (Some(index), _) => Output::Own(index, event),
-            (None, Some(record)) => Output::Event(record.db, Rc::clone(&record.key), event),
-            (None, None) => return,
-        };
-        self.parts.outbox.push(output);
+        match (self.open.own, &self.record) {
+            (Some(index), _) => self.parts.outbox.push_own_event(index, event),
+            (None, Some(record)) => {
+                self.parts.outbox.push(Output::Event(record.db, Rc::clone(&record.key), event));
+            }
+            (None, None) => {}
+        }
     }
 
     /// Closes the lock. Its key outlives the last deadline a little while requests wait.
-    pub(super) fn close(self) {
-        let Visit { open, record, .. } = self;
-        match record {
-            None => open.close(0),
-            Some(record) if open.is_changed() => {
-                record.has_ttl_grace = !record.queue.is_empty();
-                open.close(if record.has_ttl_grace { GRACE_MS } else { 0 });
-            }
-            // A key that was swapped here, or away and back, may have a grace that the record does not know.
-            Some(record) if record.queue.is_empty() => {
-                record.has_ttl_grace = false;
-                // A client set any other end.
-                if open.has_ttl_grace() { open.close_with_grace(0) } else { open.close(0) }
-            }
-            Some(_) => open.close(0),
+    pub(super) fn close(&mut self) {
+        let Some(record) = &mut self.record else { return self.open.close(0) };
+        if self.open.is_changed() {
+            record.has_ttl_grace = !record.queue.is_empty();
+            return self.open.close(if record.has_ttl_grace { GRACE_MS } else { 0 });
         }
+        if record.queue.is_empty() {
+            record.has_ttl_grace = false;
+            // A key that was swapped here, or away and back, may have a grace that the record does not know. A client set
+            // any other end.
+            if self.open.has_ttl_grace() {
+                return self.open.close_with_grace(0);
+            }
+        }
+        self.open.close(0);
     }
 
     /// Closes a lock whose queue has a new waiter: the key must outlive the last deadline a little, unless another
     /// client set its end.
-    pub(super) fn close_for_waiter(self) {
-        match self.record {
+    pub(super) fn close_for_waiter(mut self) {
+        match &mut self.record {
             Some(record) if !self.open.is_changed() && self.open.ends_with_last_lease() => {
                 record.has_ttl_grace = true;
                 self.open.close_with_grace(GRACE_MS);
             }
-            record => Visit { record, ..self }.close(),
+            _ => self.close(),
         }
     }
 }

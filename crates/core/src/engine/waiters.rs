@@ -18,7 +18,8 @@ pub(super) struct Waiter<T> {
     pub ticket: T,
     pub request: Request,
     pub client: ClientId,
-    pub since: Now,
+    /// Since when it waits, in unix µs.
+    pub since_us: u64,
     pub place: Place,
     /// The locks it waits for, in the order of the command.
     pub records: SmallVec<[RecordId; 1]>,
@@ -153,7 +154,7 @@ impl<T> Waiters<T> {
             ticket: ticket(id),
             request: request.clone(),
             client,
-            since,
+            since_us: since.us(),
             place,
             records,
             in_the_way: 0,

@@ -36,6 +36,7 @@ struct Many {
 impl Holds {
     pub(crate) const NONE: Holds = Holds(Stored::None);
 
+    #[inline]
     pub(crate) fn len(&self) -> usize {
         match &self.0 {
             Stored::None => 0,
@@ -44,6 +45,7 @@ impl Holds {
         }
     }
 
+    #[inline]
     pub(crate) fn exclusive(&self) -> Option<&Hold> {
         match &self.0 {
             Stored::One(hold) if hold.mode == Mode::Exclusive => Some(hold),
@@ -73,12 +75,12 @@ impl Holds {
         match (&self.0, mode) {
             (Stored::None, _) => None,
             (Stored::One(hold), _) => Some(hold).filter(|hold| hold.mode == mode && hold.owner == *owner),
-            (Stored::Many(many), Mode::Exclusive) => many.exclusive.as_ref().filter(|hold| hold.owner == *owner),
-            (Stored::Many(many), Mode::Shared) => many.readers.get(owner),
+            (Stored::Many(many), _) => many.get(owner, mode),
         }
     }
 
     /// Returns the first deadline of all holds. O(1).
+    #[inline]
     pub(crate) fn first_deadline(&self) -> Option<UnixMs> {
         match &self.0 {
             Stored::None => None,
@@ -90,6 +92,7 @@ impl Holds {
     }
 
     /// Returns the last deadline of all holds. O(1).
+    #[inline]
     pub(crate) fn last_deadline(&self) -> Option<UnixMs> {
         match &self.0 {
             Stored::None => None,
@@ -178,12 +181,21 @@ impl Holds {
         single.into_iter().chain(exclusive).filter(move |hold| hold.token == token).chain(readers)
     }
 
-    /// Adds the hold, in place of the same owner's in the same mode and of every hold it excludes. O(log n).
-    pub(crate) fn put(&mut self, hold: Hold, trash: &mut Trash) {
+    /// Adds the hold, in place of the same owner's in the same mode and of every hold it excludes. Returns how many
+    /// entries the owner had in that mode. O(log n).
+    pub(crate) fn put(&mut self, hold: Hold, trash: &mut Trash) -> Option<u32> {
         match &mut self.0 {
-            Stored::None => self.0 = Stored::One(hold),
-            Stored::One(old) if old.owner == hold.owner && old.mode == hold.mode => *old = hold,
-            Stored::One(old) if excludes(old, &hold) => *old = hold,
+            Stored::None => {
+                self.0 = Stored::One(hold);
+                None
+            }
+            Stored::One(old) if old.owner == hold.owner && old.mode == hold.mode => {
+                Some(std::mem::replace(old, hold).count)
+            }
+            Stored::One(old) if excludes(old, &hold) => {
+                *old = hold;
+                None
+            }
             Stored::One(_) => {
                 let mut many = Box::<Many>::default();
                 if let Stored::One(old) = std::mem::take(&mut self.0) {
@@ -191,10 +203,13 @@ impl Holds {
                 }
                 many.put(hold, trash);
                 self.0 = Stored::Many(many);
+                None
             }
             Stored::Many(many) => {
+                let before = many.get(&hold.owner, hold.mode).map(|old| old.count);
                 many.put(hold, trash);
                 self.simplify(trash);
+                before
             }
         }
     }
@@ -252,6 +267,7 @@ impl Holds {
     }
 
     /// Returns the hold, if it is the only one.
+    #[inline]
     pub(crate) fn single(&self) -> Option<&Hold> {
         match &self.0 {
             Stored::One(hold) => Some(hold),
@@ -341,6 +357,13 @@ impl Many {
                 }
                 self.exclusive = Some(hold);
             }
+        }
+    }
+
+    fn get(&self, owner: &Owner, mode: Mode) -> Option<&Hold> {
+        match mode {
+            Mode::Exclusive => self.exclusive.as_ref().filter(|hold| hold.owner == *owner),
+            Mode::Shared => self.readers.get(owner),
         }
     }
 

@@ -115,8 +115,8 @@ fn is_of(hold: &Hold, owner: &Owner, mode: Mode) -> bool {
 fn many_readers_that_go_at_once_are_freed_in_steps() {
     type Change = fn(&mut Holds, &mut Trash);
     let changes: [(&str, Change, usize); 3] = [
-        ("a writer comes", |holds, trash| holds.put(hold(1000, Mode::Exclusive, 50), trash), 1),
-        ("one of them becomes the writer", |holds, trash| holds.put(hold(0, Mode::Exclusive, 50), trash), 2),
+        ("a writer comes", |holds, trash| _ = holds.put(hold(1000, Mode::Exclusive, 50), trash), 1),
+        ("one of them becomes the writer", |holds, trash| _ = holds.put(hold(0, Mode::Exclusive, 50), trash), 2),
         ("all lapse", |holds, trash| assert!(holds.drop_lapsed(UnixMs::new(50), trash) >= 64), 0),
     ];
     for (what, change, left) in changes {
@@ -124,7 +124,7 @@ fn many_readers_that_go_at_once_are_freed_in_steps() {
         let kept = left / 2;
         for readers in [64, 65, 200] {
             let (mut holds, mut trash) = (Holds::default(), Trash::new());
-            (0..readers + kept as u64).for_each(|number| holds.put(hold(number, Mode::Shared, 50), &mut trash));
+            (0..readers + kept as u64).for_each(|number| _ = holds.put(hold(number, Mode::Shared, 50), &mut trash));
             change(&mut holds, &mut trash);
             assert_eq!(holds.len(), left, "{what}");
             let mut steps = 0;
@@ -142,7 +142,8 @@ fn many_readers_that_go_at_once_are_freed_in_steps() {
 #[test]
 fn the_last_of_many_leaves_the_dropped_ones_behind() {
     let (mut holds, mut trash) = (Holds::default(), Trash::new());
-    (0..300).for_each(|number| holds.put(hold(number, Mode::Shared, if number < 200 { 50 } else { 60 }), &mut trash));
+    (0..300)
+        .for_each(|number| _ = holds.put(hold(number, Mode::Shared, if number < 200 { 50 } else { 60 }), &mut trash));
     assert_eq!(holds.drop_lapsed(UnixMs::new(50), &mut trash), 200);
     (201..300).for_each(|number| assert!(holds.remove(&owner(number), Mode::Shared, &mut trash)));
     assert_eq!((holds.single(), trash.is_empty()), (Some(&hold(200, Mode::Shared, 60)), false));
