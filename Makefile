@@ -14,7 +14,7 @@ export DLOCK_RECIPES_MISSING_OK ?= go
 
 # How the module and the command are built, here and for a release. Larger functions make the file larger, but save a
 # tenth of the module's own instructions.
-MODULE_BUILD := --package dlock --lib --crate-type cdylib -- -C llvm-args="-inline-threshold=3000 -cold-callsite-rel-freq=0"
+MODULE_BUILD := --package dlock --lib --crate-type cdylib -- -C llvm-args=-inline-threshold=3000 -C llvm-args=-cold-callsite-rel-freq=0
 COMMAND_BUILD := --package dlock-cli --features tls
 # One set of features for all that tests build: cargo builds everything again for another set.
 TESTED := --locked --workspace --features tls
