@@ -39,9 +39,10 @@ proptest! {
                 Op::Put { first, count, mode, deadline, step } => {
                     for number in first..first + count {
                         let hold = hold(number, mode, (deadline + (number - first) * step) % LAST_MS);
+                        let before = plain.iter().find(|old| is_of(old, &hold.owner, mode)).map(|old| old.count);
                         plain.retain(|old: &Hold| !excludes(old, &hold) && !is_of(old, &hold.owner, mode));
                         plain.push(hold.clone());
-                        holds.put(hold, &mut trash);
+                        prop_assert_eq!(holds.put(hold, &mut trash), before);
                     }
                 }
                 Op::Remove { first, count, mode } => {
