@@ -5,8 +5,8 @@
 use std::num::NonZeroU32;
 
 use dlock_core::{
-    Acquired, Change, Effect, Entry, Expiry, Hold, Lease, LeaseChoice, Lock, Memory, Mode, Owner, Refusal, Renew,
-    RenewToken, Renewed, Request, Terms, Token, TokenClock, UnixMs, Want,
+    Acquired, Change, Command, Effect, Entry, Expiry, Extras, Hold, Lease, LeaseChoice, Lock, Memory, Mode, Owner,
+    Refusal, Renew, RenewToken, Renewed, Request, RequestId, Terms, Token, TokenClock, UnixMs, Want,
 };
 
 const NOW: UnixMs = UnixMs::new(1_000_000);
@@ -49,6 +49,52 @@ fn without_a_token_nobody_new_gets_in() {
     let lock = held(hold("alice"));
     assert_eq!(acquire(&lock, &bob), Acquired::Refused(Refusal::Held));
     assert!(matches!(acquire(&lock, &alice), Acquired::Granted(_, Entry::Again)), "it has a token");
+}
+
+/// A lock without a hold is as one whose holds have all lapsed, which is decided on in another way.
+#[test]
+fn an_empty_lock_decides_as_one_with_lapsed_holds() {
+    let id = RequestId::new(Command::Acquire, b"r").map(Box::new);
+    let lapsed = |name, mode, id: Option<&RequestId>| {
+        let hold = Hold { mode, deadline: NOW, extras: Extras::of(id.cloned(), None, None), ..hold(name) };
+        let mut lock = Lock::default();
+        let change = Change::Put { hold, expiry: Expiry::Anew };
+        lock.apply(Effect { clock: UnixMs::ZERO, change }, &mut Memory::new());
+        assert!(!lock.is_empty() && lock.has_lapsed(NOW));
+        lock
+    };
+    let gone = [("alice", Mode::Exclusive), ("alice", Mode::Shared), ("bob", Mode::Exclusive), ("bob", Mode::Shared)]
+        .map(|(name, mode)| lapsed(name, mode, id.as_deref()));
+    let most = NonZeroU32::MAX;
+    let permits = |permits, limit| Want::Permits { permits, limit };
+    let one = NonZeroU32::MIN;
+    for want in [
+        Want::ExclusiveOnce,
+        Want::Exclusive,
+        Want::Shared,
+        permits(one, one),
+        permits(most, most),
+        permits(most, one),
+        Want::Slot { limit: one },
+        Want::Slot { limit: most },
+    ] {
+        for lease in
+            [LeaseChoice::Own, LeaseChoice::For(LEASE), LeaseChoice::Until(NOW), LeaseChoice::Until(UnixMs::MAX)]
+        {
+            for fresh in [None, Token::new(7)] {
+                for (id, cap) in
+                    [(None, None), (id.clone(), None), (id.clone(), Lease::new(1)), (None, Some(Lease::MAX))]
+                {
+                    let request = Request { id, cap, ..Request::new(owner("alice"), want, lease) };
+                    let terms = Terms { fresh, ..TERMS };
+                    let empty = Lock::default().acquire(NOW, &request, terms);
+                    for lapsed in &gone {
+                        assert_eq!(empty, lapsed.acquire(NOW, &request, terms), "{request:?} {lapsed:?}");
+                    }
+                }
+            }
+        }
+    }
 }
 
 #[test]
