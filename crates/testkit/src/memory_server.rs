@@ -137,8 +137,12 @@ impl MemoryServer {
         true
     }
 
-    /// Takes the outputs to send. A request that is answered waits no longer.
+    /// Takes the outputs to send, as the module does. A request that is answered waits no longer.
     pub fn take_outputs(&mut self) -> Vec<Output<u64>> {
+        if let Some((index, event)) = self.engine.take_own_event() {
+            assert!(self.engine.take_outputs().is_empty(), "there is more than {event:?} to send");
+            return vec![Output::Own(index, event)];
+        }
         let outputs = self.engine.take_outputs();
         for output in &outputs {
             if let Output::Answer(ticket, _) = output {
