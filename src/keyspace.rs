@@ -91,6 +91,9 @@ impl Keyspace for ServerKeys<'_, '_> {
         if self.own.is_empty() {
             return (true, 0);
         }
+        // The copies that are timed use the memory of the last name again: new memory for a long one takes longer than a
+        // search for a deadlock may.
+        self.other = None;
         let stopwatch = Stopwatch::start();
         let user = self.user.get_or_insert_with(|| User::of(self.context));
         // Exactly what `INFO` would show: its rights may be those of one selector, and the key's those of another.
