@@ -129,8 +129,8 @@ fn keep(outputs: OutputList) {
     }
 }
 
-/// Tells the engine what happened. Called by hooks: now if the engine does not work, else as
-/// soon as it has finished.
+/// Tells the engine what happened, after all that it was told before. Called by hooks: now if the engine does not work, else
+/// as soon as it has finished.
 ///
 /// It gets the time that commands have: what happens within a transaction or script must not lie in the future of the
 /// commands that follow there.
@@ -138,6 +138,9 @@ pub fn tell(note: impl FnOnce(&mut ServerEngine, Now) + 'static) {
     match STATE.engine.try_borrow_mut() {
         Ok(mut engine) => {
             if let Some(engine) = engine.as_mut() {
+                if STATE.has_notes.get() {
+                    empty_inbox(&STATE, engine);
+                }
                 note(engine, now());
                 arm(engine);
             }

@@ -1,12 +1,12 @@
-//! `DLOCK.MEDDLE key`, only in debug builds: plays another module, whose callback deletes a key.
+//! `DLOCK.MEDDLE key [command …]`, only in debug builds: plays another module, whose callback runs a command.
 
 use crate::error::Error;
 use crate::ffi::command::{Arguments, Command};
 use crate::ffi::context::Context;
-use crate::ffi::meddler::delete_when_another_expires;
+use crate::ffi::meddler::meddle_when_another_expires;
 use crate::ffi::spec::{KeyUse, Keys, Spec};
 
-/// Has a key deleted when another one expires.
+/// Has a command run when a key expires.
 pub struct Meddle;
 
 impl Command for Meddle {
@@ -16,14 +16,14 @@ impl Command for Meddle {
         flags: "write",
         categories: "dlock write",
         keys: Keys::First(KeyUse::Remove),
-        arity: 2,
-        summary: "Deletes the key when another one expires, as another module's callback does.",
+        arity: -2,
+        summary: "Deletes the key, or runs a command, when another key expires, as another module's callback does.",
         complexity: "O(1)",
         arguments: &[],
     };
 
     fn run(context: &mut Context<'_>, arguments: &Arguments<'_>) -> Result<(), Error> {
-        delete_when_another_expires(context, arguments);
+        meddle_when_another_expires(context, arguments);
         context.reply_status("OK");
         Ok(())
     }

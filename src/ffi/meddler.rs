@@ -9,14 +9,25 @@ use super::command::Arguments;
 use super::context::Context;
 use super::guard::guarded;
 use super::main_thread::MainThread;
-use super::strings::bytes_of;
+use super::strings::{KeyName, bytes_of, c_string};
 
-static VICTIM: MainThread<RefCell<Option<Vec<u8>>>> = MainThread::new(RefCell::new(None));
+static PLAN: MainThread<RefCell<Option<Plan>>> = MainThread::new(RefCell::new(None));
 
-/// Deletes the key that the arguments name, as soon as another one expires. Called once for each key to delete.
-pub fn delete_when_another_expires(context: &Context<'_>, arguments: &Arguments<'_>) {
+struct Plan {
+    /// The key whose own expiry does not count.
+    key: Vec<u8>,
+    command: Vec<Vec<u8>>,
+}
+
+/// Runs the command that follows the key, or deletes the key, as soon as another one expires. Called once for each time.
+pub fn meddle_when_another_expires(context: &Context<'_>, arguments: &Arguments<'_>) {
     let Ok(name) = arguments.key() else { return };
-    VICTIM.replace(Some(name.bytes().to_vec()));
+    let key = name.bytes().to_vec();
+    let mut command: Vec<Vec<u8>> = arguments.after_key().map(<[u8]>::to_vec).collect();
+    if command.is_empty() {
+        command = vec![b"DEL".to_vec(), key.clone()];
+    }
+    PLAN.replace(Some(Plan { key, command }));
     // SAFETY: the context is live for the call; the callback is a function of this module, which is never unloaded.
     unsafe { api!(RedisModule_SubscribeToKeyspaceEvents(context.raw, raw::REDISMODULE_NOTIFY_EXPIRED, Some(expired))) };
 }
@@ -29,13 +40,16 @@ unsafe extern "C" fn expired(
 ) -> c_int {
     guarded("expired", (), || {
         // SAFETY: the server passes the live name of the key.
-        let is_another = |victim: &mut Vec<u8>| *victim != unsafe { bytes_of(key) };
-        let Some(victim) = VICTIM.borrow_mut().take_if(is_another) else { return };
-        let (format, name) = (c"!b".as_ptr(), victim.as_ptr().cast::<c_char>());
-        // SAFETY: the format announces a buffer with its length, which outlives the call. The reply is ours, and freed
-        // once; null is no reply.
+        let is_another = |plan: &mut Plan| plan.key != unsafe { bytes_of(key) };
+        let Some(Plan { command, .. }) = PLAN.borrow_mut().take_if(is_another) else { return };
+        let Some((name, rest)) = command.split_first() else { return };
+        let name = c_string(&String::from_utf8_lossy(name));
+        let rest: Vec<KeyName<'_>> = rest.iter().map(|word| KeyName::new(word)).collect();
+        let words: Vec<_> = rest.iter().map(KeyName::raw).collect();
+        // SAFETY: the format announces a vector of strings with its length; they outlive the call. The reply is ours, and
+        // freed once; null is no reply.
         unsafe {
-            let reply = api!(RedisModule_Call(context, c"DEL".as_ptr(), format, name, victim.len()));
+            let reply = api!(RedisModule_Call(context, name.as_ptr(), c"!v".as_ptr(), words.as_ptr(), words.len()));
             if !reply.is_null() {
                 api!(RedisModule_FreeCallReply(reply));
             }

@@ -1,6 +1,7 @@
 //! Settings: by `CONFIG SET`, in the configuration file, as arguments of `loadmodule`, by `MODULE LOADEX`.
 
 use std::collections::BTreeMap;
+use std::net::TcpListener;
 
 use crate::support::process::module_path;
 use crate::support::{Client, Server, Setup, list_of, text_of};
@@ -158,6 +159,63 @@ fn arguments_of_loadmodule_set_them() {
     assert_eq!((setting(&mut client, "default-lease"), setting(&mut client, "max-lease")), (4000, 60_000));
     client.ok("CONFIG SET dlock.default-lease 7000");
     client.leaves("k", 7000, "DLOCK.ACQUIRE k a");
+}
+
+#[test]
+fn a_setting_counts_at_once_and_one_that_fails_never() {
+    let (_server, mut client) = Server::start().with_client();
+    client.ok("CONFIG SET dlock.default-lease 60000");
+    client.leaves("k", 60_000, "DLOCK.ACQUIRE k a");
+    // The server notices a port that is taken when all is set, and sets everything back.
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = format!("port {}", taken.local_addr().unwrap().port());
+    for rest in ["dlock.max-waiters -5", "maxmemory-policy nothing", "no-such-setting 1", &port] {
+        client.error(format!("CONFIG SET dlock.default-lease 5000 {rest}"));
+        client.error(format!("CONFIG SET {rest} dlock.default-lease 5000"));
+        client.leaves("failed", 60_000, "DLOCK.ACQUIRE failed a");
+        client.int("DEL failed");
+    }
+    client.ok("MULTI");
+    for request in [
+        "CONFIG SET dlock.default-lease 5000",
+        "DLOCK.ACQUIRE one a",
+        "CONFIG SET dlock.default-lease 7000 dlock.max-lease 6000",
+        "DLOCK.ACQUIRE two a",
+        "CONFIG SET dlock.default-lease 8000 no-such-setting 1",
+        "DLOCK.ACQUIRE three a",
+    ] {
+        client.queued(request);
+    }
+    client.run("EXEC");
+    let left = ["one", "two", "three"].map(|key| client.int(format!("PTTL {key}")));
+    assert!((1..=5000).contains(&left[0]) && left[1..].iter().all(|left| (5001..=6000).contains(left)), "{left:?}");
+}
+
+/// Another module sets a setting while this one opens a key that has expired.
+#[test]
+fn a_setting_that_is_set_while_the_module_works_counts_for_the_next_event() {
+    let (mut server, mut client) = Setup::new().hooks().start().with_client();
+    server.tolerate("DEBUG");
+    client.ok("DEBUG SET-ACTIVE-EXPIRE 0");
+    let meddled = |client: &mut Client, setting: &str| {
+        let token = client.int("DLOCK.ACQUIRE old a PX 5");
+        client.pass(token / 1000 + 10);
+        client.ok(format!("DLOCK.MEDDLE other CONFIG SET {setting}"));
+    };
+    meddled(&mut client, "dlock.default-lease 5000");
+    client.int("DLOCK.ACQUIRE old b PX 60000");
+    client.leaves("k", 5000, "DLOCK.ACQUIRE k a");
+    client.int("DEL old k");
+    meddled(&mut client, "dlock.session-grace 600000");
+    let mut holder = server.client();
+    let id = holder.int("CLIENT ID");
+    holder.int("DLOCK.ACQUIRE bound a PX 60000 SESSION");
+    client.ok("MULTI");
+    for request in ["DLOCK.ACQUIRE old b PX 60000".to_owned(), format!("CLIENT KILL ID {id}")] {
+        client.queued(request);
+    }
+    client.run("EXEC");
+    assert_eq!(server.holders("bound"), ["a"], "the session's holds have a grace");
 }
 
 const BAD_ARGUMENTS: [&str; 15] = [
