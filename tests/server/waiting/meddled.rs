@@ -23,3 +23,36 @@ fn a_lock_that_is_deleted_when_another_expires_serves_its_queue() {
         client.int("DEL k0 k1 k2");
     }
 }
+
+#[test]
+fn whatever_takes_a_lock_away_when_another_expires_serves_its_queue() {
+    let (mut server, mut client) = Setup::new().hooks().start().with_client();
+    server.tolerate("DEBUG");
+    client.ok("DEBUG SET-ACTIVE-EXPIRE 0");
+    for way in [
+        "UNLINK k2",
+        "RENAME k2 elsewhere",
+        "MOVE k2 1",
+        "PEXPIREAT k2 1",
+        "COPY other k2 REPLACE",
+        "SWAPDB 0 1",
+        "FLUSHALL",
+    ] {
+        for request in ["ACQUIRE k1 c", "RLOCK k1 c", "RELEASE k1 a", "CHECK k1 1", "MACQUIRE 2 k0 k1 c"] {
+            client.ok("SET other x");
+            client.int("DLOCK.ACQUIRE k2 a PX 600000");
+            let mut waiter = server.waiter("DLOCK.ACQUIRE k2 b BLOCK 0");
+            let token = client.int("DLOCK.ACQUIRE k1 a PX 5");
+            client.pass(token / 1000 + 10);
+            client.ok(format!("DLOCK.MEDDLE k2 {way}"));
+            let _ = client.attempt(format!("DLOCK.{request}"));
+            if way.starts_with("COPY") {
+                assert!(waiter.read().is_err_and(|error| error.starts_with("WRONGTYPE")), "{way}, {request}");
+            } else {
+                waiter.granted();
+                assert_eq!(server.holders("k2"), ["b"], "{way}, {request}");
+            }
+            client.ok("FLUSHALL");
+        }
+    }
+}
