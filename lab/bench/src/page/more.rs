@@ -160,8 +160,8 @@ pub fn freedom(ledger: &Ledger) -> String {
          A holder goes while another client waits for its lock: the time until that client has it, in seconds. The holder\n\
          is killed, or stopped as a process that hangs is, or nothing reaches the server from it any more, not even the\n\
          end of its connection. It goes at another time between two heartbeats in each round. Median (lowest to highest).\n\n{}\
-         The server finds a connection that is cut after twice `tcp-keepalive`, 600 s by default. [Sessions](sessions.md) describes\n\
-         how to choose.\n\n",
+         The server finds a connection that is cut after twice `tcp-keepalive`, 600 s by default. [Sessions](sessions.md)\n\
+         describes how to choose.\n\n",
         table(&head, rows)
     )
 }
