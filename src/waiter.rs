@@ -9,7 +9,7 @@ use crate::ffi::blocking::{Blocked, unblock};
 
 /// A client that waits.
 pub struct Waiter {
-    /// Under which the engine knows it; `None` when it has left its queues.
+    /// The engine's id of the request; `None` when it has left its queues.
     pub id: Cell<Option<WaiterId>>,
     /// The server's handle, until the client is gone.
     pub blocked: Cell<Option<Blocked>>,

@@ -198,7 +198,8 @@ extern "C" fn unlink2(key: *mut raw::RedisModuleKeyOptCtx, value: *const c_void)
     });
 }
 
-/// Tells the engine, and the call that has opened an expired key.
+/// Tells the engine that a lock is removed. If a running call removes it by opening an expired key, tells that call,
+/// too.
 fn removed(key: *mut raw::RedisModuleKeyOptCtx, lock: &Lock) {
     // SAFETY: the server passes a live context of the key for the call, and with it a live name.
     let (raw_name, db) =

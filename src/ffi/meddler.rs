@@ -19,7 +19,7 @@ struct Plan {
     command: Vec<Vec<u8>>,
 }
 
-/// Runs the command that follows the key, or deletes the key, as soon as another one expires. Called once for each time.
+/// Runs the command that follows the key, or deletes the key, as soon as another one expires. One call leads to one run.
 pub fn meddle_when_another_expires(context: &Context<'_>, arguments: &Arguments<'_>) {
     let Ok(name) = arguments.key() else { return };
     let key = name.bytes().to_vec();

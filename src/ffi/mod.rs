@@ -26,7 +26,8 @@
 //! Functions of the server are optional pointers, filled at load. Functions that every supported server has are called by
 //! [`api!`]: the module is not loaded if one of them is missing ([`missing`]). The others are checked where they are used.
 
-/// Calls a function of the module API that every supported server has. Unsafe, as all of them are.
+/// Calls a function of the module API that every supported server has. The call is unsafe: the caller keeps the promises
+/// of the function.
 macro_rules! api {
     ($name:ident($($argument:expr),* $(,)?)) => {
         match ::redis_module::raw::$name {

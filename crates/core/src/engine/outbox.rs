@@ -85,6 +85,7 @@ impl<T> Outbox<T> {
         self.own_event.take()
     }
 
+    /// Moves the own event into the list: another output follows it, or the list is taken.
     fn list_own_event(&mut self) {
         if let Some((index, event)) = self.own_event.take() {
             self.outputs.push(Output::Own(index, event));
