@@ -120,12 +120,18 @@ fn a_list_of_locks_is_refused_by_the_agent_and_the_module_is_not_blamed() {
     assert!(said.contains("the agent offers locks only") && !said.contains("module"), "{said}");
 }
 
+/// Returns an agent that finds the primary by a Sentinel, and that Sentinel.
+fn over_sentinel(primary: &Server) -> (Sentinels, Agent) {
+    let sentinels = Sentinels::watch(primary, 1);
+    let hosts: Vec<_> = sentinels.ports().iter().map(|port| format!("127.0.0.1:{port}")).collect();
+    let agent = Agent::start(&["-s", &format!("redis-sentinel://{}/{NAME}", hosts.join(","))]);
+    (sentinels, agent)
+}
+
 #[test]
 fn a_failover_by_sentinel_is_followed() {
     let (primary, replica) = Server::start().with_replica();
-    let sentinels = Sentinels::watch(&primary, 1);
-    let hosts: Vec<_> = sentinels.ports().iter().map(|port| format!("127.0.0.1:{port}")).collect();
-    let agent = Agent::start(&["-s", &format!("redis-sentinel://{}/{NAME}", hosts.join(","))]);
+    let (_sentinels, agent) = over_sentinel(&primary);
     let mut client = agent.client();
     let token = client.int("DLOCK.ACQUIRE k a PX 60000");
     replica.wait_synced(&primary);
@@ -178,9 +184,7 @@ fn text_port(client: &mut Client) -> u16 {
 #[test]
 fn a_request_that_waits_leaves_a_server_that_hangs() {
     let (primary, replica) = Server::start().with_replica();
-    let sentinels = Sentinels::watch(&primary, 1);
-    let hosts: Vec<_> = sentinels.ports().iter().map(|port| format!("127.0.0.1:{port}")).collect();
-    let agent = Agent::start(&["-s", &format!("redis-sentinel://{}/{NAME}", hosts.join(","))]);
+    let (_sentinels, agent) = over_sentinel(&primary);
     let mut client = agent.client();
     let token = client.int("DLOCK.ACQUIRE k a PX 60000");
     replica.wait_synced(&primary);
