@@ -110,7 +110,7 @@ fn waiters(servers: &[Server], agent: &Agent, mut holder: Client) -> f64 {
     for (at, waiter) in waiters.iter_mut().enumerate() {
         waiter.send(format!("DLOCK.ACQUIRE k w{at} PX 2000 BLOCK 0"));
         if at % 50 == 49 {
-            queued(&servers[0], at + 1, "k");
+            queued(servers, at + 1, "k");
         }
     }
     sleep(Duration::from_secs(3));

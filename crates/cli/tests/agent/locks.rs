@@ -34,7 +34,7 @@ fn waiters_are_granted_in_order_and_a_wait_ends_in_time() {
     let mut waiters: Vec<_> = (0..3).map(|_| agent.client()).collect();
     for (at, waiter) in waiters.iter_mut().enumerate() {
         waiter.send(format!("DLOCK.ACQUIRE k w{at} BLOCK 0"));
-        queued(&servers[0], at + 1, "k");
+        queued(&servers, at + 1, "k");
     }
     let watch = Stopwatch::start();
     client.nil("DLOCK.ACQUIRE k late BLOCK 300");
@@ -55,9 +55,9 @@ fn a_waiter_that_disconnects_leaves_the_queue() {
     client.int("DLOCK.ACQUIRE k a");
     let mut waiter = agent.client();
     waiter.send("DLOCK.ACQUIRE k b BLOCK 0");
-    queued(&servers[0], 1, "k");
+    queued(&servers, 1, "k");
     drop(waiter);
-    queued(&servers[0], 0, "k");
+    queued(&servers, 0, "k");
 }
 
 #[test]
@@ -118,7 +118,7 @@ fn info_shows_own_holds_by_their_owners_and_others_by_a_majority() {
     let token = client.int("DLOCK.ACQUIRE k a PX 20000");
     let mut waiter = agent.client();
     waiter.send("DLOCK.ACQUIRE k b BLOCK 0");
-    queued(&servers[0], 1, "k");
+    queued(&servers, 1, "k");
     let shown = hold(&mut client, "k", "a", "exclusive").expect("a hold");
     assert_eq!((shown.token, shown.count), (token, 1));
     let info = lock_info(&mut client, "k FULL").expect("a lock");

@@ -50,10 +50,10 @@ fn a_client_that_waits_holds_up_nobody_and_leaves_with_its_connection() {
     client.int("DLOCK.ACQUIRE k a");
     let mut waiter = agent.client();
     waiter.send("DLOCK.ACQUIRE k b BLOCK 0");
-    queued(&server, 1, "k");
+    queued([&server], 1, "k");
     assert_eq!(client.int("DLOCK.RENEW k a"), 1);
     drop(waiter);
-    queued(&server, 0, "k");
+    queued([&server], 0, "k");
     client.nil("DLOCK.ACQUIRE k b BLOCK 100");
 }
 
@@ -90,7 +90,7 @@ fn a_request_that_waits_goes_on_waiting_after_a_restart_if_it_may_be_repeated() 
     let (mut repeatable, mut other) = (agent.client(), agent.client());
     repeatable.send("DLOCK.ACQUIRE k b BLOCK 0 REQUEST 1");
     other.send("DLOCK.ACQUIRE k c BLOCK 0");
-    queued(&server, 2, "k");
+    queued([&server], 2, "k");
     server.kill9();
     // Nobody knows whether it was granted.
     assert_eq!(other.closes(), []);
@@ -137,13 +137,13 @@ fn a_failover_by_sentinel_is_followed() {
     replica.wait_synced(&primary);
     let mut waiter = agent.client();
     waiter.send("DLOCK.ACQUIRE k b BLOCK 0 REQUEST 1");
-    queued(&primary, 1, "k");
+    queued([&primary], 1, "k");
     let mut primary = primary;
     primary.kill9();
     soon("the replica is the primary", || replica.is_primary());
     let renewed = |client: &mut Client| matches!(client.outcome("DLOCK.RENEW k a"), Ok(Ok(Value::Int(1))));
     soon("the client is where its lock is", || renewed(&mut client));
-    queued(&replica, 1, "k");
+    queued([&replica], 1, "k");
     assert_eq!(client.int("DLOCK.RELEASE k a"), 1);
     assert!(waiter.granted() > token);
 }
@@ -191,11 +191,11 @@ fn a_request_that_waits_leaves_a_server_that_hangs() {
     let (mut repeatable, mut other) = (agent.client(), agent.client());
     repeatable.send("DLOCK.ACQUIRE k b BLOCK 0 REQUEST 1");
     other.send("DLOCK.ACQUIRE k c BLOCK 0");
-    queued(&primary, 2, "k");
+    queued([&primary], 2, "k");
     // Its connections stay open.
     primary.freeze();
     soon("the replica is the primary", || replica.is_primary());
-    queued(&replica, 1, "k");
+    queued([&replica], 1, "k");
     // Nobody knows whether it was granted.
     assert_eq!(other.closes(), []);
     let mut direct = replica.client();
@@ -227,7 +227,7 @@ fn a_session_that_ends_is_told_even_while_its_client_waits() {
     client.int("DLOCK.ACQUIRE k a SESSION");
     let id = client.int("CLIENT ID");
     client.send("DLOCK.ACQUIRE other a BLOCK 0 REQUEST 1");
-    queued(&server, 1, "other");
+    queued([&server], 1, "other");
     direct.int(format!("CLIENT KILL ID {id}"));
     assert_eq!(client.closes(), []);
 }

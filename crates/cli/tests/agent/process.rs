@@ -200,10 +200,12 @@ pub fn waiting(agent: &Agent, count: u64) {
     soon("they wait", || client.text("INFO agent").contains(&format!("agent_waiters:{count}\r\n")));
 }
 
-/// Waits until this number of requests are in the queue of a server, not only on their way.
+/// Waits until this number of requests are in the queues of these servers, not only on their way. An agent waits at one
+/// server, but not always at the same: one that connects too slowly is passed over.
 #[track_caller]
-pub fn queued(server: &Server, count: usize, name: &str) {
-    soon("they are in the queue", || server.queue(name).len() == count);
+pub fn queued<'a>(servers: impl IntoIterator<Item = &'a Server> + Clone, count: usize, name: &str) {
+    let queued = || servers.clone().into_iter().map(|server| server.queue(name).len()).sum::<usize>();
+    soon("they are in the queue", || queued() == count);
 }
 
 /// A moment in which something would have happened.

@@ -25,10 +25,10 @@ fn the_repeat_of_a_waiting_request_takes_its_place() {
     client.int("DLOCK.ACQUIRE k a");
     let mut first = agent.client();
     first.send("DLOCK.ACQUIRE k b BLOCK 0 REQUEST 1");
-    queued(&servers[0], 1, "k");
+    queued(&servers, 1, "k");
     let mut behind = agent.client();
     behind.send("DLOCK.ACQUIRE k c BLOCK 0");
-    queued(&servers[0], 2, "k");
+    queued(&servers, 2, "k");
     let mut repeat = agent.client();
     repeat.send("DLOCK.ACQUIRE k b BLOCK 0 REQUEST 1");
     first.gives_up();
@@ -45,7 +45,7 @@ fn a_repeat_that_does_not_wait_leaves_the_first_its_place() {
     client.int("DLOCK.ACQUIRE k a");
     let mut first = agent.client();
     first.send("DLOCK.ACQUIRE k b BLOCK 0 REQUEST 1");
-    queued(&servers[0], 1, "k");
+    queued(&servers, 1, "k");
     client.nil("DLOCK.ACQUIRE k b REQUEST 1");
     assert_eq!(client.int("DLOCK.RELEASE k a"), 1);
     first.granted();
@@ -57,9 +57,9 @@ fn a_repeat_waits_no_longer_than_it_says() {
     client.int("DLOCK.ACQUIRE k a");
     let mut first = agent.client();
     first.send("DLOCK.ACQUIRE k b BLOCK 0 REQUEST 1");
-    queued(&servers[0], 1, "k");
+    queued(&servers, 1, "k");
     let mut repeat = agent.client();
     repeat.nil("DLOCK.ACQUIRE k b BLOCK 200 REQUEST 1");
     first.gives_up();
-    queued(&servers[0], 0, "k");
+    queued(&servers, 0, "k");
 }

@@ -20,7 +20,7 @@ fn a_session_keeps_its_lock_beyond_the_lease_and_frees_it_at_once() {
     let number = holder.int("CLIENT ID");
     assert_eq!(hold(&mut client, "k", "a", "exclusive").expect("a hold").session, Value::Int(number));
     client.send("DLOCK.ACQUIRE k b BLOCK 0");
-    queued(&servers[0], 1, "k");
+    queued(&servers, 1, "k");
     let watch = Stopwatch::start();
     drop(holder);
     assert!(client.granted() > token);
@@ -80,7 +80,7 @@ fn closing_a_session_ends_its_holds_and_its_waits() {
     client.int("DLOCK.ACQUIRE k a SESSIONID s");
     let mut waiter = agent.client();
     waiter.send("DLOCK.ACQUIRE k b SESSIONID s BLOCK 0");
-    queued(&servers[0], 1, "k");
+    queued(&servers, 1, "k");
     assert_eq!(client.int("DLOCK.SESSION s CLOSE"), 1);
     assert!(waiter.fails().starts_with("NOSESSION "));
     freed(&servers, "k");
@@ -171,7 +171,7 @@ fn a_connection_whose_lock_is_lost_is_closed_even_while_it_waits_for_another() {
     holder.int("DLOCK.ACQUIRE other b PX 25000");
     client.int("DLOCK.ACQUIRE k a PX 1500 SESSION");
     client.send("DLOCK.ACQUIRE other a PX 25000 BLOCK 0");
-    queued(&servers[0], 1, "other");
+    queued(&servers, 1, "other");
     servers[..2].iter().for_each(Server::freeze);
     assert_eq!(client.closes(), []);
     agent.logged("lost 'k'");

@@ -18,13 +18,13 @@ fn a_clean_stop_gives_up_what_is_held_and_what_waits() {
     holder.int("DLOCK.ACQUIRE two a PX 20000 SESSION");
     let mut waiter = agent.client();
     waiter.send("DLOCK.ACQUIRE one b BLOCK 0");
-    queued(&servers[0], 1, "one");
+    queued(&servers, 1, "one");
     let watch = Stopwatch::start();
     assert_eq!(agent.stop(), Some(0));
     assert!(watch.elapsed() < Duration::from_secs(8), "{:?}", watch.elapsed());
     freed(&servers, "one");
     freed(&servers, "two");
-    queued(&servers[0], 0, "one");
+    queued(&servers, 0, "one");
     assert_eq!(waiter.closes(), []);
 }
 
