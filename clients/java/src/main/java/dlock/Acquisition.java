@@ -23,10 +23,10 @@ final class Acquisition {
         final long sent;
         /** The connection that a session hold is bound to, else {@code null}. */
         final DedicatedConnection connection;
-        /** Whether too few replicas have acknowledged it, else {@code null}. */
-        final TooFewReplicasException unconfirmed;
+        /** Why it is not known to be on enough replicas, else {@code null}. */
+        final RuntimeException unconfirmed;
 
-        Grant(Object reply, long sent, DedicatedConnection connection, TooFewReplicasException unconfirmed) {
+        Grant(Object reply, long sent, DedicatedConnection connection, RuntimeException unconfirmed) {
             this.token = Words.token(reply);
             this.slot = Words.slot(reply);
             this.sent = sent;
@@ -173,8 +173,8 @@ final class Acquisition {
         return at.request(this::command, limit.atOnce()).thenCompose(token -> {
             if (token != null) {
                 Replicas replicas = replicas();
-                return replicas.acknowledged(at).thenApply(
-                        acknowledged -> new Grant(token, sent, bound, tooFew(replicas, acknowledged)));
+                return replicas.acknowledged(at).handle((acknowledged, failed) -> new Grant(
+                        token, sent, bound, failed == null ? tooFew(replicas, acknowledged) : refused(failed)));
             }
             limit.heard(System.nanoTime());
             return limit.end.hasPassed()
@@ -196,11 +196,18 @@ final class Acquisition {
                 .acknowledged(at, request.firstLeaseMillis())
                 .handle((renewed, failed) -> {
                     Throwable reason = Futures.cause(failed);
-                    if (failed != null && !(reason instanceof TooFewReplicasException)) {
-                        throw Futures.rethrown(failed);
-                    }
-                    return new Grant(token, sent, bound, (TooFewReplicasException) reason);
+                    return new Grant(token, sent, bound, failed == null || reason instanceof TooFewReplicasException
+                            ? (TooFewReplicasException) reason : refused(failed));
                 });
+    }
+
+    /** Returns the server's refusal of what follows a grant, which is then released. Throws any other failure. */
+    private static RuntimeException refused(Throwable failed) {
+        Throwable reason = Futures.cause(failed);
+        if (reason instanceof ServerException && !Unanswered.mayRepeat(reason)) {
+            return (ServerException) reason;
+        }
+        throw Futures.rethrown(failed);
     }
 
     /** Returns the replicas to wait for, with the time that is left. */

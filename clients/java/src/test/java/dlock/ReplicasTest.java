@@ -79,6 +79,22 @@ final class ReplicasTest {
     }
 
     @Test
+    void so_is_a_grant_whose_wait_for_replicas_is_refused() throws Exception {
+        server.run("ACL", "SETUSER", "jobs", "on", ">secret", "~*", "&*", "+@all", "-wait");
+        try (DLockClient jobs = DLockClient.builder().url(server.url()).credentials("jobs", "secret").connect()) {
+            DLock lock = jobs.lock("refused").withReplicas(1, SHORT);
+            assertEquals("NOPERM", assertThrows(ServerException.class, lock::lock).code());
+            assertTrue(server.isFree("refused"));
+            Hold before = client.lock("refused").acquire();
+            CompletableFuture<Hold> waiting = lock.acquireAsync();
+            server.untilWaiting("refused", 1);
+            before.release();
+            assertThrows(ExecutionException.class, () -> waiting.get(20, TimeUnit.SECONDS));
+            assertTrue(server.isFree("refused"));
+        }
+    }
+
+    @Test
     void so_is_a_grant_after_a_wait() throws Exception {
         Hold before = client.lock("late").acquire();
         CompletableFuture<Hold> waiting = client.lock("late").withReplicas(2, SHORT).acquireAsync();
