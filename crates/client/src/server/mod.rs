@@ -176,7 +176,20 @@ impl Server {
             rest = replicas.timeout + REPLY;
         }
         let sent = Instant::now();
-        let (replies, link) = self.nodes.call_at(terms.name(), &all, lane, patience, rest, at).await?;
+        let (replies, link) = match self.nodes.call_at(terms.name(), &all, lane, patience, rest, at).await {
+            // It may be `WAIT` that was refused, behind a grant.
+            Err(fault @ Fault::Refused(_)) if terms.replicas.is_some() => {
+                let releases = terms.names.iter().map(|name| async move {
+                    let release = commands::release_all(name, terms);
+                    self.nodes.call(name, &release, Lane::Shared, Some(REPLY)).await
+                });
+                if join_all(releases).await.iter().any(|released| !matches!(released, Ok(_) | Err(Fault::Refused(_)))) {
+                    *repeat = Sent::Again;
+                }
+                return Err(fault);
+            }
+            answered => answered?,
+        };
         let Some((token, slot)) = commands::granted(replies.first().unwrap_or(&Value::Nil))? else {
             self.nodes.park(link, lane);
             return Ok(None);

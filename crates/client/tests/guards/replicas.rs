@@ -71,6 +71,22 @@ async fn too_few_replicas_are_an_error_and_leave_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_wait_for_replicas_that_is_refused_leaves_nothing() {
+    let server = Server::start();
+    server
+        .client()
+        .ok("ACL SETUSER jobs on >secret ~* &* +dlock.acquire +dlock.macquire +dlock.renew +dlock.release +ping");
+    let client = Client::open(&format!("redis://jobs:secret@127.0.0.1:{}", server.port())).expect("a URL");
+    let several = client.acquire_all(["job", "other"]);
+    for acquire in [client.try_acquire("job"), client.acquire("job"), client.acquire("job").session(), several] {
+        let outcome = in_time(acquire.lease(Duration::from_secs(600)).replicas(1, SHORT)).await;
+        assert!(matches!(&outcome, Err(Error::Refused(why)) if why.code() == Some("NOPERM")), "{outcome:?}");
+        assert_eq!(server.holders("job"), [""; 0]);
+        assert_eq!(server.holders("other"), [""; 0]);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_refusal_does_not_wait_for_replicas() {
     let (primary, _replica) = pair();
     let client = client_of(&primary);
