@@ -169,8 +169,8 @@ pub struct Run {
     #[arg(short, long, value_name = "TIME", default_value = "30s", value_parser = lease)]
     pub lease: Duration,
 
-    /// End the lock this long after the grant, whatever renews it; at least 3s. The command gets TERM about two fifths
-    /// of a lease earlier (12 s with the default), and KILL at least 1 s earlier
+    /// End the lock this long after the grant, whatever renews it; at least 3s. The command gets TERM earlier (11.7 s
+    /// with the default lease, 1.9 s at least), and KILL at least 1 s earlier
     #[arg(long, value_name = "TIME", value_parser = lease)]
     pub max_time: Option<Duration>,
 
