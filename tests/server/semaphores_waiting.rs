@@ -1,9 +1,11 @@
 //! Waiting for permits: strictly first come, first served, for every number of permits.
 
+use redis::Value;
+
 use crate::support::lock::Queued;
 use crate::support::queue::all_granted;
 use crate::support::replica::counter;
-use crate::support::{Client, Server, hold, lock_info};
+use crate::support::{Client, Server, hold, lock_info, soon};
 
 const FOR_EVER: &str = "BLOCK 0 PX 600000";
 
@@ -257,6 +259,24 @@ fn a_repeat_takes_over_the_place_unless_it_can_never_fit() {
     let token = second.granted();
     assert_eq!(client.int("DLOCK.SACQUIRE k a 3 REQUEST r"), token, "it is recorded");
     assert_eq!(hold(&mut client, "k", "a", "shared").unwrap().count, 1);
+}
+
+#[test]
+fn a_repeat_that_the_exclusive_owner_gets_past_the_first_answers_both() {
+    let (server, mut client) = Server::start().with_client();
+    client.int("DLOCK.SACQUIRE k a 2");
+    client.int("DLOCK.SACQUIRE k b 2");
+    let mut first = server.client();
+    first.send("DLOCK.SACQUIRE k a 2 BLOCK 0 REQUEST id");
+    soon("it waits", || lock_info(&mut client, "k").is_some_and(|info| info.waiters == 1));
+    // Two permits of its own and one more exceed the limit: the first waits on, for its own owner.
+    let token = client.int("DLOCK.RLOCK k a");
+    client.int("DLOCK.RELEASE k b");
+    client.int("DLOCK.WLOCK k a");
+    assert_eq!(client.int("DLOCK.SACQUIRE k a 9 REQUEST id"), token);
+    assert_eq!(first.read(), Ok(Value::Int(token)), "no other command has to come");
+    let info = lock_info(&mut client, "k FULL").unwrap();
+    assert_eq!((info.waiters, info.count), (0, 4), "three permits and the exclusive hold");
 }
 
 #[test]

@@ -56,7 +56,8 @@ impl<T, K: OpenKey> Visit<'_, T, K> {
                 self.check_session(call, request, hold.lease)?;
                 let grant = Grant::of(&hold, request.want);
                 self.grant(hold, entry, session);
-                self.reschedule();
+                // The owner may have passed the same request, sent before: as the head, that has its answer now.
+                self.serve();
                 Ok(Decided::Entered(Entered::Granted(grant)))
             }
             Acquired::Replayed(hold) => {
