@@ -289,9 +289,7 @@ fn playable(random: &mut Random, situation: &Situation, how: How) -> How {
         Lease::Until(_) => Lease::Until((situation.now + far(random)) / 1000 * 1000),
     };
     let cap = how.cap.map(|_| cap(random, situation, lease));
-    // Two requests of one owner under one id, of which one waits, are rare: the first may get its answer late then.
-    let id = how.id.filter(|_| random.below(3) < 2).map(|_| u8::try_from(random.below(3)).unwrap_or(0));
-    How { command, lease, cap, id, min_token: 0, ..how }
+    How { command, lease, cap, min_token: 0, ..how }
 }
 
 /// Half of what is bound is bound to a named session.
