@@ -9,7 +9,7 @@ use crate::ffi::context::{Context, is_held_still, machine_time};
 use crate::ffi::hooks::{Hooks, Origin, server_flags};
 use crate::ffi::scan::has_lock;
 use crate::keyspace::ServerKeys;
-use crate::outputs::send;
+use crate::outputs::begin;
 use crate::state::{concerns, note, read_engine, set_settings, tell, with_engine};
 
 /// The functions that the server calls.
@@ -105,6 +105,6 @@ fn timer(context: &mut Context<'_>) {
     };
     let db = context.db();
     if let Ok(((), outputs)) = with_engine(|engine| engine.tick(&mut ServerKeys::new(context, db, &[]), role)) {
-        send(context, &[], outputs, |_| ());
+        begin(context, &[], outputs).send();
     }
 }

@@ -15,7 +15,6 @@ use crate::ffi::strings::KeyName;
 use crate::state::{OutputList, Outputs, recycle};
 
 /// Sends what a command leads to: `reply` writes its own reply, unless it returns an error. `own` are the command's keys.
-#[inline]
 pub fn finish(
     context: &mut Context<'_>,
     own: &[KeyName<'_>],
@@ -23,34 +22,51 @@ pub fn finish(
     outputs: Outputs,
     reply: impl FnOnce(&mut Context<'_>) -> Result<(), Error>,
 ) {
-    send(context, own, outputs, |context| {
-        if let Err(error) = reply(context) {
-            context.reply_error(&error.text(spec.name));
-        }
-    });
+    let rest = begin(context, own, outputs);
+    let result = reply(context);
+    rest.finish(context, spec, result);
 }
 
-/// Sends the keyspace events, has `reply` write the own reply of the running command, and answers those who waited.
-/// `own` are the keys of the command.
-#[inline]
-pub fn send(context: &mut Context<'_>, own: &[KeyName<'_>], outputs: Outputs, reply: impl FnOnce(&mut Context<'_>)) {
-    let list = match outputs {
+/// The answers that follow the own reply of the running command.
+#[must_use]
+pub struct Rest(Option<OutputList>);
+
+/// Sends the keyspace events. The own reply of the running command follows, then the rest. `own` are the keys of the
+/// command.
+#[inline(always)]
+pub fn begin(context: &mut Context<'_>, own: &[KeyName<'_>], outputs: Outputs) -> Rest {
+    match outputs {
         Outputs::Own(index, event) => {
             notify_own(context, own, index, event);
-            None
+            Rest(None)
         }
         Outputs::List(list) => {
             send_events(context, own, &list);
-            Some(list)
+            Rest(Some(list))
         }
-    };
-    reply(context);
-    if let Some(list) = list {
-        send_answers(list);
     }
 }
 
-#[inline]
+impl Rest {
+    /// Replies with the error, if there is one, and answers those who waited.
+    #[inline(always)]
+    pub fn finish(self, context: &Context<'_>, spec: &Spec, result: Result<(), Error>) {
+        if let Err(error) = result {
+            context.reply_error(&error.text(spec.name));
+        }
+        self.send();
+    }
+
+    /// Answers those who waited.
+    #[inline(always)]
+    pub fn send(self) {
+        if let Some(list) = self.0 {
+            send_answers(list);
+        }
+    }
+}
+
+#[inline(always)]
 fn notify_own(context: &mut Context<'_>, own: &[KeyName<'_>], index: usize, event: Event) {
     if let Some(name) = own.get(index) {
         context.notify(name_of(event), name);

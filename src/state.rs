@@ -4,7 +4,7 @@
 //! client is freed): such calls go into an inbox, which is emptied before the engine works again. Nothing is sent while
 //! it is borrowed: to send something may call back.
 
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, RefCell, RefMut};
 use std::rc::Rc;
 
 use dlock_core::engine::{Engine, Event, Output};
@@ -78,21 +78,35 @@ pub struct Busy;
 ///
 /// # Errors
 /// [`Busy`]; `body` did not run.
-#[inline]
 pub fn with_engine<R>(body: impl FnOnce(&mut ServerEngine) -> R) -> Result<(R, Outputs), Busy> {
-    let state: &State = &STATE;
-    let mut engine = state.engine.try_borrow_mut().map_err(|_| Busy)?;
-    let engine = engine.get_or_insert_with(new_engine);
+    let mut engine = engine()?;
+    let result = body(&mut engine);
+    Ok((result, outputs(engine)))
+}
+
+/// Borrows the engine for a piece of work. [`outputs`] has to follow.
+///
+/// # Errors
+/// [`Busy`].
+#[inline(always)]
+pub fn engine() -> Result<RefMut<'static, ServerEngine>, Busy> {
+    let state: &'static State = &STATE;
+    let engine = state.engine.try_borrow_mut().map_err(|_| Busy)?;
+    let mut engine = RefMut::map(engine, |engine| engine.get_or_insert_with(new_engine));
     if state.has_notes.get() {
-        empty_inbox(state, engine);
+        empty_inbox(state, &mut engine);
     }
-    let result = body(engine);
-    arm(engine);
-    let outputs = match engine.take_own_event() {
+    Ok(engine)
+}
+
+/// Gives the engine back after a piece of work: sets the timer for what is due next, and returns what it has to send.
+#[inline(always)]
+pub fn outputs(mut engine: RefMut<'static, ServerEngine>) -> Outputs {
+    arm(&engine);
+    match engine.take_own_event() {
         Some((index, event)) => Outputs::Own(index, event),
-        None => Outputs::List(engine.swap_outputs(state.spare.take())),
-    };
-    Ok((result, outputs))
+        None => Outputs::List(engine.swap_outputs(STATE.spare.take())),
+    }
 }
 
 /// Lets `body` read the engine: it has nothing to send.

@@ -23,9 +23,9 @@ use crate::ffi::context::{Context, Flags, now};
 use crate::ffi::spec::{Argument, KeyUse, Keys, Spec};
 use crate::ffi::strings::KeyName;
 use crate::keyspace::ServerKeys;
-use crate::outputs::finish;
+use crate::outputs::begin;
 use crate::reply;
-use crate::state::{read_engine, with_engine};
+use crate::state::{engine, outputs, read_engine};
 use crate::waiter::Waiter;
 
 /// The commands that acquire one lock: they differ in what they want of it.
@@ -39,9 +39,7 @@ macro_rules! acquiring {
             const SPEC: Spec = $spec;
 
             fn run(context: &mut Context<'_>, arguments: &Arguments<'_>) -> Result<(), Error> {
-                let (own, now) = ([arguments.key_to_acquire()?], now());
-                let args = Args::parse(arguments.after_key(), Which::$name, limits(now));
-                enter(context, &own, &Self::SPEC, Which::$name, now, args)
+                enter_one(context, arguments, &Self::SPEC, Which::$name)
             }
         }
     )*};
@@ -94,19 +92,28 @@ const fn spec(name: &'static str, summary: &'static str) -> Spec {
     }
 }
 
+/// Acquires one lock. All commands share this code: each would have a copy of all that is inlined here.
+#[inline(never)]
+fn enter_one(context: &mut Context<'_>, arguments: &Arguments<'_>, spec: &Spec, command: Which) -> Result<(), Error> {
+    let (own, now) = ([arguments.key_to_acquire()?], now());
+    let args = Args::parse(arguments.after_key(), command, limits(now))?;
+    enter(context, &own, spec, command, now, args)
+}
+
 /// Acquires the locks `own`: several for `MACQUIRE`. Replies, or blocks the client on the first key.
 ///
 /// # Errors
 /// Among others [`Error::NoConnection`], [`Error::ReadOnly`] and [`Error::HeldStill`].
+#[inline(always)]
 pub(super) fn enter(
     context: &mut Context<'_>,
     own: &[KeyName<'_>],
     spec: &Spec,
     command: Which,
     now: Now,
-    args: Result<Args, Malformed>,
+    args: Args,
 ) -> Result<(), Error> {
-    let Args { owner, want, lease, cap, block: timeout, session, min_token, request } = args?;
+    let Args { owner, want, lease, cap, block: timeout, session, min_token, request } = args;
     let flags = context.flags();
     let client = client(context, flags, &session, timeout.is_some())?;
     may_write(flags)?;
@@ -122,24 +129,23 @@ pub(super) fn enter(
     // The ticket of a request that waits is left here, too.
     let wait = timeout_ms.map(|_| |id| Rc::clone(waiter.insert(Rc::new(Waiter::new(id)))));
     let mut keys = ServerKeys::new(context, db, own);
-    let (entered, outputs) = with_engine(|engine| {
-        if command != Which::Macquire {
-            return engine.acquire(&mut keys, call, &request, wait);
-        }
+    let mut engine = engine()?;
+    let entered = if command == Which::Macquire {
         let names: SmallVec<[Name<'_>; 8]> = own.iter().map(|key| Name { db, key: key.bytes() }).collect();
         engine.acquire_all(&mut keys, call, &names, &request, wait)
-    })?;
-    finish(context, own, spec, outputs, |context| {
-        match (entered?, waiter) {
-            (Entered::Granted(grant), _) => reply::granted(context, grant, is_owner_drawn.then_some(&request.owner)),
-            (Entered::Replayed(grant), _) => reply::granted(context, grant, None),
-            // It was let in while the events were sent.
-            (Entered::Waiting(_), Some(waiter)) if waiter.is_over() => waiter.answer(context),
-            (Entered::Waiting(_), Some(waiter)) => block(context, first, timeout_ms.unwrap_or(0), &waiter),
-            (Entered::Waiting(_) | Entered::Refused, _) => context.reply_nil(),
-        }
-        Ok(())
+    } else {
+        engine.acquire(&mut keys, call, &request, wait)
+    };
+    let rest = begin(context, own, outputs(engine));
+    let replied = entered.map_err(Error::from).map(|entered| match (entered, waiter) {
+        (Entered::Granted(grant), _) => reply::granted(context, grant, is_owner_drawn.then_some(&request.owner)),
+        (Entered::Replayed(grant), _) => reply::granted(context, grant, None),
+        // It was let in while the events were sent.
+        (Entered::Waiting(_), Some(waiter)) if waiter.is_over() => waiter.answer(context),
+        (Entered::Waiting(_), Some(waiter)) => block(context, first, timeout_ms.unwrap_or(0), &waiter),
+        (Entered::Waiting(_) | Entered::Refused, _) => context.reply_nil(),
     });
+    rest.finish(context, spec, replied);
     Ok(())
 }
 

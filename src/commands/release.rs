@@ -13,8 +13,8 @@ use crate::ffi::command::{Arguments, Command};
 use crate::ffi::context::{Context, now};
 use crate::ffi::spec::{Argument, KeyUse, Keys, Spec};
 use crate::keyspace::ServerKeys;
-use crate::outputs::finish;
-use crate::state::with_engine;
+use crate::outputs::begin;
+use crate::state::{engine, outputs};
 
 /// Gives back one entry, some, or all.
 pub struct Release;
@@ -47,24 +47,25 @@ impl Command for Release {
         let name = Name { db: context.db(), key: key.bytes() };
         let client = ClientId(context.sender(flags));
         let mut keys = ServerKeys::new(context, name.db, &own);
-        let (left, outputs) = if flags.is_effect() {
-            // From a link or a file: the primary decided it by its own clock.
-            let (replayed, outputs) =
-                with_engine(|engine| replay_release(&mut keys, name, &request, engine.memory_mut()))?;
-            (replayed.map(|()| Left::Fully).map_err(Fault::from), outputs)
-        } else {
+        let is_effect = flags.is_effect();
+        if !is_effect {
             may_write(flags)?;
-            let call = Call { name, now: now(), client };
-            with_engine(|engine| engine.release(&mut keys, call, &request))?
+        }
+        let mut engine = engine()?;
+        let left = if is_effect {
+            // From a link or a file: the primary decided it by its own clock.
+            let replayed = replay_release(&mut keys, name, &request, engine.memory_mut());
+            replayed.map(|()| Left::Fully).map_err(Fault::from)
+        } else {
+            engine.release(&mut keys, Call { name, now: now(), client }, &request)
         };
-        finish(context, &own, &Self::SPEC, outputs, |context| {
-            match left? {
-                Left::NotHeld => context.reply_nil(),
-                Left::Partly => context.reply_integer(0),
-                Left::Fully => context.reply_integer(1),
-            }
-            Ok(())
+        let rest = begin(context, &own, outputs(engine));
+        let replied = left.map_err(Error::from).map(|left| match left {
+            Left::NotHeld => context.reply_nil(),
+            Left::Partly => context.reply_integer(0),
+            Left::Fully => context.reply_integer(1),
         });
+        rest.finish(context, &Self::SPEC, replied);
         Ok(())
     }
 }

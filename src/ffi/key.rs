@@ -159,7 +159,7 @@ impl OpenKey for Key<'_> {
     }
 
     /// Replicates `DLOCK.APPLY key effect`, to replicas and to the AOF. Touches no key.
-    #[inline]
+    #[inline(always)]
     fn replicate(&mut self, effect: &Effect) {
         let (command, format) = (c"DLOCK.APPLY".as_ptr(), c"sb".as_ptr());
         with_encoded_effect(effect, |bytes| {
@@ -177,7 +177,7 @@ impl OpenKey for Key<'_> {
         unsafe { api!(RedisModule_ReplicateVerbatim(self.context)) };
     }
 
-    #[inline]
+    #[inline(always)]
     fn close(&mut self, end: KeyEnd, signal: Signal) {
         match end {
             KeyEnd::Untouched => {}

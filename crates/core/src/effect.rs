@@ -79,6 +79,7 @@ impl Lock {
     /// Drops what has lapsed by the effect's clock, then makes its change. O(log n).
     ///
     /// The lock may be empty afterwards: then its key has to go.
+    #[inline(always)]
     pub fn apply(&mut self, effect: Effect, memory: &mut Memory) -> Applied {
         let Memory { tokens, trash } = memory;
         let lapsed = self.holds.drop_lapsed(effect.clock, trash);

@@ -262,11 +262,13 @@ impl Lock {
     pub const EMPTY: Lock = Lock { holds: Holds::NONE };
 
     /// Decides whether the owner may enter at `now`. O(log n).
+    #[inline(always)]
     pub fn acquire(&self, now: UnixMs, request: &Request, terms: Terms) -> Acquired {
         self.acquire_without(now, request, terms, Sum::default())
     }
 
     /// Decides the same, but counts some live shared holds of other owners as released: their sessions have ended.
+    #[inline(always)]
     pub(crate) fn acquire_without(&self, now: UnixMs, request: &Request, terms: Terms, ended: Sum) -> Acquired {
         // Nobody is in the way.
         if self.is_empty() && request.want.limit().is_none() {
@@ -325,7 +327,7 @@ impl Lock {
     }
 
     /// Decides which entries a release at `now` ends. O(log n).
-    #[inline]
+    #[inline(always)]
     pub fn release(&self, now: UnixMs, request: &Release) -> Released {
         let (exclusive, shared) = self.named(now, request.owner, request.mode);
         let repeats = |hold: &&Hold| hold.repeats(request.request);

@@ -93,27 +93,35 @@ const HYPHENS: [usize; 4] = [8, 13, 18, 23];
 /// Reads eight digits at a time, without a branch before the end: every command reads an owner.
 fn parse_uuid(text: &[u8]) -> Option<[u64; 2]> {
     let text: &[u8; 36] = text.try_into().ok()?;
+    if HYPHENS.iter().any(|at| text.get(*at) != Some(&b'-')) {
+        return None;
+    }
     let four = |at: usize| text.get(at..)?.first_chunk().map(|digits| u64::from(u32::from_be_bytes(*digits)));
     let eight = |high: usize, low: usize| Some(number_of_digits((four(high)? << 32) + four(low)?));
-    let hyphens = HYPHENS.into_iter().fold(0, |wrong, at| wrong | text.get(at).map_or(0xff, |found| found ^ b'-'));
     let ((a, a_wrong), (b, b_wrong)) = (eight(0, 4)?, eight(9, 14)?);
     let ((c, c_wrong), (d, d_wrong)) = (eight(19, 24)?, eight(28, 32)?);
-    let wrong = a_wrong | b_wrong | c_wrong | d_wrong | u64::from(hyphens);
+    let wrong = (a_wrong | b_wrong | c_wrong | d_wrong) & every(0x80);
     (wrong == 0).then_some([(a << 32) + b, (c << 32) + d])
 }
 
-/// Returns the number of eight lower case hexadecimal digits, and 0 if that is what they are.
+/// Returns the number of eight lower case hexadecimal digits. In a byte of the second number, the highest bit is set if
+/// another character is among them.
 fn number_of_digits(digits: u64) -> (u64, u64) {
-    let every = |byte: u64| byte * 0x0101_0101_0101_0101;
     // Letters have this bit: `a` is 0x61, `0` is 0x30.
     let letters = (digits >> 6) & every(1);
-    let halves = (digits & every(0x0f)) + letters * 9;
-    // Back again: what comes from another character is not that character, or over 15.
-    let from_ten = ((halves + every(6)) >> 4) & every(1);
-    let wrong = (halves & every(0xf0)) | ((halves + every(0x30) + from_ten * 0x27) ^ digits);
-    let bytes = (halves + (halves >> 4)) & 0x00ff_00ff_00ff_00ff;
-    let pairs = (bytes + (bytes >> 8)) & 0x0000_ffff_0000_ffff;
-    ((pairs + (pairs >> 16)) & 0xffff_ffff, wrong)
+    // `0` to `9` become 0 to 9, `a` to `f` 4 to 9, all other ASCII characters more. No byte reaches into the next one, if
+    // all are ASCII.
+    let under_ten = (digits.wrapping_sub(letters * 0x31) ^ every(b'0')).wrapping_add(letters * 4);
+    let wrong = under_ten.wrapping_add(every(0x80 - 10)) | digits;
+    let halves = under_ten.wrapping_add(letters * 6);
+    let bytes = (halves | (halves >> 4)) & 0x00ff_00ff_00ff_00ff;
+    let pairs = (bytes | (bytes >> 8)) & 0x0000_ffff_0000_ffff;
+    ((pairs | (pairs >> 16)) & 0xffff_ffff, wrong)
+}
+
+/// Returns eight times this byte.
+const fn every(byte: u8) -> u64 {
+    u64::from_ne_bytes([byte; 8])
 }
 
 fn uuid_bytes([first, second]: [u64; 2]) -> [u8; 16] {

@@ -37,6 +37,7 @@ impl Acquire {
     ///
     /// # Errors
     /// A [`Malformed`]: the first wrong word, or a wrong combination of words.
+    #[inline(always)]
     pub fn parse<'call>(
         words: impl Iterator<Item = &'call [u8]>,
         command: Command,

@@ -1,6 +1,6 @@
 //! A request for one lock: it is granted, refused, or waits.
 
-use super::command::OnLock;
+use super::command::{OnLock, Work};
 use super::fault::Fault;
 use super::grant::Grant;
 use super::join::{Decided, Entered, refuse};
@@ -19,6 +19,7 @@ impl<T> Engine<T> {
     ///
     /// # Errors
     /// A [`Fault`]; the request has changed nothing.
+    #[inline(always)]
     pub fn acquire<S: Keyspace>(
         &mut self,
         space: &mut S,
@@ -31,8 +32,8 @@ impl<T> Engine<T> {
         let Call { name, now, .. } = call;
         let session = request.session_key(call.client);
         let command = OnLock { name, own: 0, now, owner: &request.owner, session: session.is_some() };
-        let enter = |visit: &mut Visit<'_, T, S::Key<'_>>| visit.enter(&call, request, session, may_wait);
-        let decided = self.on_lock(space, command, &mut budget, enter)??;
+        let entering = Entering { call: &call, request, session, may_wait };
+        let decided = self.on_lock(space, command, &mut budget, entering)??;
         match decided {
             Decided::Entered(entered) => Ok(entered),
             waits => self.carry_out(space, &call, &[name], request, waits, (wait, &mut budget)),
@@ -40,9 +41,26 @@ impl<T> Engine<T> {
     }
 }
 
+/// The work of a request.
+struct Entering<'a> {
+    call: &'a Call<'a>,
+    request: &'a Request,
+    session: Option<SessionKey>,
+    may_wait: bool,
+}
+
+impl<T> Work<T> for Entering<'_> {
+    type Done = Result<Decided, Fault>;
+
+    #[inline(always)]
+    fn run<K: OpenKey>(self, visit: &mut Visit<'_, T, K>) -> Self::Done {
+        visit.enter(self.call, self.request, self.session, self.may_wait)
+    }
+}
+
 impl<T, K: OpenKey> Visit<'_, T, K> {
     /// Lets the owner in if it may enter now.
-    #[inline]
+    #[inline(always)]
     fn enter(
         &mut self,
         call: &Call<'_>,
@@ -79,7 +97,7 @@ impl<T, K: OpenKey> Visit<'_, T, K> {
         self.parts.sessions.check(call.client, request, [wanted])
     }
 
-    #[inline]
+    #[inline(always)]
     fn decide(&self, request: &Request) -> Acquired {
         let (lock, now, terms) = (self.open.lock(), self.now, self.parts.terms(self.now, request));
         let Some(record) = &self.record else { return lock.acquire(now.ms(), request, terms) };

@@ -3,7 +3,7 @@
 use smallvec::SmallVec;
 
 use super::budget::Budget;
-use super::command::OnLock;
+use super::command::{Nothing, OnLock};
 use super::fault::Fault;
 use super::grant::Grant;
 use super::join::{Decided, Entered, refuse};
@@ -35,7 +35,7 @@ impl<T> Engine<T> {
             if self.remembers(*name) {
                 let (name, now, owner) = (*name, call.now, &request.owner);
                 let command = OnLock { name, own: index, now, owner, session: false };
-                self.on_lock(space, command, &mut budget, |_| ())?;
+                self.on_lock(space, command, &mut budget, Nothing)?;
             }
         }
         let decided = self.decide_on_all(space, &call, names, request, wait.is_some(), &mut budget)?;

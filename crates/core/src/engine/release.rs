@@ -1,6 +1,6 @@
 //! `RELEASE`.
 
-use super::command::OnLock;
+use super::command::{OnLock, Work};
 use super::fault::Fault;
 use super::keyspace::{Keyspace, OpenKey, OpenLock, Replication, WrongType};
 use super::outbox::Event;
@@ -25,6 +25,7 @@ impl<T> Engine<T> {
     ///
     /// # Errors
     /// [`Fault::WrongType`] and [`Fault::Ambiguous`].
+    #[inline(always)]
     pub fn release<S: Keyspace>(
         &mut self,
         space: &mut S,
@@ -33,13 +34,25 @@ impl<T> Engine<T> {
     ) -> Result<Left, Fault> {
         let mut budget = self.begin(call.now);
         let command = OnLock { name: call.name, own: 0, now: call.now, owner: request.owner, session: false };
-        self.on_lock(space, command, &mut budget, |visit| visit.release(&call, request))?
+        self.on_lock(space, command, &mut budget, Releasing(&call, request))?
+    }
+}
+
+/// The work of a release.
+struct Releasing<'a>(&'a Call<'a>, &'a Release<'a>);
+
+impl<T> Work<T> for Releasing<'_> {
+    type Done = Result<Left, Fault>;
+
+    #[inline(always)]
+    fn run<K: OpenKey>(self, visit: &mut Visit<'_, T, K>) -> Self::Done {
+        visit.release(self.0, self.1)
     }
 }
 
 impl<T, K: OpenKey> Visit<'_, T, K> {
     /// Takes the owner out if it holds the lock so.
-    #[inline]
+    #[inline(always)]
     fn release(&mut self, call: &Call<'_>, request: &Release<'_>) -> Result<Left, Fault> {
         let (now, lock) = (self.now.ms(), self.open.lock());
         let released = lock.release(now, request);

@@ -1,6 +1,6 @@
 //! `RENEW`.
 
-use super::command::OnLock;
+use super::command::{OnLock, Work};
 use super::fault::Fault;
 use super::keyspace::{Keyspace, OpenKey};
 use super::outbox::Event;
@@ -30,7 +30,18 @@ impl<T> Engine<T> {
             owner: request.owner,
             session: session.key(call.client).is_some(),
         };
-        self.on_lock(space, command, &mut budget, |visit| visit.renew(&call, request, session))?
+        self.on_lock(space, command, &mut budget, Renewing(&call, request, session))?
+    }
+}
+
+/// The work of a renewal.
+struct Renewing<'a>(&'a Call<'a>, &'a Renew<'a>, Binding);
+
+impl<T> Work<T> for Renewing<'_> {
+    type Done = Result<Option<Reach>, Fault>;
+
+    fn run<K: OpenKey>(self, visit: &mut Visit<'_, T, K>) -> Self::Done {
+        visit.renew(self.0, self.1, self.2)
     }
 }
 

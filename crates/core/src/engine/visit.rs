@@ -24,6 +24,7 @@ pub(super) struct Visit<'e, T, K: OpenKey> {
 
 impl<T, K: OpenKey> Visit<'_, T, K> {
     /// Applies an effect, and keeps the bindings of the lock in step with it.
+    #[inline(always)]
     pub(super) fn apply(&mut self, effect: Effect, replication: Replication) -> Applied {
         if self.open.lock().has_lapsed(effect.clock) {
             self.note_lapses(effect.clock);
@@ -55,7 +56,7 @@ impl<T, K: OpenKey> Visit<'_, T, K> {
     }
 
     /// Keeps the bindings in step with an effect.
-    #[inline]
+    #[inline(always)]
     fn follow(&mut self, effect: &Effect) {
         if let Some(record) = &mut self.record
             && !record.bound.is_empty()
@@ -198,6 +199,7 @@ impl<T, K: OpenKey> Visit<'_, T, K> {
     }
 
     /// Closes the lock. Its key outlives the last deadline a little while requests wait.
+    #[inline(always)]
     pub(super) fn close(&mut self) {
         let Some(record) = &mut self.record else { return self.open.close(0) };
         if self.open.is_changed() {

@@ -183,6 +183,7 @@ impl Holds {
 
     /// Adds the hold, in place of the same owner's in the same mode and of every hold it excludes. Returns how many
     /// entries the owner had in that mode. O(log n).
+    #[inline(always)]
     pub(crate) fn put(&mut self, hold: Hold, trash: &mut Trash) -> Option<u32> {
         match &mut self.0 {
             Stored::None => {
@@ -215,6 +216,7 @@ impl Holds {
     }
 
     /// Takes the hold of `owner` in `mode` out. Returns whether there was one. O(log n).
+    #[inline(always)]
     pub(crate) fn remove(&mut self, owner: &Owner, mode: Mode, trash: &mut Trash) -> bool {
         match &mut self.0 {
             Stored::None => false,
@@ -235,6 +237,7 @@ impl Holds {
 
     /// Drops every hold that has lapsed at `now`. Returns how many there were. O(1) if there is none. Frees a bounded
     /// number of dropped holds: the rest goes with later changes.
+    #[inline(always)]
     pub(crate) fn drop_lapsed(&mut self, now: UnixMs, trash: &mut Trash) -> u64 {
         match &mut self.0 {
             Stored::None => 0,
