@@ -1,4 +1,4 @@
-//! How a visit releases holds whose sessions have ended.
+//! How a visit settles holds whose sessions have ended: it releases them or, with a grace, sets their last deadline.
 
 use super::budget::PIECE;
 use super::keyspace::{OpenKey, Replication};
@@ -7,13 +7,13 @@ use super::visit::Visit;
 use crate::{Change, Effect, Expiry, Hold, Mode, Owner, UnixMs, Want};
 
 impl<T, K: OpenKey> Visit<'_, T, K> {
-    /// Releases holds whose sessions have ended: some of them, if there are many.
+    /// Releases holds whose sessions have ended, or gives them the end of their grace: some of them, if there are many.
     pub(super) fn release_ended(&mut self) {
         for _ in 0..PIECE {
             let next = self.record.as_ref().and_then(|record| record.bound.next_ended());
             let Some((_, binding, _)) = next else { return };
             let (owner, mode) = (binding.owner.clone(), binding.mode);
-            self.release_one(&owner, mode);
+            self.settle_one(&owner, mode);
         }
         self.budget.should_yield = true;
         // The exclusive owner is in everybody's way.
@@ -27,7 +27,7 @@ impl<T, K: OpenKey> Visit<'_, T, K> {
     pub(super) fn release_ended_of(&mut self, owner: &Owner) {
         if self.record.as_ref().is_some_and(|record| record.bound.has_ended()) {
             for mode in [Mode::Exclusive, Mode::Shared] {
-                self.release_one(owner, mode);
+                self.settle_one(owner, mode);
             }
         }
     }
@@ -43,11 +43,13 @@ impl<T, K: OpenKey> Visit<'_, T, K> {
             let ended = self.record.as_mut().and_then(|record| record.bound.lowest_ended_slot(now));
             let Some((_, owner)) = ended.filter(|(slot, _)| *slot < free) else { return };
             let owner = owner.clone();
-            self.release_one(&owner, Mode::Shared);
+            self.settle_one(&owner, Mode::Shared);
         }
     }
 
-    fn release_one(&mut self, owner: &Owner, mode: Mode) {
+    /// Releases a hold whose session has ended. With a grace that still runs, it unbinds the hold instead, which then ends
+    /// with the grace.
+    fn settle_one(&mut self, owner: &Owner, mode: Mode) {
         let ended = self.record.as_ref().and_then(|record| record.bound.ended_of(owner, mode));
         let Some((binding, end)) = ended.map(|(_, binding, end)| (binding.clone(), end)) else { return };
         self.unbind(owner, mode);

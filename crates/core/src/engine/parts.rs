@@ -77,7 +77,7 @@ impl<T> Parts<T> {
         }
     }
 
-    /// Ends a session on one lock: the holds count as released once it has no grace.
+    /// Ends a session on one lock: the holds count as released, with a grace once that is over.
     pub(super) fn end_session_on(&mut self, record: &mut Record, key: SessionKey, end: SessionEnd) {
         if record.bound.end(key, end) {
             self.mark_due(record);

@@ -1,7 +1,7 @@
 //! The holds of one lock that are bound to sessions.
 //!
 //! A binding is not part of the lock: it exists in the primary's memory only. A session that has ended stays
-//! here until its holds are released; until then they count as released already.
+//! here until a visit settles its holds. Until then they count as released, or once their grace is over if there is one.
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};

@@ -1,4 +1,5 @@
-//! The holds of ended sessions: they stay until a visit releases them, and count as released before.
+//! The holds of ended sessions: they stay until a visit settles them. Before, they count as released: from the end of the
+//! session on, or of its grace.
 
 use super::{Binding, ByToken, FEW, SessionEnd, SessionHolds, hash};
 use crate::holds::{HoldId, Sum};
@@ -48,7 +49,7 @@ impl SessionHolds {
         self.ended.iter().filter(is_released).flat_map(|key| self.of_session(*key)).map(|binding| binding.token)
     }
 
-    /// Returns whether holds of an ended session are still to be released.
+    /// Returns whether a visit still has to settle holds of an ended session.
     pub(in crate::engine) fn has_ended(&self) -> bool {
         !self.ended.is_empty()
     }
