@@ -7,7 +7,7 @@ use dlock_core::engine::Answer;
 use crate::ffi::blocking::{Blocked, Ticket};
 use crate::ffi::context::Context;
 use crate::reply;
-use crate::state::{read_engine, tell};
+use crate::state::{tell, use_engine};
 use crate::waiter::Waiter;
 
 impl Ticket for Waiter {
@@ -25,7 +25,7 @@ impl Ticket for Waiter {
                     tell(move |engine, now| engine.time_out(id, now));
                 }
                 // Nobody counts for a wait that ended while another module's callback ran.
-                read_engine(|engine| engine.stats_mut().wait_timeouts += 1).unwrap_or(());
+                use_engine(|engine| engine.stats_mut().wait_timeouts += 1).unwrap_or(());
                 context.reply_nil();
             }
         }

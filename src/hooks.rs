@@ -1,5 +1,5 @@
-//! The hooks, which the server calls beside commands: for keys that go, clients that leave, and the timer. A hook
-//! writes nothing: it tells the engine, which acts in the same turn of the event loop, after the running command.
+//! The server calls these functions beside commands: hooks, for keys that go and clients that leave, and the timer. A hook
+//! writes no key: it tells the engine. The timer lets the engine act, after the running command.
 
 use dlock_core::engine::{Input, Lost, Role};
 use dlock_core::{Lease, Lock, Name, Token, TokenClock, UnixMs};
@@ -10,7 +10,7 @@ use crate::ffi::hooks::{Hooks, Origin, server_flags};
 use crate::ffi::scan::has_lock;
 use crate::keyspace::ServerKeys;
 use crate::outputs::begin;
-use crate::state::{concerns, note, read_engine, set_settings, tell, with_engine};
+use crate::state::{concerns, count_or_log, set_settings, tell, use_engine, with_engine};
 
 /// The functions that the server calls.
 pub const HOOKS: Hooks = Hooks {
@@ -24,7 +24,7 @@ pub const HOOKS: Hooks = Hooks {
     setting_changed: || tell(|engine, _| set_settings(engine)),
     aof_load_begins: aof::load_begins,
     load_ends: aof::load_ends,
-    turn_ends: aof::turn_ends,
+    aof_turn_ends: aof::turn_ends,
     timer,
 };
 
@@ -32,7 +32,7 @@ fn removed(db: i32, key: &[u8], lock: &Lock, is_foreign: bool) {
     let name = Name { db, key };
     if is_in_charge() {
         let lost = Lost::of(name, lock, machine_time());
-        note(move |engine| engine.lose(&lost));
+        count_or_log(move |engine| engine.lose(&lost));
     }
     if is_foreign && concerns(name) {
         let key: Box<[u8]> = key.into();
@@ -62,7 +62,7 @@ fn loaded(lock: &Lock, origin: Origin) -> Result<(), String> {
             return Err("a cap is more than 365 days and an hour ahead of the clock".to_owned());
         }
     }
-    read_engine(|engine| engine.memory_mut().tokens.observe_all(lock.stored_holds()))
+    use_engine(|engine| engine.memory_mut().tokens.observe_all(lock.stored_holds()))
         .map_err(|_| "the module is busy".to_owned())
 }
 
@@ -76,20 +76,20 @@ fn input(input: Input<'static>) {
 }
 
 fn token_to_save() -> Option<u64> {
-    let last = read_engine(|engine| engine.memory().tokens.last()).unwrap_or(0);
+    let last = use_engine(|engine| engine.memory().tokens.last()).unwrap_or(0);
     (last.saturating_add(TokenClock::MATTERS_US) > machine_time().us()).then_some(last)
 }
 
 fn token_loaded(token: Token) {
-    read_engine(|engine| engine.memory_mut().tokens.observe(token)).unwrap_or(());
+    use_engine(|engine| engine.memory_mut().tokens.observe(token)).unwrap_or(());
 }
 
 /// Tells the engine of a flush: of a database too large to look at every key, it may know a lock.
 fn flushing(db: Option<i32>) {
     let now = machine_time();
-    let knows_lock = || read_engine(|engine| engine.has_session_hold(db, now)).unwrap_or(false);
+    let knows_lock = || use_engine(|engine| engine.has_session_hold(db, now)).unwrap_or(false);
     if is_in_charge() && has_lock(db).unwrap_or_else(knows_lock) {
-        note(move |engine| engine.log_flush(db, now));
+        count_or_log(move |engine| engine.log_flush(db, now));
     }
 }
 

@@ -3,7 +3,7 @@
 use dlock_core::engine::Histogram;
 
 use crate::ffi::info::Section;
-use crate::state::{ServerEngine, read_engine};
+use crate::state::{ServerEngine, use_engine};
 
 /// Writes the section.
 pub fn write(section: &mut Section) {
@@ -12,7 +12,7 @@ pub fn write(section: &mut Section) {
             [("wait_usec", percentiles(&engine.log().waits)), ("hold_usec", percentiles(&engine.log().holds))];
         (engine.stats(), engine.gauges(), percentiles)
     };
-    let Ok((stats, gauges, percentiles)) = read_engine(read) else { return };
+    let Ok((stats, gauges, percentiles)) = use_engine(read) else { return };
     section.text("version", env!("CARGO_PKG_VERSION"));
     for (name, number) in stats.named().chain(gauges.named()) {
         section.number(name, number);

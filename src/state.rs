@@ -19,6 +19,7 @@ use crate::waiter::Waiter;
 
 /// The engine of this server.
 pub type ServerEngine = Engine<Rc<Waiter>>;
+
 /// The engine's outputs, which the module has to send.
 pub enum Outputs {
     /// An event on the key of the running command with this index, and nothing else: what nearly every command leads to.
@@ -46,7 +47,7 @@ static STATE: MainThread<State> = MainThread::new(State {
 });
 
 /// Counts or logs something that is over: now if the engine does not work, else before it works again.
-pub fn note(what: impl FnOnce(&mut ServerEngine) + 'static) {
+pub fn count_or_log(what: impl FnOnce(&mut ServerEngine) + 'static) {
     match STATE.engine.try_borrow_mut() {
         Ok(mut engine) => what(engine.get_or_insert_with(new_engine)),
         Err(_) => keep_note(|engine, _| what(engine)),
@@ -109,11 +110,12 @@ pub fn outputs(mut engine: RefMut<'static, ServerEngine>) -> Outputs {
     }
 }
 
-/// Lets `body` read the engine: it has nothing to send.
+/// Lets `body` work with the engine where that sends nothing: it reads, or applies an effect. Earlier notes may have
+/// led to something to send: that is left to the timer, or to the next command.
 ///
 /// # Errors
 /// [`Busy`]; `body` did not run.
-pub fn read_engine<R>(body: impl FnOnce(&mut ServerEngine) -> R) -> Result<R, Busy> {
+pub fn use_engine<R>(body: impl FnOnce(&mut ServerEngine) -> R) -> Result<R, Busy> {
     let (result, outputs) = with_engine(body)?;
     match outputs {
         Outputs::Own(..) => debug_assert!(false, "only a command has keys of its own"),
@@ -144,7 +146,7 @@ fn keep(outputs: OutputList) {
 }
 
 /// Tells the engine what happened, after all that it was told before. Called by hooks: now if the engine does not work, else
-/// as soon as it has finished.
+/// before it works again.
 ///
 /// It gets the time that commands have: what happens within a transaction or script must not lie in the future of the
 /// commands that follow there.

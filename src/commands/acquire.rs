@@ -25,7 +25,7 @@ use crate::ffi::strings::KeyName;
 use crate::keyspace::ServerKeys;
 use crate::outputs::begin;
 use crate::reply;
-use crate::state::{engine, outputs, read_engine};
+use crate::state::{engine, outputs, use_engine};
 use crate::waiter::Waiter;
 
 /// The commands that acquire one lock: they differ in what they want of it.
@@ -178,7 +178,7 @@ pub(super) fn look_up(context: &mut Context<'_>, session: BindTo<SessionId>) -> 
 
 fn look_up_named(context: &mut Context<'_>, id: &SessionId) -> Result<Binding, Error> {
     let user = user_name(context);
-    Ok(BindTo::Named(read_engine(|engine| engine.look_up_session(id, user.as_deref()))?))
+    Ok(BindTo::Named(use_engine(|engine| engine.look_up_session(id, user.as_deref()))?))
 }
 
 fn draw_owner() -> Owner {

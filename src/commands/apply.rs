@@ -11,7 +11,7 @@ use crate::ffi::command::{Arguments, Command, ErrorReply};
 use crate::ffi::context::{Context, log_warning};
 use crate::ffi::spec::{Argument, KeyUse, Keys, Spec};
 use crate::keyspace::ServerKeys;
-use crate::state::read_engine;
+use crate::state::use_engine;
 
 /// Applies what a primary decided.
 pub struct Apply;
@@ -53,5 +53,5 @@ fn apply(context: &mut Context<'_>, arguments: &Arguments<'_>) -> Result<(), Err
     let [key] = &own;
     let name = Name { db: context.db(), key: key.bytes() };
     let mut keys = ServerKeys::new(context, name.db, &own);
-    Ok(read_engine(|engine| replay(&mut keys, name, effect, engine.memory_mut()))??)
+    Ok(use_engine(|engine| replay(&mut keys, name, effect, engine.memory_mut()))??)
 }

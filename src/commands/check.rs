@@ -11,7 +11,7 @@ use crate::ffi::command::{Arguments, Command};
 use crate::ffi::context::{Context, now};
 use crate::ffi::key::{Access, Key};
 use crate::ffi::spec::{Argument, KeyUse, Keys, Spec};
-use crate::state::read_engine;
+use crate::state::use_engine;
 
 /// Tells whether a fencing token is still good.
 pub struct Check;
@@ -35,7 +35,7 @@ impl Command for Check {
         let (now, name) = (now(), Name { db: context.db(), key: key.bytes() });
         let open = Key::open(context, &key, Access::Read)?;
         let lock = open.lock().unwrap_or(&Lock::EMPTY);
-        let left = read_engine(|engine| engine.check(name, lock, open.expiry(), now, token))?;
+        let left = use_engine(|engine| engine.check(name, lock, open.expiry(), now, token))?;
         drop(open);
         match left {
             Some(left) => context.reply_integer(left),

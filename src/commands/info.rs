@@ -14,7 +14,7 @@ use crate::ffi::context::{Context, now};
 use crate::ffi::key::{Access, Key};
 use crate::ffi::spec::{Argument, KeyUse, Keys, Spec};
 use crate::reply;
-use crate::state::read_engine;
+use crate::state::use_engine;
 
 /// Shows who holds a lock, and who waits for it.
 pub struct Info;
@@ -44,7 +44,7 @@ impl Command for Info {
         let (now, name) = (now(), Name { db: context.db(), key: key.bytes() });
         let open = Key::open(context, &key, Access::Read)?;
         let lock = open.lock().unwrap_or(&Lock::EMPTY);
-        let shown = read_engine(|engine| engine.inspect(name, lock, open.expiry(), now, &detail))?;
+        let shown = use_engine(|engine| engine.inspect(name, lock, open.expiry(), now, &detail))?;
         drop(open);
         match shown {
             Some(shown) => {

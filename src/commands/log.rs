@@ -11,7 +11,7 @@ use crate::ffi::command::{Arguments, Command, ErrorReply};
 use crate::ffi::context::Context;
 use crate::ffi::spec::{Argument, Keys, Spec};
 use crate::reply;
-use crate::state::read_engine;
+use crate::state::use_engine;
 
 /// Shows long waits, leases that ran out, and locks that went.
 pub struct Log;
@@ -91,13 +91,13 @@ fn may_run(context: &mut Context<'_>, subcommand: Subcommand) -> bool {
 fn show(context: &Context<'_>, log: Args) -> Result<(), Error> {
     match log {
         Args::Get(count) => {
-            let entries: Vec<LogEntry> = read_engine(|engine| engine.log().entries().take(count).cloned().collect())?;
+            let entries: Vec<LogEntry> = use_engine(|engine| engine.log().entries().take(count).cloned().collect())?;
             context.reply_array(entries.len());
             entries.iter().for_each(|entry| reply::log_entry(context, entry));
         }
-        Args::Len => context.reply_integer(read_engine(|engine| engine.log().entries().len())? as u64),
+        Args::Len => context.reply_integer(use_engine(|engine| engine.log().entries().len())? as u64),
         Args::Reset => {
-            read_engine(|engine| engine.log_mut().reset())?;
+            use_engine(|engine| engine.log_mut().reset())?;
             context.reply_status("OK");
         }
         Args::Help => {

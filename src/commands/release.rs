@@ -4,7 +4,7 @@
 
 use dlock_core::args::Release as Args;
 use dlock_core::engine::{Call, Fault, Left, replay_release};
-use dlock_core::{ClientId, Name, Release as Request};
+use dlock_core::{ClientId, Name};
 
 use super::may_write;
 use super::options::MODE;
@@ -42,7 +42,7 @@ impl Command for Release {
         let own = [arguments.key()?];
         let Args { owner, mode, entries, token, request } = Args::parse(arguments.after_key())?;
         let flags = context.flags();
-        let request = Request { owner: &owner, mode, entries, token, request: request.as_ref() };
+        let request = dlock_core::Release { owner: &owner, mode, entries, token, request: request.as_ref() };
         let [key] = &own;
         let name = Name { db: context.db(), key: key.bytes() };
         let client = ClientId(context.sender(flags));

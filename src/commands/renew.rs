@@ -4,7 +4,7 @@
 
 use dlock_core::args::Renew as Args;
 use dlock_core::engine::Call;
-use dlock_core::{Name, Reach, Renew as Request};
+use dlock_core::{Name, Reach};
 
 use super::acquire::{client, look_up};
 use super::may_write;
@@ -46,7 +46,7 @@ impl Command for Renew {
         let flags = context.flags();
         let client = client(context, flags, &session, false)?;
         may_write(flags)?;
-        let request = Request { owner: &owner, mode, lease, token };
+        let request = dlock_core::Renew { owner: &owner, mode, lease, token };
         let [key] = &own;
         let name = Name { db: context.db(), key: key.bytes() };
         let call = Call { name, now, client };

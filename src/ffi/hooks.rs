@@ -12,7 +12,7 @@ use super::context::{Context, Flags};
 use super::guard::guarded;
 use super::main_thread::MainThread;
 
-/// The module's functions that the server calls. None of these writes a key.
+/// The module's functions that the server calls. Only `timer` writes keys.
 #[derive(Clone, Copy)]
 pub struct Hooks {
     /// A lock's key is removed or replaced: database, name, lock, and whether by others than a call of the module.
@@ -37,7 +37,7 @@ pub struct Hooks {
     pub load_ends: fn(&mut Context<'_>),
     /// A turn of the event loop ends: nothing that it changed is in a file yet, and none of its replies is sent. Only after
     /// [`watch_turns_for_aof`]. No command is running, so this one may replicate.
-    pub turn_ends: fn(&mut Context<'_>),
+    pub aof_turn_ends: fn(&mut Context<'_>),
     /// The module's one timer has run.
     pub timer: fn(&mut Context<'_>),
 }
@@ -62,7 +62,7 @@ static HOOKS: MainThread<Cell<Hooks>> = MainThread::new(Cell::new(Hooks {
     setting_changed: || (),
     aof_load_begins: |_| (),
     load_ends: |_| (),
-    turn_ends: |_| (),
+    aof_turn_ends: |_| (),
     timer: |_| (),
 }));
 
@@ -109,7 +109,7 @@ pub fn subscribe_to_server_events(context: &Context<'_>) -> Result<(), String> {
     Ok(())
 }
 
-/// Makes the server call the hook `turn_ends` from now on. Called in an event or in a timer.
+/// Makes the server call the hook `aof_turn_ends` from now on. Called in an event or in a timer.
 pub fn watch_turns_for_aof(context: &Context<'_>) {
     set_turn_event(context, Some(server_event));
 }
@@ -152,7 +152,7 @@ unsafe fn pass_on(context: &mut Context<'_>, id: u64, sub_event: u64, data: *mut
                 Input::Swapped(swap.dbnum_first, swap.dbnum_second)
             }
             (raw::REDISMODULE_EVENT_EVENTLOOP, raw::REDISMODULE_SUBEVENT_EVENTLOOP_BEFORE_SLEEP) => {
-                return (hooks().turn_ends)(context);
+                return (hooks().aof_turn_ends)(context);
             }
             (raw::REDISMODULE_EVENT_LOADING, raw::REDISMODULE_SUBEVENT_LOADING_AOF_START) => {
                 return (hooks().aof_load_begins)(context);
@@ -208,8 +208,8 @@ pub fn is_timer_set_by(at_ms: u64) -> bool {
     TIMER.get().is_some_and(|(set, _)| set <= at_ms)
 }
 
-/// Sets the timer for `at_ms` (unix ms), which is in `delay_ms`. With 0 it still runs in this turn of the event loop,
-/// outside of any command.
+/// Sets the timer for `at_ms` (unix ms), which is in `delay_ms`. With 0 it runs in this turn of the event loop, or in
+/// the next if the timers of this one have run, outside of any command.
 pub fn set_timer(at_ms: u64, delay_ms: i64) {
     // SAFETY: the context is kept since the load. A timer that runs has taken itself out of `TIMER` first, so this one has
     // not run yet; the callback is a function of this module, which is never unloaded.
