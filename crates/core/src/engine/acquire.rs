@@ -3,7 +3,7 @@
 use super::command::{OnLock, Work};
 use super::fault::Fault;
 use super::grant::Grant;
-use super::join::{Decided, Entered, refuse};
+use super::join::{Decided, Entered, wait_or_refuse};
 use super::keyspace::{Keyspace, OpenKey};
 use super::queue::{Rank, WaiterId};
 use super::sessions::Wanted;
@@ -141,7 +141,7 @@ impl<T, K: OpenKey> Visit<'_, T, K> {
         let own = lock.live(&request.owner, request.want.mode(), now).map(|hold| hold.lease);
         let own = own.filter(|_| request.want.is_reentrant());
         self.parts.check_waiting(call.client, request, own, [(record, call.name.key.len())])?;
-        match refuse(&mut self.parts.outbox, refusal, call, request, may_wait, first)? {
+        match wait_or_refuse(&mut self.parts.outbox, refusal, call, request, may_wait, first)? {
             Decided::Join(_) if is_upgrade && self.is_upgrade_ahead(request) => {
                 let why = "another owner waits to upgrade the lock already".to_owned();
                 Err(self.parts.outbox.deadlock(call, request, why))

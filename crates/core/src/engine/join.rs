@@ -38,8 +38,9 @@ pub(super) enum Decided {
     TakeOver(WaiterId),
 }
 
-/// Answers a request that is not granted. `first` is the same request, sent before, which waits.
-pub(super) fn refuse<T>(
+/// Decides whether a request that is not granted waits, is refused, or is an error. `first` is the same request, sent
+/// before, which waits.
+pub(super) fn wait_or_refuse<T>(
     outbox: &mut Outbox<T>,
     refusal: Refusal,
     call: &Call<'_>,
@@ -160,14 +161,6 @@ impl<T> Engine<T> {
             if let Some(record) = self.registry.get_mut(*record) {
                 self.parts.waiters.leave(&waiter, &mut record.queue);
             }
-        }
-    }
-
-    /// Logs a wait that ends without a grant, if it was long.
-    pub(super) fn note_timeout(&mut self, id: WaiterId, now: crate::Now) {
-        let Some(waiter) = self.parts.waiters.get(id) else { return };
-        if let Some(record) = waiter.records.first().and_then(|id| self.registry.get(*id)) {
-            self.parts.outbox.note_timeout(waiter, record.name(), now);
         }
     }
 }

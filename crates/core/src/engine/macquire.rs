@@ -6,7 +6,7 @@ use super::budget::Budget;
 use super::command::{Nothing, OnLock};
 use super::fault::Fault;
 use super::grant::Grant;
-use super::join::{Decided, Entered, refuse};
+use super::join::{Decided, Entered, wait_or_refuse};
 use super::keyspace::Keyspace;
 use super::queue::WaiterId;
 use super::record::RecordId;
@@ -90,7 +90,7 @@ impl<T> Engine<T> {
         let first = known.and_then(|records| self.parts.waiters.repeated(request, &records));
         let locks = names.iter().map(|name| (self.registry.named(*name), name.key.len()));
         self.parts.check_waiting(call.client, request, None, locks)?;
-        refuse(&mut self.parts.outbox, refusal, call, request, may_wait, first)
+        wait_or_refuse(&mut self.parts.outbox, refusal, call, request, may_wait, first)
     }
 
     /// Checks that a request can be bound on these locks.

@@ -29,6 +29,7 @@ mod inspect;
 mod join;
 mod keyspace;
 mod lanes;
+mod leave;
 mod load;
 mod log;
 mod macquire;

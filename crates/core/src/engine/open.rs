@@ -5,11 +5,9 @@ use std::rc::Rc;
 use super::Engine;
 use super::budget::Budget;
 use super::keyspace::{Keyspace, OpenKey, OpenLock, Permission, WrongType};
-use super::outbox::Answer;
 use super::queue::WaiterId;
 use super::record::{Attention, Record, RecordId};
 use super::visit::Visit;
-use super::waiters::Waiter;
 use crate::{Lock, Name, Now};
 
 impl<T> Engine<T> {
@@ -124,31 +122,6 @@ impl<T> Engine<T> {
         let Ok(mut visit) = self.open(space, Some(id), Name { db, key: &key }, None, (now, budget)) else { return };
         visit.reschedule();
         visit.close_for_waiter();
-    }
-
-    /// Takes a waiter out of all its queues. Where it was the head, the next may get in before the end of the turn.
-    pub(super) fn take_waiter(&mut self, id: WaiterId) -> Option<Waiter<T>> {
-        let waiter = self.parts.waiters.remove(id)?;
-        for record in &waiter.records {
-            let Some(record) = self.registry.get_mut(*record) else { continue };
-            let was_head = record.queue.head() == Some(id);
-            self.parts.waiters.leave(&waiter, &mut record.queue);
-            if record.queue.is_empty() {
-                record.queue_due = None;
-                record.lost_last_waiter = true;
-            }
-            if was_head {
-                self.parts.mark_due(record);
-            }
-        }
-        Some(waiter)
-    }
-
-    /// Takes a waiter out of all its queues, and answers it.
-    pub(super) fn answer(&mut self, id: WaiterId, answer: Answer) {
-        if let Some(waiter) = self.take_waiter(id) {
-            self.parts.outbox.answer(waiter, answer);
-        }
     }
 
     /// Returns the head of the queue of a lock.
