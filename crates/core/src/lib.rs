@@ -2,7 +2,7 @@
 //!
 //! A [`Lock`] is the value of one key: the holds on it. Reading it never changes it, and there is one way to change
 //! it: [`Lock::apply`] with an [`Effect`]. A command asks the lock for a decision ([`Lock::acquire`],
-//! [`Lock::release`], [`Lock::renew`]); the decision carries the effect. The primary applies that effect and
+//! [`Lock::release`], [`Lock::renew`]); the engine makes an effect of it. The primary applies that effect and
 //! replicates it, a replica applies what it gets, so both have the same lock by construction.
 //!
 //! An [`Engine`] is what a server remembers beside its locks: waiters, sessions, and when which lock is due. It is a
@@ -19,6 +19,7 @@
 //! | `effect` | the one way a lock changes |
 //! | `clock` | the token clock of a server |
 //! | `codec` | bytes of a lock (RDB) and of an effect (replication) |
+//! | `sink` | where these bytes go |
 //! | `engine` | waiting, sessions, visits, deadlocks: everything that concerns more than one command |
 //! | [`args`] | the arguments of commands |
 #![forbid(unsafe_code)]
@@ -46,8 +47,10 @@ pub use lock::{
     Acquired, Entries, Entry, Lock, Reach, Refusal, Release, Released, Renew, RenewToken, Renewed, Request, Terms, Want,
 };
 pub use owner::{Owner, OwnerText};
-pub use session::{BindTo, Binding, NamedId, NoSession, SessionId, SessionKey, Uptime};
-pub use types::{ClientId, Command, Extras, Hold, Lease, LeaseChoice, Mode, Name, Now, RequestId, Token, UnixMs};
+pub use session::{BindTo, Binding, NamedId, NoSession, SessionId, SessionKey};
+pub use types::{
+    ClientId, Command, Extras, Hold, Lease, LeaseChoice, Mode, Name, Now, RequestId, Token, UnixMs, Uptime,
+};
 pub use view::{LockMode, Summary};
 
 /// Reports a state that cannot be reached: a debug build panics. A release build goes on without the step at hand, because

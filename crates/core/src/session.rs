@@ -111,19 +111,3 @@ impl SessionKey {
         }
     }
 }
-
-/// A time that no clock change moves: microseconds since some start.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Uptime(u64);
-
-impl Uptime {
-    /// Returns the time `us` microseconds after the start.
-    pub const fn from_us(us: u64) -> Uptime {
-        Uptime(us)
-    }
-
-    /// Returns the microseconds after the start.
-    pub const fn us(self) -> u64 {
-        self.0
-    }
-}

@@ -67,6 +67,27 @@ impl Now {
     pub const fn ms(self) -> UnixMs {
         self.ms
     }
+
+    /// Returns the time `ms` milliseconds later.
+    pub(crate) const fn ms_later(self, ms: u64) -> UnixMs {
+        UnixMs::new(self.ms.get() + ms)
+    }
+}
+
+/// A time that no clock change moves: microseconds since some start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Uptime(u64);
+
+impl Uptime {
+    /// Returns the time `us` microseconds after the start.
+    pub const fn from_us(us: u64) -> Uptime {
+        Uptime(us)
+    }
+
+    /// Returns the microseconds after the start.
+    pub const fn us(self) -> u64 {
+        self.0
+    }
 }
 
 /// The id of a client connection, as `CLIENT ID` prints it.

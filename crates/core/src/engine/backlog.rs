@@ -194,11 +194,7 @@ fn change(agenda: &mut BTreeSet<(UnixMs, RecordId)>, lanes: &mut Lanes, id: Reco
 
 /// Returns when to try again what the server does not allow now.
 pub(super) fn retry(now: Now) -> UnixMs {
-    after(now, RETRY_MS)
-}
-
-pub(super) fn after(now: Now, ms: u64) -> UnixMs {
-    UnixMs::new(now.ms().get() + ms)
+    now.ms_later(RETRY_MS)
 }
 
 #[cfg(feature = "check")]

@@ -160,10 +160,10 @@ impl<T> Engine<T> {
         outbox.stats.lapses += lost.lapsed;
         outbox.stats.caps += lost.capped;
         outbox.log.holds.record_all(&lost.sample, lost.lapsed);
-        let record = if lost.has_whole_name() { self.registry.named(lost.name()) } else { None };
+        let record = if lost.has_whole_name() { self.registry.record_of(lost.name()) } else { None };
         for hold in &lost.holds {
             let key = record.and_then(|record| record.bound.session_of(&hold.owner, hold.mode));
-            outbox.log_end(lost.name(), hold, sessions.subject(key), lost.at.ms());
+            outbox.log_end(lost.name(), hold, (key, sessions.id_of(key)), lost.at.ms());
         }
     }
 

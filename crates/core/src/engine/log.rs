@@ -95,13 +95,6 @@ pub struct LogEntry {
     pub session: Option<SessionId>,
 }
 
-/// Whom an entry is about.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Subject {
-    pub client: Option<ClientId>,
-    pub session: Option<SessionId>,
-}
-
 /// The server's knowledge of a client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Peer {

@@ -88,7 +88,7 @@ impl<T> Engine<T> {
         };
         let known: Option<SmallVec<[RecordId; 1]>> = names.iter().map(|name| self.registry.find(*name)).collect();
         let first = known.and_then(|records| self.parts.waiters.repeated(request, &records));
-        let locks = names.iter().map(|name| (self.registry.named(*name), name.key.len()));
+        let locks = names.iter().map(|name| (self.registry.record_of(*name), name.key.len()));
         self.parts.check_waiting(call.client, request, None, locks)?;
         wait_or_refuse(&mut self.parts.outbox, refusal, call, request, may_wait, first)
     }
@@ -101,7 +101,7 @@ impl<T> Engine<T> {
         holds: impl Iterator<Item = (Name<'n>, Lease)>,
     ) -> Result<(), Fault> {
         let wanted = |(name, lease): (Name<'n>, Lease)| {
-            let record = if request.session != BindTo::Nothing { self.registry.named(name) } else { None };
+            let record = if request.session != BindTo::Nothing { self.registry.record_of(name) } else { None };
             Wanted { record, key_len: name.key.len(), lease }
         };
         self.parts.sessions.check(call.client, request, holds.map(wanted))

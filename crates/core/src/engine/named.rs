@@ -86,13 +86,13 @@ impl NamedSessions {
     }
 
     fn rest(&mut self, now: Now) {
-        self.wake_at = if self.open.is_empty() { UnixMs::MAX } else { super::backlog::after(now, BEAT_MS) };
+        self.wake_at = if self.open.is_empty() { UnixMs::MAX } else { now.ms_later(BEAT_MS) };
     }
 
     /// Sets the timer anew if the clock may have been set back.
     pub(super) fn come_back(&mut self, now: Now) {
         if self.wake_at != UnixMs::MAX {
-            self.wake_at = self.wake_at.min(super::backlog::after(now, BEAT_MS));
+            self.wake_at = self.wake_at.min(now.ms_later(BEAT_MS));
         }
     }
 
@@ -187,7 +187,7 @@ impl NamedSessions {
         self.ids.insert(id.clone(), named);
         self.open.insert(named, NamedSession { id, user: user.into(), ends, listed: ends, holds: 0, load: 0 });
         self.agenda.insert((ends, named));
-        self.wake_at = self.wake_at.min(super::backlog::after(now, BEAT_MS));
+        self.wake_at = self.wake_at.min(now.ms_later(BEAT_MS));
     }
 
     /// Records a heartbeat: the session ends `ms` from now. O(1), unless that is earlier than before.

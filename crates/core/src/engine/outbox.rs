@@ -5,11 +5,11 @@ use std::rc::Rc;
 use super::Call;
 use super::fault::Fault;
 use super::grant::Grant;
-use super::log::{Log, LogEntry, LogEvent, Subject, held_us, sample_of};
+use super::log::{Log, LogEntry, LogEvent, held_us, sample_of};
 use super::stats::Stats;
 use super::waiters::Waiter;
 use crate::lock::Refusal;
-use crate::{Hold, Lock, Mode, Name, Now, Owner, Request, Token, UnixMs};
+use crate::{Hold, Lock, Mode, Name, Now, Owner, Request, SessionId, SessionKey, Token, UnixMs};
 
 /// An output, which the caller has to send.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -177,16 +177,22 @@ impl<T> Outbox<T> {
         }
     }
 
-    /// Logs a hold that ends without a release. `subject` is whom it is bound to.
-    pub(super) fn log_end(&mut self, name: Name<'_>, hold: &Hold, subject: Subject, now: UnixMs) {
+    /// Logs a hold that ends without a release. `key` and `session` are the session that it is bound to, and its id.
+    pub(super) fn log_end(
+        &mut self,
+        name: Name<'_>,
+        hold: &Hold,
+        (key, session): (Option<SessionKey>, Option<SessionId>),
+        now: UnixMs,
+    ) {
         let event = match hold.is_live(now) {
             true => LogEvent::Delete,
             false if hold.has_reached_cap() => LogEvent::Cap,
             false => LogEvent::Lapse,
         };
         let entry = LogEntry::new(event, now).of(name, &hold.owner, hold.mode);
-        let entry = LogEntry { session: subject.session, ..entry };
-        self.log.add(entry.held(hold.token, hold.deadline.min(now)), subject.client);
+        let entry = LogEntry { session, ..entry };
+        self.log.add(entry.held(hold.token, hold.deadline.min(now)), key.and_then(SessionKey::connection));
     }
 
     /// Counts `count` holds that end with their sessions: their times, by some of their tokens.

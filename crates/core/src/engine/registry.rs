@@ -46,7 +46,7 @@ impl Registry {
     }
 
     /// Returns the record of a lock, by its name.
-    pub(super) fn named(&self, name: Name<'_>) -> Option<&Record> {
+    pub(super) fn record_of(&self, name: Name<'_>) -> Option<&Record> {
         self.get(self.find(name)?)
     }
 

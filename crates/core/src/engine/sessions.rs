@@ -1,4 +1,5 @@
-//! The sessions of clients, of connections and with names: which locks they have holds on, what the watchdog does for them, and which have ended.
+//! The sessions of clients, of connections and with names: which locks they have holds on, what the watchdog does for
+//! them, and which have ended.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
@@ -10,7 +11,6 @@ use smallvec::SmallVec;
 use super::budget::RECORDS_AT_ONCE;
 use super::fault::Fault;
 use super::load::{Load, MAX_BOUND_KEY, MAX_LOAD, load_of};
-use super::log::Subject;
 use super::named::NamedSessions;
 use super::record::{Record, RecordId};
 use super::session_holds::{LoadChange, Renewal, SessionEnd, SessionHolds};
@@ -21,7 +21,8 @@ use crate::{BindTo, ClientId, Hold, Lease, Mode, NamedId, NoSession, Owner, Requ
 pub(super) struct Sessions {
     /// The named sessions: the user that opened each, and when it ends.
     pub named: NamedSessions,
-    open: HashMap<SessionKey, LocksOfSession, FixedState>,
+    /// The locks of each session that has bound holds.
+    locks: HashMap<SessionKey, LocksOfSession, FixedState>,
     /// Sessions that ended with holds on more locks than are looked at in one go.
     ended: BTreeMap<SessionKey, EndedSession>,
     /// How many sessions have been added to these so far: a record that has seen as many has nothing to look for.
@@ -67,7 +68,7 @@ impl Sessions {
     pub(super) fn new(hasher: FixedState, seed: u64) -> Sessions {
         Sessions {
             named: NamedSessions::new(hasher.clone()),
-            open: HashMap::with_hasher(hasher),
+            locks: HashMap::with_hasher(hasher),
             ended: BTreeMap::new(),
             ends_generation: 0,
             next_ended: None,
@@ -102,26 +103,20 @@ impl Sessions {
 
     /// Ends a session. Returns the locks it has holds on.
     pub(super) fn take(&mut self, key: SessionKey) -> Option<BTreeSet<RecordId>> {
-        self.open.remove(&key).map(|holds| holds.records)
+        self.locks.remove(&key).map(|locks| locks.records)
     }
 
     /// Returns the locks that a session has holds on.
     pub(super) fn locks_of(&self, key: SessionKey) -> impl Iterator<Item = RecordId> {
-        self.open.get(&key).into_iter().flat_map(|holds| holds.records.iter().copied())
+        self.locks.get(&key).into_iter().flat_map(|locks| locks.records.iter().copied())
     }
 
-    /// Returns the id of a named session that is open.
-    pub(super) fn id_of(&self, key: SessionKey) -> Option<SessionId> {
-        match key {
+    /// Returns the id of a session, if it is a named one that is open.
+    pub(super) fn id_of(&self, key: Option<SessionKey>) -> Option<SessionId> {
+        match key? {
             SessionKey::Connection(_) => None,
             SessionKey::Named(named) => self.named.id_of(named),
         }
-    }
-
-    /// Returns the subject that the log names for a hold of this session.
-    pub(super) fn subject(&self, key: Option<SessionKey>) -> Subject {
-        let client = key.and_then(SessionKey::connection);
-        Subject { client, session: key.and_then(|key| self.id_of(key)) }
     }
 
     /// Returns whether the session that a request binds to is still open. No request waits without the connection.
@@ -213,7 +208,7 @@ impl Sessions {
         if let Some(previous) = previous.filter(|previous| *previous != key) {
             self.check_session(record.id, record.bound.has_session(previous), previous);
         }
-        self.open.entry(key).or_default().records.insert(record.id);
+        self.locks.entry(key).or_default().records.insert(record.id);
         self.note_loads(record);
     }
 
@@ -224,7 +219,8 @@ impl Sessions {
         self.bound -= before - record.bound.len();
         self.note_loads(record);
         if let Some(key) = key {
-            self.check_session(record.id, record.bound.has_session(key), key);
+            // It has no other hold on this lock.
+            self.check_session(record.id, false, key);
         }
     }
 
@@ -314,7 +310,7 @@ impl Sessions {
 
     fn check_load(&self, key: SessionKey, more: Load) -> Result<(), Fault> {
         let load = match key {
-            SessionKey::Connection(_) => self.open.get(&key).map_or(0, |holds| holds.load),
+            SessionKey::Connection(_) => self.locks.get(&key).map_or(0, |locks| locks.load),
             SessionKey::Named(named) => self.named.load_of_user(named),
         };
         if more > 0 && load + more > MAX_LOAD { Err(Fault::SessionLoad) } else { Ok(()) }
@@ -331,11 +327,11 @@ impl Sessions {
         if is_bound {
             return;
         }
-        if let Some(holds) = self.open.get_mut(&key) {
-            holds.records.remove(&id);
+        if let Some(locks) = self.locks.get_mut(&key) {
+            locks.records.remove(&id);
             // Bindings that are not freed yet still have a part in its load.
-            if holds.records.is_empty() && holds.load == 0 {
-                self.open.remove(&key);
+            if locks.records.is_empty() && locks.load == 0 {
+                self.locks.remove(&key);
             }
         }
     }
@@ -353,11 +349,11 @@ impl Sessions {
                 self.named.note_change(named, holds, load);
             }
             if load != 0
-                && let Some(locks) = self.open.get_mut(&key)
+                && let Some(locks) = self.locks.get_mut(&key)
             {
                 locks.load = locks.load.saturating_add_signed(load);
                 if locks.records.is_empty() && locks.load == 0 {
-                    self.open.remove(&key);
+                    self.locks.remove(&key);
                 }
             }
         }
@@ -382,17 +378,17 @@ impl Sessions {
             bound.loads().for_each(|(key, load)| *loads.entry(key).or_default() += load);
         }
         let is_right =
-            |(key, holds): (&SessionKey, &LocksOfSession)| loads.get(key).copied().unwrap_or(0) == holds.load;
+            |(key, locks): (&SessionKey, &LocksOfSession)| loads.get(key).copied().unwrap_or(0) == locks.load;
         let of_named = |named| {
             let key = SessionKey::Named(named);
             (loads.get(&key).copied().unwrap_or(0), bound.get(&key).map_or(0, |(_, holds)| *holds))
         };
-        self.open.iter().all(is_right) && self.named.audit(of_named)
+        self.locks.iter().all(is_right) && self.named.audit(of_named)
     }
 
     /// Returns whether a session, open or ended, is known to have a hold on this lock.
     pub(super) fn knows(&self, key: SessionKey, id: RecordId) -> bool {
-        self.open.get(&key).is_some_and(|holds| holds.records.contains(&id))
+        self.locks.get(&key).is_some_and(|locks| locks.records.contains(&id))
             || self.ended.get(&key).is_some_and(|session| session.records.contains(&id))
     }
 }

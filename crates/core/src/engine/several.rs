@@ -322,7 +322,7 @@ impl<T> Engine<T> {
         let (Some(waiter), Some(first)) = (self.parts.waiters.get(id), names.first()) else { return Tried::Left };
         let session = waiter.session();
         // Others that waited for the same session may have been granted since the request came.
-        let locks = names.iter().map(|name| (self.registry.named(*name), name.key.len()));
+        let locks = names.iter().map(|name| (self.registry.record_of(*name), name.key.len()));
         if let Err(fault) = self.parts.check_waiting(waiter.client, &waiter.request, None, locks) {
             self.answer(id, Answer::Fault(fault));
             return Tried::Left;

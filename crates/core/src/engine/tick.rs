@@ -3,7 +3,7 @@
 use std::rc::Rc;
 
 use super::Engine;
-use super::backlog::{RETRY_MS, after, retry};
+use super::backlog::{RETRY_MS, retry};
 use super::budget::{
     ANSWERS_AT_ONCE, Budget, FREED_AT_ONCE, LOOKED_AT_ONCE, MOVED_AT_ONCE, PIECE, REJECTED_AT_ONCE, TICK_US, TickBudget,
 };
@@ -62,7 +62,7 @@ impl<T> Engine<T> {
             now = space.now();
             let answers = waiting.saturating_sub(self.parts.waiters.len());
             if tick.is_over(now, budget) || answers >= ANSWERS_AT_ONCE {
-                self.parts.backlog.not_before = after(now, 1);
+                self.parts.backlog.not_before = now.ms_later(1);
                 self.parts.backlog.behind_since = Some(now);
                 return;
             }
@@ -308,7 +308,7 @@ impl<T, K: OpenKey> Visit<'_, T, K> {
             && let Some(renewal) = record.bound.next_renewal()
         {
             let left = renewal.deadline.since(self.now.ms());
-            record.bound.put_off(after(self.now, (left / 4).clamp(RETRY_MS, MAX_RETRY_MS)));
+            record.bound.put_off(self.now.ms_later((left / 4).clamp(RETRY_MS, MAX_RETRY_MS)));
         }
     }
 }

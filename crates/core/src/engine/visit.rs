@@ -51,7 +51,7 @@ impl<T, K: OpenKey> Visit<'_, T, K> {
         outbox.stats.caps += lock.lapsed_at_cap(now) as u64;
         for hold in lapsed(lock, now).take(AT_ONCE) {
             let key = self.record.as_ref().and_then(|record| record.bound.session_of(&hold.owner, hold.mode));
-            outbox.log_end(self.open.name(), hold, sessions.subject(key), now);
+            outbox.log_end(self.open.name(), hold, (key, sessions.id_of(key)), now);
         }
     }
 
