@@ -7,7 +7,7 @@ use dlock_core::engine::Answer;
 use crate::ffi::blocking::{Blocked, Ticket};
 use crate::ffi::context::Context;
 use crate::reply;
-use crate::state::{tell, use_engine};
+use crate::state::tell;
 use crate::waiter::Waiter;
 
 impl Ticket for Waiter {
@@ -24,8 +24,6 @@ impl Ticket for Waiter {
                 if let Some(id) = self.id.take() {
                     tell(move |engine, now| engine.time_out(id, now));
                 }
-                // Nobody counts for a wait that ended while another module's callback ran.
-                use_engine(|engine| engine.stats_mut().wait_timeouts += 1).unwrap_or(());
                 context.reply_nil();
             }
         }

@@ -150,6 +150,7 @@ impl<T> Engine<T> {
 
     /// Takes out a waiter whose time is over: it gets nil.
     pub fn time_out(&mut self, id: WaiterId, now: Now) {
+        self.parts.outbox.stats.wait_timeouts += 1;
         self.note_timeout(id, now);
         self.take_waiter(id);
     }

@@ -155,11 +155,6 @@ impl<T> Engine<T> {
         self.parts.outbox.stats
     }
 
-    /// Returns the counters of `INFO dlock`, to count something that is over.
-    pub fn stats_mut(&mut self) -> &mut Stats {
-        &mut self.parts.outbox.stats
-    }
-
     /// Returns the log that `DLOCK.LOG` shows.
     pub fn log(&self) -> &Log {
         &self.parts.outbox.log
