@@ -17,17 +17,6 @@ pub enum BindTo<S> {
     Named(S),
 }
 
-impl<S> BindTo<S> {
-    /// Returns the same, with the session looked up.
-    pub fn map<R>(self, look_up: impl FnOnce(S) -> R) -> BindTo<R> {
-        match self {
-            BindTo::Nothing => BindTo::Nothing,
-            BindTo::Connection => BindTo::Connection,
-            BindTo::Named(session) => BindTo::Named(look_up(session)),
-        }
-    }
-}
-
 /// The id that a client has given to a named session.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SessionId(Arc<[u8]>);

@@ -11,17 +11,19 @@ pub(super) struct Budget {
     pub should_yield: bool,
 }
 
-/// How many holds of ended sessions a visit releases, how many leases it extends, and how many waiters it answers.
+/// How many holds of ended sessions a visit settles, how many leases it extends, and how many waiters a turn answers.
 pub(super) const PIECE: usize = 64;
-/// How many waiters a visit sends away: each may wait in 64 queues.
+/// How many waiters a visit, or a look at an ended named session, sends away: each may wait in 64 queues.
 pub(super) const REJECTED_AT_ONCE: usize = PIECE / 4;
 /// How many waiters a tick answers before the caller sends the answers: to send one costs more than to decide on it.
 pub(super) const ANSWERS_AT_ONCE: usize = PIECE;
-/// How many holds of a large lock are freed between two looks at the clock.
+/// How many holds of large locks, and how many discarded bindings, are freed between two looks at the clock.
 pub(super) const FREED_AT_ONCE: usize = 128;
-/// At how many locks of ended sessions, and of databases that were emptied, a step looks.
+/// At how many locks of ended sessions, locks of databases that were emptied, and named sessions that may have ended, a
+/// step looks.
 pub(super) const LOOKED_AT_ONCE: usize = 16;
-/// How many locks of an ended session are looked at in one go, and how many of its bindings are freed in one go.
+/// How many locks of an ended session are marked in one go, and how many bindings of a lock that is gone are freed in one
+/// go. The timer does what is more.
 pub(super) const RECORDS_AT_ONCE: usize = 64;
 /// How many records that have become due are put in order at a visit: after a pause, all may be due at once.
 pub(super) const MOVED_AT_ONCE: usize = 32;

@@ -21,7 +21,7 @@ pub enum Fault {
     NoToken,
     /// The request would wait forever; the text says why.
     Deadlock(String),
-    /// `dlock.max-waiters` requests wait already.
+    /// The request would take more places in queues than `dlock.max-waiters`.
     TooManyWaiters,
     /// A hold that is bound to a session, or would be, needs a lease of at least 300 ms.
     SessionLease,

@@ -102,7 +102,7 @@ pub enum Permission {
     Full,
     /// Only releases: the server accepts no writes (`NOREPLICAS`, `MISCONF`).
     ReleaseOnly,
-    /// Nothing: the key has left, or is leaving, for another node of the cluster.
+    /// Only releases, and nobody may wait: the key has left, or is leaving, for another node of the cluster.
     Elsewhere,
 }
 

@@ -96,7 +96,7 @@ pub struct Engine<T> {
 pub struct Settings {
     /// The lease of a new hold that names none.
     pub default_lease: Lease,
-    /// How many requests may wait; `None`: no limit.
+    /// How many places in queues requests may take, one for each lock that each waits for; `None`: no limit.
     pub max_waiters: Option<usize>,
     /// How many named sessions may be open; `None`: no limit.
     pub max_sessions: Option<usize>,
@@ -219,6 +219,7 @@ impl<T> Engine<T> {
         };
         (at != UnixMs::MAX).then(|| at.max(backlog.not_before))
     }
+
     /// Returns when a lock is due next; [`UnixMs::MAX`]: not at all.
     fn next_visit(&self) -> UnixMs {
         if self.parts.backlog.has_due() || !self.registry.databases().are_checked() {

@@ -168,7 +168,7 @@ impl<T> Engine<T> {
     fn end_named(&mut self, named: NamedId, end: SessionEnd) {
         let Some(id) = self.parts.sessions.named.close(named) else { return };
         self.end_session(SessionKey::Named(named), Some(&id), end);
-        // The timer answers those who wait, in this turn.
+        // `reject_orphans` answers those who wait, a piece at a time.
         if self.parts.waiters.of_session(named).is_some() {
             self.parts.sessions.orphaned.push(named);
         }

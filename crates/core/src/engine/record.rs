@@ -1,5 +1,5 @@
 //! The server's memory of one lock that needs attention: it has waiters, or holds that are bound to sessions. A lock
-//! without either has no record.
+//! without either has no record, once a visit has seen to the traces of its last waiter: see [`Record::is_idle`].
 
 use std::rc::Rc;
 

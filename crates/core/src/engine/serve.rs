@@ -28,6 +28,7 @@ impl<T, K: OpenKey> Visit<'_, T, K> {
         several
     }
 
+    // Apart, so that a command on a lock without waiters calls nothing.
     #[inline(never)]
     fn serve_queue(&mut self) -> Option<WaiterId> {
         loop {

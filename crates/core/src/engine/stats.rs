@@ -27,7 +27,7 @@ named! {
         pub reentries: u64,
         /// Requests that got nil at once.
         pub refusals: u64,
-        /// Releases; the end of a session is one for each of its holds.
+        /// Releases; the end of a session without a grace is one for each of its holds.
         pub releases: u64,
         /// Renewals by command.
         pub renewals: u64,
