@@ -44,10 +44,10 @@ impl Backlog {
     pub(super) fn mark_due(&mut self, record: &mut Record, payer: Option<ClientId>) {
         let (lane, client) = payer.map_or((Lane::Ended, NOBODY), |client| (Lane::Queues, client));
         // A lock moves to the client that is the head now: a head that has left pays for nothing.
-        if matches!(record.attention, Attention::Due(due) if (due.lane, due.place.client) == (lane, client)) {
+        if matches!(record.attention, Attention::Due(due) if (due.lane, due.position.client) == (lane, client)) {
             return;
         }
-        let due = self.lanes.place(lane, client, UnixMs::ZERO);
+        let due = self.lanes.position(lane, client, UnixMs::ZERO);
         self.set_attention(record, Attention::Due(due));
     }
 
@@ -133,9 +133,9 @@ impl Backlog {
         let Some(renewal) = record.bound.next_renewal() else { return self.set_renewal(record, Attention::None) };
         // A visit that keeps a live hold comes before one that forgets lapsed holds.
         let due = if record.bound.has_lapsed(now) {
-            self.lanes.place(Lane::Lapsed, NOBODY, UnixMs::ZERO)
+            self.lanes.position(Lane::Lapsed, NOBODY, UnixMs::ZERO)
         } else {
-            self.lanes.place(Lane::Renewals, renewal.key.payer(), renewal.deadline)
+            self.lanes.position(Lane::Renewals, renewal.key.payer(), renewal.deadline)
         };
         self.set_renewal(record, Attention::Due(due));
     }
@@ -143,7 +143,7 @@ impl Backlog {
     /// Leaves a lock whose leases have all ended before they were extended to those that are forgotten. Returns whether
     /// that is so.
     pub(super) fn leave_lapsed(&mut self, record: &mut Record, due: Due, now: UnixMs) -> bool {
-        let has_lapsed = due.lane == Lane::Renewals && due.place.urgency <= now && record.bound.has_lapsed(now);
+        let has_lapsed = due.lane == Lane::Renewals && due.position.urgency <= now && record.bound.has_lapsed(now);
         if has_lapsed {
             self.set_renewal_due(record, now);
         }
@@ -241,7 +241,7 @@ impl Backlog {
             Attention::None => record.queue_due.is_none() && !must_be_due,
             Attention::At(at) => record.queue_due == Some(at) && !must_be_due,
             Attention::Due(due) => match payer {
-                Some(payer) => (due.lane, due.place.client) == (Lane::Queues, payer),
+                Some(payer) => (due.lane, due.position.client) == (Lane::Queues, payer),
                 None => due.lane == Lane::Ended,
             },
         }

@@ -22,8 +22,8 @@ pub(super) const FREED_AT_ONCE: usize = 128;
 /// At how many locks of ended sessions, locks of databases that were emptied, and named sessions that may have ended, a
 /// step looks.
 pub(super) const LOOKED_AT_ONCE: usize = 16;
-/// How many locks of an ended session are marked in one go, and how many bindings of a lock that is gone are freed in one
-/// go. The timer does what is more.
+/// How many locks of an ended session are marked in one go, and how many bindings of a lock that is gone are freed in
+/// one go. The timer does the rest.
 pub(super) const RECORDS_AT_ONCE: usize = 64;
 /// How many records that have become due are put in order at a visit: after a pause, all may be due at once.
 pub(super) const MOVED_AT_ONCE: usize = 32;

@@ -47,8 +47,8 @@ impl<T, K: OpenKey> Visit<'_, T, K> {
         }
     }
 
-    /// Releases a hold whose session has ended. With a grace that still runs, it unbinds the hold instead, which then ends
-    /// with the grace.
+    /// Releases a hold whose session has ended. With a grace that still runs, it unbinds the hold instead, which then
+    /// ends with the grace.
     fn settle_one(&mut self, owner: &Owner, mode: Mode) {
         let ended = self.record.as_ref().and_then(|record| record.bound.ended_of(owner, mode));
         let Some((binding, end)) = ended.map(|(_, binding, end)| (binding.clone(), end)) else { return };

@@ -1,7 +1,7 @@
 //! The kinds of work on locks. Each has its share of the timer's time, whatever the others have to do.
 
 use super::record::RecordId;
-use super::turns::{Place, Turns};
+use super::turns::{Position, Turns};
 use crate::{ClientId, UnixMs};
 
 /// A kind of work.
@@ -35,7 +35,7 @@ impl Lane {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Due {
     pub lane: Lane,
-    pub place: Place,
+    pub position: Position,
 }
 
 /// All locks that are due.
@@ -62,9 +62,9 @@ impl Lanes {
         Lane::ALL.into_iter().all(|lane| self.lane(lane).turns.is_empty())
     }
 
-    /// Returns a place behind all of the same client and urgency. It counts once [`Lanes::insert`] has it.
-    pub(super) fn place(&mut self, lane: Lane, client: ClientId, urgency: UnixMs) -> Due {
-        Due { lane, place: self.lane_mut(lane).turns.place(client, urgency) }
+    /// Returns a position behind all of the same client and urgency. It counts once [`Lanes::insert`] has it.
+    pub(super) fn position(&mut self, lane: Lane, client: ClientId, urgency: UnixMs) -> Due {
+        Due { lane, position: self.lane_mut(lane).turns.position(client, urgency) }
     }
 
     /// Adds a lock. O(log n).
@@ -74,27 +74,27 @@ impl Lanes {
         if used.turns.is_empty() {
             used.weighted_us = used.weighted_us.max(latest);
         }
-        used.turns.insert(due.place, id);
+        used.turns.insert(due.position, id);
     }
 
     /// Takes a lock out. O(log n).
     pub(super) fn remove(&mut self, due: Due) {
-        self.lane_mut(due.lane).turns.remove(due.place);
+        self.lane_mut(due.lane).turns.remove(due.position);
     }
 
     /// Returns the lock that is visited next: of the kind that has used the least.
     pub(super) fn first(&mut self) -> Option<(Due, RecordId)> {
         let has_work = |lane: &Lane| !self.lane(*lane).turns.is_empty();
         let lane = Lane::ALL.into_iter().filter(has_work).min_by_key(|lane| self.lane(*lane).weighted_us)?;
-        let (place, id) = self.lane_mut(lane).turns.first()?;
-        Some((Due { lane, place }, id))
+        let (position, id) = self.lane_mut(lane).turns.first()?;
+        Some((Due { lane, position }, id))
     }
 
     /// Charges for a visit.
     pub(super) fn charge(&mut self, due: Due, us: u64) {
         let used = self.lane_mut(due.lane);
         used.weighted_us += us.max(1) * due.lane.weight();
-        used.turns.charge(due.place.client, us);
+        used.turns.charge(due.position.client, us);
         self.latest = self.latest.max(self.lane(due.lane).weighted_us);
     }
 
@@ -104,16 +104,16 @@ impl Lanes {
         self.queues.turns.iter().chain(self.ended.turns.iter())
     }
 
-    /// Returns how many places there are.
+    /// Returns how many locks have a position.
     #[cfg(feature = "check")]
     pub(super) fn len(&self) -> usize {
         Lane::ALL.into_iter().map(|lane| self.lane(lane).turns.iter().count()).sum()
     }
 
-    /// Returns whether a lock has this place.
+    /// Returns whether a lock has this position.
     #[cfg(feature = "check")]
     pub(super) fn has(&self, due: Due, id: RecordId) -> bool {
-        self.lane(due.lane).turns.has(due.place, id)
+        self.lane(due.lane).turns.has(due.position, id)
     }
 
     fn lane(&self, lane: Lane) -> &Used {
@@ -145,7 +145,7 @@ mod tests {
     fn no_kind_of_work_waits_for_all_of_another() {
         let (mut ids, mut lanes) = (SlotMap::<RecordId, ()>::with_key(), Lanes::default());
         let mut add = |lanes: &mut Lanes, lane, client, urgency| {
-            let due = lanes.place(lane, ClientId(client), UnixMs::new(urgency));
+            let due = lanes.position(lane, ClientId(client), UnixMs::new(urgency));
             lanes.insert(due, ids.insert(()));
         };
         // Each of them is another client, with the most urgent work.
@@ -169,7 +169,7 @@ mod tests {
     fn work_that_comes_later_does_not_catch_up_on_the_time_before() {
         let (mut ids, mut lanes) = (SlotMap::<RecordId, ()>::with_key(), Lanes::default());
         let mut add = |lanes: &mut Lanes, lane, client| {
-            let due = lanes.place(lane, ClientId(client), UnixMs::ZERO);
+            let due = lanes.position(lane, ClientId(client), UnixMs::ZERO);
             lanes.insert(due, ids.insert(()));
         };
         let visit = |lanes: &mut Lanes| {

@@ -185,6 +185,6 @@ fn visit_at(attention: Attention) -> Option<UnixMs> {
     match attention {
         Attention::None => None,
         Attention::At(at) => Some(at),
-        Attention::Due(due) => Some(due.place.urgency),
+        Attention::Due(due) => Some(due.position.urgency),
     }
 }

@@ -21,9 +21,9 @@ const REMEMBERED: usize = 64;
 /// How many accounts a charge looks at. An insertion opens one at most, and a charge follows it.
 const LOOKED_AT: usize = 2;
 
-/// A place among the locks that are due.
+/// A position among the locks that are due.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct Position {
     pub client: ClientId,
     /// The earliest comes first.
     pub urgency: UnixMs,
@@ -36,17 +36,17 @@ pub(super) struct Turns {
     accounts: BTreeMap<ClientId, Account>,
     /// Whose account is looked at next: each client with an account once.
     looked_at_next: VecDeque<ClientId>,
-    /// The first place of each client with work.
-    order: BTreeSet<(Rank, ClientId)>,
+    /// The first lock of each client with work.
+    order: BTreeSet<(Standing, ClientId)>,
     /// The round of the client that was served last.
     round: u64,
-    /// How many places were given so far.
+    /// How many positions were given so far.
     given: u64,
 }
 
 /// Where a client stands: of two in the same round and of the same urgency, the one that came first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Rank {
+struct Standing {
     round: u64,
     urgency: UnixMs,
     number: u64,
@@ -64,9 +64,9 @@ impl Account {
         self.used_us / SHARE_US
     }
 
-    fn place(&self, client: ClientId) -> Option<(Rank, ClientId)> {
+    fn standing(&self, client: ClientId) -> Option<(Standing, ClientId)> {
         let ((urgency, number), _) = self.work.first_key_value()?;
-        Some((Rank { round: self.round(), urgency: *urgency, number: *number }, client))
+        Some((Standing { round: self.round(), urgency: *urgency, number: *number }, client))
     }
 }
 
@@ -76,32 +76,32 @@ impl Turns {
         self.order.is_empty()
     }
 
-    /// Returns a place behind all with the same client and urgency. It counts once [`Turns::insert`] has it.
-    pub(super) fn place(&mut self, client: ClientId, urgency: UnixMs) -> Place {
+    /// Returns a position behind all with the same client and urgency. It counts once [`Turns::insert`] has it.
+    pub(super) fn position(&mut self, client: ClientId, urgency: UnixMs) -> Position {
         self.given += 1;
-        Place { client, urgency, number: self.given }
+        Position { client, urgency, number: self.given }
     }
 
     /// Adds a lock. O(log n).
-    pub(super) fn insert(&mut self, place: Place, id: RecordId) {
+    pub(super) fn insert(&mut self, position: Position, id: RecordId) {
         let round = self.round;
-        self.change(place.client, |account| {
+        self.change(position.client, |account| {
             account.used_us = account.used_us.max(round * SHARE_US);
-            account.work.insert((place.urgency, place.number), id);
+            account.work.insert((position.urgency, position.number), id);
         });
     }
 
     /// Takes a lock out. O(log n).
-    pub(super) fn remove(&mut self, place: Place) {
-        self.change(place.client, |account| _ = account.work.remove(&(place.urgency, place.number)));
+    pub(super) fn remove(&mut self, position: Position) {
+        self.change(position.client, |account| _ = account.work.remove(&(position.urgency, position.number)));
     }
 
     /// Returns the lock that is visited next. O(log n).
-    pub(super) fn first(&mut self) -> Option<(Place, RecordId)> {
-        let (Rank { round, urgency, number }, client) = *self.order.first()?;
+    pub(super) fn first(&mut self) -> Option<(Position, RecordId)> {
+        let (Standing { round, urgency, number }, client) = *self.order.first()?;
         self.round = self.round.max(round);
         let id = self.accounts.get(&client)?.work.get(&(urgency, number))?;
-        Some((Place { client, urgency, number }, *id))
+        Some((Position { client, urgency, number }, *id))
     }
 
     /// Charges a client for a visit. O(log n).
@@ -133,10 +133,10 @@ impl Turns {
         works.flat_map(|account| account.work.values().copied())
     }
 
-    /// Returns whether a lock has this place.
+    /// Returns whether a lock has this position.
     #[cfg(feature = "check")]
-    pub(super) fn has(&self, place: Place, id: RecordId) -> bool {
-        self.accounts.get(&place.client).and_then(|account| account.work.get(&(place.urgency, place.number)))
+    pub(super) fn has(&self, position: Position, id: RecordId) -> bool {
+        self.accounts.get(&position.client).and_then(|account| account.work.get(&(position.urgency, position.number)))
             == Some(&id)
     }
 
@@ -145,12 +145,12 @@ impl Turns {
             self.looked_at_next.push_back(client);
             Account::default()
         });
-        let before = account.place(client);
+        let before = account.standing(client);
         change(account);
-        let after = account.place(client);
+        let after = account.standing(client);
         if before != after {
-            before.map(|place| self.order.remove(&place));
-            after.map(|place| self.order.insert(place));
+            before.map(|standing| self.order.remove(&standing));
+            after.map(|standing| self.order.insert(standing));
         }
     }
 }
@@ -171,18 +171,18 @@ mod tests {
 
     impl Locks {
         fn add(&mut self, turns: &mut Turns, client: u64, urgency: UnixMs) {
-            let place = turns.place(ClientId(client), urgency);
-            turns.insert(place, self.0.insert(()));
+            let position = turns.position(ClientId(client), urgency);
+            turns.insert(position, self.0.insert(()));
         }
     }
 
     /// Whose locks are visited, if each visit takes so long.
     fn served(turns: &mut Turns, visits: usize, us: u64) -> Vec<u64> {
         let visit = |_| {
-            let (place, _) = turns.first()?;
-            turns.remove(place);
-            turns.charge(place.client, us);
-            Some(place.client.0)
+            let (position, _) = turns.first()?;
+            turns.remove(position);
+            turns.charge(position.client, us);
+            Some(position.client.0)
         };
         (0..visits).map_while(visit).collect()
     }

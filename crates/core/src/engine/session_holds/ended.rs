@@ -1,5 +1,5 @@
-//! The holds of ended sessions: they stay until a visit settles them. Before, they count as released: from the end of the
-//! session on, or of its grace.
+//! The holds of ended sessions: they stay until a visit settles them. Before, they count as released: from the end of
+//! the session on, or of its grace.
 
 use super::{Binding, ByToken, FEW, SessionEnd, SessionHolds, hash};
 use crate::holds::{HoldId, Sum};
