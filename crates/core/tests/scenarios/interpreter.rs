@@ -6,8 +6,8 @@
 //! | `on KEY`, `on DB/KEY` | nothing: the commands that follow are about this key |
 //! | `tick` | the timer runs until it has nothing to do: a line for each waiter that gets an answer, or `nothing` |
 //! | `wake` | when the timer wants to run: `now`, a time, or `never` |
-//! | `acquire`, `racquire`, `rlock`, `wlock` `OWNER [lease] [REQUEST id] [SESSION] [MINTOKEN t]` | the token, nil or an error |
-//! | `sacquire OWNER LIMIT [PERMITS k\|SLOT] …`, `macquire KEY,KEY OWNER …` | the same |
+//! | `acquire`, `racquire`, `rlock`, `wlock` `OWNER [option …]` | the token, nil or an error |
+//! | `sacquire OWNER LIMIT [option …]`, `macquire KEY,KEY OWNER [option …]` | the same |
 //! | the same with `BLOCK` | that it waits, and as whom: `w1`, `w2`, … |
 //! | `release OWNER [READ\|WRITE] [ALL\|PERMITS k] [TOKEN t] [REQUEST id]` | as `DLOCK.RELEASE` |
 //! | `renew OWNER [lease] [READ\|WRITE] [SESSION] [TOKEN t\|MINTOKEN t]` | as `DLOCK.RENEW` |
@@ -37,7 +37,7 @@ use std::collections::BTreeMap;
 use dlock_core::engine::{Call, Entered, Input, Left, LogSettings, Peer, Permission, Role, Settings, WaiterId};
 use dlock_core::{
     BindTo, ClientId, Command, Engine, Entries, Keyspace, Lease, Memory, Name, Owner, Reach, Renew, RenewToken,
-    Request, TokenClock, UnixMs, Want,
+    TokenClock, UnixMs, Want,
 };
 use dlock_testkit::keyspace::{KeyName, MemoryKeyspace, RunningRelease, name};
 
@@ -163,14 +163,8 @@ impl Interpreter {
             (Command::Rlock, None) => Want::Shared,
             _ => Want::ExclusiveOnce,
         };
-        let Options { lease, cap, request, binds, client, blocks, min_token, .. } = options;
-        let ask = Request {
-            cap,
-            id: request.map(Box::new),
-            session: if binds { BindTo::Connection } else { BindTo::Nothing },
-            min_token,
-            ..Request::new(owner.clone(), want, lease)
-        };
+        let (client, blocks) = (options.client, options.blocks);
+        let ask = options.request(owner.clone(), want);
         let names: Vec<Name<'_>> = keys.iter().map(name).collect();
         let call = Call { name: names[0], now: self.space.now(), client };
         let ticket = self.tickets + 1;

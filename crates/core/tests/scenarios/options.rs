@@ -3,7 +3,9 @@
 use std::num::NonZeroU32;
 use std::str::SplitWhitespace;
 
-use dlock_core::{ClientId, Command, Entries, Lease, LeaseChoice, Mode, RequestId, Token, UnixMs};
+use dlock_core::{
+    BindTo, ClientId, Command, Entries, Lease, LeaseChoice, Mode, Owner, Request, RequestId, Token, UnixMs, Want,
+};
 
 use crate::interpreter::time;
 use crate::tokens::TokenNames;
@@ -66,6 +68,17 @@ impl Options {
             }
         }
         options
+    }
+
+    /// Returns the request of a command that acquires.
+    pub fn request(self, owner: Owner, want: Want) -> Request {
+        Request {
+            cap: self.cap,
+            id: self.request.map(Box::new),
+            session: if self.binds { BindTo::Connection } else { BindTo::Nothing },
+            min_token: self.min_token,
+            ..Request::new(owner, want, self.lease)
+        }
     }
 }
 

@@ -4,11 +4,12 @@
 //! fuzzer are such bytes: they lose their worth if another meaning is given to them.
 
 use dlock_core::engine::OpenIf;
-use dlock_core::{Command, Entries, Mode};
+use dlock_core::{Entries, Mode};
 
+use super::how::How;
 use super::ops::{
-    CLIENTS, ClientNo, History, How, KEYS, KeyNo, LONG_SESSION_MS, Lease, OWNERS, Op, Permit, SHORT_SESSION_MS,
-    Somebody, Step, TokenPick, TokenRule,
+    CLIENTS, History, KEYS, KeyNo, LONG_SESSION_MS, Lease, OWNERS, Op, Permit, SHORT_SESSION_MS, Somebody, Step,
+    TokenPick, TokenRule,
 };
 use crate::bytes::Bytes;
 
@@ -82,43 +83,6 @@ fn op(kind: u8, bytes: &mut Bytes) -> Op {
     }
 }
 
-impl How {
-    /// Draws a request: the client, the owner or `None` for `*`, different keys of database 0, and the options. Each
-    /// option is drawn here only: a tool that plays requests in another way changes those it cannot play.
-    pub fn draw(bytes: &mut Bytes) -> (ClientNo, Option<Somebody>, Vec<KeyNo>, How) {
-        let (keys, how) = match bytes.below(18) {
-            0..=2 => (vec![key(bytes)], How::new(Command::Acquire)),
-            3..=5 => (vec![key(bytes)], How::new(Command::Racquire)),
-            6..=9 => (vec![key(bytes)], How::new(Command::Rlock)),
-            10..=13 => {
-                let (key, permits, limit) = (key(bytes), number(bytes, 3), number(bytes, 5));
-                // The numbers say it, too: with one byte more, the bytes of the corpus would become other histories.
-                let is_slot = permits > 1 && limit <= 3;
-                (vec![key], if is_slot { How::slot(limit + 1) } else { How::permits(permits, limit) })
-            }
-            several => (SEVERAL[several - 14].to_vec(), How::new(Command::Macquire)),
-        };
-        // One byte says how: whether it waits, is bound, has an id, is of a drawn owner, has a MINTOKEN or a MAXHOLD.
-        let (who, flags) = (bytes.below(16), bytes.byte());
-        // Some that hold the lock upgrade it.
-        let upgrades = how.command == Command::Racquire && who >= 8;
-        let somebody = if upgrades { Somebody::Holder(who) } else { Somebody::Any(who % OWNERS) };
-        let owner = (flags & 15 != 15).then_some(somebody);
-        let binds = flags & 16 == 16 && !upgrades;
-        // Which of its bits are set in `who` does not change who it is.
-        let named = (binds && who & 4 == 4).then_some(who >> 3);
-        let id = (flags & 32 == 32 && owner.is_some()).then_some(flags >> 7);
-        let lease = lease(bytes);
-        let lease = if binds { lease.long() } else { lease };
-        let is_plain = !matches!(how.command, Command::Sacquire | Command::Macquire);
-        let min_token = if flags & 64 == 64 && is_plain { 5_000 } else { 0 };
-        // The bit that says which id it has means something else without one.
-        let cap = (flags & 32 == 0 && flags & 128 == 128).then(|| cap(lease, binds, who));
-        let how = How { lease, blocks: flags & 3 != 0 || upgrades, binds, named, cap, min_token, id, ..how };
-        (who % CLIENTS, owner, keys, how)
-    }
-}
-
 fn release(bytes: &mut Bytes) -> Op {
     let (key, who, mode) = (key(bytes), somebody(bytes), mode(bytes));
     let two = Entries::Some(std::num::NonZeroU32::MIN.saturating_add(1));
@@ -163,7 +127,7 @@ fn session(bytes: &mut Bytes) -> Op {
     Op::Beat { client, session, only, timeout }
 }
 
-fn key(bytes: &mut Bytes) -> KeyNo {
+pub(super) fn key(bytes: &mut Bytes) -> KeyNo {
     // Those of the first database are met more often.
     bytes.pick(&[0, 0, 0, 1, 1, 2, 3]) % KEYS.len()
 }
@@ -172,23 +136,13 @@ fn client(bytes: &mut Bytes) -> usize {
     bytes.below(256) % CLIENTS
 }
 
-fn lease(bytes: &mut Bytes) -> Lease {
+pub(super) fn lease(bytes: &mut Bytes) -> Lease {
     match bytes.byte() {
         0..=60 => Lease::Own,
         ms @ 61..=160 => Lease::For(u64::from(ms) - 60),
         ms @ 161..=220 => Lease::For(u64::from(ms - 161) * 10 + 300),
         ms => Lease::Until(u64::from(ms - 220) * 4),
     }
-}
-
-/// A cap that this lease does not go beyond; one that is bound has 300 ms or more. Often it is the lease itself.
-fn cap(lease: Lease, binds: bool, who: usize) -> u64 {
-    let least = if binds { 300 } else { 10 };
-    let given = match lease {
-        Lease::Own => least,
-        Lease::For(ms) | Lease::Until(ms) => ms.max(least),
-    };
-    given + (who as u64 / 2) * 25
 }
 
 fn mode(bytes: &mut Bytes) -> Option<Mode> {
@@ -208,14 +162,6 @@ fn token_pick(bytes: &mut Bytes) -> TokenPick {
         _ => TokenPick::Never,
     }
 }
-
-/// From 1 to `most`.
-fn number(bytes: &mut Bytes, most: u16) -> u32 {
-    u32::try_from(bytes.below(most)).unwrap_or(0) + 1
-}
-
-/// The keys of requests for several locks.
-const SEVERAL: [&[KeyNo]; 4] = [&[0, 1], &[1, 0], &[0, 1, 2], &[2, 1]];
 
 /// A longer history is slower, and seldom worth more.
 const MAX_STEPS: usize = 64;

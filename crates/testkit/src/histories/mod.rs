@@ -3,6 +3,7 @@
 //! | file | knows |
 //! |---|---|
 //! | [`ops`] | what can happen |
+//! | [`how`] | the options of a request: how they are drawn, written, and given to the core |
 //! | `draw` | how histories are drawn |
 //! | [`words`] | operations as the words of commands |
 //! | `naive` | what the contract says of requests: lists, and loops over them |
@@ -21,6 +22,7 @@
 mod compare;
 mod deployed;
 mod draw;
+pub mod how;
 pub mod leave;
 pub mod naive;
 pub mod named;
@@ -32,6 +34,7 @@ pub mod words;
 mod world;
 
 pub use deployed::{SavedKeys, Snapshot};
+pub use how::How;
 pub use ops::*;
 pub use reached::Reached;
 pub use world::World;

@@ -2,8 +2,9 @@
 
 use dlock_core::{Mode, Want};
 
+use super::how::How;
 use super::named::Session;
-use super::ops::{Asked, How, KEYS, KeyNo, Lease, Who};
+use super::ops::{Asked, KEYS, KeyNo, Lease, Who};
 
 mod judge;
 

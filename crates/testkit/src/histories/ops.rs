@@ -1,12 +1,12 @@
 //! The vocabulary of operations: what can happen to the locks of a server. Every tool that plays histories uses it, and
 //! runs them in its own way.
 //!
-//! An option of a command that acquires is a field of [`How`]. The module `draw` draws it, `words` writes it.
-
-use std::num::NonZeroU32;
+//! An option of a command that acquires is a field of [`How`], in a file of its own.
 
 use dlock_core::engine::OpenIf;
-use dlock_core::{Command, Entries, Mode, Want};
+use dlock_core::{Command, Entries, Mode};
+
+use super::how::How;
 
 /// The operator's settings, and the operations that follow.
 #[derive(Clone, Debug)]
@@ -146,62 +146,6 @@ pub enum Permit {
     Full,
     ReleaseOnly,
     Elsewhere,
-}
-
-/// A request: the command and its options.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct How {
-    pub command: Command,
-    pub want: Want,
-    pub lease: Lease,
-    /// `BLOCK`.
-    pub blocks: bool,
-    /// `SESSION`, or `SESSIONID` if `named` says which.
-    pub binds: bool,
-    pub named: Option<SessionNo>,
-    /// `MAXHOLD`, in ms: not shorter than the lease.
-    pub cap: Option<u64>,
-    /// `MINTOKEN`, or 0. In a history, it is this number of µs ahead of the clock.
-    pub min_token: u64,
-    /// `REQUEST`.
-    pub id: Option<u8>,
-}
-
-impl How {
-    /// Returns a command without options. `SACQUIRE` wants one permit of one.
-    pub const fn new(command: Command) -> How {
-        let want = match command {
-            Command::Acquire | Command::Macquire | Command::Release => Want::ExclusiveOnce,
-            Command::Racquire | Command::Wlock => Want::Exclusive,
-            Command::Rlock => Want::Shared,
-            Command::Sacquire => Want::Permits { permits: NonZeroU32::MIN, limit: NonZeroU32::MIN },
-        };
-        let lease = Lease::Own;
-        How { command, want, lease, blocks: false, binds: false, named: None, cap: None, min_token: 0, id: None }
-    }
-
-    /// `SACQUIRE`. Never more permits than the limit.
-    pub fn permits(permits: u32, limit: u32) -> How {
-        let number = |number| NonZeroU32::new(number).expect("not zero");
-        let want = Want::Permits { permits: number(permits.min(limit)), limit: number(limit) };
-        How { want, ..How::new(Command::Sacquire) }
-    }
-
-    /// `SACQUIRE … SLOT`.
-    pub fn slot(limit: u32) -> How {
-        let want = Want::Slot { limit: NonZeroU32::new(limit).expect("not zero") };
-        How { want, ..How::new(Command::Sacquire) }
-    }
-
-    /// The lease of a new hold, if the command names none: this one, or the cap if that is shorter.
-    pub fn default_lease(&self, default: u64) -> u64 {
-        self.cap.map_or(default, |cap| cap.min(default))
-    }
-
-    /// Returns the command and the id of its request.
-    pub fn asked(&self) -> Option<Asked> {
-        self.id.map(|id| (self.command, id))
-    }
 }
 
 /// The lease of a request. An end is a time; in a history, it is in ms from now.

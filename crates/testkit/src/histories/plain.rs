@@ -1,10 +1,10 @@
 //! Translates the core's values into the plain numbers of the model, and back.
 
-use dlock_core::{Mode, Owner, RequestId, SessionId};
+use dlock_core::{LeaseChoice, Mode, Owner, RequestId, SessionId, UnixMs};
 
 use super::naive::Hold;
 use super::named::User;
-use super::ops::{Asked, KEYS, KeyNo, SessionNo, Who};
+use super::ops::{Asked, KEYS, KeyNo, Lease, SessionNo, Who};
 use crate::keyspace::KeyName;
 
 /// Returns the owner with this number: some are UUIDs, which are stored in another form.
@@ -65,6 +65,14 @@ pub fn user(user: User) -> &'static [u8] {
 
 pub fn lease(ms: u64) -> dlock_core::Lease {
     dlock_core::Lease::new(ms).expect("a lease in its range")
+}
+
+pub fn lease_choice(lease: Lease) -> LeaseChoice {
+    match lease {
+        Lease::Own => LeaseChoice::Own,
+        Lease::For(ms) => LeaseChoice::For(self::lease(ms)),
+        Lease::Until(at) => LeaseChoice::Until(UnixMs::new(at)),
+    }
 }
 
 pub fn token(number: u64) -> dlock_core::Token {

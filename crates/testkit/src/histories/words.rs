@@ -3,11 +3,11 @@
 use std::fmt;
 
 use dlock_core::engine::OpenIf;
-use dlock_core::{Command, Entries, Mode, Want};
+use dlock_core::{Command, Entries, Mode};
 
 use super::leave::{Fence, Leave, Renewal};
 use super::naive::Request;
-use super::ops::{How, KEYS, KeyNo, Lease, Op, SessionNo, Somebody, Step, TokenPick, TokenRule};
+use super::ops::{KEYS, KeyNo, Lease, Op, SessionNo, Somebody, Step, TokenPick, TokenRule};
 
 /// The words of a command.
 pub type Words = Vec<Vec<u8>>;
@@ -25,40 +25,7 @@ pub fn words(text: &str) -> Words {
 /// A request to enter. `owner` is its name, `block` how long it waits, in ms. Some words are in lower case, which a
 /// server must not mind.
 pub fn enter_words(request: &Request, owner: &[u8], block: u64) -> Words {
-    enter(&request.keys, if request.is_drawn { b"*" } else { owner }, &request.how, block)
-}
-
-fn enter(keys: &[KeyNo], owner: &[u8], how: &How, block: u64) -> Words {
-    let mut line = words(&format!("DLOCK.{}", name(how.command)));
-    if how.command == Command::Macquire {
-        line.extend(words(&keys.len().to_string()));
-    }
-    line.extend(keys.iter().map(|key| name_of(*key).as_bytes().to_vec()));
-    line.push(owner.to_vec());
-    if let Some(limit) = how.want.limit() {
-        line.extend(words(&limit.to_string()));
-    }
-    match how.want {
-        Want::Slot { .. } => line.extend(words("Slot")),
-        // One is what is left out.
-        Want::Permits { permits, .. } if permits.get() > 1 => line.extend(words(&format!("PERMITS {permits}"))),
-        Want::Permits { .. } | Want::ExclusiveOnce | Want::Exclusive | Want::Shared => {}
-    }
-    line.extend(lease_words(how.lease));
-    if let Some(cap) = how.cap {
-        line.extend(words(&format!("MaxHold {cap}")));
-    }
-    if how.min_token > 0 {
-        line.extend(words(&format!("mintoken {}", how.min_token)));
-    }
-    if how.blocks {
-        line.extend(words(&format!("block {block}")));
-    }
-    if let Some(id) = how.id {
-        line.extend(words(&format!("REQUEST id-{id}")));
-    }
-    line.extend(session_words(how.binds, how.named));
-    line
+    request.how.words(&request.keys, if request.is_drawn { b"*" } else { owner }, block)
 }
 
 /// Returns the words of a `RELEASE`.
@@ -95,7 +62,7 @@ pub fn renew_words(key: KeyNo, owner: &[u8], renewal: &Renewal) -> Words {
     line
 }
 
-fn name(command: Command) -> &'static str {
+pub(super) fn name(command: Command) -> &'static str {
     match command {
         Command::Acquire => "ACQUIRE",
         Command::Racquire => "RACQUIRE",
@@ -122,7 +89,7 @@ pub fn close_words(session: SessionNo) -> Words {
     words(&format!("DLOCK.SESSION session-{session} CLOSE"))
 }
 
-fn session_words(binds: bool, named: Option<SessionNo>) -> Words {
+pub(super) fn session_words(binds: bool, named: Option<SessionNo>) -> Words {
     match named {
         Some(id) => words(&format!("SESSIONID session-{id}")),
         None if binds => words("Session"),
@@ -138,7 +105,7 @@ fn mode_words(mode: Option<Mode>) -> Words {
     }
 }
 
-fn lease_words(lease: Lease) -> Words {
+pub(super) fn lease_words(lease: Lease) -> Words {
     match lease {
         Lease::Own => Words::new(),
         Lease::For(ms) if ms % 120_000 == 0 => words(&format!("ex {}", ms / 1000)),
@@ -171,7 +138,7 @@ impl fmt::Display for Op {
             Op::Wait(us) => write!(f, "{} ms pass", us / 1000),
             Op::Enter { client, owner, keys, how } => {
                 let owner = owner.as_ref().map_or("*".to_owned(), somebody);
-                line(f, &enter(keys, owner.as_bytes(), how, 0))?;
+                line(f, &how.words(keys, owner.as_bytes(), 0))?;
                 write!(f, "  (client {client})")
             }
             Op::Resend { client, block } => {

@@ -11,9 +11,10 @@ use dlock_core::engine::{Input, Role, Settings};
 use dlock_core::{ClientId, Command, Engine, Memory};
 
 use super::deployed::Deployed;
+use super::how::How;
 use super::leave::{Fence, Leave, Renewal};
 use super::naive::{Counts, Naive, Request};
-use super::ops::{CLIENTS, ClientNo, History, How, KEYS, KeyNo, Lease, Op, Somebody, Step, TokenPick, TokenRule, Who};
+use super::ops::{CLIENTS, ClientNo, History, KEYS, KeyNo, Lease, Op, Somebody, Step, TokenPick, TokenRule, Who};
 use super::plain;
 use super::reached::Reached;
 use crate::keyspace::MemoryKeyspace;

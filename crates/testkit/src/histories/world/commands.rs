@@ -1,16 +1,14 @@
 //! The commands of a history, each on the engine and on the model.
 
 use dlock_core::engine::{Answer, Event, Fault, Grant, Left, SlotAnswer};
-use dlock_core::{
-    BindTo, Binding, Change, Command, LeaseChoice, Reach, Renew, RenewToken, Request as CoreRequest, Token, UnixMs,
-    decode_effect,
-};
+use dlock_core::{BindTo, Binding, Change, Command, Reach, Renew, RenewToken, Request as CoreRequest, decode_effect};
 
 use super::World;
 use super::turn::split;
+use crate::histories::how::How;
 use crate::histories::leave::{Fence, Leave, Renewal};
 use crate::histories::naive::{Reply, Request};
-use crate::histories::ops::{ClientNo, How, KeyNo, Lease, SessionNo, Somebody};
+use crate::histories::ops::{ClientNo, KeyNo, Lease, SessionNo, Somebody};
 use crate::histories::plain;
 use crate::keyspace::{KeyName, Replicated, RunningRelease};
 use crate::memory_server::Entry;
@@ -23,14 +21,13 @@ impl World {
     pub(super) fn enter(&mut self, client: ClientNo, owner: Option<Somebody>, keys: Vec<KeyNo>, how: How) {
         let is_drawn = owner.is_none();
         self.drawn += 3 * usize::from(is_drawn);
-        let min_token = if how.min_token == 0 { 0 } else { self.naive.now_us + how.min_token };
         let request = Request {
             ticket: 0,
             client: self.clients[client],
             owner: owner.map_or(self.drawn, |owner| self.find(keys[0], owner)),
             is_drawn,
             keys,
-            how: How { lease: self.lease(how.lease), min_token, ..how },
+            how: How { lease: self.lease(how.lease), ..how }.from(self.naive.now_us),
             since: 0,
             is_upgrade: false,
             session: None,
@@ -65,11 +62,8 @@ impl World {
         let how = request.how;
         let ask = CoreRequest {
             is_owner_drawn: request.is_drawn,
-            id: how.asked().map(plain::request).map(Box::new),
             session: self.bind_to(request.client, how.binds, how.named),
-            cap: how.cap.map(plain::lease),
-            min_token: Token::new(how.min_token),
-            ..CoreRequest::new(plain::owner(request.owner), how.want, choice(how.lease))
+            ..how.request(plain::owner(request.owner))
         };
         let replicated = self.replicated_so_far();
         let all = how.command == Command::Macquire;
@@ -150,7 +144,7 @@ impl World {
             Fence::Is(token) => RenewToken::Is(plain::token(token)),
             Fence::AtLeast(token) => RenewToken::AtLeast(plain::token(token)),
         };
-        let request = Renew { owner: &owner, mode, lease: choice(lease), token };
+        let request = Renew { owner: &owner, mode, lease: plain::lease_choice(lease), token };
         let session = self.bind_to(client, binds, named);
         let renewed = self.server.renew(client, &plain::key_name(key), &request, session);
         let before = split(self.server.take_outputs(), 1, None).0;
@@ -230,13 +224,5 @@ fn reply_of(fault: &Fault) -> Reply {
         Fault::NoSession(_) => Reply::NoSession,
         Fault::TooManySessions => panic!("{fault:?}"),
         Fault::TooManyEntries | Fault::NoToken | Fault::TryAgain => panic!("{fault:?}"),
-    }
-}
-
-fn choice(lease: Lease) -> LeaseChoice {
-    match lease {
-        Lease::Own => LeaseChoice::Own,
-        Lease::For(ms) => LeaseChoice::For(plain::lease(ms)),
-        Lease::Until(at) => LeaseChoice::Until(UnixMs::new(at)),
     }
 }

@@ -5,9 +5,10 @@ use dlock_core::engine::{Fault, Heartbeat, OpenIf, Role};
 
 use super::World;
 use super::turn::split;
+use crate::histories::how::How;
 use crate::histories::naive::Reply;
 use crate::histories::named::{MAX_STEP_US, User};
-use crate::histories::ops::{ClientNo, How, KEYS, KeyNo, LONG_SESSION_MS, SHORT_SESSION_MS, SessionNo};
+use crate::histories::ops::{ClientNo, KEYS, KeyNo, LONG_SESSION_MS, SHORT_SESSION_MS, SessionNo};
 use crate::histories::plain;
 
 /// How often the timer runs while a session is open, in µs.

@@ -1,0 +1,169 @@
+//! A request: the command and its options. An option is a field here, and is drawn, written and given to the core here.
+
+use std::num::NonZeroU32;
+
+use dlock_core::{Command, Owner, Request, Token, Want};
+
+use super::draw::{key, lease};
+use super::ops::{Asked, CLIENTS, ClientNo, KeyNo, Lease, OWNERS, SessionNo, Somebody};
+use super::plain;
+use super::words::{Words, lease_words, name, name_of, session_words, words};
+use crate::bytes::Bytes;
+
+/// A request: the command and its options.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct How {
+    pub command: Command,
+    pub want: Want,
+    pub lease: Lease,
+    /// `BLOCK`.
+    pub blocks: bool,
+    /// `SESSION`, or `SESSIONID` if `named` says which.
+    pub binds: bool,
+    pub named: Option<SessionNo>,
+    /// `MAXHOLD`, in ms: not shorter than the lease.
+    pub cap: Option<u64>,
+    /// `MINTOKEN`, or 0. In a history, it is this number of µs ahead of the clock.
+    pub min_token: u64,
+    /// `REQUEST`.
+    pub id: Option<u8>,
+}
+
+impl How {
+    /// Returns a command without options. `SACQUIRE` wants one permit of one.
+    pub const fn new(command: Command) -> How {
+        let want = match command {
+            Command::Acquire | Command::Macquire | Command::Release => Want::ExclusiveOnce,
+            Command::Racquire | Command::Wlock => Want::Exclusive,
+            Command::Rlock => Want::Shared,
+            Command::Sacquire => Want::Permits { permits: NonZeroU32::MIN, limit: NonZeroU32::MIN },
+        };
+        let lease = Lease::Own;
+        How { command, want, lease, blocks: false, binds: false, named: None, cap: None, min_token: 0, id: None }
+    }
+
+    /// `SACQUIRE`. Never more permits than the limit.
+    pub fn permits(permits: u32, limit: u32) -> How {
+        let number = |number| NonZeroU32::new(number).expect("not zero");
+        let want = Want::Permits { permits: number(permits.min(limit)), limit: number(limit) };
+        How { want, ..How::new(Command::Sacquire) }
+    }
+
+    /// `SACQUIRE … SLOT`.
+    pub fn slot(limit: u32) -> How {
+        let want = Want::Slot { limit: NonZeroU32::new(limit).expect("not zero") };
+        How { want, ..How::new(Command::Sacquire) }
+    }
+
+    /// The lease of a new hold, if the command names none: this one, or the cap if that is shorter.
+    pub fn default_lease(&self, default: u64) -> u64 {
+        self.cap.map_or(default, |cap| cap.min(default))
+    }
+
+    /// Returns the command and the id of its request.
+    pub fn asked(&self) -> Option<Asked> {
+        self.id.map(|id| (self.command, id))
+    }
+
+    /// Draws a request: the client, the owner or `None` for `*`, different keys of database 0, and the options. Each
+    /// option is drawn here only: a tool that plays requests in another way changes those it cannot play.
+    pub fn draw(bytes: &mut Bytes) -> (ClientNo, Option<Somebody>, Vec<KeyNo>, How) {
+        let (keys, how) = match bytes.below(18) {
+            0..=2 => (vec![key(bytes)], How::new(Command::Acquire)),
+            3..=5 => (vec![key(bytes)], How::new(Command::Racquire)),
+            6..=9 => (vec![key(bytes)], How::new(Command::Rlock)),
+            10..=13 => {
+                let (key, permits, limit) = (key(bytes), number(bytes, 3), number(bytes, 5));
+                // The numbers say it, too: with one byte more, the bytes of the corpus would become other histories.
+                let is_slot = permits > 1 && limit <= 3;
+                (vec![key], if is_slot { How::slot(limit + 1) } else { How::permits(permits, limit) })
+            }
+            several => (SEVERAL[several - 14].to_vec(), How::new(Command::Macquire)),
+        };
+        // One byte says how: whether it waits, is bound, has an id, is of a drawn owner, has a MINTOKEN or a MAXHOLD.
+        let (who, flags) = (bytes.below(16), bytes.byte());
+        // Some that hold the lock upgrade it.
+        let upgrades = how.command == Command::Racquire && who >= 8;
+        let somebody = if upgrades { Somebody::Holder(who) } else { Somebody::Any(who % OWNERS) };
+        let owner = (flags & 15 != 15).then_some(somebody);
+        let binds = flags & 16 == 16 && !upgrades;
+        // Which of its bits are set in `who` does not change who it is.
+        let named = (binds && who & 4 == 4).then_some(who >> 3);
+        let id = (flags & 32 == 32 && owner.is_some()).then_some(flags >> 7);
+        let lease = lease(bytes);
+        let lease = if binds { lease.long() } else { lease };
+        let is_plain = !matches!(how.command, Command::Sacquire | Command::Macquire);
+        let min_token = if flags & 64 == 64 && is_plain { 5_000 } else { 0 };
+        // The bit that says which id it has means something else without one.
+        let cap = (flags & 32 == 0 && flags & 128 == 128).then(|| cap(lease, binds, who));
+        let how = How { lease, blocks: flags & 3 != 0 || upgrades, binds, named, cap, min_token, id, ..how };
+        (who % CLIENTS, owner, keys, how)
+    }
+
+    /// Returns the words of the command. `block` is how long it waits, in ms.
+    pub(super) fn words(&self, keys: &[KeyNo], owner: &[u8], block: u64) -> Words {
+        let mut line = words(&format!("DLOCK.{}", name(self.command)));
+        if self.command == Command::Macquire {
+            line.extend(words(&keys.len().to_string()));
+        }
+        line.extend(keys.iter().map(|key| name_of(*key).as_bytes().to_vec()));
+        line.push(owner.to_vec());
+        if let Some(limit) = self.want.limit() {
+            line.extend(words(&limit.to_string()));
+        }
+        match self.want {
+            Want::Slot { .. } => line.extend(words("Slot")),
+            // One is what is left out.
+            Want::Permits { permits, .. } if permits.get() > 1 => line.extend(words(&format!("PERMITS {permits}"))),
+            Want::Permits { .. } | Want::ExclusiveOnce | Want::Exclusive | Want::Shared => {}
+        }
+        line.extend(lease_words(self.lease));
+        if let Some(cap) = self.cap {
+            line.extend(words(&format!("MaxHold {cap}")));
+        }
+        if self.min_token > 0 {
+            line.extend(words(&format!("mintoken {}", self.min_token)));
+        }
+        if self.blocks {
+            line.extend(words(&format!("block {block}")));
+        }
+        if let Some(id) = self.id {
+            line.extend(words(&format!("REQUEST id-{id}")));
+        }
+        line.extend(session_words(self.binds, self.named));
+        line
+    }
+
+    /// Returns the request with times that a history gives from now on.
+    pub(super) fn from(self, now_us: u64) -> How {
+        How { min_token: if self.min_token == 0 { 0 } else { now_us + self.min_token }, ..self }
+    }
+
+    /// Returns the core's request, without a session.
+    pub(super) fn request(&self, owner: Owner) -> Request {
+        Request {
+            id: self.asked().map(plain::request).map(Box::new),
+            cap: self.cap.map(plain::lease),
+            min_token: Token::new(self.min_token),
+            ..Request::new(owner, self.want, plain::lease_choice(self.lease))
+        }
+    }
+}
+
+/// A cap that this lease does not go beyond; one that is bound has 300 ms or more. Often it is the lease itself.
+fn cap(lease: Lease, binds: bool, who: usize) -> u64 {
+    let least = if binds { 300 } else { 10 };
+    let given = match lease {
+        Lease::Own => least,
+        Lease::For(ms) | Lease::Until(ms) => ms.max(least),
+    };
+    given + (who as u64 / 2) * 25
+}
+
+/// From 1 to `most`.
+fn number(bytes: &mut Bytes, most: u16) -> u32 {
+    u32::try_from(bytes.below(most)).unwrap_or(0) + 1
+}
+
+/// The keys of requests for several locks.
+const SEVERAL: [&[KeyNo]; 4] = [&[0, 1], &[1, 0], &[0, 1, 2], &[2, 1]];
