@@ -48,7 +48,7 @@ pub fn load_begins(context: &mut Context<'_>) {
 }
 
 /// Records that the server has cut a file that is smaller than before.
-pub fn load_ends(context: &mut Context<'_>) {
+pub fn load_ends() {
     let (folder, before) = FILES.take();
     if before.is_empty() {
         return;
@@ -60,7 +60,7 @@ pub fn load_ends(context: &mut Context<'_>) {
              start applies the half of it that is left. To drop that half, send BGREWRITEAOF",
         );
         PHASE.set(Phase::Cut);
-        watch_turns_for_aof(context);
+        watch_turns_for_aof();
     }
 }
 
@@ -87,9 +87,9 @@ pub fn turn_ends(context: &mut Context<'_>) {
 }
 
 /// Stops the calls at the end of each turn when all is done.
-pub fn timer(context: &mut Context<'_>) {
+pub fn timer() {
     if PHASE.get() == Phase::Ended {
         PHASE.set(Phase::Whole);
-        ignore_turns_for_aof(context);
+        ignore_turns_for_aof();
     }
 }

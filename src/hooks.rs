@@ -94,7 +94,7 @@ fn flushing(db: Option<i32>) {
 }
 
 fn timer(context: &mut Context<'_>) {
-    aof::timer(context);
+    aof::timer();
     let flags = context.flags();
     let role = if !flags.is_primary() {
         Role::Replica

@@ -17,7 +17,7 @@ use redis_module::raw;
 use super::acl::has_categories;
 use super::context::Context;
 use super::guard::guarded;
-use super::hooks::detached;
+use super::hooks;
 use super::main_thread::MainThread;
 use super::strings::KeyName;
 
@@ -112,34 +112,21 @@ fn watch_turns() {
     if TURNS.get() != Turns::Unknown || has_categories() {
         return;
     }
-    // SAFETY: the context is kept since the load; the callback is a function of this module, which is never unloaded.
-    let subscribed = unsafe {
-        let event = raw::RedisModuleEvent { id: raw::REDISMODULE_EVENT_EVENTLOOP, dataver: 1 };
-        api!(RedisModule_SubscribeToServerEvent(detached(), event, Some(turn_ends_or_begins)))
-    };
-    if subscribed == super::OK {
+    if hooks::watch_turns(turn_ends_or_begins) {
         TURNS.set(Turns::Running);
     }
 }
 
-extern "C" fn turn_ends_or_begins(
-    _context: *mut raw::RedisModuleCtx,
-    _event: raw::RedisModuleEvent,
-    sub_event: u64,
-    _data: *mut c_void,
-) {
-    guarded("event loop", (), || {
-        let is_end = sub_event == raw::REDISMODULE_SUBEVENT_EVENTLOOP_BEFORE_SLEEP;
-        TURNS.set(if is_end { Turns::Ended } else { Turns::Running });
-        if is_end {
-            let mut answered = ANSWERED.take();
-            answered.drain(..).for_each(|ticket| unblock_now(&*ticket));
-            // Its memory is used again.
-            if answered.capacity() <= 64 && ANSWERED.borrow().is_empty() {
-                ANSWERED.replace(answered);
-            }
+fn turn_ends_or_begins(is_end: bool) {
+    TURNS.set(if is_end { Turns::Ended } else { Turns::Running });
+    if is_end {
+        let mut answered = ANSWERED.take();
+        answered.drain(..).for_each(|ticket| unblock_now(&*ticket));
+        // Its memory is used again.
+        if answered.capacity() <= 64 && ANSWERED.borrow().is_empty() {
+            ANSWERED.replace(answered);
         }
-    });
+    }
 }
 
 /// Has the server's next turn begin at once.

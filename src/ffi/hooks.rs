@@ -34,7 +34,7 @@ pub struct Hooks {
     /// The server begins to load its append-only file.
     pub aof_load_begins: fn(&mut Context<'_>),
     /// The server has loaded its data.
-    pub load_ends: fn(&mut Context<'_>),
+    pub load_ends: fn(),
     /// A turn of the event loop ends: nothing that it changed is in a file yet, and none of its replies is sent. Only after
     /// [`watch_turns_for_aof`]. No command is running, so this one may replicate.
     pub aof_turn_ends: fn(&mut Context<'_>),
@@ -61,7 +61,7 @@ static HOOKS: MainThread<Cell<Hooks>> = MainThread::new(Cell::new(Hooks {
     flushing: |_| (),
     setting_changed: || (),
     aof_load_begins: |_| (),
-    load_ends: |_| (),
+    load_ends: || (),
     aof_turn_ends: |_| (),
     timer: |_| (),
 }));
@@ -109,20 +109,54 @@ pub fn subscribe_to_server_events(context: &Context<'_>) -> Result<(), String> {
     Ok(())
 }
 
+/// The watchers of the turns of the event loop.
+#[derive(Clone, Copy)]
+struct Watchers {
+    /// The hook `aof_turn_ends`.
+    aof: bool,
+    /// Called with true at the end of a turn, with false at its beginning.
+    waits: Option<fn(bool)>,
+}
+
+/// The server keeps one subscriber of a module for each event: both watchers share it.
+static WATCHERS: MainThread<Cell<Watchers>> = MainThread::new(Cell::new(Watchers { aof: false, waits: None }));
+
 /// Makes the server call the hook `aof_turn_ends` from now on. Called in an event or in a timer.
-pub fn watch_turns_for_aof(context: &Context<'_>) {
-    set_turn_event(context, Some(server_event));
+pub fn watch_turns_for_aof() {
+    watch(Watchers { aof: true, ..WATCHERS.get() });
 }
 
 /// Ends [`watch_turns_for_aof`]. Called in a timer only: the server goes through its list of subscribers while it sends an event.
-pub fn ignore_turns_for_aof(context: &Context<'_>) {
-    set_turn_event(context, None);
+pub fn ignore_turns_for_aof() {
+    watch(Watchers { aof: false, ..WATCHERS.get() });
 }
 
-fn set_turn_event(context: &Context<'_>, callback: raw::RedisModuleEventCallback) {
+/// Calls `waits` at each end (true) and each beginning (false) of a turn from now on. Returns whether the server will.
+pub(super) fn watch_turns(waits: fn(bool)) -> bool {
+    watch(Watchers { waits: Some(waits), ..WATCHERS.get() })
+}
+
+fn watch(watchers: Watchers) -> bool {
+    let callback: raw::RedisModuleEventCallback =
+        if watchers.aof || watchers.waits.is_some() { Some(server_event) } else { None };
     let event = raw::RedisModuleEvent { id: raw::REDISMODULE_EVENT_EVENTLOOP, dataver: 1 };
-    // SAFETY: the context is live for the call; the callback is a function of this module, which is never unloaded.
-    unsafe { api!(RedisModule_SubscribeToServerEvent(context.raw, event, callback)) };
+    // SAFETY: the context is kept since the load; the callback is a function of this module, which is never unloaded.
+    let is_told = unsafe { api!(RedisModule_SubscribeToServerEvent(DETACHED.get(), event, callback)) } == super::OK;
+    if is_told {
+        WATCHERS.set(watchers);
+    }
+    is_told
+}
+
+/// Passes on that a turn ends or begins. A panic for one watcher is nothing to the other.
+fn pass_turn_on(context: &mut Context<'_>, is_end: bool) {
+    let Watchers { aof, waits } = WATCHERS.get();
+    if aof && is_end {
+        guarded("end of a turn", (), || (hooks().aof_turn_ends)(context));
+    }
+    if let Some(waits) = waits {
+        waits(is_end);
+    }
 }
 
 extern "C" fn server_event(
@@ -151,14 +185,14 @@ unsafe fn pass_on(context: &mut Context<'_>, id: u64, sub_event: u64, data: *mut
                 let swap = &*data.cast::<raw::RedisModuleSwapDbInfo>();
                 Input::Swapped(swap.dbnum_first, swap.dbnum_second)
             }
-            (raw::REDISMODULE_EVENT_EVENTLOOP, raw::REDISMODULE_SUBEVENT_EVENTLOOP_BEFORE_SLEEP) => {
-                return (hooks().aof_turn_ends)(context);
+            (raw::REDISMODULE_EVENT_EVENTLOOP, _) => {
+                return pass_turn_on(context, sub_event == raw::REDISMODULE_SUBEVENT_EVENTLOOP_BEFORE_SLEEP);
             }
             (raw::REDISMODULE_EVENT_LOADING, raw::REDISMODULE_SUBEVENT_LOADING_AOF_START) => {
                 return (hooks().aof_load_begins)(context);
             }
             (raw::REDISMODULE_EVENT_LOADING, raw::REDISMODULE_SUBEVENT_LOADING_ENDED) => {
-                (hooks().load_ends)(context);
+                (hooks().load_ends)();
                 Input::Loaded
             }
             (raw::REDISMODULE_EVENT_CLIENT_CHANGE, raw::REDISMODULE_SUBEVENT_CLIENT_CHANGE_DISCONNECTED) => {

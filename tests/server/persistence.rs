@@ -8,7 +8,7 @@ use crate::support::payload::{body, seal};
 use crate::support::state::{State, assert_same, state};
 use crate::support::story::story;
 use crate::support::workload::random_operations;
-use crate::support::{Client, Server, Setup, eventually, list_of, lock_info, req, text_of};
+use crate::support::{Client, Server, Setup, eventually, list_of, lock_info, req, soon, text_of};
 
 /// One of everything: modes, counts, leases, owners, databases, an early end, lapsed holds beside live ones.
 #[track_caller]
@@ -401,4 +401,23 @@ fn a_replica_ends_a_cut_transaction_after_its_promotion_and_a_pause() {
         client.int("DLOCK.ACQUIRE k a PX 600000");
         survives_kill_9(&mut server);
     }
+}
+
+/// Some servers tell both of the end of a turn: who ends the transaction, and who answers clients.
+#[test]
+fn a_client_that_waits_in_the_turn_of_a_promotion_leaves_the_end_of_a_cut_transaction() {
+    let (mut server, mut client) = Server::conf(ALWAYS).with_client();
+    client.int("DLOCK.ACQUIRE held a PX 600000");
+    server.reconfigure(|setup| setup.conf("replicaof 127.0.0.1 1"));
+    cut_a_transaction(&mut server, "appendonlydir");
+    let (mut waiter, mut client) = (server.client(), server.client());
+    waiter.send_raw(b"REPLICAOF NO ONE\r\nDLOCK.ACQUIRE held b BLOCK 0\r\n");
+    assert_eq!(waiter.read().map(|reply| text_of(&reply)), Ok("OK".to_owned()));
+    soon("it waits", || server.queue("held") == ["b"]);
+    client.int("DLOCK.ACQUIRE k a PX 600000");
+    let appended: Vec<_> = server.aof().into_iter().map(|command| command[0].clone()).collect();
+    assert!(appended.contains(&b"EXEC".to_vec()), "{}", server.log());
+    // The answers go on when the transaction has ended.
+    assert_eq!(client.int("DLOCK.RELEASE held a"), 1);
+    waiter.granted();
 }
