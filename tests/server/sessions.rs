@@ -70,10 +70,12 @@ fn a_session_hold_outlives_twenty_leases_under_load() {
     assert_eq!(counter(&mut session, "sessions"), 3);
 }
 
+/// Loads the server until it is told that all is over, or that never happens, because the test has failed.
 fn load(client: &mut Client, ended: &AtomicBool) {
+    let end = client.now() + 60_000;
     let requests: Vec<_> =
         (0..64).flat_map(|n| [format!("DLOCK.ACQUIRE load{n} a"), format!("DLOCK.RELEASE load{n} a")]).collect();
-    while !ended.load(Ordering::Relaxed) {
+    while !ended.load(Ordering::Relaxed) && client.now() < end {
         client.pipeline(&requests);
     }
 }
