@@ -90,7 +90,7 @@ impl Deref for OwnerText<'_> {
 
 const HYPHENS: [usize; 4] = [8, 13, 18, 23];
 
-/// Reads eight digits at a time, without a branch before the end: every command reads an owner.
+/// Reads eight digits at a time, without a branch for each: every command reads an owner.
 fn parse_uuid(text: &[u8]) -> Option<[u64; 2]> {
     let text: &[u8; 36] = text.try_into().ok()?;
     if HYPHENS.iter().any(|at| text.get(*at) != Some(&b'-')) {
