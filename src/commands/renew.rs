@@ -15,8 +15,8 @@ use crate::ffi::command::{Arguments, Command};
 use crate::ffi::context::{Context, now};
 use crate::ffi::spec::{Argument, KeyUse, Keys, Spec};
 use crate::keyspace::ServerKeys;
-use crate::outputs::finish;
-use crate::state::with_engine;
+use crate::outputs::begin;
+use crate::state::{engine, outputs};
 
 /// Sets the deadline of an owner's holds.
 pub struct Renew;
@@ -52,15 +52,15 @@ impl Command for Renew {
         let call = Call { name, now, client };
         let session = look_up(context, session)?;
         let mut keys = ServerKeys::new(context, name.db, &own);
-        let (renewed, outputs) = with_engine(|engine| engine.renew(&mut keys, call, &request, session))?;
-        finish(context, &own, &Self::SPEC, outputs, |context| {
-            match renewed? {
-                Some(Reach::Asked) => context.reply_integer(1),
-                Some(Reach::Cap) => context.reply_integer(0),
-                None => context.reply_nil(),
-            }
-            Ok(())
+        let mut engine = engine()?;
+        let renewed = engine.renew(&mut keys, call, &request, session);
+        let rest = begin(context, &own, outputs(engine));
+        let replied = renewed.map_err(Error::from).map(|renewed| match renewed {
+            Some(Reach::Asked) => context.reply_integer(1),
+            Some(Reach::Cap) => context.reply_integer(0),
+            None => context.reply_nil(),
         });
+        rest.finish(context, &Self::SPEC, replied);
         Ok(())
     }
 }

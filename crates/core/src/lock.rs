@@ -359,6 +359,7 @@ impl Lock {
     }
 
     /// Decides which deadlines a renewal at `now` sets. O(log n).
+    #[inline(always)]
     pub fn renew(&self, now: UnixMs, request: &Renew) -> Renewed {
         let (exclusive, shared) = self.named(now, request.owner, request.mode);
         let first = exclusive.and_then(|hold| renewed(now, hold, request.lease, request.token));
@@ -440,6 +441,7 @@ fn reenter(now: UnixMs, hold: &Hold, request: &Request) -> Acquired {
 }
 
 /// Returns the hold with another deadline; `None` if it is not the one with that token, or if the lease has passed.
+#[inline(always)]
 fn renewed(now: UnixMs, hold: &Hold, lease: LeaseChoice, token: RenewToken) -> Option<(Hold, Reach)> {
     let token = match token {
         RenewToken::Any => hold.token,

@@ -25,6 +25,8 @@ pub enum Measure {
     Quotient(&'static str, &'static str),
     /// A figure that is a ratio by itself: the median of the ratios of the rounds.
     Ratio(&'static str),
+    /// All instructions of a command, divided by what is left without the module's own: the server's part.
+    OverServer { all: &'static str, own: &'static str },
 }
 
 impl Measure {
@@ -33,6 +35,7 @@ impl Measure {
         match self {
             Self::Quotient(subject, reference) => vec![subject, reference],
             Self::Ratio(name) => vec![name],
+            Self::OverServer { all, own } => vec![all, own],
         }
     }
 }
@@ -95,6 +98,10 @@ pub fn judge(rows: &'static [Row], ledger: &Ledger) -> Vec<Verdict> {
             Some(ledger.figure(subject)?.median / ledger.figure(reference)?.median)
         }
         Measure::Ratio(name) => Some(ledger.figure(name)?.median),
+        Measure::OverServer { all, own } => {
+            let (all, own) = (ledger.figure(all)?.median, ledger.figure(own)?.median);
+            Some(all / (all - own))
+        }
     };
     rows.iter()
         .flat_map(|row| row.targets.iter().map(move |target| (row, target)))
@@ -131,6 +138,10 @@ const fn at_most(case: &'static str, subject: &'static str, reference: &'static 
     Target { case, measure: Measure::Quotient(subject, reference), bound: Bound::AtMost(bound) }
 }
 
+const fn over_server(case: &'static str, all: &'static str, own: &'static str) -> Target {
+    Target { case, measure: Measure::OverServer { all, own }, bound: Bound::AtMost(1.14) }
+}
+
 pub const fn ratio(case: &'static str, name: &'static str, bound: Bound) -> Target {
     Target { case, measure: Measure::Ratio(name), bound }
 }
@@ -140,7 +151,12 @@ macro_rules! rows {
     ($($what:literal => $targets:expr,)+) => { [$(Row { what: $what, targets: &$targets }),+] };
 }
 
-pub static ROWS: [Row; 25] = rows! {
+pub static ROWS: [Row; 26] = rows! {
+    "instructions / the server's part" => [
+        over_server("ACQUIRE + RELEASE", "instructions/none/acquire", "own/none/acquire"),
+        over_server("RACQUIRE + RELEASE", "instructions/none/racquire", "own/none/racquire"),
+        over_server("RENEW", "instructions/none/renew", "own/none/renew"),
+    ],
     "ACQUIRE + RELEASE / SET NX PX + script, instructions" => [
         at_most("no persistence", "instructions/none/acquire", "instructions/none/set-script", 0.55),
         at_most("AOF", "instructions/aof/acquire", "instructions/aof/set-script", 0.65),

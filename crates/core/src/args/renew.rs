@@ -24,6 +24,7 @@ impl Renew {
     ///
     /// # Errors
     /// A [`Malformed`]: the first wrong word, or a wrong combination of words.
+    #[inline(always)]
     pub fn parse<'call>(words: impl Iterator<Item = &'call [u8]>, limits: Limits) -> Result<Renew, Malformed> {
         let mut words = Words::new(words);
         let owner = words.owner()?;

@@ -15,6 +15,7 @@ impl<T> Engine<T> {
     ///
     /// # Errors
     /// [`Fault::WrongType`], [`Fault::NoSession`], [`Fault::SessionLease`] and [`Fault::SessionAbsolute`].
+    #[inline(always)]
     pub fn renew<S: Keyspace>(
         &mut self,
         space: &mut S,
@@ -40,13 +41,14 @@ struct Renewing<'a>(&'a Call<'a>, &'a Renew<'a>, Binding);
 impl<T> Work<T> for Renewing<'_> {
     type Done = Result<Option<Reach>, Fault>;
 
+    #[inline(always)]
     fn run<K: OpenKey>(self, visit: &mut Visit<'_, T, K>) -> Self::Done {
         visit.renew(self.0, self.1, self.2)
     }
 }
 
 impl<T, K: OpenKey> Visit<'_, T, K> {
-    #[inline]
+    #[inline(always)]
     fn renew(&mut self, call: &Call<'_>, request: &Renew<'_>, session: Binding) -> Result<Option<Reach>, Fault> {
         self.parts.sessions.check_open(session)?;
         let session = session.key(call.client);

@@ -108,7 +108,7 @@ fn references(asked: &str) -> impl Iterator<Item = &'static str> {
     let contender = |figure: &'static str| figure.rsplit('/').next().unwrap_or_default();
     ROWS.iter().flat_map(|row| row.targets).filter_map(move |target| match target.measure {
         Measure::Quotient(subject, reference) if contender(subject) == asked => Some(contender(reference)),
-        Measure::Quotient(..) | Measure::Ratio(_) => None,
+        Measure::Quotient(..) | Measure::Ratio(_) | Measure::OverServer { .. } => None,
     })
 }
 
