@@ -10,7 +10,7 @@ use crate::ffi::hooks::{Hooks, Origin, server_flags};
 use crate::ffi::scan::has_lock;
 use crate::keyspace::ServerKeys;
 use crate::outputs::begin;
-use crate::state::{concerns, count_or_log, set_settings, tell, use_engine, with_engine};
+use crate::state::{concerns, count_or_log, engine, set_settings, tell, use_engine};
 
 /// The functions that the server calls.
 pub const HOOKS: Hooks = Hooks {
@@ -104,7 +104,8 @@ fn timer(context: &mut Context<'_>) {
         Role::Primary
     };
     let db = context.db();
-    if let Ok(((), outputs)) = with_engine(|engine| engine.tick(&mut ServerKeys::new(context, db, &[]), role)) {
-        begin(context, &[], outputs).send();
+    if let Ok(mut engine) = engine() {
+        engine.tick(&mut ServerKeys::new(context, db, &[]), role);
+        begin(context, &[], engine).send();
     }
 }

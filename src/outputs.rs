@@ -3,6 +3,7 @@
 //! The order is: keyspace events, the command's own reply, the answers to those who waited. The server writes to the
 //! client that was answered last first, and that is the one who has waited.
 
+use std::cell::RefMut;
 use std::ffi::CStr;
 
 use dlock_core::engine::{Event, Output};
@@ -12,30 +13,17 @@ use crate::ffi::command::ErrorReply;
 use crate::ffi::context::Context;
 use crate::ffi::spec::Spec;
 use crate::ffi::strings::KeyName;
-use crate::state::{OutputList, Outputs, recycle};
-
-/// Sends what a command leads to: `reply` writes its own reply, unless it returns an error. `own` are the command's keys.
-pub fn finish(
-    context: &mut Context<'_>,
-    own: &[KeyName<'_>],
-    spec: &Spec,
-    outputs: Outputs,
-    reply: impl FnOnce(&mut Context<'_>) -> Result<(), Error>,
-) {
-    let rest = begin(context, own, outputs);
-    let result = reply(context);
-    rest.finish(context, spec, result);
-}
+use crate::state::{OutputList, Outputs, ServerEngine, outputs, recycle};
 
 /// The answers that follow the own reply of the running command.
 #[must_use]
 pub struct Rest(Option<OutputList>);
 
-/// Sends the keyspace events. The own reply of the running command follows, then the rest. `own` are the keys of the
-/// command.
+/// Gives the engine back after a piece of work, and sends the keyspace events. The own reply of the running command
+/// follows, then the rest. `own` are the keys of the command.
 #[inline(always)]
-pub fn begin(context: &mut Context<'_>, own: &[KeyName<'_>], outputs: Outputs) -> Rest {
-    match outputs {
+pub fn begin(context: &mut Context<'_>, own: &[KeyName<'_>], engine: RefMut<'static, ServerEngine>) -> Rest {
+    match outputs(engine) {
         Outputs::Own(index, event) => {
             notify_own(context, own, index, event);
             Rest(None)

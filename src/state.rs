@@ -75,17 +75,7 @@ type Note = Box<dyn FnOnce(&mut ServerEngine, Now)>;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Busy;
 
-/// Lets `body` work with the engine, then sets the timer for what is due next. Returns what it has to send, too.
-///
-/// # Errors
-/// [`Busy`]; `body` did not run.
-pub fn with_engine<R>(body: impl FnOnce(&mut ServerEngine) -> R) -> Result<(R, Outputs), Busy> {
-    let mut engine = engine()?;
-    let result = body(&mut engine);
-    Ok((result, outputs(engine)))
-}
-
-/// Borrows the engine for a piece of work. [`outputs`] has to follow.
+/// Borrows the engine for a piece of work. [`crate::outputs::begin`] has to follow, also after an error.
 ///
 /// # Errors
 /// [`Busy`].
@@ -116,8 +106,9 @@ pub fn outputs(mut engine: RefMut<'static, ServerEngine>) -> Outputs {
 /// # Errors
 /// [`Busy`]; `body` did not run.
 pub fn use_engine<R>(body: impl FnOnce(&mut ServerEngine) -> R) -> Result<R, Busy> {
-    let (result, outputs) = with_engine(body)?;
-    match outputs {
+    let mut engine = engine()?;
+    let result = body(&mut engine);
+    match outputs(engine) {
         Outputs::Own(..) => debug_assert!(false, "only a command has keys of its own"),
         Outputs::List(list) => keep(list),
     }

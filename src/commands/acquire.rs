@@ -25,7 +25,7 @@ use crate::ffi::strings::KeyName;
 use crate::keyspace::ServerKeys;
 use crate::outputs::begin;
 use crate::reply;
-use crate::state::{engine, outputs, use_engine};
+use crate::state::{engine, use_engine};
 use crate::waiter::Waiter;
 
 /// The commands that acquire one lock: they differ in what they want of it.
@@ -136,7 +136,7 @@ pub(super) fn enter(
     } else {
         engine.acquire(&mut keys, call, &request, wait)
     };
-    let rest = begin(context, own, outputs(engine));
+    let rest = begin(context, own, engine);
     let replied = entered.map_err(Error::from).map(|entered| match (entered, waiter) {
         (Entered::Granted(grant), _) => reply::granted(context, grant, is_owner_drawn.then_some(&request.owner)),
         (Entered::Replayed(grant), _) => reply::granted(context, grant, None),

@@ -14,7 +14,7 @@ use crate::ffi::context::{Context, now};
 use crate::ffi::spec::{Argument, KeyUse, Keys, Spec};
 use crate::keyspace::ServerKeys;
 use crate::outputs::begin;
-use crate::state::{engine, outputs};
+use crate::state::engine;
 
 /// Gives back one entry, some, or all.
 pub struct Release;
@@ -59,7 +59,7 @@ impl Command for Release {
         } else {
             engine.release(&mut keys, Call { name, now: now(), client }, &request)
         };
-        let rest = begin(context, &own, outputs(engine));
+        let rest = begin(context, &own, engine);
         let replied = left.map_err(Error::from).map(|left| match left {
             Left::NotHeld => context.reply_nil(),
             Left::Partly => context.reply_integer(0),

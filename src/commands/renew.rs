@@ -16,7 +16,7 @@ use crate::ffi::context::{Context, now};
 use crate::ffi::spec::{Argument, KeyUse, Keys, Spec};
 use crate::keyspace::ServerKeys;
 use crate::outputs::begin;
-use crate::state::{engine, outputs};
+use crate::state::engine;
 
 /// Sets the deadline of an owner's holds.
 pub struct Renew;
@@ -54,7 +54,7 @@ impl Command for Renew {
         let mut keys = ServerKeys::new(context, name.db, &own);
         let mut engine = engine()?;
         let renewed = engine.renew(&mut keys, call, &request, session);
-        let rest = begin(context, &own, outputs(engine));
+        let rest = begin(context, &own, engine);
         let replied = renewed.map_err(Error::from).map(|renewed| match renewed {
             Some(Reach::Asked) => context.reply_integer(1),
             Some(Reach::Cap) => context.reply_integer(0),

@@ -12,9 +12,9 @@ use crate::ffi::acl::{User, user_name};
 use crate::ffi::command::{Arguments, Command};
 use crate::ffi::context::{Context, now, uptime};
 use crate::ffi::spec::{Argument, Keys, Spec};
-use crate::outputs::finish;
+use crate::outputs::begin;
 use crate::reply;
-use crate::state::with_engine;
+use crate::state::engine;
 
 /// Opens a named session, keeps it open, ends it, or shows its holds.
 pub struct Session;
@@ -66,25 +66,25 @@ impl Command for Session {
         };
         let by = Some(user.as_slice()).filter(|_| !may_end_all);
         let now = now();
-        let (done, outputs) = with_engine(|engine| match action {
+        let mut engine = engine()?;
+        let done = match action {
             SessionAction::Keep(timeout, only) => {
                 let beat = Heartbeat { id: &id, user: &user, timeout, only };
                 engine.keep_session(beat, (uptime(), now)).map(Reply::Holds)
             }
             SessionAction::Close => engine.close_session(&id, by, now).map(Reply::Holds),
             SessionAction::List(most) => engine.list_session(&id, by, most, now).map(Reply::List),
-        })?;
-        finish(context, &[], &Self::SPEC, outputs, |context| {
-            match done? {
-                Reply::Holds(None) | Reply::List(None) => context.reply_nil(),
-                Reply::Holds(Some(holds)) => context.reply_integer(holds as u64),
-                Reply::List(Some(holds)) => {
-                    context.reply_array(holds.len());
-                    holds.iter().for_each(|hold| reply::bound_hold(context, hold));
-                }
+        };
+        let rest = begin(context, &[], engine);
+        let replied = done.map_err(Error::from).map(|done| match done {
+            Reply::Holds(None) | Reply::List(None) => context.reply_nil(),
+            Reply::Holds(Some(holds)) => context.reply_integer(holds as u64),
+            Reply::List(Some(holds)) => {
+                context.reply_array(holds.len());
+                holds.iter().for_each(|hold| reply::bound_hold(context, hold));
             }
-            Ok(())
         });
+        rest.finish(context, &Self::SPEC, replied);
         Ok(())
     }
 }
