@@ -2,68 +2,45 @@
 
 use std::cell::Cell;
 
-use dlock_core::Lease;
+use dlock_core::Now;
 use dlock_core::args::Limits;
 use dlock_core::engine::{LogSettings, Settings};
+use dlock_core::settings::{Range, Setting as Which};
 
 use crate::ffi::MainThread;
 use crate::ffi::config::{Setting, load, register};
 use crate::ffi::context::Context;
 
-static DEFAULT_LEASE: MainThread<Setting> = setting("default-lease", 30_000, 1, Lease::MAX.get().cast_signed());
-static MAX_LEASE: MainThread<Setting> =
-    setting("max-lease", Lease::MAX.get().cast_signed(), 1, Lease::MAX.get().cast_signed());
-static MAX_HOLD: MainThread<Setting> = setting("max-hold", 0, 0, Lease::MAX.get().cast_signed());
-static MAX_WAITERS: MainThread<Setting> = setting("max-waiters", 10_000, 0, 1_000_000);
-static MAX_SESSIONS: MainThread<Setting> = setting("max-sessions", 10_000, 0, 1_000_000);
-static SESSION_GRACE: MainThread<Setting> = setting("session-grace", 0, 0, 3_600_000);
-static LOG_MAX_LEN: MainThread<Setting> = setting("log-max-len", 128, 0, 100_000);
-static LOG_WAIT: MainThread<Setting> = setting("log-wait", 1000, -1, 3_600_000);
-static LOG_HOLD: MainThread<Setting> = setting("log-hold", -1, -1, Lease::MAX.get().cast_signed());
+/// Each at its discriminant.
+static SETTINGS: MainThread<[Setting; Which::ALL.len()]> = MainThread::new(all());
 
 /// Returns the operator's settings, as the engine wants them.
-#[inline]
 pub fn settings() -> Settings {
-    Settings {
-        // `dlock.max-lease` if that is smaller than the default.
-        default_lease: lease(&DEFAULT_LEASE).min(lease(&MAX_LEASE)),
-        max_waiters: usize::try_from(MAX_WAITERS.value.get()).ok().filter(|max| *max > 0),
-        max_sessions: usize::try_from(MAX_SESSIONS.value.get()).ok().filter(|max| *max > 0),
-        session_grace: u64::try_from(SESSION_GRACE.value.get()).ok().and_then(Lease::new),
-    }
+    Settings::of(value)
 }
 
 /// Returns the operator's settings of the log.
 pub fn log_settings() -> LogSettings {
-    let number = |setting: &Setting| u64::try_from(setting.value.get()).ok();
-    LogSettings {
-        max_len: usize::try_from(LOG_MAX_LEN.value.get()).unwrap_or(0),
-        wait_ms: number(&LOG_WAIT),
-        hold_ms: number(&LOG_HOLD),
-    }
+    LogSettings::of(value)
 }
 
 /// Returns the bounds of leases and tokens at `now`.
-pub fn limits(now: dlock_core::Now) -> Limits {
-    let max_hold = u64::try_from(MAX_HOLD.value.get()).ok().and_then(Lease::new);
-    Limits { now_us: now.us(), max_lease: lease(&MAX_LEASE), max_hold }
+#[inline]
+pub fn limits(now: Now) -> Limits {
+    Limits::of(now.us(), value)
+}
+
+#[inline]
+fn value(which: Which) -> i64 {
+    // There is one for each.
+    SETTINGS.get(which as usize).map_or(0, |setting| setting.value.get())
 }
 
 /// Registers all settings. `arguments` are those of `loadmodule`: names without the prefix, each with its value; they
 /// become the defaults. An unknown name or a bad value refuses the load; a number is written as `CONFIG SET` wants it.
 pub fn register_all(context: &Context<'_>, arguments: &[&[u8]]) -> Result<(), String> {
-    let settings: [&'static Setting; 9] = [
-        &DEFAULT_LEASE,
-        &MAX_LEASE,
-        &MAX_HOLD,
-        &MAX_WAITERS,
-        &MAX_SESSIONS,
-        &SESSION_GRACE,
-        &LOG_MAX_LEN,
-        &LOG_WAIT,
-        &LOG_HOLD,
-    ];
-    let given = parse(&settings, arguments)?;
+    let settings: &'static [Setting] = &*SETTINGS;
+    let given = parse(settings, arguments)?;
     for setting in settings {
         let default = given.iter().find(|(name, _)| *name == setting.name).map_or(setting.default, |(_, value)| *value);
         register(context, setting, default)?;
@@ -71,7 +48,7 @@ pub fn register_all(context: &Context<'_>, arguments: &[&[u8]]) -> Result<(), St
     load(context)
 }
 
-fn parse(settings: &[&'static Setting], arguments: &[&[u8]]) -> Result<Vec<(&'static str, i64)>, String> {
+fn parse(settings: &'static [Setting], arguments: &[&[u8]]) -> Result<Vec<(&'static str, i64)>, String> {
     let mut given: Vec<(&'static str, i64)> = Vec::new();
     for pair in arguments.chunks(2) {
         let (name, value) = match pair {
@@ -98,11 +75,17 @@ fn parse(settings: &[&'static Setting], arguments: &[&[u8]]) -> Result<Vec<(&'st
     Ok(given)
 }
 
-const fn setting(name: &'static str, default: i64, min: i64, max: i64) -> MainThread<Setting> {
-    MainThread::new(Setting { name, default, min, max, value: Cell::new(default) })
+const fn all() -> [Setting; Which::ALL.len()] {
+    let mut all = [const { setting(Which::DefaultLease) }; Which::ALL.len()];
+    let (mut places, mut rest) = (all.as_mut_slice(), Which::ALL.as_slice());
+    while let ([place, others @ ..], [which, more @ ..]) = (places, rest) {
+        *place = setting(*which);
+        (places, rest) = (others, more);
+    }
+    all
 }
 
-fn lease(setting: &Setting) -> Lease {
-    // The server keeps a setting in its range, which is that of a lease.
-    u64::try_from(setting.value.get()).ok().and_then(Lease::new).unwrap_or(Lease::MAX)
+const fn setting(which: Which) -> Setting {
+    let Range { name, default, min, max } = which.range();
+    Setting { name, default, min, max, value: Cell::new(default) }
 }

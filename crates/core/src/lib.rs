@@ -22,6 +22,7 @@
 //! | `sink` | where these bytes go |
 //! | `engine` | waiting, sessions, visits, deadlocks: everything that concerns more than one command |
 //! | [`args`] | the arguments of commands |
+//! | [`settings`] | what an operator may set |
 #![forbid(unsafe_code)]
 #![deny(missing_debug_implementations)]
 
@@ -34,6 +35,7 @@ mod holds;
 mod lock;
 mod owner;
 mod session;
+pub mod settings;
 mod sink;
 mod types;
 mod view;

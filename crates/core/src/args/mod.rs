@@ -22,21 +22,4 @@ pub use release::Release;
 pub use renew::Renew;
 pub use session::{Session, SessionAction};
 
-use crate::{Lease, UnixMs};
-
-/// The bounds of leases and tokens.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limits {
-    /// The server's clock, unix µs.
-    pub now_us: u64,
-    /// The longest lease a command may ask for.
-    pub max_lease: Lease,
-    /// How long a hold may last at most (`dlock.max-hold`); `None`: no limit.
-    pub max_hold: Option<Lease>,
-}
-
-impl Limits {
-    fn now(&self) -> UnixMs {
-        UnixMs::new(self.now_us / 1000)
-    }
-}
+pub use crate::settings::Limits;

@@ -10,6 +10,7 @@ use std::collections::VecDeque;
 use smallvec::SmallVec;
 
 use super::histogram::Histogram;
+use crate::settings::LogSettings;
 use crate::{ClientId, Hold, Lock, Mode, Name, Now, Owner, SessionId, Token, UnixMs};
 
 /// The last events, and how long all waits and holds took.
@@ -24,23 +25,6 @@ pub struct Log {
     entries: VecDeque<LogEntry>,
     next_id: u64,
     identify: fn(ClientId) -> Option<Peer>,
-}
-
-/// The operator's settings of the log.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct LogSettings {
-    /// How many entries are kept.
-    pub max_len: usize,
-    /// Waits of this many ms or more are logged; `None`: none are.
-    pub wait_ms: Option<u64>,
-    /// Holds that are released after this many ms or more are logged; `None`: none are.
-    pub hold_ms: Option<u64>,
-}
-
-impl Default for LogSettings {
-    fn default() -> LogSettings {
-        LogSettings { max_len: 128, wait_ms: Some(1000), hold_ms: None }
-    }
 }
 
 /// The kinds of events.

@@ -72,7 +72,7 @@ pub use inspect::{Detail, Inspection, ShownHold, ShownSession, ShownWaiter};
 pub use join::Entered;
 pub use keyspace::{GRACE_MS, KeyEnd, Keyspace, OpenKey, OpenLock, Permission, Replication, Signal, WrongType, replay};
 pub use load::{BYTES_A_RENEWAL, MAX_BOUND_KEY, MAX_RENEWALS};
-pub use log::{Log, LogEntry, LogEvent, LogSettings, Lost, Peer};
+pub use log::{Log, LogEntry, LogEvent, Lost, Peer};
 pub use named_session::{BoundHold, Heartbeat, OpenIf};
 pub use outbox::{Answer, Event, Output};
 pub use queue::WaiterId;
@@ -82,33 +82,14 @@ pub use snapshot::{BindingView, RecordView, Snapshot, WaiterView};
 pub use stats::{Gauges, Stats};
 pub use tick::Role;
 
-use crate::{ClientId, Lease, Memory, Name, Now, UnixMs};
+pub use crate::settings::{LogSettings, Settings};
+use crate::{ClientId, Memory, Name, Now, UnixMs};
 
 /// The state machine. `T` is what the caller needs to find a waiting client again.
 #[derive(Clone, Debug)]
 pub struct Engine<T> {
     registry: Registry,
     parts: Parts<T>,
-}
-
-/// The operator's settings.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Settings {
-    /// The lease of a new hold that names none.
-    pub default_lease: Lease,
-    /// How many places in queues requests may take, one for each lock that each waits for; `None`: no limit.
-    pub max_waiters: Option<usize>,
-    /// How many named sessions may be open; `None`: no limit.
-    pub max_sessions: Option<usize>,
-    /// How long a hold stays after its session ended; `None`: it is released at once.
-    pub session_grace: Option<Lease>,
-}
-
-impl Settings {
-    /// Returns settings without limits and without grace.
-    pub const fn new(default_lease: Lease) -> Settings {
-        Settings { default_lease, max_waiters: None, max_sessions: None, session_grace: None }
-    }
 }
 
 /// Where and when a command runs, and for which client.

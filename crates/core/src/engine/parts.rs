@@ -1,6 +1,5 @@
 //! The parts that all locks share, and the changes of a record without its key.
 
-use super::Settings;
 use super::backlog::Backlog;
 use super::budget::Budget;
 use super::fault::Fault;
@@ -10,6 +9,7 @@ use super::session_holds::SessionEnd;
 use super::sessions::{Sessions, Wanted};
 use super::waiters::Waiters;
 use crate::lock::Terms;
+use crate::settings::Settings;
 use crate::{ClientId, Lease, LeaseChoice, Memory, Now, Request, SessionKey, Token};
 
 #[derive(Clone, Debug)]

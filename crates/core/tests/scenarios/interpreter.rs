@@ -21,8 +21,7 @@
 //! | `pause`, `resume`, `demote`, `promote`, `reload`, `restart` | what happens to the server |
 //! | `permit full\|release-only\|elsewhere` | nothing: what the server lets timers do to the key |
 //! | `blind yes\|no` | nothing: whether clients may read only the keys that they name |
-//! | `grace MS\|none`, `max-waiters N`, `default-lease MS` | nothing: what the operator sets |
-//! | `log-wait MS`, `log-hold MS`, `log-max-len N` | nothing: what the operator wants to see in the log |
+//! | `max-waiters N`, `session-grace MS`, … | nothing: the operator sets `dlock.max-waiters`, `dlock.session-grace`, … |
 //! | `log` | a line for each entry, the newest first; then the log is empty |
 //! | `replicated`, `events`, `counts` | what was replicated and sent since it was last asked; counters above 0 |
 //!
@@ -35,9 +34,10 @@ mod shown;
 use std::collections::BTreeMap;
 
 use dlock_core::engine::{Call, Entered, Input, Left, LogSettings, Peer, Permission, Role, Settings, WaiterId};
+use dlock_core::settings::Setting;
 use dlock_core::{
-    BindTo, ClientId, Command, Engine, Entries, Keyspace, Lease, Memory, Name, Owner, Reach, Renew, RenewToken,
-    TokenClock, UnixMs, Want,
+    BindTo, ClientId, Command, Engine, Entries, Keyspace, Memory, Name, Owner, Reach, Renew, RenewToken, TokenClock,
+    UnixMs, Want,
 };
 use dlock_testkit::keyspace::{KeyName, MemoryKeyspace, RunningRelease, name};
 
@@ -49,7 +49,8 @@ pub struct Interpreter {
     key: KeyName,
     space: MemoryKeyspace,
     engine: Engine<u64>,
-    log_settings: LogSettings,
+    /// The settings that a scenario has changed.
+    configured: BTreeMap<Setting, i64>,
     role: Role,
     replica: MemoryKeyspace,
     memory: Memory,
@@ -64,14 +65,13 @@ pub struct Interpreter {
 
 impl Default for Interpreter {
     fn default() -> Interpreter {
-        let settings = Settings::new(DEFAULT_LEASE);
-        let mut engine = Engine::new(7, settings);
+        let mut engine = Engine::new(7, Settings::of(|setting| setting.range().default));
         engine.log_mut().identify_by(|_| Some(Peer { addr: [].into(), name: None }));
         Interpreter {
             key: (0, b"lock".to_vec()),
             space: MemoryKeyspace::at(BEGIN_MS),
             engine,
-            log_settings: LogSettings::default(),
+            configured: BTreeMap::new(),
             role: Role::Primary,
             replica: MemoryKeyspace::default(),
             memory: Memory::new(),
@@ -105,6 +105,9 @@ impl Interpreter {
     }
 
     fn dispatch(&mut self, command: &str, words: &mut Words) -> Vec<String> {
+        if let Some(setting) = Setting::ALL.into_iter().find(|setting| setting.range().name == command) {
+            return self.nothing(|this| this.set(setting, words.word()));
+        }
         let line = match command {
             "at" => return self.nothing(|this| this.space.set_now_us((BEGIN_MS + words.number()) * 1000)),
             "on" => return self.nothing(|this| this.key = key_name(words.word())),
@@ -126,16 +129,12 @@ impl Interpreter {
             "leave" => self.leave(words.word()),
             "time-out" => self.time_out(words.word()),
             "log" => return self.log(),
-            "log-wait" | "log-hold" | "log-max-len" => {
-                return self.nothing(|this| this.set_log(command, words.number()));
-            }
             "gone" => return self.nothing(|this| this.gone(words.client())),
             "replicated" => return list("effects", std::mem::take(&mut self.replicated)),
             "events" => return list("events", std::mem::take(&mut self.events)),
             "counts" => self.counts(),
-            "permit" | "blind" | "grace" | "max-waiters" | "default-lease" => {
-                return self.nothing(|this| this.set(command, words.word()));
-            }
+            "permit" => return self.nothing(|this| this.permit(words.word())),
+            "blind" => return self.nothing(|this| this.space.is_blind = words.word() == "yes"),
             _ => self.change_keys(command, words),
         };
         vec![line]
@@ -270,15 +269,6 @@ impl Interpreter {
         self.waiters.remove(&ticket).map(|(id, ..)| (ticket, id))
     }
 
-    fn set_log(&mut self, what: &str, number: u64) {
-        match what {
-            "log-wait" => self.log_settings.wait_ms = Some(number),
-            "log-hold" => self.log_settings.hold_ms = Some(number),
-            _ => self.log_settings.max_len = usize::try_from(number).expect("a length"),
-        }
-        self.engine.log_mut().configure(self.log_settings);
-    }
-
     fn gone(&mut self, client: ClientId) {
         self.engine.input(Input::ClientGone(client), self.space.now());
         let is_its = |(_, (_, _, of)): &(&u64, &(WaiterId, Owner, ClientId))| *of == client;
@@ -286,22 +276,21 @@ impl Interpreter {
         waiters.into_iter().for_each(|ticket| drop(self.leave(&format!("w{ticket}"))));
     }
 
-    fn set(&mut self, what: &str, word: &str) {
-        let number = || word.parse::<u64>().unwrap_or_else(|_| panic!("{word}: not a number"));
-        match (what, word) {
-            ("permit", "full") => self.permit(Permission::Full),
-            ("permit", "release-only") => self.permit(Permission::ReleaseOnly),
-            ("permit", "elsewhere") => self.permit(Permission::Elsewhere),
-            ("blind", "yes" | "no") => self.space.is_blind = word == "yes",
-            ("grace", "none") => self.engine.settings_mut().session_grace = None,
-            ("grace", _) => self.engine.settings_mut().session_grace = Lease::new(number()),
-            ("max-waiters", _) => self.engine.settings_mut().max_waiters = usize::try_from(number()).ok(),
-            ("default-lease", _) => self.engine.settings_mut().default_lease = Lease::new(number()).expect("a lease"),
-            _ => panic!("{what} {word}: no such thing"),
-        }
+    fn set(&mut self, setting: Setting, word: &str) {
+        let value = word.parse().unwrap_or_else(|_| panic!("{word}: not a number"));
+        self.configured.insert(setting, value);
+        let value = |setting: Setting| self.configured.get(&setting).copied().unwrap_or(setting.range().default);
+        *self.engine.settings_mut() = Settings::of(value);
+        self.engine.log_mut().configure(LogSettings::of(value));
     }
 
-    fn permit(&mut self, permission: Permission) {
+    fn permit(&mut self, word: &str) {
+        let permission = match word {
+            "full" => Permission::Full,
+            "release-only" => Permission::ReleaseOnly,
+            "elsewhere" => Permission::Elsewhere,
+            _ => panic!("{word}: no such permission"),
+        };
         self.space.permissions.insert(self.key.clone(), permission);
     }
 }
@@ -322,4 +311,3 @@ fn owner(word: &str) -> Owner {
 }
 
 const BEGIN_MS: u64 = 1_000_000;
-const DEFAULT_LEASE: Lease = Lease::new(30_000).expect("in range");

@@ -1,0 +1,163 @@
+//! The operator's settings: name, default and range of each, and the values that the engine and the parser of arguments
+//! read. A new setting is a line of the table, a field, and its line in the `of` of that field.
+//!
+//! To the server a setting is a whole number. Here it becomes a value that cannot be wrong.
+
+use crate::{Lease, UnixMs};
+
+/// Lists each setting once, with its name without the prefix `dlock.`, its default, and the smallest and the largest
+/// value.
+macro_rules! settings {
+    ($($(#[$doc:meta])* $setting:ident: $name:literal, $default:expr, $min:expr, $max:expr;)*) => {
+        /// A setting.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+        pub enum Setting {
+            $($(#[$doc])* $setting,)*
+        }
+
+        impl Setting {
+            /// All settings, in the order of their discriminants.
+            pub const ALL: [Setting; [$($name),*].len()] = [$(Setting::$setting),*];
+
+            /// Returns what an operator may set.
+            pub const fn range(self) -> Range {
+                match self {
+                    $(Setting::$setting => Range { name: $name, default: $default, min: $min, max: $max },)*
+                }
+            }
+        }
+    };
+}
+
+settings! {
+    /// The lease of a new hold that names none.
+    DefaultLease: "default-lease", 30_000, 1, YEAR_MS;
+    /// The longest lease that a command may give.
+    MaxLease: "max-lease", YEAR_MS, 1, YEAR_MS;
+    /// How long a hold may last at most; 0: no limit.
+    MaxHold: "max-hold", 0, 0, YEAR_MS;
+    /// How many places in queues requests may take; 0: no limit.
+    MaxWaiters: "max-waiters", 10_000, 0, 1_000_000;
+    /// How many named sessions may be open; 0: no limit.
+    MaxSessions: "max-sessions", 10_000, 0, 1_000_000;
+    /// How long a hold stays after its session ended; 0: it is released at once.
+    SessionGrace: "session-grace", 0, 0, 3_600_000;
+    /// How many entries the log keeps.
+    LogMaxLen: "log-max-len", 128, 0, 100_000;
+    /// From how many ms on the log shows a wait; -1: none.
+    LogWait: "log-wait", 1000, -1, 3_600_000;
+    /// From how many ms on the log shows a hold; -1: none.
+    LogHold: "log-hold", -1, -1, YEAR_MS;
+}
+
+/// The name, the default and the range of a setting.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Range {
+    /// Without the prefix `dlock.`.
+    pub name: &'static str,
+    /// The value if the operator sets none.
+    pub default: i64,
+    /// The smallest value.
+    pub min: i64,
+    /// The largest value.
+    pub max: i64,
+}
+
+/// The settings that the engine reads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// The lease of a new hold that names none.
+    pub default_lease: Lease,
+    /// How many places in queues requests may take, one for each lock that each waits for; `None`: no limit.
+    pub max_waiters: Option<usize>,
+    /// How many named sessions may be open; `None`: no limit.
+    pub max_sessions: Option<usize>,
+    /// How long a hold stays after its session ended; `None`: it is released at once.
+    pub session_grace: Option<Lease>,
+}
+
+impl Settings {
+    /// Returns settings without limits and without grace.
+    pub const fn new(default_lease: Lease) -> Settings {
+        Settings { default_lease, max_waiters: None, max_sessions: None, session_grace: None }
+    }
+
+    /// Returns what these values mean. Each is in its range.
+    pub fn of(value: impl Fn(Setting) -> i64) -> Settings {
+        Settings {
+            // `dlock.max-lease` if that is smaller than the default.
+            default_lease: lease(value(Setting::DefaultLease)).min(lease(value(Setting::MaxLease))),
+            max_waiters: limit(value(Setting::MaxWaiters)),
+            max_sessions: limit(value(Setting::MaxSessions)),
+            session_grace: may_be_lease(value(Setting::SessionGrace)),
+        }
+    }
+}
+
+/// The settings of the log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LogSettings {
+    /// How many entries are kept.
+    pub max_len: usize,
+    /// Waits of this many ms or more are logged; `None`: none are.
+    pub wait_ms: Option<u64>,
+    /// Holds that are released after this many ms or more are logged; `None`: none are.
+    pub hold_ms: Option<u64>,
+}
+
+impl LogSettings {
+    /// Returns what these values mean. Each is in its range.
+    pub fn of(value: impl Fn(Setting) -> i64) -> LogSettings {
+        LogSettings {
+            max_len: usize::try_from(value(Setting::LogMaxLen)).unwrap_or(0),
+            wait_ms: u64::try_from(value(Setting::LogWait)).ok(),
+            hold_ms: u64::try_from(value(Setting::LogHold)).ok(),
+        }
+    }
+}
+
+impl Default for LogSettings {
+    fn default() -> LogSettings {
+        LogSettings::of(|setting| setting.range().default)
+    }
+}
+
+/// The bounds of leases and tokens, which the parser of arguments reads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// The server's clock, unix µs.
+    pub now_us: u64,
+    /// The longest lease a command may ask for.
+    pub max_lease: Lease,
+    /// How long a hold may last at most (`dlock.max-hold`); `None`: no limit.
+    pub max_hold: Option<Lease>,
+}
+
+impl Limits {
+    /// Returns what these values mean at this time. Each is in its range.
+    #[inline]
+    pub fn of(now_us: u64, value: impl Fn(Setting) -> i64) -> Limits {
+        let (max_lease, max_hold) = (lease(value(Setting::MaxLease)), may_be_lease(value(Setting::MaxHold)));
+        Limits { now_us, max_lease, max_hold }
+    }
+
+    pub(crate) fn now(&self) -> UnixMs {
+        UnixMs::new(self.now_us / 1000)
+    }
+}
+
+#[inline]
+fn lease(value: i64) -> Lease {
+    may_be_lease(value).unwrap_or(Lease::MAX)
+}
+
+#[inline]
+fn may_be_lease(value: i64) -> Option<Lease> {
+    u64::try_from(value).ok().and_then(Lease::new)
+}
+
+fn limit(value: i64) -> Option<usize> {
+    usize::try_from(value).ok().filter(|max| *max > 0)
+}
+
+const YEAR_MS: i64 = Lease::MAX.get().cast_signed();
